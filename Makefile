@@ -1,0 +1,93 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#
+# The everyday commands; `make` alone lists them. CMake does the building, so
+# all of it also works by hand (see CONTRIBUTING.md).
+
+BUILD ?= build
+JOBS ?= $(shell nproc)
+BUILD_TYPE ?= Release
+# APT=no leaves the system's packages alone.
+APT ?= yes
+
+VENV_PYTHON := $(CURDIR)/.venv/bin/python
+LLVM_BIN := /usr/lib/llvm-22/bin
+SETUP := scripts/setup.sh $(if $(filter no,$(APT)),--no-apt)
+
+# clang and lld, which setup installs, build zpp much faster than g++ and ld, but
+# any C++17 compiler does: make CXX=g++. Asked of the shell, when the recipe
+# runs, because make would not see what setup has just installed.
+have = $(shell command -v $(1))
+CMAKE_FLAGS = -DCMAKE_BUILD_TYPE=$(BUILD_TYPE) \
+  -DPython3_EXECUTABLE=$(VENV_PYTHON) \
+  $(if $(MLIR_DIR),-DMLIR_DIR=$(MLIR_DIR)) \
+  $(if $(call have,ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+ifeq ($(origin CXX),default)
+CMAKE_FLAGS += $(if $(call have,$(LLVM_BIN)/clang++), \
+  -DCMAKE_C_COMPILER=$(LLVM_BIN)/clang -DCMAKE_CXX_COMPILER=$(LLVM_BIN)/clang++ \
+  $(if $(call have,$(LLVM_BIN)/ld.lld), \
+    -DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=lld -DCMAKE_SHARED_LINKER_FLAGS=-fuse-ld=lld))
+else
+CMAKE_FLAGS += -DCMAKE_CXX_COMPILER=$(CXX)
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build test check check-python demo bench lint tidy format \
+  docs install clean
+
+##@ Start here
+help: ## list these commands
+	@awk 'BEGIN { FS = ":.*## " } \
+	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
+	  /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@printf '\n%s\n' 'Variables: JOBS=$(JOBS) BUILD=$(BUILD) BUILD_TYPE=$(BUILD_TYPE) APT=$(APT) CXX MLIR_DIR PREFIX'
+
+demo: build ## train a small GPT on 8 virtual devices, as written and as ZeRO++
+	PATH="$(CURDIR)/$(BUILD)/bin:$$PATH" PYTHONPATH=python $(VENV_PYTHON) examples/demo.py
+
+test: build ## run every test; the last line counts them
+	$(VENV_PYTHON) scripts/run_tests.py --build $(BUILD) --jobs $(JOBS)
+
+##@ Develop
+setup: ## install what is missing: apt packages, .venv with JAX
+	@$(SETUP)
+
+build: setup $(BUILD)/build.ninja ## compile everything into build/
+	cmake --build $(BUILD) --parallel $(JOBS)
+
+# Ninja runs CMake again by itself when a CMakeLists.txt changes.
+$(BUILD)/build.ninja: | setup
+	cmake -S . -B $(BUILD) -G Ninja $(CMAKE_FLAGS)
+
+check: build ## only the compiler's tests: lit and unit tests
+	$(VENV_PYTHON) scripts/run_tests.py --build $(BUILD) --jobs $(JOBS) --suite compiler
+
+check-python: build ## only the JAX tests
+	$(VENV_PYTHON) scripts/run_tests.py --build $(BUILD) --jobs $(JOBS) --suite python
+
+CXX_SOURCES = $(shell git ls-files '*.h' '*.cpp' '*.cu' '*.cuh')
+
+lint: ## fail on any file that `make format` would change
+	@$(SETUP) --lint --no-python
+	clang-format-22 --dry-run -Werror $(CXX_SOURCES)
+
+format: ## rewrite C++ and CUDA sources in the project's format
+	@$(SETUP) --lint --no-python
+	clang-format-22 -i $(CXX_SOURCES)
+
+tidy: build ## clang-tidy over the compiler (slow)
+	@$(SETUP) --lint --no-python
+	run-clang-tidy-22 -quiet -j $(JOBS) -p $(BUILD) '$(CURDIR)/(lib|tools|unittests)/.*'
+
+bench: build ## run the experiments that need no GPU, one table each
+	scripts/run_benches.sh $(BUILD)
+
+docs: build ## dialect and pass reference, into build/docs
+	cmake --build $(BUILD) --target zpp-docs
+
+##@ Install
+install: build ## install to PREFIX (default: what CMake says)
+	cmake --install $(BUILD) $(if $(PREFIX),--prefix $(PREFIX))
+
+clean: ## remove build/; .venv and packages stay
+	rm -rf $(BUILD)

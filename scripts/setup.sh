@@ -1,0 +1,175 @@
+#!/usr/bin/env bash
+#
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#
+# Installs what the build and the tests need and is not there yet: packages
+# through apt, and JAX in the virtual environment .venv. Says what it does;
+# does nothing, in well under a second, when everything is in place.
+
+set -euo pipefail
+
+usage() {
+  cat <<'USAGE'
+usage: scripts/setup.sh [--lint] [--no-apt] [--no-python]
+
+  --lint       also the tools of `make lint` (clang-format, clang-tidy)
+  --no-apt     leave the system's packages alone: LLVM/MLIR 22, CMake, Ninja and
+               GoogleTest are there by other means
+  --no-python  no virtual environment
+
+environment:
+  ZPP_PYTHON   the Python (3.11 or newer) that .venv is made from; without it,
+               the newest one that works
+USAGE
+}
+
+lint=no apt=yes python=yes
+for argument in "$@"; do
+  case $argument in
+  --lint) lint=yes ;;
+  --no-apt) apt=no ;;
+  --no-python) python=no ;;
+  -h | --help) usage && exit 0 ;;
+  *) usage >&2 && exit 2 ;;
+  esac
+done
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+venv=$root/.venv
+requirements=$root/python/requirements.txt
+
+say() { printf 'setup: %s\n' "$*"; }
+die() {
+  printf 'setup: error: %s\n' "$1" >&2
+  shift
+  (($# == 0)) || printf '  %s\n' "$@" >&2
+  exit 1
+}
+
+#===------------------------------------------------------------------------===#
+# Packages
+#===------------------------------------------------------------------------===#
+
+packages=(
+  libmlir-22-dev mlir-22-tools # MLIR: headers, dylib, mlir-tblgen, mlir-opt
+  llvm-22-dev llvm-22-tools    # LLVM's CMake package, lit, FileCheck
+  clang-22 lld-22              # compiler and linker
+  cmake ninja-build
+  libgtest-dev # unit tests
+)
+[[ $lint == no ]] || packages+=(clang-format-22 clang-tidy-22)
+
+is_installed() {
+  [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]
+}
+
+has_candidate() {
+  [[ $(apt-cache policy "$1" 2>/dev/null) =~ Candidate:\ ([^[:space:]]+) ]] &&
+    [[ ${BASH_REMATCH[1]} != "(none)" ]]
+}
+
+# Installs those of the given packages that are missing.
+install_packages() {
+  local missing=() package as_root=()
+  for package in "$@"; do
+    is_installed "$package" || missing+=("$package")
+  done
+  ((${#missing[@]})) || return 0
+
+  if ((EUID != 0)); then
+    command -v sudo >/dev/null ||
+      die "expected root or sudo to install packages, but got neither" \
+        "run as root: apt-get update && apt-get install ${missing[*]}"
+    as_root=(sudo)
+  fi
+  say "installing with apt: ${missing[*]}"
+  # Minimal images ship without package lists, and stale lists name files that
+  # the mirrors have dropped.
+  "${as_root[@]}" apt-get -q -o DPkg::Lock::Timeout=300 update ||
+    say "apt-get update failed in part; going on with the lists at hand"
+  for package in "${missing[@]}"; do
+    has_candidate "$package" ||
+      die "expected apt to know $package, but got no candidate" \
+        "Debian 12 has LLVM 22 in its security suite (bookworm-security);" \
+        "for Ubuntu see README.md, 'Other systems'"
+  done
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get -q -o DPkg::Lock::Timeout=300 install -y --no-install-recommends \
+    "${missing[@]}"
+}
+
+if [[ $apt == yes ]]; then
+  { command -v apt-get && command -v dpkg-query; } >/dev/null ||
+    die "expected Debian or Ubuntu with apt, but got neither" \
+      "install LLVM/MLIR 22, CMake 3.20, Ninja and GoogleTest yourself, then" \
+      "run make with APT=no (and MLIR_DIR=.../lib/cmake/mlir if CMake needs it)"
+  install_packages "${packages[@]}"
+fi
+
+[[ $python == yes ]] || exit 0
+
+#===------------------------------------------------------------------------===#
+# Virtual environment
+#===------------------------------------------------------------------------===#
+
+# Prints "3.12" if $1 is a Python that can make a virtual environment. Runs it,
+# because version managers leave launchers in PATH that fail when called.
+python_version() {
+  "$1" -c '
+import ensurepip, sys, venv
+if sys.version_info < (3, 11):
+    sys.exit(1)
+print("%d.%d" % sys.version_info[:2])' 2>/dev/null
+}
+
+find_python() {
+  local candidate
+  if [[ -n ${ZPP_PYTHON:-} ]]; then
+    python_version "$ZPP_PYTHON" >/dev/null ||
+      die "expected ZPP_PYTHON to be Python 3.11 or newer with venv, but got '$ZPP_PYTHON'"
+    echo "$ZPP_PYTHON"
+    return
+  fi
+  # The newest for which the pinned jaxlib has a wheel comes first.
+  for candidate in python3.14 python3.13 python3.12 python3.11 \
+    /usr/bin/python3 python3; do
+    if python_version "$candidate" >/dev/null; then
+      command -v "$candidate"
+      return
+    fi
+  done
+  return 1
+}
+
+# Identifies what .venv holds: made from this Python, with these requirements.
+stamp_of() { echo "$1 $(sha256sum <"$requirements" | cut -d' ' -f1)"; }
+
+stamp=$venv/.zpp-stamp
+if [[ -f $stamp && -z ${ZPP_PYTHON:-} ]]; then
+  # Keep the environment's own Python, whatever newer one has appeared since.
+  version=$(python_version "$venv/bin/python" || true)
+  [[ -z $version || $(<"$stamp") != "$(stamp_of "$version")" ]] || exit 0
+fi
+
+if ! base=$(find_python); then
+  [[ -z ${ZPP_PYTHON:-} ]] || exit 1
+  [[ $apt == no ]] || install_packages python3 python3-venv
+  base=$(find_python) ||
+    die "expected Python 3.11 or newer with venv, but got none" \
+      "install one (and its -venv package), or set ZPP_PYTHON=/path/to/python3"
+fi
+version=$(python_version "$base")
+wanted=$(stamp_of "$version")
+[[ ! -f $stamp || $(<"$stamp") != "$wanted" ]] || exit 0
+
+if [[ $(python_version "$venv/bin/python" || true) != "$version" ]]; then
+  say "creating .venv from $base (Python $version)"
+  "$base" -m venv --clear "$venv"
+fi
+say "installing python/requirements.txt into .venv"
+rm -f "$stamp"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+  -r "$requirements"
+echo "$wanted" >"$stamp"
+say "done"
