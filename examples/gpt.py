@@ -1,0 +1,374 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A small GPT trained FSDP-style (ZeRO-3) with `jax.shard_map`.
+
+The demo, the tests, the benchmarks and the exported graphs under `test/Inputs`
+all train this one model. Every parameter is f32, partitioned over the
+data-parallel axes of the mesh, cast to the compute type and all-gathered where
+it is used; autodiff turns each gather into a reduce-scatter of the gradient.
+`Config` has one option for each way in which such a step is commonly written.
+"""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.ad_checkpoint import checkpoint_name
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+GATHERED = "gathered"
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """The model and how its training step is written."""
+
+    layers: int = 2
+    width: int = 64
+    heads: int = 4
+    vocab: int = 256
+    context: int = 32
+    #: Axes of the device mesh, slowest first. An axis called "tensor" splits
+    #: heads and hidden units; all others are data-parallel (FSDP).
+    mesh: tuple[tuple[str, int], ...] = (("node", 2), ("gpu", 4))
+    #: Type of the gathered weights and of the activations.
+    dtype: str = "bfloat16"
+    #: What the backward pass gathers again. "none": nothing, gathered weights
+    #: stay alive; "layer": `jax.checkpoint` around each layer; "policy": one
+    #: checkpoint around the loss that saves everything but gathered weights.
+    checkpoint: str = "layer"
+    #: `prevent_cse` of `jax.checkpoint` (an `optimization_barrier`).
+    prevent_cse: bool = True
+    #: `lax.scan` over stacked layers instead of a Python loop.
+    scan: bool = False
+    #: Each layer is a `jax.jit` of its own, so its gathers lie in a function.
+    jit_layer: bool = False
+    #: Weights are cast before the layers, not where they are gathered.
+    cast_early: bool = False
+    #: The dim that matrices are partitioned and gathered along. A dim split
+    #: over "tensor" is never taken.
+    gather_dim: int = 0
+    #: Micro-batches per step, in a `lax.scan`.
+    accumulate: int = 1
+    #: "adam" or "sgd" (with momentum 0.9).
+    optimizer: str = "adam"
+    learning_rate: float = 1e-3
+
+    @property
+    def tensor(self) -> int:
+        return dict(self.mesh).get("tensor", 1)
+
+    @property
+    def data_axes(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.mesh if name != "tensor")
+
+    @property
+    def data_parallel(self) -> int:
+        return math.prod(size for name, size in self.mesh if name != "tensor")
+
+    @property
+    def loss_scale(self) -> float:
+        """Keeps small f16 gradients above the subnormals."""
+        return 1024.0 if self.dtype == "float16" else 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """One weight: its logical shape and how it lies on the mesh."""
+
+    shape: tuple[int, ...]
+    #: Dim split over "tensor", or None.
+    tensor_dim: int | None
+    #: Dim partitioned over the data-parallel axes.
+    data_dim: int
+    #: `shape` with data_dim padded to what the mesh divides. Who partitions an
+    #: indivisible weight pads it, as FSDP does; the gathered rest is cut off.
+    stored: tuple[int, ...]
+    spec: PartitionSpec
+    #: Standard deviation of the initial values.
+    scale: float
+
+
+def _parameter(config: Config, shape, scale=0.0, tensor_dim=None) -> Parameter:
+    if config.tensor == 1:
+        tensor_dim = None
+    data_dim = min(config.gather_dim, len(shape) - 1)
+    if len(shape) > 1 and data_dim == tensor_dim:
+        data_dim = 1 - data_dim
+    unit = config.data_parallel
+    entries = [None] * len(shape)
+    if tensor_dim is not None:
+        entries[tensor_dim] = "tensor"
+    if data_dim == tensor_dim:  # 1-D: a "tensor" slice is partitioned further
+        unit *= config.tensor
+        entries[data_dim] = ("tensor",) + config.data_axes
+    else:
+        entries[data_dim] = config.data_axes
+    stored = list(shape)
+    stored[data_dim] = -(-shape[data_dim] // unit) * unit
+    return Parameter(shape, tensor_dim, data_dim, tuple(stored),
+                     PartitionSpec(*entries), scale)
+
+
+def parameters(config: Config) -> dict:
+    """The parameters as a pytree; "layers" holds those of one layer."""
+    width, hidden = config.width, 4 * config.width
+
+    def matrix(rows, columns, tensor_dim):
+        return _parameter(config, (rows, columns), rows**-0.5, tensor_dim)
+
+    return {
+        "embed": _parameter(config, (config.vocab, width), 0.02),
+        "position": _parameter(config, (config.context, width), 0.02),
+        "final_gain": _parameter(config, (width,)),
+        "layers": {
+            "gain1": _parameter(config, (width,)),
+            "qkv": matrix(width, 3 * width, 1),
+            "proj": matrix(width, width, 0),
+            "gain2": _parameter(config, (width,)),
+            "up": matrix(width, hidden, 1),
+            "up_bias": _parameter(config, (hidden,), 0.0, 0),
+            "down": matrix(hidden, width, 0),
+            "down_bias": _parameter(config, (width,)),
+        },
+    }
+
+
+def _map_layers(config: Config, tree: dict, one, stacked) -> dict:
+    """Maps the `Parameter`s of `tree`; those of a layer once for each layer, or
+    once for all of them when they are stacked."""
+    result = {name: one(leaf) for name, leaf in tree.items()
+              if name != "layers"}
+
+    def layer(function):
+        return {name: function(leaf) for name, leaf in tree["layers"].items()}
+
+    result["layers"] = (layer(stacked) if config.scan else
+                        [layer(one) for _ in range(config.layers)])
+    return result
+
+
+class Trainer:
+    """The training step of `config`, its mesh and its initial state."""
+
+    def __init__(self, config: Config, devices=None):
+        self.config = config
+        sizes = [size for _, size in config.mesh]
+        names = [name for name, _ in config.mesh]
+        if devices is None:
+            devices = jax.devices()[:math.prod(sizes)]
+        self.mesh = jax.sharding.Mesh(
+            np.array(devices).reshape(sizes), names,
+            axis_types=(AxisType.Auto,) * len(names))
+        self.parameters = parameters(config)
+        specs = _map_layers(config, self.parameters, lambda p: p.spec,
+                            lambda p: PartitionSpec(None, *p.spec))
+        self.state_specs = {"params": specs, "m": specs,
+                            "count": PartitionSpec()}
+        if config.optimizer == "adam":
+            self.state_specs["v"] = specs
+        self.batch_spec = PartitionSpec(config.data_axes)
+        #: (state, tokens) -> (state, loss), to be jitted with donate_argnums=0.
+        self.step = jax.shard_map(
+            self._step, mesh=self.mesh,
+            in_specs=(self.state_specs, self.batch_spec),
+            out_specs=(self.state_specs, PartitionSpec()))
+        self.step.__name__ = "step"
+
+    # State and data ---------------------------------------------------------
+
+    def init(self, seed: int = 0) -> dict:
+        """The sharded initial state: {"params", "m"[, "v"], "count"}."""
+        rng = np.random.default_rng(seed)
+        config = self.config
+
+        def weight(parameter: Parameter):
+            value = np.zeros(parameter.stored, np.float32)
+            used = tuple(slice(0, size) for size in parameter.shape)
+            value[used] = parameter.scale * rng.standard_normal(
+                parameter.shape)
+            return value
+
+        # Drawn layer by layer, so that `scan` starts from the same values.
+        params = _map_layers(dataclasses.replace(config, scan=False),
+                             self.parameters, weight, None)
+        if config.scan:
+            params["layers"] = jax.tree.map(lambda *layers: np.stack(layers),
+                                            *params["layers"])
+        zeros = jax.tree.map(np.zeros_like, params)
+        state = {"params": params, "m": zeros, "count": np.int32(0)}
+        if config.optimizer == "adam":
+            state["v"] = zeros
+        return self.put(state, self.state_specs)
+
+    def abstract_state(self) -> dict:
+        """Shapes, types and shardings of the state, without any data."""
+        config = self.config
+        params = _map_layers(
+            config, self.parameters, lambda p: p.stored,
+            lambda p: (config.layers, *p.stored))
+
+        def array(shape, spec, dtype=jnp.float32):
+            return jax.ShapeDtypeStruct(
+                shape, dtype, sharding=NamedSharding(self.mesh, spec))
+
+        def arrays():
+            return jax.tree.map(array, params, self.state_specs["params"],
+                                is_leaf=lambda leaf: isinstance(leaf, tuple))
+
+        state = {"params": arrays(), "m": arrays(),
+                 "count": array((), PartitionSpec(), jnp.int32)}
+        if config.optimizer == "adam":
+            state["v"] = arrays()
+        return state
+
+    def abstract_batch(self, size: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(
+            (size, self.config.context + 1), jnp.int32,
+            sharding=NamedSharding(self.mesh, self.batch_spec))
+
+    def put(self, tree, specs):
+        """Places host arrays on the mesh."""
+        return jax.tree.map(
+            lambda value, spec: jax.device_put(
+                value, NamedSharding(self.mesh, spec)), tree, specs)
+
+    def batch(self, tokens: np.ndarray) -> jax.Array:
+        """Places tokens [batch, context + 1] on the mesh."""
+        return self.put(tokens.astype(np.int32), self.batch_spec)
+
+    def model_elements(self) -> int:
+        """Stored elements of all weights."""
+        return sum(
+            math.prod(leaf.shape)
+            for leaf in jax.tree.leaves(self.abstract_state()["params"]))
+
+    # The step, as one device runs it ----------------------------------------
+
+    def _gather(self, parameter: Parameter, shard):
+        """The whole weight (of one "tensor" slice) from everyone's shard."""
+        whole = jax.lax.all_gather(
+            shard.astype(self.config.dtype), self.config.data_axes,
+            axis=parameter.data_dim, tiled=True)
+        if parameter.stored != parameter.shape:
+            end = parameter.shape[parameter.data_dim]
+            if parameter.tensor_dim == parameter.data_dim:
+                end //= self.config.tensor
+            whole = jax.lax.slice_in_dim(whole, 0, end,
+                                         axis=parameter.data_dim)
+        return checkpoint_name(whole, GATHERED)
+
+    def _layer(self, weights: dict, x):
+        config = self.config
+        w = {name: self._gather(parameter, weights[name])
+             for name, parameter in self.parameters["layers"].items()}
+        batch, length, _ = x.shape
+        heads = config.heads // config.tensor
+        size = config.width // config.heads
+
+        # Each head's query, key and value lie together, so that a "tensor"
+        # slice of the columns is a set of whole heads.
+        qkv = _norm(x, w["gain1"]) @ w["qkv"]
+        qkv = qkv.reshape(batch, length, heads, 3, size)
+        query, key, value = qkv[..., 0, :], qkv[..., 1, :], qkv[..., 2, :]
+        scores = jnp.einsum("bqhd,bkhd->bhqk", query, key,
+                            preferred_element_type=jnp.float32)
+        row = jax.lax.broadcasted_iota(jnp.int32, (length, length), 0)
+        column = jax.lax.broadcasted_iota(jnp.int32, (length, length), 1)
+        scores = jnp.where(row >= column, scores * size**-0.5, -1e30)
+        attention = jax.nn.softmax(scores).astype(config.dtype)
+        mixed = jnp.einsum("bhqk,bkhd->bqhd", attention, value)
+        mixed = mixed.reshape(batch, length, heads * size)
+        x = x + self._sum_tensor(mixed @ w["proj"])
+
+        hidden = jax.nn.silu(_norm(x, w["gain2"]) @ w["up"] + w["up_bias"])
+        return x + self._sum_tensor(hidden @ w["down"]) + w["down_bias"]
+
+    def _sum_tensor(self, x):
+        return x if self.config.tensor == 1 else jax.lax.psum(x, "tensor")
+
+    def _loss(self, params: dict, tokens):
+        config = self.config
+        if config.cast_early:
+            params = jax.tree.map(lambda p: p.astype(config.dtype), params)
+        layer = self._layer
+        if config.jit_layer:
+            layer = jax.jit(layer)
+        if config.checkpoint == "layer":
+            layer = jax.checkpoint(layer, prevent_cse=config.prevent_cse)
+
+        embed = self._gather(self.parameters["embed"], params["embed"])
+        position = self._gather(self.parameters["position"],
+                                params["position"])
+        inputs, targets = tokens[:, :-1], tokens[:, 1:]
+        x = embed.at[inputs].get(mode="promise_in_bounds") + position
+        if config.scan:
+            x, _ = jax.lax.scan(lambda x, w: (layer(w, x), None), x,
+                                params["layers"])
+        else:
+            for weights in params["layers"]:
+                x = layer(weights, x)
+        gain = self._gather(self.parameters["final_gain"],
+                            params["final_gain"])
+        logits = jnp.einsum("btd,vd->btv", _norm(x, gain), embed,
+                            preferred_element_type=jnp.float32)
+        chosen = jax.nn.one_hot(targets, config.vocab) * logits
+        loss = jax.nn.logsumexp(logits, -1) - jnp.sum(chosen, -1)
+        return jnp.mean(loss) * config.loss_scale
+
+    def _loss_and_gradients(self, params: dict, tokens):
+        config = self.config
+        loss = self._loss
+        if config.checkpoint == "policy":
+            loss = jax.checkpoint(
+                loss, prevent_cse=config.prevent_cse,
+                policy=jax.checkpoint_policies.
+                save_anything_except_these_names(GATHERED))
+        grad = jax.value_and_grad(loss)
+        if config.accumulate == 1:
+            return grad(params, tokens)
+
+        def add(total, micro_batch):
+            return jax.tree.map(jnp.add, total, grad(params, micro_batch)), None
+
+        micro = tokens.reshape(config.accumulate, -1, tokens.shape[-1])
+        zero = jax.lax.pcast(jnp.zeros(()), config.data_axes, to="varying")
+        zeros = (zero, jax.tree.map(jnp.zeros_like, params))
+        total, _ = jax.lax.scan(add, zeros, micro)
+        return jax.tree.map(lambda x: x / config.accumulate, total)
+
+    def _step(self, state: dict, tokens):
+        config = self.config
+        loss, grads = self._loss_and_gradients(state["params"], tokens)
+        # The reduce-scatters sum; the loss is a mean over the whole batch.
+        grads = jax.tree.map(
+            lambda g: g / (config.data_parallel * config.loss_scale), grads)
+        loss = jax.lax.pmean(loss, config.data_axes) / config.loss_scale
+        count = state["count"] + 1
+        result = {"count": count}
+        if config.optimizer == "adam":
+            result["m"] = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g,
+                                       state["m"], grads)
+            result["v"] = jax.tree.map(lambda v, g: 0.99 * v + 0.01 * g * g,
+                                       state["v"], grads)
+            correct1 = 1 / (1 - 0.9**count.astype(jnp.float32))
+            correct2 = 1 / (1 - 0.99**count.astype(jnp.float32))
+            update = jax.tree.map(
+                lambda m, v: m * correct1 / (jnp.sqrt(v * correct2) + 1e-8),
+                result["m"], result["v"])
+        else:
+            result["m"] = jax.tree.map(lambda m, g: 0.9 * m + g, state["m"],
+                                       grads)
+            update = result["m"]
+        result["params"] = jax.tree.map(
+            lambda p, u: p - config.learning_rate * u, state["params"], update)
+        return result, loss
+
+
+def _norm(x, gain):
+    """RMS norm in f32. The stored gain is the distance from 1."""
+    wide = x.astype(jnp.float32)
+    scale = jax.lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True) + 1e-6)
+    return (wide * scale).astype(x.dtype) * (1 + gain)
