@@ -48,6 +48,40 @@ die() {
 }
 
 #===------------------------------------------------------------------------===#
+# Python
+#===------------------------------------------------------------------------===#
+
+# Prints "3.12" if $1 is a Python that can make a virtual environment. Runs it,
+# because version managers leave launchers in PATH that fail when called.
+python_version() {
+  "$1" -c '
+import ensurepip, sys, venv
+if sys.version_info < (3, 11):
+    sys.exit(1)
+print("%d.%d" % sys.version_info[:2])' 2>/dev/null
+}
+
+find_python() {
+  local candidate
+  if [[ -n ${ZPP_PYTHON:-} ]]; then
+    echo "$ZPP_PYTHON"
+    return
+  fi
+  # The newest for which the pinned jaxlib has a wheel comes first.
+  for candidate in python3.14 python3.13 python3.12 python3.11 \
+    /usr/bin/python3 python3; do
+    if python_version "$candidate" >/dev/null; then
+      command -v "$candidate"
+      return
+    fi
+  done
+  return 1
+}
+
+[[ -z ${ZPP_PYTHON:-} ]] || python_version "$ZPP_PYTHON" >/dev/null ||
+  die "expected ZPP_PYTHON to be Python 3.11 or newer with venv, but got '$ZPP_PYTHON'"
+
+#===------------------------------------------------------------------------===#
 # Packages
 #===------------------------------------------------------------------------===#
 
@@ -104,6 +138,8 @@ if [[ $apt == yes ]]; then
     die "expected Debian or Ubuntu with apt, but got neither" \
       "install LLVM/MLIR 22, CMake 3.20, Ninja and GoogleTest yourself, then" \
       "run make with APT=no (and MLIR_DIR=.../lib/cmake/mlir if CMake needs it)"
+  [[ $python == no ]] || find_python >/dev/null ||
+    packages+=(python3 python3-venv)
   install_packages "${packages[@]}"
 fi
 
@@ -112,35 +148,6 @@ fi
 #===------------------------------------------------------------------------===#
 # Virtual environment
 #===------------------------------------------------------------------------===#
-
-# Prints "3.12" if $1 is a Python that can make a virtual environment. Runs it,
-# because version managers leave launchers in PATH that fail when called.
-python_version() {
-  "$1" -c '
-import ensurepip, sys, venv
-if sys.version_info < (3, 11):
-    sys.exit(1)
-print("%d.%d" % sys.version_info[:2])' 2>/dev/null
-}
-
-find_python() {
-  local candidate
-  if [[ -n ${ZPP_PYTHON:-} ]]; then
-    python_version "$ZPP_PYTHON" >/dev/null ||
-      die "expected ZPP_PYTHON to be Python 3.11 or newer with venv, but got '$ZPP_PYTHON'"
-    echo "$ZPP_PYTHON"
-    return
-  fi
-  # The newest for which the pinned jaxlib has a wheel comes first.
-  for candidate in python3.14 python3.13 python3.12 python3.11 \
-    /usr/bin/python3 python3; do
-    if python_version "$candidate" >/dev/null; then
-      command -v "$candidate"
-      return
-    fi
-  done
-  return 1
-}
 
 # Identifies what .venv holds: made from this Python, with these requirements.
 stamp_of() { echo "$1 $(sha256sum <"$requirements" | cut -d' ' -f1)"; }
@@ -152,13 +159,9 @@ if [[ -f $stamp && -z ${ZPP_PYTHON:-} ]]; then
   [[ -z $version || $(<"$stamp") != "$(stamp_of "$version")" ]] || exit 0
 fi
 
-if ! base=$(find_python); then
-  [[ -z ${ZPP_PYTHON:-} ]] || exit 1
-  [[ $apt == no ]] || install_packages python3 python3-venv
-  base=$(find_python) ||
-    die "expected Python 3.11 or newer with venv, but got none" \
-      "install one (and its -venv package), or set ZPP_PYTHON=/path/to/python3"
-fi
+base=$(find_python) ||
+  die "expected Python 3.11 or newer with venv, but got none" \
+    "install one (and its -venv package), or set ZPP_PYTHON=/path/to/python3"
 version=$(python_version "$base")
 wanted=$(stamp_of "$version")
 [[ ! -f $stamp || $(<"$stamp") != "$wanted" ]] || exit 0
