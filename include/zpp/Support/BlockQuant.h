@@ -1,0 +1,208 @@
+//===- BlockQuant.h - The one definition of block quantization -*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Symmetric block quantization as the wire carries it (ZeRO++ sections 3.1,
+// 3.3.1 and 4.2). Everything that quantizes - the CPU runtime, the CUDA
+// kernels, the StableHLO lowering, the tests - follows this header; the scalar
+// functions below are compiled into both host and device code, so that the
+// back ends agree to the bit.
+//
+// Definition, for a block x of at most `block` f32 values (bf16 and f16 inputs
+// are widened first, which is exact):
+//
+//   flush    |v| < 2^-126 counts as zero, so that hardware with and without
+//            subnormals agrees
+//   amax     max |v|; NaN if any v is NaN
+//   scale    0                                       if amax == 0
+//            NaN                                     if amax is NaN or Inf
+//            max(2^-126, bf16_round_up(amax / qmax)) otherwise
+//   code     0 if scale is 0 or NaN, else round_to_nearest_even(v * (1 /
+//   scale))
+//            with the *stored* scale, both steps in f32; |code| <= qmax, so
+//            nothing clips
+//   value    code * scale in f32; NaN for every element of a NaN block
+//
+// qmax is 127 for i8 and 7 for i4 (15 levels, symmetric). Rounding the scale up
+// keeps the largest element inside the code range. One reciprocal per block and
+// one product per element cost |value - v| <= scale / 2 * (1 + 2^-14) instead
+// of scale / 2. code * scale is exact in f32 (7 + 8 significant bits), so that
+// a fused multiply-add changes no bit of a sum.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_SUPPORT_BLOCKQUANT_H
+#define ZPP_SUPPORT_BLOCKQUANT_H
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#if defined(__CUDACC__)
+#define ZPP_HOST_DEVICE __host__ __device__ __forceinline__
+#else
+#define ZPP_HOST_DEVICE inline
+#endif
+
+namespace zpp {
+
+/// What a hop puts on the wire. `None` is the tensor's own element type.
+enum class WireFormat : int32_t { None = 0, I8 = 8, I4 = 4 };
+
+/// Element type of a tensor that is quantized or reduced.
+enum class ElementType : int32_t { F32 = 0, BF16 = 1, F16 = 2 };
+
+/// Bytes of one element.
+ZPP_HOST_DEVICE constexpr int64_t elementBytes(ElementType type) {
+  return type == ElementType::F32 ? 4 : 2;
+}
+
+/// Blocks are powers of two in this range (elements).
+inline constexpr int64_t kMinBlock = 32;
+inline constexpr int64_t kMaxBlock = 2048;
+/// Every part of a chunk starts on such a boundary (bytes).
+inline constexpr int64_t kChunkAlignment = 16;
+
+constexpr bool isValidBlock(int64_t block) {
+  return block >= kMinBlock && block <= kMaxBlock && (block & (block - 1)) == 0;
+}
+
+/// The largest code of a format.
+ZPP_HOST_DEVICE constexpr int32_t maxCode(WireFormat format) {
+  return format == WireFormat::I4 ? 7 : 127;
+}
+
+/// The layout of one destination's chunk of `elements` values:
+///
+///   [0, payloadBytes)          codes: i8 one byte each; i4 two per byte,
+///   element
+///                              2k in the low nibble, two's complement
+///   [.., scalesOffset)         zeros up to a 16-byte boundary
+///   [scalesOffset, +2*blocks)  bf16 scales, little endian
+///   [.., chunkBytes)           zeros up to a 16-byte boundary
+///
+/// Payload and scales lie together so that a hop is one collective.
+struct ChunkLayout {
+  int64_t elements;
+  int64_t blocks;
+  int64_t payloadBytes;
+  int64_t scalesOffset;
+  int64_t chunkBytes;
+};
+
+ZPP_HOST_DEVICE constexpr int64_t alignToChunk(int64_t bytes) {
+  return (bytes + 15) / 16 * 16;
+}
+
+/// Layout of a chunk of `elements` >= 0 values; `format` is I8 or I4.
+ZPP_HOST_DEVICE constexpr ChunkLayout
+getChunkLayout(int64_t elements, WireFormat format, int64_t block) {
+  ChunkLayout layout{};
+  layout.elements = elements;
+  layout.blocks = (elements + block - 1) / block;
+  layout.payloadBytes =
+      format == WireFormat::I4 ? (elements + 1) / 2 : elements;
+  layout.scalesOffset = alignToChunk(layout.payloadBytes);
+  layout.chunkBytes = alignToChunk(layout.scalesOffset + 2 * layout.blocks);
+  return layout;
+}
+
+//===----------------------------------------------------------------------===//
+// Scalar steps
+//===----------------------------------------------------------------------===//
+
+ZPP_HOST_DEVICE uint32_t bitsOfFloat(float value) {
+#if defined(__CUDA_ARCH__)
+  return __float_as_uint(value);
+#else
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return bits;
+#endif
+}
+
+ZPP_HOST_DEVICE float floatOfBits(uint32_t bits) {
+#if defined(__CUDA_ARCH__)
+  return __uint_as_float(bits);
+#else
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+#endif
+}
+
+/// The bf16 with these bits, as f32 (exact).
+ZPP_HOST_DEVICE float floatOfBF16Bits(uint16_t bits) {
+  return floatOfBits(static_cast<uint32_t>(bits) << 16);
+}
+
+/// |value| as f32 bits; values below 2^-126 become 0. For non-NaN values the
+/// bits order as the magnitudes do, and every NaN is above every number, so a
+/// block's amax is an unsigned integer maximum, associative and exact.
+ZPP_HOST_DEVICE uint32_t magnitudeBits(float value) {
+  uint32_t bits = bitsOfFloat(value) & 0x7fffffffu;
+  return bits < 0x00800000u ? 0u : bits;
+}
+
+/// The stored scale, as bf16 bits, of a block whose largest magnitudeBits is
+/// `amaxBits`.
+ZPP_HOST_DEVICE uint16_t scaleBits(uint32_t amaxBits, WireFormat format) {
+  if (amaxBits == 0)
+    return 0;
+  if (amaxBits >= 0x7f800000u)
+    return 0x7fc0; // NaN: a NaN or Inf in the block must not be hidden.
+  float qmax = static_cast<float>(maxCode(format));
+#if defined(__CUDA_ARCH__)
+  float exact = __fdiv_rn(floatOfBits(amaxBits), qmax);
+#else
+  float exact = floatOfBits(amaxBits) / qmax;
+#endif
+  uint32_t up = (bitsOfFloat(exact) + 0xffffu) >> 16;
+  return static_cast<uint16_t>(up < 0x0080u ? 0x0080u : up);
+}
+
+/// What `encodeValue` multiplies by: 1 / scale, or 0 where every code is 0.
+ZPP_HOST_DEVICE float inverseScale(float scale) {
+  // False for 0 and for NaN.
+  if (!(scale > 0.0f))
+    return 0.0f;
+#if defined(__CUDA_ARCH__)
+  return __frcp_rn(scale);
+#else
+  return 1.0f / scale;
+#endif
+}
+
+/// The code of `value` in a block whose stored scale has this inverse.
+ZPP_HOST_DEVICE int32_t encodeValue(float value, float inverse) {
+  if (inverse == 0.0f || magnitudeBits(value) == 0)
+    return 0;
+#if defined(__CUDA_ARCH__)
+  return __float2int_rn(__fmul_rn(value, inverse));
+#else
+  return static_cast<int32_t>(std::nearbyintf(value * inverse));
+#endif
+}
+
+/// The value of `code` in a block with stored scale `scale` (as f32).
+ZPP_HOST_DEVICE float decodeValue(int32_t code, float scale) {
+  return static_cast<float>(code) * scale;
+}
+
+/// Two i4 codes as one byte; `low` is the element with the even index.
+ZPP_HOST_DEVICE uint8_t packNibbles(int32_t low, int32_t high) {
+  return static_cast<uint8_t>((low & 0xf) | ((high & 0xf) << 4));
+}
+
+/// The i4 code of the even (`odd` = 0) or odd (`odd` = 1) element of a byte.
+ZPP_HOST_DEVICE int32_t unpackNibble(uint8_t byte, int odd) {
+  int32_t nibble = odd ? byte >> 4 : byte & 0xf;
+  return (nibble ^ 8) - 8;
+}
+
+} // namespace zpp
+
+#endif // ZPP_SUPPORT_BLOCKQUANT_H

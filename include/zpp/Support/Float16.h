@@ -1,0 +1,63 @@
+//===- Float16.h - bf16 and f16 to and from f32 -----------------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Host conversions between the 16-bit element types and f32, on bit patterns,
+// for compilers without these types. Widening is exact; narrowing rounds to
+// nearest even, as hardware does. NaNs stay NaN (quiet, with sign and leading
+// payload bits).
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_SUPPORT_FLOAT16_H
+#define ZPP_SUPPORT_FLOAT16_H
+
+#include "zpp/Support/BlockQuant.h"
+
+namespace zpp {
+
+/// The f16 with these bits, as f32 (exact).
+inline float floatOfF16Bits(uint16_t bits) {
+  uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
+  uint32_t magnitude = bits & 0x7fffu;
+  if (magnitude > 0x7c00u)
+    return floatOfBits(sign | 0x7fc00000u | magnitude << 13);
+  if (magnitude == 0x7c00u)
+    return floatOfBits(sign | 0x7f800000u);
+  if (magnitude < 0x0400u) // Subnormal: counts 2^-24.
+    return floatOfBits(sign |
+                       bitsOfFloat(static_cast<float>(magnitude) * 0x1p-24f));
+  return floatOfBits(sign | ((magnitude << 13) + ((127u - 15u) << 23)));
+}
+
+/// `value` as bf16 bits.
+inline uint16_t bf16BitsOfFloat(float value) {
+  uint32_t bits = bitsOfFloat(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u)
+    return static_cast<uint16_t>(bits >> 16 | 0x0040u);
+  return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+/// `value` as f16 bits.
+inline uint16_t f16BitsOfFloat(float value) {
+  uint32_t bits = bitsOfFloat(value);
+  uint16_t sign = static_cast<uint16_t>(bits >> 16 & 0x8000u);
+  uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u)
+    return static_cast<uint16_t>(sign | 0x7e00u | (magnitude >> 13 & 0x3ffu));
+  if (magnitude >= 0x477ff000u) // 65520 and above round to infinity.
+    return static_cast<uint16_t>(sign | 0x7c00u);
+  if (magnitude < 0x38800000u) // Below 2^-14 the result counts 2^-24.
+    return static_cast<uint16_t>(sign | static_cast<uint32_t>(std::nearbyintf(
+                                            floatOfBits(magnitude) * 0x1p24f)));
+  uint32_t rebiased = magnitude - ((127u - 15u) << 23);
+  return static_cast<uint16_t>(
+      sign | ((rebiased + 0xfffu + (rebiased >> 13 & 1u)) >> 13));
+}
+
+} // namespace zpp
+
+#endif // ZPP_SUPPORT_FLOAT16_H

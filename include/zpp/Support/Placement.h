@@ -1,0 +1,159 @@
+//===- Placement.h - Which rank ends with which slice -----------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Symbolic execution of collectives: tensors hold formal sums of source
+// elements instead of numbers, so that one run shows for every element of every
+// rank which elements of which ranks went into it, and how often. It proves
+// that hierarchical collectives with slice reordering and pipeline stages
+// (ZeRO++ sections 3.3.2, 3.3.3 and 4.1.2) do not misplace a slice, and is
+// what an interpreter of decomposed programs computes with.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_SUPPORT_PLACEMENT_H
+#define ZPP_SUPPORT_PLACEMENT_H
+
+#include "zpp/Support/Mesh.h"
+#include "zpp/Support/SliceMap.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace zpp {
+
+//===----------------------------------------------------------------------===//
+// Values
+//===----------------------------------------------------------------------===//
+
+/// A formal sum of source elements; the empty sum is zero, i.e. padding.
+class SymbolicValue {
+public:
+  /// Element `element` of the tensor that `rank` started with, `count` times.
+  struct Term {
+    int64_t rank;
+    int64_t element;
+    int64_t count;
+  };
+
+  SymbolicValue() = default;
+  static SymbolicValue ofSource(int64_t rank, int64_t element);
+
+  /// Ordered by rank, then element; every pair once.
+  const std::vector<Term> &getTerms() const { return terms; }
+  SymbolicValue &operator+=(const SymbolicValue &other);
+  /// "0", or "r0[5] + 2*r1[5]" for element 5 once of rank 0, twice of rank 1.
+  std::string str() const;
+
+private:
+  std::vector<Term> terms;
+};
+bool operator==(const SymbolicValue::Term &a, const SymbolicValue::Term &b);
+bool operator==(const SymbolicValue &a, const SymbolicValue &b);
+bool operator!=(const SymbolicValue &a, const SymbolicValue &b);
+
+/// The elements of a tensor or buffer in row-major order.
+using SymbolicTensor = std::vector<SymbolicValue>;
+
+/// Elements 0, 1, .. of the tensor that `rank` starts with.
+SymbolicTensor makeSymbolicSource(int64_t rank, int64_t elements);
+
+//===----------------------------------------------------------------------===//
+// Operations of one rank
+//===----------------------------------------------------------------------===//
+
+/// Chunk after chunk, what `map` takes from the tensor [outer, extent, inner];
+/// zero where it is padding.
+SymbolicTensor packChunks(const SymbolicTensor &tensor, const SliceMap &map);
+
+/// The inverse: writes `chunks` to where `map` takes them from in `tensor`.
+/// Padding is dropped; elements of other stages stay as they are.
+void unpackChunks(const SymbolicTensor &chunks, const SliceMap &map,
+                  SymbolicTensor &tensor);
+
+/// Element-wise sum of the `count` equal parts of `chunks`.
+SymbolicTensor reduceChunks(const SymbolicTensor &chunks, int64_t count);
+
+//===----------------------------------------------------------------------===//
+// Operations of all ranks
+//===----------------------------------------------------------------------===//
+
+/// In every group along `refs`, part p of the result of the group's member m is
+/// part m of the operand of member p. Operands are indexed by device.
+std::vector<SymbolicTensor>
+symbolicAllToAll(const Mesh &mesh, const std::vector<AxisRef> &refs,
+                 const std::vector<SymbolicTensor> &operands);
+
+/// In every group along `refs`, each member's result is the operands of all
+/// members, one after the other.
+std::vector<SymbolicTensor>
+symbolicAllGather(const Mesh &mesh, const std::vector<AxisRef> &refs,
+                  const std::vector<SymbolicTensor> &operands);
+
+//===----------------------------------------------------------------------===//
+// Hierarchical collectives
+//===----------------------------------------------------------------------===//
+
+/// A tensor [outer, extent, inner] whose middle dim is partitioned over the
+/// axes of `hops`, and the hops over which it is gathered and scattered.
+struct HopPlan {
+  /// The axes of each hop, the innermost (fastest) hop first; in a hop the most
+  /// significant axis first. ZeRO-3 over two tiers has hops {"gpu"}, {"node"}.
+  std::vector<std::vector<AxisRef>> hops;
+  int64_t outer = 1;
+  int64_t extent = 0;
+  int64_t inner = 1;
+  /// Pipeline stages: each moves its share of every slice through all hops.
+  int64_t stages = 1;
+
+  /// The axes of the dim, most significant first: outermost hop to innermost.
+  /// A device's slice number is its position along these.
+  std::vector<AxisRef> getDimRefs() const;
+  /// Rows of a slice, the dim being padded to a multiple of the slices.
+  int64_t getUnit() const;
+  /// What is wrong with the plan on `mesh`, or empty.
+  std::string verify(const Mesh &mesh) const;
+
+  /// How hop `hop` of stage `stage` chunks its tensor. That of the innermost
+  /// hop is the whole tensor; each other hop's is what the hop before leaves,
+  /// [outer, remaining factors, part, inner]. A scatter packs by these, the
+  /// innermost first; a gather unpacks by them, the outermost first.
+  SliceMap getHopMap(int64_t hop, int64_t stage) const;
+  /// Where the part of stage `stage` lies in a device's slice
+  /// [outer, unit, inner].
+  SliceMap getPartMap(int64_t stage) const;
+};
+
+/// The slice [outer, unit, inner] of every device after the hierarchical
+/// reduce-scatter of `operands`, which are [outer, extent, inner].
+std::vector<SymbolicTensor>
+simulateReduceScatter(const Mesh &mesh, const HopPlan &plan,
+                      const std::vector<SymbolicTensor> &operands);
+
+/// The tensor [outer, extent, inner] of every device after the hierarchical
+/// all-gather of `slices`, which are [outer, unit, inner].
+std::vector<SymbolicTensor>
+simulateAllGather(const Mesh &mesh, const HopPlan &plan,
+                  const std::vector<SymbolicTensor> &slices);
+
+/// Empty if every device of `slices` holds precisely its own slice of the dim,
+/// with each element counted once from every rank of its group and from no
+/// other, and zero as padding, given that device d started with
+/// makeSymbolicSource(d, outer * extent * inner). Otherwise the first
+/// difference.
+std::string verifyReduceScatter(const Mesh &mesh, const HopPlan &plan,
+                                const std::vector<SymbolicTensor> &slices);
+
+/// Empty if every device of `tensors` holds the whole tensor, each element from
+/// the rank of its group that owns it, given that device d started with
+/// makeSymbolicSource(d, outer * unit * inner). Otherwise the first difference.
+std::string verifyAllGather(const Mesh &mesh, const HopPlan &plan,
+                            const std::vector<SymbolicTensor> &tensors);
+
+} // namespace zpp
+
+#endif // ZPP_SUPPORT_PLACEMENT_H

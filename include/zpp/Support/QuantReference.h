@@ -1,0 +1,115 @@
+//===- QuantReference.h - Reference quantized transport ---------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Whole-chunk operations on f32 data, written for clarity on top of
+// BlockQuant.h, and the error bounds that follow from the format. The CPU
+// runtime's kernels and the CUDA kernels are checked against these.
+//
+// All bounds hold strictly, f32 rounding included. Their one building block,
+// with s the stored scale of the block:
+//
+//   |q(v) - v| <= min(s / 2, |v|) * (1 + 2^-14)   if |v| >= 2^-126
+//   |q(v) - v|  = |v|                             if v is flushed to zero
+//
+// s / 2 is half a step of the code; |v| because 0 is a code, so that the
+// nearest code is no farther away; 1 + 2^-14 covers the rounded reciprocal and
+// product (relative 2^-23 of |v| / s <= 127.5, less than 2^-15 of half a step).
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_SUPPORT_QUANTREFERENCE_H
+#define ZPP_SUPPORT_QUANTREFERENCE_H
+
+#include "zpp/Support/BlockQuant.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace zpp {
+
+/// Writes the chunk (ChunkLayout::chunkBytes bytes at `chunk`) of
+/// `values[0..elements)`. Padding is zeroed.
+void quantizeChunk(const float *values, int64_t elements, WireFormat format,
+                   int64_t block, uint8_t *chunk);
+
+/// Reads a chunk back into `values[0..elements)`.
+void dequantizeChunk(const uint8_t *chunk, int64_t elements, WireFormat format,
+                     int64_t block, float *values);
+
+/// What the receiver of a hop computes: the sum, in f32 and in this order, of
+/// `numChunks` chunks that lie one after the other at `chunks`.
+void dequantizeReduceChunks(const uint8_t *chunks, int64_t numChunks,
+                            int64_t elements, WireFormat format, int64_t block,
+                            float *sum);
+
+/// Upper bound on |decode(encode(x)) - x| for every x of a block with largest
+/// magnitude `amax` >= 0: half a step of the stored scale, which is at most
+/// amax / qmax * (1 + 2^-7) (bf16 has 8 significant bits, rounded up) and at
+/// least 2^-126; and the magnitude of flushed values. Infinite where the block
+/// is not finite, or so close to the f32 maximum that i4 decodes to infinity.
+double getBlockErrorBound(double amax, WireFormat format);
+
+/// Upper bound on ||q(x) - x||_2 / ||x||_2 for any x quantized in blocks of
+/// `block`, whose blocks are zero or have a largest magnitude in
+/// [qmax * 2^-125, 2^127]. With r = (1 + 2^-7) / (2 qmax), half a step relative
+/// to amax: amax errs by at most r amax; each other element errs by at most
+/// r amax and by at most itself. So, per block and therefore in total,
+///   (1 + 2^-14) * sqrt(block r^2 / (1 + (block - 1) r^2)).
+double getRelativeErrorBound(WireFormat format, int64_t block);
+
+/// Upper bound on ||q(x) - x||_2 for these `values` quantized in blocks of
+/// `block`. Infinite where getBlockErrorBound is for one of the blocks.
+double getChunkL2ErrorBound(const float *values, int64_t elements,
+                            WireFormat format, int64_t block);
+
+//===----------------------------------------------------------------------===//
+// Hierarchical reductions
+//===----------------------------------------------------------------------===//
+
+/// One hop of a reduce-scatter: what it sends, and how many ranks it sums.
+/// `format` None sends f32.
+struct HopSpec {
+  WireFormat format;
+  int64_t block;
+  int64_t ranks;
+};
+
+/// Upper bound, before any data is seen, on the L2 error of a sum that is
+/// reduced over `hops` (the first one first), given the sum of the L2 norms of
+/// all ranks' operands. A hop adds at most r_h of the norms that it sends, with
+/// r_h = getRelativeErrorBound, and n - 1 additions in f32 at most
+/// (1 + 2^-24)^(n - 1) - 1 of the norms that they add. By the triangle
+/// inequality the norms that the next hop sends have grown by no more than the
+/// same factors, hence
+///   sumOfNorms * (product over hops of (1 + r_h) (1 + 2^-24)^(n_h - 1) - 1),
+/// on the condition of getRelativeErrorBound for each hop.
+double getReduceErrorBound(const std::vector<HopSpec> &hops, double sumOfNorms);
+
+/// f32 values and, for each, an upper bound on its distance from what it stands
+/// for in exact arithmetic.
+struct BoundedValues {
+  std::vector<float> values;
+  std::vector<double> errors;
+
+  /// `values` that are exact.
+  static BoundedValues exact(std::vector<float> values);
+  /// L2 norm of `errors`: upper bound on the L2 distance.
+  double l2Error() const;
+};
+
+/// Executes a hop at its receiver: quantizes each source's chunk, then
+/// dequantizes and sums them in f32 in order. The errors follow from the data
+/// that is quantized: those of the sources, plus each source's quantization
+/// error, plus the roundings of the sum. Applied hop after hop it bounds the
+/// error of the whole reduction. `format` None sends f32. All sources have the
+/// same size.
+BoundedValues reduceHop(const std::vector<BoundedValues> &sources,
+                        WireFormat format, int64_t block);
+
+} // namespace zpp
+
+#endif // ZPP_SUPPORT_QUANTREFERENCE_H

@@ -1,0 +1,52 @@
+//===- CollectiveCost.cpp - Bytes a collective sends per tier -------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "zpp/Support/CollectiveCost.h"
+
+using namespace zpp;
+
+std::vector<int64_t> zpp::getSentBytes(const Mesh &mesh, CollectiveKind kind,
+                                       const std::vector<AxisRef> &refs,
+                                       int64_t bytes) {
+  // Group size along each axis: which part of an axis a ref is and in which
+  // order the refs number the group does not change what crosses a tier.
+  std::vector<int64_t> sizes(mesh.getAxes().size(), 1);
+  for (const AxisRef &ref : refs)
+    sizes[mesh.findAxis(ref.name)] *= ref.size;
+
+  int64_t groupSize = zpp::numDevices(refs);
+  // Devices of the group that differ in slower axes only, and in faster only.
+  int64_t slower = 1, faster = groupSize;
+  std::vector<int64_t> sent(sizes.size(), 0);
+  for (size_t axis = 0; axis < sizes.size(); ++axis) {
+    int64_t peers = sizes[axis] - 1;
+    faster /= sizes[axis];
+    switch (kind) {
+    case CollectiveKind::AllGather:
+    case CollectiveKind::ReduceScatter:
+      sent[axis] = peers * slower * bytes;
+      break;
+    case CollectiveKind::AllReduce: {
+      int64_t shard = bytes / groupSize + (bytes % groupSize != 0);
+      sent[axis] = 2 * peers * slower * shard;
+      break;
+    }
+    case CollectiveKind::AllToAll:
+      sent[axis] = peers * faster * bytes;
+      break;
+    case CollectiveKind::CollectivePermute:
+      // Only the slowest axis in which the group differs.
+      sent[axis] = peers > 0 && slower == 1 ? bytes : 0;
+      break;
+    case CollectiveKind::CollectiveBroadcast:
+      sent[axis] = peers > 0 ? bytes : 0;
+      break;
+    }
+    slower *= sizes[axis];
+  }
+  return sent;
+}

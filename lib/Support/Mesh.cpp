@@ -1,0 +1,356 @@
+//===- Mesh.cpp - Device mesh, axes and replica groups --------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "zpp/Support/Mesh.h"
+
+#include <algorithm>
+#include <cassert>
+#include <charconv>
+#include <tuple>
+
+using namespace zpp;
+
+bool zpp::operator==(const MeshAxis &a, const MeshAxis &b) {
+  return a.name == b.name && a.size == b.size;
+}
+
+bool zpp::operator==(const AxisRef &a, const AxisRef &b) {
+  return a.name == b.name && a.preSize == b.preSize && a.size == b.size;
+}
+
+//===----------------------------------------------------------------------===//
+// Text
+//===----------------------------------------------------------------------===//
+
+static std::string quote(std::string_view text) {
+  return "'" + std::string(text) + "'";
+}
+
+/// ASCII only and independent of the locale. A name does not start with a
+/// digit, so that options can tell "gpu" from a group size.
+static bool isAxisName(std::string_view name) {
+  auto isDigit = [](char c) { return c >= '0' && c <= '9'; };
+  if (name.empty() || isDigit(name.front()))
+    return false;
+  return std::all_of(name.begin(), name.end(), [&](char c) {
+    return isDigit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           c == '_' || c == '-' || c == '.';
+  });
+}
+
+std::optional<Mesh> Mesh::parse(std::string_view text, std::string &error) {
+  Mesh mesh;
+  int64_t devices = 1;
+  std::string_view rest = text;
+  while (true) {
+    size_t comma = rest.find(',');
+    std::string_view item = rest.substr(0, comma);
+    size_t colon = item.find(':');
+    if (colon == std::string_view::npos) {
+      error = "expected NAME:SIZE, but got " + quote(item);
+      return std::nullopt;
+    }
+
+    std::string_view name = item.substr(0, colon);
+    if (!isAxisName(name)) {
+      error = "expected an axis name, but got " + quote(name) + " in " +
+              quote(item);
+      return std::nullopt;
+    }
+    if (mesh.findAxis(name) != -1) {
+      error = "expected different axis names, but got " + quote(name) +
+              " twice in " + quote(text);
+      return std::nullopt;
+    }
+
+    std::string_view digits = item.substr(colon + 1);
+    int64_t size = 0;
+    auto [end, code] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), size);
+    if (code != std::errc() || end != digits.data() + digits.size() ||
+        size < 1) {
+      error = "expected a positive size for axis " + quote(name) +
+              ", but got " + quote(digits);
+      return std::nullopt;
+    }
+    if (__builtin_mul_overflow(devices, size, &devices)) {
+      error = "expected fewer than 2^63 devices, but got " + quote(text);
+      return std::nullopt;
+    }
+    mesh.axes.push_back({std::string(name), size});
+
+    if (comma == std::string_view::npos)
+      return mesh;
+    rest.remove_prefix(comma + 1);
+  }
+}
+
+std::string Mesh::str() const {
+  std::string text;
+  for (const MeshAxis &axis : axes) {
+    if (!text.empty())
+      text += ',';
+    text += axis.name + ':' + std::to_string(axis.size);
+  }
+  return text;
+}
+
+//===----------------------------------------------------------------------===//
+// Axes
+//===----------------------------------------------------------------------===//
+
+int64_t Mesh::numDevices() const {
+  int64_t product = 1;
+  for (const MeshAxis &axis : axes)
+    product *= axis.size;
+  return product;
+}
+
+int64_t Mesh::findAxis(std::string_view name) const {
+  for (size_t index = 0; index < axes.size(); ++index)
+    if (axes[index].name == name)
+      return index;
+  return -1;
+}
+
+int64_t Mesh::getStride(const AxisRef &ref) const {
+  assert(verify(ref).empty() && "expected a valid axis");
+  int64_t index = findAxis(ref.name);
+  int64_t stride = axes[index].size / ref.preSize / ref.size;
+  for (size_t faster = index + 1; faster < axes.size(); ++faster)
+    stride *= axes[faster].size;
+  return stride;
+}
+
+AxisRef Mesh::getAxis(int64_t index) const {
+  return {axes[index].name, 1, axes[index].size};
+}
+
+int64_t Mesh::getCoordinate(int64_t device, const AxisRef &ref) const {
+  return device / getStride(ref) % ref.size;
+}
+
+/// sdy's notation: "gpu", or "gpu":(1)2 for the part with preSize 1 and size 2.
+static std::string describe(const AxisRef &ref) {
+  return '"' + ref.name + "\":(" + std::to_string(ref.preSize) + ')' +
+         std::to_string(ref.size);
+}
+
+std::string Mesh::verify(const AxisRef &ref) const {
+  int64_t index = findAxis(ref.name);
+  if (index == -1)
+    return "expected an axis of mesh " + quote(str()) + ", but got " +
+           quote(ref.name);
+  int64_t size = axes[index].size;
+  if (ref.preSize < 1 || ref.size < 1 || size % ref.preSize != 0 ||
+      size / ref.preSize % ref.size != 0)
+    return "expected a part of axis '" + ref.name + ":" + std::to_string(size) +
+           "', but got " + describe(ref);
+  return "";
+}
+
+std::string Mesh::verify(const std::vector<AxisRef> &refs) const {
+  for (size_t i = 0; i < refs.size(); ++i) {
+    std::string error = verify(refs[i]);
+    if (!error.empty())
+      return error;
+    for (size_t j = 0; j < i; ++j) {
+      if (refs[i].name != refs[j].name)
+        continue;
+      auto [major, minor] =
+          std::minmax(refs[i], refs[j], [](const AxisRef &a, const AxisRef &b) {
+            return std::tie(a.preSize, a.size) < std::tie(b.preSize, b.size);
+          });
+      // Also where they do not overlap, both must be digits of one mixed radix.
+      if (minor.preSize % (major.preSize * major.size) != 0)
+        return "expected separate parts of axis " + quote(refs[i].name) +
+               ", but got " + describe(refs[j]) + " and " + describe(refs[i]);
+    }
+  }
+  return "";
+}
+
+//===----------------------------------------------------------------------===//
+// Groups
+//===----------------------------------------------------------------------===//
+
+std::vector<std::vector<int64_t>>
+Mesh::getGroups(const std::vector<AxisRef> &refs) const {
+  assert(verify(refs).empty() && "expected valid axes");
+
+  // Device ids of a group relative to its first.
+  std::vector<int64_t> offsets = {0};
+  for (const AxisRef &ref : refs) {
+    int64_t stride = getStride(ref);
+    std::vector<int64_t> next;
+    next.reserve(offsets.size() * ref.size);
+    for (int64_t offset : offsets)
+      for (int64_t i = 0; i < ref.size; ++i)
+        next.push_back(offset + i * stride);
+    offsets = std::move(next);
+  }
+
+  std::vector<std::vector<int64_t>> groups;
+  for (int64_t first = 0, e = numDevices(); first < e; ++first) {
+    if (std::any_of(refs.begin(), refs.end(), [&](const AxisRef &ref) {
+          return getCoordinate(first, ref) != 0;
+        }))
+      continue;
+    std::vector<int64_t> &group = groups.emplace_back(offsets);
+    for (int64_t &device : group)
+      device += first;
+  }
+  return groups;
+}
+
+static std::string describe(const std::vector<int64_t> &group) {
+  std::string text = "[";
+  for (int64_t device : group) {
+    if (text.size() > 1)
+      text += ", ";
+    text += std::to_string(device);
+  }
+  return text + "]";
+}
+
+/// Empty if `groups` are equally large and cover [0, devices) once.
+static std::string verifyGroups(const std::vector<std::vector<int64_t>> &groups,
+                                int64_t devices) {
+  std::vector<bool> seen(devices);
+  int64_t covered = 0;
+  for (const std::vector<int64_t> &group : groups) {
+    if (group.empty())
+      return "expected groups of at least one device, but got []";
+    if (group.size() != groups.front().size())
+      return "expected groups of one size, but got " +
+             describe(groups.front()) + " and " + describe(group);
+    for (int64_t device : group) {
+      if (device < 0 || device >= devices)
+        return "expected devices in [0, " + std::to_string(devices) +
+               "), but got " + std::to_string(device);
+      if (seen[device])
+        return "expected every device in one group, but got " +
+               std::to_string(device) + " twice";
+      seen[device] = true;
+      ++covered;
+    }
+  }
+  if (covered != devices)
+    return "expected groups that cover " + std::to_string(devices) +
+           " devices, but got " + std::to_string(covered);
+  return "";
+}
+
+/// Prepends to `refs` the (parts of) axes over which `size` devices stand at
+/// distance `stride`. Returns false where no axes give these.
+static bool prependRun(const Mesh &mesh, int64_t stride, int64_t size,
+                       std::vector<AxisRef> &refs) {
+  const std::vector<MeshAxis> &axes = mesh.getAxes();
+  int64_t axisStride = 1;
+  for (size_t index = axes.size(); index-- > 0 && size > 1;) {
+    const MeshAxis &axis = axes[index];
+    int64_t axisEnd = axisStride * axis.size;
+    if (stride < axisEnd) {
+      // The run takes all of the axis that is more major than `stride`, or ends
+      // within it.
+      if (stride % axisStride != 0 || axisEnd % stride != 0)
+        return false;
+      int64_t room = axisEnd / stride;
+      int64_t taken = std::min(room, size);
+      if (room % taken != 0 || size % taken != 0)
+        return false;
+      refs.insert(refs.begin(), {axis.name, room / taken, taken});
+      size /= taken;
+      stride = axisEnd;
+    }
+    axisStride = axisEnd;
+  }
+  return size == 1;
+}
+
+std::optional<std::vector<AxisRef>>
+Mesh::factorGroups(const std::vector<std::vector<int64_t>> &groups,
+                   std::string &error) const {
+  error = verifyGroups(groups, numDevices());
+  if (!error.empty())
+    return std::nullopt;
+
+  auto fail = [&](const std::vector<int64_t> &group) {
+    error = "expected groups along axes of mesh " + quote(str()) +
+            ", but got " + describe(group);
+    return std::nullopt;
+  };
+
+  // Read the first group as a mixed radix number, least significant digit
+  // first: a digit of weight `weight` runs as far as its stride stays the same.
+  // A longer run than an axis has is split at the borders afterwards.
+  const std::vector<int64_t> &group = groups.front();
+  int64_t groupSize = group.size();
+  std::vector<AxisRef> refs;
+  for (int64_t weight = 1; weight < groupSize;) {
+    int64_t stride = group[weight] - group[0];
+    int64_t size = 2;
+    while (size * weight < groupSize &&
+           group[size * weight] - group[0] == size * stride)
+      ++size;
+    if (stride < 1 || groupSize % (size * weight) != 0 ||
+        !prependRun(*this, stride, size, refs))
+      return fail(group);
+    weight *= size;
+  }
+
+  // The digits alone do not say that the whole group, and that every group, is
+  // their product.
+  if (!verify(refs).empty())
+    return fail(group);
+  std::vector<std::vector<int64_t>> product = getGroups(refs);
+  std::vector<std::vector<int64_t>> sorted = groups;
+  std::sort(sorted.begin(), sorted.end());
+  for (size_t index = 0; index < product.size(); ++index)
+    if (sorted[index] != product[index])
+      return fail(sorted[index]);
+  return refs;
+}
+
+//===----------------------------------------------------------------------===//
+// Lists of axes
+//===----------------------------------------------------------------------===//
+
+bool zpp::splitRefs(const std::vector<AxisRef> &refs, int64_t innerSize,
+                    std::vector<AxisRef> &outer, std::vector<AxisRef> &inner) {
+  if (innerSize < 1)
+    return false;
+  std::vector<AxisRef> outerPart = refs;
+  std::vector<AxisRef> innerPart;
+  while (innerSize > 1) {
+    if (outerPart.empty())
+      return false;
+    AxisRef ref = outerPart.back();
+    outerPart.pop_back();
+    if (innerSize % ref.size == 0) {
+      innerSize /= ref.size;
+    } else if (ref.size % innerSize == 0) {
+      int64_t major = ref.size / innerSize;
+      outerPart.push_back({ref.name, ref.preSize, major});
+      ref = {ref.name, ref.preSize * major, innerSize};
+      innerSize = 1;
+    } else {
+      return false;
+    }
+    innerPart.insert(innerPart.begin(), ref);
+  }
+  outer = std::move(outerPart);
+  inner = std::move(innerPart);
+  return true;
+}
+
+int64_t zpp::numDevices(const std::vector<AxisRef> &refs) {
+  int64_t product = 1;
+  for (const AxisRef &ref : refs)
+    product *= ref.size;
+  return product;
+}

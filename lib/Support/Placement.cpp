@@ -1,0 +1,359 @@
+//===- Placement.cpp - Which rank ends with which slice -------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "zpp/Support/Placement.h"
+
+#include <algorithm>
+#include <cassert>
+#include <iterator>
+#include <tuple>
+#include <utility>
+
+using namespace zpp;
+
+//===----------------------------------------------------------------------===//
+// Values
+//===----------------------------------------------------------------------===//
+
+bool zpp::operator==(const SymbolicValue::Term &a,
+                     const SymbolicValue::Term &b) {
+  return a.rank == b.rank && a.element == b.element && a.count == b.count;
+}
+
+bool zpp::operator==(const SymbolicValue &a, const SymbolicValue &b) {
+  return a.getTerms() == b.getTerms();
+}
+
+bool zpp::operator!=(const SymbolicValue &a, const SymbolicValue &b) {
+  return !(a == b);
+}
+
+SymbolicValue SymbolicValue::ofSource(int64_t rank, int64_t element) {
+  SymbolicValue value;
+  value.terms.push_back({rank, element, 1});
+  return value;
+}
+
+SymbolicValue &SymbolicValue::operator+=(const SymbolicValue &other) {
+  std::vector<Term> merged;
+  merged.reserve(terms.size() + other.terms.size());
+  std::merge(terms.begin(), terms.end(), other.terms.begin(), other.terms.end(),
+             std::back_inserter(merged), [](const Term &a, const Term &b) {
+               return std::tie(a.rank, a.element) < std::tie(b.rank, b.element);
+             });
+  terms.clear();
+  for (const Term &term : merged) {
+    if (!terms.empty() && terms.back().rank == term.rank &&
+        terms.back().element == term.element)
+      terms.back().count += term.count;
+    else
+      terms.push_back(term);
+  }
+  return *this;
+}
+
+std::string SymbolicValue::str() const {
+  std::string text;
+  for (const Term &term : terms) {
+    if (!text.empty())
+      text += " + ";
+    if (term.count != 1)
+      text += std::to_string(term.count) + '*';
+    text += 'r' + std::to_string(term.rank) + '[' +
+            std::to_string(term.element) + ']';
+  }
+  return text.empty() ? "0" : text;
+}
+
+SymbolicTensor zpp::makeSymbolicSource(int64_t rank, int64_t elements) {
+  SymbolicTensor tensor;
+  tensor.reserve(elements);
+  for (int64_t element = 0; element < elements; ++element)
+    tensor.push_back(SymbolicValue::ofSource(rank, element));
+  return tensor;
+}
+
+//===----------------------------------------------------------------------===//
+// Operations of one rank
+//===----------------------------------------------------------------------===//
+
+/// Calls `visit(position in the chunks, tensor index or -1)` for all of `map`.
+template <typename Visitor>
+static void forEachElement(const SliceMap &map, Visitor visit) {
+  int64_t position = 0;
+  int64_t elements = map.elementsPerChunk();
+  for (int64_t chunk = 0, e = map.numChunks(); chunk < e; ++chunk)
+    for (int64_t element = 0; element < elements; ++element)
+      visit(position++, map.tensorIndex(chunk, element));
+}
+
+SymbolicTensor zpp::packChunks(const SymbolicTensor &tensor,
+                               const SliceMap &map) {
+  assert(static_cast<int64_t>(tensor.size()) ==
+             map.outer * map.extent * map.inner &&
+         "expected a tensor of the map's size");
+  SymbolicTensor chunks(map.numChunks() * map.elementsPerChunk());
+  forEachElement(map, [&](int64_t position, int64_t index) {
+    if (index != -1)
+      chunks[position] = tensor[index];
+  });
+  return chunks;
+}
+
+void zpp::unpackChunks(const SymbolicTensor &chunks, const SliceMap &map,
+                       SymbolicTensor &tensor) {
+  assert(static_cast<int64_t>(chunks.size()) ==
+             map.numChunks() * map.elementsPerChunk() &&
+         static_cast<int64_t>(tensor.size()) ==
+             map.outer * map.extent * map.inner &&
+         "expected chunks and a tensor of the map's size");
+  forEachElement(map, [&](int64_t position, int64_t index) {
+    if (index != -1)
+      tensor[index] = chunks[position];
+  });
+}
+
+SymbolicTensor zpp::reduceChunks(const SymbolicTensor &chunks, int64_t count) {
+  assert(count > 0 && chunks.size() % count == 0 && "expected equal parts");
+  size_t elements = chunks.size() / count;
+  SymbolicTensor sum(elements);
+  for (size_t position = 0; position < chunks.size(); ++position)
+    sum[position % elements] += chunks[position];
+  return sum;
+}
+
+//===----------------------------------------------------------------------===//
+// Operations of all ranks
+//===----------------------------------------------------------------------===//
+
+std::vector<SymbolicTensor>
+zpp::symbolicAllToAll(const Mesh &mesh, const std::vector<AxisRef> &refs,
+                      const std::vector<SymbolicTensor> &operands) {
+  std::vector<SymbolicTensor> results(operands.size());
+  for (const std::vector<int64_t> &group : mesh.getGroups(refs)) {
+    for (size_t member = 0; member < group.size(); ++member) {
+      SymbolicTensor &result = results[group[member]];
+      for (int64_t peer : group) {
+        const SymbolicTensor &operand = operands[peer];
+        assert(operand.size() % group.size() == 0 && "expected equal parts");
+        size_t part = operand.size() / group.size();
+        auto begin = operand.begin() + member * part;
+        result.insert(result.end(), begin, begin + part);
+      }
+    }
+  }
+  return results;
+}
+
+std::vector<SymbolicTensor>
+zpp::symbolicAllGather(const Mesh &mesh, const std::vector<AxisRef> &refs,
+                       const std::vector<SymbolicTensor> &operands) {
+  std::vector<SymbolicTensor> results(operands.size());
+  for (const std::vector<int64_t> &group : mesh.getGroups(refs)) {
+    SymbolicTensor gathered;
+    for (int64_t peer : group)
+      gathered.insert(gathered.end(), operands[peer].begin(),
+                      operands[peer].end());
+    for (int64_t member : group)
+      results[member] = gathered;
+  }
+  return results;
+}
+
+//===----------------------------------------------------------------------===//
+// Hierarchical collectives
+//===----------------------------------------------------------------------===//
+
+std::vector<AxisRef> HopPlan::getDimRefs() const {
+  std::vector<AxisRef> refs;
+  for (auto hop = hops.rbegin(); hop != hops.rend(); ++hop)
+    refs.insert(refs.end(), hop->begin(), hop->end());
+  return refs;
+}
+
+int64_t HopPlan::getUnit() const {
+  int64_t slices = numDevices(getDimRefs());
+  return extent / slices + (extent % slices != 0);
+}
+
+std::string HopPlan::verify(const Mesh &mesh) const {
+  if (hops.empty())
+    return "expected at least one hop, but got 0";
+  std::string error = mesh.verify(getDimRefs());
+  return error.empty() ? getHopMap(0, 0).verify() : error;
+}
+
+SliceMap HopPlan::getHopMap(int64_t hop, int64_t stage) const {
+  SliceMap map;
+  map.outer = outer;
+  map.unit = getUnit();
+  map.inner = inner;
+  map.extent = extent;
+  map.stage = stage;
+  map.stages = stages;
+
+  for (const AxisRef &ref : getDimRefs())
+    map.factors.push_back(ref.size);
+  if (hop > 0) {
+    // The hops before have taken the innermost factors, and this stage's part.
+    int64_t taken = 0;
+    for (int64_t inside = 0; inside < hop; ++inside)
+      taken += hops[inside].size();
+    map.factors.resize(map.factors.size() - taken);
+    map.unit = map.partSize();
+    map.extent = map.paddedExtent();
+    map.stage = 0;
+    map.stages = 1;
+  }
+  int64_t first = map.factors.size() - hops[hop].size();
+  for (int64_t index = first, e = map.factors.size(); index < e; ++index)
+    map.chunkFactors.push_back(index);
+  return map;
+}
+
+SliceMap HopPlan::getPartMap(int64_t stage) const {
+  SliceMap map;
+  map.outer = outer;
+  map.unit = getUnit();
+  map.inner = inner;
+  map.extent = map.unit;
+  map.stage = stage;
+  map.stages = stages;
+  return map;
+}
+
+std::vector<SymbolicTensor>
+zpp::simulateReduceScatter(const Mesh &mesh, const HopPlan &plan,
+                           const std::vector<SymbolicTensor> &operands) {
+  assert(plan.verify(mesh).empty() && "expected a valid plan");
+  std::vector<SymbolicTensor> slices(
+      operands.size(),
+      SymbolicTensor(plan.outer * plan.getUnit() * plan.inner));
+  for (int64_t stage = 0; stage < plan.stages; ++stage) {
+    std::vector<SymbolicTensor> current = operands;
+    for (size_t hop = 0; hop < plan.hops.size(); ++hop) {
+      SliceMap map = plan.getHopMap(hop, stage);
+      for (SymbolicTensor &tensor : current)
+        tensor = packChunks(tensor, map);
+      current = symbolicAllToAll(mesh, plan.hops[hop], current);
+      for (SymbolicTensor &tensor : current)
+        tensor = reduceChunks(tensor, map.numChunks());
+    }
+    for (size_t device = 0; device < slices.size(); ++device)
+      unpackChunks(current[device], plan.getPartMap(stage), slices[device]);
+  }
+  return slices;
+}
+
+std::vector<SymbolicTensor>
+zpp::simulateAllGather(const Mesh &mesh, const HopPlan &plan,
+                       const std::vector<SymbolicTensor> &slices) {
+  assert(plan.verify(mesh).empty() && "expected a valid plan");
+  std::vector<SymbolicTensor> tensors(
+      slices.size(), SymbolicTensor(plan.outer * plan.extent * plan.inner));
+  for (int64_t stage = 0; stage < plan.stages; ++stage) {
+    std::vector<SymbolicTensor> current = slices;
+    for (SymbolicTensor &part : current)
+      part = packChunks(part, plan.getPartMap(stage));
+    for (size_t hop = plan.hops.size(); hop-- > 0;) {
+      SliceMap map = plan.getHopMap(hop, stage);
+      current = symbolicAllGather(mesh, plan.hops[hop], current);
+      for (size_t device = 0; device < tensors.size(); ++device) {
+        // All stages share the result; the tensors between are of one stage.
+        if (hop == 0) {
+          unpackChunks(current[device], map, tensors[device]);
+          continue;
+        }
+        SymbolicTensor unpacked(map.outer * map.extent * map.inner);
+        unpackChunks(current[device], map, unpacked);
+        current[device] = std::move(unpacked);
+      }
+    }
+  }
+  return tensors;
+}
+
+/// The group of each device along `refs`, and its position there.
+static std::vector<std::pair<std::vector<int64_t>, int64_t>>
+getGroupsByDevice(const Mesh &mesh, const std::vector<AxisRef> &refs) {
+  std::vector<std::pair<std::vector<int64_t>, int64_t>> result(
+      mesh.numDevices());
+  for (const std::vector<int64_t> &group : mesh.getGroups(refs))
+    for (size_t position = 0; position < group.size(); ++position)
+      result[group[position]] = {group, position};
+  return result;
+}
+
+/// The first difference of `got` to the `elements` values of `expected`.
+template <typename Expected>
+static std::string compareElements(int64_t device, const SymbolicTensor &got,
+                                   int64_t elements, Expected expected) {
+  std::string rank = " of rank " + std::to_string(device);
+  if (static_cast<int64_t>(got.size()) != elements)
+    return "expected " + std::to_string(elements) + " elements" + rank +
+           ", but got " + std::to_string(got.size());
+  for (int64_t element = 0; element < elements; ++element) {
+    SymbolicValue value = expected(element);
+    if (got[element] != value)
+      return "expected " + value.str() + " at element " +
+             std::to_string(element) + rank + ", but got " + got[element].str();
+  }
+  return "";
+}
+
+static std::string compareDeviceCount(const Mesh &mesh, size_t got) {
+  if (static_cast<int64_t>(got) == mesh.numDevices())
+    return "";
+  return "expected tensors of " + std::to_string(mesh.numDevices()) +
+         " ranks, but got " + std::to_string(got);
+}
+
+std::string
+zpp::verifyReduceScatter(const Mesh &mesh, const HopPlan &plan,
+                         const std::vector<SymbolicTensor> &slices) {
+  std::string error = compareDeviceCount(mesh, slices.size());
+  auto groups = getGroupsByDevice(mesh, plan.getDimRefs());
+  int64_t unit = plan.getUnit();
+  for (size_t device = 0; device < slices.size() && error.empty(); ++device) {
+    const auto &[group, slice] = groups[device];
+    auto expected = [&, &group = group, slice = slice](int64_t element) {
+      int64_t row = slice * unit + element / plan.inner % unit;
+      SymbolicValue value;
+      if (row >= plan.extent)
+        return value;
+      int64_t outer = element / plan.inner / unit;
+      int64_t index =
+          (outer * plan.extent + row) * plan.inner + element % plan.inner;
+      for (int64_t rank : group)
+        value += SymbolicValue::ofSource(rank, index);
+      return value;
+    };
+    error = compareElements(device, slices[device],
+                            plan.outer * unit * plan.inner, expected);
+  }
+  return error;
+}
+
+std::string zpp::verifyAllGather(const Mesh &mesh, const HopPlan &plan,
+                                 const std::vector<SymbolicTensor> &tensors) {
+  std::string error = compareDeviceCount(mesh, tensors.size());
+  auto groups = getGroupsByDevice(mesh, plan.getDimRefs());
+  int64_t unit = plan.getUnit();
+  for (size_t device = 0; device < tensors.size() && error.empty(); ++device) {
+    const std::vector<int64_t> &group = groups[device].first;
+    auto expected = [&](int64_t element) {
+      int64_t row = element / plan.inner % plan.extent;
+      int64_t outer = element / plan.inner / plan.extent;
+      int64_t index =
+          (outer * unit + row % unit) * plan.inner + element % plan.inner;
+      return SymbolicValue::ofSource(group[row / unit], index);
+    };
+    error = compareElements(device, tensors[device],
+                            plan.outer * plan.extent * plan.inner, expected);
+  }
+  return error;
+}

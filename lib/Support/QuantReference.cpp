@@ -1,0 +1,221 @@
+//===- QuantReference.cpp - Reference quantized transport -----------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "zpp/Support/QuantReference.h"
+
+#include <algorithm>
+#include <cassert>
+#include <limits>
+
+using namespace zpp;
+
+static constexpr double kInfinity = std::numeric_limits<double>::infinity();
+/// Magnitudes below this are flushed.
+static constexpr double kMinNormal = 0x1p-126;
+/// The rounded reciprocal and the rounded product.
+static constexpr double kSlack = 1 + 0x1p-14;
+/// Unit roundoff of f32.
+static constexpr double kRoundoff = 0x1p-24;
+
+//===----------------------------------------------------------------------===//
+// Chunks
+//===----------------------------------------------------------------------===//
+
+static uint32_t amaxBits(const float *values, int64_t elements) {
+  uint32_t amax = 0;
+  for (int64_t i = 0; i < elements; ++i)
+    amax = std::max(amax, magnitudeBits(values[i]));
+  return amax;
+}
+
+void zpp::quantizeChunk(const float *values, int64_t elements,
+                        WireFormat format, int64_t block, uint8_t *chunk) {
+  ChunkLayout layout = getChunkLayout(elements, format, block);
+  std::fill_n(chunk, layout.chunkBytes, 0);
+  for (int64_t b = 0; b < layout.blocks; ++b) {
+    int64_t begin = b * block;
+    int64_t end = std::min(begin + block, elements);
+    uint16_t scale = scaleBits(amaxBits(values + begin, end - begin), format);
+    uint8_t *stored = chunk + layout.scalesOffset + 2 * b;
+    stored[0] = static_cast<uint8_t>(scale & 0xff);
+    stored[1] = static_cast<uint8_t>(scale >> 8);
+
+    float inverse = inverseScale(floatOfBF16Bits(scale));
+    for (int64_t i = begin; i < end; ++i) {
+      int32_t code = encodeValue(values[i], inverse);
+      if (format == WireFormat::I8)
+        chunk[i] = static_cast<uint8_t>(code);
+      else
+        chunk[i / 2] |= i % 2 ? packNibbles(0, code) : packNibbles(code, 0);
+    }
+  }
+}
+
+/// Element `index` of a chunk.
+static float decodeElement(const uint8_t *chunk, const ChunkLayout &layout,
+                           WireFormat format, int64_t block, int64_t index) {
+  const uint8_t *stored = chunk + layout.scalesOffset + 2 * (index / block);
+  float scale =
+      floatOfBF16Bits(static_cast<uint16_t>(stored[0] | stored[1] << 8));
+  int32_t code = format == WireFormat::I8
+                     ? static_cast<int8_t>(chunk[index])
+                     : unpackNibble(chunk[index / 2], index % 2);
+  return decodeValue(code, scale);
+}
+
+void zpp::dequantizeChunk(const uint8_t *chunk, int64_t elements,
+                          WireFormat format, int64_t block, float *values) {
+  ChunkLayout layout = getChunkLayout(elements, format, block);
+  for (int64_t i = 0; i < elements; ++i)
+    values[i] = decodeElement(chunk, layout, format, block, i);
+}
+
+void zpp::dequantizeReduceChunks(const uint8_t *chunks, int64_t numChunks,
+                                 int64_t elements, WireFormat format,
+                                 int64_t block, float *sum) {
+  ChunkLayout layout = getChunkLayout(elements, format, block);
+  for (int64_t i = 0; i < elements; ++i) {
+    float total = 0.0f;
+    for (int64_t c = 0; c < numChunks; ++c)
+      total += decodeElement(chunks + c * layout.chunkBytes, layout, format,
+                             block, i);
+    sum[i] = total;
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Error bounds
+//===----------------------------------------------------------------------===//
+
+/// Half a step of a block with these magnitude bits, infinite where the block
+/// does not decode to finite values.
+static double getHalfStep(uint32_t amaxBits, WireFormat format) {
+  float scale = floatOfBF16Bits(scaleBits(amaxBits, format));
+  // i4 decodes the uppermost 0.2 % of the f32 range to infinity.
+  int32_t code = encodeValue(floatOfBits(amaxBits), inverseScale(scale));
+  if (!std::isfinite(decodeValue(code, scale)))
+    return kInfinity;
+  return static_cast<double>(scale) / 2;
+}
+
+/// Bound on |q(v) - v| in a block with this half step.
+static double getElementErrorBound(float value, double halfStep) {
+  // The magnitude bounds nothing where the block decodes to NaN or infinity.
+  if (!std::isfinite(halfStep))
+    return kInfinity;
+  double magnitude = std::fabs(static_cast<double>(value));
+  if (magnitude < kMinNormal)
+    return magnitude;
+  return std::min(halfStep, magnitude) * kSlack;
+}
+
+double zpp::getBlockErrorBound(double amax, WireFormat format) {
+  // Also for NaN.
+  if (!(amax <= std::numeric_limits<float>::max()))
+    return kInfinity;
+  float rounded = static_cast<float>(amax);
+  // Scales grow with amax, so the next f32 above bounds what lies between.
+  if (rounded < amax)
+    rounded = std::nextafter(rounded, std::numeric_limits<float>::infinity());
+  double halfStep = getHalfStep(magnitudeBits(rounded), format);
+  return std::max(halfStep * kSlack, std::min(amax, kMinNormal));
+}
+
+double zpp::getRelativeErrorBound(WireFormat format, int64_t block) {
+  double halfStep = (1 + 0x1p-7) / (2 * maxCode(format));
+  double squared = halfStep * halfStep;
+  return kSlack * std::sqrt(block * squared / (1 + (block - 1) * squared));
+}
+
+/// Bounds on |q(v) - v| of a chunk's elements.
+static std::vector<double> getChunkErrorBounds(const float *values,
+                                               int64_t elements,
+                                               WireFormat format,
+                                               int64_t block) {
+  std::vector<double> bounds(elements);
+  for (int64_t begin = 0; begin < elements; begin += block) {
+    int64_t end = std::min(begin + block, elements);
+    double halfStep =
+        getHalfStep(amaxBits(values + begin, end - begin), format);
+    for (int64_t i = begin; i < end; ++i)
+      bounds[i] = getElementErrorBound(values[i], halfStep);
+  }
+  return bounds;
+}
+
+static double getL2Norm(const std::vector<double> &values) {
+  double sum = 0;
+  for (double value : values)
+    sum += value * value;
+  return std::sqrt(sum);
+}
+
+double zpp::getChunkL2ErrorBound(const float *values, int64_t elements,
+                                 WireFormat format, int64_t block) {
+  return getL2Norm(getChunkErrorBounds(values, elements, format, block));
+}
+
+//===----------------------------------------------------------------------===//
+// Hierarchical reductions
+//===----------------------------------------------------------------------===//
+
+double zpp::getReduceErrorBound(const std::vector<HopSpec> &hops,
+                                double sumOfNorms) {
+  double growth = 1;
+  for (const HopSpec &hop : hops) {
+    if (hop.format != WireFormat::None)
+      growth *= 1 + getRelativeErrorBound(hop.format, hop.block);
+    // n - 1 roundings, each of a partial sum: (1 + u)^(n - 1) - 1 in all.
+    growth *= std::pow(1 + kRoundoff, hop.ranks - 1);
+  }
+  return sumOfNorms * (growth - 1);
+}
+
+BoundedValues BoundedValues::exact(std::vector<float> values) {
+  BoundedValues result;
+  result.errors.assign(values.size(), 0.0);
+  result.values = std::move(values);
+  return result;
+}
+
+double BoundedValues::l2Error() const { return getL2Norm(errors); }
+
+BoundedValues zpp::reduceHop(const std::vector<BoundedValues> &sources,
+                             WireFormat format, int64_t block) {
+  assert(!sources.empty() && "expected at least one source");
+  int64_t elements = sources.front().values.size();
+  BoundedValues result =
+      BoundedValues::exact(std::vector<float>(elements, 0.0f));
+  std::vector<float> sent(elements);
+  for (const BoundedValues &source : sources) {
+    assert(static_cast<int64_t>(source.values.size()) == elements &&
+           source.errors.size() == source.values.size() &&
+           "expected sources of one size");
+    const float *values = source.values.data();
+    if (format == WireFormat::None) {
+      sent = source.values;
+    } else {
+      std::vector<uint8_t> chunk(
+          getChunkLayout(elements, format, block).chunkBytes);
+      quantizeChunk(values, elements, format, block, chunk.data());
+      dequantizeChunk(chunk.data(), elements, format, block, sent.data());
+      std::vector<double> bounds =
+          getChunkErrorBounds(values, elements, format, block);
+      for (int64_t i = 0; i < elements; ++i)
+        result.errors[i] += bounds[i];
+    }
+    for (int64_t i = 0; i < elements; ++i) {
+      result.values[i] += sent[i];
+      // A sum below 2^-126 is exact in f32; above, half a unit in the last
+      // place of the result.
+      result.errors[i] +=
+          source.errors[i] +
+          std::fabs(static_cast<double>(result.values[i])) * kRoundoff;
+    }
+  }
+  return result;
+}
