@@ -1,0 +1,26 @@
+//===- GuestDialects.h - Dialects that pass through -------------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_DIALECT_GUEST_GUESTDIALECTS_H
+#define ZPP_DIALECT_GUEST_GUESTDIALECTS_H
+
+namespace mlir {
+class DialectRegistry;
+} // namespace mlir
+
+namespace zpp {
+
+/// Registers dialects under the names of StableHLO's, Shardy's and JAX's that
+/// accept any op, type and attribute in generic form and print them back
+/// unchanged, so that an exported step can be read without those projects.
+/// Do not call it in a compiler that registers the real ones: the passes match
+/// such ops by name and work with either.
+void registerGuestDialects(mlir::DialectRegistry &registry);
+
+} // namespace zpp
+
+#endif // ZPP_DIALECT_GUEST_GUESTDIALECTS_H

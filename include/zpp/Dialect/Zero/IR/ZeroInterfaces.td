@@ -1,0 +1,42 @@
+//===- ZeroInterfaces.td - Interfaces of the zero dialect --*- tablegen -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_DIALECT_ZERO_IR_ZEROINTERFACES
+#define ZPP_DIALECT_ZERO_IR_ZEROINTERFACES
+
+include "mlir/IR/OpBase.td"
+
+def Zero_CollectiveOpInterface : OpInterface<"CollectiveOpInterface"> {
+  let cppNamespace = "::zpp::zero";
+  let description = [{
+    An op in which the devices along some mesh axes take part together. Its
+    verifier holds the constraints common to all of them:
+
+    - K1: every axis of `along` is an axis of the mesh, or a part of one.
+    - K2: no axis or part of one appears twice.
+    - K3: `along` is not empty.
+  }];
+  let methods = [
+    InterfaceMethod<"The mesh.", "::zpp::zero::MeshAttr", "getMeshAttr">,
+    InterfaceMethod<"The axes of the group, most significant first.",
+                    "::mlir::ArrayAttr", "getAlongAttr">,
+    InterfaceMethod<"The axes with their sizes; valid after verification.",
+                    "::llvm::SmallVector<::zpp::AxisRef>", "getAxisRefs",
+                    (ins), [{}], [{
+      return ::zpp::zero::resolveAxes($_op.getAlongAttr(), $_op.getMeshAttr());
+    }]>,
+    InterfaceMethod<"Devices in a group.", "int64_t", "getGroupSize", (ins),
+                    [{}], [{
+      ::llvm::SmallVector<::zpp::AxisRef> refs = $_op.getAxisRefs();
+      return ::zpp::numDevices(
+          std::vector<::zpp::AxisRef>(refs.begin(), refs.end()));
+    }]>,
+  ];
+  let verify = [{ return ::zpp::zero::verifyCollective($_op); }];
+}
+
+#endif // ZPP_DIALECT_ZERO_IR_ZEROINTERFACES

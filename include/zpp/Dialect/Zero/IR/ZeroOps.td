@@ -1,0 +1,414 @@
+//===- ZeroOps.td - Operations of the zero dialect ---------*- tablegen -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_DIALECT_ZERO_IR_ZEROOPS
+#define ZPP_DIALECT_ZERO_IR_ZEROOPS
+
+include "mlir/Interfaces/DestinationStyleOpInterface.td"
+include "mlir/Interfaces/InferTypeOpInterface.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+include "zpp/Dialect/Zero/IR/ZeroInterfaces.td"
+include "zpp/Dialect/Zero/IR/ZeroTypes.td"
+
+class Zero_Op<string mnemonic, list<Trait> traits = []>
+    : Op<Zero_Dialect, mnemonic, traits>;
+
+def Zero_ReduceKind : I32EnumAttr<"ReduceKind", "reduction",
+    [I32EnumAttrCase<"Sum", 0, "sum">, I32EnumAttrCase<"Mean", 1, "mean">]> {
+  let cppNamespace = "::zpp::zero";
+  let genSpecializedAttr = 0;
+}
+def Zero_ReduceKindAttr : EnumAttr<Zero_Dialect, Zero_ReduceKind, "reduce_kind"> {
+  let assemblyFormat = "$value";
+}
+
+def Zero_FloatLike : AnyTypeOf<[F32, BF16, F16]>;
+def Zero_FloatTensor : RankedTensorOf<[Zero_FloatLike]>;
+
+//===----------------------------------------------------------------------===//
+// Logical ops
+//===----------------------------------------------------------------------===//
+
+def Zero_FromLocalOp : Zero_Op<"from_local", [Pure]> {
+  let summary = "The partitioned tensor whose parts the devices hold";
+  let description = [{
+    Reads what each device holds as its part of a partitioned tensor. Nothing
+    moves.
+
+    ```mlir
+    %p = zero.from_local %w : tensor<32x64xbf16> to
+        !zero.shard<256x64xbf16, dim 0 = ("node", "gpu") on #mesh>
+    ```
+
+    **Constraints**
+
+    - C1: the operand has the local type of the result.
+  }];
+  let arguments = (ins AnyRankedTensor:$local);
+  let results = (outs Zero_ShardType:$shard);
+  let assemblyFormat = "$local attr-dict `:` type($local) `to` type($shard)";
+  let hasVerifier = 1;
+  let hasFolder = 1;
+}
+
+def Zero_ToLocalOp : Zero_Op<"to_local", [Pure]> {
+  let summary = "What a device holds of a partitioned tensor";
+  let description = [{
+    The inverse of `from_local`.
+
+    ```mlir
+    %w = zero.to_local %p : !zero.shard<256x64xbf16, dim 0 = (2, 4) on #mesh> to
+        tensor<256x64xbf16>
+    ```
+
+    **Constraints**
+
+    - C1: the result has the local type of the operand.
+  }];
+  let arguments = (ins Zero_ShardType:$shard);
+  let results = (outs AnyRankedTensor:$local);
+  let assemblyFormat = "$shard attr-dict `:` type($shard) `to` type($local)";
+  let hasVerifier = 1;
+  let hasFolder = 1;
+}
+
+class Zero_LogicalCollectiveOp<string mnemonic, list<Trait> traits = []>
+    : Zero_Op<mnemonic, !listconcat([
+        DeclareOpInterfaceMethods<Zero_CollectiveOpInterface, ["getMeshAttr"]>,
+        DeclareOpInterfaceMethods<MemoryEffectsOpInterface>], traits)>;
+
+def Zero_AllGatherOp : Zero_LogicalCollectiveOp<"all_gather"> {
+  let summary = "Turns partitioned factors whole";
+  let description = [{
+    The devices along `along` exchange their parts, so that the factors over
+    those axes are held whole.
+
+    ```
+                     gpu 0     gpu 1                  gpu 0     gpu 1
+    node 0           [0]       [1]      node   ->     [0 2]     [1 3]
+    node 1           [2]       [3]                    [0 2]     [1 3]
+    ```
+
+    ```mlir
+    %s = zero.all_gather %p along ["node"]
+        : !zero.shard<256x64xbf16, dim 0 = ("node", "gpu") on #mesh> to
+          !zero.shard<256x64xbf16, dim 0 = (2, "gpu") on #mesh>
+    ```
+
+    **Constraints**
+
+    - C1: every axis of `along` partitions a factor of the operand.
+    - C2: the result is the operand with just those factors whole.
+  }];
+  let arguments = (ins Zero_ShardType:$operand, Zero_AxisRefArrayAttr:$along);
+  let results = (outs Zero_ShardType:$result);
+  let assemblyFormat = [{
+    $operand `along` custom<Axes>($along) attr-dict
+    `:` type($operand) `to` type($result)
+  }];
+  let hasVerifier = 1;
+  let hasFolder = 1;
+}
+
+def Zero_ReduceScatterOp : Zero_LogicalCollectiveOp<"reduce_scatter"> {
+  let summary = "Reduces over devices and partitions whole factors";
+  let description = [{
+    Sums (or averages) over the devices along `along`; each keeps the slices
+    whose factors those axes now partition. `wire` is the format of what
+    travels: each contribution is rounded as that format rounds. Without it the
+    element type travels.
+
+    ```
+                  gpu 0        gpu 1               gpu 0        gpu 1
+    node 0        [a0 .. a3]   [b0 .. b3]   gpu -> [ab0 ab2]    [ab1 ab3]
+    node 1        [c0 .. c3]   [d0 .. d3]          [cd0 cd2]    [cd1 cd3]
+    ```
+
+    ```mlir
+    %s = zero.reduce_scatter sum %g along ["gpu"] wire <i8, block = 128>
+        : !zero.shard<256x64xbf16, dim 0 = (2, 4) on #mesh> to
+          !zero.shard<256x64xf32, dim 0 = (2, "gpu") on #mesh>
+    ```
+
+    **Constraints**
+
+    - C1: the result is the operand with one whole factor partitioned over each
+      axis of `along`, of the axis' size.
+    - C2: the element type of the result is that of the operand, or f32 (a
+      partial sum that a later hop reads).
+    - C3: neither is encoded.
+  }];
+  let arguments = (ins Zero_ReduceKindAttr:$kind, Zero_ShardType:$operand,
+                       Zero_AxisRefArrayAttr:$along,
+                       OptionalAttr<Zero_QuantAttr>:$wire);
+  let results = (outs Zero_ShardType:$result);
+  let assemblyFormat = [{
+    $kind $operand `along` custom<Axes>($along) (`wire` $wire^)? attr-dict
+    `:` type($operand) `to` type($result)
+  }];
+  let hasVerifier = 1;
+  let hasFolder = 1;
+}
+
+def Zero_EncodeOp : Zero_Op<"encode", [Pure]> {
+  let summary = "A partitioned tensor in quantized form";
+  let description = [{
+    Quantizes every unit that a device holds into a wire chunk of its own
+    (qwZ, paper section 3.1). Gathering an encoded tensor moves chunks.
+
+    **Constraints**
+
+    - C1: the result is the operand with `quant`.
+  }];
+  let arguments = (ins Zero_ShardType:$operand);
+  let results = (outs Zero_ShardType:$result);
+  let assemblyFormat = "$operand attr-dict `:` type($operand) `to` type($result)";
+  let hasVerifier = 1;
+}
+
+def Zero_DecodeOp : Zero_Op<"decode", [Pure]> {
+  let summary = "The values of a quantized partitioned tensor";
+  let description = [{
+    **Constraints**
+
+    - C1: the operand is the result with `quant`.
+  }];
+  let arguments = (ins Zero_ShardType:$operand);
+  let results = (outs Zero_ShardType:$result);
+  let assemblyFormat = "$operand attr-dict `:` type($operand) `to` type($result)";
+  let hasVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Decomposed ops
+//===----------------------------------------------------------------------===//
+
+/// An op on local data with one input and one destination, tensors or buffers.
+class Zero_LocalOp<string mnemonic, dag extraArguments,
+                   list<Trait> traits = []>
+    : Zero_Op<mnemonic, !listconcat([
+        DestinationStyleOpInterface,
+        DeclareOpInterfaceMethods<MemoryEffectsOpInterface>], traits)> {
+  let arguments = !con((ins AnyShaped:$input, AnyShaped:$init), extraArguments);
+  let results = (outs Variadic<AnyRankedTensor>:$results);
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    ::mlir::MutableOperandRange getDpsInitsMutable() { return getInitMutable(); }
+    ::mlir::ShapedType getInputType() {
+      return ::mlir::cast<::mlir::ShapedType>(getInput().getType());
+    }
+    ::mlir::ShapedType getInitType() {
+      return ::mlir::cast<::mlir::ShapedType>(getInit().getType());
+    }
+  }];
+}
+
+def Zero_PackSlicesOp
+    : Zero_LocalOp<"pack_slices", (ins Zero_SlicesAttr:$slices)> {
+  let summary = "Brings the slices of each chunk together";
+  let description = [{
+    Tensor slice reordering (paper section 3.3.3): copies a tensor into its
+    chunk form, so that what goes to one device is contiguous. Padding is zero.
+
+    ```mlir
+    %c = zero.pack_slices %g slices <dim = 0, factors = [2, 4], chunk = [1]>
+        into %e : tensor<256x64xbf16> into tensor<4x64x64xbf16> -> tensor<4x64x64xbf16>
+    ```
+
+    **Constraints**
+
+    - C1: `slices` fits the input.
+    - C2: the destination has the shape of the chunk form of the input, and its
+      element type.
+  }];
+  let assemblyFormat = [{
+    $input `slices` $slices `into` $init attr-dict
+    `:` type($input) `into` type($init) (`->` type($results)^)?
+  }];
+}
+
+def Zero_UnpackSlicesOp
+    : Zero_LocalOp<"unpack_slices", (ins Zero_SlicesAttr:$slices)> {
+  let summary = "Puts the slices of chunks back in their order";
+  let description = [{
+    The inverse of `pack_slices`: copies the chunk form of a tensor into the
+    tensor. Padding is dropped.
+
+    **Constraints**
+
+    - C1: `slices` fits the destination and covers it (one stage).
+    - C2: the input has the elements of the chunk form of the destination, chunk
+      by chunk, and its element type.
+  }];
+  let assemblyFormat = [{
+    $input `slices` $slices `into` $init attr-dict
+    `:` type($input) `into` type($init) (`->` type($results)^)?
+  }];
+}
+
+def Zero_QuantizeOp
+    : Zero_LocalOp<"quantize", (ins Zero_QuantAttr:$quant,
+                                    OptionalAttr<Zero_SlicesAttr>:$slices)> {
+  let summary = "Quantizes chunks into wire chunks";
+  let description = [{
+    Each chunk of the input (its leading dim, or with `slices` the chunks that
+    `pack_slices` would form) becomes one wire chunk: codes and scales together.
+
+    ```mlir
+    %b = zero.quantize %g quant <i8, block = 128>
+        slices <dim = 0, factors = [2, 4], chunk = [1]> into %e
+        : tensor<256x64xbf16> into tensor<4x4160xi8> -> tensor<4x4160xi8>
+    ```
+
+    **Constraints**
+
+    - C1: the input has float elements (f32, bf16, f16).
+    - C2: `slices` fits the input.
+    - C3: the destination is CxBxi8 with C chunks of B bytes.
+  }];
+  let assemblyFormat = [{
+    $input `quant` $quant (`slices` $slices^)? `into` $init attr-dict
+    `:` type($input) `into` type($init) (`->` type($results)^)?
+  }];
+}
+
+def Zero_DequantizeOp
+    : Zero_LocalOp<"dequantize", (ins Zero_QuantAttr:$quant,
+                                      OptionalAttr<Zero_SlicesAttr>:$slices)> {
+  let summary = "Reads wire chunks";
+  let description = [{
+    The inverse of `quantize`; with `slices` the chunks go where
+    `unpack_slices` would put them.
+
+    **Constraints**
+
+    - C1: the destination has float elements (f32, bf16, f16).
+    - C2: `slices` fits the destination and covers it (one stage).
+    - C3: the last dim of the input is the bytes of a chunk, the others number
+      the chunks.
+  }];
+  let assemblyFormat = [{
+    $input `quant` $quant (`slices` $slices^)? `into` $init attr-dict
+    `:` type($input) `into` type($init) (`->` type($results)^)?
+  }];
+}
+
+def Zero_ReduceOp
+    : Zero_LocalOp<"reduce", (ins Zero_ReduceKindAttr:$kind)> {
+  let summary = "Reduces over the leading dim";
+  let description = [{
+    Sums what came from each source in f32 and in order of the sources, divides
+    by their number for `mean`, and rounds once.
+
+    **Constraints**
+
+    - C1: input and destination have float elements (f32, bf16, f16).
+    - C2: the input has the shape of the destination behind a leading dim.
+  }];
+  let assemblyFormat = [{
+    $kind $input `into` $init attr-dict
+    `:` type($input) `into` type($init) (`->` type($results)^)?
+  }];
+}
+
+def Zero_DequantizeReduceOp
+    : Zero_LocalOp<"dequantize_reduce", (ins Zero_ReduceKindAttr:$kind,
+                                             Zero_QuantAttr:$quant)> {
+  let summary = "Reads and reduces wire chunks";
+  let description = [{
+    `dequantize` and `reduce` in one (paper section 4.2).
+
+    **Constraints**
+
+    - C1: the destination has float elements (f32, bf16, f16).
+    - C2: the input is CxBxi8, B bytes holding as many elements as the
+      destination.
+  }];
+  let assemblyFormat = [{
+    $kind $input `quant` $quant `into` $init attr-dict
+    `:` type($input) `into` type($init) (`->` type($results)^)?
+  }];
+}
+
+def Zero_DequantizeReduceQuantizeOp
+    : Zero_LocalOp<"dequantize_reduce_quantize",
+                   (ins Zero_ReduceKindAttr:$kind, Zero_QuantAttr:$quant,
+                        TypeAttrOf<Zero_FloatTensor>:$partial,
+                        Zero_QuantAttr:$to, Zero_SlicesAttr:$slices)> {
+  let summary = "Reads, reduces and requantizes wire chunks";
+  let description = [{
+    `dequantize_reduce` to a tensor of type `partial`, then `quantize` with `to`
+    and `slices`, in one (paper section 4.2): the step between two hops.
+
+    **Constraints**
+
+    - C1: the input is CxBxi8, B bytes holding as many elements as `partial`.
+    - C2: `slices` fits `partial`.
+    - C3: the destination is CxBxi8 with the chunks of `partial` in format `to`.
+  }];
+  let assemblyFormat = [{
+    $kind $input `quant` $quant `partial` $partial `to` $to `slices` $slices
+    `into` $init attr-dict
+    `:` type($input) `into` type($init) (`->` type($results)^)?
+  }];
+}
+
+class Zero_ExchangeOp<string mnemonic, dag extraArguments>
+    : Zero_LocalOp<mnemonic,
+                   !con((ins Zero_AxisRefArrayAttr:$along, Zero_MeshAttr:$mesh),
+                        extraArguments),
+                   [DeclareOpInterfaceMethods<Zero_CollectiveOpInterface>]>;
+
+def Zero_AllToAllOp
+    : Zero_ExchangeOp<"all_to_all",
+                      (ins OptionalAttr<Zero_SlicesAttr>:$slices,
+                           OptionalAttr<Zero_QuantAttr>:$wire)> {
+  let summary = "Sends chunk i to device i of the group";
+  let description = [{
+    Device r of the group receives, at index s of the leading dim, chunk r of
+    device s. The chunks are the leading dim of the input, or with `slices` the
+    slices that `pack_slices` would bring together. With `wire` the values are
+    rounded as that format rounds; the destination may then be f32.
+
+    ```mlir
+    %r = zero.all_to_all %b along ["gpu"] on #mesh into %e
+        : tensor<4x4160xi8> into tensor<4x4160xi8> -> tensor<4x4160xi8>
+    ```
+
+    **Constraints**
+
+    - C1: without `slices` the leading dim of the input is the group's size; with
+      `slices`, which fits the input, there are as many chunks.
+    - C2: the destination has the shape of the chunk form.
+    - C3: the element types agree, or `wire` is there and both are floats.
+  }];
+  let assemblyFormat = [{
+    $input `along` custom<Axes>($along) `on` $mesh (`slices` $slices^)?
+    (`wire` $wire^)? `into` $init attr-dict
+    `:` type($input) `into` type($init) (`->` type($results)^)?
+  }];
+}
+
+def Zero_AllGatherChunksOp
+    : Zero_ExchangeOp<"all_gather_chunks", (ins)> {
+  let summary = "Stacks what every device of the group holds";
+  let description = [{
+    Index s of the destination's leading dim is the input of device s of the
+    group.
+
+    **Constraints**
+
+    - C1: the destination has the shape of the input behind a leading dim of the
+      group's size, and its element type.
+  }];
+  let assemblyFormat = [{
+    $input `along` custom<Axes>($along) `on` $mesh `into` $init attr-dict
+    `:` type($input) `into` type($init) (`->` type($results)^)?
+  }];
+}
+
+#endif // ZPP_DIALECT_ZERO_IR_ZEROOPS

@@ -1,0 +1,95 @@
+//===- GuestDialects.cpp - Dialects that pass through ---------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "zpp/Dialect/Guest/GuestDialects.h"
+
+#include "mlir/IR/Dialect.h"
+#include "mlir/IR/DialectImplementation.h"
+#include "mlir/IR/DialectRegistry.h"
+#include "mlir/IR/OpImplementation.h"
+#include "mlir/Transforms/InliningUtils.h"
+
+using namespace mlir;
+
+namespace {
+
+/// Nothing in a step's graph forbids that a function is inlined.
+struct GuestInlinerInterface : public DialectInlinerInterface {
+  using DialectInlinerInterface::DialectInlinerInterface;
+  bool isLegalToInline(Operation *, Operation *, bool) const final {
+    return true;
+  }
+  bool isLegalToInline(Region *, Region *, bool, IRMapping &) const final {
+    return true;
+  }
+  bool isLegalToInline(Operation *, Region *, bool, IRMapping &) const final {
+    return true;
+  }
+};
+
+/// Accepts everything in generic form under its namespace.
+class GuestDialect : public Dialect {
+public:
+  GuestDialect(StringRef name, MLIRContext *context, TypeID id)
+      : Dialect(name, context, id) {
+    allowUnknownOperations();
+    allowUnknownTypes();
+    addInterfaces<GuestInlinerInterface>();
+  }
+
+  Attribute parseAttribute(DialectAsmParser &parser, Type type) const override {
+    return OpaqueAttr::get(StringAttr::get(getContext(), getNamespace()),
+                           parser.getFullSymbolSpec(),
+                           type ? type : NoneType::get(getContext()));
+  }
+
+  Type parseType(DialectAsmParser &parser) const override {
+    return OpaqueType::get(StringAttr::get(getContext(), getNamespace()),
+                           parser.getFullSymbolSpec());
+  }
+
+  /// Asked for the names of custom forms only: the generic form is quoted.
+  std::optional<ParseOpHook>
+  getParseOperationHook(StringRef) const override {
+    // The hook is a reference: it must not capture.
+    static constexpr auto kRefuse = [](OpAsmParser &parser,
+                                       OperationState &state) -> ParseResult {
+      StringRef name = state.name.getStringRef();
+      return parser.emitError(parser.getNameLoc())
+             << "expected the generic form \"" << name
+             << "\"(...), but got the pretty form of '" << name
+             << "'; print the module with "
+                "operation.get_asm(print_generic_op_form=True) in JAX, or with "
+                "stablehlo-opt --mlir-print-op-generic";
+    };
+    return ParseOpHook(kRefuse);
+  }
+};
+
+/// A dialect is told apart by its class, so each namespace needs one.
+#define ZPP_GUEST_DIALECT(CLASS, NAME)                                         \
+  struct CLASS : public GuestDialect {                                         \
+    MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(CLASS)                        \
+    static constexpr StringLiteral getDialectNamespace() {                     \
+      return StringLiteral(NAME);                                              \
+    }                                                                          \
+    explicit CLASS(MLIRContext *context)                                       \
+        : GuestDialect(getDialectNamespace(), context,                         \
+                       TypeID::get<CLASS>()) {}                                \
+  };
+ZPP_GUEST_DIALECT(StablehloGuest, "stablehlo")
+ZPP_GUEST_DIALECT(SdyGuest, "sdy")
+ZPP_GUEST_DIALECT(ChloGuest, "chlo")
+ZPP_GUEST_DIALECT(MhloGuest, "mhlo")
+ZPP_GUEST_DIALECT(MpmdGuest, "mpmd")
+#undef ZPP_GUEST_DIALECT
+
+} // namespace
+
+void zpp::registerGuestDialects(DialectRegistry &registry) {
+  registry.insert<StablehloGuest, SdyGuest, ChloGuest, MhloGuest, MpmdGuest>();
+}

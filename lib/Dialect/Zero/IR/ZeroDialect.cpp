@@ -1,0 +1,530 @@
+//===- ZeroDialect.cpp - The zero dialect ---------------------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "zpp/Dialect/Zero/IR/Zero.h"
+
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/DialectImplementation.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace zpp::zero;
+
+#include "zpp/Dialect/Zero/IR/ZeroDialect.cpp.inc"
+#include "zpp/Dialect/Zero/IR/ZeroEnums.cpp.inc"
+
+#define GET_ATTRDEF_CLASSES
+#include "zpp/Dialect/Zero/IR/ZeroAttrs.cpp.inc"
+
+#define GET_TYPEDEF_CLASSES
+#include "zpp/Dialect/Zero/IR/ZeroTypes.cpp.inc"
+
+namespace {
+/// Meshes are long and everywhere: print them as #mesh.
+struct ZeroAsmInterface : public OpAsmDialectInterface {
+  using OpAsmDialectInterface::OpAsmDialectInterface;
+  AliasResult getAlias(Attribute attr, raw_ostream &os) const override {
+    if (!isa<MeshAttr>(attr))
+      return AliasResult::NoAlias;
+    os << "mesh";
+    return AliasResult::OverridableAlias;
+  }
+};
+} // namespace
+
+void ZeroDialect::initialize() {
+  addAttributes<
+#define GET_ATTRDEF_LIST
+#include "zpp/Dialect/Zero/IR/ZeroAttrs.cpp.inc"
+      >();
+  addTypes<
+#define GET_TYPEDEF_LIST
+#include "zpp/Dialect/Zero/IR/ZeroTypes.cpp.inc"
+      >();
+  addOperations<
+#define GET_OP_LIST
+#include "zpp/Dialect/Zero/IR/ZeroOps.cpp.inc"
+      >();
+  addInterfaces<ZeroAsmInterface>();
+}
+
+//===----------------------------------------------------------------------===//
+// MeshAttr
+//===----------------------------------------------------------------------===//
+
+MeshAttr MeshAttr::get(MLIRContext *context, const zpp::Mesh &mesh) {
+  SmallVector<StringAttr> names;
+  SmallVector<int64_t> sizes;
+  for (const zpp::MeshAxis &axis : mesh.getAxes()) {
+    names.push_back(StringAttr::get(context, axis.name));
+    sizes.push_back(axis.size);
+  }
+  return get(context, names, sizes);
+}
+
+zpp::Mesh MeshAttr::getMesh() const {
+  std::vector<zpp::MeshAxis> axes;
+  for (auto [name, size] : llvm::zip_equal(getNames(), getSizes()))
+    axes.push_back({name.str(), size});
+  return zpp::Mesh(std::move(axes));
+}
+
+LogicalResult MeshAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                               ArrayRef<StringAttr> names,
+                               ArrayRef<int64_t> sizes) {
+  if (names.size() != sizes.size())
+    return emitError() << "expected as many axis sizes as names, but got "
+                       << sizes.size() << " and " << names.size();
+  llvm::SmallDenseSet<StringAttr> seen;
+  for (auto [name, size] : llvm::zip_equal(names, sizes)) {
+    if (size < 1)
+      return emitError() << "expected a positive size of mesh axis " << name
+                         << ", but got " << size;
+    if (!seen.insert(name).second)
+      return emitError() << "expected distinct mesh axes, but got " << name
+                         << " twice";
+  }
+  return success();
+}
+
+Attribute MeshAttr::parse(AsmParser &parser, Type) {
+  SmallVector<StringAttr> names;
+  SmallVector<int64_t> sizes;
+  SMLoc loc = parser.getCurrentLocation();
+  if (parser.parseCommaSeparatedList(AsmParser::Delimiter::LessGreater, [&] {
+        std::string name;
+        int64_t size;
+        if (parser.parseString(&name) || parser.parseEqual() ||
+            parser.parseInteger(size))
+          return failure();
+        names.push_back(StringAttr::get(parser.getContext(), name));
+        sizes.push_back(size);
+        return success();
+      }))
+    return {};
+  return getChecked([&] { return parser.emitError(loc); }, parser.getContext(),
+                    names, sizes);
+}
+
+void MeshAttr::print(AsmPrinter &printer) const {
+  printer << "<";
+  llvm::interleaveComma(llvm::zip_equal(getNames(), getSizes()), printer,
+                        [&](auto axis) {
+                          printer << std::get<0>(axis) << " = "
+                                  << std::get<1>(axis);
+                        });
+  printer << ">";
+}
+
+//===----------------------------------------------------------------------===//
+// AxisRefAttr and FactorAttr
+//===----------------------------------------------------------------------===//
+
+AxisRefAttr AxisRefAttr::get(MLIRContext *context, const zpp::Mesh &mesh,
+                             const zpp::AxisRef &ref) {
+  auto name = StringAttr::get(context, ref.name);
+  int64_t index = mesh.findAxis(ref.name);
+  if (index >= 0 && mesh.getAxes()[index].size == ref.size)
+    return get(context, name, 0, 0);
+  return get(context, name, ref.preSize, ref.size);
+}
+
+std::optional<zpp::AxisRef> AxisRefAttr::resolve(const zpp::Mesh &mesh) const {
+  int64_t index = mesh.findAxis(getName().getValue());
+  if (index < 0)
+    return std::nullopt;
+  if (isWholeAxis())
+    return mesh.getAxis(index);
+  zpp::AxisRef ref{getName().str(), getPreSize(), getSize()};
+  if (!mesh.verify(ref).empty())
+    return std::nullopt;
+  return ref;
+}
+
+/// "gpu" or "gpu":(2)2
+static ParseResult parseAxisRef(AsmParser &parser, AxisRefAttr &axis) {
+  std::string name;
+  if (parser.parseString(&name))
+    return failure();
+  int64_t preSize = 0, size = 0;
+  if (succeeded(parser.parseOptionalColon())) {
+    SMLoc loc = parser.getCurrentLocation();
+    if (parser.parseLParen() || parser.parseInteger(preSize) ||
+        parser.parseRParen() || parser.parseInteger(size))
+      return failure();
+    if (preSize < 1 || size < 1)
+      return parser.emitError(loc)
+             << "expected positive sizes of a part of an axis, but got ("
+             << preSize << ")" << size;
+  }
+  axis = AxisRefAttr::get(parser.getContext(),
+                          StringAttr::get(parser.getContext(), name), preSize,
+                          size);
+  return success();
+}
+
+static void printAxisRef(AsmPrinter &printer, AxisRefAttr axis) {
+  printer << axis.getName();
+  if (!axis.isWholeAxis())
+    printer << ":(" << axis.getPreSize() << ")" << axis.getSize();
+}
+
+Attribute AxisRefAttr::parse(AsmParser &parser, Type) {
+  AxisRefAttr axis;
+  if (parser.parseLess() || parseAxisRef(parser, axis) ||
+      parser.parseGreater())
+    return {};
+  return axis;
+}
+
+void AxisRefAttr::print(AsmPrinter &printer) const {
+  printer << "<";
+  printAxisRef(printer, *this);
+  printer << ">";
+}
+
+FactorAttr FactorAttr::getWhole(MLIRContext *context, int64_t size) {
+  return get(context, AxisRefAttr(), size);
+}
+
+FactorAttr FactorAttr::getPartitioned(AxisRefAttr axis) {
+  return get(axis.getContext(), axis, 0);
+}
+
+static ParseResult parseFactor(AsmParser &parser, FactorAttr &factor) {
+  int64_t size;
+  SMLoc loc = parser.getCurrentLocation();
+  OptionalParseResult isWhole = parser.parseOptionalInteger(size);
+  if (isWhole.has_value()) {
+    if (failed(*isWhole))
+      return failure();
+    if (size < 1)
+      return parser.emitError(loc)
+             << "expected a positive factor, but got " << size;
+    factor = FactorAttr::getWhole(parser.getContext(), size);
+    return success();
+  }
+  AxisRefAttr axis;
+  if (parseAxisRef(parser, axis))
+    return failure();
+  factor = FactorAttr::getPartitioned(axis);
+  return success();
+}
+
+static void printFactor(AsmPrinter &printer, FactorAttr factor) {
+  if (factor.isWhole())
+    printer << factor.getSize();
+  else
+    printAxisRef(printer, factor.getAxis());
+}
+
+Attribute FactorAttr::parse(AsmParser &parser, Type) {
+  FactorAttr factor;
+  if (parser.parseLess() || parseFactor(parser, factor) ||
+      parser.parseGreater())
+    return {};
+  return factor;
+}
+
+void FactorAttr::print(AsmPrinter &printer) const {
+  printer << "<";
+  printFactor(printer, *this);
+  printer << ">";
+}
+
+//===----------------------------------------------------------------------===//
+// QuantAttr
+//===----------------------------------------------------------------------===//
+
+LogicalResult QuantAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                                WireFormatKind, int64_t block) {
+  if (!zpp::isValidBlock(block))
+    return emitError() << "expected a block that is a power of two from "
+                       << zpp::kMinBlock << " to " << zpp::kMaxBlock
+                       << ", but got " << block;
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// SlicesAttr
+//===----------------------------------------------------------------------===//
+
+LogicalResult SlicesAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                                 int64_t dim, ArrayRef<int64_t> factors,
+                                 ArrayRef<int64_t> chunk, int64_t stage,
+                                 int64_t stages) {
+  if (dim < 0)
+    return emitError() << "expected a dim of at least 0, but got " << dim;
+  for (int64_t factor : factors)
+    if (factor < 1)
+      return emitError() << "expected positive factors, but got " << factor;
+  llvm::SmallDenseSet<int64_t> seen;
+  for (int64_t position : chunk)
+    if (position < 0 || position >= static_cast<int64_t>(factors.size()) ||
+        !seen.insert(position).second)
+      return emitError() << "expected distinct positions in a list of "
+                         << factors.size() << " factors, but got " << position;
+  if (stages < 1 || stage < 0 || stage >= stages)
+    return emitError() << "expected a stage below " << stages << ", but got "
+                       << stage;
+  return success();
+}
+
+Attribute SlicesAttr::parse(AsmParser &parser, Type) {
+  int64_t dim, stage = 0, stages = 1;
+  SmallVector<int64_t> factors, chunk;
+  auto parseList = [&](StringRef keyword,
+                       SmallVector<int64_t> &list) -> ParseResult {
+    if (parser.parseComma() || parser.parseKeyword(keyword) ||
+        parser.parseEqual())
+      return failure();
+    return parser.parseCommaSeparatedList(
+        AsmParser::Delimiter::Square,
+        [&] { return parser.parseInteger(list.emplace_back()); });
+  };
+  SMLoc loc = parser.getCurrentLocation();
+  if (parser.parseLess() || parser.parseKeyword("dim") ||
+      parser.parseEqual() || parser.parseInteger(dim) ||
+      parseList("factors", factors) || parseList("chunk", chunk))
+    return {};
+  if (succeeded(parser.parseOptionalComma()))
+    if (parser.parseKeyword("stage") || parser.parseEqual() ||
+        parser.parseInteger(stage) || parser.parseKeyword("of") ||
+        parser.parseInteger(stages))
+      return {};
+  if (parser.parseGreater())
+    return {};
+  return getChecked([&] { return parser.emitError(loc); }, parser.getContext(),
+                    dim, factors, chunk, stage, stages);
+}
+
+void SlicesAttr::print(AsmPrinter &printer) const {
+  printer << "<dim = " << getDim() << ", factors = [";
+  llvm::interleaveComma(getFactors(), printer);
+  printer << "], chunk = [";
+  llvm::interleaveComma(getChunk(), printer);
+  printer << "]";
+  if (getStages() != 1)
+    printer << ", stage = " << getStage() << " of " << getStages();
+  printer << ">";
+}
+
+zpp::SliceMap SlicesAttr::getMap(ArrayRef<int64_t> shape) const {
+  zpp::SliceMap map;
+  map.factors.assign(getFactors().begin(), getFactors().end());
+  map.chunkFactors.assign(getChunk().begin(), getChunk().end());
+  map.stage = getStage();
+  map.stages = getStages();
+  for (auto [index, size] : llvm::enumerate(shape)) {
+    int64_t position = index;
+    if (position < getDim())
+      map.outer *= size;
+    else if (position == getDim())
+      map.extent = size;
+    else
+      map.inner *= size;
+  }
+  map.unit = llvm::divideCeil(map.extent, map.numSlices());
+  return map;
+}
+
+SmallVector<int64_t>
+SlicesAttr::getChunkShape(ArrayRef<int64_t> tensorShape) const {
+  zpp::SliceMap map = getMap(tensorShape);
+  SmallVector<int64_t> shape{map.numChunks()};
+  llvm::append_range(shape, tensorShape);
+  shape[1 + getDim()] = map.numSlices() / map.numChunks() * map.partSize();
+  return shape;
+}
+
+bool SlicesAttr::isContiguous(ArrayRef<int64_t> tensorShape) const {
+  zpp::SliceMap map = getMap(tensorShape);
+  if (map.paddedExtent() != map.extent || map.partSize() != map.unit)
+    return false;
+  if (map.numChunks() == 1)
+    return true;
+  // The chunk's factors are the leading ones, in order, and nothing precedes.
+  for (auto [index, position] : llvm::enumerate(getChunk()))
+    if (static_cast<int64_t>(index) != position)
+      return false;
+  return map.outer == 1;
+}
+
+//===----------------------------------------------------------------------===//
+// ShardType
+//===----------------------------------------------------------------------===//
+
+static std::optional<int64_t> getFactorSize(FactorAttr factor,
+                                            const zpp::Mesh &mesh) {
+  if (factor.isWhole())
+    return factor.getSize();
+  std::optional<zpp::AxisRef> ref = factor.getAxis().resolve(mesh);
+  if (!ref)
+    return std::nullopt;
+  return ref->size;
+}
+
+LogicalResult ShardType::verify(function_ref<InFlightDiagnostic()> emitError,
+                                RankedTensorType global, int64_t dim,
+                                ArrayRef<FactorAttr> factors, MeshAttr mesh,
+                                QuantAttr quant) {
+  if (!global.hasStaticShape())
+    return emitError() << "expected a static shape, but got " << global;
+  if (dim < 0 || dim >= global.getRank())
+    return emitError() << "expected a dim below the rank " << global.getRank()
+                       << ", but got " << dim;
+  zpp::Mesh plain = mesh.getMesh();
+  SmallVector<zpp::AxisRef> seen;
+  for (FactorAttr factor : factors) {
+    if (!getFactorSize(factor, plain))
+      return emitError() << "expected an axis of the mesh " << plain.str()
+                         << " (or a part of one), but got "
+                         << factor.getAxis();
+    if (factor.isWhole())
+      continue;
+    zpp::AxisRef ref = *factor.getAxis().resolve(plain);
+    for (const zpp::AxisRef &other : seen)
+      if (other.name == ref.name &&
+          other.preSize < ref.preSize * ref.size &&
+          ref.preSize < other.preSize * other.size)
+        return emitError() << "expected distinct axes, but got "
+                           << factor.getAxis() << " twice";
+    seen.push_back(ref);
+  }
+  Type element = global.getElementType();
+  if (quant && !element.isF32() && !element.isBF16() && !element.isF16())
+    return emitError()
+           << "expected f32, bf16 or f16 in a quantized tensor, but got "
+           << element;
+  return success();
+}
+
+Type ShardType::parse(AsmParser &parser) {
+  SmallVector<int64_t> shape;
+  Type element;
+  int64_t dim;
+  SmallVector<FactorAttr> factors;
+  MeshAttr mesh;
+  QuantAttr quant;
+  SMLoc loc = parser.getCurrentLocation();
+  if (parser.parseLess() ||
+      parser.parseDimensionList(shape, /*allowDynamic=*/false) ||
+      parser.parseType(element) || parser.parseComma() ||
+      parser.parseKeyword("dim") || parser.parseInteger(dim) ||
+      parser.parseEqual() ||
+      parser.parseCommaSeparatedList(
+          AsmParser::Delimiter::Paren,
+          [&] { return parseFactor(parser, factors.emplace_back()); }) ||
+      parser.parseKeyword("on") || parser.parseAttribute(mesh))
+    return {};
+  if (succeeded(parser.parseOptionalComma()) && parser.parseAttribute(quant))
+    return {};
+  if (parser.parseGreater())
+    return {};
+  auto emitError = [&] { return parser.emitError(loc); };
+  auto global = RankedTensorType::getChecked(emitError, shape, element);
+  if (!global)
+    return {};
+  return getChecked(emitError, parser.getContext(), global, dim, factors, mesh,
+                    quant);
+}
+
+void ShardType::print(AsmPrinter &printer) const {
+  printer << "<";
+  for (int64_t size : getGlobal().getShape())
+    printer << size << "x";
+  printer << getGlobal().getElementType() << ", dim " << getDim() << " = (";
+  llvm::interleaveComma(getFactors(), printer, [&](FactorAttr factor) {
+    printFactor(printer, factor);
+  });
+  printer << ") on " << getMesh();
+  if (getQuant())
+    printer << ", " << getQuant();
+  printer << ">";
+}
+
+SmallVector<int64_t> ShardType::getFactorSizes() const {
+  zpp::Mesh mesh = getMesh().getMesh();
+  return llvm::map_to_vector(getFactors(), [&](FactorAttr factor) {
+    return *getFactorSize(factor, mesh);
+  });
+}
+
+int64_t ShardType::getUnit() const {
+  return llvm::divideCeil(getGlobal().getDimSize(getDim()),
+                          llvm::product_of(getFactorSizes()));
+}
+
+SmallVector<int64_t> ShardType::getWholeSizes() const {
+  SmallVector<int64_t> sizes;
+  for (FactorAttr factor : getFactors())
+    if (factor.isWhole())
+      sizes.push_back(factor.getSize());
+  return sizes;
+}
+
+SmallVector<zpp::AxisRef> ShardType::getAxes() const {
+  zpp::Mesh mesh = getMesh().getMesh();
+  SmallVector<zpp::AxisRef> refs;
+  for (FactorAttr factor : getFactors())
+    if (!factor.isWhole())
+      refs.push_back(*factor.getAxis().resolve(mesh));
+  return refs;
+}
+
+RankedTensorType ShardType::getDecodedLocalType() const {
+  if (isWhole())
+    return getGlobal();
+  SmallVector<int64_t> shape(getGlobal().getShape());
+  shape[getDim()] = llvm::product_of(getWholeSizes()) * getUnit();
+  return RankedTensorType::get(shape, getGlobal().getElementType());
+}
+
+int64_t ShardType::getElementsPerUnit() const {
+  SmallVector<int64_t> shape(getGlobal().getShape());
+  shape[getDim()] = getUnit();
+  return llvm::product_of(shape);
+}
+
+RankedTensorType ShardType::getLocalType() const {
+  if (!getQuant())
+    return getDecodedLocalType();
+  int64_t bytes = getQuant().getLayout(getElementsPerUnit()).chunkBytes;
+  return RankedTensorType::get({llvm::product_of(getWholeSizes()), bytes},
+                               IntegerType::get(getContext(), 8));
+}
+
+ShardType ShardType::withFactors(ArrayRef<FactorAttr> factors) const {
+  return get(getContext(), getGlobal(), getDim(), factors, getMesh(),
+             getQuant());
+}
+
+ShardType ShardType::withQuant(QuantAttr quant) const {
+  return get(getContext(), getGlobal(), getDim(), getFactors(), getMesh(),
+             quant);
+}
+
+ShardType ShardType::withElementType(Type type) const {
+  return get(getContext(),
+             RankedTensorType::get(getGlobal().getShape(), type), getDim(),
+             getFactors(), getMesh(), getQuant());
+}
+
+std::optional<SmallVector<int64_t>>
+ShardType::findFactors(ArrayAttr along) const {
+  SmallVector<int64_t> positions;
+  for (auto axis : along.getAsRange<AxisRefAttr>()) {
+    const auto *it = llvm::find_if(getFactors(), [&](FactorAttr factor) {
+      return factor.getAxis() == axis;
+    });
+    if (it == getFactors().end())
+      return std::nullopt;
+    positions.push_back(std::distance(getFactors().begin(), it));
+  }
+  return positions;
+}

@@ -1,0 +1,502 @@
+//===- ZeroOps.cpp - Operations of the zero dialect -----------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/IR/Builders.h"
+#include "zpp/Dialect/Zero/IR/Zero.h"
+
+using namespace mlir;
+using namespace zpp::zero;
+
+#include "zpp/Dialect/Zero/IR/ZeroInterfaces.cpp.inc"
+
+//===----------------------------------------------------------------------===//
+// Collectives
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// The network: what a collective reads and writes, so that none is dropped,
+/// duplicated or reordered against another.
+struct NetworkResource : public SideEffects::Resource::Base<NetworkResource> {
+  StringRef getName() final { return "network"; }
+};
+} // namespace
+
+using Effects =
+    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>;
+
+static void addNetworkEffects(Effects &effects) {
+  effects.emplace_back(MemoryEffects::Read::get(), NetworkResource::get());
+  effects.emplace_back(MemoryEffects::Write::get(), NetworkResource::get());
+}
+
+SmallVector<zpp::AxisRef> zpp::zero::resolveAxes(ArrayAttr along,
+                                                 MeshAttr mesh) {
+  zpp::Mesh plain = mesh.getMesh();
+  return llvm::map_to_vector(
+      along.getAsRange<AxisRefAttr>(),
+      [&](AxisRefAttr axis) { return *axis.resolve(plain); });
+}
+
+ArrayAttr zpp::zero::getAxesAttr(MLIRContext *context, const zpp::Mesh &mesh,
+                                 ArrayRef<zpp::AxisRef> refs) {
+  return ArrayAttr::get(
+      context, llvm::map_to_vector(refs, [&](const zpp::AxisRef &ref) {
+        return Attribute(AxisRefAttr::get(context, mesh, ref));
+      }));
+}
+
+LogicalResult zpp::zero::verifyCollective(Operation *op) {
+  auto collective = cast<CollectiveOpInterface>(op);
+  zpp::Mesh mesh = collective.getMeshAttr().getMesh();
+  ArrayAttr along = collective.getAlongAttr();
+  if (along.empty())
+    return op->emitOpError("expected at least 1 axis, but got 0");
+  SmallVector<zpp::AxisRef> seen;
+  for (auto axis : along.getAsRange<AxisRefAttr>()) {
+    std::optional<zpp::AxisRef> ref = axis.resolve(mesh);
+    if (!ref)
+      return op->emitOpError("expected an axis of the mesh ")
+             << mesh.str() << " (or a part of one), but got " << axis;
+    for (const zpp::AxisRef &other : seen)
+      if (other.name == ref->name &&
+          other.preSize < ref->preSize * ref->size &&
+          ref->preSize < other.preSize * other.size)
+        return op->emitOpError("expected distinct axes, but got ")
+               << axis << " twice";
+    seen.push_back(*ref);
+  }
+  return success();
+}
+
+static ParseResult parseAxes(OpAsmParser &parser, ArrayAttr &along) {
+  SmallVector<Attribute> axes;
+  if (parser.parseCommaSeparatedList(OpAsmParser::Delimiter::Square, [&] {
+        std::string name;
+        int64_t preSize = 0, size = 0;
+        if (parser.parseString(&name))
+          return failure();
+        if (succeeded(parser.parseOptionalColon()) &&
+            (parser.parseLParen() || parser.parseInteger(preSize) ||
+             parser.parseRParen() || parser.parseInteger(size)))
+          return failure();
+        axes.push_back(AxisRefAttr::get(
+            parser.getContext(), StringAttr::get(parser.getContext(), name),
+            preSize, size));
+        return success();
+      }))
+    return failure();
+  along = ArrayAttr::get(parser.getContext(), axes);
+  return success();
+}
+
+static void printAxes(OpAsmPrinter &printer, Operation *, ArrayAttr along) {
+  printer << "[";
+  llvm::interleaveComma(along.getAsRange<AxisRefAttr>(), printer,
+                        [&](AxisRefAttr axis) {
+                          printer << axis.getName();
+                          if (!axis.isWholeAxis())
+                            printer << ":(" << axis.getPreSize() << ")"
+                                    << axis.getSize();
+                        });
+  printer << "]";
+}
+
+//===----------------------------------------------------------------------===//
+// FromLocalOp and ToLocalOp
+//===----------------------------------------------------------------------===//
+
+static LogicalResult verifyLocalType(Operation *op, Type local,
+                                     ShardType shard) {
+  if (local != shard.getLocalType())
+    return op->emitOpError("expected the local type ")
+           << shard.getLocalType() << ", but got " << local;
+  return success();
+}
+
+LogicalResult FromLocalOp::verify() {
+  return verifyLocalType(*this, getLocal().getType(), getShard().getType());
+}
+
+LogicalResult ToLocalOp::verify() {
+  return verifyLocalType(*this, getLocal().getType(), getShard().getType());
+}
+
+OpFoldResult FromLocalOp::fold(FoldAdaptor) {
+  if (auto source = getLocal().getDefiningOp<ToLocalOp>())
+    if (source.getShard().getType() == getType())
+      return source.getShard();
+  return {};
+}
+
+OpFoldResult ToLocalOp::fold(FoldAdaptor) {
+  if (auto source = getShard().getDefiningOp<FromLocalOp>())
+    return source.getLocal();
+  return {};
+}
+
+//===----------------------------------------------------------------------===//
+// AllGatherOp and ReduceScatterOp
+//===----------------------------------------------------------------------===//
+
+MeshAttr AllGatherOp::getMeshAttr() { return getOperand().getType().getMesh(); }
+
+void AllGatherOp::getEffects(Effects &effects) { addNetworkEffects(effects); }
+
+/// `type` with the factors over `along` whole, or null where an axis partitions
+/// none; `missing` is then that axis.
+static ShardType getGatheredType(ShardType type, ArrayAttr along,
+                                 AxisRefAttr &missing) {
+  SmallVector<FactorAttr> factors(type.getFactors());
+  zpp::Mesh mesh = type.getMesh().getMesh();
+  for (auto axis : along.getAsRange<AxisRefAttr>()) {
+    auto *it = llvm::find_if(
+        factors, [&](FactorAttr factor) { return factor.getAxis() == axis; });
+    if (it == factors.end()) {
+      missing = axis;
+      return {};
+    }
+    *it = FactorAttr::getWhole(type.getContext(), axis.resolve(mesh)->size);
+  }
+  return type.withFactors(factors);
+}
+
+LogicalResult AllGatherOp::verify() {
+  AxisRefAttr missing;
+  ShardType expected =
+      getGatheredType(getOperand().getType(), getAlong(), missing);
+  if (!expected)
+    return emitOpError("expected an operand partitioned over ")
+           << missing << ", but got " << getOperand().getType();
+  if (expected != getType())
+    return emitOpError("expected the result type ")
+           << expected << ", but got " << getType();
+  return success();
+}
+
+/// A hop over devices that all are one device moves nothing.
+static bool isTrivial(CollectiveOpInterface op) {
+  return op.getGroupSize() == 1;
+}
+
+OpFoldResult AllGatherOp::fold(FoldAdaptor) {
+  // A whole factor of size 1 and one partitioned over an axis of size 1 hold
+  // the same, but are different types: only an equal type folds away.
+  if (getOperand().getType() == getType() && isTrivial(*this))
+    return getOperand();
+  return {};
+}
+
+MeshAttr ReduceScatterOp::getMeshAttr() {
+  return getOperand().getType().getMesh();
+}
+
+void ReduceScatterOp::getEffects(Effects &effects) {
+  addNetworkEffects(effects);
+}
+
+LogicalResult ReduceScatterOp::verify() {
+  ShardType from = getOperand().getType(), to = getType();
+  if (from.getQuant() || to.getQuant())
+    return emitOpError("expected tensors that are not encoded, but got ")
+           << (from.getQuant() ? from : to);
+  Type element = to.getGlobal().getElementType();
+  if (element != from.getGlobal().getElementType() && !element.isF32())
+    return emitOpError("expected the result element type ")
+           << from.getGlobal().getElementType() << " or f32, but got "
+           << element;
+  AxisRefAttr missing;
+  ShardType expected = getGatheredType(to, getAlong(), missing);
+  if (!expected)
+    return emitOpError("expected a result partitioned over ")
+           << missing << ", but got " << to;
+  expected = expected.withElementType(from.getGlobal().getElementType());
+  if (expected != from)
+    return emitOpError("expected the operand type ")
+           << expected << ", but got " << from;
+  return success();
+}
+
+OpFoldResult ReduceScatterOp::fold(FoldAdaptor) {
+  if (getOperand().getType() == getType() && isTrivial(*this))
+    return getOperand();
+  return {};
+}
+
+//===----------------------------------------------------------------------===//
+// EncodeOp and DecodeOp
+//===----------------------------------------------------------------------===//
+
+static LogicalResult verifyEncoding(Operation *op, ShardType encoded,
+                                    ShardType decoded) {
+  if (!encoded.getQuant() || decoded.getQuant() ||
+      encoded != decoded.withQuant(encoded.getQuant()))
+    return op->emitOpError("expected the same partitioned tensor with and "
+                           "without quantization, but got ")
+           << encoded << " and " << decoded;
+  return success();
+}
+
+LogicalResult EncodeOp::verify() {
+  return verifyEncoding(*this, getType(), getOperand().getType());
+}
+
+LogicalResult DecodeOp::verify() {
+  return verifyEncoding(*this, getOperand().getType(), getType());
+}
+
+//===----------------------------------------------------------------------===//
+// Decomposed ops
+//===----------------------------------------------------------------------===//
+
+/// A local op reads its input and overwrites its destination; on tensors both
+/// are values.
+static void addLocalEffects(Effects &effects, OpOperand &input,
+                            OpOperand &init) {
+  if (isa<MemRefType>(input.get().getType()))
+    effects.emplace_back(MemoryEffects::Read::get(), &input);
+  if (isa<MemRefType>(init.get().getType()))
+    effects.emplace_back(MemoryEffects::Write::get(), &init);
+}
+
+#define ZPP_LOCAL_EFFECTS(OP)                                                  \
+  void OP::getEffects(Effects &effects) {                                      \
+    addLocalEffects(effects, getInputMutable(), getInitMutable());             \
+  }
+ZPP_LOCAL_EFFECTS(PackSlicesOp)
+ZPP_LOCAL_EFFECTS(UnpackSlicesOp)
+ZPP_LOCAL_EFFECTS(QuantizeOp)
+ZPP_LOCAL_EFFECTS(DequantizeOp)
+ZPP_LOCAL_EFFECTS(ReduceOp)
+ZPP_LOCAL_EFFECTS(DequantizeReduceOp)
+ZPP_LOCAL_EFFECTS(DequantizeReduceQuantizeOp)
+#undef ZPP_LOCAL_EFFECTS
+
+void AllToAllOp::getEffects(Effects &effects) {
+  addLocalEffects(effects, getInputMutable(), getInitMutable());
+  addNetworkEffects(effects);
+}
+
+void AllGatherChunksOp::getEffects(Effects &effects) {
+  addLocalEffects(effects, getInputMutable(), getInitMutable());
+  addNetworkEffects(effects);
+}
+
+static std::string str(ArrayRef<int64_t> shape) {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  os << "[";
+  llvm::interleaveComma(shape, os);
+  os << "]";
+  return text;
+}
+
+static bool isFloat(ShapedType type) {
+  Type element = type.getElementType();
+  return element.isF32() || element.isBF16() || element.isF16();
+}
+
+static LogicalResult verifyFloat(Operation *op, StringRef what,
+                                 ShapedType type) {
+  if (isFloat(type))
+    return success();
+  return op->emitOpError("expected f32, bf16 or f16 elements of the ")
+         << what << ", but got " << type.getElementType();
+}
+
+static LogicalResult verifyShape(Operation *op, StringRef what,
+                                 ArrayRef<int64_t> expected, ShapedType type) {
+  if (type.hasStaticShape() && expected == type.getShape())
+    return success();
+  return op->emitOpError("expected the shape ")
+         << str(expected) << " of the " << what << ", but got " << type;
+}
+
+static LogicalResult verifySameElement(Operation *op, ShapedType input,
+                                       ShapedType init) {
+  if (input.getElementType() == init.getElementType())
+    return success();
+  return op->emitOpError("expected the element type ")
+         << input.getElementType() << " of the destination, but got "
+         << init.getElementType();
+}
+
+/// `slices` fits a tensor of type `type`.
+static LogicalResult verifySlices(Operation *op, SlicesAttr slices,
+                                  ShapedType type) {
+  if (!type.hasStaticShape())
+    return op->emitOpError("expected a static shape, but got ") << type;
+  if (slices.getDim() >= type.getRank())
+    return op->emitOpError("expected a dim of slices below the rank ")
+           << type.getRank() << ", but got " << slices.getDim();
+  std::string error = slices.getMap(type.getShape()).verify();
+  if (!error.empty())
+    return op->emitOpError("slices do not fit ") << type << ": " << error;
+  return success();
+}
+
+/// `slices` fits the type and covers it.
+static LogicalResult verifyCoveringSlices(Operation *op, SlicesAttr slices,
+                                          ShapedType type) {
+  if (failed(verifySlices(op, slices, type)))
+    return failure();
+  zpp::SliceMap map = slices.getMap(type.getShape());
+  if (slices.getStages() != 1)
+    return op->emitOpError("expected 1 stage, but got ") << slices.getStages();
+  (void)map;
+  return success();
+}
+
+/// Chunks and bytes per chunk of a buffer whose last dim are the bytes.
+static LogicalResult verifyWire(Operation *op, StringRef what, ShapedType type,
+                                int64_t chunks, int64_t elements,
+                                QuantAttr quant) {
+  int64_t bytes = quant.getLayout(elements).chunkBytes;
+  if (type.hasStaticShape() && type.getElementType().isInteger(8) &&
+      type.getRank() >= 2 && type.getShape().back() == bytes &&
+      type.getNumElements() == chunks * bytes)
+    return success();
+  return op->emitOpError("expected ")
+         << chunks << " chunks of " << bytes << " bytes in the " << what
+         << ", but got " << type;
+}
+
+static int64_t numElements(ArrayRef<int64_t> shape) {
+  return llvm::product_of(shape);
+}
+
+LogicalResult PackSlicesOp::verify() {
+  if (failed(verifySlices(*this, getSlices(), getInputType())) ||
+      failed(verifySameElement(*this, getInputType(), getInitType())))
+    return failure();
+  return verifyShape(*this, "destination",
+                     getSlices().getChunkShape(getInputType().getShape()),
+                     getInitType());
+}
+
+LogicalResult UnpackSlicesOp::verify() {
+  if (failed(verifyCoveringSlices(*this, getSlices(), getInitType())) ||
+      failed(verifySameElement(*this, getInputType(), getInitType())))
+    return failure();
+  SmallVector<int64_t> chunkShape =
+      getSlices().getChunkShape(getInitType().getShape());
+  if (!getInputType().hasStaticShape() ||
+      getInputType().getNumElements() != numElements(chunkShape))
+    return emitOpError("expected an input with the elements of ")
+           << str(chunkShape) << ", but got " << getInputType();
+  return success();
+}
+
+LogicalResult QuantizeOp::verify() {
+  ShapedType input = getInputType();
+  if (failed(verifyFloat(*this, "input", input)))
+    return failure();
+  SmallVector<int64_t> chunkShape(input.getShape());
+  if (SlicesAttr slices = getSlicesAttr()) {
+    if (failed(verifySlices(*this, slices, input)))
+      return failure();
+    chunkShape = slices.getChunkShape(input.getShape());
+  } else if (!input.hasStaticShape() || input.getRank() == 0) {
+    return emitOpError("expected a leading dim of chunks, but got ") << input;
+  }
+  return verifyWire(*this, "destination", getInitType(), chunkShape.front(),
+                    numElements(ArrayRef(chunkShape).drop_front()),
+                    getQuant());
+}
+
+LogicalResult DequantizeOp::verify() {
+  ShapedType init = getInitType();
+  if (failed(verifyFloat(*this, "destination", init)))
+    return failure();
+  SmallVector<int64_t> chunkShape(init.getShape());
+  if (SlicesAttr slices = getSlicesAttr()) {
+    if (failed(verifyCoveringSlices(*this, slices, init)))
+      return failure();
+    chunkShape = slices.getChunkShape(init.getShape());
+  } else if (!init.hasStaticShape() || init.getRank() == 0) {
+    return emitOpError("expected a leading dim of chunks, but got ") << init;
+  }
+  return verifyWire(*this, "input", getInputType(), chunkShape.front(),
+                    numElements(ArrayRef(chunkShape).drop_front()),
+                    getQuant());
+}
+
+LogicalResult ReduceOp::verify() {
+  ShapedType input = getInputType(), init = getInitType();
+  if (failed(verifyFloat(*this, "input", input)) ||
+      failed(verifyFloat(*this, "destination", init)))
+    return failure();
+  if (!input.hasStaticShape() || input.getRank() == 0)
+    return emitOpError("expected a leading dim of sources, but got ") << input;
+  return verifyShape(*this, "destination", input.getShape().drop_front(),
+                     init);
+}
+
+LogicalResult DequantizeReduceOp::verify() {
+  ShapedType input = getInputType(), init = getInitType();
+  if (failed(verifyFloat(*this, "destination", init)))
+    return failure();
+  if (!init.hasStaticShape())
+    return emitOpError("expected a static shape, but got ") << init;
+  if (!input.hasStaticShape() || input.getRank() != 2)
+    return emitOpError("expected an input of rank 2, but got ") << input;
+  return verifyWire(*this, "input", input, input.getDimSize(0),
+                    init.getNumElements(), getQuant());
+}
+
+LogicalResult DequantizeReduceQuantizeOp::verify() {
+  ShapedType input = getInputType();
+  auto partial = dyn_cast<RankedTensorType>(getPartial());
+  if (!partial || !isFloat(partial))
+    return emitOpError("expected a partial sum of f32, bf16 or f16, but got ")
+           << getPartial();
+  if (!input.hasStaticShape() || input.getRank() != 2)
+    return emitOpError("expected an input of rank 2, but got ") << input;
+  if (failed(verifySlices(*this, getSlices(), partial)) ||
+      failed(verifyWire(*this, "input", input, input.getDimSize(0),
+                        partial.getNumElements(), getQuant())))
+    return failure();
+  SmallVector<int64_t> chunkShape =
+      getSlices().getChunkShape(partial.getShape());
+  return verifyWire(*this, "destination", getInitType(), chunkShape.front(),
+                    numElements(ArrayRef(chunkShape).drop_front()), getTo());
+}
+
+LogicalResult AllToAllOp::verify() {
+  ShapedType input = getInputType(), init = getInitType();
+  if (!input.hasStaticShape() || input.getRank() == 0)
+    return emitOpError("expected a leading dim of chunks, but got ") << input;
+  SmallVector<int64_t> chunkShape(input.getShape());
+  if (SlicesAttr slices = getSlicesAttr()) {
+    if (failed(verifySlices(*this, slices, input)))
+      return failure();
+    chunkShape = slices.getChunkShape(input.getShape());
+  }
+  int64_t size = cast<CollectiveOpInterface>(getOperation()).getGroupSize();
+  if (chunkShape.front() != size)
+    return emitOpError("expected a chunk for each of ")
+           << size << " devices, but got " << chunkShape.front();
+  if (getWire()) {
+    if (failed(verifyFloat(*this, "input", input)) ||
+        failed(verifyFloat(*this, "destination", init)))
+      return failure();
+  } else if (failed(verifySameElement(*this, input, init))) {
+    return failure();
+  }
+  return verifyShape(*this, "destination", chunkShape, init);
+}
+
+LogicalResult AllGatherChunksOp::verify() {
+  if (failed(verifySameElement(*this, getInputType(), getInitType())))
+    return failure();
+  SmallVector<int64_t> shape{
+      cast<CollectiveOpInterface>(getOperation()).getGroupSize()};
+  llvm::append_range(shape, getInputType().getShape());
+  return verifyShape(*this, "destination", shape, getInitType());
+}
+
+#define GET_OP_CLASSES
+#include "zpp/Dialect/Zero/IR/ZeroOps.cpp.inc"
