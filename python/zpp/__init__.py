@@ -1,7 +1,18 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""ZeRO++ for JAX training steps: export, rewrite, load, or all three as `jit`."""
+"""ZeRO++ for JAX training steps.
 
+`jit` does all of it; `export`, `rewrite` and `load` are its stages:
+
+    step = zpp.export(jax.jit(train_step, donate_argnums=0), state, batch)
+    fast = zpp.rewrite(step, mesh="node:2,gpu:4", weights="i8")
+    state, loss = zpp.load(fast.step)(state, batch)
+"""
+
+from zpp._compiler import CompileError, Diagnostic, Rewritten, find_compiler
+from zpp._compiler import rewrite
 from zpp._export import Step, export, load
+from zpp._jit import JittedStep, jit
 
-__all__ = ["Step", "export", "load"]
+__all__ = ["CompileError", "Diagnostic", "JittedStep", "Rewritten", "Step",
+           "export", "find_compiler", "jit", "load", "rewrite"]

@@ -1,0 +1,152 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Runs zpp-opt over a step's text."""
+
+import dataclasses
+import json
+import logging
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import warnings
+
+from zpp._export import Step
+
+logger = logging.getLogger("zpp")
+
+
+class CompileError(Exception):
+    """zpp-opt did not accept its input or its options; says what it said."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Diagnostic:
+    """One message of the compiler."""
+
+    location: str
+    severity: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.location}: {self.severity}: {self.message}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Rewritten:
+    """What `rewrite` made of a step."""
+
+    text: str
+    #: The parsed report: {"mesh", "collectives", "total"}, as --zero-report
+    #: writes it. Bytes per device and step.
+    report: dict
+    #: Everything the compiler said, in order.
+    remarks: tuple[Diagnostic, ...]
+    #: The rewritten step, where the input was one.
+    step: Step | None = None
+
+    @property
+    def left_alone(self) -> list[dict]:
+        """The report's entries of collectives that were not rewritten; each
+        says why as "reason"."""
+        return [collective for collective in self.report["collectives"]
+                if not collective["rewritten"]]
+
+
+def rewrite(step: Step | str, *, mesh: str | None = None,
+            weights: str | None = None, gradients: str | None = None,
+            secondary: str | int | None = None, block: int | None = None,
+            regather: bool | None = None,
+            stages: int | None = None) -> Rewritten:
+    """Rewrites the collectives of an exported step into ZeRO++.
+
+    Whatever is None is left to the compiler's default.
+
+    Args:
+      step: a `Step`, or its text in the generic form.
+      mesh: tiers from the slowest link to the fastest, as "node:2,gpu:4";
+        needed where the step's own mesh does not say it.
+      weights: wire format of weight gathers (qwZ): "none", "i8" or "i4".
+      gradients: formats of the gradient scatter's hops from the innermost
+        outwards (qgZ), as "i8:i4"; one format is one hop over all; "none".
+      secondary: the group that keeps a second copy of the weights for the
+        backward pass (hpZ): the name of a tier, a number of devices, "none".
+      block: elements that share a scale.
+      regather: drop gathered weights that a step keeps alive and gather them
+        again in the backward pass (ZeRO-3).
+      stages: parts that a gradient's hops are cut into.
+
+    Raises:
+      CompileError: with the compiler's message.
+    """
+    options = {"mesh": mesh, "weights": weights, "gradients": gradients,
+               "secondary": secondary, "block": block, "regather": regather,
+               "stages": stages}
+    text = step if isinstance(step, str) else step.text()
+    with tempfile.TemporaryDirectory(prefix="zpp-") as folder:
+        source, output, report = (
+            pathlib.Path(folder, name)
+            for name in ("step.mlir", "rewritten.mlir", "report.json"))
+        source.write_text(text)
+        remarks = _run([
+            find_compiler(), source, f"--zeropp={_join(options)}",
+            f"--zero-report={_join({'mesh': mesh})} format=json "
+            f"output={report}", "--mlir-print-debuginfo", "-o", output])
+        result = Rewritten(output.read_text(), json.loads(report.read_text()),
+                           tuple(remarks))
+    for collective in result.left_alone:
+        logger.info("%s: %s left as it is: %s", collective["location"],
+                    collective["kind"], collective["reason"])
+    if isinstance(step, Step):
+        result = dataclasses.replace(result, step=step.with_text(result.text))
+    return result
+
+
+def find_compiler() -> str:
+    """The path of zpp-opt: $ZPP_OPT, beside this package, in $PATH, or in the
+    build directory of a source tree."""
+    package = pathlib.Path(__file__).resolve().parent
+    chosen = os.environ.get("ZPP_OPT")
+    places = [chosen] if chosen else [
+        package / "bin" / "zpp-opt", shutil.which("zpp-opt"),
+        package.parent.parent / "build" / "bin" / "zpp-opt"]
+    for place in places:
+        if place and os.access(place, os.X_OK) and os.path.isfile(place):
+            return str(place)
+    raise FileNotFoundError(
+        f"expected zpp-opt at $ZPP_OPT, but got no program at '{chosen}'"
+        if chosen else
+        "expected zpp-opt in PATH, but got none; build it (make build) or set "
+        "ZPP_OPT to its path")
+
+
+def _join(options: dict) -> str:
+    """Pass options as "name=value name=value", without those that are None."""
+    return " ".join(
+        f"{name}={str(value).lower() if isinstance(value, bool) else value}"
+        for name, value in options.items() if value is not None)
+
+
+_DIAGNOSTIC = re.compile(
+    r"^(?P<location>.+?): (?P<severity>error|warning|remark|note): "
+    r"(?P<message>.*)$")
+
+
+def _run(command: list) -> list[Diagnostic]:
+    """Runs the compiler; raises its errors, passes its warnings on."""
+    process = subprocess.run([str(word) for word in command],
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                             text=True, check=False)
+    diagnostics = [Diagnostic(**match.groupdict()) for match in
+                   map(_DIAGNOSTIC.match, process.stderr.splitlines()) if match]
+    if process.returncode != 0:
+        raise CompileError(process.stderr.strip() or
+                           f"zpp-opt ended with status {process.returncode}")
+    for diagnostic in diagnostics:
+        if diagnostic.severity == "warning":
+            warnings.warn(str(diagnostic), stacklevel=3)
+        else:
+            logger.debug("%s", diagnostic)
+    return diagnostics
