@@ -19,6 +19,7 @@ function(zpp_add_library name)
   if(ARG_DEPENDS)
     add_dependencies(${name} ${ARG_DEPENDS})
   endif()
+  set_property(GLOBAL APPEND PROPERTY ZPP_LIBRARIES ${name})
   install(TARGETS ${name} EXPORT ZppTargets
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endfunction()

@@ -1,0 +1,72 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""lit configuration of the FileCheck tests.
+
+Substitutions: the tools by their bare names, and
+  %python   Python with the front end's requirements (feature `jax`)
+  %zpp_src  source root
+  %zpp_obj  build root
+  %cmake, %cxx, %mlir_dir  what the build was configured with
+Features: `jax`; `cuda` (nvcc and a GPU); each of zpp's optional tools that was
+built, by its name.
+"""
+
+import glob
+import os
+import shutil
+import subprocess
+
+import lit.formats
+from lit.llvm import llvm_config
+from lit.llvm.subst import ToolSubst
+
+config.name = "zpp"
+config.test_format = lit.formats.ShTest(not llvm_config.use_lit_shell)
+config.suffixes = [".mlir", ".test"]
+# Python tests run through pytest; unit tests are a suite of their own.
+config.excludes = ["Inputs", "Unit", "python", "CMakeLists.txt"]
+config.test_source_root = os.path.dirname(__file__)
+config.test_exec_root = os.path.join(config.zpp_obj_root, "test")
+
+llvm_config.use_default_substitutions()
+
+bin_dir = os.path.join(config.zpp_obj_root, "bin")
+tool_dirs = [bin_dir, config.llvm_tools_dir]
+tools = ["zpp-opt", "mlir-opt", "mlir-translate", "split-file"]
+for optional in ("zpp-run", "zpp-perf"):
+    if os.path.exists(os.path.join(bin_dir, optional)):
+        tools.append(optional)
+        config.available_features.add(optional)
+llvm_config.add_tool_substitutions(
+    [ToolSubst(tool, unresolved="fatal") for tool in tools], tool_dirs
+)
+# Scripts that a test starts find the tools too.
+llvm_config.with_environment("PATH", tool_dirs, append_path=True)
+
+config.substitutions += [
+    ("%python", config.python_executable),
+    ("%zpp_src", config.zpp_src_root),
+    ("%zpp_obj", config.zpp_obj_root),
+    ("%cmake", config.cmake_executable),
+    ("%cxx", config.cxx_compiler),
+    ("%mlir_dir", config.mlir_dir),
+]
+llvm_config.with_environment(
+    "PYTHONPATH", os.path.join(config.zpp_src_root, "python"), append_path=True
+)
+
+
+def has_jax():
+    probe = "import importlib.util as u, sys; sys.exit(u.find_spec('jax') is None)"
+    try:
+        return subprocess.run([config.python_executable, "-c", probe]).returncode == 0
+    except OSError:
+        return False
+
+
+if has_jax():
+    config.available_features.add("jax")
+if (shutil.which("nvcc") or os.path.exists("/usr/local/cuda/bin/nvcc")) and glob.glob(
+    "/dev/nvidia[0-9]*"
+):
+    config.available_features.add("cuda")
