@@ -1,12 +1,15 @@
 # zpp_add_library(NAME sources... [DEPENDS tablegen...] [LINK libraries...])
 #
 # A static library of the compiler on top of the MLIR dylib (never mixed with
-# static MLIR), exported as zpp::NAME.
+# static MLIR). NAME starts with Zpp; ZppFoo is exported as zpp::Foo.
 function(zpp_add_library name)
   cmake_parse_arguments(ARG "" "" "DEPENDS;LINK" ${ARGN})
   add_library(${name} STATIC ${ARG_UNPARSED_ARGUMENTS})
-  add_library(zpp::${name} ALIAS ${name})
-  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  string(REGEX REPLACE "^Zpp" "" export_name ${name})
+  add_library(zpp::${export_name} ALIAS ${name})
+  set_target_properties(${name} PROPERTIES
+    EXPORT_NAME ${export_name}
+    POSITION_INDEPENDENT_CODE ON)
   target_compile_features(${name} PUBLIC cxx_std_17)
   if(NOT LLVM_ENABLE_RTTI)
     target_compile_options(${name} PRIVATE -fno-rtti)
