@@ -15,11 +15,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
-
-GATHERED = "gathered"
-
 
 @dataclasses.dataclass(frozen=True)
 class Config:
@@ -258,7 +254,7 @@ class Trainer:
                 end //= self.config.tensor
             whole = jax.lax.slice_in_dim(whole, 0, end,
                                          axis=parameter.data_dim)
-        return checkpoint_name(whole, GATHERED)
+        return whole
 
     def _layer(self, weights: dict, x):
         config = self.config
@@ -323,9 +319,7 @@ class Trainer:
         loss = self._loss
         if config.checkpoint == "policy":
             loss = jax.checkpoint(
-                loss, prevent_cse=config.prevent_cse,
-                policy=jax.checkpoint_policies.
-                save_anything_except_these_names(GATHERED))
+                loss, prevent_cse=config.prevent_cse, policy=_keep)
         grad = jax.value_and_grad(loss)
         if config.accumulate == 1:
             return grad(params, tokens)
@@ -365,6 +359,11 @@ class Trainer:
         result["params"] = jax.tree.map(
             lambda p, u: p - config.learning_rate * u, state["params"], update)
         return result, loss
+
+
+def _keep(primitive, *_, **__) -> bool:
+    """A checkpoint policy: all residuals but gathered weights, cut or not."""
+    return primitive.name not in ("all_gather", "slice")
 
 
 def _norm(x, gain):

@@ -23,8 +23,8 @@
       %43 = "stablehlo.constant"() <{value = dense<32> : tensor<i32>}> : () -> tensor<i32>
       %44 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
       %45 = "stablehlo.convert"(%arg47) : (tensor<4x16xf32>) -> tensor<4x16xbf16>
-      %46 = "stablehlo.all_gather"(%45) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, use_global_device_ids}> : (tensor<4x16xbf16>) -> tensor<32x16xbf16>
-      %47 = "stablehlo.reduce_precision"(%46) <{exponent_bits = 8 : i32, mantissa_bits = 7 : i32}> : (tensor<32x16xbf16>) -> tensor<32x16xbf16>
+      %46 = "stablehlo.reduce_precision"(%45) <{exponent_bits = 8 : i32, mantissa_bits = 7 : i32}> : (tensor<4x16xbf16>) -> tensor<4x16xbf16>
+      %47 = "stablehlo.all_gather"(%46) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, use_global_device_ids}> : (tensor<4x16xbf16>) -> tensor<32x16xbf16>
       %48 = "stablehlo.convert"(%arg57) : (tensor<1x16xf32>) -> tensor<1x16xbf16>
       %49 = "stablehlo.all_gather"(%48) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, use_global_device_ids}> : (tensor<1x16xbf16>) -> tensor<8x16xbf16>
       %50 = "stablehlo.slice"(%arg58) <{limit_indices = array<i64: 2, 8>, start_indices = array<i64: 0, 0>, strides = array<i64: 1, 1>}> : (tensor<2x9xi32>) -> tensor<2x8xi32>
@@ -42,21 +42,21 @@
       %62 = "stablehlo.convert"(%arg51) : (tensor<2xf32>) -> tensor<2xbf16>
       %63 = "stablehlo.all_gather"(%62) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, use_global_device_ids}> : (tensor<2xbf16>) -> tensor<16xbf16>
       %64 = "stablehlo.convert"(%arg54) : (tensor<2x48xf32>) -> tensor<2x48xbf16>
-      %65 = "stablehlo.all_gather"(%64) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, use_global_device_ids}> : (tensor<2x48xbf16>) -> tensor<16x48xbf16>
-      %66 = "stablehlo.reduce_precision"(%65) <{exponent_bits = 8 : i32, mantissa_bits = 7 : i32}> : (tensor<16x48xbf16>) -> tensor<16x48xbf16>
+      %65 = "stablehlo.reduce_precision"(%64) <{exponent_bits = 8 : i32, mantissa_bits = 7 : i32}> : (tensor<2x48xbf16>) -> tensor<2x48xbf16>
+      %66 = "stablehlo.all_gather"(%65) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, use_global_device_ids}> : (tensor<2x48xbf16>) -> tensor<16x48xbf16>
       %67 = "stablehlo.convert"(%arg53) : (tensor<2x16xf32>) -> tensor<2x16xbf16>
-      %68 = "stablehlo.all_gather"(%67) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, use_global_device_ids}> : (tensor<2x16xbf16>) -> tensor<16x16xbf16>
-      %69 = "stablehlo.reduce_precision"(%68) <{exponent_bits = 8 : i32, mantissa_bits = 7 : i32}> : (tensor<16x16xbf16>) -> tensor<16x16xbf16>
+      %68 = "stablehlo.reduce_precision"(%67) <{exponent_bits = 8 : i32, mantissa_bits = 7 : i32}> : (tensor<2x16xbf16>) -> tensor<2x16xbf16>
+      %69 = "stablehlo.all_gather"(%68) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, use_global_device_ids}> : (tensor<2x16xbf16>) -> tensor<16x16xbf16>
       %70 = "stablehlo.convert"(%arg52) : (tensor<2xf32>) -> tensor<2xbf16>
       %71 = "stablehlo.all_gather"(%70) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, use_global_device_ids}> : (tensor<2xbf16>) -> tensor<16xbf16>
       %72 = "stablehlo.convert"(%arg55) : (tensor<2x64xf32>) -> tensor<2x64xbf16>
-      %73 = "stablehlo.all_gather"(%72) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, use_global_device_ids}> : (tensor<2x64xbf16>) -> tensor<16x64xbf16>
-      %74 = "stablehlo.reduce_precision"(%73) <{exponent_bits = 8 : i32, mantissa_bits = 7 : i32}> : (tensor<16x64xbf16>) -> tensor<16x64xbf16>
+      %73 = "stablehlo.reduce_precision"(%72) <{exponent_bits = 8 : i32, mantissa_bits = 7 : i32}> : (tensor<2x64xbf16>) -> tensor<2x64xbf16>
+      %74 = "stablehlo.all_gather"(%73) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, use_global_device_ids}> : (tensor<2x64xbf16>) -> tensor<16x64xbf16>
       %75 = "stablehlo.convert"(%arg56) : (tensor<8xf32>) -> tensor<8xbf16>
       %76 = "stablehlo.all_gather"(%75) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, use_global_device_ids}> : (tensor<8xbf16>) -> tensor<64xbf16>
       %77 = "stablehlo.convert"(%arg49) : (tensor<8x16xf32>) -> tensor<8x16xbf16>
-      %78 = "stablehlo.all_gather"(%77) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, use_global_device_ids}> : (tensor<8x16xbf16>) -> tensor<64x16xbf16>
-      %79 = "stablehlo.reduce_precision"(%78) <{exponent_bits = 8 : i32, mantissa_bits = 7 : i32}> : (tensor<64x16xbf16>) -> tensor<64x16xbf16>
+      %78 = "stablehlo.reduce_precision"(%77) <{exponent_bits = 8 : i32, mantissa_bits = 7 : i32}> : (tensor<8x16xbf16>) -> tensor<8x16xbf16>
+      %79 = "stablehlo.all_gather"(%78) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, use_global_device_ids}> : (tensor<8x16xbf16>) -> tensor<64x16xbf16>
       %80 = "stablehlo.convert"(%arg50) : (tensor<2xf32>) -> tensor<2xbf16>
       %81 = "stablehlo.all_gather"(%80) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, use_global_device_ids}> : (tensor<2xbf16>) -> tensor<16xbf16>
       %82 = "stablehlo.convert"(%61) : (tensor<2x8x16xbf16>) -> tensor<2x8x16xf32>
@@ -64,8 +64,8 @@
       %84 = "stablehlo.multiply"(%83, %83) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
       %85 = "stablehlo.reduce"(%84, %42) <{dimensions = array<i64: 2>}> ({
       ^bb0(%arg141: tensor<f32>, %arg142: tensor<f32>):
-        %558 = "stablehlo.add"(%arg141, %arg142) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-        "stablehlo.return"(%558) : (tensor<f32>) -> ()
+        %563 = "stablehlo.add"(%arg141, %arg142) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+        "stablehlo.return"(%563) : (tensor<f32>) -> ()
       }) : (tensor<2x8x16xf32>, tensor<f32>) -> tensor<2x8xf32>
       %86 = "stablehlo.broadcast_in_dim"(%85) <{broadcast_dimensions = array<i64: 0, 1>}> : (tensor<2x8xf32>) -> tensor<2x8x1xf32>
       %87 = "stablehlo.reduce_precision"(%41) <{exponent_bits = 8 : i32, mantissa_bits = 23 : i32}> : (tensor<f32>) -> tensor<f32>
@@ -110,8 +110,8 @@
       %126:2 = "func.call"(%122, %125, %36) <{callee = @_where}> : (tensor<8x8xi1>, tensor<2x2x8x8xf32>, tensor<f32>) -> (tensor<2x2x8x8xf32>, tensor<2x2x8x8xi1>)
       %127 = "stablehlo.reduce"(%126#0, %35) <{dimensions = array<i64: 3>}> ({
       ^bb0(%arg139: tensor<f32>, %arg140: tensor<f32>):
-        %557 = "stablehlo.maximum"(%arg139, %arg140) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-        "stablehlo.return"(%557) : (tensor<f32>) -> ()
+        %562 = "stablehlo.maximum"(%arg139, %arg140) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+        "stablehlo.return"(%562) : (tensor<f32>) -> ()
       }) : (tensor<2x2x8x8xf32>, tensor<f32>) -> tensor<2x2x8xf32>
       %128 = "stablehlo.broadcast_in_dim"(%35) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x2x8xf32>
       %129 = "stablehlo.maximum"(%128, %127) : (tensor<2x2x8xf32>, tensor<2x2x8xf32>) -> tensor<2x2x8xf32>
@@ -122,8 +122,8 @@
       %134 = "stablehlo.reduce_precision"(%133) <{exponent_bits = 8 : i32, mantissa_bits = 23 : i32}> : (tensor<2x2x8x8xf32>) -> tensor<2x2x8x8xf32>
       %135 = "stablehlo.reduce"(%134, %42) <{dimensions = array<i64: 3>}> ({
       ^bb0(%arg137: tensor<f32>, %arg138: tensor<f32>):
-        %556 = "stablehlo.add"(%arg137, %arg138) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-        "stablehlo.return"(%556) : (tensor<f32>) -> ()
+        %561 = "stablehlo.add"(%arg137, %arg138) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+        "stablehlo.return"(%561) : (tensor<f32>) -> ()
       }) : (tensor<2x2x8x8xf32>, tensor<f32>) -> tensor<2x2x8xf32>
       %136 = "stablehlo.broadcast_in_dim"(%135) <{broadcast_dimensions = array<i64: 0, 1, 2>}> : (tensor<2x2x8xf32>) -> tensor<2x2x8x1xf32>
       %137 = "stablehlo.reduce_precision"(%136) <{exponent_bits = 8 : i32, mantissa_bits = 23 : i32}> : (tensor<2x2x8x1xf32>) -> tensor<2x2x8x1xf32>
@@ -145,8 +145,8 @@
       %153 = "stablehlo.multiply"(%152, %152) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
       %154 = "stablehlo.reduce"(%153, %42) <{dimensions = array<i64: 2>}> ({
       ^bb0(%arg135: tensor<f32>, %arg136: tensor<f32>):
-        %555 = "stablehlo.add"(%arg135, %arg136) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-        "stablehlo.return"(%555) : (tensor<f32>) -> ()
+        %560 = "stablehlo.add"(%arg135, %arg136) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+        "stablehlo.return"(%560) : (tensor<f32>) -> ()
       }) : (tensor<2x8x16xf32>, tensor<f32>) -> tensor<2x8xf32>
       %155 = "stablehlo.broadcast_in_dim"(%154) <{broadcast_dimensions = array<i64: 0, 1>}> : (tensor<2x8xf32>) -> tensor<2x8x1xf32>
       %156 = "stablehlo.reduce_precision"(%41) <{exponent_bits = 8 : i32, mantissa_bits = 23 : i32}> : (tensor<f32>) -> tensor<f32>
@@ -189,8 +189,8 @@
       %193 = "stablehlo.multiply"(%192, %192) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
       %194 = "stablehlo.reduce"(%193, %42) <{dimensions = array<i64: 2>}> ({
       ^bb0(%arg133: tensor<f32>, %arg134: tensor<f32>):
-        %554 = "stablehlo.add"(%arg133, %arg134) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-        "stablehlo.return"(%554) : (tensor<f32>) -> ()
+        %559 = "stablehlo.add"(%arg133, %arg134) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+        "stablehlo.return"(%559) : (tensor<f32>) -> ()
       }) : (tensor<2x8x16xf32>, tensor<f32>) -> tensor<2x8xf32>
       %195 = "stablehlo.broadcast_in_dim"(%194) <{broadcast_dimensions = array<i64: 0, 1>}> : (tensor<2x8xf32>) -> tensor<2x8x1xf32>
       %196 = "stablehlo.reduce_precision"(%41) <{exponent_bits = 8 : i32, mantissa_bits = 23 : i32}> : (tensor<f32>) -> tensor<f32>
@@ -220,8 +220,8 @@
       %220 = "stablehlo.multiply"(%219, %217) : (tensor<2x8x32xf32>, tensor<2x8x32xf32>) -> tensor<2x8x32xf32>
       %221 = "stablehlo.reduce"(%217, %35) <{dimensions = array<i64: 2>}> ({
       ^bb0(%arg131: tensor<f32>, %arg132: tensor<f32>):
-        %553 = "stablehlo.maximum"(%arg131, %arg132) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-        "stablehlo.return"(%553) : (tensor<f32>) -> ()
+        %558 = "stablehlo.maximum"(%arg131, %arg132) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+        "stablehlo.return"(%558) : (tensor<f32>) -> ()
       }) : (tensor<2x8x32xf32>, tensor<f32>) -> tensor<2x8xf32>
       %222 = "stablehlo.broadcast_in_dim"(%35) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x8xf32>
       %223 = "stablehlo.maximum"(%222, %221) : (tensor<2x8xf32>, tensor<2x8xf32>) -> tensor<2x8xf32>
@@ -235,8 +235,8 @@
       %231 = "stablehlo.reduce_precision"(%230) <{exponent_bits = 8 : i32, mantissa_bits = 23 : i32}> : (tensor<2x8x32xf32>) -> tensor<2x8x32xf32>
       %232 = "stablehlo.reduce"(%231, %42) <{dimensions = array<i64: 2>}> ({
       ^bb0(%arg129: tensor<f32>, %arg130: tensor<f32>):
-        %552 = "stablehlo.add"(%arg129, %arg130) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-        "stablehlo.return"(%552) : (tensor<f32>) -> ()
+        %557 = "stablehlo.add"(%arg129, %arg130) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+        "stablehlo.return"(%557) : (tensor<f32>) -> ()
       }) : (tensor<2x8x32xf32>, tensor<f32>) -> tensor<2x8xf32>
       %233 = "stablehlo.abs"(%232) : (tensor<2x8xf32>) -> tensor<2x8xf32>
       %234 = "stablehlo.reduce_precision"(%233) <{exponent_bits = 8 : i32, mantissa_bits = 23 : i32}> : (tensor<2x8xf32>) -> tensor<2x8xf32>
@@ -246,423 +246,428 @@
       %238 = "stablehlo.add"(%237, %226) : (tensor<2x8xf32>, tensor<2x8xf32>) -> tensor<2x8xf32>
       %239 = "stablehlo.reduce"(%220, %42) <{dimensions = array<i64: 2>}> ({
       ^bb0(%arg127: tensor<f32>, %arg128: tensor<f32>):
-        %551 = "stablehlo.add"(%arg127, %arg128) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-        "stablehlo.return"(%551) : (tensor<f32>) -> ()
+        %556 = "stablehlo.add"(%arg127, %arg128) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+        "stablehlo.return"(%556) : (tensor<f32>) -> ()
       }) : (tensor<2x8x32xf32>, tensor<f32>) -> tensor<2x8xf32>
       %240 = "stablehlo.subtract"(%238, %239) : (tensor<2x8xf32>, tensor<2x8xf32>) -> tensor<2x8xf32>
       %241 = "stablehlo.reduce"(%240, %42) <{dimensions = array<i64: 0, 1>}> ({
       ^bb0(%arg125: tensor<f32>, %arg126: tensor<f32>):
-        %550 = "stablehlo.add"(%arg125, %arg126) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-        "stablehlo.return"(%550) : (tensor<f32>) -> ()
+        %555 = "stablehlo.add"(%arg125, %arg126) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+        "stablehlo.return"(%555) : (tensor<f32>) -> ()
       }) : (tensor<2x8xf32>, tensor<f32>) -> tensor<f32>
       %242 = "stablehlo.reduce_precision"(%41) <{exponent_bits = 8 : i32, mantissa_bits = 23 : i32}> : (tensor<f32>) -> tensor<f32>
       %243 = "stablehlo.divide"(%241, %242) : (tensor<f32>, tensor<f32>) -> tensor<f32>
       %244 = "stablehlo.reduce_precision"(%34) <{exponent_bits = 8 : i32, mantissa_bits = 23 : i32}> : (tensor<f32>) -> tensor<f32>
       %245 = "stablehlo.multiply"(%243, %244) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-      %246:48 = "stablehlo.optimization_barrier"(%57, %83, %87, %96, %93, %104, %100, %66, %107, %115, %112, %123, %126#1, %134, %137, %142, %144, %118, %69, %148, %152, %156, %165, %162, %173, %169, %74, %176, %181, %182#1, %182#2, %79, %183, %192, %196, %205, %202, %213, %209, %47, %216, %219, %231, %236, %234, %242, %244, %34) : (tensor<2x8x1xi32>, tensor<2x8x16xf32>, tensor<f32>, tensor<2x8x1xf32>, tensor<2x8x1xf32>, tensor<1x1x16xbf16>, tensor<2x8x16xbf16>, tensor<16x48xbf16>, tensor<2x8x16xbf16>, tensor<2x8x2x8xbf16>, tensor<2x8x2x8xbf16>, tensor<f32>, tensor<2x2x8x8xi1>, tensor<2x2x8x8xf32>, tensor<2x2x8x1xf32>, tensor<2x2x8x1xf32>, tensor<2x2x8x8xbf16>, tensor<2x8x2x8xbf16>, tensor<16x16xbf16>, tensor<2x8x16xbf16>, tensor<2x8x16xf32>, tensor<f32>, tensor<2x8x1xf32>, tensor<2x8x1xf32>, tensor<1x1x16xbf16>, tensor<2x8x16xbf16>, tensor<16x64xbf16>, tensor<2x8x16xbf16>, tensor<2x8x64xbf16>, tensor<2x8x64xbf16>, tensor<2x8x64xbf16>, tensor<64x16xbf16>, tensor<2x8x64xbf16>, tensor<2x8x16xf32>, tensor<f32>, tensor<2x8x1xf32>, tensor<2x8x1xf32>, tensor<1x1x16xbf16>, tensor<2x8x16xbf16>, tensor<32x16xbf16>, tensor<2x8x16xbf16>, tensor<2x8x32xf32>, tensor<2x8x32xf32>, tensor<2x8xi1>, tensor<2x8xf32>, tensor<f32>, tensor<f32>, tensor<f32>) -> (tensor<2x8x1xi32>, tensor<2x8x16xf32>, tensor<f32>, tensor<2x8x1xf32>, tensor<2x8x1xf32>, tensor<1x1x16xbf16>, tensor<2x8x16xbf16>, tensor<16x48xbf16>, tensor<2x8x16xbf16>, tensor<2x8x2x8xbf16>, tensor<2x8x2x8xbf16>, tensor<f32>, tensor<2x2x8x8xi1>, tensor<2x2x8x8xf32>, tensor<2x2x8x1xf32>, tensor<2x2x8x1xf32>, tensor<2x2x8x8xbf16>, tensor<2x8x2x8xbf16>, tensor<16x16xbf16>, tensor<2x8x16xbf16>, tensor<2x8x16xf32>, tensor<f32>, tensor<2x8x1xf32>, tensor<2x8x1xf32>, tensor<1x1x16xbf16>, tensor<2x8x16xbf16>, tensor<16x64xbf16>, tensor<2x8x16xbf16>, tensor<2x8x64xbf16>, tensor<2x8x64xbf16>, tensor<2x8x64xbf16>, tensor<64x16xbf16>, tensor<2x8x64xbf16>, tensor<2x8x16xf32>, tensor<f32>, tensor<2x8x1xf32>, tensor<2x8x1xf32>, tensor<1x1x16xbf16>, tensor<2x8x16xbf16>, tensor<32x16xbf16>, tensor<2x8x16xbf16>, tensor<2x8x32xf32>, tensor<2x8x32xf32>, tensor<2x8xi1>, tensor<2x8xf32>, tensor<f32>, tensor<f32>, tensor<f32>)
-      %247 = "stablehlo.multiply"(%246#47, %246#46) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-      %248 = "stablehlo.divide"(%247, %246#45) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-      %249 = "stablehlo.broadcast_in_dim"(%248) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x8xf32>
-      %250 = "stablehlo.negate"(%249) : (tensor<2x8xf32>) -> tensor<2x8xf32>
-      %251 = "stablehlo.broadcast_in_dim"(%250) <{broadcast_dimensions = array<i64: 0, 1>}> : (tensor<2x8xf32>) -> tensor<2x8x32xf32>
-      %252 = "stablehlo.divide"(%249, %246#44) : (tensor<2x8xf32>, tensor<2x8xf32>) -> tensor<2x8xf32>
-      %253 = "stablehlo.broadcast_in_dim"(%42) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x8xf32>
-      %254 = "stablehlo.select"(%246#43, %253, %252) : (tensor<2x8xi1>, tensor<2x8xf32>, tensor<2x8xf32>) -> tensor<2x8xf32>
-      %255 = "stablehlo.select"(%246#43, %252, %253) : (tensor<2x8xi1>, tensor<2x8xf32>, tensor<2x8xf32>) -> tensor<2x8xf32>
-      %256 = "stablehlo.negate"(%254) : (tensor<2x8xf32>) -> tensor<2x8xf32>
-      %257 = "stablehlo.add"(%255, %256) : (tensor<2x8xf32>, tensor<2x8xf32>) -> tensor<2x8xf32>
-      %258 = "stablehlo.broadcast_in_dim"(%257) <{broadcast_dimensions = array<i64: 0, 1>}> : (tensor<2x8xf32>) -> tensor<2x8x32xf32>
-      %259 = "stablehlo.multiply"(%258, %246#42) : (tensor<2x8x32xf32>, tensor<2x8x32xf32>) -> tensor<2x8x32xf32>
-      %260 = "stablehlo.multiply"(%246#41, %251) : (tensor<2x8x32xf32>, tensor<2x8x32xf32>) -> tensor<2x8x32xf32>
-      %261 = "stablehlo.add"(%259, %260) : (tensor<2x8x32xf32>, tensor<2x8x32xf32>) -> tensor<2x8x32xf32>
-      %262 = "stablehlo.convert"(%261) : (tensor<2x8x32xf32>) -> tensor<2x8x32xf32>
-      %263 = "stablehlo.convert"(%246#40) : (tensor<2x8x16xbf16>) -> tensor<2x8x16xf32>
-      %264 = "stablehlo.dot_general"(%262, %263) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0, 1], rhs_contracting_dimensions = [0, 1]>}> : (tensor<2x8x32xf32>, tensor<2x8x16xf32>) -> tensor<32x16xf32>
-      %265 = "stablehlo.convert"(%264) : (tensor<32x16xf32>) -> tensor<32x16xbf16>
-      %266 = "stablehlo.convert"(%261) : (tensor<2x8x32xf32>) -> tensor<2x8x32xf32>
-      %267 = "stablehlo.convert"(%246#39) : (tensor<32x16xbf16>) -> tensor<32x16xf32>
-      %268 = "stablehlo.dot_general"(%266, %267) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [2], rhs_contracting_dimensions = [0]>}> : (tensor<2x8x32xf32>, tensor<32x16xf32>) -> tensor<2x8x16xf32>
-      %269 = "stablehlo.convert"(%268) : (tensor<2x8x16xf32>) -> tensor<2x8x16xbf16>
-      %270 = "stablehlo.multiply"(%246#38, %269) : (tensor<2x8x16xbf16>, tensor<2x8x16xbf16>) -> tensor<2x8x16xbf16>
-      %271 = "stablehlo.reduce"(%270, %33) <{dimensions = array<i64: 0, 1>}> ({
+      %246:48 = "stablehlo.optimization_barrier"(%46, %57, %65, %68, %73, %78, %83, %87, %96, %93, %104, %100, %107, %115, %112, %123, %126#1, %134, %137, %142, %144, %118, %148, %152, %156, %165, %162, %173, %169, %176, %181, %182#1, %182#2, %183, %192, %196, %205, %202, %213, %209, %216, %219, %231, %236, %234, %242, %244, %34) : (tensor<4x16xbf16>, tensor<2x8x1xi32>, tensor<2x48xbf16>, tensor<2x16xbf16>, tensor<2x64xbf16>, tensor<8x16xbf16>, tensor<2x8x16xf32>, tensor<f32>, tensor<2x8x1xf32>, tensor<2x8x1xf32>, tensor<1x1x16xbf16>, tensor<2x8x16xbf16>, tensor<2x8x16xbf16>, tensor<2x8x2x8xbf16>, tensor<2x8x2x8xbf16>, tensor<f32>, tensor<2x2x8x8xi1>, tensor<2x2x8x8xf32>, tensor<2x2x8x1xf32>, tensor<2x2x8x1xf32>, tensor<2x2x8x8xbf16>, tensor<2x8x2x8xbf16>, tensor<2x8x16xbf16>, tensor<2x8x16xf32>, tensor<f32>, tensor<2x8x1xf32>, tensor<2x8x1xf32>, tensor<1x1x16xbf16>, tensor<2x8x16xbf16>, tensor<2x8x16xbf16>, tensor<2x8x64xbf16>, tensor<2x8x64xbf16>, tensor<2x8x64xbf16>, tensor<2x8x64xbf16>, tensor<2x8x16xf32>, tensor<f32>, tensor<2x8x1xf32>, tensor<2x8x1xf32>, tensor<1x1x16xbf16>, tensor<2x8x16xbf16>, tensor<2x8x16xbf16>, tensor<2x8x32xf32>, tensor<2x8x32xf32>, tensor<2x8xi1>, tensor<2x8xf32>, tensor<f32>, tensor<f32>, tensor<f32>) -> (tensor<4x16xbf16>, tensor<2x8x1xi32>, tensor<2x48xbf16>, tensor<2x16xbf16>, tensor<2x64xbf16>, tensor<8x16xbf16>, tensor<2x8x16xf32>, tensor<f32>, tensor<2x8x1xf32>, tensor<2x8x1xf32>, tensor<1x1x16xbf16>, tensor<2x8x16xbf16>, tensor<2x8x16xbf16>, tensor<2x8x2x8xbf16>, tensor<2x8x2x8xbf16>, tensor<f32>, tensor<2x2x8x8xi1>, tensor<2x2x8x8xf32>, tensor<2x2x8x1xf32>, tensor<2x2x8x1xf32>, tensor<2x2x8x8xbf16>, tensor<2x8x2x8xbf16>, tensor<2x8x16xbf16>, tensor<2x8x16xf32>, tensor<f32>, tensor<2x8x1xf32>, tensor<2x8x1xf32>, tensor<1x1x16xbf16>, tensor<2x8x16xbf16>, tensor<2x8x16xbf16>, tensor<2x8x64xbf16>, tensor<2x8x64xbf16>, tensor<2x8x64xbf16>, tensor<2x8x64xbf16>, tensor<2x8x16xf32>, tensor<f32>, tensor<2x8x1xf32>, tensor<2x8x1xf32>, tensor<1x1x16xbf16>, tensor<2x8x16xbf16>, tensor<2x8x16xbf16>, tensor<2x8x32xf32>, tensor<2x8x32xf32>, tensor<2x8xi1>, tensor<2x8xf32>, tensor<f32>, tensor<f32>, tensor<f32>)
+      %247 = "stablehlo.all_gather"(%246#0) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, use_global_device_ids}> : (tensor<4x16xbf16>) -> tensor<32x16xbf16>
+      %248 = "stablehlo.all_gather"(%246#2) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, use_global_device_ids}> : (tensor<2x48xbf16>) -> tensor<16x48xbf16>
+      %249 = "stablehlo.all_gather"(%246#3) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, use_global_device_ids}> : (tensor<2x16xbf16>) -> tensor<16x16xbf16>
+      %250 = "stablehlo.all_gather"(%246#4) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, use_global_device_ids}> : (tensor<2x64xbf16>) -> tensor<16x64xbf16>
+      %251 = "stablehlo.all_gather"(%246#5) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, use_global_device_ids}> : (tensor<8x16xbf16>) -> tensor<64x16xbf16>
+      %252 = "stablehlo.multiply"(%246#47, %246#46) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      %253 = "stablehlo.divide"(%252, %246#45) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      %254 = "stablehlo.broadcast_in_dim"(%253) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x8xf32>
+      %255 = "stablehlo.negate"(%254) : (tensor<2x8xf32>) -> tensor<2x8xf32>
+      %256 = "stablehlo.broadcast_in_dim"(%255) <{broadcast_dimensions = array<i64: 0, 1>}> : (tensor<2x8xf32>) -> tensor<2x8x32xf32>
+      %257 = "stablehlo.divide"(%254, %246#44) : (tensor<2x8xf32>, tensor<2x8xf32>) -> tensor<2x8xf32>
+      %258 = "stablehlo.broadcast_in_dim"(%42) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x8xf32>
+      %259 = "stablehlo.select"(%246#43, %258, %257) : (tensor<2x8xi1>, tensor<2x8xf32>, tensor<2x8xf32>) -> tensor<2x8xf32>
+      %260 = "stablehlo.select"(%246#43, %257, %258) : (tensor<2x8xi1>, tensor<2x8xf32>, tensor<2x8xf32>) -> tensor<2x8xf32>
+      %261 = "stablehlo.negate"(%259) : (tensor<2x8xf32>) -> tensor<2x8xf32>
+      %262 = "stablehlo.add"(%260, %261) : (tensor<2x8xf32>, tensor<2x8xf32>) -> tensor<2x8xf32>
+      %263 = "stablehlo.broadcast_in_dim"(%262) <{broadcast_dimensions = array<i64: 0, 1>}> : (tensor<2x8xf32>) -> tensor<2x8x32xf32>
+      %264 = "stablehlo.multiply"(%263, %246#42) : (tensor<2x8x32xf32>, tensor<2x8x32xf32>) -> tensor<2x8x32xf32>
+      %265 = "stablehlo.multiply"(%246#41, %256) : (tensor<2x8x32xf32>, tensor<2x8x32xf32>) -> tensor<2x8x32xf32>
+      %266 = "stablehlo.add"(%264, %265) : (tensor<2x8x32xf32>, tensor<2x8x32xf32>) -> tensor<2x8x32xf32>
+      %267 = "stablehlo.convert"(%266) : (tensor<2x8x32xf32>) -> tensor<2x8x32xf32>
+      %268 = "stablehlo.convert"(%246#40) : (tensor<2x8x16xbf16>) -> tensor<2x8x16xf32>
+      %269 = "stablehlo.dot_general"(%267, %268) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0, 1], rhs_contracting_dimensions = [0, 1]>}> : (tensor<2x8x32xf32>, tensor<2x8x16xf32>) -> tensor<32x16xf32>
+      %270 = "stablehlo.convert"(%269) : (tensor<32x16xf32>) -> tensor<32x16xbf16>
+      %271 = "stablehlo.convert"(%266) : (tensor<2x8x32xf32>) -> tensor<2x8x32xf32>
+      %272 = "stablehlo.convert"(%247) : (tensor<32x16xbf16>) -> tensor<32x16xf32>
+      %273 = "stablehlo.dot_general"(%271, %272) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [2], rhs_contracting_dimensions = [0]>}> : (tensor<2x8x32xf32>, tensor<32x16xf32>) -> tensor<2x8x16xf32>
+      %274 = "stablehlo.convert"(%273) : (tensor<2x8x16xf32>) -> tensor<2x8x16xbf16>
+      %275 = "stablehlo.multiply"(%246#39, %274) : (tensor<2x8x16xbf16>, tensor<2x8x16xbf16>) -> tensor<2x8x16xbf16>
+      %276 = "stablehlo.reduce"(%275, %33) <{dimensions = array<i64: 0, 1>}> ({
       ^bb0(%arg123: tensor<bf16>, %arg124: tensor<bf16>):
-        %549 = "stablehlo.add"(%arg123, %arg124) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+        %554 = "stablehlo.add"(%arg123, %arg124) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+        "stablehlo.return"(%554) : (tensor<bf16>) -> ()
+      }) : (tensor<2x8x16xbf16>, tensor<bf16>) -> tensor<16xbf16>
+      %277 = "stablehlo.reshape"(%276) : (tensor<16xbf16>) -> tensor<1x1x16xbf16>
+      %278 = "stablehlo.broadcast_in_dim"(%246#38) <{broadcast_dimensions = array<i64: 0, 1, 2>}> : (tensor<1x1x16xbf16>) -> tensor<2x8x16xbf16>
+      %279 = "stablehlo.multiply"(%274, %278) : (tensor<2x8x16xbf16>, tensor<2x8x16xbf16>) -> tensor<2x8x16xbf16>
+      %280 = "stablehlo.reduce"(%277, %33) <{dimensions = array<i64: 0, 1>}> ({
+      ^bb0(%arg121: tensor<bf16>, %arg122: tensor<bf16>):
+        %553 = "stablehlo.add"(%arg121, %arg122) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+        "stablehlo.return"(%553) : (tensor<bf16>) -> ()
+      }) : (tensor<1x1x16xbf16>, tensor<bf16>) -> tensor<16xbf16>
+      %281 = "stablehlo.convert"(%279) : (tensor<2x8x16xbf16>) -> tensor<2x8x16xf32>
+      %282 = "stablehlo.multiply"(%246#34, %281) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
+      %283 = "stablehlo.reduce"(%282, %42) <{dimensions = array<i64: 2>}> ({
+      ^bb0(%arg119: tensor<f32>, %arg120: tensor<f32>):
+        %552 = "stablehlo.add"(%arg119, %arg120) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+        "stablehlo.return"(%552) : (tensor<f32>) -> ()
+      }) : (tensor<2x8x16xf32>, tensor<f32>) -> tensor<2x8xf32>
+      %284 = "stablehlo.reshape"(%283) : (tensor<2x8xf32>) -> tensor<2x8x1xf32>
+      %285 = "stablehlo.broadcast_in_dim"(%246#37) <{broadcast_dimensions = array<i64: 0, 1, 2>}> : (tensor<2x8x1xf32>) -> tensor<2x8x16xf32>
+      %286 = "stablehlo.multiply"(%281, %285) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
+      %287 = "stablehlo.multiply"(%284, %246#36) : (tensor<2x8x1xf32>, tensor<2x8x1xf32>) -> tensor<2x8x1xf32>
+      %288 = "stablehlo.broadcast_in_dim"(%246#35) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x8x1xf32>
+      %289 = "stablehlo.divide"(%287, %288) : (tensor<2x8x1xf32>, tensor<2x8x1xf32>) -> tensor<2x8x1xf32>
+      %290 = "stablehlo.reduce"(%289, %42) <{dimensions = array<i64: 2>}> ({
+      ^bb0(%arg117: tensor<f32>, %arg118: tensor<f32>):
+        %551 = "stablehlo.add"(%arg117, %arg118) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+        "stablehlo.return"(%551) : (tensor<f32>) -> ()
+      }) : (tensor<2x8x1xf32>, tensor<f32>) -> tensor<2x8xf32>
+      %291 = "stablehlo.broadcast_in_dim"(%290) <{broadcast_dimensions = array<i64: 0, 1>}> : (tensor<2x8xf32>) -> tensor<2x8x16xf32>
+      %292 = "stablehlo.multiply"(%246#34, %291) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
+      %293 = "stablehlo.add"(%286, %292) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
+      %294 = "stablehlo.multiply"(%291, %246#34) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
+      %295 = "stablehlo.add"(%293, %294) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
+      %296 = "stablehlo.convert"(%295) : (tensor<2x8x16xf32>) -> tensor<2x8x16xbf16>
+      %297 = "stablehlo.reduce_scatter"(%280) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64, use_global_device_ids}> ({
+      ^bb0(%arg115: tensor<bf16>, %arg116: tensor<bf16>):
+        %550 = "stablehlo.add"(%arg115, %arg116) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+        "stablehlo.return"(%550) : (tensor<bf16>) -> ()
+      }) : (tensor<16xbf16>) -> tensor<2xbf16>
+      %298 = "stablehlo.convert"(%297) : (tensor<2xbf16>) -> tensor<2xf32>
+      %299 = "stablehlo.reduce"(%296, %33) <{dimensions = array<i64: 0, 1>}> ({
+      ^bb0(%arg113: tensor<bf16>, %arg114: tensor<bf16>):
+        %549 = "stablehlo.add"(%arg113, %arg114) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
         "stablehlo.return"(%549) : (tensor<bf16>) -> ()
       }) : (tensor<2x8x16xbf16>, tensor<bf16>) -> tensor<16xbf16>
-      %272 = "stablehlo.reshape"(%271) : (tensor<16xbf16>) -> tensor<1x1x16xbf16>
-      %273 = "stablehlo.broadcast_in_dim"(%246#37) <{broadcast_dimensions = array<i64: 0, 1, 2>}> : (tensor<1x1x16xbf16>) -> tensor<2x8x16xbf16>
-      %274 = "stablehlo.multiply"(%269, %273) : (tensor<2x8x16xbf16>, tensor<2x8x16xbf16>) -> tensor<2x8x16xbf16>
-      %275 = "stablehlo.reduce"(%272, %33) <{dimensions = array<i64: 0, 1>}> ({
-      ^bb0(%arg121: tensor<bf16>, %arg122: tensor<bf16>):
-        %548 = "stablehlo.add"(%arg121, %arg122) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+      %300 = "stablehlo.reshape"(%299) : (tensor<16xbf16>) -> tensor<1x1x16xbf16>
+      %301 = "stablehlo.reduce"(%300, %33) <{dimensions = array<i64: 0, 1>}> ({
+      ^bb0(%arg111: tensor<bf16>, %arg112: tensor<bf16>):
+        %548 = "stablehlo.add"(%arg111, %arg112) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
         "stablehlo.return"(%548) : (tensor<bf16>) -> ()
       }) : (tensor<1x1x16xbf16>, tensor<bf16>) -> tensor<16xbf16>
-      %276 = "stablehlo.convert"(%274) : (tensor<2x8x16xbf16>) -> tensor<2x8x16xf32>
-      %277 = "stablehlo.multiply"(%246#33, %276) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
-      %278 = "stablehlo.reduce"(%277, %42) <{dimensions = array<i64: 2>}> ({
-      ^bb0(%arg119: tensor<f32>, %arg120: tensor<f32>):
-        %547 = "stablehlo.add"(%arg119, %arg120) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-        "stablehlo.return"(%547) : (tensor<f32>) -> ()
-      }) : (tensor<2x8x16xf32>, tensor<f32>) -> tensor<2x8xf32>
-      %279 = "stablehlo.reshape"(%278) : (tensor<2x8xf32>) -> tensor<2x8x1xf32>
-      %280 = "stablehlo.broadcast_in_dim"(%246#36) <{broadcast_dimensions = array<i64: 0, 1, 2>}> : (tensor<2x8x1xf32>) -> tensor<2x8x16xf32>
-      %281 = "stablehlo.multiply"(%276, %280) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
-      %282 = "stablehlo.multiply"(%279, %246#35) : (tensor<2x8x1xf32>, tensor<2x8x1xf32>) -> tensor<2x8x1xf32>
-      %283 = "stablehlo.broadcast_in_dim"(%246#34) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x8x1xf32>
-      %284 = "stablehlo.divide"(%282, %283) : (tensor<2x8x1xf32>, tensor<2x8x1xf32>) -> tensor<2x8x1xf32>
-      %285 = "stablehlo.reduce"(%284, %42) <{dimensions = array<i64: 2>}> ({
-      ^bb0(%arg117: tensor<f32>, %arg118: tensor<f32>):
-        %546 = "stablehlo.add"(%arg117, %arg118) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-        "stablehlo.return"(%546) : (tensor<f32>) -> ()
-      }) : (tensor<2x8x1xf32>, tensor<f32>) -> tensor<2x8xf32>
-      %286 = "stablehlo.broadcast_in_dim"(%285) <{broadcast_dimensions = array<i64: 0, 1>}> : (tensor<2x8xf32>) -> tensor<2x8x16xf32>
-      %287 = "stablehlo.multiply"(%246#33, %286) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
-      %288 = "stablehlo.add"(%281, %287) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
-      %289 = "stablehlo.multiply"(%286, %246#33) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
-      %290 = "stablehlo.add"(%288, %289) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
-      %291 = "stablehlo.convert"(%290) : (tensor<2x8x16xf32>) -> tensor<2x8x16xbf16>
-      %292 = "stablehlo.reduce_scatter"(%275) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64, use_global_device_ids}> ({
-      ^bb0(%arg115: tensor<bf16>, %arg116: tensor<bf16>):
-        %545 = "stablehlo.add"(%arg115, %arg116) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-        "stablehlo.return"(%545) : (tensor<bf16>) -> ()
-      }) : (tensor<16xbf16>) -> tensor<2xbf16>
-      %293 = "stablehlo.convert"(%292) : (tensor<2xbf16>) -> tensor<2xf32>
-      %294 = "stablehlo.reduce"(%291, %33) <{dimensions = array<i64: 0, 1>}> ({
-      ^bb0(%arg113: tensor<bf16>, %arg114: tensor<bf16>):
-        %544 = "stablehlo.add"(%arg113, %arg114) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-        "stablehlo.return"(%544) : (tensor<bf16>) -> ()
-      }) : (tensor<2x8x16xbf16>, tensor<bf16>) -> tensor<16xbf16>
-      %295 = "stablehlo.reshape"(%294) : (tensor<16xbf16>) -> tensor<1x1x16xbf16>
-      %296 = "stablehlo.reduce"(%295, %33) <{dimensions = array<i64: 0, 1>}> ({
-      ^bb0(%arg111: tensor<bf16>, %arg112: tensor<bf16>):
-        %543 = "stablehlo.add"(%arg111, %arg112) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-        "stablehlo.return"(%543) : (tensor<bf16>) -> ()
-      }) : (tensor<1x1x16xbf16>, tensor<bf16>) -> tensor<16xbf16>
-      %297 = "stablehlo.dot_general"(%291, %246#32) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0, 1], rhs_contracting_dimensions = [0, 1]>}> : (tensor<2x8x16xbf16>, tensor<2x8x64xbf16>) -> tensor<16x64xbf16>
-      %298 = "stablehlo.transpose"(%297) <{permutation = array<i64: 1, 0>}> : (tensor<16x64xbf16>) -> tensor<64x16xbf16>
-      %299 = "stablehlo.dot_general"(%291, %246#31) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [2], rhs_contracting_dimensions = [1]>}> : (tensor<2x8x16xbf16>, tensor<64x16xbf16>) -> tensor<2x8x64xbf16>
-      %300 = "func.call"(%246#30, %246#28, %246#29, %299) <{callee = @silu_0}> : (tensor<2x8x64xbf16>, tensor<2x8x64xbf16>, tensor<2x8x64xbf16>, tensor<2x8x64xbf16>) -> tensor<2x8x64xbf16>
-      %301 = "stablehlo.reduce"(%300, %33) <{dimensions = array<i64: 0, 1>}> ({
+      %302 = "stablehlo.dot_general"(%296, %246#33) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0, 1], rhs_contracting_dimensions = [0, 1]>}> : (tensor<2x8x16xbf16>, tensor<2x8x64xbf16>) -> tensor<16x64xbf16>
+      %303 = "stablehlo.transpose"(%302) <{permutation = array<i64: 1, 0>}> : (tensor<16x64xbf16>) -> tensor<64x16xbf16>
+      %304 = "stablehlo.dot_general"(%296, %251) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [2], rhs_contracting_dimensions = [1]>}> : (tensor<2x8x16xbf16>, tensor<64x16xbf16>) -> tensor<2x8x64xbf16>
+      %305 = "func.call"(%246#32, %246#30, %246#31, %304) <{callee = @silu_0}> : (tensor<2x8x64xbf16>, tensor<2x8x64xbf16>, tensor<2x8x64xbf16>, tensor<2x8x64xbf16>) -> tensor<2x8x64xbf16>
+      %306 = "stablehlo.reduce"(%305, %33) <{dimensions = array<i64: 0, 1>}> ({
       ^bb0(%arg109: tensor<bf16>, %arg110: tensor<bf16>):
-        %542 = "stablehlo.add"(%arg109, %arg110) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-        "stablehlo.return"(%542) : (tensor<bf16>) -> ()
+        %547 = "stablehlo.add"(%arg109, %arg110) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+        "stablehlo.return"(%547) : (tensor<bf16>) -> ()
       }) : (tensor<2x8x64xbf16>, tensor<bf16>) -> tensor<64xbf16>
-      %302 = "stablehlo.reshape"(%301) : (tensor<64xbf16>) -> tensor<1x1x64xbf16>
-      %303 = "stablehlo.reduce"(%302, %33) <{dimensions = array<i64: 0, 1>}> ({
-      ^bb0(%arg107: tensor<bf16>, %arg108: tensor<bf16>):
-        %541 = "stablehlo.add"(%arg107, %arg108) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-        "stablehlo.return"(%541) : (tensor<bf16>) -> ()
-      }) : (tensor<1x1x64xbf16>, tensor<bf16>) -> tensor<64xbf16>
-      %304 = "stablehlo.dot_general"(%300, %246#27) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0, 1], rhs_contracting_dimensions = [0, 1]>}> : (tensor<2x8x64xbf16>, tensor<2x8x16xbf16>) -> tensor<64x16xbf16>
-      %305 = "stablehlo.transpose"(%304) <{permutation = array<i64: 1, 0>}> : (tensor<64x16xbf16>) -> tensor<16x64xbf16>
-      %306 = "stablehlo.dot_general"(%300, %246#26) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [2], rhs_contracting_dimensions = [1]>}> : (tensor<2x8x64xbf16>, tensor<16x64xbf16>) -> tensor<2x8x16xbf16>
-      %307 = "stablehlo.multiply"(%246#25, %306) : (tensor<2x8x16xbf16>, tensor<2x8x16xbf16>) -> tensor<2x8x16xbf16>
+      %307 = "stablehlo.reshape"(%306) : (tensor<64xbf16>) -> tensor<1x1x64xbf16>
       %308 = "stablehlo.reduce"(%307, %33) <{dimensions = array<i64: 0, 1>}> ({
+      ^bb0(%arg107: tensor<bf16>, %arg108: tensor<bf16>):
+        %546 = "stablehlo.add"(%arg107, %arg108) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+        "stablehlo.return"(%546) : (tensor<bf16>) -> ()
+      }) : (tensor<1x1x64xbf16>, tensor<bf16>) -> tensor<64xbf16>
+      %309 = "stablehlo.dot_general"(%305, %246#29) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0, 1], rhs_contracting_dimensions = [0, 1]>}> : (tensor<2x8x64xbf16>, tensor<2x8x16xbf16>) -> tensor<64x16xbf16>
+      %310 = "stablehlo.transpose"(%309) <{permutation = array<i64: 1, 0>}> : (tensor<64x16xbf16>) -> tensor<16x64xbf16>
+      %311 = "stablehlo.dot_general"(%305, %250) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [2], rhs_contracting_dimensions = [1]>}> : (tensor<2x8x64xbf16>, tensor<16x64xbf16>) -> tensor<2x8x16xbf16>
+      %312 = "stablehlo.multiply"(%246#28, %311) : (tensor<2x8x16xbf16>, tensor<2x8x16xbf16>) -> tensor<2x8x16xbf16>
+      %313 = "stablehlo.reduce"(%312, %33) <{dimensions = array<i64: 0, 1>}> ({
       ^bb0(%arg105: tensor<bf16>, %arg106: tensor<bf16>):
-        %540 = "stablehlo.add"(%arg105, %arg106) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-        "stablehlo.return"(%540) : (tensor<bf16>) -> ()
+        %545 = "stablehlo.add"(%arg105, %arg106) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+        "stablehlo.return"(%545) : (tensor<bf16>) -> ()
       }) : (tensor<2x8x16xbf16>, tensor<bf16>) -> tensor<16xbf16>
-      %309 = "stablehlo.reshape"(%308) : (tensor<16xbf16>) -> tensor<1x1x16xbf16>
-      %310 = "stablehlo.broadcast_in_dim"(%246#24) <{broadcast_dimensions = array<i64: 0, 1, 2>}> : (tensor<1x1x16xbf16>) -> tensor<2x8x16xbf16>
-      %311 = "stablehlo.multiply"(%306, %310) : (tensor<2x8x16xbf16>, tensor<2x8x16xbf16>) -> tensor<2x8x16xbf16>
-      %312 = "stablehlo.reduce"(%309, %33) <{dimensions = array<i64: 0, 1>}> ({
+      %314 = "stablehlo.reshape"(%313) : (tensor<16xbf16>) -> tensor<1x1x16xbf16>
+      %315 = "stablehlo.broadcast_in_dim"(%246#27) <{broadcast_dimensions = array<i64: 0, 1, 2>}> : (tensor<1x1x16xbf16>) -> tensor<2x8x16xbf16>
+      %316 = "stablehlo.multiply"(%311, %315) : (tensor<2x8x16xbf16>, tensor<2x8x16xbf16>) -> tensor<2x8x16xbf16>
+      %317 = "stablehlo.reduce"(%314, %33) <{dimensions = array<i64: 0, 1>}> ({
       ^bb0(%arg103: tensor<bf16>, %arg104: tensor<bf16>):
-        %539 = "stablehlo.add"(%arg103, %arg104) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-        "stablehlo.return"(%539) : (tensor<bf16>) -> ()
+        %544 = "stablehlo.add"(%arg103, %arg104) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+        "stablehlo.return"(%544) : (tensor<bf16>) -> ()
       }) : (tensor<1x1x16xbf16>, tensor<bf16>) -> tensor<16xbf16>
-      %313 = "stablehlo.convert"(%311) : (tensor<2x8x16xbf16>) -> tensor<2x8x16xf32>
-      %314 = "stablehlo.multiply"(%246#20, %313) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
-      %315 = "stablehlo.reduce"(%314, %42) <{dimensions = array<i64: 2>}> ({
+      %318 = "stablehlo.convert"(%316) : (tensor<2x8x16xbf16>) -> tensor<2x8x16xf32>
+      %319 = "stablehlo.multiply"(%246#23, %318) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
+      %320 = "stablehlo.reduce"(%319, %42) <{dimensions = array<i64: 2>}> ({
       ^bb0(%arg101: tensor<f32>, %arg102: tensor<f32>):
-        %538 = "stablehlo.add"(%arg101, %arg102) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-        "stablehlo.return"(%538) : (tensor<f32>) -> ()
+        %543 = "stablehlo.add"(%arg101, %arg102) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+        "stablehlo.return"(%543) : (tensor<f32>) -> ()
       }) : (tensor<2x8x16xf32>, tensor<f32>) -> tensor<2x8xf32>
-      %316 = "stablehlo.reshape"(%315) : (tensor<2x8xf32>) -> tensor<2x8x1xf32>
-      %317 = "stablehlo.broadcast_in_dim"(%246#23) <{broadcast_dimensions = array<i64: 0, 1, 2>}> : (tensor<2x8x1xf32>) -> tensor<2x8x16xf32>
-      %318 = "stablehlo.multiply"(%313, %317) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
-      %319 = "stablehlo.multiply"(%316, %246#22) : (tensor<2x8x1xf32>, tensor<2x8x1xf32>) -> tensor<2x8x1xf32>
-      %320 = "stablehlo.broadcast_in_dim"(%246#21) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x8x1xf32>
-      %321 = "stablehlo.divide"(%319, %320) : (tensor<2x8x1xf32>, tensor<2x8x1xf32>) -> tensor<2x8x1xf32>
-      %322 = "stablehlo.reduce"(%321, %42) <{dimensions = array<i64: 2>}> ({
+      %321 = "stablehlo.reshape"(%320) : (tensor<2x8xf32>) -> tensor<2x8x1xf32>
+      %322 = "stablehlo.broadcast_in_dim"(%246#26) <{broadcast_dimensions = array<i64: 0, 1, 2>}> : (tensor<2x8x1xf32>) -> tensor<2x8x16xf32>
+      %323 = "stablehlo.multiply"(%318, %322) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
+      %324 = "stablehlo.multiply"(%321, %246#25) : (tensor<2x8x1xf32>, tensor<2x8x1xf32>) -> tensor<2x8x1xf32>
+      %325 = "stablehlo.broadcast_in_dim"(%246#24) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x8x1xf32>
+      %326 = "stablehlo.divide"(%324, %325) : (tensor<2x8x1xf32>, tensor<2x8x1xf32>) -> tensor<2x8x1xf32>
+      %327 = "stablehlo.reduce"(%326, %42) <{dimensions = array<i64: 2>}> ({
       ^bb0(%arg99: tensor<f32>, %arg100: tensor<f32>):
-        %537 = "stablehlo.add"(%arg99, %arg100) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-        "stablehlo.return"(%537) : (tensor<f32>) -> ()
+        %542 = "stablehlo.add"(%arg99, %arg100) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+        "stablehlo.return"(%542) : (tensor<f32>) -> ()
       }) : (tensor<2x8x1xf32>, tensor<f32>) -> tensor<2x8xf32>
-      %323 = "stablehlo.broadcast_in_dim"(%322) <{broadcast_dimensions = array<i64: 0, 1>}> : (tensor<2x8xf32>) -> tensor<2x8x16xf32>
-      %324 = "stablehlo.multiply"(%246#20, %323) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
-      %325 = "stablehlo.add"(%318, %324) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
-      %326 = "stablehlo.multiply"(%323, %246#20) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
-      %327 = "stablehlo.add"(%325, %326) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
-      %328 = "stablehlo.convert"(%327) : (tensor<2x8x16xf32>) -> tensor<2x8x16xbf16>
-      %329 = "stablehlo.add"(%291, %328) : (tensor<2x8x16xbf16>, tensor<2x8x16xbf16>) -> tensor<2x8x16xbf16>
-      %330 = "stablehlo.dot_general"(%329, %246#19) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0, 1], rhs_contracting_dimensions = [0, 1]>}> : (tensor<2x8x16xbf16>, tensor<2x8x16xbf16>) -> tensor<16x16xbf16>
-      %331 = "stablehlo.transpose"(%330) <{permutation = array<i64: 1, 0>}> : (tensor<16x16xbf16>) -> tensor<16x16xbf16>
-      %332 = "stablehlo.dot_general"(%329, %246#18) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [2], rhs_contracting_dimensions = [1]>}> : (tensor<2x8x16xbf16>, tensor<16x16xbf16>) -> tensor<2x8x16xbf16>
-      %333 = "stablehlo.reshape"(%332) : (tensor<2x8x16xbf16>) -> tensor<2x8x2x8xbf16>
-      %334 = "stablehlo.transpose"(%333) <{permutation = array<i64: 0, 2, 3, 1>}> : (tensor<2x8x2x8xbf16>) -> tensor<2x2x8x8xbf16>
-      %335 = "stablehlo.dot_general"(%334, %246#17) <{dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [0, 1], rhs_batching_dimensions = [0, 2], lhs_contracting_dimensions = [2], rhs_contracting_dimensions = [3]>}> : (tensor<2x2x8x8xbf16>, tensor<2x8x2x8xbf16>) -> tensor<2x2x8x8xbf16>
-      %336 = "stablehlo.dot_general"(%334, %246#16) <{dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [0, 1], rhs_batching_dimensions = [0, 1], lhs_contracting_dimensions = [3], rhs_contracting_dimensions = [2]>}> : (tensor<2x2x8x8xbf16>, tensor<2x2x8x8xbf16>) -> tensor<2x2x8x8xbf16>
-      %337 = "stablehlo.transpose"(%336) <{permutation = array<i64: 0, 3, 1, 2>}> : (tensor<2x2x8x8xbf16>) -> tensor<2x8x2x8xbf16>
-      %338 = "stablehlo.convert"(%335) : (tensor<2x2x8x8xbf16>) -> tensor<2x2x8x8xf32>
-      %339 = "stablehlo.broadcast_in_dim"(%246#15) <{broadcast_dimensions = array<i64: 0, 1, 2, 3>}> : (tensor<2x2x8x1xf32>) -> tensor<2x2x8x8xf32>
-      %340 = "stablehlo.multiply"(%338, %339) : (tensor<2x2x8x8xf32>, tensor<2x2x8x8xf32>) -> tensor<2x2x8x8xf32>
-      %341 = "stablehlo.multiply"(%340, %246#13) : (tensor<2x2x8x8xf32>, tensor<2x2x8x8xf32>) -> tensor<2x2x8x8xf32>
-      %342 = "stablehlo.reduce"(%341, %42) <{dimensions = array<i64: 3>}> ({
+      %328 = "stablehlo.broadcast_in_dim"(%327) <{broadcast_dimensions = array<i64: 0, 1>}> : (tensor<2x8xf32>) -> tensor<2x8x16xf32>
+      %329 = "stablehlo.multiply"(%246#23, %328) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
+      %330 = "stablehlo.add"(%323, %329) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
+      %331 = "stablehlo.multiply"(%328, %246#23) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
+      %332 = "stablehlo.add"(%330, %331) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
+      %333 = "stablehlo.convert"(%332) : (tensor<2x8x16xf32>) -> tensor<2x8x16xbf16>
+      %334 = "stablehlo.add"(%296, %333) : (tensor<2x8x16xbf16>, tensor<2x8x16xbf16>) -> tensor<2x8x16xbf16>
+      %335 = "stablehlo.dot_general"(%334, %246#22) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0, 1], rhs_contracting_dimensions = [0, 1]>}> : (tensor<2x8x16xbf16>, tensor<2x8x16xbf16>) -> tensor<16x16xbf16>
+      %336 = "stablehlo.transpose"(%335) <{permutation = array<i64: 1, 0>}> : (tensor<16x16xbf16>) -> tensor<16x16xbf16>
+      %337 = "stablehlo.dot_general"(%334, %249) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [2], rhs_contracting_dimensions = [1]>}> : (tensor<2x8x16xbf16>, tensor<16x16xbf16>) -> tensor<2x8x16xbf16>
+      %338 = "stablehlo.reshape"(%337) : (tensor<2x8x16xbf16>) -> tensor<2x8x2x8xbf16>
+      %339 = "stablehlo.transpose"(%338) <{permutation = array<i64: 0, 2, 3, 1>}> : (tensor<2x8x2x8xbf16>) -> tensor<2x2x8x8xbf16>
+      %340 = "stablehlo.dot_general"(%339, %246#21) <{dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [0, 1], rhs_batching_dimensions = [0, 2], lhs_contracting_dimensions = [2], rhs_contracting_dimensions = [3]>}> : (tensor<2x2x8x8xbf16>, tensor<2x8x2x8xbf16>) -> tensor<2x2x8x8xbf16>
+      %341 = "stablehlo.dot_general"(%339, %246#20) <{dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [0, 1], rhs_batching_dimensions = [0, 1], lhs_contracting_dimensions = [3], rhs_contracting_dimensions = [2]>}> : (tensor<2x2x8x8xbf16>, tensor<2x2x8x8xbf16>) -> tensor<2x2x8x8xbf16>
+      %342 = "stablehlo.transpose"(%341) <{permutation = array<i64: 0, 3, 1, 2>}> : (tensor<2x2x8x8xbf16>) -> tensor<2x8x2x8xbf16>
+      %343 = "stablehlo.convert"(%340) : (tensor<2x2x8x8xbf16>) -> tensor<2x2x8x8xf32>
+      %344 = "stablehlo.broadcast_in_dim"(%246#19) <{broadcast_dimensions = array<i64: 0, 1, 2, 3>}> : (tensor<2x2x8x1xf32>) -> tensor<2x2x8x8xf32>
+      %345 = "stablehlo.multiply"(%343, %344) : (tensor<2x2x8x8xf32>, tensor<2x2x8x8xf32>) -> tensor<2x2x8x8xf32>
+      %346 = "stablehlo.multiply"(%345, %246#17) : (tensor<2x2x8x8xf32>, tensor<2x2x8x8xf32>) -> tensor<2x2x8x8xf32>
+      %347 = "stablehlo.reduce"(%346, %42) <{dimensions = array<i64: 3>}> ({
       ^bb0(%arg97: tensor<f32>, %arg98: tensor<f32>):
-        %536 = "stablehlo.add"(%arg97, %arg98) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-        "stablehlo.return"(%536) : (tensor<f32>) -> ()
+        %541 = "stablehlo.add"(%arg97, %arg98) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+        "stablehlo.return"(%541) : (tensor<f32>) -> ()
       }) : (tensor<2x2x8x8xf32>, tensor<f32>) -> tensor<2x2x8xf32>
-      %343 = "stablehlo.reshape"(%342) : (tensor<2x2x8xf32>) -> tensor<2x2x8x1xf32>
-      %344 = "stablehlo.negate"(%343) : (tensor<2x2x8x1xf32>) -> tensor<2x2x8x1xf32>
-      %345 = "stablehlo.broadcast_in_dim"(%246#14) <{broadcast_dimensions = array<i64: 0, 1, 2, 3>}> : (tensor<2x2x8x1xf32>) -> tensor<2x2x8x8xf32>
-      %346 = "stablehlo.divide"(%338, %345) : (tensor<2x2x8x8xf32>, tensor<2x2x8x8xf32>) -> tensor<2x2x8x8xf32>
-      %347 = "stablehlo.reduce"(%344, %42) <{dimensions = array<i64: 3>}> ({
+      %348 = "stablehlo.reshape"(%347) : (tensor<2x2x8xf32>) -> tensor<2x2x8x1xf32>
+      %349 = "stablehlo.negate"(%348) : (tensor<2x2x8x1xf32>) -> tensor<2x2x8x1xf32>
+      %350 = "stablehlo.broadcast_in_dim"(%246#18) <{broadcast_dimensions = array<i64: 0, 1, 2, 3>}> : (tensor<2x2x8x1xf32>) -> tensor<2x2x8x8xf32>
+      %351 = "stablehlo.divide"(%343, %350) : (tensor<2x2x8x8xf32>, tensor<2x2x8x8xf32>) -> tensor<2x2x8x8xf32>
+      %352 = "stablehlo.reduce"(%349, %42) <{dimensions = array<i64: 3>}> ({
       ^bb0(%arg95: tensor<f32>, %arg96: tensor<f32>):
-        %535 = "stablehlo.add"(%arg95, %arg96) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-        "stablehlo.return"(%535) : (tensor<f32>) -> ()
+        %540 = "stablehlo.add"(%arg95, %arg96) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+        "stablehlo.return"(%540) : (tensor<f32>) -> ()
       }) : (tensor<2x2x8x1xf32>, tensor<f32>) -> tensor<2x2x8xf32>
-      %348 = "stablehlo.broadcast_in_dim"(%347) <{broadcast_dimensions = array<i64: 0, 1, 2>}> : (tensor<2x2x8xf32>) -> tensor<2x2x8x8xf32>
-      %349 = "stablehlo.add"(%346, %348) : (tensor<2x2x8x8xf32>, tensor<2x2x8x8xf32>) -> tensor<2x2x8x8xf32>
-      %350 = "stablehlo.multiply"(%349, %246#13) : (tensor<2x2x8x8xf32>, tensor<2x2x8x8xf32>) -> tensor<2x2x8x8xf32>
-      %351 = "func.call"(%246#12, %350) <{callee = @_where_1}> : (tensor<2x2x8x8xi1>, tensor<2x2x8x8xf32>) -> tensor<2x2x8x8xf32>
-      %352 = "stablehlo.broadcast_in_dim"(%246#11) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x2x8x8xf32>
-      %353 = "stablehlo.multiply"(%351, %352) : (tensor<2x2x8x8xf32>, tensor<2x2x8x8xf32>) -> tensor<2x2x8x8xf32>
-      %354 = "stablehlo.convert"(%353) : (tensor<2x2x8x8xf32>) -> tensor<2x2x8x8xf32>
-      %355 = "stablehlo.convert"(%246#10) : (tensor<2x8x2x8xbf16>) -> tensor<2x8x2x8xf32>
-      %356 = "stablehlo.dot_general"(%354, %355) <{dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [0, 1], rhs_batching_dimensions = [0, 2], lhs_contracting_dimensions = [2], rhs_contracting_dimensions = [1]>}> : (tensor<2x2x8x8xf32>, tensor<2x8x2x8xf32>) -> tensor<2x2x8x8xf32>
-      %357 = "stablehlo.transpose"(%356) <{permutation = array<i64: 0, 2, 1, 3>}> : (tensor<2x2x8x8xf32>) -> tensor<2x8x2x8xf32>
-      %358 = "stablehlo.convert"(%357) : (tensor<2x8x2x8xf32>) -> tensor<2x8x2x8xbf16>
-      %359 = "stablehlo.convert"(%353) : (tensor<2x2x8x8xf32>) -> tensor<2x2x8x8xf32>
-      %360 = "stablehlo.convert"(%246#9) : (tensor<2x8x2x8xbf16>) -> tensor<2x8x2x8xf32>
-      %361 = "stablehlo.dot_general"(%359, %360) <{dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [0, 1], rhs_batching_dimensions = [0, 2], lhs_contracting_dimensions = [3], rhs_contracting_dimensions = [1]>}> : (tensor<2x2x8x8xf32>, tensor<2x8x2x8xf32>) -> tensor<2x2x8x8xf32>
+      %353 = "stablehlo.broadcast_in_dim"(%352) <{broadcast_dimensions = array<i64: 0, 1, 2>}> : (tensor<2x2x8xf32>) -> tensor<2x2x8x8xf32>
+      %354 = "stablehlo.add"(%351, %353) : (tensor<2x2x8x8xf32>, tensor<2x2x8x8xf32>) -> tensor<2x2x8x8xf32>
+      %355 = "stablehlo.multiply"(%354, %246#17) : (tensor<2x2x8x8xf32>, tensor<2x2x8x8xf32>) -> tensor<2x2x8x8xf32>
+      %356 = "func.call"(%246#16, %355) <{callee = @_where_1}> : (tensor<2x2x8x8xi1>, tensor<2x2x8x8xf32>) -> tensor<2x2x8x8xf32>
+      %357 = "stablehlo.broadcast_in_dim"(%246#15) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x2x8x8xf32>
+      %358 = "stablehlo.multiply"(%356, %357) : (tensor<2x2x8x8xf32>, tensor<2x2x8x8xf32>) -> tensor<2x2x8x8xf32>
+      %359 = "stablehlo.convert"(%358) : (tensor<2x2x8x8xf32>) -> tensor<2x2x8x8xf32>
+      %360 = "stablehlo.convert"(%246#14) : (tensor<2x8x2x8xbf16>) -> tensor<2x8x2x8xf32>
+      %361 = "stablehlo.dot_general"(%359, %360) <{dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [0, 1], rhs_batching_dimensions = [0, 2], lhs_contracting_dimensions = [2], rhs_contracting_dimensions = [1]>}> : (tensor<2x2x8x8xf32>, tensor<2x8x2x8xf32>) -> tensor<2x2x8x8xf32>
       %362 = "stablehlo.transpose"(%361) <{permutation = array<i64: 0, 2, 1, 3>}> : (tensor<2x2x8x8xf32>) -> tensor<2x8x2x8xf32>
       %363 = "stablehlo.convert"(%362) : (tensor<2x8x2x8xf32>) -> tensor<2x8x2x8xbf16>
-      %364 = "stablehlo.broadcast_in_dim"(%337) <{broadcast_dimensions = array<i64: 0, 1, 2, 4>}> : (tensor<2x8x2x8xbf16>) -> tensor<2x8x2x1x8xbf16>
-      %365 = "stablehlo.pad"(%364, %33) <{edge_padding_high = array<i64: 0, 0, 0, 0, 0>, edge_padding_low = array<i64: 0, 0, 0, 2, 0>, interior_padding = array<i64: 0, 0, 0, 0, 0>}> : (tensor<2x8x2x1x8xbf16>, tensor<bf16>) -> tensor<2x8x2x3x8xbf16>
-      %366 = "stablehlo.broadcast_in_dim"(%358) <{broadcast_dimensions = array<i64: 0, 1, 2, 4>}> : (tensor<2x8x2x8xbf16>) -> tensor<2x8x2x1x8xbf16>
-      %367 = "stablehlo.pad"(%366, %33) <{edge_padding_high = array<i64: 0, 0, 0, 1, 0>, edge_padding_low = array<i64: 0, 0, 0, 1, 0>, interior_padding = array<i64: 0, 0, 0, 0, 0>}> : (tensor<2x8x2x1x8xbf16>, tensor<bf16>) -> tensor<2x8x2x3x8xbf16>
-      %368 = "stablehlo.add"(%365, %367) : (tensor<2x8x2x3x8xbf16>, tensor<2x8x2x3x8xbf16>) -> tensor<2x8x2x3x8xbf16>
-      %369 = "stablehlo.broadcast_in_dim"(%363) <{broadcast_dimensions = array<i64: 0, 1, 2, 4>}> : (tensor<2x8x2x8xbf16>) -> tensor<2x8x2x1x8xbf16>
-      %370 = "stablehlo.pad"(%369, %33) <{edge_padding_high = array<i64: 0, 0, 0, 2, 0>, edge_padding_low = array<i64: 0, 0, 0, 0, 0>, interior_padding = array<i64: 0, 0, 0, 0, 0>}> : (tensor<2x8x2x1x8xbf16>, tensor<bf16>) -> tensor<2x8x2x3x8xbf16>
-      %371 = "stablehlo.add"(%368, %370) : (tensor<2x8x2x3x8xbf16>, tensor<2x8x2x3x8xbf16>) -> tensor<2x8x2x3x8xbf16>
-      %372 = "stablehlo.reshape"(%371) : (tensor<2x8x2x3x8xbf16>) -> tensor<2x8x48xbf16>
-      %373 = "stablehlo.dot_general"(%372, %246#8) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0, 1], rhs_contracting_dimensions = [0, 1]>}> : (tensor<2x8x48xbf16>, tensor<2x8x16xbf16>) -> tensor<48x16xbf16>
-      %374 = "stablehlo.transpose"(%373) <{permutation = array<i64: 1, 0>}> : (tensor<48x16xbf16>) -> tensor<16x48xbf16>
-      %375 = "stablehlo.dot_general"(%372, %246#7) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [2], rhs_contracting_dimensions = [1]>}> : (tensor<2x8x48xbf16>, tensor<16x48xbf16>) -> tensor<2x8x16xbf16>
-      %376 = "stablehlo.multiply"(%246#6, %375) : (tensor<2x8x16xbf16>, tensor<2x8x16xbf16>) -> tensor<2x8x16xbf16>
-      %377 = "stablehlo.reduce"(%376, %33) <{dimensions = array<i64: 0, 1>}> ({
+      %364 = "stablehlo.convert"(%358) : (tensor<2x2x8x8xf32>) -> tensor<2x2x8x8xf32>
+      %365 = "stablehlo.convert"(%246#13) : (tensor<2x8x2x8xbf16>) -> tensor<2x8x2x8xf32>
+      %366 = "stablehlo.dot_general"(%364, %365) <{dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [0, 1], rhs_batching_dimensions = [0, 2], lhs_contracting_dimensions = [3], rhs_contracting_dimensions = [1]>}> : (tensor<2x2x8x8xf32>, tensor<2x8x2x8xf32>) -> tensor<2x2x8x8xf32>
+      %367 = "stablehlo.transpose"(%366) <{permutation = array<i64: 0, 2, 1, 3>}> : (tensor<2x2x8x8xf32>) -> tensor<2x8x2x8xf32>
+      %368 = "stablehlo.convert"(%367) : (tensor<2x8x2x8xf32>) -> tensor<2x8x2x8xbf16>
+      %369 = "stablehlo.broadcast_in_dim"(%342) <{broadcast_dimensions = array<i64: 0, 1, 2, 4>}> : (tensor<2x8x2x8xbf16>) -> tensor<2x8x2x1x8xbf16>
+      %370 = "stablehlo.pad"(%369, %33) <{edge_padding_high = array<i64: 0, 0, 0, 0, 0>, edge_padding_low = array<i64: 0, 0, 0, 2, 0>, interior_padding = array<i64: 0, 0, 0, 0, 0>}> : (tensor<2x8x2x1x8xbf16>, tensor<bf16>) -> tensor<2x8x2x3x8xbf16>
+      %371 = "stablehlo.broadcast_in_dim"(%363) <{broadcast_dimensions = array<i64: 0, 1, 2, 4>}> : (tensor<2x8x2x8xbf16>) -> tensor<2x8x2x1x8xbf16>
+      %372 = "stablehlo.pad"(%371, %33) <{edge_padding_high = array<i64: 0, 0, 0, 1, 0>, edge_padding_low = array<i64: 0, 0, 0, 1, 0>, interior_padding = array<i64: 0, 0, 0, 0, 0>}> : (tensor<2x8x2x1x8xbf16>, tensor<bf16>) -> tensor<2x8x2x3x8xbf16>
+      %373 = "stablehlo.add"(%370, %372) : (tensor<2x8x2x3x8xbf16>, tensor<2x8x2x3x8xbf16>) -> tensor<2x8x2x3x8xbf16>
+      %374 = "stablehlo.broadcast_in_dim"(%368) <{broadcast_dimensions = array<i64: 0, 1, 2, 4>}> : (tensor<2x8x2x8xbf16>) -> tensor<2x8x2x1x8xbf16>
+      %375 = "stablehlo.pad"(%374, %33) <{edge_padding_high = array<i64: 0, 0, 0, 2, 0>, edge_padding_low = array<i64: 0, 0, 0, 0, 0>, interior_padding = array<i64: 0, 0, 0, 0, 0>}> : (tensor<2x8x2x1x8xbf16>, tensor<bf16>) -> tensor<2x8x2x3x8xbf16>
+      %376 = "stablehlo.add"(%373, %375) : (tensor<2x8x2x3x8xbf16>, tensor<2x8x2x3x8xbf16>) -> tensor<2x8x2x3x8xbf16>
+      %377 = "stablehlo.reshape"(%376) : (tensor<2x8x2x3x8xbf16>) -> tensor<2x8x48xbf16>
+      %378 = "stablehlo.dot_general"(%377, %246#12) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0, 1], rhs_contracting_dimensions = [0, 1]>}> : (tensor<2x8x48xbf16>, tensor<2x8x16xbf16>) -> tensor<48x16xbf16>
+      %379 = "stablehlo.transpose"(%378) <{permutation = array<i64: 1, 0>}> : (tensor<48x16xbf16>) -> tensor<16x48xbf16>
+      %380 = "stablehlo.dot_general"(%377, %248) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [2], rhs_contracting_dimensions = [1]>}> : (tensor<2x8x48xbf16>, tensor<16x48xbf16>) -> tensor<2x8x16xbf16>
+      %381 = "stablehlo.multiply"(%246#11, %380) : (tensor<2x8x16xbf16>, tensor<2x8x16xbf16>) -> tensor<2x8x16xbf16>
+      %382 = "stablehlo.reduce"(%381, %33) <{dimensions = array<i64: 0, 1>}> ({
       ^bb0(%arg93: tensor<bf16>, %arg94: tensor<bf16>):
-        %534 = "stablehlo.add"(%arg93, %arg94) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-        "stablehlo.return"(%534) : (tensor<bf16>) -> ()
+        %539 = "stablehlo.add"(%arg93, %arg94) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+        "stablehlo.return"(%539) : (tensor<bf16>) -> ()
       }) : (tensor<2x8x16xbf16>, tensor<bf16>) -> tensor<16xbf16>
-      %378 = "stablehlo.reshape"(%377) : (tensor<16xbf16>) -> tensor<1x1x16xbf16>
-      %379 = "stablehlo.broadcast_in_dim"(%246#5) <{broadcast_dimensions = array<i64: 0, 1, 2>}> : (tensor<1x1x16xbf16>) -> tensor<2x8x16xbf16>
-      %380 = "stablehlo.multiply"(%375, %379) : (tensor<2x8x16xbf16>, tensor<2x8x16xbf16>) -> tensor<2x8x16xbf16>
-      %381 = "stablehlo.reduce"(%378, %33) <{dimensions = array<i64: 0, 1>}> ({
+      %383 = "stablehlo.reshape"(%382) : (tensor<16xbf16>) -> tensor<1x1x16xbf16>
+      %384 = "stablehlo.broadcast_in_dim"(%246#10) <{broadcast_dimensions = array<i64: 0, 1, 2>}> : (tensor<1x1x16xbf16>) -> tensor<2x8x16xbf16>
+      %385 = "stablehlo.multiply"(%380, %384) : (tensor<2x8x16xbf16>, tensor<2x8x16xbf16>) -> tensor<2x8x16xbf16>
+      %386 = "stablehlo.reduce"(%383, %33) <{dimensions = array<i64: 0, 1>}> ({
       ^bb0(%arg91: tensor<bf16>, %arg92: tensor<bf16>):
-        %533 = "stablehlo.add"(%arg91, %arg92) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-        "stablehlo.return"(%533) : (tensor<bf16>) -> ()
+        %538 = "stablehlo.add"(%arg91, %arg92) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+        "stablehlo.return"(%538) : (tensor<bf16>) -> ()
       }) : (tensor<1x1x16xbf16>, tensor<bf16>) -> tensor<16xbf16>
-      %382 = "stablehlo.convert"(%380) : (tensor<2x8x16xbf16>) -> tensor<2x8x16xf32>
-      %383 = "stablehlo.multiply"(%246#1, %382) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
-      %384 = "stablehlo.reduce"(%383, %42) <{dimensions = array<i64: 2>}> ({
+      %387 = "stablehlo.convert"(%385) : (tensor<2x8x16xbf16>) -> tensor<2x8x16xf32>
+      %388 = "stablehlo.multiply"(%246#6, %387) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
+      %389 = "stablehlo.reduce"(%388, %42) <{dimensions = array<i64: 2>}> ({
       ^bb0(%arg89: tensor<f32>, %arg90: tensor<f32>):
-        %532 = "stablehlo.add"(%arg89, %arg90) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-        "stablehlo.return"(%532) : (tensor<f32>) -> ()
+        %537 = "stablehlo.add"(%arg89, %arg90) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+        "stablehlo.return"(%537) : (tensor<f32>) -> ()
       }) : (tensor<2x8x16xf32>, tensor<f32>) -> tensor<2x8xf32>
-      %385 = "stablehlo.reshape"(%384) : (tensor<2x8xf32>) -> tensor<2x8x1xf32>
-      %386 = "stablehlo.broadcast_in_dim"(%246#4) <{broadcast_dimensions = array<i64: 0, 1, 2>}> : (tensor<2x8x1xf32>) -> tensor<2x8x16xf32>
-      %387 = "stablehlo.multiply"(%382, %386) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
-      %388 = "stablehlo.multiply"(%385, %246#3) : (tensor<2x8x1xf32>, tensor<2x8x1xf32>) -> tensor<2x8x1xf32>
-      %389 = "stablehlo.broadcast_in_dim"(%246#2) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x8x1xf32>
-      %390 = "stablehlo.divide"(%388, %389) : (tensor<2x8x1xf32>, tensor<2x8x1xf32>) -> tensor<2x8x1xf32>
-      %391 = "stablehlo.reduce"(%390, %42) <{dimensions = array<i64: 2>}> ({
+      %390 = "stablehlo.reshape"(%389) : (tensor<2x8xf32>) -> tensor<2x8x1xf32>
+      %391 = "stablehlo.broadcast_in_dim"(%246#9) <{broadcast_dimensions = array<i64: 0, 1, 2>}> : (tensor<2x8x1xf32>) -> tensor<2x8x16xf32>
+      %392 = "stablehlo.multiply"(%387, %391) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
+      %393 = "stablehlo.multiply"(%390, %246#8) : (tensor<2x8x1xf32>, tensor<2x8x1xf32>) -> tensor<2x8x1xf32>
+      %394 = "stablehlo.broadcast_in_dim"(%246#7) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x8x1xf32>
+      %395 = "stablehlo.divide"(%393, %394) : (tensor<2x8x1xf32>, tensor<2x8x1xf32>) -> tensor<2x8x1xf32>
+      %396 = "stablehlo.reduce"(%395, %42) <{dimensions = array<i64: 2>}> ({
       ^bb0(%arg87: tensor<f32>, %arg88: tensor<f32>):
-        %531 = "stablehlo.add"(%arg87, %arg88) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-        "stablehlo.return"(%531) : (tensor<f32>) -> ()
+        %536 = "stablehlo.add"(%arg87, %arg88) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+        "stablehlo.return"(%536) : (tensor<f32>) -> ()
       }) : (tensor<2x8x1xf32>, tensor<f32>) -> tensor<2x8xf32>
-      %392 = "stablehlo.broadcast_in_dim"(%391) <{broadcast_dimensions = array<i64: 0, 1>}> : (tensor<2x8xf32>) -> tensor<2x8x16xf32>
-      %393 = "stablehlo.multiply"(%246#1, %392) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
-      %394 = "stablehlo.add"(%387, %393) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
-      %395 = "stablehlo.multiply"(%392, %246#1) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
-      %396 = "stablehlo.add"(%394, %395) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
-      %397 = "stablehlo.convert"(%396) : (tensor<2x8x16xf32>) -> tensor<2x8x16xbf16>
-      %398 = "stablehlo.add"(%329, %397) : (tensor<2x8x16xbf16>, tensor<2x8x16xbf16>) -> tensor<2x8x16xbf16>
-      %399 = "stablehlo.reduce_scatter"(%296) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64, use_global_device_ids}> ({
+      %397 = "stablehlo.broadcast_in_dim"(%396) <{broadcast_dimensions = array<i64: 0, 1>}> : (tensor<2x8xf32>) -> tensor<2x8x16xf32>
+      %398 = "stablehlo.multiply"(%246#6, %397) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
+      %399 = "stablehlo.add"(%392, %398) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
+      %400 = "stablehlo.multiply"(%397, %246#6) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
+      %401 = "stablehlo.add"(%399, %400) : (tensor<2x8x16xf32>, tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
+      %402 = "stablehlo.convert"(%401) : (tensor<2x8x16xf32>) -> tensor<2x8x16xbf16>
+      %403 = "stablehlo.add"(%334, %402) : (tensor<2x8x16xbf16>, tensor<2x8x16xbf16>) -> tensor<2x8x16xbf16>
+      %404 = "stablehlo.reduce_scatter"(%301) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64, use_global_device_ids}> ({
       ^bb0(%arg85: tensor<bf16>, %arg86: tensor<bf16>):
-        %530 = "stablehlo.add"(%arg85, %arg86) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-        "stablehlo.return"(%530) : (tensor<bf16>) -> ()
+        %535 = "stablehlo.add"(%arg85, %arg86) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+        "stablehlo.return"(%535) : (tensor<bf16>) -> ()
       }) : (tensor<16xbf16>) -> tensor<2xbf16>
-      %400 = "stablehlo.convert"(%399) : (tensor<2xbf16>) -> tensor<2xf32>
-      %401 = "stablehlo.reduce_scatter"(%298) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64, use_global_device_ids}> ({
+      %405 = "stablehlo.convert"(%404) : (tensor<2xbf16>) -> tensor<2xf32>
+      %406 = "stablehlo.reduce_scatter"(%303) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64, use_global_device_ids}> ({
       ^bb0(%arg83: tensor<bf16>, %arg84: tensor<bf16>):
-        %529 = "stablehlo.add"(%arg83, %arg84) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-        "stablehlo.return"(%529) : (tensor<bf16>) -> ()
+        %534 = "stablehlo.add"(%arg83, %arg84) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+        "stablehlo.return"(%534) : (tensor<bf16>) -> ()
       }) : (tensor<64x16xbf16>) -> tensor<8x16xbf16>
-      %402 = "stablehlo.convert"(%401) : (tensor<8x16xbf16>) -> tensor<8x16xf32>
-      %403 = "stablehlo.reduce_scatter"(%303) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64, use_global_device_ids}> ({
+      %407 = "stablehlo.convert"(%406) : (tensor<8x16xbf16>) -> tensor<8x16xf32>
+      %408 = "stablehlo.reduce_scatter"(%308) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64, use_global_device_ids}> ({
       ^bb0(%arg81: tensor<bf16>, %arg82: tensor<bf16>):
-        %528 = "stablehlo.add"(%arg81, %arg82) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-        "stablehlo.return"(%528) : (tensor<bf16>) -> ()
+        %533 = "stablehlo.add"(%arg81, %arg82) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+        "stablehlo.return"(%533) : (tensor<bf16>) -> ()
       }) : (tensor<64xbf16>) -> tensor<8xbf16>
-      %404 = "stablehlo.convert"(%403) : (tensor<8xbf16>) -> tensor<8xf32>
-      %405 = "stablehlo.reduce_scatter"(%305) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64, use_global_device_ids}> ({
+      %409 = "stablehlo.convert"(%408) : (tensor<8xbf16>) -> tensor<8xf32>
+      %410 = "stablehlo.reduce_scatter"(%310) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64, use_global_device_ids}> ({
       ^bb0(%arg79: tensor<bf16>, %arg80: tensor<bf16>):
-        %527 = "stablehlo.add"(%arg79, %arg80) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-        "stablehlo.return"(%527) : (tensor<bf16>) -> ()
+        %532 = "stablehlo.add"(%arg79, %arg80) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+        "stablehlo.return"(%532) : (tensor<bf16>) -> ()
       }) : (tensor<16x64xbf16>) -> tensor<2x64xbf16>
-      %406 = "stablehlo.convert"(%405) : (tensor<2x64xbf16>) -> tensor<2x64xf32>
-      %407 = "stablehlo.reduce_scatter"(%312) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64, use_global_device_ids}> ({
+      %411 = "stablehlo.convert"(%410) : (tensor<2x64xbf16>) -> tensor<2x64xf32>
+      %412 = "stablehlo.reduce_scatter"(%317) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64, use_global_device_ids}> ({
       ^bb0(%arg77: tensor<bf16>, %arg78: tensor<bf16>):
-        %526 = "stablehlo.add"(%arg77, %arg78) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-        "stablehlo.return"(%526) : (tensor<bf16>) -> ()
+        %531 = "stablehlo.add"(%arg77, %arg78) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+        "stablehlo.return"(%531) : (tensor<bf16>) -> ()
       }) : (tensor<16xbf16>) -> tensor<2xbf16>
-      %408 = "stablehlo.convert"(%407) : (tensor<2xbf16>) -> tensor<2xf32>
-      %409 = "stablehlo.reduce_scatter"(%331) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64, use_global_device_ids}> ({
+      %413 = "stablehlo.convert"(%412) : (tensor<2xbf16>) -> tensor<2xf32>
+      %414 = "stablehlo.reduce_scatter"(%336) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64, use_global_device_ids}> ({
       ^bb0(%arg75: tensor<bf16>, %arg76: tensor<bf16>):
-        %525 = "stablehlo.add"(%arg75, %arg76) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-        "stablehlo.return"(%525) : (tensor<bf16>) -> ()
+        %530 = "stablehlo.add"(%arg75, %arg76) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+        "stablehlo.return"(%530) : (tensor<bf16>) -> ()
       }) : (tensor<16x16xbf16>) -> tensor<2x16xbf16>
-      %410 = "stablehlo.convert"(%409) : (tensor<2x16xbf16>) -> tensor<2x16xf32>
-      %411 = "stablehlo.reduce_scatter"(%374) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64, use_global_device_ids}> ({
+      %415 = "stablehlo.convert"(%414) : (tensor<2x16xbf16>) -> tensor<2x16xf32>
+      %416 = "stablehlo.reduce_scatter"(%379) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64, use_global_device_ids}> ({
       ^bb0(%arg73: tensor<bf16>, %arg74: tensor<bf16>):
-        %524 = "stablehlo.add"(%arg73, %arg74) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-        "stablehlo.return"(%524) : (tensor<bf16>) -> ()
+        %529 = "stablehlo.add"(%arg73, %arg74) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+        "stablehlo.return"(%529) : (tensor<bf16>) -> ()
       }) : (tensor<16x48xbf16>) -> tensor<2x48xbf16>
-      %412 = "stablehlo.convert"(%411) : (tensor<2x48xbf16>) -> tensor<2x48xf32>
-      %413 = "stablehlo.reduce_scatter"(%381) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64, use_global_device_ids}> ({
+      %417 = "stablehlo.convert"(%416) : (tensor<2x48xbf16>) -> tensor<2x48xf32>
+      %418 = "stablehlo.reduce_scatter"(%386) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64, use_global_device_ids}> ({
       ^bb0(%arg71: tensor<bf16>, %arg72: tensor<bf16>):
-        %523 = "stablehlo.add"(%arg71, %arg72) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-        "stablehlo.return"(%523) : (tensor<bf16>) -> ()
+        %528 = "stablehlo.add"(%arg71, %arg72) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+        "stablehlo.return"(%528) : (tensor<bf16>) -> ()
       }) : (tensor<16xbf16>) -> tensor<2xbf16>
-      %414 = "stablehlo.convert"(%413) : (tensor<2xbf16>) -> tensor<2xf32>
-      %415 = "stablehlo.reduce"(%398, %33) <{dimensions = array<i64: 0>}> ({
+      %419 = "stablehlo.convert"(%418) : (tensor<2xbf16>) -> tensor<2xf32>
+      %420 = "stablehlo.reduce"(%403, %33) <{dimensions = array<i64: 0>}> ({
       ^bb0(%arg69: tensor<bf16>, %arg70: tensor<bf16>):
-        %522 = "stablehlo.add"(%arg69, %arg70) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-        "stablehlo.return"(%522) : (tensor<bf16>) -> ()
+        %527 = "stablehlo.add"(%arg69, %arg70) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+        "stablehlo.return"(%527) : (tensor<bf16>) -> ()
       }) : (tensor<2x8x16xbf16>, tensor<bf16>) -> tensor<8x16xbf16>
-      %416 = "stablehlo.reshape"(%415) : (tensor<8x16xbf16>) -> tensor<1x8x16xbf16>
-      %417 = "stablehlo.reduce"(%416, %33) <{dimensions = array<i64: 0>}> ({
+      %421 = "stablehlo.reshape"(%420) : (tensor<8x16xbf16>) -> tensor<1x8x16xbf16>
+      %422 = "stablehlo.reduce"(%421, %33) <{dimensions = array<i64: 0>}> ({
       ^bb0(%arg67: tensor<bf16>, %arg68: tensor<bf16>):
-        %521 = "stablehlo.add"(%arg67, %arg68) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-        "stablehlo.return"(%521) : (tensor<bf16>) -> ()
+        %526 = "stablehlo.add"(%arg67, %arg68) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+        "stablehlo.return"(%526) : (tensor<bf16>) -> ()
       }) : (tensor<1x8x16xbf16>, tensor<bf16>) -> tensor<8x16xbf16>
-      %418 = "stablehlo.broadcast_in_dim"(%33) <{broadcast_dimensions = array<i64>}> : (tensor<bf16>) -> tensor<32x16xbf16>
-      %419 = "stablehlo.scatter"(%418, %246#0, %398) <{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [2], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 2>}> ({
+      %423 = "stablehlo.broadcast_in_dim"(%33) <{broadcast_dimensions = array<i64>}> : (tensor<bf16>) -> tensor<32x16xbf16>
+      %424 = "stablehlo.scatter"(%423, %246#1, %403) <{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [2], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 2>}> ({
       ^bb0(%arg65: tensor<bf16>, %arg66: tensor<bf16>):
-        %520 = "stablehlo.add"(%arg65, %arg66) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-        "stablehlo.return"(%520) : (tensor<bf16>) -> ()
+        %525 = "stablehlo.add"(%arg65, %arg66) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+        "stablehlo.return"(%525) : (tensor<bf16>) -> ()
       }) : (tensor<32x16xbf16>, tensor<2x8x1xi32>, tensor<2x8x16xbf16>) -> tensor<32x16xbf16>
-      %420 = "stablehlo.add"(%265, %419) : (tensor<32x16xbf16>, tensor<32x16xbf16>) -> tensor<32x16xbf16>
-      %421 = "stablehlo.reduce_scatter"(%417) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64, use_global_device_ids}> ({
+      %425 = "stablehlo.add"(%270, %424) : (tensor<32x16xbf16>, tensor<32x16xbf16>) -> tensor<32x16xbf16>
+      %426 = "stablehlo.reduce_scatter"(%422) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64, use_global_device_ids}> ({
       ^bb0(%arg63: tensor<bf16>, %arg64: tensor<bf16>):
-        %519 = "stablehlo.add"(%arg63, %arg64) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-        "stablehlo.return"(%519) : (tensor<bf16>) -> ()
+        %524 = "stablehlo.add"(%arg63, %arg64) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+        "stablehlo.return"(%524) : (tensor<bf16>) -> ()
       }) : (tensor<8x16xbf16>) -> tensor<1x16xbf16>
-      %422 = "stablehlo.convert"(%421) : (tensor<1x16xbf16>) -> tensor<1x16xf32>
-      %423 = "stablehlo.reduce_scatter"(%420) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64, use_global_device_ids}> ({
+      %427 = "stablehlo.convert"(%426) : (tensor<1x16xbf16>) -> tensor<1x16xf32>
+      %428 = "stablehlo.reduce_scatter"(%425) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64, use_global_device_ids}> ({
       ^bb0(%arg61: tensor<bf16>, %arg62: tensor<bf16>):
-        %518 = "stablehlo.add"(%arg61, %arg62) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-        "stablehlo.return"(%518) : (tensor<bf16>) -> ()
+        %523 = "stablehlo.add"(%arg61, %arg62) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+        "stablehlo.return"(%523) : (tensor<bf16>) -> ()
       }) : (tensor<32x16xbf16>) -> tensor<4x16xbf16>
-      %424 = "stablehlo.convert"(%423) : (tensor<4x16xbf16>) -> tensor<4x16xf32>
-      %425 = "stablehlo.broadcast_in_dim"(%32) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<4x16xf32>
-      %426 = "stablehlo.divide"(%424, %425) : (tensor<4x16xf32>, tensor<4x16xf32>) -> tensor<4x16xf32>
-      %427 = "stablehlo.broadcast_in_dim"(%32) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2xf32>
-      %428 = "stablehlo.divide"(%293, %427) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
-      %429 = "stablehlo.broadcast_in_dim"(%32) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<8x16xf32>
-      %430 = "stablehlo.divide"(%402, %429) : (tensor<8x16xf32>, tensor<8x16xf32>) -> tensor<8x16xf32>
-      %431 = "stablehlo.broadcast_in_dim"(%32) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2xf32>
-      %432 = "stablehlo.divide"(%400, %431) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
-      %433 = "stablehlo.broadcast_in_dim"(%32) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2xf32>
-      %434 = "stablehlo.divide"(%414, %433) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
-      %435 = "stablehlo.broadcast_in_dim"(%32) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2xf32>
-      %436 = "stablehlo.divide"(%408, %435) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
-      %437 = "stablehlo.broadcast_in_dim"(%32) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x16xf32>
-      %438 = "stablehlo.divide"(%410, %437) : (tensor<2x16xf32>, tensor<2x16xf32>) -> tensor<2x16xf32>
-      %439 = "stablehlo.broadcast_in_dim"(%32) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x48xf32>
-      %440 = "stablehlo.divide"(%412, %439) : (tensor<2x48xf32>, tensor<2x48xf32>) -> tensor<2x48xf32>
-      %441 = "stablehlo.broadcast_in_dim"(%32) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x64xf32>
-      %442 = "stablehlo.divide"(%406, %441) : (tensor<2x64xf32>, tensor<2x64xf32>) -> tensor<2x64xf32>
-      %443 = "stablehlo.broadcast_in_dim"(%32) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<8xf32>
-      %444 = "stablehlo.divide"(%404, %443) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
-      %445 = "stablehlo.broadcast_in_dim"(%32) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<1x16xf32>
-      %446 = "stablehlo.divide"(%422, %445) : (tensor<1x16xf32>, tensor<1x16xf32>) -> tensor<1x16xf32>
-      %447 = "stablehlo.all_reduce"(%245) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, use_global_device_ids}> ({
+      %429 = "stablehlo.convert"(%428) : (tensor<4x16xbf16>) -> tensor<4x16xf32>
+      %430 = "stablehlo.broadcast_in_dim"(%32) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<4x16xf32>
+      %431 = "stablehlo.divide"(%429, %430) : (tensor<4x16xf32>, tensor<4x16xf32>) -> tensor<4x16xf32>
+      %432 = "stablehlo.broadcast_in_dim"(%32) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2xf32>
+      %433 = "stablehlo.divide"(%298, %432) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+      %434 = "stablehlo.broadcast_in_dim"(%32) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<8x16xf32>
+      %435 = "stablehlo.divide"(%407, %434) : (tensor<8x16xf32>, tensor<8x16xf32>) -> tensor<8x16xf32>
+      %436 = "stablehlo.broadcast_in_dim"(%32) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2xf32>
+      %437 = "stablehlo.divide"(%405, %436) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+      %438 = "stablehlo.broadcast_in_dim"(%32) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2xf32>
+      %439 = "stablehlo.divide"(%419, %438) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+      %440 = "stablehlo.broadcast_in_dim"(%32) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2xf32>
+      %441 = "stablehlo.divide"(%413, %440) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+      %442 = "stablehlo.broadcast_in_dim"(%32) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x16xf32>
+      %443 = "stablehlo.divide"(%415, %442) : (tensor<2x16xf32>, tensor<2x16xf32>) -> tensor<2x16xf32>
+      %444 = "stablehlo.broadcast_in_dim"(%32) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x48xf32>
+      %445 = "stablehlo.divide"(%417, %444) : (tensor<2x48xf32>, tensor<2x48xf32>) -> tensor<2x48xf32>
+      %446 = "stablehlo.broadcast_in_dim"(%32) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x64xf32>
+      %447 = "stablehlo.divide"(%411, %446) : (tensor<2x64xf32>, tensor<2x64xf32>) -> tensor<2x64xf32>
+      %448 = "stablehlo.broadcast_in_dim"(%32) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<8xf32>
+      %449 = "stablehlo.divide"(%409, %448) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+      %450 = "stablehlo.broadcast_in_dim"(%32) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<1x16xf32>
+      %451 = "stablehlo.divide"(%427, %450) : (tensor<1x16xf32>, tensor<1x16xf32>) -> tensor<1x16xf32>
+      %452 = "stablehlo.all_reduce"(%245) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh_0, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, use_global_device_ids}> ({
       ^bb0(%arg59: tensor<f32>, %arg60: tensor<f32>):
-        %517 = "stablehlo.add"(%arg59, %arg60) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-        "stablehlo.return"(%517) : (tensor<f32>) -> ()
+        %522 = "stablehlo.add"(%arg59, %arg60) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+        "stablehlo.return"(%522) : (tensor<f32>) -> ()
       }) : (tensor<f32>) -> tensor<f32>
-      %448 = "stablehlo.divide"(%447, %32) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-      %449 = "stablehlo.divide"(%448, %34) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-      %450 = "stablehlo.add"(%arg35, %31) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-      %451 = "stablehlo.broadcast_in_dim"(%30) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<4x16xf32>
-      %452 = "stablehlo.multiply"(%451, %arg36) : (tensor<4x16xf32>, tensor<4x16xf32>) -> tensor<4x16xf32>
-      %453 = "stablehlo.add"(%452, %426) : (tensor<4x16xf32>, tensor<4x16xf32>) -> tensor<4x16xf32>
-      %454 = "stablehlo.broadcast_in_dim"(%30) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2xf32>
-      %455 = "stablehlo.multiply"(%454, %arg37) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
-      %456 = "stablehlo.add"(%455, %428) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
-      %457 = "stablehlo.broadcast_in_dim"(%30) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<8x16xf32>
-      %458 = "stablehlo.multiply"(%457, %arg38) : (tensor<8x16xf32>, tensor<8x16xf32>) -> tensor<8x16xf32>
-      %459 = "stablehlo.add"(%458, %430) : (tensor<8x16xf32>, tensor<8x16xf32>) -> tensor<8x16xf32>
-      %460 = "stablehlo.broadcast_in_dim"(%30) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2xf32>
-      %461 = "stablehlo.multiply"(%460, %arg39) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
-      %462 = "stablehlo.add"(%461, %432) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
-      %463 = "stablehlo.broadcast_in_dim"(%30) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2xf32>
-      %464 = "stablehlo.multiply"(%463, %arg40) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
-      %465 = "stablehlo.add"(%464, %434) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
-      %466 = "stablehlo.broadcast_in_dim"(%30) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2xf32>
-      %467 = "stablehlo.multiply"(%466, %arg41) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
-      %468 = "stablehlo.add"(%467, %436) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
-      %469 = "stablehlo.broadcast_in_dim"(%30) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x16xf32>
-      %470 = "stablehlo.multiply"(%469, %arg42) : (tensor<2x16xf32>, tensor<2x16xf32>) -> tensor<2x16xf32>
-      %471 = "stablehlo.add"(%470, %438) : (tensor<2x16xf32>, tensor<2x16xf32>) -> tensor<2x16xf32>
-      %472 = "stablehlo.broadcast_in_dim"(%30) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x48xf32>
-      %473 = "stablehlo.multiply"(%472, %arg43) : (tensor<2x48xf32>, tensor<2x48xf32>) -> tensor<2x48xf32>
-      %474 = "stablehlo.add"(%473, %440) : (tensor<2x48xf32>, tensor<2x48xf32>) -> tensor<2x48xf32>
-      %475 = "stablehlo.broadcast_in_dim"(%30) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x64xf32>
-      %476 = "stablehlo.multiply"(%475, %arg44) : (tensor<2x64xf32>, tensor<2x64xf32>) -> tensor<2x64xf32>
-      %477 = "stablehlo.add"(%476, %442) : (tensor<2x64xf32>, tensor<2x64xf32>) -> tensor<2x64xf32>
-      %478 = "stablehlo.broadcast_in_dim"(%30) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<8xf32>
-      %479 = "stablehlo.multiply"(%478, %arg45) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
-      %480 = "stablehlo.add"(%479, %444) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
-      %481 = "stablehlo.broadcast_in_dim"(%30) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<1x16xf32>
-      %482 = "stablehlo.multiply"(%481, %arg46) : (tensor<1x16xf32>, tensor<1x16xf32>) -> tensor<1x16xf32>
-      %483 = "stablehlo.add"(%482, %446) : (tensor<1x16xf32>, tensor<1x16xf32>) -> tensor<1x16xf32>
-      %484 = "stablehlo.broadcast_in_dim"(%29) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<4x16xf32>
-      %485 = "stablehlo.multiply"(%484, %453) : (tensor<4x16xf32>, tensor<4x16xf32>) -> tensor<4x16xf32>
-      %486 = "stablehlo.subtract"(%arg47, %485) : (tensor<4x16xf32>, tensor<4x16xf32>) -> tensor<4x16xf32>
-      %487 = "stablehlo.broadcast_in_dim"(%29) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2xf32>
-      %488 = "stablehlo.multiply"(%487, %456) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
-      %489 = "stablehlo.subtract"(%arg48, %488) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
-      %490 = "stablehlo.broadcast_in_dim"(%29) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<8x16xf32>
-      %491 = "stablehlo.multiply"(%490, %459) : (tensor<8x16xf32>, tensor<8x16xf32>) -> tensor<8x16xf32>
-      %492 = "stablehlo.subtract"(%arg49, %491) : (tensor<8x16xf32>, tensor<8x16xf32>) -> tensor<8x16xf32>
-      %493 = "stablehlo.broadcast_in_dim"(%29) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2xf32>
-      %494 = "stablehlo.multiply"(%493, %462) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
-      %495 = "stablehlo.subtract"(%arg50, %494) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
-      %496 = "stablehlo.broadcast_in_dim"(%29) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2xf32>
-      %497 = "stablehlo.multiply"(%496, %465) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
-      %498 = "stablehlo.subtract"(%arg51, %497) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
-      %499 = "stablehlo.broadcast_in_dim"(%29) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2xf32>
-      %500 = "stablehlo.multiply"(%499, %468) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
-      %501 = "stablehlo.subtract"(%arg52, %500) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
-      %502 = "stablehlo.broadcast_in_dim"(%29) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x16xf32>
-      %503 = "stablehlo.multiply"(%502, %471) : (tensor<2x16xf32>, tensor<2x16xf32>) -> tensor<2x16xf32>
-      %504 = "stablehlo.subtract"(%arg53, %503) : (tensor<2x16xf32>, tensor<2x16xf32>) -> tensor<2x16xf32>
-      %505 = "stablehlo.broadcast_in_dim"(%29) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x48xf32>
-      %506 = "stablehlo.multiply"(%505, %474) : (tensor<2x48xf32>, tensor<2x48xf32>) -> tensor<2x48xf32>
-      %507 = "stablehlo.subtract"(%arg54, %506) : (tensor<2x48xf32>, tensor<2x48xf32>) -> tensor<2x48xf32>
-      %508 = "stablehlo.broadcast_in_dim"(%29) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x64xf32>
-      %509 = "stablehlo.multiply"(%508, %477) : (tensor<2x64xf32>, tensor<2x64xf32>) -> tensor<2x64xf32>
-      %510 = "stablehlo.subtract"(%arg55, %509) : (tensor<2x64xf32>, tensor<2x64xf32>) -> tensor<2x64xf32>
-      %511 = "stablehlo.broadcast_in_dim"(%29) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<8xf32>
-      %512 = "stablehlo.multiply"(%511, %480) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
-      %513 = "stablehlo.subtract"(%arg56, %512) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
-      %514 = "stablehlo.broadcast_in_dim"(%29) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<1x16xf32>
-      %515 = "stablehlo.multiply"(%514, %483) : (tensor<1x16xf32>, tensor<1x16xf32>) -> tensor<1x16xf32>
-      %516 = "stablehlo.subtract"(%arg57, %515) : (tensor<1x16xf32>, tensor<1x16xf32>) -> tensor<1x16xf32>
-      "sdy.return"(%450, %453, %456, %459, %462, %465, %468, %471, %474, %477, %480, %483, %486, %489, %492, %495, %498, %501, %504, %507, %510, %513, %516, %449) : (tensor<i32>, tensor<4x16xf32>, tensor<2xf32>, tensor<8x16xf32>, tensor<2xf32>, tensor<2xf32>, tensor<2xf32>, tensor<2x16xf32>, tensor<2x48xf32>, tensor<2x64xf32>, tensor<8xf32>, tensor<1x16xf32>, tensor<4x16xf32>, tensor<2xf32>, tensor<8x16xf32>, tensor<2xf32>, tensor<2xf32>, tensor<2xf32>, tensor<2x16xf32>, tensor<2x48xf32>, tensor<2x64xf32>, tensor<8xf32>, tensor<1x16xf32>, tensor<f32>) -> ()
+      %453 = "stablehlo.divide"(%452, %32) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      %454 = "stablehlo.divide"(%453, %34) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      %455 = "stablehlo.add"(%arg35, %31) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      %456 = "stablehlo.broadcast_in_dim"(%30) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<4x16xf32>
+      %457 = "stablehlo.multiply"(%456, %arg36) : (tensor<4x16xf32>, tensor<4x16xf32>) -> tensor<4x16xf32>
+      %458 = "stablehlo.add"(%457, %431) : (tensor<4x16xf32>, tensor<4x16xf32>) -> tensor<4x16xf32>
+      %459 = "stablehlo.broadcast_in_dim"(%30) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2xf32>
+      %460 = "stablehlo.multiply"(%459, %arg37) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+      %461 = "stablehlo.add"(%460, %433) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+      %462 = "stablehlo.broadcast_in_dim"(%30) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<8x16xf32>
+      %463 = "stablehlo.multiply"(%462, %arg38) : (tensor<8x16xf32>, tensor<8x16xf32>) -> tensor<8x16xf32>
+      %464 = "stablehlo.add"(%463, %435) : (tensor<8x16xf32>, tensor<8x16xf32>) -> tensor<8x16xf32>
+      %465 = "stablehlo.broadcast_in_dim"(%30) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2xf32>
+      %466 = "stablehlo.multiply"(%465, %arg39) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+      %467 = "stablehlo.add"(%466, %437) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+      %468 = "stablehlo.broadcast_in_dim"(%30) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2xf32>
+      %469 = "stablehlo.multiply"(%468, %arg40) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+      %470 = "stablehlo.add"(%469, %439) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+      %471 = "stablehlo.broadcast_in_dim"(%30) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2xf32>
+      %472 = "stablehlo.multiply"(%471, %arg41) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+      %473 = "stablehlo.add"(%472, %441) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+      %474 = "stablehlo.broadcast_in_dim"(%30) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x16xf32>
+      %475 = "stablehlo.multiply"(%474, %arg42) : (tensor<2x16xf32>, tensor<2x16xf32>) -> tensor<2x16xf32>
+      %476 = "stablehlo.add"(%475, %443) : (tensor<2x16xf32>, tensor<2x16xf32>) -> tensor<2x16xf32>
+      %477 = "stablehlo.broadcast_in_dim"(%30) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x48xf32>
+      %478 = "stablehlo.multiply"(%477, %arg43) : (tensor<2x48xf32>, tensor<2x48xf32>) -> tensor<2x48xf32>
+      %479 = "stablehlo.add"(%478, %445) : (tensor<2x48xf32>, tensor<2x48xf32>) -> tensor<2x48xf32>
+      %480 = "stablehlo.broadcast_in_dim"(%30) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x64xf32>
+      %481 = "stablehlo.multiply"(%480, %arg44) : (tensor<2x64xf32>, tensor<2x64xf32>) -> tensor<2x64xf32>
+      %482 = "stablehlo.add"(%481, %447) : (tensor<2x64xf32>, tensor<2x64xf32>) -> tensor<2x64xf32>
+      %483 = "stablehlo.broadcast_in_dim"(%30) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<8xf32>
+      %484 = "stablehlo.multiply"(%483, %arg45) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+      %485 = "stablehlo.add"(%484, %449) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+      %486 = "stablehlo.broadcast_in_dim"(%30) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<1x16xf32>
+      %487 = "stablehlo.multiply"(%486, %arg46) : (tensor<1x16xf32>, tensor<1x16xf32>) -> tensor<1x16xf32>
+      %488 = "stablehlo.add"(%487, %451) : (tensor<1x16xf32>, tensor<1x16xf32>) -> tensor<1x16xf32>
+      %489 = "stablehlo.broadcast_in_dim"(%29) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<4x16xf32>
+      %490 = "stablehlo.multiply"(%489, %458) : (tensor<4x16xf32>, tensor<4x16xf32>) -> tensor<4x16xf32>
+      %491 = "stablehlo.subtract"(%arg47, %490) : (tensor<4x16xf32>, tensor<4x16xf32>) -> tensor<4x16xf32>
+      %492 = "stablehlo.broadcast_in_dim"(%29) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2xf32>
+      %493 = "stablehlo.multiply"(%492, %461) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+      %494 = "stablehlo.subtract"(%arg48, %493) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+      %495 = "stablehlo.broadcast_in_dim"(%29) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<8x16xf32>
+      %496 = "stablehlo.multiply"(%495, %464) : (tensor<8x16xf32>, tensor<8x16xf32>) -> tensor<8x16xf32>
+      %497 = "stablehlo.subtract"(%arg49, %496) : (tensor<8x16xf32>, tensor<8x16xf32>) -> tensor<8x16xf32>
+      %498 = "stablehlo.broadcast_in_dim"(%29) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2xf32>
+      %499 = "stablehlo.multiply"(%498, %467) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+      %500 = "stablehlo.subtract"(%arg50, %499) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+      %501 = "stablehlo.broadcast_in_dim"(%29) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2xf32>
+      %502 = "stablehlo.multiply"(%501, %470) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+      %503 = "stablehlo.subtract"(%arg51, %502) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+      %504 = "stablehlo.broadcast_in_dim"(%29) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2xf32>
+      %505 = "stablehlo.multiply"(%504, %473) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+      %506 = "stablehlo.subtract"(%arg52, %505) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+      %507 = "stablehlo.broadcast_in_dim"(%29) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x16xf32>
+      %508 = "stablehlo.multiply"(%507, %476) : (tensor<2x16xf32>, tensor<2x16xf32>) -> tensor<2x16xf32>
+      %509 = "stablehlo.subtract"(%arg53, %508) : (tensor<2x16xf32>, tensor<2x16xf32>) -> tensor<2x16xf32>
+      %510 = "stablehlo.broadcast_in_dim"(%29) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x48xf32>
+      %511 = "stablehlo.multiply"(%510, %479) : (tensor<2x48xf32>, tensor<2x48xf32>) -> tensor<2x48xf32>
+      %512 = "stablehlo.subtract"(%arg54, %511) : (tensor<2x48xf32>, tensor<2x48xf32>) -> tensor<2x48xf32>
+      %513 = "stablehlo.broadcast_in_dim"(%29) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x64xf32>
+      %514 = "stablehlo.multiply"(%513, %482) : (tensor<2x64xf32>, tensor<2x64xf32>) -> tensor<2x64xf32>
+      %515 = "stablehlo.subtract"(%arg55, %514) : (tensor<2x64xf32>, tensor<2x64xf32>) -> tensor<2x64xf32>
+      %516 = "stablehlo.broadcast_in_dim"(%29) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<8xf32>
+      %517 = "stablehlo.multiply"(%516, %485) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+      %518 = "stablehlo.subtract"(%arg56, %517) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+      %519 = "stablehlo.broadcast_in_dim"(%29) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<1x16xf32>
+      %520 = "stablehlo.multiply"(%519, %488) : (tensor<1x16xf32>, tensor<1x16xf32>) -> tensor<1x16xf32>
+      %521 = "stablehlo.subtract"(%arg57, %520) : (tensor<1x16xf32>, tensor<1x16xf32>) -> tensor<1x16xf32>
+      "sdy.return"(%455, %458, %461, %464, %467, %470, %473, %476, %479, %482, %485, %488, %491, %494, %497, %500, %503, %506, %509, %512, %515, %518, %521, %454) : (tensor<i32>, tensor<4x16xf32>, tensor<2xf32>, tensor<8x16xf32>, tensor<2xf32>, tensor<2xf32>, tensor<2xf32>, tensor<2x16xf32>, tensor<2x48xf32>, tensor<2x64xf32>, tensor<8xf32>, tensor<1x16xf32>, tensor<4x16xf32>, tensor<2xf32>, tensor<8x16xf32>, tensor<2xf32>, tensor<2xf32>, tensor<2xf32>, tensor<2x16xf32>, tensor<2x48xf32>, tensor<2x64xf32>, tensor<8xf32>, tensor<1x16xf32>, tensor<f32>) -> ()
     }) : (tensor<i32>, tensor<32x16xf32>, tensor<16xf32>, tensor<64x16xf32>, tensor<16xf32>, tensor<16xf32>, tensor<16xf32>, tensor<16x16xf32>, tensor<16x48xf32>, tensor<16x64xf32>, tensor<64xf32>, tensor<8x16xf32>, tensor<32x16xf32>, tensor<16xf32>, tensor<64x16xf32>, tensor<16xf32>, tensor<16xf32>, tensor<16xf32>, tensor<16x16xf32>, tensor<16x48xf32>, tensor<16x64xf32>, tensor<64xf32>, tensor<8x16xf32>, tensor<16x9xi32>) -> (tensor<i32>, tensor<32x16xf32>, tensor<16xf32>, tensor<64x16xf32>, tensor<16xf32>, tensor<16xf32>, tensor<16xf32>, tensor<16x16xf32>, tensor<16x48xf32>, tensor<16x64xf32>, tensor<64xf32>, tensor<8x16xf32>, tensor<32x16xf32>, tensor<16xf32>, tensor<64x16xf32>, tensor<16xf32>, tensor<16xf32>, tensor<16xf32>, tensor<16x16xf32>, tensor<16x48xf32>, tensor<16x64xf32>, tensor<64xf32>, tensor<8x16xf32>, tensor<f32>)
     "func.return"(%28#0, %28#1, %28#2, %28#3, %28#4, %28#5, %28#6, %28#7, %28#8, %28#9, %28#10, %28#11, %28#12, %28#13, %28#14, %28#15, %28#16, %28#17, %28#18, %28#19, %28#20, %28#21, %28#22, %28#23) : (tensor<i32>, tensor<32x16xf32>, tensor<16xf32>, tensor<64x16xf32>, tensor<16xf32>, tensor<16xf32>, tensor<16xf32>, tensor<16x16xf32>, tensor<16x48xf32>, tensor<16x64xf32>, tensor<64xf32>, tensor<8x16xf32>, tensor<32x16xf32>, tensor<16xf32>, tensor<64x16xf32>, tensor<16xf32>, tensor<16xf32>, tensor<16xf32>, tensor<16x16xf32>, tensor<16x48xf32>, tensor<16x64xf32>, tensor<64xf32>, tensor<8x16xf32>, tensor<f32>) -> ()
   }) : () -> ()
