@@ -9,6 +9,7 @@ JOBS ?= $(shell nproc)
 BUILD_TYPE ?= Release
 # APT=no leaves the system's packages alone.
 APT ?= yes
+export ZPP_PYTHON
 
 VENV_PYTHON := $(CURDIR)/.venv/bin/python
 LLVM_BIN := /usr/lib/llvm-22/bin

@@ -13,7 +13,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "zpp/InitAll.h"
-#include "zpp/Transforms/Pipelines.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -41,6 +40,8 @@ func.func public @main(%shard: tensor<32x64xf32>, %x: tensor<16x256xf32>)
 int main() {
   mlir::DialectRegistry registry;
   zpp::registerAllDialects(registry);
+  // Only because this program has no StableHLO of its own.
+  zpp::registerGuestDialects(registry);
   mlir::MLIRContext context(registry);
   context.loadAllAvailableDialects();
 
