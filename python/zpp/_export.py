@@ -83,7 +83,8 @@ def load(step: Step) -> Callable:
             raise TypeError(
                 f"expected arguments of the structure {exported.in_tree}, but "
                 f"got {tree}")
-        return jax.tree.unflatten(exported.out_tree, flat(*leaves))
+        with device_context(step, leaves):
+            return jax.tree.unflatten(exported.out_tree, flat(*leaves))
 
     call.__name__ = exported.fun_name
     return call

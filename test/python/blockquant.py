@@ -1,0 +1,97 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""include/zpp/Support/BlockQuant.h in numpy: an oracle of its own."""
+
+import numpy as np
+
+MAX_CODE = {"i8": 127, "i4": 7}
+ELEMENT_BITS = {"i8": 8, "i4": 4}
+
+
+def chunk_bytes(elements: int, form: str, block: int) -> int:
+    """Payload, then bf16 scales, each padded to 16 bytes."""
+    def align(size):
+        return -(-size // 16) * 16
+
+    payload = -(-elements * ELEMENT_BITS[form] // 8)
+    return align(align(payload) + 2 * -(-elements // block))
+
+
+def transport(values: np.ndarray, form: str, block: int) -> np.ndarray:
+    """What arrives, as f32, of one chunk (flat, f32) sent as `form`."""
+    values = np.ravel(values).astype(np.float32)
+    if form == "none":
+        return values
+    elements = values.size
+    padded = np.zeros(-(-elements // block) * block, np.float32)
+    padded[:elements] = values
+    padded = padded.reshape(-1, block)
+
+    magnitude = padded.view(np.uint32) & np.uint32(0x7FFFFFFF)
+    magnitude[magnitude < 0x00800000] = 0
+    amax = magnitude.max(axis=1)
+    with np.errstate(all="ignore"):
+        exact = amax.view(np.float32) / np.float32(MAX_CODE[form])
+        # bf16, rounded up, at least the smallest normal.
+        bits = (exact.view(np.uint32).astype(np.uint64) + 0xFFFF) >> 16
+        bits = np.maximum(bits, 0x0080)
+        bits[amax == 0] = 0
+        bits[amax >= 0x7F800000] = 0x7FC0
+        scale = (bits << 16).astype(np.uint32).view(np.float32)
+        usable = scale > 0
+        inverse = np.where(usable, np.float32(1) / np.where(
+            usable, scale, np.float32(1)), np.float32(0)).astype(np.float32)
+        codes = np.rint(padded * inverse[:, None])
+        codes[(magnitude == 0) | (inverse[:, None] == 0)] = 0
+        assert not np.any(np.abs(codes) > MAX_CODE[form])
+        # As int32, so that -0.0 does not survive the wire.
+        received = (codes.astype(np.int32).astype(np.float32)
+                    * scale[:, None]).astype(np.float32)
+    return received.reshape(-1)[:elements]
+
+
+def all_gather(shards, form: str, block: int, dim: int, dtype) -> np.ndarray:
+    """qwZ of the ranks' `shards`, as every rank gets it."""
+    received = [transport(shard.astype(np.float32), form, block)
+                .reshape(shard.shape) for shard in shards]
+    return np.concatenate(received, axis=dim).astype(dtype)
+
+
+def reduce_scatter(operands, tiers, forms, block: int, dim: int, dtype):
+    """qgZ: the slice that each rank gets of the sum over all of them.
+
+    `operands` are the ranks' f32 arrays; `tiers` the mesh's sizes, slowest
+    first; `forms` one format per hop from the innermost outwards. A single
+    format is one hop over all tiers.
+    """
+    tiers = list(tiers)
+    if len(forms) == 1:
+        tiers = [int(np.prod(tiers))]
+    hops = [forms[min(hop, len(forms) - 1)] for hop in range(len(tiers))]
+    ranks = np.array(list(np.ndindex(*tiers)))
+    ordered = [tuple(rank) for rank in ranks]
+
+    # [tiers..., unit, rest...] of each rank: the slices along `dim`.
+    held = {}
+    for rank, operand in zip(ordered, operands):
+        moved = np.moveaxis(np.asarray(operand, np.float32), dim, 0)
+        held[rank] = moved.reshape(*tiers, -1, *moved.shape[1:])
+    for hop, form in enumerate(hops):
+        axis = len(tiers) - 1 - hop
+        result = {}
+        for rank in ordered:
+            total = None
+            for source in range(tiers[axis]):
+                peer = rank[:axis] + (source,) + rank[axis + 1:]
+                chunk = np.take(held[peer], rank[axis], axis=axis)
+                # A chunk lies as the tensor does: the cut dim where it was,
+                # with the slices that remain in their order.
+                front = np.reshape(chunk, (-1, *chunk.shape[axis + 1:]))
+                lying = np.moveaxis(front, 0, dim)
+                arrived = transport(lying, form, block).reshape(lying.shape)
+                arrived = np.moveaxis(arrived, dim, 0).reshape(chunk.shape)
+                total = arrived if total is None else (
+                    total + arrived).astype(np.float32)
+            result[rank] = total
+        held = result
+    return [np.moveaxis(held[rank], 0, dim).astype(dtype) for rank in ordered]

@@ -1,0 +1,21 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Eight virtual devices, and where the package and the examples are."""
+
+import pathlib
+import sys
+
+import jax
+
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_num_cpu_devices", 8)
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+for folder in ("examples", "python"):
+    if str(ROOT / folder) not in sys.path:
+        sys.path.insert(0, str(ROOT / folder))
+
+
+def pytest_configure(config):
+    config.addinivalue_line(
+        "markers", "compiler: needs zpp-opt (deselect: -m 'not compiler')")

@@ -1,0 +1,120 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""zpp.jit as a replacement of jax.jit, and the compiler's errors."""
+
+import logging
+
+import jax
+import numpy as np
+import pytest
+import zpp
+from training import ALL_ON, BATCH, NODES, TINY, tokens, trainer_of
+
+pytestmark = pytest.mark.compiler
+
+
+def scale(array, factor, *, shift=1.0):
+    return {"result": array * factor + shift}
+
+
+def test_static_arguments():
+    array = np.arange(4, dtype=np.float32)
+    for options, args, kwargs in (
+            ({"static_argnums": 1}, (array, 2), {}),
+            ({"static_argnums": (1,)}, (array,), {"factor": 2}),
+            ({"static_argnames": "factor"}, (array, 2), {}),
+            ({"static_argnames": ("factor", "shift")}, (array, 2),
+             {"shift": 1.0}),
+    ):
+        fast = zpp.jit(scale, mesh="node:1", **options)
+        np.testing.assert_array_equal(fast(*args, **kwargs)["result"],
+                                      2 * array + 1)
+
+
+def test_static_arguments_of_an_inner_jit_are_an_error():
+    fast = zpp.jit(jax.jit(scale, static_argnums=1), mesh="node:1")
+    with pytest.raises(TypeError, match="name static arguments in zpp.jit"):
+        fast(1.0, 2)
+
+
+def test_compiles_once_per_shape_type_and_static_value(monkeypatch):
+    compiled = []
+    rewrite = zpp._jit.rewrite
+    monkeypatch.setattr(zpp._jit, "rewrite", lambda *args, **kwargs: (
+        compiled.append(1), rewrite(*args, **kwargs))[1])
+    fast = zpp.jit(scale, mesh="node:1", static_argnames="factor")
+    array = np.arange(4, dtype=np.float32)
+    for argument, factor, expected in (
+            (array, 2, 1), (array + 1, 2, 1), (array, 3, 2),
+            (array[:2], 3, 3), (array.astype(np.int32), 3, 4),
+            (array, 2, 4)):
+        fast(argument, factor)
+        assert len(compiled) == expected
+
+
+def test_a_step_that_is_jitted_already_keeps_its_donation():
+    trainer = trainer_of(TINY)
+    fast = zpp.jit(jax.jit(trainer.step, donate_argnums=0), mesh=NODES,
+                   **ALL_ON)
+    state = trainer.init()
+    batch = trainer.batch(tokens(TINY, 0))
+    result, _ = fast(state, batch)
+    fast(result, batch)
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves((state, result)))
+    # Results come back where arguments were: nothing was compiled again.
+    assert len(fast._loaded) == 1
+
+    arguments = trainer.abstract_state(), trainer.abstract_batch(BATCH)
+    sizes = [function.lower(*arguments).compile().memory_analysis()
+             .alias_size_in_bytes
+             for function in (fast, jax.jit(trainer.step, donate_argnums=0))]
+    assert sizes[0] == sizes[1] > 0
+
+
+def test_report_needs_a_call_or_arguments():
+    fast = zpp.jit(scale, mesh="node:1")
+    with pytest.raises(ValueError, match="got neither"):
+        fast.report()
+    assert fast.report(1.0, 2.0)["collectives"] == []
+    assert fast.rewritten() is fast.rewritten(1.0, 2.0)
+    assert fast.__name__ == "scale"
+
+
+def test_collectives_left_alone_are_logged(caplog):
+    trainer = trainer_of(TINY)
+    with caplog.at_level(logging.INFO, logger="zpp"):
+        result = zpp.rewrite(
+            zpp.export(trainer.step, trainer.abstract_state(),
+                       trainer.abstract_batch(BATCH)), mesh=NODES, **ALL_ON)
+    for entry in result.left_alone:
+        assert any(entry["reason"] in record.getMessage()
+                   for record in caplog.records)
+
+
+@pytest.mark.parametrize("options, message", [
+    ({"weights": "i3"}, "i3"),
+    ({"gradients": "i8:i5"}, "i5"),
+    ({"mesh": "node:3,gpu:4"}, "12"),
+    ({"mesh": "node2"}, "node2"),
+    ({"secondary": "rack"}, "rack"),
+    ({"secondary": 3}, "3"),
+    ({"block": 100}, "100"),
+], ids=str)
+def test_bad_options_are_compile_errors(options, message):
+    trainer = trainer_of(TINY)
+    step = zpp.export(trainer.step, trainer.abstract_state(),
+                      trainer.abstract_batch(BATCH))
+    with pytest.raises(zpp.CompileError, match=message):
+        zpp.rewrite(step, **{"mesh": NODES, **ALL_ON, **options})
+
+
+def test_pretty_form_is_an_error_that_says_what_to_do():
+    pretty = jax.jit(lambda x: x + 1).lower(1.0).as_text()
+    with pytest.raises(zpp.CompileError, match="generic"):
+        zpp.rewrite(pretty, mesh="node:1")
+
+
+def test_a_missing_compiler_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("ZPP_OPT", str(tmp_path / "nowhere"))
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        zpp.find_compiler()

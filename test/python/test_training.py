@@ -1,0 +1,193 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Trains the example as written and as ZeRO++, side by side."""
+
+import jax
+import numpy as np
+import pytest
+import zpp
+from training import ALL_ON, NODES, OFF, TINY, baseline
+from training import ranks_agree, same_bits, tokens, train, trainer_of
+from training import with_options
+
+pytestmark = pytest.mark.compiler
+
+TECHNIQUES = {
+    "nothing": OFF,
+    "qwZ": {**OFF, "weights": "i8"},
+    "hpZ": {**OFF, "secondary": "gpu"},
+    "qwZ and hpZ": {**ALL_ON, "gradients": "none"},
+    "qgZ": {**OFF, "gradients": "i8:i4"},
+    "qgZ in one hop": {**OFF, "gradients": "i8"},
+    "two hops": {**OFF, "gradients": "none:none"},
+    "all": ALL_ON,
+}
+
+#: Relative difference of the loss after STEPS steps. Where the wire carries
+#: what it carried before, only sums may run in another order.
+LOSS_TOLERANCE = {
+    "nothing": 0, "hpZ": 0, "two hops": 1e-3, "qwZ": 1e-3, "qwZ and hpZ": 1e-3}
+
+#: Ways to write a step, all with everything on.
+MODELS = {
+    "no checkpoint": {"checkpoint": "none"},
+    "policy checkpoint": {"checkpoint": "policy"},
+    "scan": {"scan": True},
+    "scan without barrier": {"scan": True, "prevent_cse": False},
+    "scan without checkpoint": {"scan": True, "checkpoint": "none"},
+    "jitted layers": {"jit_layer": True},
+    "weights cast early": {"cast_early": True},
+    "gathered along dim 1": {"gather_dim": 1},
+    "micro-batches": {"accumulate": 2},
+    "micro-batches, scan": {"accumulate": 2, "scan": True},
+    "f16": {"dtype": "float16"},
+    "f32": {"dtype": "float32"},
+    "momentum": {"optimizer": "sgd", "learning_rate": 0.05},
+}
+
+#: (axes of the step's mesh, the compiler's mesh, other options)
+MESHES = {
+    "1-D": ((("data", 8),), "node:2,gpu:4", {}),
+    "1-D as 4x2": ((("data", 8),), "node:4,gpu:2", {}),
+    "1-D as three tiers": ((("data", 8),), "rack:2,node:2,gpu:2",
+                           {"secondary": 4}),
+    "4x2": ((("node", 4), ("gpu", 2)), None, {}),
+    "three tiers": ((("rack", 2), ("node", 2), ("gpu", 2)), None,
+                    {"gradients": "i8:i8:i4"}),
+    "three tiers, wide secondary": (
+        (("rack", 2), ("node", 2), ("gpu", 2)), None, {"secondary": "node"}),
+    "tensor": ((("node", 2), ("gpu", 2), ("tensor", 2)),
+               "node:2,gpu:2,tensor:2", {}),
+    "tensor in the middle": ((("node", 2), ("tensor", 2), ("gpu", 2)),
+                             "node:2,tensor:2,gpu:2", {}),
+    "one node": ((("node", 1), ("gpu", 8)), None, {}),
+    "two devices": ((("node", 2), ("gpu", 1)), None, {"secondary": "none"}),
+}
+
+
+def check(config, options, tolerance=1e-2):
+    """Trains with `options`; returns the jitted step."""
+    trainer = trainer_of(config)
+    fast = zpp.jit(trainer.step, donate_argnums=0, **options)
+    run, expected = train(trainer, fast), baseline(config)
+    np.testing.assert_allclose(run.losses, expected.losses, rtol=tolerance)
+    assert run.losses[-1] < run.losses[0]
+    assert run.dtypes == expected.dtypes
+    assert jax.tree.all(jax.tree.map(
+        lambda array, a, b: a.is_equivalent_to(b, array.ndim), run.state,
+        run.shardings, expected.shardings))
+    return fast, run
+
+
+@pytest.mark.parametrize("technique", TECHNIQUES)
+def test_technique(technique):
+    fast, run = check(TINY, {"mesh": NODES, **TECHNIQUES[technique]},
+                      LOSS_TOLERANCE.get(technique, 1e-2))
+    if technique in ("nothing", "hpZ"):
+        assert same_bits(run.state, baseline(TINY).state)
+    rewritten = {entry["role"] for entry in fast.report()["collectives"]
+                 if entry["rewritten"]}
+    options = TECHNIQUES[technique]
+    assert ("gradient" in rewritten) == (options["gradients"] != "none")
+    assert ("weight" in rewritten) == (
+        options["weights"] != "none" or options["secondary"] != "none")
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_model(model):
+    fast, _ = check(with_options(**MODELS[model]), {"mesh": NODES, **ALL_ON})
+    entries = fast.report()["collectives"]
+    gradients = [entry for entry in entries if entry["role"] == "gradient"]
+    weights = [entry for entry in entries if entry["role"] == "weight"]
+    assert gradients and all(entry["rewritten"] for entry in gradients)
+    assert weights and all(entry["rewritten"] for entry in weights)
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+def test_mesh(mesh):
+    axes, tiers, options = MESHES[mesh]
+    check(with_options(mesh=axes), {"mesh": tiers, **ALL_ON, **options})
+
+
+def test_regather_makes_zero3_of_a_step_without_checkpoint():
+    config = with_options(checkpoint="none")
+    options = {"mesh": NODES, **OFF}
+    kept, _ = check(config, options, tolerance=0)
+    again, run = check(config, {**options, "regather": True}, tolerance=0)
+    assert same_bits(run.state, baseline(config).state)
+
+    def gathers(fast):
+        return sum(entry["kind"] == "all_gather" or entry["role"] == "weight"
+                   for entry in fast.report()["collectives"])
+
+    assert gathers(again) > gathers(kept)
+
+
+def test_two_runs_are_bit_equal():
+    trainer = trainer_of(TINY)
+    runs = [train(trainer, zpp.jit(trainer.step, donate_argnums=0, mesh=NODES,
+                                   **ALL_ON)) for _ in range(2)]
+    assert same_bits(runs[0].losses, runs[1].losses)
+    assert same_bits(runs[0].state, runs[1].state)
+
+
+def test_ranks_hold_equal_bits_of_equal_data():
+    config = with_options(mesh=MESHES["tensor"][0])
+    trainer = trainer_of(config)
+    fast = zpp.jit(trainer.step, mesh="node:2,gpu:2,tensor:2", **ALL_ON)
+    state = trainer.init()
+    for index in range(2):
+        state, loss = fast(state, trainer.batch(tokens(config, index)))
+    # Gains and embeddings are replicated over "tensor", the loss over all.
+    assert ranks_agree(loss)
+    assert all(map(ranks_agree, jax.tree.leaves(state)))
+
+
+@pytest.mark.parametrize("mesh", ["1-D", "three tiers"])
+def test_gradients_are_within_the_derived_bound(mesh):
+    """With momentum the state after one step holds the gradient itself.
+
+    Element by element, a hop errs by at most half a step of the scale per
+    contribution: amax / (2 qmax) * (1 + 2^-7), and its sum carries on what the
+    hop before it erred. The bound takes amax over whole tensors, from what
+    every rank contributed.
+    """
+    axes, tiers, _ = MESHES[mesh]
+    config = with_options(mesh=axes, optimizer="sgd", dtype="float32")
+    trainer = trainer_of(config)
+    batch = tokens(config, 0)
+    options = {**OFF, "gradients": "i8:i4", "mesh": tiers}
+    fast, _ = zpp.jit(trainer.step, **options)(trainer.init(),
+                                               trainer.batch(batch))
+    exact, _ = jax.jit(trainer.step)(trainer.init(), trainer.batch(batch))
+
+    # What one rank contributes is the gradient of its part of the batch alone;
+    # a batch that repeats it eight times has that as its mean.
+    parts = []
+    for part in np.split(batch, 8):
+        alone, _ = jax.jit(trainer.step)(
+            trainer.init(), trainer.batch(np.tile(part, (8, 1))))
+        parts.append(jax.tree.map(lambda leaf: np.asarray(leaf) / 8,
+                                  alone["m"]))
+    slack = 1 + 2**-7 + 2**-13
+    sizes = [int(size.split(":")[1]) for size in
+             (tiers or "rack:2,node:2,gpu:2").split(",")]
+
+    def bound(*contributions):
+        held = np.stack(contributions).reshape(*sizes, -1)
+        error = 0.0
+        for hop, size in enumerate(reversed(sizes)):
+            qmax = 127 if hop == 0 else 7
+            amax = np.abs(held).max() + error
+            error = size * (error + amax / (2 * qmax) * slack)
+            held = held.sum(axis=len(sizes) - 1 - hop)
+        return error
+
+    def check_leaf(fast, exact, *contributions):
+        limit = bound(*contributions)
+        # The f32 sums of two programs differ in their last bits.
+        rounding = 1e-5 * np.abs(np.asarray(exact)).max()
+        worst = np.abs(np.asarray(fast) - np.asarray(exact)).max()
+        assert worst <= limit + rounding, (worst, limit)
+
+    jax.tree.map(check_leaf, fast["m"], exact["m"], *parts)

@@ -1,0 +1,84 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Short trainings of the example model, as written and as ZeRO++."""
+
+import dataclasses
+import functools
+
+import gpt
+import jax
+import numpy as np
+
+BATCH = 16
+STEPS = 5
+NODES = "node:2,gpu:4"
+#: Tiny, but with every kind of weight; the vocabulary does not divide.
+TINY = gpt.Config(layers=2, width=16, heads=2, vocab=30, context=8)
+ALL_ON = {"weights": "i8", "gradients": "i8:i4", "secondary": "gpu"}
+OFF = {"weights": "none", "gradients": "none", "secondary": "none"}
+
+
+@dataclasses.dataclass
+class Run:
+    losses: np.ndarray
+    #: The final state, as numpy arrays.
+    state: dict
+    shardings: dict
+    dtypes: dict
+
+
+def tokens(config: gpt.Config, step: int) -> np.ndarray:
+    """Sequences that count up in steps of 1 to 3: there is much to learn."""
+    rng = np.random.default_rng(step)
+    start = rng.integers(0, config.vocab, (BATCH, 1))
+    stride = rng.integers(1, 4, (BATCH, 1))
+    return (start + stride * np.arange(config.context + 1)) % config.vocab
+
+
+def train(trainer: gpt.Trainer, step, steps: int = STEPS) -> Run:
+    """Trains with `step`, which may donate its state."""
+    state = trainer.init()
+    losses = []
+    for index in range(steps):
+        batch = trainer.batch(tokens(trainer.config, index))
+        state, loss = step(state, batch)
+        losses.append(np.asarray(loss))
+    return Run(np.array(losses), jax.tree.map(np.asarray, state),
+               jax.tree.map(lambda leaf: leaf.sharding, state),
+               jax.tree.map(lambda leaf: leaf.dtype, state))
+
+
+@functools.cache
+def trainer_of(config: gpt.Config) -> gpt.Trainer:
+    return gpt.Trainer(config)
+
+
+@functools.cache
+def baseline(config: gpt.Config) -> Run:
+    """The training as written."""
+    trainer = trainer_of(config)
+    return train(trainer, jax.jit(trainer.step, donate_argnums=0))
+
+
+def with_options(**options) -> gpt.Config:
+    return dataclasses.replace(TINY, **options)
+
+
+def same_bits(left, right) -> bool:
+    """Whether two pytrees of arrays hold the same bits (NaNs included)."""
+    def same(a, b):
+        a, b = np.asarray(a), np.asarray(b)
+        return (a.dtype == b.dtype and a.shape == b.shape
+                and a.tobytes() == b.tobytes())
+
+    return jax.tree.all(jax.tree.map(same, left, right))
+
+
+def ranks_agree(array: jax.Array) -> bool:
+    """Whether all devices that hold the same part of `array` hold equal bits."""
+    seen = {}
+    for shard in array.addressable_shards:
+        bits = np.asarray(shard.data).tobytes()
+        if seen.setdefault(str(shard.index), bits) != bits:
+            return False
+    return True
