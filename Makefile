@@ -7,9 +7,8 @@
 BUILD ?= build
 JOBS ?= $(shell nproc)
 BUILD_TYPE ?= Release
-# APT=no leaves the system's packages alone.
+# APT=no leaves the system's packages alone; ZPP_PYTHON names the Python of .venv.
 APT ?= yes
-export ZPP_PYTHON
 
 VENV_PYTHON := $(CURDIR)/.venv/bin/python
 LLVM_BIN := /usr/lib/llvm-22/bin
@@ -84,7 +83,7 @@ bench: build ## run the experiments that need no GPU, one table each
 	scripts/run_benches.sh $(BUILD)
 
 docs: build ## dialect and pass reference, into build/docs
-	cmake --build $(BUILD) --target zpp-docs
+	$(VENV_PYTHON) scripts/make_docs.py --build $(BUILD)
 
 ##@ Install
 install: build ## install to PREFIX (default: what CMake says)
