@@ -11,6 +11,7 @@ BUILD_TYPE ?= Release
 APT ?= yes
 
 VENV_PYTHON := $(CURDIR)/.venv/bin/python
+PYTHON := ZPP_OPT=$(abspath $(BUILD))/bin/zpp-opt PYTHONPATH=python $(VENV_PYTHON)
 LLVM_BIN := /usr/lib/llvm-22/bin
 SETUP := scripts/setup.sh $(if $(filter no,$(APT)),--no-apt)
 
@@ -42,8 +43,8 @@ help: ## list these commands
 	  /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@printf '\n%s\n' 'Variables: JOBS=$(JOBS) BUILD=$(BUILD) BUILD_TYPE=$(BUILD_TYPE) APT=$(APT) CXX MLIR_DIR PREFIX'
 
-demo: build ## train a small GPT on 8 virtual devices, as written and as ZeRO++
-	PATH="$(CURDIR)/$(BUILD)/bin:$$PATH" PYTHONPATH=python $(VENV_PYTHON) examples/demo.py
+demo: zpp-opt ## train a small GPT on 8 virtual devices, as written and as ZeRO++
+	$(PYTHON) examples/demo.py
 
 test: build ## run every test; the last line counts them
 	$(VENV_PYTHON) scripts/run_tests.py --build $(BUILD) --jobs $(JOBS)
@@ -54,6 +55,10 @@ setup: ## install what is missing: apt packages, .venv with JAX
 
 build: setup $(BUILD)/build.ninja ## compile everything into build/
 	cmake --build $(BUILD) --parallel $(JOBS)
+
+.PHONY: zpp-opt
+zpp-opt: setup $(BUILD)/build.ninja
+	cmake --build $(BUILD) --parallel $(JOBS) --target zpp-opt
 
 # Ninja runs CMake again by itself when a CMakeLists.txt changes.
 $(BUILD)/build.ninja: | setup
@@ -79,8 +84,8 @@ tidy: build ## clang-tidy over the compiler (slow)
 	@$(SETUP) --lint --no-python
 	run-clang-tidy-22 -quiet -j $(JOBS) -p $(BUILD) '$(CURDIR)/(lib|tools|unittests)/.*'
 
-bench: build ## run the experiments that need no GPU, one table each
-	scripts/run_benches.sh $(BUILD)
+bench: zpp-opt ## run the experiments that need no GPU, one table each
+	$(PYTHON) bench/compile_time.py
 
 docs: build ## dialect and pass reference, into build/docs
 	$(VENV_PYTHON) scripts/make_docs.py --build $(BUILD)

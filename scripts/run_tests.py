@@ -74,12 +74,11 @@ def run_python(build, jobs):
     """pytest: the JAX front end, end to end on virtual CPU devices."""
     del jobs  # The tests of one JAX process share its virtual devices.
     report = build / "test-results" / "pytest.xml"
-    path = f"{build / 'bin'}{os.pathsep}{os.environ['PATH']}"
     status, written = run(
         [sys.executable, "-m", "pytest", "test/python"]
         + ["-p", "no:cacheprovider", "--durations=5", f"--junitxml={report}"],
         report,
-        {"PATH": path, "PYTHONPATH": str(ROOT / "python")},
+        {"ZPP_OPT": str(build / "bin" / "zpp-opt"), "PYTHONPATH": str(ROOT / "python")},
     )
     counts = Counts()
     if written:
