@@ -1,0 +1,484 @@
+//===- ConvertZeroToStablehlo.cpp - Decomposed ops as StableHLO -----------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// All ops are checked before the first one is replaced, so that a module is
+// either converted or left alone. Fused ops are the composition of what their
+// parts become.
+//
+// The arithmetic is that of BlockQuant.h to the bit, whatever XLA makes of it:
+//   - magnitudes and scales are integers, so that neither the treatment of
+//     subnormals nor that of NaN in a maximum matters;
+//   - a division is done in f64 and rounded to f32, since XLA turns f32
+//     division by a constant into multiplication by its inverse, and divides
+//     approximately on GPUs. A quotient of 24 bits by n < 2^20 that is not a
+//     power of two lies at least 2^-46 (relative) from any midpoint of two f32
+//     numbers, so that this is the correctly rounded quotient;
+//   - sums are chains of additions, since a reduction has no order.
+//
+//===----------------------------------------------------------------------===//
+
+#include "StablehloBuilder.h"
+
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
+#include "zpp/Conversion/Passes.h"
+#include "zpp/Dialect/Zero/IR/Zero.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+namespace zpp {
+#define GEN_PASS_DEF_CONVERTZEROTOSTABLEHLOPASS
+#include "zpp/Conversion/Passes.h.inc"
+} // namespace zpp
+
+using namespace mlir;
+using namespace zpp;
+using namespace zpp::zero;
+
+//===----------------------------------------------------------------------===//
+// Slices
+//===----------------------------------------------------------------------===//
+
+/// The tensor as SliceMap sees it, [outer, factors..., part, inner], and the
+/// order of these dims in chunk form.
+static void getSliceDims(const SliceMap &map, SmallVectorImpl<int64_t> &dims,
+                         SmallVectorImpl<int64_t> &order) {
+  dims.push_back(map.outer);
+  llvm::append_range(dims, map.factors);
+  dims.push_back(map.partSize());
+  dims.push_back(map.inner);
+  for (int64_t factor : map.chunkFactors)
+    order.push_back(1 + factor);
+  for (int64_t dim : llvm::seq<int64_t>(dims.size()))
+    if (!llvm::is_contained(map.chunkFactors, dim - 1))
+      order.push_back(dim);
+}
+
+/// The chunk form of `tensor`, in some shape.
+static Value packSlices(StablehloBuilder &b, Value tensor, SlicesAttr slices) {
+  SliceMap map = slices.getMap(b.shapeOf(tensor));
+  tensor = b.padTo(tensor, slices.getDim(), map.paddedExtent());
+  if (map.partSize() != map.unit) {
+    tensor =
+        b.reshape(tensor, {map.outer * map.numSlices(), map.unit, map.inner});
+    tensor =
+        b.slice(tensor, 1, map.partBegin(), map.partBegin() + map.partSize());
+  }
+  SmallVector<int64_t> dims, order;
+  getSliceDims(map, dims, order);
+  return b.permute(tensor, dims, order);
+}
+
+/// The tensor of shape `shape` whose chunk form is `chunks`, in any shape.
+static Value unpackSlices(StablehloBuilder &b, Value chunks, SlicesAttr slices,
+                          ArrayRef<int64_t> shape) {
+  SliceMap map = slices.getMap(shape);
+  SmallVector<int64_t> dims, order;
+  getSliceDims(map, dims, order);
+  SmallVector<int64_t> chunkDims(dims.size()), inverse(dims.size());
+  for (auto [position, dim] : llvm::enumerate(order)) {
+    chunkDims[position] = dims[dim];
+    inverse[dim] = position;
+  }
+  SmallVector<int64_t> padded(shape);
+  padded[slices.getDim()] = map.paddedExtent();
+  Value tensor = b.reshape(b.permute(chunks, chunkDims, inverse), padded);
+  return b.slice(tensor, slices.getDim(), 0, map.extent);
+}
+
+//===----------------------------------------------------------------------===//
+// Quantization
+//===----------------------------------------------------------------------===//
+
+/// f32 numbers below this are flushed; these are its bits.
+static constexpr uint32_t kMinNormalBits = 0x00800000;
+static constexpr uint32_t kInfinityBits = 0x7f800000;
+static constexpr uint32_t kNaNBits = 0x7fc00000;
+static constexpr uint32_t kMagnitudeMask = 0x7fffffff;
+
+/// Elements per block in a tensor: a lone block is as short as its chunk.
+static int64_t getBlockSize(QuantAttr quant, const ChunkLayout &layout) {
+  return layout.blocks == 1 ? layout.elements : quant.getBlock();
+}
+
+/// value / divisor in f32, correctly rounded (see above).
+static Value divide(StablehloBuilder &b, Value value, double divisor) {
+  value = b.convert(value, b.f64());
+  Value quotient =
+      b.elementwise("divide", {value, b.splatF64(b.shapeOf(value), divisor)});
+  return b.convert(quotient, b.f32());
+}
+
+/// 1 / value in f32, correctly rounded.
+static Value invert(StablehloBuilder &b, Value value) {
+  value = b.convert(value, b.f64());
+  Value quotient =
+      b.elementwise("divide", {b.splatF64(b.shapeOf(value), 1.0), value});
+  return b.convert(quotient, b.f32());
+}
+
+/// scaleBits for magnitudes `amax` (ui32), as bits of an f32.
+static Value getScaleBits(StablehloBuilder &b, Value amax, QuantAttr quant) {
+  ArrayRef<int64_t> shape = b.shapeOf(amax);
+  Value exact =
+      divide(b, b.bitcast(amax, b.f32()), maxCode(quant.getWireFormat()));
+  Value up = b.withUI32("add", b.bitcast(exact, b.ui32()), 0xffff);
+  up = b.withUI32("and", up, 0xffff0000);
+  up = b.withUI32("maximum", up, kMinNormalBits);
+  Value isZero = b.compare("LT", amax, b.splatUI32(shape, kMinNormalBits));
+  Value scale = b.select(isZero, b.splatUI32(shape, 0), up);
+  Value isFinite = b.compare("LT", amax, b.splatUI32(shape, kInfinityBits));
+  return b.select(isFinite, scale, b.splatUI32(shape, kNaNBits));
+}
+
+/// Codes (i8) of f32 blocks [chunks, blocks, elements] and, in `scales`, the
+/// bits of each block's scale as an f32.
+static Value encode(StablehloBuilder &b, Value blocks, QuantAttr quant,
+                    Value &scales) {
+  SmallVector<int64_t> shape(b.shapeOf(blocks));
+  ArrayRef<int64_t> blockShape = ArrayRef(shape).drop_back();
+  Value magnitudes =
+      b.withUI32("and", b.bitcast(blocks, b.ui32()), kMagnitudeMask);
+  Value amax = b.reduceMax(magnitudes);
+  scales = getScaleBits(b, amax, quant);
+  Value inverse = invert(b, b.bitcast(scales, b.f32()));
+  Value scaled =
+      b.elementwise("multiply", {blocks, b.broadcast(inverse, shape, {0, 1})});
+  Value rounded = b.elementwise("round_nearest_even", scaled);
+
+  // Subnormals, and everything in a block that is not finite, have code 0. The
+  // scaled values of the latter may not be converted to integers.
+  Value isFinite =
+      b.compare("LT", amax, b.splatUI32(blockShape, kInfinityBits));
+  Value least = b.select(isFinite, b.splatUI32(blockShape, kMinNormalBits),
+                         b.splatUI32(blockShape, kMagnitudeMask + 1));
+  Value hasCode =
+      b.compare("GE", magnitudes, b.broadcast(least, shape, {0, 1}));
+  Value codes = b.select(hasCode, rounded, b.splatF32(shape, 0.0f));
+  return b.convert(codes, b.i8());
+}
+
+/// Makes dim 1 `size` long: cuts zeros off or appends some.
+static Value resize(StablehloBuilder &b, Value value, int64_t size) {
+  if (b.shapeOf(value)[1] < size)
+    return b.padTo(value, 1, size);
+  return b.slice(value, 1, 0, size);
+}
+
+/// Wire chunks tensor<chunks x bytes x i8> of `values`, which are float and in
+/// any shape.
+static Value quantize(StablehloBuilder &b, Value values, int64_t chunks,
+                      QuantAttr quant) {
+  int64_t elements = b.typeOf(values).getNumElements() / chunks;
+  ChunkLayout layout = quant.getLayout(elements);
+  int64_t block = getBlockSize(quant, layout);
+  values =
+      b.padTo(b.reshape(values, {chunks, elements}), 1, layout.blocks * block);
+  values = b.reshape(values, {chunks, layout.blocks, block});
+  Value scales;
+  Value codes = encode(b, b.convert(values, b.f32()), quant, scales);
+
+  // Padded elements have code 0, as the gap behind the payload has.
+  codes = b.reshape(codes, {chunks, layout.blocks * block});
+  if (quant.getWireFormat() == WireFormat::I4) {
+    int64_t even = llvm::alignTo(b.shapeOf(codes)[1], 2);
+    codes = b.padTo(codes, 1, even);
+    Value low = b.slice(codes, 1, 0, even, 2);
+    Value high = b.slice(codes, 1, 1, even, 2);
+    codes = b.elementwise(
+        "or", {b.withI8("and", low, 0xf), b.withI8("shift_left", high, 4)});
+  }
+  codes = resize(b, codes, layout.scalesOffset);
+
+  scales = b.withUI32("shift_right_logical", scales, 16);
+  scales = b.bitcast(b.convert(scales, b.ui16()), b.i8());
+  scales = b.reshape(scales, {chunks, 2 * layout.blocks});
+  scales = resize(b, scales, layout.chunkBytes - layout.scalesOffset);
+  return b.concatenate({codes, scales}, 1);
+}
+
+/// f32 values [chunks, elements] of wire chunks, in any shape.
+static Value dequantize(StablehloBuilder &b, Value bytes, int64_t chunks,
+                        int64_t elements, QuantAttr quant) {
+  ChunkLayout layout = quant.getLayout(elements);
+  int64_t block = getBlockSize(quant, layout);
+  bytes = b.reshape(bytes, {chunks, layout.chunkBytes});
+  Value codes = b.slice(bytes, 1, 0, layout.payloadBytes);
+  if (quant.getWireFormat() == WireFormat::I4) {
+    // The low nibble, then the high one: to the top and down with the sign.
+    SmallVector<int64_t> pairs{chunks, layout.payloadBytes, 2};
+    Value top = b.constant(DenseElementsAttr::get(
+        RankedTensorType::get({2}, b.i8()), ArrayRef<int8_t>{4, 0}));
+    codes = b.elementwise("shift_left", {b.broadcast(codes, pairs, {0, 1}),
+                                         b.broadcast(top, pairs, {2})});
+    codes = b.withI8("shift_right_arithmetic", codes, 4);
+    codes = b.slice(b.reshape(codes, {chunks, 2 * layout.payloadBytes}), 1, 0,
+                    elements);
+  }
+
+  Value scales = b.slice(bytes, 1, layout.scalesOffset,
+                         layout.scalesOffset + 2 * layout.blocks);
+  scales = b.bitcast(b.reshape(scales, {chunks, layout.blocks, 2}), b.bf16());
+  scales = b.broadcast(b.convert(scales, b.f32()),
+                       {chunks, layout.blocks, block}, {0, 1});
+  scales = b.reshape(scales, {chunks, layout.blocks * block});
+  scales = b.slice(scales, 1, 0, elements);
+  return b.elementwise("multiply", {b.convert(codes, b.f32()), scales});
+}
+
+//===----------------------------------------------------------------------===//
+// Reduction
+//===----------------------------------------------------------------------===//
+
+/// `values` (f32), rounded to `element`.
+static Value roundTo(StablehloBuilder &b, Value values, Type element) {
+  if (element.isBF16())
+    values = b.roundToBF16(values);
+  return b.convert(values, element);
+}
+
+/// Sum or mean over the leading dim, which becomes 1, in f32.
+static Value reduce(StablehloBuilder &b, Value values, ReduceKind kind) {
+  int64_t sources = b.shapeOf(values).front();
+  values = b.convert(values, b.f32());
+  Value sum = b.slice(values, 0, 0, 1);
+  for (int64_t source = 1; source < sources; ++source)
+    sum = b.elementwise("add", {sum, b.slice(values, 0, source, source + 1)});
+  if (kind == ReduceKind::Sum || sources == 1)
+    return sum;
+  if (llvm::isPowerOf2_64(sources))
+    return b.withF32("multiply", sum, 1.0f / sources);
+  return divide(b, sum, sources);
+}
+
+//===----------------------------------------------------------------------===//
+// Ops
+//===----------------------------------------------------------------------===//
+
+/// What tracks a collective through the pipeline goes where it went.
+static void copyMarks(Operation *from, Operation *to) {
+  for (NamedAttribute attribute : from->getDiscardableAttrs())
+    if (attribute.getName().getValue().starts_with("zpp."))
+      to->setDiscardableAttr(attribute.getName(), attribute.getValue());
+}
+
+static StablehloBuilder::Groups getGroups(CollectiveOpInterface op) {
+  SmallVector<AxisRef> refs = op.getAxisRefs();
+  return op.getMeshAttr().getMesh().getGroups({refs.begin(), refs.end()});
+}
+
+static Value lower(StablehloBuilder &b, PackSlicesOp op) {
+  return packSlices(b, op.getInput(), op.getSlices());
+}
+
+static Value lower(StablehloBuilder &b, UnpackSlicesOp op) {
+  return unpackSlices(b, op.getInput(), op.getSlices(),
+                      op.getInitType().getShape());
+}
+
+static Value lower(StablehloBuilder &b, QuantizeOp op) {
+  Value values = op.getInput();
+  if (SlicesAttr slices = op.getSlicesAttr())
+    values = packSlices(b, values, slices);
+  int64_t chunks =
+      op.getInitType().getNumElements() / op.getInitType().getShape().back();
+  return quantize(b, values, chunks, op.getQuant());
+}
+
+static Value lower(StablehloBuilder &b, DequantizeOp op) {
+  ShapedType init = op.getInitType();
+  SmallVector<int64_t> chunkShape(init.getShape());
+  if (SlicesAttr slices = op.getSlicesAttr())
+    chunkShape = slices.getChunkShape(init.getShape());
+  Value values = dequantize(b, op.getInput(), chunkShape.front(),
+                            llvm::product_of(ArrayRef(chunkShape).drop_front()),
+                            op.getQuant());
+  values = roundTo(b, values, init.getElementType());
+  if (SlicesAttr slices = op.getSlicesAttr())
+    values = unpackSlices(b, values, slices, init.getShape());
+  return values;
+}
+
+static Value lower(StablehloBuilder &b, ReduceOp op) {
+  return roundTo(b, reduce(b, op.getInput(), op.getKind()),
+                 op.getInitType().getElementType());
+}
+
+static Value lower(StablehloBuilder &b, DequantizeReduceOp op) {
+  ShapedType init = op.getInitType();
+  Value values = dequantize(b, op.getInput(), op.getInputType().getDimSize(0),
+                            init.getNumElements(), op.getQuant());
+  return roundTo(b, reduce(b, values, op.getKind()), init.getElementType());
+}
+
+static Value lower(StablehloBuilder &b, DequantizeReduceQuantizeOp op) {
+  auto partial = cast<RankedTensorType>(op.getPartial());
+  Value values = dequantize(b, op.getInput(), op.getInputType().getDimSize(0),
+                            partial.getNumElements(), op.getQuant());
+  values =
+      roundTo(b, reduce(b, values, op.getKind()), partial.getElementType());
+  values = packSlices(b, b.reshape(values, partial.getShape()), op.getSlices());
+  int64_t chunks = op.getSlices().getMap(partial.getShape()).numChunks();
+  return quantize(b, values, chunks, op.getTo());
+}
+
+static Value lower(StablehloBuilder &b, AllToAllOp op) {
+  if (op.getGroupSize() == 1)
+    return op.getInput();
+  Operation *exchange = b.allToAll(op.getInput(), getGroups(op), 0);
+  copyMarks(op, exchange);
+  return exchange->getResult(0);
+}
+
+static Value lower(StablehloBuilder &b, AllGatherChunksOp op) {
+  if (op.getGroupSize() == 1)
+    return op.getInput();
+  SmallVector<int64_t> shape{1};
+  llvm::append_range(shape, op.getInputType().getShape());
+  Operation *gather =
+      b.allGather(b.reshape(op.getInput(), shape), getGroups(op), 0);
+  copyMarks(op, gather);
+  return gather->getResult(0);
+}
+
+/// The value of a decomposed op.
+static Value lowerLocalOp(StablehloBuilder &b, DestinationStyleOpInterface op) {
+  auto type = cast<RankedTensorType>(op->getResult(0).getType());
+  // Without elements there is nothing to compute, and no block to scale. A
+  // collective stays: it is not for one device to leave it out.
+  if (type.getNumElements() == 0 && !isa<CollectiveOpInterface>(*op))
+    return b.zeros(type);
+  Value value =
+      llvm::TypeSwitch<Operation *, Value>(op)
+          .Case<PackSlicesOp, UnpackSlicesOp, QuantizeOp, DequantizeOp,
+                ReduceOp, DequantizeReduceOp, DequantizeReduceQuantizeOp,
+                AllToAllOp, AllGatherChunksOp>(
+              [&](auto local) { return lower(b, local); });
+  return b.reshape(value, type.getShape());
+}
+
+//===----------------------------------------------------------------------===//
+// The pass
+//===----------------------------------------------------------------------===//
+
+/// True for decomposed ops.
+static bool isLocalOp(Operation *op) {
+  return isa<DestinationStyleOpInterface>(op) &&
+         isa<ZeroDialect>(op->getDialect());
+}
+
+/// What has to run before `op` can be lowered, or an empty string.
+static StringRef getMissingPass(Operation *op) {
+  if (auto exchange = dyn_cast<AllToAllOp>(op)) {
+    if (exchange.getWireAttr())
+      return "zero-quantize-all-to-all";
+    if (exchange.getSlicesAttr())
+      return "zero-reorder-slices";
+  }
+  if (isa<ReduceScatterOp>(op))
+    return "zero-decompose-reduce-scatter";
+  if (isa<AllGatherOp, EncodeOp, DecodeOp>(op))
+    return "zero-decompose-all-gather";
+  if (isa<FromLocalOp, ToLocalOp>(op))
+    return "zero-decompose-all-gather and zero-decompose-reduce-scatter";
+  return "";
+}
+
+static bool hasShardType(TypeRange types) {
+  return llvm::any_of(types, [](Type type) {
+    return type.walk([](ShardType) { return WalkResult::interrupt(); })
+        .wasInterrupted();
+  });
+}
+
+/// True if a partitioned tensor passes through `op`, which is not of the zero
+/// dialect: as an operand, a result, an argument of a block or in a signature.
+static bool holdsShard(Operation *op) {
+  if (hasShardType(op->getOperandTypes()) || hasShardType(op->getResultTypes()))
+    return true;
+  if (auto function = dyn_cast<FunctionOpInterface>(op);
+      function && (hasShardType(function.getArgumentTypes()) ||
+                   hasShardType(function.getResultTypes())))
+    return true;
+  return llvm::any_of(op->getRegions(), [](Region &region) {
+    return llvm::any_of(region, [](Block &block) {
+      return hasShardType(block.getArgumentTypes());
+    });
+  });
+}
+
+static LogicalResult verifyConvertible(Operation *op) {
+  auto emitError = [&]() {
+    return op->emitError("failed to legalize '") << op->getName() << "': ";
+  };
+  if (StringRef pass = getMissingPass(op); !pass.empty())
+    return emitError() << "run " << pass << " first";
+  if (isLocalOp(op)) {
+    if (op->getNumResults() == 0)
+      return emitError() << "expected tensors, but got buffers of type "
+                         << op->getOperand(0).getType();
+    return success();
+  }
+  if (holdsShard(op))
+    return emitError() << "expected local tensors, but got a partitioned one; "
+                          "run zero-decompose-all-gather and "
+                          "zero-decompose-reduce-scatter first";
+  if (isa<tensor::EmptyOp>(op)) {
+    for (Operation *user : op->getUsers())
+      if (!isLocalOp(user))
+        return emitError() << "expected only destinations of zero ops as "
+                              "users, but got '"
+                           << user->getName() << "'";
+  } else if (isa_and_present<tensor::TensorDialect>(op->getDialect()) &&
+             !isa<tensor::ConcatOp>(op)) {
+    return emitError() << "expected tensor.empty or tensor.concat";
+  }
+  return success();
+}
+
+namespace {
+class ConvertZeroToStablehloPass
+    : public zpp::impl::ConvertZeroToStablehloPassBase<
+          ConvertZeroToStablehloPass> {
+public:
+  /// Ops of a dialect that is not loaded could not be built by name.
+  LogicalResult initialize(MLIRContext *context) override {
+    if (context->getOrLoadDialect("stablehlo"))
+      return success();
+    return emitError(UnknownLoc::get(context))
+           << "expected the stablehlo dialect or its guest to be registered, "
+              "but got neither";
+  }
+
+  void runOnOperation() override {
+    SmallVector<Operation *> ops, inits;
+    bool isConvertible = true;
+    getOperation().walk([&](Operation *op) {
+      isConvertible &= succeeded(verifyConvertible(op));
+      if (isLocalOp(op) || isa<tensor::ConcatOp>(op))
+        ops.push_back(op);
+      else if (isa<tensor::EmptyOp>(op))
+        inits.push_back(op);
+    });
+    if (!isConvertible)
+      return signalPassFailure();
+
+    for (Operation *op : ops) {
+      OpBuilder builder(op);
+      StablehloBuilder b(builder, op->getLoc());
+      Value value;
+      if (auto concat = dyn_cast<tensor::ConcatOp>(op))
+        value = b.concatenate(concat.getInputs(), concat.getDim());
+      else
+        value = lowerLocalOp(b, cast<DestinationStyleOpInterface>(op));
+      op->getResult(0).replaceAllUsesWith(value);
+      op->erase();
+    }
+    for (Operation *init : inits)
+      init->erase();
+  }
+};
+} // namespace
