@@ -11,25 +11,10 @@
 #include "mlir/IR/DialectImplementation.h"
 #include "mlir/IR/DialectRegistry.h"
 #include "mlir/IR/OpImplementation.h"
-#include "mlir/Transforms/InliningUtils.h"
 
 using namespace mlir;
 
 namespace {
-
-/// Nothing in a step's graph forbids that a function is inlined.
-struct GuestInlinerInterface : public DialectInlinerInterface {
-  using DialectInlinerInterface::DialectInlinerInterface;
-  bool isLegalToInline(Operation *, Operation *, bool) const final {
-    return true;
-  }
-  bool isLegalToInline(Region *, Region *, bool, IRMapping &) const final {
-    return true;
-  }
-  bool isLegalToInline(Operation *, Region *, bool, IRMapping &) const final {
-    return true;
-  }
-};
 
 /// Accepts everything in generic form under its namespace.
 class GuestDialect : public Dialect {
@@ -38,7 +23,6 @@ public:
       : Dialect(name, context, id) {
     allowUnknownOperations();
     allowUnknownTypes();
-    addInterfaces<GuestInlinerInterface>();
   }
 
   Attribute parseAttribute(DialectAsmParser &parser, Type type) const override {

@@ -203,11 +203,11 @@ LogicalResult ReduceScatterOp::verify() {
   if (from.getQuant() || to.getQuant())
     return emitOpError("expected tensors that are not encoded, but got ")
            << (from.getQuant() ? from : to);
-  Type element = to.getGlobal().getElementType();
-  if (element != from.getGlobal().getElementType() && !element.isF32())
+  Type read = from.getGlobal().getElementType();
+  Type written = to.getGlobal().getElementType();
+  if (written != read && !written.isF32() && !read.isF32())
     return emitOpError("expected the result element type ")
-           << from.getGlobal().getElementType() << " or f32, but got "
-           << element;
+           << read << " or f32, but got " << written;
   AxisRefAttr missing;
   ShardType expected = getGatheredType(to, getAlong(), missing);
   if (!expected)

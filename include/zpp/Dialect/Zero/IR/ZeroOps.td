@@ -138,8 +138,8 @@ def Zero_ReduceScatterOp : Zero_LogicalCollectiveOp<"reduce_scatter"> {
 
     - C1: the result is the operand with one whole factor partitioned over each
       axis of `along`, of the axis' size.
-    - C2: the element type of the result is that of the operand, or f32 (a
-      partial sum that a later hop reads).
+    - C2: operand and result have the same element type, or one has f32 (a
+      partial sum between two hops).
     - C3: neither is encoded.
   }];
   let arguments = (ins Zero_ReduceKindAttr:$kind, Zero_ShardType:$operand,

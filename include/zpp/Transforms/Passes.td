@@ -1,0 +1,148 @@
+//===- Passes.td - Passes on the zero dialect --------------*- tablegen -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_TRANSFORMS_PASSES
+#define ZPP_TRANSFORMS_PASSES
+
+include "mlir/Pass/PassBase.td"
+
+class Zpp_ModulePass<string flag> : Pass<flag, "::mlir::ModuleOp"> {
+  let dependentDialects = ["::zpp::zero::ZeroDialect",
+                           "::mlir::tensor::TensorDialect"];
+}
+
+def ImportCollectivesPass : Zpp_ModulePass<"zero-import-collectives"> {
+  let summary = "Import weight gathers and gradient scatters (ZeRO-3, 2.2)";
+  let description = [{
+    Finds the collectives of ZeRO-3/FSDP in an exported step and turns them into
+    `zero` ops on partitioned tensors: a gather whose operand comes from a step
+    input through casts, reshapes, slices and barriers only is a weight gather,
+    a scatter with sum that mirrors one is a gradient scatter. Replica groups,
+    dense or as mesh axes, are factored over the mesh. Everything else stays as
+    it is, with a remark that says why. Functions with collectives in them are
+    inlined into the step first.
+
+    Every collective gets a `zpp.origin` attribute: what `zero-report` knows
+    about it before the rewrite.
+  }];
+  let options = [
+    Option<"mesh", "mesh", "std::string", "\"\"",
+           "Tiers from slowest to fastest, as node:2,gpu:4 (default: the "
+           "module's own mesh)">,
+    Option<"weights", "weights", "bool", "true", "Import weight gathers">,
+    Option<"gradients", "gradients", "bool", "true",
+           "Import gradient scatters">,
+  ];
+}
+
+def RegatherPass : Zpp_ModulePass<"zero-regather"> {
+  let summary = "Drop gathered weights after the forward pass (ZeRO-3, alg. 1)";
+  let description = [{
+    A weight that is gathered once and read in the backward pass too is kept
+    whole in between. Gathers it again for the reads of the backward pass, behind
+    an `optimization_barrier` that keeps the two gathers apart. Reads of the
+    forward pass are those on which the first gradient scatter depends (the one
+    with the shortest chain of ops before it).
+  }];
+}
+
+def QuantizeAllGatherPass : Zpp_ModulePass<"zero-quantize-all-gather"> {
+  let summary = "Gather weights in quantized form (qwZ, 3.1)";
+  let options = [
+    Option<"format", "format", "std::string", "\"i8\"", "i8 or i4">,
+    Option<"block", "block", "int64_t", "128",
+           "Elements that share a scale: a power of two from 32 to 2048">,
+  ];
+}
+
+def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
+  let summary = "Keep secondary weight partitions within nodes (hpZ, 3.2)";
+  let description = [{
+    Splits the forward gather of a weight that is gathered again: first over the
+    axes outside the secondary group, then within the group. What lies between
+    the two, the secondary partition, is kept, and later gathers of the weight
+    start from it, within the group only. They read it through an
+    `optimization_barrier`, without which XLA would merge them with the forward
+    gather and keep the whole weight alive.
+
+    Across loops (`lax.scan` over layers) the first gather is hoisted out: all
+    layers' secondary partitions, which the backward loop needs in any case, are
+    gathered at once before the forward loop.
+  }];
+  let options = [
+    Option<"secondary", "secondary", "std::string", "\"\"",
+           "The slowest tier of the group, or its number of devices (default: "
+           "the fastest tier)">,
+  ];
+}
+
+def SplitHierarchyPass : Zpp_ModulePass<"zero-split-hierarchy"> {
+  let summary = "Split gradient scatters into one hop per tier (qgZ, 3.3.2)";
+  let description = [{
+    One format per hop, from the innermost tier outwards; the last hop covers
+    all tiers that remain. One format is one hop over the whole group.
+  }];
+  let options = [
+    Option<"formats", "formats", "std::string", "\"i8:i4\"",
+           "Format of each hop from the innermost outwards: none, i8 or i4, "
+           "separated by ':'">,
+    Option<"block", "block", "int64_t", "128",
+           "Elements that share a scale: a power of two from 32 to 2048">,
+  ];
+}
+
+def DecomposeReduceScatterPass
+    : Zpp_ModulePass<"zero-decompose-reduce-scatter"> {
+  let summary = "Turn scatters into all-to-all and local sums (qgZ, 3.3.1)";
+  let options = [
+    Option<"stages", "stages", "int64_t", "1",
+           "Cut every scatter into this many parts that travel one after the "
+           "other (4.1.2)">,
+  ];
+}
+
+def ReorderSlicesPass : Zpp_ModulePass<"zero-reorder-slices"> {
+  let summary = "Make what is sent to one device contiguous (qgZ, 3.3.3)";
+}
+
+def QuantizeAllToAllPass : Zpp_ModulePass<"zero-quantize-all-to-all"> {
+  let summary = "Send quantized chunks in all-to-alls (qgZ, 3.3)";
+}
+
+def DecomposeAllGatherPass : Zpp_ModulePass<"zero-decompose-all-gather"> {
+  let summary = "Turn gathers into exchanges of local chunks";
+}
+
+def FuseQuantizationPass : Zpp_ModulePass<"zero-fuse-quantization"> {
+  let summary = "Fuse reordering, quantization and reduction (4.2)";
+}
+
+def ReportPass : Pass<"zero-report", "::mlir::ModuleOp"> {
+  let summary = "Report the bytes that collectives send per tier (3.4)";
+  let description = [{
+    For every collective of the step its location, kind, role, phase and group,
+    and the bytes that a device sends per step over each tier, before and after
+    a rewrite earlier in the pipeline; totals, also in units of M as in the
+    paper's volume table (a plain gather of all weights is 1), the memory that
+    secondary partitions take, and for each collective left alone the reason.
+
+    Bytes are those of the minimal algorithm: a plain gather or scatter crosses
+    a tier once, a direct all-to-all sends each pair's part. Scales and padding
+    are counted.
+  }];
+  let options = [
+    Option<"mesh", "mesh", "std::string", "\"\"",
+           "Tiers from slowest to fastest, as node:2,gpu:4 (default: those of "
+           "the rewrite, else the module's own mesh)">,
+    Option<"format", "format", "std::string", "\"table\"", "table or json">,
+    Option<"output", "output", "std::string", "\"\"",
+           "File to write; - is standard output (default: standard error, "
+           "beside the module on standard output)">,
+  ];
+}
+
+#endif // ZPP_TRANSFORMS_PASSES

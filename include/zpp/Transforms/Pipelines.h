@@ -1,0 +1,66 @@
+//===- Pipelines.h - The zeropp pipeline ------------------------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_TRANSFORMS_PIPELINES_H
+#define ZPP_TRANSFORMS_PIPELINES_H
+
+#include "mlir/Pass/PassOptions.h"
+#include "llvm/Support/LogicalResult.h"
+
+namespace mlir {
+class OpPassManager;
+} // namespace mlir
+
+namespace zpp {
+
+/// What `--zeropp` rewrites and how.
+struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
+  Option<std::string> mesh{
+      *this, "mesh",
+      llvm::cl::desc("Tiers from slowest to fastest, as node:2,gpu:4 (default: "
+                     "the module's own mesh)")};
+  Option<std::string> weights{
+      *this, "weights",
+      llvm::cl::desc("Format in which weights are gathered: none, i8 or i4"),
+      llvm::cl::init("i8")};
+  Option<std::string> gradients{
+      *this, "gradients",
+      llvm::cl::desc("none, or the format of each hop of a gradient scatter "
+                     "from the innermost tier outwards: none, i8 or i4, "
+                     "separated by ':'; the last hop covers all tiers that "
+                     "remain"),
+      llvm::cl::init("i8:i4")};
+  Option<std::string> secondary{
+      *this, "secondary",
+      llvm::cl::desc("none, or the slowest tier of a secondary partition, or "
+                     "its number of devices (default: the fastest tier)")};
+  Option<int64_t> block{
+      *this, "block",
+      llvm::cl::desc("Elements that share a scale: a power of two from 32 to "
+                     "2048"),
+      llvm::cl::init(128)};
+  Option<bool> regather{
+      *this, "regather",
+      llvm::cl::desc("Gather weights again for the backward pass where the "
+                     "step keeps them"),
+      llvm::cl::init(false)};
+  Option<int64_t> stages{
+      *this, "stages",
+      llvm::cl::desc("Cut every gradient scatter into this many parts"),
+      llvm::cl::init(1)};
+};
+
+/// Appends the passes that rewrite a step as ZeRO++ and lower it to portable
+/// StableHLO. Options are checked when the pipeline runs.
+void buildZeroPPPipeline(mlir::OpPassManager &pm, const ZeroPPOptions &options);
+
+/// Registers `--zeropp`.
+void registerZeroPPPipeline();
+
+} // namespace zpp
+
+#endif // ZPP_TRANSFORMS_PIPELINES_H

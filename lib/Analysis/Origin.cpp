@@ -1,0 +1,96 @@
+//===- Origin.cpp - What a rewritten collective comes from ----------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "zpp/Analysis/Origin.h"
+
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/Remarks.h"
+
+using namespace mlir;
+using namespace zpp;
+
+Origin zpp::getOrigin(const StepCollective &collective, const Mesh &mesh,
+                      int64_t id) {
+  Origin origin;
+  origin.id = id;
+  origin.kind = getKindName(collective.kind).str();
+  origin.role = getRoleName(collective.role).str();
+  origin.phase = getPhaseName(collective.phase).str();
+  llvm::raw_string_ostream os(origin.group);
+  llvm::interleave(
+      collective.axes, os,
+      [&](const AxisRef &axis) {
+        os << axis.name;
+        int64_t index = mesh.findAxis(axis.name);
+        if (mesh.getAxes()[index].size != axis.size)
+          os << ":(" << axis.preSize << ")" << axis.size;
+      },
+      ",");
+  origin.weight = collective.weight;
+  origin.modelBytes = collective.modelBytes;
+  origin.trips = collective.trips.value_or(1);
+  origin.before = collective.getSentBytes(mesh);
+  for (int64_t &bytes : origin.before)
+    bytes *= origin.trips;
+  return origin;
+}
+
+DictionaryAttr zpp::getOriginAttr(MLIRContext *context, const Origin &origin) {
+  Builder builder(context);
+  return builder.getDictionaryAttr({
+      builder.getNamedAttr("id", builder.getI64IntegerAttr(origin.id)),
+      builder.getNamedAttr("kind", builder.getStringAttr(origin.kind)),
+      builder.getNamedAttr("role", builder.getStringAttr(origin.role)),
+      builder.getNamedAttr("phase", builder.getStringAttr(origin.phase)),
+      builder.getNamedAttr("group", builder.getStringAttr(origin.group)),
+      builder.getNamedAttr("weight", builder.getI64IntegerAttr(origin.weight)),
+      builder.getNamedAttr("model_bytes",
+                           builder.getI64IntegerAttr(origin.modelBytes)),
+      builder.getNamedAttr("trips", builder.getI64IntegerAttr(origin.trips)),
+      builder.getNamedAttr("before", builder.getI64ArrayAttr(origin.before)),
+  });
+}
+
+std::optional<Origin> zpp::getOrigin(Operation *op) {
+  auto attr = op->getAttrOfType<DictionaryAttr>(kOriginAttr);
+  if (!attr)
+    return std::nullopt;
+  auto getInt = [&](StringRef name) {
+    auto value = attr.getAs<IntegerAttr>(name);
+    return value ? value.getInt() : 0;
+  };
+  auto getString = [&](StringRef name) {
+    auto value = attr.getAs<StringAttr>(name);
+    return value ? value.str() : std::string();
+  };
+  Origin origin{getInt("id"),     getString("kind"),  getString("role"),
+                getString("phase"), getString("group"), getInt("weight"),
+                getInt("model_bytes"), getInt("trips"), {}};
+  if (auto before = attr.getAs<ArrayAttr>("before"))
+    for (auto bytes : before.getAsRange<IntegerAttr>())
+      origin.before.push_back(bytes.getInt());
+  return origin;
+}
+
+void zpp::copyOrigin(Operation *from, Operation *to) {
+  for (StringRef name : {StringRef(kOriginAttr), StringRef(kReasonAttr)})
+    if (Attribute attr = from->getAttr(name))
+      to->setAttr(name, attr);
+}
+
+void zpp::leaveAlone(Operation *op, StringRef pass, const Twine &reason) {
+  op->setAttr(kReasonAttr, StringAttr::get(op->getContext(), reason));
+  remark::missed(op->getLoc(),
+                 remark::RemarkOpts::name("left-alone").category(pass))
+      << (op->getName().getStringRef() + " is left alone: " + reason).str();
+}
+
+void zpp::remarkRewrite(Operation *op, StringRef pass, const Twine &what) {
+  remark::passed(op->getLoc(),
+                 remark::RemarkOpts::name("rewritten").category(pass))
+      << what.str();
+}

@@ -1,0 +1,117 @@
+//===- DecomposeReduceScatter.cpp - Scatters as all-to-alls (qgZ, 3.3.1) --===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "LocalValues.h"
+#include "zpp/Analysis/Origin.h"
+#include "zpp/Transforms/Passes.h"
+
+namespace zpp {
+#define GEN_PASS_DEF_DECOMPOSEREDUCESCATTERPASS
+#include "zpp/Transforms/Passes.h.inc"
+} // namespace zpp
+
+using namespace mlir;
+using namespace zpp;
+using namespace zpp::zero;
+
+namespace {
+class DecomposeReduceScatterPass
+    : public zpp::impl::DecomposeReduceScatterPassBase<
+          DecomposeReduceScatterPass> {
+public:
+  using DecomposeReduceScatterPassBase::DecomposeReduceScatterPassBase;
+
+  void runOnOperation() override {
+    if (stages < 1) {
+      getOperation().emitError("expected at least 1 stage, but got ") << stages;
+      return signalPassFailure();
+    }
+    SmallVector<SmallVector<ReduceScatterOp>> chains;
+    getOperation().walk([&](ReduceScatterOp scatter) {
+      // What an earlier pass left alone stays one collective.
+      if (scatter.getOperand().getDefiningOp<ReduceScatterOp>() ||
+          scatter->hasAttr(kReasonAttr))
+        return;
+      SmallVector<ReduceScatterOp> &chain = chains.emplace_back();
+      chain.push_back(scatter);
+      while (chain.back()->hasOneUse()) {
+        auto next = dyn_cast<ReduceScatterOp>(*chain.back()->user_begin());
+        if (!next)
+          break;
+        chain.push_back(next);
+      }
+    });
+    for (ArrayRef<ReduceScatterOp> chain : chains)
+      decompose(chain);
+  }
+
+private:
+  /// All hops of one scatter, for every stage. Each stage takes its part of
+  /// every unit through all hops; the parts are put together at the end.
+  void decompose(ArrayRef<ReduceScatterOp> chain) {
+    ReduceScatterOp last = chain.back();
+    OpBuilder builder(last);
+    Location loc = last.getLoc();
+    Value local =
+        getLocal(builder, loc, ReduceScatterOp(chain.front()).getOperand());
+    int64_t unit = last.getType().getUnit();
+    int64_t part = llvm::divideCeil(unit, std::min<int64_t>(stages, unit));
+    int64_t numStages = llvm::divideCeil(unit, part);
+    SmallVector<Value> parts;
+    for (int64_t stage = 0; stage < numStages; ++stage) {
+      Value value = local;
+      for (auto [hop, scatter] : llvm::enumerate(chain))
+        value = decompose(builder, scatter, value, hop == 0 ? stage : 0,
+                          hop == 0 ? numStages : 1);
+      parts.push_back(value);
+    }
+    int64_t dim = last.getType().getDim();
+    Value result = parts.front();
+    if (parts.size() > 1)
+      result = tensor::ConcatOp::create(builder, loc, dim, parts);
+    replaceWithLocal(builder, last, result);
+    for (ReduceScatterOp scatter : llvm::reverse(chain.drop_back()))
+      eraseDeadChain(scatter);
+  }
+
+  Value decompose(OpBuilder &builder, ReduceScatterOp scatter, Value value,
+                  int64_t stage, int64_t numStages) {
+    Location loc = scatter.getLoc();
+    ShardType from = scatter.getOperand().getType(), to = scatter.getType();
+    // The positions, among the factors held whole, of those that this hop
+    // partitions, in the order of its axes.
+    SmallVector<int64_t> wholePosition(from.getFactors().size(), -1);
+    int64_t position = 0;
+    for (auto [index, factor] : llvm::enumerate(from.getFactors()))
+      if (factor.isWhole())
+        wholePosition[index] = position++;
+    SmallVector<int64_t> chunk;
+    SmallVector<int64_t> scattered = *to.findFactors(scatter.getAlong());
+    for (int64_t index : scattered)
+      chunk.push_back(wholePosition[index]);
+    auto slices =
+        SlicesAttr::get(&getContext(), from.getDim(), from.getWholeSizes(),
+                        chunk, stage, numStages);
+
+    auto type = cast<RankedTensorType>(value.getType());
+    SmallVector<int64_t> chunkShape = slices.getChunkShape(type.getShape());
+    Type sent = scatter.getWire() ? builder.getF32Type()
+                                  : Type(type.getElementType());
+    auto received = RankedTensorType::get(chunkShape, sent);
+    Value init = createEmpty(builder, loc, received);
+    auto exchange = AllToAllOp::create(
+        builder, loc, TypeRange{received}, value, init, scatter.getAlong(),
+        from.getMesh(), slices, scatter.getWireAttr());
+    copyOrigin(scatter, exchange);
+    auto reduced =
+        RankedTensorType::get(ArrayRef(chunkShape).drop_front(),
+                              to.getGlobal().getElementType());
+    return createLocal<ReduceOp>(builder, loc, reduced, exchange->getResult(0),
+                                 scatter.getKind());
+  }
+};
+} // namespace

@@ -1,0 +1,147 @@
+//===- FuseQuantization.cpp - Fused local ops (4.2) -----------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "LocalValues.h"
+#include "mlir/IR/PatternMatch.h"
+#include "mlir/Transforms/GreedyPatternRewriteDriver.h"
+#include "zpp/Transforms/Passes.h"
+
+namespace zpp {
+#define GEN_PASS_DEF_FUSEQUANTIZATIONPASS
+#include "zpp/Transforms/Passes.h.inc"
+} // namespace zpp
+
+using namespace mlir;
+using namespace zpp;
+using namespace zpp::zero;
+
+namespace {
+
+/// The op of type OpT that alone produces `value` and that only one op reads.
+template <typename OpT> OpT getOnlySource(Value value) {
+  auto source = value.getDefiningOp<OpT>();
+  return source && source->hasOneUse() ? source : OpT();
+}
+
+/// quantize(pack_slices(x)) -> quantize(x) with slices
+struct FusePackIntoQuantize : public OpRewritePattern<QuantizeOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(QuantizeOp op,
+                                PatternRewriter &rewriter) const override {
+    auto pack = getOnlySource<PackSlicesOp>(op.getInput());
+    if (!pack || op.getSlices())
+      return rewriter.notifyMatchFailure(op, "input is not packed for it");
+    rewriter.modifyOpInPlace(op, [&] {
+      op.getInputMutable().assign(pack.getInput());
+      op.setSlicesAttr(pack.getSlices());
+    });
+    return success();
+  }
+};
+
+/// unpack_slices(dequantize(b)) -> dequantize(b) with slices
+struct FuseUnpackIntoDequantize : public OpRewritePattern<UnpackSlicesOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(UnpackSlicesOp op,
+                                PatternRewriter &rewriter) const override {
+    auto source = getOnlySource<DequantizeOp>(op.getInput());
+    if (!source || source.getSlices())
+      return rewriter.notifyMatchFailure(op, "input is not dequantized for it");
+    rewriter.replaceOpWithNewOp<DequantizeOp>(
+        op, op->getResultTypes(), source.getInput(), op.getInit(),
+        source.getQuant(), op.getSlices());
+    return success();
+  }
+};
+
+/// dequantize(unpack_slices(b)) of whole chunks -> dequantize(b), whose slices
+/// take the chunks as they come
+struct FuseChunkOrderIntoDequantize : public OpRewritePattern<DequantizeOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(DequantizeOp op,
+                                PatternRewriter &rewriter) const override {
+    auto unpack = getOnlySource<UnpackSlicesOp>(op.getInput());
+    SlicesAttr slices = op.getSlicesAttr();
+    if (!unpack || !slices)
+      return rewriter.notifyMatchFailure(op, "no reordered chunks with slices");
+    SlicesAttr order = unpack.getSlices();
+    // The unpack moves whole chunks by the factors that number them.
+    SmallVector<int64_t> identity =
+        llvm::to_vector(llvm::seq<int64_t>(0, slices.getFactors().size()));
+    if (order.getDim() != 0 || order.getFactors() != slices.getFactors() ||
+        slices.getChunk() != ArrayRef(identity))
+      return rewriter.notifyMatchFailure(op, "chunks are not in factor order");
+    SmallVector<int64_t> chunk(order.getChunk());
+    for (int64_t position : identity)
+      if (!llvm::is_contained(order.getChunk(), position))
+        chunk.push_back(position);
+    rewriter.modifyOpInPlace(op, [&] {
+      op.getInputMutable().assign(unpack.getInput());
+      op.setSlicesAttr(SlicesAttr::get(op.getContext(), slices.getDim(),
+                                       slices.getFactors(), chunk,
+                                       slices.getStage(), slices.getStages()));
+    });
+    return success();
+  }
+};
+
+/// reduce(dequantize(b)) -> dequantize_reduce(b)
+struct FuseDequantizeIntoReduce : public OpRewritePattern<ReduceOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(ReduceOp op,
+                                PatternRewriter &rewriter) const override {
+    auto source = getOnlySource<DequantizeOp>(op.getInput());
+    // Rounding what is dequantized to less than f32 is not the fused sum's.
+    if (!source || source.getSlices() || source.getInputType().getRank() != 2 ||
+        !source.getInitType().getElementType().isF32())
+      return rewriter.notifyMatchFailure(op, "input is not dequantized to f32");
+    rewriter.replaceOpWithNewOp<DequantizeReduceOp>(
+        op, op->getResultTypes(), source.getInput(), op.getInit(), op.getKind(),
+        source.getQuant());
+    return success();
+  }
+};
+
+/// quantize(dequantize_reduce(b)) -> dequantize_reduce_quantize(b)
+struct FuseReduceIntoQuantize : public OpRewritePattern<QuantizeOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(QuantizeOp op,
+                                PatternRewriter &rewriter) const override {
+    auto source = getOnlySource<DequantizeReduceOp>(op.getInput());
+    if (!source || !op.getSlices())
+      return rewriter.notifyMatchFailure(op, "input is no sum to be sliced");
+    rewriter.replaceOpWithNewOp<DequantizeReduceQuantizeOp>(
+        op, op->getResultTypes(), source.getInput(), op.getInit(),
+        source.getKind(), source.getQuant(), cast<RankedTensorType>(source.getInitType()),
+        op.getQuant(), op.getSlicesAttr());
+    return success();
+  }
+};
+
+class FuseQuantizationPass
+    : public zpp::impl::FuseQuantizationPassBase<FuseQuantizationPass> {
+public:
+  void runOnOperation() override {
+    RewritePatternSet patterns(&getContext());
+    patterns.add<FusePackIntoQuantize, FuseUnpackIntoDequantize,
+                 FuseChunkOrderIntoDequantize, FuseDequantizeIntoReduce,
+                 FuseReduceIntoQuantize>(&getContext());
+    // Only zero ops: the step's own graph is not to be folded or cleaned up.
+    SmallVector<Operation *> ops;
+    getOperation().walk([&](Operation *op) {
+      if (isa<DestinationStyleOpInterface>(op) &&
+          isa<ZeroDialect>(op->getDialect()))
+        ops.push_back(op);
+    });
+    GreedyRewriteConfig config;
+    config.setStrictness(GreedyRewriteStrictness::ExistingAndNewOps);
+    config.enableFolding(false);
+    if (failed(applyOpPatternsGreedily(ops, std::move(patterns), config)))
+      signalPassFailure();
+  }
+};
+} // namespace

@@ -1,0 +1,61 @@
+//===- LocalValues.cpp - Local tensors behind partitioned ones ------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "LocalValues.h"
+
+#include "zpp/Analysis/StepCollectives.h"
+
+using namespace mlir;
+using namespace zpp;
+using namespace zpp::zero;
+
+Value zpp::getLocal(OpBuilder &builder, Location loc, Value shard) {
+  if (auto source = shard.getDefiningOp<FromLocalOp>())
+    return source.getLocal();
+  auto type = cast<ShardType>(shard.getType());
+  return ToLocalOp::create(builder, loc, type.getLocalType(), shard);
+}
+
+void zpp::replaceWithLocal(OpBuilder &builder, Operation *op, Value local) {
+  Value result = op->getResult(0);
+  for (Operation *user : llvm::make_early_inc_range(result.getUsers()))
+    if (auto toLocal = dyn_cast<ToLocalOp>(user)) {
+      toLocal.getLocal().replaceAllUsesWith(local);
+      toLocal.erase();
+    }
+  if (!result.use_empty())
+    result.replaceAllUsesWith(FromLocalOp::create(builder, op->getLoc(),
+                                                  result.getType(), local));
+  eraseDeadChain(op);
+}
+
+Value zpp::createEmpty(OpBuilder &builder, Location loc,
+                       RankedTensorType type) {
+  return tensor::EmptyOp::create(builder, loc, type.getShape(),
+                                 type.getElementType());
+}
+
+void zpp::eraseDeadChain(Operation *op) {
+  SmallVector<Operation *> worklist{op};
+  while (!worklist.empty()) {
+    Operation *dead = worklist.pop_back_val();
+    SmallPtrSet<Operation *, 4> sources;
+    for (Value operand : dead->getOperands())
+      if (Operation *source = operand.getDefiningOp())
+        sources.insert(source);
+    SmallVector<Operation *> ordered;
+    for (Value operand : dead->getOperands())
+      if (Operation *source = operand.getDefiningOp();
+          source && sources.erase(source))
+        ordered.push_back(source);
+    dead->erase();
+    for (Operation *source : ordered)
+      if (source->use_empty() &&
+          (isPure(source) || isDataMovement(source)))
+        worklist.push_back(source);
+  }
+}

@@ -1,0 +1,49 @@
+//===- LocalValues.h - Local tensors behind partitioned ones ----*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_LIB_TRANSFORMS_LOCALVALUES_H
+#define ZPP_LIB_TRANSFORMS_LOCALVALUES_H
+
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/Builders.h"
+#include "zpp/Dialect/Zero/IR/Zero.h"
+
+namespace zpp {
+
+/// What a device holds of `shard`: the operand of its `from_local`, or the
+/// result of a new `to_local`.
+mlir::Value getLocal(mlir::OpBuilder &builder, mlir::Location loc,
+                     mlir::Value shard);
+
+/// Replaces the result of `op` by the partitioned tensor of which a device
+/// holds `local`, and erases `op`.
+void replaceWithLocal(mlir::OpBuilder &builder, mlir::Operation *op,
+                      mlir::Value local);
+
+/// An uninitialized tensor, the destination of a local op.
+mlir::Value createEmpty(mlir::OpBuilder &builder, mlir::Location loc,
+                        mlir::RankedTensorType type);
+
+/// Shorthand: an op with input and destination, and its one tensor result.
+template <typename OpT, typename... Args>
+mlir::Value createLocal(mlir::OpBuilder &builder, mlir::Location loc,
+                        mlir::RankedTensorType type, mlir::Value input,
+                        Args &&...args) {
+  mlir::Value init = createEmpty(builder, loc, type);
+  return OpT::create(builder, loc, mlir::TypeRange{type}, input, init,
+                     std::forward<Args>(args)...)
+      ->getResult(0);
+}
+
+/// Erases `op` and then the ops that it alone kept alive, as long as they have
+/// no effect: local zero ops, tensor.empty, and StableHLO's casts and barriers
+/// all of whose results are dead.
+void eraseDeadChain(mlir::Operation *op);
+
+} // namespace zpp
+
+#endif // ZPP_LIB_TRANSFORMS_LOCALVALUES_H

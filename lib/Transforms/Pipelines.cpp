@@ -1,0 +1,75 @@
+//===- Pipelines.cpp - The zeropp pipeline --------------------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "zpp/Transforms/Pipelines.h"
+
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Pass/PassRegistry.h"
+#include "zpp/Conversion/Passes.h"
+#include "zpp/Transforms/Passes.h"
+
+using namespace mlir;
+using namespace zpp;
+
+void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
+  bool hasWeights = options.weights != "none";
+  bool hasGradients = options.gradients != "none";
+  bool hasSecondary = options.secondary != "none";
+
+  // Everything below works on zero ops alone: import comes first, and what is
+  // not to be rewritten is not imported, so that it stays as it was.
+  ImportCollectivesPassOptions import;
+  import.mesh = options.mesh;
+  import.weights = hasWeights || hasSecondary || options.regather;
+  import.gradients = hasGradients;
+  pm.addPass(createImportCollectivesPass(import));
+
+  // The later gathers that hpZ shortens must exist before it looks for them.
+  if (options.regather)
+    pm.addPass(createRegatherPass());
+
+  // qwZ before hpZ: a secondary partition of a quantized gather is then kept
+  // as it came over the wire, and both passes read the same bits.
+  if (hasWeights) {
+    QuantizeAllGatherPassOptions quantize;
+    quantize.format = options.weights;
+    quantize.block = options.block;
+    pm.addPass(createQuantizeAllGatherPass(quantize));
+  }
+  if (hasSecondary) {
+    PartitionWithinNodePassOptions partition;
+    partition.secondary = options.secondary;
+    pm.addPass(createPartitionWithinNodePass(partition));
+  }
+
+  // qgZ on the logical level: a hop that would misplace a slice has no type.
+  if (hasGradients) {
+    SplitHierarchyPassOptions split;
+    split.formats = options.gradients;
+    split.block = options.block;
+    pm.addPass(createSplitHierarchyPass(split));
+    DecomposeReduceScatterPassOptions decompose;
+    decompose.stages = options.stages;
+    pm.addPass(createDecomposeReduceScatterPass(decompose));
+    // The order of slices becomes explicit before anything is quantized: a
+    // wire chunk must hold what one device is to get.
+    pm.addPass(createReorderSlicesPass());
+    pm.addPass(createQuantizeAllToAllPass());
+  }
+  pm.addPass(createDecomposeAllGatherPass());
+  // Reordering, quantization and sums are separate ops until here.
+  pm.addPass(createFuseQuantizationPass());
+  pm.addPass(createConvertZeroToStablehloPass());
+}
+
+void zpp::registerZeroPPPipeline() {
+  PassPipelineRegistration<ZeroPPOptions>(
+      "zeropp",
+      "Rewrite the collectives of a ZeRO-3/FSDP step as ZeRO++ and lower them "
+      "to portable StableHLO",
+      buildZeroPPPipeline);
+}

@@ -1,0 +1,177 @@
+//===- Regather.cpp - Gather weights again for the backward pass ----------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "LocalValues.h"
+#include "llvm/ADT/SetVector.h"
+#include "zpp/Analysis/Origin.h"
+#include "zpp/Transforms/Passes.h"
+
+namespace zpp {
+#define GEN_PASS_DEF_REGATHERPASS
+#include "zpp/Transforms/Passes.h.inc"
+} // namespace zpp
+
+using namespace mlir;
+using namespace zpp;
+using namespace zpp::zero;
+
+namespace {
+class RegatherPass : public zpp::impl::RegatherPassBase<RegatherPass> {
+public:
+  void runOnOperation() override {
+    // Blocks with both gathers and scatters: a step, or a micro-batch of it.
+    llvm::MapVector<Block *, SmallVector<AllGatherOp>> gathers;
+    llvm::DenseSet<Value> gatheredAgain;
+    SmallVector<Operation *> scatters;
+    int64_t nextId = 0;
+    llvm::DenseMap<Attribute, int64_t> numGathers;
+    getOperation().walk([&](Operation *op) {
+      if (std::optional<Origin> origin = getOrigin(op))
+        nextId = std::max(nextId, origin->id + 1);
+      if (auto gather = dyn_cast<AllGatherOp>(op)) {
+        gathers[op->getBlock()].push_back(gather);
+        ++numGathersOf(gather, numGathers);
+      }
+    });
+    for (auto &[block, inBlock] : gathers) {
+      std::optional<llvm::DenseSet<Operation *>> forward =
+          getForwardOps(*block);
+      for (AllGatherOp gather : inBlock) {
+        if (numGathersOf(gather, numGathers) > 1)
+          continue;
+        if (!forward) {
+          leaveAlone(gather, getArgument(),
+                     "no gradient scatter beside it tells its forward from its "
+                     "backward reads; use jax.checkpoint");
+          continue;
+        }
+        regather(gather, *forward, nextId);
+      }
+    }
+  }
+
+private:
+  /// How often the weight that `gather` reads is gathered.
+  static int64_t &numGathersOf(AllGatherOp gather,
+                               llvm::DenseMap<Attribute, int64_t> &counts) {
+    std::optional<Origin> origin = getOrigin(gather);
+    Attribute key = IntegerAttr::get(
+        IntegerType::get(gather.getContext(), 64),
+        origin && origin->weight >= 0 ? origin->weight : -1);
+    return counts[key];
+  }
+
+  /// The op of `block` that is, or contains, the definition of `value`.
+  static Operation *getOpIn(Block &block, Value value) {
+    Operation *op = value.getDefiningOp();
+    return op ? block.findAncestorOpInBlock(*op) : nullptr;
+  }
+
+  /// All values that `op` reads, in its regions too.
+  static void forEachOperand(Operation *op,
+                             llvm::function_ref<void(Value)> visit) {
+    op->walk([&](Operation *nested) {
+      for (Value operand : nested->getOperands())
+        visit(operand);
+    });
+  }
+
+  /// The ops of `block` on which its first gradient depends: that scatter which
+  /// has the shortest longest-path before it. nullopt where there is none.
+  static std::optional<llvm::DenseSet<Operation *>>
+  getForwardOps(Block &block) {
+    llvm::DenseMap<Operation *, int64_t> depths;
+    Operation *first = nullptr;
+    for (Operation &op : block) {
+      int64_t depth = 0;
+      forEachOperand(&op, [&](Value operand) {
+        if (Operation *source = getOpIn(block, operand); source && source != &op)
+          depth = std::max(depth, depths.lookup(source) + 1);
+      });
+      depths[&op] = depth;
+      std::optional<Origin> origin = getOrigin(&op);
+      if (origin && origin->role == getRoleName(Role::Gradient) &&
+          (!first || depth < depths[first]))
+        first = &op;
+    }
+    if (!first)
+      return std::nullopt;
+    llvm::DenseSet<Operation *> ancestors;
+    SmallVector<Operation *> worklist{first};
+    while (!worklist.empty())
+      forEachOperand(worklist.pop_back_val(), [&](Value operand) {
+        Operation *source = getOpIn(block, operand);
+        if (source && ancestors.insert(source).second)
+          worklist.push_back(source);
+      });
+    return ancestors;
+  }
+
+  /// Gives the reads of `gather` that are no forward op a gather of their own.
+  void regather(AllGatherOp gather,
+                const llvm::DenseSet<Operation *> &forward, int64_t &nextId) {
+    Block &block = *gather->getBlock();
+    auto source = gather.getOperand().getDefiningOp<FromLocalOp>();
+    if (!source)
+      return;
+    SmallVector<OpOperand *> late;
+    Operation *earliest = nullptr;
+    bool hasForwardReads = false;
+    for (Operation *user : gather->getUsers())
+      for (OpOperand &use : user->getResult(0).getUses()) {
+        Operation *reader = block.findAncestorOpInBlock(*use.getOwner());
+        if (forward.contains(reader)) {
+          hasForwardReads = true;
+          continue;
+        }
+        late.push_back(&use);
+        if (!earliest || reader->isBeforeInBlock(earliest))
+          earliest = reader;
+      }
+    if (late.empty() || !hasForwardReads) {
+      leaveAlone(gather, getArgument(),
+                 late.empty() ? "the backward pass does not read it"
+                              : "the forward pass does not read it");
+      return;
+    }
+
+    OpBuilder builder(earliest);
+    Location loc = gather.getLoc();
+    // Tied to a value of the backward pass, so that it cannot move up.
+    SmallVector<Value> tied{source.getLocal()};
+    OpOperand *anchor = nullptr;
+    for (OpOperand &operand : earliest->getOpOperands())
+      if (Operation *op = getOpIn(block, operand.get()))
+        if (!forward.contains(op) && op != gather &&
+            operand.get().getDefiningOp<ToLocalOp>() == nullptr)
+          anchor = &operand;
+    if (anchor)
+      tied.push_back(anchor->get());
+    OperationState state(loc, "stablehlo.optimization_barrier");
+    state.addOperands(tied);
+    state.addTypes(ValueRange(tied).getTypes());
+    Operation *barrier = builder.create(state);
+    if (anchor)
+      anchor->set(barrier->getResult(1));
+    Value shard = FromLocalOp::create(
+        builder, loc, gather.getOperand().getType(), barrier->getResult(0));
+    auto again = AllGatherOp::create(builder, loc, gather.getType(), shard,
+                                     gather.getAlong());
+    if (std::optional<Origin> origin = getOrigin(gather)) {
+      origin->id = nextId++;
+      origin->phase = getPhaseName(Phase::Backward).str();
+      origin->before.assign(origin->before.size(), 0);
+      again->setAttr(kOriginAttr, getOriginAttr(&getContext(), *origin));
+    }
+    Value local = ToLocalOp::create(
+        builder, loc, gather.getType().getLocalType(), again);
+    for (OpOperand *use : late)
+      use->set(local);
+    remarkRewrite(again, getArgument(), "gathered again for the backward pass");
+  }
+};
+} // namespace

@@ -1,0 +1,367 @@
+//===- Report.cpp - Bytes per tier, before and after (3.4) ----------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Format.h"
+#include "llvm/Support/JSON.h"
+#include "zpp/Analysis/Origin.h"
+#include "zpp/Transforms/Passes.h"
+
+#include <map>
+
+namespace zpp {
+#define GEN_PASS_DEF_REPORTPASS
+#include "zpp/Transforms/Passes.h.inc"
+} // namespace zpp
+
+using namespace mlir;
+using namespace zpp;
+
+namespace {
+
+using Bytes = std::vector<int64_t>;
+
+/// One collective of the input, and what has become of it.
+struct Entry {
+  Origin origin;
+  std::string location;
+  std::string reason;
+  bool isRewritten = false;
+  Bytes after;
+};
+
+struct Report {
+  Mesh mesh;
+  std::vector<Entry> entries;
+  Bytes before, after;
+  /// Bytes that one plain gather of all weights sends: 1 M on each tier.
+  Bytes unit;
+  int64_t modelBytes = 0;
+  int64_t secondaryBytes = 0;
+};
+
+void add(Bytes &sum, const Bytes &part, int64_t times = 1) {
+  for (size_t i = 0; i < sum.size() && i < part.size(); ++i)
+    sum[i] += part[i] * times;
+}
+
+/// "file.py:12:3", or what else the location says.
+std::string getLocationText(Location loc) {
+  FileLineColLoc file;
+  loc->walk([&](Location nested) {
+    file = dyn_cast<FileLineColLoc>(nested);
+    return file ? WalkResult::interrupt() : WalkResult::advance();
+  });
+  if (file)
+    return (file.getFilename().getValue() + ":" + Twine(file.getLine()) + ":" +
+            Twine(file.getColumn()))
+        .str();
+  std::string text;
+  llvm::raw_string_ostream(text) << loc;
+  return text;
+}
+
+int64_t getResultBytes(Operation *op) {
+  Type type = op->getResult(0).getType();
+  if (auto shard = dyn_cast<zero::ShardType>(type))
+    type = shard.getLocalType();
+  auto shaped = cast<ShapedType>(type);
+  return shaped.getNumElements() * shaped.getElementTypeBitWidth() / 8;
+}
+
+/// The axes that Origin::group names.
+std::vector<AxisRef> parseGroup(StringRef group, const Mesh &mesh) {
+  std::vector<AxisRef> refs;
+  SmallVector<StringRef> names;
+  group.split(names, ',', -1, /*KeepEmpty=*/false);
+  for (StringRef text : names) {
+    auto [name, part] = text.split(":(");
+    int64_t index = mesh.findAxis(name.str());
+    if (index < 0)
+      continue;
+    AxisRef ref = mesh.getAxis(index);
+    auto [preSize, size] = part.split(")");
+    if (!part.empty() && (preSize.getAsInteger(10, ref.preSize) ||
+                          size.getAsInteger(10, ref.size)))
+      continue;
+    refs.push_back(ref);
+  }
+  return refs;
+}
+
+Report buildReport(ModuleOp module, const Mesh &mesh) {
+  Report report;
+  report.mesh = mesh;
+  size_t numAxes = mesh.getAxes().size();
+  report.before = report.after = report.unit = Bytes(numAxes, 0);
+
+  // Collectives in their order in the input; those of a rewrite know it.
+  std::map<int64_t, Entry> entries;
+  llvm::DenseMap<int64_t, int64_t> numOps;
+  SmallVector<StepCollective> collectives = getStepCollectives(module, mesh);
+  int64_t nextId = 0;
+  for (const StepCollective &collective : collectives)
+    if (std::optional<Origin> origin = getOrigin(collective.op))
+      nextId = std::max(nextId, origin->id + 1);
+  for (const StepCollective &collective : collectives) {
+    std::optional<Origin> origin = getOrigin(collective.op);
+    bool isNew = !origin;
+    if (isNew)
+      origin = getOrigin(collective, mesh, nextId++);
+    Entry &entry = entries[origin->id];
+    if (numOps[origin->id]++ == 0) {
+      entry.location = getLocationText(collective.op->getLoc());
+      entry.after.assign(numAxes, 0);
+      if (isNew)
+        entry.reason = collective.reason;
+    }
+    if (auto reason = collective.op->getAttrOfType<StringAttr>(kReasonAttr))
+      entry.reason = reason.str();
+    add(entry.after, collective.getSentBytes(mesh),
+        collective.trips.value_or(1));
+    entry.isRewritten |= getKindName(collective.kind) != origin->kind;
+    if (collective.op->hasAttr(kKeepAttr))
+      report.secondaryBytes += getResultBytes(collective.op);
+    entry.origin = std::move(*origin);
+  }
+
+  llvm::DenseMap<int64_t, const Origin *> weights;
+  for (auto &[id, entry] : entries) {
+    entry.origin.before.resize(numAxes, 0);
+    entry.isRewritten |=
+        numOps[id] > 1 || entry.after != entry.origin.before;
+    if (entry.isRewritten)
+      entry.reason.clear();
+    add(report.before, entry.origin.before);
+    add(report.after, entry.after);
+    report.entries.push_back(entry);
+  }
+  for (const Entry &entry : report.entries) {
+    const Origin &origin = entry.origin;
+    if (origin.weight < 0 || !weights.try_emplace(origin.weight, &origin).second)
+      continue;
+    report.modelBytes += origin.modelBytes;
+    std::vector<AxisRef> axes = parseGroup(origin.group, mesh);
+    if (!axes.empty())
+      add(report.unit,
+          getSentBytes(mesh, CollectiveKind::AllGather, axes,
+                       origin.modelBytes / zpp::numDevices(axes)));
+  }
+  return report;
+}
+
+//===----------------------------------------------------------------------===//
+// JSON
+//===----------------------------------------------------------------------===//
+
+llvm::json::Object toJSON(const Mesh &mesh, const Bytes &bytes) {
+  llvm::json::Object object;
+  for (auto [axis, count] : llvm::zip_equal(mesh.getAxes(), bytes))
+    object[axis.name] = count;
+  return object;
+}
+
+llvm::json::Object getUnits(const Report &report, const Bytes &bytes) {
+  llvm::json::Object object;
+  for (auto [axis, count, unit] :
+       llvm::zip_equal(report.mesh.getAxes(), bytes, report.unit))
+    if (unit > 0)
+      object[axis.name] = static_cast<double>(count) / unit;
+  return object;
+}
+
+void printJSON(const Report &report, raw_ostream &os) {
+  llvm::json::Object mesh;
+  for (const MeshAxis &axis : report.mesh.getAxes())
+    mesh[axis.name] = axis.size;
+  llvm::json::Array collectives;
+  for (const Entry &entry : report.entries)
+    collectives.push_back(llvm::json::Object{
+        {"location", entry.location},
+        {"kind", entry.origin.kind},
+        {"role", entry.origin.role},
+        {"phase", entry.origin.phase},
+        {"group", entry.origin.group},
+        {"rewritten", entry.isRewritten},
+        {"reason", entry.reason},
+        {"before", toJSON(report.mesh, entry.origin.before)},
+        {"after", toJSON(report.mesh, entry.after)},
+    });
+  llvm::json::Object root{
+      {"mesh", std::move(mesh)},
+      {"collectives", std::move(collectives)},
+      {"total",
+       llvm::json::Object{
+           {"before", toJSON(report.mesh, report.before)},
+           {"after", toJSON(report.mesh, report.after)},
+           {"before_in_M", getUnits(report, report.before)},
+           {"after_in_M", getUnits(report, report.after)},
+           {"model_bytes", report.modelBytes},
+           {"secondary_bytes", report.secondaryBytes},
+       }},
+  };
+  os << llvm::formatv("{0:2}\n", llvm::json::Value(std::move(root)));
+}
+
+//===----------------------------------------------------------------------===//
+// Table
+//===----------------------------------------------------------------------===//
+
+/// 1536 -> "1.5 KiB"
+std::string formatBytes(int64_t bytes) {
+  static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(units)) {
+    value /= 1024;
+    ++unit;
+  }
+  std::string text;
+  llvm::raw_string_ostream(text)
+      << llvm::format(unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+  return text;
+}
+
+std::string formatUnits(int64_t bytes, int64_t unit) {
+  if (unit == 0)
+    return "-";
+  std::string text;
+  llvm::raw_string_ostream(text)
+      << llvm::format("%.2f M", static_cast<double>(bytes) / unit);
+  return text;
+}
+
+void printTable(const Report &report, raw_ostream &os) {
+  std::vector<std::vector<std::string>> rows;
+  std::vector<std::string> header{"collective", "role", "phase", "group"};
+  for (const MeshAxis &axis : report.mesh.getAxes()) {
+    header.push_back(axis.name + " before");
+    header.push_back("after");
+  }
+  header.push_back("location");
+  rows.push_back(header);
+  auto addRow = [&](std::vector<std::string> row, const Bytes &before,
+                    const Bytes &after, std::string last) {
+    for (auto [b, a] : llvm::zip_equal(before, after)) {
+      row.push_back(formatBytes(b));
+      row.push_back(formatBytes(a));
+    }
+    row.push_back(std::move(last));
+    rows.push_back(std::move(row));
+  };
+  for (const Entry &entry : report.entries)
+    addRow({entry.origin.kind, entry.origin.role, entry.origin.phase,
+            entry.origin.group},
+           entry.origin.before, entry.after, entry.location);
+  addRow({"total", "", "", ""}, report.before, report.after, "");
+  std::vector<std::string> units{"in units of M", "", "", ""};
+  for (auto [b, a, unit] :
+       llvm::zip_equal(report.before, report.after, report.unit)) {
+    units.push_back(formatUnits(b, unit));
+    units.push_back(formatUnits(a, unit));
+  }
+  units.push_back("");
+  rows.push_back(units);
+
+  std::vector<size_t> widths(header.size(), 0);
+  for (const std::vector<std::string> &row : rows)
+    for (auto [width, cell] : llvm::zip_equal(widths, row))
+      width = std::max(width, cell.size());
+  os << "bytes that a device sends per step over each tier of "
+     << report.mesh.str() << "\n\n";
+  for (auto [index, row] : llvm::enumerate(rows)) {
+    std::string line;
+    llvm::raw_string_ostream text(line);
+    for (auto [column, cell] : llvm::enumerate(row)) {
+      bool isNumber = column >= 4 && column + 1 < row.size();
+      text << (isNumber ? llvm::right_justify(cell, widths[column])
+                        : llvm::left_justify(cell, widths[column]))
+           << "  ";
+    }
+    os << StringRef(line).rtrim() << "\n";
+    if (index == 0 || index + 3 == rows.size()) {
+      size_t width = 0;
+      for (size_t column : widths)
+        width += column + 2;
+      os << std::string(width - 2, '-') << "\n";
+    }
+  }
+  os << "\nM = " << formatBytes(report.modelBytes)
+     << " of weights, as they are gathered; secondary partitions keep "
+     << formatBytes(report.secondaryBytes) << " per device\n";
+
+  // One line per reason, not one per collective.
+  std::map<std::string, std::vector<const Entry *>> reasons;
+  for (const Entry &entry : report.entries)
+    if (!entry.reason.empty())
+      reasons[entry.origin.role + " " + entry.origin.kind + ": " +
+              entry.reason]
+          .push_back(&entry);
+  if (!reasons.empty())
+    os << "\nleft alone:\n";
+  for (const auto &[reason, left] : reasons)
+    os << "  " << left.size() << " x " << reason << " (first at "
+       << left.front()->location << ")\n";
+}
+
+class ReportPass : public zpp::impl::ReportPassBase<ReportPass> {
+public:
+  using ReportPassBase::ReportPassBase;
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    if (format != "table" && format != "json") {
+      module.emitError("expected a report format table or json, but got '")
+          << format << "'";
+      return signalPassFailure();
+    }
+    FailureOr<Mesh> stepMesh = getStepMesh(module, mesh);
+    if (failed(stepMesh))
+      return signalPassFailure();
+    if (auto rewritten = module->getAttrOfType<StringAttr>(kMeshAttr);
+        rewritten && rewritten.getValue() != stepMesh->str()) {
+      module.emitError("expected the mesh of the rewrite, ")
+          << rewritten << ", but got '" << stepMesh->str() << "'";
+      return signalPassFailure();
+    }
+    std::string text;
+    llvm::raw_string_ostream os(text);
+    Report report = buildReport(module, *stepMesh);
+    if (format == "json")
+      printJSON(report, os);
+    else
+      printTable(report, os);
+    if (failed(write(text)))
+      return signalPassFailure();
+    markAllAnalysesPreserved();
+  }
+
+private:
+  LogicalResult write(StringRef text) {
+    if (output.empty()) {
+      llvm::errs() << text;
+      return success();
+    }
+    if (output == "-") {
+      llvm::outs() << text;
+      return success();
+    }
+    std::error_code error;
+    llvm::raw_fd_ostream file(output, error, llvm::sys::fs::OF_Text);
+    if (!error) {
+      file << text;
+      file.close();
+      error = file.error();
+      file.clear_error();
+    }
+    if (error)
+      return getOperation().emitError("cannot write the report to '")
+             << output << "': " << error.message();
+    return success();
+  }
+};
+} // namespace

@@ -1,0 +1,123 @@
+//===- SplitHierarchy.cpp - One hop per tier (qgZ, 3.3.2) -----------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "FormatOptions.h"
+#include "zpp/Analysis/Origin.h"
+#include "zpp/Transforms/Passes.h"
+
+namespace zpp {
+#define GEN_PASS_DEF_SPLITHIERARCHYPASS
+#include "zpp/Transforms/Passes.h.inc"
+} // namespace zpp
+
+using namespace mlir;
+using namespace zpp;
+using namespace zpp::zero;
+
+namespace {
+class SplitHierarchyPass
+    : public zpp::impl::SplitHierarchyPassBase<SplitHierarchyPass> {
+public:
+  using SplitHierarchyPassBase::SplitHierarchyPassBase;
+
+  void runOnOperation() override {
+    FailureOr<SmallVector<QuantAttr>> quants =
+        parseFormats(getOperation(), formats, block);
+    if (failed(quants))
+      return signalPassFailure();
+    SmallVector<ReduceScatterOp> scatters;
+    getOperation().walk([&](ReduceScatterOp scatter) {
+      // A hop of an earlier run has its format.
+      if (!scatter.getWire())
+        scatters.push_back(scatter);
+    });
+    for (ReduceScatterOp scatter : scatters)
+      split(scatter, *quants);
+  }
+
+private:
+  /// The axes of each hop, innermost tier first, each in mesh order.
+  static SmallVector<SmallVector<Attribute>> getHops(ReduceScatterOp scatter,
+                                                     size_t maxHops) {
+    Mesh mesh = scatter.getMeshAttr().getMesh();
+    SmallVector<SmallVector<Attribute>> hops;
+    for (size_t index = mesh.getAxes().size(); index-- > 0;) {
+      SmallVector<Attribute> tier;
+      for (auto axis : scatter.getAlong().getAsRange<AxisRefAttr>())
+        if (axis.getName().getValue() == mesh.getAxes()[index].name)
+          tier.push_back(axis);
+      if (tier.empty())
+        continue;
+      if (hops.size() == maxHops)
+        hops.back().insert(hops.back().begin(), tier.begin(), tier.end());
+      else
+        hops.push_back(tier);
+    }
+    return hops;
+  }
+
+  /// The format of each hop: that of `quants` where a chunk is smaller in it.
+  static SmallVector<QuantAttr>
+  getWires(ReduceScatterOp scatter, ArrayRef<SmallVector<Attribute>> hops,
+           ArrayRef<QuantAttr> quants) {
+    ShardType from = scatter.getOperand().getType(), to = scatter.getType();
+    Mesh mesh = scatter.getMeshAttr().getMesh();
+    int64_t elementBytes = from.getGlobal().getElementTypeBitWidth() / 8;
+    // What a device still holds of the partitioned factors, in elements.
+    int64_t elements =
+        to.getElementsPerUnit() * llvm::product_of(from.getWholeSizes());
+    SmallVector<QuantAttr> wires;
+    for (auto [hop, quant] : llvm::zip(hops, quants)) {
+      for (Attribute axis : hop)
+        elements /= cast<AxisRefAttr>(axis).resolve(mesh)->size;
+      bool pays = quant && quant.getLayout(elements).chunkBytes <
+                               elements * elementBytes;
+      wires.push_back(pays ? quant : QuantAttr());
+    }
+    return wires;
+  }
+
+  void split(ReduceScatterOp scatter, ArrayRef<QuantAttr> formats) {
+    SmallVector<SmallVector<Attribute>> hops = getHops(scatter, formats.size());
+    SmallVector<QuantAttr> quants = getWires(scatter, hops, formats);
+    if (llvm::none_of(quants, [](QuantAttr quant) { return !!quant; }) &&
+        llvm::any_of(formats, [](QuantAttr quant) { return !!quant; })) {
+      leaveAlone(scatter, getArgument(),
+                 "its chunks are so small that they would not shrink");
+      return;
+    }
+    OpBuilder builder(scatter);
+    Value value = scatter.getOperand();
+    ShardType full = scatter.getOperand().getType(), to = scatter.getType();
+    SmallVector<FactorAttr> factors(full.getFactors());
+    for (auto [index, hop] : llvm::enumerate(hops)) {
+      auto along = builder.getArrayAttr(hop);
+      for (auto axis : along.getAsRange<AxisRefAttr>())
+        for (auto [factor, partitioned] :
+             llvm::zip_equal(factors, to.getFactors()))
+          if (partitioned.getAxis() == axis)
+            factor = partitioned;
+      bool isLast = index + 1 == hops.size();
+      // A sum that the next hop quantizes stays in f32 until then.
+      ShardType type = full.withFactors(factors);
+      if (!isLast && quants[index + 1])
+        type = type.withElementType(builder.getF32Type());
+      else
+        type = type.withElementType(to.getGlobal().getElementType());
+      auto part = ReduceScatterOp::create(builder, scatter.getLoc(), type,
+                                          scatter.getKind(), value, along,
+                                          quants[index]);
+      copyOrigin(scatter, part);
+      value = part;
+    }
+    remarkRewrite(scatter, getArgument(),
+                  "scattered in " + Twine(hops.size()) + " hops");
+    scatter.replaceAllUsesWith(value);
+    scatter.erase();
+  }
+};
+} // namespace
