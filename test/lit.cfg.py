@@ -23,8 +23,8 @@ from lit.llvm.subst import ToolSubst
 config.name = "zpp"
 config.test_format = lit.formats.ShTest(not llvm_config.use_lit_shell)
 config.suffixes = [".mlir", ".test"]
-# Python tests run through pytest; unit tests are a suite of their own.
-config.excludes = ["Inputs", "Unit", "python", "CMakeLists.txt"]
+# Python tests run through pytest.
+config.excludes = ["Inputs", "python", "CMakeLists.txt"]
 config.test_source_root = os.path.dirname(__file__)
 config.test_exec_root = os.path.join(config.zpp_obj_root, "test")
 

@@ -5,7 +5,8 @@
 import lit.formats
 
 config.name = "zpp-unit"
-config.test_format = lit.formats.GoogleTest(".", "Tests")
+# A collective that hangs must fail the test, not the run.
+config.test_format = lit.formats.GoogleTest(".", "Tests", run_under="timeout 300")
 config.suffixes = []
 config.test_source_root = config.unittests_dir
 config.test_exec_root = config.unittests_dir
