@@ -20,8 +20,7 @@
 //   scale    0                                       if amax == 0
 //            NaN                                     if amax is NaN or Inf
 //            max(2^-126, bf16_round_up(amax / qmax)) otherwise
-//   code     0 if scale is 0 or NaN, else round_to_nearest_even(v * (1 /
-//   scale))
+//   code     0 if scale is 0 or NaN, else round_half_even(v * (1 / scale))
 //            with the *stored* scale, both steps in f32; |code| <= qmax, so
 //            nothing clips
 //   value    code * scale in f32; NaN for every element of a NaN block
@@ -30,7 +29,9 @@
 // keeps the largest element inside the code range. One reciprocal per block and
 // one product per element cost |value - v| <= scale / 2 * (1 + 2^-14) instead
 // of scale / 2. code * scale is exact in f32 (7 + 8 significant bits), so that
-// a fused multiply-add changes no bit of a sum.
+// a fused multiply-add changes no bit of a sum. Only beyond every finite bf16
+// and f16, above 0x1.ffp127, the largest values of an i4 block round to Inf, as
+// a cast to bf16 rounds them.
 //
 //===----------------------------------------------------------------------===//
 
