@@ -19,7 +19,14 @@ logger = logging.getLogger("zpp")
 
 
 class CompileError(Exception):
-    """zpp-opt did not accept its input or its options; says what it said."""
+    """zpp-opt did not accept its input or its options.
+
+    The message has the compiler's errors; `output` is all it wrote.
+    """
+
+    def __init__(self, message: str, output: str):
+        super().__init__(message)
+        self.output = output
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,8 +149,11 @@ def _run(command: list) -> list[Diagnostic]:
     diagnostics = [Diagnostic(**match.groupdict()) for match in
                    map(_DIAGNOSTIC.match, process.stderr.splitlines()) if match]
     if process.returncode != 0:
-        raise CompileError(process.stderr.strip() or
-                           f"zpp-opt ended with status {process.returncode}")
+        errors = [str(diagnostic) for diagnostic in diagnostics
+                  if diagnostic.severity == "error"]
+        raise CompileError(
+            "\n".join(errors) or process.stderr.strip() or
+            f"zpp-opt ended with status {process.returncode}", process.stderr)
     for diagnostic in diagnostics:
         if diagnostic.severity == "warning":
             warnings.warn(str(diagnostic), stacklevel=3)

@@ -68,14 +68,15 @@ def export(step: Callable, *args: Any, platforms: Sequence[str] | None = None,
     return Step(exported, donated, _find_mesh(traced.jaxpr))
 
 
-def load(step: Step) -> Callable:
+def load(step: Step, compiler_options: dict | None = None) -> Callable:
     """The exported function as one that is called like the original.
 
     Donated arguments stay donated: a function called through `jax.export` has
     lost that, so that it is jitted again with what `step` remembers.
+    `compiler_options` are those of `jax.jit`, which an export cannot keep.
     """
     exported = step.exported
-    flat = load_flat(step)
+    flat = load_flat(step, compiler_options)
 
     def call(*args, **kwargs):
         leaves, tree = jax.tree.flatten((args, kwargs))
@@ -90,7 +91,8 @@ def load(step: Step) -> Callable:
     return call
 
 
-def load_flat(step: Step) -> jax.stages.Wrapped:
+def load_flat(step: Step, compiler_options: dict | None = None
+              ) -> jax.stages.Wrapped:
     """`load`, as a jitted function of the flat arguments to flat results."""
     exported = step.exported
 
@@ -99,7 +101,8 @@ def load_flat(step: Step) -> jax.stages.Wrapped:
         return jax.tree.leaves(exported.call(*args, **kwargs))
 
     call.__name__ = exported.fun_name
-    return jax.jit(call, donate_argnums=step.donated)
+    return jax.jit(call, donate_argnums=step.donated,
+                   compiler_options=compiler_options)
 
 
 def device_context(step: Step, leaves: Sequence[Any]):

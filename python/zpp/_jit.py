@@ -22,7 +22,8 @@ def jit(step: Callable, *, mesh: str | None = None, weights: str | None = None,
 
     The first keyword arguments are those of `zpp.rewrite`; all others, such as
     donate_argnums, static_argnums and out_shardings, go to `jax.jit`. A step
-    that is jitted already may be given as it is.
+    that is jitted already may be given as it is; its static_argnums and
+    compiler_options have to be named here again.
 
         fast = zpp.jit(step, mesh="node:2,gpu:4", weights="i8",
                        gradients="i8:i4", secondary="gpu", donate_argnums=0)
@@ -55,6 +56,7 @@ class JittedStep:
                         and not jit_options else jax.jit(step, **jit_options))
         self._static_numbers, self._static_names = _static_arguments(
             step, jit_options)
+        self._compiler_options = jit_options.get("compiler_options")
         self._loaded: dict[Hashable, _Loaded] = {}
 
     def __call__(self, *args, **kwargs):
@@ -96,7 +98,8 @@ class JittedStep:
                     f"{step.exported.in_tree}, but got {tree}; name static "
                     f"arguments in zpp.jit, not in a jax.jit around the step")
             rewritten = rewrite(step, **self._options)
-            self._loaded[key] = _Loaded(rewritten, load_flat(rewritten.step))
+            self._loaded[key] = _Loaded(
+                rewritten, load_flat(rewritten.step, self._compiler_options))
         return self._loaded[key], leaves
 
     def _split(self, args: tuple, kwargs: dict) -> tuple[Hashable, Any]:

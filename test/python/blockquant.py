@@ -57,17 +57,21 @@ def all_gather(shards, form: str, block: int, dim: int, dtype) -> np.ndarray:
     return np.concatenate(received, axis=dim).astype(dtype)
 
 
+def merge_tiers(tiers, hops: int) -> list[int]:
+    """Sizes that the hops go over, slowest first."""
+    cut = len(tiers) - min(hops, len(tiers)) + 1
+    return [int(np.prod(tiers[:cut])), *tiers[cut:]]
+
+
 def reduce_scatter(operands, tiers, forms, block: int, dim: int, dtype):
     """qgZ: the slice that each rank gets of the sum over all of them.
 
     `operands` are the ranks' f32 arrays; `tiers` the mesh's sizes, slowest
-    first; `forms` one format per hop from the innermost outwards. A single
-    format is one hop over all tiers.
+    first; `forms` one format per hop from the innermost outwards. The last hop
+    goes over all tiers that remain.
     """
-    tiers = list(tiers)
-    if len(forms) == 1:
-        tiers = [int(np.prod(tiers))]
-    hops = [forms[min(hop, len(forms) - 1)] for hop in range(len(tiers))]
+    tiers = merge_tiers(tiers, len(forms))
+    forms = forms[:len(tiers)]
     ranks = np.array(list(np.ndindex(*tiers)))
     ordered = [tuple(rank) for rank in ranks]
 
@@ -76,7 +80,7 @@ def reduce_scatter(operands, tiers, forms, block: int, dim: int, dtype):
     for rank, operand in zip(ordered, operands):
         moved = np.moveaxis(np.asarray(operand, np.float32), dim, 0)
         held[rank] = moved.reshape(*tiers, -1, *moved.shape[1:])
-    for hop, form in enumerate(hops):
+    for hop, form in enumerate(forms):
         axis = len(tiers) - 1 - hop
         result = {}
         for rank in ordered:

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Trains the example as written and as ZeRO++, side by side."""
 
+import blockquant
 import jax
 import numpy as np
 import pytest
 import zpp
-from training import ALL_ON, NODES, OFF, TINY, baseline
-from training import ranks_agree, same_bits, tokens, train, trainer_of
+from training import ALL_ON, FAST, NODES, OFF, TINY, assert_rewritten
+from training import baseline, ranks_agree, same_bits, tokens, train, trainer_of
 from training import with_options
 
 pytestmark = pytest.mark.compiler
@@ -68,7 +69,8 @@ MESHES = {
 def check(config, options, tolerance=1e-2):
     """Trains with `options`; returns the jitted step."""
     trainer = trainer_of(config)
-    fast = zpp.jit(trainer.step, donate_argnums=0, **options)
+    fast = zpp.jit(trainer.step, donate_argnums=0, compiler_options=FAST,
+                   **options)
     run, expected = train(trainer, fast), baseline(config)
     np.testing.assert_allclose(run.losses, expected.losses, rtol=tolerance)
     assert run.losses[-1] < run.losses[0]
@@ -85,28 +87,29 @@ def test_technique(technique):
                       LOSS_TOLERANCE.get(technique, 1e-2))
     if technique in ("nothing", "hpZ"):
         assert same_bits(run.state, baseline(TINY).state)
-    rewritten = {entry["role"] for entry in fast.report()["collectives"]
-                 if entry["rewritten"]}
     options = TECHNIQUES[technique]
-    assert ("gradient" in rewritten) == (options["gradients"] != "none")
-    assert ("weight" in rewritten) == (
-        options["weights"] != "none" or options["secondary"] != "none")
+    if options["gradients"] != "none":
+        assert_rewritten(fast.report(), "gradient")
+    if options["weights"] != "none":
+        assert_rewritten(fast.report(), "weight")
+    wanted = {"gradient"} if options["gradients"] != "none" else set()
+    if options["weights"] != "none" or options["secondary"] != "none":
+        wanted.add("weight")
+    assert wanted == {entry["role"] for entry in
+                      fast.report()["collectives"] if entry["rewritten"]}
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_model(model):
     fast, _ = check(with_options(**MODELS[model]), {"mesh": NODES, **ALL_ON})
-    entries = fast.report()["collectives"]
-    gradients = [entry for entry in entries if entry["role"] == "gradient"]
-    weights = [entry for entry in entries if entry["role"] == "weight"]
-    assert gradients and all(entry["rewritten"] for entry in gradients)
-    assert weights and all(entry["rewritten"] for entry in weights)
+    assert_rewritten(fast.report(), "weight")
+    assert_rewritten(fast.report(), "gradient")
 
 
 @pytest.mark.parametrize("mesh", MESHES)
 def test_mesh(mesh):
     axes, tiers, options = MESHES[mesh]
-    check(with_options(mesh=axes), {"mesh": tiers, **ALL_ON, **options})
+    check(with_options(mesh=axes, layers=1), {"mesh": tiers, **ALL_ON, **options})
 
 
 def test_regather_makes_zero3_of_a_step_without_checkpoint():
@@ -126,7 +129,7 @@ def test_regather_makes_zero3_of_a_step_without_checkpoint():
 def test_two_runs_are_bit_equal():
     trainer = trainer_of(TINY)
     runs = [train(trainer, zpp.jit(trainer.step, donate_argnums=0, mesh=NODES,
-                                   **ALL_ON)) for _ in range(2)]
+                                   compiler_options=FAST, **ALL_ON)) for _ in range(2)]
     assert same_bits(runs[0].losses, runs[1].losses)
     assert same_bits(runs[0].state, runs[1].state)
 
@@ -170,8 +173,9 @@ def test_gradients_are_within_the_derived_bound(mesh):
         parts.append(jax.tree.map(lambda leaf: np.asarray(leaf) / 8,
                                   alone["m"]))
     slack = 1 + 2**-7 + 2**-13
-    sizes = [int(size.split(":")[1]) for size in
-             (tiers or "rack:2,node:2,gpu:2").split(",")]
+    sizes = blockquant.merge_tiers(
+        [int(tier.split(":")[1]) for tier in
+         (tiers or "rack:2,node:2,gpu:2").split(",")], hops=2)
 
     def bound(*contributions):
         held = np.stack(contributions).reshape(*sizes, -1)
