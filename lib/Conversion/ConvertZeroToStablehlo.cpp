@@ -344,6 +344,21 @@ static Value lower(StablehloBuilder &b, AllGatherChunksOp op) {
   return gather->getResult(0);
 }
 
+/// Lowers a plain scatter together with its border.
+static void lowerPlainScatter(StablehloBuilder &b, ReduceScatterOp op) {
+  auto source = op.getOperand().getDefiningOp<FromLocalOp>();
+  Operation *scatter =
+      b.reduceScatter(source.getLocal(), getGroups(op), op.getType().getDim());
+  copyMarks(op, scatter);
+  for (Operation *user : llvm::make_early_inc_range(op->getUsers())) {
+    user->getResult(0).replaceAllUsesWith(scatter->getResult(0));
+    user->erase();
+  }
+  op->erase();
+  if (source->use_empty())
+    source->erase();
+}
+
 /// The value of a decomposed op.
 static Value lowerLocalOp(StablehloBuilder &b, DestinationStyleOpInterface op) {
   auto type = cast<RankedTensorType>(op->getResult(0).getType());
@@ -370,8 +385,39 @@ static bool isLocalOp(Operation *op) {
          isa<ZeroDialect>(op->getDialect());
 }
 
+/// True for a scatter that was left alone: a sum of the whole tensor over all
+/// axes of its result, in their order and without padding or format, which is
+/// one reduce_scatter.
+static bool isPlainScatter(ReduceScatterOp op) {
+  ShardType from = op.getOperand().getType(), to = op.getType();
+  zpp::Mesh mesh = op.getMeshAttr().getMesh();
+  SmallVector<Attribute> axes = llvm::map_to_vector(
+      to.getFactors(),
+      [](FactorAttr factor) { return Attribute(factor.getAxis()); });
+  return op.getKind() == ReduceKind::Sum && !op.getWire() && from.isWhole() &&
+         axes == op.getAlong().getValue() &&
+         to.getGlobal().getElementType() == from.getGlobal().getElementType() &&
+         to.getUnit() * llvm::product_of(to.getFactorSizes()) ==
+             to.getGlobal().getDimSize(to.getDim()) &&
+         op.getOperand().getDefiningOp<FromLocalOp>() &&
+         llvm::all_of(op->getUsers(), llvm::IsaPred<ToLocalOp>);
+}
+
 /// What has to run before `op` can be lowered, or an empty string.
 static StringRef getMissingPass(Operation *op) {
+  if (auto scatter = dyn_cast<ReduceScatterOp>(op);
+      scatter && isPlainScatter(scatter))
+    return "";
+  if (auto toLocal = dyn_cast<ToLocalOp>(op))
+    if (auto scatter = toLocal.getShard().getDefiningOp<ReduceScatterOp>();
+        scatter && isPlainScatter(scatter))
+      return "";
+  if (auto fromLocal = dyn_cast<FromLocalOp>(op))
+    if (!op->use_empty() && llvm::all_of(op->getUsers(), [](Operation *user) {
+          auto scatter = dyn_cast<ReduceScatterOp>(user);
+          return scatter && isPlainScatter(scatter);
+        }))
+      return "";
   if (auto exchange = dyn_cast<AllToAllOp>(op)) {
     if (exchange.getWireAttr())
       return "zero-quantize-all-to-all";
@@ -422,7 +468,7 @@ static LogicalResult verifyConvertible(Operation *op) {
                          << op->getOperand(0).getType();
     return success();
   }
-  if (holdsShard(op))
+  if (!isa_and_present<ZeroDialect>(op->getDialect()) && holdsShard(op))
     return emitError() << "expected local tensors, but got a partitioned one; "
                           "run zero-decompose-all-gather and "
                           "zero-decompose-reduce-scatter first";
@@ -458,7 +504,7 @@ public:
     bool isConvertible = true;
     getOperation().walk([&](Operation *op) {
       isConvertible &= succeeded(verifyConvertible(op));
-      if (isLocalOp(op) || isa<tensor::ConcatOp>(op))
+      if (isLocalOp(op) || isa<tensor::ConcatOp, ReduceScatterOp>(op))
         ops.push_back(op);
       else if (isa<tensor::EmptyOp>(op))
         inits.push_back(op);
@@ -469,6 +515,10 @@ public:
     for (Operation *op : ops) {
       OpBuilder builder(op);
       StablehloBuilder b(builder, op->getLoc());
+      if (auto scatter = dyn_cast<ReduceScatterOp>(op)) {
+        lowerPlainScatter(b, scatter);
+        continue;
+      }
       Value value;
       if (auto concat = dyn_cast<tensor::ConcatOp>(op))
         value = b.concatenate(concat.getInputs(), concat.getDim());

@@ -253,3 +253,23 @@ Operation *StablehloBuilder::allToAll(Value value, const Groups &groups,
   attributes.push_back(integer("split_count", groups[0].size()));
   return create("all_to_all", value, value.getType(), attributes);
 }
+
+Operation *StablehloBuilder::reduceScatter(Value value, const Groups &groups,
+                                           int64_t dim) {
+  auto scalar = RankedTensorType::get({}, typeOf(value).getElementType());
+  auto region = std::make_unique<Region>();
+  {
+    OpBuilder::InsertionGuard guard(builder);
+    Block *body = builder.createBlock(region.get(), {}, {scalar, scalar},
+                                      {loc, loc});
+    create("return", elementwise("add", body->getArguments()), Type());
+  }
+  SmallVector<int64_t> shape(shapeOf(value));
+  shape[dim] /= groups[0].size();
+  SmallVector<NamedAttribute> attributes = collective(groups);
+  attributes.push_back(integer("scatter_dimension", dim));
+  attributes.push_back(
+      builder.getNamedAttr("use_global_device_ids", builder.getUnitAttr()));
+  return create("reduce_scatter", value, typeOf(value).clone(shape), attributes,
+                std::move(region));
+}

@@ -126,6 +126,9 @@ public:
                              int64_t dim);
   mlir::Operation *allToAll(mlir::Value value, const Groups &groups,
                             int64_t dim);
+  /// With a sum.
+  mlir::Operation *reduceScatter(mlir::Value value, const Groups &groups,
+                                 int64_t dim);
 
 private:
   mlir::Operation *create(llvm::StringRef name, mlir::ValueRange operands,

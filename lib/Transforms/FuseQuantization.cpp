@@ -39,6 +39,7 @@ struct FusePackIntoQuantize : public OpRewritePattern<QuantizeOp> {
       op.getInputMutable().assign(pack.getInput());
       op.setSlicesAttr(pack.getSlices());
     });
+    rewriter.eraseOp(pack);
     return success();
   }
 };
@@ -54,6 +55,7 @@ struct FuseUnpackIntoDequantize : public OpRewritePattern<UnpackSlicesOp> {
     rewriter.replaceOpWithNewOp<DequantizeOp>(
         op, op->getResultTypes(), source.getInput(), op.getInit(),
         source.getQuant(), op.getSlices());
+    rewriter.eraseOp(source);
     return success();
   }
 };
@@ -85,6 +87,7 @@ struct FuseChunkOrderIntoDequantize : public OpRewritePattern<DequantizeOp> {
                                        slices.getFactors(), chunk,
                                        slices.getStage(), slices.getStages()));
     });
+    rewriter.eraseOp(unpack);
     return success();
   }
 };
@@ -102,6 +105,7 @@ struct FuseDequantizeIntoReduce : public OpRewritePattern<ReduceOp> {
     rewriter.replaceOpWithNewOp<DequantizeReduceOp>(
         op, op->getResultTypes(), source.getInput(), op.getInit(), op.getKind(),
         source.getQuant());
+    rewriter.eraseOp(source);
     return success();
   }
 };
@@ -118,6 +122,7 @@ struct FuseReduceIntoQuantize : public OpRewritePattern<QuantizeOp> {
         op, op->getResultTypes(), source.getInput(), op.getInit(),
         source.getKind(), source.getQuant(), cast<RankedTensorType>(source.getInitType()),
         op.getQuant(), op.getSlicesAttr());
+    rewriter.eraseOp(source);
     return success();
   }
 };

@@ -11,6 +11,7 @@
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/DialectImplementation.h"
 #include "llvm/ADT/TypeSwitch.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace zpp::zero;
@@ -81,6 +82,7 @@ LogicalResult MeshAttr::verify(function_ref<InFlightDiagnostic()> emitError,
     return emitError() << "expected as many axis sizes as names, but got "
                        << sizes.size() << " and " << names.size();
   llvm::SmallDenseSet<StringAttr> seen;
+  int64_t devices = 1;
   for (auto [name, size] : llvm::zip_equal(names, sizes)) {
     if (size < 1)
       return emitError() << "expected a positive size of mesh axis " << name
@@ -88,6 +90,10 @@ LogicalResult MeshAttr::verify(function_ref<InFlightDiagnostic()> emitError,
     if (!seen.insert(name).second)
       return emitError() << "expected distinct mesh axes, but got " << name
                          << " twice";
+    if (llvm::MulOverflow(devices, size, devices))
+      return emitError() << "expected fewer than 2^63 devices, but got a mesh "
+                            "axis of size "
+                         << size;
   }
   return success();
 }
@@ -113,11 +119,10 @@ Attribute MeshAttr::parse(AsmParser &parser, Type) {
 
 void MeshAttr::print(AsmPrinter &printer) const {
   printer << "<";
-  llvm::interleaveComma(llvm::zip_equal(getNames(), getSizes()), printer,
-                        [&](auto axis) {
-                          printer << std::get<0>(axis) << " = "
-                                  << std::get<1>(axis);
-                        });
+  llvm::interleaveComma(
+      llvm::zip_equal(getNames(), getSizes()), printer, [&](auto axis) {
+        printer << std::get<0>(axis) << " = " << std::get<1>(axis);
+      });
   printer << ">";
 }
 
@@ -146,29 +151,60 @@ std::optional<zpp::AxisRef> AxisRefAttr::resolve(const zpp::Mesh &mesh) const {
   return ref;
 }
 
-/// "gpu" or "gpu":(2)2
-static ParseResult parseAxisRef(AsmParser &parser, AxisRefAttr &axis) {
-  std::string name;
-  if (parser.parseString(&name))
-    return failure();
-  int64_t preSize = 0, size = 0;
-  if (succeeded(parser.parseOptionalColon())) {
-    SMLoc loc = parser.getCurrentLocation();
-    if (parser.parseLParen() || parser.parseInteger(preSize) ||
-        parser.parseRParen() || parser.parseInteger(size))
-      return failure();
-    if (preSize < 1 || size < 1)
-      return parser.emitError(loc)
-             << "expected positive sizes of a part of an axis, but got ("
-             << preSize << ")" << size;
-  }
-  axis = AxisRefAttr::get(parser.getContext(),
-                          StringAttr::get(parser.getContext(), name), preSize,
-                          size);
+LogicalResult AxisRefAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                                  StringAttr, int64_t preSize, int64_t size) {
+  bool isWhole = preSize == 0 && size == 0;
+  if (!isWhole && (preSize < 1 || size < 1))
+    return emitError()
+           << "expected positive sizes of a part of an axis, but got ("
+           << preSize << ")" << size;
   return success();
 }
 
-static void printAxisRef(AsmPrinter &printer, AxisRefAttr axis) {
+LogicalResult
+zpp::zero::verifyAxes(function_ref<InFlightDiagnostic()> emitError,
+                      const zpp::Mesh &mesh, ArrayRef<AxisRefAttr> axes) {
+  std::vector<zpp::AxisRef> refs;
+  for (AxisRefAttr axis : axes) {
+    std::optional<zpp::AxisRef> ref = axis.resolve(mesh);
+    if (!ref)
+      return emitError() << "expected an axis of the mesh " << mesh.str()
+                         << " (or a part of one), but got " << axis;
+    if (llvm::is_contained(refs, *ref))
+      return emitError() << "expected distinct axes, but got " << axis
+                         << " twice";
+    refs.push_back(*ref);
+  }
+  std::string error = mesh.verify(refs);
+  if (!error.empty())
+    return emitError() << error;
+  return success();
+}
+
+ParseResult zpp::zero::parseAxisRef(AsmParser &parser, AxisRefAttr &axis) {
+  std::string name;
+  SMLoc loc = parser.getCurrentLocation();
+  if (parser.parseString(&name))
+    return failure();
+  auto nameAttr = StringAttr::get(parser.getContext(), name);
+  if (failed(parser.parseOptionalColon())) {
+    axis = AxisRefAttr::get(parser.getContext(), nameAttr, 0, 0);
+    return success();
+  }
+  int64_t preSize, size;
+  if (parser.parseLParen() || parser.parseInteger(preSize) ||
+      parser.parseRParen() || parser.parseInteger(size))
+    return failure();
+  auto emitError = [&] { return parser.emitError(loc); };
+  if (preSize == 0 && size == 0)
+    return emitError()
+           << "expected positive sizes of a part of an axis, but got (0)0";
+  axis = AxisRefAttr::getChecked(emitError, parser.getContext(), nameAttr,
+                                 preSize, size);
+  return success(axis != nullptr);
+}
+
+void zpp::zero::printAxisRef(AsmPrinter &printer, AxisRefAttr axis) {
   printer << axis.getName();
   if (!axis.isWholeAxis())
     printer << ":(" << axis.getPreSize() << ")" << axis.getSize();
@@ -176,8 +212,7 @@ static void printAxisRef(AsmPrinter &printer, AxisRefAttr axis) {
 
 Attribute AxisRefAttr::parse(AsmParser &parser, Type) {
   AxisRefAttr axis;
-  if (parser.parseLess() || parseAxisRef(parser, axis) ||
-      parser.parseGreater())
+  if (parser.parseLess() || parseAxisRef(parser, axis) || parser.parseGreater())
     return {};
   return axis;
 }
@@ -196,6 +231,17 @@ FactorAttr FactorAttr::getPartitioned(AxisRefAttr axis) {
   return get(axis.getContext(), axis, 0);
 }
 
+LogicalResult FactorAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                                 AxisRefAttr axis, int64_t size) {
+  if (axis && size != 0)
+    return emitError() << "expected the size of a partitioned factor to follow "
+                          "from the mesh, but got "
+                       << size;
+  if (!axis && size < 1)
+    return emitError() << "expected a positive factor, but got " << size;
+  return success();
+}
+
 static ParseResult parseFactor(AsmParser &parser, FactorAttr &factor) {
   int64_t size;
   SMLoc loc = parser.getCurrentLocation();
@@ -203,11 +249,9 @@ static ParseResult parseFactor(AsmParser &parser, FactorAttr &factor) {
   if (isWhole.has_value()) {
     if (failed(*isWhole))
       return failure();
-    if (size < 1)
-      return parser.emitError(loc)
-             << "expected a positive factor, but got " << size;
-    factor = FactorAttr::getWhole(parser.getContext(), size);
-    return success();
+    factor = FactorAttr::getChecked([&] { return parser.emitError(loc); },
+                                    parser.getContext(), AxisRefAttr(), size);
+    return success(factor != nullptr);
   }
   AxisRefAttr axis;
   if (parseAxisRef(parser, axis))
@@ -260,9 +304,14 @@ LogicalResult SlicesAttr::verify(function_ref<InFlightDiagnostic()> emitError,
                                  int64_t stages) {
   if (dim < 0)
     return emitError() << "expected a dim of at least 0, but got " << dim;
-  for (int64_t factor : factors)
+  int64_t numSlices = 1;
+  for (int64_t factor : factors) {
     if (factor < 1)
       return emitError() << "expected positive factors, but got " << factor;
+    if (llvm::MulOverflow(numSlices, factor, numSlices))
+      return emitError() << "expected fewer than 2^63 slices, but got a factor "
+                         << factor;
+  }
   llvm::SmallDenseSet<int64_t> seen;
   for (int64_t position : chunk)
     if (position < 0 || position >= static_cast<int64_t>(factors.size()) ||
@@ -283,14 +332,14 @@ Attribute SlicesAttr::parse(AsmParser &parser, Type) {
     if (parser.parseComma() || parser.parseKeyword(keyword) ||
         parser.parseEqual())
       return failure();
-    return parser.parseCommaSeparatedList(
-        AsmParser::Delimiter::Square,
-        [&] { return parser.parseInteger(list.emplace_back()); });
+    return parser.parseCommaSeparatedList(AsmParser::Delimiter::Square, [&] {
+      return parser.parseInteger(list.emplace_back());
+    });
   };
   SMLoc loc = parser.getCurrentLocation();
-  if (parser.parseLess() || parser.parseKeyword("dim") ||
-      parser.parseEqual() || parser.parseInteger(dim) ||
-      parseList("factors", factors) || parseList("chunk", chunk))
+  if (parser.parseLess() || parser.parseKeyword("dim") || parser.parseEqual() ||
+      parser.parseInteger(dim) || parseList("factors", factors) ||
+      parseList("chunk", chunk))
     return {};
   if (succeeded(parser.parseOptionalComma()))
     if (parser.parseKeyword("stage") || parser.parseEqual() ||
@@ -342,31 +391,14 @@ SlicesAttr::getChunkShape(ArrayRef<int64_t> tensorShape) const {
   return shape;
 }
 
-bool SlicesAttr::isContiguous(ArrayRef<int64_t> tensorShape) const {
-  zpp::SliceMap map = getMap(tensorShape);
-  if (map.paddedExtent() != map.extent || map.partSize() != map.unit)
-    return false;
-  if (map.numChunks() == 1)
-    return true;
-  // The chunk's factors are the leading ones, in order, and nothing precedes.
-  for (auto [index, position] : llvm::enumerate(getChunk()))
-    if (static_cast<int64_t>(index) != position)
-      return false;
-  return map.outer == 1;
-}
-
 //===----------------------------------------------------------------------===//
 // ShardType
 //===----------------------------------------------------------------------===//
 
-static std::optional<int64_t> getFactorSize(FactorAttr factor,
-                                            const zpp::Mesh &mesh) {
-  if (factor.isWhole())
-    return factor.getSize();
-  std::optional<zpp::AxisRef> ref = factor.getAxis().resolve(mesh);
-  if (!ref)
-    return std::nullopt;
-  return ref->size;
+/// The size of a factor whose axis, if it has one, is of the mesh.
+static int64_t getFactorSize(FactorAttr factor, const zpp::Mesh &mesh) {
+  return factor.isWhole() ? factor.getSize()
+                          : factor.getAxis().resolve(mesh)->size;
 }
 
 LogicalResult ShardType::verify(function_ref<InFlightDiagnostic()> emitError,
@@ -379,23 +411,27 @@ LogicalResult ShardType::verify(function_ref<InFlightDiagnostic()> emitError,
     return emitError() << "expected a dim below the rank " << global.getRank()
                        << ", but got " << dim;
   zpp::Mesh plain = mesh.getMesh();
-  SmallVector<zpp::AxisRef> seen;
-  for (FactorAttr factor : factors) {
-    if (!getFactorSize(factor, plain))
-      return emitError() << "expected an axis of the mesh " << plain.str()
-                         << " (or a part of one), but got "
-                         << factor.getAxis();
-    if (factor.isWhole())
-      continue;
-    zpp::AxisRef ref = *factor.getAxis().resolve(plain);
-    for (const zpp::AxisRef &other : seen)
-      if (other.name == ref.name &&
-          other.preSize < ref.preSize * ref.size &&
-          ref.preSize < other.preSize * other.size)
-        return emitError() << "expected distinct axes, but got "
-                           << factor.getAxis() << " twice";
-    seen.push_back(ref);
-  }
+  SmallVector<AxisRefAttr> axes;
+  for (FactorAttr factor : factors)
+    if (!factor.isWhole())
+      axes.push_back(factor.getAxis());
+  if (failed(verifyAxes(emitError, plain, axes)))
+    return failure();
+  // As for slices: what is computed from the type does not overflow.
+  int64_t numSlices = 1;
+  for (FactorAttr factor : factors)
+    if (llvm::MulOverflow(numSlices, getFactorSize(factor, plain), numSlices))
+      return emitError() << "expected fewer than 2^63 slices, but got a factor "
+                         << getFactorSize(factor, plain);
+  int64_t elements = llvm::divideCeil(global.getDimSize(dim), numSlices);
+  bool overflows = llvm::MulOverflow(elements, numSlices, elements);
+  for (auto [index, size] : llvm::enumerate(global.getShape()))
+    if (static_cast<int64_t>(index) != dim)
+      overflows |=
+          llvm::MulOverflow(elements, std::max<int64_t>(size, 1), elements);
+  if (overflows)
+    return emitError() << "expected fewer than 2^63 elements, but got "
+                       << global << " in " << numSlices << " slices";
   Type element = global.getElementType();
   if (quant && !element.isF32() && !element.isBF16() && !element.isF16())
     return emitError()
@@ -451,7 +487,7 @@ void ShardType::print(AsmPrinter &printer) const {
 SmallVector<int64_t> ShardType::getFactorSizes() const {
   zpp::Mesh mesh = getMesh().getMesh();
   return llvm::map_to_vector(getFactors(), [&](FactorAttr factor) {
-    return *getFactorSize(factor, mesh);
+    return getFactorSize(factor, mesh);
   });
 }
 
@@ -510,9 +546,8 @@ ShardType ShardType::withQuant(QuantAttr quant) const {
 }
 
 ShardType ShardType::withElementType(Type type) const {
-  return get(getContext(),
-             RankedTensorType::get(getGlobal().getShape(), type), getDim(),
-             getFactors(), getMesh(), getQuant());
+  return get(getContext(), RankedTensorType::get(getGlobal().getShape(), type),
+             getDim(), getFactors(), getMesh(), getQuant());
 }
 
 std::optional<SmallVector<int64_t>>

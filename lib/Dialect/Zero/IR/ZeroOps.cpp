@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "mlir/IR/Builders.h"
+#include "mlir/IR/PatternMatch.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 
 using namespace mlir;
@@ -51,43 +52,24 @@ ArrayAttr zpp::zero::getAxesAttr(MLIRContext *context, const zpp::Mesh &mesh,
 
 LogicalResult zpp::zero::verifyCollective(Operation *op) {
   auto collective = cast<CollectiveOpInterface>(op);
-  zpp::Mesh mesh = collective.getMeshAttr().getMesh();
   ArrayAttr along = collective.getAlongAttr();
   if (along.empty())
     return op->emitOpError("expected at least 1 axis, but got 0");
-  SmallVector<zpp::AxisRef> seen;
-  for (auto axis : along.getAsRange<AxisRefAttr>()) {
-    std::optional<zpp::AxisRef> ref = axis.resolve(mesh);
-    if (!ref)
-      return op->emitOpError("expected an axis of the mesh ")
-             << mesh.str() << " (or a part of one), but got " << axis;
-    for (const zpp::AxisRef &other : seen)
-      if (other.name == ref->name &&
-          other.preSize < ref->preSize * ref->size &&
-          ref->preSize < other.preSize * other.size)
-        return op->emitOpError("expected distinct axes, but got ")
-               << axis << " twice";
-    seen.push_back(*ref);
-  }
-  return success();
+  return verifyAxes([&] { return op->emitOpError(); },
+                    collective.getMeshAttr().getMesh(),
+                    llvm::to_vector(along.getAsRange<AxisRefAttr>()));
 }
 
 static ParseResult parseAxes(OpAsmParser &parser, ArrayAttr &along) {
   SmallVector<Attribute> axes;
-  if (parser.parseCommaSeparatedList(OpAsmParser::Delimiter::Square, [&] {
-        std::string name;
-        int64_t preSize = 0, size = 0;
-        if (parser.parseString(&name))
-          return failure();
-        if (succeeded(parser.parseOptionalColon()) &&
-            (parser.parseLParen() || parser.parseInteger(preSize) ||
-             parser.parseRParen() || parser.parseInteger(size)))
-          return failure();
-        axes.push_back(AxisRefAttr::get(
-            parser.getContext(), StringAttr::get(parser.getContext(), name),
-            preSize, size));
-        return success();
-      }))
+  auto parseAxis = [&]() -> ParseResult {
+    AxisRefAttr axis;
+    if (parseAxisRef(parser, axis))
+      return failure();
+    axes.push_back(axis);
+    return success();
+  };
+  if (parser.parseCommaSeparatedList(OpAsmParser::Delimiter::Square, parseAxis))
     return failure();
   along = ArrayAttr::get(parser.getContext(), axes);
   return success();
@@ -96,13 +78,17 @@ static ParseResult parseAxes(OpAsmParser &parser, ArrayAttr &along) {
 static void printAxes(OpAsmPrinter &printer, Operation *, ArrayAttr along) {
   printer << "[";
   llvm::interleaveComma(along.getAsRange<AxisRefAttr>(), printer,
-                        [&](AxisRefAttr axis) {
-                          printer << axis.getName();
-                          if (!axis.isWholeAxis())
-                            printer << ":(" << axis.getPreSize() << ")"
-                                    << axis.getSize();
-                        });
+                        [&](AxisRefAttr axis) { printAxisRef(printer, axis); });
   printer << "]";
+}
+
+static LogicalResult verifyFloat(Operation *op, StringRef what,
+                                 ShapedType type) {
+  Type element = type.getElementType();
+  if (element.isF32() || element.isBF16() || element.isF16())
+    return success();
+  return op->emitOpError("expected f32, bf16 or f16 elements of the ")
+         << what << ", but got " << element;
 }
 
 //===----------------------------------------------------------------------===//
@@ -177,17 +163,23 @@ LogicalResult AllGatherOp::verify() {
   return success();
 }
 
-/// A hop over devices that all are one device moves nothing.
-static bool isTrivial(CollectiveOpInterface op) {
-  return op.getGroupSize() == 1;
+/// A hop over axes of size 1 moves nothing: what a device holds is the same
+/// before and after, unless a padded dim becomes whole.
+template <typename OpT>
+static LogicalResult removeTrivialHop(OpT op, PatternRewriter &rewriter) {
+  if (op.getGroupSize() != 1)
+    return rewriter.notifyMatchFailure(op, "more than one device takes part");
+  RankedTensorType local = op.getOperand().getType().getLocalType();
+  if (local != op.getType().getLocalType())
+    return rewriter.notifyMatchFailure(op, "the local type changes");
+  Value held = ToLocalOp::create(rewriter, op.getLoc(), local, op.getOperand());
+  rewriter.replaceOpWithNewOp<FromLocalOp>(op, op.getType(), held);
+  return success();
 }
 
-OpFoldResult AllGatherOp::fold(FoldAdaptor) {
-  // A whole factor of size 1 and one partitioned over an axis of size 1 hold
-  // the same, but are different types: only an equal type folds away.
-  if (getOperand().getType() == getType() && isTrivial(*this))
-    return getOperand();
-  return {};
+LogicalResult AllGatherOp::canonicalize(AllGatherOp op,
+                                        PatternRewriter &rewriter) {
+  return removeTrivialHop(op, rewriter);
 }
 
 MeshAttr ReduceScatterOp::getMeshAttr() {
@@ -220,10 +212,12 @@ LogicalResult ReduceScatterOp::verify() {
   return success();
 }
 
-OpFoldResult ReduceScatterOp::fold(FoldAdaptor) {
-  if (getOperand().getType() == getType() && isTrivial(*this))
-    return getOperand();
-  return {};
+LogicalResult ReduceScatterOp::canonicalize(ReduceScatterOp op,
+                                            PatternRewriter &rewriter) {
+  // Rounding to the wire's format is part of the values.
+  if (op.getWire())
+    return rewriter.notifyMatchFailure(op, "values are rounded");
+  return removeTrivialHop(op, rewriter);
 }
 
 //===----------------------------------------------------------------------===//
@@ -294,22 +288,9 @@ static std::string str(ArrayRef<int64_t> shape) {
   return text;
 }
 
-static bool isFloat(ShapedType type) {
-  Type element = type.getElementType();
-  return element.isF32() || element.isBF16() || element.isF16();
-}
-
-static LogicalResult verifyFloat(Operation *op, StringRef what,
-                                 ShapedType type) {
-  if (isFloat(type))
-    return success();
-  return op->emitOpError("expected f32, bf16 or f16 elements of the ")
-         << what << ", but got " << type.getElementType();
-}
-
 static LogicalResult verifyShape(Operation *op, StringRef what,
                                  ArrayRef<int64_t> expected, ShapedType type) {
-  if (type.hasStaticShape() && expected == type.getShape())
+  if (expected == type.getShape())
     return success();
   return op->emitOpError("expected the shape ")
          << str(expected) << " of the " << what << ", but got " << type;
@@ -327,8 +308,6 @@ static LogicalResult verifySameElement(Operation *op, ShapedType input,
 /// `slices` fits a tensor of type `type`.
 static LogicalResult verifySlices(Operation *op, SlicesAttr slices,
                                   ShapedType type) {
-  if (!type.hasStaticShape())
-    return op->emitOpError("expected a static shape, but got ") << type;
   if (slices.getDim() >= type.getRank())
     return op->emitOpError("expected a dim of slices below the rank ")
            << type.getRank() << ", but got " << slices.getDim();
@@ -343,25 +322,31 @@ static LogicalResult verifyCoveringSlices(Operation *op, SlicesAttr slices,
                                           ShapedType type) {
   if (failed(verifySlices(op, slices, type)))
     return failure();
-  zpp::SliceMap map = slices.getMap(type.getShape());
   if (slices.getStages() != 1)
     return op->emitOpError("expected 1 stage, but got ") << slices.getStages();
-  (void)map;
   return success();
 }
 
-/// Chunks and bytes per chunk of a buffer whose last dim are the bytes.
+/// A buffer of `chunks` wire chunks, numbered by its leading dim.
 static LogicalResult verifyWire(Operation *op, StringRef what, ShapedType type,
                                 int64_t chunks, int64_t elements,
                                 QuantAttr quant) {
   int64_t bytes = quant.getLayout(elements).chunkBytes;
-  if (type.hasStaticShape() && type.getElementType().isInteger(8) &&
-      type.getRank() >= 2 && type.getShape().back() == bytes &&
-      type.getNumElements() == chunks * bytes)
+  if (type.getElementType().isInteger(8) &&
+      ArrayRef<int64_t>{chunks, bytes} == type.getShape())
     return success();
   return op->emitOpError("expected ")
          << chunks << " chunks of " << bytes << " bytes in the " << what
          << ", but got " << type;
+}
+
+/// The rows of a buffer that is reduced; there is no sum of none.
+static LogicalResult verifySources(Operation *op, ShapedType type,
+                                   int64_t elements, QuantAttr quant) {
+  if (type.getRank() == 0 || type.getDimSize(0) == 0)
+    return op->emitOpError("expected an input of at least 1 chunk, but got ")
+           << type;
+  return verifyWire(op, "input", type, type.getDimSize(0), elements, quant);
 }
 
 static int64_t numElements(ArrayRef<int64_t> shape) {
@@ -383,8 +368,7 @@ LogicalResult UnpackSlicesOp::verify() {
     return failure();
   SmallVector<int64_t> chunkShape =
       getSlices().getChunkShape(getInitType().getShape());
-  if (!getInputType().hasStaticShape() ||
-      getInputType().getNumElements() != numElements(chunkShape))
+  if (getInputType().getNumElements() != numElements(chunkShape))
     return emitOpError("expected an input with the elements of ")
            << str(chunkShape) << ", but got " << getInputType();
   return success();
@@ -399,12 +383,11 @@ LogicalResult QuantizeOp::verify() {
     if (failed(verifySlices(*this, slices, input)))
       return failure();
     chunkShape = slices.getChunkShape(input.getShape());
-  } else if (!input.hasStaticShape() || input.getRank() == 0) {
+  } else if (input.getRank() == 0) {
     return emitOpError("expected a leading dim of chunks, but got ") << input;
   }
   return verifyWire(*this, "destination", getInitType(), chunkShape.front(),
-                    numElements(ArrayRef(chunkShape).drop_front()),
-                    getQuant());
+                    numElements(ArrayRef(chunkShape).drop_front()), getQuant());
 }
 
 LogicalResult DequantizeOp::verify() {
@@ -416,12 +399,21 @@ LogicalResult DequantizeOp::verify() {
     if (failed(verifyCoveringSlices(*this, slices, init)))
       return failure();
     chunkShape = slices.getChunkShape(init.getShape());
-  } else if (!init.hasStaticShape() || init.getRank() == 0) {
+  } else if (init.getRank() == 0) {
     return emitOpError("expected a leading dim of chunks, but got ") << init;
   }
-  return verifyWire(*this, "input", getInputType(), chunkShape.front(),
-                    numElements(ArrayRef(chunkShape).drop_front()),
-                    getQuant());
+  // What was gathered has chunks by device and by unit.
+  ShapedType input = getInputType();
+  int64_t chunks = chunkShape.front();
+  int64_t bytes = getQuant()
+                      .getLayout(numElements(ArrayRef(chunkShape).drop_front()))
+                      .chunkBytes;
+  if (input.getElementType().isInteger(8) && input.getRank() > 0 &&
+      input.getShape().back() == bytes &&
+      numElements(input.getShape().drop_back()) == chunks)
+    return success();
+  return emitOpError("expected ") << chunks << " chunks of " << bytes
+                                  << " bytes in the input, but got " << input;
 }
 
 LogicalResult ReduceOp::verify() {
@@ -429,35 +421,24 @@ LogicalResult ReduceOp::verify() {
   if (failed(verifyFloat(*this, "input", input)) ||
       failed(verifyFloat(*this, "destination", init)))
     return failure();
-  if (!input.hasStaticShape() || input.getRank() == 0)
-    return emitOpError("expected a leading dim of sources, but got ") << input;
-  return verifyShape(*this, "destination", input.getShape().drop_front(),
-                     init);
+  if (input.getRank() == 0 || input.getDimSize(0) == 0)
+    return emitOpError("expected an input of at least 1 source, but got ")
+           << input;
+  return verifyShape(*this, "destination", input.getShape().drop_front(), init);
 }
 
 LogicalResult DequantizeReduceOp::verify() {
-  ShapedType input = getInputType(), init = getInitType();
-  if (failed(verifyFloat(*this, "destination", init)))
+  if (failed(verifyFloat(*this, "destination", getInitType())))
     return failure();
-  if (!init.hasStaticShape())
-    return emitOpError("expected a static shape, but got ") << init;
-  if (!input.hasStaticShape() || input.getRank() != 2)
-    return emitOpError("expected an input of rank 2, but got ") << input;
-  return verifyWire(*this, "input", input, input.getDimSize(0),
-                    init.getNumElements(), getQuant());
+  return verifySources(*this, getInputType(), getInitType().getNumElements(),
+                       getQuant());
 }
 
 LogicalResult DequantizeReduceQuantizeOp::verify() {
-  ShapedType input = getInputType();
-  auto partial = dyn_cast<RankedTensorType>(getPartial());
-  if (!partial || !isFloat(partial))
-    return emitOpError("expected a partial sum of f32, bf16 or f16, but got ")
-           << getPartial();
-  if (!input.hasStaticShape() || input.getRank() != 2)
-    return emitOpError("expected an input of rank 2, but got ") << input;
+  auto partial = cast<RankedTensorType>(getPartial());
   if (failed(verifySlices(*this, getSlices(), partial)) ||
-      failed(verifyWire(*this, "input", input, input.getDimSize(0),
-                        partial.getNumElements(), getQuant())))
+      failed(verifySources(*this, getInputType(), partial.getNumElements(),
+                           getQuant())))
     return failure();
   SmallVector<int64_t> chunkShape =
       getSlices().getChunkShape(partial.getShape());
@@ -467,13 +448,13 @@ LogicalResult DequantizeReduceQuantizeOp::verify() {
 
 LogicalResult AllToAllOp::verify() {
   ShapedType input = getInputType(), init = getInitType();
-  if (!input.hasStaticShape() || input.getRank() == 0)
-    return emitOpError("expected a leading dim of chunks, but got ") << input;
   SmallVector<int64_t> chunkShape(input.getShape());
   if (SlicesAttr slices = getSlicesAttr()) {
     if (failed(verifySlices(*this, slices, input)))
       return failure();
     chunkShape = slices.getChunkShape(input.getShape());
+  } else if (input.getRank() == 0) {
+    return emitOpError("expected a leading dim of chunks, but got ") << input;
   }
   int64_t size = cast<CollectiveOpInterface>(getOperation()).getGroupSize();
   if (chunkShape.front() != size)
