@@ -21,6 +21,10 @@
 #include "zpp/Support/Mesh.h"
 #include "zpp/Support/SliceMap.h"
 
+namespace mlir {
+class PatternRewriter;
+} // namespace mlir
+
 #include "zpp/Dialect/Zero/IR/ZeroEnums.h.inc"
 
 #include "zpp/Dialect/Zero/IR/ZeroDialect.h.inc"
@@ -35,9 +39,16 @@ namespace zpp::zero {
 /// The axes of `along` (AxisRefAttr) with their sizes on `mesh`. All exist.
 llvm::SmallVector<zpp::AxisRef> resolveAxes(mlir::ArrayAttr along,
                                             MeshAttr mesh);
+/// Every one of `axes` is an axis of `mesh` or a part of one, none twice.
+llvm::LogicalResult
+verifyAxes(llvm::function_ref<mlir::InFlightDiagnostic()> emitError,
+           const zpp::Mesh &mesh, llvm::ArrayRef<AxisRefAttr> axes);
 /// `refs` as an array of AxisRefAttr; whole axes are written whole.
 mlir::ArrayAttr getAxesAttr(mlir::MLIRContext *context, const zpp::Mesh &mesh,
                             llvm::ArrayRef<zpp::AxisRef> refs);
+/// The syntax of an axis: "gpu" or "gpu":(2)2
+mlir::ParseResult parseAxisRef(mlir::AsmParser &parser, AxisRefAttr &axis);
+void printAxisRef(mlir::AsmPrinter &printer, AxisRefAttr axis);
 /// K1..K3 of CollectiveOpInterface.
 llvm::LogicalResult verifyCollective(mlir::Operation *op);
 } // namespace zpp::zero

@@ -48,6 +48,7 @@ def Zero_AxisRefAttr : Zero_Attr<"AxisRef", "axis"> {
                         DefaultValuedParameter<"int64_t", "0">:$preSize,
                         DefaultValuedParameter<"int64_t", "0">:$size);
   let hasCustomAssemblyFormat = 1;
+  let genVerifyDecl = 1;
   let extraClassDeclaration = [{
     /// A size of 0 stands for the whole axis.
     bool isWholeAxis() const { return getSize() == 0; }
@@ -71,6 +72,7 @@ def Zero_FactorAttr : Zero_Attr<"Factor", "factor"> {
   let parameters = (ins OptionalParameter<"::zpp::zero::AxisRefAttr">:$axis,
                         DefaultValuedParameter<"int64_t", "0">:$size);
   let hasCustomAssemblyFormat = 1;
+  let genVerifyDecl = 1;
   let extraClassDeclaration = [{
     bool isWhole() const { return !getAxis(); }
     static FactorAttr getWhole(::mlir::MLIRContext *context, int64_t size);
@@ -138,8 +140,6 @@ def Zero_SlicesAttr : Zero_Attr<"Slices", "slices"> {
     /// Shape of the chunk form of a tensor of `tensorShape`.
     ::llvm::SmallVector<int64_t>
     getChunkShape(::llvm::ArrayRef<int64_t> tensorShape) const;
-    /// True where packing a tensor of `tensorShape` only adds the chunk dim.
-    bool isContiguous(::llvm::ArrayRef<int64_t> tensorShape) const;
   }];
 }
 

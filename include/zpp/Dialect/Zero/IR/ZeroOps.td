@@ -27,7 +27,7 @@ def Zero_ReduceKindAttr : EnumAttr<Zero_Dialect, Zero_ReduceKind, "reduce_kind">
 }
 
 def Zero_FloatLike : AnyTypeOf<[F32, BF16, F16]>;
-def Zero_FloatTensor : RankedTensorOf<[Zero_FloatLike]>;
+def Zero_FloatTensor : StaticShapeTensorOf<[Zero_FloatLike]>;
 
 //===----------------------------------------------------------------------===//
 // Logical ops
@@ -111,7 +111,7 @@ def Zero_AllGatherOp : Zero_LogicalCollectiveOp<"all_gather"> {
     `:` type($operand) `to` type($result)
   }];
   let hasVerifier = 1;
-  let hasFolder = 1;
+  let hasCanonicalizeMethod = 1;
 }
 
 def Zero_ReduceScatterOp : Zero_LogicalCollectiveOp<"reduce_scatter"> {
@@ -141,6 +141,7 @@ def Zero_ReduceScatterOp : Zero_LogicalCollectiveOp<"reduce_scatter"> {
     - C2: operand and result have the same element type, or one has f32 (a
       partial sum between two hops).
     - C3: neither is encoded.
+    - C4: the elements are f32, bf16 or f16.
   }];
   let arguments = (ins Zero_ReduceKindAttr:$kind, Zero_ShardType:$operand,
                        Zero_AxisRefArrayAttr:$along,
@@ -151,7 +152,7 @@ def Zero_ReduceScatterOp : Zero_LogicalCollectiveOp<"reduce_scatter"> {
     `:` type($operand) `to` type($result)
   }];
   let hasVerifier = 1;
-  let hasFolder = 1;
+  let hasCanonicalizeMethod = 1;
 }
 
 def Zero_EncodeOp : Zero_Op<"encode", [Pure]> {
@@ -187,14 +188,21 @@ def Zero_DecodeOp : Zero_Op<"decode", [Pure]> {
 // Decomposed ops
 //===----------------------------------------------------------------------===//
 
+def Zero_Data : AnyTypeOf<[AnyStaticShapeTensor, AnyStaticShapeMemRef]>;
+
 /// An op on local data with one input and one destination, tensors or buffers.
 class Zero_LocalOp<string mnemonic, dag extraArguments,
                    list<Trait> traits = []>
     : Zero_Op<mnemonic, !listconcat([
         DestinationStyleOpInterface,
-        DeclareOpInterfaceMethods<MemoryEffectsOpInterface>], traits)> {
-  let arguments = !con((ins AnyShaped:$input, AnyShaped:$init), extraArguments);
-  let results = (outs Variadic<AnyRankedTensor>:$results);
+        DeclareOpInterfaceMethods<MemoryEffectsOpInterface>,
+        PredOpTrait<"input and destination are both tensors or both buffers",
+                    CPred<"::llvm::isa<::mlir::TensorType>("
+                          "$_op.getOperand(0).getType()) == "
+                          "::llvm::isa<::mlir::TensorType>("
+                          "$_op.getOperand(1).getType())">>], traits)> {
+  let arguments = !con((ins Zero_Data:$input, Zero_Data:$init), extraArguments);
+  let results = (outs Variadic<AnyStaticShapeTensor>:$results);
   let hasVerifier = 1;
   let extraClassDeclaration = [{
     ::mlir::MutableOperandRange getDpsInitsMutable() { return getInitMutable(); }
@@ -307,7 +315,8 @@ def Zero_ReduceOp
     **Constraints**
 
     - C1: input and destination have float elements (f32, bf16, f16).
-    - C2: the input has the shape of the destination behind a leading dim.
+    - C2: the input has the shape of the destination behind a leading dim, which
+      is at least 1.
   }];
   let assemblyFormat = [{
     $kind $input `into` $init attr-dict
@@ -325,8 +334,8 @@ def Zero_DequantizeReduceOp
     **Constraints**
 
     - C1: the destination has float elements (f32, bf16, f16).
-    - C2: the input is CxBxi8, B bytes holding as many elements as the
-      destination.
+    - C2: the input is CxBxi8 with at least 1 chunk, B bytes holding as many
+      elements as the destination.
   }];
   let assemblyFormat = [{
     $kind $input `quant` $quant `into` $init attr-dict
@@ -346,7 +355,8 @@ def Zero_DequantizeReduceQuantizeOp
 
     **Constraints**
 
-    - C1: the input is CxBxi8, B bytes holding as many elements as `partial`.
+    - C1: the input is CxBxi8 with at least 1 chunk, B bytes holding as many
+      elements as `partial`.
     - C2: `slices` fits `partial`.
     - C3: the destination is CxBxi8 with the chunks of `partial` in format `to`.
   }];
