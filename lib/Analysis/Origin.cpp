@@ -67,9 +67,9 @@ std::optional<Origin> zpp::getOrigin(Operation *op) {
     auto value = attr.getAs<StringAttr>(name);
     return value ? value.str() : std::string();
   };
-  Origin origin{getInt("id"),     getString("kind"),  getString("role"),
-                getString("phase"), getString("group"), getInt("weight"),
-                getInt("model_bytes"), getInt("trips"), {}};
+  Origin origin{getInt("id"),          getString("kind"),  getString("role"),
+                getString("phase"),    getString("group"), getInt("weight"),
+                getInt("model_bytes"), getInt("trips"),    {}};
   if (auto before = attr.getAs<ArrayAttr>("before"))
     for (auto bytes : before.getAsRange<IntegerAttr>())
       origin.before.push_back(bytes.getInt());

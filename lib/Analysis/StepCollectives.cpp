@@ -10,10 +10,10 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/SymbolTable.h"
+#include "zpp/Dialect/Zero/IR/Zero.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/Regex.h"
-#include "zpp/Dialect/Zero/IR/Zero.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -102,8 +102,8 @@ static std::optional<ModuleMesh> getModuleMesh(Operation *op) {
   ModuleMesh result;
   if (isNamed(op, "shard.grid")) {
     auto shape = op->getAttrOfType<DenseI64ArrayAttr>("shape");
-    if (!shape || llvm::any_of(shape.asArrayRef(),
-                               [](int64_t size) { return size < 1; }))
+    if (!shape ||
+        llvm::any_of(shape.asArrayRef(), [](int64_t size) { return size < 1; }))
       return std::nullopt;
     std::vector<MeshAxis> axes;
     for (auto [index, size] : llvm::enumerate(shape.asArrayRef()))
@@ -176,7 +176,8 @@ static std::optional<Groups> readGroups(Operation *op, std::string &error) {
     }
     std::vector<AxisRef> refs;
     for (int16_t axis : axes ? axes.asArrayRef() : ArrayRef<int16_t>()) {
-      if (axis < 0 || axis >= static_cast<int64_t>(mesh->mesh.getAxes().size())) {
+      if (axis < 0 ||
+          axis >= static_cast<int64_t>(mesh->mesh.getAxes().size())) {
         error = "its grid has no axis " + std::to_string(axis);
         return std::nullopt;
       }
@@ -213,8 +214,9 @@ static std::optional<Groups> readGroups(Operation *op, std::string &error) {
   SmallVector<StringRef> match;
   if (!llvm::Regex("replica_group_mesh_axes<mesh *= *@\"?([^,\" ]+)")
            .match(text, &match)) {
-    error = "expected replica groups as a dense list or as mesh axes, but got " +
-            text;
+    error =
+        "expected replica groups as a dense list or as mesh axes, but got " +
+        text;
     return std::nullopt;
   }
   std::optional<ModuleMesh> mesh = lookupMesh(op, match[1]);
@@ -354,9 +356,10 @@ std::vector<int64_t> CollectiveView::getSentBytes(const Mesh &mesh) const {
     auto pairs = op->getAttrOfType<DenseIntElementsAttr>("source_target_pairs");
     if (!pairs)
       return sent;
-    SmallVector<int64_t> devices = llvm::map_to_vector(
-        pairs.getValues<APInt>(),
-        [](const APInt &value) { return value.getSExtValue(); });
+    SmallVector<int64_t> devices =
+        llvm::map_to_vector(pairs.getValues<APInt>(), [](const APInt &value) {
+          return value.getSExtValue();
+        });
     for (size_t i = 0; i + 1 < devices.size(); i += 2)
       for (size_t axis = 0; axis < numAxes; ++axis) {
         AxisRef ref = mesh.getAxis(axis);
@@ -401,8 +404,7 @@ std::vector<int64_t> CollectiveView::getSentBytes(const Mesh &mesh) const {
 bool zpp::isLoopInvariant(Operation *whileOp, unsigned index) {
   Block &body = whileOp->getRegion(1).front();
   Operation *yield = &body.back();
-  return index < yield->getNumOperands() &&
-         index < body.getNumArguments() &&
+  return index < yield->getNumOperands() && index < body.getNumArguments() &&
          yield->getOperand(index) == body.getArgument(index);
 }
 
@@ -472,16 +474,24 @@ std::optional<int64_t> zpp::getTripCount(Operation *op) {
 
 /// Ops that rearrange or cast the data of their first operand.
 static bool isTransparent(Operation *op) {
-  static const llvm::StringSet<> names = {
-      "stablehlo.convert",     "stablehlo.reshape",
-      "stablehlo.transpose",   "stablehlo.slice",
-      "stablehlo.bitcast_convert",
-      "stablehlo.dynamic_slice", "stablehlo.copy",
-      "stablehlo.pad",         "stablehlo.concatenate",
-      "arith.truncf",          "arith.extf",
-      "tensor.cast",           "tensor.extract_slice",
-      "tensor.expand_shape",   "tensor.collapse_shape",
-      "zero.from_local",       "zero.to_local"};
+  static const llvm::StringSet<> names = {"stablehlo.convert",
+                                          "stablehlo.reshape",
+                                          "stablehlo.transpose",
+                                          "stablehlo.slice",
+                                          "stablehlo.bitcast_convert",
+                                          "stablehlo.reduce_precision",
+                                          "stablehlo.dynamic_slice",
+                                          "stablehlo.copy",
+                                          "stablehlo.pad",
+                                          "stablehlo.concatenate",
+                                          "arith.truncf",
+                                          "arith.extf",
+                                          "tensor.cast",
+                                          "tensor.extract_slice",
+                                          "tensor.expand_shape",
+                                          "tensor.collapse_shape",
+                                          "zero.from_local",
+                                          "zero.to_local"};
   if (names.contains(op->getName().getStringRef()))
     return true;
   if (!isNamed(op, "stablehlo.custom_call"))

@@ -46,18 +46,17 @@ private:
   /// Units of `type`, one chunk each.
   SlicesAttr getUnits(ShardType type) {
     SmallVector<int64_t> sizes = type.getWholeSizes();
-    return SlicesAttr::get(
-        &getContext(), type.getDim(), sizes,
-        llvm::to_vector(llvm::seq<int64_t>(0, sizes.size())), 0, 1);
+    return SlicesAttr::get(&getContext(), type.getDim(), sizes,
+                           llvm::to_vector(llvm::seq<int64_t>(0, sizes.size())),
+                           0, 1);
   }
 
   Value decompose(OpBuilder &builder, EncodeOp encode, Value local) {
     ShardType type = encode.getOperand().getType();
     auto localType = cast<RankedTensorType>(local.getType());
     SlicesAttr units = getUnits(type);
-    auto packed =
-        RankedTensorType::get(units.getChunkShape(localType.getShape()),
-                              localType.getElementType());
+    auto packed = RankedTensorType::get(
+        units.getChunkShape(localType.getShape()), localType.getElementType());
     Value chunks = createLocal<PackSlicesOp>(builder, encode.getLoc(), packed,
                                              local, units);
     return createLocal<QuantizeOp>(builder, encode.getLoc(),
@@ -69,13 +68,11 @@ private:
     ShardType type = decode.getType();
     RankedTensorType localType = type.getLocalType();
     SlicesAttr units = getUnits(type);
-    auto packed =
-        RankedTensorType::get(units.getChunkShape(localType.getShape()),
-                              localType.getElementType());
-    Value chunks =
-        createLocal<DequantizeOp>(builder, decode.getLoc(), packed, local,
-                                  decode.getOperand().getType().getQuant(),
-                                  SlicesAttr());
+    auto packed = RankedTensorType::get(
+        units.getChunkShape(localType.getShape()), localType.getElementType());
+    Value chunks = createLocal<DequantizeOp>(
+        builder, decode.getLoc(), packed, local,
+        decode.getOperand().getType().getQuant(), SlicesAttr());
     return createLocal<UnpackSlicesOp>(builder, decode.getLoc(), localType,
                                        chunks, units);
   }
@@ -107,8 +104,8 @@ private:
     for (int64_t index : gathered)
       chunk.push_back(wholePosition[index]);
     int64_t dim = to.getQuant() ? 0 : to.getDim();
-    auto slices = SlicesAttr::get(&getContext(), dim, to.getWholeSizes(), chunk,
-                                  0, 1);
+    auto slices =
+        SlicesAttr::get(&getContext(), dim, to.getWholeSizes(), chunk, 0, 1);
     return createLocal<UnpackSlicesOp>(builder, loc, to.getLocalType(),
                                        exchange->getResult(0), slices);
   }

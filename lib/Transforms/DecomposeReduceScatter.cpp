@@ -99,17 +99,16 @@ private:
 
     auto type = cast<RankedTensorType>(value.getType());
     SmallVector<int64_t> chunkShape = slices.getChunkShape(type.getShape());
-    Type sent = scatter.getWire() ? builder.getF32Type()
-                                  : Type(type.getElementType());
+    Type sent =
+        scatter.getWire() ? builder.getF32Type() : Type(type.getElementType());
     auto received = RankedTensorType::get(chunkShape, sent);
     Value init = createEmpty(builder, loc, received);
-    auto exchange = AllToAllOp::create(
-        builder, loc, TypeRange{received}, value, init, scatter.getAlong(),
-        from.getMesh(), slices, scatter.getWireAttr());
+    auto exchange = AllToAllOp::create(builder, loc, TypeRange{received}, value,
+                                       init, scatter.getAlong(), from.getMesh(),
+                                       slices, scatter.getWireAttr());
     copyOrigin(scatter, exchange);
-    auto reduced =
-        RankedTensorType::get(ArrayRef(chunkShape).drop_front(),
-                              to.getGlobal().getElementType());
+    auto reduced = RankedTensorType::get(ArrayRef(chunkShape).drop_front(),
+                                         to.getGlobal().getElementType());
     return createLocal<ReduceOp>(builder, loc, reduced, exchange->getResult(0),
                                  scatter.getKind());
   }

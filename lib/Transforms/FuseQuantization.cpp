@@ -120,8 +120,9 @@ struct FuseReduceIntoQuantize : public OpRewritePattern<QuantizeOp> {
       return rewriter.notifyMatchFailure(op, "input is no sum to be sliced");
     rewriter.replaceOpWithNewOp<DequantizeReduceQuantizeOp>(
         op, op->getResultTypes(), source.getInput(), op.getInit(),
-        source.getKind(), source.getQuant(), cast<RankedTensorType>(source.getInitType()),
-        op.getQuant(), op.getSlicesAttr());
+        source.getKind(), source.getQuant(),
+        cast<RankedTensorType>(source.getInitType()), op.getQuant(),
+        op.getSlicesAttr());
     rewriter.eraseOp(source);
     return success();
   }

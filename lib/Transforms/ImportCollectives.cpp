@@ -47,7 +47,8 @@ public:
     for (Operation *gather : gathers)
       while (true) {
         Provenance provenance = getProvenance(gather->getOperand(0));
-        auto *call = llvm::find_if(provenance.path, llvm::IsaPred<func::CallOp>);
+        auto *call =
+            llvm::find_if(provenance.path, llvm::IsaPred<func::CallOp>);
         if (!provenance.isStepInput || call == provenance.path.end() ||
             !inlineCall(cast<func::CallOp>(*call)))
           break;
@@ -108,8 +109,8 @@ private:
 
   /// Erases private functions that nothing refers to any more.
   void eraseUncalled() {
-    for (auto function : llvm::make_early_inc_range(
-             module.getOps<func::FuncOp>())) {
+    for (auto function :
+         llvm::make_early_inc_range(module.getOps<func::FuncOp>())) {
       if (!inlined.contains(function) || !function.isPrivate())
         continue;
       if (SymbolTable::symbolKnownUseEmpty(function, module)) {
@@ -143,18 +144,17 @@ public:
     if (failed(checkGroups(collectives)))
       return signalPassFailure();
 
-    module->setAttr(kMeshAttr,
-                    StringAttr::get(&getContext(), stepMesh->str()));
+    module->setAttr(kMeshAttr, StringAttr::get(&getContext(), stepMesh->str()));
     auto meshAttr = MeshAttr::get(&getContext(), *stepMesh);
     for (auto [id, collective] : llvm::enumerate(collectives)) {
       Operation *op = collective.op;
-      op->setAttr(kOriginAttr,
-                  getOriginAttr(&getContext(),
-                                getOrigin(collective, *stepMesh, id)));
+      op->setAttr(
+          kOriginAttr,
+          getOriginAttr(&getContext(), getOrigin(collective, *stepMesh, id)));
       if (!collective.trips)
-        remark::analysis(op->getLoc(),
-                         remark::RemarkOpts::name("unknown-trips")
-                             .category(getArgument()))
+        remark::analysis(
+            op->getLoc(),
+            remark::RemarkOpts::name("unknown-trips").category(getArgument()))
             << ("the trip count of a loop around " +
                 op->getName().getStringRef() +
                 " is not constant; its bytes are counted once")

@@ -28,8 +28,8 @@ void zpp::replaceWithLocal(OpBuilder &builder, Operation *op, Value local) {
       toLocal.erase();
     }
   if (!result.use_empty())
-    result.replaceAllUsesWith(FromLocalOp::create(builder, op->getLoc(),
-                                                  result.getType(), local));
+    result.replaceAllUsesWith(
+        FromLocalOp::create(builder, op->getLoc(), result.getType(), local));
   eraseDeadChain(op);
 }
 
@@ -54,8 +54,7 @@ void zpp::eraseDeadChain(Operation *op) {
         ordered.push_back(source);
     dead->erase();
     for (Operation *source : ordered)
-      if (source->use_empty() &&
-          (isPure(source) || isDataMovement(source)))
+      if (source->use_empty() && (isPure(source) || isDataMovement(source)))
         worklist.push_back(source);
   }
 }

@@ -7,9 +7,9 @@
 
 #include "LocalValues.h"
 #include "mlir/IR/Dominance.h"
-#include "llvm/ADT/MapVector.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Transforms/Passes.h"
+#include "llvm/ADT/MapVector.h"
 
 namespace zpp {
 #define GEN_PASS_DEF_PARTITIONWITHINNODEPASS
@@ -89,7 +89,8 @@ private:
   // The secondary group
   //===--------------------------------------------------------------------===//
 
-  /// Divides the axes of `gather` by `secondary`; an empty reason means success.
+  /// Divides the axes of `gather` by `secondary`; an empty reason means
+  /// success.
   FailureOr<SecondaryGroup> getGroup(AllGatherOp gather, std::string &reason) {
     ShardType type = gather.getOperand().getType();
     Mesh mesh = type.getMesh().getMesh();
@@ -163,8 +164,7 @@ private:
     SmallVector<int64_t> positions = *type.findFactors(along);
     for (int64_t position : positions)
       factors[position] = FactorAttr::getWhole(
-          type.getContext(),
-          factors[position].getAxis().resolve(mesh)->size);
+          type.getContext(), factors[position].getAxis().resolve(mesh)->size);
     return type.withFactors(factors);
   }
 
@@ -244,7 +244,8 @@ private:
         builder, loc, secondaryGroup->primary.withQuant(QuantAttr()),
         getSource(forward).getLocal());
     if (QuantAttr quant = secondaryGroup->primary.getQuant())
-      primary = EncodeOp::create(builder, loc, secondaryGroup->primary, primary);
+      primary =
+          EncodeOp::create(builder, loc, secondaryGroup->primary, primary);
     AllGatherOp kept =
         createGather(builder, forward, primary, secondaryGroup->outer);
     kept->setAttr(kKeepAttr, builder.getUnitAttr());
@@ -252,9 +253,9 @@ private:
         createGather(builder, forward, kept, secondaryGroup->inner);
     Value local = getLocal(builder, loc, kept);
     replaceGather(builder, forward, whole);
-    remarkRewrite(kept, getArgument(), "its result is kept for " +
-                                           Twine(later.size()) +
-                                           " later gathers");
+    remarkRewrite(kept, getArgument(),
+                  "its result is kept for " + Twine(later.size()) +
+                      " later gathers");
     for (AllGatherOp gather : later)
       gatherWithin(gather, local, kept.getType(), secondaryGroup->inner);
     return success();
@@ -279,8 +280,7 @@ private:
       behind = createBarrier(builder, gather.getLoc(), local)->getResult(0);
     }
     Value shard = FromLocalOp::create(builder, gather.getLoc(), kept, behind);
-    replaceGather(builder, gather,
-                  createGather(builder, gather, shard, inner));
+    replaceGather(builder, gather, createGather(builder, gather, shard, inner));
   }
 
   /// The barrier nearest to `gather` that its operand comes through.

@@ -42,9 +42,9 @@ private:
     int64_t elements = received.getNumElements() / chunks;
     auto wire = RankedTensorType::get(
         {chunks, quant.getLayout(elements).chunkBytes}, builder.getI8Type());
-    Value sent = createLocal<QuantizeOp>(builder, loc, wire,
-                                         exchange.getInput(), quant,
-                                         exchange.getSlicesAttr());
+    Value sent =
+        createLocal<QuantizeOp>(builder, loc, wire, exchange.getInput(), quant,
+                                exchange.getSlicesAttr());
     auto moved = AllToAllOp::create(
         builder, loc, TypeRange{wire}, sent, createEmpty(builder, loc, wire),
         exchange.getAlong(), exchange.getMesh(), SlicesAttr(), QuantAttr());

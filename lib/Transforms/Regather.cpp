@@ -6,9 +6,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "LocalValues.h"
-#include "llvm/ADT/SetVector.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Transforms/Passes.h"
+#include "llvm/ADT/SetVector.h"
 
 namespace zpp {
 #define GEN_PASS_DEF_REGATHERPASS
@@ -59,9 +59,9 @@ private:
   static int64_t &numGathersOf(AllGatherOp gather,
                                llvm::DenseMap<Attribute, int64_t> &counts) {
     std::optional<Origin> origin = getOrigin(gather);
-    Attribute key = IntegerAttr::get(
-        IntegerType::get(gather.getContext(), 64),
-        origin && origin->weight >= 0 ? origin->weight : -1);
+    Attribute key =
+        IntegerAttr::get(IntegerType::get(gather.getContext(), 64),
+                         origin && origin->weight >= 0 ? origin->weight : -1);
     return counts[key];
   }
 
@@ -89,7 +89,8 @@ private:
     for (Operation &op : block) {
       int64_t depth = 0;
       forEachOperand(&op, [&](Value operand) {
-        if (Operation *source = getOpIn(block, operand); source && source != &op)
+        if (Operation *source = getOpIn(block, operand);
+            source && source != &op)
           depth = std::max(depth, depths.lookup(source) + 1);
       });
       depths[&op] = depth;
@@ -112,8 +113,8 @@ private:
   }
 
   /// Gives the reads of `gather` that are no forward op a gather of their own.
-  void regather(AllGatherOp gather,
-                const llvm::DenseSet<Operation *> &forward, int64_t &nextId) {
+  void regather(AllGatherOp gather, const llvm::DenseSet<Operation *> &forward,
+                int64_t &nextId) {
     Block &block = *gather->getBlock();
     auto source = gather.getOperand().getDefiningOp<FromLocalOp>();
     if (!source)
@@ -167,8 +168,8 @@ private:
       origin->before.assign(origin->before.size(), 0);
       again->setAttr(kOriginAttr, getOriginAttr(&getContext(), *origin));
     }
-    Value local = ToLocalOp::create(
-        builder, loc, gather.getType().getLocalType(), again);
+    Value local =
+        ToLocalOp::create(builder, loc, gather.getType().getLocalType(), again);
     for (OpOperand *use : late)
       use->set(local);
     remarkRewrite(again, getArgument(), "gathered again for the backward pass");

@@ -28,8 +28,8 @@ public:
       if (!slices || !type)
         return;
       OpBuilder builder(exchange);
-      auto packed = RankedTensorType::get(
-          slices.getChunkShape(type.getShape()), type.getElementType());
+      auto packed = RankedTensorType::get(slices.getChunkShape(type.getShape()),
+                                          type.getElementType());
       exchange.getInputMutable().assign(createLocal<PackSlicesOp>(
           builder, exchange.getLoc(), packed, exchange.getInput(), slices));
       exchange.removeSlicesAttr();

@@ -5,11 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "zpp/Analysis/Origin.h"
+#include "zpp/Transforms/Passes.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/JSON.h"
-#include "zpp/Analysis/Origin.h"
-#include "zpp/Transforms/Passes.h"
 
 #include <map>
 
@@ -132,8 +132,7 @@ Report buildReport(ModuleOp module, const Mesh &mesh) {
   llvm::DenseMap<int64_t, const Origin *> weights;
   for (auto &[id, entry] : entries) {
     entry.origin.before.resize(numAxes, 0);
-    entry.isRewritten |=
-        numOps[id] > 1 || entry.after != entry.origin.before;
+    entry.isRewritten |= numOps[id] > 1 || entry.after != entry.origin.before;
     if (entry.isRewritten)
       entry.reason.clear();
     add(report.before, entry.origin.before);
@@ -142,14 +141,14 @@ Report buildReport(ModuleOp module, const Mesh &mesh) {
   }
   for (const Entry &entry : report.entries) {
     const Origin &origin = entry.origin;
-    if (origin.weight < 0 || !weights.try_emplace(origin.weight, &origin).second)
+    if (origin.weight < 0 ||
+        !weights.try_emplace(origin.weight, &origin).second)
       continue;
     report.modelBytes += origin.modelBytes;
     std::vector<AxisRef> axes = parseGroup(origin.group, mesh);
     if (!axes.empty())
-      add(report.unit,
-          getSentBytes(mesh, CollectiveKind::AllGather, axes,
-                       origin.modelBytes / zpp::numDevices(axes)));
+      add(report.unit, getSentBytes(mesh, CollectiveKind::AllGather, axes,
+                                    origin.modelBytes / zpp::numDevices(axes)));
   }
   return report;
 }
@@ -298,8 +297,7 @@ void printTable(const Report &report, raw_ostream &os) {
   std::map<std::string, std::vector<const Entry *>> reasons;
   for (const Entry &entry : report.entries)
     if (!entry.reason.empty())
-      reasons[entry.origin.role + " " + entry.origin.kind + ": " +
-              entry.reason]
+      reasons[entry.origin.role + " " + entry.origin.kind + ": " + entry.reason]
           .push_back(&entry);
   if (!reasons.empty())
     os << "\nleft alone:\n";

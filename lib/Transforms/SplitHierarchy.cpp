@@ -61,9 +61,9 @@ private:
   }
 
   /// The format of each hop: that of `quants` where a chunk is smaller in it.
-  static SmallVector<QuantAttr>
-  getWires(ReduceScatterOp scatter, ArrayRef<SmallVector<Attribute>> hops,
-           ArrayRef<QuantAttr> quants) {
+  static SmallVector<QuantAttr> getWires(ReduceScatterOp scatter,
+                                         ArrayRef<SmallVector<Attribute>> hops,
+                                         ArrayRef<QuantAttr> quants) {
     ShardType from = scatter.getOperand().getType(), to = scatter.getType();
     Mesh mesh = scatter.getMeshAttr().getMesh();
     int64_t elementBytes = from.getGlobal().getElementTypeBitWidth() / 8;

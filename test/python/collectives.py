@@ -118,7 +118,7 @@ def _device_cost(kind, size, device, group, coordinates):
                 yield border(peer), size // len(group)
         return
     if kind in ("all_reduce", "reduce_scatter"):
-        size //= len(group)
+        size = -(-size // len(group))
     assert kind in ("all_gather", "all_reduce", "reduce_scatter"), kind
     # A gather goes tier by tier, the slowest first: over each, a device passes
     # on what it has to every peer that differs in that tier only, and has as

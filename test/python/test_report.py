@@ -14,7 +14,7 @@ from training import ALL_ON, BATCH, NODES, OFF, TINY, with_options
 pytestmark = pytest.mark.compiler
 
 #: Weights are large enough that scales and padding are as in real models.
-LARGE = gpt.Config(width=128, layers=2, checkpoint="layer")
+LARGE = gpt.Config(width=128, layers=2, checkpoint="policy")
 
 CASES = {
     "off": (TINY, {"mesh": NODES, **OFF}),

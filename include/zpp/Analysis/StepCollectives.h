@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 //
 // What the collectives of an exported step are for. Ops of other dialects are
-// recognized by name and attributes, so that the same code works on unregistered
-// ops and in a compiler that registers StableHLO or Shardy.
+// recognized by name and attributes, so that the same code works on
+// unregistered ops and in a compiler that registers StableHLO or Shardy.
 //
 //===----------------------------------------------------------------------===//
 

@@ -37,8 +37,7 @@ public:
   }
 
   /// Asked for the names of custom forms only: the generic form is quoted.
-  std::optional<ParseOpHook>
-  getParseOperationHook(StringRef) const override {
+  std::optional<ParseOpHook> getParseOperationHook(StringRef) const override {
     // The hook is a reference: it must not capture.
     static constexpr auto kRefuse = [](OpAsmParser &parser,
                                        OperationState &state) -> ParseResult {
@@ -62,8 +61,8 @@ public:
       return StringLiteral(NAME);                                              \
     }                                                                          \
     explicit CLASS(MLIRContext *context)                                       \
-        : GuestDialect(getDialectNamespace(), context,                         \
-                       TypeID::get<CLASS>()) {}                                \
+        : GuestDialect(getDialectNamespace(), context, TypeID::get<CLASS>()) { \
+    }                                                                          \
   };
 ZPP_GUEST_DIALECT(StablehloGuest, "stablehlo")
 ZPP_GUEST_DIALECT(SdyGuest, "sdy")
