@@ -30,7 +30,9 @@ with names that end in "-jax0.10". What is worth knowing about these graphs:
   recomputed: shards, activations and the incoming cotangent. With
   prevent_cse=False, as advised in a scan, there is none, and the gather in the
   backward loop is the same as in the forward loop. With a policy there is one
-  barrier over all shards of the model.
+  barrier over all that is saved, and residuals, the cast shards among them, go
+  through a `reduce_precision` to their own type before they are gathered and
+  saved.
 - Without a checkpoint the backward pass uses the gathered weight itself. Across
   two loops it is a residual: `func.call @dynamic_update_index_in_dim*` writes it
   to [layers, whole...] in the forward loop and the backward one indexes that.
