@@ -8,6 +8,7 @@
 #include "LocalValues.h"
 
 #include "zpp/Analysis/StepCollectives.h"
+#include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -39,22 +40,29 @@ Value zpp::createEmpty(OpBuilder &builder, Location loc,
                                  type.getElementType());
 }
 
+/// True if nothing but its results keeps `op`. Barriers are for the pass that
+/// made them useless to shrink.
+static bool isErasable(Operation *op) {
+  return op->use_empty() && (isPure(op) || isDataMovement(op)) &&
+         !isBarrier(op);
+}
+
 void zpp::eraseDeadChain(Operation *op) {
   SmallVector<Operation *> worklist{op};
   while (!worklist.empty()) {
     Operation *dead = worklist.pop_back_val();
-    SmallPtrSet<Operation *, 4> sources;
+    llvm::SmallSetVector<Operation *, 4> sources;
     for (Value operand : dead->getOperands())
       if (Operation *source = operand.getDefiningOp())
         sources.insert(source);
-    SmallVector<Operation *> ordered;
-    for (Value operand : dead->getOperands())
-      if (Operation *source = operand.getDefiningOp();
-          source && sources.erase(source))
-        ordered.push_back(source);
     dead->erase();
-    for (Operation *source : ordered)
-      if (source->use_empty() && (isPure(source) || isDataMovement(source)))
+    for (Operation *source : sources)
+      if (isErasable(source))
         worklist.push_back(source);
   }
+}
+
+void zpp::eraseIfDead(Value value) {
+  if (Operation *op = value.getDefiningOp(); op && isErasable(op))
+    eraseDeadChain(op);
 }

@@ -40,9 +40,12 @@ mlir::Value createLocal(mlir::OpBuilder &builder, mlir::Location loc,
 }
 
 /// Erases `op` and then the ops that it alone kept alive, as long as they have
-/// no effect: local zero ops, tensor.empty, and StableHLO's casts and barriers
-/// all of whose results are dead.
+/// no effect: local zero ops, tensor.empty, StableHLO's casts and slices.
 void eraseDeadChain(mlir::Operation *op);
+
+/// Erases what defines `value`, and what it alone kept alive, if nothing reads
+/// it.
+void eraseIfDead(mlir::Value value);
 
 } // namespace zpp
 

@@ -223,43 +223,286 @@ private:
                  "in the backward pass");
       return success();
     }
-    SmallVector<AllGatherOp> later;
-    for (AllGatherOp gather : group.drop_front()) {
-      if (dominance().properlyDominates(forward.getOperation(),
-                                        gather.getOperation()))
-        later.push_back(gather);
-      else
-        leaveAlone(gather, getArgument(),
-                   "the first gather of its weight is in another region");
-    }
-    if (later.empty()) {
-      leaveAlone(forward, getArgument(),
-                 "the later gathers of its weight are in another region");
+    bool isStraight = llvm::all_of(group.drop_front(), [&](AllGatherOp gather) {
+      return dominance().properlyDominates(forward.getOperation(),
+                                           gather.getOperation());
+    });
+    if (isStraight) {
+      partitionInBlock(group, *secondaryGroup);
       return success();
     }
+    if (std::optional<Stack> stack = getStack(group, reason)) {
+      partitionAcrossLoops(group, *stack, *secondaryGroup);
+      return success();
+    }
+    for (AllGatherOp gather : group)
+      leaveAlone(gather, getArgument(), reason);
+    return success();
+  }
 
+  /// The first gather dominates the later ones.
+  void partitionInBlock(ArrayRef<AllGatherOp> group,
+                        const SecondaryGroup &secondaryGroup) {
+    AllGatherOp forward = group.front();
     OpBuilder builder(forward);
     Location loc = forward.getLoc();
-    Value primary = FromLocalOp::create(
-        builder, loc, secondaryGroup->primary.withQuant(QuantAttr()),
-        getSource(forward).getLocal());
-    if (QuantAttr quant = secondaryGroup->primary.getQuant())
-      primary =
-          EncodeOp::create(builder, loc, secondaryGroup->primary, primary);
     AllGatherOp kept =
-        createGather(builder, forward, primary, secondaryGroup->outer);
-    kept->setAttr(kKeepAttr, builder.getUnitAttr());
+        gatherOuter(builder, forward, secondaryGroup.primary,
+                    getSource(forward).getLocal(), secondaryGroup.outer);
     AllGatherOp whole =
-        createGather(builder, forward, kept, secondaryGroup->inner);
+        createGather(builder, forward, kept, secondaryGroup.inner);
     Value local = getLocal(builder, loc, kept);
     replaceGather(builder, forward, whole);
     remarkRewrite(kept, getArgument(),
-                  "its result is kept for " + Twine(later.size()) +
+                  "its result is kept for " + Twine(group.size() - 1) +
                       " later gathers");
-    for (AllGatherOp gather : later)
-      gatherWithin(gather, local, kept.getType(), secondaryGroup->inner);
-    return success();
+    for (AllGatherOp gather : group.drop_front())
+      gatherWithin(gather, local, kept.getType(), secondaryGroup.inner);
   }
+
+  /// Gathers the primary partition `local` over the axes outside the group.
+  AllGatherOp gatherOuter(OpBuilder &builder, AllGatherOp like,
+                          ShardType primary, Value local, ArrayAttr outer) {
+    Location loc = like.getLoc();
+    Value shard = FromLocalOp::create(builder, loc,
+                                      primary.withQuant(QuantAttr()), local);
+    if (primary.getQuant())
+      shard = EncodeOp::create(builder, loc, primary, shard);
+    AllGatherOp kept = createGather(builder, like, shard, outer);
+    kept->setAttr(kKeepAttr, builder.getUnitAttr());
+    return kept;
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Across loops
+  //===--------------------------------------------------------------------===//
+
+  /// Where the gathers of a group in several loops read from.
+  struct Stack {
+    /// The weights of all layers, [layers, local...], or one weight, in a block
+    /// around all of the loops; and the first op of the block with a gather.
+    Value value;
+    Operation *anchor;
+    /// The ops that choose a layer, one per gather; null where all read the
+    /// same.
+    SmallVector<Operation *> slices;
+    /// Element-wise ops between the stack and the gather, in order.
+    SmallVector<Operation *> casts;
+  };
+
+  /// The stack that all gathers of `group` read, or nullopt and the reason.
+  static std::optional<Stack> getStack(ArrayRef<AllGatherOp> group,
+                                       std::string &reason) {
+    Block *common = AllGatherOp(group.front())->getBlock();
+    auto isCommon = [&](AllGatherOp gather) {
+      return common->findAncestorOpInBlock(*gather.getOperation()) != nullptr;
+    };
+    while (common && !llvm::all_of(group, isCommon)) {
+      Operation *parent = common->getParentOp();
+      common = parent ? parent->getBlock() : nullptr;
+    }
+    if (!common) {
+      reason = "the gathers of its weight have no region in common";
+      return std::nullopt;
+    }
+    std::optional<Stack> result;
+    for (AllGatherOp gather : group) {
+      Operation *ancestor =
+          common->findAncestorOpInBlock(*gather.getOperation());
+      std::optional<Stack> stack = getStack(gather, ancestor);
+      if (!stack || (result && (result->value != stack->value ||
+                                !result->slices[0] != !stack->slices[0]))) {
+        reason = "the loops around the gathers of its weight do not read it "
+                 "as slices of one stack";
+        return std::nullopt;
+      }
+      if (!result)
+        result = stack;
+      else
+        result->slices.push_back(stack->slices[0]);
+    }
+    return result;
+  }
+
+  /// The stack that `gather` reads, which lies within `ancestor`.
+  static std::optional<Stack> getStack(AllGatherOp gather,
+                                       Operation *ancestor) {
+    Stack stack{getSource(gather).getLocal(), ancestor, {nullptr}, {}};
+    auto localType = cast<RankedTensorType>(stack.value.getType());
+    while (true) {
+      Value value = stack.value;
+      if (auto argument = dyn_cast<BlockArgument>(value)) {
+        Operation *parent = argument.getOwner()->getParentOp();
+        if (!ancestor->isAncestor(parent))
+          break;
+        if (parent->getName().getStringRef() != "stablehlo.while" ||
+            !isLoopInvariant(parent, argument.getArgNumber()))
+          return std::nullopt;
+        stack.value = parent->getOperand(argument.getArgNumber());
+        continue;
+      }
+      Operation *op = value.getDefiningOp();
+      if (isBarrier(op)) {
+        stack.value = op->getOperand(cast<OpResult>(value).getResultNumber());
+        continue;
+      }
+      if (!ancestor->isAncestor(op))
+        break;
+      StringRef name = op->getName().getStringRef();
+      if (name == "stablehlo.convert" || name == "stablehlo.reduce_precision")
+        stack.casts.push_back(op);
+      else if (name == "stablehlo.dynamic_slice" && !stack.slices[0])
+        stack.slices[0] = op;
+      else if (name != "stablehlo.reshape" || stack.slices[0])
+        return std::nullopt;
+      stack.value = op->getOperand(0);
+    }
+    std::reverse(stack.casts.begin(), stack.casts.end());
+    // One layer at a time, of the shape that is gathered.
+    SmallVector<int64_t> expected(localType.getShape());
+    auto type = cast<RankedTensorType>(stack.value.getType());
+    if (stack.slices[0]) {
+      auto slice =
+          cast<RankedTensorType>(stack.slices[0]->getResult(0).getType());
+      if (slice.getDimSize(0) != 1)
+        return std::nullopt;
+      expected.insert(expected.begin(), type.getDimSize(0));
+    }
+    if (type.getShape() != ArrayRef(expected))
+      return std::nullopt;
+    return stack;
+  }
+
+  /// An op of StableHLO, by name.
+  static Value createOp(OpBuilder &builder, Location loc, StringRef name,
+                        ValueRange operands, RankedTensorType type,
+                        ArrayRef<NamedAttribute> attributes = {}) {
+    OperationState state(loc, name);
+    state.addOperands(operands);
+    state.addTypes(type);
+    if (!attributes.empty())
+      state.propertiesAttr = builder.getDictionaryAttr(attributes);
+    return builder.create(state)->getResult(0);
+  }
+
+  static Value reshape(OpBuilder &builder, Location loc, Value value,
+                       ArrayRef<int64_t> shape) {
+    auto type = cast<RankedTensorType>(value.getType());
+    if (type.getShape() == shape)
+      return value;
+    return createOp(builder, loc, "stablehlo.reshape", value,
+                    type.clone(shape));
+  }
+
+  /// Moves dim `from` to position `to`.
+  static Value moveDim(OpBuilder &builder, Location loc, Value value,
+                       int64_t from, int64_t to) {
+    if (from == to)
+      return value;
+    auto type = cast<RankedTensorType>(value.getType());
+    SmallVector<int64_t> permutation =
+        llvm::to_vector(llvm::seq<int64_t>(0, type.getRank()));
+    permutation.erase(permutation.begin() + from);
+    permutation.insert(permutation.begin() + to, from);
+    SmallVector<int64_t> shape = llvm::map_to_vector(
+        permutation, [&](int64_t dim) { return type.getDimSize(dim); });
+    return createOp(
+        builder, loc, "stablehlo.transpose", value, type.clone(shape),
+        builder.getNamedAttr("permutation",
+                             builder.getDenseI64ArrayAttr(permutation)));
+  }
+
+  /// Hoists the gather over the outer axes, of all layers at once, in front of
+  /// the loops. A stack is one partitioned tensor whose dim has the layer as
+  /// its most significant factor, held whole, so that every layer keeps units,
+  /// and wire chunks, of its own.
+  void partitionAcrossLoops(ArrayRef<AllGatherOp> group, const Stack &stack,
+                            const SecondaryGroup &secondaryGroup) {
+    AllGatherOp forward = group.front();
+    OpBuilder builder(stack.anchor);
+    Location loc = forward.getLoc();
+    ShardType primary = secondaryGroup.primary;
+    int64_t dim = primary.getDim();
+    bool isSliced = stack.slices.front() != nullptr;
+
+    Value local = stack.value;
+    for (Operation *cast : stack.casts) {
+      auto type = mlir::cast<RankedTensorType>(cast->getResult(0).getType());
+      local = createOp(
+          builder, cast->getLoc(), cast->getName().getStringRef(), local,
+          RankedTensorType::get(
+              mlir::cast<RankedTensorType>(local.getType()).getShape(),
+              type.getElementType()),
+          cast->getPropertiesAsAttribute()
+              ? mlir::cast<DictionaryAttr>(cast->getPropertiesAsAttribute())
+                    .getValue()
+              : ArrayRef<NamedAttribute>());
+    }
+    int64_t layers = 1;
+    ShardType stacked = primary;
+    if (isSliced) {
+      SmallVector<int64_t> shape(
+          cast<RankedTensorType>(local.getType()).getShape());
+      layers = shape.front();
+      shape.erase(shape.begin());
+      shape[dim] *= layers;
+      local =
+          reshape(builder, loc, moveDim(builder, loc, local, 0, dim), shape);
+      SmallVector<int64_t> global(primary.getGlobal().getShape());
+      global[dim] *= layers;
+      SmallVector<FactorAttr> factors{
+          FactorAttr::getWhole(&getContext(), layers)};
+      llvm::append_range(factors, primary.getFactors());
+      stacked =
+          ShardType::get(&getContext(), primary.getGlobal().clone(global), dim,
+                         factors, primary.getMesh(), primary.getQuant());
+    }
+    AllGatherOp kept =
+        gatherOuter(builder, forward, stacked, local, secondaryGroup.outer);
+    Value secondary = getLocal(builder, loc, kept);
+    ShardType layerType = getGathered(primary, secondaryGroup.outer);
+    RankedTensorType layerLocal = layerType.getLocalType();
+    if (isSliced) {
+      // [layers, what a device keeps of one]
+      int64_t position = layerType.getQuant() ? 0 : dim;
+      SmallVector<int64_t> shape(layerLocal.getShape());
+      shape.insert(shape.begin() + position, layers);
+      secondary = moveDim(builder, loc, reshape(builder, loc, secondary, shape),
+                          position, 0);
+    }
+    remarkRewrite(kept, getArgument(),
+                  "hoisted out of the loops, its result is kept for " +
+                      Twine(group.size()) + " gathers");
+    for (auto [index, slice] : llvm::enumerate(stack.slices)) {
+      AllGatherOp gather = group[index];
+      builder.setInsertionPoint(gather);
+      if (Operation *barrier = getBarrier(gather))
+        (void)barriers[barrier];
+      Value layer = secondary;
+      if (isSliced) {
+        auto type = cast<RankedTensorType>(secondary.getType());
+        SmallVector<int64_t> sizes(type.getShape());
+        sizes.front() = 1;
+        // The layer's index, and zero for every other dim.
+        SmallVector<Value> operands{secondary, slice->getOperand(1)};
+        operands.append(type.getRank() - 1, slice->getOperand(2));
+        layer =
+            createOp(builder, gather.getLoc(), "stablehlo.dynamic_slice",
+                     operands, type.clone(sizes),
+                     builder.getNamedAttr("slice_sizes",
+                                          builder.getDenseI64ArrayAttr(sizes)));
+        layer = reshape(builder, gather.getLoc(), layer, layerLocal.getShape());
+      }
+      Value shard =
+          FromLocalOp::create(builder, gather.getLoc(), layerType, layer);
+      replaceGather(builder, gather,
+                    createGather(builder, gather, shard, secondaryGroup.inner));
+    }
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Barriers
+  //===--------------------------------------------------------------------===//
 
   /// Replaces `gather` by one within the group, of the kept partition `local`
   /// behind the barrier that the gather's operand comes through.
@@ -267,13 +510,13 @@ private:
                     ArrayAttr inner) {
     OpBuilder builder(gather);
     Operation *barrier = getBarrier(gather);
+    if (barrier)
+      (void)barriers[barrier];
     Value behind;
     if (barrier && dominance().properlyDominates(local, barrier)) {
-      // A placeholder until the barrier gets its new operand; it keeps the
-      // barrier alive until then.
-      auto cast = UnrealizedConversionCastOp::create(
-          builder, gather.getLoc(), local.getType(),
-          ValueRange{local, barrier->getResult(0)});
+      // A placeholder until the barrier gets its new operand.
+      auto cast = UnrealizedConversionCastOp::create(builder, gather.getLoc(),
+                                                     local.getType(), local);
       barriers[barrier].push_back(cast);
       behind = cast.getResult(0);
     } else {
@@ -312,26 +555,31 @@ private:
   void extendBarrier(Operation *barrier,
                      ArrayRef<UnrealizedConversionCastOp> additions) {
     OpBuilder builder(barrier);
-    SmallVector<Value> operands, replaced;
-    for (UnrealizedConversionCastOp cast : additions)
-      cast->eraseOperand(1);
+    SmallVector<Value> operands, replaced, dropped;
     for (auto [operand, result] :
          llvm::zip_equal(barrier->getOperands(), barrier->getResults()))
       if (!result.use_empty()) {
         operands.push_back(operand);
         replaced.push_back(result);
+      } else {
+        dropped.push_back(operand);
       }
     for (UnrealizedConversionCastOp cast : additions) {
       operands.push_back(cast.getOperand(0));
       replaced.push_back(cast.getResult(0));
     }
-    Operation *extended = createBarrier(builder, barrier->getLoc(), operands);
-    extended->setDiscardableAttrs(barrier->getDiscardableAttrDictionary());
-    for (auto [from, to] : llvm::zip_equal(replaced, extended->getResults()))
-      from.replaceAllUsesWith(to);
+    if (!operands.empty()) {
+      Operation *extended = createBarrier(builder, barrier->getLoc(), operands);
+      extended->setDiscardableAttrs(barrier->getDiscardableAttrDictionary());
+      for (auto [from, to] : llvm::zip_equal(replaced, extended->getResults()))
+        from.replaceAllUsesWith(to);
+    }
     for (UnrealizedConversionCastOp cast : additions)
       cast.erase();
     barrier->erase();
+    // The primary partitions that only crossed it for the later gathers.
+    for (Value value : dropped)
+      eraseIfDead(value);
   }
 
   DominanceInfo &dominance() { return getAnalysis<DominanceInfo>(); }
