@@ -195,6 +195,9 @@ LogicalResult ReduceScatterOp::verify() {
   if (from.getQuant() || to.getQuant())
     return emitOpError("expected tensors that are not encoded, but got ")
            << (from.getQuant() ? from : to);
+  if (failed(verifyFloat(*this, "operand", from.getGlobal())) ||
+      failed(verifyFloat(*this, "result", to.getGlobal())))
+    return failure();
   Type read = from.getGlobal().getElementType();
   Type written = to.getGlobal().getElementType();
   if (written != read && !written.isF32() && !read.isF32())

@@ -148,7 +148,7 @@ def Zero_ReduceScatterOp : Zero_LogicalCollectiveOp<"reduce_scatter"> {
                        OptionalAttr<Zero_QuantAttr>:$wire);
   let results = (outs Zero_ShardType:$result);
   let assemblyFormat = [{
-    $kind $operand `along` custom<Axes>($along) (`wire` $wire^)? attr-dict
+    `` $kind $operand `along` custom<Axes>($along) (`wire` $wire^)? attr-dict
     `:` type($operand) `to` type($result)
   }];
   let hasVerifier = 1;
@@ -319,7 +319,7 @@ def Zero_ReduceOp
       is at least 1.
   }];
   let assemblyFormat = [{
-    $kind $input `into` $init attr-dict
+    `` $kind $input `into` $init attr-dict
     `:` type($input) `into` type($init) (`->` type($results)^)?
   }];
 }
@@ -338,7 +338,7 @@ def Zero_DequantizeReduceOp
       elements as the destination.
   }];
   let assemblyFormat = [{
-    $kind $input `quant` $quant `into` $init attr-dict
+    `` $kind $input `quant` $quant `into` $init attr-dict
     `:` type($input) `into` type($init) (`->` type($results)^)?
   }];
 }
@@ -361,7 +361,7 @@ def Zero_DequantizeReduceQuantizeOp
     - C3: the destination is CxBxi8 with the chunks of `partial` in format `to`.
   }];
   let assemblyFormat = [{
-    $kind $input `quant` $quant `partial` $partial `to` $to `slices` $slices
+    `` $kind $input `quant` $quant `partial` $partial `to` $to `slices` $slices
     `into` $init attr-dict
     `:` type($input) `into` type($init) (`->` type($results)^)?
   }];
