@@ -120,8 +120,10 @@ static Value invert(StablehloBuilder &b, Value value) {
   return b.convert(quotient, b.f32());
 }
 
-/// scaleBits for magnitudes `amax` (ui32), as bits of an f32.
-static Value getScaleBits(StablehloBuilder &b, Value amax, QuantAttr quant) {
+/// scaleBits for magnitudes `amax` (ui32), as bits of an f32. `isFinite` tells
+/// magnitudes of numbers.
+static Value getScaleBits(StablehloBuilder &b, Value amax, Value isFinite,
+                          QuantAttr quant) {
   ArrayRef<int64_t> shape = b.shapeOf(amax);
   Value exact =
       divide(b, b.bitcast(amax, b.f32()), maxCode(quant.getWireFormat()));
@@ -130,7 +132,6 @@ static Value getScaleBits(StablehloBuilder &b, Value amax, QuantAttr quant) {
   up = b.withUI32("maximum", up, kMinNormalBits);
   Value isZero = b.compare("LT", amax, b.splatUI32(shape, kMinNormalBits));
   Value scale = b.select(isZero, b.splatUI32(shape, 0), up);
-  Value isFinite = b.compare("LT", amax, b.splatUI32(shape, kInfinityBits));
   return b.select(isFinite, scale, b.splatUI32(shape, kNaNBits));
 }
 
@@ -143,7 +144,9 @@ static Value encode(StablehloBuilder &b, Value blocks, QuantAttr quant,
   Value magnitudes =
       b.withUI32("and", b.bitcast(blocks, b.ui32()), kMagnitudeMask);
   Value amax = b.reduceMax(magnitudes);
-  scales = getScaleBits(b, amax, quant);
+  Value isFinite =
+      b.compare("LT", amax, b.splatUI32(blockShape, kInfinityBits));
+  scales = getScaleBits(b, amax, isFinite, quant);
   Value inverse = invert(b, b.bitcast(scales, b.f32()));
   Value scaled =
       b.elementwise("multiply", {blocks, b.broadcast(inverse, shape, {0, 1})});
@@ -151,8 +154,6 @@ static Value encode(StablehloBuilder &b, Value blocks, QuantAttr quant,
 
   // Subnormals, and everything in a block that is not finite, have code 0. The
   // scaled values of the latter may not be converted to integers.
-  Value isFinite =
-      b.compare("LT", amax, b.splatUI32(blockShape, kInfinityBits));
   Value least = b.select(isFinite, b.splatUI32(blockShape, kMinNormalBits),
                          b.splatUI32(blockShape, kMagnitudeMask + 1));
   Value hasCode =
@@ -391,9 +392,10 @@ static bool isLocalOp(Operation *op) {
 static bool isPlainScatter(ReduceScatterOp op) {
   ShardType from = op.getOperand().getType(), to = op.getType();
   zpp::Mesh mesh = op.getMeshAttr().getMesh();
-  SmallVector<Attribute> axes = llvm::map_to_vector(
-      to.getFactors(),
-      [](FactorAttr factor) { return Attribute(factor.getAxis()); });
+  SmallVector<Attribute> axes =
+      llvm::map_to_vector(to.getFactors(), [](FactorAttr factor) {
+        return Attribute(factor.getAxis());
+      });
   return op.getKind() == ReduceKind::Sum && !op.getWire() && from.isWhole() &&
          axes == op.getAlong().getValue() &&
          to.getGlobal().getElementType() == from.getGlobal().getElementType() &&

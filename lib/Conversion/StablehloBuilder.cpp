@@ -260,8 +260,8 @@ Operation *StablehloBuilder::reduceScatter(Value value, const Groups &groups,
   auto region = std::make_unique<Region>();
   {
     OpBuilder::InsertionGuard guard(builder);
-    Block *body = builder.createBlock(region.get(), {}, {scalar, scalar},
-                                      {loc, loc});
+    Block *body =
+        builder.createBlock(region.get(), {}, {scalar, scalar}, {loc, loc});
     create("return", elementwise("add", body->getArguments()), Type());
   }
   SmallVector<int64_t> shape(shapeOf(value));

@@ -1,0 +1,403 @@
+// RUN: zpp-opt %s --convert-zero-to-stablehlo | FileCheck %s --implicit-check-not=zero. --implicit-check-not=tensor.
+// RUN: zpp-opt %s --convert-zero-to-stablehlo --mlir-print-debuginfo | FileCheck %s --check-prefix=LOC
+
+// test/python/test_lowering.py executes what stands here, on values and shapes of
+// all kinds.
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+
+//===----------------------------------------------------------------------===//
+// Slices
+//===----------------------------------------------------------------------===//
+
+// 15 rows are padded to 8 slices of 2; dims that stay neighbors move as one.
+// CHECK-LABEL: func @pack_slices
+// CHECK-SAME: (%[[G:.*]]: tensor<15x3xbf16>)
+func.func @pack_slices(%g: tensor<15x3xbf16>) -> tensor<4x4x3xbf16> {
+  // CHECK-NEXT: %[[ZERO:.*]] = "stablehlo.constant"() <{value = dense<0.000000e+00> : tensor<bf16>}>
+  // CHECK-NEXT: %[[PADDED:.*]] = "stablehlo.pad"(%[[G]], %[[ZERO]]) <{edge_padding_high = array<i64: 1, 0>, edge_padding_low = array<i64: 0, 0>, interior_padding = array<i64: 0, 0>}>
+  // CHECK-NEXT: %[[SLICES:.*]] = "stablehlo.reshape"(%[[PADDED]]) : (tensor<16x3xbf16>) -> tensor<2x4x6xbf16>
+  // CHECK-NEXT: %[[MOVED:.*]] = "stablehlo.transpose"(%[[SLICES]]) <{permutation = array<i64: 1, 0, 2>}> : (tensor<2x4x6xbf16>) -> tensor<4x2x6xbf16>
+  // CHECK-NEXT: %[[CHUNKS:.*]] = "stablehlo.reshape"(%[[MOVED]]) : (tensor<4x2x6xbf16>) -> tensor<4x4x3xbf16>
+  // CHECK-NEXT: return %[[CHUNKS]]
+  %e = tensor.empty() : tensor<4x4x3xbf16>
+  %0 = zero.pack_slices %g slices <dim = 0, factors = [2, 4], chunk = [1]> into %e
+      : tensor<15x3xbf16> into tensor<4x4x3xbf16> -> tensor<4x4x3xbf16>
+  return %0 : tensor<4x4x3xbf16>
+}
+
+// The last stage of three takes the last row of every unit.
+// CHECK-LABEL: func @pack_stage
+func.func @pack_stage(%g: tensor<5x24x2xf32>) -> tensor<4x5x2x2xf32> {
+  // CHECK: "stablehlo.reshape"(%{{.*}}) : (tensor<5x24x2xf32>) -> tensor<40x3x2xf32>
+  // CHECK-NEXT: "stablehlo.slice"(%{{.*}}) <{limit_indices = array<i64: 40, 3, 2>, start_indices = array<i64: 0, 2, 0>, strides = array<i64: 1, 1, 1>}>
+  // CHECK-NEXT: "stablehlo.reshape"(%{{.*}}) : (tensor<40x1x2xf32>) -> tensor<10x4x2xf32>
+  // CHECK-NEXT: "stablehlo.transpose"(%{{.*}}) <{permutation = array<i64: 1, 0, 2>}> : (tensor<10x4x2xf32>) -> tensor<4x10x2xf32>
+  // CHECK-NEXT: "stablehlo.reshape"(%{{.*}}) : (tensor<4x10x2xf32>) -> tensor<4x5x2x2xf32>
+  %e = tensor.empty() : tensor<4x5x2x2xf32>
+  %0 = zero.pack_slices %g slices <dim = 1, factors = [2, 4], chunk = [1], stage = 2 of 3> into %e
+      : tensor<5x24x2xf32> into tensor<4x5x2x2xf32> -> tensor<4x5x2x2xf32>
+  return %0 : tensor<4x5x2x2xf32>
+}
+
+// Chunks that are contiguous already are not moved.
+// CHECK-LABEL: func @pack_contiguous
+func.func @pack_contiguous(%g: tensor<16x3xbf16>) -> tensor<8x2x3xbf16> {
+  // CHECK-NEXT: %[[CHUNKS:.*]] = "stablehlo.reshape"
+  // CHECK-NEXT: return %[[CHUNKS]]
+  %e = tensor.empty() : tensor<8x2x3xbf16>
+  %0 = zero.pack_slices %g slices <dim = 0, factors = [2, 4], chunk = [0, 1]> into %e
+      : tensor<16x3xbf16> into tensor<8x2x3xbf16> -> tensor<8x2x3xbf16>
+  return %0 : tensor<8x2x3xbf16>
+}
+
+// CHECK-LABEL: func @unpack_slices
+func.func @unpack_slices(%c: tensor<4x4x3xbf16>) -> tensor<15x3xbf16> {
+  // CHECK-NEXT: "stablehlo.reshape"(%{{.*}}) : (tensor<4x4x3xbf16>) -> tensor<4x2x6xbf16>
+  // CHECK-NEXT: "stablehlo.transpose"(%{{.*}}) <{permutation = array<i64: 1, 0, 2>}>
+  // CHECK-NEXT: "stablehlo.reshape"(%{{.*}}) : (tensor<2x4x6xbf16>) -> tensor<16x3xbf16>
+  // CHECK-NEXT: "stablehlo.slice"(%{{.*}}) <{limit_indices = array<i64: 15, 3>, start_indices = array<i64: 0, 0>, strides = array<i64: 1, 1>}>
+  // CHECK-NEXT: return
+  %e = tensor.empty() : tensor<15x3xbf16>
+  %0 = zero.unpack_slices %c slices <dim = 0, factors = [2, 4], chunk = [1]> into %e
+      : tensor<4x4x3xbf16> into tensor<15x3xbf16> -> tensor<15x3xbf16>
+  return %0 : tensor<15x3xbf16>
+}
+
+//===----------------------------------------------------------------------===//
+// Quantization
+//===----------------------------------------------------------------------===//
+
+// CHECK-LABEL: func @quantize_i8
+// CHECK-SAME: (%[[G:.*]]: tensor<256x64xbf16>)
+func.func @quantize_i8(%g: tensor<256x64xbf16>) -> tensor<4x4160xi8> {
+  // Slices, blocks, and their largest magnitudes as integers.
+  // CHECK: "stablehlo.transpose"(%{{.*}}) <{permutation = array<i64: 1, 0, 2>}> : (tensor<2x4x2048xbf16>) -> tensor<4x2x2048xbf16>
+  // CHECK-NEXT: %[[BLOCKS:.*]] = "stablehlo.reshape"(%{{.*}}) : (tensor<4x2x2048xbf16>) -> tensor<4x32x128xbf16>
+  // CHECK-NEXT: %[[X:.*]] = "stablehlo.convert"(%[[BLOCKS]]) : (tensor<4x32x128xbf16>) -> tensor<4x32x128xf32>
+  // CHECK-NEXT: %[[BITS:.*]] = "stablehlo.bitcast_convert"(%[[X]]) : (tensor<4x32x128xf32>) -> tensor<4x32x128xui32>
+  // CHECK: %[[MAGNITUDES:.*]] = "stablehlo.and"(%[[BITS]], %{{.*}})
+  // CHECK: %[[AMAX:.*]] = "stablehlo.reduce"(%[[MAGNITUDES]], %{{.*}}) <{dimensions = array<i64: 2>}> ({
+  // CHECK: "stablehlo.maximum"
+  // CHECK: }) : (tensor<4x32x128xui32>, tensor<ui32>) -> tensor<4x32xui32>
+
+  // The scale, rounded up; 0 for zeros, NaN for what is not finite.
+  // CHECK: dense<1.270000e+02> : tensor<f64>
+  // CHECK: "stablehlo.divide"(%{{.*}}, %{{.*}}) : (tensor<4x32xf64>, tensor<4x32xf64>) -> tensor<4x32xf64>
+  // CHECK: dense<65535> : tensor<ui32>
+  // CHECK: dense<4294901760> : tensor<ui32>
+  // CHECK: "stablehlo.maximum"
+  // CHECK: dense<2143289344> : tensor<ui32>
+  // CHECK: %[[SCALE:.*]] = "stablehlo.select"(%{{.*}}, %{{.*}}, %{{.*}}) : (tensor<4x32xi1>, tensor<4x32xui32>, tensor<4x32xui32>) -> tensor<4x32xui32>
+
+  // Codes with the stored scale.
+  // CHECK: "stablehlo.bitcast_convert"(%[[SCALE]])
+  // CHECK: "stablehlo.divide"(%{{.*}}, %{{.*}}) : (tensor<4x32xf64>, tensor<4x32xf64>) -> tensor<4x32xf64>
+  // CHECK: %[[SCALED:.*]] = "stablehlo.multiply"(%[[X]], %{{.*}}) : (tensor<4x32x128xf32>, tensor<4x32x128xf32>) -> tensor<4x32x128xf32>
+  // CHECK: %[[ROUNDED:.*]] = "stablehlo.round_nearest_even"(%[[SCALED]])
+  // CHECK: %[[CODES:.*]] = "stablehlo.select"(%{{.*}}, %[[ROUNDED]], %{{.*}})
+  // CHECK-NEXT: "stablehlo.convert"(%[[CODES]]) : (tensor<4x32x128xf32>) -> tensor<4x32x128xi8>
+  // CHECK-NEXT: %[[PAYLOAD:.*]] = "stablehlo.reshape"
+
+  // Payload and scales together.
+  // CHECK: "stablehlo.shift_right_logical"(%[[SCALE]], %{{.*}})
+  // CHECK-NEXT: "stablehlo.convert"(%{{.*}}) : (tensor<4x32xui32>) -> tensor<4x32xui16>
+  // CHECK-NEXT: "stablehlo.bitcast_convert"(%{{.*}}) : (tensor<4x32xui16>) -> tensor<4x32x2xi8>
+  // CHECK-NEXT: %[[SCALES:.*]] = "stablehlo.reshape"(%{{.*}}) : (tensor<4x32x2xi8>) -> tensor<4x64xi8>
+  // CHECK-NEXT: %[[WIRE:.*]] = "stablehlo.concatenate"(%[[PAYLOAD]], %[[SCALES]]) <{dimension = 1 : i64}> : (tensor<4x4096xi8>, tensor<4x64xi8>) -> tensor<4x4160xi8>
+  // CHECK-NEXT: return %[[WIRE]]
+  %e = tensor.empty() : tensor<4x4160xi8>
+  %0 = zero.quantize %g quant <i8, block = 128> slices <dim = 0, factors = [2, 4], chunk = [1]> into %e
+      : tensor<256x64xbf16> into tensor<4x4160xi8> -> tensor<4x4160xi8>
+  return %0 : tensor<4x4160xi8>
+}
+
+// Padded elements have code 0, as the gap behind 501 bytes of payload has.
+// CHECK-LABEL: func @quantize_i4
+func.func @quantize_i4(%g: tensor<4x1001xf32>) -> tensor<4x528xi8> {
+  // CHECK: "stablehlo.pad"(%{{.*}}, %{{.*}}) <{edge_padding_high = array<i64: 0, 23>
+  // CHECK: dense<7.000000e+00> : tensor<f64>
+  // CHECK: %[[CODES:.*]] = "stablehlo.reshape"(%{{.*}}) : (tensor<4x8x128xi8>) -> tensor<4x1024xi8>
+  // CHECK-NEXT: %[[LOW:.*]] = "stablehlo.slice"(%[[CODES]]) <{limit_indices = array<i64: 4, 1024>, start_indices = array<i64: 0, 0>, strides = array<i64: 1, 2>}>
+  // CHECK-NEXT: %[[HIGH:.*]] = "stablehlo.slice"(%[[CODES]]) <{limit_indices = array<i64: 4, 1024>, start_indices = array<i64: 0, 1>, strides = array<i64: 1, 2>}>
+  // CHECK: dense<15> : tensor<i8>
+  // CHECK: %[[MASKED:.*]] = "stablehlo.and"(%[[LOW]], %{{.*}})
+  // CHECK: %[[SHIFTED:.*]] = "stablehlo.shift_left"(%[[HIGH]], %{{.*}})
+  // CHECK: %[[PAYLOAD:.*]] = "stablehlo.or"(%[[MASKED]], %[[SHIFTED]])
+  // CHECK: "stablehlo.concatenate"(%[[PAYLOAD]], %{{.*}}) <{dimension = 1 : i64}> : (tensor<4x512xi8>, tensor<4x16xi8>) -> tensor<4x528xi8>
+  %e = tensor.empty() : tensor<4x528xi8>
+  %0 = zero.quantize %g quant <i4, block = 128> into %e
+      : tensor<4x1001xf32> into tensor<4x528xi8> -> tensor<4x528xi8>
+  return %0 : tensor<4x528xi8>
+}
+
+// A lone block is as long as its chunk; the gaps are filled.
+// CHECK-LABEL: func @quantize_short
+func.func @quantize_short(%g: tensor<2x5xf16>) -> tensor<2x32xi8> {
+  // CHECK: "stablehlo.reshape"(%{{.*}}) : (tensor<2x5xf16>) -> tensor<2x1x5xf16>
+  // CHECK: "stablehlo.pad"(%{{.*}}, %{{.*}}) <{edge_padding_high = array<i64: 0, 11>
+  // CHECK: "stablehlo.pad"(%{{.*}}, %{{.*}}) <{edge_padding_high = array<i64: 0, 14>
+  // CHECK: "stablehlo.concatenate"(%{{.*}}, %{{.*}}) <{dimension = 1 : i64}> : (tensor<2x16xi8>, tensor<2x16xi8>) -> tensor<2x32xi8>
+  %e = tensor.empty() : tensor<2x32xi8>
+  %0 = zero.quantize %g quant <i8, block = 128> into %e
+      : tensor<2x5xf16> into tensor<2x32xi8> -> tensor<2x32xi8>
+  return %0 : tensor<2x32xi8>
+}
+
+// CHECK-LABEL: func @dequantize_i8
+func.func @dequantize_i8(%b: tensor<2x2x1024xi8>) -> tensor<4x1001xbf16> {
+  // CHECK-NEXT: %[[B:.*]] = "stablehlo.reshape"(%{{.*}}) : (tensor<2x2x1024xi8>) -> tensor<4x1024xi8>
+  // CHECK-NEXT: %[[CODES:.*]] = "stablehlo.slice"(%[[B]]) <{limit_indices = array<i64: 4, 1001>, start_indices = array<i64: 0, 0>
+  // CHECK-NEXT: %[[STORED:.*]] = "stablehlo.slice"(%[[B]]) <{limit_indices = array<i64: 4, 1024>, start_indices = array<i64: 0, 1008>
+  // CHECK-NEXT: "stablehlo.reshape"(%[[STORED]]) : (tensor<4x16xi8>) -> tensor<4x8x2xi8>
+  // CHECK-NEXT: "stablehlo.bitcast_convert"(%{{.*}}) : (tensor<4x8x2xi8>) -> tensor<4x8xbf16>
+  // CHECK-NEXT: "stablehlo.convert"(%{{.*}}) : (tensor<4x8xbf16>) -> tensor<4x8xf32>
+  // CHECK-NEXT: "stablehlo.broadcast_in_dim"(%{{.*}}) <{broadcast_dimensions = array<i64: 0, 1>}> : (tensor<4x8xf32>) -> tensor<4x8x128xf32>
+  // CHECK-NEXT: "stablehlo.reshape"
+  // CHECK-NEXT: %[[SCALES:.*]] = "stablehlo.slice"(%{{.*}}) <{limit_indices = array<i64: 4, 1001>
+  // CHECK-NEXT: %[[VALUES:.*]] = "stablehlo.convert"(%[[CODES]]) : (tensor<4x1001xi8>) -> tensor<4x1001xf32>
+  // CHECK-NEXT: %[[SCALED:.*]] = "stablehlo.multiply"(%[[VALUES]], %[[SCALES]])
+  // CHECK-NEXT: "stablehlo.reduce_precision"(%[[SCALED]]) <{exponent_bits = 8 : i32, mantissa_bits = 7 : i32}>
+  // CHECK-NEXT: "stablehlo.convert"(%{{.*}}) : (tensor<4x1001xf32>) -> tensor<4x1001xbf16>
+  // CHECK-NEXT: return
+  %e = tensor.empty() : tensor<4x1001xbf16>
+  %0 = zero.dequantize %b quant <i8, block = 128> into %e
+      : tensor<2x2x1024xi8> into tensor<4x1001xbf16> -> tensor<4x1001xbf16>
+  return %0 : tensor<4x1001xbf16>
+}
+
+// CHECK-LABEL: func @dequantize_i4
+func.func @dequantize_i4(%b: tensor<4x528xi8>) -> tensor<77x52xf32> {
+  // CHECK: %[[TOP:.*]] = "stablehlo.constant"() <{value = dense<[4, 0]> : tensor<2xi8>}>
+  // CHECK: %[[SHIFTS:.*]] = "stablehlo.broadcast_in_dim"(%[[TOP]]) <{broadcast_dimensions = array<i64: 2>}> : (tensor<2xi8>) -> tensor<4x501x2xi8>
+  // CHECK-NEXT: "stablehlo.shift_left"(%{{.*}}, %[[SHIFTS]])
+  // CHECK: "stablehlo.shift_right_arithmetic"
+  // CHECK: "stablehlo.slice"(%{{.*}}) <{limit_indices = array<i64: 4, 1001>{{.*}} : (tensor<4x1002xi8>) -> tensor<4x1001xi8>
+  // CHECK: "stablehlo.multiply"(%{{.*}}, %{{.*}}) : (tensor<4x1001xf32>, tensor<4x1001xf32>) -> tensor<4x1001xf32>
+  // CHECK: "stablehlo.transpose"(%{{.*}}) <{permutation = array<i64: 1, 0, 2>}> : (tensor<4x77x13xf32>) -> tensor<77x4x13xf32>
+  // CHECK: "stablehlo.reshape"(%{{.*}}) : (tensor<77x4x13xf32>) -> tensor<77x52xf32>
+  %e = tensor.empty() : tensor<77x52xf32>
+  %0 = zero.dequantize %b quant <i4, block = 128> slices <dim = 1, factors = [4], chunk = [0]> into %e
+      : tensor<4x528xi8> into tensor<77x52xf32> -> tensor<77x52xf32>
+  return %0 : tensor<77x52xf32>
+}
+
+// CHECK-LABEL: func @empty
+func.func @empty(%g: tensor<2x0xf32>) -> tensor<2x0xi8> {
+  // CHECK-NEXT: %[[ZERO:.*]] = "stablehlo.constant"() <{value = dense<0> : tensor<i8>}>
+  // CHECK-NEXT: %[[NONE:.*]] = "stablehlo.broadcast_in_dim"(%[[ZERO]]) <{broadcast_dimensions = array<i64>}> : (tensor<i8>) -> tensor<2x0xi8>
+  // CHECK-NEXT: return %[[NONE]]
+  %e = tensor.empty() : tensor<2x0xi8>
+  %0 = zero.quantize %g quant <i8, block = 128> into %e : tensor<2x0xf32> into tensor<2x0xi8> -> tensor<2x0xi8>
+  return %0 : tensor<2x0xi8>
+}
+
+//===----------------------------------------------------------------------===//
+// Reduction
+//===----------------------------------------------------------------------===//
+
+// In order, in f32, with one rounding; a mean of three is a division.
+// CHECK-LABEL: func @mean
+func.func @mean(%c: tensor<3x5x7xbf16>) -> tensor<5x7xbf16> {
+  // CHECK-NEXT: %[[X:.*]] = "stablehlo.convert"(%{{.*}}) : (tensor<3x5x7xbf16>) -> tensor<3x5x7xf32>
+  // CHECK-NEXT: %[[S0:.*]] = "stablehlo.slice"(%[[X]]) <{limit_indices = array<i64: 1, 5, 7>, start_indices = array<i64: 0, 0, 0>
+  // CHECK-NEXT: %[[S1:.*]] = "stablehlo.slice"(%[[X]]) <{limit_indices = array<i64: 2, 5, 7>, start_indices = array<i64: 1, 0, 0>
+  // CHECK-NEXT: %[[A1:.*]] = "stablehlo.add"(%[[S0]], %[[S1]])
+  // CHECK-NEXT: %[[S2:.*]] = "stablehlo.slice"(%[[X]]) <{limit_indices = array<i64: 3, 5, 7>, start_indices = array<i64: 2, 0, 0>
+  // CHECK-NEXT: %[[A2:.*]] = "stablehlo.add"(%[[A1]], %[[S2]])
+  // CHECK-NEXT: %[[WIDE:.*]] = "stablehlo.convert"(%[[A2]]) : (tensor<1x5x7xf32>) -> tensor<1x5x7xf64>
+  // CHECK: "stablehlo.divide"(%[[WIDE]], %{{.*}}) : (tensor<1x5x7xf64>, tensor<1x5x7xf64>) -> tensor<1x5x7xf64>
+  // CHECK-NEXT: "stablehlo.convert"(%{{.*}}) : (tensor<1x5x7xf64>) -> tensor<1x5x7xf32>
+  // CHECK-NEXT: "stablehlo.reduce_precision"
+  // CHECK-NEXT: "stablehlo.convert"(%{{.*}}) : (tensor<1x5x7xf32>) -> tensor<1x5x7xbf16>
+  // CHECK-NEXT: "stablehlo.reshape"
+  // CHECK-NEXT: return
+  %e = tensor.empty() : tensor<5x7xbf16>
+  %0 = zero.reduce mean %c into %e : tensor<3x5x7xbf16> into tensor<5x7xbf16> -> tensor<5x7xbf16>
+  return %0 : tensor<5x7xbf16>
+}
+
+// CHECK-LABEL: func @mean_of_power_of_two
+func.func @mean_of_power_of_two(%c: tensor<2x5xf32>) -> tensor<5xf32> {
+  // CHECK-NOT: f64
+  // CHECK: %[[SUM:.*]] = "stablehlo.add"
+  // CHECK: dense<5.000000e-01> : tensor<f32>
+  // CHECK: "stablehlo.multiply"(%[[SUM]], %{{.*}})
+  %e = tensor.empty() : tensor<5xf32>
+  %0 = zero.reduce mean %c into %e : tensor<2x5xf32> into tensor<5xf32> -> tensor<5xf32>
+  return %0 : tensor<5xf32>
+}
+
+// CHECK-LABEL: func @sum_to_f16
+func.func @sum_to_f16(%c: tensor<1x5xf32>) -> tensor<5xf16> {
+  // CHECK-NEXT: "stablehlo.convert"(%{{.*}}) : (tensor<1x5xf32>) -> tensor<1x5xf16>
+  // CHECK-NEXT: "stablehlo.reshape"
+  // CHECK-NEXT: return
+  %e = tensor.empty() : tensor<5xf16>
+  %0 = zero.reduce sum %c into %e : tensor<1x5xf32> into tensor<5xf16> -> tensor<5xf16>
+  return %0 : tensor<5xf16>
+}
+
+//===----------------------------------------------------------------------===//
+// Fused ops: what their parts become
+//===----------------------------------------------------------------------===//
+
+// CHECK-LABEL: func @dequantize_reduce
+func.func @dequantize_reduce(%b: tensor<2x80xi8>) -> tensor<8x8xf32> {
+  // CHECK: "stablehlo.bitcast_convert"(%{{.*}}) : (tensor<2x1x2xi8>) -> tensor<2x1xbf16>
+  // CHECK: %[[X:.*]] = "stablehlo.multiply"(%{{.*}}, %{{.*}}) : (tensor<2x64xf32>, tensor<2x64xf32>) -> tensor<2x64xf32>
+  // CHECK-NEXT: %[[S0:.*]] = "stablehlo.slice"(%[[X]])
+  // CHECK-NEXT: %[[S1:.*]] = "stablehlo.slice"(%[[X]])
+  // CHECK-NEXT: %[[SUM:.*]] = "stablehlo.add"(%[[S0]], %[[S1]])
+  // CHECK-NEXT: %[[R:.*]] = "stablehlo.reshape"(%[[SUM]]) : (tensor<1x64xf32>) -> tensor<8x8xf32>
+  // CHECK-NEXT: return %[[R]]
+  %e = tensor.empty() : tensor<8x8xf32>
+  %0 = zero.dequantize_reduce sum %b quant <i8, block = 128> into %e
+      : tensor<2x80xi8> into tensor<8x8xf32> -> tensor<8x8xf32>
+  return %0 : tensor<8x8xf32>
+}
+
+// CHECK-LABEL: func @dequantize_reduce_quantize
+func.func @dequantize_reduce_quantize(%b: tensor<2x80xi8>) -> tensor<2x32xi8> {
+  // CHECK: %[[SUM:.*]] = "stablehlo.add"
+  // CHECK-NEXT: %[[PARTIAL:.*]] = "stablehlo.reshape"(%[[SUM]]) : (tensor<1x64xf32>) -> tensor<8x2x4xf32>
+  // CHECK-NEXT: %[[PACKED:.*]] = "stablehlo.transpose"(%[[PARTIAL]]) <{permutation = array<i64: 1, 0, 2>}>
+  // CHECK-NEXT: "stablehlo.reshape"(%[[PACKED]]) : (tensor<2x8x4xf32>) -> tensor<2x1x32xf32>
+  // CHECK: "stablehlo.round_nearest_even"
+  // CHECK: "stablehlo.concatenate"(%{{.*}}, %{{.*}}) <{dimension = 1 : i64}> : (tensor<2x16xi8>, tensor<2x16xi8>) -> tensor<2x32xi8>
+  %e = tensor.empty() : tensor<2x32xi8>
+  %0 = zero.dequantize_reduce_quantize sum %b quant <i8, block = 128> partial tensor<8x8xf32>
+      to <i4, block = 32> slices <dim = 1, factors = [2], chunk = [0]> into %e
+      : tensor<2x80xi8> into tensor<2x32xi8> -> tensor<2x32xi8>
+  return %0 : tensor<2x32xi8>
+}
+
+// A partial sum that is not f32 is rounded in between.
+// CHECK-LABEL: func @round_partial
+func.func @round_partial(%b: tensor<2x80xi8>) -> tensor<1x48xi8> {
+  // CHECK: %[[SUM:.*]] = "stablehlo.add"
+  // CHECK-NEXT: %[[ROUNDED:.*]] = "stablehlo.reduce_precision"(%[[SUM]])
+  // CHECK-NEXT: "stablehlo.convert"(%[[ROUNDED]]) : (tensor<1x64xf32>) -> tensor<1x64xbf16>
+  %e = tensor.empty() : tensor<1x48xi8>
+  %0 = zero.dequantize_reduce_quantize sum %b quant <i8, block = 128> partial tensor<8x8xbf16>
+      to <i4, block = 32> slices <dim = 1, factors = [], chunk = []> into %e
+      : tensor<2x80xi8> into tensor<1x48xi8> -> tensor<1x48xi8>
+  return %0 : tensor<1x48xi8>
+}
+
+//===----------------------------------------------------------------------===//
+// Collectives
+//===----------------------------------------------------------------------===//
+
+// CHECK-LABEL: func @all_to_all
+// LOC-LABEL: func @all_to_all
+func.func @all_to_all(%b: tensor<4x80xi8>) -> tensor<4x80xi8> {
+  // CHECK-NEXT: %[[R:.*]] = "stablehlo.all_to_all"(%{{.*}}) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, concat_dimension = 0 : i64, replica_groups = dense<{{\[\[}}0, 1, 2, 3], [4, 5, 6, 7]]> : tensor<2x4xi64>, split_count = 4 : i64, split_dimension = 0 : i64}> {zpp.origin = 7 : i64} : (tensor<4x80xi8>) -> tensor<4x80xi8>
+  // CHECK-NEXT: return %[[R]]
+  // LOC: "stablehlo.all_to_all"{{.*}} loc(#[[ORIGIN:.*]])
+  %e = tensor.empty() : tensor<4x80xi8>
+  %0 = zero.all_to_all %b along ["gpu"] on #mesh into %e {test.other, zpp.origin = 7 : i64}
+      : tensor<4x80xi8> into tensor<4x80xi8> -> tensor<4x80xi8> loc("gradient")
+  return %0 : tensor<4x80xi8>
+}
+
+// The first axis is the most significant one in a group.
+// CHECK-LABEL: func @all_to_all_order
+func.func @all_to_all_order(%b: tensor<8x16xi8>) -> tensor<8x16xi8> {
+  // CHECK: replica_groups = dense<{{\[\[}}0, 4, 1, 5, 2, 6, 3, 7]]> : tensor<1x8xi64>
+  %e = tensor.empty() : tensor<8x16xi8>
+  %0 = zero.all_to_all %b along ["gpu", "node"] on #mesh into %e
+      : tensor<8x16xi8> into tensor<8x16xi8> -> tensor<8x16xi8>
+  return %0 : tensor<8x16xi8>
+}
+
+// CHECK-LABEL: func @all_to_all_part
+func.func @all_to_all_part(%b: tensor<2x16xi8>) -> tensor<2x16xi8> {
+  // CHECK: replica_groups = dense<{{\[\[}}0, 2], [1, 3], [4, 6], [5, 7]]> : tensor<4x2xi64>
+  %e = tensor.empty() : tensor<2x16xi8>
+  %0 = zero.all_to_all %b along ["gpu":(1)2] on #mesh into %e
+      : tensor<2x16xi8> into tensor<2x16xi8> -> tensor<2x16xi8>
+  return %0 : tensor<2x16xi8>
+}
+
+// CHECK-LABEL: func @all_gather_chunks
+func.func @all_gather_chunks(%b: tensor<2x80xi8>) -> tensor<2x2x80xi8> {
+  // CHECK-NEXT: %[[ONE:.*]] = "stablehlo.reshape"(%{{.*}}) : (tensor<2x80xi8>) -> tensor<1x2x80xi8>
+  // CHECK-NEXT: %[[R:.*]] = "stablehlo.all_gather"(%[[ONE]]) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, replica_groups = dense<{{\[\[}}0, 4], [1, 5], [2, 6], [3, 7]]> : tensor<4x2xi64>, use_global_device_ids}> {zpp.keep} : (tensor<1x2x80xi8>) -> tensor<2x2x80xi8>
+  // CHECK-NEXT: return %[[R]]
+  %e = tensor.empty() : tensor<2x2x80xi8>
+  %0 = zero.all_gather_chunks %b along ["node"] on #mesh into %e {zpp.keep}
+      : tensor<2x80xi8> into tensor<2x2x80xi8> -> tensor<2x2x80xi8>
+  return %0 : tensor<2x2x80xi8>
+}
+
+// Nothing moves over one device.
+// CHECK-LABEL: func @one_device
+// CHECK-SAME: (%[[B:.*]]: tensor<1x16xi8>)
+func.func @one_device(%b: tensor<1x16xi8>) -> (tensor<1x16xi8>, tensor<1x1x16xi8>) {
+  // CHECK-NEXT: %[[STACK:.*]] = "stablehlo.reshape"(%[[B]]) : (tensor<1x16xi8>) -> tensor<1x1x16xi8>
+  // CHECK-NEXT: return %[[B]], %[[STACK]]
+  %e = tensor.empty() : tensor<1x16xi8>
+  %f = tensor.empty() : tensor<1x1x16xi8>
+  %0 = zero.all_to_all %b along ["node"] on <"node" = 1, "gpu" = 3> into %e
+      : tensor<1x16xi8> into tensor<1x16xi8> -> tensor<1x16xi8>
+  %1 = zero.all_gather_chunks %b along ["node"] on <"node" = 1, "gpu" = 3> into %f
+      : tensor<1x16xi8> into tensor<1x1x16xi8> -> tensor<1x1x16xi8>
+  return %0, %1 : tensor<1x16xi8>, tensor<1x1x16xi8>
+}
+
+// CHECK-LABEL: func @three_gpus
+func.func @three_gpus(%b: tensor<3x16xi8>) -> tensor<3x16xi8> {
+  // CHECK: replica_groups = dense<{{\[\[}}0, 1, 2]]> : tensor<1x3xi64>
+  %e = tensor.empty() : tensor<3x16xi8>
+  %0 = zero.all_to_all %b along ["gpu"] on <"node" = 1, "gpu" = 3> into %e
+      : tensor<3x16xi8> into tensor<3x16xi8> -> tensor<3x16xi8>
+  return %0 : tensor<3x16xi8>
+}
+
+// A scatter that was left alone is one collective, as it came.
+// CHECK-LABEL: func @plain_scatter
+// CHECK-SAME: (%[[G:.*]]: tensor<3x16xbf16>)
+func.func @plain_scatter(%g: tensor<3x16xbf16>) -> tensor<3x2xbf16> {
+  // CHECK-NEXT: %[[R:.*]] = "stablehlo.reduce_scatter"(%[[G]]) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, replica_groups = dense<{{\[\[}}0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>, scatter_dimension = 1 : i64, use_global_device_ids}> ({
+  // CHECK: "stablehlo.add"(%{{.*}}, %{{.*}}) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+  // CHECK: }) {zpp.origin = 1 : i64} : (tensor<3x16xbf16>) -> tensor<3x2xbf16>
+  // CHECK-NEXT: return %[[R]]
+  %0 = zero.from_local %g : tensor<3x16xbf16> to !zero.shard<3x16xbf16, dim 1 = (2, 4) on #mesh>
+  %1 = zero.reduce_scatter sum %0 along ["node", "gpu"] {zpp.origin = 1 : i64}
+      : !zero.shard<3x16xbf16, dim 1 = (2, 4) on #mesh> to !zero.shard<3x16xbf16, dim 1 = ("node", "gpu") on #mesh>
+  %2 = zero.to_local %1 : !zero.shard<3x16xbf16, dim 1 = ("node", "gpu") on #mesh> to tensor<3x2xbf16>
+  return %2 : tensor<3x2xbf16>
+}
+
+//===----------------------------------------------------------------------===//
+// Around them
+//===----------------------------------------------------------------------===//
+
+// CHECK-LABEL: func @concat
+func.func @concat(%a: tensor<2x3xf32>, %b: tensor<2x4xf32>) -> tensor<2x7xf32> {
+  // CHECK-NEXT: "stablehlo.concatenate"(%{{.*}}, %{{.*}}) <{dimension = 1 : i64}> : (tensor<2x3xf32>, tensor<2x4xf32>) -> tensor<2x7xf32>
+  %0 = tensor.concat dim(1) %a, %b : (tensor<2x3xf32>, tensor<2x4xf32>) -> tensor<2x7xf32>
+  return %0 : tensor<2x7xf32>
+}
+
+// Ops in regions of other ops are lowered where they stand; a reshape of the user
+// stays.
+// CHECK-LABEL: func @in_region
+func.func @in_region(%x: tensor<8x8xf32>) -> tensor<16x4xf32> {
+  // CHECK: "sdy.manual_computation"
+  %0 = "sdy.manual_computation"(%x) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"node", "gpu"}, {}]>]>, manual_axes = #sdy<manual_axes{"node", "gpu"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{"node", "gpu"}, {}]>]>}> ({
+  ^bb0(%y: tensor<1x8xf32>):
+    // CHECK: %[[MINE:.*]] = "stablehlo.reshape"(%{{.*}}) : (tensor<1x8xf32>) -> tensor<8xf32>
+    // CHECK: "stablehlo.reshape"(%[[MINE]]) : (tensor<8xf32>) -> tensor<2x4xf32>
+    %1 = "stablehlo.reshape"(%y) : (tensor<1x8xf32>) -> tensor<8xf32>
+    %e = tensor.empty() : tensor<2x4xf32>
+    %2 = zero.pack_slices %1 slices <dim = 0, factors = [2], chunk = [0]> into %e
+        : tensor<8xf32> into tensor<2x4xf32> -> tensor<2x4xf32>
+    // CHECK: "sdy.return"
+    "sdy.return"(%2) : (tensor<2x4xf32>) -> ()
+  }) : (tensor<8x8xf32>) -> tensor<16x4xf32>
+  return %0 : tensor<16x4xf32>
+}
+
+// LOC: #[[ORIGIN]] = loc("gradient")
