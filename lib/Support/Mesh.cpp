@@ -246,8 +246,8 @@ static std::string verifyGroups(const std::vector<std::vector<int64_t>> &groups,
 }
 
 /// Prepends to `refs` the (parts of) axes over which `size` devices stand at
-/// distance `stride`. Returns false where no axes give these.
-static bool prependRun(const Mesh &mesh, int64_t stride, int64_t size,
+/// distance `stride` > 0, if there are such; the caller checks whether.
+static void prependRun(const Mesh &mesh, int64_t stride, int64_t size,
                        std::vector<AxisRef> &refs) {
   const std::vector<MeshAxis> &axes = mesh.getAxes();
   int64_t axisStride = 1;
@@ -257,19 +257,14 @@ static bool prependRun(const Mesh &mesh, int64_t stride, int64_t size,
     if (stride < axisEnd) {
       // The run takes all of the axis that is more major than `stride`, or ends
       // within it.
-      if (stride % axisStride != 0 || axisEnd % stride != 0)
-        return false;
       int64_t room = axisEnd / stride;
       int64_t taken = std::min(room, size);
-      if (room % taken != 0 || size % taken != 0)
-        return false;
       refs.insert(refs.begin(), {axis.name, room / taken, taken});
       size /= taken;
       stride = axisEnd;
     }
     axisStride = axisEnd;
   }
-  return size == 1;
 }
 
 std::optional<std::vector<AxisRef>>
@@ -287,30 +282,29 @@ Mesh::factorGroups(const std::vector<std::vector<int64_t>> &groups,
 
   // Read the first group as a mixed radix number, least significant digit
   // first: a digit of weight `weight` runs as far as its stride stays the same.
-  // A longer run than an axis has is split at the borders afterwards.
   const std::vector<int64_t> &group = groups.front();
   int64_t groupSize = group.size();
   std::vector<AxisRef> refs;
   for (int64_t weight = 1; weight < groupSize;) {
     int64_t stride = group[weight] - group[0];
+    if (stride < 1)
+      return fail(group);
     int64_t size = 2;
     while (size * weight < groupSize &&
            group[size * weight] - group[0] == size * stride)
       ++size;
-    if (stride < 1 || groupSize % (size * weight) != 0 ||
-        !prependRun(*this, stride, size, refs))
-      return fail(group);
+    prependRun(*this, stride, size, refs);
     weight *= size;
   }
 
-  // The digits alone do not say that the whole group, and that every group, is
-  // their product.
+  // If the groups are a product, it is of these digits. Groups of another size
+  // differ from the first on.
   if (!verify(refs).empty())
     return fail(group);
   std::vector<std::vector<int64_t>> product = getGroups(refs);
   std::vector<std::vector<int64_t>> sorted = groups;
   std::sort(sorted.begin(), sorted.end());
-  for (size_t index = 0; index < product.size(); ++index)
+  for (size_t index = 0; index < sorted.size(); ++index)
     if (sorted[index] != product[index])
       return fail(sorted[index]);
   return refs;

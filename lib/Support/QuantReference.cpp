@@ -211,10 +211,11 @@ BoundedValues zpp::reduceHop(const std::vector<BoundedValues> &sources,
     for (int64_t i = 0; i < elements; ++i) {
       result.values[i] += sent[i];
       // A sum below 2^-126 is exact in f32; above, half a unit in the last
-      // place of the result.
-      result.errors[i] +=
-          source.errors[i] +
-          std::fabs(static_cast<double>(result.values[i])) * kRoundoff;
+      // place of the result. Nothing bounds the error of NaN.
+      double magnitude = std::fabs(static_cast<double>(result.values[i]));
+      result.errors[i] += std::isfinite(magnitude)
+                              ? source.errors[i] + magnitude * kRoundoff
+                              : kInfinity;
     }
   }
   return result;

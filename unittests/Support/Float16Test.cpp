@@ -99,6 +99,12 @@ TEST_P(Float16Test, NarrowingKeepsNaNWhosePayloadIsOnlyInTheLowBits) {
   }
 }
 
+TEST(Float16, WideningF16MakesNaNQuiet) {
+  EXPECT_EQ(bitsOfFloat(floatOfF16Bits(0x7c01)), 0x7fc02000u);
+  EXPECT_EQ(bitsOfFloat(floatOfF16Bits(0xfdff)), 0xffffe000u);
+  EXPECT_EQ(bitsOfFloat(floatOfF16Bits(0x7e00)), 0x7fc00000u);
+}
+
 TEST_P(Float16Test, NarrowingSaturatesToInfinity) {
   const Format &format = *GetParam();
   float max = std::numeric_limits<float>::max();

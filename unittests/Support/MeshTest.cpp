@@ -414,6 +414,14 @@ TEST(Mesh, FactorGroupsErrors) {
   EXPECT_EQ(errorOf({{0, 1, 3, 2}, {4, 5, 7, 6}}), noProduct("[0, 1, 3, 2]"));
   EXPECT_EQ(errorOf({{1, 0}, {3, 2}, {5, 4}, {7, 6}}), noProduct("[1, 0]"));
 
+  EXPECT_EQ(errorOf({{7, 0}, {1, 2}, {3, 4}, {5, 6}}), noProduct("[7, 0]"));
+
+  // Digits that are parts of the axis, but not together.
+  mesh = parse("gpu:12");
+  EXPECT_EQ(errorOf({{0, 1, 3, 4}, {2, 5, 6, 7}, {8, 9, 10, 11}}),
+            "expected groups along axes of mesh 'gpu:12', but got "
+            "[0, 1, 3, 4]");
+
   // Runs that end inside of an axis which they do not divide.
   mesh = parse("node:2,gpu:6");
   EXPECT_EQ(errorOf({{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9, 10, 11}}),

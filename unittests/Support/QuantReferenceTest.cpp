@@ -258,6 +258,12 @@ TEST(QuantReference, BlockBoundEdges) {
   EXPECT_LT(getBlockErrorBound(0x1.ffp127, WireFormat::I4), 0x1p125);
 }
 
+TEST(QuantReference, ChunkBoundWhereI4OverflowsIsInfinite) {
+  float max = std::numeric_limits<float>::max();
+  EXPECT_EQ(getL2Bound({max, 1.0f}, WireFormat::I4, 32), kInfinity);
+  EXPECT_LT(getL2Bound({max, 1.0f}, WireFormat::I8, 32), 0x1p121);
+}
+
 /// For all bf16 amax: the bound, reached by a tie, covers a sweep of values.
 TEST(QuantReference, BlockBoundOfAllBF16) {
   for (WireFormat format : {WireFormat::I8, WireFormat::I4}) {
@@ -383,6 +389,15 @@ TEST(QuantReference, ReduceHopAddsUpTheErrors) {
   EXPECT_GE(sum.errors[0], 2 * each);
   EXPECT_LT(sum.errors[0], 2 * each + 1e-6);
   EXPECT_EQ(sum.l2Error(), sum.errors[0]);
+}
+
+TEST(QuantReference, ReduceHopBoundsNothingInNaNBlocks) {
+  std::vector<float> values(64, 1.0f);
+  values[40] = NAN;
+  BoundedValues sum =
+      reduceHop({BoundedValues::exact(values)}, WireFormat::I8, 32);
+  for (int i = 0; i < 64; ++i)
+    ASSERT_EQ(std::isinf(sum.errors[i]), i >= 32) << i;
 }
 
 TEST(QuantReference, L2Error) {

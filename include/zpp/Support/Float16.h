@@ -48,7 +48,7 @@ inline uint16_t f16BitsOfFloat(float value) {
   uint32_t magnitude = bits & 0x7fffffffu;
   if (magnitude > 0x7f800000u)
     return static_cast<uint16_t>(sign | 0x7e00u | (magnitude >> 13 & 0x3ffu));
-  if (magnitude >= 0x477ff000u) // 65520 and above round to infinity.
+  if (magnitude >= 0x47800000u) // 2^16; from 65520 on, rounding carries there.
     return static_cast<uint16_t>(sign | 0x7c00u);
   if (magnitude < 0x38800000u) // Below 2^-14 the result counts 2^-24.
     return static_cast<uint16_t>(sign | static_cast<uint32_t>(std::nearbyintf(

@@ -105,8 +105,8 @@ struct BoundedValues {
 /// dequantizes and sums them in f32 in order. The errors follow from the data
 /// that is quantized: those of the sources, plus each source's quantization
 /// error, plus the roundings of the sum. Applied hop after hop it bounds the
-/// error of the whole reduction. `format` None sends f32. All sources have the
-/// same size.
+/// error of the whole reduction; what is not finite has infinite errors.
+/// `format` None sends f32. All sources have the same size.
 BoundedValues reduceHop(const std::vector<BoundedValues> &sources,
                         WireFormat format, int64_t block);
 
