@@ -1,0 +1,298 @@
+/*===- zpp_rt.h - The runtime's C interface ------------------------*- C -*-===*\
+|*                                                                            *|
+|* Part of zpp, under the Apache License v2.0 with LLVM Exceptions.           *|
+|* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception                    *|
+|*                                                                            *|
+|*===----------------------------------------------------------------------===*|
+|*                                                                            *|
+|* Executes the decomposed operations of the zero dialect on every rank of a  *|
+|* mesh. docs/runtime.md is the guide; this is the reference.                 *|
+|*                                                                            *|
+|* Conventions                                                                *|
+|*                                                                            *|
+|* - Handles are opaque. What a function creates, the function's counterpart  *|
+|*   destroys. Descriptors, strings and arrays belong to the caller and are   *|
+|*   read during the call only. Strings are UTF-8 and end in a zero.          *|
+|* - The first field of a descriptor is its size, as the caller knows it:     *|
+|*   sizeof. New fields are only appended; a caller compiled against an older *|
+|*   header gets the old behavior. Fields of operations are 64 bits wide, so  *|
+|*   that a compiler can write them without knowing padding.                  *|
+|* - Every function returns a status, and no exception leaves the library.    *|
+|* - Operations of a rank are executed in the order of the calls. Their       *|
+|*   outputs may be read, and their inputs changed, after                     *|
+|*   zpp_rt_rank_synchronize; the next operation needs no such wait.          *|
+|* - A failure is sticky: the first error of a rank is its status from then   *|
+|*   on, with its message, and later operations on it do nothing but return   *|
+|*   it. A program may therefore queue all its operations and look once, at   *|
+|*   the end. Results must not be used unless that status is ZPP_RT_OK.       *|
+|* - A rank that fails takes the world with it: collectives on all other      *|
+|*   ranks end with a status and a message that names the collective and the  *|
+|*   cause, at the latest when the time limit of the world is over.           *|
+|* - A rank is used by one thread at a time, different ranks by different     *|
+|*   threads at once. World functions may be called from any thread.          *|
+|*                                                                            *|
+\*===----------------------------------------------------------------------===*/
+
+#ifndef ZPP_RUNTIME_ZPP_RT_H
+#define ZPP_RUNTIME_ZPP_RT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define ZPP_RT_EXPORT __attribute__((visibility("default")))
+#else
+#define ZPP_RT_EXPORT
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*===----------------------------------------------------------------------===*\
+|* Status
+\*===----------------------------------------------------------------------===*/
+
+typedef int32_t zpp_rt_status;
+
+enum {
+  ZPP_RT_OK = 0,
+  /* An argument contradicts another, the mesh, or this header. */
+  ZPP_RT_INVALID_ARGUMENT = 1,
+  /* The back end does not have this element type, format or block. */
+  ZPP_RT_UNSUPPORTED = 2,
+  ZPP_RT_OUT_OF_MEMORY = 3,
+  /* Not all ranks of a collective arrived within the time limit. */
+  ZPP_RT_TIMEOUT = 4,
+  /* A rank of a collective left the world instead of taking part. */
+  ZPP_RT_RANK_LOST = 5,
+  /* The ranks of a collective disagree about its kind or its size. */
+  ZPP_RT_MISMATCH = 6,
+  /* Given up because another rank had failed. */
+  ZPP_RT_ABORTED = 7,
+  /* A device, a file or the network failed; the message says which. */
+  ZPP_RT_SYSTEM_ERROR = 8
+};
+
+/* The name of a status, "ZPP_RT_OK"; "unknown status" for other numbers. Never
+ * freed. */
+ZPP_RT_EXPORT const char *zpp_rt_status_name(zpp_rt_status status);
+
+/*===----------------------------------------------------------------------===*\
+|* World: what the ranks of a program share
+\*===----------------------------------------------------------------------===*/
+
+typedef struct zpp_rt_world zpp_rt_world;
+
+typedef struct zpp_rt_world_desc {
+  size_t struct_size;
+  /* "cpu": the ranks are threads of this process. */
+  const char *backend;
+  /* Axes from the slowest link to the fastest, "node:2,gpu:4". Rank r is device
+   * r of the row-major grid. */
+  const char *mesh;
+  /* How long a collective waits for its last rank. 0: five minutes. */
+  int64_t time_limit_usec;
+  /* Not 0: record when each operation ran, for zpp_rt_world_write_trace. */
+  int64_t trace;
+} zpp_rt_world_desc;
+
+/* Creates a world in *world. On failure *world is NULL and `message`, if not
+ * NULL, receives at most `message_bytes` bytes of text with its final zero. */
+ZPP_RT_EXPORT zpp_rt_status zpp_rt_world_create(const zpp_rt_world_desc *desc,
+                                                zpp_rt_world **world,
+                                                char *message,
+                                                size_t message_bytes);
+
+/* Ranks that are not destroyed yet keep what they need of the world. NULL is
+ * allowed. */
+ZPP_RT_EXPORT void zpp_rt_world_destroy(zpp_rt_world *world);
+
+/* Ranks of the mesh. */
+ZPP_RT_EXPORT int64_t zpp_rt_world_size(const zpp_rt_world *world);
+
+/* Writes what the ranks have done so far in the Chrome trace format: a row per
+ * rank, a slice per operation, named as its descriptor. The world must have
+ * been created with `trace`. `message` as above. */
+ZPP_RT_EXPORT zpp_rt_status zpp_rt_world_write_trace(zpp_rt_world *world,
+                                                     const char *path,
+                                                     char *message,
+                                                     size_t message_bytes);
+
+/*===----------------------------------------------------------------------===*\
+|* Rank
+\*===----------------------------------------------------------------------===*/
+
+typedef struct zpp_rt_rank zpp_rt_rank;
+
+/* Joins the world as rank `index`, which nobody else may be. */
+ZPP_RT_EXPORT zpp_rt_status zpp_rt_rank_create(zpp_rt_world *world,
+                                               int64_t index,
+                                               zpp_rt_rank **rank,
+                                               char *message,
+                                               size_t message_bytes);
+
+/* Leaves the world. Ranks that wait for this one in a collective, and those
+ * that will, get ZPP_RT_RANK_LOST. NULL is allowed. */
+ZPP_RT_EXPORT void zpp_rt_rank_destroy(zpp_rt_rank *rank);
+
+/* Fails this rank, and with it the world, from the outside: `reason` stands in
+ * the message of every other rank. Unlike other functions it may be called
+ * while another thread is inside an operation of the rank. */
+ZPP_RT_EXPORT void zpp_rt_rank_abort(zpp_rt_rank *rank, const char *reason);
+
+/* Waits until all operations of the rank are done and returns its status. */
+ZPP_RT_EXPORT zpp_rt_status zpp_rt_rank_synchronize(zpp_rt_rank *rank);
+
+/* The message of the rank's status, empty for ZPP_RT_OK. Valid until the next
+ * call with this rank. */
+ZPP_RT_EXPORT const char *zpp_rt_rank_message(zpp_rt_rank *rank);
+
+/*===----------------------------------------------------------------------===*\
+|* Memory that operations can use
+\*===----------------------------------------------------------------------===*/
+
+/* Writes to *data at least `bytes` bytes of the rank's memory, aligned to 64
+ * bytes (on the CPU: host memory, but so is any other). NULL on failure. */
+ZPP_RT_EXPORT zpp_rt_status zpp_rt_alloc(zpp_rt_rank *rank, int64_t bytes,
+                                         void **data);
+
+/* Gives memory of zpp_rt_alloc back, after the operations called so far and
+ * also on a rank that has failed. NULL is allowed. What is not given back goes
+ * with the rank. */
+ZPP_RT_EXPORT void zpp_rt_free(zpp_rt_rank *rank, void *data);
+
+/* Copies `bytes` bytes between memory of the rank and of the host, in any
+ * direction, in order with the operations. They must not overlap. */
+ZPP_RT_EXPORT zpp_rt_status zpp_rt_copy(zpp_rt_rank *rank, void *dest,
+                                        const void *source, int64_t bytes);
+
+/*===----------------------------------------------------------------------===*\
+|* Operations
+|*
+|* Numerics and the layout of wire chunks are those of zpp/Support/BlockQuant.h,
+|* the order of slices that of zpp/Support/SliceMap.h. Sums start at +0 and add
+|* the sources in order, in f32; a mean is divided by their number; the result
+|* is rounded once; a NaN that is computed has the bits 0x7fc00000 (f32), 0x7fc0
+|* (bf16) or 0x7e00 (f16). Tensors are dense, row-major and aligned to their
+|* element type, wire chunks lie one after the other and are aligned to 16
+|* bytes. Input and output must not overlap; nothing else is read or written.
+\*===----------------------------------------------------------------------===*/
+
+/* Element types, as zpp::ElementType. */
+enum { ZPP_RT_F32 = 0, ZPP_RT_BF16 = 1, ZPP_RT_F16 = 2 };
+
+/* Wire formats, as zpp::WireFormat. */
+enum { ZPP_RT_FORMAT_NONE = 0, ZPP_RT_FORMAT_I8 = 8, ZPP_RT_FORMAT_I4 = 4 };
+
+/* Reductions. */
+enum { ZPP_RT_SUM = 0, ZPP_RT_MEAN = 1 };
+
+/* zpp::SliceMap: the tensor [outer, extent, inner] is cut along `extent` into
+ * product(factors) slices of `unit` rows, those past `extent` being zero; the
+ * factors at positions `chunk_factors` number the chunk. */
+typedef struct zpp_rt_slices {
+  int64_t outer;
+  int64_t unit;
+  int64_t inner;
+  int64_t extent;
+  const int64_t *factors;
+  int64_t num_factors;
+  const int64_t *chunk_factors;
+  int64_t num_chunk_factors;
+  int64_t stage;
+  int64_t stages;
+} zpp_rt_slices;
+
+/* pack_slices: tensor to chunks. unpack_slices: chunks to tensor, one stage. */
+typedef struct zpp_rt_pack_desc {
+  int64_t struct_size;
+  /* What errors and traces call the operation: what it is for, and where it
+   * comes from. NULL: the name of the function. So everywhere below. */
+  const char *name;
+  /* Bytes of an element of any type. */
+  int64_t element_bytes;
+  zpp_rt_slices slices;
+} zpp_rt_pack_desc;
+
+/* quantize: tensor to wire chunks. dequantize: wire chunks to tensor, one
+ * stage. */
+typedef struct zpp_rt_quantize_desc {
+  int64_t struct_size;
+  const char *name;
+  /* Of the tensor. */
+  int64_t element_type;
+  /* I8 or I4, with blocks of `block` elements. */
+  int64_t format;
+  int64_t block;
+  zpp_rt_slices slices;
+} zpp_rt_quantize_desc;
+
+/* reduce: sources are tensors of `elements` of type `source_type`; `format` is
+ * NONE. dequantize_reduce: they are wire chunks of as many elements;
+ * `source_type` is not read. */
+typedef struct zpp_rt_reduce_desc {
+  int64_t struct_size;
+  const char *name;
+  /* SUM or MEAN. */
+  int64_t kind;
+  /* At least 1. */
+  int64_t sources;
+  int64_t elements;
+  int64_t source_type;
+  int64_t format;
+  int64_t block;
+  /* Of the output. */
+  int64_t element_type;
+} zpp_rt_reduce_desc;
+
+/* dequantize_reduce_quantize: as dequantize_reduce to a tensor
+ * [slices.outer, slices.extent, slices.inner] of `element_type`, then quantize
+ * to `to_format`. */
+typedef struct zpp_rt_reduce_quantize_desc {
+  int64_t struct_size;
+  const char *name;
+  int64_t kind;
+  int64_t sources;
+  int64_t format;
+  int64_t block;
+  /* To which partial sums are rounded. */
+  int64_t element_type;
+  int64_t to_format;
+  int64_t to_block;
+  zpp_rt_slices slices;
+} zpp_rt_reduce_quantize_desc;
+
+/* A mesh axis, or the part of one of size `size` that follows parts of product
+ * `pre_size` (1 for a whole axis). */
+typedef struct zpp_rt_axis {
+  const char *name;
+  int64_t pre_size;
+  int64_t size;
+} zpp_rt_axis;
+
+/* The group is the ranks that differ along `axes` only, ordered with axes[0]
+ * most significant. all_to_all (ncclAlltoAll): chunk i of the output is the
+ * chunk of member i of the group that bears this rank's number.
+ * all_gather_chunks (ncclAllGather): chunk i of the output is the input, one
+ * chunk, of member i. */
+typedef struct zpp_rt_exchange_desc {
+  int64_t struct_size;
+  const char *name;
+  const zpp_rt_axis *axes;
+  /* At least 1. */
+  int64_t num_axes;
+  int64_t chunk_bytes;
+} zpp_rt_exchange_desc;
+
+#define ZPP_RT_ENTRYPOINT(NAME, DESC, OP)                                      \
+  ZPP_RT_EXPORT zpp_rt_status zpp_rt_##NAME(                                   \
+      zpp_rt_rank *rank, const zpp_rt_##DESC *desc, const void *input,         \
+      void *output);
+#include "zpp/Runtime/Entrypoints.def"
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ZPP_RUNTIME_ZPP_RT_H */

@@ -1,0 +1,73 @@
+//===- Backend.h - What a back end implements -------------------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Everything above this interface is common to all back ends: descriptors are
+// checked, statuses sticky, failures known to the world, slices traced.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_LIB_RUNTIME_BACKEND_H
+#define ZPP_LIB_RUNTIME_BACKEND_H
+
+#include "Operations.h"
+#include "World.h"
+
+#include <memory>
+
+namespace zpp::rt {
+
+/// The operations of one rank, executed in the order of the calls. Used by one
+/// thread at a time. May throw std::bad_alloc.
+class RankBackend {
+public:
+  virtual ~RankBackend() = default;
+
+  /// Memory aligned to 64 bytes; what is not freed goes with the rank.
+  virtual Status allocate(int64_t bytes, void *&data) = 0;
+  virtual void free(void *data) = 0;
+  virtual Status copy(void *dest, const void *source, int64_t bytes) = 0;
+
+  virtual Status packSlices(const PackOperation &operation, const void *input,
+                            void *output) = 0;
+  virtual Status unpackSlices(const PackOperation &operation, const void *input,
+                              void *output) = 0;
+  virtual Status quantize(const QuantizeOperation &operation, const void *input,
+                          void *output) = 0;
+  virtual Status dequantize(const QuantizeOperation &operation,
+                            const void *input, void *output) = 0;
+  /// Sources of format None, or wire chunks.
+  virtual Status reduce(const ReduceOperation &operation, const void *input,
+                        void *output) = 0;
+  virtual Status reduceQuantize(const ReduceQuantizeOperation &operation,
+                                const void *input, void *output) = 0;
+
+  /// Collectives end in an error when the world fails, when a rank of the group
+  /// leaves, when the ranks disagree, and when the time limit is over.
+  virtual Status allToAll(const ExchangeOperation &operation, const void *input,
+                          void *output) = 0;
+  virtual Status allGatherChunks(const ExchangeOperation &operation,
+                                 const void *input, void *output) = 0;
+
+  /// Waits for all operations.
+  virtual Status synchronize() = 0;
+};
+
+/// What the ranks of a back end share.
+class WorldBackend {
+public:
+  virtual ~WorldBackend() = default;
+  /// The rank has joined the world.
+  virtual Status createRank(int64_t rank,
+                            std::unique_ptr<RankBackend> &backend) = 0;
+};
+
+/// Ranks are threads of this process. `world` outlives the back end.
+std::unique_ptr<WorldBackend> createCpuBackend(World &world);
+
+} // namespace zpp::rt
+
+#endif // ZPP_LIB_RUNTIME_BACKEND_H

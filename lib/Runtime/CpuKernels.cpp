@@ -1,0 +1,206 @@
+//===- CpuKernels.cpp - Local operations on the host ----------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "CpuKernels.h"
+
+#include "zpp/Support/Float16.h"
+#include "zpp/Support/QuantReference.h"
+
+#include <algorithm>
+#include <cstring>
+
+using namespace zpp;
+using namespace zpp::rt;
+
+//===----------------------------------------------------------------------===//
+// Elements
+//===----------------------------------------------------------------------===//
+
+/// values[i] = source[begin + i] as f32, which is exact.
+static void widen(ElementType type, const void *source, int64_t begin,
+                  int64_t count, float *values) {
+  if (type == ElementType::F32) {
+    std::copy_n(static_cast<const float *>(source) + begin, count, values);
+    return;
+  }
+  const uint16_t *bits = static_cast<const uint16_t *>(source) + begin;
+  if (type == ElementType::BF16)
+    std::transform(bits, bits + count, values, floatOfBF16Bits);
+  else
+    std::transform(bits, bits + count, values, floatOfF16Bits);
+}
+
+/// A NaN that was computed has one bit pattern, whatever the host makes of it.
+static float canonical(float value) {
+  return value == value ? value : floatOfBits(0x7fc00000u);
+}
+
+/// dest[begin + i] = values[i], rounded.
+static void narrow(ElementType type, const float *values, int64_t count,
+                   void *dest, int64_t begin) {
+  if (type == ElementType::F32) {
+    std::transform(values, values + count, static_cast<float *>(dest) + begin,
+                   canonical);
+    return;
+  }
+  uint16_t *bits = static_cast<uint16_t *>(dest) + begin;
+  if (type == ElementType::BF16)
+    std::transform(values, values + count, bits,
+                   [](float v) { return bf16BitsOfFloat(canonical(v)); });
+  else
+    std::transform(values, values + count, bits,
+                   [](float v) { return f16BitsOfFloat(canonical(v)); });
+}
+
+//===----------------------------------------------------------------------===//
+// Slices
+//===----------------------------------------------------------------------===//
+
+/// Cuts a chunk into runs that lie together in the tensor, and calls
+/// visit(element of the chunk, index in the tensor, count) for each; the index
+/// is -1 where it is padding.
+template <typename Visitor>
+static void forEachRun(const SliceMap &map, int64_t chunk,
+                       const Visitor &visit) {
+  int64_t part = map.partSize();
+  int64_t run = part * map.inner;
+  for (int64_t begin = 0, e = map.elementsPerChunk(); begin < e; begin += run) {
+    int64_t index = map.tensorIndex(chunk, begin);
+    int64_t present = 0;
+    if (index >= 0) {
+      int64_t row = index / map.inner % map.extent;
+      present = std::min(part, map.extent - row) * map.inner;
+      visit(begin, index, present);
+    }
+    if (present < run)
+      visit(begin + present, int64_t(-1), run - present);
+  }
+}
+
+/// Reads chunk `chunk` of a tensor as f32.
+static void gatherChunk(ElementType type, const void *tensor,
+                        const SliceMap &map, int64_t chunk, float *values) {
+  forEachRun(map, chunk, [&](int64_t element, int64_t index, int64_t count) {
+    if (index < 0)
+      std::fill_n(values + element, count, 0.0f);
+    else
+      widen(type, tensor, index, count, values + element);
+  });
+}
+
+static const uint8_t *bytesAt(const void *base, int64_t offset) {
+  return static_cast<const uint8_t *>(base) + offset;
+}
+static uint8_t *bytesAt(void *base, int64_t offset) {
+  return static_cast<uint8_t *>(base) + offset;
+}
+
+void rt::packSlicesOnCpu(const PackOperation &operation, const void *input,
+                         void *output) {
+  const SliceMap &map = operation.slices;
+  int64_t bytes = operation.elementBytes;
+  int64_t chunkBytes = map.elementsPerChunk() * bytes;
+  for (int64_t chunk = 0, e = map.numChunks(); chunk < e; ++chunk)
+    forEachRun(map, chunk, [&](int64_t element, int64_t index, int64_t count) {
+      uint8_t *dest = bytesAt(output, chunk * chunkBytes + element * bytes);
+      if (index < 0)
+        std::memset(dest, 0, count * bytes);
+      else
+        std::memcpy(dest, bytesAt(input, index * bytes), count * bytes);
+    });
+}
+
+void rt::unpackSlicesOnCpu(const PackOperation &operation, const void *input,
+                           void *output) {
+  const SliceMap &map = operation.slices;
+  int64_t bytes = operation.elementBytes;
+  int64_t chunkBytes = map.elementsPerChunk() * bytes;
+  for (int64_t chunk = 0, e = map.numChunks(); chunk < e; ++chunk)
+    forEachRun(map, chunk, [&](int64_t element, int64_t index, int64_t count) {
+      if (index >= 0)
+        std::memcpy(bytesAt(output, index * bytes),
+                    bytesAt(input, chunk * chunkBytes + element * bytes),
+                    count * bytes);
+    });
+}
+
+//===----------------------------------------------------------------------===//
+// Quantization
+//===----------------------------------------------------------------------===//
+
+void rt::quantizeOnCpu(const QuantizeOperation &operation, const void *input,
+                       void *output) {
+  const SliceMap &map = operation.slices;
+  const Wire &wire = operation.wire;
+  int64_t elements = map.elementsPerChunk();
+  std::vector<float> values(elements);
+  for (int64_t chunk = 0, e = map.numChunks(); chunk < e; ++chunk) {
+    gatherChunk(operation.type, input, map, chunk, values.data());
+    quantizeChunk(values.data(), elements, wire.format, wire.block,
+                  bytesAt(output, chunk * wire.chunkBytes(elements)));
+  }
+}
+
+void rt::dequantizeOnCpu(const QuantizeOperation &operation, const void *input,
+                         void *output) {
+  const SliceMap &map = operation.slices;
+  const Wire &wire = operation.wire;
+  int64_t elements = map.elementsPerChunk();
+  std::vector<float> values(elements);
+  for (int64_t chunk = 0, e = map.numChunks(); chunk < e; ++chunk) {
+    dequantizeChunk(bytesAt(input, chunk * wire.chunkBytes(elements)), elements,
+                    wire.format, wire.block, values.data());
+    forEachRun(map, chunk, [&](int64_t element, int64_t index, int64_t count) {
+      if (index >= 0)
+        narrow(operation.type, values.data() + element, count, output, index);
+    });
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Reduction
+//===----------------------------------------------------------------------===//
+
+/// The sum or mean in f32.
+static std::vector<float> reduceToFloat(const ReduceOperation &operation,
+                                        const void *input) {
+  std::vector<float> sum(operation.elements, 0.0f);
+  if (operation.wire.format != WireFormat::None) {
+    dequantizeReduceChunks(bytesAt(input, 0), operation.sources,
+                           operation.elements, operation.wire.format,
+                           operation.wire.block, sum.data());
+  } else {
+    std::vector<float> source(operation.elements);
+    for (int64_t s = 0; s < operation.sources; ++s) {
+      widen(operation.sourceType, input, s * operation.elements,
+            operation.elements, source.data());
+      for (int64_t i = 0; i < operation.elements; ++i)
+        sum[i] += source[i];
+    }
+  }
+  if (operation.isMean)
+    for (float &value : sum)
+      value /= static_cast<float>(operation.sources);
+  return sum;
+}
+
+void rt::reduceOnCpu(const ReduceOperation &operation, const void *input,
+                     void *output) {
+  std::vector<float> sum = reduceToFloat(operation, input);
+  narrow(operation.type, sum.data(), operation.elements, output, 0);
+}
+
+void rt::reduceQuantizeOnCpu(const ReduceQuantizeOperation &operation,
+                             const void *input, void *output) {
+  std::vector<float> sum = reduceToFloat(operation.reduce, input);
+  std::vector<uint8_t> partial(operation.reduce.elements *
+                               elementBytes(operation.reduce.type));
+  narrow(operation.reduce.type, sum.data(), operation.reduce.elements,
+         partial.data(), 0);
+  quantizeOnCpu({operation.reduce.type, operation.to, operation.slices},
+                partial.data(), output);
+}

@@ -1,0 +1,135 @@
+//===- CpuRendezvous.cpp - Where threads meet for a collective ------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "CpuRendezvous.h"
+
+#include <algorithm>
+#include <cstring>
+
+using namespace zpp;
+using namespace zpp::rt;
+
+CpuRendezvous::Group &
+CpuRendezvous::getGroup(int64_t rank, const std::vector<AxisRef> &axes) {
+  std::string key;
+  for (const AxisRef &axis : axes)
+    key += axis.name + ':' + std::to_string(axis.preSize) + ':' +
+           std::to_string(axis.size) + ',';
+  auto [it, isNew] = groups.try_emplace(std::move(key));
+  if (isNew)
+    for (std::vector<int64_t> &members : world.mesh.getGroups(axes)) {
+      auto round = std::make_shared<Round>(members.size());
+      it->second.push_back({std::move(members), std::move(round)});
+    }
+  return *std::find_if(
+      it->second.begin(), it->second.end(), [&](const Group &group) {
+        return std::find(group.members.begin(), group.members.end(), rank) !=
+               group.members.end();
+      });
+}
+
+void CpuRendezvous::start(Group &group, Round &round) {
+  round.hasStarted = true;
+  const ExchangeOperation &first = *round.arrivals[0].operation;
+  for (size_t i = 1; i < group.members.size(); ++i) {
+    const ExchangeOperation &other = *round.arrivals[i].operation;
+    auto disagree = [&](const std::string &a, const std::string &b) {
+      round.outcome = {
+          ZPP_RT_MISMATCH,
+          expected(a + " on all ranks, as on rank " +
+                       std::to_string(group.members[0]) + " in " + first.title,
+                   b + " on rank " + std::to_string(group.members[i]) + " in " +
+                       other.title)};
+    };
+    if (std::strcmp(first.kind, other.kind) != 0)
+      return disagree(first.kind, other.kind);
+    if (first.chunkBytes != other.chunkBytes)
+      return disagree("chunks of " + std::to_string(first.chunkBytes) +
+                          " bytes",
+                      std::to_string(other.chunkBytes));
+  }
+}
+
+/// "rank 3", or "ranks 3, 5"
+static std::string describe(const std::vector<int64_t> &ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i)
+    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return text;
+}
+
+Status CpuRendezvous::getObstacle(const Group &group,
+                                  const Round &round) const {
+  if (!world.failure.empty())
+    return {ZPP_RT_ABORTED, world.failure};
+  std::vector<int64_t> gone;
+  for (size_t i = 0; i < group.members.size(); ++i)
+    if (!round.arrivals[i].operation &&
+        world.members[group.members[i]] == World::Member::Gone)
+      gone.push_back(group.members[i]);
+  if (!gone.empty())
+    return {ZPP_RT_RANK_LOST, "expected " +
+                                  std::to_string(group.members.size()) +
+                                  " ranks, but " + describe(gone) + " left"};
+  return {};
+}
+
+Status CpuRendezvous::meet(int64_t rank, const ExchangeOperation &operation,
+                           const void *input, const Copy &copy) {
+  auto deadline = std::chrono::steady_clock::now() + world.timeLimit;
+  std::unique_lock<std::mutex> lock(world.mutex);
+  Group &group = getGroup(rank, operation.axes);
+  std::shared_ptr<Round> round = group.next;
+  size_t self = std::find(group.members.begin(), group.members.end(), rank) -
+                group.members.begin();
+
+  if (Status obstacle = getObstacle(group, *round); !obstacle.ok())
+    return obstacle;
+  round->arrivals[self] = {&operation, input};
+  if (++round->arrived == group.members.size()) {
+    group.next = std::make_shared<Round>(group.members.size());
+    start(group, *round);
+    world.changed.notify_all();
+  }
+  world.changed.wait_until(lock, deadline, [&] {
+    return round->hasStarted || !getObstacle(group, *round).ok();
+  });
+  if (!round->hasStarted) {
+    Status obstacle = getObstacle(group, *round);
+    if (obstacle.ok()) {
+      std::vector<int64_t> missing;
+      for (size_t i = 0; i < group.members.size(); ++i)
+        if (!round->arrivals[i].operation)
+          missing.push_back(group.members[i]);
+      obstacle = {ZPP_RT_TIMEOUT,
+                  "expected " + std::to_string(group.members.size()) +
+                      " ranks within " +
+                      std::to_string(world.timeLimit.count()) + " usec, but " +
+                      describe(missing) + " did not arrive"};
+    }
+    // From here on nobody may start this round, which would read `input`.
+    round->arrivals[self] = {};
+    --round->arrived;
+    return obstacle;
+  }
+
+  if (!round->outcome.ok())
+    return round->outcome;
+  std::vector<const void *> inputs;
+  for (const Round::Arrival &arrival : round->arrivals)
+    inputs.push_back(arrival.input);
+  lock.unlock();
+  copy(inputs, self);
+  lock.lock();
+
+  // Every member is copying or has: this ends without a time limit, and must,
+  // because others still read `input`.
+  if (++round->done == group.members.size())
+    world.changed.notify_all();
+  world.changed.wait(lock, [&] { return round->done == group.members.size(); });
+  return {};
+}

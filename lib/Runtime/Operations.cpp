@@ -1,0 +1,232 @@
+//===- Operations.cpp - Checked descriptors -------------------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Operations.h"
+
+using namespace zpp;
+using namespace zpp::rt;
+
+//===----------------------------------------------------------------------===//
+// Parts of descriptors
+//===----------------------------------------------------------------------===//
+
+static Status unsupported(std::string message) {
+  return {ZPP_RT_UNSUPPORTED, std::move(message)};
+}
+
+static Status checkType(int64_t value, ElementType &type) {
+  if (value != ZPP_RT_F32 && value != ZPP_RT_BF16 && value != ZPP_RT_F16)
+    return unsupported(expected("element type F32, BF16 or F16", value));
+  type = static_cast<ElementType>(value);
+  return {};
+}
+
+static Status checkWire(int64_t format, int64_t block, Wire &wire) {
+  if (format != ZPP_RT_FORMAT_I8 && format != ZPP_RT_FORMAT_I4)
+    return unsupported(expected("wire format I8 or I4", format));
+  if (!isValidBlock(block))
+    return unsupported(expected("a block that is a power of two from " +
+                                    std::to_string(kMinBlock) + " to " +
+                                    std::to_string(kMaxBlock),
+                                block));
+  wire = {static_cast<WireFormat>(format), block};
+  return {};
+}
+
+static Status checkList(const int64_t *values, int64_t count, const char *what,
+                        std::vector<int64_t> &list) {
+  if (count < 0)
+    return invalid(expected(std::string("a number of ") + what, count));
+  if (count > 0 && !values)
+    return invalid(expected(std::to_string(count) + " " + what, "NULL"));
+  list.assign(values, values + count);
+  return {};
+}
+
+static Status checkSlices(const zpp_rt_slices &desc, bool needsAll,
+                          SliceMap &map) {
+  map.outer = desc.outer;
+  map.unit = desc.unit;
+  map.inner = desc.inner;
+  map.extent = desc.extent;
+  map.stage = desc.stage;
+  map.stages = desc.stages;
+  Status status =
+      checkList(desc.factors, desc.num_factors, "factors", map.factors);
+  if (status.ok())
+    status = checkList(desc.chunk_factors, desc.num_chunk_factors,
+                       "chunk factors", map.chunkFactors);
+  if (!status.ok())
+    return status;
+  std::string error = map.verify();
+  if (!error.empty())
+    return invalid(std::move(error));
+  if (needsAll && map.stages != 1)
+    return invalid(expected("1 stage", map.stages));
+  return {};
+}
+
+/// result = a * b, both not negative.
+static Status multiply(int64_t a, int64_t b, int64_t &result) {
+  if (__builtin_mul_overflow(a, b, &result))
+    return invalid("expected fewer than 2^63 bytes, but got " +
+                   std::to_string(a) + " x " + std::to_string(b));
+  return {};
+}
+
+/// Bytes of the tensor and of all chunks of a map. The padded tensor has fewer
+/// than 2^63 elements.
+static Status getBytes(const SliceMap &map, int64_t elementBytes,
+                       int64_t chunkBytes, int64_t &tensorBytes,
+                       int64_t &chunksBytes) {
+  Status status =
+      multiply(map.outer * map.extent * map.inner, elementBytes, tensorBytes);
+  if (status.ok())
+    status = multiply(map.numChunks(), chunkBytes, chunksBytes);
+  return status;
+}
+
+/// Layouts are computed without overflow below this many elements.
+static Status checkElements(int64_t elements) {
+  if (elements < 0 || elements > INT64_MAX / 8)
+    return invalid(expected("a number of elements below 2^60", elements));
+  return {};
+}
+
+static Status checkSources(int64_t kind, int64_t sources, bool &isMean) {
+  if (kind != ZPP_RT_SUM && kind != ZPP_RT_MEAN)
+    return invalid(expected("reduction SUM or MEAN", kind));
+  if (sources < 1)
+    return invalid(expected("at least 1 source", sources));
+  isMean = kind == ZPP_RT_MEAN;
+  return {};
+}
+
+//===----------------------------------------------------------------------===//
+// Descriptors
+//===----------------------------------------------------------------------===//
+
+Status rt::check(const zpp_rt_pack_desc &desc, bool isUnpack,
+                 PackOperation &operation, Footprint &footprint) {
+  Status status = checkSlices(desc.slices, isUnpack, operation.slices);
+  if (!status.ok())
+    return status;
+  if (desc.element_bytes < 1)
+    return invalid(
+        expected("positive bytes of an element", desc.element_bytes));
+  operation.elementBytes = desc.element_bytes;
+  int64_t chunkBytes, tensor, chunks;
+  status = multiply(operation.slices.elementsPerChunk(), desc.element_bytes,
+                    chunkBytes);
+  if (status.ok())
+    status = getBytes(operation.slices, desc.element_bytes, chunkBytes, tensor,
+                      chunks);
+  footprint = isUnpack ? Footprint{chunks, tensor} : Footprint{tensor, chunks};
+  return status;
+}
+
+Status rt::check(const zpp_rt_quantize_desc &desc, bool isDequantize,
+                 QuantizeOperation &operation, Footprint &footprint) {
+  Status status = checkType(desc.element_type, operation.type);
+  if (status.ok())
+    status = checkWire(desc.format, desc.block, operation.wire);
+  if (status.ok())
+    status = checkSlices(desc.slices, isDequantize, operation.slices);
+  if (status.ok())
+    status = checkElements(operation.slices.elementsPerChunk());
+  if (!status.ok())
+    return status;
+  int64_t tensor, chunks;
+  status =
+      getBytes(operation.slices, elementBytes(operation.type),
+               operation.wire.chunkBytes(operation.slices.elementsPerChunk()),
+               tensor, chunks);
+  footprint =
+      isDequantize ? Footprint{chunks, tensor} : Footprint{tensor, chunks};
+  return status;
+}
+
+Status rt::check(const zpp_rt_reduce_desc &desc, bool isQuantized,
+                 ReduceOperation &operation, Footprint &footprint) {
+  Status status = checkSources(desc.kind, desc.sources, operation.isMean);
+  if (status.ok())
+    status = checkElements(desc.elements);
+  if (status.ok())
+    status = checkType(desc.element_type, operation.type);
+  if (!status.ok())
+    return status;
+  operation.sources = desc.sources;
+  operation.elements = desc.elements;
+  int64_t sourceBytes;
+  if (isQuantized) {
+    status = checkWire(desc.format, desc.block, operation.wire);
+    if (!status.ok())
+      return status;
+    operation.sourceType = ElementType::F32;
+    sourceBytes = operation.wire.chunkBytes(desc.elements);
+  } else {
+    if (desc.format != ZPP_RT_FORMAT_NONE)
+      return unsupported(expected("wire format NONE", desc.format));
+    status = checkType(desc.source_type, operation.sourceType);
+    if (!status.ok())
+      return status;
+    operation.wire = {WireFormat::None, 0};
+    sourceBytes = desc.elements * elementBytes(operation.sourceType);
+  }
+  footprint.outputBytes = desc.elements * elementBytes(operation.type);
+  return multiply(desc.sources, sourceBytes, footprint.inputBytes);
+}
+
+Status rt::check(const zpp_rt_reduce_quantize_desc &desc,
+                 ReduceQuantizeOperation &operation, Footprint &footprint) {
+  Status status = checkSlices(desc.slices, false, operation.slices);
+  if (status.ok())
+    status = checkWire(desc.to_format, desc.to_block, operation.to);
+  if (!status.ok())
+    return status;
+  zpp_rt_reduce_desc reduce{};
+  reduce.kind = desc.kind;
+  reduce.sources = desc.sources;
+  reduce.elements = desc.slices.outer * desc.slices.extent * desc.slices.inner;
+  reduce.format = desc.format;
+  reduce.block = desc.block;
+  reduce.element_type = desc.element_type;
+  status = check(reduce, true, operation.reduce, footprint);
+  if (status.ok())
+    status = checkElements(operation.slices.elementsPerChunk());
+  if (!status.ok())
+    return status;
+  return multiply(operation.slices.numChunks(),
+                  operation.to.chunkBytes(operation.slices.elementsPerChunk()),
+                  footprint.outputBytes);
+}
+
+Status rt::check(const zpp_rt_exchange_desc &desc, const Mesh &mesh,
+                 bool isGather, ExchangeOperation &operation,
+                 Footprint &footprint) {
+  if (desc.num_axes < 1)
+    return invalid(expected("at least 1 axis", desc.num_axes));
+  if (!desc.axes)
+    return invalid(expected(std::to_string(desc.num_axes) + " axes", "NULL"));
+  if (desc.chunk_bytes < 0)
+    return invalid(expected("bytes of a chunk", desc.chunk_bytes));
+  operation.axes.clear();
+  for (int64_t i = 0; i < desc.num_axes; ++i) {
+    const zpp_rt_axis &axis = desc.axes[i];
+    if (!axis.name)
+      return invalid(expected("the name of an axis", "NULL"));
+    operation.axes.push_back({axis.name, axis.pre_size, axis.size});
+  }
+  std::string error = mesh.verify(operation.axes);
+  if (!error.empty())
+    return invalid(std::move(error));
+  operation.chunkBytes = desc.chunk_bytes;
+  int64_t all;
+  Status status = multiply(numDevices(operation.axes), desc.chunk_bytes, all);
+  footprint = {isGather ? desc.chunk_bytes : all, all};
+  return status;
+}

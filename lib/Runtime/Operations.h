@@ -1,0 +1,91 @@
+//===- Operations.h - Checked descriptors -----------------------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The descriptors of zpp_rt.h after their checks, in the terms of Support. Back
+// ends see only these.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_LIB_RUNTIME_OPERATIONS_H
+#define ZPP_LIB_RUNTIME_OPERATIONS_H
+
+#include "Status.h"
+#include "zpp/Support/BlockQuant.h"
+#include "zpp/Support/Mesh.h"
+#include "zpp/Support/SliceMap.h"
+
+#include <vector>
+
+namespace zpp::rt {
+
+/// Format and block of wire chunks.
+struct Wire {
+  WireFormat format;
+  int64_t block;
+
+  int64_t chunkBytes(int64_t elements) const {
+    return getChunkLayout(elements, format, block).chunkBytes;
+  }
+};
+
+struct PackOperation {
+  int64_t elementBytes;
+  SliceMap slices;
+};
+
+struct QuantizeOperation {
+  ElementType type;
+  Wire wire;
+  SliceMap slices;
+};
+
+/// The sources are elements of `sourceType` where the format of `wire` is None.
+struct ReduceOperation {
+  bool isMean;
+  int64_t sources;
+  int64_t elements;
+  ElementType sourceType;
+  Wire wire;
+  ElementType type;
+};
+
+struct ReduceQuantizeOperation {
+  ReduceOperation reduce;
+  Wire to;
+  SliceMap slices;
+};
+
+struct ExchangeOperation {
+  /// What errors call the collective: "all_to_all 'name' along node, gpu".
+  std::string title;
+  /// What all members of a group must agree on, besides the size.
+  const char *kind;
+  std::vector<AxisRef> axes;
+  int64_t chunkBytes;
+};
+
+/// Bytes that an operation reads and writes: what must not be null.
+struct Footprint {
+  int64_t inputBytes = 0;
+  int64_t outputBytes = 0;
+};
+
+/// Read a descriptor into `operation`, or say what is wrong with it.
+Status check(const zpp_rt_pack_desc &desc, bool isUnpack,
+             PackOperation &operation, Footprint &footprint);
+Status check(const zpp_rt_quantize_desc &desc, bool isDequantize,
+             QuantizeOperation &operation, Footprint &footprint);
+Status check(const zpp_rt_reduce_desc &desc, bool isQuantized,
+             ReduceOperation &operation, Footprint &footprint);
+Status check(const zpp_rt_reduce_quantize_desc &desc,
+             ReduceQuantizeOperation &operation, Footprint &footprint);
+Status check(const zpp_rt_exchange_desc &desc, const Mesh &mesh, bool isGather,
+             ExchangeOperation &operation, Footprint &footprint);
+
+} // namespace zpp::rt
+
+#endif // ZPP_LIB_RUNTIME_OPERATIONS_H

@@ -1,0 +1,490 @@
+//===- Runtime.cpp - The C interface --------------------------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Backend.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <new>
+
+using namespace zpp;
+using namespace zpp::rt;
+
+//===----------------------------------------------------------------------===//
+// Handles
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Ranks keep it alive.
+struct WorldState {
+  WorldState(Mesh mesh, std::chrono::microseconds timeLimit, bool isTraced)
+      : world(std::move(mesh), timeLimit, isTraced) {}
+  World world;
+  std::unique_ptr<WorldBackend> backend;
+};
+} // namespace
+
+struct zpp_rt_world {
+  std::shared_ptr<WorldState> state;
+};
+
+struct zpp_rt_rank {
+  std::shared_ptr<WorldState> state;
+  int64_t index;
+  std::unique_ptr<RankBackend> backend;
+
+  Status getStatus() {
+    std::lock_guard<std::mutex> lock(mutex);
+    return status;
+  }
+  /// The first error stays, and fails the world. Returns what holds now.
+  zpp_rt_status settle(Status result) {
+    if (!result.ok()) {
+      std::unique_lock<std::mutex> lock(mutex);
+      if (status.ok()) {
+        status = std::move(result);
+        Status cause = status;
+        lock.unlock();
+        state->world.fail(index, cause);
+      }
+    }
+    std::lock_guard<std::mutex> lock(mutex);
+    return status.code;
+  }
+  /// What stays valid until the next call.
+  const char *getMessage() {
+    std::lock_guard<std::mutex> lock(mutex);
+    message = status.message;
+    return message.c_str();
+  }
+
+private:
+  /// zpp_rt_rank_abort comes from other threads.
+  std::mutex mutex;
+  Status status;
+  std::string message;
+};
+
+//===----------------------------------------------------------------------===//
+// Errors
+//===----------------------------------------------------------------------===//
+
+/// Calls `function`, which returns a Status; no exception gets out.
+template <typename Function>
+static Status guarded(const Function &function) noexcept {
+  try {
+    return function();
+  } catch (const std::bad_alloc &) {
+    return {ZPP_RT_OUT_OF_MEMORY, "out of memory"};
+  } catch (const std::exception &error) {
+    return {ZPP_RT_SYSTEM_ERROR, error.what()};
+  }
+}
+
+/// For functions without a rank to keep the message.
+static zpp_rt_status report(const Status &status, char *message,
+                            size_t messageBytes) {
+  if (message && messageBytes > 0)
+    std::snprintf(message, messageBytes, "%s", status.message.c_str());
+  return status.code;
+}
+
+/// Copies a descriptor of the caller's size; fields that it lacks are 0.
+template <typename Desc>
+static Status readDescriptor(const Desc *desc, Desc &copy) {
+  if (!desc)
+    return invalid(expected("a descriptor", "NULL"));
+  // All fields so far are in the first version of the interface.
+  if (static_cast<uint64_t>(desc->struct_size) < sizeof(Desc))
+    return invalid(
+        expected("a struct_size of at least " + std::to_string(sizeof(Desc)),
+                 static_cast<int64_t>(desc->struct_size)));
+  copy = *desc;
+  return {};
+}
+
+const char *zpp_rt_status_name(zpp_rt_status status) {
+  switch (status) {
+  case ZPP_RT_OK:
+    return "ZPP_RT_OK";
+  case ZPP_RT_INVALID_ARGUMENT:
+    return "ZPP_RT_INVALID_ARGUMENT";
+  case ZPP_RT_UNSUPPORTED:
+    return "ZPP_RT_UNSUPPORTED";
+  case ZPP_RT_OUT_OF_MEMORY:
+    return "ZPP_RT_OUT_OF_MEMORY";
+  case ZPP_RT_TIMEOUT:
+    return "ZPP_RT_TIMEOUT";
+  case ZPP_RT_RANK_LOST:
+    return "ZPP_RT_RANK_LOST";
+  case ZPP_RT_MISMATCH:
+    return "ZPP_RT_MISMATCH";
+  case ZPP_RT_ABORTED:
+    return "ZPP_RT_ABORTED";
+  case ZPP_RT_SYSTEM_ERROR:
+    return "ZPP_RT_SYSTEM_ERROR";
+  }
+  return "unknown status";
+}
+
+//===----------------------------------------------------------------------===//
+// World
+//===----------------------------------------------------------------------===//
+
+static constexpr int64_t kDefaultTimeLimitUsec = 300'000'000;
+/// Thirty years; more would overflow the clock.
+static constexpr int64_t kMaxTimeLimitUsec = 1'000'000'000'000'000;
+
+namespace {
+struct BackendEntry {
+  const char *name;
+  std::unique_ptr<WorldBackend> (*create)(World &world);
+};
+} // namespace
+
+static constexpr BackendEntry kBackends[] = {{"cpu", createCpuBackend}};
+
+static Status createWorld(const zpp_rt_world_desc *given,
+                          zpp_rt_world **result) {
+  if (!result)
+    return invalid(expected("where to write the world", "NULL"));
+  *result = nullptr;
+  zpp_rt_world_desc desc;
+  if (Status status = readDescriptor(given, desc); !status.ok())
+    return status;
+  if (!desc.backend || !desc.mesh)
+    return invalid(
+        expected(desc.backend ? "a mesh" : "the name of a back end", "NULL"));
+
+  const BackendEntry *backend =
+      std::find_if(std::begin(kBackends), std::end(kBackends),
+                   [&](const BackendEntry &entry) {
+                     return std::strcmp(entry.name, desc.backend) == 0;
+                   });
+  if (backend == std::end(kBackends)) {
+    std::string names;
+    for (const BackendEntry &entry : kBackends)
+      names += (names.empty() ? "" : ", ") + quote(entry.name);
+    return {ZPP_RT_UNSUPPORTED,
+            expected("one of the back ends " + names, quote(desc.backend))};
+  }
+  std::string error;
+  std::optional<Mesh> mesh = Mesh::parse(desc.mesh, error);
+  if (!mesh)
+    return invalid("mesh: " + error);
+  if (desc.time_limit_usec < 0)
+    return invalid(
+        expected("a time limit that is not negative", desc.time_limit_usec));
+  int64_t timeLimit = desc.time_limit_usec == 0
+                          ? kDefaultTimeLimitUsec
+                          : std::min(desc.time_limit_usec, kMaxTimeLimitUsec);
+
+  auto state = std::make_shared<WorldState>(
+      std::move(*mesh), std::chrono::microseconds(timeLimit), desc.trace != 0);
+  state->backend = backend->create(state->world);
+  *result = new zpp_rt_world{std::move(state)};
+  return {};
+}
+
+zpp_rt_status zpp_rt_world_create(const zpp_rt_world_desc *desc,
+                                  zpp_rt_world **world, char *message,
+                                  size_t messageBytes) {
+  return report(guarded([&] { return createWorld(desc, world); }), message,
+                messageBytes);
+}
+
+void zpp_rt_world_destroy(zpp_rt_world *world) { delete world; }
+
+int64_t zpp_rt_world_size(const zpp_rt_world *world) {
+  return world->state->world.members.size();
+}
+
+zpp_rt_status zpp_rt_world_write_trace(zpp_rt_world *world, const char *path,
+                                       char *message, size_t messageBytes) {
+  auto write = [&]() -> Status {
+    if (!world || !path)
+      return invalid(expected(world ? "a path" : "a world", "NULL"));
+    World &state = world->state->world;
+    if (!state.trace)
+      return invalid("expected a world with a trace, but got one without");
+    return state.trace->write(state.mesh, path);
+  };
+  return report(guarded(write), message, messageBytes);
+}
+
+//===----------------------------------------------------------------------===//
+// Rank
+//===----------------------------------------------------------------------===//
+
+static Status createRank(zpp_rt_world *world, int64_t index,
+                         zpp_rt_rank **result) {
+  if (!result)
+    return invalid(expected("where to write the rank", "NULL"));
+  *result = nullptr;
+  if (!world)
+    return invalid(expected("a world", "NULL"));
+  auto rank = std::make_unique<zpp_rt_rank>();
+  rank->state = world->state;
+  rank->index = index;
+  World &state = rank->state->world;
+  if (Status status = state.join(index); !status.ok())
+    return status;
+  Status status = guarded(
+      [&] { return rank->state->backend->createRank(index, rank->backend); });
+  if (!status.ok()) {
+    state.fail(index, status);
+    state.leave(index);
+    return status;
+  }
+  *result = rank.release();
+  return {};
+}
+
+zpp_rt_status zpp_rt_rank_create(zpp_rt_world *world, int64_t index,
+                                 zpp_rt_rank **rank, char *message,
+                                 size_t messageBytes) {
+  return report(guarded([&] { return createRank(world, index, rank); }),
+                message, messageBytes);
+}
+
+void zpp_rt_rank_destroy(zpp_rt_rank *rank) {
+  if (!rank)
+    return;
+  rank->backend.reset();
+  rank->state->world.leave(rank->index);
+  delete rank;
+}
+
+void zpp_rt_rank_abort(zpp_rt_rank *rank, const char *reason) {
+  if (rank)
+    rank->settle(guarded([&]() -> Status {
+      return {ZPP_RT_ABORTED,
+              std::string("aborted: ") + (reason ? reason : "no reason given")};
+    }));
+}
+
+zpp_rt_status zpp_rt_rank_synchronize(zpp_rt_rank *rank) {
+  if (!rank)
+    return ZPP_RT_INVALID_ARGUMENT;
+  return rank->settle(guarded([&] { return rank->backend->synchronize(); }));
+}
+
+const char *zpp_rt_rank_message(zpp_rt_rank *rank) {
+  return rank ? rank->getMessage() : "expected a rank, but got NULL";
+}
+
+//===----------------------------------------------------------------------===//
+// Memory
+//===----------------------------------------------------------------------===//
+
+/// Calls `function` unless the rank has failed.
+template <typename Function>
+static zpp_rt_status call(zpp_rt_rank *rank, const char *title,
+                          const Function &function) {
+  if (!rank)
+    return ZPP_RT_INVALID_ARGUMENT;
+  if (Status status = rank->getStatus(); !status.ok())
+    return status.code;
+  Status status = guarded(function);
+  if (!status.ok())
+    status.message = std::string(title) + ": " + status.message;
+  return rank->settle(std::move(status));
+}
+
+zpp_rt_status zpp_rt_alloc(zpp_rt_rank *rank, int64_t bytes, void **data) {
+  if (data)
+    *data = nullptr;
+  return call(rank, "alloc", [&]() -> Status {
+    if (!data)
+      return invalid(expected("where to write the memory", "NULL"));
+    if (bytes < 0)
+      return invalid(expected("a number of bytes", bytes));
+    try {
+      return rank->backend->allocate(bytes, *data);
+    } catch (const std::bad_alloc &) {
+      return {ZPP_RT_OUT_OF_MEMORY,
+              "out of memory for " + std::to_string(bytes) + " bytes"};
+    }
+  });
+}
+
+void zpp_rt_free(zpp_rt_rank *rank, void *data) {
+  if (rank && data)
+    rank->backend->free(data);
+}
+
+zpp_rt_status zpp_rt_copy(zpp_rt_rank *rank, void *dest, const void *source,
+                          int64_t bytes) {
+  return call(rank, "copy", [&]() -> Status {
+    if (bytes < 0)
+      return invalid(expected("a number of bytes", bytes));
+    if (bytes == 0)
+      return {};
+    if (!dest || !source)
+      return invalid(expected(dest ? "a source" : "a destination", "NULL"));
+    return rank->backend->copy(dest, source, bytes);
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Operations
+//===----------------------------------------------------------------------===//
+
+/// Checks, runs and records one operation. `check(operation, footprint)` reads
+/// the descriptor.
+template <typename Operation, typename Desc, typename Check>
+static zpp_rt_status
+execute(zpp_rt_rank *rank, const char *entrypoint, const Desc *desc,
+        const void *input, void *output, const Check &check,
+        Status (RankBackend::*run)(const Operation &, const void *, void *)) {
+  if (!rank)
+    return ZPP_RT_INVALID_ARGUMENT;
+  if (Status status = rank->getStatus(); !status.ok())
+    return status.code;
+
+  std::string title = entrypoint;
+  Status status = guarded([&]() -> Status {
+    Desc read;
+    if (Status status = readDescriptor(desc, read); !status.ok())
+      return status;
+    if (read.name)
+      title += " " + quote(read.name);
+    Operation operation;
+    Footprint footprint;
+    if (Status status = check(read, operation, footprint); !status.ok())
+      return status;
+    if constexpr (std::is_same_v<Operation, ExchangeOperation>) {
+      operation.kind = entrypoint;
+      title += " along";
+      for (const AxisRef &axis : operation.axes)
+        title += (&axis == &operation.axes.front() ? " " : ", ") + axis.name;
+      operation.title = title;
+    }
+    if ((!input && footprint.inputBytes > 0) ||
+        (!output && footprint.outputBytes > 0))
+      return invalid(expected(input ? "an output" : "an input", "NULL"));
+
+    Trace::Clock::time_point begin = Trace::Clock::now();
+    Status result = (rank->backend.get()->*run)(operation, input, output);
+    if (Trace *trace = rank->state->world.trace.get())
+      trace->add({rank->index, read.name ? read.name : entrypoint, entrypoint,
+                  footprint.inputBytes, footprint.outputBytes, begin,
+                  Trace::Clock::now()});
+    return result;
+  });
+  if (!status.ok())
+    status.message = title + ": " + status.message;
+  return rank->settle(std::move(status));
+}
+
+zpp_rt_status zpp_rt_pack_slices(zpp_rt_rank *rank,
+                                 const zpp_rt_pack_desc *desc,
+                                 const void *input, void *output) {
+  return execute<PackOperation>(
+      rank, "pack_slices", desc, input, output,
+      [](auto &desc, auto &operation, auto &footprint) {
+        return check(desc, /*isUnpack=*/false, operation, footprint);
+      },
+      &RankBackend::packSlices);
+}
+
+zpp_rt_status zpp_rt_unpack_slices(zpp_rt_rank *rank,
+                                   const zpp_rt_pack_desc *desc,
+                                   const void *input, void *output) {
+  return execute<PackOperation>(
+      rank, "unpack_slices", desc, input, output,
+      [](auto &desc, auto &operation, auto &footprint) {
+        return check(desc, /*isUnpack=*/true, operation, footprint);
+      },
+      &RankBackend::unpackSlices);
+}
+
+zpp_rt_status zpp_rt_quantize(zpp_rt_rank *rank,
+                              const zpp_rt_quantize_desc *desc,
+                              const void *input, void *output) {
+  return execute<QuantizeOperation>(
+      rank, "quantize", desc, input, output,
+      [](auto &desc, auto &operation, auto &footprint) {
+        return check(desc, /*isDequantize=*/false, operation, footprint);
+      },
+      &RankBackend::quantize);
+}
+
+zpp_rt_status zpp_rt_dequantize(zpp_rt_rank *rank,
+                                const zpp_rt_quantize_desc *desc,
+                                const void *input, void *output) {
+  return execute<QuantizeOperation>(
+      rank, "dequantize", desc, input, output,
+      [](auto &desc, auto &operation, auto &footprint) {
+        return check(desc, /*isDequantize=*/true, operation, footprint);
+      },
+      &RankBackend::dequantize);
+}
+
+zpp_rt_status zpp_rt_reduce(zpp_rt_rank *rank, const zpp_rt_reduce_desc *desc,
+                            const void *input, void *output) {
+  return execute<ReduceOperation>(
+      rank, "reduce", desc, input, output,
+      [](auto &desc, auto &operation, auto &footprint) {
+        return check(desc, /*isQuantized=*/false, operation, footprint);
+      },
+      &RankBackend::reduce);
+}
+
+zpp_rt_status zpp_rt_dequantize_reduce(zpp_rt_rank *rank,
+                                       const zpp_rt_reduce_desc *desc,
+                                       const void *input, void *output) {
+  return execute<ReduceOperation>(
+      rank, "dequantize_reduce", desc, input, output,
+      [](auto &desc, auto &operation, auto &footprint) {
+        return check(desc, /*isQuantized=*/true, operation, footprint);
+      },
+      &RankBackend::reduce);
+}
+
+zpp_rt_status
+zpp_rt_dequantize_reduce_quantize(zpp_rt_rank *rank,
+                                  const zpp_rt_reduce_quantize_desc *desc,
+                                  const void *input, void *output) {
+  return execute<ReduceQuantizeOperation>(
+      rank, "dequantize_reduce_quantize", desc, input, output,
+      [](auto &desc, auto &operation, auto &footprint) {
+        return check(desc, operation, footprint);
+      },
+      &RankBackend::reduceQuantize);
+}
+
+static zpp_rt_status
+exchange(zpp_rt_rank *rank, const char *entrypoint,
+         const zpp_rt_exchange_desc *desc, const void *input, void *output,
+         bool isGather,
+         Status (RankBackend::*run)(const ExchangeOperation &, const void *,
+                                    void *)) {
+  return execute<ExchangeOperation>(
+      rank, entrypoint, desc, input, output,
+      [&](auto &desc, auto &operation, auto &footprint) {
+        return check(desc, rank->state->world.mesh, isGather, operation,
+                     footprint);
+      },
+      run);
+}
+
+zpp_rt_status zpp_rt_all_to_all(zpp_rt_rank *rank,
+                                const zpp_rt_exchange_desc *desc,
+                                const void *input, void *output) {
+  return exchange(rank, "all_to_all", desc, input, output, /*isGather=*/false,
+                  &RankBackend::allToAll);
+}
+
+zpp_rt_status zpp_rt_all_gather_chunks(zpp_rt_rank *rank,
+                                       const zpp_rt_exchange_desc *desc,
+                                       const void *input, void *output) {
+  return exchange(rank, "all_gather_chunks", desc, input, output,
+                  /*isGather=*/true, &RankBackend::allGatherChunks);
+}

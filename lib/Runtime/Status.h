@@ -1,0 +1,45 @@
+//===- Status.h - Code and message of a failure -----------------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_LIB_RUNTIME_STATUS_H
+#define ZPP_LIB_RUNTIME_STATUS_H
+
+#include "zpp/Runtime/zpp_rt.h"
+
+#include <string>
+#include <utility>
+
+namespace zpp::rt {
+
+/// What an entry point returns, with what zpp_rt_rank_message says.
+struct [[nodiscard]] Status {
+  zpp_rt_status code = ZPP_RT_OK;
+  std::string message;
+
+  Status() = default;
+  Status(zpp_rt_status code, std::string message)
+      : code(code), message(std::move(message)) {}
+  bool ok() const { return code == ZPP_RT_OK; }
+};
+
+inline Status invalid(std::string message) {
+  return {ZPP_RT_INVALID_ARGUMENT, std::move(message)};
+}
+
+inline std::string quote(const std::string &text) { return "'" + text + "'"; }
+
+/// "expected WHAT, but got GOT"
+inline std::string expected(const std::string &what, const std::string &got) {
+  return "expected " + what + ", but got " + got;
+}
+inline std::string expected(const std::string &what, int64_t got) {
+  return expected(what, std::to_string(got));
+}
+
+} // namespace zpp::rt
+
+#endif // ZPP_LIB_RUNTIME_STATUS_H

@@ -1,0 +1,48 @@
+//===- Trace.h - When operations ran ----------------------------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_LIB_RUNTIME_TRACE_H
+#define ZPP_LIB_RUNTIME_TRACE_H
+
+#include "Status.h"
+#include "zpp/Support/Mesh.h"
+
+#include <chrono>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace zpp::rt {
+
+/// The operations of all ranks, for chrome://tracing and Perfetto.
+class Trace {
+public:
+  using Clock = std::chrono::steady_clock;
+
+  struct Slice {
+    int64_t rank;
+    /// What it did, and the entry point.
+    std::string name;
+    const char *entrypoint;
+    int64_t inputBytes;
+    int64_t outputBytes;
+    Clock::time_point begin;
+    Clock::time_point end;
+  };
+
+  void add(Slice slice);
+  Status write(const Mesh &mesh, const std::string &path);
+
+private:
+  const Clock::time_point start = Clock::now();
+  std::mutex mutex;
+  std::vector<Slice> slices;
+};
+
+} // namespace zpp::rt
+
+#endif // ZPP_LIB_RUNTIME_TRACE_H

@@ -1,0 +1,57 @@
+//===- World.h - Which ranks there are and whether they are well *- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_LIB_RUNTIME_WORLD_H
+#define ZPP_LIB_RUNTIME_WORLD_H
+
+#include "Status.h"
+#include "Trace.h"
+#include "zpp/Support/Mesh.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace zpp::rt {
+
+/// What the ranks of this process share. The first failure of any rank is the
+/// failure of the world; whoever waits for another rank watches for it.
+class World {
+public:
+  World(Mesh mesh, std::chrono::microseconds timeLimit, bool isTraced)
+      : mesh(std::move(mesh)), timeLimit(timeLimit),
+        members(this->mesh.numDevices(), Member::Absent) {
+    if (isTraced)
+      trace = std::make_unique<Trace>();
+  }
+
+  const Mesh mesh;
+  const std::chrono::microseconds timeLimit;
+  /// Null where nothing is recorded.
+  std::unique_ptr<Trace> trace;
+
+  Status join(int64_t rank);
+  void leave(int64_t rank);
+  /// Records why `rank` failed, unless another one was first.
+  void fail(int64_t rank, const Status &cause);
+
+  /// Guards all below, and what back ends keep about ranks that wait for each
+  /// other; `changed` is notified of any change.
+  std::mutex mutex;
+  std::condition_variable changed;
+
+  enum class Member { Absent, Present, Gone };
+  std::vector<Member> members;
+  /// The first failure, as other ranks report it; empty while all is well.
+  std::string failure;
+};
+
+} // namespace zpp::rt
+
+#endif // ZPP_LIB_RUNTIME_WORLD_H

@@ -1,0 +1,341 @@
+//===- DescriptorTest.cpp - What the interface refuses --------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Harness.h"
+
+using namespace zpp;
+
+namespace {
+
+//===----------------------------------------------------------------------===//
+// Worlds and ranks
+//===----------------------------------------------------------------------===//
+
+std::string createWorld(zpp_rt_world_desc desc, zpp_rt_status expected) {
+  char message[256] = "";
+  zpp_rt_world *world;
+  EXPECT_EQ(zpp_rt_world_create(&desc, &world, message, sizeof(message)),
+            expected);
+  EXPECT_EQ(world, nullptr);
+  return message;
+}
+
+zpp_rt_world_desc makeWorld() {
+  auto desc = makeDesc<zpp_rt_world_desc>();
+  desc.backend = "cpu";
+  desc.mesh = "node:2,gpu:4";
+  return desc;
+}
+
+TEST(Descriptor, World) {
+  zpp_rt_world_desc desc = makeWorld();
+  desc.struct_size = 8;
+  EXPECT_EQ(createWorld(desc, ZPP_RT_INVALID_ARGUMENT),
+            "expected a struct_size of at least " +
+                std::to_string(sizeof(desc)) + ", but got 8");
+  desc = makeWorld();
+  desc.backend = "tpu";
+  EXPECT_EQ(createWorld(desc, ZPP_RT_UNSUPPORTED),
+            "expected one of the back ends 'cpu', but got 'tpu'");
+  desc.backend = nullptr;
+  EXPECT_EQ(createWorld(desc, ZPP_RT_INVALID_ARGUMENT),
+            "expected the name of a back end, but got NULL");
+  desc = makeWorld();
+  desc.mesh = "node";
+  EXPECT_EQ(createWorld(desc, ZPP_RT_INVALID_ARGUMENT),
+            "mesh: expected NAME:SIZE, but got 'node'");
+  desc = makeWorld();
+  desc.time_limit_usec = -5;
+  EXPECT_EQ(createWorld(desc, ZPP_RT_INVALID_ARGUMENT),
+            "expected a time limit that is not negative, but got -5");
+
+  zpp_rt_world *world;
+  char message[256] = "";
+  EXPECT_EQ(zpp_rt_world_create(nullptr, &world, message, sizeof(message)),
+            ZPP_RT_INVALID_ARGUMENT);
+  EXPECT_STREQ(message, "expected a descriptor, but got NULL");
+  // The message is cut, and may be left out.
+  desc = makeWorld();
+  EXPECT_EQ(zpp_rt_world_create(&desc, nullptr, message, 9),
+            ZPP_RT_INVALID_ARGUMENT);
+  EXPECT_STREQ(message, "expected");
+  EXPECT_EQ(zpp_rt_world_create(&desc, nullptr, nullptr, 0),
+            ZPP_RT_INVALID_ARGUMENT);
+}
+
+/// A newer header has fields that this library does not know.
+TEST(Descriptor, LargerStruct) {
+  struct {
+    zpp_rt_world_desc desc;
+    int64_t added;
+  } newer = {makeWorld(), 1};
+  newer.desc.struct_size = sizeof(newer);
+  newer.desc.time_limit_usec = INT64_MAX;
+  zpp_rt_world *world;
+  EXPECT_EQ(zpp_rt_world_create(&newer.desc, &world, nullptr, 0), ZPP_RT_OK);
+  EXPECT_EQ(zpp_rt_world_size(world), 8);
+  zpp_rt_world_destroy(world);
+}
+
+TEST(Descriptor, Rank) {
+  TestWorld world("cpu", "node:2,gpu:4");
+  zpp_rt_rank *rank;
+  char message[256] = "";
+  auto create = [&](int64_t index) {
+    EXPECT_EQ(
+        zpp_rt_rank_create(world.get(), index, &rank, message, sizeof(message)),
+        ZPP_RT_INVALID_ARGUMENT);
+    EXPECT_EQ(rank, nullptr);
+    return std::string(message);
+  };
+  EXPECT_EQ(create(8), "expected a rank in [0, 8), but got 8");
+  EXPECT_EQ(create(-1), "expected a rank in [0, 8), but got -1");
+  zpp_rt_rank *first = world.join(3);
+  EXPECT_EQ(create(3), "expected a rank that has not joined yet, but got 3");
+  zpp_rt_rank_destroy(first);
+  EXPECT_EQ(create(3), "expected a rank that has not joined yet, but got 3");
+  zpp_rt_rank_destroy(nullptr);
+  zpp_rt_world_destroy(nullptr);
+  EXPECT_EQ(zpp_rt_rank_synchronize(nullptr), ZPP_RT_INVALID_ARGUMENT);
+}
+
+TEST(Descriptor, StatusNames) {
+  EXPECT_STREQ(zpp_rt_status_name(ZPP_RT_OK), "ZPP_RT_OK");
+  EXPECT_STREQ(zpp_rt_status_name(ZPP_RT_SYSTEM_ERROR), "ZPP_RT_SYSTEM_ERROR");
+  EXPECT_STREQ(zpp_rt_status_name(99), "unknown status");
+  for (zpp_rt_status a = ZPP_RT_OK; a <= ZPP_RT_SYSTEM_ERROR; ++a)
+    for (zpp_rt_status b = ZPP_RT_OK; b < a; ++b)
+      EXPECT_STRNE(zpp_rt_status_name(a), zpp_rt_status_name(b));
+}
+
+//===----------------------------------------------------------------------===//
+// Operations
+//===----------------------------------------------------------------------===//
+
+/// Every entry point refuses these before it reads anything.
+template <typename Desc>
+void testCommonErrors(const char *name,
+                      zpp_rt_status (*entrypoint)(zpp_rt_rank *, const Desc *,
+                                                  const void *, void *)) {
+  Desc desc = makeDesc<Desc>();
+  EXPECT_EQ(entrypoint(nullptr, &desc, nullptr, nullptr),
+            ZPP_RT_INVALID_ARGUMENT);
+  {
+    TestWorld world("cpu", "gpu:1");
+    zpp_rt_rank *rank = world.join(0);
+    EXPECT_EQ(entrypoint(rank, nullptr, nullptr, nullptr),
+              ZPP_RT_INVALID_ARGUMENT);
+    EXPECT_EQ(zpp_rt_rank_message(rank),
+              std::string(name) + ": expected a descriptor, but got NULL");
+    zpp_rt_rank_destroy(rank);
+  }
+  {
+    TestWorld world("cpu", "gpu:1");
+    zpp_rt_rank *rank = world.join(0);
+    desc.struct_size = 16;
+    desc.name = "not read";
+    EXPECT_EQ(entrypoint(rank, &desc, nullptr, nullptr),
+              ZPP_RT_INVALID_ARGUMENT);
+    EXPECT_EQ(zpp_rt_rank_message(rank),
+              std::string(name) + ": expected a struct_size of at least " +
+                  std::to_string(sizeof(Desc)) + ", but got 16");
+    zpp_rt_rank_destroy(rank);
+  }
+}
+
+TEST(Descriptor, CommonErrors) {
+#define ZPP_RT_ENTRYPOINT(NAME, DESC, OP)                                      \
+  testCommonErrors(#NAME, &zpp_rt_##NAME);
+#include "zpp/Runtime/Entrypoints.def"
+}
+
+/// Runs an operation that is refused; returns why.
+template <typename Desc>
+std::string refuse(zpp_rt_status (*entrypoint)(zpp_rt_rank *, const Desc *,
+                                               const void *, void *),
+                   const Desc &desc, zpp_rt_status expected,
+                   bool hasBuffers = true) {
+  TestWorld world("cpu", "node:2,gpu:4");
+  zpp_rt_rank *rank = world.join(0);
+  uint8_t bytes[1024];
+  EXPECT_EQ(entrypoint(rank, &desc, hasBuffers ? bytes : nullptr,
+                       hasBuffers ? bytes : nullptr),
+            expected);
+  std::string message = zpp_rt_rank_message(rank);
+  zpp_rt_rank_destroy(rank);
+  return message;
+}
+
+SliceMap makeMap() {
+  SliceMap map;
+  map.factors = {4};
+  map.chunkFactors = {0};
+  map.unit = 2;
+  map.extent = 8;
+  return map;
+}
+
+TEST(Descriptor, Slices) {
+  auto refusePack = [](const SliceMap &map, auto change) {
+    auto desc = makeDesc<zpp_rt_pack_desc>();
+    desc.name = "p";
+    desc.element_bytes = 2;
+    desc.slices = getSlices(map);
+    change(desc);
+    return refuse(zpp_rt_pack_slices, desc, ZPP_RT_INVALID_ARGUMENT);
+  };
+  SliceMap map = makeMap();
+  EXPECT_EQ(
+      refusePack(map, [](auto &desc) { desc.element_bytes = 0; }),
+      "pack_slices 'p': expected positive bytes of an element, but got 0");
+  EXPECT_EQ(refusePack(map, [](auto &desc) { desc.slices.extent = 9; }),
+            "pack_slices 'p': expected an extent in [0, 8], but got 9");
+  EXPECT_EQ(refusePack(map, [](auto &desc) { desc.slices.factors = nullptr; }),
+            "pack_slices 'p': expected 1 factors, but got NULL");
+  EXPECT_EQ(
+      refusePack(map, [](auto &desc) { desc.slices.num_chunk_factors = -1; }),
+      "pack_slices 'p': expected a number of chunk factors, but got -1");
+  EXPECT_EQ(refusePack(map,
+                       [](auto &desc) {
+                         desc.slices.inner = INT64_C(1) << 58;
+                         desc.element_bytes = 4;
+                       }),
+            "pack_slices 'p': expected fewer than 2^63 bytes, but got "
+            "2305843009213693952 x 4");
+
+  auto unpack = makeDesc<zpp_rt_pack_desc>();
+  map.stages = 2;
+  unpack.element_bytes = 2;
+  unpack.slices = getSlices(map);
+  EXPECT_EQ(refuse(zpp_rt_unpack_slices, unpack, ZPP_RT_INVALID_ARGUMENT),
+            "unpack_slices: expected 1 stage, but got 2");
+}
+
+TEST(Descriptor, Formats) {
+  SliceMap map = makeMap();
+  auto desc = makeDesc<zpp_rt_quantize_desc>();
+  desc.name = "q";
+  desc.format = ZPP_RT_FORMAT_I8;
+  desc.block = 128;
+  desc.slices = getSlices(map);
+  auto bad = desc;
+  bad.element_type = 3;
+  EXPECT_EQ(refuse(zpp_rt_quantize, bad, ZPP_RT_UNSUPPORTED),
+            "quantize 'q': expected element type F32, BF16 or F16, but got 3");
+  bad = desc;
+  bad.format = 2;
+  EXPECT_EQ(refuse(zpp_rt_quantize, bad, ZPP_RT_UNSUPPORTED),
+            "quantize 'q': expected wire format I8 or I4, but got 2");
+  bad = desc;
+  bad.block = 48;
+  EXPECT_EQ(refuse(zpp_rt_dequantize, bad, ZPP_RT_UNSUPPORTED),
+            "dequantize 'q': expected a block that is a power of two from 32 "
+            "to 2048, but got 48");
+  EXPECT_EQ(refuse(zpp_rt_quantize, desc, ZPP_RT_INVALID_ARGUMENT, false),
+            "quantize 'q': expected an input, but got NULL");
+}
+
+TEST(Descriptor, Reductions) {
+  auto desc = makeDesc<zpp_rt_reduce_desc>();
+  desc.name = "r";
+  desc.sources = 2;
+  desc.elements = 4;
+  auto bad = desc;
+  bad.kind = 2;
+  EXPECT_EQ(refuse(zpp_rt_reduce, bad, ZPP_RT_INVALID_ARGUMENT),
+            "reduce 'r': expected reduction SUM or MEAN, but got 2");
+  bad = desc;
+  bad.elements = -1;
+  EXPECT_EQ(refuse(zpp_rt_reduce, bad, ZPP_RT_INVALID_ARGUMENT),
+            "reduce 'r': expected a number of elements below 2^60, but got -1");
+  bad = desc;
+  bad.format = ZPP_RT_FORMAT_I8;
+  EXPECT_EQ(refuse(zpp_rt_reduce, bad, ZPP_RT_UNSUPPORTED),
+            "reduce 'r': expected wire format NONE, but got 8");
+  EXPECT_EQ(refuse(zpp_rt_dequantize_reduce, desc, ZPP_RT_UNSUPPORTED),
+            "dequantize_reduce 'r': expected wire format I8 or I4, but got 0");
+
+  SliceMap map = makeMap();
+  auto requantize = makeDesc<zpp_rt_reduce_quantize_desc>();
+  requantize.sources = 2;
+  requantize.format = ZPP_RT_FORMAT_I8;
+  requantize.block = 32;
+  requantize.to_format = ZPP_RT_FORMAT_I4;
+  requantize.to_block = 16;
+  requantize.slices = getSlices(map);
+  EXPECT_EQ(
+      refuse(zpp_rt_dequantize_reduce_quantize, requantize, ZPP_RT_UNSUPPORTED),
+      "dequantize_reduce_quantize: expected a block that is a power of "
+      "two from 32 to 2048, but got 16");
+  requantize.to_block = 32;
+  requantize.sources = 0;
+  EXPECT_EQ(
+      refuse(zpp_rt_dequantize_reduce_quantize, requantize,
+             ZPP_RT_INVALID_ARGUMENT),
+      "dequantize_reduce_quantize: expected at least 1 source, but got 0");
+}
+
+TEST(Descriptor, Exchanges) {
+  zpp_rt_axis axes[] = {{"node", 1, 2}, {"gpu", 1, 4}};
+  auto desc = makeDesc<zpp_rt_exchange_desc>();
+  desc.name = "x";
+  desc.axes = axes;
+  desc.num_axes = 2;
+  desc.chunk_bytes = 16;
+  auto bad = desc;
+  bad.num_axes = 0;
+  EXPECT_EQ(refuse(zpp_rt_all_to_all, bad, ZPP_RT_INVALID_ARGUMENT),
+            "all_to_all 'x': expected at least 1 axis, but got 0");
+  bad = desc;
+  bad.axes = nullptr;
+  EXPECT_EQ(refuse(zpp_rt_all_to_all, bad, ZPP_RT_INVALID_ARGUMENT),
+            "all_to_all 'x': expected 2 axes, but got NULL");
+  bad = desc;
+  bad.chunk_bytes = -1;
+  EXPECT_EQ(refuse(zpp_rt_all_gather_chunks, bad, ZPP_RT_INVALID_ARGUMENT),
+            "all_gather_chunks 'x': expected bytes of a chunk, but got -1");
+  axes[1] = {"tpu", 1, 4};
+  EXPECT_EQ(refuse(zpp_rt_all_to_all, desc, ZPP_RT_INVALID_ARGUMENT),
+            "all_to_all 'x': expected an axis of mesh 'node:2,gpu:4', but got "
+            "'tpu'");
+  axes[1] = {"gpu", 1, 8};
+  EXPECT_EQ(refuse(zpp_rt_all_to_all, desc, ZPP_RT_INVALID_ARGUMENT),
+            "all_to_all 'x': expected a part of axis 'gpu:4', but got "
+            "\"gpu\":(1)8");
+  axes[1] = {nullptr, 1, 4};
+  EXPECT_EQ(refuse(zpp_rt_all_to_all, desc, ZPP_RT_INVALID_ARGUMENT),
+            "all_to_all 'x': expected the name of an axis, but got NULL");
+}
+
+TEST(Descriptor, Memory) {
+  auto refuseMemory = [](auto call) {
+    TestWorld world("cpu", "gpu:1");
+    zpp_rt_rank *rank = world.join(0);
+    EXPECT_EQ(call(rank), ZPP_RT_INVALID_ARGUMENT);
+    std::string message = zpp_rt_rank_message(rank);
+    zpp_rt_rank_destroy(rank);
+    return message;
+  };
+  uint8_t byte;
+  void *data;
+  EXPECT_EQ(
+      refuseMemory([&](auto *rank) { return zpp_rt_alloc(rank, -1, &data); }),
+      "alloc: expected a number of bytes, but got -1");
+  EXPECT_EQ(
+      refuseMemory([&](auto *rank) { return zpp_rt_alloc(rank, 1, nullptr); }),
+      "alloc: expected where to write the memory, but got NULL");
+  EXPECT_EQ(refuseMemory([&](auto *rank) {
+              return zpp_rt_copy(rank, &byte, nullptr, 1);
+            }),
+            "copy: expected a source, but got NULL");
+  EXPECT_EQ(refuseMemory([&](auto *rank) {
+              return zpp_rt_copy(rank, &byte, &byte, -1);
+            }),
+            "copy: expected a number of bytes, but got -1");
+}
+
+} // namespace

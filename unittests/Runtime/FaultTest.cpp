@@ -1,0 +1,315 @@
+//===- FaultTest.cpp - Ranks that die, stay away or disagree --------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Every surviving rank ends with a status and a message that names its
+// collective; none hangs, and none writes its output.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Harness.h"
+
+#include <chrono>
+
+using namespace zpp;
+
+namespace {
+
+constexpr int64_t kSoonUsec = 200'000;
+/// A time limit that is not reached while the test is well.
+constexpr int64_t kLateUsec = 120'000'000;
+constexpr int64_t kChunkBytes = 1024;
+
+constexpr zpp_rt_axis kNode = {"node", 1, 2};
+constexpr zpp_rt_axis kGpu = {"gpu", 1, 2};
+constexpr zpp_rt_axis kBoth[] = {kNode, kGpu};
+
+class Fault : public testing::TestWithParam<const char *> {
+protected:
+  using Outcome = TestWorld::Outcome;
+
+  static zpp_rt_exchange_desc makeExchange(const char *name,
+                                           const zpp_rt_axis *axes,
+                                           int64_t numAxes,
+                                           int64_t chunkBytes = kChunkBytes) {
+    auto desc = makeDesc<zpp_rt_exchange_desc>();
+    desc.name = name;
+    desc.axes = axes;
+    desc.num_axes = numAxes;
+    desc.chunk_bytes = chunkBytes;
+    return desc;
+  }
+
+  /// All ranks together.
+  static zpp_rt_status exchange(zpp_rt_rank *rank, const char *name,
+                                int64_t chunkBytes = kChunkBytes) {
+    DeviceBuffer input(rank, 4 * chunkBytes), output(rank, 4 * chunkBytes);
+    zpp_rt_exchange_desc desc = makeExchange(name, kBoth, 2, chunkBytes);
+    return zpp_rt_all_to_all(rank, &desc, input.data(), output.data());
+  }
+
+  /// On a rank that has failed, which allocates nothing any more.
+  static zpp_rt_status exchangeNothing(zpp_rt_rank *rank) {
+    zpp_rt_exchange_desc desc = makeExchange("not read", kBoth, 2, 0);
+    return zpp_rt_all_to_all(rank, &desc, nullptr, nullptr);
+  }
+
+  static void expectMentions(const Outcome &outcome, const char *text) {
+    EXPECT_NE(outcome.message.find(text), std::string::npos)
+        << "expected " << text << " in: " << outcome.message;
+  }
+};
+
+class Timer {
+public:
+  int64_t usec() const {
+    return std::chrono::duration_cast<std::chrono::microseconds>(
+               std::chrono::steady_clock::now() - start)
+        .count();
+  }
+
+private:
+  std::chrono::steady_clock::time_point start =
+      std::chrono::steady_clock::now();
+};
+
+TEST_P(Fault, RankNeverJoins) {
+  TestWorld world(GetParam(), "node:2,gpu:2", kSoonUsec);
+  zpp_rt_rank *rank = world.join(1);
+  Timer timer;
+  EXPECT_EQ(exchange(rank, "gradients"), ZPP_RT_TIMEOUT);
+  EXPECT_GE(timer.usec(), kSoonUsec);
+  EXPECT_STREQ(zpp_rt_rank_message(rank),
+               "all_to_all 'gradients' along node, gpu: expected 4 ranks "
+               "within 200000 usec, but ranks 0, 2, 3 did not arrive");
+  zpp_rt_rank_destroy(rank);
+}
+
+TEST_P(Fault, RankNeverArrives) {
+  TestWorld world(GetParam(), "node:2,gpu:2", kSoonUsec);
+  Timer timer;
+  std::vector<Outcome> outcomes = world.run([&](zpp_rt_rank *rank,
+                                                int64_t index) {
+    if (index == 2) {
+      // Lives, but is busy with something else for too long.
+      std::this_thread::sleep_for(std::chrono::microseconds(10 * kSoonUsec));
+      return;
+    }
+    exchange(rank, "gradients");
+  });
+  EXPECT_LT(timer.usec(), kLateUsec);
+  for (int64_t index : {0, 1, 3}) {
+    EXPECT_TRUE(outcomes[index].status == ZPP_RT_TIMEOUT ||
+                outcomes[index].status == ZPP_RT_ABORTED)
+        << outcomes[index].status;
+    expectMentions(outcomes[index], "all_to_all 'gradients'");
+    expectMentions(outcomes[index], "rank 2 did not arrive");
+  }
+  EXPECT_EQ(outcomes[2].status, ZPP_RT_OK);
+}
+
+TEST_P(Fault, LateRankIsToldWhy) {
+  TestWorld world(GetParam(), "node:2,gpu:2", kSoonUsec);
+  std::vector<Outcome> outcomes =
+      world.run([&](zpp_rt_rank *rank, int64_t index) {
+        if (index == 2)
+          std::this_thread::sleep_for(std::chrono::microseconds(5 * kSoonUsec));
+        exchange(rank, "gradients");
+      });
+  EXPECT_EQ(outcomes[2].status, ZPP_RT_ABORTED);
+  expectMentions(outcomes[2], "all_to_all 'gradients' along node, gpu: rank");
+  expectMentions(outcomes[2], "rank 2 did not arrive");
+}
+
+TEST_P(Fault, RankLeaves) {
+  TestWorld world(GetParam(), "node:2,gpu:2", kLateUsec);
+  Timer timer;
+  std::vector<Outcome> outcomes =
+      world.run([&](zpp_rt_rank *rank, int64_t index) {
+        EXPECT_EQ(exchange(rank, "first"), ZPP_RT_OK);
+        if (index != 3)
+          exchange(rank, "second");
+      });
+  EXPECT_LT(timer.usec(), kLateUsec);
+  for (int64_t index : {0, 1, 2}) {
+    EXPECT_TRUE(outcomes[index].status == ZPP_RT_RANK_LOST ||
+                outcomes[index].status == ZPP_RT_ABORTED)
+        << outcomes[index].status;
+    expectMentions(outcomes[index], "all_to_all 'second' along node, gpu:");
+    expectMentions(outcomes[index], "expected 4 ranks, but rank 3 left");
+  }
+  EXPECT_EQ(outcomes[3].status, ZPP_RT_OK);
+}
+
+TEST_P(Fault, RankAborts) {
+  TestWorld world(GetParam(), "node:2,gpu:2", kLateUsec);
+  std::vector<Outcome> outcomes =
+      world.run([&](zpp_rt_rank *rank, int64_t index) {
+        if (index == 1) {
+          zpp_rt_rank_abort(rank, "lost its GPU");
+          EXPECT_EQ(exchangeNothing(rank), ZPP_RT_ABORTED);
+          return;
+        }
+        EXPECT_EQ(exchange(rank, "gradients"), ZPP_RT_ABORTED);
+      });
+  EXPECT_EQ(outcomes[1].message, "aborted: lost its GPU");
+  for (int64_t index : {0, 2, 3}) {
+    EXPECT_EQ(outcomes[index].status, ZPP_RT_ABORTED);
+    EXPECT_EQ(outcomes[index].message,
+              "all_to_all 'gradients' along node, gpu: rank 1 failed: aborted: "
+              "lost its GPU");
+  }
+}
+
+TEST_P(Fault, WaitingRankIsAborted) {
+  TestWorld world(GetParam(), "node:2,gpu:2", kLateUsec);
+  zpp_rt_rank *rank = world.join(0);
+  std::thread watchdog([&] {
+    std::this_thread::sleep_for(std::chrono::microseconds(kSoonUsec));
+    zpp_rt_rank_abort(rank, "canceled by the user");
+  });
+  EXPECT_EQ(exchange(rank, "gradients"), ZPP_RT_ABORTED);
+  EXPECT_STREQ(zpp_rt_rank_message(rank), "aborted: canceled by the user");
+  watchdog.join();
+  zpp_rt_rank_destroy(rank);
+}
+
+TEST_P(Fault, SizesDisagree) {
+  TestWorld world(GetParam(), "node:2,gpu:2", kLateUsec);
+  std::vector<Outcome> outcomes =
+      world.run([&](zpp_rt_rank *rank, int64_t index) {
+        exchange(rank, index == 2 ? "other" : "gradients",
+                 index == 2 ? kChunkBytes / 2 : kChunkBytes);
+      });
+  for (int64_t index = 0; index < 4; ++index) {
+    EXPECT_EQ(outcomes[index].status, ZPP_RT_MISMATCH);
+    expectMentions(outcomes[index], index == 2
+                                        ? "all_to_all 'other' along"
+                                        : "all_to_all 'gradients' along");
+    expectMentions(outcomes[index],
+                   ": expected chunks of 1024 bytes on all ranks, as on rank 0 "
+                   "in all_to_all 'gradients' along node, gpu, but got 512 on "
+                   "rank 2 in all_to_all 'other' along node, gpu");
+  }
+}
+
+TEST_P(Fault, KindsDisagree) {
+  TestWorld world(GetParam(), "node:2,gpu:2", kLateUsec);
+  std::vector<Outcome> outcomes =
+      world.run([&](zpp_rt_rank *rank, int64_t index) {
+        if (index != 1) {
+          exchange(rank, "gradients");
+          return;
+        }
+        DeviceBuffer input(rank, kChunkBytes), output(rank, 4 * kChunkBytes);
+        zpp_rt_exchange_desc desc = makeExchange("weights", kBoth, 2);
+        zpp_rt_all_gather_chunks(rank, &desc, input.data(), output.data());
+      });
+  for (const Outcome &outcome : outcomes) {
+    EXPECT_EQ(outcome.status, ZPP_RT_MISMATCH);
+    expectMentions(outcome, "expected all_to_all on all ranks, as on rank 0");
+    expectMentions(outcome, "but got all_gather_chunks on rank 1");
+  }
+}
+
+TEST_P(Fault, OutputIsNotWritten) {
+  TestWorld world(GetParam(), "node:2,gpu:2", kLateUsec);
+  Bytes marked(4 * kChunkBytes, 0x77);
+  world.run([&](zpp_rt_rank *rank, int64_t index) {
+    void *memory;
+    EXPECT_EQ(zpp_rt_alloc(rank, marked.size(), &memory), ZPP_RT_OK);
+    EXPECT_EQ(zpp_rt_copy(rank, memory, marked.data(), marked.size()),
+              ZPP_RT_OK);
+    Bytes input(4 * kChunkBytes, 0x11);
+    zpp_rt_exchange_desc desc =
+        makeExchange("gradients", kBoth, 2, kChunkBytes - (index == 0));
+    EXPECT_EQ(zpp_rt_all_to_all(rank, &desc, input.data(), memory),
+              ZPP_RT_MISMATCH);
+    // The rank has failed, and copies nothing any more: look directly.
+    if (std::string(GetParam()) == "cpu") {
+      EXPECT_EQ(std::memcmp(memory, marked.data(), marked.size()), 0);
+    }
+    zpp_rt_free(rank, memory);
+  });
+}
+
+TEST_P(Fault, FailureIsStickyAndSpreads) {
+  TestWorld world(GetParam(), "node:2,gpu:2", kLateUsec);
+  std::vector<Outcome> outcomes =
+      world.run([&](zpp_rt_rank *rank, int64_t index) {
+        // Ranks 2 and 3 never meet rank 0, which fails in a local operation.
+        if (index == 0) {
+          auto desc = makeDesc<zpp_rt_reduce_desc>();
+          desc.name = "sum of gradients";
+          desc.elements = 1;
+          EXPECT_EQ(zpp_rt_reduce(rank, &desc, &desc, &desc),
+                    ZPP_RT_INVALID_ARGUMENT);
+          EXPECT_EQ(exchangeNothing(rank), ZPP_RT_INVALID_ARGUMENT);
+          return;
+        }
+        zpp_rt_exchange_desc desc = makeExchange("weights", &kGpu, 1);
+        DeviceBuffer input(rank, 2 * kChunkBytes),
+            output(rank, 2 * kChunkBytes);
+        for (int64_t i = 0; i < 1000000; ++i)
+          if (zpp_rt_all_to_all(rank, &desc, input.data(), output.data()) !=
+              ZPP_RT_OK)
+            break;
+      });
+  EXPECT_EQ(outcomes[0].message, "reduce 'sum of gradients': expected at least "
+                                 "1 source, but got 0");
+  for (int64_t index : {1, 2, 3}) {
+    EXPECT_EQ(outcomes[index].status, ZPP_RT_ABORTED);
+    EXPECT_EQ(outcomes[index].message,
+              "all_to_all 'weights' along gpu: rank 0 failed: reduce 'sum of "
+              "gradients': expected at least 1 source, but got 0");
+  }
+}
+
+/// Whatever moment a rank dies at, the others end.
+TEST_P(Fault, RanksDieAtAnyMoment) {
+  for (int64_t round = 0; round < 50; ++round) {
+    TestWorld world(GetParam(), "node:2,gpu:2", kLateUsec);
+    std::vector<Outcome> outcomes =
+        world.run([&](zpp_rt_rank *rank, int64_t index) {
+          for (int64_t i = 0; index != round % 4 || i < round; ++i)
+            if (exchange(rank, "gradients") != ZPP_RT_OK)
+              break;
+        });
+    for (int64_t index = 0; index < 4; ++index) {
+      if (index == round % 4) {
+        EXPECT_EQ(outcomes[index].status, ZPP_RT_OK);
+      } else {
+        EXPECT_NE(outcomes[index].status, ZPP_RT_OK);
+        expectMentions(outcomes[index], "all_to_all 'gradients' along");
+      }
+    }
+  }
+}
+
+TEST_P(Fault, OutOfMemory) {
+  TestWorld world(GetParam(), "gpu:1");
+  zpp_rt_rank *rank = world.join(0);
+  void *data = &data;
+  EXPECT_EQ(zpp_rt_alloc(rank, INT64_C(1) << 60, &data), ZPP_RT_OUT_OF_MEMORY);
+  EXPECT_EQ(data, nullptr);
+  EXPECT_STREQ(zpp_rt_rank_message(rank),
+               "alloc: out of memory for 1152921504606846976 bytes");
+  zpp_rt_rank_destroy(rank);
+}
+
+TEST_P(Fault, WorldMayGoFirst) {
+  auto world = std::make_unique<TestWorld>(GetParam(), "gpu:1");
+  zpp_rt_rank *rank = world->join(0);
+  world.reset();
+  EXPECT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_OK);
+  zpp_rt_rank_destroy(rank);
+}
+
+INSTANTIATE_TEST_SUITE_P(, Fault, testing::Values("cpu"), [](const auto &info) {
+  return std::string(info.param);
+});
+
+} // namespace

@@ -1,0 +1,175 @@
+//===- Harness.h - Ranks and buffers of the runtime's tests -----*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Everything goes through zpp_rt.h, memory included, so that the tests run on
+// any back end.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_UNITTESTS_RUNTIME_HARNESS_H
+#define ZPP_UNITTESTS_RUNTIME_HARNESS_H
+
+#include "zpp/Runtime/zpp_rt.h"
+#include "zpp/Support/SliceMap.h"
+#include "gtest/gtest.h"
+
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace zpp {
+
+using Bytes = std::vector<uint8_t>;
+
+/// A world, destroyed with the test.
+class TestWorld {
+public:
+  TestWorld(const char *backend, const char *mesh, int64_t timeLimitUsec = 0,
+            bool isTraced = false) {
+    zpp_rt_world_desc desc{};
+    desc.struct_size = sizeof(desc);
+    desc.backend = backend;
+    desc.mesh = mesh;
+    desc.time_limit_usec = timeLimitUsec;
+    desc.trace = isTraced;
+    char message[256] = "";
+    zpp_rt_status status =
+        zpp_rt_world_create(&desc, &world, message, sizeof(message));
+    EXPECT_EQ(status, ZPP_RT_OK) << message;
+  }
+  ~TestWorld() { zpp_rt_world_destroy(world); }
+  TestWorld(const TestWorld &) = delete;
+  TestWorld &operator=(const TestWorld &) = delete;
+
+  zpp_rt_world *get() const { return world; }
+  int64_t size() const { return zpp_rt_world_size(world); }
+
+  zpp_rt_rank *join(int64_t index) {
+    zpp_rt_rank *rank;
+    char message[256] = "";
+    zpp_rt_status status =
+        zpp_rt_rank_create(world, index, &rank, message, sizeof(message));
+    EXPECT_EQ(status, ZPP_RT_OK) << message;
+    return rank;
+  }
+
+  /// What a rank ended with.
+  struct Outcome {
+    zpp_rt_status status = ZPP_RT_OK;
+    std::string message;
+  };
+
+  /// Runs `body` on every rank, each a thread that joins and leaves.
+  std::vector<Outcome>
+  run(const std::function<void(zpp_rt_rank *rank, int64_t index)> &body) {
+    std::vector<Outcome> outcomes(size());
+    std::vector<std::thread> threads;
+    for (int64_t index = 0; index < size(); ++index)
+      threads.emplace_back([&, index] {
+        zpp_rt_rank *rank = join(index);
+        body(rank, index);
+        outcomes[index].status = zpp_rt_rank_synchronize(rank);
+        outcomes[index].message = zpp_rt_rank_message(rank);
+        zpp_rt_rank_destroy(rank);
+      });
+    for (std::thread &thread : threads)
+      thread.join();
+    return outcomes;
+  }
+
+  /// `run`, and every rank must be well.
+  void
+  runAll(const std::function<void(zpp_rt_rank *rank, int64_t index)> &body) {
+    for (const Outcome &outcome : run(body))
+      EXPECT_EQ(outcome.status, ZPP_RT_OK) << outcome.message;
+  }
+
+private:
+  zpp_rt_world *world = nullptr;
+};
+
+/// Memory of a rank between guards.
+class DeviceBuffer {
+public:
+  DeviceBuffer(zpp_rt_rank *rank, int64_t bytes) : rank(rank), bytes(bytes) {
+    EXPECT_EQ(zpp_rt_alloc(rank, bytes + 2 * kGuardBytes, &base), ZPP_RT_OK);
+    Bytes guards(bytes + 2 * kGuardBytes, kGuard);
+    EXPECT_EQ(zpp_rt_copy(rank, base, guards.data(), guards.size()), ZPP_RT_OK);
+  }
+  DeviceBuffer(zpp_rt_rank *rank, const Bytes &content)
+      : DeviceBuffer(rank, static_cast<int64_t>(content.size())) {
+    EXPECT_EQ(zpp_rt_copy(rank, data(), content.data(), bytes), ZPP_RT_OK);
+  }
+  ~DeviceBuffer() { zpp_rt_free(rank, base); }
+  DeviceBuffer(const DeviceBuffer &) = delete;
+  DeviceBuffer &operator=(const DeviceBuffer &) = delete;
+
+  void *data() const { return static_cast<uint8_t *>(base) + kGuardBytes; }
+
+  /// The content; nothing may have been written outside of it.
+  Bytes read() const {
+    Bytes all(bytes + 2 * kGuardBytes);
+    EXPECT_EQ(zpp_rt_copy(rank, all.data(), base, all.size()), ZPP_RT_OK);
+    EXPECT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_OK)
+        << zpp_rt_rank_message(rank);
+    Bytes guard(kGuardBytes, kGuard);
+    EXPECT_TRUE(std::equal(guard.begin(), guard.end(), all.begin()))
+        << "written before the buffer";
+    EXPECT_TRUE(std::equal(guard.begin(), guard.end(), all.end() - kGuardBytes))
+        << "written behind the buffer";
+    return Bytes(all.begin() + kGuardBytes, all.end() - kGuardBytes);
+  }
+
+private:
+  static constexpr int64_t kGuardBytes = 64;
+  static constexpr uint8_t kGuard = 0xa5;
+  zpp_rt_rank *rank;
+  int64_t bytes;
+  void *base = nullptr;
+};
+
+/// The map as the interface takes it; `map` stays alive.
+inline zpp_rt_slices getSlices(const SliceMap &map) {
+  zpp_rt_slices slices{};
+  slices.outer = map.outer;
+  slices.unit = map.unit;
+  slices.inner = map.inner;
+  slices.extent = map.extent;
+  slices.factors = map.factors.data();
+  slices.num_factors = map.factors.size();
+  slices.chunk_factors = map.chunkFactors.data();
+  slices.num_chunk_factors = map.chunkFactors.size();
+  slices.stage = map.stage;
+  slices.stages = map.stages;
+  return slices;
+}
+
+/// A descriptor of type `Desc` with its size and all else 0.
+template <typename Desc> Desc makeDesc() {
+  Desc desc{};
+  desc.struct_size = sizeof(Desc);
+  return desc;
+}
+
+/// Runs a local operation on a lone rank.
+template <typename Desc>
+Bytes runLocal(zpp_rt_rank *rank,
+               zpp_rt_status (*entrypoint)(zpp_rt_rank *, const Desc *,
+                                           const void *, void *),
+               const Desc &desc, const Bytes &input, const Bytes &output) {
+  DeviceBuffer source(rank, input), dest(rank, output);
+  EXPECT_EQ(entrypoint(rank, &desc, source.data(), dest.data()), ZPP_RT_OK)
+      << zpp_rt_rank_message(rank);
+  EXPECT_EQ(source.read(), input) << "the input was written";
+  return dest.read();
+}
+
+} // namespace zpp
+
+#endif // ZPP_UNITTESTS_RUNTIME_HARNESS_H

@@ -1,0 +1,75 @@
+//===- TraceTest.cpp - Timelines ------------------------------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Harness.h"
+
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+using namespace zpp;
+
+namespace {
+
+std::string write(const TestWorld &world, const std::string &path,
+                  zpp_rt_status expected) {
+  char message[256] = "";
+  EXPECT_EQ(zpp_rt_world_write_trace(world.get(), path.c_str(), message,
+                                     sizeof(message)),
+            expected);
+  return message;
+}
+
+TEST(Trace, SlicesOfAllRanks) {
+  TestWorld world("cpu", "node:1,gpu:2", 0, /*isTraced=*/true);
+  world.runAll([](zpp_rt_rank *rank, int64_t) {
+    zpp_rt_axis axis = {"gpu", 1, 2};
+    auto desc = makeDesc<zpp_rt_exchange_desc>();
+    desc.name = "weights of \"layer\\1\"\n";
+    desc.axes = &axis;
+    desc.num_axes = 1;
+    desc.chunk_bytes = 4;
+    uint8_t input[4] = {}, output[8];
+    EXPECT_EQ(zpp_rt_all_gather_chunks(rank, &desc, input, output), ZPP_RT_OK);
+    desc.name = nullptr;
+    EXPECT_EQ(zpp_rt_all_gather_chunks(rank, &desc, input, output), ZPP_RT_OK);
+  });
+  std::string path = testing::TempDir() + "zpp-trace.json";
+  EXPECT_EQ(write(world, path, ZPP_RT_OK), "");
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  std::remove(path.c_str());
+
+  auto count = [&](const std::string &part) {
+    int64_t found = 0;
+    for (size_t at = 0; (at = text.str().find(part, at)) != std::string::npos;
+         ++at)
+      ++found;
+    return found;
+  };
+  EXPECT_EQ(count("\"name\": \"rank 0 (node 0, gpu 0)\""), 1);
+  EXPECT_EQ(count("\"name\": \"rank 1 (node 0, gpu 1)\""), 1);
+  EXPECT_EQ(count("\"ph\": \"X\""), 4);
+  EXPECT_EQ(
+      count("\"name\": \"weights of \\\"layer\\\\1\\\"\\u000a\", \"cat\": "
+            "\"all_gather_chunks\""),
+      2);
+  EXPECT_EQ(count("\"name\": \"all_gather_chunks\""), 2);
+  EXPECT_EQ(count("\"args\": {\"input_bytes\": 4, \"output_bytes\": 8}"), 4);
+}
+
+TEST(Trace, Errors) {
+  TestWorld traced("cpu", "gpu:1", 0, /*isTraced=*/true);
+  EXPECT_EQ(write(traced, "/nonexistent/trace.json", ZPP_RT_SYSTEM_ERROR),
+            "cannot write the trace to '/nonexistent/trace.json': No such file "
+            "or directory");
+  TestWorld other("cpu", "gpu:1");
+  EXPECT_EQ(write(other, "trace.json", ZPP_RT_INVALID_ARGUMENT),
+            "expected a world with a trace, but got one without");
+}
+
+} // namespace
