@@ -33,7 +33,7 @@ CMAKE_FLAGS += -DCMAKE_CXX_COMPILER=$(CXX)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test check check-python demo bench lint tidy format \
+.PHONY: help setup build test check check-python gpu-test demo bench lint tidy format \
   docs install clean
 
 ##@ Start here
@@ -69,6 +69,9 @@ check: build ## only the compiler's tests: lit and unit tests
 
 check-python: build ## only the JAX tests
 	$(VENV_PYTHON) scripts/run_tests.py --build $(BUILD) --jobs $(JOBS) --suite python
+
+gpu-test: ## on a host with a GPU and nvcc: CUDA kernels' tests and benchmark
+	runtime-kernels/run_gpu_suite.sh $(BUILD)-kernels
 
 CXX_SOURCES = $(shell git ls-files '*.h' '*.cpp' '*.cu' '*.cuh')
 
