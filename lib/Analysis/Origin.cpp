@@ -83,7 +83,11 @@ void zpp::copyOrigin(Operation *from, Operation *to) {
 }
 
 void zpp::leaveAlone(Operation *op, StringRef pass, const Twine &reason) {
-  op->setAttr(kReasonAttr, StringAttr::get(op->getContext(), reason));
+  // Several passes may each have a reason of their own.
+  std::string all = reason.str();
+  if (auto earlier = op->getAttrOfType<StringAttr>(kReasonAttr))
+    all = (earlier.getValue() + "; " + all).str();
+  op->setAttr(kReasonAttr, StringAttr::get(op->getContext(), all));
   remark::missed(op->getLoc(),
                  remark::RemarkOpts::name("left-alone").category(pass))
       << (op->getName().getStringRef() + " is left alone: " + reason).str();

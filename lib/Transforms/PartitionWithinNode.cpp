@@ -218,9 +218,10 @@ private:
       return success();
     }
     if (group.size() == 1) {
-      leaveAlone(forward, getArgument(),
-                 "it is gathered once and kept; regather=true gathers it again "
-                 "in the backward pass");
+      leaveAlone(
+          forward, getArgument(),
+          "it is gathered once; zero-regather can gather it again in the "
+          "backward pass");
       return success();
     }
     bool isStraight = llvm::all_of(group.drop_front(), [&](AllGatherOp gather) {
