@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 import zpp
-from training import BATCH, TINY, baseline, same_bits, tokens, train
+from training import BATCH, FAST, TINY, baseline, same_bits, tokens, train
 from training import trainer_of, with_options
 from zpp._export import load_flat
 
@@ -15,8 +15,10 @@ MODELS = {
     "scan": with_options(scan=True, checkpoint="none"),
     "jitted layers": with_options(jit_layer=True, dtype="float16"),
     "tensor parallel": with_options(
-        mesh=(("node", 2), ("gpu", 2), ("tensor", 2)), optimizer="sgd"),
+        layers=1, mesh=(("node", 2), ("gpu", 2), ("tensor", 2)), optimizer="sgd"),
 }
+
+SMALL = with_options(layers=1)
 
 
 def exported(trainer, **jit_options) -> zpp.Step:
@@ -28,7 +30,7 @@ def exported(trainer, **jit_options) -> zpp.Step:
 def test_round_trip_through_text_is_bit_identical(model):
     trainer = trainer_of(MODELS[model])
     step = exported(trainer, donate_argnums=0)
-    reloaded = zpp.load(step.with_text(step.text()))
+    reloaded = zpp.load(step.with_text(step.text()), FAST)
     run, expected = train(trainer, reloaded), baseline(MODELS[model])
     assert same_bits(run.losses, expected.losses)
     assert same_bits(run.state, expected.state)
@@ -47,16 +49,17 @@ def test_text_is_generic_and_knows_source_lines():
 
 
 def test_donated_arguments_are_consumed_and_aliased():
-    trainer = trainer_of(TINY)
+    trainer = trainer_of(SMALL)
     step = exported(trainer, donate_argnums=0)
     state, batch = trainer.init(), trainer.batch(tokens(TINY, 0))
-    zpp.load(step)(state, batch)
+    zpp.load(step, FAST)(state, batch)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state))
     assert not batch.is_deleted()
 
     arguments = trainer.abstract_state(), trainer.abstract_batch(BATCH)
-    original = jax.jit(trainer.step, donate_argnums=0).lower(*arguments)
-    loaded = load_flat(step).lower(*jax.tree.leaves(arguments))
+    original = jax.jit(trainer.step, donate_argnums=0,
+                       compiler_options=FAST).lower(*arguments)
+    loaded = load_flat(step, FAST).lower(*jax.tree.leaves(arguments))
     expected, aliased = (
         lowered.compile().memory_analysis().alias_size_in_bytes
         for lowered in (original, loaded))
@@ -64,20 +67,20 @@ def test_donated_arguments_are_consumed_and_aliased():
 
 
 def test_nothing_is_donated_unless_asked_for():
-    trainer = trainer_of(TINY)
+    trainer = trainer_of(SMALL)
     state, batch = trainer.init(), trainer.batch(tokens(TINY, 0))
-    zpp.load(exported(trainer))(state, batch)
+    zpp.load(exported(trainer), FAST)(state, batch)
     assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(state))
 
 
 def test_devices_come_from_the_step_where_arguments_have_none():
-    trainer = trainer_of(TINY)
+    trainer = trainer_of(SMALL)
     state = jax.tree.map(np.asarray, trainer.init())
     batch = tokens(TINY, 0).astype(np.int32)
     step = zpp.export(trainer.step, state, batch)
     assert step.mesh == trainer.mesh
-    assert same_bits(zpp.load(step)(state, batch),
-                     jax.jit(trainer.step)(state, batch))
+    expected = jax.jit(trainer.step, compiler_options=FAST)(state, batch)
+    assert same_bits(zpp.load(step, FAST)(state, batch), expected)
 
 
 def test_arguments_of_another_structure_are_an_error():

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import zpp
 from training import ALL_ON, BATCH, NODES, TINY, tokens, trainer_of
+from training import with_options
 
 pytestmark = pytest.mark.compiler
 
@@ -53,7 +54,7 @@ def test_compiles_once_per_shape_type_and_static_value(monkeypatch):
 
 
 def test_a_step_that_is_jitted_already_keeps_its_donation():
-    trainer = trainer_of(TINY)
+    trainer = trainer_of(with_options(layers=1))
     fast = zpp.jit(jax.jit(trainer.step, donate_argnums=0), mesh=NODES,
                    **ALL_ON)
     state = trainer.init()

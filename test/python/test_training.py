@@ -37,13 +37,13 @@ MODELS = {
     "scan without barrier": {"scan": True, "prevent_cse": False},
     "scan without checkpoint": {"scan": True, "checkpoint": "none"},
     "jitted layers": {"jit_layer": True},
-    "weights cast early": {"cast_early": True},
-    "gathered along dim 1": {"gather_dim": 1},
-    "micro-batches": {"accumulate": 2},
+    "weights cast early": {"cast_early": True, "layers": 1},
+    "gathered along dim 1": {"gather_dim": 1, "layers": 1},
+    "micro-batches": {"accumulate": 2, "layers": 1},
     "micro-batches, scan": {"accumulate": 2, "scan": True},
-    "f16": {"dtype": "float16"},
-    "f32": {"dtype": "float32"},
-    "momentum": {"optimizer": "sgd", "learning_rate": 0.05},
+    "f16": {"dtype": "float16", "layers": 1},
+    "f32": {"dtype": "float32", "layers": 1},
+    "momentum": {"optimizer": "sgd", "learning_rate": 0.05, "layers": 1},
 }
 
 #: (axes of the step's mesh, the compiler's mesh, other options)
@@ -135,9 +135,10 @@ def test_two_runs_are_bit_equal():
 
 
 def test_ranks_hold_equal_bits_of_equal_data():
-    config = with_options(mesh=MESHES["tensor"][0])
+    config = with_options(mesh=MESHES["tensor"][0], layers=1)
     trainer = trainer_of(config)
-    fast = zpp.jit(trainer.step, mesh="node:2,gpu:2,tensor:2", **ALL_ON)
+    fast = zpp.jit(trainer.step, mesh="node:2,gpu:2,tensor:2",
+                   compiler_options=FAST, **ALL_ON)
     state = trainer.init()
     for index in range(2):
         state, loss = fast(state, trainer.batch(tokens(config, index)))
@@ -156,20 +157,22 @@ def test_gradients_are_within_the_derived_bound(mesh):
     every rank contributed.
     """
     axes, tiers, _ = MESHES[mesh]
-    config = with_options(mesh=axes, optimizer="sgd", dtype="float32")
+    config = with_options(mesh=axes, layers=1, optimizer="sgd",
+                          dtype="float32")
     trainer = trainer_of(config)
     batch = tokens(config, 0)
     options = {**OFF, "gradients": "i8:i4", "mesh": tiers}
-    fast, _ = zpp.jit(trainer.step, **options)(trainer.init(),
-                                               trainer.batch(batch))
-    exact, _ = jax.jit(trainer.step)(trainer.init(), trainer.batch(batch))
+    step = jax.jit(trainer.step, compiler_options=FAST)
+    fast, _ = zpp.jit(trainer.step, compiler_options=FAST, **options)(
+        trainer.init(), trainer.batch(batch))
+    exact, _ = step(trainer.init(), trainer.batch(batch))
 
     # What one rank contributes is the gradient of its part of the batch alone;
     # a batch that repeats it eight times has that as its mean.
     parts = []
     for part in np.split(batch, 8):
-        alone, _ = jax.jit(trainer.step)(
-            trainer.init(), trainer.batch(np.tile(part, (8, 1))))
+        alone, _ = step(trainer.init(),
+                        trainer.batch(np.tile(part, (8, 1))))
         parts.append(jax.tree.map(lambda leaf: np.asarray(leaf) / 8,
                                   alone["m"]))
     slack = 1 + 2**-7 + 2**-13
