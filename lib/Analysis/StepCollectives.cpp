@@ -15,6 +15,8 @@
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/Regex.h"
 
+#include <map>
+
 using namespace mlir;
 using namespace zpp;
 
@@ -74,7 +76,23 @@ static bool isNamed(Operation *op, StringRef name) {
 }
 
 bool zpp::isBarrier(Operation *op) {
-  return isNamed(op, "stablehlo.optimization_barrier");
+  return isNamed(op, "stablehlo.optimization_barrier") &&
+         op->getNumOperands() == op->getNumResults();
+}
+
+/// A `stablehlo.while` whose regions fit its operands. Nothing has verified ops
+/// of guest dialects.
+static bool isWhile(Operation *op) {
+  unsigned count = op->getNumOperands();
+  return isNamed(op, "stablehlo.while") && op->getNumRegions() == 2 &&
+         op->getNumResults() == count &&
+         llvm::all_of(op->getRegions(),
+                      [&](Region &region) {
+                        return region.hasOneBlock() &&
+                               !region.front().empty() &&
+                               region.getNumArguments() == count;
+                      }) &&
+         op->getRegion(1).front().back().getNumOperands() == count;
 }
 
 //===----------------------------------------------------------------------===//
@@ -121,7 +139,7 @@ static std::optional<ModuleMesh> getModuleMesh(Operation *op) {
   SmallVector<StringRef> groups;
   while (axis.match(axesText, &groups)) {
     int64_t size;
-    if (groups[2].getAsInteger(10, size))
+    if (groups[2].getAsInteger(10, size) || size < 1)
       return std::nullopt;
     axes.push_back({groups[1].str(), size});
     axesText = axesText.substr(groups[0].end() - axesText.begin());
@@ -160,6 +178,52 @@ static Groups getGroups(const ModuleMesh &mesh,
       for (int64_t &device : group)
         device = mesh.devices[device];
   return groups;
+}
+
+/// The devices of `groups`, which name replicas or partitions where `op` is no
+/// collective of flattened ids (StableHLO, "process groups"); nullopt and
+/// `error` where they do not fit those of the module.
+static std::optional<Groups> getDevices(Operation *op, Groups groups,
+                                        std::string &error) {
+  auto module = op->getParentOfType<ModuleOp>();
+  auto getCount = [&](StringRef name) -> int64_t {
+    auto count =
+        module ? module->getAttrOfType<IntegerAttr>(name) : IntegerAttr();
+    return count ? count.getInt() : 1;
+  };
+  int64_t replicas = getCount("mhlo.num_replicas");
+  int64_t partitions = getCount("mhlo.num_partitions");
+  Attribute channel = op->getAttr("channel_handle");
+  bool hasChannel =
+      channel && llvm::Regex("handle *= *[1-9]").match(getText(channel));
+  // Ids are flattened, or those of replicas of which each is one device.
+  if (partitions <= 1 || op->hasAttr("use_global_device_ids"))
+    return groups;
+  // Partitions, of the one replica that there is.
+  std::optional<CollectiveKind> kind = getKind(op->getName().getStringRef());
+  bool isReduction = kind == CollectiveKind::AllReduce ||
+                     kind == CollectiveKind::ReduceScatter ||
+                     kind == CollectiveKind::AllGather;
+  if (hasChannel && !isReduction && replicas <= 1)
+    return groups;
+  // Replicas: of one partition each, or of all partitions together.
+  Groups result;
+  for (const std::vector<int64_t> &group : groups) {
+    for (int64_t replica : group)
+      if (replica >= replicas) {
+        error = "expected ids of " + std::to_string(replicas) +
+                " replicas, as it has no use_global_device_ids, but got " +
+                std::to_string(replica);
+        return std::nullopt;
+      }
+    for (int64_t partition = 0; partition < partitions; ++partition) {
+      if (!hasChannel || partition == 0)
+        result.emplace_back();
+      for (int64_t replica : group)
+        result.back().push_back(replica * partitions + partition);
+    }
+  }
+  return result;
 }
 
 /// Reads the groups of `op` in any of the spellings; nullopt and `error` where
@@ -201,7 +265,7 @@ static std::optional<Groups> readGroups(Operation *op, std::string &error) {
         groups[index / type.getDimSize(1)].push_back(device.getSExtValue());
       ++index;
     }
-    return groups;
+    return getDevices(op, std::move(groups), error);
   }
   if (!attr) {
     error = "it has no replica groups";
@@ -262,6 +326,13 @@ static std::optional<int64_t> getNumDevices(ModuleOp module) {
 
 FailureOr<Mesh> zpp::getStepMesh(ModuleOp module, StringRef spec) {
   std::optional<int64_t> devices = getNumDevices(module);
+  // A rewritten module remembers its tiers.
+  auto rewritten = module->getAttrOfType<StringAttr>("zpp.mesh");
+  if (rewritten && !spec.empty() && spec != rewritten.getValue())
+    return module.emitError("expected the mesh of the rewrite, ")
+           << rewritten << ", but got '" << spec << "'";
+  if (rewritten)
+    spec = rewritten.getValue();
   if (!spec.empty()) {
     std::string error;
     std::optional<Mesh> mesh = Mesh::parse(spec.str(), error);
@@ -273,9 +344,6 @@ FailureOr<Mesh> zpp::getStepMesh(ModuleOp module, StringRef spec) {
              << spec << "' of " << mesh->numDevices();
     return *mesh;
   }
-  // A rewritten module remembers its tiers.
-  if (auto tiers = module->getAttrOfType<StringAttr>("zpp.mesh"))
-    return getStepMesh(module, tiers.getValue());
   for (Operation &op : module.getOps()) {
     std::optional<ModuleMesh> mesh = getModuleMesh(&op);
     if (!mesh || mesh->mesh.numDevices() == 1)
@@ -284,6 +352,12 @@ FailureOr<Mesh> zpp::getStepMesh(ModuleOp module, StringRef spec) {
       return op.emitError("expected a mesh of at least 2 tiers, but got '")
              << mesh->mesh.str()
              << "'; name the tiers from slowest to fastest with "
+                "mesh=node:N,gpu:M";
+    std::string error;
+    if (!Mesh::parse(mesh->mesh.str(), error))
+      return op.emitError("in the module's mesh: ")
+             << error
+             << "; name the tiers from slowest to fastest with "
                 "mesh=node:N,gpu:M";
     return mesh->mesh;
   }
@@ -298,11 +372,19 @@ FailureOr<Mesh> zpp::getStepMesh(ModuleOp module, StringRef spec) {
 
 static int64_t getBytes(Type type) {
   auto shaped = dyn_cast<ShapedType>(type);
-  if (!shaped || !shaped.hasStaticShape() ||
-      !shaped.getElementType().isIntOrFloat())
+  if (!shaped || !shaped.hasStaticShape())
     return 0;
-  return llvm::divideCeil(
-      shaped.getNumElements() * shaped.getElementTypeBitWidth(), 8);
+  Type element = shaped.getElementType();
+  int64_t parts = 1;
+  if (auto complex = dyn_cast<ComplexType>(element)) {
+    element = complex.getElementType();
+    parts = 2;
+  }
+  if (!element.isIntOrFloat())
+    return 0;
+  // A predicate takes a byte.
+  int64_t bits = element.isInteger(1) ? 8 : element.getIntOrFloatBitWidth();
+  return llvm::divideCeil(shaped.getNumElements() * parts * bits, 8);
 }
 
 static std::optional<CollectiveView> getZeroCollective(Operation *op) {
@@ -340,6 +422,10 @@ std::optional<CollectiveView> zpp::getCollective(Operation *op,
   std::optional<Groups> groups = readGroups(op, view.groupError);
   if (!groups)
     return view;
+  // Of a reduction to everyone, all orders of a group are the same.
+  if (*kind == CollectiveKind::AllReduce)
+    for (std::vector<int64_t> &group : *groups)
+      llvm::sort(group);
   std::optional<std::vector<AxisRef>> axes =
       mesh.factorGroups(*groups, view.groupError);
   if (axes)
@@ -402,10 +488,10 @@ std::vector<int64_t> CollectiveView::getSentBytes(const Mesh &mesh) const {
 //===----------------------------------------------------------------------===//
 
 bool zpp::isLoopInvariant(Operation *whileOp, unsigned index) {
+  if (!isWhile(whileOp))
+    return false;
   Block &body = whileOp->getRegion(1).front();
-  Operation *yield = &body.back();
-  return index < yield->getNumOperands() && index < body.getNumArguments() &&
-         yield->getOperand(index) == body.getArgument(index);
+  return body.back().getOperand(index) == body.getArgument(index);
 }
 
 /// The integer that a scalar constant holds, also through operands that a loop
@@ -424,12 +510,15 @@ static std::optional<int64_t> getConstant(Value value) {
 /// Iterations of a counting `stablehlo.while`: from a constant, by a constant,
 /// while less than a constant. What `lax.scan` and `lax.fori_loop` give.
 static std::optional<int64_t> getLoopTripCount(Operation *whileOp) {
+  if (!isWhile(whileOp))
+    return std::nullopt;
   Block &condition = whileOp->getRegion(0).front();
   Block &body = whileOp->getRegion(1).front();
   if (condition.back().getNumOperands() != 1)
     return std::nullopt;
   Operation *compare = condition.back().getOperand(0).getDefiningOp();
-  if (!compare || !isNamed(compare, "stablehlo.compare"))
+  if (!compare || !isNamed(compare, "stablehlo.compare") ||
+      compare->getNumOperands() != 2)
     return std::nullopt;
   Attribute direction = compare->getAttr("comparison_direction");
   if (!direction || !StringRef(getText(direction)).contains(" LT"))
@@ -441,7 +530,8 @@ static std::optional<int64_t> getLoopTripCount(Operation *whileOp) {
   std::optional<int64_t> begin = getConstant(whileOp->getOperand(index));
   std::optional<int64_t> end = getConstant(compare->getOperand(1));
   Operation *add = body.back().getOperand(index).getDefiningOp();
-  if (!begin || !end || !add || !isNamed(add, "stablehlo.add"))
+  if (!begin || !end || !add || !isNamed(add, "stablehlo.add") ||
+      add->getNumOperands() != 2)
     return std::nullopt;
   Value argument = body.getArgument(index);
   Value step = add->getOperand(0) == argument   ? add->getOperand(1)
@@ -452,6 +542,13 @@ static std::optional<int64_t> getLoopTripCount(Operation *whileOp) {
   if (!stride || *stride < 1)
     return std::nullopt;
   return std::max<int64_t>(0, llvm::divideCeilSigned(*end - *begin, *stride));
+}
+
+static bool isInLoop(Operation *op) {
+  while ((op = op->getParentOp()))
+    if (isNamed(op, "stablehlo.while"))
+      return true;
+  return false;
 }
 
 std::optional<int64_t> zpp::getTripCount(Operation *op) {
@@ -492,6 +589,8 @@ static bool isTransparent(Operation *op) {
                                           "tensor.collapse_shape",
                                           "zero.from_local",
                                           "zero.to_local"};
+  if (op->getNumOperands() == 0 || op->getNumResults() != 1)
+    return false;
   if (names.contains(op->getName().getStringRef()))
     return true;
   if (!isNamed(op, "stablehlo.custom_call"))
@@ -504,6 +603,25 @@ static bool isTransparent(Operation *op) {
 
 bool zpp::isDataMovement(Operation *op) {
   return isBarrier(op) || isTransparent(op);
+}
+
+/// Ops whose further operands are data like the first, no indices.
+static bool isJoin(Operation *op) {
+  return isNamed(op, "stablehlo.concatenate") || isNamed(op, "stablehlo.pad");
+}
+
+/// The constant that `value` is, also through loops, or null.
+static Operation *getConstantOp(Value value) {
+  Operation *op = getProvenance(value).root.getDefiningOp();
+  return op && isNamed(op, "stablehlo.constant") ? op : nullptr;
+}
+
+/// True if all that `join` adds to its first operand is constant or an input of
+/// the step too.
+static bool joinsStepInputs(Operation *join) {
+  return llvm::all_of(join->getOperands().drop_front(), [](Value value) {
+    return getConstantOp(value) || getProvenance(value).isStepInput;
+  });
 }
 
 /// The operand of `call` that its result `index` passes on, if the callee does
@@ -520,7 +638,7 @@ static Value getPassedOperand(func::CallOp call, unsigned index,
       value = op->getOperand(cast<OpResult>(value).getResultNumber());
       continue;
     }
-    if (!isTransparent(op))
+    if (!isTransparent(op) || isJoin(op))
       return {};
     isSliced |= isNamed(op, "stablehlo.dynamic_slice");
     value = op->getOperand(0);
@@ -531,6 +649,20 @@ static Value getPassedOperand(func::CallOp call, unsigned index,
   return call.getOperand(argument.getArgNumber());
 }
 
+/// A call of `function` from another one.
+static func::CallOp findCall(func::FuncOp function) {
+  func::CallOp found;
+  if (auto module = function->getParentOfType<ModuleOp>())
+    module.walk([&](func::CallOp call) {
+      if (call.getCallee() != function.getSymName() ||
+          function->isAncestor(call))
+        return WalkResult::advance();
+      found = call;
+      return WalkResult::interrupt();
+    });
+  return found;
+}
+
 /// The value that block argument `argument` stands for outside its region, or
 /// null where it is an input of the step or changes in a loop.
 static Value getOuterValue(BlockArgument argument, bool &isStepInput) {
@@ -538,40 +670,35 @@ static Value getOuterValue(BlockArgument argument, bool &isStepInput) {
   unsigned index = argument.getArgNumber();
   isStepInput = false;
   if (auto function = dyn_cast_or_null<func::FuncOp>(parent)) {
-    if (function.isPublic()) {
-      isStepInput = true;
+    isStepInput = function.isPublic();
+    if (isStepInput)
       return {};
-    }
     // All calls of a layer's function pass weights in the same place.
-    if (auto module = function->getParentOfType<ModuleOp>()) {
-      func::CallOp found;
-      module.walk([&](func::CallOp call) {
-        if (call.getCallee() != function.getSymName())
-          return WalkResult::advance();
-        found = call;
-        return WalkResult::interrupt();
-      });
-      if (found)
-        return found.getOperand(index);
-    }
-    isStepInput = true;
-    return {};
+    func::CallOp call = findCall(function);
+    return call && index < call->getNumOperands() ? call.getOperand(index)
+                                                  : Value();
   }
   if (!parent)
     return {};
   if (isNamed(parent, "sdy.manual_computation") &&
       index < parent->getNumOperands())
     return parent->getOperand(index);
-  if (isNamed(parent, "stablehlo.while") && isLoopInvariant(parent, index))
+  if (isLoopInvariant(parent, index))
     return parent->getOperand(index);
   return {};
 }
 
 Provenance zpp::getProvenance(Value value) {
   Provenance result{value, false, false, {}};
+  // Functions that call each other have no one caller to look at.
+  SmallPtrSet<Operation *, 4> functions;
   while (true) {
     result.root = value;
     if (auto argument = dyn_cast<BlockArgument>(value)) {
+      Operation *parent = argument.getOwner()->getParentOp();
+      if (isa_and_nonnull<func::FuncOp>(parent) &&
+          !functions.insert(parent).second)
+        return result;
       Value outer = getOuterValue(argument, result.isStepInput);
       if (!outer)
         return result;
@@ -585,9 +712,7 @@ Provenance zpp::getProvenance(Value value) {
       value = op->getOperand(index);
       continue;
     }
-    if (isNamed(op, "stablehlo.while")) {
-      if (!isLoopInvariant(op, index))
-        return result;
+    if (isLoopInvariant(op, index)) {
       value = op->getOperand(index);
       continue;
     }
@@ -599,12 +724,55 @@ Provenance zpp::getProvenance(Value value) {
       value = passed;
       continue;
     }
-    if (!isTransparent(op) || op->getNumOperands() == 0)
+    if (!isTransparent(op) || (isJoin(op) && !joinsStepInputs(op)))
       return result;
     result.isSliced |= isNamed(op, "stablehlo.dynamic_slice");
     result.path.push_back(op);
     value = op->getOperand(0);
   }
+}
+
+static void printSliceKey(Value value, bool inAnyIteration,
+                          llvm::raw_ostream &os) {
+  if (Operation *constant = getConstantOp(value)) {
+    auto data = constant->getAttrOfType<DenseElementsAttr>("value");
+    if (data && data.isSplat()) {
+      os << data;
+      return;
+    }
+  }
+  Provenance provenance = getProvenance(value);
+  bool isSliced = false;
+  for (Operation *op : provenance.path) {
+    // Casts of a slice do not matter; what comes before it says what it is.
+    isSliced |= op->getNumOperands() > 1 || isa<func::CallOp>(op) ||
+                isNamed(op, "stablehlo.slice") ||
+                isNamed(op, "tensor.extract_slice");
+    if (!isSliced)
+      continue;
+    os << op->getName() << op->getPropertiesAsAttribute()
+       << op->getResultTypes();
+    if (isa<func::CallOp>(op))
+      os << static_cast<void *>(op);
+    // What else the op reads: indices, or data that it joins.
+    bool isAnyIndex = inAnyIteration && !isJoin(op) && isInLoop(op);
+    for (Value operand : op->getOperands().drop_front()) {
+      os << ",";
+      if (isAnyIndex && !getConstantOp(operand))
+        os << "*";
+      else
+        printSliceKey(operand, inAnyIteration, os);
+    }
+    os << ";";
+  }
+  os << provenance.root.getAsOpaquePointer();
+}
+
+std::string zpp::getSliceKey(Value value, bool inAnyIteration) {
+  std::string key;
+  llvm::raw_string_ostream os(key);
+  printSliceKey(value, inAnyIteration, os);
+  return key;
 }
 
 //===----------------------------------------------------------------------===//
@@ -618,13 +786,13 @@ static bool isSum(Operation *op) {
     Attribute reduction = op->getAttr("reduction");
     return !reduction || StringRef(getText(reduction)).contains("sum");
   }
-  if (!op->getRegion(0).hasOneBlock())
+  if (!op->getRegion(0).hasOneBlock() || op->getRegion(0).front().empty())
     return false;
   Block &block = op->getRegion(0).front();
   if (block.getNumArguments() != 2 || block.back().getNumOperands() != 1)
     return false;
   Operation *add = block.back().getOperand(0).getDefiningOp();
-  if (!add || !isNamed(add, "stablehlo.add"))
+  if (!add || !isNamed(add, "stablehlo.add") || add->getNumOperands() != 2)
     return false;
   Value a = add->getOperand(0), b = add->getOperand(1);
   return (a == block.getArgument(0) && b == block.getArgument(1)) ||
@@ -652,11 +820,38 @@ static std::string getMirrorKey(int64_t dim, ArrayRef<AxisRef> axes,
   return key;
 }
 
+namespace {
+/// Numbers weights in the order of their first gather.
+class WeightNumbering {
+public:
+  /// The weight that `gather` gathers, and whether no gather before it does.
+  std::pair<int64_t, bool> insert(Operation *gather) {
+    Value operand = gather->getOperand(0);
+    // What other loops gather under the same key is the same; in one block,
+    // other iterations' slices are other weights, numbered as they come.
+    std::string shared = getSliceKey(operand, /*inAnyIteration=*/true);
+    SmallVector<std::string> &keys = inBlock[{gather->getBlock(), shared}];
+    std::string key = getSliceKey(operand, /*inAnyIteration=*/false);
+    auto *it = llvm::find(keys, key);
+    shared += "#" + std::to_string(it - keys.begin());
+    if (it == keys.end())
+      keys.push_back(std::move(key));
+    auto [weight, isNew] = weights.try_emplace(shared, weights.size());
+    return {weight->second, isNew};
+  }
+
+private:
+  std::map<std::pair<Block *, std::string>, SmallVector<std::string>> inBlock;
+  llvm::StringMap<int64_t> weights;
+};
+} // namespace
+
 /// Sets role, weight and reason of a gather.
-static void classifyGather(StepCollective &gather,
-                           llvm::StringMap<int64_t> &weights) {
+static void classifyGather(StepCollective &gather, WeightNumbering &weights) {
   Type type = gather.op->getOperand(0).getType();
-  if (gather.op->getNumOperands() != 1 || !isFloatTensor(type)) {
+  if (gather.op->getNumOperands() != 1 || gather.op->getNumResults() != 1 ||
+      !isFloatTensor(type) ||
+      !isFloatTensor(gather.op->getResult(0).getType())) {
     gather.reason = "it does not gather one f32, bf16 or f16 tensor of static "
                     "shape";
     return;
@@ -667,15 +862,8 @@ static void classifyGather(StepCollective &gather,
     return;
   }
   gather.role = Role::Weight;
-  // Constant slices of one input (a flat buffer) are weights of their own.
-  std::string key;
-  llvm::raw_string_ostream os(key);
-  os << provenance.root.getAsOpaquePointer();
-  for (Operation *op : provenance.path)
-    if (isNamed(op, "stablehlo.slice") || isNamed(op, "tensor.extract_slice"))
-      os << op->getAttrDictionary() << op->getPropertiesAsAttribute();
-  auto [it, isNew] = weights.try_emplace(key, weights.size());
-  gather.weight = it->second;
+  bool isNew;
+  std::tie(gather.weight, isNew) = weights.insert(gather.op);
   gather.phase = isNew ? Phase::Forward : Phase::Backward;
   auto whole = cast<ShapedType>(gather.op->getResult(0).getType());
   gather.modelBytes = getBytes(whole);
@@ -699,7 +887,7 @@ SmallVector<StepCollective> zpp::getStepCollectives(ModuleOp module,
     result.push_back(std::move(collective));
   });
 
-  llvm::StringMap<int64_t> weights;
+  WeightNumbering weights;
   llvm::StringSet<> mirrors;
   for (StepCollective &collective : result) {
     if (collective.kind != CollectiveKind::AllGather ||
@@ -719,7 +907,9 @@ SmallVector<StepCollective> zpp::getStepCollectives(ModuleOp module,
     }
     if (collective.kind == CollectiveKind::ReduceScatter) {
       Type type = collective.op->getOperand(0).getType();
-      if (collective.op->getNumOperands() != 1 || !isFloatTensor(type))
+      if (collective.op->getNumOperands() != 1 ||
+          collective.op->getNumResults() != 1 || !isFloatTensor(type) ||
+          !isFloatTensor(collective.op->getResult(0).getType()))
         collective.reason = "it does not scatter one f32, bf16 or f16 tensor "
                             "of static shape";
       else if (!isSum(collective.op))
@@ -733,6 +923,10 @@ SmallVector<StepCollective> zpp::getStepCollectives(ModuleOp module,
       collective.reason = "it is no gather of a weight and no scatter of a "
                           "gradient";
     }
+    if (collective.role == Role::Other && !collective.groupError.empty() &&
+        collective.kind != CollectiveKind::CollectivePermute)
+      collective.reason +=
+          "; its bytes are not counted: " + collective.groupError;
     isBackward |= collective.role == Role::Gradient;
     collective.phase = isBackward ? Phase::Backward : Phase::Forward;
   }

@@ -33,8 +33,11 @@ public:
     SmallVector<SmallVector<ReduceScatterOp>> chains;
     getOperation().walk([&](ReduceScatterOp scatter) {
       // What an earlier pass left alone stays one collective.
-      if (scatter.getOperand().getDefiningOp<ReduceScatterOp>() ||
-          scatter->hasAttr(kReasonAttr))
+      if (scatter->hasAttr(kReasonAttr))
+        return;
+      // Part of the chain that begins before it.
+      if (auto before = scatter.getOperand().getDefiningOp<ReduceScatterOp>();
+          before && before->hasOneUse())
         return;
       SmallVector<ReduceScatterOp> &chain = chains.emplace_back();
       chain.push_back(scatter);
@@ -59,8 +62,14 @@ private:
     Value local =
         getLocal(builder, loc, ReduceScatterOp(chain.front()).getOperand());
     int64_t unit = last.getType().getUnit();
-    int64_t part = llvm::divideCeil(unit, std::min<int64_t>(stages, unit));
-    int64_t numStages = llvm::divideCeil(unit, part);
+    // Parts are put together one behind the other: of one unit, no more.
+    bool endsWithOneUnit =
+        llvm::product_of(last.getType().getWholeSizes()) == 1;
+    int64_t numStages = 1;
+    if (unit > 0 && endsWithOneUnit) {
+      int64_t part = llvm::divideCeil(unit, std::min<int64_t>(stages, unit));
+      numStages = llvm::divideCeil(unit, part);
+    }
     SmallVector<Value> parts;
     for (int64_t stage = 0; stage < numStages; ++stage) {
       Value value = local;

@@ -5,11 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "StepInliner.h"
 #include "mlir/IR/Builders.h"
-#include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Remarks.h"
-#include "mlir/IR/SymbolTable.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Transforms/Passes.h"
 
@@ -24,109 +22,6 @@ using namespace zpp::zero;
 
 namespace {
 
-/// Inlines calls so that every collective of the step, and everything between a
-/// step input and a gather, lies in the step's own regions: a function that
-/// serves several layers has no one meaning for its collectives.
-class StepInliner {
-public:
-  StepInliner(ModuleOp module, const Mesh &mesh)
-      : module(module), symbols(module), mesh(mesh) {}
-
-  void run() {
-    for (auto function : module.getOps<func::FuncOp>())
-      if (function.isPublic())
-        inlineCollectives(function);
-    eraseUncalled();
-    // The operand of a gather may come out of a helper (a dynamic index).
-    SmallVector<Operation *> gathers;
-    module.walk([&](Operation *op) {
-      std::optional<CollectiveView> view = getCollective(op, mesh);
-      if (view && view->kind == CollectiveKind::AllGather)
-        gathers.push_back(op);
-    });
-    for (Operation *gather : gathers)
-      while (true) {
-        Provenance provenance = getProvenance(gather->getOperand(0));
-        auto *call =
-            llvm::find_if(provenance.path, llvm::IsaPred<func::CallOp>);
-        if (!provenance.isStepInput || call == provenance.path.end() ||
-            !inlineCall(cast<func::CallOp>(*call)))
-          break;
-      }
-    eraseUncalled();
-  }
-
-private:
-  /// True if the function or one that it calls has a collective.
-  bool hasCollective(func::FuncOp function) {
-    auto [it, isNew] = known.try_emplace(function, false);
-    if (!isNew)
-      return it->second;
-    bool found = false;
-    function.walk([&](Operation *op) {
-      if (auto call = dyn_cast<func::CallOp>(op)) {
-        if (auto callee = symbols.lookup<func::FuncOp>(call.getCallee()))
-          found |= hasCollective(callee);
-        return;
-      }
-      found |= getCollective(op, mesh).has_value();
-    });
-    return known[function] = found;
-  }
-
-  void inlineCollectives(func::FuncOp function) {
-    SmallVector<func::CallOp> calls;
-    function.walk([&](func::CallOp call) { calls.push_back(call); });
-    for (func::CallOp call : calls) {
-      auto callee = symbols.lookup<func::FuncOp>(call.getCallee());
-      if (!callee || callee == function || !callee.isPrivate() ||
-          !hasCollective(callee))
-        continue;
-      // Innermost first, so that each callee is done when it is copied.
-      if (inlined.insert(callee).second)
-        inlineCollectives(callee);
-      inlineCall(call);
-    }
-  }
-
-  bool inlineCall(func::CallOp call) {
-    auto callee = symbols.lookup<func::FuncOp>(call.getCallee());
-    if (!callee || callee.isExternal() || !callee.getBody().hasOneBlock())
-      return false;
-    OpBuilder builder(call);
-    IRMapping mapping;
-    Block &body = callee.getBody().front();
-    mapping.map(body.getArguments(), call.getOperands());
-    for (Operation &op : body.without_terminator())
-      builder.clone(op, mapping);
-    for (auto [result, value] : llvm::zip_equal(
-             call.getResults(), body.getTerminator()->getOperands()))
-      result.replaceAllUsesWith(mapping.lookupOrDefault(value));
-    call.erase();
-    inlined.insert(callee);
-    return true;
-  }
-
-  /// Erases private functions that nothing refers to any more.
-  void eraseUncalled() {
-    for (auto function :
-         llvm::make_early_inc_range(module.getOps<func::FuncOp>())) {
-      if (!inlined.contains(function) || !function.isPrivate())
-        continue;
-      if (SymbolTable::symbolKnownUseEmpty(function, module)) {
-        inlined.erase(function);
-        symbols.erase(function);
-      }
-    }
-  }
-
-  ModuleOp module;
-  SymbolTable symbols;
-  const Mesh &mesh;
-  llvm::DenseMap<func::FuncOp, bool> known;
-  llvm::DenseSet<func::FuncOp> inlined;
-};
-
 class ImportCollectivesPass
     : public zpp::impl::ImportCollectivesPassBase<ImportCollectivesPass> {
 public:
@@ -137,20 +32,34 @@ public:
     FailureOr<Mesh> stepMesh = getStepMesh(module, mesh);
     if (failed(stepMesh))
       return signalPassFailure();
-    StepInliner(module, *stepMesh).run();
+    inlineStep(module, *stepMesh);
     SmallVector<StepCollective> collectives =
         getStepCollectives(module, *stepMesh);
+    // What an earlier run has seen is what it was to be.
+    llvm::erase_if(collectives, [](const StepCollective &collective) {
+      return isa<CollectiveOpInterface>(collective.op) ||
+             collective.op->hasAttr(kOriginAttr);
+    });
     // Nothing is changed before everything is known to be sound.
-    if (failed(checkGroups(collectives)))
+    bool isSound = true;
+    for (const StepCollective &collective : collectives)
+      if (getReason(collective).empty())
+        isSound &= succeeded(check(collective));
+    if (!isSound)
       return signalPassFailure();
 
     module->setAttr(kMeshAttr, StringAttr::get(&getContext(), stepMesh->str()));
     auto meshAttr = MeshAttr::get(&getContext(), *stepMesh);
-    for (auto [id, collective] : llvm::enumerate(collectives)) {
+    int64_t nextId = 0;
+    module.walk([&](Operation *op) {
+      if (std::optional<Origin> origin = getOrigin(op))
+        nextId = std::max(nextId, origin->id + 1);
+    });
+    for (const StepCollective &collective : collectives) {
       Operation *op = collective.op;
-      op->setAttr(
-          kOriginAttr,
-          getOriginAttr(&getContext(), getOrigin(collective, *stepMesh, id)));
+      op->setAttr(kOriginAttr,
+                  getOriginAttr(&getContext(),
+                                getOrigin(collective, *stepMesh, nextId++)));
       if (!collective.trips)
         remark::analysis(
             op->getLoc(),
@@ -167,15 +76,28 @@ public:
   }
 
 private:
-  /// Groups of weights and gradients must be a product over tiers.
-  LogicalResult checkGroups(ArrayRef<StepCollective> collectives) {
-    LogicalResult result = success();
-    for (const StepCollective &collective : collectives)
-      if (collective.role != Role::Other && !collective.groupError.empty())
-        result = collective.op->emitError("in the groups of a ")
-                 << getRoleName(collective.role)
-                 << " collective: " << collective.groupError;
-    return result;
+  /// What import relies on: groups that are a product over tiers, and a whole
+  /// tensor of as many parts as the group has devices.
+  static LogicalResult check(const StepCollective &collective) {
+    Operation *op = collective.op;
+    if (!collective.groupError.empty())
+      return op->emitError("in the groups of a ")
+             << getRoleName(collective.role)
+             << " collective: " << collective.groupError;
+    auto whole = cast<RankedTensorType>(op->getOperand(0).getType());
+    auto part = cast<RankedTensorType>(op->getResult(0).getType());
+    if (collective.kind == CollectiveKind::AllGather)
+      std::swap(whole, part);
+    int64_t dim = collective.dim;
+    if (dim < 0 || dim >= part.getRank())
+      return op->emitError("expected a dim of ") << part << ", but got " << dim;
+    SmallVector<int64_t> shape(part.getShape());
+    shape[dim] *= zpp::numDevices(collective.axes);
+    if (RankedTensorType expected = part.clone(shape); whole != expected)
+      return op->emitError("expected the parts ")
+             << part << " of " << zpp::numDevices(collective.axes)
+             << " devices to make " << expected << ", but got " << whole;
+    return success();
   }
 
   /// Why the collective is left alone, or empty.
@@ -186,7 +108,10 @@ private:
       return "gathers of weights are to stay as they are";
     if (collective.role == Role::Gradient && !gradients)
       return "scatters of gradients are to stay as they are";
-    if (collective.axes.empty())
+    if (cast<ShapedType>(collective.op->getOperand(0).getType())
+            .getNumElements() == 0)
+      return "its tensor is empty";
+    if (collective.axes.empty() && collective.groupError.empty())
       return "its groups have one device each";
     return "";
   }

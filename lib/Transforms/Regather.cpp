@@ -117,13 +117,17 @@ private:
                 int64_t &nextId) {
     Block &block = *gather->getBlock();
     auto source = gather.getOperand().getDefiningOp<FromLocalOp>();
-    if (!source)
+    if (!source ||
+        !llvm::all_of(gather->getUsers(), llvm::IsaPred<ToLocalOp>)) {
+      leaveAlone(gather, getArgument(),
+                 "it does not gather one local tensor into another");
       return;
+    }
     SmallVector<OpOperand *> late;
     Operation *earliest = nullptr;
     bool hasForwardReads = false;
     for (Operation *user : gather->getUsers())
-      for (OpOperand &use : user->getResult(0).getUses()) {
+      for (OpOperand &use : cast<ToLocalOp>(user).getLocal().getUses()) {
         Operation *reader = block.findAncestorOpInBlock(*use.getOwner());
         if (forward.contains(reader)) {
           hasForwardReads = true;

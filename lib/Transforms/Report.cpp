@@ -5,6 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "StepInliner.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Transforms/Passes.h"
 #include "llvm/Support/FileSystem.h"
@@ -320,15 +322,17 @@ public:
     FailureOr<Mesh> stepMesh = getStepMesh(module, mesh);
     if (failed(stepMesh))
       return signalPassFailure();
-    if (auto rewritten = module->getAttrOfType<StringAttr>(kMeshAttr);
-        rewritten && rewritten.getValue() != stepMesh->str()) {
-      module.emitError("expected the mesh of the rewrite, ")
-          << rewritten << ", but got '" << stepMesh->str() << "'";
-      return signalPassFailure();
-    }
     std::string text;
     llvm::raw_string_ostream os(text);
-    Report report = buildReport(module, *stepMesh);
+    Report report;
+    if (hasCalls(module)) {
+      // A function's collectives count once per call.
+      OwningOpRef<ModuleOp> inlined = module.clone();
+      inlineStep(*inlined, *stepMesh);
+      report = buildReport(*inlined, *stepMesh);
+    } else {
+      report = buildReport(module, *stepMesh);
+    }
     if (format == "json")
       printJSON(report, os);
     else
@@ -339,6 +343,11 @@ public:
   }
 
 private:
+  static bool hasCalls(ModuleOp module) {
+    return module.walk([](func::CallOp) { return WalkResult::interrupt(); })
+        .wasInterrupted();
+  }
+
   LogicalResult write(StringRef text) {
     if (output.empty()) {
       llvm::errs() << text;

@@ -32,7 +32,7 @@ public:
     SmallVector<ReduceScatterOp> scatters;
     getOperation().walk([&](ReduceScatterOp scatter) {
       // A hop of an earlier run has its format.
-      if (!scatter.getWire())
+      if (!scatter.getWire() && !isOneOfSeveralHops(scatter))
         scatters.push_back(scatter);
     });
     for (ReduceScatterOp scatter : scatters)
@@ -40,6 +40,11 @@ public:
   }
 
 private:
+  static bool isOneOfSeveralHops(ReduceScatterOp scatter) {
+    return scatter.getOperand().getDefiningOp<ReduceScatterOp>() ||
+           llvm::any_of(scatter->getUsers(), llvm::IsaPred<ReduceScatterOp>);
+  }
+
   /// The axes of each hop, innermost tier first, each in mesh order.
   static SmallVector<SmallVector<Attribute>> getHops(ReduceScatterOp scatter,
                                                      size_t maxHops) {

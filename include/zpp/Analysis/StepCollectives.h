@@ -69,8 +69,15 @@ struct Provenance {
 };
 
 /// Follows `value` through casts, reshapes, slices, barriers, calls and loops
-/// that carry it unchanged.
+/// that carry it unchanged, and the first operand of a concatenation of nothing
+/// but step inputs and constants.
 Provenance getProvenance(mlir::Value value);
+
+/// Text that says which slice of which root `value` holds, however it is cast:
+/// equal for values only if it is the same. With `inAnyIteration`, a slice that
+/// a loop chooses stands for those of all iterations, so that a forward and a
+/// backward loop over one stack agree. Valid while the module does not change.
+std::string getSliceKey(mlir::Value value, bool inAnyIteration);
 
 /// True if `op` only passes its operands on, so that what reads a result reads
 /// the operand (an `optimization_barrier`).

@@ -1,0 +1,23 @@
+//===- StepInliner.h - One region for the whole step ------------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_LIB_TRANSFORMS_STEPINLINER_H
+#define ZPP_LIB_TRANSFORMS_STEPINLINER_H
+
+#include "mlir/IR/BuiltinOps.h"
+#include "zpp/Support/Mesh.h"
+
+namespace zpp {
+
+/// Inlines calls so that every collective of the step, and everything between a
+/// step input and a gather, lies in the step's own regions: a function that
+/// serves several layers has no one meaning for its collectives.
+void inlineStep(mlir::ModuleOp module, const Mesh &mesh);
+
+} // namespace zpp
+
+#endif // ZPP_LIB_TRANSFORMS_STEPINLINER_H
