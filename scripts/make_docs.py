@@ -44,10 +44,10 @@ def tblgen(prefix, generator, source):
 
 
 def find_test(flag):
-    """The lit test of the pass with this flag: the same stem, less a prefix."""
-    for folder, prefix in (("Conversion", "convert-"), ("Transforms", "zero-")):
-        path = ROOT / "test" / folder / f"{flag.removeprefix(prefix)}.mlir"
-        if flag.startswith(prefix) and path.exists():
+    """The lit test of the pass with this flag: the same stem, less the dialect."""
+    for folder in ("Conversion", "Transforms"):
+        path = ROOT / "test" / folder / f"{flag.removeprefix('zero-')}.mlir"
+        if path.exists():
             return path
     return None
 
