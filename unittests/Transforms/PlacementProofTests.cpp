@@ -1,0 +1,555 @@
+//===- PlacementProofTests.cpp - No pass misplaces a slice ----------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Every program here is run on symbolic elements (SymbolicInterpreter.h) as it
+// is written, with logical ops, and again after every pass of the pipeline:
+// every element of every rank must be the same sum of the same elements of the
+// same ranks. All meshes of two tiers up to 4x8, of three up to 2x3x4, stages 1
+// to 4, dims that do not divide, parts of axes and other axes in between.
+//
+//===----------------------------------------------------------------------===//
+
+#include "SymbolicInterpreter.h"
+
+#include "mlir/IR/MLIRContext.h"
+#include "mlir/IR/Verifier.h"
+#include "mlir/Parser/Parser.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Pass/PassRegistry.h"
+#include "zpp/Dialect/Guest/GuestDialects.h"
+#include "zpp/Dialect/Zero/IR/Zero.h"
+#include "zpp/Transforms/Passes.h"
+#include "llvm/ADT/StringExtras.h"
+#include "gtest/gtest.h"
+
+using namespace mlir;
+using namespace zpp;
+
+namespace {
+
+//===----------------------------------------------------------------------===//
+// Programs
+//===----------------------------------------------------------------------===//
+
+std::string str(const std::vector<int64_t> &shape) {
+  std::string text = "tensor<";
+  for (int64_t size : shape)
+    text += std::to_string(size) + "x";
+  return text + "f32>";
+}
+
+/// A tensor [outer..., extent, inner...] whose dim `dim` is partitioned by
+/// `factors`.
+struct Tensor {
+  Mesh mesh;
+  std::vector<int64_t> shape;
+  int64_t dim;
+  /// Most significant first.
+  std::vector<AxisRef> factors;
+
+  std::string meshText() const {
+    std::string text = "#zero.mesh<";
+    for (const MeshAxis &axis : mesh.getAxes())
+      text += (&axis == &mesh.getAxes().front() ? "\"" : ", \"") + axis.name +
+              "\" = " + std::to_string(axis.size);
+    return text + ">";
+  }
+
+  static std::string axisText(const Mesh &mesh, const AxisRef &ref) {
+    std::string text = "\"" + ref.name + "\"";
+    if (ref.size != mesh.getAxes()[mesh.findAxis(ref.name)].size)
+      text +=
+          ":(" + std::to_string(ref.preSize) + ")" + std::to_string(ref.size);
+    return text;
+  }
+
+  /// The shard type with all factors whole, or partitioned.
+  std::string type(bool isWhole) const {
+    std::string text = "!zero.shard<";
+    for (int64_t size : shape)
+      text += std::to_string(size) + "x";
+    text += "f32, dim " + std::to_string(dim) + " = (";
+    for (const AxisRef &ref : factors)
+      text += (&ref == &factors.front() ? "" : ", ") +
+              (isWhole ? std::to_string(ref.size) : axisText(mesh, ref));
+    return text + ") on #mesh>";
+  }
+
+  std::string along() const {
+    std::string text = "[";
+    for (const AxisRef &ref : factors)
+      text += (&ref == &factors.front() ? "" : ", ") + axisText(mesh, ref);
+    return text + "]";
+  }
+
+  std::vector<int64_t> localShape() const {
+    std::vector<int64_t> local = shape;
+    int64_t slices = numDevices(factors);
+    local[dim] = (shape[dim] + slices - 1) / slices;
+    return local;
+  }
+
+  /// A gradient: the sum over all ranks, scattered.
+  std::string scatter(StringRef kind = "sum") const {
+    return "#mesh = " + meshText() + "\nfunc.func @main(%g: " + str(shape) +
+           ") -> " + str(localShape()) +
+           " {\n  %0 = zero.from_local %g : " + str(shape) + " to " +
+           type(true) + "\n  %1 = zero.reduce_scatter " + kind.str() +
+           " %0 along " + along() + " : " + type(true) + " to " + type(false) +
+           "\n  %2 = zero.to_local %1 : " + type(false) + " to " +
+           str(localShape()) + "\n  return %2 : " + str(localShape()) + "\n}\n";
+  }
+
+  /// A weight, gathered once, or again behind a barrier.
+  std::string gather(bool twice) const {
+    std::string local = str(localShape()), whole = str(shape);
+    auto once = [&](const std::string &id, const std::string &from) {
+      return "  %p" + id + " = zero.from_local " + from + " : " + local +
+             " to " + type(false) + "\n  %w" + id + " = zero.all_gather %p" +
+             id + " along " + along() + " : " + type(false) + " to " +
+             type(true) + "\n  %r" + id + " = zero.to_local %w" + id + " : " +
+             type(true) + " to " + whole + "\n";
+    };
+    std::string text = "#mesh = " + meshText() +
+                       "\nfunc.func @main(%w: " + local + ") -> (" + whole +
+                       (twice ? ", " + whole : "") + ") {\n" + once("0", "%w");
+    if (twice)
+      text += "  %b = \"stablehlo.optimization_barrier\"(%w) : (" + local +
+              ") -> " + local + "\n" + once("1", "%b");
+    return text + "  return %r0" + (twice ? ", %r1 : " + whole : " : ") +
+           (twice ? ", " : "") + whole + "\n}\n";
+  }
+};
+
+//===----------------------------------------------------------------------===//
+// The proof
+//===----------------------------------------------------------------------===//
+
+class PlacementProof : public testing::Test {
+protected:
+  static void SetUpTestSuite() { registerZppTransformsPasses(); }
+
+  PlacementProof() {
+    DialectRegistry registry;
+    registry
+        .insert<zero::ZeroDialect, func::FuncDialect, tensor::TensorDialect>();
+    registerGuestDialects(registry);
+    context.appendDialectRegistry(registry);
+    context.loadAllAvailableDialects();
+    context.disableMultithreading();
+    // A failure shows the diagnostics; remarks are of no interest.
+    context.getDiagEngine().registerHandler([&](Diagnostic &diagnostic) {
+      if (diagnostic.getSeverity() == DiagnosticSeverity::Error)
+        diagnostics += diagnostic.str() + "\n";
+    });
+  }
+
+  std::vector<PerRank> run(ModuleOp module, const Mesh &mesh) {
+    std::string error;
+    auto results =
+        interpret(module.lookupSymbol<func::FuncOp>("main"), mesh, error);
+    EXPECT_EQ(error, "");
+    return results;
+  }
+
+  /// Runs `passes` one after the other and compares after each.
+  void prove(const Mesh &mesh, const std::string &program,
+             ArrayRef<std::string> passes) {
+    SCOPED_TRACE(program);
+    OwningOpRef<ModuleOp> module =
+        parseSourceString<ModuleOp>(program, &context);
+    ASSERT_TRUE(module) << diagnostics;
+    std::vector<PerRank> expected = run(*module, mesh);
+    ASSERT_FALSE(expected.empty());
+    for (const std::string &pass : passes) {
+      PassManager manager(&context);
+      ASSERT_TRUE(succeeded(parsePassPipeline(pass, manager)));
+      ASSERT_TRUE(succeeded(manager.run(*module))) << diagnostics;
+      std::string difference = compare(expected, run(*module, mesh));
+      ASSERT_EQ(difference, "") << "after " << pass << ":\n" << print(*module);
+    }
+    ++proofs;
+    last = std::move(module);
+  }
+
+  static std::string print(ModuleOp module) {
+    std::string text;
+    llvm::raw_string_ostream os(text);
+    module.print(os);
+    return text;
+  }
+
+  template <typename OpT> int64_t count() {
+    int64_t number = 0;
+    last->walk([&](OpT) { ++number; });
+    return number;
+  }
+
+  MLIRContext context;
+  std::string diagnostics;
+  OwningOpRef<ModuleOp> last;
+  int64_t proofs = 0;
+};
+
+std::vector<std::string> scatterPasses(StringRef formats, int64_t stages) {
+  return {"zero-split-hierarchy{block=32 formats=" + formats.str() + "}",
+          "zero-decompose-reduce-scatter{stages=" + std::to_string(stages) +
+              "}",
+          "zero-reorder-slices", "zero-quantize-all-to-all",
+          "zero-fuse-quantization"};
+}
+
+std::vector<std::string> gatherPasses(StringRef format, StringRef secondary) {
+  std::vector<std::string> passes;
+  if (format != "none")
+    passes.push_back(
+        "zero-quantize-all-gather{block=32 format=" + format.str() + "}");
+  if (secondary != "none")
+    passes.push_back("zero-partition-within-node{secondary=" + secondary.str() +
+                     "}");
+  passes.push_back("zero-decompose-all-gather");
+  passes.push_back("zero-fuse-quantization");
+  return passes;
+}
+
+Mesh makeMesh(ArrayRef<int64_t> sizes) {
+  static const char *names[] = {"rack", "node", "gpu"};
+  std::vector<MeshAxis> axes;
+  for (auto [index, size] : llvm::enumerate(sizes))
+    axes.push_back({names[3 - sizes.size() + index], size});
+  return Mesh(std::move(axes));
+}
+
+std::vector<AxisRef> allAxes(const Mesh &mesh) {
+  std::vector<AxisRef> refs;
+  for (size_t index = 0; index < mesh.getAxes().size(); ++index)
+    refs.push_back(mesh.getAxis(index));
+  return refs;
+}
+
+/// All meshes of one and two tiers up to 4x8.
+std::vector<Mesh> twoTierMeshes() {
+  std::vector<Mesh> meshes;
+  for (int64_t nodes = 1; nodes <= 4; ++nodes)
+    for (int64_t gpus = 1; gpus <= 8; ++gpus)
+      meshes.push_back(makeMesh({nodes, gpus}));
+  return meshes;
+}
+
+/// All meshes of three tiers up to 2x3x4.
+std::vector<Mesh> threeTierMeshes() {
+  std::vector<Mesh> meshes;
+  for (int64_t racks = 1; racks <= 2; ++racks)
+    for (int64_t nodes = 1; nodes <= 3; ++nodes)
+      for (int64_t gpus = 1; gpus <= 4; ++gpus)
+        meshes.push_back(makeMesh({racks, nodes, gpus}));
+  return meshes;
+}
+
+/// Shapes whose dim `dim` has `slices` slices: what divides, what does not, and
+/// fewer rows than slices. Chunks are long enough to be worth quantizing, but
+/// for the last.
+struct Shape {
+  std::vector<int64_t> shape;
+  int64_t dim;
+};
+std::vector<Shape> shapesFor(int64_t slices) {
+  return {
+      {{3 * slices, 4}, 0}, {{2, 3 * slices - 2, 2}, 1}, {{slices / 2 + 1}, 0}};
+}
+
+/// The plan of a scatter or gather with one hop per tier.
+HopPlan planOf(const Tensor &tensor, int64_t stages) {
+  HopPlan plan;
+  for (auto it = tensor.factors.rbegin(); it != tensor.factors.rend(); ++it)
+    plan.hops.push_back({*it});
+  plan.extent = tensor.shape[tensor.dim];
+  for (int64_t index = 0; index < tensor.dim; ++index)
+    plan.outer *= tensor.shape[index];
+  for (size_t index = tensor.dim + 1; index < tensor.shape.size(); ++index)
+    plan.inner *= tensor.shape[index];
+  plan.stages = stages;
+  return plan;
+}
+
+//===----------------------------------------------------------------------===//
+// Gradients
+//===----------------------------------------------------------------------===//
+
+TEST_F(PlacementProof, ScatterOverTwoTiers) {
+  for (const Mesh &mesh : twoTierMeshes())
+    for (const Shape &shape : shapesFor(mesh.numDevices())) {
+      Tensor tensor{mesh, shape.shape, shape.dim, allAxes(mesh)};
+      for (int64_t stages = 1; stages <= 4; ++stages)
+        for (StringRef formats : {"i8:i4", "i8", "none:none"})
+          prove(mesh, tensor.scatter(), scatterPasses(formats, stages));
+      if (HasFatalFailure())
+        return;
+    }
+  EXPECT_EQ(proofs, 32 * 3 * 4 * 3);
+}
+
+TEST_F(PlacementProof, ScatterOverThreeTiers) {
+  for (const Mesh &mesh : threeTierMeshes())
+    for (const Shape &shape : shapesFor(mesh.numDevices())) {
+      Tensor tensor{mesh, shape.shape, shape.dim, allAxes(mesh)};
+      for (int64_t stages = 1; stages <= 4; ++stages)
+        for (StringRef formats : {"i8:i4:i4", "i8:i4"})
+          prove(mesh, tensor.scatter("mean"), scatterPasses(formats, stages));
+      if (HasFatalFailure())
+        return;
+    }
+  EXPECT_EQ(proofs, 24 * 3 * 4 * 2);
+}
+
+/// The logical ops mean what Placement.h proves about plans: one oracle for
+/// both.
+TEST_F(PlacementProof, LogicalScatterIsThePlans) {
+  for (const Mesh &mesh : threeTierMeshes())
+    for (const Shape &shape : shapesFor(mesh.numDevices())) {
+      Tensor tensor{mesh, shape.shape, shape.dim, allAxes(mesh)};
+      prove(mesh, tensor.scatter(), {});
+      if (HasFatalFailure())
+        return;
+      EXPECT_EQ(verifyReduceScatter(mesh, planOf(tensor, 1),
+                                    run(*last, mesh).front()),
+                "");
+    }
+}
+
+/// Ops that this file is about are there; a program without them would prove
+/// nothing.
+TEST_F(PlacementProof, ScatterIsQuantizedAndFused) {
+  Mesh mesh = makeMesh({2, 3, 4});
+  Tensor tensor{mesh, {72, 4}, 0, allAxes(mesh)};
+  prove(mesh, tensor.scatter(), scatterPasses("i8:i4:i4", 2));
+  EXPECT_EQ(count<zero::ReduceScatterOp>(), 0);
+  EXPECT_EQ(count<zero::QuantizeOp>(), 2);
+  EXPECT_EQ(count<zero::AllToAllOp>(), 6);
+  EXPECT_EQ(count<zero::DequantizeReduceQuantizeOp>(), 4);
+  EXPECT_EQ(count<zero::DequantizeReduceOp>(), 2);
+  EXPECT_EQ(count<zero::PackSlicesOp>(), 0);
+}
+
+/// The order of the factors is the program's, not the mesh's; another axis
+/// stands among them, and only parts of axes are scattered over.
+TEST_F(PlacementProof, ScatterOverOtherAxes) {
+  Mesh mesh({{"node", 2}, {"tensor", 2}, {"gpu", 4}});
+  AxisRef node{"node", 1, 2}, gpu{"gpu", 1, 4};
+  AxisRef pair{"gpu", 1, 2}, inPair{"gpu", 2, 2};
+  for (const std::vector<AxisRef> &factors :
+       std::vector<std::vector<AxisRef>>{{node, gpu},
+                                         {gpu, node},
+                                         {gpu},
+                                         {node},
+                                         {node, pair},
+                                         {node, inPair},
+                                         {pair, inPair, node},
+                                         {inPair, node, pair}})
+    for (const Shape &shape : shapesFor(numDevices(factors))) {
+      Tensor tensor{mesh, shape.shape, shape.dim, factors};
+      for (int64_t stages = 1; stages <= 3; ++stages)
+        for (StringRef formats : {"i8:i4", "i4", "none:i4"})
+          prove(mesh, tensor.scatter(), scatterPasses(formats, stages));
+      if (HasFatalFailure())
+        return;
+    }
+}
+
+/// Hops that were split already, and factors that stay whole at the end.
+TEST_F(PlacementProof, PartialScatter) {
+  for (int64_t stages = 1; stages <= 3; ++stages)
+    for (int64_t rows : {24, 21})
+      for (bool isOuter : {false, true}) {
+        Mesh mesh = makeMesh({2, 4});
+        std::string size = std::to_string(rows);
+        std::string whole =
+            "!zero.shard<2x" + size + "x3xf32, dim 1 = (2, 4) on #mesh>";
+        std::string part = "!zero.shard<2x" + size + "x3xf32, dim 1 = " +
+                           (isOuter ? "(\"node\", 4)" : "(2, \"gpu\")") +
+                           " on #mesh>";
+        std::string local =
+            isOuter ? "tensor<2x12x3xf32>" : "tensor<2x6x3xf32>";
+        std::string program = "#mesh = #zero.mesh<\"node\" = 2, \"gpu\" = 4>\n"
+                              "func.func @main(%g: tensor<2x" +
+                              size + "x3xf32>) -> " + local +
+                              " {\n  %0 = zero.from_local %g : " + "tensor<2x" +
+                              size + "x3xf32> to " + whole +
+                              "\n  %1 = zero.reduce_scatter sum %0 along [" +
+                              (isOuter ? "\"node\"" : "\"gpu\"") +
+                              "] : " + whole + " to " + part +
+                              "\n  %2 = zero.to_local %1 : " + part + " to " +
+                              local + "\n  return %2 : " + local + "\n}\n";
+        prove(mesh, program, scatterPasses("i8:i4", stages));
+      }
+}
+
+/// What lies between two hops is read by something else too.
+TEST_F(PlacementProof, HopIsReadTwice) {
+  const char *program = R"(
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!whole = !zero.shard<21x3xf32, dim 0 = (2, 4) on #mesh>
+!between = !zero.shard<21x3xf32, dim 0 = (2, "gpu") on #mesh>
+!part = !zero.shard<21x3xf32, dim 0 = ("node", "gpu") on #mesh>
+func.func @main(%g: tensor<21x3xf32>) -> (tensor<6x3xf32>, tensor<3x3xf32>) {
+  %0 = zero.from_local %g : tensor<21x3xf32> to !whole
+  %1 = zero.reduce_scatter sum %0 along ["gpu"] wire <i8, block = 32>
+      : !whole to !between
+  %2 = zero.reduce_scatter sum %1 along ["node"] wire <i4, block = 32>
+      : !between to !part
+  %3 = zero.to_local %1 : !between to tensor<6x3xf32>
+  %4 = zero.to_local %2 : !part to tensor<3x3xf32>
+  return %3, %4 : tensor<6x3xf32>, tensor<3x3xf32>
+})";
+  for (int64_t stages = 1; stages <= 3; ++stages)
+    prove(makeMesh({2, 4}), program, scatterPasses("i8:i4", stages));
+  EXPECT_EQ(count<zero::ReduceScatterOp>(), 0);
+}
+
+TEST_F(PlacementProof, NoElements) {
+  Mesh mesh = makeMesh({2, 4});
+  for (const std::vector<int64_t> &shape :
+       std::vector<std::vector<int64_t>>{{0, 4}, {8, 0}}) {
+    Tensor tensor{mesh, shape, 0, allAxes(mesh)};
+    prove(mesh, tensor.scatter(), scatterPasses("none:none", 3));
+    prove(mesh, tensor.scatter(), scatterPasses("i8:i4", 3));
+    prove(mesh, tensor.gather(true), gatherPasses("i8", "gpu"));
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Weights
+//===----------------------------------------------------------------------===//
+
+TEST_F(PlacementProof, GatherOverTwoTiers) {
+  for (const Mesh &mesh : twoTierMeshes())
+    for (const Shape &shape : shapesFor(mesh.numDevices())) {
+      Tensor tensor{mesh, shape.shape, shape.dim, allAxes(mesh)};
+      for (StringRef format : {"none", "i8", "i4"}) {
+        prove(mesh, tensor.gather(false), gatherPasses(format, "none"));
+        prove(mesh, tensor.gather(true), gatherPasses(format, "gpu"));
+      }
+      if (HasFatalFailure())
+        return;
+    }
+  EXPECT_EQ(proofs, 32 * 3 * 3 * 2);
+}
+
+TEST_F(PlacementProof, GatherOverThreeTiers) {
+  for (const Mesh &mesh : threeTierMeshes())
+    for (const Shape &shape : shapesFor(mesh.numDevices())) {
+      Tensor tensor{mesh, shape.shape, shape.dim, allAxes(mesh)};
+      for (StringRef format : {"none", "i8", "i4"})
+        for (StringRef secondary : {"none", "gpu", "node"})
+          prove(mesh, tensor.gather(true), gatherPasses(format, secondary));
+      if (HasFatalFailure())
+        return;
+    }
+  EXPECT_EQ(proofs, 24 * 3 * 3 * 3);
+}
+
+TEST_F(PlacementProof, LogicalGatherIsThePlans) {
+  for (const Mesh &mesh : threeTierMeshes())
+    for (const Shape &shape : shapesFor(mesh.numDevices())) {
+      Tensor tensor{mesh, shape.shape, shape.dim, allAxes(mesh)};
+      prove(mesh, tensor.gather(false), {});
+      if (HasFatalFailure())
+        return;
+      EXPECT_EQ(
+          verifyAllGather(mesh, planOf(tensor, 1), run(*last, mesh).front()),
+          "");
+    }
+}
+
+/// Secondary groups whose border falls inside an axis, or that span tiers.
+TEST_F(PlacementProof, SecondaryGroupOfAnySize) {
+  for (const std::vector<int64_t> &sizes :
+       std::vector<std::vector<int64_t>>{{2, 4}, {2, 6}, {1, 8}, {2, 2, 4}}) {
+    Mesh mesh = makeMesh(sizes);
+    for (const Shape &shape : shapesFor(mesh.numDevices())) {
+      Tensor tensor{mesh, shape.shape, shape.dim, allAxes(mesh)};
+      for (int64_t size = 2; size < mesh.numDevices(); ++size) {
+        std::vector<AxisRef> outer, inner;
+        if (!splitRefs(allAxes(mesh), size, outer, inner))
+          continue;
+        for (StringRef format : {"none", "i8"})
+          prove(mesh, tensor.gather(true),
+                gatherPasses(format, std::to_string(size)));
+      }
+      if (HasFatalFailure())
+        return;
+    }
+  }
+}
+
+TEST_F(PlacementProof, GatherOverOtherAxes) {
+  Mesh mesh({{"node", 2}, {"tensor", 2}, {"gpu", 4}});
+  AxisRef node{"node", 1, 2}, gpu{"gpu", 1, 4};
+  AxisRef pair{"gpu", 1, 2}, inPair{"gpu", 2, 2};
+  for (const std::vector<AxisRef> &factors : std::vector<std::vector<AxisRef>>{
+           {node, gpu}, {gpu, node}, {inPair, node, pair}})
+    for (const Shape &shape : shapesFor(numDevices(factors))) {
+      Tensor tensor{mesh, shape.shape, shape.dim, factors};
+      for (StringRef format : {"none", "i8", "i4"})
+        for (StringRef secondary : {"none", "gpu", "2", "4"})
+          prove(mesh, tensor.gather(true), gatherPasses(format, secondary));
+      if (HasFatalFailure())
+        return;
+    }
+}
+
+TEST_F(PlacementProof, GatherIsQuantizedAndKept) {
+  Mesh mesh = makeMesh({2, 4});
+  Tensor tensor{mesh, {24, 4}, 0, allAxes(mesh)};
+  prove(mesh, tensor.gather(true), gatherPasses("i8", "gpu"));
+  EXPECT_EQ(count<zero::AllGatherOp>(), 0);
+  EXPECT_EQ(count<zero::QuantizeOp>(), 1);
+  // Between nodes once, within the node twice.
+  EXPECT_EQ(count<zero::AllGatherChunksOp>(), 3);
+  EXPECT_EQ(count<zero::DequantizeOp>(), 2);
+}
+
+//===----------------------------------------------------------------------===//
+// The proof itself
+//===----------------------------------------------------------------------===//
+
+/// Chunks in another order reach other devices: the mistake that slice
+/// reordering is there to avoid.
+TEST_F(PlacementProof, FindsMisplacedSlices) {
+  Mesh mesh = makeMesh({2, 2});
+  Tensor tensor{mesh, {12, 4}, 0, allAxes(mesh)};
+  prove(mesh, tensor.scatter(), {});
+  std::vector<PerRank> expected = run(*last, mesh);
+  prove(mesh, tensor.scatter(), scatterPasses("i8:i4", 1));
+  ASSERT_EQ(compare(expected, run(*last, mesh)), "");
+  last->walk([&](zero::QuantizeOp op) {
+    zero::SlicesAttr slices = op.getSlicesAttr();
+    ASSERT_EQ(slices.getChunk(), ArrayRef<int64_t>{1});
+    op.setSlicesAttr(zero::SlicesAttr::get(&context, slices.getDim(),
+                                           slices.getFactors(), {0}, 0, 1));
+  });
+  ASSERT_TRUE(succeeded(verify(*last)));
+  EXPECT_EQ(compare(expected, run(*last, mesh)),
+            "expected r0[12] + r1[12] + r2[12] + r3[12] as element 0 of result "
+            "0 on rank 1, but got r0[24] + r1[24] + r2[24] + r3[24]");
+}
+
+/// A sum over one hop twice counts ranks twice.
+TEST_F(PlacementProof, FindsDoubledSums) {
+  Mesh mesh = makeMesh({2, 2});
+  Tensor tensor{mesh, {12, 4}, 0, allAxes(mesh)};
+  prove(mesh, tensor.scatter(), {});
+  std::vector<PerRank> expected = run(*last, mesh);
+  prove(mesh, tensor.scatter(), scatterPasses("none:none", 1));
+  last->walk([&](zero::AllToAllOp op) {
+    op.setAlongAttr(zero::getAxesAttr(&context, mesh, mesh.getAxis(1)));
+  });
+  ASSERT_TRUE(succeeded(verify(*last)));
+  EXPECT_NE(compare(expected, run(*last, mesh)), "");
+}
+
+} // namespace

@@ -1,0 +1,404 @@
+//===- SymbolicInterpreter.cpp - Programs on symbolic elements ------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "SymbolicInterpreter.h"
+
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "zpp/Dialect/Zero/IR/Zero.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace zpp;
+using namespace zpp::zero;
+
+static constexpr int64_t kElementsPerArgument = 1 << 20;
+
+static std::vector<AxisRef> toVector(ArrayRef<AxisRef> refs) {
+  return {refs.begin(), refs.end()};
+}
+
+//===----------------------------------------------------------------------===//
+// Partitioned tensors
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Where the rows of a partitioned tensor are. An encoded one is kept as if it
+/// were not.
+class Placement {
+public:
+  explicit Placement(ShardType type)
+      : mesh(type.getMesh().getMesh()), factors(type.getFactors()),
+        sizes(type.getFactorSizes()), unit(type.getUnit()),
+        extent(type.getGlobal().getDimSize(type.getDim())),
+        isWhole(type.isWhole()) {
+    ArrayRef<int64_t> shape = type.getGlobal().getShape();
+    outer = llvm::product_of(shape.take_front(type.getDim()));
+    inner = llvm::product_of(shape.drop_front(type.getDim() + 1));
+    rows = type.getDecodedLocalType().getDimSize(type.getDim());
+  }
+
+  /// The (padded) global row that local row `row` of `rank` is.
+  int64_t getGlobalRow(int64_t rank, int64_t row) const {
+    if (isWhole)
+      return row;
+    int64_t held = row / unit;
+    int64_t slice = 0, stride = 1;
+    for (size_t index = factors.size(); index-- > 0;) {
+      if (factors[index].isWhole()) {
+        slice += held % sizes[index] * stride;
+        held /= sizes[index];
+      } else {
+        slice += mesh.getCoordinate(rank, getRef(index)) * stride;
+      }
+      stride *= sizes[index];
+    }
+    return slice * unit + row % unit;
+  }
+
+  /// The rank that has global row `row`, among those that differ from `rank`
+  /// along partitioned factors only.
+  int64_t getOwner(int64_t rank, int64_t row) const {
+    int64_t slice = row / unit;
+    for (size_t index = factors.size(); index-- > 0;) {
+      if (!factors[index].isWhole()) {
+        AxisRef ref = getRef(index);
+        rank += (slice % sizes[index] - mesh.getCoordinate(rank, ref)) *
+                mesh.getStride(ref);
+      }
+      slice /= sizes[index];
+    }
+    return rank;
+  }
+
+  /// The local row, on its owner, of global row `row`; -1 where it is padding
+  /// that nobody holds.
+  int64_t getLocalRow(int64_t row) const {
+    if (isWhole)
+      return row < extent ? row : -1;
+    int64_t slice = row / unit;
+    int64_t held = 0, stride = 1;
+    for (size_t index = factors.size(); index-- > 0;) {
+      if (factors[index].isWhole()) {
+        held += slice % sizes[index] * stride;
+        stride *= sizes[index];
+      }
+      slice /= sizes[index];
+    }
+    return held * unit + row % unit;
+  }
+
+  /// The wire chunks of a local tensor, one per unit held, and back.
+  SymbolicTensor toChunks(const SymbolicTensor &tensor) const {
+    SymbolicTensor chunks;
+    forEachInChunks([&](int64_t index) {
+      chunks.push_back(index == -1 ? SymbolicValue() : tensor[index]);
+    });
+    return chunks;
+  }
+  SymbolicTensor fromChunks(const SymbolicTensor &chunks) const {
+    SymbolicTensor tensor(outer * rows * inner);
+    int64_t position = 0;
+    forEachInChunks([&](int64_t index) {
+      if (index != -1)
+        tensor[index] = chunks[position];
+      ++position;
+    });
+    return tensor;
+  }
+
+  int64_t outer, rows, inner;
+
+private:
+  /// Visits the local index of every element of every chunk; -1 for padding.
+  template <typename Visitor> void forEachInChunks(Visitor visit) const {
+    int64_t held = 1;
+    for (size_t index = 0; index < factors.size(); ++index)
+      if (factors[index].isWhole())
+        held *= sizes[index];
+    for (int64_t chunk = 0; chunk < held; ++chunk)
+      for (int64_t o = 0; o < outer; ++o)
+        for (int64_t row = chunk * unit; row < (chunk + 1) * unit; ++row)
+          for (int64_t i = 0; i < inner; ++i)
+            visit(row < rows ? (o * rows + row) * inner + i : -1);
+  }
+
+  AxisRef getRef(size_t index) const {
+    return *factors[index].getAxis().resolve(mesh);
+  }
+
+  Mesh mesh;
+  SmallVector<FactorAttr> factors;
+  SmallVector<int64_t> sizes;
+  int64_t unit, extent;
+  bool isWhole;
+};
+} // namespace
+
+/// Fills the local tensors of `type` by (rank, global row) -> (rank, row) of
+/// `operand`, of type `from`, that are summed there.
+template <typename GetRanks>
+static PerRank moveRows(const PerRank &operand, ShardType from, ShardType to,
+                        GetRanks getRanks) {
+  Placement source(from), target(to);
+  PerRank result(operand.size());
+  for (size_t rank = 0; rank < operand.size(); ++rank) {
+    result[rank].resize(target.outer * target.rows * target.inner);
+    for (int64_t row = 0; row < target.rows; ++row) {
+      int64_t globalRow = target.getGlobalRow(rank, row);
+      int64_t sourceRow = source.getLocalRow(globalRow);
+      if (sourceRow == -1)
+        continue;
+      for (int64_t peer : getRanks(source, rank, globalRow))
+        for (int64_t o = 0; o < target.outer; ++o)
+          for (int64_t i = 0; i < target.inner; ++i)
+            result[rank][(o * target.rows + row) * target.inner + i] +=
+                operand[peer][(o * source.rows + sourceRow) * source.inner + i];
+    }
+  }
+  return result;
+}
+
+//===----------------------------------------------------------------------===//
+// Ops
+//===----------------------------------------------------------------------===//
+
+/// The shape of a local tensor; bytes of a wire chunk count as its elements.
+static SmallVector<int64_t> getShape(Type type, const SymbolicTensor &value) {
+  SmallVector<int64_t> shape(cast<ShapedType>(type).getShape());
+  if (cast<ShapedType>(type).getElementType().isInteger(8)) {
+    int64_t chunks = llvm::product_of(ArrayRef(shape).drop_back());
+    shape.back() = chunks == 0 ? 0 : value.size() / chunks;
+  }
+  return shape;
+}
+
+namespace {
+class Interpreter {
+public:
+  Interpreter(const Mesh &mesh, std::string &error)
+      : mesh(mesh), error(error) {}
+
+  std::vector<PerRank> run(func::FuncOp function) {
+    for (auto [index, argument] : llvm::enumerate(function.getArguments())) {
+      int64_t elements = cast<ShapedType>(argument.getType()).getNumElements();
+      PerRank value(mesh.numDevices());
+      for (size_t rank = 0; rank < value.size(); ++rank)
+        for (int64_t element = 0; element < elements; ++element)
+          value[rank].push_back(SymbolicValue::ofSource(
+              rank, index * kElementsPerArgument + element));
+      values[argument] = std::move(value);
+    }
+    for (Operation &op : function.getBody().front()) {
+      if (auto ret = dyn_cast<func::ReturnOp>(op)) {
+        std::vector<PerRank> results;
+        for (Value operand : ret.getOperands())
+          results.push_back(values[operand]);
+        return results;
+      }
+      if (op.getName().getStringRef() == "stablehlo.optimization_barrier") {
+        for (auto [operand, result] :
+             llvm::zip_equal(op.getOperands(), op.getResults()))
+          values[result] = values[operand];
+        continue;
+      }
+      values[op.getResult(0)] =
+          llvm::TypeSwitch<Operation *, PerRank>(&op)
+              .Case<FromLocalOp, ToLocalOp, EncodeOp, DecodeOp, AllGatherOp,
+                    ReduceScatterOp, PackSlicesOp, UnpackSlicesOp, QuantizeOp,
+                    DequantizeOp, ReduceOp, DequantizeReduceOp,
+                    DequantizeReduceQuantizeOp, AllToAllOp, AllGatherChunksOp,
+                    tensor::EmptyOp, tensor::ConcatOp>(
+                  [&](auto known) { return evaluate(known); })
+              .Default([&](Operation *unknown) {
+                error = "unknown op " + unknown->getName().getStringRef().str();
+                return PerRank();
+              });
+      if (!error.empty())
+        return {};
+    }
+    return {};
+  }
+
+private:
+  //===--------------------------------------------------------------------===//
+  // Logical ops
+  //===--------------------------------------------------------------------===//
+
+  PerRank evaluate(FromLocalOp op) {
+    if (!op.getType().getQuant())
+      return values[op.getLocal()];
+    Placement placement(op.getType());
+    return map(op.getLocal(), [&](const SymbolicTensor &chunks) {
+      return placement.fromChunks(chunks);
+    });
+  }
+  PerRank evaluate(ToLocalOp op) {
+    if (!op.getShard().getType().getQuant())
+      return values[op.getShard()];
+    Placement placement(op.getShard().getType());
+    return map(op.getShard(), [&](const SymbolicTensor &tensor) {
+      return placement.toChunks(tensor);
+    });
+  }
+  PerRank evaluate(EncodeOp op) { return values[op.getOperand()]; }
+  PerRank evaluate(DecodeOp op) { return values[op.getOperand()]; }
+
+  PerRank evaluate(AllGatherOp op) {
+    return moveRows(values[op.getOperand()], op.getOperand().getType(),
+                    op.getType(),
+                    [](const Placement &source, int64_t rank, int64_t row) {
+                      return std::vector<int64_t>{source.getOwner(rank, row)};
+                    });
+  }
+
+  PerRank evaluate(ReduceScatterOp op) {
+    std::vector<std::vector<int64_t>> groups(mesh.numDevices());
+    for (const std::vector<int64_t> &group :
+         mesh.getGroups(toVector(op.getAxisRefs())))
+      for (int64_t rank : group)
+        groups[rank] = group;
+    return moveRows(
+        values[op.getOperand()], op.getOperand().getType(), op.getType(),
+        [&](const Placement &, int64_t rank, int64_t) { return groups[rank]; });
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Decomposed ops
+  //===--------------------------------------------------------------------===//
+
+  template <typename Function> PerRank map(Value value, Function function) {
+    PerRank result = values[value];
+    for (SymbolicTensor &tensor : result)
+      tensor = function(tensor);
+    return result;
+  }
+
+  PerRank pack(Value value, SlicesAttr slices) {
+    return map(value, [&](const SymbolicTensor &tensor) {
+      return packChunks(tensor,
+                        slices.getMap(getShape(value.getType(), tensor)));
+    });
+  }
+
+  PerRank unpack(Value value, SlicesAttr slices, ShapedType type) {
+    return map(value, [&](const SymbolicTensor &chunks) {
+      SmallVector<int64_t> shape(type.getShape());
+      // As many elements in a wire chunk as the input has.
+      if (type.getElementType().isInteger(8)) {
+        int64_t rows =
+            cast<ShapedType>(value.getType()).getNumElements() / shape.back();
+        shape.back() = chunks.size() / rows;
+      }
+      SymbolicTensor tensor(llvm::product_of(shape));
+      unpackChunks(chunks, slices.getMap(shape), tensor);
+      return tensor;
+    });
+  }
+
+  PerRank evaluate(PackSlicesOp op) {
+    return pack(op.getInput(), op.getSlices());
+  }
+  PerRank evaluate(UnpackSlicesOp op) {
+    return unpack(op.getInput(), op.getSlices(), op.getInitType());
+  }
+  PerRank evaluate(QuantizeOp op) {
+    return op.getSlicesAttr() ? pack(op.getInput(), op.getSlicesAttr())
+                              : values[op.getInput()];
+  }
+  PerRank evaluate(DequantizeOp op) {
+    return op.getSlicesAttr()
+               ? unpack(op.getInput(), op.getSlicesAttr(), op.getInitType())
+               : values[op.getInput()];
+  }
+
+  PerRank sum(Value value) {
+    int64_t sources = cast<ShapedType>(value.getType()).getDimSize(0);
+    return map(value, [&](const SymbolicTensor &tensor) {
+      return reduceChunks(tensor, sources);
+    });
+  }
+  PerRank evaluate(ReduceOp op) { return sum(op.getInput()); }
+  PerRank evaluate(DequantizeReduceOp op) { return sum(op.getInput()); }
+  PerRank evaluate(DequantizeReduceQuantizeOp op) {
+    PerRank result = sum(op.getInput());
+    auto partial = cast<ShapedType>(op.getPartial());
+    for (SymbolicTensor &tensor : result)
+      tensor = packChunks(tensor, op.getSlices().getMap(partial.getShape()));
+    return result;
+  }
+
+  PerRank evaluate(AllToAllOp op) {
+    PerRank operand = op.getSlicesAttr()
+                          ? pack(op.getInput(), op.getSlicesAttr())
+                          : values[op.getInput()];
+    return symbolicAllToAll(mesh, toVector(op.getAxisRefs()), operand);
+  }
+  PerRank evaluate(AllGatherChunksOp op) {
+    return symbolicAllGather(mesh, toVector(op.getAxisRefs()),
+                             values[op.getInput()]);
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Tensors
+  //===--------------------------------------------------------------------===//
+
+  /// A destination is overwritten: what it holds is marked as no rank's.
+  PerRank evaluate(tensor::EmptyOp op) {
+    SymbolicTensor nothing(op.getType().getNumElements(),
+                           SymbolicValue::ofSource(-1, 0));
+    return PerRank(mesh.numDevices(), nothing);
+  }
+
+  PerRank evaluate(tensor::ConcatOp op) {
+    PerRank result(mesh.numDevices());
+    int64_t dim = op.getDim();
+    int64_t outer =
+        llvm::product_of(op.getResultType().getShape().take_front(dim));
+    for (int64_t rank = 0; rank < mesh.numDevices(); ++rank)
+      for (int64_t o = 0; o < outer; ++o)
+        for (Value input : op.getInputs()) {
+          const SymbolicTensor &tensor = values[input][rank];
+          size_t part = tensor.size() / outer;
+          result[rank].insert(result[rank].end(), tensor.begin() + o * part,
+                              tensor.begin() + (o + 1) * part);
+        }
+    return result;
+  }
+
+  const Mesh &mesh;
+  std::string &error;
+  llvm::DenseMap<Value, PerRank> values;
+};
+} // namespace
+
+std::vector<PerRank> zpp::interpret(func::FuncOp function, const Mesh &mesh,
+                                    std::string &error) {
+  return Interpreter(mesh, error).run(function);
+}
+
+std::string zpp::compare(const std::vector<PerRank> &expected,
+                         const std::vector<PerRank> &got) {
+  if (expected.size() != got.size())
+    return "expected " + std::to_string(expected.size()) +
+           " results, but got " + std::to_string(got.size());
+  for (size_t result = 0; result < expected.size(); ++result)
+    for (size_t rank = 0; rank < expected[result].size(); ++rank) {
+      const SymbolicTensor &want = expected[result][rank];
+      const SymbolicTensor &have = got[result][rank];
+      std::string where = " of result " + std::to_string(result) + " on rank " +
+                          std::to_string(rank);
+      if (want.size() != have.size())
+        return "expected " + std::to_string(want.size()) + " elements" + where +
+               ", but got " + std::to_string(have.size());
+      for (size_t element = 0; element < want.size(); ++element)
+        if (want[element] != have[element])
+          return "expected " + want[element].str() + " as element " +
+                 std::to_string(element) + where + ", but got " +
+                 have[element].str();
+    }
+  return "";
+}
