@@ -19,7 +19,7 @@ SETUP := scripts/setup.sh $(if $(filter no,$(APT)),--no-apt)
 # any C++17 compiler does: make CXX=g++. Asked of the shell, when the recipe
 # runs, because make would not see what setup has just installed.
 have = $(shell command -v $(1))
-CMAKE_FLAGS = -DCMAKE_BUILD_TYPE=$(BUILD_TYPE) \
+CMAKE_FLAGS = -DCMAKE_BUILD_TYPE=$(BUILD_TYPE) -DCMAKE_EXPORT_COMPILE_COMMANDS=ON \
   -DPython3_EXECUTABLE=$(VENV_PYTHON) \
   $(if $(MLIR_DIR),-DMLIR_DIR=$(MLIR_DIR)) \
   $(if $(call have,ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
