@@ -53,15 +53,16 @@ test: build ## run every test; the last line counts them
 setup: ## install what is missing: apt packages, .venv with JAX
 	@$(SETUP)
 
-build: setup $(BUILD)/build.ninja ## compile everything into build/
+build: configure ## compile everything into build/
 	cmake --build $(BUILD) --parallel $(JOBS)
 
 .PHONY: zpp-opt
-zpp-opt: setup $(BUILD)/build.ninja
+zpp-opt: configure
 	cmake --build $(BUILD) --parallel $(JOBS) --target zpp-opt
 
-# Ninja runs CMake again by itself when a CMakeLists.txt changes.
-$(BUILD)/build.ninja: | setup
+# Every time, because variables may have changed; it takes a second.
+.PHONY: configure
+configure: setup
 	cmake -S . -B $(BUILD) -G Ninja $(CMAKE_FLAGS)
 
 check: build ## only the compiler's tests: lit and unit tests
