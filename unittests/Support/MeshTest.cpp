@@ -15,12 +15,14 @@
 
 namespace zpp {
 // How GoogleTest prints them.
+// NOLINTBEGIN(readability-identifier-naming)
 void PrintTo(const AxisRef &ref, std::ostream *os) {
   *os << ref.name << ":(" << ref.preSize << ")" << ref.size;
 }
 void PrintTo(const MeshAxis &axis, std::ostream *os) {
   *os << axis.name << ":" << axis.size;
 }
+// NOLINTEND(readability-identifier-naming)
 } // namespace zpp
 
 using namespace zpp;
@@ -470,7 +472,7 @@ TEST(Mesh, FactorGroupsAcceptsNothingElse) {
 
 TEST(SplitRefs, Examples) {
   Refs refs = {{"node", 1, 2}, {"gpu", 1, 8}};
-  auto check = [&](int64_t innerSize, Refs outer, Refs inner) {
+  auto check = [&](int64_t innerSize, const Refs &outer, const Refs &inner) {
     Refs gotOuter, gotInner;
     ASSERT_TRUE(splitRefs(refs, innerSize, gotOuter, gotInner));
     EXPECT_EQ(gotOuter, outer) << innerSize;

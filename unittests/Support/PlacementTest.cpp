@@ -12,9 +12,11 @@
 
 namespace zpp {
 // How GoogleTest prints it.
+// NOLINTBEGIN(readability-identifier-naming)
 void PrintTo(const SymbolicValue &value, std::ostream *os) {
   *os << value.str();
 }
+// NOLINTEND(readability-identifier-naming)
 } // namespace zpp
 
 using namespace zpp;

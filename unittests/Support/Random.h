@@ -10,7 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef ZPP_UNITTESTS_SUPPORT_RANDOM_H
+#ifndef ZPP_UNITTESTS_SUPPORT_RANDOM_H // NOLINT(llvm-header-guard)
 #define ZPP_UNITTESTS_SUPPORT_RANDOM_H
 
 #include <cmath>
