@@ -368,8 +368,7 @@ TEST(BlockQuant, LargestFloatInI8) {
   Decoded decoded = transport(values, WireFormat::I8, 32);
   ASSERT_NO_FATAL_FAILURE(
       checkFiniteBlock(values, WireFormat::I8, 32, decoded));
-  // So does every block with a magnitude of the uppermost 3 %, in steps of 255
-  // units in the last place.
+  // The uppermost 3 % of the magnitudes stay finite, here in steps of 255 ulp.
   for (uint32_t bits = 0x7f780000; bits < 0x7f800000; bits += 0xff) {
     float amax = floatOfBits(bits);
     ASSERT_TRUE(std::isfinite(transport({amax}, WireFormat::I8, 32).values[0]));
