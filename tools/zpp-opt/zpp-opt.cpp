@@ -39,14 +39,16 @@ int main(int argc, char **argv) {
   mlir::registerCanonicalizerPass();
   mlir::registerCSEPass();
 
-  // Nothing is left alone silently, unless the user says what to show.
+  // Nothing is left alone or guessed silently, unless the user says what to
+  // show.
   std::vector<char *> arguments(argv, argv + argc);
   static char missed[] = "--remarks-filter-missed=zero-.*";
+  static char guessed[] = "--remarks-filter-analyse=zero-.*";
   bool choosesRemarks = false;
   for (int i = 1; i < argc; ++i)
     choosesRemarks |= llvm::StringRef(argv[i]).ltrim('-').starts_with("remark");
   if (!choosesRemarks)
-    arguments.insert(arguments.begin() + 1, missed);
+    arguments.insert(arguments.begin() + 1, {missed, guessed});
   return mlir::asMainReturnCode(
       mlir::MlirOptMain(static_cast<int>(arguments.size()), arguments.data(),
                         kOverview, registry));
