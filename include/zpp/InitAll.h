@@ -11,6 +11,7 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "zpp/Conversion/Passes.h"
+#include "zpp/Conversion/RuntimePipeline.h"
 #include "zpp/Dialect/Guest/GuestDialects.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Transforms/Passes.h"
@@ -23,12 +24,14 @@ namespace zpp {
 inline void registerAllDialects(mlir::DialectRegistry &registry) {
   registry.insert<zero::ZeroDialect, mlir::func::FuncDialect,
                   mlir::tensor::TensorDialect>();
+  registerRuntimeDialects(registry);
 }
 
 inline void registerAllPasses() {
   registerZppTransformsPasses();
   registerZppConversionPasses();
   registerZeroPPPipeline();
+  registerRuntimePipeline();
 }
 
 } // namespace zpp

@@ -29,7 +29,10 @@ public:
 
   Status allocate(int64_t bytes, void *&data) override {
     Memory memory(static_cast<uint8_t *>(
-        ::operator new(static_cast<size_t>(bytes), kAlignment)));
+        ::operator new(static_cast<size_t>(bytes), kAlignment, std::nothrow)));
+    if (!memory)
+      return {ZPP_RT_OUT_OF_MEMORY,
+              "out of memory for " + std::to_string(bytes) + " bytes"};
     data = memory.get();
     allocations.emplace(data, std::move(memory));
     return {};

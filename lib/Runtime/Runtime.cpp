@@ -305,12 +305,7 @@ zpp_rt_status zpp_rt_alloc(zpp_rt_rank *rank, int64_t bytes, void **data) {
       return invalid(expected("where to write the memory", "NULL"));
     if (bytes < 0)
       return invalid(expected("a number of bytes", bytes));
-    try {
-      return rank->backend->allocate(bytes, *data);
-    } catch (const std::bad_alloc &) {
-      return {ZPP_RT_OUT_OF_MEMORY,
-              "out of memory for " + std::to_string(bytes) + " bytes"};
-    }
+    return rank->backend->allocate(bytes, *data);
   });
 }
 
@@ -373,9 +368,11 @@ execute(zpp_rt_rank *rank, const char *entrypoint, const Desc *desc,
     Trace::Clock::time_point begin = Trace::Clock::now();
     Status result = (rank->backend.get()->*run)(operation, input, output);
     if (Trace *trace = rank->state->world.trace.get())
-      trace->add({rank->index, read.name ? read.name : entrypoint, entrypoint,
-                  footprint.inputBytes, footprint.outputBytes, begin,
-                  Trace::Clock::now()});
+      trace->add(
+          {rank->index,
+           read.name ? std::string(entrypoint) + " " + read.name : entrypoint,
+           entrypoint, footprint.inputBytes, footprint.outputBytes, begin,
+           Trace::Clock::now()});
     return result;
   });
   if (!status.ok())

@@ -16,6 +16,14 @@
 
 using namespace zpp;
 
+/// Sanitizers stop a program that asks for too much, unless told otherwise.
+extern "C" ZPP_RT_EXPORT const char *__asan_default_options() {
+  return "allocator_may_return_null=1";
+}
+extern "C" ZPP_RT_EXPORT const char *__tsan_default_options() {
+  return "allocator_may_return_null=1";
+}
+
 namespace {
 
 constexpr int64_t kSoonUsec = 200'000;

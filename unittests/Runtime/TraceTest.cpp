@@ -54,10 +54,10 @@ TEST(Trace, SlicesOfAllRanks) {
   EXPECT_EQ(count("\"name\": \"rank 0 (node 0, gpu 0)\""), 1);
   EXPECT_EQ(count("\"name\": \"rank 1 (node 0, gpu 1)\""), 1);
   EXPECT_EQ(count("\"ph\": \"X\""), 4);
-  EXPECT_EQ(
-      count("\"name\": \"weights of \\\"layer\\\\1\\\"\\u000a\", \"cat\": "
-            "\"all_gather_chunks\""),
-      2);
+  EXPECT_EQ(count("\"name\": \"all_gather_chunks weights of "
+                  "\\\"layer\\\\1\\\"\\u000a\", \"cat\": "
+                  "\"all_gather_chunks\""),
+            2);
   EXPECT_EQ(count("\"name\": \"all_gather_chunks\""), 2);
   EXPECT_EQ(count("\"args\": {\"input_bytes\": 4, \"output_bytes\": 8}"), 4);
 }

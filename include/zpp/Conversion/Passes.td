@@ -23,4 +23,21 @@ def ConvertZeroToStablehloPass
   let dependentDialects = ["::mlir::tensor::TensorDialect"];
 }
 
+def ConvertZeroToRuntimePass
+    : Pass<"convert-zero-to-runtime", "::mlir::ModuleOp"> {
+  let summary = "Lower decomposed zero ops on buffers to calls of libzpp_rt";
+  let description = [{
+    Replaces every decomposed `zero` op, after bufferization, by a call of the
+    entry point of its name (`zpp/Runtime/Entrypoints.def`), with a constant
+    descriptor that also names the source location. Functions with such ops, and
+    their callers, get the rank (`zpp_rt_rank *`) as a new first argument.
+    Calls do not branch on errors: a failure is sticky, so that the caller looks
+    once, with `zpp_rt_rank_synchronize`. Buffers must be dense; a `zero` op that
+    is left is an error.
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect",
+                           "::mlir::LLVM::LLVMDialect",
+                           "::mlir::memref::MemRefDialect"];
+}
+
 #endif // ZPP_CONVERSION_PASSES

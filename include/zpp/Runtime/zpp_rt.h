@@ -112,8 +112,8 @@ ZPP_RT_EXPORT void zpp_rt_world_destroy(zpp_rt_world *world);
 ZPP_RT_EXPORT int64_t zpp_rt_world_size(const zpp_rt_world *world);
 
 /* Writes what the ranks have done so far in the Chrome trace format: a row per
- * rank, a slice per operation, named as its descriptor. The world must have
- * been created with `trace`. `message` as above. */
+ * rank, a slice per operation, with the name of its descriptor. The world must
+ * have been created with `trace`. `message` as above. */
 ZPP_RT_EXPORT zpp_rt_status zpp_rt_world_write_trace(zpp_rt_world *world,
                                                      const char *path,
                                                      char *message,
@@ -207,8 +207,8 @@ typedef struct zpp_rt_slices {
 /* pack_slices: tensor to chunks. unpack_slices: chunks to tensor, one stage. */
 typedef struct zpp_rt_pack_desc {
   int64_t struct_size;
-  /* What errors and traces call the operation: what it is for, and where it
-   * comes from. NULL: the name of the function. So everywhere below. */
+  /* What errors and traces say besides the name of the operation: what it is
+   * for, or where it comes from. May be NULL. So everywhere below. */
   const char *name;
   /* Bytes of an element of any type. */
   int64_t element_bytes;

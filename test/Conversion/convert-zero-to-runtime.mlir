@@ -1,0 +1,174 @@
+// RUN: zpp-opt %s --convert-zero-to-runtime --split-input-file | FileCheck %s
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+
+// Descriptors are constants with the fields of zpp_rt.h: struct_size, name,
+// element_type (BF16), format, block, then the slices: outer, unit, inner,
+// extent, factors, chunk_factors, stage, stages.
+// CHECK:       llvm.mlir.global internal constant @[[NAME:.*]]("step.py:12:3\00")
+// CHECK:       llvm.mlir.global internal constant @[[FACTORS:.*]](dense<[2, 4]> : tensor<2xi64>)
+// CHECK:       llvm.mlir.global internal constant @[[CHUNK:.*]](dense<1> : tensor<1xi64>)
+// CHECK:       llvm.mlir.global internal constant @[[DESC:zpp_rt_quantize_desc]]()
+// CHECK-SAME:    !llvm.struct<(i64, ptr, i64, i64, i64, i64, i64, i64, i64, ptr, i64, ptr, i64, i64, i64)>
+// CHECK:         constant(120 : i64)
+// CHECK:         addressof @[[NAME]]
+// CHECK:         constant(1 : i64)
+// CHECK:         constant(4 : i64)
+// CHECK:         constant(256 : i64)
+// CHECK:         constant(1 : i64)
+// CHECK:         constant(8 : i64)
+// CHECK:         constant(7 : i64)
+// CHECK:         constant(61 : i64)
+// CHECK:         addressof @[[FACTORS]]
+// CHECK:         constant(2 : i64)
+// CHECK:         addressof @[[CHUNK]]
+// CHECK:         constant(1 : i64)
+// CHECK:         constant(1 : i64)
+// CHECK:         constant(3 : i64)
+// CHECK:       llvm.func @zpp_rt_quantize(!llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr) -> i32
+
+// CHECK-LABEL: func.func @quantize
+// CHECK-SAME:    (%[[RANK:.*]]: !llvm.ptr, %[[X:.*]]: memref<61x7xbf16>, %[[Y:.*]]: memref<4x48xi8>)
+func.func @quantize(%x: memref<61x7xbf16>, %y: memref<4x48xi8>) {
+  // CHECK-DAG: %[[XINDEX:.*]] = memref.extract_aligned_pointer_as_index %[[X]]
+  // CHECK-DAG: %[[XINT:.*]] = arith.index_cast %[[XINDEX]] : index to i64
+  // CHECK-DAG: %[[XPTR:.*]] = llvm.inttoptr %[[XINT]]
+  // CHECK-DAG: %[[YINDEX:.*]] = memref.extract_aligned_pointer_as_index %[[Y]]
+  // CHECK-DAG: %[[YINT:.*]] = arith.index_cast %[[YINDEX]] : index to i64
+  // CHECK-DAG: %[[YPTR:.*]] = llvm.inttoptr %[[YINT]]
+  // CHECK-DAG: %[[D:.*]] = llvm.mlir.addressof @[[DESC]]
+  // CHECK: llvm.call @zpp_rt_quantize(%[[RANK]], %[[D]], %[[XPTR]], %[[YPTR]])
+  // CHECK-NOT: zero.
+  zero.quantize %x quant <i4, block = 256>
+      slices <dim = 0, factors = [2, 4], chunk = [1], stage = 1 of 3> into %y
+      : memref<61x7xbf16> into memref<4x48xi8> loc("step.py":12:3)
+  return
+}
+
+// -----
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+
+// Axes: name, pre_size, size. A fused location stands for its first part, a
+// name for what it names.
+// CHECK:       llvm.mlir.global internal constant @[[NAME:.*]]("gather at step.py:7:1\00")
+// CHECK:       llvm.mlir.global internal constant @[[NODE:.*]]("node\00")
+// CHECK:       llvm.mlir.global internal constant @[[GPU:.*]]("gpu\00")
+// CHECK:       llvm.mlir.global internal constant @[[AXES:zpp_rt_axes]]() {{.*}} !llvm.struct<(ptr, i64, i64, ptr, i64, i64)>
+// CHECK:         addressof @[[NODE]]
+// CHECK:         constant(1 : i64)
+// CHECK:         constant(2 : i64)
+// CHECK:         addressof @[[GPU]]
+// CHECK:         constant(2 : i64)
+// CHECK:         constant(2 : i64)
+// CHECK:       llvm.mlir.global internal constant @zpp_rt_exchange_desc() {{.*}} !llvm.struct<(i64, ptr, ptr, i64, i64)>
+// CHECK:         constant(40 : i64)
+// CHECK:         addressof @[[NAME]]
+// CHECK:         addressof @[[AXES]]
+// CHECK:         constant(2 : i64)
+// CHECK:         constant(12 : i64)
+// CHECK:       llvm.func @zpp_rt_all_gather_chunks
+// The second op shares strings and the entry point.
+// CHECK-NOT:   "node\00"
+// CHECK-NOT:   llvm.func @zpp_rt_all_gather_chunks
+
+// Callers get the rank too and pass it on; others do not.
+// CHECK-LABEL: func.func @gather(%arg0: !llvm.ptr, %arg1: memref<3xf32>, %arg2: memref<4x3xf32>)
+func.func @gather(%x: memref<3xf32>, %y: memref<4x3xf32>) {
+  // CHECK-COUNT-2: llvm.call @zpp_rt_all_gather_chunks(%arg0,
+  zero.all_gather_chunks %x along ["node", "gpu":(2)2] on #mesh into %y
+      : memref<3xf32> into memref<4x3xf32>
+      loc(fused["gather"("step.py":7:1), "other.py":1:1])
+  zero.all_gather_chunks %x along ["node", "gpu":(2)2] on #mesh into %y
+      : memref<3xf32> into memref<4x3xf32>
+  return
+}
+// CHECK-LABEL: func.func @indirect_caller(%arg0: !llvm.ptr,
+// CHECK:         call @caller(%arg0, %arg1, %arg2)
+func.func @indirect_caller(%x: memref<3xf32>, %y: memref<4x3xf32>) {
+  func.call @caller(%x, %y) : (memref<3xf32>, memref<4x3xf32>) -> ()
+  return
+}
+// CHECK-LABEL: func.func @caller(%arg0: !llvm.ptr,
+// CHECK:         call @gather(%arg0, %arg1, %arg2) : (!llvm.ptr, memref<3xf32>, memref<4x3xf32>) -> ()
+func.func @caller(%x: memref<3xf32>, %y: memref<4x3xf32>) {
+  func.call @gather(%x, %y) : (memref<3xf32>, memref<4x3xf32>) -> ()
+  return
+}
+// CHECK-LABEL: func.func @unrelated(%arg0: memref<3xf32>)
+func.func @unrelated(%x: memref<3xf32>) {
+  return
+}
+
+// -----
+
+// A dense part of a buffer starts at its offset.
+// CHECK-LABEL: func.func @offset
+// CHECK:         %[[INDEX:.*]] = memref.extract_aligned_pointer_as_index %arg1
+// CHECK:         %{{.*}}, %[[OFFSET:.*]], %{{.*}}, %{{.*}} = memref.extract_strided_metadata %arg1
+// CHECK:         %[[TWO:.*]] = arith.constant 2 : index
+// CHECK:         %[[BYTES:.*]] = arith.muli %[[OFFSET]], %[[TWO]]
+// CHECK:         arith.addi %[[INDEX]], %[[BYTES]]
+func.func @offset(%x: memref<4x8xbf16, strided<[8, 1], offset: ?>>,
+                  %y: memref<8xf32>) {
+  zero.reduce mean %x into %y
+      : memref<4x8xbf16, strided<[8, 1], offset: ?>> into memref<8xf32>
+  return
+}
+
+// -----
+
+// The other descriptors.
+#mesh = #zero.mesh<"gpu" = 4>
+// reduce: kind MEAN, 4 sources of 8 elements BF16, format NONE, into F32.
+// CHECK:       @zpp_rt_reduce_desc()
+// CHECK:         constant(72 : i64)
+// CHECK:         constant(1 : i64)
+// CHECK:         constant(4 : i64)
+// CHECK:         constant(8 : i64)
+// CHECK:         constant(1 : i64)
+// CHECK:         constant(0 : i64)
+// CHECK:         constant(0 : i64)
+// CHECK:         constant(0 : i64)
+// dequantize_reduce: kind SUM, 4 sources, 8 elements, i8 in blocks of 32, into F16.
+// CHECK:       @zpp_rt_reduce_desc_{{.*}}() {{.*}}(i64, ptr, i64, i64, i64, i64, i64, i64, i64)
+// CHECK:         constant(72 : i64)
+// CHECK:         constant(0 : i64)
+// CHECK:         constant(4 : i64)
+// CHECK:         constant(8 : i64)
+// CHECK:         constant(0 : i64)
+// CHECK:         constant(8 : i64)
+// CHECK:         constant(32 : i64)
+// CHECK:         constant(2 : i64)
+// CHECK:       @zpp_rt_reduce_quantize_desc
+// CHECK:         constant(152 : i64)
+// CHECK:       @zpp_rt_pack_desc
+// CHECK:         constant(104 : i64)
+// CHECK-LABEL: func.func @others
+// CHECK: llvm.call @zpp_rt_reduce(
+// CHECK: llvm.call @zpp_rt_dequantize_reduce(
+// CHECK: llvm.call @zpp_rt_dequantize_reduce_quantize(
+// CHECK: llvm.call @zpp_rt_pack_slices(
+// CHECK: llvm.call @zpp_rt_unpack_slices(
+// CHECK: llvm.call @zpp_rt_dequantize(
+// CHECK: llvm.call @zpp_rt_all_to_all(
+func.func @others(%a: memref<4x8xbf16>, %b: memref<8xf32>, %w: memref<4x32xi8>,
+                  %h: memref<8xf16>, %v: memref<2x32xi8>, %p: memref<4x2xf32>,
+                  %x: memref<4x8xf32>, %w2: memref<4x32xi8>) {
+  zero.reduce mean %a into %b : memref<4x8xbf16> into memref<8xf32>
+  zero.dequantize_reduce sum %w quant <i8, block = 32> into %h
+      : memref<4x32xi8> into memref<8xf16>
+  zero.dequantize_reduce_quantize sum %w quant <i8, block = 32>
+      partial tensor<8xf32> to <i4, block = 32>
+      slices <dim = 0, factors = [2], chunk = [0]> into %v
+      : memref<4x32xi8> into memref<2x32xi8>
+  zero.pack_slices %b slices <dim = 0, factors = [4], chunk = [0]> into %p
+      : memref<8xf32> into memref<4x2xf32>
+  zero.unpack_slices %p slices <dim = 0, factors = [4], chunk = [0]> into %b
+      : memref<4x2xf32> into memref<8xf32>
+  zero.dequantize %w quant <i8, block = 32> into %x
+      : memref<4x32xi8> into memref<4x8xf32>
+  zero.all_to_all %w along ["gpu"] on #mesh into %w2
+      : memref<4x32xi8> into memref<4x32xi8>
+  return
+}
