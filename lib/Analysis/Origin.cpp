@@ -83,10 +83,12 @@ void zpp::copyOrigin(Operation *from, Operation *to) {
 }
 
 void zpp::leaveAlone(Operation *op, StringRef pass, const Twine &reason) {
-  // Several passes may each have a reason of their own.
+  // Several passes may each have a reason of their own, once.
   std::string all = reason.str();
   if (auto earlier = op->getAttrOfType<StringAttr>(kReasonAttr))
-    all = (earlier.getValue() + "; " + all).str();
+    all = earlier.getValue().contains(all)
+              ? earlier.str()
+              : (earlier.getValue() + "; " + all).str();
   op->setAttr(kReasonAttr, StringAttr::get(op->getContext(), all));
   remark::missed(op->getLoc(),
                  remark::RemarkOpts::name("left-alone").category(pass))
