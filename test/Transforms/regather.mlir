@@ -1,0 +1,129 @@
+// RUN: zpp-opt %s --zero-regather --split-input-file --verify-diagnostics \
+// RUN:   | FileCheck %s
+// RUN: zpp-opt %s --zero-regather --zero-regather --split-input-file \
+// RUN:   --verify-diagnostics | FileCheck %s
+
+// The reads on which the first gradient scatter does not depend move to a second
+// gather. The barrier ties it to a value of the backward pass.
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!primary = !zero.shard<16x8xf32, dim 0 = ("node", "gpu") on #mesh>
+!whole = !zero.shard<16x8xf32, dim 0 = (2, 4) on #mesh>
+
+// CHECK-LABEL: func @step
+// CHECK-SAME: %[[W:.*]]: tensor<2x8xf32>, %[[X:.*]]: tensor<16x8xf32>
+func.func @step(%w: tensor<2x8xf32>, %x: tensor<16x8xf32>) -> tensor<2x8xf32> {
+  // CHECK: %[[FIRST:.*]] = zero.all_gather
+  // CHECK: %[[FORWARD:.*]] = zero.to_local %[[FIRST]]
+  %0 = zero.from_local %w : tensor<2x8xf32> to !primary
+  %1 = zero.all_gather %0 along ["node", "gpu"] {zpp.origin = {before = [64, 384], id = 0, kind = "all_gather", phase = "forward", role = "weight", weight = 0}} : !primary to !whole
+  %2 = zero.to_local %1 : !whole to tensor<16x8xf32>
+  // CHECK: %[[LOSS:.*]] = "stablehlo.multiply"(%[[X]], %[[FORWARD]])
+  %3 = "stablehlo.multiply"(%x, %2) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %4 = zero.from_local %3 : tensor<16x8xf32> to !whole
+  %5 = zero.reduce_scatter sum %4 along ["node", "gpu"] {zpp.origin = {id = 1, kind = "reduce_scatter", role = "gradient"}} : !whole to !primary
+  %6 = zero.to_local %5 : !primary to tensor<2x8xf32>
+  // CHECK: %[[GRAD:.*]] = "stablehlo.negate"(%[[LOSS]])
+  %7 = "stablehlo.negate"(%3) : (tensor<16x8xf32>) -> tensor<16x8xf32>
+  // CHECK: %[[TIED:.*]]:2 = "stablehlo.optimization_barrier"(%[[W]], %[[GRAD]])
+  // CHECK: %[[SHARD:.*]] = zero.from_local %[[TIED]]#0
+  // CHECK: %[[SECOND:.*]] = zero.all_gather %[[SHARD]] along ["node", "gpu"]
+  // CHECK-SAME: before = [0, 0]
+  // CHECK-SAME: id = 2 : i64
+  // CHECK-SAME: phase = "backward"
+  // CHECK: %[[BACKWARD:.*]] = zero.to_local %[[SECOND]]
+  // CHECK: "stablehlo.multiply"(%[[TIED]]#1, %[[BACKWARD]])
+  %8 = "stablehlo.multiply"(%7, %2) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  // CHECK: "stablehlo.add"({{.*}}, %[[BACKWARD]])
+  %9 = "stablehlo.add"(%8, %2) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %10 = zero.from_local %9 : tensor<16x8xf32> to !whole
+  %11 = zero.reduce_scatter sum %10 along ["node", "gpu"] {zpp.origin = {id = 1, kind = "reduce_scatter", role = "gradient"}} : !whole to !primary
+  %12 = zero.to_local %11 : !primary to tensor<2x8xf32>
+  return %12 : tensor<2x8xf32>
+}
+
+// -----
+
+// A read within a loop of the backward pass.
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!primary = !zero.shard<16xf32, dim 0 = ("node", "gpu") on #mesh>
+!whole = !zero.shard<16xf32, dim 0 = (2, 4) on #mesh>
+
+// CHECK-LABEL: func @nested
+func.func @nested(%w: tensor<2xf32>) -> tensor<16xf32> {
+  // CHECK-COUNT-2: zero.all_gather
+  // CHECK: stablehlo.while
+  // CHECK-NOT: zero.all_gather
+  %0 = zero.from_local %w : tensor<2xf32> to !primary
+  %1 = zero.all_gather %0 along ["node", "gpu"] {zpp.origin = {id = 0, weight = 0}} : !primary to !whole
+  %2 = zero.to_local %1 : !whole to tensor<16xf32>
+  %3 = "stablehlo.tanh"(%2) : (tensor<16xf32>) -> tensor<16xf32>
+  %4 = zero.from_local %3 : tensor<16xf32> to !whole
+  %5 = zero.reduce_scatter sum %4 along ["node", "gpu"] {zpp.origin = {id = 1, role = "gradient"}} : !whole to !primary
+  %6 = "stablehlo.while"(%3) ({
+  ^bb0(%x: tensor<16xf32>):
+    %more = "stablehlo.constant"() <{value = dense<false> : tensor<i1>}> : () -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%x: tensor<16xf32>):
+    %y = "stablehlo.add"(%x, %2) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
+    "stablehlo.return"(%y) : (tensor<16xf32>) -> ()
+  }) : (tensor<16xf32>) -> tensor<16xf32>
+  return %6 : tensor<16xf32>
+}
+
+// -----
+
+// What is left alone.
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!primary = !zero.shard<16xf32, dim 0 = ("node", "gpu") on #mesh>
+!whole = !zero.shard<16xf32, dim 0 = (2, 4) on #mesh>
+!encoded = !zero.shard<16xf32, dim 0 = ("node", "gpu") on #mesh, #zero.quant<i8, block = 128>>
+!decoded = !zero.shard<16xf32, dim 0 = (2, 4) on #mesh, #zero.quant<i8, block = 128>>
+
+// CHECK-LABEL: func @left_alone
+// CHECK-NOT: optimization_barrier
+func.func @left_alone(%w: tensor<2xf32>) -> (tensor<16xf32>, !whole) {
+  %0 = zero.from_local %w : tensor<2xf32> to !primary
+  // CHECK: zero.all_gather {{.*}} zpp.reason = "the backward pass does not read it"
+  // expected-remark@+1 {{zero.all_gather is left alone: the backward pass does not read it}}
+  %1 = zero.all_gather %0 along ["node", "gpu"] {zpp.origin = {weight = 0}} : !primary to !whole
+  %2 = zero.to_local %1 : !whole to tensor<16xf32>
+  // expected-remark@+1 {{the forward pass does not read it}}
+  %3 = zero.all_gather %0 along ["node", "gpu"] {zpp.origin = {weight = 1}} : !primary to !whole
+  %4 = zero.to_local %3 : !whole to tensor<16xf32>
+  // Gathered twice as it is.
+  %5 = zero.all_gather %0 along ["node", "gpu"] {zpp.origin = {weight = 2}} : !primary to !whole
+  %6 = zero.to_local %5 : !whole to tensor<16xf32>
+  %7 = zero.all_gather %0 along ["node", "gpu"] {zpp.origin = {weight = 2}} : !primary to !whole
+  %8 = zero.to_local %7 : !whole to tensor<16xf32>
+  // expected-remark@+1 {{it does not gather one local tensor into another}}
+  %9 = zero.all_gather %0 along ["node", "gpu"] {zpp.origin = {weight = 3}} : !primary to !whole
+  %10 = zero.encode %0 : !primary to !encoded
+  // expected-remark@+1 {{it does not gather one local tensor into another}}
+  %11 = zero.all_gather %10 along ["node", "gpu"] {zpp.origin = {weight = 4}} : !encoded to !decoded
+  %12 = zero.decode %11 : !decoded to !whole
+  %13 = "stablehlo.add"(%2, %6) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
+  %14 = zero.from_local %13 : tensor<16xf32> to !whole
+  %15 = zero.reduce_scatter sum %14 along ["node", "gpu"] {zpp.origin = {role = "gradient"}} : !whole to !primary
+  %16 = "stablehlo.add"(%4, %6) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
+  return %16, %9 : tensor<16xf32>, !whole
+}
+
+// -----
+
+// Where a scan has the scatters in another region, nothing tells the reads apart.
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!primary = !zero.shard<16xf32, dim 0 = ("node", "gpu") on #mesh>
+!whole = !zero.shard<16xf32, dim 0 = (2, 4) on #mesh>
+
+func.func @no_scatter(%w: tensor<2xf32>) -> tensor<16xf32> {
+  %0 = zero.from_local %w : tensor<2xf32> to !primary
+  // expected-remark@+1 {{no gradient scatter beside it tells its forward from its backward reads; use jax.checkpoint}}
+  %1 = zero.all_gather %0 along ["node", "gpu"] {zpp.origin = {weight = 0}} : !primary to !whole
+  %2 = zero.to_local %1 : !whole to tensor<16xf32>
+  return %2 : tensor<16xf32>
+}
