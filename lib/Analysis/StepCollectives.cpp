@@ -325,11 +325,12 @@ static std::optional<int64_t> getNumDevices(ModuleOp module) {
 }
 
 FailureOr<Mesh> zpp::getStepMesh(ModuleOp module, StringRef spec) {
+  // Errors at the module do not print all of it.
   std::optional<int64_t> devices = getNumDevices(module);
   // A rewritten module remembers its tiers.
   auto rewritten = module->getAttrOfType<StringAttr>("zpp.mesh");
   if (rewritten && !spec.empty() && spec != rewritten.getValue())
-    return module.emitError("expected the mesh of the rewrite, ")
+    return emitError(module.getLoc(), "expected the mesh of the rewrite, ")
            << rewritten << ", but got '" << spec << "'";
   if (rewritten)
     spec = rewritten.getValue();
@@ -337,9 +338,9 @@ FailureOr<Mesh> zpp::getStepMesh(ModuleOp module, StringRef spec) {
     std::string error;
     std::optional<Mesh> mesh = Mesh::parse(spec.str(), error);
     if (!mesh)
-      return module.emitError("in mesh '") << spec << "': " << error;
+      return emitError(module.getLoc(), "in mesh '") << spec << "': " << error;
     if (devices && *devices != mesh->numDevices())
-      return module.emitError("expected a mesh of ")
+      return emitError(module.getLoc(), "expected a mesh of ")
              << *devices << " devices, on which the module runs, but got '"
              << spec << "' of " << mesh->numDevices();
     return *mesh;
@@ -361,9 +362,10 @@ FailureOr<Mesh> zpp::getStepMesh(ModuleOp module, StringRef spec) {
                 "mesh=node:N,gpu:M";
     return mesh->mesh;
   }
-  return module.emitError("expected a mesh, but the module has none; name the "
-                          "tiers from slowest to fastest with "
-                          "mesh=node:N,gpu:M");
+  return emitError(module.getLoc(),
+                   "expected a mesh, but the module has none; name the "
+                   "tiers from slowest to fastest with "
+                   "mesh=node:N,gpu:M");
 }
 
 //===----------------------------------------------------------------------===//

@@ -27,7 +27,8 @@ public:
 
   void runOnOperation() override {
     if (stages < 1) {
-      getOperation().emitError("expected at least 1 stage, but got ") << stages;
+      emitError(getOperation().getLoc(), "expected at least 1 stage, but got ")
+          << stages;
       return signalPassFailure();
     }
     SmallVector<SmallVector<ReduceScatterOp>> chains;

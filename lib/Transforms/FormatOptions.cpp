@@ -13,14 +13,16 @@ using namespace zpp::zero;
 
 FailureOr<QuantAttr> zpp::parseFormat(Operation *op, StringRef format,
                                       int64_t block) {
+  // Errors at the op, a module, do not print all of it.
   if (format == "none")
     return QuantAttr();
   std::optional<WireFormatKind> kind = symbolizeWireFormatKind(format);
   if (!kind)
-    return op->emitError("expected a format none, i8 or i4, but got '")
+    return emitError(op->getLoc(),
+                     "expected a format none, i8 or i4, but got '")
            << format << "'";
-  QuantAttr quant = QuantAttr::getChecked([&] { return op->emitError(); },
-                                          op->getContext(), *kind, block);
+  QuantAttr quant = QuantAttr::getChecked(
+      [&] { return emitError(op->getLoc()); }, op->getContext(), *kind, block);
   if (!quant)
     return failure();
   return quant;

@@ -27,6 +27,14 @@ template <typename OpT> OpT getOnlySource(Value value) {
   return source && source->hasOneUse() ? source : OpT();
 }
 
+/// Erases `op`, and its destination where nothing else uses that.
+void eraseSource(PatternRewriter &rewriter, DestinationStyleOpInterface op) {
+  auto empty = op.getDpsInits().front().getDefiningOp<tensor::EmptyOp>();
+  rewriter.eraseOp(op);
+  if (empty && empty->use_empty())
+    rewriter.eraseOp(empty);
+}
+
 /// quantize(pack_slices(x)) -> quantize(x) with slices
 struct FusePackIntoQuantize : public OpRewritePattern<QuantizeOp> {
   using OpRewritePattern::OpRewritePattern;
@@ -39,7 +47,7 @@ struct FusePackIntoQuantize : public OpRewritePattern<QuantizeOp> {
       op.getInputMutable().assign(pack.getInput());
       op.setSlicesAttr(pack.getSlices());
     });
-    rewriter.eraseOp(pack);
+    eraseSource(rewriter, pack);
     return success();
   }
 };
@@ -55,7 +63,7 @@ struct FuseUnpackIntoDequantize : public OpRewritePattern<UnpackSlicesOp> {
     rewriter.replaceOpWithNewOp<DequantizeOp>(
         op, op->getResultTypes(), source.getInput(), op.getInit(),
         source.getQuant(), op.getSlices());
-    rewriter.eraseOp(source);
+    eraseSource(rewriter, source);
     return success();
   }
 };
@@ -87,7 +95,7 @@ struct FuseChunkOrderIntoDequantize : public OpRewritePattern<DequantizeOp> {
                                        slices.getFactors(), chunk,
                                        slices.getStage(), slices.getStages()));
     });
-    rewriter.eraseOp(unpack);
+    eraseSource(rewriter, unpack);
     return success();
   }
 };
@@ -105,7 +113,7 @@ struct FuseDequantizeIntoReduce : public OpRewritePattern<ReduceOp> {
     rewriter.replaceOpWithNewOp<DequantizeReduceOp>(
         op, op->getResultTypes(), source.getInput(), op.getInit(), op.getKind(),
         source.getQuant());
-    rewriter.eraseOp(source);
+    eraseSource(rewriter, source);
     return success();
   }
 };
@@ -123,7 +131,7 @@ struct FuseReduceIntoQuantize : public OpRewritePattern<QuantizeOp> {
         source.getKind(), source.getQuant(),
         cast<RankedTensorType>(source.getInitType()), op.getQuant(),
         op.getSlicesAttr());
-    rewriter.eraseOp(source);
+    eraseSource(rewriter, source);
     return success();
   }
 };

@@ -315,7 +315,8 @@ public:
   void runOnOperation() override {
     ModuleOp module = getOperation();
     if (format != "table" && format != "json") {
-      module.emitError("expected a report format table or json, but got '")
+      emitError(module.getLoc(),
+                "expected a report format table or json, but got '")
           << format << "'";
       return signalPassFailure();
     }
@@ -366,7 +367,7 @@ private:
       file.clear_error();
     }
     if (error)
-      return getOperation().emitError("cannot write the report to '")
+      return emitError(getOperation().getLoc(), "cannot write the report to '")
              << output << "': " << error.message();
     return success();
   }
