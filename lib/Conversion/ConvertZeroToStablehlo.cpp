@@ -12,11 +12,13 @@
 // The arithmetic is that of BlockQuant.h to the bit, whatever XLA makes of it:
 //   - magnitudes and scales are integers, so that neither the treatment of
 //     subnormals nor that of NaN in a maximum matters;
-//   - a division is done in f64 and rounded to f32, since XLA turns f32
-//     division by a constant into multiplication by its inverse, and divides
-//     approximately on GPUs. A quotient of 24 bits by n < 2^20 that is not a
-//     power of two lies at least 2^-46 (relative) from any midpoint of two f32
-//     numbers, so that this is the correctly rounded quotient;
+//   - no quotient is left to a division of floating point, which XLA turns into
+//     a multiplication by a rounded inverse or, on GPUs, approximates. A
+//     constant divisor n is a multiplication by 1 / n in f64, rounded to f32: a
+//     quotient of 24 bits by n < 2^20 that is not a power of two lies at least
+//     2^-46 (relative) from any midpoint of two f32 numbers, so that this is
+//     the correctly rounded quotient. The inverse of a scale, which has 8
+//     significant bits, is a division of integers;
 //   - sums are chains of additions, since a reduction has no order.
 //
 //===----------------------------------------------------------------------===//
@@ -105,19 +107,30 @@ static int64_t getBlockSize(QuantAttr quant, const ChunkLayout &layout) {
 }
 
 /// value / divisor in f32, correctly rounded (see above).
-static Value divide(StablehloBuilder &b, Value value, double divisor) {
+static Value divide(StablehloBuilder &b, Value value, int64_t divisor) {
+  if (llvm::isPowerOf2_64(divisor))
+    return b.withF32("multiply", value, 1.0f / divisor);
   value = b.convert(value, b.f64());
-  Value quotient =
-      b.elementwise("divide", {value, b.splatF64(b.shapeOf(value), divisor)});
+  Value quotient = b.elementwise(
+      "multiply", {value, b.splatF64(b.shapeOf(value), 1.0 / divisor)});
   return b.convert(quotient, b.f32());
 }
 
-/// 1 / value in f32, correctly rounded.
-static Value invert(StablehloBuilder &b, Value value) {
-  value = b.convert(value, b.f64());
+/// 1 / scale in f32, correctly rounded, for the bits of scales; any number for
+/// 0 and NaN. A scale m * 2^(e - 134) with 128 <= m < 256 has the inverse
+/// 2^31 / m * 2^(103 - e). The quotient 2^31 / m, rounded to nearest, is an f32
+/// (no m gives a tie), to whose exponent 103 - e is added.
+static Value invert(StablehloBuilder &b, Value scales) {
+  Value m = b.withUI32("shift_right_logical", scales, 16);
+  m = b.withUI32("or", b.withUI32("and", m, 0x7f), 0x80);
+  Value half = b.withUI32("shift_right_logical", m, 1);
   Value quotient =
-      b.elementwise("divide", {b.splatF64(b.shapeOf(value), 1.0), value});
-  return b.convert(quotient, b.f32());
+      b.elementwise("divide", {b.withUI32("add", half, 0x80000000), m});
+  Value bits = b.bitcast(b.convert(quotient, b.f32()), b.ui32());
+  Value exponent = b.withUI32("and", scales, kInfinityBits);
+  bits = b.elementwise("subtract",
+                       {b.withUI32("add", bits, 103u << 23), exponent});
+  return b.bitcast(bits, b.f32());
 }
 
 /// scaleBits for magnitudes `amax` (ui32), as bits of an f32. `isFinite` tells
@@ -147,7 +160,7 @@ static Value encode(StablehloBuilder &b, Value blocks, QuantAttr quant,
   Value isFinite =
       b.compare("LT", amax, b.splatUI32(blockShape, kInfinityBits));
   scales = getScaleBits(b, amax, isFinite, quant);
-  Value inverse = invert(b, b.bitcast(scales, b.f32()));
+  Value inverse = invert(b, scales);
   Value scaled =
       b.elementwise("multiply", {blocks, b.broadcast(inverse, shape, {0, 1})});
   Value rounded = b.elementwise("round_nearest_even", scaled);
@@ -250,8 +263,6 @@ static Value reduce(StablehloBuilder &b, Value values, ReduceKind kind) {
     sum = b.elementwise("add", {sum, b.slice(values, 0, source, source + 1)});
   if (kind == ReduceKind::Sum || sources == 1)
     return sum;
-  if (llvm::isPowerOf2_64(sources))
-    return b.withF32("multiply", sum, 1.0f / sources);
   return divide(b, sum, sources);
 }
 

@@ -82,17 +82,17 @@ func.func @quantize_i8(%g: tensor<256x64xbf16>) -> tensor<4x4160xi8> {
   // CHECK: }) : (tensor<4x32x128xui32>, tensor<ui32>) -> tensor<4x32xui32>
 
   // The scale, rounded up; 0 for zeros, NaN for what is not finite.
-  // CHECK: dense<1.270000e+02> : tensor<f64>
-  // CHECK: "stablehlo.divide"(%{{.*}}, %{{.*}}) : (tensor<4x32xf64>, tensor<4x32xf64>) -> tensor<4x32xf64>
+  // CHECK: dense<0.0078740157480314959> : tensor<f64>
+  // CHECK: "stablehlo.multiply"(%{{.*}}, %{{.*}}) : (tensor<4x32xf64>, tensor<4x32xf64>) -> tensor<4x32xf64>
   // CHECK: dense<65535> : tensor<ui32>
   // CHECK: dense<4294901760> : tensor<ui32>
   // CHECK: "stablehlo.maximum"
   // CHECK: dense<2143289344> : tensor<ui32>
   // CHECK: %[[SCALE:.*]] = "stablehlo.select"(%{{.*}}, %{{.*}}, %{{.*}}) : (tensor<4x32xi1>, tensor<4x32xui32>, tensor<4x32xui32>) -> tensor<4x32xui32>
 
-  // Codes with the stored scale.
-  // CHECK: "stablehlo.bitcast_convert"(%[[SCALE]])
-  // CHECK: "stablehlo.divide"(%{{.*}}, %{{.*}}) : (tensor<4x32xf64>, tensor<4x32xf64>) -> tensor<4x32xf64>
+  // Codes with the inverse of the stored scale, which is exact to the last bit.
+  // CHECK: "stablehlo.shift_right_logical"(%[[SCALE]], %{{.*}})
+  // CHECK: "stablehlo.divide"(%{{.*}}, %{{.*}}) : (tensor<4x32xui32>, tensor<4x32xui32>) -> tensor<4x32xui32>
   // CHECK: %[[SCALED:.*]] = "stablehlo.multiply"(%[[X]], %{{.*}}) : (tensor<4x32x128xf32>, tensor<4x32x128xf32>) -> tensor<4x32x128xf32>
   // CHECK: %[[ROUNDED:.*]] = "stablehlo.round_nearest_even"(%[[SCALED]])
   // CHECK: %[[CODES:.*]] = "stablehlo.select"(%{{.*}}, %[[ROUNDED]], %{{.*}})
@@ -116,7 +116,7 @@ func.func @quantize_i8(%g: tensor<256x64xbf16>) -> tensor<4x4160xi8> {
 // CHECK-LABEL: func @quantize_i4
 func.func @quantize_i4(%g: tensor<4x1001xf32>) -> tensor<4x528xi8> {
   // CHECK: "stablehlo.pad"(%{{.*}}, %{{.*}}) <{edge_padding_high = array<i64: 0, 23>
-  // CHECK: dense<7.000000e+00> : tensor<f64>
+  // CHECK: dense<0.14285714285714285> : tensor<f64>
   // CHECK: %[[CODES:.*]] = "stablehlo.reshape"(%{{.*}}) : (tensor<4x8x128xi8>) -> tensor<4x1024xi8>
   // CHECK-NEXT: %[[LOW:.*]] = "stablehlo.slice"(%[[CODES]]) <{limit_indices = array<i64: 4, 1024>, start_indices = array<i64: 0, 0>, strides = array<i64: 1, 2>}>
   // CHECK-NEXT: %[[HIGH:.*]] = "stablehlo.slice"(%[[CODES]]) <{limit_indices = array<i64: 4, 1024>, start_indices = array<i64: 0, 1>, strides = array<i64: 1, 2>}>
@@ -196,7 +196,7 @@ func.func @empty(%g: tensor<2x0xf32>) -> tensor<2x0xi8> {
 // Reduction
 //===----------------------------------------------------------------------===//
 
-// In order, in f32, with one rounding; a mean of three is a division.
+// In order, in f32, with one rounding; a mean of three is a correct quotient.
 // CHECK-LABEL: func @mean
 func.func @mean(%c: tensor<3x5x7xbf16>) -> tensor<5x7xbf16> {
   // CHECK-NEXT: %[[X:.*]] = "stablehlo.convert"(%{{.*}}) : (tensor<3x5x7xbf16>) -> tensor<3x5x7xf32>
@@ -206,7 +206,8 @@ func.func @mean(%c: tensor<3x5x7xbf16>) -> tensor<5x7xbf16> {
   // CHECK-NEXT: %[[S2:.*]] = "stablehlo.slice"(%[[X]]) <{limit_indices = array<i64: 3, 5, 7>, start_indices = array<i64: 2, 0, 0>
   // CHECK-NEXT: %[[A2:.*]] = "stablehlo.add"(%[[A1]], %[[S2]])
   // CHECK-NEXT: %[[WIDE:.*]] = "stablehlo.convert"(%[[A2]]) : (tensor<1x5x7xf32>) -> tensor<1x5x7xf64>
-  // CHECK: "stablehlo.divide"(%[[WIDE]], %{{.*}}) : (tensor<1x5x7xf64>, tensor<1x5x7xf64>) -> tensor<1x5x7xf64>
+  // CHECK: dense<0.33333333333333331> : tensor<f64>
+  // CHECK: "stablehlo.multiply"(%[[WIDE]], %{{.*}}) : (tensor<1x5x7xf64>, tensor<1x5x7xf64>) -> tensor<1x5x7xf64>
   // CHECK-NEXT: "stablehlo.convert"(%{{.*}}) : (tensor<1x5x7xf64>) -> tensor<1x5x7xf32>
   // CHECK-NEXT: "stablehlo.reduce_precision"
   // CHECK-NEXT: "stablehlo.convert"(%{{.*}}) : (tensor<1x5x7xf32>) -> tensor<1x5x7xbf16>

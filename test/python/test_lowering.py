@@ -242,6 +242,26 @@ def test_quantize_every_exponent(form):
 
 
 @pytest.mark.parametrize("form", FORMS)
+def test_quantize_halfway_values(form):
+    """Halfway between two codes the last bit of a scale's inverse decides; one
+    block for each significand that a scale can have."""
+    qmax = MAX_CODE[form]
+    scales = [(exponent << 7 | significand) << 16
+              for exponent in (1, 2, 60, 127, 200, 245)
+              for significand in range(128)]
+    scales = np.array(scales, np.uint32).view(np.float32)
+    halves = np.arange(qmax, dtype=np.float32) + np.float32(0.5)
+    steps = np.concatenate([[qmax], halves, -halves]).astype(np.float32)
+    steps = np.pad(steps, (0, -steps.size % 256))
+    values = (scales[:, None] * steps).reshape(-1)
+    expected = quantize(values, form, 256)
+    program = Program()
+    program.add("quantize {}", values.reshape(1, -1),
+                f"quant <{form}, block = 256>", expected[None])
+    assert_same_bits(program.run()[0], expected[None])
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_dequantize_any_bytes(form):
     """Whatever arrives: every code, -8 and -128 too, and every kind of scale."""
     random = np.random.default_rng(3)
