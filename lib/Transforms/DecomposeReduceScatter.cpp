@@ -28,7 +28,7 @@ public:
   void runOnOperation() override {
     if (stages < 1) {
       emitError(getOperation().getLoc(), "expected at least 1 stage, but got ")
-          << stages;
+          << stages.getValue();
       return signalPassFailure();
     }
     SmallVector<SmallVector<ReduceScatterOp>> chains;

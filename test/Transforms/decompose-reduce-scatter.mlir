@@ -1,0 +1,137 @@
+// RUN: zpp-opt %s --zero-decompose-reduce-scatter --split-input-file | FileCheck %s
+// RUN: zpp-opt %s --zero-decompose-reduce-scatter \
+// RUN:   --zero-decompose-reduce-scatter --split-input-file | FileCheck %s
+// RUN: zpp-opt %s --zero-decompose-reduce-scatter=stages=3 --split-input-file \
+// RUN:   | FileCheck %s --check-prefix=STAGES
+// RUN: echo "module {}" | not zpp-opt --zero-decompose-reduce-scatter=stages=0 \
+// RUN:   2>&1 | FileCheck %s --check-prefix=INVALID
+
+// INVALID: error: expected at least 1 stage, but got 0
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!primary = !zero.shard<256x64xbf16, dim 0 = ("node", "gpu") on #mesh>
+!middle = !zero.shard<256x64xf32, dim 0 = (2, "gpu") on #mesh>
+!whole = !zero.shard<256x64xbf16, dim 0 = (2, 4) on #mesh>
+
+// CHECK-LABEL: func @two_hops
+// STAGES-LABEL: func @two_hops
+func.func @two_hops(%g: tensor<256x64xbf16>) -> tensor<32x64xbf16> {
+  // CHECK: %[[RECEIVED:.*]] = zero.all_to_all %arg0 along ["gpu"] on #mesh slices <dim = 0, factors = [2, 4], chunk = [1]> wire <i8, block = 128>
+  // CHECK-SAME: {zpp.origin = {id = 3 : i64}} : tensor<256x64xbf16> into tensor<4x64x64xf32>
+  // CHECK: %[[HOP:.*]] = zero.reduce sum %[[RECEIVED]] {{.*}} -> tensor<64x64xf32>
+  // CHECK: %[[RECEIVED:.*]] = zero.all_to_all %[[HOP]] along ["node"] on #mesh slices <dim = 0, factors = [2], chunk = [0]> wire <i4, block = 128>
+  // CHECK: %[[SUM:.*]] = zero.reduce sum %[[RECEIVED]] {{.*}} -> tensor<32x64xbf16>
+  // CHECK: return %[[SUM]]
+
+  // Each stage takes its part of every unit of 32 rows through all hops.
+  // STAGES: zero.all_to_all %arg0 {{.*}} stage = 0 of 3> {{.*}} -> tensor<4x22x64xf32>
+  // STAGES: zero.all_to_all {{.*}} -> tensor<2x11x64xf32>
+  // STAGES: %[[FIRST:.*]] = zero.reduce {{.*}} -> tensor<11x64xbf16>
+  // STAGES: zero.all_to_all %arg0 {{.*}} stage = 1 of 3>
+  // STAGES: %[[SECOND:.*]] = zero.reduce {{.*}} -> tensor<11x64xbf16>
+  // STAGES: zero.all_to_all %arg0 {{.*}} stage = 2 of 3> {{.*}} -> tensor<4x20x64xf32>
+  // STAGES: %[[THIRD:.*]] = zero.reduce {{.*}} -> tensor<10x64xbf16>
+  // STAGES: tensor.concat dim(0) %[[FIRST]], %[[SECOND]], %[[THIRD]]
+  %0 = zero.from_local %g : tensor<256x64xbf16> to !whole
+  %1 = zero.reduce_scatter sum %0 along ["gpu"] wire <i8, block = 128> {zpp.origin = {id = 3}} : !whole to !middle
+  %2 = zero.reduce_scatter sum %1 along ["node"] wire <i4, block = 128> {zpp.origin = {id = 3}} : !middle to !primary
+  %3 = zero.to_local %2 : !primary to tensor<32x64xbf16>
+  return %3 : tensor<32x64xbf16>
+}
+
+// -----
+
+// One hop without a wire format keeps the element type; a padded dim that is not
+// the first; fewer stages than asked for where a unit has no more rows.
+
+#mesh = #zero.mesh<"node" = 1, "gpu" = 3>
+!primary = !zero.shard<5x4xf16, dim 1 = ("gpu") on #mesh>
+!whole = !zero.shard<5x4xf16, dim 1 = (3) on #mesh>
+
+// CHECK-LABEL: func @one_hop
+// STAGES-LABEL: func @one_hop
+func.func @one_hop(%g: tensor<5x4xf16>) -> tensor<5x2xf16> {
+  // CHECK: zero.all_to_all %arg0 along ["gpu"] on #mesh slices <dim = 1, factors = [3], chunk = [0]> into {{.*}} -> tensor<3x5x2xf16>
+  // CHECK: zero.reduce mean {{.*}} -> tensor<5x2xf16>
+  // STAGES: stage = 0 of 2> {{.*}} -> tensor<3x5x1xf16>
+  // STAGES: stage = 1 of 2>
+  // STAGES: tensor.concat dim(1)
+  %0 = zero.from_local %g : tensor<5x4xf16> to !whole
+  %1 = zero.reduce_scatter mean %0 along ["gpu"] : !whole to !primary
+  %2 = zero.to_local %1 : !primary to tensor<5x2xf16>
+  return %2 : tensor<5x2xf16>
+}
+
+// -----
+
+// Chunks are numbered in the order of the hop's axes, not of the dim.
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!primary = !zero.shard<64xf32, dim 0 = ("gpu", "node") on #mesh>
+!middle = !zero.shard<64xf32, dim 0 = ("gpu", 2) on #mesh>
+!whole = !zero.shard<64xf32, dim 0 = (4, 2) on #mesh>
+
+// CHECK-LABEL: func @order
+func.func @order(%g: tensor<64xf32>) -> (tensor<8xf32>, tensor<8xf32>) {
+  %0 = zero.from_local %g : tensor<64xf32> to !whole
+  // CHECK: along ["gpu"] on #mesh slices <dim = 0, factors = [4, 2], chunk = [0]>
+  // CHECK: along ["node"] on #mesh slices <dim = 0, factors = [2], chunk = [0]>
+  %1 = zero.reduce_scatter sum %0 along ["gpu"] : !whole to !middle
+  %2 = zero.reduce_scatter sum %1 along ["node"] : !middle to !primary
+  %3 = zero.to_local %2 : !primary to tensor<8xf32>
+  // CHECK: along ["node", "gpu"] on #mesh slices <dim = 0, factors = [4, 2], chunk = [1, 0]>
+  %4 = zero.reduce_scatter sum %0 along ["node", "gpu"] : !whole to !primary
+  %5 = zero.to_local %4 : !primary to tensor<8xf32>
+  return %3, %5 : tensor<8xf32>, tensor<8xf32>
+}
+
+// -----
+
+// A sum between two hops that something else reads too.
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!primary = !zero.shard<64xf32, dim 0 = ("node", "gpu") on #mesh>
+!middle = !zero.shard<64xf32, dim 0 = (2, "gpu") on #mesh>
+!whole = !zero.shard<64xf32, dim 0 = (2, 4) on #mesh>
+
+// CHECK-LABEL: func @kept_sum
+func.func @kept_sum(%g: tensor<64xf32>) -> (tensor<16xf32>, tensor<8xf32>) {
+  // CHECK: zero.all_to_all %arg0 along ["gpu"]
+  // CHECK: %[[HOP:.*]] = zero.reduce sum {{.*}} -> tensor<16xf32>
+  // CHECK: zero.all_to_all %[[HOP]] along ["node"]
+  // CHECK: %[[SUM:.*]] = zero.reduce sum {{.*}} -> tensor<8xf32>
+  // CHECK: return %[[HOP]], %[[SUM]]
+  %0 = zero.from_local %g : tensor<64xf32> to !whole
+  %1 = zero.reduce_scatter sum %0 along ["gpu"] : !whole to !middle
+  %2 = zero.to_local %1 : !middle to tensor<16xf32>
+  %3 = zero.reduce_scatter sum %1 along ["node"] : !middle to !primary
+  %4 = zero.to_local %3 : !primary to tensor<8xf32>
+  return %2, %4 : tensor<16xf32>, tensor<8xf32>
+}
+
+// -----
+
+// What was left alone stays one collective; nothing is cut of an empty tensor.
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!primary = !zero.shard<8xf32, dim 0 = ("node", "gpu") on #mesh>
+!whole = !zero.shard<8xf32, dim 0 = (2, 4) on #mesh>
+!empty = !zero.shard<0xf32, dim 0 = ("node", "gpu") on #mesh>
+!empty_whole = !zero.shard<0xf32, dim 0 = (2, 4) on #mesh>
+
+// CHECK-LABEL: func @stays
+// STAGES-LABEL: func @stays
+func.func @stays(%g: tensor<8xf32>, %e: tensor<0xf32>) -> (tensor<1xf32>, tensor<0xf32>) {
+  // CHECK: zero.reduce_scatter sum
+  // CHECK-NOT: zero.all_to_all %arg0
+  // STAGES: zero.reduce_scatter sum
+  %0 = zero.from_local %g : tensor<8xf32> to !whole
+  %1 = zero.reduce_scatter sum %0 along ["node", "gpu"] {zpp.reason = "too small"} : !whole to !primary
+  %2 = zero.to_local %1 : !primary to tensor<1xf32>
+  // STAGES: zero.all_to_all %arg1
+  // STAGES-NOT: zero.all_to_all
+  %3 = zero.from_local %e : tensor<0xf32> to !empty_whole
+  %4 = zero.reduce_scatter sum %3 along ["node", "gpu"] : !empty_whole to !empty
+  %5 = zero.to_local %4 : !empty to tensor<0xf32>
+  return %2, %5 : tensor<1xf32>, tensor<0xf32>
+}
