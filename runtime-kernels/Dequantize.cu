@@ -1,0 +1,148 @@
+//===- Dequantize.cu - Dequantization and inverse slice order -------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "zpp/kernels/BlockCodec.cuh"
+#include "zpp/kernels/Gather.cuh"
+#include "zpp/kernels/Kernels.h"
+#include "zpp/kernels/Launch.h"
+#include "zpp/kernels/Reorder.cuh"
+
+using namespace zpp;
+using namespace zpp::kernels;
+
+namespace {
+
+/// Items that a thread has in flight.
+constexpr int kRows = 4;
+
+struct DequantizeParams {
+  const uint8_t *source;
+  void *dest;
+  int64_t stride;
+  int64_t scalesOffset;
+  int32_t blockLog2;
+  SliceIndex map;
+};
+
+/// dest[map.at(c, e)] = decode(source chunk c, element e)
+///
+/// An item is 16 bytes of the destination, so that a warp stores in one piece.
+/// Thread t of thread block b has the items (b * kRows + r) * kThreads + t of
+/// chunk c = chunkOfBlock(), r < kRows.
+template <WireFormat format, Kind type, Path path>
+__global__ void __launch_bounds__(kThreads)
+    dequantizeKernel(const __grid_constant__ DequantizeParams p) {
+  using E = Element<type>;
+  using Int = IndexOf<path>;
+  constexpr int kItem = 16 / E::kBytes;
+  constexpr int kBytes = kItem * codeBits(format) / 8;
+  auto *dest = static_cast<typename E::Storage *>(p.dest);
+  Int c = chunkOfBlock<Int>();
+  if (c >= p.map.chunks)
+    return;
+  Int begin = p.map.chunkBegin(c);
+  Int elements = static_cast<Int>(p.map.elements);
+  Int first = static_cast<Int>(blockIdx.x) * (kRows * kThreads) +
+              static_cast<Int>(threadIdx.x);
+  const uint8_t *chunk = p.source + static_cast<int64_t>(c) * p.stride;
+  auto *scales = reinterpret_cast<const uint16_t *>(chunk + p.scalesOffset);
+
+  Pack<kBytes> codes[kRows];
+  uint32_t scaleBits[kRows];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    Int item = first + r * kThreads;
+    codes[r] = {};
+    scaleBits[r] = 0;
+    if (item * kItem < elements) {
+      // Whole packs, also at the end: the payload is padded to 16 bytes.
+      codes[r] = Pack<kBytes>::load(chunk + item * kBytes);
+      scaleBits[r] = __ldg(scales + ((item * kItem) >> p.blockLog2));
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    float values[kItem];
+    float scale = floatOfBits(scaleBits[r] << 16);
+    forEachCode<format, kItem>(codes[r], [&](int i, float code) {
+      values[i] = __fmul_rn(code, scale);
+    });
+    Int element = (first + r * kThreads) * kItem;
+    Int left = elements - element;
+    if (left <= 0)
+      continue;
+    auto position = p.map.at(begin, element);
+    Int count = min(left, position.inside);
+    if (count >= kItem)
+      E::template narrow<kItem>(values).store(dest + position.index);
+    else
+      drainOneByOne(values, count, [&](int i, float value) {
+        dest[position.index + i] = E::narrow(value);
+      });
+  }
+}
+
+/// The same, element by element: thread t of thread block b has element
+/// b * kThreads + t.
+template <WireFormat format, Kind type>
+__global__ void __launch_bounds__(kThreads)
+    scatterKernel(const __grid_constant__ DequantizeParams p) {
+  using E = Element<type>;
+  auto *dest = static_cast<typename E::Storage *>(p.dest);
+  int64_t c = chunkOfBlock<int64_t>();
+  int64_t element = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (c >= p.map.chunks || element >= p.map.elements)
+    return;
+  auto position = p.map.at(p.map.chunkBegin(c), element);
+  if (position.inside > 0)
+    dest[position.index] = E::narrow(decodeElement<format>(
+        p.source + c * p.stride, p.scalesOffset, p.blockLog2, element));
+}
+
+} // namespace
+
+cudaError_t zpp::kernels::dequantize(const ConstChunks &source,
+                                     const SliceMap &map, const Tensor &dest,
+                                     cudaStream_t stream) {
+  SliceIndex index;
+  if (cudaError_t error = SliceIndex::create(map, index))
+    return error;
+  if (cudaError_t error = checkTensor(dest))
+    return error;
+  if (cudaError_t error = checkChunks(source, index.chunks, index.elements))
+    return error;
+  return dispatch<Operation::Dequantize>(
+      kindOf(source), kindOf(dest.type), [&](auto from, auto to) {
+        if (index.elements == 0)
+          return cudaSuccess;
+        if constexpr (!isQuantized(from)) {
+          return reorder(ReorderDirection::ToTensor,
+                         {source.data, dest.data, source.stride,
+                          static_cast<int32_t>(elementBytes(dest.type)), index},
+                         stream);
+        } else {
+          constexpr WireFormat format = formatOf(from);
+          constexpr int kItem = 16 / Element<to>::kBytes;
+          DequantizeParams params{
+              static_cast<const uint8_t *>(source.data),
+              dest.data,
+              source.stride,
+              getChunkLayout(index.elements, format, source.block).scalesOffset,
+              log2Of(source.block),
+              index};
+          if (isAligned(dest.data, 16) && index.allowsVectors(kItem, kItem))
+            return launch(index.isNarrow
+                              ? dequantizeKernel<format, to, Path::Narrow>
+                              : dequantizeKernel<format, to, Path::Wide>,
+                          divideUp(index.elements, kItem * kThreads * kRows),
+                          index.chunks, kThreads, params, stream);
+          return launch(scatterKernel<format, to>,
+                        divideUp(index.elements, kThreads), index.chunks,
+                        kThreads, params, stream);
+        }
+      });
+}

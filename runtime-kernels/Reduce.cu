@@ -1,0 +1,145 @@
+//===- Reduce.cu - Dequantization and reduction ---------------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "zpp/kernels/Launch.h"
+#include "zpp/kernels/Sum.cuh"
+
+using namespace zpp;
+using namespace zpp::kernels;
+
+namespace {
+
+struct ReduceParams {
+  Sources sources;
+  Finish finish;
+  void *dest;
+  SliceIndex map;
+};
+
+/// dest[map.at(0, e)] = sum over s of decode(source s, element e) / divisor
+///
+/// Thread t of thread block b sums the elements e = (b * kThreads + t) * n +
+/// [0, n). The threads of a warp then exchange them through shared memory, so
+/// that they store packs of 16 bytes next to each other: pack v of the warp is
+/// elements v * kPack + [0, kPack) of it, and thread t stores the packs
+/// 32 * i + t.
+template <Kind from, Kind to, Path path>
+__global__ void __launch_bounds__(kThreads)
+    reduceKernel(const __grid_constant__ ReduceParams p) {
+  using E = Element<to>;
+  using Storage = typename E::Storage;
+  using Int = IndexOf<path>;
+  constexpr int n = sumElements(from, path);
+  constexpr int kPack = 16 / E::kBytes;
+  using Sum = Summer<from, n>;
+  constexpr int kResultBytes = 32 * n * E::kBytes;
+  union WarpStorage {
+    typename Sum::Storage sources;
+    uint4 packs[kResultBytes / 16];
+  };
+  __shared__ WarpStorage storage[kThreads / 32];
+  WarpStorage &warpStorage = storage[threadIdx.x / 32];
+  int lane = threadIdx.x % 32;
+
+  auto *dest = static_cast<Storage *>(p.dest);
+  Int elements = static_cast<Int>(p.map.elements);
+  Int begin = p.map.template chunkBegin<Int>(/*chunk=*/0);
+  Int element = (static_cast<Int>(blockIdx.x) * kThreads +
+                 static_cast<Int>(threadIdx.x)) *
+                n;
+  Int left = elements - element;
+  float values[n];
+  // Codes are padded to 16 bytes, other elements are not.
+  if (!Sum::sum(p.sources, warpStorage.sources,
+                left >= (isQuantized(from) ? 1 : n), element, values))
+    fillOneByOne(values, min(left, Int(n)), [&](int i) {
+      return sumElement<from>(p.sources, element + i);
+    });
+  p.finish.apply(values);
+
+  // Packs stand in rows of eight, in each row in another order, so that
+  // neither the threads that write nor those that read meet in a bank.
+  auto slot = [&](int v) { return &warpStorage.packs[v ^ ((v / 8) % 8)]; };
+  auto packs = E::template narrow<n>(values);
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < n / kPack; ++i)
+    packs.template slice<16>(i).store(slot(lane * (n / kPack) + i));
+  __syncwarp();
+  Int warpElement = element - lane * n;
+#pragma unroll
+  for (int i = 0; i < n / kPack; ++i) {
+    int v = 32 * i + lane;
+    Int packElement = warpElement + v * kPack;
+    if (packElement >= elements)
+      continue;
+    auto position = p.map.at(begin, packElement);
+    Int count = min(elements - packElement, position.inside);
+    if (count >= kPack)
+      *reinterpret_cast<uint4 *>(dest + position.index) = *slot(v);
+    else
+      for (int k = 0; k < count; ++k)
+        dest[position.index + k] =
+            reinterpret_cast<const Storage *>(slot(v))[k];
+  }
+}
+
+/// The same, element by element: thread t of thread block b has element
+/// b * kThreads + t.
+template <Kind from, Kind to>
+__global__ void __launch_bounds__(kThreads)
+    reduceSingleKernel(const __grid_constant__ ReduceParams p) {
+  using E = Element<to>;
+  int64_t element = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (element >= p.map.elements)
+    return;
+  auto position =
+      p.map.at(p.map.template chunkBegin<int64_t>(/*chunk=*/0), element);
+  if (position.inside <= 0)
+    return;
+  float sum[1] = {sumElement<from>(p.sources, element)};
+  p.finish.apply(sum);
+  static_cast<typename E::Storage *>(p.dest)[position.index] =
+      E::narrow(sum[0]);
+}
+
+} // namespace
+
+cudaError_t zpp::kernels::dequantizeReduce(const ConstChunks &sources,
+                                           const SliceMap &map,
+                                           const Reduction &reduction,
+                                           const Tensor &dest,
+                                           cudaStream_t stream) {
+  SliceIndex index;
+  if (cudaError_t error = SliceIndex::create(map, index))
+    return error;
+  if (index.chunks != 1 || !areValid(sources, reduction.divisor))
+    return cudaErrorInvalidValue;
+  if (cudaError_t error = checkTensor(dest))
+    return error;
+  if (cudaError_t error = checkChunks(sources, sources.count, index.elements))
+    return error;
+  return dispatch<Operation::Reduce>(
+      kindOf(sources), kindOf(dest.type), [&](auto from, auto to) {
+        if (index.elements == 0)
+          return cudaSuccess;
+        ReduceParams params{createSources(sources, index.elements),
+                            Finish::create(reduction.divisor, ElementType::F32),
+                            dest.data, index};
+        constexpr int kPack = 16 / Element<to>::kBytes;
+        constexpr int kItem = sumElements(from, Path::Narrow);
+        if (isAligned(dest.data, 16) && index.allowsVectors(kPack, kPack) &&
+            (isQuantized(from) || allowsVectors(sources)))
+          return launch(index.isNarrow ? reduceKernel<from, to, Path::Narrow>
+                                       : reduceKernel<from, to, Path::Wide>,
+                        divideUp(index.elements, kItem * kThreads),
+                        /*chunks=*/1, kThreads, params, stream);
+        return launch(reduceSingleKernel<from, to>,
+                      divideUp(index.elements, kThreads), /*chunks=*/1,
+                      kThreads, params, stream);
+      });
+}

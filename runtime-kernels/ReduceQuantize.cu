@@ -1,0 +1,117 @@
+//===- ReduceQuantize.cu - Dequantization, reduction, quantization --------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "zpp/kernels/Launch.h"
+#include "zpp/kernels/Sum.cuh"
+
+using namespace zpp;
+using namespace zpp::kernels;
+
+namespace {
+
+struct ReduceQuantizeParams {
+  Sources sources;
+  Finish finish;
+  uint8_t *dest;
+  int64_t stride;
+  ChunkWriter writer;
+  SliceIndex map;
+};
+
+/// dest chunk c, element e =
+///   encode(sum over s of decode(source s, element map.at(c, e)) / divisor)
+///
+/// Thread t of thread block b has the elements e = (b * kThreads + t) * n +
+/// [0, n) of chunk c = chunkOfBlock(); a quantization block is neighbouring
+/// threads of one thread block.
+template <Kind from, WireFormat format, Path path>
+__global__ void __launch_bounds__(kThreads)
+    reduceQuantizeKernel(const __grid_constant__ ReduceQuantizeParams p) {
+  using Int = IndexOf<path>;
+  constexpr int n = sumElements(from, path);
+  Int c = chunkOfBlock<Int>();
+  if (c >= p.map.chunks)
+    return;
+  Int begin = p.map.chunkBegin(c);
+  Int firstItem = static_cast<Int>(blockIdx.x) * kThreads;
+  Int item = firstItem + static_cast<Int>(threadIdx.x);
+  float values[n];
+  if constexpr (path == Path::Single) {
+    gatherItems(values, firstItem * n, begin, p.map,
+                [&](Int index) { return sumElement<from>(p.sources, index); });
+  } else {
+    Int left = static_cast<Int>(p.map.elements) - item * n;
+    SliceIndex::Position<Int> position{};
+    Int count = 0;
+    if (left > 0) {
+      position = p.map.at(begin, item * n);
+      count = min(left, position.inside);
+    }
+    using Sum = Summer<from, n>;
+    __shared__ typename Sum::Storage storage[kThreads / 32];
+    if (!Sum::sum(p.sources, storage[threadIdx.x / 32], count >= n,
+                  position.index, values))
+      fillOneByOne(values, min(count, Int(n)), [&](int i) {
+        return sumElement<from>(p.sources, position.index + i);
+      });
+  }
+  p.finish.apply(values);
+  encodeItem<format>(values, amaxBits(values), item, p.writer,
+                     p.dest + static_cast<int64_t>(c) * p.stride);
+}
+
+} // namespace
+
+cudaError_t zpp::kernels::dequantizeReduceQuantize(const ConstChunks &sources,
+                                                   const SliceMap &map,
+                                                   const Reduction &reduction,
+                                                   const Chunks &dest,
+                                                   cudaStream_t stream) {
+  SliceIndex index;
+  if (cudaError_t error = SliceIndex::create(map, index))
+    return error;
+  if (!areValid(sources, reduction.divisor))
+    return cudaErrorInvalidValue;
+  int64_t sourceElements = map.outer * map.extent * map.inner;
+  if (cudaError_t error = checkChunks(sources, sources.count, sourceElements))
+    return error;
+  if (cudaError_t error = checkChunks(dest, index.chunks, index.elements))
+    return error;
+  return dispatch<Operation::ReduceQuantize>(
+      kindOf(sources), kindOf(dest), [&](auto from, auto to) {
+        if (index.elements == 0)
+          return cudaSuccess;
+        constexpr WireFormat format = formatOf(to);
+        constexpr int kItem = sumElements(from, Path::Narrow);
+        // In codes an item must begin at a multiple of its size, so that it has
+        // one scale.
+        bool vectors;
+        if constexpr (isQuantized(from))
+          vectors = index.allowsVectors(kItem, kItem);
+        else
+          vectors = allowsVectors(sources) &&
+                    index.allowsVectors(kItem, 16 / Element<from>::kBytes);
+        Path path = !vectors         ? Path::Single
+                    : index.isNarrow ? Path::Narrow
+                                     : Path::Wide;
+        int64_t lanes = dest.block / sumElements(from, path);
+        ReduceQuantizeParams params{
+            createSources(sources, sourceElements),
+            Finish::create(reduction.divisor, reduction.partial),
+            static_cast<uint8_t *>(dest.data),
+            dest.stride,
+            {getChunkLayout(index.elements, format, dest.block), log2Of(lanes)},
+            index};
+        return launch(path == Path::Single
+                          ? reduceQuantizeKernel<from, format, Path::Single>
+                      : path == Path::Narrow
+                          ? reduceQuantizeKernel<from, format, Path::Narrow>
+                          : reduceQuantizeKernel<from, format, Path::Wide>,
+                      divideUp(params.writer.layout.blocks * lanes, kThreads),
+                      index.chunks, kThreads, params, stream);
+      });
+}

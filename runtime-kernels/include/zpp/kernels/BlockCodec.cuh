@@ -1,0 +1,273 @@
+//===- BlockCodec.cuh - Blocks to codes and back, by threads -----*- C++
+//-*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The scalar steps of zpp/Support/BlockQuant.h, bit for bit, for items: `n`
+// consecutive elements in the registers of one thread. A block is block / n
+// consecutive threads. Conversion instructions run at a fraction of the rate,
+// so that integers are moved through the low bits of a mantissa instead.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_KERNELS_BLOCKCODEC_CUH
+#define ZPP_KERNELS_BLOCKCODEC_CUH
+
+#include "zpp/kernels/Pack.cuh"
+
+namespace zpp::kernels {
+
+/// Threads of a thread block: what the largest block (kMaxBlock elements) takes
+/// with the smallest item of an encoder (16).
+inline constexpr int kThreads = 128;
+
+/// How a kernel reaches the elements of a tensor.
+enum class Path {
+  /// As packs, with 32-bit indices.
+  Narrow,
+  /// As packs, with 64-bit indices.
+  Wide,
+  /// One by one, with 64-bit indices.
+  Single,
+};
+template <Path path>
+using IndexOf = std::conditional_t<path == Path::Narrow, int32_t, int64_t>;
+
+/// The chunk of a thread block in a grid of `threadBlocks` x rows x layers.
+template <typename Int> __device__ __forceinline__ Int chunkOfBlock() {
+  return static_cast<Int>(blockIdx.z) * static_cast<Int>(gridDim.y) +
+         static_cast<Int>(blockIdx.y);
+}
+
+ZPP_HOST_DEVICE constexpr int codeBits(WireFormat format) {
+  return format == WireFormat::I4 ? 4 : 8;
+}
+ZPP_HOST_DEVICE constexpr WireFormat formatOf(Kind kind) {
+  return kind == Kind::I4   ? WireFormat::I4
+         : kind == Kind::I8 ? WireFormat::I8
+                            : WireFormat::None;
+}
+
+//===----------------------------------------------------------------------===//
+// Decoding
+//===----------------------------------------------------------------------===//
+
+/// (word & mask) ^ flip in one instruction.
+__device__ __forceinline__ uint32_t maskFlip(uint32_t word, uint32_t mask,
+                                             uint32_t flip) {
+  uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0x6a;"
+      : "=r"(result)
+      : "r"(word), "r"(mask), "r"(flip));
+  return result;
+}
+
+/// Calls `visit(i, code)` for the `n` codes of `pack`, as f32.
+template <WireFormat format, int n, typename Visitor>
+__device__ __forceinline__ void
+forEachCode(const Pack<n * codeBits(format) / 8> &pack, const Visitor &visit) {
+#pragma unroll
+  for (int i = 0; i < n; ++i) {
+    if constexpr (format == WireFormat::I8) {
+      // A byte with its sign flipped is code + 128, in the low byte of 2^23.
+      uint32_t word = pack.words[i / 4] ^ 0x80808080u;
+      uint32_t bits = __byte_perm(word, 0x4b000000u, 0x7650 | (i % 4));
+      visit(i, __uint_as_float(bits) - (0x1p23f + 128.0f));
+    } else {
+      // A nibble with its sign flipped is code + 8, at bit p of the mantissa of
+      // 2^(23 - p), where bit p is worth 1: four of them need no shift.
+      int p = 4 * (i % 4);
+      uint32_t word = pack.words[i / 8] >> (i % 8 < 4 ? 0 : 16);
+      uint32_t exponent = static_cast<uint32_t>(127 + 23 - p) << 23;
+      uint32_t bits = maskFlip(word, 0xfu << p, exponent | (0x8u << p));
+      float bias = static_cast<float>(1 << (23 - p)) + 8.0f;
+      visit(i, __uint_as_float(bits) - bias);
+    }
+  }
+}
+
+/// Element `element` of a chunk.
+template <WireFormat format>
+__device__ __forceinline__ float
+decodeElement(const uint8_t *chunk, int64_t scalesOffset, int32_t blockLog2,
+              int64_t element) {
+  auto *scales = reinterpret_cast<const uint16_t *>(chunk + scalesOffset);
+  float scale = floatOfBF16Bits(scales[element >> blockLog2]);
+  int32_t code;
+  if constexpr (format == WireFormat::I4)
+    code = unpackNibble(chunk[element / 2], static_cast<int>(element % 2));
+  else
+    code = static_cast<int8_t>(chunk[element]);
+  return __fmul_rn(static_cast<float>(code), scale);
+}
+
+//===----------------------------------------------------------------------===//
+// Encoding
+//===----------------------------------------------------------------------===//
+
+/// Where the codes and scales of a chunk go.
+struct ChunkWriter {
+  ChunkLayout layout;
+  /// log2 of the threads of a block.
+  int32_t lanesLog2;
+};
+
+/// a * b where subnormal operands count as zero: BlockQuant.h's flush of the
+/// values below 2^-126, at no cost.
+__device__ __forceinline__ float multiplyFlushed(float a, float b) {
+  float result;
+  asm("mul.rn.ftz.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
+
+/// scaleBits() of a block with these magnitude bits, subnormal ones included.
+/// The quotient by a constant is a product and one correction: the scale has
+/// the same bits for every f32.
+template <WireFormat format>
+__device__ __forceinline__ uint32_t quickScaleBits(uint32_t amaxBits) {
+  if (amaxBits < 0x00800000u)
+    return 0;
+  if (amaxBits >= 0x7f800000u)
+    return 0x7fc0;
+  constexpr float kMaxCode = static_cast<float>(maxCode(format));
+  constexpr float kReciprocal = 1.0f / kMaxCode;
+  float amax = __uint_as_float(amaxBits);
+  float guess = __fmul_rn(amax, kReciprocal);
+  float rest = __fmaf_rn(-guess, kMaxCode, amax);
+  uint32_t quotient = __float_as_uint(__fmaf_rn(rest, kReciprocal, guess));
+  return max((quotient + 0xffffu) >> 16, 0x0080u);
+}
+
+/// inverseScale() of a scale that quickScaleBits() returned. The hardware's
+/// reciprocal and one Newton step: correctly rounded unless all significant
+/// bits of the operand are ones, and a scale has only 8 of 24.
+__device__ __forceinline__ float quickInverseScale(uint32_t scaleBits) {
+  if (scaleBits == 0 || scaleBits == 0x7fc0)
+    return 0.0f;
+  float scale = __uint_as_float(scaleBits << 16);
+  float guess;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(guess) : "f"(scale));
+  float rest = __fmaf_rn(-scale, guess, 1.0f);
+  return __fmaf_rn(rest, guess, guess);
+}
+
+template <int n>
+__device__ __forceinline__ uint32_t amaxBits(const float (&values)[n]) {
+  float amax = 0.0f;
+#pragma unroll
+  for (int i = 0; i < n; ++i)
+    amax = maxOrNaN(amax, fabsf(values[i]));
+  return __float_as_uint(amax);
+}
+
+/// Maximum over the 2^lanesLog2 threads of a block. All threads of the thread
+/// block must take part.
+__device__ __forceinline__ uint32_t blockMax(uint32_t value,
+                                             int32_t lanesLog2) {
+#pragma unroll 1
+  for (int lanes = 1 << min(lanesLog2, 5); lanes > 1; lanes /= 2)
+    value = max(value, __shfl_xor_sync(0xffffffffu, value, lanes / 2));
+  if (lanesLog2 > 5) {
+    __shared__ uint32_t warps[kThreads / 32];
+    int warp = threadIdx.x / 32;
+    if (threadIdx.x % 32 == 0)
+      warps[warp] = value;
+    __syncthreads();
+    int count = 1 << (lanesLog2 - 5);
+    int first = warp & ~(count - 1);
+#pragma unroll 1
+    for (int i = 0; i < count; ++i)
+      value = max(value, warps[first + i]);
+  }
+  return value;
+}
+
+/// (mask & a) | (~mask & b) in one instruction.
+__device__ __forceinline__ uint32_t select(uint32_t mask, uint32_t a,
+                                           uint32_t b) {
+  uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xca;"
+      : "=r"(result)
+      : "r"(mask), "r"(a), "r"(b));
+  return result;
+}
+
+/// The codes of `values`, packed as the wire has them.
+template <WireFormat format, int n>
+__device__ __forceinline__ Pack<n * codeBits(format) / 8>
+packCodes(const float (&values)[n], float inverse) {
+  // Added to a float up to 2^22, 1.5 * 2^23 leaves its nearest integer, ties to
+  // even, in the low bits, in two's complement.
+  uint32_t bits[n];
+#pragma unroll
+  for (int i = 0; i < n; ++i)
+    bits[i] = __float_as_uint(
+        __fadd_rn(multiplyFlushed(values[i], inverse), 12582912.0f));
+
+  auto lowBytes = [](uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040),
+                       0x5410);
+  };
+  // In a NaN block the values above may be anything; the codes are zero.
+  uint32_t keep = inverse == 0.0f ? 0u : 0xffffffffu;
+  Pack<n * codeBits(format) / 8> pack;
+  if constexpr (format == WireFormat::I8) {
+#pragma unroll
+    for (int w = 0; w < n / 4; ++w)
+      pack.words[w] = keep & lowBytes(bits[4 * w], bits[4 * w + 1],
+                                      bits[4 * w + 2], bits[4 * w + 3]);
+  } else {
+#pragma unroll
+    for (int w = 0; w < n / 8; ++w) {
+      uint32_t even = lowBytes(bits[8 * w], bits[8 * w + 2], bits[8 * w + 4],
+                               bits[8 * w + 6]);
+      uint32_t odd = lowBytes(bits[8 * w + 1], bits[8 * w + 3], bits[8 * w + 5],
+                              bits[8 * w + 7]);
+      pack.words[w] = keep & select(0x0f0f0f0fu, even, odd << 4);
+    }
+  }
+  return pack;
+}
+
+/// Encodes and stores item `item` of a chunk; `values` beyond the chunk's
+/// elements are zero, and `amax` is their largest magnitude, as bits. All
+/// threads of the thread block must take part, also those of items that lie
+/// behind the chunk. Writes every byte of the chunk, padding included.
+template <WireFormat format, typename Int, int n>
+__device__ __forceinline__ void
+encodeItem(const float (&values)[n], uint32_t amax, Int item,
+           const ChunkWriter &writer, uint8_t *chunk) {
+  constexpr int kBytes = n * codeBits(format) / 8;
+  amax = blockMax(amax, writer.lanesLog2);
+  uint32_t scale = quickScaleBits<format>(amax);
+  Pack<kBytes> codes = packCodes<format>(values, quickInverseScale(scale));
+
+  Int block = item >> writer.lanesLog2;
+  Int blocks = static_cast<Int>(writer.layout.blocks);
+  Int scalesOffset = static_cast<Int>(writer.layout.scalesOffset);
+  if (block >= blocks)
+    return;
+  // The payload ends at a multiple of 16 bytes.
+  constexpr int kPiece = kBytes < 16 ? kBytes : 16;
+#pragma unroll
+  for (int i = 0; i < kBytes / kPiece; ++i)
+    if (item * kBytes + i * kPiece < scalesOffset)
+      codes.template slice<kPiece>(i).store(chunk + item * kBytes + i * kPiece);
+  if ((item & ((1 << writer.lanesLog2) - 1)) != 0)
+    return;
+  uint16_t *scales = reinterpret_cast<uint16_t *>(chunk + scalesOffset);
+  scales[block] = static_cast<uint16_t>(scale);
+  if (block == blocks - 1) {
+    Int end = static_cast<Int>(writer.layout.chunkBytes) - scalesOffset;
+#pragma unroll 1
+    for (Int i = blocks; i < end / 2; ++i)
+      scales[i] = 0;
+  }
+}
+
+} // namespace zpp::kernels
+
+#endif // ZPP_KERNELS_BLOCKCODEC_CUH

@@ -1,0 +1,103 @@
+//===- Kernels.h - Launchers of the fused kernels ----------------*- C++
+//-*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The kernels that ZeRO++ (sections 3.3 and 4.2) puts around each hop, one
+// launch each. Results follow zpp/Support/BlockQuant.h and SliceMap.h to the
+// bit; sums start at +0 and add the sources in order, in f32; a NaN that is
+// computed has the bits 0x7fc00000, 0x7fc0 (bf16) or 0x7e00 (f16).
+//
+// Every launcher queues one kernel on `stream` and returns. Nothing is
+// allocated, nothing waits for the device, so all of it can be captured in a
+// CUDA graph. Nothing is launched when an error is returned:
+//
+//   cudaErrorInvalidValue          the (operation, source, destination) is not
+//                                  in SupportMatrix.h, the block is not valid,
+//                                  sizes or the map contradict each other
+//   cudaErrorMisalignedAddress     see ChunkBuffer and TensorBuffer
+//   cudaErrorInvalidConfiguration  larger than a grid can be
+//   others                         what the launch returned
+//
+// Source and destination must not overlap. Tensors aligned to 16 bytes whose
+// slices are multiples of 16 bytes run at full speed; the others are right, and
+// slower.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_KERNELS_KERNELS_H
+#define ZPP_KERNELS_KERNELS_H
+
+#include "zpp/Support/BlockQuant.h"
+#include "zpp/Support/SliceMap.h"
+
+#include <cuda_runtime_api.h>
+
+namespace zpp::kernels {
+
+/// A row-major tensor in device memory, aligned to its element type at least.
+template <typename Void> struct TensorBuffer {
+  Void *data;
+  ElementType type;
+};
+using Tensor = TensorBuffer<void>;
+using ConstTensor = TensorBuffer<const void>;
+
+/// `count` chunks in device memory, chunk c at byte c * stride. Quantized ones
+/// are laid out as ChunkLayout says and aligned to kChunkAlignment, address and
+/// stride; with WireFormat::None a chunk is its elements, aligned to `type`.
+/// Bytes between the end of a chunk and the next are not touched.
+template <typename Void> struct ChunkBuffer {
+  Void *data;
+  int64_t count;
+  int64_t stride;
+  WireFormat format;
+  /// Of a quantized format.
+  int64_t block;
+  /// Of WireFormat::None.
+  ElementType type;
+};
+using Chunks = ChunkBuffer<void>;
+using ConstChunks = ChunkBuffer<const void>;
+
+/// What happens to a sum.
+struct Reduction {
+  /// The sum is divided by this; the number of ranks for a mean.
+  float divisor = 1.0f;
+  /// The sum is rounded to this type before it is requantized.
+  ElementType partial = ElementType::F32;
+};
+
+/// Slice order + quantization (or slice order alone for WireFormat::None):
+///   dest[c][e] = source[map.tensorIndex(c, e)]   for c < map.numChunks()
+/// and zero where the map says padding.
+cudaError_t quantize(const ConstTensor &source, const SliceMap &map,
+                     const Chunks &dest, cudaStream_t stream);
+
+/// The inverse of `quantize`:
+///   dest[map.tensorIndex(c, e)] = source[c][e]   for c < map.numChunks()
+/// Elements of other stages are not touched, padding is dropped.
+cudaError_t dequantize(const ConstChunks &source, const SliceMap &map,
+                       const Tensor &dest, cudaStream_t stream);
+
+/// The end of a reduce-scatter, `map` having one chunk:
+///   dest[map.tensorIndex(0, e)] = sum over s of sources[s][e] / divisor
+/// Rounded to the type of `dest` only; `reduction.partial` is not used.
+cudaError_t dequantizeReduce(const ConstChunks &sources, const SliceMap &map,
+                             const Reduction &reduction, const Tensor &dest,
+                             cudaStream_t stream);
+
+/// The step between two hops. Each source is a chunk of the elements of the
+/// tensor [map.outer, map.extent, map.inner], in order:
+///   dest[c][e] = sum over s of sources[s][map.tensorIndex(c, e)] / divisor
+cudaError_t dequantizeReduceQuantize(const ConstChunks &sources,
+                                     const SliceMap &map,
+                                     const Reduction &reduction,
+                                     const Chunks &dest, cudaStream_t stream);
+
+} // namespace zpp::kernels
+
+#endif // ZPP_KERNELS_KERNELS_H

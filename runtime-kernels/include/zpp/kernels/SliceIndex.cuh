@@ -1,0 +1,144 @@
+//===- SliceIndex.cuh - A SliceMap as kernels evaluate it --------*- C++
+//-*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// SliceMap::tensorIndex without divisions and without the factors that do not
+// matter: neighbours that stay neighbours are merged, so that the common cases
+// need one division or none, and sizes below 2^31 are computed in 32 bits.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_KERNELS_SLICEINDEX_CUH
+#define ZPP_KERNELS_SLICEINDEX_CUH
+
+#include "zpp/Support/SliceMap.h"
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace zpp::kernels {
+
+/// Division of 0 <= n < 2^N by a fixed d >= 2 as a product, N = 63 or 31:
+///   n / d = (n * magic) >> (N + l),  l = ceil(log2 d),
+///   magic = floor(2^(N + l) / d) + 1 < 2^(N + 1)
+/// (Granlund and Montgomery: magic * d exceeds 2^(N + l) by at most 2^l.)
+struct Divider {
+  int64_t divisor;
+  uint64_t magic64;
+  /// 0 for divisors that do not fit.
+  uint32_t magic32;
+  int32_t shift;
+
+  static Divider create(int64_t d);
+
+#if defined(__CUDACC__)
+  __device__ int64_t quotient(int64_t n) const {
+    return static_cast<int64_t>(__umul64hi(static_cast<uint64_t>(n), magic64) >>
+                                shift);
+  }
+  __device__ int32_t quotient(int32_t n) const {
+    return static_cast<int32_t>(__umulhi(static_cast<uint32_t>(n), magic32) >>
+                                shift);
+  }
+#endif
+};
+
+struct SliceIndex {
+  static constexpr int kMaxFactors = 8;
+
+  /// A digit and what it is worth in the cut dim (times inner).
+  struct Dim {
+    Divider size;
+    int64_t stride;
+  };
+  /// A number with mixed digits, fastest first; what the dims leave of it is
+  /// the slowest digit.
+  struct Digits {
+    int32_t numDims;
+    int64_t topStride;
+    Dim dims[kMaxFactors + 1];
+  };
+
+  /// Chunks, and elements of one.
+  int64_t chunks;
+  int64_t elements;
+  /// Elements of the cut dim times inner that exist, for one `outer`.
+  int64_t extent;
+  int64_t outer;
+  /// Where the stage begins in its unit.
+  int64_t begin;
+  /// Elements that follow each other in the tensor and in the chunk.
+  int64_t run;
+  /// All indices are below 2^31, also those of threads behind the end.
+  bool isNarrow;
+  /// Of the chunk number.
+  Digits chunkDigits;
+  /// Of the element in the chunk: run, factors, and on top either a factor
+  /// (topStride) or, if there are several, `outer`.
+  Digits digits;
+
+  /// cudaErrorInvalidValue if `map` is not valid or has too many factors.
+  static cudaError_t create(const SliceMap &map, SliceIndex &index);
+
+  /// Whether each `item` elements from a multiple of `item` on lie in one run
+  /// (the last ones of a chunk may be fewer), and begin in the tensor at a
+  /// multiple of `alignment`.
+  bool allowsVectors(int64_t item, int64_t alignment) const;
+
+#if defined(__CUDACC__)
+  // `Int` is int32_t (if isNarrow) or int64_t.
+
+  template <typename Int> struct Position {
+    /// Index in the tensor.
+    Int index;
+    /// Elements from here to the end of the extent; what lies behind is
+    /// padding.
+    Int inside;
+  };
+
+  /// Where a chunk begins in the cut dim.
+  template <typename Int>
+  __device__ __forceinline__ Int chunkBegin(Int chunk) const {
+    Int position = static_cast<Int>(begin);
+    Int top = takeOff(chunkDigits, chunk, position);
+    return position + top * static_cast<Int>(chunkDigits.topStride);
+  }
+
+  /// Where an element of the chunk that begins there lies.
+  template <typename Int>
+  __device__ __forceinline__ Position<Int> at(Int chunkBegin,
+                                              Int element) const {
+    Int position = chunkBegin;
+    Int top = takeOff(digits, element, position);
+    position += top * static_cast<Int>(digits.topStride);
+    Int index = position;
+    if (outer > 1)
+      index += top * static_cast<Int>(extent);
+    return {index, static_cast<Int>(extent) - position};
+  }
+
+private:
+  template <typename Int>
+  __device__ __forceinline__ static Int takeOff(const Digits &digits, Int rest,
+                                                Int &position) {
+#pragma unroll 1
+    for (int d = 0; d < digits.numDims; ++d) {
+      const Dim &dim = digits.dims[d];
+      Int next = dim.size.quotient(rest);
+      position += (rest - next * static_cast<Int>(dim.size.divisor)) *
+                  static_cast<Int>(dim.stride);
+      rest = next;
+    }
+    return rest;
+  }
+#endif
+};
+
+} // namespace zpp::kernels
+
+#endif // ZPP_KERNELS_SLICEINDEX_CUH

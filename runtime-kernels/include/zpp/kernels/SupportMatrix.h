@@ -1,0 +1,145 @@
+//===- SupportMatrix.h - Which kernels exist ---------------------*- C++
+//-*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The one table of supported (operation, source, destination). Kernels are
+// instantiated for its rows and launched through it; what is not in it is
+// cudaErrorInvalidValue. The tests walk it.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_KERNELS_SUPPORTMATRIX_H
+#define ZPP_KERNELS_SUPPORTMATRIX_H
+
+#include "zpp/Support/BlockQuant.h"
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <iterator>
+#include <type_traits>
+
+namespace zpp::kernels {
+
+enum class Operation : int32_t {
+  /// tensor -> chunks, in the order of a SliceMap
+  Quantize,
+  /// chunks -> tensor, in the order of a SliceMap
+  Dequantize,
+  /// sum of chunks -> tensor
+  Reduce,
+  /// sum of chunks -> chunks of the next hop
+  ReduceQuantize,
+};
+
+/// What one side of a kernel is made of: elements, or codes with scales.
+enum class Kind : int32_t { F32, BF16, F16, I8, I4 };
+
+constexpr Kind kindOf(ElementType type, WireFormat format = WireFormat::None) {
+  if (format == WireFormat::I8)
+    return Kind::I8;
+  if (format == WireFormat::I4)
+    return Kind::I4;
+  return type == ElementType::F32    ? Kind::F32
+         : type == ElementType::BF16 ? Kind::BF16
+                                     : Kind::F16;
+}
+
+ZPP_HOST_DEVICE constexpr bool isQuantized(Kind kind) {
+  return kind == Kind::I8 || kind == Kind::I4;
+}
+
+/// Of an element or a code.
+ZPP_HOST_DEVICE constexpr int bitsOf(Kind kind) {
+  return kind == Kind::F32  ? 32
+         : kind == Kind::I8 ? 8
+         : kind == Kind::I4 ? 4
+                            : 16;
+}
+
+struct SupportRow {
+  Operation operation;
+  Kind source;
+  Kind dest;
+};
+
+/// Blocks are those of isValidBlock() in every row.
+inline constexpr SupportRow kSupport[] = {
+    // clang-format off
+    {Operation::Quantize, Kind::F32,  Kind::I8},
+    {Operation::Quantize, Kind::F32,  Kind::I4},
+    {Operation::Quantize, Kind::BF16, Kind::I8},
+    {Operation::Quantize, Kind::BF16, Kind::I4},
+    {Operation::Quantize, Kind::F16,  Kind::I8},
+    {Operation::Quantize, Kind::F16,  Kind::I4},
+    // Slice reordering alone, for hops that are not quantized.
+    {Operation::Quantize, Kind::F32,  Kind::F32},
+    {Operation::Quantize, Kind::BF16, Kind::BF16},
+    {Operation::Quantize, Kind::F16,  Kind::F16},
+
+    {Operation::Dequantize, Kind::I8, Kind::F32},
+    {Operation::Dequantize, Kind::I8, Kind::BF16},
+    {Operation::Dequantize, Kind::I8, Kind::F16},
+    {Operation::Dequantize, Kind::I4, Kind::F32},
+    {Operation::Dequantize, Kind::I4, Kind::BF16},
+    {Operation::Dequantize, Kind::I4, Kind::F16},
+    {Operation::Dequantize, Kind::F32,  Kind::F32},
+    {Operation::Dequantize, Kind::BF16, Kind::BF16},
+    {Operation::Dequantize, Kind::F16,  Kind::F16},
+
+    {Operation::Reduce, Kind::I8, Kind::F32},
+    {Operation::Reduce, Kind::I8, Kind::BF16},
+    {Operation::Reduce, Kind::I8, Kind::F16},
+    {Operation::Reduce, Kind::I4, Kind::F32},
+    {Operation::Reduce, Kind::I4, Kind::BF16},
+    {Operation::Reduce, Kind::I4, Kind::F16},
+    {Operation::Reduce, Kind::F32,  Kind::F32},
+    {Operation::Reduce, Kind::F32,  Kind::BF16},
+    {Operation::Reduce, Kind::F32,  Kind::F16},
+    {Operation::Reduce, Kind::BF16, Kind::F32},
+    {Operation::Reduce, Kind::BF16, Kind::BF16},
+    {Operation::Reduce, Kind::F16,  Kind::F32},
+    {Operation::Reduce, Kind::F16,  Kind::F16},
+
+    {Operation::ReduceQuantize, Kind::I8, Kind::I8},
+    {Operation::ReduceQuantize, Kind::I8, Kind::I4},
+    {Operation::ReduceQuantize, Kind::I4, Kind::I8},
+    {Operation::ReduceQuantize, Kind::I4, Kind::I4},
+    {Operation::ReduceQuantize, Kind::F32,  Kind::I8},
+    {Operation::ReduceQuantize, Kind::F32,  Kind::I4},
+    {Operation::ReduceQuantize, Kind::BF16, Kind::I8},
+    {Operation::ReduceQuantize, Kind::BF16, Kind::I4},
+    {Operation::ReduceQuantize, Kind::F16,  Kind::I8},
+    {Operation::ReduceQuantize, Kind::F16,  Kind::I4},
+    // clang-format on
+};
+
+constexpr bool isSupported(Operation operation, Kind source, Kind dest) {
+  for (const SupportRow &row : kSupport)
+    if (row.operation == operation && row.source == source && row.dest == dest)
+      return true;
+  return false;
+}
+
+/// Calls `visit(source, dest)`, both as std::integral_constant<Kind, ...>, for
+/// the row that matches, or returns cudaErrorInvalidValue.
+template <Operation op, size_t row = 0, typename Visitor>
+cudaError_t dispatch(Kind source, Kind dest, const Visitor &visit) {
+  if constexpr (row == std::size(kSupport)) {
+    return cudaErrorInvalidValue;
+  } else {
+    if constexpr (kSupport[row].operation == op)
+      if (kSupport[row].source == source && kSupport[row].dest == dest)
+        return visit(std::integral_constant<Kind, kSupport[row].source>{},
+                     std::integral_constant<Kind, kSupport[row].dest>{});
+    return dispatch<op, row + 1>(source, dest, visit);
+  }
+}
+
+} // namespace zpp::kernels
+
+#endif // ZPP_KERNELS_SUPPORTMATRIX_H

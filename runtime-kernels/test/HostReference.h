@@ -1,0 +1,202 @@
+//===- HostReference.h - What the kernels must compute -----------*- C++
+//-*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The operations of zpp/kernels/Kernels.h on host memory, element by element on
+// top of BlockQuant.h, QuantReference.h and SliceMap.h.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_KERNELS_TEST_HOSTREFERENCE_H
+#define ZPP_KERNELS_TEST_HOSTREFERENCE_H
+
+#include "zpp/Support/QuantReference.h"
+#include "zpp/kernels/Kernels.h"
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+namespace zpp::kernels::reference {
+
+inline uint16_t narrowToBF16(float value) {
+  uint32_t bits = bitsOfFloat(value);
+  if (std::isnan(value))
+    return 0x7fc0;
+  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
+}
+
+inline float widenF16(uint16_t bits) {
+  int exponent = (bits >> 10) & 0x1f;
+  int mantissa = bits & 0x3ff;
+  float sign = bits & 0x8000 ? -1.0f : 1.0f;
+  if (exponent == 0x1f)
+    return mantissa ? NAN : sign * INFINITY;
+  if (exponent == 0)
+    return sign * std::ldexp(static_cast<float>(mantissa), -24);
+  return sign * std::ldexp(static_cast<float>(mantissa + 1024), exponent - 25);
+}
+
+inline uint16_t narrowToF16(float value) {
+  if (std::isnan(value))
+    return 0x7e00;
+  uint16_t sign = std::signbit(value) ? 0x8000 : 0;
+  double magnitude = std::fabs(static_cast<double>(value));
+  // Half way between the largest number and 2^16 goes to infinity.
+  if (magnitude >= 65520.0)
+    return sign | 0x7c00;
+  // In units of the last place, of which a number below 2^-14 has 2^-24.
+  int exponent = -24;
+  if (magnitude >= 0x1p-14) {
+    std::frexp(magnitude, &exponent);
+    exponent -= 11;
+  }
+  double units = std::nearbyint(std::ldexp(magnitude, -exponent));
+  // A carry into the next exponent is what the sum of the fields is.
+  return sign | static_cast<uint16_t>((exponent + 24) * 1024 + units);
+}
+
+inline float load(ElementType type, const uint8_t *data, int64_t index) {
+  if (type == ElementType::F32) {
+    float value;
+    std::memcpy(&value, data + 4 * index, 4);
+    return value;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, data + 2 * index, 2);
+  return type == ElementType::BF16 ? floatOfBF16Bits(bits) : widenF16(bits);
+}
+
+inline void store(ElementType type, uint8_t *data, int64_t index, float value) {
+  if (type == ElementType::F32) {
+    uint32_t bits = std::isnan(value) ? 0x7fc00000u : bitsOfFloat(value);
+    std::memcpy(data + 4 * index, &bits, 4);
+    return;
+  }
+  uint16_t bits =
+      type == ElementType::BF16 ? narrowToBF16(value) : narrowToF16(value);
+  std::memcpy(data + 2 * index, &bits, 2);
+}
+
+inline float roundTo(ElementType type, float value) {
+  uint8_t bytes[4];
+  store(type, bytes, 0, value);
+  return load(type, bytes, 0);
+}
+
+/// Copies element `from` of `source` to element `to` of `dest`, all its bits.
+inline void copyElement(ElementType type, uint8_t *dest, int64_t to,
+                        const uint8_t *source, int64_t from) {
+  int64_t bytes = elementBytes(type);
+  std::memcpy(dest + to * bytes, source + from * bytes, bytes);
+}
+
+inline int64_t chunkBytes(int64_t elements, WireFormat format, int64_t block,
+                          ElementType type) {
+  return format == WireFormat::None
+             ? elements * elementBytes(type)
+             : getChunkLayout(elements, format, block).chunkBytes;
+}
+
+/// Elements of a chunk, as f32.
+inline std::vector<float> decode(const uint8_t *chunk, int64_t elements,
+                                 WireFormat format, int64_t block,
+                                 ElementType type) {
+  std::vector<float> values(elements);
+  if (format == WireFormat::None)
+    for (int64_t i = 0; i < elements; ++i)
+      values[i] = load(type, chunk, i);
+  else
+    dequantizeChunk(chunk, elements, format, block, values.data());
+  return values;
+}
+
+inline void quantize(const uint8_t *source, ElementType type,
+                     const SliceMap &map, const Chunks &dest) {
+  int64_t elements = map.elementsPerChunk();
+  std::vector<float> values(elements);
+  for (int64_t c = 0; c < map.numChunks(); ++c) {
+    uint8_t *chunk = static_cast<uint8_t *>(dest.data) + c * dest.stride;
+    for (int64_t e = 0; e < elements; ++e) {
+      int64_t index = map.tensorIndex(c, e);
+      if (dest.format != WireFormat::None)
+        values[e] = index < 0 ? 0.0f : load(type, source, index);
+      else if (index < 0)
+        store(type, chunk, e, 0.0f);
+      else
+        copyElement(type, chunk, e, source, index);
+    }
+    if (dest.format != WireFormat::None)
+      quantizeChunk(values.data(), elements, dest.format, dest.block, chunk);
+  }
+}
+
+inline void dequantize(const ConstChunks &source, const SliceMap &map,
+                       uint8_t *dest, ElementType type) {
+  int64_t elements = map.elementsPerChunk();
+  for (int64_t c = 0; c < map.numChunks(); ++c) {
+    const uint8_t *chunk =
+        static_cast<const uint8_t *>(source.data) + c * source.stride;
+    std::vector<float> values;
+    if (source.format != WireFormat::None)
+      values = decode(chunk, elements, source.format, source.block, type);
+    for (int64_t e = 0; e < elements; ++e) {
+      int64_t index = map.tensorIndex(c, e);
+      if (index < 0)
+        continue;
+      if (source.format == WireFormat::None)
+        copyElement(type, dest, index, chunk, e);
+      else
+        store(type, dest, index, values[e]);
+    }
+  }
+}
+
+/// The sums of `elements` values of each source, divided.
+inline std::vector<float> reduce(const ConstChunks &sources, int64_t elements,
+                                 float divisor) {
+  std::vector<float> sum(elements, 0.0f);
+  for (int64_t s = 0; s < sources.count; ++s) {
+    std::vector<float> values =
+        decode(static_cast<const uint8_t *>(sources.data) + s * sources.stride,
+               elements, sources.format, sources.block, sources.type);
+    for (int64_t e = 0; e < elements; ++e)
+      sum[e] += values[e];
+  }
+  for (float &value : sum)
+    value /= divisor;
+  return sum;
+}
+
+inline void dequantizeReduce(const ConstChunks &sources, const SliceMap &map,
+                             const Reduction &reduction, uint8_t *dest,
+                             ElementType type) {
+  std::vector<float> sum =
+      reduce(sources, map.elementsPerChunk(), reduction.divisor);
+  for (size_t e = 0; e < sum.size(); ++e) {
+    int64_t index = map.tensorIndex(0, e);
+    if (index >= 0)
+      store(type, dest, index, sum[e]);
+  }
+}
+
+inline void dequantizeReduceQuantize(const ConstChunks &sources,
+                                     const SliceMap &map,
+                                     const Reduction &reduction,
+                                     const Chunks &dest) {
+  std::vector<float> sum =
+      reduce(sources, map.outer * map.extent * map.inner, reduction.divisor);
+  std::vector<uint8_t> tensor(sum.size() * 4 + 4);
+  for (size_t i = 0; i < sum.size(); ++i)
+    store(ElementType::F32, tensor.data(), i,
+          roundTo(reduction.partial, sum[i]));
+  quantize(tensor.data(), ElementType::F32, map, dest);
+}
+
+} // namespace zpp::kernels::reference
+
+#endif // ZPP_KERNELS_TEST_HOSTREFERENCE_H
