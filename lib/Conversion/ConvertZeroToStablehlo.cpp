@@ -235,8 +235,11 @@ static Value dequantize(StablehloBuilder &b, Value bytes, int64_t chunks,
 
   Value scales = b.slice(bytes, 1, layout.scalesOffset,
                          layout.scalesOffset + 2 * layout.blocks);
-  scales = b.bitcast(b.reshape(scales, {chunks, layout.blocks, 2}), b.bf16());
-  scales = b.broadcast(b.convert(scales, b.f32()),
+  scales = b.bitcast(b.reshape(scales, {chunks, layout.blocks, 2}), b.ui16());
+  // Widened as an integer: LLVM may compute the product of an i8 and a bf16 in
+  // f16 where that is what it is converted to, however small the bf16 is.
+  scales = b.withUI32("shift_left", b.convert(scales, b.ui32()), 16);
+  scales = b.broadcast(b.bitcast(scales, b.f32()),
                        {chunks, layout.blocks, block}, {0, 1});
   scales = b.reshape(scales, {chunks, layout.blocks * block});
   scales = b.slice(scales, 1, 0, elements);

@@ -29,7 +29,6 @@ public:
   StablehloBuilder(mlir::OpBuilder &builder, mlir::Location loc)
       : builder(builder), loc(loc) {}
 
-  mlir::Type bf16() { return builder.getBF16Type(); }
   mlir::Type f32() { return builder.getF32Type(); }
   mlir::Type f64() { return builder.getF64Type(); }
   mlir::Type i8() { return builder.getI8Type(); }

@@ -150,8 +150,10 @@ func.func @dequantize_i8(%b: tensor<2x2x1024xi8>) -> tensor<4x1001xbf16> {
   // CHECK-NEXT: %[[CODES:.*]] = "stablehlo.slice"(%[[B]]) <{limit_indices = array<i64: 4, 1001>, start_indices = array<i64: 0, 0>
   // CHECK-NEXT: %[[STORED:.*]] = "stablehlo.slice"(%[[B]]) <{limit_indices = array<i64: 4, 1024>, start_indices = array<i64: 0, 1008>
   // CHECK-NEXT: "stablehlo.reshape"(%[[STORED]]) : (tensor<4x16xi8>) -> tensor<4x8x2xi8>
-  // CHECK-NEXT: "stablehlo.bitcast_convert"(%{{.*}}) : (tensor<4x8x2xi8>) -> tensor<4x8xbf16>
-  // CHECK-NEXT: "stablehlo.convert"(%{{.*}}) : (tensor<4x8xbf16>) -> tensor<4x8xf32>
+  // CHECK-NEXT: "stablehlo.bitcast_convert"(%{{.*}}) : (tensor<4x8x2xi8>) -> tensor<4x8xui16>
+  // CHECK-NEXT: "stablehlo.convert"(%{{.*}}) : (tensor<4x8xui16>) -> tensor<4x8xui32>
+  // CHECK: "stablehlo.shift_left"(%{{.*}}, %{{.*}}) : (tensor<4x8xui32>, tensor<4x8xui32>) -> tensor<4x8xui32>
+  // CHECK-NEXT: "stablehlo.bitcast_convert"(%{{.*}}) : (tensor<4x8xui32>) -> tensor<4x8xf32>
   // CHECK-NEXT: "stablehlo.broadcast_in_dim"(%{{.*}}) <{broadcast_dimensions = array<i64: 0, 1>}> : (tensor<4x8xf32>) -> tensor<4x8x128xf32>
   // CHECK-NEXT: "stablehlo.reshape"
   // CHECK-NEXT: %[[SCALES:.*]] = "stablehlo.slice"(%{{.*}}) <{limit_indices = array<i64: 4, 1001>
@@ -245,7 +247,7 @@ func.func @sum_to_f16(%c: tensor<1x5xf32>) -> tensor<5xf16> {
 
 // CHECK-LABEL: func @dequantize_reduce
 func.func @dequantize_reduce(%b: tensor<2x80xi8>) -> tensor<8x8xf32> {
-  // CHECK: "stablehlo.bitcast_convert"(%{{.*}}) : (tensor<2x1x2xi8>) -> tensor<2x1xbf16>
+  // CHECK: "stablehlo.bitcast_convert"(%{{.*}}) : (tensor<2x1x2xi8>) -> tensor<2x1xui16>
   // CHECK: %[[X:.*]] = "stablehlo.multiply"(%{{.*}}, %{{.*}}) : (tensor<2x64xf32>, tensor<2x64xf32>) -> tensor<2x64xf32>
   // CHECK-NEXT: %[[S0:.*]] = "stablehlo.slice"(%[[X]])
   // CHECK-NEXT: %[[S1:.*]] = "stablehlo.slice"(%[[X]])
