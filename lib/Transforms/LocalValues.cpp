@@ -66,3 +66,7 @@ void zpp::eraseIfDead(Value value) {
   if (Operation *op = value.getDefiningOp(); op && isErasable(op))
     eraseDeadChain(op);
 }
+
+void zpp::loadStablehlo(MLIRContext *context) {
+  (void)context->getOrLoadDialect("stablehlo");
+}

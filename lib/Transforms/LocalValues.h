@@ -47,6 +47,10 @@ void eraseDeadChain(mlir::Operation *op);
 /// it.
 void eraseIfDead(mlir::Value value);
 
+/// Loads StableHLO's dialect, or its guest, for a pass that builds ops of it by
+/// name. Where neither is registered such an op does not verify.
+void loadStablehlo(mlir::MLIRContext *context);
+
 } // namespace zpp
 
 #endif // ZPP_LIB_TRANSFORMS_LOCALVALUES_H

@@ -36,12 +36,19 @@ class PartitionWithinNodePass
 public:
   using PartitionWithinNodePassBase::PartitionWithinNodePassBase;
 
+  LogicalResult initialize(MLIRContext *context) override {
+    loadStablehlo(context);
+    return success();
+  }
+
   void runOnOperation() override {
     // Gathers of the same values: the same root through the same casts.
     llvm::MapVector<std::pair<Value, Attribute>, SmallVector<AllGatherOp>>
         gathers;
     getOperation().walk<WalkOrder::PreOrder>([&](AllGatherOp gather) {
-      if (gather.getOperand().getDefiningOp<AllGatherOp>())
+      // The second half of a gather that is split already, or its first.
+      if (gather.getOperand().getDefiningOp<AllGatherOp>() ||
+          gather->hasAttr(kKeepAttr))
         return;
       if (std::optional<std::pair<Value, Attribute>> key = getKey(gather))
         gathers[*key].push_back(gather);
@@ -71,6 +78,9 @@ private:
     if (!source)
       return std::nullopt;
     Provenance provenance = getProvenance(source.getLocal());
+    // It starts from a secondary partition already.
+    if (provenance.root.getDefiningOp<AllGatherOp>())
+      return std::nullopt;
     SmallVector<Attribute> steps{TypeAttr::get(gather.getType()),
                                  gather.getAlong()};
     for (Operation *op : provenance.path) {
@@ -313,8 +323,8 @@ private:
       std::optional<Stack> stack = getStack(gather, ancestor);
       if (!stack || (result && (result->value != stack->value ||
                                 !result->slices[0] != !stack->slices[0]))) {
-        reason = "the loops around the gathers of its weight do not read it "
-                 "as slices of one stack";
+        reason = "the regions around the gathers of its weight are not loops "
+                 "over one stack of weights";
         return std::nullopt;
       }
       if (!result)
@@ -330,6 +340,12 @@ private:
                                        Operation *ancestor) {
     Stack stack{getSource(gather).getLocal(), ancestor, {nullptr}, {}};
     auto localType = cast<RankedTensorType>(stack.value.getType());
+    // Out of a branch, a gather might run that the step does not.
+    for (Operation *parent = gather; parent != ancestor;) {
+      parent = parent->getParentOp();
+      if (parent->getName().getStringRef() != "stablehlo.while")
+        return std::nullopt;
+    }
     while (true) {
       Value value = stack.value;
       if (auto argument = dyn_cast<BlockArgument>(value)) {

@@ -22,6 +22,11 @@ using namespace zpp::zero;
 namespace {
 class RegatherPass : public zpp::impl::RegatherPassBase<RegatherPass> {
 public:
+  LogicalResult initialize(MLIRContext *context) override {
+    loadStablehlo(context);
+    return success();
+  }
+
   void runOnOperation() override {
     // Blocks with both gathers and scatters: a step, or a micro-batch of it.
     llvm::MapVector<Block *, SmallVector<AllGatherOp>> gathers;
