@@ -17,6 +17,8 @@ NODES = "node:2,gpu:4"
 TINY = gpt.Config(layers=2, width=32, heads=2, vocab=60, context=8)
 #: Most of the time goes into compiling programs that run for milliseconds.
 FAST = {"xla_backend_optimization_level": 0}
+if jax.__version__.startswith("0.10."):
+    FAST["xla_cpu_use_fusion_emitters"] = False
 ALL_ON = {"weights": "i8", "gradients": "i8:i4", "secondary": "gpu"}
 OFF = {"weights": "none", "gradients": "none", "secondary": "none"}
 
