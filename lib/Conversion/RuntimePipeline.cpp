@@ -22,6 +22,7 @@
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Linalg/Passes.h"
 #include "mlir/Dialect/Linalg/Transforms/BufferizableOpInterfaceImpl.h"
+#include "mlir/Dialect/Linalg/Utils/Utils.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/MemRef/Transforms/AllocationOpInterfaceImpl.h"
@@ -59,6 +60,37 @@ void zpp::registerRuntimeDialects(DialectRegistry &registry) {
   registerLLVMDialectTranslation(registry);
 }
 
+namespace {
+/// Copies with strides become loops: upstream would call a function of MLIR's
+/// own runtime library, which a program should not need.
+struct LowerStridedCopies
+    : public PassWrapper<LowerStridedCopies, OperationPass<>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(LowerStridedCopies)
+
+  StringRef getName() const override { return "LowerStridedCopies"; }
+  void getDependentDialects(DialectRegistry &registry) const override {
+    registry.insert<linalg::LinalgDialect>();
+  }
+  void runOnOperation() override {
+    auto isDense = [](Value buffer) {
+      auto type = dyn_cast<MemRefType>(buffer.getType());
+      return type && type.getLayout().isIdentity();
+    };
+    SmallVector<memref::CopyOp> copies;
+    getOperation()->walk([&](memref::CopyOp copy) {
+      if (!isDense(copy.getSource()) || !isDense(copy.getTarget()))
+        copies.push_back(copy);
+    });
+    for (memref::CopyOp copy : copies) {
+      OpBuilder builder(copy);
+      linalg::makeMemRefCopyOp(builder, copy.getLoc(), copy.getSource(),
+                               copy.getTarget());
+      copy.erase();
+    }
+  }
+};
+} // namespace
+
 void zpp::buildRuntimePipeline(OpPassManager &pm) {
   // Destinations of zero ops become the buffers that their results are wanted
   // in, where possible.
@@ -84,6 +116,7 @@ void zpp::buildRuntimePipeline(OpPassManager &pm) {
   pm.addPass(createConvertZeroToRuntimePass());
 
   // From here on it is upstream's way to the LLVM dialect.
+  pm.addPass(std::make_unique<LowerStridedCopies>());
   pm.addNestedPass<func::FuncOp>(createConvertLinalgToLoopsPass());
   pm.addPass(createSCFToControlFlowPass());
   pm.addPass(memref::createExpandStridedMetadataPass());

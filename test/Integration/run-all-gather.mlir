@@ -1,0 +1,62 @@
+// qwZ and hpZ on all ranks, on a mesh of 1 x 3 and an indivisible dim.
+
+// RUN: zpp-opt %s --zero-decompose-all-gather > %t.naive.mlir
+// RUN: zpp-opt %t.naive.mlir --zero-fuse-quantization > %t.fused.mlir
+// RUN: zpp-run %t.naive.mlir --entry=quantized --compare=plain | FileCheck %s --check-prefix=QUANTIZED
+// RUN: zpp-run %t.fused.mlir --entry=quantized --compare=plain --seed=7 | FileCheck %s --check-prefix=QUANTIZED
+// RUN: zpp-run %t.fused.mlir --entry=two_hops --compare=plain --mesh=node:1,gpu:3 | FileCheck %s --check-prefix=EXACT
+
+// Two hops give the bits of one.
+// RUN: zpp-run %t.fused.mlir --entry=quantized --output=%t.one
+// RUN: zpp-run %t.fused.mlir --entry=quantized_two_hops --output=%t.two
+// RUN: diff %t.one0.npy %t.two0.npy
+
+// Arguments from a file: those of rank r in row r, or the same for all.
+// RUN: zpp-run %t.fused.mlir --entry=plain --output=%t.plain
+// RUN: zpp-run %t.fused.mlir --entry=identity --input=%t.plain0.npy --expect=%t.plain0.npy | FileCheck %s --check-prefix=EXACT
+// RUN: zpp-run %t.fused.mlir --entry=quantized --expect=%t.plain0.npy | FileCheck %s --check-prefix=QUANTIZED
+
+// QUANTIZED: result 0: relative L2 error {{[0-9.]+e-0[23]}}, bound {{[0-9.]+e-02}}: ok
+// EXACT: result 0: relative L2 error 0.000e+00, bound 0.000e+00: ok
+
+#mesh = #zero.mesh<"node" = 1, "gpu" = 3>
+!slice = !zero.shard<5x40xbf16, dim 1 = ("node", "gpu") on #mesh>
+!slice_q = !zero.shard<5x40xbf16, dim 1 = ("node", "gpu") on #mesh, #zero.quant<i8, block = 32>>
+!node = !zero.shard<5x40xbf16, dim 1 = (1, "gpu") on #mesh>
+!node_q = !zero.shard<5x40xbf16, dim 1 = (1, "gpu") on #mesh, #zero.quant<i8, block = 32>>
+!whole = !zero.shard<5x40xbf16, dim 1 = (1, 3) on #mesh>
+!whole_q = !zero.shard<5x40xbf16, dim 1 = (1, 3) on #mesh, #zero.quant<i8, block = 32>>
+
+func.func @plain(%w: tensor<5x14xbf16>) -> tensor<5x40xbf16> {
+  %0 = zero.from_local %w : tensor<5x14xbf16> to !slice
+  %1 = zero.all_gather %0 along ["node", "gpu"] : !slice to !whole
+  %2 = zero.to_local %1 : !whole to tensor<5x40xbf16>
+  return %2 : tensor<5x40xbf16>
+}
+func.func @two_hops(%w: tensor<5x14xbf16>) -> tensor<5x40xbf16> {
+  %0 = zero.from_local %w : tensor<5x14xbf16> to !slice
+  %1 = zero.all_gather %0 along ["node"] : !slice to !node
+  %2 = zero.all_gather %1 along ["gpu"] : !node to !whole
+  %3 = zero.to_local %2 : !whole to tensor<5x40xbf16>
+  return %3 : tensor<5x40xbf16>
+}
+func.func @quantized(%w: tensor<5x14xbf16>) -> tensor<5x40xbf16> {
+  %0 = zero.from_local %w : tensor<5x14xbf16> to !slice
+  %1 = zero.encode %0 : !slice to !slice_q
+  %2 = zero.all_gather %1 along ["node", "gpu"] : !slice_q to !whole_q
+  %3 = zero.decode %2 : !whole_q to !whole
+  %4 = zero.to_local %3 : !whole to tensor<5x40xbf16>
+  return %4 : tensor<5x40xbf16>
+}
+func.func @quantized_two_hops(%w: tensor<5x14xbf16>) -> tensor<5x40xbf16> {
+  %0 = zero.from_local %w : tensor<5x14xbf16> to !slice
+  %1 = zero.encode %0 : !slice to !slice_q
+  %2 = zero.all_gather %1 along ["node"] : !slice_q to !node_q
+  %3 = zero.all_gather %2 along ["gpu"] : !node_q to !whole_q
+  %4 = zero.decode %3 : !whole_q to !whole
+  %5 = zero.to_local %4 : !whole to tensor<5x40xbf16>
+  return %5 : tensor<5x40xbf16>
+}
+func.func @identity(%w: tensor<5x40xbf16>) -> tensor<5x40xbf16> {
+  return %w : tensor<5x40xbf16>
+}

@@ -1,0 +1,53 @@
+// What zpp-run says where it cannot run a program.
+
+// RUN: not zpp-run %s 2>&1 | FileCheck %s --check-prefix=ENTRY
+// ENTRY: zpp-run: error: expected a function 'main' with a body in the program, but got none
+// RUN: not zpp-run %s --entry=declared 2>&1 | FileCheck %s --check-prefix=BODY
+// BODY: zpp-run: error: expected a function 'declared' with a body in the program, but got a declaration
+// RUN: not zpp-run %s --entry=scalar 2>&1 | FileCheck %s --check-prefix=SCALAR
+// SCALAR: zpp-run: error: expected tensors of static shape and whole bytes in the signature of 'scalar', but got i32
+// RUN: not zpp-run %s --entry=identity --mesh=gpu:4 2>&1 | FileCheck %s --check-prefix=MESH
+// MESH: zpp-run: error: expected the program's mesh 'gpu:2', but got 'gpu:4'
+// RUN: not zpp-run %s --entry=identity --backend=tpu 2>&1 | FileCheck %s --check-prefix=BACKEND
+// BACKEND: zpp-run: error: expected one of the back ends 'cpu'{{.*}}, but got 'tpu'
+// RUN: not zpp-run %s --entry=identity --compare=gather 2>&1 | FileCheck %s --check-prefix=TYPE
+// TYPE: zpp-run: error: expected 'gather' to have the type of 'identity'
+// RUN: not zpp-run %s --entry=identity --input=%t.none.npy 2>&1 | FileCheck %s --check-prefix=FILE
+// FILE: zpp-run: error: {{.*}}.none.npy: {{[Nn]}}o such file or directory
+// RUN: not zpp-run %s --entry=identity --input=%s 2>&1 | FileCheck %s --check-prefix=NPY
+// NPY: zpp-run: error: {{.*}}: expected a .npy file of version 1
+// RUN: not zpp-run %s --entry=identity --input=%S/Inputs/rank.npy 2>&1 | FileCheck %s --check-prefix=ELEMENT
+// ELEMENT: zpp-run: error: {{.*}}rank.npy: expected elements of type '<f4', but got '<i4'
+// RUN: not zpp-run %s --entry=integers --input=%S/Inputs/rank.npy 2>&1 | FileCheck %s --check-prefix=SHAPE
+// SHAPE: zpp-run: error: {{.*}}rank.npy: expected the shape [3] or [2, 3], but got [2, 2]
+// RUN: not zpp-run %s --entry=identity --input= --input= 2>&1 | FileCheck %s --check-prefix=COUNT
+// COUNT: zpp-run: error: expected at most 1 inputs, but got 2
+// RUN: not zpp-run %s --entry=twice --compare=identity 2>&1 | FileCheck %s --check-prefix=BOUND
+// BOUND: error: no error bound for this op
+// BOUND: zpp-run: error: no error bound for 'twice': give one with --tolerance
+// RUN: not zpp-run %s --entry=twice --compare=identity --tolerance=0.9 2>&1 | FileCheck %s --check-prefix=FAILED
+// FAILED: result 0: relative L2 error 1.000e+00, bound 9.000e-01: FAILED
+// RUN: zpp-run %s --entry=twice --compare=identity --tolerance=1.1 | FileCheck %s --check-prefix=OK
+// OK: result 0: relative L2 error 1.000e+00, bound 1.100e+00: ok
+
+#mesh = #zero.mesh<"gpu" = 2>
+func.func private @declared(tensor<2xf32>)
+func.func @scalar(%x: i32) { return }
+func.func @identity(%x: tensor<2xf32>) -> tensor<2xf32> {
+  return %x : tensor<2xf32>
+}
+func.func @integers(%x: tensor<3xi32>) -> tensor<3xi32> {
+  return %x : tensor<3xi32>
+}
+func.func @twice(%x: tensor<2xf32>) -> tensor<2xf32> {
+  %0 = tensor.empty() : tensor<2xf32>
+  %1 = linalg.add ins(%x, %x : tensor<2xf32>, tensor<2xf32>)
+                  outs(%0 : tensor<2xf32>) -> tensor<2xf32>
+  return %1 : tensor<2xf32>
+}
+func.func @gather(%x: tensor<2xf32>) -> tensor<2x2xf32> {
+  %0 = tensor.empty() : tensor<2x2xf32>
+  %1 = zero.all_gather_chunks %x along ["gpu"] on #mesh into %0
+      : tensor<2xf32> into tensor<2x2xf32> -> tensor<2x2xf32>
+  return %1 : tensor<2x2xf32>
+}

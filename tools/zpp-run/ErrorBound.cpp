@@ -1,0 +1,147 @@
+//===- ErrorBound.cpp - How far results may be from exact -----------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "ErrorBound.h"
+
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "zpp/Dialect/Zero/IR/Zero.h"
+#include "zpp/Support/QuantReference.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+#include <cmath>
+
+using namespace mlir;
+using namespace zpp;
+using namespace zpp::zero;
+
+namespace {
+/// The steps that ops are made of.
+class BoundBuilder {
+public:
+  explicit BoundBuilder(int64_t ranks) : ranks(ranks) {}
+
+  /// Flushed and tiny values, which relative bounds leave out, err by less than
+  /// `step` each.
+  Bound addRelative(Bound bound, double relative, double step,
+                    int64_t elements) const {
+    bound.error += relative * (bound.norm + bound.error) +
+                   step * std::sqrt(static_cast<double>(elements * ranks));
+    return bound;
+  }
+
+  Bound quantize(Bound bound, QuantAttr quant, int64_t elements) const {
+    return addRelative(
+        bound, getRelativeErrorBound(quant.getWireFormat(), quant.getBlock()),
+        0x1p-119, elements);
+  }
+
+  Bound roundTo(Bound bound, Type type, int64_t elements) const {
+    if (type.isBF16())
+      return addRelative(bound, 0x1p-8, 0x1p-134, elements);
+    if (type.isF16())
+      return addRelative(bound, 0x1p-11, 0x1p-25, elements);
+    return bound;
+  }
+
+  Bound scale(Bound bound, double factor) const {
+    return {bound.norm * factor, bound.error * factor};
+  }
+
+  /// To f32.
+  Bound reduce(Bound bound, ReduceKind kind, int64_t sources) const {
+    bound = scale(bound, std::sqrt(static_cast<double>(sources)));
+    int64_t roundings = sources - (kind == ReduceKind::Sum);
+    bound.error +=
+        (std::pow(1 + 0x1p-24, roundings) - 1) * (bound.norm + bound.error);
+    return kind == ReduceKind::Mean ? scale(bound, 1.0 / sources) : bound;
+  }
+
+private:
+  int64_t ranks;
+};
+} // namespace
+
+static FailureOr<Bound> getBound(Operation *op, ArrayRef<Bound> operands,
+                                 const BoundBuilder &builder) {
+  return llvm::TypeSwitch<Operation *, FailureOr<Bound>>(op)
+      .Case([&](PackSlicesOp) { return operands[0]; })
+      .Case([&](UnpackSlicesOp) { return operands[0]; })
+      .Case([&](QuantizeOp quantize) {
+        return builder.quantize(operands[0], quantize.getQuant(),
+                                quantize.getInputType().getNumElements());
+      })
+      .Case([&](DequantizeOp dequantize) {
+        return builder.roundTo(operands[0],
+                               dequantize.getInitType().getElementType(),
+                               dequantize.getInitType().getNumElements());
+      })
+      .Case<ReduceOp, DequantizeReduceOp>([&](auto reduce) {
+        Bound sum = builder.reduce(operands[0], reduce.getKind(),
+                                   reduce.getInputType().getDimSize(0));
+        return builder.roundTo(sum, reduce.getInitType().getElementType(),
+                               reduce.getInitType().getNumElements());
+      })
+      .Case([&](DequantizeReduceQuantizeOp reduce) {
+        auto partial = cast<RankedTensorType>(reduce.getPartial());
+        Bound sum = builder.reduce(operands[0], reduce.getKind(),
+                                   reduce.getInputType().getDimSize(0));
+        sum = builder.roundTo(sum, partial.getElementType(),
+                              partial.getNumElements());
+        return builder.quantize(sum, reduce.getTo(), partial.getNumElements());
+      })
+      .Case([&](AllToAllOp exchange) -> FailureOr<Bound> {
+        if (exchange.getWireAttr())
+          return failure();
+        return operands[0];
+      })
+      .Case([&](AllGatherChunksOp gather) {
+        int64_t size =
+            cast<CollectiveOpInterface>(gather.getOperation()).getGroupSize();
+        return builder.scale(operands[0], std::sqrt(static_cast<double>(size)));
+      })
+      .Case([&](tensor::EmptyOp) { return Bound(); })
+      .Case<tensor::ExpandShapeOp, tensor::CollapseShapeOp,
+            tensor::ExtractSliceOp>([&](auto) { return operands[0]; })
+      .Case([&](tensor::ConcatOp) {
+        Bound all;
+        for (Bound part : operands) {
+          all.norm = std::hypot(all.norm, part.norm);
+          all.error = std::hypot(all.error, part.error);
+        }
+        return all;
+      })
+      .Default([&](Operation *) { return failure(); });
+}
+
+FailureOr<SmallVector<Bound>> zpp::getResultBounds(func::FuncOp function,
+                                                   ArrayRef<double> norms,
+                                                   int64_t ranks) {
+  BoundBuilder builder(ranks);
+  DenseMap<Value, Bound> bounds;
+  for (auto [argument, norm] : llvm::zip_equal(function.getArguments(), norms))
+    bounds[argument] = {norm, 0};
+  if (!function.getBody().hasOneBlock()) {
+    function.emitError("no error bound for more than one block");
+    return failure();
+  }
+  for (Operation &op : function.getBody().front()) {
+    SmallVector<Bound> operands =
+        llvm::map_to_vector(op.getOperands(), [&](Value operand) {
+          return bounds.lookup(operand);
+        });
+    if (isa<func::ReturnOp>(op))
+      return operands;
+    FailureOr<Bound> bound = getBound(&op, operands, builder);
+    if (failed(bound)) {
+      op.emitError("no error bound for this op");
+      return failure();
+    }
+    for (Value result : op.getResults())
+      bounds[result] = *bound;
+  }
+  llvm_unreachable("a function ends in a return");
+}

@@ -1,0 +1,38 @@
+//===- Npy.h - Arrays in NumPy's file format --------------------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_TOOLS_ZPP_RUN_NPY_H
+#define ZPP_TOOLS_ZPP_RUN_NPY_H
+
+#include "mlir/IR/BuiltinTypes.h"
+#include "llvm/ADT/SmallVector.h"
+#include "llvm/Support/Error.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace zpp {
+
+/// A row-major array as a .npy file holds it. bf16, which NumPy lacks, has the
+/// type that ml_dtypes gives it in files, "|V2".
+struct NpyArray {
+  /// As in the header: "<f4".
+  std::string type;
+  llvm::SmallVector<int64_t> shape;
+  std::vector<uint8_t> data;
+};
+
+/// The type of elements in files, or an empty string where there is none.
+std::string getNpyType(mlir::Type element);
+
+llvm::Expected<NpyArray> readNpy(llvm::StringRef path);
+llvm::Error writeNpy(llvm::StringRef path, const NpyArray &array);
+
+} // namespace zpp
+
+#endif // ZPP_TOOLS_ZPP_RUN_NPY_H

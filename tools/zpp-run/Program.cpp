@@ -1,0 +1,174 @@
+//===- Program.cpp - A compiled program and its ranks ---------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Program.h"
+
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/ExecutionEngine/OptUtils.h"
+#include "mlir/Pass/PassManager.h"
+#include "zpp/Conversion/RuntimePipeline.h"
+#include "llvm/Support/TargetSelect.h"
+
+using namespace mlir;
+using namespace zpp;
+
+int64_t zpp::getBytes(RankedTensorType type) {
+  return type.getNumElements() * (type.getElementTypeBitWidth() / 8);
+}
+
+llvm::Expected<Signature> Signature::get(func::FuncOp function) {
+  Signature signature;
+  auto add = [&](TypeRange types,
+                 SmallVectorImpl<RankedTensorType> &list) -> llvm::Error {
+    for (Type type : types) {
+      auto tensor = dyn_cast<RankedTensorType>(type);
+      if (!tensor || !tensor.hasStaticShape() ||
+          !tensor.getElementType().isIntOrFloat() ||
+          tensor.getElementTypeBitWidth() % 8 != 0) {
+        std::string text;
+        llvm::raw_string_ostream(text) << type;
+        return llvm::createStringError(
+            "expected tensors of static shape and whole bytes in the signature "
+            "of '" +
+            function.getSymName() + "', but got " + text);
+      }
+      list.push_back(tensor);
+    }
+    return llvm::Error::success();
+  };
+  if (llvm::Error error = add(function.getArgumentTypes(), signature.arguments))
+    return error;
+  if (llvm::Error error = add(function.getResultTypes(), signature.results))
+    return error;
+  return signature;
+}
+
+//===----------------------------------------------------------------------===//
+// Compilation
+//===----------------------------------------------------------------------===//
+
+/// The runtime's functions that compiled code calls.
+static llvm::orc::SymbolMap
+getRuntimeSymbols(llvm::orc::MangleAndInterner intern) {
+  llvm::orc::SymbolMap symbols;
+#define ZPP_RT_ENTRYPOINT(NAME, DESC, OP)                                      \
+  symbols[intern("zpp_rt_" #NAME)] = {                                         \
+      llvm::orc::ExecutorAddr::fromPtr(&zpp_rt_##NAME),                        \
+      llvm::JITSymbolFlags::Exported};
+#include "zpp/Runtime/Entrypoints.def"
+  return symbols;
+}
+
+static std::string getWrapperName(StringRef function) {
+  return ("_mlir_ciface_" + function).str();
+}
+
+llvm::Expected<Program> Program::compile(ModuleOp module) {
+  OwningOpRef<ModuleOp> lowered = module.clone();
+  llvm::StringMap<unsigned> inputs;
+  for (auto function : lowered->getOps<func::FuncOp>())
+    inputs[function.getSymName()] =
+        function.getNumArguments() + function.getNumResults();
+  PassManager pm(module.getContext());
+  buildRuntimePipeline(pm);
+  if (failed(pm.run(*lowered)))
+    return llvm::createStringError("cannot lower the program");
+
+  Program program;
+  for (auto &[name, count] : inputs)
+    if (auto wrapper =
+            lowered->lookupSymbol<LLVM::LLVMFuncOp>(getWrapperName(name)))
+      program.takesRank[name] = wrapper.getNumArguments() == count + 1;
+
+  llvm::InitializeNativeTarget();
+  llvm::InitializeNativeTargetAsmPrinter();
+  ExecutionEngineOptions options;
+  auto optimize = makeOptimizingTransformer(/*optLevel=*/2, /*sizeLevel=*/0,
+                                            /*targetMachine=*/nullptr);
+  options.transformer = optimize;
+  auto engine = ExecutionEngine::create(*lowered, options);
+  if (!engine)
+    return engine.takeError();
+  program.engine = std::move(*engine);
+  program.engine->registerSymbols(getRuntimeSymbols);
+  return program;
+}
+
+//===----------------------------------------------------------------------===//
+// Calls
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Memory of a rank, and MLIR's descriptor of it as a dense memref: allocated
+/// and aligned pointer, offset, sizes, strides.
+class Buffer {
+public:
+  Buffer(zpp_rt_rank *rank, RankedTensorType type)
+      : rank(rank), bytes(zpp::getBytes(type)) {
+    zpp_rt_alloc(rank, bytes, &data);
+    int64_t address = static_cast<int64_t>(reinterpret_cast<intptr_t>(data));
+    fields = {address, address, 0};
+    llvm::append_range(fields, type.getShape());
+    int64_t stride = type.getNumElements();
+    for (int64_t size : type.getShape())
+      fields.push_back(stride = size == 0 ? 0 : stride / size);
+  }
+  Buffer(Buffer &&other)
+      : rank(other.rank), bytes(other.bytes),
+        data(std::exchange(other.data, nullptr)),
+        fields(std::move(other.fields)) {}
+  ~Buffer() { zpp_rt_free(rank, data); }
+
+  void write(const TensorData &content) {
+    zpp_rt_copy(rank, data, content.data(), bytes);
+  }
+  TensorData read() const {
+    TensorData content(bytes);
+    zpp_rt_copy(rank, content.data(), data, bytes);
+    return content;
+  }
+  void *getDescriptor() { return fields.data(); }
+
+private:
+  zpp_rt_rank *rank;
+  int64_t bytes;
+  void *data = nullptr;
+  std::vector<int64_t> fields;
+};
+} // namespace
+
+llvm::Expected<std::vector<TensorData>>
+Program::call(zpp_rt_rank *rank, StringRef function, const Signature &signature,
+              ArrayRef<TensorData> arguments) const {
+  std::vector<Buffer> buffers;
+  for (auto [type, content] : llvm::zip_equal(signature.arguments, arguments))
+    buffers.emplace_back(rank, type).write(content);
+  for (RankedTensorType type : signature.results)
+    buffers.emplace_back(rank, type);
+  std::vector<TensorData> results;
+  if (zpp_rt_rank_synchronize(rank) != ZPP_RT_OK)
+    return results;
+
+  // Packed arguments are pointers to the arguments.
+  std::vector<void *> descriptors;
+  for (Buffer &buffer : buffers)
+    descriptors.push_back(buffer.getDescriptor());
+  std::vector<void *> packed;
+  if (takesRank.lookup(function))
+    packed.push_back(&rank);
+  for (void *&descriptor : descriptors)
+    packed.push_back(&descriptor);
+  if (llvm::Error error =
+          engine->invokePacked(getWrapperName(function), packed))
+    return error;
+
+  for (size_t i = signature.arguments.size(); i < buffers.size(); ++i)
+    results.push_back(buffers[i].read());
+  if (zpp_rt_rank_synchronize(rank) != ZPP_RT_OK)
+    results.clear();
+  return results;
+}

@@ -1,0 +1,536 @@
+//===- zpp-run.cpp - Executes programs on all ranks -----------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "ErrorBound.h"
+#include "Npy.h"
+#include "Program.h"
+
+#include "mlir/Parser/Parser.h"
+#include "zpp/InitAll.h"
+#include "zpp/Support/Float16.h"
+#include "llvm/Support/CommandLine.h"
+#include "llvm/Support/InitLLVM.h"
+#include "llvm/Support/WithColor.h"
+
+#include <cmath>
+#include <thread>
+
+using namespace mlir;
+using namespace zpp;
+namespace cl = llvm::cl;
+
+//===----------------------------------------------------------------------===//
+// Elements
+//===----------------------------------------------------------------------===//
+
+static double readElement(Type type, const TensorData &data, int64_t index) {
+  auto load = [&](auto value) {
+    std::memcpy(&value, data.data() + index * sizeof(value), sizeof(value));
+    return value;
+  };
+  if (type.isF32())
+    return load(float());
+  if (type.isF64())
+    return load(double());
+  if (type.isBF16())
+    return floatOfBF16Bits(load(uint16_t()));
+  if (type.isF16())
+    return floatOfF16Bits(load(uint16_t()));
+  switch (type.getIntOrFloatBitWidth()) {
+  case 8:
+    return load(int8_t());
+  case 16:
+    return load(int16_t());
+  case 32:
+    return load(int32_t());
+  default:
+    return static_cast<double>(load(int64_t()));
+  }
+}
+
+/// Random elements, the same for one seed everywhere: floats near normal with
+/// variance 1, other types any bits.
+static TensorData makeRandom(RankedTensorType type, uint64_t seed) {
+  // splitmix64
+  auto next = [&seed] {
+    uint64_t bits = seed += 0x9e3779b97f4a7c15;
+    bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9;
+    bits = (bits ^ bits >> 27) * 0x94d049bb133111eb;
+    return bits ^ bits >> 31;
+  };
+  TensorData data(getBytes(type));
+  Type element = type.getElementType();
+  size_t bytes = type.getElementTypeBitWidth() / 8;
+  for (int64_t i = 0, e = type.getNumElements(); i < e; ++i) {
+    uint64_t bits = next();
+    if (isa<FloatType>(element)) {
+      // The sum of four numbers in [0, 1) has mean 2 and variance 1/3.
+      double sum = 0;
+      for (int part = 0; part < 4; ++part)
+        sum += static_cast<double>(bits >> (16 * part) & 0xffff) * 0x1p-16;
+      double value = (sum - 2) * std::sqrt(3.0);
+      if (element.isF64())
+        std::memcpy(&bits, &value, sizeof(bits));
+      else if (element.isBF16())
+        bits = bf16BitsOfFloat(static_cast<float>(value));
+      else if (element.isF16())
+        bits = f16BitsOfFloat(static_cast<float>(value));
+      else
+        bits = bitsOfFloat(static_cast<float>(value));
+    }
+    std::memcpy(data.data() + i * bytes, &bits, bytes);
+  }
+  return data;
+}
+
+//===----------------------------------------------------------------------===//
+// Inputs and outputs
+//===----------------------------------------------------------------------===//
+
+/// Tensors by rank.
+using RankData = std::vector<TensorData>;
+
+static std::string str(ArrayRef<int64_t> shape) {
+  return "[" +
+         llvm::join(
+             llvm::map_range(shape,
+                             [](int64_t size) { return std::to_string(size); }),
+             ", ") +
+         "]";
+}
+
+/// A file holds the tensor of every rank, or the one tensor of all.
+static llvm::Expected<RankData>
+readTensors(StringRef path, RankedTensorType type, int64_t ranks) {
+  llvm::Expected<NpyArray> array = readNpy(path);
+  if (!array)
+    return array.takeError();
+  std::string expected = getNpyType(type.getElementType());
+  if (array->type != expected)
+    return llvm::createStringError(path + ": expected elements of type '" +
+                                   expected + "', but got '" + array->type +
+                                   "'");
+  if (ArrayRef<int64_t>(array->shape) == type.getShape())
+    return RankData(ranks, array->data);
+  SmallVector<int64_t> shape{ranks};
+  llvm::append_range(shape, type.getShape());
+  if (array->shape != shape)
+    return llvm::createStringError(path + ": expected the shape " +
+                                   str(type.getShape()) + " or " + str(shape) +
+                                   ", but got " + str(array->shape));
+  RankData data;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    auto begin = array->data.begin() + rank * getBytes(type);
+    data.emplace_back(begin, begin + getBytes(type));
+  }
+  return data;
+}
+
+static llvm::Error writeTensors(StringRef path, RankedTensorType type,
+                                const RankData &data) {
+  NpyArray array;
+  array.type = getNpyType(type.getElementType());
+  array.shape.push_back(data.size());
+  llvm::append_range(array.shape, type.getShape());
+  for (const TensorData &tensor : data)
+    llvm::append_range(array.data, tensor);
+  return writeNpy(path, array);
+}
+
+static void printTensors(StringRef title, RankedTensorType type,
+                         const RankData &data) {
+  for (auto [rank, tensor] : llvm::enumerate(data)) {
+    llvm::outs() << title << " on rank " << rank << ":";
+    for (int64_t i = 0, e = type.getNumElements(); i < e; ++i)
+      llvm::outs() << llvm::format(
+          " %g", readElement(type.getElementType(), tensor, i));
+    llvm::outs() << "\n";
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Comparison
+//===----------------------------------------------------------------------===//
+
+/// L2 norm of the elements of all ranks, or of their distance from `other`.
+static double getNorm(RankedTensorType type, const RankData &data,
+                      const RankData *other = nullptr) {
+  double sum = 0;
+  for (size_t rank = 0; rank < data.size(); ++rank)
+    for (int64_t i = 0, e = type.getNumElements(); i < e; ++i) {
+      double value = readElement(type.getElementType(), data[rank], i);
+      if (other)
+        value -= readElement(type.getElementType(), (*other)[rank], i);
+      sum += value * value;
+    }
+  return std::sqrt(sum);
+}
+
+/// Prints how far `data` is from `expected`; false if farther than `bound`, or
+/// not a number.
+static bool compare(StringRef title, RankedTensorType type,
+                    const RankData &data, const RankData &expected,
+                    double bound) {
+  double distance = getNorm(type, data, &expected);
+  double norm = getNorm(type, expected);
+  bool isWithin = distance <= bound;
+  double unit = norm > 0 ? norm : 1;
+  llvm::outs() << title
+               << llvm::format(": relative L2 error %.3e, bound %.3e: ",
+                               distance / unit, bound / unit)
+               << (isWithin ? "ok" : "FAILED") << "\n";
+  return isWithin;
+}
+
+//===----------------------------------------------------------------------===//
+// The tool
+//===----------------------------------------------------------------------===//
+
+namespace {
+struct Options {
+  cl::OptionCategory category{"zpp-run options"};
+  cl::opt<std::string> input{cl::Positional, cl::desc("<program>"),
+                             cl::init("-"), cl::cat(category)};
+  cl::opt<std::string> mesh{
+      "mesh", cl::cat(category),
+      cl::desc("Tiers from slowest to fastest, as node:2,gpu:4 (default: the "
+               "program's)")};
+  cl::opt<std::string> backend{"backend", cl::cat(category), cl::init("cpu"),
+                               cl::desc("Where ranks run: cpu")};
+  cl::opt<std::string> entry{"entry", cl::cat(category), cl::init("main"),
+                             cl::desc("Function to execute")};
+  cl::list<std::string> inputs{
+      "input", cl::cat(category),
+      cl::desc("File (.npy) of the next argument: its tensor, or one per rank "
+               "in a leading dim; empty or left out: random")};
+  cl::opt<uint64_t> seed{"seed", cl::cat(category), cl::init(0),
+                         cl::desc("Of random arguments")};
+  cl::opt<std::string> compareWith{
+      "compare", cl::cat(category),
+      cl::desc("Function that computes the same: fail if results differ by "
+               "more than the bound derived from both")};
+  cl::list<std::string> expect{
+      "expect", cl::cat(category),
+      cl::desc("File (.npy) of the next result, as --input: fail if it differs "
+               "by more than the derived bound")};
+  cl::opt<double> tolerance{
+      "tolerance", cl::cat(category), cl::init(-1),
+      cl::desc("Relative L2 error allowed, instead of the derived bound")};
+  cl::opt<std::string> output{
+      "output", cl::cat(category),
+      cl::desc("Write result N of all ranks to <prefix>N.npy"),
+      cl::value_desc("prefix")};
+  cl::opt<bool> print{"print", cl::cat(category),
+                      cl::desc("Print the results of every rank")};
+  cl::opt<std::string> trace{
+      "trace", cl::cat(category), cl::value_desc("file"),
+      cl::desc("Write a timeline of all ranks for Perfetto or "
+               "chrome://tracing")};
+  cl::opt<int64_t> timeLimit{
+      "time-limit-usec", cl::cat(category), cl::init(0),
+      cl::desc("How long a collective waits for its last rank (default: the "
+               "runtime's)")};
+};
+
+/// One execution of the tool.
+class Runner {
+public:
+  Runner(const Options &options, ModuleOp module)
+      : options(options), module(module) {}
+  ~Runner() { zpp_rt_world_destroy(world); }
+
+  llvm::Error run();
+
+private:
+  /// A function and what it computed, result by result.
+  struct Function {
+    func::FuncOp op;
+    Signature signature;
+    std::vector<RankData> results;
+  };
+
+  llvm::Expected<std::string> getMesh();
+  llvm::Expected<Function> find(StringRef name);
+  llvm::Error createWorld(StringRef mesh);
+  llvm::Error makeInputs(const Signature &signature);
+  /// Calls all functions, one after the other, on every rank.
+  llvm::Error execute(const Program &program,
+                      MutableArrayRef<Function> functions);
+  llvm::Expected<SmallVector<double>> getErrors(const Function &function);
+  llvm::Error check(ArrayRef<Function> functions);
+
+  const Options &options;
+  ModuleOp module;
+  zpp_rt_world *world = nullptr;
+  int64_t ranks = 0;
+  std::vector<RankData> inputs;
+};
+} // namespace
+
+llvm::Expected<std::string> Runner::getMesh() {
+  llvm::SetVector<zero::MeshAttr> meshes;
+  module.walk(
+      [&](zero::CollectiveOpInterface op) { meshes.insert(op.getMeshAttr()); });
+  for (zero::MeshAttr mesh : meshes)
+    if (std::string text = mesh.getMesh().str();
+        text != meshes[0].getMesh().str())
+      return llvm::createStringError(
+          "expected a program on one mesh, but got '" +
+          meshes[0].getMesh().str() + "' and '" + text + "'");
+  if (options.mesh.empty()) {
+    if (meshes.empty())
+      return llvm::createStringError("expected --mesh for a program without "
+                                     "collectives, but got none");
+    return meshes[0].getMesh().str();
+  }
+  if (!meshes.empty() && options.mesh != meshes[0].getMesh().str())
+    return llvm::createStringError("expected the program's mesh '" +
+                                   meshes[0].getMesh().str() + "', but got '" +
+                                   options.mesh + "'");
+  return options.mesh;
+}
+
+llvm::Expected<Runner::Function> Runner::find(StringRef name) {
+  auto op = module.lookupSymbol<func::FuncOp>(name);
+  if (!op || op.isExternal())
+    return llvm::createStringError("expected a function '" + name +
+                                   "' with a body in the program, but got " +
+                                   (op ? "a declaration" : "none"));
+  llvm::Expected<Signature> signature = Signature::get(op);
+  if (!signature)
+    return signature.takeError();
+  return Function{op, std::move(*signature), {}};
+}
+
+llvm::Error Runner::createWorld(StringRef mesh) {
+  std::string text = mesh.str();
+  zpp_rt_world_desc desc{};
+  desc.struct_size = sizeof(desc);
+  desc.backend = options.backend.c_str();
+  desc.mesh = text.c_str();
+  desc.time_limit_usec = options.timeLimit;
+  desc.trace = !options.trace.empty();
+  char message[512];
+  if (zpp_rt_world_create(&desc, &world, message, sizeof(message)) != ZPP_RT_OK)
+    return llvm::createStringError(message);
+  ranks = zpp_rt_world_size(world);
+  return llvm::Error::success();
+}
+
+llvm::Error Runner::makeInputs(const Signature &signature) {
+  size_t count = signature.arguments.size();
+  if (options.inputs.size() > count)
+    return llvm::createStringError("expected at most " + llvm::Twine(count) +
+                                   " inputs, but got " +
+                                   llvm::Twine(options.inputs.size()));
+  for (size_t i = 0; i < count; ++i) {
+    RankedTensorType type = signature.arguments[i];
+    if (i < options.inputs.size() && !options.inputs[i].empty()) {
+      llvm::Expected<RankData> data =
+          readTensors(options.inputs[i], type, ranks);
+      if (!data)
+        return data.takeError();
+      inputs.push_back(std::move(*data));
+      continue;
+    }
+    RankData &data = inputs.emplace_back();
+    for (int64_t rank = 0; rank < ranks; ++rank)
+      data.push_back(makeRandom(type, options.seed * 0x100000001b3 +
+                                          (i * ranks + rank) * 0x10001));
+  }
+  return llvm::Error::success();
+}
+
+llvm::Error Runner::execute(const Program &program,
+                            MutableArrayRef<Function> functions) {
+  for (Function &function : functions)
+    function.results.assign(function.signature.results.size(), RankData(ranks));
+  std::vector<std::string> errors(ranks);
+  auto runRank = [&](int64_t index) {
+    char message[512];
+    zpp_rt_rank *rank;
+    if (zpp_rt_rank_create(world, index, &rank, message, sizeof(message)) !=
+        ZPP_RT_OK) {
+      errors[index] = message;
+      return;
+    }
+    std::vector<TensorData> arguments;
+    for (const RankData &data : inputs)
+      arguments.push_back(data[index]);
+    for (Function &function : functions) {
+      auto results = program.call(rank, function.op.getSymName(),
+                                  function.signature, arguments);
+      if (!results) {
+        errors[index] = llvm::toString(results.takeError());
+        zpp_rt_rank_abort(rank, errors[index].c_str());
+        break;
+      }
+      if (zpp_rt_rank_synchronize(rank) != ZPP_RT_OK) {
+        errors[index] = zpp_rt_rank_message(rank);
+        break;
+      }
+      for (auto [i, result] : llvm::enumerate(*results))
+        function.results[i][index] = std::move(result);
+    }
+    zpp_rt_rank_destroy(rank);
+  };
+  std::vector<std::thread> threads;
+  for (int64_t index = 0; index < ranks; ++index)
+    threads.emplace_back(runRank, index);
+  for (std::thread &thread : threads)
+    thread.join();
+
+  std::string all;
+  for (auto [index, error] : llvm::enumerate(errors))
+    if (!error.empty())
+      all += "\n  rank " + std::to_string(index) + ": " + error;
+  if (!all.empty())
+    return llvm::createStringError("execution failed" + all);
+  return llvm::Error::success();
+}
+
+llvm::Expected<SmallVector<double>>
+Runner::getErrors(const Function &function) {
+  SmallVector<double> norms;
+  for (auto [type, data] :
+       llvm::zip_equal(function.signature.arguments, inputs))
+    norms.push_back(getNorm(type, data));
+  func::FuncOp op = function.op;
+  FailureOr<SmallVector<Bound>> bounds = getResultBounds(op, norms, ranks);
+  if (failed(bounds))
+    return llvm::createStringError("no error bound for '" + op.getSymName() +
+                                   "': give one with --tolerance");
+  return llvm::map_to_vector(*bounds, [](Bound bound) { return bound.error; });
+}
+
+llvm::Error Runner::check(ArrayRef<Function> functions) {
+  const Function &function = functions.front();
+  size_t results = function.signature.results.size();
+  SmallVector<double> bounds(results, 0.0);
+  if (options.tolerance < 0)
+    for (const Function &each : functions) {
+      llvm::Expected<SmallVector<double>> errors = getErrors(each);
+      if (!errors)
+        return errors.takeError();
+      for (size_t i = 0; i < results; ++i)
+        bounds[i] += (*errors)[i];
+    }
+
+  bool isWithin = true;
+  auto compareResult = [&](size_t i, const RankData &expected) {
+    RankedTensorType type = function.signature.results[i];
+    double bound = options.tolerance < 0
+                       ? bounds[i]
+                       : options.tolerance * getNorm(type, expected);
+    isWithin &= compare("result " + std::to_string(i), type,
+                        function.results[i], expected, bound);
+  };
+  if (functions.size() > 1)
+    for (size_t i = 0; i < results; ++i)
+      compareResult(i, functions[1].results[i]);
+  if (options.expect.size() > results)
+    return llvm::createStringError("expected at most " + llvm::Twine(results) +
+                                   " results, but got " +
+                                   llvm::Twine(options.expect.size()));
+  for (auto [i, path] : llvm::enumerate(options.expect)) {
+    if (path.empty())
+      continue;
+    llvm::Expected<RankData> expected =
+        readTensors(path, function.signature.results[i], ranks);
+    if (!expected)
+      return expected.takeError();
+    compareResult(i, *expected);
+  }
+  if (!isWithin)
+    return llvm::createStringError("results differ by more than the bound");
+  return llvm::Error::success();
+}
+
+llvm::Error Runner::run() {
+  llvm::Expected<std::string> mesh = getMesh();
+  if (!mesh)
+    return mesh.takeError();
+  SmallVector<std::string> names{options.entry};
+  if (!options.compareWith.empty())
+    names.push_back(options.compareWith);
+  SmallVector<Function> functions;
+  for (const std::string &name : names) {
+    llvm::Expected<Function> function = find(name);
+    if (!function)
+      return function.takeError();
+    functions.push_back(std::move(*function));
+  }
+  if (functions.front().op.getFunctionType() !=
+      functions.back().op.getFunctionType())
+    return llvm::createStringError("expected '" + options.compareWith +
+                                   "' to have the type of '" + options.entry +
+                                   "'");
+  if (llvm::Error error = createWorld(*mesh))
+    return error;
+  if (llvm::Error error = makeInputs(functions.front().signature))
+    return error;
+  llvm::Expected<Program> program = Program::compile(module);
+  if (!program)
+    return program.takeError();
+
+  llvm::Error failure = execute(*program, functions);
+  // A timeline says most where something went wrong.
+  if (!options.trace.empty()) {
+    char message[512];
+    if (zpp_rt_world_write_trace(world, options.trace.c_str(), message,
+                                 sizeof(message)) != ZPP_RT_OK)
+      failure = llvm::joinErrors(std::move(failure),
+                                 llvm::createStringError(message));
+  }
+  if (failure)
+    return failure;
+
+  for (auto [i, type] : llvm::enumerate(functions.front().signature.results)) {
+    const RankData &data = functions.front().results[i];
+    std::string number = std::to_string(i);
+    if (options.print)
+      printTensors("result " + number, type, data);
+    if (!options.output.empty())
+      if (llvm::Error error =
+              writeTensors(options.output + number + ".npy", type, data))
+        return error;
+  }
+  if (functions.size() > 1 || !options.expect.empty())
+    return check(functions);
+  return llvm::Error::success();
+}
+
+static constexpr const char *kOverview =
+    R"(zpp-run: executes a program with decomposed zero ops on all ranks
+
+  zpp-opt prog.mlir --zero-decompose-all-gather --zero-fuse-quantization |
+    zpp-run --entry=step --compare=reference --trace=trace.json
+
+Functions take and return tensors. Arguments are random unless files are given.
+)";
+
+int main(int argc, char **argv) {
+  llvm::InitLLVM init(argc, argv);
+  Options options;
+  cl::HideUnrelatedOptions(options.category);
+  cl::ParseCommandLineOptions(argc, argv, kOverview);
+
+  DialectRegistry registry;
+  zpp::registerAllDialects(registry);
+  MLIRContext context(registry);
+  OwningOpRef<ModuleOp> module =
+      parseSourceFile<ModuleOp>(options.input, &context);
+  if (!module)
+    return EXIT_FAILURE;
+  if (llvm::Error error = Runner(options, *module).run()) {
+    llvm::outs().flush();
+    llvm::WithColor::error(llvm::errs(), "zpp-run")
+        << llvm::toString(std::move(error)) << "\n";
+    return EXIT_FAILURE;
+  }
+  return EXIT_SUCCESS;
+}
