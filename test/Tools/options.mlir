@@ -1,0 +1,109 @@
+// What is wrong with the command line ends in exit code 1, says what was expected
+// and what it got, and leaves no output file. Errors do not print the module.
+
+// DEFINE: %{option} =
+// DEFINE: %{fails} = rm -f %t.mlir && not zpp-opt %s %{option} \
+// DEFINE:   --remarks-filter=none -o %t.mlir 2>&1
+// DEFINE: %{no_output} = not ls %t.mlir 2> /dev/null
+
+// REDEFINE: %{option} = --bogus
+// RUN: %{fails} | FileCheck %s --check-prefix=ARGUMENT && %{no_output}
+// ARGUMENT: Unknown command line argument '--bogus'
+
+// REDEFINE: %{option} = --zeropp=bogus=1
+// RUN: %{fails} | FileCheck %s --check-prefix=OPTION && %{no_output}
+// OPTION: no such option bogus
+
+// REDEFINE: %{option} = --zeropp=block=abc
+// RUN: %{fails} | FileCheck %s --check-prefix=NUMBER && %{no_output}
+// NUMBER: 'abc' value invalid
+
+// REDEFINE: %{option} = --zeropp=block=100
+// RUN: %{fails} | FileCheck %s --check-prefix=BLOCK --implicit-check-not=func && %{no_output}
+// BLOCK: options.mlir:0:0: error: expected a block that is a power of two from 32 to 2048, but got 100
+
+// REDEFINE: %{option} = --zeropp=weights=I8
+// RUN: %{fails} | FileCheck %s --check-prefix=WEIGHTS --implicit-check-not=func && %{no_output}
+// WEIGHTS: options.mlir:0:0: error: expected a format none, i8 or i4, but got 'I8'
+
+// REDEFINE: %{option} = --zeropp=weights=
+// RUN: %{fails} | FileCheck %s --check-prefix=EMPTY --implicit-check-not=func && %{no_output}
+// REDEFINE: %{option} = --zeropp=gradients=
+// RUN: %{fails} | FileCheck %s --check-prefix=EMPTY --implicit-check-not=func && %{no_output}
+// REDEFINE: %{option} = --zeropp=gradients=i8:
+// RUN: %{fails} | FileCheck %s --check-prefix=EMPTY --implicit-check-not=func && %{no_output}
+// EMPTY: error: expected a format none, i8 or i4, but got ''
+
+// REDEFINE: %{option} = --zeropp=gradients=i8:i7
+// RUN: %{fails} | FileCheck %s --check-prefix=GRADIENTS --implicit-check-not=func && %{no_output}
+// GRADIENTS: error: expected a format none, i8 or i4, but got 'i7'
+
+// REDEFINE: %{option} = --zeropp=stages=-1
+// RUN: %{fails} | FileCheck %s --check-prefix=STAGES --implicit-check-not=func && %{no_output}
+// STAGES: error: expected at least 1 stage, but got -1
+
+// REDEFINE: %{option} = --zeropp=mesh=node:2,gpu
+// RUN: %{fails} | FileCheck %s --check-prefix=MESH --implicit-check-not=func && %{no_output}
+// MESH: error: in mesh 'node:2,gpu': expected NAME:SIZE, but got 'gpu'
+
+// REDEFINE: %{option} = --zeropp=mesh=node:2,gpu:0
+// RUN: %{fails} | FileCheck %s --check-prefix=SIZE --implicit-check-not=func && %{no_output}
+// SIZE: error: in mesh 'node:2,gpu:0': expected a positive size for axis 'gpu', but got '0'
+
+// REDEFINE: %{option} = --zeropp=mesh=node:2,gpu:2
+// RUN: %{fails} | FileCheck %s --check-prefix=DEVICES --implicit-check-not=func && %{no_output}
+// DEVICES: error: expected a mesh of 8 devices, on which the module runs, but got 'node:2,gpu:2' of 4
+
+// One tier; tiers in another order than that in which the groups list devices.
+// REDEFINE: %{option} = --zeropp=mesh=a:8
+// RUN: zpp-opt %s %{option} --remarks-filter=none -o /dev/null
+// REDEFINE: %{option} = --zero-import-collectives=mesh=gpu:4,node:2
+// RUN: zpp-opt %s %{option} -o - | FileCheck %s --check-prefix=CROSSED
+// CROSSED: zero.all_gather {{.*}} along ["gpu", "node"]
+
+// REDEFINE: %{option} = --zeropp=secondary=tpu
+// RUN: %{fails} | FileCheck %s --check-prefix=TIER && %{no_output}
+// TIER: error: expected a tier of the mesh node:2,gpu:4 or a group size as the secondary partition, but got 'tpu'
+
+// REDEFINE: %{option} = --zeropp=secondary=0
+// RUN: %{fails} | FileCheck %s --check-prefix=ZERO && %{no_output}
+// ZERO: error: expected a tier of the mesh node:2,gpu:4 or a group size as the secondary partition, but got '0'
+
+// REDEFINE: %{option} = --zeropp=secondary=3
+// RUN: %{fails} | FileCheck %s --check-prefix=GROUP && %{no_output}
+// GROUP: error: expected a secondary group size that divides the 8 devices of a weight's group on node:2,gpu:4, but got 3
+
+// REDEFINE: %{option} = --zero-report=format=xml
+// RUN: %{fails} | FileCheck %s --check-prefix=FORMAT --implicit-check-not=func && %{no_output}
+// FORMAT: error: expected a report format table or json, but got 'xml'
+
+// REDEFINE: %{option} = --zero-report=output=%t.none/report
+// RUN: %{fails} | FileCheck %s --check-prefix=REPORT --implicit-check-not=func && %{no_output}
+// REPORT: error: cannot write the report to '{{.*}}.none/report': No such file or directory
+
+// REDEFINE: %{option} = --zero-report=output=/dev/full
+// RUN: %{fails} | FileCheck %s --check-prefix=FULL --implicit-check-not=func && %{no_output}
+// FULL: error: cannot write the report to '/dev/full': No space left on device
+
+// REDEFINE: %{option} = --zeropp --zero-report=mesh=node:4,gpu:2
+// RUN: %{fails} | FileCheck %s --check-prefix=OTHER --implicit-check-not=func && %{no_output}
+// OTHER: error: expected the mesh of the rewrite, "node:2,gpu:4", but got 'node:4,gpu:2'
+
+// RUN: not zpp-opt %s --zeropp --remarks-filter=none -o %t.none/out.mlir 2>&1 \
+// RUN:   | FileCheck %s --check-prefix=OUTPUT
+// OUTPUT: cannot open output file '{{.*}}.none/out.mlir': No such file or directory
+
+// RUN: not zpp-opt %t.none.mlir --zeropp 2>&1 | FileCheck %s --check-prefix=INPUT
+// INPUT: cannot open input file '{{.*}}none.mlir': No such file or directory
+
+// RUN: echo '"builtin.module"() ({' | not zpp-opt --zeropp -o %t.mlir 2>&1 \
+// RUN:   | FileCheck %s --check-prefix=MALFORMED && %{no_output}
+// MALFORMED: <stdin>:1:22: error: expected operation name in quotes
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+func.func @step(%w: tensor<4x64xf32>) -> (tensor<32x64xf32>, tensor<32x64xf32>) {
+  %0 = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x64xf32>) -> tensor<32x64xf32>
+  %1 = "stablehlo.optimization_barrier"(%w) : (tensor<4x64xf32>) -> tensor<4x64xf32>
+  %2 = "stablehlo.all_gather"(%1) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x64xf32>) -> tensor<32x64xf32>
+  return %0, %2 : tensor<32x64xf32>, tensor<32x64xf32>
+}
