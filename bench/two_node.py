@@ -1,0 +1,391 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A training step as FSDP and as ZeRO++ in portable StableHLO, on two nodes.
+
+Compiled where zpp-opt is (no GPU needed), run where the GPUs are (JAX only):
+
+    python bench/two_node.py --export DIR [--tiny] [--platform cpu]
+    python bench/two_node.py --run DIR [--links 50gbit 100gbit nvlink]
+
+--export writes the example GPT's step for a mesh of 2 nodes x 2 GPUs, as it is
+and rewritten with each technique of ZeRO++ and with all of them, and the bytes
+that zpp-opt reports for it. --run trains all of them from the same weights on
+the same batch and prints one table.
+
+One host with four GPUs plays two nodes: each GPU has its own process, and
+NCCL_HOSTID makes NCCL believe that ranks 2 and 3 are on another host, so that it
+takes NVLink within a node and TCP over the loopback device between nodes. `tc`
+(iproute2, needs root) limits the rate of that device; both directions and all
+ranks share it. The link "nvlink" sets no NCCL_HOSTID: one host, all NVLink.
+"shared" leaves the loopback device as it is.
+
+Each step is timed by itself, on rank 0, from the call until all its results are
+there. "between nodes" is the volume that the report says all devices together
+send over the slow link per step, "floor" the time it takes at the link's rate.
+
+With --platform cpu, four CPU processes do the same: to check the script.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "python")]
+
+RANKS = 4
+GPUS_PER_NODE = 2
+MESH = (("node", 2), ("gpu", GPUS_PER_NODE))
+OFF = {"weights": "none", "gradients": "none", "secondary": "none"}
+#: The rewritten steps: name -> options of zpp.rewrite.
+VARIANTS = {
+    "weights i8 (qwZ)": OFF | {"weights": "i8"},
+    "secondary (hpZ)": OFF | {"secondary": "gpu"},
+    "gradients i8:i4 (qgZ)": OFF | {"gradients": "i8:i4"},
+    "all (ZeRO++)": {"weights": "i8", "gradients": "i8:i4",
+                     "secondary": "gpu"},
+}
+#: As jax.jit runs it, and through the same export as the rewritten ones.
+JITTED, EXPORTED = "FSDP", "FSDP, exported"
+LIMIT_SECONDS = 540
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    stage = parser.add_mutually_exclusive_group(required=True)
+    stage.add_argument("--export", type=pathlib.Path, metavar="DIR")
+    stage.add_argument("--run", type=pathlib.Path, metavar="DIR")
+    parser.add_argument("--platform", default="cuda", choices=("cuda", "cpu"),
+                        help="what to export for")
+    parser.add_argument("--tiny", action="store_true",
+                        help="export a model of two narrow layers")
+    parser.add_argument("--layers", type=int, default=16)
+    parser.add_argument("--links", nargs="+",
+                        default=["50gbit", "100gbit", "nvlink"])
+    parser.add_argument("--variants", nargs="+", metavar="WORD",
+                        help="run those whose name has one of these words")
+    parser.add_argument("--warm-up", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=10, help="timed steps")
+    parser.add_argument("--tc", default="tc", help="the program, with options")
+    parser.add_argument("--log", type=pathlib.Path, default="two_node_log",
+                        help="folder for the ranks' output and raw numbers")
+    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.export:
+        export(args)
+    elif args.rank is None:
+        launch(args)
+    else:
+        run_rank(args)
+
+
+# Compile here ----------------------------------------------------------------
+
+
+def export(args):
+    import jax
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", RANKS)
+    import gpt
+    import zpp
+
+    config = gpt.Config(
+        layers=args.layers, width=2048, heads=16, vocab=32000, context=2048,
+        mesh=MESH, learning_rate=1e-4)
+    if args.tiny:
+        config = dataclasses.replace(
+            config, layers=2, width=256, heads=4, vocab=512, context=64)
+    trainer = gpt.Trainer(config)
+    original = zpp.export(
+        jax.jit(trainer.step, donate_argnums=0), trainer.abstract_state(),
+        trainer.abstract_batch(RANKS), platforms=[args.platform])
+    args.export.mkdir(parents=True, exist_ok=True)
+    variants = []
+
+    def write(name, step, options, total):
+        path = f"step{len(variants)}.bin"
+        (args.export / path).write_bytes(step.exported.serialize())
+        variants.append({"name": name, "path": path, "options": options,
+                         "bytes": total})
+        print(f"{name}: {(args.export / path).stat().st_size / 2**20:.1f} MiB, "
+              f"bytes per device and step {total}", flush=True)
+
+    for name, options in VARIANTS.items():
+        start = time.perf_counter()
+        rewritten = zpp.rewrite(original, mesh="node:2,gpu:2", **options)
+        total = rewritten.report["total"]
+        if not variants:
+            write(EXPORTED, original, {}, total["before"])
+        write(name, rewritten.step, options, total["after"])
+        print(f"  rewritten in {time.perf_counter() - start:.1f} s; left "
+              f"alone: {len(rewritten.left_alone)}", flush=True)
+    manifest = {
+        "config": dataclasses.asdict(config), "platform": args.platform,
+        "donated": original.donated, "variants": variants,
+        "parameters": trainer.model_elements(),
+        "jax": jax.__version__, "commit": _commit()}
+    (args.export / "manifest.json").write_text(json.dumps(manifest, indent=1))
+
+
+def _commit() -> str:
+    process = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT,
+                             stdout=subprocess.PIPE, text=True, check=False)
+    return process.stdout.strip() or "unknown"
+
+
+# Run there -------------------------------------------------------------------
+
+
+def launch(args):
+    """Starts the ranks: once for all links between nodes, once for NVLink."""
+    manifest = json.loads((args.run / "manifest.json").read_text())
+    args.log.mkdir(parents=True, exist_ok=True)
+    results = {}
+    shaped = [link for link in args.links if link != "nvlink"]
+    for two_nodes, links in ((True, shaped), (False, ["nvlink"])):
+        if not set(links) & set(args.links):
+            continue
+        try:
+            results |= _launch_ranks(args, manifest, two_nodes, links)
+        finally:
+            if any(map(_rate, links)):
+                _shape(args.tc, None)
+    (args.log / "results.json").write_text(json.dumps(results, indent=1))
+    print_table(manifest, args, results)
+
+
+def _launch_ranks(args, manifest, two_nodes: bool, links: list) -> dict:
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port = probe.getsockname()[1]
+    # The options but --links, whose values end at the next one.
+    command = [
+        sys.executable, __file__, "--run", args.run, "--log", args.log,
+        "--tc", args.tc, "--warm-up", args.warm_up, "--steps", args.steps,
+        "--port", port, "--links", *links]
+    if args.variants:
+        command += ["--variants", *args.variants]
+    label = "two-nodes" if two_nodes else "nvlink"
+    processes = []
+    for rank in range(RANKS):
+        environment = dict(os.environ, PYTHONUNBUFFERED="1",
+                           NCCL_NVLS_ENABLE="0")
+        if two_nodes:
+            environment |= {
+                "NCCL_HOSTID": f"node{rank // GPUS_PER_NODE}",
+                "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1",
+                "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"}
+        if manifest["platform"] == "cpu":
+            environment["JAX_PLATFORMS"] = "cpu"
+        with open(args.log / f"{label}-{rank}.txt", "w") as log:
+            processes.append(subprocess.Popen(
+                [*map(str, command), "--rank", str(rank)], env=environment,
+                stdout=log, stderr=subprocess.STDOUT, start_new_session=True))
+    try:
+        _wait(processes, args.log / f"{label}-0.txt")
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    return json.loads((args.log / f"{label}.json").read_text())
+
+
+def _wait(processes, log):
+    """Waits for all ranks, shows rank 0's lines; one lost rank ends all."""
+    end = time.monotonic() + LIMIT_SECONDS
+    with open(log) as lines:
+        while True:
+            codes = [process.poll() for process in processes]
+            for line in lines:
+                if line.startswith(tuple(f"[{hour}" for hour in range(3))):
+                    print(line, end="", flush=True)
+            if all(code == 0 for code in codes):
+                return
+            if any(codes) or time.monotonic() > end:
+                sys.exit(f"expected all ranks to end with 0, but got {codes}; "
+                         f"see {log.parent}\n" + log.read_text()[-3000:])
+            time.sleep(0.2)
+
+
+def _rate(link: str) -> float:
+    """Bits per second of a shaped link, 0 of the others."""
+    match = re.fullmatch(r"(\d+)gbit", link)
+    if not match and link not in ("nvlink", "shared"):
+        sys.exit(f"expected Ngbit, shared or nvlink, but got '{link}'")
+    return float(match[1]) * 1e9 if match else 0.0
+
+
+def _shape(tc: str, link: str | None):
+    if link is None:
+        subprocess.run([*tc.split(), "qdisc", "del", "dev", "lo", "root"],
+                       check=False)
+    else:
+        subprocess.run(
+            [*tc.split(), "qdisc", "replace", "dev", "lo", "root", "tbf",
+             "rate", link, "burst", "16mb", "latency", "20ms"], check=True)
+
+
+def run_rank(args):
+    import jax
+    manifest = json.loads((args.run / "manifest.json").read_text())
+    on_gpu = manifest["platform"] == "cuda"
+    jax.distributed.initialize(
+        f"localhost:{args.port}", RANKS, args.rank,
+        local_device_ids=[args.rank] if on_gpu else None)
+    from jax.experimental import multihost_utils
+    import gpt
+    import zpp
+
+    config = dict(manifest["config"])
+    config["mesh"] = tuple(map(tuple, config["mesh"]))
+    trainer = gpt.Trainer(gpt.Config(**config))
+
+    def say(text):
+        if args.rank == 0:
+            print(f"[{time.strftime('%H:%M:%S')}] {text}", flush=True)
+
+    init, batch = _on_device(trainer)
+    tokens = batch()
+    steps, compiled = {JITTED: trainer.step}, {}
+    for variant in manifest["variants"]:
+        data = bytearray((args.run / variant["path"]).read_bytes())
+        steps[variant["name"]] = zpp.load(zpp.Step(
+            jax.export.deserialize(data), tuple(manifest["donated"]), None))
+    if args.variants:
+        steps = {name: step for name, step in steps.items()
+                 if any(word in name for word in args.variants)}
+    for name, step in steps.items():
+        start = time.perf_counter()
+        compiled[name] = jax.jit(step, donate_argnums=0).lower(
+            trainer.abstract_state(), tokens).compile()
+        say(f"{name}: compiled in {time.perf_counter() - start:.0f} s")
+        if args.rank == 0:
+            text = compiled[name].as_text()
+            (args.log / f"{re.sub('[^a-zA-Z0-9]+', '-', name)}.hlo").write_text(
+                text)
+
+    results = {}
+    for link in args.links:
+        if args.rank == 0 and _rate(link):
+            _shape(args.tc, link)
+        multihost_utils.sync_global_devices(link)
+        results[link] = {}
+        for name, step in compiled.items():
+            state, seconds, losses = init(), [], []
+            jax.block_until_ready(state)
+            for _ in range(args.warm_up + args.steps):
+                start = time.perf_counter()
+                state, loss = step(state, tokens)
+                jax.block_until_ready((state, loss))
+                seconds.append(time.perf_counter() - start)
+                losses.append(float(loss))
+            results[link][name] = {"seconds": seconds, "losses": losses}
+            del state
+            median = statistics.median(seconds[args.warm_up:])
+            say(f"{link}, {name}: {median * 1e3:.1f} ms, loss "
+                f"{losses[0]:.4f} -> {losses[-1]:.4f}")
+    if args.rank == 0:
+        label = "nvlink" if args.links == ["nvlink"] else "two-nodes"
+        (args.log / f"{label}.json").write_text(json.dumps(results))
+    jax.distributed.shutdown()
+
+
+def _on_device(trainer):
+    """Functions that draw the initial state and the batch where they live."""
+    import jax
+    import jax.numpy as jnp
+    config = trainer.config
+    abstract = trainer.abstract_state()
+
+    def weight(path, leaf):
+        name = path[-1].key
+        scale = (trainer.parameters["layers"] | trainer.parameters)[name].scale
+        key = jax.random.key(0)
+        for entry in path:
+            key = jax.random.fold_in(key, entry.idx if hasattr(entry, "idx")
+                                     else sum(entry.key.encode()))
+        return scale * jax.random.normal(key, leaf.shape, leaf.dtype)
+
+    def init():
+        state = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
+                             abstract)
+        state["params"] = jax.tree_util.tree_map_with_path(
+            weight, abstract["params"])
+        return state
+
+    def batch():
+        return jax.random.randint(
+            jax.random.key(1), (RANKS, config.context + 1), 0, config.vocab,
+            jnp.int32)
+
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract)
+    return (jax.jit(init, out_shardings=shardings),
+            jax.jit(batch,
+                    out_shardings=trainer.abstract_batch(RANKS).sharding))
+
+
+# The table -------------------------------------------------------------------
+
+
+def print_table(manifest, args, results):
+    count = args.warm_up + args.steps
+    gpu = _gpu() if manifest["platform"] == "cuda" else "CPU"
+    print(f"\n{manifest['parameters'] / 1e9:.2f} B parameters, "
+          f"{manifest['config']['context']} tokens per device; {gpu}; JAX "
+          f"{manifest['jax']}; steps exported at {manifest['commit']}; median "
+          f"of {args.steps} steps after {args.warm_up}\n")
+    links = list(results)
+    sent = {variant["name"]: RANKS * variant["bytes"]["node"]
+            for variant in manifest["variants"]}
+    sent[JITTED] = sent[EXPORTED]
+    header = ["step", "between nodes"]
+    for link in links:
+        header += [link] + (["floor"] if _rate(link) else []) + ["speed-up"]
+    rows = [header + [f"loss after {count}", "largest difference"]]
+    baseline = None
+    for name in results[links[0]]:
+        row = [name, f"{sent[name] / 1e9:.2f} GB"]
+        for link in links:
+            median = {
+                key: statistics.median(run["seconds"][args.warm_up:])
+                for key, run in results[link].items()}
+            row.append(f"{median[name] * 1e3:.1f} ms")
+            if _rate(link):
+                row.append(f"{sent[name] * 8e3 / _rate(link):.0f} ms")
+            first = next(iter(median.values()))
+            row.append(f"{first / median[name]:.2f}x")
+        losses = results[links[0]][name]["losses"]
+        baseline = baseline or losses
+        difference = max(abs(a - b) for a, b in zip(losses, baseline))
+        rows.append(row + [f"{losses[-1]:.4f}", f"{difference:.4f}"])
+    print("\n".join(
+        ["| " + " | ".join(row) + " |" for row in rows[:1]] +
+        ["| --- " + "| ---: " * (len(header) + 1) + "|"] +
+        ["| " + " | ".join(row) + " |" for row in rows[1:]]))
+
+
+def _gpu() -> str:
+    if not shutil.which("nvidia-smi"):
+        return "GPU"
+    lines = subprocess.run(
+        ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
+        stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+    name, driver = lines[0].split(", ")
+    return f"{len(lines)}x {name}, driver {driver}"
+
+
+if __name__ == "__main__":
+    main()
