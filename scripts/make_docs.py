@@ -17,10 +17,12 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SPLIT = re.compile(r"^// -----.*\n", re.MULTILINE)
-RUN = re.compile(r"^// RUN: (.*zpp-opt .*(?:\\\n// RUN: .*)*)$", re.MULTILINE)
+RUN = re.compile(r"^// RUN: (.*zpp-opt .*)$", re.MULTILINE)
+CONTINUED = re.compile(r"\\\n// RUN:")
 # Options that concern the test, not the program.
 HARNESS = re.compile(r"--?(split-input-file|verify-diagnostics)")
 COMMENT = re.compile(r"^\s*//.*\n", re.MULTILINE)
+MAX_LINES = 60
 
 
 def fail(message):
@@ -57,13 +59,22 @@ def pick_example(text):
     return next((part for part in parts if re.search(r"^// DOC\b", part, re.M)), parts[0])
 
 
-def example(flag, test, build):
+def listing(program):
+    """Markdown: the program, or as much of it as a page bears."""
+    lines = program.strip().splitlines()
+    if len(lines) > MAX_LINES:
+        more = len(lines) - MAX_LINES
+        lines[MAX_LINES:] = [f"// ... and {more} more lines"]
+    return "\n".join(["```mlir", *lines, "```"])
+
+
+def example(test, build):
     """Markdown: a part of `test` before and after its own zpp-opt command."""
     text = test.read_text()
-    run = RUN.search(text)
+    run = RUN.search(CONTINUED.sub("", text))
     if not run:
         fail(f"expected a RUN line with zpp-opt in {test}, but got none")
-    stage = run[1].replace("\\\n// RUN:", " ").split("|")[0].split("2>")[0]
+    stage = run[1].split("|")[0]
     options = [
         word
         for word in shlex.split(stage)
@@ -80,9 +91,8 @@ def example(flag, test, build):
     if after.returncode:
         fail(f"{test}: zpp-opt {shlex.join(options)}: {after.stderr}")
     return (
-        f"\n**Example** (from `{test.relative_to(ROOT)}`)\n\n"
-        f"```mlir\n{before}\n```\n\n`zpp-opt {shlex.join(options)}`:\n\n"
-        f"```mlir\n{after.stdout.strip()}\n```\n"
+        f"\n**Example** (from `{test.relative_to(ROOT)}`)\n\n{listing(before)}\n\n"
+        f"`zpp-opt {shlex.join(options)}`:\n\n{listing(after.stdout)}\n\n"
     )
 
 
@@ -95,7 +105,7 @@ def pass_docs(prefix, source, build):
         flag = re.match(r"### `-([\w-]+)`", section)
         test = find_test(flag[1]) if flag else None
         if test:
-            yield example(flag[1], test, build)
+            yield example(test, build)
 
 
 def main():
