@@ -155,7 +155,7 @@ static Status createWorld(const zpp_rt_world_desc *given,
   if (!result)
     return invalid(expected("where to write the world", "NULL"));
   *result = nullptr;
-  zpp_rt_world_desc desc;
+  zpp_rt_world_desc desc{};
   if (Status status = readDescriptor(given, desc); !status.ok())
     return status;
   if (!desc.backend || !desc.mesh)
@@ -345,12 +345,12 @@ execute(zpp_rt_rank *rank, const char *entrypoint, const Desc *desc,
 
   std::string title = entrypoint;
   Status status = guarded([&]() -> Status {
-    Desc read;
+    Desc read{};
     if (Status status = readDescriptor(desc, read); !status.ok())
       return status;
     if (read.name)
       title += " " + quote(read.name);
-    Operation operation;
+    Operation operation{};
     Footprint footprint;
     if (Status status = check(read, operation, footprint); !status.ok())
       return status;
