@@ -71,6 +71,11 @@ static std::optional<CollectiveKind> getKind(StringRef name) {
       .Default(std::nullopt);
 }
 
+bool zpp::isCollective(Operation *op) {
+  return isa<zero::CollectiveOpInterface>(op) ||
+         (op->getNumOperands() > 0 && getKind(op->getName().getStringRef()));
+}
+
 static bool isNamed(Operation *op, StringRef name) {
   return op->getName().getStringRef() == name;
 }
@@ -403,8 +408,53 @@ static std::optional<CollectiveView> getZeroCollective(Operation *op) {
   return view;
 }
 
-std::optional<CollectiveView> zpp::getCollective(Operation *op,
-                                                 const Mesh &mesh) {
+namespace {
+/// The axes of groups, or why there are none.
+struct GroupAxes {
+  std::vector<AxisRef> axes;
+  std::string error;
+};
+
+/// Reads groups that several collectives share only once.
+class GroupReader {
+public:
+  explicit GroupReader(const Mesh &mesh) : mesh(mesh) {}
+
+  const GroupAxes &read(Operation *op, CollectiveKind kind) {
+    // All that the devices of a group depend on.
+    SmallVector<const void *> key{op->getName().getAsOpaquePointer(),
+                                  op->getParentOfType<ModuleOp>()};
+    for (StringRef name : {"replica_groups", "channel_handle",
+                           "use_global_device_ids", "grid", "grid_axes"})
+      key.push_back(op->getAttr(name).getAsOpaquePointer());
+    auto [it, isNew] = known.try_emplace(std::move(key));
+    if (isNew)
+      factor(op, kind, it->second);
+    return it->second;
+  }
+
+private:
+  void factor(Operation *op, CollectiveKind kind, GroupAxes &result) {
+    std::optional<Groups> groups = readGroups(op, result.error);
+    if (!groups)
+      return;
+    // Of a reduction to everyone, all orders of a group are the same.
+    if (kind == CollectiveKind::AllReduce)
+      for (std::vector<int64_t> &group : *groups)
+        llvm::sort(group);
+    std::optional<std::vector<AxisRef>> axes =
+        mesh.factorGroups(*groups, result.error);
+    if (axes)
+      result.axes = std::move(*axes);
+  }
+
+  const Mesh &mesh;
+  std::map<SmallVector<const void *>, GroupAxes> known;
+};
+} // namespace
+
+static std::optional<CollectiveView> getCollective(Operation *op,
+                                                   GroupReader &groups) {
   if (std::optional<CollectiveView> view = getZeroCollective(op))
     return view;
   std::optional<CollectiveKind> kind = getKind(op->getName().getStringRef());
@@ -421,18 +471,16 @@ std::optional<CollectiveView> zpp::getCollective(Operation *op,
     view.groupError = "it has source-target pairs, no groups";
     return view;
   }
-  std::optional<Groups> groups = readGroups(op, view.groupError);
-  if (!groups)
-    return view;
-  // Of a reduction to everyone, all orders of a group are the same.
-  if (*kind == CollectiveKind::AllReduce)
-    for (std::vector<int64_t> &group : *groups)
-      llvm::sort(group);
-  std::optional<std::vector<AxisRef>> axes =
-      mesh.factorGroups(*groups, view.groupError);
-  if (axes)
-    view.axes = std::move(*axes);
+  const GroupAxes &group = groups.read(op, *kind);
+  view.axes = group.axes;
+  view.groupError = group.error;
   return view;
+}
+
+std::optional<CollectiveView> zpp::getCollective(Operation *op,
+                                                 const Mesh &mesh) {
+  GroupReader groups(mesh);
+  return ::getCollective(op, groups);
 }
 
 std::vector<int64_t> CollectiveView::getSentBytes(const Mesh &mesh) const {
@@ -879,8 +927,9 @@ static void classifyGather(StepCollective &gather, WeightNumbering &weights) {
 SmallVector<StepCollective> zpp::getStepCollectives(ModuleOp module,
                                                     const Mesh &mesh) {
   SmallVector<StepCollective> result;
+  GroupReader groups(mesh);
   module.walk<WalkOrder::PreOrder>([&](Operation *op) {
-    std::optional<CollectiveView> view = getCollective(op, mesh);
+    std::optional<CollectiveView> view = ::getCollective(op, groups);
     if (!view)
       return;
     StepCollective collective;

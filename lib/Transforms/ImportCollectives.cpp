@@ -32,9 +32,13 @@ public:
     FailureOr<Mesh> stepMesh = getStepMesh(module, mesh);
     if (failed(stepMesh))
       return signalPassFailure();
-    inlineStep(module, *stepMesh);
+    inlineStep(module);
     SmallVector<StepCollective> collectives =
         getStepCollectives(module, *stepMesh);
+    int64_t nextId = 0;
+    for (const StepCollective &collective : collectives)
+      if (std::optional<Origin> origin = getOrigin(collective.op))
+        nextId = std::max(nextId, origin->id + 1);
     // What an earlier run has seen is what it was to be.
     llvm::erase_if(collectives, [](const StepCollective &collective) {
       return isa<CollectiveOpInterface>(collective.op) ||
@@ -50,11 +54,6 @@ public:
 
     module->setAttr(kMeshAttr, StringAttr::get(&getContext(), stepMesh->str()));
     auto meshAttr = MeshAttr::get(&getContext(), *stepMesh);
-    int64_t nextId = 0;
-    module.walk([&](Operation *op) {
-      if (std::optional<Origin> origin = getOrigin(op))
-        nextId = std::max(nextId, origin->id + 1);
-    });
     for (const StepCollective &collective : collectives) {
       Operation *op = collective.op;
       op->setAttr(kOriginAttr,

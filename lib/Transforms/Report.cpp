@@ -6,7 +6,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "StepInliner.h"
-#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Transforms/Passes.h"
 #include "llvm/Support/FileSystem.h"
@@ -326,10 +325,10 @@ public:
     std::string text;
     llvm::raw_string_ostream os(text);
     Report report;
-    if (hasCalls(module)) {
+    if (needsInlining(module)) {
       // A function's collectives count once per call.
       OwningOpRef<ModuleOp> inlined = module.clone();
-      inlineStep(*inlined, *stepMesh);
+      inlineStep(*inlined);
       report = buildReport(*inlined, *stepMesh);
     } else {
       report = buildReport(module, *stepMesh);
@@ -344,11 +343,6 @@ public:
   }
 
 private:
-  static bool hasCalls(ModuleOp module) {
-    return module.walk([](func::CallOp) { return WalkResult::interrupt(); })
-        .wasInterrupted();
-  }
-
   LogicalResult write(StringRef text) {
     if (output.empty()) {
       llvm::errs() << text;

@@ -16,33 +16,39 @@
 using namespace mlir;
 using namespace zpp;
 
+static bool isGather(Operation *op) {
+  return isCollective(op) && op->getName().stripDialect() == "all_gather";
+}
+
+/// The call out of which the operand of `gather` comes, or null: a helper, for
+/// a dynamic index for instance.
+static func::CallOp getSourceCall(Operation *gather) {
+  Provenance provenance = getProvenance(gather->getOperand(0));
+  auto *call = llvm::find_if(provenance.path, llvm::IsaPred<func::CallOp>);
+  if (!provenance.isStepInput || call == provenance.path.end())
+    return {};
+  return cast<func::CallOp>(*call);
+}
+
 namespace {
 class StepInliner {
 public:
-  StepInliner(ModuleOp module, const Mesh &mesh)
-      : module(module), symbols(module), mesh(mesh) {}
+  explicit StepInliner(ModuleOp module) : module(module), symbols(module) {}
 
   void run() {
     for (auto function : module.getOps<func::FuncOp>())
       if (function.isPublic())
         inlineCollectives(function);
     eraseUncalled();
-    // The operand of a gather may come out of a helper (a dynamic index).
     SmallVector<Operation *> gathers;
     module.walk([&](Operation *op) {
-      std::optional<CollectiveView> view = getCollective(op, mesh);
-      if (view && view->kind == CollectiveKind::AllGather)
+      if (isGather(op))
         gathers.push_back(op);
     });
     for (Operation *gather : gathers)
-      while (true) {
-        Provenance provenance = getProvenance(gather->getOperand(0));
-        auto *call =
-            llvm::find_if(provenance.path, llvm::IsaPred<func::CallOp>);
-        if (!provenance.isStepInput || call == provenance.path.end() ||
-            !inlineCall(cast<func::CallOp>(*call)))
+      while (func::CallOp call = getSourceCall(gather))
+        if (!inlineCall(call))
           break;
-      }
     eraseUncalled();
   }
 
@@ -59,7 +65,7 @@ private:
           found |= hasCollective(callee);
         return;
       }
-      found |= getCollective(op, mesh).has_value();
+      found |= isCollective(op);
     });
     return known[function] = found;
   }
@@ -102,25 +108,48 @@ private:
 
   /// Erases private functions that nothing refers to any more.
   void eraseUncalled() {
-    for (auto function :
-         llvm::make_early_inc_range(module.getOps<func::FuncOp>())) {
-      if (!inlined.contains(function) || !function.isPrivate())
-        continue;
-      if (SymbolTable::symbolKnownUseEmpty(function, module)) {
+    for (bool isErased = true; isErased;) {
+      isErased = false;
+      // All references at once: one function at a time would be quadratic.
+      llvm::DenseSet<StringAttr> used;
+      if (std::optional<SymbolTable::UseRange> uses =
+              SymbolTable::getSymbolUses(&module.getBodyRegion()))
+        for (const SymbolTable::SymbolUse &use : *uses)
+          used.insert(use.getSymbolRef().getRootReference());
+      else
+        return;
+      for (auto function :
+           llvm::make_early_inc_range(module.getOps<func::FuncOp>())) {
+        if (!inlined.contains(function) || !function.isPrivate() ||
+            used.contains(function.getSymNameAttr()))
+          continue;
         inlined.erase(function);
         symbols.erase(function);
+        isErased = true;
       }
     }
   }
 
   ModuleOp module;
   SymbolTable symbols;
-  const Mesh &mesh;
   llvm::DenseMap<func::FuncOp, bool> known;
   llvm::DenseSet<func::FuncOp> inlined, active;
 };
 } // namespace
 
-void zpp::inlineStep(ModuleOp module, const Mesh &mesh) {
-  StepInliner(module, mesh).run();
+void zpp::inlineStep(ModuleOp module) { StepInliner(module).run(); }
+
+bool zpp::needsInlining(ModuleOp module) {
+  for (auto function : module.getOps<func::FuncOp>()) {
+    bool isPrivate = function.isPrivate();
+    WalkResult result = function.walk([&](Operation *op) {
+      if (isPrivate ? isCollective(op)
+                    : isGather(op) && getSourceCall(op) != nullptr)
+        return WalkResult::interrupt();
+      return WalkResult::advance();
+    });
+    if (result.wasInterrupted())
+      return true;
+  }
+  return false;
 }

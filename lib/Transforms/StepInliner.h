@@ -9,14 +9,16 @@
 #define ZPP_LIB_TRANSFORMS_STEPINLINER_H
 
 #include "mlir/IR/BuiltinOps.h"
-#include "zpp/Support/Mesh.h"
 
 namespace zpp {
 
 /// Inlines calls so that every collective of the step, and everything between a
 /// step input and a gather, lies in the step's own regions: a function that
 /// serves several layers has no one meaning for its collectives.
-void inlineStep(mlir::ModuleOp module, const Mesh &mesh);
+void inlineStep(mlir::ModuleOp module);
+
+/// True if inlineStep would do something.
+bool needsInlining(mlir::ModuleOp module);
 
 } // namespace zpp
 

@@ -35,6 +35,10 @@ struct CollectiveView {
   std::vector<int64_t> getSentBytes(const Mesh &mesh) const;
 };
 
+/// True if `op` is a collective of StableHLO, of upstream's shard dialect or of
+/// the zero dialect.
+bool isCollective(mlir::Operation *op);
+
 /// Reads `op` if it is a collective of StableHLO, of upstream's shard dialect
 /// or of the zero dialect.
 std::optional<CollectiveView> getCollective(mlir::Operation *op,
