@@ -13,17 +13,21 @@ that zpp-opt reports for it. --run trains all of them from the same weights on
 the same batch and prints one table.
 
 One host with four GPUs plays two nodes: each GPU has its own process, and
-NCCL_HOSTID makes NCCL believe that ranks 2 and 3 are on another host, so that it
-takes NVLink within a node and TCP over the loopback device between nodes. `tc`
-(iproute2, needs root) limits the rate of that device; both directions and all
-ranks share it. The link "nvlink" sets no NCCL_HOSTID: one host, all NVLink.
-"shared" leaves the loopback device as it is.
+NCCL_HOSTID makes NCCL believe that ranks 2 and 3 are on another host, so that
+it takes NVLink within a node and TCP over the loopback device between nodes.
+`tc` (iproute2, needs root) limits the rate of that device; both directions and
+all ranks share it. The link "nvlink" sets no NCCL_HOSTID: one host, all NVLink.
+"shared" leaves the loopback device as it is. Other NCCL_* and XLA_FLAGS are
+taken from the environment.
 
 Each step is timed by itself, on rank 0, from the call until all its results are
 there. "reported" is what all devices together send between the nodes per step
 as zpp-opt's report counts it, "measured" what the loopback device counted.
 "busy" is the time that the measured bytes take at the link's rate, as a part of
 the step's time.
+
+Both need JAX of one version with `flatbuffers`; --run writes the ranks' output,
+the raw numbers and XLA's optimized modules to --log.
 
 With --platform cpu, four CPU processes do the same: to check the script.
 """
@@ -394,7 +398,8 @@ def _gpu() -> str:
     if not shutil.which("nvidia-smi"):
         return "GPU"
     lines = subprocess.run(
-        ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
+        ["nvidia-smi", "--query-gpu=name,driver_version",
+         "--format=csv,noheader"],
         stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
     name, driver = lines[0].split(", ")
     return f"{len(lines)}x {name}, driver {driver}"
