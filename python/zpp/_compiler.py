@@ -106,6 +106,14 @@ def rewrite(step: Step | str, *, mesh: str | None = None,
     for collective in result.left_alone:
         logger.info("%s: %s left as it is: %s", collective["location"],
                     collective["kind"], collective["reason"])
+    entries = result.report["collectives"]
+    asked = {weights, gradients, secondary} != {"none"}
+    if asked and not any(entry["rewritten"] for entry in entries):
+        warnings.warn(
+            f"zpp left all {len(entries)} collectives as they are; "
+            f"Rewritten.left_alone says why" if entries else
+            "expected a step with collectives (jax.shard_map), but got none; "
+            "zpp does not see those that XLA makes of shardings", stacklevel=2)
     if isinstance(step, Step):
         result = dataclasses.replace(result, step=step.with_text(result.text))
     return result

@@ -11,7 +11,8 @@ import zpp
 from training import ALL_ON, BATCH, NODES, TINY, tokens, trainer_of
 from training import with_options
 
-pytestmark = pytest.mark.compiler
+pytestmark = [pytest.mark.compiler,
+              pytest.mark.filterwarnings("ignore:expected a step with")]
 
 
 def scale(array, factor, *, shift=1.0):
@@ -90,6 +91,18 @@ def test_collectives_left_alone_are_logged(caplog):
     for entry in result.left_alone:
         assert any(entry["reason"] in record.getMessage()
                    for record in caplog.records)
+
+
+def test_a_step_in_which_nothing_was_rewritten_is_a_warning():
+    with pytest.warns(UserWarning, match="expected a step with collectives"):
+        zpp.rewrite(zpp.export(scale, 1.0, 2.0), mesh="node:1")
+    mesh = jax.make_mesh((8,), ("data",),
+                         axis_types=(jax.sharding.AxisType.Auto,))
+    step = jax.shard_map(lambda x: jax.lax.psum(x, "data"), mesh=mesh,
+                         in_specs=jax.sharding.PartitionSpec("data"),
+                         out_specs=jax.sharding.PartitionSpec())
+    with pytest.warns(UserWarning, match="left all 1 collectives"):
+        zpp.rewrite(zpp.export(step, np.zeros(8)), mesh=NODES)
 
 
 @pytest.mark.parametrize("options, message", [
