@@ -20,6 +20,8 @@
 #include "zpp/Support/Mesh.h"
 #include "zpp/Support/QuantReference.h"
 
+#include <algorithm>
+
 namespace zpp {
 
 //===----------------------------------------------------------------------===//
