@@ -25,7 +25,10 @@
 
 #include "StablehloBuilder.h"
 
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/IRMapping.h"
+#include "mlir/IR/SymbolTable.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
 #include "zpp/Conversion/Passes.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
@@ -502,10 +505,95 @@ static LogicalResult verifyConvertible(Operation *op) {
 }
 
 namespace {
+/// The private functions that hold the arithmetic of local ops, one for each
+/// kind, attributes and types.
+class OutlinedFunctions {
+public:
+  explicit OutlinedFunctions(ModuleOp module)
+      : module(module), symbols(module) {}
+
+  /// True if `op` is worth a function: not a collective, and more than a
+  /// reshape.
+  static bool canOutline(DestinationStyleOpInterface op) {
+    if (isa<CollectiveOpInterface>(*op))
+      return false;
+    if (auto pack = dyn_cast<PackSlicesOp>(*op))
+      return !isReshape(pack.getSlices(), pack.getInputType());
+    if (auto unpack = dyn_cast<UnpackSlicesOp>(*op))
+      return !isReshape(unpack.getSlices(), unpack.getInitType());
+    return true;
+  }
+
+  /// The result of a call that computes `op`.
+  Value call(OpBuilder &builder, DestinationStyleOpInterface op) {
+    func::FuncOp &function = functions[getKey(op)];
+    if (!function)
+      function = create(op);
+    return func::CallOp::create(builder, op->getLoc(), function,
+                                op->getOperand(0))
+        .getResult(0);
+  }
+
+private:
+  /// True if the chunk form of a tensor of `type` has its elements in order.
+  static bool isReshape(SlicesAttr slices, ShapedType type) {
+    SliceMap map = slices.getMap(type.getShape());
+    if (map.paddedExtent() != map.extent || map.partSize() != map.unit)
+      return false;
+    return map.numChunks() == 1 ||
+           (map.outer == 1 &&
+            llvm::equal(slices.getChunk(),
+                        llvm::seq<int64_t>(0, slices.getChunk().size())));
+  }
+
+  static Attribute getKey(Operation *op) {
+    Builder builder(op->getContext());
+    SmallVector<Attribute> key{
+        builder.getStringAttr(op->getName().getStringRef()),
+        TypeAttr::get(op->getOperand(0).getType()),
+        TypeAttr::get(op->getResult(0).getType())};
+    if (Attribute properties = op->getPropertiesAsAttribute())
+      key.push_back(properties);
+    return builder.getArrayAttr(key);
+  }
+
+  func::FuncOp create(DestinationStyleOpInterface op) {
+    OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
+    Type input = op->getOperand(0).getType();
+    auto result = cast<RankedTensorType>(op->getResult(0).getType());
+    std::string name = op->getName().getStringRef().str();
+    std::replace(name.begin(), name.end(), '.', '_');
+    auto function = func::FuncOp::create(
+        builder, op->getLoc(), name, builder.getFunctionType(input, result));
+    function.setPrivate();
+    symbols.insert(function);
+    builder.setInsertionPointToStart(function.addEntryBlock());
+    // The op itself is lowered, between the function's argument and result.
+    Value init = tensor::EmptyOp::create(
+        builder, op->getLoc(), result.getShape(), result.getElementType());
+    IRMapping mapping;
+    mapping.map(op->getOperand(0), function.getArgument(0));
+    mapping.map(op->getOperand(1), init);
+    auto copy = cast<DestinationStyleOpInterface>(builder.clone(*op, mapping));
+    StablehloBuilder b(builder, op->getLoc());
+    Value value = lowerLocalOp(b, copy);
+    func::ReturnOp::create(builder, op->getLoc(), value);
+    copy->erase();
+    init.getDefiningOp()->erase();
+    return function;
+  }
+
+  ModuleOp module;
+  SymbolTable symbols;
+  llvm::DenseMap<Attribute, func::FuncOp> functions;
+};
+
 class ConvertZeroToStablehloPass
     : public zpp::impl::ConvertZeroToStablehloPassBase<
           ConvertZeroToStablehloPass> {
 public:
+  using ConvertZeroToStablehloPassBase::ConvertZeroToStablehloPassBase;
+
   /// Ops of a dialect that is not loaded could not be built by name.
   LogicalResult initialize(MLIRContext *context) override {
     if (context->getOrLoadDialect("stablehlo"))
@@ -528,6 +616,7 @@ public:
     if (!isConvertible)
       return signalPassFailure();
 
+    OutlinedFunctions functions(getOperation());
     for (Operation *op : ops) {
       OpBuilder builder(op);
       StablehloBuilder b(builder, op->getLoc());
@@ -536,10 +625,13 @@ public:
         continue;
       }
       Value value;
+      auto local = dyn_cast<DestinationStyleOpInterface>(op);
       if (auto concat = dyn_cast<tensor::ConcatOp>(op))
         value = b.concatenate(concat.getInputs(), concat.getDim());
+      else if (outline && OutlinedFunctions::canOutline(local))
+        value = functions.call(builder, local);
       else
-        value = lowerLocalOp(b, cast<DestinationStyleOpInterface>(op));
+        value = lowerLocalOp(b, local);
       op->getResult(0).replaceAllUsesWith(value);
       op->erase();
     }

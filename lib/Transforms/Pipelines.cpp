@@ -63,7 +63,10 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
   pm.addPass(createDecomposeAllGatherPass());
   // Reordering, quantization and sums are separate ops until here.
   pm.addPass(createFuseQuantizationPass());
-  pm.addPass(createConvertZeroToStablehloPass());
+  // Layers are alike: their arithmetic is shared.
+  ConvertZeroToStablehloPassOptions convert;
+  convert.outline = true;
+  pm.addPass(createConvertZeroToStablehloPass(convert));
 }
 
 void zpp::registerZeroPPPipeline() {

@@ -19,8 +19,16 @@ def ConvertZeroToStablehloPass
     replica groups, quantization by arithmetic that follows
     `zpp/Support/BlockQuant.h`. Ops are built by name, so that StableHLO itself
     is not needed. A `zero` op that is left is an error.
+
+    With `outline` the arithmetic goes into private functions that all ops of
+    one kind and shape share, which keeps a module of many layers small.
   }];
-  let dependentDialects = ["::mlir::tensor::TensorDialect"];
+  let dependentDialects = ["::mlir::func::FuncDialect",
+                           "::mlir::tensor::TensorDialect"];
+  let options = [
+    Option<"outline", "outline", "bool", "false",
+           "Share the arithmetic of equal ops in private functions">,
+  ];
 }
 
 def ConvertZeroToRuntimePass
