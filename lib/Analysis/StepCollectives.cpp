@@ -11,6 +11,7 @@
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/SymbolTable.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/Regex.h"
@@ -371,6 +372,30 @@ FailureOr<Mesh> zpp::getStepMesh(ModuleOp module, StringRef spec) {
                    "expected a mesh, but the module has none; name the "
                    "tiers from slowest to fastest with "
                    "mesh=node:N,gpu:M");
+}
+
+std::string zpp::getAutomaticAxes(Operation *op) {
+  Operation *manual = op->getParentOp();
+  while (manual && !isNamed(manual, "sdy.manual_computation"))
+    manual = manual->getParentOp();
+  Attribute axes = manual ? manual->getAttr("manual_axes") : Attribute();
+  auto module = op->getParentOfType<ModuleOp>();
+  if (!axes || !module)
+    return "";
+  std::string text = getText(axes);
+  for (Operation &symbol : module.getOps()) {
+    std::optional<ModuleMesh> mesh = getModuleMesh(&symbol);
+    if (!mesh || mesh->mesh.numDevices() == 1)
+      continue;
+    std::string automatic;
+    llvm::raw_string_ostream os(automatic);
+    llvm::ListSeparator separator;
+    for (const MeshAxis &axis : mesh->mesh.getAxes())
+      if (axis.size > 1 && !StringRef(text).contains("\"" + axis.name + "\""))
+        os << separator << axis.name;
+    return automatic;
+  }
+  return "";
 }
 
 //===----------------------------------------------------------------------===//

@@ -107,6 +107,9 @@ private:
       return "gathers of weights are to stay as they are";
     if (collective.role == Role::Gradient && !gradients)
       return "scatters of gradients are to stay as they are";
+    if (std::string axes = getAutomaticAxes(collective.op); !axes.empty())
+      return "its manual computation leaves the axes " + axes +
+             " to the partitioner";
     if (cast<ShapedType>(collective.op->getOperand(0).getType())
             .getNumElements() == 0)
       return "its tensor is empty";

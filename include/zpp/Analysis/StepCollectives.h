@@ -52,6 +52,11 @@ llvm::StringRef getKindName(CollectiveKind kind);
 /// does not cover the devices of the module, or where there is neither.
 mlir::FailureOr<Mesh> getStepMesh(mlir::ModuleOp module, llvm::StringRef spec);
 
+/// The axes of the module's mesh that the `sdy.manual_computation` around `op`
+/// leaves to the partitioner, as "tensor, expert"; empty where there is none.
+/// Shapes in it are still global along those axes.
+std::string getAutomaticAxes(mlir::Operation *op);
+
 /// How often the loops around `op` execute it, or nullopt where a loop's trip
 /// count is not a constant.
 std::optional<int64_t> getTripCount(mlir::Operation *op);
