@@ -99,11 +99,8 @@ cudaError_t zpp::kernels::quantize(const ConstTensor &source,
         } else {
           constexpr WireFormat format = formatOf(to);
           QuantizeParams params{
-              source.data,
-              static_cast<uint8_t *>(dest.data),
-              dest.stride,
-              {getChunkLayout(index.elements, format, dest.block),
-               log2Of(dest.block / kItem)},
+              source.data, static_cast<uint8_t *>(dest.data), dest.stride,
+              ChunkWriter::create(index.elements, format, dest.block, kItem),
               index};
           int64_t items = params.writer.layout.blocks * (dest.block / kItem);
           bool vectors =

@@ -27,13 +27,12 @@ struct ReduceParams {
 /// that they store packs of 16 bytes next to each other: pack v of the warp is
 /// elements v * kPack + [0, kPack) of it, and thread t stores the packs
 /// 32 * i + t.
-template <Kind from, Kind to, Path path>
-__global__ void __launch_bounds__(kThreads)
+template <Kind from, Kind to, Path path, int n>
+__global__ void __launch_bounds__(kThreads, 5)
     reduceKernel(const __grid_constant__ ReduceParams p) {
   using E = Element<to>;
   using Storage = typename E::Storage;
   using Int = IndexOf<path>;
-  constexpr int n = sumElements(from, path);
   constexpr int kPack = 16 / E::kBytes;
   using Sum = Summer<from, n>;
   constexpr int kResultBytes = 32 * n * E::kBytes;
@@ -131,13 +130,21 @@ cudaError_t zpp::kernels::dequantizeReduce(const ConstChunks &sources,
                             Finish::create(reduction.divisor, ElementType::F32),
                             dest.data, index};
         constexpr int kPack = 16 / Element<to>::kBytes;
-        constexpr int kItem = sumElements(from, Path::Narrow);
         if (isAligned(dest.data, 16) && index.allowsVectors(kPack, kPack) &&
-            (isQuantized(from) || allowsVectors(sources)))
-          return launch(index.isNarrow ? reduceKernel<from, to, Path::Narrow>
-                                       : reduceKernel<from, to, Path::Wide>,
-                        divideUp(index.elements, kItem * kThreads),
-                        /*chunks=*/1, kThreads, params, stream);
+            (isQuantized(from) || allowsVectors(sources))) {
+          auto launchItems = [&](auto item, auto path) {
+            return launch(reduceKernel<from, to, path, item>,
+                          divideUp(index.elements, item * kThreads),
+                          /*chunks=*/1, kThreads, params, stream);
+          };
+          using Large = std::integral_constant<int, largeItem(from)>;
+          using Small = std::integral_constant<int, smallItem(from)>;
+          if (!index.isNarrow)
+            return launchItems(Small(), PathConstant<Path::Wide>());
+          if (isQuantized(from) && sources.block < Large())
+            return launchItems(Small(), PathConstant<Path::Narrow>());
+          return launchItems(Large(), PathConstant<Path::Narrow>());
+        }
         return launch(reduceSingleKernel<from, to>,
                       divideUp(index.elements, kThreads), /*chunks=*/1,
                       kThreads, params, stream);

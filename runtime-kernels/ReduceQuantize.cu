@@ -28,11 +28,10 @@ struct ReduceQuantizeParams {
 /// Thread t of thread block b has the elements e = (b * kThreads + t) * n +
 /// [0, n) of chunk c = chunkOfBlock(); a quantization block is neighbouring
 /// threads of one thread block.
-template <Kind from, WireFormat format, Path path>
-__global__ void __launch_bounds__(kThreads)
+template <Kind from, WireFormat format, Path path, int n>
+__global__ void __launch_bounds__(kThreads, 5)
     reduceQuantizeKernel(const __grid_constant__ ReduceQuantizeParams p) {
   using Int = IndexOf<path>;
-  constexpr int n = sumElements(from, path);
   Int c = chunkOfBlock<Int>();
   if (c >= p.map.chunks)
     return;
@@ -86,32 +85,38 @@ cudaError_t zpp::kernels::dequantizeReduceQuantize(const ConstChunks &sources,
         if (index.elements == 0)
           return cudaSuccess;
         constexpr WireFormat format = formatOf(to);
-        constexpr int kItem = sumElements(from, Path::Narrow);
+        auto launchItems = [&](auto item, auto path) {
+          ReduceQuantizeParams params{
+              createSources(sources, sourceElements),
+              Finish::create(reduction.divisor, reduction.partial),
+              static_cast<uint8_t *>(dest.data),
+              dest.stride,
+              ChunkWriter::create(index.elements, format, dest.block, item),
+              index};
+          return launch(
+              reduceQuantizeKernel<from, format, path, item>,
+              divideUp(params.writer.layout.blocks * (dest.block / item),
+                       kThreads),
+              index.chunks, kThreads, params, stream);
+        };
         // In codes an item must begin at a multiple of its size, so that it has
         // one scale.
-        bool vectors;
-        if constexpr (isQuantized(from))
-          vectors = index.allowsVectors(kItem, kItem);
-        else
-          vectors = allowsVectors(sources) &&
-                    index.allowsVectors(kItem, 16 / Element<from>::kBytes);
-        Path path = !vectors         ? Path::Single
-                    : index.isNarrow ? Path::Narrow
-                                     : Path::Wide;
-        int64_t lanes = dest.block / sumElements(from, path);
-        ReduceQuantizeParams params{
-            createSources(sources, sourceElements),
-            Finish::create(reduction.divisor, reduction.partial),
-            static_cast<uint8_t *>(dest.data),
-            dest.stride,
-            {getChunkLayout(index.elements, format, dest.block), log2Of(lanes)},
-            index};
-        return launch(path == Path::Single
-                          ? reduceQuantizeKernel<from, format, Path::Single>
-                      : path == Path::Narrow
-                          ? reduceQuantizeKernel<from, format, Path::Narrow>
-                          : reduceQuantizeKernel<from, format, Path::Wide>,
-                      divideUp(params.writer.layout.blocks * lanes, kThreads),
-                      index.chunks, kThreads, params, stream);
+        auto fits = [&](int item) {
+          if (isQuantized(from))
+            return item <= std::min(sources.block, dest.block) &&
+                   index.allowsVectors(item, item);
+          return allowsVectors(sources) &&
+                 index.allowsVectors(item, 16 * 8 / bitsOf(from));
+        };
+        using Large = std::integral_constant<int, largeItem(from)>;
+        using Small = std::integral_constant<int, smallItem(from)>;
+        using Single = std::integral_constant<int, kSingleItem>;
+        if (fits(Large()) && index.isNarrow)
+          return launchItems(Large(), PathConstant<Path::Narrow>());
+        if (fits(Small()) && index.isNarrow)
+          return launchItems(Small(), PathConstant<Path::Narrow>());
+        if (fits(Small()))
+          return launchItems(Small(), PathConstant<Path::Wide>());
+        return launchItems(Single(), PathConstant<Path::Single>());
       });
 }

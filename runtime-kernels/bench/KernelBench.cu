@@ -13,7 +13,10 @@
 // through several sets of buffers, together larger than the L2 cache. Elements
 // are those of the tensor, for sums those of one source.
 //
-//   zpp-kernels-bench [--check]   --check: exit code 1 if a row misses a target
+//   zpp-kernels-bench [--check] [--only=TEXT]
+//
+// --check: exit code 1 if a row misses its target. --only: the rows of kernels
+// whose name contains the text.
 //
 //===----------------------------------------------------------------------===//
 
@@ -24,7 +27,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
@@ -247,7 +249,8 @@ const char *str(WireFormat format) {
 
 class Table {
 public:
-  explicit Table(double copyRate) : copyRate(copyRate) {
+  Table(double copyRate, std::string only)
+      : copyRate(copyRate), only(std::move(only)) {
     std::printf("\n%-26s %-12s %6s %9s %9s %8s %7s %7s\n", "kernel", "types",
                 "block", "elements", "usec", "GB/s", "% copy", "target");
   }
@@ -256,6 +259,8 @@ public:
   void add(const char *kernel, const std::string &types, int64_t block,
            int64_t elements, int64_t bytes, int sets, double target,
            const Launch &launch) {
+    if (std::string(kernel).find(only) == std::string::npos)
+      return;
     double usec = measure(launch, sets, bytes);
     double rate = bytes / usec / 1e3;
     double percent = 100 * rate / copyRate;
@@ -276,6 +281,7 @@ public:
 
 private:
   double copyRate;
+  std::string only;
   int numMissed = 0;
 };
 
@@ -399,10 +405,18 @@ void benchReduce(Table &table, int64_t count, WireFormat from, WireFormat to,
 } // namespace
 
 int main(int argc, char **argv) {
-  bool checkTargets = argc == 2 && std::strcmp(argv[1], "--check") == 0;
-  if (argc > 1 && !checkTargets) {
-    std::printf("usage: zpp-kernels-bench [--check]\n");
-    return 2;
+  bool checkTargets = false;
+  std::string only;
+  for (int i = 1; i < argc; ++i) {
+    std::string argument = argv[i];
+    if (argument == "--check") {
+      checkTargets = true;
+    } else if (argument.rfind("--only=", 0) == 0) {
+      only = argument.substr(7);
+    } else {
+      std::printf("usage: zpp-kernels-bench [--check] [--only=TEXT]\n");
+      return 2;
+    }
   }
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, 0));
@@ -415,7 +429,7 @@ int main(int argc, char **argv) {
   constexpr int64_t kMi = 1 << 20;
   double copyRate = measureCopy(512 * kMi, /*print=*/true);
   measureCopy(8 * kMi, /*print=*/true);
-  Table table(copyRate);
+  Table table(copyRate, only);
   for (int64_t elements : {256 * kMi, 4 * kMi}) {
     // Small tensors may run at half of what large ones must reach.
     double part = elements == 4 * kMi ? 0.5 : 1.0;

@@ -134,11 +134,12 @@ enum class Data {
   Extremes,
   NearFlush,
   Ties,
-  Zeros
+  Zeros,
+  UnequalSources
 };
-constexpr int kNumData = 8;
+constexpr int kNumData = 9;
 
-float makeValue(Data data, int64_t index) {
+float makeValue(Data data, int64_t index, int64_t source = 0) {
   switch (data) {
   case Data::Normal:
     return gauss(1.0f);
@@ -177,6 +178,12 @@ float makeValue(Data data, int64_t index) {
                            : static_cast<float>(pick(255) - 127) / 2;
   case Data::Zeros:
     return index % 2000 < 1500 ? 0.0f : gauss(1.0f);
+  case Data::UnequalSources: {
+    // Blocks of a source are up to 2^13 times as large as those of another, or
+    // zero.
+    uint64_t hash = (index / 256 * 31 + source + 1) * 0x9e3779b97f4a7c15u >> 40;
+    return hash % 16 == 15 ? 0.0f : std::ldexp(gauss(1e-6f), hash % 14);
+  }
   }
   return 0.0f;
 }
@@ -193,7 +200,8 @@ void fillChunks(const Chunks &chunks, int64_t elements, Data data,
   for (int64_t c = 0; c < chunks.count; ++c) {
     auto *chunk = static_cast<uint8_t *>(chunks.data) + c * chunks.stride;
     if (chunks.format == WireFormat::None) {
-      fillTensor(chunk, chunks.type, elements, data);
+      for (int64_t i = 0; i < elements; ++i)
+        reference::store(chunks.type, chunk, i, makeValue(data, i, c));
     } else if (anyBits) {
       int64_t bytes =
           getChunkLayout(elements, chunks.format, chunks.block).chunkBytes;
@@ -202,7 +210,7 @@ void fillChunks(const Chunks &chunks, int64_t elements, Data data,
     } else {
       std::vector<float> values(elements);
       for (int64_t i = 0; i < elements; ++i)
-        values[i] = makeValue(data, i + c);
+        values[i] = makeValue(data, i, c);
       quantizeChunk(values.data(), elements, chunks.format, chunks.block,
                     chunk);
     }
@@ -551,6 +559,44 @@ void testMatrix(bool quick) {
           c.sources = sources;
           runCase(row.operation, c);
         }
+  }
+}
+
+/// Every scale that there is, and around each tie between two codes: the
+/// kernels compute scales and reciprocals in another way than the reference.
+void testScales() {
+  constexpr int64_t kBlock = 32;
+  for (Kind format : {Kind::I8, Kind::I4}) {
+    int32_t largest = maxCode(formatOf(format));
+    Case c{makeMap(1, {}, (0x7f80 - 0x80) * kBlock, 1, {}), Kind::F32, format};
+    c.destBlock = kBlock;
+    Buffer source = makeTensorBuffer(c, c.source);
+    for (int64_t b = 0; b < 0x7f80 - 0x80; ++b) {
+      float scale = floatOfBF16Bits(static_cast<uint16_t>(0x80 + b));
+      float top = decodeValue(largest, scale);
+      bool exists = std::isfinite(top);
+      for (int64_t i = 0; i < kBlock; ++i) {
+        float value = 0.0f;
+        if (exists && i == 0) {
+          value = top;
+        } else if (exists) {
+          value = (pick(2 * largest) - largest + 0.5f) * scale;
+          for (int64_t step = pick(3); step > 0; --step)
+            value = std::nextafter(value, pick(2) ? top : -top);
+        }
+        reference::store(ElementType::F32, source.hostData(), b * kBlock + i,
+                         value);
+      }
+    }
+    ChunkSet dest(1, c.map.elementsPerChunk(), format, kBlock, 0, 0);
+    source.upload();
+    dest.buffer.upload();
+    expectError(cudaSuccess,
+                quantize({source.deviceData(), ElementType::F32}, c.map,
+                         dest.device, c.stream),
+                "all scales");
+    reference::quantize(source.hostData(), ElementType::F32, c.map, dest.host);
+    dest.buffer.compare("all scales");
   }
 }
 
@@ -947,8 +993,10 @@ int main(int argc, char **argv) {
     testErrors();
     testGraph();
     testMatrix(quick);
-    if (!quick)
+    if (!quick) {
+      testScales();
       testManyChunks();
+    }
   }
   std::printf("%lld checks, %lld failures\n", static_cast<long long>(numChecks),
               static_cast<long long>(numFailures));

@@ -16,6 +16,7 @@
 #ifndef ZPP_KERNELS_BLOCKCODEC_CUH
 #define ZPP_KERNELS_BLOCKCODEC_CUH
 
+#include "zpp/kernels/Launch.h"
 #include "zpp/kernels/Pack.cuh"
 
 namespace zpp::kernels {
@@ -33,6 +34,7 @@ enum class Path {
   /// One by one, with 64-bit indices.
   Single,
 };
+template <Path path> using PathConstant = std::integral_constant<Path, path>;
 template <Path path>
 using IndexOf = std::conditional_t<path == Path::Narrow, int32_t, int64_t>;
 
@@ -113,6 +115,12 @@ struct ChunkWriter {
   ChunkLayout layout;
   /// log2 of the threads of a block.
   int32_t lanesLog2;
+
+  /// For threads that have `item` elements.
+  static ChunkWriter create(int64_t elements, WireFormat format, int64_t block,
+                            int64_t item) {
+    return {getChunkLayout(elements, format, block), log2Of(block / item)};
+  }
 };
 
 /// a * b where subnormal operands count as zero: BlockQuant.h's flush of the

@@ -116,115 +116,6 @@ __device__ __forceinline__ float sumElement(const Sources &sources,
   return sum;
 }
 
-/// Turns codes into f32, four at a time, on the tensor core: masking a word
-/// makes pairs of f16 of it, 2^10 + code + bias or 2^10 + 16 * (code + bias),
-/// and
-///
-///   D (f32, 16x8) = A (those, 16x8) * identity (or a 16th of it) + C
-///
-/// leaves the codes, exactly, in the threads that A came from. One by one,
-/// masking and subtracting takes twice the instructions, and for sums of i4 it
-/// is the instructions that count. All threads of the warp must take part.
-template <WireFormat format> class CodeReader {
-public:
-  /// Of a warp. The constants go through shared memory because the compiler
-  /// would load them again for each use; what memory held it keeps.
-  struct Storage {
-    float4 bias[2];
-    uint2 flip;
-  };
-
-  __device__ __forceinline__ explicit CodeReader(Storage &storage) {
-    uint32_t lane = threadIdx.x % 32;
-    constexpr bool isByte = format == WireFormat::I8;
-    constexpr float kUnitBias = -1024.0f - (isByte ? 128.0f : 8.0f);
-    constexpr float kSixteenthBias = -1024.0f / 16 - 8.0f;
-    uint32_t word = lane < 4   ? __float_as_uint(kUnitBias)
-                    : lane < 8 ? __float_as_uint(kSixteenthBias)
-                    : lane < 9 ? (isByte ? 0x64806480u : 0x64086408u)
-                               : 0x64806480u;
-    if (lane < sizeof(Storage) / 4)
-      reinterpret_cast<uint32_t *>(&storage)[lane] = word;
-    // The fragment of an 8x8 B: rows 2 * (lane % 4) + {0, 1}, column lane / 4.
-    uint32_t diagonal = (2 * (lane % 4) == lane / 4 ? 0xffffu : 0u) |
-                        (2 * (lane % 4) + 1 == lane / 4 ? 0xffff0000u : 0u);
-    unit = diagonal & 0x3c003c00u;
-    sixteenth = diagonal & 0x2c002c00u;
-    __syncwarp();
-    unitBias = storage.bias[0];
-    sixteenthBias = storage.bias[1];
-    uint2 flip = storage.flip;
-    unitFlip = flip.x;
-    sixteenthFlip = flip.y;
-  }
-
-  /// Calls `visit(i, code)` for the `n` codes of `pack`.
-  template <int n, typename Visitor>
-  __device__ __forceinline__ void
-  forEachCode(const Pack<n * codeBits(format) / 8> &pack,
-              const Visitor &visit) const {
-    constexpr int kPerWord = 32 / codeBits(format);
-    static_assert(n % kPerWord == 0);
-#pragma unroll
-    for (int i = 0; i < n; i += kPerWord) {
-      uint32_t low = pack.words[i / kPerWord];
-      uint32_t high = low >> 8;
-      if constexpr (format == WireFormat::I8) {
-        // A byte with its sign flipped is code + 128.
-        float4 codes =
-            multiply(maskFlip(low, 0x00ff00ffu, unitFlip),
-                     maskFlip(high, 0x00ff00ffu, unitFlip), unit, unitBias);
-        visit(i, codes.x);
-        visit(i + 2, codes.y);
-        visit(i + 1, codes.z);
-        visit(i + 3, codes.w);
-      } else {
-        // A nibble with its sign flipped is code + 8.
-        float4 codes =
-            multiply(maskFlip(low, 0x000f000fu, unitFlip),
-                     maskFlip(high, 0x000f000fu, unitFlip), unit, unitBias);
-        visit(i, codes.x);
-        visit(i + 4, codes.y);
-        visit(i + 2, codes.z);
-        visit(i + 6, codes.w);
-        codes = multiply(maskFlip(low, 0x00f000f0u, sixteenthFlip),
-                         maskFlip(high, 0x00f000f0u, sixteenthFlip), sixteenth,
-                         sixteenthBias);
-        visit(i + 1, codes.x);
-        visit(i + 5, codes.y);
-        visit(i + 3, codes.z);
-        visit(i + 7, codes.w);
-      }
-    }
-  }
-
-private:
-  __device__ __forceinline__ static float4
-  multiply(uint32_t a0, uint32_t a1, uint32_t b, const float4 &c) {
-    float4 d;
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
-                 "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
-                 : "=f"(d.x), "=f"(d.y), "=f"(d.z), "=f"(d.w)
-                 : "r"(a0), "r"(a1), "r"(b), "f"(c.x), "f"(c.y), "f"(c.z),
-                   "f"(c.w));
-    return d;
-  }
-
-  uint32_t unit;
-  uint32_t sixteenth;
-  uint32_t unitFlip;
-  uint32_t sixteenthFlip;
-  float4 unitBias;
-  float4 sixteenthBias;
-};
-
-/// Elements that are no codes.
-template <> class CodeReader<WireFormat::None> {
-public:
-  struct Storage {};
-  __device__ explicit CodeReader(Storage &) {}
-};
-
 /// An address in shared memory, as instructions take it.
 __device__ __forceinline__ uint32_t sharedAddress(const void *pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
@@ -256,6 +147,70 @@ __device__ __forceinline__ uint32_t loadShared4(uint32_t address) {
   return v;
 }
 
+/// Whether up to 8 sources of i4 can be summed as integers: with scales m * 2^e
+/// (m < 2^8, e from eMin to eMax, zero scales apart), each product is a
+/// multiple of 2^eMin, and so is each partial sum, which stays at or below
+/// 8 * 15 * 255 * 2^eMax < 2^(15 + eMax), also when codes are biased to 0..15.
+/// Up to eMax - eMin = 9 that is 24 bits: no sum in f32 rounds, in whatever way
+/// it is computed.
+struct ScaleRange {
+  static constexpr int kMaxSources = 8;
+  uint32_t largest = 0;
+  /// Of those that are not zero, less one.
+  uint32_t smallest = 0xffffffffu;
+
+  __device__ __forceinline__ void add(uint32_t scaleBits) {
+    largest = max(largest, scaleBits);
+    smallest = min(smallest, scaleBits - 1);
+  }
+  /// False also for what ExactSum cannot scale: numbers that no encoder makes,
+  /// and those from 2^73 on.
+  __device__ __forceinline__ bool isExact() const {
+    return largest - (smallest + 1) <= (9u << 23) && smallest >= 0x007fffffu &&
+           largest < (200u << 23);
+  }
+};
+
+/// Such a sum. A nibble that is masked, but not shifted, at bit p of a word, is
+/// the f32 n * 2^(p - 149); so one fused multiply-add with a scale moved up to
+/// 2^100 adds n, the biased code, and no conversion is needed. In the end
+///   sum over s of (n - 8) * scale = 2^k * (the sum above) - 8 * (sum of
+///   scales).
+class ExactSum {
+public:
+  __device__ __forceinline__ explicit ExactSum(const ScaleRange &range)
+      : exponent(range.largest >> 23), shift((227u - exponent) << 23) {}
+
+  template <int n>
+  __device__ __forceinline__ void add(const Pack<n / 2> &pack,
+                                      uint32_t scaleBits, float (&sum)[n]) {
+    scales = __fadd_rn(scales, __uint_as_float(scaleBits));
+    float scale = __uint_as_float(scaleBits == 0 ? 0u : scaleBits + shift);
+#pragma unroll
+    for (int i = 0; i < n; ++i) {
+      int p = 4 * (i % 4);
+      uint32_t word = pack.words[i / 8] >> (i % 8 < 4 ? 0 : 16);
+      uint32_t bits = maskFlip(word, 0xfu << p, 0x8u << p);
+      sum[i] = __fmaf_rn(__uint_as_float(bits), scale, sum[i]);
+    }
+  }
+  template <int n>
+  __device__ __forceinline__ void finish(float (&sum)[n]) const {
+    float bias = __fmul_rn(scales, -8.0f);
+#pragma unroll
+    for (int i = 0; i < n; ++i) {
+      uint32_t factor = (exponent + 149 - 100 - 4 * (i % 4)) << 23;
+      sum[i] = __fmaf_rn(sum[i], __uint_as_float(factor), bias);
+    }
+  }
+
+private:
+  /// Of the largest scale, as in an f32.
+  uint32_t exponent;
+  uint32_t shift;
+  float scales = 0.0f;
+};
+
 /// Sums items of `n` elements. The sources travel through shared memory, so
 /// that what is in flight costs no registers and the loop over them stays
 /// small.
@@ -264,8 +219,8 @@ template <Kind kind, int n> class Summer {
   /// Copies of 16 bytes.
   static constexpr int kPieces = kBytes / 16;
   static_assert(kBytes % 16 == 0);
-  /// Sources in flight: 128 bytes per thread.
-  static constexpr int kStages = 128 / kBytes;
+  /// Sources in flight.
+  static constexpr int kStages = isQuantized(kind) ? 8 : 128 / kBytes;
 
   /// Of a warp. No thread reads what another one has copied.
   struct Stage {
@@ -276,13 +231,12 @@ template <Kind kind, int n> class Summer {
 public:
   struct Storage {
     Stage stages[kStages];
-    typename CodeReader<formatOf(kind)>::Storage reader;
   };
 
   /// The sums of the elements from `element` on; of codes, it is a multiple of
   /// n. If the thread is `active`, all of them must be there in the sources (as
   /// padding, for codes). Returns false where the sums are not valid and
-  /// sumElement() must be used. All threads of the warp must take part.
+  /// sumElement() must be used.
   template <typename Int>
   __device__ __forceinline__ static bool sum(const Sources &sources,
                                              Storage &storage, bool active,
@@ -297,41 +251,82 @@ public:
     uint32_t scaleSelector = block % 2 != 0 ? 0x3244 : 0x1044;
     uint32_t sharedPacks = sharedAddress(&storage.stages[0].packs[0][lane]);
     uint32_t sharedScales = sharedAddress(&storage.stages[0].scales[lane]);
-    // The next source, if there is one, as one group.
-    auto copyNext = [&](uint32_t offset, bool exists) {
-      if (exists) {
+    // Not indices, from which the compiler would compute each address anew.
+    auto advance = [&](const uint8_t *&pointer) {
+      asm("add.s64 %0, %0, %1;" : "+l"(pointer) : "l"(sources.stride));
+    };
+    auto copyScale = [&](uint32_t offset, bool exists) {
+      if (exists && isQuantized(kind))
+        copyAsync<4>(sharedScales + offset, scales);
+      advance(scales);
+    };
+    auto copyPacks = [&](uint32_t offset, bool exists) {
+      if (exists)
 #pragma unroll
         for (int i = 0; i < kPieces; ++i)
           copyAsync<16>(sharedPacks + offset + 512 * i, packs + 16 * i);
-        if constexpr (isQuantized(kind))
-          copyAsync<4>(sharedScales + offset, scales);
-      }
-      commitCopies();
-      // Not an index, from which the compiler would compute each address anew.
-      asm("add.s64 %0, %0, %1;" : "+l"(packs) : "l"(sources.stride));
-      asm("add.s64 %0, %0, %1;" : "+l"(scales) : "l"(sources.stride));
+      advance(packs);
     };
+    // One group for the first scales, then one per source.
 #pragma unroll
     for (int k = 0; k < kStages; ++k)
-      copyNext(k * sizeof(Stage), active && k < sources.count);
+      copyScale(k * sizeof(Stage), active && k < sources.count);
+    commitCopies();
+#pragma unroll
+    for (int k = 0; k < kStages; ++k) {
+      copyPacks(k * sizeof(Stage), active && k < sources.count);
+      commitCopies();
+    }
 
 #pragma unroll
     for (int i = 0; i < n; ++i)
       sum[i] = 0.0f;
-    uint32_t largestScale = 0;
-    CodeReader<formatOf(kind)> reader(storage.reader);
-    auto add = [&](uint32_t offset) {
-      waitForCopies<kStages - 1>();
+    auto loadPack = [&](uint32_t offset) {
       Pack<kBytes> pack;
 #pragma unroll
       for (int i = 0; i < kPieces; ++i)
         pack.setSlice(i, loadShared16(sharedPacks + offset + 512 * i));
+      return pack;
+    };
+    // As f32 bits.
+    auto loadScale = [&](uint32_t offset) {
+      return __byte_perm(loadShared4(sharedScales + offset), 0, scaleSelector);
+    };
+
+    if constexpr (kind == Kind::I4) {
+      static_assert(kStages <= ScaleRange::kMaxSources);
+      if (sources.count <= kStages) {
+        waitForCopies<kStages>();
+        ScaleRange range;
+#pragma unroll
+        for (int k = 0; k < kStages; ++k)
+          if (k < sources.count)
+            range.add(loadScale(k * sizeof(Stage)));
+        if (__all_sync(0xffffffffu, !active || range.isExact())) {
+          ExactSum exact(range);
+          uint32_t offset = 0;
+#pragma unroll 1
+          for (int left = sources.count; left > 0; --left) {
+            waitForCopies<kStages - 1>();
+            exact.add(loadPack(offset), loadScale(offset), sum);
+            commitCopies();
+            offset += sizeof(Stage);
+          }
+          exact.finish(sum);
+          return active;
+        }
+      }
+    }
+
+    uint32_t largestScale = 0;
+    auto add = [&](uint32_t offset) {
+      waitForCopies<kStages - 1>();
+      Pack<kBytes> pack = loadPack(offset);
       if constexpr (isQuantized(kind)) {
-        uint32_t scaleBits =
-            __byte_perm(loadShared4(sharedScales + offset), 0, scaleSelector);
+        uint32_t scaleBits = loadScale(offset);
         largestScale = max(largestScale, scaleBits);
         float scale = __uint_as_float(scaleBits);
-        reader.template forEachCode<n>(pack, [&](int i, float code) {
+        forEachCode<formatOf(kind), n>(pack, [&](int i, float code) {
           sum[i] = __fmaf_rn(code, scale, sum[i]);
         });
       } else {
@@ -352,7 +347,9 @@ public:
 #pragma unroll 1
     for (; left > kStages; --left) {
       add(offset);
-      copyNext(offset, active);
+      copyScale(offset, active);
+      copyPacks(offset, active);
+      commitCopies();
       moveOn();
     }
 #pragma unroll 1
@@ -368,12 +365,18 @@ public:
   }
 };
 
-/// Elements that a thread sums: 16 bytes of i4, else what the registers hold.
-/// Where elements are gathered one by one it is the shared memory that bounds
-/// them.
-ZPP_HOST_DEVICE constexpr int sumElements(Kind from, Path path) {
-  return from == Kind::I4 && path != Path::Single ? 32 : 16;
+/// Elements that a thread sums when all goes well: the more, the less what is
+/// done once for an item counts. An item of codes must not be larger than a
+/// block.
+ZPP_HOST_DEVICE constexpr int largeItem(Kind from) {
+  return from == Kind::I4 ? 64 : from == Kind::I8 ? 32 : 16;
 }
+/// And with the smallest blocks.
+ZPP_HOST_DEVICE constexpr int smallItem(Kind from) {
+  return isQuantized(from) ? static_cast<int>(kMinBlock) : 16;
+}
+/// And where elements are gathered one by one.
+inline constexpr int kSingleItem = 16;
 
 } // namespace zpp::kernels
 
