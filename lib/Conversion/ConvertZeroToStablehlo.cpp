@@ -29,6 +29,7 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/SymbolTable.h"
+#include "mlir/IR/Verifier.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
 #include "zpp/Conversion/Passes.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
@@ -637,6 +638,9 @@ public:
     }
     for (Operation *init : inits)
       init->erase();
+    // The end of a pipeline, which may not verify after each of its passes.
+    if (failed(verify(getOperation())))
+      signalPassFailure();
   }
 };
 } // namespace

@@ -44,11 +44,19 @@ int main(int argc, char **argv) {
   std::vector<char *> arguments(argv, argv + argc);
   static char missed[] = "--remarks-filter-missed=zero-.*";
   static char guessed[] = "--remarks-filter-analyse=zero-.*";
-  bool choosesRemarks = false;
-  for (int i = 1; i < argc; ++i)
-    choosesRemarks |= llvm::StringRef(argv[i]).ltrim('-').starts_with("remark");
+  // The input is verified, and the output by the pass that writes it; after
+  // every pass it is only on request, since that takes longer than the passes.
+  static char verify[] = "--verify-each=false";
+  bool choosesRemarks = false, choosesVerify = false;
+  for (int i = 1; i < argc; ++i) {
+    llvm::StringRef argument = llvm::StringRef(argv[i]).ltrim('-');
+    choosesRemarks |= argument.starts_with("remark");
+    choosesVerify |= argument.starts_with("verify-each");
+  }
   if (!choosesRemarks)
     arguments.insert(arguments.begin() + 1, {missed, guessed});
+  if (!choosesVerify)
+    arguments.insert(arguments.begin() + 1, verify);
   return mlir::asMainReturnCode(
       mlir::MlirOptMain(static_cast<int>(arguments.size()), arguments.data(),
                         kOverview, registry));
