@@ -83,7 +83,7 @@ static bool isNamed(Operation *op, StringRef name) {
 
 bool zpp::isBarrier(Operation *op) {
   return isNamed(op, "stablehlo.optimization_barrier") &&
-         op->getNumOperands() == op->getNumResults();
+         op->getOperandTypes() == op->getResultTypes();
 }
 
 /// A `stablehlo.while` whose regions fit its operands. Nothing has verified ops

@@ -176,6 +176,9 @@ func.func @malformed(%w: tensor<4x8xf32>, %i: tensor<i32>) {
   %4:2 = "stablehlo.optimization_barrier"(%w) : (tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>)
   // expected-remark@+1 {{its operand is computed in the step, not a weight}}
   %5 = "stablehlo.all_gather"(%4#1) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %narrow = "stablehlo.optimization_barrier"(%w) : (tensor<4x8xf32>) -> tensor<4x8xbf16>
+  // expected-remark@+1 {{its operand is computed in the step, not a weight}}
+  %whole = "stablehlo.all_gather"(%narrow) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<4x8xbf16>) -> tensor<32x8xbf16>
   %6 = "stablehlo.convert"() : () -> tensor<4x8xf32>
   // expected-remark@+1 {{its operand is computed in the step, not a weight}}
   %7 = "stablehlo.all_gather"(%6) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
