@@ -1,4 +1,4 @@
-/*===- zpp_rt.h - The runtime's C interface ------------------------*- C -*-===*\
+/*===- zpp_rt.h - The runtime's C interface -----------------------*- C -*-===*\
 |*                                                                            *|
 |* Part of zpp, under the Apache License v2.0 with LLVM Exceptions.           *|
 |* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception                    *|
@@ -286,9 +286,9 @@ typedef struct zpp_rt_exchange_desc {
 } zpp_rt_exchange_desc;
 
 #define ZPP_RT_ENTRYPOINT(NAME, DESC, OP)                                      \
-  ZPP_RT_EXPORT zpp_rt_status zpp_rt_##NAME(                                   \
-      zpp_rt_rank *rank, const zpp_rt_##DESC *desc, const void *input,         \
-      void *output);
+  ZPP_RT_EXPORT zpp_rt_status zpp_rt_##NAME(zpp_rt_rank *rank,                 \
+                                            const zpp_rt_##DESC *desc,         \
+                                            const void *input, void *output);
 #include "zpp/Runtime/Entrypoints.def"
 
 #ifdef __cplusplus
