@@ -344,11 +344,11 @@ void benchReorder(Table &table, ElementType type, int64_t elements) {
     chunks.push_back({tensors.back(), 4, bytes / 8, WireFormat::None, 0, type});
   }
   std::string types = std::string(str(type)) + " > " + str(type);
-  table.add(
-      "pack slices", types, 0, elements, bytes, sets, 0,
-      [&](int set, cudaStream_t stream) {
-        check(quantize({tensors[2 * set], type}, map, chunks[set], stream));
-      });
+  table.add("pack slices", types, 0, elements, bytes, sets, 0,
+            [&](int set, cudaStream_t stream) {
+              check(
+                  quantize({tensors[2 * set], type}, map, chunks[set], stream));
+            });
   table.add("unpack slices", types, 0, elements, bytes, sets, 0,
             [&](int set, cudaStream_t stream) {
               check(dequantize(asConst(chunks[set]), map,
