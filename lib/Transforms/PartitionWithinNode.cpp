@@ -31,6 +31,31 @@ struct SecondaryGroup {
   ArrayAttr inner;
 };
 
+/// Where the gathers of a group in several loops read from.
+struct Stack {
+  /// The weights of all layers, [layers, local...], or one weight, in a block
+  /// around all of the loops; and the first op of the block with a gather.
+  Value value;
+  Operation *anchor;
+  /// The ops that choose a layer, one per gather; null where all read the
+  /// same.
+  SmallVector<Operation *> slices;
+  /// Element-wise ops between the stack and the gather, in order.
+  SmallVector<Operation *> casts;
+};
+
+/// What becomes of the gathers of one weight.
+struct Plan {
+  ArrayRef<AllGatherOp> group;
+  /// Why they are left alone, or empty.
+  std::string reason;
+  SecondaryGroup axes;
+  /// For each later gather the barrier that what is kept can cross with its
+  /// operand, or null. Empty where a stack is hoisted out of loops instead.
+  SmallVector<Operation *> crossed;
+  std::optional<Stack> stack;
+};
+
 class PartitionWithinNodePass
     : public zpp::impl::PartitionWithinNodePassBase<PartitionWithinNodePass> {
 public:
@@ -53,9 +78,18 @@ public:
       if (std::optional<std::pair<Value, Attribute>> key = getKey(gather))
         gathers[*key].push_back(gather);
     });
-    for (auto &[key, group] : gathers)
-      if (failed(partition(group)))
+    // Everything is decided before anything is changed: an error leaves the
+    // module alone, and dominance asks for an order of ops that insertions
+    // would invalidate every time.
+    std::vector<Plan> plans;
+    for (auto &[key, group] : gathers) {
+      FailureOr<Plan> plan = getPlan(group);
+      if (failed(plan))
         return signalPassFailure();
+      plans.push_back(std::move(*plan));
+    }
+    for (const Plan &plan : plans)
+      partition(plan);
     for (auto &[barrier, additions] : barriers)
       extendBarrier(barrier, additions);
   }
@@ -81,8 +115,11 @@ private:
     // It starts from a secondary partition already.
     if (provenance.root.getDefiningOp<AllGatherOp>())
       return std::nullopt;
-    SmallVector<Attribute> steps{TypeAttr::get(gather.getType()),
-                                 gather.getAlong()};
+    // The same slice, and the same casts of it.
+    SmallVector<Attribute> steps{
+        TypeAttr::get(gather.getType()), gather.getAlong(),
+        StringAttr::get(&getContext(), getSliceKey(source.getLocal(),
+                                                   /*inAnyIteration=*/true))};
     for (Operation *op : provenance.path) {
       // Which slice of a stack a loop reads is up to its index: the forward and
       // the backward loop go over all of them.
@@ -121,17 +158,21 @@ private:
         if (mesh.findAxis(ref.name) >= axis)
           size *= ref.size;
     } else if (StringRef(secondary).getAsInteger(10, size) || size < 1) {
-      return getOperation().emitError("expected a tier of the mesh ")
+      return emitError(getOperation().getLoc(), "expected a tier of the mesh ")
              << mesh.str() << " or a group size as the secondary partition, "
              << "but got '" << secondary << "'";
     }
     std::vector<AxisRef> outer, inner;
     std::vector<AxisRef> ordered(refs.begin(), refs.end());
-    if (!splitRefs(ordered, size, outer, inner))
-      return getOperation().emitError("expected a secondary group size that "
-                                      "divides the ")
-             << zpp::numDevices(ordered) << " devices of a weight's group on "
-             << mesh.str() << ", but got " << size;
+    int64_t devices = zpp::numDevices(ordered);
+    // A weight that fewer devices share may have a smaller group.
+    if (size % devices == 0 && mesh.numDevices() % size == 0)
+      inner = ordered;
+    else if (!splitRefs(ordered, size, outer, inner))
+      return gather.emitError("expected a secondary group size that divides "
+                              "the ")
+             << devices << " devices of a weight's group on " << mesh.str()
+             << ", but got " << size;
     if (inner.empty()) {
       reason = "its secondary group is one device";
       return SecondaryGroup();
@@ -216,59 +257,73 @@ private:
     eraseDeadChain(gather);
   }
 
-  LogicalResult partition(ArrayRef<AllGatherOp> group) {
+  FailureOr<Plan> getPlan(ArrayRef<AllGatherOp> group) {
     AllGatherOp forward = group.front();
-    std::string reason;
-    FailureOr<SecondaryGroup> secondaryGroup = getGroup(forward, reason);
-    if (failed(secondaryGroup))
+    Plan plan{group, {}, {}, {}, {}};
+    FailureOr<SecondaryGroup> axes = getGroup(forward, plan.reason);
+    if (failed(axes))
       return failure();
-    if (!reason.empty()) {
-      for (AllGatherOp gather : group)
-        leaveAlone(gather, getArgument(), reason);
-      return success();
-    }
+    plan.axes = *axes;
+    if (!plan.reason.empty())
+      return plan;
     if (group.size() == 1) {
-      leaveAlone(
-          forward, getArgument(),
-          "it is gathered once; zero-regather can gather it again in the "
-          "backward pass");
-      return success();
+      plan.reason = "it is gathered once; zero-regather can gather it again in "
+                    "the backward pass";
+      return plan;
     }
+    auto getExactKey = [](AllGatherOp gather) {
+      return getSliceKey(getSource(gather).getLocal(),
+                         /*inAnyIteration=*/false);
+    };
+    // In one iteration of a loop, slices at different indices are different.
+    std::string key = getExactKey(forward);
     bool isStraight = llvm::all_of(group.drop_front(), [&](AllGatherOp gather) {
       return dominance().properlyDominates(forward.getOperation(),
-                                           gather.getOperation());
+                                           gather.getOperation()) &&
+             getExactKey(gather) == key;
     });
-    if (isStraight) {
-      partitionInBlock(group, *secondaryGroup);
-      return success();
+    if (!isStraight) {
+      plan.stack = getStack(group, plan.reason);
+      return plan;
     }
-    if (std::optional<Stack> stack = getStack(group, reason)) {
-      partitionAcrossLoops(group, *stack, *secondaryGroup);
-      return success();
+    for (AllGatherOp gather : group.drop_front()) {
+      Operation *barrier = getBarrier(gather);
+      bool isCrossed = barrier && dominance().properlyDominates(
+                                      forward.getOperation(), barrier);
+      plan.crossed.push_back(isCrossed ? barrier : nullptr);
     }
-    for (AllGatherOp gather : group)
-      leaveAlone(gather, getArgument(), reason);
-    return success();
+    return plan;
+  }
+
+  void partition(const Plan &plan) {
+    if (!plan.reason.empty()) {
+      for (AllGatherOp gather : plan.group)
+        leaveAlone(gather, getArgument(), plan.reason);
+      return;
+    }
+    if (plan.stack)
+      partitionAcrossLoops(plan.group, *plan.stack, plan.axes);
+    else
+      partitionInBlock(plan);
   }
 
   /// The first gather dominates the later ones.
-  void partitionInBlock(ArrayRef<AllGatherOp> group,
-                        const SecondaryGroup &secondaryGroup) {
-    AllGatherOp forward = group.front();
+  void partitionInBlock(const Plan &plan) {
+    AllGatherOp forward = plan.group.front();
     OpBuilder builder(forward);
     Location loc = forward.getLoc();
     AllGatherOp kept =
-        gatherOuter(builder, forward, secondaryGroup.primary,
-                    getSource(forward).getLocal(), secondaryGroup.outer);
-    AllGatherOp whole =
-        createGather(builder, forward, kept, secondaryGroup.inner);
+        gatherOuter(builder, forward, plan.axes.primary,
+                    getSource(forward).getLocal(), plan.axes.outer);
+    AllGatherOp whole = createGather(builder, forward, kept, plan.axes.inner);
     Value local = getLocal(builder, loc, kept);
     replaceGather(builder, forward, whole);
     remarkRewrite(kept, getArgument(),
-                  "its result is kept for " + Twine(group.size() - 1) +
+                  "its result is kept for " + Twine(plan.group.size() - 1) +
                       " later gathers");
-    for (AllGatherOp gather : group.drop_front())
-      gatherWithin(gather, local, kept.getType(), secondaryGroup.inner);
+    for (auto [gather, barrier] :
+         llvm::zip_equal(plan.group.drop_front(), plan.crossed))
+      gatherWithin(gather, barrier, local, kept.getType(), plan.axes.inner);
   }
 
   /// Gathers the primary partition `local` over the axes outside the group.
@@ -287,19 +342,6 @@ private:
   //===--------------------------------------------------------------------===//
   // Across loops
   //===--------------------------------------------------------------------===//
-
-  /// Where the gathers of a group in several loops read from.
-  struct Stack {
-    /// The weights of all layers, [layers, local...], or one weight, in a block
-    /// around all of the loops; and the first op of the block with a gather.
-    Value value;
-    Operation *anchor;
-    /// The ops that choose a layer, one per gather; null where all read the
-    /// same.
-    SmallVector<Operation *> slices;
-    /// Element-wise ops between the stack and the gather, in order.
-    SmallVector<Operation *> casts;
-  };
 
   /// The stack that all gathers of `group` read, or nullopt and the reason.
   static std::optional<Stack> getStack(ArrayRef<AllGatherOp> group,
@@ -521,20 +563,19 @@ private:
   // Barriers
   //===--------------------------------------------------------------------===//
 
-  /// Replaces `gather` by one within the group, of the kept partition `local`
-  /// behind the barrier that the gather's operand comes through.
-  void gatherWithin(AllGatherOp gather, Value local, ShardType kept,
-                    ArrayAttr inner) {
+  /// Replaces `gather` by one within the group, of the kept partition `local`,
+  /// which crosses `crossed` or else a barrier of its own.
+  void gatherWithin(AllGatherOp gather, Operation *crossed, Value local,
+                    ShardType kept, ArrayAttr inner) {
     OpBuilder builder(gather);
-    Operation *barrier = getBarrier(gather);
-    if (barrier)
+    if (Operation *barrier = getBarrier(gather))
       (void)barriers[barrier];
     Value behind;
-    if (barrier && dominance().properlyDominates(local, barrier)) {
+    if (crossed) {
       // A placeholder until the barrier gets its new operand.
       auto cast = UnrealizedConversionCastOp::create(builder, gather.getLoc(),
                                                      local.getType(), local);
-      barriers[barrier].push_back(cast);
+      barriers[crossed].push_back(cast);
       behind = cast.getResult(0);
     } else {
       behind = createBarrier(builder, gather.getLoc(), local)->getResult(0);
