@@ -7,8 +7,9 @@ Substitutions: the tools by their bare names, and
   %zpp_src  source root
   %zpp_obj  build root
   %cmake, %cxx, %mlir_dir  what the build was configured with
-Features: `jax`; `cuda` (nvcc and a GPU); each of zpp's optional tools that was
-built, by its name.
+Features: `jax`; `cuda` (nvcc and a GPU); `sanitizer` (libraries that only a
+sanitized program can link); each of zpp's optional tools that was built, by its
+name.
 """
 
 import glob
@@ -72,6 +73,8 @@ def has_jax():
 
 if has_jax():
     config.available_features.add("jax")
+if "-fsanitize" in config.cxx_flags:
+    config.available_features.add("sanitizer")
 if (shutil.which("nvcc") or os.path.exists("/usr/local/cuda/bin/nvcc")) and glob.glob(
     "/dev/nvidia[0-9]*"
 ):

@@ -1,6 +1,7 @@
 // An object file instead of a JIT: the shared library that a C program loads on
 // all ranks.
 
+// UNSUPPORTED: sanitizer
 // RUN: rm -rf %t && mkdir %t
 // RUN: zpp-opt %s --zero-decompose-all-gather --zero-fuse-quantization --zero-to-llvm | mlir-translate --mlir-to-llvmir | llc -filetype=obj -relocation-model=pic -o %t/step.o
 // RUN: %cxx -shared %t/step.o -o %t/libstep.so -L%zpp_obj/lib -lzpp_rt -Wl,-rpath,%zpp_obj/lib
