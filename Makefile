@@ -33,8 +33,8 @@ CMAKE_FLAGS += -DCMAKE_CXX_COMPILER=$(CXX)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test check check-python gpu-test demo bench lint tidy format \
-  docs install clean
+.PHONY: help setup build test check check-python gpu-test demo bench lint tidy \
+  format sanitize docs install clean
 
 ##@ Start here
 help: ## list these commands
@@ -77,16 +77,25 @@ gpu-test: ## on a host with a GPU and nvcc: CUDA kernels' tests and benchmark
 CXX_SOURCES = $(shell git ls-files '*.h' '*.cpp' '*.cu' '*.cuh')
 
 lint: ## fail on any file that `make format` would change
-	@$(SETUP) --lint --no-python
+	@$(SETUP) --tools --no-python
 	clang-format-22 --dry-run -Werror $(CXX_SOURCES)
 
 format: ## rewrite C++ and CUDA sources in the project's format
-	@$(SETUP) --lint --no-python
+	@$(SETUP) --tools --no-python
 	clang-format-22 -i $(CXX_SOURCES)
 
 tidy: build ## clang-tidy over the compiler (slow)
-	@$(SETUP) --lint --no-python
+	@$(SETUP) --tools --no-python
 	run-clang-tidy-22 -quiet -j $(JOBS) -p $(BUILD) '$(CURDIR)/(lib|tools|unittests)/.*'
+
+# MLIR's dylib is not instrumented: what it poisons or allocates, headers that
+# are compiled here would report.
+sanitize: export ASAN_OPTIONS := allow_user_poisoning=0:detect_container_overflow=0
+sanitize: ## the compiler's tests under address and undefined-behavior sanitizers
+	@$(SETUP) --tools
+	cmake --preset sanitize -DPython3_EXECUTABLE=$(VENV_PYTHON)
+	cmake --build --preset sanitize --parallel $(JOBS)
+	$(VENV_PYTHON) scripts/run_tests.py --build build-sanitize --jobs $(JOBS) --suite compiler
 
 bench: zpp-opt ## run the experiments that need no GPU, one table each
 	$(PYTHON) bench/compile_time.py

@@ -11,9 +11,9 @@ set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-usage: scripts/setup.sh [--lint] [--no-apt] [--no-python]
+usage: scripts/setup.sh [--tools] [--no-apt] [--no-python]
 
-  --lint       also the tools of `make lint` (clang-format, clang-tidy)
+  --tools      also what `make lint`, `make tidy` and `make sanitize` need
   --no-apt     leave the system's packages alone: LLVM/MLIR 22, CMake, Ninja and
                GoogleTest are there by other means
   --no-python  no virtual environment
@@ -24,10 +24,10 @@ environment:
 USAGE
 }
 
-lint=no apt=yes python=yes
+tools=no apt=yes python=yes
 for argument in "$@"; do
   case $argument in
-  --lint) lint=yes ;;
+  --tools) tools=yes ;;
   --no-apt) apt=no ;;
   --no-python) python=no ;;
   -h | --help) usage && exit 0 ;;
@@ -92,7 +92,8 @@ packages=(
   cmake ninja-build
   libgtest-dev # unit tests
 )
-[[ $lint == no ]] || packages+=(clang-format-22 clang-tidy-22)
+[[ $tools == no ]] ||
+  packages+=(clang-format-22 clang-tidy-22 libclang-rt-22-dev)
 
 is_installed() {
   [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]
