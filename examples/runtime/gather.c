@@ -88,8 +88,8 @@ static void *run(void *argument) {
   int i;
 
   job_of_rank->status =
-      zpp_rt_rank_create(job_of_rank->world, job_of_rank->index, &rank, message,
-                         sizeof(message));
+      zpp_rt_rank_create(job_of_rank->world, job_of_rank->index, -1, &rank,
+                         message, sizeof(message));
   if (job_of_rank->status != ZPP_RT_OK) {
     fprintf(stderr, "%s\n", message);
     return NULL;

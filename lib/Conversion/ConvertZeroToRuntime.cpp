@@ -227,6 +227,9 @@ static int64_t getKind(ReduceKind kind) {
   return kind == ReduceKind::Mean ? ZPP_RT_MEAN : ZPP_RT_SUM;
 }
 
+/// The stride of chunks that lie one after the other.
+static constexpr int64_t kDense = 0;
+
 static void addQuant(Fields &fields, QuantAttr quant) {
   fields.push_back(static_cast<int64_t>(quant.getWireFormat()));
   fields.push_back(quant.getBlock());
@@ -263,23 +266,27 @@ static SliceMap getMap(SlicesAttr slices, ShapedType type) {
 static void addFields(PackSlicesOp op, Fields &fields, Constants &constants) {
   fields.push_back(op.getInputType().getElementTypeBitWidth() / 8);
   addSlices(fields, constants, getMap(op.getSlices(), op.getInputType()));
+  fields.push_back(kDense);
 }
 
 static void addFields(UnpackSlicesOp op, Fields &fields, Constants &constants) {
   fields.push_back(op.getInitType().getElementTypeBitWidth() / 8);
   addSlices(fields, constants, getMap(op.getSlices(), op.getInitType()));
+  fields.push_back(kDense);
 }
 
 static void addFields(QuantizeOp op, Fields &fields, Constants &constants) {
   fields.push_back(getElementType(op.getInputType().getElementType()));
   addQuant(fields, op.getQuant());
   addSlices(fields, constants, getMap(op.getSlicesAttr(), op.getInputType()));
+  fields.push_back(kDense);
 }
 
 static void addFields(DequantizeOp op, Fields &fields, Constants &constants) {
   fields.push_back(getElementType(op.getInitType().getElementType()));
   addQuant(fields, op.getQuant());
   addSlices(fields, constants, getMap(op.getSlicesAttr(), op.getInitType()));
+  fields.push_back(kDense);
 }
 
 static void addFields(ReduceOp op, Fields &fields, Constants &) {
@@ -287,14 +294,14 @@ static void addFields(ReduceOp op, Fields &fields, Constants &) {
                  op.getInitType().getNumElements(),
                  getElementType(op.getInputType().getElementType()),
                  ZPP_RT_FORMAT_NONE, 0,
-                 getElementType(op.getInitType().getElementType())});
+                 getElementType(op.getInitType().getElementType()), kDense});
 }
 
 static void addFields(DequantizeReduceOp op, Fields &fields, Constants &) {
   fields.append({getKind(op.getKind()), op.getInputType().getDimSize(0),
                  op.getInitType().getNumElements(), ZPP_RT_F32});
   addQuant(fields, op.getQuant());
-  fields.push_back(getElementType(op.getInitType().getElementType()));
+  fields.append({getElementType(op.getInitType().getElementType()), kDense});
 }
 
 static void addFields(DequantizeReduceQuantizeOp op, Fields &fields,
@@ -305,6 +312,7 @@ static void addFields(DequantizeReduceQuantizeOp op, Fields &fields,
   fields.push_back(getElementType(partial.getElementType()));
   addQuant(fields, op.getTo());
   addSlices(fields, constants, getMap(op.getSlices(), partial));
+  fields.append({kDense, kDense});
 }
 
 static int64_t getBytes(ShapedType type) {

@@ -29,7 +29,13 @@ public:
   /// Memory aligned to 64 bytes; what is not freed goes with the rank.
   virtual Status allocate(int64_t bytes, void *&data) = 0;
   virtual void free(void *data) = 0;
-  virtual Status copy(void *dest, const void *source, int64_t bytes) = 0;
+  virtual Status getWorkspace(int64_t bytes, void *&data) = 0;
+  virtual Status copy(const CopyOperation &operation, const void *input,
+                      void *output) = 0;
+
+  virtual Status enter(void *stream) = 0;
+  virtual Status leave(void *stream,
+                       const std::vector<zpp_rt_buffer> &buffers) = 0;
 
   virtual Status packSlices(const PackOperation &operation, const void *input,
                             void *output) = 0;
@@ -51,9 +57,16 @@ public:
                           void *output) = 0;
   virtual Status allGatherChunks(const ExchangeOperation &operation,
                                  const void *input, void *output) = 0;
+  virtual Status plainReduceScatter(const PlainOperation &operation,
+                                    const void *input, void *output) = 0;
+  virtual Status plainAllGather(const PlainOperation &operation,
+                                const void *input, void *output) = 0;
 
   /// Waits for all operations.
   virtual Status synchronize() = 0;
+  /// The rank has failed with `cause`, here or in an operation: ranks of other
+  /// processes must learn of it. May come from any thread, and more than once.
+  virtual void fail(const Status &cause) = 0;
 };
 
 /// What the ranks of a back end share.
@@ -61,12 +74,12 @@ class WorldBackend {
 public:
   virtual ~WorldBackend() = default;
   /// The rank has joined the world.
-  virtual Status createRank(int64_t rank,
+  virtual Status createRank(int64_t rank, int64_t device,
                             std::unique_ptr<RankBackend> &backend) = 0;
 };
 
 /// Ranks are threads of this process. `world` outlives the back end.
-std::unique_ptr<WorldBackend> createCpuBackend(World &world);
+Status createCpuBackend(World &world, std::unique_ptr<WorldBackend> &backend);
 
 } // namespace zpp::rt
 

@@ -38,8 +38,30 @@ public:
     return {};
   }
   void free(void *data) override { allocations.erase(data); }
-  Status copy(void *dest, const void *source, int64_t bytes) override {
-    std::memcpy(dest, source, bytes);
+  Status getWorkspace(int64_t bytes, void *&data) override {
+    if (bytes > workspaceBytes) {
+      free(workspace);
+      workspace = nullptr;
+      workspaceBytes = 0;
+      if (Status status = allocate(bytes, workspace); !status.ok())
+        return status;
+      workspaceBytes = bytes;
+    }
+    data = workspace;
+    return {};
+  }
+  Status copy(const CopyOperation &operation, const void *input,
+              void *output) override {
+    auto *dest = static_cast<uint8_t *>(output);
+    auto *source = static_cast<const uint8_t *>(input);
+    for (int64_t row = 0; row < operation.rows; ++row)
+      std::memcpy(dest + row * operation.destStride,
+                  source + row * operation.sourceStride, operation.rowBytes);
+    return {};
+  }
+
+  Status enter(void *) override { return {}; }
+  Status leave(void *, const std::vector<zpp_rt_buffer> &) override {
     return {};
   }
 
@@ -82,8 +104,24 @@ public:
                          void *output) override {
     return exchange(operation, input, output, 0);
   }
+  Status plainReduceScatter(const PlainOperation &operation, const void *input,
+                            void *output) override {
+    return rendezvous.meet(
+        rank, operation.exchange, input,
+        [&](const std::vector<const void *> &inputs, int64_t self) {
+          int64_t bytes = operation.exchange.chunkBytes;
+          addOnCpu(operation.type, inputs, self * bytes,
+                   bytes / elementBytes(operation.type), output);
+        });
+  }
+  Status plainAllGather(const PlainOperation &operation, const void *input,
+                        void *output) override {
+    return exchange(operation.exchange, input, output, 0);
+  }
 
   Status synchronize() override { return {}; }
+  /// All ranks are in this process: the world tells them.
+  void fail(const Status &) override {}
 
 private:
   /// Chunk i of the output is what member i holds at `self * stride`.
@@ -104,7 +142,8 @@ private:
         });
   }
 
-  static constexpr std::align_val_t kAlignment{64};
+  /// What a workspace needs; other memory could do with less.
+  static constexpr std::align_val_t kAlignment{256};
   struct Deleter {
     void operator()(uint8_t *data) const {
       ::operator delete(data, kAlignment);
@@ -115,13 +154,15 @@ private:
   CpuRendezvous &rendezvous;
   const int64_t rank;
   std::map<void *, Memory> allocations;
+  void *workspace = nullptr;
+  int64_t workspaceBytes = 0;
 };
 
 class CpuWorld : public WorldBackend {
 public:
   explicit CpuWorld(World &world) : rendezvous(world) {}
 
-  Status createRank(int64_t rank,
+  Status createRank(int64_t rank, int64_t device,
                     std::unique_ptr<RankBackend> &backend) override {
     backend = std::make_unique<CpuRank>(rendezvous, rank);
     return {};
@@ -132,6 +173,8 @@ private:
 };
 } // namespace
 
-std::unique_ptr<WorldBackend> rt::createCpuBackend(World &world) {
-  return std::make_unique<CpuWorld>(world);
+Status rt::createCpuBackend(World &world,
+                            std::unique_ptr<WorldBackend> &backend) {
+  backend = std::make_unique<CpuWorld>(world);
+  return {};
 }

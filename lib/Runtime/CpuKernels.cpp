@@ -103,10 +103,10 @@ void rt::packSlicesOnCpu(const PackOperation &operation, const void *input,
                          void *output) {
   const SliceMap &map = operation.slices;
   int64_t bytes = operation.elementBytes;
-  int64_t chunkBytes = map.elementsPerChunk() * bytes;
   for (int64_t chunk = 0, e = map.numChunks(); chunk < e; ++chunk)
     forEachRun(map, chunk, [&](int64_t element, int64_t index, int64_t count) {
-      uint8_t *dest = bytesAt(output, chunk * chunkBytes + element * bytes);
+      uint8_t *dest =
+          bytesAt(output, chunk * operation.chunkStride + element * bytes);
       if (index < 0)
         std::memset(dest, 0, count * bytes);
       else
@@ -118,13 +118,13 @@ void rt::unpackSlicesOnCpu(const PackOperation &operation, const void *input,
                            void *output) {
   const SliceMap &map = operation.slices;
   int64_t bytes = operation.elementBytes;
-  int64_t chunkBytes = map.elementsPerChunk() * bytes;
   for (int64_t chunk = 0, e = map.numChunks(); chunk < e; ++chunk)
     forEachRun(map, chunk, [&](int64_t element, int64_t index, int64_t count) {
       if (index >= 0)
-        std::memcpy(bytesAt(output, index * bytes),
-                    bytesAt(input, chunk * chunkBytes + element * bytes),
-                    count * bytes);
+        std::memcpy(
+            bytesAt(output, index * bytes),
+            bytesAt(input, chunk * operation.chunkStride + element * bytes),
+            count * bytes);
     });
 }
 
@@ -141,7 +141,7 @@ void rt::quantizeOnCpu(const QuantizeOperation &operation, const void *input,
   for (int64_t chunk = 0, e = map.numChunks(); chunk < e; ++chunk) {
     gatherChunk(operation.type, input, map, chunk, values.data());
     quantizeChunk(values.data(), elements, wire.format, wire.block,
-                  bytesAt(output, chunk * wire.chunkBytes(elements)));
+                  bytesAt(output, chunk * operation.chunkStride));
   }
 }
 
@@ -152,7 +152,7 @@ void rt::dequantizeOnCpu(const QuantizeOperation &operation, const void *input,
   int64_t elements = map.elementsPerChunk();
   std::vector<float> values(elements);
   for (int64_t chunk = 0, e = map.numChunks(); chunk < e; ++chunk) {
-    dequantizeChunk(bytesAt(input, chunk * wire.chunkBytes(elements)), elements,
+    dequantizeChunk(bytesAt(input, chunk * operation.chunkStride), elements,
                     wire.format, wire.block, values.data());
     forEachRun(map, chunk, [&](int64_t element, int64_t index, int64_t count) {
       if (index >= 0)
@@ -165,22 +165,28 @@ void rt::dequantizeOnCpu(const QuantizeOperation &operation, const void *input,
 // Reduction
 //===----------------------------------------------------------------------===//
 
+/// sum[i] += source[i]
+static void accumulate(ElementType type, const void *source,
+                       std::vector<float> &sum) {
+  std::vector<float> values(sum.size());
+  widen(type, source, 0, sum.size(), values.data());
+  for (size_t i = 0; i < sum.size(); ++i)
+    sum[i] += values[i];
+}
+
 /// The sum or mean in f32.
 static std::vector<float> reduceToFloat(const ReduceOperation &operation,
                                         const void *input) {
   std::vector<float> sum(operation.elements, 0.0f);
   if (operation.wire.format != WireFormat::None) {
     dequantizeReduceChunks(bytesAt(input, 0), operation.sources,
-                           operation.elements, operation.wire.format,
-                           operation.wire.block, sum.data());
+                           operation.sourceStride, operation.elements,
+                           operation.wire.format, operation.wire.block,
+                           sum.data());
   } else {
-    std::vector<float> source(operation.elements);
-    for (int64_t s = 0; s < operation.sources; ++s) {
-      widen(operation.sourceType, input, s * operation.elements,
-            operation.elements, source.data());
-      for (int64_t i = 0; i < operation.elements; ++i)
-        sum[i] += source[i];
-    }
+    for (int64_t s = 0; s < operation.sources; ++s)
+      accumulate(operation.sourceType,
+                 bytesAt(input, s * operation.sourceStride), sum);
   }
   if (operation.isMean)
     for (float &value : sum)
@@ -201,6 +207,15 @@ void rt::reduceQuantizeOnCpu(const ReduceQuantizeOperation &operation,
                                elementBytes(operation.reduce.type));
   narrow(operation.reduce.type, sum.data(), operation.reduce.elements,
          partial.data(), 0);
-  quantizeOnCpu({operation.reduce.type, operation.to, operation.slices},
+  quantizeOnCpu({operation.reduce.type, operation.to, operation.slices,
+                 operation.chunkStride},
                 partial.data(), output);
+}
+
+void rt::addOnCpu(ElementType type, const std::vector<const void *> &inputs,
+                  int64_t offset, int64_t elements, void *output) {
+  std::vector<float> sum(elements, 0.0f);
+  for (const void *input : inputs)
+    accumulate(type, bytesAt(input, offset), sum);
+  narrow(type, sum.data(), elements, output, 0);
 }

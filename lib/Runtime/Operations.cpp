@@ -7,6 +7,8 @@
 
 #include "Operations.h"
 
+#include <algorithm>
+
 using namespace zpp;
 using namespace zpp::rt;
 
@@ -78,16 +80,32 @@ static Status multiply(int64_t a, int64_t b, int64_t &result) {
   return {};
 }
 
-/// Bytes of the tensor and of all chunks of a map. The padded tensor has fewer
-/// than 2^63 elements.
-static Status getBytes(const SliceMap &map, int64_t elementBytes,
-                       int64_t chunkBytes, int64_t &tensorBytes,
-                       int64_t &chunksBytes) {
-  Status status =
-      multiply(map.outer * map.extent * map.inner, elementBytes, tensorBytes);
-  if (status.ok())
-    status = multiply(map.numChunks(), chunkBytes, chunksBytes);
+/// Reads a stride of `count` chunks, 0 for dense, and the bytes from the first
+/// to the end of the last.
+static Status checkStride(const char *what, int64_t given, int64_t count,
+                          int64_t chunkBytes, int64_t alignment,
+                          int64_t &stride, int64_t &bytes) {
+  if (given != 0 && given < chunkBytes)
+    return invalid(expected("a " + std::string(what) + " of 0 or at least " +
+                                std::to_string(chunkBytes) + " bytes",
+                            given));
+  if (given % alignment != 0)
+    return invalid(expected("a " + std::string(what) +
+                                " that is a multiple of " +
+                                std::to_string(alignment) + " bytes",
+                            given));
+  stride = given == 0 ? chunkBytes : given;
+  Status status = multiply(std::max<int64_t>(count - 1, 0), stride, bytes);
+  if (status.ok() && count > 0 &&
+      __builtin_add_overflow(bytes, chunkBytes, &bytes))
+    return multiply(count, stride, bytes);
   return status;
+}
+
+/// Bytes of the tensor of a map. Padded it has fewer than 2^63 elements.
+static Status getBytes(const SliceMap &map, int64_t elementBytes,
+                       int64_t &bytes) {
+  return multiply(map.outer * map.extent * map.inner, elementBytes, bytes);
 }
 
 /// Layouts are computed without overflow below this many elements.
@@ -123,8 +141,11 @@ Status rt::check(const zpp_rt_pack_desc &desc, bool isUnpack,
   status = multiply(operation.slices.elementsPerChunk(), desc.element_bytes,
                     chunkBytes);
   if (status.ok())
-    status = getBytes(operation.slices, desc.element_bytes, chunkBytes, tensor,
-                      chunks);
+    status = getBytes(operation.slices, desc.element_bytes, tensor);
+  if (status.ok())
+    status = checkStride("chunk_stride", desc.chunk_stride,
+                         operation.slices.numChunks(), chunkBytes,
+                         desc.element_bytes, operation.chunkStride, chunks);
   footprint = isUnpack ? Footprint{chunks, tensor} : Footprint{tensor, chunks};
   return status;
 }
@@ -141,10 +162,12 @@ Status rt::check(const zpp_rt_quantize_desc &desc, bool isDequantize,
   if (!status.ok())
     return status;
   int64_t tensor, chunks;
-  status =
-      getBytes(operation.slices, elementBytes(operation.type),
-               operation.wire.chunkBytes(operation.slices.elementsPerChunk()),
-               tensor, chunks);
+  status = getBytes(operation.slices, elementBytes(operation.type), tensor);
+  if (status.ok())
+    status = checkStride(
+        "chunk_stride", desc.chunk_stride, operation.slices.numChunks(),
+        operation.wire.chunkBytes(operation.slices.elementsPerChunk()),
+        kChunkAlignment, operation.chunkStride, chunks);
   footprint =
       isDequantize ? Footprint{chunks, tensor} : Footprint{tensor, chunks};
   return status;
@@ -161,13 +184,14 @@ Status rt::check(const zpp_rt_reduce_desc &desc, bool isQuantized,
     return status;
   operation.sources = desc.sources;
   operation.elements = desc.elements;
-  int64_t sourceBytes;
+  int64_t sourceBytes, alignment;
   if (isQuantized) {
     status = checkWire(desc.format, desc.block, operation.wire);
     if (!status.ok())
       return status;
     operation.sourceType = ElementType::F32;
     sourceBytes = operation.wire.chunkBytes(desc.elements);
+    alignment = kChunkAlignment;
   } else {
     if (desc.format != ZPP_RT_FORMAT_NONE)
       return unsupported(expected("wire format NONE", desc.format));
@@ -175,10 +199,13 @@ Status rt::check(const zpp_rt_reduce_desc &desc, bool isQuantized,
     if (!status.ok())
       return status;
     operation.wire = {WireFormat::None, 0};
-    sourceBytes = desc.elements * elementBytes(operation.sourceType);
+    alignment = elementBytes(operation.sourceType);
+    sourceBytes = desc.elements * alignment;
   }
   footprint.outputBytes = desc.elements * elementBytes(operation.type);
-  return multiply(desc.sources, sourceBytes, footprint.inputBytes);
+  return checkStride("source_stride", desc.source_stride, desc.sources,
+                     sourceBytes, alignment, operation.sourceStride,
+                     footprint.inputBytes);
 }
 
 Status rt::check(const zpp_rt_reduce_quantize_desc &desc,
@@ -195,38 +222,67 @@ Status rt::check(const zpp_rt_reduce_quantize_desc &desc,
   reduce.format = desc.format;
   reduce.block = desc.block;
   reduce.element_type = desc.element_type;
+  reduce.source_stride = desc.source_stride;
   status = check(reduce, true, operation.reduce, footprint);
   if (status.ok())
     status = checkElements(operation.slices.elementsPerChunk());
   if (!status.ok())
     return status;
-  return multiply(operation.slices.numChunks(),
-                  operation.to.chunkBytes(operation.slices.elementsPerChunk()),
-                  footprint.outputBytes);
+  return checkStride(
+      "chunk_stride", desc.chunk_stride, operation.slices.numChunks(),
+      operation.to.chunkBytes(operation.slices.elementsPerChunk()),
+      kChunkAlignment, operation.chunkStride, footprint.outputBytes);
+}
+
+static Status checkAxes(const zpp_rt_axis *axes, int64_t numAxes,
+                        const Mesh &mesh, std::vector<AxisRef> &result) {
+  if (numAxes < 1)
+    return invalid(expected("at least 1 axis", numAxes));
+  if (!axes)
+    return invalid(expected(std::to_string(numAxes) + " axes", "NULL"));
+  result.clear();
+  for (int64_t i = 0; i < numAxes; ++i) {
+    if (!axes[i].name)
+      return invalid(expected("the name of an axis", "NULL"));
+    result.push_back({axes[i].name, axes[i].pre_size, axes[i].size});
+  }
+  std::string error = mesh.verify(result);
+  return error.empty() ? Status() : invalid(std::move(error));
 }
 
 Status rt::check(const zpp_rt_exchange_desc &desc, const Mesh &mesh,
                  bool isGather, ExchangeOperation &operation,
                  Footprint &footprint) {
-  if (desc.num_axes < 1)
-    return invalid(expected("at least 1 axis", desc.num_axes));
-  if (!desc.axes)
-    return invalid(expected(std::to_string(desc.num_axes) + " axes", "NULL"));
+  if (Status status = checkAxes(desc.axes, desc.num_axes, mesh, operation.axes);
+      !status.ok())
+    return status;
   if (desc.chunk_bytes < 0)
     return invalid(expected("bytes of a chunk", desc.chunk_bytes));
-  operation.axes.clear();
-  for (int64_t i = 0; i < desc.num_axes; ++i) {
-    const zpp_rt_axis &axis = desc.axes[i];
-    if (!axis.name)
-      return invalid(expected("the name of an axis", "NULL"));
-    operation.axes.push_back({axis.name, axis.pre_size, axis.size});
-  }
-  std::string error = mesh.verify(operation.axes);
-  if (!error.empty())
-    return invalid(std::move(error));
   operation.chunkBytes = desc.chunk_bytes;
   int64_t all;
   Status status = multiply(numDevices(operation.axes), desc.chunk_bytes, all);
   footprint = {isGather ? desc.chunk_bytes : all, all};
   return status;
+}
+
+Status rt::check(const zpp_rt_plain_desc &desc, const Mesh &mesh, bool isGather,
+                 PlainOperation &operation, Footprint &footprint) {
+  ExchangeOperation &exchange = operation.exchange;
+  Status status = checkAxes(desc.axes, desc.num_axes, mesh, exchange.axes);
+  if (status.ok())
+    status = checkType(desc.element_type, operation.type);
+  if (status.ok())
+    status = checkElements(desc.elements);
+  if (!status.ok())
+    return status;
+  int64_t size = numDevices(exchange.axes);
+  if (desc.elements % size != 0)
+    return invalid(expected("elements that are a multiple of the group's " +
+                                std::to_string(size),
+                            desc.elements));
+  int64_t all = desc.elements * elementBytes(operation.type);
+  exchange.chunkBytes = all / size;
+  footprint = isGather ? Footprint{exchange.chunkBytes, all}
+                       : Footprint{all, exchange.chunkBytes};
+  return {};
 }

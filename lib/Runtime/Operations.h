@@ -32,15 +32,19 @@ struct Wire {
   }
 };
 
+/// Strides are bytes from one chunk to the next, also where the descriptor
+/// leaves them to be dense.
 struct PackOperation {
   int64_t elementBytes;
   SliceMap slices;
+  int64_t chunkStride;
 };
 
 struct QuantizeOperation {
   ElementType type;
   Wire wire;
   SliceMap slices;
+  int64_t chunkStride;
 };
 
 /// The sources are elements of `sourceType` where the format of `wire` is None.
@@ -51,12 +55,21 @@ struct ReduceOperation {
   ElementType sourceType;
   Wire wire;
   ElementType type;
+  int64_t sourceStride;
 };
 
 struct ReduceQuantizeOperation {
   ReduceOperation reduce;
   Wire to;
   SliceMap slices;
+  int64_t chunkStride;
+};
+
+struct CopyOperation {
+  int64_t rowBytes;
+  int64_t rows;
+  int64_t sourceStride;
+  int64_t destStride;
 };
 
 struct ExchangeOperation {
@@ -68,7 +81,15 @@ struct ExchangeOperation {
   int64_t chunkBytes;
 };
 
-/// Bytes that an operation reads and writes: what must not be null.
+/// A collective of the communication library on elements; an exchange of
+/// `chunkBytes` each.
+struct PlainOperation {
+  ExchangeOperation exchange;
+  ElementType type;
+};
+
+/// Bytes from the first to the last that an operation reads and writes: what
+/// must not be null.
 struct Footprint {
   int64_t inputBytes = 0;
   int64_t outputBytes = 0;
@@ -85,6 +106,8 @@ Status check(const zpp_rt_reduce_quantize_desc &desc,
              ReduceQuantizeOperation &operation, Footprint &footprint);
 Status check(const zpp_rt_exchange_desc &desc, const Mesh &mesh, bool isGather,
              ExchangeOperation &operation, Footprint &footprint);
+Status check(const zpp_rt_plain_desc &desc, const Mesh &mesh, bool isGather,
+             PlainOperation &operation, Footprint &footprint);
 
 } // namespace zpp::rt
 

@@ -23,8 +23,9 @@ using namespace zpp::rt;
 namespace {
 /// Ranks keep it alive.
 struct WorldState {
-  WorldState(Mesh mesh, std::chrono::microseconds timeLimit, bool isTraced)
-      : world(std::move(mesh), timeLimit, isTraced) {}
+  WorldState(Mesh mesh, std::chrono::microseconds timeLimit, bool isTraced,
+             std::string rendezvous)
+      : world(std::move(mesh), timeLimit, isTraced, std::move(rendezvous)) {}
   World world;
   std::unique_ptr<WorldBackend> backend;
 };
@@ -52,6 +53,7 @@ struct zpp_rt_rank {
         Status cause = status;
         lock.unlock();
         state->world.fail(index, cause);
+        backend->fail(cause);
       }
     }
     std::lock_guard<std::mutex> lock(mutex);
@@ -95,7 +97,7 @@ static zpp_rt_status report(const Status &status, char *message,
   return status.code;
 }
 
-/// Copies a descriptor of the caller's size; fields that it lacks are 0.
+/// Copies a descriptor.
 template <typename Desc>
 static Status readDescriptor(const Desc *desc, Desc &copy) {
   if (!desc)
@@ -144,7 +146,7 @@ static constexpr int64_t kMaxTimeLimitUsec = 1'000'000'000'000'000;
 namespace {
 struct BackendEntry {
   const char *name;
-  std::unique_ptr<WorldBackend> (*create)(World &world);
+  Status (*create)(World &world, std::unique_ptr<WorldBackend> &backend);
 };
 } // namespace
 
@@ -186,8 +188,11 @@ static Status createWorld(const zpp_rt_world_desc *given,
                           : std::min(desc.time_limit_usec, kMaxTimeLimitUsec);
 
   auto state = std::make_shared<WorldState>(
-      std::move(*mesh), std::chrono::microseconds(timeLimit), desc.trace != 0);
-  state->backend = backend->create(state->world);
+      std::move(*mesh), std::chrono::microseconds(timeLimit), desc.trace != 0,
+      desc.rendezvous ? desc.rendezvous : "");
+  if (Status status = backend->create(state->world, state->backend);
+      !status.ok())
+    return status;
   *result = new zpp_rt_world{std::move(state)};
   return {};
 }
@@ -222,7 +227,7 @@ zpp_rt_status zpp_rt_world_write_trace(zpp_rt_world *world, const char *path,
 // Rank
 //===----------------------------------------------------------------------===//
 
-static Status createRank(zpp_rt_world *world, int64_t index,
+static Status createRank(zpp_rt_world *world, int64_t index, int64_t device,
                          zpp_rt_rank **result) {
   if (!result)
     return invalid(expected("where to write the rank", "NULL"));
@@ -235,8 +240,9 @@ static Status createRank(zpp_rt_world *world, int64_t index,
   World &state = rank->state->world;
   if (Status status = state.join(index); !status.ok())
     return status;
-  Status status = guarded(
-      [&] { return rank->state->backend->createRank(index, rank->backend); });
+  Status status = guarded([&] {
+    return rank->state->backend->createRank(index, device, rank->backend);
+  });
   if (!status.ok()) {
     state.fail(index, status);
     state.leave(index);
@@ -247,9 +253,9 @@ static Status createRank(zpp_rt_world *world, int64_t index,
 }
 
 zpp_rt_status zpp_rt_rank_create(zpp_rt_world *world, int64_t index,
-                                 zpp_rt_rank **rank, char *message,
-                                 size_t messageBytes) {
-  return report(guarded([&] { return createRank(world, index, rank); }),
+                                 int64_t device, zpp_rt_rank **rank,
+                                 char *message, size_t messageBytes) {
+  return report(guarded([&] { return createRank(world, index, device, rank); }),
                 message, messageBytes);
 }
 
@@ -314,22 +320,81 @@ void zpp_rt_free(zpp_rt_rank *rank, void *data) {
     rank->backend->free(data);
 }
 
-zpp_rt_status zpp_rt_copy(zpp_rt_rank *rank, void *dest, const void *source,
-                          int64_t bytes) {
-  return call(rank, "copy", [&]() -> Status {
+zpp_rt_status zpp_rt_workspace(zpp_rt_rank *rank, int64_t bytes, void **data) {
+  if (data)
+    *data = nullptr;
+  return call(rank, "workspace", [&]() -> Status {
+    if (!data)
+      return invalid(expected("where to write the memory", "NULL"));
     if (bytes < 0)
       return invalid(expected("a number of bytes", bytes));
-    if (bytes == 0)
+    return rank->backend->getWorkspace(bytes, *data);
+  });
+}
+
+zpp_rt_status zpp_rt_copy(zpp_rt_rank *rank, void *dest, const void *source,
+                          int64_t bytes) {
+  return zpp_rt_copy_2d(rank, dest, bytes, source, bytes, bytes, 1);
+}
+
+zpp_rt_status zpp_rt_copy_2d(zpp_rt_rank *rank, void *dest, int64_t destStride,
+                             const void *source, int64_t sourceStride,
+                             int64_t rowBytes, int64_t rows) {
+  return call(rank, "copy", [&]() -> Status {
+    if (rowBytes < 0)
+      return invalid(expected("a number of bytes", rowBytes));
+    if (rows < 0)
+      return invalid(expected("a number of rows", rows));
+    if (rowBytes == 0 || rows == 0)
       return {};
+    for (int64_t stride : {destStride, sourceStride})
+      if (rows > 1 && stride < rowBytes)
+        return invalid(expected("a stride of at least " +
+                                    std::to_string(rowBytes) + " bytes",
+                                stride));
     if (!dest || !source)
       return invalid(expected(dest ? "a source" : "a destination", "NULL"));
-    return rank->backend->copy(dest, source, bytes);
+    return rank->backend->copy({rowBytes, rows, sourceStride, destStride},
+                               source, dest);
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Streams of the caller
+//===----------------------------------------------------------------------===//
+
+zpp_rt_status zpp_rt_enter(zpp_rt_rank *rank, void *stream) {
+  return call(rank, "enter", [&] { return rank->backend->enter(stream); });
+}
+
+zpp_rt_status zpp_rt_leave(zpp_rt_rank *rank, void *stream,
+                           const zpp_rt_buffer *buffers, int64_t numBuffers) {
+  return call(rank, "leave", [&]() -> Status {
+    if (numBuffers < 0)
+      return invalid(expected("a number of buffers", numBuffers));
+    if (numBuffers > 0 && !buffers)
+      return invalid(expected(std::to_string(numBuffers) + " buffers", "NULL"));
+    for (int64_t i = 0; i < numBuffers; ++i)
+      if (buffers[i].bytes < 0)
+        return invalid(expected("a number of bytes", buffers[i].bytes));
+    return rank->backend->leave(stream, {buffers, buffers + numBuffers});
   });
 }
 
 //===----------------------------------------------------------------------===//
 // Operations
 //===----------------------------------------------------------------------===//
+
+/// What of an operation the ranks of a group do together, or null.
+template <typename Operation>
+static ExchangeOperation *getExchange(Operation &operation) {
+  if constexpr (std::is_same_v<Operation, ExchangeOperation>)
+    return &operation;
+  else if constexpr (std::is_same_v<Operation, PlainOperation>)
+    return &operation.exchange;
+  else
+    return nullptr;
+}
 
 /// Checks, runs and records one operation. `check(operation, footprint)` reads
 /// the descriptor.
@@ -354,12 +419,12 @@ execute(zpp_rt_rank *rank, const char *entrypoint, const Desc *desc,
     Footprint footprint;
     if (Status status = check(read, operation, footprint); !status.ok())
       return status;
-    if constexpr (std::is_same_v<Operation, ExchangeOperation>) {
-      operation.kind = entrypoint;
+    if (ExchangeOperation *exchange = getExchange(operation)) {
+      exchange->kind = entrypoint;
       title += " along";
-      for (const AxisRef &axis : operation.axes)
-        title += (&axis == &operation.axes.front() ? " " : ", ") + axis.name;
-      operation.title = title;
+      for (const AxisRef &axis : exchange->axes)
+        title += (&axis == &exchange->axes.front() ? " " : ", ") + axis.name;
+      exchange->title = title;
     }
     if ((!input && footprint.inputBytes > 0) ||
         (!output && footprint.outputBytes > 0))
@@ -484,4 +549,28 @@ zpp_rt_status zpp_rt_all_gather_chunks(zpp_rt_rank *rank,
                                        const void *input, void *output) {
   return exchange(rank, "all_gather_chunks", desc, input, output,
                   /*isGather=*/true, &RankBackend::allGatherChunks);
+}
+
+zpp_rt_status zpp_rt_plain_reduce_scatter(zpp_rt_rank *rank,
+                                          const zpp_rt_plain_desc *desc,
+                                          const void *input, void *output) {
+  return execute<PlainOperation>(
+      rank, "plain_reduce_scatter", desc, input, output,
+      [&](auto &desc, auto &operation, auto &footprint) {
+        return check(desc, rank->state->world.mesh, /*isGather=*/false,
+                     operation, footprint);
+      },
+      &RankBackend::plainReduceScatter);
+}
+
+zpp_rt_status zpp_rt_plain_all_gather(zpp_rt_rank *rank,
+                                      const zpp_rt_plain_desc *desc,
+                                      const void *input, void *output) {
+  return execute<PlainOperation>(
+      rank, "plain_all_gather", desc, input, output,
+      [&](auto &desc, auto &operation, auto &footprint) {
+        return check(desc, rank->state->world.mesh, /*isGather=*/true,
+                     operation, footprint);
+      },
+      &RankBackend::plainAllGather);
 }

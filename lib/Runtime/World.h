@@ -24,8 +24,10 @@ namespace zpp::rt {
 /// failure of the world; whoever waits for another rank watches for it.
 class World {
 public:
-  World(Mesh mesh, std::chrono::microseconds timeLimit, bool isTraced)
+  World(Mesh mesh, std::chrono::microseconds timeLimit, bool isTraced,
+        std::string rendezvous)
       : mesh(std::move(mesh)), timeLimit(timeLimit),
+        rendezvous(std::move(rendezvous)),
         members(this->mesh.numDevices(), Member::Absent) {
     if (isTraced)
       trace = std::make_unique<Trace>();
@@ -33,6 +35,8 @@ public:
 
   const Mesh mesh;
   const std::chrono::microseconds timeLimit;
+  /// Where processes find each other; empty for a world of one process.
+  const std::string rendezvous;
   /// Null where nothing is recorded.
   std::unique_ptr<Trace> trace;
 

@@ -75,14 +75,13 @@ void zpp::dequantizeChunk(const uint8_t *chunk, int64_t elements,
 }
 
 void zpp::dequantizeReduceChunks(const uint8_t *chunks, int64_t numChunks,
-                                 int64_t elements, WireFormat format,
-                                 int64_t block, float *sum) {
+                                 int64_t stride, int64_t elements,
+                                 WireFormat format, int64_t block, float *sum) {
   ChunkLayout layout = getChunkLayout(elements, format, block);
   for (int64_t i = 0; i < elements; ++i) {
     float total = 0.0f;
     for (int64_t c = 0; c < numChunks; ++c)
-      total += decodeElement(chunks + c * layout.chunkBytes, layout, format,
-                             block, i);
+      total += decodeElement(chunks + c * stride, layout, format, block, i);
     sum[i] = total;
   }
 }

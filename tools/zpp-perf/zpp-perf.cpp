@@ -271,7 +271,7 @@ Measurement Bench::measure(const Plan &plan, ElementType type,
   auto runRank = [&](int64_t index) {
     char text[512];
     zpp_rt_rank *rank;
-    if (zpp_rt_rank_create(world, index, &rank, text, sizeof(text)) !=
+    if (zpp_rt_rank_create(world, index, -1, &rank, text, sizeof(text)) !=
         ZPP_RT_OK) {
       errors[index] = text;
       return;

@@ -353,7 +353,7 @@ llvm::Error Runner::execute(const Program &program,
   auto runRank = [&](int64_t index) {
     char message[512];
     zpp_rt_rank *rank;
-    if (zpp_rt_rank_create(world, index, &rank, message, sizeof(message)) !=
+    if (zpp_rt_rank_create(world, index, -1, &rank, message, sizeof(message)) !=
         ZPP_RT_OK) {
       errors[index] = message;
       return;

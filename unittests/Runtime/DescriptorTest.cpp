@@ -86,9 +86,9 @@ TEST(Descriptor, Rank) {
   zpp_rt_rank *rank;
   char message[256] = "";
   auto create = [&](int64_t index) {
-    EXPECT_EQ(
-        zpp_rt_rank_create(world.get(), index, &rank, message, sizeof(message)),
-        ZPP_RT_INVALID_ARGUMENT);
+    EXPECT_EQ(zpp_rt_rank_create(world.get(), index, -1, &rank, message,
+                                 sizeof(message)),
+              ZPP_RT_INVALID_ARGUMENT);
     EXPECT_EQ(rank, nullptr);
     return std::string(message);
   };

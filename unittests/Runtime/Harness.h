@@ -54,7 +54,7 @@ public:
     zpp_rt_rank *rank;
     char message[256] = "";
     zpp_rt_status status =
-        zpp_rt_rank_create(world, index, &rank, message, sizeof(message));
+        zpp_rt_rank_create(world, index, -1, &rank, message, sizeof(message));
     EXPECT_EQ(status, ZPP_RT_OK) << message;
     return rank;
   }

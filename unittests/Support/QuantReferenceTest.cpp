@@ -318,8 +318,8 @@ TEST_P(QuantReferenceTest, DequantizeReduceSumsInOrder) {
       backward[i] += read[kChunks - 1 - chunk][i];
     }
   std::vector<float> sum(elements, 42.0f);
-  dequantizeReduceChunks(chunks.data(), kChunks, elements, format(), block(),
-                         sum.data());
+  dequantizeReduceChunks(chunks.data(), kChunks, layout.chunkBytes, elements,
+                         format(), block(), sum.data());
   EXPECT_EQ(sum, forward);
   EXPECT_NE(sum, backward) << "the data do not tell the order";
 }
@@ -335,7 +335,8 @@ TEST(QuantReference, DequantizeReduceIsInF32AndShowsNaN) {
       quantizeChunk(sources[i].data(), 2, WireFormat::I8, 32,
                     chunks.data() + i * layout.chunkBytes);
     std::vector<float> sum(2);
-    dequantizeReduceChunks(chunks.data(), 3, 2, WireFormat::I8, 32, sum.data());
+    dequantizeReduceChunks(chunks.data(), 3, layout.chunkBytes, 2,
+                           WireFormat::I8, 32, sum.data());
     return sum;
   };
   std::vector<float> large = roundTrip({0x1p24f, 1.0f}, WireFormat::I8, 32);
@@ -363,8 +364,8 @@ TEST_P(QuantReferenceTest, ReduceHopEqualsTheWire) {
     sources.push_back(BoundedValues::exact(values));
   }
   std::vector<float> sum(elements);
-  dequantizeReduceChunks(chunks.data(), 3, elements, format(), block(),
-                         sum.data());
+  dequantizeReduceChunks(chunks.data(), 3, layout.chunkBytes, elements,
+                         format(), block(), sum.data());
   EXPECT_EQ(reduceHop(sources, format(), block()).values, sum);
 }
 

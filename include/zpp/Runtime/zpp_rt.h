@@ -29,7 +29,8 @@
 |*   ranks end with a status and a message that names the collective and the  *|
 |*   cause, at the latest when the time limit of the world is over.           *|
 |* - A rank is used by one thread at a time, different ranks by different     *|
-|*   threads at once. World functions may be called from any thread.          *|
+|*   threads at once. World functions may be called from any thread. Ranks of *|
+|*   a world call the same collectives of a group in the same order.          *|
 |*                                                                            *|
 \*===----------------------------------------------------------------------===*/
 
@@ -86,7 +87,8 @@ typedef struct zpp_rt_world zpp_rt_world;
 
 typedef struct zpp_rt_world_desc {
   size_t struct_size;
-  /* "cpu": the ranks are threads of this process. */
+  /* "cpu": the ranks are threads of this process. "cuda", where the library was
+   * built with it: a GPU each, in any number of processes. */
   const char *backend;
   /* Axes from the slowest link to the fastest, "node:2,gpu:4". Rank r is device
    * r of the row-major grid. */
@@ -95,6 +97,10 @@ typedef struct zpp_rt_world_desc {
   int64_t time_limit_usec;
   /* Not 0: record when each operation ran, for zpp_rt_world_write_trace. */
   int64_t trace;
+  /* Where the processes of a world find each other: "host:port", at which the
+   * process of rank 0 listens and to which all others connect. NULL: all ranks
+   * are in this process. For "cuda". */
+  const char *rendezvous;
 } zpp_rt_world_desc;
 
 /* Creates a world in *world. On failure *world is NULL and `message`, if not
@@ -111,9 +117,10 @@ ZPP_RT_EXPORT void zpp_rt_world_destroy(zpp_rt_world *world);
 /* Ranks of the mesh. */
 ZPP_RT_EXPORT int64_t zpp_rt_world_size(const zpp_rt_world *world);
 
-/* Writes what the ranks have done so far in the Chrome trace format: a row per
- * rank, a slice per operation, with the name of its descriptor. The world must
- * have been created with `trace`. `message` as above. */
+/* Writes what the ranks of this process have done so far in the Chrome trace
+ * format: a row per rank and stream, a slice per operation, with the name of
+ * its descriptor. The world must have been created with `trace`. `message` as
+ * above. */
 ZPP_RT_EXPORT zpp_rt_status zpp_rt_world_write_trace(zpp_rt_world *world,
                                                      const char *path,
                                                      char *message,
@@ -125,9 +132,12 @@ ZPP_RT_EXPORT zpp_rt_status zpp_rt_world_write_trace(zpp_rt_world *world,
 
 typedef struct zpp_rt_rank zpp_rt_rank;
 
-/* Joins the world as rank `index`, which nobody else may be. */
+/* Joins the world as rank `index`, which nobody else may be, on GPU `device` of
+ * those that this process sees; -1: `index` modulo their number. "cpu" has no
+ * devices. With "cuda" it returns when all ranks of the world have joined, so
+ * that ranks of one process are created by as many threads. */
 ZPP_RT_EXPORT zpp_rt_status zpp_rt_rank_create(zpp_rt_world *world,
-                                               int64_t index,
+                                               int64_t index, int64_t device,
                                                zpp_rt_rank **rank,
                                                char *message,
                                                size_t message_bytes);
@@ -153,7 +163,7 @@ ZPP_RT_EXPORT const char *zpp_rt_rank_message(zpp_rt_rank *rank);
 \*===----------------------------------------------------------------------===*/
 
 /* Writes to *data at least `bytes` bytes of the rank's memory, aligned to 64
- * bytes (on the CPU: host memory, but so is any other). NULL on failure. */
+ * bytes: device memory, or on the CPU any other. NULL on failure. */
 ZPP_RT_EXPORT zpp_rt_status zpp_rt_alloc(zpp_rt_rank *rank, int64_t bytes,
                                          void **data);
 
@@ -162,10 +172,50 @@ ZPP_RT_EXPORT zpp_rt_status zpp_rt_alloc(zpp_rt_rank *rank, int64_t bytes,
  * with the rank. */
 ZPP_RT_EXPORT void zpp_rt_free(zpp_rt_rank *rank, void *data);
 
+/* Writes to *data at least `bytes` bytes of scratch memory, aligned to 256
+ * bytes. Every call returns the same memory, which stays the rank's and grows
+ * to the largest request; its contents are undefined. A compiled program puts
+ * its temporary buffers there, at offsets that the compiler has planned. */
+ZPP_RT_EXPORT zpp_rt_status zpp_rt_workspace(zpp_rt_rank *rank, int64_t bytes,
+                                             void **data);
+
 /* Copies `bytes` bytes between memory of the rank and of the host, in any
- * direction, in order with the operations. They must not overlap. */
+ * direction, in order with the operations. They must not overlap. Host memory
+ * must stay as it is until the next zpp_rt_rank_synchronize. */
 ZPP_RT_EXPORT zpp_rt_status zpp_rt_copy(zpp_rt_rank *rank, void *dest,
                                         const void *source, int64_t bytes);
+
+/* The same with `rows` rows of `row_bytes` bytes, each `stride` bytes, at least
+ * `row_bytes`, after the one before. */
+ZPP_RT_EXPORT zpp_rt_status zpp_rt_copy_2d(zpp_rt_rank *rank, void *dest,
+                                           int64_t dest_stride,
+                                           const void *source,
+                                           int64_t source_stride,
+                                           int64_t row_bytes, int64_t rows);
+
+/*===----------------------------------------------------------------------===*\
+|* Streams of the caller
+|*
+|* Operations run on streams of the rank. Where their data is made or used by
+|* work on another stream, a cudaStream_t of the rank's device, two calls join
+|* them without waiting on the host; NULL is CUDA's default stream. Both can be
+|* captured in a CUDA graph: everything called in between is then part of it.
+|* On the CPU there are no streams, and nothing to do.
+\*===----------------------------------------------------------------------===*/
+
+typedef struct zpp_rt_buffer {
+  const void *data;
+  int64_t bytes;
+} zpp_rt_buffer;
+
+/* Operations called from now on start after all work that is on `stream`. */
+ZPP_RT_EXPORT zpp_rt_status zpp_rt_enter(zpp_rt_rank *rank, void *stream);
+
+/* Work that is put on `stream` from now on starts after the operations called
+ * so far that read or write a byte of `buffers`. */
+ZPP_RT_EXPORT zpp_rt_status zpp_rt_leave(zpp_rt_rank *rank, void *stream,
+                                         const zpp_rt_buffer *buffers,
+                                         int64_t num_buffers);
 
 /*===----------------------------------------------------------------------===*\
 |* Operations
@@ -175,8 +225,10 @@ ZPP_RT_EXPORT zpp_rt_status zpp_rt_copy(zpp_rt_rank *rank, void *dest,
 |* the sources in order, in f32; a mean is divided by their number; the result
 |* is rounded once; a NaN that is computed has the bits 0x7fc00000 (f32), 0x7fc0
 |* (bf16) or 0x7e00 (f16). Tensors are dense, row-major and aligned to their
-|* element type, wire chunks lie one after the other and are aligned to 16
-|* bytes. Input and output must not overlap; nothing else is read or written.
+|* element type. Chunks lie one after the other, or each `stride` bytes after
+|* the one before where a stride is not 0, so that the chunks of several tensors
+|* can travel in one buffer; wire chunks are aligned to 16 bytes, address and
+|* stride. Input and output must not overlap; nothing else is read or written.
 \*===----------------------------------------------------------------------===*/
 
 /* Element types, as zpp::ElementType. */
@@ -213,6 +265,7 @@ typedef struct zpp_rt_pack_desc {
   /* Bytes of an element of any type. */
   int64_t element_bytes;
   zpp_rt_slices slices;
+  int64_t chunk_stride;
 } zpp_rt_pack_desc;
 
 /* quantize: tensor to wire chunks. dequantize: wire chunks to tensor, one
@@ -226,6 +279,7 @@ typedef struct zpp_rt_quantize_desc {
   int64_t format;
   int64_t block;
   zpp_rt_slices slices;
+  int64_t chunk_stride;
 } zpp_rt_quantize_desc;
 
 /* reduce: sources are tensors of `elements` of type `source_type`; `format` is
@@ -244,6 +298,7 @@ typedef struct zpp_rt_reduce_desc {
   int64_t block;
   /* Of the output. */
   int64_t element_type;
+  int64_t source_stride;
 } zpp_rt_reduce_desc;
 
 /* dequantize_reduce_quantize: as dequantize_reduce to a tensor
@@ -261,6 +316,8 @@ typedef struct zpp_rt_reduce_quantize_desc {
   int64_t to_format;
   int64_t to_block;
   zpp_rt_slices slices;
+  int64_t source_stride;
+  int64_t chunk_stride;
 } zpp_rt_reduce_quantize_desc;
 
 /* A mesh axis, or the part of one of size `size` that follows parts of product
@@ -284,6 +341,27 @@ typedef struct zpp_rt_exchange_desc {
   int64_t num_axes;
   int64_t chunk_bytes;
 } zpp_rt_exchange_desc;
+
+/* What the communication library itself does for a whole tensor of the group:
+ * the reference that operations are compared with. Members hold `elements`
+ * each of the input of a reduce-scatter (ncclReduceScatter) and of the output
+ * of an all-gather (ncclAllGather), and 1/size of them, which must be whole, of
+ * the other. The order of a sum is that of the library. */
+typedef struct zpp_rt_plain_desc {
+  int64_t struct_size;
+  const char *name;
+  const zpp_rt_axis *axes;
+  int64_t num_axes;
+  int64_t elements;
+  int64_t element_type;
+} zpp_rt_plain_desc;
+
+ZPP_RT_EXPORT zpp_rt_status
+zpp_rt_plain_reduce_scatter(zpp_rt_rank *rank, const zpp_rt_plain_desc *desc,
+                            const void *input, void *output);
+ZPP_RT_EXPORT zpp_rt_status
+zpp_rt_plain_all_gather(zpp_rt_rank *rank, const zpp_rt_plain_desc *desc,
+                        const void *input, void *output);
 
 #define ZPP_RT_ENTRYPOINT(NAME, DESC, OP)                                      \
   ZPP_RT_EXPORT zpp_rt_status zpp_rt_##NAME(zpp_rt_rank *rank,                 \

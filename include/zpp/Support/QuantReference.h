@@ -41,10 +41,10 @@ void dequantizeChunk(const uint8_t *chunk, int64_t elements, WireFormat format,
                      int64_t block, float *values);
 
 /// What the receiver of a hop computes: the sum, in f32 and in this order, of
-/// `numChunks` chunks that lie one after the other at `chunks`.
+/// `numChunks` chunks, each `stride` bytes after the one before.
 void dequantizeReduceChunks(const uint8_t *chunks, int64_t numChunks,
-                            int64_t elements, WireFormat format, int64_t block,
-                            float *sum);
+                            int64_t stride, int64_t elements, WireFormat format,
+                            int64_t block, float *sum);
 
 /// Upper bound on |decode(encode(x)) - x| for every x of a block with largest
 /// magnitude `amax` >= 0: half a step of the stored scale, which is at most

@@ -32,7 +32,7 @@ static void *run(void *argument) {
          out = {results[index], results[index], 0, OUT, 1};
   for (i = 0; i < IN; ++i)
     w[i] = 127.0f * (float)(index + 1);
-  if (zpp_rt_rank_create(world, index, &rank, NULL, 0) != ZPP_RT_OK)
+  if (zpp_rt_rank_create(world, index, -1, &rank, NULL, 0) != ZPP_RT_OK)
     return NULL;
   _mlir_ciface_step(rank, &in, &out);
   if (zpp_rt_rank_synchronize(rank) != ZPP_RT_OK)
