@@ -117,5 +117,42 @@ cudaError_t zpp::kernels::reorder(ReorderDirection direction,
     return launchReorder<8>(direction, params, stream);
   if (fits(4))
     return launchReorder<4>(direction, params, stream);
-  return launchReorder<2>(direction, params, stream);
+  if (fits(2))
+    return launchReorder<2>(direction, params, stream);
+  return launchReorder<1>(direction, params, stream);
+}
+
+/// Elements of any size are copied as the largest of 4, 2 and 1 bytes that
+/// they, the addresses and the stride are multiples of.
+static cudaError_t reorderElements(ReorderDirection direction,
+                                   const void *source, void *dest,
+                                   int64_t elementBytes, const SliceMap &map,
+                                   int64_t stride, cudaStream_t stream) {
+  if (elementBytes < 1 ||
+      (map.numChunks() > 1 && stride < map.elementsPerChunk() * elementBytes))
+    return cudaErrorInvalidValue;
+  int32_t unit = 4;
+  while (elementBytes % unit != 0 || !isAligned(source, unit) ||
+         !isAligned(dest, unit) || stride % unit != 0)
+    unit /= 2;
+  SliceMap scaled = map;
+  scaled.inner *= elementBytes / unit;
+  SliceIndex index;
+  if (cudaError_t error = SliceIndex::create(scaled, index))
+    return error;
+  return reorder(direction, {source, dest, stride, unit, index}, stream);
+}
+
+cudaError_t zpp::kernels::pack(const void *source, int64_t elementBytes,
+                               const SliceMap &map, void *dest, int64_t stride,
+                               cudaStream_t stream) {
+  return reorderElements(ReorderDirection::ToChunks, source, dest, elementBytes,
+                         map, stride, stream);
+}
+
+cudaError_t zpp::kernels::unpack(const void *source, int64_t elementBytes,
+                                 const SliceMap &map, void *dest,
+                                 int64_t stride, cudaStream_t stream) {
+  return reorderElements(ReorderDirection::ToTensor, source, dest, elementBytes,
+                         map, stride, stream);
 }

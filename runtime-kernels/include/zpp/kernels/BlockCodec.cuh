@@ -1,5 +1,4 @@
-//===- BlockCodec.cuh - Blocks to codes and back, by threads -----*- C++
-//-*-===//
+//===- BlockCodec.cuh - Blocks to codes and back, by threads ----*- C++ -*-===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

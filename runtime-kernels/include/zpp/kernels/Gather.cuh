@@ -1,5 +1,4 @@
-//===- Gather.cuh - Items whose elements are not in one piece ----*- C++
-//-*-===//
+//===- Gather.cuh - Items whose elements are not in one piece ---*- C++ -*-===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,5 +1,4 @@
-//===- Kernels.h - Launchers of the fused kernels ----------------*- C++
-//-*-===//
+//===- Kernels.h - Launchers of the fused kernels ---------------*- C++ -*-===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -82,6 +81,16 @@ cudaError_t quantize(const ConstTensor &source, const SliceMap &map,
 /// Elements of other stages are not touched, padding is dropped.
 cudaError_t dequantize(const ConstChunks &source, const SliceMap &map,
                        const Tensor &dest, cudaStream_t stream);
+
+/// Slice order alone, for elements of any number of bytes: chunk c of the
+/// elements of the tensor `source` goes to byte c * stride of `dest`.
+cudaError_t pack(const void *source, int64_t elementBytes, const SliceMap &map,
+                 void *dest, int64_t stride, cudaStream_t stream);
+
+/// The inverse of `pack`: from chunks, `stride` bytes apart, to a tensor.
+cudaError_t unpack(const void *source, int64_t elementBytes,
+                   const SliceMap &map, void *dest, int64_t stride,
+                   cudaStream_t stream);
 
 /// The end of a reduce-scatter, `map` having one chunk:
 ///   dest[map.tensorIndex(0, e)] = sum over s of sources[s][e] / divisor

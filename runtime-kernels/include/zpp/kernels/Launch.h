@@ -1,5 +1,4 @@
-//===- Launch.h - What the launchers share -----------------------*- C++
-//-*-===//
+//===- Launch.h - What the launchers share ----------------------*- C++ -*-===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

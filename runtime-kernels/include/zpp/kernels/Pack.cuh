@@ -1,5 +1,4 @@
-//===- Pack.cuh - Packs of elements and codes --------------------*- C++
-//-*-===//
+//===- Pack.cuh - Packs of elements and codes -------------------*- C++ -*-===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -25,13 +24,16 @@ namespace zpp::kernels {
 /// address must be aligned to them.
 template <int bytes> struct Pack {
   static constexpr int kWords = (bytes + 3) / 4;
-  static_assert(bytes == 2 || bytes == 4 || bytes == 8 || bytes % 16 == 0);
+  static_assert(bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8 ||
+                bytes % 16 == 0);
   uint32_t words[kWords];
 
   /// Reads memory that no thread writes during the kernel.
   __device__ __forceinline__ static Pack load(const void *address) {
     Pack pack;
-    if constexpr (bytes == 2) {
+    if constexpr (bytes == 1) {
+      pack.words[0] = __ldg(static_cast<const unsigned char *>(address));
+    } else if constexpr (bytes == 2) {
       pack.words[0] = __ldg(static_cast<const unsigned short *>(address));
     } else if constexpr (bytes == 4) {
       pack.words[0] = __ldg(static_cast<const uint32_t *>(address));
@@ -65,7 +67,10 @@ template <int bytes> struct Pack {
   }
 
   __device__ __forceinline__ void store(void *address) const {
-    if constexpr (bytes == 2) {
+    if constexpr (bytes == 1) {
+      *static_cast<unsigned char *>(address) =
+          static_cast<unsigned char>(words[0]);
+    } else if constexpr (bytes == 2) {
       *static_cast<unsigned short *>(address) =
           static_cast<unsigned short>(words[0]);
     } else if constexpr (bytes == 4) {

@@ -1,5 +1,4 @@
-//===- Reorder.cuh - Slice reordering alone ----------------------*- C++
-//-*-===//
+//===- Reorder.cuh - Slice reordering alone ---------------------*- C++ -*-===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

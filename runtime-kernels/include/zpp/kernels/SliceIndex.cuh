@@ -1,5 +1,4 @@
-//===- SliceIndex.cuh - A SliceMap as kernels evaluate it --------*- C++
-//-*-===//
+//===- SliceIndex.cuh - A SliceMap as kernels evaluate it -------*- C++ -*-===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

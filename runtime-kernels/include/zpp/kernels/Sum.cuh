@@ -1,5 +1,4 @@
-//===- Sum.cuh - Sums over sources -------------------------------*- C++
-//-*-===//
+//===- Sum.cuh - Sums over sources ------------------------------*- C++ -*-===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,5 +1,4 @@
-//===- SupportMatrix.h - Which kernels exist ---------------------*- C++
-//-*-===//
+//===- SupportMatrix.h - Which kernels exist --------------------*- C++ -*-===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -102,7 +101,9 @@ inline constexpr SupportRow kSupport[] = {
     {Operation::Reduce, Kind::F32,  Kind::F16},
     {Operation::Reduce, Kind::BF16, Kind::F32},
     {Operation::Reduce, Kind::BF16, Kind::BF16},
+    {Operation::Reduce, Kind::BF16, Kind::F16},
     {Operation::Reduce, Kind::F16,  Kind::F32},
+    {Operation::Reduce, Kind::F16,  Kind::BF16},
     {Operation::Reduce, Kind::F16,  Kind::F16},
 
     {Operation::ReduceQuantize, Kind::I8, Kind::I8},
