@@ -1,0 +1,127 @@
+//===- NcclLibrary.cpp - NCCL, loaded when it is needed -------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "NcclLibrary.h"
+
+#include <cstdlib>
+#include <dlfcn.h>
+#include <mutex>
+#include <vector>
+
+using namespace zpp::rt;
+
+namespace {
+
+constexpr const char *soname = "libnccl.so.2";
+
+/// The oldest version whose ncclCommSplit and ncclConfig_t the back end knows.
+constexpr int minimumVersion = NCCL_VERSION(2, 19, 0);
+
+std::string formatVersion(int version) {
+  return std::to_string(version / 10000) + '.' +
+         std::to_string(version / 100 % 100) + '.' +
+         std::to_string(version % 100);
+}
+
+/// Opens the first library that there is; `message` says what was tried.
+void *open(const std::string &file, std::string &message) {
+  struct Attempt {
+    std::string file;
+    int flags;
+  };
+  std::vector<Attempt> attempts;
+  const char *named = std::getenv("ZPP_NCCL_LIBRARY");
+  if (named && *named) {
+    attempts.push_back({named, RTLD_NOW | RTLD_LOCAL});
+  } else {
+    attempts.push_back({soname, RTLD_NOW | RTLD_NOLOAD});
+    if (!file.empty())
+      attempts.push_back({file, RTLD_NOW | RTLD_LOCAL});
+    attempts.push_back({soname, RTLD_NOW | RTLD_LOCAL});
+#ifdef ZPP_RT_NCCL_LIBRARY
+    attempts.push_back({ZPP_RT_NCCL_LIBRARY, RTLD_NOW | RTLD_LOCAL});
+#endif
+  }
+
+  for (const Attempt &attempt : attempts) {
+    if (void *handle = dlopen(attempt.file.c_str(), attempt.flags))
+      return handle;
+    // That none is loaded yet is no failure worth telling.
+    const char *error = dlerror();
+    if (attempt.flags & RTLD_NOLOAD)
+      continue;
+    // The loader's text begins with the name of the file.
+    message += (message.empty() ? "" : "; ") +
+               (error ? std::string(error) : attempt.file);
+  }
+  message = expected(std::string("NCCL (") + soname + ")", "none: " + message);
+  if (!named || !*named)
+    message +=
+        "; ZPP_NCCL_LIBRARY=/path/to/" + std::string(soname) + " names it";
+  return nullptr;
+}
+
+/// Fills `library` from `handle`, or says what is wrong with it.
+std::string resolve(void *handle, NcclLibrary &library) {
+  std::string missing;
+  auto find = [&](const char *name) {
+    void *symbol = dlsym(handle, name);
+    if (!symbol)
+      missing += (missing.empty() ? "" : ", ") + std::string(name);
+    return symbol;
+  };
+#define ZPP_NCCL_RESOLVE(NAME)                                                 \
+  library.NAME = reinterpret_cast<decltype(library.NAME)>(find(#NAME));
+  ZPP_NCCL_FUNCTIONS(ZPP_NCCL_RESOLVE)
+#undef ZPP_NCCL_RESOLVE
+
+  Dl_info info;
+  if (library.ncclGetVersion &&
+      dladdr(reinterpret_cast<void *>(library.ncclGetVersion), &info) &&
+      info.dli_fname)
+    library.path = info.dli_fname;
+  else
+    library.path = soname;
+  // A version that is too old is the cause of functions that are missing.
+  if (library.ncclGetVersion) {
+    if (library.ncclGetVersion(&library.version) != ncclSuccess)
+      return "ncclGetVersion failed in " + quote(library.path);
+    if (library.version < minimumVersion)
+      return expected("NCCL " + formatVersion(minimumVersion) + " or newer",
+                      formatVersion(library.version) + " in " +
+                          quote(library.path));
+  }
+  if (!missing.empty())
+    return "expected all functions of NCCL in " + quote(library.path) +
+           ", but got none named " + missing;
+  return {};
+}
+
+} // namespace
+
+Status zpp::rt::loadNccl(const std::string &file, const NcclLibrary *&library) {
+  static std::mutex mutex;
+  static const NcclLibrary *loaded = nullptr;
+  std::lock_guard<std::mutex> lock(mutex);
+  if (!loaded) {
+    std::string message;
+    void *handle = open(file, message);
+    if (!handle)
+      return {ZPP_RT_SYSTEM_ERROR, message};
+    // Never unloaded: NCCL has threads.
+    static NcclLibrary table;
+    table = {};
+    message = resolve(handle, table);
+    if (!message.empty()) {
+      dlclose(handle);
+      return {ZPP_RT_SYSTEM_ERROR, message};
+    }
+    loaded = &table;
+  }
+  library = loaded;
+  return {};
+}

@@ -1,0 +1,102 @@
+//===- NcclLibraryTest.cpp - Finding NCCL at run time ---------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// With libraries that only tell their version (FakeNccl.cpp). What is loaded
+// stays loaded, so every case is a process of its own.
+//
+//===----------------------------------------------------------------------===//
+
+#include "NcclLibrary.h"
+
+#include "gtest/gtest.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <dlfcn.h>
+
+using namespace zpp::rt;
+
+namespace {
+
+const std::string directory = ZPP_FAKE_NCCL_DIR;
+const std::string newNccl = directory + "/new/libnccl.so.2";
+const std::string oldNccl = directory + "/old/libnccl.so.2";
+const std::string partOfNccl = directory + "/part/libnccl.so.2";
+
+/// Prints what loadNccl(file) says and ends the process.
+[[noreturn]] void report(const std::string &file) {
+  const NcclLibrary *library = nullptr;
+  Status status = loadNccl(file, library);
+  if (status.ok())
+    std::fprintf(stderr, "version %d in %s", library->version,
+                 library->path.c_str());
+  else
+    std::fprintf(stderr, "%s: %s", zpp_rt_status_name(status.code),
+                 status.message.c_str());
+  std::exit(0);
+}
+
+class NcclLibraryTest : public testing::Test {
+protected:
+  void SetUp() override {
+    testing::FLAGS_gtest_death_test_style = "threadsafe";
+    unsetenv("ZPP_NCCL_LIBRARY");
+  }
+};
+
+TEST_F(NcclLibraryTest, LoadsTheFileOfTheCaller) {
+  EXPECT_EXIT(report(newNccl), testing::ExitedWithCode(0),
+              "version 22809 in .*/new/libnccl.so.2");
+}
+
+TEST_F(NcclLibraryTest, TheEnvironmentComesFirst) {
+  EXPECT_EXIT((setenv("ZPP_NCCL_LIBRARY", newNccl.c_str(), 1),
+               report("/nonexistent/libnccl.so.2")),
+              testing::ExitedWithCode(0), "version 22809 in .*/new/");
+}
+
+TEST_F(NcclLibraryTest, WhatTheEnvironmentNamesIsNotReplaced) {
+  EXPECT_EXIT(
+      (setenv("ZPP_NCCL_LIBRARY", "/nonexistent/nccl.so", 1), report(newNccl)),
+      testing::ExitedWithCode(0),
+      "ZPP_RT_SYSTEM_ERROR: expected NCCL \\(libnccl.so.2\\), but got none: "
+      "/nonexistent/nccl.so: cannot open shared object file");
+}
+
+TEST_F(NcclLibraryTest, UsesWhatTheProcessHasLoaded) {
+  EXPECT_EXIT((dlopen(newNccl.c_str(), RTLD_NOW | RTLD_LOCAL), report(oldNccl)),
+              testing::ExitedWithCode(0), "version 22809 in .*/new/");
+}
+
+TEST_F(NcclLibraryTest, LoadsOnce) {
+  const NcclLibrary *library = nullptr;
+  EXPECT_EXIT((static_cast<void>(loadNccl(newNccl, library)), report(oldNccl)),
+              testing::ExitedWithCode(0), "version 22809 in .*/new/");
+}
+
+TEST_F(NcclLibraryTest, TriesAgainAfterAFailure) {
+  const NcclLibrary *library = nullptr;
+  EXPECT_EXIT((setenv("ZPP_NCCL_LIBRARY", oldNccl.c_str(), 1),
+               static_cast<void>(loadNccl("", library)),
+               unsetenv("ZPP_NCCL_LIBRARY"), report(newNccl)),
+              testing::ExitedWithCode(0), "version 22809 in .*/new/");
+}
+
+TEST_F(NcclLibraryTest, RejectsAVersionThatIsTooOld) {
+  EXPECT_EXIT(report(oldNccl), testing::ExitedWithCode(0),
+              "ZPP_RT_SYSTEM_ERROR: expected NCCL 2.19.0 or newer, but got "
+              "2.18.3 in '.*/old/libnccl.so.2'");
+}
+
+TEST_F(NcclLibraryTest, RejectsALibraryWithoutTheFunctions) {
+  EXPECT_EXIT(report(partOfNccl), testing::ExitedWithCode(0),
+              "ZPP_RT_SYSTEM_ERROR: expected all functions of NCCL in "
+              "'.*/part/libnccl.so.2', but got none named ncclCommSplit, "
+              "ncclAllGather");
+}
+
+} // namespace
