@@ -31,6 +31,20 @@ func.func @collectives_stay(%p: !zero.shard<16xf32, dim 0 = ("gpu") on #mesh>,
   return
 }
 
+func.func private @f(tensor<4xf32>) -> tensor<4xf32>
+
+// CHECK-LABEL: func @starts_and_waits_stay
+func.func @starts_and_waits_stay(%x: tensor<4xf32>) {
+  // CHECK-COUNT-2: zero.start
+  // CHECK-COUNT-2: zero.wait
+  // CHECK-NEXT: return
+  %0 = zero.start @f(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  %1 = zero.start @f(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  %2 = zero.wait %0 from(%x : tensor<4xf32>) : tensor<4xf32>
+  %3 = zero.wait %1 from(%x : tensor<4xf32>) : tensor<4xf32>
+  return
+}
+
 // CHECK-LABEL: func @local_work_is_merged
 func.func @local_work_is_merged(%g: tensor<16xf32>, %e: tensor<4x4xf32>, %q: tensor<4x32xi8>)
     -> (tensor<4x32xi8>, tensor<4x32xi8>) {

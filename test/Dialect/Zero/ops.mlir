@@ -239,3 +239,39 @@ func.func @small(%g: tensor<2xf32>, %e: tensor<3x1xf32>, %n: tensor<0x4xf32>, %m
   %2 = zero.quantize %1 quant <i8, block = 32> into %q : tensor<3x0x4xf32> into tensor<3x0xi8> -> tensor<3x0xi8>
   return
 }
+
+//===----------------------------------------------------------------------===//
+// Ops of the schedule
+//===----------------------------------------------------------------------===//
+
+module @zpp_host {
+  func.func @gather(%x: tensor<4xf32>) -> tensor<2x4xf32> {
+    %e = tensor.empty() : tensor<2x4xf32>
+    %0 = zero.all_gather_chunks %x along ["node"] on #mesh into %e
+        : tensor<4xf32> into tensor<2x4xf32> -> tensor<2x4xf32>
+    return %0 : tensor<2x4xf32>
+  }
+  func.func @gather_buffers(%x: memref<4xf32>, %y: memref<2x4xf32>, %workspace: memref<64xi8>) {
+    zero.all_gather_chunks %x along ["node"] on #mesh into %y : memref<4xf32> into memref<2x4xf32>
+    return
+  }
+}
+
+// CHECK-LABEL: func @start_wait
+func.func @start_wait(%x: tensor<4xf32>, %t: tensor<8xf32>, %z: tensor<16xbf16>) -> (tensor<2x4xf32>, tensor<8xf32>) {
+  // CHECK: %[[Y:.*]], %[[U:.*]] = zero.start @zpp_host::@gather(%arg0) ties(%arg1 : tensor<8xf32>) : (tensor<4xf32>) -> tensor<2x4xf32>
+  %y, %u = zero.start @zpp_host::@gather(%x) ties(%t : tensor<8xf32>) : (tensor<4xf32>) -> tensor<2x4xf32>
+  // CHECK: zero.wait %[[Y]] from(%arg0 : tensor<4xf32>) ties(%[[U]], %arg2 : tensor<8xf32>, tensor<16xbf16>) : tensor<2x4xf32>
+  %w, %v:2 = zero.wait %y from(%x : tensor<4xf32>) ties(%u, %z : tensor<8xf32>, tensor<16xbf16>) : tensor<2x4xf32>
+  return %w, %v#0 : tensor<2x4xf32>, tensor<8xf32>
+}
+
+// The callee on buffers, an origin for its exchange, no ties.
+// CHECK-LABEL: func @start_wait_buffers
+func.func @start_wait_buffers(%x: tensor<4xf32>) -> tensor<2x4xf32> {
+  // CHECK: %[[Y:.*]] = zero.start @zpp_host::@gather_buffers(%arg0) {origins = [{id = 3 : i64}]} : (tensor<4xf32>) -> tensor<2x4xf32>
+  %y = zero.start @zpp_host::@gather_buffers(%x) {origins = [{id = 3}]} : (tensor<4xf32>) -> tensor<2x4xf32>
+  // CHECK: zero.wait %[[Y]] from(%arg0 : tensor<4xf32>) : tensor<2x4xf32>
+  %w = zero.wait %y from(%x : tensor<4xf32>) : tensor<2x4xf32>
+  return %w : tensor<2x4xf32>
+}

@@ -7,6 +7,7 @@
 
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/PatternMatch.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 
 using namespace mlir;
@@ -80,6 +81,36 @@ static void printAxes(OpAsmPrinter &printer, Operation *, ArrayAttr along) {
   llvm::interleaveComma(along.getAsRange<AxisRefAttr>(), printer,
                         [&](AxisRefAttr axis) { printAxisRef(printer, axis); });
   printer << "]";
+}
+
+/// %a, %b : type, type
+static ParseResult
+parseTies(OpAsmParser &parser,
+          SmallVectorImpl<OpAsmParser::UnresolvedOperand> &ties,
+          SmallVectorImpl<Type> &types, SmallVectorImpl<Type> &tiedTypes) {
+  if (parser.parseOperandList(ties) || parser.parseColonTypeList(types))
+    return failure();
+  tiedTypes = types;
+  return success();
+}
+
+static void printTies(OpAsmPrinter &printer, Operation *, OperandRange ties,
+                      TypeRange types, TypeRange) {
+  printer << ties << " : " << types;
+}
+
+static ParseResult parseSameTypes(OpAsmParser &parser,
+                                  SmallVectorImpl<Type> &types,
+                                  SmallVectorImpl<Type> &sameTypes) {
+  if (parser.parseTypeList(types))
+    return failure();
+  sameTypes = types;
+  return success();
+}
+
+static void printSameTypes(OpAsmPrinter &printer, Operation *, TypeRange types,
+                           TypeRange) {
+  printer << types;
 }
 
 static LogicalResult verifyFloat(Operation *op, StringRef what,
@@ -480,6 +511,117 @@ LogicalResult AllGatherChunksOp::verify() {
       cast<CollectiveOpInterface>(getOperation()).getGroupSize()};
   llvm::append_range(shape, getInputType().getShape());
   return verifyShape(*this, "destination", shape, getInitType());
+}
+
+//===----------------------------------------------------------------------===//
+// StartOp and WaitOp
+//===----------------------------------------------------------------------===//
+
+void StartOp::getEffects(Effects &effects) { addNetworkEffects(effects); }
+
+void WaitOp::getEffects(Effects &effects) { addNetworkEffects(effects); }
+
+WaitOp StartOp::getWait() {
+  return cast<WaitOp>(*getOutputs().front().user_begin());
+}
+
+StartOp WaitOp::getStart() {
+  return getStarted().front().getDefiningOp<StartOp>();
+}
+
+LogicalResult StartOp::verify() {
+  if (getOutputs().empty())
+    return emitOpError("expected at least 1 output, but got 0");
+  WaitOp wait;
+  for (Value output : getOutputs())
+    for (Operation *user : output.getUsers()) {
+      auto reader = dyn_cast<WaitOp>(user);
+      if (!reader)
+        return emitOpError("expected only a zero.wait to read its outputs, but "
+                           "got '")
+               << user->getName() << "'";
+      if (wait && reader != wait)
+        return emitOpError("expected 1 zero.wait to read its outputs, but got "
+                           "2");
+      wait = reader;
+    }
+  if (!wait)
+    return emitOpError("expected 1 zero.wait to read its outputs, but got 0");
+  return success();
+}
+
+/// The types that a function on buffers takes: those of tensors.
+static bool areBuffersOf(TypeRange buffers, TypeRange tensors) {
+  return llvm::all_of_zip(buffers, tensors, [](Type buffer, Type tensor) {
+    auto memref = dyn_cast<MemRefType>(buffer);
+    auto ranked = dyn_cast<RankedTensorType>(tensor);
+    return memref && ranked && memref.getShape() == ranked.getShape() &&
+           memref.getElementType() == ranked.getElementType();
+  });
+}
+
+static bool isWorkspace(Type type) {
+  auto memref = dyn_cast<MemRefType>(type);
+  return memref && memref.getRank() == 1 &&
+         memref.getElementType().isInteger(8);
+}
+
+LogicalResult StartOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  auto function =
+      symbols.lookupNearestSymbolFrom<FunctionOpInterface>(*this, getCallee());
+  if (!function)
+    return emitOpError("expected a function as the callee, but got ")
+           << getCallee();
+  ArrayRef<Type> arguments = function.getArgumentTypes();
+  size_t numInputs = getInputs().size(), numOutputs = getOutputs().size();
+  if (arguments == getInputs().getTypes() &&
+      function.getResultTypes() == getOutputs().getTypes()) {
+    // On tensors.
+  } else {
+    bool isOnBuffers =
+        function.getResultTypes().empty() &&
+        (arguments.size() == numInputs + numOutputs ||
+         (arguments.size() == numInputs + numOutputs + 1 &&
+          isWorkspace(arguments.back()))) &&
+        areBuffersOf(arguments.take_front(numInputs), getInputs().getTypes()) &&
+        areBuffersOf(arguments.slice(numInputs, numOutputs),
+                     getOutputs().getTypes());
+    if (!isOnBuffers)
+      return emitOpError("expected a callee of type ")
+             << FunctionType::get(getContext(), getInputs().getTypes(),
+                                  getOutputs().getTypes())
+             << ", or that on buffers, but got " << function.getFunctionType();
+  }
+  if (ArrayAttr origins = getOriginsAttr()) {
+    size_t numExchanges = 0;
+    function->walk([&](CollectiveOpInterface) { ++numExchanges; });
+    if (origins.size() != numExchanges)
+      return emitOpError("expected origins of ")
+             << numExchanges << " exchanges in the callee, but got "
+             << origins.size();
+  }
+  return success();
+}
+
+LogicalResult WaitOp::verify() {
+  auto start = getStarted().empty()
+                   ? StartOp()
+                   : getStarted().front().getDefiningOp<StartOp>();
+  if (!start)
+    return emitOpError("expected outputs of a zero.start to wait for, but got "
+                       "none");
+  if (getStarted() != start.getOutputs())
+    return emitOpError("expected all ")
+           << start.getOutputs().size()
+           << " outputs of its zero.start, in order, but got "
+           << getStarted().size() << " other values";
+  if (getInputs() != start.getInputs())
+    return emitOpError("expected the ")
+           << start.getInputs().size() << " inputs of its zero.start, but got "
+           << getInputs().size() << " other values";
+  if ((*this)->getBlock() != start->getBlock())
+    return emitOpError("expected the block of its zero.start, but got another");
+  return success();
 }
 
 #define GET_OP_CLASSES

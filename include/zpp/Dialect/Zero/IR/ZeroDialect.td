@@ -28,6 +28,9 @@ def Zero_Dialect : Dialect {
     `all_to_all`, `all_gather_chunks`. Numerics and wire layout are those of
     `zpp/Support/BlockQuant.h`, slice order that of `zpp/Support/SliceMap.h`.
 
+    Ops of the *schedule* run functions of decomposed ops beside the compute:
+    `start`, `wait`.
+
     Collectives have effects: no pass may duplicate, drop or reorder them so
     that ranks disagree.
   }];

@@ -11,6 +11,7 @@
 include "mlir/Interfaces/DestinationStyleOpInterface.td"
 include "mlir/Interfaces/InferTypeOpInterface.td"
 include "mlir/Interfaces/SideEffectInterfaces.td"
+include "mlir/IR/SymbolInterfaces.td"
 include "zpp/Dialect/Zero/IR/ZeroInterfaces.td"
 include "zpp/Dialect/Zero/IR/ZeroTypes.td"
 
@@ -418,6 +419,106 @@ def Zero_AllGatherChunksOp
   let assemblyFormat = [{
     $input `along` custom<Axes>($along) `on` $mesh `into` $init attr-dict
     `:` type($input) `into` type($init) (`->` type($results)^)?
+  }];
+}
+
+//===----------------------------------------------------------------------===//
+// Ops of the schedule
+//===----------------------------------------------------------------------===//
+
+/// Runs beside the compute. `ties` are values of the compute whose results,
+/// unchanged, order the op among it.
+class Zero_ScheduledOp<string mnemonic, list<Trait> traits = []>
+    : Zero_Op<mnemonic, !listconcat([
+        AttrSizedOperandSegments, AttrSizedResultSegments,
+        DeclareOpInterfaceMethods<MemoryEffectsOpInterface>,
+        RangedTypesMatchWith<"ties keep their types", "ties", "tied", "$_self">
+      ], traits)>;
+
+def Zero_StartOp : Zero_ScheduledOp<"start",
+    [DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "Starts outlined collectives beside the compute";
+  let description = [{
+    Queues the function `callee`, which holds exchanges and the local ops around
+    them. It runs beside the compute; its results are there after the `wait`
+    that reads them. It starts after all of `ties` are computed and before
+    anything that reads `tied`, which are the same values.
+
+    ```
+    compute    --- t ---+--- reads t' ---------- z ---+--- reads y', z' ---
+                        |                             |
+    runtime             +=== callee(x) =============> y
+                      start                         wait
+    ```
+
+    ```mlir
+    %y, %u = zero.start @zpp_host::@zpp_collective_0(%x) ties(%t : tensor<8xf32>)
+        : (tensor<4xf32>) -> tensor<16xf32>
+    ```
+
+    A function that several starts share knows nothing of their origins: with
+    `origins` there is one `zpp.origin` for each exchange in the callee, in
+    program order.
+
+    **Constraints**
+
+    - C1: `callee` is a function; on tensors it takes the inputs and returns the
+      outputs, on buffers it takes both and at most one workspace memref<Wxi8>.
+    - C2: one `wait` in the same block reads all outputs, and nothing else does.
+    - C3: `origins` has an attribute for each exchange in `callee`.
+  }];
+  let arguments = (ins SymbolRefAttr:$callee,
+                       Variadic<AnyStaticShapeTensor>:$inputs,
+                       Variadic<AnyStaticShapeTensor>:$ties,
+                       OptionalAttr<ArrayAttr>:$origins);
+  let results = (outs Variadic<AnyStaticShapeTensor>:$outputs,
+                      Variadic<AnyStaticShapeTensor>:$tied);
+  let assemblyFormat = [{
+    $callee `(` $inputs `)`
+    (`ties` `(` custom<Ties>($ties, type($ties), type($tied))^ `)`)? attr-dict
+    `:` functional-type($inputs, $outputs)
+  }];
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// The one that reads the outputs; valid after verification.
+    ::zpp::zero::WaitOp getWait();
+  }];
+}
+
+def Zero_WaitOp : Zero_ScheduledOp<"wait",
+    [RangedTypesMatchWith<"outputs keep their types", "started", "outputs",
+                          "$_self">]> {
+  let summary = "Waits for outlined collectives";
+  let description = [{
+    Passes on what a `start` has started, once it is there: after all of `ties`
+    are computed and before anything that reads `tied`, which are the same
+    values. The start's inputs live until here.
+
+    ```mlir
+    %r, %v = zero.wait %y from(%x : tensor<4xf32>) ties(%z : tensor<8xf32>)
+        : tensor<16xf32>
+    ```
+
+    **Constraints**
+
+    - C1: `started` are all outputs of one `start`, in order.
+    - C2: `inputs` are those of that start.
+    - C3: it is in the block of that start.
+  }];
+  let arguments = (ins Variadic<AnyStaticShapeTensor>:$started,
+                       Variadic<AnyStaticShapeTensor>:$inputs,
+                       Variadic<AnyStaticShapeTensor>:$ties);
+  let results = (outs Variadic<AnyStaticShapeTensor>:$outputs,
+                      Variadic<AnyStaticShapeTensor>:$tied);
+  let assemblyFormat = [{
+    $started `from` `(` ($inputs^ `:` type($inputs))? `)`
+    (`ties` `(` custom<Ties>($ties, type($ties), type($tied))^ `)`)? attr-dict
+    `:` custom<SameTypes>(type($started), type($outputs))
+  }];
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// What it waits for; valid after verification.
+    ::zpp::zero::StartOp getStart();
   }];
 }
 
