@@ -1,0 +1,89 @@
+//===- World.cpp - Worlds and bundles of this process ---------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "World.h"
+
+#include <dlfcn.h>
+
+using namespace zpp;
+using namespace zpp::xla;
+
+World::~World() {
+  // All at once: one that waited for the next would wait in vain.
+  for (auto &[ordinal, rank] : ranks)
+    rank->abort("the world was destroyed");
+  ranks.clear();
+  zpp_rt_world_destroy(handle);
+}
+
+Bundle::~Bundle() { dlclose(library); }
+
+Status Bundle::find(std::string_view name, HostFunction &function) {
+  {
+    std::shared_lock<std::shared_mutex> lock(mutex);
+    auto found = functions.find(name);
+    if (found != functions.end()) {
+      function = found->second;
+      return {};
+    }
+  }
+  std::string symbol(name);
+  function = reinterpret_cast<HostFunction>(dlsym(library, symbol.c_str()));
+  if (!function)
+    return rt::invalid(rt::expected("a host function of the bundle",
+                                    rt::quote(symbol)));
+  std::unique_lock<std::shared_mutex> lock(mutex);
+  functions.emplace(std::move(symbol), function);
+  return {};
+}
+
+Registry &Registry::get() {
+  static auto *registry = new Registry;
+  return *registry;
+}
+
+/// Host libraries call libzpp_rt without naming it, since it may lie elsewhere
+/// here than where they were made. Adds what this library is linked to to the
+/// symbols that all libraries see.
+static Status exportRuntime() {
+  Dl_info info;
+  if (dladdr(reinterpret_cast<void *>(&zpp_rt_world_create), &info) == 0 ||
+      !dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL))
+    return {ZPP_RT_SYSTEM_ERROR, rt::expected("libzpp_rt", "no such library")};
+  return {};
+}
+
+Status Registry::load(const std::shared_ptr<World> &world,
+                      const std::string &id, const std::string &path) {
+  std::unique_lock<std::shared_mutex> lock(mutex);
+  auto found = bundles.find(id);
+  if (found != bundles.end()) {
+    if (found->second->world == world)
+      return {};
+    return rt::invalid(rt::expected("a bundle of this world",
+                                    rt::quote(id) + " of another one"));
+  }
+  if (Status status = exportRuntime(); !status.ok())
+    return status;
+  void *library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library)
+    return {ZPP_RT_SYSTEM_ERROR, dlerror()};
+  bundles.emplace(id, std::make_shared<Bundle>(world, library));
+  return {};
+}
+
+std::shared_ptr<Bundle> Registry::find(std::string_view id) {
+  std::shared_lock<std::shared_mutex> lock(mutex);
+  auto found = bundles.find(id);
+  return found == bundles.end() ? nullptr : found->second;
+}
+
+void Registry::remove(const World &world) {
+  std::unique_lock<std::shared_mutex> lock(mutex);
+  for (auto it = bundles.begin(); it != bundles.end();)
+    it = it->second->world.get() == &world ? bundles.erase(it) : std::next(it);
+}

@@ -1,0 +1,76 @@
+//===- World.h - Worlds and bundles of this process -------------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_LIB_XLA_WORLD_H
+#define ZPP_LIB_XLA_WORLD_H
+
+#include "Rank.h"
+
+#include <map>
+#include <memory>
+#include <shared_mutex>
+#include <string>
+#include <string_view>
+
+namespace zpp::xla {
+
+/// A runtime world with the ranks of this process.
+class World {
+public:
+  /// Takes `handle` over.
+  explicit World(zpp_rt_world *handle) : handle(handle) {}
+  ~World();
+  World(const World &) = delete;
+  World &operator=(const World &) = delete;
+
+  zpp_rt_world *const handle;
+  /// By the device's number in this process.
+  std::map<int64_t, std::unique_ptr<Rank>> ranks;
+};
+
+/// The loaded host library of a rewritten step.
+class Bundle {
+public:
+  /// `library` is what dlopen has returned, and closed in the end.
+  Bundle(std::shared_ptr<World> world, void *library)
+      : world(std::move(world)), library(library) {}
+  ~Bundle();
+  Bundle(const Bundle &) = delete;
+  Bundle &operator=(const Bundle &) = delete;
+
+  Status find(std::string_view name, HostFunction &function);
+
+  const std::shared_ptr<World> world;
+
+private:
+  void *const library;
+  std::shared_mutex mutex;
+  std::map<std::string, HostFunction, std::less<>> functions;
+};
+
+/// Everything that custom calls can find.
+class Registry {
+public:
+  /// The one of this process. It is never destroyed, because threads may run
+  /// until the process ends.
+  static Registry &get();
+
+  Status load(const std::shared_ptr<World> &world, const std::string &id,
+              const std::string &path);
+  /// Null where there is none.
+  std::shared_ptr<Bundle> find(std::string_view id);
+  /// Forgets the bundles of a world.
+  void remove(const World &world);
+
+private:
+  std::shared_mutex mutex;
+  std::map<std::string, std::shared_ptr<Bundle>, std::less<>> bundles;
+};
+
+} // namespace zpp::xla
+
+#endif // ZPP_LIB_XLA_WORLD_H

@@ -1,0 +1,144 @@
+//===- Xla.cpp - The C interface for the Python package -------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "zpp/Xla/zpp_xla.h"
+#include "World.h"
+
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <thread>
+
+using namespace zpp;
+using namespace zpp::xla;
+
+struct zpp_xla_world {
+  std::shared_ptr<World> world;
+};
+
+/// Calls `function`, which returns a Status; no exception gets out.
+template <typename Function>
+static zpp_rt_status guarded(char *message, size_t messageBytes,
+                             const Function &function) noexcept {
+  Status status;
+  try {
+    status = function();
+  } catch (const std::bad_alloc &) {
+    status = {ZPP_RT_OUT_OF_MEMORY, "out of memory"};
+  } catch (const std::exception &error) {
+    status = {ZPP_RT_SYSTEM_ERROR, error.what()};
+  }
+  if (message && messageBytes > 0)
+    std::snprintf(message, messageBytes, "%s", status.message.c_str());
+  return status.code;
+}
+
+/// Joins as all ranks of this process at once, because each may wait for all
+/// others.
+static Status createRanks(const zpp_xla_world_desc &desc, World &world) {
+  struct Joining {
+    zpp_rt_rank *handle = nullptr;
+    Status status;
+  };
+  std::vector<Joining> joinings(desc.num_ranks);
+  std::vector<std::thread> threads;
+  for (int64_t i = 0; i < desc.num_ranks; ++i)
+    threads.emplace_back([&, i] {
+      char text[1024] = "";
+      Joining &joining = joinings[i];
+      joining.status.code = zpp_rt_rank_create(
+          world.handle, desc.ranks[i], desc.device_ordinals[i],
+          &joining.handle, text, sizeof(text));
+      joining.status.message = text;
+    });
+  for (std::thread &thread : threads)
+    thread.join();
+
+  bool hasStreams = std::strcmp(desc.backend, "cpu") != 0;
+  Status result;
+  for (int64_t i = 0; i < desc.num_ranks; ++i) {
+    if (!joinings[i].status.ok()) {
+      if (result.ok())
+        result = {joinings[i].status.code,
+                  "rank " + std::to_string(desc.ranks[i]) + ": " +
+                      joinings[i].status.message};
+      continue;
+    }
+    world.ranks[desc.device_ordinals[i]] =
+        hasStreams ? createStreamRank(joinings[i].handle)
+                   : createHostRank(joinings[i].handle);
+  }
+  return result;
+}
+
+static Status createWorld(const zpp_xla_world_desc *given,
+                          zpp_xla_world **result) {
+  if (!result)
+    return rt::invalid(rt::expected("where to write the world", "NULL"));
+  *result = nullptr;
+  if (!given || given->struct_size < sizeof(zpp_xla_world_desc))
+    return rt::invalid(rt::expected(
+        "a descriptor of " + std::to_string(sizeof(zpp_xla_world_desc)) +
+            " bytes",
+        given ? std::to_string(given->struct_size) : "NULL"));
+  const zpp_xla_world_desc &desc = *given;
+  if (desc.num_ranks > 0 && (!desc.ranks || !desc.device_ordinals))
+    return rt::invalid(rt::expected("ranks and device ordinals", "NULL"));
+
+  zpp_rt_world_desc runtime{};
+  runtime.struct_size = sizeof(runtime);
+  runtime.backend = desc.backend;
+  runtime.mesh = desc.mesh;
+  runtime.rendezvous = desc.rendezvous;
+  runtime.time_limit_usec = desc.time_limit_usec;
+  runtime.trace = desc.trace;
+  zpp_rt_world *handle = nullptr;
+  char text[1024] = "";
+  if (zpp_rt_status code =
+          zpp_rt_world_create(&runtime, &handle, text, sizeof(text));
+      code != ZPP_RT_OK)
+    return {code, text};
+  auto world = std::make_shared<World>(handle);
+  if (Status status = createRanks(desc, *world); !status.ok())
+    return status;
+  if (static_cast<int64_t>(world->ranks.size()) != desc.num_ranks)
+    return rt::invalid(rt::expected("a device for each rank",
+                                    "device ordinals that occur twice"));
+  *result = new zpp_xla_world{std::move(world)};
+  return {};
+}
+
+zpp_rt_status zpp_xla_world_create(const zpp_xla_world_desc *desc,
+                                   zpp_xla_world **world, char *message,
+                                   size_t messageBytes) {
+  return guarded(message, messageBytes,
+                 [&] { return createWorld(desc, world); });
+}
+
+void zpp_xla_world_destroy(zpp_xla_world *world) {
+  if (!world)
+    return;
+  Registry::get().remove(*world->world);
+  delete world;
+}
+
+zpp_rt_status zpp_xla_bundle_load(zpp_xla_world *world, const char *id,
+                                  const char *libraryPath, char *message,
+                                  size_t messageBytes) {
+  return guarded(message, messageBytes, [&]() -> Status {
+    if (!world || !id || !libraryPath)
+      return rt::invalid(
+          rt::expected("a world, an id and a library", "NULL"));
+    return Registry::get().load(world->world, id, libraryPath);
+  });
+}
+
+zpp_rt_status zpp_xla_world_write_trace(zpp_xla_world *world, const char *path,
+                                        char *message, size_t messageBytes) {
+  return zpp_rt_world_write_trace(world ? world->world->handle : nullptr, path,
+                                  message, messageBytes);
+}
