@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 //
 // Everything above this interface is common to all back ends: descriptors are
-// checked, statuses sticky, failures known to the world, slices traced.
+// checked, statuses sticky, failures known to the world.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,8 +20,9 @@
 
 namespace zpp::rt {
 
-/// The operations of one rank, executed in the order of the calls. Used by one
-/// thread at a time. May throw std::bad_alloc.
+/// The operations of one rank, executed as if in the order of the calls. Adds
+/// them to the world's trace, if there is one. Used by one thread at a time.
+/// May throw std::bad_alloc.
 class RankBackend {
 public:
   virtual ~RankBackend() = default;
@@ -64,6 +65,8 @@ public:
 
   /// Waits for all operations.
   virtual Status synchronize() = 0;
+  /// Why earlier operations will not end well, if that is known by now.
+  virtual Status getFailure() { return {}; }
   /// The rank has failed with `cause`, here or in an operation: ranks of other
   /// processes must learn of it. May come from any thread, and more than once.
   virtual void fail(const Status &cause) = 0;

@@ -24,8 +24,8 @@ using namespace zpp::rt;
 namespace {
 class CpuRank : public RankBackend {
 public:
-  CpuRank(CpuRendezvous &rendezvous, int64_t rank)
-      : rendezvous(rendezvous), rank(rank) {}
+  CpuRank(World &world, CpuRendezvous &rendezvous, int64_t rank)
+      : world(world), rendezvous(rendezvous), rank(rank) {}
 
   Status allocate(int64_t bytes, void *&data) override {
     Memory memory(static_cast<uint8_t *>(
@@ -54,10 +54,11 @@ public:
               void *output) override {
     auto *dest = static_cast<uint8_t *>(output);
     auto *source = static_cast<const uint8_t *>(input);
-    for (int64_t row = 0; row < operation.rows; ++row)
-      std::memcpy(dest + row * operation.destStride,
-                  source + row * operation.sourceStride, operation.rowBytes);
-    return {};
+    return run(operation, [&] {
+      for (int64_t row = 0; row < operation.rows; ++row)
+        std::memcpy(dest + row * operation.destStride,
+                    source + row * operation.sourceStride, operation.rowBytes);
+    });
   }
 
   Status enter(void *) override { return {}; }
@@ -67,33 +68,28 @@ public:
 
   Status packSlices(const PackOperation &operation, const void *input,
                     void *output) override {
-    packSlicesOnCpu(operation, input, output);
-    return {};
+    return run(operation, [&] { packSlicesOnCpu(operation, input, output); });
   }
   Status unpackSlices(const PackOperation &operation, const void *input,
                       void *output) override {
-    unpackSlicesOnCpu(operation, input, output);
-    return {};
+    return run(operation, [&] { unpackSlicesOnCpu(operation, input, output); });
   }
   Status quantize(const QuantizeOperation &operation, const void *input,
                   void *output) override {
-    quantizeOnCpu(operation, input, output);
-    return {};
+    return run(operation, [&] { quantizeOnCpu(operation, input, output); });
   }
   Status dequantize(const QuantizeOperation &operation, const void *input,
                     void *output) override {
-    dequantizeOnCpu(operation, input, output);
-    return {};
+    return run(operation, [&] { dequantizeOnCpu(operation, input, output); });
   }
   Status reduce(const ReduceOperation &operation, const void *input,
                 void *output) override {
-    reduceOnCpu(operation, input, output);
-    return {};
+    return run(operation, [&] { reduceOnCpu(operation, input, output); });
   }
   Status reduceQuantize(const ReduceQuantizeOperation &operation,
                         const void *input, void *output) override {
-    reduceQuantizeOnCpu(operation, input, output);
-    return {};
+    return run(operation,
+               [&] { reduceQuantizeOnCpu(operation, input, output); });
   }
 
   Status allToAll(const ExchangeOperation &operation, const void *input,
@@ -106,17 +102,16 @@ public:
   }
   Status plainReduceScatter(const PlainOperation &operation, const void *input,
                             void *output) override {
-    return rendezvous.meet(
-        rank, operation.exchange, input,
-        [&](const std::vector<const void *> &inputs, int64_t self) {
-          int64_t bytes = operation.exchange.chunkBytes;
-          addOnCpu(operation.type, inputs, self * bytes,
-                   bytes / elementBytes(operation.type), output);
-        });
+    return meet(operation, input,
+                [&](const std::vector<const void *> &inputs, int64_t self) {
+                  int64_t bytes = operation.chunkBytes;
+                  addOnCpu(operation.type, inputs, self * bytes,
+                           bytes / elementBytes(operation.type), output);
+                });
   }
   Status plainAllGather(const PlainOperation &operation, const void *input,
                         void *output) override {
-    return exchange(operation.exchange, input, output, 0);
+    return exchange(operation, input, output, 0);
   }
 
   Status synchronize() override { return {}; }
@@ -124,22 +119,51 @@ public:
   void fail(const Status &) override {}
 
 private:
+  /// Calls `function` and records when.
+  template <typename Function>
+  auto timed(const Operation &operation, const Function &function) {
+    struct Recorder {
+      ~Recorder() {
+        if (world.trace)
+          world.trace->add({rank, "", operation.label, operation.kind,
+                            operation.footprint.inputBytes,
+                            operation.footprint.outputBytes, begin,
+                            Trace::Clock::now()});
+      }
+      World &world;
+      int64_t rank;
+      const Operation &operation;
+      Trace::Clock::time_point begin = Trace::Clock::now();
+    } recorder{world, rank, operation};
+    return function();
+  }
+  template <typename Function>
+  Status run(const Operation &operation, const Function &function) {
+    timed(operation, function);
+    return {};
+  }
+  Status meet(const ExchangeOperation &operation, const void *input,
+              const CpuRendezvous::Copy &copy) {
+    return timed(operation,
+                 [&] { return rendezvous.meet(rank, operation, input, copy); });
+  }
+
   /// Chunk i of the output is what member i holds at `self * stride`.
   Status exchange(const ExchangeOperation &operation, const void *input,
                   void *output, int64_t stride) {
-    return rendezvous.meet(
-        rank, operation, input,
-        [&](const std::vector<const void *> &inputs, int64_t self) {
-          if (operation.chunkBytes == 0)
-            return;
-          auto *dest = static_cast<uint8_t *>(output);
-          for (const void *source : inputs) {
-            std::memcpy(dest,
-                        static_cast<const uint8_t *>(source) + self * stride,
-                        operation.chunkBytes);
-            dest += operation.chunkBytes;
-          }
-        });
+    return meet(operation, input,
+                [&](const std::vector<const void *> &inputs, int64_t self) {
+                  if (operation.chunkBytes == 0)
+                    return;
+                  auto *dest = static_cast<uint8_t *>(output);
+                  for (const void *source : inputs) {
+                    std::memcpy(dest,
+                                static_cast<const uint8_t *>(source) +
+                                    self * stride,
+                                operation.chunkBytes);
+                    dest += operation.chunkBytes;
+                  }
+                });
   }
 
   /// What a workspace needs; other memory could do with less.
@@ -151,6 +175,7 @@ private:
   };
   using Memory = std::unique_ptr<uint8_t, Deleter>;
 
+  World &world;
   CpuRendezvous &rendezvous;
   const int64_t rank;
   std::map<void *, Memory> allocations;
@@ -160,15 +185,16 @@ private:
 
 class CpuWorld : public WorldBackend {
 public:
-  explicit CpuWorld(World &world) : rendezvous(world) {}
+  explicit CpuWorld(World &world) : world(world), rendezvous(world) {}
 
   Status createRank(int64_t rank, int64_t device,
                     std::unique_ptr<RankBackend> &backend) override {
-    backend = std::make_unique<CpuRank>(rendezvous, rank);
+    backend = std::make_unique<CpuRank>(world, rendezvous, rank);
     return {};
   }
 
 private:
+  World &world;
   CpuRendezvous rendezvous;
 };
 } // namespace

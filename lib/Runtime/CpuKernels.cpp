@@ -207,9 +207,12 @@ void rt::reduceQuantizeOnCpu(const ReduceQuantizeOperation &operation,
                                elementBytes(operation.reduce.type));
   narrow(operation.reduce.type, sum.data(), operation.reduce.elements,
          partial.data(), 0);
-  quantizeOnCpu({operation.reduce.type, operation.to, operation.slices,
-                 operation.chunkStride},
-                partial.data(), output);
+  QuantizeOperation quantize{};
+  quantize.type = operation.reduce.type;
+  quantize.wire = operation.to;
+  quantize.slices = operation.slices;
+  quantize.chunkStride = operation.chunkStride;
+  quantizeOnCpu(quantize, partial.data(), output);
 }
 
 void rt::addOnCpu(ElementType type, const std::vector<const void *> &inputs,

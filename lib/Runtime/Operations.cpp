@@ -129,7 +129,7 @@ static Status checkSources(int64_t kind, int64_t sources, bool &isMean) {
 //===----------------------------------------------------------------------===//
 
 Status rt::check(const zpp_rt_pack_desc &desc, bool isUnpack,
-                 PackOperation &operation, Footprint &footprint) {
+                 PackOperation &operation) {
   Status status = checkSlices(desc.slices, isUnpack, operation.slices);
   if (!status.ok())
     return status;
@@ -146,12 +146,13 @@ Status rt::check(const zpp_rt_pack_desc &desc, bool isUnpack,
     status = checkStride("chunk_stride", desc.chunk_stride,
                          operation.slices.numChunks(), chunkBytes,
                          desc.element_bytes, operation.chunkStride, chunks);
-  footprint = isUnpack ? Footprint{chunks, tensor} : Footprint{tensor, chunks};
+  operation.footprint =
+      isUnpack ? Footprint{chunks, tensor} : Footprint{tensor, chunks};
   return status;
 }
 
 Status rt::check(const zpp_rt_quantize_desc &desc, bool isDequantize,
-                 QuantizeOperation &operation, Footprint &footprint) {
+                 QuantizeOperation &operation) {
   Status status = checkType(desc.element_type, operation.type);
   if (status.ok())
     status = checkWire(desc.format, desc.block, operation.wire);
@@ -168,13 +169,13 @@ Status rt::check(const zpp_rt_quantize_desc &desc, bool isDequantize,
         "chunk_stride", desc.chunk_stride, operation.slices.numChunks(),
         operation.wire.chunkBytes(operation.slices.elementsPerChunk()),
         kChunkAlignment, operation.chunkStride, chunks);
-  footprint =
+  operation.footprint =
       isDequantize ? Footprint{chunks, tensor} : Footprint{tensor, chunks};
   return status;
 }
 
 Status rt::check(const zpp_rt_reduce_desc &desc, bool isQuantized,
-                 ReduceOperation &operation, Footprint &footprint) {
+                 ReduceOperation &operation) {
   Status status = checkSources(desc.kind, desc.sources, operation.isMean);
   if (status.ok())
     status = checkElements(desc.elements);
@@ -202,14 +203,15 @@ Status rt::check(const zpp_rt_reduce_desc &desc, bool isQuantized,
     alignment = elementBytes(operation.sourceType);
     sourceBytes = desc.elements * alignment;
   }
-  footprint.outputBytes = desc.elements * elementBytes(operation.type);
+  operation.footprint.outputBytes =
+      desc.elements * elementBytes(operation.type);
   return checkStride("source_stride", desc.source_stride, desc.sources,
                      sourceBytes, alignment, operation.sourceStride,
-                     footprint.inputBytes);
+                     operation.footprint.inputBytes);
 }
 
 Status rt::check(const zpp_rt_reduce_quantize_desc &desc,
-                 ReduceQuantizeOperation &operation, Footprint &footprint) {
+                 ReduceQuantizeOperation &operation) {
   Status status = checkSlices(desc.slices, false, operation.slices);
   if (status.ok())
     status = checkWire(desc.to_format, desc.to_block, operation.to);
@@ -223,15 +225,16 @@ Status rt::check(const zpp_rt_reduce_quantize_desc &desc,
   reduce.block = desc.block;
   reduce.element_type = desc.element_type;
   reduce.source_stride = desc.source_stride;
-  status = check(reduce, true, operation.reduce, footprint);
+  status = check(reduce, true, operation.reduce);
   if (status.ok())
     status = checkElements(operation.slices.elementsPerChunk());
   if (!status.ok())
     return status;
+  operation.footprint.inputBytes = operation.reduce.footprint.inputBytes;
   return checkStride(
       "chunk_stride", desc.chunk_stride, operation.slices.numChunks(),
       operation.to.chunkBytes(operation.slices.elementsPerChunk()),
-      kChunkAlignment, operation.chunkStride, footprint.outputBytes);
+      kChunkAlignment, operation.chunkStride, operation.footprint.outputBytes);
 }
 
 static Status checkAxes(const zpp_rt_axis *axes, int64_t numAxes,
@@ -251,8 +254,7 @@ static Status checkAxes(const zpp_rt_axis *axes, int64_t numAxes,
 }
 
 Status rt::check(const zpp_rt_exchange_desc &desc, const Mesh &mesh,
-                 bool isGather, ExchangeOperation &operation,
-                 Footprint &footprint) {
+                 bool isGather, ExchangeOperation &operation) {
   if (Status status = checkAxes(desc.axes, desc.num_axes, mesh, operation.axes);
       !status.ok())
     return status;
@@ -261,28 +263,27 @@ Status rt::check(const zpp_rt_exchange_desc &desc, const Mesh &mesh,
   operation.chunkBytes = desc.chunk_bytes;
   int64_t all;
   Status status = multiply(numDevices(operation.axes), desc.chunk_bytes, all);
-  footprint = {isGather ? desc.chunk_bytes : all, all};
+  operation.footprint = {isGather ? desc.chunk_bytes : all, all};
   return status;
 }
 
 Status rt::check(const zpp_rt_plain_desc &desc, const Mesh &mesh, bool isGather,
-                 PlainOperation &operation, Footprint &footprint) {
-  ExchangeOperation &exchange = operation.exchange;
-  Status status = checkAxes(desc.axes, desc.num_axes, mesh, exchange.axes);
+                 PlainOperation &operation) {
+  Status status = checkAxes(desc.axes, desc.num_axes, mesh, operation.axes);
   if (status.ok())
     status = checkType(desc.element_type, operation.type);
   if (status.ok())
     status = checkElements(desc.elements);
   if (!status.ok())
     return status;
-  int64_t size = numDevices(exchange.axes);
+  int64_t size = numDevices(operation.axes);
   if (desc.elements % size != 0)
     return invalid(expected("elements that are a multiple of the group's " +
                                 std::to_string(size),
                             desc.elements));
   int64_t all = desc.elements * elementBytes(operation.type);
-  exchange.chunkBytes = all / size;
-  footprint = isGather ? Footprint{exchange.chunkBytes, all}
-                       : Footprint{all, exchange.chunkBytes};
+  operation.chunkBytes = all / size;
+  operation.footprint = isGather ? Footprint{operation.chunkBytes, all}
+                                 : Footprint{all, operation.chunkBytes};
   return {};
 }

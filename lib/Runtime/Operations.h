@@ -32,15 +32,32 @@ struct Wire {
   }
 };
 
+/// Bytes from the first to the last that an operation reads and writes.
+struct Footprint {
+  int64_t inputBytes = 0;
+  int64_t outputBytes = 0;
+};
+
+/// What all operations have.
+struct Operation {
+  /// The entry point, "all_to_all".
+  const char *kind = "";
+  /// What errors call it: "all_to_all 'name' along node, gpu".
+  std::string title;
+  /// What traces call it: "all_to_all name".
+  std::string label;
+  Footprint footprint;
+};
+
 /// Strides are bytes from one chunk to the next, also where the descriptor
 /// leaves them to be dense.
-struct PackOperation {
+struct PackOperation : Operation {
   int64_t elementBytes;
   SliceMap slices;
   int64_t chunkStride;
 };
 
-struct QuantizeOperation {
+struct QuantizeOperation : Operation {
   ElementType type;
   Wire wire;
   SliceMap slices;
@@ -48,7 +65,7 @@ struct QuantizeOperation {
 };
 
 /// The sources are elements of `sourceType` where the format of `wire` is None.
-struct ReduceOperation {
+struct ReduceOperation : Operation {
   bool isMean;
   int64_t sources;
   int64_t elements;
@@ -58,56 +75,45 @@ struct ReduceOperation {
   int64_t sourceStride;
 };
 
-struct ReduceQuantizeOperation {
+struct ReduceQuantizeOperation : Operation {
   ReduceOperation reduce;
   Wire to;
   SliceMap slices;
   int64_t chunkStride;
 };
 
-struct CopyOperation {
+struct CopyOperation : Operation {
   int64_t rowBytes;
   int64_t rows;
   int64_t sourceStride;
   int64_t destStride;
 };
 
-struct ExchangeOperation {
-  /// What errors call the collective: "all_to_all 'name' along node, gpu".
-  std::string title;
-  /// What all members of a group must agree on, besides the size.
-  const char *kind;
+/// Members of a group must agree on the kind and the size.
+struct ExchangeOperation : Operation {
   std::vector<AxisRef> axes;
   int64_t chunkBytes;
 };
 
 /// A collective of the communication library on elements; an exchange of
 /// `chunkBytes` each.
-struct PlainOperation {
-  ExchangeOperation exchange;
+struct PlainOperation : ExchangeOperation {
   ElementType type;
-};
-
-/// Bytes from the first to the last that an operation reads and writes: what
-/// must not be null.
-struct Footprint {
-  int64_t inputBytes = 0;
-  int64_t outputBytes = 0;
 };
 
 /// Read a descriptor into `operation`, or say what is wrong with it.
 Status check(const zpp_rt_pack_desc &desc, bool isUnpack,
-             PackOperation &operation, Footprint &footprint);
+             PackOperation &operation);
 Status check(const zpp_rt_quantize_desc &desc, bool isDequantize,
-             QuantizeOperation &operation, Footprint &footprint);
+             QuantizeOperation &operation);
 Status check(const zpp_rt_reduce_desc &desc, bool isQuantized,
-             ReduceOperation &operation, Footprint &footprint);
+             ReduceOperation &operation);
 Status check(const zpp_rt_reduce_quantize_desc &desc,
-             ReduceQuantizeOperation &operation, Footprint &footprint);
+             ReduceQuantizeOperation &operation);
 Status check(const zpp_rt_exchange_desc &desc, const Mesh &mesh, bool isGather,
-             ExchangeOperation &operation, Footprint &footprint);
+             ExchangeOperation &operation);
 Status check(const zpp_rt_plain_desc &desc, const Mesh &mesh, bool isGather,
-             PlainOperation &operation, Footprint &footprint);
+             PlainOperation &operation);
 
 } // namespace zpp::rt
 

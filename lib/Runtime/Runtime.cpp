@@ -289,18 +289,34 @@ const char *zpp_rt_rank_message(zpp_rt_rank *rank) {
 // Memory
 //===----------------------------------------------------------------------===//
 
+/// Whether the rank is to do anything: `status` is OK then.
+static bool isWell(zpp_rt_rank *rank, zpp_rt_status &status) {
+  if (!rank) {
+    status = ZPP_RT_INVALID_ARGUMENT;
+    return false;
+  }
+  status = rank->getStatus().code;
+  if (status == ZPP_RT_OK)
+    status = rank->settle(rank->backend->getFailure());
+  return status == ZPP_RT_OK;
+}
+
+/// What came of the operation that errors call `title`.
+static zpp_rt_status settleAs(zpp_rt_rank *rank, const std::string &title,
+                              Status status) {
+  if (!status.ok())
+    status.message = title + ": " + status.message;
+  return rank->settle(std::move(status));
+}
+
 /// Calls `function` unless the rank has failed.
 template <typename Function>
 static zpp_rt_status call(zpp_rt_rank *rank, const char *title,
                           const Function &function) {
-  if (!rank)
-    return ZPP_RT_INVALID_ARGUMENT;
-  if (Status status = rank->getStatus(); !status.ok())
-    return status.code;
-  Status status = guarded(function);
-  if (!status.ok())
-    status.message = std::string(title) + ": " + status.message;
-  return rank->settle(std::move(status));
+  zpp_rt_status status;
+  if (!isWell(rank, status))
+    return status;
+  return settleAs(rank, title, guarded(function));
 }
 
 zpp_rt_status zpp_rt_alloc(zpp_rt_rank *rank, int64_t bytes, void **data) {
@@ -354,8 +370,16 @@ zpp_rt_status zpp_rt_copy_2d(zpp_rt_rank *rank, void *dest, int64_t destStride,
                                 stride));
     if (!dest || !source)
       return invalid(expected(dest ? "a source" : "a destination", "NULL"));
-    return rank->backend->copy({rowBytes, rows, sourceStride, destStride},
-                               source, dest);
+    CopyOperation operation{};
+    operation.kind = "copy";
+    operation.title = operation.label = operation.kind;
+    operation.rowBytes = rowBytes;
+    operation.rows = rows;
+    operation.sourceStride = sourceStride;
+    operation.destStride = destStride;
+    operation.footprint = {(rows - 1) * sourceStride + rowBytes,
+                           (rows - 1) * destStride + rowBytes};
+    return rank->backend->copy(operation, source, dest);
   });
 }
 
@@ -385,29 +409,16 @@ zpp_rt_status zpp_rt_leave(zpp_rt_rank *rank, void *stream,
 // Operations
 //===----------------------------------------------------------------------===//
 
-/// What of an operation the ranks of a group do together, or null.
-template <typename Operation>
-static ExchangeOperation *getExchange(Operation &operation) {
-  if constexpr (std::is_same_v<Operation, ExchangeOperation>)
-    return &operation;
-  else if constexpr (std::is_same_v<Operation, PlainOperation>)
-    return &operation.exchange;
-  else
-    return nullptr;
-}
-
-/// Checks, runs and records one operation. `check(operation, footprint)` reads
-/// the descriptor.
+/// Checks and runs one operation. `check(desc, operation)` reads the
+/// descriptor.
 template <typename Operation, typename Desc, typename Check>
 static zpp_rt_status
 execute(zpp_rt_rank *rank, const char *entrypoint, const Desc *desc,
         const void *input, void *output, const Check &check,
         Status (RankBackend::*run)(const Operation &, const void *, void *)) {
-  if (!rank)
-    return ZPP_RT_INVALID_ARGUMENT;
-  if (Status status = rank->getStatus(); !status.ok())
-    return status.code;
-
+  zpp_rt_status code;
+  if (!isWell(rank, code))
+    return code;
   std::string title = entrypoint;
   Status status = guarded([&]() -> Status {
     Desc read{};
@@ -416,33 +427,23 @@ execute(zpp_rt_rank *rank, const char *entrypoint, const Desc *desc,
     if (read.name)
       title += " " + quote(read.name);
     Operation operation{};
-    Footprint footprint;
-    if (Status status = check(read, operation, footprint); !status.ok())
+    if (Status status = check(read, operation); !status.ok())
       return status;
-    if (ExchangeOperation *exchange = getExchange(operation)) {
-      exchange->kind = entrypoint;
+    if constexpr (std::is_base_of_v<ExchangeOperation, Operation>) {
       title += " along";
-      for (const AxisRef &axis : exchange->axes)
-        title += (&axis == &exchange->axes.front() ? " " : ", ") + axis.name;
-      exchange->title = title;
+      for (const AxisRef &axis : operation.axes)
+        title += (&axis == &operation.axes.front() ? " " : ", ") + axis.name;
     }
-    if ((!input && footprint.inputBytes > 0) ||
-        (!output && footprint.outputBytes > 0))
+    operation.kind = entrypoint;
+    operation.title = title;
+    operation.label =
+        read.name ? std::string(entrypoint) + " " + read.name : entrypoint;
+    if ((!input && operation.footprint.inputBytes > 0) ||
+        (!output && operation.footprint.outputBytes > 0))
       return invalid(expected(input ? "an output" : "an input", "NULL"));
-
-    Trace::Clock::time_point begin = Trace::Clock::now();
-    Status result = (rank->backend.get()->*run)(operation, input, output);
-    if (Trace *trace = rank->state->world.trace.get())
-      trace->add(
-          {rank->index,
-           read.name ? std::string(entrypoint) + " " + read.name : entrypoint,
-           entrypoint, footprint.inputBytes, footprint.outputBytes, begin,
-           Trace::Clock::now()});
-    return result;
+    return (rank->backend.get()->*run)(operation, input, output);
   });
-  if (!status.ok())
-    status.message = title + ": " + status.message;
-  return rank->settle(std::move(status));
+  return settleAs(rank, title, std::move(status));
 }
 
 zpp_rt_status zpp_rt_pack_slices(zpp_rt_rank *rank,
@@ -450,8 +451,8 @@ zpp_rt_status zpp_rt_pack_slices(zpp_rt_rank *rank,
                                  const void *input, void *output) {
   return execute<PackOperation>(
       rank, "pack_slices", desc, input, output,
-      [](auto &desc, auto &operation, auto &footprint) {
-        return check(desc, /*isUnpack=*/false, operation, footprint);
+      [](auto &desc, auto &operation) {
+        return check(desc, /*isUnpack=*/false, operation);
       },
       &RankBackend::packSlices);
 }
@@ -461,8 +462,8 @@ zpp_rt_status zpp_rt_unpack_slices(zpp_rt_rank *rank,
                                    const void *input, void *output) {
   return execute<PackOperation>(
       rank, "unpack_slices", desc, input, output,
-      [](auto &desc, auto &operation, auto &footprint) {
-        return check(desc, /*isUnpack=*/true, operation, footprint);
+      [](auto &desc, auto &operation) {
+        return check(desc, /*isUnpack=*/true, operation);
       },
       &RankBackend::unpackSlices);
 }
@@ -472,8 +473,8 @@ zpp_rt_status zpp_rt_quantize(zpp_rt_rank *rank,
                               const void *input, void *output) {
   return execute<QuantizeOperation>(
       rank, "quantize", desc, input, output,
-      [](auto &desc, auto &operation, auto &footprint) {
-        return check(desc, /*isDequantize=*/false, operation, footprint);
+      [](auto &desc, auto &operation) {
+        return check(desc, /*isDequantize=*/false, operation);
       },
       &RankBackend::quantize);
 }
@@ -483,8 +484,8 @@ zpp_rt_status zpp_rt_dequantize(zpp_rt_rank *rank,
                                 const void *input, void *output) {
   return execute<QuantizeOperation>(
       rank, "dequantize", desc, input, output,
-      [](auto &desc, auto &operation, auto &footprint) {
-        return check(desc, /*isDequantize=*/true, operation, footprint);
+      [](auto &desc, auto &operation) {
+        return check(desc, /*isDequantize=*/true, operation);
       },
       &RankBackend::dequantize);
 }
@@ -493,8 +494,8 @@ zpp_rt_status zpp_rt_reduce(zpp_rt_rank *rank, const zpp_rt_reduce_desc *desc,
                             const void *input, void *output) {
   return execute<ReduceOperation>(
       rank, "reduce", desc, input, output,
-      [](auto &desc, auto &operation, auto &footprint) {
-        return check(desc, /*isQuantized=*/false, operation, footprint);
+      [](auto &desc, auto &operation) {
+        return check(desc, /*isQuantized=*/false, operation);
       },
       &RankBackend::reduce);
 }
@@ -504,8 +505,8 @@ zpp_rt_status zpp_rt_dequantize_reduce(zpp_rt_rank *rank,
                                        const void *input, void *output) {
   return execute<ReduceOperation>(
       rank, "dequantize_reduce", desc, input, output,
-      [](auto &desc, auto &operation, auto &footprint) {
-        return check(desc, /*isQuantized=*/true, operation, footprint);
+      [](auto &desc, auto &operation) {
+        return check(desc, /*isQuantized=*/true, operation);
       },
       &RankBackend::reduce);
 }
@@ -516,9 +517,7 @@ zpp_rt_dequantize_reduce_quantize(zpp_rt_rank *rank,
                                   const void *input, void *output) {
   return execute<ReduceQuantizeOperation>(
       rank, "dequantize_reduce_quantize", desc, input, output,
-      [](auto &desc, auto &operation, auto &footprint) {
-        return check(desc, operation, footprint);
-      },
+      [](auto &desc, auto &operation) { return check(desc, operation); },
       &RankBackend::reduceQuantize);
 }
 
@@ -530,9 +529,8 @@ exchange(zpp_rt_rank *rank, const char *entrypoint,
                                     void *)) {
   return execute<ExchangeOperation>(
       rank, entrypoint, desc, input, output,
-      [&](auto &desc, auto &operation, auto &footprint) {
-        return check(desc, rank->state->world.mesh, isGather, operation,
-                     footprint);
+      [&](auto &desc, auto &operation) {
+        return check(desc, rank->state->world.mesh, isGather, operation);
       },
       run);
 }
@@ -556,9 +554,9 @@ zpp_rt_status zpp_rt_plain_reduce_scatter(zpp_rt_rank *rank,
                                           const void *input, void *output) {
   return execute<PlainOperation>(
       rank, "plain_reduce_scatter", desc, input, output,
-      [&](auto &desc, auto &operation, auto &footprint) {
+      [&](auto &desc, auto &operation) {
         return check(desc, rank->state->world.mesh, /*isGather=*/false,
-                     operation, footprint);
+                     operation);
       },
       &RankBackend::plainReduceScatter);
 }
@@ -568,9 +566,9 @@ zpp_rt_status zpp_rt_plain_all_gather(zpp_rt_rank *rank,
                                       const void *input, void *output) {
   return execute<PlainOperation>(
       rank, "plain_all_gather", desc, input, output,
-      [&](auto &desc, auto &operation, auto &footprint) {
+      [&](auto &desc, auto &operation) {
         return check(desc, rank->state->world.mesh, /*isGather=*/true,
-                     operation, footprint);
+                     operation);
       },
       &RankBackend::plainAllGather);
 }

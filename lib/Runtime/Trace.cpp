@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <map>
 
 using namespace zpp;
 using namespace zpp::rt;
@@ -50,13 +51,23 @@ void Trace::add(Slice slice) {
 }
 
 Status Trace::write(const Mesh &mesh, const std::string &path) {
+  std::lock_guard<std::mutex> lock(mutex);
+  // A row for each stream of each rank.
+  std::map<std::pair<int64_t, std::string>, size_t> rows;
+  for (const Slice &slice : slices)
+    rows.try_emplace({slice.rank, slice.stream});
+  size_t numRows = 0;
   std::ofstream file(path);
   file << "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [";
-  for (int64_t rank = 0, e = mesh.numDevices(); rank < e; ++rank)
-    file << (rank == 0 ? "\n" : ",\n")
+  for (auto &[key, row] : rows) {
+    row = numRows++;
+    std::string name = describe(mesh, key.first);
+    if (!key.second.empty())
+      name += ": " + key.second;
+    file << (row == 0 ? "\n" : ",\n")
          << "{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": 0, \"tid\": "
-         << rank << ", \"args\": {\"name\": " << escape(describe(mesh, rank))
-         << "}}";
+         << row << ", \"args\": {\"name\": " << escape(name) << "}}";
+  }
 
   auto usec = [](Clock::duration duration) {
     char buffer[32];
@@ -64,11 +75,10 @@ Status Trace::write(const Mesh &mesh, const std::string &path) {
                   std::chrono::duration<double, std::micro>(duration).count());
     return std::string(buffer);
   };
-  std::lock_guard<std::mutex> lock(mutex);
   for (const Slice &slice : slices)
     file << ",\n{\"ph\": \"X\", \"name\": " << escape(slice.name)
          << ", \"cat\": " << escape(slice.entrypoint)
-         << ", \"pid\": 0, \"tid\": " << slice.rank
+         << ", \"pid\": 0, \"tid\": " << rows.at({slice.rank, slice.stream})
          << ", \"ts\": " << usec(slice.begin - start)
          << ", \"dur\": " << usec(slice.end - slice.begin)
          << ", \"args\": {\"input_bytes\": " << slice.inputBytes

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <fstream>
 #include <sstream>
+#include <unistd.h>
 
 using namespace zpp;
 
@@ -38,7 +39,8 @@ TEST(Trace, SlicesOfAllRanks) {
     desc.name = nullptr;
     EXPECT_EQ(zpp_rt_all_gather_chunks(rank, &desc, input, output), ZPP_RT_OK);
   });
-  std::string path = testing::TempDir() + "zpp-trace.json";
+  std::string path =
+      testing::TempDir() + "zpp-trace-" + std::to_string(getpid()) + ".json";
   EXPECT_EQ(write(world, path, ZPP_RT_OK), "");
   std::stringstream text;
   text << std::ifstream(path).rdbuf();
