@@ -9,11 +9,19 @@ JOBS ?= $(shell nproc)
 BUILD_TYPE ?= Release
 # APT=no leaves the system's packages alone; ZPP_PYTHON names the Python of .venv.
 APT ?= yes
+# CUDA=auto builds the CUDA back end where a toolkit and NCCL are found; `make test`
+# installs them from PyPI if need be, because it compiles everything. CUDA=yes
+# installs them for all commands, CUDA=no builds without.
+CUDA ?= auto
+ifeq ($(filter auto yes no,$(CUDA)),)
+$(error expected CUDA to be auto, yes or no, but got '$(CUDA)')
+endif
+WITH_CUDA := $(if $(filter yes,$(CUDA)),yes,$(if $(filter auto,$(CUDA)),$(filter test,$(MAKECMDGOALS))))
 
 VENV_PYTHON := $(CURDIR)/.venv/bin/python
 PYTHON := ZPP_OPT=$(abspath $(BUILD))/bin/zpp-opt PYTHONPATH=python $(VENV_PYTHON)
 LLVM_BIN := /usr/lib/llvm-22/bin
-SETUP := scripts/setup.sh $(if $(filter no,$(APT)),--no-apt)
+SETUP := scripts/setup.sh $(if $(filter no,$(APT)),--no-apt) $(if $(WITH_CUDA),--cuda)
 
 # clang and lld, which setup installs, build zpp much faster than g++ and ld, but
 # any C++17 compiler does: make CXX=g++. Asked of the shell, when the recipe
@@ -21,8 +29,9 @@ SETUP := scripts/setup.sh $(if $(filter no,$(APT)),--no-apt)
 have = $(shell command -v $(1))
 CMAKE_FLAGS = -DCMAKE_BUILD_TYPE=$(BUILD_TYPE) -DCMAKE_EXPORT_COMPILE_COMMANDS=ON \
   -DPython3_EXECUTABLE=$(VENV_PYTHON) \
+  -DZPP_ENABLE_CUDA=$(if $(filter yes,$(CUDA)),ON,$(if $(filter no,$(CUDA)),OFF,AUTO)) \
   $(if $(MLIR_DIR),-DMLIR_DIR=$(MLIR_DIR)) \
-  $(if $(call have,ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+  $(if $(call have,ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
 ifeq ($(origin CXX),default)
 CMAKE_FLAGS += $(if $(call have,$(LLVM_BIN)/clang++), \
   -DCMAKE_C_COMPILER=$(LLVM_BIN)/clang -DCMAKE_CXX_COMPILER=$(LLVM_BIN)/clang++ \
@@ -41,7 +50,7 @@ help: ## list these commands
 	@awk 'BEGIN { FS = ":.*## " } \
 	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
 	  /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@printf '\n%s\n' 'Variables: JOBS=$(JOBS) BUILD=$(BUILD) BUILD_TYPE=$(BUILD_TYPE) APT=$(APT) CXX MLIR_DIR PREFIX'
+	@printf '\n%s\n' 'Variables: JOBS=$(JOBS) BUILD=$(BUILD) BUILD_TYPE=$(BUILD_TYPE) APT=$(APT) CUDA=$(CUDA) CXX MLIR_DIR PREFIX'
 
 demo: zpp-opt ## train a small GPT on 8 virtual devices, as written and as ZeRO++
 	$(PYTHON) examples/demo.py
@@ -71,8 +80,8 @@ check: build ## only the compiler's tests: lit and unit tests
 check-python: build ## only the JAX tests
 	$(VENV_PYTHON) scripts/run_tests.py --build $(BUILD) --jobs $(JOBS) --suite python
 
-gpu-test: ## on a host with a GPU and nvcc: CUDA kernels' tests and benchmark
-	runtime-kernels/run_gpu_suite.sh $(BUILD)-kernels
+gpu-test: ## on a host with GPUs, CUDA and CMake, no LLVM: tests, sanitizers, benchmarks
+	scripts/run_gpu_suite.sh --build $(BUILD)-gpu $(STEPS)
 
 CXX_SOURCES = $(shell git ls-files '*.h' '*.cpp' '*.cu' '*.cuh')
 

@@ -1,8 +1,13 @@
 # Finds nvcc and enables CUDA with it, from a toolkit or from NVIDIA's wheels.
+#
+# `cmake -P` with this file prints which of nvcc and NCCL are missing; that is how
+# scripts/setup.sh asks.
 include(${CMAKE_CURRENT_LIST_DIR}/NvidiaWheels.cmake)
 
 # The first toolkit that knows all GPUs up to sm_120.
 set(ZPP_CUDA_MINIMUM 12.8)
+# ncclCommSplit is new in 2.18; 2.19 has its corrections.
+set(ZPP_NCCL_MINIMUM 2.19)
 
 # Machine code for data center Ampere and Hopper; newer GPUs compile the PTX of
 # the last one when the library is loaded.
@@ -107,3 +112,18 @@ function(zpp_use_wheel_layout nvcc)
     set(ENV{CUDAFLAGS} "$ENV{CUDAFLAGS} -L${root}/lib")
   endif()
 endfunction()
+
+if(CMAKE_SCRIPT_MODE_FILE STREQUAL CMAKE_CURRENT_LIST_FILE)
+  # A script knows no system directories, and no policies.
+  cmake_minimum_required(VERSION 3.20)
+  set(CMAKE_SYSTEM_PREFIX_PATH /usr/local /usr)
+  list(APPEND CMAKE_MODULE_PATH "${CMAKE_CURRENT_LIST_DIR}")
+  zpp_find_nvcc(nvcc missing)
+  find_package(NCCL ${ZPP_NCCL_MINIMUM} QUIET)
+  if(NOT nvcc)
+    execute_process(COMMAND ${CMAKE_COMMAND} -E echo nvcc)
+  endif()
+  if(NOT NCCL_FOUND)
+    execute_process(COMMAND ${CMAKE_COMMAND} -E echo nccl)
+  endif()
+endif()

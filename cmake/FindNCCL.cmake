@@ -40,6 +40,10 @@ find_package_handle_standard_args(NCCL
   REQUIRED_VARS NCCL_INCLUDE_DIR NCCL_VERSION
   VERSION_VAR NCCL_VERSION)
 
+if(CMAKE_SCRIPT_MODE_FILE)
+  # A script has no targets.
+  return()
+endif()
 if(NCCL_FOUND AND NOT TARGET NCCL::Headers)
   add_library(NCCL::Headers INTERFACE IMPORTED)
   set_target_properties(NCCL::Headers PROPERTIES

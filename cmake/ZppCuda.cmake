@@ -4,9 +4,6 @@
 # program asks for the back end, so that libzpp_rt works without either.
 include(${CMAKE_CURRENT_LIST_DIR}/CudaToolkit.cmake)
 
-# ncclCommSplit is new in 2.18; 2.19 has its corrections.
-set(ZPP_NCCL_MINIMUM 2.19)
-
 set(ZPP_ENABLE_CUDA AUTO CACHE STRING
   "Build the CUDA kernels and the cuda back end of libzpp_rt: AUTO (if a toolkit \
 and NCCL are found), ON or OFF")

@@ -9,6 +9,7 @@ anything failed. A suite that breaks before it can report counts as one failure.
 
 import argparse
 import dataclasses
+import glob
 import json
 import os
 import pathlib
@@ -91,6 +92,19 @@ def run_python(build, jobs):
     return checked(counts, status, written)
 
 
+def cuda_summary(build):
+    """What the build compiled of CUDA, most of which runs on no other machine."""
+    for line in (build / "CMakeCache.txt").read_text().splitlines():
+        if line.startswith("ZPP_CUDA_STATUS:"):
+            status = line.partition("=")[2]
+            if not status.startswith("compiled"):
+                return status
+            if glob.glob("/dev/nvidia[0-9]*"):
+                return f"{status}; `make gpu-test` runs all of it"
+            return f"{status}; not run: no GPU"
+    return "not compiled"
+
+
 SUITES = {"compiler": run_compiler, "python": run_python}
 
 
@@ -115,6 +129,7 @@ def main():
             f"{name}: {counts.passed} passed, {counts.failed} failed, "
             f"{counts.skipped} skipped"
         )
+    print(f"CUDA: {cuda_summary(build)}")
     print(f"{total.passed} passed, {total.failed} failed")
     # Nothing run is not a success.
     return 1 if total.failed or not total.passed else 0

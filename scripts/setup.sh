@@ -4,16 +4,19 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
 # Installs what the build and the tests need and is not there yet: packages
-# through apt, and JAX in the virtual environment .venv. Says what it does;
-# does nothing, in well under a second, when everything is in place.
+# through apt, JAX in the virtual environment .venv, and CUDA in .cuda. Says what
+# it does; does nothing, in well under a second, when everything is in place.
 
 set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-usage: scripts/setup.sh [--tools] [--no-apt] [--no-python]
+usage: scripts/setup.sh [--tools] [--cuda] [--no-apt] [--no-python]
 
   --tools      also what `make lint`, `make tidy` and `make sanitize` need
+  --cuda       also what compiles the CUDA back end: where there is no CUDA toolkit
+               of 12.8 or newer or no NCCL, NVIDIA's packages from PyPI go into
+               .cuda (300 MB to download); needs no GPU
   --no-apt     leave the system's packages alone: LLVM/MLIR 22, CMake, Ninja and
                GoogleTest are there by other means
   --no-python  no virtual environment
@@ -24,10 +27,11 @@ environment:
 USAGE
 }
 
-tools=no apt=yes python=yes
+tools=no cuda=no apt=yes python=yes
 for argument in "$@"; do
   case $argument in
   --tools) tools=yes ;;
+  --cuda) cuda=yes ;;
   --no-apt) apt=no ;;
   --no-python) python=no ;;
   -h | --help) usage && exit 0 ;;
@@ -94,6 +98,8 @@ packages=(
 )
 [[ $tools == no ]] ||
   packages+=(clang-format-22 clang-tidy-22 libclang-rt-22-dev)
+# nvcc's host compiler.
+[[ $cuda == no ]] || packages+=(g++)
 
 is_installed() {
   [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]
@@ -144,8 +150,6 @@ if [[ $apt == yes ]]; then
   install_packages "${packages[@]}"
 fi
 
-[[ $python == yes ]] || exit 0
-
 #===------------------------------------------------------------------------===#
 # Virtual environment
 #===------------------------------------------------------------------------===#
@@ -153,27 +157,65 @@ fi
 # Identifies what .venv holds: made from this Python, with these requirements.
 stamp_of() { echo "$1 $(sha256sum <"$requirements" | cut -d' ' -f1)"; }
 
-stamp=$venv/.zpp-stamp
-if [[ -f $stamp && -z ${ZPP_PYTHON:-} ]]; then
-  # Keep the environment's own Python, whatever newer one has appeared since.
-  version=$(python_version "$venv/bin/python" || true)
-  [[ -z $version || $(<"$stamp") != "$(stamp_of "$version")" ]] || exit 0
-fi
+setup_venv() {
+  local base stamp=$venv/.zpp-stamp version wanted
+  if [[ -f $stamp && -z ${ZPP_PYTHON:-} ]]; then
+    # Keep the environment's own Python, whatever newer one has appeared since.
+    version=$(python_version "$venv/bin/python" || true)
+    [[ -z $version || $(<"$stamp") != "$(stamp_of "$version")" ]] || return 0
+  fi
 
-base=$(find_python) ||
-  die "expected Python 3.11 or newer with venv, but got none" \
-    "install one (and its -venv package), or set ZPP_PYTHON=/path/to/python3"
-version=$(python_version "$base")
-wanted=$(stamp_of "$version")
-[[ ! -f $stamp || $(<"$stamp") != "$wanted" ]] || exit 0
+  base=$(find_python) ||
+    die "expected Python 3.11 or newer with venv, but got none" \
+      "install one (and its -venv package), or set ZPP_PYTHON=/path/to/python3"
+  version=$(python_version "$base")
+  wanted=$(stamp_of "$version")
+  [[ ! -f $stamp || $(<"$stamp") != "$wanted" ]] || return 0
 
-if [[ $(python_version "$venv/bin/python" || true) != "$version" ]]; then
-  say "creating .venv from $base (Python $version)"
-  "$base" -m venv --clear "$venv"
-fi
-say "installing python/requirements.txt into .venv"
-rm -f "$stamp"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
-  -r "$requirements"
-echo "$wanted" >"$stamp"
-say "done"
+  if [[ $(python_version "$venv/bin/python" || true) != "$version" ]]; then
+    say "creating .venv from $base (Python $version)"
+    "$base" -m venv --clear "$venv"
+  fi
+  say "installing python/requirements.txt into .venv"
+  rm -f "$stamp"
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+    -r "$requirements"
+  echo "$wanted" >"$stamp"
+  say "done"
+}
+
+[[ $python == no ]] || setup_venv
+
+#===------------------------------------------------------------------------===#
+# CUDA
+#===------------------------------------------------------------------------===#
+
+# A folder of its own, so that what frameworks pin in .venv does not matter.
+setup_cuda() {
+  local folder=$root/.cuda pins=$root/scripts/requirements-cuda.txt
+  local missing pip=python3 stamp wanted
+  stamp=$folder/.zpp-stamp
+  wanted=$(sha256sum <"$pins" | cut -d' ' -f1)
+  if [[ -f $stamp ]]; then
+    [[ $(<"$stamp") != "$wanted" ]] || return 0
+  else
+    missing=$(cmake -P "$root/cmake/CudaToolkit.cmake" | paste -sd' ')
+    [[ -n $missing ]] || return 0
+    say "no CUDA toolkit of 12.8 or newer, or no NCCL (missing: $missing)"
+  fi
+
+  [[ ! -x $venv/bin/python ]] || pip=$venv/bin/python
+  "$pip" -m pip --version >/dev/null 2>&1 ||
+    die "expected pip in $pip to install CUDA, but got none" \
+      "run without --no-python, or install a CUDA toolkit and NCCL yourself"
+  say "installing scripts/requirements-cuda.txt into .cuda (300 MB to download)"
+  rm -rf "$folder"
+  "$pip" -m pip install --quiet --disable-pip-version-check --no-deps \
+    --target "$folder" -r "$pins" ||
+    die "expected NVIDIA's packages from PyPI, but got the errors above" \
+      "without CUDA: make CUDA=no; with a toolkit of your own: set CUDACXX"
+  echo "$wanted" >"$stamp"
+  say "done"
+}
+
+[[ $cuda == no ]] || setup_cuda

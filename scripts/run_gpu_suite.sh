@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+#
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#
+# Builds runtime and kernels on a machine with GPUs and runs what needs them.
+# Downloads nothing. The last line is PASS, or what failed.
+
+set -uo pipefail
+
+usage() {
+  cat <<'USAGE'
+usage: scripts/run_gpu_suite.sh [--build DIR] [STEP...]
+
+Steps; without any, all in this order:
+  kernels   the kernels' tests, bit for bit against the CPU
+  sanitize  a part of them under compute-sanitizer: memcheck and racecheck
+  runtime   the unit tests of runtime and arithmetic (ctest)
+  bench     the kernels' benchmark, against its targets
+
+  --build DIR  the build directory; default: build-gpu
+
+Needs a CUDA toolkit, NCCL, CMake, a C++ compiler, and GoogleTest: the library,
+or its sources in third_party/googletest (Debian: cp -r /usr/src/googletest).
+
+environment:
+  CUDA_ARCHITECTURES  what to compile for; default: this machine's GPUs
+  CMAKE_ARGS          more options for CMake, such as -DNCCL_ROOT=...
+USAGE
+}
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+build=$root/build-gpu
+all_steps=(kernels sanitize runtime bench)
+steps=()
+while (($#)); do
+  case $1 in
+  --build)
+    build=${2:?expected a directory after --build}
+    shift
+    ;;
+  kernels | sanitize | runtime | bench) steps+=("$1") ;;
+  -h | --help) usage && exit 0 ;;
+  *) usage >&2 && exit 2 ;;
+  esac
+  shift
+done
+((${#steps[@]})) || steps=("${all_steps[@]}")
+
+failed=()
+
+run() {
+  local name=$1
+  shift
+  printf '=== %s\n' "$name"
+  "$@" && return
+  failed+=("$name")
+  return 1
+}
+
+configure() {
+  local generator=() arguments=()
+  # The generator of an existing build directory stays.
+  [[ -f $build/CMakeCache.txt ]] || ! command -v ninja >/dev/null ||
+    generator=(-G Ninja)
+  read -ra arguments <<<"${CMAKE_ARGS:-}"
+  cmake -S "$root" -B "$build" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release \
+    -DZPP_BUILD_COMPILER=OFF -DZPP_ENABLE_CUDA=ON \
+    -DCMAKE_CUDA_ARCHITECTURES="${CUDA_ARCHITECTURES:-native}" \
+    "${arguments[@]}"
+}
+
+step_kernels() {
+  run "kernels" "$build/bin/zpp-kernels-test"
+  # Needs 60 GB of device memory.
+  local free
+  free=$(nvidia-smi --query-gpu=memory.free --format=csv,noheader,nounits |
+    head -1)
+  if ((free > 60000)); then
+    run "kernels: large tensors" "$build/bin/zpp-kernels-test" --large
+  else
+    echo "=== kernels: large tensors: skipped, less than 60 GB of device memory"
+  fi
+}
+
+step_sanitize() {
+  local tool
+  for tool in memcheck racecheck; do
+    run "sanitize: $tool" compute-sanitizer --tool "$tool" --error-exitcode 1 \
+      "$build/bin/zpp-kernels-test" --quick
+  done
+}
+
+step_runtime() {
+  run "runtime" ctest --test-dir "$build" --output-on-failure
+}
+
+step_bench() {
+  run "bench" "$build/bin/zpp-kernels-bench" --check
+}
+
+run "GPUs, by nvidia-smi" nvidia-smi -L &&
+  run configure configure &&
+  run build cmake --build "$build" --parallel "$(nproc)" &&
+  for step in "${steps[@]}"; do
+    case $step in
+    kernels) step_kernels ;;
+    sanitize) step_sanitize ;;
+    runtime) step_runtime ;;
+    bench) step_bench ;;
+    esac
+  done
+
+if ((${#failed[@]})); then
+  printf 'FAILED: %s\n' "${failed[@]}"
+  exit 1
+fi
+echo PASS
