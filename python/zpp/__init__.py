@@ -9,10 +9,12 @@
     state, loss = zpp.load(fast.step)(state, batch)
 """
 
+from zpp._bundle import save
 from zpp._compiler import CompileError, Diagnostic, Rewritten, find_compiler
 from zpp._compiler import rewrite
-from zpp._export import Step, export, load
+from zpp._export import Bundle, Step, export
 from zpp._jit import JittedStep, jit
+from zpp._load import load
 
-__all__ = ["CompileError", "Diagnostic", "JittedStep", "Rewritten", "Step",
-           "export", "find_compiler", "jit", "load", "rewrite"]
+__all__ = ["Bundle", "CompileError", "Diagnostic", "JittedStep", "Rewritten",
+           "Step", "export", "find_compiler", "jit", "load", "rewrite", "save"]

@@ -1,6 +1,6 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Runs zpp-opt over a step's text."""
+"""Runs zpp-opt, and zpp-bundle where the runtime is to execute collectives."""
 
 import dataclasses
 import json
@@ -13,13 +13,15 @@ import subprocess
 import tempfile
 import warnings
 
-from zpp._export import Step
+from zpp import _runtime
+from zpp._bundle import read_bundle
+from zpp._export import Bundle, Step
 
 logger = logging.getLogger("zpp")
 
 
 class CompileError(Exception):
-    """zpp-opt did not accept its input or its options.
+    """zpp-opt or zpp-bundle did not accept its input or its options.
 
     The message has the compiler's errors; `output` is all it wrote.
     """
@@ -51,8 +53,12 @@ class Rewritten:
     report: dict
     #: Everything the compiler said, in order.
     remarks: tuple[Diagnostic, ...]
+    #: What executes the collectives: "portable", "cuda" or "cpu".
+    target: str = "portable"
     #: The rewritten step, where the input was one.
     step: Step | None = None
+    #: The host side of the text, unless the target is portable.
+    bundle: Bundle | None = None
 
     @property
     def left_alone(self) -> list[dict]:
@@ -65,8 +71,8 @@ class Rewritten:
 def rewrite(step: Step | str, *, mesh: str | None = None,
             weights: str | None = None, gradients: str | None = None,
             secondary: str | int | None = None, block: int | None = None,
-            regather: bool | None = None,
-            stages: int | None = None) -> Rewritten:
+            regather: bool | None = None, stages: int | None = None,
+            target: str = "auto") -> Rewritten:
     """Rewrites the collectives of an exported step into ZeRO++.
 
     Whatever is None is left to the compiler's default.
@@ -84,13 +90,20 @@ def rewrite(step: Step | str, *, mesh: str | None = None,
       regather: drop gathered weights that a step keeps alive and gather them
         again in the backward pass (ZeRO-3).
       stages: parts that a gradient's hops are cut into.
+      target: what executes the collectives. "portable": XLA, on any device.
+        "cuda": the runtime on NVIDIA GPUs, with its kernels and NCCL. "cpu":
+        the same on CPU devices of one process, which shows that it works, not
+        how fast it is. "auto": "cuda" for a step exported for it where the
+        runtime can, otherwise "portable"; the reason is logged.
 
     Raises:
       CompileError: with the compiler's message.
     """
+    target = _resolve(target, step)
     options = {"mesh": mesh, "weights": weights, "gradients": gradients,
                "secondary": secondary, "block": block, "regather": regather,
-               "stages": stages}
+               "stages": stages,
+               "target": None if target == "portable" else "xla-ffi"}
     text = step if isinstance(step, str) else step.text()
     with tempfile.TemporaryDirectory(prefix="zpp-") as folder:
         source, output, report = (
@@ -101,8 +114,14 @@ def rewrite(step: Step | str, *, mesh: str | None = None,
             find_compiler(), source, f"--zeropp={_join(options)}",
             f"--zero-report={_join({'mesh': mesh})} format=json "
             f"output={report}", "--mlir-print-debuginfo", "-o", output])
+        bundle = None
+        if target != "portable":
+            folder = pathlib.Path(folder, "step.zpp")
+            remarks += _run([_find_program("zpp-bundle", "ZPP_BUNDLE"), output,
+                             "-o", folder])
+            output, bundle = folder / "step.mlir", read_bundle(folder)
         result = Rewritten(output.read_text(), json.loads(report.read_text()),
-                           tuple(remarks))
+                           tuple(remarks), target, bundle=bundle)
     for collective in result.left_alone:
         logger.info("%s: %s left as it is: %s", collective["location"],
                     collective["kind"], collective["reason"])
@@ -115,26 +134,59 @@ def rewrite(step: Step | str, *, mesh: str | None = None,
             "expected a step with collectives (jax.shard_map), but got none; "
             "zpp does not see those that XLA makes of shardings", stacklevel=2)
     if isinstance(step, Step):
-        result = dataclasses.replace(result, step=step.with_text(result.text))
+        result = dataclasses.replace(
+            result, step=step.with_text(result.text, bundle))
     return result
 
 
 def find_compiler() -> str:
     """The path of zpp-opt: $ZPP_OPT, beside this package, in $PATH, or in the
     build directory of a source tree."""
+    return _find_program("zpp-opt", "ZPP_OPT")
+
+
+def _find_program(name: str, variable: str) -> str:
     package = pathlib.Path(__file__).resolve().parent
-    chosen = os.environ.get("ZPP_OPT")
+    chosen = os.environ.get(variable)
     places = [chosen] if chosen else [
-        package / "bin" / "zpp-opt", shutil.which("zpp-opt"),
-        package.parent.parent / "build" / "bin" / "zpp-opt"]
+        package / "bin" / name, shutil.which(name),
+        package.parent.parent / "build" / "bin" / name]
     for place in places:
         if place and os.access(place, os.X_OK) and os.path.isfile(place):
             return str(place)
     raise FileNotFoundError(
-        f"expected zpp-opt at $ZPP_OPT, but got no program at '{chosen}'"
+        f"expected {name} at ${variable}, but got no program at '{chosen}'"
         if chosen else
-        "expected zpp-opt in PATH, but got none; build it (make build) or set "
-        "ZPP_OPT to its path")
+        f"expected {name} in PATH, but got none; build it (make build) or set "
+        f"{variable} to its path")
+
+
+def _resolve(target: str, step: Step | str) -> str:
+    """What "auto" means for a step."""
+    if target in ("portable", "cuda", "cpu"):
+        platforms = (target,) if isinstance(step, str) else (
+            step.exported.platforms)
+        if target != "portable" and platforms != (target,):
+            raise ValueError(
+                f"expected a step exported for {target}, but got one for "
+                f"{', '.join(platforms)}")
+        return target
+    if target != "auto":
+        raise ValueError(f"expected target auto, portable, cuda or cpu, but "
+                         f"got '{target}'")
+    if isinstance(step, str) or step.exported.platforms != ("cuda",):
+        # The runtime's other back end is there to be tested.
+        return "portable"
+    reason = _runtime.obstacle("cuda")
+    if reason is None:
+        try:
+            _find_program("zpp-bundle", "ZPP_BUNDLE")
+        except FileNotFoundError as error:
+            reason = str(error)
+    if reason is None:
+        return "cuda"
+    logger.warning("target portable instead of cuda: %s", reason)
+    return "portable"
 
 
 def _join(options: dict) -> str:

@@ -2,15 +2,43 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Between a JAX function and the StableHLO text that the compiler reads."""
 
-import contextlib
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
+import ml_dtypes
+import numpy as np
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters.mlir import make_ir_context
+
+
+@dataclasses.dataclass(frozen=True)
+class Bundle:
+    """The host side of a step whose collectives the runtime executes."""
+
+    #: What zpp-bundle says of it: {"version", "id", "mesh", "functions"}.
+    manifest: dict
+    #: The shared library with the functions.
+    library: bytes = dataclasses.field(repr=False)
+
+    @property
+    def id(self) -> str:
+        """What the step's custom calls name it."""
+        return self.manifest["id"]
+
+    @property
+    def mesh(self) -> str:
+        """Tiers, "node:2,gpu:4"; rank r is device r of the step's mesh."""
+        return self.manifest["mesh"]
+
+    @property
+    def devices(self) -> int:
+        """How many devices its mesh has."""
+        return math.prod(int(tier.rpartition(":")[2])
+                         for tier in self.mesh.split(","))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +50,8 @@ class Step:
     donated: tuple[int, ...]
     #: The devices that the function names itself (`shard_map`), if it does.
     mesh: jax.sharding.Mesh | None
+    #: Of a step that was rewritten for target cuda or cpu.
+    bundle: Bundle | None = None
 
     def text(self, locations: bool = True) -> str:
         """The module as generic StableHLO, which is what zpp-opt reads.
@@ -35,15 +65,13 @@ class Step:
             return module.operation.get_asm(
                 print_generic_op_form=True, enable_debug_info=locations)
 
-    def with_text(self, text: str) -> "Step":
+    def with_text(self, text: str, bundle: Bundle | None = None) -> "Step":
         """The same step with another module of the same signature."""
         with make_ir_context() as context:
-            module = ir.Module.parse(text, context)
-            serialized = stablehlo.serialize_portable_artifact(
-                module, stablehlo.get_current_version(), True)
+            serialized = _serialize(ir.Module.parse(text, context))
         exported = dataclasses.replace(self.exported,
                                        mlir_module_serialized=serialized)
-        return dataclasses.replace(self, exported=exported)
+        return dataclasses.replace(self, exported=exported, bundle=bundle)
 
 
 def export(step: Callable, *args: Any, platforms: Sequence[str] | None = None,
@@ -68,54 +96,58 @@ def export(step: Callable, *args: Any, platforms: Sequence[str] | None = None,
     return Step(exported, donated, _find_mesh(traced.jaxpr))
 
 
-def load(step: Step, compiler_options: dict | None = None) -> Callable:
-    """The exported function as one that is called like the original.
-
-    Donated arguments stay donated: a function called through `jax.export` has
-    lost that, so that it is jitted again with what `step` remembers.
-    `compiler_options` are those of `jax.jit`, which an export cannot keep.
-    """
-    exported = step.exported
-    flat = load_flat(step, compiler_options)
-
-    def call(*args, **kwargs):
-        leaves, tree = jax.tree.flatten((args, kwargs))
-        if tree != exported.in_tree:
-            raise TypeError(
-                f"expected arguments of the structure {exported.in_tree}, but "
-                f"got {tree}")
-        with device_context(step, leaves):
-            return jax.tree.unflatten(exported.out_tree, flat(*leaves))
-
-    call.__name__ = exported.fun_name
-    return call
-
-
-def load_flat(step: Step, compiler_options: dict | None = None
-              ) -> jax.stages.Wrapped:
-    """`load`, as a jitted function of the flat arguments to flat results."""
-    exported = step.exported
-
-    def call(*leaves):
-        args, kwargs = jax.tree.unflatten(exported.in_tree, leaves)
-        return jax.tree.leaves(exported.call(*args, **kwargs))
-
-    call.__name__ = exported.fun_name
-    return jax.jit(call, donate_argnums=step.donated,
-                   compiler_options=compiler_options)
+def from_text(text: str, devices: int) -> Step:
+    """A step of which there is nothing but its module, for the platform of this
+    process: it takes flat arguments, donates none and returns a list."""
+    with make_ir_context() as context:
+        module = ir.Module.parse(text, context)
+        main = ir.SymbolTable(module.operation)["main"]
+        function = ir.FunctionType(
+            ir.TypeAttr(main.attributes["function_type"]).value)
+        inputs, results = (tuple(map(_shape_of, types)) for types in
+                           (function.inputs, function.results))
+        serialized = _serialize(module)
+    known = {
+        "fun_name": "step", "in_tree": jax.tree.structure((inputs, {})),
+        "in_avals": inputs, "out_tree": jax.tree.structure(list(results)),
+        "out_avals": results, "nr_devices": devices,
+        "platforms": (jax.export.default_export_platform(),),
+        "mlir_module_serialized": serialized,
+        "calling_convention_version":
+            jax.export.maximum_supported_calling_convention_version,
+        "module_kept_var_idx": tuple(range(len(inputs)))}
+    # Shardings are in the module; effects and gradients there are none.
+    nothing = {"_get_vjp": None, "_has_named_shardings": False,
+               "uses_global_constants": False}
+    for prefix, shapes in (("in", inputs), ("out", results)):
+        for name in (f"_{prefix}_named_shardings", f"{prefix}_shardings_hlo"):
+            nothing[name] = (None,) * len(shapes)
+    exported = jax.export.Exported(**{
+        field.name: known.get(field.name, nothing.get(field.name, ()))
+        for field in dataclasses.fields(jax.export.Exported)})
+    return Step(exported, (), None)
 
 
-def device_context(step: Step, leaves: Sequence[Any]):
-    """What to call a loaded step under.
+#: Element types as MLIR writes them.
+_DTYPES = {"i1": np.bool_, "f16": np.float16, "bf16": ml_dtypes.bfloat16,
+           "f32": np.float32, "f64": np.float64} | {
+    f"{prefix}{bits}": np.dtype(f"{name}{bits}")
+    for prefix, name in (("i", "int"), ("ui", "uint"))
+    for bits in (8, 16, 32, 64)}
 
-    A function knows its devices from its `shard_map`; an exported one only
-    from its arguments. Where none of them lies on the mesh, the mesh has to
-    come from the context.
-    """
-    if step.mesh is None or any(
-            isinstance(leaf, jax.Array) and leaf.committed for leaf in leaves):
-        return contextlib.nullcontext()
-    return jax.set_mesh(step.mesh)
+
+def _shape_of(value_type: ir.Type) -> jax.core.ShapedArray:
+    tensor = ir.RankedTensorType(value_type)
+    element = str(tensor.element_type)
+    if element not in _DTYPES:
+        raise TypeError(f"expected tensors of {', '.join(_DTYPES)}, but got "
+                        f"{tensor}")
+    return jax.core.ShapedArray(tuple(tensor.shape), np.dtype(_DTYPES[element]))
+
+
+def _serialize(module: ir.Module) -> bytes:
+    return stablehlo.serialize_portable_artifact(
+        module, stablehlo.get_current_version(), True)
 
 
 def _find_mesh(jaxpr: Any) -> jax.sharding.Mesh | None:

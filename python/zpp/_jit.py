@@ -5,19 +5,22 @@
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import jax
 
 from zpp._compiler import Rewritten, rewrite
-from zpp._export import device_context, export, load_flat
+from zpp._export import Step, export
+from zpp._load import device_context, load_flat, prepare
 
 
 def jit(step: Callable, *, mesh: str | None = None, weights: str | None = None,
         gradients: str | None = None, secondary: str | int | None = None,
         block: int | None = None, regather: bool | None = None,
-        stages: int | None = None, **jit_options: Any) -> "JittedStep":
+        stages: int | None = None, target: str = "auto",
+        schedule: Mapping[int, Mapping[str, Any]] | None = None,
+        **jit_options: Any) -> "JittedStep":
     """`jax.jit` for training steps, with ZeRO++ collectives.
 
     The first keyword arguments are those of `zpp.rewrite`; all others, such as
@@ -28,11 +31,18 @@ def jit(step: Callable, *, mesh: str | None = None, weights: str | None = None,
         fast = zpp.jit(step, mesh="node:2,gpu:4", weights="i8",
                        gradients="i8:i4", secondary="gpu", donate_argnums=0)
         params, loss = fast(params, batch)
+
+    Args:
+      schedule: options of `zpp.rewrite` that hold from a call on, in place of
+        those above: {5000: {"gradients": "none"}} trains with compressed
+        gradients for 5000 steps and without from then on. The first call
+        compiles all of it, and switching takes no time. `JittedStep.calls`
+        counts.
     """
     options = {"mesh": mesh, "weights": weights, "gradients": gradients,
                "secondary": secondary, "block": block, "regather": regather,
-               "stages": stages}
-    return JittedStep(step, options, jit_options)
+               "stages": stages, "target": target}
+    return JittedStep(step, options, jit_options, schedule or {})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +50,8 @@ class _Loaded:
     rewritten: Rewritten
     #: Flat arguments to flat results.
     function: jax.stages.Wrapped
+    #: The same, compiled; None where the first call may do it.
+    compiled: jax.stages.Compiled | None
 
 
 class JittedStep:
@@ -49,37 +61,47 @@ class JittedStep:
     is exported and compiled once, as `jax.jit` does.
     """
 
-    def __init__(self, step: Callable, options: dict, jit_options: dict):
+    #: How many calls there have been: what `schedule` goes by. Set it when a
+    #: training is resumed.
+    calls: int
+
+    def __init__(self, step: Callable, options: dict, jit_options: dict,
+                 schedule: Mapping[int, Mapping[str, Any]]):
         functools.update_wrapper(self, step)
-        self._options = options
+        self.calls = 0
+        #: From which call on which options, the latest first.
+        self._schedule = _check_schedule(schedule, options)
         self._jitted = (step if isinstance(step, jax.stages.Wrapped)
                         and not jit_options else jax.jit(step, **jit_options))
         self._static_numbers, self._static_names = _static_arguments(
             step, jit_options)
         self._compiler_options = jit_options.get("compiler_options")
-        self._loaded: dict[Hashable, _Loaded] = {}
+        #: For each kind of arguments the variants, as `_schedule` has them.
+        self._loaded: dict[Hashable, list[_Loaded]] = {}
 
     def __call__(self, *args, **kwargs):
         loaded, leaves = self._load(args, kwargs)
         step = loaded.rewritten.step
         with device_context(step, leaves):
-            results = loaded.function(*leaves)
+            results = (loaded.compiled or loaded.function)(*leaves)
+        self.calls += 1
         return jax.tree.unflatten(step.exported.out_tree, results)
 
     def lower(self, *args, **kwargs) -> jax.stages.Lowered:
-        """As of `jax.jit`; of the rewritten step with flat arguments."""
+        """As of `jax.jit`; of what the next call runs, with flat arguments."""
         loaded, leaves = self._load(args, kwargs)
         with device_context(loaded.rewritten.step, leaves):
             return loaded.function.lower(*leaves)
 
     def rewritten(self, *args, **kwargs) -> Rewritten:
-        """The rewritten step for these arguments; without any, the latest."""
+        """The rewritten step that the next call with these arguments runs;
+        without any, with those of the latest call."""
         if args or kwargs:
             return self._load(args, kwargs)[0].rewritten
         if not self._loaded:
             raise ValueError(
                 "expected arguments or an earlier call, but got neither")
-        return next(reversed(self._loaded.values())).rewritten
+        return self._scheduled(next(reversed(self._loaded.values()))).rewritten
 
     def report(self, *args, **kwargs) -> dict:
         """Bytes per tier before and after; arguments as for `rewritten`."""
@@ -97,10 +119,24 @@ class JittedStep:
                     f"expected arguments of the structure "
                     f"{step.exported.in_tree}, but got {tree}; name static "
                     f"arguments in zpp.jit, not in a jax.jit around the step")
-            rewritten = rewrite(step, **self._options)
-            self._loaded[key] = _Loaded(
-                rewritten, load_flat(rewritten.step, self._compiler_options))
-        return self._loaded[key], leaves
+            self._loaded[key] = [self._compile(step, options, leaves)
+                                 for _, options in self._schedule]
+        return self._scheduled(self._loaded[key]), leaves
+
+    def _scheduled(self, variants: list[_Loaded]) -> _Loaded:
+        """The variant that the next call runs."""
+        return next(variant for (first, _), variant in
+                    zip(self._schedule, variants) if first <= self.calls)
+
+    def _compile(self, step: Step, options: dict, leaves: list) -> _Loaded:
+        rewritten = rewrite(step, **options)
+        prepare(rewritten.step, leaves)
+        function = load_flat(rewritten.step, self._compiler_options)
+        if len(self._schedule) == 1:
+            return _Loaded(rewritten, function, None)
+        with device_context(rewritten.step, leaves):
+            return _Loaded(rewritten, function,
+                           function.lower(*leaves).compile())
 
     def _split(self, args: tuple, kwargs: dict) -> tuple[Hashable, Any]:
         """The static arguments as a key, and the others as `jax.export` takes
@@ -115,6 +151,22 @@ class JittedStep:
         named = {name: value for name, value in kwargs.items()
                  if name not in self._static_names}
         return static, (positional, named)
+
+
+def _check_schedule(schedule: Mapping[int, Mapping[str, Any]], options: dict
+                    ) -> list[tuple[int, dict]]:
+    """All entries with all options, the latest first."""
+    for first, changed in schedule.items():
+        if not isinstance(first, int) or first < 1:
+            raise ValueError(f"schedule: expected calls counted from 1, but "
+                             f"got {first!r}")
+        if unknown := set(changed) - set(options):
+            raise ValueError(
+                f"schedule: expected options among {', '.join(options)}, but "
+                f"got {', '.join(sorted(unknown))}")
+    entries = {0: {}} | dict(schedule)
+    return [(first, options | dict(entries[first]))
+            for first in sorted(entries, reverse=True)]
 
 
 def _static_arguments(step: Callable, jit_options: dict

@@ -1,0 +1,95 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Steps as functions to call."""
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from zpp import _runtime
+from zpp._bundle import read
+from zpp._export import Step
+
+
+def load(step: Step | str | os.PathLike, compiler_options: dict | None = None
+         ) -> Callable:
+    """The exported function as one that is called like the original.
+
+    Donated arguments stay donated: a function called through `jax.export` has
+    lost that, so that it is jitted again with what `step` remembers.
+
+    Args:
+      step: a step, or the folder of one: what `zpp.save` wrote, or zpp-bundle,
+        in which case the function takes the arguments of the module and
+        returns a list.
+      compiler_options: those of `jax.jit`, which an export cannot keep.
+    """
+    step = step if isinstance(step, Step) else read(step)
+    exported = step.exported
+    flat = load_flat(step, compiler_options)
+
+    def call(*args, **kwargs):
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        if tree != exported.in_tree:
+            raise TypeError(
+                f"expected arguments of the structure {exported.in_tree}, but "
+                f"got {tree}")
+        prepare(step, leaves)
+        with device_context(step, leaves):
+            return jax.tree.unflatten(exported.out_tree, flat(*leaves))
+
+    call.__name__ = exported.fun_name
+    return call
+
+
+def load_flat(step: Step, compiler_options: dict | None = None
+              ) -> jax.stages.Wrapped:
+    """`load`, as a jitted function of the flat arguments to flat results; what
+    `prepare` does is left to the caller."""
+    exported = step.exported
+
+    def call(*leaves):
+        args, kwargs = jax.tree.unflatten(exported.in_tree, leaves)
+        return jax.tree.leaves(exported.call(*args, **kwargs))
+
+    call.__name__ = exported.fun_name
+    return jax.jit(call, donate_argnums=step.donated,
+                   compiler_options=compiler_options)
+
+
+def prepare(step: Step, leaves: Sequence[Any]) -> None:
+    """Makes the runtime ready for a call of the step with these arguments. Does
+    nothing where it is, or where the step needs none."""
+    if step.bundle is not None:
+        _runtime.load_bundle(step.bundle, _devices(step, leaves))
+
+
+def device_context(step: Step, leaves: Sequence[Any]):
+    """What to call a loaded step under.
+
+    A function knows its devices from its `shard_map`; an exported one only
+    from its arguments. Where none of them lies on the mesh, the mesh has to
+    come from the context.
+    """
+    if step.mesh is None or any(
+            isinstance(leaf, jax.Array) and leaf.committed for leaf in leaves):
+        return contextlib.nullcontext()
+    return jax.set_mesh(step.mesh)
+
+
+def _devices(step: Step, leaves: Sequence[Any]) -> tuple[jax.Device, ...]:
+    """The devices of a call, in the order in which XLA numbers them."""
+    count = step.exported.nr_devices
+    shardings = (getattr(leaf, "sharding", None) for leaf in leaves)
+    meshes = [sharding.mesh for sharding in shardings
+              if isinstance(sharding, jax.sharding.NamedSharding)]
+    for mesh in (*meshes, step.mesh, jax.sharding.get_mesh()):
+        if isinstance(mesh, jax.sharding.Mesh) and mesh.size == count:
+            return tuple(mesh.devices.flat)
+    raise ValueError(
+        f"expected an argument on a mesh of {count} devices, or such a mesh in "
+        f"jax.set_mesh, but got neither")

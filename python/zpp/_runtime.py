@@ -1,0 +1,212 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""libzpp_xla: the collectives that rewritten steps leave to the runtime."""
+
+import ctypes
+import dataclasses
+import functools
+import os
+import pathlib
+import socket
+import tempfile
+import threading
+from collections.abc import Sequence
+
+import jax
+
+from zpp._export import Bundle
+
+#: XLA's names of the platforms, and the runtime's of their back ends.
+BACKENDS = {"cpu": "cpu", "cuda": "cuda"}
+
+
+class _WorldDesc(ctypes.Structure):
+    """zpp_xla_world_desc."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t), ("backend", ctypes.c_char_p),
+        ("mesh", ctypes.c_char_p), ("rendezvous", ctypes.c_char_p),
+        ("time_limit_usec", ctypes.c_int64), ("trace", ctypes.c_int64),
+        ("ranks", ctypes.POINTER(ctypes.c_int64)),
+        ("device_ordinals", ctypes.POINTER(ctypes.c_int64)),
+        ("num_ranks", ctypes.c_int64)]
+
+
+@dataclasses.dataclass
+class _World:
+    handle: ctypes.c_void_p
+    #: Ids of the loaded bundles.
+    bundles: set[str]
+
+
+#: How long a collective waits for its last rank.
+time_limit_seconds = 300.0
+
+#: Worlds by back end, mesh and devices. They live as long as the process.
+_worlds: dict[tuple, _World] = {}
+_lock = threading.RLock()
+
+
+def find_library() -> str:
+    """The path of libzpp_xla.so: $ZPP_XLA, beside this package, or in the build
+    directory of a source tree."""
+    package = pathlib.Path(__file__).resolve().parent
+    chosen = os.environ.get("ZPP_XLA")
+    places = [chosen] if chosen else [
+        package / "lib" / "libzpp_xla.so",
+        package.parent.parent / "build" / "lib" / "libzpp_xla.so"]
+    for place in places:
+        if os.path.isfile(place):
+            return str(place)
+    raise FileNotFoundError(
+        f"expected libzpp_xla.so at $ZPP_XLA, but got no file at '{chosen}'"
+        if chosen else
+        "expected libzpp_xla.so beside the package, but got none; install the "
+        "wheel (make wheel), or set ZPP_XLA to the library's path")
+
+
+def obstacle(platform: str) -> str | None:
+    """Why steps for this platform cannot use the runtime here, or None."""
+    if platform not in BACKENDS:
+        return f"the runtime has no back end for {platform}"
+    try:
+        library = _library()
+    except OSError as error:
+        return str(error)
+    desc = _WorldDesc(struct_size=ctypes.sizeof(_WorldDesc),
+                      backend=BACKENDS[platform].encode(), mesh=b"probe:1")
+    handle = ctypes.c_void_p()
+    try:
+        _call(library.zpp_xla_world_create, ctypes.byref(desc),
+              ctypes.byref(handle))
+    except RuntimeError as error:
+        return str(error)
+    library.zpp_xla_world_destroy(handle)
+    return None
+
+
+def load_bundle(bundle: Bundle, devices: Sequence[jax.Device]) -> None:
+    """Makes the step's collectives run on these devices: device r is rank r.
+    Does nothing the second time."""
+    key = (devices[0].platform, bundle.mesh, tuple(device.id for device in
+                                                   devices))
+    world = _worlds.get(key)
+    if world is not None and bundle.id in world.bundles:
+        return
+    with _lock:
+        if key not in _worlds:
+            _worlds[key] = _create_world(bundle.mesh, devices)
+        world = _worlds[key]
+        with tempfile.NamedTemporaryFile(prefix="zpp-", suffix=".so") as file:
+            file.write(bundle.library)
+            file.flush()
+            _call(_library().zpp_xla_bundle_load, world.handle,
+                  bundle.id.encode(), file.name.encode())
+        world.bundles.add(bundle.id)
+
+
+def close() -> None:
+    """Ends all worlds: what is in flight fails, and the next step that is
+    loaded gets a new one."""
+    with _lock:
+        for world in _worlds.values():
+            _library().zpp_xla_world_destroy(world.handle)
+        _worlds.clear()
+
+
+def _create_world(mesh: str, devices: Sequence[jax.Device]) -> _World:
+    library = _library()
+    platform = platform_of(devices[0])
+    if platform not in BACKENDS:
+        raise RuntimeError(f"expected devices of {' or '.join(BACKENDS)}, but "
+                           f"got {platform}")
+    _register(platform)
+    mine = [(rank, device.local_hardware_id)
+            for rank, device in enumerate(devices)
+            if device.process_index == jax.process_index()]
+    ranks, ordinals = ((ctypes.c_int64 * len(mine))(*column)
+                       for column in zip(*mine))
+    desc = _WorldDesc(
+        struct_size=ctypes.sizeof(_WorldDesc),
+        backend=BACKENDS[platform].encode(), mesh=mesh.encode(),
+        time_limit_usec=round(time_limit_seconds * 1e6),
+        ranks=ranks, device_ordinals=ordinals, num_ranks=len(mine))
+    if len(mine) < len(devices):
+        desc.rendezvous = _meet(mesh, devices).encode()
+    handle = ctypes.c_void_p()
+    _call(library.zpp_xla_world_create, ctypes.byref(desc),
+          ctypes.byref(handle))
+    return _World(handle, set())
+
+
+def platform_of(device: jax.Device) -> str:
+    """"cpu", "cuda", "rocm", ...: JAX says "gpu" of two of them."""
+    if device.platform != "gpu":
+        return device.platform
+    return device.client.platform_version.split()[0].lower()
+
+
+def _meet(mesh: str, devices: Sequence[jax.Device]) -> str:
+    """Where the processes of a world find each other: rank 0's process chooses
+    an address and tells it through JAX's coordination service."""
+    from jax._src.distributed import global_state
+    client = global_state.client
+    if client is None:
+        raise RuntimeError("expected jax.distributed to be initialized, as the "
+                           "devices are of several processes, but it is not")
+    name = f"zpp/{mesh}/" + ",".join(str(device.id) for device in devices)
+    if devices[0].process_index == jax.process_index():
+        address = _free_address(global_state.coordinator_address)
+        client.key_value_set(name, address)
+        return address
+    return client.blocking_key_value_get(name, 300_000)
+
+
+def _free_address(coordinator: str) -> str:
+    """A port of this host at the address that the others reach: the one from
+    which this host reaches JAX's coordinator."""
+    host, _, port = coordinator.rpartition(":")
+    host = host.strip("[]")
+    family, *_, target = socket.getaddrinfo(
+        host, int(port), type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(target)  # Sends nothing.
+        own = probe.getsockname()[0]
+    with socket.socket(family) as listener:
+        listener.bind((own, 0))
+        return f"{own}:{listener.getsockname()[1]}"
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    library = ctypes.CDLL(find_library())
+    text = (ctypes.c_char_p, ctypes.c_size_t)
+    library.zpp_xla_world_create.argtypes = (
+        ctypes.POINTER(_WorldDesc), ctypes.POINTER(ctypes.c_void_p), *text)
+    library.zpp_xla_world_destroy.argtypes = (ctypes.c_void_p,)
+    library.zpp_xla_world_destroy.restype = None
+    library.zpp_xla_bundle_load.argtypes = (
+        ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, *text)
+    library.zpp_xla_world_write_trace.argtypes = (
+        ctypes.c_void_p, ctypes.c_char_p, *text)
+    library.zpp_rt_status_name.restype = ctypes.c_char_p
+    return library
+
+
+@functools.cache
+def _register(platform: str) -> None:
+    """Tells XLA the handlers of the custom calls."""
+    suffix, name = {"cpu": ("host", "cpu"), "cuda": ("cuda", "CUDA")}[platform]
+    for call in ("start", "wait"):
+        handler = getattr(_library(), f"zpp_xla_{call}_{suffix}")
+        jax.ffi.register_ffi_target(
+            f"zpp.{call}", jax.ffi.pycapsule(handler), platform=name)
+
+
+def _call(function, *args) -> None:
+    """Calls a function of the library that ends in (message, bytes)."""
+    message = ctypes.create_string_buffer(2048)
+    status = function(*args, message, len(message))
+    if status != 0:
+        name = _library().zpp_rt_status_name(status).decode()
+        raise RuntimeError(f"{message.value.decode(errors='replace')} ({name})")
