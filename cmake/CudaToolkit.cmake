@@ -19,7 +19,11 @@ set(CMAKE_CUDA_ARCHITECTURES 80-real 90 CACHE STRING "CUDA architectures")
 # directories, wheels.
 macro(zpp_find_cuda reason)
   set(${reason} "")
-  if(CMAKE_CUDA_COMPILER)
+  if(IS_ABSOLUTE "${CMAKE_CUDA_COMPILER}" AND NOT EXISTS "${CMAKE_CUDA_COMPILER}")
+    # CMake's error would not say what to do.
+    message(FATAL_ERROR "${CMAKE_BINARY_DIR} was configured with "
+      "${CMAKE_CUDA_COMPILER}, which is gone; remove the build directory")
+  elseif(CMAKE_CUDA_COMPILER)
     zpp_use_wheel_layout("${CMAKE_CUDA_COMPILER}")
   else()
     # What an earlier run did not find may be there by now.
