@@ -1,0 +1,492 @@
+//===- ControlClient.cpp - A rank's end of the control plane --------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Control.h"
+#include "ControlWire.h"
+#include "Socket.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <poll.h>
+#include <system_error>
+#include <thread>
+#include <tuple>
+
+using namespace zpp::rt;
+using namespace std::chrono_literals;
+
+/// How much later than it should the server may answer: it measures time from
+/// the first rank that came, and may be busy.
+static constexpr auto kAnswerLimit = 5s;
+/// How long the server may take to notice that a rank leaves.
+static constexpr auto kPartingLimit = 2s;
+
+namespace {
+/// What has been announced before needs only its number.
+struct Definition {
+  uint32_t id;
+  std::string title;
+};
+
+/// What identifies a definition.
+template <typename Text> struct Exchange {
+  int64_t group;
+  int64_t chunkBytes;
+  Text title;
+  Text kind;
+
+  auto tie() const { return std::tie(group, chunkBytes, title, kind); }
+};
+/// Finds by views what is kept as strings.
+struct Before {
+  using is_transparent = void;
+  template <typename A, typename B>
+  bool operator()(const Exchange<A> &a, const Exchange<B> &b) const {
+    return a.tie() < b.tie();
+  }
+};
+} // namespace
+
+class ControlClient::Loop {
+public:
+  explicit Loop(Options options) : options(std::move(options)) {}
+  ~Loop();
+
+  Status start();
+  Status broadcast(std::string &bytes);
+  Status addGroup(const std::vector<int64_t> &members, int64_t &group);
+  void announce(int64_t group, const std::string &kind, int64_t chunkBytes,
+                const std::string &title);
+  Status confirm();
+  void fail(const std::string &message);
+  void leave();
+  Failure getFailure();
+
+private:
+  using Lock = std::unique_lock<std::mutex>;
+
+  Status checkOptions() const;
+  /// Gets the thread to send `outgoing`.
+  void wake();
+  /// Ends what the rank waits for; false if it has failed before, or left.
+  bool setFailure(Failure cause);
+  Status getSilence() const;
+
+  // Of the thread.
+  void run();
+  bool takeOutgoing();
+  bool receiveAll();
+  bool handle(Frame frame, std::string_view payload);
+  void giveUp(Failure cause);
+  void handleEnd();
+
+  const Options options;
+  Descriptor connection;
+  WakeUp wakeUp;
+  std::thread thread;
+  FrameParser in{kMaxFrameBytes};
+  std::string out;
+  size_t sent = 0;
+
+  /// Guards all below.
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::string outgoing;
+  bool isAsleep = false;
+  bool isWelcome = false;
+  bool hasLeft = false;
+  Failure failure;
+  /// Set by the destructor.
+  std::optional<Clock::time_point> stopDeadline;
+  std::deque<std::string> broadcasts;
+  std::vector<std::vector<int64_t>> groups;
+  std::map<Exchange<std::string>, std::shared_ptr<const Definition>, Before>
+      definitions;
+  /// Announcements that are not known to be matched.
+  std::deque<std::shared_ptr<const Definition>> pending;
+  uint64_t announced = 0;
+  uint64_t matched = 0;
+};
+
+//===----------------------------------------------------------------------===//
+// Start and stop
+//===----------------------------------------------------------------------===//
+
+Status ControlClient::Loop::checkOptions() const {
+  if (options.greeting.size() > kMaxTextBytes)
+    return invalid(expected("a greeting of at most " +
+                                std::to_string(kMaxTextBytes) + " bytes",
+                            options.greeting.size()));
+  return {};
+}
+
+Status ControlClient::Loop::getSilence() const {
+  return {ZPP_RT_TIMEOUT,
+          expected("an answer of the process of rank 0 at " + options.endpoint +
+                       " within " + std::to_string(options.timeLimit.count()) +
+                       " usec",
+                   "none")};
+}
+
+Status ControlClient::Loop::start() {
+  if (Status status = checkOptions(); !status.ok())
+    return status;
+  Endpoint endpoint;
+  if (Status status = Endpoint::parse(options.endpoint, endpoint); !status.ok())
+    return status;
+  if (Status status = wakeUp.create(); !status.ok())
+    return status;
+  std::string error;
+  if (!connectTo(endpoint, Clock::now() + options.timeLimit, connection, error))
+    return {ZPP_RT_TIMEOUT,
+            expected("to reach the process of rank 0 at " + options.endpoint +
+                         " within " +
+                         std::to_string(options.timeLimit.count()) + " usec",
+                     quote(error))};
+
+  outgoing = kPreamble;
+  FrameWriter(outgoing, Frame::Hello)
+      .i64(options.rank)
+      .i64(options.numRanks)
+      .text(options.greeting);
+  try {
+    thread = std::thread([this] {
+      try {
+        run();
+      } catch (const std::exception &error) {
+        giveUp({ZPP_RT_OUT_OF_MEMORY, "", error.what()});
+      }
+    });
+  } catch (const std::system_error &error) {
+    return {ZPP_RT_SYSTEM_ERROR, expected("a thread", quote(error.what()))};
+  }
+  Lock lock(mutex);
+  bool hasAnswer =
+      changed.wait_until(lock, Clock::now() + options.timeLimit + kAnswerLimit,
+                         [&] { return isWelcome || !failure.ok(); });
+  if (!hasAnswer)
+    return getSilence();
+  return isWelcome ? Status() : failure.getStatus();
+}
+
+ControlClient::Loop::~Loop() {
+  if (!thread.joinable())
+    return;
+  leave();
+  {
+    Lock lock(mutex);
+    stopDeadline = Clock::now() + kPartingLimit;
+  }
+  wakeUp.signal();
+  thread.join();
+}
+
+//===----------------------------------------------------------------------===//
+// Calls
+//===----------------------------------------------------------------------===//
+
+void ControlClient::Loop::wake() {
+  if (std::exchange(isAsleep, false))
+    wakeUp.signal();
+}
+
+bool ControlClient::Loop::setFailure(Failure cause) {
+  Lock lock(mutex);
+  if (!failure.ok() || hasLeft)
+    return false;
+  failure = std::move(cause);
+  changed.notify_all();
+  return true;
+}
+
+Failure ControlClient::Loop::getFailure() {
+  Lock lock(mutex);
+  return failure;
+}
+
+Status ControlClient::Loop::addGroup(const std::vector<int64_t> &members,
+                                     int64_t &group) {
+  std::vector<int64_t> sorted = members;
+  std::sort(sorted.begin(), sorted.end());
+  for (int64_t member : members)
+    if (member < 0 || member >= options.numRanks)
+      return invalid(expected(
+          "ranks in [0, " + std::to_string(options.numRanks) + ")", member));
+  auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+  if (twice != sorted.end())
+    return invalid(
+        expected("different ranks", std::to_string(*twice) + " twice"));
+  if (!std::binary_search(sorted.begin(), sorted.end(), options.rank))
+    return invalid(expected("a group of rank " + std::to_string(options.rank),
+                            "one without it"));
+  Lock lock(mutex);
+  auto it = std::find(groups.begin(), groups.end(), members);
+  group = it - groups.begin();
+  if (it == groups.end())
+    groups.push_back(members);
+  return {};
+}
+
+void ControlClient::Loop::announce(int64_t group, const std::string &kind,
+                                   int64_t chunkBytes,
+                                   const std::string &title) {
+  Lock lock(mutex);
+  if (!failure.ok() || hasLeft)
+    return;
+  auto it = definitions.find(
+      Exchange<std::string_view>{group, chunkBytes, clip(title), clip(kind)});
+  if (it == definitions.end()) {
+    // A program whose exchanges never repeat.
+    if (definitions.size() == kMaxDefinitions)
+      definitions.clear();
+    Exchange<std::string> exchange{group, chunkBytes, std::string(clip(title)),
+                                   std::string(clip(kind))};
+    auto definition = std::make_shared<Definition>(
+        Definition{static_cast<uint32_t>(definitions.size()), exchange.title});
+    FrameWriter frame(outgoing, Frame::Define);
+    frame.u32(definition->id)
+        .i64(chunkBytes)
+        .text(exchange.kind)
+        .text(exchange.title);
+    for (int64_t member : groups[group])
+      frame.i64(member);
+    it = definitions.emplace(std::move(exchange), std::move(definition)).first;
+  }
+  FrameWriter(outgoing, Frame::Announce).u32(it->second->id);
+  pending.push_back(it->second);
+  ++announced;
+  wake();
+}
+
+Status ControlClient::Loop::confirm() {
+  Lock lock(mutex);
+  if (failure.ok() && !hasLeft && matched < announced) {
+    FrameWriter(outgoing, Frame::Confirm);
+    wake();
+  }
+  const uint64_t target = announced;
+  while (failure.ok() && !hasLeft && matched < target) {
+    // The server gives up every exchange after the time limit, one by one.
+    uint64_t before = matched;
+    bool hasAnswer = changed.wait_until(
+        lock, Clock::now() + options.timeLimit + kAnswerLimit,
+        [&] { return !failure.ok() || hasLeft || matched != before; });
+    if (!hasAnswer)
+      return getSilence();
+  }
+  return failure.getStatus();
+}
+
+Status ControlClient::Loop::broadcast(std::string &bytes) {
+  if (bytes.size() > kMaxBroadcastBytes)
+    return invalid(expected("at most " + std::to_string(kMaxBroadcastBytes) +
+                                " bytes to broadcast",
+                            bytes.size()));
+  Lock lock(mutex);
+  if (options.rank == 0) {
+    if (failure.ok() && !hasLeft) {
+      FrameWriter(outgoing, Frame::Broadcast).text(bytes);
+      wake();
+    }
+    return failure.getStatus();
+  }
+  bool hasEnded =
+      changed.wait_until(lock, Clock::now() + options.timeLimit, [&] {
+        return !broadcasts.empty() || !failure.ok() || hasLeft;
+      });
+  if (!broadcasts.empty()) {
+    bytes = std::move(broadcasts.front());
+    broadcasts.pop_front();
+    return {};
+  }
+  if (!hasEnded)
+    return {ZPP_RT_TIMEOUT,
+            expected("a broadcast of rank 0 within " +
+                         std::to_string(options.timeLimit.count()) + " usec",
+                     "none")};
+  return failure.getStatus();
+}
+
+void ControlClient::Loop::fail(const std::string &message) {
+  if (!setFailure({ZPP_RT_ABORTED, "", message}))
+    return;
+  Lock lock(mutex);
+  FrameWriter(outgoing, Frame::Fail).text(clip(message));
+  wake();
+}
+
+void ControlClient::Loop::leave() {
+  Lock lock(mutex);
+  if (std::exchange(hasLeft, true))
+    return;
+  FrameWriter(outgoing, Frame::Goodbye);
+  wake();
+  changed.notify_all();
+}
+
+//===----------------------------------------------------------------------===//
+// Thread
+//===----------------------------------------------------------------------===//
+
+/// Whether to go on. `out` is empty if there is nothing to send.
+bool ControlClient::Loop::takeOutgoing() {
+  Lock lock(mutex);
+  if (stopDeadline && Clock::now() >= *stopDeadline)
+    return false;
+  if (sent == out.size()) {
+    // Both keep their memory.
+    out.clear();
+    sent = 0;
+    std::swap(out, outgoing);
+  }
+  // Otherwise the thread comes back by itself.
+  isAsleep = out.empty();
+  return true;
+}
+
+void ControlClient::Loop::run() {
+  while (takeOutgoing()) {
+    // What the server says while it ends matters more than that it does.
+    if (send(connection, out, sent) == Transfer::Ended)
+      sent = out.size();
+    Clock::time_point deadline = Clock::now();
+    if (out.empty() || sent < out.size()) {
+      Lock lock(mutex);
+      deadline = stopDeadline.value_or(deadline + 1h);
+    }
+    pollfd polled[] = {
+        {wakeUp.get(), POLLIN, 0},
+        {connection.get(),
+         static_cast<short>(POLLIN | (sent < out.size() ? POLLOUT : 0)), 0}};
+    ::poll(polled, 2, getPollTimeout(deadline));
+    if (polled[0].revents)
+      wakeUp.clear();
+    if ((polled[1].revents & ~POLLOUT) && !receiveAll())
+      return;
+  }
+}
+
+/// Whether the connection goes on.
+bool ControlClient::Loop::receiveAll() {
+  Transfer result = receive(connection, in.data);
+  Frame frame;
+  std::string_view payload;
+  FrameParser::Result parsed;
+  while ((parsed = in.next(frame, payload)) == FrameParser::Result::Frame)
+    if (!handle(frame, payload))
+      break;
+  if (parsed != FrameParser::Result::NeedMore) {
+    giveUp({ZPP_RT_SYSTEM_ERROR, "",
+            expected("a zpp process of the same version at " + options.endpoint,
+                     "one that speaks another protocol")});
+    return false;
+  }
+  in.compact();
+  if (result == Transfer::Ended)
+    handleEnd();
+  return result != Transfer::Ended;
+}
+
+/// Whether the frame is one that a server sends.
+bool ControlClient::Loop::handle(Frame frame, std::string_view payload) {
+  FrameReader reader(payload);
+  switch (frame) {
+  case Frame::Welcome: {
+    Lock lock(mutex);
+    isWelcome = true;
+    changed.notify_all();
+    break;
+  }
+  case Frame::Progress: {
+    uint64_t count = reader.u64();
+    Lock lock(mutex);
+    if (count > pending.size())
+      return false;
+    pending.erase(pending.begin(), pending.begin() + count);
+    matched += count;
+    changed.notify_all();
+    break;
+  }
+  case Frame::Failure: {
+    auto code = static_cast<zpp_rt_status>(reader.i64());
+    std::string title(reader.text()), message(reader.text());
+    if (reader.isComplete())
+      giveUp({code, std::move(title), std::move(message)});
+    break;
+  }
+  case Frame::Broadcast: {
+    std::string bytes(reader.text());
+    Lock lock(mutex);
+    broadcasts.push_back(std::move(bytes));
+    changed.notify_all();
+    break;
+  }
+  default:
+    return false;
+  }
+  return reader.isComplete();
+}
+
+void ControlClient::Loop::handleEnd() {
+  std::string title;
+  {
+    Lock lock(mutex);
+    if (!pending.empty())
+      title = pending.front()->title;
+  }
+  giveUp({ZPP_RT_RANK_LOST, title,
+          "expected " + std::to_string(options.numRanks) +
+              " ranks, but rank 0 was lost"});
+}
+
+void ControlClient::Loop::giveUp(Failure cause) {
+  bool mustTell;
+  {
+    Lock lock(mutex);
+    // Otherwise connect() tells.
+    mustTell = isWelcome;
+  }
+  if (setFailure(cause) && mustTell && options.onFailure)
+    options.onFailure(cause);
+}
+
+//===----------------------------------------------------------------------===//
+// Interface
+//===----------------------------------------------------------------------===//
+
+ControlClient::ControlClient(std::unique_ptr<Loop> loop)
+    : loop(std::move(loop)) {}
+ControlClient::~ControlClient() = default;
+
+Status ControlClient::connect(Options options,
+                              std::unique_ptr<ControlClient> &client) {
+  auto loop = std::make_unique<Loop>(std::move(options));
+  if (Status status = loop->start(); !status.ok())
+    return status;
+  client.reset(new ControlClient(std::move(loop)));
+  return {};
+}
+
+Status ControlClient::broadcast(std::string &bytes) {
+  return loop->broadcast(bytes);
+}
+Status ControlClient::addGroup(const std::vector<int64_t> &members,
+                               int64_t &group) {
+  return loop->addGroup(members, group);
+}
+void ControlClient::announce(int64_t group, const std::string &kind,
+                             int64_t chunkBytes, const std::string &title) {
+  loop->announce(group, kind, chunkBytes, title);
+}
+Status ControlClient::confirm() { return loop->confirm(); }
+void ControlClient::fail(const std::string &message) { loop->fail(message); }
+void ControlClient::leave() { loop->leave(); }
+Failure ControlClient::getFailure() const { return loop->getFailure(); }

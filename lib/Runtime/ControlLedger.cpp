@@ -1,0 +1,327 @@
+//===- ControlLedger.cpp - Who waits for whom -----------------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "ControlLedger.h"
+
+#include <algorithm>
+#include <set>
+
+using namespace zpp::rt;
+
+/// "rank 3", or "ranks 3, 5"
+static std::string describe(const std::vector<int64_t> &ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i)
+    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return text;
+}
+
+/// Ranks said goodbye, or their connections broke.
+enum class Loss { Left, Lost };
+
+static std::string getLoss(size_t numExpected, const std::vector<int64_t> &gone,
+                           Loss loss) {
+  const char *how = loss == Loss::Left ? "left"
+                    : gone.size() == 1 ? "was lost"
+                                       : "were lost";
+  return "expected " + std::to_string(numExpected) + " ranks, but " +
+         describe(gone) + " " + how;
+}
+
+static Status getTimeout(size_t numExpected, std::chrono::microseconds limit,
+                         const std::vector<int64_t> &missing) {
+  return {ZPP_RT_TIMEOUT, "expected " + std::to_string(numExpected) +
+                              " ranks within " + std::to_string(limit.count()) +
+                              " usec, but " + describe(missing) +
+                              " did not arrive"};
+}
+
+//===----------------------------------------------------------------------===//
+// Come and go
+//===----------------------------------------------------------------------===//
+
+Status ControlLedger::join(int64_t rank, int64_t givenRanks,
+                           std::string_view givenGreeting, TimePoint now) {
+  auto disagree = [&](const std::string &here, const std::string &there) {
+    return Status(ZPP_RT_MISMATCH,
+                  expected(here + " on all ranks, as in the process of rank 0",
+                           there + " on rank " + std::to_string(rank)));
+  };
+  auto check = [&]() -> Status {
+    if (givenRanks != numRanks())
+      return disagree(std::to_string(numRanks()) + " ranks",
+                      std::to_string(givenRanks));
+    if (givenGreeting != greeting)
+      return disagree(quote(greeting), quote(std::string(givenGreeting)));
+    if (rank < 0 || rank >= numRanks())
+      return invalid(
+          expected("a rank in [0, " + std::to_string(numRanks()) + ")", rank));
+    if (ranks[rank].state != Member::Absent)
+      return invalid(expected("a rank that has not joined yet", rank));
+    return {};
+  };
+  if (Status status = check(); !status.ok()) {
+    // It may belong to another program, so this one goes on.
+    rejection = status.message;
+    return status;
+  }
+  if (hasFailed())
+    return failure;
+  ranks[rank].state = Member::Present;
+  ++numJoined;
+  if (!firstJoin)
+    firstJoin = now;
+  return {};
+}
+
+void ControlLedger::leave(int64_t rank) {
+  ranks[rank].state = Member::Left;
+  ++numLeft;
+  if (hasFailed())
+    return;
+  if (!isComplete())
+    return failWorld(
+        {ZPP_RT_RANK_LOST, getLoss(numRanks(), {rank}, Loss::Left)});
+  for (auto &[members, group] : groups) {
+    if (std::find(members.begin(), members.end(), rank) == members.end())
+      continue;
+    inspect(group);
+    // What it leaves behind waits for nobody.
+    if (getWaiting(group).empty())
+      group.waitingSince.reset();
+  }
+}
+
+void ControlLedger::lose(const std::vector<int64_t> &lost) {
+  for (int64_t rank : lost)
+    ranks[rank].state = Member::Lost;
+  if (hasFailed() || lost.empty())
+    return;
+  // Those that wait for a lost rank read of their group.
+  for (int64_t rank = 0; rank < numRanks(); ++rank) {
+    if (ranks[rank].state != Member::Present || ranks[rank].pending.empty())
+      continue;
+    const Group &group = *ranks[rank].pending.front().exchange->group;
+    std::vector<int64_t> missing = getMissing(group, Member::Lost);
+    if (!missing.empty())
+      notify(rank, {ZPP_RT_RANK_LOST, getTitle(rank),
+                    getLoss(group.members.size(), missing, Loss::Lost)});
+  }
+  failWorld({ZPP_RT_RANK_LOST, getLoss(numRanks(), lost, Loss::Lost)});
+}
+
+void ControlLedger::fail(int64_t rank, std::string_view message) {
+  if (hasFailed())
+    return;
+  ranks[rank].knowsFailure = true;
+  failWorld({ZPP_RT_ABORTED, "rank " + std::to_string(rank) +
+                                 " failed: " + std::string(message)});
+}
+
+void ControlLedger::close() {
+  if (!hasFailed())
+    failWorld({ZPP_RT_RANK_LOST, getLoss(numRanks(), {0}, Loss::Left)});
+}
+
+//===----------------------------------------------------------------------===//
+// Exchanges
+//===----------------------------------------------------------------------===//
+
+std::shared_ptr<const ControlLedger::Exchange>
+ControlLedger::define(int64_t rank, const std::vector<int64_t> &members,
+                      int64_t chunkBytes, std::string_view kind,
+                      std::string_view title) {
+  auto self = std::find(members.begin(), members.end(), rank);
+  std::set<int64_t> distinct(members.begin(), members.end());
+  if (self == members.end() || distinct.size() != members.size() ||
+      *distinct.begin() < 0 || *distinct.rbegin() >= numRanks())
+    return nullptr;
+  Group &group = groups[members];
+  if (group.members.empty()) {
+    group.members = members;
+    group.queues.resize(members.size());
+  }
+  return std::make_shared<Exchange>(
+      Exchange{&group, static_cast<size_t>(self - members.begin()), chunkBytes,
+               std::string(kind), std::string(title)});
+}
+
+void ControlLedger::announce(int64_t rank,
+                             std::shared_ptr<const Exchange> exchange,
+                             TimePoint now) {
+  if (hasFailed())
+    return;
+  Group &group = *exchange->group;
+  std::deque<Pending *> &queue = group.queues[exchange->position];
+  std::deque<Pending> &pending = ranks[rank].pending;
+  pending.push_back({std::move(exchange)});
+  group.arrived += queue.empty();
+  queue.push_back(&pending.back());
+  if (pending.size() == 1)
+    startClock(group, now);
+  if (group.arrived == group.members.size())
+    match(group, now);
+  inspect(group);
+}
+
+void ControlLedger::startClock(Group &group, TimePoint now) {
+  if (!group.waitingSince)
+    group.waitingSince = now;
+}
+
+void ControlLedger::match(Group &group, TimePoint now) {
+  const Exchange &first = *group.queues[0].front()->exchange;
+  for (size_t i = 1; i < group.members.size(); ++i) {
+    const Exchange &other = *group.queues[i].front()->exchange;
+    auto disagree = [&](const std::string &a, const std::string &b) {
+      failRound(
+          group,
+          {ZPP_RT_MISMATCH,
+           expected(a + " on all ranks, as on rank " +
+                        std::to_string(group.members[0]) + " in " + first.title,
+                    b + " on rank " + std::to_string(group.members[i]) +
+                        " in " + other.title)});
+    };
+    if (first.kind != other.kind)
+      return disagree(first.kind, other.kind);
+    if (first.chunkBytes != other.chunkBytes)
+      return disagree("chunks of " + std::to_string(first.chunkBytes) +
+                          " bytes",
+                      std::to_string(other.chunkBytes));
+  }
+  for (std::deque<Pending *> &queue : group.queues) {
+    queue.front()->isMatched = true;
+    queue.pop_front();
+    group.arrived -= queue.empty();
+  }
+  group.waitingSince.reset();
+  for (int64_t member : group.members)
+    advance(member, now);
+}
+
+void ControlLedger::advance(int64_t rank, TimePoint now) {
+  std::deque<Pending> &pending = ranks[rank].pending;
+  while (!pending.empty() && pending.front().isMatched) {
+    pending.pop_front();
+    ++ranks[rank].matched;
+  }
+  // All that this rank announced to that group before is matched, so that this
+  // is the round for which the group waits.
+  if (!pending.empty())
+    startClock(*pending.front().exchange->group, now);
+}
+
+std::vector<size_t> ControlLedger::getWaiting(const Group &group) const {
+  std::vector<size_t> waiting;
+  for (size_t i = 0; i < group.members.size(); ++i)
+    if (!group.queues[i].empty() &&
+        ranks[group.members[i]].state == Member::Present)
+      waiting.push_back(i);
+  return waiting;
+}
+
+std::vector<int64_t> ControlLedger::getMissing(const Group &group) const {
+  std::vector<int64_t> missing;
+  for (size_t i = 0; i < group.members.size(); ++i)
+    if (group.queues[i].empty())
+      missing.push_back(group.members[i]);
+  return missing;
+}
+
+std::vector<int64_t> ControlLedger::getMissing(const Group &group,
+                                               Member state) const {
+  std::vector<int64_t> missing = getMissing(group);
+  missing.erase(
+      std::remove_if(missing.begin(), missing.end(),
+                     [&](int64_t rank) { return ranks[rank].state != state; }),
+      missing.end());
+  return missing;
+}
+
+void ControlLedger::inspect(Group &group) {
+  if (numLeft == 0 || group.arrived == 0 || hasFailed())
+    return;
+  std::vector<int64_t> missing = getMissing(group, Member::Left);
+  if (!missing.empty() && !getWaiting(group).empty())
+    failRound(group, {ZPP_RT_RANK_LOST,
+                      getLoss(group.members.size(), missing, Loss::Left)});
+}
+
+//===----------------------------------------------------------------------===//
+// Time
+//===----------------------------------------------------------------------===//
+
+void ControlLedger::expire(TimePoint now) {
+  if (hasFailed())
+    return;
+  auto isOver = [&](const std::optional<TimePoint> &since) {
+    return since && now >= *since + timeLimit;
+  };
+  if (!isComplete() && isOver(firstJoin)) {
+    std::vector<int64_t> missing;
+    for (int64_t rank = 0; rank < numRanks(); ++rank)
+      if (ranks[rank].state == Member::Absent)
+        missing.push_back(rank);
+    Status cause = getTimeout(numRanks(), timeLimit, missing);
+    if (!rejection.empty())
+      cause.message += "; one that came was turned away: " + rejection;
+    return failWorld(cause);
+  }
+  for (auto &[members, group] : groups)
+    if (isOver(group.waitingSince))
+      return failRound(group, getTimeout(group.members.size(), timeLimit,
+                                         getMissing(group)));
+}
+
+std::optional<ControlLedger::TimePoint> ControlLedger::getDeadline() const {
+  if (hasFailed())
+    return std::nullopt;
+  std::optional<TimePoint> since;
+  if (!isComplete())
+    since = firstJoin;
+  for (const auto &[members, group] : groups)
+    if (group.waitingSince && (!since || *group.waitingSince < *since))
+      since = group.waitingSince;
+  return since ? std::optional(*since + timeLimit) : std::nullopt;
+}
+
+//===----------------------------------------------------------------------===//
+// Failures
+//===----------------------------------------------------------------------===//
+
+void ControlLedger::failRound(const Group &group, const Status &cause) {
+  // As the first of those that wait would tell it.
+  std::string story;
+  for (size_t i : getWaiting(group)) {
+    int64_t rank = group.members[i];
+    Failure own{cause.code, group.queues[i].front()->exchange->title,
+                cause.message};
+    if (story.empty())
+      story = "rank " + std::to_string(rank) +
+              " failed: " + own.getStatus().message;
+    notify(rank, std::move(own));
+  }
+  failWorld({ZPP_RT_ABORTED, story});
+}
+
+void ControlLedger::failWorld(const Status &cause) {
+  failure = cause;
+  for (int64_t rank = 0; rank < numRanks(); ++rank)
+    notify(rank, {cause.code, getTitle(rank), cause.message});
+}
+
+void ControlLedger::notify(int64_t rank, Failure failure) {
+  if (ranks[rank].state != Member::Present || ranks[rank].knowsFailure)
+    return;
+  ranks[rank].knowsFailure = true;
+  notices.push_back({rank, std::move(failure)});
+}
+
+std::string ControlLedger::getTitle(int64_t rank) const {
+  const std::deque<Pending> &pending = ranks[rank].pending;
+  return pending.empty() ? "" : pending.front().exchange->title;
+}

@@ -1,0 +1,328 @@
+//===- Socket.cpp - TCP connections that do not block ---------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Socket.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <memory>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <system_error>
+#include <thread>
+#include <unistd.h>
+
+using namespace zpp::rt;
+
+// Linux asks for no signal at each send, others once per socket.
+#ifdef MSG_NOSIGNAL
+static constexpr int kSendFlags = MSG_NOSIGNAL;
+#else
+static constexpr int kSendFlags = 0;
+#endif
+
+static std::string describe(int error) {
+  return std::generic_category().message(error);
+}
+
+void Descriptor::reset() {
+  if (fd >= 0)
+    ::close(std::exchange(fd, -1));
+}
+
+/// No process that this one starts may hold a connection open.
+static void prepare(const Descriptor &descriptor) {
+  ::fcntl(descriptor.get(), F_SETFD, FD_CLOEXEC);
+  ::fcntl(descriptor.get(), F_SETFL,
+          ::fcntl(descriptor.get(), F_GETFL) | O_NONBLOCK);
+}
+
+static void setOption(const Descriptor &socket, int level, int name,
+                      int value) {
+  ::setsockopt(socket.get(), level, name, &value, sizeof(value));
+}
+
+/// A host that has vanished is noticed within half a minute, whether or not
+/// there is something to send.
+static void prepareConnection(const Descriptor &connection) {
+  prepare(connection);
+  setOption(connection, IPPROTO_TCP, TCP_NODELAY, 1);
+  setOption(connection, SOL_SOCKET, SO_KEEPALIVE, 1);
+#ifdef TCP_KEEPIDLE
+  setOption(connection, IPPROTO_TCP, TCP_KEEPIDLE, 10);
+  setOption(connection, IPPROTO_TCP, TCP_KEEPINTVL, 5);
+  setOption(connection, IPPROTO_TCP, TCP_KEEPCNT, 4);
+#endif
+#ifdef TCP_USER_TIMEOUT
+  setOption(connection, IPPROTO_TCP, TCP_USER_TIMEOUT, 30'000);
+#endif
+#ifdef SO_NOSIGPIPE
+  setOption(connection, SOL_SOCKET, SO_NOSIGPIPE, 1);
+#endif
+}
+
+//===----------------------------------------------------------------------===//
+// Endpoint
+//===----------------------------------------------------------------------===//
+
+Status Endpoint::parse(const std::string &text, Endpoint &endpoint) {
+  auto malformed = [&] { return invalid(expected("HOST:PORT", quote(text))); };
+  size_t colon = text.rfind(':');
+  if (colon == std::string::npos)
+    return malformed();
+  std::string host = text.substr(0, colon), port = text.substr(colon + 1);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']')
+    host = host.substr(1, host.size() - 2);
+  else if (host.find_first_of("[]:") != std::string::npos)
+    return malformed();
+  bool isNumber = !port.empty() && port.size() <= 5 &&
+                  port.find_first_not_of("0123456789") == std::string::npos;
+  if (host.empty() || !isNumber || std::stoi(port) > 65535)
+    return malformed();
+  endpoint = {std::move(host), std::move(port)};
+  return {};
+}
+
+std::string Endpoint::str() const {
+  bool isIpv6 = host.find(':') != std::string::npos;
+  return (isIpv6 ? "[" + host + "]" : host) + ":" + port;
+}
+
+namespace {
+struct FreeAddresses {
+  void operator()(addrinfo *addresses) const { ::freeaddrinfo(addresses); }
+};
+using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
+} // namespace
+
+/// Addresses of `host`, or those to listen on if it is NULL.
+static Addresses resolve(const char *host, const std::string &port, int flags,
+                         std::string &error) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags | AI_NUMERICSERV;
+  addrinfo *addresses = nullptr;
+  int result = ::getaddrinfo(host, port.c_str(), &hints, &addresses);
+  if (result != 0)
+    error = result == EAI_SYSTEM ? describe(errno)
+                                 : std::string(gai_strerror(result));
+  return Addresses(result == 0 ? addresses : nullptr);
+}
+
+//===----------------------------------------------------------------------===//
+// Listen and connect
+//===----------------------------------------------------------------------===//
+
+static Descriptor listenOn(const addrinfo &address, std::string &error) {
+  Descriptor listener(
+      ::socket(address.ai_family, address.ai_socktype, address.ai_protocol));
+  if (listener) {
+    prepare(listener);
+    setOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
+    if (address.ai_family == AF_INET6)
+      setOption(listener, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+    if (::bind(listener.get(), address.ai_addr, address.ai_addrlen) == 0 &&
+        ::listen(listener.get(), SOMAXCONN) == 0)
+      return listener;
+  }
+  error = describe(errno);
+  return Descriptor();
+}
+
+Status zpp::rt::listenOn(Endpoint &endpoint, Descriptor &listener) {
+  std::string error;
+  Addresses addresses;
+  if (endpoint.host == "localhost")
+    addresses = resolve(endpoint.host.c_str(), endpoint.port, 0, error);
+  else
+    addresses =
+        resolve(endpoint.host.c_str(), endpoint.port, AI_NUMERICHOST, error);
+  if (!addresses)
+    addresses = resolve(nullptr, endpoint.port, AI_PASSIVE, error);
+
+  // IPv6 first: a socket of all its addresses takes IPv4 too.
+  for (bool isIpv6 : {true, false})
+    for (const addrinfo *address = addresses.get(); address && !listener;
+         address = address->ai_next)
+      if ((address->ai_family == AF_INET6) == isIpv6)
+        listener = ::listenOn(*address, error);
+  sockaddr_storage bound{};
+  socklen_t size = sizeof(bound);
+  if (listener && ::getsockname(listener.get(),
+                                reinterpret_cast<sockaddr *>(&bound), &size)) {
+    error = describe(errno);
+    listener.reset();
+  }
+  if (!listener)
+    return {ZPP_RT_SYSTEM_ERROR,
+            expected("to listen on " + endpoint.str(), quote(error))};
+  endpoint.port = std::to_string(
+      ntohs(bound.ss_family == AF_INET6
+                ? reinterpret_cast<const sockaddr_in6 &>(bound).sin6_port
+                : reinterpret_cast<const sockaddr_in &>(bound).sin_port));
+  return {};
+}
+
+Transfer zpp::rt::acceptFrom(const Descriptor &listener,
+                             Descriptor &connection) {
+  connection = Descriptor(::accept(listener.get(), nullptr, nullptr));
+  if (connection) {
+    prepareConnection(connection);
+    return Transfer::Done;
+  }
+  switch (errno) {
+  case EMFILE:
+  case ENFILE:
+  case ENOBUFS:
+  case ENOMEM:
+    return Transfer::Exhausted;
+  case EAGAIN:
+    return Transfer::Blocked;
+  default:
+    // The one who came has gone: there may be more.
+    return Transfer::Ended;
+  }
+}
+
+/// Whether a port of this host, on which nobody listens, was connected to
+/// itself, which would keep the listener from ever getting it.
+static bool isConnectedToItself(const Descriptor &connection) {
+  sockaddr_storage here{}, there{};
+  socklen_t hereSize = sizeof(here), thereSize = sizeof(there);
+  return ::getsockname(connection.get(), reinterpret_cast<sockaddr *>(&here),
+                       &hereSize) == 0 &&
+         ::getpeername(connection.get(), reinterpret_cast<sockaddr *>(&there),
+                       &thereSize) == 0 &&
+         hereSize == thereSize && std::memcmp(&here, &there, hereSize) == 0;
+}
+
+static Descriptor connectTo(const addrinfo &address, Clock::time_point deadline,
+                            std::string &error) {
+  Descriptor connection(
+      ::socket(address.ai_family, address.ai_socktype, address.ai_protocol));
+  if (!connection) {
+    error = describe(errno);
+    return connection;
+  }
+  prepareConnection(connection);
+  int result =
+      ::connect(connection.get(), address.ai_addr, address.ai_addrlen) == 0
+          ? 0
+          : errno;
+  if (result == EINPROGRESS || result == EINTR) {
+    pollfd entry{connection.get(), POLLOUT, 0};
+    int polled;
+    do
+      polled = ::poll(&entry, 1, getPollTimeout(deadline));
+    while (polled < 0 && errno == EINTR);
+    socklen_t size = sizeof(result);
+    if (polled == 0)
+      result = ETIMEDOUT;
+    else if (polled < 0 || ::getsockopt(connection.get(), SOL_SOCKET, SO_ERROR,
+                                        &result, &size) != 0)
+      result = errno;
+  }
+  if (result == 0 && isConnectedToItself(connection))
+    result = ECONNREFUSED;
+  if (result != 0) {
+    error = describe(result);
+    connection.reset();
+  }
+  return connection;
+}
+
+bool zpp::rt::connectTo(const Endpoint &endpoint, Clock::time_point deadline,
+                        Descriptor &connection, std::string &error) {
+  using namespace std::chrono_literals;
+  // One address that does not answer must not use up the time of the others.
+  constexpr auto kAttempt = 5s;
+  constexpr auto kLongestPause = 250ms;
+  for (auto pause = 5ms;; pause = std::min(2 * pause, kLongestPause)) {
+    Addresses addresses =
+        resolve(endpoint.host.c_str(), endpoint.port, 0, error);
+    for (const addrinfo *address = addresses.get(); address;
+         address = address->ai_next) {
+      connection = ::connectTo(
+          *address, std::min(deadline, Clock::now() + kAttempt), error);
+      if (connection)
+        return true;
+    }
+    if (Clock::now() + pause >= deadline)
+      return false;
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Transfer
+//===----------------------------------------------------------------------===//
+
+static Transfer classify(int error) {
+  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR
+             ? Transfer::Blocked
+             : Transfer::Ended;
+}
+
+Transfer zpp::rt::receive(const Descriptor &connection, std::string &data) {
+  char buffer[1 << 16];
+  ssize_t size = ::recv(connection.get(), buffer, sizeof(buffer), 0);
+  if (size < 0)
+    return classify(errno);
+  data.append(buffer, size);
+  return size == 0 ? Transfer::Ended : Transfer::Done;
+}
+
+Transfer zpp::rt::send(const Descriptor &connection, const std::string &data,
+                       size_t &sent) {
+  while (sent < data.size()) {
+    ssize_t size = ::send(connection.get(), data.data() + sent,
+                          data.size() - sent, kSendFlags);
+    if (size < 0)
+      return classify(errno);
+    sent += size;
+  }
+  return Transfer::Done;
+}
+
+//===----------------------------------------------------------------------===//
+// Poll
+//===----------------------------------------------------------------------===//
+
+Status WakeUp::create() {
+  int ends[2];
+  if (::pipe(ends) != 0)
+    return {ZPP_RT_SYSTEM_ERROR, expected("a pipe", quote(describe(errno)))};
+  readEnd = Descriptor(ends[0]);
+  writeEnd = Descriptor(ends[1]);
+  prepare(readEnd);
+  prepare(writeEnd);
+  return {};
+}
+
+void WakeUp::signal() {
+  // A full pipe wakes too.
+  char byte = 0;
+  [[maybe_unused]] ssize_t written = ::write(writeEnd.get(), &byte, 1);
+}
+
+void WakeUp::clear() {
+  char buffer[64];
+  while (::read(readEnd.get(), buffer, sizeof(buffer)) == sizeof(buffer)) {
+  }
+}
+
+int zpp::rt::getPollTimeout(Clock::time_point deadline) {
+  using namespace std::chrono;
+  int64_t left = ceil<milliseconds>(deadline - Clock::now()).count();
+  return std::clamp<int64_t>(left, 0, 1'000'000);
+}

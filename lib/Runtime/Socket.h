@@ -1,0 +1,96 @@
+//===- Socket.h - TCP connections that do not block -------------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_LIB_RUNTIME_SOCKET_H
+#define ZPP_LIB_RUNTIME_SOCKET_H
+
+#include "Status.h"
+
+#include <chrono>
+#include <string>
+#include <utility>
+
+namespace zpp::rt {
+
+using Clock = std::chrono::steady_clock;
+
+/// A file descriptor, closed with its owner.
+class Descriptor {
+public:
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd(fd) {}
+  ~Descriptor() { reset(); }
+  Descriptor(Descriptor &&other) noexcept : fd(std::exchange(other.fd, -1)) {}
+  Descriptor &operator=(Descriptor &&other) noexcept {
+    std::swap(fd, other.fd);
+    return *this;
+  }
+
+  int get() const { return fd; }
+  explicit operator bool() const { return fd >= 0; }
+  void reset();
+
+private:
+  int fd = -1;
+};
+
+/// "HOST:PORT", an IPv6 address in brackets.
+struct Endpoint {
+  std::string host;
+  std::string port;
+
+  static Status parse(const std::string &text, Endpoint &endpoint);
+  std::string str() const;
+};
+
+/// Listens on `endpoint`, whose port becomes the one that was found.
+Status listenOn(Endpoint &endpoint, Descriptor &listener);
+
+enum class Transfer {
+  Done,
+  /// Try again when poll() says so.
+  Blocked,
+  /// Closed by the other side, or broken.
+  Ended,
+  /// The process has no descriptors left.
+  Exhausted
+};
+
+Transfer acceptFrom(const Descriptor &listener, Descriptor &connection);
+
+/// Tries all addresses of `endpoint` until one answers. `error` says why none
+/// has when `deadline` is over.
+bool connectTo(const Endpoint &endpoint, Clock::time_point deadline,
+               Descriptor &connection, std::string &error);
+
+/// Appends up to 64 KiB to `data`.
+Transfer receive(const Descriptor &connection, std::string &data);
+
+/// Sends what of `data` follows `sent`, which it advances.
+Transfer send(const Descriptor &connection, const std::string &data,
+              size_t &sent);
+
+/// Ends a poll() of another thread.
+class WakeUp {
+public:
+  Status create();
+  /// To poll() for input.
+  int get() const { return readEnd.get(); }
+  void signal();
+  void clear();
+
+private:
+  Descriptor readEnd;
+  Descriptor writeEnd;
+};
+
+/// Time until `deadline` for poll(), at least 0; rounded up.
+int getPollTimeout(Clock::time_point deadline);
+
+} // namespace zpp::rt
+
+#endif // ZPP_LIB_RUNTIME_SOCKET_H

@@ -1,0 +1,840 @@
+//===- ControlTest.cpp - Ranks that find, follow and lose each other ------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Through real connections; ranks are threads, or processes where they die.
+// What exactly each rank is told, ControlLedgerTest checks.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Control.h"
+#include "ControlWire.h"
+#include "Socket.h"
+#include "gtest/gtest.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <csignal>
+#include <mutex>
+#include <poll.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+using namespace zpp::rt;
+using namespace std::chrono_literals;
+
+namespace {
+
+using Usec = std::chrono::microseconds;
+using Members = std::vector<int64_t>;
+
+constexpr Usec kSoon = 200ms;
+/// A time limit that is not reached while the test is well.
+constexpr Usec kLate = 120s;
+const char *const kGreeting = "gpu:4, interface 2";
+
+Members getAll(int64_t numRanks) {
+  Members members(numRanks);
+  for (int64_t rank = 0; rank < numRanks; ++rank)
+    members[rank] = rank;
+  return members;
+}
+
+ControlClient::Options makeOptions(const std::string &endpoint, int64_t rank,
+                                   int64_t numRanks, Usec timeLimit = kLate) {
+  return {endpoint, rank, numRanks, kGreeting, timeLimit, nullptr};
+}
+
+std::unique_ptr<ControlServer>
+makeServer(int64_t numRanks, Usec timeLimit = kLate,
+           const std::string &endpoint = "127.0.0.1:0") {
+  std::unique_ptr<ControlServer> server;
+  Status status =
+      ControlServer::create(endpoint, numRanks, timeLimit, kGreeting, server);
+  EXPECT_TRUE(status.ok()) << status.message;
+  return server;
+}
+
+/// A rank, and what it was told.
+struct Rank {
+  Status connect(ControlClient::Options options) {
+    options.onFailure = [this](const Failure &failure) {
+      std::lock_guard<std::mutex> lock(mutex);
+      failures.push_back(failure);
+      changed.notify_all();
+    };
+    return ControlClient::connect(std::move(options), client);
+  }
+  void announce(const Members &members, const std::string &title,
+                int64_t bytes = 1024, const std::string &kind = "all_to_all") {
+    int64_t group = -1;
+    Status status = client->addGroup(members, group);
+    EXPECT_TRUE(status.ok()) << status.message;
+    client->announce(group, kind, bytes, title);
+  }
+  /// Waits until the rank is told to give up.
+  Status waitForFailure() {
+    std::unique_lock<std::mutex> lock(mutex);
+    changed.wait(lock, [&] { return !failures.empty(); });
+    EXPECT_EQ(failures.size(), 1u);
+    EXPECT_EQ(failures[0].getStatus().message,
+              client->getFailure().getStatus().message);
+    return failures[0].getStatus();
+  }
+  bool isWell() {
+    std::lock_guard<std::mutex> lock(mutex);
+    return failures.empty() && client->getFailure().ok();
+  }
+
+  std::unique_ptr<ControlClient> client;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<Failure> failures;
+};
+
+/// Runs `body` on every rank, a thread that connects before and leaves after.
+void runRanks(const std::string &endpoint, int64_t numRanks, Usec timeLimit,
+              const std::function<void(Rank &rank, int64_t index)> &body) {
+  std::vector<std::thread> threads;
+  for (int64_t index = 0; index < numRanks; ++index)
+    threads.emplace_back([&, index] {
+      Rank rank;
+      Status status =
+          rank.connect(makeOptions(endpoint, index, numRanks, timeLimit));
+      ASSERT_TRUE(status.ok()) << status.message;
+      body(rank, index);
+    });
+  for (std::thread &thread : threads)
+    thread.join();
+}
+
+void runRanks(int64_t numRanks, Usec timeLimit,
+              const std::function<void(Rank &rank, int64_t index)> &body) {
+  std::unique_ptr<ControlServer> server = makeServer(numRanks, timeLimit);
+  runRanks(server->getEndpoint(), numRanks, timeLimit, body);
+}
+
+void expectStatus(const Status &status, zpp_rt_status code,
+                  const std::string &message) {
+  EXPECT_EQ(status.code, code);
+  EXPECT_EQ(status.message, message);
+}
+
+//===----------------------------------------------------------------------===//
+// All is well
+//===----------------------------------------------------------------------===//
+
+TEST(Control, Broadcast) {
+  std::string big(kMaxBroadcastBytes, 'x');
+  runRanks(4, kLate, [&](Rank &rank, int64_t index) {
+    for (const std::string &content : {std::string("a\0b", 3), big}) {
+      std::string bytes = index == 0 ? content : "none";
+      Status status = rank.client->broadcast(bytes);
+      EXPECT_TRUE(status.ok()) << status.message;
+      EXPECT_TRUE(bytes == content);
+    }
+    // The last broadcast has arrived before rank 0 leaves.
+    rank.announce(getAll(4), "end");
+    EXPECT_TRUE(rank.client->confirm().ok());
+  });
+}
+
+TEST(Control, BroadcastFails) {
+  runRanks(2, kSoon, [](Rank &rank, int64_t index) {
+    std::string bytes(index == 0 ? kMaxBroadcastBytes + 1 : 0, 'x');
+    Status status = rank.client->broadcast(bytes);
+    if (index == 0) {
+      expectStatus(status, ZPP_RT_INVALID_ARGUMENT,
+                   "expected at most 1048576 bytes to broadcast, but got "
+                   "1048577");
+    } else {
+      expectStatus(status, ZPP_RT_TIMEOUT,
+                   "expected a broadcast of rank 0 within 200000 usec, but got "
+                   "none");
+    }
+  });
+}
+
+/// Rows and columns of a grid, and all together.
+TEST(Control, SeveralGroupsAtOnce) {
+  runRanks(4, kLate, [](Rank &rank, int64_t index) {
+    Members row = {index / 2 * 2, index / 2 * 2 + 1};
+    Members column = {index % 2, index % 2 + 2};
+    for (int64_t i = 0; i < 2000; ++i) {
+      rank.announce(row, "rows", 16 * (i % 100));
+      // Ranks that share no group may have any order.
+      if (index % 3 == 0)
+        rank.announce({0, 3}, "diagonal", i);
+      rank.announce(column, "columns", 16, "all_gather_chunks");
+      if (i % 500 == 0)
+        EXPECT_TRUE(rank.client->confirm().ok());
+    }
+    rank.announce({3, 1, 2, 0}, "end");
+    Status status = rank.client->confirm();
+    EXPECT_TRUE(status.ok()) << status.message;
+    EXPECT_TRUE(rank.isWell());
+  });
+}
+
+TEST(Control, ManyRanks) {
+  runRanks(64, kLate, [](Rank &rank, int64_t index) {
+    Members node;
+    for (int64_t i = 0; i < 8; ++i)
+      node.push_back(index / 8 * 8 + i);
+    for (int64_t i = 0; i < 50; ++i) {
+      rank.announce(node, "within nodes");
+      rank.announce(getAll(64), "across nodes", i);
+    }
+    Status status = rank.client->confirm();
+    EXPECT_TRUE(status.ok()) << status.message;
+  });
+}
+
+/// More than numbers for them: they are given again.
+TEST(Control, ExchangesNeverRepeat) {
+  runRanks(2, kLate, [](Rank &rank, int64_t) {
+    for (int64_t i = 0; i < 2 * kMaxDefinitions + 10; ++i)
+      rank.announce({0, 1}, "exchange " + std::to_string(i));
+    EXPECT_TRUE(rank.client->confirm().ok());
+    EXPECT_TRUE(rank.isWell());
+  });
+}
+
+TEST(Control, LongTitle) {
+  runRanks(2, kLate, [](Rank &rank, int64_t index) {
+    std::string title(10 * kMaxTextBytes, 'x');
+    rank.announce({0, 1}, title);
+    EXPECT_TRUE(rank.client->confirm().ok());
+    rank.announce({0, 1}, title, index);
+    EXPECT_EQ(rank.waitForFailure().code, ZPP_RT_MISMATCH);
+    EXPECT_EQ(rank.client->getFailure().title.size(), kMaxTextBytes);
+  });
+}
+
+TEST(Control, ConfirmWaits) {
+  std::atomic<bool> isLast{false};
+  runRanks(3, kLate, [&](Rank &rank, int64_t index) {
+    EXPECT_TRUE(rank.client->confirm().ok());
+    if (index == 2) {
+      std::this_thread::sleep_for(50ms);
+      isLast = true;
+    }
+    rank.announce(getAll(3), "x");
+    EXPECT_TRUE(rank.client->confirm().ok());
+    EXPECT_TRUE(isLast);
+  });
+}
+
+TEST(Control, Groups) {
+  runRanks(4, kLate, [](Rank &rank, int64_t index) {
+    if (index != 1)
+      return;
+    int64_t first = -1, second = -1, again = -1;
+    EXPECT_TRUE(rank.client->addGroup({1, 2}, first).ok());
+    EXPECT_TRUE(rank.client->addGroup({2, 1}, second).ok());
+    EXPECT_TRUE(rank.client->addGroup({1, 2}, again).ok());
+    EXPECT_EQ(first, again);
+    EXPECT_NE(first, second);
+    expectStatus(rank.client->addGroup({0, 2}, first), ZPP_RT_INVALID_ARGUMENT,
+                 "expected a group of rank 1, but got one without it");
+    expectStatus(rank.client->addGroup({1, 2, 1}, first),
+                 ZPP_RT_INVALID_ARGUMENT,
+                 "expected different ranks, but got 1 twice");
+    expectStatus(rank.client->addGroup({1, 4}, first), ZPP_RT_INVALID_ARGUMENT,
+                 "expected ranks in [0, 4), but got 4");
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Come
+//===----------------------------------------------------------------------===//
+
+TEST(ControlConnect, Endpoints) {
+  for (const char *endpoint : {"127.0.0.1:0", "localhost:0", "0.0.0.0:0"}) {
+    std::unique_ptr<ControlServer> server = makeServer(1, kLate, endpoint);
+    runRanks(server->getEndpoint(), 1, kLate, [](Rank &rank, int64_t) {
+      EXPECT_TRUE(rank.client->confirm().ok());
+    });
+  }
+  // A host may do without IPv6.
+  std::unique_ptr<ControlServer> server;
+  if (ControlServer::create("[::1]:0", 1, kLate, kGreeting, server).ok()) {
+    EXPECT_EQ(server->getEndpoint().substr(0, 6), "[::1]:");
+    runRanks(server->getEndpoint(), 1, kLate, [](Rank &, int64_t) {});
+  }
+}
+
+TEST(ControlConnect, BadEndpoints) {
+  for (const char *endpoint :
+       {"", "localhost", ":80", "localhost:", "localhost:http", "::1:80",
+        "localhost:65536", "localhost:-1", "[]:80", "localhost:123456"}) {
+    std::unique_ptr<ControlServer> server;
+    std::string message =
+        "expected HOST:PORT, but got '" + std::string(endpoint) + "'";
+    expectStatus(ControlServer::create(endpoint, 1, kLate, "", server),
+                 ZPP_RT_INVALID_ARGUMENT, message);
+    std::unique_ptr<ControlClient> client;
+    expectStatus(
+        ControlClient::connect(makeOptions(endpoint, 0, 1, kSoon), client),
+        ZPP_RT_INVALID_ARGUMENT, message);
+  }
+  std::unique_ptr<ControlServer> server;
+  expectStatus(ControlServer::create("127.0.0.1:0", 0, kLate, "", server),
+               ZPP_RT_INVALID_ARGUMENT, "expected at least 1 rank, but got 0");
+}
+
+TEST(ControlConnect, PortIsTaken) {
+  std::unique_ptr<ControlServer> first = makeServer(1), second;
+  Status status =
+      ControlServer::create(first->getEndpoint(), 1, kLate, kGreeting, second);
+  EXPECT_EQ(status.code, ZPP_RT_SYSTEM_ERROR);
+  EXPECT_EQ(status.message, "expected to listen on " + first->getEndpoint() +
+                                ", but got 'Address already in use'");
+}
+
+TEST(ControlConnect, ServerIsLate) {
+  // A port that was free a moment ago.
+  std::string endpoint = makeServer(2)->getEndpoint();
+  std::thread late([&] {
+    std::this_thread::sleep_for(100ms);
+    std::unique_ptr<ControlServer> server = makeServer(2, kLate, endpoint);
+    // Until both ranks have been there.
+    Rank rank;
+    EXPECT_TRUE(rank.connect(makeOptions(endpoint, 0, 2)).ok());
+  });
+  Rank rank;
+  Status status = rank.connect(makeOptions(endpoint, 1, 2));
+  EXPECT_TRUE(status.ok()) << status.message;
+  rank.client.reset();
+  late.join();
+}
+
+TEST(ControlConnect, ServerNeverStarts) {
+  std::string endpoint = makeServer(2)->getEndpoint();
+  Rank rank;
+  expectStatus(rank.connect(makeOptions(endpoint, 1, 2, kSoon)), ZPP_RT_TIMEOUT,
+               "expected to reach the process of rank 0 at " + endpoint +
+                   " within 200000 usec, but got 'Connection refused'");
+}
+
+TEST(ControlConnect, RankIsLate) {
+  std::unique_ptr<ControlServer> server = makeServer(3);
+  std::atomic<bool> isLast{false};
+  std::vector<std::thread> threads;
+  for (int64_t index : {0, 1, 2})
+    threads.emplace_back([&, index] {
+      if (index == 1) {
+        std::this_thread::sleep_for(100ms);
+        isLast = true;
+      }
+      Rank rank;
+      EXPECT_TRUE(
+          rank.connect(makeOptions(server->getEndpoint(), index, 3)).ok());
+      EXPECT_TRUE(isLast);
+    });
+  for (std::thread &thread : threads)
+    thread.join();
+}
+
+TEST(ControlConnect, RankNeverComes) {
+  std::unique_ptr<ControlServer> server = makeServer(4, kSoon);
+  std::vector<std::thread> threads;
+  for (int64_t index : {0, 1, 3})
+    threads.emplace_back([&, index] {
+      Rank rank;
+      expectStatus(
+          rank.connect(makeOptions(server->getEndpoint(), index, 4, kSoon)),
+          ZPP_RT_TIMEOUT,
+          "expected 4 ranks within 200000 usec, but rank 2 did not arrive");
+      EXPECT_TRUE(rank.failures.empty());
+    });
+  for (std::thread &thread : threads)
+    thread.join();
+}
+
+TEST(ControlConnect, WrongRanks) {
+  std::unique_ptr<ControlServer> server = makeServer(2);
+  const std::string endpoint = server->getEndpoint();
+  runRanks(endpoint, 2, kLate, [&](Rank &rank, int64_t index) {
+    if (index == 1) {
+      Rank other;
+      expectStatus(other.connect(makeOptions(endpoint, 1, 2)),
+                   ZPP_RT_INVALID_ARGUMENT,
+                   "expected a rank that has not joined yet, but got 1");
+      expectStatus(other.connect(makeOptions(endpoint, 2, 2)),
+                   ZPP_RT_INVALID_ARGUMENT,
+                   "expected a rank in [0, 2), but got 2");
+      expectStatus(other.connect(makeOptions(endpoint, 1, 3)), ZPP_RT_MISMATCH,
+                   "expected 2 ranks on all ranks, as in the process of rank "
+                   "0, but got 3 on rank 1");
+      ControlClient::Options options = makeOptions(endpoint, 1, 2);
+      options.greeting = "gpu:2";
+      expectStatus(other.connect(options), ZPP_RT_MISMATCH,
+                   "expected 'gpu:4, interface 2' on all ranks, as in the "
+                   "process of rank 0, but got 'gpu:2' on rank 1");
+      options.greeting.assign(kMaxTextBytes + 1, 'x');
+      expectStatus(other.connect(options), ZPP_RT_INVALID_ARGUMENT,
+                   "expected a greeting of at most 16384 bytes, but got 16385");
+    }
+    // Those that belong here did not notice.
+    rank.announce({0, 1}, "end");
+    EXPECT_TRUE(rank.client->confirm().ok());
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Strangers
+//===----------------------------------------------------------------------===//
+
+class Stranger {
+public:
+  explicit Stranger(const std::string &endpointText) {
+    Endpoint endpoint;
+    EXPECT_TRUE(Endpoint::parse(endpointText, endpoint).ok());
+    std::string error;
+    EXPECT_TRUE(connectTo(endpoint, Clock::now() + kLate, connection, error))
+        << error;
+  }
+  void say(const std::string &data) {
+    size_t sent = 0;
+    while (send(connection, data, sent) == Transfer::Blocked)
+      wait(POLLOUT);
+  }
+  /// Waits until the other side hangs up.
+  void expectEnd() {
+    std::string data;
+    Transfer result;
+    while ((result = receive(connection, data)) != Transfer::Ended)
+      if (result == Transfer::Blocked)
+        wait(POLLIN);
+  }
+
+private:
+  void wait(short events) {
+    pollfd entry{connection.get(), events, 0};
+    EXPECT_EQ(::poll(&entry, 1, 60'000), 1);
+  }
+  Descriptor connection;
+};
+
+TEST(ControlStranger, TalksNonsense) {
+  std::unique_ptr<ControlServer> server = makeServer(2);
+  const std::string preamble(kPreamble);
+  const std::string endpoint = server->getEndpoint();
+  std::string early = preamble;
+  FrameWriter(early, Frame::Announce).u32(0);
+  std::string partial = preamble;
+  FrameWriter(partial, Frame::Hello).i64(0);
+  runRanks(endpoint, 2, kLate, [&](Rank &rank, int64_t index) {
+    if (index == 1)
+      for (const std::string &data :
+           {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(1, '\0'),
+            std::string("zpp-ctl\x02"), preamble + std::string(100, '\xff'),
+            preamble + std::string(4, '\0'), early, partial,
+            // As long as it says, but too long.
+            preamble + std::string("\1\0\1\0\1", 5) + std::string(65536, 'x'),
+            std::string(1 << 22, 'x')}) {
+        Stranger stranger(endpoint);
+        stranger.say(data);
+        stranger.expectEnd();
+      }
+    rank.announce({0, 1}, "end");
+    EXPECT_TRUE(rank.client->confirm().ok());
+  });
+}
+
+/// Whatever follows the preamble.
+TEST(ControlStranger, TalksAtRandom) {
+  std::unique_ptr<ControlServer> server = makeServer(2);
+  uint32_t state = 1;
+  for (int64_t i = 0; i < 200; ++i) {
+    std::string data(kPreamble);
+    for (int64_t j = 0; j < i; ++j) {
+      state = state * 1664525 + 1013904223;
+      // Small numbers, so that lengths are plausible.
+      data += static_cast<char>((state >> 24) % (j % 3 == 0 ? 256 : 4));
+    }
+    Stranger(server->getEndpoint()).say(data);
+  }
+  runRanks(server->getEndpoint(), 2, kLate, [](Rank &rank, int64_t) {
+    rank.announce({0, 1}, "end");
+    EXPECT_TRUE(rank.client->confirm().ok());
+  });
+}
+
+TEST(ControlStranger, SaysNothing) {
+  std::unique_ptr<ControlServer> server = makeServer(2);
+  std::vector<Stranger> strangers;
+  for (int64_t i = 0; i < 200; ++i)
+    strangers.emplace_back(server->getEndpoint());
+  strangers.back().say("zpp");
+  runRanks(server->getEndpoint(), 2, kLate, [](Rank &rank, int64_t) {
+    rank.announce({0, 1}, "end");
+    EXPECT_TRUE(rank.client->confirm().ok());
+  });
+  // Room is only for some.
+  strangers.front().expectEnd();
+}
+
+/// What listens is not a control server.
+TEST(ControlStranger, Listens) {
+  Endpoint endpoint{"127.0.0.1", "0"};
+  Descriptor listener;
+  ASSERT_TRUE(listenOn(endpoint, listener).ok());
+  std::thread thread([&] {
+    Descriptor connection;
+    pollfd entry{listener.get(), POLLIN, 0};
+    ::poll(&entry, 1, 60'000);
+    EXPECT_EQ(acceptFrom(listener, connection), Transfer::Done);
+    size_t sent = 0;
+    send(connection, "SSH-2.0-OpenSSH\r\n", sent);
+  });
+  Rank rank;
+  expectStatus(
+      rank.connect(makeOptions(endpoint.str(), 0, 1)), ZPP_RT_SYSTEM_ERROR,
+      "expected a zpp process of the same version at " + endpoint.str() +
+          ", but got one that speaks another "
+          "protocol");
+  thread.join();
+}
+
+//===----------------------------------------------------------------------===//
+// Disagree, stay away, fail, leave
+//===----------------------------------------------------------------------===//
+
+TEST(ControlFault, SizesAndKindsDiffer) {
+  runRanks(4, kLate, [](Rank &rank, int64_t index) {
+    rank.announce(getAll(4), "first");
+    rank.announce(getAll(4), index == 2 ? "y" : "x", index == 2 ? 512 : 1024);
+    Status status = rank.waitForFailure();
+    expectStatus(status, ZPP_RT_MISMATCH,
+                 std::string(index == 2 ? "y" : "x") +
+                     ": expected chunks of 1024 bytes on all ranks, as on rank "
+                     "0 in x, but got 512 on rank 2 in y");
+    expectStatus(rank.client->confirm(), status.code, status.message);
+  });
+  runRanks(2, kLate, [](Rank &rank, int64_t index) {
+    rank.announce(getAll(2), "x", 8, index == 0 ? "all_to_all" : "all_gather");
+    expectStatus(rank.client->confirm(), ZPP_RT_MISMATCH,
+                 "x: expected all_to_all on all ranks, as on rank 0 in x, but "
+                 "got all_gather on rank 1 in x");
+  });
+}
+
+TEST(ControlFault, RankNeverAnnounces) {
+  runRanks(4, kSoon, [](Rank &rank, int64_t index) {
+    std::string text = "x: expected 4 ranks within 200000 usec, but rank 2 did "
+                       "not arrive";
+    Clock::time_point begin = Clock::now();
+    if (index == 2) {
+      Status status = rank.waitForFailure();
+      EXPECT_EQ(status.code, ZPP_RT_ABORTED);
+      EXPECT_EQ(status.message.substr(6), " failed: " + text);
+      return;
+    }
+    rank.announce(getAll(4), "x");
+    expectStatus(rank.client->confirm(), ZPP_RT_TIMEOUT, text);
+    EXPECT_GE(Clock::now() - begin, kSoon);
+    EXPECT_LT(Clock::now() - begin, kLate);
+  });
+}
+
+TEST(ControlFault, RankLeaves) {
+  std::atomic<int64_t> numDone{0};
+  runRanks(4, kLate, [&](Rank &rank, int64_t index) {
+    rank.announce(getAll(4), "first");
+    if (index == 3)
+      return;
+    // Not a failure for those that do not wait for it.
+    for (int64_t i = 0; i < 100; ++i) {
+      rank.announce({0, 1, 2}, "rest");
+      EXPECT_TRUE(rank.client->confirm().ok());
+    }
+    ++numDone;
+    while (numDone < 3)
+      std::this_thread::yield();
+    rank.announce(getAll(4), "second");
+    Status status = rank.client->confirm();
+    std::string text = "second: expected 4 ranks, but rank 3 left";
+    // Or another one was told before, and this one hears of it.
+    if (status.code == ZPP_RT_RANK_LOST) {
+      EXPECT_EQ(status.message, text);
+    } else {
+      EXPECT_EQ(status.code, ZPP_RT_ABORTED);
+      EXPECT_NE(status.message.find(" failed: " + text), std::string::npos)
+          << status.message;
+    }
+  });
+}
+
+TEST(ControlFault, RankFails) {
+  runRanks(4, kLate, [](Rank &rank, int64_t index) {
+    if (index == 1) {
+      rank.announce({0, 1}, "never");
+      std::thread watchdog([&] {
+        std::this_thread::sleep_for(20ms);
+        rank.client->fail("lost its GPU");
+      });
+      expectStatus(rank.client->confirm(), ZPP_RT_ABORTED, "lost its GPU");
+      watchdog.join();
+      rank.client->announce(0, "all_to_all", 1, "too late");
+      EXPECT_TRUE(rank.failures.empty());
+      return;
+    }
+    if (index == 2) {
+      std::string bytes;
+      expectStatus(rank.client->broadcast(bytes), ZPP_RT_ABORTED,
+                   "rank 1 failed: lost its GPU");
+    }
+    expectStatus(rank.waitForFailure(), ZPP_RT_ABORTED,
+                 "rank 1 failed: lost its GPU");
+    rank.client->fail("too late");
+  });
+}
+
+/// Whatever moment ranks leave at, the others end.
+TEST(ControlFault, RanksLeaveAtAnyMoment) {
+  for (int64_t round = 0; round < 40; ++round)
+    runRanks(4, kLate, [&](Rank &rank, int64_t index) {
+      Status status;
+      for (int64_t i = 0; status.ok() && (index != round % 4 || i < round % 13);
+           ++i) {
+        rank.announce(getAll(4), "x");
+        if (i % 5 == round % 5)
+          status = rank.client->confirm();
+      }
+      EXPECT_EQ(status.ok(), index == round % 4) << status.message;
+    });
+}
+
+//===----------------------------------------------------------------------===//
+// Order of the end
+//===----------------------------------------------------------------------===//
+
+TEST(ControlEnd, ServerWaitsForOthers) {
+  std::unique_ptr<ControlServer> server = makeServer(3);
+  const std::string endpoint = server->getEndpoint();
+  runRanks(endpoint, 3, kLate, [&](Rank &rank, int64_t index) {
+    if (index == 0) {
+      rank.client.reset();
+      server.reset();
+      return;
+    }
+    for (int64_t i = 0; i < 10; ++i) {
+      std::this_thread::sleep_for(10ms);
+      rank.announce({1, 2}, "x");
+      EXPECT_TRUE(rank.client->confirm().ok());
+    }
+    EXPECT_TRUE(rank.isWell());
+  });
+}
+
+TEST(ControlEnd, ServerDoesNotWaitForever) {
+  std::unique_ptr<ControlServer> server = makeServer(2, kSoon);
+  runRanks(server->getEndpoint(), 2, kLate, [&](Rank &rank, int64_t index) {
+    if (index == 0) {
+      rank.client.reset();
+      server.reset();
+      return;
+    }
+    expectStatus(rank.waitForFailure(), ZPP_RT_RANK_LOST,
+                 "expected 2 ranks, but rank 0 left");
+  });
+}
+
+TEST(ControlEnd, ServerEndsBeforeAllHaveCome) {
+  std::unique_ptr<ControlServer> server = makeServer(2);
+  std::thread thread([&] {
+    std::this_thread::sleep_for(50ms);
+    server.reset();
+  });
+  Rank rank;
+  Status status = rank.connect(makeOptions(server->getEndpoint(), 1, 2));
+  EXPECT_EQ(status.code, ZPP_RT_RANK_LOST);
+  EXPECT_EQ(status.message, "expected 2 ranks, but rank 0 left");
+  thread.join();
+}
+
+/// The next program on the same port finds nothing of the one before.
+TEST(ControlEnd, PortIsFreeAtOnce) {
+  std::string endpoint = makeServer(1)->getEndpoint();
+  for (int64_t i = 0; i < 20; ++i) {
+    std::unique_ptr<ControlServer> server = makeServer(2, kLate, endpoint);
+    runRanks(endpoint, 2, kLate, [](Rank &rank, int64_t) {
+      rank.announce({0, 1}, "x");
+      EXPECT_TRUE(rank.client->confirm().ok());
+    });
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Processes
+//===----------------------------------------------------------------------===//
+
+/// A rank in a process of its own. Lines go both ways.
+class Process {
+public:
+  explicit Process(const std::function<void(Process &parent)> &body) {
+    int down[2], up[2];
+    EXPECT_EQ(::pipe(down), 0);
+    EXPECT_EQ(::pipe(up), 0);
+    pid = ::fork();
+    if (pid == 0) {
+      Process parent(down[0], up[1]);
+      ::close(down[1]);
+      ::close(up[0]);
+      body(parent);
+      ::_exit(0);
+    }
+    in = Descriptor(up[0]);
+    out = Descriptor(down[1]);
+    ::close(down[0]);
+    ::close(up[1]);
+  }
+  Process(Process &&other) noexcept
+      : pid(std::exchange(other.pid, 0)), in(std::move(other.in)),
+        out(std::move(other.out)) {}
+  ~Process() {
+    if (pid > 0)
+      kill(SIGKILL);
+  }
+
+  void say(const std::string &line) {
+    std::string data = line + "\n";
+    EXPECT_EQ(::write(out.get(), data.data(), data.size()),
+              static_cast<ssize_t>(data.size()));
+  }
+  std::string hear() {
+    std::string line;
+    char c;
+    while (::read(in.get(), &c, 1) == 1 && c != '\n')
+      line += c;
+    return line;
+  }
+  void kill(int signal) {
+    ::kill(pid, signal);
+    ::waitpid(std::exchange(pid, 0), nullptr, 0);
+  }
+
+private:
+  Process(int in, int out) : in(in), out(out) {}
+  pid_t pid = 0;
+  Descriptor in;
+  Descriptor out;
+};
+
+/// Ranks that exchange until they fail, and then tell why.
+class Processes {
+public:
+  explicit Processes(int64_t numRanks) {
+    for (int64_t rank = 0; rank < numRanks; ++rank)
+      processes.emplace_back([=](Process &parent) {
+        std::unique_ptr<ControlServer> server;
+        if (rank == 0) {
+          server = makeServer(numRanks);
+          parent.say(server->getEndpoint());
+        }
+        runRank(parent, rank == 0 ? server->getEndpoint() : parent.hear(), rank,
+                numRanks);
+      });
+    std::string endpoint = processes[0].hear();
+    for (int64_t rank = 1; rank < numRanks; ++rank)
+      processes[rank].say(endpoint);
+    for (Process &process : processes)
+      EXPECT_EQ(process.hear(), "connected");
+  }
+
+  /// In the middle of exchanges.
+  void kill(int64_t rank) {
+    std::this_thread::sleep_for(20ms);
+    processes[rank].kill(SIGKILL);
+  }
+  void expectFailure(int64_t rank, const std::string &text) {
+    EXPECT_EQ(processes[rank].hear(), "5 " + text) << rank;
+  }
+
+private:
+  static void runRank(Process &parent, const std::string &endpoint,
+                      int64_t index, int64_t numRanks) {
+    Rank rank;
+    Status status = rank.connect(makeOptions(endpoint, index, numRanks));
+    parent.say(status.ok() ? "connected" : status.message);
+    while (status.ok()) {
+      rank.announce(getAll(numRanks), "x");
+      status = rank.client->confirm();
+    }
+    // Whether the rank was in an exchange is chance.
+    parent.say(std::to_string(status.code) + " " +
+               rank.client->getFailure().message);
+  }
+
+  std::vector<Process> processes;
+};
+
+TEST(ControlProcess, RankIsKilled) {
+  Processes processes(4);
+  processes.kill(2);
+  for (int64_t rank : {0, 1, 3})
+    processes.expectFailure(rank, "expected 4 ranks, but rank 2 was lost");
+}
+
+TEST(ControlProcess, RankZeroIsKilled) {
+  Processes processes(4);
+  processes.kill(0);
+  for (int64_t rank : {1, 2, 3})
+    processes.expectFailure(rank, "expected 4 ranks, but rank 0 was lost");
+}
+
+/// With what it waits in, because that is known without the server.
+TEST(ControlProcess, ServerIsKilled) {
+  Process server([](Process &parent) {
+    std::unique_ptr<ControlServer> server = makeServer(2);
+    parent.say(server->getEndpoint());
+    parent.hear();
+  });
+  std::string endpoint = server.hear();
+  std::atomic<int64_t> numReady{0};
+  std::thread killer([&] {
+    while (numReady < 2)
+      std::this_thread::sleep_for(1ms);
+    server.kill(SIGKILL);
+  });
+  runRanks(endpoint, 2, kLate, [&](Rank &rank, int64_t index) {
+    rank.announce({0, 1}, "done");
+    EXPECT_TRUE(rank.client->confirm().ok());
+    if (index == 1)
+      rank.announce({0, 1}, "x");
+    ++numReady;
+    expectStatus(rank.waitForFailure(), ZPP_RT_RANK_LOST,
+                 std::string(index == 1 ? "x: " : "") +
+                     "expected 2 ranks, but rank 0 was lost");
+  });
+  killer.join();
+}
+
+TEST(ControlProcess, RankIsKilledBeforeAllHaveCome) {
+  Process rank([](Process &parent) {
+    Rank rank;
+    std::string endpoint = parent.hear();
+    Endpoint parsed;
+    parent.say(Endpoint::parse(endpoint, parsed).message);
+    Status status = rank.connect(makeOptions(endpoint, 1, 3));
+  });
+  std::unique_ptr<ControlServer> server = makeServer(3);
+  rank.say(server->getEndpoint());
+  rank.hear();
+  std::thread killer([&] {
+    std::this_thread::sleep_for(200ms);
+    rank.kill(SIGKILL);
+  });
+  Rank other;
+  expectStatus(other.connect(makeOptions(server->getEndpoint(), 0, 3)),
+               ZPP_RT_RANK_LOST, "expected 3 ranks, but rank 1 was lost");
+  killer.join();
+}
+
+} // namespace
