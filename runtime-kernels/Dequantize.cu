@@ -134,15 +134,18 @@ cudaError_t zpp::kernels::dequantize(const ConstChunks &source,
               getChunkLayout(index.elements, format, source.block).scalesOffset,
               log2Of(source.block),
               index};
-          if (isAligned(dest.data, 16) && index.allowsVectors(kItem, kItem))
-            return launch(index.isNarrow
-                              ? dequantizeKernel<format, to, Path::Narrow>
-                              : dequantizeKernel<format, to, Path::Wide>,
-                          divideUp(index.elements, kItem * kThreads * kRows),
-                          index.chunks, kThreads, params, stream);
-          return launch(scatterKernel<format, to>,
-                        divideUp(index.elements, kThreads), index.chunks,
-                        kThreads, params, stream);
+          auto launchPath = [&](auto path) {
+            return launch<dequantizeKernel<format, to, path>>(
+                divideUp(index.elements, kItem * kThreads * kRows),
+                index.chunks, kThreads, params, stream);
+          };
+          if (!isAligned(dest.data, 16) || !index.allowsVectors(kItem, kItem))
+            return launch<scatterKernel<format, to>>(
+                divideUp(index.elements, kThreads), index.chunks, kThreads,
+                params, stream);
+          if (!index.isNarrow)
+            return launchPath(PathConstant<Path::Wide>());
+          return launchPath(PathConstant<Path::Narrow>());
         }
       });
 }

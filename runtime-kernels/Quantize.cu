@@ -106,12 +106,16 @@ cudaError_t zpp::kernels::quantize(const ConstTensor &source,
           bool vectors =
               isAligned(source.data, 16) &&
               index.allowsVectors(kItem, 16 / elementBytes(source.type));
-          return launch(!vectors ? quantizeKernel<from, format, Path::Single>
-                        : index.isNarrow
-                            ? quantizeKernel<from, format, Path::Narrow>
-                            : quantizeKernel<from, format, Path::Wide>,
-                        divideUp(items, kThreads), index.chunks, kThreads,
-                        params, stream);
+          auto launchPath = [&](auto path) {
+            return launch<quantizeKernel<from, format, path>>(
+                divideUp(items, kThreads), index.chunks, kThreads, params,
+                stream);
+          };
+          if (!vectors)
+            return launchPath(PathConstant<Path::Single>());
+          if (!index.isNarrow)
+            return launchPath(PathConstant<Path::Wide>());
+          return launchPath(PathConstant<Path::Narrow>());
         }
       });
 }

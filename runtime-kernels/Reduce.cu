@@ -133,9 +133,9 @@ cudaError_t zpp::kernels::dequantizeReduce(const ConstChunks &sources,
         if (isAligned(dest.data, 16) && index.allowsVectors(kPack, kPack) &&
             (isQuantized(from) || allowsVectors(sources))) {
           auto launchItems = [&](auto item, auto path) {
-            return launch(reduceKernel<from, to, path, item>,
-                          divideUp(index.elements, item * kThreads),
-                          /*chunks=*/1, kThreads, params, stream);
+            return launch<reduceKernel<from, to, path, item>>(
+                divideUp(index.elements, item * kThreads),
+                /*chunks=*/1, kThreads, params, stream);
           };
           using Large = std::integral_constant<int, largeItem(from)>;
           using Small = std::integral_constant<int, smallItem(from)>;
@@ -145,8 +145,8 @@ cudaError_t zpp::kernels::dequantizeReduce(const ConstChunks &sources,
             return launchItems(Small(), PathConstant<Path::Narrow>());
           return launchItems(Large(), PathConstant<Path::Narrow>());
         }
-        return launch(reduceSingleKernel<from, to>,
-                      divideUp(index.elements, kThreads), /*chunks=*/1,
-                      kThreads, params, stream);
+        return launch<reduceSingleKernel<from, to>>(
+            divideUp(index.elements, kThreads), /*chunks=*/1, kThreads, params,
+            stream);
       });
 }

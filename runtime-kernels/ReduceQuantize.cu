@@ -93,8 +93,7 @@ cudaError_t zpp::kernels::dequantizeReduceQuantize(const ConstChunks &sources,
               dest.stride,
               ChunkWriter::create(index.elements, format, dest.block, item),
               index};
-          return launch(
-              reduceQuantizeKernel<from, format, path, item>,
+          return launch<reduceQuantizeKernel<from, format, path, item>>(
               divideUp(params.writer.layout.blocks * (dest.block / item),
                        kThreads),
               index.chunks, kThreads, params, stream);

@@ -75,11 +75,12 @@ template <int wordBytes, ReorderDirection direction>
 cudaError_t launchReorder(const ReorderParams &params, cudaStream_t stream) {
   int64_t words =
       divideUp(params.map.elements * params.elementBytes, wordBytes);
-  return launch(params.map.isNarrow
-                    ? reorderKernel<wordBytes, direction, Path::Narrow>
-                    : reorderKernel<wordBytes, direction, Path::Wide>,
-                divideUp(words, kThreads * kWordsPerThread), params.map.chunks,
-                kThreads, params, stream);
+  int64_t threadBlocks = divideUp(words, kThreads * kWordsPerThread);
+  if (params.map.isNarrow)
+    return launch<reorderKernel<wordBytes, direction, Path::Narrow>>(
+        threadBlocks, params.map.chunks, kThreads, params, stream);
+  return launch<reorderKernel<wordBytes, direction, Path::Wide>>(
+      threadBlocks, params.map.chunks, kThreads, params, stream);
 }
 
 template <int wordBytes>

@@ -84,6 +84,10 @@ public:
 /// Ranks are threads of this process. `world` outlives the back end.
 Status createCpuBackend(World &world, std::unique_ptr<WorldBackend> &backend);
 
+/// Each rank has a GPU, in this process or another. `world` outlives the back
+/// end. Only where ZPP_RT_HAS_CUDA is defined.
+Status createCudaBackend(World &world, std::unique_ptr<WorldBackend> &backend);
+
 } // namespace zpp::rt
 
 #endif // ZPP_LIB_RUNTIME_BACKEND_H

@@ -89,7 +89,7 @@ Status CpuRendezvous::meet(int64_t rank, const ExchangeOperation &operation,
 
   if (Status obstacle = getObstacle(group, *round); !obstacle.ok())
     return obstacle;
-  round->arrivals[self] = {&operation, input};
+  round->arrivals[self] = {&operation, input, /*hasGivenUp=*/false};
   if (++round->arrived == group.members.size()) {
     group.next = std::make_shared<Round>(group.members.size());
     start(group, *round);
@@ -103,7 +103,7 @@ Status CpuRendezvous::meet(int64_t rank, const ExchangeOperation &operation,
     if (obstacle.ok()) {
       std::vector<int64_t> missing;
       for (size_t i = 0; i < group.members.size(); ++i)
-        if (!round->arrivals[i].operation)
+        if (!round->arrivals[i].operation && !round->arrivals[i].hasGivenUp)
           missing.push_back(group.members[i]);
       obstacle = {ZPP_RT_TIMEOUT,
                   "expected " + std::to_string(group.members.size()) +
@@ -112,7 +112,7 @@ Status CpuRendezvous::meet(int64_t rank, const ExchangeOperation &operation,
                       describe(missing) + " did not arrive"};
     }
     // From here on nobody may start this round, which would read `input`.
-    round->arrivals[self] = {};
+    round->arrivals[self] = {nullptr, nullptr, /*hasGivenUp=*/true};
     --round->arrived;
     return obstacle;
   }

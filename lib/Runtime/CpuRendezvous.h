@@ -41,6 +41,8 @@ private:
     struct Arrival {
       const ExchangeOperation *operation = nullptr;
       const void *input = nullptr;
+      /// It had arrived, and has not waited any longer.
+      bool hasGivenUp = false;
     };
     std::vector<Arrival> arrivals;
     size_t arrived = 0;

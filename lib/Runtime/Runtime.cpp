@@ -150,7 +150,12 @@ struct BackendEntry {
 };
 } // namespace
 
-static constexpr BackendEntry kBackends[] = {{"cpu", createCpuBackend}};
+static constexpr BackendEntry kBackends[] = {
+    {"cpu", createCpuBackend},
+#ifdef ZPP_RT_HAS_CUDA
+    {"cuda", createCudaBackend},
+#endif
+};
 
 static Status createWorld(const zpp_rt_world_desc *given,
                           zpp_rt_world **result) {

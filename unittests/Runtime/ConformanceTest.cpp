@@ -94,15 +94,39 @@ std::vector<WireFormatAndBlock> getWires() {
 
 Bytes fill(int64_t bytes) { return Bytes(bytes, 0x5c); }
 
+/// `count` chunks that lie one after the other, `stride` bytes apart: from the
+/// first byte to the last.
+Bytes spread(const Bytes &chunks, int64_t count, int64_t stride) {
+  if (count == 0 || chunks.empty())
+    return chunks;
+  int64_t bytes = chunks.size() / count;
+  Bytes result = fill((count - 1) * stride + bytes);
+  for (int64_t c = 0; c < count; ++c)
+    std::copy_n(chunks.begin() + c * bytes, bytes, result.begin() + c * stride);
+  return result;
+}
+
 /// A test on one rank.
-class Local : public testing::TestWithParam<const char *> {
+class Local : public testing::TestWithParam<std::string> {
 protected:
   TestWorld world{GetParam(), "gpu:1"};
   zpp_rt_rank *rank = world.join(0);
   ~Local() override { zpp_rt_rank_destroy(rank); }
 };
 
-class Collective : public testing::TestWithParam<const char *> {};
+class Collective : public testing::TestWithParam<std::string> {
+protected:
+  /// The meshes that the back end has enough ranks for.
+  static std::vector<const char *> getMeshes() {
+    std::vector<const char *> meshes;
+    for (const char *text : kMeshes) {
+      std::string error;
+      if (Mesh::parse(text, error)->numDevices() <= getMaxRanks(GetParam()))
+        meshes.push_back(text);
+    }
+    return meshes;
+  }
+};
 
 //===----------------------------------------------------------------------===//
 // Local operations
@@ -121,6 +145,12 @@ TEST_P(Local, Pack) {
       EXPECT_EQ(
           runLocal(rank, zpp_rt_pack_slices, desc, tensor, fill(packed.size())),
           packed);
+      int64_t chunkBytes = map.elementsPerChunk() * bytes;
+      desc.chunk_stride = chunkBytes + 5 * bytes;
+      EXPECT_EQ(runLocal(rank, zpp_rt_pack_slices, desc, tensor,
+                         spread(fill(packed.size()), map.numChunks(),
+                                desc.chunk_stride)),
+                spread(packed, map.numChunks(), desc.chunk_stride));
     }
 }
 
@@ -135,8 +165,14 @@ TEST_P(Local, Unpack) {
                                 map.numChunks() * map.elementsPerChunk(), 2);
       chunks.resize(map.numChunks() * map.elementsPerChunk() * bytes);
       Bytes tensor = fill(numElements(map) * bytes);
+      Bytes expected = unpackReference(map, bytes, chunks, tensor);
       EXPECT_EQ(runLocal(rank, zpp_rt_unpack_slices, desc, chunks, tensor),
-                unpackReference(map, bytes, chunks, tensor));
+                expected);
+      desc.chunk_stride = (map.elementsPerChunk() + 3) * bytes;
+      EXPECT_EQ(runLocal(rank, zpp_rt_unpack_slices, desc,
+                         spread(chunks, map.numChunks(), desc.chunk_stride),
+                         tensor),
+                expected);
     }
 }
 
@@ -156,6 +192,11 @@ TEST_P(Local, Quantize) {
           ASSERT_EQ(runLocal(rank, zpp_rt_quantize, desc, tensor,
                              fill(chunks.size())),
                     chunks);
+          desc.chunk_stride = wire.chunkBytes(map.elementsPerChunk()) + 48;
+          ASSERT_EQ(runLocal(rank, zpp_rt_quantize, desc, tensor,
+                             spread(fill(chunks.size()), map.numChunks(),
+                                    desc.chunk_stride)),
+                    spread(chunks, map.numChunks(), desc.chunk_stride));
         }
 }
 
@@ -172,8 +213,14 @@ TEST_P(Local, Dequantize) {
         Bytes values = makeTensor(ElementType::F32, numElements(map), 4, true);
         Bytes chunks = quantizeReference(map, ElementType::F32, wire, values);
         Bytes tensor = fill(numElements(map) * elementBytes(type));
+        Bytes expected = dequantizeReference(map, type, wire, chunks, tensor);
         ASSERT_EQ(runLocal(rank, zpp_rt_dequantize, desc, chunks, tensor),
-                  dequantizeReference(map, type, wire, chunks, tensor));
+                  expected);
+        desc.chunk_stride = wire.chunkBytes(map.elementsPerChunk()) + 16;
+        ASSERT_EQ(runLocal(rank, zpp_rt_dequantize, desc,
+                           spread(chunks, map.numChunks(), desc.chunk_stride),
+                           tensor),
+                  expected);
       }
 }
 
@@ -196,6 +243,12 @@ TEST_P(Local, Reduce) {
             ASSERT_EQ(
                 runLocal(rank, zpp_rt_reduce, desc, input, fill(output.size())),
                 output)
+                << sources << " x " << elements;
+            desc.source_stride = (elements + 7) * elementBytes(sourceType);
+            ASSERT_EQ(runLocal(rank, zpp_rt_reduce, desc,
+                               spread(input, sources, desc.source_stride),
+                               fill(output.size())),
+                      output)
                 << sources << " x " << elements;
           }
 }
@@ -228,6 +281,12 @@ TEST_P(Local, DequantizeReduce) {
                                fill(output.size())),
                       output)
                 << sources << " x " << elements;
+            desc.source_stride = wire.chunkBytes(elements) + 32;
+            ASSERT_EQ(runLocal(rank, zpp_rt_dequantize_reduce, desc,
+                               spread(input, sources, desc.source_stride),
+                               fill(output.size())),
+                      output)
+                << sources << " x " << elements;
           }
 }
 
@@ -257,6 +316,13 @@ TEST_P(Local, DequantizeReduceQuantize) {
             ASSERT_EQ(runLocal(rank, zpp_rt_dequantize_reduce_quantize, desc,
                                input, fill(output.size())),
                       output);
+            desc.source_stride = from.chunkBytes(numElements(map)) + 16;
+            desc.chunk_stride = to.chunkBytes(map.elementsPerChunk()) + 64;
+            ASSERT_EQ(runLocal(rank, zpp_rt_dequantize_reduce_quantize, desc,
+                               spread(input, sources, desc.source_stride),
+                               spread(fill(output.size()), map.numChunks(),
+                                      desc.chunk_stride)),
+                      spread(output, map.numChunks(), desc.chunk_stride));
           }
 }
 
@@ -275,6 +341,44 @@ TEST_P(Local, Memory) {
   zpp_rt_free(rank, data[1]);
   zpp_rt_free(rank, nullptr);
   // The others go with the rank.
+}
+
+TEST_P(Local, CopyRows) {
+  Bytes host = makeTensor(ElementType::F32, 250, 7);
+  void *data;
+  ASSERT_EQ(zpp_rt_alloc(rank, 1000, &data), ZPP_RT_OK);
+  for (int64_t rowBytes : {1, 4, 64, 99}) {
+    Bytes result = fill(1000), expected = fill(1000);
+    ASSERT_EQ(
+        zpp_rt_copy_2d(rank, data, rowBytes, host.data(), 100, rowBytes, 10),
+        ZPP_RT_OK);
+    ASSERT_EQ(
+        zpp_rt_copy_2d(rank, result.data(), 99, data, rowBytes, rowBytes, 10),
+        ZPP_RT_OK);
+    ASSERT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_OK);
+    for (int64_t row = 0; row < 10; ++row)
+      std::copy_n(host.begin() + 100 * row, rowBytes,
+                  expected.begin() + 99 * row);
+    EXPECT_EQ(result, expected) << rowBytes;
+  }
+  EXPECT_EQ(zpp_rt_copy_2d(rank, data, 8, host.data(), 7, 8, 2),
+            ZPP_RT_INVALID_ARGUMENT);
+  EXPECT_STREQ(zpp_rt_rank_message(rank),
+               "copy: expected a stride of at least 8 bytes, but got 7");
+}
+
+TEST_P(Local, Workspace) {
+  void *small, *large, *again;
+  ASSERT_EQ(zpp_rt_workspace(rank, 100, &small), ZPP_RT_OK);
+  ASSERT_EQ(zpp_rt_workspace(rank, 100000, &large), ZPP_RT_OK);
+  ASSERT_EQ(zpp_rt_workspace(rank, 5000, &again), ZPP_RT_OK);
+  EXPECT_EQ(large, again);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(large) % 256, 0u);
+  Bytes host = fill(100000), result(100000);
+  ASSERT_EQ(zpp_rt_copy(rank, large, host.data(), host.size()), ZPP_RT_OK);
+  ASSERT_EQ(zpp_rt_copy(rank, result.data(), large, host.size()), ZPP_RT_OK);
+  ASSERT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_OK);
+  EXPECT_EQ(result, host);
 }
 
 //===----------------------------------------------------------------------===//
@@ -316,7 +420,7 @@ std::vector<std::vector<AxisRef>> getGroupings(const Mesh &mesh) {
 }
 
 TEST_P(Collective, Exchange) {
-  for (const char *text : kMeshes) {
+  for (const char *text : getMeshes()) {
     Mesh mesh = parseMesh(text);
     TestWorld world(GetParam(), text);
     struct Case {
@@ -355,6 +459,61 @@ TEST_P(Collective, Exchange) {
                   test.expected[index])
             << text << " " << test.chunkBytes;
       }
+    });
+  }
+}
+
+/// The references: integers, so that the order of a sum does not matter.
+TEST_P(Collective, Plain) {
+  for (const char *text : getMeshes()) {
+    Mesh mesh = parseMesh(text);
+    TestWorld world(GetParam(), text);
+    world.runAll([&](zpp_rt_rank *rank, int64_t index) {
+      std::vector<AxisRef> all;
+      for (size_t i = 0; i < mesh.getAxes().size(); ++i)
+        all.push_back(mesh.getAxis(i));
+      std::vector<std::vector<AxisRef>> groupings = {all, {all.back()}};
+      for (const std::vector<AxisRef> &grouping : groupings)
+        for (ElementType type : kTypes)
+          for (int64_t part : {0, 1, 40}) {
+            std::vector<zpp_rt_axis> axes = getAxes(grouping);
+            int64_t size = numDevices(grouping);
+            std::vector<std::vector<int64_t>> groups = mesh.getGroups(grouping);
+            const std::vector<int64_t> &group = *std::find_if(
+                groups.begin(), groups.end(), [&](const auto &members) {
+                  return std::count(members.begin(), members.end(), index) > 0;
+                });
+            int64_t self =
+                std::find(group.begin(), group.end(), index) - group.begin();
+            auto desc = makeDesc<zpp_rt_plain_desc>();
+            desc.axes = axes.data();
+            desc.num_axes = axes.size();
+            desc.elements = part * size;
+            desc.element_type = static_cast<int64_t>(type);
+            auto makeInput = [&](int64_t rank, int64_t elements) {
+              Bytes data(elements * elementBytes(type));
+              for (int64_t i = 0; i < elements; ++i)
+                writeElement(type, rank + i % 7, data.data(), i);
+              return data;
+            };
+            Bytes sum(part * elementBytes(type)), gathered;
+            for (int64_t i = 0; i < part; ++i) {
+              float value = 0;
+              for (int64_t member : group)
+                value += member + (self * part + i) % 7;
+              writeElement(type, value, sum.data(), i);
+            }
+            for (int64_t member : group) {
+              Bytes input = makeInput(member, part);
+              gathered.insert(gathered.end(), input.begin(), input.end());
+            }
+            EXPECT_EQ(runLocal(rank, zpp_rt_plain_reduce_scatter, desc,
+                               makeInput(index, part * size), fill(sum.size())),
+                      sum);
+            EXPECT_EQ(runLocal(rank, zpp_rt_plain_all_gather, desc,
+                               makeInput(index, part), fill(gathered.size())),
+                      gathered);
+          }
     });
   }
 }
@@ -439,7 +598,7 @@ struct Scatter {
 };
 
 TEST_P(Collective, HierarchicalReduceScatter) {
-  for (const char *text : kMeshes) {
+  for (const char *text : getMeshes()) {
     TestWorld world(GetParam(), text);
     std::vector<Scatter> scatters;
     for (ElementType type : kTypes)
@@ -489,12 +648,9 @@ TEST_P(Collective, HierarchicalReduceScatter) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, Local, testing::Values("cpu"), [](const auto &info) {
-  return std::string(info.param);
-});
-INSTANTIATE_TEST_SUITE_P(, Collective, testing::Values("cpu"),
-                         [](const auto &info) {
-                           return std::string(info.param);
-                         });
+INSTANTIATE_TEST_SUITE_P(, Local, testing::ValuesIn(getBackends()),
+                         [](const auto &info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(, Collective, testing::ValuesIn(getBackends()),
+                         [](const auto &info) { return info.param; });
 
 } // namespace

@@ -39,8 +39,10 @@ TEST(Descriptor, World) {
                 std::to_string(sizeof(desc)) + ", but got 8");
   desc = makeWorld();
   desc.backend = "tpu";
-  EXPECT_EQ(createWorld(desc, ZPP_RT_UNSUPPORTED),
-            "expected one of the back ends 'cpu', but got 'tpu'");
+  // Which there are besides depends on how the library was built.
+  std::string names = createWorld(desc, ZPP_RT_UNSUPPORTED);
+  EXPECT_EQ(names.rfind("expected one of the back ends 'cpu'", 0), 0u) << names;
+  EXPECT_NE(names.find(", but got 'tpu'"), std::string::npos) << names;
   desc.backend = nullptr;
   EXPECT_EQ(createWorld(desc, ZPP_RT_INVALID_ARGUMENT),
             "expected the name of a back end, but got NULL");

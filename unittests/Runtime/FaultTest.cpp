@@ -13,6 +13,7 @@
 #include "Harness.h"
 
 #include <chrono>
+#include <future>
 
 using namespace zpp;
 
@@ -26,7 +27,6 @@ extern "C" ZPP_RT_EXPORT const char *__tsan_default_options() {
 
 namespace {
 
-constexpr int64_t kSoonUsec = 200'000;
 /// A time limit that is not reached while the test is well.
 constexpr int64_t kLateUsec = 120'000'000;
 constexpr int64_t kChunkBytes = 1024;
@@ -35,9 +35,19 @@ constexpr zpp_rt_axis kNode = {"node", 1, 2};
 constexpr zpp_rt_axis kGpu = {"gpu", 1, 2};
 constexpr zpp_rt_axis kBoth[] = {kNode, kGpu};
 
-class Fault : public testing::TestWithParam<const char *> {
+class Fault : public testing::TestWithParam<std::string> {
 protected:
   using Outcome = TestWorld::Outcome;
+
+  void SetUp() override {
+    if (getMaxRanks(GetParam()) < 4)
+      GTEST_SKIP() << "expected 4 ranks, but got " << getMaxRanks(GetParam());
+  }
+
+  /// A time limit that is waited for, in which a world can be made.
+  static int64_t getSoonUsec() {
+    return isSynchronous(GetParam()) ? 200'000 : 15'000'000;
+  }
 
   static zpp_rt_exchange_desc makeExchange(const char *name,
                                            const zpp_rt_axis *axes,
@@ -56,7 +66,8 @@ protected:
                                 int64_t chunkBytes = kChunkBytes) {
     DeviceBuffer input(rank, 4 * chunkBytes), output(rank, 4 * chunkBytes);
     zpp_rt_exchange_desc desc = makeExchange(name, kBoth, 2, chunkBytes);
-    return zpp_rt_all_to_all(rank, &desc, input.data(), output.data());
+    zpp_rt_all_to_all(rank, &desc, input.data(), output.data());
+    return zpp_rt_rank_synchronize(rank);
   }
 
   /// On a rank that has failed, which allocates nothing any more.
@@ -85,9 +96,22 @@ private:
 };
 
 TEST_P(Fault, RankNeverJoins) {
+  constexpr int64_t kSoonUsec = 200'000;
   TestWorld world(GetParam(), "node:2,gpu:2", kSoonUsec);
-  zpp_rt_rank *rank = world.join(1);
   Timer timer;
+  if (!isSynchronous(GetParam())) {
+    // Joining is a collective already.
+    zpp_rt_rank *rank;
+    char message[256];
+    EXPECT_EQ(
+        zpp_rt_rank_create(world.get(), 1, -1, &rank, message, sizeof(message)),
+        ZPP_RT_TIMEOUT);
+    EXPECT_GE(timer.usec(), kSoonUsec);
+    EXPECT_STREQ(message, "expected 4 ranks within 200000 usec, but ranks 0, "
+                          "2, 3 did not arrive");
+    return;
+  }
+  zpp_rt_rank *rank = world.join(1);
   EXPECT_EQ(exchange(rank, "gradients"), ZPP_RT_TIMEOUT);
   EXPECT_GE(timer.usec(), kSoonUsec);
   EXPECT_STREQ(zpp_rt_rank_message(rank),
@@ -97,13 +121,13 @@ TEST_P(Fault, RankNeverJoins) {
 }
 
 TEST_P(Fault, RankNeverArrives) {
-  TestWorld world(GetParam(), "node:2,gpu:2", kSoonUsec);
+  TestWorld world(GetParam(), "node:2,gpu:2", getSoonUsec());
   Timer timer;
   std::vector<Outcome> outcomes = world.run([&](zpp_rt_rank *rank,
                                                 int64_t index) {
     if (index == 2) {
       // Lives, but is busy with something else for too long.
-      std::this_thread::sleep_for(std::chrono::microseconds(10 * kSoonUsec));
+      std::this_thread::sleep_for(std::chrono::microseconds(2 * getSoonUsec()));
       return;
     }
     exchange(rank, "gradients");
@@ -116,19 +140,21 @@ TEST_P(Fault, RankNeverArrives) {
     expectMentions(outcomes[index], "all_to_all 'gradients'");
     expectMentions(outcomes[index], "rank 2 did not arrive");
   }
-  EXPECT_EQ(outcomes[2].status, ZPP_RT_OK);
+  EXPECT_NE(outcomes[2].status, ZPP_RT_TIMEOUT);
 }
 
 TEST_P(Fault, LateRankIsToldWhy) {
-  TestWorld world(GetParam(), "node:2,gpu:2", kSoonUsec);
-  std::vector<Outcome> outcomes =
-      world.run([&](zpp_rt_rank *rank, int64_t index) {
-        if (index == 2)
-          std::this_thread::sleep_for(std::chrono::microseconds(5 * kSoonUsec));
-        exchange(rank, "gradients");
-      });
+  TestWorld world(GetParam(), "node:2,gpu:2", getSoonUsec());
+  std::vector<Outcome> outcomes = world.run([&](zpp_rt_rank *rank,
+                                                int64_t index) {
+    if (index == 2) {
+      std::this_thread::sleep_for(std::chrono::microseconds(2 * getSoonUsec()));
+      EXPECT_EQ(exchangeNothing(rank), ZPP_RT_ABORTED);
+      return;
+    }
+    exchange(rank, "gradients");
+  });
   EXPECT_EQ(outcomes[2].status, ZPP_RT_ABORTED);
-  expectMentions(outcomes[2], "all_to_all 'gradients' along node, gpu: rank");
   expectMentions(outcomes[2], "rank 2 did not arrive");
 }
 
@@ -149,7 +175,7 @@ TEST_P(Fault, RankLeaves) {
     expectMentions(outcomes[index], "all_to_all 'second' along node, gpu:");
     expectMentions(outcomes[index], "expected 4 ranks, but rank 3 left");
   }
-  EXPECT_EQ(outcomes[3].status, ZPP_RT_OK);
+  EXPECT_NE(outcomes[3].status, ZPP_RT_RANK_LOST);
 }
 
 TEST_P(Fault, RankAborts) {
@@ -174,15 +200,23 @@ TEST_P(Fault, RankAborts) {
 
 TEST_P(Fault, WaitingRankIsAborted) {
   TestWorld world(GetParam(), "node:2,gpu:2", kLateUsec);
-  zpp_rt_rank *rank = world.join(0);
-  std::thread watchdog([&] {
-    std::this_thread::sleep_for(std::chrono::microseconds(kSoonUsec));
-    zpp_rt_rank_abort(rank, "canceled by the user");
-  });
-  EXPECT_EQ(exchange(rank, "gradients"), ZPP_RT_ABORTED);
-  EXPECT_STREQ(zpp_rt_rank_message(rank), "aborted: canceled by the user");
-  watchdog.join();
-  zpp_rt_rank_destroy(rank);
+  std::promise<void> isOver;
+  std::shared_future<void> over = isOver.get_future().share();
+  std::vector<Outcome> outcomes =
+      world.run([&](zpp_rt_rank *rank, int64_t index) {
+        if (index != 0) {
+          over.wait();
+          return;
+        }
+        std::thread watchdog([&] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(200));
+          zpp_rt_rank_abort(rank, "canceled by the user");
+        });
+        EXPECT_EQ(exchange(rank, "gradients"), ZPP_RT_ABORTED);
+        watchdog.join();
+        isOver.set_value();
+      });
+  EXPECT_EQ(outcomes[0].message, "aborted: canceled by the user");
 }
 
 TEST_P(Fault, SizesDisagree) {
@@ -234,10 +268,11 @@ TEST_P(Fault, OutputIsNotWritten) {
     Bytes input(4 * kChunkBytes, 0x11);
     zpp_rt_exchange_desc desc =
         makeExchange("gradients", kBoth, 2, kChunkBytes - (index == 0));
-    EXPECT_EQ(zpp_rt_all_to_all(rank, &desc, input.data(), memory),
-              ZPP_RT_MISMATCH);
-    // The rank has failed, and copies nothing any more: look directly.
-    if (std::string(GetParam()) == "cpu") {
+    zpp_rt_all_to_all(rank, &desc, input.data(), memory);
+    EXPECT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_MISMATCH);
+    // Where the call has returned first, the output may be written, and must
+    // not be used.
+    if (isSynchronous(GetParam())) {
       EXPECT_EQ(std::memcmp(memory, marked.data(), marked.size()), 0);
     }
     zpp_rt_free(rank, memory);
@@ -278,7 +313,9 @@ TEST_P(Fault, FailureIsStickyAndSpreads) {
 
 /// Whatever moment a rank dies at, the others end.
 TEST_P(Fault, RanksDieAtAnyMoment) {
-  for (int64_t round = 0; round < 50; ++round) {
+  // A world of GPUs takes a second or more to make.
+  int64_t rounds = isSynchronous(GetParam()) ? 50 : 6;
+  for (int64_t round = 0; round < rounds; ++round) {
     TestWorld world(GetParam(), "node:2,gpu:2", kLateUsec);
     std::vector<Outcome> outcomes =
         world.run([&](zpp_rt_rank *rank, int64_t index) {
@@ -288,7 +325,7 @@ TEST_P(Fault, RanksDieAtAnyMoment) {
         });
     for (int64_t index = 0; index < 4; ++index) {
       if (index == round % 4) {
-        EXPECT_EQ(outcomes[index].status, ZPP_RT_OK);
+        EXPECT_NE(outcomes[index].status, ZPP_RT_RANK_LOST);
       } else {
         EXPECT_NE(outcomes[index].status, ZPP_RT_OK);
         expectMentions(outcomes[index], "all_to_all 'gradients' along");
@@ -303,8 +340,9 @@ TEST_P(Fault, OutOfMemory) {
   void *data = &data;
   EXPECT_EQ(zpp_rt_alloc(rank, INT64_C(1) << 60, &data), ZPP_RT_OUT_OF_MEMORY);
   EXPECT_EQ(data, nullptr);
-  EXPECT_STREQ(zpp_rt_rank_message(rank),
-               "alloc: out of memory for 1152921504606846976 bytes");
+  std::string message = zpp_rt_rank_message(rank);
+  EXPECT_NE(message.find("1152921504606846976 bytes"), std::string::npos)
+      << message;
   zpp_rt_rank_destroy(rank);
 }
 
@@ -316,8 +354,7 @@ TEST_P(Fault, WorldMayGoFirst) {
   zpp_rt_rank_destroy(rank);
 }
 
-INSTANTIATE_TEST_SUITE_P(, Fault, testing::Values("cpu"), [](const auto &info) {
-  return std::string(info.param);
-});
+INSTANTIATE_TEST_SUITE_P(, Fault, testing::ValuesIn(getBackends()),
+                         [](const auto &info) { return info.param; });
 
 } // namespace

@@ -17,8 +17,10 @@
 #include "zpp/Support/SliceMap.h"
 #include "gtest/gtest.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,14 +29,39 @@ namespace zpp {
 
 using Bytes = std::vector<uint8_t>;
 
+/// The back ends that a suite is run on: those of the environment variable
+/// ZPP_TEST_BACKENDS, separated by commas, or "cpu".
+inline std::vector<std::string> getBackends() {
+  const char *given = std::getenv("ZPP_TEST_BACKENDS");
+  std::stringstream list(given ? given : "cpu");
+  std::vector<std::string> backends;
+  for (std::string name; std::getline(list, name, ',');)
+    backends.push_back(name);
+  return backends;
+}
+
+/// Ranks that a world may have: as many as there are GPUs, which the variable
+/// ZPP_TEST_GPUS says.
+inline int64_t getMaxRanks(const std::string &backend) {
+  if (backend == "cpu")
+    return 64;
+  const char *given = std::getenv("ZPP_TEST_GPUS");
+  return given ? std::atoi(given) : 1;
+}
+
+/// Whether operations are done when their calls return.
+inline bool isSynchronous(const std::string &backend) {
+  return backend == "cpu";
+}
+
 /// A world, destroyed with the test.
 class TestWorld {
 public:
-  TestWorld(const char *backend, const char *mesh, int64_t timeLimitUsec = 0,
-            bool isTraced = false) {
+  TestWorld(const std::string &backend, const char *mesh,
+            int64_t timeLimitUsec = 0, bool isTraced = false) {
     zpp_rt_world_desc desc{};
     desc.struct_size = sizeof(desc);
-    desc.backend = backend;
+    desc.backend = backend.c_str();
     desc.mesh = mesh;
     desc.time_limit_usec = timeLimitUsec;
     desc.trace = isTraced;

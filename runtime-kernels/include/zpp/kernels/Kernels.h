@@ -70,6 +70,11 @@ struct Reduction {
   ElementType partial = ElementType::F32;
 };
 
+/// Puts all kernels on the current device. CUDA else does that when a kernel is
+/// first launched, and may wait for the device then: forever, if an exchange on
+/// it waits for what this thread is to launch next.
+cudaError_t load();
+
 /// Slice order + quantization (or slice order alone for WireFormat::None):
 ///   dest[c][e] = source[map.tensorIndex(c, e)]   for c < map.numChunks()
 /// and zero where the map says padding.

@@ -20,10 +20,20 @@ inline constexpr int64_t kMaxGridYZ = 65535;
 
 constexpr int64_t divideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+/// Remembers a kernel for load(). Always true.
+bool addKernel(const void *kernel);
+
+template <auto kernel> struct LaunchedKernel {
+  static inline const bool isAdded =
+      addKernel(reinterpret_cast<const void *>(kernel));
+};
+
 /// Queues `kernel` with `threadBlocks` for each chunk: see chunkOfBlock().
-template <typename Params>
-cudaError_t launch(void (*kernel)(Params), int64_t threadBlocks, int64_t chunks,
-                   int threads, const Params &params, cudaStream_t stream) {
+template <auto kernel, typename Params>
+cudaError_t launch(int64_t threadBlocks, int64_t chunks, int threads,
+                   const Params &params, cudaStream_t stream) {
+  // Done when the library is loaded, for every kernel that is launched here.
+  static_cast<void>(LaunchedKernel<kernel>::isAdded);
   int64_t rows = std::min(chunks, kMaxGridYZ);
   int64_t layers = divideUp(chunks, rows);
   if (threadBlocks > std::numeric_limits<int32_t>::max() || layers > kMaxGridYZ)

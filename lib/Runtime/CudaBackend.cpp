@@ -1,0 +1,837 @@
+//===- CudaBackend.cpp - A GPU for each rank ------------------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Local operations are the fused kernels, exchanges are sends of NCCL. They run
+// on a stream for kernels and one for each tier of the mesh. A thread watches
+// what is under way, so that no failure of another rank, of the network or of
+// the device leaves anybody waiting.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Backend.h"
+#include "Control.h"
+#include "CudaStreams.h"
+#include "NcclCommunicators.h"
+#include "NcclLibrary.h"
+#include "zpp/kernels/Kernels.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <thread>
+
+using namespace zpp;
+using namespace zpp::rt;
+
+using Clock = std::chrono::steady_clock;
+
+/// How often the watching thread looks.
+static constexpr std::chrono::milliseconds kWatchPeriod{5};
+/// Gathers over several tiers are cut into as many parts as have this many
+/// bytes, so that one tier works while the other does.
+static constexpr int64_t kGatherPartBytes = int64_t(1) << 20;
+static constexpr int64_t kMaxGatherParts = 4;
+/// Above, gathers are not cut: the bookkeeping would cost more.
+static constexpr int64_t kMaxGatherChunks = 64;
+
+namespace {
+
+//===----------------------------------------------------------------------===//
+// What is under way
+//===----------------------------------------------------------------------===//
+
+/// Exchanges that may wait for other ranks, and the time limit on them. Every
+/// function may be called from any thread.
+class Watch {
+public:
+  Watch(const CudaStreams &streams, std::chrono::microseconds timeLimit)
+      : streams(streams), timeLimit(timeLimit) {}
+
+  void add(const CudaStreams::Position &position, const std::string &title) {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (pending.empty())
+      lastProgress = Clock::now();
+    pending.push_back({position, title});
+  }
+
+  void clear() {
+    std::lock_guard<std::mutex> lock(mutex);
+    pending.clear();
+  }
+
+  /// Forgets what is done. An exchange that has not ended although nothing else
+  /// has for the time limit, the caller's own work included, is a failure.
+  Status check() {
+    std::lock_guard<std::mutex> lock(mutex);
+    Clock::time_point now = Clock::now();
+    std::deque<Exchange> left;
+    for (Exchange &exchange : pending) {
+      bool done;
+      Status status = streams.isDone(exchange.position, done);
+      if (!status.ok()) {
+        status.message = exchange.title + ": " + status.message;
+        return status;
+      }
+      if (done)
+        lastProgress = now;
+      else
+        left.push_back(std::move(exchange));
+    }
+    pending = std::move(left);
+    if (pending.empty())
+      return {};
+    if (!streams.isEntered(pending.front().position))
+      lastProgress = now;
+    if (now - lastProgress <= timeLimit)
+      return {};
+    return {ZPP_RT_TIMEOUT,
+            pending.front().title + ": expected an end within " +
+                std::to_string(timeLimit.count()) + " usec, but got none"};
+  }
+
+private:
+  struct Exchange {
+    CudaStreams::Position position;
+    std::string title;
+  };
+  const CudaStreams &streams;
+  const std::chrono::microseconds timeLimit;
+  std::mutex mutex;
+  std::deque<Exchange> pending;
+  Clock::time_point lastProgress;
+};
+
+//===----------------------------------------------------------------------===//
+// Rank
+//===----------------------------------------------------------------------===//
+
+class CudaRank : public RankBackend {
+public:
+  static Status create(World &world, const std::string &endpoint, int64_t index,
+                       int64_t device, std::unique_ptr<RankBackend> &result);
+  ~CudaRank() override;
+
+  Status allocate(int64_t bytes, void *&data) override;
+  void free(void *data) override;
+  Status getWorkspace(int64_t bytes, void *&data) override;
+  Status copy(const CopyOperation &operation, const void *input,
+              void *output) override;
+
+  Status enter(void *stream) override {
+    DeviceGuard guard(device);
+    return streams->enter(static_cast<cudaStream_t>(stream));
+  }
+  Status leave(void *stream,
+               const std::vector<zpp_rt_buffer> &buffers) override {
+    DeviceGuard guard(device);
+    // What the caller does next with them may be a write.
+    std::vector<Access> accesses;
+    for (const zpp_rt_buffer &buffer : buffers)
+      accesses.push_back({buffer.data, buffer.bytes, /*isWrite=*/true});
+    return streams->leave(static_cast<cudaStream_t>(stream), accesses);
+  }
+
+  Status packSlices(const PackOperation &operation, const void *input,
+                    void *output) override {
+    return compute(operation, input, output, [&](cudaStream_t stream) {
+      return kernels::pack(input, operation.elementBytes, operation.slices,
+                           output, operation.chunkStride, stream);
+    });
+  }
+  Status unpackSlices(const PackOperation &operation, const void *input,
+                      void *output) override {
+    return compute(operation, input, output, [&](cudaStream_t stream) {
+      return kernels::unpack(input, operation.elementBytes, operation.slices,
+                             output, operation.chunkStride, stream);
+    });
+  }
+  Status quantize(const QuantizeOperation &operation, const void *input,
+                  void *output) override {
+    kernels::Chunks chunks{output,
+                           operation.slices.numChunks(),
+                           operation.chunkStride,
+                           operation.wire.format,
+                           operation.wire.block,
+                           ElementType::F32};
+    return compute(operation, input, output, [&](cudaStream_t stream) {
+      return kernels::quantize({input, operation.type}, operation.slices,
+                               chunks, stream);
+    });
+  }
+  Status dequantize(const QuantizeOperation &operation, const void *input,
+                    void *output) override {
+    kernels::ConstChunks chunks{input,
+                                operation.slices.numChunks(),
+                                operation.chunkStride,
+                                operation.wire.format,
+                                operation.wire.block,
+                                ElementType::F32};
+    return compute(operation, input, output, [&](cudaStream_t stream) {
+      return kernels::dequantize(chunks, operation.slices,
+                                 {output, operation.type}, stream);
+    });
+  }
+  Status reduce(const ReduceOperation &operation, const void *input,
+                void *output) override {
+    // One chunk: the tensor as it is.
+    SliceMap map;
+    map.unit = map.extent = operation.elements;
+    return compute(operation, input, output, [&](cudaStream_t stream) {
+      return kernels::dequantizeReduce(getSources(operation, input), map,
+                                       getReduction(operation),
+                                       {output, operation.type}, stream);
+    });
+  }
+  Status reduceQuantize(const ReduceQuantizeOperation &operation,
+                        const void *input, void *output) override {
+    kernels::Chunks chunks{output,
+                           operation.slices.numChunks(),
+                           operation.chunkStride,
+                           operation.to.format,
+                           operation.to.block,
+                           ElementType::F32};
+    return compute(operation, input, output, [&](cudaStream_t stream) {
+      return kernels::dequantizeReduceQuantize(
+          getSources(operation.reduce, input), operation.slices,
+          getReduction(operation.reduce), chunks, stream);
+    });
+  }
+
+  Status allToAll(const ExchangeOperation &operation, const void *input,
+                  void *output) override;
+  Status allGatherChunks(const ExchangeOperation &operation, const void *input,
+                         void *output) override;
+  Status plainReduceScatter(const PlainOperation &operation, const void *input,
+                            void *output) override;
+  Status plainAllGather(const PlainOperation &operation, const void *input,
+                        void *output) override;
+
+  Status synchronize() override;
+  Status getFailure() override;
+  void fail(const Status &cause) override;
+
+private:
+  CudaRank(World &world, int device) : world(world), device(device) {}
+
+  static kernels::ConstChunks getSources(const ReduceOperation &operation,
+                                         const void *input) {
+    return {input,
+            operation.sources,
+            operation.sourceStride,
+            operation.wire.format,
+            operation.wire.block,
+            operation.sourceType};
+  }
+  static kernels::Reduction getReduction(const ReduceOperation &operation) {
+    return {operation.isMean ? static_cast<float>(operation.sources) : 1.0f,
+            operation.type};
+  }
+
+  /// Queues a kernel.
+  template <typename Launch>
+  Status compute(const Operation &operation, const void *input, void *output,
+                 const Launch &launch) {
+    DeviceGuard guard(device);
+    return streams->run(kKernels, operation,
+                        {{input, operation.footprint.inputBytes, false},
+                         {output, operation.footprint.outputBytes, true}},
+                        [&](cudaStream_t stream) {
+                          return getStatus(launch(stream),
+                                           "launch of a kernel");
+                        });
+  }
+
+  /// Queues functions of NCCL as one operation of the tier's stream.
+  Status communicate(const ExchangeOperation &operation, size_t stream,
+                     const std::vector<Access> &accesses,
+                     const std::function<ncclResult_t(cudaStream_t)> &calls);
+  /// The group of `operation`; all its members learn that this one takes part.
+  Status meet(const ExchangeOperation &operation,
+              const Communicator *&communicator);
+  /// The stream of the slowest of the axes.
+  size_t getStream(const std::vector<AxisRef> &axes) const;
+  /// Members pass chunks on tier by tier, the slowest first. `tiers` are whole
+  /// axes in the order of the mesh.
+  Status gatherByTiers(const ExchangeOperation &operation,
+                       const std::vector<const Communicator *> &tiers,
+                       const void *input, void *output);
+  void watch();
+  void stop(const Status &cause);
+
+  static constexpr size_t kKernels = 0;
+
+  World &world;
+  const int device;
+  const NcclLibrary *nccl = nullptr;
+  std::unique_ptr<CudaStreams> streams;
+  std::unique_ptr<Watch> exchanges;
+  std::unique_ptr<ControlClient> control;
+  std::unique_ptr<NcclCommunicators> communicators;
+  std::map<void *, int64_t> allocations;
+  void *workspace = nullptr;
+  int64_t workspaceBytes = 0;
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  Status failure;
+  bool isEnding = false;
+  std::thread watcher;
+};
+
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// Creation
+//===----------------------------------------------------------------------===//
+
+/// Of all ranks: what they must agree on.
+static std::string getGreeting(const Mesh &mesh) {
+  std::string text = "libzpp_rt 1 cuda mesh";
+  for (size_t i = 0; i < mesh.getAxes().size(); ++i)
+    text += " " + mesh.getAxes()[i].name + ":" +
+            std::to_string(mesh.getAxes()[i].size);
+  return text;
+}
+
+Status CudaRank::create(World &world, const std::string &endpoint,
+                        int64_t index, int64_t device,
+                        std::unique_ptr<RankBackend> &result) {
+  int count = 0;
+  ZPP_RT_CUDA(cudaGetDeviceCount, &count);
+  if (count == 0)
+    return {ZPP_RT_SYSTEM_ERROR, expected("a GPU", "none")};
+  if (device < -1 || device >= count)
+    return invalid(
+        expected("a device in [-1, " + std::to_string(count) + ")", device));
+  if (device < 0)
+    device = index % count;
+  std::unique_ptr<CudaRank> self(new CudaRank(world, static_cast<int>(device)));
+  DeviceGuard guard(self->device);
+  ZPP_RT_TRY(loadNccl("", self->nccl));
+  ZPP_RT_TRY(getStatus(kernels::load(), "loading the kernels"));
+
+  std::vector<const char *> names = {"kernels"};
+  for (const MeshAxis &axis : world.mesh.getAxes())
+    names.push_back(axis.name.c_str());
+  ZPP_RT_TRY(CudaStreams::create(index, std::move(names), world.trace.get(),
+                                 self->streams));
+  self->exchanges = std::make_unique<Watch>(*self->streams, world.timeLimit);
+
+  ControlClient::Options options;
+  options.endpoint = endpoint;
+  options.rank = index;
+  options.numRanks = world.mesh.numDevices();
+  options.greeting = getGreeting(world.mesh);
+  options.timeLimit = world.timeLimit;
+  options.onFailure = [rank = self.get()](const Failure &failure) {
+    rank->stop(failure.getStatus());
+  };
+  ZPP_RT_TRY(ControlClient::connect(std::move(options), self->control));
+  Status status =
+      NcclCommunicators::create(*self->nccl, world.mesh, index, *self->control,
+                                world.timeLimit, self->communicators);
+  if (!status.ok()) {
+    self->control->fail(status.message);
+    return status;
+  }
+  self->watcher = std::thread([rank = self.get()] { rank->watch(); });
+  result = std::move(self);
+  return {};
+}
+
+CudaRank::~CudaRank() {
+  DeviceGuard guard(device);
+  // What is queued ends, or fails, before its memory goes.
+  if (watcher.joinable()) {
+    Status status = synchronize();
+    if (status.ok())
+      control->leave();
+    else
+      fail(status);
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      isEnding = true;
+    }
+    changed.notify_all();
+    watcher.join();
+  }
+  communicators.reset();
+  // The server may be in this process, and wait for us.
+  control.reset();
+  for (const auto &[data, bytes] : allocations)
+    cudaFree(data);
+  cudaGetLastError();
+}
+
+//===----------------------------------------------------------------------===//
+// Memory
+//===----------------------------------------------------------------------===//
+
+Status CudaRank::allocate(int64_t bytes, void *&data) {
+  DeviceGuard guard(device);
+  // Something to point to.
+  cudaError_t error =
+      cudaMalloc(&data, static_cast<size_t>(std::max<int64_t>(bytes, 1)));
+  if (error != cudaSuccess) {
+    data = nullptr;
+    Status status = getStatus(error, "cudaMalloc");
+    status.message = "expected " + std::to_string(bytes) + " bytes, but got " +
+                     status.message;
+    return status;
+  }
+  allocations.emplace(data, bytes);
+  return {};
+}
+
+void CudaRank::free(void *data) {
+  DeviceGuard guard(device);
+  // Waits for the device, thus for the operations.
+  if (allocations.erase(data) > 0 && cudaFree(data) != cudaSuccess)
+    cudaGetLastError();
+}
+
+Status CudaRank::getWorkspace(int64_t bytes, void *&data) {
+  if (bytes > workspaceBytes) {
+    if (workspace)
+      free(workspace);
+    workspace = nullptr;
+    workspaceBytes = 0;
+    ZPP_RT_TRY(allocate(bytes, workspace));
+    workspaceBytes = bytes;
+  }
+  data = workspace;
+  return {};
+}
+
+static bool isAligned(const void *data, int64_t alignment) {
+  return reinterpret_cast<uintptr_t>(data) % alignment == 0;
+}
+
+Status CudaRank::copy(const CopyOperation &operation, const void *input,
+                      void *output) {
+  DeviceGuard guard(device);
+  std::vector<Access> accesses = {
+      {input, operation.footprint.inputBytes, false},
+      {output, operation.footprint.outputBytes, true}};
+  return streams->run(
+      kKernels, operation, accesses, [&](cudaStream_t stream) -> Status {
+        // Within a device our kernel is faster than the copy engine.
+        cudaPointerAttributes from{}, to{};
+        ZPP_RT_CUDA(cudaPointerGetAttributes, &from, input);
+        ZPP_RT_CUDA(cudaPointerGetAttributes, &to, output);
+        bool isDense = operation.rows == 1 ||
+                       (operation.sourceStride == operation.rowBytes &&
+                        operation.destStride == operation.rowBytes);
+        int64_t bytes = operation.rowBytes * operation.rows;
+        if (isDense && from.type == cudaMemoryTypeDevice &&
+            to.type == cudaMemoryTypeDevice && from.device == to.device &&
+            isAligned(input, 16) && isAligned(output, 16) && bytes % 16 == 0) {
+          SliceMap map;
+          map.unit = map.extent = bytes;
+          return getStatus(kernels::pack(input, 1, map, output, bytes, stream),
+                           "copy");
+        }
+        if (isDense)
+          return getStatus(
+              cudaMemcpyAsync(output, input, bytes, cudaMemcpyDefault, stream),
+              "cudaMemcpyAsync");
+        return getStatus(cudaMemcpy2DAsync(output, operation.destStride, input,
+                                           operation.sourceStride,
+                                           operation.rowBytes, operation.rows,
+                                           cudaMemcpyDefault, stream),
+                         "cudaMemcpy2DAsync");
+      });
+}
+
+//===----------------------------------------------------------------------===//
+// Exchanges
+//===----------------------------------------------------------------------===//
+
+size_t CudaRank::getStream(const std::vector<AxisRef> &axes) const {
+  const std::vector<MeshAxis> &tiers = world.mesh.getAxes();
+  size_t slowest = tiers.size() - 1;
+  for (const AxisRef &axis : axes)
+    for (size_t tier = 0; tier < tiers.size(); ++tier)
+      if (tiers[tier].name == axis.name)
+        slowest = std::min(slowest, tier);
+  return 1 + slowest;
+}
+
+Status CudaRank::meet(const ExchangeOperation &operation,
+                      const Communicator *&communicator) {
+  ZPP_RT_TRY(communicators->get(operation.axes, !streams->isCapturing(),
+                                communicator));
+  control->announce(communicator->controlGroup, operation.kind,
+                    operation.chunkBytes, operation.title);
+  return {};
+}
+
+Status
+CudaRank::communicate(const ExchangeOperation &operation, size_t stream,
+                      const std::vector<Access> &accesses,
+                      const std::function<ncclResult_t(cudaStream_t)> &calls) {
+  ZPP_RT_TRY(
+      streams->run(stream, operation, accesses, [&](cudaStream_t handle) {
+        return communicators->queue([&] { return calls(handle); });
+      }));
+  // A captured exchange waits for nobody yet.
+  if (!streams->isCapturing())
+    exchanges->add(streams->getLast(stream), operation.title);
+  return {};
+}
+
+static const uint8_t *bytesAt(const void *base, int64_t offset) {
+  return static_cast<const uint8_t *>(base) + offset;
+}
+static uint8_t *bytesAt(void *base, int64_t offset) {
+  return static_cast<uint8_t *>(base) + offset;
+}
+
+Status CudaRank::allToAll(const ExchangeOperation &operation, const void *input,
+                          void *output) {
+  DeviceGuard guard(device);
+  const Communicator *group;
+  ZPP_RT_TRY(meet(operation, group));
+  int64_t bytes = operation.chunkBytes;
+  if (bytes == 0)
+    return {};
+  std::vector<Access> accesses = {
+      {input, operation.footprint.inputBytes, false},
+      {output, operation.footprint.outputBytes, true}};
+  return communicate(
+      operation, getStream(operation.axes), accesses,
+      [&](cudaStream_t stream) -> ncclResult_t {
+        if (group->size() == 1)
+          return cudaMemcpyAsync(output, input, bytes, cudaMemcpyDefault,
+                                 stream) == cudaSuccess
+                     ? ncclSuccess
+                     : ncclUnhandledCudaError;
+        ncclResult_t result = ncclSuccess;
+        for (int64_t i = 0; i < group->size() && result == ncclSuccess; ++i) {
+          result = nccl->ncclSend(bytesAt(input, i * bytes), bytes, ncclUint8,
+                                  group->peers[i], group->handle, stream);
+          if (result == ncclSuccess)
+            result =
+                nccl->ncclRecv(bytesAt(output, i * bytes), bytes, ncclUint8,
+                               group->peers[i], group->handle, stream);
+        }
+        return result;
+      });
+}
+
+Status CudaRank::allGatherChunks(const ExchangeOperation &operation,
+                                 const void *input, void *output) {
+  DeviceGuard guard(device);
+  const Communicator *group;
+  ZPP_RT_TRY(meet(operation, group));
+  if (operation.chunkBytes == 0)
+    return {};
+
+  // Whole tiers of which more than one has several ranks: chunks cross the
+  // slow links once, and spread on the fast ones.
+  std::vector<const Communicator *> tiers;
+  size_t lastTier = 0;
+  bool isByTiers = true;
+  for (const AxisRef &axis : operation.axes) {
+    const std::vector<MeshAxis> &all = world.mesh.getAxes();
+    size_t tier = 0;
+    while (all[tier].name != axis.name)
+      ++tier;
+    isByTiers &= axis.size == all[tier].size &&
+                 (operation.axes.data() == &axis || tier > lastTier);
+    lastTier = tier;
+    if (!isByTiers)
+      break;
+    const Communicator *communicator;
+    ZPP_RT_TRY(
+        communicators->get({axis}, !streams->isCapturing(), communicator));
+    tiers.push_back(communicator);
+  }
+  if (!isByTiers)
+    tiers = {group};
+  return gatherByTiers(operation, tiers, input, output);
+}
+
+Status CudaRank::gatherByTiers(const ExchangeOperation &operation,
+                               const std::vector<const Communicator *> &tiers,
+                               const void *input, void *output) {
+  int64_t bytes = operation.chunkBytes;
+  int64_t numChunks = 1;
+  for (const Communicator *tier : tiers)
+    numChunks *= tier->size();
+  int64_t own = 0;
+  for (const Communicator *tier : tiers)
+    own = own * tier->size() + tier->self;
+  int64_t parts = 1;
+  if (tiers.size() > 1 && numChunks <= kMaxGatherChunks)
+    parts = std::clamp<int64_t>(bytes / kGatherPartBytes, 1, kMaxGatherParts);
+  // Chunks are aligned to what NCCL likes.
+  int64_t partBytes = (bytes / parts + 511) / 512 * 512;
+
+  struct Transfer {
+    int peer;
+    int64_t offset;
+    bool isSend;
+  };
+  for (int64_t begin = 0; begin < bytes; begin += partBytes) {
+    int64_t size = std::min(partBytes, bytes - begin);
+    if (bytes - begin - size < 512)
+      size = bytes - begin;
+    // What has arrived: the chunks of the ranks that differ in the tiers so
+    // far. `stride` is how far neighbours of a tier are apart.
+    std::vector<int64_t> held = {own};
+    int64_t stride = numChunks;
+    for (size_t t = 0; t < tiers.size(); ++t) {
+      const Communicator &tier = *tiers[t];
+      stride /= tier.size();
+      std::vector<Transfer> transfers;
+      std::vector<Access> accesses;
+      std::vector<int64_t> next;
+      bool isFirst = t == 0;
+      if (isFirst) {
+        accesses.push_back({bytesAt(input, begin), size, false});
+        accesses.push_back({bytesAt(output, own * bytes + begin), size, true});
+      }
+      for (int64_t chunk : held) {
+        if (!isFirst && tier.size() > 1)
+          accesses.push_back(
+              {bytesAt(output, chunk * bytes + begin), size, false});
+        for (int64_t i = 0; i < tier.size(); ++i) {
+          int64_t theirs = chunk + (i - tier.self) * stride;
+          next.push_back(theirs);
+          if (i == tier.self)
+            continue;
+          transfers.push_back(
+              {tier.peers[i], chunk * bytes + begin, /*isSend=*/true});
+          transfers.push_back(
+              {tier.peers[i], theirs * bytes + begin, /*isSend=*/false});
+          accesses.push_back(
+              {bytesAt(output, theirs * bytes + begin), size, true});
+        }
+      }
+      held = std::move(next);
+      if (!isFirst && transfers.empty())
+        continue;
+      ExchangeOperation part = operation;
+      part.footprint = {isFirst ? size : 0,
+                        static_cast<int64_t>(transfers.size() / 2) * size};
+      size_t stream = tiers.size() == 1 ? getStream(operation.axes)
+                                        : getStream({operation.axes[t]});
+      ZPP_RT_TRY(communicate(
+          part, stream, accesses, [&](cudaStream_t handle) -> ncclResult_t {
+            if (isFirst &&
+                cudaMemcpyAsync(bytesAt(output, own * bytes + begin),
+                                bytesAt(input, begin), size, cudaMemcpyDefault,
+                                handle) != cudaSuccess)
+              return ncclUnhandledCudaError;
+            ncclResult_t result = ncclSuccess;
+            for (const Transfer &transfer : transfers) {
+              if (result != ncclSuccess)
+                break;
+              // The own chunk comes from the input: its copy may be under way.
+              const void *source =
+                  isFirst ? bytesAt(input, begin)
+                          : bytesAt(static_cast<const void *>(output),
+                                    transfer.offset);
+              result = transfer.isSend
+                           ? nccl->ncclSend(source, size, ncclUint8,
+                                            transfer.peer, tier.handle, handle)
+                           : nccl->ncclRecv(bytesAt(output, transfer.offset),
+                                            size, ncclUint8, transfer.peer,
+                                            tier.handle, handle);
+            }
+            return result;
+          }));
+    }
+    if (size != partBytes)
+      break;
+  }
+  return {};
+}
+
+/// The type of NCCL.
+static ncclDataType_t getType(ElementType type) {
+  switch (type) {
+  case ElementType::F32:
+    return ncclFloat32;
+  case ElementType::BF16:
+    return ncclBfloat16;
+  case ElementType::F16:
+    return ncclFloat16;
+  }
+  return ncclFloat32;
+}
+
+static Status checkOrder(const Communicator &group) {
+  if (group.isOrdered)
+    return {};
+  return {ZPP_RT_UNSUPPORTED,
+          "expected axes in the order of the mesh, but got another one"};
+}
+
+Status CudaRank::plainReduceScatter(const PlainOperation &operation,
+                                    const void *input, void *output) {
+  DeviceGuard guard(device);
+  const Communicator *group;
+  ZPP_RT_TRY(meet(operation, group));
+  ZPP_RT_TRY(checkOrder(*group));
+  if (operation.chunkBytes == 0)
+    return {};
+  std::vector<Access> accesses = {
+      {input, operation.footprint.inputBytes, false},
+      {output, operation.footprint.outputBytes, true}};
+  return communicate(
+      operation, getStream(operation.axes), accesses,
+      [&](cudaStream_t stream) -> ncclResult_t {
+        if (group->size() == 1)
+          return cudaMemcpyAsync(output, input, operation.chunkBytes,
+                                 cudaMemcpyDefault, stream) == cudaSuccess
+                     ? ncclSuccess
+                     : ncclUnhandledCudaError;
+        return nccl->ncclReduceScatter(
+            input, output, operation.chunkBytes / elementBytes(operation.type),
+            getType(operation.type), ncclSum, group->handle, stream);
+      });
+}
+
+Status CudaRank::plainAllGather(const PlainOperation &operation,
+                                const void *input, void *output) {
+  DeviceGuard guard(device);
+  const Communicator *group;
+  ZPP_RT_TRY(meet(operation, group));
+  ZPP_RT_TRY(checkOrder(*group));
+  if (operation.chunkBytes == 0)
+    return {};
+  std::vector<Access> accesses = {
+      {input, operation.footprint.inputBytes, false},
+      {output, operation.footprint.outputBytes, true}};
+  return communicate(
+      operation, getStream(operation.axes), accesses,
+      [&](cudaStream_t stream) -> ncclResult_t {
+        if (group->size() == 1)
+          return cudaMemcpyAsync(output, input, operation.chunkBytes,
+                                 cudaMemcpyDefault, stream) == cudaSuccess
+                     ? ncclSuccess
+                     : ncclUnhandledCudaError;
+        return nccl->ncclAllGather(
+            input, output, operation.chunkBytes / elementBytes(operation.type),
+            getType(operation.type), group->handle, stream);
+      });
+}
+
+//===----------------------------------------------------------------------===//
+// Completion and failure
+//===----------------------------------------------------------------------===//
+
+Status CudaRank::synchronize() {
+  DeviceGuard guard(device);
+  if (streams->isCapturing())
+    return {ZPP_RT_UNSUPPORTED,
+            "expected no graph that is being captured, but got one"};
+  auto delay = std::chrono::microseconds(1);
+  while (true) {
+    ZPP_RT_TRY(getFailure());
+    bool idle;
+    ZPP_RT_TRY(streams->isIdle(idle));
+    if (idle)
+      break;
+    std::this_thread::sleep_for(delay);
+    delay = std::min(delay * 2, std::chrono::microseconds(100));
+  }
+  ZPP_RT_TRY(control->confirm());
+  // An abort also ends what is under way.
+  ZPP_RT_TRY(getFailure());
+  exchanges->clear();
+  return streams->settle();
+}
+
+Status CudaRank::getFailure() {
+  std::lock_guard<std::mutex> lock(mutex);
+  return failure;
+}
+
+void CudaRank::stop(const Status &cause) {
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (failure.ok())
+      failure = cause;
+  }
+  changed.notify_all();
+}
+
+void CudaRank::fail(const Status &cause) {
+  control->fail(cause.message);
+  stop(cause);
+}
+
+void CudaRank::watch() {
+  cudaSetDevice(device);
+  // Looks at events while other threads may capture graphs.
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  cudaThreadExchangeStreamCaptureMode(&mode);
+  std::unique_lock<std::mutex> lock(mutex);
+  while (failure.ok() && !isEnding) {
+    changed.wait_for(lock, kWatchPeriod);
+    if (!failure.ok() || isEnding)
+      break;
+    lock.unlock();
+    Status status = communicators->getAsyncError();
+    if (status.ok())
+      status = exchanges->check();
+    if (!status.ok()) {
+      control->fail(status.message);
+      stop(status);
+    }
+    lock.lock();
+  }
+  bool hasFailed = !failure.ok();
+  lock.unlock();
+  if (hasFailed)
+    communicators->abort();
+}
+
+//===----------------------------------------------------------------------===//
+// World
+//===----------------------------------------------------------------------===//
+
+namespace {
+class CudaWorld : public WorldBackend {
+public:
+  explicit CudaWorld(World &world) : world(world) {}
+
+  /// All ranks of a world of one process meet at a port of this host.
+  Status createServer(const std::string &endpoint) {
+    return ControlServer::create(endpoint, world.mesh.numDevices(),
+                                 world.timeLimit, getGreeting(world.mesh),
+                                 server);
+  }
+
+  Status createRank(int64_t rank, int64_t device,
+                    std::unique_ptr<RankBackend> &backend) override {
+    if (!world.rendezvous.empty() && rank == 0)
+      ZPP_RT_TRY(createServer(world.rendezvous));
+    return CudaRank::create(world,
+                            world.rendezvous.empty() ? server->getEndpoint()
+                                                     : world.rendezvous,
+                            rank, device, backend);
+  }
+
+private:
+  World &world;
+  std::unique_ptr<ControlServer> server;
+};
+} // namespace
+
+Status rt::createCudaBackend(World &world,
+                             std::unique_ptr<WorldBackend> &backend) {
+  auto self = std::make_unique<CudaWorld>(world);
+  if (world.rendezvous.empty())
+    ZPP_RT_TRY(self->createServer("127.0.0.1:0"));
+  backend = std::move(self);
+  return {};
+}

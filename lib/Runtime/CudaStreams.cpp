@@ -1,0 +1,289 @@
+//===- CudaStreams.cpp - The streams of a rank ----------------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "CudaStreams.h"
+
+using namespace zpp;
+using namespace zpp::rt;
+
+Status rt::getStatus(cudaError_t error, const char *what) {
+  if (error == cudaSuccess)
+    return {};
+  cudaGetLastError();
+  int device = -1;
+  cudaGetDevice(&device);
+  zpp_rt_status code = error == cudaErrorMemoryAllocation ? ZPP_RT_OUT_OF_MEMORY
+                                                          : ZPP_RT_SYSTEM_ERROR;
+  return {code, std::string(what) + " on GPU " + std::to_string(device) + ": " +
+                    cudaGetErrorString(error) + " (" + cudaGetErrorName(error) +
+                    ")"};
+}
+
+//===----------------------------------------------------------------------===//
+// Creation
+//===----------------------------------------------------------------------===//
+
+Status CudaStreams::create(int64_t rank, std::vector<const char *> names,
+                           Trace *trace, std::unique_ptr<CudaStreams> &result) {
+  std::unique_ptr<CudaStreams> self(new CudaStreams(rank, trace, names.size()));
+  // Above the priority of compute: hops are short, and others wait for them.
+  int least, greatest;
+  ZPP_RT_CUDA(cudaDeviceGetStreamPriorityRange, &least, &greatest);
+  for (const char *name : names) {
+    Stream &stream = self->streams.emplace_back();
+    stream.name = name;
+    ZPP_RT_CUDA(cudaStreamCreateWithPriority, &stream.handle,
+                cudaStreamNonBlocking, greatest);
+    for (cudaEvent_t &event : stream.events)
+      ZPP_RT_CUDA(cudaEventCreateWithFlags, &event, cudaEventDisableTiming);
+  }
+  for (cudaEvent_t &event : self->entries)
+    ZPP_RT_CUDA(cudaEventCreateWithFlags, &event, cudaEventDisableTiming);
+  if (trace) {
+    ZPP_RT_CUDA(cudaEventCreateWithFlags, &self->origin, cudaEventDefault);
+    ZPP_RT_CUDA(cudaEventRecord, self->origin, self->streams.front().handle);
+    ZPP_RT_CUDA(cudaEventSynchronize, self->origin);
+    self->originTime = Trace::Clock::now();
+  }
+  result = std::move(self);
+  return {};
+}
+
+CudaStreams::~CudaStreams() {
+  for (Timed &operation : timed) {
+    cudaEventDestroy(operation.begin);
+    cudaEventDestroy(operation.end);
+  }
+  for (Stream &stream : streams) {
+    for (cudaEvent_t event : stream.events)
+      if (event)
+        cudaEventDestroy(event);
+    if (stream.handle)
+      cudaStreamDestroy(stream.handle);
+  }
+  for (cudaEvent_t event : entries)
+    if (event)
+      cudaEventDestroy(event);
+  if (origin)
+    cudaEventDestroy(origin);
+}
+
+//===----------------------------------------------------------------------===//
+// Operations
+//===----------------------------------------------------------------------===//
+
+Status CudaStreams::wait(cudaStream_t waiter, size_t stream, int64_t number) {
+  ZPP_RT_CUDA(cudaStreamWaitEvent, waiter,
+              streams[stream].events[number % kEvents], 0);
+  return {};
+}
+
+Status CudaStreams::join(size_t stream) {
+  Stream &self = streams[stream];
+  if (self.entered == numEntered)
+    return {};
+  self.entered = numEntered;
+  ZPP_RT_CUDA(cudaStreamWaitEvent, self.handle, entries[numEntered % kEntries],
+              0);
+  return {};
+}
+
+Status CudaStreams::begin(size_t stream, const std::vector<Access> &accesses) {
+  if (captured && !isCapturing())
+    ZPP_RT_TRY(leaveCapture());
+  if (hazards.size() > kMaxSegments && !captured)
+    ZPP_RT_TRY(prune());
+  ZPP_RT_TRY(join(stream));
+  Hazards::Numbers waits = hazards.add(stream, accesses);
+  for (size_t other = 0; other < waits.size(); ++other)
+    if (waits[other] > 0)
+      ZPP_RT_TRY(wait(streams[stream].handle, other, waits[other]));
+  if (trace && !captured) {
+    Timed &operation = timed.emplace_back();
+    operation.stream = stream;
+    ZPP_RT_CUDA(cudaEventCreateWithFlags, &operation.begin, cudaEventDefault);
+    ZPP_RT_CUDA(cudaEventCreateWithFlags, &operation.end, cudaEventDefault);
+    ZPP_RT_CUDA(cudaEventRecord, operation.begin, streams[stream].handle);
+  }
+  return {};
+}
+
+Status CudaStreams::end(size_t stream, const Operation &operation) {
+  Stream &self = streams[stream];
+  if (trace && !captured) {
+    Timed &last = timed.back();
+    last.label = operation.label;
+    last.kind = operation.kind;
+    last.footprint = operation.footprint;
+    ZPP_RT_CUDA(cudaEventRecord, last.end, self.handle);
+    if (timed.size() >= kMaxTimed)
+      ZPP_RT_TRY(resolveTimes());
+  }
+  ZPP_RT_CUDA(cudaEventRecord, self.events[hazards.getLast(stream) % kEvents],
+              self.handle);
+  return {};
+}
+
+//===----------------------------------------------------------------------===//
+// The caller's streams
+//===----------------------------------------------------------------------===//
+
+/// The number of the capture that `stream` is in, 0 for none.
+static unsigned long long getCapture(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long id = 0;
+#if CUDART_VERSION >= 13000
+  cudaError_t error = cudaStreamGetCaptureInfo(stream, &status, &id, nullptr,
+                                               nullptr, nullptr, nullptr);
+#else
+  cudaError_t error = cudaStreamGetCaptureInfo(stream, &status, &id);
+#endif
+  if (error != cudaSuccess) {
+    cudaGetLastError();
+    return 0;
+  }
+  return status == cudaStreamCaptureStatusActive ? id : 0;
+}
+
+bool CudaStreams::isCapturing() {
+  return captured && getCapture(captured) == captureId;
+}
+
+Status CudaStreams::leaveCapture() {
+  // Events of a graph mean nothing outside of it, nor do older ones inside.
+  hazards.clear();
+  captured = nullptr;
+  captureId = 0;
+  for (Stream &stream : streams) {
+    stream.entered = numEntered;
+    stream.firstCaptured = 0;
+  }
+  return {};
+}
+
+Status CudaStreams::enter(cudaStream_t other) {
+  unsigned long long capture = getCapture(other);
+  if (capture != captureId) {
+    ZPP_RT_TRY(leaveCapture());
+    if (capture != 0) {
+      captured = other;
+      captureId = capture;
+      for (size_t stream = 0; stream < streams.size(); ++stream)
+        streams[stream].firstCaptured = hazards.getLast(stream) + 1;
+    }
+  } else if (numEntered > 0 && other != lastEntered && capture == 0) {
+    // Operations come after both.
+    for (size_t stream = 0; stream < streams.size(); ++stream)
+      ZPP_RT_TRY(join(stream));
+  }
+  lastEntered = other;
+  ZPP_RT_CUDA(cudaEventRecord, entries[(numEntered + 1) % kEntries], other);
+  ++numEntered;
+  return {};
+}
+
+Status CudaStreams::leave(cudaStream_t other,
+                          const std::vector<Access> &accesses) {
+  Hazards::Numbers waits = hazards.find(accesses);
+  bool capturing = isCapturing();
+  for (size_t stream = 0; stream < waits.size(); ++stream) {
+    // A graph must end with all streams joined, whatever they touch.
+    if (capturing && hazards.getLast(stream) >= streams[stream].firstCaptured)
+      waits[stream] = hazards.getLast(stream);
+    if (waits[stream] > 0)
+      ZPP_RT_TRY(wait(other, stream, waits[stream]));
+  }
+  return {};
+}
+
+//===----------------------------------------------------------------------===//
+// Completion
+//===----------------------------------------------------------------------===//
+
+static Status query(cudaError_t error, const char *what, bool &done) {
+  done = error == cudaSuccess;
+  if (error != cudaErrorNotReady)
+    return getStatus(error, what);
+  cudaGetLastError();
+  return {};
+}
+
+Status CudaStreams::isDone(const Position &position, bool &done) const {
+  cudaEvent_t event =
+      streams[position.stream].events[position.number % kEvents];
+  return query(cudaEventQuery(event), "cudaEventQuery", done);
+}
+
+bool CudaStreams::isEntered(const Position &position) const {
+  if (position.entered == 0 || position.entered + kEntries <= numEntered)
+    return true;
+  bool done;
+  Status status = query(cudaEventQuery(entries[position.entered % kEntries]),
+                        "cudaEventQuery", done);
+  return done || !status.ok();
+}
+
+Status CudaStreams::isIdle(bool &idle) const {
+  idle = true;
+  for (const Stream &stream : streams) {
+    bool done;
+    ZPP_RT_TRY(query(cudaStreamQuery(stream.handle), "cudaStreamQuery", done));
+    idle &= done;
+  }
+  return {};
+}
+
+Status CudaStreams::settle() {
+  hazards.clear();
+  return resolveTimes();
+}
+
+Status CudaStreams::prune() {
+  Hazards::Numbers done(streams.size());
+  for (size_t stream = 0; stream < streams.size(); ++stream) {
+    int64_t last = hazards.getLast(stream);
+    // Of the operations whose events are not reused yet.
+    for (int64_t number = last; number > 0 && number > last - kEvents;
+         number -= kEvents / 8) {
+      bool isDone;
+      ZPP_RT_TRY(this->isDone({stream, number, 0}, isDone));
+      if (isDone) {
+        done[stream] = number;
+        break;
+      }
+    }
+  }
+  hazards.prune(done);
+  return {};
+}
+
+Status CudaStreams::resolveTimes() {
+  std::vector<Timed> pending;
+  for (Timed &operation : timed) {
+    bool isDone;
+    ZPP_RT_TRY(query(cudaEventQuery(operation.end), "cudaEventQuery", isDone));
+    if (!isDone) {
+      pending.push_back(std::move(operation));
+      continue;
+    }
+    float begin = 0, end = 0;
+    ZPP_RT_CUDA(cudaEventElapsedTime, &begin, origin, operation.begin);
+    ZPP_RT_CUDA(cudaEventElapsedTime, &end, origin, operation.end);
+    auto at = [&](float milliseconds) {
+      return originTime +
+             std::chrono::duration_cast<Trace::Clock::duration>(
+                 std::chrono::duration<double, std::milli>(milliseconds));
+    };
+    trace->add({rank, streams[operation.stream].name, operation.label,
+                operation.kind, operation.footprint.inputBytes,
+                operation.footprint.outputBytes, at(begin), at(end)});
+    cudaEventDestroy(operation.begin);
+    cudaEventDestroy(operation.end);
+  }
+  timed = std::move(pending);
+  return {};
+}

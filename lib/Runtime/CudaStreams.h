@@ -1,0 +1,138 @@
+//===- CudaStreams.h - The streams of a rank --------------------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Puts each operation on a stream and makes it wait, on the device, for what it
+// must come after: operations of other streams (Hazards) and the caller's
+// stream. Nothing waits on the host, and everything can be captured in a graph.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_LIB_RUNTIME_CUDASTREAMS_H
+#define ZPP_LIB_RUNTIME_CUDASTREAMS_H
+
+#include "CudaStatus.h"
+#include "Hazards.h"
+#include "Operations.h"
+#include "World.h"
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <vector>
+
+namespace zpp::rt {
+
+/// Used by the thread of the rank, except where it says otherwise. The device
+/// is the calling thread's.
+class CudaStreams {
+public:
+  /// One stream per name; `trace` may be null.
+  static Status create(int64_t rank, std::vector<const char *> names,
+                       Trace *trace, std::unique_ptr<CudaStreams> &streams);
+  ~CudaStreams();
+
+  /// A place in the order of a stream.
+  struct Position {
+    size_t stream;
+    int64_t number;
+    /// How often the caller's stream had been entered.
+    int64_t entered;
+  };
+
+  /// Queues `operation` with `launch(cudaStream_t)`, behind all that conflicts
+  /// with `accesses`.
+  template <typename Launch>
+  Status run(size_t stream, const Operation &operation,
+             const std::vector<Access> &accesses, const Launch &launch) {
+    ZPP_RT_TRY(begin(stream, accesses));
+    ZPP_RT_TRY(launch(streams[stream].handle));
+    return end(stream, operation);
+  }
+
+  Position getLast(size_t stream) const {
+    return {stream, hazards.getLast(stream), numEntered};
+  }
+
+  /// zpp_rt_enter and zpp_rt_leave.
+  Status enter(cudaStream_t other);
+  Status leave(cudaStream_t other, const std::vector<Access> &accesses);
+
+  /// Whether operations go into a graph instead of being executed.
+  bool isCapturing();
+
+  /// Whether an operation, and what the caller had queued before it, are done.
+  /// Any thread; not for captured operations.
+  Status isDone(const Position &position, bool &done) const;
+  bool isEntered(const Position &position) const;
+  /// Whether all operations are done.
+  Status isIdle(bool &idle) const;
+  /// All operations are done: nothing is ordered by them any more, and their
+  /// times are known.
+  Status settle();
+
+private:
+  CudaStreams(int64_t rank, Trace *trace, size_t numStreams)
+      : rank(rank), trace(trace), hazards(numStreams) {}
+  Status begin(size_t stream, const std::vector<Access> &accesses);
+  Status end(size_t stream, const Operation &operation);
+  /// Makes `waiter` wait for operation `number` of `stream`.
+  Status wait(cudaStream_t waiter, size_t stream, int64_t number);
+  /// Makes a stream wait for what it has not waited for of the caller's.
+  Status join(size_t stream);
+  /// What is remembered belongs to another capture, or to none.
+  Status leaveCapture();
+  Status prune();
+  Status resolveTimes();
+
+  /// Events are reused in turns: one that is newer than asked for is waited for
+  /// instead, which is later than necessary but right.
+  static constexpr int64_t kEvents = 256;
+  static constexpr int64_t kEntries = 16;
+  static constexpr size_t kMaxSegments = 1 << 14;
+  static constexpr size_t kMaxTimed = 1 << 12;
+
+  struct Stream {
+    const char *name;
+    cudaStream_t handle = nullptr;
+    std::array<cudaEvent_t, kEvents> events{};
+    /// Last entry that operations have been put behind.
+    int64_t entered = 0;
+    /// The first operation of the capture.
+    int64_t firstCaptured = 0;
+  };
+
+  /// An operation between two events, for the trace.
+  struct Timed {
+    size_t stream;
+    std::string label;
+    const char *kind;
+    Footprint footprint;
+    cudaEvent_t begin, end;
+  };
+
+  const int64_t rank;
+  Trace *const trace;
+  Hazards hazards;
+  std::vector<Stream> streams;
+
+  /// Where the caller's streams stood when they were entered.
+  std::array<cudaEvent_t, kEntries> entries{};
+  std::atomic<int64_t> numEntered{0};
+  cudaStream_t lastEntered = nullptr;
+  /// The stream and the number of the capture that operations go into.
+  cudaStream_t captured = nullptr;
+  unsigned long long captureId = 0;
+
+  std::vector<Timed> timed;
+  /// When the events' times began.
+  cudaEvent_t origin = nullptr;
+  Trace::Clock::time_point originTime;
+};
+
+} // namespace zpp::rt
+
+#endif // ZPP_LIB_RUNTIME_CUDASTREAMS_H

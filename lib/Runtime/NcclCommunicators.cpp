@@ -1,0 +1,288 @@
+//===- NcclCommunicators.cpp - One communicator per group -----------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "NcclCommunicators.h"
+
+#include "CudaStatus.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <thread>
+
+using namespace zpp;
+using namespace zpp::rt;
+
+using Clock = std::chrono::steady_clock;
+
+/// Connections over the network to each peer: one stream of TCP does not fill a
+/// fast link.
+static constexpr int kChannelsPerNetPeer = 8;
+
+static ncclConfig_t makeConfig() {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
+  config.nChannelsPerNetPeer = kChannelsPerNetPeer;
+#endif
+  return config;
+}
+
+Status NcclCommunicators::getStatus(ncclResult_t result) const {
+  if (result == ncclSuccess || result == ncclInProgress)
+    return {};
+  std::string message = std::string("NCCL: ") + nccl.ncclGetErrorString(result);
+  const char *details = nccl.ncclGetLastError(nullptr);
+  if (details && *details)
+    message += std::string(" (") + details + ")";
+  return {ZPP_RT_SYSTEM_ERROR, std::move(message)};
+}
+
+//===----------------------------------------------------------------------===//
+// Creation
+//===----------------------------------------------------------------------===//
+
+Status NcclCommunicators::create(const NcclLibrary &nccl, const Mesh &mesh,
+                                 int64_t rank, ControlClient &control,
+                                 std::chrono::microseconds timeLimit,
+                                 std::unique_ptr<NcclCommunicators> &result) {
+  std::unique_ptr<NcclCommunicators> self(
+      new NcclCommunicators(nccl, mesh, rank, control, timeLimit));
+  Status status = self->createAll();
+  if (!status.ok()) {
+    self->abort();
+    return status;
+  }
+  result = std::move(self);
+  return {};
+}
+
+Status NcclCommunicators::createAll() {
+  std::vector<AxisRef> all;
+  for (size_t i = 0; i < mesh.getAxes().size(); ++i)
+    all.push_back(mesh.getAxis(i));
+  const Communicator *communicator;
+  ZPP_RT_TRY(get(all, /*mayCreate=*/true, communicator));
+  for (const AxisRef &axis : all)
+    ZPP_RT_TRY(get({axis}, /*mayCreate=*/true, communicator));
+  return {};
+}
+
+Status NcclCommunicators::wait(const char *what,
+                               std::function<ncclResult_t()> function) {
+  // Outlives this call when the function does.
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool isDone = false;
+    ncclResult_t result = ncclSuccess;
+  };
+  auto state = std::make_shared<State>();
+  int device;
+  ZPP_RT_CUDA(cudaGetDevice, &device);
+  std::thread([state, device, function = std::move(function)] {
+    cudaSetDevice(device);
+    ncclResult_t result = function();
+    std::lock_guard<std::mutex> lock(state->mutex);
+    state->result = result;
+    state->isDone = true;
+    state->changed.notify_all();
+  }).detach();
+
+  Clock::time_point deadline = Clock::now() + timeLimit;
+  std::unique_lock<std::mutex> lock(state->mutex);
+  while (!state->isDone) {
+    state->changed.wait_for(lock, std::chrono::milliseconds(10));
+    if (state->isDone)
+      break;
+    if (Failure failure = control.getFailure(); !failure.ok())
+      return failure.getStatus();
+    if (Clock::now() > deadline)
+      return {ZPP_RT_TIMEOUT, std::string(what) + ": expected an end within " +
+                                  std::to_string(timeLimit.count()) +
+                                  " usec, but got none"};
+  }
+  Status status = getStatus(state->result);
+  if (!status.ok())
+    status.message = std::string(what) + ": " + status.message;
+  return status;
+}
+
+static std::string getKey(const std::vector<AxisRef> &axes) {
+  std::string key;
+  for (const AxisRef &axis : axes)
+    key += axis.name + ':' + std::to_string(axis.preSize) + ':' +
+           std::to_string(axis.size) + ',';
+  return key;
+}
+
+Status NcclCommunicators::get(const std::vector<AxisRef> &axes, bool mayCreate,
+                              const Communicator *&communicator) {
+  std::string key = getKey(axes);
+  auto it = communicators.find(key);
+  if (it == communicators.end()) {
+    if (!mayCreate)
+      return {ZPP_RT_UNSUPPORTED,
+              "expected a first use of this group of ranks outside of a graph, "
+              "but got it in one"};
+    ZPP_RT_TRY(create(axes, key));
+    it = communicators.find(key);
+  }
+  communicator = &it->second;
+  return {};
+}
+
+Status NcclCommunicators::create(const std::vector<AxisRef> &axes,
+                                 const std::string &key) {
+  // All ranks of the world split it at once: the color is the group, the key
+  // the place in it.
+  std::vector<std::vector<int64_t>> groups = mesh.getGroups(axes);
+  Communicator communicator{};
+  size_t color = 0;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    auto it = std::find(groups[i].begin(), groups[i].end(), rank);
+    if (it == groups[i].end())
+      continue;
+    color = i;
+    communicator.members = groups[i];
+    communicator.self = it - groups[i].begin();
+  }
+  int64_t size = communicator.size();
+  ZPP_RT_TRY(control.addGroup(communicator.members, communicator.controlGroup));
+  communicator.isOrdered = true;
+  for (int64_t i = 0; i < size; ++i)
+    communicator.peers.push_back(static_cast<int>(i));
+
+  // A thread that is given up may still write here.
+  auto created = std::make_shared<ncclComm_t>(nullptr);
+  ncclConfig_t config = makeConfig();
+  if (size == mesh.numDevices() && size > 1) {
+    if (!worldHandle) {
+      std::string bytes(sizeof(ncclUniqueId), '\0');
+      ncclUniqueId id{};
+      if (rank == 0)
+        ZPP_RT_TRY(getStatus(nccl.ncclGetUniqueId(&id)));
+      std::memcpy(bytes.data(), &id, sizeof(id));
+      ZPP_RT_TRY(control.broadcast(bytes));
+      std::memcpy(&id, bytes.data(), sizeof(id));
+      ZPP_RT_TRY(wait(
+          "ncclCommInitRankConfig", [=, &nccl = nccl, rank = rank]() mutable {
+            return nccl.ncclCommInitRankConfig(created.get(),
+                                               static_cast<int>(size), id,
+                                               static_cast<int>(rank), &config);
+          }));
+      worldHandle = *created;
+      std::lock_guard<std::timed_mutex> lock(mutex);
+      handles.push_back(worldHandle);
+    }
+    // The whole world, maybe in another order.
+    communicator.handle = worldHandle;
+    for (int64_t i = 0; i < size; ++i)
+      communicator.peers[i] = static_cast<int>(communicator.members[i]);
+    communicator.isOrdered = std::is_sorted(communicator.members.begin(),
+                                            communicator.members.end());
+  } else if (mesh.numDevices() > 1) {
+    ZPP_RT_TRY(wait("ncclCommSplit", [=, &nccl = nccl, world = worldHandle,
+                                      self = communicator.self]() mutable {
+      return nccl.ncclCommSplit(
+          world, size > 1 ? static_cast<int>(color) : NCCL_SPLIT_NOCOLOR,
+          static_cast<int>(self), created.get(), &config);
+    }));
+    communicator.handle = *created;
+    if (communicator.handle) {
+      std::lock_guard<std::timed_mutex> lock(mutex);
+      handles.push_back(communicator.handle);
+    }
+  }
+  if (communicator.handle)
+    ZPP_RT_TRY(connect(communicator));
+  communicators.emplace(key, std::move(communicator));
+  return {};
+}
+
+Status NcclCommunicators::connect(const Communicator &communicator) {
+  struct Scratch {
+    ~Scratch() {
+      if (stream)
+        cudaStreamDestroy(stream);
+      cudaFree(data);
+    }
+    void *data = nullptr;
+    cudaStream_t stream = nullptr;
+  };
+  int64_t size = communicator.size();
+  auto scratch = std::make_shared<Scratch>();
+  ZPP_RT_CUDA(cudaMalloc, &scratch->data, static_cast<size_t>(2 * size));
+  ZPP_RT_CUDA(cudaStreamCreateWithFlags, &scratch->stream,
+              cudaStreamNonBlocking);
+  return wait("connecting with NCCL", [=, &nccl = nccl] {
+    auto *sent = static_cast<uint8_t *>(scratch->data);
+    ncclResult_t result = nccl.ncclGroupStart();
+    for (int64_t i = 0; i < size && result == ncclSuccess; ++i) {
+      result = nccl.ncclSend(sent + i, 1, ncclUint8, communicator.peers[i],
+                             communicator.handle, scratch->stream);
+      if (result == ncclSuccess)
+        result =
+            nccl.ncclRecv(sent + size + i, 1, ncclUint8, communicator.peers[i],
+                          communicator.handle, scratch->stream);
+    }
+    ncclResult_t ended = nccl.ncclGroupEnd();
+    if (result == ncclSuccess)
+      result = ended;
+    if (result == ncclSuccess &&
+        cudaStreamSynchronize(scratch->stream) != cudaSuccess)
+      result = ncclUnhandledCudaError;
+    return result;
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Use
+//===----------------------------------------------------------------------===//
+
+Status NcclCommunicators::queue(const std::function<ncclResult_t()> &function) {
+  std::lock_guard<std::timed_mutex> lock(mutex);
+  if (isAborted)
+    return {ZPP_RT_ABORTED, "the communicators are gone"};
+  ncclResult_t result = nccl.ncclGroupStart();
+  if (result == ncclSuccess) {
+    result = function();
+    ncclResult_t ended = nccl.ncclGroupEnd();
+    if (result == ncclSuccess)
+      result = ended;
+  }
+  return getStatus(result);
+}
+
+Status NcclCommunicators::getAsyncError() {
+  std::unique_lock<std::timed_mutex> lock(mutex, std::try_to_lock);
+  if (!lock || isAborted)
+    return {};
+  for (ncclComm_t handle : handles) {
+    ncclResult_t error = ncclSuccess;
+    ncclResult_t result = nccl.ncclCommGetAsyncError(handle, &error);
+    ZPP_RT_TRY(getStatus(result));
+    ZPP_RT_TRY(getStatus(error));
+  }
+  return {};
+}
+
+void NcclCommunicators::abort() {
+  // A thread that is inside of NCCL gets out soon, unless it waits for what
+  // only the abort can end.
+  std::unique_lock<std::timed_mutex> lock(mutex, std::chrono::seconds(1));
+  if (isAborted.exchange(true))
+    return;
+  for (ncclComm_t handle : handles)
+    nccl.ncclCommAbort(handle);
+}
+
+NcclCommunicators::~NcclCommunicators() {
+  if (isAborted)
+    return;
+  for (auto it = handles.rbegin(); it != handles.rend(); ++it)
+    nccl.ncclCommDestroy(*it);
+}

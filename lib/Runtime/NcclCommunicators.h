@@ -1,0 +1,103 @@
+//===- NcclCommunicators.h - One communicator per group ---------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_LIB_RUNTIME_NCCLCOMMUNICATORS_H
+#define ZPP_LIB_RUNTIME_NCCLCOMMUNICATORS_H
+
+#include "Control.h"
+#include "NcclLibrary.h"
+#include "zpp/Support/Mesh.h"
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace zpp::rt {
+
+/// The ranks of a collective, and how NCCL reaches them.
+struct Communicator {
+  /// Ranks of the world in the order of the group, and where this one is.
+  std::vector<int64_t> members;
+  int64_t self;
+  /// Null for a group of one.
+  ncclComm_t handle;
+  /// handle's rank of each member.
+  std::vector<int> peers;
+  /// For ControlClient::announce.
+  int64_t controlGroup;
+
+  int64_t size() const { return members.size(); }
+  /// Whether the members are all of `handle`, in its order: what collectives of
+  /// NCCL need, and sends do not.
+  bool isOrdered;
+};
+
+/// The communicators of a rank: one for the world, one split from it for each
+/// axis of the mesh, and one for each other group when it is first used.
+class NcclCommunicators {
+public:
+  /// Waits until all ranks have come so far, or the time limit is over. On the
+  /// device of the calling thread.
+  static Status create(const NcclLibrary &nccl, const Mesh &mesh, int64_t rank,
+                       ControlClient &control,
+                       std::chrono::microseconds timeLimit,
+                       std::unique_ptr<NcclCommunicators> &communicators);
+  /// Waits for nobody after abort().
+  ~NcclCommunicators();
+
+  /// The group of this rank along `axes`. A group other than one axis or the
+  /// whole world is made when all ranks of the world ask for it, which
+  /// `mayCreate` forbids.
+  Status get(const std::vector<AxisRef> &axes, bool mayCreate,
+             const Communicator *&communicator);
+
+  /// Queues what `function` calls of NCCL, as one group where it calls more
+  /// than one function. It returns the first failure.
+  Status queue(const std::function<ncclResult_t()> &function);
+
+  const NcclLibrary &library() const { return nccl; }
+
+  /// What has gone wrong behind the scenes. Any thread.
+  Status getAsyncError();
+  /// Ends what is under way, whatever the peers do. Any thread.
+  void abort();
+
+private:
+  NcclCommunicators(const NcclLibrary &nccl, const Mesh &mesh, int64_t rank,
+                    ControlClient &control, std::chrono::microseconds timeLimit)
+      : nccl(nccl), mesh(mesh), rank(rank), control(control),
+        timeLimit(timeLimit) {}
+  Status getStatus(ncclResult_t result) const;
+  Status createAll();
+  Status create(const std::vector<AxisRef> &axes, const std::string &key);
+  /// Runs `function`, which waits for other ranks, in a thread of its own, and
+  /// gives up when the world fails or the time limit is over.
+  Status wait(const char *what, std::function<ncclResult_t()> function);
+  /// Opens the connections to all peers, so that no later exchange waits for
+  /// that on the host.
+  Status connect(const Communicator &communicator);
+
+  const NcclLibrary &nccl;
+  const Mesh mesh;
+  const int64_t rank;
+  ControlClient &control;
+  const std::chrono::microseconds timeLimit;
+  ncclComm_t worldHandle = nullptr;
+  std::map<std::string, Communicator> communicators;
+  /// Guards all below; held while functions of NCCL are called.
+  std::timed_mutex mutex;
+  std::vector<ncclComm_t> handles;
+  std::atomic<bool> isAborted{false};
+};
+
+} // namespace zpp::rt
+
+#endif // ZPP_LIB_RUNTIME_NCCLCOMMUNICATORS_H

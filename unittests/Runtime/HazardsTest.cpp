@@ -1,0 +1,152 @@
+//===- HazardsTest.cpp - Order of operations on several streams -----------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Hazards.h"
+
+#include "../Support/Random.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+using namespace zpp;
+using namespace zpp::rt;
+
+namespace {
+
+Access access(uintptr_t begin, int64_t bytes, bool isWrite) {
+  return {reinterpret_cast<const void *>(begin), bytes, isWrite};
+}
+Access read(uintptr_t begin, int64_t bytes) {
+  return access(begin, bytes, false);
+}
+Access write(uintptr_t begin, int64_t bytes) {
+  return access(begin, bytes, true);
+}
+
+using Numbers = Hazards::Numbers;
+
+TEST(Hazards, ReadAfterWrite) {
+  Hazards hazards(2);
+  EXPECT_EQ(hazards.add(0, {write(100, 10)}), (Numbers{0, 0}));
+  EXPECT_EQ(hazards.add(1, {read(105, 1)}), (Numbers{1, 0}));
+  EXPECT_EQ(hazards.add(1, {read(99, 1), read(110, 5)}), (Numbers{0, 0}));
+  EXPECT_EQ(hazards.getLast(0), 1);
+  EXPECT_EQ(hazards.getLast(1), 2);
+}
+
+TEST(Hazards, WriteAfterReadsOfAllStreams) {
+  Hazards hazards(3);
+  hazards.add(0, {read(100, 10)});
+  hazards.add(1, {read(105, 10)});
+  EXPECT_EQ(hazards.add(2, {read(100, 20)}), (Numbers{0, 0, 0}));
+  EXPECT_EQ(hazards.add(2, {write(0, 1000)}), (Numbers{1, 1, 0}));
+  // The write is now what others come after.
+  EXPECT_EQ(hazards.add(0, {read(112, 1)}), (Numbers{0, 0, 2}));
+}
+
+TEST(Hazards, WhatWasWaitedForIsKnown) {
+  Hazards hazards(2);
+  hazards.add(0, {write(0, 10)});
+  hazards.add(0, {write(10, 10)});
+  EXPECT_EQ(hazards.add(1, {read(10, 10)}), (Numbers{2, 0}));
+  EXPECT_EQ(hazards.add(1, {read(0, 10)}), (Numbers{0, 0}));
+}
+
+TEST(Hazards, StagesOverlap) {
+  // quantize, send, reduce of two stages in buffers of their own.
+  Hazards hazards(2);
+  for (uintptr_t base : {0, 1000}) {
+    hazards.add(0, {read(base, 10), write(base + 100, 10)});
+    hazards.add(1, {read(base + 100, 10), write(base + 200, 10)});
+  }
+  EXPECT_EQ(hazards.add(0, {read(200, 10), write(300, 10)}), (Numbers{0, 1}));
+  EXPECT_EQ(hazards.add(0, {read(1200, 10), write(1300, 10)}), (Numbers{0, 2}));
+}
+
+TEST(Hazards, EmptyAccesses) {
+  Hazards hazards(2);
+  hazards.add(0, {write(10, 0), read(10, 0)});
+  EXPECT_EQ(hazards.size(), 0u);
+  hazards.add(0, {write(10, 5)});
+  EXPECT_EQ(hazards.add(1, {read(12, 0)}), (Numbers{0, 0}));
+}
+
+TEST(Hazards, ClearAndPrune) {
+  Hazards hazards(2);
+  hazards.add(0, {write(0, 10)});
+  hazards.add(0, {write(10, 10)});
+  hazards.prune({1, 0});
+  EXPECT_EQ(hazards.size(), 1u);
+  EXPECT_EQ(hazards.find({write(0, 20)}), (Numbers{2, 0}));
+  hazards.clear();
+  EXPECT_EQ(hazards.size(), 0u);
+  EXPECT_EQ(hazards.add(1, {write(0, 20)}), (Numbers{0, 0}));
+}
+
+bool conflict(const Access &a, const Access &b) {
+  auto begin = [](const Access &x) {
+    return reinterpret_cast<uintptr_t>(x.data);
+  };
+  return (a.isWrite || b.isWrite) &&
+         begin(a) < begin(b) + static_cast<uintptr_t>(b.bytes) &&
+         begin(b) < begin(a) + static_cast<uintptr_t>(a.bytes);
+}
+
+/// Against all pairs of operations: those in conflict are ordered, directly or
+/// through others, and nothing waits for an operation without a conflict.
+TEST(Hazards, RandomPrograms) {
+  constexpr size_t kStreams = 3;
+  struct Operation {
+    size_t stream;
+    std::vector<Access> accesses;
+    /// For each stream the last operation that comes before this one.
+    Numbers before;
+  };
+  Random random(1);
+  for (int round = 0; round < 300; ++round) {
+    Hazards hazards(kStreams);
+    // Operation n of a stream at n - 1.
+    std::vector<std::vector<Operation>> operations(kStreams);
+    for (int i = 0; i < 60; ++i) {
+      Operation operation{random.bits() % kStreams, {}, Numbers(kStreams, 0)};
+      for (size_t n = 1 + random.bits() % 3; n-- > 0;)
+        operation.accesses.push_back(access(random.bits() % 64,
+                                            1 + random.bits() % 20,
+                                            random.bits() % 2 == 0));
+      std::vector<Operation> &own = operations[operation.stream];
+      if (!own.empty())
+        operation.before = own.back().before;
+      operation.before[operation.stream] = own.size();
+
+      Numbers waits = hazards.add(operation.stream, operation.accesses);
+      auto conflicts = [&](const Operation &other) {
+        for (const Access &a : operation.accesses)
+          for (const Access &b : other.accesses)
+            if (conflict(a, b))
+              return true;
+        return false;
+      };
+      for (size_t s = 0; s < kStreams; ++s) {
+        if (waits[s] == 0)
+          continue;
+        const Operation &other = operations[s][waits[s] - 1];
+        EXPECT_TRUE(conflicts(other));
+        operation.before[s] = std::max(operation.before[s], waits[s]);
+        for (size_t t = 0; t < kStreams; ++t)
+          operation.before[t] = std::max(operation.before[t], other.before[t]);
+      }
+      for (size_t s = 0; s < kStreams; ++s)
+        for (int64_t n = operation.before[s]; n < hazards.getLast(s); ++n)
+          if (s != operation.stream)
+            EXPECT_FALSE(conflicts(operations[s][n])) << s << " " << n + 1;
+      own.push_back(std::move(operation));
+    }
+  }
+}
+
+} // namespace
