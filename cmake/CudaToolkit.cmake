@@ -41,7 +41,7 @@ macro(zpp_find_cuda reason)
       if(NOT CMAKE_CUDA_COMPILER)
         unset(CMAKE_CUDA_COMPILER CACHE)
         set(${reason} "${zpp_nvcc} cannot compile and link a program (it needs \
-g++ or CMAKE_CUDA_HOST_COMPILER; see ${CMAKE_BINARY_DIR}${CMAKE_FILES_DIRECTORY})")
+g++ or CMAKE_CUDA_HOST_COMPILER, and glibc 2.42 needs CUDA 13.2; see ${CMAKE_BINARY_DIR}${CMAKE_FILES_DIRECTORY})")
       endif()
     endif()
   endif()
@@ -49,7 +49,12 @@ endmacro()
 
 # zpp_enable_cuda(): enables the language for this directory and those below.
 macro(zpp_enable_cuda)
+  # The linker's options are for the C++ compiler, which links everything here;
+  # nvcc's host compiler may not know them.
+  set(zpp_linker_flags "${CMAKE_EXE_LINKER_FLAGS}")
+  set(CMAKE_EXE_LINKER_FLAGS "")
   enable_language(CUDA)
+  set(CMAKE_EXE_LINKER_FLAGS "${zpp_linker_flags}")
   # Wheels lack the library's name without a version, which the module asks for
   # although only the static one is linked.
   get_filename_component(zpp_cuda_bin "${CMAKE_CUDA_COMPILER}" DIRECTORY)
