@@ -9,6 +9,7 @@
 
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/Remarks.h"
+#include "zpp/Dialect/Zero/IR/Zero.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -41,7 +42,7 @@ Origin zpp::getOrigin(const StepCollective &collective, const Mesh &mesh,
 
 DictionaryAttr zpp::getOriginAttr(MLIRContext *context, const Origin &origin) {
   Builder builder(context);
-  return builder.getDictionaryAttr({
+  NamedAttrList attrs({
       builder.getNamedAttr("id", builder.getI64IntegerAttr(origin.id)),
       builder.getNamedAttr("kind", builder.getStringAttr(origin.kind)),
       builder.getNamedAttr("role", builder.getStringAttr(origin.role)),
@@ -53,12 +54,14 @@ DictionaryAttr zpp::getOriginAttr(MLIRContext *context, const Origin &origin) {
       builder.getNamedAttr("trips", builder.getI64IntegerAttr(origin.trips)),
       builder.getNamedAttr("before", builder.getI64ArrayAttr(origin.before)),
   });
+  if (origin.share != 0)
+    attrs.append("share", builder.getI64IntegerAttr(origin.share));
+  if (!origin.reason.empty())
+    attrs.append("reason", builder.getStringAttr(origin.reason));
+  return attrs.getDictionary(context);
 }
 
-std::optional<Origin> zpp::getOrigin(Operation *op) {
-  auto attr = op->getAttrOfType<DictionaryAttr>(kOriginAttr);
-  if (!attr)
-    return std::nullopt;
+static Origin readOrigin(DictionaryAttr attr) {
   auto getInt = [&](StringRef name) {
     auto value = attr.getAs<IntegerAttr>(name);
     return value ? value.getInt() : 0;
@@ -69,11 +72,60 @@ std::optional<Origin> zpp::getOrigin(Operation *op) {
   };
   Origin origin{getInt("id"),          getString("kind"),  getString("role"),
                 getString("phase"),    getString("group"), getInt("weight"),
-                getInt("model_bytes"), getInt("trips"),    {}};
+                getInt("model_bytes"), getInt("trips"),    {},
+                getInt("share"),       getString("reason")};
   if (auto before = attr.getAs<ArrayAttr>("before"))
     for (auto bytes : before.getAsRange<IntegerAttr>())
       origin.before.push_back(bytes.getInt());
   return origin;
+}
+
+/// The origins of one exchange: a dictionary, or several in an array.
+static SmallVector<Origin> readOrigins(Attribute attr) {
+  SmallVector<Origin> origins;
+  if (auto one = dyn_cast_or_null<DictionaryAttr>(attr))
+    origins.push_back(readOrigin(one));
+  else if (auto several = dyn_cast_or_null<ArrayAttr>(attr))
+    for (Attribute element : several)
+      if (auto dictionary = dyn_cast<DictionaryAttr>(element))
+        origins.push_back(readOrigin(dictionary));
+  return origins;
+}
+
+std::optional<Origin> zpp::getOrigin(Operation *op) {
+  auto attr = op->getAttrOfType<DictionaryAttr>(kOriginAttr);
+  if (!attr)
+    return std::nullopt;
+  return readOrigin(attr);
+}
+
+SmallVector<Origin> zpp::getOrigins(Operation *op) {
+  SmallVector<Origin> origins = readOrigins(op->getAttr(kOriginAttr));
+  if (auto reason = op->getAttrOfType<StringAttr>(kReasonAttr))
+    for (Origin &origin : origins)
+      origin.reason = reason.str();
+  return origins;
+}
+
+SmallVector<Origin> zpp::getOrigins(const StepCollective &collective) {
+  if (!collective.start)
+    return getOrigins(collective.op);
+  auto start = dyn_cast<zero::StartOp>(collective.start);
+  auto all = start ? start.getOriginsAttr()
+                   : collective.start->getAttrOfType<ArrayAttr>(kOriginsAttr);
+  if (!all || collective.index >= static_cast<int64_t>(all.size()))
+    return {};
+  return readOrigins(all[collective.index]);
+}
+
+Attribute zpp::takeOrigin(Operation *op) {
+  SmallVector<Attribute> attrs;
+  for (const Origin &origin : getOrigins(op))
+    attrs.push_back(getOriginAttr(op->getContext(), origin));
+  op->removeAttr(kOriginAttr);
+  op->removeAttr(kReasonAttr);
+  return attrs.size() == 1 ? attrs.front()
+                           : ArrayAttr::get(op->getContext(), attrs);
 }
 
 void zpp::copyOrigin(Operation *from, Operation *to) {

@@ -949,18 +949,54 @@ static void classifyGather(StepCollective &gather, WeightNumbering &weights) {
     gather.modelBytes *= *gather.trips;
 }
 
+FunctionOpInterface zpp::getStartedFunction(Operation *op) {
+  SymbolRefAttr callee;
+  if (auto start = dyn_cast<zero::StartOp>(op)) {
+    callee = start.getCallee();
+  } else if (isNamed(op, "stablehlo.custom_call")) {
+    auto target = op->getAttrOfType<StringAttr>("call_target_name");
+    auto config = op->getAttrOfType<DictionaryAttr>("backend_config");
+    if (!target || target.getValue() != kStartTarget || !config)
+      return {};
+    if (auto name = config.getAs<StringAttr>("function"))
+      callee = SymbolRefAttr::get(
+          StringAttr::get(op->getContext(), kHostModule),
+          FlatSymbolRefAttr::get(op->getContext(), name.getValue()));
+  }
+  if (!callee)
+    return {};
+  return SymbolTable::lookupNearestSymbolFrom<FunctionOpInterface>(op, callee);
+}
+
 SmallVector<StepCollective> zpp::getStepCollectives(ModuleOp module,
                                                     const Mesh &mesh) {
   SmallVector<StepCollective> result;
   GroupReader groups(mesh);
-  module.walk<WalkOrder::PreOrder>([&](Operation *op) {
+  auto add = [&](Operation *op, Operation *start, int64_t index) {
     std::optional<CollectiveView> view = ::getCollective(op, groups);
     if (!view)
-      return;
+      return false;
     StepCollective collective;
     static_cast<CollectiveView &>(collective) = std::move(*view);
-    collective.trips = getTripCount(op);
+    collective.start = start;
+    collective.index = index;
+    collective.trips = getTripCount(start ? start : op);
     result.push_back(std::move(collective));
+    return true;
+  };
+  module.walk<WalkOrder::PreOrder>([&](Operation *op) {
+    // What is outlined counts where it is started.
+    if (auto nested = dyn_cast<ModuleOp>(op);
+        nested && nested.getSymName() == kHostModule)
+      return WalkResult::skip();
+    if (FunctionOpInterface function = getStartedFunction(op)) {
+      int64_t index = 0;
+      function->walk(
+          [&](Operation *exchange) { index += add(exchange, op, index); });
+    } else {
+      add(op, nullptr, 0);
+    }
+    return WalkResult::advance();
   });
 
   WeightNumbering weights;

@@ -31,6 +31,7 @@
 #include "mlir/IR/SymbolTable.h"
 #include "mlir/IR/Verifier.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
+#include "zpp/Analysis/StepCollectives.h"
 #include "zpp/Conversion/Passes.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -448,6 +449,8 @@ static StringRef getMissingPass(Operation *op) {
     return "zero-decompose-reduce-scatter";
   if (isa<AllGatherOp, EncodeOp, DecodeOp>(op))
     return "zero-decompose-all-gather";
+  if (isa<StartOp, WaitOp>(op))
+    return "convert-zero-to-xla-ffi";
   if (isa<FromLocalOp, ToLocalOp>(op))
     return "zero-decompose-all-gather and zero-decompose-reduce-scatter";
   return "";
@@ -607,12 +610,16 @@ public:
   void runOnOperation() override {
     SmallVector<Operation *> ops, inits;
     bool isConvertible = true;
-    getOperation().walk([&](Operation *op) {
+    getOperation().walk<WalkOrder::PreOrder>([&](Operation *op) {
+      if (auto nested = dyn_cast<ModuleOp>(op);
+          nested && nested.getSymName() == kHostModule)
+        return WalkResult::skip();
       isConvertible &= succeeded(verifyConvertible(op));
       if (isLocalOp(op) || isa<tensor::ConcatOp, ReduceScatterOp>(op))
         ops.push_back(op);
       else if (isa<tensor::EmptyOp>(op))
         inits.push_back(op);
+      return WalkResult::advance();
     });
     if (!isConvertible)
       return signalPassFailure();

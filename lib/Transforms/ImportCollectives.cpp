@@ -37,8 +37,8 @@ public:
         getStepCollectives(module, *stepMesh);
     int64_t nextId = 0;
     for (const StepCollective &collective : collectives)
-      if (std::optional<Origin> origin = getOrigin(collective.op))
-        nextId = std::max(nextId, origin->id + 1);
+      for (const Origin &origin : getOrigins(collective))
+        nextId = std::max(nextId, origin.id + 1);
     // What an earlier run has seen is what it was to be.
     llvm::erase_if(collectives, [](const StepCollective &collective) {
       return isa<CollectiveOpInterface>(collective.op) ||

@@ -7,6 +7,7 @@
 
 #include "zpp/Transforms/Pipelines.h"
 
+#include "mlir/Pass/Pass.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassRegistry.h"
 #include "zpp/Conversion/Passes.h"
@@ -15,10 +16,32 @@
 using namespace mlir;
 using namespace zpp;
 
+namespace {
+/// Fails where the target is none: a pipeline is built without a place to say
+/// so.
+struct RefuseTarget : public PassWrapper<RefuseTarget, OperationPass<>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(RefuseTarget)
+
+  explicit RefuseTarget(StringRef target) : target(target) {}
+  StringRef getName() const override { return "RefuseTarget"; }
+  void runOnOperation() override {
+    emitError(getOperation()->getLoc(),
+              "expected a target portable or xla-ffi, but got '")
+        << target << "'";
+    signalPassFailure();
+  }
+  std::string target;
+};
+} // namespace
+
 void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
   bool hasWeights = options.weights != "none";
   bool hasGradients = options.gradients != "none";
   bool hasSecondary = options.secondary != "none";
+
+  bool isXlaFfi = options.target == "xla-ffi";
+  if (!isXlaFfi && options.target != "portable")
+    return pm.addPass(std::make_unique<RefuseTarget>(options.target));
 
   // Everything below works on zero ops alone: import comes first, and what is
   // not to be rewritten is not imported, so that it stays as it was.
@@ -63,7 +86,14 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
   pm.addPass(createDecomposeAllGatherPass());
   // Reordering, quantization and sums are separate ops until here.
   pm.addPass(createFuseQuantizationPass());
-  // Layers are alike: their arithmetic is shared.
+
+  // Back end (b): what is left of the collectives in the step is when they
+  // start and when their results are needed.
+  if (isXlaFfi) {
+    pm.addPass(createOutlineCollectivesPass());
+    pm.addPass(createConvertZeroToXlaFfiPass());
+  }
+  // What is not outlined. Layers are alike: their arithmetic is shared.
   ConvertZeroToStablehloPassOptions convert;
   convert.outline = true;
   pm.addPass(createConvertZeroToStablehloPass(convert));

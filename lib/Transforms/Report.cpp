@@ -66,8 +66,10 @@ std::string getLocationText(Location loc) {
   return text;
 }
 
+/// Bytes of what `op` computes, a tensor or its last operand, a buffer.
 int64_t getResultBytes(Operation *op) {
-  Type type = op->getResult(0).getType();
+  Type type = op->getNumResults() > 0 ? op->getResult(0).getType()
+                                      : op->getOperands().back().getType();
   if (auto shard = dyn_cast<zero::ShardType>(type))
     type = shard.getLocalType();
   auto shaped = cast<ShapedType>(type);
@@ -106,28 +108,38 @@ Report buildReport(ModuleOp module, const Mesh &mesh) {
   SmallVector<StepCollective> collectives = getStepCollectives(module, mesh);
   int64_t nextId = 0;
   for (const StepCollective &collective : collectives)
-    if (std::optional<Origin> origin = getOrigin(collective.op))
-      nextId = std::max(nextId, origin->id + 1);
+    for (const Origin &origin : getOrigins(collective))
+      nextId = std::max(nextId, origin.id + 1);
   for (const StepCollective &collective : collectives) {
-    std::optional<Origin> origin = getOrigin(collective.op);
-    bool isNew = !origin;
+    SmallVector<Origin> origins = getOrigins(collective);
+    bool isNew = origins.empty();
     if (isNew)
-      origin = getOrigin(collective, mesh, nextId++);
-    Entry &entry = entries[origin->id];
-    if (numOps[origin->id]++ == 0) {
-      entry.location = getLocationText(collective.op->getLoc());
-      entry.after.assign(numAxes, 0);
-      if (isNew)
-        entry.reason = collective.reason;
-    }
-    if (auto reason = collective.op->getAttrOfType<StringAttr>(kReasonAttr))
-      entry.reason = reason.str();
-    add(entry.after, collective.getSentBytes(mesh),
-        collective.trips.value_or(1));
-    entry.isRewritten |= getKindName(collective.kind) != origin->kind;
+      origins.push_back(getOrigin(collective, mesh, nextId++));
     if (collective.op->hasAttr(kKeepAttr))
       report.secondaryBytes += getResultBytes(collective.op);
-    entry.origin = std::move(*origin);
+    Operation *site = collective.start ? collective.start : collective.op;
+    Bytes sent = collective.getSentBytes(mesh);
+    int64_t chunkBytes = 0;
+    for (const Origin &origin : origins)
+      chunkBytes += origin.share;
+    for (Origin &origin : origins) {
+      Entry &entry = entries[origin.id];
+      if (numOps[origin.id]++ == 0) {
+        entry.location = getLocationText(site->getLoc());
+        entry.after.assign(numAxes, 0);
+        if (isNew)
+          entry.reason = collective.reason;
+      }
+      if (!origin.reason.empty())
+        entry.reason = origin.reason;
+      Bytes share = sent;
+      if (origins.size() > 1)
+        for (int64_t &bytes : share)
+          bytes = bytes / chunkBytes * origin.share;
+      add(entry.after, share, collective.trips.value_or(1));
+      entry.isRewritten |= getKindName(collective.kind) != origin.kind;
+      entry.origin = std::move(origin);
+    }
   }
 
   llvm::DenseMap<int64_t, const Origin *> weights;

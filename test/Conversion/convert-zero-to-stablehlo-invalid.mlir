@@ -105,3 +105,14 @@ func.func @loop_carried(%w: tensor<4xf32>) {
   }) : (tensor<4xf32>) -> ()
   return
 }
+
+// -----
+
+func.func private @f(tensor<4xf32>) -> tensor<4xf32>
+func.func @schedule(%x: tensor<4xf32>) -> tensor<4xf32> {
+  // expected-error@+1 {{failed to legalize 'zero.start': run convert-zero-to-xla-ffi first}}
+  %y = zero.start @f(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  // expected-error@+1 {{failed to legalize 'zero.wait': run convert-zero-to-xla-ffi first}}
+  %w = zero.wait %y from(%x : tensor<4xf32>) : tensor<4xf32>
+  return %w : tensor<4xf32>
+}

@@ -42,6 +42,10 @@
 // RUN: %{fails} | FileCheck %s --check-prefix=STAGES --implicit-check-not=func && %{no_output}
 // STAGES: error: expected at least 1 stage, but got -1
 
+// REDEFINE: %{option} = --zeropp=target=cuda
+// RUN: %{fails} | FileCheck %s --check-prefix=TARGET --implicit-check-not=func && %{no_output}
+// TARGET: error: expected a target portable or xla-ffi, but got 'cuda'
+
 // REDEFINE: %{option} = --zeropp=mesh=node:2,gpu
 // RUN: %{fails} | FileCheck %s --check-prefix=MESH --implicit-check-not=func && %{no_output}
 // MESH: error: in mesh 'node:2,gpu': expected NAME:SIZE, but got 'gpu'

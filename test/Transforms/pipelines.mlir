@@ -20,6 +20,13 @@
 // RUN:   --remarks-filter=none | FileCheck %s --check-prefix=STAGES
 // RUN: zpp-opt %s --zeropp="weights=none secondary=none gradients=none" \
 // RUN:   --remarks-filter=none | FileCheck %s --check-prefix=NONE
+// RUN: zpp-opt %s --zeropp="target=xla-ffi" --remarks-filter=none \
+// RUN:   | FileCheck %s --check-prefix=FFI
+// RUN: zpp-opt %s --zeropp="target=xla-ffi" --zeropp="target=xla-ffi" \
+// RUN:   --remarks-filter=none | FileCheck %s --check-prefix=FFI
+// RUN: zpp-opt %s --zeropp --zero-report=output=%t.portable --remarks-filter=none -o %t
+// RUN: zpp-opt %s --zeropp=target=xla-ffi --zero-report=output=%t.ffi --remarks-filter=none -o %t
+// RUN: diff %t.portable %t.ffi
 // RUN: zpp-opt %s --zeropp --remarks-filter=none -o %t.1
 // RUN: zpp-opt %s --zeropp --remarks-filter=none -o %t.2
 // RUN: cmp %t.1 %t.2
@@ -68,6 +75,22 @@
 // NONE-COUNT-2: "stablehlo.all_gather"{{.*}}mesh_axes{{.*}}zpp.reason = "gathers of weights are to stay as they are"
 // NONE: stablehlo.reduce_scatter
 // NONE: zpp.reason = "scatters of gradients are to stay as they are"
+
+// Back end (b): the gathers and the scatter are functions on the host, the
+// secondary partition goes from one to the next.
+// FFI-LABEL: func @step
+// FFI: %[[S:.*]]:3 = "stablehlo.custom_call"(%arg0, %{{.*}}function = "zpp_collective_0", inputs = 1 : i64, outputs = 2 : i64{{.*}}"zpp.start"
+// FFI: %[[W:.*]]:3 = "stablehlo.custom_call"(%arg0, %[[S]]#0, %[[S]]#1, %[[S]]#2)
+// FFI-SAME: "zpp.wait"
+// FFI: %[[K:.*]]:2 = "stablehlo.optimization_barrier"(%{{.*}}, %[[W]]#0)
+// FFI: "stablehlo.custom_call"(%[[K]]#1, %[[W]]#2)
+// FFI-SAME: function = "zpp_collective_1"{{.*}}"zpp.start"
+// FFI: function = "zpp_collective_2"{{.*}}"zpp.start"
+// FFI: function = "zpp_collective_2"{{.*}}"zpp.wait"
+// FFI: return
+// FFI: module @zpp_host
+// FFI-COUNT-3: func.func @zpp_collective_
+// FFI-NOT: func.func @zpp_collective_
 
 "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
 func.func @step(%w: tensor<4x64xbf16>, %x: tensor<f32>) -> (tensor<32x64xbf16>, tensor<4x64xf32>, tensor<f32>) {

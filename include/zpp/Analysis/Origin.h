@@ -8,10 +8,14 @@
 // Discardable attributes that tie each collective of the output to the one of
 // the input that it stands for:
 //
-//   zpp.origin  {id, kind, role, phase, group, weight, model_bytes, trips,
-//                before}: the collective before the rewrite
-//   zpp.reason  why it was left alone
-//   zpp.keep    its result is a secondary partition
+//   zpp.origin   {id, kind, role, phase, group, weight, model_bytes, trips,
+//                 before}: the collective before the rewrite; where several
+//                 travel in one buffer, an array of such, each with the `share`
+//                 of bytes in a chunk that is its own
+//   zpp.reason   why it was left alone
+//   zpp.keep     its result is a secondary partition
+//   zpp.origins  of a start: the origins of the exchanges in its function, with
+//                their reasons. What several starts share has none of its own.
 //
 // They are plain builtin attributes, which StableHLO keeps.
 //
@@ -26,6 +30,7 @@ namespace zpp {
 
 inline constexpr llvm::StringLiteral kMeshAttr = "zpp.mesh";
 inline constexpr llvm::StringLiteral kOriginAttr = "zpp.origin";
+inline constexpr llvm::StringLiteral kOriginsAttr = "zpp.origins";
 inline constexpr llvm::StringLiteral kReasonAttr = "zpp.reason";
 inline constexpr llvm::StringLiteral kKeepAttr = "zpp.keep";
 
@@ -44,6 +49,10 @@ struct Origin {
   int64_t trips;
   /// Bytes a device sends per step over each axis of the mesh.
   std::vector<int64_t> before;
+  /// Bytes of a chunk that are its own; 0 for all of it.
+  int64_t share = 0;
+  /// Why it was left alone, or empty.
+  std::string reason;
 };
 
 /// The origin of `collective`, the `id`th of the module.
@@ -51,8 +60,16 @@ Origin getOrigin(const StepCollective &collective, const Mesh &mesh,
                  int64_t id);
 mlir::DictionaryAttr getOriginAttr(mlir::MLIRContext *context,
                                    const Origin &origin);
-/// The origin that `op` carries, if any.
+/// The origin that `op` carries, if it carries one.
 std::optional<Origin> getOrigin(mlir::Operation *op);
+/// The origins that `op` carries: several where it moves what several
+/// collectives moved.
+llvm::SmallVector<Origin> getOrigins(mlir::Operation *op);
+/// The origins that `collective` carries, or its start for it.
+llvm::SmallVector<Origin> getOrigins(const StepCollective &collective);
+/// For the `zpp.origins` of a start: the origin of the exchange `op` with its
+/// reason, which are removed from it.
+mlir::Attribute takeOrigin(mlir::Operation *op);
 
 /// Copies the attributes above, less `zpp.keep`.
 void copyOrigin(mlir::Operation *from, mlir::Operation *to);

@@ -15,6 +15,7 @@
 #define ZPP_ANALYSIS_STEPCOLLECTIVES_H
 
 #include "mlir/IR/BuiltinOps.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
 #include "zpp/Support/CollectiveCost.h"
 #include "zpp/Support/Mesh.h"
 
@@ -101,8 +102,23 @@ enum class Phase { Forward, Backward };
 llvm::StringRef getRoleName(Role role);
 llvm::StringRef getPhaseName(Phase phase);
 
+/// The module of outlined collectives, within the step's.
+inline constexpr llvm::StringLiteral kHostModule = "zpp_host";
+/// The custom calls that `zero.start` and `zero.wait` become.
+inline constexpr llvm::StringLiteral kStartTarget = "zpp.start";
+inline constexpr llvm::StringLiteral kWaitTarget = "zpp.wait";
+
+/// The function that `op` runs beside the compute: the callee of a
+/// `zero.start` or of the custom call that one becomes. Null for other ops, and
+/// where the function is not in the module.
+mlir::FunctionOpInterface getStartedFunction(mlir::Operation *op);
+
 /// A collective and its part in the step.
 struct StepCollective : CollectiveView {
+  /// What runs it, if it is outlined: an op in the step for which `op` is the
+  /// exchange `index` of its function.
+  mlir::Operation *start = nullptr;
+  int64_t index = 0;
   Role role = Role::Other;
   Phase phase = Phase::Forward;
   /// Executions per step, if known.
@@ -115,7 +131,8 @@ struct StepCollective : CollectiveView {
   std::string reason;
 };
 
-/// Every collective of the module in program order. A gather of a float tensor
+/// Every collective of the module in program order, those of an outlined
+/// function once for every start. A gather of a float tensor
 /// that comes from a step input through casts, reshapes, slices and barriers is
 /// a weight gather; the first of a weight is forward, later ones are backward.
 /// A scatter with sum that mirrors one (same dim, group and shapes) is a

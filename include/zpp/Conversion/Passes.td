@@ -18,7 +18,8 @@ def ConvertZeroToStablehloPass
     on any PJRT device: collectives by `all_gather` and `all_to_all` with dense
     replica groups, quantization by arithmetic that follows
     `zpp/Support/BlockQuant.h`. Ops are built by name, so that StableHLO itself
-    is not needed. A `zero` op that is left is an error.
+    is not needed. A `zero` op that is left is an error, but for those in the
+    module `@zpp_host`, which is host code.
 
     With `outline` the arithmetic goes into private functions that all ops of
     one kind and shape share, which keeps a module of many layers small.
@@ -28,6 +29,35 @@ def ConvertZeroToStablehloPass
   let options = [
     Option<"outline", "outline", "bool", "false",
            "Share the arithmetic of equal ops in private functions">,
+  ];
+}
+
+def ConvertZeroToXlaFfiPass
+    : Pass<"convert-zero-to-xla-ffi", "::mlir::ModuleOp"> {
+  let summary = "Lower zero.start and zero.wait to custom calls of libzpp_xla";
+  let description = [{
+    Every start becomes a custom call `zpp.start`, every wait one of `zpp.wait`,
+    with the typed FFI (api_version 4):
+
+    - `zpp.start`: operands inputs, ties, token; results outputs, workspace,
+      ties, token.
+    - `zpp.wait`: operands inputs, outputs, workspace, ties, token; results
+      outputs, ties, token.
+
+    The workspace, tensor<Wxi8>, is there if the callee, on buffers, takes one.
+    The token is a tensor<1xi8> that all calls of a block pass on in program
+    order, through loops too, so that every rank makes them in that order.
+    Results that are operands alias them. `backend_config` of both is {bundle,
+    function, inputs, outputs, workspace}: the bundle's id, the callee's name,
+    and how many of each there are. Nothing has side effects but a wait for what
+    nothing reads.
+
+    The module `@zpp_host` stays, for the bundle.
+  }];
+  let options = [
+    Option<"bundle", "bundle", "std::string", "\"\"",
+           "Id of the bundle that has the functions (default: left to what "
+           "makes the bundle)">,
   ];
 }
 

@@ -121,6 +121,27 @@ def FuseQuantizationPass : Zpp_ModulePass<"zero-fuse-quantization"> {
   let summary = "Fuse reordering, quantization and reduction (4.2)";
 }
 
+def OutlineCollectivesPass : Zpp_ModulePass<"zero-outline-collectives"> {
+  let summary = "Move collectives into functions that run beside the compute";
+  let description = [{
+    In each block, decomposed ops that use each other's results, with the tensor
+    ops between them, become a function of the nested module `@zpp_host`, and a
+    `zero.start` and `zero.wait` of it. Equal chains share one function: layers
+    are alike. `tensor.empty` is cloned into it; everything else that a chain
+    reads is an argument, and what others read of it a result.
+
+    A secondary partition (hpZ) is the result of one chain and the argument of
+    another: the barrier between them is no zero op.
+
+    A chain stays where it is, to be lowered portably, with a remark that says
+    why: quantizing did not pay, it lies in a branch, its slices are not static,
+    or what it reads depends on what it computes.
+  }];
+  let dependentDialects = ["::zpp::zero::ZeroDialect",
+                           "::mlir::func::FuncDialect",
+                           "::mlir::tensor::TensorDialect"];
+}
+
 def ReportPass : Pass<"zero-report", "::mlir::ModuleOp"> {
   let summary = "Report the bytes that collectives send per tier (3.4)";
   let description = [{

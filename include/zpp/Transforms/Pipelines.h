@@ -52,10 +52,17 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
       *this, "stages",
       llvm::cl::desc("Cut every gradient scatter into this many parts"),
       llvm::cl::init(1)};
+  Option<std::string> target{
+      *this, "target",
+      llvm::cl::desc("portable: StableHLO alone. xla-ffi: collectives run "
+                     "beside the compute, as custom calls of functions in the "
+                     "module @zpp_host, of which zpp-bundle makes a library"),
+      llvm::cl::init("portable")};
 };
 
-/// Appends the passes that rewrite a step as ZeRO++ and lower it to portable
-/// StableHLO. Options are checked when the pipeline runs.
+/// Appends the passes that rewrite a step as ZeRO++ and lower it to StableHLO,
+/// for back end (a), portable, or (b), xla-ffi. Options are checked when the
+/// pipeline runs.
 void buildZeroPPPipeline(mlir::OpPassManager &pm, const ZeroPPOptions &options);
 
 /// Registers `--zeropp`.

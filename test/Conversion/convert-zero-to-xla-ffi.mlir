@@ -1,0 +1,115 @@
+// RUN: zpp-opt %s --convert-zero-to-xla-ffi | FileCheck %s
+// RUN: zpp-opt %s --convert-zero-to-xla-ffi --convert-zero-to-xla-ffi | FileCheck %s
+// RUN: zpp-opt %s --convert-zero-to-xla-ffi=bundle=1234 | FileCheck %s --check-prefix=BUNDLE
+
+// BUNDLE: backend_config = {bundle = "1234",
+
+#mesh = #zero.mesh<"gpu" = 2>
+
+// One call after the other: the token goes from each to the next. Outputs of a
+// wait, ties and the token alias.
+
+// CHECK-LABEL: func @order
+// CHECK-SAME: (%[[X:.*]]: tensor<4xf32>, %[[T:.*]]: tensor<8x3xbf16>, %[[Z:.*]]: tensor<f32>)
+func.func @order(%x: tensor<4xf32>, %t: tensor<8x3xbf16>, %z: tensor<f32>) -> (tensor<2x4xf32>, tensor<2x4xf32>, tensor<8x3xbf16>, tensor<f32>) {
+  // CHECK-NEXT: %[[C:.*]] = "stablehlo.constant"() <{value = dense<0> : tensor<1xi8>}>
+  // CHECK-NEXT: %[[S:.*]]:3 = "stablehlo.custom_call"(%[[X]], %[[T]], %[[C]]) <{api_version = 4 : i32,
+  // CHECK-SAME: backend_config = {bundle = "", function = "gather", inputs = 1 : i64, outputs = 1 : i64, workspace = 0 : i64},
+  // CHECK-SAME: call_target_name = "zpp.start", called_computations = [], has_side_effect = false,
+  // CHECK-SAME: operand_layouts = [dense<0> : tensor<1xindex>, dense<[1, 0]> : tensor<2xindex>, dense<0> : tensor<1xindex>],
+  // CHECK-SAME: output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [1], operand_index = 1, operand_tuple_indices = []>, #stablehlo.output_operand_alias<output_tuple_indices = [2], operand_index = 2, operand_tuple_indices = []>],
+  // CHECK-SAME: result_layouts = [dense<[1, 0]> : tensor<2xindex>, dense<[1, 0]> : tensor<2xindex>, dense<0> : tensor<1xindex>]}>
+  // CHECK-SAME: {zpp.origins = [{id = 3 : i64}]} : (tensor<4xf32>, tensor<8x3xbf16>, tensor<1xi8>) -> (tensor<2x4xf32>, tensor<8x3xbf16>, tensor<1xi8>)
+  %y, %u = zero.start @zpp_host::@gather(%x) ties(%t : tensor<8x3xbf16>) {origins = [{id = 3}]} : (tensor<4xf32>) -> tensor<2x4xf32>
+  // CHECK-NEXT: %[[S2:.*]]:2 = "stablehlo.custom_call"(%[[X]], %[[S]]#2)
+  // CHECK-SAME: "zpp.start"
+  %y2 = zero.start @zpp_host::@gather(%x) : (tensor<4xf32>) -> tensor<2x4xf32>
+  // CHECK-NEXT: %[[W:.*]]:3 = "stablehlo.custom_call"(%[[X]], %[[S]]#0, %[[Z]], %[[S2]]#1)
+  // CHECK-SAME: "zpp.wait"{{.*}}has_side_effect = false
+  // CHECK-SAME: operand_layouts = [dense<0> : tensor<1xindex>, dense<[1, 0]> : tensor<2xindex>, dense<> : tensor<0xindex>, dense<0> : tensor<1xindex>]
+  // CHECK-SAME: output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [0], operand_index = 1, operand_tuple_indices = []>, #stablehlo.output_operand_alias<output_tuple_indices = [1], operand_index = 2, operand_tuple_indices = []>, #stablehlo.output_operand_alias<output_tuple_indices = [2], operand_index = 3, operand_tuple_indices = []>]
+  // CHECK-SAME: -> (tensor<2x4xf32>, tensor<f32>, tensor<1xi8>)
+  %w, %v = zero.wait %y from(%x : tensor<4xf32>) ties(%z : tensor<f32>) : tensor<2x4xf32>
+  // CHECK-NEXT: %[[W2:.*]]:2 = "stablehlo.custom_call"(%[[X]], %[[S2]]#0, %[[W]]#2)
+  %w2 = zero.wait %y2 from(%x : tensor<4xf32>) : tensor<2x4xf32>
+  // CHECK-NEXT: return %[[W]]#0, %[[W2]]#0, %[[S]]#1, %[[W]]#1
+  return %w, %w2, %u, %v : tensor<2x4xf32>, tensor<2x4xf32>, tensor<8x3xbf16>, tensor<f32>
+}
+
+// A function on buffers tells its workspace, which start makes and wait reads.
+// What nothing reads is waited for all the same.
+
+// CHECK-LABEL: func @workspace
+func.func @workspace(%x: tensor<4xf32>) {
+  // CHECK: %[[S:.*]]:3 = "stablehlo.custom_call"(%arg0, %{{.*}}workspace = 1 : i64{{.*}}output_tuple_indices = [2], operand_index = 1
+  // CHECK-SAME: -> (tensor<2x4xf32>, tensor<64xi8>, tensor<1xi8>)
+  %y = zero.start @zpp_host::@gather_buffers(%x) : (tensor<4xf32>) -> tensor<2x4xf32>
+  // CHECK-NEXT: "stablehlo.custom_call"(%arg0, %[[S]]#0, %[[S]]#1, %[[S]]#2)
+  // CHECK-SAME: has_side_effect = true
+  // CHECK-SAME: output_tuple_indices = [0], operand_index = 1{{.*}}output_tuple_indices = [1], operand_index = 3
+  // CHECK-SAME: -> (tensor<2x4xf32>, tensor<1xi8>)
+  %w = zero.wait %y from(%x : tensor<4xf32>) : tensor<2x4xf32>
+  return
+}
+
+// Loops carry the token: what comes after one starts after what it starts.
+
+// CHECK-LABEL: func @loop
+func.func @loop(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<2x4xf32>) {
+  // CHECK-NEXT: %[[C:.*]] = "stablehlo.constant"
+  // CHECK-NEXT: %[[LOOP:.*]]:2 = "stablehlo.while"(%arg0, %[[C]]) <{a = 1 : i64}> ({
+  %r = "stablehlo.while"(%x) <{a = 1 : i64}> ({
+  // CHECK-NEXT: ^bb0(%{{.*}}: tensor<4xf32>, %{{.*}}: tensor<1xi8>):
+  ^bb0(%a: tensor<4xf32>):
+    %true = "stablehlo.constant"() <{value = dense<true> : tensor<i1>}> : () -> tensor<i1>
+    "stablehlo.return"(%true) : (tensor<i1>) -> ()
+  }, {
+  // CHECK: ^bb0(%[[A:.*]]: tensor<4xf32>, %[[TOKEN:.*]]: tensor<1xi8>):
+  ^bb0(%a: tensor<4xf32>):
+    // CHECK-NEXT: %[[S:.*]]:2 = "stablehlo.custom_call"(%[[A]], %[[TOKEN]])
+    %y = zero.start @zpp_host::@gather(%a) : (tensor<4xf32>) -> tensor<2x4xf32>
+    // CHECK-NEXT: %[[W:.*]]:2 = "stablehlo.custom_call"(%[[A]], %[[S]]#0, %[[S]]#1)
+    %w = zero.wait %y from(%a : tensor<4xf32>) : tensor<2x4xf32>
+    %s = "stablehlo.first"(%w) : (tensor<2x4xf32>) -> tensor<4xf32>
+    // CHECK: "stablehlo.return"(%{{.*}}, %[[W]]#1)
+    "stablehlo.return"(%s) : (tensor<4xf32>) -> ()
+  }) : (tensor<4xf32>) -> tensor<4xf32>
+  // CHECK: "stablehlo.custom_call"(%arg0, %[[LOOP]]#1)
+  %y = zero.start @zpp_host::@gather(%x) : (tensor<4xf32>) -> tensor<2x4xf32>
+  %w = zero.wait %y from(%x : tensor<4xf32>) : tensor<2x4xf32>
+  // CHECK: return %[[LOOP]]#0
+  return %r, %w : tensor<4xf32>, tensor<2x4xf32>
+}
+
+// A manual computation, and a function, begin with tokens of their own.
+
+// CHECK-LABEL: func @manual
+func.func @manual(%x: tensor<4xf32>) -> tensor<2x4xf32> {
+  // CHECK-NEXT: "sdy.manual_computation"(%arg0) ({
+  %r = "sdy.manual_computation"(%x) ({
+  ^bb0(%a: tensor<4xf32>):
+    // CHECK: "stablehlo.constant"
+    // CHECK: "zpp.start"
+    %y = zero.start @zpp_host::@gather(%a) : (tensor<4xf32>) -> tensor<2x4xf32>
+    %w = zero.wait %y from(%a : tensor<4xf32>) : tensor<2x4xf32>
+    // CHECK: "sdy.return"(%{{.*}}) : (tensor<2x4xf32>) -> ()
+    "sdy.return"(%w) : (tensor<2x4xf32>) -> ()
+  }) : (tensor<4xf32>) -> tensor<2x4xf32>
+  return %r : tensor<2x4xf32>
+}
+
+// The functions stay.
+// CHECK: module @zpp_host
+// CHECK: zero.all_gather_chunks
+module @zpp_host {
+  func.func @gather(%x: tensor<4xf32>) -> tensor<2x4xf32> {
+    %e = tensor.empty() : tensor<2x4xf32>
+    %0 = zero.all_gather_chunks %x along ["gpu"] on #mesh into %e
+        : tensor<4xf32> into tensor<2x4xf32> -> tensor<2x4xf32>
+    return %0 : tensor<2x4xf32>
+  }
+  func.func @gather_buffers(%x: memref<4xf32>, %y: memref<2x4xf32>, %workspace: memref<64xi8>) {
+    zero.all_gather_chunks %x along ["gpu"] on #mesh into %y : memref<4xf32> into memref<2x4xf32>
+    return
+  }
+}
