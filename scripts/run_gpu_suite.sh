@@ -21,7 +21,7 @@ Steps; without any, all in this order:
   --build DIR  the build directory; default: build-gpu
 
 Needs a CUDA toolkit, NCCL, CMake, a C++ compiler, and GoogleTest: the library,
-or its sources in third_party/googletest (Debian: cp -r /usr/src/googletest).
+or its sources in third_party/googletest (Debian: those of /usr/src/googletest).
 
 environment:
   CUDA_ARCHITECTURES  what to compile for; default: this machine's GPUs
