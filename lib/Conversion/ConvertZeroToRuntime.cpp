@@ -13,10 +13,15 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "BufferLayout.h"
+#include "RankFunctions.h"
+
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/SymbolTable.h"
 #include "zpp/Conversion/Passes.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
@@ -41,26 +46,6 @@ static bool isLocalOp(Operation *op) {
          isa<ZeroDialect>(op->getDialect());
 }
 
-/// Whether the elements of `type` lie one after the other, in row-major order.
-static bool isDense(MemRefType type) {
-  SmallVector<int64_t> strides;
-  int64_t offset;
-  if (failed(type.getStridesAndOffset(strides, offset)))
-    return false;
-  if (type.getNumElements() == 0)
-    return true;
-  int64_t expected = 1;
-  for (auto [size, stride] :
-       llvm::reverse(llvm::zip_equal(type.getShape(), strides))) {
-    if (size == 1)
-      continue;
-    if (stride != expected)
-      return false;
-    expected *= size;
-  }
-  return true;
-}
-
 static LogicalResult verifyConvertible(Operation *op) {
   auto emitError = [&]() {
     return op->emitError("failed to legalize '") << op->getName() << "': ";
@@ -72,10 +57,11 @@ static LogicalResult verifyConvertible(Operation *op) {
     return emitError() << "expected buffers, but got tensors of type "
                        << op->getResult(0).getType()
                        << "; run one-shot-bufferize first";
-  for (Value operand : op->getOperands()) {
-    auto type = cast<MemRefType>(operand.getType());
-    if (!isDense(type))
-      return emitError() << "expected a dense buffer, but got " << type;
+  for (OpOperand &operand : op->getOpOperands()) {
+    auto type = cast<MemRefType>(operand.get().getType());
+    std::string expected;
+    if (!getChunkStride(operand, &expected))
+      return emitError() << "expected " << expected << ", but got " << type;
     Type element = type.getElementType();
     if (!element.isIntOrFloat() || element.getIntOrFloatBitWidth() % 8 != 0)
       return emitError() << "expected elements of whole bytes, but got "
@@ -183,12 +169,12 @@ public:
     return global;
   }
 
-  LLVM::LLVMFuncOp getEntrypoint(StringRef name) {
+  /// A function of the runtime.
+  LLVM::LLVMFuncOp getFunction(StringRef name, TypeRange arguments) {
     if (auto function = module.lookupSymbol<LLVM::LLVMFuncOp>(name))
       return function;
-    auto pointer = LLVM::LLVMPointerType::get(builder.getContext());
-    auto type = LLVM::LLVMFunctionType::get(
-        builder.getI32Type(), {pointer, pointer, pointer, pointer});
+    auto type = LLVM::LLVMFunctionType::get(builder.getI32Type(),
+                                            llvm::to_vector(arguments));
     return LLVM::LLVMFuncOp::create(builder, module.getLoc(), name, type);
   }
 
@@ -227,9 +213,6 @@ static int64_t getKind(ReduceKind kind) {
   return kind == ReduceKind::Mean ? ZPP_RT_MEAN : ZPP_RT_SUM;
 }
 
-/// The stride of chunks that lie one after the other.
-static constexpr int64_t kDense = 0;
-
 static void addQuant(Fields &fields, QuantAttr quant) {
   fields.push_back(static_cast<int64_t>(quant.getWireFormat()));
   fields.push_back(quant.getBlock());
@@ -266,27 +249,27 @@ static SliceMap getMap(SlicesAttr slices, ShapedType type) {
 static void addFields(PackSlicesOp op, Fields &fields, Constants &constants) {
   fields.push_back(op.getInputType().getElementTypeBitWidth() / 8);
   addSlices(fields, constants, getMap(op.getSlices(), op.getInputType()));
-  fields.push_back(kDense);
+  fields.push_back(*getChunkStride(op.getInitMutable()));
 }
 
 static void addFields(UnpackSlicesOp op, Fields &fields, Constants &constants) {
   fields.push_back(op.getInitType().getElementTypeBitWidth() / 8);
   addSlices(fields, constants, getMap(op.getSlices(), op.getInitType()));
-  fields.push_back(kDense);
+  fields.push_back(*getChunkStride(op.getInputMutable()));
 }
 
 static void addFields(QuantizeOp op, Fields &fields, Constants &constants) {
   fields.push_back(getElementType(op.getInputType().getElementType()));
   addQuant(fields, op.getQuant());
   addSlices(fields, constants, getMap(op.getSlicesAttr(), op.getInputType()));
-  fields.push_back(kDense);
+  fields.push_back(*getChunkStride(op.getInitMutable()));
 }
 
 static void addFields(DequantizeOp op, Fields &fields, Constants &constants) {
   fields.push_back(getElementType(op.getInitType().getElementType()));
   addQuant(fields, op.getQuant());
   addSlices(fields, constants, getMap(op.getSlicesAttr(), op.getInitType()));
-  fields.push_back(kDense);
+  fields.push_back(*getChunkStride(op.getInputMutable()));
 }
 
 static void addFields(ReduceOp op, Fields &fields, Constants &) {
@@ -294,14 +277,16 @@ static void addFields(ReduceOp op, Fields &fields, Constants &) {
                  op.getInitType().getNumElements(),
                  getElementType(op.getInputType().getElementType()),
                  ZPP_RT_FORMAT_NONE, 0,
-                 getElementType(op.getInitType().getElementType()), kDense});
+                 getElementType(op.getInitType().getElementType()),
+                 *getChunkStride(op.getInputMutable())});
 }
 
 static void addFields(DequantizeReduceOp op, Fields &fields, Constants &) {
   fields.append({getKind(op.getKind()), op.getInputType().getDimSize(0),
                  op.getInitType().getNumElements(), ZPP_RT_F32});
   addQuant(fields, op.getQuant());
-  fields.append({getElementType(op.getInitType().getElementType()), kDense});
+  fields.append({getElementType(op.getInitType().getElementType()),
+                 *getChunkStride(op.getInputMutable())});
 }
 
 static void addFields(DequantizeReduceQuantizeOp op, Fields &fields,
@@ -312,7 +297,8 @@ static void addFields(DequantizeReduceQuantizeOp op, Fields &fields,
   fields.push_back(getElementType(partial.getElementType()));
   addQuant(fields, op.getTo());
   addSlices(fields, constants, getMap(op.getSlices(), partial));
-  fields.append({kDense, kDense});
+  fields.append({*getChunkStride(op.getInputMutable()),
+                 *getChunkStride(op.getInitMutable())});
 }
 
 static int64_t getBytes(ShapedType type) {
@@ -372,6 +358,13 @@ static Value getPointer(OpBuilder &builder, Location loc, Value buffer) {
       builder, loc, LLVM::LLVMPointerType::get(builder.getContext()), address);
 }
 
+static LLVM::CallOp createCall(OpBuilder &builder, Location loc, StringRef name,
+                               ValueRange arguments, Constants &constants) {
+  return LLVM::CallOp::create(builder, loc,
+                              constants.getFunction(name, arguments.getTypes()),
+                              arguments);
+}
+
 static void lowerOp(Operation *op, Value rank, Constants &constants) {
   StringRef entrypoint;
   LLVM::GlobalOp descriptor;
@@ -388,39 +381,62 @@ static void lowerOp(Operation *op, Value rank, Constants &constants) {
   Value input = getPointer(builder, loc, op->getOperand(0));
   Value init = getPointer(builder, loc, op->getOperand(1));
   Value address = LLVM::AddressOfOp::create(builder, loc, descriptor);
-  LLVM::CallOp::create(builder, loc, constants.getEntrypoint(entrypoint),
-                       ValueRange{rank, address, input, init});
+  createCall(builder, loc, entrypoint, {rank, address, input, init}, constants);
   op->erase();
+}
+
+/// Copies are the runtime's, which can reach the memory and knows the order.
+static void lowerCopy(memref::CopyOp op, const StridedCopy &copy, Value rank,
+                      Constants &constants) {
+  OpBuilder builder(op);
+  Location loc = op.getLoc();
+  auto getConstant = [&](int64_t value) -> Value {
+    return LLVM::ConstantOp::create(builder, loc,
+                                    builder.getI64IntegerAttr(value));
+  };
+  Value target = getPointer(builder, loc, op.getTarget());
+  Value source = getPointer(builder, loc, op.getSource());
+  // The longest of the loops that one call can do is done by the call.
+  SmallVector<StridedCopy::Loop> loops(copy.loops);
+  StridedCopy::Loop rows{1, copy.rowBytes, copy.rowBytes};
+  auto *longest = loops.end();
+  for (auto &loop : loops)
+    if (std::min(loop.targetStride, loop.sourceStride) >= copy.rowBytes &&
+        (longest == loops.end() || loop.size >= longest->size))
+      longest = &loop;
+  if (longest != loops.end()) {
+    rows = *longest;
+    loops.erase(longest);
+  }
+  for (const StridedCopy::Loop &loop : loops) {
+    auto loopOp = scf::ForOp::create(builder, loc, getConstant(0),
+                                     getConstant(loop.size), getConstant(1));
+    builder.setInsertionPointToStart(loopOp.getBody());
+    auto advance = [&](Value pointer, int64_t stride) -> Value {
+      Value bytes = LLVM::MulOp::create(builder, loc, loopOp.getInductionVar(),
+                                        getConstant(stride));
+      return LLVM::GEPOp::create(builder, loc, pointer.getType(),
+                                 builder.getI8Type(), pointer,
+                                 ArrayRef<LLVM::GEPArg>{bytes});
+    };
+    target = advance(target, loop.targetStride);
+    source = advance(source, loop.sourceStride);
+  }
+  if (rows.size == 1)
+    createCall(builder, loc, "zpp_rt_copy",
+               {rank, target, source, getConstant(copy.rowBytes)}, constants);
+  else if (copy.rowBytes > 0)
+    createCall(builder, loc, "zpp_rt_copy_2d",
+               {rank, target, getConstant(rows.targetStride), source,
+                getConstant(rows.sourceStride), getConstant(copy.rowBytes),
+                getConstant(rows.size)},
+               constants);
+  op.erase();
 }
 
 //===----------------------------------------------------------------------===//
 // The rank
 //===----------------------------------------------------------------------===//
-
-/// The functions that contain one of `ops` or call such a function, in the
-/// order of the module.
-static llvm::SetVector<func::FuncOp> getFunctions(ModuleOp module,
-                                                  ArrayRef<Operation *> ops) {
-  llvm::DenseSet<Operation *> needsRank;
-  for (Operation *op : ops)
-    needsRank.insert(op->getParentOfType<func::FuncOp>());
-  SymbolTable symbols(module);
-  bool hasChanged = true;
-  while (hasChanged) {
-    hasChanged = false;
-    module.walk([&](func::CallOp call) {
-      Operation *callee = symbols.lookup(call.getCallee());
-      auto caller = call->getParentOfType<func::FuncOp>();
-      if (caller && needsRank.contains(callee))
-        hasChanged |= needsRank.insert(caller).second;
-    });
-  }
-  llvm::SetVector<func::FuncOp> functions;
-  for (auto function : module.getOps<func::FuncOp>())
-    if (needsRank.contains(function))
-      functions.insert(function);
-  return functions;
-}
 
 /// Every use of `functions` is a call in a function.
 static LogicalResult
@@ -439,26 +455,178 @@ verifyUses(ModuleOp module, const llvm::SetVector<func::FuncOp> &functions) {
   return failure(result.wasInterrupted());
 }
 
+//===----------------------------------------------------------------------===//
+// The workspace
+//===----------------------------------------------------------------------===//
+
+/// A function that others call too keeps its workspace argument, under another
+/// name and in private: asking the runtime twice would give the same memory.
+static func::FuncOp splitIfCalled(func::FuncOp function, SymbolTable &symbols) {
+  auto module = function->getParentOfType<ModuleOp>();
+  SmallVector<func::CallOp> calls;
+  module.walk([&](func::CallOp call) {
+    if (call.getCallee() == function.getSymName())
+      calls.push_back(call);
+  });
+  if (calls.empty())
+    return function;
+  OpBuilder builder(function);
+  auto entry = cast<func::FuncOp>(builder.cloneWithoutRegions(*function));
+  function.setPrivate();
+  function.setSymName((function.getSymName() + "_on_workspace").str());
+  function->moveAfter(entry);
+  symbols.insert(function);
+  for (func::CallOp call : calls)
+    call.setCallee(function.getSymName());
+  Block *block = entry.addEntryBlock();
+  builder.setInsertionPointToStart(block);
+  auto call = func::CallOp::create(builder, function.getLoc(), function,
+                                   block->getArguments());
+  func::ReturnOp::create(builder, function.getLoc(), call.getResults());
+  return entry;
+}
+
+/// The last argument becomes memory of the rank. Where there is none, which is
+/// an error of the rank, a function without results returns.
+static LogicalResult allocateWorkspace(func::FuncOp function,
+                                       Constants &constants) {
+  BlockArgument workspace = getWorkspace(function);
+  auto type = cast<MemRefType>(workspace.getType());
+  Location loc = function.getLoc();
+  Block *entry = &function.getBody().front();
+  Block *body = entry->splitBlock(entry->begin());
+  auto builder = OpBuilder::atBlockEnd(entry);
+  auto pointer = LLVM::LLVMPointerType::get(function.getContext());
+  auto getConstant = [&](IntegerAttr value) -> Value {
+    return LLVM::ConstantOp::create(builder, loc, value);
+  };
+  Value slot =
+      LLVM::AllocaOp::create(builder, loc, pointer, pointer,
+                             getConstant(builder.getI64IntegerAttr(1)));
+  auto call = createCall(
+      builder, loc, "zpp_rt_workspace",
+      {function.getArgument(0),
+       getConstant(builder.getI64IntegerAttr(type.getNumElements())), slot},
+      constants);
+  Value data = LLVM::LoadOp::create(builder, loc, pointer, slot);
+  workspace.replaceAllUsesWith(createBuffer(builder, loc, type, data));
+  if (function.getNumResults() == 0) {
+    Value isOk = LLVM::ICmpOp::create(
+        builder, loc, LLVM::ICmpPredicate::eq, call.getResult(),
+        getConstant(builder.getI32IntegerAttr(ZPP_RT_OK)));
+    Block *exit = function.addBlock();
+    cf::CondBranchOp::create(builder, loc, isOk, body, exit);
+    builder.setInsertionPointToStart(exit);
+    func::ReturnOp::create(builder, loc);
+  } else {
+    cf::BranchOp::create(builder, loc, body);
+  }
+  return function.eraseArgument(function.getNumArguments() - 1);
+}
+
+//===----------------------------------------------------------------------===//
+// The pass
+//===----------------------------------------------------------------------===//
+
+/// Whether all users of a buffer, and of views of it, read it by copies, which
+/// the runtime does from host memory too.
+static bool isOnlyCopied(Value buffer) {
+  return llvm::all_of(buffer.getUses(), [](OpOperand &use) {
+    Operation *user = use.getOwner();
+    if (auto copy = dyn_cast<memref::CopyOp>(user))
+      return use.get() == copy.getSource();
+    return isa<ViewLikeOpInterface>(user) && isOnlyCopied(user->getResult(0));
+  });
+}
+
+/// Nothing but zero ops and copies touches buffers.
+static LogicalResult verifyDeviceMemory(Operation *op, SymbolTable &symbols) {
+  auto emitError = [&]() {
+    return op->emitError("failed to legalize '")
+           << op->getName() << "' where buffers may be in device memory: ";
+  };
+  auto isBuffer = [](Type type) { return isa<BaseMemRefType>(type); };
+  if (llvm::none_of(op->getOperandTypes(), isBuffer) &&
+      llvm::none_of(op->getResultTypes(), isBuffer))
+    return success();
+  if (auto call = dyn_cast<func::CallOp>(op)) {
+    auto callee = symbols.lookup<func::FuncOp>(call.getCallee());
+    if (callee && !callee.isExternal())
+      return success();
+    return emitError() << "expected a callee with a body, but got '"
+                       << call.getCallee() << "'";
+  }
+  if (isa<memref::AllocOp, memref::AllocaOp>(op))
+    return emitError() << "expected memory planned by zero-plan-workspace, but "
+                          "got an allocation";
+  if (isa<memref::GetGlobalOp>(op)) {
+    if (isOnlyCopied(op->getResult(0)))
+      return success();
+    return emitError() << "expected a constant that is copied, but got another "
+                          "use";
+  }
+  // Ops around others do what those do.
+  bool isAround = op->hasTrait<OpTrait::HasRecursiveMemoryEffects>() &&
+                  !isa<MemoryEffectOpInterface>(op);
+  if (isa<memref::CopyOp>(op) || op->hasTrait<OpTrait::IsTerminator>() ||
+      isAround || isMemoryEffectFree(op))
+    return success();
+  return emitError() << "it reads or writes them on the host";
+}
+
 namespace {
 class ConvertZeroToRuntimePass
     : public zpp::impl::ConvertZeroToRuntimePassBase<ConvertZeroToRuntimePass> {
 public:
+  using ConvertZeroToRuntimePassBase::ConvertZeroToRuntimePassBase;
+
   void runOnOperation() override {
     ModuleOp module = getOperation();
+    SymbolTable symbols(module);
+    llvm::SetVector<func::FuncOp> functions =
+        getRankFunctions(module, deviceMemory);
     SmallVector<Operation *> ops;
+    SmallVector<std::pair<memref::CopyOp, StridedCopy>> copies;
     bool isConvertible = true;
     module.walk([&](Operation *op) {
-      if (!isa_and_present<ZeroDialect>(op->getDialect()))
+      if (isa_and_present<ZeroDialect>(op->getDialect())) {
+        isConvertible &= succeeded(verifyConvertible(op));
+        ops.push_back(op);
         return;
-      isConvertible &= succeeded(verifyConvertible(op));
-      ops.push_back(op);
+      }
+      auto function = op->getParentOfType<func::FuncOp>();
+      if (!function || !functions.contains(function))
+        return;
+      if (deviceMemory)
+        isConvertible &= succeeded(verifyDeviceMemory(op, symbols));
+      if (auto copy = dyn_cast<memref::CopyOp>(op)) {
+        std::optional<StridedCopy> plan = getCopy(copy);
+        if (plan)
+          copies.push_back({copy, *plan});
+        // What is left becomes a loop on the host.
+        if (plan || !deviceMemory)
+          return;
+        copy.emitError("failed to legalize '")
+            << copy->getName()
+            << "': expected buffers of static shape and strides, but got "
+            << copy.getSource().getType() << " and "
+            << copy.getTarget().getType();
+        isConvertible = false;
+      }
     });
-    if (!isConvertible)
-      return signalPassFailure();
-    llvm::SetVector<func::FuncOp> functions = getFunctions(module, ops);
-    if (failed(verifyUses(module, functions)))
+    if (!isConvertible || failed(verifyUses(module, functions)))
       return signalPassFailure();
 
+    SmallVector<func::FuncOp> entries;
+    if (allocateWorkspaces)
+      for (func::FuncOp function : functions.takeVector()) {
+        if (function.isPublic() && getWorkspace(function)) {
+          func::FuncOp entry = splitIfCalled(function, symbols);
+          entries.push_back(entry);
+          functions.insert(entry);
+        }
+        functions.insert(function);
+      }
     auto pointer = LLVM::LLVMPointerType::get(&getContext());
     for (func::FuncOp function : functions)
       if (failed(function.insertArgument(0, pointer, {}, function.getLoc())))
@@ -471,9 +639,27 @@ public:
     });
 
     Constants constants(module);
+    auto getRank = [](Operation *op) {
+      return op->getParentOfType<func::FuncOp>().getArgument(0);
+    };
     for (Operation *op : ops)
-      lowerOp(op, op->getParentOfType<func::FuncOp>().getArgument(0),
-              constants);
+      lowerOp(op, getRank(op), constants);
+    for (auto &[copy, plan] : copies)
+      lowerCopy(copy, plan, getRank(copy), constants);
+    for (func::FuncOp function : entries)
+      if (failed(allocateWorkspace(function, constants)))
+        return signalPassFailure();
+  }
+
+private:
+  static std::optional<StridedCopy> getCopy(memref::CopyOp copy) {
+    auto target = dyn_cast<MemRefType>(copy.getTarget().getType());
+    auto source = dyn_cast<MemRefType>(copy.getSource().getType());
+    if (!target || !source || !target.hasStaticShape() ||
+        !source.hasStaticShape() || !target.getElementType().isIntOrFloat() ||
+        target.getElementTypeBitWidth() % 8 != 0)
+      return std::nullopt;
+    return StridedCopy::get(target, source);
   }
 };
 } // namespace

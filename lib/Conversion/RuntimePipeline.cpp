@@ -91,9 +91,11 @@ struct LowerStridedCopies
 };
 } // namespace
 
-void zpp::buildRuntimePipeline(OpPassManager &pm) {
+/// From tensors to buffers, results behind the arguments.
+static void addBufferization(OpPassManager &pm) {
   // Destinations of zero ops become the buffers that their results are wanted
-  // in, where possible.
+  // in, where possible: parts of a whole are made in their place.
+  pm.addPass(zpp::createConcatInPlacePass());
   pm.addPass(bufferization::createEmptyTensorEliminationPass());
   // The runtime takes dense buffers: arguments and results have no strides.
   bufferization::OneShotBufferizePassOptions bufferize;
@@ -103,25 +105,23 @@ void zpp::buildRuntimePipeline(OpPassManager &pm) {
   pm.addPass(bufferization::createOneShotBufferizePass(bufferize));
   // The caller provides the memory of results.
   bufferization::BufferResultsToOutParamsPassOptions outParams;
+  outParams.addResultAttribute = true;
   outParams.modifyPublicFunctions = true;
   outParams.hoistStaticAllocs = true;
   pm.addPass(bufferization::createBufferResultsToOutParamsPass(outParams));
-  pm.addPass(createCanonicalizerPass());
+  // What was inserted where it already lies is a copy to itself, which shows
+  // when equal views have become one.
   pm.addPass(createCSEPass());
-  bufferization::BufferDeallocationPipelineOptions dealloc;
-  bufferization::buildBufferDeallocationPipeline(pm, dealloc);
-  pm.addPass(createConvertBufferizationToMemRefPass());
+  pm.addPass(createCanonicalizerPass());
+  // Copies that are needed anyhow, before their buffers are planned.
+  pm.addPass(zpp::createDenseOperandsPass());
+}
 
-  // While buffers still have shapes.
-  pm.addPass(createConvertZeroToRuntimePass());
-
-  // From here on it is upstream's way to the LLVM dialect.
-  pm.addPass(std::make_unique<LowerStridedCopies>());
-  pm.addNestedPass<func::FuncOp>(createConvertLinalgToLoopsPass());
+/// Upstream's way to the LLVM dialect, from buffers and calls of the runtime.
+static void addLowering(OpPassManager &pm) {
   pm.addPass(createSCFToControlFlowPass());
   pm.addPass(memref::createExpandStridedMetadataPass());
   pm.addPass(createLowerAffinePass());
-  pm.addNestedPass<func::FuncOp>(LLVM::createLLVMRequestCWrappersPass());
   pm.addPass(createArithToLLVMConversionPass());
   pm.addPass(createConvertMathToLLVMPass());
   pm.addPass(createFinalizeMemRefToLLVMConversionPass());
@@ -131,12 +131,65 @@ void zpp::buildRuntimePipeline(OpPassManager &pm) {
   pm.addPass(createCanonicalizerPass());
 }
 
+void zpp::buildRuntimePipeline(OpPassManager &pm,
+                               const RuntimePipelineOptions &options) {
+  addBufferization(pm);
+  PlanWorkspacePassOptions plan;
+  plan.reuse = options.reuse;
+  plan.allFunctions = options.deviceMemory;
+  pm.addPass(createPlanWorkspacePass(plan));
+  // Functions without zero ops keep memory of their own.
+  bufferization::BufferDeallocationPipelineOptions dealloc;
+  bufferization::buildBufferDeallocationPipeline(pm, dealloc);
+  pm.addPass(createConvertBufferizationToMemRefPass());
+
+  // While buffers still have shapes.
+  ConvertZeroToRuntimePassOptions convert;
+  convert.deviceMemory = options.deviceMemory;
+  convert.allocateWorkspaces = true;
+  pm.addPass(createConvertZeroToRuntimePass(convert));
+
+  // What the host computes.
+  pm.addPass(std::make_unique<LowerStridedCopies>());
+  pm.addNestedPass<func::FuncOp>(createConvertLinalgToLoopsPass());
+  pm.addNestedPass<func::FuncOp>(LLVM::createLLVMRequestCWrappersPass());
+  addLowering(pm);
+}
+
+void zpp::buildHostBufferizationPipeline(
+    OpPassManager &pm, const HostBufferizationOptions &options) {
+  addBufferization(pm);
+  PlanWorkspacePassOptions plan;
+  plan.reuse = options.reuse;
+  plan.allFunctions = true;
+  pm.addPass(createPlanWorkspacePass(plan));
+  pm.addPass(createCanonicalizerPass());
+}
+
+void zpp::buildHostFunctionPipeline(OpPassManager &pm) {
+  ConvertZeroToRuntimePassOptions convert;
+  convert.deviceMemory = true;
+  pm.addPass(createConvertZeroToRuntimePass(convert));
+  pm.addPass(createPackArgumentsPass());
+  addLowering(pm);
+}
+
 void zpp::registerRuntimePipeline() {
   bufferization::registerBufferizationPasses();
   bufferization::registerBufferizationPipelines();
-  PassPipelineRegistration<>(
+  PassPipelineRegistration<RuntimePipelineOptions>(
       "zero-to-llvm",
       "Lower decomposed zero ops on tensors to the LLVM dialect with calls of "
       "libzpp_rt",
       buildRuntimePipeline);
+  PassPipelineRegistration<HostBufferizationOptions>(
+      "zero-bufferize-host",
+      "Lower host functions from tensors to buffers: results and a planned "
+      "workspace become arguments",
+      buildHostBufferizationPipeline);
+  PassPipelineRegistration<>(
+      "zero-host-to-llvm",
+      "Lower host functions on buffers to the LLVM dialect as C functions that "
+      "only call libzpp_rt",
+      buildHostFunctionPipeline);
 }

@@ -72,3 +72,30 @@ func.func @reference() -> ((memref<3xf32>, memref<4x3xf32>) -> ()) {
   %0 = func.constant @callee : (memref<3xf32>, memref<4x3xf32>) -> ()
   return %0 : (memref<3xf32>, memref<4x3xf32>) -> ()
 }
+
+// -----
+
+func.func @misaligned(%x: memref<4x8xf32>, %q: memref<4x32xi8, strided<[40, 1]>>) {
+  // expected-error@below {{failed to legalize 'zero.quantize': expected chunks at multiples of 16 bytes, but got 'memref<4x32xi8, strided<[40, 1]>>'}}
+  zero.quantize %x quant <i8, block = 32> into %q
+      : memref<4x8xf32> into memref<4x32xi8, strided<[40, 1]>>
+  return
+}
+
+// -----
+
+func.func @unequal(%x: memref<2x2x32xi8, strided<[96, 32, 1]>>, %y: memref<4x8xf32>) {
+  // expected-error@below {{failed to legalize 'zero.dequantize': expected dense chunks at equal distances, but got 'memref<2x2x32xi8, strided<[96, 32, 1]>>'}}
+  zero.dequantize %x quant <i8, block = 32> into %y
+      : memref<2x2x32xi8, strided<[96, 32, 1]>> into memref<4x8xf32>
+  return
+}
+
+// -----
+
+func.func @strided_tensor(%x: memref<4x8xf32, strided<[16, 1]>>, %q: memref<4x32xi8>) {
+  // expected-error@below {{failed to legalize 'zero.quantize': expected a dense buffer, but got 'memref<4x8xf32, strided<[16, 1]>>'}}
+  zero.quantize %x quant <i8, block = 32> into %q
+      : memref<4x8xf32, strided<[16, 1]>> into memref<4x32xi8>
+  return
+}

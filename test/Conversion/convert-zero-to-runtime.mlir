@@ -4,13 +4,13 @@
 
 // Descriptors are constants with the fields of zpp_rt.h: struct_size, name,
 // element_type (BF16), format, block, then the slices: outer, unit, inner,
-// extent, factors, chunk_factors, stage, stages.
+// extent, factors, chunk_factors, stage, stages; last the stride of chunks, 0.
 // CHECK:       llvm.mlir.global internal constant @[[NAME:.*]]("step.py:12:3\00")
 // CHECK:       llvm.mlir.global internal constant @[[FACTORS:.*]](dense<[2, 4]> : tensor<2xi64>)
 // CHECK:       llvm.mlir.global internal constant @[[CHUNK:.*]](dense<1> : tensor<1xi64>)
 // CHECK:       llvm.mlir.global internal constant @[[DESC:zpp_rt_quantize_desc]]()
-// CHECK-SAME:    !llvm.struct<(i64, ptr, i64, i64, i64, i64, i64, i64, i64, ptr, i64, ptr, i64, i64, i64)>
-// CHECK:         constant(120 : i64)
+// CHECK-SAME:    !llvm.struct<(i64, ptr, i64, i64, i64, i64, i64, i64, i64, ptr, i64, ptr, i64, i64, i64, i64)>
+// CHECK:         constant(128 : i64)
 // CHECK:         addressof @[[NAME]]
 // CHECK:         constant(1 : i64)
 // CHECK:         constant(4 : i64)
@@ -25,6 +25,7 @@
 // CHECK:         constant(1 : i64)
 // CHECK:         constant(1 : i64)
 // CHECK:         constant(3 : i64)
+// CHECK:         constant(0 : i64)
 // CHECK:       llvm.func @zpp_rt_quantize(!llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr) -> i32
 
 // CHECK-LABEL: func.func @quantize
@@ -122,7 +123,7 @@ func.func @offset(%x: memref<4x8xbf16, strided<[8, 1], offset: ?>>,
 #mesh = #zero.mesh<"gpu" = 4>
 // reduce: kind MEAN, 4 sources of 8 elements BF16, format NONE, into F32.
 // CHECK:       @zpp_rt_reduce_desc()
-// CHECK:         constant(72 : i64)
+// CHECK:         constant(80 : i64)
 // CHECK:         constant(1 : i64)
 // CHECK:         constant(4 : i64)
 // CHECK:         constant(8 : i64)
@@ -131,8 +132,8 @@ func.func @offset(%x: memref<4x8xbf16, strided<[8, 1], offset: ?>>,
 // CHECK:         constant(0 : i64)
 // CHECK:         constant(0 : i64)
 // dequantize_reduce: kind SUM, 4 sources, 8 elements, i8 in blocks of 32, into F16.
-// CHECK:       @zpp_rt_reduce_desc_{{.*}}() {{.*}}(i64, ptr, i64, i64, i64, i64, i64, i64, i64)
-// CHECK:         constant(72 : i64)
+// CHECK:       @zpp_rt_reduce_desc_{{.*}}() {{.*}}(i64, ptr, i64, i64, i64, i64, i64, i64, i64, i64)
+// CHECK:         constant(80 : i64)
 // CHECK:         constant(0 : i64)
 // CHECK:         constant(4 : i64)
 // CHECK:         constant(8 : i64)
@@ -141,9 +142,9 @@ func.func @offset(%x: memref<4x8xbf16, strided<[8, 1], offset: ?>>,
 // CHECK:         constant(32 : i64)
 // CHECK:         constant(2 : i64)
 // CHECK:       @zpp_rt_reduce_quantize_desc
-// CHECK:         constant(152 : i64)
+// CHECK:         constant(168 : i64)
 // CHECK:       @zpp_rt_pack_desc
-// CHECK:         constant(104 : i64)
+// CHECK:         constant(112 : i64)
 // CHECK-LABEL: func.func @others
 // CHECK: llvm.call @zpp_rt_reduce(
 // CHECK: llvm.call @zpp_rt_dequantize_reduce(
@@ -170,5 +171,95 @@ func.func @others(%a: memref<4x8xbf16>, %b: memref<8xf32>, %w: memref<4x32xi8>,
       : memref<4x32xi8> into memref<4x8xf32>
   zero.all_to_all %w along ["gpu"] on #mesh into %w2
       : memref<4x32xi8> into memref<4x32xi8>
+  return
+}
+
+// -----
+
+// Chunks that lie apart: the stride in bytes is the last field; where both
+// sides have one, the source's comes first. Chunks may be numbered by several
+// dims that count on.
+// CHECK:       @zpp_rt_quantize_desc()
+// CHECK:         insertvalue %{{.*}}[14]
+// CHECK-NEXT:    constant(112 : i64)
+// CHECK-NEXT:    insertvalue %{{.*}}[15]
+// CHECK:       @zpp_rt_quantize_desc_{{.*}}()
+// CHECK:         insertvalue %{{.*}}[14]
+// CHECK-NEXT:    constant(128 : i64)
+// CHECK-NEXT:    insertvalue %{{.*}}[15]
+// CHECK:       @zpp_rt_reduce_quantize_desc()
+// CHECK:         insertvalue %{{.*}}[18]
+// CHECK-NEXT:    constant(224 : i64)
+// CHECK-NEXT:    insertvalue %{{.*}}[19]
+// CHECK-NEXT:    constant(96 : i64)
+// CHECK-NEXT:    insertvalue %{{.*}}[20]
+// CHECK:       @zpp_rt_pack_desc()
+// CHECK:         insertvalue %{{.*}}[12]
+// CHECK-NEXT:    constant(40 : i64)
+// CHECK-NEXT:    insertvalue %{{.*}}[13]
+// CHECK:       @zpp_rt_reduce_desc()
+// CHECK:         insertvalue %{{.*}}[8]
+// CHECK-NEXT:    constant(40 : i64)
+// CHECK-NEXT:    insertvalue %{{.*}}[9]
+// CHECK-LABEL: func.func @strides
+func.func @strides(%x: memref<4x8xf32>, %q: memref<4x32xi8, strided<[112, 1], offset: 64>>,
+                   %g: memref<2x2x32xi8, strided<[256, 128, 1]>>,
+                   %d: memref<4x32xi8, strided<[224, 1]>>, %e: memref<2x32xi8, strided<[96, 1]>>,
+                   %v: memref<8xf32>, %p: memref<4x2xf32, strided<[10, 1]>>, %s: memref<2xf32>) {
+  zero.quantize %x quant <i8, block = 32> into %q
+      : memref<4x8xf32> into memref<4x32xi8, strided<[112, 1], offset: 64>>
+  zero.dequantize %g quant <i8, block = 32> into %x
+      : memref<2x2x32xi8, strided<[256, 128, 1]>> into memref<4x8xf32>
+  zero.dequantize_reduce_quantize sum %d quant <i8, block = 32>
+      partial tensor<8xf32> to <i8, block = 32>
+      slices <dim = 0, factors = [2], chunk = [0]> into %e
+      : memref<4x32xi8, strided<[224, 1]>> into memref<2x32xi8, strided<[96, 1]>>
+  zero.pack_slices %v slices <dim = 0, factors = [4], chunk = [0]> into %p
+      : memref<8xf32> into memref<4x2xf32, strided<[10, 1]>>
+  zero.reduce sum %p into %s
+      : memref<4x2xf32, strided<[10, 1]>> into memref<2xf32>
+  return
+}
+
+// -----
+
+// Copies in functions that take the rank are the runtime's: of one piece, of
+// rows, and of rows in loops.
+#mesh = #zero.mesh<"gpu" = 4>
+// CHECK-LABEL: func.func @copies(%arg0: !llvm.ptr,
+// CHECK-SAME:    %[[A:.*]]: memref<4x6xf32>, %[[B:.*]]: memref<4x6xf32>, %[[C:.*]]: memref<4x6xf32, strided<[8, 1], offset: 2>>,
+func.func @copies(%a: memref<4x6xf32>, %b: memref<4x6xf32>,
+                  %c: memref<4x6xf32, strided<[8, 1], offset: 2>>,
+                  %d: memref<5x4x3x2xi16, strided<[1000, 8, 100, 1]>>,
+                  %e: memref<5x4x3x2xi16>,
+                  %u: memref<4x6xf32, strided<[?, 1]>>) {
+  // CHECK: %[[N:.*]] = llvm.mlir.constant(96 : i64)
+  // CHECK: llvm.call @zpp_rt_copy(%arg0, %{{.*}}, %{{.*}}, %[[N]])
+  memref.copy %a, %b : memref<4x6xf32> to memref<4x6xf32>
+  // CHECK: %[[DS:.*]] = llvm.mlir.constant(32 : i64)
+  // CHECK: %[[SS:.*]] = llvm.mlir.constant(24 : i64)
+  // CHECK: %[[ROW:.*]] = llvm.mlir.constant(24 : i64)
+  // CHECK: %[[ROWS:.*]] = llvm.mlir.constant(4 : i64)
+  // CHECK: llvm.call @zpp_rt_copy_2d(%arg0, %{{.*}}, %[[DS]], %{{.*}}, %[[SS]], %[[ROW]], %[[ROWS]])
+  memref.copy %a, %c : memref<4x6xf32> to memref<4x6xf32, strided<[8, 1], offset: 2>>
+  // 5 x 4 x 3 rows of 4 bytes: one call for each 4, the two others being loops.
+  // CHECK-NOT: memref.copy
+  // CHECK: scf.for %[[I:.*]] = %{{.*}} to %{{.*}} step
+  // CHECK:   %[[TI:.*]] = llvm.mul %[[I]], %{{.*}}
+  // CHECK:   llvm.getelementptr %{{.*}}[%[[TI]]]
+  // CHECK:   scf.for
+  // CHECK:     llvm.call @zpp_rt_copy_2d(
+  memref.copy %d, %e : memref<5x4x3x2xi16, strided<[1000, 8, 100, 1]>> to memref<5x4x3x2xi16>
+  // Strides that are not known are left to the host.
+  // CHECK: memref.copy
+  memref.copy %u, %a : memref<4x6xf32, strided<[?, 1]>> to memref<4x6xf32>
+  zero.all_to_all %a along ["gpu"] on #mesh into %b
+      : memref<4x6xf32> into memref<4x6xf32>
+  return
+}
+// CHECK-LABEL: func.func @host_copies(%arg0: memref<4xf32>
+// CHECK:         memref.copy
+func.func @host_copies(%a: memref<4xf32>, %b: memref<4xf32>) {
+  memref.copy %a, %b : memref<4xf32> to memref<4xf32>
   return
 }

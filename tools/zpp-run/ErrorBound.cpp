@@ -106,6 +106,11 @@ static FailureOr<Bound> getBound(Operation *op, ArrayRef<Bound> operands,
       .Case([&](tensor::EmptyOp) { return Bound(); })
       .Case<tensor::ExpandShapeOp, tensor::CollapseShapeOp,
             tensor::ExtractSliceOp>([&](auto) { return operands[0]; })
+      .Case([&](tensor::InsertSliceOp) {
+        // What is overwritten counts too: it is at most too much.
+        return Bound{std::hypot(operands[0].norm, operands[1].norm),
+                     std::hypot(operands[0].error, operands[1].error)};
+      })
       .Case([&](tensor::ConcatOp) {
         Bound all;
         for (Bound part : operands) {

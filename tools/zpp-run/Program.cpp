@@ -10,6 +10,7 @@
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/ExecutionEngine/OptUtils.h"
 #include "mlir/Pass/PassManager.h"
+#include "mlir/Transforms/Passes.h"
 #include "zpp/Conversion/RuntimePipeline.h"
 #include "llvm/Support/TargetSelect.h"
 
@@ -55,11 +56,15 @@ llvm::Expected<Signature> Signature::get(func::FuncOp function) {
 static llvm::orc::SymbolMap
 getRuntimeSymbols(llvm::orc::MangleAndInterner intern) {
   llvm::orc::SymbolMap symbols;
-#define ZPP_RT_ENTRYPOINT(NAME, DESC, OP)                                      \
-  symbols[intern("zpp_rt_" #NAME)] = {                                         \
-      llvm::orc::ExecutorAddr::fromPtr(&zpp_rt_##NAME),                        \
-      llvm::JITSymbolFlags::Exported};
+  auto add = [&](StringRef name, auto *function) {
+    symbols[intern(name)] = {llvm::orc::ExecutorAddr::fromPtr(function),
+                             llvm::JITSymbolFlags::Exported};
+  };
+#define ZPP_RT_ENTRYPOINT(NAME, DESC, OP) add("zpp_rt_" #NAME, &zpp_rt_##NAME);
 #include "zpp/Runtime/Entrypoints.def"
+  add("zpp_rt_copy", &zpp_rt_copy);
+  add("zpp_rt_copy_2d", &zpp_rt_copy_2d);
+  add("zpp_rt_workspace", &zpp_rt_workspace);
   return symbols;
 }
 
@@ -67,14 +72,25 @@ static std::string getWrapperName(StringRef function) {
   return ("_mlir_ciface_" + function).str();
 }
 
-llvm::Expected<Program> Program::compile(ModuleOp module) {
+llvm::Expected<Program> Program::compile(ModuleOp module,
+                                         ArrayRef<std::string> functions,
+                                         bool deviceMemory) {
   OwningOpRef<ModuleOp> lowered = module.clone();
   llvm::StringMap<unsigned> inputs;
-  for (auto function : lowered->getOps<func::FuncOp>())
+  for (auto function : lowered->getOps<func::FuncOp>()) {
+    if (!llvm::is_contained(functions, function.getSymName())) {
+      function.setPrivate();
+      continue;
+    }
     inputs[function.getSymName()] =
         function.getNumArguments() + function.getNumResults();
+  }
   PassManager pm(module.getContext());
-  buildRuntimePipeline(pm);
+  // What is not called need not be what a back end can run.
+  pm.addPass(createSymbolDCEPass());
+  RuntimePipelineOptions pipeline;
+  pipeline.deviceMemory = deviceMemory;
+  buildRuntimePipeline(pm, pipeline);
   if (failed(pm.run(*lowered)))
     return llvm::createStringError("cannot lower the program");
 

@@ -34,8 +34,12 @@ int64_t getBytes(mlir::RankedTensorType type);
 /// A module, compiled for this host.
 class Program {
 public:
-  /// Lowers `module`, of which a copy is made.
-  static llvm::Expected<Program> compile(mlir::ModuleOp module);
+  /// Lowers `functions` of `module`, of which a copy is made, and what they
+  /// call. With `deviceMemory` they must leave all work on tensors to the
+  /// runtime.
+  static llvm::Expected<Program> compile(mlir::ModuleOp module,
+                                         llvm::ArrayRef<std::string> functions,
+                                         bool deviceMemory);
 
   /// Calls `function` as `rank` and waits for it. On an error of the runtime
   /// the results are empty; the rank knows why.

@@ -200,7 +200,8 @@ struct Options {
       cl::desc("Tiers from slowest to fastest, as node:2,gpu:4 (default: the "
                "program's)")};
   cl::opt<std::string> backend{"backend", cl::cat(category), cl::init("cpu"),
-                               cl::desc("Where ranks run: cpu")};
+                               cl::desc("Where ranks run: cpu (threads) or "
+                                        "cuda (a GPU each)")};
   cl::opt<std::string> entry{"entry", cl::cat(category), cl::init("main"),
                              cl::desc("Function to execute")};
   cl::list<std::string> inputs{
@@ -469,13 +470,15 @@ llvm::Error Runner::run() {
     return llvm::createStringError("expected '" + options.compareWith +
                                    "' to have the type of '" + options.entry +
                                    "'");
+  // Only the memory of "cpu" is that of the host.
+  llvm::Expected<Program> program = Program::compile(
+      module, names, /*deviceMemory=*/options.backend != "cpu");
+  if (!program)
+    return program.takeError();
   if (llvm::Error error = createWorld(*mesh))
     return error;
   if (llvm::Error error = makeInputs(functions.front().signature))
     return error;
-  llvm::Expected<Program> program = Program::compile(module);
-  if (!program)
-    return program.takeError();
 
   llvm::Error failure = execute(*program, functions);
   // A timeline says most where something went wrong.

@@ -8,6 +8,8 @@
 #ifndef ZPP_CONVERSION_RUNTIMEPIPELINE_H
 #define ZPP_CONVERSION_RUNTIMEPIPELINE_H
 
+#include "mlir/Pass/PassOptions.h"
+
 namespace mlir {
 class DialectRegistry;
 class OpPassManager;
@@ -19,13 +21,51 @@ namespace zpp {
 /// buffers, loops, the LLVM dialect and its translation.
 void registerRuntimeDialects(mlir::DialectRegistry &registry);
 
+struct HostBufferizationOptions
+    : mlir::PassPipelineOptions<HostBufferizationOptions> {
+  Option<std::string> reuse{
+      *this, "reuse",
+      llvm::cl::desc(
+          "Which temporary buffers may share memory: none, dependent "
+          "(whatever overlaps keeps its own) or any"),
+      llvm::cl::init("dependent")};
+};
+
+struct RuntimePipelineOptions
+    : mlir::PassPipelineOptions<RuntimePipelineOptions> {
+  Option<std::string> reuse{
+      *this, "reuse",
+      llvm::cl::desc(
+          "Which temporary buffers may share memory: none, dependent "
+          "(whatever overlaps keeps its own) or any"),
+      llvm::cl::init("dependent")};
+  Option<bool> deviceMemory{
+      *this, "device-memory",
+      llvm::cl::desc("Buffers may be in memory that the host cannot reach: "
+                     "functions must not compute"),
+      llvm::cl::init(false)};
+};
+
 /// Appends the passes from decomposed zero ops on tensors, among ops of
 /// upstream dialects, to the LLVM dialect with calls of libzpp_rt. Every
 /// function gets its results as destinations behind its arguments, and a C
-/// wrapper.
-void buildRuntimePipeline(mlir::OpPassManager &pm);
+/// wrapper. Public functions get temporary memory from the rank.
+void buildRuntimePipeline(mlir::OpPassManager &pm,
+                          const RuntimePipelineOptions &options = {});
 
-/// Registers `--zero-to-llvm`, and the upstream passes that it is made of.
+/// Appends the passes from host functions on tensors to buffers: public
+/// functions take their arguments, their results and, where they need one, a
+/// workspace memref<Wxi8>, the last argument.
+void buildHostBufferizationPipeline(
+    mlir::OpPassManager &pm, const HostBufferizationOptions &options = {});
+
+/// Appends the passes from there to the LLVM dialect. Public functions become
+/// `void NAME(zpp_rt_rank *rank, void *const *buffers)` and only call
+/// libzpp_rt; an op that would touch a buffer itself is an error.
+void buildHostFunctionPipeline(mlir::OpPassManager &pm);
+
+/// Registers `--zero-to-llvm`, `--zero-bufferize-host`, `--zero-host-to-llvm`
+/// and the upstream passes that they are made of.
 void registerRuntimePipeline();
 
 } // namespace zpp

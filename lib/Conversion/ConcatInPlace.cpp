@@ -1,0 +1,99 @@
+//===- ConcatInPlace.cpp - Concatenations without copies ------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Bufferized as it is, a concatenation copies. Inserted where it is made, a
+// part finds the whole there already, and eliminate-empty-tensors makes it in
+// its place.
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "zpp/Conversion/Passes.h"
+
+namespace zpp {
+#define GEN_PASS_DEF_CONCATINPLACEPASS
+#include "zpp/Conversion/Passes.h.inc"
+} // namespace zpp
+
+using namespace mlir;
+
+/// Part `index`, from `offset` on.
+static Value insert(OpBuilder &builder, tensor::ConcatOp concat, unsigned index,
+                    int64_t offset, Value whole) {
+  Value part = concat.getInputs()[index];
+  auto type = cast<RankedTensorType>(part.getType());
+  SmallVector<OpFoldResult> offsets(type.getRank(), builder.getIndexAttr(0));
+  SmallVector<OpFoldResult> strides(type.getRank(), builder.getIndexAttr(1));
+  offsets[concat.getDim()] = builder.getIndexAttr(offset);
+  return tensor::InsertSliceOp::create(
+      builder, concat.getLoc(), part, whole, offsets,
+      getAsIndexOpFoldResult(builder.getContext(), type.getShape()), strides);
+}
+
+static void insertParts(tensor::ConcatOp concat) {
+  struct Part {
+    unsigned index;
+    int64_t offset;
+    /// The op of the block that makes it, or null.
+    Operation *source;
+  };
+  SmallVector<Part> parts;
+  int64_t offset = 0;
+  for (auto [index, input] : llvm::enumerate(concat.getInputs())) {
+    Operation *source = input.getDefiningOp();
+    if (source && source->getBlock() != concat->getBlock())
+      source = nullptr;
+    parts.push_back({static_cast<unsigned>(index), offset, source});
+    offset +=
+        cast<RankedTensorType>(input.getType()).getDimSize(concat.getDim());
+  }
+  // In the order in which they are made; what is made elsewhere is copied last.
+  llvm::sort(parts, [](const Part &a, const Part &b) {
+    if (a.source == b.source)
+      return a.index < b.index;
+    if (!a.source || !b.source)
+      return a.source != nullptr;
+    return a.source->isBeforeInBlock(b.source);
+  });
+
+  auto builder = OpBuilder::atBlockBegin(concat->getBlock());
+  RankedTensorType type = concat.getResultType();
+  Value whole = tensor::EmptyOp::create(builder, concat.getLoc(),
+                                        type.getShape(), type.getElementType());
+  for (const Part &part : parts) {
+    builder.setInsertionPoint(concat);
+    if (part.source) {
+      Operation *before = whole.getDefiningOp();
+      builder.setInsertionPointAfter(
+          before->isBeforeInBlock(part.source) ? part.source : before);
+    }
+    whole = insert(builder, concat, part.index, part.offset, whole);
+  }
+  concat.replaceAllUsesWith(whole);
+  concat.erase();
+}
+
+namespace {
+class ConcatInPlacePass
+    : public zpp::impl::ConcatInPlacePassBase<ConcatInPlacePass> {
+public:
+  void runOnOperation() override {
+    SmallVector<tensor::ConcatOp> concats;
+    getOperation()->walk([&](tensor::ConcatOp concat) {
+      bool isStatic =
+          concat.getResultType().hasStaticShape() &&
+          llvm::all_of(concat.getInputs(), [](Value input) {
+            return cast<RankedTensorType>(input.getType()).hasStaticShape();
+          });
+      if (isStatic)
+        concats.push_back(concat);
+    });
+    for (tensor::ConcatOp concat : concats)
+      insertParts(concat);
+  }
+};
+} // namespace

@@ -1,0 +1,396 @@
+//===- PlanWorkspace.cpp - Temporary buffers in one workspace -------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Which buffers may share memory is a relation between pairs, from what touches
+// them (`Sharing`); where they lie then follows from sizes alone (`place`).
+//
+//===----------------------------------------------------------------------===//
+
+#include "RankFunctions.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Bufferization/Transforms/BufferViewFlowAnalysis.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Interfaces/DataLayoutInterfaces.h"
+#include "mlir/Interfaces/LoopLikeInterface.h"
+#include "zpp/Conversion/Passes.h"
+#include "llvm/ADT/BitVector.h"
+
+namespace zpp {
+#define GEN_PASS_DEF_PLANWORKSPACEPASS
+#include "zpp/Conversion/Passes.h.inc"
+} // namespace zpp
+
+using namespace mlir;
+using namespace zpp;
+
+/// What GPUs load at once in the best case, and a multiple of what wire chunks
+/// need.
+static constexpr int64_t kAlignment = 256;
+
+namespace {
+enum class Reuse { None, Dependent, Any };
+
+/// A part of the workspace: an allocation, or what the callee of a call needs.
+struct Part {
+  Operation *op;
+  int64_t bytes;
+  /// What reads or writes it.
+  SmallVector<Operation *> users;
+  /// The innermost block around `op` and all users.
+  Block *block;
+  int64_t offset = 0;
+};
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// Which parts may share memory
+//===----------------------------------------------------------------------===//
+
+/// The ancestor of `op` in `block`, or null.
+static Operation *getAncestor(Block *block, Operation *op) {
+  return block->findAncestorOpInBlock(*op);
+}
+
+/// The innermost block that contains both.
+static Block *getCommonBlock(Block *block, Operation *op) {
+  while (!getAncestor(block, op))
+    block = block->getParentOp()->getBlock();
+  return block;
+}
+
+namespace {
+/// Which ops of a block need which ones before them, because they read what
+/// those have written. Two writers of one buffer do not need each other, and a
+/// buffer that is overwritten orders nothing: only what cannot be otherwise
+/// counts.
+class DataDependences {
+public:
+  DataDependences(Block *block,
+                  const DenseMap<Value, SmallVector<Value>> &origins)
+      : origins(origins) {
+    DenseMap<Value, SmallVector<unsigned>> writers;
+    for (Operation &op : *block) {
+      unsigned index = numbers.size();
+      numbers[&op] = index;
+      llvm::BitVector &before = needed.emplace_back(index);
+      llvm::SetVector<Value> reads, writes;
+      op.walk([&](Operation *inner) { addEffects(inner, reads, writes); });
+      for (Value buffer : reads)
+        for (unsigned writer : writers[buffer])
+          if (!before.test(writer)) {
+            before |= needed[writer];
+            before.set(writer);
+          }
+      for (Value buffer : writes)
+        writers[buffer].push_back(index);
+    }
+  }
+
+  unsigned getNumber(Operation *op) const { return numbers.lookup(op); }
+
+  /// Whether `op` needs `before`, directly or not.
+  bool needs(Operation *op, Operation *before) const {
+    unsigned index = getNumber(before);
+    const llvm::BitVector &all = needed[getNumber(op)];
+    return index < all.size() && all.test(index);
+  }
+
+private:
+  void add(Value value, llvm::SetVector<Value> &buffers) const {
+    auto found = origins.find(value);
+    if (found == origins.end())
+      buffers.insert(value);
+    else
+      buffers.insert_range(found->second);
+  }
+
+  void addEffects(Operation *op, llvm::SetVector<Value> &reads,
+                  llvm::SetVector<Value> &writes) const {
+    if (isMemoryEffectFree(op) || op->hasTrait<OpTrait::IsTerminator>())
+      return;
+    auto interface = dyn_cast<MemoryEffectOpInterface>(op);
+    if (!interface) {
+      if (op->hasTrait<OpTrait::HasRecursiveMemoryEffects>())
+        return;
+      for (Value operand : op->getOperands())
+        if (isa<BaseMemRefType>(operand.getType())) {
+          add(operand, reads);
+          add(operand, writes);
+        }
+      return;
+    }
+    SmallVector<MemoryEffects::EffectInstance> effects;
+    interface.getEffects(effects);
+    for (const MemoryEffects::EffectInstance &effect : effects) {
+      Value value = effect.getValue();
+      if (!value || !isa<BaseMemRefType>(value.getType()))
+        continue;
+      if (isa<MemoryEffects::Read>(effect.getEffect()))
+        add(value, reads);
+      if (isa<MemoryEffects::Write>(effect.getEffect()))
+        add(value, writes);
+    }
+  }
+
+  const DenseMap<Value, SmallVector<Value>> &origins;
+  DenseMap<Operation *, unsigned> numbers;
+  /// Of each op, a bit for every op before it.
+  std::vector<llvm::BitVector> needed;
+};
+
+/// Decides about pairs of parts of one function.
+class Sharing {
+public:
+  Sharing(func::FuncOp function, Reuse reuse, BufferViewFlowAnalysis &views)
+      : reuse(reuse) {
+    auto addOrigin = [&](Value origin) {
+      for (Value view : views.resolve(origin))
+        origins[view].push_back(origin);
+    };
+    for (BlockArgument argument : function.getArguments())
+      addOrigin(argument);
+    function.walk([&](Operation *op) {
+      if (isa<memref::AllocOp, memref::GetGlobalOp>(op))
+        addOrigin(op->getResult(0));
+    });
+  }
+
+  bool canShare(const Part &a, const Part &b) {
+    if (reuse == Reuse::None)
+      return false;
+    Block *block = getCommonBlock(a.block, &b.block->front());
+    auto [it, isNew] = dependences.try_emplace(block, nullptr);
+    if (isNew)
+      it->second = std::make_unique<DataDependences>(block, origins);
+    const DataDependences &graph = *it->second;
+    auto endsBefore = [&](const Part &first, const Part &second) {
+      for (Operation *early : first.users)
+        for (Operation *late : second.users) {
+          Operation *before = getAncestor(block, early);
+          Operation *after = getAncestor(block, late);
+          bool isOrdered = reuse == Reuse::Any ? graph.getNumber(before) <
+                                                     graph.getNumber(after)
+                                               : graph.needs(after, before);
+          if (!isOrdered)
+            return false;
+        }
+      return true;
+    };
+    return endsBefore(a, b) || endsBefore(b, a);
+  }
+
+private:
+  Reuse reuse;
+  /// The arguments, allocations and constants that a value may be a view of.
+  DenseMap<Value, SmallVector<Value>> origins;
+  DenseMap<Block *, std::unique_ptr<DataDependences>> dependences;
+};
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// Places
+//===----------------------------------------------------------------------===//
+
+/// Gives each part the lowest offset that is free, the largest parts first.
+/// Returns the bytes of all.
+static int64_t place(MutableArrayRef<Part> parts, Sharing &sharing) {
+  SmallVector<Part *> order =
+      llvm::map_to_vector(parts, [](Part &part) { return &part; });
+  llvm::sort(order, [](const Part *a, const Part *b) {
+    return a->bytes != b->bytes ? a->bytes > b->bytes : a < b;
+  });
+  int64_t total = 0;
+  SmallVector<Part *> placed;
+  for (Part *part : order) {
+    SmallVector<Part *> others;
+    for (Part *other : placed)
+      if (!sharing.canShare(*part, *other))
+        others.push_back(other);
+    llvm::sort(others, [](const Part *a, const Part *b) {
+      return a->offset < b->offset;
+    });
+    for (Part *other : others) {
+      if (other->offset >= part->offset + part->bytes)
+        break;
+      part->offset = std::max(part->offset, other->offset + other->bytes);
+    }
+    total = std::max(total, part->offset + part->bytes);
+    placed.push_back(part);
+  }
+  return total;
+}
+
+//===----------------------------------------------------------------------===//
+// The pass
+//===----------------------------------------------------------------------===//
+
+/// Whether a buffer, or a view of it, outlives what is around it: a loop may
+/// carry it into its next iteration, or the function return it.
+static bool escapes(memref::AllocOp alloc,
+                    const BufferViewFlowAnalysis::ValueSetT &views) {
+  for (Value view : views)
+    if (llvm::any_of(view.getUsers(), llvm::IsaPred<func::ReturnOp>))
+      return true;
+  for (Operation *loop = alloc->getParentOp(); !isa<func::FuncOp>(loop);
+       loop = loop->getParentOp()) {
+    if (!isa<LoopLikeOpInterface>(loop))
+      continue;
+    for (Value view : views)
+      if (view.getDefiningOp() == loop ||
+          (isa<BlockArgument>(view) &&
+           view.getParentRegion()->getParentOp() == loop))
+        return true;
+  }
+  return false;
+}
+
+static int64_t getBytes(memref::AllocOp alloc) {
+  MemRefType type = alloc.getType();
+  DataLayout layout = DataLayout::closest(alloc);
+  int64_t elementBytes =
+      llvm::alignTo(layout.getTypeSize(type.getElementType()),
+                    layout.getTypeABIAlignment(type.getElementType()));
+  // Empty buffers too have an address.
+  return llvm::alignTo(
+      std::max<int64_t>(type.getNumElements() * elementBytes, 1), kAlignment);
+}
+
+static bool isPlannable(memref::AllocOp alloc) {
+  MemRefType type = alloc.getType();
+  return type.hasStaticShape() && type.getLayout().isIdentity() &&
+         !type.getMemorySpace();
+}
+
+namespace {
+class PlanWorkspacePass
+    : public zpp::impl::PlanWorkspacePassBase<PlanWorkspacePass> {
+public:
+  using PlanWorkspacePassBase::PlanWorkspacePassBase;
+
+  void runOnOperation() override {
+    std::optional<Reuse> parsed =
+        llvm::StringSwitch<std::optional<Reuse>>(reuse)
+            .Case("none", Reuse::None)
+            .Case("dependent", Reuse::Dependent)
+            .Case("any", Reuse::Any)
+            .Default(std::nullopt);
+    if (!parsed) {
+      emitError(getOperation().getLoc(),
+                "expected reuse to be none, dependent or any, but got '")
+          << reuse << "'";
+      return signalPassFailure();
+    }
+    policy = *parsed;
+    SymbolTable table(getOperation());
+    symbols = &table;
+    functions = getRankFunctions(getOperation(), allFunctions);
+    states.clear();
+    for (func::FuncOp function : functions)
+      if (failed(plan(function)))
+        return signalPassFailure();
+  }
+
+private:
+  /// Plans a function after its callees.
+  LogicalResult plan(func::FuncOp function) {
+    bool &isDone = states.try_emplace(function, false).first->second;
+    if (isDone || function.isExternal())
+      return success();
+    bool hasOneBlock = true;
+    SmallVector<func::CallOp> calls;
+    function.walk([&](Operation *op) {
+      for (Region &region : op->getRegions())
+        hasOneBlock &= region.empty() || region.hasOneBlock();
+      if (auto call = dyn_cast<func::CallOp>(op))
+        calls.push_back(call);
+    });
+    SmallVector<Part> parts;
+    for (func::CallOp call : calls) {
+      auto callee = symbols->lookup<func::FuncOp>(call.getCallee());
+      if (!callee || !functions.contains(callee))
+        continue;
+      auto found = states.find(callee);
+      if (found != states.end() && !found->second)
+        return call.emitError("expected no recursion in a function with zero "
+                              "ops, but got a call of '")
+               << call.getCallee() << "'";
+      if (failed(plan(callee)))
+        return failure();
+      if (BlockArgument workspace = getWorkspace(callee))
+        parts.push_back({call,
+                         cast<MemRefType>(workspace.getType()).getNumElements(),
+                         {call},
+                         call->getBlock()});
+    }
+    states[function] = true;
+
+    BufferViewFlowAnalysis views(function);
+    if (hasOneBlock)
+      function.walk([&](memref::AllocOp alloc) {
+        BufferViewFlowAnalysis::ValueSetT all = views.resolve(alloc);
+        if (!isPlannable(alloc) || escapes(alloc, all))
+          return;
+        Part part{alloc, getBytes(alloc), {}, alloc->getBlock()};
+        for (Value view : all)
+          for (Operation *user : view.getUsers()) {
+            part.block = getCommonBlock(part.block, user);
+            if (!isMemoryEffectFree(user))
+              part.users.push_back(user);
+          }
+        parts.push_back(std::move(part));
+      });
+    if (parts.empty())
+      return success();
+    Sharing sharing(function, hasOneBlock ? policy : Reuse::None, views);
+    int64_t bytes = place(parts, sharing);
+    return rewrite(function, parts, bytes);
+  }
+
+  LogicalResult rewrite(func::FuncOp function, ArrayRef<Part> parts,
+                        int64_t bytes) {
+    OpBuilder builder(function);
+    auto type = MemRefType::get({bytes}, builder.getI8Type());
+    unsigned position = function.getNumArguments();
+    auto attributes = builder.getDictionaryAttr(
+        builder.getNamedAttr(kWorkspaceAttr, builder.getUnitAttr()));
+    if (failed(function.insertArgument(position, type, attributes,
+                                       function.getLoc())))
+      return failure();
+    Value workspace = function.getArgument(position);
+    for (const Part &part : parts) {
+      builder.setInsertionPoint(part.op);
+      Location loc = part.op->getLoc();
+      Value offset = arith::ConstantIndexOp::create(builder, loc, part.offset);
+      auto createView = [&](MemRefType type) {
+        return memref::ViewOp::create(builder, loc, type, workspace, offset,
+                                      ValueRange());
+      };
+      if (auto call = dyn_cast<func::CallOp>(part.op)) {
+        call->insertOperands(
+            call->getNumOperands(),
+            createView(MemRefType::get({part.bytes}, builder.getI8Type()))
+                .getResult());
+        continue;
+      }
+      auto alloc = cast<memref::AllocOp>(part.op);
+      for (Operation *user : llvm::make_early_inc_range(alloc->getUsers()))
+        if (isa<memref::DeallocOp>(user))
+          user->erase();
+      alloc.replaceAllUsesWith(createView(alloc.getType()).getResult());
+      alloc.erase();
+    }
+    return success();
+  }
+
+  Reuse policy = Reuse::Dependent;
+  SymbolTable *symbols = nullptr;
+  llvm::SetVector<func::FuncOp> functions;
+  /// Functions that are begun, and whether they are planned.
+  DenseMap<Operation *, bool> states;
+};
+} // namespace
