@@ -32,6 +32,9 @@ using Clock = std::chrono::steady_clock;
 
 /// How often the watching thread looks.
 static constexpr std::chrono::milliseconds kWatchPeriod{5};
+/// How synchronization waits: first without sleep, then looking this often.
+static constexpr std::chrono::microseconds kSpinTime{500};
+static constexpr std::chrono::microseconds kPollPeriod{50};
 /// Gathers over several tiers are cut into as many parts as have this many
 /// bytes, so that one tier works while the other does.
 static constexpr int64_t kGatherPartBytes = int64_t(1) << 20;
@@ -733,15 +736,18 @@ Status CudaRank::synchronize() {
   if (streams->isCapturing())
     return {ZPP_RT_UNSUPPORTED,
             "expected no graph that is being captured, but got one"};
-  auto delay = std::chrono::microseconds(1);
+  // Short waits without sleep: a sleep takes 50 usec or more.
+  Clock::time_point patience = Clock::now() + kSpinTime;
   while (true) {
     ZPP_RT_TRY(getFailure());
     bool idle;
     ZPP_RT_TRY(streams->isIdle(idle));
     if (idle)
       break;
-    std::this_thread::sleep_for(delay);
-    delay = std::min(delay * 2, std::chrono::microseconds(100));
+    if (Clock::now() < patience)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(kPollPeriod);
   }
   ZPP_RT_TRY(control->confirm());
   // An abort also ends what is under way.

@@ -20,72 +20,103 @@
 
 namespace zpp::perf {
 
-/// Operations of a rank, each reading what the one before wrote. Made once for
-/// all ranks; `Run` is a rank's.
+/// Operations of a rank on buffers of their own. Made once for all ranks; `Run`
+/// is a rank's.
 class Plan {
 public:
-  /// `inputBytes` bytes go into the first operation.
-  explicit Plan(int64_t inputBytes) : bytes{inputBytes} {}
+  /// A place in one of the buffers.
+  struct Place {
+    size_t buffer;
+    int64_t offset = 0;
+  };
 
-  void pack(ElementType type, const SliceMap &map);
+  /// The input has `inputBytes` bytes, the output `outputBytes`.
+  Plan(int64_t inputBytes, int64_t outputBytes)
+      : bytes{inputBytes, outputBytes} {}
+
+  static constexpr Place input() { return {0}; }
+  static constexpr Place output() { return {1}; }
+  Place addBuffer(int64_t count);
+
+  /// Each adds an operation from one place to another.
+  void pack(ElementType type, const SliceMap &map, Place from, Place to);
   void quantize(ElementType type, WireFormat format, int64_t block,
-                const SliceMap &map);
+                const SliceMap &map, Place from, Place to);
   void dequantize(ElementType type, WireFormat format, int64_t block,
-                  const SliceMap &map);
+                  const SliceMap &map, Place from, Place to);
   /// Of `sourceType` where the format is None.
   void reduce(int64_t sources, int64_t elements, ElementType sourceType,
-              WireFormat format, int64_t block, ElementType type);
+              WireFormat format, int64_t block, ElementType type, Place from,
+              Place to);
   void reduceQuantize(int64_t sources, WireFormat format, int64_t block,
-                      WireFormat toFormat, int64_t toBlock,
-                      const SliceMap &map);
-  void allToAll(const std::vector<AxisRef> &axes, int64_t chunkBytes);
-  void allGather(const std::vector<AxisRef> &axes, int64_t chunkBytes);
+                      WireFormat toFormat, int64_t toBlock, const SliceMap &map,
+                      Place from, Place to);
+  void allToAll(const std::vector<AxisRef> &axes, int64_t chunkBytes,
+                Place from, Place to);
+  void allGather(const std::vector<AxisRef> &axes, int64_t chunkBytes,
+                 Place from, Place to);
+  /// What the communication library does for `elements` in all.
+  void plain(const std::vector<AxisRef> &axes, ElementType type,
+             int64_t elements, bool isGather, Place from, Place to);
   /// A copy, the measure of all kernels.
-  void copy();
+  void copy(int64_t count, Place from, Place to);
 
-  int64_t inputBytes() const { return bytes.front(); }
-  int64_t outputBytes() const { return bytes.back(); }
+  int64_t inputBytes() const { return bytes[0]; }
+  int64_t outputBytes() const { return bytes[1]; }
 
   /// The plan in the memory of a rank.
   class Run {
   public:
-    Run(const Plan &plan, zpp_rt_rank *rank, const void *input);
+    Run(const Plan &plan, zpp_rt_rank *rank);
     ~Run();
     Run(const Run &) = delete;
     Run &operator=(const Run &) = delete;
 
-    /// Queues all operations.
-    void operator()() const;
-    /// What the last one wrote.
+    /// Copies the input there, `data` having its bytes, or the output back.
+    void write(const void *data) const;
     std::vector<uint8_t> read() const;
 
+    /// Queues all operations, behind those of an earlier call.
+    void operator()() const;
+
   private:
+    void *at(Place place) const {
+      return static_cast<uint8_t *>(buffers[place.buffer]) + place.offset;
+    }
+
     const Plan &plan;
     zpp_rt_rank *rank;
     std::vector<void *> buffers;
   };
 
 private:
-  using Operation =
-      std::function<void(zpp_rt_rank *rank, const void *input, void *output)>;
-  void add(int64_t outputBytes, Operation operation);
+  struct Operation {
+    std::function<void(zpp_rt_rank *rank, const void *from, void *to)> call;
+    Place from, to;
+  };
   void exchange(const std::vector<AxisRef> &axes, int64_t chunkBytes,
-                bool isGather);
+                bool isGather, Place from, Place to);
 
-  /// Of the input and of what each operation writes.
   std::vector<int64_t> bytes;
   std::vector<Operation> operations;
 };
 
 /// The reduce-scatter of `elements` over hops along the axes of `mesh`, from
 /// the innermost outwards, one per format; the last hop covers all axes that
-/// remain. Elements are a multiple of the devices.
+/// remain. In `stages` parts, so that one hop works for one part while the next
+/// does for the part before (paper section 4.1.2). Elements are a multiple of
+/// the devices.
 Plan makeReduceScatter(const Mesh &mesh, ElementType type, int64_t elements,
-                       const std::vector<WireFormat> &formats, int64_t block);
+                       const std::vector<WireFormat> &formats, int64_t block,
+                       int64_t stages);
 
-/// The all-gather of `elements` over the whole mesh in one hop.
+/// The all-gather of `elements` over the whole mesh.
 Plan makeAllGather(const Mesh &mesh, ElementType type, int64_t elements,
                    WireFormat format, int64_t block);
+
+/// Either, as the communication library does it.
+Plan makePlain(const Mesh &mesh, ElementType type, int64_t elements,
+               bool isGather);
 
 } // namespace zpp::perf
 

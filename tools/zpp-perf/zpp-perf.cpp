@@ -16,6 +16,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <numeric>
 #include <string_view>
 #include <thread>
 
@@ -27,7 +29,8 @@ static constexpr const char *kHelp =
 
   zpp-perf OPERATION [options]
 
-Collectives, with the time of the plain collective from the same run:
+Collectives, with the time of the plain collective from the same run, which on
+cuda is NCCL's own:
   reduce_scatter, all_gather
 Kernels alone, with the bytes per second of a copy from the same run:
   quantize, dequantize, dequantize_reduce, dequantize_reduce_quantize
@@ -39,14 +42,26 @@ Kernels alone, with the bytes per second of a copy from the same run:
                        innermost outwards, the last for all tiers that remain;
                        others use the first (and requantize to the second)
   --block=128          elements that share a scale: 32 to 2048
-  --iterations=5       runs after the first, which is not counted; the median
-                       of the slowest ranks is printed
-  --backend=cpu        where ranks run
+  --stages=1           parts of a reduce_scatter that overlap
+  --iterations=5       runs in a row; their mean is measured 5 times, and the
+                       median of the slowest rank's is printed
+  --backend=cpu        where ranks run: cpu (threads) or cuda (GPUs)
+  --time-limit-usec=N  how long a collective waits for its last rank
+
+All ranks are in one process, unless a launcher starts one for each: mpirun,
+srun, torchrun, or any other that sets RANK and WORLD_SIZE and, for several
+hosts, MASTER_ADDR and MASTER_PORT.
+  --rendezvous=H:P     where the process of rank 0 listens and others connect
+
+  zpp-perf reduce_scatter --backend=cuda --bytes=1M:1G
+  mpirun -n 4 zpp-perf all_gather --backend=cuda --format=i8
 )";
 
 [[noreturn]] static void fail(const std::string &message) {
+  std::fflush(stdout);
   std::fprintf(stderr, "zpp-perf: error: %s\n", message.c_str());
-  std::exit(EXIT_FAILURE);
+  // Other ranks may be at work.
+  std::_Exit(EXIT_FAILURE);
 }
 
 static std::string quote(std::string_view text) {
@@ -66,8 +81,11 @@ struct Options {
   ElementType type = ElementType::BF16;
   std::vector<WireFormat> formats = {WireFormat::I8, WireFormat::I4};
   int64_t block = 128;
+  int64_t stages = 1;
   int64_t iterations = 5;
   std::string backend = "cpu";
+  int64_t timeLimitUsec = 0;
+  std::string rendezvous;
 };
 } // namespace
 
@@ -145,8 +163,14 @@ static void parseOption(std::string_view argument, Options &options) {
     if (!isValidBlock(options.block))
       fail("expected a block that is a power of two from 32 to 2048, but got " +
            quote(value));
+  } else if (name == "--stages") {
+    options.stages = parseNumber(value, /*isBytes=*/false);
   } else if (name == "--iterations") {
     options.iterations = parseNumber(value, /*isBytes=*/false);
+  } else if (name == "--time-limit-usec") {
+    options.timeLimitUsec = parseNumber(value, /*isBytes=*/false);
+  } else if (name == "--rendezvous") {
+    options.rendezvous = value;
   } else if (name == "--backend") {
     options.backend = value;
   } else {
@@ -215,121 +239,126 @@ static std::vector<uint8_t> makeData(ElementType type, int64_t elements,
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// What a plan took and, by rank, what it computed.
+/// What a plan took on the slowest rank.
 struct Measurement {
-  double usec = 0;
-  std::vector<std::vector<uint8_t>> results;
+  double usec;
+  /// What it computed on this rank.
+  std::vector<uint8_t> result;
 };
 
+/// One rank. All ranks do the same, and learn the same numbers.
 class Bench {
 public:
-  explicit Bench(const Options &options);
+  Bench(const Options &options, const Mesh &mesh, zpp_rt_rank *rank,
+        int64_t index)
+      : options(options), mesh(mesh), rank(rank), index(index) {}
 
-  const Mesh &getMesh() const { return mesh; }
-  /// Runs `plan` on all ranks, its inputs being elements of `type` unless
-  /// `input` (for all ranks) is given.
+  const Options &options;
+  const Mesh &mesh;
+
+  /// Prints on rank 0.
+  template <typename... Arguments>
+  void print(const char *format, Arguments... arguments) const {
+    if (index != 0)
+      return;
+    std::printf(format, arguments...);
+    std::fflush(stdout);
+  }
+
+  /// Runs `plan`, its inputs being elements of `type` unless `input` is given.
   Measurement measure(const Plan &plan, ElementType type,
                       const std::vector<uint8_t> *input = nullptr) const;
 
+  /// L2 distance over all ranks, relative to `expected`.
+  double getError(ElementType type, const std::vector<uint8_t> &measured,
+                  const std::vector<uint8_t> &expected) const;
+
 private:
-  const Options &options;
-  Mesh mesh;
+  /// Ends the program where the rank is not well.
+  void check() const;
+  /// `value` of all ranks.
+  std::vector<double> gather(double value) const;
+
+  zpp_rt_rank *const rank;
+  const int64_t index;
 };
 } // namespace
 
-Bench::Bench(const Options &options) : options(options) {
-  std::string error;
-  std::optional<Mesh> parsed = Mesh::parse(options.mesh, error);
-  if (!parsed)
-    fail(error);
-  mesh = *parsed;
+/// Failures of several ranks at once are printed one after the other, the first
+/// of which ends the program.
+static std::mutex failMutex;
+
+void Bench::check() const {
+  if (zpp_rt_rank_synchronize(rank) == ZPP_RT_OK)
+    return;
+  std::lock_guard<std::mutex> lock(failMutex);
+  fail("rank " + std::to_string(index) + ": " + zpp_rt_rank_message(rank));
+}
+
+std::vector<double> Bench::gather(double value) const {
+  std::vector<AxisRef> all;
+  for (size_t axis = 0; axis < mesh.getAxes().size(); ++axis)
+    all.push_back(mesh.getAxis(axis));
+  std::vector<double> values(mesh.numDevices());
+  Plan plan(sizeof(double), sizeof(double) * values.size());
+  plan.allGather(all, sizeof(double), Plan::input(), Plan::output());
+  Plan::Run run(plan, rank);
+  run.write(&value);
+  run();
+  std::vector<uint8_t> bytes = run.read();
+  check();
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
 }
 
 Measurement Bench::measure(const Plan &plan, ElementType type,
                            const std::vector<uint8_t> *input) const {
-  zpp_rt_world_desc desc{};
-  desc.struct_size = sizeof(desc);
-  desc.backend = options.backend.c_str();
-  desc.mesh = options.mesh.c_str();
-  char message[512];
-  zpp_rt_world *world;
-  if (zpp_rt_world_create(&desc, &world, message, sizeof(message)) != ZPP_RT_OK)
-    fail(message);
-
-  int64_t ranks = mesh.numDevices();
-  Measurement measurement;
-  measurement.results.resize(ranks);
-  // By rank and iteration.
-  std::vector<std::vector<double>> times(ranks);
-  std::vector<std::string> errors(ranks);
-  std::vector<AxisRef> all;
-  for (size_t axis = 0; axis < mesh.getAxes().size(); ++axis)
-    all.push_back(mesh.getAxis(axis));
-  Plan barrier(1);
-  barrier.allGather(all, 1);
-
-  auto runRank = [&](int64_t index) {
-    char text[512];
-    zpp_rt_rank *rank;
-    if (zpp_rt_rank_create(world, index, -1, &rank, text, sizeof(text)) !=
-        ZPP_RT_OK) {
-      errors[index] = text;
-      return;
-    }
-    {
-      std::vector<uint8_t> data =
-          input ? *input
-                : makeData(type, plan.inputBytes() / elementBytes(type), index);
-      Plan::Run run(plan, rank, data.data()), wait(barrier, rank, "");
-      for (int64_t i = 0; i <= options.iterations; ++i) {
-        wait();
-        zpp_rt_rank_synchronize(rank);
-        auto begin = std::chrono::steady_clock::now();
-        run();
-        zpp_rt_rank_synchronize(rank);
-        std::chrono::duration<double, std::micro> time =
-            std::chrono::steady_clock::now() - begin;
-        if (i > 0)
-          times[index].push_back(time.count());
-      }
-      measurement.results[index] = run.read();
-    }
-    if (zpp_rt_rank_synchronize(rank) != ZPP_RT_OK)
-      errors[index] = zpp_rt_rank_message(rank);
-    zpp_rt_rank_destroy(rank);
-  };
-  std::vector<std::thread> threads;
-  for (int64_t index = 0; index < ranks; ++index)
-    threads.emplace_back(runRank, index);
-  for (std::thread &thread : threads)
-    thread.join();
-  zpp_rt_world_destroy(world);
-  for (int64_t index = 0; index < ranks; ++index)
-    if (!errors[index].empty())
-      fail("rank " + std::to_string(index) + ": " + errors[index]);
-
-  std::vector<double> slowest(options.iterations, 0.0);
-  for (const std::vector<double> &ofRank : times)
-    for (size_t i = 0; i < slowest.size(); ++i)
-      slowest[i] = std::max(slowest[i], ofRank[i]);
-  std::sort(slowest.begin(), slowest.end());
-  measurement.usec = slowest[slowest.size() / 2];
+  constexpr int kRounds = 5;
+  Plan::Run run(plan, rank);
+  {
+    std::vector<uint8_t> data =
+        input ? *input
+              : makeData(type, plan.inputBytes() / elementBytes(type), index);
+    run.write(data.data());
+  }
+  run();
+  check();
+  Measurement measurement{0, run.read()};
+  std::vector<double> times;
+  for (int round = 0; round < kRounds; ++round) {
+    // All ranks begin together.
+    gather(0);
+    auto begin = std::chrono::steady_clock::now();
+    for (int64_t i = 0; i < options.iterations; ++i)
+      run();
+    check();
+    std::chrono::duration<double, std::micro> time =
+        std::chrono::steady_clock::now() - begin;
+    std::vector<double> all =
+        gather(time.count() / static_cast<double>(options.iterations));
+    times.push_back(*std::max_element(all.begin(), all.end()));
+  }
+  std::sort(times.begin(), times.end());
+  measurement.usec = times[times.size() / 2];
   return measurement;
 }
 
-/// L2 distance over all ranks, relative to `expected`.
-static double getError(ElementType type, const Measurement &measured,
-                       const Measurement &expected) {
+double Bench::getError(ElementType type, const std::vector<uint8_t> &measured,
+                       const std::vector<uint8_t> &expected) const {
   double distance = 0, norm = 0;
-  for (size_t rank = 0; rank < expected.results.size(); ++rank) {
-    int64_t elements = expected.results[rank].size() / elementBytes(type);
-    for (int64_t i = 0; i < elements; ++i) {
-      double want = readElement(type, expected.results[rank], i);
-      double got = readElement(type, measured.results[rank], i);
-      distance += (got - want) * (got - want);
-      norm += want * want;
-    }
+  int64_t elements = expected.size() / elementBytes(type);
+  for (int64_t i = 0; i < elements; ++i) {
+    double want = readElement(type, expected, i);
+    double got = readElement(type, measured, i);
+    distance += (got - want) * (got - want);
+    norm += want * want;
   }
+  auto sum = [&](double value) {
+    std::vector<double> all = gather(value);
+    return std::accumulate(all.begin(), all.end(), 0.0);
+  };
+  distance = sum(distance);
+  norm = sum(norm);
   return norm > 0 ? std::sqrt(distance / norm) : 0;
 }
 
@@ -337,114 +366,163 @@ static double getError(ElementType type, const Measurement &measured,
 // Tables
 //===----------------------------------------------------------------------===//
 
-static void runCollective(const Options &options, const Bench &bench,
-                          bool isGather) {
-  const Mesh &mesh = bench.getMesh();
-  int64_t ranks = mesh.numDevices();
-  if (!isGather && options.formats.size() > mesh.getAxes().size())
-    fail("expected at most " + std::to_string(mesh.getAxes().size()) +
-         " formats on mesh " + quote(options.mesh) + ", but got " +
-         std::to_string(options.formats.size()));
-  auto makePlan = [&](const std::vector<WireFormat> &formats,
-                      int64_t elements) {
-    return isGather ? makeAllGather(mesh, options.type, elements, formats[0],
-                                    options.block)
-                    : makeReduceScatter(mesh, options.type, elements, formats,
-                                        options.block);
-  };
-  std::printf("%12s %12s %10s %10s %10s %12s %8s\n", "bytes", "time_usec",
+static constexpr const char *kKernels[] = {"quantize", "dequantize",
+                                           "dequantize_reduce",
+                                           "dequantize_reduce_quantize"};
+
+/// Before any rank starts.
+static void checkOptions(const Options &options, const Mesh &mesh) {
+  if (std::find(std::begin(kKernels), std::end(kKernels), options.operation) !=
+      std::end(kKernels)) {
+    if (options.formats.front() == WireFormat::None ||
+        options.formats.back() == WireFormat::None)
+      fail("expected format i8 or i4 for " + quote(options.operation) +
+           ", but got 'none'");
+  } else if (options.operation == "reduce_scatter") {
+    if (options.formats.size() > mesh.getAxes().size())
+      fail("expected at most " + std::to_string(mesh.getAxes().size()) +
+           " formats on mesh " + quote(options.mesh) + ", but got " +
+           std::to_string(options.formats.size()));
+  } else if (options.operation != "all_gather") {
+    fail("expected an operation, but got " + quote(options.operation) +
+         "; see zpp-perf --help");
+  }
+}
+
+static void runCollective(const Bench &bench, bool isGather) {
+  const Options &options = bench.options;
+  int64_t ranks = bench.mesh.numDevices();
+  bench.print("%12s %12s %10s %10s %10s %12s %8s\n", "bytes", "time_usec",
               "algo_GB/s", "bus_GB/s", "rel_error", "plain_usec", "ratio");
   for (int64_t bytes = options.minBytes; bytes <= options.maxBytes;
        bytes *= 2) {
     int64_t unit = ranks * elementBytes(options.type);
     int64_t elements = (bytes + unit - 1) / unit * ranks;
-    Measurement measured =
-        bench.measure(makePlan(options.formats, elements), options.type);
-    Measurement plain =
-        bench.measure(makePlan({WireFormat::None}, elements), options.type);
+    Plan plan = isGather ? makeAllGather(bench.mesh, options.type, elements,
+                                         options.formats.front(), options.block)
+                         : makeReduceScatter(bench.mesh, options.type, elements,
+                                             options.formats, options.block,
+                                             options.stages);
+    Measurement measured = bench.measure(plan, options.type);
+    Measurement plain = bench.measure(
+        makePlain(bench.mesh, options.type, elements, isGather), options.type);
+    double error = bench.getError(options.type, measured.result, plain.result);
     int64_t moved = elements * elementBytes(options.type);
     double algorithm = static_cast<double>(moved) / measured.usec / 1e3;
-    std::printf("%12lld %12.1f %10.3f %10.3f %10.2e %12.1f %8.2f\n",
+    bench.print("%12lld %12.1f %10.3f %10.3f %10.2e %12.1f %8.2f\n",
                 static_cast<long long>(moved), measured.usec, algorithm,
                 algorithm * static_cast<double>(ranks - 1) /
                     static_cast<double>(ranks),
-                getError(options.type, measured, plain), plain.usec,
-                plain.usec / measured.usec);
-    std::fflush(stdout);
+                error, plain.usec, plain.usec / measured.usec);
   }
 }
 
 /// Kernels alone: the tensor is cut into a chunk per rank.
-static void runKernel(const Options &options, const Bench &bench) {
-  int64_t ranks = bench.getMesh().numDevices();
+static void runKernel(const Bench &bench) {
+  const Options &options = bench.options;
+  int64_t ranks = bench.mesh.numDevices();
   WireFormat format = options.formats.front(), to = options.formats.back();
-  if (format == WireFormat::None || to == WireFormat::None)
-    fail("expected format i8 or i4 for " + quote(options.operation) +
-         ", but got 'none'");
   const std::string &name = options.operation;
-  std::printf("%12s %12s %10s %12s %8s\n", "bytes", "time_usec", "GB/s",
+  bench.print("%12s %12s %10s %12s %8s\n", "bytes", "time_usec", "GB/s",
               "copy_GB/s", "percent");
   for (int64_t bytes = options.minBytes; bytes <= options.maxBytes;
        bytes *= 2) {
     int64_t unit = ranks * elementBytes(options.type);
     int64_t elements = (bytes + unit - 1) / unit * ranks;
     int64_t chunk = elements / ranks;
+    int64_t tensorBytes = elements * elementBytes(options.type);
     SliceMap map;
     map.factors = {ranks};
     map.chunkFactors = {0};
     map.extent = elements;
     map.unit = chunk;
+    SliceMap partial = map;
+    partial.extent = chunk;
+    partial.unit = (chunk + ranks - 1) / ranks;
+    auto getWireBytes = [&](WireFormat format, const SliceMap &map) {
+      return map.numChunks() *
+             getChunkLayout(map.elementsPerChunk(), format, options.block)
+                 .chunkBytes;
+    };
 
-    Plan quantize(elements * elementBytes(options.type));
-    quantize.quantize(options.type, format, options.block, map);
+    Plan quantize(tensorBytes, getWireBytes(format, map));
+    quantize.quantize(options.type, format, options.block, map, Plan::input(),
+                      Plan::output());
+    Measurement measured = bench.measure(quantize, options.type);
     Plan plan = quantize;
     std::vector<uint8_t> wire;
     if (name != "quantize") {
-      wire = bench.measure(quantize, options.type).results.front();
-      plan = Plan(static_cast<int64_t>(wire.size()));
-      SliceMap partial = map;
-      partial.extent = chunk;
-      partial.unit = (chunk + ranks - 1) / ranks;
-      if (name == "dequantize")
-        plan.dequantize(options.type, format, options.block, map);
-      else if (name == "dequantize_reduce")
+      wire = std::move(measured.result);
+      if (name == "dequantize") {
+        plan = Plan(wire.size(), tensorBytes);
+        plan.dequantize(options.type, format, options.block, map, Plan::input(),
+                        Plan::output());
+      } else if (name == "dequantize_reduce") {
+        plan = Plan(wire.size(), chunk * elementBytes(options.type));
         plan.reduce(ranks, chunk, options.type, format, options.block,
-                    options.type);
-      else
+                    options.type, Plan::input(), Plan::output());
+      } else {
+        plan = Plan(wire.size(), getWireBytes(to, partial));
         plan.reduceQuantize(ranks, format, options.block, to, options.block,
-                            partial);
+                            partial, Plan::input(), Plan::output());
+      }
+      measured = bench.measure(plan, options.type, &wire);
     }
-    Measurement measured =
-        bench.measure(plan, options.type, wire.empty() ? nullptr : &wire);
-    Plan copy(plan.inputBytes());
-    copy.copy();
+    Plan copy(plan.inputBytes(), plan.inputBytes());
+    copy.copy(plan.inputBytes(), Plan::input(), Plan::output());
     Measurement copied =
         bench.measure(copy, options.type, wire.empty() ? nullptr : &wire);
     double rate = static_cast<double>(plan.inputBytes() + plan.outputBytes()) /
                   measured.usec / 1e3;
     double copyRate =
         2 * static_cast<double>(copy.inputBytes()) / copied.usec / 1e3;
-    std::printf("%12lld %12.1f %10.3f %12.3f %8.1f\n",
-                static_cast<long long>(elements * elementBytes(options.type)),
-                measured.usec, rate, copyRate, 100 * rate / copyRate);
-    std::fflush(stdout);
+    bench.print("%12lld %12.1f %10.3f %12.3f %8.1f\n",
+                static_cast<long long>(tensorBytes), measured.usec, rate,
+                copyRate, 100 * rate / copyRate);
   }
+}
+
+static void runRank(const Options &options, const Mesh &mesh,
+                    zpp_rt_world *world, int64_t index, int64_t device) {
+  char message[512];
+  zpp_rt_rank *rank;
+  if (zpp_rt_rank_create(world, index, device, &rank, message,
+                         sizeof(message)) != ZPP_RT_OK) {
+    std::lock_guard<std::mutex> lock(failMutex);
+    fail("rank " + std::to_string(index) + ": " + message);
+  }
+  Bench bench(options, mesh, rank, index);
+  if (options.operation == "reduce_scatter" ||
+      options.operation == "all_gather")
+    runCollective(bench, options.operation == "all_gather");
+  else
+    runKernel(bench);
+  zpp_rt_rank_destroy(rank);
 }
 
 int main(int argc, char **argv) {
   Options options = parseOptions(argc, argv);
-  Bench bench(options);
-  constexpr const char *kernels[] = {"quantize", "dequantize",
-                                     "dequantize_reduce",
-                                     "dequantize_reduce_quantize"};
-  if (options.operation == "reduce_scatter" ||
-      options.operation == "all_gather")
-    runCollective(options, bench, options.operation == "all_gather");
-  else if (std::find(std::begin(kernels), std::end(kernels),
-                     options.operation) != std::end(kernels))
-    runKernel(options, bench);
-  else
-    fail("expected an operation, but got " + quote(options.operation) +
-         "; see zpp-perf --help");
+  std::string error;
+  std::optional<Mesh> mesh = Mesh::parse(options.mesh, error);
+  if (!mesh)
+    fail(error);
+  checkOptions(options, *mesh);
+
+  zpp_rt_world_desc desc{};
+  desc.struct_size = sizeof(desc);
+  desc.backend = options.backend.c_str();
+  desc.mesh = options.mesh.c_str();
+  desc.time_limit_usec = options.timeLimitUsec;
+  char message[512];
+  zpp_rt_world *world;
+  if (zpp_rt_world_create(&desc, &world, message, sizeof(message)) != ZPP_RT_OK)
+    fail(message);
+  std::vector<std::thread> threads;
+  for (int64_t index = 0; index < mesh->numDevices(); ++index)
+    threads.emplace_back(
+        [&, index] { runRank(options, *mesh, world, index, /*device=*/-1); });
+  for (std::thread &thread : threads)
+    thread.join();
+  zpp_rt_world_destroy(world);
   return EXIT_SUCCESS;
 }
