@@ -1,0 +1,273 @@
+//===- Launcher.cpp - Which of several processes this is ------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Launcher.h"
+
+#include <stdexcept>
+
+using namespace zpp::tools;
+
+namespace {
+/// Says what is wrong; stays within this file.
+struct LaunchError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Variables of a launcher. It has started this process if `rank` is set, and
+/// `marker` if there is one.
+struct Launcher {
+  const char *rank;
+  const char *size;
+  const char *localRank;
+  const char *localSize;
+  const char *marker;
+};
+
+class Detector {
+public:
+  Detector(const LaunchOptions &options, const Environment &environment)
+      : options(options), environment(environment) {}
+
+  Launch detect();
+
+private:
+  const char *get(const char *name) const;
+  std::optional<int64_t> getNumber(const char *name) const;
+  void readOptions();
+  void readLauncher(const Launcher &launcher);
+  void checkAgreement(const Launcher &launcher) const;
+  std::string getRendezvous() const;
+  std::string getHost() const;
+  int64_t getPort() const;
+
+  const LaunchOptions &options;
+  const Environment &environment;
+  Launch launch;
+  bool isOneHost = false;
+  bool isSlurmStep = false;
+};
+} // namespace
+
+static constexpr Launcher kTorchrun = {"RANK", "WORLD_SIZE", "LOCAL_RANK",
+                                       "LOCAL_WORLD_SIZE",
+                                       "TORCHELASTIC_RUN_ID"};
+static constexpr Launcher kOpenMpi = {
+    "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", nullptr};
+static constexpr Launcher kPmi = {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
+                                  "MPI_LOCALNRANKS", nullptr};
+static constexpr Launcher kSlurm = {"SLURM_PROCID", "SLURM_NTASKS",
+                                    "SLURM_LOCALID", nullptr, "SLURM_STEP_ID"};
+static constexpr Launcher kPlain = {"RANK", "WORLD_SIZE", "LOCAL_RANK",
+                                    "LOCAL_WORLD_SIZE", nullptr};
+
+static std::string quote(const std::string &text) { return "'" + text + "'"; }
+
+static LaunchError expected(const std::string &what, const std::string &got) {
+  return LaunchError("expected " + what + ", but got " + got);
+}
+
+static std::optional<int64_t> parseNumber(const std::string &text) {
+  if (text.empty() || text.size() > 9 ||
+      text.find_first_not_of("0123456789") != std::string::npos)
+    return std::nullopt;
+  return std::stoll(text);
+}
+
+static void checkBelow(const std::string &name, int64_t value,
+                       const std::string &sizeName, int64_t size) {
+  if (value >= size)
+    throw expected(name + " below " + sizeName + "=" + std::to_string(size),
+                   std::to_string(value));
+}
+
+const char *Detector::get(const char *name) const {
+  const char *value = name ? environment(name) : nullptr;
+  return value && *value ? value : nullptr;
+}
+
+std::optional<int64_t> Detector::getNumber(const char *name) const {
+  const char *text = get(name);
+  if (!text)
+    return std::nullopt;
+  std::optional<int64_t> value = parseNumber(text);
+  if (!value)
+    throw expected(std::string("a number in ") + name, quote(text));
+  return value;
+}
+
+//===----------------------------------------------------------------------===//
+// Who
+//===----------------------------------------------------------------------===//
+
+void Detector::readOptions() {
+  if (!options.process || !options.numProcesses)
+    throw expected(
+        "both the number of this process and of all",
+        options.process
+            ? "process " + std::to_string(*options.process) + " alone"
+            : std::to_string(*options.numProcesses) + " processes alone");
+  launch.process = *options.process;
+  launch.numProcesses = *options.numProcesses;
+  if (launch.numProcesses < 1)
+    throw expected("at least 1 process", std::to_string(launch.numProcesses));
+  if (launch.process < 0 || launch.process >= launch.numProcesses)
+    throw expected("a process in [0, " + std::to_string(launch.numProcesses) +
+                       ")",
+                   std::to_string(launch.process));
+}
+
+void Detector::readLauncher(const Launcher &launcher) {
+  const std::string rank = launcher.rank, size = launcher.size;
+  launch.process = *getNumber(launcher.rank);
+  std::optional<int64_t> numProcesses = getNumber(launcher.size);
+  if (!numProcesses)
+    throw expected(size + " beside " + rank + "=" +
+                       std::to_string(launch.process),
+                   "none");
+  launch.numProcesses = *numProcesses;
+  checkBelow(rank, launch.process, size, launch.numProcesses);
+
+  std::optional<int64_t> localRank = getNumber(launcher.localRank);
+  std::optional<int64_t> localSize = getNumber(launcher.localSize);
+  if (localSize && *localSize > launch.numProcesses)
+    throw expected(std::string(launcher.localSize) + " of at most " + size +
+                       "=" + std::to_string(launch.numProcesses),
+                   std::to_string(*localSize));
+  if (localRank) {
+    if (localSize)
+      checkBelow(launcher.localRank, *localRank, launcher.localSize,
+                 *localSize);
+    else
+      checkBelow(launcher.localRank, *localRank, size, launch.numProcesses);
+  }
+  launch.localProcess = localRank.value_or(-1);
+  isOneHost = localSize == launch.numProcesses;
+}
+
+/// RANK and WORLD_SIZE may be somebody's own: then nobody knows who is right.
+void Detector::checkAgreement(const Launcher &launcher) const {
+  auto check = [&](const char *name, int64_t value, const char *plainName) {
+    std::optional<int64_t> plain = getNumber(plainName);
+    if (*plain != value)
+      throw expected(std::string(plainName) + " to agree with " + name + "=" +
+                         std::to_string(value),
+                     std::to_string(*plain));
+  };
+  if (!get(kPlain.rank) || !get(kPlain.size))
+    return;
+  check(launcher.rank, launch.process, kPlain.rank);
+  check(launcher.size, launch.numProcesses, kPlain.size);
+}
+
+//===----------------------------------------------------------------------===//
+// Where
+//===----------------------------------------------------------------------===//
+
+/// "rack2-node07" of "rack[2-3]-node[07,09-12],login1"
+static std::string getFirstNode(const std::string &list) {
+  std::string node;
+  for (size_t i = 0; i < list.size() && list[i] != ','; ++i) {
+    if (list[i] != '[') {
+      node += list[i];
+      continue;
+    }
+    size_t close = list.find(']', i), end = list.find_first_of(",-]", i);
+    if (close == std::string::npos)
+      throw expected("a list of nodes from Slurm", quote(list));
+    node += list.substr(i + 1, end - i - 1);
+    i = close;
+  }
+  return node;
+}
+
+std::string Detector::getHost() const {
+  if (const char *host = get("MASTER_ADDR"))
+    return host;
+  if (isOneHost)
+    return "127.0.0.1";
+  const char *nodes = isSlurmStep ? get("SLURM_STEP_NODELIST") : nullptr;
+  if (!nodes)
+    nodes = get("SLURM_JOB_NODELIST");
+  if (nodes)
+    return getFirstNode(nodes);
+  throw expected("a rendezvous or MASTER_ADDR for " +
+                     std::to_string(launch.numProcesses) +
+                     " processes that may be on several hosts",
+                 "none");
+}
+
+int64_t Detector::getPort() const {
+  std::optional<int64_t> port = getNumber("MASTER_PORT");
+  if (!port)
+    return kDefaultPort + getNumber("SLURM_JOB_ID").value_or(0) % 1000;
+  if (*port < 1 || *port > 65534)
+    throw expected("a port in MASTER_PORT", std::to_string(*port));
+  const char *isTaken = get("TORCHELASTIC_USE_AGENT_STORE");
+  return *port + (isTaken && std::string(isTaken) == "True");
+}
+
+std::string Detector::getRendezvous() const {
+  if (!options.rendezvous.empty())
+    return options.rendezvous;
+  std::string host = getHost();
+  if (host.find(':') != std::string::npos)
+    host = "[" + host + "]";
+  return host + ":" + std::to_string(getPort());
+}
+
+Launch Detector::detect() {
+  if (options.process || options.numProcesses) {
+    readOptions();
+  } else {
+    for (const Launcher *launcher :
+         {&kTorchrun, &kOpenMpi, &kPmi, &kSlurm, &kPlain}) {
+      if (!get(launcher->rank) || (launcher->marker && !get(launcher->marker)))
+        continue;
+      readLauncher(*launcher);
+      if (launcher != &kTorchrun && launcher != &kPlain)
+        checkAgreement(*launcher);
+      if (launcher == &kSlurm) {
+        isSlurmStep = true;
+        isOneHost = getNumber("SLURM_STEP_NUM_NODES") == 1;
+      }
+      break;
+    }
+  }
+  if (launch.numProcesses > 1)
+    launch.rendezvous = getRendezvous();
+  return launch;
+}
+
+//===----------------------------------------------------------------------===//
+// Interface
+//===----------------------------------------------------------------------===//
+
+bool zpp::tools::detectLaunch(const LaunchOptions &options,
+                              const Environment &environment, Launch &launch,
+                              std::string &error) {
+  try {
+    launch = Detector(options, environment).detect();
+    return true;
+  } catch (const LaunchError &caught) {
+    error = caught.what();
+    return false;
+  }
+}
+
+bool zpp::tools::getRanks(const Launch &launch, int64_t numRanks,
+                          RankRange &ranks, std::string &error) {
+  if (numRanks % launch.numProcesses != 0) {
+    error = "expected a number of processes that divides " +
+            std::to_string(numRanks) + " ranks, but got " +
+            std::to_string(launch.numProcesses);
+    return false;
+  }
+  ranks.count = numRanks / launch.numProcesses;
+  ranks.first = launch.process * ranks.count;
+  return true;
+}

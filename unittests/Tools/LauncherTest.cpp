@@ -1,0 +1,201 @@
+//===- LauncherTest.cpp - Which of several processes this is --------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Launcher.h"
+#include "gtest/gtest.h"
+
+#include <map>
+
+using namespace zpp::tools;
+
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+/// "PROCESS of NUMBER, local LOCAL, at RENDEZVOUS", or the error.
+std::string detect(const Variables &variables,
+                   const LaunchOptions &options = {}) {
+  Launch launch;
+  std::string error;
+  auto environment = [&](const char *name) -> const char * {
+    auto it = variables.find(name);
+    return it == variables.end() ? nullptr : it->second.c_str();
+  };
+  if (!detectLaunch(options, environment, launch, error))
+    return error;
+  return std::to_string(launch.process) + " of " +
+         std::to_string(launch.numProcesses) + ", local " +
+         std::to_string(launch.localProcess) + ", at " + launch.rendezvous;
+}
+
+/// Of all, later ones win.
+Variables merge(Variables variables, const Variables &others) {
+  for (const auto &[name, value] : others)
+    variables[name] = value;
+  return variables;
+}
+
+const Variables kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "3"},
+                            {"OMPI_COMM_WORLD_SIZE", "4"},
+                            {"OMPI_COMM_WORLD_LOCAL_RANK", "3"},
+                            {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}};
+const Variables kPmi = {{"PMI_RANK", "5"},
+                        {"PMI_SIZE", "8"},
+                        {"MPI_LOCALRANKID", "1"},
+                        {"MPI_LOCALNRANKS", "4"}};
+const Variables kSlurm = {{"SLURM_JOB_ID", "200505"},
+                          {"SLURM_STEP_ID", "0"},
+                          {"SLURM_PROCID", "6"},
+                          {"SLURM_NTASKS", "8"},
+                          {"SLURM_LOCALID", "2"},
+                          {"SLURM_STEP_NUM_NODES", "2"},
+                          {"SLURM_STEP_NODELIST", "gpu[11-12]"},
+                          {"SLURM_JOB_NODELIST", "gpu[10-13]"}};
+const Variables kTorchrun = {{"RANK", "1"},
+                             {"WORLD_SIZE", "2"},
+                             {"LOCAL_RANK", "1"},
+                             {"LOCAL_WORLD_SIZE", "2"},
+                             {"MASTER_ADDR", "host"},
+                             {"MASTER_PORT", "29500"},
+                             {"TORCHELASTIC_RUN_ID", "none"},
+                             {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
+
+TEST(Launcher, Alone) {
+  EXPECT_EQ(detect({}), "0 of 1, local -1, at ");
+  EXPECT_EQ(detect({{"RANK", ""}, {"MASTER_ADDR", "host"}}),
+            "0 of 1, local -1, at ");
+  EXPECT_EQ(detect({{"RANK", "0"}, {"WORLD_SIZE", "1"}}),
+            "0 of 1, local -1, at ");
+  // A batch script, which runs once for all tasks.
+  Variables batch = kSlurm;
+  batch.erase("SLURM_STEP_ID");
+  EXPECT_EQ(detect(batch), "0 of 1, local -1, at ");
+}
+
+TEST(Launcher, OpenMpi) {
+  EXPECT_EQ(detect(kOpenMpi), "3 of 4, local 3, at 127.0.0.1:28500");
+  EXPECT_EQ(detect(merge(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                                    {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                                    {"MASTER_ADDR", "fd00::1"},
+                                    {"MASTER_PORT", "1234"}})),
+            "3 of 4, local 1, at [fd00::1]:1234");
+  // Its daemons were started by srun.
+  EXPECT_EQ(detect(merge(kSlurm, kOpenMpi)),
+            "3 of 4, local 3, at 127.0.0.1:29005");
+}
+
+TEST(Launcher, Pmi) {
+  EXPECT_EQ(detect(kPmi),
+            "expected a rendezvous or MASTER_ADDR for 8 processes that may be "
+            "on several hosts, but got none");
+  EXPECT_EQ(detect(merge(kPmi, {{"SLURM_JOB_NODELIST", "a[3,7],b"}})),
+            "5 of 8, local 1, at a3:28500");
+  EXPECT_EQ(detect(merge(kPmi, {{"MPI_LOCALNRANKS", "8"}})),
+            "5 of 8, local 1, at 127.0.0.1:28500");
+}
+
+TEST(Launcher, Slurm) {
+  EXPECT_EQ(detect(kSlurm), "6 of 8, local 2, at gpu11:29005");
+  EXPECT_EQ(detect(merge(kSlurm, {{"SLURM_STEP_NUM_NODES", "1"}})),
+            "6 of 8, local 2, at 127.0.0.1:29005");
+  EXPECT_EQ(detect(merge(kSlurm, {{"MASTER_ADDR", "gpu11-ib0"}})),
+            "6 of 8, local 2, at gpu11-ib0:29005");
+  EXPECT_EQ(detect(merge(kSlurm, {{"RANK", "6"}, {"WORLD_SIZE", "8"}})),
+            "6 of 8, local 2, at gpu11:29005");
+}
+
+TEST(Launcher, SlurmNodes) {
+  auto getNode = [](const char *list) {
+    return detect(merge(kSlurm, {{"SLURM_STEP_NODELIST", list}}));
+  };
+  EXPECT_EQ(getNode("n1"), "6 of 8, local 2, at n1:29005");
+  EXPECT_EQ(getNode("n1,n2"), "6 of 8, local 2, at n1:29005");
+  EXPECT_EQ(getNode("n[007,9-12]"), "6 of 8, local 2, at n007:29005");
+  EXPECT_EQ(getNode("rack[2-3]-node[07,09-12]-x,login1"),
+            "6 of 8, local 2, at rack2-node07-x:29005");
+  EXPECT_EQ(getNode("n[1-2"),
+            "expected a list of nodes from Slurm, but got 'n[1-2'");
+}
+
+TEST(Launcher, Torchrun) {
+  // Its own store listens on MASTER_PORT.
+  EXPECT_EQ(detect(kTorchrun), "1 of 2, local 1, at host:29501");
+  // One per node.
+  EXPECT_EQ(detect(merge(kSlurm, kTorchrun)), "1 of 2, local 1, at host:29501");
+}
+
+TEST(Launcher, Plain) {
+  EXPECT_EQ(detect({{"RANK", "1"},
+                    {"WORLD_SIZE", "2"},
+                    {"MASTER_ADDR", "host"},
+                    {"MASTER_PORT", "29500"}}),
+            "1 of 2, local -1, at host:29500");
+  EXPECT_EQ(detect({{"RANK", "1"},
+                    {"WORLD_SIZE", "2"},
+                    {"LOCAL_WORLD_SIZE", "2"},
+                    {"MASTER_PORT", "29500"}}),
+            "1 of 2, local -1, at 127.0.0.1:29500");
+}
+
+TEST(Launcher, OptionsWin) {
+  EXPECT_EQ(detect(merge(kTorchrun, kSlurm), {2, 3, "here:1"}),
+            "2 of 3, local -1, at here:1");
+  EXPECT_EQ(detect(kSlurm, {{}, {}, "here:1"}), "6 of 8, local 2, at here:1");
+  EXPECT_EQ(detect({}, {{}, {}, "here:1"}), "0 of 1, local -1, at ");
+  EXPECT_EQ(detect({{"MASTER_ADDR", "host"}}, {2, 3, ""}),
+            "2 of 3, local -1, at host:28500");
+}
+
+TEST(Launcher, Errors) {
+  EXPECT_EQ(detect({}, {2, {}, ""}),
+            "expected both the number of this process and of all, but got "
+            "process 2 alone");
+  EXPECT_EQ(detect({}, {{}, 4, ""}),
+            "expected both the number of this process and of all, but got 4 "
+            "processes alone");
+  EXPECT_EQ(detect({}, {0, 0, ""}), "expected at least 1 process, but got 0");
+  EXPECT_EQ(detect({}, {4, 4, ""}), "expected a process in [0, 4), but got 4");
+  EXPECT_EQ(detect({{"RANK", "3"}}),
+            "expected WORLD_SIZE beside RANK=3, but got none");
+  EXPECT_EQ(detect({{"RANK", "3"}, {"WORLD_SIZE", "3"}}),
+            "expected RANK below WORLD_SIZE=3, but got 3");
+  EXPECT_EQ(detect({{"RANK", "x"}, {"WORLD_SIZE", "3"}}),
+            "expected a number in RANK, but got 'x'");
+  EXPECT_EQ(detect({{"RANK", "-1"}, {"WORLD_SIZE", "3"}}),
+            "expected a number in RANK, but got '-1'");
+  EXPECT_EQ(detect(merge(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_RANK", "4"}})),
+            "expected OMPI_COMM_WORLD_LOCAL_RANK below "
+            "OMPI_COMM_WORLD_LOCAL_SIZE=4, but got 4");
+  EXPECT_EQ(detect(merge(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "5"}})),
+            "expected OMPI_COMM_WORLD_LOCAL_SIZE of at most "
+            "OMPI_COMM_WORLD_SIZE=4, but got 5");
+  EXPECT_EQ(detect(merge(kSlurm, {{"SLURM_LOCALID", "8"}})),
+            "expected SLURM_LOCALID below SLURM_NTASKS=8, but got 8");
+  EXPECT_EQ(detect(merge(kSlurm, {{"RANK", "5"}, {"WORLD_SIZE", "8"}})),
+            "expected RANK to agree with SLURM_PROCID=6, but got 5");
+  EXPECT_EQ(detect(merge(kOpenMpi, {{"RANK", "3"}, {"WORLD_SIZE", "8"}})),
+            "expected WORLD_SIZE to agree with OMPI_COMM_WORLD_SIZE=4, but got "
+            "8");
+  EXPECT_EQ(detect(merge(kTorchrun, {{"MASTER_PORT", "65535"}})),
+            "expected a port in MASTER_PORT, but got 65535");
+}
+
+TEST(Launcher, Ranks) {
+  Launch launch;
+  launch.process = 1;
+  launch.numProcesses = 2;
+  RankRange ranks;
+  std::string error;
+  EXPECT_TRUE(getRanks(launch, 8, ranks, error));
+  EXPECT_EQ(ranks.first, 4);
+  EXPECT_EQ(ranks.count, 4);
+  EXPECT_FALSE(getRanks(launch, 7, ranks, error));
+  EXPECT_EQ(error, "expected a number of processes that divides 7 ranks, but "
+                   "got 2");
+}
+
+} // namespace
