@@ -64,22 +64,98 @@ static Block *getCommonBlock(Block *block, Operation *op) {
 }
 
 namespace {
+/// The arguments that a function reads and writes.
+struct ArgumentEffects {
+  llvm::SmallDenseSet<unsigned> reads, writes;
+};
+
+/// The arguments, allocations and constants of a function that ops read and
+/// write.
+class BufferEffects {
+public:
+  using Callees = DenseMap<Operation *, ArgumentEffects>;
+
+  BufferEffects(func::FuncOp function, BufferViewFlowAnalysis &views,
+                SymbolTable &symbols, const Callees &callees)
+      : symbols(symbols), callees(callees) {
+    auto addOrigin = [&](Value origin) {
+      for (Value view : views.resolve(origin))
+        origins[view].push_back(origin);
+    };
+    for (BlockArgument argument : function.getArguments())
+      addOrigin(argument);
+    function.walk([&](Operation *op) {
+      if (isa<memref::AllocOp, memref::GetGlobalOp>(op))
+        addOrigin(op->getResult(0));
+    });
+  }
+
+  /// Of `op` and what is in it.
+  void get(Operation *op, llvm::SetVector<Value> &reads,
+           llvm::SetVector<Value> &writes) const {
+    op->walk([&](Operation *inner) { add(inner, reads, writes); });
+  }
+
+private:
+  void add(Value value, llvm::SetVector<Value> &buffers) const {
+    if (!value || !isa<BaseMemRefType>(value.getType()))
+      return;
+    auto found = origins.find(value);
+    if (found == origins.end())
+      buffers.insert(value);
+    else
+      buffers.insert_range(found->second);
+  }
+
+  void add(Operation *op, llvm::SetVector<Value> &reads,
+           llvm::SetVector<Value> &writes) const {
+    if (isMemoryEffectFree(op) || op->hasTrait<OpTrait::IsTerminator>())
+      return;
+    if (auto interface = dyn_cast<MemoryEffectOpInterface>(op)) {
+      SmallVector<MemoryEffects::EffectInstance> effects;
+      interface.getEffects(effects);
+      for (const MemoryEffects::EffectInstance &effect : effects) {
+        if (isa<MemoryEffects::Read>(effect.getEffect()))
+          add(effect.getValue(), reads);
+        if (isa<MemoryEffects::Write>(effect.getEffect()))
+          add(effect.getValue(), writes);
+      }
+      return;
+    }
+    if (op->hasTrait<OpTrait::HasRecursiveMemoryEffects>())
+      return;
+    // Of what is not known everything is assumed.
+    auto known = callees.end();
+    if (auto call = dyn_cast<func::CallOp>(op))
+      known = callees.find(symbols.lookup(call.getCallee()));
+    for (auto [index, operand] : llvm::enumerate(op->getOperands())) {
+      if (known == callees.end() || known->second.reads.contains(index))
+        add(operand, reads);
+      if (known == callees.end() || known->second.writes.contains(index))
+        add(operand, writes);
+    }
+  }
+
+  SymbolTable &symbols;
+  const Callees &callees;
+  /// What a value may be a view of.
+  DenseMap<Value, SmallVector<Value>> origins;
+};
+
 /// Which ops of a block need which ones before them, because they read what
 /// those have written. Two writers of one buffer do not need each other, and a
 /// buffer that is overwritten orders nothing: only what cannot be otherwise
 /// counts.
 class DataDependences {
 public:
-  DataDependences(Block *block,
-                  const DenseMap<Value, SmallVector<Value>> &origins)
-      : origins(origins) {
+  DataDependences(Block *block, const BufferEffects &effects) {
     DenseMap<Value, SmallVector<unsigned>> writers;
     for (Operation &op : *block) {
       unsigned index = numbers.size();
       numbers[&op] = index;
       llvm::BitVector &before = needed.emplace_back(index);
       llvm::SetVector<Value> reads, writes;
-      op.walk([&](Operation *inner) { addEffects(inner, reads, writes); });
+      effects.get(&op, reads, writes);
       for (Value buffer : reads)
         for (unsigned writer : writers[buffer])
           if (!before.test(writer)) {
@@ -101,43 +177,6 @@ public:
   }
 
 private:
-  void add(Value value, llvm::SetVector<Value> &buffers) const {
-    auto found = origins.find(value);
-    if (found == origins.end())
-      buffers.insert(value);
-    else
-      buffers.insert_range(found->second);
-  }
-
-  void addEffects(Operation *op, llvm::SetVector<Value> &reads,
-                  llvm::SetVector<Value> &writes) const {
-    if (isMemoryEffectFree(op) || op->hasTrait<OpTrait::IsTerminator>())
-      return;
-    auto interface = dyn_cast<MemoryEffectOpInterface>(op);
-    if (!interface) {
-      if (op->hasTrait<OpTrait::HasRecursiveMemoryEffects>())
-        return;
-      for (Value operand : op->getOperands())
-        if (isa<BaseMemRefType>(operand.getType())) {
-          add(operand, reads);
-          add(operand, writes);
-        }
-      return;
-    }
-    SmallVector<MemoryEffects::EffectInstance> effects;
-    interface.getEffects(effects);
-    for (const MemoryEffects::EffectInstance &effect : effects) {
-      Value value = effect.getValue();
-      if (!value || !isa<BaseMemRefType>(value.getType()))
-        continue;
-      if (isa<MemoryEffects::Read>(effect.getEffect()))
-        add(value, reads);
-      if (isa<MemoryEffects::Write>(effect.getEffect()))
-        add(value, writes);
-    }
-  }
-
-  const DenseMap<Value, SmallVector<Value>> &origins;
   DenseMap<Operation *, unsigned> numbers;
   /// Of each op, a bit for every op before it.
   std::vector<llvm::BitVector> needed;
@@ -146,19 +185,8 @@ private:
 /// Decides about pairs of parts of one function.
 class Sharing {
 public:
-  Sharing(func::FuncOp function, Reuse reuse, BufferViewFlowAnalysis &views)
-      : reuse(reuse) {
-    auto addOrigin = [&](Value origin) {
-      for (Value view : views.resolve(origin))
-        origins[view].push_back(origin);
-    };
-    for (BlockArgument argument : function.getArguments())
-      addOrigin(argument);
-    function.walk([&](Operation *op) {
-      if (isa<memref::AllocOp, memref::GetGlobalOp>(op))
-        addOrigin(op->getResult(0));
-    });
-  }
+  Sharing(Reuse reuse, const BufferEffects &effects)
+      : reuse(reuse), effects(effects) {}
 
   bool canShare(const Part &a, const Part &b) {
     if (reuse == Reuse::None)
@@ -166,7 +194,7 @@ public:
     Block *block = getCommonBlock(a.block, &b.block->front());
     auto [it, isNew] = dependences.try_emplace(block, nullptr);
     if (isNew)
-      it->second = std::make_unique<DataDependences>(block, origins);
+      it->second = std::make_unique<DataDependences>(block, effects);
     const DataDependences &graph = *it->second;
     auto endsBefore = [&](const Part &first, const Part &second) {
       for (Operation *early : first.users)
@@ -186,8 +214,7 @@ public:
 
 private:
   Reuse reuse;
-  /// The arguments, allocations and constants that a value may be a view of.
-  DenseMap<Value, SmallVector<Value>> origins;
+  const BufferEffects &effects;
   DenseMap<Block *, std::unique_ptr<DataDependences>> dependences;
 };
 } // namespace
@@ -290,6 +317,7 @@ public:
     symbols = &table;
     functions = getRankFunctions(getOperation(), allFunctions);
     states.clear();
+    argumentEffects.clear();
     for (func::FuncOp function : functions)
       if (failed(plan(function)))
         return signalPassFailure();
@@ -344,9 +372,19 @@ private:
           }
         parts.push_back(std::move(part));
       });
+    BufferEffects effects(function, views, *symbols, argumentEffects);
+    llvm::SetVector<Value> reads, writes;
+    effects.get(function, reads, writes);
+    ArgumentEffects &known = argumentEffects[function];
+    for (BlockArgument argument : function.getArguments()) {
+      if (reads.contains(argument))
+        known.reads.insert(argument.getArgNumber());
+      if (writes.contains(argument))
+        known.writes.insert(argument.getArgNumber());
+    }
     if (parts.empty())
       return success();
-    Sharing sharing(function, hasOneBlock ? policy : Reuse::None, views);
+    Sharing sharing(hasOneBlock ? policy : Reuse::None, effects);
     int64_t bytes = place(parts, sharing);
     return rewrite(function, parts, bytes);
   }
@@ -392,5 +430,7 @@ private:
   llvm::SetVector<func::FuncOp> functions;
   /// Functions that are begun, and whether they are planned.
   DenseMap<Operation *, bool> states;
+  /// Of functions that are planned, without their workspace.
+  BufferEffects::Callees argumentEffects;
 };
 } // namespace

@@ -29,6 +29,10 @@
 // FAILED: result 0: relative L2 error 1.000e+00, bound 9.000e-01: FAILED
 // RUN: zpp-run %s --entry=twice --compare=identity --tolerance=1.1 | FileCheck %s --check-prefix=OK
 // OK: result 0: relative L2 error 1.000e+00, bound 1.100e+00: ok
+// Back ends with memory of their own leave nothing to the host.
+// RUN: not zpp-run %s --entry=twice --backend=cuda --mesh=gpu:2 2>&1 | FileCheck %s --check-prefix=HOST
+// HOST: run-invalid.mlir:[[#@LINE+14]]:8: error: failed to legalize 'linalg.add' where buffers may be in device memory: it reads or writes them on the host
+// HOST: zpp-run: error: cannot lower the program
 
 #mesh = #zero.mesh<"gpu" = 2>
 func.func private @declared(tensor<2xf32>)

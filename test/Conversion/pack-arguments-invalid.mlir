@@ -1,0 +1,32 @@
+// RUN: zpp-opt %s --zero-pack-arguments --split-input-file --verify-diagnostics
+
+// expected-error@below {{expected the rank as the first argument of the public function 'f'; run convert-zero-to-runtime first}}
+func.func @f(%x: memref<4xf32>) {
+  return
+}
+
+// -----
+
+// expected-error@below {{expected no results of the public function 'f', but got 'f32'}}
+func.func @f(%rank: !llvm.ptr) -> f32 {
+  %0 = arith.constant 0.0 : f32
+  return %0 : f32
+}
+
+// -----
+
+// expected-error@below {{expected dense buffers of static shape as arguments of the public function 'f', but got 'memref<?xf32>'}}
+func.func @f(%rank: !llvm.ptr, %x: memref<?xf32>) {
+  return
+}
+
+// -----
+
+func.func @f(%rank: !llvm.ptr, %x: memref<4xf32>) {
+  return
+}
+func.func @g(%rank: !llvm.ptr, %x: memref<4xf32>) {
+  // expected-error@below {{expected no calls of the public function 'f' in its own module}}
+  call @f(%rank, %x) : (!llvm.ptr, memref<4xf32>) -> ()
+  return
+}
