@@ -16,10 +16,11 @@ CUDA ?= auto
 ifeq ($(filter auto yes no,$(CUDA)),)
 $(error expected CUDA to be auto, yes or no, but got '$(CUDA)')
 endif
-WITH_CUDA := $(if $(filter yes,$(CUDA)),yes,$(if $(filter auto,$(CUDA)),$(filter test,$(MAKECMDGOALS))))
+WITH_CUDA := $(if $(filter yes,$(CUDA)),yes,$(if $(filter auto,$(CUDA)),$(filter test wheel,$(MAKECMDGOALS))))
 
 VENV_PYTHON := $(CURDIR)/.venv/bin/python
-PYTHON := ZPP_OPT=$(abspath $(BUILD))/bin/zpp-opt PYTHONPATH=python $(VENV_PYTHON)
+PYTHON := ZPP_OPT=$(abspath $(BUILD))/bin/zpp-opt \
+  ZPP_XLA=$(abspath $(BUILD))/lib/libzpp_xla.so PYTHONPATH=python $(VENV_PYTHON)
 LLVM_BIN := /usr/lib/llvm-22/bin
 SETUP := scripts/setup.sh $(if $(filter no,$(APT)),--no-apt) $(if $(WITH_CUDA),--cuda)
 
@@ -43,7 +44,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build test check check-python gpu-test demo bench lint tidy \
-  format sanitize docs install clean
+  format sanitize docs install wheel clean
 
 ##@ Start here
 help: ## list these commands
@@ -115,6 +116,9 @@ docs: build ## dialect and pass reference, into build/docs
 ##@ Install
 install: build ## install to PREFIX (default: what CMake says)
 	cmake --install $(BUILD) $(if $(PREFIX),--prefix $(PREFIX))
+
+wheel: build ## a wheel of the JAX package with the runtime, into build/wheel
+	$(VENV_PYTHON) scripts/make_wheel.py --build $(BUILD)
 
 clean: ## remove build/; .venv and packages stay
 	rm -rf $(BUILD)

@@ -79,7 +79,11 @@ def run_python(build, jobs):
         [sys.executable, "-m", "pytest", "test/python"]
         + ["-p", "no:cacheprovider", "--durations=5", f"--junitxml={report}"],
         report,
-        {"ZPP_OPT": str(build / "bin" / "zpp-opt"), "PYTHONPATH": str(ROOT / "python")},
+        {
+            "ZPP_OPT": str(build / "bin" / "zpp-opt"),
+            "ZPP_XLA": str(build / "lib" / "libzpp_xla.so"),
+            "PYTHONPATH": str(ROOT / "python"),
+        },
     )
     counts = Counts()
     if written:

@@ -102,10 +102,11 @@ Status checkAliases(const ffi::RemainingArgs &args, size_t firstArg,
     zpp_rt_buffer arg = getBuffer(args, firstArg + i);
     zpp_rt_buffer ret = getBuffer(rets, firstRet + i);
     if (arg.bytes != ret.bytes || (arg.bytes > 0 && arg.data != ret.data))
-      return rt::invalid(rt::expected(
-          "result " + std::to_string(firstRet + i) + " in the memory of "
-              "operand " + std::to_string(firstArg + i),
-          "other memory"));
+      return rt::invalid(rt::expected("result " + std::to_string(firstRet + i) +
+                                          " in the memory of "
+                                          "operand " +
+                                          std::to_string(firstArg + i),
+                                      "other memory"));
   }
   return {};
 }

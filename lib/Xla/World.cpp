@@ -34,8 +34,8 @@ Status Bundle::find(std::string_view name, HostFunction &function) {
   std::string symbol(name);
   function = reinterpret_cast<HostFunction>(dlsym(library, symbol.c_str()));
   if (!function)
-    return rt::invalid(rt::expected("a host function of the bundle",
-                                    rt::quote(symbol)));
+    return rt::invalid(
+        rt::expected("a host function of the bundle", rt::quote(symbol)));
   std::unique_lock<std::shared_mutex> lock(mutex);
   functions.emplace(std::move(symbol), function);
   return {};

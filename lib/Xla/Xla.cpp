@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "zpp/Xla/zpp_xla.h"
 #include "World.h"
+#include "zpp/Xla/zpp_xla.h"
 
 #include <cstdio>
 #include <cstring>
@@ -51,8 +51,8 @@ static Status createRanks(const zpp_xla_world_desc &desc, World &world) {
       char text[1024] = "";
       Joining &joining = joinings[i];
       joining.status.code = zpp_rt_rank_create(
-          world.handle, desc.ranks[i], desc.device_ordinals[i],
-          &joining.handle, text, sizeof(text));
+          world.handle, desc.ranks[i], desc.device_ordinals[i], &joining.handle,
+          text, sizeof(text));
       joining.status.message = text;
     });
   for (std::thread &thread : threads)
@@ -81,10 +81,10 @@ static Status createWorld(const zpp_xla_world_desc *given,
     return rt::invalid(rt::expected("where to write the world", "NULL"));
   *result = nullptr;
   if (!given || given->struct_size < sizeof(zpp_xla_world_desc))
-    return rt::invalid(rt::expected(
-        "a descriptor of " + std::to_string(sizeof(zpp_xla_world_desc)) +
-            " bytes",
-        given ? std::to_string(given->struct_size) : "NULL"));
+    return rt::invalid(
+        rt::expected("a descriptor of " +
+                         std::to_string(sizeof(zpp_xla_world_desc)) + " bytes",
+                     given ? std::to_string(given->struct_size) : "NULL"));
   const zpp_xla_world_desc &desc = *given;
   if (desc.num_ranks > 0 && (!desc.ranks || !desc.device_ordinals))
     return rt::invalid(rt::expected("ranks and device ordinals", "NULL"));
@@ -131,8 +131,7 @@ zpp_rt_status zpp_xla_bundle_load(zpp_xla_world *world, const char *id,
                                   size_t messageBytes) {
   return guarded(message, messageBytes, [&]() -> Status {
     if (!world || !id || !libraryPath)
-      return rt::invalid(
-          rt::expected("a world, an id and a library", "NULL"));
+      return rt::invalid(rt::expected("a world, an id and a library", "NULL"));
     return Registry::get().load(world->world, id, libraryPath);
   });
 }

@@ -117,8 +117,7 @@ def rewrite(step: Step | str, *, mesh: str | None = None,
         bundle = None
         if target != "portable":
             folder = pathlib.Path(folder, "step.zpp")
-            remarks += _run([_find_program("zpp-bundle", "ZPP_BUNDLE"), output,
-                             "-o", folder])
+            remarks += _run([_find_bundler(), output, "-o", folder])
             output, bundle = folder / "step.mlir", read_bundle(folder)
         result = Rewritten(output.read_text(), json.loads(report.read_text()),
                            tuple(remarks), target, bundle=bundle)
@@ -142,23 +141,32 @@ def rewrite(step: Step | str, *, mesh: str | None = None,
 def find_compiler() -> str:
     """The path of zpp-opt: $ZPP_OPT, beside this package, in $PATH, or in the
     build directory of a source tree."""
-    return _find_program("zpp-opt", "ZPP_OPT")
-
-
-def _find_program(name: str, variable: str) -> str:
     package = pathlib.Path(__file__).resolve().parent
-    chosen = os.environ.get(variable)
+    chosen = os.environ.get("ZPP_OPT")
     places = [chosen] if chosen else [
-        package / "bin" / name, shutil.which(name),
-        package.parent.parent / "build" / "bin" / name]
+        package / "bin" / "zpp-opt", shutil.which("zpp-opt"),
+        package.parent.parent / "build" / "bin" / "zpp-opt"]
     for place in places:
-        if place and os.access(place, os.X_OK) and os.path.isfile(place):
+        if place and _is_program(place):
             return str(place)
     raise FileNotFoundError(
-        f"expected {name} at ${variable}, but got no program at '{chosen}'"
+        f"expected zpp-opt at $ZPP_OPT, but got no program at '{chosen}'"
         if chosen else
-        f"expected {name} in PATH, but got none; build it (make build) or set "
-        f"{variable} to its path")
+        "expected zpp-opt in PATH, but got none; build it (make build) or set "
+        "ZPP_OPT to its path")
+
+
+def _find_bundler() -> str:
+    """The path of zpp-bundle, which comes with zpp-opt."""
+    place = pathlib.Path(find_compiler()).with_name("zpp-bundle")
+    if not _is_program(place):
+        raise FileNotFoundError(f"expected zpp-bundle beside zpp-opt, but got "
+                                f"no program at '{place}'")
+    return str(place)
+
+
+def _is_program(place: str | os.PathLike) -> bool:
+    return os.access(place, os.X_OK) and os.path.isfile(place)
 
 
 def _resolve(target: str, step: Step | str) -> str:
@@ -180,7 +188,7 @@ def _resolve(target: str, step: Step | str) -> str:
     reason = _runtime.obstacle("cuda")
     if reason is None:
         try:
-            _find_program("zpp-bundle", "ZPP_BUNDLE")
+            _find_bundler()
         except FileNotFoundError as error:
             reason = str(error)
     if reason is None:

@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """zpp.jit as a replacement of jax.jit, and the compiler's errors."""
 
+import contextlib
 import logging
 
 import jax
 import numpy as np
 import pytest
 import zpp
-from training import ALL_ON, BATCH, NODES, TINY, tokens, trainer_of
-from training import with_options
+from training import ALL_ON, BATCH, FAST, NODES, OFF, TINY, same_bits, tokens
+from training import trainer_of, with_options
 
 pytestmark = [pytest.mark.compiler,
               pytest.mark.filterwarnings("ignore:expected a step with")]
@@ -132,3 +133,85 @@ def test_a_missing_compiler_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("ZPP_OPT", str(tmp_path / "nowhere"))
     with pytest.raises(FileNotFoundError, match="nowhere"):
         zpp.find_compiler()
+
+
+# Schedule --------------------------------------------------------------------
+
+
+def test_schedule_switches_without_compiling():
+    """Compressed gradients for two calls, then none: each part bit-equal to
+    what the options alone give."""
+    config = with_options(layers=1)
+    trainer = trainer_of(config)
+    early, late = {**OFF, "gradients": "i8:i4"}, OFF
+    options = {"mesh": NODES, "compiler_options": FAST}
+    fast = zpp.jit(trainer.step, schedule={2: {"gradients": "none"}}, **options,
+                   **early)
+    alone = {2: zpp.jit(trainer.step, **options, **early),
+             4: zpp.jit(trainer.step, **options, **late)}
+
+    state = expected = trainer.init()
+    compiled = []
+    for first, last in ((0, 2), (2, 4)):
+        for index in range(first, last):
+            batch = trainer.batch(tokens(config, index))
+            assert fast.calls == index
+            with jax.log_compiles(), _recorded_compilations() as names:
+                state, loss = fast(state, batch)
+            compiled.append(len(names))
+            expected, expected_loss = alone[last](expected, batch)
+            assert same_bits((state, loss), (expected, expected_loss))
+    assert compiled[0] >= 2 and compiled[1:] == [0, 0, 0]
+    # What the next call runs.
+    assert not any(entry["rewritten"]
+                   for entry in fast.report()["collectives"])
+    fast.calls = 1
+    assert any(entry["rewritten"] for entry in fast.report()["collectives"])
+
+
+@contextlib.contextmanager
+def _recorded_compilations():
+    """Names of what XLA compiles meanwhile."""
+    names = []
+
+    class Handler(logging.Handler):
+        def emit(self, record):
+            if record.getMessage().startswith("Finished XLA compilation"):
+                names.append(record.getMessage())
+
+    handler = Handler()
+    logger = logging.getLogger("jax")
+    logger.addHandler(handler)
+    try:
+        yield names
+    finally:
+        logger.removeHandler(handler)
+
+
+def test_bad_schedules_are_errors():
+    with pytest.raises(ValueError, match="calls counted from 1, but got 0"):
+        zpp.jit(scale, schedule={0: {"gradients": "none"}})
+    with pytest.raises(ValueError, match="among mesh, .*, but got gradient"):
+        zpp.jit(scale, schedule={1: {"gradient": "none"}})
+
+
+# Target ----------------------------------------------------------------------
+
+
+def test_targets():
+    step = zpp.export(scale, 1.0, 2.0)
+    assert zpp.rewrite(step, mesh="node:1").target == "portable"
+    with pytest.raises(ValueError, match="auto, portable, cuda or cpu, but got"):
+        zpp.rewrite(step, mesh="node:1", target="tpu")
+    with pytest.raises(ValueError, match="exported for cuda, but got .* cpu"):
+        zpp.rewrite(step, mesh="node:1", target="cuda")
+
+
+def test_cuda_without_the_runtime_is_portable_with_a_reason(
+        monkeypatch, caplog, tmp_path):
+    monkeypatch.setenv("ZPP_XLA", str(tmp_path / "nowhere.so"))
+    zpp._runtime._library.cache_clear()
+    step = zpp.export(scale, 1.0, 2.0, platforms=["cuda"])
+    assert zpp.rewrite(step, mesh="node:1").target == "portable"
+    assert "portable instead of cuda: expected libzpp_xla.so" in caplog.text
+    zpp._runtime._library.cache_clear()

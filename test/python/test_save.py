@@ -1,0 +1,161 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Steps as folders, and the wheel: compile here, run there."""
+
+import dataclasses
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import sysconfig
+import textwrap
+import venv
+
+import jax
+import numpy as np
+import pytest
+import zpp
+from startwait import RANKS, ROOT, bundle, gather, mesh, needs_library
+from startwait import program, put, token
+from training import BATCH, FAST, NODES, OFF, TINY, same_bits, tokens
+from training import trainer_of, with_options
+from zpp import _runtime
+
+X = np.arange(RANKS * 16, dtype=np.float32)
+CHECKS = [jax.export.DisabledSafetyCheck.custom_call(f"zpp.{name}")
+          for name in ("start", "wait")]
+
+
+def gathering_step() -> zpp.Step:
+    """As zpp.rewrite returns it for target cpu."""
+    def body(state):
+        y, _ = gather(state["x"], token())
+        return {"x": state["x"] + 1, "sum": y.sum()[None]}
+
+    step = zpp.export(
+        program(body, inputs=({"x": "data"},),
+                outputs={"x": "data", "sum": "data"}, donate_argnums=0),
+        {"x": put(X)}, disabled_checks=CHECKS)
+    return dataclasses.replace(step, bundle=bundle())
+
+
+@needs_library
+def test_save_and_load(tmp_path):
+    path = tmp_path / "folder" / "step.zpp"
+    zpp.save(gathering_step(), path)
+    assert sorted(part.name for part in path.iterdir()) == [
+        "bundle.json", "libstep.so", "step.jax", "step.mlir"]
+    manifest = json.loads((path / "bundle.json").read_text())
+    assert (manifest["version"], manifest["id"], manifest["mesh"]) == (
+        1, "by-hand", "node:2,gpu:4")
+    assert manifest["jax"]["devices"] == RANKS
+    assert manifest["jax"]["donated"] == [0]
+    assert "zpp.start" in (path / "step.mlir").read_text()
+
+    step = zpp.load(path)
+    state = {"x": put(X) + 0}
+    result = step(state)
+    assert np.array_equal(result["x"], X + 1)
+    assert np.array_equal(result["sum"], np.full(RANKS, X.sum()))
+    assert state["x"].is_deleted()
+    # What is saved again takes the place of what was there.
+    zpp.save(gathering_step(), str(path))
+    assert zpp.load(str(path))({"x": put(X)})["x"].shape == X.shape
+
+
+@needs_library
+def test_a_folder_that_jax_did_not_write(tmp_path):
+    """zpp-bundle alone knows only the module: flat arguments and results."""
+    path = tmp_path / "step.zpp"
+    zpp.save(gathering_step(), path)
+    (path / "step.jax").unlink()
+    manifest = json.loads((path / "bundle.json").read_text())
+    del manifest["jax"]
+    (path / "bundle.json").write_text(json.dumps(manifest))
+    total, x = zpp.load(path)(put(X))
+    assert np.array_equal(x, X + 1)
+    assert np.array_equal(total, np.full(RANKS, X.sum()))
+    with pytest.raises(ValueError, match="expected an argument on a mesh of 8"):
+        zpp.load(path)(X)
+
+
+def test_a_portable_step(tmp_path):
+    trainer = trainer_of(with_options(layers=1))
+    step = zpp.export(trainer.step, trainer.abstract_state(),
+                      trainer.abstract_batch(BATCH))
+    zpp.save(step, tmp_path / "step.zpp")
+    assert not (tmp_path / "step.zpp" / "libstep.so").exists()
+    arguments = trainer.init(), trainer.batch(tokens(TINY, 0))
+    assert same_bits(zpp.load(tmp_path / "step.zpp", FAST)(*arguments),
+                     zpp.load(step, FAST)(*arguments))
+
+
+@pytest.mark.compiler
+def test_rewritten_steps_are_saved_as_they_are(tmp_path):
+    trainer = trainer_of(with_options(layers=1))
+    rewritten = zpp.rewrite(
+        zpp.export(trainer.step, trainer.abstract_state(),
+                   trainer.abstract_batch(BATCH)), mesh=NODES,
+        **{**OFF, "weights": "i8"})
+    zpp.save(rewritten, tmp_path / "step.zpp")
+    arguments = trainer.init(), trainer.batch(tokens(TINY, 0))
+    assert same_bits(zpp.load(tmp_path / "step.zpp", FAST)(*arguments),
+                     zpp.load(rewritten.step, FAST)(*arguments))
+    with pytest.raises(TypeError, match="expected a rewritten zpp.Step"):
+        zpp.save(dataclasses.replace(rewritten, step=None), tmp_path / "x")
+
+
+def test_errors(tmp_path):
+    step = zpp.export(lambda x: x + 1, 1.0)
+    with pytest.raises(FileNotFoundError, match="no bundle.json there"):
+        zpp.load(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError, match="got something else"):
+        zpp.save(step, tmp_path / "file")
+    zpp.save(step, tmp_path / "step.zpp")
+    (tmp_path / "step.zpp" / "bundle.json").write_text('{"version": 2}')
+    with pytest.raises(ValueError, match="expected version 1, but got 2"):
+        zpp.load(tmp_path / "step.zpp")
+
+
+@needs_library
+def test_a_wheel_runs_a_bundle_without_a_compiler(tmp_path):
+    spec = importlib.util.spec_from_file_location(
+        "make_wheel", ROOT / "scripts" / "make_wheel.py")
+    make_wheel = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make_wheel)
+    build = pathlib.Path(_runtime.find_library()).parent.parent
+    wheel = make_wheel.make(build, tmp_path)
+    assert wheel.name.endswith("-py3-none-linux_x86_64.whl")
+
+    venv.create(tmp_path / "venv", with_pip=True, symlinks=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    environment = {name: value for name, value in os.environ.items()
+                   if not name.startswith(("ZPP_", "PYTHON"))}
+    environment["PATH"] = "/usr/bin:/bin"
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-index",
+                    "--no-deps", "--disable-pip-version-check", wheel],
+                   env=environment, check=True)
+    # JAX comes from the environment of the tests.
+    site = pathlib.Path(sysconfig.get_path(
+        "purelib", vars={"base": tmp_path / "venv"}))
+    (site / "jax.pth").write_text(sysconfig.get_path("purelib") + "\n")
+
+    zpp.save(gathering_step(), tmp_path / "step.zpp")
+    script = textwrap.dedent("""
+        import sys
+        import jax, numpy as np
+        jax.config.update("jax_platforms", "cpu")
+        jax.config.update("jax_num_cpu_devices", 8)
+        import zpp
+        assert zpp.__file__.startswith(sys.prefix), zpp.__file__
+        mesh = jax.make_mesh((8,), "data")
+        x = jax.device_put(np.arange(128, dtype=np.float32),
+                           jax.NamedSharding(mesh, jax.P("data")))
+        print(np.asarray(zpp.load("step.zpp")({"x": x})["sum"])[7])
+    """)
+    process = subprocess.run([python, "-c", script], cwd=tmp_path, text=True,
+                             env=environment, capture_output=True, check=False)
+    assert process.stdout == f"{X.sum()}\n", process.stderr
