@@ -124,7 +124,7 @@ private:
   auto timed(const Operation &operation, const Function &function) {
     struct Recorder {
       ~Recorder() {
-        if (world.trace)
+        if (world.trace && world.trace->isRecording())
           world.trace->add({rank, "", operation.label, operation.kind,
                             operation.footprint.inputBytes,
                             operation.footprint.outputBytes, begin,

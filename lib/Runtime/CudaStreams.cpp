@@ -102,7 +102,8 @@ Status CudaStreams::begin(size_t stream, const std::vector<Access> &accesses) {
   for (size_t other = 0; other < waits.size(); ++other)
     if (waits[other] > 0)
       ZPP_RT_TRY(wait(streams[stream].handle, other, waits[other]));
-  if (trace && !captured) {
+  isTimed = trace && trace->isRecording() && !captured;
+  if (isTimed) {
     Timed &operation = timed.emplace_back();
     operation.stream = stream;
     ZPP_RT_CUDA(cudaEventCreateWithFlags, &operation.begin, cudaEventDefault);
@@ -114,7 +115,7 @@ Status CudaStreams::begin(size_t stream, const std::vector<Access> &accesses) {
 
 Status CudaStreams::end(size_t stream, const Operation &operation) {
   Stream &self = streams[stream];
-  if (trace && !captured) {
+  if (isTimed) {
     Timed &last = timed.back();
     last.label = operation.label;
     last.kind = operation.kind;

@@ -128,6 +128,8 @@ private:
   unsigned long long captureId = 0;
 
   std::vector<Timed> timed;
+  /// Whether the operation between begin and end is in `timed`.
+  bool isTimed = false;
   /// When the events' times began.
   cudaEvent_t origin = nullptr;
   Trace::Clock::time_point originTime;

@@ -215,6 +215,20 @@ int64_t zpp_rt_world_size(const zpp_rt_world *world) {
   return world->state->world.members.size();
 }
 
+zpp_rt_status zpp_rt_world_record(zpp_rt_world *world, int64_t on,
+                                  char *message, size_t messageBytes) {
+  auto record = [&]() -> Status {
+    if (!world)
+      return invalid(expected("a world", "NULL"));
+    World &state = world->state->world;
+    if (!state.trace)
+      return invalid("expected a world with a trace, but got one without");
+    state.trace->record(on != 0);
+    return {};
+  };
+  return report(guarded(record), message, messageBytes);
+}
+
 zpp_rt_status zpp_rt_world_write_trace(zpp_rt_world *world, const char *path,
                                        char *message, size_t messageBytes) {
   auto write = [&]() -> Status {

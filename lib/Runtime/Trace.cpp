@@ -45,9 +45,19 @@ static std::string describe(const Mesh &mesh, int64_t rank) {
   return text + ")";
 }
 
+void Trace::record(bool on) {
+  std::lock_guard<std::mutex> lock(mutex);
+  recording = on;
+  if (!on)
+    return;
+  slices.clear();
+  since = Clock::now();
+}
+
 void Trace::add(Slice slice) {
   std::lock_guard<std::mutex> lock(mutex);
-  slices.push_back(std::move(slice));
+  if (slice.begin >= since)
+    slices.push_back(std::move(slice));
 }
 
 Status Trace::write(const Mesh &mesh, const std::string &path) {

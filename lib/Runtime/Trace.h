@@ -11,6 +11,7 @@
 #include "Status.h"
 #include "zpp/Support/Mesh.h"
 
+#include <atomic>
 #include <chrono>
 #include <mutex>
 #include <string>
@@ -36,13 +37,21 @@ public:
     Clock::time_point end;
   };
 
+  /// Whether operations that begin now are to be added.
+  bool isRecording() const { return recording; }
+  /// Stops, or starts with nothing recorded.
+  void record(bool on);
+
   void add(Slice slice);
   Status write(const Mesh &mesh, const std::string &path);
 
 private:
   const Clock::time_point start = Clock::now();
+  std::atomic<bool> recording{true};
   std::mutex mutex;
   std::vector<Slice> slices;
+  /// What began earlier is not recorded.
+  Clock::time_point since = start;
 };
 
 } // namespace zpp::rt

@@ -125,6 +125,9 @@ public:
     done(ticket ? ticket->status : Status());
   }
 
+  // Operations are traced as they end.
+  void updateTrace() override {}
+
 private:
   void complete(Ticket &ticket, Status status) {
     std::lock_guard<std::mutex> lock(ticket.mutex);
@@ -179,6 +182,13 @@ public:
         status.message = zpp_rt_rank_message(handle);
     }
     done(std::move(status));
+  }
+
+  // Times are known when operations are done.
+  void updateTrace() override {
+    std::lock_guard<std::mutex> lock(mutex);
+    // An error stays until somebody waits.
+    (void)zpp_rt_rank_synchronize(handle);
   }
 
 private:

@@ -57,6 +57,9 @@ public:
   /// what follows on `stream`. Does not block.
   virtual void wait(const Collective &collective, void *stream, Done done) = 0;
 
+  /// Brings the trace up to date.
+  virtual void updateTrace() = 0;
+
   /// Fails the rank, and with it the world.
   void abort(const std::string &reason) {
     zpp_rt_rank_abort(handle, reason.c_str());

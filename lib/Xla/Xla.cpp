@@ -136,8 +136,17 @@ zpp_rt_status zpp_xla_bundle_load(zpp_xla_world *world, const char *id,
   });
 }
 
+zpp_rt_status zpp_xla_world_record(zpp_xla_world *world, int64_t on,
+                                   char *message, size_t messageBytes) {
+  return zpp_rt_world_record(world ? world->world->handle : nullptr, on,
+                             message, messageBytes);
+}
+
 zpp_rt_status zpp_xla_world_write_trace(zpp_xla_world *world, const char *path,
                                         char *message, size_t messageBytes) {
+  if (world)
+    for (auto &[ordinal, rank] : world->world->ranks)
+      rank->updateTrace();
   return zpp_rt_world_write_trace(world ? world->world->handle : nullptr, path,
                                   message, messageBytes);
 }

@@ -64,6 +64,39 @@ TEST(Trace, SlicesOfAllRanks) {
   EXPECT_EQ(count("\"args\": {\"input_bytes\": 4, \"output_bytes\": 8}"), 4);
 }
 
+TEST(Trace, RecordsWhatItIsAskedTo) {
+  TestWorld world("cpu", "gpu:1", 0, /*isTraced=*/true);
+  std::string path =
+      testing::TempDir() + "zpp-record-" + std::to_string(getpid()) + ".json";
+  // "before" is recorded and forgotten, "between" and "after" never were.
+  world.runAll([&](zpp_rt_rank *rank, int64_t) {
+    zpp_rt_axis axis = {"gpu", 1, 1};
+    auto desc = makeDesc<zpp_rt_exchange_desc>();
+    desc.axes = &axis;
+    desc.num_axes = 1;
+    desc.chunk_bytes = 4;
+    uint8_t input[4] = {}, output[4];
+    auto run = [&](const char *name, int64_t recordNext) {
+      desc.name = name;
+      EXPECT_EQ(zpp_rt_all_gather_chunks(rank, &desc, input, output),
+                ZPP_RT_OK);
+      EXPECT_EQ(zpp_rt_world_record(world.get(), recordNext, nullptr, 0),
+                ZPP_RT_OK);
+    };
+    run("before", 0);
+    run("between", 1);
+    run("during", 0);
+    run("after", 0);
+  });
+  EXPECT_EQ(write(world, path, ZPP_RT_OK), "");
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  std::remove(path.c_str());
+  EXPECT_NE(text.str().find("during"), std::string::npos);
+  for (const char *name : {"before", "between", "after"})
+    EXPECT_EQ(text.str().find(name), std::string::npos) << name;
+}
+
 TEST(Trace, Errors) {
   TestWorld traced("cpu", "gpu:1", 0, /*isTraced=*/true);
   EXPECT_EQ(write(traced, "/nonexistent/trace.json", ZPP_RT_SYSTEM_ERROR),
@@ -72,6 +105,10 @@ TEST(Trace, Errors) {
   TestWorld other("cpu", "gpu:1");
   EXPECT_EQ(write(other, "trace.json", ZPP_RT_INVALID_ARGUMENT),
             "expected a world with a trace, but got one without");
+  char message[256];
+  EXPECT_EQ(zpp_rt_world_record(other.get(), 1, message, sizeof(message)),
+            ZPP_RT_INVALID_ARGUMENT);
+  EXPECT_STREQ(message, "expected a world with a trace, but got one without");
 }
 
 } // namespace

@@ -117,6 +117,13 @@ ZPP_RT_EXPORT void zpp_rt_world_destroy(zpp_rt_world *world);
 /* Ranks of the mesh. */
 ZPP_RT_EXPORT int64_t zpp_rt_world_size(const zpp_rt_world *world);
 
+/* Stops recording (`on` is 0), or starts anew and forgets what was recorded
+ * before. The world must have been created with `trace`, which starts it. While
+ * it is stopped it costs nothing. `message` as above. */
+ZPP_RT_EXPORT zpp_rt_status zpp_rt_world_record(zpp_rt_world *world, int64_t on,
+                                                char *message,
+                                                size_t message_bytes);
+
 /* Writes what the ranks of this process have done so far in the Chrome trace
  * format: a row per rank and stream, a slice per operation, with the name of
  * its descriptor. The world must have been created with `trace`. `message` as

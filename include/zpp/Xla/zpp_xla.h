@@ -64,7 +64,12 @@ ZPP_RT_EXPORT zpp_rt_status zpp_xla_bundle_load(zpp_xla_world *world,
                                                 char *message,
                                                 size_t message_bytes);
 
-/* zpp_rt_world_write_trace. */
+/* zpp_rt_world_record. */
+ZPP_RT_EXPORT zpp_rt_status zpp_xla_world_record(zpp_xla_world *world,
+                                                 int64_t on, char *message,
+                                                 size_t message_bytes);
+
+/* zpp_rt_world_write_trace, after all operations on streams so far. */
 ZPP_RT_EXPORT zpp_rt_status zpp_xla_world_write_trace(zpp_xla_world *world,
                                                       const char *path,
                                                       char *message,
