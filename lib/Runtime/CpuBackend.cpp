@@ -201,6 +201,10 @@ private:
 
 Status rt::createCpuBackend(World &world,
                             std::unique_ptr<WorldBackend> &backend) {
+  if (!world.rendezvous.empty())
+    return {ZPP_RT_UNSUPPORTED,
+            expected("all ranks in one process on 'cpu'",
+                     "the rendezvous " + quote(world.rendezvous))};
   backend = std::make_unique<CpuWorld>(world);
   return {};
 }

@@ -32,6 +32,9 @@ using Clock = std::chrono::steady_clock;
 
 /// How often the watching thread looks.
 static constexpr std::chrono::milliseconds kWatchPeriod{5};
+/// How much longer than the time limit an exchange may take in which all ranks
+/// take part: who has not come is found out first, which says more.
+static constexpr std::chrono::seconds kGrace{2};
 /// How synchronization waits: first without sleep, then looking this often.
 static constexpr std::chrono::microseconds kSpinTime{500};
 static constexpr std::chrono::microseconds kPollPeriod{50};
@@ -90,7 +93,7 @@ public:
       return {};
     if (!streams.isEntered(pending.front().position))
       lastProgress = now;
-    if (now - lastProgress <= timeLimit)
+    if (now - lastProgress <= timeLimit + kGrace)
       return {};
     return {ZPP_RT_TIMEOUT,
             pending.front().title + ": expected an end within " +
@@ -535,8 +538,19 @@ Status CudaRank::allGatherChunks(const ExchangeOperation &operation,
   if (operation.chunkBytes == 0)
     return {};
 
-  // Whole tiers of which more than one has several ranks: chunks cross the
-  // slow links once, and spread on the fast ones.
+  // On one host NCCL knows best.
+  if (group->isLocal && group->isOrdered && group->size() > 1)
+    return communicate(operation, getStream(operation.axes),
+                       {{input, operation.footprint.inputBytes, false},
+                        {output, operation.footprint.outputBytes, true}},
+                       [&](cudaStream_t stream) {
+                         return nccl->ncclAllGather(
+                             input, output, operation.chunkBytes, ncclUint8,
+                             group->handle, stream);
+                       });
+
+  // By whole tiers: chunks cross the slow links once, and spread on the fast
+  // ones.
   std::vector<const Communicator *> tiers;
   size_t lastTier = 0;
   bool isByTiers = true;

@@ -11,8 +11,11 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <thread>
+#include <unistd.h>
 
 using namespace zpp;
 using namespace zpp::rt;
@@ -152,7 +155,7 @@ Status NcclCommunicators::create(const std::vector<AxisRef> &axes,
   }
   int64_t size = communicator.size();
   ZPP_RT_TRY(control.addGroup(communicator.members, communicator.controlGroup));
-  communicator.isOrdered = true;
+  communicator.isOrdered = communicator.isLocal = true;
   for (int64_t i = 0; i < size; ++i)
     communicator.peers.push_back(static_cast<int>(i));
 
@@ -175,8 +178,11 @@ Status NcclCommunicators::create(const std::vector<AxisRef> &axes,
                                                static_cast<int>(rank), &config);
           }));
       worldHandle = *created;
-      std::lock_guard<std::timed_mutex> lock(mutex);
-      handles.push_back(worldHandle);
+      {
+        std::lock_guard<std::timed_mutex> lock(mutex);
+        handles.push_back(worldHandle);
+      }
+      ZPP_RT_TRY(findHosts());
     }
     // The whole world, maybe in another order.
     communicator.handle = worldHandle;
@@ -197,27 +203,86 @@ Status NcclCommunicators::create(const std::vector<AxisRef> &axes,
       handles.push_back(communicator.handle);
     }
   }
+  for (int64_t member : communicator.members)
+    communicator.isLocal &= hosts.empty() || hosts[member] == hosts[rank];
   if (communicator.handle)
     ZPP_RT_TRY(connect(communicator));
   communicators.emplace(key, std::move(communicator));
   return {};
 }
 
+namespace {
+/// Device memory and a stream for as long as a thread uses them.
+struct Scratch {
+  static Status create(int64_t bytes, std::shared_ptr<Scratch> &scratch) {
+    scratch = std::make_shared<Scratch>();
+    ZPP_RT_CUDA(cudaMalloc, &scratch->data, static_cast<size_t>(bytes));
+    ZPP_RT_CUDA(cudaStreamCreateWithFlags, &scratch->stream,
+                cudaStreamNonBlocking);
+    return {};
+  }
+  ~Scratch() {
+    if (stream)
+      cudaStreamDestroy(stream);
+    cudaFree(data);
+  }
+  void *data = nullptr;
+  cudaStream_t stream = nullptr;
+};
+} // namespace
+
+/// The same number on all ranks of a host, by NCCL's own idea of a host.
+static uint64_t getHost() {
+  std::string name;
+  if (const char *given = std::getenv("NCCL_HOSTID")) {
+    name = given;
+  } else {
+    char host[256] = "";
+    gethostname(host, sizeof(host) - 1);
+    name = host;
+    std::ifstream boot("/proc/sys/kernel/random/boot_id");
+    std::string id;
+    std::getline(boot, id);
+    name += id;
+  }
+  // FNV-1a, since processes may have different libraries.
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (char c : name)
+    hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
+  return hash;
+}
+
+Status NcclCommunicators::findHosts() {
+  size_t size = mesh.numDevices();
+  std::shared_ptr<Scratch> scratch;
+  ZPP_RT_TRY(Scratch::create((size + 1) * sizeof(uint64_t), scratch));
+  auto found = std::make_shared<std::vector<uint64_t>>(size);
+  ZPP_RT_TRY(wait("exchange of host names", [=, &nccl = nccl,
+                                             handle = worldHandle] {
+    uint64_t own = getHost();
+    auto *sent = static_cast<uint64_t *>(scratch->data);
+    cudaError_t error = cudaMemcpyAsync(sent, &own, sizeof(own),
+                                        cudaMemcpyDefault, scratch->stream);
+    ncclResult_t result =
+        error == cudaSuccess ? nccl.ncclAllGather(sent, sent + 1, 1, ncclUint64,
+                                                  handle, scratch->stream)
+                             : ncclUnhandledCudaError;
+    if (result != ncclSuccess)
+      return result;
+    error = cudaMemcpyAsync(found->data(), sent + 1, size * sizeof(uint64_t),
+                            cudaMemcpyDefault, scratch->stream);
+    if (error == cudaSuccess)
+      error = cudaStreamSynchronize(scratch->stream);
+    return error == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+  }));
+  hosts = *found;
+  return {};
+}
+
 Status NcclCommunicators::connect(const Communicator &communicator) {
-  struct Scratch {
-    ~Scratch() {
-      if (stream)
-        cudaStreamDestroy(stream);
-      cudaFree(data);
-    }
-    void *data = nullptr;
-    cudaStream_t stream = nullptr;
-  };
   int64_t size = communicator.size();
-  auto scratch = std::make_shared<Scratch>();
-  ZPP_RT_CUDA(cudaMalloc, &scratch->data, static_cast<size_t>(2 * size));
-  ZPP_RT_CUDA(cudaStreamCreateWithFlags, &scratch->stream,
-              cudaStreamNonBlocking);
+  std::shared_ptr<Scratch> scratch;
+  ZPP_RT_TRY(Scratch::create(2 * size, scratch));
   return wait("connecting with NCCL", [=, &nccl = nccl] {
     auto *sent = static_cast<uint8_t *>(scratch->data);
     ncclResult_t result = nccl.ncclGroupStart();

@@ -38,6 +38,8 @@ struct Communicator {
   /// Whether the members are all of `handle`, in its order: what collectives of
   /// NCCL need, and sends do not.
   bool isOrdered;
+  /// Whether all members are on one host.
+  bool isLocal;
 };
 
 /// The communicators of a rank: one for the world, one split from it for each
@@ -81,6 +83,8 @@ private:
   /// Runs `function`, which waits for other ranks, in a thread of its own, and
   /// gives up when the world fails or the time limit is over.
   Status wait(const char *what, std::function<ncclResult_t()> function);
+  /// Learns on which hosts the ranks are.
+  Status findHosts();
   /// Opens the connections to all peers, so that no later exchange waits for
   /// that on the host.
   Status connect(const Communicator &communicator);
@@ -91,6 +95,8 @@ private:
   ControlClient &control;
   const std::chrono::microseconds timeLimit;
   ncclComm_t worldHandle = nullptr;
+  /// A number for the host of each rank.
+  std::vector<uint64_t> hosts;
   std::map<std::string, Communicator> communicators;
   /// Guards all below; held while functions of NCCL are called.
   std::timed_mutex mutex;

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Launcher.h"
 #include "Plan.h"
 
 #include "zpp/Support/Float16.h"
@@ -47,6 +48,8 @@ Kernels alone, with the bytes per second of a copy from the same run:
                        median of the slowest rank's is printed
   --backend=cpu        where ranks run: cpu (threads) or cuda (GPUs)
   --time-limit-usec=N  how long a collective waits for its last rank
+  --trace=FILE         a timeline for Perfetto: when each operation ran on which
+                       stream (of process P: FILE.P); slower
 
 All ranks are in one process, unless a launcher starts one for each: mpirun,
 srun, torchrun, or any other that sets RANK and WORLD_SIZE and, for several
@@ -85,7 +88,8 @@ struct Options {
   int64_t iterations = 5;
   std::string backend = "cpu";
   int64_t timeLimitUsec = 0;
-  std::string rendezvous;
+  std::string trace;
+  tools::LaunchOptions launch;
 };
 } // namespace
 
@@ -170,7 +174,9 @@ static void parseOption(std::string_view argument, Options &options) {
   } else if (name == "--time-limit-usec") {
     options.timeLimitUsec = parseNumber(value, /*isBytes=*/false);
   } else if (name == "--rendezvous") {
-    options.rendezvous = value;
+    options.launch.rendezvous = value;
+  } else if (name == "--trace") {
+    options.trace = value;
   } else if (name == "--backend") {
     options.backend = value;
   } else {
@@ -507,22 +513,45 @@ int main(int argc, char **argv) {
   if (!mesh)
     fail(error);
   checkOptions(options, *mesh);
+  tools::Launch launch;
+  tools::RankRange ranks;
+  if (!tools::detectLaunch(
+          options.launch, [](const char *name) { return std::getenv(name); },
+          launch, error) ||
+      !tools::getRanks(launch, mesh->numDevices(), ranks, error))
+    fail(error);
 
   zpp_rt_world_desc desc{};
   desc.struct_size = sizeof(desc);
   desc.backend = options.backend.c_str();
   desc.mesh = options.mesh.c_str();
   desc.time_limit_usec = options.timeLimitUsec;
+  desc.trace = !options.trace.empty();
+  desc.rendezvous =
+      launch.rendezvous.empty() ? nullptr : launch.rendezvous.c_str();
   char message[512];
   zpp_rt_world *world;
   if (zpp_rt_world_create(&desc, &world, message, sizeof(message)) != ZPP_RT_OK)
     fail(message);
   std::vector<std::thread> threads;
-  for (int64_t index = 0; index < mesh->numDevices(); ++index)
-    threads.emplace_back(
-        [&, index] { runRank(options, *mesh, world, index, /*device=*/-1); });
+  for (int64_t i = 0; i < ranks.count; ++i) {
+    // A process of several takes the GPUs of its place on the host.
+    int64_t device =
+        launch.localProcess < 0 ? -1 : launch.localProcess * ranks.count + i;
+    threads.emplace_back([&, i, device] {
+      runRank(options, *mesh, world, ranks.first + i, device);
+    });
+  }
   for (std::thread &thread : threads)
     thread.join();
+  if (!options.trace.empty()) {
+    std::string path = options.trace;
+    if (launch.numProcesses > 1)
+      path += "." + std::to_string(launch.process);
+    if (zpp_rt_world_write_trace(world, path.c_str(), message,
+                                 sizeof(message)) != ZPP_RT_OK)
+      fail(message);
+  }
   zpp_rt_world_destroy(world);
   return EXIT_SUCCESS;
 }

@@ -192,9 +192,10 @@ TEST_P(Fault, RankAborts) {
   EXPECT_EQ(outcomes[1].message, "aborted: lost its GPU");
   for (int64_t index : {0, 2, 3}) {
     EXPECT_EQ(outcomes[index].status, ZPP_RT_ABORTED);
-    EXPECT_EQ(outcomes[index].message,
-              "all_to_all 'gradients' along node, gpu: rank 1 failed: aborted: "
-              "lost its GPU");
+    expectMentions(outcomes[index], "rank 1 failed: aborted: lost its GPU");
+    if (isSynchronous(GetParam()))
+      expectMentions(outcomes[index],
+                     "all_to_all 'gradients' along node, gpu: ");
   }
 }
 
@@ -305,9 +306,11 @@ TEST_P(Fault, FailureIsStickyAndSpreads) {
                                  "1 source, but got 0");
   for (int64_t index : {1, 2, 3}) {
     EXPECT_EQ(outcomes[index].status, ZPP_RT_ABORTED);
-    EXPECT_EQ(outcomes[index].message,
-              "all_to_all 'weights' along gpu: rank 0 failed: reduce 'sum of "
-              "gradients': expected at least 1 source, but got 0");
+    expectMentions(outcomes[index],
+                   "rank 0 failed: reduce 'sum of gradients': expected at "
+                   "least 1 source, but got 0");
+    if (isSynchronous(GetParam()))
+      expectMentions(outcomes[index], "all_to_all 'weights' along gpu: ");
   }
 }
 
@@ -328,7 +331,8 @@ TEST_P(Fault, RanksDieAtAnyMoment) {
         EXPECT_NE(outcomes[index].status, ZPP_RT_RANK_LOST);
       } else {
         EXPECT_NE(outcomes[index].status, ZPP_RT_OK);
-        expectMentions(outcomes[index], "all_to_all 'gradients' along");
+        if (isSynchronous(GetParam()))
+          expectMentions(outcomes[index], "all_to_all 'gradients' along");
       }
     }
   }

@@ -125,13 +125,23 @@ private:
 class DeviceBuffer {
 public:
   DeviceBuffer(zpp_rt_rank *rank, int64_t bytes) : rank(rank), bytes(bytes) {
-    EXPECT_EQ(zpp_rt_alloc(rank, bytes + 2 * kGuardBytes, &base), ZPP_RT_OK);
+    // A rank may learn of the failure of another at any time.
+    auto isWell = [&](zpp_rt_status status) {
+      return status == ZPP_RT_OK || status == ZPP_RT_ABORTED ||
+             status == ZPP_RT_RANK_LOST;
+    };
+    EXPECT_TRUE(isWell(zpp_rt_alloc(rank, bytes + 2 * kGuardBytes, &base)))
+        << zpp_rt_rank_message(rank);
     Bytes guards(bytes + 2 * kGuardBytes, kGuard);
-    EXPECT_EQ(zpp_rt_copy(rank, base, guards.data(), guards.size()), ZPP_RT_OK);
+    EXPECT_TRUE(isWell(zpp_rt_copy(rank, base, guards.data(), guards.size())))
+        << zpp_rt_rank_message(rank);
+    // `guards` goes before the copy may have been made.
+    zpp_rt_rank_synchronize(rank);
   }
   DeviceBuffer(zpp_rt_rank *rank, const Bytes &content)
       : DeviceBuffer(rank, static_cast<int64_t>(content.size())) {
     EXPECT_EQ(zpp_rt_copy(rank, data(), content.data(), bytes), ZPP_RT_OK);
+    zpp_rt_rank_synchronize(rank);
   }
   ~DeviceBuffer() { zpp_rt_free(rank, base); }
   DeviceBuffer(const DeviceBuffer &) = delete;
