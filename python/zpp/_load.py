@@ -13,6 +13,7 @@ import numpy as np
 from zpp import _runtime
 from zpp._bundle import read
 from zpp._export import Step
+from zpp._trace import keep
 
 
 def load(step: Step | str | os.PathLike, compiler_options: dict | None = None
@@ -40,7 +41,9 @@ def load(step: Step | str | os.PathLike, compiler_options: dict | None = None
                 f"got {tree}")
         prepare(step, leaves)
         with device_context(step, leaves):
-            return jax.tree.unflatten(exported.out_tree, flat(*leaves))
+            results = flat(*leaves)
+        keep(results)
+        return jax.tree.unflatten(exported.out_tree, results)
 
     call.__name__ = exported.fun_name
     return call

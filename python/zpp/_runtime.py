@@ -45,6 +45,7 @@ time_limit_seconds = 300.0
 #: Worlds by back end, mesh and devices. They live as long as the process.
 _worlds: dict[tuple, _World] = {}
 _lock = threading.RLock()
+_is_recording = False
 
 
 def find_library() -> str:
@@ -114,6 +115,34 @@ def close() -> None:
         _worlds.clear()
 
 
+def record(is_on: bool) -> None:
+    """Starts or stops recording on all worlds, and those to come."""
+    global _is_recording
+    with _lock:
+        _is_recording = is_on
+        for world in _worlds.values():
+            _call(_library().zpp_xla_world_record, world.handle, int(is_on))
+
+
+def is_recording() -> bool:
+    """Whether `record` was started."""
+    return _is_recording
+
+
+def write_traces(path: pathlib.Path) -> list[pathlib.Path]:
+    """Writes what was recorded: the first world's to `path`, others' beside
+    it. Returns the files."""
+    paths = []
+    with _lock:
+        for number, world in enumerate(_worlds.values()):
+            place = path if number == 0 else path.with_name(
+                f"{path.stem}-world{number}{path.suffix}")
+            _call(_library().zpp_xla_world_write_trace, world.handle,
+                  os.fsencode(place))
+            paths.append(place)
+    return paths
+
+
 def _create_world(mesh: str, devices: Sequence[jax.Device]) -> _World:
     library = _library()
     platform = platform_of(devices[0])
@@ -129,14 +158,17 @@ def _create_world(mesh: str, devices: Sequence[jax.Device]) -> _World:
     desc = _WorldDesc(
         struct_size=ctypes.sizeof(_WorldDesc),
         backend=BACKENDS[platform].encode(), mesh=mesh.encode(),
-        time_limit_usec=round(time_limit_seconds * 1e6),
+        time_limit_usec=round(time_limit_seconds * 1e6), trace=1,
         ranks=ranks, device_ordinals=ordinals, num_ranks=len(mine))
     if len(mine) < len(devices):
         desc.rendezvous = _meet(mesh, devices).encode()
     handle = ctypes.c_void_p()
     _call(library.zpp_xla_world_create, ctypes.byref(desc),
           ctypes.byref(handle))
-    return _World(handle, set())
+    world = _World(handle, set())
+    if not _is_recording:
+        _call(library.zpp_xla_world_record, world.handle, 0)
+    return world
 
 
 def platform_of(device: jax.Device) -> str:
@@ -187,6 +219,8 @@ def _library() -> ctypes.CDLL:
     library.zpp_xla_world_destroy.restype = None
     library.zpp_xla_bundle_load.argtypes = (
         ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, *text)
+    library.zpp_xla_world_record.argtypes = (
+        ctypes.c_void_p, ctypes.c_int64, *text)
     library.zpp_xla_world_write_trace.argtypes = (
         ctypes.c_void_p, ctypes.c_char_p, *text)
     library.zpp_rt_status_name.restype = ctypes.c_char_p

@@ -159,3 +159,53 @@ def test_a_wheel_runs_a_bundle_without_a_compiler(tmp_path):
     process = subprocess.run([python, "-c", script], cwd=tmp_path, text=True,
                              env=environment, capture_output=True, check=False)
     assert process.stdout == f"{X.sum()}\n", process.stderr
+
+
+# Traces ----------------------------------------------------------------------
+
+
+def names_in(path: pathlib.Path) -> list[str]:
+    return [event["name"] for event in
+            json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
+
+
+@needs_library
+def test_trace_records_the_calls_inside(tmp_path):
+    step = zpp.load(gathering_step())
+    for calls in (1, 3):
+        jax.block_until_ready(step({"x": put(X) + 0}))
+        with zpp.trace(tmp_path / "trace.json"):
+            for _ in range(calls):
+                step({"x": put(X) + 0})
+        assert names_in(tmp_path / "trace.json") == [
+            "all_gather_chunks model.py:16"] * calls * RANKS
+    with pytest.raises(RuntimeError, match="one trace at a time"):
+        with zpp.trace("a"), zpp.trace("b"):
+            pass
+    assert not _runtime.is_recording()
+
+
+@needs_library
+def test_trace_of_a_process(tmp_path):
+    zpp.save(gathering_step(), tmp_path / "step.zpp")
+    script = textwrap.dedent(f"""
+        import sys
+        sys.path[:0] = [{str(ROOT / 'python')!r},
+                        {str(ROOT / 'test' / 'python')!r}]
+        import conftest, zpp
+        from startwait import put
+        from test_save import X
+        zpp.load("step.zpp")({{"x": put(X) + 0}})
+    """)
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True,
+                   env=os.environ | {"ZPP_TRACE": "trace.json"})
+    assert names_in(tmp_path / "trace.json") == [
+        "all_gather_chunks model.py:16"] * RANKS
+
+
+def test_a_trace_of_nothing_is_a_warning(tmp_path, monkeypatch):
+    monkeypatch.setattr(_runtime, "_worlds", {})
+    with pytest.warns(UserWarning, match="expected a step for target cuda"):
+        with zpp.trace(tmp_path / "trace.json"):
+            pass
+    assert not (tmp_path / "trace.json").exists()

@@ -1,0 +1,83 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Timelines of the runtime's streams in real steps."""
+
+import atexit
+import contextlib
+import os
+import pathlib
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+
+from zpp import _runtime
+
+#: What the latest step has returned while a trace is recorded.
+_latest: Sequence[Any] = ()
+
+
+@contextlib.contextmanager
+def trace(path: str | os.PathLike) -> Iterator[None]:
+    """Records what the runtime does in the steps that are called inside, and
+    writes it for Perfetto (ui.perfetto.dev).
+
+        with zpp.trace("trace.json"):
+            for batch in batches[:3]:
+                state, loss = step(state, batch)
+
+    There is a row for each stream of each rank, and a slice for each operation,
+    named after its collective and source line. Leaving waits for the steps.
+    Steps for target portable leave nothing to record. Of several processes each
+    writes its own ranks, process 1 to trace.1.json. The environment variable
+    ZPP_TRACE=trace.json records a whole process.
+    """
+    if _runtime.is_recording():
+        raise RuntimeError("expected one trace at a time, but got another one "
+                           "(ZPP_TRACE records all of a process)")
+    _runtime.record(True)
+    try:
+        yield
+        _finish()
+        _write(path)
+    finally:
+        _runtime.record(False)
+
+
+def keep(results: Sequence[Any]) -> None:
+    """Remembers what a step has returned, for a trace to wait for."""
+    global _latest
+    if _runtime.is_recording():
+        _latest = results
+
+
+def _finish() -> None:
+    global _latest
+    jax.block_until_ready([array for array in _latest
+                           if not array.is_deleted()])
+    _latest = ()
+
+
+def _write(path: str | os.PathLike) -> None:
+    path = pathlib.Path(path)
+    if jax.process_count() > 1:
+        path = path.with_suffix(f".{jax.process_index()}{path.suffix}")
+    if not _runtime.write_traces(path):
+        warnings.warn("expected a step for target cuda or cpu to trace, but "
+                      "got none", stacklevel=4)
+
+
+def _record_process() -> None:
+    path = os.environ.get("ZPP_TRACE")
+    if not path:
+        return
+    _runtime.record(True)
+
+    @atexit.register
+    def write():
+        _finish()
+        _write(path)
+
+
+_record_process()
