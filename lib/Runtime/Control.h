@@ -98,8 +98,9 @@ public:
   Status addGroup(const std::vector<int64_t> &members, int64_t &group);
 
   /// This rank is about to take part in the next exchange of `group`, a result
-  /// of addGroup(). Returns at once: whether the members agree is found out
-  /// behind the scenes. Nothing happens on a rank that has failed or left.
+  /// of addGroup(). Returns at once, without a system call where announcements
+  /// follow each other; the server hears of it within a millisecond. Nothing
+  /// happens on a rank that has failed or left.
   void announce(int64_t group, const std::string &kind, int64_t chunkBytes,
                 const std::string &title);
 

@@ -28,6 +28,11 @@ using namespace std::chrono_literals;
 static constexpr auto kAnswerLimit = 5s;
 /// How long the server may take to notice that a rank leaves.
 static constexpr auto kPartingLimit = 2s;
+/// How long an announcement may wait before it is sent, so that a rank that
+/// announces often does not pay for waking the thread.
+static constexpr auto kNap = 1ms;
+/// How long after the last announcement the thread still looks for more.
+static constexpr auto kAttention = 100ms;
 
 namespace {
 /// What has been announced before needs only its number.
@@ -74,7 +79,7 @@ private:
   using Lock = std::unique_lock<std::mutex>;
 
   Status checkOptions() const;
-  /// Gets the thread to send `outgoing`.
+  /// Gets the thread to send `outgoing` at once.
   void wake();
   /// Ends what the rank waits for; false if it has failed before, or left.
   bool setFailure(Failure cause);
@@ -82,10 +87,10 @@ private:
 
   // Of the thread.
   void run();
-  bool takeOutgoing();
+  std::optional<Clock::time_point> sendOutgoing();
   bool receiveAll();
   bool handle(Frame frame, std::string_view payload);
-  void giveUp(Failure cause);
+  void giveUp(const Failure &cause);
   void handleEnd();
 
   const Options options;
@@ -95,12 +100,14 @@ private:
   FrameParser in{kMaxFrameBytes};
   std::string out;
   size_t sent = 0;
+  Clock::time_point lastSent = Clock::now();
 
   /// Guards all below.
   std::mutex mutex;
   std::condition_variable changed;
   std::string outgoing;
-  bool isAsleep = false;
+  /// What the thread does: work, wait for kNap, or wait until it is woken.
+  enum class Rest { None, Nap, Sleep } rest = Rest::None;
   bool isWelcome = false;
   bool hasLeft = false;
   Failure failure;
@@ -194,7 +201,7 @@ ControlClient::Loop::~Loop() {
 //===----------------------------------------------------------------------===//
 
 void ControlClient::Loop::wake() {
-  if (std::exchange(isAsleep, false))
+  if (std::exchange(rest, Rest::None) != Rest::None)
     wakeUp.signal();
 }
 
@@ -263,13 +270,14 @@ void ControlClient::Loop::announce(int64_t group, const std::string &kind,
   FrameWriter(outgoing, Frame::Announce).u32(it->second->id);
   pending.push_back(it->second);
   ++announced;
-  wake();
+  if (rest == Rest::Sleep)
+    wake();
 }
 
 Status ControlClient::Loop::confirm() {
   Lock lock(mutex);
   if (failure.ok() && !hasLeft && matched < announced) {
-    FrameWriter(outgoing, Frame::Confirm);
+    writeFrame(outgoing, Frame::Confirm);
     wake();
   }
   const uint64_t target = announced;
@@ -327,7 +335,7 @@ void ControlClient::Loop::leave() {
   Lock lock(mutex);
   if (std::exchange(hasLeft, true))
     return;
-  FrameWriter(outgoing, Frame::Goodbye);
+  writeFrame(outgoing, Frame::Goodbye);
   wake();
   changed.notify_all();
 }
@@ -336,37 +344,48 @@ void ControlClient::Loop::leave() {
 // Thread
 //===----------------------------------------------------------------------===//
 
-/// Whether to go on. `out` is empty if there is nothing to send.
-bool ControlClient::Loop::takeOutgoing() {
-  Lock lock(mutex);
-  if (stopDeadline && Clock::now() >= *stopDeadline)
-    return false;
-  if (sent == out.size()) {
-    // Both keep their memory.
-    out.clear();
-    sent = 0;
-    std::swap(out, outgoing);
+/// Until when to wait for something to do; none if nothing is left to do.
+std::optional<Clock::time_point> ControlClient::Loop::sendOutgoing() {
+  Clock::time_point now = Clock::now();
+  Clock::time_point limit = now + 1h;
+  {
+    Lock lock(mutex);
+    rest = Rest::None;
+    if (stopDeadline)
+      limit = *stopDeadline;
+    if (now >= limit)
+      return std::nullopt;
+    if (out.empty()) {
+      // Both keep their memory.
+      std::swap(out, outgoing);
+      if (!out.empty())
+        lastSent = now;
+      else if (now < lastSent + kAttention)
+        rest = Rest::Nap;
+      else
+        rest = Rest::Sleep;
+    }
+    if (rest == Rest::Nap)
+      limit = std::min<Clock::time_point>(limit, now + kNap);
   }
-  // Otherwise the thread comes back by itself.
-  isAsleep = out.empty();
-  return true;
+  if (out.empty())
+    return limit;
+  Transfer result = send(connection, out, sent);
+  if (result == Transfer::Blocked)
+    return limit;
+  // What the server says while it ends matters more than that it does.
+  out.clear();
+  sent = 0;
+  return now;
 }
 
 void ControlClient::Loop::run() {
-  while (takeOutgoing()) {
-    // What the server says while it ends matters more than that it does.
-    if (send(connection, out, sent) == Transfer::Ended)
-      sent = out.size();
-    Clock::time_point deadline = Clock::now();
-    if (out.empty() || sent < out.size()) {
-      Lock lock(mutex);
-      deadline = stopDeadline.value_or(deadline + 1h);
-    }
+  while (std::optional<Clock::time_point> deadline = sendOutgoing()) {
     pollfd polled[] = {
         {wakeUp.get(), POLLIN, 0},
         {connection.get(),
-         static_cast<short>(POLLIN | (sent < out.size() ? POLLOUT : 0)), 0}};
-    ::poll(polled, 2, getPollTimeout(deadline));
+         static_cast<short>(POLLIN | (out.empty() ? 0 : POLLOUT)), 0}};
+    ::poll(polled, 2, getPollTimeout(*deadline));
     if (polled[0].revents)
       wakeUp.clear();
     if ((polled[1].revents & ~POLLOUT) && !receiveAll())
@@ -447,7 +466,7 @@ void ControlClient::Loop::handleEnd() {
               " ranks, but rank 0 was lost"});
 }
 
-void ControlClient::Loop::giveUp(Failure cause) {
+void ControlClient::Loop::giveUp(const Failure &cause) {
   bool mustTell;
   {
     Lock lock(mutex);

@@ -102,8 +102,8 @@ private:
   std::vector<Connection *> byRank;
   bool isWelcome = false;
   std::vector<pollfd> polled;
-  Clock::time_point nextReport{};
-  Clock::time_point nextAccept{};
+  Clock::time_point nextReport;
+  Clock::time_point nextAccept;
   std::optional<Clock::time_point> stopDeadline;
 };
 
@@ -359,7 +359,7 @@ void ControlServer::Loop::welcome() {
   isWelcome = true;
   for (Connection *connection : byRank)
     if (connection)
-      FrameWriter(connection->out, Frame::Welcome);
+      writeFrame(connection->out, Frame::Welcome);
 }
 
 bool ControlServer::Loop::handleDefine(Connection &connection,

@@ -78,6 +78,11 @@ private:
   size_t begin;
 };
 
+/// A frame without payload.
+inline void writeFrame(std::string &out, Frame frame) {
+  FrameWriter writer(out, frame);
+}
+
 /// Reads a payload. Past its end all is 0 or empty, and isComplete() false.
 class FrameReader {
 public:

@@ -175,12 +175,14 @@ Status zpp::rt::listenOn(Endpoint &endpoint, Descriptor &listener) {
 
 Transfer zpp::rt::acceptFrom(const Descriptor &listener,
                              Descriptor &connection) {
-  connection = Descriptor(::accept(listener.get(), nullptr, nullptr));
+  int fd = ::accept(listener.get(), nullptr, nullptr);
+  int error = errno;
+  connection = Descriptor(fd);
   if (connection) {
     prepareConnection(connection);
     return Transfer::Done;
   }
-  switch (errno) {
+  switch (error) {
   case EMFILE:
   case ENFILE:
   case ENOBUFS:

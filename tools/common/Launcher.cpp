@@ -123,7 +123,7 @@ void Detector::readOptions() {
 
 void Detector::readLauncher(const Launcher &launcher) {
   const std::string rank = launcher.rank, size = launcher.size;
-  launch.process = *getNumber(launcher.rank);
+  launch.process = getNumber(launcher.rank).value();
   std::optional<int64_t> numProcesses = getNumber(launcher.size);
   if (!numProcesses)
     throw expected(size + " beside " + rank + "=" +
