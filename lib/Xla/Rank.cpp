@@ -7,6 +7,8 @@
 
 #include "Rank.h"
 
+#include <atomic>
+
 using namespace zpp;
 using namespace zpp::xla;
 
@@ -87,12 +89,14 @@ class HostRank final : public Rank {
 public:
   using Rank::Rank;
   ~HostRank() override {
-    // Collectives under way end with an error instead of at the time limit.
-    abort("the world was destroyed");
+    // What is under way ends with an error instead of at the time limit.
+    if (pending > 0)
+      abort("the world was destroyed");
   }
 
   Status start(Collective collective, void *) override {
     std::shared_ptr<Ticket> ticket = open(std::move(collective));
+    ++pending;
     operations.add([this, ticket] {
       ticket->collective.function(handle,
                                   getPointers(ticket->collective).data());
@@ -100,6 +104,7 @@ public:
       status.code = zpp_rt_rank_synchronize(handle);
       if (!status.ok())
         status.message = zpp_rt_rank_message(handle);
+      --pending;
       complete(*ticket, std::move(status));
     });
     return {};
@@ -139,6 +144,8 @@ private:
       });
   }
 
+  /// Functions that were started and have not returned.
+  std::atomic<int64_t> pending{0};
   /// XLA continues the program in the thread that calls `done`: not in that of
   /// the operations, which would have to wait for it.
   Queue answers;

@@ -60,12 +60,12 @@ public:
   /// Brings the trace up to date.
   virtual void updateTrace() = 0;
 
+protected:
   /// Fails the rank, and with it the world.
   void abort(const std::string &reason) {
     zpp_rt_rank_abort(handle, reason.c_str());
   }
 
-protected:
   /// A start whose wait has not come yet.
   struct Ticket {
     Collective collective;

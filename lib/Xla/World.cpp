@@ -8,15 +8,18 @@
 #include "World.h"
 
 #include <dlfcn.h>
+#include <thread>
 
 using namespace zpp;
 using namespace zpp::xla;
 
 World::~World() {
-  // All at once: one that waited for the next would wait in vain.
+  // All at once: one may wait for the others.
+  std::vector<std::thread> threads;
   for (auto &[ordinal, rank] : ranks)
-    rank->abort("the world was destroyed");
-  ranks.clear();
+    threads.emplace_back([&rank = rank] { rank.reset(); });
+  for (std::thread &thread : threads)
+    thread.join();
   zpp_rt_world_destroy(handle);
 }
 

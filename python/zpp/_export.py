@@ -38,7 +38,7 @@ class Bundle:
     def devices(self) -> int:
         """How many devices its mesh has."""
         return math.prod(int(tier.rpartition(":")[2])
-                         for tier in self.mesh.split(","))
+                         for tier in self.mesh.split(",") if tier)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,10 +10,10 @@ from typing import Any
 
 import jax
 
+from zpp import _runtime
 from zpp._compiler import Rewritten, rewrite
 from zpp._export import Step, export
 from zpp._load import device_context, load_flat, prepare
-from zpp._trace import keep
 
 
 def jit(step: Callable, *, mesh: str | None = None, weights: str | None = None,
@@ -86,7 +86,7 @@ class JittedStep:
         with device_context(step, leaves):
             results = (loaded.compiled or loaded.function)(*leaves)
         self.calls += 1
-        keep(results)
+        _runtime.keep(results)
         return jax.tree.unflatten(step.exported.out_tree, results)
 
     def lower(self, *args, **kwargs) -> jax.stages.Lowered:

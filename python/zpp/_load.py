@@ -13,7 +13,6 @@ import numpy as np
 from zpp import _runtime
 from zpp._bundle import read
 from zpp._export import Step
-from zpp._trace import keep
 
 
 def load(step: Step | str | os.PathLike, compiler_options: dict | None = None
@@ -42,7 +41,7 @@ def load(step: Step | str | os.PathLike, compiler_options: dict | None = None
         prepare(step, leaves)
         with device_context(step, leaves):
             results = flat(*leaves)
-        keep(results)
+        _runtime.keep(results)
         return jax.tree.unflatten(exported.out_tree, results)
 
     call.__name__ = exported.fun_name
@@ -67,7 +66,7 @@ def load_flat(step: Step, compiler_options: dict | None = None
 def prepare(step: Step, leaves: Sequence[Any]) -> None:
     """Makes the runtime ready for a call of the step with these arguments. Does
     nothing where it is, or where the step needs none."""
-    if step.bundle is not None:
+    if step.bundle is not None and step.bundle.manifest["functions"]:
         _runtime.load_bundle(step.bundle, _devices(step, leaves))
 
 

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """libzpp_xla: the collectives that rewritten steps leave to the runtime."""
 
+import atexit
+import contextlib
 import ctypes
 import dataclasses
 import functools
@@ -10,14 +12,15 @@ import pathlib
 import socket
 import tempfile
 import threading
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 
 import jax
 
 from zpp._export import Bundle
 
-#: XLA's names of the platforms, and the runtime's of their back ends.
-BACKENDS = {"cpu": "cpu", "cuda": "cuda"}
+#: The platforms that the runtime has back ends for, of the same names.
+BACKENDS = ("cpu", "cuda")
 
 
 class _WorldDesc(ctypes.Structure):
@@ -35,8 +38,10 @@ class _WorldDesc(ctypes.Structure):
 @dataclasses.dataclass
 class _World:
     handle: ctypes.c_void_p
+    #: Whether it has ranks in other processes.
+    is_shared: bool
     #: Ids of the loaded bundles.
-    bundles: set[str]
+    bundles: set[str] = dataclasses.field(default_factory=set)
 
 
 #: How long a collective waits for its last rank.
@@ -46,6 +51,14 @@ time_limit_seconds = 300.0
 _worlds: dict[tuple, _World] = {}
 _lock = threading.RLock()
 _is_recording = False
+
+
+def _nothing() -> None:
+    pass
+
+
+#: Returns a result of the latest step, or None.
+_latest: Callable[[], jax.Array | None] = _nothing
 
 
 def find_library() -> str:
@@ -75,7 +88,7 @@ def obstacle(platform: str) -> str | None:
     except OSError as error:
         return str(error)
     desc = _WorldDesc(struct_size=ctypes.sizeof(_WorldDesc),
-                      backend=BACKENDS[platform].encode(), mesh=b"probe:1")
+                      backend=platform.encode(), mesh=b"probe:1")
     handle = ctypes.c_void_p()
     try:
         _call(library.zpp_xla_world_create, ctypes.byref(desc),
@@ -106,13 +119,41 @@ def load_bundle(bundle: Bundle, devices: Sequence[jax.Device]) -> None:
         world.bundles.add(bundle.id)
 
 
+def keep(results: Sequence[jax.Array]) -> None:
+    """Remembers the latest step by what it has returned: one result stands for
+    all, and is held only where a trace must see the step to its end."""
+    global _latest
+    if results:
+        first = results[0]
+        _latest = (lambda: first) if _is_recording else weakref.ref(first)
+
+
+def finish() -> None:
+    """Waits for the latest step, and so for all."""
+    global _latest
+    array = _latest()
+    _latest = _nothing
+    if array is not None and not array.is_deleted():
+        array.block_until_ready()
+
+
 def close() -> None:
-    """Ends all worlds: what is in flight fails, and the next step that is
-    loaded gets a new one."""
+    """Leaves all worlds; the next step that is loaded gets a new one."""
     with _lock:
         for world in _worlds.values():
             _library().zpp_xla_world_destroy(world.handle)
         _worlds.clear()
+
+
+@atexit.register
+def _leave() -> None:
+    """What other processes have in flight fails if a process just ends. A world
+    of this process alone ends with it, whatever is in flight."""
+    with contextlib.suppress(Exception):
+        finish()  # An error was for whoever needed the results.
+    with _lock:
+        for key in [key for key, world in _worlds.items() if world.is_shared]:
+            _library().zpp_xla_world_destroy(_worlds.pop(key).handle)
 
 
 def record(is_on: bool) -> None:
@@ -157,7 +198,7 @@ def _create_world(mesh: str, devices: Sequence[jax.Device]) -> _World:
                        for column in zip(*mine))
     desc = _WorldDesc(
         struct_size=ctypes.sizeof(_WorldDesc),
-        backend=BACKENDS[platform].encode(), mesh=mesh.encode(),
+        backend=platform.encode(), mesh=mesh.encode(),
         time_limit_usec=round(time_limit_seconds * 1e6), trace=1,
         ranks=ranks, device_ordinals=ordinals, num_ranks=len(mine))
     if len(mine) < len(devices):
@@ -165,7 +206,7 @@ def _create_world(mesh: str, devices: Sequence[jax.Device]) -> _World:
     handle = ctypes.c_void_p()
     _call(library.zpp_xla_world_create, ctypes.byref(desc),
           ctypes.byref(handle))
-    world = _World(handle, set())
+    world = _World(handle, is_shared=len(mine) < len(devices))
     if not _is_recording:
         _call(library.zpp_xla_world_record, world.handle, 0)
     return world

@@ -7,16 +7,11 @@ import contextlib
 import os
 import pathlib
 import warnings
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import jax
 
 from zpp import _runtime
-
-#: What the latest step has returned while a trace is recorded.
-_latest: Sequence[Any] = ()
-
 
 @contextlib.contextmanager
 def trace(path: str | os.PathLike) -> Iterator[None]:
@@ -39,24 +34,10 @@ def trace(path: str | os.PathLike) -> Iterator[None]:
     _runtime.record(True)
     try:
         yield
-        _finish()
+        _runtime.finish()
         _write(path)
     finally:
         _runtime.record(False)
-
-
-def keep(results: Sequence[Any]) -> None:
-    """Remembers what a step has returned, for a trace to wait for."""
-    global _latest
-    if _runtime.is_recording():
-        _latest = results
-
-
-def _finish() -> None:
-    global _latest
-    jax.block_until_ready([array for array in _latest
-                           if not array.is_deleted()])
-    _latest = ()
 
 
 def _write(path: str | os.PathLike) -> None:
@@ -76,7 +57,7 @@ def _record_process() -> None:
 
     @atexit.register
     def write():
-        _finish()
+        _runtime.finish()
         _write(path)
 
 

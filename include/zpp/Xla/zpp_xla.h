@@ -7,7 +7,7 @@
 |*                                                                            *|
 |* What a program that runs steps through XLA (the Python package, by ctypes) *|
 |* sets up so that the custom calls zpp.start and zpp.wait find their ranks   *|
-|* and host functions. docs/runtime.md describes the two calls.               *|
+|* and host functions. docs/xla.md describes the two calls.               *|
 |*                                                                            *|
 |* Conventions are those of zpp_rt.h: statuses are its statuses, `message`    *|
 |* receives at most `message_bytes` bytes with their final zero, strings and  *|
@@ -50,8 +50,8 @@ ZPP_RT_EXPORT zpp_rt_status zpp_xla_world_create(const zpp_xla_world_desc *desc,
                                                  char *message,
                                                  size_t message_bytes);
 
-/* Fails what is in flight, ends the threads and forgets the bundles of the
- * world. No step may start on it while it is destroyed. NULL is allowed. */
+/* Leaves the world and forgets its bundles. On "cpu" what is in flight fails. No
+ * step may start on it while it is destroyed. NULL is allowed. */
 ZPP_RT_EXPORT void zpp_xla_world_destroy(zpp_xla_world *world);
 
 /* Loads the host library of a bundle: custom calls with the bundle's id run its
