@@ -12,13 +12,8 @@ and rewritten with each technique of ZeRO++ and with all of them, and the bytes
 that zpp-opt reports for it. --run trains all of them from the same weights on
 the same batch and prints one table.
 
-One host with four GPUs plays two nodes: each GPU has its own process, and
-NCCL_HOSTID makes NCCL believe that ranks 2 and 3 are on another host, so that
-it takes NVLink within a node and TCP over the loopback device between nodes.
-`tc` (iproute2, needs root) limits the rate of that device; both directions and
-all ranks share it. The link "nvlink" sets no NCCL_HOSTID: one host, all NVLink.
-"shared" leaves the loopback device as it is. Other NCCL_* and XLA_FLAGS are
-taken from the environment.
+One host with four GPUs plays two nodes (bench/links.py), each GPU with its own
+process. Other NCCL_* and XLA_FLAGS are taken from the environment.
 
 Each step is timed by itself, on rank 0, from the call until all its results are
 there. "reported" is what all devices together send between the nodes per step
@@ -46,12 +41,13 @@ import subprocess
 import sys
 import time
 
+import links as links_of
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "python")]
 
-RANKS = 4
-GPUS_PER_NODE = 2
-MESH = (("node", 2), ("gpu", GPUS_PER_NODE))
+RANKS = links_of.RANKS
+MESH = (("node", 2), ("gpu", links_of.GPUS_PER_NODE))
 OFF = {"weights": "none", "gradients": "none", "secondary": "none"}
 #: The rewritten steps: name -> options of zpp.rewrite.
 VARIANTS = {
@@ -166,8 +162,8 @@ def launch(args):
         try:
             results |= _launch_ranks(args, manifest, two_nodes, links)
         finally:
-            if any(map(_rate, links)):
-                _shape(args.tc, None)
+            if any(map(links_of.rate, links)):
+                links_of.shape(args.tc, None)
     (args.log / "results.json").write_text(json.dumps(results, indent=1))
     print_table(manifest, args, results)
 
@@ -186,14 +182,9 @@ def _launch_ranks(args, manifest, two_nodes: bool, links: list) -> dict:
     label = "two-nodes" if two_nodes else "nvlink"
     processes = []
     for rank in range(RANKS):
-        environment = dict(os.environ, PYTHONUNBUFFERED="1",
-                           NCCL_NVLS_ENABLE="0",
-                           JAX_COMPILATION_CACHE_DIR=str(args.log / "cache"))
-        if two_nodes:
-            environment |= {
-                "NCCL_HOSTID": f"node{rank // GPUS_PER_NODE}",
-                "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1",
-                "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"}
+        environment = os.environ | links_of.environment(rank, two_nodes) | {
+            "PYTHONUNBUFFERED": "1",
+            "JAX_COMPILATION_CACHE_DIR": str(args.log / "cache")}
         if manifest["platform"] == "cpu":
             environment["JAX_PLATFORMS"] = "cpu"
         with open(args.log / f"{label}-{rank}.txt", "w") as log:
@@ -225,24 +216,6 @@ def _wait(processes, log):
                 sys.exit(f"expected all ranks to end with 0, but got {codes}; "
                          f"see {log.parent}\n" + log.read_text()[-3000:])
             time.sleep(0.2)
-
-
-def _rate(link: str) -> float:
-    """Bits per second of a shaped link, 0 of the others."""
-    match = re.fullmatch(r"(\d+)gbit", link)
-    if not match and link not in ("nvlink", "shared"):
-        sys.exit(f"expected Ngbit, shared or nvlink, but got '{link}'")
-    return float(match[1]) * 1e9 if match else 0.0
-
-
-def _shape(tc: str, link: str | None):
-    if link is None:
-        subprocess.run([*tc.split(), "qdisc", "del", "dev", "lo", "root"],
-                       check=False)
-    else:
-        subprocess.run(
-            [*tc.split(), "qdisc", "replace", "dev", "lo", "root", "tbf",
-             "rate", link, "burst", "16mb", "latency", "20ms"], check=True)
 
 
 def _loopback_bytes() -> int:
@@ -291,8 +264,8 @@ def run_rank(args):
 
     results = {}
     for link in args.links:
-        if args.rank == 0 and _rate(link):
-            _shape(args.tc, link)
+        if args.rank == 0 and links_of.rate(link):
+            links_of.shape(args.tc, link)
         multihost_utils.sync_global_devices(link)
         results[link] = {}
         for name, step in compiled.items():
@@ -369,7 +342,7 @@ def print_table(manifest, args, results):
     reported[JITTED] = reported[EXPORTED]
     header = ["step", "reported", "measured"]
     for link in links:
-        header += [link] + (["busy"] if _rate(link) else []) + ["speed-up"]
+        header += [link] + (["busy"] if links_of.rate(link) else []) + ["speed-up"]
     rows = [header + [f"loss after {count}", "largest difference"]]
     baseline = None
     for name, first in results[links[0]].items():
@@ -380,8 +353,8 @@ def print_table(manifest, args, results):
                 key: statistics.median(run["seconds"][args.warm_up:])
                 for key, run in results[link].items()}
             row.append(f"{median[name] * 1e3:.1f} ms")
-            if _rate(link):
-                busy = results[link][name]["bytes"] * 8 / _rate(link)
+            if links_of.rate(link):
+                busy = results[link][name]["bytes"] * 8 / links_of.rate(link)
                 row.append(f"{busy / median[name]:.0%}")
             row.append(f"{next(iter(median.values())) / median[name]:.2f}x")
         baseline = baseline or first["losses"]

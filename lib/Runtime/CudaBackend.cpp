@@ -257,7 +257,7 @@ private:
                      const std::vector<Access> &accesses,
                      const std::function<ncclResult_t(cudaStream_t)> &calls);
   /// The group of `operation`; all its members learn that this one takes part.
-  Status meet(const ExchangeOperation &operation,
+  Status meet(const ExchangeOperation &operation, bool forSends,
               const Communicator *&communicator);
   /// The stream of the slowest of the axes.
   size_t getStream(const std::vector<AxisRef> &axes) const;
@@ -468,10 +468,10 @@ size_t CudaRank::getStream(const std::vector<AxisRef> &axes) const {
   return 1 + slowest;
 }
 
-Status CudaRank::meet(const ExchangeOperation &operation,
+Status CudaRank::meet(const ExchangeOperation &operation, bool forSends,
                       const Communicator *&communicator) {
-  ZPP_RT_TRY(communicators->get(operation.axes, !streams->isCapturing(),
-                                communicator));
+  ZPP_RT_TRY(communicators->get(operation.axes, forSends,
+                                !streams->isCapturing(), communicator));
   control->announce(communicator->controlGroup, operation.kind,
                     operation.chunkBytes, operation.title);
   return {};
@@ -502,7 +502,7 @@ Status CudaRank::allToAll(const ExchangeOperation &operation, const void *input,
                           void *output) {
   DeviceGuard guard(device);
   const Communicator *group;
-  ZPP_RT_TRY(meet(operation, group));
+  ZPP_RT_TRY(meet(operation, /*forSends=*/true, group));
   int64_t bytes = operation.chunkBytes;
   if (bytes == 0)
     return {};
@@ -534,7 +534,7 @@ Status CudaRank::allGatherChunks(const ExchangeOperation &operation,
                                  const void *input, void *output) {
   DeviceGuard guard(device);
   const Communicator *group;
-  ZPP_RT_TRY(meet(operation, group));
+  ZPP_RT_TRY(meet(operation, /*forSends=*/false, group));
   if (operation.chunkBytes == 0)
     return {};
 
@@ -565,12 +565,15 @@ Status CudaRank::allGatherChunks(const ExchangeOperation &operation,
     if (!isByTiers)
       break;
     const Communicator *communicator;
-    ZPP_RT_TRY(
-        communicators->get({axis}, !streams->isCapturing(), communicator));
+    ZPP_RT_TRY(communicators->get({axis}, /*forSends=*/true,
+                                  !streams->isCapturing(), communicator));
     tiers.push_back(communicator);
   }
-  if (!isByTiers)
+  if (!isByTiers) {
+    ZPP_RT_TRY(communicators->get(operation.axes, /*forSends=*/true,
+                                  !streams->isCapturing(), group));
     tiers = {group};
+  }
   return gatherByTiers(operation, tiers, input, output);
 }
 
@@ -695,7 +698,7 @@ Status CudaRank::plainReduceScatter(const PlainOperation &operation,
                                     const void *input, void *output) {
   DeviceGuard guard(device);
   const Communicator *group;
-  ZPP_RT_TRY(meet(operation, group));
+  ZPP_RT_TRY(meet(operation, /*forSends=*/false, group));
   ZPP_RT_TRY(checkOrder(*group));
   if (operation.chunkBytes == 0)
     return {};
@@ -720,7 +723,7 @@ Status CudaRank::plainAllGather(const PlainOperation &operation,
                                 const void *input, void *output) {
   DeviceGuard guard(device);
   const Communicator *group;
-  ZPP_RT_TRY(meet(operation, group));
+  ZPP_RT_TRY(meet(operation, /*forSends=*/false, group));
   ZPP_RT_TRY(checkOrder(*group));
   if (operation.chunkBytes == 0)
     return {};

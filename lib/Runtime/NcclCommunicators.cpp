@@ -68,9 +68,10 @@ Status NcclCommunicators::createAll() {
   for (size_t i = 0; i < mesh.getAxes().size(); ++i)
     all.push_back(mesh.getAxis(i));
   const Communicator *communicator;
-  ZPP_RT_TRY(get(all, /*mayCreate=*/true, communicator));
+  ZPP_RT_TRY(get(all, /*forSends=*/false, /*mayCreate=*/true, communicator));
   for (const AxisRef &axis : all)
-    ZPP_RT_TRY(get({axis}, /*mayCreate=*/true, communicator));
+    ZPP_RT_TRY(
+        get({axis}, /*forSends=*/true, /*mayCreate=*/true, communicator));
   return {};
 }
 
@@ -122,17 +123,24 @@ static std::string getKey(const std::vector<AxisRef> &axes) {
   return key;
 }
 
-Status NcclCommunicators::get(const std::vector<AxisRef> &axes, bool mayCreate,
+Status NcclCommunicators::get(const std::vector<AxisRef> &axes, bool forSends,
+                              bool mayCreate,
                               const Communicator *&communicator) {
   std::string key = getKey(axes);
   auto it = communicators.find(key);
+  bool isMade = it != communicators.end() &&
+                (!forSends || it->second.isConnected || !it->second.handle);
+  if (!isMade && !mayCreate)
+    return {ZPP_RT_UNSUPPORTED,
+            "expected a first use of this group of ranks outside of a graph, "
+            "but got it in one"};
   if (it == communicators.end()) {
-    if (!mayCreate)
-      return {ZPP_RT_UNSUPPORTED,
-              "expected a first use of this group of ranks outside of a graph, "
-              "but got it in one"};
     ZPP_RT_TRY(create(axes, key));
     it = communicators.find(key);
+  }
+  if (forSends && !it->second.isConnected && it->second.handle) {
+    ZPP_RT_TRY(connect(it->second));
+    it->second.isConnected = true;
   }
   communicator = &it->second;
   return {};
@@ -205,8 +213,6 @@ Status NcclCommunicators::create(const std::vector<AxisRef> &axes,
   }
   for (int64_t member : communicator.members)
     communicator.isLocal &= hosts.empty() || hosts[member] == hosts[rank];
-  if (communicator.handle)
-    ZPP_RT_TRY(connect(communicator));
   communicators.emplace(key, std::move(communicator));
   return {};
 }

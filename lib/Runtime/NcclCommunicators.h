@@ -40,10 +40,14 @@ struct Communicator {
   bool isOrdered;
   /// Whether all members are on one host.
   bool isLocal;
+  /// Whether members have been connected for sends.
+  bool isConnected;
 };
 
 /// The communicators of a rank: one for the world, one split from it for each
-/// axis of the mesh, and one for each other group when it is first used.
+/// axis of the mesh, and one for each other group when it is first used. Those
+/// of the axes are connected for sends from the beginning, others when they
+/// first send: connections between all ranks of a large world would be many.
 class NcclCommunicators {
 public:
   /// Waits until all ranks have come so far, or the time limit is over. On the
@@ -55,10 +59,9 @@ public:
   /// Waits for nobody after abort().
   ~NcclCommunicators();
 
-  /// The group of this rank along `axes`. A group other than one axis or the
-  /// whole world is made when all ranks of the world ask for it, which
-  /// `mayCreate` forbids.
-  Status get(const std::vector<AxisRef> &axes, bool mayCreate,
+  /// The group of this rank along `axes`. What is missing of it is made when
+  /// all ranks of the world ask for it, which `mayCreate` forbids.
+  Status get(const std::vector<AxisRef> &axes, bool forSends, bool mayCreate,
              const Communicator *&communicator);
 
   /// Queues what `function` calls of NCCL, as one group where it calls more

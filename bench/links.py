@@ -1,0 +1,47 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""One host with four GPUs as two nodes of two.
+
+NCCL_HOSTID makes NCCL believe that ranks 2 and 3 are on another host, so that
+it takes NVLink within a node and TCP over the loopback device between nodes.
+`tc` (iproute2, needs root) limits the rate of that device; both directions and
+all ranks share it. Links are named "50gbit" (any number), "shared" (the
+loopback device as it is) and "nvlink" (one host, NVLink everywhere).
+"""
+
+import re
+import subprocess
+import sys
+
+RANKS = 4
+GPUS_PER_NODE = 2
+
+
+def rate(link: str) -> float:
+    """Bits per second of a shaped link, 0 of the others."""
+    match = re.fullmatch(r"(\d+)gbit", link)
+    if not match and link not in ("nvlink", "shared"):
+        sys.exit(f"expected Ngbit, shared or nvlink, but got '{link}'")
+    return float(match[1]) * 1e9 if match else 0.0
+
+
+def shape(tc: str, link: str | None):
+    """Limits the loopback device to `link`; None takes the limit off."""
+    if link is None:
+        subprocess.run([*tc.split(), "qdisc", "del", "dev", "lo", "root"],
+                       check=False)
+    else:
+        subprocess.run(
+            [*tc.split(), "qdisc", "replace", "dev", "lo", "root", "tbf",
+             "rate", link, "burst", "16mb", "latency", "20ms"], check=True)
+
+
+def environment(rank: int, two_nodes: bool) -> dict[str, str]:
+    """What the process of a rank needs besides its own environment."""
+    variables = {"NCCL_NVLS_ENABLE": "0"}
+    if two_nodes:
+        variables |= {
+            "NCCL_HOSTID": f"node{rank // GPUS_PER_NODE}",
+            "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1",
+            "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"}
+    return variables
