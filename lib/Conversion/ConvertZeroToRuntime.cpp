@@ -24,6 +24,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/SymbolTable.h"
 #include "zpp/Conversion/Passes.h"
+#include "zpp/Conversion/RuntimePipeline.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Runtime/zpp_rt.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -82,26 +83,6 @@ static LogicalResult verifyConvertible(Operation *op) {
 //===----------------------------------------------------------------------===//
 // Constants
 //===----------------------------------------------------------------------===//
-
-/// Where an op comes from, for traces and errors: "step.py:12:3".
-static std::string describe(Location loc) {
-  if (auto file = dyn_cast<FileLineColRange>(loc))
-    return (file.getFilename().getValue() + ":" + Twine(file.getStartLine()) +
-            ":" + Twine(file.getStartColumn()))
-        .str();
-  if (auto name = dyn_cast<NameLoc>(loc)) {
-    std::string child = describe(name.getChildLoc());
-    return child.empty() ? name.getName().str()
-                         : name.getName().str() + " at " + child;
-  }
-  if (auto call = dyn_cast<CallSiteLoc>(loc))
-    return describe(call.getCallee());
-  if (auto fused = dyn_cast<FusedLoc>(loc))
-    for (Location part : fused.getLocations())
-      if (std::string text = describe(part); !text.empty())
-        return text;
-  return "";
-}
 
 namespace {
 /// Constants of the module, each made once.
@@ -325,7 +306,7 @@ template <typename OpT>
 static LLVM::GlobalOp createDescriptor(OpT op, StringRef name,
                                        int64_t structSize,
                                        Constants &constants) {
-  std::string source = describe(op.getLoc());
+  std::string source = describeLocation(op.getLoc());
   Fields fields{structSize, source.empty() ? LLVM::GlobalOp()
                                            : constants.getString(source)};
   addFields(op, fields, constants);

@@ -10,15 +10,10 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
+#include "zpp/Conversion/RuntimePipeline.h"
 #include "llvm/ADT/SetVector.h"
 
 namespace zpp {
-
-/// Marks the argument of a function that is its workspace, the last one.
-inline constexpr llvm::StringLiteral kWorkspaceAttr = "zpp.workspace";
-
-/// Upstream's mark of an argument that is a result.
-inline constexpr llvm::StringLiteral kResultAttr = "bufferize.result";
 
 /// The functions whose memory the runtime works on, in the order of the module:
 /// those with zero ops and those that call such a function; with `all` every

@@ -9,11 +9,13 @@
 #include "Npy.h"
 #include "Program.h"
 
+#include "mlir/IR/Diagnostics.h"
 #include "mlir/Parser/Parser.h"
 #include "zpp/InitAll.h"
 #include "zpp/Support/Float16.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/InitLLVM.h"
+#include "llvm/Support/SourceMgr.h"
 #include "llvm/Support/WithColor.h"
 
 #include <cmath>
@@ -525,8 +527,10 @@ int main(int argc, char **argv) {
   DialectRegistry registry;
   zpp::registerAllDialects(registry);
   MLIRContext context(registry);
+  auto sources = std::make_shared<llvm::SourceMgr>();
+  SourceMgrDiagnosticHandler diagnostics(*sources, &context);
   OwningOpRef<ModuleOp> module =
-      parseSourceFile<ModuleOp>(options.input, &context);
+      parseSourceFile<ModuleOp>(options.input, sources, &context);
   if (!module)
     return EXIT_FAILURE;
   if (llvm::Error error = Runner(options, *module).run()) {

@@ -8,7 +8,10 @@
 #ifndef ZPP_CONVERSION_RUNTIMEPIPELINE_H
 #define ZPP_CONVERSION_RUNTIMEPIPELINE_H
 
+#include "mlir/IR/Location.h"
 #include "mlir/Pass/PassOptions.h"
+
+#include <string>
 
 namespace mlir {
 class DialectRegistry;
@@ -63,6 +66,15 @@ void buildHostBufferizationPipeline(
 /// `void NAME(zpp_rt_rank *rank, void *const *buffers)` and only call
 /// libzpp_rt; an op that would touch a buffer itself is an error.
 void buildHostFunctionPipeline(mlir::OpPassManager &pm);
+
+/// Marks the argument of a function that is its workspace, the last one.
+inline constexpr llvm::StringLiteral kWorkspaceAttr = "zpp.workspace";
+
+/// Upstream's mark of an argument that is a result.
+inline constexpr llvm::StringLiteral kResultAttr = "bufferize.result";
+
+/// Where an op comes from, for traces and errors: "step.py:12:3".
+std::string describeLocation(mlir::Location loc);
 
 /// Registers `--zero-to-llvm`, `--zero-bufferize-host`, `--zero-host-to-llvm`
 /// and the upstream passes that they are made of.

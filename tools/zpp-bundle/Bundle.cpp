@@ -1,0 +1,306 @@
+//===- Bundle.cpp - A step and its host functions -------------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Bundle.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "zpp/Analysis/Origin.h"
+#include "zpp/Conversion/RuntimePipeline.h"
+#include "zpp/Dialect/Zero/IR/Zero.h"
+#include "zpp/Support/CollectiveCost.h"
+#include "llvm/ADT/ScopeExit.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/JSON.h"
+#include "llvm/Support/Path.h"
+
+using namespace mlir;
+using namespace zpp;
+
+//===----------------------------------------------------------------------===//
+// Functions
+//===----------------------------------------------------------------------===//
+
+static int64_t getBytes(ShapedType type) {
+  return type.getNumElements() * (type.getElementTypeBitWidth() / 8);
+}
+
+/// Adds what a device sends in one exchange.
+static void addSentBytes(zero::CollectiveOpInterface exchange,
+                         std::vector<int64_t> &sent) {
+  SmallVector<AxisRef> axes = exchange.getAxisRefs();
+  auto kind = isa<zero::AllToAllOp>(exchange.getOperation())
+                  ? CollectiveKind::AllToAll
+                  : CollectiveKind::AllGather;
+  int64_t bytes = getBytes(cast<ShapedType>(exchange->getOperand(0).getType()));
+  if (kind == CollectiveKind::AllToAll)
+    bytes /= exchange.getGroupSize();
+  std::vector<int64_t> each =
+      getSentBytes(exchange.getMeshAttr().getMesh(), kind,
+                   {axes.begin(), axes.end()}, bytes);
+  for (size_t i = 0; i < each.size(); ++i)
+    sent[i] += each[i];
+}
+
+static FailureOr<HostFunction> describe(func::FuncOp function,
+                                        size_t numTiers) {
+  HostFunction row;
+  row.name = function.getSymName().str();
+  row.title = describeLocation(function.getLoc());
+  row.sent.assign(numTiers, 0);
+  if (function.getNumResults() != 0)
+    return function.emitError("expected the host function '")
+           << row.name << "' on buffers, but got a result of type "
+           << function.getResultTypes()[0] << "; run zero-bufferize-host first";
+  for (BlockArgument argument : function.getArguments()) {
+    auto type = dyn_cast<MemRefType>(argument.getType());
+    if (!type || !type.hasStaticShape())
+      return function.emitError("expected the host function '")
+             << row.name << "' on buffers, but got an argument of type "
+             << argument.getType() << "; run zero-bufferize-host first";
+    unsigned index = argument.getArgNumber();
+    if (function.getArgAttr(index, kWorkspaceAttr))
+      row.workspace = getBytes(type);
+    else if (function.getArgAttr(index, kResultAttr))
+      row.outputs.push_back(getBytes(type));
+    else
+      row.inputs.push_back(getBytes(type));
+  }
+  function.walk([&](zero::CollectiveOpInterface exchange) {
+    addSentBytes(exchange, row.sent);
+  });
+  return row;
+}
+
+//===----------------------------------------------------------------------===//
+// Calls
+//===----------------------------------------------------------------------===//
+
+/// The dictionary of a call of zpp.start or zpp.wait, or null.
+static DictionaryAttr getConfig(Operation *op) {
+  if (op->getName().getStringRef() != "stablehlo.custom_call")
+    return {};
+  auto target = op->getAttrOfType<StringAttr>("call_target_name");
+  if (!target ||
+      (target.getValue() != kStartTarget && target.getValue() != kWaitTarget))
+    return {};
+  return op->getAttrOfType<DictionaryAttr>("backend_config");
+}
+
+/// A start passes what its function takes.
+static LogicalResult verifyStart(Operation *call, DictionaryAttr config,
+                                 const llvm::StringMap<HostFunction *> &rows) {
+  auto name = config.getAs<StringAttr>("function");
+  HostFunction *row = name ? rows.lookup(name.getValue()) : nullptr;
+  if (!row)
+    return call->emitError("expected a function of @")
+           << kHostModule << ", but got "
+           << (name ? Attribute(name) : Attribute(config));
+  auto getBuffers = [](TypeRange types) {
+    return llvm::map_to_vector(types, [](Type type) {
+      auto tensor = dyn_cast<RankedTensorType>(type);
+      return tensor && tensor.hasStaticShape() ? getBytes(tensor) : -1;
+    });
+  };
+  SmallVector<int64_t> operands = getBuffers(call->getOperandTypes());
+  SmallVector<int64_t> results = getBuffers(call->getResultTypes());
+  SmallVector<int64_t> outputs(row->outputs.begin(), row->outputs.end());
+  if (row->workspace > 0)
+    outputs.push_back(row->workspace);
+  if (operands.size() < row->inputs.size() || results.size() < outputs.size() ||
+      ArrayRef(operands).take_front(row->inputs.size()) !=
+          ArrayRef<int64_t>(row->inputs) ||
+      ArrayRef(results).take_front(outputs.size()) != ArrayRef(outputs))
+    return call->emitError("expected the buffers of the host function '")
+           << row->name << "', but got others; was it bufferized before "
+           << "convert-zero-to-xla-ffi?";
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// The bundle
+//===----------------------------------------------------------------------===//
+
+/// The mesh of all exchanges, or the one that the step names.
+static FailureOr<std::string> getMesh(ModuleOp host, ModuleOp step,
+                                      std::vector<std::string> &tiers) {
+  zero::MeshAttr mesh;
+  WalkResult result = host ? host.walk([&](zero::CollectiveOpInterface op) {
+    if (mesh && op.getMeshAttr().getMesh().str() != mesh.getMesh().str()) {
+      op.emitError("expected the mesh '")
+          << mesh.getMesh().str() << "' of the other host functions, but got '"
+          << op.getMeshAttr().getMesh().str() << "'";
+      return WalkResult::interrupt();
+    }
+    mesh = op.getMeshAttr();
+    return WalkResult::advance();
+  })
+                           : WalkResult::advance();
+  if (result.wasInterrupted())
+    return failure();
+  if (!mesh) {
+    auto named = step->getAttrOfType<StringAttr>(kMeshAttr);
+    return named ? named.getValue().str() : "";
+  }
+  Mesh value = mesh.getMesh();
+  for (const MeshAxis &axis : value.getAxes())
+    tiers.push_back(axis.name);
+  return value.str();
+}
+
+FailureOr<Bundle> Bundle::split(OwningOpRef<ModuleOp> module) {
+  Bundle bundle;
+  bundle.step = std::move(module);
+  if (auto host = bundle.step->lookupSymbol<ModuleOp>(kHostModule)) {
+    host->remove();
+    bundle.host = host;
+  }
+  WalkResult result = bundle.step->walk([&](Operation *op) {
+    if (!isa_and_present<zero::ZeroDialect>(op->getDialect()))
+      return WalkResult::advance();
+    op->emitError("expected a step in StableHLO, but got '")
+        << op->getName() << "'; run zeropp with target=xla-ffi first";
+    return WalkResult::interrupt();
+  });
+  if (result.wasInterrupted())
+    return failure();
+  FailureOr<std::string> mesh = getMesh(bundle.host ? *bundle.host : ModuleOp(),
+                                        *bundle.step, bundle.tiers);
+  if (failed(mesh))
+    return failure();
+  bundle.mesh = *mesh;
+  if (bundle.host)
+    for (auto function : bundle.host->getOps<func::FuncOp>()) {
+      if (function.isPrivate())
+        continue;
+      FailureOr<HostFunction> row = describe(function, bundle.tiers.size());
+      if (failed(row))
+        return failure();
+      bundle.functions.push_back(std::move(*row));
+    }
+  llvm::StringMap<HostFunction *> rows;
+  for (HostFunction &row : bundle.functions)
+    rows[row.name] = &row;
+  bool isConsistent = true;
+  bundle.step->walk([&](Operation *op) {
+    if (DictionaryAttr config = getConfig(op);
+        config &&
+        op->getAttrOfType<StringAttr>("call_target_name") == kStartTarget)
+      isConsistent &= succeeded(verifyStart(op, config, rows));
+  });
+  if (!isConsistent)
+    return failure();
+  return bundle;
+}
+
+void Bundle::setId(StringRef newId) {
+  id = newId.str();
+  step->walk([&](Operation *op) {
+    DictionaryAttr config = getConfig(op);
+    if (!config)
+      return;
+    NamedAttrList entries(config);
+    entries.set("bundle", StringAttr::get(op->getContext(), id));
+    op->setAttr("backend_config", entries.getDictionary(op->getContext()));
+  });
+}
+
+std::string Bundle::getStepText() {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  step->print(os, OpPrintingFlags().printGenericOpForm().enableDebugInfo());
+  if (!StringRef(text).ends_with("\n"))
+    os << "\n";
+  return text;
+}
+
+std::string Bundle::getManifest() const {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  llvm::json::OStream json(os, /*IndentSize=*/1);
+  auto writeList = [&](StringRef key, ArrayRef<int64_t> values) {
+    json.attributeArray(key, [&] {
+      for (int64_t value : values)
+        json.value(value);
+    });
+  };
+  json.object([&] {
+    json.attribute("version", 1);
+    json.attribute("id", id);
+    json.attribute("mesh", mesh);
+    json.attributeArray("functions", [&] {
+      for (const HostFunction &row : functions)
+        json.object([&] {
+          json.attribute("name", row.name);
+          json.attribute("title", row.title);
+          writeList("inputs", row.inputs);
+          writeList("outputs", row.outputs);
+          json.attribute("workspace", row.workspace);
+          json.attributeObject("bytes", [&] {
+            for (auto [tier, bytes] : llvm::zip_equal(tiers, row.sent))
+              json.attribute(tier, bytes);
+          });
+        });
+    });
+  });
+  os << "\n";
+  return text;
+}
+
+//===----------------------------------------------------------------------===//
+// The folder
+//===----------------------------------------------------------------------===//
+
+static llvm::Error fail(const llvm::Twine &path, std::error_code code) {
+  return llvm::createStringError(path + ": " + code.message());
+}
+
+llvm::Error
+zpp::writeFolder(StringRef path,
+                 llvm::function_ref<llvm::Error(StringRef folder)> fill) {
+  namespace fs = llvm::sys::fs;
+  namespace names = llvm::sys::path;
+  SmallString<128> target(path);
+  // "step.zpp/" names the folder too.
+  while (target.size() > 1 && names::is_separator(target.back()))
+    target.pop_back();
+  SmallString<128> manifest(target);
+  names::append(manifest, "bundle.json");
+  bool exists = fs::exists(target);
+  if (exists && !fs::exists(manifest))
+    return llvm::createStringError("expected a bundle or nothing at '" +
+                                   target + "', but got something else");
+  SmallString<128> prefix(names::parent_path(target));
+  names::append(prefix, "." + names::filename(target));
+  SmallString<128> made, old;
+  if (std::error_code code = fs::createUniqueDirectory(prefix, made))
+    return fail(prefix, code);
+  llvm::scope_exit cleanUp([&] {
+    fs::remove_directories(made);
+    if (!old.empty())
+      fs::remove_directories(old);
+  });
+  if (llvm::Error error = fill(made))
+    return error;
+  // Whoever made it may let others read it.
+  if (std::error_code code = fs::setPermissions(
+          made, static_cast<fs::perms>(0777 & ~fs::getUmask())))
+    return fail(made, code);
+  if (exists) {
+    if (std::error_code code = fs::createUniqueDirectory(prefix + "-old", old))
+      return fail(prefix, code);
+    if (std::error_code code = fs::rename(target, old))
+      return fail(target, code);
+  }
+  std::error_code code = fs::rename(made, target);
+  if (!code)
+    return llvm::Error::success();
+  if (exists) {
+    (void)fs::rename(old, target);
+    old.clear();
+  }
+  return fail(target, code);
+}

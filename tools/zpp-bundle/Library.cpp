@@ -1,0 +1,177 @@
+//===- Library.cpp - Host functions as a shared library -------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Library.h"
+
+#include "mlir/ExecutionEngine/OptUtils.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Target/LLVMIR/Export.h"
+#include "zpp/Conversion/RuntimePipeline.h"
+#include "llvm/IR/LLVMContext.h"
+#include "llvm/IR/LegacyPassManager.h"
+#include "llvm/IR/Module.h"
+#include "llvm/MC/MCSubtargetInfo.h"
+#include "llvm/MC/TargetRegistry.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/FileUtilities.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
+#include "llvm/Support/Program.h"
+#include "llvm/Support/TargetSelect.h"
+#include "llvm/Target/TargetMachine.h"
+#include "llvm/TargetParser/Host.h"
+
+using namespace llvm;
+using namespace zpp;
+
+//===----------------------------------------------------------------------===//
+// Compilation
+//===----------------------------------------------------------------------===//
+
+static Expected<std::unique_ptr<TargetMachine>>
+createTargetMachine(const Triple &triple, const LibraryOptions &options) {
+  InitializeAllTargetInfos();
+  InitializeAllTargets();
+  InitializeAllTargetMCs();
+  InitializeAllAsmPrinters();
+  std::string error;
+  const Target *target = TargetRegistry::lookupTarget(triple, error);
+  if (!target)
+    return createStringError("expected a target triple that LLVM knows, but "
+                             "got '" +
+                             triple.str() + "': " + error);
+  std::unique_ptr<TargetMachine> machine(target->createTargetMachine(
+      triple, options.cpu, /*Features=*/"", TargetOptions(), Reloc::PIC_,
+      std::nullopt, CodeGenOptLevel::Default));
+  if (!machine || !machine->getMCSubtargetInfo()->isCPUStringValid(options.cpu))
+    return createStringError("expected a cpu of '" + triple.str() +
+                             "', but got '" + options.cpu + "'");
+  if (machine->createDataLayout().getPointerSize() != sizeof(int64_t))
+    return createStringError("expected a target with pointers of 8 bytes, but "
+                             "got '" +
+                             triple.str() + "'");
+  return machine;
+}
+
+Expected<ObjectFile> zpp::compileHostFunctions(mlir::ModuleOp host,
+                                               const LibraryOptions &options) {
+  Triple triple(options.triple.empty() ? sys::getDefaultTargetTriple()
+                                       : Triple::normalize(options.triple));
+  auto machine = createTargetMachine(triple, options);
+  if (!machine)
+    return machine.takeError();
+
+  mlir::PassManager pm(host.getContext());
+  buildHostFunctionPipeline(pm);
+  if (mlir::failed(pm.run(host)))
+    return createStringError("cannot lower the host functions");
+  LLVMContext context;
+  std::unique_ptr<Module> module =
+      mlir::translateModuleToLLVMIR(host, context, "zpp_host");
+  if (!module)
+    return createStringError("cannot translate the host functions to LLVM IR");
+  module->setTargetTriple(triple);
+  module->setDataLayout((*machine)->createDataLayout());
+  if (Error error = mlir::makeOptimizingTransformer(
+          /*optLevel=*/2, /*sizeLevel=*/0, machine->get())(module.get()))
+    return error;
+
+  SmallVector<char> bytes;
+  raw_svector_ostream stream(bytes);
+  legacy::PassManager emit;
+  if ((*machine)->addPassesToEmitFile(emit, stream, /*DwoOut=*/nullptr,
+                                      CodeGenFileType::ObjectFile))
+    return createStringError("LLVM emits no object files for '" + triple.str() +
+                             "'");
+  emit.run(*module);
+  return ObjectFile{triple.str(), std::string(bytes.begin(), bytes.end())};
+}
+
+//===----------------------------------------------------------------------===//
+// Linking
+//===----------------------------------------------------------------------===//
+
+/// Linkers in the order in which they are looked for. Those that know all
+/// targets come first; compilers are linkers of their own target.
+static constexpr StringLiteral kLinkers[] = {"ld.lld", "ld.lld-22", "ld",
+                                             "cc",     "clang",     "gcc"};
+
+static bool linksAllTargets(StringRef linker) {
+  return sys::path::filename(linker).starts_with("ld.lld");
+}
+
+static Expected<std::string> findLinker(StringRef triple,
+                                        const LibraryOptions &options) {
+  if (!options.linker.empty()) {
+    if (ErrorOr<std::string> path = sys::findProgramByName(options.linker))
+      return *path;
+    return createStringError("expected a linker, but got no program '" +
+                             options.linker + "'");
+  }
+  bool isForeign = Triple(triple).getArch() !=
+                   Triple(sys::getDefaultTargetTriple()).getArch();
+  std::string names;
+  for (StringRef name : kLinkers) {
+    if (isForeign && !linksAllTargets(name))
+      continue;
+    names += (names.empty() ? "" : ", ") + name.str();
+    if (ErrorOr<std::string> path = sys::findProgramByName(name))
+      return *path;
+  }
+  return createStringError("expected a linker for '" + triple +
+                           "' in PATH, one of " + names + ", but got none");
+}
+
+Error zpp::linkLibrary(const ObjectFile &object, StringRef path,
+                       const LibraryOptions &options) {
+  Expected<std::string> linker = findLinker(object.triple, options);
+  if (!linker)
+    return linker.takeError();
+  SmallString<128> objectPath, outputPath;
+  if (std::error_code code =
+          sys::fs::createTemporaryFile("zpp-bundle", "o", objectPath))
+    return createStringError("cannot create a temporary file: " +
+                             code.message());
+  FileRemover removeObject(objectPath);
+  if (std::error_code code =
+          sys::fs::createTemporaryFile("zpp-bundle", "txt", outputPath))
+    return createStringError("cannot create a temporary file: " +
+                             code.message());
+  FileRemover removeOutput(outputPath);
+  std::error_code code;
+  raw_fd_ostream file(objectPath, code);
+  if (!code) {
+    file << object.bytes;
+    file.close();
+    code = file.error();
+    file.clear_error();
+  }
+  if (code)
+    return createStringError(objectPath + ": " + code.message());
+
+  // The library needs nothing but what it is loaded into. Without a build id
+  // the same input gives the same bytes.
+  bool isCompiler = !sys::path::filename(*linker).starts_with("ld");
+  SmallVector<StringRef> arguments{*linker, "-shared", "-o", path, objectPath};
+  if (isCompiler)
+    arguments.append(
+        {"-nostdlib", "-Wl,--build-id=none", "-Wl,-z,noexecstack"});
+  else
+    arguments.append({"--build-id=none", "-z", "noexecstack"});
+  std::string message;
+  std::optional<StringRef> redirects[] = {StringRef(""), outputPath.str(),
+                                          outputPath.str()};
+  int status = sys::ExecuteAndWait(*linker, arguments, /*Env=*/std::nullopt,
+                                   redirects, /*SecondsToWait=*/0,
+                                   /*MemoryLimit=*/0, &message);
+  if (status == 0)
+    return Error::success();
+  if (auto output = MemoryBuffer::getFile(outputPath))
+    message += (*output)->getBuffer().trim();
+  return createStringError("cannot link the host library with '" + *linker +
+                           "': " + message);
+}
