@@ -11,6 +11,7 @@
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassRegistry.h"
 #include "zpp/Conversion/Passes.h"
+#include "zpp/Conversion/RuntimePipeline.h"
 #include "zpp/Transforms/Passes.h"
 
 using namespace mlir;
@@ -91,6 +92,12 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
   // start and when their results are needed.
   if (isXlaFfi) {
     pm.addPass(createOutlineCollectivesPass());
+    OverlapCollectivesPassOptions overlap;
+    overlap.prefetchBytes = options.prefetchBytes;
+    pm.addPass(createOverlapCollectivesPass(overlap));
+    // How much memory a function needs is known on buffers; the caller gives
+    // it.
+    buildHostBufferizationPipeline(pm.nest<ModuleOp>());
     pm.addPass(createConvertZeroToXlaFfiPass());
   }
   // What is not outlined. Layers are alike: their arithmetic is shared.

@@ -142,6 +142,38 @@ def OutlineCollectivesPass : Zpp_ModulePass<"zero-outline-collectives"> {
                            "::mlir::tensor::TensorDialect"];
 }
 
+def OverlapCollectivesPass : Zpp_ModulePass<"zero-overlap"> {
+  let summary = "Start collectives early and wait for them late (4.1.1)";
+  let description = [{
+    Moves starts up and waits down, in the same order on every rank:
+
+    - A gather of weights starts before those that are needed later, as early as
+      its input is there and the bytes in flight stay within `prefetch-bytes`,
+      and is waited for where it is needed first. Casts and shapes of weights
+      move along. What is gathered again starts from the value in front of the
+      barrier that kept it apart; ties do so from here on.
+    - A scatter of gradients starts once its gradient is there, and is waited
+      for where it is needed; before that only if `prefetch-bytes` are in flight
+      and another one is to start.
+
+    Values of the compute are tied through, since XLA knows no other order: an
+    operand of the next heavy op (a product, a convolution, a loop, a call, or
+    the op on the most data) through a start, which then does not come later;
+    what has been computed last through a wait, which then does not come earlier.
+
+    A block with ties has its schedule already.
+
+    Remarks say for each where it starts, where it is waited for, under how many
+    heavy ops and with how many bytes in flight; one with nothing to hide under
+    is missed.
+  }];
+  let options = [
+    Option<"prefetchBytes", "prefetch-bytes", "int64_t", "268435456",
+           "Bytes of weights that may be gathered before they are needed, and "
+           "of gradients that may wait to be scattered">,
+  ];
+}
+
 def ReportPass : Pass<"zero-report", "::mlir::ModuleOp"> {
   let summary = "Report the bytes that collectives send per tier (3.4)";
   let description = [{

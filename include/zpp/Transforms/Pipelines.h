@@ -58,6 +58,12 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
                      "beside the compute, as custom calls of functions in the "
                      "module @zpp_host, of which zpp-bundle makes a library"),
       llvm::cl::init("portable")};
+  Option<int64_t> prefetchBytes{
+      *this, "prefetch-bytes",
+      llvm::cl::desc("xla-ffi: bytes of weights that may be gathered before "
+                     "they are needed, and of gradients that may wait to be "
+                     "scattered"),
+      llvm::cl::init(268435456)};
 };
 
 /// Appends the passes that rewrite a step as ZeRO++ and lower it to StableHLO,
