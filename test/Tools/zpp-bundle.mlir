@@ -9,7 +9,7 @@
 // RUN: cat %t/step.zpp/bundle.json %t/step.zpp/step.mlir | FileCheck %s --check-prefix=NAMED
 
 // RUN: %cxx -x c -std=c99 -pedantic -Wall -Wextra -Wno-missing-field-initializers -Werror -I%zpp_src/include %S/Inputs/zpp-bundle.c -o %t/main -L%zpp_obj/lib -lzpp_rt -Wl,-rpath,%zpp_obj/lib -lpthread -ldl
-// RUN: %t/main %t/step.zpp/libstep.so | FileCheck %s --check-prefix=RESULT
+// RUN: %t/main %t/step.zpp/libstep.so cpu | FileCheck %s --check-prefix=RESULT
 
 // The same input gives the same bytes, from wherever; a bundle is replaced.
 // RUN: mkdir %t/elsewhere && cp %t/fast.mlir %t/elsewhere

@@ -10,7 +10,6 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { RANKS = 4, ROWS = 3, COLUMNS = 5, WORKSPACE = 4096 };
@@ -26,34 +25,45 @@ static void *run(void *argument) {
   int index = *(int *)argument, i, j;
   zpp_rt_rank *rank;
   float slice[ROWS][COLUMNS];
-  void *workspace, *buffers[3];
-  if (zpp_rt_rank_create(world, index, -1, &rank, NULL, 0) != ZPP_RT_OK)
+  void *parts[2], *whole, *workspace, *buffers[3];
+  char message[512];
+  if (zpp_rt_rank_create(world, index, -1, &rank, message, sizeof(message)) !=
+      ZPP_RT_OK) {
+    printf("rank %d: %s\n", index, message);
     return NULL;
+  }
   /* Multiples of 127 times a power of two are exact in i8. */
   for (i = 0; i < ROWS; ++i)
     for (j = 0; j < COLUMNS; ++j)
       slice[i][j] = 127.0f * (float)(1 << index);
-  workspace = malloc(WORKSPACE);
-  buffers[0] = slice;
-  buffers[1] = gathered[index];
+  /* Errors are sticky: one look at the end sees them all. */
+  zpp_rt_alloc(rank, sizeof(slice), &parts[0]);
+  zpp_rt_alloc(rank, sizeof(slice), &parts[1]);
+  zpp_rt_alloc(rank, sizeof(gathered[0]), &whole);
+  zpp_rt_alloc(rank, WORKSPACE, &workspace);
+  zpp_rt_copy(rank, parts[0], slice, sizeof(slice));
+  buffers[0] = parts[0];
+  buffers[1] = whole;
   buffers[2] = workspace;
   gather(rank, buffers);
-  buffers[0] = gathered[index];
-  buffers[1] = scattered[index];
+  buffers[0] = whole;
+  buffers[1] = parts[1];
   scatter(rank, buffers);
+  zpp_rt_copy(rank, gathered[index], whole, sizeof(gathered[0]));
+  zpp_rt_copy(rank, scattered[index], parts[1], sizeof(slice));
   if (zpp_rt_rank_synchronize(rank) != ZPP_RT_OK)
     printf("rank %d: %s\n", index, zpp_rt_rank_message(rank));
-  free(workspace);
   zpp_rt_rank_destroy(rank);
   return NULL;
 }
 
+/* Takes the library and the back end. */
 int main(int argc, char **argv) {
   zpp_rt_world_desc desc = {sizeof(desc)};
   pthread_t threads[RANKS];
   int indices[RANKS], i;
   void *library;
-  if (argc != 2)
+  if (argc != 3)
     return 1;
   library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
   if (!library) {
@@ -62,7 +72,7 @@ int main(int argc, char **argv) {
   }
   *(void **)&gather = dlsym(library, "gather");
   *(void **)&scatter = dlsym(library, "scatter");
-  desc.backend = "cpu";
+  desc.backend = argv[2];
   desc.mesh = "node:2,gpu:2";
   desc.time_limit_usec = 10000000;
   if (!gather || !scatter ||
