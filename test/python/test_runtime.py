@@ -1,0 +1,167 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Trains the example with target cpu: the compiler's program for target cuda,
+executed by libzpp_xla and the runtime's cpu back end."""
+
+import json
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+import zpp
+from startwait import needs_library
+from test_training import MESHES, MODELS, TECHNIQUES
+from training import ALL_ON, BATCH, FAST, NODES, OFF, TINY, baseline
+from training import ranks_agree, same_bits, tokens, train, trainer_of
+from training import with_options
+
+pytestmark = [pytest.mark.compiler, needs_library]
+
+SMALL = with_options(layers=1)
+
+
+def jitted(config, target, **options):
+    return zpp.jit(trainer_of(config).step, target=target, donate_argnums=0,
+                   compiler_options=FAST, **{"mesh": NODES, **options})
+
+
+def check(config, options, steps=4):
+    """Trains with both targets; returns the runtime's step and run.
+
+    The runtime's arithmetic is that of the portable program to the bit; XLA's
+    own may round elsewhere, where it fuses differently."""
+    trainer = trainer_of(config)
+    fast = jitted(config, "cpu", **options)
+    run = train(trainer, fast, steps)
+    portable = train(trainer, jitted(config, "portable", **options), steps)
+    np.testing.assert_allclose(run.losses, portable.losses, rtol=1e-3)
+    assert run.losses[0] == portable.losses[0]
+    assert run.dtypes == portable.dtypes
+    assert jax.tree.all(jax.tree.map(
+        lambda array, a, b: a.is_equivalent_to(b, array.ndim), run.state,
+        run.shardings, portable.shardings))
+    return fast, run
+
+
+@pytest.mark.parametrize("technique", TECHNIQUES)
+def test_technique(technique):
+    fast, _ = check(SMALL, TECHNIQUES[technique])
+    functions = fast.rewritten().bundle.manifest["functions"]
+    rewritten = [entry for entry in fast.report()["collectives"]
+                 if entry["rewritten"]]
+    assert bool(functions) == bool(rewritten)
+
+
+@pytest.mark.parametrize("model", [
+    "scan without checkpoint", "jitted layers", "micro-batches, scan", "f16"])
+def test_model(model):
+    check(with_options(**MODELS[model]), ALL_ON)
+
+
+@pytest.mark.parametrize("mesh", [
+    "1-D as three tiers", "tensor in the middle", "two devices"])
+def test_mesh(mesh):
+    axes, tiers, options = MESHES[mesh]
+    check(with_options(mesh=axes, layers=1),
+          {**ALL_ON, **options, "mesh": tiers})
+
+
+def test_a_longer_training_follows_the_portable_one():
+    """Every loss within 0.1 %, and 1 % of the step as written."""
+    config = with_options(learning_rate=3e-3)
+    _, run = check(config, ALL_ON, steps=30)
+    trainer = trainer_of(config)
+    expected = train(trainer, jax.jit(trainer.step, compiler_options=FAST), 30)
+    np.testing.assert_allclose(run.losses, expected.losses, rtol=1e-2)
+    assert run.losses[-1] < 0.8 * run.losses[0]
+
+
+def test_gradients_are_bit_equal_to_portable_ones():
+    """After one step the momentum holds the gradients."""
+    config = with_options(layers=1, optimizer="sgd", dtype="float32")
+    trainer = trainer_of(config)
+    results = []
+    for target in ("cpu", "portable"):
+        step = jitted(config, target, **OFF | {"gradients": "i8:i4"})
+        results.append(step(trainer.init(), trainer.batch(tokens(config, 0))))
+    assert same_bits(*results)
+
+
+def test_two_runs_are_bit_equal():
+    trainer = trainer_of(SMALL)
+    first, second = (train(trainer, jitted(SMALL, "cpu", **ALL_ON))
+                     for _ in range(2))
+    assert same_bits((first.losses, first.state), (second.losses, second.state))
+
+
+def test_ranks_hold_equal_bits_of_equal_data():
+    config = with_options(mesh=MESHES["tensor"][0], layers=1)
+    trainer = trainer_of(config)
+    state, loss = jitted(config, "cpu", **ALL_ON | {
+        "mesh": "node:2,gpu:2,tensor:2"})(
+        trainer.init(), trainer.batch(tokens(config, 0)))
+    assert ranks_agree(loss)
+    assert all(map(ranks_agree, jax.tree.leaves(state)))
+
+
+def test_steps_on_the_same_devices_share_a_world():
+    trainer = trainer_of(SMALL)
+    worlds = []
+    for options in (ALL_ON, OFF | {"weights": "i8"}):
+        jitted(SMALL, "cpu", **options)(
+            trainer.init(), trainer.batch(tokens(TINY, 0)))
+        worlds.append(len(zpp._runtime._worlds))
+    assert worlds[0] == worlds[1]
+
+
+def test_schedule():
+    """Both variants are bundles of one world."""
+    trainer = trainer_of(SMALL)
+    fast = jitted(SMALL, "cpu", **ALL_ON, schedule={2: {"gradients": "none"}})
+    run = train(trainer, fast)
+    expected = baseline(SMALL)
+    np.testing.assert_allclose(run.losses, expected.losses, rtol=1e-2)
+    variants = next(iter(fast._loaded.values()))
+    assert len({variant.rewritten.bundle.id for variant in variants}) == 2
+
+
+def test_saved_from_python_and_from_the_command_line(tmp_path):
+    trainer = trainer_of(SMALL)
+    step = zpp.export(jax.jit(trainer.step), trainer.abstract_state(),
+                      trainer.abstract_batch(BATCH))
+    rewritten = zpp.rewrite(step, mesh=NODES, target="cpu", **ALL_ON)
+    arguments = trainer.init(), trainer.batch(tokens(TINY, 0))
+    expected = zpp.load(rewritten.step, FAST)(*arguments)
+    zpp.save(rewritten, tmp_path / "step.zpp")
+    assert same_bits(zpp.load(tmp_path / "step.zpp", FAST)(*arguments),
+                     expected)
+    # The same without JAX's part.
+    (tmp_path / "step.zpp" / "step.jax").unlink()
+    manifest = json.loads((tmp_path / "step.zpp" / "bundle.json").read_text())
+    del manifest["jax"]
+    (tmp_path / "step.zpp" / "bundle.json").write_text(json.dumps(manifest))
+    flat = zpp.load(tmp_path / "step.zpp", FAST)(*jax.tree.leaves(arguments))
+    assert same_bits(flat, jax.tree.leaves(expected))
+
+
+def test_traces_name_collectives_and_source_lines(tmp_path):
+    trainer = trainer_of(SMALL)
+    fast = jitted(SMALL, "cpu", **ALL_ON)
+    with zpp.trace(tmp_path / "trace.json"):
+        fast(trainer.init(), trainer.batch(tokens(TINY, 0)))
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    names = {event["name"] for event in events if event["ph"] == "X"}
+    for kind in ("quantize", "all_gather_chunks", "all_to_all",
+                 "dequantize_reduce"):
+        assert any(name.startswith(kind) and "gpt.py:" in name
+                   for name in names), (kind, names)
+
+
+def test_a_missing_zpp_bundle_is_named(monkeypatch, tmp_path):
+    compiler = pathlib.Path(zpp.find_compiler())
+    (tmp_path / "zpp-opt").symlink_to(compiler)
+    monkeypatch.setenv("ZPP_OPT", str(tmp_path / "zpp-opt"))
+    step = zpp.export(lambda x: x, 1.0)
+    with pytest.raises(FileNotFoundError, match="zpp-bundle beside zpp-opt"):
+        zpp.rewrite(step, mesh="node:1", target="cpu")
