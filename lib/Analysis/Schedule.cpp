@@ -84,6 +84,10 @@ bool zpp::isStart(Operation *op) {
   return isa<zero::StartOp>(op) || getTarget(op) == kStartTarget;
 }
 
+static bool isWait(Operation *op) {
+  return isa<zero::WaitOp>(op) || getTarget(op) == kWaitTarget;
+}
+
 /// How many `what` the calls of one function have.
 static int64_t getCount(Operation *call, StringRef what) {
   auto config = call->getAttrOfType<DictionaryAttr>("backend_config");
@@ -108,7 +112,7 @@ ValueRange zpp::getInputs(Operation *op) {
 Operation *zpp::getWait(Operation *start) {
   for (Value output : getOutputs(start))
     for (Operation *user : output.getUsers())
-      if (isa<zero::WaitOp>(user) || getTarget(user) == kWaitTarget)
+      if (isWait(user))
         return user;
   return nullptr;
 }
@@ -124,6 +128,161 @@ SmallVector<Origin> zpp::getStartedOrigins(Operation *start) {
     llvm::append_range(all, origins);
     ++exchange.index;
   }
+}
+
+//===----------------------------------------------------------------------===//
+// The schedule
+//===----------------------------------------------------------------------===//
+
+std::string zpp::describeOp(Operation *op) {
+  std::string text = op->getName().getStringRef().str();
+  if (std::string where = getFileLocation(op->getLoc()); !where.empty())
+    text += " at " + where;
+  return text;
+}
+
+/// The next op that is neither start nor wait.
+static Operation *getNextCompute(Operation *op) {
+  while ((op = op->getNextNode()))
+    if (!isStart(op) && !isWait(op))
+      break;
+  return op;
+}
+
+namespace {
+/// The schedule of one block.
+class BlockSchedule {
+public:
+  BlockSchedule(Block &block, int64_t budget,
+                SmallVectorImpl<ScheduleEvent> &events)
+      : block(block), budget(budget), events(events) {}
+
+  void run(int64_t &nextTransfer) {
+    llvm::SmallPtrSet<Operation *, 16> heavyOps(llvm::from_range,
+                                                getHeavyOps(block));
+    for (Operation &op : block) {
+      if (heavyOps.contains(&op)) {
+        ++numHeavy;
+        settle();
+      }
+      if (isStart(&op))
+        addStart(&op, nextTransfer++);
+      else if (isWait(&op))
+        addWait(&op, heavyOps);
+      for (Region &region : op.getRegions())
+        for (Block &nested : region)
+          BlockSchedule(nested, budget, events).run(nextTransfer);
+    }
+    settle();
+  }
+
+private:
+  struct Begun {
+    ScheduleEvent event;
+    int64_t bytes, numHeavy;
+  };
+
+  void addStart(Operation *start, int64_t number) {
+    ScheduleEvent event;
+    event.isStart = true;
+    event.transfer = number;
+    if (FunctionOpInterface function = getStartedFunction(start))
+      event.function = function.getName().str();
+    SmallVector<Origin> origins = getStartedOrigins(start);
+    llvm::DenseSet<int64_t> ids;
+    for (const Origin &origin : origins)
+      ids.insert(origin.id);
+    event.numCollectives = ids.size();
+    if (!origins.empty()) {
+      event.role = origins.front().role;
+      event.phase = origins.front().phase;
+    }
+    event.location = getFileLocation(start->getLoc());
+    if (Operation *next = getNextCompute(start))
+      event.before = describeOp(next);
+    event.trips = getTripCount(start).value_or(1);
+    bool isGather = event.role == getRoleName(Role::Weight);
+    int64_t bytes = getBytes(getOutputs(start).getTypes());
+    if (!isGather)
+      bytes += getBytes(getInputs(start).getTypes());
+    event.bytesInFlight = bytes;
+    inFlight[isGather] += bytes;
+    unsettled.push_back(events.size());
+    events.push_back(event);
+    if (Operation *wait = getWait(start))
+      begun[wait] = {event, bytes, numHeavy};
+  }
+
+  /// Before something heavy: what has been started until here, and not been
+  /// waited for, is in flight.
+  void settle() {
+    for (size_t index : unsettled) {
+      ScheduleEvent &event = events[index];
+      bool isGather = event.role == getRoleName(Role::Weight);
+      int64_t total = inFlight[isGather];
+      if (isGather && budget >= 0 && total > budget &&
+          total > event.bytesInFlight)
+        event.flag = "gathered too early: more in flight than may be";
+      event.bytesInFlight = std::max(total, event.bytesInFlight);
+    }
+    unsettled.clear();
+  }
+
+  void addWait(Operation *wait,
+               const llvm::SmallPtrSetImpl<Operation *> &heavyOps) {
+    auto it = begun.find(wait);
+    if (it == begun.end())
+      return;
+    ScheduleEvent event = it->second.event;
+    event.isStart = false;
+    bool isGather = event.role == getRoleName(Role::Weight);
+    inFlight[isGather] -= it->second.bytes;
+    event.bytesInFlight = 0;
+    event.heavyOps = numHeavy - it->second.numHeavy;
+    event.flag = "";
+    if (Operation *next = getNextCompute(wait))
+      event.before = describeOp(next);
+    if (event.heavyOps == 0)
+      event.flag = "nothing heavy to hide under";
+    else if (isGather && isEarly(wait, heavyOps))
+      event.flag = "waited for too early: it is needed later";
+    events.push_back(event);
+  }
+
+  /// True if something heavy stands between `wait` and what reads it first.
+  bool isEarly(Operation *wait,
+               const llvm::SmallPtrSetImpl<Operation *> &heavyOps) {
+    Operation *reader = nullptr;
+    for (Value output : getOutputs(wait))
+      for (Operation *user : output.getUsers())
+        if (Operation *op = block.findAncestorOpInBlock(*user);
+            op && (!reader || op->isBeforeInBlock(reader)))
+          reader = op;
+    for (Operation *op = wait; reader && op != reader; op = op->getNextNode())
+      if (heavyOps.contains(op))
+        return true;
+    return false;
+  }
+
+  Block &block;
+  int64_t budget;
+  SmallVectorImpl<ScheduleEvent> &events;
+  llvm::DenseMap<Operation *, Begun> begun;
+  /// Starts since the last heavy op.
+  SmallVector<size_t> unsettled;
+  int64_t numHeavy = 0;
+  /// Of gradients and of weights.
+  int64_t inFlight[2] = {0, 0};
+};
+} // namespace
+
+SmallVector<ScheduleEvent> zpp::getSchedule(ModuleOp module) {
+  SmallVector<ScheduleEvent> events;
+  auto budget = module->getAttrOfType<IntegerAttr>(kPrefetchAttr);
+  int64_t nextTransfer = 0;
+  BlockSchedule(*module.getBody(), budget ? budget.getInt() : -1, events)
+      .run(nextTransfer);
+  return events;
 }
 
 //===----------------------------------------------------------------------===//

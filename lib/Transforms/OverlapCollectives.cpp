@@ -485,19 +485,13 @@ private:
     });
   }
 
-  static std::string describe(Operation *op) {
-    std::string text = op->getName().getStringRef().str();
-    if (std::string where = getFileLocation(op->getLoc()); !where.empty())
-      text += " at " + where;
-    return text;
-  }
-
   void remarkGather(Transfer &gather, size_t slot, size_t need, size_t first,
                     int64_t inFlight) {
     int64_t hidden = countHeavy(gather.startBefore, gather.waitBefore);
-    std::string text = "gather starts before " + describe(gather.startBefore) +
-                       ", waits before " + describe(gather.waitBefore) +
-                       ", under " + std::to_string(hidden) + " heavy ops; " +
+    std::string text = "gather starts before " +
+                       describeOp(gather.startBefore) + ", waits before " +
+                       describeOp(gather.waitBefore) + ", under " +
+                       std::to_string(hidden) + " heavy ops; " +
                        formatBytes(inFlight) + " in flight";
     if (hidden > 0) {
       remark::passed(gather.start.getLoc(),
@@ -518,8 +512,8 @@ private:
   void remarkScatter(Transfer &scatter) {
     int64_t hidden = countHeavy(scatter.startBefore, scatter.waitBefore);
     std::string text = "scatter starts before " +
-                       describe(scatter.startBefore) + ", waits before " +
-                       describe(scatter.waitBefore) + ", under " +
+                       describeOp(scatter.startBefore) + ", waits before " +
+                       describeOp(scatter.waitBefore) + ", under " +
                        std::to_string(hidden) + " heavy ops; " +
                        formatBytes(inFlightAt.lookup(&scatter)) + " in flight";
     if (hidden > 0) {

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "StepInliner.h"
-#include "zpp/Analysis/Origin.h"
+#include "zpp/Analysis/Schedule.h"
 #include "zpp/Transforms/Passes.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Format.h"
@@ -43,6 +43,8 @@ struct Report {
   Bytes unit;
   int64_t modelBytes = 0;
   int64_t secondaryBytes = 0;
+  /// Of back end (b): what starts and is waited for, in order.
+  SmallVector<ScheduleEvent> schedule;
 };
 
 void add(Bytes &sum, const Bytes &part, int64_t times = 1) {
@@ -52,15 +54,8 @@ void add(Bytes &sum, const Bytes &part, int64_t times = 1) {
 
 /// "file.py:12:3", or what else the location says.
 std::string getLocationText(Location loc) {
-  FileLineColLoc file;
-  loc->walk([&](Location nested) {
-    file = dyn_cast<FileLineColLoc>(nested);
-    return file ? WalkResult::interrupt() : WalkResult::advance();
-  });
-  if (file)
-    return (file.getFilename().getValue() + ":" + Twine(file.getLine()) + ":" +
-            Twine(file.getColumn()))
-        .str();
+  if (std::string file = getFileLocation(loc); !file.empty())
+    return file;
   std::string text;
   llvm::raw_string_ostream(text) << loc;
   return text;
@@ -68,12 +63,8 @@ std::string getLocationText(Location loc) {
 
 /// Bytes of what `op` computes, a tensor or its last operand, a buffer.
 int64_t getResultBytes(Operation *op) {
-  Type type = op->getNumResults() > 0 ? op->getResult(0).getType()
-                                      : op->getOperands().back().getType();
-  if (auto shard = dyn_cast<zero::ShardType>(type))
-    type = shard.getLocalType();
-  auto shaped = cast<ShapedType>(type);
-  return shaped.getNumElements() * shaped.getElementTypeBitWidth() / 8;
+  return getBytes(op->getNumResults() > 0 ? op->getResult(0).getType()
+                                          : op->getOperands().back().getType());
 }
 
 /// The axes that Origin::group names.
@@ -142,6 +133,8 @@ Report buildReport(ModuleOp module, const Mesh &mesh) {
     }
   }
 
+  report.schedule = getSchedule(module);
+
   llvm::DenseMap<int64_t, const Origin *> weights;
   for (auto &[id, entry] : entries) {
     entry.origin.before.resize(numAxes, 0);
@@ -203,9 +196,30 @@ void printJSON(const Report &report, raw_ostream &os) {
         {"before", toJSON(report.mesh, entry.origin.before)},
         {"after", toJSON(report.mesh, entry.after)},
     });
+  llvm::json::Array schedule;
+  for (const ScheduleEvent &event : report.schedule) {
+    llvm::json::Object object{
+        {"event", event.isStart ? "start" : "wait"},
+        {"transfer", event.transfer},
+        {"function", event.function},
+        {"role", event.role},
+        {"phase", event.phase},
+        {"collectives", event.numCollectives},
+        {"location", event.location},
+        {"before", event.before},
+        {"trips", event.trips},
+        {"flag", event.flag},
+    };
+    if (event.isStart)
+      object["bytes_in_flight"] = event.bytesInFlight;
+    else
+      object["heavy_ops"] = event.heavyOps;
+    schedule.push_back(std::move(object));
+  }
   llvm::json::Object root{
       {"mesh", std::move(mesh)},
       {"collectives", std::move(collectives)},
+      {"schedule", std::move(schedule)},
       {"total",
        llvm::json::Object{
            {"before", toJSON(report.mesh, report.before)},
@@ -245,6 +259,30 @@ std::string formatUnits(int64_t bytes, int64_t unit) {
   llvm::raw_string_ostream(text)
       << llvm::format("%.2f M", static_cast<double>(bytes) / unit);
   return text;
+}
+
+/// One line per start and wait, in their order.
+void printSchedule(ArrayRef<ScheduleEvent> schedule, raw_ostream &os) {
+  if (schedule.empty())
+    return;
+  os << "\nschedule, in the order of every rank:\n";
+  for (const ScheduleEvent &event : schedule) {
+    os << "  " << (event.isStart ? "start" : "wait ") << " " << event.transfer
+       << ": " << event.phase << (event.phase.empty() ? "" : " ") << event.role
+       << ", " << event.numCollectives << " in " << event.function;
+    if (!event.location.empty())
+      os << " (" << event.location << ")";
+    os << ", before " << event.before;
+    if (event.isStart)
+      os << ", " << formatBytes(event.bytesInFlight) << " in flight";
+    else
+      os << ", under " << event.heavyOps << " heavy ops";
+    if (event.trips != 1)
+      os << ", " << event.trips << " times";
+    if (!event.flag.empty())
+      os << " [" << event.flag << "]";
+    os << "\n";
+  }
 }
 
 void printTable(const Report &report, raw_ostream &os) {
@@ -317,6 +355,7 @@ void printTable(const Report &report, raw_ostream &os) {
   for (const auto &[reason, left] : reasons)
     os << "  " << left.size() << " x " << reason << " (first at "
        << left.front()->location << ")\n";
+  printSchedule(report.schedule, os);
 }
 
 class ReportPass : public zpp::impl::ReportPassBase<ReportPass> {

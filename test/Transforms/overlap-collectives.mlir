@@ -233,3 +233,34 @@ func.func @no_compute(%w: tensor<2x32xf32>) -> tensor<16x32xf32> {
   %1 = zero.wait %0 from(%w : tensor<2x32xf32>) : tensor<16x32xf32>
   return %1 : tensor<16x32xf32>
 }
+
+// What the report says of it.
+// RUN: zpp-opt %s --zero-overlap=prefetch-bytes=2048 --zero-report="mesh=gpu:8 output=-" \
+// RUN:   --remarks-filter=none --split-input-file -o /dev/null | FileCheck %s --check-prefix=TABLE
+// RUN: zpp-opt %s --zero-report="mesh=gpu:8 output=-" --remarks-filter=none --split-input-file -o /dev/null \
+// RUN:   | FileCheck %s --check-prefix=BEFORE
+// RUN: zpp-opt %s --zero-overlap=prefetch-bytes=2048 --zero-report="mesh=gpu:8 format=json output=-" \
+// RUN:   --remarks-filter=none --split-input-file -o /dev/null | FileCheck %s --check-prefix=JSON
+
+// TABLE: schedule, in the order of every rank:
+// TABLE-NEXT: start 0: weight, 1 in gather ({{.*}}), before stablehlo.dot_general at {{.*}}, 2.0 KiB in flight{{$}}
+// TABLE-NEXT: start 1: weight, 1 in gather ({{.*}}), before stablehlo.dot_general at {{.*}}, 2.0 KiB in flight{{$}}
+// TABLE-NEXT: wait 0: weight, 1 in gather ({{.*}}), before stablehlo.dot_general at {{.*}}, under 0 heavy ops [nothing heavy to hide under]
+// TABLE-NEXT: start 2: weight
+// TABLE-NEXT: wait 1: {{.*}}, under 1 heavy ops{{$}}
+// TABLE-NEXT: wait 2: {{.*}}, under 1 heavy ops{{$}}
+// TABLE: start 0: gradient, 1 in scatter ({{.*}}), before stablehlo.dot_general at {{.*}}, 2.2 KiB in flight
+
+// BEFORE: start 1: weight
+// BEFORE-NEXT: wait 1: weight, {{.*}}under 0 heavy ops [nothing heavy to hide under]
+
+// JSON: "schedule": [
+// JSON: "before": "stablehlo.dot_general at {{.*}}",
+// JSON-NEXT: "bytes_in_flight": 2048,
+// JSON-NEXT: "collectives": 1,
+// JSON-NEXT: "event": "start",
+// JSON-NEXT: "flag": "",
+// JSON-NEXT: "function": "gather",
+// JSON: "event": "wait",
+// JSON-NEXT: "flag": "nothing heavy to hide under",
+// JSON: "heavy_ops": 0,

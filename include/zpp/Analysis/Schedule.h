@@ -40,6 +40,38 @@ mlir::ValueRange getInputs(mlir::Operation *start);
 /// The origins of all that `start` runs.
 llvm::SmallVector<Origin> getStartedOrigins(mlir::Operation *start);
 
+/// One call of the schedule, a start or a wait.
+struct ScheduleEvent {
+  bool isStart = false;
+  /// The number of the start, in program order.
+  int64_t transfer = 0;
+  std::string function;
+  /// Of the first collective in it, and how many there are.
+  std::string role, phase;
+  int64_t numCollectives = 0;
+  std::string location;
+  /// The op of the compute that it stands before.
+  std::string before;
+  /// Executions per step; unknown counts as once.
+  int64_t trips = 1;
+  /// Starts: bytes of the same role in flight under the next heavy op, all that
+  /// is gathered, or scattered with its results.
+  int64_t bytesInFlight = 0;
+  /// Waits: heavy ops since the start.
+  int64_t heavyOps = 0;
+  /// What is wrong with it, or empty.
+  std::string flag;
+};
+
+/// All starts and waits of the step in program order, which is that of every
+/// rank. Flags weights that are gathered too early (more in flight than
+/// `zpp.prefetch_bytes` of the module) or waited for before they are needed,
+/// and starts with nothing heavy to hide under.
+llvm::SmallVector<ScheduleEvent> getSchedule(mlir::ModuleOp module);
+
+/// "stablehlo.dot_general at step.py:12:3"
+std::string describeOp(mlir::Operation *op);
+
 /// Bytes of tensors, partitioned ones (what a device holds), or buffers.
 int64_t getBytes(mlir::TypeRange types);
 

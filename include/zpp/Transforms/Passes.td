@@ -183,6 +183,12 @@ def ReportPass : Pass<"zero-report", "::mlir::ModuleOp"> {
     paper's volume table (a plain gather of all weights is 1), the memory that
     secondary partitions take, and for each collective left alone the reason.
 
+    Of back end (b) also the schedule: every start and wait in order, the op of
+    the compute that it stands before, bytes in flight and the heavy ops between
+    the two. Weights that are gathered too early (more than the schedule's
+    `prefetch-bytes` in flight) or waited for before they are needed are flagged,
+    and what has nothing heavy to hide under.
+
     Bytes are those of the minimal algorithm: a plain gather or scatter crosses
     a tier once, a direct all-to-all sends each pair's part. Scales and padding
     are counted.
