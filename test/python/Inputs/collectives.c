@@ -15,10 +15,11 @@
 
 static const zpp_rt_axis axes[] = {{"node", 1, 2}, {"gpu", 1, 4}};
 
-static void gather(zpp_rt_rank *rank, const char *name, const zpp_rt_axis *along,
-                   int64_t num_axes, int64_t elements, const void *input,
-                   void *output) {
-  zpp_rt_exchange_desc desc = {sizeof(desc)};
+static void gather(zpp_rt_rank *rank, const char *name,
+                   const zpp_rt_axis *along, int64_t num_axes, int64_t elements,
+                   const void *input, void *output) {
+  zpp_rt_exchange_desc desc = {0};
+  desc.struct_size = sizeof(desc);
   desc.name = name;
   desc.axes = along;
   desc.num_axes = num_axes;

@@ -1,0 +1,269 @@
+//===- CudaCallsTest.cpp - zpp.start and zpp.wait on streams --------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// What XLA does on GPUs, on simulated ones: the handlers for platform CUDA with
+// a thread and a stream per device. The host functions are those of
+// test/python/Inputs/collectives.c, for 2 nodes of 4.
+//
+//===----------------------------------------------------------------------===//
+
+#include "FakeXla.h"
+#include "zpp/Xla/zpp_xla.h"
+
+#include "gtest/gtest.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cuda_runtime_api.h>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <thread>
+#include <unistd.h>
+
+using namespace zpp;
+
+namespace {
+
+constexpr int kRanks = 8;
+
+/// A world with all ranks in this process, rank r on device 7 - r, and the
+/// bundle "test" loaded.
+class TestWorld {
+public:
+  TestWorld() {
+    for (int64_t rank = 0; rank < kRanks; ++rank) {
+      ranks[rank] = rank;
+      ordinals[rank] = kRanks - 1 - rank;
+    }
+    zpp_xla_world_desc desc{};
+    desc.struct_size = sizeof(desc);
+    desc.backend = "cuda";
+    desc.mesh = "node:2,gpu:4";
+    desc.time_limit_usec = 20'000'000;
+    desc.trace = 1;
+    desc.ranks = ranks;
+    desc.device_ordinals = ordinals;
+    desc.num_ranks = kRanks;
+    char message[512] = "";
+    EXPECT_EQ(zpp_xla_world_create(&desc, &world, message, sizeof(message)),
+              ZPP_RT_OK)
+        << message;
+    EXPECT_EQ(zpp_xla_bundle_load(world, "test", ZPP_TEST_BUNDLE, message,
+                                  sizeof(message)),
+              ZPP_RT_OK)
+        << message;
+  }
+  ~TestWorld() { zpp_xla_world_destroy(world); }
+
+  zpp_xla_world *world = nullptr;
+
+private:
+  int64_t ranks[kRanks];
+  int64_t ordinals[kRanks];
+};
+
+/// What a program has on one device.
+struct Device {
+  explicit Device(int rank) : rank(rank), ordinal(kRanks - 1 - rank) {
+    EXPECT_EQ(cudaSetDevice(ordinal), cudaSuccess);
+    EXPECT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+              cudaSuccess);
+  }
+  ~Device() {
+    EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+    for (void *data : allocations)
+      EXPECT_EQ(cudaFree(data), cudaSuccess);
+    EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+  }
+
+  FakeBuffer allocate(int64_t elements) {
+    void *data = nullptr;
+    EXPECT_EQ(cudaMalloc(&data, elements * sizeof(float)), cudaSuccess);
+    allocations.push_back(data);
+    return {data, elements};
+  }
+  void write(const FakeBuffer &buffer, const std::vector<float> &values) {
+    EXPECT_EQ(cudaMemcpyAsync(buffer.data, values.data(),
+                              values.size() * sizeof(float),
+                              cudaMemcpyHostToDevice, stream),
+              cudaSuccess);
+  }
+  std::vector<float> read(const FakeBuffer &buffer) {
+    std::vector<float> values(buffer.elements);
+    EXPECT_EQ(cudaMemcpyAsync(values.data(), buffer.data,
+                              values.size() * sizeof(float),
+                              cudaMemcpyDeviceToHost, stream),
+              cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+    return values;
+  }
+
+  std::string start(const std::string &function, const FakeBuffer &x,
+                    const FakeBuffer &y) {
+    return FakeCall{ordinal, stream, "test", function, 1, 1, 0, {x}, {y}}.run(
+        zpp_xla_start_cuda);
+  }
+  std::string wait(const std::string &function, const FakeBuffer &x,
+                   const FakeBuffer &y) {
+    return FakeCall{ordinal, stream, "test", function, 1, 1, 0, {x, y}, {y}}
+        .run(zpp_xla_wait_cuda);
+  }
+
+  const int rank;
+  const int ordinal;
+  cudaStream_t stream = nullptr;
+
+private:
+  std::vector<void *> allocations;
+};
+
+/// Runs `program` on all devices, a thread each, as XLA does.
+void runAll(const std::function<void(Device &)> &program) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank)
+    threads.emplace_back([&, rank] {
+      Device device(rank);
+      program(device);
+    });
+  for (std::thread &thread : threads)
+    thread.join();
+}
+
+TEST(CudaCalls, RunOnTheirStreams) {
+  TestWorld world;
+  runAll([](Device &device) {
+    FakeBuffer x = device.allocate(16), y = device.allocate(128);
+    for (int step = 0; step < 3; ++step) {
+      auto value = [&](int i) { return static_cast<float>(i + 1000 * step); };
+      std::vector<float> mine;
+      for (int i = 0; i < 16; ++i)
+        mine.push_back(value(device.rank * 16 + i));
+      // All of it is queued; the simulator reports what is not in order.
+      device.write(x, mine);
+      EXPECT_EQ(device.start("gather_16", x, y), "");
+      EXPECT_EQ(device.wait("gather_16", x, y), "");
+      std::vector<float> all = device.read(y);
+      for (int i = 0; i < 128; ++i)
+        ASSERT_EQ(all[i], value(i)) << "rank " << device.rank;
+    }
+  });
+}
+
+TEST(CudaCalls, SeveralAtATime) {
+  TestWorld world;
+  runAll([](Device &device) {
+    FakeBuffer x = device.allocate(16), y = device.allocate(128);
+    FakeBuffer x2 = device.allocate(32), y2 = device.allocate(256);
+    device.write(x, std::vector<float>(16, device.rank));
+    device.write(x2, std::vector<float>(32, device.rank + 100));
+    EXPECT_EQ(device.start("gather_16", x, y), "");
+    EXPECT_EQ(device.start("gather_32", x2, y2), "");
+    EXPECT_EQ(device.wait("gather_32", x2, y2), "");
+    EXPECT_EQ(device.wait("gather_16", x, y), "");
+    EXPECT_EQ(device.read(y)[127], 7);
+    EXPECT_EQ(device.read(y2)[255], 107);
+  });
+}
+
+TEST(CudaCalls, TracesHaveStreams) {
+  TestWorld world;
+  runAll([](Device &device) {
+    FakeBuffer x = device.allocate(16), y = device.allocate(128);
+    device.write(x, std::vector<float>(16, 1));
+    EXPECT_EQ(device.start("gather_16", x, y), "");
+    EXPECT_EQ(device.wait("gather_16", x, y), "");
+  });
+  std::string path =
+      testing::TempDir() + "zpp-xla-" + std::to_string(getpid()) + ".json";
+  char message[256] = "";
+  EXPECT_EQ(zpp_xla_world_write_trace(world.world, path.c_str(), message,
+                                      sizeof(message)),
+            ZPP_RT_OK)
+      << message;
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  std::remove(path.c_str());
+  EXPECT_NE(text.str().find("all_gather_chunks model.py:16"),
+            std::string::npos);
+  EXPECT_NE(text.str().find("rank 7 (node 1, gpu 3): "), std::string::npos);
+}
+
+TEST(CudaCalls, ACopiedOutputFailsAllRanks) {
+  TestWorld world;
+  runAll([](Device &device) {
+    FakeBuffer x = device.allocate(16), y = device.allocate(128),
+               copy = device.allocate(128);
+    device.write(x, std::vector<float>(16, 1));
+    EXPECT_EQ(device.start("gather_16", x, y), "");
+    std::string error = device.wait("gather_16", x, copy);
+    EXPECT_EQ(error.find("zpp.wait gather_16: expected the output that "
+                         "zpp.start was given, but got a copy of it"),
+              0u)
+        << error;
+    // The rank has failed.
+    error = device.start("gather_16", x, y);
+    EXPECT_EQ(error.find("zpp.start gather_16: "), 0u) << error;
+  });
+}
+
+TEST(CudaCalls, ErrorsOfWorlds) {
+  zpp_xla_world *world = nullptr;
+  char message[512] = "";
+  zpp_xla_world_desc desc{};
+  EXPECT_EQ(zpp_xla_world_create(&desc, &world, message, sizeof(message)),
+            ZPP_RT_INVALID_ARGUMENT);
+  EXPECT_EQ(std::string(message).find("expected a descriptor of "), 0u);
+  desc.struct_size = sizeof(desc);
+  desc.backend = "cuda";
+  desc.mesh = "gpu:2";
+  desc.num_ranks = 2;
+  EXPECT_EQ(zpp_xla_world_create(&desc, &world, message, sizeof(message)),
+            ZPP_RT_INVALID_ARGUMENT);
+  EXPECT_STREQ(message, "expected ranks and device ordinals, but got NULL");
+  int64_t ranks[] = {0, 2}, ordinals[] = {0, 1};
+  desc.ranks = ranks;
+  desc.device_ordinals = ordinals;
+  desc.time_limit_usec = 200'000;
+  EXPECT_NE(zpp_xla_world_create(&desc, &world, message, sizeof(message)),
+            ZPP_RT_OK);
+  EXPECT_NE(std::string(message).find("rank "), std::string::npos) << message;
+  EXPECT_EQ(world, nullptr);
+}
+
+/// The budget of a start or wait is 20 microseconds, the runtime's operations
+/// included; what the handlers add is a small part of it.
+TEST(CudaCalls, CostLittleOnTheHost) {
+  TestWorld world;
+  runAll([](Device &device) {
+    if (device.rank != 0)
+      return;
+    FakeBuffer x = device.allocate(16), y = device.allocate(128);
+    using Clock = std::chrono::steady_clock;
+    std::vector<Clock::duration> starts, waits;
+    for (int i = 0; i < 1000; ++i) {
+      Clock::time_point begin = Clock::now();
+      EXPECT_EQ(device.start("do_nothing", x, y), "");
+      Clock::time_point middle = Clock::now();
+      EXPECT_EQ(device.wait("do_nothing", x, y), "");
+      starts.push_back(middle - begin);
+      waits.push_back(Clock::now() - middle);
+    }
+    for (auto *times : {&starts, &waits}) {
+      std::sort(times->begin(), times->end());
+      double usec =
+          std::chrono::duration<double, std::micro>((*times)[500]).count();
+      testing::Test::RecordProperty(times == &starts ? "start" : "wait",
+                                    std::to_string(usec));
+      std::printf("median of a %s: %.2f usec\n",
+                  times == &starts ? "start" : "wait", usec);
+      EXPECT_LT(usec, 20);
+    }
+  });
+}
+
+} // namespace

@@ -1,0 +1,134 @@
+//===- FakeXla.cpp - Calls of FFI handlers without XLA --------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "FakeXla.h"
+
+#include <memory>
+
+using namespace zpp;
+
+struct XLA_FFI_Error {
+  std::string message;
+};
+
+namespace {
+/// What handlers ask of their context.
+struct Context {
+  int32_t device;
+  void *stream;
+};
+} // namespace
+
+static const Context &getContext(XLA_FFI_ExecutionContext *context) {
+  return *reinterpret_cast<const Context *>(context);
+}
+
+static XLA_FFI_Error *createError(XLA_FFI_Error_Create_Args *args) {
+  return new XLA_FFI_Error{args->message};
+}
+static void destroyError(XLA_FFI_Error_Destroy_Args *args) {
+  delete args->error;
+}
+static XLA_FFI_Error *getStream(XLA_FFI_Stream_Get_Args *args) {
+  args->stream = getContext(args->ctx).stream;
+  return nullptr;
+}
+static XLA_FFI_Error *getDevice(XLA_FFI_DeviceOrdinal_Get_Args *args) {
+  args->device_ordinal = getContext(args->ctx).device;
+  return nullptr;
+}
+
+static const XLA_FFI_Api &getApi() {
+  static const XLA_FFI_Api api = [] {
+    XLA_FFI_Api api{};
+    api.struct_size = XLA_FFI_Api_STRUCT_SIZE;
+    api.api_version.struct_size = XLA_FFI_Api_Version_STRUCT_SIZE;
+    api.api_version.major_version = XLA_FFI_API_MAJOR;
+    api.api_version.minor_version = XLA_FFI_API_MINOR;
+    api.XLA_FFI_Error_Create = createError;
+    api.XLA_FFI_Error_Destroy = destroyError;
+    api.XLA_FFI_Stream_Get = getStream;
+    api.XLA_FFI_DeviceOrdinal_Get = getDevice;
+    return api;
+  }();
+  return api;
+}
+
+namespace {
+/// The arrays that a call frame points to.
+template <typename Kind> struct Buffers {
+  std::vector<XLA_FFI_Buffer> buffers;
+  std::vector<Kind> kinds;
+  std::vector<void *> pointers;
+
+  Buffers(const std::vector<FakeBuffer> &given, Kind kind)
+      : kinds(given.size(), kind) {
+    for (const FakeBuffer &buffer : given) {
+      XLA_FFI_Buffer &passed = buffers.emplace_back();
+      passed = {};
+      passed.struct_size = XLA_FFI_Buffer_STRUCT_SIZE;
+      passed.dtype = buffer.type;
+      passed.data = buffer.data;
+      passed.rank = 1;
+      passed.dims = const_cast<int64_t *>(&buffer.elements);
+    }
+    for (XLA_FFI_Buffer &buffer : buffers)
+      pointers.push_back(&buffer);
+  }
+};
+} // namespace
+
+std::string
+FakeCall::run(XLA_FFI_Error *(*handler)(XLA_FFI_CallFrame *)) const {
+  Context context{device, stream};
+  Buffers<XLA_FFI_ArgType> args(operands, XLA_FFI_ArgType_BUFFER);
+  Buffers<XLA_FFI_RetType> rets(results, XLA_FFI_RetType_BUFFER);
+
+  // Sorted by name, as XLA does.
+  auto span = [](const std::string &text) {
+    return XLA_FFI_ByteSpan{text.data(), text.size()};
+  };
+  auto scalar = [](const int64_t &value) {
+    return XLA_FFI_Scalar{XLA_FFI_DataType_S64, const_cast<int64_t *>(&value)};
+  };
+  std::string texts[] = {"bundle", "function", "inputs", "outputs",
+                         "workspace"};
+  XLA_FFI_ByteSpan names[5], strings[] = {span(bundle), span(function)};
+  XLA_FFI_ByteSpan *namePointers[5];
+  for (int i = 0; i < 5; ++i) {
+    names[i] = span(texts[i]);
+    namePointers[i] = &names[i];
+  }
+  XLA_FFI_Scalar scalars[] = {scalar(inputs), scalar(outputs),
+                              scalar(workspace)};
+  XLA_FFI_AttrType types[] = {XLA_FFI_AttrType_STRING, XLA_FFI_AttrType_STRING,
+                              XLA_FFI_AttrType_SCALAR, XLA_FFI_AttrType_SCALAR,
+                              XLA_FFI_AttrType_SCALAR};
+  void *values[] = {&strings[0], &strings[1], &scalars[0], &scalars[1],
+                    &scalars[2]};
+
+  XLA_FFI_CallFrame frame{};
+  frame.struct_size = XLA_FFI_CallFrame_STRUCT_SIZE;
+  frame.api = &getApi();
+  frame.ctx = reinterpret_cast<XLA_FFI_ExecutionContext *>(&context);
+  frame.stage = XLA_FFI_ExecutionStage_EXECUTE;
+  frame.args.struct_size = XLA_FFI_Args_STRUCT_SIZE;
+  frame.args.size = operands.size();
+  frame.args.types = args.kinds.data();
+  frame.args.args = args.pointers.data();
+  frame.rets.struct_size = XLA_FFI_Rets_STRUCT_SIZE;
+  frame.rets.size = results.size();
+  frame.rets.types = rets.kinds.data();
+  frame.rets.rets = rets.pointers.data();
+  frame.attrs.struct_size = XLA_FFI_Attrs_STRUCT_SIZE;
+  frame.attrs.size = 5;
+  frame.attrs.types = types;
+  frame.attrs.names = namePointers;
+  frame.attrs.attrs = values;
+  std::unique_ptr<XLA_FFI_Error> error(handler(&frame));
+  return error ? error->message : "";
+}

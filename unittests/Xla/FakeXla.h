@@ -1,0 +1,44 @@
+//===- FakeXla.h - Calls of FFI handlers without XLA ------------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_UNITTESTS_XLA_FAKEXLA_H
+#define ZPP_UNITTESTS_XLA_FAKEXLA_H
+
+#include "xla/ffi/api/c_api.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace zpp {
+
+/// Operands and results as XLA passes them: dense, of one dim.
+struct FakeBuffer {
+  void *data;
+  int64_t elements;
+  XLA_FFI_DataType type = XLA_FFI_DataType_F32;
+};
+
+/// One call of zpp.start or zpp.wait.
+struct FakeCall {
+  int32_t device;
+  void *stream;
+  std::string bundle;
+  std::string function;
+  int64_t inputs;
+  int64_t outputs;
+  int64_t workspace;
+  std::vector<FakeBuffer> operands;
+  std::vector<FakeBuffer> results;
+
+  /// Calls `handler` and returns its error, empty if there is none.
+  std::string run(XLA_FFI_Error *(*handler)(XLA_FFI_CallFrame *)) const;
+};
+
+} // namespace zpp
+
+#endif // ZPP_UNITTESTS_XLA_FAKEXLA_H
