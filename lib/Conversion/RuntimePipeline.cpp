@@ -104,11 +104,7 @@ static void addBufferization(OpPassManager &pm) {
       bufferization::LayoutMapOption::IdentityLayoutMap;
   pm.addPass(bufferization::createOneShotBufferizePass(bufferize));
   // The caller provides the memory of results.
-  bufferization::BufferResultsToOutParamsPassOptions outParams;
-  outParams.addResultAttribute = true;
-  outParams.modifyPublicFunctions = true;
-  outParams.hoistStaticAllocs = true;
-  pm.addPass(bufferization::createBufferResultsToOutParamsPass(outParams));
+  pm.addPass(zpp::createResultsToArgumentsPass());
   // What was inserted where it already lies is a copy to itself, which shows
   // when equal views have become one.
   pm.addPass(createCSEPass());

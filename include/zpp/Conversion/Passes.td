@@ -108,6 +108,18 @@ def ConcatInPlacePass : Pass<"zero-concat-in-place"> {
   let dependentDialects = ["::mlir::tensor::TensorDialect"];
 }
 
+def ResultsToArgumentsPass
+    : Pass<"zero-results-to-arguments", "::mlir::ModuleOp"> {
+  let summary = "Let callers provide the memory of results";
+  let description = [{
+    Buffers that functions return become their last arguments, marked
+    `bufferize.result`. What was allocated for a result, or for another shape of
+    it, is then the argument itself; anything else is copied into it. A caller
+    allocates what it passes.
+  }];
+  let dependentDialects = ["::mlir::memref::MemRefDialect"];
+}
+
 def DenseOperandsPass : Pass<"zero-dense-operands"> {
   let summary = "Copy buffers to where the runtime can use them";
   let description = [{

@@ -1,0 +1,159 @@
+//===- ResultsToArguments.cpp - The caller provides results' memory -------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// As upstream's buffer-results-to-out-params, and also without a copy where a
+// result is another shape of what was allocated, and for a buffer that is
+// returned twice.
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "zpp/Conversion/Passes.h"
+#include "zpp/Conversion/RuntimePipeline.h"
+
+namespace zpp {
+#define GEN_PASS_DEF_RESULTSTOARGUMENTSPASS
+#include "zpp/Conversion/Passes.h.inc"
+} // namespace zpp
+
+using namespace mlir;
+using namespace zpp;
+
+static bool isDenseBuffer(Type type) {
+  auto buffer = dyn_cast<MemRefType>(type);
+  return buffer && buffer.hasStaticShape() && buffer.getLayout().isIdentity() &&
+         !buffer.getMemorySpace();
+}
+
+static LogicalResult verifyResults(func::FuncOp function) {
+  for (Type type : function.getResultTypes())
+    if (isa<BaseMemRefType>(type) && !isDenseBuffer(type))
+      return function.emitError("expected dense buffers of static shape as "
+                                "results of '")
+             << function.getSymName() << "', but got " << type;
+  return success();
+}
+
+/// What was allocated for a result, which `reshapes` have turned into it, from
+/// the last one to the first; null where that is not known.
+static memref::AllocOp findAlloc(Value result,
+                                 SmallVectorImpl<Operation *> &reshapes) {
+  while (Operation *op = result.getDefiningOp()) {
+    if (auto alloc = dyn_cast<memref::AllocOp>(op))
+      return isDenseBuffer(alloc.getType()) ? alloc : memref::AllocOp();
+    if (!isa<memref::CollapseShapeOp, memref::ExpandShapeOp>(op) ||
+        !isDenseBuffer(op->getOperand(0).getType()))
+      return {};
+    reshapes.push_back(op);
+    result = op->getOperand(0);
+  }
+  return {};
+}
+
+/// Lets what was allocated for a result be `argument`, seen in its shape.
+static void replaceAlloc(memref::AllocOp alloc, Value argument,
+                         ArrayRef<Operation *> reshapes) {
+  OpBuilder builder(alloc);
+  for (Operation *op : reshapes) {
+    auto type = cast<MemRefType>(op->getOperand(0).getType());
+    if (auto collapse = dyn_cast<memref::CollapseShapeOp>(op))
+      argument =
+          memref::ExpandShapeOp::create(builder, op->getLoc(), type, argument,
+                                        collapse.getReassociationIndices());
+    else
+      argument = memref::CollapseShapeOp::create(
+          builder, op->getLoc(), type, argument,
+          cast<memref::ExpandShapeOp>(op).getReassociationIndices());
+  }
+  alloc.replaceAllUsesWith(argument);
+  alloc.erase();
+}
+
+/// Drops the results that are buffers, whose memory becomes the last arguments.
+static LogicalResult moveResults(func::FuncOp function) {
+  SmallVector<func::ReturnOp> returns;
+  function.walk([&](func::ReturnOp op) { returns.push_back(op); });
+  llvm::BitVector moved(function.getNumResults());
+  OpBuilder builder(function.getContext());
+  auto attributes = builder.getDictionaryAttr(
+      builder.getNamedAttr(kResultAttr, builder.getUnitAttr()));
+  for (auto [index, type] : llvm::enumerate(function.getResultTypes())) {
+    if (!isa<BaseMemRefType>(type))
+      continue;
+    moved.set(index);
+    unsigned position = function.getNumArguments();
+    if (failed(function.insertArgument(position, type, attributes,
+                                       function.getLoc())))
+      return failure();
+    if (function.isExternal())
+      continue;
+    Value argument = function.getArgument(position);
+    SmallVector<Operation *> reshapes;
+    if (returns.size() == 1)
+      if (auto alloc = findAlloc(returns[0].getOperand(index), reshapes)) {
+        replaceAlloc(alloc, argument, reshapes);
+        continue;
+      }
+    for (func::ReturnOp op : returns) {
+      builder.setInsertionPoint(op);
+      memref::CopyOp::create(builder, op.getLoc(), op.getOperand(index),
+                             argument);
+    }
+  }
+  for (func::ReturnOp op : returns)
+    op->eraseOperands(moved);
+  return function.eraseResults(moved);
+}
+
+/// Gives a call memory for the results that it no longer has.
+static void moveResults(func::CallOp call) {
+  OpBuilder builder(call);
+  SmallVector<Value> operands(call.getOperands());
+  SmallVector<Type> kept;
+  for (OpResult result : call.getResults()) {
+    auto type = dyn_cast<MemRefType>(result.getType());
+    if (!type) {
+      kept.push_back(result.getType());
+      continue;
+    }
+    operands.push_back(memref::AllocOp::create(builder, call.getLoc(), type));
+    result.replaceAllUsesWith(operands.back());
+  }
+  auto moved = func::CallOp::create(builder, call.getLoc(), call.getCallee(),
+                                    kept, operands);
+  moved->setDiscardableAttrs(call->getDiscardableAttrDictionary());
+  auto next = moved.result_begin();
+  for (OpResult result : call.getResults())
+    if (!isa<MemRefType>(result.getType()))
+      result.replaceAllUsesWith(*next++);
+  call.erase();
+}
+
+namespace {
+class ResultsToArgumentsPass
+    : public zpp::impl::ResultsToArgumentsPassBase<ResultsToArgumentsPass> {
+public:
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    for (auto function : module.getOps<func::FuncOp>())
+      if (failed(verifyResults(function)))
+        return signalPassFailure();
+    SmallVector<func::CallOp> calls;
+    module.walk([&](func::CallOp call) {
+      if (llvm::any_of(call.getResultTypes(), llvm::IsaPred<MemRefType>))
+        calls.push_back(call);
+    });
+    // First, so that their memory can be that of a caller's result.
+    for (func::CallOp call : calls)
+      moveResults(call);
+    for (auto function : module.getOps<func::FuncOp>())
+      if (failed(moveResults(function)))
+        return signalPassFailure();
+  }
+};
+} // namespace
