@@ -58,10 +58,15 @@ struct Comm {
   int64_t splits = 0;
   /// Operations hold it, also those of graphs.
   std::shared_ptr<int> use = std::make_shared<int>(0);
-  /// One operation at a time.
-  std::mutex running;
+  /// Operations run one at a time, and those that are in no graph in the order
+  /// of their calls, also on several streams.
+  std::mutex submitting, running;
+  int64_t submitted = 0;
+  std::atomic<int64_t> ran{0};
+  /// Nothing fits together any more.
+  std::atomic<bool> isBroken{false};
 
-  bool isGivenUp() const { return isAborted || hasFailed(device); }
+  bool isGivenUp() const { return isAborted || isBroken || hasFailed(device); }
 };
 
 /// Runs on a device that may not be the caller's.
@@ -413,8 +418,11 @@ static void writeElement(ncclDataType_t type, float value, uint8_t *data,
   std::memcpy(data + 2 * i, &bits, 2);
 }
 
-/// Executes operations of one communicator as one kernel.
-static void run(Comm &comm, const std::vector<Op> &ops) {
+/// Executes operations of one communicator as one kernel, after `before`
+/// others.
+static void run(Comm &comm, const std::vector<Op> &ops, int64_t before) {
+  while (comm.ran < before && !comm.isGivenUp())
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
   std::lock_guard<std::mutex> lock(comm.running);
   std::vector<Channel::Transfer> transfers;
   /// What the ranks contribute to sums.
@@ -452,8 +460,10 @@ static void run(Comm &comm, const std::vector<Op> &ops) {
   std::string mismatch;
   bool isDone = comm.channel->exchange(
       transfers, [&] { return comm.isGivenUp(); }, mismatch);
-  if (!mismatch.empty())
+  if (!mismatch.empty()) {
+    comm.isBroken = true;
     reportError("NCCL: " + mismatch);
+  }
   part = 0;
   for (const Op &op : ops) {
     if (!isDone) {
@@ -498,8 +508,18 @@ static ncclResult_t submitOps(const std::shared_ptr<Comm> &comm,
     if (op.kind != Op::Send)
       task.accesses.push_back({op.dest, op.bytes * outputs, true});
   }
-  task.run = [comm, ops, use = comm->use] { run(*comm, ops); };
   OnDevice device(comm->device);
+  std::lock_guard<std::mutex> lock(comm->submitting);
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(ops.front().stream, &status) != cudaSuccess)
+    return fail(ncclUnhandledCudaError, "cudaStreamIsCapturing failed");
+  bool isInGraph = status != cudaStreamCaptureStatusNone;
+  int64_t before = isInGraph ? 0 : comm->submitted++;
+  task.run = [=, use = comm->use] {
+    run(*comm, ops, before);
+    if (!isInGraph)
+      ++comm->ran;
+  };
   return submit(ops.front().stream, std::move(task)) == cudaSuccess
              ? ncclSuccess
              : fail(ncclUnhandledCudaError, "the launch failed");

@@ -8,16 +8,20 @@
 #include "NcclChannel.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <cstring>
 #include <ctime>
 #include <deque>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <map>
 #include <pthread.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 using namespace zpp::simulated;
@@ -46,7 +50,8 @@ struct Header {
 struct Channel::Shared {
   int ranks;
   pthread_mutex_t mutex;
-  pthread_cond_t changed;
+  /// Counts what may end somebody's wait.
+  std::atomic<uint32_t> changes;
   struct Member {
     bool isHere;
     int process;
@@ -64,27 +69,30 @@ struct Channel::Shared {
   Ring &ring(int from, int to) { return rings[from * ranks + to]; }
 };
 
-/// Survives processes that die with it.
+/// Survives processes that die with it. Conditions of pthreads would not:
+/// whoever is killed while it waits may leave the others waiting forever.
 class Channel::Lock {
 public:
-  explicit Lock(Shared &shared) : shared(shared) {
-    if (pthread_mutex_lock(&shared.mutex) == EOWNERDEAD)
-      pthread_mutex_consistent(&shared.mutex);
-  }
+  explicit Lock(Shared &shared) : shared(shared) { lock(); }
   ~Lock() { pthread_mutex_unlock(&shared.mutex); }
-  void notify() { pthread_cond_broadcast(&shared.changed); }
+  void notify() {
+    ++shared.changes;
+    syscall(SYS_futex, &shared.changes, FUTEX_WAKE, INT_MAX, nullptr, nullptr,
+            0);
+  }
   void wait() {
-    timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += kPeriodNsec;
-    until.tv_sec += until.tv_nsec / 1'000'000'000;
-    until.tv_nsec %= 1'000'000'000;
-    if (pthread_cond_timedwait(&shared.changed, &shared.mutex, &until) ==
-        EOWNERDEAD)
-      pthread_mutex_consistent(&shared.mutex);
+    uint32_t seen = shared.changes;
+    pthread_mutex_unlock(&shared.mutex);
+    timespec period = {0, kPeriodNsec};
+    syscall(SYS_futex, &shared.changes, FUTEX_WAIT, seen, &period, nullptr, 0);
+    lock();
   }
 
 private:
+  void lock() {
+    if (pthread_mutex_lock(&shared.mutex) == EOWNERDEAD)
+      pthread_mutex_consistent(&shared.mutex);
+  }
   Shared &shared;
 };
 
@@ -121,11 +129,6 @@ std::shared_ptr<Channel> Channel::open(const std::string &name, int ranks,
     pthread_mutexattr_setpshared(&mutexKind, PTHREAD_PROCESS_SHARED);
     pthread_mutexattr_setrobust(&mutexKind, PTHREAD_MUTEX_ROBUST);
     pthread_mutex_init(&shared->mutex, &mutexKind);
-    pthread_condattr_t conditionKind;
-    pthread_condattr_init(&conditionKind);
-    pthread_condattr_setpshared(&conditionKind, PTHREAD_PROCESS_SHARED);
-    pthread_condattr_setclock(&conditionKind, CLOCK_MONOTONIC);
-    pthread_cond_init(&shared->changed, &conditionKind);
   }
   // Not by closing: the mapping keeps the file open.
   flock(file, LOCK_UN);

@@ -259,6 +259,10 @@ TEST_F(Simulator, Faults) {
   failDevice(0, cudaErrorECCUncorrectable);
   EXPECT_EQ(cudaMemsetAsync(data, 0, 1, first), cudaErrorECCUncorrectable);
   EXPECT_EQ(cudaStreamSynchronize(first), cudaErrorECCUncorrectable);
+  resetFaults();
+  EXPECT_CUDA(cudaStreamSynchronize(first));
+  EXPECT_EQ(getAllocatedBytes(0), 0);
+  EXPECT_CUDA(cudaMalloc(reinterpret_cast<void **>(&data), kBytes));
   EXPECT_CUDA(cudaSetDevice(1));
   EXPECT_CUDA(cudaDeviceSynchronize());
   EXPECT_STREQ(cudaGetErrorName(cudaErrorECCUncorrectable),

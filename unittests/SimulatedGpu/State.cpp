@@ -89,6 +89,13 @@ void State::resetFaults() {
   random.seed(readEnvironment("ZPP_SIMULATED_SEED", 1));
   for (Device &device : devices)
     device.error = cudaSuccess;
+  // A device that comes back has lost its memory.
+  for (auto &[begin, allocation] : allocations)
+    if (allocation.device >= 0 && devices[allocation.device].isLost)
+      allocation.isFreed = true;
+  for (Device &device : devices)
+    if (std::exchange(device.isLost, false))
+      device.allocated = 0;
 }
 
 void State::report(std::string message) {
@@ -687,6 +694,7 @@ void zpp::simulated::failDevice(int device, cudaError_t error) {
   State &state = State::get();
   Guard guard(state.mutex);
   state.devices[device].error = error;
+  state.devices[device].isLost = true;
 }
 
 void zpp::simulated::setNcclError(int device, int result) {

@@ -161,7 +161,9 @@ struct Device {
   int64_t allocated = 0;
   std::shared_ptr<Stream> defaultStream;
   bool hasKernels = false;
+  /// Of all calls, once it has failed.
   cudaError_t error = cudaSuccess;
+  bool isLost = false;
 };
 
 //===----------------------------------------------------------------------===//

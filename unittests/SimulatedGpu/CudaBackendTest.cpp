@@ -1,0 +1,464 @@
+//===- CudaBackendTest.cpp - What is special about back end cuda ----------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Streams, graphs, failures of CUDA and NCCL, on simulated GPUs.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Harness.h"
+#include "Simulator.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <future>
+#include <set>
+
+using namespace zpp;
+
+namespace {
+
+constexpr zpp_rt_axis kNode = {"node", 1, 2};
+constexpr zpp_rt_axis kGpu = {"gpu", 1, 2};
+constexpr zpp_rt_axis kBoth[] = {kNode, kGpu};
+constexpr int64_t kChunkBytes = 1024;
+/// Of worlds that are expected to fail.
+constexpr int64_t kLimitUsec = 400'000;
+/// ncclSystemError
+constexpr int kNcclSystemError = 2;
+
+zpp_rt_exchange_desc makeExchange(const zpp_rt_axis *axes, int64_t numAxes) {
+  auto desc = makeDesc<zpp_rt_exchange_desc>();
+  desc.name = "test";
+  desc.axes = axes;
+  desc.num_axes = numAxes;
+  desc.chunk_bytes = kChunkBytes;
+  return desc;
+}
+
+zpp_rt_reduce_desc makeSum() {
+  auto desc = makeDesc<zpp_rt_reduce_desc>();
+  desc.sources = 4;
+  desc.elements = kChunkBytes / 4;
+  return desc;
+}
+
+/// A stream of the caller on the device of a rank.
+class CallersStream {
+public:
+  explicit CallersStream(int64_t device) {
+    EXPECT_EQ(cudaSetDevice(static_cast<int>(device)), cudaSuccess);
+    EXPECT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+              cudaSuccess);
+  }
+  ~CallersStream() {
+    EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+    EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+  }
+  operator cudaStream_t() const { return stream; }
+
+private:
+  cudaStream_t stream;
+};
+
+int64_t usecSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(
+             std::chrono::steady_clock::now() - start)
+      .count();
+}
+
+//===----------------------------------------------------------------------===//
+// Streams
+//===----------------------------------------------------------------------===//
+
+TEST(CudaStreams, NothingWaitsOnTheHost) {
+  TestWorld world("cuda", "node:2,gpu:2", 20'000'000);
+  std::promise<void> isReleased;
+  std::shared_future<void> released = isReleased.get_future().share();
+  std::atomic<int> queued{0};
+  std::thread release([&] {
+    while (queued < 4)
+      std::this_thread::yield();
+    isReleased.set_value();
+  });
+  world.runAll([&](zpp_rt_rank *rank, int64_t index) {
+    CallersStream stream(index);
+    DeviceBuffer first(rank, 4 * kChunkBytes), second(rank, 4 * kChunkBytes),
+        third(rank, kChunkBytes);
+    zpp_rt_exchange_desc exchange = makeExchange(kBoth, 2);
+    zpp_rt_exchange_desc inner = makeExchange(&kGpu, 1);
+    zpp_rt_reduce_desc sum = makeSum();
+    auto runOnce = [&] {
+      EXPECT_EQ(zpp_rt_enter(rank, stream), ZPP_RT_OK);
+      EXPECT_EQ(zpp_rt_all_to_all(rank, &exchange, first.data(), second.data()),
+                ZPP_RT_OK);
+      EXPECT_EQ(zpp_rt_reduce(rank, &sum, second.data(), third.data()),
+                ZPP_RT_OK);
+      EXPECT_EQ(
+          zpp_rt_all_gather_chunks(rank, &inner, third.data(), first.data()),
+          ZPP_RT_OK);
+      zpp_rt_buffer buffer = {first.data(), 4 * kChunkBytes};
+      EXPECT_EQ(zpp_rt_leave(rank, stream, &buffer, 1), ZPP_RT_OK);
+    };
+    // Groups are connected by now.
+    runOnce();
+    EXPECT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_OK);
+    // Nothing on the device ends before everybody has queued everything.
+    EXPECT_EQ(
+        simulated::submit(stream, {"a wait", {}, [=] { released.wait(); }}),
+        cudaSuccess);
+    for (int i = 0; i < 400; ++i)
+      runOnce();
+    ++queued;
+  });
+  release.join();
+}
+
+/// What waits for another rank does not keep back what is independent of it.
+TEST(CudaStreams, IndependentOperationsOverlap) {
+  TestWorld world("cuda", "node:2,gpu:2", 20'000'000);
+  std::promise<void> isOver;
+  std::shared_future<void> over = isOver.get_future().share();
+  world.runAll([&](zpp_rt_rank *rank, int64_t index) {
+    DeviceBuffer input(rank, 4 * kChunkBytes), output(rank, 4 * kChunkBytes),
+        other(rank, kChunkBytes), gathered(rank, 2 * kChunkBytes);
+    zpp_rt_exchange_desc node = makeExchange(&kNode, 1);
+    zpp_rt_exchange_desc gpu = makeExchange(&kGpu, 1);
+    zpp_rt_reduce_desc sum = makeSum();
+    // The first exchange of a group connects it.
+    EXPECT_EQ(zpp_rt_all_to_all(rank, &node, input.data(), output.data()),
+              ZPP_RT_OK);
+    EXPECT_EQ(
+        zpp_rt_all_gather_chunks(rank, &gpu, other.data(), gathered.data()),
+        ZPP_RT_OK);
+    EXPECT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_OK);
+    if (index >= 2)
+      over.wait();
+    // Between nodes: ranks 0 and 1 wait for 2 and 3.
+    EXPECT_EQ(zpp_rt_all_to_all(rank, &node, input.data(), output.data()),
+              ZPP_RT_OK);
+    // Kernels, and within the node.
+    EXPECT_EQ(zpp_rt_reduce(rank, &sum, input.data(), other.data()), ZPP_RT_OK);
+    EXPECT_EQ(
+        zpp_rt_all_gather_chunks(rank, &gpu, other.data(), gathered.data()),
+        ZPP_RT_OK);
+    CallersStream stream(index);
+    zpp_rt_buffer buffer = {gathered.data(), 2 * kChunkBytes};
+    EXPECT_EQ(zpp_rt_leave(rank, stream, &buffer, 1), ZPP_RT_OK);
+    EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+    if (index == 0)
+      isOver.set_value();
+  });
+}
+
+TEST(CudaStreams, FreedMemoryIsNotInUse) {
+  TestWorld world("cuda", "gpu:1");
+  simulated::setDelay(300, 1);
+  world.runAll([&](zpp_rt_rank *rank, int64_t) {
+    zpp_rt_reduce_desc sum = makeSum();
+    DeviceBuffer output(rank, kChunkBytes);
+    for (int i = 0; i < 10; ++i) {
+      void *data;
+      EXPECT_EQ(zpp_rt_alloc(rank, 4 * kChunkBytes, &data), ZPP_RT_OK);
+      EXPECT_EQ(zpp_rt_reduce(rank, &sum, data, output.data()), ZPP_RT_OK);
+      zpp_rt_free(rank, data);
+      // Grows, and gives the old one back.
+      EXPECT_EQ(zpp_rt_workspace(rank, (4 + i) * kChunkBytes, &data),
+                ZPP_RT_OK);
+      EXPECT_EQ(zpp_rt_reduce(rank, &sum, data, output.data()), ZPP_RT_OK);
+    }
+  });
+  EXPECT_EQ(simulated::getAllocatedBytes(0), 0);
+}
+
+TEST(CudaStreams, Trace) {
+  TestWorld world("cuda", "node:2,gpu:2", 0, /*isTraced=*/true);
+  world.runAll([&](zpp_rt_rank *rank, int64_t) {
+    DeviceBuffer input(rank, 4 * kChunkBytes), output(rank, 4 * kChunkBytes);
+    zpp_rt_exchange_desc desc = makeExchange(kBoth, 2);
+    for (int i = 0; i < 3; ++i)
+      EXPECT_EQ(zpp_rt_all_to_all(rank, &desc, input.data(), output.data()),
+                ZPP_RT_OK);
+  });
+  std::string path = testing::TempDir() + "zpp-cuda-trace.json";
+  char message[256] = "";
+  EXPECT_EQ(zpp_rt_world_write_trace(world.get(), path.c_str(), message,
+                                     sizeof(message)),
+            ZPP_RT_OK)
+      << message;
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  std::remove(path.c_str());
+  int64_t found = 0;
+  for (size_t at = 0;
+       (at = text.str().find("\"all_to_all", at)) != std::string::npos; ++at)
+    ++found;
+  // Names and kinds, of three on four ranks.
+  EXPECT_EQ(found, 2 * 3 * 4) << text.str();
+}
+
+//===----------------------------------------------------------------------===//
+// Graphs
+//===----------------------------------------------------------------------===//
+
+/// A graph ends with all streams joined, also those of results that nobody
+/// asks for.
+TEST(CudaGraphs, AllStreamsAreJoined) {
+  TestWorld world("cuda", "node:2,gpu:2");
+  world.runAll([&](zpp_rt_rank *rank, int64_t index) {
+    DeviceBuffer input(rank, 4 * kChunkBytes), output(rank, 4 * kChunkBytes),
+        sum(rank, kChunkBytes);
+    zpp_rt_exchange_desc exchange = makeExchange(kBoth, 2);
+    zpp_rt_reduce_desc reduce = makeSum();
+    auto runOnce = [&] {
+      EXPECT_EQ(zpp_rt_all_to_all(rank, &exchange, input.data(), output.data()),
+                ZPP_RT_OK);
+      EXPECT_EQ(zpp_rt_reduce(rank, &reduce, input.data(), sum.data()),
+                ZPP_RT_OK);
+    };
+    runOnce();
+    EXPECT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_OK);
+    CallersStream stream(index);
+    EXPECT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+              cudaSuccess);
+    EXPECT_EQ(zpp_rt_enter(rank, stream), ZPP_RT_OK);
+    runOnce();
+    EXPECT_EQ(zpp_rt_leave(rank, stream, nullptr, 0), ZPP_RT_OK);
+    cudaGraph_t graph;
+    EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+    EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  });
+}
+
+/// The thread that watches exchanges looks at events meanwhile, which others
+/// must not.
+TEST(CudaGraphs, WatchingGoesOn) {
+  TestWorld world("cuda", "gpu:1");
+  world.runAll([&](zpp_rt_rank *rank, int64_t index) {
+    constexpr zpp_rt_axis one = {"gpu", 1, 1};
+    zpp_rt_exchange_desc exchange = makeExchange(&one, 1);
+    DeviceBuffer input(rank, kChunkBytes), output(rank, kChunkBytes);
+    CallersStream slow(index), captured(index);
+    EXPECT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_OK);
+    EXPECT_EQ(simulated::submit(slow, {"slow work",
+                                       {},
+                                       [] {
+                                         std::this_thread::sleep_for(
+                                             std::chrono::milliseconds(60));
+                                       }}),
+              cudaSuccess);
+    EXPECT_EQ(zpp_rt_enter(rank, slow), ZPP_RT_OK);
+    EXPECT_EQ(zpp_rt_all_to_all(rank, &exchange, input.data(), output.data()),
+              ZPP_RT_OK);
+    EXPECT_EQ(cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal),
+              cudaSuccess);
+    int64_t queries = simulated::getCallCount("cudaEventQuery");
+    while (simulated::getCallCount("cudaEventQuery") < queries + 4)
+      std::this_thread::yield();
+    cudaGraph_t graph;
+    EXPECT_EQ(cudaStreamEndCapture(captured, &graph), cudaSuccess);
+    EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  });
+}
+
+TEST(CudaGraphs, SynchronizeIsRefused) {
+  TestWorld world("cuda", "gpu:1");
+  std::vector<TestWorld::Outcome> outcomes =
+      world.run([&](zpp_rt_rank *rank, int64_t index) {
+        CallersStream stream(index);
+        EXPECT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed),
+                  cudaSuccess);
+        EXPECT_EQ(zpp_rt_enter(rank, stream), ZPP_RT_OK);
+        EXPECT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_UNSUPPORTED);
+        cudaGraph_t graph;
+        EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+        EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+      });
+  EXPECT_EQ(outcomes[0].status, ZPP_RT_UNSUPPORTED);
+}
+
+//===----------------------------------------------------------------------===//
+// Failures
+//===----------------------------------------------------------------------===//
+
+/// Runs some exchanges on all ranks, which may all fail at any point, creation
+/// included. What they ended with, and whether results that count are right.
+std::vector<TestWorld::Outcome> runUntilFailure(int64_t exchanges,
+                                                int64_t limitUsec) {
+  TestWorld world("cuda", "node:2,gpu:2", limitUsec);
+  std::vector<TestWorld::Outcome> outcomes(4);
+  std::vector<std::thread> threads;
+  for (int64_t index = 0; index < 4; ++index)
+    threads.emplace_back([&, index] {
+      zpp_rt_rank *rank;
+      char message[512] = "";
+      zpp_rt_status status = zpp_rt_rank_create(world.get(), index, -1, &rank,
+                                                message, sizeof(message));
+      if (status != ZPP_RT_OK) {
+        EXPECT_EQ(rank, nullptr);
+        outcomes[index] = {status, message};
+        return;
+      }
+      Bytes values(4 * kChunkBytes, static_cast<uint8_t>(index));
+      Bytes result(4 * kChunkBytes);
+      void *input = nullptr, *output = nullptr;
+      zpp_rt_alloc(rank, 4 * kChunkBytes, &input);
+      zpp_rt_alloc(rank, 4 * kChunkBytes, &output);
+      zpp_rt_copy(rank, input, values.data(), values.size());
+      zpp_rt_exchange_desc desc = makeExchange(kBoth, 2);
+      zpp_rt_exchange_desc inner = makeExchange(&kGpu, 1);
+      zpp_rt_reduce_desc sum = makeSum();
+      for (int64_t i = 0; i < exchanges; ++i) {
+        zpp_rt_all_gather_chunks(rank, &inner, input, output);
+        zpp_rt_reduce(rank, &sum, input, output);
+        zpp_rt_all_to_all(rank, &desc, input, output);
+      }
+      zpp_rt_copy(rank, result.data(), output, result.size());
+      status = zpp_rt_rank_synchronize(rank);
+      outcomes[index] = {status, zpp_rt_rank_message(rank)};
+      if (status == ZPP_RT_OK)
+        for (int64_t i = 0; i < 4 * kChunkBytes; ++i)
+          if (result[i] != i / kChunkBytes) {
+            ADD_FAILURE() << "rank " << index << " has wrong results";
+            break;
+          }
+      zpp_rt_free(rank, input);
+      zpp_rt_rank_destroy(rank);
+    });
+  for (std::thread &thread : threads)
+    thread.join();
+  return outcomes;
+}
+
+/// Of a rank of its own and of all others.
+void expectFailure(const std::vector<TestWorld::Outcome> &outcomes,
+                   size_t failed, const std::string &text) {
+  for (size_t index = 0; index < outcomes.size(); ++index) {
+    const TestWorld::Outcome &outcome = outcomes[index];
+    EXPECT_NE(outcome.status, ZPP_RT_OK);
+    EXPECT_NE(outcome.message.find(text), std::string::npos)
+        << "expected " << text << " on rank " << index
+        << " in: " << outcome.message;
+    if (index != failed)
+      EXPECT_NE(
+          outcome.message.find("rank " + std::to_string(failed) + " failed"),
+          std::string::npos)
+          << outcome.message;
+  }
+}
+
+/// Whatever call fails, and whenever: everybody ends, and nothing is left.
+TEST(CudaFaults, EveryCallMayFail) {
+  struct Function {
+    const char *name;
+    int error;
+  };
+  const Function functions[] = {
+      {"cudaGetDeviceCount", cudaErrorNoDevice},
+      {"cudaSetDevice", cudaErrorInvalidDevice},
+      {"cudaDeviceGetStreamPriorityRange", cudaErrorLaunchFailure},
+      {"cudaStreamCreateWithPriority", cudaErrorLaunchFailure},
+      {"cudaStreamCreateWithFlags", cudaErrorLaunchFailure},
+      {"cudaEventCreateWithFlags", cudaErrorLaunchFailure},
+      {"cudaEventRecord", cudaErrorLaunchFailure},
+      {"cudaStreamWaitEvent", cudaErrorLaunchFailure},
+      {"cudaEventQuery", cudaErrorLaunchFailure},
+      {"cudaStreamQuery", cudaErrorLaunchFailure},
+      {"cudaStreamSynchronize", cudaErrorLaunchFailure},
+      {"cudaMalloc", cudaErrorMemoryAllocation},
+      {"cudaMemcpyAsync", cudaErrorLaunchFailure},
+      {"cudaPointerGetAttributes", cudaErrorLaunchFailure},
+      {"cudaLaunchKernel", cudaErrorLaunchFailure},
+      {"zpp::kernels::load", cudaErrorLaunchFailure},
+      {"ncclGetUniqueId", kNcclSystemError},
+      {"ncclCommInitRankConfig", kNcclSystemError},
+      {"ncclCommSplit", kNcclSystemError},
+      {"ncclGroupStart", kNcclSystemError},
+      {"ncclGroupEnd", kNcclSystemError},
+      {"ncclSend", kNcclSystemError},
+      {"ncclRecv", kNcclSystemError},
+      {"ncclAllGather", kNcclSystemError},
+      {"ncclCommGetAsyncError", kNcclSystemError},
+  };
+  for (const Function &function : functions) {
+    int64_t before = simulated::getCallCount(function.name);
+    for (const TestWorld::Outcome &outcome : runUntilFailure(3, 0))
+      EXPECT_EQ(outcome.status, ZPP_RT_OK) << outcome.message;
+    int64_t calls = simulated::getCallCount(function.name) - before;
+    // The first on a rank, one in the middle and about the last.
+    std::set<int64_t> numbers = {1, calls / 8, calls / 4 - 1, calls / 4};
+    for (int64_t n : numbers) {
+      if (n < 1)
+        continue;
+      SCOPED_TRACE(std::string(function.name) + ", call " + std::to_string(n) +
+                   " of about " + std::to_string(calls / 4));
+      simulated::failCall(function.name, n, function.error, /*device=*/1);
+      auto start = std::chrono::steady_clock::now();
+      runUntilFailure(3, kLimitUsec);
+      EXPECT_LT(usecSince(start), 10'000'000);
+      for (int device = 0; device < 4; ++device)
+        EXPECT_EQ(simulated::getAllocatedBytes(device), 0) << device;
+      simulated::resetFaults();
+    }
+  }
+}
+
+TEST(CudaFaults, LaunchFails) {
+  simulated::failCall("cudaLaunchKernel", 2, cudaErrorLaunchFailure, 1);
+  expectFailure(runUntilFailure(3, 0), 1,
+                "unspecified launch failure (cudaErrorLaunchFailure)");
+}
+
+TEST(CudaFaults, NcclFails) {
+  simulated::failCall("ncclSend", 20, kNcclSystemError, 2);
+  expectFailure(runUntilFailure(3, 0), 2, "NCCL: unhandled system error");
+}
+
+TEST(CudaFaults, NcclFailsBehindTheScenes) {
+  std::thread network([] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    simulated::setNcclError(3, /*ncclRemoteError=*/6);
+  });
+  expectFailure(runUntilFailure(200'000, 0), 3,
+                "NCCL: remote process exited or there was a network error");
+  network.join();
+}
+
+TEST(CudaFaults, DeviceIsLost) {
+  std::thread cosmos([] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    simulated::failDevice(2, cudaErrorECCUncorrectable);
+  });
+  // NCCL may be the first to notice, and says less.
+  expectFailure(runUntilFailure(200'000, 0), 2, "");
+  cosmos.join();
+}
+
+TEST(CudaFaults, OutOfMemory) {
+  simulated::setMemoryLimit(6 * kChunkBytes);
+  for (const TestWorld::Outcome &outcome : runUntilFailure(1, 0)) {
+    EXPECT_TRUE(outcome.status == ZPP_RT_OUT_OF_MEMORY ||
+                outcome.status == ZPP_RT_ABORTED)
+        << outcome.status;
+    EXPECT_NE(outcome.message.find("alloc: expected 4096 bytes, but got"),
+              std::string::npos)
+        << outcome.message;
+  }
+}
+
+TEST(CudaFaults, NcclNeverStarts) {
+  simulated::setNcclInitHangs(true);
+  auto start = std::chrono::steady_clock::now();
+  for (const TestWorld::Outcome &outcome : runUntilFailure(1, 300'000))
+    EXPECT_TRUE(outcome.status == ZPP_RT_TIMEOUT ||
+                outcome.status == ZPP_RT_ABORTED)
+        << outcome.status << ": " << outcome.message;
+  EXPECT_LT(usecSince(start), 3'000'000);
+}
+
+} // namespace

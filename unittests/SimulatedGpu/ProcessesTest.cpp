@@ -1,0 +1,215 @@
+//===- ProcessesTest.cpp - Worlds of several processes --------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Back end cuda in several processes, on simulated GPUs. A process runs the
+// test Processes.DISABLED_Part of this program.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Harness.h"
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <netinet/in.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace zpp;
+
+extern char **environ;
+
+namespace {
+
+constexpr int64_t kRanks = 4;
+constexpr int64_t kChunkBytes = 5000;
+constexpr zpp_rt_axis kAxes[] = {{"node", 1, 2}, {"gpu", 1, 2}};
+
+/// A port that was free just now.
+std::string findEndpoint() {
+  int server = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  EXPECT_EQ(bind(server, reinterpret_cast<sockaddr *>(&address), size), 0);
+  EXPECT_EQ(getsockname(server, reinterpret_cast<sockaddr *>(&address), &size),
+            0);
+  close(server);
+  return "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+}
+
+struct Part {
+  pid_t process;
+  int output;
+};
+
+/// Starts a process with ranks [first, first + count), of which rank `dying`
+/// ends its process after some exchanges.
+Part startPart(const std::string &endpoint, int64_t first, int64_t count,
+               int64_t dying) {
+  std::string variables[] = {
+      "ZPP_TEST_ENDPOINT=" + endpoint,
+      "ZPP_TEST_FIRST=" + std::to_string(first),
+      "ZPP_TEST_COUNT=" + std::to_string(count),
+      "ZPP_TEST_DYING=" + std::to_string(dying),
+  };
+  std::vector<char *> environment;
+  for (std::string &variable : variables)
+    environment.push_back(variable.data());
+  for (char **variable = environ; *variable; ++variable)
+    if (std::strncmp(*variable, "GTEST_", 6) != 0)
+      environment.push_back(*variable);
+  environment.push_back(nullptr);
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], 2);
+  posix_spawn_file_actions_addclose(&actions, ends[0]);
+  posix_spawn_file_actions_addclose(&actions, ends[1]);
+  std::string arguments[] = {"/proc/self/exe",
+                             "--gtest_filter=Processes.DISABLED_Part",
+                             "--gtest_also_run_disabled_tests"};
+  std::vector<char *> pointers;
+  for (std::string &argument : arguments)
+    pointers.push_back(argument.data());
+  pointers.push_back(nullptr);
+  Part part{};
+  EXPECT_EQ(posix_spawn(&part.process, pointers[0], &actions, nullptr,
+                        pointers.data(), environment.data()),
+            0);
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[1]);
+  part.output = ends[0];
+  return part;
+}
+
+/// Waits for a process; its output and status.
+std::string waitFor(const Part &part, int &status) {
+  std::string output;
+  char buffer[4096];
+  for (ssize_t bytes; (bytes = read(part.output, buffer, sizeof(buffer))) > 0;)
+    output.append(buffer, bytes);
+  close(part.output);
+  EXPECT_EQ(waitpid(part.process, &status, 0), part.process);
+  return output;
+}
+
+int64_t getNumber(const char *variable) {
+  const char *text = std::getenv(variable);
+  return text ? std::atoll(text) : -1;
+}
+
+TEST(Processes, DISABLED_Part) {
+  const char *endpoint = std::getenv("ZPP_TEST_ENDPOINT");
+  ASSERT_TRUE(endpoint);
+  auto desc = makeDesc<zpp_rt_world_desc>();
+  desc.backend = "cuda";
+  desc.mesh = "node:2,gpu:2";
+  desc.rendezvous = endpoint;
+  zpp_rt_world *world;
+  char message[256] = "";
+  ASSERT_EQ(zpp_rt_world_create(&desc, &world, message, sizeof(message)),
+            ZPP_RT_OK)
+      << message;
+  int64_t first = getNumber("ZPP_TEST_FIRST");
+  int64_t count = getNumber("ZPP_TEST_COUNT");
+  int64_t dying = getNumber("ZPP_TEST_DYING");
+  std::vector<std::thread> threads;
+  for (int64_t index = first; index < first + count; ++index)
+    threads.emplace_back([=] {
+      zpp_rt_rank *rank;
+      char text[256] = "";
+      ASSERT_EQ(zpp_rt_rank_create(world, index, -1, &rank, text, sizeof(text)),
+                ZPP_RT_OK)
+          << text;
+      // Chunk i of rank r holds 16 r + i.
+      Bytes values(kRanks * kChunkBytes);
+      for (size_t i = 0; i < values.size(); ++i)
+        values[i] = static_cast<uint8_t>(16 * index + i / kChunkBytes);
+      auto exchange = makeDesc<zpp_rt_exchange_desc>();
+      exchange.name = "chunks";
+      exchange.axes = kAxes;
+      exchange.num_axes = 2;
+      exchange.chunk_bytes = kChunkBytes;
+      {
+        DeviceBuffer input(rank, values), output(rank, values);
+        zpp_rt_status status = ZPP_RT_OK;
+        // Until somebody dies.
+        for (int64_t i = 0; status == ZPP_RT_OK && (dying >= 0 || i < 20);
+             ++i) {
+          if (index == dying && i == 10)
+            raise(SIGKILL);
+          status =
+              zpp_rt_all_to_all(rank, &exchange, input.data(), output.data());
+          if (i % 4 == 3 && status == ZPP_RT_OK)
+            status = zpp_rt_rank_synchronize(rank);
+        }
+        if (status == ZPP_RT_OK) {
+          Bytes result = output.read();
+          for (size_t i = 0; i < result.size(); ++i)
+            ASSERT_EQ(result[i], 16 * (i / kChunkBytes) + index);
+        } else {
+          std::printf("rank %d: %s: %s\n", static_cast<int>(index),
+                      zpp_rt_status_name(status), zpp_rt_rank_message(rank));
+        }
+      }
+      zpp_rt_rank_destroy(rank);
+    });
+  for (std::thread &thread : threads)
+    thread.join();
+  zpp_rt_world_destroy(world);
+}
+
+TEST(Processes, Exchange) {
+  for (int64_t perProcess : {1, 2}) {
+    std::string endpoint = findEndpoint();
+    std::vector<Part> parts;
+    for (int64_t rank = 0; rank < kRanks; rank += perProcess)
+      parts.push_back(startPart(endpoint, rank, perProcess, /*dying=*/-1));
+    for (const Part &part : parts) {
+      int status = -1;
+      std::string output = waitFor(part, status);
+      EXPECT_EQ(status, 0) << output;
+    }
+  }
+}
+
+/// The others are told at once, also if it is the one that they meet at.
+TEST(Processes, OneDies) {
+  for (int64_t dying : {0, 3}) {
+    auto start = std::chrono::steady_clock::now();
+    std::string endpoint = findEndpoint();
+    std::vector<Part> parts;
+    for (int64_t rank = 0; rank < kRanks; ++rank)
+      parts.push_back(startPart(endpoint, rank, 1, dying));
+    for (int64_t rank = 0; rank < kRanks; ++rank) {
+      int status = -1;
+      std::string output = waitFor(parts[rank], status);
+      if (rank == dying) {
+        EXPECT_TRUE(WIFSIGNALED(status));
+        continue;
+      }
+      EXPECT_EQ(status, 0) << output;
+      EXPECT_NE(
+          output.find("rank " + std::to_string(rank) + ": ZPP_RT_RANK_LOST: "),
+          std::string::npos)
+          << output;
+      EXPECT_NE(output.find("but rank " + std::to_string(dying) + " was lost"),
+                std::string::npos)
+          << output;
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - start,
+              std::chrono::seconds(20));
+  }
+}
+
+} // namespace
