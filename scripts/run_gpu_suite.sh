@@ -16,8 +16,12 @@ Steps; without any, all in this order:
   kernels   the kernels' tests, bit for bit against the CPU
   sanitize  a part of them under compute-sanitizer: memcheck and racecheck
   runtime   the unit tests of runtime and arithmetic (ctest)
+  jax       rewritten steps under JAX, in one process and in one per GPU; only
+            with --steps
   bench     the kernels' benchmark, against its targets
 
+  --steps DIR  steps for as many GPUs as there are, compiled elsewhere:
+               test/gpu/check_steps.py --export DIR --devices N
   --build DIR  the build directory; default: build-gpu
 
 Needs a CUDA toolkit, NCCL, CMake, a C++ compiler, and GoogleTest: the library,
@@ -31,15 +35,20 @@ USAGE
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=$root/build-gpu
-all_steps=(kernels sanitize runtime bench)
+all_steps=(kernels sanitize runtime jax bench)
 steps=()
+exported=
 while (($#)); do
   case $1 in
   --build)
     build=${2:?expected a directory after --build}
     shift
     ;;
-  kernels | sanitize | runtime | bench) steps+=("$1") ;;
+  --steps)
+    exported=$(realpath "${2:?expected a directory after --steps}")
+    shift
+    ;;
+  kernels | sanitize | runtime | jax | bench) steps+=("$1") ;;
   -h | --help) usage && exit 0 ;;
   *) usage >&2 && exit 2 ;;
   esac
@@ -95,6 +104,20 @@ step_runtime() {
   run "runtime" ctest --test-dir "$build" --output-on-failure
 }
 
+step_jax() {
+  if [[ -z $exported ]]; then
+    echo "=== jax: skipped, no --steps"
+    return
+  fi
+  local processes
+  for processes in 1 "$(nvidia-smi -L | wc -l)"; do
+    run "jax: processes: $processes" \
+      env ZPP_XLA="$build/lib/libzpp_xla.so" PYTHONPATH="$root/python" \
+      python3 "$root/test/gpu/check_steps.py" --run "$exported" \
+      --processes "$processes"
+  done
+}
+
 step_bench() {
   run "bench" "$build/bin/zpp-kernels-bench" --check
 }
@@ -107,6 +130,7 @@ run "GPUs, by nvidia-smi" nvidia-smi -L &&
     kernels) step_kernels ;;
     sanitize) step_sanitize ;;
     runtime) step_runtime ;;
+    jax) step_jax ;;
     bench) step_bench ;;
     esac
   done
