@@ -222,7 +222,8 @@ public:
   void fail(const Status &cause) override;
 
 private:
-  CudaRank(World &world, int device) : world(world), device(device) {}
+  explicit CudaRank(World &world) : world(world) {}
+  Status start(int64_t index, int64_t wanted);
 
   static kernels::ConstChunks getSources(const ReduceOperation &operation,
                                          const void *input) {
@@ -256,9 +257,12 @@ private:
   Status communicate(const ExchangeOperation &operation, size_t stream,
                      const std::vector<Access> &accesses,
                      const std::function<ncclResult_t(cudaStream_t)> &calls);
-  /// The group of `operation`; all its members learn that this one takes part.
+  /// All members of the group learn that this one takes part, in what needs
+  /// connections for sends or not.
   Status meet(const ExchangeOperation &operation, bool forSends,
-              const Communicator *&communicator);
+              Communicator &group);
+  /// Whether `axes` are whole axes in the order of the mesh.
+  bool areTiers(const std::vector<AxisRef> &axes) const;
   /// The stream of the slowest of the axes.
   size_t getStream(const std::vector<AxisRef> &axes) const;
   /// Members pass chunks on tier by tier, the slowest first. `tiers` are whole
@@ -272,7 +276,7 @@ private:
   static constexpr size_t kKernels = 0;
 
   World &world;
-  const int device;
+  int device = 0;
   const NcclLibrary *nccl = nullptr;
   std::unique_ptr<CudaStreams> streams;
   std::unique_ptr<Watch> exchanges;
@@ -307,27 +311,8 @@ static std::string getGreeting(const Mesh &mesh) {
 Status CudaRank::create(World &world, const std::string &endpoint,
                         int64_t index, int64_t device,
                         std::unique_ptr<RankBackend> &result) {
-  int count = 0;
-  ZPP_RT_CUDA(cudaGetDeviceCount, &count);
-  if (count == 0)
-    return {ZPP_RT_SYSTEM_ERROR, expected("a GPU", "none")};
-  if (device < -1 || device >= count)
-    return invalid(
-        expected("a device in [-1, " + std::to_string(count) + ")", device));
-  if (device < 0)
-    device = index % count;
-  std::unique_ptr<CudaRank> self(new CudaRank(world, static_cast<int>(device)));
-  DeviceGuard guard(self->device);
-  ZPP_RT_TRY(loadNccl("", self->nccl));
-  ZPP_RT_TRY(getStatus(kernels::load(), "loading the kernels"));
-
-  std::vector<const char *> names = {"kernels"};
-  for (const MeshAxis &axis : world.mesh.getAxes())
-    names.push_back(axis.name.c_str());
-  ZPP_RT_TRY(CudaStreams::create(index, std::move(names), world.trace.get(),
-                                 self->streams));
-  self->exchanges = std::make_unique<Watch>(*self->streams, world.timeLimit);
-
+  std::unique_ptr<CudaRank> self(new CudaRank(world));
+  // The others first: they learn of all that goes wrong from here on.
   ControlClient::Options options;
   options.endpoint = endpoint;
   options.rank = index;
@@ -338,15 +323,37 @@ Status CudaRank::create(World &world, const std::string &endpoint,
     rank->stop(failure.getStatus());
   };
   ZPP_RT_TRY(ControlClient::connect(std::move(options), self->control));
-  Status status =
-      NcclCommunicators::create(*self->nccl, world.mesh, index, *self->control,
-                                world.timeLimit, self->communicators);
+  Status status = self->start(index, device);
   if (!status.ok()) {
     self->control->fail(status.message);
     return status;
   }
-  self->watcher = std::thread([rank = self.get()] { rank->watch(); });
   result = std::move(self);
+  return {};
+}
+
+Status CudaRank::start(int64_t index, int64_t wanted) {
+  int count = 0;
+  ZPP_RT_CUDA(cudaGetDeviceCount, &count);
+  if (count == 0)
+    return {ZPP_RT_SYSTEM_ERROR, expected("a GPU", "none")};
+  if (wanted < -1 || wanted >= count)
+    return invalid(
+        expected("a device in [-1, " + std::to_string(count) + ")", wanted));
+  device = static_cast<int>(wanted < 0 ? index % count : wanted);
+  DeviceGuard guard(device);
+  ZPP_RT_TRY(loadNccl("", nccl));
+  ZPP_RT_TRY(getStatus(kernels::load(), "loading the kernels"));
+
+  std::vector<const char *> names = {"kernels"};
+  for (const MeshAxis &axis : world.mesh.getAxes())
+    names.push_back(axis.name.c_str());
+  ZPP_RT_TRY(
+      CudaStreams::create(index, std::move(names), world.trace.get(), streams));
+  exchanges = std::make_unique<Watch>(*streams, world.timeLimit);
+  ZPP_RT_TRY(NcclCommunicators::create(*nccl, world.mesh, index, *control,
+                                       world.timeLimit, communicators));
+  watcher = std::thread([this] { watch(); });
   return {};
 }
 
@@ -469,11 +476,21 @@ size_t CudaRank::getStream(const std::vector<AxisRef> &axes) const {
 }
 
 Status CudaRank::meet(const ExchangeOperation &operation, bool forSends,
-                      const Communicator *&communicator) {
-  ZPP_RT_TRY(communicators->get(operation.axes, forSends,
-                                !streams->isCapturing(), communicator));
-  control->announce(communicator->controlGroup, operation.kind,
-                    operation.chunkBytes, operation.title);
+                      Communicator &group) {
+  control->announce(group.controlGroup, operation.kind, operation.chunkBytes,
+                    operation.title);
+  // What is new is made when all members are known to mean the same: NCCL would
+  // mix up what they send each other. What is not is checked meanwhile.
+  bool isReady = group.isReady(forSends);
+  if (isReady && group.known.count({operation.kind, operation.chunkBytes}))
+    return {};
+  if (!isReady && streams->isCapturing())
+    return {ZPP_RT_UNSUPPORTED,
+            "expected a first use of this group of ranks outside of a graph, "
+            "but got it in one"};
+  ZPP_RT_TRY(control->confirm());
+  ZPP_RT_TRY(communicators->prepare(group, forSends));
+  group.known.emplace(operation.kind, operation.chunkBytes);
   return {};
 }
 
@@ -501,8 +518,9 @@ static uint8_t *bytesAt(void *base, int64_t offset) {
 Status CudaRank::allToAll(const ExchangeOperation &operation, const void *input,
                           void *output) {
   DeviceGuard guard(device);
-  const Communicator *group;
-  ZPP_RT_TRY(meet(operation, /*forSends=*/true, group));
+  Communicator *group;
+  ZPP_RT_TRY(communicators->find(operation.axes, group));
+  ZPP_RT_TRY(meet(operation, /*forSends=*/true, *group));
   int64_t bytes = operation.chunkBytes;
   if (bytes == 0)
     return {};
@@ -530,16 +548,32 @@ Status CudaRank::allToAll(const ExchangeOperation &operation, const void *input,
       });
 }
 
+bool CudaRank::areTiers(const std::vector<AxisRef> &axes) const {
+  const std::vector<MeshAxis> &all = world.mesh.getAxes();
+  size_t tier = 0;
+  for (const AxisRef &axis : axes) {
+    while (tier < all.size() && all[tier].name != axis.name)
+      ++tier;
+    if (tier == all.size() || axis.size != all[tier].size)
+      return false;
+  }
+  return true;
+}
+
 Status CudaRank::allGatherChunks(const ExchangeOperation &operation,
                                  const void *input, void *output) {
   DeviceGuard guard(device);
-  const Communicator *group;
-  ZPP_RT_TRY(meet(operation, /*forSends=*/false, group));
+  Communicator *group;
+  ZPP_RT_TRY(communicators->find(operation.axes, group));
+  // On one host NCCL knows best. Else chunks cross the slow links once, and
+  // spread on the fast ones.
+  bool isPlain =
+      group->isMade && group->isLocal && group->isOrdered && group->size() > 1;
+  bool isByTiers = !isPlain && areTiers(operation.axes);
+  ZPP_RT_TRY(meet(operation, /*forSends=*/!isPlain && !isByTiers, *group));
   if (operation.chunkBytes == 0)
     return {};
-
-  // On one host NCCL knows best.
-  if (group->isLocal && group->isOrdered && group->size() > 1)
+  if (isPlain)
     return communicate(operation, getStream(operation.axes),
                        {{input, operation.footprint.inputBytes, false},
                         {output, operation.footprint.outputBytes, true}},
@@ -548,31 +582,14 @@ Status CudaRank::allGatherChunks(const ExchangeOperation &operation,
                              input, output, operation.chunkBytes, ncclUint8,
                              group->handle, stream);
                        });
-
-  // By whole tiers: chunks cross the slow links once, and spread on the fast
-  // ones.
-  std::vector<const Communicator *> tiers;
-  size_t lastTier = 0;
-  bool isByTiers = true;
-  for (const AxisRef &axis : operation.axes) {
-    const std::vector<MeshAxis> &all = world.mesh.getAxes();
-    size_t tier = 0;
-    while (all[tier].name != axis.name)
-      ++tier;
-    isByTiers &= axis.size == all[tier].size &&
-                 (operation.axes.data() == &axis || tier > lastTier);
-    lastTier = tier;
-    if (!isByTiers)
-      break;
-    const Communicator *communicator;
-    ZPP_RT_TRY(communicators->get({axis}, /*forSends=*/true,
-                                  !streams->isCapturing(), communicator));
-    tiers.push_back(communicator);
-  }
-  if (!isByTiers) {
-    ZPP_RT_TRY(communicators->get(operation.axes, /*forSends=*/true,
-                                  !streams->isCapturing(), group));
-    tiers = {group};
+  std::vector<const Communicator *> tiers = {group};
+  if (isByTiers) {
+    tiers.clear();
+    for (const AxisRef &axis : operation.axes) {
+      Communicator *tier;
+      ZPP_RT_TRY(communicators->find({axis}, tier));
+      tiers.push_back(tier);
+    }
   }
   return gatherByTiers(operation, tiers, input, output);
 }
@@ -697,8 +714,9 @@ static Status checkOrder(const Communicator &group) {
 Status CudaRank::plainReduceScatter(const PlainOperation &operation,
                                     const void *input, void *output) {
   DeviceGuard guard(device);
-  const Communicator *group;
-  ZPP_RT_TRY(meet(operation, /*forSends=*/false, group));
+  Communicator *group;
+  ZPP_RT_TRY(communicators->find(operation.axes, group));
+  ZPP_RT_TRY(meet(operation, /*forSends=*/false, *group));
   ZPP_RT_TRY(checkOrder(*group));
   if (operation.chunkBytes == 0)
     return {};
@@ -722,8 +740,9 @@ Status CudaRank::plainReduceScatter(const PlainOperation &operation,
 Status CudaRank::plainAllGather(const PlainOperation &operation,
                                 const void *input, void *output) {
   DeviceGuard guard(device);
-  const Communicator *group;
-  ZPP_RT_TRY(meet(operation, /*forSends=*/false, group));
+  Communicator *group;
+  ZPP_RT_TRY(communicators->find(operation.axes, group));
+  ZPP_RT_TRY(meet(operation, /*forSends=*/false, *group));
   ZPP_RT_TRY(checkOrder(*group));
   if (operation.chunkBytes == 0)
     return {};

@@ -93,16 +93,16 @@ Status CudaStreams::join(size_t stream) {
 }
 
 Status CudaStreams::begin(size_t stream, const std::vector<Access> &accesses) {
-  if (captured && !isCapturing())
+  if (captureId != 0 && !isCapturing())
     ZPP_RT_TRY(leaveCapture());
-  if (hazards.size() > kMaxSegments && !captured)
+  if (hazards.size() > kMaxSegments && captureId == 0)
     ZPP_RT_TRY(prune());
   ZPP_RT_TRY(join(stream));
   Hazards::Numbers waits = hazards.add(stream, accesses);
   for (size_t other = 0; other < waits.size(); ++other)
     if (waits[other] > 0)
       ZPP_RT_TRY(wait(streams[stream].handle, other, waits[other]));
-  isTimed = trace && trace->isRecording() && !captured;
+  isTimed = trace && trace->isRecording() && captureId == 0;
   if (isTimed) {
     Timed &operation = timed.emplace_back();
     operation.stream = stream;
@@ -151,13 +151,12 @@ static unsigned long long getCapture(cudaStream_t stream) {
 }
 
 bool CudaStreams::isCapturing() {
-  return captured && getCapture(captured) == captureId;
+  return captureId != 0 && getCapture(streams.front().handle) == captureId;
 }
 
 Status CudaStreams::leaveCapture() {
   // Events of a graph mean nothing outside of it, nor do older ones inside.
   hazards.clear();
-  captured = nullptr;
   captureId = 0;
   for (Stream &stream : streams) {
     stream.entered = numEntered;
@@ -170,12 +169,9 @@ Status CudaStreams::enter(cudaStream_t other) {
   unsigned long long capture = getCapture(other);
   if (capture != captureId) {
     ZPP_RT_TRY(leaveCapture());
-    if (capture != 0) {
-      captured = other;
-      captureId = capture;
-      for (size_t stream = 0; stream < streams.size(); ++stream)
-        streams[stream].firstCaptured = hazards.getLast(stream) + 1;
-    }
+    captureId = capture;
+    for (size_t stream = 0; stream < streams.size(); ++stream)
+      streams[stream].firstCaptured = hazards.getLast(stream) + 1;
   } else if (numEntered > 0 && other != lastEntered && capture == 0) {
     // Operations come after both.
     for (size_t stream = 0; stream < streams.size(); ++stream)
@@ -184,6 +180,8 @@ Status CudaStreams::enter(cudaStream_t other) {
   lastEntered = other;
   ZPP_RT_CUDA(cudaEventRecord, entries[(numEntered + 1) % kEntries], other);
   ++numEntered;
+  if (captureId != 0)
+    ZPP_RT_TRY(join(0));
   return {};
 }
 

@@ -123,8 +123,8 @@ private:
   std::array<cudaEvent_t, kEntries> entries{};
   std::atomic<int64_t> numEntered{0};
   cudaStream_t lastEntered = nullptr;
-  /// The stream and the number of the capture that operations go into.
-  cudaStream_t captured = nullptr;
+  /// The capture that operations go into, 0 for none. The first stream is part
+  /// of it as long as it lasts.
   unsigned long long captureId = 0;
 
   std::vector<Timed> timed;

@@ -67,11 +67,13 @@ Status NcclCommunicators::createAll() {
   std::vector<AxisRef> all;
   for (size_t i = 0; i < mesh.getAxes().size(); ++i)
     all.push_back(mesh.getAxis(i));
-  const Communicator *communicator;
-  ZPP_RT_TRY(get(all, /*forSends=*/false, /*mayCreate=*/true, communicator));
-  for (const AxisRef &axis : all)
-    ZPP_RT_TRY(
-        get({axis}, /*forSends=*/true, /*mayCreate=*/true, communicator));
+  Communicator *communicator;
+  ZPP_RT_TRY(find(all, communicator));
+  ZPP_RT_TRY(prepare(*communicator, /*forSends=*/false));
+  for (const AxisRef &axis : all) {
+    ZPP_RT_TRY(find({axis}, communicator));
+    ZPP_RT_TRY(prepare(*communicator, /*forSends=*/true));
+  }
   return {};
 }
 
@@ -123,50 +125,45 @@ static std::string getKey(const std::vector<AxisRef> &axes) {
   return key;
 }
 
-Status NcclCommunicators::get(const std::vector<AxisRef> &axes, bool forSends,
-                              bool mayCreate,
-                              const Communicator *&communicator) {
-  std::string key = getKey(axes);
-  auto it = communicators.find(key);
-  bool isMade = it != communicators.end() &&
-                (!forSends || it->second.isConnected || !it->second.handle);
-  if (!isMade && !mayCreate)
-    return {ZPP_RT_UNSUPPORTED,
-            "expected a first use of this group of ranks outside of a graph, "
-            "but got it in one"};
-  if (it == communicators.end()) {
-    ZPP_RT_TRY(create(axes, key));
-    it = communicators.find(key);
-  }
-  if (forSends && !it->second.isConnected && it->second.handle) {
-    ZPP_RT_TRY(connect(it->second));
-    it->second.isConnected = true;
-  }
-  communicator = &it->second;
-  return {};
-}
-
-Status NcclCommunicators::create(const std::vector<AxisRef> &axes,
-                                 const std::string &key) {
+Status NcclCommunicators::find(const std::vector<AxisRef> &axes,
+                               Communicator *&result) {
+  auto [it, isNew] = communicators.try_emplace(getKey(axes));
+  Communicator &communicator = it->second;
+  result = &communicator;
+  if (!isNew)
+    return {};
   // All ranks of the world split it at once: the color is the group, the key
   // the place in it.
   std::vector<std::vector<int64_t>> groups = mesh.getGroups(axes);
-  Communicator communicator{};
-  size_t color = 0;
   for (size_t i = 0; i < groups.size(); ++i) {
-    auto it = std::find(groups[i].begin(), groups[i].end(), rank);
-    if (it == groups[i].end())
+    auto self = std::find(groups[i].begin(), groups[i].end(), rank);
+    if (self == groups[i].end())
       continue;
-    color = i;
+    communicator.color = static_cast<int>(i);
     communicator.members = groups[i];
-    communicator.self = it - groups[i].begin();
+    communicator.self = self - groups[i].begin();
   }
-  int64_t size = communicator.size();
-  ZPP_RT_TRY(control.addGroup(communicator.members, communicator.controlGroup));
-  communicator.isOrdered = communicator.isLocal = true;
-  for (int64_t i = 0; i < size; ++i)
+  for (int64_t i = 0; i < communicator.size(); ++i)
     communicator.peers.push_back(static_cast<int>(i));
+  communicator.isOrdered = true;
+  return control.addGroup(communicator.members, communicator.controlGroup);
+}
 
+Status NcclCommunicators::prepare(Communicator &communicator, bool forSends) {
+  if (!communicator.isMade) {
+    ZPP_RT_TRY(make(communicator));
+    communicator.isMade = true;
+  }
+  if (forSends && !communicator.isConnected) {
+    if (communicator.handle)
+      ZPP_RT_TRY(connect(communicator));
+    communicator.isConnected = true;
+  }
+  return {};
+}
+
+Status NcclCommunicators::make(Communicator &communicator) {
+  int64_t size = communicator.size();
   // A thread that is given up may still write here.
   auto created = std::make_shared<ncclComm_t>(nullptr);
   ncclConfig_t config = makeConfig();
@@ -187,8 +184,8 @@ Status NcclCommunicators::create(const std::vector<AxisRef> &axes,
           }));
       worldHandle = *created;
       {
-        std::lock_guard<std::timed_mutex> lock(mutex);
-        handles.push_back(worldHandle);
+        std::lock_guard<std::timed_mutex> lock(shared->mutex);
+        shared->handles.push_back(worldHandle);
       }
       ZPP_RT_TRY(findHosts());
     }
@@ -200,20 +197,20 @@ Status NcclCommunicators::create(const std::vector<AxisRef> &axes,
                                             communicator.members.end());
   } else if (mesh.numDevices() > 1) {
     ZPP_RT_TRY(wait("ncclCommSplit", [=, &nccl = nccl, world = worldHandle,
+                                      color = communicator.color,
                                       self = communicator.self]() mutable {
-      return nccl.ncclCommSplit(
-          world, size > 1 ? static_cast<int>(color) : NCCL_SPLIT_NOCOLOR,
-          static_cast<int>(self), created.get(), &config);
+      return nccl.ncclCommSplit(world, size > 1 ? color : NCCL_SPLIT_NOCOLOR,
+                                static_cast<int>(self), created.get(), &config);
     }));
     communicator.handle = *created;
     if (communicator.handle) {
-      std::lock_guard<std::timed_mutex> lock(mutex);
-      handles.push_back(communicator.handle);
+      std::lock_guard<std::timed_mutex> lock(shared->mutex);
+      shared->handles.push_back(communicator.handle);
     }
   }
+  communicator.isLocal = true;
   for (int64_t member : communicator.members)
     communicator.isLocal &= hosts.empty() || hosts[member] == hosts[rank];
-  communicators.emplace(key, std::move(communicator));
   return {};
 }
 
@@ -289,25 +286,29 @@ Status NcclCommunicators::connect(const Communicator &communicator) {
   int64_t size = communicator.size();
   std::shared_ptr<Scratch> scratch;
   ZPP_RT_TRY(Scratch::create(2 * size, scratch));
-  return wait("connecting with NCCL", [=, &nccl = nccl] {
-    auto *sent = static_cast<uint8_t *>(scratch->data);
-    ncclResult_t result = nccl.ncclGroupStart();
-    for (int64_t i = 0; i < size && result == ncclSuccess; ++i) {
-      result = nccl.ncclSend(sent + i, 1, ncclUint8, communicator.peers[i],
-                             communicator.handle, scratch->stream);
-      if (result == ncclSuccess)
-        result =
-            nccl.ncclRecv(sent + size + i, 1, ncclUint8, communicator.peers[i],
-                          communicator.handle, scratch->stream);
-    }
-    ncclResult_t ended = nccl.ncclGroupEnd();
-    if (result == ncclSuccess)
-      result = ended;
-    if (result == ncclSuccess &&
-        cudaStreamSynchronize(scratch->stream) != cudaSuccess)
-      result = ncclUnhandledCudaError;
-    return result;
-  });
+  return wait("connecting with NCCL",
+              [=, &nccl = nccl, shared = shared, peers = communicator.peers,
+               handle = communicator.handle] {
+                std::lock_guard<std::timed_mutex> lock(shared->mutex);
+                if (shared->isAborted)
+                  return ncclInvalidUsage;
+                auto *sent = static_cast<uint8_t *>(scratch->data);
+                ncclResult_t result = nccl.ncclGroupStart();
+                for (int64_t i = 0; i < size && result == ncclSuccess; ++i) {
+                  result = nccl.ncclSend(sent + i, 1, ncclUint8, peers[i],
+                                         handle, scratch->stream);
+                  if (result == ncclSuccess)
+                    result = nccl.ncclRecv(sent + size + i, 1, ncclUint8,
+                                           peers[i], handle, scratch->stream);
+                }
+                ncclResult_t ended = nccl.ncclGroupEnd();
+                if (result == ncclSuccess)
+                  result = ended;
+                if (result == ncclSuccess &&
+                    cudaStreamSynchronize(scratch->stream) != cudaSuccess)
+                  result = ncclUnhandledCudaError;
+                return result;
+              });
 }
 
 //===----------------------------------------------------------------------===//
@@ -315,8 +316,8 @@ Status NcclCommunicators::connect(const Communicator &communicator) {
 //===----------------------------------------------------------------------===//
 
 Status NcclCommunicators::queue(const std::function<ncclResult_t()> &function) {
-  std::lock_guard<std::timed_mutex> lock(mutex);
-  if (isAborted)
+  std::lock_guard<std::timed_mutex> lock(shared->mutex);
+  if (shared->isAborted)
     return {ZPP_RT_ABORTED, "the communicators are gone"};
   ncclResult_t result = nccl.ncclGroupStart();
   if (result == ncclSuccess) {
@@ -329,10 +330,10 @@ Status NcclCommunicators::queue(const std::function<ncclResult_t()> &function) {
 }
 
 Status NcclCommunicators::getAsyncError() {
-  std::unique_lock<std::timed_mutex> lock(mutex, std::try_to_lock);
-  if (!lock || isAborted)
+  std::unique_lock<std::timed_mutex> lock(shared->mutex, std::try_to_lock);
+  if (!lock || shared->isAborted)
     return {};
-  for (ncclComm_t handle : handles) {
+  for (ncclComm_t handle : shared->handles) {
     ncclResult_t error = ncclSuccess;
     ncclResult_t result = nccl.ncclCommGetAsyncError(handle, &error);
     ZPP_RT_TRY(getStatus(result));
@@ -344,16 +345,17 @@ Status NcclCommunicators::getAsyncError() {
 void NcclCommunicators::abort() {
   // A thread that is inside of NCCL gets out soon, unless it waits for what
   // only the abort can end.
-  std::unique_lock<std::timed_mutex> lock(mutex, std::chrono::seconds(1));
-  if (isAborted.exchange(true))
+  std::unique_lock<std::timed_mutex> lock(shared->mutex,
+                                          std::chrono::seconds(1));
+  if (std::exchange(shared->isAborted, true))
     return;
-  for (ncclComm_t handle : handles)
+  for (ncclComm_t handle : shared->handles)
     nccl.ncclCommAbort(handle);
 }
 
 NcclCommunicators::~NcclCommunicators() {
-  if (isAborted)
+  if (shared->isAborted)
     return;
-  for (auto it = handles.rbegin(); it != handles.rend(); ++it)
+  for (auto it = shared->handles.rbegin(); it != shared->handles.rend(); ++it)
     nccl.ncclCommDestroy(*it);
 }

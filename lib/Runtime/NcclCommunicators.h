@@ -12,12 +12,13 @@
 #include "NcclLibrary.h"
 #include "zpp/Support/Mesh.h"
 
-#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace zpp::rt {
@@ -31,6 +32,8 @@ struct Communicator {
   ncclComm_t handle;
   /// handle's rank of each member.
   std::vector<int> peers;
+  /// Which of the groups along its axes.
+  int color;
   /// For ControlClient::announce.
   int64_t controlGroup;
 
@@ -40,8 +43,15 @@ struct Communicator {
   bool isOrdered;
   /// Whether all members are on one host.
   bool isLocal;
-  /// Whether members have been connected for sends.
+  /// Whether there is a handle, and whether it is connected for sends.
+  bool isMade;
   bool isConnected;
+  /// Exchanges that all members were found to agree on: kind and size.
+  std::set<std::pair<std::string, int64_t>> known;
+
+  bool isReady(bool forSends) const {
+    return isMade && (isConnected || !forSends);
+  }
 };
 
 /// The communicators of a rank: one for the world, one split from it for each
@@ -59,10 +69,10 @@ public:
   /// Waits for nobody after abort().
   ~NcclCommunicators();
 
-  /// The group of this rank along `axes`. What is missing of it is made when
-  /// all ranks of the world ask for it, which `mayCreate` forbids.
-  Status get(const std::vector<AxisRef> &axes, bool forSends, bool mayCreate,
-             const Communicator *&communicator);
+  /// The group of this rank along `axes`, which may not be ready yet.
+  Status find(const std::vector<AxisRef> &axes, Communicator *&communicator);
+  /// Makes what is missing of a group, when all ranks of the world do.
+  Status prepare(Communicator &communicator, bool forSends);
 
   /// Queues what `function` calls of NCCL, as one group where it calls more
   /// than one function. It returns the first failure.
@@ -82,7 +92,7 @@ private:
         timeLimit(timeLimit) {}
   Status getStatus(ncclResult_t result) const;
   Status createAll();
-  Status create(const std::vector<AxisRef> &axes, const std::string &key);
+  Status make(Communicator &communicator);
   /// Runs `function`, which waits for other ranks, in a thread of its own, and
   /// gives up when the world fails or the time limit is over.
   Status wait(const char *what, std::function<ncclResult_t()> function);
@@ -101,10 +111,14 @@ private:
   /// A number for the host of each rank.
   std::vector<uint64_t> hosts;
   std::map<std::string, Communicator> communicators;
-  /// Guards all below; held while functions of NCCL are called.
-  std::timed_mutex mutex;
-  std::vector<ncclComm_t> handles;
-  std::atomic<bool> isAborted{false};
+  /// What a thread that is given up may still use.
+  struct Shared {
+    /// Guards the others; held while functions of NCCL are called.
+    std::timed_mutex mutex;
+    std::vector<ncclComm_t> handles;
+    bool isAborted = false;
+  };
+  const std::shared_ptr<Shared> shared = std::make_shared<Shared>();
 };
 
 } // namespace zpp::rt

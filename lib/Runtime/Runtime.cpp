@@ -323,8 +323,13 @@ static bool isWell(zpp_rt_rank *rank, zpp_rt_status &status) {
 /// What came of the operation that errors call `title`.
 static zpp_rt_status settleAs(zpp_rt_rank *rank, const std::string &title,
                               Status status) {
-  if (!status.ok())
+  if (!status.ok()) {
+    // What the operation has met may be the end of an earlier one.
+    Status earlier = rank->backend->getFailure();
     status.message = title + ": " + status.message;
+    if (!earlier.ok())
+      status = std::move(earlier);
+  }
   return rank->settle(std::move(status));
 }
 
