@@ -7,9 +7,9 @@ Substitutions: the tools by their bare names, and
   %zpp_src  source root
   %zpp_obj  build root
   %cmake, %cxx, %mlir_dir  what the build was configured with
-Features: `jax`; `cuda` (nvcc and a GPU); `sanitizer` (libraries that only a
-sanitized program can link); each of zpp's optional tools that was built, by its
-name.
+Features: `jax`; `cuda` (nvcc and a GPU); `simulated-gpu` (back end cuda without
+either); `sanitizer` (libraries that only a sanitized program can link); each of
+zpp's optional tools that was built, by its name.
 """
 
 import glob
@@ -50,7 +50,20 @@ llvm_config.add_tool_substitutions(
 # Scripts that a test starts find the tools too.
 llvm_config.with_environment("PATH", tool_dirs, append_path=True)
 
+# A program after %simulated-gpu has libzpp_rt on simulated GPUs
+# (unittests/SimulatedGpu).
+simulated = [
+    os.path.join(config.zpp_obj_root, "lib", name)
+    for name in ("libzpp_rt_simulated.so", "libnccl-simulated.so")
+]
+if all(map(os.path.exists, simulated)) and "-fsanitize" not in config.cxx_flags:
+    config.available_features.add("simulated-gpu")
+
 config.substitutions += [
+    (
+        "%simulated-gpu",
+        "env LD_PRELOAD={} ZPP_NCCL_LIBRARY={}".format(*simulated),
+    ),
     ("%python", config.python_executable),
     ("%zpp_src", config.zpp_src_root),
     ("%zpp_obj", config.zpp_obj_root),

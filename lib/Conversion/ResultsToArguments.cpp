@@ -30,15 +30,6 @@ static bool isDenseBuffer(Type type) {
          !buffer.getMemorySpace();
 }
 
-static LogicalResult verifyResults(func::FuncOp function) {
-  for (Type type : function.getResultTypes())
-    if (isa<BaseMemRefType>(type) && !isDenseBuffer(type))
-      return function.emitError("expected dense buffers of static shape as "
-                                "results of '")
-             << function.getSymName() << "', but got " << type;
-  return success();
-}
-
 /// What was allocated for a result, which `reshapes` have turned into it, from
 /// the last one to the first; null where that is not known.
 static memref::AllocOp findAlloc(Value result,
@@ -74,7 +65,8 @@ static void replaceAlloc(memref::AllocOp alloc, Value argument,
   alloc.erase();
 }
 
-/// Drops the results that are buffers, whose memory becomes the last arguments.
+/// Drops the results that are dense buffers, whose memory becomes the last
+/// arguments.
 static LogicalResult moveResults(func::FuncOp function) {
   SmallVector<func::ReturnOp> returns;
   function.walk([&](func::ReturnOp op) { returns.push_back(op); });
@@ -83,7 +75,7 @@ static LogicalResult moveResults(func::FuncOp function) {
   auto attributes = builder.getDictionaryAttr(
       builder.getNamedAttr(kResultAttr, builder.getUnitAttr()));
   for (auto [index, type] : llvm::enumerate(function.getResultTypes())) {
-    if (!isa<BaseMemRefType>(type))
+    if (!isDenseBuffer(type))
       continue;
     moved.set(index);
     unsigned position = function.getNumArguments();
@@ -116,12 +108,12 @@ static void moveResults(func::CallOp call) {
   SmallVector<Value> operands(call.getOperands());
   SmallVector<Type> kept;
   for (OpResult result : call.getResults()) {
-    auto type = dyn_cast<MemRefType>(result.getType());
-    if (!type) {
+    if (!isDenseBuffer(result.getType())) {
       kept.push_back(result.getType());
       continue;
     }
-    operands.push_back(memref::AllocOp::create(builder, call.getLoc(), type));
+    operands.push_back(memref::AllocOp::create(
+        builder, call.getLoc(), cast<MemRefType>(result.getType())));
     result.replaceAllUsesWith(operands.back());
   }
   auto moved = func::CallOp::create(builder, call.getLoc(), call.getCallee(),
@@ -129,7 +121,7 @@ static void moveResults(func::CallOp call) {
   moved->setDiscardableAttrs(call->getDiscardableAttrDictionary());
   auto next = moved.result_begin();
   for (OpResult result : call.getResults())
-    if (!isa<MemRefType>(result.getType()))
+    if (!isDenseBuffer(result.getType()))
       result.replaceAllUsesWith(*next++);
   call.erase();
 }
@@ -140,12 +132,9 @@ class ResultsToArgumentsPass
 public:
   void runOnOperation() override {
     ModuleOp module = getOperation();
-    for (auto function : module.getOps<func::FuncOp>())
-      if (failed(verifyResults(function)))
-        return signalPassFailure();
     SmallVector<func::CallOp> calls;
     module.walk([&](func::CallOp call) {
-      if (llvm::any_of(call.getResultTypes(), llvm::IsaPred<MemRefType>))
+      if (llvm::any_of(call.getResultTypes(), isDenseBuffer))
         calls.push_back(call);
     });
     // First, so that their memory can be that of a caller's result.

@@ -62,3 +62,13 @@ func.func @branches(%c: i1, %x: memref<4xf32>) -> memref<4xf32> {
 ^b:
   return %x : memref<4xf32>
 }
+
+// -----
+
+// What has no size yet, or no rows one after the other, is returned as before.
+// CHECK-LABEL: func.func @others(%arg0: memref<?xf32>, %arg1: memref<4xf32, strided<[2]>>) -> (memref<?xf32>, memref<4xf32, strided<[2]>>)
+// CHECK-NEXT:    return %arg0, %arg1
+func.func @others(%x: memref<?xf32>, %y: memref<4xf32, strided<[2]>>)
+    -> (memref<?xf32>, memref<4xf32, strided<[2]>>) {
+  return %x, %y : memref<?xf32>, memref<4xf32, strided<[2]>>
+}

@@ -10,6 +10,7 @@
 
 // RUN: %cxx -x c -std=c99 -pedantic -Wall -Wextra -Wno-missing-field-initializers -Werror -I%zpp_src/include %S/Inputs/zpp-bundle.c -o %t/main -L%zpp_obj/lib -lzpp_rt -Wl,-rpath,%zpp_obj/lib -lpthread -ldl
 // RUN: %t/main %t/step.zpp/libstep.so cpu | FileCheck %s --check-prefix=RESULT
+// RUN: %if simulated-gpu %{ %simulated-gpu %t/main %t/step.zpp/libstep.so cuda | FileCheck %s --check-prefix=RESULT %}
 
 // The same input gives the same bytes, from wherever; a bundle is replaced.
 // RUN: mkdir %t/elsewhere && cp %t/fast.mlir %t/elsewhere

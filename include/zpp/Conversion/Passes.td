@@ -112,7 +112,7 @@ def ResultsToArgumentsPass
     : Pass<"zero-results-to-arguments", "::mlir::ModuleOp"> {
   let summary = "Let callers provide the memory of results";
   let description = [{
-    Buffers that functions return become their last arguments, marked
+    Dense buffers that functions return become their last arguments, marked
     `bufferize.result`. What was allocated for a result, or for another shape of
     it, is then the argument itself; anything else is copied into it. A caller
     allocates what it passes.
