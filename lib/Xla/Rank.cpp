@@ -8,6 +8,7 @@
 #include "Rank.h"
 
 #include <atomic>
+#include <future>
 
 using namespace zpp;
 using namespace zpp::xla;
@@ -100,10 +101,7 @@ public:
     operations.add([this, ticket] {
       ticket->collective.function(handle,
                                   getPointers(ticket->collective).data());
-      Status status;
-      status.code = zpp_rt_rank_synchronize(handle);
-      if (!status.ok())
-        status.message = zpp_rt_rank_message(handle);
+      Status status = getStatus();
       --pending;
       complete(*ticket, std::move(status));
     });
@@ -130,8 +128,11 @@ public:
     done(ticket ? ticket->status : Status());
   }
 
-  // Operations are traced as they end.
-  void updateTrace() override {}
+  Status synchronize() override {
+    std::promise<Status> result;
+    operations.add([&] { result.set_value(getStatus()); });
+    return result.get_future().get();
+  }
 
 private:
   void complete(Ticket &ticket, Status status) {
@@ -191,11 +192,9 @@ public:
     done(std::move(status));
   }
 
-  // Times are known when operations are done.
-  void updateTrace() override {
+  Status synchronize() override {
     std::lock_guard<std::mutex> lock(mutex);
-    // An error stays until somebody waits.
-    (void)zpp_rt_rank_synchronize(handle);
+    return getStatus();
   }
 
 private:

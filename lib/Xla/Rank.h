@@ -57,8 +57,8 @@ public:
   /// what follows on `stream`. Does not block.
   virtual void wait(const Collective &collective, void *stream, Done done) = 0;
 
-  /// Brings the trace up to date.
-  virtual void updateTrace() = 0;
+  /// Waits for what was started and returns the rank's status.
+  virtual Status synchronize() = 0;
 
 protected:
   /// Fails the rank, and with it the world.
@@ -82,6 +82,15 @@ protected:
   /// The ticket of the start with the same buffers, taken; an error where there
   /// is none. Null without an error where there are no outputs to wait for.
   Status close(const Collective &collective, std::shared_ptr<Ticket> &ticket);
+
+  /// Of the thread that may use the handle: waits for its operations.
+  Status getStatus() {
+    Status status;
+    status.code = zpp_rt_rank_synchronize(handle);
+    if (!status.ok())
+      status.message = zpp_rt_rank_message(handle);
+    return status;
+  }
 
   zpp_rt_rank *const handle;
 

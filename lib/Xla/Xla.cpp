@@ -136,6 +136,19 @@ zpp_rt_status zpp_xla_bundle_load(zpp_xla_world *world, const char *id,
   });
 }
 
+zpp_rt_status zpp_xla_world_synchronize(zpp_xla_world *world, char *message,
+                                        size_t messageBytes) {
+  return guarded(message, messageBytes, [&]() -> Status {
+    if (!world)
+      return rt::invalid(rt::expected("a world", "NULL"));
+    Status result;
+    for (auto &[ordinal, rank] : world->world->ranks)
+      if (Status status = rank->synchronize(); result.ok())
+        result = std::move(status);
+    return result;
+  });
+}
+
 zpp_rt_status zpp_xla_world_record(zpp_xla_world *world, int64_t on,
                                    char *message, size_t messageBytes) {
   return zpp_rt_world_record(world ? world->world->handle : nullptr, on,
@@ -146,7 +159,7 @@ zpp_rt_status zpp_xla_world_write_trace(zpp_xla_world *world, const char *path,
                                         char *message, size_t messageBytes) {
   if (world)
     for (auto &[ordinal, rank] : world->world->ranks)
-      rank->updateTrace();
+      (void)rank->synchronize(); // Times are known when operations are done.
   return zpp_rt_world_write_trace(world ? world->world->handle : nullptr, path,
                                   message, messageBytes);
 }

@@ -16,15 +16,19 @@ from zpp._export import Step, export
 from zpp._load import device_context, load_flat, prepare
 
 
-def jit(step: Callable, *, mesh: str | None = None, weights: str | None = None,
-        gradients: str | None = None, secondary: str | int | None = None,
-        block: int | None = None, regather: bool | None = None,
-        stages: int | None = None, target: str = "auto",
+#: What `zpp.rewrite` takes beside the step.
+_REWRITE_OPTIONS = [
+    name for name, parameter in inspect.signature(rewrite).parameters.items()
+    if parameter.kind == parameter.KEYWORD_ONLY]
+
+
+def jit(step: Callable, *,
         schedule: Mapping[int, Mapping[str, Any]] | None = None,
-        **jit_options: Any) -> "JittedStep":
+        **options: Any) -> "JittedStep":
     """`jax.jit` for training steps, with ZeRO++ collectives.
 
-    The first keyword arguments are those of `zpp.rewrite`; all others, such as
+    Keyword arguments that `zpp.rewrite` has (mesh, weights, gradients,
+    secondary, target, ...) are for the compiler; all others, such as
     donate_argnums, static_argnums and out_shardings, go to `jax.jit`. A step
     that is jitted already may be given as it is; its static_argnums and
     compiler_options have to be named here again.
@@ -40,9 +44,10 @@ def jit(step: Callable, *, mesh: str | None = None, weights: str | None = None,
         compiles all of it, and switching takes no time. `JittedStep.calls`
         counts.
     """
-    options = {"mesh": mesh, "weights": weights, "gradients": gradients,
-               "secondary": secondary, "block": block, "regather": regather,
-               "stages": stages, "target": target}
+    jit_options = {name: value for name, value in options.items()
+                   if name not in _REWRITE_OPTIONS}
+    options = {name: value for name, value in options.items()
+               if name in _REWRITE_OPTIONS}
     return JittedStep(step, options, jit_options, schedule or {})
 
 
@@ -162,10 +167,11 @@ def _check_schedule(schedule: Mapping[int, Mapping[str, Any]], options: dict
         if not isinstance(first, int) or first < 1:
             raise ValueError(f"schedule: expected calls counted from 1, but "
                              f"got {first!r}")
-        if unknown := set(changed) - set(options):
+        if unknown := set(changed) - set(_REWRITE_OPTIONS):
             raise ValueError(
-                f"schedule: expected options among {', '.join(options)}, but "
-                f"got {', '.join(sorted(unknown))}")
+                f"schedule: expected options among "
+                f"{', '.join(_REWRITE_OPTIONS)}, but got "
+                f"{', '.join(sorted(unknown))}")
     entries = {0: {}} | dict(schedule)
     return [(first, options | dict(entries[first]))
             for first in sorted(entries, reverse=True)]

@@ -137,6 +137,19 @@ def finish() -> None:
         array.block_until_ready()
 
 
+def synchronize() -> None:
+    """Waits for all steps, and raises RuntimeError where one has failed.
+
+    On GPUs a failed collective may be known later than the results of its
+    step, which are then not valid. The next step raises the error in any case;
+    call this before results leave the process, as into a checkpoint.
+    """
+    finish()
+    with _lock:
+        for world in _worlds.values():
+            _call(_library().zpp_xla_world_synchronize, world.handle)
+
+
 def close() -> None:
     """Leaves all worlds; the next step that is loaded gets a new one."""
     with _lock:
@@ -260,6 +273,7 @@ def _library() -> ctypes.CDLL:
     library.zpp_xla_world_destroy.restype = None
     library.zpp_xla_bundle_load.argtypes = (
         ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, *text)
+    library.zpp_xla_world_synchronize.argtypes = (ctypes.c_void_p, *text)
     library.zpp_xla_world_record.argtypes = (
         ctypes.c_void_p, ctypes.c_int64, *text)
     library.zpp_xla_world_write_trace.argtypes = (

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import zpp
 from startwait import RANKS, ROOT, bundle, gather, mesh, needs_library
 from startwait import program, put, start, token, wait
 from zpp import _runtime
@@ -226,6 +227,8 @@ def test_a_function_that_fails_on_one_rank_fails_on_all(new_world):
         assert "zpp.wait fail_on_three: all_gather_chunks 'broken.py:3'" in (
             message)
         assert "expected bytes of a chunk, but got -4" in message
+    with pytest.raises(RuntimeError, match="broken.py:3.*ZPP_RT_"):
+        zpp.synchronize()
     # And so it stays: ranks that disagree cannot go on.
     assert "broken.py:3" in errors_of(program(
         lambda x: gather(x, token())[0]), put(x))[0]
@@ -326,7 +329,8 @@ def test_a_process_may_end_while_a_step_runs():
 
 
 def test_a_world_is_made_once(new_world):
-    program(lambda x: gather(x, token())[0])
+    program(lambda x: gather(x, token())[0])(put(X))
+    zpp.synchronize()
     (world,) = _runtime._worlds.values()
     program(lambda x: gather(x, token())[0])
     assert list(_runtime._worlds.values()) == [world]

@@ -209,6 +209,10 @@ TEST(CudaCalls, ACopiedOutputFailsAllRanks) {
     error = device.start("gather_16", x, y);
     EXPECT_EQ(error.find("zpp.start gather_16: "), 0u) << error;
   });
+  char message[512] = "";
+  EXPECT_NE(zpp_xla_world_synchronize(world.world, message, sizeof(message)),
+            ZPP_RT_OK);
+  EXPECT_NE(message[0], 0);
 }
 
 TEST(CudaCalls, ErrorsOfWorlds) {

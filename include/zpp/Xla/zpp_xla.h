@@ -64,6 +64,13 @@ ZPP_RT_EXPORT zpp_rt_status zpp_xla_bundle_load(zpp_xla_world *world,
                                                 char *message,
                                                 size_t message_bytes);
 
+/* Waits for what was started on the ranks of this process. The status of the
+ * first that has failed. On GPUs this may be later than a step's results, which
+ * must then not be used. */
+ZPP_RT_EXPORT zpp_rt_status zpp_xla_world_synchronize(zpp_xla_world *world,
+                                                      char *message,
+                                                      size_t message_bytes);
+
 /* zpp_rt_world_record. */
 ZPP_RT_EXPORT zpp_rt_status zpp_xla_world_record(zpp_xla_world *world,
                                                  int64_t on, char *message,
