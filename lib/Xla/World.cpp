@@ -21,9 +21,9 @@ World::~World() {
   for (std::thread &thread : threads)
     thread.join();
   zpp_rt_world_destroy(handle);
+  for (void *library : libraries)
+    dlclose(library);
 }
-
-Bundle::~Bundle() { dlclose(library); }
 
 Status Bundle::find(std::string_view name, HostFunction &function) {
   {
@@ -75,6 +75,7 @@ Status Registry::load(const std::shared_ptr<World> &world,
   void *library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library)
     return {ZPP_RT_SYSTEM_ERROR, dlerror()};
+  world->libraries.push_back(library);
   bundles.emplace(id, std::make_shared<Bundle>(world, library));
   return {};
 }

@@ -28,6 +28,9 @@ public:
   World &operator=(const World &) = delete;
 
   zpp_rt_world *const handle;
+  /// Of its bundles, as dlopen returned them. Closed when no rank can run one
+  /// of their functions any more.
+  std::vector<void *> libraries;
   /// By the device's number in this process.
   std::map<int64_t, std::unique_ptr<Rank>> ranks;
 };
@@ -35,10 +38,9 @@ public:
 /// The loaded host library of a rewritten step.
 class Bundle {
 public:
-  /// `library` is what dlopen has returned, and closed in the end.
+  /// `library` is the world's.
   Bundle(std::shared_ptr<World> world, void *library)
       : world(std::move(world)), library(library) {}
-  ~Bundle();
   Bundle(const Bundle &) = delete;
   Bundle &operator=(const Bundle &) = delete;
 

@@ -7,12 +7,17 @@
 
 #include "FakeXla.h"
 
+#include <future>
 #include <memory>
 
 using namespace zpp;
 
 struct XLA_FFI_Error {
   std::string message;
+};
+
+struct XLA_FFI_Future {
+  std::promise<std::unique_ptr<XLA_FFI_Error>> result;
 };
 
 namespace {
@@ -42,6 +47,19 @@ static XLA_FFI_Error *getDevice(XLA_FFI_DeviceOrdinal_Get_Args *args) {
   return nullptr;
 }
 
+static XLA_FFI_Error *createFuture(XLA_FFI_Future_Create_Args *args) {
+  args->future = new XLA_FFI_Future;
+  return nullptr;
+}
+static XLA_FFI_Error *setAvailable(XLA_FFI_Future_SetAvailable_Args *args) {
+  args->future->result.set_value(nullptr);
+  return nullptr;
+}
+static XLA_FFI_Error *setError(XLA_FFI_Future_SetError_Args *args) {
+  args->future->result.set_value(std::unique_ptr<XLA_FFI_Error>(args->error));
+  return nullptr;
+}
+
 static const XLA_FFI_Api &getApi() {
   static const XLA_FFI_Api api = [] {
     XLA_FFI_Api api{};
@@ -53,6 +71,9 @@ static const XLA_FFI_Api &getApi() {
     api.XLA_FFI_Error_Destroy = destroyError;
     api.XLA_FFI_Stream_Get = getStream;
     api.XLA_FFI_DeviceOrdinal_Get = getDevice;
+    api.XLA_FFI_Future_Create = createFuture;
+    api.XLA_FFI_Future_SetAvailable = setAvailable;
+    api.XLA_FFI_Future_SetError = setError;
     return api;
   }();
   return api;
@@ -130,5 +151,9 @@ FakeCall::run(XLA_FFI_Error *(*handler)(XLA_FFI_CallFrame *)) const {
   frame.attrs.names = namePointers;
   frame.attrs.attrs = values;
   std::unique_ptr<XLA_FFI_Error> error(handler(&frame));
+  if (frame.future) {
+    std::unique_ptr<XLA_FFI_Future> future(frame.future);
+    error = future->result.get_future().get();
+  }
   return error ? error->message : "";
 }

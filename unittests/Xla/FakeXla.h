@@ -35,7 +35,8 @@ struct FakeCall {
   std::vector<FakeBuffer> operands;
   std::vector<FakeBuffer> results;
 
-  /// Calls `handler` and returns its error, empty if there is none.
+  /// Calls `handler`, waits for its future if it returns one, and returns its
+  /// error, empty if there is none.
   std::string run(XLA_FFI_Error *(*handler)(XLA_FFI_CallFrame *)) const;
 };
 

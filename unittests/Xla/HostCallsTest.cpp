@@ -1,0 +1,181 @@
+//===- HostCallsTest.cpp - zpp.start and zpp.wait on the CPU --------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The handlers for platform Host, a thread per device. The host functions are
+// those of test/python/Inputs/collectives.c, for 2 nodes of 4.
+//
+//===----------------------------------------------------------------------===//
+
+#include "FakeXla.h"
+#include "zpp/Xla/zpp_xla.h"
+
+#include "gtest/gtest.h"
+
+#include <functional>
+#include <thread>
+
+using namespace zpp;
+
+namespace {
+
+constexpr int kRanks = 8;
+
+/// A world with all ranks in this process and the bundle "test" loaded.
+class TestWorld {
+public:
+  explicit TestWorld(int64_t timeLimitUsec = 20'000'000) {
+    int64_t ranks[kRanks];
+    for (int64_t rank = 0; rank < kRanks; ++rank)
+      ranks[rank] = rank;
+    zpp_xla_world_desc desc{};
+    desc.struct_size = sizeof(desc);
+    desc.backend = "cpu";
+    desc.mesh = "node:2,gpu:4";
+    desc.time_limit_usec = timeLimitUsec;
+    desc.ranks = desc.device_ordinals = ranks;
+    desc.num_ranks = kRanks;
+    char message[512] = "";
+    EXPECT_EQ(zpp_xla_world_create(&desc, &world, message, sizeof(message)),
+              ZPP_RT_OK)
+        << message;
+    EXPECT_EQ(zpp_xla_bundle_load(world, "test", ZPP_TEST_BUNDLE, message,
+                                  sizeof(message)),
+              ZPP_RT_OK)
+        << message;
+  }
+  ~TestWorld() { destroy(); }
+  void destroy() {
+    zpp_xla_world_destroy(world);
+    world = nullptr;
+  }
+
+  zpp_xla_world *world = nullptr;
+};
+
+/// Buffers of one device.
+struct Device {
+  explicit Device(int rank) : rank(rank), x(32, rank), y(256, -1) {}
+
+  std::string start(const std::string &function, int64_t elements = 16) {
+    return call(function, elements, false).run(zpp_xla_start_host);
+  }
+  std::string wait(const std::string &function, int64_t elements = 16) {
+    return call(function, elements, true).run(zpp_xla_wait_host);
+  }
+  FakeCall call(const std::string &function, int64_t elements, bool isWait) {
+    FakeBuffer input{x.data(), elements}, output{y.data(), kRanks * elements};
+    FakeCall call{rank, nullptr, "test", function, 1, 1, 0, {input}, {output}};
+    if (isWait)
+      call.operands.push_back(output);
+    return call;
+  }
+
+  const int rank;
+  std::vector<float> x, y;
+};
+
+void runAll(const std::function<void(Device &)> &program) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank)
+    threads.emplace_back([&, rank] {
+      Device device(rank);
+      program(device);
+    });
+  for (std::thread &thread : threads)
+    thread.join();
+}
+
+TEST(HostCalls, RunBesideTheCaller) {
+  TestWorld world;
+  runAll([](Device &device) {
+    for (int step = 0; step < 50; ++step) {
+      int64_t elements = step % 2 ? 32 : 16;
+      std::string function = "gather_" + std::to_string(elements);
+      device.x.assign(32, device.rank + step);
+      EXPECT_EQ(device.start(function, elements), "");
+      EXPECT_EQ(device.wait(function, elements), "");
+      for (int64_t i = 0; i < kRanks * elements; ++i)
+        ASSERT_EQ(device.y[i], i / elements + step);
+    }
+  });
+  EXPECT_EQ(zpp_xla_world_synchronize(world.world, nullptr, 0), ZPP_RT_OK);
+}
+
+TEST(HostCalls, AFailureReachesAllRanks) {
+  TestWorld world;
+  runAll([](Device &device) {
+    EXPECT_EQ(device.start("fail_on_three"), "");
+    std::string error = device.wait("fail_on_three");
+    EXPECT_EQ(error.find("zpp.wait fail_on_three: all_gather_chunks "
+                         "'broken.py:3'"),
+              0u)
+        << error;
+  });
+}
+
+TEST(HostCalls, ACopiedOutputIsAnErrorOnceNobodyUsesIt) {
+  TestWorld world;
+  runAll([](Device &device) {
+    EXPECT_EQ(device.start("gather_16"), "");
+    std::vector<float> original = std::move(device.y);
+    device.y.assign(256, 0);
+    std::string error = device.wait("gather_16");
+    EXPECT_NE(error.find("got a copy of it"), std::string::npos) << error;
+    // XLA frees the memory now: the sanitizers see whether it is in use.
+    original = {};
+  });
+}
+
+TEST(HostCalls, AWorldIsDestroyedUnderWay) {
+  TestWorld world;
+  std::vector<Device> devices;
+  for (int rank = 0; rank < kRanks - 1; ++rank)
+    devices.emplace_back(rank);
+  // Rank 7 does not come.
+  std::vector<std::thread> threads;
+  for (Device &device : devices) {
+    EXPECT_EQ(device.start("gather_16"), "");
+    threads.emplace_back([&] {
+      std::string error = device.wait("gather_16");
+      EXPECT_NE(error, "");
+    });
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  world.destroy();
+  for (std::thread &thread : threads)
+    thread.join();
+  EXPECT_EQ(devices[0].start("gather_16"),
+            "zpp.start gather_16: expected a bundle that is loaded, but got "
+            "'test'");
+}
+
+TEST(HostCalls, BundlesBelongToOneWorld) {
+  TestWorld first;
+  char message[512] = "";
+  EXPECT_EQ(zpp_xla_bundle_load(first.world, "test", ZPP_TEST_BUNDLE, message,
+                                sizeof(message)),
+            ZPP_RT_OK);
+  zpp_xla_world_desc desc{};
+  desc.struct_size = sizeof(desc);
+  desc.backend = "cpu";
+  desc.mesh = "gpu:1";
+  zpp_xla_world *second = nullptr;
+  ASSERT_EQ(zpp_xla_world_create(&desc, &second, nullptr, 0), ZPP_RT_OK);
+  EXPECT_EQ(zpp_xla_bundle_load(second, "test", ZPP_TEST_BUNDLE, message,
+                                sizeof(message)),
+            ZPP_RT_INVALID_ARGUMENT);
+  EXPECT_STREQ(message,
+               "expected a bundle of this world, but got 'test' of another "
+               "one");
+  zpp_xla_world_destroy(second);
+  EXPECT_EQ(zpp_xla_bundle_load(first.world, "other", "/nonexistent.so",
+                                message, sizeof(message)),
+            ZPP_RT_SYSTEM_ERROR);
+  EXPECT_NE(std::string(message).find("/nonexistent.so"), std::string::npos);
+}
+
+} // namespace
