@@ -103,10 +103,14 @@ def measure(args, link: str, name: str, case: list[str]) -> list[dict]:
     if any(process.returncode for process in processes):
         sys.exit(f"expected zpp-perf to end with 0, but got "
                  f"{[process.returncode for process in processes]}\n" +
-                 "".join(error for _, error in texts))
+                 "".join(output + error for output, error in texts))
     rows = []
-    for line in texts[0][0].splitlines()[1:]:
-        count, usec, _, _, error, plain, ratio = line.split()
+    # NCCL_DEBUG writes among them.
+    for line in texts[0][0].splitlines():
+        words = line.split()
+        if len(words) != 7 or not words[0].isdigit():
+            continue
+        count, usec, _, _, error, plain, ratio = words
         rows.append({"bytes": int(count), "usec": float(usec),
                      "plain_usec": float(plain), "ratio": float(ratio),
                      "error": float(error)})

@@ -421,43 +421,55 @@ Status CudaRank::getWorkspace(int64_t bytes, void *&data) {
   return {};
 }
 
+static const uint8_t *bytesAt(const void *base, int64_t offset) {
+  return static_cast<const uint8_t *>(base) + offset;
+}
+static uint8_t *bytesAt(void *base, int64_t offset) {
+  return static_cast<uint8_t *>(base) + offset;
+}
+
 static bool isAligned(const void *data, int64_t alignment) {
   return reinterpret_cast<uintptr_t>(data) % alignment == 0;
+}
+
+/// Copies within the device: our kernel is faster than the copy engine.
+static Status copyOnDevice(const void *input, void *output, int64_t bytes,
+                           cudaStream_t stream) {
+  if (!isAligned(input, 16) || !isAligned(output, 16) || bytes % 16 != 0)
+    return getStatus(
+        cudaMemcpyAsync(output, input, bytes, cudaMemcpyDeviceToDevice, stream),
+        "cudaMemcpyAsync");
+  SliceMap map;
+  map.unit = map.extent = bytes;
+  return getStatus(kernels::pack(input, 1, map, output, bytes, stream), "copy");
 }
 
 Status CudaRank::copy(const CopyOperation &operation, const void *input,
                       void *output) {
   DeviceGuard guard(device);
-  std::vector<Access> accesses = {
-      {input, operation.footprint.inputBytes, false},
-      {output, operation.footprint.outputBytes, true}};
   return streams->run(
-      kKernels, operation, accesses, [&](cudaStream_t stream) -> Status {
-        // Within a device our kernel is faster than the copy engine.
+      kKernels, operation,
+      {{input, operation.footprint.inputBytes, false},
+       {output, operation.footprint.outputBytes, true}},
+      [&](cudaStream_t stream) -> Status {
+        if (operation.rows > 1 &&
+            (operation.sourceStride != operation.rowBytes ||
+             operation.destStride != operation.rowBytes))
+          return getStatus(cudaMemcpy2DAsync(output, operation.destStride,
+                                             input, operation.sourceStride,
+                                             operation.rowBytes, operation.rows,
+                                             cudaMemcpyDefault, stream),
+                           "cudaMemcpy2DAsync");
+        int64_t bytes = operation.rowBytes * operation.rows;
         cudaPointerAttributes from{}, to{};
         ZPP_RT_CUDA(cudaPointerGetAttributes, &from, input);
         ZPP_RT_CUDA(cudaPointerGetAttributes, &to, output);
-        bool isDense = operation.rows == 1 ||
-                       (operation.sourceStride == operation.rowBytes &&
-                        operation.destStride == operation.rowBytes);
-        int64_t bytes = operation.rowBytes * operation.rows;
-        if (isDense && from.type == cudaMemoryTypeDevice &&
-            to.type == cudaMemoryTypeDevice && from.device == to.device &&
-            isAligned(input, 16) && isAligned(output, 16) && bytes % 16 == 0) {
-          SliceMap map;
-          map.unit = map.extent = bytes;
-          return getStatus(kernels::pack(input, 1, map, output, bytes, stream),
-                           "copy");
-        }
-        if (isDense)
-          return getStatus(
-              cudaMemcpyAsync(output, input, bytes, cudaMemcpyDefault, stream),
-              "cudaMemcpyAsync");
-        return getStatus(cudaMemcpy2DAsync(output, operation.destStride, input,
-                                           operation.sourceStride,
-                                           operation.rowBytes, operation.rows,
-                                           cudaMemcpyDefault, stream),
-                         "cudaMemcpy2DAsync");
+        if (from.type == cudaMemoryTypeDevice &&
+            to.type == cudaMemoryTypeDevice && from.device == to.device)
+          return copyOnDevice(input, output, bytes, stream);
+        return getStatus(
+            cudaMemcpyAsync(output, input, bytes, cudaMemcpyDefault, stream),
+            "cudaMemcpyAsync");
       });
 }
 
@@ -508,13 +520,6 @@ CudaRank::communicate(const ExchangeOperation &operation, size_t stream,
   return {};
 }
 
-static const uint8_t *bytesAt(const void *base, int64_t offset) {
-  return static_cast<const uint8_t *>(base) + offset;
-}
-static uint8_t *bytesAt(void *base, int64_t offset) {
-  return static_cast<uint8_t *>(base) + offset;
-}
-
 Status CudaRank::allToAll(const ExchangeOperation &operation, const void *input,
                           void *output) {
   DeviceGuard guard(device);
@@ -522,21 +527,37 @@ Status CudaRank::allToAll(const ExchangeOperation &operation, const void *input,
   ZPP_RT_TRY(communicators->find(operation.axes, group));
   ZPP_RT_TRY(meet(operation, /*forSends=*/true, *group));
   int64_t bytes = operation.chunkBytes;
+  int64_t self = group->self, size = group->size();
   if (bytes == 0)
     return {};
-  std::vector<Access> accesses = {
-      {input, operation.footprint.inputBytes, false},
-      {output, operation.footprint.outputBytes, true}};
+
+  // The own chunk does not travel, and is copied while others do.
+  ExchangeOperation own = operation;
+  own.label += " (own chunk)";
+  own.footprint = {bytes, bytes};
+  const void *ownInput = bytesAt(input, self * bytes);
+  void *ownOutput = bytesAt(output, self * bytes);
+  ZPP_RT_TRY(streams->run(
+      kKernels, own, {{ownInput, bytes, false}, {ownOutput, bytes, true}},
+      [&](cudaStream_t stream) {
+        return copyOnDevice(ownInput, ownOutput, bytes, stream);
+      }));
+  if (size == 1)
+    return {};
+
+  std::vector<Access> accesses;
+  for (auto [first, count] :
+       {std::pair<int64_t, int64_t>{0, self}, {self + 1, size - self - 1}}) {
+    accesses.push_back({bytesAt(input, first * bytes), count * bytes, false});
+    accesses.push_back({bytesAt(output, first * bytes), count * bytes, true});
+  }
   return communicate(
       operation, getStream(operation.axes), accesses,
       [&](cudaStream_t stream) -> ncclResult_t {
-        if (group->size() == 1)
-          return cudaMemcpyAsync(output, input, bytes, cudaMemcpyDefault,
-                                 stream) == cudaSuccess
-                     ? ncclSuccess
-                     : ncclUnhandledCudaError;
         ncclResult_t result = ncclSuccess;
-        for (int64_t i = 0; i < group->size() && result == ncclSuccess; ++i) {
+        for (int64_t i = 0; i < size && result == ncclSuccess; ++i) {
+          if (i == self)
+            continue;
           result = nccl->ncclSend(bytesAt(input, i * bytes), bytes, ncclUint8,
                                   group->peers[i], group->handle, stream);
           if (result == ncclSuccess)

@@ -308,10 +308,10 @@ Plan perf::makeReduceScatter(const Mesh &mesh, ElementType type,
     place = plan.addBuffer(bytes);
     plan.allToAll(hops.hops[hop], chunkBytes, chunks, place);
   };
-  // In waves, the furthest stage first: each hop has work while the others do
-  // theirs.
+  // In waves: the kernel of a stage's next hop comes after those that the
+  // stages behind it need for the hops before.
   for (int64_t wave = 0; wave < hops.stages + numHops; ++wave)
-    for (int64_t hop = std::min(wave, numHops); hop >= 0; --hop)
+    for (int64_t hop = 0; hop <= std::min(wave, numHops); ++hop)
       if (wave - hop < hops.stages)
         addStep(wave - hop, hop);
   return plan;

@@ -17,6 +17,7 @@
 #include "zpp/Support/SliceMap.h"
 #include "gtest/gtest.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -97,9 +98,13 @@ public:
   run(const std::function<void(zpp_rt_rank *rank, int64_t index)> &body) {
     std::vector<Outcome> outcomes(size());
     std::vector<std::thread> threads;
+    std::atomic<int64_t> joined{0};
     for (int64_t index = 0; index < size(); ++index)
       threads.emplace_back([&, index] {
         zpp_rt_rank *rank = join(index);
+        // Nobody fails while others join.
+        for (++joined; joined < size();)
+          std::this_thread::yield();
         body(rank, index);
         outcomes[index].status = zpp_rt_rank_synchronize(rank);
         outcomes[index].message = zpp_rt_rank_message(rank);
