@@ -8,6 +8,7 @@
 #include "zpp/Analysis/Schedule.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/SymbolTable.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "llvm/ADT/StringSet.h"
@@ -23,6 +24,10 @@ static StringRef getTarget(Operation *op) {
     return "";
   auto target = op->getAttrOfType<StringAttr>("call_target_name");
   return target ? target.getValue() : "";
+}
+
+static bool isWait(Operation *op) {
+  return isa<zero::WaitOp>(op) || getTarget(op) == kWaitTarget;
 }
 
 //===----------------------------------------------------------------------===//
@@ -61,8 +66,9 @@ SmallVector<Operation *> zpp::getHeavyOps(Block &block) {
     if (isHeavy(&op))
       heavy.push_back(&op);
     if (isDataMovement(&op) || isCollective(&op) || isStart(&op) ||
-        getTarget(&op) == kWaitTarget || isa<zero::WaitOp>(op) ||
-        op.getNumOperands() == 0)
+        isWait(&op) || op.getNumOperands() == 0 ||
+        isa_and_present<zero::ZeroDialect, tensor::TensorDialect>(
+            op.getDialect()))
       continue;
     int64_t bytes =
         getBytes(op.getOperandTypes()) + getBytes(op.getResultTypes());
@@ -82,10 +88,6 @@ SmallVector<Operation *> zpp::getHeavyOps(Block &block) {
 
 bool zpp::isStart(Operation *op) {
   return isa<zero::StartOp>(op) || getTarget(op) == kStartTarget;
-}
-
-static bool isWait(Operation *op) {
-  return isa<zero::WaitOp>(op) || getTarget(op) == kWaitTarget;
 }
 
 /// How many `what` the calls of one function have.

@@ -291,12 +291,57 @@ static StablehloBuilder::Groups getGroups(CollectiveOpInterface op) {
 }
 
 static Value lower(StablehloBuilder &b, PackSlicesOp op) {
-  return packSlices(b, op.getInput(), op.getSlices());
+  Value chunks = packSlices(b, op.getInput(), op.getSlices());
+  if (b.typeOf(chunks).getElementType() != op.getInitType().getElementType())
+    chunks = b.bitcast(chunks, b.i8());
+  return chunks;
 }
 
 static Value lower(StablehloBuilder &b, UnpackSlicesOp op) {
-  return unpackSlices(b, op.getInput(), op.getSlices(),
-                      op.getInitType().getShape());
+  Value chunks = op.getInput();
+  ShapedType init = op.getInitType();
+  Type element = init.getElementType();
+  if (b.typeOf(chunks).getElementType() != element) {
+    int64_t bytes = element.getIntOrFloatBitWidth() / 8;
+    int64_t elements = b.typeOf(chunks).getNumElements() / bytes;
+    SmallVector<int64_t> shape{elements};
+    if (bytes > 1)
+      shape.push_back(bytes);
+    chunks = b.bitcast(b.reshape(chunks, shape), element);
+  }
+  return unpackSlices(b, chunks, op.getSlices(), init.getShape());
+}
+
+/// The value of a tensor op between zero ops.
+static Value lowerTensorOp(StablehloBuilder &b, Operation *op) {
+  if (auto concat = dyn_cast<tensor::ConcatOp>(op)) {
+    // What nothing is written to is never read.
+    SmallVector<Value> inputs =
+        llvm::map_to_vector(concat.getInputs(), [&](Value input) {
+          auto empty = input.getDefiningOp<tensor::EmptyOp>();
+          return empty ? b.zeros(empty.getType()) : input;
+        });
+    return b.concatenate(inputs, concat.getDim());
+  }
+  if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op)) {
+    Value value = slice.getSource();
+    for (auto [dim, offset, size] :
+         llvm::enumerate(slice.getStaticOffsets(), slice.getStaticSizes()))
+      value = b.slice(value, dim, offset, offset + size);
+    return b.reshape(value, slice.getType().getShape());
+  }
+  return b.reshape(
+      op->getOperand(0),
+      cast<RankedTensorType>(op->getResult(0).getType()).getShape());
+}
+
+/// True for what `lowerTensorOp` lowers.
+static bool isTensorOp(Operation *op) {
+  if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op))
+    return slice.getOffsets().empty() && slice.getSizes().empty() &&
+           slice.getStrides().empty() && slice.hasUnitStride();
+  return isa<tensor::ConcatOp, tensor::ExpandShapeOp, tensor::CollapseShapeOp>(
+      op);
 }
 
 static Value lower(StablehloBuilder &b, QuantizeOp op) {
@@ -497,13 +542,14 @@ static LogicalResult verifyConvertible(Operation *op) {
                           "zero-decompose-reduce-scatter first";
   if (isa<tensor::EmptyOp>(op)) {
     for (Operation *user : op->getUsers())
-      if (!isLocalOp(user))
+      if (!isLocalOp(user) && !isa<tensor::ConcatOp>(user))
         return emitError() << "expected only destinations of zero ops as "
                               "users, but got '"
                            << user->getName() << "'";
   } else if (isa_and_present<tensor::TensorDialect>(op->getDialect()) &&
-             !isa<tensor::ConcatOp>(op)) {
-    return emitError() << "expected tensor.empty or tensor.concat";
+             !isTensorOp(op)) {
+    return emitError() << "expected tensor.empty, tensor.concat or a static "
+                          "slice or shape";
   }
   return success();
 }
@@ -615,7 +661,7 @@ public:
           nested && nested.getSymName() == kHostModule)
         return WalkResult::skip();
       isConvertible &= succeeded(verifyConvertible(op));
-      if (isLocalOp(op) || isa<tensor::ConcatOp, ReduceScatterOp>(op))
+      if (isLocalOp(op) || isTensorOp(op) || isa<ReduceScatterOp>(op))
         ops.push_back(op);
       else if (isa<tensor::EmptyOp>(op))
         inits.push_back(op);
@@ -634,8 +680,8 @@ public:
       }
       Value value;
       auto local = dyn_cast<DestinationStyleOpInterface>(op);
-      if (auto concat = dyn_cast<tensor::ConcatOp>(op))
-        value = b.concatenate(concat.getInputs(), concat.getDim());
+      if (isTensorOp(op))
+        value = lowerTensorOp(b, op);
       else if (outline && OutlinedFunctions::canOutline(local))
         value = functions.call(builder, local);
       else

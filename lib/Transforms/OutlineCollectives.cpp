@@ -5,13 +5,13 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Chains.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Remarks.h"
 #include "mlir/IR/SymbolTable.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Transforms/Passes.h"
-#include "llvm/ADT/EquivalenceClasses.h"
 #include "llvm/ADT/SetVector.h"
 
 namespace zpp {
@@ -25,29 +25,34 @@ using namespace zpp::zero;
 
 namespace {
 
-/// True if `op` may be part of an outlined function.
-bool isChainOp(Operation *op) {
-  if (op->getNumResults() == 0)
-    return false;
-  return (isa<DestinationStyleOpInterface>(op) &&
-          isa<ZeroDialect>(op->getDialect())) ||
-         isa<tensor::ConcatOp, tensor::ExtractSliceOp, tensor::InsertSliceOp,
-             tensor::ExpandShapeOp, tensor::CollapseShapeOp>(op);
-}
+/// A chain, and what crosses its border.
+struct Outlined {
+  explicit Outlined(Chain chain) : ops(std::move(chain)) {
+    dependents = getDependents(ops);
+    llvm::SmallPtrSet<Operation *, 16> inside(llvm::from_range, ops);
+    for (Operation *op : ops) {
+      for (Value operand : op->getOperands()) {
+        Operation *source = operand.getDefiningOp();
+        if (!source ||
+            (!inside.contains(source) && !isa<tensor::EmptyOp>(source)))
+          inputs.insert(operand);
+      }
+      for (Value result : op->getResults())
+        if (llvm::any_of(result.getUsers(), [&](Operation *user) {
+              return !inside.contains(user);
+            }))
+          outputs.push_back(result);
+    }
+  }
 
-/// Ops of one block that use each other's results, in their order.
-struct Chain {
-  SmallVector<Operation *> ops;
+  Location getLoc() const { return getExchanges(ops).front()->getLoc(); }
+
+  Chain ops;
   llvm::SetVector<Value> inputs;
   /// Results of `ops` that others read.
   SmallVector<Value> outputs;
-  /// Ops between the first and the last of `ops` that need an output.
+  /// Ops that have to make room.
   SmallVector<Operation *> dependents;
-
-  Operation *getFirstExchange() const {
-    auto *it = llvm::find_if(ops, llvm::IsaPred<CollectiveOpInterface>);
-    return it == ops.end() ? nullptr : *it;
-  }
 };
 
 /// The functions made so far, by their text.
@@ -62,7 +67,7 @@ public:
   }
 
   /// The function that does what `chain` does.
-  func::FuncOp get(const Chain &chain) {
+  func::FuncOp get(const Outlined &chain) {
     if (!host) {
       host = ModuleOp::create(step.getLoc(), kHostModule);
       step.push_back(host);
@@ -88,14 +93,14 @@ private:
     return text;
   }
 
-  func::FuncOp create(const Chain &chain) {
+  func::FuncOp create(const Outlined &chain) {
     OpBuilder builder(step.getContext());
     auto type = builder.getFunctionType(
         ValueRange(chain.inputs.getArrayRef()).getTypes(),
         ValueRange(chain.outputs).getTypes());
     auto function = func::FuncOp::create(
-        chain.getFirstExchange()->getLoc(),
-        "zpp_collective_" + std::to_string(functions.size()), type);
+        chain.getLoc(), "zpp_collective_" + std::to_string(functions.size()),
+        type);
     Block *body = function.addEntryBlock();
     builder.setInsertionPointToStart(body);
     IRMapping mapping;
@@ -123,87 +128,15 @@ class OutlineCollectivesPass
     : public zpp::impl::OutlineCollectivesPassBase<OutlineCollectivesPass> {
 public:
   void runOnOperation() override {
-    SmallVector<Block *> blocks;
-    getOperation()->walk<WalkOrder::PreOrder>([&](Operation *op) {
-      if (op != getOperation() && isa<ModuleOp>(op))
-        return WalkResult::skip();
-      for (Region &region : op->getRegions())
-        for (Block &block : region)
-          blocks.push_back(&block);
-      return WalkResult::advance();
-    });
     HostFunctions functions(getOperation());
-    for (Block *block : blocks)
+    for (Block *block : getStepBlocks(getOperation()))
       for (Chain &chain : getChains(*block))
-        outline(chain, functions);
+        outline(Outlined(std::move(chain)), functions);
   }
 
 private:
-  //===--------------------------------------------------------------------===//
-  // Chains
-  //===--------------------------------------------------------------------===//
-
-  /// The chains of `block` that have an exchange, in the order of their first
-  /// ops.
-  static SmallVector<Chain> getChains(Block &block) {
-    llvm::EquivalenceClasses<Operation *> classes;
-    SmallVector<Operation *> ops;
-    for (Operation &op : block) {
-      if (!isChainOp(&op))
-        continue;
-      ops.push_back(&op);
-      classes.insert(&op);
-      for (Value operand : op.getOperands())
-        if (Operation *source = operand.getDefiningOp();
-            source && source->getBlock() == &block && isChainOp(source))
-          classes.unionSets(source, &op);
-    }
-    llvm::MapVector<Operation *, Chain> chains;
-    for (Operation *op : ops)
-      chains[classes.getLeaderValue(op)].ops.push_back(op);
-    SmallVector<Chain> result;
-    for (auto &[leader, chain] : chains)
-      if (chain.getFirstExchange())
-        result.push_back(std::move(chain));
-    return result;
-  }
-
-  /// Finds the border of `chain`, and the ops that have to make room for it.
-  static void findBorder(Chain &chain) {
-    llvm::SmallPtrSet<Operation *, 16> inside(llvm::from_range, chain.ops);
-    for (Operation *op : chain.ops) {
-      for (Value operand : op->getOperands()) {
-        Operation *source = operand.getDefiningOp();
-        if (!source ||
-            (!inside.contains(source) && !isa<tensor::EmptyOp>(source)))
-          chain.inputs.insert(operand);
-      }
-      for (Value result : op->getResults())
-        if (llvm::any_of(result.getUsers(), [&](Operation *user) {
-              return !inside.contains(user);
-            }))
-          chain.outputs.push_back(result);
-    }
-    llvm::SmallPtrSet<Operation *, 16> needs(inside);
-    for (Operation *op = chain.ops.front(); op != chain.ops.back();
-         op = op->getNextNode()) {
-      if (inside.contains(op))
-        continue;
-      bool isDependent = false;
-      op->walk([&](Operation *nested) {
-        for (Value operand : nested->getOperands())
-          if (Operation *source = operand.getDefiningOp())
-            isDependent |= needs.contains(source);
-      });
-      if (!isDependent)
-        continue;
-      needs.insert(op);
-      chain.dependents.push_back(op);
-    }
-  }
-
   /// Why `chain` stays where it is, or empty.
-  static std::string getReason(const Chain &chain) {
+  static std::string getReason(const Outlined &chain) {
     for (Operation *op : chain.ops) {
       if (auto exchange = dyn_cast<AllToAllOp>(op);
           exchange && (exchange.getWireAttr() || exchange.getSlicesAttr()))
@@ -234,15 +167,10 @@ private:
     return "";
   }
 
-  //===--------------------------------------------------------------------===//
-  // Outlining
-  //===--------------------------------------------------------------------===//
-
-  void outline(Chain &chain, HostFunctions &functions) {
-    findBorder(chain);
+  void outline(const Outlined &chain, HostFunctions &functions) {
     if (std::string reason = getReason(chain); !reason.empty()) {
       remark::missed(
-          chain.getFirstExchange()->getLoc(),
+          chain.getLoc(),
           remark::RemarkOpts::name("not-outlined").category(getArgument()))
           << ("stays in the graph: " + reason);
       return;
@@ -258,7 +186,7 @@ private:
 
     // Where all inputs are there.
     OpBuilder builder(chain.ops.back());
-    Location loc = chain.getFirstExchange()->getLoc();
+    Location loc = chain.getLoc();
     ValueRange inputs = chain.inputs.getArrayRef();
     TypeRange types = ValueRange(chain.outputs).getTypes();
     auto start =
@@ -272,7 +200,7 @@ private:
       last = op;
     }
     for (auto [from, to] : llvm::zip_equal(chain.outputs, wait.getOutputs()))
-      from.replaceAllUsesWith(to);
+      Value(from).replaceAllUsesWith(to);
     for (Operation *op : llvm::reverse(chain.ops)) {
       SmallVector<Value> operands(op->getOperands());
       op->erase();

@@ -44,6 +44,10 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
   if (!isXlaFfi && options.target != "portable")
     return pm.addPass(std::make_unique<RefuseTarget>(options.target));
 
+  int64_t coalesceBytes = options.coalesceBytes;
+  if (coalesceBytes < 0)
+    coalesceBytes = isXlaFfi ? 4 << 20 : 0;
+
   // Everything below works on zero ops alone: import comes first, and what is
   // not to be rewritten is not imported, so that it stays as it was.
   ImportCollectivesPassOptions import;
@@ -75,6 +79,8 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
     SplitHierarchyPassOptions split;
     split.formats = options.gradients;
     split.block = options.block;
+    // What travels with others need not shrink.
+    split.splitSmall = coalesceBytes > 0;
     pm.addPass(createSplitHierarchyPass(split));
     DecomposeReduceScatterPassOptions decompose;
     decompose.stages = options.stages;
@@ -87,6 +93,12 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
   pm.addPass(createDecomposeAllGatherPass());
   // Reordering, quantization and sums are separate ops until here.
   pm.addPass(createFuseQuantizationPass());
+  // Fused ops read and write rows of a shared buffer; parts of them would copy.
+  if (coalesceBytes > 0) {
+    CoalesceCollectivesPassOptions coalesce;
+    coalesce.bytes = coalesceBytes;
+    pm.addPass(createCoalesceCollectivesPass(coalesce));
+  }
 
   // Back end (b): what is left of the collectives in the step is when they
   // start and when their results are needed.

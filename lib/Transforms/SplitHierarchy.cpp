@@ -89,8 +89,10 @@ private:
   void split(ReduceScatterOp scatter, ArrayRef<QuantAttr> formats) {
     SmallVector<SmallVector<Attribute>> hops = getHops(scatter, formats.size());
     SmallVector<QuantAttr> quants = getWires(scatter, hops, formats);
-    if (llvm::none_of(quants, [](QuantAttr quant) { return !!quant; }) &&
-        llvm::any_of(formats, [](QuantAttr quant) { return !!quant; })) {
+    bool isSmall =
+        llvm::none_of(quants, [](QuantAttr quant) { return !!quant; }) &&
+        llvm::any_of(formats, [](QuantAttr quant) { return !!quant; });
+    if (isSmall && !splitSmall) {
       leaveAlone(scatter, getArgument(),
                  "its chunks are so small that they would not shrink");
       return;
@@ -107,9 +109,10 @@ private:
           if (partitioned.getAxis() == axis)
             factor = partitioned;
       bool isLast = index + 1 == hops.size();
-      // A sum that the next hop quantizes stays in f32 until then.
+      // A sum that the next hop quantizes stays in f32 until then; so does one
+      // that was rounded once where it was left alone.
       ShardType type = full.withFactors(factors);
-      if (!isLast && quants[index + 1])
+      if (!isLast && (quants[index + 1] || isSmall))
         type = type.withElementType(builder.getF32Type());
       else
         type = type.withElementType(to.getGlobal().getElementType());

@@ -84,10 +84,12 @@ func.func @empty_is_read() -> tensor<4xf32> {
 
 // -----
 
-func.func @other_tensor_op(%x: tensor<8xf32>) -> tensor<4xf32> {
-  // expected-error@+1 {{failed to legalize 'tensor.extract_slice': expected tensor.empty or tensor.concat}}
-  %0 = tensor.extract_slice %x[0] [4] [1] : tensor<8xf32> to tensor<4xf32>
-  return %0 : tensor<4xf32>
+func.func @other_tensor_op(%x: tensor<8xf32>, %i: index) -> (tensor<4xf32>, tensor<8xf32>) {
+  // expected-error@+1 {{failed to legalize 'tensor.extract_slice': expected tensor.empty, tensor.concat or a static slice or shape}}
+  %0 = tensor.extract_slice %x[%i] [4] [1] : tensor<8xf32> to tensor<4xf32>
+  // expected-error@+1 {{failed to legalize 'tensor.insert_slice': expected tensor.empty, tensor.concat or a static slice or shape}}
+  %1 = tensor.insert_slice %0 into %x[0] [4] [1] : tensor<4xf32> into tensor<8xf32>
+  return %0, %1 : tensor<4xf32>, tensor<8xf32>
 }
 
 // -----

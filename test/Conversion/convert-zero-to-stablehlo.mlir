@@ -404,3 +404,28 @@ func.func @in_region(%x: tensor<8x8xf32>) -> tensor<16x4xf32> {
 }
 
 // LOC: #[[ORIGIN]] = loc("gradient")
+
+// -----
+
+// Tensors as bytes, and slices of a buffer that they share.
+
+// CHECK-LABEL: func @bytes
+func.func @bytes(%g: tensor<8x3xbf16>, %q: tensor<4x16xi8>) -> (tensor<4x32xi8>, tensor<8x3xbf16>, tensor<4x4x4xi8>) {
+  // CHECK: %[[BYTES:.*]] = "stablehlo.bitcast_convert"(%arg0) : (tensor<8x3xbf16>) -> tensor<8x3x2xi8>
+  // CHECK: %[[ROWS:.*]] = "stablehlo.reshape"(%[[BYTES]]) : {{.*}} -> tensor<4x12xi8>
+  // CHECK: %[[ALL:.*]] = "stablehlo.concatenate"(%arg1, %[[ROWS]], %{{.*}}) {{.*}} -> tensor<4x32xi8>
+  %e = tensor.empty() : tensor<4x12xi8>
+  %pad = tensor.empty() : tensor<4x4xi8>
+  %0 = zero.pack_slices %g slices <dim = 0, factors = [4], chunk = [0]> into %e
+      : tensor<8x3xbf16> into tensor<4x12xi8> -> tensor<4x12xi8>
+  %1 = tensor.concat dim(1) %q, %0, %pad : (tensor<4x16xi8>, tensor<4x12xi8>, tensor<4x4xi8>) -> tensor<4x32xi8>
+  // CHECK: %[[SLICE:.*]] = "stablehlo.slice"(%[[ALL]]) <{limit_indices = array<i64: 4, 28>, start_indices = array<i64: 0, 16>
+  // CHECK: "stablehlo.bitcast_convert"({{.*}}x2xi8>) -> tensor<{{.*}}xbf16>
+  %2 = tensor.extract_slice %1[0, 16] [4, 12] [1, 1] : tensor<4x32xi8> to tensor<4x12xi8>
+  %f = tensor.empty() : tensor<8x3xbf16>
+  %3 = zero.unpack_slices %2 slices <dim = 0, factors = [4], chunk = [0]> into %f
+      : tensor<4x12xi8> into tensor<8x3xbf16> -> tensor<8x3xbf16>
+  // CHECK: "stablehlo.reshape"(%arg1) : (tensor<4x16xi8>) -> tensor<4x4x4xi8>
+  %4 = tensor.expand_shape %q [[0], [1, 2]] output_shape [4, 4, 4] : tensor<4x16xi8> into tensor<4x4x4xi8>
+  return %1, %3, %4 : tensor<4x32xi8>, tensor<8x3xbf16>, tensor<4x4x4xi8>
+}

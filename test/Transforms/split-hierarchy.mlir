@@ -11,6 +11,8 @@
 // RUN:   | FileCheck %s --check-prefix=THREE
 // RUN: zpp-opt %s --zero-split-hierarchy="formats=none:none" \
 // RUN:   --split-input-file | FileCheck %s --check-prefix=PLAIN --implicit-check-not=wire
+// RUN: zpp-opt %s --zero-split-hierarchy=split-small=true --remarks-filter=none \
+// RUN:   --split-input-file | FileCheck %s --check-prefix=SPLIT
 // RUN: echo "module {}" | not zpp-opt --zero-split-hierarchy=formats=i8: 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=EMPTY
 // RUN: echo "module {}" | not zpp-opt --zero-split-hierarchy=formats=i8:i7 2>&1 \
@@ -119,13 +121,17 @@ func.func @one_tier(%g: !whole) -> !primary {
 !b_whole = !zero.shard<80xbf16, dim 0 = (2, 4) on #mesh>
 
 // CHECK-LABEL: func @small
+// SPLIT-LABEL: func @small
 func.func @small(%a: !a_whole, %b: !b_whole) -> (!a, !b) {
   // 16 elements: 32 bytes, also in i4.
   // CHECK: along ["gpu"] wire <i8, block = 128> {{.*}} to <128xbf16, dim 0 = (2, "gpu") on #mesh>
   // CHECK: along ["node"] : <128xbf16
   %0 = zero.reduce_scatter sum %a along ["node", "gpu"] : !a_whole to !a
   // CHECK: zero.reduce_scatter sum %arg1 along ["node", "gpu"] {zpp.reason = "its chunks are so small that they would not shrink"}
-  // expected-remark@+1 {{zero.reduce_scatter is left alone: its chunks are so small that they would not shrink}}
+  // expected-remark@+4 {{zero.reduce_scatter is left alone: its chunks are so small that they would not shrink}}
+  // To travel with others it is split too, its sum in f32 until the end.
+  // SPLIT: zero.reduce_scatter sum %arg1 along ["gpu"] : {{.*}} to <80xf32, dim 0 = (2, "gpu") on #mesh>
+  // SPLIT: along ["node"] : <80xf32{{.*}} to <80xbf16, dim 0 = ("node", "gpu") on #mesh>
   %1 = zero.reduce_scatter sum %b along ["node", "gpu"] : !b_whole to !b
   return %0, %1 : !a, !b
 }

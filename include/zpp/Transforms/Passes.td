@@ -92,6 +92,9 @@ def SplitHierarchyPass : Zpp_ModulePass<"zero-split-hierarchy"> {
            "separated by ':'">,
     Option<"block", "block", "int64_t", "128",
            "Elements that share a scale: a power of two from 32 to 2048">,
+    Option<"splitSmall", "split-small", "bool", "false",
+           "Split scatters of chunks too, unquantized, that are too small to "
+           "shrink; they are to travel with others (zero-coalesce)">,
   ];
 }
 
@@ -119,6 +122,26 @@ def DecomposeAllGatherPass : Zpp_ModulePass<"zero-decompose-all-gather"> {
 
 def FuseQuantizationPass : Zpp_ModulePass<"zero-fuse-quantization"> {
   let summary = "Fuse reordering, quantization and reduction (4.2)";
+}
+
+def CoalesceCollectivesPass : Zpp_ModulePass<"zero-coalesce"> {
+  let summary = "Let tensors of one moment travel in one buffer";
+  let description = [{
+    Chains of decomposed ops whose exchanges agree hop by hop (kind, axes, rows
+    that a device sends), of one role and phase and with no heavy op of the
+    compute between them, share the buffers of their exchanges. Rows are
+    concatenated along their bytes: what one op makes and another reads are then
+    rows at equal distances. Tensors that travel as they are do so as bytes,
+    beside quantized ones.
+
+    A buffer takes tensors until it has `bytes`, so that large ones travel alone
+    or with small ones; what is left in the end joins the last buffer. What is
+    kept for a later gather (hpZ) of the same tensors is kept in one piece.
+  }];
+  let options = [
+    Option<"bytes", "bytes", "int64_t", "4194304",
+           "Bytes that a device contributes to a buffer before it is full">,
+  ];
 }
 
 def OutlineCollectivesPass : Zpp_ModulePass<"zero-outline-collectives"> {

@@ -58,6 +58,12 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
                      "beside the compute, as custom calls of functions in the "
                      "module @zpp_host, of which zpp-bundle makes a library"),
       llvm::cl::init("portable")};
+  Option<int64_t> coalesceBytes{
+      *this, "coalesce-bytes",
+      llvm::cl::desc("Bytes that a device contributes to a buffer in which "
+                     "several tensors travel; 0: each travels alone (default: "
+                     "4194304 for xla-ffi, 0 for portable)"),
+      llvm::cl::init(-1)};
   Option<int64_t> prefetchBytes{
       *this, "prefetch-bytes",
       llvm::cl::desc("xla-ffi: bytes of weights that may be gathered before "

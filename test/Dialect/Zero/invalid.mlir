@@ -659,6 +659,24 @@ func.func @all_gather_chunks_c1_element(%w: tensor<8xf32>, %e: tensor<4x8xbf16>)
 
 // -----
 
+func.func @pack_slices_c2_bytes(%g: tensor<8x3xbf16>, %b: tensor<4x6xi8>) {
+  // expected-error@+1 {{'zero.pack_slices' op expected the shape [4, 12] of the destination, but got 'tensor<4x6xi8>'}}
+  %0 = zero.pack_slices %g slices <dim = 0, factors = [4], chunk = [0]> into %b
+      : tensor<8x3xbf16> into tensor<4x6xi8> -> tensor<4x6xi8>
+  return
+}
+
+// -----
+
+func.func @unpack_slices_c2_bytes(%g: tensor<8x3xbf16>, %b: tensor<2x24xi8>) {
+  // expected-error@+1 {{'zero.unpack_slices' op expected 4 chunks of 12 bytes in the input, but got 'tensor<2x24xi8>'}}
+  %0 = zero.unpack_slices %b slices <dim = 0, factors = [4], chunk = [0]> into %g
+      : tensor<2x24xi8> into tensor<8x3xbf16> -> tensor<8x3xbf16>
+  return
+}
+
+// -----
+
 //===----------------------------------------------------------------------===//
 // Ops of the schedule
 //===----------------------------------------------------------------------===//

@@ -240,6 +240,18 @@ func.func @small(%g: tensor<2xf32>, %e: tensor<3x1xf32>, %n: tensor<0x4xf32>, %m
   return
 }
 
+// As bytes, tensors of any type share a buffer.
+// CHECK-LABEL: func @bytes
+func.func @bytes(%g: tensor<8x3xbf16>, %b: tensor<4x12xi8>) -> tensor<8x3xbf16> {
+  // CHECK: zero.pack_slices %{{.*}} : tensor<8x3xbf16> into tensor<4x12xi8> -> tensor<4x12xi8>
+  %0 = zero.pack_slices %g slices <dim = 0, factors = [4], chunk = [0]> into %b
+      : tensor<8x3xbf16> into tensor<4x12xi8> -> tensor<4x12xi8>
+  // CHECK: zero.unpack_slices %{{.*}} : tensor<4x12xi8> into tensor<8x3xbf16> -> tensor<8x3xbf16>
+  %1 = zero.unpack_slices %0 slices <dim = 0, factors = [4], chunk = [0]> into %g
+      : tensor<4x12xi8> into tensor<8x3xbf16> -> tensor<8x3xbf16>
+  return %1 : tensor<8x3xbf16>
+}
+
 //===----------------------------------------------------------------------===//
 // Ops of the schedule
 //===----------------------------------------------------------------------===//

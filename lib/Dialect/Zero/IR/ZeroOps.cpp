@@ -387,24 +387,55 @@ static int64_t numElements(ArrayRef<int64_t> shape) {
   return llvm::product_of(shape);
 }
 
+/// Bytes of a chunk of `chunkShape`, whose leading dim numbers chunks, of the
+/// elements of `type`; 0 where they are no whole bytes.
+static int64_t getChunkBytes(ArrayRef<int64_t> chunkShape, ShapedType type) {
+  Type element = type.getElementType();
+  if (!element.isIntOrFloat() || element.getIntOrFloatBitWidth() % 8 != 0)
+    return 0;
+  return numElements(chunkShape.drop_front()) *
+         (element.getIntOrFloatBitWidth() / 8);
+}
+
+/// True if `bytes` are chunks of bytes and `type` has other elements.
+static bool isInBytes(ShapedType bytes, ShapedType type) {
+  return bytes.getElementType().isInteger(8) &&
+         !type.getElementType().isInteger(8);
+}
+
 LogicalResult PackSlicesOp::verify() {
-  if (failed(verifySlices(*this, getSlices(), getInputType())) ||
-      failed(verifySameElement(*this, getInputType(), getInitType())))
+  ShapedType input = getInputType(), init = getInitType();
+  if (failed(verifySlices(*this, getSlices(), input)))
     return failure();
-  return verifyShape(*this, "destination",
-                     getSlices().getChunkShape(getInputType().getShape()),
-                     getInitType());
+  SmallVector<int64_t> chunkShape = getSlices().getChunkShape(input.getShape());
+  if (isInBytes(init, input))
+    return verifyShape(*this, "destination",
+                       {chunkShape.front(), getChunkBytes(chunkShape, input)},
+                       init);
+  if (failed(verifySameElement(*this, input, init)))
+    return failure();
+  return verifyShape(*this, "destination", chunkShape, init);
 }
 
 LogicalResult UnpackSlicesOp::verify() {
-  if (failed(verifyCoveringSlices(*this, getSlices(), getInitType())) ||
-      failed(verifySameElement(*this, getInputType(), getInitType())))
+  ShapedType input = getInputType(), init = getInitType();
+  if (failed(verifyCoveringSlices(*this, getSlices(), init)))
     return failure();
-  SmallVector<int64_t> chunkShape =
-      getSlices().getChunkShape(getInitType().getShape());
-  if (getInputType().getNumElements() != numElements(chunkShape))
+  SmallVector<int64_t> chunkShape = getSlices().getChunkShape(init.getShape());
+  if (isInBytes(input, init)) {
+    int64_t bytes = getChunkBytes(chunkShape, init);
+    if (input.getRank() > 0 && input.getShape().back() == bytes &&
+        numElements(input.getShape().drop_back()) == chunkShape.front())
+      return success();
+    return emitOpError("expected ")
+           << chunkShape.front() << " chunks of " << bytes
+           << " bytes in the input, but got " << input;
+  }
+  if (failed(verifySameElement(*this, input, init)))
+    return failure();
+  if (input.getNumElements() != numElements(chunkShape))
     return emitOpError("expected an input with the elements of ")
-           << str(chunkShape) << ", but got " << getInputType();
+           << str(chunkShape) << ", but got " << input;
   return success();
 }
 

@@ -222,6 +222,7 @@ def Zero_PackSlicesOp
   let description = [{
     Tensor slice reordering (paper section 3.3.3): copies a tensor into its
     chunk form, so that what goes to one device is contiguous. Padding is zero.
+    As bytes, tensors of any type can share a buffer.
 
     ```mlir
     %c = zero.pack_slices %g slices <dim = 0, factors = [2, 4], chunk = [1]>
@@ -232,7 +233,7 @@ def Zero_PackSlicesOp
 
     - C1: `slices` fits the input.
     - C2: the destination has the shape of the chunk form of the input, and its
-      element type.
+      element type; or it is CxBxi8, B being the bytes of a chunk.
   }];
   let assemblyFormat = [{
     $input `slices` $slices `into` $init attr-dict
@@ -251,7 +252,8 @@ def Zero_UnpackSlicesOp
 
     - C1: `slices` fits the destination and covers it (one stage).
     - C2: the input has the elements of the chunk form of the destination, chunk
-      by chunk, and its element type.
+      by chunk, and its element type; or they are bytes, its last dim those of a
+      chunk.
   }];
   let assemblyFormat = [{
     $input `slices` $slices `into` $init attr-dict
