@@ -260,7 +260,8 @@ def _free_address(coordinator: str) -> str:
         own = probe.getsockname()[0]
     with socket.socket(family) as listener:
         listener.bind((own, 0))
-        return f"{own}:{listener.getsockname()[1]}"
+        port = listener.getsockname()[1]
+    return f"[{own}]:{port}" if ":" in own else f"{own}:{port}"
 
 
 @functools.cache

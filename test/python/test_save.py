@@ -17,7 +17,7 @@ import jax
 import numpy as np
 import pytest
 import zpp
-from startwait import RANKS, ROOT, bundle, gather, mesh, needs_library
+from startwait import RANKS, ROOT, bundle, gather, needs_library
 from startwait import program, put, token
 from training import BATCH, FAST, NODES, OFF, TINY, same_bits, tokens
 from training import trainer_of, with_options
