@@ -117,6 +117,34 @@ void zpp::unpackChunks(const SymbolicTensor &chunks, const SliceMap &map,
   });
 }
 
+SymbolicTensor zpp::joinRows(const std::vector<SymbolicTensor> &tensors,
+                             int64_t rows) {
+  SymbolicTensor buffer;
+  for (int64_t row = 0; row < rows; ++row)
+    for (const SymbolicTensor &tensor : tensors) {
+      assert(tensor.size() % rows == 0 && "expected equal rows");
+      size_t size = tensor.size() / rows;
+      auto begin = tensor.begin() + row * size;
+      buffer.insert(buffer.end(), begin, begin + size);
+    }
+  return buffer;
+}
+
+std::vector<SymbolicTensor>
+zpp::splitRows(const SymbolicTensor &buffer, int64_t rows,
+               const std::vector<int64_t> &rowElements) {
+  std::vector<SymbolicTensor> tensors(rowElements.size());
+  auto begin = buffer.begin();
+  for (int64_t row = 0; row < rows; ++row)
+    for (size_t index = 0; index < tensors.size(); ++index) {
+      auto end = begin + rowElements[index];
+      tensors[index].insert(tensors[index].end(), begin, end);
+      begin = end;
+    }
+  assert(begin == buffer.end() && "expected rows of these sizes");
+  return tensors;
+}
+
 SymbolicTensor zpp::reduceChunks(const SymbolicTensor &chunks, int64_t count) {
   assert(count > 0 && chunks.size() % count == 0 && "expected equal parts");
   size_t elements = chunks.size() / count;
@@ -272,6 +300,110 @@ zpp::simulateAllGather(const Mesh &mesh, const HopPlan &plan,
         unpackChunks(current[device], map, unpacked);
         current[device] = std::move(unpacked);
       }
+    }
+  }
+  return tensors;
+}
+
+std::vector<std::vector<SymbolicTensor>> zpp::simulateReduceScatters(
+    const Mesh &mesh, const std::vector<HopPlan> &plans,
+    const std::vector<std::vector<SymbolicTensor>> &operands) {
+  size_t numDevices = mesh.numDevices();
+  std::vector<std::vector<SymbolicTensor>> slices;
+  for (const HopPlan &plan : plans)
+    slices.emplace_back(
+        numDevices, SymbolicTensor(plan.outer * plan.getUnit() * plan.inner));
+  for (int64_t stage = 0; stage < plans.front().stages; ++stage) {
+    std::vector<std::vector<SymbolicTensor>> current = operands;
+    for (size_t hop = 0; hop < plans.front().hops.size(); ++hop) {
+      int64_t rows = plans.front().getHopMap(hop, stage).numChunks();
+      std::vector<int64_t> rowElements;
+      for (const HopPlan &plan : plans)
+        rowElements.push_back(plan.getHopMap(hop, stage).elementsPerChunk());
+      std::vector<SymbolicTensor> buffers;
+      for (size_t device = 0; device < numDevices; ++device) {
+        std::vector<SymbolicTensor> chunks;
+        for (size_t index = 0; index < plans.size(); ++index)
+          chunks.push_back(packChunks(current[index][device],
+                                      plans[index].getHopMap(hop, stage)));
+        buffers.push_back(joinRows(chunks, rows));
+      }
+      buffers = symbolicAllToAll(mesh, plans.front().hops[hop], buffers);
+      for (size_t device = 0; device < numDevices; ++device) {
+        std::vector<SymbolicTensor> received =
+            splitRows(buffers[device], rows, rowElements);
+        for (size_t index = 0; index < plans.size(); ++index)
+          current[index][device] = reduceChunks(received[index], rows);
+      }
+    }
+    for (size_t index = 0; index < plans.size(); ++index)
+      for (size_t device = 0; device < numDevices; ++device)
+        unpackChunks(current[index][device], plans[index].getPartMap(stage),
+                     slices[index][device]);
+  }
+  return slices;
+}
+
+/// How the rows that arrive in hop `hop` of a gather are put in order: by the
+/// factors gathered so far, of which those of the hop come first.
+static SliceMap getRowMap(const HopPlan &plan, int64_t hop,
+                          int64_t rowElements) {
+  SliceMap hopMap = plan.getHopMap(hop, 0);
+  // The factors of outer hops and of this one: what is held whole by now.
+  SliceMap map;
+  map.factors = hopMap.factors;
+  map.unit = 1;
+  map.inner = rowElements;
+  map.chunkFactors = hopMap.chunkFactors;
+  for (int64_t factor = 0, e = map.factors.size(); factor < e; ++factor)
+    if (std::find(hopMap.chunkFactors.begin(), hopMap.chunkFactors.end(),
+                  factor) == hopMap.chunkFactors.end())
+      map.chunkFactors.push_back(factor);
+  map.extent = map.paddedExtent();
+  return map;
+}
+
+std::vector<std::vector<SymbolicTensor>> zpp::simulateAllGathers(
+    const Mesh &mesh, const std::vector<HopPlan> &plans,
+    const std::vector<std::vector<SymbolicTensor>> &slices) {
+  size_t numDevices = mesh.numDevices();
+  std::vector<int64_t> rowElements;
+  int64_t bufferElements = 0;
+  for (const HopPlan &plan : plans) {
+    assert(plan.stages == 1 && "expected one stage");
+    rowElements.push_back(plan.outer * plan.getUnit() * plan.inner);
+    bufferElements += rowElements.back();
+  }
+  // One unit of each tensor: one row.
+  std::vector<SymbolicTensor> buffers;
+  for (size_t device = 0; device < numDevices; ++device) {
+    std::vector<SymbolicTensor> units;
+    for (const std::vector<SymbolicTensor> &tensor : slices)
+      units.push_back(tensor[device]);
+    buffers.push_back(joinRows(units, 1));
+  }
+  for (size_t hop = plans.front().hops.size(); hop-- > 0;) {
+    buffers = symbolicAllGather(mesh, plans.front().hops[hop], buffers);
+    SliceMap map = getRowMap(plans.front(), hop, bufferElements);
+    for (SymbolicTensor &buffer : buffers) {
+      SymbolicTensor ordered(buffer.size());
+      unpackChunks(buffer, map, ordered);
+      buffer = std::move(ordered);
+    }
+  }
+  std::vector<std::vector<SymbolicTensor>> tensors;
+  for (size_t index = 0; index < plans.size(); ++index) {
+    const HopPlan &plan = plans[index];
+    SliceMap units = plan.getHopMap(0, 0);
+    units.chunkFactors.clear();
+    for (int64_t factor = 0, e = units.factors.size(); factor < e; ++factor)
+      units.chunkFactors.push_back(factor);
+    auto &results = tensors.emplace_back();
+    for (const SymbolicTensor &buffer : buffers) {
+      SymbolicTensor tensor(plan.outer * plan.extent * plan.inner);
+      unpackChunks(splitRows(buffer, units.numSlices(), rowElements)[index],
+                   units, tensor);
+      results.push_back(std::move(tensor));
     }
   }
   return tensors;

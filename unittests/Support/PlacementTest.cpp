@@ -146,6 +146,60 @@ void provePlan(const Mesh &mesh, const HopPlan &plan) {
             "");
 }
 
+/// Tensors that travel together end where they do alone.
+void proveTogether(const Mesh &mesh, const std::vector<HopPlan> &plans) {
+  std::vector<std::vector<SymbolicTensor>> operands, slices;
+  for (const HopPlan &plan : plans) {
+    operands.push_back(
+        makeSources(mesh, plan.outer * plan.extent * plan.inner));
+    slices.push_back(
+        makeSources(mesh, plan.outer * plan.getUnit() * plan.inner));
+  }
+  auto scattered = simulateReduceScatters(mesh, plans, operands);
+  for (size_t index = 0; index < plans.size(); ++index)
+    ASSERT_EQ(verifyReduceScatter(mesh, plans[index], scattered[index]), "");
+  if (plans.front().stages > 1)
+    return;
+  auto gathered = simulateAllGathers(mesh, plans, slices);
+  for (size_t index = 0; index < plans.size(); ++index)
+    ASSERT_EQ(verifyAllGather(mesh, plans[index], gathered[index]), "");
+}
+
+/// A matrix cut in the middle, a vector that does not divide, a small one.
+void proveHopsTogether(const Mesh &mesh, const Hops &hops) {
+  for (int64_t stages = 1; stages <= 3; ++stages) {
+    HopPlan matrix, vector, small;
+    matrix.hops = vector.hops = small.hops = hops;
+    matrix.stages = vector.stages = small.stages = stages;
+    int64_t slices = numDevices(matrix.getDimRefs());
+    matrix.outer = matrix.inner = 2;
+    matrix.extent = 2 * slices;
+    vector.extent = 2 * slices - 1;
+    small.extent = slices / 2;
+    ASSERT_NO_FATAL_FAILURE(proveTogether(mesh, {matrix, vector, small}))
+        << mesh.str() << " stages " << stages;
+  }
+}
+
+TEST(Placement, TogetherOnAllMeshesUpTo4x4) {
+  for (int64_t nodes = 1; nodes <= 4; ++nodes)
+    for (int64_t gpus = 1; gpus <= 4; ++gpus) {
+      Mesh mesh({{"node", nodes}, {"gpu", gpus}});
+      for (const Hops &hops : {Hops{{mesh.getAxis(1)}, {mesh.getAxis(0)}},
+                               Hops{{mesh.getAxis(0), mesh.getAxis(1)}}})
+        ASSERT_NO_FATAL_FAILURE(proveHopsTogether(mesh, hops));
+    }
+}
+
+TEST(Placement, TogetherOverThreeTiers) {
+  Mesh mesh({{"rack", 2}, {"node", 3}, {"gpu", 2}});
+  AxisRef rack = mesh.getAxis(0), node = mesh.getAxis(1), gpu = mesh.getAxis(2);
+  for (const Hops &hops :
+       {Hops{{gpu}, {node}, {rack}}, Hops{{gpu, node}, {rack}},
+        Hops{{node}, {gpu}, {rack}}})
+    ASSERT_NO_FATAL_FAILURE(proveHopsTogether(mesh, hops));
+}
+
 /// All stages, dims that divide and dims that do not, in the middle of a
 /// tensor or its only one.
 void proveHops(const Mesh &mesh, const Hops &hops) {

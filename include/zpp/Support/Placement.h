@@ -75,6 +75,16 @@ SymbolicTensor packChunks(const SymbolicTensor &tensor, const SliceMap &map);
 void unpackChunks(const SymbolicTensor &chunks, const SliceMap &map,
                   SymbolicTensor &tensor);
 
+/// Several tensors in one buffer: `rows` rows, each those of all `tensors`, one
+/// behind the other.
+SymbolicTensor joinRows(const std::vector<SymbolicTensor> &tensors,
+                        int64_t rows);
+
+/// The inverse: the tensors, whose rows have `rowElements` elements each.
+std::vector<SymbolicTensor> splitRows(const SymbolicTensor &buffer,
+                                      int64_t rows,
+                                      const std::vector<int64_t> &rowElements);
+
 /// Element-wise sum of the `count` equal parts of `chunks`.
 SymbolicTensor reduceChunks(const SymbolicTensor &chunks, int64_t count);
 
@@ -139,6 +149,18 @@ simulateReduceScatter(const Mesh &mesh, const HopPlan &plan,
 std::vector<SymbolicTensor>
 simulateAllGather(const Mesh &mesh, const HopPlan &plan,
                   const std::vector<SymbolicTensor> &slices);
+
+/// The same for several tensors that travel together, in one buffer per hop and
+/// stage; `plans` agree in hops and stages. Indexed by plan, then by device.
+std::vector<std::vector<SymbolicTensor>> simulateReduceScatters(
+    const Mesh &mesh, const std::vector<HopPlan> &plans,
+    const std::vector<std::vector<SymbolicTensor>> &operands);
+
+/// The same for all-gathers, of one stage. What travels between the hops is one
+/// row per unit, put in order for all tensors at once.
+std::vector<std::vector<SymbolicTensor>>
+simulateAllGathers(const Mesh &mesh, const std::vector<HopPlan> &plans,
+                   const std::vector<std::vector<SymbolicTensor>> &slices);
 
 /// Empty if every device of `slices` holds precisely its own slice of the dim,
 /// with each element counted once from every rank of its group and from no
