@@ -48,8 +48,9 @@ struct Rank {
   }
   ~Rank() {
     EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
-    if (comm)
+    if (comm) {
       EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+    }
     EXPECT_EQ(cudaFree(input), cudaSuccess);
     EXPECT_EQ(cudaFree(output), cudaSuccess);
     EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
