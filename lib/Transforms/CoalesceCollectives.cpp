@@ -214,7 +214,11 @@ private:
         groups.pop_back();
       }
       for (SmallVector<Candidate> &group : groups)
-        if (group.size() > 1)
+        // Nothing that is left to XLA is joined for its own sake.
+        if (group.size() > 1 &&
+            llvm::any_of(group, [](const Candidate &candidate) {
+              return candidate.parts.front().elementBytes == 0;
+            }))
           result.push_back(std::move(group));
     }
     return result;

@@ -5,7 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "FormatOptions.h"
 #include "LocalValues.h"
+#include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Transforms/Passes.h"
 
@@ -19,6 +21,9 @@ using namespace zpp;
 using namespace zpp::zero;
 
 namespace {
+/// More stages than this have chunks too small to be worth it.
+constexpr int64_t kMostStages = 8;
+
 class DecomposeReduceScatterPass
     : public zpp::impl::DecomposeReduceScatterPassBase<
           DecomposeReduceScatterPass> {
@@ -26,8 +31,9 @@ public:
   using DecomposeReduceScatterPassBase::DecomposeReduceScatterPassBase;
 
   void runOnOperation() override {
-    if (stages < 1) {
-      emitError(getOperation().getLoc(), "expected at least 1 stage, but got ")
+    if (stages < 0) {
+      emitError(getOperation().getLoc(),
+                "expected at least 1 stage, or 0 to choose, but got ")
           << stages.getValue();
       return signalPassFailure();
     }
@@ -49,14 +55,50 @@ public:
         chain.push_back(next);
       }
     });
-    for (ArrayRef<ReduceScatterOp> chain : chains)
-      decompose(chain);
+    for (ArrayRef<ReduceScatterOp> chain : chains) {
+      FailureOr<std::optional<LinkModel>> model =
+          parseLinks(getOperation(), links,
+                     ReduceScatterOp(chain.front()).getMeshAttr().getMesh());
+      if (failed(model))
+        return signalPassFailure();
+      decompose(chain, getStages(chain, *model));
+    }
   }
 
 private:
+  /// The stages that are asked for, or those that suit the links.
+  int64_t getStages(ArrayRef<ReduceScatterOp> chain,
+                    const std::optional<LinkModel> &model) {
+    if (stages > 0)
+      return stages;
+    if (!model)
+      return 1;
+    std::vector<double> usec;
+    for (ReduceScatterOp scatter : chain) {
+      ShardType from = scatter.getOperand().getType(), to = scatter.getType();
+      Mesh mesh = scatter.getMeshAttr().getMesh();
+      SmallVector<AxisRef> refs =
+          cast<CollectiveOpInterface>(scatter.getOperation()).getAxisRefs();
+      int64_t elements =
+          to.getElementsPerUnit() * llvm::product_of(to.getWholeSizes());
+      QuantAttr wire = scatter.getWireAttr();
+      int64_t bytes =
+          wire ? wire.getLayout(elements).chunkBytes
+               : elements * (from.getGlobal().getElementTypeBitWidth() / 8);
+      usec.push_back(model->getExchangeUsec(getSentBytes(
+          mesh, CollectiveKind::AllToAll, {refs.begin(), refs.end()}, bytes)));
+    }
+    int64_t chosen = chooseStages(usec, kMostStages);
+    if (chosen > 1)
+      remark::passed(ReduceScatterOp(chain.front()).getLoc(),
+                     remark::RemarkOpts::name("stages").category(getArgument()))
+          << ("cut into " + std::to_string(chosen) + " stages");
+    return chosen;
+  }
+
   /// All hops of one scatter, for every stage. Each stage takes its part of
   /// every unit through all hops; the parts are put together at the end.
-  void decompose(ArrayRef<ReduceScatterOp> chain) {
+  void decompose(ArrayRef<ReduceScatterOp> chain, int64_t stages) {
     ReduceScatterOp last = chain.back();
     OpBuilder builder(last);
     Location loc = last.getLoc();

@@ -41,3 +41,14 @@ zpp::parseFormats(Operation *op, StringRef formats, int64_t block) {
   }
   return quants;
 }
+
+FailureOr<std::optional<LinkModel>>
+zpp::parseLinks(Operation *op, StringRef links, const Mesh &mesh) {
+  if (links.empty())
+    return std::optional<LinkModel>();
+  std::string error;
+  std::optional<LinkModel> model = LinkModel::parse(links.str(), mesh, error);
+  if (!model)
+    return emitError(op->getLoc(), "in links '") << links << "': " << error;
+  return model;
+}

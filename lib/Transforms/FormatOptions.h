@@ -9,6 +9,7 @@
 #define ZPP_LIB_TRANSFORMS_FORMATOPTIONS_H
 
 #include "zpp/Dialect/Zero/IR/Zero.h"
+#include "zpp/Support/LinkModel.h"
 
 namespace zpp {
 
@@ -20,6 +21,11 @@ parseFormat(mlir::Operation *op, llvm::StringRef format, int64_t block);
 /// The same for a list of formats, separated by ':'.
 mlir::FailureOr<llvm::SmallVector<zero::QuantAttr>>
 parseFormats(mlir::Operation *op, llvm::StringRef formats, int64_t block);
+
+/// The links that `links` names for the tiers of `mesh`, or nullopt where it is
+/// empty. Emits an error at `op` where it does not parse.
+mlir::FailureOr<std::optional<LinkModel>>
+parseLinks(mlir::Operation *op, llvm::StringRef links, const Mesh &mesh);
 
 } // namespace zpp
 

@@ -66,6 +66,7 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
     QuantizeAllGatherPassOptions quantize;
     quantize.format = options.weights;
     quantize.block = options.block;
+    quantize.links = options.links;
     pm.addPass(createQuantizeAllGatherPass(quantize));
   }
   if (hasSecondary) {
@@ -79,11 +80,13 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
     SplitHierarchyPassOptions split;
     split.formats = options.gradients;
     split.block = options.block;
+    split.links = options.links;
     // What travels with others need not shrink.
     split.splitSmall = coalesceBytes > 0;
     pm.addPass(createSplitHierarchyPass(split));
     DecomposeReduceScatterPassOptions decompose;
     decompose.stages = options.stages;
+    decompose.links = options.links;
     pm.addPass(createDecomposeReduceScatterPass(decompose));
     // The order of slices becomes explicit before anything is quantized: a
     // wire chunk must hold what one device is to get.
@@ -104,6 +107,10 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
   // start and when their results are needed.
   if (isXlaFfi) {
     pm.addPass(createOutlineCollectivesPass());
+    // Within a function, and then among them and the compute.
+    PipelineChunksPassOptions pipeline;
+    pipeline.links = options.links;
+    pm.addPass(createPipelineChunksPass(pipeline));
     OverlapCollectivesPassOptions overlap;
     overlap.prefetchBytes = options.prefetchBytes;
     pm.addPass(createOverlapCollectivesPass(overlap));

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "FormatOptions.h"
-#include "zpp/Analysis/Origin.h"
+#include "zpp/Analysis/Schedule.h"
 #include "zpp/Transforms/Passes.h"
 
 namespace zpp {
@@ -32,12 +32,40 @@ public:
       return;
     SmallVector<AllGatherOp> gathers;
     getOperation().walk([&](AllGatherOp gather) { gathers.push_back(gather); });
-    for (AllGatherOp gather : gathers)
-      quantize(gather, *quant);
+    for (AllGatherOp gather : gathers) {
+      FailureOr<std::optional<LinkModel>> model =
+          parseLinks(getOperation(), links, gather.getMeshAttr().getMesh());
+      if (failed(model))
+        return signalPassFailure();
+      quantize(gather, *quant, *model);
+    }
   }
 
 private:
-  void quantize(AllGatherOp gather, QuantAttr quant) {
+  /// What a gather takes, and what is saved, on the links of `model`.
+  static std::pair<double, double> getUsec(AllGatherOp gather, QuantAttr quant,
+                                           const LinkModel &model) {
+    ShardType from = gather.getOperand().getType();
+    Mesh mesh = gather.getMeshAttr().getMesh();
+    SmallVector<AxisRef> refs =
+        cast<CollectiveOpInterface>(gather.getOperation()).getAxisRefs();
+    std::vector<AxisRef> axes(refs.begin(), refs.end());
+    int64_t plain = getBytes(from.getLocalType());
+    int64_t wire = getBytes(from.withQuant(quant).getLocalType());
+    int64_t devices = zpp::numDevices(axes);
+    auto getExchange = [&](int64_t bytes) {
+      return model.getExchangeUsec(
+          getSentBytes(mesh, CollectiveKind::AllGather, axes, bytes));
+    };
+    return {getExchange(plain),
+            getExchange(wire) +
+                LinkModel::kKernelWeight *
+                    (LinkModel::getKernelUsec(plain + wire) +
+                     LinkModel::getKernelUsec(devices * (plain + wire)))};
+  }
+
+  void quantize(AllGatherOp gather, QuantAttr quant,
+                const std::optional<LinkModel> &model) {
     ShardType from = gather.getOperand().getType(), to = gather.getType();
     if (from.getQuant())
       return;
@@ -49,6 +77,16 @@ private:
                  "a slice of " + Twine(plain) + " bytes would take " +
                      Twine(wire) + " quantized");
       return;
+    }
+    if (model) {
+      auto [usec, quantized] = getUsec(gather, quant, *model);
+      if (quantized >= usec) {
+        leaveAlone(gather, getArgument(),
+                   "on these links it takes " +
+                       Twine(static_cast<int64_t>(usec)) + " usec, quantized " +
+                       Twine(static_cast<int64_t>(quantized)));
+        return;
+      }
     }
     OpBuilder builder(gather);
     Location loc = gather.getLoc();

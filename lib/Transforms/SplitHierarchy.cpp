@@ -7,6 +7,7 @@
 
 #include "FormatOptions.h"
 #include "zpp/Analysis/Origin.h"
+#include "zpp/Support/CollectiveCost.h"
 #include "zpp/Transforms/Passes.h"
 
 namespace zpp {
@@ -35,11 +36,33 @@ public:
       if (!scatter.getWire() && !isOneOfSeveralHops(scatter))
         scatters.push_back(scatter);
     });
-    for (ReduceScatterOp scatter : scatters)
-      split(scatter, *quants);
+    // Small ones are to travel with others, if there are any.
+    bool hasLarge = false;
+    SmallVector<Plan> plans;
+    for (ReduceScatterOp scatter : scatters) {
+      FailureOr<std::optional<LinkModel>> model =
+          parseLinks(getOperation(), links, scatter.getMeshAttr().getMesh());
+      if (failed(model))
+        return signalPassFailure();
+      plans.push_back(getPlan(scatter, *quants, *model));
+      hasLarge |= plans.back().reason.empty() && !plans.back().isSmall;
+    }
+    for (const Plan &plan : plans)
+      split(plan, splitSmall && hasLarge);
   }
 
 private:
+  /// The hops of a scatter and their formats.
+  struct Plan {
+    ReduceScatterOp scatter;
+    SmallVector<SmallVector<Attribute>> hops;
+    SmallVector<QuantAttr> quants;
+    /// No chunk would shrink, in any format.
+    bool isSmall = false;
+    /// Why it is left alone in any case, or empty.
+    std::string reason;
+  };
+
   static bool isOneOfSeveralHops(ReduceScatterOp scatter) {
     return scatter.getOperand().getDefiningOp<ReduceScatterOp>() ||
            llvm::any_of(scatter->getUsers(), llvm::IsaPred<ReduceScatterOp>);
@@ -86,13 +109,68 @@ private:
     return wires;
   }
 
-  void split(ReduceScatterOp scatter, ArrayRef<QuantAttr> formats) {
-    SmallVector<SmallVector<Attribute>> hops = getHops(scatter, formats.size());
-    SmallVector<QuantAttr> quants = getWires(scatter, hops, formats);
-    bool isSmall =
-        llvm::none_of(quants, [](QuantAttr quant) { return !!quant; }) &&
-        llvm::any_of(formats, [](QuantAttr quant) { return !!quant; });
-    if (isSmall && !splitSmall) {
+  /// What a scatter takes in one piece, and in hops, on the links of `model`.
+  static std::pair<double, double> getUsec(const Plan &plan,
+                                           const LinkModel &model) {
+    ReduceScatterOp scatter = plan.scatter;
+    ShardType from = scatter.getOperand().getType(), to = scatter.getType();
+    Mesh mesh = scatter.getMeshAttr().getMesh();
+    int64_t elementBytes = from.getGlobal().getElementTypeBitWidth() / 8;
+    int64_t elements =
+        to.getElementsPerUnit() * llvm::product_of(from.getWholeSizes());
+    SmallVector<AxisRef> refs =
+        cast<CollectiveOpInterface>(scatter.getOperation()).getAxisRefs();
+    std::vector<AxisRef> axes(refs.begin(), refs.end());
+    double plain = model.getExchangeUsec(
+        getSentBytes(mesh, CollectiveKind::ReduceScatter, axes,
+                     elements / zpp::numDevices(axes) * elementBytes));
+    // The first kernel reads the gradient, each other one what a hop sends.
+    double usec = LinkModel::kKernelWeight *
+                  LinkModel::getKernelUsec(elements * elementBytes);
+    for (auto [hop, quant] : llvm::zip_equal(plan.hops, plan.quants)) {
+      std::vector<AxisRef> hopAxes;
+      for (Attribute axis : hop)
+        hopAxes.push_back(*cast<AxisRefAttr>(axis).resolve(mesh));
+      int64_t devices = zpp::numDevices(hopAxes);
+      elements /= devices;
+      int64_t chunk = quant ? quant.getLayout(elements).chunkBytes
+                            : elements * elementBytes;
+      usec += model.getExchangeUsec(getSentBytes(mesh, CollectiveKind::AllToAll,
+                                                 hopAxes, chunk)) +
+              LinkModel::kKernelWeight *
+                  LinkModel::getKernelUsec(2 * devices * chunk);
+    }
+    return {plain, usec};
+  }
+
+  Plan getPlan(ReduceScatterOp scatter, ArrayRef<QuantAttr> formats,
+               const std::optional<LinkModel> &model) {
+    Plan plan{scatter, getHops(scatter, formats.size()), {}, false, {}};
+    plan.quants = getWires(scatter, plan.hops, formats);
+    auto isQuantized = [](QuantAttr quant) { return !!quant; };
+    plan.isSmall = llvm::none_of(plan.quants, isQuantized) &&
+                   llvm::any_of(formats, isQuantized);
+    if (!model || plan.isSmall)
+      return plan;
+    auto [plain, usec] = getUsec(plan, *model);
+    if (usec >= plain)
+      plan.reason = "on these links it takes " +
+                    std::to_string(static_cast<int64_t>(plain)) +
+                    " usec, in hops " +
+                    std::to_string(static_cast<int64_t>(usec));
+    return plan;
+  }
+
+  void split(const Plan &plan, bool splitsSmall) {
+    ReduceScatterOp scatter = plan.scatter;
+    ArrayRef<SmallVector<Attribute>> hops = plan.hops;
+    ArrayRef<QuantAttr> quants = plan.quants;
+    bool isSmall = plan.isSmall;
+    if (!plan.reason.empty()) {
+      leaveAlone(scatter, getArgument(), plan.reason);
+      return;
+    }
+    if (isSmall && !splitsSmall) {
       leaveAlone(scatter, getArgument(),
                  "its chunks are so small that they would not shrink");
       return;

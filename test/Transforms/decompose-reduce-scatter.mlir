@@ -3,10 +3,10 @@
 // RUN:   --zero-decompose-reduce-scatter --split-input-file | FileCheck %s
 // RUN: zpp-opt %s --zero-decompose-reduce-scatter=stages=3 --split-input-file \
 // RUN:   | FileCheck %s --check-prefix=STAGES
-// RUN: echo "module {}" | not zpp-opt --zero-decompose-reduce-scatter=stages=0 \
+// RUN: echo "module {}" | not zpp-opt --zero-decompose-reduce-scatter=stages=-1 \
 // RUN:   2>&1 | FileCheck %s --check-prefix=INVALID
 
-// INVALID: error: expected at least 1 stage, but got 0
+// INVALID: error: expected at least 1 stage, or 0 to choose, but got -1
 
 #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
 !primary = !zero.shard<256x64xbf16, dim 0 = ("node", "gpu") on #mesh>

@@ -50,8 +50,14 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
       llvm::cl::init(false)};
   Option<int64_t> stages{
       *this, "stages",
-      llvm::cl::desc("Cut every gradient scatter into this many parts"),
-      llvm::cl::init(1)};
+      llvm::cl::desc("Cut every gradient scatter into this many parts; 0: as "
+                     "many as suit the links"),
+      llvm::cl::init(0)};
+  Option<std::string> links{
+      *this, "links",
+      llvm::cl::desc("Speeds of the tiers' links, as node=50gbit,gpu=400gbyte: "
+                     "what they do not make faster is left alone (default: "
+                     "all that shrinks is rewritten, in one stage)")};
   Option<std::string> target{
       *this, "target",
       llvm::cl::desc("portable: StableHLO alone. xla-ffi: collectives run "

@@ -1,0 +1,98 @@
+//===- LinkModel.cpp - How long communication takes -----------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "zpp/Support/LinkModel.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+using namespace zpp;
+
+LinkModel::LinkModel(const Mesh &mesh) {
+  double speed = 4e5;
+  for (size_t axis = mesh.getAxes().size(); axis-- > 0; speed /= 10)
+    bytesPerUsec.insert(bytesPerUsec.begin(), speed);
+}
+
+/// "50gbit" or "400gbyte" in bytes per microsecond; 0 where it is none.
+static double parseSpeed(const std::string &text) {
+  char *end = nullptr;
+  double number = std::strtod(text.c_str(), &end);
+  std::string unit = end;
+  if (end == text.c_str() || !(number > 0) || std::isinf(number))
+    return 0;
+  if (unit == "gbit")
+    return number * 1e3 / 8;
+  return unit == "gbyte" ? number * 1e3 : 0;
+}
+
+std::optional<LinkModel> LinkModel::parse(const std::string &spec,
+                                          const Mesh &mesh,
+                                          std::string &error) {
+  LinkModel model(mesh);
+  std::vector<bool> isGiven(mesh.getAxes().size(), false);
+  for (size_t begin = 0; begin <= spec.size();) {
+    size_t end = std::min(spec.find(',', begin), spec.size());
+    std::string item = spec.substr(begin, end - begin);
+    begin = end + 1;
+    size_t equals = item.find('=');
+    double speed =
+        equals == std::string::npos ? 0 : parseSpeed(item.substr(equals + 1));
+    if (speed == 0) {
+      error = "expected TIER=NUMBERgbit or TIER=NUMBERgbyte, but got '" + item +
+              "'";
+      return std::nullopt;
+    }
+    int64_t axis = mesh.findAxis(item.substr(0, equals));
+    if (axis < 0 || isGiven[axis]) {
+      error = "expected each tier of " + mesh.str() + " once, but got '" +
+              item.substr(0, equals) + "'";
+      return std::nullopt;
+    }
+    isGiven[axis] = true;
+    model.bytesPerUsec[axis] = speed;
+  }
+  for (size_t axis = 0; axis < isGiven.size(); ++axis)
+    if (!isGiven[axis]) {
+      error = "expected a link for tier '" + mesh.getAxes()[axis].name +
+              "', but got none";
+      return std::nullopt;
+    }
+  return model;
+}
+
+double LinkModel::getExchangeUsec(const std::vector<int64_t> &sent) const {
+  double usec = 0;
+  for (size_t axis = 0; axis < sent.size(); ++axis)
+    usec = std::max(usec, static_cast<double>(sent[axis]) / bytesPerUsec[axis]);
+  return kExchangeUsec + usec;
+}
+
+double LinkModel::getKernelUsec(int64_t bytes) {
+  return kKernelUsec + static_cast<double>(bytes) / kMemoryBytesPerUsec;
+}
+
+int64_t zpp::chooseStages(const std::vector<double> &hopUsec, int64_t most) {
+  // Latencies count per stage; the rest is divided.
+  auto getTotal = [&](int64_t stages) {
+    double once = 0, slowest = 0;
+    for (double usec : hopUsec) {
+      double rest = std::max(0.0, usec - LinkModel::kExchangeUsec);
+      double part = LinkModel::kExchangeUsec + rest / stages;
+      once += part;
+      slowest = std::max(slowest, part);
+    }
+    return once + (stages - 1) * slowest;
+  };
+  int64_t best = 1;
+  for (int64_t stages = 2; stages <= most; ++stages)
+    // More of them must be worth it.
+    if (getTotal(stages) < 0.97 * getTotal(best))
+      best = stages;
+  return best;
+}

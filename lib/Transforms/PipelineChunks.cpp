@@ -1,0 +1,168 @@
+//===- PipelineChunks.cpp - Hops of one stage under those of others -------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "FormatOptions.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "zpp/Analysis/Schedule.h"
+#include "zpp/Transforms/Passes.h"
+
+namespace zpp {
+#define GEN_PASS_DEF_PIPELINECHUNKSPASS
+#include "zpp/Transforms/Passes.h.inc"
+} // namespace zpp
+
+using namespace mlir;
+using namespace zpp;
+using namespace zpp::zero;
+
+namespace {
+
+/// The order in which the ops of a block start.
+class Issue {
+public:
+  Issue(Block &block, const Mesh &mesh, const LinkModel &model)
+      : block(block), mesh(mesh), model(model) {}
+
+  void run() {
+    SmallVector<Operation *> left;
+    for (Operation &op : block.without_terminator())
+      if (isa<ZeroDialect>(op.getDialect()))
+        left.push_back(&op);
+    for (Operation *op : llvm::reverse(left))
+      setTail(op);
+    while (!left.empty()) {
+      Operation **next = llvm::min_element(left, [&](auto *a, auto *b) {
+        return getPriority(a) < getPriority(b);
+      });
+      issue(*next);
+      left.erase(next);
+    }
+  }
+
+private:
+  /// Kernels are one queue, exchanges over each tier one.
+  size_t getQueue(Operation *op) const {
+    auto exchange = dyn_cast<CollectiveOpInterface>(op);
+    if (!exchange)
+      return mesh.getAxes().size();
+    size_t slowest = mesh.getAxes().size() - 1;
+    for (const AxisRef &ref : exchange.getAxisRefs())
+      slowest = std::min<size_t>(slowest, mesh.findAxis(ref.name));
+    return slowest;
+  }
+
+  double getUsec(Operation *op) const {
+    if (std::optional<CollectiveView> view = getCollective(op, mesh))
+      return model.getExchangeUsec(view->getSentBytes(mesh));
+    return LinkModel::getKernelUsec(getBytes(op->getOperand(0).getType()) +
+                                    getBytes(op->getOperand(1).getType()));
+  }
+
+  /// The zero ops whose results `op` reads, through tensor ops.
+  void forEachSource(Operation *op,
+                     llvm::function_ref<void(Operation *)> visit) const {
+    for (Value operand : op->getOperands()) {
+      Operation *source = operand.getDefiningOp();
+      if (!source || source->getBlock() != &block)
+        continue;
+      if (isa<ZeroDialect>(source->getDialect()))
+        visit(source);
+      else
+        forEachSource(source, visit);
+    }
+  }
+
+  /// What is still to be done once `op` has begun; those that read it are done.
+  void setTail(Operation *op) {
+    tail[op] += getUsec(op);
+    forEachSource(op, [&](Operation *source) {
+      tail[source] = std::max(tail[source], tail[op]);
+    });
+  }
+
+  /// When `op` could start, or infinity while something that it reads is not
+  /// issued.
+  double getStart(Operation *op) const {
+    auto free = queues.find(getQueue(op));
+    double start = free == queues.end() ? 0 : free->second;
+    forEachSource(op, [&](Operation *source) {
+      auto it = done.find(source);
+      start = it == done.end() ? std::numeric_limits<double>::infinity()
+                               : std::max(start, it->second);
+    });
+    return start;
+  }
+
+  /// The earliest first, then what has most behind it. Equal ones stay in their
+  /// order.
+  std::pair<double, double> getPriority(Operation *op) const {
+    return {getStart(op), -tail.lookup(op)};
+  }
+
+  void issue(Operation *op) {
+    double end = getStart(op) + getUsec(op);
+    queues[getQueue(op)] = end;
+    done[op] = end;
+    bring(op);
+  }
+
+  /// Moves `op`, and before it the tensor ops that it reads, to the end of what
+  /// has been issued.
+  void bring(Operation *op) {
+    for (Value operand : op->getOperands())
+      if (Operation *source = operand.getDefiningOp();
+          source && source->getBlock() == &block &&
+          !isa<ZeroDialect>(source->getDialect()) && !brought.contains(source))
+        bring(source);
+    brought.insert(op);
+    if (last)
+      op->moveAfter(last);
+    else
+      op->moveBefore(&block, block.begin());
+    last = op;
+  }
+
+  Block &block;
+  const Mesh &mesh;
+  const LinkModel &model;
+  llvm::DenseMap<Operation *, double> done, tail;
+  llvm::DenseMap<size_t, double> queues;
+  llvm::DenseSet<Operation *> brought;
+  Operation *last = nullptr;
+};
+
+class PipelineChunksPass
+    : public zpp::impl::PipelineChunksPassBase<PipelineChunksPass> {
+public:
+  using PipelineChunksPassBase::PipelineChunksPassBase;
+
+  void runOnOperation() override {
+    auto host = getOperation().lookupSymbol<ModuleOp>(kHostModule);
+    if (!host)
+      return;
+    for (auto function : host.getOps<func::FuncOp>()) {
+      CollectiveOpInterface first;
+      function.walk([&](CollectiveOpInterface exchange) {
+        first = exchange;
+        return WalkResult::interrupt();
+      });
+      // On buffers the order is that of memory too.
+      if (!first || first->getNumResults() == 0 ||
+          !function.getBody().hasOneBlock())
+        continue;
+      Mesh mesh = first.getMeshAttr().getMesh();
+      FailureOr<std::optional<LinkModel>> model =
+          parseLinks(getOperation(), links, mesh);
+      if (failed(model))
+        return signalPassFailure();
+      Issue(function.getBody().front(), mesh,
+            *model ? **model : LinkModel(mesh))
+          .run();
+    }
+  }
+};
+} // namespace

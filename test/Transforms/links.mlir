@@ -1,0 +1,61 @@
+// What the links of the tiers decide: on slow links large tensors are quantized
+// and cut into stages, on fast ones nothing is, and every choice is remarked.
+
+// DEFINE: %{slow} = links=node=50gbit,gpu=400gbyte
+// DEFINE: %{fast} = links=node=400gbyte,gpu=400gbyte
+
+// RUN: zpp-opt %s --zero-quantize-all-gather="%{slow}" --remarks-filter=none | FileCheck %s --check-prefix=GATHER
+// RUN: zpp-opt %s --zero-quantize-all-gather="%{fast}" --remarks-filter="zero-.*" 2>&1 | FileCheck %s --check-prefix=PLAIN
+// RUN: zpp-opt %s --zero-split-hierarchy="%{slow}" --remarks-filter=none | FileCheck %s --check-prefix=SCATTER
+// RUN: zpp-opt %s --zero-split-hierarchy="%{fast} split-small=true" --remarks-filter="zero-.*" 2>&1 \
+// RUN:   | FileCheck %s --check-prefix=WHOLE
+// RUN: zpp-opt %s --zero-split-hierarchy="formats=i8:i8" --remarks-filter=none \
+// RUN:   | zpp-opt --zero-decompose-reduce-scatter="stages=0 links=node=60gbyte,gpu=400gbyte" --remarks-filter="zero-.*" 2>&1 \
+// RUN:   | FileCheck %s --check-prefix=STAGES
+// RUN: zpp-opt %s --zero-split-hierarchy --zero-decompose-reduce-scatter=stages=0 --remarks-filter=none \
+// RUN:   | FileCheck %s --check-prefix=ONE
+// RUN: not zpp-opt %s --zero-split-hierarchy="links=node=fast" 2>&1 | FileCheck %s --check-prefix=ERROR
+
+// ERROR: error: in links 'node=fast': expected TIER=NUMBERgbit or TIER=NUMBERgbyte, but got 'node=fast'
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!primary = !zero.shard<8192x8192xbf16, dim 0 = ("node", "gpu") on #mesh>
+!whole = !zero.shard<8192x8192xbf16, dim 0 = (2, 4) on #mesh>
+!small = !zero.shard<2048xbf16, dim 0 = ("node", "gpu") on #mesh>
+!small_whole = !zero.shard<2048xbf16, dim 0 = (2, 4) on #mesh>
+
+// GATHER-LABEL: func @gathers
+// GATHER: zero.encode %{{.*}} : <8192x8192xbf16
+// GATHER-NOT: zero.encode
+// GATHER: zpp.reason = "on these links it takes 15 usec, quantized {{[0-9]+}}"
+
+// PLAIN: [Missed] left-alone | Category:zero-quantize-all-gather | Remark="zero.all_gather is left alone: on these links it takes {{[0-9]+}} usec, quantized {{[0-9]+}}"
+// PLAIN-LABEL: func @gathers
+// PLAIN-NOT: zero.encode
+func.func @gathers(%w: !primary, %v: !small) -> (!whole, !small_whole) {
+  %0 = zero.all_gather %w along ["node", "gpu"] : !primary to !whole
+  %1 = zero.all_gather %v along ["node", "gpu"] : !small to !small_whole
+  return %0, %1 : !whole, !small_whole
+}
+
+// SCATTER-LABEL: func @scatters
+// SCATTER: zero.reduce_scatter sum %arg0 along ["gpu"] wire <i8, block = 128>
+// SCATTER: along ["node"] wire <i4, block = 128>
+
+// Without a large one that is split there is nothing for small ones to join.
+// WHOLE: [Missed] left-alone | Category:zero-split-hierarchy | Remark="zero.reduce_scatter is left alone: on these links it takes {{[0-9]+}} usec, in hops {{[0-9]+}}"
+// WHOLE-LABEL: func @scatters
+// WHOLE-COUNT-2: along ["node", "gpu"]
+
+// STAGES: [Passed] stages | Category:zero-decompose-reduce-scatter | Remark="cut into {{[2-8]}} stages"
+// STAGES-LABEL: func @scatters
+// STAGES: stage = 1 of {{[2-8]}}
+
+// ONE-LABEL: func @scatters
+// ONE-NOT: stage =
+// ONE: return
+func.func @scatters(%g: !whole, %h: !small_whole) -> (!primary, !small) {
+  %0 = zero.reduce_scatter sum %g along ["node", "gpu"] : !whole to !primary
+  %1 = zero.reduce_scatter sum %h along ["node", "gpu"] : !small_whole to !small
+  return %0, %1 : !primary, !small
+}

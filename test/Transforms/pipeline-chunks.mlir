@@ -1,0 +1,72 @@
+// RUN: zpp-opt %s --zero-pipeline-chunks | FileCheck %s
+// RUN: zpp-opt %s --zero-pipeline-chunks --zero-pipeline-chunks | FileCheck %s
+// RUN: zpp-opt %s --zero-pipeline-chunks="links=node=400gbyte,gpu=400gbyte" | FileCheck %s --check-prefix=FAST
+// RUN: not zpp-opt %s --zero-pipeline-chunks="links=node=50gbit" 2>&1 | FileCheck %s --check-prefix=LINKS
+
+// LINKS: error: in links 'node=50gbit': expected a link for tier 'gpu', but got none
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 2>
+
+func.func private @step()
+
+module @zpp_host {
+  // Two stages, written one after the other: the second one is quantized and goes
+  // between the gpus while the first one goes between the nodes.
+
+  // CHECK-LABEL: func @stages
+  // CHECK: %[[Q0:.*]] = zero.quantize {{.*}}stage = 0 of 2
+  // CHECK: %[[Q1:.*]] = zero.quantize {{.*}}stage = 1 of 2
+  // CHECK: %[[A0:.*]] = zero.all_to_all %[[Q0]] along ["gpu"]
+  // CHECK: %[[A1:.*]] = zero.all_to_all %[[Q1]] along ["gpu"]
+  // CHECK: %[[R0:.*]] = zero.dequantize_reduce_quantize sum %[[A0]]
+  // CHECK: %[[B0:.*]] = zero.all_to_all %[[R0]] along ["node"]
+  // CHECK: %[[R1:.*]] = zero.dequantize_reduce_quantize sum %[[A1]]
+  // CHECK: %[[B1:.*]] = zero.all_to_all %[[R1]] along ["node"]
+  // CHECK: %[[C0:.*]] = zero.dequantize_reduce sum %[[B0]]
+  // CHECK: %[[C1:.*]] = zero.dequantize_reduce sum %[[B1]]
+  // CHECK: tensor.concat dim(0) %[[C0]], %[[C1]]
+
+  // FAST-LABEL: func @stages
+  // FAST: zero.quantize
+  // FAST: zero.quantize
+  // FAST: return
+  func.func @stages(%g: tensor<4096x4096xf32>) -> tensor<1024x4096xf32> {
+    %e0 = tensor.empty() : tensor<2x4259840xi8>
+    %e1 = tensor.empty() : tensor<2x1081344xi8>
+    %e2 = tensor.empty() : tensor<512x4096xf32>
+    %0 = zero.quantize %g quant <i8, block = 128> slices <dim = 0, factors = [2, 2], chunk = [1], stage = 0 of 2> into %e0
+        : tensor<4096x4096xf32> into tensor<2x4259840xi8> -> tensor<2x4259840xi8>
+    %1 = zero.all_to_all %0 along ["gpu"] on #mesh into %e0
+        : tensor<2x4259840xi8> into tensor<2x4259840xi8> -> tensor<2x4259840xi8>
+    %2 = zero.dequantize_reduce_quantize sum %1 quant <i8, block = 128> partial tensor<1024x4096xf32> to <i4, block = 128>
+        slices <dim = 0, factors = [2], chunk = [0]> into %e1 : tensor<2x4259840xi8> into tensor<2x1081344xi8> -> tensor<2x1081344xi8>
+    %3 = zero.all_to_all %2 along ["node"] on #mesh into %e1
+        : tensor<2x1081344xi8> into tensor<2x1081344xi8> -> tensor<2x1081344xi8>
+    %4 = zero.dequantize_reduce sum %3 quant <i4, block = 128> into %e2
+        : tensor<2x1081344xi8> into tensor<512x4096xf32> -> tensor<512x4096xf32>
+    %5 = zero.quantize %g quant <i8, block = 128> slices <dim = 0, factors = [2, 2], chunk = [1], stage = 1 of 2> into %e0
+        : tensor<4096x4096xf32> into tensor<2x4259840xi8> -> tensor<2x4259840xi8>
+    %6 = zero.all_to_all %5 along ["gpu"] on #mesh into %e0
+        : tensor<2x4259840xi8> into tensor<2x4259840xi8> -> tensor<2x4259840xi8>
+    %7 = zero.dequantize_reduce_quantize sum %6 quant <i8, block = 128> partial tensor<1024x4096xf32> to <i4, block = 128>
+        slices <dim = 0, factors = [2], chunk = [0]> into %e1 : tensor<2x4259840xi8> into tensor<2x1081344xi8> -> tensor<2x1081344xi8>
+    %8 = zero.all_to_all %7 along ["node"] on #mesh into %e1
+        : tensor<2x1081344xi8> into tensor<2x1081344xi8> -> tensor<2x1081344xi8>
+    %9 = zero.dequantize_reduce sum %8 quant <i4, block = 128> into %e2
+        : tensor<2x1081344xi8> into tensor<512x4096xf32> -> tensor<512x4096xf32>
+    %10 = tensor.concat dim(0) %4, %9 : (tensor<512x4096xf32>, tensor<512x4096xf32>) -> tensor<1024x4096xf32>
+    return %10 : tensor<1024x4096xf32>
+  }
+
+  // On buffers the order is that of memory, and stays.
+  // CHECK-LABEL: func @buffers
+  // CHECK: zero.all_to_all %arg0
+  // CHECK-NEXT: zero.reduce sum %arg1
+  // CHECK-NEXT: zero.all_to_all %arg0
+  func.func @buffers(%x: memref<2x8xf32>, %y: memref<2x8xf32>, %z: memref<8xf32>) {
+    zero.all_to_all %x along ["gpu"] on #mesh into %y : memref<2x8xf32> into memref<2x8xf32>
+    zero.reduce sum %y into %z : memref<2x8xf32> into memref<8xf32>
+    zero.all_to_all %x along ["node"] on #mesh into %y : memref<2x8xf32> into memref<2x8xf32>
+    return
+  }
+}

@@ -1,0 +1,69 @@
+//===- LinkModelTest.cpp --------------------------------------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "zpp/Support/LinkModel.h"
+#include "gtest/gtest.h"
+
+using namespace zpp;
+
+namespace {
+
+const Mesh mesh({{"node", 2}, {"gpu", 4}});
+
+TEST(LinkModel, TimesAreThoseOfTheSlowestTier) {
+  std::string error;
+  std::optional<LinkModel> model =
+      LinkModel::parse("gpu=400gbyte,node=80gbit", mesh, error);
+  ASSERT_TRUE(model) << error;
+  // 80 Gbit/s are 10000 bytes per microsecond.
+  EXPECT_DOUBLE_EQ(model->getExchangeUsec({1000000, 400000}),
+                   LinkModel::kExchangeUsec + 100);
+  EXPECT_DOUBLE_EQ(model->getExchangeUsec({0, 4000000}),
+                   LinkModel::kExchangeUsec + 10);
+  EXPECT_DOUBLE_EQ(LinkModel::getKernelUsec(2500000),
+                   LinkModel::kKernelUsec + 1);
+}
+
+TEST(LinkModel, SlowerTiersAreSlower) {
+  LinkModel model(mesh);
+  EXPECT_GT(model.getExchangeUsec({1000000, 0}),
+            model.getExchangeUsec({0, 1000000}));
+}
+
+TEST(LinkModel, Errors) {
+  auto parse = [](const char *spec) {
+    std::string error;
+    EXPECT_FALSE(LinkModel::parse(spec, mesh, error));
+    return error;
+  };
+  EXPECT_EQ(parse(""),
+            "expected TIER=NUMBERgbit or TIER=NUMBERgbyte, but got ''");
+  EXPECT_EQ(parse("node=50,gpu=1gbit"),
+            "expected TIER=NUMBERgbit or TIER=NUMBERgbyte, but got 'node=50'");
+  EXPECT_EQ(parse("node=-1gbit,gpu=1gbit"), "expected TIER=NUMBERgbit or "
+                                            "TIER=NUMBERgbyte, but got "
+                                            "'node=-1gbit'");
+  EXPECT_EQ(parse("rack=50gbit"),
+            "expected each tier of node:2,gpu:4 once, but got 'rack'");
+  EXPECT_EQ(parse("node=1gbit,node=1gbit"),
+            "expected each tier of node:2,gpu:4 once, but got 'node'");
+  EXPECT_EQ(parse("node=50gbit"),
+            "expected a link for tier 'gpu', but got none");
+}
+
+TEST(LinkModel, StagesPayWhereHopsAreAlike) {
+  double latency = LinkModel::kExchangeUsec;
+  // One hop has nothing to run under.
+  EXPECT_EQ(chooseStages({1000}, 8), 1);
+  EXPECT_GT(chooseStages({latency + 1000, latency + 1000}, 8), 2);
+  EXPECT_EQ(chooseStages({latency + 1000, latency + 1000}, 2), 2);
+  // Latencies only, and a hop that hardly counts.
+  EXPECT_EQ(chooseStages({latency, latency}, 8), 1);
+  EXPECT_EQ(chooseStages({latency + 1000, latency + 1}, 8), 1);
+}
+
+} // namespace
