@@ -7,7 +7,7 @@
 starts zpp-perf with a process for each of four GPUs of one host, which play two
 nodes (bench/links.py), and prints one table. Times are zpp-perf's: means over
 iterations, the slowest rank, the median of five. NCCL's time is from the same
-processes, just after.
+processes, just after. "host" is until all is queued.
 """
 
 import argparse
@@ -53,7 +53,8 @@ def main():
              if not args.cases or any(word in name for word in args.cases)}
     rows = []
     print(f"{'link':8} {'collective':32} {'bytes':>11} {'usec':>10} "
-          f"{'NCCL usec':>10} {'ratio':>6} {'error':>9}", flush=True)
+          f"{'host usec':>10} {'NCCL usec':>10} {'ratio':>6} {'error':>9}",
+          flush=True)
     for link in args.links:
         try:
             if links.rate(link):
@@ -62,7 +63,8 @@ def main():
                 for row in measure(args, link, name, case):
                     rows.append({"link": link, "case": name} | row)
                     print(f"{link:8} {name:32} {row['bytes']:11d} "
-                          f"{row['usec']:10.1f} {row['plain_usec']:10.1f} "
+                          f"{row['usec']:10.1f} {row['host_usec']:10.1f} "
+                          f"{row['plain_usec']:10.1f} "
                           f"{row['ratio']:6.2f} {row['error']:9.2e}",
                           flush=True)
         finally:
@@ -108,11 +110,11 @@ def measure(args, link: str, name: str, case: list[str]) -> list[dict]:
     # NCCL_DEBUG writes among them.
     for line in texts[0][0].splitlines():
         words = line.split()
-        if len(words) != 7 or not words[0].isdigit():
+        if len(words) != 8 or not words[0].isdigit():
             continue
-        count, usec, _, _, error, plain, ratio = words
+        count, usec, host, _, _, error, plain, ratio = words
         rows.append({"bytes": int(count), "usec": float(usec),
-                     "plain_usec": float(plain), "ratio": float(ratio),
+                     "host_usec": float(host), "plain_usec": float(plain), "ratio": float(ratio),
                      "error": float(error)})
     return rows
 

@@ -1,15 +1,17 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A training step as FSDP and as ZeRO++ in portable StableHLO, on two nodes.
+"""A training step as FSDP and as ZeRO++, on two nodes.
 
-Compiled where zpp-opt is (no GPU needed), run where the GPUs are (JAX only):
+Compiled where zpp-opt is (no GPU needed), run where the GPUs are (JAX and the
+runtime library):
 
     python bench/two_node.py --export DIR [--tiny] [--platform cpu]
     python bench/two_node.py --run DIR [--links 50gbit 100gbit nvlink]
 
 --export writes the example GPT's step for a mesh of 2 nodes x 2 GPUs, as it is
-and rewritten with each technique of ZeRO++ and with all of them, and the bytes
-that zpp-opt reports for it. --run trains all of them from the same weights on
+and rewritten: with all of ZeRO++ in portable StableHLO (a), and for the runtime
+(b) with each technique and with all of them; and the bytes that zpp-opt reports
+for it. --run trains all of them from the same weights on
 the same batch and prints one table.
 
 One host with four GPUs plays two nodes (bench/links.py), each GPU with its own
@@ -50,12 +52,13 @@ RANKS = links_of.RANKS
 MESH = (("node", 2), ("gpu", links_of.GPUS_PER_NODE))
 OFF = {"weights": "none", "gradients": "none", "secondary": "none"}
 #: The rewritten steps: name -> options of zpp.rewrite.
+ALL = {"weights": "i8", "gradients": "i8:i4", "secondary": "gpu"}
 VARIANTS = {
+    "all, portable (a)": ALL | {"target": "portable"},
     "weights i8 (qwZ)": OFF | {"weights": "i8"},
     "secondary (hpZ)": OFF | {"secondary": "gpu"},
     "gradients i8:i4 (qgZ)": OFF | {"gradients": "i8:i4"},
-    "all (ZeRO++)": {"weights": "i8", "gradients": "i8:i4",
-                     "secondary": "gpu"},
+    "all (b)": ALL,
 }
 #: As jax.jit runs it, and through the same export as the rewritten ones.
 JITTED, EXPORTED = "FSDP", "FSDP, exported"
@@ -82,6 +85,8 @@ def main():
     parser.add_argument("--tc", default="tc", help="the program, with options")
     parser.add_argument("--log", type=pathlib.Path, default="two_node_log",
                         help="folder for the ranks' output and raw numbers")
+    parser.add_argument("--trace", action="store_true",
+                        help="a timeline of one more step, in --log")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -117,20 +122,21 @@ def export(args):
     variants = []
 
     def write(name, step, options, total):
-        path = f"step{len(variants)}.bin"
-        (args.export / path).write_bytes(step.exported.serialize())
+        path = f"step{len(variants)}.zpp"
+        zpp.save(step, args.export / path)
         variants.append({"name": name, "path": path, "options": options,
                          "bytes": total})
-        print(f"{name}: {(args.export / path).stat().st_size / 2**20:.1f} MiB, "
-              f"bytes per device and step {total}", flush=True)
+        print(f"{name}: bytes per device and step {total}", flush=True)
 
     for name, options in VARIANTS.items():
         start = time.perf_counter()
-        rewritten = zpp.rewrite(original, mesh="node:2,gpu:2", **options)
+        rewritten = zpp.rewrite(
+            original, **{"mesh": "node:2,gpu:2", "target": args.platform} |
+            options)
         total = rewritten.report["total"]
         if not variants:
             write(EXPORTED, original, {}, total["before"])
-        write(name, rewritten.step, options, total["after"])
+        write(name, rewritten, options, total["after"])
         print(f"  rewritten in {time.perf_counter() - start:.1f} s; left "
               f"alone: {len(rewritten.left_alone)}", flush=True)
     manifest = {
@@ -154,32 +160,40 @@ def launch(args):
     """Starts the ranks: once for all links between nodes, once for NVLink."""
     manifest = json.loads((args.run / "manifest.json").read_text())
     args.log.mkdir(parents=True, exist_ok=True)
-    results = {}
+    names = [JITTED] + [variant["name"] for variant in manifest["variants"]]
+    if args.variants:
+        names = [name for name in names
+                 if any(word in name for word in args.variants)]
+    results = {link: {} for link in args.links}
     shaped = [link for link in args.links if link != "nvlink"]
-    for two_nodes, links in ((True, shaped), (False, ["nvlink"])):
-        if not set(links) & set(args.links):
-            continue
-        try:
-            results |= _launch_ranks(args, manifest, two_nodes, links)
-        finally:
-            if any(map(links_of.rate, links)):
-                links_of.shape(args.tc, None)
+    # Each step has its own processes, so that its peak of memory is its own.
+    for name in names:
+        for two_nodes, links in ((True, shaped), (False, ["nvlink"])):
+            if not set(links) & set(args.links):
+                continue
+            try:
+                found = _launch_ranks(args, manifest, name, two_nodes, links)
+            finally:
+                if any(map(links_of.rate, links)):
+                    links_of.shape(args.tc, None)
+            for link, result in found.items():
+                results[link][name] = result
     (args.log / "results.json").write_text(json.dumps(results, indent=1))
     print_table(manifest, args, results)
 
 
-def _launch_ranks(args, manifest, two_nodes: bool, links: list) -> dict:
+def _launch_ranks(args, manifest, name: str, two_nodes: bool, links: list
+                  ) -> dict:
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         port = probe.getsockname()[1]
     # The options but --links, whose values end at the next one.
+    trace = ["--trace"] if args.trace else []
     command = [
-        sys.executable, __file__, "--run", args.run, "--log", args.log,
+        sys.executable, __file__, *trace, "--run", args.run, "--log", args.log,
         "--tc", args.tc, "--warm-up", args.warm_up, "--steps", args.steps,
-        "--port", port, "--links", *links]
-    if args.variants:
-        command += ["--variants", *args.variants]
-    label = "two-nodes" if two_nodes else "nvlink"
+        "--port", port, "--variants", name, "--links", *links]
+    label = _label(name, links)
     processes = []
     for rank in range(RANKS):
         environment = os.environ | links_of.environment(rank, two_nodes) | {
@@ -199,6 +213,12 @@ def _launch_ranks(args, manifest, two_nodes: bool, links: list) -> dict:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
     return json.loads((args.log / f"{label}.json").read_text())
+
+
+def _label(name: str, links: list) -> str:
+    """The name of a group of processes among the logs."""
+    where = "nvlink" if links == ["nvlink"] else "two-nodes"
+    return re.sub("[^a-zA-Z0-9]+", "-", f"{name} {where}")
 
 
 def _wait(processes, log):
@@ -244,51 +264,44 @@ def run_rank(args):
 
     init, batch = _on_device(trainer)
     tokens = batch()
-    steps, compiled = {JITTED: trainer.step}, {}
+    name, = args.variants
+    step = trainer.step
     for variant in manifest["variants"]:
-        data = bytearray((args.run / variant["path"]).read_bytes())
-        steps[variant["name"]] = zpp.load(zpp.Step(
-            jax.export.deserialize(data), tuple(manifest["donated"]), None))
-    if args.variants:
-        steps = {name: step for name, step in steps.items()
-                 if any(word in name for word in args.variants)}
-    for name, step in steps.items():
-        start = time.perf_counter()
-        compiled[name] = jax.jit(step, donate_argnums=0).lower(
-            trainer.abstract_state(), tokens).compile()
-        say(f"{name}: compiled in {time.perf_counter() - start:.0f} s")
-        if args.rank == 0:
-            text = compiled[name].as_text()
-            (args.log / f"{re.sub('[^a-zA-Z0-9]+', '-', name)}.hlo").write_text(
-                text)
+        if variant["name"] == name:
+            step = zpp.load(args.run / variant["path"])
 
     results = {}
     for link in args.links:
         if args.rank == 0 and links_of.rate(link):
             links_of.shape(args.tc, link)
         multihost_utils.sync_global_devices(link)
-        results[link] = {}
-        for name, step in compiled.items():
-            state, seconds, losses = init(), [], []
-            jax.block_until_ready(state)
-            multihost_utils.sync_global_devices(name)
-            sent = _loopback_bytes()
-            for _ in range(args.warm_up + args.steps):
-                start = time.perf_counter()
+        state, seconds, losses = init(), [], []
+        jax.block_until_ready(state)
+        multihost_utils.sync_global_devices(name)
+        sent = _loopback_bytes()
+        for _ in range(args.warm_up + args.steps):
+            start = time.perf_counter()
+            state, loss = step(state, tokens)
+            jax.block_until_ready((state, loss))
+            seconds.append(time.perf_counter() - start)
+            losses.append(float(loss))
+        stats = jax.local_devices()[0].memory_stats() or {}
+        results[link] = {
+            "seconds": seconds, "losses": losses,
+            "peak": stats.get("peak_bytes_in_use", 0),
+            "bytes": (_loopback_bytes() - sent) / len(seconds)}
+        if args.trace and hasattr(zpp, "trace"):
+            path = args.log / f"{_label(name, [link])}-{args.rank}.trace.json"
+            with zpp.trace(path):
                 state, loss = step(state, tokens)
                 jax.block_until_ready((state, loss))
-                seconds.append(time.perf_counter() - start)
-                losses.append(float(loss))
-            results[link][name] = {
-                "seconds": seconds, "losses": losses,
-                "bytes": (_loopback_bytes() - sent) / len(seconds)}
-            del state
-            median = statistics.median(seconds[args.warm_up:])
-            say(f"{link}, {name}: {median * 1e3:.1f} ms, loss "
-                f"{losses[0]:.4f} -> {losses[-1]:.4f}")
+        del state
+        median = statistics.median(seconds[args.warm_up:])
+        say(f"{link}, {name}: {median * 1e3:.1f} ms, first {seconds[0]:.0f} s, "
+            f"loss {losses[0]:.4f} -> {losses[-1]:.4f}")
     if args.rank == 0:
-        label = "nvlink" if args.links == ["nvlink"] else "two-nodes"
-        (args.log / f"{label}.json").write_text(json.dumps(results))
+        (args.log / f"{_label(name, args.links)}.json").write_text(
+            json.dumps(results))
     jax.distributed.shutdown()
 
 
@@ -343,7 +356,8 @@ def print_table(manifest, args, results):
     header = ["step", "reported", "measured"]
     for link in links:
         header += [link] + (["busy"] if links_of.rate(link) else []) + ["speed-up"]
-    rows = [header + [f"loss after {count}", "largest difference"]]
+    rows = [header + ["peak memory", f"loss after {count}",
+                      "largest difference"]]
     baseline = None
     for name, first in results[links[0]].items():
         row = [name, f"{reported[name] / 1e9:.2f} GB",
@@ -360,7 +374,8 @@ def print_table(manifest, args, results):
         baseline = baseline or first["losses"]
         difference = max(
             abs(a - b) for a, b in zip(first["losses"], baseline))
-        rows.append(row + [f"{first['losses'][-1]:.4f}", f"{difference:.4f}"])
+        rows.append(row + [f"{first['peak'] / 2**30:.2f} GiB",
+                           f"{first['losses'][-1]:.4f}", f"{difference:.4f}"])
     print("\n".join(
         ["| " + " | ".join(row) + " |" for row in rows[:1]] +
         ["| --- " + "| ---: " * (len(rows[0]) - 1) + "|"] +

@@ -147,7 +147,7 @@ def run(args):
     path = args.run / "trace.json"
     with zpp.trace(path):
         train(steps[target])
-    if args.rank:
+    if args.rank is not None:
         path = args.run / f"trace.{args.rank}.json"
     events = json.loads(path.read_text())["traceEvents"]
     rows = {event["args"]["name"] for event in events if event["ph"] == "M"}

@@ -44,6 +44,7 @@ Kernels alone, with the bytes per second of a copy from the same run:
                        others use the first (and requantize to the second)
   --block=128          elements that share a scale: 32 to 2048
   --stages=1           parts of a reduce_scatter that overlap
+                       (host_usec in the table: until all is queued)
   --iterations=5       runs in a row; their mean is measured 5 times, and the
                        median of the slowest rank's is printed
   --backend=cpu        where ranks run: cpu (threads) or cuda (GPUs)
@@ -245,9 +246,10 @@ static std::vector<uint8_t> makeData(ElementType type, int64_t elements,
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// What a plan took on the slowest rank.
+/// What a plan took on the slowest rank, in all and to be queued.
 struct Measurement {
   double usec;
+  double hostUsec;
   /// What it computed on this rank.
   std::vector<uint8_t> result;
 };
@@ -284,6 +286,10 @@ private:
   void check() const;
   /// `value` of all ranks.
   std::vector<double> gather(double value) const;
+  double getSlowest(double value) const {
+    std::vector<double> all = gather(value);
+    return *std::max_element(all.begin(), all.end());
+  }
 
   zpp_rt_rank *const rank;
   const int64_t index;
@@ -329,23 +335,31 @@ Measurement Bench::measure(const Plan &plan, ElementType type,
   }
   run();
   check();
-  Measurement measurement{0, run.read()};
-  std::vector<double> times;
+  Measurement measurement{0, 0, run.read()};
+  std::vector<double> times, hostTimes;
   for (int round = 0; round < kRounds; ++round) {
     // All ranks begin together.
     gather(0);
     auto begin = std::chrono::steady_clock::now();
+    auto getUsec = [&] {
+      std::chrono::duration<double, std::micro> time =
+          std::chrono::steady_clock::now() - begin;
+      return time.count() / static_cast<double>(options.iterations);
+    };
     for (int64_t i = 0; i < options.iterations; ++i)
       run();
+    double hostTime = getUsec();
     check();
-    std::chrono::duration<double, std::micro> time =
-        std::chrono::steady_clock::now() - begin;
-    std::vector<double> all =
-        gather(time.count() / static_cast<double>(options.iterations));
-    times.push_back(*std::max_element(all.begin(), all.end()));
+    double time = getUsec();
+    times.push_back(getSlowest(time));
+    hostTimes.push_back(getSlowest(hostTime));
   }
-  std::sort(times.begin(), times.end());
-  measurement.usec = times[times.size() / 2];
+  auto getMedian = [](std::vector<double> &values) {
+    std::sort(values.begin(), values.end());
+    return values[values.size() / 2];
+  };
+  measurement.usec = getMedian(times);
+  measurement.hostUsec = getMedian(hostTimes);
   return measurement;
 }
 
@@ -398,8 +412,9 @@ static void checkOptions(const Options &options, const Mesh &mesh) {
 static void runCollective(const Bench &bench, bool isGather) {
   const Options &options = bench.options;
   int64_t ranks = bench.mesh.numDevices();
-  bench.print("%12s %12s %10s %10s %10s %12s %8s\n", "bytes", "time_usec",
-              "algo_GB/s", "bus_GB/s", "rel_error", "plain_usec", "ratio");
+  bench.print("%12s %12s %10s %10s %10s %10s %12s %8s\n", "bytes", "time_usec",
+              "host_usec", "algo_GB/s", "bus_GB/s", "rel_error", "plain_usec",
+              "ratio");
   for (int64_t bytes = options.minBytes; bytes <= options.maxBytes;
        bytes *= 2) {
     int64_t unit = ranks * elementBytes(options.type);
@@ -415,8 +430,9 @@ static void runCollective(const Bench &bench, bool isGather) {
     double error = bench.getError(options.type, measured.result, plain.result);
     int64_t moved = elements * elementBytes(options.type);
     double algorithm = static_cast<double>(moved) / measured.usec / 1e3;
-    bench.print("%12lld %12.1f %10.3f %10.3f %10.2e %12.1f %8.2f\n",
-                static_cast<long long>(moved), measured.usec, algorithm,
+    bench.print("%12lld %12.1f %10.1f %10.3f %10.3f %10.2e %12.1f %8.2f\n",
+                static_cast<long long>(moved), measured.usec, measured.hostUsec,
+                algorithm,
                 algorithm * static_cast<double>(ranks - 1) /
                     static_cast<double>(ranks),
                 error, plain.usec, plain.usec / measured.usec);
