@@ -15,10 +15,12 @@ usage: scripts/run_gpu_suite.sh [--build DIR] [STEP...]
 Steps; without any, all in this order:
   kernels   the kernels' tests, bit for bit against the CPU
   sanitize  a part of them under compute-sanitizer: memcheck and racecheck
-  runtime   the unit tests of runtime and arithmetic (ctest)
+  runtime   the unit tests of runtime and arithmetic (ctest), and the suites of
+            the back ends on the GPUs
   jax       rewritten steps under JAX, in one process and in one per GPU; only
             with --steps
-  bench     the kernels' benchmark, against its targets
+  bench     the kernels' benchmark, against its targets, and collectives beside
+            NCCL's own
 
   --steps DIR  steps for as many GPUs as there are, compiled elsewhere:
                test/gpu/check_steps.py --export DIR --devices N
@@ -102,6 +104,11 @@ step_sanitize() {
 
 step_runtime() {
   run "runtime" ctest --test-dir "$build" --output-on-failure
+  # The same suites on the GPUs: operations need one, collectives two or more,
+  # faults four.
+  run "runtime: GPUs" env ZPP_TEST_BACKENDS=cuda ZPP_TEST_GPUS="$gpus" \
+    "$build/unittests/Runtime/ZppRuntimeTests" --gtest_filter='*cuda*'
+  ((gpus >= 4)) || echo "=== runtime: faults skipped, fewer than 4 GPUs"
 }
 
 step_jax() {
@@ -110,7 +117,7 @@ step_jax() {
     return
   fi
   local processes
-  for processes in 1 "$(nvidia-smi -L | wc -l)"; do
+  for processes in 1 "$gpus"; do
     run "jax: processes: $processes" \
       env ZPP_XLA="$build/lib/libzpp_xla.so" PYTHONPATH="$root/python" \
       python3 "$root/test/gpu/check_steps.py" --run "$exported" \
@@ -120,8 +127,15 @@ step_jax() {
 
 step_bench() {
   run "bench" "$build/bin/zpp-kernels-bench" --check
+  if ((gpus >= 4)); then
+    run "bench: collectives" python3 "$root/bench/collectives.py" \
+      --zpp-perf "$build/bin/zpp-perf" --links shared nvlink --iterations 10
+  else
+    echo "=== bench: collectives: skipped, fewer than 4 GPUs"
+  fi
 }
 
+gpus=$(nvidia-smi -L | wc -l)
 run "GPUs, by nvidia-smi" nvidia-smi -L &&
   run configure configure &&
   run build cmake --build "$build" --parallel "$(nproc)" &&
