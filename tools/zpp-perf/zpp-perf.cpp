@@ -35,6 +35,8 @@ cuda is NCCL's own:
   reduce_scatter, all_gather
 Kernels alone, with the bytes per second of a copy from the same run:
   quantize, dequantize, dequantize_reduce, dequantize_reduce_quantize
+Speeds of the links, for the compiler's option `links`, with the largest size:
+  --calibrate
 
   --mesh=node:2,gpu:2  tiers from slowest to fastest
   --bytes=1M:64M       sizes of the whole tensor, doubling (K, M, G: 2^10, ..)
@@ -143,6 +145,8 @@ static std::vector<std::string_view> split(std::string_view text) {
   }
 }
 
+static constexpr const char *kCalibrate = "--calibrate";
+
 static void parseOption(std::string_view argument, Options &options) {
   size_t equals = argument.find('=');
   std::string_view name = argument.substr(0, equals);
@@ -194,7 +198,9 @@ static Options parseOptions(int argc, char **argv) {
       std::fputs(kHelp, stdout);
       std::exit(EXIT_SUCCESS);
     }
-    if (!argument.empty() && argument[0] != '-' && options.operation.empty())
+    bool isOperation =
+        argument == kCalibrate || (!argument.empty() && argument[0] != '-');
+    if (isOperation && options.operation.empty())
       options.operation = argument;
     else
       parseOption(argument, options);
@@ -403,7 +409,8 @@ static void checkOptions(const Options &options, const Mesh &mesh) {
       fail("expected at most " + std::to_string(mesh.getAxes().size()) +
            " formats on mesh " + quote(options.mesh) + ", but got " +
            std::to_string(options.formats.size()));
-  } else if (options.operation != "all_gather") {
+  } else if (options.operation != "all_gather" &&
+             options.operation != kCalibrate) {
     fail("expected an operation, but got " + quote(options.operation) +
          "; see zpp-perf --help");
   }
@@ -437,6 +444,32 @@ static void runCollective(const Bench &bench, bool isGather) {
                     static_cast<double>(ranks),
                 error, plain.usec, plain.usec / measured.usec);
   }
+}
+
+/// What each device sends over the links of a tier while all others do too.
+static void calibrate(const Bench &bench) {
+  bench.print("%12s %12s %12s %10s\n", "tier", "bytes", "time_usec", "GB/s");
+  std::string links;
+  for (size_t tier = 0; tier < bench.mesh.getAxes().size(); ++tier) {
+    AxisRef axis = bench.mesh.getAxis(tier);
+    // A tier of one has no links; any speed will do.
+    double rate = 1;
+    if (axis.size > 1) {
+      int64_t chunk =
+          std::max<int64_t>(bench.options.maxBytes / axis.size / 512, 1) * 512;
+      Plan plan(axis.size * chunk, axis.size * chunk);
+      plan.allToAll({axis}, chunk, Plan::input(), Plan::output());
+      Measurement measured = bench.measure(plan, ElementType::F32);
+      int64_t sent = (axis.size - 1) * chunk;
+      rate = static_cast<double>(sent) / measured.usec / 1e3;
+      bench.print("%12s %12lld %12.1f %10.3f\n", axis.name.c_str(),
+                  static_cast<long long>(sent), measured.usec, rate);
+    }
+    char text[64];
+    std::snprintf(text, sizeof(text), "%.1fgbit", std::max(8 * rate, 0.1));
+    links += (links.empty() ? "" : ",") + axis.name + "=" + text;
+  }
+  bench.print("links=%s\n", links.c_str());
 }
 
 /// Kernels alone: the tensor is cut into a chunk per rank.
@@ -517,6 +550,8 @@ static void runRank(const Options &options, const Mesh &mesh,
   if (options.operation == "reduce_scatter" ||
       options.operation == "all_gather")
     runCollective(bench, options.operation == "all_gather");
+  else if (options.operation == kCalibrate)
+    calibrate(bench);
   else
     runKernel(bench);
   zpp_rt_rank_destroy(rank);
