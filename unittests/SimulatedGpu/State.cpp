@@ -579,8 +579,11 @@ cudaError_t State::endCapture(Stream &stream, Graph &graph) {
   auto streamsOfCapture = std::move(capture->streams);
   for (const std::shared_ptr<Stream> &other : streamsOfCapture)
     other->capture = nullptr;
+  // Events may keep the capture.
+  Graph captured = std::move(capture->graph);
+  capture->histories.clear();
   if (error == cudaSuccess)
-    graph = std::move(capture->graph);
+    graph = std::move(captured);
   return error;
 }
 
