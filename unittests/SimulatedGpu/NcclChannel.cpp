@@ -12,17 +12,21 @@
 #include <cerrno>
 #include <chrono>
 #include <climits>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <deque>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <map>
+#include <mutex>
 #include <pthread.h>
+#include <set>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <utility>
 
 using namespace zpp::simulated;
 
@@ -96,6 +100,26 @@ private:
   Shared &shared;
 };
 
+/// Shared memory of this process that ranks still have to find. Threads may
+/// wait for them until the end.
+static void setPending(const std::string &name, bool isPending) {
+  static std::mutex mutex;
+  static auto *names = new std::set<std::string>;
+  std::lock_guard<std::mutex> lock(mutex);
+  static bool isRegistered = false;
+  if (!std::exchange(isRegistered, true))
+    std::atexit([] {
+      std::lock_guard<std::mutex> lock(mutex);
+      for (const std::string &name : *names)
+        shm_unlink(name.c_str());
+    });
+  if (isPending) {
+    names->insert(name);
+  } else if (names->erase(name)) {
+    shm_unlink(name.c_str());
+  }
+}
+
 std::shared_ptr<Channel> Channel::open(const std::string &name, int ranks,
                                        int rank, int device,
                                        const GiveUp &giveUp,
@@ -104,6 +128,7 @@ std::shared_ptr<Channel> Channel::open(const std::string &name, int ranks,
     error = "rank " + std::to_string(rank) + " of " + std::to_string(ranks);
     return nullptr;
   }
+  setPending(name, true);
   int file = shm_open(name.c_str(), O_CREAT | O_RDWR, 0600);
   if (file < 0) {
     error = "cannot open '" + name + "': " + std::strerror(errno);
@@ -159,13 +184,13 @@ std::shared_ptr<Channel> Channel::open(const std::string &name, int ranks,
   };
   while (!isComplete()) {
     if (giveUp()) {
-      shm_unlink(name.c_str());
+      setPending(name, false);
       return nullptr;
     }
     lock.wait();
   }
   // Everybody has it.
-  shm_unlink(name.c_str());
+  setPending(name, false);
   return channel;
 }
 
