@@ -289,7 +289,7 @@ Status NcclCommunicators::connect(const Communicator &communicator) {
   return wait("connecting with NCCL",
               [=, &nccl = nccl, shared = shared, peers = communicator.peers,
                handle = communicator.handle] {
-                std::lock_guard<std::timed_mutex> lock(shared->mutex);
+                std::unique_lock<std::timed_mutex> lock(shared->mutex);
                 if (shared->isAborted)
                   return ncclInvalidUsage;
                 auto *sent = static_cast<uint8_t *>(scratch->data);
@@ -304,6 +304,8 @@ Status NcclCommunicators::connect(const Communicator &communicator) {
                 ncclResult_t ended = nccl.ncclGroupEnd();
                 if (result == ncclSuccess)
                   result = ended;
+                // An abort ends what is waited for.
+                lock.unlock();
                 if (result == ncclSuccess &&
                     cudaStreamSynchronize(scratch->stream) != cudaSuccess)
                   result = ncclUnhandledCudaError;
@@ -347,7 +349,7 @@ void NcclCommunicators::abort() {
   // only the abort can end.
   std::unique_lock<std::timed_mutex> lock(shared->mutex,
                                           std::chrono::seconds(1));
-  if (std::exchange(shared->isAborted, true))
+  if (shared->isAborted.exchange(true))
     return;
   for (ncclComm_t handle : shared->handles)
     nccl.ncclCommAbort(handle);

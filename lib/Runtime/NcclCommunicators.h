@@ -12,6 +12,7 @@
 #include "NcclLibrary.h"
 #include "zpp/Support/Mesh.h"
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -116,7 +117,7 @@ private:
     /// Guards the others; held while functions of NCCL are called.
     std::timed_mutex mutex;
     std::vector<ncclComm_t> handles;
-    bool isAborted = false;
+    std::atomic<bool> isAborted{false};
   };
   const std::shared_ptr<Shared> shared = std::make_shared<Shared>();
 };
