@@ -93,7 +93,7 @@ public:
     heavy = getHeavyOps(block);
     for (auto &transfer : transfers)
       findDerived(*transfer);
-    dropUnorderable();
+    dropDependent();
     for (auto &transfer : transfers)
       findSources(*transfer);
     plan();
@@ -261,33 +261,47 @@ private:
       transfer.need = &block.back();
   }
 
-  /// What is gathered again starts from what the first gather keeps. Where it
-  /// is needed before that has been, the first one stays where it is; so does a
-  /// scatter of what is gathered.
-  void dropUnorderable() {
-    llvm::DenseMap<Operation *, Transfer *> byStart;
-    for (auto &transfer : transfers)
-      byStart[transfer->start] = transfer.get();
+  /// The transfers whose results `value` is, through casts and shapes.
+  void findOwners(Value value, llvm::SmallPtrSetImpl<Transfer *> &found) const {
+    Operation *op = value.getDefiningOp();
+    if (!op || op->getBlock() != &block)
+      return;
+    if (Transfer *owner = owners.lookup(op)) {
+      found.insert(owner);
+      return;
+    }
+    if (isDataMovement(op) && !isBarrier(op))
+      for (Value operand : op->getOperands())
+        findOwners(operand, found);
+  }
+
+  /// What starts from the result of another gather, and is needed no later than
+  /// that, stays where it is: the other one is needed there. So does a scatter
+  /// of what is gathered.
+  void dropDependent() {
+    SmallVector<Transfer *> dropped;
+    for (auto &transfer : transfers) {
+      llvm::SmallPtrSet<Transfer *, 4> sources;
+      for (Value input : transfer->start.getInputs())
+        findOwners(input, sources);
+      for (Transfer *source : sources) {
+        if (transfer->isGather &&
+            indexOf(source->need) < indexOf(transfer->need))
+          continue;
+        if (indexOf(transfer->start) < indexOf(source->need))
+          source->need = transfer->start;
+        dropped.push_back(transfer.get());
+      }
+    }
     llvm::erase_if(transfers, [&](std::unique_ptr<Transfer> &transfer) {
-      if (!transfer->isGather)
-        return llvm::any_of(transfer->start.getInputs(), [&](Value input) {
-          return owners.contains(input.getDefiningOp());
-        });
-      bool isLate = llvm::any_of(transfer->wait.getOutputs(), [&](Value value) {
-        return llvm::any_of(value.getUsers(), [&](Operation *user) {
-          Transfer *again = byStart.lookup(user);
-          return again && indexOf(again->need) <= indexOf(transfer->need);
-        });
-      });
-      if (!isLate)
+      if (!llvm::is_contained(dropped, transfer.get()))
         return false;
       remark::missed(transfer->start.getLoc(),
                      remark::RemarkOpts::name("not-scheduled").category(pass))
-          << "stays where it is: what it keeps is needed before it is";
+          << "stays where it is: what it starts from is gathered just before";
       owners.erase(transfer->wait);
       for (Operation *op : transfer->derived)
         owners.erase(op);
-      byStart.erase(transfer->start);
       return true;
     });
   }
@@ -323,7 +337,8 @@ private:
   /// The first slot in which `value` is there.
   size_t getSlotOf(Value value) const {
     Operation *op = value.getDefiningOp();
-    if (!op || op->getBlock() != &block)
+    // Constants are moved along.
+    if (!op || op->getBlock() != &block || isConstant(value))
       return 0;
     // It comes after its wait, the waits of a slot after the starts.
     if (Transfer *owner = owners.lookup(op))
@@ -396,7 +411,7 @@ private:
   /// The last op in place that has to be done before `value` is there, or -1.
   int64_t getPosition(Value value) const {
     Operation *op = value.getDefiningOp();
-    if (!op || op->getBlock() != &block)
+    if (!op || op->getBlock() != &block || isConstant(value))
       return -1;
     if (Transfer *owner = owners.lookup(op))
       return indexOf(owner->need);
@@ -587,6 +602,9 @@ private:
     if (!type || !type.hasStaticShape() || !source ||
         source->getBlock() != &block)
       return false;
+    // A counter stays what XLA knows as one.
+    if (type.getNumElements() <= 1)
+      return false;
     if (isa<StartOp, WaitOp>(source))
       return isTied(value);
     return !owners.contains(source) && !movedSources.contains(source) &&
@@ -622,20 +640,28 @@ private:
     return op->isBeforeInBlock(user);
   }
 
-  /// The operand of `reader` to tie `op` to, or null: the one computed last of
-  /// those that only later ops read, else of all.
+  /// True for what XLA makes one with the op that reads it.
+  static bool isFolded(Operation *op) {
+    StringRef name = op->getName().getStringRef();
+    return name == "stablehlo.transpose" ||
+           name == "stablehlo.broadcast_in_dim";
+  }
+
+  /// The operand of `reader` to tie `op` to, or null: one that only later ops
+  /// read, so that XLA need not copy it, and that is computed as it is read; of
+  /// these the one computed last.
   Value getTie(Operation *op, Operation *reader) const {
     Value best;
-    bool isBestFree = false;
+    std::pair<bool, bool> bestRank;
     for (Value operand : reader->getOperands()) {
       if (!canTie(operand, op))
         continue;
-      bool isFree = isReadLaterOnly(operand, op);
-      if (!best || (isFree && !isBestFree) ||
-          (isFree == isBestFree &&
-           best.getDefiningOp()->isBeforeInBlock(operand.getDefiningOp()))) {
+      Operation *source = operand.getDefiningOp();
+      std::pair rank(!isFolded(source), isReadLaterOnly(operand, op));
+      if (!best || rank > bestRank ||
+          (rank == bestRank && best.getDefiningOp()->isBeforeInBlock(source))) {
         best = operand;
-        isBestFree = isFree;
+        bestRank = rank;
       }
     }
     return best;
@@ -673,9 +699,11 @@ private:
         isReadLaterOnly(operand, wait))
       return operand;
     // What is computed since and not read yet, else what is computed then.
+    // Casts and shapes stay with what they are of: XLA makes them one.
     for (Operation *op = wait->getPrevNode(); op; op = op->getPrevNode()) {
       for (Value result : op->getResults())
-        if (canTie(result, wait) && isReadLaterOnly(result, wait))
+        if (canTie(result, wait) && isReadLaterOnly(result, wait) &&
+            llvm::none_of(result.getUsers(), isDataMovement))
           return result;
       if (op == last)
         break;
@@ -689,8 +717,10 @@ private:
   void tie() {
     for (auto [position, op] : llvm::enumerate(order)) {
       auto start = dyn_cast<StartOp>(op);
-      Value value =
-          start ? getStartTie(op) : getWaitTie(op, moves[position].before);
+      // What makes room does so before the heavy op that follows.
+      Value value = start || moves[position].kind == Move::Room
+                        ? getStartTie(op)
+                        : getWaitTie(op, moves[position].before);
       if (value)
         op = addTie(op, value);
       // What the calls so far come after.

@@ -5,9 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "FormatOptions.h"
 #include "LocalValues.h"
 #include "mlir/IR/Dominance.h"
 #include "zpp/Analysis/Origin.h"
+#include "zpp/Analysis/Schedule.h"
 #include "zpp/Transforms/Passes.h"
 #include "llvm/ADT/MapVector.h"
 
@@ -257,6 +259,30 @@ private:
     eraseDeadChain(gather);
   }
 
+  /// What all gathers of a weight take, each over all axes, and with a
+  /// secondary partition, on the links of `model`.
+  static std::pair<double, double> getUsec(ArrayRef<AllGatherOp> group,
+                                           const SecondaryGroup &axes,
+                                           const LinkModel &model) {
+    AllGatherOp forward = group.front();
+    Mesh mesh = forward.getMeshAttr().getMesh();
+    int64_t bytes = getBytes(forward.getOperand().getType().getLocalType());
+    auto getRefs = [&](ArrayAttr along) {
+      std::vector<zpp::AxisRef> refs;
+      for (auto axis : along.getAsRange<AxisRefAttr>())
+        refs.push_back(*axis.resolve(mesh));
+      return refs;
+    };
+    auto getExchange = [&](ArrayAttr along, int64_t sent) {
+      return model.getExchangeUsec(
+          getSentBytes(mesh, CollectiveKind::AllGather, getRefs(along), sent));
+    };
+    double inner =
+        getExchange(axes.inner, bytes * zpp::numDevices(getRefs(axes.outer)));
+    return {group.size() * getExchange(forward.getAlongAttr(), bytes),
+            getExchange(axes.outer, bytes) + group.size() * inner};
+  }
+
   FailureOr<Plan> getPlan(ArrayRef<AllGatherOp> group) {
     AllGatherOp forward = group.front();
     Plan plan{group, {}, {}, {}, {}};
@@ -275,6 +301,20 @@ private:
       return getSliceKey(getSource(gather).getLocal(),
                          /*inAnyIteration=*/false);
     };
+    FailureOr<std::optional<LinkModel>> model =
+        parseLinks(getOperation(), links, forward.getMeshAttr().getMesh());
+    if (failed(model))
+      return failure();
+    if (*model) {
+      auto [usec, partitioned] = getUsec(group, plan.axes, **model);
+      if (partitioned >= usec) {
+        plan.reason = "on these links its gathers take " +
+                      std::to_string(static_cast<int64_t>(usec)) +
+                      " usec, with a secondary partition " +
+                      std::to_string(static_cast<int64_t>(partitioned));
+        return plan;
+      }
+    }
     // In one iteration of a loop, slices at different indices are different.
     std::string key = getExactKey(forward);
     bool isStraight = llvm::all_of(group.drop_front(), [&](AllGatherOp gather) {

@@ -72,6 +72,7 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
   if (hasSecondary) {
     PartitionWithinNodePassOptions partition;
     partition.secondary = options.secondary;
+    partition.links = options.links;
     pm.addPass(createPartitionWithinNodePass(partition));
   }
 
@@ -111,6 +112,10 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
     PipelineChunksPassOptions pipeline;
     pipeline.links = options.links;
     pm.addPass(createPipelineChunksPass(pipeline));
+    // Iterations of a loop overlap where one carries what the next one needs.
+    RotateLoopsPassOptions rotate;
+    rotate.prefetchBytes = options.prefetchBytes;
+    pm.addPass(createRotateLoopsPass(rotate));
     OverlapCollectivesPassOptions overlap;
     overlap.prefetchBytes = options.prefetchBytes;
     pm.addPass(createOverlapCollectivesPass(overlap));

@@ -148,13 +148,13 @@ func.func @backward(%x: tensor<16x4xf32>, %y: tensor<4x32xf32>, %w: tensor<32x32
   // CHECK-NEXT: %[[S0:.*]], %[[Y1:.*]] = zero.start @zpp_host::@scatter(%[[G0]]) ties(%[[Y]] :
   // CHECK-NEXT: %[[Z:.*]] = "stablehlo.dot_general"(%[[Y1]], %arg2)
   // CHECK-NEXT: %[[G1:.*]] = "stablehlo.dot_general"(%arg0, %[[Z]])
-  // CHECK-NEXT: %[[W0:.*]], %[[G1T:.*]] = zero.wait %[[S0]] from(%[[G0]] : tensor<16x32xf32>) ties(%[[G1]] :
+  // CHECK-NEXT: %[[W0:.*]], %[[Z0:.*]] = zero.wait %[[S0]] from(%[[G0]] : tensor<16x32xf32>) ties(%[[Z]] :
   // CHECK-NEXT: %[[C:.*]] = "stablehlo.constant"
   // CHECK-NEXT: %[[M:.*]] = "stablehlo.multiply"(%[[W0]], %[[C]])
-  // CHECK-NEXT: %[[S1:.*]], %[[Z1:.*]] = zero.start @zpp_host::@scatter(%[[G1T]]) ties(%[[Z]] :
+  // CHECK-NEXT: %[[S1:.*]], %[[Z1:.*]] = zero.start @zpp_host::@scatter(%[[G1]]) ties(%[[Z0]] :
   // CHECK-NEXT: %[[A:.*]] = "stablehlo.dot_general"(%[[Z1]], %arg2)
   // CHECK-NEXT: %[[G2:.*]] = "stablehlo.dot_general"(%arg0, %[[A]])
-  // CHECK-NEXT: zero.wait %[[S1]] from(%[[G1T]] :
+  // CHECK-NEXT: zero.wait %[[S1]] from(%[[G1]] :
   // CHECK-NEXT: %[[S2:.*]] = zero.start @zpp_host::@scatter(%
   // CHECK-NEXT: zero.wait %[[S2]]
   // CHECK-NEXT: return %[[M]],

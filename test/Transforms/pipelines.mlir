@@ -79,10 +79,10 @@
 // Back end (b): the gathers and the scatter are functions on the host, the
 // secondary partition goes from one to the next.
 // FFI-LABEL: func @step
-// FFI: %[[S:.*]]:4 = "stablehlo.custom_call"(%arg0, %{{.*}}function = "zpp_collective_0", inputs = 1 : i64, outputs = 2 : i64, workspace = 1 : i64{{.*}}"zpp.start"
+// FFI-DAG: "stablehlo.optimization_barrier"(%arg1)
+// FFI-DAG: %[[S:.*]]:4 = "stablehlo.custom_call"(%arg0, %{{.*}}function = "zpp_collective_0", inputs = 1 : i64, outputs = 2 : i64, workspace = 1 : i64{{.*}}"zpp.start"
 // FFI: %[[W:.*]]:3 = "stablehlo.custom_call"(%arg0, %[[S]]#0, %[[S]]#1, %[[S]]#2, %[[S]]#3)
 // FFI-SAME: "zpp.wait"
-// FFI: "stablehlo.optimization_barrier"(%arg1)
 // FFI: "stablehlo.custom_call"(%[[W]]#0, %[[W]]#2)
 // FFI-SAME: function = "zpp_collective_1"{{.*}}"zpp.start"
 // FFI: function = "zpp_collective_2"{{.*}}"zpp.start"

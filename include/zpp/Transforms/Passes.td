@@ -83,6 +83,10 @@ def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
     Option<"secondary", "secondary", "std::string", "\"\"",
            "The slowest tier of the group, or its number of devices (default: "
            "the fastest tier)">,
+    Option<"links", "links", "std::string", "\"\"",
+           "Speeds of the tiers' links, as node=50gbit,gpu=400gbyte; a weight "
+           "that is gathered no faster with a secondary partition is left "
+           "alone">,
   ];
 }
 
@@ -188,6 +192,22 @@ def PipelineChunksPass : Zpp_ModulePass<"zero-pipeline-chunks"> {
     Option<"links", "links", "std::string", "\"\"",
            "Speeds of the tiers' links, as node=50gbit,gpu=400gbyte (default: "
            "each tier a tenth of the next faster one)">,
+  ];
+}
+
+def RotateLoopsPass : Zpp_ModulePass<"zero-rotate-loops"> {
+  let summary = "Gather the next iteration's weights in this one (4.1.1)";
+  let description = [{
+    In a loop (`lax.scan` over layers) the weights that are needed before
+    anything heavy have nothing in their iteration to be gathered under. Gathers
+    them one iteration ahead: those of the first one in front of the loop, those
+    of the next one in each, carried by the loop. What they read must be a slice
+    of what the loop carries unchanged, chosen by its counter. The last iteration
+    gathers once more than is needed.
+  }];
+  let options = [
+    Option<"prefetchBytes", "prefetch-bytes", "int64_t", "268435456",
+           "Bytes of weights that a loop may carry for its next iteration">,
   ];
 }
 
