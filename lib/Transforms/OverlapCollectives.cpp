@@ -718,9 +718,13 @@ private:
     for (auto [position, op] : llvm::enumerate(order)) {
       auto start = dyn_cast<StartOp>(op);
       // What makes room does so before the heavy op that follows.
-      Value value = start || moves[position].kind == Move::Room
-                        ? getStartTie(op)
-                        : getWaitTie(op, moves[position].before);
+      Value value;
+      if (start || moves[position].kind == Move::Room)
+        value = getStartTie(op);
+      // Where nothing of that op is there yet, calls before its wait keep a
+      // start from coming late; it must not come early either.
+      if (!value)
+        value = getWaitTie(op, moves[position].before);
       if (value)
         op = addTie(op, value);
       // What the calls so far come after.
