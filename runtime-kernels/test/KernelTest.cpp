@@ -135,13 +135,15 @@ enum class Data {
   NearFlush,
   Ties,
   Zeros,
-  UnequalSources
+  UnequalSources,
+  CloseScales
 };
-constexpr int kNumData = 9;
+constexpr int kNumData = 10;
 
 float makeValue(Data data, int64_t index, int64_t source = 0) {
   switch (data) {
   case Data::Normal:
+  case Data::CloseScales:
     return gauss(1.0f);
   case Data::TinyGradients:
     return gauss(1e-9f);
@@ -193,6 +195,20 @@ void fillTensor(uint8_t *bytes, ElementType type, int64_t elements, Data data) {
     reference::store(type, bytes, i, makeValue(data, i));
 }
 
+/// bf16 scales at both ends of 2^7 to 2^9, where sums of i4 cease to be exact,
+/// and some between them or zero. What several threads sum together has the
+/// same ends.
+void fillCloseScales(uint16_t *scales, int64_t blocks, int64_t block) {
+  for (int64_t b = 0; b < blocks; ++b) {
+    uint64_t hash = (b * block / 2048 + 1) * 0x9e3779b97f4a7c15u >> 40;
+    int64_t largest = 1 + hash % 254, span = 7 + hash / 254 % 3;
+    int64_t down = pick(3) ? pick(2) * span : pick(span);
+    int64_t mantissa = pick(2) ? 127 : pick(128);
+    scales[b] =
+        pick(16) ? std::max<int64_t>(largest - down, 1) << 7 | mantissa : 0;
+  }
+}
+
 /// Chunks as `quantize` would have written them; or, for i8 and i4, any bits at
 /// all, of which decoding must make the same.
 void fillChunks(const Chunks &chunks, int64_t elements, Data data,
@@ -202,11 +218,15 @@ void fillChunks(const Chunks &chunks, int64_t elements, Data data,
     if (chunks.format == WireFormat::None) {
       for (int64_t i = 0; i < elements; ++i)
         reference::store(chunks.type, chunk, i, makeValue(data, i, c));
-    } else if (anyBits) {
-      int64_t bytes =
-          getChunkLayout(elements, chunks.format, chunks.block).chunkBytes;
-      for (int64_t i = 0; i < bytes; ++i)
+    } else if (anyBits || data == Data::CloseScales) {
+      ChunkLayout layout =
+          getChunkLayout(elements, chunks.format, chunks.block);
+      for (int64_t i = 0; i < layout.chunkBytes; ++i)
         chunk[i] = static_cast<uint8_t>(rng());
+      if (data == Data::CloseScales)
+        fillCloseScales(
+            reinterpret_cast<uint16_t *>(chunk + layout.scalesOffset),
+            layout.blocks, chunks.block);
     } else {
       std::vector<float> values(elements);
       for (int64_t i = 0; i < elements; ++i)
@@ -598,6 +618,20 @@ void testScales() {
     reference::quantize(source.hostData(), ElementType::F32, c.map, dest.host);
     dest.buffer.compare("all scales");
   }
+}
+
+/// Sums that need each of the bits that are there, and one more.
+void testExactSums() {
+  for (int64_t sources : {7, 8, 9})
+    for (int64_t block : {32, 64, 256}) {
+      Case c{makeMap(1, {}, 1 << 19, 1, {}), Kind::I4, Kind::F32};
+      c.sources = sources;
+      c.sourceBlock = c.destBlock = block;
+      c.data = Data::CloseScales;
+      testReduce(c);
+      c.dest = Kind::I4;
+      testReduceQuantize(c);
+    }
 }
 
 /// More chunks than one dim of a grid has.
@@ -995,6 +1029,7 @@ int main(int argc, char **argv) {
     testMatrix(quick);
     if (!quick) {
       testScales();
+      testExactSums();
       testManyChunks();
     }
   }

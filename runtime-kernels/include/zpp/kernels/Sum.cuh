@@ -146,11 +146,19 @@ __device__ __forceinline__ uint32_t loadShared4(uint32_t address) {
   return v;
 }
 
+/// Whether f64 runs at half the rate of f32, rather than at a small fraction.
+#if defined(__CUDA_ARCH__) &&                                                  \
+    (__CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000)
+inline constexpr bool kHasFastF64 = true;
+#else
+inline constexpr bool kHasFastF64 = false;
+#endif
+
 /// Whether up to 8 sources of i4 can be summed as integers: with scales m * 2^e
 /// (m < 2^8, e from eMin to eMax, zero scales apart), each product is a
 /// multiple of 2^eMin, and so is each partial sum, which stays at or below
 /// 8 * 15 * 255 * 2^eMax < 2^(15 + eMax), also when codes are biased to 0..15.
-/// Up to eMax - eMin = 9 that is 24 bits: no sum in f32 rounds, in whatever way
+/// Up to eMax - eMin = 8 that is 23 bits: no sum in f32 rounds, in whatever way
 /// it is computed.
 struct ScaleRange {
   static constexpr int kMaxSources = 8;
@@ -165,41 +173,65 @@ struct ScaleRange {
   /// False also for what ExactSum cannot scale: numbers that no encoder makes,
   /// and those from 2^73 on.
   __device__ __forceinline__ bool isExact() const {
-    return largest - (smallest + 1) <= (9u << 23) && smallest >= 0x007fffffu &&
+    return largest - (smallest + 1) <= (8u << 23) && smallest >= 0x007fffffu &&
            largest < (200u << 23);
   }
 };
 
-/// Such a sum. A nibble that is masked, but not shifted, at bit p of a word, is
-/// the f32 n * 2^(p - 149); so one fused multiply-add with a scale moved up to
-/// 2^100 adds n, the biased code, and no conversion is needed. In the end
-///   sum over s of (n - 8) * scale = 2^k * (the sum above) - 8 * (sum of
-///   scales).
-class ExactSum {
+/// Such sums of n codes, two in each f64: one instruction masks two codes, and
+/// one adds them.
+///
+/// Two nibbles 24 bits apart in a word, masked but not shifted, are with a high
+/// word of zero the subnormal (a + b * 2^24) * 2^(p - 1074), p the bit of a. A
+/// scale moved up to 2^1022 makes a multiple of the last bit of 2^(p - 15) of
+/// it. Added to that, it leaves the 23 bits of both sums in the mantissa, 24
+/// bits apart. The upper byte stays 0x3f, so that bytes of it and of a sum are
+/// the f32 1/2 + sum * 2^-24.
+template <int n> class ExactSum {
+  /// Of a word: nibbles 0 and 6, 1 and 7, then those of the word with its
+  /// halves swapped.
+  static constexpr int kPairs = 4;
+
 public:
   __device__ __forceinline__ explicit ExactSum(const ScaleRange &range)
-      : exponent(range.largest >> 23), shift((227u - exponent) << 23) {}
-
-  template <int n>
-  __device__ __forceinline__ void add(const Pack<n / 2> &pack,
-                                      uint32_t scaleBits, float (&sum)[n]) {
-    scales = __fadd_rn(scales, __uint_as_float(scaleBits));
-    float scale = __uint_as_float(scaleBits == 0 ? 0u : scaleBits + shift);
+      : exponent(range.largest >> 23), shift((2045u - exponent) << 20) {
 #pragma unroll
-    for (int i = 0; i < n; ++i) {
-      int p = 4 * (i % 4);
-      uint32_t word = pack.words[i / 8] >> (i % 8 < 4 ? 0 : 16);
-      uint32_t bits = maskFlip(word, 0xfu << p, 0x8u << p);
-      sum[i] = __fmaf_rn(__uint_as_float(bits), scale, sum[i]);
+    for (int i = 0; i < n / 2; ++i)
+      sums[i] = i % 2 == 0 ? 0x1p-15 : 0x1p-11;
+  }
+
+  __device__ __forceinline__ void add(const Pack<n / 2> &pack,
+                                      uint32_t scaleBits) {
+    scales = __fadd_rn(scales, __uint_as_float(scaleBits));
+    double scale = __hiloint2double(
+        scaleBits == 0 ? 0 : static_cast<int>((scaleBits >> 3) + shift), 0);
+#pragma unroll
+    for (int i = 0; i < n / 2; ++i) {
+      uint32_t word = pack.words[i / kPairs];
+      if (i % kPairs >= 2)
+        word = __byte_perm(word, 0, 0x1032);
+      uint32_t bits = i % 2 == 0 ? maskFlip(word, 0x0f00000fu, 0x08000008u)
+                                 : maskFlip(word, 0xf00000f0u, 0x80000080u);
+      sums[i] =
+          __fma_rn(__hiloint2double(0, static_cast<int>(bits)), scale, sums[i]);
     }
   }
-  template <int n>
+
+  /// sum over s of (n - 8) * scale, n the biased code.
   __device__ __forceinline__ void finish(float (&sum)[n]) const {
-    float bias = __fmul_rn(scales, -8.0f);
+    float factor = __uint_as_float((exponent + 9) << 23);
+    float bias = __fmaf_rn(scales, -8.0f, -0.5f * factor);
 #pragma unroll
-    for (int i = 0; i < n; ++i) {
-      uint32_t factor = (exponent + 149 - 100 - 4 * (i % 4)) << 23;
-      sum[i] = __fmaf_rn(sum[i], __uint_as_float(factor), bias);
+    for (int i = 0; i < n / 2; ++i) {
+      constexpr int kLower[kPairs] = {0, 1, 4, 5};
+      constexpr int kUpper[kPairs] = {6, 7, 2, 3};
+      int first = i / kPairs * 8;
+      uint32_t low = __double2loint(sums[i]);
+      uint32_t high = __double2hiint(sums[i]);
+      float lower = __uint_as_float(__byte_perm(low, high, 0x7210));
+      float upper = __uint_as_float(__byte_perm(low, high, 0x7543));
+      sum[first + kLower[i % kPairs]] = __fmaf_rn(lower, factor, bias);
+      sum[first + kUpper[i % kPairs]] = __fmaf_rn(upper, factor, bias);
     }
   }
 
@@ -208,6 +240,7 @@ private:
   uint32_t exponent;
   uint32_t shift;
   float scales = 0.0f;
+  double sums[n / 2];
 };
 
 /// Sums items of `n` elements. The sources travel through shared memory, so
@@ -277,9 +310,6 @@ public:
       commitCopies();
     }
 
-#pragma unroll
-    for (int i = 0; i < n; ++i)
-      sum[i] = 0.0f;
     auto loadPack = [&](uint32_t offset) {
       Pack<kBytes> pack;
 #pragma unroll
@@ -292,7 +322,7 @@ public:
       return __byte_perm(loadShared4(sharedScales + offset), 0, scaleSelector);
     };
 
-    if constexpr (kind == Kind::I4) {
+    if constexpr (kind == Kind::I4 && kHasFastF64) {
       static_assert(kStages <= ScaleRange::kMaxSources);
       if (sources.count <= kStages) {
         waitForCopies<kStages>();
@@ -302,12 +332,12 @@ public:
           if (k < sources.count)
             range.add(loadScale(k * sizeof(Stage)));
         if (__all_sync(0xffffffffu, !active || range.isExact())) {
-          ExactSum exact(range);
+          ExactSum<n> exact(range);
           uint32_t offset = 0;
 #pragma unroll 1
           for (int left = sources.count; left > 0; --left) {
             waitForCopies<kStages - 1>();
-            exact.add(loadPack(offset), loadScale(offset), sum);
+            exact.add(loadPack(offset), loadScale(offset));
             commitCopies();
             offset += sizeof(Stage);
           }
@@ -317,6 +347,9 @@ public:
       }
     }
 
+#pragma unroll
+    for (int i = 0; i < n; ++i)
+      sum[i] = 0.0f;
     uint32_t largestScale = 0;
     auto add = [&](uint32_t offset) {
       waitForCopies<kStages - 1>();
