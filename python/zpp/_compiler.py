@@ -72,7 +72,8 @@ def rewrite(step: Step | str, *, mesh: str | None = None,
             weights: str | None = None, gradients: str | None = None,
             secondary: str | int | None = None, block: int | None = None,
             regather: bool | None = None, stages: int | None = None,
-            prefetch_bytes: int | None = None, target: str = "auto"
+            links: str | None = None, prefetch_bytes: int | None = None,
+            coalesce_bytes: int | None = None, target: str = "auto"
             ) -> Rewritten:
     """Rewrites the collectives of an exported step into ZeRO++.
 
@@ -91,8 +92,13 @@ def rewrite(step: Step | str, *, mesh: str | None = None,
       regather: drop gathered weights that a step keeps alive and gather them
         again in the backward pass (ZeRO-3).
       stages: parts that a gradient's hops are cut into.
+      links: what a device sends per second over the links of each tier, as
+        "node=50gbit,gpu=400gbyte" (`zpp-perf --calibrate` measures it); what
+        would not make a collective faster there is left out.
       prefetch_bytes: memory for weights that are gathered before they are
         needed and for gradients that wait to be scattered, with target cuda.
+      coalesce_bytes: what a device contributes at most to a buffer in which
+        several tensors travel; 0: each travels alone.
       target: what executes the collectives. "portable": XLA, on any device.
         "cuda": the runtime on NVIDIA GPUs, with its kernels and NCCL. "cpu":
         the same on CPU devices of one process, which shows that it works, not
@@ -105,7 +111,9 @@ def rewrite(step: Step | str, *, mesh: str | None = None,
     target = _resolve(target, step)
     options = {"mesh": mesh, "weights": weights, "gradients": gradients,
                "secondary": secondary, "block": block, "regather": regather,
-               "stages": stages, "prefetch-bytes": prefetch_bytes,
+               "stages": stages, "links": links,
+               "prefetch-bytes": prefetch_bytes,
+               "coalesce-bytes": coalesce_bytes,
                "target": None if target == "portable" else "xla-ffi"}
     text = step if isinstance(step, str) else step.text()
     with tempfile.TemporaryDirectory(prefix="zpp-") as folder:
