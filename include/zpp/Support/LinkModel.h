@@ -30,8 +30,8 @@ public:
   static constexpr double kKernelUsec = 4;
   /// What kernels read and write: HBM, less what they do not reach.
   static constexpr double kMemoryBytesPerUsec = 2.5e6;
-  /// A kernel takes its time from the compute, under which an exchange may hide:
-  /// what it must save for each microsecond of its own.
+  /// A kernel takes its time from the compute, under which an exchange may
+  /// hide: what it must save for each microsecond of its own.
   static constexpr double kKernelWeight = 2;
 
   /// Where nothing is said: the fastest tier as NVLink, each slower one a tenth

@@ -50,8 +50,8 @@ ZPP_RT_EXPORT zpp_rt_status zpp_xla_world_create(const zpp_xla_world_desc *desc,
                                                  char *message,
                                                  size_t message_bytes);
 
-/* Leaves the world and forgets its bundles. On "cpu" what is in flight fails. No
- * step may start on it while it is destroyed. NULL is allowed. */
+/* Leaves the world and forgets its bundles. On "cpu" what is in flight fails.
+ * No step may start on it while it is destroyed. NULL is allowed. */
 ZPP_RT_EXPORT void zpp_xla_world_destroy(zpp_xla_world *world);
 
 /* Loads the host library of a bundle: custom calls with the bundle's id run its
