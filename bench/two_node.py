@@ -87,6 +87,9 @@ def main():
                         help="folder for the ranks' output and raw numbers")
     parser.add_argument("--trace", action="store_true",
                         help="a timeline of one more step, in --log")
+    parser.add_argument("--plot", type=pathlib.Path, metavar="FILE",
+                        help="draw the steps' times (needs matplotlib); FILE "
+                        "ends in .png or .svg")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -180,6 +183,8 @@ def launch(args):
                 results[link][name] = result
     (args.log / "results.json").write_text(json.dumps(results, indent=1))
     print_table(manifest, args, results)
+    if args.plot:
+        draw(args, results)
 
 
 def _launch_ranks(args, manifest, name: str, two_nodes: bool, links: list
@@ -380,6 +385,32 @@ def print_table(manifest, args, results):
         ["| " + " | ".join(row) + " |" for row in rows[:1]] +
         ["| --- " + "| ---: " * (len(rows[0]) - 1) + "|"] +
         ["| " + " | ".join(row) + " |" for row in rows[1:]]))
+
+
+def draw(args, results):
+    """A group of bars for each link: the median of each step, labeled with its
+    speed-up."""
+    from matplotlib import pyplot
+    figure, axes = pyplot.subplots(
+        1, len(results), figsize=(4.5 * len(results), 4), squeeze=False)
+    for axis, (link, runs) in zip(axes[0], results.items()):
+        medians = [statistics.median(run["seconds"][args.warm_up:]) * 1e3
+                   for run in runs.values()]
+        bars = axis.barh(list(runs), medians, color=[
+            "#888888" if name in (JITTED, EXPORTED) else "#3572b0"
+            for name in runs])
+        axis.bar_label(bars, [f"{medians[0] / median:.2f}x"
+                              for median in medians], padding=3)
+        axis.set_title(link)
+        axis.set_xlabel("ms per step")
+        axis.margins(x=0.15)
+        axis.invert_yaxis()
+        axis.spines[["top", "right"]].set_visible(False)
+    for axis in axes[0][1:]:
+        axis.set_yticklabels([])
+    figure.tight_layout()
+    figure.savefig(args.plot, dpi=150)
+    print(f"\nplot: {args.plot}")
 
 
 def _gpu() -> str:
