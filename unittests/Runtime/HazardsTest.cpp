@@ -142,8 +142,9 @@ TEST(Hazards, RandomPrograms) {
       }
       for (size_t s = 0; s < kStreams; ++s)
         for (int64_t n = operation.before[s]; n < hazards.getLast(s); ++n)
-          if (s != operation.stream)
+          if (s != operation.stream) {
             EXPECT_FALSE(conflicts(operations[s][n])) << s << " " << n + 1;
+          }
       own.push_back(std::move(operation));
     }
   }
