@@ -77,9 +77,8 @@ Status NcclCommunicators::createAll() {
   return {};
 }
 
-Status NcclCommunicators::wait(const char *what,
-                               std::function<ncclResult_t()> function) {
-  // Outlives this call when the function does.
+Status NcclCommunicators::wait(const char *what, Task task) {
+  // Outlives this call when the task does.
   struct State {
     std::mutex mutex;
     std::condition_variable changed;
@@ -89,9 +88,12 @@ Status NcclCommunicators::wait(const char *what,
   auto state = std::make_shared<State>();
   int device;
   ZPP_RT_CUDA(cudaGetDevice, &device);
-  std::thread([state, device, function = std::move(function)] {
+  std::thread([state, device, shared = shared, task = std::move(task)] {
     cudaSetDevice(device);
-    ncclResult_t result = function();
+    std::unique_lock<std::timed_mutex> callLock(shared->mutex);
+    ncclResult_t result = shared->isAborted ? ncclInvalidUsage : task(callLock);
+    if (callLock)
+      callLock.unlock();
     std::lock_guard<std::mutex> lock(state->mutex);
     state->result = result;
     state->isDone = true;
@@ -176,12 +178,12 @@ Status NcclCommunicators::make(Communicator &communicator) {
       std::memcpy(bytes.data(), &id, sizeof(id));
       ZPP_RT_TRY(control.broadcast(bytes));
       std::memcpy(&id, bytes.data(), sizeof(id));
-      ZPP_RT_TRY(wait(
-          "ncclCommInitRankConfig", [=, &nccl = nccl, rank = rank]() mutable {
-            return nccl.ncclCommInitRankConfig(created.get(),
-                                               static_cast<int>(size), id,
-                                               static_cast<int>(rank), &config);
-          }));
+      ZPP_RT_TRY(wait("ncclCommInitRankConfig", [=, &nccl = nccl,
+                                                 rank = rank](auto &) mutable {
+        return nccl.ncclCommInitRankConfig(created.get(),
+                                           static_cast<int>(size), id,
+                                           static_cast<int>(rank), &config);
+      }));
       worldHandle = *created;
       {
         std::lock_guard<std::timed_mutex> lock(shared->mutex);
@@ -198,7 +200,8 @@ Status NcclCommunicators::make(Communicator &communicator) {
   } else if (mesh.numDevices() > 1) {
     ZPP_RT_TRY(wait("ncclCommSplit", [=, &nccl = nccl, world = worldHandle,
                                       color = communicator.color,
-                                      self = communicator.self]() mutable {
+                                      self =
+                                          communicator.self](auto &) mutable {
       return nccl.ncclCommSplit(world, size > 1 ? color : NCCL_SPLIT_NOCOLOR,
                                 static_cast<int>(self), created.get(), &config);
     }));
@@ -261,7 +264,7 @@ Status NcclCommunicators::findHosts() {
   ZPP_RT_TRY(Scratch::create((size + 1) * sizeof(uint64_t), scratch));
   auto found = std::make_shared<std::vector<uint64_t>>(size);
   ZPP_RT_TRY(wait("exchange of host names", [=, &nccl = nccl,
-                                             handle = worldHandle] {
+                                             handle = worldHandle](auto &lock) {
     uint64_t own = getHost();
     auto *sent = static_cast<uint64_t *>(scratch->data);
     cudaError_t error = cudaMemcpyAsync(sent, &own, sizeof(own),
@@ -272,6 +275,8 @@ Status NcclCommunicators::findHosts() {
                              : ncclUnhandledCudaError;
     if (result != ncclSuccess)
       return result;
+    // An abort ends what is waited for.
+    lock.unlock();
     error = cudaMemcpyAsync(found->data(), sent + 1, size * sizeof(uint64_t),
                             cudaMemcpyDefault, scratch->stream);
     if (error == cudaSuccess)
@@ -287,11 +292,8 @@ Status NcclCommunicators::connect(const Communicator &communicator) {
   std::shared_ptr<Scratch> scratch;
   ZPP_RT_TRY(Scratch::create(2 * size, scratch));
   return wait("connecting with NCCL",
-              [=, &nccl = nccl, shared = shared, peers = communicator.peers,
-               handle = communicator.handle] {
-                std::unique_lock<std::timed_mutex> lock(shared->mutex);
-                if (shared->isAborted)
-                  return ncclInvalidUsage;
+              [=, &nccl = nccl, peers = communicator.peers,
+               handle = communicator.handle](auto &lock) {
                 auto *sent = static_cast<uint8_t *>(scratch->data);
                 ncclResult_t result = nccl.ncclGroupStart();
                 for (int64_t i = 0; i < size && result == ncclSuccess; ++i) {

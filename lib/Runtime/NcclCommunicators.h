@@ -94,9 +94,14 @@ private:
   Status getStatus(ncclResult_t result) const;
   Status createAll();
   Status make(Communicator &communicator);
-  /// Runs `function`, which waits for other ranks, in a thread of its own, and
-  /// gives up when the world fails or the time limit is over.
-  Status wait(const char *what, std::function<ncclResult_t()> function);
+  /// What wait() runs in a thread of its own. It has the lock of Shared,
+  /// because it calls NCCL, and may give it up when it does not any more.
+  using Task =
+      std::function<ncclResult_t(std::unique_lock<std::timed_mutex> &lock)>;
+  /// Runs `task`, which waits for other ranks, and gives up when the world
+  /// fails or the time limit is over. A task that is late does not run after
+  /// abort().
+  Status wait(const char *what, Task task);
   /// Learns on which hosts the ranks are.
   Status findHosts();
   /// Opens the connections to all peers, so that no later exchange waits for
