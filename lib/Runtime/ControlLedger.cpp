@@ -12,14 +12,6 @@
 
 using namespace zpp::rt;
 
-/// "rank 3", or "ranks 3, 5"
-static std::string describe(const std::vector<int64_t> &ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i)
-    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  return text;
-}
-
 /// Ranks said goodbye, or their connections broke.
 enum class Loss { Left, Lost };
 
@@ -29,14 +21,14 @@ static std::string getLoss(size_t numExpected, const std::vector<int64_t> &gone,
                     : gone.size() == 1 ? "was lost"
                                        : "were lost";
   return "expected " + std::to_string(numExpected) + " ranks, but " +
-         describe(gone) + " " + how;
+         describeRanks(gone) + " " + how;
 }
 
 static Status getTimeout(size_t numExpected, std::chrono::microseconds limit,
                          const std::vector<int64_t> &missing) {
   return {ZPP_RT_TIMEOUT, "expected " + std::to_string(numExpected) +
                               " ranks within " + std::to_string(limit.count()) +
-                              " usec, but " + describe(missing) +
+                              " usec, but " + describeRanks(missing) +
                               " did not arrive"};
 }
 
@@ -178,13 +170,8 @@ void ControlLedger::match(Group &group, TimePoint now) {
   for (size_t i = 1; i < group.members.size(); ++i) {
     const Exchange &other = *group.queues[i].front()->exchange;
     auto disagree = [&](const std::string &a, const std::string &b) {
-      failRound(
-          group,
-          {ZPP_RT_MISMATCH,
-           expected(a + " on all ranks, as on rank " +
-                        std::to_string(group.members[0]) + " in " + first.title,
-                    b + " on rank " + std::to_string(group.members[i]) +
-                        " in " + other.title)});
+      failRound(group, mismatch({group.members[0], first.title, a},
+                                {group.members[i], other.title, b}));
     };
     if (first.kind != other.kind)
       return disagree(first.kind, other.kind);

@@ -15,11 +15,7 @@ using namespace zpp::rt;
 
 CpuRendezvous::Group &
 CpuRendezvous::getGroup(int64_t rank, const std::vector<AxisRef> &axes) {
-  std::string key;
-  for (const AxisRef &axis : axes)
-    key += axis.name + ':' + std::to_string(axis.preSize) + ':' +
-           std::to_string(axis.size) + ',';
-  auto [it, isNew] = groups.try_emplace(std::move(key));
+  auto [it, isNew] = groups.try_emplace(getGroupKey(axes));
   if (isNew)
     for (std::vector<int64_t> &members : world.mesh.getGroups(axes)) {
       auto round = std::make_shared<Round>(members.size());
@@ -38,12 +34,8 @@ void CpuRendezvous::start(Group &group, Round &round) {
   for (size_t i = 1; i < group.members.size(); ++i) {
     const ExchangeOperation &other = *round.arrivals[i].operation;
     auto disagree = [&](const std::string &a, const std::string &b) {
-      round.outcome = {
-          ZPP_RT_MISMATCH,
-          expected(a + " on all ranks, as on rank " +
-                       std::to_string(group.members[0]) + " in " + first.title,
-                   b + " on rank " + std::to_string(group.members[i]) + " in " +
-                       other.title)};
+      round.outcome = mismatch({group.members[0], first.title, a},
+                               {group.members[i], other.title, b});
     };
     if (std::strcmp(first.kind, other.kind) != 0)
       return disagree(first.kind, other.kind);
@@ -52,14 +44,6 @@ void CpuRendezvous::start(Group &group, Round &round) {
                           " bytes",
                       std::to_string(other.chunkBytes));
   }
-}
-
-/// "rank 3", or "ranks 3, 5"
-static std::string describe(const std::vector<int64_t> &ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i)
-    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  return text;
 }
 
 Status CpuRendezvous::getObstacle(const Group &group,
@@ -72,9 +56,9 @@ Status CpuRendezvous::getObstacle(const Group &group,
         world.members[group.members[i]] == World::Member::Gone)
       gone.push_back(group.members[i]);
   if (!gone.empty())
-    return {ZPP_RT_RANK_LOST, "expected " +
-                                  std::to_string(group.members.size()) +
-                                  " ranks, but " + describe(gone) + " left"};
+    return {ZPP_RT_RANK_LOST,
+            "expected " + std::to_string(group.members.size()) +
+                " ranks, but " + describeRanks(gone) + " left"};
   return {};
 }
 
@@ -109,7 +93,7 @@ Status CpuRendezvous::meet(int64_t rank, const ExchangeOperation &operation,
                   "expected " + std::to_string(group.members.size()) +
                       " ranks within " +
                       std::to_string(world.timeLimit.count()) + " usec, but " +
-                      describe(missing) + " did not arrive"};
+                      describeRanks(missing) + " did not arrive"};
     }
     // From here on nobody may start this round, which would read `input`.
     round->arrivals[self] = {nullptr, nullptr, /*hasGivenUp=*/true};

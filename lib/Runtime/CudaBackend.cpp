@@ -239,24 +239,36 @@ private:
             operation.type};
   }
 
+  /// What an operation reads and writes.
+  static std::vector<Access> getAccesses(const Operation &operation,
+                                         const void *input, void *output) {
+    return {{input, operation.footprint.inputBytes, false},
+            {output, operation.footprint.outputBytes, true}};
+  }
+
   /// Queues a kernel.
   template <typename Launch>
   Status compute(const Operation &operation, const void *input, void *output,
                  const Launch &launch) {
     DeviceGuard guard(device);
-    return streams->run(kKernels, operation,
-                        {{input, operation.footprint.inputBytes, false},
-                         {output, operation.footprint.outputBytes, true}},
-                        [&](cudaStream_t stream) {
-                          return getStatus(launch(stream),
-                                           "launch of a kernel");
-                        });
+    return streams->run(
+        kKernels, operation, getAccesses(operation, input, output),
+        [&](cudaStream_t stream) {
+          return getStatus(launch(stream), "launch of a kernel");
+        });
   }
 
   /// Queues functions of NCCL as one operation of the tier's stream.
   Status communicate(const ExchangeOperation &operation, size_t stream,
                      const std::vector<Access> &accesses,
                      const std::function<ncclResult_t(cudaStream_t)> &calls);
+  /// Queues a collective of NCCL on the elements of the group.
+  using LibraryCall =
+      std::function<ncclResult_t(size_t count, ncclDataType_t type,
+                                 ncclComm_t handle, cudaStream_t stream)>;
+  Status communicateAsLibrary(const PlainOperation &operation,
+                              const void *input, void *output,
+                              const LibraryCall &call);
   /// All members of the group learn that this one takes part, in what needs
   /// connections for sends or not.
   Status meet(const ExchangeOperation &operation, bool forSends,
@@ -448,9 +460,7 @@ Status CudaRank::copy(const CopyOperation &operation, const void *input,
                       void *output) {
   DeviceGuard guard(device);
   return streams->run(
-      kKernels, operation,
-      {{input, operation.footprint.inputBytes, false},
-       {output, operation.footprint.outputBytes, true}},
+      kKernels, operation, getAccesses(operation, input, output),
       [&](cudaStream_t stream) -> Status {
         if (operation.rows > 1 &&
             (operation.sourceStride != operation.rowBytes ||
@@ -478,12 +488,9 @@ Status CudaRank::copy(const CopyOperation &operation, const void *input,
 //===----------------------------------------------------------------------===//
 
 size_t CudaRank::getStream(const std::vector<AxisRef> &axes) const {
-  const std::vector<MeshAxis> &tiers = world.mesh.getAxes();
-  size_t slowest = tiers.size() - 1;
+  int64_t slowest = world.mesh.getAxes().size() - 1;
   for (const AxisRef &axis : axes)
-    for (size_t tier = 0; tier < tiers.size(); ++tier)
-      if (tiers[tier].name == axis.name)
-        slowest = std::min(slowest, tier);
+    slowest = std::min(slowest, world.mesh.findAxis(axis.name));
   return 1 + slowest;
 }
 
@@ -570,13 +577,12 @@ Status CudaRank::allToAll(const ExchangeOperation &operation, const void *input,
 }
 
 bool CudaRank::areTiers(const std::vector<AxisRef> &axes) const {
-  const std::vector<MeshAxis> &all = world.mesh.getAxes();
-  size_t tier = 0;
+  int64_t last = -1;
   for (const AxisRef &axis : axes) {
-    while (tier < all.size() && all[tier].name != axis.name)
-      ++tier;
-    if (tier == all.size() || axis.size != all[tier].size)
+    int64_t tier = world.mesh.findAxis(axis.name);
+    if (tier <= last || axis.size != world.mesh.getAxes()[tier].size)
       return false;
+    last = tier;
   }
   return true;
 }
@@ -595,14 +601,12 @@ Status CudaRank::allGatherChunks(const ExchangeOperation &operation,
   if (operation.chunkBytes == 0)
     return {};
   if (isPlain)
-    return communicate(operation, getStream(operation.axes),
-                       {{input, operation.footprint.inputBytes, false},
-                        {output, operation.footprint.outputBytes, true}},
-                       [&](cudaStream_t stream) {
-                         return nccl->ncclAllGather(
-                             input, output, operation.chunkBytes, ncclUint8,
-                             group->handle, stream);
-                       });
+    return communicate(
+        operation, getStream(operation.axes),
+        getAccesses(operation, input, output), [&](cudaStream_t stream) {
+          return nccl->ncclAllGather(input, output, operation.chunkBytes,
+                                     ncclUint8, group->handle, stream);
+        });
   std::vector<const Communicator *> tiers = {group};
   if (isByTiers) {
     tiers.clear();
@@ -725,63 +729,51 @@ static ncclDataType_t getType(ElementType type) {
   return ncclFloat32;
 }
 
-static Status checkOrder(const Communicator &group) {
-  if (group.isOrdered)
+Status CudaRank::communicateAsLibrary(const PlainOperation &operation,
+                                      const void *input, void *output,
+                                      const LibraryCall &call) {
+  DeviceGuard guard(device);
+  Communicator *group;
+  ZPP_RT_TRY(communicators->find(operation.axes, group));
+  ZPP_RT_TRY(meet(operation, /*forSends=*/false, *group));
+  if (!group->isOrdered)
+    return {ZPP_RT_UNSUPPORTED,
+            "expected axes in the order of the mesh, but got another one"};
+  if (operation.chunkBytes == 0)
     return {};
-  return {ZPP_RT_UNSUPPORTED,
-          "expected axes in the order of the mesh, but got another one"};
+  return communicate(
+      operation, getStream(operation.axes),
+      getAccesses(operation, input, output),
+      [&](cudaStream_t stream) -> ncclResult_t {
+        if (group->size() == 1)
+          return cudaMemcpyAsync(output, input, operation.chunkBytes,
+                                 cudaMemcpyDefault, stream) == cudaSuccess
+                     ? ncclSuccess
+                     : ncclUnhandledCudaError;
+        return call(operation.chunkBytes / elementBytes(operation.type),
+                    getType(operation.type), group->handle, stream);
+      });
 }
 
 Status CudaRank::plainReduceScatter(const PlainOperation &operation,
                                     const void *input, void *output) {
-  DeviceGuard guard(device);
-  Communicator *group;
-  ZPP_RT_TRY(communicators->find(operation.axes, group));
-  ZPP_RT_TRY(meet(operation, /*forSends=*/false, *group));
-  ZPP_RT_TRY(checkOrder(*group));
-  if (operation.chunkBytes == 0)
-    return {};
-  std::vector<Access> accesses = {
-      {input, operation.footprint.inputBytes, false},
-      {output, operation.footprint.outputBytes, true}};
-  return communicate(
-      operation, getStream(operation.axes), accesses,
-      [&](cudaStream_t stream) -> ncclResult_t {
-        if (group->size() == 1)
-          return cudaMemcpyAsync(output, input, operation.chunkBytes,
-                                 cudaMemcpyDefault, stream) == cudaSuccess
-                     ? ncclSuccess
-                     : ncclUnhandledCudaError;
-        return nccl->ncclReduceScatter(
-            input, output, operation.chunkBytes / elementBytes(operation.type),
-            getType(operation.type), ncclSum, group->handle, stream);
-      });
+  return communicateAsLibrary(operation, input, output,
+                              [&](size_t count, ncclDataType_t type,
+                                  ncclComm_t handle, cudaStream_t stream) {
+                                return nccl->ncclReduceScatter(
+                                    input, output, count, type, ncclSum, handle,
+                                    stream);
+                              });
 }
 
 Status CudaRank::plainAllGather(const PlainOperation &operation,
                                 const void *input, void *output) {
-  DeviceGuard guard(device);
-  Communicator *group;
-  ZPP_RT_TRY(communicators->find(operation.axes, group));
-  ZPP_RT_TRY(meet(operation, /*forSends=*/false, *group));
-  ZPP_RT_TRY(checkOrder(*group));
-  if (operation.chunkBytes == 0)
-    return {};
-  std::vector<Access> accesses = {
-      {input, operation.footprint.inputBytes, false},
-      {output, operation.footprint.outputBytes, true}};
-  return communicate(
-      operation, getStream(operation.axes), accesses,
-      [&](cudaStream_t stream) -> ncclResult_t {
-        if (group->size() == 1)
-          return cudaMemcpyAsync(output, input, operation.chunkBytes,
-                                 cudaMemcpyDefault, stream) == cudaSuccess
-                     ? ncclSuccess
-                     : ncclUnhandledCudaError;
-        return nccl->ncclAllGather(
-            input, output, operation.chunkBytes / elementBytes(operation.type),
-            getType(operation.type), group->handle, stream);
-      });
+  return communicateAsLibrary(operation, input, output,
+                              [&](size_t count, ncclDataType_t type,
+                                  ncclComm_t handle, cudaStream_t stream) {
+                                return nccl->ncclAllGather(
+                                    input, output, count, type, handle, stream);
+                              });
 }
 
 //===----------------------------------------------------------------------===//

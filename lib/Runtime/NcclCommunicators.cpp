@@ -8,6 +8,7 @@
 #include "NcclCommunicators.h"
 
 #include "CudaStatus.h"
+#include "Operations.h"
 
 #include <algorithm>
 #include <condition_variable>
@@ -119,17 +120,9 @@ Status NcclCommunicators::wait(const char *what, Task task) {
   return status;
 }
 
-static std::string getKey(const std::vector<AxisRef> &axes) {
-  std::string key;
-  for (const AxisRef &axis : axes)
-    key += axis.name + ':' + std::to_string(axis.preSize) + ':' +
-           std::to_string(axis.size) + ',';
-  return key;
-}
-
 Status NcclCommunicators::find(const std::vector<AxisRef> &axes,
                                Communicator *&result) {
-  auto [it, isNew] = communicators.try_emplace(getKey(axes));
+  auto [it, isNew] = communicators.try_emplace(getGroupKey(axes));
   Communicator &communicator = it->second;
   result = &communicator;
   if (!isNew)

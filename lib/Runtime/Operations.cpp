@@ -124,6 +124,14 @@ static Status checkSources(int64_t kind, int64_t sources, bool &isMean) {
   return {};
 }
 
+std::string rt::getGroupKey(const std::vector<AxisRef> &axes) {
+  std::string key;
+  for (const AxisRef &axis : axes)
+    key += axis.name + ':' + std::to_string(axis.preSize) + ':' +
+           std::to_string(axis.size) + ',';
+  return key;
+}
+
 //===----------------------------------------------------------------------===//
 // Descriptors
 //===----------------------------------------------------------------------===//

@@ -95,6 +95,9 @@ struct ExchangeOperation : Operation {
   int64_t chunkBytes;
 };
 
+/// Tells groups apart by their axes.
+std::string getGroupKey(const std::vector<AxisRef> &axes);
+
 /// A collective of the communication library on elements; an exchange of
 /// `chunkBytes` each.
 struct PlainOperation : ExchangeOperation {

@@ -12,6 +12,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace zpp::rt {
 
@@ -38,6 +39,30 @@ inline std::string expected(const std::string &what, const std::string &got) {
 }
 inline std::string expected(const std::string &what, int64_t got) {
   return expected(what, std::to_string(got));
+}
+
+/// "rank 3", or "ranks 3, 5"
+inline std::string describeRanks(const std::vector<int64_t> &ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i)
+    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return text;
+}
+
+/// What a rank says and does in an exchange.
+struct Claim {
+  int64_t rank;
+  const std::string &title;
+  std::string text;
+};
+
+/// Two ranks of a group disagree about an exchange.
+inline Status mismatch(const Claim &first, const Claim &other) {
+  return {ZPP_RT_MISMATCH,
+          expected(first.text + " on all ranks, as on rank " +
+                       std::to_string(first.rank) + " in " + first.title,
+                   other.text + " on rank " + std::to_string(other.rank) +
+                       " in " + other.title)};
 }
 
 } // namespace zpp::rt
