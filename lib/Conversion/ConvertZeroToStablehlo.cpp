@@ -644,13 +644,8 @@ class ConvertZeroToStablehloPass
 public:
   using ConvertZeroToStablehloPassBase::ConvertZeroToStablehloPassBase;
 
-  /// Ops of a dialect that is not loaded could not be built by name.
   LogicalResult initialize(MLIRContext *context) override {
-    if (context->getOrLoadDialect("stablehlo"))
-      return success();
-    return emitError(UnknownLoc::get(context))
-           << "expected the stablehlo dialect or its guest to be registered, "
-              "but got neither";
+    return requireStablehlo(context);
   }
 
   void runOnOperation() override {

@@ -12,6 +12,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "StablehloBuilder.h"
 #include "mlir/AsmParser/AsmParser.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
@@ -49,13 +50,8 @@ class ConvertZeroToXlaFfiPass
 public:
   using ConvertZeroToXlaFfiPassBase::ConvertZeroToXlaFfiPassBase;
 
-  /// Ops of a dialect that is not loaded could not be built by name.
   LogicalResult initialize(MLIRContext *context) override {
-    if (context->getOrLoadDialect("stablehlo"))
-      return success();
-    return emitError(UnknownLoc::get(context))
-           << "expected the stablehlo dialect or its guest to be registered, "
-              "but got neither";
+    return requireStablehlo(context);
   }
 
   void runOnOperation() override {

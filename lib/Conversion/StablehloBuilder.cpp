@@ -13,6 +13,14 @@
 using namespace mlir;
 using namespace zpp;
 
+LogicalResult zpp::requireStablehlo(MLIRContext *context) {
+  if (context->getOrLoadDialect("stablehlo"))
+    return success();
+  return emitError(UnknownLoc::get(context))
+         << "expected the stablehlo dialect or its guest to be registered, but "
+            "got neither";
+}
+
 Operation *StablehloBuilder::create(StringRef name, ValueRange operands,
                                     Type result,
                                     ArrayRef<NamedAttribute> attributes,

@@ -23,6 +23,10 @@
 
 namespace zpp {
 
+/// Loads StableHLO's dialect, or its guest: ops of a dialect that is not loaded
+/// could not be built by name. An error where neither is registered.
+llvm::LogicalResult requireStablehlo(mlir::MLIRContext *context);
+
 /// Builds at the insertion point of `builder`, which may not move meanwhile.
 class StablehloBuilder {
 public:

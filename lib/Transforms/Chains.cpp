@@ -91,3 +91,30 @@ SmallVector<Operation *> zpp::getDependents(ArrayRef<Operation *> ops) {
   }
   return dependents;
 }
+
+SmallVector<Value> zpp::shrinkBarrier(Operation *barrier) {
+  SmallVector<Value> operands, results, dropped;
+  for (auto [operand, result] :
+       llvm::zip_equal(barrier->getOperands(), barrier->getResults())) {
+    if (result.use_empty()) {
+      dropped.push_back(operand);
+      continue;
+    }
+    operands.push_back(operand);
+    results.push_back(result);
+  }
+  if (dropped.empty())
+    return dropped;
+  if (!operands.empty()) {
+    OpBuilder builder(barrier);
+    OperationState state(barrier->getLoc(), barrier->getName());
+    state.addOperands(operands);
+    state.addTypes(ValueRange(operands).getTypes());
+    state.addAttributes(barrier->getDiscardableAttrDictionary().getValue());
+    Operation *smaller = builder.create(state);
+    for (auto [from, to] : llvm::zip_equal(results, smaller->getResults()))
+      from.replaceAllUsesWith(to);
+  }
+  barrier->erase();
+  return dropped;
+}

@@ -33,6 +33,10 @@ llvm::SmallVector<mlir::Block *> getStepBlocks(mlir::ModuleOp module);
 llvm::SmallVector<mlir::Operation *>
 getDependents(llvm::ArrayRef<mlir::Operation *> ops);
 
+/// Drops the operands of `barrier`, an optimization_barrier, that nothing reads
+/// behind it, and returns them.
+llvm::SmallVector<mlir::Value> shrinkBarrier(mlir::Operation *barrier);
+
 } // namespace zpp
 
 #endif // ZPP_LIB_TRANSFORMS_CHAINS_H

@@ -364,32 +364,6 @@ private:
     return extended->getResults().back();
   }
 
-  /// Drops the results of `barrier` that nothing reads.
-  static void shrinkBarrier(Operation *barrier) {
-    SmallVector<Value> operands, results, dropped;
-    for (auto [operand, result] :
-         llvm::zip_equal(barrier->getOperands(), barrier->getResults())) {
-      if (result.use_empty()) {
-        dropped.push_back(operand);
-        continue;
-      }
-      operands.push_back(operand);
-      results.push_back(result);
-    }
-    OpBuilder builder(barrier);
-    OperationState state(barrier->getLoc(), barrier->getName());
-    state.addOperands(operands);
-    state.addTypes(ValueRange(operands).getTypes());
-    state.addAttributes(barrier->getDiscardableAttrDictionary().getValue());
-    Operation *smaller = builder.create(state);
-    for (auto [from, to] : llvm::zip_equal(results, smaller->getResults()))
-      from.replaceAllUsesWith(to);
-    barrier->erase();
-    llvm::erase_if(dropped, [](Value value) { return !value.use_empty(); });
-    for (Value value : dropped)
-      eraseIfDead(value);
-  }
-
   /// Joins exchanges of one kind into one. False, and nothing is changed, where
   /// one of them depends on what another one receives.
   bool join(ArrayRef<Part> parts) {
@@ -463,8 +437,12 @@ private:
         eraseDeadChain(part.order);
       eraseDeadChain(part.exchange);
     }
-    if (barrier)
-      shrinkBarrier(barrier);
+    if (barrier) {
+      SmallVector<Value> dropped = shrinkBarrier(barrier);
+      llvm::erase_if(dropped, [](Value value) { return !value.use_empty(); });
+      for (Value value : dropped)
+        eraseIfDead(value);
+    }
     std::string what = std::to_string(parts.size()) + " tensors in rows of " +
                        std::to_string(total) + " bytes";
     remark::passed(

@@ -12,6 +12,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Chains.h"
 #include "LocalValues.h"
 #include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Origin.h"
@@ -166,30 +167,6 @@ private:
     Operation *copy = OpBuilder(op).clone(*op);
     copy->setOperand(0, source);
     return copy->getResult(0);
-  }
-
-  /// Drops the operands of `barrier` that nothing reads behind it any more.
-  static void shrinkBarrier(Operation *barrier) {
-    OpBuilder builder(barrier);
-    SmallVector<Value> operands, results;
-    for (auto [operand, result] :
-         llvm::zip_equal(barrier->getOperands(), barrier->getResults()))
-      if (!result.use_empty()) {
-        operands.push_back(operand);
-        results.push_back(result);
-      }
-    if (operands.size() == barrier->getNumOperands())
-      return;
-    if (!operands.empty()) {
-      OperationState state(barrier->getLoc(), barrier->getName());
-      state.addOperands(operands);
-      state.addTypes(ValueRange(operands).getTypes());
-      state.addAttributes(barrier->getDiscardableAttrDictionary().getValue());
-      Operation *smaller = builder.create(state);
-      for (auto [from, to] : llvm::zip_equal(results, smaller->getResults()))
-        from.replaceAllUsesWith(to);
-    }
-    barrier->erase();
   }
 
   /// What a start may take along to an earlier place.
