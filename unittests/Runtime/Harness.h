@@ -98,13 +98,11 @@ public:
   run(const std::function<void(zpp_rt_rank *rank, int64_t index)> &body) {
     std::vector<Outcome> outcomes(size());
     std::vector<std::thread> threads;
-    std::atomic<int64_t> joined{0};
     for (int64_t index = 0; index < size(); ++index)
       threads.emplace_back([&, index] {
         zpp_rt_rank *rank = join(index);
         // Nobody fails while others join.
-        for (++joined; joined < size();)
-          std::this_thread::yield();
+        meet();
         body(rank, index);
         outcomes[index].status = zpp_rt_rank_synchronize(rank);
         outcomes[index].message = zpp_rt_rank_message(rank);
@@ -113,6 +111,14 @@ public:
     for (std::thread &thread : threads)
       thread.join();
     return outcomes;
+  }
+
+  /// Waits for the other ranks of `run`, each of which must come: what they
+  /// did before is over, also on devices if they waited for these.
+  void meet() {
+    int64_t last = (met++ / size() + 1) * size();
+    while (met < last)
+      std::this_thread::yield();
   }
 
   /// `run`, and every rank must be well.
@@ -124,6 +130,7 @@ public:
 
 private:
   zpp_rt_world *world = nullptr;
+  std::atomic<int64_t> met{0};
 };
 
 /// Memory of a rank between guards.
