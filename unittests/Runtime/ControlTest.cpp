@@ -59,6 +59,16 @@ makeServer(int64_t numRanks, Usec timeLimit = kLate,
   return server;
 }
 
+/// Where nobody listens unless this process does: a port of an address of its
+/// own.
+std::string getFreeEndpoint() {
+  int64_t id = getpid();
+  std::string address = "127";
+  for (int64_t shift : {16, 8, 0})
+    address += "." + std::to_string(id >> shift & 0xff);
+  return makeServer(1, kLate, address + ":0")->getEndpoint();
+}
+
 /// A rank, and what it was told.
 struct Rank {
   Status connect(ControlClient::Options options) {
@@ -299,8 +309,7 @@ TEST(ControlConnect, PortIsTaken) {
 }
 
 TEST(ControlConnect, ServerIsLate) {
-  // A port that was free a moment ago.
-  std::string endpoint = makeServer(2)->getEndpoint();
+  std::string endpoint = getFreeEndpoint();
   std::thread late([&] {
     std::this_thread::sleep_for(100ms);
     std::unique_ptr<ControlServer> server = makeServer(2, kLate, endpoint);
@@ -316,7 +325,7 @@ TEST(ControlConnect, ServerIsLate) {
 }
 
 TEST(ControlConnect, ServerNeverStarts) {
-  std::string endpoint = makeServer(2)->getEndpoint();
+  std::string endpoint = getFreeEndpoint();
   Rank rank;
   expectStatus(rank.connect(makeOptions(endpoint, 1, 2, kSoon)), ZPP_RT_TIMEOUT,
                "expected to reach the process of rank 0 at " + endpoint +
@@ -664,7 +673,7 @@ TEST(ControlEnd, ServerEndsBeforeAllHaveCome) {
 
 /// The next program on the same port finds nothing of the one before.
 TEST(ControlEnd, PortIsFreeAtOnce) {
-  std::string endpoint = makeServer(1)->getEndpoint();
+  std::string endpoint = getFreeEndpoint();
   for (int64_t i = 0; i < 20; ++i) {
     std::unique_ptr<ControlServer> server = makeServer(2, kLate, endpoint);
     runRanks(endpoint, 2, kLate, [](Rank &rank, int64_t) {
