@@ -23,14 +23,21 @@ using namespace zpp::rt;
 
 using Clock = std::chrono::steady_clock;
 
-/// Connections over the network to each peer: one stream of TCP does not fill a
-/// fast link.
-static constexpr int kChannelsPerNetPeer = 8;
+/// Channels of a communicator that crosses a network, for each peer and in all:
+/// NCCL makes two to four for a link like TCP, whose connections do not fill
+/// it.
+static constexpr int kNetChannels = 8;
+/// NCCL's own limit in its older versions; it refuses a minimum alone.
+static constexpr int kMaxChannels = 32;
 
-static ncclConfig_t makeConfig() {
+static ncclConfig_t makeConfig(bool isLocal) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  if (isLocal)
+    return config;
+  config.minCTAs = kNetChannels;
+  config.maxCTAs = kMaxChannels;
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
-  config.nChannelsPerNetPeer = kChannelsPerNetPeer;
+  config.nChannelsPerNetPeer = kNetChannels;
 #endif
   return config;
 }
@@ -161,7 +168,7 @@ Status NcclCommunicators::make(Communicator &communicator) {
   int64_t size = communicator.size();
   // A thread that is given up may still write here.
   auto created = std::make_shared<ncclComm_t>(nullptr);
-  ncclConfig_t config = makeConfig();
+  ncclConfig_t config = makeConfig(areOnOneHost(communicator.members));
   if (size == mesh.numDevices() && size > 1) {
     if (!worldHandle) {
       std::string bytes(sizeof(ncclUniqueId), '\0');
@@ -204,10 +211,16 @@ Status NcclCommunicators::make(Communicator &communicator) {
       shared->handles.push_back(communicator.handle);
     }
   }
-  communicator.isLocal = true;
-  for (int64_t member : communicator.members)
-    communicator.isLocal &= hosts.empty() || hosts[member] == hosts[rank];
+  communicator.isLocal = areOnOneHost(communicator.members);
   return {};
+}
+
+bool NcclCommunicators::areOnOneHost(
+    const std::vector<int64_t> &members) const {
+  return !hosts.empty() &&
+         std::all_of(members.begin(), members.end(), [&](int64_t member) {
+           return hosts[member] == hosts[rank];
+         });
 }
 
 namespace {

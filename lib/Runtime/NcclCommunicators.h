@@ -104,6 +104,8 @@ private:
   Status wait(const char *what, Task task);
   /// Learns on which hosts the ranks are.
   Status findHosts();
+  /// Whether these are known to be on this rank's host.
+  bool areOnOneHost(const std::vector<int64_t> &members) const;
   /// Opens the connections to all peers, so that no later exchange waits for
   /// that on the host.
   Status connect(const Communicator &communicator);
@@ -114,7 +116,7 @@ private:
   ControlClient &control;
   const std::chrono::microseconds timeLimit;
   ncclComm_t worldHandle = nullptr;
-  /// A number for the host of each rank.
+  /// A number for the host of each rank; none before the world is made.
   std::vector<uint64_t> hosts;
   std::map<std::string, Communicator> communicators;
   /// What a thread that is given up may still use.

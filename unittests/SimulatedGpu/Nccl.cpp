@@ -196,12 +196,28 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
   return ncclSuccess;
 }
 
+/// What NCCL refuses of a config, among it a minimum without a maximum: what is
+/// not set is less than any number.
+static ncclResult_t check(const ncclConfig_t *config) {
+  if (!config)
+    return ncclSuccess;
+  if (config->magic != 0xcafebeef || config->size == 0)
+    return fail(ncclInvalidArgument, "the config is not initialized");
+  auto isBad = [](int value) {
+    return value != NCCL_CONFIG_UNDEF_INT && value <= 0;
+  };
+  if (isBad(config->minCTAs) || isBad(config->maxCTAs) ||
+      config->minCTAs > config->maxCTAs)
+    return fail(ncclInvalidArgument, "bad numbers of channels");
+  return ncclSuccess;
+}
+
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *handle, int ranks,
                                     ncclUniqueId id, int rank,
                                     ncclConfig_t *config) {
   ZPP_COUNT(ncclCommInitRankConfig);
-  if (config && (config->magic != 0xcafebeef || config->size == 0))
-    return fail(ncclInvalidArgument, "the config is not initialized");
+  if (ncclResult_t result = check(config); result != ncclSuccess)
+    return result;
   auto comm = std::make_shared<Comm>();
   comm->name =
       std::string(id.internal, strnlen(id.internal, sizeof(id.internal)));
@@ -227,6 +243,8 @@ ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key,
     return fail(ncclInvalidArgument, "no such communicator");
   if (parent->jobs > 0)
     return fail(ncclInvalidArgument, "the communicator is in progress");
+  if (ncclResult_t status = check(config); status != ncclSuccess)
+    return status;
   *result = nullptr;
   std::shared_ptr<Comm> child;
   if (color != NCCL_SPLIT_NOCOLOR) {

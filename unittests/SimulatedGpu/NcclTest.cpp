@@ -256,6 +256,21 @@ TEST_F(Nccl, Faults) {
   EXPECT_EQ(failed, 1);
 }
 
+TEST_F(Nccl, ConfigsThatAreRefused) {
+  for (auto [least, most] : {std::pair<int, int>{8, NCCL_CONFIG_UNDEF_INT},
+                             {8, 4},
+                             {0, 4},
+                             {NCCL_CONFIG_UNDEF_INT, 0}}) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.minCTAs = least;
+    config.maxCTAs = most;
+    ncclComm_t comm = nullptr;
+    EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config),
+              ncclInvalidArgument);
+    EXPECT_EQ(comm, nullptr);
+  }
+}
+
 TEST_F(Nccl, InitThatHangs) {
   setNcclInitHangs(true);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
