@@ -20,6 +20,12 @@
 
 #include "xla/ffi/api/ffi.h"
 
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <tuple>
+#include <vector>
+
 namespace ffi = ::xla::ffi;
 
 namespace zpp::xla {
@@ -51,6 +57,54 @@ ffi::Error toError(const char *call, std::string_view function,
   return ffi::Error(code, std::string(call) + " " + std::string(function) +
                               ": " + status.message);
 }
+
+/// How long calls took, since they were asked for last.
+class HostTimes {
+public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Measures from its construction to its destruction.
+  class Timer {
+  public:
+    explicit Timer(HostTimes &times) : times(times) {}
+    ~Timer() { times.add(Clock::now() - begin); }
+    Timer(const Timer &) = delete;
+    Timer &operator=(const Timer &) = delete;
+
+  private:
+    HostTimes &times;
+    const Clock::time_point begin = Clock::now();
+  };
+
+  /// Their median in microseconds, and how many there were.
+  std::pair<double, int64_t> take() {
+    std::vector<float> values;
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      values.swap(usec);
+    }
+    if (values.empty())
+      return {0, 0};
+    auto median = values.begin() + values.size() / 2;
+    std::nth_element(values.begin(), median, values.end());
+    return {*median, values.size()};
+  }
+
+private:
+  void add(Clock::duration duration) {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (usec.size() < kMost)
+      usec.push_back(
+          std::chrono::duration<float, std::micro>(duration).count());
+  }
+
+  /// Where nobody asks, it stops growing.
+  static constexpr size_t kMost = 1 << 16;
+  std::mutex mutex;
+  std::vector<float> usec;
+};
+
+HostTimes startTimes, waitTimes;
 
 /// The attributes of both calls.
 struct Attributes {
@@ -159,6 +213,7 @@ Status prepareWait(const Attributes &attributes, int64_t device,
 
 ffi::Error start(int32_t device, void *stream, ffi::RemainingArgs args,
                  ffi::RemainingRets rets, const Attributes &attributes) {
+  HostTimes::Timer timer(startTimes);
   Call call;
   Status status = prepareStart(attributes, device, args, rets, call);
   if (status.ok())
@@ -186,6 +241,7 @@ ffi::Future waitOnHost(int32_t device, ffi::RemainingArgs args,
                        ffi::RemainingRets rets, std::string_view bundle,
                        std::string_view function, int64_t inputs,
                        int64_t outputs, int64_t workspace) {
+  HostTimes::Timer timer(waitTimes);
   ffi::Promise promise;
   ffi::Future future(promise);
   auto done = [promise, name = std::string(function)](Status status) mutable {
@@ -208,6 +264,7 @@ ffi::Error waitOnCuda(int32_t device, void *stream, ffi::RemainingArgs args,
                       ffi::RemainingRets rets, std::string_view bundle,
                       std::string_view function, int64_t inputs,
                       int64_t outputs, int64_t workspace) {
+  HostTimes::Timer timer(waitTimes);
   Call call;
   Status status = prepareWait({bundle, function, inputs, outputs, workspace},
                               device, args, rets, call);
@@ -241,6 +298,11 @@ auto bindCuda() {
 } // namespace zpp::xla
 
 using namespace zpp::xla;
+
+void zpp_xla_take_host_times(zpp_xla_host_times *times) {
+  std::tie(times->start_usec, times->num_starts) = startTimes.take();
+  std::tie(times->wait_usec, times->num_waits) = waitTimes.take();
+}
 
 XLA_FFI_Error *zpp_xla_start_host(XLA_FFI_CallFrame *frame) {
   static auto *handler = bindHost().To(startOnHost).release();

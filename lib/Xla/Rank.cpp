@@ -164,16 +164,33 @@ std::unique_ptr<Rank> zpp::xla::createHostRank(zpp_rt_rank *handle) {
 //===----------------------------------------------------------------------===//
 
 namespace {
+/// The functions queue operations, tens of microseconds for each, and may have
+/// to wait for other ranks the first time: a thread of the rank's own does
+/// that, while XLA's goes on. Marks keep the order on the device.
 class StreamRank final : public Rank {
 public:
   using Rank::Rank;
 
   Status start(Collective collective, void *stream) override {
-    std::shared_ptr<Ticket> ticket = open(std::move(collective));
-    std::lock_guard<std::mutex> lock(mutex);
-    if (zpp_rt_status code = zpp_rt_enter(handle, stream); code != ZPP_RT_OK)
+    zpp_rt_mark *inputs;
+    if (zpp_rt_status code = zpp_rt_mark_stream(handle, stream, &inputs);
+        code != ZPP_RT_OK)
       return {code, zpp_rt_rank_message(handle)};
-    ticket->collective.function(handle, getPointers(ticket->collective).data());
+    operations.add([this, ticket = open(std::move(collective)),
+                    inputs = Mark(inputs, zpp_rt_mark_destroy)] {
+      const Collective &collective = ticket->collective;
+      zpp_rt_mark *mark = nullptr;
+      if (zpp_rt_enter_mark(handle, inputs.get()) == ZPP_RT_OK) {
+        collective.function(handle, getPointers(collective).data());
+        zpp_rt_mark_operations(handle, collective.buffers.data(),
+                               collective.buffers.size(), &mark);
+      }
+      std::lock_guard<std::mutex> lock(ticket->mutex);
+      if (mark)
+        ticket->operations = Mark(mark, zpp_rt_mark_destroy);
+      ticket->isDone = true;
+      ticket->changed.notify_all();
+    });
     return {};
   }
 
@@ -182,10 +199,11 @@ public:
     Status status = close(collective, ticket);
     if (!status.ok()) {
       abort(collective.name + ": " + status.message);
-    } else {
-      std::lock_guard<std::mutex> lock(mutex);
-      status.code = zpp_rt_leave(handle, stream, collective.buffers.data(),
-                                 collective.buffers.size());
+    } else if (ticket) {
+      std::unique_lock<std::mutex> lock(ticket->mutex);
+      ticket->changed.wait(lock, [&] { return ticket->isDone; });
+      // Without a mark the rank has failed.
+      status.code = zpp_rt_leave_mark(handle, stream, ticket->operations.get());
       if (!status.ok())
         status.message = zpp_rt_rank_message(handle);
     }
@@ -193,13 +211,15 @@ public:
   }
 
   Status synchronize() override {
-    std::lock_guard<std::mutex> lock(mutex);
-    return getStatus();
+    std::promise<Status> result;
+    operations.add([&] { result.set_value(getStatus()); });
+    return result.get_future().get();
   }
 
 private:
-  /// A rank is used by one thread at a time.
-  std::mutex mutex;
+  /// A step starts collectives more often than this.
+  static constexpr std::chrono::microseconds kPatience{200};
+  Queue operations{kPatience};
 };
 } // namespace
 

@@ -11,6 +11,7 @@
 #include "../Runtime/Status.h"
 #include "Queue.h"
 
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -50,11 +51,12 @@ public:
   Rank(const Rank &) = delete;
   Rank &operator=(const Rank &) = delete;
 
-  /// Queues the host function. `stream` is where the inputs are made; null
-  /// where memory has no streams. Does not block.
+  /// Queues the host function, on a thread of the rank. `stream` is where the
+  /// inputs are made; null where memory has no streams. Does not block.
   virtual Status start(Collective collective, void *stream) = 0;
   /// Calls `done`, now or from another thread, when the outputs may be used by
-  /// what follows on `stream`. Does not block.
+  /// what follows on `stream`. Blocks at most until the function has returned,
+  /// and not at all where it does the work itself.
   virtual void wait(const Collective &collective, void *stream, Done done) = 0;
 
   /// Waits for what was started and returns the rank's status.
@@ -66,14 +68,19 @@ protected:
     zpp_rt_rank_abort(handle, reason.c_str());
   }
 
+  using Mark = std::shared_ptr<zpp_rt_mark>;
+
   /// A start whose wait has not come yet.
   struct Ticket {
     Collective collective;
     /// Guards all below.
     std::mutex mutex;
+    std::condition_variable changed;
     bool isDone = false;
     Status status;
     Done done;
+    /// What the stream of the wait has to come after.
+    Mark operations;
   };
 
   /// A new ticket. One that is left over under the same address belongs to a

@@ -15,9 +15,9 @@ from zpp._compiler import rewrite
 from zpp._export import Bundle, Step, export
 from zpp._jit import JittedStep, jit
 from zpp._load import load
-from zpp._runtime import synchronize
+from zpp._runtime import host_times, synchronize
 from zpp._trace import trace
 
 __all__ = ["Bundle", "CompileError", "Diagnostic", "JittedStep", "Rewritten",
-           "Step", "export", "find_compiler", "jit", "load", "rewrite", "save",
-           "synchronize", "trace"]
+           "Step", "export", "find_compiler", "host_times", "jit", "load",
+           "rewrite", "save", "synchronize", "trace"]

@@ -35,6 +35,14 @@ class _WorldDesc(ctypes.Structure):
         ("num_ranks", ctypes.c_int64)]
 
 
+class _HostTimes(ctypes.Structure):
+    """zpp_xla_host_times."""
+
+    _fields_ = [
+        ("start_usec", ctypes.c_double), ("num_starts", ctypes.c_int64),
+        ("wait_usec", ctypes.c_double), ("num_waits", ctypes.c_int64)]
+
+
 @dataclasses.dataclass
 class _World:
     handle: ctypes.c_void_p
@@ -148,6 +156,18 @@ def synchronize() -> None:
     with _lock:
         for world in _worlds.values():
             _call(_library().zpp_xla_world_synchronize, world.handle)
+
+
+def host_times() -> dict[str, float]:
+    """What the "start" and the "wait" of a collective took of XLA's threads in
+    this process since the last call: medians in microseconds. Empty where no
+    step has started one."""
+    times = _HostTimes()
+    if _worlds:
+        _library().zpp_xla_take_host_times(ctypes.byref(times))
+    if not times.num_starts:
+        return {}
+    return {"start": times.start_usec, "wait": times.wait_usec}
 
 
 def close() -> None:
@@ -275,6 +295,8 @@ def _library() -> ctypes.CDLL:
     library.zpp_xla_bundle_load.argtypes = (
         ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, *text)
     library.zpp_xla_world_synchronize.argtypes = (ctypes.c_void_p, *text)
+    library.zpp_xla_take_host_times.argtypes = (ctypes.POINTER(_HostTimes),)
+    library.zpp_xla_take_host_times.restype = None
     library.zpp_xla_world_record.argtypes = (
         ctypes.c_void_p, ctypes.c_int64, *text)
     library.zpp_xla_world_write_trace.argtypes = (

@@ -65,6 +65,19 @@ def test_workspace():
     assert np.array_equal(np.asarray(y)[-128:], X)
 
 
+def test_host_times():
+    def body(x):
+        return gather(x, token())[0]
+
+    step = program(body, outputs="data")
+    zpp.host_times()
+    step(put(X)).block_until_ready()
+    times = zpp.host_times()
+    assert set(times) == {"start", "wait"}
+    assert all(0 < usec < 1e6 for usec in times.values())
+    assert zpp.host_times() == {}
+
+
 def test_empty_buffers():
     def body(x):
         nothing = jnp.zeros((0, 4))

@@ -82,6 +82,17 @@ ZPP_RT_EXPORT zpp_rt_status zpp_xla_world_write_trace(zpp_xla_world *world,
                                                       char *message,
                                                       size_t message_bytes);
 
+/* The median of what calls of the handlers have taken of XLA's threads since
+ * this was asked last, in microseconds, and their number; 0 where there were
+ * none. Of all worlds of the process. */
+typedef struct zpp_xla_host_times {
+  double start_usec;
+  int64_t num_starts;
+  double wait_usec;
+  int64_t num_waits;
+} zpp_xla_host_times;
+ZPP_RT_EXPORT void zpp_xla_take_host_times(zpp_xla_host_times *times);
+
 /* The handlers of the custom calls, of XLA's type XLA_FFI_Handler: to be
  * registered as "zpp.start" and "zpp.wait" for the platforms "Host" and "CUDA".
  * They are declared here without XLA's headers. */
