@@ -5,10 +5,13 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Local operations are the fused kernels, exchanges are sends of NCCL. They run
-// on a stream for kernels and one for each tier of the mesh. A thread watches
-// what is under way, so that no failure of another rank, of the network or of
-// the device leaves anybody waiting.
+// Local operations are the fused kernels, exchanges are sends of NCCL. Each
+// tier of the mesh has a stream for its exchanges and one for the kernels that
+// need what they bring; kernels that need neither have another. So a kernel
+// waits for no slower tier than its data come from, and those of a stream can
+// run in the order of their exchanges. A thread watches what is under way, so
+// that no failure of another rank, of the network or of the device leaves
+// anybody waiting.
 //
 //===----------------------------------------------------------------------===//
 
@@ -259,11 +262,12 @@ private:
   Status compute(const Operation &operation, const void *input, void *output,
                  const Launch &launch) {
     DeviceGuard guard(device);
-    return streams->run(
-        kKernels, operation, getAccesses(operation, input, output),
-        [&](cudaStream_t stream) {
-          return getStatus(launch(stream), "launch of a kernel");
-        });
+    std::vector<Access> accesses = getAccesses(operation, input, output);
+    return streams->run(getKernelStream(accesses), operation, accesses,
+                        [&](cudaStream_t stream) {
+                          return getStatus(launch(stream),
+                                           "launch of a kernel");
+                        });
   }
 
   /// Queues functions of NCCL as one operation of the tier's stream.
@@ -283,8 +287,13 @@ private:
               Communicator &group);
   /// Whether `axes` are whole axes in the order of the mesh.
   bool areTiers(const std::vector<AxisRef> &axes) const;
-  /// The stream of the slowest of the axes.
+  size_t numTiers() const { return world.mesh.getAxes().size(); }
+  /// The stream for exchanges of the slowest of the axes.
   size_t getStream(const std::vector<AxisRef> &axes) const;
+  /// The stream for a kernel, by the slowest tier that its data come from. Of
+  /// streams in the order of creation: kernels after each tier, other kernels,
+  /// each tier.
+  size_t getKernelStream(const std::vector<Access> &accesses) const;
   /// Members pass chunks on tier by tier, the slowest first. `tiers` are whole
   /// axes in the order of the mesh.
   Status gatherByTiers(const ExchangeOperation &operation,
@@ -292,8 +301,6 @@ private:
                        const void *input, void *output);
   void watch();
   void stop(const Status &cause);
-
-  static constexpr size_t kKernels = 0;
 
   World &world;
   int device = 0;
@@ -365,9 +372,12 @@ Status CudaRank::start(int64_t index, int64_t wanted) {
   ZPP_RT_TRY(loadNccl("", nccl));
   ZPP_RT_TRY(getStatus(kernels::load(), "loading the kernels"));
 
-  std::vector<const char *> names = {"kernels"};
+  std::vector<std::string> names;
   for (const MeshAxis &axis : world.mesh.getAxes())
-    names.push_back(axis.name.c_str());
+    names.push_back("kernels after " + axis.name);
+  names.push_back("kernels");
+  for (const MeshAxis &axis : world.mesh.getAxes())
+    names.push_back(axis.name);
   ZPP_RT_TRY(
       CudaStreams::create(index, std::move(names), world.trace.get(), streams));
   exchanges = std::make_unique<Watch>(*streams, world.timeLimit);
@@ -467,8 +477,9 @@ static Status copyOnDevice(const void *input, void *output, int64_t bytes,
 Status CudaRank::copy(const CopyOperation &operation, const void *input,
                       void *output) {
   DeviceGuard guard(device);
+  std::vector<Access> accesses = getAccesses(operation, input, output);
   return streams->run(
-      kKernels, operation, getAccesses(operation, input, output),
+      getKernelStream(accesses), operation, accesses,
       [&](cudaStream_t stream) -> Status {
         if (operation.rows > 1 &&
             (operation.sourceStride != operation.rowBytes ||
@@ -496,10 +507,20 @@ Status CudaRank::copy(const CopyOperation &operation, const void *input,
 //===----------------------------------------------------------------------===//
 
 size_t CudaRank::getStream(const std::vector<AxisRef> &axes) const {
-  int64_t slowest = world.mesh.getAxes().size() - 1;
+  int64_t slowest = numTiers() - 1;
   for (const AxisRef &axis : axes)
     slowest = std::min(slowest, world.mesh.findAxis(axis.name));
-  return 1 + slowest;
+  return numTiers() + 1 + slowest;
+}
+
+size_t CudaRank::getKernelStream(const std::vector<Access> &accesses) const {
+  Hazards::Numbers producers = streams->getProducers(accesses);
+  size_t slowest = numTiers();
+  for (size_t stream = 0; stream < producers.size(); ++stream)
+    if (producers[stream] > 0)
+      slowest = std::min(slowest, stream > numTiers() ? stream - numTiers() - 1
+                                                      : stream);
+  return slowest;
 }
 
 Status CudaRank::meet(const ExchangeOperation &operation, bool forSends,
@@ -552,15 +573,16 @@ Status CudaRank::allToAll(const ExchangeOperation &operation, const void *input,
   own.footprint = {bytes, bytes};
   const void *ownInput = bytesAt(input, self * bytes);
   void *ownOutput = bytesAt(output, self * bytes);
+  std::vector<Access> accesses = {{ownInput, bytes, false},
+                                  {ownOutput, bytes, true}};
   ZPP_RT_TRY(streams->run(
-      kKernels, own, {{ownInput, bytes, false}, {ownOutput, bytes, true}},
-      [&](cudaStream_t stream) {
+      getKernelStream(accesses), own, accesses, [&](cudaStream_t stream) {
         return copyOnDevice(ownInput, ownOutput, bytes, stream);
       }));
   if (size == 1)
     return {};
 
-  std::vector<Access> accesses;
+  accesses.clear();
   for (auto [first, count] :
        {std::pair<int64_t, int64_t>{0, self}, {self + 1, size - self - 1}}) {
     accesses.push_back({bytesAt(input, first * bytes), count * bytes, false});

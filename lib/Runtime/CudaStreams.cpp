@@ -81,15 +81,15 @@ CudaStreams::CudaStreams(int64_t rank, Trace *trace, size_t numStreams)
     : rank(rank), trace(trace), hazards(numStreams),
       pool(std::make_shared<Pool>()) {}
 
-Status CudaStreams::create(int64_t rank, std::vector<const char *> names,
+Status CudaStreams::create(int64_t rank, std::vector<std::string> names,
                            Trace *trace, std::unique_ptr<CudaStreams> &result) {
   std::unique_ptr<CudaStreams> self(new CudaStreams(rank, trace, names.size()));
   // Above the priority of compute: hops are short, and others wait for them.
   int least, greatest;
   ZPP_RT_CUDA(cudaDeviceGetStreamPriorityRange, &least, &greatest);
-  for (const char *name : names) {
+  for (std::string &name : names) {
     Stream &stream = self->streams.emplace_back();
-    stream.name = name;
+    stream.name = std::move(name);
     ZPP_RT_CUDA(cudaStreamCreateWithPriority, &stream.handle,
                 cudaStreamNonBlocking, greatest);
     for (cudaEvent_t &event : stream.events)
@@ -177,6 +177,20 @@ Status CudaStreams::end(size_t stream, const Operation &operation) {
   return {};
 }
 
+Hazards::Numbers
+CudaStreams::getProducers(const std::vector<Access> &accesses) const {
+  std::vector<Access> reads;
+  for (const Access &access : accesses)
+    if (!access.isWrite)
+      reads.push_back(access);
+  Hazards::Numbers numbers = hazards.find(reads);
+  // Memory that an older operation has written may be the caller's by now.
+  for (size_t stream = 0; stream < numbers.size(); ++stream)
+    if (numbers[stream] <= streams[stream].lastBefore)
+      numbers[stream] = 0;
+  return numbers;
+}
+
 //===----------------------------------------------------------------------===//
 // The caller's streams
 //===----------------------------------------------------------------------===//
@@ -237,6 +251,8 @@ Status CudaStreams::enter(const Mark &given) {
       ZPP_RT_TRY(join(stream));
   }
   lastEntered = mark.stream;
+  for (size_t stream = 0; stream < streams.size(); ++stream)
+    streams[stream].lastBefore = hazards.getLast(stream);
   {
     std::lock_guard<std::mutex> lock(entriesMutex);
     entries[(numEntered + 1) % kEntries] = mark.event;

@@ -33,7 +33,7 @@ namespace zpp::rt {
 class CudaStreams {
 public:
   /// One stream per name; `trace` may be null.
-  static Status create(int64_t rank, std::vector<const char *> names,
+  static Status create(int64_t rank, std::vector<std::string> names,
                        Trace *trace, std::unique_ptr<CudaStreams> &streams);
   ~CudaStreams();
 
@@ -54,6 +54,10 @@ public:
     ZPP_RT_TRY(launch(streams[stream].handle));
     return end(stream, operation);
   }
+
+  /// For each stream the last operation since the caller's stream was entered
+  /// that has written what `accesses` read, 0 for none.
+  Hazards::Numbers getProducers(const std::vector<Access> &accesses) const;
 
   Position getLast(size_t stream) const {
     return {stream, hazards.getLast(stream), numEntered};
@@ -93,7 +97,7 @@ private:
 
   /// What lies between two events, for the trace.
   struct Timed {
-    const char *row;
+    std::string row;
     std::string label;
     const char *kind;
     Footprint footprint;
@@ -121,11 +125,13 @@ private:
   struct OperationsMark;
 
   struct Stream {
-    const char *name;
+    std::string name;
     cudaStream_t handle = nullptr;
     std::array<cudaEvent_t, kEvents> events{};
     /// Last entry that operations have been put behind.
     int64_t entered = 0;
+    /// The last operation before the last entry.
+    int64_t lastBefore = 0;
     /// The first operation of the capture.
     int64_t firstCaptured = 0;
   };

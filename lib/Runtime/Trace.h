@@ -27,7 +27,7 @@ public:
   struct Slice {
     int64_t rank;
     /// Of the rank, "" if it has but one.
-    const char *stream;
+    std::string stream;
     /// What it did, and the entry point.
     std::string name;
     const char *entrypoint;

@@ -126,7 +126,8 @@ TEST(CudaStreams, IndependentOperationsOverlap) {
   std::shared_future<void> over = isOver.get_future().share();
   world.runAll([&](zpp_rt_rank *rank, int64_t index) {
     DeviceBuffer input(rank, 4 * kChunkBytes), output(rank, 4 * kChunkBytes),
-        other(rank, kChunkBytes), gathered(rank, 2 * kChunkBytes);
+        late(rank, kChunkBytes), other(rank, kChunkBytes),
+        gathered(rank, 4 * kChunkBytes), last(rank, kChunkBytes);
     zpp_rt_exchange_desc node = makeExchange(&kNode, 1);
     zpp_rt_exchange_desc gpu = makeExchange(&kGpu, 1);
     zpp_rt_reduce_desc sum = makeSum();
@@ -139,16 +140,20 @@ TEST(CudaStreams, IndependentOperationsOverlap) {
     EXPECT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_OK);
     if (index >= 2)
       over.wait();
-    // Between nodes: ranks 0 and 1 wait for 2 and 3.
+    // Between nodes: ranks 0 and 1 wait for 2 and 3, and so do the kernels that
+    // need what comes.
     EXPECT_EQ(zpp_rt_all_to_all(rank, &node, input.data(), output.data()),
               ZPP_RT_OK);
-    // Kernels, and within the node.
+    EXPECT_EQ(zpp_rt_reduce(rank, &sum, output.data(), late.data()), ZPP_RT_OK);
+    // Kernels, within the node, and kernels that need what comes from there.
     EXPECT_EQ(zpp_rt_reduce(rank, &sum, input.data(), other.data()), ZPP_RT_OK);
     EXPECT_EQ(
         zpp_rt_all_gather_chunks(rank, &gpu, other.data(), gathered.data()),
         ZPP_RT_OK);
+    EXPECT_EQ(zpp_rt_reduce(rank, &sum, gathered.data(), last.data()),
+              ZPP_RT_OK);
     CallersStream stream(index);
-    zpp_rt_buffer buffer = {gathered.data(), 2 * kChunkBytes};
+    zpp_rt_buffer buffer = {last.data(), kChunkBytes};
     EXPECT_EQ(zpp_rt_leave(rank, stream, &buffer, 1), ZPP_RT_OK);
     EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
     if (index == 0)
