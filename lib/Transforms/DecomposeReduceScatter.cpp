@@ -55,10 +55,10 @@ public:
         chain.push_back(next);
       }
     });
+    LinksOption linksOption(getOperation(), links);
     for (ArrayRef<ReduceScatterOp> chain : chains) {
-      FailureOr<std::optional<LinkModel>> model =
-          parseLinks(getOperation(), links,
-                     ReduceScatterOp(chain.front()).getMeshAttr().getMesh());
+      FailureOr<std::optional<LinkModel>> model = linksOption.getModel(
+          ReduceScatterOp(chain.front()).getMeshAttr().getMesh());
       if (failed(model))
         return signalPassFailure();
       decompose(chain, getStages(chain, *model));

@@ -7,6 +7,9 @@
 
 #include "FormatOptions.h"
 
+#include "llvm/Support/LineIterator.h"
+#include "llvm/Support/MemoryBuffer.h"
+
 using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
@@ -42,13 +45,43 @@ zpp::parseFormats(Operation *op, StringRef formats, int64_t block) {
   return quants;
 }
 
-FailureOr<std::optional<LinkModel>>
-zpp::parseLinks(Operation *op, StringRef links, const Mesh &mesh) {
-  if (links.empty())
+LogicalResult LinksOption::read() {
+  if (!speeds.empty() || text.contains('=')) {
+    if (speeds.empty())
+      speeds = text.str();
+    return success();
+  }
+  auto emit = [&]() {
+    return emitError(op->getLoc(), "in links '")
+           << text << "': expected TIER=NUMBERgbit,... or a file with a line "
+           << "'links=TIER=NUMBERgbit,...', but got ";
+  };
+  llvm::ErrorOr<std::unique_ptr<llvm::MemoryBuffer>> file =
+      llvm::MemoryBuffer::getFile(text, /*IsText=*/true);
+  if (!file)
+    return emit() << "'" << file.getError().message() << "'";
+  for (llvm::line_iterator line(**file); !line.is_at_end(); ++line) {
+    StringRef rest = line->trim();
+    if (rest.consume_front("links="))
+      speeds = rest.str();
+  }
+  if (speeds.empty())
+    return emit() << "none in this file";
+  return success();
+}
+
+FailureOr<std::optional<LinkModel>> LinksOption::getModel(const Mesh &mesh) {
+  if (text.empty())
     return std::optional<LinkModel>();
+  auto found = models.find(mesh.str());
+  if (found != models.end())
+    return std::optional<LinkModel>(found->second);
+  if (failed(read()))
+    return failure();
   std::string error;
-  std::optional<LinkModel> model = LinkModel::parse(links.str(), mesh, error);
+  std::optional<LinkModel> model = LinkModel::parse(speeds, mesh, error);
   if (!model)
-    return emitError(op->getLoc(), "in links '") << links << "': " << error;
+    return emitError(op->getLoc(), "in links '") << text << "': " << error;
+  models.try_emplace(mesh.str(), *model);
   return model;
 }

@@ -22,10 +22,26 @@ parseFormat(mlir::Operation *op, llvm::StringRef format, int64_t block);
 mlir::FailureOr<llvm::SmallVector<zero::QuantAttr>>
 parseFormats(mlir::Operation *op, llvm::StringRef formats, int64_t block);
 
-/// The links that `links` names for the tiers of `mesh`, or nullopt where it is
-/// empty. Emits an error at `op` where it does not parse.
-mlir::FailureOr<std::optional<LinkModel>>
-parseLinks(mlir::Operation *op, llvm::StringRef links, const Mesh &mesh);
+/// The option `links` of a pass: speeds of the tiers' links, or the name of a
+/// file with a line "links=..." as `zpp-perf --calibrate` prints it. getModel()
+/// is nullopt where the option is empty, and emits an error where it is bad.
+class LinksOption {
+public:
+  /// `op` is where errors are.
+  LinksOption(mlir::Operation *op, llvm::StringRef text) : op(op), text(text) {}
+
+  mlir::FailureOr<std::optional<LinkModel>> getModel(const Mesh &mesh);
+
+private:
+  /// Finds out the speeds.
+  mlir::LogicalResult read();
+
+  mlir::Operation *op;
+  llvm::StringRef text;
+  std::string speeds;
+  /// By the mesh.
+  llvm::StringMap<LinkModel> models;
+};
 
 } // namespace zpp
 

@@ -84,8 +84,9 @@ public:
     // module alone, and dominance asks for an order of ops that insertions
     // would invalidate every time.
     std::vector<Plan> plans;
+    LinksOption linksOption(getOperation(), links);
     for (auto &[key, group] : gathers) {
-      FailureOr<Plan> plan = getPlan(group);
+      FailureOr<Plan> plan = getPlan(group, linksOption);
       if (failed(plan))
         return signalPassFailure();
       plans.push_back(std::move(*plan));
@@ -283,7 +284,8 @@ private:
             getExchange(axes.outer, bytes) + group.size() * inner};
   }
 
-  FailureOr<Plan> getPlan(ArrayRef<AllGatherOp> group) {
+  FailureOr<Plan> getPlan(ArrayRef<AllGatherOp> group,
+                          LinksOption &linksOption) {
     AllGatherOp forward = group.front();
     Plan plan{group, {}, {}, {}, {}};
     FailureOr<SecondaryGroup> axes = getGroup(forward, plan.reason);
@@ -302,7 +304,7 @@ private:
                          /*inAnyIteration=*/false);
     };
     FailureOr<std::optional<LinkModel>> model =
-        parseLinks(getOperation(), links, forward.getMeshAttr().getMesh());
+        linksOption.getModel(forward.getMeshAttr().getMesh());
     if (failed(model))
       return failure();
     if (*model) {

@@ -144,6 +144,7 @@ public:
     auto host = getOperation().lookupSymbol<ModuleOp>(kHostModule);
     if (!host)
       return;
+    LinksOption linksOption(getOperation(), links);
     for (auto function : host.getOps<func::FuncOp>()) {
       CollectiveOpInterface first;
       function.walk([&](CollectiveOpInterface exchange) {
@@ -155,8 +156,7 @@ public:
           !function.getBody().hasOneBlock())
         continue;
       Mesh mesh = first.getMeshAttr().getMesh();
-      FailureOr<std::optional<LinkModel>> model =
-          parseLinks(getOperation(), links, mesh);
+      FailureOr<std::optional<LinkModel>> model = linksOption.getModel(mesh);
       if (failed(model))
         return signalPassFailure();
       Issue(function.getBody().front(), mesh,

@@ -32,9 +32,10 @@ public:
       return;
     SmallVector<AllGatherOp> gathers;
     getOperation().walk([&](AllGatherOp gather) { gathers.push_back(gather); });
+    LinksOption linksOption(getOperation(), links);
     for (AllGatherOp gather : gathers) {
       FailureOr<std::optional<LinkModel>> model =
-          parseLinks(getOperation(), links, gather.getMeshAttr().getMesh());
+          linksOption.getModel(gather.getMeshAttr().getMesh());
       if (failed(model))
         return signalPassFailure();
       quantize(gather, *quant, *model);

@@ -39,9 +39,10 @@ public:
     // Small ones are to travel with others, if there are any.
     bool hasLarge = false;
     SmallVector<Plan> plans;
+    LinksOption linksOption(getOperation(), links);
     for (ReduceScatterOp scatter : scatters) {
       FailureOr<std::optional<LinkModel>> model =
-          parseLinks(getOperation(), links, scatter.getMeshAttr().getMesh());
+          linksOption.getModel(scatter.getMeshAttr().getMesh());
       if (failed(model))
         return signalPassFailure();
       plans.push_back(getPlan(scatter, *quants, *model));

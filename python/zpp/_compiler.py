@@ -93,8 +93,9 @@ def rewrite(step: Step | str, *, mesh: str | None = None,
         again in the backward pass (ZeRO-3).
       stages: parts that a gradient's hops are cut into.
       links: what a device sends per second over the links of each tier, as
-        "node=50gbit,gpu=400gbyte" (`zpp-perf --calibrate` measures it); what
-        would not make a collective faster there is left out.
+        "node=50gbit,gpu=400gbyte", or a file with them (`zpp-perf
+        --calibrate` measures and prints it); what would not make a collective
+        faster there is left out.
       prefetch_bytes: memory for weights that are gathered before they are
         needed and for gradients that wait to be scattered, with target cuda.
       coalesce_bytes: what a device contributes at most to a buffer in which

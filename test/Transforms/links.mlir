@@ -16,6 +16,19 @@
 // RUN:   | FileCheck %s --check-prefix=ONE
 // RUN: not zpp-opt %s --zero-split-hierarchy="links=node=fast" 2>&1 | FileCheck %s --check-prefix=ERROR
 
+// A file, as zpp-perf --calibrate prints it.
+// RUN: mkdir -p %t.dir
+// RUN: printf 'tier  bytes  time_usec  GB/s\nlinks=node=50.0gbit,gpu=3200.0gbit\n' > %t.dir/slow.txt
+// RUN: printf 'tier  bytes  time_usec  GB/s\n' > %t.dir/empty.txt
+// RUN: printf 'links=node=50gbit,gpu=fast\n' > %t.dir/bad.txt
+// RUN: zpp-opt %s --zero-quantize-all-gather="links=%t.dir/slow.txt" --remarks-filter=none | FileCheck %s --check-prefix=GATHER
+// RUN: not zpp-opt %s --zero-split-hierarchy="links=%t.dir/empty.txt" 2>&1 | FileCheck %s --check-prefix=EMPTY
+// RUN: not zpp-opt %s --zero-split-hierarchy="links=%t.dir/bad.txt" 2>&1 | FileCheck %s --check-prefix=BAD
+// RUN: not zpp-opt %s --zero-split-hierarchy="links=%t.dir/none.txt" 2>&1 | FileCheck %s --check-prefix=NONE
+
+// EMPTY: error: in links '{{.*}}empty.txt': expected TIER=NUMBERgbit,... or a file with a line 'links=TIER=NUMBERgbit,...', but got none in this file
+// BAD: error: in links '{{.*}}bad.txt': expected TIER=NUMBERgbit or TIER=NUMBERgbyte, but got 'gpu=fast'
+// NONE: error: in links '{{.*}}none.txt': expected {{.*}}, but got 'No such file or directory'
 // ERROR: error: in links 'node=fast': expected TIER=NUMBERgbit or TIER=NUMBERgbyte, but got 'node=fast'
 
 #mesh = #zero.mesh<"node" = 2, "gpu" = 4>

@@ -61,7 +61,8 @@ def QuantizeAllGatherPass : Zpp_ModulePass<"zero-quantize-all-gather"> {
     Option<"block", "block", "int64_t", "128",
            "Elements that share a scale: a power of two from 32 to 2048">,
     Option<"links", "links", "std::string", "\"\"",
-           "Speeds of the tiers' links, as node=50gbit,gpu=400gbyte">,
+           "Speeds of the tiers' links, as node=50gbit,gpu=400gbyte, or a file "
+           "with them">,
   ];
 }
 
@@ -84,9 +85,9 @@ def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
            "The slowest tier of the group, or its number of devices (default: "
            "the fastest tier)">,
     Option<"links", "links", "std::string", "\"\"",
-           "Speeds of the tiers' links, as node=50gbit,gpu=400gbyte; a weight "
-           "that is gathered no faster with a secondary partition is left "
-           "alone">,
+           "Speeds of the tiers' links, as node=50gbit,gpu=400gbyte, or a file "
+           "with them; a weight that is gathered no faster with a secondary "
+           "partition is left alone">,
   ];
 }
 
@@ -103,8 +104,9 @@ def SplitHierarchyPass : Zpp_ModulePass<"zero-split-hierarchy"> {
     Option<"block", "block", "int64_t", "128",
            "Elements that share a scale: a power of two from 32 to 2048">,
     Option<"links", "links", "std::string", "\"\"",
-           "Speeds of the tiers' links, as node=50gbit,gpu=400gbyte; a scatter "
-           "that hops would not make faster is left alone">,
+           "Speeds of the tiers' links, as node=50gbit,gpu=400gbyte, or a file "
+           "with them; a scatter that hops would not make faster is left "
+           "alone">,
     Option<"splitSmall", "split-small", "bool", "false",
            "Split scatters of chunks too, unquantized, that are too small to "
            "shrink; they are to travel with others (zero-coalesce)">,
@@ -119,7 +121,8 @@ def DecomposeReduceScatterPass
            "Cut every scatter into this many parts that travel one after the "
            "other (4.1.2); 0: as many as suit the links">,
     Option<"links", "links", "std::string", "\"\"",
-           "Speeds of the tiers' links, as node=50gbit,gpu=400gbyte">,
+           "Speeds of the tiers' links, as node=50gbit,gpu=400gbyte, or a file "
+           "with them">,
   ];
 }
 
@@ -190,24 +193,37 @@ def PipelineChunksPass : Zpp_ModulePass<"zero-pipeline-chunks"> {
   }];
   let options = [
     Option<"links", "links", "std::string", "\"\"",
-           "Speeds of the tiers' links, as node=50gbit,gpu=400gbyte (default: "
-           "each tier a tenth of the next faster one)">,
+           "Speeds of the tiers' links, as node=50gbit,gpu=400gbyte, or a file "
+           "with them (default: each tier a tenth of the next faster one)">,
   ];
 }
 
 def RotateLoopsPass : Zpp_ModulePass<"zero-rotate-loops"> {
-  let summary = "Gather the next iteration's weights in this one (4.1.1)";
+  let summary = "Gather a loop's weights one iteration ahead, scatter its "
+                "gradients one behind (4.1.1)";
   let description = [{
-    In a loop (`lax.scan` over layers) the weights that are needed before
-    anything heavy have nothing in their iteration to be gathered under. Gathers
-    them one iteration ahead: those of the first one in front of the loop, those
-    of the next one in each, carried by the loop. What they read must be a slice
-    of what the loop carries unchanged, chosen by its counter. The last iteration
-    gathers once more than is needed.
+    In a loop (`lax.scan` over layers or micro-batches) two kinds of collectives
+    have nothing in their iteration to run under. Both move to another one:
+
+    - Weights that are needed before anything heavy are gathered one iteration
+      ahead: those of the first one in front of the loop, those of the next one in
+      each, carried by the loop. What they read must be a slice of what the loop
+      carries unchanged, chosen by its counter. The last iteration gathers once
+      more than is needed.
+    - Gradients after which nothing heavy is computed are scattered one iteration
+      later: the loop carries them and where they go, each iteration scatters
+      those of the one before, and those of the last one are scattered behind the
+      loop. The loop must do nothing with the result but store it, in a slice of a
+      stack or added to a sum, and run twice or more. The first iteration
+      scatters zeros, once more than is needed: into the slice that is stored
+      again with the true result, or added to the sum.
+
+    Remarks say what moves, and why the other gradients do not.
   }];
   let options = [
     Option<"prefetchBytes", "prefetch-bytes", "int64_t", "268435456",
-           "Bytes of weights that a loop may carry for its next iteration">,
+           "Bytes that a loop may carry from one iteration to the next: gathered "
+           "weights first, then gradients, with what their scatters result in">,
   ];
 }
 

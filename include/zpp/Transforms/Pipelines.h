@@ -55,7 +55,8 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
       llvm::cl::init(0)};
   Option<std::string> links{
       *this, "links",
-      llvm::cl::desc("Speeds of the tiers' links, as node=50gbit,gpu=400gbyte: "
+      llvm::cl::desc("Speeds of the tiers' links, as node=50gbit,gpu=400gbyte, "
+                     "or a file with them (zpp-perf --calibrate): "
                      "what they do not make faster is left alone (default: "
                      "all that shrinks is rewritten, in one stage)")};
   Option<std::string> target{
