@@ -85,3 +85,11 @@ FailureOr<std::optional<LinkModel>> LinksOption::getModel(const Mesh &mesh) {
   models.try_emplace(mesh.str(), *model);
   return model;
 }
+
+LogicalResult zpp::verifyPrefetchBytes(Operation *op, int64_t bytes) {
+  if (bytes >= 0)
+    return success();
+  return emitError(op->getLoc(),
+                   "expected a number of bytes to prefetch, but got ")
+         << bytes;
+}

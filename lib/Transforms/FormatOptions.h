@@ -43,6 +43,9 @@ private:
   llvm::StringMap<LinkModel> models;
 };
 
+/// Emits an error at `op` where the option `prefetch-bytes` is no size.
+mlir::LogicalResult verifyPrefetchBytes(mlir::Operation *op, int64_t bytes);
+
 } // namespace zpp
 
 #endif // ZPP_LIB_TRANSFORMS_FORMATOPTIONS_H

@@ -13,6 +13,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Chains.h"
+#include "FormatOptions.h"
 #include "LocalValues.h"
 #include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Origin.h"
@@ -784,12 +785,8 @@ public:
   using OverlapCollectivesPassBase::OverlapCollectivesPassBase;
 
   void runOnOperation() override {
-    if (prefetchBytes < 0) {
-      emitError(getOperation().getLoc(),
-                "expected a number of bytes to prefetch, but got ")
-          << prefetchBytes.getValue();
+    if (failed(verifyPrefetchBytes(getOperation(), prefetchBytes)))
       return signalPassFailure();
-    }
     llvm::SetVector<Block *> blocks;
     getOperation()->walk(
         [&](StartOp start) { blocks.insert(start->getBlock()); });

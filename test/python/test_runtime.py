@@ -97,6 +97,66 @@ def test_quantized_gradients_are_bit_equal_to_portable_ones():
     jax.tree.map(check_leaf, *results)
 
 
+#: Loops whose gradients are scattered in the next iteration, and one that has
+#: none: how often each such scatter is executed.
+LOOPS = {
+    "three layers": ({"scan": True, "layers": 3}, [3]),
+    "no checkpoint": ({"scan": True, "checkpoint": "none"}, [2]),
+    "micro-batches": ({"accumulate": 2, "layers": 1}, [2]),
+    "micro-batches, scan": ({"accumulate": 2, "scan": True}, [2, 4]),
+    "one layer": ({"scan": True, "layers": 1}, []),
+}
+
+
+def moved_scatters(step):
+    """How often each is executed that a loop starts with what its last
+    iteration has left, and waits for after something heavy; it is done once more
+    behind the loop."""
+    schedule = step.report()["schedule"]
+    calls = {}
+    for entry in schedule:
+        if entry["event"] == "wait" and entry["role"] == "gradient":
+            calls.setdefault((entry["function"], entry["location"]),
+                             []).append(entry)
+    moved = [pair for pair in calls.values() if len(pair) > 1]
+    assert all(len(pair) == 2 and pair[0]["heavy_ops"] > 0 for pair in moved)
+    return sorted(pair[0]["trips"] for pair in moved)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_gradients_scattered_in_the_next_iteration_are_the_same(loop):
+    """As where nothing may be in flight from one iteration to the next. Those of
+    gains and biases are sums of XLA's, which may be in another order."""
+    changes, trips = LOOPS[loop]
+    config = with_options(dtype="float32", **changes)
+    moved = jitted(config, "cpu", **ALL_ON)
+    left = jitted(config, "cpu", prefetch_bytes=0, **ALL_ON)
+    runs = [train(trainer_of(config), step, 1) for step in (moved, left)]
+    assert moved_scatters(moved) == trips
+    assert moved_scatters(left) == []
+    assert runs[0].losses == runs[1].losses
+
+    def check_leaf(path, *gradients):
+        if path[-1].key in ("embed", "qkv", "proj", "up", "down"):
+            assert same_bits(*gradients), path
+        else:
+            np.testing.assert_allclose(*gradients, atol=1e-8)
+
+    jax.tree_util.tree_map_with_path(
+        check_leaf, *(run.state["m"] for run in runs))
+
+
+@pytest.mark.parametrize("model", [
+    "scan", "scan without checkpoint", "micro-batches", "micro-batches, scan"])
+def test_bf16_loops_are_bit_equal_to_portable_ones(model):
+    """Of gradients that are too small to quantize, portable ones are sums in
+    another order: bf16 rounds the difference away."""
+    trainer = trainer_of(with_options(**MODELS[model]))
+    ours, portable = (train(trainer, jitted(trainer.config, target, **ALL_ON))
+                      for target in ("cpu", "portable"))
+    assert same_bits((ours.losses, ours.state), (portable.losses, portable.state))
+
+
 def test_two_runs_are_bit_equal():
     trainer = trainer_of(SMALL)
     first, second = (train(trainer, jitted(SMALL, "cpu", **ALL_ON))
