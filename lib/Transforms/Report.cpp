@@ -13,6 +13,8 @@
 #include "llvm/Support/JSON.h"
 
 #include <map>
+#include <tuple>
+#include <utility>
 
 namespace zpp {
 #define GEN_PASS_DEF_REPORTPASS
@@ -303,10 +305,28 @@ void printTable(const Report &report, raw_ostream &os) {
     row.push_back(std::move(last));
     rows.push_back(std::move(row));
   };
+  // The same for every layer is one row, with the bytes of all.
+  auto getKey = [](const Entry &entry) {
+    return std::tie(entry.origin.kind, entry.origin.role, entry.origin.phase,
+                    entry.origin.group, entry.origin.before, entry.after,
+                    entry.location);
+  };
+  std::map<decltype(getKey(report.entries.front())), int64_t> counts;
   for (const Entry &entry : report.entries)
-    addRow({entry.origin.kind, entry.origin.role, entry.origin.phase,
-            entry.origin.group},
-           entry.origin.before, entry.after, entry.location);
+    ++counts[getKey(entry)];
+  for (const Entry &entry : report.entries) {
+    int64_t count = std::exchange(counts[getKey(entry)], 0);
+    if (count == 0)
+      continue;
+    std::string kind = entry.origin.kind;
+    if (count > 1)
+      kind = std::to_string(count) + " x " + kind;
+    Bytes before(entry.after.size()), after(entry.after.size());
+    add(before, entry.origin.before, count);
+    add(after, entry.after, count);
+    addRow({kind, entry.origin.role, entry.origin.phase, entry.origin.group},
+           before, after, entry.location);
+  }
   addRow({"total", "", "", ""}, report.before, report.after, "");
   std::vector<std::string> units{"in units of M", "", "", ""};
   for (auto [b, a, unit] :
