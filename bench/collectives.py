@@ -49,6 +49,7 @@ def main():
     parser.add_argument("--output", type=pathlib.Path, help="write JSON there")
     args = parser.parse_args()
 
+    links.raise_file_limit()
     cases = {name: case for name, case in CASES.items()
              if not args.cases or any(word in name for word in args.cases)}
     rows = []
@@ -114,8 +115,8 @@ def measure(args, link: str, name: str, case: list[str]) -> list[dict]:
             continue
         count, usec, host, _, _, error, plain, ratio = words
         rows.append({"bytes": int(count), "usec": float(usec),
-                     "host_usec": float(host), "plain_usec": float(plain), "ratio": float(ratio),
-                     "error": float(error)})
+                     "host_usec": float(host), "plain_usec": float(plain),
+                     "ratio": float(ratio), "error": float(error)})
     return rows
 
 

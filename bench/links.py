@@ -10,6 +10,7 @@ loopback device as it is) and "nvlink" (one host, NVLink everywhere).
 """
 
 import re
+import resource
 import subprocess
 import sys
 
@@ -34,6 +35,13 @@ def shape(tc: str, link: str | None):
         subprocess.run(
             [*tc.split(), "qdisc", "replace", "dev", "lo", "root", "tbf",
              "rate", link, "burst", "16mb", "latency", "20ms"], check=True)
+
+
+def raise_file_limit():
+    """Lets this process and those that it starts open as many files as they may:
+    NCCL's channels between nodes have many sockets."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def environment(rank: int, two_nodes: bool) -> dict[str, str]:
