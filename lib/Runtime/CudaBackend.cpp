@@ -368,7 +368,9 @@ Status CudaRank::start(int64_t index, int64_t wanted) {
     return invalid(
         expected("a device in [-1, " + std::to_string(count) + ")", wanted));
   device = static_cast<int>(wanted < 0 ? index % count : wanted);
-  DeviceGuard guard(device);
+  // It stays: a thread that went back to the device of a new thread, 0, would
+  // make a context there.
+  ZPP_RT_CUDA(cudaSetDevice, device);
   ZPP_RT_TRY(loadNccl("", nccl));
   ZPP_RT_TRY(getStatus(kernels::load(), "loading the kernels"));
 

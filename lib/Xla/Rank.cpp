@@ -14,6 +14,45 @@ using namespace zpp;
 using namespace zpp::xla;
 
 //===----------------------------------------------------------------------===//
+// Life
+//===----------------------------------------------------------------------===//
+
+std::future<Status> Rank::join(zpp_rt_world *world, int64_t index,
+                               int64_t device) {
+  auto result = std::make_shared<std::promise<Status>>();
+  operations.add([=] {
+    char text[1024] = "";
+    zpp_rt_status code =
+        zpp_rt_rank_create(world, index, device, &handle, text, sizeof(text));
+    result->set_value({code, text});
+  });
+  return result->get_future();
+}
+
+void Rank::leave() {
+  std::promise<void> hasLeft;
+  operations.add([&] {
+    zpp_rt_rank_destroy(handle);
+    hasLeft.set_value();
+  });
+  hasLeft.get_future().get();
+}
+
+Status Rank::getStatus() {
+  Status status;
+  status.code = zpp_rt_rank_synchronize(handle);
+  if (!status.ok())
+    status.message = zpp_rt_rank_message(handle);
+  return status;
+}
+
+Status Rank::synchronize() {
+  std::promise<Status> result;
+  operations.add([&] { result.set_value(getStatus()); });
+  return result.get_future().get();
+}
+
+//===----------------------------------------------------------------------===//
 // Tickets
 //===----------------------------------------------------------------------===//
 
@@ -88,11 +127,11 @@ namespace {
 /// waits for from running.
 class HostRank final : public Rank {
 public:
-  using Rank::Rank;
   ~HostRank() override {
     // What is under way ends with an error instead of at the time limit.
     if (pending > 0)
       abort("the world was destroyed");
+    leave();
   }
 
   Status start(Collective collective, void *) override {
@@ -128,12 +167,6 @@ public:
     done(ticket ? ticket->status : Status());
   }
 
-  Status synchronize() override {
-    std::promise<Status> result;
-    operations.add([&] { result.set_value(getStatus()); });
-    return result.get_future().get();
-  }
-
 private:
   void complete(Ticket &ticket, Status status) {
     std::lock_guard<std::mutex> lock(ticket.mutex);
@@ -150,13 +183,11 @@ private:
   /// XLA continues the program in the thread that calls `done`: not in that of
   /// the operations, which would have to wait for it.
   Queue answers;
-  /// Ends first, because it adds to `answers`.
-  Queue operations;
 };
 } // namespace
 
-std::unique_ptr<Rank> zpp::xla::createHostRank(zpp_rt_rank *handle) {
-  return std::make_unique<HostRank>(handle);
+std::unique_ptr<Rank> zpp::xla::createHostRank() {
+  return std::make_unique<HostRank>();
 }
 
 //===----------------------------------------------------------------------===//
@@ -165,11 +196,12 @@ std::unique_ptr<Rank> zpp::xla::createHostRank(zpp_rt_rank *handle) {
 
 namespace {
 /// The functions queue operations, tens of microseconds for each, and may have
-/// to wait for other ranks the first time: a thread of the rank's own does
-/// that, while XLA's goes on. Marks keep the order on the device.
+/// to wait for other ranks the first time: the rank's thread does that, while
+/// XLA's goes on. Marks keep the order on the device.
 class StreamRank final : public Rank {
 public:
-  using Rank::Rank;
+  StreamRank() : Rank(kPatience) {}
+  ~StreamRank() override { leave(); }
 
   Status start(Collective collective, void *stream) override {
     zpp_rt_mark *inputs;
@@ -210,19 +242,12 @@ public:
     done(std::move(status));
   }
 
-  Status synchronize() override {
-    std::promise<Status> result;
-    operations.add([&] { result.set_value(getStatus()); });
-    return result.get_future().get();
-  }
-
 private:
   /// A step starts collectives more often than this.
   static constexpr std::chrono::microseconds kPatience{200};
-  Queue operations{kPatience};
 };
 } // namespace
 
-std::unique_ptr<Rank> zpp::xla::createStreamRank(zpp_rt_rank *handle) {
-  return std::make_unique<StreamRank>(handle);
+std::unique_ptr<Rank> zpp::xla::createStreamRank() {
+  return std::make_unique<StreamRank>();
 }

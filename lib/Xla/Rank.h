@@ -13,6 +13,7 @@
 
 #include <condition_variable>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -45,14 +46,16 @@ class Rank {
 public:
   using Done = std::function<void(Status)>;
 
-  /// Destroys `handle` in the end.
-  explicit Rank(zpp_rt_rank *handle) : handle(handle) {}
-  virtual ~Rank() { zpp_rt_rank_destroy(handle); }
+  virtual ~Rank() = default;
   Rank(const Rank &) = delete;
   Rank &operator=(const Rank &) = delete;
 
-  /// Queues the host function, on a thread of the rank. `stream` is where the
-  /// inputs are made; null where memory has no streams. Does not block.
+  /// Joins `world` as rank `index` on `device`, which may take until all other
+  /// ranks do. Once, before all else.
+  std::future<Status> join(zpp_rt_world *world, int64_t index, int64_t device);
+
+  /// Queues the host function. `stream` is where the inputs are made; null
+  /// where memory has no streams. Does not block.
   virtual Status start(Collective collective, void *stream) = 0;
   /// Calls `done`, now or from another thread, when the outputs may be used by
   /// what follows on `stream`. Blocks at most until the function has returned,
@@ -60,9 +63,15 @@ public:
   virtual void wait(const Collective &collective, void *stream, Done done) = 0;
 
   /// Waits for what was started and returns the rank's status.
-  virtual Status synchronize() = 0;
+  Status synchronize();
 
 protected:
+  /// `patience` is that of the queue of operations.
+  explicit Rank(std::chrono::microseconds patience = {})
+      : operations(patience) {}
+  /// Leaves the world after all operations; the end of each destructor.
+  void leave();
+
   /// Fails the rank, and with it the world.
   void abort(const std::string &reason) {
     zpp_rt_rank_abort(handle, reason.c_str());
@@ -90,16 +99,13 @@ protected:
   /// is none. Null without an error where there are no outputs to wait for.
   Status close(const Collective &collective, std::shared_ptr<Ticket> &ticket);
 
-  /// Of the thread that may use the handle: waits for its operations.
-  Status getStatus() {
-    Status status;
-    status.code = zpp_rt_rank_synchronize(handle);
-    if (!status.ok())
-      status.message = zpp_rt_rank_message(handle);
-    return status;
-  }
+  /// Of the thread of the operations: waits for them.
+  Status getStatus();
 
-  zpp_rt_rank *const handle;
+  zpp_rt_rank *handle = nullptr;
+  /// Its thread calls all functions of the rank that not any thread may: it is
+  /// the one whose device is the rank's.
+  Queue operations;
 
 private:
   std::mutex mutex;
@@ -107,9 +113,9 @@ private:
 };
 
 /// For back ends whose operations are done when their calls return.
-std::unique_ptr<Rank> createHostRank(zpp_rt_rank *handle);
+std::unique_ptr<Rank> createHostRank();
 /// For back ends whose operations run on streams.
-std::unique_ptr<Rank> createStreamRank(zpp_rt_rank *handle);
+std::unique_ptr<Rank> createStreamRank();
 
 } // namespace zpp::xla
 

@@ -11,7 +11,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <thread>
+#include <future>
 
 using namespace zpp;
 using namespace zpp::xla;
@@ -40,38 +40,25 @@ static zpp_rt_status guarded(char *message, size_t messageBytes,
 /// Joins as all ranks of this process at once, because each may wait for all
 /// others.
 static Status createRanks(const zpp_xla_world_desc &desc, World &world) {
-  struct Joining {
-    zpp_rt_rank *handle = nullptr;
-    Status status;
-  };
-  std::vector<Joining> joinings(desc.num_ranks);
-  std::vector<std::thread> threads;
-  for (int64_t i = 0; i < desc.num_ranks; ++i)
-    threads.emplace_back([&, i] {
-      char text[1024] = "";
-      Joining &joining = joinings[i];
-      joining.status.code = zpp_rt_rank_create(
-          world.handle, desc.ranks[i], desc.device_ordinals[i], &joining.handle,
-          text, sizeof(text));
-      joining.status.message = text;
-    });
-  for (std::thread &thread : threads)
-    thread.join();
-
   bool hasStreams = std::strcmp(desc.backend, "cpu") != 0;
-  Status result;
+  std::vector<std::future<Status>> joinings;
   for (int64_t i = 0; i < desc.num_ranks; ++i) {
-    if (!joinings[i].status.ok()) {
-      if (result.ok())
-        result = {joinings[i].status.code,
-                  "rank " + std::to_string(desc.ranks[i]) + ": " +
-                      joinings[i].status.message};
-      continue;
-    }
-    world.ranks[desc.device_ordinals[i]] =
-        hasStreams ? createStreamRank(joinings[i].handle)
-                   : createHostRank(joinings[i].handle);
+    auto [it, isNew] = world.ranks.try_emplace(desc.device_ordinals[i]);
+    if (!isNew)
+      return rt::invalid(rt::expected(
+          "a device for each rank",
+          "device " + std::to_string(desc.device_ordinals[i]) + " twice"));
+    it->second = hasStreams ? createStreamRank() : createHostRank();
   }
+  for (int64_t i = 0; i < desc.num_ranks; ++i)
+    joinings.push_back(
+        world.ranks.at(desc.device_ordinals[i])
+            ->join(world.handle, desc.ranks[i], desc.device_ordinals[i]));
+  Status result;
+  for (int64_t i = 0; i < desc.num_ranks; ++i)
+    if (Status status = joinings[i].get(); !status.ok() && result.ok())
+      result = {status.code, "rank " + std::to_string(desc.ranks[i]) + ": " +
+                                 status.message};
   return result;
 }
 
@@ -105,9 +92,6 @@ static Status createWorld(const zpp_xla_world_desc *given,
   auto world = std::make_shared<World>(handle);
   if (Status status = createRanks(desc, *world); !status.ok())
     return status;
-  if (static_cast<int64_t>(world->ranks.size()) != desc.num_ranks)
-    return rt::invalid(rt::expected("a device for each rank",
-                                    "device ordinals that occur twice"));
   *result = new zpp_xla_world{std::move(world)};
   return {};
 }

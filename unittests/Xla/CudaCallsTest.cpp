@@ -244,6 +244,12 @@ TEST(CudaCalls, ErrorsOfWorlds) {
             ZPP_RT_OK);
   EXPECT_NE(std::string(message).find("rank "), std::string::npos) << message;
   EXPECT_EQ(world, nullptr);
+  ranks[1] = 1;
+  ordinals[1] = 0;
+  EXPECT_EQ(zpp_xla_world_create(&desc, &world, message, sizeof(message)),
+            ZPP_RT_INVALID_ARGUMENT);
+  EXPECT_STREQ(message, "expected a device for each rank, but got device 0 "
+                        "twice");
 }
 
 /// The budget of a start or wait is 20 microseconds; the limit here is for

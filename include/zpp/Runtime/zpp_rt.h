@@ -143,7 +143,9 @@ typedef struct zpp_rt_rank zpp_rt_rank;
 /* Joins the world as rank `index`, which nobody else may be, on GPU `device` of
  * those that this process sees; -1: `index` modulo their number. "cpu" has no
  * devices. With "cuda" it returns when all ranks of the world have joined, so
- * that ranks of one process are created by as many threads. */
+ * that ranks of one process are created by as many threads, and the device is
+ * the calling thread's current one from then on. Other threads that call
+ * functions of the rank keep theirs. */
 ZPP_RT_EXPORT zpp_rt_status zpp_rt_rank_create(zpp_rt_world *world,
                                                int64_t index, int64_t device,
                                                zpp_rt_rank **rank,
