@@ -492,11 +492,12 @@ private:
           !isNeededAtOnce(start, heavy.front()))
         continue;
       int64_t size = getBytes(start.getOutputs().getTypes());
-      std::string reason =
-          llvm::all_of(start.getInputs(),
-                       [&](Value input) { return inputs.isPossible(input); })
-              ? getExcess(bytes, size)
-              : "what it reads in the next iteration is not known in this one";
+      std::string reason = getFewIterations(body);
+      if (!llvm::all_of(start.getInputs(),
+                        [&](Value input) { return inputs.isPossible(input); }))
+        reason = "what it reads in the next iteration is not known in this one";
+      if (reason.empty())
+        reason = getExcess(bytes, size);
       if (!reason.empty()) {
         remarkLeft(start, "gathered in the iteration that needs it: " + reason);
         continue;
@@ -536,8 +537,8 @@ private:
     return result;
   }
 
-  static std::string getReason(Deferral &deferral, ArrayRef<Operation *> heavy,
-                               Recomputation &inputs) {
+  std::string getReason(Deferral &deferral, ArrayRef<Operation *> heavy,
+                        Recomputation &inputs) const {
     StartOp start = deferral.getStart();
     Block &body = *start->getBlock();
     // Where what it scatters is there.
@@ -564,7 +565,16 @@ private:
       return "it is not known whether the loop has a next iteration";
     if (*iterations < 2)
       return "the loop has no next iteration";
-    return "";
+    return getFewIterations(body);
+  }
+
+  /// Why one more collective than `body` has iterations is too many, or empty.
+  std::string getFewIterations(Block &body) const {
+    std::optional<int64_t> iterations = getIterations(body);
+    if (!iterations || *iterations >= minTrips)
+      return "";
+    return "one more than the loop's " + std::to_string(*iterations) +
+           " would send too much, with min-trips = " + std::to_string(minTrips);
   }
 
   /// What computes `value` in `body`, before casts and shapes, or null.

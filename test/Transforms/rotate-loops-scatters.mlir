@@ -1,10 +1,14 @@
-// RUN: zpp-opt %s --zero-rotate-loops --remarks-filter=none | FileCheck %s
-// RUN: zpp-opt %s --zero-rotate-loops --zero-rotate-loops --remarks-filter=none | FileCheck %s
-// RUN: zpp-opt %s --zero-rotate-loops --remarks-filter=zero-rotate-loops -o /dev/null 2>&1 \
+// RUN: zpp-opt %s --zero-rotate-loops=min-trips=2 --remarks-filter=none | FileCheck %s
+// RUN: zpp-opt %s --zero-rotate-loops=min-trips=2 --zero-rotate-loops=min-trips=2 --remarks-filter=none | FileCheck %s
+// RUN: zpp-opt %s --zero-rotate-loops=min-trips=2 --remarks-filter=zero-rotate-loops -o /dev/null 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=REMARK
-// RUN: zpp-opt %s --zero-rotate-loops=prefetch-bytes=2307 --remarks-filter=zero-rotate-loops -o /dev/null 2>&1 \
+// RUN: zpp-opt %s --zero-rotate-loops="min-trips=2 prefetch-bytes=2307" --remarks-filter=zero-rotate-loops -o /dev/null 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=LESS
-// RUN: zpp-opt %s --zero-rotate-loops --zero-overlap --zero-report="mesh=gpu:8 output=-" --remarks-filter=none -o /dev/null \
+// RUN: zpp-opt %s --zero-rotate-loops --remarks-filter=zero-rotate-loops -o /dev/null 2>&1 \
+// RUN:   | FileCheck %s --check-prefix=FEW --implicit-check-not=Passed
+
+// FEW: scattered in the iteration that computes it: one more than the loop's 3 would send too much, with min-trips = 8
+// RUN: zpp-opt %s --zero-rotate-loops=min-trips=2 --zero-overlap --zero-report="mesh=gpu:8 output=-" --remarks-filter=none -o /dev/null \
 // RUN:   | FileCheck %s --check-prefix=REPORT
 // RUN: zpp-opt %s --zero-report="mesh=gpu:8 output=-" --remarks-filter=none -o /dev/null \
 // RUN:   | FileCheck %s --check-prefix=PLAIN

@@ -97,14 +97,20 @@ def test_quantized_gradients_are_bit_equal_to_portable_ones():
     jax.tree.map(check_leaf, *results)
 
 
-#: Loops whose gradients are scattered in the next iteration, and one that has
-#: none: how often each such scatter is executed.
+#: Loops whose gradients are scattered in the next iteration, and some that are
+#: too short: changes of the model, of the options, and how often each such
+#: scatter is executed.
 LOOPS = {
-    "three layers": ({"scan": True, "layers": 3}, [3]),
-    "no checkpoint": ({"scan": True, "checkpoint": "none"}, [2]),
-    "micro-batches": ({"accumulate": 2, "layers": 1}, [2]),
-    "micro-batches, scan": ({"accumulate": 2, "scan": True}, [2, 4]),
-    "one layer": ({"scan": True, "layers": 1}, []),
+    "layers": ({"scan": True, "layers": 8}, {}, [8]),
+    "no checkpoint": (
+        {"scan": True, "layers": 8, "checkpoint": "none"}, {}, [8]),
+    "micro-batches": (
+        {"accumulate": 8, "layers": 1, "mesh": MESHES["two devices"][0]},
+        {"mesh": None, "secondary": "none"}, [8]),
+    "micro-batches, scan": (
+        {"accumulate": 2, "scan": True, "layers": 8}, {}, [16]),
+    "two layers": ({"scan": True, "layers": 2}, {}, []),
+    "one layer": ({"scan": True, "layers": 1}, {}, []),
 }
 
 
@@ -127,10 +133,10 @@ def moved_scatters(step):
 def test_gradients_scattered_in_the_next_iteration_are_the_same(loop):
     """As where nothing may be in flight from one iteration to the next. Those of
     gains and biases are sums of XLA's, which may be in another order."""
-    changes, trips = LOOPS[loop]
+    changes, options, trips = LOOPS[loop]
     config = with_options(dtype="float32", **changes)
-    moved = jitted(config, "cpu", **ALL_ON)
-    left = jitted(config, "cpu", prefetch_bytes=0, **ALL_ON)
+    moved = jitted(config, "cpu", **ALL_ON | options)
+    left = jitted(config, "cpu", prefetch_bytes=0, **ALL_ON | options)
     runs = [train(trainer_of(config), step, 1) for step in (moved, left)]
     assert moved_scatters(moved) == trips
     assert moved_scatters(left) == []
@@ -146,14 +152,16 @@ def test_gradients_scattered_in_the_next_iteration_are_the_same(loop):
         check_leaf, *(run.state["m"] for run in runs))
 
 
-@pytest.mark.parametrize("model", [
-    "scan", "scan without checkpoint", "micro-batches", "micro-batches, scan"])
-def test_bf16_loops_are_bit_equal_to_portable_ones(model):
+@pytest.mark.parametrize("loop", [
+    "layers", "no checkpoint", "micro-batches", "micro-batches, scan"])
+def test_bf16_loops_are_bit_equal_to_portable_ones(loop):
     """Of gradients that are too small to quantize, portable ones are sums in
     another order: bf16 rounds the difference away."""
-    trainer = trainer_of(with_options(**MODELS[model]))
-    ours, portable = (train(trainer, jitted(trainer.config, target, **ALL_ON))
-                      for target in ("cpu", "portable"))
+    changes, options, _ = LOOPS[loop]
+    trainer = trainer_of(with_options(**changes))
+    ours, portable = (
+        train(trainer, jitted(trainer.config, target, **ALL_ON | options))
+        for target in ("cpu", "portable"))
     assert same_bits((ours.losses, ours.state), (portable.losses, portable.state))
 
 

@@ -218,12 +218,17 @@ def RotateLoopsPass : Zpp_ModulePass<"zero-rotate-loops"> {
       scatters zeros, once more than is needed: into the slice that is stored
       again with the true result, or added to the sum.
 
-    Remarks say what moves, and why the other gradients do not.
+    Both cost one collective more than the loop has iterations, so that loops of
+    less than `min-trips` are left alone. Remarks say what moves, and why the
+    rest does not.
   }];
   let options = [
     Option<"prefetchBytes", "prefetch-bytes", "int64_t", "268435456",
            "Bytes that a loop may carry from one iteration to the next: gathered "
            "weights first, then gradients, with what their scatters result in">,
+    Option<"minTrips", "min-trips", "int64_t", "8",
+           "Leave loops that are known to run less often: what moves is done "
+           "once more">,
   ];
 }
 
