@@ -12,13 +12,14 @@ usage() {
   cat <<'USAGE'
 usage: scripts/run_gpu_suite.sh [--build DIR] [STEP...]
 
-Steps; without any, all in this order:
+Steps; without any, all in this order. Each says how long it took: name some of
+them where the time is limited.
   kernels   the kernels' tests, bit for bit against the CPU
   sanitize  a part of them under compute-sanitizer: memcheck and racecheck
   runtime   the unit tests of runtime and arithmetic (ctest), and the suites of
             the back ends on the GPUs
-  jax       rewritten steps under JAX, in one process and in one per GPU; only
-            with --steps
+  jax       rewritten steps under JAX, in one process and in one per GPU, of
+            which one is lost in the end; needs --steps
   bench     the kernels' benchmark, against its targets, and collectives beside
             NCCL's own
 
@@ -56,15 +57,21 @@ while (($#)); do
   esac
   shift
 done
+if [[ " ${steps[*]} " == *" jax "* && -z $exported ]]; then
+  echo "expected --steps for jax, but got none" >&2
+  exit 2
+fi
 ((${#steps[@]})) || steps=("${all_steps[@]}")
 
 failed=()
 
 run() {
-  local name=$1
+  local name=$1 start=$SECONDS status=0
   shift
   printf '=== %s\n' "$name"
-  "$@" && return
+  "$@" || status=$?
+  printf '=== %s: %s s\n' "$name" $((SECONDS - start))
+  ((status == 0)) && return
   failed+=("$name")
   return 1
 }
@@ -116,8 +123,9 @@ step_jax() {
     echo "=== jax: skipped, no --steps"
     return
   fi
-  local processes
-  for processes in 1 "$gpus"; do
+  local processes counts=(1)
+  ((gpus > 1)) && counts+=("$gpus")
+  for processes in "${counts[@]}"; do
     run "jax: processes: $processes" \
       env ZPP_XLA="$build/lib/libzpp_xla.so" PYTHONPATH="$root/python" \
       python3 "$root/test/gpu/check_steps.py" --run "$exported" \

@@ -1,25 +1,33 @@
 #!/usr/bin/env python3
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Trains rewritten steps on GPUs: target cuda beside target portable.
+"""Trains rewritten steps on GPUs: target cuda (b) beside target portable (a) and
+the step as it was written (FSDP).
 
     check_steps.py --export DIR [--devices N] [--platform cpu]
-    check_steps.py --run DIR [--processes N]
+    check_steps.py --run DIR [--processes N] [--steps N]
 
 --export needs the compiler and no GPU, --run GPUs and no compiler. It runs all
-devices in one process, or as many processes as there are devices; one of them
-can be made to die, and the others must end with an error that names the loss.
+devices in one process, or as many processes as there are devices.
 
-Checked are: every loss within 0.1 % of the portable step's, two runs bit-equal,
-a trace with every stream, and the time until a lost process is noticed. The
-last line is PASS. With --platform cpu the same runs in one process on CPU
-devices, to check the script.
+Checked are: at every step (b)'s loss is within 0.1 % of (a)'s and 1 % of FSDP's,
+two trainings with (b) are bit-equal in losses and weights, and a trace has slices
+of every rank. One model is trained for --steps, other ways to write it for a few,
+without FSDP. Of several processes the last one is lost in another training: the
+others must end by themselves in time, with an error that names the collective
+and the lost rank.
+
+The last line is PASS, or what failed. With --platform cpu the same runs on CPU
+devices, to check the script. The runtime's back end for these is of one process:
+of several, (a) takes the place of (b), there is no trace, and it is JAX that
+notices the lost process.
 """
 
 import argparse
 import json
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import sys
@@ -29,11 +37,19 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "python")]
 
 ALL_ON = {"weights": "i8", "gradients": "i8:i4", "secondary": "gpu"}
-#: Ways to write the step.
+#: Ways to write the step; the first is trained for long.
 MODELS = {"layers": {}, "scan": {"scan": True}, "f16": {"dtype": "float16"}}
-STEPS = 8
-#: How long the others may take to notice that a process is gone.
+LONG = "layers"
+SHORT_STEPS = 8
+#: Of a training in which a process is lost: the steps before that.
+STEPS_BEFORE_LOSS = 3
+#: A process that fails waits at its end for those that JAX believes to be
+#: alive. JAX's own limit is 100 s.
+HEARTBEAT_SECONDS = 30
+#: How long the others may take to end when a process is lost.
 LIMIT_SECONDS = 60
+#: For everything that needs no limit of its own.
+LONG_LIMIT_SECONDS = 540
 
 
 def main():
@@ -45,16 +61,21 @@ def main():
     parser.add_argument("--devices", type=int, default=4)
     parser.add_argument("--platform", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--lose", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.export:
         export(args)
-    elif args.processes > 1 and args.rank is None:
-        check_processes(args)
-    else:
-        run(args)
+        return
+    is_part = args.rank is not None
+    failures = (check_processes if args.processes > 1 and not is_part else
+                run_part)(args)
+    if failures:
+        sys.exit("FAILED: " + "; ".join(failures))
+    if not is_part:
+        print("PASS")
 
 
 # Compile here ----------------------------------------------------------------
@@ -64,7 +85,7 @@ def config_of(devices: int, model: str):
     import gpt
     nodes = 2 if devices > 2 else 1
     return gpt.Config(
-        layers=2, width=256, heads=4, vocab=500, context=64,
+        layers=2, width=256, heads=4, vocab=500, context=64, learning_rate=3e-4,
         mesh=(("node", nodes), ("gpu", devices // nodes)), **MODELS[model])
 
 
@@ -92,17 +113,25 @@ def export(args):
 # Run there -------------------------------------------------------------------
 
 
-def run(args):
+def run_part(args) -> list[str]:
+    """What fails in this process, of one or of many."""
     import jax
     about = json.loads((args.run / "check.json").read_text())
     devices, target = about["devices"], about["platform"]
+    if args.processes not in (1, devices):
+        sys.exit(f"expected 1 process or {devices}, but got {args.processes}")
+    # Steps that are compiled again, and kernels that XLA has tuned before.
+    jax.config.update("jax_compilation_cache_dir", str(args.run / "cache"))
     if target == "cpu":
         jax.config.update("jax_platforms", "cpu")
-        jax.config.update("jax_num_cpu_devices", devices)
+        jax.config.update("jax_num_cpu_devices", devices // args.processes)
+        if args.processes > 1:
+            target = "portable"
     if args.rank is not None:
         jax.distributed.initialize(
             f"localhost:{args.port}", args.processes, args.rank,
-            local_device_ids=[args.rank])
+            local_device_ids=None if about["platform"] == "cpu" else
+            [args.rank], heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
     import gpt
     import numpy as np
     import zpp
@@ -110,94 +139,192 @@ def run(args):
     failures = []
 
     def check(is_right, text):
-        if not args.rank:
-            print(("ok: " if is_right else "FAILED: ") + text, flush=True)
         if not is_right:
             failures.append(text)
+        if not is_right or not args.rank:
+            print(("ok: " if is_right else "FAILED: ") + text, flush=True)
+
+    def train(trainer, step, steps):
+        """The losses, and the bytes of the final weights."""
+        state, losses = trainer.init(), []
+        for index in range(steps):
+            state, loss = step(state, trainer.batch(
+                _tokens(trainer.config, devices, index)))
+            losses.append(float(loss))
+        return np.array(losses), [
+            np.asarray(shard.data).tobytes()
+            for leaf in jax.tree.leaves(state["params"])
+            for shard in leaf.addressable_shards]
+
+    def compare(model, name, losses, others, limit):
+        difference = np.max(np.abs(losses / others - 1))
+        check(difference <= limit,
+              f"{model}: {len(losses)} losses within {limit:.1%} of {name}'s, "
+              f"at most {difference:.4%} apart, the last {losses[-1]:.4f} and "
+              f"{others[-1]:.4f}")
+
+    def trainer_and_step(model, name):
+        return (gpt.Trainer(config_of(devices, model)),
+                zpp.load(args.run / model / f"{name}.zpp"))
+
+    if args.lose:
+        trainer, step = trainer_and_step(LONG, target)
+        train(trainer, step, STEPS_BEFORE_LOSS)
+        if args.rank == args.processes - 1:
+            os._exit(0)
+        train(trainer, step, args.steps)
+        return ["expected an error about the lost process, but got none"]
 
     for model in MODELS:
-        trainer = gpt.Trainer(config_of(devices, model))
-
-        def train(step):
-            state, losses = trainer.init(), []
-            for index in range(STEPS):
-                # Sequences that count up: there is much to learn.
-                first = np.arange(devices)[:, None] * 31 + index
-                tokens = first + np.arange(trainer.config.context + 1)
-                state, loss = step(state, trainer.batch(
-                    tokens % trainer.config.vocab))
-                losses.append(float(loss))
-                if args.lose and index == 2 and args.rank == args.processes - 1:
-                    os._exit(0)
-            return losses
-
-        steps = {name: zpp.load(args.run / model / f"{name}.zpp")
-                 for name in ("portable", target)}
+        steps = args.steps if model == LONG else SHORT_STEPS
+        trainer, step = trainer_and_step(model, target)
         start = time.perf_counter()
-        first = train(steps[target])
+        losses, weights = train(trainer, step, steps)
         seconds = time.perf_counter() - start
-        again, portable = train(steps[target]), train(steps["portable"])
-        check(np.allclose(first, portable, rtol=1e-3),
-              f"{model}: losses {first[0]:.4f} to {first[-1]:.4f}, portable "
-              f"{portable[0]:.4f} to {portable[-1]:.4f}, {seconds:.1f} s")
-        check(first == again, f"{model}: two runs are bit-equal")
-        check(np.isfinite(first).all() and first[-1] < first[0],
-              f"{model}: it learns")
+        check(np.isfinite(losses).all() and losses[-1] < losses[0],
+              f"{model}: learns, from {losses[0]:.4f} to {losses[-1]:.4f} in "
+              f"{seconds:.1f} s")
+        again, same_weights = train(trainer, step, steps)
+        check(losses.tobytes() == again.tobytes() and weights == same_weights,
+              f"{model}: two trainings are bit-equal")
+        _, portable = trainer_and_step(model, "portable")
+        compare(model, "(a)", losses, train(trainer, portable, steps)[0], 1e-3)
+        if model == LONG:
+            fsdp = jax.jit(trainer.step, donate_argnums=0)
+            compare(model, "FSDP", losses, train(trainer, fsdp, steps)[0], 1e-2)
 
-    path = args.run / "trace.json"
-    with zpp.trace(path):
-        train(steps[target])
-    if args.rank is not None:
-        path = args.run / f"trace.{args.rank}.json"
+    if target != "portable":
+        trainer, step = trainer_and_step(LONG, target)
+        path = args.run / "trace.json"
+        with zpp.trace(path):
+            train(trainer, step, SHORT_STEPS)
+        if args.rank is not None:
+            path = path.with_suffix(f".{args.rank}.json")
+        _check_trace(path, devices // args.processes, target, check)
+    return failures
+
+
+def _tokens(config, devices: int, index: int):
+    """Half of the tokens follow the one before, half are drawn, few of them
+    often: there is something to learn at once and later, and a part of the loss
+    that nobody can."""
+    import numpy as np
+    rng = np.random.default_rng(index)
+    shape = devices, config.context + 1
+    weights = 1 / np.arange(1, config.vocab + 1)
+    tokens = rng.choice(config.vocab, shape, p=weights / weights.sum())
+    is_drawn = rng.random(shape) < 0.5
+    for place in range(1, shape[1]):
+        tokens[:, place] = np.where(is_drawn[:, place], tokens[:, place],
+                                    tokens[:, place - 1] + 1)
+    return tokens % config.vocab
+
+
+def _check_trace(path, devices: int, target: str, check):
     events = json.loads(path.read_text())["traceEvents"]
-    rows = {event["args"]["name"] for event in events if event["ph"] == "M"}
     slices = [event for event in events if event["ph"] == "X"]
-    check(slices and all("gpt.py:" in event["name"] for event in slices),
-          f"trace: {len(slices)} slices in {len(rows)} rows, {sorted(rows)[:3]}")
+    rows = {event["tid"]: event["args"]["name"] for event in events
+            if event["ph"] == "M"}
+    ranks = {re.match(r"rank \d+", rows[event["tid"]])[0] for event in slices}
+    check(len(ranks) == devices and
+          all("gpt.py:" in event["name"] for event in slices),
+          f"trace: {len(slices)} slices of {len(ranks)} ranks in {len(rows)} "
+          f"rows, named after source lines")
+    if target == "cuda":
+        stalls = [event for event in slices if event["cat"] == "stall"]
+        check(stalls, f"trace: {len(stalls)} waits of compute")
+
+
+# Processes -------------------------------------------------------------------
+
+
+def check_processes(args) -> list[str]:
+    """Runs all of it in many processes, and then loses one."""
+    ends = _run_processes(args, lose=False)
+    print(ends[0].text, end="", flush=True)
+    failures = [f"process {rank}: {end.about}" for rank, end in enumerate(ends)
+                if end.code != 0]
+    for rank, end in enumerate(ends):
+        if rank > 0 and end.code != 0:
+            print(f"--- process {rank}\n{end.text[-2000:]}", flush=True)
     if failures:
-        sys.exit(1)
-    if args.rank is None:
-        print("PASS")
+        return failures
+
+    about = json.loads((args.run / "check.json").read_text())
+    lost = args.processes - 1
+    # What the runtime says, or JAX where the runtime is not there.
+    pattern = (rf"zpp\.(start|wait) \S+: .*\brank {lost} was lost"
+               if about["platform"] == "cuda" else rf"[Tt]ask:? {lost}\b.*")
+    ends = _run_processes(args, lose=True)
+    for rank, end in enumerate(ends[:lost]):
+        found = re.search(pattern, end.text)
+        if end.code not in (0, None) and found:
+            print(f"ok: process {rank} ended {end.seconds:.0f} s after process "
+                  f"{lost} was lost: {found[0][:300]}", flush=True)
+        else:
+            failures.append(f"process {rank} when process {lost} was lost: "
+                            f"{end.about}" if end.code in (0, None) else
+                            f"process {rank} did not say what was lost")
+            print(f"--- process {rank}\n{end.text[-3000:]}", flush=True)
+    return failures
 
 
-def check_processes(args):
-    results = _launch(args, lose=False)
-    print(results[0][1])
-    if any(code != 0 for code, _ in results):
-        sys.exit("FAILED: " + "\n".join(text[-2000:] for _, text in results))
-    start = time.monotonic()
-    results = _launch(args, lose=True)
-    print(f"ended {time.monotonic() - start:.0f} s after the start")
-    for rank, (code, text) in enumerate(results[:-1]):
-        last = [line for line in text.splitlines() if "rank" in line][-1:]
-        print(f"process {rank} ended with {code}: {last}")
-        if code == 0 or "lost" not in text and "left" not in text:
-            sys.exit(f"FAILED: expected an error about the lost rank, but got\n"
-                     f"{text[-2000:]}")
-    print("PASS")
+class End:
+    """How a process ended."""
+
+    def __init__(self, code: int | None, seconds: float, text: str):
+        #: None: it had to be killed.
+        self.code = code
+        #: After the last process.
+        self.seconds = seconds
+        self.text = text
+        self.about = (f"expected it to end, but got nothing for {seconds:.0f} s"
+                      if code is None else f"ended with {code}")
 
 
-def _launch(args, lose: bool) -> list[tuple[int, str]]:
-    """Exit status and output of each process."""
+def _run_processes(args, lose: bool) -> list[End]:
+    """Starts them and waits for all. When the last one is lost, the others have
+    LIMIT_SECONDS."""
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         port = probe.getsockname()[1]
-    processes = [subprocess.Popen(
-        [sys.executable, __file__, "--run", args.run, "--processes",
-         str(args.processes), "--rank", str(rank), "--port", str(port),
-         *(["--lose"] if lose else [])],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for rank in range(args.processes)]
-    limit = LIMIT_SECONDS if lose else None
-    results = []
-    for process in processes:
-        try:
-            text, _ = process.communicate(timeout=limit and 2 * limit)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            text = "TIMEOUT\n" + process.communicate()[0]
-        results.append((process.returncode, text))
-    return results
+    logs = [args.run / f"process{rank}{'-lose' * lose}.txt"
+            for rank in range(args.processes)]
+    processes = []
+    seconds = {}
+    start = time.monotonic()
+    lost_at = None
+    try:
+        for rank, log in enumerate(logs):
+            with open(log, "w") as output:
+                processes.append(subprocess.Popen(
+                    [sys.executable, "-u", __file__, "--run", args.run,
+                     "--processes", str(args.processes), "--steps",
+                     str(args.steps), "--rank", str(rank), "--port", str(port),
+                     *(["--lose"] if lose else [])],
+                    stdout=output, stderr=subprocess.STDOUT))
+        while len(seconds) < len(processes):
+            now = time.monotonic()
+            for rank, process in enumerate(processes):
+                if rank not in seconds and process.poll() is not None:
+                    seconds[rank] = now
+            if lost_at is None and (lose and len(processes) - 1 in seconds or
+                                    not lose and any(process.returncode
+                                                     for process in processes)):
+                lost_at = now
+            if (now > start + LONG_LIMIT_SECONDS or
+                    lost_at is not None and now > lost_at + LIMIT_SECONDS):
+                break
+            time.sleep(0.1)
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+    end = time.monotonic()
+    lost_at = start if lost_at is None else lost_at
+    return [End(process.poll() if rank in seconds else None,
+                seconds.get(rank, end) - lost_at, log.read_text())
+            for rank, (process, log) in enumerate(zip(processes, logs))]
 
 
 if __name__ == "__main__":
