@@ -131,26 +131,18 @@ public:
   Status copy(const CopyOperation &operation, const void *input,
               void *output) override;
 
-  Status markStream(void *stream, std::unique_ptr<Mark> &mark) override {
+  Status enter(void *stream) override {
     DeviceGuard guard(device);
-    return streams->markStream(static_cast<cudaStream_t>(stream), mark);
+    return streams->enter(static_cast<cudaStream_t>(stream));
   }
-  Status enter(const Mark &mark) override {
+  Status leave(void *stream,
+               const std::vector<zpp_rt_buffer> &buffers) override {
     DeviceGuard guard(device);
-    return streams->enter(mark);
-  }
-  Status markOperations(const std::vector<zpp_rt_buffer> &buffers,
-                        std::unique_ptr<Mark> &mark) override {
     // What the caller does next with them may be a write.
     std::vector<Access> accesses;
     for (const zpp_rt_buffer &buffer : buffers)
       accesses.push_back({buffer.data, buffer.bytes, /*isWrite=*/true});
-    mark = streams->markOperations(accesses);
-    return {};
-  }
-  Status leave(void *stream, const Mark &mark) override {
-    DeviceGuard guard(device);
-    return streams->leave(static_cast<cudaStream_t>(stream), mark);
+    return streams->leave(static_cast<cudaStream_t>(stream), accesses);
   }
 
   Status packSlices(const PackOperation &operation, const void *input,

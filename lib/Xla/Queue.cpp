@@ -19,38 +19,25 @@ Queue::~Queue() {
 }
 
 void Queue::add(std::function<void()> task) {
-  bool mustWake;
   {
     std::lock_guard<std::mutex> lock(mutex);
     tasks.push_back(std::move(task));
-    ++numTasks;
-    mustWake = isAsleep;
   }
-  if (mustWake)
-    changed.notify_one();
+  changed.notify_one();
 }
 
 void Queue::run() {
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point end = Clock::now();
+  std::unique_lock<std::mutex> lock(mutex);
   while (true) {
-    while (numTasks == 0 && Clock::now() < end)
-      std::this_thread::yield();
-    std::function<void()> task;
-    {
-      std::unique_lock<std::mutex> lock(mutex);
-      isAsleep = true;
-      changed.wait(lock, [this] { return isClosed || !tasks.empty(); });
-      isAsleep = false;
-      if (tasks.empty())
-        return;
-      task = std::move(tasks.front());
-      tasks.pop_front();
-      --numTasks;
-    }
+    changed.wait(lock, [this] { return isClosed || !tasks.empty(); });
+    if (tasks.empty())
+      return;
+    std::function<void()> task = std::move(tasks.front());
+    tasks.pop_front();
+    lock.unlock();
     task();
-    // What it holds is released before the next one.
+    // What it holds is released outside of the lock.
     task = nullptr;
-    end = Clock::now() + patience;
+    lock.lock();
   }
 }

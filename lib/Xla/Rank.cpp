@@ -46,12 +46,6 @@ Status Rank::getStatus() {
   return status;
 }
 
-Status Rank::synchronize() {
-  std::promise<Status> result;
-  operations.add([&] { result.set_value(getStatus()); });
-  return result.get_future().get();
-}
-
 //===----------------------------------------------------------------------===//
 // Tickets
 //===----------------------------------------------------------------------===//
@@ -167,6 +161,12 @@ public:
     done(ticket ? ticket->status : Status());
   }
 
+  Status synchronize() override {
+    std::promise<Status> result;
+    operations.add([&] { result.set_value(getStatus()); });
+    return result.get_future().get();
+  }
+
 private:
   void complete(Ticket &ticket, Status status) {
     std::lock_guard<std::mutex> lock(ticket.mutex);
@@ -195,34 +195,19 @@ std::unique_ptr<Rank> zpp::xla::createHostRank() {
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// The functions queue operations, tens of microseconds for each, and may have
-/// to wait for other ranks the first time: the rank's thread does that, while
-/// XLA's goes on. Marks keep the order on the device.
+/// The functions are called by XLA's thread, which also starts the collectives
+/// that XLA has itself: NCCL needs one order of both on all ranks, and a thread
+/// of our own would mix them differently on each.
 class StreamRank final : public Rank {
 public:
-  StreamRank() : Rank(kPatience) {}
   ~StreamRank() override { leave(); }
 
   Status start(Collective collective, void *stream) override {
-    zpp_rt_mark *inputs;
-    if (zpp_rt_status code = zpp_rt_mark_stream(handle, stream, &inputs);
-        code != ZPP_RT_OK)
+    std::shared_ptr<Ticket> ticket = open(std::move(collective));
+    std::lock_guard<std::mutex> lock(mutex);
+    if (zpp_rt_status code = zpp_rt_enter(handle, stream); code != ZPP_RT_OK)
       return {code, zpp_rt_rank_message(handle)};
-    operations.add([this, ticket = open(std::move(collective)),
-                    inputs = Mark(inputs, zpp_rt_mark_destroy)] {
-      const Collective &collective = ticket->collective;
-      zpp_rt_mark *mark = nullptr;
-      if (zpp_rt_enter_mark(handle, inputs.get()) == ZPP_RT_OK) {
-        collective.function(handle, getPointers(collective).data());
-        zpp_rt_mark_operations(handle, collective.buffers.data(),
-                               collective.buffers.size(), &mark);
-      }
-      std::lock_guard<std::mutex> lock(ticket->mutex);
-      if (mark)
-        ticket->operations = Mark(mark, zpp_rt_mark_destroy);
-      ticket->isDone = true;
-      ticket->changed.notify_all();
-    });
+    ticket->collective.function(handle, getPointers(ticket->collective).data());
     return {};
   }
 
@@ -231,20 +216,28 @@ public:
     Status status = close(collective, ticket);
     if (!status.ok()) {
       abort(collective.name + ": " + status.message);
-    } else if (ticket) {
-      std::unique_lock<std::mutex> lock(ticket->mutex);
-      ticket->changed.wait(lock, [&] { return ticket->isDone; });
-      // Without a mark the rank has failed.
-      status.code = zpp_rt_leave_mark(handle, stream, ticket->operations.get());
+    } else {
+      std::lock_guard<std::mutex> lock(mutex);
+      status.code = zpp_rt_leave(handle, stream, collective.buffers.data(),
+                                 collective.buffers.size());
       if (!status.ok())
         status.message = zpp_rt_rank_message(handle);
     }
     done(std::move(status));
   }
 
+  Status synchronize() override {
+    std::promise<Status> result;
+    operations.add([&] {
+      std::lock_guard<std::mutex> lock(mutex);
+      result.set_value(getStatus());
+    });
+    return result.get_future().get();
+  }
+
 private:
-  /// A step starts collectives more often than this.
-  static constexpr std::chrono::microseconds kPatience{200};
+  /// A rank is used by one thread at a time.
+  std::mutex mutex;
 };
 } // namespace
 

@@ -11,7 +11,6 @@
 #include "../Runtime/Status.h"
 #include "Queue.h"
 
-#include <condition_variable>
 #include <functional>
 #include <future>
 #include <memory>
@@ -54,21 +53,19 @@ public:
   /// ranks do. Once, before all else.
   std::future<Status> join(zpp_rt_world *world, int64_t index, int64_t device);
 
-  /// Queues the host function. `stream` is where the inputs are made; null
-  /// where memory has no streams. Does not block.
+  /// Queues what the host function does. `stream` is where the inputs are made;
+  /// null where memory has no streams. Does not wait for other ranks, but the
+  /// first time.
   virtual Status start(Collective collective, void *stream) = 0;
   /// Calls `done`, now or from another thread, when the outputs may be used by
-  /// what follows on `stream`. Blocks at most until the function has returned,
-  /// and not at all where it does the work itself.
+  /// what follows on `stream`. Does not block.
   virtual void wait(const Collective &collective, void *stream, Done done) = 0;
 
   /// Waits for what was started and returns the rank's status.
-  Status synchronize();
+  virtual Status synchronize() = 0;
 
 protected:
-  /// `patience` is that of the queue of operations.
-  explicit Rank(std::chrono::microseconds patience = {})
-      : operations(patience) {}
+  Rank() = default;
   /// Leaves the world after all operations; the end of each destructor.
   void leave();
 
@@ -77,19 +74,14 @@ protected:
     zpp_rt_rank_abort(handle, reason.c_str());
   }
 
-  using Mark = std::shared_ptr<zpp_rt_mark>;
-
   /// A start whose wait has not come yet.
   struct Ticket {
     Collective collective;
     /// Guards all below.
     std::mutex mutex;
-    std::condition_variable changed;
     bool isDone = false;
     Status status;
     Done done;
-    /// What the stream of the wait has to come after.
-    Mark operations;
   };
 
   /// A new ticket. One that is left over under the same address belongs to a
@@ -99,12 +91,13 @@ protected:
   /// is none. Null without an error where there are no outputs to wait for.
   Status close(const Collective &collective, std::shared_ptr<Ticket> &ticket);
 
-  /// Of the thread of the operations: waits for them.
+  /// Waits for what was started, where no other thread uses the handle.
   Status getStatus();
 
   zpp_rt_rank *handle = nullptr;
-  /// Its thread calls all functions of the rank that not any thread may: it is
-  /// the one whose device is the rank's.
+  /// Its thread does what a thread of the program would need the rank's device
+  /// for: one that went back to its own, 0 unless it has chosen, would make a
+  /// context there.
   Queue operations;
 
 private:
