@@ -42,8 +42,9 @@ static constexpr std::chrono::seconds kGrace{2};
 static constexpr std::chrono::microseconds kSpinTime{500};
 static constexpr std::chrono::microseconds kPollPeriod{50};
 /// Gathers over several tiers are cut into as many parts as have this many
-/// bytes, so that one tier works while the other does.
-static constexpr int64_t kGatherPartBytes = int64_t(1) << 20;
+/// bytes, so that one tier works while the other does. Shorter messages fill a
+/// slow link less than that saves.
+static constexpr int64_t kGatherPartBytes = int64_t(8) << 20;
 static constexpr int64_t kMaxGatherParts = 4;
 /// Above, gathers are not cut: the bookkeeping would cost more.
 static constexpr int64_t kMaxGatherChunks = 64;
