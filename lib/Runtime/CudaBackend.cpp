@@ -842,6 +842,7 @@ void CudaRank::stop(const Status &cause) {
       failure = cause;
   }
   changed.notify_all();
+  world.announceFailure(cause.message);
 }
 
 void CudaRank::fail(const Status &cause) {

@@ -24,8 +24,9 @@ namespace {
 /// Ranks keep it alive.
 struct WorldState {
   WorldState(Mesh mesh, std::chrono::microseconds timeLimit, bool isTraced,
-             std::string rendezvous)
-      : world(std::move(mesh), timeLimit, isTraced, std::move(rendezvous)) {}
+             std::string rendezvous, World::OnFailure onFailure)
+      : world(std::move(mesh), timeLimit, isTraced, std::move(rendezvous),
+              std::move(onFailure)) {}
   World world;
   std::unique_ptr<WorldBackend> backend;
 };
@@ -191,9 +192,15 @@ static Status createWorld(const zpp_rt_world_desc *given,
                           ? kDefaultTimeLimitUsec
                           : std::min(desc.time_limit_usec, kMaxTimeLimitUsec);
 
+  World::OnFailure onFailure;
+  if (desc.on_failure)
+    onFailure = [call = desc.on_failure, context = desc.on_failure_context](
+                    const std::string &message) {
+      call(context, message.c_str());
+    };
   auto state = std::make_shared<WorldState>(
       std::move(*mesh), std::chrono::microseconds(timeLimit), desc.trace != 0,
-      desc.rendezvous ? desc.rendezvous : "");
+      desc.rendezvous ? desc.rendezvous : "", std::move(onFailure));
   if (Status status = backend->create(state->world, state->backend);
       !status.ok())
     return status;

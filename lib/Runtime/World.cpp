@@ -28,8 +28,18 @@ void World::leave(int64_t rank) {
 }
 
 void World::fail(int64_t rank, const Status &cause) {
-  std::lock_guard<std::mutex> lock(mutex);
-  if (failure.empty())
-    failure = "rank " + std::to_string(rank) + " failed: " + cause.message;
-  changed.notify_all();
+  std::string first;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (failure.empty())
+      failure = "rank " + std::to_string(rank) + " failed: " + cause.message;
+    first = failure;
+    changed.notify_all();
+  }
+  announceFailure(first);
+}
+
+void World::announceFailure(const std::string &message) {
+  if (onFailure && !isAnnounced.exchange(true))
+    onFailure(message);
 }

@@ -12,8 +12,10 @@
 #include "Trace.h"
 #include "zpp/Support/Mesh.h"
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -24,11 +26,14 @@ namespace zpp::rt {
 /// failure of the world; whoever waits for another rank watches for it.
 class World {
 public:
+  using OnFailure = std::function<void(const std::string &message)>;
+
   World(Mesh mesh, std::chrono::microseconds timeLimit, bool isTraced,
-        std::string rendezvous)
+        std::string rendezvous, OnFailure onFailure)
       : mesh(std::move(mesh)), timeLimit(timeLimit),
         rendezvous(std::move(rendezvous)),
-        members(this->mesh.numDevices(), Member::Absent) {
+        members(this->mesh.numDevices(), Member::Absent),
+        onFailure(std::move(onFailure)) {
     if (isTraced)
       trace = std::make_unique<Trace>();
   }
@@ -44,6 +49,8 @@ public:
   void leave(int64_t rank);
   /// Records why `rank` failed, unless another one was first.
   void fail(int64_t rank, const Status &cause);
+  /// Tells the caller that the world has failed, once.
+  void announceFailure(const std::string &message);
 
   /// Guards all below, and what back ends keep about ranks that wait for each
   /// other; `changed` is notified of any change.
@@ -54,6 +61,10 @@ public:
   std::vector<Member> members;
   /// The first failure, as other ranks report it; empty while all is well.
   std::string failure;
+
+private:
+  const OnFailure onFailure;
+  std::atomic<bool> isAnnounced{false};
 };
 
 } // namespace zpp::rt

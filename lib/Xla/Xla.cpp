@@ -83,6 +83,11 @@ static Status createWorld(const zpp_xla_world_desc *given,
   runtime.rendezvous = desc.rendezvous;
   runtime.time_limit_usec = desc.time_limit_usec;
   runtime.trace = desc.trace;
+  // A step that waits for XLA's own collective does not get to the next start
+  // or wait, which would tell.
+  runtime.on_failure = [](void *, const char *message) {
+    std::fprintf(stderr, "zpp: %s\n", message);
+  };
   zpp_rt_world *handle = nullptr;
   char text[1024] = "";
   if (zpp_rt_status code =

@@ -230,7 +230,7 @@ def errors_of(step, *args) -> list[str]:
     return messages
 
 
-def test_a_function_that_fails_on_one_rank_fails_on_all(new_world):
+def test_a_function_that_fails_on_one_rank_fails_on_all(new_world, capfd):
     step = program(lambda x: gather(x, token(), "fail_on_three")[0])
     started = time.monotonic()
     x = np.repeat(np.arange(RANKS, dtype=np.float32), 16)
@@ -241,6 +241,9 @@ def test_a_function_that_fails_on_one_rank_fails_on_all(new_world):
         assert "zpp.wait fail_on_three: all_gather_chunks 'broken.py:3'" in (
             message)
         assert "expected bytes of a chunk, but got -4" in message
+    # For a process that hangs in a collective of XLA instead of an error.
+    assert capfd.readouterr().err.count(
+        "zpp: rank 3 failed: all_gather_chunks 'broken.py:3': expected") == 1
     with pytest.raises(RuntimeError, match="broken.py:3.*ZPP_RT_"):
         zpp.synchronize()
     # And so it stays: ranks that disagree cannot go on.

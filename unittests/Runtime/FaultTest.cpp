@@ -206,6 +206,25 @@ TEST_P(Fault, RankAborts) {
   }
 }
 
+TEST_P(Fault, TheCallerIsToldOnce) {
+  std::mutex mutex;
+  std::vector<std::string> messages;
+  auto call = [&](const char *message) {
+    std::lock_guard<std::mutex> lock(mutex);
+    messages.push_back(message);
+  };
+  TestWorld world(GetParam(), "node:2,gpu:2", kLateUsec, /*isTraced=*/false,
+                  call);
+  world.run([&](zpp_rt_rank *rank, int64_t index) {
+    if (index == 2)
+      zpp_rt_rank_abort(rank, "lost its GPU");
+    else
+      EXPECT_EQ(exchange(rank, "gradients"), ZPP_RT_ABORTED);
+  });
+  ASSERT_EQ(messages.size(), 1u);
+  EXPECT_EQ(messages[0], "rank 2 failed: aborted: lost its GPU");
+}
+
 TEST_P(Fault, WaitingRankIsAborted) {
   TestWorld world(GetParam(), "node:2,gpu:2", kLateUsec);
   std::promise<void> isOver;

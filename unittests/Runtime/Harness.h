@@ -59,13 +59,20 @@ inline bool isSynchronous(const std::string &backend) {
 class TestWorld {
 public:
   TestWorld(const std::string &backend, const char *mesh,
-            int64_t timeLimitUsec = 0, bool isTraced = false) {
+            int64_t timeLimitUsec = 0, bool isTraced = false,
+            std::function<void(const char *)> onFailure = {})
+      : onFailure(std::move(onFailure)) {
     zpp_rt_world_desc desc{};
     desc.struct_size = sizeof(desc);
     desc.backend = backend.c_str();
     desc.mesh = mesh;
     desc.time_limit_usec = timeLimitUsec;
     desc.trace = isTraced;
+    desc.on_failure = [](void *self, const char *message) {
+      if (auto &onFailure = static_cast<TestWorld *>(self)->onFailure)
+        onFailure(message);
+    };
+    desc.on_failure_context = this;
     char message[256] = "";
     zpp_rt_status status =
         zpp_rt_world_create(&desc, &world, message, sizeof(message));
@@ -129,6 +136,7 @@ public:
   }
 
 private:
+  const std::function<void(const char *)> onFailure;
   zpp_rt_world *world = nullptr;
   std::atomic<int64_t> met{0};
 };

@@ -101,6 +101,13 @@ typedef struct zpp_rt_world_desc {
    * process of rank 0 listens and to which all others connect. NULL: all ranks
    * are in this process. For "cuda". */
   const char *rendezvous;
+  /* Called once, when this process learns that the world has failed, with why.
+   * Statuses tell that to who asks; this is for a process that waits for
+   * something else, such as a collective of another library that a lost rank
+   * does not take part in either. From any thread, as long as the world or a
+   * rank of it lives; must not call the library. NULL: nothing is called. */
+  void (*on_failure)(void *context, const char *message);
+  void *on_failure_context;
 } zpp_rt_world_desc;
 
 /* Creates a world in *world. On failure *world is NULL and `message`, if not
