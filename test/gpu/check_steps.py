@@ -253,7 +253,7 @@ def check_processes(args) -> list[str]:
     about = json.loads((args.run / "check.json").read_text())
     lost = args.processes - 1
     # What the runtime says, or JAX where the runtime is not there.
-    pattern = (rf"zpp\.(start|wait) \S+: .*\brank {lost} was lost"
+    pattern = (rf"zpp(: |\.start |\.wait ).*\brank {lost} was lost"
                if about["platform"] == "cuda" else rf"[Tt]ask:? {lost}\b.*")
     ends = _run_processes(args, lose=True)
     for rank, end in enumerate(ends[:lost]):
