@@ -62,7 +62,10 @@ SmallVector<Operation *> zpp::getHeavyOps(Block &block) {
   SmallVector<Operation *> heavy;
   Operation *largest = nullptr;
   int64_t most = 0;
-  for (Operation &op : block.without_terminator()) {
+  for (Operation &op : block) {
+    // The end of the block, also where MLIR does not know that of the op.
+    if (&op == &block.back())
+      break;
     if (isHeavy(&op))
       heavy.push_back(&op);
     if (isDataMovement(&op) || isCollective(&op) || isStart(&op) ||

@@ -515,8 +515,6 @@ private:
                                     int64_t &bytes) {
     Block &body = loop->getRegion(1).front();
     SmallVector<Operation *> heavy = getHeavyOps(body);
-    // Where nothing is, it is the op on the most data.
-    llvm::erase(heavy, &body.back());
     std::vector<Deferral> result;
     for (auto start : body.getOps<StartOp>()) {
       // What is tied has its place.
