@@ -97,17 +97,24 @@ static zpp_rt_status report(const Status &status, char *message,
   return status.code;
 }
 
-/// Copies a descriptor.
+/// The size of a descriptor in the first version of the interface.
+template <typename Desc> static constexpr size_t kFirstSize = sizeof(Desc);
+template <>
+constexpr size_t kFirstSize<zpp_rt_world_desc> =
+    offsetof(zpp_rt_world_desc, on_failure);
+
+/// Copies a descriptor. Fields that the caller does not know are 0.
 template <typename Desc>
 static Status readDescriptor(const Desc *desc, Desc &copy) {
   if (!desc)
     return invalid(expected("a descriptor", "NULL"));
-  // All fields so far are in the first version of the interface.
-  if (static_cast<uint64_t>(desc->struct_size) < sizeof(Desc))
-    return invalid(
-        expected("a struct_size of at least " + std::to_string(sizeof(Desc)),
-                 static_cast<int64_t>(desc->struct_size)));
-  copy = *desc;
+  auto size = static_cast<uint64_t>(desc->struct_size);
+  if (size < kFirstSize<Desc>)
+    return invalid(expected("a struct_size of at least " +
+                                std::to_string(kFirstSize<Desc>),
+                            static_cast<int64_t>(desc->struct_size)));
+  copy = Desc{};
+  std::memcpy(&copy, desc, std::min<uint64_t>(size, sizeof(Desc)));
   return {};
 }
 

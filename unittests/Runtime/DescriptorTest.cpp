@@ -36,7 +36,8 @@ TEST(Descriptor, World) {
   desc.struct_size = 8;
   EXPECT_EQ(createWorld(desc, ZPP_RT_INVALID_ARGUMENT),
             "expected a struct_size of at least " +
-                std::to_string(sizeof(desc)) + ", but got 8");
+                std::to_string(offsetof(zpp_rt_world_desc, on_failure)) +
+                ", but got 8");
   desc = makeWorld();
   desc.backend = "tpu";
   // Which there are besides depends on how the library was built.
@@ -67,6 +68,20 @@ TEST(Descriptor, World) {
   EXPECT_STREQ(message, "expected");
   EXPECT_EQ(zpp_rt_world_create(&desc, nullptr, nullptr, 0),
             ZPP_RT_INVALID_ARGUMENT);
+}
+
+/// An older header has not all fields; what lies behind is not read.
+TEST(Descriptor, SmallerStruct) {
+  zpp_rt_world_desc desc = makeWorld();
+  desc.struct_size = offsetof(zpp_rt_world_desc, on_failure);
+  desc.on_failure = [](void *, const char *) { FAIL() << "was called"; };
+  zpp_rt_world *world;
+  ASSERT_EQ(zpp_rt_world_create(&desc, &world, nullptr, 0), ZPP_RT_OK);
+  zpp_rt_rank *rank;
+  ASSERT_EQ(zpp_rt_rank_create(world, 0, -1, &rank, nullptr, 0), ZPP_RT_OK);
+  zpp_rt_rank_abort(rank, "for a test");
+  zpp_rt_rank_destroy(rank);
+  zpp_rt_world_destroy(world);
 }
 
 /// A newer header has fields that this library does not know.
