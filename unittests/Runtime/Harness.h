@@ -167,7 +167,10 @@ public:
   DeviceBuffer(const DeviceBuffer &) = delete;
   DeviceBuffer &operator=(const DeviceBuffer &) = delete;
 
-  void *data() const { return static_cast<uint8_t *>(base) + kGuardBytes; }
+  /// Null on a rank that had failed before.
+  void *data() const {
+    return base ? static_cast<uint8_t *>(base) + kGuardBytes : nullptr;
+  }
 
   /// The content; nothing may have been written outside of it.
   Bytes read() const {
