@@ -11,8 +11,11 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <future>
+#include <memory>
 #include <mutex>
 #include <thread>
+#include <type_traits>
 
 namespace zpp::xla {
 
@@ -26,6 +29,16 @@ public:
   Queue &operator=(const Queue &) = delete;
 
   void add(std::function<void()> task);
+
+  /// Adds `function`; what it returns.
+  template <typename Function> auto submit(Function function) {
+    using Result = std::invoke_result_t<Function>;
+    auto task =
+        std::make_shared<std::packaged_task<Result()>>(std::move(function));
+    std::future<Result> result = task->get_future();
+    add([task] { (*task)(); });
+    return result;
+  }
 
 private:
   void run();

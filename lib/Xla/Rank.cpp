@@ -19,23 +19,16 @@ using namespace zpp::xla;
 
 std::future<Status> Rank::join(zpp_rt_world *world, int64_t index,
                                int64_t device) {
-  auto result = std::make_shared<std::promise<Status>>();
-  operations.add([=] {
+  return operations.submit([=]() -> Status {
     char text[1024] = "";
     zpp_rt_status code =
         zpp_rt_rank_create(world, index, device, &handle, text, sizeof(text));
-    result->set_value({code, text});
+    return {code, text};
   });
-  return result->get_future();
 }
 
 void Rank::leave() {
-  std::promise<void> hasLeft;
-  operations.add([&] {
-    zpp_rt_rank_destroy(handle);
-    hasLeft.set_value();
-  });
-  hasLeft.get_future().get();
+  operations.submit([this] { zpp_rt_rank_destroy(handle); }).get();
 }
 
 Status Rank::getStatus() {
@@ -162,9 +155,7 @@ public:
   }
 
   Status synchronize() override {
-    std::promise<Status> result;
-    operations.add([&] { result.set_value(getStatus()); });
-    return result.get_future().get();
+    return operations.submit([this] { return getStatus(); }).get();
   }
 
 private:
@@ -227,12 +218,12 @@ public:
   }
 
   Status synchronize() override {
-    std::promise<Status> result;
-    operations.add([&] {
-      std::lock_guard<std::mutex> lock(mutex);
-      result.set_value(getStatus());
-    });
-    return result.get_future().get();
+    return operations
+        .submit([this] {
+          std::lock_guard<std::mutex> lock(mutex);
+          return getStatus();
+        })
+        .get();
   }
 
 private:
