@@ -30,42 +30,10 @@ using namespace zpp;
 
 namespace {
 
-constexpr int kRanks = 8;
-
-/// A world with all ranks in this process, rank r on device 7 - r, and the
-/// bundle "test" loaded.
-class TestWorld {
+/// Rank r is on device 7 - r.
+class CudaWorld : public TestWorld {
 public:
-  TestWorld() {
-    for (int64_t rank = 0; rank < kRanks; ++rank) {
-      ranks[rank] = rank;
-      ordinals[rank] = kRanks - 1 - rank;
-    }
-    zpp_xla_world_desc desc{};
-    desc.struct_size = sizeof(desc);
-    desc.backend = "cuda";
-    desc.mesh = "node:2,gpu:4";
-    desc.time_limit_usec = 20'000'000;
-    desc.trace = 1;
-    desc.ranks = ranks;
-    desc.device_ordinals = ordinals;
-    desc.num_ranks = kRanks;
-    char message[512] = "";
-    EXPECT_EQ(zpp_xla_world_create(&desc, &world, message, sizeof(message)),
-              ZPP_RT_OK)
-        << message;
-    EXPECT_EQ(zpp_xla_bundle_load(world, "test", ZPP_TEST_BUNDLE, message,
-                                  sizeof(message)),
-              ZPP_RT_OK)
-        << message;
-  }
-  ~TestWorld() { zpp_xla_world_destroy(world); }
-
-  zpp_xla_world *world = nullptr;
-
-private:
-  int64_t ranks[kRanks];
-  int64_t ordinals[kRanks];
+  CudaWorld() : TestWorld("cuda", {7, 6, 5, 4, 3, 2, 1, 0}, true) {}
 };
 
 /// What a program has on one device.
@@ -123,20 +91,15 @@ private:
   std::vector<void *> allocations;
 };
 
-/// Runs `program` on all devices, a thread each, as XLA does.
 void runAll(const std::function<void(Device &)> &program) {
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < kRanks; ++rank)
-    threads.emplace_back([&, rank] {
-      Device device(rank);
-      program(device);
-    });
-  for (std::thread &thread : threads)
-    thread.join();
+  runAllRanks([&](int rank) {
+    Device device(rank);
+    program(device);
+  });
 }
 
 TEST(CudaCalls, RunOnTheirStreams) {
-  TestWorld world;
+  CudaWorld world;
   runAll([](Device &device) {
     FakeBuffer x = device.allocate(16), y = device.allocate(128);
     for (int step = 0; step < 3; ++step) {
@@ -156,7 +119,7 @@ TEST(CudaCalls, RunOnTheirStreams) {
 }
 
 TEST(CudaCalls, SeveralAtATime) {
-  TestWorld world;
+  CudaWorld world;
   runAll([](Device &device) {
     FakeBuffer x = device.allocate(16), y = device.allocate(128);
     FakeBuffer x2 = device.allocate(32), y2 = device.allocate(256);
@@ -172,7 +135,7 @@ TEST(CudaCalls, SeveralAtATime) {
 }
 
 TEST(CudaCalls, TracesHaveStreams) {
-  TestWorld world;
+  CudaWorld world;
   runAll([](Device &device) {
     FakeBuffer x = device.allocate(16), y = device.allocate(128);
     device.write(x, std::vector<float>(16, 1));
@@ -197,7 +160,7 @@ TEST(CudaCalls, TracesHaveStreams) {
 }
 
 TEST(CudaCalls, ACopiedOutputFailsAllRanks) {
-  TestWorld world;
+  CudaWorld world;
   std::atomic<int> started{0};
   runAll([&](Device &device) {
     FakeBuffer x = device.allocate(16), y = device.allocate(128),
@@ -255,7 +218,7 @@ TEST(CudaCalls, ErrorsOfWorlds) {
 /// The budget of a start or wait is 20 microseconds; the limit here is for
 /// sanitizers and busy machines.
 TEST(CudaCalls, CostLittleOnTheHost) {
-  TestWorld world;
+  CudaWorld world;
   zpp_xla_host_times times;
   zpp_xla_take_host_times(&times);
   runAll([](Device &device) {

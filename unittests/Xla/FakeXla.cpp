@@ -7,8 +7,11 @@
 
 #include "FakeXla.h"
 
+#include "gtest/gtest.h"
+
 #include <future>
 #include <memory>
+#include <thread>
 
 using namespace zpp;
 
@@ -156,4 +159,41 @@ FakeCall::run(XLA_FFI_Error *(*handler)(XLA_FFI_CallFrame *)) const {
     error = future->result.get_future().get();
   }
   return error ? error->message : "";
+}
+
+TestWorld::TestWorld(const char *backend, const std::vector<int64_t> &ordinals,
+                     bool isTraced) {
+  std::vector<int64_t> ranks;
+  for (int64_t rank = 0; rank < kRanks; ++rank)
+    ranks.push_back(rank);
+  zpp_xla_world_desc desc{};
+  desc.struct_size = sizeof(desc);
+  desc.backend = backend;
+  desc.mesh = "node:2,gpu:4";
+  desc.time_limit_usec = 20'000'000;
+  desc.trace = isTraced;
+  desc.ranks = ranks.data();
+  desc.device_ordinals = ordinals.data();
+  desc.num_ranks = kRanks;
+  char message[512] = "";
+  EXPECT_EQ(zpp_xla_world_create(&desc, &world, message, sizeof(message)),
+            ZPP_RT_OK)
+      << message;
+  EXPECT_EQ(zpp_xla_bundle_load(world, "test", ZPP_TEST_BUNDLE, message,
+                                sizeof(message)),
+            ZPP_RT_OK)
+      << message;
+}
+
+void TestWorld::destroy() {
+  zpp_xla_world_destroy(world);
+  world = nullptr;
+}
+
+void zpp::runAllRanks(const std::function<void(int rank)> &program) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank)
+    threads.emplace_back(program, rank);
+  for (std::thread &thread : threads)
+    thread.join();
 }

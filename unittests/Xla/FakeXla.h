@@ -8,13 +8,37 @@
 #ifndef ZPP_UNITTESTS_XLA_FAKEXLA_H
 #define ZPP_UNITTESTS_XLA_FAKEXLA_H
 
+#include "zpp/Xla/zpp_xla.h"
+
 #include "xla/ffi/api/c_api.h"
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 namespace zpp {
+
+/// Of 2 nodes of 4.
+inline constexpr int kRanks = 8;
+
+/// A world with all ranks in this process, rank r on device `ordinals`[r], and
+/// the bundle "test" loaded, whose functions are those of
+/// test/python/Inputs/collectives.c.
+class TestWorld {
+public:
+  TestWorld(const char *backend, const std::vector<int64_t> &ordinals,
+            bool isTraced = false);
+  ~TestWorld() { destroy(); }
+  TestWorld(const TestWorld &) = delete;
+  TestWorld &operator=(const TestWorld &) = delete;
+  void destroy();
+
+  zpp_xla_world *world = nullptr;
+};
+
+/// Runs `program` on all ranks, a thread each, as XLA does.
+void runAllRanks(const std::function<void(int rank)> &program);
 
 /// Operands and results as XLA passes them: dense, of one dim.
 struct FakeBuffer {

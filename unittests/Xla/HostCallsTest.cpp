@@ -22,38 +22,9 @@ using namespace zpp;
 
 namespace {
 
-constexpr int kRanks = 8;
-
-/// A world with all ranks in this process and the bundle "test" loaded.
-class TestWorld {
+class HostWorld : public TestWorld {
 public:
-  explicit TestWorld(int64_t timeLimitUsec = 20'000'000) {
-    int64_t ranks[kRanks];
-    for (int64_t rank = 0; rank < kRanks; ++rank)
-      ranks[rank] = rank;
-    zpp_xla_world_desc desc{};
-    desc.struct_size = sizeof(desc);
-    desc.backend = "cpu";
-    desc.mesh = "node:2,gpu:4";
-    desc.time_limit_usec = timeLimitUsec;
-    desc.ranks = desc.device_ordinals = ranks;
-    desc.num_ranks = kRanks;
-    char message[512] = "";
-    EXPECT_EQ(zpp_xla_world_create(&desc, &world, message, sizeof(message)),
-              ZPP_RT_OK)
-        << message;
-    EXPECT_EQ(zpp_xla_bundle_load(world, "test", ZPP_TEST_BUNDLE, message,
-                                  sizeof(message)),
-              ZPP_RT_OK)
-        << message;
-  }
-  ~TestWorld() { destroy(); }
-  void destroy() {
-    zpp_xla_world_destroy(world);
-    world = nullptr;
-  }
-
-  zpp_xla_world *world = nullptr;
+  HostWorld() : TestWorld("cpu", {0, 1, 2, 3, 4, 5, 6, 7}) {}
 };
 
 /// Buffers of one device.
@@ -79,18 +50,14 @@ struct Device {
 };
 
 void runAll(const std::function<void(Device &)> &program) {
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < kRanks; ++rank)
-    threads.emplace_back([&, rank] {
-      Device device(rank);
-      program(device);
-    });
-  for (std::thread &thread : threads)
-    thread.join();
+  runAllRanks([&](int rank) {
+    Device device(rank);
+    program(device);
+  });
 }
 
 TEST(HostCalls, RunBesideTheCaller) {
-  TestWorld world;
+  HostWorld world;
   runAll([](Device &device) {
     for (int step = 0; step < 50; ++step) {
       int64_t elements = step % 2 ? 32 : 16;
@@ -106,7 +73,7 @@ TEST(HostCalls, RunBesideTheCaller) {
 }
 
 TEST(HostCalls, AFailureReachesAllRanks) {
-  TestWorld world;
+  HostWorld world;
   runAll([](Device &device) {
     EXPECT_EQ(device.start("fail_on_three"), "");
     std::string error = device.wait("fail_on_three");
@@ -118,7 +85,7 @@ TEST(HostCalls, AFailureReachesAllRanks) {
 }
 
 TEST(HostCalls, ACopiedOutputIsAnErrorOnceNobodyUsesIt) {
-  TestWorld world;
+  HostWorld world;
   runAll([](Device &device) {
     EXPECT_EQ(device.start("gather_16"), "");
     std::vector<float> original = std::move(device.y);
@@ -131,7 +98,7 @@ TEST(HostCalls, ACopiedOutputIsAnErrorOnceNobodyUsesIt) {
 }
 
 TEST(HostCalls, AWorldIsDestroyedUnderWay) {
-  TestWorld world;
+  HostWorld world;
   std::vector<Device> devices;
   for (int rank = 0; rank < kRanks - 1; ++rank)
     devices.emplace_back(rank);
@@ -154,7 +121,7 @@ TEST(HostCalls, AWorldIsDestroyedUnderWay) {
 }
 
 TEST(HostCalls, BundlesBelongToOneWorld) {
-  TestWorld first;
+  HostWorld first;
   char message[512] = "";
   EXPECT_EQ(zpp_xla_bundle_load(first.world, "test", ZPP_TEST_BUNDLE, message,
                                 sizeof(message)),
