@@ -502,10 +502,7 @@ Status CudaRank::copy(const CopyOperation &operation, const void *input,
 //===----------------------------------------------------------------------===//
 
 size_t CudaRank::getStream(const std::vector<AxisRef> &axes) const {
-  int64_t slowest = numTiers() - 1;
-  for (const AxisRef &axis : axes)
-    slowest = std::min(slowest, world.mesh.findAxis(axis.name));
-  return numTiers() + 1 + slowest;
+  return numTiers() + 1 + world.mesh.findSlowest(axes);
 }
 
 size_t CudaRank::getKernelStream(const std::vector<Access> &accesses) const {

@@ -117,6 +117,13 @@ int64_t Mesh::findAxis(std::string_view name) const {
   return -1;
 }
 
+int64_t Mesh::findSlowest(const std::vector<AxisRef> &refs) const {
+  int64_t slowest = axes.size() - 1;
+  for (const AxisRef &ref : refs)
+    slowest = std::min(slowest, findAxis(ref.name));
+  return slowest;
+}
+
 int64_t Mesh::getStride(const AxisRef &ref) const {
   assert(verify(ref).empty() && "expected a valid axis");
   int64_t index = findAxis(ref.name);

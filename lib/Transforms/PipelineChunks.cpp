@@ -49,10 +49,8 @@ private:
     auto exchange = dyn_cast<CollectiveOpInterface>(op);
     if (!exchange)
       return mesh.getAxes().size();
-    size_t slowest = mesh.getAxes().size() - 1;
-    for (const AxisRef &ref : exchange.getAxisRefs())
-      slowest = std::min<size_t>(slowest, mesh.findAxis(ref.name));
-    return slowest;
+    SmallVector<AxisRef> refs = exchange.getAxisRefs();
+    return mesh.findSlowest({refs.begin(), refs.end()});
   }
 
   double getUsec(Operation *op) const {

@@ -129,6 +129,13 @@ TEST(Mesh, FindAxis) {
   EXPECT_EQ(mesh.getAxis(1), (AxisRef{"gpu", 1, 4}));
 }
 
+TEST(Mesh, FindSlowest) {
+  Mesh mesh = parse("rack:2,node:2,gpu:4");
+  EXPECT_EQ(mesh.findSlowest({{"gpu", 1, 4}}), 2);
+  EXPECT_EQ(mesh.findSlowest({{"gpu", 2, 2}, {"node", 1, 2}}), 1);
+  EXPECT_EQ(mesh.findSlowest({{"rack", 1, 2}, {"gpu", 1, 4}}), 0);
+}
+
 TEST(Mesh, Strides) {
   Mesh mesh = parse("a:2,t:3,b:12");
   EXPECT_EQ(mesh.getStride({"a", 1, 2}), 36);

@@ -51,6 +51,9 @@ public:
   int64_t numDevices() const;
   /// Index of the axis, or -1.
   int64_t findAxis(std::string_view name) const;
+  /// Index of the axis with the slowest link of those of `refs`, of which there
+  /// is at least one.
+  int64_t findSlowest(const std::vector<AxisRef> &refs) const;
   /// Device id distance between neighbours along the referenced (sub-)axis.
   int64_t getStride(const AxisRef &ref) const;
   /// The whole axis as a reference.
