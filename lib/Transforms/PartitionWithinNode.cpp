@@ -269,10 +269,8 @@ private:
     Mesh mesh = forward.getMeshAttr().getMesh();
     int64_t bytes = getBytes(forward.getOperand().getType().getLocalType());
     auto getRefs = [&](ArrayAttr along) {
-      std::vector<zpp::AxisRef> refs;
-      for (auto axis : along.getAsRange<AxisRefAttr>())
-        refs.push_back(*axis.resolve(mesh));
-      return refs;
+      SmallVector<AxisRef> refs = resolveAxes(along, forward.getMeshAttr());
+      return std::vector<AxisRef>(refs.begin(), refs.end());
     };
     auto getExchange = [&](ArrayAttr along, int64_t sent) {
       return model.getExchangeUsec(

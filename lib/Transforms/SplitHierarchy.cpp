@@ -129,9 +129,9 @@ private:
     double usec = LinkModel::kKernelWeight *
                   LinkModel::getKernelUsec(elements * elementBytes);
     for (auto [hop, quant] : llvm::zip_equal(plan.hops, plan.quants)) {
-      std::vector<AxisRef> hopAxes;
-      for (Attribute axis : hop)
-        hopAxes.push_back(*cast<AxisRefAttr>(axis).resolve(mesh));
+      SmallVector<AxisRef> hopRefs = resolveAxes(
+          ArrayAttr::get(scatter.getContext(), hop), scatter.getMeshAttr());
+      std::vector<AxisRef> hopAxes(hopRefs.begin(), hopRefs.end());
       int64_t devices = zpp::numDevices(hopAxes);
       elements /= devices;
       int64_t chunk = quant ? quant.getLayout(elements).chunkBytes
