@@ -46,11 +46,10 @@ zpp::parseFormats(Operation *op, StringRef formats, int64_t block) {
 }
 
 LogicalResult LinksOption::read() {
-  if (!speeds.empty() || text.contains('=')) {
-    if (speeds.empty())
-      speeds = text.str();
+  if (text.contains('='))
+    speeds = text.str();
+  if (!speeds.empty())
     return success();
-  }
   auto emit = [&]() {
     return emitError(op->getLoc(), "in links '")
            << text << "': expected TIER=NUMBERgbit,... or a file with a line "
