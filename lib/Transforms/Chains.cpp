@@ -7,6 +7,7 @@
 
 #include "Chains.h"
 
+#include "LocalValues.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "zpp/Analysis/StepCollectives.h"
 #include "llvm/ADT/EquivalenceClasses.h"
@@ -107,11 +108,8 @@ SmallVector<Value> zpp::shrinkBarrier(Operation *barrier) {
     return dropped;
   if (!operands.empty()) {
     OpBuilder builder(barrier);
-    OperationState state(barrier->getLoc(), barrier->getName());
-    state.addOperands(operands);
-    state.addTypes(ValueRange(operands).getTypes());
-    state.addAttributes(barrier->getDiscardableAttrDictionary().getValue());
-    Operation *smaller = builder.create(state);
+    Operation *smaller = createBarrier(builder, barrier->getLoc(), operands);
+    smaller->setDiscardableAttrs(barrier->getDiscardableAttrDictionary());
     for (auto [from, to] : llvm::zip_equal(results, smaller->getResults()))
       from.replaceAllUsesWith(to);
   }

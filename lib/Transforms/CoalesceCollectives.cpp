@@ -353,12 +353,10 @@ private:
   /// defined; returns the result. The caller's rows still cross it.
   Value crossBarrier(Operation *barrier, Value value) {
     OpBuilder builder(barrier);
-    OperationState state(barrier->getLoc(), barrier->getName());
-    state.addOperands(barrier->getOperands());
-    state.addOperands(value);
-    state.addTypes(ValueRange(state.operands).getTypes());
-    state.addAttributes(barrier->getDiscardableAttrDictionary().getValue());
-    Operation *extended = builder.create(state);
+    SmallVector<Value> operands(barrier->getOperands());
+    operands.push_back(value);
+    Operation *extended = createBarrier(builder, barrier->getLoc(), operands);
+    extended->setDiscardableAttrs(barrier->getDiscardableAttrDictionary());
     barrier->replaceAllUsesWith(extended->getResults().drop_back());
     barrier->erase();
     return extended->getResults().back();
@@ -437,12 +435,8 @@ private:
         eraseDeadChain(part.order);
       eraseDeadChain(part.exchange);
     }
-    if (barrier) {
-      SmallVector<Value> dropped = shrinkBarrier(barrier);
-      llvm::erase_if(dropped, [](Value value) { return !value.use_empty(); });
-      for (Value value : dropped)
-        eraseIfDead(value);
-    }
+    if (barrier)
+      eraseIfDead(shrinkBarrier(barrier));
     std::string what = std::to_string(parts.size()) + " tensors in rows of " +
                        std::to_string(total) + " bytes";
     remark::passed(

@@ -62,9 +62,22 @@ void zpp::eraseDeadChain(Operation *op) {
   }
 }
 
-void zpp::eraseIfDead(Value value) {
-  if (Operation *op = value.getDefiningOp(); op && isErasable(op))
+void zpp::eraseIfDead(ArrayRef<Value> values) {
+  // None of these is kept alive by another.
+  llvm::SmallSetVector<Operation *, 4> dead;
+  for (Value value : values)
+    if (Operation *op = value.getDefiningOp(); op && isErasable(op))
+      dead.insert(op);
+  for (Operation *op : dead)
     eraseDeadChain(op);
+}
+
+Operation *zpp::createBarrier(OpBuilder &builder, Location loc,
+                              ValueRange operands) {
+  OperationState state(loc, "stablehlo.optimization_barrier");
+  state.addOperands(operands);
+  state.addTypes(operands.getTypes());
+  return builder.create(state);
 }
 
 void zpp::loadStablehlo(MLIRContext *context) {

@@ -43,9 +43,13 @@ mlir::Value createLocal(mlir::OpBuilder &builder, mlir::Location loc,
 /// no effect: local zero ops, tensor.empty, StableHLO's casts and slices.
 void eraseDeadChain(mlir::Operation *op);
 
-/// Erases what defines `value`, and what it alone kept alive, if nothing reads
-/// it.
-void eraseIfDead(mlir::Value value);
+/// Erases what defines those of `values` that nothing reads, and what it alone
+/// kept alive.
+void eraseIfDead(llvm::ArrayRef<mlir::Value> values);
+
+/// An `optimization_barrier`.
+mlir::Operation *createBarrier(mlir::OpBuilder &builder, mlir::Location loc,
+                               mlir::ValueRange operands);
 
 /// Loads StableHLO's dialect, or its guest, for a pass that builds ops of it by
 /// name. Where neither is registered such an op does not verify.

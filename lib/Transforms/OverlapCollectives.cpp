@@ -143,10 +143,7 @@ private:
       input = getBeforeBarriers(input);
     transfer.start.getInputsMutable().assign(inputs);
     transfer.wait.getInputsMutable().assign(inputs);
-    // One may be read by another.
-    llvm::erase_if(behind, [](Value input) { return !input.use_empty(); });
-    for (Value input : behind)
-      eraseIfDead(input);
+    eraseIfDead(behind);
   }
 
   /// `value` as it was before the barriers of this block; casts and shapes

@@ -640,14 +640,6 @@ private:
     return nullptr;
   }
 
-  static Operation *createBarrier(OpBuilder &builder, Location loc,
-                                  ValueRange operands) {
-    OperationState state(loc, "stablehlo.optimization_barrier");
-    state.addOperands(operands);
-    state.addTypes(operands.getTypes());
-    return builder.create(state);
-  }
-
   /// Rebuilds `barrier` with the kept partitions among its operands, and
   /// without the operands that nothing reads behind it any more.
   void extendBarrier(Operation *barrier,
@@ -676,8 +668,7 @@ private:
       cast.erase();
     barrier->erase();
     // The primary partitions that only crossed it for the later gathers.
-    for (Value value : dropped)
-      eraseIfDead(value);
+    eraseIfDead(dropped);
   }
 
   DominanceInfo &dominance() { return getAnalysis<DominanceInfo>(); }
