@@ -77,7 +77,7 @@ bool zpp::isCollective(Operation *op) {
          (op->getNumOperands() > 0 && getKind(op->getName().getStringRef()));
 }
 
-static bool isNamed(Operation *op, StringRef name) {
+bool zpp::isNamed(Operation *op, StringRef name) {
   return op->getName().getStringRef() == name;
 }
 
@@ -86,9 +86,7 @@ bool zpp::isBarrier(Operation *op) {
          op->getOperandTypes() == op->getResultTypes();
 }
 
-/// A `stablehlo.while` whose regions fit its operands. Nothing has verified ops
-/// of guest dialects.
-static bool isWhile(Operation *op) {
+bool zpp::isWhile(Operation *op) {
   unsigned count = op->getNumOperands();
   return isNamed(op, "stablehlo.while") && op->getNumRegions() == 2 &&
          op->getNumResults() == count &&
@@ -99,6 +97,27 @@ static bool isWhile(Operation *op) {
                                region.getNumArguments() == count;
                       }) &&
          op->getRegion(1).front().back().getNumOperands() == count;
+}
+
+Operation *zpp::extendLoop(Operation *loop, ValueRange init) {
+  OpBuilder builder(loop);
+  OperationState state(loop->getLoc(), loop->getName());
+  state.addOperands(loop->getOperands());
+  state.addOperands(init);
+  state.addTypes(loop->getResultTypes());
+  state.addTypes(init.getTypes());
+  state.propertiesAttr = loop->getPropertiesAsAttribute();
+  state.addAttributes(loop->getDiscardableAttrDictionary().getValue());
+  for (Region &region : loop->getRegions())
+    state.addRegion()->takeBody(region);
+  Operation *extended = builder.create(state);
+  for (Region &region : extended->getRegions())
+    for (Value value : init)
+      region.addArgument(value.getType(), value.getLoc());
+  loop->replaceAllUsesWith(
+      extended->getResults().take_front(loop->getNumResults()));
+  loop->erase();
+  return extended;
 }
 
 //===----------------------------------------------------------------------===//

@@ -32,10 +32,6 @@ using namespace zpp::zero;
 
 namespace {
 
-bool isWhile(Operation *op) {
-  return op->getName().getStringRef() == "stablehlo.while";
-}
-
 /// Row-major, as the runtime expects it.
 ArrayAttr getLayouts(Builder &builder, TypeRange types) {
   return builder.getArrayAttr(llvm::map_to_vector(types, [&](Type type) {
@@ -115,32 +111,19 @@ private:
       } else if (isWhile(&op)) {
         if (!token)
           token = createToken(builder, op.getLoc());
-        token = convertLoop(builder, &op, token);
+        token = convertLoop(&op, token);
       }
     }
     return token;
   }
 
   /// A loop that carries the token.
-  Value convertLoop(OpBuilder &builder, Operation *loop, Value token) {
-    OperationState state(loop->getLoc(), loop->getName());
-    state.addOperands(loop->getOperands());
-    state.addOperands(token);
-    state.addTypes(loop->getResultTypes());
-    state.addTypes(token.getType());
-    state.propertiesAttr = loop->getPropertiesAsAttribute();
-    state.addAttributes(loop->getDiscardableAttrDictionary().getValue());
-    for (Region &region : loop->getRegions())
-      state.addRegion()->takeBody(region);
-    Operation *extended = builder.create(state);
-    for (Region &region : extended->getRegions())
-      region.addArgument(token.getType(), token.getLoc());
+  Value convertLoop(Operation *loop, Value token) {
+    Operation *extended = extendLoop(loop, token);
     Block &body = extended->getRegion(1).front();
     Value last = convert(body, body.getArguments().back());
     Operation *terminator = body.getTerminator();
     terminator->insertOperands(terminator->getNumOperands(), last);
-    loop->replaceAllUsesWith(extended->getResults().drop_back());
-    loop->erase();
     return extended->getResults().back();
   }
 

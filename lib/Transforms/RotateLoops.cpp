@@ -34,10 +34,6 @@ using namespace zpp::zero;
 
 namespace {
 
-bool isNamed(Operation *op, StringRef name) {
-  return op->getName().getStringRef() == name;
-}
-
 /// Casts, slices, broadcasts, and arithmetic of scalars.
 bool isCheap(Operation *op) {
   if (op->getNumRegions() > 0 || isCollective(op) || isHeavy(op) ||
@@ -447,7 +443,7 @@ public:
       return signalPassFailure();
     SmallVector<Operation *> loops;
     getOperation()->walk([&](Operation *op) {
-      if (op->getName().getStringRef() == "stablehlo.while")
+      if (isWhile(op))
         loops.push_back(op);
     });
     for (Operation *loop : loops)
@@ -614,16 +610,6 @@ private:
   }
 
   void rotate(Operation *loop) {
-    unsigned count = loop->getNumOperands();
-    if (loop->getNumRegions() != 2 ||
-        !llvm::all_of(loop->getRegions(),
-                      [&](Region &region) {
-                        return region.hasOneBlock() &&
-                               !region.front().empty() &&
-                               region.getNumArguments() == count;
-                      }) ||
-        loop->getRegion(1).front().back().getNumOperands() != count)
-      return;
     Recomputation inputs(loop);
     int64_t bytes = 0;
     SmallVector<StartOp> gathers = getGathers(loop, inputs, bytes);
@@ -667,7 +653,8 @@ private:
              "in the first one";
     }
     size_t first = loop->getNumOperands();
-    Operation *extended = extend(outside, loop, carried.init, carried.next);
+    Operation *extended = extendLoop(loop, carried.init);
+    body.back().insertOperands(first, carried.next);
     for (Deferral &scatter : scatters)
       scatter.rewrite(extended, first);
     // Each goes in front of the others.
@@ -679,34 +666,8 @@ private:
       SmallVector<Value> values(start.getInputs());
       start.getWait().erase();
       start.erase();
-      llvm::erase_if(values, [](Value value) { return !value.use_empty(); });
-      for (Value value : values)
-        eraseIfDead(value);
+      eraseIfDead(values);
     }
-  }
-
-  /// `loop` with more that it carries: `init` into the first iteration, `next`
-  /// out of each one.
-  static Operation *extend(OpBuilder &builder, Operation *loop, ValueRange init,
-                           ValueRange next) {
-    OperationState state(loop->getLoc(), loop->getName());
-    state.addOperands(loop->getOperands());
-    state.addOperands(init);
-    state.addTypes(ValueRange(state.operands).getTypes());
-    state.propertiesAttr = loop->getPropertiesAsAttribute();
-    state.addAttributes(loop->getDiscardableAttrDictionary().getValue());
-    for (Region &region : loop->getRegions())
-      state.addRegion()->takeBody(region);
-    Operation *extended = builder.create(state);
-    for (Region &region : extended->getRegions())
-      for (Value value : init)
-        region.addArgument(value.getType(), value.getLoc());
-    Operation &terminator = extended->getRegion(1).front().back();
-    terminator.insertOperands(terminator.getNumOperands(), next);
-    loop->replaceAllUsesWith(
-        extended->getResults().take_front(loop->getNumResults()));
-    loop->erase();
-    return extended;
   }
 };
 } // namespace

@@ -89,6 +89,17 @@ Provenance getProvenance(mlir::Value value);
 /// backward loop over one stack agree. Valid while the module does not change.
 std::string getSliceKey(mlir::Value value, bool inAnyIteration);
 
+/// True if `op` is called `name`: ops of guest dialects have no class.
+bool isNamed(mlir::Operation *op, llvm::StringRef name);
+
+/// A `stablehlo.while` whose regions fit its operands. Nothing has verified ops
+/// of guest dialects.
+bool isWhile(mlir::Operation *op);
+
+/// Replaces `loop`, a `stablehlo.while`, by one that carries more, at first
+/// `init`. What its body carries on is for the caller to add.
+mlir::Operation *extendLoop(mlir::Operation *loop, mlir::ValueRange init);
+
 /// True if `op` only passes its operands on, so that what reads a result reads
 /// the operand (an `optimization_barrier`).
 bool isBarrier(mlir::Operation *op);
