@@ -16,7 +16,6 @@
 
 #include "gtest/gtest.h"
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cuda_runtime_api.h>
@@ -215,29 +214,32 @@ TEST(CudaCalls, ErrorsOfWorlds) {
                         "twice");
 }
 
-/// The budget of a start or wait is 20 microseconds; the limit here is for
+/// The budget of a start or wait is 20 microseconds, the runtime's operations
+/// included. What the handlers add, printed here, is one; the limit is for
 /// sanitizers and busy machines.
 TEST(CudaCalls, CostLittleOnTheHost) {
+  constexpr int kCalls = 1000;
   CudaWorld world;
   zpp_xla_host_times times;
   zpp_xla_take_host_times(&times);
   runAll([](Device &device) {
+    if (device.rank != 0)
+      return;
     FakeBuffer x = device.allocate(16), y = device.allocate(128);
-    for (int i = 0; i < 100; ++i) {
-      EXPECT_EQ(device.start("gather_16", x, y), "");
-      // Other work of the step.
-      std::this_thread::sleep_for(std::chrono::microseconds(500));
-      EXPECT_EQ(device.wait("gather_16", x, y), "");
+    for (int i = 0; i < kCalls; ++i) {
+      EXPECT_EQ(device.start("do_nothing", x, y), "");
+      EXPECT_EQ(device.wait("do_nothing", x, y), "");
     }
   });
   zpp_xla_take_host_times(&times);
-  EXPECT_EQ(times.num_starts, 100 * kRanks);
-  EXPECT_EQ(times.num_waits, 100 * kRanks);
+  EXPECT_EQ(times.num_starts, kCalls);
+  EXPECT_EQ(times.num_waits, kCalls);
   std::printf("median of a start: %.2f usec, of a wait: %.2f usec\n",
               times.start_usec, times.wait_usec);
-  EXPECT_GT(times.start_usec, 0);
-  EXPECT_LT(times.start_usec, 1000);
-  EXPECT_GT(times.wait_usec, 0);
+  for (double usec : {times.start_usec, times.wait_usec}) {
+    EXPECT_GT(usec, 0);
+    EXPECT_LT(usec, 200);
+  }
   zpp_xla_take_host_times(&times);
   EXPECT_EQ(times.num_starts, 0);
   EXPECT_EQ(times.start_usec, 0);
