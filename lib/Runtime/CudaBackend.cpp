@@ -588,11 +588,11 @@ Status CudaRank::allToAll(const ExchangeOperation &operation, const void *input,
           if (i == self)
             continue;
           result = nccl->ncclSend(bytesAt(input, i * bytes), bytes, ncclUint8,
-                                  group->peers[i], group->handle, stream);
+                                  group->peers[i], group->sends, stream);
           if (result == ncclSuccess)
             result =
                 nccl->ncclRecv(bytesAt(output, i * bytes), bytes, ncclUint8,
-                               group->peers[i], group->handle, stream);
+                               group->peers[i], group->sends, stream);
         }
         return result;
       });
@@ -724,10 +724,10 @@ Status CudaRank::gatherByTiers(const ExchangeOperation &operation,
                                     transfer.offset);
               result = transfer.isSend
                            ? nccl->ncclSend(source, size, ncclUint8,
-                                            transfer.peer, tier.handle, handle)
+                                            transfer.peer, tier.sends, handle)
                            : nccl->ncclRecv(bytesAt(output, transfer.offset),
                                             size, ncclUint8, transfer.peer,
-                                            tier.handle, handle);
+                                            tier.sends, handle);
             }
             return result;
           }));

@@ -23,17 +23,15 @@ using namespace zpp::rt;
 
 using Clock = std::chrono::steady_clock;
 
-/// Channels of a communicator that crosses a network, for each peer and in all:
-/// NCCL makes two to four for a link like TCP, whose connections do not fill
-/// it.
+/// Channels of a communicator for sends that cross a network, for each peer and
+/// in all: NCCL makes two to four for a link like TCP, whose connections do not
+/// fill it.
 static constexpr int kNetChannels = 8;
 /// NCCL's own limit in its older versions; it refuses a minimum alone.
 static constexpr int kMaxChannels = 32;
 
-static ncclConfig_t makeConfig(bool isLocal) {
+static ncclConfig_t makeConfigForNetSends() {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  if (isLocal)
-    return config;
   config.minCTAs = kNetChannels;
   config.maxCTAs = kMaxChannels;
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
@@ -134,6 +132,7 @@ Status NcclCommunicators::find(const std::vector<AxisRef> &axes,
   result = &communicator;
   if (!isNew)
     return {};
+  communicator.axes = axes;
   // All ranks of the world split it at once: the color is the group, the key
   // the place in it.
   std::vector<std::vector<int64_t>> groups = mesh.getGroups(axes);
@@ -145,82 +144,111 @@ Status NcclCommunicators::find(const std::vector<AxisRef> &axes,
     communicator.members = groups[i];
     communicator.self = self - groups[i].begin();
   }
-  for (int64_t i = 0; i < communicator.size(); ++i)
-    communicator.peers.push_back(static_cast<int>(i));
-  communicator.isOrdered = true;
   return control.addGroup(communicator.members, communicator.controlGroup);
 }
 
 Status NcclCommunicators::prepare(Communicator &communicator, bool forSends) {
-  if (!communicator.isMade) {
-    ZPP_RT_TRY(make(communicator));
+  if (!worldHandle && mesh.numDevices() > 1)
+    ZPP_RT_TRY(makeWorld());
+  bool isMade = communicator.isMade || communicator.isConnected;
+  if (!isMade) {
+    // Of all groups, so that all ranks split the world equally often.
+    std::vector<std::vector<int64_t>> groups =
+        mesh.getGroups(communicator.axes);
+    communicator.isLocal =
+        std::all_of(groups.begin(), groups.end(),
+                    [&](const auto &group) { return areOnOneHost(group); });
+  }
+  if (!communicator.isMade && (!forSends || communicator.isLocal)) {
+    ZPP_RT_TRY(makeForCollectives(communicator));
     communicator.isMade = true;
   }
   if (forSends && !communicator.isConnected) {
-    if (communicator.handle)
+    ZPP_RT_TRY(makeForSends(communicator));
+    if (communicator.sends)
       ZPP_RT_TRY(connect(communicator));
     communicator.isConnected = true;
   }
   return {};
 }
 
-Status NcclCommunicators::make(Communicator &communicator) {
-  int64_t size = communicator.size();
+Status NcclCommunicators::makeWorld() {
+  std::string bytes(sizeof(ncclUniqueId), '\0');
+  ncclUniqueId id{};
+  if (rank == 0)
+    ZPP_RT_TRY(getStatus(nccl.ncclGetUniqueId(&id)));
+  std::memcpy(bytes.data(), &id, sizeof(id));
+  ZPP_RT_TRY(control.broadcast(bytes));
+  std::memcpy(&id, bytes.data(), sizeof(id));
   // A thread that is given up may still write here.
   auto created = std::make_shared<ncclComm_t>(nullptr);
-  ncclConfig_t config = makeConfig(areOnOneHost(communicator.members));
-  if (size == mesh.numDevices() && size > 1) {
-    if (!worldHandle) {
-      std::string bytes(sizeof(ncclUniqueId), '\0');
-      ncclUniqueId id{};
-      if (rank == 0)
-        ZPP_RT_TRY(getStatus(nccl.ncclGetUniqueId(&id)));
-      std::memcpy(bytes.data(), &id, sizeof(id));
-      ZPP_RT_TRY(control.broadcast(bytes));
-      std::memcpy(&id, bytes.data(), sizeof(id));
-      ZPP_RT_TRY(wait("ncclCommInitRankConfig", [=, &nccl = nccl,
-                                                 rank = rank](auto &) mutable {
-        return nccl.ncclCommInitRankConfig(created.get(),
-                                           static_cast<int>(size), id,
-                                           static_cast<int>(rank), &config);
-      }));
-      worldHandle = *created;
-      {
-        std::lock_guard<std::timed_mutex> lock(shared->mutex);
-        shared->handles.push_back(worldHandle);
-      }
-      ZPP_RT_TRY(findHosts());
-    }
-    // The whole world, maybe in another order.
-    communicator.handle = worldHandle;
-    for (int64_t i = 0; i < size; ++i)
-      communicator.peers[i] = static_cast<int>(communicator.members[i]);
-    communicator.isOrdered = std::is_sorted(communicator.members.begin(),
-                                            communicator.members.end());
-  } else if (mesh.numDevices() > 1) {
-    ZPP_RT_TRY(wait("ncclCommSplit", [=, &nccl = nccl, world = worldHandle,
-                                      color = communicator.color,
-                                      self =
-                                          communicator.self](auto &) mutable {
-      return nccl.ncclCommSplit(world, size > 1 ? color : NCCL_SPLIT_NOCOLOR,
-                                static_cast<int>(self), created.get(), &config);
-    }));
-    communicator.handle = *created;
-    if (communicator.handle) {
-      std::lock_guard<std::timed_mutex> lock(shared->mutex);
-      shared->handles.push_back(communicator.handle);
-    }
-  }
-  communicator.isLocal = areOnOneHost(communicator.members);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  ZPP_RT_TRY(wait("ncclCommInitRankConfig", [=, &nccl = nccl,
+                                             size = mesh.numDevices(),
+                                             rank = rank](auto &) mutable {
+    return nccl.ncclCommInitRankConfig(created.get(), static_cast<int>(size),
+                                       id, static_cast<int>(rank), &config);
+  }));
+  worldHandle = *created;
+  keep(worldHandle);
+  return findHosts();
+}
+
+Status NcclCommunicators::split(const Communicator &communicator, bool forSends,
+                                ncclComm_t &result) {
+  if (communicator.size() == 1)
+    return {};
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  if (forSends && !areOnOneHost(communicator.members))
+    config = makeConfigForNetSends();
+  // A thread that is given up may still write here.
+  auto created = std::make_shared<ncclComm_t>(nullptr);
+  ZPP_RT_TRY(wait("ncclCommSplit", [=, &nccl = nccl, world = worldHandle,
+                                    color = communicator.color,
+                                    self = communicator.self](auto &) mutable {
+    return nccl.ncclCommSplit(world, color, static_cast<int>(self),
+                              created.get(), &config);
+  }));
+  result = *created;
+  keep(result);
   return {};
+}
+
+Status NcclCommunicators::makeForCollectives(Communicator &communicator) {
+  communicator.isOrdered = true;
+  if (communicator.size() != mesh.numDevices())
+    return split(communicator, /*forSends=*/false, communicator.handle);
+  // The whole world, maybe in another order.
+  communicator.handle = worldHandle;
+  communicator.isOrdered =
+      std::is_sorted(communicator.members.begin(), communicator.members.end());
+  return {};
+}
+
+Status NcclCommunicators::makeForSends(Communicator &communicator) {
+  bool isWorld =
+      communicator.isLocal && communicator.size() == mesh.numDevices();
+  for (int64_t i = 0; i < communicator.size(); ++i)
+    communicator.peers.push_back(
+        static_cast<int>(isWorld ? communicator.members[i] : i));
+  if (!communicator.isLocal)
+    return split(communicator, /*forSends=*/true, communicator.sends);
+  communicator.sends = communicator.handle;
+  return {};
+}
+
+void NcclCommunicators::keep(ncclComm_t handle) {
+  if (!handle)
+    return;
+  std::lock_guard<std::timed_mutex> lock(shared->mutex);
+  shared->handles.push_back(handle);
 }
 
 bool NcclCommunicators::areOnOneHost(
     const std::vector<int64_t> &members) const {
-  return !hosts.empty() &&
-         std::all_of(members.begin(), members.end(), [&](int64_t member) {
-           return hosts[member] == hosts[rank];
-         });
+  return std::all_of(members.begin(), members.end(), [&](int64_t member) {
+    return hosts[member] == hosts[members.front()];
+  });
 }
 
 namespace {
@@ -299,7 +327,7 @@ Status NcclCommunicators::connect(const Communicator &communicator) {
   ZPP_RT_TRY(Scratch::create(2 * size, scratch));
   return wait("connecting with NCCL",
               [=, &nccl = nccl, peers = communicator.peers,
-               handle = communicator.handle](auto &lock) {
+               handle = communicator.sends](auto &lock) {
                 auto *sent = static_cast<uint8_t *>(scratch->data);
                 ncclResult_t result = nccl.ncclGroupStart();
                 for (int64_t i = 0; i < size && result == ncclSuccess; ++i) {

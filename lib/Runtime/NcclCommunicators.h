@@ -26,12 +26,15 @@ namespace zpp::rt {
 
 /// The ranks of a collective, and how NCCL reaches them.
 struct Communicator {
+  std::vector<AxisRef> axes;
   /// Ranks of the world in the order of the group, and where this one is.
   std::vector<int64_t> members;
   int64_t self;
-  /// Null for a group of one.
+  /// For collectives of NCCL; null for a group of one.
   ncclComm_t handle;
-  /// handle's rank of each member.
+  /// For sends, and its rank of each member. The same as `handle` where each
+  /// group along the axes is on one host.
+  ncclComm_t sends;
   std::vector<int> peers;
   /// Which of the groups along its axes.
   int color;
@@ -42,23 +45,23 @@ struct Communicator {
   /// Whether the members are all of `handle`, in its order: what collectives of
   /// NCCL need, and sends do not.
   bool isOrdered;
-  /// Whether all members are on one host.
+  /// Whether each group along the axes is on one host.
   bool isLocal;
-  /// Whether there is a handle, and whether it is connected for sends.
+  /// Whether `handle` is there, and whether `sends` is there and connected.
   bool isMade;
   bool isConnected;
   /// Exchanges that all members were found to agree on: kind and size.
   std::set<std::pair<std::string, int64_t>> known;
 
-  bool isReady(bool forSends) const {
-    return isMade && (isConnected || !forSends);
-  }
+  bool isReady(bool forSends) const { return forSends ? isConnected : isMade; }
 };
 
 /// The communicators of a rank: one for the world, one split from it for each
 /// axis of the mesh, and one for each other group when it is first used. Those
 /// of the axes are connected for sends from the beginning, others when they
 /// first send: connections between all ranks of a large world would be many.
+/// Groups that cross hosts have one for sends, which need more channels than
+/// NCCL makes, and one for NCCL's own collectives, which are slower with them.
 class NcclCommunicators {
 public:
   /// Waits until all ranks have come so far, or the time limit is over. On the
@@ -90,10 +93,20 @@ private:
   NcclCommunicators(const NcclLibrary &nccl, const Mesh &mesh, int64_t rank,
                     ControlClient &control, std::chrono::microseconds timeLimit)
       : nccl(nccl), mesh(mesh), rank(rank), control(control),
-        timeLimit(timeLimit) {}
+        timeLimit(timeLimit), hosts(mesh.numDevices()) {}
   Status getStatus(ncclResult_t result) const;
   Status createAll();
-  Status make(Communicator &communicator);
+  /// Creates the world's communicator and learns of the hosts.
+  Status makeWorld();
+  /// Splits the group off the world.
+  Status split(const Communicator &communicator, bool forSends,
+               ncclComm_t &result);
+  /// Makes `handle`.
+  Status makeForCollectives(Communicator &communicator);
+  /// Makes `sends`.
+  Status makeForSends(Communicator &communicator);
+  /// Ends `handle` with the others; null is allowed.
+  void keep(ncclComm_t handle);
   /// What wait() runs in a thread of its own. It has the lock of Shared,
   /// because it calls NCCL, and may give it up when it does not any more.
   using Task =
@@ -104,7 +117,6 @@ private:
   Status wait(const char *what, Task task);
   /// Learns on which hosts the ranks are.
   Status findHosts();
-  /// Whether these are known to be on this rank's host.
   bool areOnOneHost(const std::vector<int64_t> &members) const;
   /// Opens the connections to all peers, so that no later exchange waits for
   /// that on the host.
@@ -116,7 +128,7 @@ private:
   ControlClient &control;
   const std::chrono::microseconds timeLimit;
   ncclComm_t worldHandle = nullptr;
-  /// A number for the host of each rank; none before the world is made.
+  /// A number for the host of each rank.
   std::vector<uint64_t> hosts;
   std::map<std::string, Communicator> communicators;
   /// What a thread that is given up may still use.
