@@ -20,6 +20,12 @@
 
 namespace zpp::rt {
 
+/// Of zpp_rt_mark. May outlive the rank.
+class Mark {
+public:
+  virtual ~Mark() = default;
+};
+
 /// The operations of one rank, executed as if in the order of the calls. Adds
 /// them to the world's trace, if there is one. Used by one thread at a time.
 /// May throw std::bad_alloc.
@@ -34,9 +40,12 @@ public:
   virtual Status copy(const CopyOperation &operation, const void *input,
                       void *output) = 0;
 
-  virtual Status enter(void *stream) = 0;
-  virtual Status leave(void *stream,
-                       const std::vector<zpp_rt_buffer> &buffers) = 0;
+  /// markStream() and leave() may come from any thread.
+  virtual Status markStream(void *stream, std::unique_ptr<Mark> &mark) = 0;
+  virtual Status enter(const Mark &mark) = 0;
+  virtual Status markOperations(const std::vector<zpp_rt_buffer> &buffers,
+                                std::unique_ptr<Mark> &mark) = 0;
+  virtual Status leave(void *stream, const Mark &mark) = 0;
 
   virtual Status packSlices(const PackOperation &operation, const void *input,
                             void *output) = 0;

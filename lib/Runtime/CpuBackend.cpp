@@ -61,10 +61,17 @@ public:
     });
   }
 
-  Status enter(void *) override { return {}; }
-  Status leave(void *, const std::vector<zpp_rt_buffer> &) override {
+  Status markStream(void *, std::unique_ptr<Mark> &mark) override {
+    mark = std::make_unique<Mark>();
     return {};
   }
+  Status enter(const Mark &) override { return {}; }
+  Status markOperations(const std::vector<zpp_rt_buffer> &,
+                        std::unique_ptr<Mark> &mark) override {
+    mark = std::make_unique<Mark>();
+    return {};
+  }
+  Status leave(void *, const Mark &) override { return {}; }
 
   Status packSlices(const PackOperation &operation, const void *input,
                     void *output) override {

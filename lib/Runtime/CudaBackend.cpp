@@ -132,18 +132,26 @@ public:
   Status copy(const CopyOperation &operation, const void *input,
               void *output) override;
 
-  Status enter(void *stream) override {
+  Status markStream(void *stream, std::unique_ptr<Mark> &mark) override {
     DeviceGuard guard(device);
-    return streams->enter(static_cast<cudaStream_t>(stream));
+    return streams->markStream(static_cast<cudaStream_t>(stream), mark);
   }
-  Status leave(void *stream,
-               const std::vector<zpp_rt_buffer> &buffers) override {
+  Status enter(const Mark &mark) override {
     DeviceGuard guard(device);
+    return streams->enter(mark);
+  }
+  Status markOperations(const std::vector<zpp_rt_buffer> &buffers,
+                        std::unique_ptr<Mark> &mark) override {
     // What the caller does next with them may be a write.
     std::vector<Access> accesses;
     for (const zpp_rt_buffer &buffer : buffers)
       accesses.push_back({buffer.data, buffer.bytes, /*isWrite=*/true});
-    return streams->leave(static_cast<cudaStream_t>(stream), accesses);
+    mark = streams->markOperations(accesses);
+    return {};
+  }
+  Status leave(void *stream, const Mark &mark) override {
+    DeviceGuard guard(device);
+    return streams->leave(static_cast<cudaStream_t>(stream), mark);
   }
 
   Status packSlices(const PackOperation &operation, const void *input,

@@ -24,8 +24,62 @@ Status rt::getStatus(cudaError_t error, const char *what) {
 }
 
 //===----------------------------------------------------------------------===//
+// Marks
+//===----------------------------------------------------------------------===//
+
+/// Creates events and uses them again. Any thread.
+class CudaStreams::Pool : public std::enable_shared_from_this<Pool> {
+public:
+  ~Pool() {
+    for (cudaEvent_t event : events)
+      cudaEventDestroy(event);
+  }
+
+  /// The event comes back when nobody has it any more.
+  Status take(Event &event) {
+    cudaEvent_t handle = nullptr;
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      if (!events.empty()) {
+        handle = events.back();
+        events.pop_back();
+      }
+    }
+    if (!handle)
+      ZPP_RT_CUDA(cudaEventCreateWithFlags, &handle, cudaEventDisableTiming);
+    event = Event(handle, [pool = shared_from_this()](cudaEvent_t handle) {
+      std::lock_guard<std::mutex> lock(pool->mutex);
+      pool->events.push_back(handle);
+    });
+    return {};
+  }
+
+private:
+  std::mutex mutex;
+  std::vector<cudaEvent_t> events;
+};
+
+/// What a stream held.
+struct CudaStreams::StreamMark final : Mark {
+  cudaStream_t stream;
+  unsigned long long capture;
+  Event event;
+};
+
+/// For each stream the last of the operations, 0 for none.
+struct CudaStreams::OperationsMark final : Mark {
+  Hazards::Numbers numbers;
+  /// Of the operation that was called last, if it is traced.
+  std::string label;
+};
+
+//===----------------------------------------------------------------------===//
 // Creation
 //===----------------------------------------------------------------------===//
+
+CudaStreams::CudaStreams(int64_t rank, Trace *trace, size_t numStreams)
+    : rank(rank), trace(trace), hazards(numStreams),
+      pool(std::make_shared<Pool>()) {}
 
 Status CudaStreams::create(int64_t rank, std::vector<std::string> names,
                            Trace *trace, std::unique_ptr<CudaStreams> &result) {
@@ -41,8 +95,6 @@ Status CudaStreams::create(int64_t rank, std::vector<std::string> names,
     for (cudaEvent_t &event : stream.events)
       ZPP_RT_CUDA(cudaEventCreateWithFlags, &event, cudaEventDisableTiming);
   }
-  for (cudaEvent_t &event : self->entries)
-    ZPP_RT_CUDA(cudaEventCreateWithFlags, &event, cudaEventDisableTiming);
   if (trace) {
     ZPP_RT_CUDA(cudaEventCreateWithFlags, &self->origin, cudaEventDefault);
     ZPP_RT_CUDA(cudaEventRecord, self->origin, self->streams.front().handle);
@@ -54,10 +106,11 @@ Status CudaStreams::create(int64_t rank, std::vector<std::string> names,
 }
 
 CudaStreams::~CudaStreams() {
-  for (const Timed &slice : timed) {
-    cudaEventDestroy(slice.begin);
-    cudaEventDestroy(slice.end);
-  }
+  for (const std::vector<Timed> &list : {timed, stalls})
+    for (const Timed &slice : list) {
+      cudaEventDestroy(slice.begin);
+      cudaEventDestroy(slice.end);
+    }
   for (Stream &stream : streams) {
     for (cudaEvent_t event : stream.events)
       if (event)
@@ -65,9 +118,6 @@ CudaStreams::~CudaStreams() {
     if (stream.handle)
       cudaStreamDestroy(stream.handle);
   }
-  for (cudaEvent_t event : entries)
-    if (event)
-      cudaEventDestroy(event);
   if (origin)
     cudaEventDestroy(origin);
 }
@@ -87,8 +137,8 @@ Status CudaStreams::join(size_t stream) {
   if (self.entered == numEntered)
     return {};
   self.entered = numEntered;
-  ZPP_RT_CUDA(cudaStreamWaitEvent, self.handle, entries[numEntered % kEntries],
-              0);
+  ZPP_RT_CUDA(cudaStreamWaitEvent, self.handle,
+              entries[numEntered % kEntries].get(), 0);
   return {};
 }
 
@@ -120,7 +170,7 @@ Status CudaStreams::end(size_t stream, const Operation &operation) {
     last.number = hazards.getLast(stream);
     ZPP_RT_CUDA(cudaEventRecord, last.end, self.handle);
     if (timed.size() >= kMaxTimed)
-      ZPP_RT_TRY(resolveTimes());
+      ZPP_RT_TRY(resolveTimes(timed));
   }
   ZPP_RT_CUDA(cudaEventRecord, self.events[hazards.getLast(stream) % kEvents],
               self.handle);
@@ -177,49 +227,72 @@ Status CudaStreams::leaveCapture() {
   return {};
 }
 
-Status CudaStreams::enter(cudaStream_t other) {
-  unsigned long long capture = getCapture(other);
-  if (capture != captureId) {
+Status CudaStreams::markStream(cudaStream_t other,
+                               std::unique_ptr<Mark> &mark) {
+  auto self = std::make_unique<StreamMark>();
+  self->stream = other;
+  self->capture = getCapture(other);
+  ZPP_RT_TRY(pool->take(self->event));
+  ZPP_RT_CUDA(cudaEventRecord, self->event.get(), other);
+  mark = std::move(self);
+  return {};
+}
+
+Status CudaStreams::enter(const Mark &given) {
+  const auto &mark = static_cast<const StreamMark &>(given);
+  if (mark.capture != captureId) {
     ZPP_RT_TRY(leaveCapture());
-    captureId = capture;
+    captureId = mark.capture;
     for (size_t stream = 0; stream < streams.size(); ++stream)
       streams[stream].firstCaptured = hazards.getLast(stream) + 1;
-  } else if (numEntered > 0 && other != lastEntered && capture == 0) {
+  } else if (numEntered > 0 && mark.stream != lastEntered && captureId == 0) {
     // Operations come after both.
     for (size_t stream = 0; stream < streams.size(); ++stream)
       ZPP_RT_TRY(join(stream));
   }
-  lastEntered = other;
+  lastEntered = mark.stream;
   for (size_t stream = 0; stream < streams.size(); ++stream)
     streams[stream].lastBefore = hazards.getLast(stream);
-  ZPP_RT_CUDA(cudaEventRecord, entries[(numEntered + 1) % kEntries], other);
-  ++numEntered;
+  {
+    std::lock_guard<std::mutex> lock(entriesMutex);
+    entries[(numEntered + 1) % kEntries] = mark.event;
+    ++numEntered;
+  }
   if (captureId != 0)
     ZPP_RT_TRY(join(0));
   return {};
 }
 
-Status CudaStreams::leave(cudaStream_t other,
-                          const std::vector<Access> &accesses) {
-  Hazards::Numbers waits = hazards.find(accesses);
+std::unique_ptr<Mark>
+CudaStreams::markOperations(const std::vector<Access> &accesses) {
+  auto mark = std::make_unique<OperationsMark>();
+  mark->numbers = hazards.find(accesses);
   bool capturing = isCapturing();
-  // A graph must end with all streams joined, whatever they touch.
-  for (size_t stream = 0; stream < streams.size() && capturing; ++stream)
-    if (hazards.getLast(stream) >= streams[stream].firstCaptured)
-      waits[stream] = hazards.getLast(stream);
-  Timed stall;
-  if (!capturing)
-    stall.label = getLabel(waits);
-  if (!stall.label.empty())
+  for (size_t stream = 0; stream < streams.size(); ++stream) {
+    // A graph must end with all streams joined, whatever they touch.
+    if (capturing && hazards.getLast(stream) >= streams[stream].firstCaptured)
+      mark->numbers[stream] = hazards.getLast(stream);
+  }
+  for (auto it = timed.rbegin(); it != timed.rend() && mark->label.empty();
+       ++it)
+    if (it->number == mark->numbers[it->stream])
+      mark->label = it->label;
+  return mark;
+}
+
+Status CudaStreams::leave(cudaStream_t other, const Mark &given) {
+  const auto &mark = static_cast<const OperationsMark &>(given);
+  bool isStall = !mark.label.empty() && getCapture(other) == 0;
+  Timed stall{"stalls", mark.label, "stall", {}, 0, 0, nullptr, nullptr};
+  if (isStall)
     ZPP_RT_TRY(beginTimed(other, stall));
   for (size_t stream = 0; stream < streams.size(); ++stream)
-    if (waits[stream] > 0)
-      ZPP_RT_TRY(wait(other, stream, waits[stream]));
-  if (!stall.label.empty()) {
-    stall.row = "stalls";
-    stall.kind = "stall";
+    if (mark.numbers[stream] > 0)
+      ZPP_RT_TRY(wait(other, stream, mark.numbers[stream]));
+  if (isStall) {
     ZPP_RT_CUDA(cudaEventRecord, stall.end, other);
-    timed.push_back(std::move(stall));
+    std::lock_guard<std::mutex> lock(stallsMutex);
+    stalls.push_back(std::move(stall));
   }
   return {};
 }
@@ -245,9 +318,13 @@ Status CudaStreams::isDone(const Position &position, bool &done) const {
 bool CudaStreams::isEntered(const Position &position) const {
   if (position.entered == 0 || position.entered + kEntries <= numEntered)
     return true;
+  Event event;
+  {
+    std::lock_guard<std::mutex> lock(entriesMutex);
+    event = entries[position.entered % kEntries];
+  }
   bool done;
-  Status status = query(cudaEventQuery(entries[position.entered % kEntries]),
-                        "cudaEventQuery", done);
+  Status status = query(cudaEventQuery(event.get()), "cudaEventQuery", done);
   return done || !status.ok();
 }
 
@@ -263,7 +340,9 @@ Status CudaStreams::isIdle(bool &idle) const {
 
 Status CudaStreams::settle() {
   hazards.clear();
-  return resolveTimes();
+  ZPP_RT_TRY(resolveTimes(timed));
+  std::lock_guard<std::mutex> lock(stallsMutex);
+  return resolveTimes(stalls);
 }
 
 Status CudaStreams::prune() {
@@ -285,21 +364,14 @@ Status CudaStreams::prune() {
   return {};
 }
 
-Status CudaStreams::beginTimed(cudaStream_t handle, Timed &slice) const {
-  ZPP_RT_CUDA(cudaEventCreateWithFlags, &slice.begin, cudaEventDefault);
-  ZPP_RT_CUDA(cudaEventCreateWithFlags, &slice.end, cudaEventDefault);
-  ZPP_RT_CUDA(cudaEventRecord, slice.begin, handle);
+Status CudaStreams::beginTimed(cudaStream_t handle, Timed &timed) const {
+  ZPP_RT_CUDA(cudaEventCreateWithFlags, &timed.begin, cudaEventDefault);
+  ZPP_RT_CUDA(cudaEventCreateWithFlags, &timed.end, cudaEventDefault);
+  ZPP_RT_CUDA(cudaEventRecord, timed.begin, handle);
   return {};
 }
 
-std::string CudaStreams::getLabel(const Hazards::Numbers &numbers) const {
-  for (auto it = timed.rbegin(); it != timed.rend(); ++it)
-    if (it->number > 0 && it->number == numbers[it->stream])
-      return it->label;
-  return "";
-}
-
-Status CudaStreams::resolveTimes() {
+Status CudaStreams::resolveTimes(std::vector<Timed> &timed) {
   std::vector<Timed> pending;
   for (Timed &slice : timed) {
     bool isDone;

@@ -14,6 +14,7 @@
 #ifndef ZPP_LIB_RUNTIME_CUDASTREAMS_H
 #define ZPP_LIB_RUNTIME_CUDASTREAMS_H
 
+#include "Backend.h"
 #include "CudaStatus.h"
 #include "Hazards.h"
 #include "Operations.h"
@@ -22,6 +23,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 namespace zpp::rt {
@@ -61,10 +63,12 @@ public:
     return {stream, hazards.getLast(stream), numEntered};
   }
 
-  /// zpp_rt_enter and zpp_rt_leave. How long the caller's stream stands still
-  /// for that is a slice of the trace, a stall.
-  Status enter(cudaStream_t other);
-  Status leave(cudaStream_t other, const std::vector<Access> &accesses);
+  /// As in RankBackend. What leave() makes a stream wait for is a slice of the
+  /// trace, a stall.
+  Status markStream(cudaStream_t other, std::unique_ptr<Mark> &mark);
+  Status enter(const Mark &mark);
+  std::unique_ptr<Mark> markOperations(const std::vector<Access> &accesses);
+  Status leave(cudaStream_t other, const Mark &mark);
 
   /// Whether operations go into a graph instead of being executed.
   bool isCapturing();
@@ -80,8 +84,7 @@ public:
   Status settle();
 
 private:
-  CudaStreams(int64_t rank, Trace *trace, size_t numStreams)
-      : rank(rank), trace(trace), hazards(numStreams) {}
+  CudaStreams(int64_t rank, Trace *trace, size_t numStreams);
   Status begin(size_t stream, const std::vector<Access> &accesses);
   Status end(size_t stream, const Operation &operation);
   /// Makes `waiter` wait for operation `number` of `stream`.
@@ -96,20 +99,17 @@ private:
   struct Timed {
     std::string row;
     std::string label;
-    const char *kind = "";
+    const char *kind;
     Footprint footprint;
     /// The operation; 0 for what is none.
-    size_t stream = 0;
-    int64_t number = 0;
-    cudaEvent_t begin = nullptr, end = nullptr;
+    size_t stream;
+    int64_t number;
+    cudaEvent_t begin, end;
   };
   /// Creates the events and records the first.
-  Status beginTimed(cudaStream_t handle, Timed &slice) const;
-  /// What the operation of those that comes last is called in the trace, empty
-  /// where it is not traced.
-  std::string getLabel(const Hazards::Numbers &numbers) const;
+  Status beginTimed(cudaStream_t handle, Timed &timed) const;
   /// Moves what is over to the trace.
-  Status resolveTimes();
+  Status resolveTimes(std::vector<Timed> &timed);
 
   /// Events are reused in turns: one that is newer than asked for is waited for
   /// instead, which is later than necessary but right.
@@ -117,6 +117,12 @@ private:
   static constexpr int64_t kEntries = 16;
   static constexpr size_t kMaxSegments = 1 << 14;
   static constexpr size_t kMaxTimed = 1 << 12;
+
+  /// Of marks, which may outlive this.
+  using Event = std::shared_ptr<std::remove_pointer_t<cudaEvent_t>>;
+  class Pool;
+  struct StreamMark;
+  struct OperationsMark;
 
   struct Stream {
     std::string name;
@@ -135,8 +141,11 @@ private:
   Hazards hazards;
   std::vector<Stream> streams;
 
+  const std::shared_ptr<Pool> pool;
+  /// Guards what other threads than the rank's read, while it writes.
+  mutable std::mutex entriesMutex;
   /// Where the caller's streams stood when they were entered.
-  std::array<cudaEvent_t, kEntries> entries{};
+  std::array<Event, kEntries> entries;
   std::atomic<int64_t> numEntered{0};
   cudaStream_t lastEntered = nullptr;
   /// The capture that operations go into, 0 for none. The first stream is part
@@ -144,6 +153,8 @@ private:
   unsigned long long captureId = 0;
 
   std::vector<Timed> timed;
+  std::mutex stallsMutex;
+  std::vector<Timed> stalls;
   /// Whether the operation between begin and end is in `timed`.
   bool isTimed = false;
   /// When the events' times began.

@@ -106,7 +106,7 @@ private:
 
 HostTimes startTimes, waitTimes;
 
-/// The attributes of both calls.
+/// The attributes that both calls have.
 struct Attributes {
   std::string_view bundle;
   std::string_view function;
@@ -212,29 +212,30 @@ Status prepareWait(const Attributes &attributes, int64_t device,
 }
 
 ffi::Error start(int32_t device, void *stream, ffi::RemainingArgs args,
-                 ffi::RemainingRets rets, const Attributes &attributes) {
+                 ffi::RemainingRets rets, const Attributes &attributes,
+                 bool isDeferrable) {
   HostTimes::Timer timer(startTimes);
   Call call;
   Status status = prepareStart(attributes, device, args, rets, call);
   if (status.ok())
-    status = call.rank->start(std::move(call.collective), stream);
+    status = call.rank->start(std::move(call.collective), stream, isDeferrable);
   return toError("zpp.start", attributes.function, status);
 }
 
 ffi::Error startOnHost(int32_t device, ffi::RemainingArgs args,
                        ffi::RemainingRets rets, std::string_view bundle,
                        std::string_view function, int64_t inputs,
-                       int64_t outputs, int64_t workspace) {
+                       int64_t outputs, int64_t workspace, bool isDeferrable) {
   return start(device, nullptr, args, rets,
-               {bundle, function, inputs, outputs, workspace});
+               {bundle, function, inputs, outputs, workspace}, isDeferrable);
 }
 
 ffi::Error startOnCuda(int32_t device, void *stream, ffi::RemainingArgs args,
                        ffi::RemainingRets rets, std::string_view bundle,
                        std::string_view function, int64_t inputs,
-                       int64_t outputs, int64_t workspace) {
+                       int64_t outputs, int64_t workspace, bool isDeferrable) {
   return start(device, stream, args, rets,
-               {bundle, function, inputs, outputs, workspace});
+               {bundle, function, inputs, outputs, workspace}, isDeferrable);
 }
 
 ffi::Future waitOnHost(int32_t device, ffi::RemainingArgs args,
@@ -274,7 +275,7 @@ ffi::Error waitOnCuda(int32_t device, void *stream, ffi::RemainingArgs args,
   return toError("zpp.wait", function, status);
 }
 
-template <typename Binding> auto bindAttributes(Binding binding) {
+template <typename Binding> auto bindAttributes(Binding &&binding) {
   return std::move(binding)
       .RemainingArgs()
       .RemainingRets()
@@ -285,13 +286,15 @@ template <typename Binding> auto bindAttributes(Binding binding) {
       .template Attr<int64_t>("workspace");
 }
 
-auto bindHost() {
-  return bindAttributes(ffi::Ffi::Bind().Ctx<ffi::DeviceOrdinal>());
+template <typename Binding> auto bindStart(Binding &&binding) {
+  return bindAttributes(std::move(binding)).template Attr<bool>("deferrable");
 }
+
+auto bindHost() { return ffi::Ffi::Bind().Ctx<ffi::DeviceOrdinal>(); }
 auto bindCuda() {
-  return bindAttributes(ffi::Ffi::Bind()
-                            .Ctx<ffi::DeviceOrdinal>()
-                            .Ctx<ffi::PlatformStream<void *>>());
+  return ffi::Ffi::Bind()
+      .Ctx<ffi::DeviceOrdinal>()
+      .Ctx<ffi::PlatformStream<void *>>();
 }
 
 } // namespace
@@ -305,18 +308,18 @@ void zpp_xla_take_host_times(zpp_xla_host_times *times) {
 }
 
 XLA_FFI_Error *zpp_xla_start_host(XLA_FFI_CallFrame *frame) {
-  static auto *handler = bindHost().To(startOnHost).release();
+  static auto *handler = bindStart(bindHost()).To(startOnHost).release();
   return handler->Call(frame);
 }
 XLA_FFI_Error *zpp_xla_wait_host(XLA_FFI_CallFrame *frame) {
-  static auto *handler = bindHost().To(waitOnHost).release();
+  static auto *handler = bindAttributes(bindHost()).To(waitOnHost).release();
   return handler->Call(frame);
 }
 XLA_FFI_Error *zpp_xla_start_cuda(XLA_FFI_CallFrame *frame) {
-  static auto *handler = bindCuda().To(startOnCuda).release();
+  static auto *handler = bindStart(bindCuda()).To(startOnCuda).release();
   return handler->Call(frame);
 }
 XLA_FFI_Error *zpp_xla_wait_cuda(XLA_FFI_CallFrame *frame) {
-  static auto *handler = bindCuda().To(waitOnCuda).release();
+  static auto *handler = bindAttributes(bindCuda()).To(waitOnCuda).release();
   return handler->Call(frame);
 }

@@ -19,25 +19,38 @@ Queue::~Queue() {
 }
 
 void Queue::add(std::function<void()> task) {
+  bool mustWake;
   {
     std::lock_guard<std::mutex> lock(mutex);
     tasks.push_back(std::move(task));
+    ++numTasks;
+    mustWake = isAsleep;
   }
-  changed.notify_one();
+  if (mustWake)
+    changed.notify_one();
 }
 
 void Queue::run() {
-  std::unique_lock<std::mutex> lock(mutex);
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point end = Clock::now();
   while (true) {
-    changed.wait(lock, [this] { return isClosed || !tasks.empty(); });
-    if (tasks.empty())
-      return;
-    std::function<void()> task = std::move(tasks.front());
-    tasks.pop_front();
-    lock.unlock();
+    while (numTasks == 0 && Clock::now() < end)
+      std::this_thread::yield();
+    std::function<void()> task;
+    {
+      std::unique_lock<std::mutex> lock(mutex);
+      isAsleep = true;
+      changed.wait(lock, [this] { return isClosed || !tasks.empty(); });
+      isAsleep = false;
+      if (tasks.empty())
+        return;
+      task = std::move(tasks.front());
+      tasks.pop_front();
+      --numTasks;
+    }
     task();
-    // What it holds is released outside of the lock.
+    // What it holds is released before the next one.
     task = nullptr;
-    lock.lock();
+    end = Clock::now() + patience;
   }
 }

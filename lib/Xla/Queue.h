@@ -8,7 +8,10 @@
 #ifndef ZPP_LIB_XLA_QUEUE_H
 #define ZPP_LIB_XLA_QUEUE_H
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <future>
@@ -23,7 +26,10 @@ namespace zpp::xla {
 /// thread of its own. The destructor waits for all of them.
 class Queue {
 public:
-  Queue() : thread([this] { run(); }) {}
+  /// For so long after a task the thread looks for more before it sleeps, out
+  /// of which it wakes late.
+  explicit Queue(std::chrono::microseconds patience = {})
+      : patience(patience), thread([this] { run(); }) {}
   ~Queue();
   Queue(const Queue &) = delete;
   Queue &operator=(const Queue &) = delete;
@@ -43,9 +49,13 @@ public:
 private:
   void run();
 
+  const std::chrono::microseconds patience;
+  /// How many are in `tasks`, for who does not have the lock.
+  std::atomic<int64_t> numTasks{0};
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::function<void()>> tasks;
+  bool isAsleep = false;
   bool isClosed = false;
   /// The last member: it uses all others.
   std::thread thread;

@@ -39,6 +39,10 @@ Status Rank::getStatus() {
   return status;
 }
 
+Status Rank::synchronize() {
+  return operations.submit([this] { return getStatus(); }).get();
+}
+
 //===----------------------------------------------------------------------===//
 // Tickets
 //===----------------------------------------------------------------------===//
@@ -121,7 +125,7 @@ public:
     leave();
   }
 
-  Status start(Collective collective, void *) override {
+  Status start(Collective collective, void *, bool) override {
     std::shared_ptr<Ticket> ticket = open(std::move(collective));
     ++pending;
     operations.add([this, ticket] {
@@ -154,10 +158,6 @@ public:
     done(ticket ? ticket->status : Status());
   }
 
-  Status synchronize() override {
-    return operations.submit([this] { return getStatus(); }).get();
-  }
-
 private:
   void complete(Ticket &ticket, Status status) {
     std::lock_guard<std::mutex> lock(ticket.mutex);
@@ -186,19 +186,37 @@ std::unique_ptr<Rank> zpp::xla::createHostRank() {
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// The functions are called by XLA's thread, which also starts the collectives
-/// that XLA has itself: NCCL needs one order of both on all ranks, and a thread
-/// of our own would mix them differently on each.
+/// The functions queue operations, ten microseconds for each, and may have to
+/// wait for other ranks the first time: the rank's thread does that. Marks keep
+/// the order on the device.
 class StreamRank final : public Rank {
 public:
+  StreamRank() : Rank(kPatience) {}
   ~StreamRank() override { leave(); }
 
-  Status start(Collective collective, void *stream) override {
-    std::shared_ptr<Ticket> ticket = open(std::move(collective));
-    std::lock_guard<std::mutex> lock(mutex);
-    if (zpp_rt_status code = zpp_rt_enter(handle, stream); code != ZPP_RT_OK)
+  Status start(Collective collective, void *stream,
+               bool isDeferrable) override {
+    zpp_rt_mark *inputs;
+    if (zpp_rt_status code = zpp_rt_mark_stream(handle, stream, &inputs);
+        code != ZPP_RT_OK)
       return {code, zpp_rt_rank_message(handle)};
-    ticket->collective.function(handle, getPointers(ticket->collective).data());
+    std::shared_ptr<Ticket> ticket = open(std::move(collective));
+    operations.add([this, ticket, inputs = Mark(inputs, zpp_rt_mark_destroy)] {
+      const Collective &collective = ticket->collective;
+      zpp_rt_mark *mark = nullptr;
+      if (zpp_rt_enter_mark(handle, inputs.get()) == ZPP_RT_OK) {
+        collective.function(handle, getPointers(collective).data());
+        zpp_rt_mark_operations(handle, collective.buffers.data(),
+                               collective.buffers.size(), &mark);
+      }
+      std::lock_guard<std::mutex> lock(ticket->mutex);
+      if (mark)
+        ticket->operations = Mark(mark, zpp_rt_mark_destroy);
+      ticket->isDone = true;
+      ticket->changed.notify_all();
+    });
+    if (!isDeferrable)
+      waitUntilQueued(*ticket);
     return {};
   }
 
@@ -207,28 +225,28 @@ public:
     Status status = close(collective, ticket);
     if (!status.ok()) {
       abort(collective.name + ": " + status.message);
-    } else {
-      std::lock_guard<std::mutex> lock(mutex);
-      status.code = zpp_rt_leave(handle, stream, collective.buffers.data(),
-                                 collective.buffers.size());
+    } else if (ticket) {
+      waitUntilQueued(*ticket);
+      // Without a mark the rank has failed.
+      status.code = zpp_rt_leave_mark(handle, stream, ticket->operations.get());
       if (!status.ok())
         status.message = zpp_rt_rank_message(handle);
     }
     done(std::move(status));
   }
 
-  Status synchronize() override {
-    return operations
-        .submit([this] {
-          std::lock_guard<std::mutex> lock(mutex);
-          return getStatus();
-        })
-        .get();
+private:
+  static void waitUntilQueued(Ticket &ticket) {
+    // Out of a sleep it would wake late.
+    auto end = std::chrono::steady_clock::now() + kPatience;
+    while (!ticket.isDone && std::chrono::steady_clock::now() < end)
+      std::this_thread::yield();
+    std::unique_lock<std::mutex> lock(ticket.mutex);
+    ticket.changed.wait(lock, [&] { return ticket.isDone.load(); });
   }
 
-private:
-  /// A rank is used by one thread at a time.
-  std::mutex mutex;
+  /// Steps start collectives more often than this.
+  static constexpr std::chrono::microseconds kPatience{1000};
 };
 } // namespace
 

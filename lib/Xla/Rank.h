@@ -11,6 +11,8 @@
 #include "../Runtime/Status.h"
 #include "Queue.h"
 
+#include <atomic>
+#include <condition_variable>
 #include <functional>
 #include <future>
 #include <memory>
@@ -53,19 +55,25 @@ public:
   /// ranks do. Once, before all else.
   std::future<Status> join(zpp_rt_world *world, int64_t index, int64_t device);
 
-  /// Queues what the host function does. `stream` is where the inputs are made;
-  /// null where memory has no streams. Does not wait for other ranks, but the
-  /// first time.
-  virtual Status start(Collective collective, void *stream) = 0;
+  /// Hands the host function to the rank's thread. `stream` is where the inputs
+  /// are made; null where memory has no streams. Where the start is not
+  /// deferrable, XLA may start collectives of its own before the wait, and this
+  /// returns when the function has queued its operations: NCCL needs one order
+  /// of both on all ranks.
+  virtual Status start(Collective collective, void *stream,
+                       bool isDeferrable) = 0;
   /// Calls `done`, now or from another thread, when the outputs may be used by
-  /// what follows on `stream`. Does not block.
+  /// what follows on `stream`. Blocks at most until the function has returned,
+  /// and not at all where it does the work itself.
   virtual void wait(const Collective &collective, void *stream, Done done) = 0;
 
   /// Waits for what was started and returns the rank's status.
-  virtual Status synchronize() = 0;
+  Status synchronize();
 
 protected:
-  Rank() = default;
+  /// `patience` is that of the queue of operations.
+  explicit Rank(std::chrono::microseconds patience = {})
+      : operations(patience) {}
   /// Leaves the world after all operations; the end of each destructor.
   void leave();
 
@@ -74,14 +82,19 @@ protected:
     zpp_rt_rank_abort(handle, reason.c_str());
   }
 
+  using Mark = std::shared_ptr<zpp_rt_mark>;
+
   /// A start whose wait has not come yet.
   struct Ticket {
     Collective collective;
-    /// Guards all below.
+    /// Guards all below; that it is done may be seen without.
     std::mutex mutex;
-    bool isDone = false;
+    std::condition_variable changed;
+    std::atomic<bool> isDone{false};
     Status status;
     Done done;
+    /// What the stream of the wait has to come after.
+    Mark operations;
   };
 
   /// A new ticket. One that is left over under the same address belongs to a
@@ -91,13 +104,12 @@ protected:
   /// is none. Null without an error where there are no outputs to wait for.
   Status close(const Collective &collective, std::shared_ptr<Ticket> &ticket);
 
-  /// Waits for what was started, where no other thread uses the handle.
+  /// Of the thread of the operations: waits for them.
   Status getStatus();
 
   zpp_rt_rank *handle = nullptr;
-  /// Its thread does what a thread of the program would need the rank's device
-  /// for: one that went back to its own, 0 unless it has chosen, would make a
-  /// context there.
+  /// Its thread calls all functions of the rank that not any thread may: it is
+  /// the one whose device is the rank's.
   Queue operations;
 
 private:

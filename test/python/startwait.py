@@ -47,7 +47,7 @@ def bundle() -> zpp.Bundle:
              f"-I{ROOT / 'include'}", "-o", output,
              pathlib.Path(__file__).parent / "Inputs" / "collectives.c"],
             check=True)
-        return zpp.Bundle({"version": 1, "id": "by-hand", "mesh": TIERS,
+        return zpp.Bundle({"version": 2, "id": "by-hand", "mesh": TIERS,
                            "functions": [{"name": "gather_16"}]}, output.read_bytes())
 
 
@@ -90,8 +90,8 @@ def start(function, inputs, outputs, chain, *, ties=(), workspace=0):
         "zpp.start", [*results, *map(_shape, ties)],
         input_output_aliases={len(inputs) + i: len(results) + i
                               for i in range(len(ties))})(
-        *inputs, *ties, **_attributes(function, len(inputs), len(outputs),
-                                      int(workspace > 0)))
+        *inputs, *ties, deferrable=True,
+        **_attributes(function, len(inputs), len(outputs), int(workspace > 0)))
     written = len(results)
     return values[:written], tuple(values[written:-1]), values[-1]
 

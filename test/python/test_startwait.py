@@ -311,7 +311,7 @@ def test_calls_that_do_not_match_the_abi_are_errors(new_world):
             return jax.ffi.ffi_call(
                 "zpp.start", [shape, jax.ShapeDtypeStruct((1,), np.int8)],
                 input_output_aliases={1: 1} if aliases else {})(
-                x, chain, bundle=bundle_id, function=name,
+                x, chain, bundle=bundle_id, deferrable=True, function=name,
                 inputs=np.int64(inputs), outputs=np.int64(1),
                 workspace=np.int64(0))
         return errors_of(program(body, outputs=["data", "data"]), put(X))[0]

@@ -355,4 +355,50 @@ TEST(Descriptor, Memory) {
             "copy: expected a number of bytes, but got -1");
 }
 
+TEST(Descriptor, Marks) {
+  TestWorld world("cpu", "gpu:1");
+  zpp_rt_rank *rank = world.join(0);
+  zpp_rt_mark *inputs, *outputs;
+  zpp_rt_buffer buffer = {&buffer, sizeof(buffer)};
+  EXPECT_EQ(zpp_rt_mark_stream(rank, nullptr, &inputs), ZPP_RT_OK);
+  EXPECT_EQ(zpp_rt_enter_mark(rank, inputs), ZPP_RT_OK);
+  EXPECT_EQ(zpp_rt_mark_operations(rank, &buffer, 1, &outputs), ZPP_RT_OK);
+  EXPECT_EQ(zpp_rt_leave_mark(rank, nullptr, outputs), ZPP_RT_OK);
+
+  auto refuseMark = [](auto call) {
+    TestWorld world("cpu", "gpu:1");
+    zpp_rt_rank *rank = world.join(0);
+    EXPECT_EQ(call(rank), ZPP_RT_INVALID_ARGUMENT);
+    std::string message = zpp_rt_rank_message(rank);
+    zpp_rt_rank_destroy(rank);
+    return message;
+  };
+  EXPECT_EQ(refuseMark([](auto *rank) {
+              return zpp_rt_mark_stream(rank, nullptr, nullptr);
+            }),
+            "mark_stream: expected where to write the mark, but got NULL");
+  zpp_rt_mark *mark = inputs;
+  EXPECT_EQ(refuseMark([&](auto *rank) {
+              return zpp_rt_mark_operations(rank, nullptr, 2, &mark);
+            }),
+            "mark_operations: expected 2 buffers, but got NULL");
+  EXPECT_EQ(mark, nullptr);
+  EXPECT_EQ(
+      refuseMark([](auto *rank) { return zpp_rt_enter_mark(rank, nullptr); }),
+      "enter_mark: expected a mark of a stream, but got NULL");
+  EXPECT_EQ(
+      refuseMark([&](auto *rank) { return zpp_rt_enter_mark(rank, outputs); }),
+      "enter_mark: expected a mark of a stream, but got a mark of operations");
+  EXPECT_EQ(refuseMark([&](auto *rank) {
+              return zpp_rt_leave_mark(rank, nullptr, inputs);
+            }),
+            "leave_mark: expected a mark of operations, but got a mark of a "
+            "stream");
+
+  zpp_rt_rank_destroy(rank);
+  zpp_rt_mark_destroy(inputs);
+  zpp_rt_mark_destroy(outputs);
+  zpp_rt_mark_destroy(nullptr);
+}
+
 } // namespace

@@ -161,6 +161,63 @@ TEST(CudaStreams, IndependentOperationsOverlap) {
   });
 }
 
+/// One thread puts work on a stream, another calls the operations, far behind:
+/// many marks are on their way.
+TEST(CudaStreams, MarksJoinThreads) {
+  TestWorld world("cuda", "node:2,gpu:2", 20'000'000);
+  std::vector<zpp_rt_mark *> left(4);
+  world.runAll([&](zpp_rt_rank *rank, int64_t index) {
+    constexpr int kRounds = 400;
+    CallersStream stream(index);
+    DeviceBuffer input(rank, Bytes(4 * kChunkBytes, 0)),
+        output(rank, 4 * kChunkBytes);
+    struct Round {
+      std::promise<zpp_rt_mark *> inputs, outputs;
+    };
+    std::vector<Round> rounds(kRounds);
+    std::thread caller([&] {
+      EXPECT_EQ(cudaSetDevice(static_cast<int>(index)), cudaSuccess);
+      for (int i = 0; i < kRounds; ++i) {
+        uint8_t *data = static_cast<uint8_t *>(input.data());
+        EXPECT_EQ(cudaMemsetAsync(data, i % 251, 4 * kChunkBytes, stream),
+                  cudaSuccess);
+        zpp_rt_mark *inputs;
+        EXPECT_EQ(zpp_rt_mark_stream(rank, stream, &inputs), ZPP_RT_OK);
+        rounds[i].inputs.set_value(inputs);
+        // The next round writes over both.
+        zpp_rt_mark *outputs = rounds[i].outputs.get_future().get();
+        EXPECT_EQ(zpp_rt_leave_mark(rank, stream, outputs), ZPP_RT_OK);
+        zpp_rt_mark_destroy(outputs);
+        EXPECT_EQ(cudaMemsetAsync(output.data(), 0xff, kChunkBytes, stream),
+                  cudaSuccess);
+      }
+      EXPECT_EQ(zpp_rt_mark_stream(rank, stream, &left[index]), ZPP_RT_OK);
+    });
+    zpp_rt_exchange_desc exchange = makeExchange(kBoth, 2);
+    for (Round &round : rounds) {
+      zpp_rt_mark *inputs = round.inputs.get_future().get(), *outputs;
+      EXPECT_EQ(zpp_rt_enter_mark(rank, inputs), ZPP_RT_OK);
+      EXPECT_EQ(zpp_rt_all_to_all(rank, &exchange, input.data(), output.data()),
+                ZPP_RT_OK);
+      zpp_rt_buffer buffers[] = {{input.data(), 4 * kChunkBytes},
+                                 {output.data(), 4 * kChunkBytes}};
+      EXPECT_EQ(zpp_rt_mark_operations(rank, buffers, 2, &outputs), ZPP_RT_OK);
+      zpp_rt_mark_destroy(inputs);
+      round.outputs.set_value(outputs);
+    }
+    caller.join();
+    EXPECT_EQ(zpp_rt_enter_mark(rank, left[index]), ZPP_RT_OK);
+    EXPECT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_OK);
+    EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+    Bytes expected(4 * kChunkBytes, (kRounds - 1) % 251);
+    std::fill_n(expected.begin(), kChunkBytes, 0xff);
+    EXPECT_EQ(output.read(), expected);
+  });
+  // They may outlive the ranks.
+  for (zpp_rt_mark *mark : left)
+    zpp_rt_mark_destroy(mark);
+}
+
 TEST(CudaStreams, FreedMemoryIsNotInUse) {
   TestWorld world("cuda", "gpu:1");
   simulated::setDelay(300, 1);

@@ -299,10 +299,15 @@ private:
   Step makeCaller() {
     int64_t bytes = 1 + pick(2000);
     Place place = pickPlace(bytes, 1);
+    bool isMarked = pick(2) == 0;
     return [=](const Context &context) {
       uint8_t *data = place.at(context);
       zpp_rt_buffer buffer = {data, bytes};
-      expectOk(context, zpp_rt_leave(context.rank, context.stream, &buffer, 1));
+      if (isMarked)
+        leaveByMark(context, buffer);
+      else
+        expectOk(context,
+                 zpp_rt_leave(context.rank, context.stream, &buffer, 1));
       auto work = [=] {
         for (int64_t i = 0; i < bytes; ++i)
           simulated::at(data)[i] += 1 + i % 3;
@@ -315,8 +320,24 @@ private:
                   cudaSuccess);
       else
         work();
-      expectOk(context, zpp_rt_enter(context.rank, context.stream));
+      if (isMarked)
+        enterByMark(context);
+      else
+        expectOk(context, zpp_rt_enter(context.rank, context.stream));
     };
+  }
+
+  static void leaveByMark(const Context &context, const zpp_rt_buffer &buffer) {
+    zpp_rt_mark *mark = nullptr;
+    expectOk(context, zpp_rt_mark_operations(context.rank, &buffer, 1, &mark));
+    expectOk(context, zpp_rt_leave_mark(context.rank, context.stream, mark));
+    zpp_rt_mark_destroy(mark);
+  }
+  static void enterByMark(const Context &context) {
+    zpp_rt_mark *mark = nullptr;
+    expectOk(context, zpp_rt_mark_stream(context.rank, context.stream, &mark));
+    expectOk(context, zpp_rt_enter_mark(context.rank, mark));
+    zpp_rt_mark_destroy(mark);
   }
 
   Random random;

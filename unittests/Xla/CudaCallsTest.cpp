@@ -72,13 +72,15 @@ struct Device {
   }
 
   std::string start(const std::string &function, const FakeBuffer &x,
-                    const FakeBuffer &y) {
-    return FakeCall{ordinal, stream, "test", function, 1, 1, 0, {x}, {y}}.run(
-        zpp_xla_start_cuda);
+                    const FakeBuffer &y, bool isDeferrable = true) {
+    return FakeCall{ordinal, stream, "test", function, 1,
+                    1,       0,      {x},    {y},      isDeferrable}
+        .run(zpp_xla_start_cuda);
   }
   std::string wait(const std::string &function, const FakeBuffer &x,
                    const FakeBuffer &y) {
-    return FakeCall{ordinal, stream, "test", function, 1, 1, 0, {x, y}, {y}}
+    return FakeCall{ordinal, stream, "test", function, 1,
+                    1,       0,      {x, y}, {y},      std::nullopt}
         .run(zpp_xla_wait_cuda);
   }
 
@@ -130,6 +132,67 @@ TEST(CudaCalls, SeveralAtATime) {
     EXPECT_EQ(device.wait("gather_16", x, y), "");
     EXPECT_EQ(device.read(y)[127], 7);
     EXPECT_EQ(device.read(y2)[255], 107);
+  });
+}
+
+/// A file that host functions wait for.
+struct Gate {
+  Gate()
+      : path(testing::TempDir() + "zpp-xla-gate-" + std::to_string(getpid())) {
+    std::remove(path.c_str());
+    setenv("ZPP_TEST_ALL_STARTED", path.c_str(), 1);
+  }
+  ~Gate() {
+    std::remove(path.c_str());
+    unsetenv("ZPP_TEST_ALL_STARTED");
+  }
+  void open() { std::ofstream(path) << "all started"; }
+  bool isOpen() { return access(path.c_str(), F_OK) == 0; }
+
+  const std::string path;
+};
+
+TEST(CudaCalls, ADeferrableStartReturnsBeforeItsFunction) {
+  CudaWorld world;
+  Gate gate;
+  std::atomic<int> started{0};
+  runAll([&](Device &device) {
+    FakeBuffer x = device.allocate(16), y = device.allocate(128);
+    device.write(x, std::vector<float>(16, device.rank));
+    EXPECT_EQ(device.start("gather_16_after_all", x, y), "");
+    EXPECT_FALSE(gate.isOpen());
+    if (++started == kRanks)
+      gate.open();
+    EXPECT_EQ(device.wait("gather_16_after_all", x, y), "");
+    EXPECT_EQ(device.read(y)[127], 7);
+  });
+}
+
+TEST(CudaCalls, AnotherStartReturnsAfterItsFunction) {
+  CudaWorld world;
+  Gate gate;
+  std::atomic<int> entered{0};
+  runAll([&](Device &device) {
+    FakeBuffer x = device.allocate(16), y = device.allocate(128);
+    FakeBuffer x2 = device.allocate(16), y2 = device.allocate(128);
+    device.write(x, std::vector<float>(16, device.rank));
+    device.write(x2, std::vector<float>(16, device.rank + 1));
+    // Also after one that has not been called yet.
+    EXPECT_EQ(device.start("gather_16_after_all", x, y), "");
+    std::thread opener;
+    if (++entered == kRanks)
+      opener = std::thread([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        gate.open();
+      });
+    EXPECT_EQ(device.start("gather_16", x2, y2, /*isDeferrable=*/false), "");
+    EXPECT_TRUE(gate.isOpen());
+    if (opener.joinable())
+      opener.join();
+    EXPECT_EQ(device.wait("gather_16", x2, y2), "");
+    EXPECT_EQ(device.wait("gather_16_after_all", x, y), "");
+    EXPECT_EQ(device.read(y)[127], 7);
+    EXPECT_EQ(device.read(y2)[127], 8);
   });
 }
 

@@ -9,6 +9,7 @@
 
 #include "gtest/gtest.h"
 
+#include <deque>
 #include <future>
 #include <memory>
 #include <thread>
@@ -116,24 +117,32 @@ FakeCall::run(XLA_FFI_Error *(*handler)(XLA_FFI_CallFrame *)) const {
   auto span = [](const std::string &text) {
     return XLA_FFI_ByteSpan{text.data(), text.size()};
   };
-  auto scalar = [](const int64_t &value) {
-    return XLA_FFI_Scalar{XLA_FFI_DataType_S64, const_cast<int64_t *>(&value)};
+  std::deque<std::string> texts;
+  std::deque<XLA_FFI_ByteSpan> spans;
+  std::deque<XLA_FFI_Scalar> scalars;
+  std::vector<XLA_FFI_AttrType> types;
+  std::vector<XLA_FFI_ByteSpan *> names;
+  std::vector<void *> values;
+  auto add = [&](const char *name, XLA_FFI_AttrType type, void *value) {
+    names.push_back(&spans.emplace_back(span(texts.emplace_back(name))));
+    types.push_back(type);
+    values.push_back(value);
   };
-  std::string texts[] = {"bundle", "function", "inputs", "outputs",
-                         "workspace"};
-  XLA_FFI_ByteSpan names[5], strings[] = {span(bundle), span(function)};
-  XLA_FFI_ByteSpan *namePointers[5];
-  for (int i = 0; i < 5; ++i) {
-    names[i] = span(texts[i]);
-    namePointers[i] = &names[i];
-  }
-  XLA_FFI_Scalar scalars[] = {scalar(inputs), scalar(outputs),
-                              scalar(workspace)};
-  XLA_FFI_AttrType types[] = {XLA_FFI_AttrType_STRING, XLA_FFI_AttrType_STRING,
-                              XLA_FFI_AttrType_SCALAR, XLA_FFI_AttrType_SCALAR,
-                              XLA_FFI_AttrType_SCALAR};
-  void *values[] = {&strings[0], &strings[1], &scalars[0], &scalars[1],
-                    &scalars[2]};
+  auto addString = [&](const char *name, const std::string &value) {
+    add(name, XLA_FFI_AttrType_STRING, &spans.emplace_back(span(value)));
+  };
+  auto addScalar = [&](const char *name, XLA_FFI_DataType type,
+                       const void *value) {
+    add(name, XLA_FFI_AttrType_SCALAR,
+        &scalars.emplace_back(XLA_FFI_Scalar{type, const_cast<void *>(value)}));
+  };
+  addString("bundle", bundle);
+  if (isDeferrable)
+    addScalar("deferrable", XLA_FFI_DataType_PRED, &*isDeferrable);
+  addString("function", function);
+  addScalar("inputs", XLA_FFI_DataType_S64, &inputs);
+  addScalar("outputs", XLA_FFI_DataType_S64, &outputs);
+  addScalar("workspace", XLA_FFI_DataType_S64, &workspace);
 
   XLA_FFI_CallFrame frame{};
   frame.struct_size = XLA_FFI_CallFrame_STRUCT_SIZE;
@@ -149,10 +158,10 @@ FakeCall::run(XLA_FFI_Error *(*handler)(XLA_FFI_CallFrame *)) const {
   frame.rets.types = rets.kinds.data();
   frame.rets.rets = rets.pointers.data();
   frame.attrs.struct_size = XLA_FFI_Attrs_STRUCT_SIZE;
-  frame.attrs.size = 5;
-  frame.attrs.types = types;
-  frame.attrs.names = namePointers;
-  frame.attrs.attrs = values;
+  frame.attrs.size = names.size();
+  frame.attrs.types = types.data();
+  frame.attrs.names = names.data();
+  frame.attrs.attrs = values.data();
   std::unique_ptr<XLA_FFI_Error> error(handler(&frame));
   if (frame.future) {
     std::unique_ptr<XLA_FFI_Future> future(frame.future);

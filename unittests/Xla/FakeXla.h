@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,8 @@ struct FakeCall {
   int64_t workspace;
   std::vector<FakeBuffer> operands;
   std::vector<FakeBuffer> results;
+  /// Of a start.
+  std::optional<bool> isDeferrable;
 
   /// Calls `handler`, waits for its future if it returns one, and returns its
   /// error, empty if there is none.

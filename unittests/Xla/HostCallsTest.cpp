@@ -39,9 +39,12 @@ struct Device {
   }
   FakeCall call(const std::string &function, int64_t elements, bool isWait) {
     FakeBuffer input{x.data(), elements}, output{y.data(), kRanks * elements};
-    FakeCall call{rank, nullptr, "test", function, 1, 1, 0, {input}, {output}};
+    FakeCall call{rank, nullptr, "test",  function, 1,
+                  1,    0,       {input}, {output}, std::nullopt};
     if (isWait)
       call.operands.push_back(output);
+    else
+      call.isDeferrable = true;
     return call;
   }
 

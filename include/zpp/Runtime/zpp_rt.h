@@ -28,9 +28,10 @@
 |* - A rank that fails takes the world with it: collectives on all other      *|
 |*   ranks end with a status and a message that names the collective and the  *|
 |*   cause, at the latest when the time limit of the world is over.           *|
-|* - A rank is used by one thread at a time, different ranks by different     *|
-|*   threads at once. World functions may be called from any thread. Ranks of *|
-|*   a world call the same collectives of a group in the same order.          *|
+|* - A rank is used by one thread at a time, except where a function says     *|
+|*   otherwise, different ranks by different threads at once. World functions *|
+|*   may be called from any thread. Ranks of a world call the same            *|
+|*   collectives of a group in the same order.                                *|
 |*                                                                            *|
 \*===----------------------------------------------------------------------===*/
 
@@ -217,6 +218,10 @@ ZPP_RT_EXPORT zpp_rt_status zpp_rt_copy_2d(zpp_rt_rank *rank, void *dest,
 |* them without waiting on the host; NULL is CUDA's default stream. Both can be
 |* captured in a CUDA graph: everything called in between is then part of it.
 |* On the CPU there are no streams, and nothing to do.
+|*
+|* A program whose thread puts work on a stream while another thread calls the
+|* rank's operations passes marks between the two, outside of graphs: a place in
+|* the order of a stream, or operations of the rank.
 \*===----------------------------------------------------------------------===*/
 
 typedef struct zpp_rt_buffer {
@@ -232,6 +237,31 @@ ZPP_RT_EXPORT zpp_rt_status zpp_rt_enter(zpp_rt_rank *rank, void *stream);
 ZPP_RT_EXPORT zpp_rt_status zpp_rt_leave(zpp_rt_rank *rank, void *stream,
                                          const zpp_rt_buffer *buffers,
                                          int64_t num_buffers);
+
+typedef struct zpp_rt_mark zpp_rt_mark;
+
+/* All work that is on `stream` now. From any thread. */
+ZPP_RT_EXPORT zpp_rt_status zpp_rt_mark_stream(zpp_rt_rank *rank, void *stream,
+                                               zpp_rt_mark **mark);
+
+/* Operations called from now on start after `mark`, which must be of
+ * zpp_rt_mark_stream. */
+ZPP_RT_EXPORT zpp_rt_status zpp_rt_enter_mark(zpp_rt_rank *rank,
+                                              const zpp_rt_mark *mark);
+
+/* The operations called so far that read or write a byte of `buffers`. */
+ZPP_RT_EXPORT zpp_rt_status zpp_rt_mark_operations(zpp_rt_rank *rank,
+                                                   const zpp_rt_buffer *buffers,
+                                                   int64_t num_buffers,
+                                                   zpp_rt_mark **mark);
+
+/* Work that is put on `stream` from now on starts after `mark`, which must be
+ * of zpp_rt_mark_operations. From any thread. */
+ZPP_RT_EXPORT zpp_rt_status zpp_rt_leave_mark(zpp_rt_rank *rank, void *stream,
+                                              const zpp_rt_mark *mark);
+
+/* From any thread, also after the rank is destroyed. NULL is allowed. */
+ZPP_RT_EXPORT void zpp_rt_mark_destroy(zpp_rt_mark *mark);
 
 /*===----------------------------------------------------------------------===*\
 |* Operations
