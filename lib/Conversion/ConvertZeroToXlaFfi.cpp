@@ -133,7 +133,7 @@ private:
 
   /// A custom call; `aliases` are results and the operands that they are.
   Operation *createCall(OpBuilder &builder, Location loc, StringRef target,
-                        DictionaryAttr config, ValueRange operands,
+                        ArrayRef<NamedAttribute> config, ValueRange operands,
                         TypeRange types,
                         ArrayRef<std::pair<size_t, size_t>> aliases,
                         bool hasSideEffect) {
@@ -155,7 +155,7 @@ private:
     };
     state.propertiesAttr = builder.getDictionaryAttr({
         named("api_version", builder.getI32IntegerAttr(4)),
-        named("backend_config", config),
+        named("backend_config", builder.getDictionaryAttr(config)),
         named("call_target_name", builder.getStringAttr(target)),
         named("called_computations", builder.getArrayAttr({})),
         named("has_side_effect", builder.getBoolAttr(hasSideEffect)),
@@ -168,18 +168,19 @@ private:
   }
 
   /// What a start and its wait know of the function.
-  DictionaryAttr getConfig(Builder &builder, StartOp start, bool hasWorkspace) {
+  SmallVector<NamedAttribute> getConfig(Builder &builder, StartOp start,
+                                        bool hasWorkspace) {
     auto integer = [&](int64_t value) {
       return builder.getI64IntegerAttr(value);
     };
     StringRef name = start.getCallee().getLeafReference();
-    return builder.getDictionaryAttr({
+    return {
         builder.getNamedAttr("bundle", builder.getStringAttr(bundle)),
         builder.getNamedAttr("function", builder.getStringAttr(name)),
         builder.getNamedAttr("inputs", integer(start.getInputs().size())),
         builder.getNamedAttr("outputs", integer(start.getOutputs().size())),
         builder.getNamedAttr("workspace", integer(hasWorkspace)),
-    });
+    };
   }
 
   /// The workspace that the callee takes, or null.
@@ -207,9 +208,12 @@ private:
     };
     llvm::for_each(start.getTies(), passOn);
     passOn(token);
+    SmallVector<NamedAttribute> config =
+        getConfig(builder, start, workspace != nullptr);
+    config.push_back(builder.getNamedAttr(
+        "deferrable", builder.getBoolAttr(start.getDeferrable())));
     Operation *call =
-        createCall(builder, start.getLoc(), kStartTarget,
-                   getConfig(builder, start, workspace != nullptr), operands,
+        createCall(builder, start.getLoc(), kStartTarget, config, operands,
                    types, aliases, /*hasSideEffect=*/false);
     call->setDiscardableAttrs(start->getDiscardableAttrDictionary());
     if (ArrayAttr origins = start.getOriginsAttr())

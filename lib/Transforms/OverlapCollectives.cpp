@@ -701,7 +701,7 @@ private:
       if (!value)
         value = getWaitTie(op, moves[position].before);
       if (value)
-        op = addTie(op, value);
+        op = tie(op, value);
       // What the calls so far come after.
       if (start)
         for (Value input : cast<StartOp>(op).getInputs())
@@ -723,36 +723,9 @@ private:
   }
 
   /// Ties `value` through `op`: what comes later reads the result.
-  Operation *addTie(Operation *op, Value value) {
-    OpBuilder builder(op);
-    SmallVector<Value> ties;
-    Operation *tied;
-    Value result;
-    if (auto start = dyn_cast<StartOp>(op)) {
-      llvm::append_range(ties, start.getTies());
-      ties.push_back(value);
-      auto replacement =
-          StartOp::create(builder, op->getLoc(), start.getOutputs().getTypes(),
-                          ValueRange(ties).getTypes(), start.getCallee(),
-                          start.getInputs(), ties, start.getOriginsAttr());
-      result = replacement.getTied().back();
-      tied = replacement;
-    } else {
-      auto wait = cast<WaitOp>(op);
-      llvm::append_range(ties, wait.getTies());
-      ties.push_back(value);
-      auto replacement =
-          WaitOp::create(builder, op->getLoc(), wait.getOutputs().getTypes(),
-                         ValueRange(ties).getTypes(), wait.getStarted(),
-                         wait.getInputs(), ties);
-      result = replacement.getTied().back();
-      tied = replacement;
-    }
-    tied->setDiscardableAttrs(op->getDiscardableAttrDictionary());
-    for (auto [from, to] : llvm::zip(op->getResults(), tied->getResults()))
-      from.replaceAllUsesWith(to);
-    op->erase();
-    value.replaceUsesWithIf(result, [&](OpOperand &use) {
+  Operation *tie(Operation *op, Value value) {
+    Operation *tied = addTie(op, value);
+    value.replaceUsesWithIf(tied->getResults().back(), [&](OpOperand &use) {
       Operation *user = block.findAncestorOpInBlock(*use.getOwner());
       return user != tied && canRetie(use, user, tied);
     });

@@ -119,6 +119,7 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
     OverlapCollectivesPassOptions overlap;
     overlap.prefetchBytes = options.prefetchBytes;
     pm.addPass(createOverlapCollectivesPass(overlap));
+    pm.addPass(createDeferStartsPass());
     // How much memory a function needs is known on buffers; the caller gives
     // it.
     buildHostBufferizationPipeline(pm.nest<ModuleOp>());

@@ -14,7 +14,7 @@
 func.func @order(%x: tensor<4xf32>, %t: tensor<8x3xbf16>, %z: tensor<f32>) -> (tensor<2x4xf32>, tensor<2x4xf32>, tensor<8x3xbf16>, tensor<f32>) {
   // CHECK-NEXT: %[[C:.*]] = "stablehlo.constant"() <{value = dense<0> : tensor<1xi8>}>
   // CHECK-NEXT: %[[S:.*]]:3 = "stablehlo.custom_call"(%[[X]], %[[T]], %[[C]]) <{api_version = 4 : i32,
-  // CHECK-SAME: backend_config = {bundle = "", function = "gather", inputs = 1 : i64, outputs = 1 : i64, workspace = 0 : i64},
+  // CHECK-SAME: backend_config = {bundle = "", deferrable = false, function = "gather", inputs = 1 : i64, outputs = 1 : i64, workspace = 0 : i64},
   // CHECK-SAME: call_target_name = "zpp.start", called_computations = [], has_side_effect = false,
   // CHECK-SAME: operand_layouts = [dense<0> : tensor<1xindex>, dense<[1, 0]> : tensor<2xindex>, dense<0> : tensor<1xindex>],
   // CHECK-SAME: output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [1], operand_index = 1, operand_tuple_indices = []>, #stablehlo.output_operand_alias<output_tuple_indices = [2], operand_index = 2, operand_tuple_indices = []>],
@@ -22,8 +22,9 @@ func.func @order(%x: tensor<4xf32>, %t: tensor<8x3xbf16>, %z: tensor<f32>) -> (t
   // CHECK-SAME: {zpp.origins = [{id = 3 : i64}]} : (tensor<4xf32>, tensor<8x3xbf16>, tensor<1xi8>) -> (tensor<2x4xf32>, tensor<8x3xbf16>, tensor<1xi8>)
   %y, %u = zero.start @zpp_host::@gather(%x) ties(%t : tensor<8x3xbf16>) {origins = [{id = 3}]} : (tensor<4xf32>) -> tensor<2x4xf32>
   // CHECK-NEXT: %[[S2:.*]]:2 = "stablehlo.custom_call"(%[[X]], %[[S]]#2)
+  // CHECK-SAME: deferrable = true
   // CHECK-SAME: "zpp.start"
-  %y2 = zero.start @zpp_host::@gather(%x) : (tensor<4xf32>) -> tensor<2x4xf32>
+  %y2 = zero.start @zpp_host::@gather(%x) {deferrable} : (tensor<4xf32>) -> tensor<2x4xf32>
   // CHECK-NEXT: %[[W:.*]]:3 = "stablehlo.custom_call"(%[[X]], %[[S]]#0, %[[Z]], %[[S2]]#1)
   // CHECK-SAME: "zpp.wait"{{.*}}has_side_effect = false
   // CHECK-SAME: operand_layouts = [dense<0> : tensor<1xindex>, dense<[1, 0]> : tensor<2xindex>, dense<> : tensor<0xindex>, dense<0> : tensor<1xindex>]

@@ -49,7 +49,7 @@ def test_save_and_load(tmp_path):
         "bundle.json", "libstep.so", "step.jax", "step.mlir"]
     manifest = json.loads((path / "bundle.json").read_text())
     assert (manifest["version"], manifest["id"], manifest["mesh"]) == (
-        1, "by-hand", "node:2,gpu:4")
+        2, "by-hand", "node:2,gpu:4")
     assert manifest["jax"]["devices"] == RANKS
     assert manifest["jax"]["donated"] == [0]
     assert "zpp.start" in (path / "step.mlir").read_text()
@@ -115,8 +115,8 @@ def test_errors(tmp_path):
     with pytest.raises(FileExistsError, match="got something else"):
         zpp.save(step, tmp_path / "file")
     zpp.save(step, tmp_path / "step.zpp")
-    (tmp_path / "step.zpp" / "bundle.json").write_text('{"version": 2}')
-    with pytest.raises(ValueError, match="expected version 1, but got 2"):
+    (tmp_path / "step.zpp" / "bundle.json").write_text('{"version": 3}')
+    with pytest.raises(ValueError, match="expected version 2, but got 3"):
         zpp.load(tmp_path / "step.zpp")
 
 

@@ -264,6 +264,23 @@ def OverlapCollectivesPass : Zpp_ModulePass<"zero-overlap"> {
   ];
 }
 
+def DeferStartsPass : Zpp_ModulePass<"zero-defer-starts"> {
+  let summary = "Let starts be queued beside XLA's thread";
+  let description = [{
+    Queueing what a start does takes a thread longer than a product takes the
+    device. Another thread than XLA's may do it where all ranks still have their
+    collectives, those of XLA too, in one order: such starts become
+    `deferrable`. That is so where
+
+    - all starts are in one `sdy.manual_computation` along all axes, around which
+      nothing is sharded anew, so that the partitioner adds no collectives;
+    - collectives that stay with XLA can come after the last wait: they are moved
+      there, and read an operand that the wait passes on.
+
+    A remark says why starts are not deferrable.
+  }];
+}
+
 def ReportPass : Pass<"zero-report", "::mlir::ModuleOp"> {
   let summary = "Report the bytes that collectives send per tier (3.4)";
   let description = [{

@@ -462,6 +462,9 @@ def Zero_StartOp : Zero_ScheduledOp<"start",
     `origins` there is one `zpp.origin` for each exchange in the callee, in
     program order.
 
+    With `deferrable` nothing but starts and waits communicates between this and
+    the wait, so that the thread that comes here need not queue the callee.
+
     **Constraints**
 
     - C1: `callee` is a function; on tensors it takes the inputs and returns the
@@ -472,7 +475,8 @@ def Zero_StartOp : Zero_ScheduledOp<"start",
   let arguments = (ins SymbolRefAttr:$callee,
                        Variadic<AnyStaticShapeTensor>:$inputs,
                        Variadic<AnyStaticShapeTensor>:$ties,
-                       OptionalAttr<ArrayAttr>:$origins);
+                       OptionalAttr<ArrayAttr>:$origins,
+                       UnitAttr:$deferrable);
   let results = (outs Variadic<AnyStaticShapeTensor>:$outputs,
                       Variadic<AnyStaticShapeTensor>:$tied);
   let assemblyFormat = [{

@@ -1,0 +1,291 @@
+//===- DeferStarts.cpp - One order of starts and XLA's collectives --------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// NCCL needs one order of all collectives on all ranks. XLA's thread keeps it
+// where it calls both its own and those of the starts. For another thread to
+// call the latter, XLA's must not fall between them: they come after the last
+// wait, which is when that thread has called everything.
+//
+// Whether the partitioner adds collectives is not known before it runs. It has
+// no cause to within a computation that is manual along all axes, nor around
+// one where every value is sharded as what reads it wants it.
+//
+//===----------------------------------------------------------------------===//
+
+#include "LocalValues.h"
+#include "mlir/Analysis/SliceAnalysis.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/Remarks.h"
+#include "zpp/Analysis/StepCollectives.h"
+#include "zpp/Transforms/Passes.h"
+#include "llvm/ADT/StringSwitch.h"
+#include "llvm/Support/Regex.h"
+
+namespace zpp {
+#define GEN_PASS_DEF_DEFERSTARTSPASS
+#include "zpp/Transforms/Passes.h.inc"
+} // namespace zpp
+
+using namespace mlir;
+using namespace zpp;
+using namespace zpp::zero;
+
+namespace {
+
+/// The op with its target if it is a call.
+std::string describe(Operation *op) {
+  std::string text = op->getName().getStringRef().str();
+  if (auto target = op->getAttrOfType<StringAttr>("call_target_name"))
+    text += " '" + target.str() + "'";
+  return text;
+}
+
+/// True for what may communicate without being a collective.
+bool mayCommunicate(Operation *op) {
+  StringRef name = op->getName().getStringRef();
+  if (name != "stablehlo.custom_call")
+    return llvm::StringSwitch<bool>(name)
+        .Cases({"stablehlo.send", "stablehlo.recv", "stablehlo.infeed",
+                "stablehlo.outfeed"},
+               true)
+        .Default(false);
+  auto target = op->getAttrOfType<StringAttr>("call_target_name");
+  // What XLA and JAX compute with.
+  return !target ||
+         !llvm::Regex("^(__cublas\\$|__cudnn\\$|__gpu\\$|cu_|cuda_|cusolver_|"
+                      "lapack_|triton_kernel_call$|Sharding$)")
+              .match(target.getValue());
+}
+
+//===----------------------------------------------------------------------===//
+// Shardings
+//===----------------------------------------------------------------------===//
+
+/// The dims of the shardings in an attribute of Shardy, as text. Meshes of
+/// different names are the same in a step, which has but one.
+SmallVector<std::string> getShardings(Attribute attribute) {
+  SmallVector<std::string> shardings;
+  if (!attribute)
+    return shardings;
+  std::string text;
+  llvm::raw_string_ostream(text) << attribute;
+  llvm::Regex regex("<@[^,>]*, ([^>]*)>");
+  SmallVector<StringRef, 2> match;
+  for (StringRef rest = text; regex.match(rest, &match);
+       rest = rest.substr(match[0].end() - rest.begin()))
+    shardings.push_back(match[1].str());
+  return shardings;
+}
+
+/// Shardings along the outside of the manual computation.
+class Surroundings {
+public:
+  explicit Surroundings(Operation *manual) : manual(manual) {}
+
+  /// Why the partitioner may have to add collectives, or empty.
+  std::string check(ModuleOp module) {
+    auto function = dyn_cast<func::FuncOp>(manual->getParentOp());
+    if (!function || !function.isPublic())
+      return "the manual computation is not in a public function";
+    for (auto other : module.getOps<func::FuncOp>())
+      if (other != function && other.isPublic())
+        return "there are several public functions";
+    SmallVector<std::string> wanted =
+        getShardings(manual->getAttr("in_shardings"));
+    if (!passesOn(manual->getOperands(), wanted))
+      return "operands of the manual computation may have to be sharded anew";
+    for (Operation &op : function.getOps()) {
+      if (&op == manual || isNamed(&op, "stablehlo.constant"))
+        continue;
+      if (isNamed(&op, "sdy.sharding_constraint")) {
+        if (!passesOn(op.getOperands(), getShardings(op.getAttr("sharding"))))
+          return "a sharding_constraint may have to shard anew";
+        continue;
+      }
+      if (!op.hasTrait<OpTrait::IsTerminator>())
+        return describe(&op) + " is outside of the manual computation";
+      for (OpOperand &operand : op.getOpOperands())
+        if (!passesOn(operand.get(),
+                      getShardings(function.getResultAttr(
+                          operand.getOperandNumber(), "sdy.sharding")),
+                      /*isUnknownFine=*/true))
+          return "results may have to be sharded anew";
+    }
+    return "";
+  }
+
+private:
+  /// Whether each of `values` is sharded as wanted, as far as it is at all.
+  bool passesOn(ValueRange values, ArrayRef<std::string> wanted,
+                bool isUnknownFine = false) {
+    if (wanted.empty() && isUnknownFine)
+      return true;
+    return values.size() == wanted.size() &&
+           llvm::all_of(llvm::zip_equal(values, wanted), [&](auto pair) {
+             std::string sharding = getSharding(std::get<0>(pair));
+             return sharding.empty() || sharding == std::get<1>(pair);
+           });
+  }
+
+  /// Empty where nothing says it.
+  std::string getSharding(Value value) {
+    SmallVector<std::string> shardings;
+    if (auto argument = dyn_cast<BlockArgument>(value)) {
+      auto function = cast<func::FuncOp>(argument.getOwner()->getParentOp());
+      shardings = getShardings(
+          function.getArgAttr(argument.getArgNumber(), "sdy.sharding"));
+      return shardings.empty() ? "" : shardings.front();
+    }
+    auto result = cast<OpResult>(value);
+    if (result.getOwner() == manual) {
+      shardings = getShardings(manual->getAttr("out_shardings"));
+      return result.getResultNumber() < shardings.size()
+                 ? shardings[result.getResultNumber()]
+                 : "";
+    }
+    shardings = getShardings(result.getOwner()->getAttr("sharding"));
+    return shardings.empty() ? "" : shardings.front();
+  }
+
+  Operation *manual;
+};
+
+//===----------------------------------------------------------------------===//
+// Pass
+//===----------------------------------------------------------------------===//
+
+class DeferStartsPass : public zpp::impl::DeferStartsPassBase<DeferStartsPass> {
+public:
+  using DeferStartsPassBase::DeferStartsPassBase;
+
+  void runOnOperation() override {
+    SmallVector<StartOp> starts;
+    getOperation()->walk([&](StartOp start) { starts.push_back(start); });
+    if (starts.empty())
+      return;
+    if (std::string reason = order(starts); !reason.empty()) {
+      remark::missed(
+          starts.front().getLoc(),
+          remark::RemarkOpts::name("not-deferred").category(getArgument()))
+          << "XLA's thread has to queue what starts do: " + reason;
+      return;
+    }
+    for (StartOp start : starts)
+      start.setDeferrable(true);
+  }
+
+private:
+  /// Moves XLA's collectives behind the last wait. Returns why that is not
+  /// possible, or empty.
+  std::string order(ArrayRef<StartOp> starts) {
+    llvm::SetVector<Block *> blocks;
+    // Starts, waits and the loops with them, which pass a token on.
+    llvm::DenseSet<Operation *> scheduled;
+    for (StartOp start : starts) {
+      Operation *op = start;
+      for (scheduled.insert(op); isWhile(op->getParentOp());
+           scheduled.insert(op))
+        op = op->getParentOp();
+      scheduled.insert(start.getWait());
+      blocks.insert(op->getBlock());
+    }
+    Block &block = *blocks.front();
+    Operation *manual = block.getParentOp();
+    if (blocks.size() > 1 || !isNamed(manual, "sdy.manual_computation"))
+      return "they are not all in one sdy.manual_computation";
+    if (std::string axes = getAutomaticAxes(&block.front()); !axes.empty())
+      return "the partitioner may add collectives along the axes " + axes;
+    if (std::string reason = Surroundings(manual).check(getOperation());
+        !reason.empty())
+      return reason;
+
+    llvm::SetVector<Operation *> others;
+    std::string reason;
+    getOperation()->walk<WalkOrder::PreOrder>([&](Operation *op) {
+      auto module = dyn_cast<ModuleOp>(op);
+      if (module && module.getSymName() == kHostModule)
+        return WalkResult::skip();
+      if (mayCommunicate(op))
+        reason = describe(op) + " may be a collective";
+      else if (!isCollective(op))
+        return WalkResult::advance();
+      else if (Operation *ancestor = block.findAncestorOpInBlock(*op))
+        others.insert(ancestor);
+      else
+        reason = describe(op) + " is in a function";
+      return reason.empty() ? WalkResult::advance() : WalkResult::interrupt();
+    });
+    if (!reason.empty() || others.empty())
+      return reason;
+    return moveBehindLast(block, others, scheduled);
+  }
+
+  /// The ops of `block` that depend on `op`, or have one that does.
+  static llvm::SetVector<Operation *> getDependent(Block &block,
+                                                   Operation *op) {
+    llvm::SetVector<Operation *> slice, dependent;
+    getForwardSlice(op, &slice);
+    for (Operation *user : slice)
+      if (Operation *ancestor = block.findAncestorOpInBlock(*user))
+        dependent.insert(ancestor);
+    return dependent;
+  }
+
+  /// Moves `others`, ops of `block`, behind the last wait, with what depends on
+  /// them, and ties an operand of each through that wait.
+  std::string moveBehindLast(Block &block,
+                             const llvm::SetVector<Operation *> &others,
+                             const llvm::DenseSet<Operation *> &scheduled) {
+    llvm::SetVector<Operation *> after;
+    for (Operation *op : others) {
+      after.insert(op);
+      after.insert_range(getDependent(block, op));
+    }
+    Operation *last = nullptr;
+    for (Operation &op : block) {
+      if (!scheduled.contains(&op))
+        continue;
+      if (after.contains(&op))
+        return "a start or wait depends on a collective of XLA";
+      last = &op;
+    }
+    auto wait = dyn_cast<WaitOp>(last);
+    if (!wait)
+      return "there is a collective of XLA, and no wait after the last loop";
+
+    SmallVector<Value> ties;
+    llvm::SetVector<Operation *> behind = getDependent(block, wait);
+    for (Operation *op : others) {
+      if (behind.contains(op))
+        continue;
+      auto tie = llvm::find_if(op->getOperands(), [](Value operand) {
+        auto type = dyn_cast<RankedTensorType>(operand.getType());
+        return type && type.hasStaticShape();
+      });
+      if (tie == op->operand_end())
+        return describe(op) + " has no operand to tie";
+      if (!llvm::is_contained(ties, *tie))
+        ties.push_back(*tie);
+    }
+    Operation *end = wait;
+    for (Operation &op : llvm::make_early_inc_range(
+             llvm::make_range(block.begin(), wait->getIterator())))
+      if (after.contains(&op)) {
+        op.moveAfter(end);
+        end = &op;
+      }
+    for (Value value : ties) {
+      wait = cast<WaitOp>(addTie(wait, value));
+      value.replaceUsesWithIf(wait.getTied().back(), [&](OpOperand &use) {
+        return wait->isBeforeInBlock(
+            block.findAncestorOpInBlock(*use.getOwner()));
+      });
+    }
+    return "";
+  }
+};
+} // namespace

@@ -1,0 +1,249 @@
+// RUN: zpp-opt %s --zero-defer-starts --split-input-file | FileCheck %s
+// RUN: zpp-opt %s --zero-defer-starts --zero-defer-starts --split-input-file | FileCheck %s
+// RUN: zpp-opt %s --zero-defer-starts --remarks-filter=.* --split-input-file -o /dev/null 2>&1 | FileCheck %s --check-prefix=REMARK
+
+#mesh = #zero.mesh<"gpu" = 2>
+
+// Nothing but starts communicates.
+
+// CHECK-LABEL: func @alone
+// REMARK-NOT: not-deferred
+func.func @alone(%x: tensor<4xf32>) -> tensor<2x4xf32> {
+  %r = "sdy.manual_computation"(%x) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>]>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{}, {}]>]>}> ({
+  ^bb0(%a: tensor<4xf32>):
+    // CHECK: zero.start @zpp_host::@gather(%{{.*}}) {deferrable}
+    %y = zero.start @zpp_host::@gather(%a) : (tensor<4xf32>) -> tensor<2x4xf32>
+    %w = zero.wait %y from(%a : tensor<4xf32>) : tensor<2x4xf32>
+    "sdy.return"(%w) : (tensor<2x4xf32>) -> ()
+  }) : (tensor<4xf32>) -> tensor<2x4xf32>
+  return %r : tensor<2x4xf32>
+}
+module @zpp_host {
+  func.func @gather(%x: tensor<4xf32>) -> tensor<2x4xf32> {
+    %e = tensor.empty() : tensor<2x4xf32>
+    %0 = zero.all_gather_chunks %x along ["gpu"] on #mesh into %e
+        : tensor<4xf32> into tensor<2x4xf32> -> tensor<2x4xf32>
+    return %0 : tensor<2x4xf32>
+  }
+}
+
+// -----
+
+#mesh = #zero.mesh<"gpu" = 2>
+
+// XLA's own collectives come behind the last wait, with what reads them: the
+// wait passes on an operand of those that do not depend on it anyway. What the
+// wait passes on is read from there on.
+
+// CHECK-LABEL: func @others
+func.func @others(%x: tensor<4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"gpu"}]>}, %l: tensor<f32>)
+    -> (tensor<f32> {sdy.sharding = #sdy.sharding<@mesh_0, []>}, tensor<f32>, tensor<2x4xf32>) {
+  %r:3 = "sdy.manual_computation"(%x, %l) <{in_shardings = #sdy.sharding_per_value<[<@mesh_0, [{"gpu"}]>, <@mesh_0, []>]>, out_shardings = #sdy.sharding_per_value<[<@mesh_0, []>, <@mesh_0, []>, <@mesh_0, [{}, {}]>]>}> ({
+  // CHECK: ^bb0(%[[A:.*]]: tensor<4xf32>, %[[L:.*]]: tensor<f32>):
+  ^bb0(%a: tensor<4xf32>, %l1: tensor<f32>):
+    // CHECK-NEXT: %[[Y:.*]] = zero.start @zpp_host::@gather(%[[A]]) {deferrable}
+    // CHECK-NEXT: %[[E:.*]] = "stablehlo.exponential"(%[[L]])
+    // CHECK-NEXT: %[[N:.*]] = "stablehlo.negate"(%[[E]])
+    // CHECK-NEXT: %[[W:.*]], %[[T:.*]] = zero.wait %[[Y]] from(%[[A]] : tensor<4xf32>) ties(%[[E]] : tensor<f32>)
+    // CHECK-NEXT: %[[S:.*]] = "stablehlo.all_reduce"(%[[T]])
+    // CHECK: %[[M:.*]] = "stablehlo.sqrt"(%[[S]])
+    // CHECK-NEXT: "stablehlo.all_reduce"(%[[W]])
+    // CHECK: "sdy.return"(%[[M]], %[[N]], %{{.*}})
+    %y = zero.start @zpp_host::@gather(%a) : (tensor<4xf32>) -> tensor<2x4xf32>
+    %e = "stablehlo.exponential"(%l1) : (tensor<f32>) -> tensor<f32>
+    %s = "stablehlo.all_reduce"(%e) ({
+    ^bb0(%p: tensor<f32>, %q: tensor<f32>):
+      %t = "stablehlo.add"(%p, %q) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%t) : (tensor<f32>) -> ()
+    }) : (tensor<f32>) -> tensor<f32>
+    %m = "stablehlo.sqrt"(%s) : (tensor<f32>) -> tensor<f32>
+    %n = "stablehlo.negate"(%e) : (tensor<f32>) -> tensor<f32>
+    %w = zero.wait %y from(%a : tensor<4xf32>) : tensor<2x4xf32>
+    %g = "stablehlo.all_reduce"(%w) ({
+    ^bb0(%p: tensor<f32>, %q: tensor<f32>):
+      %t = "stablehlo.add"(%p, %q) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%t) : (tensor<f32>) -> ()
+    }) : (tensor<2x4xf32>) -> tensor<2x4xf32>
+    "sdy.return"(%m, %n, %g) : (tensor<f32>, tensor<f32>, tensor<2x4xf32>) -> ()
+  }) : (tensor<4xf32>, tensor<f32>) -> (tensor<f32>, tensor<f32>, tensor<2x4xf32>)
+  %c = "sdy.sharding_constraint"(%r#0) <{sharding = #sdy.sharding<@mesh, []>}> : (tensor<f32>) -> tensor<f32>
+  return %c, %r#1, %r#2 : tensor<f32>, tensor<f32>, tensor<2x4xf32>
+}
+module @zpp_host {
+  func.func @gather(%x: tensor<4xf32>) -> tensor<2x4xf32> {
+    %e = tensor.empty() : tensor<2x4xf32>
+    %0 = zero.all_gather_chunks %x along ["gpu"] on #mesh into %e
+        : tensor<4xf32> into tensor<2x4xf32> -> tensor<2x4xf32>
+    return %0 : tensor<2x4xf32>
+  }
+}
+
+// -----
+
+#mesh = #zero.mesh<"gpu" = 2>
+
+// A start that needs a collective of XLA.
+
+// CHECK-LABEL: func @between
+// CHECK-NOT: deferrable
+// REMARK: not-deferred{{.*}}XLA's thread has to queue what starts do: a start or wait depends on a collective of XLA
+func.func @between(%x: tensor<4xf32>) -> tensor<2x4xf32> {
+  %r = "sdy.manual_computation"(%x) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>]>}> ({
+  ^bb0(%a: tensor<4xf32>):
+    %s = "stablehlo.collective_permute"(%a) : (tensor<4xf32>) -> tensor<4xf32>
+    %y = zero.start @zpp_host::@gather(%s) : (tensor<4xf32>) -> tensor<2x4xf32>
+    %w = zero.wait %y from(%s : tensor<4xf32>) : tensor<2x4xf32>
+    "sdy.return"(%w) : (tensor<2x4xf32>) -> ()
+  }) : (tensor<4xf32>) -> tensor<2x4xf32>
+  return %r : tensor<2x4xf32>
+}
+module @zpp_host {
+  func.func @gather(%x: tensor<4xf32>) -> tensor<2x4xf32> {
+    %e = tensor.empty() : tensor<2x4xf32>
+    %0 = zero.all_gather_chunks %x along ["gpu"] on #mesh into %e
+        : tensor<4xf32> into tensor<2x4xf32> -> tensor<2x4xf32>
+    return %0 : tensor<2x4xf32>
+  }
+}
+
+// -----
+
+#mesh = #zero.mesh<"gpu" = 2>
+
+// A call that may communicate; those of XLA's libraries do not.
+
+// CHECK-LABEL: func @unknown_call
+// CHECK-NOT: deferrable
+// REMARK: not-deferred{{.*}}stablehlo.custom_call 'my_all_reduce' may be a collective
+func.func @unknown_call(%x: tensor<4xf32>) -> tensor<2x4xf32> {
+  %r = "sdy.manual_computation"(%x) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>]>}> ({
+  ^bb0(%a: tensor<4xf32>):
+    %b = "stablehlo.custom_call"(%a) <{call_target_name = "__cudnn$fmhaSoftmax"}> : (tensor<4xf32>) -> tensor<4xf32>
+    %s = "stablehlo.custom_call"(%b) <{call_target_name = "my_all_reduce"}> : (tensor<4xf32>) -> tensor<4xf32>
+    %y = zero.start @zpp_host::@gather(%s) : (tensor<4xf32>) -> tensor<2x4xf32>
+    %w = zero.wait %y from(%s : tensor<4xf32>) : tensor<2x4xf32>
+    "sdy.return"(%w) : (tensor<2x4xf32>) -> ()
+  }) : (tensor<4xf32>) -> tensor<2x4xf32>
+  return %r : tensor<2x4xf32>
+}
+module @zpp_host {
+  func.func @gather(%x: tensor<4xf32>) -> tensor<2x4xf32> {
+    %e = tensor.empty() : tensor<2x4xf32>
+    %0 = zero.all_gather_chunks %x along ["gpu"] on #mesh into %e
+        : tensor<4xf32> into tensor<2x4xf32> -> tensor<2x4xf32>
+    return %0 : tensor<2x4xf32>
+  }
+}
+
+// -----
+
+#mesh = #zero.mesh<"gpu" = 2>
+
+// In a loop a collective is between the starts of two iterations, or after a
+// loop that no wait follows.
+
+// CHECK-LABEL: func @loop
+// CHECK-NOT: deferrable
+// REMARK: not-deferred{{.*}}there is a collective of XLA, and no wait after the last loop
+func.func @loop(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %r = "sdy.manual_computation"(%x) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>]>}> ({
+  ^bb0(%a: tensor<4xf32>):
+    %l = "stablehlo.while"(%a) ({
+    ^bb0(%b: tensor<4xf32>):
+      %true = "stablehlo.constant"() <{value = dense<true> : tensor<i1>}> : () -> tensor<i1>
+      "stablehlo.return"(%true) : (tensor<i1>) -> ()
+    }, {
+    ^bb0(%b: tensor<4xf32>):
+      %y = zero.start @zpp_host::@gather(%b) : (tensor<4xf32>) -> tensor<2x4xf32>
+      %w = zero.wait %y from(%b : tensor<4xf32>) : tensor<2x4xf32>
+      %f = "stablehlo.first"(%w) : (tensor<2x4xf32>) -> tensor<4xf32>
+      "stablehlo.return"(%f) : (tensor<4xf32>) -> ()
+    }) : (tensor<4xf32>) -> tensor<4xf32>
+    %s = "stablehlo.collective_permute"(%l) : (tensor<4xf32>) -> tensor<4xf32>
+    "sdy.return"(%s) : (tensor<4xf32>) -> ()
+  }) : (tensor<4xf32>) -> tensor<4xf32>
+  return %r : tensor<4xf32>
+}
+module @zpp_host {
+  func.func @gather(%x: tensor<4xf32>) -> tensor<2x4xf32> {
+    %e = tensor.empty() : tensor<2x4xf32>
+    %0 = zero.all_gather_chunks %x along ["gpu"] on #mesh into %e
+        : tensor<4xf32> into tensor<2x4xf32> -> tensor<2x4xf32>
+    return %0 : tensor<2x4xf32>
+  }
+}
+
+// -----
+
+#mesh = #zero.mesh<"gpu" = 2>
+
+// The partitioner shards operands anew, and may do so with what is computed
+// around the manual computation.
+
+// CHECK-LABEL: func @resharded
+// CHECK-NOT: deferrable
+// REMARK: not-deferred{{.*}}operands of the manual computation may have to be sharded anew
+func.func @resharded(%x: tensor<4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}]>}) -> tensor<2x4xf32> {
+  %r = "sdy.manual_computation"(%x) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>]>}> ({
+  ^bb0(%a: tensor<4xf32>):
+    %y = zero.start @zpp_host::@gather(%a) : (tensor<4xf32>) -> tensor<2x4xf32>
+    %w = zero.wait %y from(%a : tensor<4xf32>) : tensor<2x4xf32>
+    "sdy.return"(%w) : (tensor<2x4xf32>) -> ()
+  }) : (tensor<4xf32>) -> tensor<2x4xf32>
+  return %r : tensor<2x4xf32>
+}
+module @zpp_host {
+  func.func @gather(%x: tensor<4xf32>) -> tensor<2x4xf32> {
+    %e = tensor.empty() : tensor<2x4xf32>
+    %0 = zero.all_gather_chunks %x along ["gpu"] on #mesh into %e
+        : tensor<4xf32> into tensor<2x4xf32> -> tensor<2x4xf32>
+    return %0 : tensor<2x4xf32>
+  }
+}
+
+// -----
+
+#mesh = #zero.mesh<"gpu" = 2>
+
+// CHECK-LABEL: func @outside
+// CHECK-NOT: deferrable
+// REMARK: not-deferred{{.*}}stablehlo.dot_general is outside of the manual computation
+func.func @outside(%x: tensor<4xf32>) -> tensor<2x4xf32> {
+  %r = "sdy.manual_computation"(%x) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>]>}> ({
+  ^bb0(%a: tensor<4xf32>):
+    %y = zero.start @zpp_host::@gather(%a) : (tensor<4xf32>) -> tensor<2x4xf32>
+    %w = zero.wait %y from(%a : tensor<4xf32>) : tensor<2x4xf32>
+    "sdy.return"(%w) : (tensor<2x4xf32>) -> ()
+  }) : (tensor<4xf32>) -> tensor<2x4xf32>
+  %d = "stablehlo.dot_general"(%r) : (tensor<2x4xf32>) -> tensor<2x4xf32>
+  return %d : tensor<2x4xf32>
+}
+module @zpp_host {
+  func.func @gather(%x: tensor<4xf32>) -> tensor<2x4xf32> {
+    %e = tensor.empty() : tensor<2x4xf32>
+    %0 = zero.all_gather_chunks %x along ["gpu"] on #mesh into %e
+        : tensor<4xf32> into tensor<2x4xf32> -> tensor<2x4xf32>
+    return %0 : tensor<2x4xf32>
+  }
+}
+
+// -----
+
+#mesh = #zero.mesh<"gpu" = 2>
+
+// CHECK-LABEL: func @not_manual
+// CHECK-NOT: deferrable
+// REMARK: not-deferred{{.*}}they are not all in one sdy.manual_computation
+func.func @not_manual(%x: tensor<4xf32>) -> tensor<2x4xf32> {
+  %y = zero.start @zpp_host::@gather(%x) : (tensor<4xf32>) -> tensor<2x4xf32>
+  %w = zero.wait %y from(%x : tensor<4xf32>) : tensor<2x4xf32>
+  return %w : tensor<2x4xf32>
+}
+module @zpp_host {
+  func.func @gather(%x: tensor<4xf32>) -> tensor<2x4xf32> {
+    %e = tensor.empty() : tensor<2x4xf32>
+    %0 = zero.all_gather_chunks %x along ["gpu"] on #mesh into %e
+        : tensor<4xf32> into tensor<2x4xf32> -> tensor<2x4xf32>
+    return %0 : tensor<2x4xf32>
+  }
+}
