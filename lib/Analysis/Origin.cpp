@@ -122,8 +122,9 @@ Attribute zpp::takeOrigin(Operation *op) {
   SmallVector<Attribute> attrs;
   for (const Origin &origin : getOrigins(op))
     attrs.push_back(getOriginAttr(op->getContext(), origin));
-  op->removeAttr(kOriginAttr);
-  op->removeAttr(kReasonAttr);
+  for (StringRef name :
+       {StringRef(kOriginAttr), StringRef(kReasonAttr), StringRef(kSourceAttr)})
+    op->removeAttr(name);
   return attrs.size() == 1 ? attrs.front()
                            : ArrayAttr::get(op->getContext(), attrs);
 }
@@ -132,6 +133,38 @@ void zpp::copyOrigin(Operation *from, Operation *to) {
   for (StringRef name : {StringRef(kOriginAttr), StringRef(kReasonAttr)})
     if (Attribute attr = from->getAttr(name))
       to->setAttr(name, attr);
+}
+
+/// What `zpp.source` holds.
+static constexpr llvm::StringLiteral kProperties = "properties";
+static constexpr llvm::StringLiteral kAttributes = "attributes";
+
+void zpp::setSource(Operation *op, Operation *imported) {
+  NamedAttrList attributes(op->getDiscardableAttrDictionary());
+  attributes.erase(kOriginAttr);
+  NamedAttrList source;
+  // A generic form without properties has everything in the second.
+  if (Attribute properties = op->getPropertiesAsAttribute())
+    source.append(kProperties, properties);
+  source.append(kAttributes, attributes.getDictionary(op->getContext()));
+  imported->setAttr(kSourceAttr, source.getDictionary(op->getContext()));
+}
+
+void zpp::copySource(Operation *from, Operation *to) {
+  if (Attribute source = from->getAttr(kSourceAttr))
+    to->setAttr(kSourceAttr, source);
+}
+
+void zpp::restoreSource(Operation *from, Operation *to) {
+  auto source = from->getAttrOfType<DictionaryAttr>(kSourceAttr);
+  if (!source)
+    return;
+  LogicalResult result = to->setPropertiesFromAttribute(
+      source.get(kProperties), [&] { return to->emitError(); });
+  assert(succeeded(result) && "expected what an op of this name had");
+  (void)result;
+  if (auto attributes = source.getAs<DictionaryAttr>(kAttributes))
+    to->setDiscardableAttrs(attributes);
 }
 
 void zpp::leaveAlone(Operation *op, StringRef pass, const Twine &reason) {

@@ -31,7 +31,7 @@
 #include "mlir/IR/SymbolTable.h"
 #include "mlir/IR/Verifier.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
-#include "zpp/Analysis/StepCollectives.h"
+#include "zpp/Analysis/Origin.h"
 #include "zpp/Conversion/Passes.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -281,7 +281,8 @@ static Value reduce(StablehloBuilder &b, Value values, ReduceKind kind) {
 /// What tracks a collective through the pipeline goes where it went.
 static void copyMarks(Operation *from, Operation *to) {
   for (NamedAttribute attribute : from->getDiscardableAttrs())
-    if (attribute.getName().getValue().starts_with("zpp."))
+    if (attribute.getName().getValue().starts_with("zpp.") &&
+        attribute.getName() != kSourceAttr)
       to->setDiscardableAttr(attribute.getName(), attribute.getValue());
 }
 
@@ -409,11 +410,33 @@ static Value lower(StablehloBuilder &b, AllGatherChunksOp op) {
   return gather->getResult(0);
 }
 
+/// The op that puts the chunks of `op` in order, if the two still are the
+/// gather that was imported. Null otherwise.
+static UnpackSlicesOp getPlainOrder(Operation *op) {
+  auto gather = dyn_cast_or_null<AllGatherChunksOp>(op);
+  if (!gather || !gather->hasAttr(kSourceAttr) || !gather->hasOneUse())
+    return {};
+  return dyn_cast<UnpackSlicesOp>(*gather->user_begin());
+}
+
+/// Lowers a plain gather together with what orders its chunks.
+static void lowerPlainGather(StablehloBuilder &b, AllGatherChunksOp op) {
+  UnpackSlicesOp order = getPlainOrder(op);
+  Operation *gather =
+      b.allGather(op.getInput(), getGroups(op), order.getSlices().getDim());
+  restoreSource(op, gather);
+  copyMarks(op, gather);
+  order->replaceAllUsesWith(gather);
+  order->erase();
+  op->erase();
+}
+
 /// Lowers a plain scatter together with its border.
 static void lowerPlainScatter(StablehloBuilder &b, ReduceScatterOp op) {
   auto source = op.getOperand().getDefiningOp<FromLocalOp>();
   Operation *scatter =
       b.reduceScatter(source.getLocal(), getGroups(op), op.getType().getDim());
+  restoreSource(op, scatter);
   copyMarks(op, scatter);
   for (Operation *user : llvm::make_early_inc_range(op->getUsers())) {
     user->getResult(0).replaceAllUsesWith(scatter->getResult(0));
@@ -655,6 +678,10 @@ public:
       if (auto nested = dyn_cast<ModuleOp>(op);
           nested && nested.getSymName() == kHostModule)
         return WalkResult::skip();
+      // Lowered with its gather.
+      if (auto unpack = dyn_cast<UnpackSlicesOp>(op);
+          unpack && getPlainOrder(unpack.getInput().getDefiningOp()) == unpack)
+        return WalkResult::advance();
       isConvertible &= succeeded(verifyConvertible(op));
       if (isLocalOp(op) || isTensorOp(op) || isa<ReduceScatterOp>(op))
         ops.push_back(op);
@@ -671,6 +698,10 @@ public:
       StablehloBuilder b(builder, op->getLoc());
       if (auto scatter = dyn_cast<ReduceScatterOp>(op)) {
         lowerPlainScatter(b, scatter);
+        continue;
+      }
+      if (getPlainOrder(op)) {
+        lowerPlainGather(b, cast<AllGatherChunksOp>(op));
         continue;
       }
       Value value;

@@ -90,6 +90,7 @@ private:
         builder, loc, TypeRange{stacked}, local,
         createEmpty(builder, loc, stacked), gather.getAlong(), from.getMesh());
     copyOrigin(gather, exchange);
+    copySource(gather, exchange);
     if (Attribute keep = gather->getAttr(kKeepAttr))
       exchange->setAttr(kKeepAttr, keep);
 

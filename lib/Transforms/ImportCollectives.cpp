@@ -148,6 +148,8 @@ private:
       imported = ReduceScatterOp::create(builder, loc, primary, ReduceKind::Sum,
                                          shard, along, QuantAttr());
     copyOrigin(op, imported);
+    if (op->getName().getDialectNamespace() == "stablehlo")
+      setSource(op, imported);
     result.replaceAllUsesWith(ToLocalOp::create(builder, loc, result.getType(),
                                                 imported->getResult(0)));
     op->erase();

@@ -171,6 +171,7 @@ private:
         builder, loc, gather.getOperand().getType(), barrier->getResult(0));
     auto again = AllGatherOp::create(builder, loc, gather.getType(), shard,
                                      gather.getAlong());
+    copySource(gather, again);
     if (std::optional<Origin> origin = getOrigin(gather)) {
       origin->id = nextId++;
       origin->phase = getPhaseName(Phase::Backward).str();

@@ -373,6 +373,52 @@ func.func @plain_scatter(%g: tensor<3x16xbf16>) -> tensor<3x2xbf16> {
   return %2 : tensor<3x2xbf16>
 }
 
+// With a source it is that, and so is a gather with what orders its chunks.
+// CHECK-LABEL: func @source_of_scatter
+// CHECK-SAME: (%[[G:.*]]: tensor<3x16xbf16>)
+func.func @source_of_scatter(%g: tensor<3x16xbf16>) -> tensor<3x2xbf16> {
+  // CHECK-NEXT: %[[R:.*]] = "stablehlo.reduce_scatter"(%[[G]]) <{replica_groups = #stablehlo<some groups>, scatter_dimension = 1 : i64}> ({
+  // CHECK: "stablehlo.add"(%{{.*}}, %{{.*}}) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+  // CHECK: }) {mhlo.mark = 2 : i64, zpp.origin = 1 : i64} : (tensor<3x16xbf16>) -> tensor<3x2xbf16>
+  // CHECK-NEXT: return %[[R]]
+  %0 = zero.from_local %g : tensor<3x16xbf16> to !zero.shard<3x16xbf16, dim 1 = (2, 4) on #mesh>
+  %1 = zero.reduce_scatter sum %0 along ["node", "gpu"] {zpp.origin = 1 : i64, zpp.source = {
+        attributes = {mhlo.mark = 2 : i64}, properties = {replica_groups = #stablehlo<some groups>, scatter_dimension = 1 : i64}}}
+      : !zero.shard<3x16xbf16, dim 1 = (2, 4) on #mesh> to !zero.shard<3x16xbf16, dim 1 = ("node", "gpu") on #mesh>
+  %2 = zero.to_local %1 : !zero.shard<3x16xbf16, dim 1 = ("node", "gpu") on #mesh> to tensor<3x2xbf16>
+  return %2 : tensor<3x2xbf16>
+}
+
+// CHECK-LABEL: func @source_of_gather
+// CHECK-SAME: (%[[W:.*]]: tensor<3x2xbf16>)
+func.func @source_of_gather(%w: tensor<3x2xbf16>) -> tensor<3x16xbf16> {
+  // CHECK-NEXT: %[[R:.*]] = "stablehlo.all_gather"(%[[W]]) <{all_gather_dim = 1 : i64, replica_groups = #stablehlo<some groups>}> {mhlo.mark = 2 : i64, zpp.origin = 1 : i64} : (tensor<3x2xbf16>) -> tensor<3x16xbf16>
+  // CHECK-NEXT: return %[[R]]
+  %e = tensor.empty() : tensor<8x3x2xbf16>
+  %f = tensor.empty() : tensor<3x16xbf16>
+  %0 = zero.all_gather_chunks %w along ["node", "gpu"] on #mesh into %e {zpp.origin = 1 : i64, zpp.source = {
+        attributes = {mhlo.mark = 2 : i64}, properties = {all_gather_dim = 1 : i64, replica_groups = #stablehlo<some groups>}}}
+      : tensor<3x2xbf16> into tensor<8x3x2xbf16> -> tensor<8x3x2xbf16>
+  %1 = zero.unpack_slices %0 slices <dim = 1, factors = [2, 4], chunk = [0, 1]> into %f
+      : tensor<8x3x2xbf16> into tensor<3x16xbf16> -> tensor<3x16xbf16>
+  return %1 : tensor<3x16xbf16>
+}
+
+// Chunks that something else reads too are needed as they are.
+// CHECK-LABEL: func @source_of_chunks
+func.func @source_of_chunks(%w: tensor<3x2xbf16>) -> (tensor<8x3x2xbf16>, tensor<3x16xbf16>) {
+  // CHECK: "stablehlo.all_gather"(%{{.*}}) <{all_gather_dim = 0 : i64, {{.*}}dense<{{\[\[}}0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>, use_global_device_ids}> : (tensor<1x3x2xbf16>) -> tensor<8x3x2xbf16>
+  // CHECK: "stablehlo.transpose"
+  %e = tensor.empty() : tensor<8x3x2xbf16>
+  %f = tensor.empty() : tensor<3x16xbf16>
+  %0 = zero.all_gather_chunks %w along ["node", "gpu"] on #mesh into %e {zpp.source = {
+        attributes = {}, properties = {all_gather_dim = 1 : i64, replica_groups = #stablehlo<some groups>}}}
+      : tensor<3x2xbf16> into tensor<8x3x2xbf16> -> tensor<8x3x2xbf16>
+  %1 = zero.unpack_slices %0 slices <dim = 1, factors = [2, 4], chunk = [0, 1]> into %f
+      : tensor<8x3x2xbf16> into tensor<3x16xbf16> -> tensor<3x16xbf16>
+  return %0, %1 : tensor<8x3x2xbf16>, tensor<3x16xbf16>
+}
+
 //===----------------------------------------------------------------------===//
 // Around them
 //===----------------------------------------------------------------------===//

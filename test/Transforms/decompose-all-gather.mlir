@@ -54,6 +54,23 @@ func.func @two_hops(%w: tensor<5x8xf32>) -> (tensor<5x16xf32>, tensor<5x64xf32>)
 
 // -----
 
+// What the gather was imported from goes with the exchange.
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!primary = !zero.shard<5x64xf32, dim 1 = ("node", "gpu") on #mesh>
+!whole = !zero.shard<5x64xf32, dim 1 = (2, 4) on #mesh>
+
+// CHECK-LABEL: func @imported
+func.func @imported(%w: tensor<5x8xf32>) -> tensor<5x64xf32> {
+  // CHECK: zero.all_gather_chunks %arg0 {{.*}} {zpp.reason = "fast", zpp.source = {attributes = {}}}
+  %0 = zero.from_local %w : tensor<5x8xf32> to !primary
+  %1 = zero.all_gather %0 along ["node", "gpu"] {zpp.reason = "fast", zpp.source = {attributes = {}}} : !primary to !whole
+  %2 = zero.to_local %1 : !whole to tensor<5x64xf32>
+  return %2 : tensor<5x64xf32>
+}
+
+// -----
+
 // Axes in another order than the dim's factors; padding is dropped at the end.
 
 #mesh = #zero.mesh<"node" = 2, "gpu" = 3>

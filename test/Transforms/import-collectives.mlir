@@ -15,6 +15,7 @@ func.func @step(%w: tensor<4x64xf32>) -> tensor<4x64xf32> {
   // CHECK: %[[SHARD:.*]] = zero.from_local %[[LOCAL]] : tensor<4x64xbf16> to <32x64xbf16, dim 0 = ("node", "gpu") on #[[MESH]]>
   // CHECK: %[[WHOLE:.*]] = zero.all_gather %[[SHARD]] along ["node", "gpu"]
   // CHECK-SAME: zpp.origin = {before = [512, 3072], group = "node,gpu", id = 0 : i64, kind = "all_gather", model_bytes = 4096 : i64, phase = "forward", role = "weight", trips = 1 : i64, weight = 0 : i64}
+  // CHECK-SAME: zpp.source = {attributes = {}, properties = {all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<{{.*}}>}}
   // CHECK-SAME: to <32x64xbf16, dim 0 = (2, 4) on #[[MESH]]>
   // CHECK: %[[HELD:.*]] = zero.to_local %[[WHOLE]]
   %0 = "stablehlo.convert"(%w) : (tensor<4x64xf32>) -> tensor<4x64xbf16>
@@ -25,13 +26,14 @@ func.func @step(%w: tensor<4x64xf32>) -> tensor<4x64xf32> {
   // CHECK: %[[SUM:.*]] = zero.reduce_scatter sum %[[PARTS]] along ["node", "gpu"]
   // CHECK-SAME: before = [1024, 6144]
   // CHECK-SAME: phase = "backward", role = "gradient"
+  // CHECK-SAME: zpp.source = {attributes = {mhlo.mark}, properties = {replica_groups = {{.*}}, scatter_dimension = 0 : i64}}
   // CHECK-SAME: to <32x64xf32, dim 0 = ("node", "gpu") on #[[MESH]]>
   // CHECK: %[[RESULT:.*]] = zero.to_local %[[SUM]]
   %3 = "stablehlo.reduce_scatter"(%2) <{scatter_dimension = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
     %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
     "stablehlo.return"(%add) : (tensor<f32>) -> ()
-  }) : (tensor<32x64xf32>) -> tensor<4x64xf32>
+  }) {mhlo.mark} : (tensor<32x64xf32>) -> tensor<4x64xf32>
   // CHECK: return %[[RESULT]]
   return %3 : tensor<4x64xf32>
 }
@@ -406,12 +408,14 @@ func.func @branches(%which: tensor<i32>, %w: tensor<4x8xf32>) -> tensor<32x8xf32
 
 // -----
 
-// Upstream's shard dialect.
+// Upstream's shard dialect. What is imported from it becomes StableHLO, also where
+// it is left alone.
 
 module attributes {zpp.mesh = "node:2,gpu:4"} {
   shard.grid @grid(shape = 2x4)
   // CHECK-LABEL: func @shard
   func.func @shard(%w: tensor<4x8xf32>) -> tensor<4x8xf32> {
+    // CHECK-NOT: zpp.source
     // CHECK: zero.all_gather {{.*}} along ["node", "gpu"]
     %0 = shard.all_gather %w on @grid grid_axes = [0, 1] gather_axis = 0 : tensor<4x8xf32> -> tensor<32x8xf32>
     // CHECK: zero.reduce_scatter sum {{.*}} along ["node", "gpu"]

@@ -66,6 +66,27 @@ func.func @layers(%w: tensor<4x64xbf16>, %v: tensor<4x64xbf16>) -> (tensor<32x64
 
 // -----
 
+// What the gathers were imported from does not tell their functions apart.
+
+#mesh = #zero.mesh<"gpu" = 2>
+
+// CHECK-LABEL: func @sources
+func.func @sources(%v: tensor<32xf32>, %w: tensor<32xf32>) -> (tensor<2x32xf32>, tensor<2x32xf32>) {
+  // CHECK: zero.start @zpp_host::@zpp_collective_0
+  // CHECK: zero.start @zpp_host::@zpp_collective_0
+  %e = tensor.empty() : tensor<2x32xf32>
+  %0 = zero.all_gather_chunks %v along ["gpu"] on #mesh into %e {zpp.source = {attributes = {}, properties = {channel = 1}}}
+      : tensor<32xf32> into tensor<2x32xf32> -> tensor<2x32xf32>
+  %1 = zero.all_gather_chunks %w along ["gpu"] on #mesh into %e {zpp.source = {attributes = {}, properties = {channel = 2}}}
+      : tensor<32xf32> into tensor<2x32xf32> -> tensor<2x32xf32>
+  return %0, %1 : tensor<2x32xf32>, tensor<2x32xf32>
+}
+
+// CHECK: module @zpp_host
+// CHECK-NOT: zpp.source
+
+// -----
+
 // Stages join in one function; a loop's body is a block of its own.
 
 #mesh = #zero.mesh<"gpu" = 2>

@@ -14,6 +14,9 @@
 //                 of bytes in a chunk that is its own
 //   zpp.reason   why it was left alone
 //   zpp.keep     its result is a secondary partition
+//   zpp.source   {properties, attributes}: those of the StableHLO op from which
+//                it was imported and which, neither quantized nor split nor
+//                joined, it is to become again; not in the output
 //   zpp.origins  of a start: the origins of the exchanges in its function, with
 //                their reasons. What several starts share has none of its own.
 //
@@ -33,6 +36,7 @@ inline constexpr llvm::StringLiteral kOriginAttr = "zpp.origin";
 inline constexpr llvm::StringLiteral kOriginsAttr = "zpp.origins";
 inline constexpr llvm::StringLiteral kReasonAttr = "zpp.reason";
 inline constexpr llvm::StringLiteral kKeepAttr = "zpp.keep";
+inline constexpr llvm::StringLiteral kSourceAttr = "zpp.source";
 
 /// What `zpp.origin` holds.
 struct Origin {
@@ -68,11 +72,19 @@ llvm::SmallVector<Origin> getOrigins(mlir::Operation *op);
 /// The origins that `collective` carries, or its start for it.
 llvm::SmallVector<Origin> getOrigins(const StepCollective &collective);
 /// For the `zpp.origins` of a start: the origin of the exchange `op` with its
-/// reason, which are removed from it.
+/// reason, which are removed from it, as is its source.
 mlir::Attribute takeOrigin(mlir::Operation *op);
 
-/// Copies the attributes above, less `zpp.keep`.
+/// Copies `zpp.origin` and `zpp.reason`.
 void copyOrigin(mlir::Operation *from, mlir::Operation *to);
+
+/// Makes `op`, of StableHLO, the source of `imported`.
+void setSource(mlir::Operation *op, mlir::Operation *imported);
+/// Copies the source, to an op that does the same.
+void copySource(mlir::Operation *from, mlir::Operation *to);
+/// Gives `to`, an op of the same name as the source of `from`, all attributes
+/// of that source, if `from` has one.
+void restoreSource(mlir::Operation *from, mlir::Operation *to);
 
 /// Says why `op` is left alone: a remark of `pass`, and for the report.
 void leaveAlone(mlir::Operation *op, llvm::StringRef pass,

@@ -18,8 +18,9 @@ def ConvertZeroToStablehloPass
     on any PJRT device: collectives by `all_gather` and `all_to_all` with dense
     replica groups, quantization by arithmetic that follows
     `zpp/Support/BlockQuant.h`. Ops are built by name, so that StableHLO itself
-    is not needed. A `zero` op that is left is an error, but for those in the
-    module `@zpp_host`, which is host code.
+    is not needed. A collective with a `zpp.source`, to which nothing was done
+    since its import, becomes the op again that it was. A `zero` op that is left
+    is an error, but for those in the module `@zpp_host`, which is host code.
 
     With `outline` the arithmetic goes into private functions that all ops of
     one kind and shape share, which keeps a module of many layers small.

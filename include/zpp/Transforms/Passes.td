@@ -27,7 +27,9 @@ def ImportCollectivesPass : Zpp_ModulePass<"zero-import-collectives"> {
     inlined into the step first.
 
     Every collective gets a `zpp.origin` attribute: what `zero-report` knows
-    about it before the rewrite.
+    about it before the rewrite. An imported one also keeps the attributes of
+    its op, as `zpp.source`: if no pass does anything to it, it becomes that op
+    again.
   }];
   let options = [
     Option<"mesh", "mesh", "std::string", "\"\"",
