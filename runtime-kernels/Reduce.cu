@@ -27,14 +27,14 @@ struct ReduceParams {
 /// that they store packs of 16 bytes next to each other: pack v of the warp is
 /// elements v * kPack + [0, kPack) of it, and thread t stores the packs
 /// 32 * i + t.
-template <Kind from, Kind to, Path path, int n>
+template <Kind from, Kind to, Path path, int n, int stages>
 __global__ void __launch_bounds__(kThreads, 5)
     reduceKernel(const __grid_constant__ ReduceParams p) {
   using E = Element<to>;
   using Storage = typename E::Storage;
   using Int = IndexOf<path>;
   constexpr int kPack = 16 / E::kBytes;
-  using Sum = Summer<from, n>;
+  using Sum = Summer<from, n, stages>;
   constexpr int kResultBytes = 32 * n * E::kBytes;
   union WarpStorage {
     typename Sum::Storage sources;
@@ -132,10 +132,13 @@ cudaError_t zpp::kernels::dequantizeReduce(const ConstChunks &sources,
         constexpr int kPack = 16 / Element<to>::kBytes;
         if (isAligned(dest.data, 16) && index.allowsVectors(kPack, kPack) &&
             (isQuantized(from) || allowsVectors(sources))) {
-          auto launchItems = [&](auto item, auto path) {
-            return launch<reduceKernel<from, to, path, item>>(
+          auto launchStages = [&](auto item, auto path, auto stages) {
+            return launch<reduceKernel<from, to, path, item, stages>>(
                 divideUp(index.elements, item * kThreads),
                 /*chunks=*/1, kThreads, params, stream);
+          };
+          auto launchItems = [&](auto item, auto path) {
+            return launchStages(item, path, Stages<manyStages(from, item)>());
           };
           using Large = std::integral_constant<int, largeItem(from)>;
           using Small = std::integral_constant<int, smallItem(from)>;
@@ -143,6 +146,10 @@ cudaError_t zpp::kernels::dequantizeReduce(const ConstChunks &sources,
             return launchItems(Small(), PathConstant<Path::Wide>());
           if (isQuantized(from) && sources.block < Large())
             return launchItems(Small(), PathConstant<Path::Narrow>());
+          if constexpr (isQuantized(from))
+            if (sources.count <= kFewStages)
+              return launchStages(Large(), PathConstant<Path::Narrow>(),
+                                  Stages<kFewStages>());
           return launchItems(Large(), PathConstant<Path::Narrow>());
         }
         return launch<reduceSingleKernel<from, to>>(

@@ -28,7 +28,7 @@ struct ReduceQuantizeParams {
 /// Thread t of thread block b has the elements e = (b * kThreads + t) * n +
 /// [0, n) of chunk c = chunkOfBlock(); a quantization block is neighbouring
 /// threads of one thread block.
-template <Kind from, WireFormat format, Path path, int n>
+template <Kind from, WireFormat format, Path path, int n, int stages>
 __global__ void __launch_bounds__(kThreads, 5)
     reduceQuantizeKernel(const __grid_constant__ ReduceQuantizeParams p) {
   using Int = IndexOf<path>;
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads, 5)
       position = p.map.at(begin, item * n);
       count = min(left, position.inside);
     }
-    using Sum = Summer<from, n>;
+    using Sum = Summer<from, n, stages>;
     __shared__ typename Sum::Storage storage[kThreads / 32];
     if (!Sum::sum(p.sources, storage[threadIdx.x / 32], count >= n,
                   position.index, values))
@@ -85,7 +85,7 @@ cudaError_t zpp::kernels::dequantizeReduceQuantize(const ConstChunks &sources,
         if (index.elements == 0)
           return cudaSuccess;
         constexpr WireFormat format = formatOf(to);
-        auto launchItems = [&](auto item, auto path) {
+        auto launchStages = [&](auto item, auto path, auto stages) {
           ReduceQuantizeParams params{
               createSources(sources, sourceElements),
               Finish::create(reduction.divisor, reduction.partial),
@@ -93,10 +93,13 @@ cudaError_t zpp::kernels::dequantizeReduceQuantize(const ConstChunks &sources,
               dest.stride,
               ChunkWriter::create(index.elements, format, dest.block, item),
               index};
-          return launch<reduceQuantizeKernel<from, format, path, item>>(
+          return launch<reduceQuantizeKernel<from, format, path, item, stages>>(
               divideUp(params.writer.layout.blocks * (dest.block / item),
                        kThreads),
               index.chunks, kThreads, params, stream);
+        };
+        auto launchItems = [&](auto item, auto path) {
+          return launchStages(item, path, Stages<manyStages(from, item)>());
         };
         // In codes an item must begin at a multiple of its size, so that it has
         // one scale.
@@ -110,8 +113,13 @@ cudaError_t zpp::kernels::dequantizeReduceQuantize(const ConstChunks &sources,
         using Large = std::integral_constant<int, largeItem(from)>;
         using Small = std::integral_constant<int, smallItem(from)>;
         using Single = std::integral_constant<int, kSingleItem>;
-        if (fits(Large()) && index.isNarrow)
+        if (fits(Large()) && index.isNarrow) {
+          if constexpr (isQuantized(from))
+            if (sources.count <= kFewStages)
+              return launchStages(Large(), PathConstant<Path::Narrow>(),
+                                  Stages<kFewStages>());
           return launchItems(Large(), PathConstant<Path::Narrow>());
+        }
         if (fits(Small()) && index.isNarrow)
           return launchItems(Small(), PathConstant<Path::Narrow>());
         if (fits(Small()))

@@ -245,14 +245,12 @@ private:
 
 /// Sums items of `n` elements. The sources travel through shared memory, so
 /// that what is in flight costs no registers and the loop over them stays
-/// small.
-template <Kind kind, int n> class Summer {
+/// small: kStages of them at once.
+template <Kind kind, int n, int kStages> class Summer {
   static constexpr int kBytes = n * bitsOf(kind) / 8;
   /// Copies of 16 bytes.
   static constexpr int kPieces = kBytes / 16;
   static_assert(kBytes % 16 == 0);
-  /// Sources in flight.
-  static constexpr int kStages = isQuantized(kind) ? 8 : 128 / kBytes;
 
   /// Of a warp. No thread reads what another one has copied.
   struct Stage {
@@ -409,6 +407,15 @@ ZPP_HOST_DEVICE constexpr int smallItem(Kind from) {
 }
 /// And where elements are gathered one by one.
 inline constexpr int kSingleItem = 16;
+
+/// Sources in flight, for items of n elements.
+ZPP_HOST_DEVICE constexpr int manyStages(Kind from, int n) {
+  return isQuantized(from) ? 8 : 128 / (n * bitsOf(from) / 8);
+}
+/// And where there are no more: groups of two are common, and with less shared
+/// memory more threads fit.
+inline constexpr int kFewStages = 2;
+template <int stages> using Stages = std::integral_constant<int, stages>;
 
 } // namespace zpp::kernels
 
