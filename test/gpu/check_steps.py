@@ -11,8 +11,9 @@ the step as it was written (FSDP).
 devices in one process, or as many processes as there are devices.
 
 Checked are: at every step (b)'s loss is within 0.1 % of (a)'s and 1 % of FSDP's,
-two trainings with (b) are bit-equal in losses and weights, and a trace has slices
-of every rank. One model is trained for --steps, other ways to write it for a few,
+two trainings with (b) are bit-equal in losses and weights, where XLA is asked for
+deterministic ops: its scatters add in any order; and a trace has slices of every
+rank. One model is trained for --steps, other ways to write it for a few,
 without FSDP. Of several processes the last one is lost in another training: the
 others must end by themselves in time, with an error that names the collective
 and the lost rank.
@@ -115,6 +116,8 @@ def export(args):
 
 def run_part(args) -> list[str]:
     """What fails in this process, of one or of many."""
+    os.environ["XLA_FLAGS"] = (os.environ.get("XLA_FLAGS", "") +
+                               " --xla_gpu_deterministic_ops=true")
     import jax
     about = json.loads((args.run / "check.json").read_text())
     devices, target = about["devices"], about["platform"]
