@@ -18,6 +18,7 @@
 
 #include "LocalValues.h"
 #include "mlir/Analysis/SliceAnalysis.h"
+#include "mlir/Analysis/TopologicalSortUtils.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/StepCollectives.h"
@@ -35,6 +36,11 @@ using namespace zpp;
 using namespace zpp::zero;
 
 namespace {
+
+/// What may come later than it could: collectives that take no longer than
+/// their latency, and not many of them.
+constexpr int64_t kMostBytes = 64 << 10;
+constexpr size_t kMostCollectives = 8;
 
 /// The op with its target if it is a call.
 std::string describe(Operation *op) {
@@ -235,6 +241,37 @@ private:
     return dependent;
   }
 
+  /// A collective by itself, of few bytes.
+  static bool isLight(Operation *op) {
+    int64_t bytes = 0;
+    for (TypeRange types :
+         {TypeRange(op->getOperandTypes()), TypeRange(op->getResultTypes())})
+      for (Type type : types) {
+        auto tensor = dyn_cast<RankedTensorType>(type);
+        if (!tensor || !tensor.hasStaticShape() ||
+            !tensor.getElementType().isIntOrFloat())
+          return false;
+        bytes += tensor.getNumElements() *
+                 llvm::divideCeil(tensor.getElementTypeBitWidth(), 8);
+      }
+    return isCollective(op) && bytes <= kMostBytes;
+  }
+
+  /// Moves what computes `value` in front of `op`, on which it does not depend.
+  static void moveInFront(Value value, Operation *op) {
+    SetVector<Operation *> slice;
+    BackwardSliceOptions options;
+    options.inclusive = true;
+    options.omitUsesFromAbove = false;
+    options.filter = [&](Operation *source) {
+      return source->getBlock() == op->getBlock() &&
+             op->isBeforeInBlock(source);
+    };
+    (void)getBackwardSlice(value, &slice, options);
+    for (Operation *source : topologicalSort(slice))
+      source->moveBefore(op);
+  }
+
   /// Moves `others`, ops of `block`, behind the last wait, with what depends on
   /// them, and ties an operand of each through that wait.
   std::string moveBehindLast(Block &block,
@@ -257,11 +294,13 @@ private:
     if (!wait)
       return "there is a collective of XLA, and no wait after the last loop";
 
-    SmallVector<Value> ties;
     llvm::SetVector<Operation *> behind = getDependent(block, wait);
-    for (Operation *op : others) {
-      if (behind.contains(op))
-        continue;
+    SmallVector<Operation *> moved = llvm::filter_to_vector(
+        others, [&](Operation *op) { return !behind.contains(op); });
+    SmallVector<Value> ties;
+    for (Operation *op : moved) {
+      if (!isLight(op))
+        return describe(op) + " would come too late behind the last wait";
       auto tie = llvm::find_if(op->getOperands(), [](Value operand) {
         auto type = dyn_cast<RankedTensorType>(operand.getType());
         return type && type.hasStaticShape();
@@ -271,6 +310,9 @@ private:
       if (!llvm::is_contained(ties, *tie))
         ties.push_back(*tie);
     }
+    if (moved.size() > kMostCollectives)
+      return std::to_string(moved.size()) +
+             " collectives of XLA would come too late behind the last wait";
     Operation *end = wait;
     for (Operation &op : llvm::make_early_inc_range(
              llvm::make_range(block.begin(), wait->getIterator())))
@@ -279,6 +321,7 @@ private:
         end = &op;
       }
     for (Value value : ties) {
+      moveInFront(value, wait);
       wait = cast<WaitOp>(addTie(wait, value));
       value.replaceUsesWithIf(wait.getTied().back(), [&](OpOperand &use) {
         return wait->isBeforeInBlock(

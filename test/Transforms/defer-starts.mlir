@@ -247,3 +247,102 @@ module @zpp_host {
     return %0 : tensor<2x4xf32>
   }
 }
+
+// -----
+
+#mesh = #zero.mesh<"gpu" = 2>
+
+// What is computed after the last wait, but without it, comes in front of it.
+
+// CHECK-LABEL: func @computed_late
+// REMARK-NOT: not-deferred
+func.func @computed_late(%x: tensor<4xf32>, %l: tensor<f32>) -> (tensor<2x4xf32>, tensor<f32>) {
+  %r:2 = "sdy.manual_computation"(%x, %l) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>, <@mesh, []>]>}> ({
+  ^bb0(%a: tensor<4xf32>, %l1: tensor<f32>):
+    // CHECK: zero.start {{.*}} {deferrable}
+    // CHECK-NEXT: %[[E:.*]] = "stablehlo.exponential"
+    // CHECK-NEXT: %[[N:.*]] = "stablehlo.negate"(%[[E]])
+    // CHECK-NEXT: %{{.*}}, %[[T:.*]] = zero.wait {{.*}} ties(%[[N]] : tensor<f32>)
+    // CHECK-NEXT: "stablehlo.collective_permute"(%[[T]])
+    %y = zero.start @zpp_host::@gather(%a) : (tensor<4xf32>) -> tensor<2x4xf32>
+    %w = zero.wait %y from(%a : tensor<4xf32>) : tensor<2x4xf32>
+    %e = "stablehlo.exponential"(%l1) : (tensor<f32>) -> tensor<f32>
+    %n = "stablehlo.negate"(%e) : (tensor<f32>) -> tensor<f32>
+    %s = "stablehlo.collective_permute"(%n) : (tensor<f32>) -> tensor<f32>
+    "sdy.return"(%w, %s) : (tensor<2x4xf32>, tensor<f32>) -> ()
+  }) : (tensor<4xf32>, tensor<f32>) -> (tensor<2x4xf32>, tensor<f32>)
+  return %r#0, %r#1 : tensor<2x4xf32>, tensor<f32>
+}
+module @zpp_host {
+  func.func @gather(%x: tensor<4xf32>) -> tensor<2x4xf32> {
+    %e = tensor.empty() : tensor<2x4xf32>
+    %0 = zero.all_gather_chunks %x along ["gpu"] on #mesh into %e
+        : tensor<4xf32> into tensor<2x4xf32> -> tensor<2x4xf32>
+    return %0 : tensor<2x4xf32>
+  }
+}
+
+// -----
+
+#mesh = #zero.mesh<"gpu" = 2>
+
+// A large collective of XLA would lose what it overlaps with.
+
+// CHECK-LABEL: func @large
+// CHECK: zero.wait
+// CHECK-NOT: deferrable
+// REMARK: not-deferred{{.*}}stablehlo.collective_permute would come too late behind the last wait
+func.func @large(%x: tensor<4xf32>, %l: tensor<16384xf32>) -> (tensor<2x4xf32>, tensor<16384xf32>) {
+  %r:2 = "sdy.manual_computation"(%x, %l) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>, <@mesh, [{}]>]>}> ({
+  ^bb0(%a: tensor<4xf32>, %l1: tensor<16384xf32>):
+    %y = zero.start @zpp_host::@gather(%a) : (tensor<4xf32>) -> tensor<2x4xf32>
+    %s = "stablehlo.collective_permute"(%l1) : (tensor<16384xf32>) -> tensor<16384xf32>
+    %w = zero.wait %y from(%a : tensor<4xf32>) : tensor<2x4xf32>
+    "sdy.return"(%w, %s) : (tensor<2x4xf32>, tensor<16384xf32>) -> ()
+  }) : (tensor<4xf32>, tensor<16384xf32>) -> (tensor<2x4xf32>, tensor<16384xf32>)
+  return %r#0, %r#1 : tensor<2x4xf32>, tensor<16384xf32>
+}
+module @zpp_host {
+  func.func @gather(%x: tensor<4xf32>) -> tensor<2x4xf32> {
+    %e = tensor.empty() : tensor<2x4xf32>
+    %0 = zero.all_gather_chunks %x along ["gpu"] on #mesh into %e
+        : tensor<4xf32> into tensor<2x4xf32> -> tensor<2x4xf32>
+    return %0 : tensor<2x4xf32>
+  }
+}
+
+// -----
+
+#mesh = #zero.mesh<"gpu" = 2>
+
+// And so would many small ones.
+
+// CHECK-LABEL: func @many
+// CHECK-NOT: deferrable
+// REMARK: not-deferred{{.*}}9 collectives of XLA would come too late behind the last wait
+func.func @many(%x: tensor<4xf32>, %l: tensor<f32>) -> tensor<2x4xf32> {
+  %r = "sdy.manual_computation"(%x, %l) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>, <@mesh, []>]>}> ({
+  ^bb0(%a: tensor<4xf32>, %l1: tensor<f32>):
+    %y = zero.start @zpp_host::@gather(%a) : (tensor<4xf32>) -> tensor<2x4xf32>
+    %s0 = "stablehlo.collective_permute"(%l1) : (tensor<f32>) -> tensor<f32>
+    %s1 = "stablehlo.collective_permute"(%l1) : (tensor<f32>) -> tensor<f32>
+    %s2 = "stablehlo.collective_permute"(%l1) : (tensor<f32>) -> tensor<f32>
+    %s3 = "stablehlo.collective_permute"(%l1) : (tensor<f32>) -> tensor<f32>
+    %s4 = "stablehlo.collective_permute"(%l1) : (tensor<f32>) -> tensor<f32>
+    %s5 = "stablehlo.collective_permute"(%l1) : (tensor<f32>) -> tensor<f32>
+    %s6 = "stablehlo.collective_permute"(%l1) : (tensor<f32>) -> tensor<f32>
+    %s7 = "stablehlo.collective_permute"(%l1) : (tensor<f32>) -> tensor<f32>
+    %s8 = "stablehlo.collective_permute"(%l1) : (tensor<f32>) -> tensor<f32>
+    %w = zero.wait %y from(%a : tensor<4xf32>) : tensor<2x4xf32>
+    "sdy.return"(%w) : (tensor<2x4xf32>) -> ()
+  }) : (tensor<4xf32>, tensor<f32>) -> tensor<2x4xf32>
+  return %r : tensor<2x4xf32>
+}
+module @zpp_host {
+  func.func @gather(%x: tensor<4xf32>) -> tensor<2x4xf32> {
+    %e = tensor.empty() : tensor<2x4xf32>
+    %0 = zero.all_gather_chunks %x along ["gpu"] on #mesh into %e
+        : tensor<4xf32> into tensor<2x4xf32> -> tensor<2x4xf32>
+    return %0 : tensor<2x4xf32>
+  }
+}

@@ -276,8 +276,9 @@ def DeferStartsPass : Zpp_ModulePass<"zero-defer-starts"> {
 
     - all starts are in one `sdy.manual_computation` along all axes, around which
       nothing is sharded anew, so that the partitioner adds no collectives;
-    - collectives that stay with XLA can come after the last wait: they are moved
-      there, and read an operand that the wait passes on.
+    - collectives that stay with XLA can come after the last wait, and are few
+      and small, unless they come after it anyway: they are moved there, and read
+      an operand that the wait passes on.
 
     A remark says why starts are not deferrable.
   }];
