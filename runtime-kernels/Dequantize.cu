@@ -35,7 +35,10 @@ struct DequantizeParams {
 /// chunk c = chunkOfBlock(), r < kRows.
 template <WireFormat format, Kind type, Path path>
 __global__ void __launch_bounds__(kThreads)
-    dequantizeKernel(const __grid_constant__ DequantizeParams p) {
+    dequantizeKernel(const __grid_constant__ Batch<DequantizeParams> batch) {
+  int tensor = batch.find();
+  const DequantizeParams &p = batch.params[tensor];
+  int threadBlock = static_cast<int>(blockIdx.x) - batch.begin[tensor];
   using E = Element<type>;
   using Int = IndexOf<path>;
   constexpr int kItem = 16 / E::kBytes;
@@ -46,7 +49,7 @@ __global__ void __launch_bounds__(kThreads)
     return;
   Int begin = p.map.chunkBegin(c);
   Int elements = static_cast<Int>(p.map.elements);
-  Int first = static_cast<Int>(blockIdx.x) * (kRows * kThreads) +
+  Int first = static_cast<Int>(threadBlock) * (kRows * kThreads) +
               static_cast<Int>(threadIdx.x);
   const uint8_t *chunk = p.source + static_cast<int64_t>(c) * p.stride;
   auto *scales = reinterpret_cast<const uint16_t *>(chunk + p.scalesOffset);
@@ -90,11 +93,14 @@ __global__ void __launch_bounds__(kThreads)
 /// b * kThreads + t.
 template <WireFormat format, Kind type>
 __global__ void __launch_bounds__(kThreads)
-    scatterKernel(const __grid_constant__ DequantizeParams p) {
+    scatterKernel(const __grid_constant__ Batch<DequantizeParams> batch) {
+  int tensor = batch.find();
+  const DequantizeParams &p = batch.params[tensor];
+  int threadBlock = static_cast<int>(blockIdx.x) - batch.begin[tensor];
   using E = Element<type>;
   auto *dest = static_cast<typename E::Storage *>(p.dest);
   int64_t c = chunkOfBlock<int64_t>();
-  int64_t element = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  int64_t element = static_cast<int64_t>(threadBlock) * kThreads + threadIdx.x;
   if (c >= p.map.chunks || element >= p.map.elements)
     return;
   auto position = p.map.at(p.map.chunkBegin(c), element);
@@ -107,7 +113,7 @@ __global__ void __launch_bounds__(kThreads)
 
 cudaError_t zpp::kernels::dequantize(const ConstChunks &source,
                                      const SliceMap &map, const Tensor &dest,
-                                     cudaStream_t stream) {
+                                     const LaunchTarget &target) {
   SliceIndex index;
   if (cudaError_t error = SliceIndex::create(map, index))
     return error;
@@ -123,7 +129,7 @@ cudaError_t zpp::kernels::dequantize(const ConstChunks &source,
           return reorder(ReorderDirection::ToTensor,
                          {source.data, dest.data, source.stride,
                           static_cast<int32_t>(elementBytes(dest.type)), index},
-                         stream);
+                         target);
         } else {
           constexpr WireFormat format = formatOf(from);
           constexpr int kItem = 16 / Element<to>::kBytes;
@@ -137,12 +143,12 @@ cudaError_t zpp::kernels::dequantize(const ConstChunks &source,
           auto launchPath = [&](auto path) {
             return launch<dequantizeKernel<format, to, path>>(
                 divideUp(index.elements, kItem * kThreads * kRows),
-                index.chunks, kThreads, params, stream);
+                index.chunks, kThreads, params, target);
           };
           if (!isAligned(dest.data, 16) || !index.allowsVectors(kItem, kItem))
             return launch<scatterKernel<format, to>>(
                 divideUp(index.elements, kThreads), index.chunks, kThreads,
-                params, stream);
+                params, target);
           if (!index.isNarrow)
             return launchPath(PathConstant<Path::Wide>());
           return launchPath(PathConstant<Path::Narrow>());

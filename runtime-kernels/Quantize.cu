@@ -34,7 +34,10 @@ struct QuantizeParams {
 /// threads of one thread block.
 template <Kind type, WireFormat format, Path path>
 __global__ void __launch_bounds__(kThreads)
-    quantizeKernel(const __grid_constant__ QuantizeParams p) {
+    quantizeKernel(const __grid_constant__ Batch<QuantizeParams> batch) {
+  int tensor = batch.find();
+  const QuantizeParams &p = batch.params[tensor];
+  int threadBlock = static_cast<int>(blockIdx.x) - batch.begin[tensor];
   using E = Element<type>;
   using Int = IndexOf<path>;
   auto *source = static_cast<const typename E::Storage *>(p.source);
@@ -42,7 +45,7 @@ __global__ void __launch_bounds__(kThreads)
   if (c >= p.map.chunks)
     return;
   Int begin = p.map.chunkBegin(c);
-  Int firstItem = static_cast<Int>(blockIdx.x) * kThreads;
+  Int firstItem = static_cast<Int>(threadBlock) * kThreads;
   Int item = firstItem + static_cast<Int>(threadIdx.x);
   float values[kItem];
   uint32_t amax = 0;
@@ -78,7 +81,7 @@ __global__ void __launch_bounds__(kThreads)
 
 cudaError_t zpp::kernels::quantize(const ConstTensor &source,
                                    const SliceMap &map, const Chunks &dest,
-                                   cudaStream_t stream) {
+                                   const LaunchTarget &target) {
   SliceIndex index;
   if (cudaError_t error = SliceIndex::create(map, index))
     return error;
@@ -95,7 +98,7 @@ cudaError_t zpp::kernels::quantize(const ConstTensor &source,
                          {source.data, dest.data, dest.stride,
                           static_cast<int32_t>(elementBytes(source.type)),
                           index},
-                         stream);
+                         target);
         } else {
           constexpr WireFormat format = formatOf(to);
           QuantizeParams params{
@@ -109,7 +112,7 @@ cudaError_t zpp::kernels::quantize(const ConstTensor &source,
           auto launchPath = [&](auto path) {
             return launch<quantizeKernel<from, format, path>>(
                 divideUp(items, kThreads), index.chunks, kThreads, params,
-                stream);
+                target);
           };
           if (!vectors)
             return launchPath(PathConstant<Path::Single>());

@@ -29,7 +29,10 @@ struct ReduceParams {
 /// 32 * i + t.
 template <Kind from, Kind to, Path path, int n, int stages>
 __global__ void __launch_bounds__(kThreads, 5)
-    reduceKernel(const __grid_constant__ ReduceParams p) {
+    reduceKernel(const __grid_constant__ Batch<ReduceParams> batch) {
+  int tensor = batch.find();
+  const ReduceParams &p = batch.params[tensor];
+  int threadBlock = static_cast<int>(blockIdx.x) - batch.begin[tensor];
   using E = Element<to>;
   using Storage = typename E::Storage;
   using Int = IndexOf<path>;
@@ -47,7 +50,7 @@ __global__ void __launch_bounds__(kThreads, 5)
   auto *dest = static_cast<Storage *>(p.dest);
   Int elements = static_cast<Int>(p.map.elements);
   Int begin = p.map.template chunkBegin<Int>(/*chunk=*/0);
-  Int element = (static_cast<Int>(blockIdx.x) * kThreads +
+  Int element = (static_cast<Int>(threadBlock) * kThreads +
                  static_cast<Int>(threadIdx.x)) *
                 n;
   Int left = elements - element;
@@ -91,9 +94,12 @@ __global__ void __launch_bounds__(kThreads, 5)
 /// b * kThreads + t.
 template <Kind from, Kind to>
 __global__ void __launch_bounds__(kThreads)
-    reduceSingleKernel(const __grid_constant__ ReduceParams p) {
+    reduceSingleKernel(const __grid_constant__ Batch<ReduceParams> batch) {
+  int tensor = batch.find();
+  const ReduceParams &p = batch.params[tensor];
+  int threadBlock = static_cast<int>(blockIdx.x) - batch.begin[tensor];
   using E = Element<to>;
-  int64_t element = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  int64_t element = static_cast<int64_t>(threadBlock) * kThreads + threadIdx.x;
   if (element >= p.map.elements)
     return;
   auto position =
@@ -112,7 +118,7 @@ cudaError_t zpp::kernels::dequantizeReduce(const ConstChunks &sources,
                                            const SliceMap &map,
                                            const Reduction &reduction,
                                            const Tensor &dest,
-                                           cudaStream_t stream) {
+                                           const LaunchTarget &target) {
   SliceIndex index;
   if (cudaError_t error = SliceIndex::create(map, index))
     return error;
@@ -135,7 +141,7 @@ cudaError_t zpp::kernels::dequantizeReduce(const ConstChunks &sources,
           auto launchStages = [&](auto item, auto path, auto stages) {
             return launch<reduceKernel<from, to, path, item, stages>>(
                 divideUp(index.elements, item * kThreads),
-                /*chunks=*/1, kThreads, params, stream);
+                /*chunks=*/1, kThreads, params, target);
           };
           auto launchItems = [&](auto item, auto path) {
             return launchStages(item, path, Stages<manyStages(from, item)>());
@@ -154,6 +160,6 @@ cudaError_t zpp::kernels::dequantizeReduce(const ConstChunks &sources,
         }
         return launch<reduceSingleKernel<from, to>>(
             divideUp(index.elements, kThreads), /*chunks=*/1, kThreads, params,
-            stream);
+            target);
       });
 }

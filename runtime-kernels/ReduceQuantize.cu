@@ -29,14 +29,17 @@ struct ReduceQuantizeParams {
 /// [0, n) of chunk c = chunkOfBlock(); a quantization block is neighbouring
 /// threads of one thread block.
 template <Kind from, WireFormat format, Path path, int n, int stages>
-__global__ void __launch_bounds__(kThreads, 5)
-    reduceQuantizeKernel(const __grid_constant__ ReduceQuantizeParams p) {
+__global__ void __launch_bounds__(kThreads, 5) reduceQuantizeKernel(
+    const __grid_constant__ Batch<ReduceQuantizeParams> batch) {
+  int tensor = batch.find();
+  const ReduceQuantizeParams &p = batch.params[tensor];
+  int threadBlock = static_cast<int>(blockIdx.x) - batch.begin[tensor];
   using Int = IndexOf<path>;
   Int c = chunkOfBlock<Int>();
   if (c >= p.map.chunks)
     return;
   Int begin = p.map.chunkBegin(c);
-  Int firstItem = static_cast<Int>(blockIdx.x) * kThreads;
+  Int firstItem = static_cast<Int>(threadBlock) * kThreads;
   Int item = firstItem + static_cast<Int>(threadIdx.x);
   float values[n];
   if constexpr (path == Path::Single) {
@@ -69,7 +72,7 @@ cudaError_t zpp::kernels::dequantizeReduceQuantize(const ConstChunks &sources,
                                                    const SliceMap &map,
                                                    const Reduction &reduction,
                                                    const Chunks &dest,
-                                                   cudaStream_t stream) {
+                                                   const LaunchTarget &target) {
   SliceIndex index;
   if (cudaError_t error = SliceIndex::create(map, index))
     return error;
@@ -96,7 +99,7 @@ cudaError_t zpp::kernels::dequantizeReduceQuantize(const ConstChunks &sources,
           return launch<reduceQuantizeKernel<from, format, path, item, stages>>(
               divideUp(params.writer.layout.blocks * (dest.block / item),
                        kThreads),
-              index.chunks, kThreads, params, stream);
+              index.chunks, kThreads, params, target);
         };
         auto launchItems = [&](auto item, auto path) {
           return launchStages(item, path, Stages<manyStages(from, item)>());

@@ -24,7 +24,10 @@ constexpr int kWordsPerThread = 4;
 /// c = chunkOfBlock().
 template <int wordBytes, ReorderDirection direction, Path path>
 __global__ void __launch_bounds__(kThreads)
-    reorderKernel(const __grid_constant__ ReorderParams p) {
+    reorderKernel(const __grid_constant__ Batch<ReorderParams> batch) {
+  int tensor = batch.find();
+  const ReorderParams &p = batch.params[tensor];
+  int threadBlock = static_cast<int>(blockIdx.x) - batch.begin[tensor];
   using Word = Pack<wordBytes>;
   using Int = IndexOf<path>;
   constexpr bool toChunks = direction == ReorderDirection::ToChunks;
@@ -34,7 +37,7 @@ __global__ void __launch_bounds__(kThreads)
   Int begin = p.map.chunkBegin(c);
   Int elements = static_cast<Int>(p.map.elements);
   Int perWord = wordBytes / p.elementBytes;
-  Int first = static_cast<Int>(blockIdx.x) * (kWordsPerThread * kThreads) +
+  Int first = static_cast<Int>(threadBlock) * (kWordsPerThread * kThreads) +
               static_cast<Int>(threadIdx.x);
   auto address = [&](auto *base, Int element) {
     return base + static_cast<int64_t>(element) * p.elementBytes;
@@ -72,32 +75,34 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <int wordBytes, ReorderDirection direction>
-cudaError_t launchReorder(const ReorderParams &params, cudaStream_t stream) {
+cudaError_t launchReorder(const ReorderParams &params,
+                          const LaunchTarget &target) {
   int64_t words =
       divideUp(params.map.elements * params.elementBytes, wordBytes);
   int64_t threadBlocks = divideUp(words, kThreads * kWordsPerThread);
   if (params.map.isNarrow)
     return launch<reorderKernel<wordBytes, direction, Path::Narrow>>(
-        threadBlocks, params.map.chunks, kThreads, params, stream);
+        threadBlocks, params.map.chunks, kThreads, params, target);
   return launch<reorderKernel<wordBytes, direction, Path::Wide>>(
-      threadBlocks, params.map.chunks, kThreads, params, stream);
+      threadBlocks, params.map.chunks, kThreads, params, target);
 }
 
 template <int wordBytes>
 cudaError_t launchReorder(ReorderDirection direction,
-                          const ReorderParams &params, cudaStream_t stream) {
+                          const ReorderParams &params,
+                          const LaunchTarget &target) {
   return direction == ReorderDirection::ToChunks
              ? launchReorder<wordBytes, ReorderDirection::ToChunks>(params,
-                                                                    stream)
+                                                                    target)
              : launchReorder<wordBytes, ReorderDirection::ToTensor>(params,
-                                                                    stream);
+                                                                    target);
 }
 
 } // namespace
 
 cudaError_t zpp::kernels::reorder(ReorderDirection direction,
                                   const ReorderParams &params,
-                                  cudaStream_t stream) {
+                                  const LaunchTarget &target) {
   if (params.map.elements == 0)
     return cudaSuccess;
   // A word must not reach over the end of a run, of the chunk or of what
@@ -113,14 +118,14 @@ cudaError_t zpp::kernels::reorder(ReorderDirection direction,
             params.map.extent % perWord == 0);
   };
   if (fits(16))
-    return launchReorder<16>(direction, params, stream);
+    return launchReorder<16>(direction, params, target);
   if (fits(8))
-    return launchReorder<8>(direction, params, stream);
+    return launchReorder<8>(direction, params, target);
   if (fits(4))
-    return launchReorder<4>(direction, params, stream);
+    return launchReorder<4>(direction, params, target);
   if (fits(2))
-    return launchReorder<2>(direction, params, stream);
-  return launchReorder<1>(direction, params, stream);
+    return launchReorder<2>(direction, params, target);
+  return launchReorder<1>(direction, params, target);
 }
 
 /// Elements of any size are copied as the largest of 4, 2 and 1 bytes that
@@ -128,7 +133,7 @@ cudaError_t zpp::kernels::reorder(ReorderDirection direction,
 static cudaError_t reorderElements(ReorderDirection direction,
                                    const void *source, void *dest,
                                    int64_t elementBytes, const SliceMap &map,
-                                   int64_t stride, cudaStream_t stream) {
+                                   int64_t stride, const LaunchTarget &target) {
   if (elementBytes < 1 ||
       (map.numChunks() > 1 && stride < map.elementsPerChunk() * elementBytes))
     return cudaErrorInvalidValue;
@@ -141,19 +146,19 @@ static cudaError_t reorderElements(ReorderDirection direction,
   SliceIndex index;
   if (cudaError_t error = SliceIndex::create(scaled, index))
     return error;
-  return reorder(direction, {source, dest, stride, unit, index}, stream);
+  return reorder(direction, {source, dest, stride, unit, index}, target);
 }
 
 cudaError_t zpp::kernels::pack(const void *source, int64_t elementBytes,
                                const SliceMap &map, void *dest, int64_t stride,
-                               cudaStream_t stream) {
+                               const LaunchTarget &target) {
   return reorderElements(ReorderDirection::ToChunks, source, dest, elementBytes,
-                         map, stride, stream);
+                         map, stride, target);
 }
 
 cudaError_t zpp::kernels::unpack(const void *source, int64_t elementBytes,
                                  const SliceMap &map, void *dest,
-                                 int64_t stride, cudaStream_t stream) {
+                                 int64_t stride, const LaunchTarget &target) {
   return reorderElements(ReorderDirection::ToTensor, source, dest, elementBytes,
-                         map, stride, stream);
+                         map, stride, target);
 }

@@ -138,10 +138,13 @@ public:
   }
   Status enter(const Mark &mark) override {
     DeviceGuard guard(device);
+    ZPP_RT_TRY(closeBatch());
     return streams->enter(mark);
   }
   Status markOperations(const std::vector<zpp_rt_buffer> &buffers,
                         std::unique_ptr<Mark> &mark) override {
+    DeviceGuard guard(device);
+    ZPP_RT_TRY(closeBatch());
     // What the caller does next with them may be a write.
     std::vector<Access> accesses;
     for (const zpp_rt_buffer &buffer : buffers)
@@ -156,16 +159,16 @@ public:
 
   Status packSlices(const PackOperation &operation, const void *input,
                     void *output) override {
-    return compute(operation, input, output, [&](cudaStream_t stream) {
+    return compute(operation, input, output, [&](kernels::Launches &launches) {
       return kernels::pack(input, operation.elementBytes, operation.slices,
-                           output, operation.chunkStride, stream);
+                           output, operation.chunkStride, launches);
     });
   }
   Status unpackSlices(const PackOperation &operation, const void *input,
                       void *output) override {
-    return compute(operation, input, output, [&](cudaStream_t stream) {
+    return compute(operation, input, output, [&](kernels::Launches &launches) {
       return kernels::unpack(input, operation.elementBytes, operation.slices,
-                             output, operation.chunkStride, stream);
+                             output, operation.chunkStride, launches);
     });
   }
   Status quantize(const QuantizeOperation &operation, const void *input,
@@ -176,9 +179,9 @@ public:
                            operation.wire.format,
                            operation.wire.block,
                            ElementType::F32};
-    return compute(operation, input, output, [&](cudaStream_t stream) {
+    return compute(operation, input, output, [&](kernels::Launches &launches) {
       return kernels::quantize({input, operation.type}, operation.slices,
-                               chunks, stream);
+                               chunks, launches);
     });
   }
   Status dequantize(const QuantizeOperation &operation, const void *input,
@@ -189,9 +192,9 @@ public:
                                 operation.wire.format,
                                 operation.wire.block,
                                 ElementType::F32};
-    return compute(operation, input, output, [&](cudaStream_t stream) {
+    return compute(operation, input, output, [&](kernels::Launches &launches) {
       return kernels::dequantize(chunks, operation.slices,
-                                 {output, operation.type}, stream);
+                                 {output, operation.type}, launches);
     });
   }
   Status reduce(const ReduceOperation &operation, const void *input,
@@ -199,10 +202,10 @@ public:
     // One chunk: the tensor as it is.
     SliceMap map;
     map.unit = map.extent = operation.elements;
-    return compute(operation, input, output, [&](cudaStream_t stream) {
+    return compute(operation, input, output, [&](kernels::Launches &launches) {
       return kernels::dequantizeReduce(getSources(operation, input), map,
                                        getReduction(operation),
-                                       {output, operation.type}, stream);
+                                       {output, operation.type}, launches);
     });
   }
   Status reduceQuantize(const ReduceQuantizeOperation &operation,
@@ -213,10 +216,10 @@ public:
                            operation.to.format,
                            operation.to.block,
                            ElementType::F32};
-    return compute(operation, input, output, [&](cudaStream_t stream) {
+    return compute(operation, input, output, [&](kernels::Launches &launches) {
       return kernels::dequantizeReduceQuantize(
           getSources(operation.reduce, input), operation.slices,
-          getReduction(operation.reduce), chunks, stream);
+          getReduction(operation.reduce), chunks, launches);
     });
   }
 
@@ -258,18 +261,21 @@ private:
             {output, operation.footprint.outputBytes, true}};
   }
 
-  /// Queues a kernel.
+  /// Queues a kernel that `launch` adds to launches; with the one before, where
+  /// that is of the same kind and independent: tensors that travel together are
+  /// quantized together.
   template <typename Launch>
   Status compute(const Operation &operation, const void *input, void *output,
                  const Launch &launch) {
     DeviceGuard guard(device);
-    std::vector<Access> accesses = getAccesses(operation, input, output);
-    return streams->run(getKernelStream(accesses), operation, accesses,
-                        [&](cudaStream_t stream) {
-                          return getStatus(launch(stream),
-                                           "launch of a kernel");
-                        });
+    ZPP_RT_TRY(addToBatch(operation, getAccesses(operation, input, output)));
+    return getStatus(launch(batch.launches), "launch of a kernel");
   }
+  /// Opens a batch, or makes room in it.
+  Status addToBatch(const Operation &operation,
+                    const std::vector<Access> &accesses);
+  /// Launches what waits, before anything else is queued.
+  Status closeBatch();
 
   /// Queues functions of NCCL as one operation of the tier's stream.
   Status communicate(const ExchangeOperation &operation, size_t stream,
@@ -303,8 +309,19 @@ private:
   void watch();
   void stop(const Status &cause);
 
+  /// Kernels that are one operation of a stream and are not launched yet.
+  struct Batch {
+    kernels::Launches launches;
+    int64_t count = 0;
+    size_t stream = 0;
+    /// The first, with the footprint of all.
+    Operation operation;
+    std::vector<Access> accesses;
+  };
+
   World &world;
   int device = 0;
+  Batch batch;
   const NcclLibrary *nccl = nullptr;
   std::unique_ptr<CudaStreams> streams;
   std::unique_ptr<Watch> exchanges;
@@ -436,6 +453,8 @@ Status CudaRank::allocate(int64_t bytes, void *&data) {
 
 void CudaRank::free(void *data) {
   DeviceGuard guard(device);
+  if (Status status = closeBatch(); !status.ok())
+    fail(status);
   // Waits for the device, thus for the operations.
   if (allocations.erase(data) > 0 && cudaFree(data) != cudaSuccess)
     cudaGetLastError();
@@ -477,9 +496,59 @@ static Status copyOnDevice(const void *input, void *output, int64_t bytes,
   return getStatus(kernels::pack(input, 1, map, output, bytes, stream), "copy");
 }
 
+Status CudaRank::addToBatch(const Operation &operation,
+                            const std::vector<Access> &accesses) {
+  auto conflicts = [](const Access &a, const Access &b) {
+    return (a.isWrite || b.isWrite) &&
+           bytesAt(a.data, 0) < bytesAt(b.data, b.bytes) &&
+           bytesAt(b.data, 0) < bytesAt(a.data, a.bytes);
+  };
+  bool isIndependent = std::none_of(
+      batch.accesses.begin(), batch.accesses.end(), [&](const Access &earlier) {
+        return std::any_of(
+            accesses.begin(), accesses.end(),
+            [&](const Access &access) { return conflicts(earlier, access); });
+      });
+  // The kinds of all operations are literals of one table.
+  if (batch.count > 0 &&
+      (std::strcmp(batch.operation.kind, operation.kind) != 0 ||
+       !isIndependent || getKernelStream(accesses) != batch.stream))
+    ZPP_RT_TRY(closeBatch());
+  if (batch.count > 0) {
+    ZPP_RT_TRY(streams->extend(batch.stream, accesses));
+    batch.operation.footprint.inputBytes += operation.footprint.inputBytes;
+    batch.operation.footprint.outputBytes += operation.footprint.outputBytes;
+  } else {
+    batch.stream = getKernelStream(accesses);
+    ZPP_RT_TRY(streams->begin(batch.stream, accesses));
+    batch.launches.setStream(streams->getHandle(batch.stream));
+    batch.operation = operation;
+  }
+  ++batch.count;
+  batch.accesses.insert(batch.accesses.end(), accesses.begin(), accesses.end());
+  return {};
+}
+
+Status CudaRank::closeBatch() {
+  if (batch.count == 0)
+    return {};
+  if (batch.count > 1)
+    batch.operation.label +=
+        " and " + std::to_string(batch.count - 1) + " more";
+  batch.count = 0;
+  batch.accesses.clear();
+  Status status = getStatus(batch.launches.flush(), "launch of a kernel");
+  if (status.ok())
+    status = streams->end(batch.stream, batch.operation);
+  if (!status.ok())
+    status.message = batch.operation.title + ": " + status.message;
+  return status;
+}
+
 Status CudaRank::copy(const CopyOperation &operation, const void *input,
                       void *output) {
   DeviceGuard guard(device);
+  ZPP_RT_TRY(closeBatch());
   std::vector<Access> accesses = getAccesses(operation, input, output);
   return streams->run(
       getKernelStream(accesses), operation, accesses,
@@ -559,6 +628,7 @@ CudaRank::communicate(const ExchangeOperation &operation, size_t stream,
 Status CudaRank::allToAll(const ExchangeOperation &operation, const void *input,
                           void *output) {
   DeviceGuard guard(device);
+  ZPP_RT_TRY(closeBatch());
   Communicator *group;
   ZPP_RT_TRY(communicators->find(operation.axes, group));
   ZPP_RT_TRY(meet(operation, /*forSends=*/true, *group));
@@ -620,6 +690,7 @@ bool CudaRank::areTiers(const std::vector<AxisRef> &axes) const {
 Status CudaRank::allGatherChunks(const ExchangeOperation &operation,
                                  const void *input, void *output) {
   DeviceGuard guard(device);
+  ZPP_RT_TRY(closeBatch());
   Communicator *group;
   ZPP_RT_TRY(communicators->find(operation.axes, group));
   // On one host NCCL knows best. Else chunks cross the slow links once, and
@@ -763,6 +834,7 @@ Status CudaRank::communicateAsLibrary(const PlainOperation &operation,
                                       const void *input, void *output,
                                       const LibraryCall &call) {
   DeviceGuard guard(device);
+  ZPP_RT_TRY(closeBatch());
   Communicator *group;
   ZPP_RT_TRY(communicators->find(operation.axes, group));
   ZPP_RT_TRY(meet(operation, /*forSends=*/false, *group));
@@ -812,6 +884,7 @@ Status CudaRank::plainAllGather(const PlainOperation &operation,
 
 Status CudaRank::synchronize() {
   DeviceGuard guard(device);
+  ZPP_RT_TRY(closeBatch());
   if (streams->isCapturing())
     return {ZPP_RT_UNSUPPORTED,
             "expected no graph that is being captured, but got one"};

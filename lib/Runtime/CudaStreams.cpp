@@ -148,13 +148,21 @@ Status CudaStreams::begin(size_t stream, const std::vector<Access> &accesses) {
   if (hazards.size() > kMaxSegments && captureId == 0)
     ZPP_RT_TRY(prune());
   ZPP_RT_TRY(join(stream));
-  Hazards::Numbers waits = hazards.add(stream, accesses);
-  for (size_t other = 0; other < waits.size(); ++other)
-    if (waits[other] > 0)
-      ZPP_RT_TRY(wait(streams[stream].handle, other, waits[other]));
+  ZPP_RT_TRY(waitFor(stream, hazards.add(stream, accesses)));
   isTimed = trace && trace->isRecording() && captureId == 0;
   if (isTimed)
     ZPP_RT_TRY(beginTimed(streams[stream].handle, timed.emplace_back()));
+  return {};
+}
+
+Status CudaStreams::extend(size_t stream, const std::vector<Access> &accesses) {
+  return waitFor(stream, hazards.extend(stream, accesses));
+}
+
+Status CudaStreams::waitFor(size_t stream, const Hazards::Numbers &numbers) {
+  for (size_t other = 0; other < numbers.size(); ++other)
+    if (numbers[other] > 0)
+      ZPP_RT_TRY(wait(streams[stream].handle, other, numbers[other]));
   return {};
 }
 
@@ -266,7 +274,7 @@ Status CudaStreams::enter(const Mark &given) {
 std::unique_ptr<Mark>
 CudaStreams::markOperations(const std::vector<Access> &accesses) {
   auto mark = std::make_unique<OperationsMark>();
-  mark->numbers = hazards.find(accesses);
+  mark->numbers = hazards.reduce(hazards.find(accesses));
   bool capturing = isCapturing();
   for (size_t stream = 0; stream < streams.size(); ++stream) {
     // A graph must end with all streams joined, whatever they touch.

@@ -55,6 +55,15 @@ public:
     return end(stream, operation);
   }
 
+  /// The same in steps, for an operation that gets more accesses before it is
+  /// launched: begin() puts it behind what conflicts with `accesses`, extend()
+  /// does so for more, and end() comes after the launch. Nothing else is queued
+  /// in between.
+  Status begin(size_t stream, const std::vector<Access> &accesses);
+  Status extend(size_t stream, const std::vector<Access> &accesses);
+  Status end(size_t stream, const Operation &operation);
+  cudaStream_t getHandle(size_t stream) const { return streams[stream].handle; }
+
   /// For each stream the last operation since the caller's stream was entered
   /// that has written what `accesses` read, 0 for none.
   Hazards::Numbers getProducers(const std::vector<Access> &accesses) const;
@@ -85,8 +94,8 @@ public:
 
 private:
   CudaStreams(int64_t rank, Trace *trace, size_t numStreams);
-  Status begin(size_t stream, const std::vector<Access> &accesses);
-  Status end(size_t stream, const Operation &operation);
+  /// Makes `stream` wait for operations of others.
+  Status waitFor(size_t stream, const Hazards::Numbers &numbers);
   /// Makes `waiter` wait for operation `number` of `stream`.
   Status wait(cudaStream_t waiter, size_t stream, int64_t number);
   /// Makes a stream wait for what it has not waited for of the caller's.

@@ -44,6 +44,22 @@ Hazards::Numbers Hazards::find(const std::vector<Access> &accesses) const {
   return numbers;
 }
 
+const Hazards::Numbers *Hazards::findPast(size_t stream, int64_t number) const {
+  return last[stream] - number < kHistory ? &history[stream][number % kHistory]
+                                          : nullptr;
+}
+
+Hazards::Numbers Hazards::reduce(Numbers numbers) const {
+  for (size_t stream = 0; stream < numbers.size(); ++stream) {
+    const Numbers *past =
+        numbers[stream] > 0 ? findPast(stream, numbers[stream]) : nullptr;
+    for (size_t other = 0; past && other < numbers.size(); ++other)
+      if (other != stream && numbers[other] <= (*past)[other])
+        numbers[other] = 0;
+  }
+  return numbers;
+}
+
 void Hazards::split(uintptr_t address) {
   auto it = segments.upper_bound(address);
   if (it == segments.begin())
@@ -84,20 +100,32 @@ void Hazards::record(const Access &access, size_t stream, int64_t number) {
 
 Hazards::Numbers Hazards::add(size_t stream,
                               const std::vector<Access> &accesses) {
+  ++last[stream];
+  return extend(stream, accesses);
+}
+
+Hazards::Numbers Hazards::extend(size_t stream,
+                                 const std::vector<Access> &accesses) {
   Numbers waits = find(accesses);
-  for (size_t other = 0; other < waits.size(); ++other) {
-    int64_t &seen = known[stream][other];
-    if (other == stream || waits[other] <= seen)
+  Numbers &past = known[stream];
+  for (size_t other = 0; other < waits.size(); ++other)
+    if (other == stream || waits[other] <= past[other])
       waits[other] = 0;
-    else
-      seen = waits[other];
+  waits = reduce(std::move(waits));
+  for (size_t other = 0; other < waits.size(); ++other) {
+    if (waits[other] == 0)
+      continue;
+    past[other] = waits[other];
+    if (const Numbers *before = findPast(other, waits[other]))
+      for (size_t third = 0; third < past.size(); ++third)
+        past[third] = std::max(past[third], (*before)[third]);
   }
-  int64_t number = ++last[stream];
+  history[stream][last[stream] % kHistory] = past;
   // Reads first: an operation may read what it writes.
   for (bool isWrite : {false, true})
     for (const Access &access : accesses)
       if (access.isWrite == isWrite && access.bytes > 0)
-        record(access, stream, number);
+        record(access, stream, last[stream]);
   return waits;
 }
 

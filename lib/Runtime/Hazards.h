@@ -36,19 +36,24 @@ struct Access {
 class Hazards {
 public:
   explicit Hazards(size_t numStreams)
-      : last(numStreams, 0), known(numStreams, Numbers(numStreams, 0)) {}
+      : last(numStreams, 0), known(numStreams, Numbers(numStreams, 0)),
+        history(numStreams, std::vector<Numbers>(kHistory, known.front())) {}
 
   /// For each stream the number of an operation, 0 for none.
   using Numbers = std::vector<int64_t>;
 
   /// Adds an operation at the end of `stream`, and returns the operations of
-  /// the other streams that it must wait for. What the stream has waited for
-  /// before is left out.
+  /// the other streams that it must wait for. What the stream comes after
+  /// anyway is left out, be it that one of these has waited for it.
   Numbers add(size_t stream, const std::vector<Access> &accesses);
+  /// Adds accesses to the last operation of `stream`; returns the same of them.
+  Numbers extend(size_t stream, const std::vector<Access> &accesses);
 
   /// The last operations of all streams that touch `accesses`, in conflict
   /// with them.
   Numbers find(const std::vector<Access> &accesses) const;
+  /// `numbers` without those that others of them come after.
+  Numbers reduce(Numbers numbers) const;
 
   /// The number of the last operation of `stream`.
   int64_t getLast(size_t stream) const { return last[stream]; }
@@ -80,10 +85,18 @@ private:
   /// Cuts the segment around `address`, if any, in two.
   void split(uintptr_t address);
   void record(const Access &access, size_t stream, int64_t number);
+  /// What operation `number` of `stream` comes after, or null where that is too
+  /// long ago.
+  const Numbers *findPast(size_t stream, int64_t number) const;
+
+  /// Operations of a stream whose past is remembered.
+  static constexpr int64_t kHistory = 64;
 
   Numbers last;
   /// known[s][t]: stream s comes after this operation of stream t.
   std::vector<Numbers> known;
+  /// history[s][n % kHistory]: `known` of stream s at its operation n.
+  std::vector<std::vector<Numbers>> history;
   Segments segments;
 };
 

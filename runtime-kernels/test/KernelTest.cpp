@@ -23,6 +23,7 @@
 #include <algorithm>
 #include <cfloat>
 #include <cstdio>
+#include <deque>
 #include <functional>
 #include <random>
 #include <string>
@@ -775,6 +776,88 @@ void testErrors() {
   expectError(cudaSuccess, cudaGetLastError(), "after the errors");
 }
 
+/// Launches of neighbours are one for tensors that take the same kernel, and do
+/// the same as each alone: large and small, aligned and not, more than
+/// kMaxBatch, with another number of chunks.
+void testBatches() {
+  struct Tensors {
+    SliceMap whole, partial, shard;
+    Buffer tensor, result, gathered;
+    ChunkSet hop1, hop2;
+
+    Tensors(int64_t unit, int64_t inner, int64_t chunks, int64_t misalignment)
+        : whole(makeMap(1, {2, chunks}, unit, inner, {1})),
+          partial(makeMap(1, {2}, unit, inner, {0})),
+          shard(makeMap(1, {}, unit, inner, {})),
+          tensor(tensorElements(whole) * 2, misalignment * 2),
+          result(tensorElements(shard) * 4, 0),
+          gathered(tensorElements(whole) * 2, misalignment * 2),
+          hop1(chunks, whole.elementsPerChunk(), Kind::I8, 128, 0, 0),
+          hop2(2, partial.elementsPerChunk(), Kind::I4, 64, 0, 0) {}
+  };
+  std::deque<Tensors> all;
+  all.emplace_back(64, 1, 2, 0);
+  all.emplace_back(512, 96, 2, 0);
+  all.emplace_back(16, 64, 2, 0);
+  all.emplace_back(33, 7, 2, 1);
+  for (int64_t rows = 1; rows <= 2 * kMaxBatch + 1; ++rows)
+    all.emplace_back(rows, 128, 2, 0);
+  all.emplace_back(16, 64, 4, 0);
+  all.emplace_back(16, 64, 2, 0);
+
+  for (Tensors &t : all) {
+    fillTensor(t.tensor.hostData(), ElementType::BF16, tensorElements(t.whole),
+               Data::Normal);
+    for (Buffer *buffer :
+         {&t.tensor, &t.hop1.buffer, &t.hop2.buffer, &t.result, &t.gathered})
+      buffer->upload();
+  }
+  cudaStream_t stream;
+  checkCuda(cudaStreamCreate(&stream), "cudaStreamCreate");
+  Launches launches;
+  launches.setStream(stream);
+  auto forAll = [&](const std::string &what, auto launch) {
+    for (Tensors &t : all)
+      expectError(cudaSuccess, launch(t), "batch: " + what);
+    expectError(cudaSuccess, launches.flush(), "batch: flush of " + what);
+  };
+  forAll("quantize", [&](Tensors &t) {
+    return quantize({t.tensor.deviceData(), ElementType::BF16}, t.whole,
+                    t.hop1.device, launches);
+  });
+  forAll("reduce-quantize", [&](Tensors &t) {
+    return dequantizeReduceQuantize(ChunkSet::asConst(t.hop1.device), t.partial,
+                                    {}, t.hop2.device, launches);
+  });
+  forAll("reduce", [&](Tensors &t) {
+    return dequantizeReduce(ChunkSet::asConst(t.hop2.device), t.shard, {8.0f},
+                            {t.result.deviceData(), ElementType::F32},
+                            launches);
+  });
+  forAll("dequantize", [&](Tensors &t) {
+    return dequantize(ChunkSet::asConst(t.hop1.device), t.whole,
+                      {t.gathered.deviceData(), ElementType::BF16}, launches);
+  });
+  checkCuda(cudaStreamSynchronize(stream), "batches");
+  checkCuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
+  for (Tensors &t : all) {
+    reference::quantize(t.tensor.hostData(), ElementType::BF16, t.whole,
+                        t.hop1.host);
+    reference::dequantizeReduceQuantize(ChunkSet::asConst(t.hop1.host),
+                                        t.partial, {}, t.hop2.host);
+    reference::dequantizeReduce(ChunkSet::asConst(t.hop2.host), t.shard, {8.0f},
+                                t.result.hostData(), ElementType::F32);
+    reference::dequantize(ChunkSet::asConst(t.hop1.host), t.whole,
+                          t.gathered.hostData(), ElementType::BF16);
+    std::string what =
+        "batch: " + std::to_string(tensorElements(t.whole)) + " elements: ";
+    t.hop1.buffer.compare(what + "quantize");
+    t.hop2.buffer.compare(what + "reduce-quantize");
+    t.result.compare(what + "reduce");
+    t.gathered.compare(what + "dequantize");
+  }
+}
+
 /// Everything can be captured, and replays of the graph do it again.
 void testGraph() {
   SliceMap map = makeMap(1, {2, 4}, 16, 32, {1});
@@ -1026,6 +1109,7 @@ int main(int argc, char **argv) {
       slack = 0;
     testErrors();
     testGraph();
+    testBatches();
     testMatrix(quick);
     if (!quick) {
       testScales();

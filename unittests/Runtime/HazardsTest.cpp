@@ -97,6 +97,45 @@ bool conflict(const Access &a, const Access &b) {
          begin(b) < begin(a) + static_cast<uintptr_t>(a.bytes);
 }
 
+TEST(Hazards, WhatOthersHaveWaitedFor) {
+  Hazards hazards(3);
+  hazards.add(0, {write(0, 10)});
+  EXPECT_EQ(hazards.add(1, {read(0, 10), write(10, 10)}), (Numbers{1, 0, 0}));
+  // The second comes after the first.
+  EXPECT_EQ(hazards.find({write(0, 20)}), (Numbers{1, 1, 0}));
+  EXPECT_EQ(hazards.reduce({1, 1, 0}), (Numbers{0, 1, 0}));
+  EXPECT_EQ(hazards.add(2, {read(0, 20)}), (Numbers{0, 1, 0}));
+  EXPECT_EQ(hazards.add(2, {write(0, 5)}), (Numbers{0, 0, 0}));
+  // A later operation of the first stream is another matter.
+  hazards.add(0, {write(30, 1)});
+  EXPECT_EQ(hazards.reduce({2, 1, 0}), (Numbers{2, 1, 0}));
+  EXPECT_EQ(hazards.add(2, {read(30, 1), read(10, 10)}), (Numbers{2, 0, 0}));
+}
+
+TEST(Hazards, MoreAccesses) {
+  Hazards hazards(2);
+  hazards.add(0, {write(0, 10)});
+  hazards.add(0, {write(10, 10)});
+  EXPECT_EQ(hazards.add(1, {read(0, 10), write(20, 1)}), (Numbers{1, 0}));
+  EXPECT_EQ(hazards.extend(1, {read(10, 10), write(21, 1)}), (Numbers{2, 0}));
+  EXPECT_EQ(hazards.getLast(1), 1);
+  // Both are of one operation, which comes after both.
+  EXPECT_EQ(hazards.find({read(20, 2)}), (Numbers{0, 1}));
+  EXPECT_EQ(hazards.reduce({2, 1}), (Numbers{0, 1}));
+}
+
+/// What is long ago is waited for again: that is only slower.
+TEST(Hazards, LongPast) {
+  Hazards hazards(2);
+  hazards.add(0, {write(0, 10)});
+  EXPECT_EQ(hazards.add(1, {read(0, 10)}), (Numbers{1, 0}));
+  EXPECT_EQ(hazards.reduce({1, 1}), (Numbers{0, 1}));
+  for (int i = 0; i < 1000; ++i)
+    hazards.add(1, {write(100 + i, 1)});
+  EXPECT_EQ(hazards.reduce({1, 1}), (Numbers{1, 1}));
+  EXPECT_EQ(hazards.reduce({1, 1001}), (Numbers{0, 1001}));
+}
+
 /// Against all pairs of operations: those in conflict are ordered, directly or
 /// through others, and nothing waits for an operation without a conflict.
 TEST(Hazards, RandomPrograms) {

@@ -161,6 +161,47 @@ TEST(CudaStreams, IndependentOperationsOverlap) {
   });
 }
 
+/// Kernels of a kind that do not depend on each other are one launch, also for
+/// who waits for one of them.
+TEST(CudaStreams, NeighboursAreLaunchedTogether) {
+  TestWorld world("cuda", "gpu:1", 20'000'000);
+  world.runAll([&](zpp_rt_rank *rank, int64_t index) {
+    DeviceBuffer input(rank, 4 * kChunkBytes), first(rank, kChunkBytes),
+        second(rank, kChunkBytes), sum(rank, kChunkBytes);
+    zpp_rt_reduce_desc desc = makeSum();
+    desc.sources = 1;
+    auto reduce = [&](const DeviceBuffer &from, const DeviceBuffer &to) {
+      EXPECT_EQ(zpp_rt_reduce(rank, &desc, from.data(), to.data()), ZPP_RT_OK);
+    };
+    EXPECT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_OK);
+    int64_t before = simulated::getCallCount("cudaLaunchKernel");
+    auto countLaunches = [&] {
+      int64_t now = simulated::getCallCount("cudaLaunchKernel");
+      return now - std::exchange(before, now);
+    };
+    // Both read the same; that is no dependence.
+    reduce(input, first);
+    reduce(input, second);
+    CallersStream stream(index);
+    zpp_rt_buffer buffer = {first.data(), kChunkBytes};
+    EXPECT_EQ(zpp_rt_leave(rank, stream, &buffer, 1), ZPP_RT_OK);
+    EXPECT_EQ(countLaunches(), 1);
+    // One reads what the other has written, or writes it again.
+    reduce(input, first);
+    reduce(first, second);
+    reduce(input, second);
+    EXPECT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_OK);
+    EXPECT_EQ(countLaunches(), 3);
+    // Another kind in between.
+    reduce(input, first);
+    EXPECT_EQ(zpp_rt_copy(rank, second.data(), input.data(), kChunkBytes),
+              ZPP_RT_OK);
+    reduce(input, sum);
+    EXPECT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_OK);
+    EXPECT_EQ(countLaunches(), 3);
+  });
+}
+
 /// One thread puts work on a stream, another calls the operations, far behind:
 /// many marks are on their way.
 TEST(CudaStreams, MarksJoinThreads) {

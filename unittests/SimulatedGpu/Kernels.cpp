@@ -13,7 +13,7 @@
 
 #include "HostReference.h"
 #include "Simulator.h"
-#include "zpp/kernels/Launch.h"
+#include "zpp/kernels/Checks.h"
 
 #include <algorithm>
 #include <cstring>
@@ -94,28 +94,95 @@ static void addChunks(std::vector<Access> &accesses,
 // Launches
 //===----------------------------------------------------------------------===//
 
-/// Queues a kernel; source and destination must not overlap.
-static cudaError_t queue(const char *name, std::vector<Access> accesses,
-                         std::function<void()> run, cudaStream_t stream) {
-  if (int error = simulated::countCall("cudaLaunchKernel"))
-    return static_cast<cudaError_t>(error);
-  if (accesses.empty())
-    return cudaSuccess;
+/// The tensors of the launch that waits, in the order of their launchers.
+struct Launches::State {
+  cudaStream_t stream = nullptr;
+  std::string name;
+  std::vector<Task> tasks;
+
+  cudaError_t flush();
+};
+
+static bool overlap(const Access &a, const Access &b) {
   auto end = [](const Access &access) {
     return static_cast<const char *>(access.data) + access.bytes;
   };
+  return a.data < end(b) && b.data < end(a);
+}
+
+/// The thread blocks of a launch run in any order: what one tensor's write
+/// those of the others must not touch.
+static void checkIndependence(const std::string &name, const Task &a,
+                              const Task &b) {
+  for (const Access &first : a.accesses)
+    for (const Access &second : b.accesses)
+      if ((first.isWrite || second.isWrite) && overlap(first, second))
+        return simulated::reportError("a launch of " + name +
+                                      " has two tensors that depend on each "
+                                      "other");
+}
+
+cudaError_t Launches::State::flush() {
+  std::vector<Task> batch;
+  std::swap(batch, tasks);
+  if (batch.empty())
+    return cudaSuccess;
+  if (int error = simulated::countCall("cudaLaunchKernel"))
+    return static_cast<cudaError_t>(error);
+  Task all;
+  all.name = name;
+  all.kind = Task::Kernel;
+  for (size_t i = 0; i < batch.size(); ++i) {
+    for (size_t k = 0; k < i; ++k)
+      checkIndependence(name, batch[k], batch[i]);
+    all.accesses.insert(all.accesses.end(), batch[i].accesses.begin(),
+                        batch[i].accesses.end());
+  }
+  if (all.accesses.empty())
+    return cudaSuccess;
+  all.run = [batch = std::move(batch)] {
+    for (const Task &task : batch)
+      task.run();
+  };
+  simulated::loadKernels();
+  return simulated::submit(stream, std::move(all));
+}
+
+Launches::Launches() : state(std::make_unique<State>()) {}
+Launches::~Launches() {
+  if (!state->tasks.empty())
+    simulated::reportError("launches were dropped");
+}
+void Launches::setStream(cudaStream_t stream) {
+  if (!state->tasks.empty())
+    simulated::reportError("another stream while launches wait");
+  state->stream = stream;
+}
+cudaError_t Launches::flush() { return state->flush(); }
+
+/// Queues a kernel; source and destination must not overlap.
+static cudaError_t queue(const char *name, std::vector<Access> accesses,
+                         std::function<void()> run,
+                         const LaunchTarget &target) {
   for (const Access &read : accesses)
     for (const Access &write : accesses)
-      if (!read.isWrite && write.isWrite && read.data < end(write) &&
-          write.data < end(read)) {
+      if (!read.isWrite && write.isWrite && overlap(read, write)) {
         simulated::reportError(std::string(name) +
                                " writes what it reads: its source and "
                                "destination overlap");
         return cudaErrorInvalidValue;
       }
-  simulated::loadKernels();
-  return simulated::submit(
-      stream, {name, std::move(accesses), std::move(run), Task::Kernel});
+  Launches::State alone;
+  alone.stream = target.stream;
+  Launches::State &state =
+      target.launches ? target.launches->getState() : alone;
+  if (state.name != name || state.tasks.size() == kMaxBatch)
+    if (cudaError_t error = state.flush())
+      return error;
+  state.name = name;
+  state.tasks.push_back(
+      {name, std::move(accesses), std::move(run), Task::Kernel});
+  return target.launches ? cudaSuccess : state.flush();
 }
 
 template <typename Void>
@@ -125,7 +192,7 @@ static ChunkBuffer<Void> translated(ChunkBuffer<Void> buffer) {
 }
 
 cudaError_t kernels::quantize(const ConstTensor &source, const SliceMap &map,
-                              const Chunks &dest, cudaStream_t stream) {
+                              const Chunks &dest, const LaunchTarget &target) {
   if (!isSupported(Operation::Quantize, kindOf(source.type), kindOf(dest)) ||
       !map.verify().empty())
     return cudaErrorInvalidValue;
@@ -143,11 +210,12 @@ cudaError_t kernels::quantize(const ConstTensor &source, const SliceMap &map,
         reference::quantize(at(source.data), source.type, map,
                             translated(dest));
       },
-      stream);
+      target);
 }
 
 cudaError_t kernels::dequantize(const ConstChunks &source, const SliceMap &map,
-                                const Tensor &dest, cudaStream_t stream) {
+                                const Tensor &dest,
+                                const LaunchTarget &target) {
   if (!isSupported(Operation::Dequantize, kindOf(source), kindOf(dest.type)) ||
       !map.verify().empty())
     return cudaErrorInvalidValue;
@@ -165,13 +233,14 @@ cudaError_t kernels::dequantize(const ConstChunks &source, const SliceMap &map,
         reference::dequantize(translated(source), map, at(dest.data),
                               dest.type);
       },
-      stream);
+      target);
 }
 
 cudaError_t kernels::dequantizeReduce(const ConstChunks &sources,
                                       const SliceMap &map,
                                       const Reduction &reduction,
-                                      const Tensor &dest, cudaStream_t stream) {
+                                      const Tensor &dest,
+                                      const LaunchTarget &target) {
   if (!isSupported(Operation::Reduce, kindOf(sources), kindOf(dest.type)) ||
       !map.verify().empty() || map.numChunks() != 1)
     return cudaErrorInvalidValue;
@@ -189,14 +258,14 @@ cudaError_t kernels::dequantizeReduce(const ConstChunks &sources,
         reference::dequantizeReduce(translated(sources), map, reduction,
                                     at(dest.data), dest.type);
       },
-      stream);
+      target);
 }
 
 cudaError_t kernels::dequantizeReduceQuantize(const ConstChunks &sources,
                                               const SliceMap &map,
                                               const Reduction &reduction,
                                               const Chunks &dest,
-                                              cudaStream_t stream) {
+                                              const LaunchTarget &target) {
   if (!isSupported(Operation::ReduceQuantize, kindOf(sources), kindOf(dest)) ||
       !map.verify().empty())
     return cudaErrorInvalidValue;
@@ -215,7 +284,7 @@ cudaError_t kernels::dequantizeReduceQuantize(const ConstChunks &sources,
         reference::dequantizeReduceQuantize(translated(sources), map, reduction,
                                             translated(dest));
       },
-      stream);
+      target);
 }
 
 //===----------------------------------------------------------------------===//
@@ -224,7 +293,8 @@ cudaError_t kernels::dequantizeReduceQuantize(const ConstChunks &sources,
 
 static cudaError_t reorder(bool isPack, const void *source,
                            int64_t elementBytes, const SliceMap &map,
-                           void *dest, int64_t stride, cudaStream_t stream) {
+                           void *dest, int64_t stride,
+                           const LaunchTarget &target) {
   int64_t elements = map.elementsPerChunk();
   if (elementBytes < 1 || !map.verify().empty() ||
       (map.numChunks() > 1 && stride < elements * elementBytes))
@@ -252,19 +322,19 @@ static cudaError_t reorder(bool isPack, const void *source,
               std::memset(to + inChunk, 0, elementBytes);
           }
       },
-      stream);
+      target);
 }
 
 cudaError_t kernels::pack(const void *source, int64_t elementBytes,
                           const SliceMap &map, void *dest, int64_t stride,
-                          cudaStream_t stream) {
-  return reorder(true, source, elementBytes, map, dest, stride, stream);
+                          const LaunchTarget &target) {
+  return reorder(true, source, elementBytes, map, dest, stride, target);
 }
 
 cudaError_t kernels::unpack(const void *source, int64_t elementBytes,
                             const SliceMap &map, void *dest, int64_t stride,
-                            cudaStream_t stream) {
-  return reorder(false, source, elementBytes, map, dest, stride, stream);
+                            const LaunchTarget &target) {
+  return reorder(false, source, elementBytes, map, dest, stride, target);
 }
 
 //===----------------------------------------------------------------------===//

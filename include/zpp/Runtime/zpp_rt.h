@@ -20,7 +20,8 @@
 |* - Every function returns a status, and no exception leaves the library.    *|
 |* - Operations of a rank are executed in the order of the calls. Their       *|
 |*   outputs may be read, and their inputs changed, after                     *|
-|*   zpp_rt_rank_synchronize; the next operation needs no such wait.          *|
+|*   zpp_rt_rank_synchronize; the next operation needs no such wait. The last *|
+|*   operation may begin as late as at the next call.                         *|
 |* - A failure is sticky: the first error of a rank is its status from then   *|
 |*   on, with its message, and later operations on it do nothing but return   *|
 |*   it. A program may therefore queue all its operations and look once, at   *|

@@ -10,9 +10,10 @@
 // bit; sums start at +0 and add the sources in order, in f32; a NaN that is
 // computed has the bits 0x7fc00000, 0x7fc0 (bf16) or 0x7e00 (f16).
 //
-// Every launcher queues one kernel on `stream` and returns. Nothing is
-// allocated, nothing waits for the device, so all of it can be captured in a
-// CUDA graph. Nothing is launched when an error is returned:
+// Every launcher queues one kernel on the stream that it is given, or leaves it
+// to Launches. Nothing is allocated, nothing waits for the device, so all of it
+// can be captured in a CUDA graph. Nothing is launched when an error is
+// returned:
 //
 //   cudaErrorInvalidValue          the (operation, source, destination) is not
 //                                  in SupportMatrix.h, the block is not valid,
@@ -34,6 +35,7 @@
 #include "zpp/Support/SliceMap.h"
 
 #include <cuda_runtime_api.h>
+#include <memory>
 
 namespace zpp::kernels {
 
@@ -70,6 +72,41 @@ struct Reduction {
   ElementType partial = ElementType::F32;
 };
 
+/// Launches on one stream that are made together where they can be. A launch
+/// costs the host more than a small tensor costs the device: neighbours that
+/// take the same kernel for equally many chunks become one launch, of at most
+/// kMaxBatch tensors. They run in any order, and must not depend on each other.
+class Launches {
+public:
+  Launches();
+  /// Drops what waits.
+  ~Launches();
+  Launches(const Launches &) = delete;
+  Launches &operator=(const Launches &) = delete;
+
+  /// Where those that are added from now on go. Nothing may wait.
+  void setStream(cudaStream_t stream);
+  /// Makes what waits.
+  cudaError_t flush();
+
+  /// Of the launchers.
+  struct State;
+  State &getState() const { return *state; }
+
+private:
+  std::unique_ptr<State> state;
+};
+inline constexpr int kMaxBatch = 4;
+
+/// Where a launcher puts its kernel: on a stream now, or with other launches.
+struct LaunchTarget {
+  LaunchTarget(cudaStream_t stream) : stream(stream) {}
+  LaunchTarget(Launches &launches) : launches(&launches) {}
+
+  cudaStream_t stream = nullptr;
+  Launches *launches = nullptr;
+};
+
 /// Puts all kernels on the current device. CUDA else does that when a kernel is
 /// first launched, and may wait for the device then: forever, if an exchange on
 /// it waits for what this thread is to launch next.
@@ -79,30 +116,30 @@ cudaError_t load();
 ///   dest[c][e] = source[map.tensorIndex(c, e)]   for c < map.numChunks()
 /// and zero where the map says padding.
 cudaError_t quantize(const ConstTensor &source, const SliceMap &map,
-                     const Chunks &dest, cudaStream_t stream);
+                     const Chunks &dest, const LaunchTarget &target);
 
 /// The inverse of `quantize`:
 ///   dest[map.tensorIndex(c, e)] = source[c][e]   for c < map.numChunks()
 /// Elements of other stages are not touched, padding is dropped.
 cudaError_t dequantize(const ConstChunks &source, const SliceMap &map,
-                       const Tensor &dest, cudaStream_t stream);
+                       const Tensor &dest, const LaunchTarget &target);
 
 /// Slice order alone, for elements of any number of bytes: chunk c of the
 /// elements of the tensor `source` goes to byte c * stride of `dest`.
 cudaError_t pack(const void *source, int64_t elementBytes, const SliceMap &map,
-                 void *dest, int64_t stride, cudaStream_t stream);
+                 void *dest, int64_t stride, const LaunchTarget &target);
 
 /// The inverse of `pack`: from chunks, `stride` bytes apart, to a tensor.
 cudaError_t unpack(const void *source, int64_t elementBytes,
                    const SliceMap &map, void *dest, int64_t stride,
-                   cudaStream_t stream);
+                   const LaunchTarget &target);
 
 /// The end of a reduce-scatter, `map` having one chunk:
 ///   dest[map.tensorIndex(0, e)] = sum over s of sources[s][e] / divisor
 /// Rounded to the type of `dest` only; `reduction.partial` is not used.
 cudaError_t dequantizeReduce(const ConstChunks &sources, const SliceMap &map,
                              const Reduction &reduction, const Tensor &dest,
-                             cudaStream_t stream);
+                             const LaunchTarget &target);
 
 /// The step between two hops. Each source is a chunk of the elements of the
 /// tensor [map.outer, map.extent, map.inner], in order:
@@ -110,7 +147,8 @@ cudaError_t dequantizeReduce(const ConstChunks &sources, const SliceMap &map,
 cudaError_t dequantizeReduceQuantize(const ConstChunks &sources,
                                      const SliceMap &map,
                                      const Reduction &reduction,
-                                     const Chunks &dest, cudaStream_t stream);
+                                     const Chunks &dest,
+                                     const LaunchTarget &target);
 
 } // namespace zpp::kernels
 

@@ -1,4 +1,4 @@
-//===- Launch.h - What the launchers share ----------------------*- C++ -*-===//
+//===- Launch.h - Launches of kernels for several tensors -------*- C++ -*-===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -8,17 +8,16 @@
 #ifndef ZPP_KERNELS_LAUNCH_H
 #define ZPP_KERNELS_LAUNCH_H
 
-#include "zpp/kernels/Kernels.h"
-#include "zpp/kernels/SupportMatrix.h"
+#include "zpp/kernels/Checks.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <new>
 
 namespace zpp::kernels {
 
 inline constexpr int64_t kMaxGridYZ = 65535;
-
-constexpr int64_t divideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// Remembers a kernel for load(). Always true.
 bool addKernel(const void *kernel);
@@ -28,67 +27,83 @@ template <auto kernel> struct LaunchedKernel {
       addKernel(reinterpret_cast<const void *>(kernel));
 };
 
-/// Queues `kernel` with `threadBlocks` for each chunk: see chunkOfBlock().
+/// What a kernel takes: the parameters of several tensors, whose thread blocks
+/// stand one after the other in x.
+template <typename Params> struct Batch {
+  Params params[kMaxBatch];
+  /// The first thread block of each; beyond the last one where there is none.
+  int32_t begin[kMaxBatch];
+
+#if defined(__CUDACC__)
+  /// The tensor that this thread block works on. The number of the thread block
+  /// among those of the tensor is blockIdx.x - begin[it].
+  __device__ __forceinline__ int find() const {
+    int tensor = 0;
+#pragma unroll
+    for (int i = 1; i < kMaxBatch; ++i)
+      tensor += static_cast<int32_t>(blockIdx.x) >= begin[i] ? 1 : 0;
+    return tensor;
+  }
+#endif
+};
+
+/// The launch that waits.
+struct Launches::State {
+  /// What all GPUs take as the parameters of a kernel.
+  static constexpr size_t kMaxBytes = 4096;
+
+  cudaStream_t stream = nullptr;
+  const void *kernel = nullptr;
+  int64_t threadBlocks = 0;
+  int64_t chunks = 0;
+  int threads = 0;
+  int count = 0;
+  alignas(16) unsigned char batch[kMaxBytes];
+
+  /// Whether a launch with these can be a part of this one.
+  bool canJoin(const void *otherKernel, int64_t otherThreadBlocks,
+               int64_t otherChunks) const {
+    return count > 0 && count < kMaxBatch && kernel == otherKernel &&
+           chunks == otherChunks &&
+           threadBlocks + otherThreadBlocks <=
+               std::numeric_limits<int32_t>::max();
+  }
+  cudaError_t flush();
+};
+
+/// Queues `kernel`, which takes a Batch<Params>, with `threadBlocks` for each
+/// chunk: see chunkOfBlock().
 template <auto kernel, typename Params>
 cudaError_t launch(int64_t threadBlocks, int64_t chunks, int threads,
-                   const Params &params, cudaStream_t stream) {
+                   const Params &params, const LaunchTarget &target) {
   // Done when the library is loaded, for every kernel that is launched here.
   static_cast<void>(LaunchedKernel<kernel>::isAdded);
-  int64_t rows = std::min(chunks, kMaxGridYZ);
-  int64_t layers = divideUp(chunks, rows);
-  if (threadBlocks > std::numeric_limits<int32_t>::max() || layers > kMaxGridYZ)
+  static_assert(sizeof(Batch<Params>) <= Launches::State::kMaxBytes);
+  if (threadBlocks > std::numeric_limits<int32_t>::max() ||
+      divideUp(chunks, std::min(chunks, kMaxGridYZ)) > kMaxGridYZ)
     return cudaErrorInvalidConfiguration;
-  dim3 grid(static_cast<unsigned>(threadBlocks), static_cast<unsigned>(rows),
-            static_cast<unsigned>(layers));
-  void *arguments[] = {const_cast<Params *>(&params)};
-  return cudaLaunchKernel(reinterpret_cast<const void *>(kernel), grid,
-                          dim3(threads), arguments, 0, stream);
-}
-
-constexpr int32_t log2Of(int64_t powerOfTwo) {
-  int32_t log2 = 0;
-  while (powerOfTwo >>= 1)
-    ++log2;
-  return log2;
-}
-
-inline bool isAligned(const void *address, int64_t alignment) {
-  return reinterpret_cast<uintptr_t>(address) % alignment == 0;
-}
-
-/// Whether `buffer` can hold `count` chunks of `elements`.
-template <typename Void>
-cudaError_t checkChunks(const ChunkBuffer<Void> &buffer, int64_t count,
-                        int64_t elements) {
-  if (buffer.count != count || count < 1 || elements < 0)
-    return cudaErrorInvalidValue;
-  int64_t bytes, alignment;
-  if (buffer.format == WireFormat::None) {
-    alignment = elementBytes(buffer.type);
-    bytes = elements * alignment;
-  } else {
-    if (!isValidBlock(buffer.block))
-      return cudaErrorInvalidValue;
-    alignment = kChunkAlignment;
-    bytes = getChunkLayout(elements, buffer.format, buffer.block).chunkBytes;
+  Launches::State alone;
+  alone.stream = target.stream;
+  Launches::State &state =
+      target.launches ? target.launches->getState() : alone;
+  auto *address = reinterpret_cast<const void *>(kernel);
+  if (!state.canJoin(address, threadBlocks, chunks)) {
+    if (cudaError_t error = state.flush())
+      return error;
+    auto *batch = new (state.batch) Batch<Params>;
+    std::fill(std::begin(batch->begin), std::end(batch->begin),
+              std::numeric_limits<int32_t>::max());
+    state.kernel = address;
+    state.chunks = chunks;
+    state.threads = threads;
+    state.threadBlocks = 0;
   }
-  if (count > 1 && buffer.stride < bytes)
-    return cudaErrorInvalidValue;
-  if (!isAligned(buffer.data, alignment) ||
-      (count > 1 && buffer.stride % alignment != 0))
-    return cudaErrorMisalignedAddress;
-  return cudaSuccess;
-}
-
-template <typename Void>
-cudaError_t checkTensor(const TensorBuffer<Void> &buffer) {
-  return isAligned(buffer.data, elementBytes(buffer.type))
-             ? cudaSuccess
-             : cudaErrorMisalignedAddress;
-}
-
-template <typename Void> Kind kindOf(const ChunkBuffer<Void> &buffer) {
-  return kindOf(buffer.type, buffer.format);
+  auto *batch = reinterpret_cast<Batch<Params> *>(state.batch);
+  batch->params[state.count] = params;
+  batch->begin[state.count] = static_cast<int32_t>(state.threadBlocks);
+  state.threadBlocks += threadBlocks;
+  ++state.count;
+  return target.launches ? cudaSuccess : state.flush();
 }
 
 } // namespace zpp::kernels

@@ -8,6 +8,7 @@
 #ifndef ZPP_KERNELS_REORDER_CUH
 #define ZPP_KERNELS_REORDER_CUH
 
+#include "zpp/kernels/Kernels.h"
 #include "zpp/kernels/SliceIndex.cuh"
 
 namespace zpp::kernels {
@@ -26,7 +27,7 @@ enum class ReorderDirection { ToChunks, ToTensor };
 /// Copies between a tensor and its chunk form in the widest words that the
 /// sizes and addresses allow.
 cudaError_t reorder(ReorderDirection direction, const ReorderParams &params,
-                    cudaStream_t stream);
+                    const LaunchTarget &target);
 
 } // namespace zpp::kernels
 

@@ -1,4 +1,4 @@
-//===- Load.cpp - Putting kernels on a device -----------------------------===//
+//===- Launch.cpp - Launches, and putting kernels on a device -------------===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -30,3 +30,21 @@ cudaError_t zpp::kernels::load() {
   }
   return cudaSuccess;
 }
+
+cudaError_t Launches::State::flush() {
+  if (count == 0)
+    return cudaSuccess;
+  count = 0;
+  int64_t rows = std::min(chunks, kMaxGridYZ);
+  dim3 grid(static_cast<unsigned>(threadBlocks), static_cast<unsigned>(rows),
+            static_cast<unsigned>(divideUp(chunks, rows)));
+  void *arguments[] = {batch};
+  return cudaLaunchKernel(kernel, grid, dim3(threads), arguments, 0, stream);
+}
+
+Launches::Launches() : state(std::make_unique<State>()) {}
+Launches::~Launches() = default;
+
+void Launches::setStream(cudaStream_t stream) { state->stream = stream; }
+
+cudaError_t Launches::flush() { return state->flush(); }
