@@ -23,10 +23,12 @@ using namespace zpp::rt;
 
 using Clock = std::chrono::steady_clock;
 
-/// Channels of a communicator for sends that cross a network, for each peer and
-/// in all: NCCL makes two to four for a link like TCP, whose connections do not
-/// fill it.
+/// Channels of a communicator for sends that cross a network, in all and for
+/// each peer: NCCL makes two to four for a link like TCP, whose connections do
+/// not fill it. Each channel has several connections, and where these are
+/// hundreds a link drops packets.
 static constexpr int kNetChannels = 8;
+static constexpr int kNetChannelsPerPeer = 4;
 /// NCCL's own limit in its older versions; it refuses a minimum alone.
 static constexpr int kMaxChannels = 32;
 
@@ -35,7 +37,7 @@ static ncclConfig_t makeConfigForNetSends() {
   config.minCTAs = kNetChannels;
   config.maxCTAs = kMaxChannels;
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
-  config.nChannelsPerNetPeer = kNetChannels;
+  config.nChannelsPerNetPeer = kNetChannelsPerPeer;
 #endif
   return config;
 }
