@@ -279,28 +279,34 @@ private:
                              const llvm::DenseSet<Operation *> &scheduled) {
     llvm::SetVector<Operation *> after;
     for (Operation *op : others) {
-      after.insert(op);
-      after.insert_range(getDependent(block, op));
+      llvm::SetVector<Operation *> dependent = getDependent(block, op);
+      dependent.insert(op);
+      if (llvm::any_of(dependent, [&](Operation *other) {
+            return scheduled.contains(other);
+          }))
+        return "a start or wait depends on " + describe(op);
+      after.insert_range(dependent);
     }
     Operation *last = nullptr;
-    for (Operation &op : block) {
-      if (!scheduled.contains(&op))
-        continue;
-      if (after.contains(&op))
-        return "a start or wait depends on a collective of XLA";
-      last = &op;
-    }
+    for (Operation &op : block)
+      if (scheduled.contains(&op))
+        last = &op;
     auto wait = dyn_cast<WaitOp>(last);
     if (!wait)
       return "there is a collective of XLA, and no wait after the last loop";
 
-    llvm::SetVector<Operation *> behind = getDependent(block, wait);
-    SmallVector<Operation *> moved = llvm::filter_to_vector(
-        others, [&](Operation *op) { return !behind.contains(op); });
+    llvm::SetVector<Operation *> behind = getDependent(block, wait), behindTied;
+    size_t numMoved = 0;
     SmallVector<Value> ties;
-    for (Operation *op : moved) {
+    for (Operation *op : others) {
+      if (behind.contains(op))
+        continue;
       if (!isLight(op))
         return describe(op) + " would come too late behind the last wait";
+      ++numMoved;
+      if (behindTied.contains(op))
+        continue;
+      behindTied.insert_range(getDependent(block, op));
       auto tie = llvm::find_if(op->getOperands(), [](Value operand) {
         auto type = dyn_cast<RankedTensorType>(operand.getType());
         return type && type.hasStaticShape();
@@ -310,8 +316,8 @@ private:
       if (!llvm::is_contained(ties, *tie))
         ties.push_back(*tie);
     }
-    if (moved.size() > kMostCollectives)
-      return std::to_string(moved.size()) +
+    if (numMoved > kMostCollectives)
+      return std::to_string(numMoved) +
              " collectives of XLA would come too late behind the last wait";
     Operation *end = wait;
     for (Operation &op : llvm::make_early_inc_range(

@@ -86,7 +86,7 @@ module @zpp_host {
 
 // CHECK-LABEL: func @between
 // CHECK-NOT: deferrable
-// REMARK: not-deferred{{.*}}XLA's thread has to queue what starts do: a start or wait depends on a collective of XLA
+// REMARK: not-deferred{{.*}}XLA's thread has to queue what starts do: a start or wait depends on stablehlo.collective_permute
 func.func @between(%x: tensor<4xf32>) -> tensor<2x4xf32> {
   %r = "sdy.manual_computation"(%x) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>]>}> ({
   ^bb0(%a: tensor<4xf32>):
@@ -337,6 +337,41 @@ func.func @many(%x: tensor<4xf32>, %l: tensor<f32>) -> tensor<2x4xf32> {
     "sdy.return"(%w) : (tensor<2x4xf32>) -> ()
   }) : (tensor<4xf32>, tensor<f32>) -> tensor<2x4xf32>
   return %r : tensor<2x4xf32>
+}
+module @zpp_host {
+  func.func @gather(%x: tensor<4xf32>) -> tensor<2x4xf32> {
+    %e = tensor.empty() : tensor<2x4xf32>
+    %0 = zero.all_gather_chunks %x along ["gpu"] on #mesh into %e
+        : tensor<4xf32> into tensor<2x4xf32> -> tensor<2x4xf32>
+    return %0 : tensor<2x4xf32>
+  }
+}
+
+// -----
+
+#mesh = #zero.mesh<"gpu" = 2>
+
+// What needs another collective of XLA comes behind that, not in front.
+
+// CHECK-LABEL: func @chain
+// REMARK-NOT: not-deferred
+func.func @chain(%x: tensor<4xf32>, %l: tensor<f32>) -> (tensor<2x4xf32>, tensor<f32>) {
+  %r:2 = "sdy.manual_computation"(%x, %l) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>, <@mesh, []>]>}> ({
+  // CHECK: ^bb0(%{{.*}}: tensor<4xf32>, %[[L:.*]]: tensor<f32>):
+  ^bb0(%a: tensor<4xf32>, %l1: tensor<f32>):
+    // CHECK-NEXT: zero.start {{.*}} {deferrable}
+    // CHECK-NEXT: %{{.*}}, %[[T:.*]] = zero.wait {{.*}} ties(%[[L]] : tensor<f32>)
+    // CHECK-NEXT: %[[S:.*]] = "stablehlo.collective_permute"(%[[T]])
+    // CHECK-NEXT: %[[N:.*]] = "stablehlo.negate"(%[[S]])
+    // CHECK-NEXT: "stablehlo.collective_permute"(%[[N]])
+    %s = "stablehlo.collective_permute"(%l1) : (tensor<f32>) -> tensor<f32>
+    %n = "stablehlo.negate"(%s) : (tensor<f32>) -> tensor<f32>
+    %y = zero.start @zpp_host::@gather(%a) : (tensor<4xf32>) -> tensor<2x4xf32>
+    %w = zero.wait %y from(%a : tensor<4xf32>) : tensor<2x4xf32>
+    %t = "stablehlo.collective_permute"(%n) : (tensor<f32>) -> tensor<f32>
+    "sdy.return"(%w, %t) : (tensor<2x4xf32>, tensor<f32>) -> ()
+  }) : (tensor<4xf32>, tensor<f32>) -> (tensor<2x4xf32>, tensor<f32>)
+  return %r#0, %r#1 : tensor<2x4xf32>, tensor<f32>
 }
 module @zpp_host {
   func.func @gather(%x: tensor<4xf32>) -> tensor<2x4xf32> {
