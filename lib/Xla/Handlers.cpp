@@ -15,14 +15,12 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "HostTimes.h"
 #include "World.h"
 #include "zpp/Xla/zpp_xla.h"
 
 #include "xla/ffi/api/ffi.h"
 
-#include <algorithm>
-#include <chrono>
-#include <mutex>
 #include <tuple>
 #include <vector>
 
@@ -57,54 +55,6 @@ ffi::Error toError(const char *call, std::string_view function,
   return ffi::Error(code, std::string(call) + " " + std::string(function) +
                               ": " + status.message);
 }
-
-/// How long calls took, since they were asked for last.
-class HostTimes {
-public:
-  using Clock = std::chrono::steady_clock;
-
-  /// Measures from its construction to its destruction.
-  class Timer {
-  public:
-    explicit Timer(HostTimes &times) : times(times) {}
-    ~Timer() { times.add(Clock::now() - begin); }
-    Timer(const Timer &) = delete;
-    Timer &operator=(const Timer &) = delete;
-
-  private:
-    HostTimes &times;
-    const Clock::time_point begin = Clock::now();
-  };
-
-  /// Their median in microseconds, and how many there were.
-  std::pair<double, int64_t> take() {
-    std::vector<float> values;
-    {
-      std::lock_guard<std::mutex> lock(mutex);
-      values.swap(usec);
-    }
-    if (values.empty())
-      return {0, 0};
-    auto median = values.begin() + values.size() / 2;
-    std::nth_element(values.begin(), median, values.end());
-    return {*median, values.size()};
-  }
-
-private:
-  void add(Clock::duration duration) {
-    std::lock_guard<std::mutex> lock(mutex);
-    if (usec.size() < kMost)
-      usec.push_back(
-          std::chrono::duration<float, std::micro>(duration).count());
-  }
-
-  /// Where nobody asks, it stops growing.
-  static constexpr size_t kMost = 1 << 16;
-  std::mutex mutex;
-  std::vector<float> usec;
-};
-
-HostTimes startTimes, waitTimes;
 
 /// The attributes that both calls have.
 struct Attributes {
@@ -305,6 +255,7 @@ using namespace zpp::xla;
 void zpp_xla_take_host_times(zpp_xla_host_times *times) {
   std::tie(times->start_usec, times->num_starts) = startTimes.take();
   std::tie(times->wait_usec, times->num_waits) = waitTimes.take();
+  std::tie(times->queue_usec, times->num_queued) = queueTimes.take();
 }
 
 XLA_FFI_Error *zpp_xla_start_host(XLA_FFI_CallFrame *frame) {

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Rank.h"
+#include "HostTimes.h"
 
 #include <atomic>
 #include <future>
@@ -204,10 +205,13 @@ public:
     operations.add([this, ticket, inputs = Mark(inputs, zpp_rt_mark_destroy)] {
       const Collective &collective = ticket->collective;
       zpp_rt_mark *mark = nullptr;
-      if (zpp_rt_enter_mark(handle, inputs.get()) == ZPP_RT_OK) {
-        collective.function(handle, getPointers(collective).data());
-        zpp_rt_mark_operations(handle, collective.buffers.data(),
-                               collective.buffers.size(), &mark);
+      {
+        HostTimes::Timer timer(queueTimes);
+        if (zpp_rt_enter_mark(handle, inputs.get()) == ZPP_RT_OK) {
+          collective.function(handle, getPointers(collective).data());
+          zpp_rt_mark_operations(handle, collective.buffers.data(),
+                                 collective.buffers.size(), &mark);
+        }
       }
       std::lock_guard<std::mutex> lock(ticket->mutex);
       if (mark)

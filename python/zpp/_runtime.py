@@ -40,7 +40,8 @@ class _HostTimes(ctypes.Structure):
 
     _fields_ = [
         ("start_usec", ctypes.c_double), ("num_starts", ctypes.c_int64),
-        ("wait_usec", ctypes.c_double), ("num_waits", ctypes.c_int64)]
+        ("wait_usec", ctypes.c_double), ("num_waits", ctypes.c_int64),
+        ("queue_usec", ctypes.c_double), ("num_queued", ctypes.c_int64)]
 
 
 @dataclasses.dataclass
@@ -160,14 +161,18 @@ def synchronize() -> None:
 
 def host_times() -> dict[str, float]:
     """What the "start" and the "wait" of a collective took of XLA's threads in
-    this process since the last call: medians in microseconds. Empty where no
-    step has started one."""
+    this process since the last call, and on GPUs what it took the ranks' own
+    threads to "queue" it: medians in microseconds. Empty where no step has
+    started one."""
     times = _HostTimes()
     if _worlds:
         _library().zpp_xla_take_host_times(ctypes.byref(times))
     if not times.num_starts:
         return {}
-    return {"start": times.start_usec, "wait": times.wait_usec}
+    medians = {"start": times.start_usec, "wait": times.wait_usec}
+    if times.num_queued:
+        medians["queue"] = times.queue_usec
+    return medians
 
 
 def close() -> None:

@@ -297,6 +297,7 @@ TEST(CudaCalls, CostLittleOnTheHost) {
   zpp_xla_take_host_times(&times);
   EXPECT_EQ(times.num_starts, kCalls);
   EXPECT_EQ(times.num_waits, kCalls);
+  EXPECT_EQ(times.num_queued, kCalls);
   std::printf("median of a start: %.2f usec, of a wait: %.2f usec\n",
               times.start_usec, times.wait_usec);
   for (double usec : {times.start_usec, times.wait_usec}) {

@@ -84,12 +84,15 @@ ZPP_RT_EXPORT zpp_rt_status zpp_xla_world_write_trace(zpp_xla_world *world,
 
 /* The median of what calls of the handlers have taken of XLA's threads since
  * this was asked last, in microseconds, and their number; 0 where there were
- * none. Of all worlds of the process. */
+ * none. On streams also what the functions of starts have taken of the ranks'
+ * threads, until all is queued. Of all worlds of the process. */
 typedef struct zpp_xla_host_times {
   double start_usec;
   int64_t num_starts;
   double wait_usec;
   int64_t num_waits;
+  double queue_usec;
+  int64_t num_queued;
 } zpp_xla_host_times;
 ZPP_RT_EXPORT void zpp_xla_take_host_times(zpp_xla_host_times *times);
 
