@@ -484,16 +484,16 @@ static bool isAligned(const void *data, int64_t alignment) {
   return reinterpret_cast<uintptr_t>(data) % alignment == 0;
 }
 
-/// Copies within the device: our kernel is faster than the copy engine.
-static Status copyOnDevice(const void *input, void *output, int64_t bytes,
-                           cudaStream_t stream) {
-  if (!isAligned(input, 16) || !isAligned(output, 16) || bytes % 16 != 0)
-    return getStatus(
-        cudaMemcpyAsync(output, input, bytes, cudaMemcpyDeviceToDevice, stream),
-        "cudaMemcpyAsync");
+/// Whether copyByKernel() can copy it.
+static bool fitsKernel(const void *input, const void *output, int64_t bytes) {
+  return isAligned(input, 16) && isAligned(output, 16) && bytes % 16 == 0;
+}
+/// Within the device our kernel is faster than the copy engine.
+static cudaError_t copyByKernel(const void *input, void *output, int64_t bytes,
+                                const kernels::LaunchTarget &target) {
   SliceMap map;
   map.unit = map.extent = bytes;
-  return getStatus(kernels::pack(input, 1, map, output, bytes, stream), "copy");
+  return kernels::pack(input, 1, map, output, bytes, target);
 }
 
 Status CudaRank::addToBatch(const Operation &operation,
@@ -548,26 +548,32 @@ Status CudaRank::closeBatch() {
 Status CudaRank::copy(const CopyOperation &operation, const void *input,
                       void *output) {
   DeviceGuard guard(device);
+  bool isDense =
+      operation.rows == 1 || (operation.sourceStride == operation.rowBytes &&
+                              operation.destStride == operation.rowBytes);
+  int64_t bytes = operation.rowBytes * operation.rows;
+  if (isDense && fitsKernel(input, output, bytes)) {
+    cudaPointerAttributes from{}, to{};
+    ZPP_RT_CUDA(cudaPointerGetAttributes, &from, input);
+    ZPP_RT_CUDA(cudaPointerGetAttributes, &to, output);
+    if (from.type == cudaMemoryTypeDevice && to.type == cudaMemoryTypeDevice &&
+        from.device == to.device)
+      return compute(operation, input, output,
+                     [&](kernels::Launches &launches) {
+                       return copyByKernel(input, output, bytes, launches);
+                     });
+  }
   ZPP_RT_TRY(closeBatch());
   std::vector<Access> accesses = getAccesses(operation, input, output);
   return streams->run(
       getKernelStream(accesses), operation, accesses,
       [&](cudaStream_t stream) -> Status {
-        if (operation.rows > 1 &&
-            (operation.sourceStride != operation.rowBytes ||
-             operation.destStride != operation.rowBytes))
+        if (!isDense)
           return getStatus(cudaMemcpy2DAsync(output, operation.destStride,
                                              input, operation.sourceStride,
                                              operation.rowBytes, operation.rows,
                                              cudaMemcpyDefault, stream),
                            "cudaMemcpy2DAsync");
-        int64_t bytes = operation.rowBytes * operation.rows;
-        cudaPointerAttributes from{}, to{};
-        ZPP_RT_CUDA(cudaPointerGetAttributes, &from, input);
-        ZPP_RT_CUDA(cudaPointerGetAttributes, &to, output);
-        if (from.type == cudaMemoryTypeDevice &&
-            to.type == cudaMemoryTypeDevice && from.device == to.device)
-          return copyOnDevice(input, output, bytes, stream);
         return getStatus(
             cudaMemcpyAsync(output, input, bytes, cudaMemcpyDefault, stream),
             "cudaMemcpyAsync");
@@ -647,7 +653,12 @@ Status CudaRank::allToAll(const ExchangeOperation &operation, const void *input,
                                   {ownOutput, bytes, true}};
   ZPP_RT_TRY(streams->run(
       getKernelStream(accesses), own, accesses, [&](cudaStream_t stream) {
-        return copyOnDevice(ownInput, ownOutput, bytes, stream);
+        if (!fitsKernel(ownInput, ownOutput, bytes))
+          return getStatus(cudaMemcpyAsync(ownOutput, ownInput, bytes,
+                                           cudaMemcpyDeviceToDevice, stream),
+                           "cudaMemcpyAsync");
+        return getStatus(copyByKernel(ownInput, ownOutput, bytes, stream),
+                         "launch of a kernel");
       }));
   if (size == 1)
     return {};

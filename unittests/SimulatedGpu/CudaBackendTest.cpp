@@ -199,6 +199,12 @@ TEST(CudaStreams, NeighboursAreLaunchedTogether) {
     reduce(input, sum);
     EXPECT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_OK);
     EXPECT_EQ(countLaunches(), 3);
+    // Copies are kernels too.
+    for (const DeviceBuffer *to : {&first, &second})
+      EXPECT_EQ(zpp_rt_copy(rank, to->data(), input.data(), kChunkBytes),
+                ZPP_RT_OK);
+    EXPECT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_OK);
+    EXPECT_EQ(countLaunches(), 1);
   });
 }
 
