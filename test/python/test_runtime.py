@@ -5,6 +5,7 @@ executed by libzpp_xla and the runtime's cpu back end."""
 
 import json
 import pathlib
+import re
 
 import jax
 import numpy as np
@@ -95,6 +96,24 @@ def test_quantized_gradients_are_bit_equal_to_portable_ones():
             np.testing.assert_allclose(ours, portable, atol=1e-8)
 
     jax.tree.map(check_leaf, *results)
+
+
+@pytest.mark.parametrize("model", [{}, {"scan": True}], ids=["layers", "scan"])
+def test_collectives_of_xla_come_behind_the_last_wait(model):
+    """Wide enough that only the loss's sum stays with XLA: ranks call the
+    functions of starts beside it."""
+    trainer = trainer_of(with_options(width=512, heads=4, **model))
+    text = jitted(trainer.config, "cpu", **ALL_ON).lower(
+        trainer.abstract_state(), trainer.abstract_batch(BATCH)
+    ).compile().as_text()
+    assert "is_scheduled=true" in text
+    assert "deferrable = true" in text and "deferrable = false" not in text
+    entry = text[text.index("\nENTRY"):]
+    calls = re.findall(r'"(zpp\.wait|zpp\.start)"| (all-[a-z]+|reduce-scatter'
+                       r'|collective-[a-z]+)(?:-start)?\(', entry)
+    assert [call for _, call in calls if call] == ["all-reduce"]
+    assert calls[-1] == ("", "all-reduce")
+    assert "all-" not in text[:text.index("\nENTRY")]
 
 
 #: Loops whose gradients are scattered in the next iteration, and some that are
