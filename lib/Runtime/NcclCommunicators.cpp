@@ -23,21 +23,23 @@ using namespace zpp::rt;
 
 using Clock = std::chrono::steady_clock;
 
-/// Channels of a communicator for sends that cross a network, in all and for
-/// each peer: NCCL makes two to four for a link like TCP, whose connections do
-/// not fill it. Each channel has several connections, and where these are
-/// hundreds a link drops packets.
+/// Channels of a communicator for sends that cross a network, in all, and of a
+/// rank for its peers on other hosts: NCCL makes two to four for a link like
+/// TCP, whose connections do not fill it. Each channel has several connections
+/// to each peer, and where these are hundreds a link drops packets.
 static constexpr int kNetChannels = 8;
-static constexpr int kNetChannelsPerPeer = 4;
+static constexpr int kChannelsToOtherHosts = 4;
 /// NCCL's own limit in its older versions; it refuses a minimum alone.
 static constexpr int kMaxChannels = 32;
 
-static ncclConfig_t makeConfigForNetSends() {
+/// For ranks with at most `numPeers` on other hosts.
+static ncclConfig_t makeConfigForNetSends(int64_t numPeers) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.minCTAs = kNetChannels;
   config.maxCTAs = kMaxChannels;
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
-  config.nChannelsPerNetPeer = kNetChannelsPerPeer;
+  config.nChannelsPerNetPeer =
+      static_cast<int>(std::max<int64_t>(kChannelsToOtherHosts / numPeers, 1));
 #endif
   return config;
 }
@@ -200,9 +202,17 @@ Status NcclCommunicators::split(const Communicator &communicator, bool forSends,
                                 ncclComm_t &result) {
   if (communicator.size() == 1)
     return {};
+  // The same on all members, as NCCL needs it: the most peers on other hosts.
+  int64_t numRemote = 0;
+  for (int64_t member : communicator.members)
+    numRemote = std::max<int64_t>(
+        numRemote, std::count_if(communicator.members.begin(),
+                                 communicator.members.end(), [&](int64_t peer) {
+                                   return hosts[peer] != hosts[member];
+                                 }));
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  if (forSends && !areOnOneHost(communicator.members))
-    config = makeConfigForNetSends();
+  if (forSends && numRemote > 0)
+    config = makeConfigForNetSends(numRemote);
   // A thread that is given up may still write here.
   auto created = std::make_shared<ncclComm_t>(nullptr);
   ZPP_RT_TRY(wait("ncclCommSplit", [=, &nccl = nccl, world = worldHandle,
