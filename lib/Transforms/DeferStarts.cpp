@@ -277,16 +277,6 @@ private:
   std::string moveBehindLast(Block &block,
                              const llvm::SetVector<Operation *> &others,
                              const llvm::DenseSet<Operation *> &scheduled) {
-    llvm::SetVector<Operation *> after;
-    for (Operation *op : others) {
-      llvm::SetVector<Operation *> dependent = getDependent(block, op);
-      dependent.insert(op);
-      if (llvm::any_of(dependent, [&](Operation *other) {
-            return scheduled.contains(other);
-          }))
-        return "a start or wait depends on " + describe(op);
-      after.insert_range(dependent);
-    }
     Operation *last = nullptr;
     for (Operation &op : block)
       if (scheduled.contains(&op))
@@ -294,19 +284,29 @@ private:
     auto wait = dyn_cast<WaitOp>(last);
     if (!wait)
       return "there is a collective of XLA, and no wait after the last loop";
-
-    llvm::SetVector<Operation *> behind = getDependent(block, wait), behindTied;
-    size_t numMoved = 0;
-    SmallVector<Value> ties;
-    for (Operation *op : others) {
-      if (behind.contains(op))
-        continue;
+    llvm::SetVector<Operation *> behind = getDependent(block, wait);
+    SmallVector<Operation *> moved = llvm::filter_to_vector(
+        others, [&](Operation *op) { return !behind.contains(op); });
+    for (Operation *op : moved)
       if (!isLight(op))
         return describe(op) + " would come too late behind the last wait";
-      ++numMoved;
-      if (behindTied.contains(op))
+    if (moved.size() > kMostCollectives)
+      return std::to_string(moved.size()) +
+             " collectives of XLA would come too late behind the last wait";
+
+    // They and what depends on them. Of these the first ones need a tie.
+    llvm::SetVector<Operation *> after;
+    SmallVector<Value> ties;
+    for (Operation *op : moved) {
+      bool isBehindTied = !after.insert(op);
+      llvm::SetVector<Operation *> dependent = getDependent(block, op);
+      if (llvm::any_of(dependent, [&](Operation *other) {
+            return scheduled.contains(other);
+          }))
+        return "a start or wait depends on " + describe(op);
+      after.insert_range(dependent);
+      if (isBehindTied)
         continue;
-      behindTied.insert_range(getDependent(block, op));
       auto tie = llvm::find_if(op->getOperands(), [](Value operand) {
         auto type = dyn_cast<RankedTensorType>(operand.getType());
         return type && type.hasStaticShape();
@@ -316,9 +316,6 @@ private:
       if (!llvm::is_contained(ties, *tie))
         ties.push_back(*tie);
     }
-    if (numMoved > kMostCollectives)
-      return std::to_string(numMoved) +
-             " collectives of XLA would come too late behind the last wait";
     Operation *end = wait;
     for (Operation &op : llvm::make_early_inc_range(
              llvm::make_range(block.begin(), wait->getIterator())))
