@@ -274,8 +274,15 @@ private:
   /// Opens a batch, or makes room in it.
   Status addToBatch(const Operation &operation,
                     const std::vector<Access> &accesses);
-  /// Launches what waits, before anything else is queued.
+  /// Launches what waits.
   Status closeBatch();
+  /// Queues anything else.
+  template <typename Launch>
+  Status run(size_t stream, const Operation &operation,
+             const std::vector<Access> &accesses, const Launch &launch) {
+    ZPP_RT_TRY(closeBatch());
+    return streams->run(stream, operation, accesses, launch);
+  }
 
   /// Queues functions of NCCL as one operation of the tier's stream.
   Status communicate(const ExchangeOperation &operation, size_t stream,
@@ -316,7 +323,6 @@ private:
     size_t stream = 0;
     /// The first, with the footprint of all.
     Operation operation;
-    std::vector<Access> accesses;
   };
 
   World &world;
@@ -498,34 +504,23 @@ static cudaError_t copyByKernel(const void *input, void *output, int64_t bytes,
 
 Status CudaRank::addToBatch(const Operation &operation,
                             const std::vector<Access> &accesses) {
-  auto conflicts = [](const Access &a, const Access &b) {
-    return (a.isWrite || b.isWrite) &&
-           bytesAt(a.data, 0) < bytesAt(b.data, b.bytes) &&
-           bytesAt(b.data, 0) < bytesAt(a.data, a.bytes);
-  };
-  bool isIndependent = std::none_of(
-      batch.accesses.begin(), batch.accesses.end(), [&](const Access &earlier) {
-        return std::any_of(
-            accesses.begin(), accesses.end(),
-            [&](const Access &access) { return conflicts(earlier, access); });
-      });
+  size_t stream = getKernelStream(accesses);
   // The kinds of all operations are literals of one table.
   if (batch.count > 0 &&
       (std::strcmp(batch.operation.kind, operation.kind) != 0 ||
-       !isIndependent || getKernelStream(accesses) != batch.stream))
+       stream != batch.stream || streams->conflictsWithLast(stream, accesses)))
     ZPP_RT_TRY(closeBatch());
   if (batch.count > 0) {
-    ZPP_RT_TRY(streams->extend(batch.stream, accesses));
+    ZPP_RT_TRY(streams->extend(stream, accesses));
     batch.operation.footprint.inputBytes += operation.footprint.inputBytes;
     batch.operation.footprint.outputBytes += operation.footprint.outputBytes;
   } else {
-    batch.stream = getKernelStream(accesses);
-    ZPP_RT_TRY(streams->begin(batch.stream, accesses));
-    batch.launches.setStream(streams->getHandle(batch.stream));
+    ZPP_RT_TRY(streams->begin(stream, accesses));
+    batch.launches.setStream(streams->getHandle(stream));
+    batch.stream = stream;
     batch.operation = operation;
   }
   ++batch.count;
-  batch.accesses.insert(batch.accesses.end(), accesses.begin(), accesses.end());
   return {};
 }
 
@@ -536,7 +531,6 @@ Status CudaRank::closeBatch() {
     batch.operation.label +=
         " and " + std::to_string(batch.count - 1) + " more";
   batch.count = 0;
-  batch.accesses.clear();
   Status status = getStatus(batch.launches.flush(), "launch of a kernel");
   if (status.ok())
     status = streams->end(batch.stream, batch.operation);
@@ -563,9 +557,8 @@ Status CudaRank::copy(const CopyOperation &operation, const void *input,
                        return copyByKernel(input, output, bytes, launches);
                      });
   }
-  ZPP_RT_TRY(closeBatch());
   std::vector<Access> accesses = getAccesses(operation, input, output);
-  return streams->run(
+  return run(
       getKernelStream(accesses), operation, accesses,
       [&](cudaStream_t stream) -> Status {
         if (!isDense)
@@ -621,10 +614,9 @@ Status
 CudaRank::communicate(const ExchangeOperation &operation, size_t stream,
                       const std::vector<Access> &accesses,
                       const std::function<ncclResult_t(cudaStream_t)> &calls) {
-  ZPP_RT_TRY(
-      streams->run(stream, operation, accesses, [&](cudaStream_t handle) {
-        return communicators->queue([&] { return calls(handle); });
-      }));
+  ZPP_RT_TRY(run(stream, operation, accesses, [&](cudaStream_t handle) {
+    return communicators->queue([&] { return calls(handle); });
+  }));
   // A captured exchange waits for nobody yet.
   if (!streams->isCapturing())
     exchanges->add(streams->getLast(stream), operation.title);
@@ -634,7 +626,6 @@ CudaRank::communicate(const ExchangeOperation &operation, size_t stream,
 Status CudaRank::allToAll(const ExchangeOperation &operation, const void *input,
                           void *output) {
   DeviceGuard guard(device);
-  ZPP_RT_TRY(closeBatch());
   Communicator *group;
   ZPP_RT_TRY(communicators->find(operation.axes, group));
   ZPP_RT_TRY(meet(operation, /*forSends=*/true, *group));
@@ -651,8 +642,8 @@ Status CudaRank::allToAll(const ExchangeOperation &operation, const void *input,
   void *ownOutput = bytesAt(output, self * bytes);
   std::vector<Access> accesses = {{ownInput, bytes, false},
                                   {ownOutput, bytes, true}};
-  ZPP_RT_TRY(streams->run(
-      getKernelStream(accesses), own, accesses, [&](cudaStream_t stream) {
+  ZPP_RT_TRY(
+      run(getKernelStream(accesses), own, accesses, [&](cudaStream_t stream) {
         if (!fitsKernel(ownInput, ownOutput, bytes))
           return getStatus(cudaMemcpyAsync(ownOutput, ownInput, bytes,
                                            cudaMemcpyDeviceToDevice, stream),
@@ -701,7 +692,6 @@ bool CudaRank::areTiers(const std::vector<AxisRef> &axes) const {
 Status CudaRank::allGatherChunks(const ExchangeOperation &operation,
                                  const void *input, void *output) {
   DeviceGuard guard(device);
-  ZPP_RT_TRY(closeBatch());
   Communicator *group;
   ZPP_RT_TRY(communicators->find(operation.axes, group));
   // On one host NCCL knows best. Else chunks cross the slow links once, and
@@ -845,7 +835,6 @@ Status CudaRank::communicateAsLibrary(const PlainOperation &operation,
                                       const void *input, void *output,
                                       const LibraryCall &call) {
   DeviceGuard guard(device);
-  ZPP_RT_TRY(closeBatch());
   Communicator *group;
   ZPP_RT_TRY(communicators->find(operation.axes, group));
   ZPP_RT_TRY(meet(operation, /*forSends=*/false, *group));

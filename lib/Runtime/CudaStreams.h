@@ -63,6 +63,12 @@ public:
   Status extend(size_t stream, const std::vector<Access> &accesses);
   Status end(size_t stream, const Operation &operation);
   cudaStream_t getHandle(size_t stream) const { return streams[stream].handle; }
+  /// Whether the last operation of `stream` and one with `accesses` depend on
+  /// their order.
+  bool conflictsWithLast(size_t stream,
+                         const std::vector<Access> &accesses) const {
+    return hazards.find(accesses)[stream] == hazards.getLast(stream);
+  }
 
   /// For each stream the last operation since the caller's stream was entered
   /// that has written what `accesses` read, 0 for none.

@@ -154,8 +154,7 @@ Status NcclCommunicators::find(const std::vector<AxisRef> &axes,
 Status NcclCommunicators::prepare(Communicator &communicator, bool forSends) {
   if (!worldHandle && mesh.numDevices() > 1)
     ZPP_RT_TRY(makeWorld());
-  bool isMade = communicator.isMade || communicator.isConnected;
-  if (!isMade) {
+  if (!communicator.isMade && !communicator.isConnected) {
     // Of all groups, so that all ranks split the world equally often.
     std::vector<std::vector<int64_t>> groups =
         mesh.getGroups(communicator.axes);
@@ -203,13 +202,12 @@ Status NcclCommunicators::split(const Communicator &communicator, bool forSends,
   if (communicator.size() == 1)
     return {};
   // The same on all members, as NCCL needs it: the most peers on other hosts.
-  int64_t numRemote = 0;
+  std::map<uint64_t, int64_t> membersOfHosts;
   for (int64_t member : communicator.members)
-    numRemote = std::max<int64_t>(
-        numRemote, std::count_if(communicator.members.begin(),
-                                 communicator.members.end(), [&](int64_t peer) {
-                                   return hosts[peer] != hosts[member];
-                                 }));
+    ++membersOfHosts[hosts[member]];
+  int64_t numRemote = 0;
+  for (const auto &[host, count] : membersOfHosts)
+    numRemote = std::max(numRemote, communicator.size() - count);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   if (forSends && numRemote > 0)
     config = makeConfigForNetSends(numRemote);

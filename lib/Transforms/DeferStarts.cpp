@@ -21,6 +21,7 @@
 #include "mlir/Analysis/TopologicalSortUtils.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Remarks.h"
+#include "zpp/Analysis/Schedule.h"
 #include "zpp/Analysis/StepCollectives.h"
 #include "zpp/Transforms/Passes.h"
 #include "llvm/ADT/StringSwitch.h"
@@ -243,18 +244,15 @@ private:
 
   /// A collective by itself, of few bytes.
   static bool isLight(Operation *op) {
-    int64_t bytes = 0;
-    for (TypeRange types :
-         {TypeRange(op->getOperandTypes()), TypeRange(op->getResultTypes())})
-      for (Type type : types) {
-        auto tensor = dyn_cast<RankedTensorType>(type);
-        if (!tensor || !tensor.hasStaticShape() ||
-            !tensor.getElementType().isIntOrFloat())
-          return false;
-        bytes += tensor.getNumElements() *
-                 llvm::divideCeil(tensor.getElementTypeBitWidth(), 8);
-      }
-    return isCollective(op) && bytes <= kMostBytes;
+    auto hasBytes = [](Type type) {
+      auto tensor = dyn_cast<RankedTensorType>(type);
+      return tensor && tensor.hasStaticShape() &&
+             tensor.getElementType().isIntOrFloat();
+    };
+    return isCollective(op) && llvm::all_of(op->getOperandTypes(), hasBytes) &&
+           llvm::all_of(op->getResultTypes(), hasBytes) &&
+           getBytes(op->getOperandTypes()) + getBytes(op->getResultTypes()) <=
+               kMostBytes;
   }
 
   /// Moves what computes `value` in front of `op`, on which it does not depend.
