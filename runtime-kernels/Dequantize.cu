@@ -36,9 +36,8 @@ struct DequantizeParams {
 template <WireFormat format, Kind type, Path path>
 __global__ void __launch_bounds__(kThreads)
     dequantizeKernel(const __grid_constant__ Batch<DequantizeParams> batch) {
-  int tensor = batch.find();
-  const DequantizeParams &p = batch.params[tensor];
-  int threadBlock = static_cast<int>(blockIdx.x) - batch.begin[tensor];
+  int threadBlock;
+  const DequantizeParams &p = batch.find(threadBlock);
   using E = Element<type>;
   using Int = IndexOf<path>;
   constexpr int kItem = 16 / E::kBytes;
@@ -94,9 +93,8 @@ __global__ void __launch_bounds__(kThreads)
 template <WireFormat format, Kind type>
 __global__ void __launch_bounds__(kThreads)
     scatterKernel(const __grid_constant__ Batch<DequantizeParams> batch) {
-  int tensor = batch.find();
-  const DequantizeParams &p = batch.params[tensor];
-  int threadBlock = static_cast<int>(blockIdx.x) - batch.begin[tensor];
+  int threadBlock;
+  const DequantizeParams &p = batch.find(threadBlock);
   using E = Element<type>;
   auto *dest = static_cast<typename E::Storage *>(p.dest);
   int64_t c = chunkOfBlock<int64_t>();

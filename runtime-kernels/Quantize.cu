@@ -35,9 +35,8 @@ struct QuantizeParams {
 template <Kind type, WireFormat format, Path path>
 __global__ void __launch_bounds__(kThreads)
     quantizeKernel(const __grid_constant__ Batch<QuantizeParams> batch) {
-  int tensor = batch.find();
-  const QuantizeParams &p = batch.params[tensor];
-  int threadBlock = static_cast<int>(blockIdx.x) - batch.begin[tensor];
+  int threadBlock;
+  const QuantizeParams &p = batch.find(threadBlock);
   using E = Element<type>;
   using Int = IndexOf<path>;
   auto *source = static_cast<const typename E::Storage *>(p.source);

@@ -30,9 +30,8 @@ struct ReduceParams {
 template <Kind from, Kind to, Path path, int n, int stages>
 __global__ void __launch_bounds__(kThreads, 5)
     reduceKernel(const __grid_constant__ Batch<ReduceParams> batch) {
-  int tensor = batch.find();
-  const ReduceParams &p = batch.params[tensor];
-  int threadBlock = static_cast<int>(blockIdx.x) - batch.begin[tensor];
+  int threadBlock;
+  const ReduceParams &p = batch.find(threadBlock);
   using E = Element<to>;
   using Storage = typename E::Storage;
   using Int = IndexOf<path>;
@@ -95,9 +94,8 @@ __global__ void __launch_bounds__(kThreads, 5)
 template <Kind from, Kind to>
 __global__ void __launch_bounds__(kThreads)
     reduceSingleKernel(const __grid_constant__ Batch<ReduceParams> batch) {
-  int tensor = batch.find();
-  const ReduceParams &p = batch.params[tensor];
-  int threadBlock = static_cast<int>(blockIdx.x) - batch.begin[tensor];
+  int threadBlock;
+  const ReduceParams &p = batch.find(threadBlock);
   using E = Element<to>;
   int64_t element = static_cast<int64_t>(threadBlock) * kThreads + threadIdx.x;
   if (element >= p.map.elements)

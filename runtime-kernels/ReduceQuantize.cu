@@ -31,9 +31,8 @@ struct ReduceQuantizeParams {
 template <Kind from, WireFormat format, Path path, int n, int stages>
 __global__ void __launch_bounds__(kThreads, 5) reduceQuantizeKernel(
     const __grid_constant__ Batch<ReduceQuantizeParams> batch) {
-  int tensor = batch.find();
-  const ReduceQuantizeParams &p = batch.params[tensor];
-  int threadBlock = static_cast<int>(blockIdx.x) - batch.begin[tensor];
+  int threadBlock;
+  const ReduceQuantizeParams &p = batch.find(threadBlock);
   using Int = IndexOf<path>;
   Int c = chunkOfBlock<Int>();
   if (c >= p.map.chunks)

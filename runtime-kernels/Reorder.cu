@@ -25,9 +25,8 @@ constexpr int kWordsPerThread = 4;
 template <int wordBytes, ReorderDirection direction, Path path>
 __global__ void __launch_bounds__(kThreads)
     reorderKernel(const __grid_constant__ Batch<ReorderParams> batch) {
-  int tensor = batch.find();
-  const ReorderParams &p = batch.params[tensor];
-  int threadBlock = static_cast<int>(blockIdx.x) - batch.begin[tensor];
+  int threadBlock;
+  const ReorderParams &p = batch.find(threadBlock);
   using Word = Pack<wordBytes>;
   using Int = IndexOf<path>;
   constexpr bool toChunks = direction == ReorderDirection::ToChunks;

@@ -35,14 +35,15 @@ template <typename Params> struct Batch {
   int32_t begin[kMaxBatch];
 
 #if defined(__CUDACC__)
-  /// The tensor that this thread block works on. The number of the thread block
-  /// among those of the tensor is blockIdx.x - begin[it].
-  __device__ __forceinline__ int find() const {
+  /// The parameters of the tensor that this thread block works on, and the
+  /// number of the thread block among those of the tensor.
+  __device__ __forceinline__ const Params &find(int &threadBlock) const {
     int tensor = 0;
 #pragma unroll
     for (int i = 1; i < kMaxBatch; ++i)
       tensor += static_cast<int32_t>(blockIdx.x) >= begin[i] ? 1 : 0;
-    return tensor;
+    threadBlock = static_cast<int>(blockIdx.x) - begin[tensor];
+    return params[tensor];
   }
 #endif
 };
