@@ -101,7 +101,7 @@ public:
   /// of addGroup(). Returns at once, without a system call where announcements
   /// follow each other; the server hears of it within a millisecond. Nothing
   /// happens on a rank that has failed or left.
-  void announce(int64_t group, const std::string &kind, int64_t chunkBytes,
+  void announce(int64_t group, std::string_view kind, int64_t chunkBytes,
                 const std::string &title);
 
   /// Waits until all exchanges announced so far were found equal on all their

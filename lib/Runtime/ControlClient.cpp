@@ -68,7 +68,7 @@ public:
   Status start();
   Status broadcast(std::string &bytes);
   Status addGroup(const std::vector<int64_t> &members, int64_t &group);
-  void announce(int64_t group, const std::string &kind, int64_t chunkBytes,
+  void announce(int64_t group, std::string_view kind, int64_t chunkBytes,
                 const std::string &title);
   Status confirm();
   void fail(const std::string &message);
@@ -242,7 +242,7 @@ Status ControlClient::Loop::addGroup(const std::vector<int64_t> &members,
   return {};
 }
 
-void ControlClient::Loop::announce(int64_t group, const std::string &kind,
+void ControlClient::Loop::announce(int64_t group, std::string_view kind,
                                    int64_t chunkBytes,
                                    const std::string &title) {
   Lock lock(mutex);
@@ -501,7 +501,7 @@ Status ControlClient::addGroup(const std::vector<int64_t> &members,
                                int64_t &group) {
   return loop->addGroup(members, group);
 }
-void ControlClient::announce(int64_t group, const std::string &kind,
+void ControlClient::announce(int64_t group, std::string_view kind,
                              int64_t chunkBytes, const std::string &title) {
   loop->announce(group, kind, chunkBytes, title);
 }

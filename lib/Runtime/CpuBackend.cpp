@@ -132,10 +132,10 @@ private:
     struct Recorder {
       ~Recorder() {
         if (world.trace && world.trace->isRecording())
-          world.trace->add({rank, "", operation.label, operation.kind,
-                            operation.footprint.inputBytes,
-                            operation.footprint.outputBytes, begin,
-                            Trace::Clock::now()});
+          world.trace->add(
+              {rank, "", operation.name->label, operation.name->kind,
+               operation.footprint.inputBytes, operation.footprint.outputBytes,
+               begin, Trace::Clock::now()});
       }
       World &world;
       int64_t rank;

@@ -15,7 +15,7 @@ using namespace zpp::rt;
 
 CpuRendezvous::Group &
 CpuRendezvous::getGroup(int64_t rank, const std::vector<AxisRef> &axes) {
-  auto [it, isNew] = groups.try_emplace(getGroupKey(axes));
+  auto [it, isNew] = groups.try_emplace(axes);
   if (isNew)
     for (std::vector<int64_t> &members : world.mesh.getGroups(axes)) {
       auto round = std::make_shared<Round>(members.size());
@@ -34,11 +34,11 @@ void CpuRendezvous::start(Group &group, Round &round) {
   for (size_t i = 1; i < group.members.size(); ++i) {
     const ExchangeOperation &other = *round.arrivals[i].operation;
     auto disagree = [&](const std::string &a, const std::string &b) {
-      round.outcome = mismatch({group.members[0], first.title, a},
-                               {group.members[i], other.title, b});
+      round.outcome = mismatch({group.members[0], first.name->title, a},
+                               {group.members[i], other.name->title, b});
     };
-    if (std::strcmp(first.kind, other.kind) != 0)
-      return disagree(first.kind, other.kind);
+    if (std::strcmp(first.name->kind, other.name->kind) != 0)
+      return disagree(first.name->kind, other.name->kind);
     if (first.chunkBytes != other.chunkBytes)
       return disagree("chunks of " + std::to_string(first.chunkBytes) +
                           " bytes",

@@ -64,9 +64,9 @@ private:
   Status getObstacle(const Group &group, const Round &round) const;
 
   World &world;
-  /// By the axes, as text; each in the order of its first rank. Guarded, as
-  /// all rounds are, by the world's mutex.
-  std::map<std::string, std::vector<Group>> groups;
+  /// By the axes; each in the order of its first rank. Guarded, as all rounds
+  /// are, by the world's mutex.
+  std::map<std::vector<AxisRef>, std::vector<Group>, ByAxes> groups;
 };
 
 } // namespace zpp::rt

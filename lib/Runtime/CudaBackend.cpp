@@ -23,6 +23,8 @@
 #include "zpp/kernels/Kernels.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -62,11 +64,12 @@ public:
   Watch(const CudaStreams &streams, std::chrono::microseconds timeLimit)
       : streams(streams), timeLimit(timeLimit) {}
 
-  void add(const CudaStreams::Position &position, const std::string &title) {
+  void add(const CudaStreams::Position &position,
+           std::shared_ptr<const OperationName> name) {
     std::lock_guard<std::mutex> lock(mutex);
     if (pending.empty())
       lastProgress = Clock::now();
-    pending.push_back({position, title});
+    pending.push_back({position, std::move(name)});
   }
 
   void clear() {
@@ -84,7 +87,7 @@ public:
       bool done;
       Status status = streams.isDone(exchange.position, done);
       if (!status.ok()) {
-        status.message = exchange.title + ": " + status.message;
+        status.message = exchange.name->title + ": " + status.message;
         return status;
       }
       if (done)
@@ -100,14 +103,14 @@ public:
     if (now - lastProgress <= timeLimit + kGrace)
       return {};
     return {ZPP_RT_TIMEOUT,
-            pending.front().title + ": expected an end within " +
+            pending.front().name->title + ": expected an end within " +
                 std::to_string(timeLimit.count()) + " usec, but got none"};
   }
 
 private:
   struct Exchange {
     CudaStreams::Position position;
-    std::string title;
+    std::shared_ptr<const OperationName> name;
   };
   const CudaStreams &streams;
   const std::chrono::microseconds timeLimit;
@@ -147,6 +150,7 @@ public:
     ZPP_RT_TRY(closeBatch());
     // What the caller does next with them may be a write.
     std::vector<Access> accesses;
+    accesses.reserve(buffers.size());
     for (const zpp_rt_buffer &buffer : buffers)
       accesses.push_back({buffer.data, buffer.bytes, /*isWrite=*/true});
     mark = streams->markOperations(accesses);
@@ -255,10 +259,10 @@ private:
   }
 
   /// What an operation reads and writes.
-  static std::vector<Access> getAccesses(const Operation &operation,
-                                         const void *input, void *output) {
-    return {{input, operation.footprint.inputBytes, false},
-            {output, operation.footprint.outputBytes, true}};
+  static std::array<Access, 2> getAccesses(const Operation &operation,
+                                           const void *input, void *output) {
+    return {{{input, operation.footprint.inputBytes, false},
+             {output, operation.footprint.outputBytes, true}}};
   }
 
   /// Queues a kernel that `launch` adds to launches; with the one before, where
@@ -272,21 +276,23 @@ private:
     return getStatus(launch(batch.launches), "launch of a kernel");
   }
   /// Opens a batch, or makes room in it.
-  Status addToBatch(const Operation &operation,
-                    const std::vector<Access> &accesses);
+  Status addToBatch(const Operation &operation, Accesses accesses);
   /// Launches what waits.
   Status closeBatch();
-  /// Queues anything else.
+  /// Queues a copy that is no kernel of a batch.
   template <typename Launch>
-  Status run(size_t stream, const Operation &operation,
-             const std::vector<Access> &accesses, const Launch &launch) {
+  Status copyOnStream(const CudaStreams::Slice &slice, Accesses accesses,
+                      const Launch &launch) {
     ZPP_RT_TRY(closeBatch());
-    return streams->run(stream, operation, accesses, launch);
+    Hazards::Conflicts conflicts = streams->find(accesses);
+    return streams->run(getKernelStream(conflicts), slice, accesses, conflicts,
+                        launch);
   }
 
   /// Queues functions of NCCL as one operation of the tier's stream.
-  Status communicate(const ExchangeOperation &operation, size_t stream,
-                     const std::vector<Access> &accesses,
+  Status communicate(const ExchangeOperation &operation,
+                     const Footprint &footprint, size_t stream,
+                     Accesses accesses,
                      const std::function<ncclResult_t(cudaStream_t)> &calls);
   /// Queues a collective of NCCL on the elements of the group.
   using LibraryCall =
@@ -301,13 +307,17 @@ private:
               Communicator &group);
   /// Whether `axes` are whole axes in the order of the mesh.
   bool areTiers(const std::vector<AxisRef> &axes) const;
-  size_t numTiers() const { return world.mesh.getAxes().size(); }
+  /// Tiers with streams of their own; faster ones share the last one's.
+  size_t numTiers() const {
+    return std::min(world.mesh.getAxes().size(), kMaxTiers);
+  }
   /// The stream for exchanges of the slowest of the axes.
   size_t getStream(const std::vector<AxisRef> &axes) const;
   /// The stream for a kernel, by the slowest tier that its data come from. Of
   /// streams in the order of creation: kernels after each tier, other kernels,
   /// each tier.
-  size_t getKernelStream(const std::vector<Access> &accesses) const;
+  size_t getKernelStream(const Hazards::Conflicts &conflicts) const;
+  static constexpr size_t kMaxTiers = (Hazards::kMaxStreams - 1) / 2;
   /// Members pass chunks on tier by tier, the slowest first. `tiers` are whole
   /// axes in the order of the mesh.
   Status gatherByTiers(const ExchangeOperation &operation,
@@ -321,8 +331,10 @@ private:
     kernels::Launches launches;
     int64_t count = 0;
     size_t stream = 0;
-    /// The first, with the footprint of all.
-    Operation operation;
+    /// Of the first.
+    std::shared_ptr<const OperationName> name;
+    /// Of all.
+    Footprint footprint;
   };
 
   World &world;
@@ -340,6 +352,8 @@ private:
   std::mutex mutex;
   std::condition_variable changed;
   Status failure;
+  /// Whether it is one, for who does not have the lock.
+  std::atomic<bool> hasFailed{false};
   bool isEnding = false;
   std::thread watcher;
 };
@@ -399,11 +413,12 @@ Status CudaRank::start(int64_t index, int64_t wanted) {
   ZPP_RT_TRY(getStatus(kernels::load(), "loading the kernels"));
 
   std::vector<std::string> names;
-  for (const MeshAxis &axis : world.mesh.getAxes())
-    names.push_back("kernels after " + axis.name);
+  const std::vector<MeshAxis> &axes = world.mesh.getAxes();
+  for (size_t tier = 0; tier < numTiers(); ++tier)
+    names.push_back("kernels after " + axes[tier].name);
   names.push_back("kernels");
-  for (const MeshAxis &axis : world.mesh.getAxes())
-    names.push_back(axis.name);
+  for (size_t tier = 0; tier < numTiers(); ++tier)
+    names.push_back(axes[tier].name);
   ZPP_RT_TRY(
       CudaStreams::create(index, std::move(names), world.trace.get(), streams));
   exchanges = std::make_unique<Watch>(*streams, world.timeLimit);
@@ -502,23 +517,23 @@ static cudaError_t copyByKernel(const void *input, void *output, int64_t bytes,
   return kernels::pack(input, 1, map, output, bytes, target);
 }
 
-Status CudaRank::addToBatch(const Operation &operation,
-                            const std::vector<Access> &accesses) {
-  size_t stream = getKernelStream(accesses);
-  // The kinds of all operations are literals of one table.
+Status CudaRank::addToBatch(const Operation &operation, Accesses accesses) {
+  Hazards::Conflicts conflicts = streams->find(accesses);
+  size_t stream = getKernelStream(conflicts);
   if (batch.count > 0 &&
-      (std::strcmp(batch.operation.kind, operation.kind) != 0 ||
-       stream != batch.stream || streams->conflictsWithLast(stream, accesses)))
+      (std::strcmp(batch.name->kind, operation.name->kind) != 0 ||
+       stream != batch.stream || streams->includeLast(conflicts, stream)))
     ZPP_RT_TRY(closeBatch());
   if (batch.count > 0) {
-    ZPP_RT_TRY(streams->extend(stream, accesses));
-    batch.operation.footprint.inputBytes += operation.footprint.inputBytes;
-    batch.operation.footprint.outputBytes += operation.footprint.outputBytes;
+    ZPP_RT_TRY(streams->extend(stream, accesses, conflicts));
+    batch.footprint.inputBytes += operation.footprint.inputBytes;
+    batch.footprint.outputBytes += operation.footprint.outputBytes;
   } else {
-    ZPP_RT_TRY(streams->begin(stream, accesses));
+    ZPP_RT_TRY(streams->begin(stream, accesses, conflicts));
     batch.launches.setStream(streams->getHandle(stream));
     batch.stream = stream;
-    batch.operation = operation;
+    batch.name = operation.name;
+    batch.footprint = operation.footprint;
   }
   ++batch.count;
   return {};
@@ -527,15 +542,15 @@ Status CudaRank::addToBatch(const Operation &operation,
 Status CudaRank::closeBatch() {
   if (batch.count == 0)
     return {};
+  std::string others;
   if (batch.count > 1)
-    batch.operation.label +=
-        " and " + std::to_string(batch.count - 1) + " more";
+    others = " and " + std::to_string(batch.count - 1) + " more";
   batch.count = 0;
   Status status = getStatus(batch.launches.flush(), "launch of a kernel");
   if (status.ok())
-    status = streams->end(batch.stream, batch.operation);
+    status = streams->end(batch.stream, {*batch.name, batch.footprint, others});
   if (!status.ok())
-    status.message = batch.operation.title + ": " + status.message;
+    status.message = batch.name->title + ": " + status.message;
   return status;
 }
 
@@ -557,9 +572,9 @@ Status CudaRank::copy(const CopyOperation &operation, const void *input,
                        return copyByKernel(input, output, bytes, launches);
                      });
   }
-  std::vector<Access> accesses = getAccesses(operation, input, output);
-  return run(
-      getKernelStream(accesses), operation, accesses,
+  return copyOnStream(
+      {*operation.name, operation.footprint},
+      getAccesses(operation, input, output),
       [&](cudaStream_t stream) -> Status {
         if (!isDense)
           return getStatus(cudaMemcpy2DAsync(output, operation.destStride,
@@ -578,27 +593,27 @@ Status CudaRank::copy(const CopyOperation &operation, const void *input,
 //===----------------------------------------------------------------------===//
 
 size_t CudaRank::getStream(const std::vector<AxisRef> &axes) const {
-  return numTiers() + 1 + world.mesh.findSlowest(axes);
+  return numTiers() + 1 +
+         std::min<size_t>(world.mesh.findSlowest(axes), numTiers() - 1);
 }
 
-size_t CudaRank::getKernelStream(const std::vector<Access> &accesses) const {
-  Hazards::Numbers producers = streams->getProducers(accesses);
-  size_t slowest = numTiers();
-  for (size_t stream = 0; stream < producers.size(); ++stream)
-    if (producers[stream] > 0)
-      slowest = std::min(slowest, stream > numTiers() ? stream - numTiers() - 1
-                                                      : stream);
-  return slowest;
+size_t CudaRank::getKernelStream(const Hazards::Conflicts &conflicts) const {
+  for (size_t tier = 0; tier < numTiers(); ++tier)
+    if (streams->comeFrom(conflicts, tier) ||
+        streams->comeFrom(conflicts, numTiers() + 1 + tier))
+      return tier;
+  return numTiers();
 }
 
 Status CudaRank::meet(const ExchangeOperation &operation, bool forSends,
                       Communicator &group) {
-  control->announce(group.controlGroup, operation.kind, operation.chunkBytes,
-                    operation.title);
+  const char *kind = operation.name->kind;
+  control->announce(group.controlGroup, kind, operation.chunkBytes,
+                    operation.name->title);
   // What is new is made when all members are known to mean the same: NCCL would
   // mix up what they send each other. What is not is checked meanwhile.
   bool isReady = group.isReady(forSends);
-  if (isReady && group.known.count({operation.kind, operation.chunkBytes}))
+  if (isReady && group.known.count({kind, operation.chunkBytes}))
     return {};
   if (!isReady && streams->isCapturing())
     return {ZPP_RT_UNSUPPORTED,
@@ -606,20 +621,24 @@ Status CudaRank::meet(const ExchangeOperation &operation, bool forSends,
             "but got it in one"};
   ZPP_RT_TRY(control->confirm());
   ZPP_RT_TRY(communicators->prepare(group, forSends));
-  group.known.emplace(operation.kind, operation.chunkBytes);
+  group.known.emplace(kind, operation.chunkBytes);
   return {};
 }
 
 Status
-CudaRank::communicate(const ExchangeOperation &operation, size_t stream,
-                      const std::vector<Access> &accesses,
+CudaRank::communicate(const ExchangeOperation &operation,
+                      const Footprint &footprint, size_t stream,
+                      Accesses accesses,
                       const std::function<ncclResult_t(cudaStream_t)> &calls) {
-  ZPP_RT_TRY(run(stream, operation, accesses, [&](cudaStream_t handle) {
-    return communicators->queue([&] { return calls(handle); });
-  }));
+  ZPP_RT_TRY(closeBatch());
+  ZPP_RT_TRY(streams->run(stream, {*operation.name, footprint}, accesses,
+                          streams->find(accesses), [&](cudaStream_t handle) {
+                            return communicators->queue(
+                                [&] { return calls(handle); });
+                          }));
   // A captured exchange waits for nobody yet.
   if (!streams->isCapturing())
-    exchanges->add(streams->getLast(stream), operation.title);
+    exchanges->add(streams->getLast(stream), operation.name);
   return {};
 }
 
@@ -634,16 +653,34 @@ Status CudaRank::allToAll(const ExchangeOperation &operation, const void *input,
   if (bytes == 0)
     return {};
 
+  auto exchange = [&](Accesses accesses, bool isOwnSent) {
+    return communicate(
+        operation, operation.footprint, getStream(operation.axes), accesses,
+        [&](cudaStream_t stream) -> ncclResult_t {
+          ncclResult_t result = ncclSuccess;
+          for (int64_t i = 0; i < size && result == ncclSuccess; ++i) {
+            if (i == self && !isOwnSent)
+              continue;
+            result = nccl->ncclSend(bytesAt(input, i * bytes), bytes, ncclUint8,
+                                    group->peers[i], group->sends, stream);
+            if (result == ncclSuccess)
+              result =
+                  nccl->ncclRecv(bytesAt(output, i * bytes), bytes, ncclUint8,
+                                 group->peers[i], group->sends, stream);
+          }
+          return result;
+        });
+  };
+  if (group->copiesOwn())
+    return exchange(getAccesses(operation, input, output), true);
+
   // The own chunk does not travel, and is copied while others do.
-  ExchangeOperation own = operation;
-  own.label += " (own chunk)";
-  own.footprint = {bytes, bytes};
   const void *ownInput = bytesAt(input, self * bytes);
   void *ownOutput = bytesAt(output, self * bytes);
-  std::vector<Access> accesses = {{ownInput, bytes, false},
-                                  {ownOutput, bytes, true}};
-  ZPP_RT_TRY(
-      run(getKernelStream(accesses), own, accesses, [&](cudaStream_t stream) {
+  ZPP_RT_TRY(copyOnStream(
+      {*operation.name, {bytes, bytes}, " (own chunk)"},
+      {{ownInput, bytes, false}, {ownOutput, bytes, true}},
+      [&](cudaStream_t stream) {
         if (!fitsKernel(ownInput, ownOutput, bytes))
           return getStatus(cudaMemcpyAsync(ownOutput, ownInput, bytes,
                                            cudaMemcpyDeviceToDevice, stream),
@@ -653,29 +690,12 @@ Status CudaRank::allToAll(const ExchangeOperation &operation, const void *input,
       }));
   if (size == 1)
     return {};
-
-  accesses.clear();
-  for (auto [first, count] :
-       {std::pair<int64_t, int64_t>{0, self}, {self + 1, size - self - 1}}) {
-    accesses.push_back({bytesAt(input, first * bytes), count * bytes, false});
-    accesses.push_back({bytesAt(output, first * bytes), count * bytes, true});
-  }
-  return communicate(
-      operation, getStream(operation.axes), accesses,
-      [&](cudaStream_t stream) -> ncclResult_t {
-        ncclResult_t result = ncclSuccess;
-        for (int64_t i = 0; i < size && result == ncclSuccess; ++i) {
-          if (i == self)
-            continue;
-          result = nccl->ncclSend(bytesAt(input, i * bytes), bytes, ncclUint8,
-                                  group->peers[i], group->sends, stream);
-          if (result == ncclSuccess)
-            result =
-                nccl->ncclRecv(bytesAt(output, i * bytes), bytes, ncclUint8,
-                               group->peers[i], group->sends, stream);
-        }
-        return result;
-      });
+  int64_t before = self * bytes, after = (size - self - 1) * bytes;
+  return exchange({{input, before, false},
+                   {output, before, true},
+                   {bytesAt(ownInput, bytes), after, false},
+                   {bytesAt(ownOutput, bytes), after, true}},
+                  false);
 }
 
 bool CudaRank::areTiers(const std::vector<AxisRef> &axes) const {
@@ -704,7 +724,7 @@ Status CudaRank::allGatherChunks(const ExchangeOperation &operation,
     return {};
   if (isPlain)
     return communicate(
-        operation, getStream(operation.axes),
+        operation, operation.footprint, getStream(operation.axes),
         getAccesses(operation, input, output), [&](cudaStream_t stream) {
           return nccl->ncclAllGather(input, output, operation.chunkBytes,
                                      ncclUint8, group->handle, stream);
@@ -757,6 +777,7 @@ Status CudaRank::gatherByTiers(const ExchangeOperation &operation,
       std::vector<Access> accesses;
       std::vector<int64_t> next;
       bool isFirst = t == 0;
+      bool isOwnSent = isFirst && tier.copiesOwn();
       if (isFirst) {
         accesses.push_back({bytesAt(input, begin), size, false});
         accesses.push_back({bytesAt(output, own * bytes + begin), size, true});
@@ -768,27 +789,28 @@ Status CudaRank::gatherByTiers(const ExchangeOperation &operation,
         for (int64_t i = 0; i < tier.size(); ++i) {
           int64_t theirs = chunk + (i - tier.self) * stride;
           next.push_back(theirs);
-          if (i == tier.self)
+          if (i == tier.self && !isOwnSent)
             continue;
           transfers.push_back(
               {tier.peers[i], chunk * bytes + begin, /*isSend=*/true});
           transfers.push_back(
               {tier.peers[i], theirs * bytes + begin, /*isSend=*/false});
-          accesses.push_back(
-              {bytesAt(output, theirs * bytes + begin), size, true});
+          if (i != tier.self)
+            accesses.push_back(
+                {bytesAt(output, theirs * bytes + begin), size, true});
         }
       }
       held = std::move(next);
       if (!isFirst && transfers.empty())
         continue;
-      ExchangeOperation part = operation;
-      part.footprint = {isFirst ? size : 0,
-                        static_cast<int64_t>(transfers.size() / 2) * size};
+      Footprint footprint = {isFirst ? size : 0,
+                             static_cast<int64_t>(transfers.size() / 2) * size};
       size_t stream = tiers.size() == 1 ? getStream(operation.axes)
                                         : getStream({operation.axes[t]});
       ZPP_RT_TRY(communicate(
-          part, stream, accesses, [&](cudaStream_t handle) -> ncclResult_t {
-            if (isFirst &&
+          operation, footprint, stream, accesses,
+          [&](cudaStream_t handle) -> ncclResult_t {
+            if (isFirst && !isOwnSent &&
                 cudaMemcpyAsync(bytesAt(output, own * bytes + begin),
                                 bytesAt(input, begin), size, cudaMemcpyDefault,
                                 handle) != cudaSuccess)
@@ -844,7 +866,7 @@ Status CudaRank::communicateAsLibrary(const PlainOperation &operation,
   if (operation.chunkBytes == 0)
     return {};
   return communicate(
-      operation, getStream(operation.axes),
+      operation, operation.footprint, getStream(operation.axes),
       getAccesses(operation, input, output),
       [&](cudaStream_t stream) -> ncclResult_t {
         if (group->size() == 1)
@@ -909,6 +931,8 @@ Status CudaRank::synchronize() {
 }
 
 Status CudaRank::getFailure() {
+  if (!hasFailed)
+    return {};
   std::lock_guard<std::mutex> lock(mutex);
   return failure;
 }
@@ -918,6 +942,7 @@ void CudaRank::stop(const Status &cause) {
     std::lock_guard<std::mutex> lock(mutex);
     if (failure.ok())
       failure = cause;
+    hasFailed = true;
   }
   changed.notify_all();
   world.announceFailure(cause.message);
@@ -948,7 +973,6 @@ void CudaRank::watch() {
     }
     lock.lock();
   }
-  bool hasFailed = !failure.ok();
   lock.unlock();
   if (hasFailed)
     communicators->abort();

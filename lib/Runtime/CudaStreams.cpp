@@ -142,38 +142,50 @@ Status CudaStreams::join(size_t stream) {
   return {};
 }
 
-Status CudaStreams::begin(size_t stream, const std::vector<Access> &accesses) {
-  if (captureId != 0 && !isCapturing())
-    ZPP_RT_TRY(leaveCapture());
+Status CudaStreams::begin(size_t stream, Accesses accesses,
+                          const Hazards::Conflicts &conflicts) {
   if (hazards.size() > kMaxSegments && captureId == 0)
     ZPP_RT_TRY(prune());
+  Hazards::Numbers waits = hazards.add(stream, accesses, conflicts);
+  // What has come after the caller's stream itself stands for it.
+  if (areEntered(waits))
+    streams[stream].entered = numEntered;
   ZPP_RT_TRY(join(stream));
-  ZPP_RT_TRY(waitFor(stream, hazards.add(stream, accesses)));
+  ZPP_RT_TRY(waitFor(stream, waits));
   isTimed = trace && trace->isRecording() && captureId == 0;
   if (isTimed)
     ZPP_RT_TRY(beginTimed(streams[stream].handle, timed.emplace_back()));
   return {};
 }
 
-Status CudaStreams::extend(size_t stream, const std::vector<Access> &accesses) {
-  return waitFor(stream, hazards.extend(stream, accesses));
+Status CudaStreams::extend(size_t stream, Accesses accesses,
+                           const Hazards::Conflicts &conflicts) {
+  return waitFor(stream, hazards.extend(stream, accesses, conflicts));
+}
+
+bool CudaStreams::areEntered(const Hazards::Numbers &numbers) const {
+  for (size_t stream = 0; stream < streams.size(); ++stream)
+    if (numbers[stream] > streams[stream].lastBefore)
+      return true;
+  return false;
 }
 
 Status CudaStreams::waitFor(size_t stream, const Hazards::Numbers &numbers) {
-  for (size_t other = 0; other < numbers.size(); ++other)
+  for (size_t other = 0; other < streams.size(); ++other)
     if (numbers[other] > 0)
       ZPP_RT_TRY(wait(streams[stream].handle, other, numbers[other]));
   return {};
 }
 
-Status CudaStreams::end(size_t stream, const Operation &operation) {
+Status CudaStreams::end(size_t stream, const Slice &slice) {
   Stream &self = streams[stream];
   if (isTimed) {
     Timed &last = timed.back();
     last.row = self.name;
-    last.label = operation.label;
-    last.kind = operation.kind;
-    last.footprint = operation.footprint;
+    last.label = slice.name.label;
+    last.label += slice.suffix;
+    last.kind = slice.name.kind;
+    last.footprint = slice.footprint;
     last.stream = stream;
     last.number = hazards.getLast(stream);
     ZPP_RT_CUDA(cudaEventRecord, last.end, self.handle);
@@ -183,20 +195,6 @@ Status CudaStreams::end(size_t stream, const Operation &operation) {
   ZPP_RT_CUDA(cudaEventRecord, self.events[hazards.getLast(stream) % kEvents],
               self.handle);
   return {};
-}
-
-Hazards::Numbers
-CudaStreams::getProducers(const std::vector<Access> &accesses) const {
-  std::vector<Access> reads;
-  for (const Access &access : accesses)
-    if (!access.isWrite)
-      reads.push_back(access);
-  Hazards::Numbers numbers = hazards.find(reads);
-  // Memory that an older operation has written may be the caller's by now.
-  for (size_t stream = 0; stream < numbers.size(); ++stream)
-    if (numbers[stream] <= streams[stream].lastBefore)
-      numbers[stream] = 0;
-  return numbers;
 }
 
 //===----------------------------------------------------------------------===//
@@ -224,7 +222,7 @@ bool CudaStreams::isCapturing() {
   return captureId != 0 && getCapture(streams.front().handle) == captureId;
 }
 
-Status CudaStreams::leaveCapture() {
+void CudaStreams::leaveCapture() {
   // Events of a graph mean nothing outside of it, nor do older ones inside.
   hazards.clear();
   captureId = 0;
@@ -232,7 +230,6 @@ Status CudaStreams::leaveCapture() {
     stream.entered = numEntered;
     stream.firstCaptured = 0;
   }
-  return {};
 }
 
 Status CudaStreams::markStream(cudaStream_t other,
@@ -249,7 +246,7 @@ Status CudaStreams::markStream(cudaStream_t other,
 Status CudaStreams::enter(const Mark &given) {
   const auto &mark = static_cast<const StreamMark &>(given);
   if (mark.capture != captureId) {
-    ZPP_RT_TRY(leaveCapture());
+    leaveCapture();
     captureId = mark.capture;
     for (size_t stream = 0; stream < streams.size(); ++stream)
       streams[stream].firstCaptured = hazards.getLast(stream) + 1;
@@ -271,10 +268,9 @@ Status CudaStreams::enter(const Mark &given) {
   return {};
 }
 
-std::unique_ptr<Mark>
-CudaStreams::markOperations(const std::vector<Access> &accesses) {
+std::unique_ptr<Mark> CudaStreams::markOperations(Accesses accesses) {
   auto mark = std::make_unique<OperationsMark>();
-  mark->numbers = hazards.reduce(hazards.find(accesses));
+  mark->numbers = hazards.reduce(hazards.find(accesses).operations);
   bool capturing = isCapturing();
   for (size_t stream = 0; stream < streams.size(); ++stream) {
     // A graph must end with all streams joined, whatever they touch.
@@ -354,7 +350,7 @@ Status CudaStreams::settle() {
 }
 
 Status CudaStreams::prune() {
-  Hazards::Numbers done(streams.size());
+  Hazards::Numbers done{};
   for (size_t stream = 0; stream < streams.size(); ++stream) {
     int64_t last = hazards.getLast(stream);
     // Of the operations whose events are not reused yet.

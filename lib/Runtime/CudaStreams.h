@@ -24,6 +24,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 namespace zpp::rt {
@@ -45,34 +46,52 @@ public:
     int64_t entered;
   };
 
-  /// Queues `operation` with `launch(cudaStream_t)`, behind all that conflicts
+  /// What an operation is in a trace.
+  struct Slice {
+    const OperationName &name;
+    Footprint footprint;
+    /// Follows the label.
+    std::string_view suffix = {};
+  };
+
+  /// What an operation with `accesses` conflicts with: for the functions below,
+  /// where nothing is queued before them.
+  Hazards::Conflicts find(Accesses accesses) {
+    if (captureId != 0 && !isCapturing())
+      leaveCapture();
+    return hazards.find(accesses);
+  }
+  /// Whether these include the last operation of `stream`.
+  bool includeLast(const Hazards::Conflicts &conflicts, size_t stream) const {
+    return conflicts.operations[stream] == hazards.getLast(stream);
+  }
+  /// Whether the data come from an operation of `stream` that was queued since
+  /// the caller's stream was entered. Memory that an older one has written may
+  /// be the caller's by now.
+  bool comeFrom(const Hazards::Conflicts &conflicts, size_t stream) const {
+    return conflicts.producers[stream] > streams[stream].lastBefore;
+  }
+
+  /// Queues an operation with `launch(cudaStream_t)`, behind all that conflicts
   /// with `accesses`.
   template <typename Launch>
-  Status run(size_t stream, const Operation &operation,
-             const std::vector<Access> &accesses, const Launch &launch) {
-    ZPP_RT_TRY(begin(stream, accesses));
+  Status run(size_t stream, const Slice &slice, Accesses accesses,
+             const Hazards::Conflicts &conflicts, const Launch &launch) {
+    ZPP_RT_TRY(begin(stream, accesses, conflicts));
     ZPP_RT_TRY(launch(streams[stream].handle));
-    return end(stream, operation);
+    return end(stream, slice);
   }
 
   /// The same in steps, for an operation that gets more accesses before it is
   /// launched: begin() puts it behind what conflicts with `accesses`, extend()
   /// does so for more, and end() comes after the launch. Nothing else is queued
   /// in between.
-  Status begin(size_t stream, const std::vector<Access> &accesses);
-  Status extend(size_t stream, const std::vector<Access> &accesses);
-  Status end(size_t stream, const Operation &operation);
+  Status begin(size_t stream, Accesses accesses,
+               const Hazards::Conflicts &conflicts);
+  Status extend(size_t stream, Accesses accesses,
+                const Hazards::Conflicts &conflicts);
+  Status end(size_t stream, const Slice &slice);
   cudaStream_t getHandle(size_t stream) const { return streams[stream].handle; }
-  /// Whether the last operation of `stream` and one with `accesses` depend on
-  /// their order.
-  bool conflictsWithLast(size_t stream,
-                         const std::vector<Access> &accesses) const {
-    return hazards.find(accesses)[stream] == hazards.getLast(stream);
-  }
-
-  /// For each stream the last operation since the caller's stream was entered
-  /// that has written what `accesses` read, 0 for none.
-  Hazards::Numbers getProducers(const std::vector<Access> &accesses) const;
 
   Position getLast(size_t stream) const {
     return {stream, hazards.getLast(stream), numEntered};
@@ -82,7 +101,7 @@ public:
   /// trace, a stall.
   Status markStream(cudaStream_t other, std::unique_ptr<Mark> &mark);
   Status enter(const Mark &mark);
-  std::unique_ptr<Mark> markOperations(const std::vector<Access> &accesses);
+  std::unique_ptr<Mark> markOperations(Accesses accesses);
   Status leave(cudaStream_t other, const Mark &mark);
 
   /// Whether operations go into a graph instead of being executed.
@@ -102,12 +121,14 @@ private:
   CudaStreams(int64_t rank, Trace *trace, size_t numStreams);
   /// Makes `stream` wait for operations of others.
   Status waitFor(size_t stream, const Hazards::Numbers &numbers);
+  /// Whether one of these operations comes after the last entry.
+  bool areEntered(const Hazards::Numbers &numbers) const;
   /// Makes `waiter` wait for operation `number` of `stream`.
   Status wait(cudaStream_t waiter, size_t stream, int64_t number);
   /// Makes a stream wait for what it has not waited for of the caller's.
   Status join(size_t stream);
   /// What is remembered belongs to another capture, or to none.
-  Status leaveCapture();
+  void leaveCapture();
   Status prune();
 
   /// What lies between two events, for the trace.

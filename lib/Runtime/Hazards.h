@@ -16,10 +16,12 @@
 #ifndef ZPP_LIB_RUNTIME_HAZARDS_H
 #define ZPP_LIB_RUNTIME_HAZARDS_H
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <initializer_list>
 #include <map>
+#include <memory_resource>
 #include <vector>
 
 namespace zpp::rt {
@@ -31,30 +33,62 @@ struct Access {
   bool isWrite;
 };
 
+/// Accesses that somebody else holds.
+class Accesses {
+public:
+  Accesses(const std::vector<Access> &list)
+      : first(list.data()), count(list.size()) {}
+  template <size_t N>
+  Accesses(const std::array<Access, N> &list) : first(list.data()), count(N) {}
+  Accesses(std::initializer_list<Access> list)
+      : first(list.begin()), count(list.size()) {}
+
+  const Access *begin() const { return first; }
+  const Access *end() const { return first + count; }
+
+private:
+  const Access *first;
+  size_t count;
+};
+
 /// Which operations an operation must come after. Operations of a stream are
 /// numbered from 1 and executed in this order.
 class Hazards {
 public:
-  explicit Hazards(size_t numStreams)
-      : last(numStreams, 0), known(numStreams, Numbers(numStreams, 0)),
-        history(numStreams, std::vector<Numbers>(kHistory, known.front())) {}
+  static constexpr size_t kMaxStreams = 16;
+  explicit Hazards(size_t numStreams);
 
-  /// For each stream the number of an operation, 0 for none.
-  using Numbers = std::vector<int64_t>;
+  /// For each stream the number of an operation, 0 for none and where there is
+  /// no stream.
+  using Numbers = std::array<int64_t, kMaxStreams>;
+
+  /// What accesses conflict with.
+  struct Conflicts {
+    /// The last operations of all streams that touch the same memory.
+    Numbers operations{};
+    /// Those of them that have written what is read.
+    Numbers producers{};
+  };
+  Conflicts find(Accesses accesses) const;
 
   /// Adds an operation at the end of `stream`, and returns the operations of
   /// the other streams that it must wait for. What the stream comes after
   /// anyway is left out, be it that one of these has waited for it.
-  Numbers add(size_t stream, const std::vector<Access> &accesses);
+  Numbers add(size_t stream, Accesses accesses) {
+    return add(stream, accesses, find(accesses));
+  }
   /// Adds accesses to the last operation of `stream`; returns the same of them.
-  Numbers extend(size_t stream, const std::vector<Access> &accesses);
+  Numbers extend(size_t stream, Accesses accesses) {
+    return extend(stream, accesses, find(accesses));
+  }
+  /// The same where the conflicts have been found already.
+  Numbers add(size_t stream, Accesses accesses, const Conflicts &conflicts);
+  Numbers extend(size_t stream, Accesses accesses, const Conflicts &conflicts);
 
-  /// The last operations of all streams that touch `accesses`, in conflict
-  /// with them.
-  Numbers find(const std::vector<Access> &accesses) const;
   /// `numbers` without those that others of them come after.
   Numbers reduce(Numbers numbers) const;
 
+  size_t getNumStreams() const { return numStreams; }
   /// The number of the last operation of `stream`.
   int64_t getLast(size_t stream) const { return last[stream]; }
 
@@ -78,12 +112,12 @@ private:
     int64_t write;
     Numbers reads;
   };
-  using Segments = std::map<uintptr_t, Segment>;
+  using Segments = std::pmr::map<uintptr_t, Segment>;
 
   /// The first segment that ends behind `address`.
   Segments::const_iterator findFrom(uintptr_t address) const;
-  /// Cuts the segment around `address`, if any, in two.
-  void split(uintptr_t address);
+  /// Cuts a segment in two at `address`, which lies in it.
+  void split(Segments::iterator it, uintptr_t address);
   void record(const Access &access, size_t stream, int64_t number);
   /// What operation `number` of `stream` comes after, or null where that is too
   /// long ago.
@@ -92,12 +126,15 @@ private:
   /// Operations of a stream whose past is remembered.
   static constexpr int64_t kHistory = 64;
 
-  Numbers last;
+  const size_t numStreams;
+  Numbers last{};
   /// known[s][t]: stream s comes after this operation of stream t.
   std::vector<Numbers> known;
   /// history[s][n % kHistory]: `known` of stream s at its operation n.
-  std::vector<std::vector<Numbers>> history;
-  Segments segments;
+  std::vector<std::array<Numbers, kHistory>> history;
+  /// Segments come and go with each operation.
+  std::pmr::unsynchronized_pool_resource pool;
+  Segments segments{&pool};
 };
 
 } // namespace zpp::rt

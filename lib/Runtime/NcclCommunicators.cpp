@@ -8,7 +8,6 @@
 #include "NcclCommunicators.h"
 
 #include "CudaStatus.h"
-#include "Operations.h"
 
 #include <algorithm>
 #include <condition_variable>
@@ -131,7 +130,7 @@ Status NcclCommunicators::wait(const char *what, Task task) {
 
 Status NcclCommunicators::find(const std::vector<AxisRef> &axes,
                                Communicator *&result) {
-  auto [it, isNew] = communicators.try_emplace(getGroupKey(axes));
+  auto [it, isNew] = communicators.try_emplace(axes);
   Communicator &communicator = it->second;
   result = &communicator;
   if (!isNew)

@@ -10,6 +10,7 @@
 
 #include "Control.h"
 #include "NcclLibrary.h"
+#include "Operations.h"
 #include "zpp/Support/Mesh.h"
 
 #include <atomic>
@@ -19,6 +20,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -50,10 +52,14 @@ struct Communicator {
   /// Whether `handle` is there, and whether `sends` is there and connected.
   bool isMade;
   bool isConnected;
-  /// Exchanges that all members were found to agree on: kind and size.
-  std::set<std::pair<std::string, int64_t>> known;
+  /// Exchanges that all members were found to agree on: kind, a literal, and
+  /// size.
+  std::set<std::pair<std::string_view, int64_t>> known;
 
   bool isReady(bool forSends) const { return forSends ? isConnected : isMade; }
+  /// Whether NCCL is to copy what a rank sends to itself: beside a network that
+  /// costs nothing, but beside NVLink it takes channels from the others.
+  bool copiesOwn() const { return !isLocal; }
 };
 
 /// The communicators of a rank: one for the world, one split from it for each
@@ -130,7 +136,7 @@ private:
   ncclComm_t worldHandle = nullptr;
   /// A number for the host of each rank.
   std::vector<uint64_t> hosts;
-  std::map<std::string, Communicator> communicators;
+  std::map<std::vector<AxisRef>, Communicator, ByAxes> communicators;
   /// What a thread that is given up may still use.
   struct Shared {
     /// Guards the others; held while functions of NCCL are called.

@@ -8,9 +8,19 @@
 #include "Operations.h"
 
 #include <algorithm>
+#include <tuple>
+#include <type_traits>
 
 using namespace zpp;
 using namespace zpp::rt;
+
+OperationName::OperationName(const char *kind, const char *name)
+    : kind(kind), title(kind), label(kind) {
+  if (!name)
+    return;
+  title += " " + quote(name);
+  label += std::string(" ") + name;
+}
 
 //===----------------------------------------------------------------------===//
 // Parts of descriptors
@@ -124,12 +134,14 @@ static Status checkSources(int64_t kind, int64_t sources, bool &isMean) {
   return {};
 }
 
-std::string rt::getGroupKey(const std::vector<AxisRef> &axes) {
-  std::string key;
-  for (const AxisRef &axis : axes)
-    key += axis.name + ':' + std::to_string(axis.preSize) + ':' +
-           std::to_string(axis.size) + ',';
-  return key;
+bool rt::ByAxes::operator()(const std::vector<AxisRef> &a,
+                            const std::vector<AxisRef> &b) const {
+  return std::lexicographical_compare(
+      a.begin(), a.end(), b.begin(), b.end(),
+      [](const AxisRef &a, const AxisRef &b) {
+        return std::tie(a.name, a.preSize, a.size) <
+               std::tie(b.name, b.preSize, b.size);
+      });
 }
 
 //===----------------------------------------------------------------------===//
@@ -294,4 +306,82 @@ Status rt::check(const zpp_rt_plain_desc &desc, const Mesh &mesh, bool isGather,
   operation.footprint = isGather ? Footprint{operation.chunkBytes, all}
                                  : Footprint{all, operation.chunkBytes};
   return {};
+}
+
+//===----------------------------------------------------------------------===//
+// Keys
+//===----------------------------------------------------------------------===//
+
+/// Numbers of a list before it is no key but a mistake.
+static constexpr int64_t kMaxKeyList = 64;
+
+/// Each moves what a field points to into the key. How many there are is a
+/// value itself.
+static bool moveList(const int64_t *&list, int64_t count, std::string &key) {
+  if (count < 0 || count > kMaxKeyList || (count > 0 && !list))
+    return false;
+  key.append(reinterpret_cast<const char *>(list), count * sizeof(int64_t));
+  list = nullptr;
+  return true;
+}
+
+static void moveName(const char *&name, std::string &key) {
+  if (!name)
+    return;
+  key += name;
+  key.push_back('\0');
+  // A name, whichever.
+  name = "";
+}
+
+static bool moveSlices(zpp_rt_slices &slices, std::string &key) {
+  return moveList(slices.factors, slices.num_factors, key) &&
+         moveList(slices.chunk_factors, slices.num_chunk_factors, key);
+}
+
+static bool moveAxes(const zpp_rt_axis *&axes, int64_t count,
+                     std::string &key) {
+  if (count < 0 || count > kMaxKeyList || (count > 0 && !axes))
+    return false;
+  for (int64_t i = 0; i < count; ++i) {
+    zpp_rt_axis axis = axes[i];
+    moveName(axis.name, key);
+    key.append(reinterpret_cast<const char *>(&axis), sizeof(axis));
+  }
+  axes = nullptr;
+  return true;
+}
+
+/// Appends what is left.
+template <typename Desc>
+static bool appendValues(Desc &desc, std::string &key) {
+  static_assert(std::has_unique_object_representations_v<Desc>,
+                "expected no padding");
+  moveName(desc.name, key);
+  key.append(reinterpret_cast<const char *>(&desc), sizeof(desc));
+  return true;
+}
+
+bool rt::appendKey(zpp_rt_pack_desc desc, std::string &key) {
+  return moveSlices(desc.slices, key) && appendValues(desc, key);
+}
+
+bool rt::appendKey(zpp_rt_quantize_desc desc, std::string &key) {
+  return moveSlices(desc.slices, key) && appendValues(desc, key);
+}
+
+bool rt::appendKey(zpp_rt_reduce_desc desc, std::string &key) {
+  return appendValues(desc, key);
+}
+
+bool rt::appendKey(zpp_rt_reduce_quantize_desc desc, std::string &key) {
+  return moveSlices(desc.slices, key) && appendValues(desc, key);
+}
+
+bool rt::appendKey(zpp_rt_exchange_desc desc, std::string &key) {
+  return moveAxes(desc.axes, desc.num_axes, key) && appendValues(desc, key);
+}
+
+bool rt::appendKey(zpp_rt_plain_desc desc, std::string &key) {
+  return moveAxes(desc.axes, desc.num_axes, key) && appendValues(desc, key);
 }

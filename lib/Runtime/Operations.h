@@ -18,6 +18,7 @@
 #include "zpp/Support/Mesh.h"
 #include "zpp/Support/SliceMap.h"
 
+#include <memory>
 #include <vector>
 
 namespace zpp::rt {
@@ -38,14 +39,24 @@ struct Footprint {
   int64_t outputBytes = 0;
 };
 
-/// What all operations have.
-struct Operation {
-  /// The entry point, "all_to_all".
-  const char *kind = "";
+/// What an operation is called.
+struct OperationName {
+  /// Of the entry point `kind`, a literal, with the descriptor's name, which
+  /// may be null.
+  OperationName(const char *kind, const char *name);
+
+  /// "all_to_all"
+  const char *kind;
   /// What errors call it: "all_to_all 'name' along node, gpu".
   std::string title;
   /// What traces call it: "all_to_all name".
   std::string label;
+};
+
+/// What all operations have.
+struct Operation {
+  /// Outlives the operation where somebody still speaks of it.
+  std::shared_ptr<const OperationName> name;
   Footprint footprint;
 };
 
@@ -95,8 +106,11 @@ struct ExchangeOperation : Operation {
   int64_t chunkBytes;
 };
 
-/// Tells groups apart by their axes.
-std::string getGroupKey(const std::vector<AxisRef> &axes);
+/// Tells groups apart by their axes, in maps.
+struct ByAxes {
+  bool operator()(const std::vector<AxisRef> &a,
+                  const std::vector<AxisRef> &b) const;
+};
 
 /// A collective of the communication library on elements; an exchange of
 /// `chunkBytes` each.
@@ -104,7 +118,8 @@ struct PlainOperation : ExchangeOperation {
   ElementType type;
 };
 
-/// Read a descriptor into `operation`, or say what is wrong with it.
+/// Read a descriptor into `operation`, all but its name, or say what is wrong
+/// with it.
 Status check(const zpp_rt_pack_desc &desc, bool isUnpack,
              PackOperation &operation);
 Status check(const zpp_rt_quantize_desc &desc, bool isDequantize,
@@ -117,6 +132,15 @@ Status check(const zpp_rt_exchange_desc &desc, const Mesh &mesh, bool isGather,
              ExchangeOperation &operation);
 Status check(const zpp_rt_plain_desc &desc, const Mesh &mesh, bool isGather,
              PlainOperation &operation);
+
+/// Append to `key` what tells descriptors apart, by value: all that they point
+/// to. False where they point to nothing that check() would accept.
+bool appendKey(zpp_rt_pack_desc desc, std::string &key);
+bool appendKey(zpp_rt_quantize_desc desc, std::string &key);
+bool appendKey(zpp_rt_reduce_desc desc, std::string &key);
+bool appendKey(zpp_rt_reduce_quantize_desc desc, std::string &key);
+bool appendKey(zpp_rt_exchange_desc desc, std::string &key);
+bool appendKey(zpp_rt_plain_desc desc, std::string &key);
 
 } // namespace zpp::rt
 

@@ -8,10 +8,13 @@
 #include "Backend.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <new>
+#include <string_view>
+#include <unordered_map>
 
 using namespace zpp;
 using namespace zpp::rt;
@@ -41,16 +44,15 @@ struct zpp_rt_rank {
   int64_t index;
   std::unique_ptr<RankBackend> backend;
 
-  Status getStatus() {
-    std::lock_guard<std::mutex> lock(mutex);
-    return status;
-  }
   /// The first error stays, and fails the world. Returns what holds now.
-  zpp_rt_status settle(Status result) {
+  zpp_rt_status settle(const Status &result) {
+    if (result.ok() && !hasFailed)
+      return ZPP_RT_OK;
     if (!result.ok()) {
       std::unique_lock<std::mutex> lock(mutex);
       if (status.ok()) {
-        status = std::move(result);
+        status = result;
+        hasFailed = true;
         Status cause = status;
         lock.unlock();
         state->world.fail(index, cause);
@@ -66,11 +68,28 @@ struct zpp_rt_rank {
     return status.message.c_str();
   }
 
+  /// Reads a descriptor with `check(desc, operation)`, or finds what came of an
+  /// equal one before: programs repeat theirs. The operation lives until the
+  /// next call.
+  template <typename OperationT, typename Desc, typename Check>
+  Status read(const char *entrypoint, const Desc &desc, const Check &check,
+              const OperationT *&operation);
+
 private:
   /// For functions that any thread may call.
   std::mutex mutex;
   /// Does not change once it is a failure.
   Status status;
+  /// Whether it is one, for who does not have the lock.
+  std::atomic<bool> hasFailed{false};
+
+  /// Programs have fewer, unless they make them up as they go.
+  static constexpr size_t kMaxOperations = 4096;
+  /// By descriptors. The key says which type it is.
+  std::unordered_map<std::string, std::shared_ptr<const Operation>> operations;
+  std::string key;
+  /// The last one that was read.
+  std::shared_ptr<const Operation> current;
 };
 
 //===----------------------------------------------------------------------===//
@@ -327,23 +346,21 @@ static bool isWell(zpp_rt_rank *rank, zpp_rt_status &status) {
     status = ZPP_RT_INVALID_ARGUMENT;
     return false;
   }
-  status = rank->getStatus().code;
-  if (status == ZPP_RT_OK)
-    status = rank->settle(rank->backend->getFailure());
+  status = rank->settle(rank->backend->getFailure());
   return status == ZPP_RT_OK;
 }
 
 /// What came of the operation that errors call `title`.
-static zpp_rt_status settleAs(zpp_rt_rank *rank, const std::string &title,
+static zpp_rt_status settleAs(zpp_rt_rank *rank, std::string_view title,
                               Status status) {
   if (!status.ok()) {
     // What the operation has met may be the end of an earlier one.
     Status earlier = rank->backend->getFailure();
-    status.message = title + ": " + status.message;
+    status.message = std::string(title) + ": " + status.message;
     if (!earlier.ok())
       status = std::move(earlier);
   }
-  return rank->settle(std::move(status));
+  return rank->settle(status);
 }
 
 /// Calls `function` unless the rank has failed.
@@ -407,9 +424,10 @@ zpp_rt_status zpp_rt_copy_2d(zpp_rt_rank *rank, void *dest, int64_t destStride,
                                 stride));
     if (!dest || !source)
       return invalid(expected(dest ? "a source" : "a destination", "NULL"));
+    static const auto name =
+        std::make_shared<const OperationName>("copy", nullptr);
     CopyOperation operation{};
-    operation.kind = "copy";
-    operation.title = operation.label = operation.kind;
+    operation.name = name;
     operation.rowBytes = rowBytes;
     operation.rows = rows;
     operation.sourceStride = sourceStride;
@@ -526,41 +544,64 @@ void zpp_rt_mark_destroy(zpp_rt_mark *mark) { delete mark; }
 // Operations
 //===----------------------------------------------------------------------===//
 
+template <typename OperationT, typename Desc, typename Check>
+Status zpp_rt_rank::read(const char *entrypoint, const Desc &desc,
+                         const Check &check, const OperationT *&operation) {
+  key = entrypoint;
+  bool hasKey = appendKey(desc, key);
+  if (hasKey)
+    if (auto found = operations.find(key); found != operations.end()) {
+      operation = static_cast<const OperationT *>(found->second.get());
+      return {};
+    }
+  auto fresh = std::make_shared<OperationT>();
+  if (Status status = check(desc, *fresh); !status.ok())
+    return status;
+  OperationName name(entrypoint, desc.name);
+  if constexpr (std::is_base_of_v<ExchangeOperation, OperationT>) {
+    name.title += " along";
+    for (const AxisRef &axis : fresh->axes)
+      name.title += (&axis == &fresh->axes.front() ? " " : ", ") + axis.name;
+  }
+  fresh->name = std::make_shared<const OperationName>(std::move(name));
+  operation = fresh.get();
+  current = fresh;
+  if (operations.size() == kMaxOperations)
+    operations.clear();
+  if (hasKey)
+    operations.emplace(key, std::move(fresh));
+  return {};
+}
+
 /// Checks and runs one operation. `check(desc, operation)` reads the
 /// descriptor.
-template <typename Operation, typename Desc, typename Check>
+template <typename OperationT, typename Desc, typename Check>
 static zpp_rt_status
 execute(zpp_rt_rank *rank, const char *entrypoint, const Desc *desc,
         const void *input, void *output, const Check &check,
-        Status (RankBackend::*run)(const Operation &, const void *, void *)) {
+        Status (RankBackend::*run)(const OperationT &, const void *, void *)) {
   zpp_rt_status code;
   if (!isWell(rank, code))
     return code;
-  std::string title = entrypoint;
+  Desc read{};
+  const OperationT *operation = nullptr;
   Status status = guarded([&]() -> Status {
-    Desc read{};
     if (Status status = readDescriptor(desc, read); !status.ok())
       return status;
-    if (read.name)
-      title += " " + quote(read.name);
-    Operation operation{};
-    if (Status status = check(read, operation); !status.ok())
+    if (Status status = rank->read(entrypoint, read, check, operation);
+        !status.ok())
       return status;
-    if constexpr (std::is_base_of_v<ExchangeOperation, Operation>) {
-      title += " along";
-      for (const AxisRef &axis : operation.axes)
-        title += (&axis == &operation.axes.front() ? " " : ", ") + axis.name;
-    }
-    operation.kind = entrypoint;
-    operation.title = title;
-    operation.label =
-        read.name ? std::string(entrypoint) + " " + read.name : entrypoint;
-    if ((!input && operation.footprint.inputBytes > 0) ||
-        (!output && operation.footprint.outputBytes > 0))
+    if ((!input && operation->footprint.inputBytes > 0) ||
+        (!output && operation->footprint.outputBytes > 0))
       return invalid(expected(input ? "an output" : "an input", "NULL"));
-    return (rank->backend.get()->*run)(operation, input, output);
+    return (rank->backend.get()->*run)(*operation, input, output);
   });
-  return settleAs(rank, title, std::move(status));
+  if (status.ok())
+    return rank->settle(status);
+  return settleAs(rank,
+                  operation ? operation->name->title
+                            : OperationName(entrypoint, read.name).title,
+                  std::move(status));
 }
 
 zpp_rt_status zpp_rt_pack_slices(zpp_rt_rank *rank,

@@ -232,6 +232,40 @@ TEST(Descriptor, Slices) {
             "unpack_slices: expected 1 stage, but got 2");
 }
 
+/// A descriptor counts as it is at the call, whatever was at its address
+/// before.
+TEST(Descriptor, ReadAtEachCall) {
+  TestWorld world("cpu", "gpu:1");
+  zpp_rt_rank *rank = world.join(0);
+  char name[] = "a";
+  int64_t factors[] = {2, 2}, chunkFactors[] = {0};
+  auto desc = makeDesc<zpp_rt_pack_desc>();
+  desc.name = name;
+  desc.element_bytes = 1;
+  desc.slices = {1, 2, 1, 8, factors, 2, chunkFactors, 1, 0, 1};
+  const std::vector<uint8_t> input = {0, 1, 2, 3, 4, 5, 6, 7};
+  auto pack = [&] {
+    std::vector<uint8_t> output(8);
+    EXPECT_EQ(zpp_rt_pack_slices(rank, &desc, input.data(), output.data()),
+              ZPP_RT_OK);
+    return output;
+  };
+  const std::vector<uint8_t> transposed = {0, 1, 4, 5, 2, 3, 6, 7};
+  for (int i = 0; i < 2; ++i) {
+    chunkFactors[0] = 0;
+    EXPECT_EQ(pack(), input);
+    chunkFactors[0] = 1;
+    EXPECT_EQ(pack(), transposed);
+  }
+  // Errors, too.
+  name[0] = 'b';
+  EXPECT_EQ(zpp_rt_pack_slices(rank, &desc, nullptr, nullptr),
+            ZPP_RT_INVALID_ARGUMENT);
+  EXPECT_STREQ(zpp_rt_rank_message(rank),
+               "pack_slices 'b': expected an input, but got NULL");
+  zpp_rt_rank_destroy(rank);
+}
+
 TEST(Descriptor, Formats) {
   SliceMap map = makeMap();
   auto desc = makeDesc<zpp_rt_quantize_desc>();

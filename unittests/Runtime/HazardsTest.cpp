@@ -57,6 +57,33 @@ TEST(Hazards, WhatWasWaitedForIsKnown) {
   EXPECT_EQ(hazards.add(1, {read(0, 10)}), (Numbers{0, 0}));
 }
 
+TEST(Hazards, Producers) {
+  Hazards hazards(3);
+  hazards.add(0, {write(0, 10)});
+  hazards.add(1, {read(0, 10), write(10, 10)});
+  Hazards::Conflicts conflicts = hazards.find({read(0, 5), write(10, 5)});
+  EXPECT_EQ(conflicts.operations, (Numbers{1, 1, 0}));
+  // What is overwritten is not read.
+  EXPECT_EQ(conflicts.producers, (Numbers{1, 0, 0}));
+  EXPECT_EQ(hazards.find({write(0, 10)}).producers, (Numbers{}));
+}
+
+/// Programs repeat themselves, and memory is not cut ever finer.
+TEST(Hazards, SegmentsStay) {
+  Hazards hazards(2);
+  auto step = [&] {
+    hazards.add(0, {write(0, 100)});
+    for (uintptr_t part : {0, 20, 40, 60, 80})
+      hazards.add(1, {read(part, 20), write(100 + part, 20)});
+    hazards.add(0, {read(100, 100), write(50, 100)});
+  };
+  step();
+  size_t size = hazards.size();
+  for (int i = 0; i < 100; ++i)
+    step();
+  EXPECT_EQ(hazards.size(), size);
+}
+
 TEST(Hazards, StagesOverlap) {
   // quantize, send, reduce of two stages in buffers of their own.
   Hazards hazards(2);
@@ -82,7 +109,7 @@ TEST(Hazards, ClearAndPrune) {
   hazards.add(0, {write(10, 10)});
   hazards.prune({1, 0});
   EXPECT_EQ(hazards.size(), 1u);
-  EXPECT_EQ(hazards.find({write(0, 20)}), (Numbers{2, 0}));
+  EXPECT_EQ(hazards.find({write(0, 20)}).operations, (Numbers{2, 0}));
   hazards.clear();
   EXPECT_EQ(hazards.size(), 0u);
   EXPECT_EQ(hazards.add(1, {write(0, 20)}), (Numbers{0, 0}));
@@ -102,7 +129,7 @@ TEST(Hazards, WhatOthersHaveWaitedFor) {
   hazards.add(0, {write(0, 10)});
   EXPECT_EQ(hazards.add(1, {read(0, 10), write(10, 10)}), (Numbers{1, 0, 0}));
   // The second comes after the first.
-  EXPECT_EQ(hazards.find({write(0, 20)}), (Numbers{1, 1, 0}));
+  EXPECT_EQ(hazards.find({write(0, 20)}).operations, (Numbers{1, 1, 0}));
   EXPECT_EQ(hazards.reduce({1, 1, 0}), (Numbers{0, 1, 0}));
   EXPECT_EQ(hazards.add(2, {read(0, 20)}), (Numbers{0, 1, 0}));
   EXPECT_EQ(hazards.add(2, {write(0, 5)}), (Numbers{0, 0, 0}));
@@ -120,7 +147,7 @@ TEST(Hazards, MoreAccesses) {
   EXPECT_EQ(hazards.extend(1, {read(10, 10), write(21, 1)}), (Numbers{2, 0}));
   EXPECT_EQ(hazards.getLast(1), 1);
   // Both are of one operation, which comes after both.
-  EXPECT_EQ(hazards.find({read(20, 2)}), (Numbers{0, 1}));
+  EXPECT_EQ(hazards.find({read(20, 2)}).operations, (Numbers{0, 1}));
   EXPECT_EQ(hazards.reduce({2, 1}), (Numbers{0, 1}));
 }
 
@@ -152,7 +179,7 @@ TEST(Hazards, RandomPrograms) {
     // Operation n of a stream at n - 1.
     std::vector<std::vector<Operation>> operations(kStreams);
     for (int i = 0; i < 60; ++i) {
-      Operation operation{random.bits() % kStreams, {}, Numbers(kStreams, 0)};
+      Operation operation{random.bits() % kStreams, {}, {}};
       for (size_t n = 1 + random.bits() % 3; n-- > 0;)
         operation.accesses.push_back(access(random.bits() % 64,
                                             1 + random.bits() % 20,
