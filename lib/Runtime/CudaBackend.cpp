@@ -7,11 +7,11 @@
 //
 // Local operations are the fused kernels, exchanges are sends of NCCL. Each
 // tier of the mesh has a stream for its exchanges and one for the kernels that
-// need what they bring; kernels that need neither have another. So a kernel
-// waits for no slower tier than its data come from, and those of a stream can
-// run in the order of their exchanges. A thread watches what is under way, so
-// that no failure of another rank, of the network or of the device leaves
-// anybody waiting.
+// need what they bring, unless they follow on the former; kernels that need
+// neither have another. So a kernel waits for no slower tier than its data come
+// from, and those of a stream can run in the order of their exchanges. A thread
+// watches what is under way, so that no failure of another rank, of the network
+// or of the device leaves anybody waiting.
 //
 //===----------------------------------------------------------------------===//
 
@@ -313,9 +313,11 @@ private:
   }
   /// The stream for exchanges of the slowest of the axes.
   size_t getStream(const std::vector<AxisRef> &axes) const;
-  /// The stream for a kernel, by the slowest tier that its data come from. Of
-  /// streams in the order of creation: kernels after each tier, other kernels,
-  /// each tier.
+  /// The stream for a kernel, by the slowest tier that its data come from: that
+  /// of kernels after this tier, or that of the tier itself right behind the
+  /// exchange, where the tier is so fast that going to another stream takes
+  /// longer than the next exchange may wait. Of streams in the order of
+  /// creation: kernels after each tier, other kernels, each tier.
   size_t getKernelStream(const Hazards::Conflicts &conflicts) const;
   static constexpr size_t kMaxTiers = (Hazards::kMaxStreams - 1) / 2;
   /// Members pass chunks on tier by tier, the slowest first. `tiers` are whole
@@ -345,6 +347,9 @@ private:
   std::unique_ptr<Watch> exchanges;
   std::unique_ptr<ControlClient> control;
   std::unique_ptr<NcclCommunicators> communicators;
+  /// Of tiers with streams of their own: whether their groups are each on one
+  /// host.
+  std::vector<bool> isFast;
   std::map<void *, int64_t> allocations;
   void *workspace = nullptr;
   int64_t workspaceBytes = 0;
@@ -424,6 +429,11 @@ Status CudaRank::start(int64_t index, int64_t wanted) {
   exchanges = std::make_unique<Watch>(*streams, world.timeLimit);
   ZPP_RT_TRY(NcclCommunicators::create(*nccl, world.mesh, index, *control,
                                        world.timeLimit, communicators));
+  for (size_t tier = 0; tier < numTiers(); ++tier) {
+    Communicator *group;
+    ZPP_RT_TRY(communicators->find({world.mesh.getAxis(tier)}, group));
+    isFast.push_back(group->isLocal);
+  }
   watcher = std::thread([this] { watch(); });
   return {};
 }
@@ -598,10 +608,19 @@ size_t CudaRank::getStream(const std::vector<AxisRef> &axes) const {
 }
 
 size_t CudaRank::getKernelStream(const Hazards::Conflicts &conflicts) const {
-  for (size_t tier = 0; tier < numTiers(); ++tier)
-    if (streams->comeFrom(conflicts, tier) ||
-        streams->comeFrom(conflicts, numTiers() + 1 + tier))
-      return tier;
+  for (size_t tier = 0; tier < numTiers(); ++tier) {
+    size_t exchanges = numTiers() + 1 + tier;
+    bool isBehind = streams->comeFrom(conflicts, exchanges);
+    if (!isBehind && !streams->comeFrom(conflicts, tier))
+      continue;
+    // A batch that waits there is no reason not to join it.
+    int64_t last = streams->getLast(exchanges).number;
+    if (batch.count > 0 && batch.stream == exchanges)
+      --last;
+    return isBehind && isFast[tier] && conflicts.producers[exchanges] >= last
+               ? exchanges
+               : tier;
+  }
   return numTiers();
 }
 
@@ -671,10 +690,10 @@ Status CudaRank::allToAll(const ExchangeOperation &operation, const void *input,
           return result;
         });
   };
-  if (group->copiesOwn())
+  if (group->sendsOwn())
     return exchange(getAccesses(operation, input, output), true);
 
-  // The own chunk does not travel, and is copied while others do.
+  // The own chunk is copied while others travel.
   const void *ownInput = bytesAt(input, self * bytes);
   void *ownOutput = bytesAt(output, self * bytes);
   ZPP_RT_TRY(copyOnStream(
@@ -777,7 +796,6 @@ Status CudaRank::gatherByTiers(const ExchangeOperation &operation,
       std::vector<Access> accesses;
       std::vector<int64_t> next;
       bool isFirst = t == 0;
-      bool isOwnSent = isFirst && tier.copiesOwn();
       if (isFirst) {
         accesses.push_back({bytesAt(input, begin), size, false});
         accesses.push_back({bytesAt(output, own * bytes + begin), size, true});
@@ -789,15 +807,14 @@ Status CudaRank::gatherByTiers(const ExchangeOperation &operation,
         for (int64_t i = 0; i < tier.size(); ++i) {
           int64_t theirs = chunk + (i - tier.self) * stride;
           next.push_back(theirs);
-          if (i == tier.self && !isOwnSent)
+          if (i == tier.self)
             continue;
           transfers.push_back(
               {tier.peers[i], chunk * bytes + begin, /*isSend=*/true});
           transfers.push_back(
               {tier.peers[i], theirs * bytes + begin, /*isSend=*/false});
-          if (i != tier.self)
-            accesses.push_back(
-                {bytesAt(output, theirs * bytes + begin), size, true});
+          accesses.push_back(
+              {bytesAt(output, theirs * bytes + begin), size, true});
         }
       }
       held = std::move(next);
@@ -810,7 +827,7 @@ Status CudaRank::gatherByTiers(const ExchangeOperation &operation,
       ZPP_RT_TRY(communicate(
           operation, footprint, stream, accesses,
           [&](cudaStream_t handle) -> ncclResult_t {
-            if (isFirst && !isOwnSent &&
+            if (isFirst &&
                 cudaMemcpyAsync(bytesAt(output, own * bytes + begin),
                                 bytesAt(input, begin), size, cudaMemcpyDefault,
                                 handle) != cudaSuccess)

@@ -57,9 +57,9 @@ struct Communicator {
   std::set<std::pair<std::string_view, int64_t>> known;
 
   bool isReady(bool forSends) const { return forSends ? isConnected : isMade; }
-  /// Whether NCCL is to copy what a rank sends to itself: beside a network that
-  /// costs nothing, but beside NVLink it takes channels from the others.
-  bool copiesOwn() const { return !isLocal; }
+  /// Whether NCCL is to copy what a rank sends to itself: beside NVLink it does
+  /// so while the others travel, but it delays what crosses a network.
+  bool sendsOwn() const { return isLocal && size() > 1; }
 };
 
 /// The communicators of a rank: one for the world, one split from it for each

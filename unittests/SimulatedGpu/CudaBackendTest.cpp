@@ -285,14 +285,38 @@ TEST(CudaStreams, FreedMemoryIsNotInUse) {
   EXPECT_EQ(simulated::getAllocatedBytes(0), 0);
 }
 
+/// Slices of `kind` on the row `stream` of rank 0.
+int64_t countSlices(const std::string &trace, const std::string &kind,
+                    const std::string &stream) {
+  size_t row = trace.find("rank 0 (node 0, gpu 0): " + stream + "\"");
+  if (row == std::string::npos)
+    return 0;
+  size_t begin = trace.rfind("\"tid\": ", row);
+  std::string tid = trace.substr(begin, trace.find(',', begin) - begin);
+  std::string slice = "\"cat\": \"" + kind + "\", \"pid\": 0, " + tid + ",";
+  int64_t count = 0;
+  for (size_t at = 0; (at = trace.find(slice, at)) != std::string::npos; ++at)
+    ++count;
+  return count;
+}
+
 TEST(CudaStreams, Trace) {
   TestWorld world("cuda", "node:2,gpu:2", 0, /*isTraced=*/true);
   world.runAll([&](zpp_rt_rank *rank, int64_t) {
-    DeviceBuffer input(rank, 4 * kChunkBytes), output(rank, 4 * kChunkBytes);
+    DeviceBuffer input(rank, 4 * kChunkBytes), output(rank, 4 * kChunkBytes),
+        other(rank, 4 * kChunkBytes), sum(rank, kChunkBytes);
     zpp_rt_exchange_desc desc = makeExchange(kBoth, 2);
-    for (int i = 0; i < 3; ++i)
-      EXPECT_EQ(zpp_rt_all_to_all(rank, &desc, input.data(), output.data()),
-                ZPP_RT_OK);
+    zpp_rt_reduce_desc reduce = makeSum();
+    EXPECT_EQ(zpp_rt_reduce(rank, &reduce, input.data(), sum.data()),
+              ZPP_RT_OK);
+    EXPECT_EQ(zpp_rt_all_to_all(rank, &desc, input.data(), output.data()),
+              ZPP_RT_OK);
+    EXPECT_EQ(zpp_rt_reduce(rank, &reduce, output.data(), sum.data()),
+              ZPP_RT_OK);
+    EXPECT_EQ(zpp_rt_all_to_all(rank, &desc, input.data(), other.data()),
+              ZPP_RT_OK);
+    EXPECT_EQ(zpp_rt_reduce(rank, &reduce, output.data(), sum.data()),
+              ZPP_RT_OK);
   });
   std::string path = testing::TempDir() + "zpp-cuda-trace-" +
                      std::to_string(getpid()) + ".json";
@@ -304,13 +328,12 @@ TEST(CudaStreams, Trace) {
   std::stringstream text;
   text << std::ifstream(path).rdbuf();
   std::remove(path.c_str());
-  int64_t found = 0;
-  for (size_t at = 0;
-       (at = text.str().find("\"all_to_all", at)) != std::string::npos; ++at)
-    ++found;
-  // Names and kinds, of three on four ranks, and of the copies of their own
-  // chunks.
-  EXPECT_EQ(found, 2 * 3 * 4 * 2) << text.str();
+  EXPECT_EQ(countSlices(text.str(), "all_to_all", "node"), 2) << text.str();
+  // Behind no exchange, right behind the first, and when the second is there.
+  EXPECT_EQ(countSlices(text.str(), "reduce", "kernels"), 1) << text.str();
+  EXPECT_EQ(countSlices(text.str(), "reduce", "node"), 1) << text.str();
+  EXPECT_EQ(countSlices(text.str(), "reduce", "kernels after node"), 1)
+      << text.str();
 }
 
 //===----------------------------------------------------------------------===//
