@@ -29,6 +29,10 @@ using namespace zpp::zero;
 
 namespace {
 
+/// What was kept in one piece is sent in one piece, even if up to this part of
+/// it (1/16) is not needed again: to take the rest out would copy it.
+constexpr int64_t kNotNeeded = 16;
+
 /// One tensor's part of an exchange.
 struct Part {
   CollectiveOpInterface exchange;
@@ -215,8 +219,7 @@ private:
       }
       for (SmallVector<Candidate> &group : groups)
         // Nothing that is left to XLA is joined for its own sake.
-        if (group.size() > 1 &&
-            llvm::any_of(group, [](const Candidate &candidate) {
+        if (llvm::any_of(group, [](const Candidate &candidate) {
               return candidate.parts.front().elementBytes == 0;
             }))
           result.push_back(std::move(group));
@@ -321,30 +324,35 @@ private:
   }
 
   /// The rows of all parts where they are together already, as an exchange
-  /// before has left them: `total` bytes each. `barrier` is what they have
-  /// crossed since. Null otherwise.
-  Value findJoined(ArrayRef<Part> parts, int64_t total, Operation *&barrier) {
+  /// before has left them, with the offset of each part; null otherwise.
+  /// `barrier` is what they have crossed since.
+  Value findJoined(ArrayRef<Part> parts, SmallVectorImpl<int64_t> &offsets,
+                   Operation *&barrier) {
     Value whole;
-    int64_t offset = 0;
+    int64_t end = 0, rowBytes = 0;
     for (Part part : parts) {
       Operation *crossed;
       Value rows = findRows(part, crossed);
       auto slice = rows ? rows.getDefiningOp<tensor::ExtractSliceOp>()
                         : tensor::ExtractSliceOp();
       if (!slice || !slice.getOffsets().empty() ||
-          slice.getStaticOffsets().back() != offset)
+          slice.getStaticOffsets().back() < end)
         return {};
-      if (offset == 0) {
+      if (!whole) {
         whole = slice.getSource();
         barrier = crossed;
       }
       if (slice.getSource() != whole || crossed != barrier)
         return {};
-      offset += slice.getStaticSizes().back();
+      offsets.push_back(slice.getStaticOffsets().back());
+      end = offsets.back() + part.rowBytes;
+      rowBytes += part.rowBytes;
     }
-    if (getType(whole) !=
-        RankedTensorType::get({parts.front().rows, total},
-                              IntegerType::get(&getContext(), 8)))
+    RankedTensorType type = getType(whole);
+    if (!isWire(type) || type.getDimSize(0) != parts.front().rows)
+      return {};
+    int64_t total = type.getDimSize(1);
+    if (total - rowBytes >= kChunkAlignment + total / kNotNeeded)
       return {};
     return whole;
   }
@@ -387,24 +395,27 @@ private:
     OpBuilder builder(sorted.back());
     Location loc = sorted.front()->getLoc();
     SmallVector<int64_t> offsets;
-    int64_t rowBytes = 0;
-    for (Part part : parts) {
-      offsets.push_back(rowBytes);
-      rowBytes += part.rowBytes;
-    }
-    int64_t total = llvm::alignTo(rowBytes, kChunkAlignment);
     Operation *barrier = nullptr;
-    Value sent = findJoined(parts, total, barrier);
+    Value sent = findJoined(parts, offsets, barrier);
     if (!sent) {
+      // One tensor travels only with what it has been kept with.
+      if (parts.size() == 1)
+        return false;
       barrier = nullptr;
+      offsets.clear();
       SmallVector<Value> rows;
-      for (Part part : parts)
+      int64_t rowBytes = 0;
+      for (Part part : parts) {
         rows.push_back(getRows(builder, part));
-      if (total != rowBytes)
-        rows.push_back(createEmpty(
-            builder, loc,
-            RankedTensorType::get({parts.front().rows, total - rowBytes},
-                                  builder.getI8Type())));
+        offsets.push_back(rowBytes);
+        rowBytes += part.rowBytes;
+      }
+      if (int64_t padding =
+              llvm::offsetToAlignment(rowBytes, llvm::Align(kChunkAlignment)))
+        rows.push_back(
+            createEmpty(builder, loc,
+                        RankedTensorType::get({parts.front().rows, padding},
+                                              builder.getI8Type())));
       sent = tensor::ConcatOp::create(builder, loc, 1, rows);
     } else if (barrier) {
       sent = crossBarrier(barrier, sent);
@@ -412,8 +423,9 @@ private:
     }
 
     Part first = parts.front();
+    int64_t total = getType(sent).getDimSize(1);
     Operation *joined = create(builder, loc, first.exchange, sent);
-    setOrigins(joined, parts, total - rowBytes);
+    setOrigins(joined, parts, total);
     if (llvm::any_of(exchanges, [](Operation *exchange) {
           return exchange->hasAttr(kKeepAttr);
         }))
@@ -437,11 +449,13 @@ private:
     }
     if (barrier)
       eraseIfDead(shrinkBarrier(barrier));
-    std::string what = std::to_string(parts.size()) + " tensors in rows of " +
-                       std::to_string(total) + " bytes";
+    std::string what =
+        parts.size() == 1 ? "travels with what was kept with it, in"
+                          : "travel together: " + std::to_string(parts.size()) +
+                                " tensors in";
     remark::passed(
         loc, remark::RemarkOpts::name("coalesced").category(getArgument()))
-        << ("travel together: " + what);
+        << (what + " rows of " + std::to_string(total) + " bytes");
     return true;
   }
 
@@ -460,10 +474,13 @@ private:
                                      like.getAlongAttr(), like.getMeshAttr());
   }
 
-  /// The origins of all parts, each with its bytes in a row; the padding is the
-  /// last one's.
-  void setOrigins(Operation *joined, ArrayRef<Part> parts, int64_t padding) {
+  /// The origins of all parts, each with its bytes in a row of `total`; what is
+  /// none's is the last one's.
+  void setOrigins(Operation *joined, ArrayRef<Part> parts, int64_t total) {
     SmallVector<Attribute> origins;
+    int64_t padding = total;
+    for (Part part : parts)
+      padding -= part.rowBytes;
     for (Part part : parts)
       for (Origin &origin : getOrigins(part.exchange)) {
         if (origin.share == 0)

@@ -120,6 +120,7 @@ func.func @gathers(%w: tensor<4x64xbf16>, %v: tensor<2x64xbf16>, %b: tensor<4xbf
 #mesh = #zero.mesh<"node" = 2, "gpu" = 2>
 
 // CHECK-LABEL: func @scatters
+// PORTABLE-LABEL: func @scatters
 func.func @scatters(%g: tensor<16x64xf32>, %h: tensor<8xbf16>) -> (tensor<4x64xf32>, tensor<2xbf16>) {
   // CHECK: %[[Q:.*]] = zero.quantize %arg0 {{.*}} -> tensor<2x528xi8>
   // CHECK: %[[P:.*]] = zero.pack_slices %arg1 slices <dim = 0, factors = [2, 2], chunk = [1]> {{.*}} : tensor<8xbf16> into tensor<2x8xi8>
@@ -177,4 +178,65 @@ func.func @apart(%g: tensor<2x528xi8>, %h: tensor<2x528xi8>, %x: tensor<4x4xf32>
   %4 = zero.all_to_all %3 along ["gpu"] on #mesh into %e {zpp.origin = {id = 2, role = "gradient"}}
       : tensor<2x528xi8> into tensor<2x528xi8> -> tensor<2x528xi8>
   return %0, %2, %4, %1 : tensor<2x528xi8>, tensor<2x528xi8>, tensor<2x528xi8>, tensor<4x4xf32>
+}
+
+// -----
+
+// A row of what is kept has a little more than is needed again: it is sent as it
+// is, also for one tensor alone. Of a row of which half is needed, that half is.
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 2>
+
+// CHECK-LABEL: func @not_needed
+// CHECK: %[[NODE:.*]] = zero.all_gather_chunks {{.*}} along ["node"] {{.*}}id = 0 {{.*}}share = 528 {{.*}}id = 1 {{.*}}share = 16 {{.*}} -> tensor<2x1x544xi8>
+// CHECK: %[[KEPT:.*]] = zero.unpack_slices %[[NODE]]
+// CHECK: %[[CROSSED:.*]] = "stablehlo.optimization_barrier"(%[[KEPT]])
+// CHECK: zero.all_gather_chunks %[[CROSSED]] along ["gpu"] {{.*}}id = 2 {{.*}}share = 544
+// CHECK: %[[SLICE:.*]] = tensor.extract_slice {{.*}}[0, 0, 0] [2, 2, 528] [1, 1, 1]
+// CHECK: zero.dequantize %[[SLICE]]
+// REMARK: travels with what was kept with it, in rows of 544 bytes
+func.func @not_needed(%w: tensor<1x528xi8>, %v: tensor<1x16xi8>) -> (tensor<2x528xi8>, tensor<2x16xi8>, tensor<32x64xbf16>) {
+  %e1 = tensor.empty() : tensor<2x1x528xi8>
+  %e2 = tensor.empty() : tensor<2x528xi8>
+  %e3 = tensor.empty() : tensor<2x2x528xi8>
+  %e4 = tensor.empty() : tensor<32x64xbf16>
+  %f1 = tensor.empty() : tensor<2x1x16xi8>
+  %f2 = tensor.empty() : tensor<2x16xi8>
+  %0 = zero.all_gather_chunks %w along ["node"] on #mesh into %e1 {zpp.keep, zpp.origin = {id = 0, role = "weight"}}
+      : tensor<1x528xi8> into tensor<2x1x528xi8> -> tensor<2x1x528xi8>
+  %1 = zero.unpack_slices %0 slices <dim = 0, factors = [2], chunk = [0]> into %e2
+      : tensor<2x1x528xi8> into tensor<2x528xi8> -> tensor<2x528xi8>
+  %2 = zero.all_gather_chunks %v along ["node"] on #mesh into %f1 {zpp.origin = {id = 1, role = "weight"}}
+      : tensor<1x16xi8> into tensor<2x1x16xi8> -> tensor<2x1x16xi8>
+  %3 = zero.unpack_slices %2 slices <dim = 0, factors = [2], chunk = [0]> into %f2
+      : tensor<2x1x16xi8> into tensor<2x16xi8> -> tensor<2x16xi8>
+  %4 = "stablehlo.optimization_barrier"(%1) : (tensor<2x528xi8>) -> tensor<2x528xi8>
+  %5 = zero.all_gather_chunks %4 along ["gpu"] on #mesh into %e3 {zpp.origin = {id = 2, role = "weight"}}
+      : tensor<2x528xi8> into tensor<2x2x528xi8> -> tensor<2x2x528xi8>
+  %6 = zero.dequantize %5 quant <i8, block = 128> slices <dim = 0, factors = [2, 2], chunk = [1, 0]> into %e4
+      : tensor<2x2x528xi8> into tensor<32x64xbf16> -> tensor<32x64xbf16>
+  return %1, %3, %6 : tensor<2x528xi8>, tensor<2x16xi8>, tensor<32x64xbf16>
+}
+
+// CHECK-LABEL: func @half_needed
+// CHECK: zero.all_gather_chunks {{.*}} -> tensor<2x1x544xi8>
+// CHECK: %[[HALF:.*]] = tensor.extract_slice %{{.*}}[0, 0] [2, 272] [1, 1]
+// CHECK: %[[CROSSED:.*]] = "stablehlo.optimization_barrier"(%[[HALF]])
+// CHECK: zero.all_gather_chunks %[[CROSSED]] along ["gpu"] {{.*}} -> tensor<2x2x272xi8>
+func.func @half_needed(%w: tensor<1x272xi8>, %v: tensor<1x272xi8>) -> (tensor<2x272xi8>, tensor<2x2x272xi8>) {
+  %e1 = tensor.empty() : tensor<2x1x272xi8>
+  %e2 = tensor.empty() : tensor<2x272xi8>
+  %e3 = tensor.empty() : tensor<2x2x272xi8>
+  %0 = zero.all_gather_chunks %w along ["node"] on #mesh into %e1 {zpp.keep, zpp.origin = {id = 0, role = "weight"}}
+      : tensor<1x272xi8> into tensor<2x1x272xi8> -> tensor<2x1x272xi8>
+  %1 = zero.unpack_slices %0 slices <dim = 0, factors = [2], chunk = [0]> into %e2
+      : tensor<2x1x272xi8> into tensor<2x272xi8> -> tensor<2x272xi8>
+  %2 = zero.all_gather_chunks %v along ["node"] on #mesh into %e1 {zpp.origin = {id = 1, role = "weight"}}
+      : tensor<1x272xi8> into tensor<2x1x272xi8> -> tensor<2x1x272xi8>
+  %3 = zero.unpack_slices %2 slices <dim = 0, factors = [2], chunk = [0]> into %e2
+      : tensor<2x1x272xi8> into tensor<2x272xi8> -> tensor<2x272xi8>
+  %4 = "stablehlo.optimization_barrier"(%1) : (tensor<2x272xi8>) -> tensor<2x272xi8>
+  %5 = zero.all_gather_chunks %4 along ["gpu"] on #mesh into %e3 {zpp.origin = {id = 2, role = "weight"}}
+      : tensor<2x272xi8> into tensor<2x2x272xi8> -> tensor<2x2x272xi8>
+  return %3, %5 : tensor<2x272xi8>, tensor<2x2x272xi8>
 }
