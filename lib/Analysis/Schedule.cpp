@@ -85,6 +85,13 @@ SmallVector<Operation *> zpp::getHeavyOps(Block &block) {
   return heavy;
 }
 
+int64_t zpp::countBefore(ArrayRef<Operation *> ops, Operation *op) {
+  return llvm::partition_point(
+             ops,
+             [&](Operation *other) { return other->isBeforeInBlock(op); }) -
+         ops.begin();
+}
+
 //===----------------------------------------------------------------------===//
 // Starts and waits
 //===----------------------------------------------------------------------===//

@@ -194,14 +194,10 @@ private:
                     SmallVector<SmallVector<Candidate>>>
         byKey;
     for (Chain &chain : chains) {
-      Operation *last = chain.back();
       std::optional<Candidate> candidate = getCandidate(chain);
       if (!candidate)
         continue;
-      candidate->window =
-          llvm::partition_point(
-              heavy, [&](Operation *op) { return op->isBeforeInBlock(last); }) -
-          heavy.begin();
+      candidate->window = countBefore(heavy, candidate->chain.back());
       auto key = std::make_pair(
           candidate->window,
           Attribute(ArrayAttr::get(&getContext(), candidate->key)));

@@ -51,6 +51,9 @@ struct Plan {
   ArrayRef<AllGatherOp> group;
   /// Why they are left alone, or empty.
   std::string reason;
+  /// They are left alone only for the latency of the hops, which they would not
+  /// have if they travelled with others.
+  bool isSmall = false;
   SecondaryGroup axes;
   /// For each later gather the barrier that what is kept can cross with its
   /// operand, or null. Empty where a stack is hoisted out of loops instead.
@@ -75,7 +78,8 @@ public:
     getOperation().walk<WalkOrder::PreOrder>([&](AllGatherOp gather) {
       // The second half of a gather that is split already, or its first.
       if (gather.getOperand().getDefiningOp<AllGatherOp>() ||
-          gather->hasAttr(kKeepAttr))
+          gather->hasAttr(kKeepAttr) ||
+          llvm::any_of(gather->getUsers(), llvm::IsaPred<AllGatherOp>))
         return;
       if (std::optional<std::pair<Value, Attribute>> key = getKey(gather))
         gathers[*key].push_back(gather);
@@ -91,6 +95,8 @@ public:
         return signalPassFailure();
       plans.push_back(std::move(*plan));
     }
+    if (splitSmall)
+      splitBesideOthers(plans);
     for (const Plan &plan : plans)
       partition(plan);
     for (auto &[barrier, additions] : barriers)
@@ -260,6 +266,10 @@ private:
     eraseDeadChain(gather);
   }
 
+  //===--------------------------------------------------------------------===//
+  // What is worth it
+  //===--------------------------------------------------------------------===//
+
   /// What all gathers of a weight take, each over all axes, and with a
   /// secondary partition, on the links of `model`.
   static std::pair<double, double> getUsec(ArrayRef<AllGatherOp> group,
@@ -282,29 +292,41 @@ private:
             getExchange(axes.outer, bytes) + group.size() * inner};
   }
 
+  /// True if the bytes of a gather take less than its latency.
+  static bool isMostlyLatency(AllGatherOp gather, const LinkModel &model) {
+    SmallVector<AxisRef> refs =
+        cast<CollectiveOpInterface>(gather.getOperation()).getAxisRefs();
+    return model.getExchangeUsec(getSentBytes(
+               gather.getMeshAttr().getMesh(), CollectiveKind::AllGather,
+               {refs.begin(), refs.end()},
+               getBytes(gather.getOperand().getType().getLocalType()))) <
+           2 * LinkModel::kExchangeUsec;
+  }
+
   FailureOr<Plan> getPlan(ArrayRef<AllGatherOp> group,
                           LinksOption &linksOption) {
     AllGatherOp forward = group.front();
-    Plan plan{group, {}, {}, {}, {}};
+    Plan plan{group, {}, false, {}, {}, {}};
     FailureOr<SecondaryGroup> axes = getGroup(forward, plan.reason);
     if (failed(axes))
       return failure();
     plan.axes = *axes;
     if (!plan.reason.empty())
       return plan;
+    auto getExactKey = [](AllGatherOp gather) {
+      return getSliceKey(getSource(gather).getLocal(),
+                         /*inAnyIteration=*/false);
+    };
+    Mesh mesh = forward.getMeshAttr().getMesh();
+    FailureOr<std::optional<LinkModel>> model = linksOption.getModel(mesh);
+    if (failed(model))
+      return failure();
+    plan.isSmall = isMostlyLatency(forward, model->value_or(LinkModel(mesh)));
     if (group.size() == 1) {
       plan.reason = "it is gathered once; zero-regather can gather it again in "
                     "the backward pass";
       return plan;
     }
-    auto getExactKey = [](AllGatherOp gather) {
-      return getSliceKey(getSource(gather).getLocal(),
-                         /*inAnyIteration=*/false);
-    };
-    FailureOr<std::optional<LinkModel>> model =
-        linksOption.getModel(forward.getMeshAttr().getMesh());
-    if (failed(model))
-      return failure();
     if (*model) {
       auto [usec, partitioned] = getUsec(group, plan.axes, **model);
       if (partitioned >= usec) {
@@ -312,7 +334,8 @@ private:
                       std::to_string(static_cast<int64_t>(usec)) +
                       " usec, with a secondary partition " +
                       std::to_string(static_cast<int64_t>(partitioned));
-        return plan;
+        if (!plan.isSmall)
+          return plan;
       }
     }
     // In one iteration of a loop, slices at different indices are different.
@@ -324,6 +347,7 @@ private:
     });
     if (!isStraight) {
       plan.stack = getStack(group, plan.reason);
+      plan.isSmall &= plan.stack.has_value();
       return plan;
     }
     for (AllGatherOp gather : group.drop_front()) {
@@ -334,6 +358,55 @@ private:
     }
     return plan;
   }
+
+  /// Splits small gathers too where others of the moment are split: with those
+  /// they can travel (zero-coalesce), in hops that cost no latency of their
+  /// own.
+  void splitBesideOthers(MutableArrayRef<Plan> plans) {
+    Builder builder(&getContext());
+    llvm::DenseMap<Block *, SmallVector<Operation *>> heavyOps;
+    // A block, the number of heavy ops before, and what else has to agree.
+    using Moment = std::tuple<Block *, int64_t, Attribute>;
+    auto getMoment = [&](AllGatherOp gather, const SecondaryGroup &axes) {
+      Block *block = gather->getBlock();
+      auto [heavy, isNew] = heavyOps.try_emplace(block);
+      if (isNew)
+        heavy->second = getHeavyOps(*block);
+      std::optional<Origin> origin = getOrigin(gather);
+      return Moment(block, countBefore(heavy->second, gather),
+                    builder.getArrayAttr(
+                        {gather.getMeshAttr(), axes.outer, axes.inner,
+                         builder.getStringAttr(origin ? origin->phase : "")}));
+    };
+    llvm::DenseMap<Moment, const Plan *> others;
+    for (const Plan &plan : plans) {
+      // What is not quantized is left to XLA; nothing joins it.
+      if (!plan.reason.empty() || !plan.axes.primary.getQuant())
+        continue;
+      // In a block, only the first one has both hops.
+      for (AllGatherOp gather :
+           plan.stack ? plan.group : plan.group.take_front())
+        others.try_emplace(getMoment(gather, plan.axes), &plan);
+    }
+    for (Plan &plan : plans) {
+      if (plan.reason.empty() || !plan.isSmall)
+        continue;
+      AllGatherOp forward = plan.group.front();
+      const Plan *other = others.lookup(getMoment(forward, plan.axes));
+      if (!other)
+        continue;
+      if (other->stack && plan.group.size() == 1)
+        plan.stack = getStack(
+            forward,
+            other->stack->anchor->getBlock()->findAncestorOpInBlock(*forward));
+      if (plan.stack.has_value() == other->stack.has_value())
+        plan.reason.clear();
+    }
+  }
+
+  //===--------------------------------------------------------------------===//
+  // In one block
+  //===--------------------------------------------------------------------===//
 
   void partition(const Plan &plan) {
     if (!plan.reason.empty()) {
@@ -356,6 +429,13 @@ private:
         gatherOuter(builder, forward, plan.axes.primary,
                     getSource(forward).getLocal(), plan.axes.outer);
     AllGatherOp whole = createGather(builder, forward, kept, plan.axes.inner);
+    if (plan.group.size() == 1) {
+      replaceGather(builder, forward, whole);
+      remarkRewrite(kept, getArgument(),
+                    "gathered in 2 hops, to travel with others");
+      return;
+    }
+    kept->setAttr(kKeepAttr, builder.getUnitAttr());
     Value local = getLocal(builder, loc, kept);
     replaceGather(builder, forward, whole);
     remarkRewrite(kept, getArgument(),
@@ -374,9 +454,7 @@ private:
                                       primary.withQuant(QuantAttr()), local);
     if (primary.getQuant())
       shard = EncodeOp::create(builder, loc, primary, shard);
-    AllGatherOp kept = createGather(builder, like, shard, outer);
-    kept->setAttr(kKeepAttr, builder.getUnitAttr());
-    return kept;
+    return createGather(builder, like, shard, outer);
   }
 
   //===--------------------------------------------------------------------===//
@@ -558,6 +636,7 @@ private:
     }
     AllGatherOp kept =
         gatherOuter(builder, forward, stacked, local, secondaryGroup.outer);
+    kept->setAttr(kKeepAttr, builder.getUnitAttr());
     Value secondary = getLocal(builder, loc, kept);
     ShardType layerType = getGathered(primary, secondaryGroup.outer);
     RankedTensorType layerLocal = layerType.getLocalType();
@@ -571,7 +650,8 @@ private:
     }
     remarkRewrite(kept, getArgument(),
                   "hoisted out of the loops, its result is kept for " +
-                      Twine(group.size()) + " gathers");
+                      Twine(group.size()) +
+                      (group.size() == 1 ? " gather" : " gathers"));
     for (auto [index, slice] : llvm::enumerate(stack.slices)) {
       AllGatherOp gather = group[index];
       builder.setInsertionPoint(gather);

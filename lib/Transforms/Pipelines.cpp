@@ -73,6 +73,8 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
     PartitionWithinNodePassOptions partition;
     partition.secondary = options.secondary;
     partition.links = options.links;
+    // Those in hops take along what would else travel alone.
+    partition.splitSmall = coalesceBytes > 0;
     pm.addPass(createPartitionWithinNodePass(partition));
   }
 

@@ -2,6 +2,8 @@
 // RUN:   --remarks-filter=none | FileCheck %s --check-prefix=EQUAL
 // RUN: zpp-opt %s --zero-partition-within-node=links=node=5gbyte,gpu=400gbyte \
 // RUN:   --remarks-filter=none | FileCheck %s --check-prefix=SLOW
+// RUN: zpp-opt %s --zero-partition-within-node="split-small=true links=node=5gbyte,gpu=400gbyte" \
+// RUN:   --remarks-filter=none | FileCheck %s --check-prefix=BESIDE
 // RUN: not zpp-opt %s --zero-partition-within-node=links=node=5gbyte 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=MISSING
 
@@ -26,4 +28,39 @@ func.func @weight(%w: tensor<512x4096xbf16>, %x: tensor<4xf32>)
   %6 = zero.all_gather %5 along ["node", "gpu"] {zpp.origin = {id = 2}} : !primary to !whole
   %7 = zero.to_local %6 : !whole to tensor<4096x4096xbf16>
   return %3, %7, %4#1 : tensor<4096x4096xbf16>, tensor<4096x4096xbf16>, tensor<4xf32>
+}
+
+!primary_i8 = !zero.shard<4096x4096xbf16, dim 0 = ("node", "gpu") on #mesh, #zero.quant<i8, block = 128>>
+!whole_i8 = !zero.shard<4096x4096xbf16, dim 0 = (2, 4) on #mesh, #zero.quant<i8, block = 128>>
+!small = !zero.shard<64xbf16, dim 0 = ("node", "gpu") on #mesh>
+!small_whole = !zero.shard<64xbf16, dim 0 = (2, 4) on #mesh>
+
+// A small weight costs a latency more in hops; but none beside others.
+
+// SLOW-LABEL: func @small
+// SLOW: along ["node"] {zpp.keep, zpp.origin = {id = 3
+// SLOW: along ["node", "gpu"] {{.*}}zpp.reason = "on these links its gathers take 30 usec, with a secondary partition 45"
+// SLOW: along ["gpu"] {zpp.origin = {id = 5
+// SLOW: along ["node", "gpu"] {{.*}}zpp.reason = "on these links
+// BESIDE-LABEL: func @small
+// BESIDE: along ["node"] {zpp.keep, zpp.origin = {id = 3
+// BESIDE: along ["node"] {zpp.keep, zpp.origin = {id = 4
+// BESIDE: along ["gpu"] {zpp.origin = {id = 4
+// BESIDE: along ["gpu"] {zpp.origin = {id = 5
+// BESIDE: along ["gpu"] {zpp.origin = {id = 6
+func.func @small(%w: tensor<512x4096xbf16>, %b: tensor<8xbf16>) -> (!whole, !small_whole, !whole, !small_whole) {
+  %0 = zero.from_local %w : tensor<512x4096xbf16> to !primary
+  %1 = zero.encode %0 : !primary to !primary_i8
+  %2 = zero.all_gather %1 along ["node", "gpu"] {zpp.origin = {id = 3}} : !primary_i8 to !whole_i8
+  %3 = zero.decode %2 : !whole_i8 to !whole
+  %4 = zero.from_local %b : tensor<8xbf16> to !small
+  %5 = zero.all_gather %4 along ["node", "gpu"] {zpp.origin = {id = 4}} : !small to !small_whole
+  %6:2 = "stablehlo.optimization_barrier"(%w, %b) : (tensor<512x4096xbf16>, tensor<8xbf16>) -> (tensor<512x4096xbf16>, tensor<8xbf16>)
+  %7 = zero.from_local %6#0 : tensor<512x4096xbf16> to !primary
+  %8 = zero.encode %7 : !primary to !primary_i8
+  %9 = zero.all_gather %8 along ["node", "gpu"] {zpp.origin = {id = 5}} : !primary_i8 to !whole_i8
+  %10 = zero.decode %9 : !whole_i8 to !whole
+  %11 = zero.from_local %6#1 : tensor<8xbf16> to !small
+  %12 = zero.all_gather %11 along ["node", "gpu"] {zpp.origin = {id = 6}} : !small to !small_whole
+  return %3, %5, %10, %12 : !whole, !small_whole, !whole, !small_whole
 }

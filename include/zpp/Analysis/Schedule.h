@@ -27,6 +27,9 @@ bool isHeavy(mlir::Operation *op);
 /// The heavy ops of `block` in order; where there is none, the op on the most
 /// data.
 llvm::SmallVector<mlir::Operation *> getHeavyOps(mlir::Block &block);
+/// How many of `ops`, of one block and in order, come before `op` in it: what
+/// has the same number of heavy ops before it is of one moment.
+int64_t countBefore(llvm::ArrayRef<mlir::Operation *> ops, mlir::Operation *op);
 
 /// True if `op` is a `zero.start`, or the custom call that one becomes.
 bool isStart(mlir::Operation *op);

@@ -81,6 +81,13 @@ def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
     Across loops (`lax.scan` over layers) the first gather is hoisted out: all
     layers' secondary partitions, which the backward loop needs in any case, are
     gathered at once before the forward loop.
+
+    With `split-small`, a gather whose bytes take less than its latency is split
+    alike where another one of its moment (the same block, with no heavy op of
+    the compute between them) is split and quantized, even if its weight is
+    gathered once or `links` speak against it: it can travel with the other one
+    (zero-coalesce) and then costs nothing of its own. A large one that is
+    gathered once stays one gather.
   }];
   let options = [
     Option<"secondary", "secondary", "std::string", "\"\"",
@@ -90,6 +97,9 @@ def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
            "Speeds of the tiers' links, as node=50gbit,gpu=400gbyte, or a file "
            "with them; a weight that is gathered no faster with a secondary "
            "partition is left alone">,
+    Option<"splitSmall", "split-small", "bool", "false",
+           "Split small gathers too where they can travel with others "
+           "(zero-coalesce)">,
   ];
 }
 
