@@ -134,8 +134,8 @@ private:
         if (world.trace && world.trace->isRecording())
           world.trace->add(
               {rank, "", operation.name->label, operation.name->kind,
-               operation.footprint.inputBytes, operation.footprint.outputBytes,
-               begin, Trace::Clock::now()});
+               operation.footprint.input.span(),
+               operation.footprint.output.span(), begin, Trace::Clock::now()});
       }
       World &world;
       int64_t rank;

@@ -29,6 +29,7 @@
 #include <deque>
 #include <map>
 #include <thread>
+#include <utility>
 
 using namespace zpp;
 using namespace zpp::rt;
@@ -51,6 +52,18 @@ static constexpr int64_t kMaxGatherParts = 4;
 /// Above, gathers are not cut: the bookkeeping would cost more.
 static constexpr int64_t kMaxGatherChunks = 64;
 
+/// Pieces that an operation reads or writes are told apart up to this number.
+static constexpr int64_t kMaxPieces = 16;
+/// Shorter rows are copied by the copy engine.
+static constexpr int64_t kMinRowBytes = 256;
+
+static const uint8_t *bytesAt(const void *base, int64_t offset) {
+  return static_cast<const uint8_t *>(base) + offset;
+}
+static uint8_t *bytesAt(void *base, int64_t offset) {
+  return static_cast<uint8_t *>(base) + offset;
+}
+
 namespace {
 
 //===----------------------------------------------------------------------===//
@@ -67,14 +80,15 @@ public:
   void add(const CudaStreams::Position &position,
            std::shared_ptr<const OperationName> name) {
     std::lock_guard<std::mutex> lock(mutex);
-    if (pending.empty())
+    if (!findOldest())
       lastProgress = Clock::now();
-    pending.push_back({position, std::move(name)});
+    pending[position.stream].push_back({position, std::move(name), ++numAdded});
   }
 
   void clear() {
     std::lock_guard<std::mutex> lock(mutex);
-    pending.clear();
+    for (std::deque<Exchange> &stream : pending)
+      stream.clear();
   }
 
   /// Forgets what is done. An exchange that has not ended although nothing else
@@ -82,40 +96,55 @@ public:
   Status check() {
     std::lock_guard<std::mutex> lock(mutex);
     Clock::time_point now = Clock::now();
-    std::deque<Exchange> left;
-    for (Exchange &exchange : pending) {
-      bool done;
-      Status status = streams.isDone(exchange.position, done);
-      if (!status.ok()) {
-        status.message = exchange.name->title + ": " + status.message;
-        return status;
-      }
-      if (done)
+    for (std::deque<Exchange> &stream : pending)
+      while (!stream.empty()) {
+        bool done;
+        Status status = streams.isDone(stream.front().position, done);
+        if (!status.ok()) {
+          status.message = stream.front().name->title + ": " + status.message;
+          return status;
+        }
+        if (!done)
+          break;
         lastProgress = now;
-      else
-        left.push_back(std::move(exchange));
-    }
-    pending = std::move(left);
-    if (pending.empty())
+        stream.pop_front();
+      }
+    const Exchange *oldest = findOldest();
+    if (!oldest)
       return {};
-    if (!streams.isEntered(pending.front().position))
+    if (!streams.isEntered(oldest->position))
       lastProgress = now;
     if (now - lastProgress <= timeLimit + kGrace)
       return {};
-    return {ZPP_RT_TIMEOUT,
-            pending.front().name->title + ": expected an end within " +
-                std::to_string(timeLimit.count()) + " usec, but got none"};
+    return {ZPP_RT_TIMEOUT, oldest->name->title + ": expected an end within " +
+                                std::to_string(timeLimit.count()) +
+                                " usec, but got none"};
   }
 
 private:
   struct Exchange {
     CudaStreams::Position position;
     std::shared_ptr<const OperationName> name;
+    /// Of all that were added.
+    int64_t number;
   };
+
+  /// Null where nothing is under way.
+  const Exchange *findOldest() const {
+    const Exchange *oldest = nullptr;
+    for (const std::deque<Exchange> &stream : pending)
+      if (!stream.empty() &&
+          (!oldest || stream.front().number < oldest->number))
+        oldest = &stream.front();
+    return oldest;
+  }
+
   const CudaStreams &streams;
   const std::chrono::microseconds timeLimit;
   std::mutex mutex;
-  std::deque<Exchange> pending;
+  /// Those of each stream, which end in order: only the first is looked at.
+  std::array<std::deque<Exchange>, Hazards::kMaxStreams> pending;
+  int64_t numAdded = 0;
   Clock::time_point lastProgress;
 };
 
@@ -258,11 +287,24 @@ private:
             operation.type};
   }
 
-  /// What an operation reads and writes.
-  static std::array<Access, 2> getAccesses(const Operation &operation,
-                                           const void *input, void *output) {
-    return {{{input, operation.footprint.inputBytes, false},
-             {output, operation.footprint.outputBytes, true}}};
+  /// What an operation reads and writes, until the next call.
+  Accesses getAccesses(const Operation &operation, const void *input,
+                       void *output) {
+    accessList.clear();
+    addAccesses(operation.footprint.input, input, false);
+    addAccesses(operation.footprint.output, output, true);
+    return accessList;
+  }
+  /// What lies between a few pieces is left out: tensors that travel together
+  /// lie between each other's, and are independent.
+  void addAccesses(const Pieces &pieces, const void *data, bool isWrite) {
+    if (pieces.count > kMaxPieces || pieces.stride == pieces.bytes) {
+      accessList.push_back({data, pieces.span(), isWrite});
+      return;
+    }
+    for (int64_t i = 0; i < pieces.count; ++i)
+      accessList.push_back(
+          {bytesAt(data, i * pieces.stride), pieces.bytes, isWrite});
   }
 
   /// Queues a kernel that `launch` adds to launches; with the one before, where
@@ -347,6 +389,8 @@ private:
   std::unique_ptr<Watch> exchanges;
   std::unique_ptr<ControlClient> control;
   std::unique_ptr<NcclCommunicators> communicators;
+  /// Of getAccesses().
+  std::vector<Access> accessList;
   /// Of tiers with streams of their own: whether their groups are each on one
   /// host.
   std::vector<bool> isFast;
@@ -504,13 +548,6 @@ Status CudaRank::getWorkspace(int64_t bytes, void *&data) {
   return {};
 }
 
-static const uint8_t *bytesAt(const void *base, int64_t offset) {
-  return static_cast<const uint8_t *>(base) + offset;
-}
-static uint8_t *bytesAt(void *base, int64_t offset) {
-  return static_cast<uint8_t *>(base) + offset;
-}
-
 static bool isAligned(const void *data, int64_t alignment) {
   return reinterpret_cast<uintptr_t>(data) % alignment == 0;
 }
@@ -536,8 +573,9 @@ Status CudaRank::addToBatch(const Operation &operation, Accesses accesses) {
     ZPP_RT_TRY(closeBatch());
   if (batch.count > 0) {
     ZPP_RT_TRY(streams->extend(stream, accesses, conflicts));
-    batch.footprint.inputBytes += operation.footprint.inputBytes;
-    batch.footprint.outputBytes += operation.footprint.outputBytes;
+    batch.footprint = {
+        batch.footprint.input.span() + operation.footprint.input.span(),
+        batch.footprint.output.span() + operation.footprint.output.span()};
   } else {
     ZPP_RT_TRY(streams->begin(stream, accesses, conflicts));
     batch.launches.setStream(streams->getHandle(stream));
@@ -552,13 +590,11 @@ Status CudaRank::addToBatch(const Operation &operation, Accesses accesses) {
 Status CudaRank::closeBatch() {
   if (batch.count == 0)
     return {};
-  std::string others;
-  if (batch.count > 1)
-    others = " and " + std::to_string(batch.count - 1) + " more";
-  batch.count = 0;
+  int64_t others = std::exchange(batch.count, 0) - 1;
   Status status = getStatus(batch.launches.flush(), "launch of a kernel");
   if (status.ok())
-    status = streams->end(batch.stream, {*batch.name, batch.footprint, others});
+    status =
+        streams->end(batch.stream, {*batch.name, batch.footprint, "", others});
   if (!status.ok())
     status.message = batch.name->title + ": " + status.message;
   return status;
@@ -567,20 +603,41 @@ Status CudaRank::closeBatch() {
 Status CudaRank::copy(const CopyOperation &operation, const void *input,
                       void *output) {
   DeviceGuard guard(device);
-  bool isDense =
-      operation.rows == 1 || (operation.sourceStride == operation.rowBytes &&
-                              operation.destStride == operation.rowBytes);
+  bool isSourceDense =
+      operation.rows == 1 || operation.sourceStride == operation.rowBytes;
+  bool isDestDense =
+      operation.rows == 1 || operation.destStride == operation.rowBytes;
+  bool isDense = isSourceDense && isDestDense;
   int64_t bytes = operation.rowBytes * operation.rows;
-  if (isDense && fitsKernel(input, output, bytes)) {
+  bool fits = isDense ? fitsKernel(input, output, bytes)
+                      : (isSourceDense || isDestDense) &&
+                            operation.rowBytes >= kMinRowBytes &&
+                            fitsKernel(input, output, operation.rowBytes) &&
+                            operation.sourceStride % 16 == 0 &&
+                            operation.destStride % 16 == 0;
+  if (fits) {
     cudaPointerAttributes from{}, to{};
     ZPP_RT_CUDA(cudaPointerGetAttributes, &from, input);
     ZPP_RT_CUDA(cudaPointerGetAttributes, &to, output);
     if (from.type == cudaMemoryTypeDevice && to.type == cudaMemoryTypeDevice &&
         from.device == to.device)
-      return compute(operation, input, output,
-                     [&](kernels::Launches &launches) {
-                       return copyByKernel(input, output, bytes, launches);
-                     });
+      return compute(
+          operation, input, output,
+          [&](kernels::Launches &launches) -> cudaError_t {
+            if (isDense)
+              return copyByKernel(input, output, bytes, launches);
+            // Rows are the chunks of the tensor on the dense side.
+            SliceMap map;
+            map.factors = {operation.rows};
+            map.chunkFactors = {0};
+            map.unit = operation.rowBytes;
+            map.extent = bytes;
+            return isSourceDense
+                       ? kernels::pack(input, 1, map, output,
+                                       operation.destStride, launches)
+                       : kernels::unpack(input, 1, map, output,
+                                         operation.sourceStride, launches);
+          });
   }
   return copyOnStream(
       {*operation.name, operation.footprint},

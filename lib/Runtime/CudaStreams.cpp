@@ -144,7 +144,7 @@ Status CudaStreams::join(size_t stream) {
 
 Status CudaStreams::begin(size_t stream, Accesses accesses,
                           const Hazards::Conflicts &conflicts) {
-  if (hazards.size() > kMaxSegments && captureId == 0)
+  if (hazards.size() > pruneAbove && captureId == 0)
     ZPP_RT_TRY(prune());
   Hazards::Numbers waits = hazards.add(stream, accesses, conflicts);
   // What has come after the caller's stream itself stands for it.
@@ -182,8 +182,9 @@ Status CudaStreams::end(size_t stream, const Slice &slice) {
   if (isTimed) {
     Timed &last = timed.back();
     last.row = self.name;
-    last.label = slice.name.label;
-    last.label += slice.suffix;
+    last.label = slice.name.label + slice.suffix;
+    if (slice.others > 0)
+      last.label += " and " + std::to_string(slice.others) + " more";
     last.kind = slice.name.kind;
     last.footprint = slice.footprint;
     last.stream = stream;
@@ -365,6 +366,7 @@ Status CudaStreams::prune() {
     }
   }
   hazards.prune(done);
+  pruneAbove = std::max(kMaxSegments, 2 * hazards.size());
   return {};
 }
 
@@ -393,7 +395,7 @@ Status CudaStreams::resolveTimes(std::vector<Timed> &timed) {
                  std::chrono::duration<double, std::milli>(milliseconds));
     };
     trace->add({rank, slice.row, slice.label, slice.kind,
-                slice.footprint.inputBytes, slice.footprint.outputBytes,
+                slice.footprint.input.span(), slice.footprint.output.span(),
                 at(begin), at(end)});
     cudaEventDestroy(slice.begin);
     cudaEventDestroy(slice.end);

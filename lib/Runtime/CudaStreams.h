@@ -24,7 +24,6 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
-#include <string_view>
 #include <vector>
 
 namespace zpp::rt {
@@ -51,7 +50,9 @@ public:
     const OperationName &name;
     Footprint footprint;
     /// Follows the label.
-    std::string_view suffix = {};
+    const char *suffix = "";
+    /// Operations that it is besides.
+    int64_t others = 0;
   };
 
   /// What an operation with `accesses` conflicts with: for the functions below,
@@ -151,7 +152,8 @@ private:
   /// instead, which is later than necessary but right.
   static constexpr int64_t kEvents = 256;
   static constexpr int64_t kEntries = 16;
-  static constexpr size_t kMaxSegments = 1 << 14;
+  /// Of hazards: more are pruned, but for those of operations under way.
+  static constexpr size_t kMaxSegments = 1 << 11;
   static constexpr size_t kMaxTimed = 1 << 12;
 
   /// Of marks, which may outlive this.
@@ -187,6 +189,8 @@ private:
   /// The capture that operations go into, 0 for none. The first stream is part
   /// of it as long as it lasts.
   unsigned long long captureId = 0;
+
+  size_t pruneAbove = kMaxSegments;
 
   std::vector<Timed> timed;
   std::mutex stallsMutex;

@@ -24,11 +24,29 @@ Hazards::Hazards(size_t numStreams)
   assert(numStreams <= kMaxStreams && "expected fewer streams");
 }
 
-Hazards::Segments::const_iterator Hazards::findFrom(uintptr_t address) const {
-  auto it = segments.upper_bound(address);
-  if (it != segments.begin() && std::prev(it)->second.end > address)
-    --it;
-  return it;
+void Hazards::insert(size_t index, uintptr_t begin, const Segment &segment) {
+  if (freeSlots.empty()) {
+    freeSlots.push_back(static_cast<uint32_t>(segments.size()));
+    segments.emplace_back();
+  }
+  uint32_t slot = freeSlots.back();
+  freeSlots.pop_back();
+  segments[slot] = segment;
+  begins.insert(begins.begin() + index, begin);
+  slots.insert(slots.begin() + index, slot);
+}
+
+void Hazards::erase(size_t first, size_t last) {
+  freeSlots.insert(freeSlots.end(), slots.begin() + first,
+                   slots.begin() + last);
+  begins.erase(begins.begin() + first, begins.begin() + last);
+  slots.erase(slots.begin() + first, slots.begin() + last);
+}
+
+size_t Hazards::findFrom(uintptr_t address) const {
+  size_t index =
+      std::upper_bound(begins.begin(), begins.end(), address) - begins.begin();
+  return index > 0 && get(index - 1).end > address ? index - 1 : index;
 }
 
 Hazards::Conflicts Hazards::find(Accesses accesses) const {
@@ -36,9 +54,9 @@ Hazards::Conflicts Hazards::find(Accesses accesses) const {
   for (const Access &access : accesses) {
     if (access.bytes == 0)
       continue;
-    for (auto it = findFrom(getBegin(access));
-         it != segments.end() && it->first < getEnd(access); ++it) {
-      const Segment &segment = it->second;
+    for (size_t index = findFrom(getBegin(access));
+         index < begins.size() && begins[index] < getEnd(access); ++index) {
+      const Segment &segment = get(index);
       auto raise = [](int64_t &number, int64_t to) {
         number = std::max(number, to);
       };
@@ -70,47 +88,42 @@ Hazards::Numbers Hazards::reduce(Numbers numbers) const {
   return numbers;
 }
 
-void Hazards::split(Segments::iterator it, uintptr_t address) {
-  Segment &lower = it->second;
-  segments.emplace_hint(std::next(it), address, lower);
-  lower.end = address;
+void Hazards::split(size_t index, uintptr_t address) {
+  Segment upper = get(index);
+  get(index).end = address;
+  insert(index + 1, address, upper);
 }
 
 void Hazards::record(const Access &access, size_t stream, int64_t number) {
   uintptr_t begin = getBegin(access), end = getEnd(access);
-  auto it = segments.lower_bound(begin);
-  if (it != segments.begin() && (it == segments.end() || it->first > begin))
-    if (auto before = std::prev(it); before->second.end > begin) {
-      split(before, begin);
-      it = std::next(before);
-    }
+  size_t index = findFrom(begin);
+  if (index < begins.size() && begins[index] < begin)
+    split(index++, begin);
   if (access.isWrite) {
     // Programs write where they have written before: the segment stays.
-    if (it == segments.end() || it->first > begin)
-      it = segments.emplace_hint(it, begin, Segment{begin, 0, 0, {}});
-    if (it->second.end > end)
-      split(it, end);
-    it->second = {end, stream, number, {}};
-    for (++it; it != segments.end() && it->first < end;) {
-      if (it->second.end > end)
-        split(it, end);
-      it = segments.erase(it);
+    Segment written = {end, stream, number, {}};
+    size_t last = index;
+    for (; last < begins.size() && begins[last] < end; ++last)
+      if (get(last).end > end)
+        split(last, end);
+    if (index == last || begins[index] > begin) {
+      insert(index, begin, written);
+      ++last;
+    } else {
+      get(index) = written;
     }
+    erase(index + 1, last);
     return;
   }
   // Reads what nobody has touched, too: a later write must wait for it.
-  for (uintptr_t at = begin; at < end; ++it) {
-    if (it == segments.end() || it->first > at)
-      it = segments.emplace_hint(
-          it, at,
-          Segment{it == segments.end() ? end : std::min(it->first, end),
-                  stream,
-                  0,
-                  {}});
-    else if (it->second.end > end)
-      split(it, end);
-    it->second.reads[stream] = number;
-    at = it->second.end;
+  for (uintptr_t at = begin; at < end; ++index) {
+    uintptr_t next = index < begins.size() ? begins[index] : end;
+    if (next > at || index == begins.size())
+      insert(index, at, {std::min(next, end), stream, 0, {}});
+    else if (get(index).end > end)
+      split(index, end);
+    get(index).reads[stream] = number;
+    at = get(index).end;
   }
 }
 
@@ -146,16 +159,27 @@ Hazards::Numbers Hazards::extend(size_t stream, Accesses accesses,
 }
 
 void Hazards::clear() {
+  begins.clear();
+  slots.clear();
   segments.clear();
+  freeSlots.clear();
   known.assign(numStreams, last);
 }
 
 void Hazards::prune(const Numbers &done) {
-  for (auto it = segments.begin(); it != segments.end();) {
-    const Segment &segment = it->second;
+  size_t kept = 0;
+  for (size_t index = 0; index < begins.size(); ++index) {
+    const Segment &segment = get(index);
     bool isDone = segment.write <= done[segment.writeStream];
     for (size_t stream = 0; stream < numStreams; ++stream)
       isDone &= segment.reads[stream] <= done[stream];
-    it = isDone ? segments.erase(it) : std::next(it);
+    if (isDone) {
+      freeSlots.push_back(slots[index]);
+      continue;
+    }
+    begins[kept] = begins[index];
+    slots[kept++] = slots[index];
   }
+  begins.resize(kept);
+  slots.resize(kept);
 }

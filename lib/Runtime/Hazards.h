@@ -20,8 +20,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
-#include <map>
-#include <memory_resource>
 #include <vector>
 
 namespace zpp::rt {
@@ -55,7 +53,7 @@ private:
 /// numbered from 1 and executed in this order.
 class Hazards {
 public:
-  static constexpr size_t kMaxStreams = 16;
+  static constexpr size_t kMaxStreams = 8;
   explicit Hazards(size_t numStreams);
 
   /// For each stream the number of an operation, 0 for none and where there is
@@ -100,11 +98,11 @@ public:
   void prune(const Numbers &done);
 
   /// Pieces of memory with operations on them.
-  size_t size() const { return segments.size(); }
+  size_t size() const { return begins.size(); }
 
 private:
-  /// Operations on the bytes from its key to `end`: the last write, and the
-  /// reads after it.
+  /// Operations on the bytes up to `end`: the last write, and the reads after
+  /// it.
   struct Segment {
     uintptr_t end;
     size_t writeStream;
@@ -112,12 +110,18 @@ private:
     int64_t write;
     Numbers reads;
   };
-  using Segments = std::pmr::map<uintptr_t, Segment>;
 
+  // Segments by where they begin. Every operation looks for some, while what
+  // else the thread does leaves little in the caches: few bytes are searched.
+  const Segment &get(size_t index) const { return segments[slots[index]]; }
+  Segment &get(size_t index) { return segments[slots[index]]; }
+  void insert(size_t index, uintptr_t begin, const Segment &segment);
+  void erase(size_t first, size_t last);
   /// The first segment that ends behind `address`.
-  Segments::const_iterator findFrom(uintptr_t address) const;
+  size_t findFrom(uintptr_t address) const;
   /// Cuts a segment in two at `address`, which lies in it.
-  void split(Segments::iterator it, uintptr_t address);
+  void split(size_t index, uintptr_t address);
+
   void record(const Access &access, size_t stream, int64_t number);
   /// What operation `number` of `stream` comes after, or null where that is too
   /// long ago.
@@ -132,9 +136,11 @@ private:
   std::vector<Numbers> known;
   /// history[s][n % kHistory]: `known` of stream s at its operation n.
   std::vector<std::array<Numbers, kHistory>> history;
-  /// Segments come and go with each operation.
-  std::pmr::unsynchronized_pool_resource pool;
-  Segments segments{&pool};
+  std::vector<uintptr_t> begins;
+  std::vector<uint32_t> slots;
+  std::vector<Segment> segments;
+  /// Places in `segments` that are not used.
+  std::vector<uint32_t> freeSlots;
 };
 
 } // namespace zpp::rt

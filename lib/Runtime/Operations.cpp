@@ -90,11 +90,10 @@ static Status multiply(int64_t a, int64_t b, int64_t &result) {
   return {};
 }
 
-/// Reads a stride of `count` chunks, 0 for dense, and the bytes from the first
-/// to the end of the last.
+/// Reads a stride of `count` chunks, 0 for dense.
 static Status checkStride(const char *what, int64_t given, int64_t count,
                           int64_t chunkBytes, int64_t alignment,
-                          int64_t &stride, int64_t &bytes) {
+                          Pieces &chunks) {
   if (given != 0 && given < chunkBytes)
     return invalid(expected("a " + std::string(what) + " of 0 or at least " +
                                 std::to_string(chunkBytes) + " bytes",
@@ -104,11 +103,13 @@ static Status checkStride(const char *what, int64_t given, int64_t count,
                                 " that is a multiple of " +
                                 std::to_string(alignment) + " bytes",
                             given));
-  stride = given == 0 ? chunkBytes : given;
-  Status status = multiply(std::max<int64_t>(count - 1, 0), stride, bytes);
+  chunks = {count, chunkBytes, given == 0 ? chunkBytes : given};
+  int64_t bytes;
+  Status status =
+      multiply(std::max<int64_t>(count - 1, 0), chunks.stride, bytes);
   if (status.ok() && count > 0 &&
       __builtin_add_overflow(bytes, chunkBytes, &bytes))
-    return multiply(count, stride, bytes);
+    return multiply(count, chunks.stride, bytes);
   return status;
 }
 
@@ -157,7 +158,8 @@ Status rt::check(const zpp_rt_pack_desc &desc, bool isUnpack,
     return invalid(
         expected("positive bytes of an element", desc.element_bytes));
   operation.elementBytes = desc.element_bytes;
-  int64_t chunkBytes, tensor, chunks;
+  int64_t chunkBytes, tensor;
+  Pieces chunks;
   status = multiply(operation.slices.elementsPerChunk(), desc.element_bytes,
                     chunkBytes);
   if (status.ok())
@@ -165,7 +167,8 @@ Status rt::check(const zpp_rt_pack_desc &desc, bool isUnpack,
   if (status.ok())
     status = checkStride("chunk_stride", desc.chunk_stride,
                          operation.slices.numChunks(), chunkBytes,
-                         desc.element_bytes, operation.chunkStride, chunks);
+                         desc.element_bytes, chunks);
+  operation.chunkStride = chunks.stride;
   operation.footprint =
       isUnpack ? Footprint{chunks, tensor} : Footprint{tensor, chunks};
   return status;
@@ -182,13 +185,15 @@ Status rt::check(const zpp_rt_quantize_desc &desc, bool isDequantize,
     status = checkElements(operation.slices.elementsPerChunk());
   if (!status.ok())
     return status;
-  int64_t tensor, chunks;
+  int64_t tensor;
+  Pieces chunks;
   status = getBytes(operation.slices, elementBytes(operation.type), tensor);
   if (status.ok())
     status = checkStride(
         "chunk_stride", desc.chunk_stride, operation.slices.numChunks(),
         operation.wire.chunkBytes(operation.slices.elementsPerChunk()),
-        kChunkAlignment, operation.chunkStride, chunks);
+        kChunkAlignment, chunks);
+  operation.chunkStride = chunks.stride;
   operation.footprint =
       isDequantize ? Footprint{chunks, tensor} : Footprint{tensor, chunks};
   return status;
@@ -223,11 +228,11 @@ Status rt::check(const zpp_rt_reduce_desc &desc, bool isQuantized,
     alignment = elementBytes(operation.sourceType);
     sourceBytes = desc.elements * alignment;
   }
-  operation.footprint.outputBytes =
-      desc.elements * elementBytes(operation.type);
-  return checkStride("source_stride", desc.source_stride, desc.sources,
-                     sourceBytes, alignment, operation.sourceStride,
-                     operation.footprint.inputBytes);
+  operation.footprint.output = desc.elements * elementBytes(operation.type);
+  status = checkStride("source_stride", desc.source_stride, desc.sources,
+                       sourceBytes, alignment, operation.footprint.input);
+  operation.sourceStride = operation.footprint.input.stride;
+  return status;
 }
 
 Status rt::check(const zpp_rt_reduce_quantize_desc &desc,
@@ -250,11 +255,13 @@ Status rt::check(const zpp_rt_reduce_quantize_desc &desc,
     status = checkElements(operation.slices.elementsPerChunk());
   if (!status.ok())
     return status;
-  operation.footprint.inputBytes = operation.reduce.footprint.inputBytes;
-  return checkStride(
+  operation.footprint.input = operation.reduce.footprint.input;
+  status = checkStride(
       "chunk_stride", desc.chunk_stride, operation.slices.numChunks(),
       operation.to.chunkBytes(operation.slices.elementsPerChunk()),
-      kChunkAlignment, operation.chunkStride, operation.footprint.outputBytes);
+      kChunkAlignment, operation.footprint.output);
+  operation.chunkStride = operation.footprint.output.stride;
+  return status;
 }
 
 static Status checkAxes(const zpp_rt_axis *axes, int64_t numAxes,

@@ -33,10 +33,24 @@ struct Wire {
   }
 };
 
-/// Bytes from the first to the last that an operation reads and writes.
+/// Memory that an operation reads or writes: `count` times `bytes`, each
+/// `stride` behind the one before.
+struct Pieces {
+  Pieces(int64_t bytes = 0) : bytes(bytes) {}
+  Pieces(int64_t count, int64_t bytes, int64_t stride)
+      : count(count), bytes(bytes), stride(stride) {}
+
+  int64_t count = 1;
+  int64_t bytes;
+  int64_t stride = 0;
+
+  /// Bytes from the first to the last.
+  int64_t span() const { return count > 0 ? (count - 1) * stride + bytes : 0; }
+};
+
 struct Footprint {
-  int64_t inputBytes = 0;
-  int64_t outputBytes = 0;
+  Pieces input;
+  Pieces output;
 };
 
 /// What an operation is called.

@@ -432,8 +432,8 @@ zpp_rt_status zpp_rt_copy_2d(zpp_rt_rank *rank, void *dest, int64_t destStride,
     operation.rows = rows;
     operation.sourceStride = sourceStride;
     operation.destStride = destStride;
-    operation.footprint = {(rows - 1) * sourceStride + rowBytes,
-                           (rows - 1) * destStride + rowBytes};
+    operation.footprint = {{rows, rowBytes, sourceStride},
+                           {rows, rowBytes, destStride}};
     return rank->backend->copy(operation, source, dest);
   });
 }
@@ -591,8 +591,8 @@ execute(zpp_rt_rank *rank, const char *entrypoint, const Desc *desc,
     if (Status status = rank->read(entrypoint, read, check, operation);
         !status.ok())
       return status;
-    if ((!input && operation->footprint.inputBytes > 0) ||
-        (!output && operation->footprint.outputBytes > 0))
+    if ((!input && operation->footprint.input.span() > 0) ||
+        (!output && operation->footprint.output.span() > 0))
       return invalid(expected(input ? "an output" : "an input", "NULL"));
     return (rank->backend.get()->*run)(*operation, input, output);
   });

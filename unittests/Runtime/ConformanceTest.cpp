@@ -367,6 +367,33 @@ TEST_P(Local, CopyRows) {
                "copy: expected a stride of at least 8 bytes, but got 7");
 }
 
+/// Within the device: into and out of rows that are apart.
+TEST_P(Local, CopyRowsWithin) {
+  constexpr int64_t kRows = 5;
+  for (int64_t rowBytes : {99, 240, 256, 528, 4096})
+    for (auto [from, to] : {std::pair<int64_t, int64_t>{0, 0},
+                            {0, 16},
+                            {48, 0},
+                            {16, 32},
+                            {0, 1}}) {
+      from += rowBytes;
+      to += rowBytes;
+      Bytes source(kRows * from);
+      for (size_t i = 0; i < source.size(); ++i)
+        source[i] = static_cast<uint8_t>(i * 7 + i / 256);
+      Bytes expected = fill(kRows * to);
+      DeviceBuffer input(rank, source), output(rank, expected);
+      ASSERT_EQ(zpp_rt_copy_2d(rank, output.data(), to, input.data(), from,
+                               rowBytes, kRows),
+                ZPP_RT_OK);
+      for (int64_t row = 0; row < kRows; ++row)
+        std::copy_n(source.begin() + row * from, rowBytes,
+                    expected.begin() + row * to);
+      EXPECT_EQ(output.read(), expected)
+          << rowBytes << " bytes from rows of " << from << " to rows of " << to;
+    }
+}
+
 TEST_P(Local, Workspace) {
   void *small, *large, *again;
   ASSERT_EQ(zpp_rt_workspace(rank, 100, &small), ZPP_RT_OK);

@@ -143,10 +143,16 @@ private:
   }
 
   Step makeCopyRows() {
-    int64_t bytes = 1 + pick(200), rows = 1 + pick(8);
-    int64_t from = bytes + pick(64), to = bytes + pick(64);
+    // Kernels copy rows of whole words into and out of dense ones.
+    int64_t unit = pick(2) ? 16 : 1;
+    int64_t bytes = unit == 1 ? 1 + pick(200) : 256 + 16 * pick(10);
+    int64_t rows = 1 + pick(8);
+    int64_t from = bytes + unit * pick(64 / unit);
+    int64_t to = bytes + unit * pick(64 / unit);
+    if (pick(2))
+      (pick(2) ? from : to) = bytes;
     auto [input, output] =
-        pickPlaces(spanOf(rows, from, bytes), spanOf(rows, to, bytes), 1);
+        pickPlaces(spanOf(rows, from, bytes), spanOf(rows, to, bytes), unit);
     return [=, input = input, output = output](const Context &context) {
       expectOk(context, zpp_rt_copy_2d(context.rank, output.at(context), to,
                                        input.at(context), from, bytes, rows));
