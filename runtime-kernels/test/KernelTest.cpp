@@ -288,6 +288,8 @@ std::vector<SliceMap> makeMaps(bool quick) {
   for (int64_t stage = 0; stage < 3; ++stage)
     maps.push_back(makeMap(2, {2, 2}, 10, 16, {0}, 7, stage, 3));
   maps.push_back(makeMap(1, {2}, 2, 5, {0}, 0, 1, 3));
+  // A stage as long as what exists, which is all in another one.
+  maps.push_back(makeMap(4, {}, 6, 16, {}, 4, 1, 3));
   // Nothing.
   maps.push_back(makeMap(1, {2}, 2, 5, {0}, 0, 2, 3));
   maps.push_back(makeMap(0, {2}, 2, 5, {0}));
