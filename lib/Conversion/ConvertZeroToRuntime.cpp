@@ -301,18 +301,19 @@ static void addFields(OpT op, Fields &fields, Constants &constants) {
                      zpp::numDevices({axes.begin(), axes.end()})});
 }
 
-/// The descriptor `name` of an op.
-template <typename OpT>
-static LLVM::GlobalOp createDescriptor(OpT op, StringRef name,
-                                       int64_t structSize,
+/// The descriptor `name` of what is at `loc`; `add(fields)` appends what
+/// follows the name.
+template <typename Add>
+static LLVM::GlobalOp createDescriptor(Location loc, StringRef name,
+                                       int64_t structSize, const Add &add,
                                        Constants &constants) {
-  std::string source = describeLocation(op.getLoc());
+  std::string source = describeLocation(loc);
   Fields fields{structSize, source.empty() ? LLVM::GlobalOp()
                                            : constants.getString(source)};
-  addFields(op, fields, constants);
+  add(fields);
   assert(structSize == static_cast<int64_t>(8 * fields.size()) &&
          "expected the layout of zpp_rt.h");
-  return constants.createStruct(op.getLoc(), name, fields);
+  return constants.createStruct(loc, name, fields);
 }
 
 //===----------------------------------------------------------------------===//
@@ -352,8 +353,10 @@ static void lowerOp(Operation *op, Value rank, Constants &constants) {
 #define ZPP_RT_ENTRYPOINT(NAME, DESC, OP)                                      \
   if (auto typed = dyn_cast<OP>(op)) {                                         \
     entrypoint = "zpp_rt_" #NAME;                                              \
-    descriptor = createDescriptor(typed, "zpp_rt_" #DESC,                      \
-                                  sizeof(zpp_rt_##DESC), constants);           \
+    descriptor = createDescriptor(                                             \
+        op->getLoc(), "zpp_rt_" #DESC, sizeof(zpp_rt_##DESC),                  \
+        [&](Fields &fields) { addFields(typed, fields, constants); },          \
+        constants);                                                            \
   }
 #include "zpp/Runtime/Entrypoints.def"
 
@@ -403,15 +406,16 @@ static void lowerCopy(memref::CopyOp op, const StridedCopy &copy, Value rank,
     target = advance(target, loop.targetStride);
     source = advance(source, loop.sourceStride);
   }
-  if (rows.size == 1)
-    createCall(builder, loc, "zpp_rt_copy",
-               {rank, target, source, getConstant(copy.rowBytes)}, constants);
-  else if (copy.rowBytes > 0)
-    createCall(builder, loc, "zpp_rt_copy_2d",
-               {rank, target, getConstant(rows.targetStride), source,
-                getConstant(rows.sourceStride), getConstant(copy.rowBytes),
-                getConstant(rows.size)},
-               constants);
+  LLVM::GlobalOp descriptor = createDescriptor(
+      loc, "zpp_rt_copy_desc", sizeof(zpp_rt_copy_desc),
+      [&](Fields &fields) {
+        fields.append(
+            {rows.size, copy.rowBytes, rows.sourceStride, rows.targetStride});
+      },
+      constants);
+  Value address = LLVM::AddressOfOp::create(builder, loc, descriptor);
+  createCall(builder, loc, "zpp_rt_copy_rows", {rank, address, source, target},
+             constants);
   op.erase();
 }
 

@@ -37,7 +37,7 @@ public:
   virtual Status allocate(int64_t bytes, void *&data) = 0;
   virtual void free(void *data) = 0;
   virtual Status getWorkspace(int64_t bytes, void *&data) = 0;
-  virtual Status copy(const CopyOperation &operation, const void *input,
+  virtual Status copy(const Operation &operation, const void *input,
                       void *output) = 0;
 
   /// markStream() and leave() may come from any thread.

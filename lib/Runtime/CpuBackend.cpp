@@ -50,14 +50,15 @@ public:
     data = workspace;
     return {};
   }
-  Status copy(const CopyOperation &operation, const void *input,
+  Status copy(const Operation &operation, const void *input,
               void *output) override {
     auto *dest = static_cast<uint8_t *>(output);
     auto *source = static_cast<const uint8_t *>(input);
-    return run(operation, [&] {
-      for (int64_t row = 0; row < operation.rows; ++row)
-        std::memcpy(dest + row * operation.destStride,
-                    source + row * operation.sourceStride, operation.rowBytes);
+    auto [from, to] = operation.footprint;
+    return run(operation, [&, from = from, to = to] {
+      for (int64_t row = 0; row < from.count; ++row)
+        std::memcpy(dest + row * to.stride, source + row * from.stride,
+                    from.bytes);
     });
   }
 

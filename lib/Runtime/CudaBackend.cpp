@@ -161,7 +161,7 @@ public:
   Status allocate(int64_t bytes, void *&data) override;
   void free(void *data) override;
   Status getWorkspace(int64_t bytes, void *&data) override;
-  Status copy(const CopyOperation &operation, const void *input,
+  Status copy(const Operation &operation, const void *input,
               void *output) override;
 
   Status markStream(void *stream, std::unique_ptr<Mark> &mark) override {
@@ -600,53 +600,51 @@ Status CudaRank::closeBatch() {
   return status;
 }
 
-Status CudaRank::copy(const CopyOperation &operation, const void *input,
+Status CudaRank::copy(const Operation &operation, const void *input,
                       void *output) {
   DeviceGuard guard(device);
-  bool isSourceDense =
-      operation.rows == 1 || operation.sourceStride == operation.rowBytes;
-  bool isDestDense =
-      operation.rows == 1 || operation.destStride == operation.rowBytes;
+  const auto &[from, to] = operation.footprint;
+  int64_t rows = from.count, rowBytes = from.bytes, bytes = rows * rowBytes;
+  if (bytes == 0)
+    return {};
+  bool isSourceDense = rows == 1 || from.stride == rowBytes;
+  bool isDestDense = rows == 1 || to.stride == rowBytes;
   bool isDense = isSourceDense && isDestDense;
-  int64_t bytes = operation.rowBytes * operation.rows;
   bool fits = isDense ? fitsKernel(input, output, bytes)
                       : (isSourceDense || isDestDense) &&
-                            operation.rowBytes >= kMinRowBytes &&
-                            fitsKernel(input, output, operation.rowBytes) &&
-                            operation.sourceStride % 16 == 0 &&
-                            operation.destStride % 16 == 0;
+                            rowBytes >= kMinRowBytes &&
+                            fitsKernel(input, output, rowBytes) &&
+                            from.stride % 16 == 0 && to.stride % 16 == 0;
   if (fits) {
-    cudaPointerAttributes from{}, to{};
-    ZPP_RT_CUDA(cudaPointerGetAttributes, &from, input);
-    ZPP_RT_CUDA(cudaPointerGetAttributes, &to, output);
-    if (from.type == cudaMemoryTypeDevice && to.type == cudaMemoryTypeDevice &&
-        from.device == to.device)
-      return compute(
-          operation, input, output,
-          [&](kernels::Launches &launches) -> cudaError_t {
-            if (isDense)
-              return copyByKernel(input, output, bytes, launches);
-            // Rows are the chunks of the tensor on the dense side.
-            SliceMap map;
-            map.factors = {operation.rows};
-            map.chunkFactors = {0};
-            map.unit = operation.rowBytes;
-            map.extent = bytes;
-            return isSourceDense
-                       ? kernels::pack(input, 1, map, output,
-                                       operation.destStride, launches)
-                       : kernels::unpack(input, 1, map, output,
-                                         operation.sourceStride, launches);
-          });
+    cudaPointerAttributes source{}, dest{};
+    ZPP_RT_CUDA(cudaPointerGetAttributes, &source, input);
+    ZPP_RT_CUDA(cudaPointerGetAttributes, &dest, output);
+    if (source.type == cudaMemoryTypeDevice &&
+        dest.type == cudaMemoryTypeDevice && source.device == dest.device)
+      return compute(operation, input, output,
+                     [&, to = to, from = from](kernels::Launches &launches) {
+                       if (isDense)
+                         return copyByKernel(input, output, bytes, launches);
+                       // Rows are the chunks of the tensor on the dense side.
+                       SliceMap map;
+                       map.factors = {rows};
+                       map.chunkFactors = {0};
+                       map.unit = rowBytes;
+                       map.extent = bytes;
+                       return isSourceDense
+                                  ? kernels::pack(input, 1, map, output,
+                                                  to.stride, launches)
+                                  : kernels::unpack(input, 1, map, output,
+                                                    from.stride, launches);
+                     });
   }
   return copyOnStream(
       {*operation.name, operation.footprint},
       getAccesses(operation, input, output),
-      [&](cudaStream_t stream) -> Status {
+      [&, to = to, from = from](cudaStream_t stream) {
         if (!isDense)
-          return getStatus(cudaMemcpy2DAsync(output, operation.destStride,
-                                             input, operation.sourceStride,
-                                             operation.rowBytes, operation.rows,
+          return getStatus(cudaMemcpy2DAsync(output, to.stride, input,
+                                             from.stride, rowBytes, rows,
                                              cudaMemcpyDefault, stream),
                            "cudaMemcpy2DAsync");
         return getStatus(

@@ -149,6 +149,20 @@ bool rt::ByAxes::operator()(const std::vector<AxisRef> &a,
 // Descriptors
 //===----------------------------------------------------------------------===//
 
+Status rt::check(const zpp_rt_copy_desc &desc, Operation &operation) {
+  if (desc.rows < 0)
+    return invalid(expected("a number of rows", desc.rows));
+  if (desc.row_bytes < 0)
+    return invalid(expected("a number of bytes", desc.row_bytes));
+  int64_t rows = desc.row_bytes > 0 ? desc.rows : 0;
+  Status status = checkStride("source_stride", desc.source_stride, rows,
+                              desc.row_bytes, 1, operation.footprint.input);
+  if (status.ok())
+    status = checkStride("dest_stride", desc.dest_stride, rows, desc.row_bytes,
+                         1, operation.footprint.output);
+  return status;
+}
+
 Status rt::check(const zpp_rt_pack_desc &desc, bool isUnpack,
                  PackOperation &operation) {
   Status status = checkSlices(desc.slices, isUnpack, operation.slices);
@@ -367,6 +381,10 @@ static bool appendValues(Desc &desc, std::string &key) {
   moveName(desc.name, key);
   key.append(reinterpret_cast<const char *>(&desc), sizeof(desc));
   return true;
+}
+
+bool rt::appendKey(zpp_rt_copy_desc desc, std::string &key) {
+  return appendValues(desc, key);
 }
 
 bool rt::appendKey(zpp_rt_pack_desc desc, std::string &key) {

@@ -107,13 +107,6 @@ struct ReduceQuantizeOperation : Operation {
   int64_t chunkStride;
 };
 
-struct CopyOperation : Operation {
-  int64_t rowBytes;
-  int64_t rows;
-  int64_t sourceStride;
-  int64_t destStride;
-};
-
 /// Members of a group must agree on the kind and the size.
 struct ExchangeOperation : Operation {
   std::vector<AxisRef> axes;
@@ -134,6 +127,8 @@ struct PlainOperation : ExchangeOperation {
 
 /// Read a descriptor into `operation`, all but its name, or say what is wrong
 /// with it.
+/// The rows of a copy are the pieces of its footprint.
+Status check(const zpp_rt_copy_desc &desc, Operation &operation);
 Status check(const zpp_rt_pack_desc &desc, bool isUnpack,
              PackOperation &operation);
 Status check(const zpp_rt_quantize_desc &desc, bool isDequantize,
@@ -149,6 +144,7 @@ Status check(const zpp_rt_plain_desc &desc, const Mesh &mesh, bool isGather,
 
 /// Append to `key` what tells descriptors apart, by value: all that they point
 /// to. False where they point to nothing that check() would accept.
+bool appendKey(zpp_rt_copy_desc desc, std::string &key);
 bool appendKey(zpp_rt_pack_desc desc, std::string &key);
 bool appendKey(zpp_rt_quantize_desc desc, std::string &key);
 bool appendKey(zpp_rt_reduce_desc desc, std::string &key);

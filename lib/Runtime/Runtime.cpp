@@ -402,42 +402,6 @@ zpp_rt_status zpp_rt_workspace(zpp_rt_rank *rank, int64_t bytes, void **data) {
   });
 }
 
-zpp_rt_status zpp_rt_copy(zpp_rt_rank *rank, void *dest, const void *source,
-                          int64_t bytes) {
-  return zpp_rt_copy_2d(rank, dest, bytes, source, bytes, bytes, 1);
-}
-
-zpp_rt_status zpp_rt_copy_2d(zpp_rt_rank *rank, void *dest, int64_t destStride,
-                             const void *source, int64_t sourceStride,
-                             int64_t rowBytes, int64_t rows) {
-  return call(rank, "copy", [&]() -> Status {
-    if (rowBytes < 0)
-      return invalid(expected("a number of bytes", rowBytes));
-    if (rows < 0)
-      return invalid(expected("a number of rows", rows));
-    if (rowBytes == 0 || rows == 0)
-      return {};
-    for (int64_t stride : {destStride, sourceStride})
-      if (rows > 1 && stride < rowBytes)
-        return invalid(expected("a stride of at least " +
-                                    std::to_string(rowBytes) + " bytes",
-                                stride));
-    if (!dest || !source)
-      return invalid(expected(dest ? "a source" : "a destination", "NULL"));
-    static const auto name =
-        std::make_shared<const OperationName>("copy", nullptr);
-    CopyOperation operation{};
-    operation.name = name;
-    operation.rowBytes = rowBytes;
-    operation.rows = rows;
-    operation.sourceStride = sourceStride;
-    operation.destStride = destStride;
-    operation.footprint = {{rows, rowBytes, sourceStride},
-                           {rows, rowBytes, destStride}};
-    return rank->backend->copy(operation, source, dest);
-  });
-}
-
 //===----------------------------------------------------------------------===//
 // Streams of the caller
 //===----------------------------------------------------------------------===//
@@ -602,6 +566,29 @@ execute(zpp_rt_rank *rank, const char *entrypoint, const Desc *desc,
                   operation ? operation->name->title
                             : OperationName(entrypoint, read.name).title,
                   std::move(status));
+}
+
+static zpp_rt_status copy(zpp_rt_rank *rank, const char *entrypoint,
+                          const zpp_rt_copy_desc *desc, const void *source,
+                          void *dest) {
+  return execute<Operation>(
+      rank, entrypoint, desc, source, dest,
+      [](auto &desc, auto &operation) { return check(desc, operation); },
+      &RankBackend::copy);
+}
+
+zpp_rt_status zpp_rt_copy(zpp_rt_rank *rank, void *dest, const void *source,
+                          int64_t bytes) {
+  zpp_rt_copy_desc desc{};
+  desc.struct_size = sizeof(desc);
+  desc.rows = 1;
+  desc.row_bytes = bytes;
+  return copy(rank, "copy", &desc, source, dest);
+}
+
+zpp_rt_status zpp_rt_copy_rows(zpp_rt_rank *rank, const zpp_rt_copy_desc *desc,
+                               const void *source, void *dest) {
+  return copy(rank, "copy_rows", desc, source, dest);
 }
 
 zpp_rt_status zpp_rt_pack_slices(zpp_rt_rank *rank,

@@ -26,7 +26,7 @@ import jax
 
 from zpp._export import Bundle, Step, from_text
 
-VERSION = 2
+VERSION = 3
 
 
 def save(step: Any, path: str | os.PathLike) -> None:

@@ -4,7 +4,7 @@
 
 // All functions take the rank, and copies are the runtime's.
 // CHECK-LABEL: func.func @identity(%arg0: !llvm.ptr, %arg1: memref<4xf32>, %arg2: memref<4xf32>)
-// CHECK:         llvm.call @zpp_rt_copy(%arg0,
+// CHECK:         llvm.call @zpp_rt_copy_rows(%arg0,
 func.func @identity(%x: memref<4xf32>, %y: memref<4xf32>) {
   memref.copy %x, %y : memref<4xf32> to memref<4xf32>
   return
@@ -23,7 +23,7 @@ func.func @choose(%c: i1, %x: memref<4xf32>, %y: memref<4xf32>) {
 memref.global "private" constant @ones : memref<2x2xf32> = dense<1.0>
 // CHECK-LABEL: func.func @constant
 // CHECK:         memref.get_global
-// CHECK:         llvm.call @zpp_rt_copy_2d(
+// CHECK:         llvm.call @zpp_rt_copy_rows(
 func.func @constant(%y: memref<2xf32, strided<[2]>>) {
   %0 = memref.get_global @ones : memref<2x2xf32>
   %1 = memref.subview %0[1, 0] [1, 2] [1, 1] : memref<2x2xf32> to memref<2xf32, strided<[1], offset: 2>>

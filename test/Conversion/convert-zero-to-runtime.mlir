@@ -226,6 +226,21 @@ func.func @strides(%x: memref<4x8xf32>, %q: memref<4x32xi8, strided<[112, 1], of
 // Copies in functions that take the rank are the runtime's: of one piece, of
 // rows, and of rows in loops.
 #mesh = #zero.mesh<"gpu" = 4>
+// rows, row_bytes, source_stride, dest_stride
+// CHECK:       @[[DENSE_DESC:zpp_rt_copy_desc]]()
+// CHECK:         llvm.mlir.constant(48 : i64)
+// CHECK:         llvm.mlir.addressof @zpp_rt_string
+// CHECK:         llvm.mlir.constant(1 : i64)
+// CHECK:         llvm.mlir.constant(96 : i64)
+// CHECK:         llvm.mlir.constant(96 : i64)
+// CHECK:         llvm.mlir.constant(96 : i64)
+// CHECK:       @[[ROWS_DESC:zpp_rt_copy_desc_[0-9]+]]()
+// CHECK:         llvm.mlir.constant(48 : i64)
+// CHECK:         llvm.mlir.addressof @zpp_rt_string
+// CHECK:         llvm.mlir.constant(4 : i64)
+// CHECK:         llvm.mlir.constant(24 : i64)
+// CHECK:         llvm.mlir.constant(24 : i64)
+// CHECK:         llvm.mlir.constant(32 : i64)
 // CHECK-LABEL: func.func @copies(%arg0: !llvm.ptr,
 // CHECK-SAME:    %[[A:.*]]: memref<4x6xf32>, %[[B:.*]]: memref<4x6xf32>, %[[C:.*]]: memref<4x6xf32, strided<[8, 1], offset: 2>>,
 func.func @copies(%a: memref<4x6xf32>, %b: memref<4x6xf32>,
@@ -233,14 +248,11 @@ func.func @copies(%a: memref<4x6xf32>, %b: memref<4x6xf32>,
                   %d: memref<5x4x3x2xi16, strided<[1000, 8, 100, 1]>>,
                   %e: memref<5x4x3x2xi16>,
                   %u: memref<4x6xf32, strided<[?, 1]>>) {
-  // CHECK: %[[N:.*]] = llvm.mlir.constant(96 : i64)
-  // CHECK: llvm.call @zpp_rt_copy(%arg0, %{{.*}}, %{{.*}}, %[[N]])
+  // CHECK: %[[DENSE:.*]] = llvm.mlir.addressof @[[DENSE_DESC]] : !llvm.ptr
+  // CHECK: llvm.call @zpp_rt_copy_rows(%arg0, %[[DENSE]], %{{.*}}, %{{.*}})
   memref.copy %a, %b : memref<4x6xf32> to memref<4x6xf32>
-  // CHECK: %[[DS:.*]] = llvm.mlir.constant(32 : i64)
-  // CHECK: %[[SS:.*]] = llvm.mlir.constant(24 : i64)
-  // CHECK: %[[ROW:.*]] = llvm.mlir.constant(24 : i64)
-  // CHECK: %[[ROWS:.*]] = llvm.mlir.constant(4 : i64)
-  // CHECK: llvm.call @zpp_rt_copy_2d(%arg0, %{{.*}}, %[[DS]], %{{.*}}, %[[SS]], %[[ROW]], %[[ROWS]])
+  // CHECK: %[[ROWS:.*]] = llvm.mlir.addressof @[[ROWS_DESC]] : !llvm.ptr
+  // CHECK: llvm.call @zpp_rt_copy_rows(%arg0, %[[ROWS]], %{{.*}}, %{{.*}})
   memref.copy %a, %c : memref<4x6xf32> to memref<4x6xf32, strided<[8, 1], offset: 2>>
   // 5 x 4 x 3 rows of 4 bytes: one call for each 4, the two others being loops.
   // CHECK-NOT: memref.copy
@@ -248,7 +260,7 @@ func.func @copies(%a: memref<4x6xf32>, %b: memref<4x6xf32>,
   // CHECK:   %[[TI:.*]] = llvm.mul %[[I]], %{{.*}}
   // CHECK:   llvm.getelementptr %{{.*}}[%[[TI]]]
   // CHECK:   scf.for
-  // CHECK:     llvm.call @zpp_rt_copy_2d(
+  // CHECK:     llvm.call @zpp_rt_copy_rows(
   memref.copy %d, %e : memref<5x4x3x2xi16, strided<[1000, 8, 100, 1]>> to memref<5x4x3x2xi16>
   // Strides that are not known are left to the host.
   // CHECK: memref.copy

@@ -34,7 +34,7 @@
 // ARM: file format elf64-littleaarch64
 // ARM: <gather>:
 
-// JSON:      "version": 2,
+// JSON:      "version": 3,
 // JSON-NEXT: "id": "[[HASH:[0-9a-f]+]]",
 // JSON-NEXT: "mesh": "node:2,gpu:2",
 // JSON-NEXT: "functions": [

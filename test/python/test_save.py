@@ -115,8 +115,8 @@ def test_errors(tmp_path):
     with pytest.raises(FileExistsError, match="got something else"):
         zpp.save(step, tmp_path / "file")
     zpp.save(step, tmp_path / "step.zpp")
-    (tmp_path / "step.zpp" / "bundle.json").write_text('{"version": 3}')
-    with pytest.raises(ValueError, match="expected version 2, but got 3"):
+    (tmp_path / "step.zpp" / "bundle.json").write_text('{"version": 4}')
+    with pytest.raises(ValueError, match="expected version 3, but got 4"):
         zpp.load(tmp_path / "step.zpp")
 
 

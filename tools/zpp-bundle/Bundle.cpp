@@ -228,7 +228,7 @@ std::string Bundle::getManifest() const {
     });
   };
   json.object([&] {
-    json.attribute("version", 2);
+    json.attribute("version", 3);
     json.attribute("id", id);
     json.attribute("mesh", mesh);
     json.attributeArray("functions", [&] {

@@ -62,8 +62,7 @@ getRuntimeSymbols(llvm::orc::MangleAndInterner intern) {
   };
 #define ZPP_RT_ENTRYPOINT(NAME, DESC, OP) add("zpp_rt_" #NAME, &zpp_rt_##NAME);
 #include "zpp/Runtime/Entrypoints.def"
-  add("zpp_rt_copy", &zpp_rt_copy);
-  add("zpp_rt_copy_2d", &zpp_rt_copy_2d);
+  add("zpp_rt_copy_rows", &zpp_rt_copy_rows);
   add("zpp_rt_workspace", &zpp_rt_workspace);
   return symbols;
 }

@@ -349,22 +349,32 @@ TEST_P(Local, CopyRows) {
   ASSERT_EQ(zpp_rt_alloc(rank, 1000, &data), ZPP_RT_OK);
   for (int64_t rowBytes : {1, 4, 64, 99}) {
     Bytes result = fill(1000), expected = fill(1000);
-    ASSERT_EQ(
-        zpp_rt_copy_2d(rank, data, rowBytes, host.data(), 100, rowBytes, 10),
-        ZPP_RT_OK);
-    ASSERT_EQ(
-        zpp_rt_copy_2d(rank, result.data(), 99, data, rowBytes, rowBytes, 10),
-        ZPP_RT_OK);
+    auto desc = makeDesc<zpp_rt_copy_desc>();
+    desc.rows = 10;
+    desc.row_bytes = rowBytes;
+    desc.source_stride = 100;
+    ASSERT_EQ(zpp_rt_copy_rows(rank, &desc, host.data(), data), ZPP_RT_OK);
+    desc.source_stride = 0;
+    desc.dest_stride = 99;
+    ASSERT_EQ(zpp_rt_copy_rows(rank, &desc, data, result.data()), ZPP_RT_OK);
     ASSERT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_OK);
     for (int64_t row = 0; row < 10; ++row)
       std::copy_n(host.begin() + 100 * row, rowBytes,
                   expected.begin() + 99 * row);
     EXPECT_EQ(result, expected) << rowBytes;
   }
-  EXPECT_EQ(zpp_rt_copy_2d(rank, data, 8, host.data(), 7, 8, 2),
+  // No bytes, from nowhere.
+  auto desc = makeDesc<zpp_rt_copy_desc>();
+  desc.rows = 2;
+  EXPECT_EQ(zpp_rt_copy_rows(rank, &desc, nullptr, nullptr), ZPP_RT_OK);
+  desc.row_bytes = 8;
+  desc.source_stride = 7;
+  desc.name = "c";
+  EXPECT_EQ(zpp_rt_copy_rows(rank, &desc, host.data(), data),
             ZPP_RT_INVALID_ARGUMENT);
   EXPECT_STREQ(zpp_rt_rank_message(rank),
-               "copy: expected a stride of at least 8 bytes, but got 7");
+               "copy_rows 'c': expected a source_stride of 0 or at least 8 "
+               "bytes, but got 7");
 }
 
 /// Within the device: into and out of rows that are apart.
@@ -383,8 +393,12 @@ TEST_P(Local, CopyRowsWithin) {
         source[i] = static_cast<uint8_t>(i * 7 + i / 256);
       Bytes expected = fill(kRows * to);
       DeviceBuffer input(rank, source), output(rank, expected);
-      ASSERT_EQ(zpp_rt_copy_2d(rank, output.data(), to, input.data(), from,
-                               rowBytes, kRows),
+      auto desc = makeDesc<zpp_rt_copy_desc>();
+      desc.rows = kRows;
+      desc.row_bytes = rowBytes;
+      desc.source_stride = from;
+      desc.dest_stride = to;
+      ASSERT_EQ(zpp_rt_copy_rows(rank, &desc, input.data(), output.data()),
                 ZPP_RT_OK);
       for (int64_t row = 0; row < kRows; ++row)
         std::copy_n(source.begin() + row * from, rowBytes,

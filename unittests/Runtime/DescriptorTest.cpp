@@ -382,7 +382,7 @@ TEST(Descriptor, Memory) {
   EXPECT_EQ(refuseMemory([&](auto *rank) {
               return zpp_rt_copy(rank, &byte, nullptr, 1);
             }),
-            "copy: expected a source, but got NULL");
+            "copy: expected an input, but got NULL");
   EXPECT_EQ(refuseMemory([&](auto *rank) {
               return zpp_rt_copy(rank, &byte, &byte, -1);
             }),

@@ -154,8 +154,13 @@ private:
     auto [input, output] =
         pickPlaces(spanOf(rows, from, bytes), spanOf(rows, to, bytes), unit);
     return [=, input = input, output = output](const Context &context) {
-      expectOk(context, zpp_rt_copy_2d(context.rank, output.at(context), to,
-                                       input.at(context), from, bytes, rows));
+      auto desc = makeDesc<zpp_rt_copy_desc>();
+      desc.rows = rows;
+      desc.row_bytes = bytes;
+      desc.source_stride = from;
+      desc.dest_stride = to;
+      expectOk(context, zpp_rt_copy_rows(context.rank, &desc, input.at(context),
+                                         output.at(context)));
     };
   }
 

@@ -70,8 +70,8 @@ def ConvertZeroToRuntimePass
     entry point of its name (`zpp/Runtime/Entrypoints.def`), with a constant
     descriptor that also names the source location. Functions with such ops, and
     their callers, get the rank (`zpp_rt_rank *`) as a new first argument.
-    Copies of static shape in these functions become calls of `zpp_rt_copy` and
-    `zpp_rt_copy_2d`. Calls do not branch on errors: a failure is sticky, so that
+    Copies of static shape in these functions become calls of
+    `zpp_rt_copy_rows`. Calls do not branch on errors: a failure is sticky, so that
     the caller looks once, with `zpp_rt_rank_synchronize`.
 
     Tensors, and what an exchange sends and receives, must be dense; chunks that

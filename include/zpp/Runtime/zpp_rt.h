@@ -203,13 +203,22 @@ ZPP_RT_EXPORT zpp_rt_status zpp_rt_workspace(zpp_rt_rank *rank, int64_t bytes,
 ZPP_RT_EXPORT zpp_rt_status zpp_rt_copy(zpp_rt_rank *rank, void *dest,
                                         const void *source, int64_t bytes);
 
-/* The same with `rows` rows of `row_bytes` bytes, each `stride` bytes, at least
- * `row_bytes`, after the one before. */
-ZPP_RT_EXPORT zpp_rt_status zpp_rt_copy_2d(zpp_rt_rank *rank, void *dest,
-                                           int64_t dest_stride,
-                                           const void *source,
-                                           int64_t source_stride,
-                                           int64_t row_bytes, int64_t rows);
+/* `rows` rows of `row_bytes` bytes, each a stride of at least as many bytes
+ * after the one before; a stride of 0 is `row_bytes`. */
+typedef struct zpp_rt_copy_desc {
+  int64_t struct_size;
+  /* As in the descriptors of operations. */
+  const char *name;
+  int64_t rows;
+  int64_t row_bytes;
+  int64_t source_stride;
+  int64_t dest_stride;
+} zpp_rt_copy_desc;
+
+/* The same for rows, under a name. */
+ZPP_RT_EXPORT zpp_rt_status zpp_rt_copy_rows(zpp_rt_rank *rank,
+                                             const zpp_rt_copy_desc *desc,
+                                             const void *source, void *dest);
 
 /*===----------------------------------------------------------------------===*\
 |* Streams of the caller
