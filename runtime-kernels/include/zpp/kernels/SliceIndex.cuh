@@ -20,6 +20,13 @@
 
 #include <cstdint>
 
+/// For kernels, and for tests on the host.
+#if defined(__CUDACC__)
+#define ZPP_KERNELS_INLINE __host__ __device__ __forceinline__
+#else
+#define ZPP_KERNELS_INLINE inline
+#endif
+
 namespace zpp::kernels {
 
 /// Division of 0 <= n < 2^N by a fixed d >= 2 as a product, N = 63 or 31:
@@ -35,16 +42,26 @@ struct Divider {
 
   static Divider create(int64_t d);
 
-#if defined(__CUDACC__)
-  __device__ int64_t quotient(int64_t n) const {
-    return static_cast<int64_t>(__umul64hi(static_cast<uint64_t>(n), magic64) >>
-                                shift);
-  }
-  __device__ int32_t quotient(int32_t n) const {
-    return static_cast<int32_t>(__umulhi(static_cast<uint32_t>(n), magic32) >>
-                                shift);
-  }
+  ZPP_KERNELS_INLINE int64_t quotient(int64_t n) const {
+    auto factor = static_cast<uint64_t>(n);
+#if defined(__CUDA_ARCH__)
+    uint64_t high = __umul64hi(factor, magic64);
+#else
+    auto high = static_cast<uint64_t>(
+        (static_cast<unsigned __int128>(factor) * magic64) >> 64);
 #endif
+    return static_cast<int64_t>(high >> shift);
+  }
+  ZPP_KERNELS_INLINE int32_t quotient(int32_t n) const {
+    auto factor = static_cast<uint32_t>(n);
+#if defined(__CUDA_ARCH__)
+    uint32_t high = __umulhi(factor, magic32);
+#else
+    auto high =
+        static_cast<uint32_t>((static_cast<uint64_t>(factor) * magic32) >> 32);
+#endif
+    return static_cast<int32_t>(high >> shift);
+  }
 };
 
 struct SliceIndex {
@@ -89,7 +106,6 @@ struct SliceIndex {
   /// multiple of `alignment`.
   bool allowsVectors(int64_t item, int64_t alignment) const;
 
-#if defined(__CUDACC__)
   // `Int` is int32_t (if isNarrow) or int64_t.
 
   template <typename Int> struct Position {
@@ -101,8 +117,7 @@ struct SliceIndex {
   };
 
   /// Where a chunk begins in the cut dim.
-  template <typename Int>
-  __device__ __forceinline__ Int chunkBegin(Int chunk) const {
+  template <typename Int> ZPP_KERNELS_INLINE Int chunkBegin(Int chunk) const {
     Int position = static_cast<Int>(begin);
     Int top = takeOff(chunkDigits, chunk, position);
     return position + top * static_cast<Int>(chunkDigits.topStride);
@@ -110,8 +125,7 @@ struct SliceIndex {
 
   /// Where an element of the chunk that begins there lies.
   template <typename Int>
-  __device__ __forceinline__ Position<Int> at(Int chunkBegin,
-                                              Int element) const {
+  ZPP_KERNELS_INLINE Position<Int> at(Int chunkBegin, Int element) const {
     Int position = chunkBegin;
     Int top = takeOff(digits, element, position);
     position += top * static_cast<Int>(digits.topStride);
@@ -123,9 +137,11 @@ struct SliceIndex {
 
 private:
   template <typename Int>
-  __device__ __forceinline__ static Int takeOff(const Digits &digits, Int rest,
-                                                Int &position) {
+  ZPP_KERNELS_INLINE static Int takeOff(const Digits &digits, Int rest,
+                                        Int &position) {
+#if defined(__CUDA_ARCH__)
 #pragma unroll 1
+#endif
     for (int d = 0; d < digits.numDims; ++d) {
       const Dim &dim = digits.dims[d];
       Int next = dim.size.quotient(rest);
@@ -135,7 +151,6 @@ private:
     }
     return rest;
   }
-#endif
 };
 
 } // namespace zpp::kernels
