@@ -7,7 +7,8 @@
 starts zpp-perf with a process for each of four GPUs of one host, which play two
 nodes (bench/links.py), and prints one table. Times are zpp-perf's: means over
 iterations, the slowest rank, the median of five. NCCL's time is from the same
-processes, just after. "host" is until all is queued.
+processes, just after. "host" is until all is queued. A case that fails is told
+in the end, after the others.
 """
 
 import argparse
@@ -50,6 +51,7 @@ def main():
     args = parser.parse_args()
 
     links.raise_file_limit()
+    failures = []
     cases = {name: case for name, case in CASES.items()
              if not args.cases or any(word in name for word in args.cases)}
     rows = []
@@ -61,7 +63,12 @@ def main():
             if links.rate(link):
                 links.shape(args.tc, link)
             for name, case in cases.items():
-                for row in measure(args, link, name, case):
+                try:
+                    measured = measure(args, link, name, case)
+                except RuntimeError as error:
+                    failures.append(f"{link}, {name}: {error}")
+                    continue
+                for row in measured:
                     rows.append({"link": link, "case": name} | row)
                     print(f"{link:8} {name:32} {row['bytes']:11d} "
                           f"{row['usec']:10.1f} {row['host_usec']:10.1f} "
@@ -73,6 +80,8 @@ def main():
                 links.shape(args.tc, None)
     if args.output:
         args.output.write_text(json.dumps(rows, indent=1))
+    if failures:
+        sys.exit("\n".join(failures))
 
 
 def measure(args, link: str, name: str, case: list[str]) -> list[dict]:
@@ -104,9 +113,10 @@ def measure(args, link: str, name: str, case: list[str]) -> list[dict]:
         for process in processes:
             process.kill()
     if any(process.returncode for process in processes):
-        sys.exit(f"expected zpp-perf to end with 0, but got "
-                 f"{[process.returncode for process in processes]}\n" +
-                 "".join(output + error for output, error in texts))
+        raise RuntimeError(
+            f"expected zpp-perf to end with 0, but got "
+            f"{[process.returncode for process in processes]}\n" +
+            "".join(output + error for output, error in texts))
     rows = []
     # NCCL_DEBUG writes among them.
     for line in texts[0][0].splitlines():
