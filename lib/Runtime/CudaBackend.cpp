@@ -29,6 +29,7 @@
 #include <deque>
 #include <map>
 #include <thread>
+#include <unordered_set>
 #include <utility>
 
 using namespace zpp;
@@ -321,6 +322,8 @@ private:
   Status addToBatch(const Operation &operation, Accesses accesses);
   /// Launches what waits.
   Status closeBatch();
+  /// Whether `data` is memory of the rank's device.
+  Status isOnDevice(const void *data, bool &result);
   /// Queues a copy that is no kernel of a batch.
   template <typename Launch>
   Status copyOnStream(const CudaStreams::Slice &slice, Accesses accesses,
@@ -389,6 +392,11 @@ private:
   std::unique_ptr<Watch> exchanges;
   std::unique_ptr<ControlClient> control;
   std::unique_ptr<NcclCommunicators> communicators;
+  /// Addresses in the device's memory: programs copy from and to the same ones.
+  /// Forgotten where the caller may give memory back, which it does when what
+  /// is queued has ended.
+  std::unordered_set<const void *> onDevice;
+  static constexpr size_t kMaxOnDevice = 4096;
   /// Of getAccesses().
   std::vector<Access> accessList;
   /// Of tiers with streams of their own: whether their groups are each on one
@@ -530,6 +538,7 @@ void CudaRank::free(void *data) {
   DeviceGuard guard(device);
   if (Status status = closeBatch(); !status.ok())
     fail(status);
+  onDevice.clear();
   // Waits for the device, thus for the operations.
   if (allocations.erase(data) > 0 && cudaFree(data) != cudaSuccess)
     cudaGetLastError();
@@ -562,6 +571,15 @@ static cudaError_t copyByKernel(const void *input, void *output, int64_t bytes,
   SliceMap map;
   map.unit = map.extent = bytes;
   return kernels::pack(input, 1, map, output, bytes, target);
+}
+
+/// Memory that is the device's in any case.
+static cudaError_t copyOnDevice(const void *input, void *output, int64_t bytes,
+                                cudaStream_t stream) {
+  if (fitsKernel(input, output, bytes))
+    return copyByKernel(input, output, bytes, stream);
+  return cudaMemcpyAsync(output, input, bytes, cudaMemcpyDeviceToDevice,
+                         stream);
 }
 
 Status CudaRank::addToBatch(const Operation &operation, Accesses accesses) {
@@ -600,6 +618,21 @@ Status CudaRank::closeBatch() {
   return status;
 }
 
+Status CudaRank::isOnDevice(const void *data, bool &result) {
+  result = onDevice.count(data) > 0;
+  if (result)
+    return {};
+  cudaPointerAttributes attributes{};
+  ZPP_RT_CUDA(cudaPointerGetAttributes, &attributes, data);
+  result =
+      attributes.type == cudaMemoryTypeDevice && attributes.device == device;
+  if (onDevice.size() == kMaxOnDevice)
+    onDevice.clear();
+  if (result)
+    onDevice.insert(data);
+  return {};
+}
+
 Status CudaRank::copy(const Operation &operation, const void *input,
                       void *output) {
   DeviceGuard guard(device);
@@ -616,11 +649,11 @@ Status CudaRank::copy(const Operation &operation, const void *input,
                             fitsKernel(input, output, rowBytes) &&
                             from.stride % 16 == 0 && to.stride % 16 == 0;
   if (fits) {
-    cudaPointerAttributes source{}, dest{};
-    ZPP_RT_CUDA(cudaPointerGetAttributes, &source, input);
-    ZPP_RT_CUDA(cudaPointerGetAttributes, &dest, output);
-    if (source.type == cudaMemoryTypeDevice &&
-        dest.type == cudaMemoryTypeDevice && source.device == dest.device)
+    bool isOwnMemory;
+    ZPP_RT_TRY(isOnDevice(input, isOwnMemory));
+    if (isOwnMemory)
+      ZPP_RT_TRY(isOnDevice(output, isOwnMemory));
+    if (isOwnMemory)
       return compute(operation, input, output,
                      [&, to = to, from = from](kernels::Launches &launches) {
                        if (isDense)
@@ -751,17 +784,13 @@ Status CudaRank::allToAll(const ExchangeOperation &operation, const void *input,
   // The own chunk is copied while others travel.
   const void *ownInput = bytesAt(input, self * bytes);
   void *ownOutput = bytesAt(output, self * bytes);
-  ZPP_RT_TRY(copyOnStream(
-      {*operation.name, {bytes, bytes}, " (own chunk)"},
-      {{ownInput, bytes, false}, {ownOutput, bytes, true}},
-      [&](cudaStream_t stream) {
-        if (!fitsKernel(ownInput, ownOutput, bytes))
-          return getStatus(cudaMemcpyAsync(ownOutput, ownInput, bytes,
-                                           cudaMemcpyDeviceToDevice, stream),
-                           "cudaMemcpyAsync");
-        return getStatus(copyByKernel(ownInput, ownOutput, bytes, stream),
-                         "launch of a kernel");
-      }));
+  ZPP_RT_TRY(copyOnStream({*operation.name, {bytes, bytes}, " (own chunk)"},
+                          {{ownInput, bytes, false}, {ownOutput, bytes, true}},
+                          [&](cudaStream_t stream) {
+                            return getStatus(copyOnDevice(ownInput, ownOutput,
+                                                          bytes, stream),
+                                             "copy of the own chunk");
+                          }));
   if (size == 1)
     return {};
   int64_t before = self * bytes, after = (size - self - 1) * bytes;
@@ -882,10 +911,9 @@ Status CudaRank::gatherByTiers(const ExchangeOperation &operation,
       ZPP_RT_TRY(communicate(
           operation, footprint, stream, accesses,
           [&](cudaStream_t handle) -> ncclResult_t {
-            if (isFirst &&
-                cudaMemcpyAsync(bytesAt(output, own * bytes + begin),
-                                bytesAt(input, begin), size, cudaMemcpyDefault,
-                                handle) != cudaSuccess)
+            if (isFirst && copyOnDevice(bytesAt(input, begin),
+                                        bytesAt(output, own * bytes + begin),
+                                        size, handle) != cudaSuccess)
               return ncclUnhandledCudaError;
             ncclResult_t result = ncclSuccess;
             for (const Transfer &transfer : transfers) {
@@ -999,6 +1027,7 @@ Status CudaRank::synchronize() {
   // An abort also ends what is under way.
   ZPP_RT_TRY(getFailure());
   exchanges->clear();
+  onDevice.clear();
   return streams->settle();
 }
 
