@@ -49,7 +49,7 @@ def test_save_and_load(tmp_path):
         "bundle.json", "libstep.so", "step.jax", "step.mlir"]
     manifest = json.loads((path / "bundle.json").read_text())
     assert (manifest["version"], manifest["id"], manifest["mesh"]) == (
-        2, "by-hand", "node:2,gpu:4")
+        3, "by-hand", "node:2,gpu:4")
     assert manifest["jax"]["devices"] == RANKS
     assert manifest["jax"]["donated"] == [0]
     assert "zpp.start" in (path / "step.mlir").read_text()
