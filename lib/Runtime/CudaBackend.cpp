@@ -29,7 +29,6 @@
 #include <deque>
 #include <map>
 #include <thread>
-#include <unordered_set>
 #include <utility>
 
 using namespace zpp;
@@ -322,8 +321,6 @@ private:
   Status addToBatch(const Operation &operation, Accesses accesses);
   /// Launches what waits.
   Status closeBatch();
-  /// Whether `data` is memory of the rank's device.
-  Status isOnDevice(const void *data, bool &result);
   /// Queues a copy that is no kernel of a batch.
   template <typename Launch>
   Status copyOnStream(const CudaStreams::Slice &slice, Accesses accesses,
@@ -374,6 +371,7 @@ private:
   void stop(const Status &cause);
 
   /// Kernels that are one operation of a stream and are not launched yet.
+  static constexpr int64_t kMaxBatched = 64;
   struct Batch {
     kernels::Launches launches;
     int64_t count = 0;
@@ -392,11 +390,6 @@ private:
   std::unique_ptr<Watch> exchanges;
   std::unique_ptr<ControlClient> control;
   std::unique_ptr<NcclCommunicators> communicators;
-  /// Addresses in the device's memory: programs copy from and to the same ones.
-  /// Forgotten where the caller may give memory back, which it does when what
-  /// is queued has ended.
-  std::unordered_set<const void *> onDevice;
-  static constexpr size_t kMaxOnDevice = 4096;
   /// Of getAccesses().
   std::vector<Access> accessList;
   /// Of tiers with streams of their own: whether their groups are each on one
@@ -538,7 +531,6 @@ void CudaRank::free(void *data) {
   DeviceGuard guard(device);
   if (Status status = closeBatch(); !status.ok())
     fail(status);
-  onDevice.clear();
   // Waits for the device, thus for the operations.
   if (allocations.erase(data) > 0 && cudaFree(data) != cudaSuccess)
     cudaGetLastError();
@@ -587,7 +579,8 @@ Status CudaRank::addToBatch(const Operation &operation, Accesses accesses) {
   size_t stream = getKernelStream(conflicts);
   if (batch.count > 0 &&
       (std::strcmp(batch.name->kind, operation.name->kind) != 0 ||
-       stream != batch.stream || streams->includeLast(conflicts, stream)))
+       stream != batch.stream || streams->includeLast(conflicts, stream) ||
+       batch.count == kMaxBatched))
     ZPP_RT_TRY(closeBatch());
   if (batch.count > 0) {
     ZPP_RT_TRY(streams->extend(stream, accesses, conflicts));
@@ -618,21 +611,6 @@ Status CudaRank::closeBatch() {
   return status;
 }
 
-Status CudaRank::isOnDevice(const void *data, bool &result) {
-  result = onDevice.count(data) > 0;
-  if (result)
-    return {};
-  cudaPointerAttributes attributes{};
-  ZPP_RT_CUDA(cudaPointerGetAttributes, &attributes, data);
-  result =
-      attributes.type == cudaMemoryTypeDevice && attributes.device == device;
-  if (onDevice.size() == kMaxOnDevice)
-    onDevice.clear();
-  if (result)
-    onDevice.insert(data);
-  return {};
-}
-
 Status CudaRank::copy(const Operation &operation, const void *input,
                       void *output) {
   DeviceGuard guard(device);
@@ -649,11 +627,11 @@ Status CudaRank::copy(const Operation &operation, const void *input,
                             fitsKernel(input, output, rowBytes) &&
                             from.stride % 16 == 0 && to.stride % 16 == 0;
   if (fits) {
-    bool isOwnMemory;
-    ZPP_RT_TRY(isOnDevice(input, isOwnMemory));
-    if (isOwnMemory)
-      ZPP_RT_TRY(isOnDevice(output, isOwnMemory));
-    if (isOwnMemory)
+    cudaPointerAttributes source{}, dest{};
+    ZPP_RT_CUDA(cudaPointerGetAttributes, &source, input);
+    ZPP_RT_CUDA(cudaPointerGetAttributes, &dest, output);
+    if (source.type == cudaMemoryTypeDevice &&
+        dest.type == cudaMemoryTypeDevice && source.device == dest.device)
       return compute(operation, input, output,
                      [&, to = to, from = from](kernels::Launches &launches) {
                        if (isDense)
@@ -696,18 +674,25 @@ size_t CudaRank::getStream(const std::vector<AxisRef> &axes) const {
 }
 
 size_t CudaRank::getKernelStream(const Hazards::Conflicts &conflicts) const {
+  auto comeFrom = [&](const Hazards::Numbers &numbers, size_t stream) {
+    return streams->isSinceEntry(stream, numbers[stream]);
+  };
+  // On a stream of exchanges it would hold up the next one, if it came after
+  // more than the last.
+  bool isFree = true;
   for (size_t tier = 0; tier < numTiers(); ++tier) {
     size_t exchanges = numTiers() + 1 + tier;
-    bool isBehind = streams->comeFrom(conflicts, exchanges);
-    if (!isBehind && !streams->comeFrom(conflicts, tier))
-      continue;
-    // A batch that waits there is no reason not to join it.
-    int64_t last = streams->getLast(exchanges).number;
-    if (batch.count > 0 && batch.stream == exchanges)
-      --last;
-    return isBehind && isFast[tier] && conflicts.producers[exchanges] >= last
-               ? exchanges
-               : tier;
+    bool isBehind = comeFrom(conflicts.producers, exchanges);
+    if (isBehind || comeFrom(conflicts.producers, tier)) {
+      // A batch that waits there is no reason not to join it.
+      int64_t last = streams->getLast(exchanges);
+      if (batch.count > 0 && batch.stream == exchanges)
+        --last;
+      isFree &= isFast[tier] && conflicts.producers[exchanges] >= last;
+      return isBehind && isFree ? exchanges : tier;
+    }
+    isFree &= !comeFrom(conflicts.operations, exchanges) &&
+              !comeFrom(conflicts.operations, tier);
   }
   return numTiers();
 }
@@ -745,7 +730,7 @@ CudaRank::communicate(const ExchangeOperation &operation,
                           }));
   // A captured exchange waits for nobody yet.
   if (!streams->isCapturing())
-    exchanges->add(streams->getLast(stream), operation.name);
+    exchanges->add(streams->getPosition(stream), operation.name);
   return {};
 }
 
@@ -1027,7 +1012,6 @@ Status CudaRank::synchronize() {
   // An abort also ends what is under way.
   ZPP_RT_TRY(getFailure());
   exchanges->clear();
-  onDevice.clear();
   return streams->settle();
 }
 

@@ -66,9 +66,9 @@ struct CudaStreams::StreamMark final : Mark {
   Event event;
 };
 
-/// For each stream the last of the operations, 0 for none.
+/// The ends of operations that come after all others.
 struct CudaStreams::OperationsMark final : Mark {
-  Hazards::Numbers numbers;
+  std::vector<Event> events;
   /// Of the operation that was called last, if it is traced.
   std::string label;
 };
@@ -92,8 +92,8 @@ Status CudaStreams::create(int64_t rank, std::vector<std::string> names,
     stream.name = std::move(name);
     ZPP_RT_CUDA(cudaStreamCreateWithPriority, &stream.handle,
                 cudaStreamNonBlocking, greatest);
-    for (cudaEvent_t &event : stream.events)
-      ZPP_RT_CUDA(cudaEventCreateWithFlags, &event, cudaEventDisableTiming);
+    for (Event &event : stream.events)
+      ZPP_RT_TRY(self->pool->take(event));
   }
   if (trace) {
     ZPP_RT_CUDA(cudaEventCreateWithFlags, &self->origin, cudaEventDefault);
@@ -111,13 +111,9 @@ CudaStreams::~CudaStreams() {
       cudaEventDestroy(slice.begin);
       cudaEventDestroy(slice.end);
     }
-  for (Stream &stream : streams) {
-    for (cudaEvent_t event : stream.events)
-      if (event)
-        cudaEventDestroy(event);
+  for (Stream &stream : streams)
     if (stream.handle)
       cudaStreamDestroy(stream.handle);
-  }
   if (origin)
     cudaEventDestroy(origin);
 }
@@ -125,12 +121,6 @@ CudaStreams::~CudaStreams() {
 //===----------------------------------------------------------------------===//
 // Operations
 //===----------------------------------------------------------------------===//
-
-Status CudaStreams::wait(cudaStream_t waiter, size_t stream, int64_t number) {
-  ZPP_RT_CUDA(cudaStreamWaitEvent, waiter,
-              streams[stream].events[number % kEvents], 0);
-  return {};
-}
 
 Status CudaStreams::join(size_t stream) {
   Stream &self = streams[stream];
@@ -165,7 +155,7 @@ Status CudaStreams::extend(size_t stream, Accesses accesses,
 
 bool CudaStreams::areEntered(const Hazards::Numbers &numbers) const {
   for (size_t stream = 0; stream < streams.size(); ++stream)
-    if (numbers[stream] > streams[stream].lastBefore)
+    if (isSinceEntry(stream, numbers[stream]))
       return true;
   return false;
 }
@@ -173,7 +163,8 @@ bool CudaStreams::areEntered(const Hazards::Numbers &numbers) const {
 Status CudaStreams::waitFor(size_t stream, const Hazards::Numbers &numbers) {
   for (size_t other = 0; other < streams.size(); ++other)
     if (numbers[other] > 0)
-      ZPP_RT_TRY(wait(streams[stream].handle, other, numbers[other]));
+      ZPP_RT_CUDA(cudaStreamWaitEvent, streams[stream].handle,
+                  getEvent(other, numbers[other]).get(), 0);
   return {};
 }
 
@@ -193,8 +184,10 @@ Status CudaStreams::end(size_t stream, const Slice &slice) {
     if (timed.size() >= kMaxTimed)
       ZPP_RT_TRY(resolveTimes(timed));
   }
-  ZPP_RT_CUDA(cudaEventRecord, self.events[hazards.getLast(stream) % kEvents],
-              self.handle);
+  Event &event = self.events[hazards.getLast(stream) % kEvents];
+  if (event.use_count() > 1)
+    ZPP_RT_TRY(pool->take(event));
+  ZPP_RT_CUDA(cudaEventRecord, event.get(), self.handle);
   return {};
 }
 
@@ -227,9 +220,12 @@ void CudaStreams::leaveCapture() {
   // Events of a graph mean nothing outside of it, nor do older ones inside.
   hazards.clear();
   captureId = 0;
-  for (Stream &stream : streams) {
-    stream.entered = numEntered;
-    stream.firstCaptured = 0;
+  for (size_t stream = 0; stream < streams.size(); ++stream) {
+    Stream &self = streams[stream];
+    self.entered = numEntered;
+    if (self.firstCaptured > 0)
+      self.lastCaptured = hazards.getLast(stream);
+    self.firstCaptured = 0;
   }
 }
 
@@ -271,16 +267,18 @@ Status CudaStreams::enter(const Mark &given) {
 
 std::unique_ptr<Mark> CudaStreams::markOperations(Accesses accesses) {
   auto mark = std::make_unique<OperationsMark>();
-  mark->numbers = hazards.reduce(hazards.find(accesses).operations);
+  Hazards::Numbers numbers = hazards.reduce(find(accesses).operations);
   bool capturing = isCapturing();
   for (size_t stream = 0; stream < streams.size(); ++stream) {
     // A graph must end with all streams joined, whatever they touch.
     if (capturing && hazards.getLast(stream) >= streams[stream].firstCaptured)
-      mark->numbers[stream] = hazards.getLast(stream);
+      numbers[stream] = hazards.getLast(stream);
+    if (numbers[stream] > 0)
+      mark->events.push_back(getEvent(stream, numbers[stream]));
   }
   for (auto it = timed.rbegin(); it != timed.rend() && mark->label.empty();
        ++it)
-    if (it->number == mark->numbers[it->stream])
+    if (it->number == numbers[it->stream])
       mark->label = it->label;
   return mark;
 }
@@ -291,9 +289,8 @@ Status CudaStreams::leave(cudaStream_t other, const Mark &given) {
   Timed stall{"stalls", mark.label, "stall", {}, 0, 0, nullptr, nullptr};
   if (isStall)
     ZPP_RT_TRY(beginTimed(other, stall));
-  for (size_t stream = 0; stream < streams.size(); ++stream)
-    if (mark.numbers[stream] > 0)
-      ZPP_RT_TRY(wait(other, stream, mark.numbers[stream]));
+  for (const Event &event : mark.events)
+    ZPP_RT_CUDA(cudaStreamWaitEvent, other, event.get(), 0);
   if (isStall) {
     ZPP_RT_CUDA(cudaEventRecord, stall.end, other);
     std::lock_guard<std::mutex> lock(stallsMutex);
@@ -315,9 +312,7 @@ static Status query(cudaError_t error, const char *what, bool &done) {
 }
 
 Status CudaStreams::isDone(const Position &position, bool &done) const {
-  cudaEvent_t event =
-      streams[position.stream].events[position.number % kEvents];
-  return query(cudaEventQuery(event), "cudaEventQuery", done);
+  return query(cudaEventQuery(position.event.get()), "cudaEventQuery", done);
 }
 
 bool CudaStreams::isEntered(const Position &position) const {
@@ -345,6 +340,7 @@ Status CudaStreams::isIdle(bool &idle) const {
 
 Status CudaStreams::settle() {
   hazards.clear();
+  pruneAbove = kMaxSegments;
   ZPP_RT_TRY(resolveTimes(timed));
   std::lock_guard<std::mutex> lock(stallsMutex);
   return resolveTimes(stalls);
@@ -354,11 +350,14 @@ Status CudaStreams::prune() {
   Hazards::Numbers done{};
   for (size_t stream = 0; stream < streams.size(); ++stream) {
     int64_t last = hazards.getLast(stream);
+    done[stream] = streams[stream].lastCaptured;
     // Of the operations whose events are not reused yet.
-    for (int64_t number = last; number > 0 && number > last - kEvents;
+    for (int64_t number = last;
+         number > done[stream] && number > last - kEvents;
          number -= kEvents / 8) {
       bool isDone;
-      ZPP_RT_TRY(this->isDone({stream, number, 0}, isDone));
+      ZPP_RT_TRY(query(cudaEventQuery(getEvent(stream, number).get()),
+                       "cudaEventQuery", isDone));
       if (isDone) {
         done[stream] = number;
         break;

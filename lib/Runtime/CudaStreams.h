@@ -37,10 +37,13 @@ public:
                        Trace *trace, std::unique_ptr<CudaStreams> &streams);
   ~CudaStreams();
 
-  /// A place in the order of a stream.
+  /// Comes back to be used again when nobody has it any more. May outlive this.
+  using Event = std::shared_ptr<std::remove_pointer_t<cudaEvent_t>>;
+
+  /// The end of an operation.
   struct Position {
     size_t stream;
-    int64_t number;
+    Event event;
     /// How often the caller's stream had been entered.
     int64_t entered;
   };
@@ -66,11 +69,11 @@ public:
   bool includeLast(const Hazards::Conflicts &conflicts, size_t stream) const {
     return conflicts.operations[stream] == hazards.getLast(stream);
   }
-  /// Whether the data come from an operation of `stream` that was queued since
-  /// the caller's stream was entered. Memory that an older one has written may
-  /// be the caller's by now.
-  bool comeFrom(const Hazards::Conflicts &conflicts, size_t stream) const {
-    return conflicts.producers[stream] > streams[stream].lastBefore;
+  /// Whether operation `number` of `stream` was queued since the caller's
+  /// stream was entered. What an older one has written may be the caller's by
+  /// now, and what it reads is used again when it has ended.
+  bool isSinceEntry(size_t stream, int64_t number) const {
+    return number > streams[stream].lastBefore;
   }
 
   /// Queues an operation with `launch(cudaStream_t)`, behind all that conflicts
@@ -94,8 +97,10 @@ public:
   Status end(size_t stream, const Slice &slice);
   cudaStream_t getHandle(size_t stream) const { return streams[stream].handle; }
 
-  Position getLast(size_t stream) const {
-    return {stream, hazards.getLast(stream), numEntered};
+  int64_t getLast(size_t stream) const { return hazards.getLast(stream); }
+  /// Of the last operation.
+  Position getPosition(size_t stream) const {
+    return {stream, getEvent(stream, getLast(stream)), numEntered};
   }
 
   /// As in RankBackend. What leave() makes a stream wait for is a slice of the
@@ -122,10 +127,12 @@ private:
   CudaStreams(int64_t rank, Trace *trace, size_t numStreams);
   /// Makes `stream` wait for operations of others.
   Status waitFor(size_t stream, const Hazards::Numbers &numbers);
+  /// Of operation `number`, or of a later one.
+  const Event &getEvent(size_t stream, int64_t number) const {
+    return streams[stream].events[number % kEvents];
+  }
   /// Whether one of these operations comes after the last entry.
   bool areEntered(const Hazards::Numbers &numbers) const;
-  /// Makes `waiter` wait for operation `number` of `stream`.
-  Status wait(cudaStream_t waiter, size_t stream, int64_t number);
   /// Makes a stream wait for what it has not waited for of the caller's.
   Status join(size_t stream);
   /// What is remembered belongs to another capture, or to none.
@@ -148,16 +155,15 @@ private:
   /// Moves what is over to the trace.
   Status resolveTimes(std::vector<Timed> &timed);
 
-  /// Events are reused in turns: one that is newer than asked for is waited for
-  /// instead, which is later than necessary but right.
+  /// Events are reused in turns, unless somebody else has them: one that is
+  /// newer than asked for is waited for instead, which is later than necessary
+  /// but right.
   static constexpr int64_t kEvents = 256;
   static constexpr int64_t kEntries = 16;
   /// Of hazards: more are pruned, but for those of operations under way.
   static constexpr size_t kMaxSegments = 1 << 11;
   static constexpr size_t kMaxTimed = 1 << 12;
 
-  /// Of marks, which may outlive this.
-  using Event = std::shared_ptr<std::remove_pointer_t<cudaEvent_t>>;
   class Pool;
   struct StreamMark;
   struct OperationsMark;
@@ -165,13 +171,15 @@ private:
   struct Stream {
     std::string name;
     cudaStream_t handle = nullptr;
-    std::array<cudaEvent_t, kEvents> events{};
+    std::array<Event, kEvents> events;
     /// Last entry that operations have been put behind.
     int64_t entered = 0;
     /// The last operation before the last entry.
     int64_t lastBefore = 0;
-    /// The first operation of the capture.
+    /// The first operation of the capture, and the last one of the last
+    /// capture: what is before it has no event to ask.
     int64_t firstCaptured = 0;
+    int64_t lastCaptured = 0;
   };
 
   const int64_t rank;

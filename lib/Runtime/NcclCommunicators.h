@@ -47,7 +47,8 @@ struct Communicator {
   /// Whether the members are all of `handle`, in its order: what collectives of
   /// NCCL need, and sends do not.
   bool isOrdered;
-  /// Whether each group along the axes is on one host.
+  /// Whether each group along the axes is on one host; known when one of the
+  /// two below is true.
   bool isLocal;
   /// Whether `handle` is there, and whether `sends` is there and connected.
   bool isMade;

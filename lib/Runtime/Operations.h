@@ -143,7 +143,7 @@ Status check(const zpp_rt_plain_desc &desc, const Mesh &mesh, bool isGather,
              PlainOperation &operation);
 
 /// Append to `key` what tells descriptors apart, by value: all that they point
-/// to. False where they point to nothing that check() would accept.
+/// to. False where that is long, or not there.
 bool appendKey(zpp_rt_copy_desc desc, std::string &key);
 bool appendKey(zpp_rt_pack_desc desc, std::string &key);
 bool appendKey(zpp_rt_quantize_desc desc, std::string &key);

@@ -512,6 +512,7 @@ template <typename OperationT, typename Desc, typename Check>
 Status zpp_rt_rank::read(const char *entrypoint, const Desc &desc,
                          const Check &check, const OperationT *&operation) {
   key = entrypoint;
+  key.push_back('\0');
   bool hasKey = appendKey(desc, key);
   if (hasKey)
     if (auto found = operations.find(key); found != operations.end()) {
@@ -568,27 +569,29 @@ execute(zpp_rt_rank *rank, const char *entrypoint, const Desc *desc,
                   std::move(status));
 }
 
-static zpp_rt_status copy(zpp_rt_rank *rank, const char *entrypoint,
-                          const zpp_rt_copy_desc *desc, const void *source,
-                          void *dest) {
-  return execute<Operation>(
-      rank, entrypoint, desc, source, dest,
-      [](auto &desc, auto &operation) { return check(desc, operation); },
-      &RankBackend::copy);
-}
-
 zpp_rt_status zpp_rt_copy(zpp_rt_rank *rank, void *dest, const void *source,
                           int64_t bytes) {
-  zpp_rt_copy_desc desc{};
-  desc.struct_size = sizeof(desc);
-  desc.rows = 1;
-  desc.row_bytes = bytes;
-  return copy(rank, "copy", &desc, source, dest);
+  return call(rank, "copy", [&]() -> Status {
+    static const auto name =
+        std::make_shared<const OperationName>("copy", nullptr);
+    zpp_rt_copy_desc desc{};
+    desc.rows = 1;
+    desc.row_bytes = bytes;
+    Operation operation{name, {}};
+    if (Status status = check(desc, operation); !status.ok())
+      return status;
+    if (bytes > 0 && (!dest || !source))
+      return invalid(expected(dest ? "a source" : "a destination", "NULL"));
+    return rank->backend->copy(operation, source, dest);
+  });
 }
 
 zpp_rt_status zpp_rt_copy_rows(zpp_rt_rank *rank, const zpp_rt_copy_desc *desc,
                                const void *source, void *dest) {
-  return copy(rank, "copy_rows", desc, source, dest);
+  return execute<Operation>(
+      rank, "copy_rows", desc, source, dest,
+      [](auto &desc, auto &operation) { return check(desc, operation); },
+      &RankBackend::copy);
 }
 
 zpp_rt_status zpp_rt_pack_slices(zpp_rt_rank *rank,

@@ -257,7 +257,10 @@ TEST(Descriptor, ReadAtEachCall) {
     chunkFactors[0] = 1;
     EXPECT_EQ(pack(), transposed);
   }
-  // Errors, too.
+  // Errors, too; no name is not an empty one.
+  desc.name = nullptr;
+  EXPECT_EQ(pack(), transposed);
+  desc.name = name;
   name[0] = 'b';
   EXPECT_EQ(zpp_rt_pack_slices(rank, &desc, nullptr, nullptr),
             ZPP_RT_INVALID_ARGUMENT);
@@ -382,7 +385,7 @@ TEST(Descriptor, Memory) {
   EXPECT_EQ(refuseMemory([&](auto *rank) {
               return zpp_rt_copy(rank, &byte, nullptr, 1);
             }),
-            "copy: expected an input, but got NULL");
+            "copy: expected a source, but got NULL");
   EXPECT_EQ(refuseMemory([&](auto *rank) {
               return zpp_rt_copy(rank, &byte, &byte, -1);
             }),

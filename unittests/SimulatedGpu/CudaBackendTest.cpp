@@ -336,9 +336,173 @@ TEST(CudaStreams, Trace) {
       << text.str();
 }
 
+/// A kernel that follows a local exchange overwrites what another exchange,
+/// which waits for its peer, reads. Later local exchanges do not wait for that.
+TEST(CudaStreams, LocalExchangesGoOn) {
+  TestWorld world("cuda", "node:2,gpu:2");
+  std::promise<void> isOver;
+  std::shared_future<void> over = isOver.get_future().share();
+  std::atomic<int> numDone{0};
+  world.runAll([&](zpp_rt_rank *rank, int64_t index) {
+    CallersStream stream(index);
+    DeviceBuffer input(rank, 4 * kChunkBytes), output(rank, 4 * kChunkBytes),
+        sent(rank, 2 * kChunkBytes), first(rank, 2 * kChunkBytes),
+        second(rank, 2 * kChunkBytes);
+    zpp_rt_exchange_desc node = makeExchange(&kBoth[0], 1);
+    zpp_rt_exchange_desc gpu = makeExchange(&kBoth[1], 1);
+    zpp_rt_reduce_desc sum = makeSum();
+    sum.sources = 2;
+    auto exchange = [&](const zpp_rt_exchange_desc &desc,
+                        const DeviceBuffer &from, const DeviceBuffer &to) {
+      EXPECT_EQ(zpp_rt_all_to_all(rank, &desc, from.data(), to.data()),
+                ZPP_RT_OK)
+          << zpp_rt_rank_message(rank);
+    };
+    exchange(node, input, output);
+    exchange(gpu, sent, first);
+    EXPECT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_OK);
+    if (index >= 2)
+      over.wait();
+    exchange(node, input, output);
+    exchange(gpu, sent, first);
+    EXPECT_EQ(zpp_rt_reduce(rank, &sum, first.data(), input.data()), ZPP_RT_OK);
+    exchange(gpu, sent, second);
+    if (index >= 2)
+      return;
+    zpp_rt_buffer buffer = {second.data(), 2 * kChunkBytes};
+    EXPECT_EQ(zpp_rt_leave(rank, stream, &buffer, 1), ZPP_RT_OK);
+    auto begin = std::chrono::steady_clock::now();
+    while (cudaStreamQuery(stream) != cudaSuccess &&
+           usecSince(begin) < 20'000'000)
+      std::this_thread::yield();
+    EXPECT_LT(usecSince(begin), 20'000'000);
+    if (++numDone == 2)
+      isOver.set_value();
+  });
+}
+
+/// A host that is always further ahead than there are events, for longer than
+/// an exchange may take.
+TEST(CudaStreams, FarAhead) {
+  constexpr int kLead = 300, kExchanges = 4500;
+  TestWorld world("cuda", "gpu:2", kLimitUsec);
+  simulated::setDelay(1000, 1);
+  world.runAll([&](zpp_rt_rank *rank, int64_t index) {
+    CallersStream stream(index);
+    DeviceBuffer input(rank, 2 * kChunkBytes), output(rank, 2 * kChunkBytes);
+    zpp_rt_exchange_desc exchange = makeExchange(&kGpu, 1);
+    std::atomic<int> numDone{0};
+    for (int i = 0; i < kExchanges; ++i) {
+      ASSERT_EQ(zpp_rt_all_to_all(rank, &exchange, input.data(), output.data()),
+                ZPP_RT_OK)
+          << zpp_rt_rank_message(rank);
+      zpp_rt_buffer buffer = {output.data(), 2 * kChunkBytes};
+      EXPECT_EQ(zpp_rt_leave(rank, stream, &buffer, 1), ZPP_RT_OK);
+      EXPECT_EQ(simulated::submit(stream, {"count", {}, [&] { ++numDone; }}),
+                cudaSuccess);
+      while (i - numDone > kLead)
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    EXPECT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_OK)
+        << zpp_rt_rank_message(rank);
+    EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  });
+  simulated::resetFaults();
+}
+
 //===----------------------------------------------------------------------===//
 // Graphs
 //===----------------------------------------------------------------------===//
+
+/// Captures what `function` calls in a graph, which is not launched.
+template <typename Function>
+void capture(zpp_rt_rank *rank, cudaStream_t stream, const Function &function) {
+  EXPECT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+            cudaSuccess);
+  EXPECT_EQ(zpp_rt_enter(rank, stream), ZPP_RT_OK);
+  function();
+  EXPECT_EQ(zpp_rt_leave(rank, stream, nullptr, 0), ZPP_RT_OK);
+  cudaGraph_t graph;
+  EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+}
+
+/// Events of a graph cannot be asked whether they have happened.
+TEST(CudaGraphs, ManyOperationsAfter) {
+  TestWorld world("cuda", "gpu:2");
+  world.runAll([&](zpp_rt_rank *rank, int64_t index) {
+    constexpr int64_t kCopies = 3000;
+    CallersStream stream(index);
+    DeviceBuffer from(rank, kCopies * 32), to(rank, kCopies * 32);
+    zpp_rt_exchange_desc exchange = makeExchange(&kGpu, 1);
+    auto runOnce = [&] {
+      EXPECT_EQ(zpp_rt_all_to_all(rank, &exchange, from.data(), to.data()),
+                ZPP_RT_OK);
+    };
+    runOnce();
+    EXPECT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_OK);
+    capture(rank, stream, runOnce);
+    EXPECT_EQ(zpp_rt_enter(rank, stream), ZPP_RT_OK);
+    // More pieces of memory than are remembered, none a kernel's.
+    for (int64_t i = 0; i < kCopies; ++i)
+      ASSERT_EQ(zpp_rt_copy(rank, static_cast<uint8_t *>(to.data()) + 32 * i,
+                            static_cast<uint8_t *>(from.data()) + 32 * i, 8),
+                ZPP_RT_OK)
+          << zpp_rt_rank_message(rank);
+    EXPECT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_OK);
+  });
+}
+
+TEST(CudaGraphs, LeaveAfter) {
+  TestWorld world("cuda", "gpu:1");
+  world.runAll([&](zpp_rt_rank *rank, int64_t index) {
+    CallersStream stream(index);
+    DeviceBuffer input(rank, 4 * kChunkBytes), output(rank, kChunkBytes);
+    zpp_rt_reduce_desc sum = makeSum();
+    capture(rank, stream, [&] {
+      EXPECT_EQ(zpp_rt_reduce(rank, &sum, input.data(), output.data()),
+                ZPP_RT_OK);
+    });
+    zpp_rt_buffer buffer = {output.data(), kChunkBytes};
+    EXPECT_EQ(zpp_rt_leave(rank, stream, &buffer, 1), ZPP_RT_OK)
+        << zpp_rt_rank_message(rank);
+  });
+}
+
+/// An exchange is still under way while so many are captured that events are
+/// used again.
+TEST(CudaGraphs, ExchangeUnderWay) {
+  TestWorld world("cuda", "gpu:2");
+  std::promise<void> isOver;
+  std::shared_future<void> over = isOver.get_future().share();
+  std::atomic<int> captured{0};
+  world.runAll([&](zpp_rt_rank *rank, int64_t index) {
+    CallersStream slow(index), stream(index);
+    DeviceBuffer input(rank, 2 * kChunkBytes), output(rank, 2 * kChunkBytes);
+    zpp_rt_exchange_desc exchange = makeExchange(&kGpu, 1);
+    auto runOnce = [&] {
+      EXPECT_EQ(zpp_rt_all_to_all(rank, &exchange, input.data(), output.data()),
+                ZPP_RT_OK)
+          << zpp_rt_rank_message(rank);
+    };
+    runOnce();
+    EXPECT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_OK);
+    EXPECT_EQ(simulated::submit(slow, {"slow work", {}, [=] { over.wait(); }}),
+              cudaSuccess);
+    EXPECT_EQ(zpp_rt_enter(rank, slow), ZPP_RT_OK);
+    runOnce();
+    capture(rank, stream, [&] {
+      for (int i = 0; i < 256; ++i)
+        runOnce();
+    });
+    // The watching thread looks.
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (++captured == 2)
+      isOver.set_value();
+    EXPECT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_OK)
+        << zpp_rt_rank_message(rank);
+  });
+}
 
 /// A graph ends with all streams joined, also those of results that nobody
 /// asks for.

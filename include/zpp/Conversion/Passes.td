@@ -71,8 +71,8 @@ def ConvertZeroToRuntimePass
     descriptor that also names the source location. Functions with such ops, and
     their callers, get the rank (`zpp_rt_rank *`) as a new first argument.
     Copies of static shape in these functions become calls of
-    `zpp_rt_copy_rows`. Calls do not branch on errors: a failure is sticky, so that
-    the caller looks once, with `zpp_rt_rank_synchronize`.
+    `zpp_rt_copy_rows`. Calls do not branch on errors: a failure is sticky, so
+    that the caller looks once, with `zpp_rt_rank_synchronize`.
 
     Tensors, and what an exchange sends and receives, must be dense; chunks that
     an op makes or reads may lie apart at equal distances

@@ -215,7 +215,8 @@ typedef struct zpp_rt_copy_desc {
   int64_t dest_stride;
 } zpp_rt_copy_desc;
 
-/* The same for rows, under a name. */
+/* The same for rows, under a name. The pointers may be NULL where there are no
+ * bytes. */
 ZPP_RT_EXPORT zpp_rt_status zpp_rt_copy_rows(zpp_rt_rank *rank,
                                              const zpp_rt_copy_desc *desc,
                                              const void *source, void *dest);
