@@ -54,8 +54,13 @@ struct Candidate {
   /// Heavy ops before it.
   int64_t window = 0;
 
+  /// What a device contributes. Of a gather its own share, also where it sends
+  /// what it has kept of others', so that buffers are filled with the tensors
+  /// that were kept in one.
   int64_t getBytes() const {
-    return parts.front().rows * parts.front().rowBytes;
+    Part part = parts.front();
+    bool isGather = isa<AllGatherChunksOp>(part.exchange.getOperation());
+    return (isGather ? 1 : part.rows) * part.rowBytes;
   }
 };
 

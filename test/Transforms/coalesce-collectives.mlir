@@ -2,6 +2,8 @@
 // RUN: zpp-opt %s --zero-coalesce --zero-coalesce --remarks-filter=none --split-input-file | FileCheck %s
 // RUN: zpp-opt %s --zero-coalesce=bytes=100 --remarks-filter=none --split-input-file \
 // RUN:   | FileCheck %s --check-prefix=SMALL
+// RUN: zpp-opt %s --zero-coalesce=bytes=280 --remarks-filter=none --split-input-file \
+// RUN:   | FileCheck %s --check-prefix=ALIKE
 // RUN: zpp-opt %s --zero-coalesce --remarks-filter=zero-coalesce --split-input-file -o /dev/null 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=REMARK
 // RUN: not zpp-opt %s --zero-coalesce=bytes=-1 --split-input-file -o /dev/null 2>&1 \
@@ -46,6 +48,13 @@ func.func @gathers(%w: tensor<4x64xbf16>, %v: tensor<2x64xbf16>, %b: tensor<4xbf
   // SMALL: zero.all_gather_chunks {{.*}} : tensor<1x272xi8> into
   // SMALL: tensor.concat {{.*}} -> tensor<1x160xi8>
   // SMALL: zero.all_gather_chunks
+
+  // What is kept is gathered again as it was the first time, though a device
+  // then sends twice as much.
+  // ALIKE-LABEL: func @gathers
+  // ALIKE-COUNT-3: zero.all_gather_chunks
+  // ALIKE-NOT: zero.all_gather_chunks
+  // ALIKE: return
 
   // PORTABLE-COUNT-3: "stablehlo.all_gather"
   // PORTABLE-NOT: "stablehlo.all_gather"

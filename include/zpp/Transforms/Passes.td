@@ -167,7 +167,7 @@ def CoalesceCollectivesPass : Zpp_ModulePass<"zero-coalesce"> {
     A buffer takes tensors until it has `bytes`, so that large ones travel alone
     or with small ones; what is left in the end joins the last buffer. What is
     kept for a later gather (hpZ) of the same tensors, or all but a small part
-    of them, is kept and sent in one piece.
+    of them, is kept and sent in one piece; it counts as it did when it was kept.
   }];
   let options = [
     Option<"bytes", "bytes", "int64_t", "4194304",
