@@ -31,15 +31,18 @@ struct Access {
   bool isWrite;
 };
 
-/// Accesses that somebody else holds.
+/// Accesses that somebody else holds. An argument: a list in braces lives as long
+/// as the call.
 class Accesses {
 public:
   Accesses(const std::vector<Access> &list)
       : first(list.data()), count(list.size()) {}
   template <size_t N>
   Accesses(const std::array<Access, N> &list) : first(list.data()), count(N) {}
-  Accesses(std::initializer_list<Access> list)
-      : first(list.begin()), count(list.size()) {}
+  Accesses(std::initializer_list<Access> list) : count(list.size()) {
+    // Not as an initializer, which looks to GCC as if it was meant to last.
+    first = list.begin();
+  }
 
   const Access *begin() const { return first; }
   const Access *end() const { return first + count; }
