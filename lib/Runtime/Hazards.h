@@ -31,8 +31,8 @@ struct Access {
   bool isWrite;
 };
 
-/// Accesses that somebody else holds. An argument: a list in braces lives as long
-/// as the call.
+/// Accesses that somebody else holds. For arguments: a list in braces lives as
+/// long as the call.
 class Accesses {
 public:
   Accesses(const std::vector<Access> &list)
