@@ -91,8 +91,8 @@ cudaError_t SliceIndex::create(const SliceMap &map, SliceIndex &index) {
   // The run is the last dim, if it is contiguous and not empty.
   bool hasRun = dims.count > 0 && dims.entries[dims.count - 1].stride == 1;
   index.run = hasRun ? dims.entries[dims.count - 1].size : 1;
-  // One contiguous tensor: `outer` is a part of the run. A later stage may be as
-  // long, but it is all padding.
+  // One contiguous tensor: `outer` is a part of the run. A later stage may be
+  // as long, but it is all padding.
   if (index.outer > 1 && index.chunks == 1 && dims.count == 1 && hasRun &&
       index.begin == 0 && index.run == index.extent) {
     index.run *= index.outer;
