@@ -18,6 +18,8 @@
 
 #include "HostReference.h"
 
+#include "../../unittests/Support/SliceMaps.h"
+
 #include "zpp/kernels/SupportMatrix.h"
 
 #include <algorithm>
@@ -300,12 +302,7 @@ std::vector<SliceMap> makeMaps(bool quick) {
     map.outer = 1 + pick(4);
     map.unit = (1 + pick(20)) * (pick(2) ? 1 : 16);
     map.inner = pick(3) ? 8 * (1 + pick(8)) : 1 + pick(9);
-    for (int64_t f = 0, e = pick(4); f < e; ++f) {
-      map.factors.push_back(1 + pick(4));
-      if (pick(2))
-        map.chunkFactors.insert(
-            map.chunkFactors.begin() + pick(map.chunkFactors.size() + 1), f);
-    }
+    pickFactors(map, pick);
     map.stages = pick(2) ? 1 : 1 + pick(3);
     map.stage = pick(map.stages);
     map.extent = map.paddedExtent() - (pick(2) ? pick(map.unit) : 0);
@@ -332,21 +329,6 @@ const char *str(Kind kind) {
     return "i4";
   }
   return "?";
-}
-
-std::string str(const std::vector<int64_t> &values) {
-  std::string text = "[";
-  for (int64_t value : values)
-    text += (text.size() > 1 ? "," : "") + std::to_string(value);
-  return text + "]";
-}
-
-std::string str(const SliceMap &map) {
-  return "outer " + std::to_string(map.outer) + " factors " + str(map.factors) +
-         " unit " + std::to_string(map.unit) + " inner " +
-         std::to_string(map.inner) + " extent " + std::to_string(map.extent) +
-         " chunk " + str(map.chunkFactors) + " stage " +
-         std::to_string(map.stage) + "/" + std::to_string(map.stages);
 }
 
 ElementType typeOf(Kind kind) {
@@ -389,7 +371,7 @@ struct Case {
            (anyBits ? " any bits" : "") + " misaligned by " +
            std::to_string(misalignment) + " gap " + std::to_string(gap) +
            " divisor " + std::to_string(reduction.divisor) + " partial " +
-           str(kindOf(reduction.partial)) + ": " + str(map);
+           str(kindOf(reduction.partial)) + ": " + zpp::describe(map);
   }
 };
 

@@ -9,6 +9,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../Support/SliceMaps.h"
 #include "Reference.h"
 #include "zpp/Support/Placement.h"
 
@@ -69,19 +70,6 @@ std::vector<SliceMap> getMapsWithStages() {
   // More stages than rows.
   maps.push_back(makeMap(1, {2}, 4, 5, {0}, 4, 5));
   return maps;
-}
-
-std::string describe(const SliceMap &map) {
-  std::string text = std::to_string(map.outer) + "x" +
-                     std::to_string(map.extent) + "x" +
-                     std::to_string(map.inner) + " factors";
-  for (int64_t factor : map.factors)
-    text += " " + std::to_string(factor);
-  text += " chunk";
-  for (int64_t index : map.chunkFactors)
-    text += " " + std::to_string(index);
-  return text + " stage " + std::to_string(map.stage) + " of " +
-         std::to_string(map.stages);
 }
 
 std::vector<WireFormatAndBlock> getWires() {

@@ -469,15 +469,15 @@ TEST(CudaGraphs, LeaveAfter) {
   });
 }
 
-/// An exchange is still under way while so many are captured that events are
-/// used again.
-TEST(CudaGraphs, ExchangeUnderWay) {
+/// Calls `function(rank, index, runOnce)` on both ranks while an exchange is
+/// under way; runOnce() is another one.
+template <typename Function> void runDuringExchange(const Function &function) {
   TestWorld world("cuda", "gpu:2");
   std::promise<void> isOver;
   std::shared_future<void> over = isOver.get_future().share();
-  std::atomic<int> captured{0};
+  std::atomic<int> numQueued{0}, numDone{0};
   world.runAll([&](zpp_rt_rank *rank, int64_t index) {
-    CallersStream slow(index), stream(index);
+    CallersStream slow(index);
     DeviceBuffer input(rank, 2 * kChunkBytes), output(rank, 2 * kChunkBytes);
     zpp_rt_exchange_desc exchange = makeExchange(&kGpu, 1);
     auto runOnce = [&] {
@@ -485,22 +485,35 @@ TEST(CudaGraphs, ExchangeUnderWay) {
                 ZPP_RT_OK)
           << zpp_rt_rank_message(rank);
     };
+    // Groups are connected by now.
     runOnce();
     EXPECT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_OK);
     EXPECT_EQ(simulated::submit(slow, {"slow work", {}, [=] { over.wait(); }}),
               cudaSuccess);
     EXPECT_EQ(zpp_rt_enter(rank, slow), ZPP_RT_OK);
     runOnce();
+    ++numQueued;
+    while (numQueued < 2)
+      std::this_thread::yield();
+    function(rank, index, runOnce);
+    if (++numDone == 2)
+      isOver.set_value();
+    over.wait();
+    EXPECT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_OK)
+        << zpp_rt_rank_message(rank);
+  });
+}
+
+/// So many are captured that events are used again.
+TEST(CudaGraphs, ExchangeUnderWay) {
+  runDuringExchange([](zpp_rt_rank *rank, int64_t index, const auto &runOnce) {
+    CallersStream stream(index);
     capture(rank, stream, [&] {
       for (int i = 0; i < 256; ++i)
         runOnce();
     });
     // The watching thread looks.
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    if (++captured == 2)
-      isOver.set_value();
-    EXPECT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_OK)
-        << zpp_rt_rank_message(rank);
   });
 }
 
@@ -522,46 +535,17 @@ TEST(CudaGraphs, AllStreamsAreJoined) {
     runOnce();
     EXPECT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_OK);
     CallersStream stream(index);
-    EXPECT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
-              cudaSuccess);
-    EXPECT_EQ(zpp_rt_enter(rank, stream), ZPP_RT_OK);
-    runOnce();
-    EXPECT_EQ(zpp_rt_leave(rank, stream, nullptr, 0), ZPP_RT_OK);
-    cudaGraph_t graph;
-    EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
-    EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    capture(rank, stream, runOnce);
   });
 }
 
 /// The threads that watch exchanges look at events meanwhile, which others must
 /// not.
 TEST(CudaGraphs, WatchingGoesOn) {
-  TestWorld world("cuda", "gpu:2");
-  std::promise<void> isOver;
-  std::shared_future<void> over = isOver.get_future().share();
-  std::atomic<int> queued{0};
-  world.runAll([&](zpp_rt_rank *rank, int64_t index) {
-    zpp_rt_exchange_desc exchange = makeExchange(&kGpu, 1);
-    DeviceBuffer input(rank, 2 * kChunkBytes), output(rank, 2 * kChunkBytes);
-    CallersStream slow(index), captured(index);
-    auto runOnce = [&] {
-      EXPECT_EQ(zpp_rt_all_to_all(rank, &exchange, input.data(), output.data()),
-                ZPP_RT_OK);
-    };
-    // Groups are connected by now.
-    runOnce();
-    EXPECT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_OK);
-    EXPECT_EQ(simulated::submit(slow, {"slow work", {}, [=] { over.wait(); }}),
-              cudaSuccess);
-    EXPECT_EQ(zpp_rt_enter(rank, slow), ZPP_RT_OK);
-    runOnce();
-    ++queued;
-    if (index != 0) {
-      over.wait();
+  runDuringExchange([](zpp_rt_rank *, int64_t index, const auto &) {
+    if (index != 0)
       return;
-    }
-    while (queued < 2)
-      std::this_thread::yield();
+    CallersStream captured(index);
     EXPECT_EQ(cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal),
               cudaSuccess);
     int64_t queries = simulated::getCallCount("cudaEventQuery");
@@ -573,7 +557,6 @@ TEST(CudaGraphs, WatchingGoesOn) {
     cudaGraph_t graph;
     EXPECT_EQ(cudaStreamEndCapture(captured, &graph), cudaSuccess);
     EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
-    isOver.set_value();
   });
 }
 

@@ -8,6 +8,7 @@
 #include "zpp/kernels/SliceIndex.cuh"
 
 #include "../Support/Random.h"
+#include "../Support/SliceMaps.h"
 
 #include <gtest/gtest.h>
 
@@ -18,20 +19,6 @@ using namespace zpp;
 using namespace zpp::kernels;
 
 namespace {
-
-std::string describe(const SliceMap &map) {
-  std::string text =
-      "outer " + std::to_string(map.outer) + " unit " +
-      std::to_string(map.unit) + " inner " + std::to_string(map.inner) +
-      " extent " + std::to_string(map.extent) + " stage " +
-      std::to_string(map.stage) + "/" + std::to_string(map.stages) + " factors";
-  for (int64_t factor : map.factors)
-    text += " " + std::to_string(factor);
-  text += " chunks";
-  for (int64_t factor : map.chunkFactors)
-    text += " " + std::to_string(factor);
-  return text;
-}
 
 /// Every element of every chunk is where the map says, or is padding.
 template <typename Int>
@@ -113,12 +100,7 @@ TEST(SliceIndex, RandomMaps) {
     map.outer = pick(4);
     map.unit = pick(6) * (pick(2) ? 1 : 4);
     map.inner = pick(2) ? 1 + pick(5) : 8 * (1 + pick(2));
-    for (int64_t f = 0, e = pick(4); f < e; ++f) {
-      map.factors.push_back(1 + pick(4));
-      if (pick(2))
-        map.chunkFactors.insert(
-            map.chunkFactors.begin() + pick(map.chunkFactors.size() + 1), f);
-    }
+    pickFactors(map, pick);
     map.stages = pick(2) ? 1 : 1 + pick(4);
     map.stage = pick(map.stages);
     map.extent = pick(2) ? map.paddedExtent() : pick(map.paddedExtent() + 1);

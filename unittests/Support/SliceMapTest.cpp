@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "zpp/Support/SliceMap.h"
+#include "SliceMaps.h"
 #include "gtest/gtest.h"
 
 #include <algorithm>
@@ -60,21 +60,6 @@ Factors getDigits(int64_t value, const Factors &factors) {
   for (size_t i = factors.size(); i-- > 0; value /= factors[i])
     digits[i] = value % factors[i];
   return digits;
-}
-
-std::string describe(const SliceMap &map) {
-  auto list = [](const Factors &values) {
-    std::string text = "[";
-    for (int64_t value : values)
-      text += std::to_string(value) + " ";
-    return text + "]";
-  };
-  return "factors " + list(map.factors) + " chunked by " +
-         list(map.chunkFactors) + " outer " + std::to_string(map.outer) +
-         " unit " + std::to_string(map.unit) + " inner " +
-         std::to_string(map.inner) + " extent " + std::to_string(map.extent) +
-         " stage " + std::to_string(map.stage) + "/" +
-         std::to_string(map.stages);
 }
 
 /// Walks the padded tensor in its natural order and computes, by the definition
