@@ -270,37 +270,42 @@ private:
   // What is worth it
   //===--------------------------------------------------------------------===//
 
+  /// What it takes on the links of `model` to gather `bytes` of each device
+  /// along some axes of the mesh of `gather`.
+  static double getExchangeUsec(AllGatherOp gather, ArrayAttr along,
+                                int64_t bytes, const LinkModel &model) {
+    SmallVector<AxisRef> refs = resolveAxes(along, gather.getMeshAttr());
+    return model.getExchangeUsec(
+        getSentBytes(gather.getMeshAttr().getMesh(), CollectiveKind::AllGather,
+                     {refs.begin(), refs.end()}, bytes));
+  }
+
+  /// What a device contributes to a gather.
+  static int64_t getOwnBytes(AllGatherOp gather) {
+    return getBytes(gather.getOperand().getType().getLocalType());
+  }
+
   /// What all gathers of a weight take, each over all axes, and with a
   /// secondary partition, on the links of `model`.
   static std::pair<double, double> getUsec(ArrayRef<AllGatherOp> group,
                                            const SecondaryGroup &axes,
                                            const LinkModel &model) {
     AllGatherOp forward = group.front();
-    Mesh mesh = forward.getMeshAttr().getMesh();
-    int64_t bytes = getBytes(forward.getOperand().getType().getLocalType());
-    auto getRefs = [&](ArrayAttr along) {
-      SmallVector<AxisRef> refs = resolveAxes(along, forward.getMeshAttr());
-      return std::vector<AxisRef>(refs.begin(), refs.end());
+    int64_t bytes = getOwnBytes(forward);
+    auto getUsec = [&](ArrayAttr along, int64_t sent) {
+      return getExchangeUsec(forward, along, sent, model);
     };
-    auto getExchange = [&](ArrayAttr along, int64_t sent) {
-      return model.getExchangeUsec(
-          getSentBytes(mesh, CollectiveKind::AllGather, getRefs(along), sent));
-    };
-    double inner =
-        getExchange(axes.inner, bytes * zpp::numDevices(getRefs(axes.outer)));
-    return {group.size() * getExchange(forward.getAlongAttr(), bytes),
-            getExchange(axes.outer, bytes) + group.size() * inner};
+    SmallVector<AxisRef> outer = resolveAxes(axes.outer, forward.getMeshAttr());
+    double inner = getUsec(
+        axes.inner, bytes * zpp::numDevices({outer.begin(), outer.end()}));
+    return {group.size() * getUsec(forward.getAlongAttr(), bytes),
+            getUsec(axes.outer, bytes) + group.size() * inner};
   }
 
   /// True if the bytes of a gather take less than its latency.
   static bool isMostlyLatency(AllGatherOp gather, const LinkModel &model) {
-    SmallVector<AxisRef> refs =
-        cast<CollectiveOpInterface>(gather.getOperation()).getAxisRefs();
-    return model.getExchangeUsec(getSentBytes(
-               gather.getMeshAttr().getMesh(), CollectiveKind::AllGather,
-               {refs.begin(), refs.end()},
-               getBytes(gather.getOperand().getType().getLocalType()))) <
-           2 * LinkModel::kExchangeUsec;
+    return getExchangeUsec(gather, gather.getAlongAttr(), getOwnBytes(gather),
+                           model) < 2 * LinkModel::kExchangeUsec;
   }
 
   FailureOr<Plan> getPlan(ArrayRef<AllGatherOp> group,
