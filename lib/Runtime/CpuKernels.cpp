@@ -92,13 +92,6 @@ static void gatherChunk(ElementType type, const void *tensor,
   });
 }
 
-static const uint8_t *bytesAt(const void *base, int64_t offset) {
-  return static_cast<const uint8_t *>(base) + offset;
-}
-static uint8_t *bytesAt(void *base, int64_t offset) {
-  return static_cast<uint8_t *>(base) + offset;
-}
-
 void rt::packSlicesOnCpu(const PackOperation &operation, const void *input,
                          void *output) {
   const SliceMap &map = operation.slices;

@@ -57,13 +57,6 @@ static constexpr int64_t kMaxPieces = 16;
 /// Shorter rows are copied by the copy engine.
 static constexpr int64_t kMinRowBytes = 256;
 
-static const uint8_t *bytesAt(const void *base, int64_t offset) {
-  return static_cast<const uint8_t *>(base) + offset;
-}
-static uint8_t *bytesAt(void *base, int64_t offset) {
-  return static_cast<uint8_t *>(base) + offset;
-}
-
 namespace {
 
 //===----------------------------------------------------------------------===//

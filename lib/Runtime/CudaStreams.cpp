@@ -311,8 +311,12 @@ static Status query(cudaError_t error, const char *what, bool &done) {
   return {};
 }
 
+static Status queryEvent(cudaEvent_t event, bool &done) {
+  return query(cudaEventQuery(event), "cudaEventQuery", done);
+}
+
 Status CudaStreams::isDone(const Position &position, bool &done) const {
-  return query(cudaEventQuery(position.event.get()), "cudaEventQuery", done);
+  return queryEvent(position.event.get(), done);
 }
 
 bool CudaStreams::isEntered(const Position &position) const {
@@ -324,7 +328,7 @@ bool CudaStreams::isEntered(const Position &position) const {
     event = entries[position.entered % kEntries];
   }
   bool done;
-  Status status = query(cudaEventQuery(event.get()), "cudaEventQuery", done);
+  Status status = queryEvent(event.get(), done);
   return done || !status.ok();
 }
 
@@ -356,8 +360,7 @@ Status CudaStreams::prune() {
          number > done[stream] && number > last - kEvents;
          number -= kEvents / 8) {
       bool isDone;
-      ZPP_RT_TRY(query(cudaEventQuery(getEvent(stream, number).get()),
-                       "cudaEventQuery", isDone));
+      ZPP_RT_TRY(queryEvent(getEvent(stream, number).get(), isDone));
       if (isDone) {
         done[stream] = number;
         break;
@@ -380,7 +383,7 @@ Status CudaStreams::resolveTimes(std::vector<Timed> &timed) {
   std::vector<Timed> pending;
   for (Timed &slice : timed) {
     bool isDone;
-    ZPP_RT_TRY(query(cudaEventQuery(slice.end), "cudaEventQuery", isDone));
+    ZPP_RT_TRY(queryEvent(slice.end, isDone));
     if (!isDone) {
       pending.push_back(std::move(slice));
       continue;

@@ -37,8 +37,6 @@ class Accesses {
 public:
   Accesses(const std::vector<Access> &list)
       : first(list.data()), count(list.size()) {}
-  template <size_t N>
-  Accesses(const std::array<Access, N> &list) : first(list.data()), count(N) {}
   Accesses(std::initializer_list<Access> list) : count(list.size()) {
     // Not as an initializer, which looks to GCC as if it was meant to last.
     first = list.begin();
@@ -89,7 +87,6 @@ public:
   /// `numbers` without those that others of them come after.
   Numbers reduce(Numbers numbers) const;
 
-  size_t getNumStreams() const { return numStreams; }
   /// The number of the last operation of `stream`.
   int64_t getLast(size_t stream) const { return last[stream]; }
 

@@ -33,6 +33,13 @@ struct Wire {
   }
 };
 
+inline const uint8_t *bytesAt(const void *base, int64_t offset) {
+  return static_cast<const uint8_t *>(base) + offset;
+}
+inline uint8_t *bytesAt(void *base, int64_t offset) {
+  return static_cast<uint8_t *>(base) + offset;
+}
+
 /// Memory that an operation reads or writes: `count` times `bytes`, each
 /// `stride` behind the one before.
 struct Pieces {
