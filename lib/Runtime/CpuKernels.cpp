@@ -98,8 +98,8 @@ void rt::packSlicesOnCpu(const PackOperation &operation, const void *input,
   int64_t bytes = operation.elementBytes;
   for (int64_t chunk = 0, e = map.numChunks(); chunk < e; ++chunk)
     forEachRun(map, chunk, [&](int64_t element, int64_t index, int64_t count) {
-      uint8_t *dest =
-          bytesAt(output, chunk * operation.chunkStride + element * bytes);
+      uint8_t *dest = bytesAt(
+          output, chunk * operation.footprint.output.stride + element * bytes);
       if (index < 0)
         std::memset(dest, 0, count * bytes);
       else
@@ -114,10 +114,10 @@ void rt::unpackSlicesOnCpu(const PackOperation &operation, const void *input,
   for (int64_t chunk = 0, e = map.numChunks(); chunk < e; ++chunk)
     forEachRun(map, chunk, [&](int64_t element, int64_t index, int64_t count) {
       if (index >= 0)
-        std::memcpy(
-            bytesAt(output, index * bytes),
-            bytesAt(input, chunk * operation.chunkStride + element * bytes),
-            count * bytes);
+        std::memcpy(bytesAt(output, index * bytes),
+                    bytesAt(input, chunk * operation.footprint.input.stride +
+                                       element * bytes),
+                    count * bytes);
     });
 }
 
@@ -134,7 +134,7 @@ void rt::quantizeOnCpu(const QuantizeOperation &operation, const void *input,
   for (int64_t chunk = 0, e = map.numChunks(); chunk < e; ++chunk) {
     gatherChunk(operation.type, input, map, chunk, values.data());
     quantizeChunk(values.data(), elements, wire.format, wire.block,
-                  bytesAt(output, chunk * operation.chunkStride));
+                  bytesAt(output, chunk * operation.footprint.output.stride));
   }
 }
 
@@ -145,8 +145,8 @@ void rt::dequantizeOnCpu(const QuantizeOperation &operation, const void *input,
   int64_t elements = map.elementsPerChunk();
   std::vector<float> values(elements);
   for (int64_t chunk = 0, e = map.numChunks(); chunk < e; ++chunk) {
-    dequantizeChunk(bytesAt(input, chunk * operation.chunkStride), elements,
-                    wire.format, wire.block, values.data());
+    dequantizeChunk(bytesAt(input, chunk * operation.footprint.input.stride),
+                    elements, wire.format, wire.block, values.data());
     forEachRun(map, chunk, [&](int64_t element, int64_t index, int64_t count) {
       if (index >= 0)
         narrow(operation.type, values.data() + element, count, output, index);
@@ -173,13 +173,13 @@ static std::vector<float> reduceToFloat(const ReduceOperation &operation,
   std::vector<float> sum(operation.elements, 0.0f);
   if (operation.wire.format != WireFormat::None) {
     dequantizeReduceChunks(bytesAt(input, 0), operation.sources,
-                           operation.sourceStride, operation.elements,
+                           operation.footprint.input.stride, operation.elements,
                            operation.wire.format, operation.wire.block,
                            sum.data());
   } else {
     for (int64_t s = 0; s < operation.sources; ++s)
       accumulate(operation.sourceType,
-                 bytesAt(input, s * operation.sourceStride), sum);
+                 bytesAt(input, s * operation.footprint.input.stride), sum);
   }
   if (operation.isMean)
     for (float &value : sum)
@@ -204,7 +204,7 @@ void rt::reduceQuantizeOnCpu(const ReduceQuantizeOperation &operation,
   quantize.type = operation.reduce.type;
   quantize.wire = operation.to;
   quantize.slices = operation.slices;
-  quantize.chunkStride = operation.chunkStride;
+  quantize.footprint.output = operation.footprint.output;
   quantizeOnCpu(quantize, partial.data(), output);
 }
 

@@ -187,21 +187,22 @@ public:
                     void *output) override {
     return compute(operation, input, output, [&](kernels::Launches &launches) {
       return kernels::pack(input, operation.elementBytes, operation.slices,
-                           output, operation.chunkStride, launches);
+                           output, operation.footprint.output.stride, launches);
     });
   }
   Status unpackSlices(const PackOperation &operation, const void *input,
                       void *output) override {
     return compute(operation, input, output, [&](kernels::Launches &launches) {
       return kernels::unpack(input, operation.elementBytes, operation.slices,
-                             output, operation.chunkStride, launches);
+                             output, operation.footprint.input.stride,
+                             launches);
     });
   }
   Status quantize(const QuantizeOperation &operation, const void *input,
                   void *output) override {
     kernels::Chunks chunks{output,
                            operation.slices.numChunks(),
-                           operation.chunkStride,
+                           operation.footprint.output.stride,
                            operation.wire.format,
                            operation.wire.block,
                            ElementType::F32};
@@ -214,7 +215,7 @@ public:
                     void *output) override {
     kernels::ConstChunks chunks{input,
                                 operation.slices.numChunks(),
-                                operation.chunkStride,
+                                operation.footprint.input.stride,
                                 operation.wire.format,
                                 operation.wire.block,
                                 ElementType::F32};
@@ -238,7 +239,7 @@ public:
                         const void *input, void *output) override {
     kernels::Chunks chunks{output,
                            operation.slices.numChunks(),
-                           operation.chunkStride,
+                           operation.footprint.output.stride,
                            operation.to.format,
                            operation.to.block,
                            ElementType::F32};
@@ -270,7 +271,7 @@ private:
                                          const void *input) {
     return {input,
             operation.sources,
-            operation.sourceStride,
+            operation.footprint.input.stride,
             operation.wire.format,
             operation.wire.block,
             operation.sourceType};

@@ -182,7 +182,6 @@ Status rt::check(const zpp_rt_pack_desc &desc, bool isUnpack,
     status = checkStride("chunk_stride", desc.chunk_stride,
                          operation.slices.numChunks(), chunkBytes,
                          desc.element_bytes, chunks);
-  operation.chunkStride = chunks.stride;
   operation.footprint =
       isUnpack ? Footprint{chunks, tensor} : Footprint{tensor, chunks};
   return status;
@@ -207,7 +206,6 @@ Status rt::check(const zpp_rt_quantize_desc &desc, bool isDequantize,
         "chunk_stride", desc.chunk_stride, operation.slices.numChunks(),
         operation.wire.chunkBytes(operation.slices.elementsPerChunk()),
         kChunkAlignment, chunks);
-  operation.chunkStride = chunks.stride;
   operation.footprint =
       isDequantize ? Footprint{chunks, tensor} : Footprint{tensor, chunks};
   return status;
@@ -243,10 +241,8 @@ Status rt::check(const zpp_rt_reduce_desc &desc, bool isQuantized,
     sourceBytes = desc.elements * alignment;
   }
   operation.footprint.output = desc.elements * elementBytes(operation.type);
-  status = checkStride("source_stride", desc.source_stride, desc.sources,
-                       sourceBytes, alignment, operation.footprint.input);
-  operation.sourceStride = operation.footprint.input.stride;
-  return status;
+  return checkStride("source_stride", desc.source_stride, desc.sources,
+                     sourceBytes, alignment, operation.footprint.input);
 }
 
 Status rt::check(const zpp_rt_reduce_quantize_desc &desc,
@@ -270,12 +266,10 @@ Status rt::check(const zpp_rt_reduce_quantize_desc &desc,
   if (!status.ok())
     return status;
   operation.footprint.input = operation.reduce.footprint.input;
-  status = checkStride(
+  return checkStride(
       "chunk_stride", desc.chunk_stride, operation.slices.numChunks(),
       operation.to.chunkBytes(operation.slices.elementsPerChunk()),
       kChunkAlignment, operation.footprint.output);
-  operation.chunkStride = operation.footprint.output.stride;
-  return status;
 }
 
 static Status checkAxes(const zpp_rt_axis *axes, int64_t numAxes,

@@ -81,19 +81,17 @@ struct Operation {
   Footprint footprint;
 };
 
-/// Strides are bytes from one chunk to the next, also where the descriptor
-/// leaves them to be dense.
+/// Chunks and sources are pieces of the footprint, with their stride also where
+/// the descriptor leaves them to be dense.
 struct PackOperation : Operation {
   int64_t elementBytes;
   SliceMap slices;
-  int64_t chunkStride;
 };
 
 struct QuantizeOperation : Operation {
   ElementType type;
   Wire wire;
   SliceMap slices;
-  int64_t chunkStride;
 };
 
 /// The sources are elements of `sourceType` where the format of `wire` is None.
@@ -104,14 +102,12 @@ struct ReduceOperation : Operation {
   ElementType sourceType;
   Wire wire;
   ElementType type;
-  int64_t sourceStride;
 };
 
 struct ReduceQuantizeOperation : Operation {
   ReduceOperation reduce;
   Wire to;
   SliceMap slices;
-  int64_t chunkStride;
 };
 
 /// Members of a group must agree on the kind and the size.
