@@ -1,11 +1,11 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Quantized collectives beside NCCL's own, on two nodes of two GPUs.
+"""Quantized collectives beside NCCL's own, on two nodes.
 
     python bench/collectives.py [--zpp-perf build/bin/zpp-perf] [--links ...]
 
-starts zpp-perf with a process for each of four GPUs of one host, which play two
-nodes (bench/links.py), and prints one table. Times are zpp-perf's: means over
+starts zpp-perf with a process for each of a host's GPUs, which play two nodes of
+--gpus-per-node (bench/links.py), and prints one table. Times are zpp-perf's: means over
 iterations, the slowest rank, the median of five. NCCL's time is from the same
 processes, just after. "host" is until all is queued. A case that fails is told
 in the end, after the others.
@@ -38,6 +38,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--zpp-perf", type=pathlib.Path,
                         default=ROOT / "build" / "bin" / "zpp-perf")
+    parser.add_argument("--gpus-per-node", type=int, default=2, metavar="N")
     parser.add_argument("--links", nargs="+", default=["100gbit", "nvlink"])
     parser.add_argument("--cases", nargs="+", metavar="WORD",
                         help="measure those whose name has one of these words")
@@ -90,7 +91,8 @@ def measure(args, link: str, name: str, case: list[str]) -> list[dict]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [
-        str(args.zpp_perf), *case, "--backend=cuda", "--mesh=node:2,gpu:2",
+        str(args.zpp_perf), *case, "--backend=cuda",
+        f"--mesh=node:{links.NODES},gpu:{args.gpus_per_node}",
         f"--bytes={args.bytes}", f"--block={args.block}",
         f"--iterations={args.iterations}", f"--rendezvous=127.0.0.1:{port}",
         "--time-limit-usec=30000000"]
@@ -98,13 +100,15 @@ def measure(args, link: str, name: str, case: list[str]) -> list[dict]:
         args.trace.mkdir(parents=True, exist_ok=True)
         word = "".join(c if c.isalnum() else "-" for c in f"{link}-{name}")
         command.append(f"--trace={args.trace / word}.json")
+    ranks = links.NODES * args.gpus_per_node
     processes = [
         subprocess.Popen(
             command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env=os.environ | links.environment(rank, link != "nvlink") |
+            env=os.environ |
+            links.environment(rank, args.gpus_per_node, link != "nvlink") |
             {"RANK": str(rank), "LOCAL_RANK": str(rank),
-             "WORLD_SIZE": str(links.RANKS)})
-        for rank in range(links.RANKS)]
+             "WORLD_SIZE": str(ranks)})
+        for rank in range(ranks)]
     end = time.monotonic() + 300
     try:
         texts = [process.communicate(timeout=max(1, end - time.monotonic()))

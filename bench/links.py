@@ -1,9 +1,10 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""One host with four GPUs as two nodes of two.
+"""One host with a few GPUs as two nodes.
 
-NCCL_HOSTID makes NCCL believe that ranks 2 and 3 are on another host, so that
-it takes NVLink within a node and TCP over the loopback device between nodes.
+NCCL_HOSTID makes NCCL believe that the second half of the ranks is on another
+host, so that it takes NVLink within a node and TCP over the loopback device
+between nodes.
 `tc` (iproute2, needs root) limits the rate of that device; both directions and
 all ranks share it. Links are named "50gbit" (any number), "shared" (the
 loopback device as it is) and "nvlink" (one host, NVLink everywhere).
@@ -14,8 +15,7 @@ import resource
 import subprocess
 import sys
 
-RANKS = 4
-GPUS_PER_NODE = 2
+NODES = 2
 
 
 def rate(link: str) -> float:
@@ -44,12 +44,13 @@ def raise_file_limit():
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def environment(rank: int, two_nodes: bool) -> dict[str, str]:
+def environment(rank: int, gpus_per_node: int, two_nodes: bool
+                ) -> dict[str, str]:
     """What the process of a rank needs besides its own environment."""
     variables = {"NCCL_NVLS_ENABLE": "0"}
     if two_nodes:
         variables |= {
-            "NCCL_HOSTID": f"node{rank // GPUS_PER_NODE}",
+            "NCCL_HOSTID": f"node{rank // gpus_per_node}",
             "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1",
             "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"}
     return variables

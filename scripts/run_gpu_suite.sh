@@ -33,6 +33,9 @@ or its sources in third_party/googletest (Debian: those of /usr/src/googletest).
 environment:
   CUDA_ARCHITECTURES  what to compile for; default: this machine's GPUs
   CMAKE_ARGS          more options for CMake, such as -DNCCL_ROOT=...
+  ZPP_TEST_GPUS       how many ranks the suites of the back ends may have: two
+                      for collectives, four for faults; default: one per GPU.
+                      More need NCCL 2.30 and NCCL_MULTI_RANK_GPU_ENABLE=1
 USAGE
 }
 
@@ -113,9 +116,10 @@ step_runtime() {
   run "runtime" ctest --test-dir "$build" --output-on-failure
   # The same suites on the GPUs: operations need one, collectives two or more,
   # faults four.
-  run "runtime: GPUs" env ZPP_TEST_BACKENDS=cuda ZPP_TEST_GPUS="$gpus" \
+  local ranks=${ZPP_TEST_GPUS:-$gpus}
+  run "runtime: GPUs" env ZPP_TEST_BACKENDS=cuda ZPP_TEST_GPUS="$ranks" \
     "$build/unittests/Runtime/ZppRuntimeTests" --gtest_filter='*cuda*'
-  ((gpus >= 4)) || echo "=== runtime: faults skipped, fewer than 4 GPUs"
+  ((ranks >= 4)) || echo "=== runtime: faults skipped, fewer than 4 ranks"
 }
 
 step_jax() {
@@ -135,11 +139,12 @@ step_jax() {
 
 step_bench() {
   run "bench" "$build/bin/zpp-kernels-bench" --check
-  if ((gpus >= 4)); then
+  if ((gpus >= 2)); then
     run "bench: collectives" python3 "$root/bench/collectives.py" \
-      --zpp-perf "$build/bin/zpp-perf" --links shared nvlink --iterations 10
+      --zpp-perf "$build/bin/zpp-perf" --gpus-per-node $((gpus / 2)) \
+      --links shared nvlink --iterations 10
   else
-    echo "=== bench: collectives: skipped, fewer than 4 GPUs"
+    echo "=== bench: collectives: skipped, fewer than 2 GPUs"
   fi
 }
 

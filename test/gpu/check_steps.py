@@ -5,10 +5,12 @@
 the step as it was written (FSDP).
 
     check_steps.py --export DIR [--devices N] [--platform cpu]
-    check_steps.py --run DIR [--processes N] [--steps N]
+    check_steps.py --run DIR [--processes N] [--gpus N] [--steps N]
 
 --export needs the compiler and no GPU, --run GPUs and no compiler. It runs all
-devices in one process, or as many processes as there are devices.
+devices in one process, or as many processes as there are devices. Several may
+share a GPU (--gpus), much slower: NCCL 2.30 does that where
+NCCL_MULTI_RANK_GPU_ENABLE=1.
 
 Checked are: at every step (b)'s loss is within 0.1 % of (a)'s and 1 % of FSDP's,
 two trainings with (b) are bit-equal in losses and weights, where XLA is asked for
@@ -62,6 +64,8 @@ def main():
     parser.add_argument("--devices", type=int, default=4)
     parser.add_argument("--platform", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--gpus", type=int, default=None,
+                        help="default: one per process")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
@@ -134,7 +138,8 @@ def run_part(args) -> list[str]:
         jax.distributed.initialize(
             f"localhost:{args.port}", args.processes, args.rank,
             local_device_ids=None if about["platform"] == "cpu" else
-            [args.rank], heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
+            [args.rank % (args.gpus or args.processes)],
+            heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
     import gpt
     import numpy as np
     import zpp
@@ -304,6 +309,7 @@ def _run_processes(args, lose: bool) -> list[End]:
                     [sys.executable, "-u", __file__, "--run", args.run,
                      "--processes", str(args.processes), "--steps",
                      str(args.steps), "--rank", str(rank), "--port", str(port),
+                     *(["--gpus", str(args.gpus)] if args.gpus else []),
                      *(["--lose"] if lose else [])],
                     stdout=output, stderr=subprocess.STDOUT))
         while len(seconds) < len(processes):

@@ -40,7 +40,7 @@ def run(folder, *options):
 def test_exports_trains_and_prints(tmp_path):
     process = run(tmp_path, "--tiny", "--platform", "cpu", "--sequences", "2",
                   "--links", "nvlink", "--variants", "all (b)",
-                  "--warm-up", "0", "--steps", "1")
+                  "--gpus-per-node", "1", "--warm-up", "0", "--steps", "1")
     assert process.returncode == 0, process.stdout
     assert "2 x 64 tokens per device" in process.stdout
     tables = process.stdout.partition("| step")[2]
@@ -78,22 +78,39 @@ def test_stalls_of_all_processes(script, tmp_path):
             [], [])):
         (tmp_path / f"step.trace0.{process}.json").write_text(
             json.dumps({"traceEvents": [row, *events]}))
-    assert script._stalled_seconds(tmp_path / "step.trace0.json", 4) == 0.001
+    assert script._stalled_seconds(
+        tmp_path / "step.trace0.json", processes=4, ranks=4) == 0.001
 
 
 def test_what_xla_exposes_is_estimated(script):
     def run_of(seconds, **more):
-        return {"seconds": [9.0, seconds]} | more
+        return {"seconds": [seconds]} | more
 
     variants = {name: {"is_traced": name == script.RUNTIME}
                 for name in (script.JITTED, "fast", script.RUNTIME)}
-    args = type("args", (), {"warm_up": 1})
     runs = {script.JITTED: run_of(7.0), "fast": run_of(1.0),
             script.RUNTIME: run_of(2.0, stalls=[0.4, 0.5, 0.9])}
-    script.expose(args, {"variants": variants}, runs)
+    script.expose({"variants": variants}, runs)
     assert [(run["exposed"], run["is_estimate"]) for run in runs.values()] == [
         (5.5, True), (0.0, True), (0.5, False)]
 
     runs = {script.JITTED: run_of(7.0)}
-    script.expose(args, {"variants": variants}, runs)
+    script.expose({"variants": variants}, runs)
     assert "exposed" not in runs[script.JITTED]
+
+
+def test_speed_up_of_rounds(script):
+    """The table's is of all steps; beside it the smallest and largest of the
+    rounds."""
+    def run_of(rounds):
+        return script._joined([
+            {"seconds": seconds, "peak": 1, "bytes": 1,
+             "host_times": {"start": seconds[0]}} for seconds in rounds])
+
+    runs = {script.EXPORTED: run_of([[2.0, 4.0, 4.0], [6.0, 6.0, 6.0]]),
+            "slow": run_of([[4.0, 4.0, 4.0], [8.0, 8.0, 8.0]])}
+    assert script._speed_up(runs, "slow") == "0.83x (0.75x to 1.00x)"
+    assert runs["slow"]["host_times"] == {"start": 6.0}
+    once = {name: run_of(run["rounds"][:1]) for name, run in runs.items()}
+    assert script._speed_up(once, "slow") == "1.00x"
+    assert script._speed_up({"slow": runs["slow"]}, "slow") == ""
