@@ -33,9 +33,6 @@ or its sources in third_party/googletest (Debian: those of /usr/src/googletest).
 environment:
   CUDA_ARCHITECTURES  what to compile for; default: this machine's GPUs
   CMAKE_ARGS          more options for CMake, such as -DNCCL_ROOT=...
-  ZPP_TEST_GPUS       how many ranks the suites of the back ends may have: two
-                      for collectives, four for faults; default: one per GPU.
-                      More need NCCL 2.30 and NCCL_MULTI_RANK_GPU_ENABLE=1
 USAGE
 }
 
@@ -116,10 +113,9 @@ step_runtime() {
   run "runtime" ctest --test-dir "$build" --output-on-failure
   # The same suites on the GPUs: operations need one, collectives two or more,
   # faults four.
-  local ranks=${ZPP_TEST_GPUS:-$gpus}
-  run "runtime: GPUs" env ZPP_TEST_BACKENDS=cuda ZPP_TEST_GPUS="$ranks" \
+  run "runtime: GPUs" env ZPP_TEST_BACKENDS=cuda ZPP_TEST_GPUS="$gpus" \
     "$build/unittests/Runtime/ZppRuntimeTests" --gtest_filter='*cuda*'
-  ((ranks >= 4)) || echo "=== runtime: faults skipped, fewer than 4 ranks"
+  ((gpus >= 4)) || echo "=== runtime: faults skipped, fewer than 4 GPUs"
 }
 
 step_jax() {

@@ -13,7 +13,7 @@ import jax
 from zpp import _runtime
 from zpp._compiler import Rewritten, rewrite
 from zpp._export import Step, export
-from zpp._load import device_context, load_flat, prepare
+from zpp._load import check_not_traced, device_context, load_flat, prepare
 
 
 #: What `zpp.rewrite` takes beside the step.
@@ -117,6 +117,7 @@ class JittedStep:
     def _load(self, args: tuple, kwargs: dict) -> tuple[_Loaded, list]:
         static, dynamic = self._split(args, kwargs)
         leaves, tree = jax.tree.flatten(dynamic)
+        check_not_traced(leaves)
         key = (static, tree, tuple(map(_leaf_key, leaves)),
                jax.sharding.get_abstract_mesh())
         if key not in self._loaded:

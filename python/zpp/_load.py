@@ -37,6 +37,7 @@ def load(step: Step | str | os.PathLike, compiler_options: dict | None = None
             raise TypeError(
                 f"expected arguments of the structure {exported.in_tree}, but "
                 f"got {tree}")
+        check_not_traced(leaves)
         prepare(step, leaves)
         with device_context(step, leaves):
             results = flat(*leaves)
@@ -60,6 +61,15 @@ def load_flat(step: Step, compiler_options: dict | None = None
     call.__name__ = exported.fun_name
     return jax.jit(call, donate_argnums=step.donated,
                    compiler_options=compiler_options)
+
+
+def check_not_traced(leaves: Sequence[Any]) -> None:
+    """Raises TypeError where these are not arrays yet: what a rewritten step runs
+    on must be known when it is called."""
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+        raise TypeError(
+            "expected arrays, but got values that jax.jit or another "
+            "transformation traces; call a rewritten step outside of it")
 
 
 def prepare(step: Step, leaves: Sequence[Any]) -> None:

@@ -40,6 +40,14 @@ def test_static_arguments_of_an_inner_jit_are_an_error():
         fast(1.0, 2)
 
 
+def test_a_call_inside_of_jax_jit_is_an_error():
+    fast = zpp.jit(scale, mesh="node:1")
+    loaded = zpp.load(fast.rewritten(1.0, 2.0).step)
+    for step in (fast, loaded):
+        with pytest.raises(TypeError, match="call a rewritten step outside"):
+            jax.jit(lambda x, step=step: step(x, 2.0))(1.0)
+
+
 def test_compiles_once_per_shape_type_and_static_value(monkeypatch):
     compiled = []
     rewrite = zpp._jit.rewrite

@@ -41,8 +41,8 @@ inline std::vector<std::string> getBackends() {
   return backends;
 }
 
-/// Ranks that a world may have, which the variable ZPP_TEST_GPUS says: as many
-/// as there are GPUs, or more where NCCL allows that.
+/// Ranks that a world may have: as many as there are GPUs, which the variable
+/// ZPP_TEST_GPUS says.
 inline int64_t getMaxRanks(const std::string &backend) {
   if (backend == "cpu")
     return 64;
