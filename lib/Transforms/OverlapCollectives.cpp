@@ -8,13 +8,15 @@
 // A block is scheduled in four steps: what moves with starts and waits is found
 // (`Transfer`), each start and wait gets an op that it stands before (`plan`),
 // everything is moved there (`place`), and values of the compute are tied
-// through, which keeps it there (`tie`).
+// through, which keeps it there (`tie`), and the compute too
+// (`keepGradientsInPlace`).
 //
 //===----------------------------------------------------------------------===//
 
 #include "Chains.h"
 #include "FormatOptions.h"
 #include "LocalValues.h"
+#include "mlir/Analysis/SliceAnalysis.h"
 #include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/Schedule.h"
@@ -39,6 +41,8 @@ struct Transfer {
   StartOp start;
   WaitOp wait;
   bool isGather = false;
+  /// Of a gather: a barrier kept it apart from an earlier one.
+  bool isRepeated = false;
   /// Memory that it takes while it is in flight: what is gathered, or what is
   /// scattered and its result.
   int64_t bytes = 0;
@@ -101,6 +105,7 @@ public:
     plan();
     place();
     tie();
+    keepGradientsInPlace();
   }
 
 private:
@@ -141,6 +146,7 @@ private:
     SmallVector<Value> inputs(transfer.start.getInputs()), behind(inputs);
     for (Value &input : inputs)
       input = getBeforeBarriers(input);
+    transfer.isRepeated = inputs != behind;
     transfer.start.getInputsMutable().assign(inputs);
     transfer.wait.getInputsMutable().assign(inputs);
     eraseIfDead(behind);
@@ -708,6 +714,8 @@ private:
           note(input);
       if (value)
         note(value);
+      if (start && moves[position].transfer->isRepeated)
+        castAgain(cast<StartOp>(op), *moves[position].transfer);
     }
   }
 
@@ -722,6 +730,43 @@ private:
       latest = source;
   }
 
+  /// Casts what `start` gathers when it starts: without the barrier XLA would
+  /// make one of this cast and that for the earlier gather, and keep the result
+  /// from one to the other.
+  static void castAgain(StartOp start, const Transfer &transfer) {
+    SmallVector<Operation *> own, casts;
+    for (Operation *op : llvm::reverse(transfer.sources))
+      if (llvm::all_of(op->getUsers(), [&](Operation *user) {
+            return user == start || user == start.getWait() ||
+                   llvm::is_contained(own, user);
+          }))
+        own.push_back(op);
+    SmallVector<Value> operands;
+    for (Operation *op : llvm::reverse(own)) {
+      op->moveBefore(start);
+      if (!isNamed(op, "stablehlo.convert"))
+        continue;
+      // What a loop slices is of this iteration anyway.
+      Operation *source = op->getOperand(0).getDefiningOp();
+      if (source && source->getBlock() == start->getBlock())
+        continue;
+      casts.push_back(op);
+      operands.push_back(op->getOperand(0));
+    }
+    if (casts.empty())
+      return;
+    if (!start.getTies().empty())
+      operands.push_back(start.getTies().back());
+    OpBuilder builder(casts.front());
+    Operation *barrier = createBarrier(builder, start->getLoc(), operands);
+    for (auto [cast, result] : llvm::zip(casts, barrier->getResults()))
+      cast->setOperand(0, result);
+    if (!start.getTies().empty())
+      start->setOperand(start.getTies().getBeginOperandIndex() +
+                            start.getTies().size() - 1,
+                        barrier->getResults().back());
+  }
+
   /// Ties `value` through `op`: what comes later reads the result.
   Operation *tie(Operation *op, Value value) {
     Operation *tied = addTie(op, value);
@@ -730,6 +775,92 @@ private:
       return user != tied && canRetie(use, user, tied);
     });
     return tied;
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Gradients that XLA scatters
+  //===--------------------------------------------------------------------===//
+
+  /// What the collectives left to XLA send is computed before the wait that
+  /// follows, and sent after it. XLA would leave much of it for the end, and
+  /// keep all that it is computed from until then.
+  void keepGradientsInPlace() {
+    Operation *last = nullptr;
+    SmallVector<Operation *> collectives;
+    for (Operation &op : block)
+      if (isa<WaitOp>(op))
+        last = &op;
+      else if (isCollective(&op) && !isa<StartOp>(op))
+        collectives.push_back(&op);
+    for (Operation *collective : collectives) {
+      if (isNeededBefore(collective, last))
+        continue;
+      for (Value operand : collective->getOperands()) {
+        while (Operation *source = operand.getDefiningOp()) {
+          if (source->getBlock() != &block || !isDataMovement(source) ||
+              isBarrier(source))
+            break;
+          operand = source->getOperand(0);
+        }
+        if (isComputed(operand) && !isReceived(operand))
+          keepInPlace(operand);
+      }
+    }
+  }
+
+  /// True if `value` comes out of a collective, and no call has passed it on.
+  static bool isReceived(Value value) {
+    Operation *op = value.getDefiningOp();
+    return isCollective(op) ||
+           (isa<ZeroDialect>(op->getDialect()) && !isTied(value));
+  }
+
+  /// True if something heavy in front of `end` depends on `op`.
+  bool isNeededBefore(Operation *op, Operation *end) const {
+    llvm::SetVector<Operation *> slice;
+    getForwardSlice(op, &slice);
+    return llvm::any_of(slice, [&](Operation *user) {
+      Operation *ancestor = block.findAncestorOpInBlock(*user);
+      return ancestor && ancestor->isBeforeInBlock(end) &&
+             (isa<StartOp, WaitOp>(ancestor) ||
+              llvm::is_contained(heavy, ancestor));
+    });
+  }
+
+  /// Ties `value`, which collectives send, through the next wait, behind which
+  /// they move.
+  void keepInPlace(Value value) {
+    Operation *wait = value.getDefiningOp();
+    while (wait && !isa<WaitOp>(wait))
+      wait = wait->getNextNode();
+    if (!wait)
+      return;
+    // What has to move with them, in the order of the block.
+    SmallVector<Operation *> moved;
+    llvm::DenseSet<Value> values{value};
+    for (Operation *op = value.getDefiningOp()->getNextNode(); op != wait;
+         op = op->getNextNode()) {
+      bool reads = op->walk([&](Operation *nested) {
+                       return llvm::any_of(nested->getOperands(),
+                                           [&](Value operand) {
+                                             return values.contains(operand);
+                                           })
+                                  ? WalkResult::interrupt()
+                                  : WalkResult::advance();
+                     }).wasInterrupted();
+      if (!reads)
+        continue;
+      if (!isCollective(op) && (!isDataMovement(op) || isBarrier(op)))
+        return;
+      moved.push_back(op);
+      values.insert_range(op->getResults());
+    }
+    Operation *end = wait;
+    for (Operation *op : moved) {
+      op->moveAfter(end);
+      end = op;
+    }
+    tie(wait, value);
   }
 
   Block &block;

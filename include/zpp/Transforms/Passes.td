@@ -254,7 +254,8 @@ def OverlapCollectivesPass : Zpp_ModulePass<"zero-overlap"> {
       its input is there and the bytes in flight stay within `prefetch-bytes`,
       and is waited for where it is needed first. Casts and shapes of weights
       move along. What is gathered again starts from the value in front of the
-      barrier that kept it apart; ties do so from here on.
+      barrier that kept it apart; ties do so from here on. It is cast again for
+      that, behind a barrier of its own.
     - A scatter of gradients starts once its gradient is there, and is waited
       for where it is needed; before that only if `prefetch-bytes` are in flight
       and another one is to start.
@@ -263,6 +264,9 @@ def OverlapCollectivesPass : Zpp_ModulePass<"zero-overlap"> {
     operand of the next heavy op (a product, a convolution, a loop, a call, or
     the op on the most data) through a start, which then does not come later;
     what has been computed last through a wait, which then does not come earlier.
+    So are gradients that XLA is left to scatter, which it does behind the next
+    wait: it would leave much of their compute for the end, and keep in memory
+    what they are computed from.
 
     A block with ties has its schedule already.
 
