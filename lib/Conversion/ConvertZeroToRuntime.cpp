@@ -289,16 +289,17 @@ static int64_t getBytes(ShapedType type) {
 /// Of AllToAllOp and AllGatherChunksOp.
 template <typename OpT>
 static void addFields(OpT op, Fields &fields, Constants &constants) {
-  SmallVector<zpp::AxisRef> axes =
-      cast<CollectiveOpInterface>(op.getOperation()).getAxisRefs();
+  auto collective = cast<CollectiveOpInterface>(op.getOperation());
+  SmallVector<zpp::AxisRef> axes = collective.getAxisRefs();
   Fields axisFields;
   for (const zpp::AxisRef &axis : axes)
     axisFields.append(
         {constants.getString(axis.name), axis.preSize, axis.size});
-  fields.append({constants.createStruct(op.getLoc(), "zpp_rt_axes", axisFields),
-                 static_cast<int64_t>(axes.size()),
-                 getBytes(op.getInitType()) /
-                     zpp::numDevices({axes.begin(), axes.end()})});
+  fields.append(
+      {constants.createStruct(op.getLoc(), "zpp_rt_axes", axisFields),
+       static_cast<int64_t>(axes.size()),
+       getBytes(op.getInitType()) / zpp::numDevices({axes.begin(), axes.end()}),
+       constants.getString(collective.getMeshAttr().getMesh().str())});
 }
 
 /// The descriptor `name` of what is at `loc`; `add(fields)` appends what

@@ -290,6 +290,9 @@ static Status checkAxes(const zpp_rt_axis *axes, int64_t numAxes,
 
 Status rt::check(const zpp_rt_exchange_desc &desc, const Mesh &mesh,
                  bool isGather, ExchangeOperation &operation) {
+  if (desc.mesh && desc.mesh != mesh.str())
+    return invalid(
+        expected("a world of mesh " + quote(desc.mesh), quote(mesh.str())));
   if (Status status = checkAxes(desc.axes, desc.num_axes, mesh, operation.axes);
       !status.ok())
     return status;
@@ -340,13 +343,13 @@ static bool moveList(const int64_t *&list, int64_t count, std::string &key) {
   return true;
 }
 
-static void moveName(const char *&name, std::string &key) {
-  if (!name)
+static void moveText(const char *&text, std::string &key) {
+  if (!text)
     return;
-  key += name;
+  key += text;
   key.push_back('\0');
-  // A name, whichever.
-  name = "";
+  // A text, whichever.
+  text = "";
 }
 
 static bool moveSlices(zpp_rt_slices &slices, std::string &key) {
@@ -360,7 +363,7 @@ static bool moveAxes(const zpp_rt_axis *&axes, int64_t count,
     return false;
   for (int64_t i = 0; i < count; ++i) {
     zpp_rt_axis axis = axes[i];
-    moveName(axis.name, key);
+    moveText(axis.name, key);
     key.append(reinterpret_cast<const char *>(&axis), sizeof(axis));
   }
   axes = nullptr;
@@ -372,7 +375,7 @@ template <typename Desc>
 static bool appendValues(Desc &desc, std::string &key) {
   static_assert(std::has_unique_object_representations_v<Desc>,
                 "expected no padding");
-  moveName(desc.name, key);
+  moveText(desc.name, key);
   key.append(reinterpret_cast<const char *>(&desc), sizeof(desc));
   return true;
 }
@@ -398,6 +401,7 @@ bool rt::appendKey(zpp_rt_reduce_quantize_desc desc, std::string &key) {
 }
 
 bool rt::appendKey(zpp_rt_exchange_desc desc, std::string &key) {
+  moveText(desc.mesh, key);
   return moveAxes(desc.axes, desc.num_axes, key) && appendValues(desc, key);
 }
 

@@ -121,6 +121,9 @@ template <typename Desc> static constexpr size_t kFirstSize = sizeof(Desc);
 template <>
 constexpr size_t kFirstSize<zpp_rt_world_desc> =
     offsetof(zpp_rt_world_desc, on_failure);
+template <>
+constexpr size_t kFirstSize<zpp_rt_exchange_desc> =
+    offsetof(zpp_rt_exchange_desc, mesh);
 
 /// Copies a descriptor. Fields that the caller does not know are 0.
 template <typename Desc>

@@ -62,12 +62,14 @@ func.func @quantize(%x: memref<61x7xbf16>, %y: memref<4x48xi8>) {
 // CHECK:         addressof @[[GPU]]
 // CHECK:         constant(2 : i64)
 // CHECK:         constant(2 : i64)
-// CHECK:       llvm.mlir.global internal constant @zpp_rt_exchange_desc() {{.*}} !llvm.struct<(i64, ptr, ptr, i64, i64)>
-// CHECK:         constant(40 : i64)
+// CHECK:       llvm.mlir.global internal constant @[[MESH:.*]]("node:2,gpu:4\00")
+// CHECK:       llvm.mlir.global internal constant @zpp_rt_exchange_desc() {{.*}} !llvm.struct<(i64, ptr, ptr, i64, i64, ptr)>
+// CHECK:         constant(48 : i64)
 // CHECK:         addressof @[[NAME]]
 // CHECK:         addressof @[[AXES]]
 // CHECK:         constant(2 : i64)
 // CHECK:         constant(12 : i64)
+// CHECK:         addressof @[[MESH]]
 // CHECK:       llvm.func @zpp_rt_all_gather_chunks
 // The second op shares strings and the entry point.
 // CHECK-NOT:   "node\00"

@@ -133,6 +133,12 @@ TEST(Descriptor, StatusNames) {
 // Operations
 //===----------------------------------------------------------------------===//
 
+/// The size of a descriptor before it grew.
+template <typename Desc> constexpr size_t kFirstSize = sizeof(Desc);
+template <>
+constexpr size_t kFirstSize<zpp_rt_exchange_desc> =
+    offsetof(zpp_rt_exchange_desc, mesh);
+
 /// Every entry point refuses these before it reads anything.
 template <typename Desc>
 void testCommonErrors(const char *name,
@@ -159,7 +165,7 @@ void testCommonErrors(const char *name,
               ZPP_RT_INVALID_ARGUMENT);
     EXPECT_EQ(zpp_rt_rank_message(rank),
               std::string(name) + ": expected a struct_size of at least " +
-                  std::to_string(sizeof(Desc)) + ", but got 16");
+                  std::to_string(kFirstSize<Desc>) + ", but got 16");
     zpp_rt_rank_destroy(rank);
   }
 }
@@ -352,6 +358,12 @@ TEST(Descriptor, Exchanges) {
   bad.chunk_bytes = -1;
   EXPECT_EQ(refuse(zpp_rt_all_gather_chunks, bad, ZPP_RT_INVALID_ARGUMENT),
             "all_gather_chunks 'x': expected bytes of a chunk, but got -1");
+  // "node" of 2 would be a part of "node" of 4.
+  bad = desc;
+  bad.mesh = "node:4,gpu:4";
+  EXPECT_EQ(refuse(zpp_rt_all_to_all, bad, ZPP_RT_INVALID_ARGUMENT),
+            "all_to_all 'x': expected a world of mesh 'node:4,gpu:4', but got "
+            "'node:2,gpu:4'");
   axes[1] = {"tpu", 1, 4};
   EXPECT_EQ(refuse(zpp_rt_all_to_all, desc, ZPP_RT_INVALID_ARGUMENT),
             "all_to_all 'x': expected an axis of mesh 'node:2,gpu:4', but got "

@@ -397,6 +397,9 @@ typedef struct zpp_rt_exchange_desc {
   /* At least 1. */
   int64_t num_axes;
   int64_t chunk_bytes;
+  /* The mesh that the program was made for, as in zpp_rt_world_desc; a world of
+   * another one refuses, whose axes may have the same names. NULL: any. */
+  const char *mesh;
 } zpp_rt_exchange_desc;
 
 /* What the communication library itself does for a whole tensor of the group:
