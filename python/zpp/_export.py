@@ -3,6 +3,7 @@
 """Between a JAX function and the StableHLO text that the compiler reads."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -53,6 +54,12 @@ class Step:
     #: Of a step that was rewritten for target cuda or cpu.
     bundle: Bundle | None = None
 
+    @functools.cached_property
+    def smallest_result(self) -> int | None:
+        """Which flat result takes the least memory; None without results."""
+        sizes = [math.prod(shape.shape) for shape in self.exported.out_avals]
+        return sizes.index(min(sizes)) if sizes else None
+
     def text(self, locations: bool = True) -> str:
         """The module as generic StableHLO, which is what zpp-opt reads.
 
@@ -101,7 +108,11 @@ def from_text(text: str, devices: int) -> Step:
     process: it takes flat arguments, donates none and returns a list."""
     with make_ir_context() as context:
         module = ir.Module.parse(text, context)
-        main = ir.SymbolTable(module.operation)["main"]
+        symbols = ir.SymbolTable(module.operation)
+        if "main" not in symbols:
+            raise ValueError("expected a step in the function 'main', but got "
+                             "none of this name")
+        main = symbols["main"]
         function = ir.FunctionType(
             ir.TypeAttr(main.attributes["function_type"]).value)
         inputs, results = (tuple(map(_shape_of, types)) for types in

@@ -22,6 +22,10 @@ _REWRITE_OPTIONS = [
     if parameter.kind == parameter.KEYWORD_ONLY]
 
 
+#: What of the options of `jax.jit` a step that is jitted does not tell.
+_NAMED_AGAIN = {"static_argnums", "static_argnames", "compiler_options"}
+
+
 def jit(step: Callable, *,
         schedule: Mapping[int, Mapping[str, Any]] | None = None,
         **options: Any) -> "JittedStep":
@@ -30,8 +34,9 @@ def jit(step: Callable, *,
     Keyword arguments that `zpp.rewrite` has (mesh, weights, gradients,
     secondary, target, ...) are for the compiler; all others, such as
     donate_argnums, static_argnums and out_shardings, go to `jax.jit`. A step
-    that is jitted already may be given as it is; its static_argnums and
-    compiler_options have to be named here again.
+    that is jitted already may be given as it is; its static_argnums,
+    static_argnames and compiler_options have to be named here again, and only
+    these can be.
 
         fast = zpp.jit(step, mesh="node:2,gpu:4", weights="i8",
                        gradients="i8:i4", secondary="gpu", donate_argnums=0)
@@ -77,8 +82,14 @@ class JittedStep:
         self.calls = 0
         #: From which call on which options, the latest first.
         self._schedule = _check_schedule(schedule, options)
-        self._jitted = (step if isinstance(step, jax.stages.Wrapped)
-                        and not jit_options else jax.jit(step, **jit_options))
+        self._jitted = step
+        if not isinstance(step, jax.stages.Wrapped):
+            self._jitted = jax.jit(step, **jit_options)
+        elif others := sorted(set(jit_options) - _NAMED_AGAIN):
+            raise TypeError(
+                f"expected {', '.join(sorted(_NAMED_AGAIN))} beside a step that "
+                f"is jitted already, but got {', '.join(others)}; name them in "
+                f"its jax.jit")
         self._static_numbers, self._static_names = _static_arguments(
             step, jit_options)
         self._compiler_options = jit_options.get("compiler_options")
@@ -91,7 +102,7 @@ class JittedStep:
         with device_context(step, leaves):
             results = (loaded.compiled or loaded.function)(*leaves)
         self.calls += 1
-        _runtime.keep(results)
+        _runtime.keep(step, results)
         return jax.tree.unflatten(step.exported.out_tree, results)
 
     def lower(self, *args, **kwargs) -> jax.stages.Lowered:
@@ -133,6 +144,9 @@ class JittedStep:
 
     def _scheduled(self, variants: list[_Loaded]) -> _Loaded:
         """The variant that the next call runs."""
+        if self.calls < 0:
+            raise ValueError(f"calls: expected a number of calls, but got "
+                             f"{self.calls}")
         return next(variant for (first, _), variant in
                     zip(self._schedule, variants) if first <= self.calls)
 
@@ -168,6 +182,9 @@ def _check_schedule(schedule: Mapping[int, Mapping[str, Any]], options: dict
         if not isinstance(first, int) or first < 1:
             raise ValueError(f"schedule: expected calls counted from 1, but "
                              f"got {first!r}")
+        if not isinstance(changed, Mapping):
+            raise ValueError(f"schedule: expected a dict of options from call "
+                             f"{first} on, but got {changed!r}")
         if unknown := set(changed) - set(_REWRITE_OPTIONS):
             raise ValueError(
                 f"schedule: expected options among "

@@ -41,7 +41,7 @@ def load(step: Step | str | os.PathLike, compiler_options: dict | None = None
         prepare(step, leaves)
         with device_context(step, leaves):
             results = flat(*leaves)
-        _runtime.keep(results)
+        _runtime.keep(step, results)
         return jax.tree.unflatten(exported.out_tree, results)
 
     call.__name__ = exported.fun_name

@@ -12,12 +12,11 @@ import pathlib
 import socket
 import tempfile
 import threading
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax
 
-from zpp._export import Bundle
+from zpp._export import Bundle, Step
 
 #: The platforms that the runtime has back ends for, of the same names.
 BACKENDS = ("cpu", "cuda")
@@ -60,14 +59,11 @@ time_limit_seconds = 300.0
 _worlds: dict[tuple, _World] = {}
 _lock = threading.RLock()
 _is_recording = False
+#: Whether a step that the runtime takes part in was called while recording.
+_has_recorded = False
 
-
-def _nothing() -> None:
-    pass
-
-
-#: Returns a result of the latest step, or None.
-_latest: Callable[[], jax.Array | None] = _nothing
+#: A result of the latest step.
+_latest: jax.Array | None = None
 
 
 def find_library() -> str:
@@ -128,20 +124,20 @@ def load_bundle(bundle: Bundle, devices: Sequence[jax.Device]) -> None:
         world.bundles.add(bundle.id)
 
 
-def keep(results: Sequence[jax.Array]) -> None:
-    """Remembers the latest step by what it has returned: one result stands for
-    all, and is held only where a trace must see the step to its end."""
-    global _latest
-    if results:
-        first = results[0]
-        _latest = (lambda: first) if _is_recording else weakref.ref(first)
+def keep(step: Step, results: Sequence[jax.Array]) -> None:
+    """Remembers the latest step by what it has returned: its smallest result
+    stands for all, and is held until the next step."""
+    global _latest, _has_recorded
+    if step.smallest_result is not None:
+        _latest = results[step.smallest_result]
+    if step.bundle is not None and step.bundle.manifest["functions"]:
+        _has_recorded |= _is_recording
 
 
 def finish() -> None:
     """Waits for the latest step, and so for all."""
     global _latest
-    array = _latest()
-    _latest = _nothing
+    array, _latest = _latest, None
     if array is not None and not array.is_deleted():
         array.block_until_ready()
 
@@ -196,9 +192,10 @@ def _leave() -> None:
 
 def record(is_on: bool) -> None:
     """Starts or stops recording on all worlds, and those to come."""
-    global _is_recording
+    global _is_recording, _has_recorded
     with _lock:
         _is_recording = is_on
+        _has_recorded = False
         for world in _worlds.values():
             _call(_library().zpp_xla_world_record, world.handle, int(is_on))
 
@@ -210,9 +207,11 @@ def is_recording() -> bool:
 
 def write_traces(path: pathlib.Path) -> list[pathlib.Path]:
     """Writes what was recorded: the first world's to `path`, others' beside
-    it. Returns the files."""
+    it. Returns the files: none where no step left anything to record."""
     paths = []
     with _lock:
+        if not _has_recorded:
+            return paths
         for number, world in enumerate(_worlds.values()):
             place = path if number == 0 else path.with_name(
                 f"{path.stem}-world{number}{path.suffix}")

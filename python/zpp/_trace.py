@@ -23,7 +23,8 @@ def trace(path: str | os.PathLike) -> Iterator[None]:
                 state, loss = step(state, batch)
 
     There is a row for each stream of each rank, and a slice for each operation,
-    named after its collective and source line. Leaving waits for the steps.
+    named after its collective and source line. Entering waits for the steps that
+    were called before, leaving for those inside.
     Steps for target portable leave nothing to record. Of several processes each
     writes its own ranks, process 1 to trace.1.json. The environment variable
     ZPP_TRACE=trace.json records a whole process.
@@ -31,6 +32,7 @@ def trace(path: str | os.PathLike) -> Iterator[None]:
     if _runtime.is_recording():
         raise RuntimeError("expected one trace at a time, but got another one "
                            "(ZPP_TRACE records all of a process)")
+    _runtime.finish()
     _runtime.record(True)
     try:
         yield

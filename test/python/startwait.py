@@ -47,7 +47,7 @@ def bundle() -> zpp.Bundle:
              f"-I{ROOT / 'include'}", "-o", output,
              pathlib.Path(__file__).parent / "Inputs" / "collectives.c"],
             check=True)
-        return zpp.Bundle({"version": 3, "id": "by-hand", "mesh": TIERS,
+        return zpp.Bundle({"id": "by-hand", "mesh": TIERS,
                            "functions": [{"name": "gather_16"}]}, output.read_bytes())
 
 

@@ -40,6 +40,19 @@ def test_static_arguments_of_an_inner_jit_are_an_error():
         fast(1.0, 2)
 
 
+def test_options_of_a_step_that_is_jitted_already():
+    """Those that zpp needs too may be named again; the others are its own."""
+    array = jax.numpy.arange(4.0)
+    jitted = jax.jit(lambda x, factor: x * factor, donate_argnums=0,
+                     static_argnums=1, compiler_options=FAST)
+    fast = zpp.jit(jitted, mesh="node:1", static_argnums=1,
+                   compiler_options=FAST)
+    np.testing.assert_array_equal(fast(array, 2), [0, 2, 4, 6])
+    assert array.is_deleted()
+    with pytest.raises(TypeError, match="but got donate_argnums; name them in"):
+        zpp.jit(jitted, mesh="node:1", static_argnums=1, donate_argnums=0)
+
+
 def test_a_call_inside_of_jax_jit_is_an_error():
     fast = zpp.jit(scale, mesh="node:1")
     loaded = zpp.load(fast.rewritten(1.0, 2.0).step)
@@ -201,6 +214,12 @@ def test_bad_schedules_are_errors():
         zpp.jit(scale, schedule={0: {"gradients": "none"}})
     with pytest.raises(ValueError, match="among mesh, .*, but got gradient"):
         zpp.jit(scale, schedule={1: {"gradient": "none"}})
+    with pytest.raises(ValueError, match="a dict of options from call 2 on"):
+        zpp.jit(scale, schedule={2: None})
+    fast = zpp.jit(scale, mesh="node:1")
+    fast.calls = -1
+    with pytest.raises(ValueError, match="expected a number of calls, but got"):
+        fast(1.0, 2.0)
 
 
 # Target ----------------------------------------------------------------------

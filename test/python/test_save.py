@@ -49,7 +49,7 @@ def test_save_and_load(tmp_path):
         "bundle.json", "libstep.so", "step.jax", "step.mlir"]
     manifest = json.loads((path / "bundle.json").read_text())
     assert (manifest["version"], manifest["id"], manifest["mesh"]) == (
-        3, "by-hand", "node:2,gpu:4")
+        4, "by-hand", "node:2,gpu:4")
     assert manifest["jax"]["devices"] == RANKS
     assert manifest["jax"]["donated"] == [0]
     assert "zpp.start" in (path / "step.mlir").read_text()
@@ -79,6 +79,8 @@ def test_a_folder_that_jax_did_not_write(tmp_path):
     assert np.array_equal(total, np.full(RANKS, X.sum()))
     with pytest.raises(ValueError, match="expected an argument on a mesh of 8"):
         zpp.load(path)(X)
+    with pytest.raises(ValueError, match="expected a step in the function 'mai"):
+        zpp._export.from_text("module {}", RANKS)
 
 
 def test_a_portable_step(tmp_path):
@@ -115,8 +117,23 @@ def test_errors(tmp_path):
     with pytest.raises(FileExistsError, match="got something else"):
         zpp.save(step, tmp_path / "file")
     zpp.save(step, tmp_path / "step.zpp")
-    (tmp_path / "step.zpp" / "bundle.json").write_text('{"version": 4}')
-    with pytest.raises(ValueError, match="expected version 3, but got 4"):
+    manifest = tmp_path / "step.zpp" / "bundle.json"
+    written = manifest.read_text()
+    for text, message in (
+            ('{"version": 3}', "expected version 4, but got 3"),
+            (written[:30], "bundle.json: expected JSON"),
+            ("[]", "bundle.json: expected 'version' of type int, but got None"),
+            (written.replace("donated", "given"), "expected 'donated' of type"),
+            (written.replace("sha256", "md5"), "expected 'sha256' of type")):
+        manifest.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            zpp.load(tmp_path / "step.zpp")
+    manifest.write_text(written)
+    # What is executed or parsed is checked first.
+    path = tmp_path / "step.zpp" / "step.jax"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match="step.jax: expected the file that was "
+                       "written"):
         zpp.load(tmp_path / "step.zpp")
 
 
@@ -173,7 +190,9 @@ def names_in(path: pathlib.Path) -> list[str]:
 def test_trace_records_the_calls_inside(tmp_path):
     step = zpp.load(gathering_step())
     for calls in (1, 3):
-        jax.block_until_ready(step({"x": put(X) + 0}))
+        # Nobody waits for these.
+        for _ in range(5):
+            step({"x": put(X) + 0})
         with zpp.trace(tmp_path / "trace.json"):
             for _ in range(calls):
                 step({"x": put(X) + 0})
@@ -203,8 +222,9 @@ def test_trace_of_a_process(tmp_path):
         "all_gather_chunks model.py:16"] * RANKS
 
 
-def test_a_trace_of_nothing_is_a_warning(tmp_path, monkeypatch):
-    monkeypatch.setattr(_runtime, "_worlds", {})
+@needs_library
+def test_a_trace_of_nothing_is_a_warning(tmp_path):
+    zpp.load(gathering_step())({"x": put(X) + 0})
     with pytest.warns(UserWarning, match="expected a step for target cuda"):
         with zpp.trace(tmp_path / "trace.json"):
             pass

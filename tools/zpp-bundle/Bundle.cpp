@@ -217,7 +217,8 @@ std::string Bundle::getStepText() {
   return text;
 }
 
-std::string Bundle::getManifest() const {
+std::string
+Bundle::getManifest(ArrayRef<std::pair<StringRef, std::string>> digests) const {
   std::string text;
   llvm::raw_string_ostream os(text);
   llvm::json::OStream json(os, /*IndentSize=*/1);
@@ -228,8 +229,12 @@ std::string Bundle::getManifest() const {
     });
   };
   json.object([&] {
-    json.attribute("version", 3);
+    json.attribute("version", 4);
     json.attribute("id", id);
+    json.attributeObject("sha256", [&] {
+      for (const auto &[file, digest] : digests)
+        json.attribute(file, digest);
+    });
     json.attribute("mesh", mesh);
     json.attributeArray("functions", [&] {
       for (const HostFunction &row : functions)

@@ -41,8 +41,9 @@ struct Bundle {
   void setId(llvm::StringRef id);
   /// The step in the generic form, as every reader of StableHLO accepts it.
   std::string getStepText();
-  /// The text of bundle.json.
-  std::string getManifest() const;
+  /// The text of bundle.json, with the SHA-256 of the other files.
+  std::string getManifest(
+      llvm::ArrayRef<std::pair<llvm::StringRef, std::string>> digests) const;
 
   mlir::OwningOpRef<mlir::ModuleOp> step;
   /// Empty where nothing was outlined.

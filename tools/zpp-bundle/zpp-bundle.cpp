@@ -107,6 +107,12 @@ static llvm::Error writeFile(StringRef folder, StringRef name, StringRef text) {
               : llvm::Error::success();
 }
 
+static std::string getDigest(StringRef text) {
+  llvm::SHA256 hash;
+  hash.update(text);
+  return llvm::toHex(hash.final(), /*LowerCase=*/true);
+}
+
 static llvm::Error run(const Options &options, OwningOpRef<ModuleOp> module) {
   FailureOr<Bundle> bundle = Bundle::split(std::move(module));
   if (failed(bundle))
@@ -125,10 +131,16 @@ static llvm::Error run(const Options &options, OwningOpRef<ModuleOp> module) {
     llvm::sys::path::append(path, "libstep.so");
     if (llvm::Error error = linkLibrary(*object, path, library))
       return error;
-    if (llvm::Error error =
-            writeFile(folder, "step.mlir", bundle->getStepText()))
+    auto linked = llvm::MemoryBuffer::getFile(path);
+    if (!linked)
+      return llvm::createStringError(path + ": " + linked.getError().message());
+    std::string step = bundle->getStepText();
+    if (llvm::Error error = writeFile(folder, "step.mlir", step))
       return error;
-    return writeFile(folder, "bundle.json", bundle->getManifest());
+    return writeFile(
+        folder, "bundle.json",
+        bundle->getManifest({{"libstep.so", getDigest((*linked)->getBuffer())},
+                             {"step.mlir", getDigest(step)}}));
   });
 }
 
