@@ -349,6 +349,21 @@ static std::optional<int64_t> getNumDevices(ModuleOp module) {
   return std::nullopt;
 }
 
+/// The axes of the module's mesh that `mesh` has too, but in another order, as
+/// which its names would stand for other links; or nullopt.
+static std::optional<Mesh> getReordered(ModuleOp module, const Mesh &mesh) {
+  for (Operation &op : module.getOps()) {
+    std::optional<ModuleMesh> own = getModuleMesh(&op);
+    if (!own || own->mesh.getAxes() == mesh.getAxes())
+      continue;
+    if (std::is_permutation(own->mesh.getAxes().begin(),
+                            own->mesh.getAxes().end(), mesh.getAxes().begin(),
+                            mesh.getAxes().end()))
+      return own->mesh;
+  }
+  return std::nullopt;
+}
+
 FailureOr<Mesh> zpp::getStepMesh(ModuleOp module, StringRef spec) {
   // Errors at the module do not print all of it.
   std::optional<int64_t> devices = getNumDevices(module);
@@ -368,6 +383,10 @@ FailureOr<Mesh> zpp::getStepMesh(ModuleOp module, StringRef spec) {
       return emitError(module.getLoc(), "expected a mesh of ")
              << *devices << " devices, on which the module runs, but got '"
              << spec << "' of " << mesh->numDevices();
+    if (std::optional<Mesh> own = getReordered(module, *mesh))
+      return emitError(module.getLoc(), "expected axes in the order of the "
+                                        "module's mesh, '")
+             << own->str() << "', but got '" << spec << "'";
     return *mesh;
   }
   for (Operation &op : module.getOps()) {
@@ -687,6 +706,14 @@ static bool isTransparent(Operation *op) {
     return false;
   if (names.contains(op->getName().getStringRef()))
     return true;
+  if (isNamed(op, "stablehlo.broadcast_in_dim")) {
+    // One that only adds dims of size 1 is a reshape: what JAX makes in front
+    // of a gather that is not tiled.
+    auto from = dyn_cast<RankedTensorType>(op->getOperand(0).getType());
+    auto to = dyn_cast<RankedTensorType>(op->getResult(0).getType());
+    return from && to && from.hasStaticShape() && to.hasStaticShape() &&
+           from.getNumElements() == to.getNumElements();
+  }
   if (!isNamed(op, "stablehlo.custom_call"))
     return false;
   // How a partitioner of the time before Shardy marks the border of a

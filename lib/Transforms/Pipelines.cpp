@@ -18,20 +18,18 @@ using namespace mlir;
 using namespace zpp;
 
 namespace {
-/// Fails where the target is none: a pipeline is built without a place to say
+/// Fails for an option that is none: a pipeline is built without a place to say
 /// so.
-struct RefuseTarget : public PassWrapper<RefuseTarget, OperationPass<>> {
-  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(RefuseTarget)
+struct RefuseOption : public PassWrapper<RefuseOption, OperationPass<>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(RefuseOption)
 
-  explicit RefuseTarget(StringRef target) : target(target) {}
-  StringRef getName() const override { return "RefuseTarget"; }
+  explicit RefuseOption(const Twine &message) : message(message.str()) {}
+  StringRef getName() const override { return "RefuseOption"; }
   void runOnOperation() override {
-    emitError(getOperation()->getLoc(),
-              "expected a target portable or xla-ffi, but got '")
-        << target << "'";
+    emitError(getOperation()->getLoc(), message);
     signalPassFailure();
   }
-  std::string target;
+  std::string message;
 };
 } // namespace
 
@@ -42,10 +40,19 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
 
   bool isXlaFfi = options.target == "xla-ffi";
   if (!isXlaFfi && options.target != "portable")
-    return pm.addPass(std::make_unique<RefuseTarget>(options.target));
+    return pm.addPass(std::make_unique<RefuseOption>(
+        "expected a target portable or xla-ffi, but got '" + options.target +
+        "'"));
 
   int64_t coalesceBytes = options.coalesceBytes;
-  if (coalesceBytes < 0)
+  for (auto [bytes, least, what] :
+       {std::tuple{coalesceBytes, kDefaultCoalesceBytes, "coalesce"},
+        std::tuple{int64_t(options.prefetchBytes), int64_t(0), "prefetch"}})
+    if (bytes < least)
+      return pm.addPass(std::make_unique<RefuseOption>(
+          "expected a number of bytes to " + Twine(what) + ", but got " +
+          Twine(bytes)));
+  if (coalesceBytes == kDefaultCoalesceBytes)
     coalesceBytes = isXlaFfi ? 4 << 20 : 0;
 
   // Everything below works on zero ops alone: import comes first, and what is

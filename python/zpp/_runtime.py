@@ -113,6 +113,13 @@ def load_bundle(bundle: Bundle, devices: Sequence[jax.Device]) -> None:
     if world is not None and bundle.id in world.bundles:
         return
     with _lock:
+        # XLA's calls name the bundle, not the devices.
+        for other, world in _worlds.items():
+            if other != key and bundle.id in world.bundles:
+                raise ValueError(
+                    f"expected a rewritten step on one mesh of devices per "
+                    f"process, {other[2]} as before, but got {key[2]}; "
+                    f"target portable runs on any")
         if key not in _worlds:
             _worlds[key] = _create_world(bundle.mesh, devices)
         world = _worlds[key]

@@ -46,6 +46,14 @@
 // RUN: %{fails} | FileCheck %s --check-prefix=TARGET --implicit-check-not=func && %{no_output}
 // TARGET: error: expected a target portable or xla-ffi, but got 'cuda'
 
+// REDEFINE: %{option} = --zeropp=coalesce-bytes=-5
+// RUN: %{fails} | FileCheck %s --check-prefix=COALESCE --implicit-check-not=func && %{no_output}
+// COALESCE: error: expected a number of bytes to coalesce, but got -5
+
+// REDEFINE: %{option} = --zeropp=prefetch-bytes=-5
+// RUN: %{fails} | FileCheck %s --check-prefix=PREFETCH --implicit-check-not=func && %{no_output}
+// PREFETCH: error: expected a number of bytes to prefetch, but got -5
+
 // REDEFINE: %{option} = --zeropp=mesh=node:2,gpu
 // RUN: %{fails} | FileCheck %s --check-prefix=MESH --implicit-check-not=func && %{no_output}
 // MESH: error: in mesh 'node:2,gpu': expected NAME:SIZE, but got 'gpu'
@@ -58,12 +66,16 @@
 // RUN: %{fails} | FileCheck %s --check-prefix=DEVICES --implicit-check-not=func && %{no_output}
 // DEVICES: error: expected a mesh of 8 devices, on which the module runs, but got 'node:2,gpu:2' of 4
 
-// One tier; tiers in another order than that in which the groups list devices.
+// One tier; tiers of other names and sizes; the module's own, which have an
+// order.
 // REDEFINE: %{option} = --zeropp=mesh=a:8
 // RUN: zpp-opt %s %{option} --remarks-filter=none -o /dev/null
-// REDEFINE: %{option} = --zero-import-collectives=mesh=gpu:4,node:2
-// RUN: zpp-opt %s %{option} -o - | FileCheck %s --check-prefix=CROSSED
-// CROSSED: zero.all_gather {{.*}} along ["gpu", "node"]
+// REDEFINE: %{option} = --zero-import-collectives=mesh=node:4,gpu:2
+// RUN: zpp-opt %s %{option} -o - | FileCheck %s --check-prefix=CUT
+// CUT: zero.all_gather {{.*}} along ["node", "gpu"]
+// REDEFINE: %{option} = --zeropp=mesh=gpu:4,node:2
+// RUN: %{fails} | FileCheck %s --check-prefix=ORDER --implicit-check-not=func && %{no_output}
+// ORDER: error: expected axes in the order of the module's mesh, 'node:2,gpu:4', but got 'gpu:4,node:2'
 
 // REDEFINE: %{option} = --zeropp=secondary=tpu
 // RUN: %{fails} | FileCheck %s --check-prefix=TIER && %{no_output}

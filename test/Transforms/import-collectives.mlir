@@ -160,6 +160,14 @@ func.func @provenance(%w: tensor<8x8xf32>, %v: tensor<2xbf16>, %u: tensor<3xbf16
   // CHECK: zero.all_gather {{.*}} weight = 7 : i64
   %17 = "stablehlo.pad"(%u, %zero) <{edge_padding_high = array<i64: 1>, edge_padding_low = array<i64: 0>, interior_padding = array<i64: 0>}> : (tensor<3xbf16>, tensor<bf16>) -> tensor<4xbf16>
   %18 = "stablehlo.all_gather"(%17) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<4xbf16>) -> tensor<32xbf16>
+  // A new dim of size 1, as in front of a gather that makes one; not more.
+  // CHECK: zero.all_gather {{.*}} weight = 8 : i64
+  %new = "stablehlo.broadcast_in_dim"(%u) <{broadcast_dimensions = array<i64: 1>}> : (tensor<3xbf16>) -> tensor<1x3xbf16>
+  %stacked = "stablehlo.all_gather"(%new) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<1x3xbf16>) -> tensor<8x3xbf16>
+  // CHECK: stablehlo.all_gather
+  %more = "stablehlo.broadcast_in_dim"(%u) <{broadcast_dimensions = array<i64: 1>}> : (tensor<3xbf16>) -> tensor<2x3xbf16>
+  // expected-remark@+1 {{its operand is computed in the step, not a weight}}
+  %copies = "stablehlo.all_gather"(%more) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<2x3xbf16>) -> tensor<16x3xbf16>
   // Not with what is computed.
   %19 = "stablehlo.add"(%v, %v) : (tensor<2xbf16>, tensor<2xbf16>) -> tensor<2xbf16>
   %20 = "stablehlo.concatenate"(%v, %19) <{dimension = 0 : i64}> : (tensor<2xbf16>, tensor<2xbf16>) -> tensor<4xbf16>

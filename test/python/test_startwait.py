@@ -30,6 +30,15 @@ def new_world():
     _runtime.close()
 
 
+def test_one_mesh_of_devices():
+    def body(x):
+        return gather(x, token())[0]
+
+    program(body, outputs="data")(put(X)).block_until_ready()
+    with pytest.raises(ValueError, match="one mesh of devices per process"):
+        _runtime.load_bundle(bundle(), jax.devices()[::-1])
+
+
 def test_gathers():
     def body(x):
         y, chain = gather(x, token())

@@ -17,6 +17,9 @@ class OpPassManager;
 
 namespace zpp {
 
+/// Stands for what fits the target.
+constexpr int64_t kDefaultCoalesceBytes = -1;
+
 /// What `--zeropp` rewrites and how.
 struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
   Option<std::string> mesh{
@@ -70,7 +73,7 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
       llvm::cl::desc("Bytes that a device contributes to a buffer in which "
                      "several tensors travel; 0: each travels alone (default: "
                      "4194304 for xla-ffi, 0 for portable)"),
-      llvm::cl::init(-1)};
+      llvm::cl::init(kDefaultCoalesceBytes)};
   Option<int64_t> prefetchBytes{
       *this, "prefetch-bytes",
       llvm::cl::desc("xla-ffi: bytes of weights that may be gathered before "
