@@ -913,6 +913,9 @@ static bool isSum(Operation *op) {
   if (block.getNumArguments() != 2 || block.back().getNumOperands() != 1)
     return false;
   Operation *add = block.back().getOperand(0).getDefiningOp();
+  // JAX writes one where axes are left to the partitioner.
+  while (add && isNamed(add, "sdy.sharding_constraint"))
+    add = add->getOperand(0).getDefiningOp();
   if (!add || !isNamed(add, "stablehlo.add") || add->getNumOperands() != 2)
     return false;
   Value a = add->getOperand(0), b = add->getOperand(1);

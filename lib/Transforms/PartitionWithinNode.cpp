@@ -328,8 +328,11 @@ private:
       return failure();
     plan.isSmall = isMostlyLatency(forward, model->value_or(LinkModel(mesh)));
     if (group.size() == 1) {
-      plan.reason = "it is gathered once; zero-regather can gather it again in "
-                    "the backward pass";
+      plan.reason = "it is gathered once";
+      auto earlier = forward->getAttrOfType<StringAttr>(kReasonAttr);
+      if (!earlier || !earlier.getValue().contains(kNotReadLate))
+        plan.reason +=
+            "; zero-regather can gather it again in the backward pass";
       return plan;
     }
     if (*model) {

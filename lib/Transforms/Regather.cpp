@@ -144,7 +144,7 @@ private:
       }
     if (late.empty() || !hasForwardReads) {
       leaveAlone(gather, getArgument(),
-                 late.empty() ? "the backward pass does not read it"
+                 late.empty() ? kNotReadLate
                               : "the forward pass does not read it");
       return;
     }

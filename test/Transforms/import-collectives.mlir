@@ -230,6 +230,14 @@ func.func @scatters(%w: tensor<4x8xf32>) {
     %add = "stablehlo.add"(%a, %b) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
     "stablehlo.return"(%add) : (tensor<bf16>) -> ()
   }) : (tensor<32x8xbf16>) -> tensor<4x8xbf16>
+  // A sum that names how it is sharded, where axes are left to the partitioner.
+  // CHECK: zero.reduce_scatter sum {{.*}} to <32x8xbf16,
+  %named = "stablehlo.reduce_scatter"(%1) <{scatter_dimension = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> ({
+  ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+    %constrained = "sdy.sharding_constraint"(%add) <{sharding = #sdy.sharding<@mesh, []>}> : (tensor<bf16>) -> tensor<bf16>
+    "stablehlo.return"(%constrained) : (tensor<bf16>) -> ()
+  }) : (tensor<32x8xbf16>) -> tensor<4x8xbf16>
   // CHECK-NOT: zero.reduce_scatter
   // expected-remark@+1 {{stablehlo.reduce_scatter is left alone: its reduction is not a sum}}
   %3 = "stablehlo.reduce_scatter"(%0) <{scatter_dimension = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> ({
