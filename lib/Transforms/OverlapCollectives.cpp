@@ -785,15 +785,25 @@ private:
   /// follows, and sent after it. XLA would leave much of it for the end, and
   /// keep all that it is computed from until then.
   void keepGradientsInPlace() {
-    Operation *last = nullptr;
+    // Behind the last wait. The waits themselves are made anew by ties.
+    Operation *end = nullptr;
     SmallVector<Operation *> collectives;
     for (Operation &op : block)
       if (isa<WaitOp>(op))
-        last = &op;
+        end = op.getNextNode();
       else if (isCollective(&op) && !isa<StartOp>(op))
         collectives.push_back(&op);
+    llvm::SmallPtrSet<Operation *, 32> isNeed(heavy.begin(), heavy.end());
     for (Operation *collective : collectives) {
-      if (isNeededBefore(collective, last))
+      llvm::SetVector<Operation *> slice;
+      getForwardSlice(collective, &slice);
+      // What the compute needs, as an activation, is not to come later.
+      if (llvm::any_of(slice, [&](Operation *user) {
+            Operation *ancestor = block.findAncestorOpInBlock(*user);
+            return ancestor && ancestor->isBeforeInBlock(end) &&
+                   (isa<StartOp, WaitOp>(ancestor) ||
+                    isNeed.contains(ancestor));
+          }))
         continue;
       for (Value operand : collective->getOperands()) {
         while (Operation *source = operand.getDefiningOp()) {
@@ -813,18 +823,6 @@ private:
     Operation *op = value.getDefiningOp();
     return isCollective(op) ||
            (isa<ZeroDialect>(op->getDialect()) && !isTied(value));
-  }
-
-  /// True if something heavy in front of `end` depends on `op`.
-  bool isNeededBefore(Operation *op, Operation *end) const {
-    llvm::SetVector<Operation *> slice;
-    getForwardSlice(op, &slice);
-    return llvm::any_of(slice, [&](Operation *user) {
-      Operation *ancestor = block.findAncestorOpInBlock(*user);
-      return ancestor && ancestor->isBeforeInBlock(end) &&
-             (isa<StartOp, WaitOp>(ancestor) ||
-              llvm::is_contained(heavy, ancestor));
-    });
   }
 
   /// Ties `value`, which collectives send, through the next wait, behind which
