@@ -7,6 +7,8 @@
 
 #include "Npy.h"
 
+#include "Program.h"
+
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Endian.h"
 #include "llvm/Support/FileSystem.h"
@@ -24,13 +26,12 @@ static constexpr size_t kPrefixBytes = 10;
 std::string zpp::getNpyType(mlir::Type element) {
   if (element.isBF16())
     return "|V2";
-  if (!element.isIntOrFloat() || element.getIntOrFloatBitWidth() % 8 != 0)
-    return "";
-  int64_t bytes = element.getIntOrFloatBitWidth() / 8;
-  bool isFloat = element.isF16() || element.isF32() || element.isF64();
-  if (!isFloat && !element.isInteger())
-    return "";
-  char kind = isFloat ? 'f' : element.isUnsignedInteger() ? 'u' : 'i';
+  if (element.isInteger(1))
+    return "|b1";
+  int64_t bytes = getElementBytes(element);
+  char kind = isa<mlir::FloatType>(element) ? 'f'
+              : element.isUnsignedInteger() ? 'u'
+                                            : 'i';
   return std::string(1, bytes == 1 ? '|' : '<') + kind + std::to_string(bytes);
 }
 

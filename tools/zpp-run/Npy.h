@@ -27,7 +27,7 @@ struct NpyArray {
   std::vector<uint8_t> data;
 };
 
-/// The type of elements in files, or an empty string where there is none.
+/// The type of elements in files. `element` is one that getElementBytes knows.
 std::string getNpyType(mlir::Type element);
 
 llvm::Expected<NpyArray> readNpy(llvm::StringRef path);

@@ -17,34 +17,51 @@
 using namespace mlir;
 using namespace zpp;
 
-int64_t zpp::getBytes(RankedTensorType type) {
-  return type.getNumElements() * (type.getElementTypeBitWidth() / 8);
+int64_t zpp::getElementBytes(Type element) {
+  if (element.isF16() || element.isBF16() || element.isF32() || element.isF64())
+    return element.getIntOrFloatBitWidth() / 8;
+  if (element.isSignlessInteger(1))
+    return 1;
+  if (!element.isInteger(8) && !element.isInteger(16) &&
+      !element.isInteger(32) && !element.isInteger(64))
+    return 0;
+  return element.getIntOrFloatBitWidth() / 8;
 }
 
-llvm::Expected<Signature> Signature::get(func::FuncOp function) {
+int64_t zpp::getBytes(RankedTensorType type) {
+  return type.getNumElements() * getElementBytes(type.getElementType());
+}
+
+static bool hasRepresentableBytes(RankedTensorType type) {
+  int64_t bytes = getElementBytes(type.getElementType());
+  return llvm::none_of(type.getShape(), [&](int64_t size) {
+    return llvm::MulOverflow(bytes, size, bytes);
+  });
+}
+
+FailureOr<Signature> Signature::get(func::FuncOp function) {
   Signature signature;
-  auto add = [&](TypeRange types,
-                 SmallVectorImpl<RankedTensorType> &list) -> llvm::Error {
+  auto add = [&](TypeRange types, SmallVectorImpl<RankedTensorType> &list) {
     for (Type type : types) {
       auto tensor = dyn_cast<RankedTensorType>(type);
+      const char *expected = nullptr;
       if (!tensor || !tensor.hasStaticShape() ||
-          !tensor.getElementType().isIntOrFloat() ||
-          tensor.getElementTypeBitWidth() % 8 != 0) {
-        std::string text;
-        llvm::raw_string_ostream(text) << type;
-        return llvm::createStringError(
-            "expected tensors of static shape and whole bytes in the signature "
-            "of '" +
-            function.getSymName() + "', but got " + text);
-      }
+          getElementBytes(tensor.getElementType()) == 0)
+        expected = "tensors of static shape of f16, bf16, f32, f64, i1 or "
+                   "integers of 8, 16, 32 or 64 bits";
+      else if (!hasRepresentableBytes(tensor))
+        expected = "tensors of less than 2^63 bytes";
+      if (expected)
+        return LogicalResult(function.emitError("expected ")
+                             << expected << " in the signature of '"
+                             << function.getSymName() << "', but got " << type);
       list.push_back(tensor);
     }
-    return llvm::Error::success();
+    return success();
   };
-  if (llvm::Error error = add(function.getArgumentTypes(), signature.arguments))
-    return error;
-  if (llvm::Error error = add(function.getResultTypes(), signature.results))
-    return error;
+  if (failed(add(function.getArgumentTypes(), signature.arguments)) ||
+      failed(add(function.getResultTypes(), signature.results)))
+    return failure();
   return signature;
 }
 

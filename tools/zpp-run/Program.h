@@ -26,9 +26,14 @@ struct Signature {
   llvm::SmallVector<mlir::RankedTensorType> arguments;
   llvm::SmallVector<mlir::RankedTensorType> results;
 
-  static llvm::Expected<Signature> get(mlir::func::FuncOp function);
+  /// Fails, with an error at the function, where zpp-run cannot make or read
+  /// such tensors.
+  static llvm::FailureOr<Signature> get(mlir::func::FuncOp function);
 };
 
+/// The bytes that MLIR gives an element in memory; 0 for a type of which
+/// zpp-run does not know the values.
+int64_t getElementBytes(mlir::Type element);
 int64_t getBytes(mlir::RankedTensorType type);
 
 /// A module, compiled for this host.

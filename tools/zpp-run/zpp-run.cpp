@@ -29,6 +29,20 @@ namespace cl = llvm::cl;
 // Elements
 //===----------------------------------------------------------------------===//
 
+static bool isSigned(Type type) {
+  return isa<IntegerType>(type) && !type.isUnsignedInteger() &&
+         !type.isInteger(1);
+}
+
+/// An element of integer type, extended to 64 bits by its sign if it has one.
+static uint64_t readInteger(Type type, const TensorData &data, int64_t index) {
+  uint64_t bits = 0;
+  int64_t bytes = getElementBytes(type);
+  std::memcpy(&bits, data.data() + index * bytes, bytes);
+  return isSigned(type) ? llvm::SignExtend64(bits, type.getIntOrFloatBitWidth())
+                        : bits;
+}
+
 static double readElement(Type type, const TensorData &data, int64_t index) {
   auto load = [&](auto value) {
     std::memcpy(&value, data.data() + index * sizeof(value), sizeof(value));
@@ -42,16 +56,22 @@ static double readElement(Type type, const TensorData &data, int64_t index) {
     return floatOfBF16Bits(load(uint16_t()));
   if (type.isF16())
     return floatOfF16Bits(load(uint16_t()));
-  switch (type.getIntOrFloatBitWidth()) {
-  case 8:
-    return load(int8_t());
-  case 16:
-    return load(int16_t());
-  case 32:
-    return load(int32_t());
-  default:
-    return static_cast<double>(load(int64_t()));
-  }
+  uint64_t bits = readInteger(type, data, index);
+  return isSigned(type) ? static_cast<double>(static_cast<int64_t>(bits))
+                        : static_cast<double>(bits);
+}
+
+/// How far elements are apart. Of integers it is what their difference rounds
+/// to: a double does not tell all of them apart.
+static double getDistance(Type type, const TensorData &a, const TensorData &b,
+                          int64_t index) {
+  if (!isa<IntegerType>(type))
+    return readElement(type, a, index) - readElement(type, b, index);
+  uint64_t x = readInteger(type, a, index), y = readInteger(type, b, index);
+  bool isLess = isSigned(type)
+                    ? static_cast<int64_t>(x) < static_cast<int64_t>(y)
+                    : x < y;
+  return static_cast<double>(isLess ? y - x : x - y);
 }
 
 /// Random elements, the same for one seed everywhere: floats near normal with
@@ -66,7 +86,7 @@ static TensorData makeRandom(RankedTensorType type, uint64_t seed) {
   };
   TensorData data(getBytes(type));
   Type element = type.getElementType();
-  size_t bytes = type.getElementTypeBitWidth() / 8;
+  size_t bytes = getElementBytes(element);
   for (int64_t i = 0, e = type.getNumElements(); i < e; ++i) {
     uint64_t bits = next();
     if (isa<FloatType>(element)) {
@@ -83,6 +103,8 @@ static TensorData makeRandom(RankedTensorType type, uint64_t seed) {
         bits = f16BitsOfFloat(static_cast<float>(value));
       else
         bits = bitsOfFloat(static_cast<float>(value));
+    } else if (element.isInteger(1)) {
+      bits &= 1;
     }
     std::memcpy(data.data() + i * bytes, &bits, bytes);
   }
@@ -116,6 +138,10 @@ readTensors(StringRef path, RankedTensorType type, int64_t ranks) {
     return llvm::createStringError(path + ": expected elements of type '" +
                                    expected + "', but got '" + array->type +
                                    "'");
+  // Whatever is not 0 is true, for which MLIR has one bit.
+  if (type.getElementType().isInteger(1))
+    for (uint8_t &element : array->data)
+      element = element != 0;
   if (ArrayRef<int64_t>(array->shape) == type.getShape())
     return RankData(ranks, array->data);
   SmallVector<int64_t> shape{ranks};
@@ -145,11 +171,20 @@ static llvm::Error writeTensors(StringRef path, RankedTensorType type,
 
 static void printTensors(StringRef title, RankedTensorType type,
                          const RankData &data) {
+  Type element = type.getElementType();
+  auto print = [&](const TensorData &tensor, int64_t index) {
+    llvm::outs() << ' ';
+    if (isSigned(element))
+      llvm::outs() << static_cast<int64_t>(readInteger(element, tensor, index));
+    else if (isa<IntegerType>(element))
+      llvm::outs() << readInteger(element, tensor, index);
+    else
+      llvm::outs() << llvm::format("%g", readElement(element, tensor, index));
+  };
   for (auto [rank, tensor] : llvm::enumerate(data)) {
     llvm::outs() << title << " on rank " << rank << ":";
     for (int64_t i = 0, e = type.getNumElements(); i < e; ++i)
-      llvm::outs() << llvm::format(
-          " %g", readElement(type.getElementType(), tensor, i));
+      print(tensor, i);
     llvm::outs() << "\n";
   }
 }
@@ -161,12 +196,12 @@ static void printTensors(StringRef title, RankedTensorType type,
 /// L2 norm of the elements of all ranks, or of their distance from `other`.
 static double getNorm(RankedTensorType type, const RankData &data,
                       const RankData *other = nullptr) {
+  Type element = type.getElementType();
   double sum = 0;
   for (size_t rank = 0; rank < data.size(); ++rank)
     for (int64_t i = 0, e = type.getNumElements(); i < e; ++i) {
-      double value = readElement(type.getElementType(), data[rank], i);
-      if (other)
-        value -= readElement(type.getElementType(), (*other)[rank], i);
+      double value = other ? getDistance(element, data[rank], (*other)[rank], i)
+                           : readElement(element, data[rank], i);
       sum += value * value;
     }
   return std::sqrt(sum);
@@ -303,9 +338,9 @@ llvm::Expected<Runner::Function> Runner::find(StringRef name) {
     return llvm::createStringError("expected a function '" + name +
                                    "' with a body in the program, but got " +
                                    (op ? "a declaration" : "none"));
-  llvm::Expected<Signature> signature = Signature::get(op);
-  if (!signature)
-    return signature.takeError();
+  FailureOr<Signature> signature = Signature::get(op);
+  if (failed(signature))
+    return llvm::createStringError("cannot call '" + name + "'");
   return Function{op, std::move(*signature), {}};
 }
 
