@@ -102,6 +102,9 @@ static void addBufferization(OpPassManager &pm) {
   bufferize.bufferizeFunctionBoundaries = true;
   bufferize.functionBoundaryTypeConversion =
       bufferization::LayoutMapOption::IdentityLayoutMap;
+  // A loop that cannot update what it carries in place gets a new buffer in
+  // each iteration.
+  bufferize.allowReturnAllocsFromLoops = true;
   pm.addPass(bufferization::createOneShotBufferizePass(bufferize));
   // The caller provides the memory of results.
   pm.addPass(zpp::createResultsToArgumentsPass());
