@@ -85,10 +85,11 @@ Expected<NpyArray> zpp::readNpy(StringRef path) {
   return array;
 }
 
-Error zpp::writeNpy(StringRef path, const NpyArray &array) {
+Error zpp::writeNpy(StringRef path, StringRef type, ArrayRef<int64_t> shape,
+                    ArrayRef<std::vector<uint8_t>> parts) {
   std::string header =
-      "{'descr': '" + array.type + "', 'fortran_order': False, 'shape': (";
-  for (int64_t size : array.shape)
+      "{'descr': '" + type.str() + "', 'fortran_order': False, 'shape': (";
+  for (int64_t size : shape)
     header += std::to_string(size) + ",";
   header += "), }";
   header.resize(
@@ -102,8 +103,8 @@ Error zpp::writeNpy(StringRef path, const NpyArray &array) {
   char length[2];
   support::endian::write16le(length, header.size());
   file << kMagic << '\1' << '\0' << StringRef(length, 2) << header;
-  file.write(reinterpret_cast<const char *>(array.data.data()),
-             array.data.size());
+  for (const std::vector<uint8_t> &part : parts)
+    file.write(reinterpret_cast<const char *>(part.data()), part.size());
   file.close();
   if (file.has_error()) {
     std::string message = file.error().message();

@@ -31,7 +31,11 @@ struct NpyArray {
 std::string getNpyType(mlir::Type element);
 
 llvm::Expected<NpyArray> readNpy(llvm::StringRef path);
-llvm::Error writeNpy(llvm::StringRef path, const NpyArray &array);
+
+/// Writes an array whose data is that of `parts`, one after the other.
+llvm::Error writeNpy(llvm::StringRef path, llvm::StringRef type,
+                     llvm::ArrayRef<int64_t> shape,
+                     llvm::ArrayRef<std::vector<uint8_t>> parts);
 
 } // namespace zpp
 

@@ -14,11 +14,15 @@
 #include "zpp/InitAll.h"
 #include "zpp/Support/Float16.h"
 #include "llvm/Support/CommandLine.h"
+#include "llvm/Support/ErrorHandling.h"
 #include "llvm/Support/InitLLVM.h"
 #include "llvm/Support/SourceMgr.h"
 #include "llvm/Support/WithColor.h"
 
 #include <cmath>
+#include <future>
+#include <mutex>
+#include <system_error>
 #include <thread>
 
 using namespace mlir;
@@ -160,13 +164,9 @@ readTensors(StringRef path, RankedTensorType type, int64_t ranks) {
 
 static llvm::Error writeTensors(StringRef path, RankedTensorType type,
                                 const RankData &data) {
-  NpyArray array;
-  array.type = getNpyType(type.getElementType());
-  array.shape.push_back(data.size());
-  llvm::append_range(array.shape, type.getShape());
-  for (const TensorData &tensor : data)
-    llvm::append_range(array.data, tensor);
-  return writeNpy(path, array);
+  SmallVector<int64_t> shape{static_cast<int64_t>(data.size())};
+  llvm::append_range(shape, type.getShape());
+  return writeNpy(path, getNpyType(type.getElementType()), shape, data);
 }
 
 static void printTensors(StringRef title, RankedTensorType type,
@@ -279,7 +279,10 @@ class Runner {
 public:
   Runner(const Options &options, ModuleOp module)
       : options(options), module(module) {}
-  ~Runner() { zpp_rt_world_destroy(world); }
+  ~Runner() {
+    llvm::remove_bad_alloc_error_handler();
+    zpp_rt_world_destroy(world);
+  }
 
   llvm::Error run();
 
@@ -294,6 +297,8 @@ private:
   llvm::Expected<std::string> getMesh();
   llvm::Expected<Function> find(StringRef name);
   llvm::Error createWorld(StringRef mesh);
+  /// From here on the lack of memory is an error that says how much it takes.
+  void describeMemory(const Signature &signature);
   llvm::Error makeInputs(const Signature &signature);
   /// Calls all functions, one after the other, on every rank.
   llvm::Error execute(const Program &program,
@@ -306,6 +311,7 @@ private:
   zpp_rt_world *world = nullptr;
   int64_t ranks = 0;
   std::vector<RankData> inputs;
+  std::string outOfMemory;
 };
 } // namespace
 
@@ -357,6 +363,29 @@ llvm::Error Runner::createWorld(StringRef mesh) {
     return llvm::createStringError(message);
   ranks = zpp_rt_world_size(world);
   return llvm::Error::success();
+}
+
+/// Ends the program where LLVM would dump its stack. Results are not written
+/// before the last large allocation.
+static void handleBadAlloc(void *message, const char *, bool) {
+  // For good: others may run out of memory too.
+  static std::mutex mutex;
+  mutex.lock();
+  llvm::WithColor::error(llvm::errs(), "zpp-run")
+      << *static_cast<std::string *>(message) << "\n";
+  std::_Exit(EXIT_FAILURE);
+}
+
+void Runner::describeMemory(const Signature &signature) {
+  uint64_t bytes = 0;
+  for (const auto &types : {signature.arguments, signature.results})
+    for (RankedTensorType type : types)
+      bytes =
+          llvm::SaturatingMultiplyAdd<uint64_t>(getBytes(type), ranks, bytes);
+  outOfMemory = "out of memory: arguments and results of " +
+                std::to_string(ranks) + " ranks have " + std::to_string(bytes) +
+                " bytes";
+  llvm::install_bad_alloc_error_handler(handleBadAlloc, &outOfMemory);
 }
 
 llvm::Error Runner::makeInputs(const Signature &signature) {
@@ -416,11 +445,27 @@ llvm::Error Runner::execute(const Program &program,
     }
     zpp_rt_rank_destroy(rank);
   };
+  // Nobody begins before all are there, who would wait for the others.
+  std::promise<bool> areAllThere;
+  std::shared_future<bool> begins = areAllThere.get_future().share();
   std::vector<std::thread> threads;
-  for (int64_t index = 0; index < ranks; ++index)
-    threads.emplace_back(runRank, index);
+  std::string threadError;
+  try {
+    for (int64_t index = 0; index < ranks; ++index)
+      threads.emplace_back([&runRank, begins, index] {
+        if (begins.get())
+          runRank(index);
+      });
+  } catch (const std::system_error &error) {
+    threadError = error.code().message();
+  }
+  areAllThere.set_value(threadError.empty());
   for (std::thread &thread : threads)
     thread.join();
+  if (!threadError.empty())
+    return llvm::createStringError(
+        "expected a thread for each of " + llvm::Twine(ranks) +
+        " ranks, but got " + llvm::Twine(threads.size()) + ": " + threadError);
 
   std::string all;
   for (auto [index, error] : llvm::enumerate(errors))
@@ -514,6 +559,7 @@ llvm::Error Runner::run() {
     return program.takeError();
   if (llvm::Error error = createWorld(*mesh))
     return error;
+  describeMemory(functions.front().signature);
   if (llvm::Error error = makeInputs(functions.front().signature))
     return error;
 
