@@ -15,7 +15,7 @@
 // RUN: not zpp-run %s --entry=identity --input=%t.none.npy 2>&1 | FileCheck %s --check-prefix=FILE
 // FILE: zpp-run: error: {{.*}}.none.npy: {{[Nn]}}o such file or directory
 // RUN: not zpp-run %s --entry=identity --input=%s 2>&1 | FileCheck %s --check-prefix=NPY
-// NPY: zpp-run: error: {{.*}}: expected a .npy file of version 1
+// NPY: zpp-run: error: {{.*}}: expected a .npy file of version 1, but got another format
 // RUN: not zpp-run %s --entry=identity --input=%S/Inputs/rank.npy 2>&1 | FileCheck %s --check-prefix=ELEMENT
 // ELEMENT: zpp-run: error: {{.*}}rank.npy: expected elements of type '<f4', but got '<i4'
 // RUN: not zpp-run %s --entry=integers --input=%S/Inputs/rank.npy 2>&1 | FileCheck %s --check-prefix=SHAPE

@@ -39,10 +39,78 @@ static Error fail(StringRef path, const Twine &message) {
   return createStringError(path + ": " + message);
 }
 
-/// What follows 'KEY': in a header's text.
-static StringRef getField(StringRef header, StringRef key) {
-  auto [before, after] = header.split(("'" + key + "':").str());
-  return after.ltrim();
+namespace {
+/// The text of a header, a dict of Python:
+///   {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
+class Header {
+public:
+  Header(StringRef path, StringRef text) : path(path), text(text) {}
+
+  Expected<std::string> getType() const {
+    Expected<StringRef> value = getField("descr");
+    if (!value)
+      return value.takeError();
+    StringRef type = *value;
+    if (!type.consume_front("'"))
+      return fail(path, "expected a plain element type, but got " +
+                            type.split(", '").first);
+    return type.split('\'').first.str();
+  }
+
+  Error checkOrder() const {
+    Expected<StringRef> value = getField("fortran_order");
+    if (!value)
+      return value.takeError();
+    if (value->starts_with("False"))
+      return Error::success();
+    if (value->starts_with("True"))
+      return fail(path, "expected row-major order, but got column-major order");
+    return fail(path, "expected False as 'fortran_order', but got '" +
+                          value->split(',').first + "'");
+  }
+
+  Expected<SmallVector<int64_t>> getShape() const {
+    Expected<StringRef> value = getField("shape");
+    if (!value)
+      return value.takeError();
+    auto [sizes, after] = value->split(')');
+    if (!sizes.consume_front("(") || after.empty())
+      return fail(path, "expected (SIZE, ...) as 'shape', but got '" +
+                            value->rtrim() + "'");
+    SmallVector<int64_t> shape;
+    for (StringRef size : split(sizes, ',')) {
+      if (size.trim().empty())
+        continue;
+      int64_t number;
+      if (size.trim().getAsInteger(10, number) || number < 0)
+        return fail(path, "expected sizes, but got '" + size.trim() + "'");
+      shape.push_back(number);
+    }
+    return shape;
+  }
+
+private:
+  /// What follows 'KEY':.
+  Expected<StringRef> getField(StringRef key) const {
+    std::string start = ("'" + key + "':").str();
+    size_t position = text.find(start);
+    if (position == StringRef::npos)
+      return fail(path, "expected '" + key + "' in the header, but got none");
+    return text.drop_front(position + start.size()).ltrim();
+  }
+
+  StringRef path;
+  StringRef text;
+};
+} // namespace
+
+/// The 4 of '<f4'; 0 for a type that is not plain numbers, or has no bytes.
+static uint64_t getBytesOfType(StringRef type) {
+  uint64_t bytes;
+  if (type.size() < 3 || !StringRef("biufV").contains(type[1]) ||
+      type.drop_front(2).getAsInteger(10, bytes))
+    return 0;
+  return bytes;
 }
 
 Expected<NpyArray> zpp::readNpy(StringRef path) {
@@ -51,36 +119,41 @@ Expected<NpyArray> zpp::readNpy(StringRef path) {
   if (!file)
     return fail(path, file.getError().message());
   StringRef content = (*file)->getBuffer();
-  if (content.size() < kPrefixBytes || !content.starts_with(kMagic) ||
-      content[6] != 1)
-    return fail(path, "expected a .npy file of version 1");
+  if (!content.starts_with(kMagic))
+    return fail(path,
+                "expected a .npy file of version 1, but got another format");
+  if (content.size() < kPrefixBytes)
+    return fail(path, "expected a header, but the file ends after " +
+                          Twine(content.size()) + " bytes");
+  if (content[6] != 1)
+    return fail(path,
+                "expected a .npy file of version 1, but got version " +
+                    Twine(static_cast<unsigned>(content.bytes_begin()[6])));
   size_t length = support::endian::read16le(content.data() + 8);
-  StringRef header = content.substr(kPrefixBytes, length);
+  StringRef text = content.substr(kPrefixBytes, length);
+  if (text.size() < length)
+    return fail(path, "expected a header of " + Twine(length) +
+                          " bytes, but got " + Twine(text.size()));
+  Header header(path, text);
   NpyArray array;
-  array.type = getField(header, "descr").drop_front().split('\'').first.str();
-  if (!getField(header, "fortran_order").starts_with("False"))
-    return fail(path, "expected row-major order, but got column-major order");
-  StringRef shape =
-      getField(header, "shape").drop_while([](char c) { return c == '('; });
-  int64_t elements = 1;
-  for (StringRef size : split(shape.split(')').first, ',')) {
-    if (size.trim().empty())
-      continue;
-    int64_t value;
-    if (size.trim().getAsInteger(10, value) || value < 0 ||
-        MulOverflow(elements, value, elements))
-      return fail(path, "expected sizes, but got '" + size.trim() + "'");
-    array.shape.push_back(value);
-  }
-  int64_t elementBytes;
-  if (array.type.size() < 3 ||
-      StringRef(array.type).drop_front(2).getAsInteger(10, elementBytes))
+  if (Error error = header.getType().moveInto(array.type))
+    return error;
+  if (Error error = header.checkOrder())
+    return error;
+  if (Error error = header.getShape().moveInto(array.shape))
+    return error;
+  uint64_t bytes = getBytesOfType(array.type);
+  if (bytes == 0)
     return fail(path,
                 "expected a plain element type, but got '" + array.type + "'");
-  StringRef data = content.drop_front(kPrefixBytes + header.size());
-  if (data.size() / elementBytes != static_cast<uint64_t>(elements))
-    return fail(path, "expected " + Twine(elements) + " elements, but got " +
-                          Twine(data.size() / elementBytes));
+  for (uint64_t size : array.shape)
+    bytes = SaturatingMultiply(bytes, size);
+  StringRef data = content.drop_front(kPrefixBytes + length);
+  if (data.size() != bytes)
+    return fail(path, "expected " + Twine(bytes) +
+                          " bytes of elements, but "
+                          "got " +
+                          Twine(data.size()));
   array.data.assign(data.bytes_begin(), data.bytes_end());
   return array;
 }
