@@ -29,6 +29,16 @@
 // FAILED: result 0: relative L2 error 1.000e+00, bound 9.000e-01: FAILED
 // RUN: zpp-run %s --entry=twice --compare=identity --tolerance=1.1 | FileCheck %s --check-prefix=OK
 // OK: result 0: relative L2 error 1.000e+00, bound 1.100e+00: ok
+// RUN: not zpp-run %s --entry=twice --compare=identity --tolerance=-5 2>&1 | FileCheck %s --check-prefix=NEGATIVE
+// NEGATIVE: zpp-run: error: expected a finite --tolerance of 0 or more, but got -5.00
+// RUN: not zpp-run %s --entry=twice --compare=identity --tolerance=nan 2>&1 | FileCheck %s --check-prefix=NAN
+// NAN: zpp-run: error: expected a finite --tolerance of 0 or more, but got nan
+// RUN: not zpp-run %s --entry=twice --tolerance=1 2>&1 | FileCheck %s --check-prefix=ALONE
+// ALONE: zpp-run: error: expected --compare or --expect beside --tolerance, but got neither
+// Nothing is written before it is clear what to compare with.
+// RUN: rm -f %t.0.npy && not zpp-run %s --entry=identity --output=%t. --expect=%t.none.npy 2>&1 | FileCheck %s --check-prefix=FILE && not ls %t.0.npy 2> /dev/null
+// RUN: rm -f %t.0.npy && not zpp-run %s --entry=identity --output=%t. --expect= --expect= 2>&1 | FileCheck %s --check-prefix=RESULTS && not ls %t.0.npy 2> /dev/null
+// RESULTS: zpp-run: error: expected at most 1 results, but got 2
 // Back ends with memory of their own leave nothing to the host.
 // RUN: not zpp-run %s --entry=twice --backend=cuda --mesh=gpu:2 2>&1 | FileCheck %s --check-prefix=HOST
 // HOST: run-invalid.mlir:[[#@LINE+14]]:8: error: failed to legalize 'linalg.add' where buffers may be in device memory: it reads or writes them on the host

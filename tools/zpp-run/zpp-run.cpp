@@ -15,6 +15,7 @@
 #include "zpp/Support/Float16.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/ErrorHandling.h"
+#include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/InitLLVM.h"
 #include "llvm/Support/SourceMgr.h"
 #include "llvm/Support/WithColor.h"
@@ -256,7 +257,7 @@ struct Options {
       cl::desc("File (.npy) of the next result, as --input: fail if it differs "
                "by more than the derived bound")};
   cl::opt<double> tolerance{
-      "tolerance", cl::cat(category), cl::init(-1),
+      "tolerance", cl::cat(category),
       cl::desc("Relative L2 error allowed, instead of the derived bound")};
   cl::opt<std::string> output{
       "output", cl::cat(category),
@@ -294,6 +295,7 @@ private:
     std::vector<RankData> results;
   };
 
+  llvm::Error checkTolerance();
   llvm::Expected<std::string> getMesh();
   llvm::Expected<Function> find(StringRef name);
   llvm::Error createWorld(StringRef mesh);
@@ -303,7 +305,10 @@ private:
   /// Calls all functions, one after the other, on every rank.
   llvm::Error execute(const Program &program,
                       MutableArrayRef<Function> functions);
+  llvm::Error readExpected(const Signature &signature);
   llvm::Expected<SmallVector<double>> getErrors(const Function &function);
+  /// All functions may be off, each by its own error.
+  llvm::Error deriveBounds(ArrayRef<Function> functions);
   llvm::Error check(ArrayRef<Function> functions);
 
   const Options &options;
@@ -311,9 +316,26 @@ private:
   zpp_rt_world *world = nullptr;
   int64_t ranks = 0;
   std::vector<RankData> inputs;
+  /// Of each result; empty where no file is given.
+  std::vector<RankData> expected;
+  /// Of each result; not used with --tolerance.
+  SmallVector<double> bounds;
   std::string outOfMemory;
 };
 } // namespace
+
+llvm::Error Runner::checkTolerance() {
+  if (!options.tolerance.getNumOccurrences())
+    return llvm::Error::success();
+  if (!std::isfinite(options.tolerance) || options.tolerance < 0)
+    return llvm::createStringError(
+        llvm::formatv("expected a finite --tolerance of 0 or more, but got {0}",
+                      options.tolerance));
+  if (options.compareWith.empty() && options.expect.empty())
+    return llvm::createStringError(
+        "expected --compare or --expect beside --tolerance, but got neither");
+  return llvm::Error::success();
+}
 
 llvm::Expected<std::string> Runner::getMesh() {
   llvm::SetVector<zero::MeshAttr> meshes;
@@ -412,6 +434,25 @@ llvm::Error Runner::makeInputs(const Signature &signature) {
   return llvm::Error::success();
 }
 
+llvm::Error Runner::readExpected(const Signature &signature) {
+  size_t count = signature.results.size();
+  if (options.expect.size() > count)
+    return llvm::createStringError("expected at most " + llvm::Twine(count) +
+                                   " results, but got " +
+                                   llvm::Twine(options.expect.size()));
+  for (auto [i, path] : llvm::enumerate(options.expect)) {
+    RankData &result = expected.emplace_back();
+    if (path.empty())
+      continue;
+    llvm::Expected<RankData> data =
+        readTensors(path, signature.results[i], ranks);
+    if (!data)
+      return data.takeError();
+    result = std::move(*data);
+  }
+  return llvm::Error::success();
+}
+
 llvm::Error Runner::execute(const Program &program,
                             MutableArrayRef<Function> functions) {
   for (Function &function : functions)
@@ -490,50 +531,43 @@ Runner::getErrors(const Function &function) {
   return llvm::map_to_vector(*bounds, [](Bound bound) { return bound.error; });
 }
 
+llvm::Error Runner::deriveBounds(ArrayRef<Function> functions) {
+  bounds.assign(functions.front().signature.results.size(), 0.0);
+  for (const Function &function : functions) {
+    llvm::Expected<SmallVector<double>> errors = getErrors(function);
+    if (!errors)
+      return errors.takeError();
+    for (auto [bound, error] : llvm::zip_equal(bounds, *errors))
+      bound += error;
+  }
+  return llvm::Error::success();
+}
+
 llvm::Error Runner::check(ArrayRef<Function> functions) {
   const Function &function = functions.front();
-  size_t results = function.signature.results.size();
-  SmallVector<double> bounds(results, 0.0);
-  if (options.tolerance < 0)
-    for (const Function &each : functions) {
-      llvm::Expected<SmallVector<double>> errors = getErrors(each);
-      if (!errors)
-        return errors.takeError();
-      for (size_t i = 0; i < results; ++i)
-        bounds[i] += (*errors)[i];
-    }
-
   bool isWithin = true;
-  auto compareResult = [&](size_t i, const RankData &expected) {
+  auto compareResult = [&](size_t i, const RankData &reference) {
     RankedTensorType type = function.signature.results[i];
-    double bound = options.tolerance < 0
-                       ? bounds[i]
-                       : options.tolerance * getNorm(type, expected);
+    double bound = options.tolerance.getNumOccurrences()
+                       ? options.tolerance * getNorm(type, reference)
+                       : bounds[i];
     isWithin &= compare("result " + std::to_string(i), type,
-                        function.results[i], expected, bound);
+                        function.results[i], reference, bound);
   };
   if (functions.size() > 1)
-    for (size_t i = 0; i < results; ++i)
-      compareResult(i, functions[1].results[i]);
-  if (options.expect.size() > results)
-    return llvm::createStringError("expected at most " + llvm::Twine(results) +
-                                   " results, but got " +
-                                   llvm::Twine(options.expect.size()));
-  for (auto [i, path] : llvm::enumerate(options.expect)) {
-    if (path.empty())
-      continue;
-    llvm::Expected<RankData> expected =
-        readTensors(path, function.signature.results[i], ranks);
-    if (!expected)
-      return expected.takeError();
-    compareResult(i, *expected);
-  }
+    for (auto [i, reference] : llvm::enumerate(functions[1].results))
+      compareResult(i, reference);
+  for (auto [i, reference] : llvm::enumerate(expected))
+    if (!reference.empty())
+      compareResult(i, reference);
   if (!isWithin)
     return llvm::createStringError("results differ by more than the bound");
   return llvm::Error::success();
 }
 
 llvm::Error Runner::run() {
+  if (llvm::Error error = checkTolerance())
+    return error;
   llvm::Expected<std::string> mesh = getMesh();
   if (!mesh)
     return mesh.takeError();
@@ -563,6 +597,14 @@ llvm::Error Runner::run() {
   if (llvm::Error error = makeInputs(functions.front().signature))
     return error;
 
+  // What can be wrong with a comparison, before the program runs.
+  if (llvm::Error error = readExpected(functions.front().signature))
+    return error;
+  bool compares = functions.size() > 1 || !options.expect.empty();
+  if (compares && !options.tolerance.getNumOccurrences())
+    if (llvm::Error error = deriveBounds(functions))
+      return error;
+
   llvm::Error failure = execute(*program, functions);
   // A timeline says most where something went wrong.
   if (!options.trace.empty()) {
@@ -585,9 +627,7 @@ llvm::Error Runner::run() {
               writeTensors(options.output + number + ".npy", type, data))
         return error;
   }
-  if (functions.size() > 1 || !options.expect.empty())
-    return check(functions);
-  return llvm::Error::success();
+  return check(functions);
 }
 
 static constexpr const char *kOverview =
