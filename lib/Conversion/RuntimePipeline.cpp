@@ -37,9 +37,11 @@
 #include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
 #include "mlir/Transforms/Passes.h"
 #include "zpp/Conversion/Passes.h"
+#include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Dialect/Zero/Transforms/BufferizableOpInterfaceImpl.h"
 
 using namespace mlir;
+using namespace zpp;
 
 void zpp::registerRuntimeDialects(DialectRegistry &registry) {
   registry
@@ -61,6 +63,38 @@ void zpp::registerRuntimeDialects(DialectRegistry &registry) {
 }
 
 namespace {
+/// What is not decomposed has no buffers; said before bufferization, which
+/// only knows that much.
+struct CheckDecomposed : public PassWrapper<CheckDecomposed, OperationPass<>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(CheckDecomposed)
+
+  StringRef getName() const override { return "CheckDecomposed"; }
+  void runOnOperation() override {
+    getOperation()->walk([&](Operation *op) {
+      StringRef reason = getReason(op);
+      if (reason.empty())
+        return;
+      op->emitError("failed to legalize '") << op->getName() << "': " << reason;
+      signalPassFailure();
+    });
+  }
+
+private:
+  static StringRef getReason(Operation *op) {
+    if (isa<zero::ReduceScatterOp>(op))
+      return "run zero-decompose-reduce-scatter first";
+    if (isa<zero::AllGatherOp, zero::EncodeOp, zero::DecodeOp>(op))
+      return "run zero-decompose-all-gather first";
+    if (isa<zero::FromLocalOp, zero::ToLocalOp>(op))
+      return "run zero-decompose-all-gather and zero-decompose-reduce-scatter "
+             "first";
+    if (isa<zero::StartOp, zero::WaitOp>(op))
+      return "expected collectives in their place, but got what "
+             "zero-outline-collectives makes of them";
+    return "";
+  }
+};
+
 /// Copies with strides become loops: upstream would call a function of MLIR's
 /// own runtime library, which a program should not need.
 struct LowerStridedCopies
@@ -93,9 +127,10 @@ struct LowerStridedCopies
 
 /// From tensors to buffers, results behind the arguments.
 static void addBufferization(OpPassManager &pm) {
+  pm.addPass(std::make_unique<CheckDecomposed>());
   // Destinations of zero ops become the buffers that their results are wanted
   // in, where possible: parts of a whole are made in their place.
-  pm.addPass(zpp::createConcatInPlacePass());
+  pm.addPass(createConcatInPlacePass());
   pm.addPass(bufferization::createEmptyTensorEliminationPass());
   // The runtime takes dense buffers: arguments and results have no strides.
   bufferization::OneShotBufferizePassOptions bufferize;
@@ -107,13 +142,13 @@ static void addBufferization(OpPassManager &pm) {
   bufferize.allowReturnAllocsFromLoops = true;
   pm.addPass(bufferization::createOneShotBufferizePass(bufferize));
   // The caller provides the memory of results.
-  pm.addPass(zpp::createResultsToArgumentsPass());
+  pm.addPass(createResultsToArgumentsPass());
   // What was inserted where it already lies is a copy to itself, which shows
   // when equal views have become one.
   pm.addPass(createCSEPass());
   pm.addPass(createCanonicalizerPass());
   // Copies that are needed anyhow, before their buffers are planned.
-  pm.addPass(zpp::createDenseOperandsPass());
+  pm.addPass(createDenseOperandsPass());
 }
 
 /// Upstream's way to the LLVM dialect, from buffers and calls of the runtime.

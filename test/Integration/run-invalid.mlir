@@ -35,6 +35,16 @@
 // NAN: zpp-run: error: expected a finite --tolerance of 0 or more, but got nan
 // RUN: not zpp-run %s --entry=twice --tolerance=1 2>&1 | FileCheck %s --check-prefix=ALONE
 // ALONE: zpp-run: error: expected --compare or --expect beside --tolerance, but got neither
+// RUN: not zpp-run %s --entry=logical 2>&1 | FileCheck %s --check-prefix=LOGICAL
+// RUN: not zpp-opt %s --zero-to-llvm 2>&1 | FileCheck %s --check-prefix=LOGICAL
+// LOGICAL: run-invalid.mlir:[[#@LINE+48]]:8: error: failed to legalize 'zero.from_local': run zero-decompose-all-gather and zero-decompose-reduce-scatter first
+// LOGICAL: run-invalid.mlir:[[#@LINE+48]]:8: error: failed to legalize 'zero.all_gather': run zero-decompose-all-gather first
+// RUN: not zpp-run %s --entry=caller --mesh=gpu:2 2>&1 | FileCheck %s --check-prefix=CALLEE
+// CALLEE: run-invalid.mlir:[[#@LINE+36]]:3: error: expected 'declared' to have a body, but got a declaration
+// CALLEE: zpp-run: error: cannot lower the program
+// A private function is as good as any.
+// RUN: zpp-run %s --entry=hidden --compare=identity | FileCheck %s --check-prefix=HIDDEN
+// HIDDEN: result 0: relative L2 error 0.000e+00, bound 0.000e+00: ok
 // Nothing is written before it is clear what to compare with.
 // RUN: rm -f %t.0.npy && not zpp-run %s --entry=identity --output=%t. --expect=%t.none.npy 2>&1 | FileCheck %s --check-prefix=FILE && not ls %t.0.npy 2> /dev/null
 // RUN: rm -f %t.0.npy && not zpp-run %s --entry=identity --output=%t. --expect= --expect= 2>&1 | FileCheck %s --check-prefix=RESULTS && not ls %t.0.npy 2> /dev/null
@@ -64,4 +74,19 @@ func.func @gather(%x: tensor<2xf32>) -> tensor<2x2xf32> {
   %1 = zero.all_gather_chunks %x along ["gpu"] on #mesh into %0
       : tensor<2xf32> into tensor<2x2xf32> -> tensor<2x2xf32>
   return %1 : tensor<2x2xf32>
+}
+func.func @caller(%x: tensor<2xf32>) {
+  func.call @declared(%x) : (tensor<2xf32>) -> ()
+  return
+}
+func.func private @hidden(%x: tensor<2xf32>) -> tensor<2xf32> {
+  return %x : tensor<2xf32>
+}
+!part = !zero.shard<4xf32, dim 0 = ("gpu") on #mesh>
+!whole = !zero.shard<4xf32, dim 0 = (2) on #mesh>
+func.func @logical(%x: tensor<2xf32>) -> tensor<4xf32> {
+  %0 = zero.from_local %x : tensor<2xf32> to !part
+  %1 = zero.all_gather %0 along ["gpu"] : !part to !whole
+  %2 = zero.to_local %1 : !whole to tensor<4xf32>
+  return %2 : tensor<4xf32>
 }

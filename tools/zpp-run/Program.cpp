@@ -84,6 +84,24 @@ getRuntimeSymbols(llvm::orc::MangleAndInterner intern) {
   return symbols;
 }
 
+/// Nothing uses a function that is only declared: nobody has its body.
+static LogicalResult verifyBodies(ModuleOp module) {
+  bool isComplete = true;
+  for (auto function : module.getOps<func::FuncOp>()) {
+    if (!function.isExternal())
+      continue;
+    auto uses = SymbolTable::getSymbolUses(function, module);
+    if (!uses)
+      continue;
+    for (SymbolTable::SymbolUse use : *uses) {
+      use.getUser()->emitError("expected '")
+          << function.getSymName() << "' to have a body, but got a declaration";
+      isComplete = false;
+    }
+  }
+  return success(isComplete);
+}
+
 static std::string getWrapperName(StringRef function) {
   return ("_mlir_ciface_" + function).str();
 }
@@ -98,12 +116,17 @@ llvm::Expected<Program> Program::compile(ModuleOp module,
       function.setPrivate();
       continue;
     }
+    // Others are called from here too.
+    function.setPublic();
     inputs[function.getSymName()] =
         function.getNumArguments() + function.getNumResults();
   }
-  PassManager pm(module.getContext());
   // What is not called need not be what a back end can run.
-  pm.addPass(createSymbolDCEPass());
+  PassManager cleanup(module.getContext());
+  cleanup.addPass(createSymbolDCEPass());
+  if (failed(cleanup.run(*lowered)) || failed(verifyBodies(*lowered)))
+    return llvm::createStringError("cannot lower the program");
+  PassManager pm(module.getContext());
   RuntimePipelineOptions pipeline;
   pipeline.deviceMemory = deviceMemory;
   buildRuntimePipeline(pm, pipeline);
