@@ -19,7 +19,7 @@
 // BOOLS: result 0 on rank 0: {{[01]( [01]){15}$}}
 
 // RUN: not zpp-run %s --mesh=gpu:1 --entry=i24 2>&1 | FileCheck %s --check-prefix=I24
-// I24: run-elements.mlir:[[#@LINE+37]]:1: error: expected tensors of static shape of f16, bf16, f32, f64, i1 or integers of 8, 16, 32 or 64 bits in the signature of 'i24', but got 'tensor<2xi24>'
+// I24: run-elements.mlir:[[#@LINE+37]]:1: error: expected static tensors of f16, bf16, f32, f64, i1 or integers of 8, 16, 32 or 64 bits in the signature of 'i24', but got 'tensor<2xi24>'
 // I24: zpp-run: error: cannot call 'i24'
 // RUN: not zpp-run %s --mesh=gpu:1 --entry=i128 2>&1 | FileCheck %s --check-prefix=I128
 // I128: but got 'tensor<2xi128>'

@@ -5,7 +5,7 @@
 // RUN: not zpp-run %s --entry=declared 2>&1 | FileCheck %s --check-prefix=BODY
 // BODY: zpp-run: error: expected a function 'declared' with a body in the program, but got a declaration
 // RUN: not zpp-run %s --entry=scalar 2>&1 | FileCheck %s --check-prefix=SCALAR
-// SCALAR: error: expected tensors of static shape of {{.*}} in the signature of 'scalar', but got 'i32'
+// SCALAR: error: expected static tensors of {{.*}} in the signature of 'scalar', but got 'i32'
 // RUN: not zpp-run %s --entry=identity --mesh=gpu:4 2>&1 | FileCheck %s --check-prefix=MESH
 // MESH: zpp-run: error: expected the program's mesh 'gpu:2', but got 'gpu:4'
 // RUN: not zpp-run %s --entry=identity --backend=tpu 2>&1 | FileCheck %s --check-prefix=BACKEND

@@ -47,12 +47,12 @@ FailureOr<Signature> Signature::get(func::FuncOp function) {
       const char *expected = nullptr;
       if (!tensor || !tensor.hasStaticShape() ||
           getElementBytes(tensor.getElementType()) == 0)
-        expected = "tensors of static shape of f16, bf16, f32, f64, i1 or "
+        expected = "static tensors of f16, bf16, f32, f64, i1 or "
                    "integers of 8, 16, 32 or 64 bits";
       else if (!hasRepresentableBytes(tensor))
         expected = "tensors of less than 2^63 bytes";
       if (expected)
-        return LogicalResult(function.emitError("expected ")
+        return LogicalResult(emitError(function.getLoc(), "expected ")
                              << expected << " in the signature of '"
                              << function.getSymName() << "', but got " << type);
       list.push_back(tensor);

@@ -21,6 +21,7 @@
 #include "llvm/Support/WithColor.h"
 
 #include <cmath>
+#include <cstdlib>
 #include <future>
 #include <mutex>
 #include <system_error>
