@@ -47,6 +47,13 @@ static bool isLocalOp(Operation *op) {
          isa<ZeroDialect>(op->getDialect());
 }
 
+/// True for what lies in memory as wide as it is.
+static bool isOfWholeBytes(Type element) {
+  return element.isIntOrFloat() &&
+         llvm::is_contained({8u, 16u, 32u, 64u},
+                            element.getIntOrFloatBitWidth());
+}
+
 static LogicalResult verifyConvertible(Operation *op) {
   auto emitError = [&]() {
     return op->emitError("failed to legalize '") << op->getName() << "': ";
@@ -64,8 +71,8 @@ static LogicalResult verifyConvertible(Operation *op) {
     if (!getChunkStride(operand, &expected))
       return emitError() << "expected " << expected << ", but got " << type;
     Type element = type.getElementType();
-    if (!element.isIntOrFloat() || element.getIntOrFloatBitWidth() % 8 != 0)
-      return emitError() << "expected elements of whole bytes, but got "
+    if (!isOfWholeBytes(element))
+      return emitError() << "expected elements of 1, 2, 4 or 8 bytes, but got "
                          << element;
   }
   if (auto exchange = dyn_cast<AllToAllOp>(op)) {
@@ -594,7 +601,8 @@ public:
           return;
         copy.emitError("failed to legalize '")
             << copy->getName()
-            << "': expected buffers of static shape and strides, but got "
+            << "': expected buffers of static shape and strides with elements "
+               "of 1, 2, 4 or 8 bytes, but got "
             << copy.getSource().getType() << " and "
             << copy.getTarget().getType();
         isConvertible = false;
@@ -642,8 +650,7 @@ private:
     auto target = dyn_cast<MemRefType>(copy.getTarget().getType());
     auto source = dyn_cast<MemRefType>(copy.getSource().getType());
     if (!target || !source || !target.hasStaticShape() ||
-        !source.hasStaticShape() || !target.getElementType().isIntOrFloat() ||
-        target.getElementTypeBitWidth() % 8 != 0)
+        !source.hasStaticShape() || !isOfWholeBytes(target.getElementType()))
       return std::nullopt;
     return StridedCopy::get(target, source);
   }

@@ -86,7 +86,7 @@ func.func @uses_constant(%y: memref<f32>) {
 // -----
 
 func.func @dynamic(%x: memref<4x4xf32, strided<[?, 1]>>, %y: memref<4x4xf32>) {
-  // expected-error@below {{failed to legalize 'memref.copy': expected buffers of static shape and strides, but got 'memref<4x4xf32, strided<[?, 1]>>' and 'memref<4x4xf32>'}}
+  // expected-error@below {{failed to legalize 'memref.copy': expected buffers of static shape and strides with elements of 1, 2, 4 or 8 bytes, but got 'memref<4x4xf32, strided<[?, 1]>>' and 'memref<4x4xf32>'}}
   memref.copy %x, %y : memref<4x4xf32, strided<[?, 1]>> to memref<4x4xf32>
   return
 }

@@ -32,9 +32,17 @@ func.func @strided(%x: memref<3xf32, strided<[2]>>, %y: memref<4x3xf32>) {
 
 #mesh = #zero.mesh<"gpu" = 4>
 func.func @bits(%x: memref<8xi1>, %y: memref<4x8xi1>) {
-  // expected-error@below {{failed to legalize 'zero.all_gather_chunks': expected elements of whole bytes, but got 'i1'}}
+  // expected-error@below {{failed to legalize 'zero.all_gather_chunks': expected elements of 1, 2, 4 or 8 bytes, but got 'i1'}}
   zero.all_gather_chunks %x along ["gpu"] on #mesh into %y
       : memref<8xi1> into memref<4x8xi1>
+  return
+}
+
+// As wide in memory as the next power of two.
+func.func @padded(%x: memref<8xi24>, %y: memref<4x8xi24>) {
+  // expected-error@below {{expected elements of 1, 2, 4 or 8 bytes, but got 'i24'}}
+  zero.all_gather_chunks %x along ["gpu"] on #mesh into %y
+      : memref<8xi24> into memref<4x8xi24>
   return
 }
 
