@@ -42,7 +42,8 @@ Speeds of the links, for the compiler's option `links`, with the largest size:
   --bytes=1M:64M       sizes of the whole tensor, doubling (K, M, G: 2^10, ..)
   --type=bf16          elements: f32, bf16 or f16
   --format=i8:i4       none, i8 or i4 for each hop of a reduce_scatter from the
-                       innermost outwards, the last for all tiers that remain;
+                       innermost outwards, the last for all tiers that remain
+                       (on a mesh of one tier: i8);
                        others use the first (and requantize to the second)
   --block=128          elements that share a scale: 32 to 2048
   --stages=1           parts of a reduce_scatter that overlap
@@ -85,7 +86,8 @@ struct Options {
   int64_t minBytes = int64_t(1) << 20;
   int64_t maxBytes = int64_t(64) << 20;
   ElementType type = ElementType::BF16;
-  std::vector<WireFormat> formats = {WireFormat::I8, WireFormat::I4};
+  /// Empty until checkOptions() knows what fits.
+  std::vector<WireFormat> formats;
   int64_t block = 128;
   int64_t stages = 1;
   int64_t iterations = 5;
@@ -397,7 +399,12 @@ static constexpr const char *kKernels[] = {"quantize", "dequantize",
                                            "dequantize_reduce_quantize"};
 
 /// Before any rank starts.
-static void checkOptions(const Options &options, const Mesh &mesh) {
+static void checkOptions(Options &options, const Mesh &mesh) {
+  if (options.formats.empty()) {
+    options.formats = {WireFormat::I8, WireFormat::I4};
+    if (options.operation == "reduce_scatter" && mesh.getAxes().size() == 1)
+      options.formats.pop_back();
+  }
   if (std::find(std::begin(kKernels), std::end(kKernels), options.operation) !=
       std::end(kKernels)) {
     if (options.formats.front() == WireFormat::None ||
