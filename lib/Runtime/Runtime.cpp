@@ -171,6 +171,8 @@ const char *zpp_rt_status_name(zpp_rt_status status) {
 static constexpr int64_t kDefaultTimeLimitUsec = 300'000'000;
 /// Thirty years; more would overflow the clock.
 static constexpr int64_t kMaxTimeLimitUsec = 1'000'000'000'000'000;
+/// As zpp_rt.h says.
+static constexpr int64_t kMaxRanks = 1 << 20;
 
 namespace {
 struct BackendEntry {
@@ -214,6 +216,10 @@ static Status createWorld(const zpp_rt_world_desc *given,
   std::optional<Mesh> mesh = Mesh::parse(desc.mesh, error);
   if (!mesh)
     return invalid("mesh: " + error);
+  if (mesh->numDevices() > kMaxRanks)
+    return invalid("mesh: " +
+                   expected("at most " + std::to_string(kMaxRanks) + " ranks",
+                            mesh->numDevices()));
   if (desc.time_limit_usec < 0)
     return invalid(
         expected("a time limit that is not negative", desc.time_limit_usec));

@@ -18,6 +18,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <numeric>
 #include <string_view>
 #include <thread>
@@ -64,11 +65,28 @@ hosts, MASTER_ADDR and MASTER_PORT.
   mpirun -n 4 zpp-perf all_gather --backend=cuda --format=i8
 )";
 
+/// Failures of several ranks at once are printed one after the other, the first
+/// of which ends the program.
 [[noreturn]] static void fail(const std::string &message) {
+  static std::mutex mutex;
+  std::lock_guard<std::mutex> lock(mutex);
   std::fflush(stdout);
   std::fprintf(stderr, "zpp-perf: error: %s\n", message.c_str());
   // Other ranks may be at work.
   std::_Exit(EXIT_FAILURE);
+}
+
+/// Calls `function`, an exception of which ends the program; messages begin
+/// with `prefix`.
+template <typename Function>
+static void guarded(const std::string &prefix, const Function &function) {
+  try {
+    function();
+  } catch (const std::bad_alloc &) {
+    fail(prefix + "out of memory");
+  } catch (const std::exception &error) {
+    fail(prefix + error.what());
+  }
 }
 
 static std::string quote(std::string_view text) {
@@ -304,14 +322,9 @@ private:
 };
 } // namespace
 
-/// Failures of several ranks at once are printed one after the other, the first
-/// of which ends the program.
-static std::mutex failMutex;
-
 void Bench::check() const {
   if (zpp_rt_rank_synchronize(rank) == ZPP_RT_OK)
     return;
-  std::lock_guard<std::mutex> lock(failMutex);
   fail("rank " + std::to_string(index) + ": " + zpp_rt_rank_message(rank));
 }
 
@@ -335,6 +348,8 @@ Measurement Bench::measure(const Plan &plan, ElementType type,
                            const std::vector<uint8_t> *input) const {
   constexpr int kRounds = 5;
   Plan::Run run(plan, rank);
+  // What has no memory on the rank needs none here.
+  check();
   {
     std::vector<uint8_t> data =
         input ? *input
@@ -549,10 +564,8 @@ static void runRank(const Options &options, const Mesh &mesh,
   char message[512];
   zpp_rt_rank *rank;
   if (zpp_rt_rank_create(world, index, device, &rank, message,
-                         sizeof(message)) != ZPP_RT_OK) {
-    std::lock_guard<std::mutex> lock(failMutex);
+                         sizeof(message)) != ZPP_RT_OK)
     fail("rank " + std::to_string(index) + ": " + message);
-  }
   Bench bench(options, mesh, rank, index);
   if (options.operation == "reduce_scatter" ||
       options.operation == "all_gather")
@@ -564,7 +577,7 @@ static void runRank(const Options &options, const Mesh &mesh,
   zpp_rt_rank_destroy(rank);
 }
 
-int main(int argc, char **argv) {
+static void run(int argc, char **argv) {
   Options options = parseOptions(argc, argv);
   std::string error;
   std::optional<Mesh> mesh = Mesh::parse(options.mesh, error);
@@ -596,9 +609,17 @@ int main(int argc, char **argv) {
     // A process of several takes the GPUs of its place on the host.
     int64_t device =
         launch.localProcess < 0 ? -1 : launch.localProcess * ranks.count + i;
-    threads.emplace_back([&, i, device] {
-      runRank(options, *mesh, world, ranks.first + i, device);
-    });
+    int64_t index = ranks.first + i;
+    std::string prefix = "rank " + std::to_string(index) + ": ";
+    auto body = [&, index, device, prefix] {
+      guarded(prefix, [&] { runRank(options, *mesh, world, index, device); });
+    };
+    try {
+      threads.emplace_back(body);
+    } catch (const std::exception &error) {
+      // Here, because threads that run must not be destroyed.
+      fail(prefix + "expected a thread, but got " + quote(error.what()));
+    }
   }
   for (std::thread &thread : threads)
     thread.join();
@@ -611,5 +632,9 @@ int main(int argc, char **argv) {
       fail(message);
   }
   zpp_rt_world_destroy(world);
+}
+
+int main(int argc, char **argv) {
+  guarded("", [&] { run(argc, argv); });
   return EXIT_SUCCESS;
 }

@@ -51,6 +51,12 @@ TEST(Descriptor, World) {
   desc.mesh = "node";
   EXPECT_EQ(createWorld(desc, ZPP_RT_INVALID_ARGUMENT),
             "mesh: expected NAME:SIZE, but got 'node'");
+  for (const char *mesh : {"gpu:1048577", "gpu:9223372036854775807"}) {
+    desc.mesh = mesh;
+    EXPECT_EQ(createWorld(desc, ZPP_RT_INVALID_ARGUMENT),
+              "mesh: expected at most 1048576 ranks, but got " +
+                  std::string(mesh).substr(4));
+  }
   desc = makeWorld();
   desc.time_limit_usec = -5;
   EXPECT_EQ(createWorld(desc, ZPP_RT_INVALID_ARGUMENT),
