@@ -11,6 +11,7 @@
 #include "zpp/Support/Float16.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cmath>
@@ -74,6 +75,12 @@ hosts, MASTER_ADDR and MASTER_PORT.
   std::fprintf(stderr, "zpp-perf: error: %s\n", message.c_str());
   // Other ranks may be at work.
   std::_Exit(EXIT_FAILURE);
+}
+
+/// So that a full disk is noticed.
+static void flushOutput() {
+  if (std::fflush(stdout) != 0 || std::ferror(stdout))
+    fail(std::string("cannot write the output: ") + std::strerror(errno));
 }
 
 /// Calls `function`, an exception of which ends the program; messages begin
@@ -216,6 +223,7 @@ static Options parseOptions(int argc, char **argv) {
     std::string_view argument = argv[i];
     if (argument == "--help" || argument == "-h") {
       std::fputs(kHelp, stdout);
+      flushOutput();
       std::exit(EXIT_SUCCESS);
     }
     bool isOperation =
@@ -296,7 +304,7 @@ public:
     if (index != 0)
       return;
     std::printf(format, arguments...);
-    std::fflush(stdout);
+    flushOutput();
   }
 
   /// Runs `plan`, its inputs being elements of `type` unless `input` is given.
