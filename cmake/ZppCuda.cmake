@@ -9,6 +9,12 @@ set(ZPP_ENABLE_CUDA AUTO CACHE STRING
 and NCCL are found), ON or OFF")
 set_property(CACHE ZPP_ENABLE_CUDA PROPERTY STRINGS AUTO ON OFF)
 
+string(TOUPPER "${ZPP_ENABLE_CUDA}" zpp_cuda_mode)
+if(NOT zpp_cuda_mode MATCHES "^(AUTO|ON|TRUE|YES|1|OFF|FALSE|NO|0)$")
+  message(FATAL_ERROR "expected ZPP_ENABLE_CUDA to be AUTO, ON or OFF, but got "
+    "'${ZPP_ENABLE_CUDA}'")
+endif()
+
 set(ZPP_HAS_CUDA OFF)
 if(ZPP_ENABLE_CUDA)
   zpp_find_cuda(zpp_cuda_missing)
@@ -47,7 +53,7 @@ else()
   set(zpp_cuda_status "not compiled: ${zpp_cuda_missing}")
   set(zpp_cuda_remedy "`scripts/setup.sh --cuda` installs CUDA and NCCL \
 from PyPI, or set CUDAToolkit_ROOT and NCCL_ROOT")
-  if(ZPP_ENABLE_CUDA STREQUAL "AUTO")
+  if(zpp_cuda_mode STREQUAL "AUTO")
     message(STATUS "CUDA back end: off; ${zpp_cuda_missing}; only the cpu "
       "back end is built (${zpp_cuda_remedy})")
   else()
