@@ -240,6 +240,10 @@ Launch Detector::detect() {
   }
   if (launch.numProcesses > 1)
     launch.rendezvous = getRendezvous();
+  else if (!options.rendezvous.empty())
+    throw expected("several processes for rendezvous " +
+                       quote(options.rendezvous),
+                   std::to_string(launch.numProcesses));
   return launch;
 }
 

@@ -18,6 +18,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <new>
 #include <numeric>
@@ -44,9 +45,9 @@ Speeds of the links, for the compiler's option `links`, with the largest size:
   --bytes=1M:64M       sizes of the whole tensor, doubling (K, M, G: 2^10, ..)
   --type=bf16          elements: f32, bf16 or f16
   --format=i8:i4       none, i8 or i4 for each hop of a reduce_scatter from the
-                       innermost outwards, the last for all tiers that remain
-                       (on a mesh of one tier: i8);
-                       others use the first (and requantize to the second)
+                       innermost outwards, the last for all tiers that remain;
+                       for dequantize_reduce_quantize i8 or i4, from and to;
+                       one, by default i8, for all others and for one tier
   --block=128          elements that share a scale: 32 to 2048
   --stages=1           parts of a reduce_scatter that overlap
                        (host_usec in the table: until all is queued)
@@ -110,6 +111,8 @@ struct Options {
   std::string mesh = "node:2,gpu:2";
   int64_t minBytes = int64_t(1) << 20;
   int64_t maxBytes = int64_t(64) << 20;
+  /// What was given, by name.
+  std::map<std::string, std::string, std::less<>> given;
   ElementType type = ElementType::BF16;
   /// Empty until checkOptions() knows what fits.
   std::vector<WireFormat> formats;
@@ -124,6 +127,8 @@ struct Options {
 } // namespace
 
 static int64_t parseNumber(std::string_view text, bool isBytes) {
+  // Leaves room for arithmetic.
+  constexpr int64_t kMax = int64_t(1) << 60;
   int64_t value = 0;
   auto [end, code] =
       std::from_chars(text.data(), text.data() + text.size(), value);
@@ -136,8 +141,8 @@ static int64_t parseNumber(std::string_view text, bool isBytes) {
                            : 0;
   else if (!suffix.empty())
     unit = 0;
-  if (code != std::errc() || unit == 0 || value < 1 || value > INT64_MAX / unit)
-    fail("expected a positive number, but got " + quote(text));
+  if (code != std::errc() || unit == 0 || value < 1 || value > kMax / unit)
+    fail("expected a number from 1 to 2^60, but got " + quote(text));
   return value * unit;
 }
 
@@ -180,14 +185,24 @@ static void parseOption(std::string_view argument, Options &options) {
   std::string_view value = equals == std::string_view::npos
                                ? std::string_view()
                                : argument.substr(equals + 1);
+  // Parsed below, or used as it is.
+  auto getText = [&] {
+    if (value.empty())
+      fail("expected " + std::string(name) + "=VALUE, but got " +
+           quote(argument));
+    return value;
+  };
+  options.given.insert_or_assign(std::string(name), value);
   if (name == "--mesh") {
-    options.mesh = value;
+    options.mesh = getText();
   } else if (name == "--bytes") {
     std::vector<std::string_view> range = split(value);
     if (range.size() > 2)
       fail("expected MIN:MAX bytes, but got " + quote(value));
     options.minBytes = parseNumber(range.front(), /*isBytes=*/true);
     options.maxBytes = parseNumber(range.back(), /*isBytes=*/true);
+    if (options.minBytes > options.maxBytes)
+      fail("expected MIN:MAX bytes, but got " + quote(value));
   } else if (name == "--type") {
     options.type = parseType(value);
   } else if (name == "--format") {
@@ -206,11 +221,11 @@ static void parseOption(std::string_view argument, Options &options) {
   } else if (name == "--time-limit-usec") {
     options.timeLimitUsec = parseNumber(value, /*isBytes=*/false);
   } else if (name == "--rendezvous") {
-    options.launch.rendezvous = value;
+    options.launch.rendezvous = getText();
   } else if (name == "--trace") {
-    options.trace = value;
+    options.trace = getText();
   } else if (name == "--backend") {
-    options.backend = value;
+    options.backend = getText();
   } else {
     fail("expected an option, but got " + quote(argument) +
          "; see zpp-perf --help");
@@ -417,33 +432,61 @@ double Bench::getError(ElementType type, const std::vector<uint8_t> &measured,
 // Tables
 //===----------------------------------------------------------------------===//
 
-static constexpr const char *kKernels[] = {"quantize", "dequantize",
-                                           "dequantize_reduce",
-                                           "dequantize_reduce_quantize"};
+namespace {
+struct Operation {
+  const char *name;
+  /// How many --format may give; of a reduce_scatter no more than there are
+  /// tiers.
+  size_t maxFormats;
+  bool isKernel = false;
+};
+constexpr const char *kReduceScatter = "reduce_scatter";
+constexpr Operation kOperations[] = {
+    {kReduceScatter, SIZE_MAX},
+    {"all_gather", 1},
+    {"quantize", 1, /*isKernel=*/true},
+    {"dequantize", 1, /*isKernel=*/true},
+    {"dequantize_reduce", 1, /*isKernel=*/true},
+    {"dequantize_reduce_quantize", 2, /*isKernel=*/true},
+    {kCalibrate, 0},
+};
+} // namespace
 
 /// Before any rank starts.
 static void checkOptions(Options &options, const Mesh &mesh) {
+  const std::string name = quote(options.operation);
+  const Operation *operation = std::find_if(
+      std::begin(kOperations), std::end(kOperations),
+      [&](const Operation &other) { return options.operation == other.name; });
+  if (operation == std::end(kOperations))
+    fail("expected an operation, but got " + name + "; see zpp-perf --help");
+  auto refuse = [&](const char *option) {
+    if (auto it = options.given.find(option); it != options.given.end())
+      fail("expected no " + it->first + " for " + name + ", but got " +
+           quote(it->second));
+  };
+  bool isReduceScatter = options.operation == kReduceScatter;
+  if (!isReduceScatter)
+    refuse("--stages");
+  if (options.operation == kCalibrate)
+    for (const char *option : {"--type", "--format", "--block"})
+      refuse(option);
+
+  size_t maxFormats =
+      isReduceScatter ? mesh.getAxes().size() : operation->maxFormats;
   if (options.formats.empty()) {
     options.formats = {WireFormat::I8, WireFormat::I4};
-    if (options.operation == "reduce_scatter" && mesh.getAxes().size() == 1)
-      options.formats.pop_back();
+    options.formats.resize(std::min<size_t>(maxFormats, 2));
   }
-  if (std::find(std::begin(kKernels), std::end(kKernels), options.operation) !=
-      std::end(kKernels)) {
-    if (options.formats.front() == WireFormat::None ||
-        options.formats.back() == WireFormat::None)
-      fail("expected format i8 or i4 for " + quote(options.operation) +
-           ", but got 'none'");
-  } else if (options.operation == "reduce_scatter") {
-    if (options.formats.size() > mesh.getAxes().size())
-      fail("expected at most " + std::to_string(mesh.getAxes().size()) +
-           " formats on mesh " + quote(options.mesh) + ", but got " +
-           std::to_string(options.formats.size()));
-  } else if (options.operation != "all_gather" &&
-             options.operation != kCalibrate) {
-    fail("expected an operation, but got " + quote(options.operation) +
-         "; see zpp-perf --help");
-  }
+  if (options.formats.size() > maxFormats)
+    fail("expected at most " + std::to_string(maxFormats) +
+         (maxFormats == 1 ? " format for " : " formats for ") + name +
+         (isReduceScatter ? " on mesh " + quote(options.mesh) : "") +
+         ", but got " + std::to_string(options.formats.size()));
+  if (operation->isKernel &&
+      std::count(options.formats.begin(), options.formats.end(),
+                 WireFormat::None) > 0)
+    fail("expected format i8 or i4 for " + name + ", but got 'none'");
 }
 
 static void runCollective(const Bench &bench, bool isGather) {

@@ -145,7 +145,6 @@ TEST(Launcher, OptionsWin) {
   EXPECT_EQ(detect(merge(kTorchrun, kSlurm), {2, 3, "here:1"}),
             "2 of 3, local -1, at here:1");
   EXPECT_EQ(detect(kSlurm, {{}, {}, "here:1"}), "6 of 8, local 2, at here:1");
-  EXPECT_EQ(detect({}, {{}, {}, "here:1"}), "0 of 1, local -1, at ");
   EXPECT_EQ(detect({{"MASTER_ADDR", "host"}}, {2, 3, ""}),
             "2 of 3, local -1, at host:28500");
 }
@@ -159,6 +158,8 @@ TEST(Launcher, Errors) {
             "processes alone");
   EXPECT_EQ(detect({}, {0, 0, ""}), "expected at least 1 process, but got 0");
   EXPECT_EQ(detect({}, {4, 4, ""}), "expected a process in [0, 4), but got 4");
+  EXPECT_EQ(detect({}, {{}, {}, "here:1"}),
+            "expected several processes for rendezvous 'here:1', but got 1");
   EXPECT_EQ(detect({{"RANK", "3"}}),
             "expected WORLD_SIZE beside RANK=3, but got none");
   EXPECT_EQ(detect({{"RANK", "3"}, {"WORLD_SIZE", "3"}}),
