@@ -71,8 +71,9 @@ static LaunchError expected(const std::string &what, const std::string &got) {
   return LaunchError("expected " + what + ", but got " + got);
 }
 
+/// Of up to 18 digits, which fit; job numbers of Slurm have ten.
 static std::optional<int64_t> parseNumber(const std::string &text) {
-  if (text.empty() || text.size() > 9 ||
+  if (text.empty() || text.size() > 18 ||
       text.find_first_not_of("0123456789") != std::string::npos)
     return std::nullopt;
   return std::stoll(text);

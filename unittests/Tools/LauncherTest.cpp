@@ -100,6 +100,8 @@ TEST(Launcher, Pmi) {
 
 TEST(Launcher, Slurm) {
   EXPECT_EQ(detect(kSlurm), "6 of 8, local 2, at gpu11:29005");
+  EXPECT_EQ(detect(merge(kSlurm, {{"SLURM_JOB_ID", "2147483670"}})),
+            "6 of 8, local 2, at gpu11:29170");
   EXPECT_EQ(detect(merge(kSlurm, {{"SLURM_STEP_NUM_NODES", "1"}})),
             "6 of 8, local 2, at 127.0.0.1:29005");
   EXPECT_EQ(detect(merge(kSlurm, {{"MASTER_ADDR", "gpu11-ib0"}})),
