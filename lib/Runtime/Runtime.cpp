@@ -130,13 +130,13 @@ template <typename Desc>
 static Status readDescriptor(const Desc *desc, Desc &copy) {
   if (!desc)
     return invalid(expected("a descriptor", "NULL"));
-  auto size = static_cast<uint64_t>(desc->struct_size);
-  if (size < kFirstSize<Desc>)
-    return invalid(expected("a struct_size of at least " +
-                                std::to_string(kFirstSize<Desc>),
-                            static_cast<int64_t>(desc->struct_size)));
+  // Signed, whatever the field is: no size is negative.
+  auto size = static_cast<int64_t>(desc->struct_size);
+  if (size < static_cast<int64_t>(kFirstSize<Desc>))
+    return invalid(expected(
+        "a struct_size of at least " + std::to_string(kFirstSize<Desc>), size));
   copy = Desc{};
-  std::memcpy(&copy, desc, std::min<uint64_t>(size, sizeof(Desc)));
+  std::memcpy(&copy, desc, std::min<size_t>(size, sizeof(Desc)));
   return {};
 }
 

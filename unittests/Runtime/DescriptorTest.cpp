@@ -33,11 +33,13 @@ zpp_rt_world_desc makeWorld() {
 
 TEST(Descriptor, World) {
   zpp_rt_world_desc desc = makeWorld();
-  desc.struct_size = 8;
-  EXPECT_EQ(createWorld(desc, ZPP_RT_INVALID_ARGUMENT),
-            "expected a struct_size of at least " +
-                std::to_string(offsetof(zpp_rt_world_desc, on_failure)) +
-                ", but got 8");
+  for (int64_t size : {int64_t(8), int64_t(-1)}) {
+    desc.struct_size = size;
+    EXPECT_EQ(createWorld(desc, ZPP_RT_INVALID_ARGUMENT),
+              "expected a struct_size of at least " +
+                  std::to_string(offsetof(zpp_rt_world_desc, on_failure)) +
+                  ", but got " + std::to_string(size));
+  }
   desc = makeWorld();
   desc.backend = "tpu";
   // Which there are besides depends on how the library was built.
@@ -162,16 +164,17 @@ void testCommonErrors(const char *name,
               std::string(name) + ": expected a descriptor, but got NULL");
     zpp_rt_rank_destroy(rank);
   }
-  {
+  for (int64_t size : {int64_t(16), int64_t(-1), INT64_MIN}) {
     TestWorld world("cpu", "gpu:1");
     zpp_rt_rank *rank = world.join(0);
-    desc.struct_size = 16;
+    desc.struct_size = size;
     desc.name = "not read";
     EXPECT_EQ(entrypoint(rank, &desc, nullptr, nullptr),
               ZPP_RT_INVALID_ARGUMENT);
     EXPECT_EQ(zpp_rt_rank_message(rank),
               std::string(name) + ": expected a struct_size of at least " +
-                  std::to_string(kFirstSize<Desc>) + ", but got 16");
+                  std::to_string(kFirstSize<Desc>) + ", but got " +
+                  std::to_string(size));
     zpp_rt_rank_destroy(rank);
   }
 }
