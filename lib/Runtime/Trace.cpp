@@ -7,29 +7,61 @@
 
 #include "Trace.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <string_view>
 
 using namespace zpp;
 using namespace zpp::rt;
 
-/// As a JSON string.
-static std::string escape(const std::string &text) {
+/// Bytes of the character that `text`, which is not empty, starts with; 0 if
+/// its first byte starts none of UTF-8.
+static size_t getCharacterBytes(std::string_view text) {
+  auto at = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  unsigned char first = at(0);
+  if (first < 0x80)
+    return 1;
+  size_t bytes = first < 0xc2   ? 0
+                 : first < 0xe0 ? 2
+                 : first < 0xf0 ? 3
+                 : first < 0xf5 ? 4
+                                : 0;
+  if (bytes == 0 || text.size() < bytes)
+    return 0;
+  for (size_t i = 1; i < bytes; ++i)
+    if ((at(i) & 0xc0) != 0x80)
+      return 0;
+  // Longer than it need be, a surrogate, or beyond U+10FFFF.
+  bool isNone =
+      (first == 0xe0 && at(1) < 0xa0) || (first == 0xed && at(1) >= 0xa0) ||
+      (first == 0xf0 && at(1) < 0x90) || (first == 0xf4 && at(1) >= 0x90);
+  return isNone ? 0 : bytes;
+}
+
+/// As a JSON string. JSON is UTF-8, names are what the caller has: a byte that
+/// is not becomes U+FFFD.
+static std::string escape(std::string_view text) {
   std::string result = "\"";
-  for (char c : text) {
-    if (c == '"' || c == '\\') {
+  while (!text.empty()) {
+    char c = text.front();
+    size_t bytes = getCharacterBytes(text);
+    if (bytes == 0) {
+      result += "\\ufffd";
+    } else if (c == '"' || c == '\\') {
       result += '\\';
       result += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
+    } else if (bytes == 1 && c < 0x20) {
       char buffer[8];
       std::snprintf(buffer, sizeof(buffer), "\\u%04x", c);
       result += buffer;
     } else {
-      result += c;
+      result += text.substr(0, bytes);
     }
+    text.remove_prefix(std::max<size_t>(bytes, 1));
   }
   return result + '"';
 }

@@ -64,6 +64,35 @@ TEST(Trace, SlicesOfAllRanks) {
   EXPECT_EQ(count("\"args\": {\"input_bytes\": 4, \"output_bytes\": 8}"), 4);
 }
 
+/// JSON is UTF-8, whatever a name is.
+TEST(Trace, NamesThatAreNotUtf8) {
+  TestWorld world("cpu", "gpu:1", 0, /*isTraced=*/true);
+  world.runAll([](zpp_rt_rank *rank, int64_t) {
+    auto desc = makeDesc<zpp_rt_copy_desc>();
+    // Characters of 2, 3 and 4 bytes; a byte alone, one that never is, one too
+    // long, a surrogate, one beyond the last, one that is cut.
+    desc.name = "\u00fc\u20ac\U0001f600 \x80 \xff \xc0\xaf \xe0\x80\x80 "
+                "\xed\xa0\x80 \xf4\x90\x80\x80 \xe2\x82";
+    EXPECT_EQ(zpp_rt_copy_rows(rank, &desc, nullptr, nullptr), ZPP_RT_OK);
+  });
+  std::string path =
+      testing::TempDir() + "zpp-utf8-" + std::to_string(getpid()) + ".json";
+  EXPECT_EQ(write(world, path, ZPP_RT_OK), "");
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  std::remove(path.c_str());
+  auto bad = [](int count) {
+    std::string characters = " ";
+    for (int i = 0; i < count; ++i)
+      characters += "\\ufffd";
+    return characters;
+  };
+  EXPECT_NE(text.str().find("\u00fc\u20ac\U0001f600" + bad(1) + bad(1) +
+                            bad(2) + bad(3) + bad(3) + bad(4) + bad(2) + "\""),
+            std::string::npos)
+      << text.str();
+}
+
 TEST(Trace, RecordsWhatItIsAskedTo) {
   TestWorld world("cpu", "gpu:1", 0, /*isTraced=*/true);
   std::string path =
