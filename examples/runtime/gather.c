@@ -42,8 +42,8 @@ static void gather(zpp_rt_rank *rank, int64_t index, float *all) {
   float host[VALUES];
   int i;
   zpp_rt_axis axes[] = {{"node", 1, 2}, {"gpu", 1, 2}};
-  zpp_rt_quantize_desc quantize = {sizeof(quantize)};
-  zpp_rt_exchange_desc exchange = {sizeof(exchange)};
+  zpp_rt_quantize_desc quantize = {.struct_size = sizeof(quantize)};
+  zpp_rt_exchange_desc exchange = {.struct_size = sizeof(exchange)};
   zpp_rt_quantize_desc dequantize;
 
   for (i = 0; i < VALUES; ++i)
@@ -110,7 +110,7 @@ static void *run(void *argument) {
 }
 
 int main(void) {
-  zpp_rt_world_desc desc = {sizeof(desc)};
+  zpp_rt_world_desc desc = {.struct_size = sizeof(desc)};
   zpp_rt_world *world;
   pthread_t threads[RANKS];
   job jobs[RANKS];
