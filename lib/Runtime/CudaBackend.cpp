@@ -466,8 +466,16 @@ Status CudaRank::start(int64_t index, int64_t wanted) {
   ZPP_RT_TRY(
       CudaStreams::create(index, std::move(names), world.trace.get(), streams));
   exchanges = std::make_unique<Watch>(*streams, world.timeLimit);
-  ZPP_RT_TRY(NcclCommunicators::create(*nccl, world.mesh, index, *control,
-                                       world.timeLimit, communicators));
+  Status status = NcclCommunicators::create(*nccl, world.mesh, index, *control,
+                                            world.timeLimit, communicators);
+  // NCCL may be told to allow this; unless it is, it fails and says less.
+  if (status.code == ZPP_RT_SYSTEM_ERROR && world.rendezvous.empty() &&
+      world.mesh.numDevices() > count)
+    status.message +=
+        "; " + expected("a GPU for each of " +
+                            std::to_string(world.mesh.numDevices()) + " ranks",
+                        count);
+  ZPP_RT_TRY(status);
   for (size_t tier = 0; tier < numTiers(); ++tier) {
     Communicator *group;
     ZPP_RT_TRY(communicators->find({world.mesh.getAxis(tier)}, group));

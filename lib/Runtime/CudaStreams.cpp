@@ -13,14 +13,15 @@ using namespace zpp::rt;
 Status rt::getStatus(cudaError_t error, const char *what) {
   if (error == cudaSuccess)
     return {};
+  // There may be none.
+  std::string where;
+  if (int device; cudaGetDevice(&device) == cudaSuccess)
+    where = " on GPU " + std::to_string(device);
   cudaGetLastError();
-  int device = -1;
-  cudaGetDevice(&device);
   zpp_rt_status code = error == cudaErrorMemoryAllocation ? ZPP_RT_OUT_OF_MEMORY
                                                           : ZPP_RT_SYSTEM_ERROR;
-  return {code, std::string(what) + " on GPU " + std::to_string(device) + ": " +
-                    cudaGetErrorString(error) + " (" + cudaGetErrorName(error) +
-                    ")"};
+  return {code, what + where + ": " + cudaGetErrorString(error) + " (" +
+                    cudaGetErrorName(error) + ")"};
 }
 
 //===----------------------------------------------------------------------===//

@@ -755,6 +755,41 @@ TEST(CudaFaults, OutOfMemory) {
   }
 }
 
+std::vector<std::string> getCreationErrors(const char *mesh) {
+  TestWorld world("cuda", mesh);
+  std::vector<std::string> errors(world.size());
+  std::vector<std::thread> threads;
+  for (int64_t index = 0; index < world.size(); ++index)
+    threads.emplace_back([&, index] {
+      zpp_rt_rank *rank;
+      char message[512] = "";
+      EXPECT_NE(zpp_rt_rank_create(world.get(), index, -1, &rank, message,
+                                   sizeof(message)),
+                ZPP_RT_OK);
+      errors[index] = message;
+    });
+  for (std::thread &thread : threads)
+    thread.join();
+  return errors;
+}
+
+TEST(CudaFaults, MoreRanksThanGpus) {
+  for (const std::string &error : getCreationErrors("gpu:9")) {
+    EXPECT_NE(error.find("duplicate GPU"), std::string::npos) << error;
+    EXPECT_NE(error.find("; expected a GPU for each of 9 ranks, but got 8"),
+              std::string::npos)
+        << error;
+  }
+}
+
+TEST(CudaFaults, NoGpu) {
+  simulated::failCall("cudaGetDeviceCount", 1, cudaErrorNoDevice);
+  simulated::failCall("cudaGetDevice", 1, cudaErrorNoDevice);
+  EXPECT_EQ(getCreationErrors("gpu:1").front(),
+            "cudaGetDeviceCount: no CUDA-capable device is detected "
+            "(cudaErrorNoDevice)");
+}
+
 TEST(CudaFaults, NcclNeverStarts) {
   simulated::setNcclInitHangs(true);
   auto start = std::chrono::steady_clock::now();
