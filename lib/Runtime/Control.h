@@ -27,7 +27,7 @@ namespace zpp::rt {
 /// Why a rank must give up.
 struct Failure {
   zpp_rt_status code = ZPP_RT_OK;
-  /// The exchange of its own that the rank waits in; empty if in none.
+  /// The exchange of its own that the rank waits in, or getPlace().
   std::string title;
   std::string message;
 
@@ -103,6 +103,10 @@ public:
   /// happens on a rank that has failed or left.
   void announce(int64_t group, std::string_view kind, int64_t chunkBytes,
                 const std::string &title);
+
+  /// "after the call of " the exchange that was announced last, which may be
+  /// under way although all members have announced it; empty if none was.
+  std::string getPlace() const;
 
   /// Waits until all exchanges announced so far were found equal on all their
   /// members, or returns the failure.

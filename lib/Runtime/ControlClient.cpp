@@ -70,6 +70,7 @@ public:
   Status addGroup(const std::vector<int64_t> &members, int64_t &group);
   void announce(int64_t group, std::string_view kind, int64_t chunkBytes,
                 const std::string &title);
+  std::string getPlace();
   Status confirm();
   void fail(const std::string &message);
   void leave();
@@ -90,7 +91,7 @@ private:
   std::optional<Clock::time_point> sendOutgoing();
   bool receiveAll();
   bool handle(Frame frame, std::string_view payload);
-  void giveUp(const Failure &cause);
+  void giveUp(Failure cause);
   void handleEnd();
 
   const Options options;
@@ -119,6 +120,8 @@ private:
       definitions;
   /// Announcements that are not known to be matched.
   std::deque<std::shared_ptr<const Definition>> pending;
+  /// The last announcement; null before the first.
+  std::shared_ptr<const Definition> last;
   uint64_t announced = 0;
   uint64_t matched = 0;
 };
@@ -269,9 +272,15 @@ void ControlClient::Loop::announce(int64_t group, std::string_view kind,
   }
   FrameWriter(outgoing, Frame::Announce).u32(it->second->id);
   pending.push_back(it->second);
+  last = it->second;
   ++announced;
   if (rest == Rest::Sleep)
     wake();
+}
+
+std::string ControlClient::Loop::getPlace() {
+  Lock lock(mutex);
+  return last ? "after the call of " + last->title : "";
 }
 
 Status ControlClient::Loop::confirm() {
@@ -466,7 +475,10 @@ void ControlClient::Loop::handleEnd() {
               " ranks, but rank 0 was lost"});
 }
 
-void ControlClient::Loop::giveUp(const Failure &cause) {
+void ControlClient::Loop::giveUp(Failure cause) {
+  // All members have announced what this rank has, as far as the server knows.
+  if (cause.title.empty())
+    cause.title = getPlace();
   bool mustTell;
   {
     Lock lock(mutex);
@@ -505,6 +517,7 @@ void ControlClient::announce(int64_t group, std::string_view kind,
                              int64_t chunkBytes, const std::string &title) {
   loop->announce(group, kind, chunkBytes, title);
 }
+std::string ControlClient::getPlace() const { return loop->getPlace(); }
 Status ControlClient::confirm() { return loop->confirm(); }
 void ControlClient::fail(const std::string &message) { loop->fail(message); }
 void ControlClient::leave() { loop->leave(); }

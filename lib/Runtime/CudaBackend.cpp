@@ -1054,6 +1054,8 @@ void CudaRank::watch() {
     Status status = communicators->getAsyncError();
     if (status.ok())
       status = exchanges->check();
+    else if (std::string place = control->getPlace(); !place.empty())
+      status.message = place + ": " + status.message;
     if (!status.ok()) {
       control->fail(status.message);
       stop(status);

@@ -541,10 +541,13 @@ TEST(ControlFault, RankNeverAnnounces) {
   runRanks(4, kSoon, [&](Rank &rank, int64_t index) {
     std::string text = "x: expected 4 ranks within 400000 usec, but rank 2 did "
                        "not arrive";
+    rank.announce(getAll(4), "first");
     if (index == 2) {
       Status status = rank.waitForFailure();
       EXPECT_EQ(status.code, ZPP_RT_ABORTED);
-      EXPECT_EQ(status.message.substr(6), " failed: " + text);
+      status.message.replace(status.message.find("rank ") + 5, 1, "N");
+      EXPECT_EQ(status.message,
+                "after the call of first: rank N failed: " + text);
       return;
     }
     rank.announce(getAll(4), "x");
@@ -822,8 +825,8 @@ TEST(ControlProcess, ServerIsKilled) {
       rank.announce({0, 1}, "x");
     ++numReady;
     expectStatus(rank.waitForFailure(), ZPP_RT_RANK_LOST,
-                 std::string(index == 1 ? "x: " : "") +
-                     "expected 2 ranks, but rank 0 was lost");
+                 std::string(index == 1 ? "x" : "after the call of done") +
+                     ": expected 2 ranks, but rank 0 was lost");
   });
   killer.join();
 }

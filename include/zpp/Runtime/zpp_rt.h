@@ -28,7 +28,9 @@
 |*   the end. Results must not be used unless that status is ZPP_RT_OK.       *|
 |* - A rank that fails takes the world with it: collectives on all other      *|
 |*   ranks end with a status and a message that names the collective and the  *|
-|*   cause, at the latest when the time limit of the world is over.           *|
+|*   cause, at the latest when the time limit of the world is over. Where all *|
+|*   had joined a rank's collectives by then, the message says "after the     *|
+|*   call of" the last one; before the first there is none to name.           *|
 |* - A rank is used by one thread at a time, except where a function says     *|
 |*   otherwise, different ranks by different threads at once. World functions *|
 |*   may be called from any thread. Ranks of a world call the same            *|
