@@ -222,13 +222,15 @@ std::string Detector::getRendezvous() const {
 }
 
 Launch Detector::detect() {
-  if (options.process || options.numProcesses) {
+  bool isLaunched = options.process || options.numProcesses;
+  if (isLaunched) {
     readOptions();
   } else {
     for (const Launcher *launcher :
          {&kTorchrun, &kOpenMpi, &kPmi, &kSlurm, &kPlain}) {
       if (!get(launcher->rank) || (launcher->marker && !get(launcher->marker)))
         continue;
+      isLaunched = true;
       readLauncher(*launcher);
       if (launcher != &kTorchrun && launcher != &kPlain)
         checkAgreement(*launcher);
@@ -241,7 +243,7 @@ Launch Detector::detect() {
   }
   if (launch.numProcesses > 1)
     launch.rendezvous = getRendezvous();
-  else if (!options.rendezvous.empty())
+  else if (!options.rendezvous.empty() && !isLaunched)
     throw expected("several processes for rendezvous " +
                        quote(options.rendezvous),
                    std::to_string(launch.numProcesses));

@@ -24,7 +24,7 @@ struct LaunchOptions {
   /// Both or none.
   std::optional<int64_t> process;
   std::optional<int64_t> numProcesses;
-  /// "HOST:PORT", for several processes.
+  /// "HOST:PORT", for processes of a launcher.
   std::string rendezvous;
 };
 

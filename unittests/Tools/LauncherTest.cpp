@@ -162,6 +162,8 @@ TEST(Launcher, Errors) {
   EXPECT_EQ(detect({}, {4, 4, ""}), "expected a process in [0, 4), but got 4");
   EXPECT_EQ(detect({}, {{}, {}, "here:1"}),
             "expected several processes for rendezvous 'here:1', but got 1");
+  // A launcher may have started one.
+  EXPECT_EQ(detect({}, {0, 1, "here:1"}), "0 of 1, local -1, at ");
   EXPECT_EQ(detect({{"RANK", "3"}}),
             "expected WORLD_SIZE beside RANK=3, but got none");
   EXPECT_EQ(detect({{"RANK", "3"}, {"WORLD_SIZE", "3"}}),
