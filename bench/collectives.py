@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -51,6 +52,8 @@ def main():
     parser.add_argument("--output", type=pathlib.Path, help="write JSON there")
     args = parser.parse_args()
 
+    # Who ends this process ends the ranks too, and the shaping.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     links.raise_file_limit()
     failures = []
     cases = {name: case for name, case in CASES.items()

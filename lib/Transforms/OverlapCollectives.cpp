@@ -8,8 +8,7 @@
 // A block is scheduled in four steps: what moves with starts and waits is found
 // (`Transfer`), each start and wait gets an op that it stands before (`plan`),
 // everything is moved there (`place`), and values of the compute are tied
-// through, which keeps it there (`tie`), and the compute too
-// (`keepGradientsInPlace`).
+// through, which keeps it there (`tie`), and the compute too (`keepInPlace`).
 //
 //===----------------------------------------------------------------------===//
 
@@ -105,7 +104,7 @@ public:
     plan();
     place();
     tie();
-    keepGradientsInPlace();
+    keepInPlace();
   }
 
 private:
@@ -778,33 +777,34 @@ private:
   }
 
   //===--------------------------------------------------------------------===//
-  // Gradients that XLA scatters
+  // What XLA is left to order
   //===--------------------------------------------------------------------===//
 
-  /// What the collectives left to XLA send is computed before the wait that
-  /// follows, and sent after it. XLA would leave much of it for the end, and
-  /// keep all that it is computed from until then.
-  void keepGradientsInPlace() {
-    // Behind the last wait. The waits themselves are made anew by ties.
+  /// Keeps XLA from leaving for the end what nothing needs before, with all
+  /// that it is computed from in memory until then: products are computed
+  /// before the wait that follows, collectives of XLA that send gradients come
+  /// after it, and are done once more is in flight than may be.
+  void keepInPlace() {
     Operation *end = nullptr;
-    SmallVector<Operation *> collectives;
+    SmallVector<Operation *> others;
     for (Operation &op : block)
       if (isa<WaitOp>(op))
         end = op.getNextNode();
       else if (isCollective(&op) && !isa<StartOp>(op))
-        collectives.push_back(&op);
+        others.push_back(&op);
     llvm::SmallPtrSet<Operation *, 32> isNeed(heavy.begin(), heavy.end());
-    for (Operation *collective : collectives) {
+    llvm::erase_if(others, [&](Operation *collective) {
       llvm::SetVector<Operation *> slice;
       getForwardSlice(collective, &slice);
       // What the compute needs, as an activation, is not to come later.
-      if (llvm::any_of(slice, [&](Operation *user) {
-            Operation *ancestor = block.findAncestorOpInBlock(*user);
-            return ancestor && ancestor->isBeforeInBlock(end) &&
-                   (isa<StartOp, WaitOp>(ancestor) ||
-                    isNeed.contains(ancestor));
-          }))
-        continue;
+      return llvm::any_of(slice, [&](Operation *user) {
+        Operation *ancestor = block.findAncestorOpInBlock(*user);
+        return ancestor && ancestor->isBeforeInBlock(end) &&
+               (isa<StartOp, WaitOp>(ancestor) || isNeed.contains(ancestor));
+      });
+    });
+    llvm::SmallPtrSet<Operation *, 32> isLate(others.begin(), others.end());
+    for (Operation *collective : others)
       for (Value operand : collective->getOperands()) {
         while (Operation *source = operand.getDefiningOp()) {
           if (source->getBlock() != &block || !isDataMovement(source) ||
@@ -813,7 +813,42 @@ private:
           operand = source->getOperand(0);
         }
         if (isComputed(operand) && !isReceived(operand))
-          keepInPlace(operand);
+          tieBehind(operand, getNextWait(operand.getDefiningOp()), isLate);
+      }
+    for (Operation *op : heavy)
+      if (op->getNumResults() == 1 && isComputed(op->getResult(0)))
+        tieBehind(op->getResult(0), getNextWait(op), isLate);
+    limitInFlight(isLate);
+  }
+
+  static Operation *getNextWait(Operation *op) {
+    while (op && !isa<WaitOp>(op))
+      op = op->getNextNode();
+    return op;
+  }
+
+  /// Ties the results of the oldest of `collectives` through waits behind which
+  /// more bytes would be in flight than may be.
+  void limitInFlight(const llvm::SmallPtrSetImpl<Operation *> &collectives) {
+    std::deque<std::pair<Operation *, int64_t>> queue;
+    int64_t inFlight = 0;
+    for (Operation *op = &block.front(); op; op = op->getNextNode()) {
+      if (collectives.contains(op) && op->getNumResults() == 1) {
+        int64_t bytes =
+            getBytes(op->getOperandTypes()) + getBytes(op->getResultTypes());
+        queue.push_back({op, bytes});
+        inFlight += bytes;
+        continue;
+      }
+      if (!isa<WaitOp>(op))
+        continue;
+      for (; inFlight > budget; queue.pop_front()) {
+        auto [oldest, bytes] = queue.front();
+        inFlight -= bytes;
+        Value result = oldest->getResult(0);
+        if (auto type = dyn_cast<RankedTensorType>(result.getType());
+            type && type.hasStaticShape())
+          op = tieBehind(result, op, collectives);
       }
     }
   }
@@ -825,40 +860,43 @@ private:
            (isa<ZeroDialect>(op->getDialect()) && !isTied(value));
   }
 
-  /// Ties `value`, which collectives send, through the next wait, behind which
-  /// they move.
-  void keepInPlace(Value value) {
-    Operation *wait = value.getDefiningOp();
-    while (wait && !isa<WaitOp>(wait))
-      wait = wait->getNextNode();
+  /// Ties `value` through `wait`, if all that reads it is behind that, or can
+  /// be: casts, shapes and `collectives`. Returns the wait.
+  Operation *tieBehind(Value value, Operation *wait,
+                       const llvm::SmallPtrSetImpl<Operation *> &collectives) {
     if (!wait)
-      return;
-    // What has to move with them, in the order of the block.
+      return wait;
+    // What has to move, in the order of the block.
     SmallVector<Operation *> moved;
     llvm::DenseSet<Value> values{value};
+    auto isRead = [&](Operation *op) {
+      auto reads = [&](Operation *nested) {
+        return WalkResult(llvm::any_of(nested->getOperands(),
+                                       [&](Value operand) {
+                                         return values.contains(operand);
+                                       })
+                              ? WalkResult::interrupt()
+                              : WalkResult::advance());
+      };
+      return op->walk(reads).wasInterrupted();
+    };
     for (Operation *op = value.getDefiningOp()->getNextNode(); op != wait;
          op = op->getNextNode()) {
-      bool reads = op->walk([&](Operation *nested) {
-                       return llvm::any_of(nested->getOperands(),
-                                           [&](Value operand) {
-                                             return values.contains(operand);
-                                           })
-                                  ? WalkResult::interrupt()
-                                  : WalkResult::advance();
-                     }).wasInterrupted();
-      if (!reads)
+      if (!isRead(op))
         continue;
-      if (!isCollective(op) && (!isDataMovement(op) || isBarrier(op)))
-        return;
+      if (!collectives.contains(op) && (!isDataMovement(op) || isBarrier(op)))
+        return wait;
       moved.push_back(op);
       values.insert_range(op->getResults());
     }
+    if (isRead(wait))
+      return wait;
     Operation *end = wait;
     for (Operation *op : moved) {
       op->moveAfter(end);
       end = op;
     }
-    tie(wait, value);
+    return tie(wait, value);
   }
 
   Block &block;

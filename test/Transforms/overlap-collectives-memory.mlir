@@ -63,7 +63,9 @@ module @zpp_host {
 
 // A gradient that XLA scatters is computed before the next wait and scattered
 // behind it, casts included; one that is read in front of it, by what is no
-// cast, is left alone. So is what the compute needs: an activation.
+// cast, is scattered where it was. With it more is in flight than may be: the
+// wait comes after the scatter. What the compute needs, an activation, is left
+// alone.
 
 // CHECK-LABEL: func @gradients
 func.func @gradients(%x: tensor<16x4xf32>, %y: tensor<4x32xf32>, %w: tensor<2x32xf32>)
@@ -72,12 +74,12 @@ func.func @gradients(%x: tensor<16x4xf32>, %y: tensor<4x32xf32>, %w: tensor<2x32
   // CHECK-NEXT: %[[G:.*]] = "stablehlo.dot_general"
   // CHECK-NEXT: %[[H:.*]] = "stablehlo.dot_general"
   // CHECK: "stablehlo.reduce"(%[[H]],
-  // CHECK: "stablehlo.reduce_scatter"(%[[H]])
+  // CHECK: %[[P:.*]] = "stablehlo.reduce_scatter"(%[[H]])
   // CHECK: %[[L:.*]] = "stablehlo.dot_general"
   // CHECK-NEXT: %[[M:.*]] = "stablehlo.all_reduce"(%[[L]])
   // CHECK: %[[T:.*]], %[[M1:.*]] = zero.start @zpp_host::@gather(%{{.*}}) ties(%[[M]] : tensor<16x32xf32>)
-  // CHECK-NEXT: %[[W:.*]], %[[G1:.*]] = zero.wait %[[S]] from(%{{.*}}) ties(%[[G]] : tensor<16x32xf32>)
-  // CHECK-NEXT: %[[CAST:.*]] = "stablehlo.convert"(%[[G1]])
+  // CHECK-NEXT: %[[W:.*]], %[[G1:.*]]:2 = zero.wait %[[S]] from(%{{.*}}) ties(%[[G]], %[[P]] : tensor<16x32xf32>, tensor<2x32xf32>)
+  // CHECK-NEXT: %[[CAST:.*]] = "stablehlo.convert"(%[[G1]]#0)
   // CHECK-NEXT: "stablehlo.reduce_scatter"(%[[CAST]])
   // CHECK: "stablehlo.dot_general"(%[[M1]], %[[W]])
   %0 = "stablehlo.dot_general"(%x, %y) : (tensor<16x4xf32>, tensor<4x32xf32>) -> tensor<16x32xf32>

@@ -138,7 +138,8 @@ module @zpp_host {
 
 // A scatter starts when its gradient is there, before the product that follows,
 // and is waited for at the end; the third one makes the first one be waited for.
-// What the result alone gives moves along, with its constants.
+// What the result alone gives moves along, with its constants. A gradient that is
+// read behind a wait only is tied through it: XLA may not compute it later.
 
 // CHECK-LABEL: func @backward
 func.func @backward(%x: tensor<16x4xf32>, %y: tensor<4x32xf32>, %w: tensor<32x32xf32>)
@@ -148,14 +149,14 @@ func.func @backward(%x: tensor<16x4xf32>, %y: tensor<4x32xf32>, %w: tensor<32x32
   // CHECK-NEXT: %[[S0:.*]], %[[Y1:.*]] = zero.start @zpp_host::@scatter(%[[G0]]) ties(%[[Y]] :
   // CHECK-NEXT: %[[Z:.*]] = "stablehlo.dot_general"(%[[Y1]], %arg2)
   // CHECK-NEXT: %[[G1:.*]] = "stablehlo.dot_general"(%arg0, %[[Z]])
-  // CHECK-NEXT: %[[W0:.*]], %[[Z0:.*]] = zero.wait %[[S0]] from(%[[G0]] : tensor<16x32xf32>) ties(%[[Z]] :
+  // CHECK-NEXT: %[[W0:.*]], %[[Z0:.*]]:2 = zero.wait %[[S0]] from(%[[G0]] : tensor<16x32xf32>) ties(%[[Z]], %[[G1]] :
   // CHECK-NEXT: %[[C:.*]] = "stablehlo.constant"
   // CHECK-NEXT: %[[M:.*]] = "stablehlo.multiply"(%[[W0]], %[[C]])
-  // CHECK-NEXT: %[[S1:.*]], %[[Z1:.*]] = zero.start @zpp_host::@scatter(%[[G1]]) ties(%[[Z0]] :
+  // CHECK-NEXT: %[[S1:.*]], %[[Z1:.*]] = zero.start @zpp_host::@scatter(%[[Z0]]#1) ties(%[[Z0]]#0 :
   // CHECK-NEXT: %[[A:.*]] = "stablehlo.dot_general"(%[[Z1]], %arg2)
   // CHECK-NEXT: %[[G2:.*]] = "stablehlo.dot_general"(%arg0, %[[A]])
-  // CHECK-NEXT: zero.wait %[[S1]] from(%[[G1]] :
-  // CHECK-NEXT: %[[S2:.*]] = zero.start @zpp_host::@scatter(%
+  // CHECK-NEXT: %[[W1:.*]], %[[G3:.*]] = zero.wait %[[S1]] from(%[[Z0]]#1 : tensor<16x32xf32>) ties(%[[G2]] :
+  // CHECK-NEXT: %[[S2:.*]] = zero.start @zpp_host::@scatter(%[[G3]])
   // CHECK-NEXT: zero.wait %[[S2]]
   // CHECK-NEXT: return %[[M]],
   %a = "stablehlo.tanh"(%y) : (tensor<4x32xf32>) -> tensor<4x32xf32>

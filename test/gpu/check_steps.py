@@ -31,6 +31,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -293,6 +294,8 @@ class End:
 def _run_processes(args, lose: bool) -> list[End]:
     """Starts them and waits for all. When the last one is lost, the others have
     LIMIT_SECONDS."""
+    # Who ends this process ends the others too.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         port = probe.getsockname()[1]
