@@ -17,6 +17,7 @@
 #include "LocalValues.h"
 #include "mlir/Analysis/SliceAnalysis.h"
 #include "mlir/IR/Remarks.h"
+#include "mlir/IR/TypeUtilities.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Transforms/Passes.h"
@@ -781,9 +782,10 @@ private:
   //===--------------------------------------------------------------------===//
 
   /// Keeps XLA from leaving for the end what nothing needs before, with all
-  /// that it is computed from in memory until then: products are computed
-  /// before the wait that follows, collectives of XLA that send gradients come
-  /// after it, and are done once more is in flight than may be.
+  /// that it is computed from in memory until then: products that products and
+  /// collectives read are computed before the wait that follows, collectives of
+  /// XLA that send gradients come after it, and are done once more is in flight
+  /// than may be.
   void keepInPlace() {
     Operation *end = nullptr;
     SmallVector<Operation *> others;
@@ -807,8 +809,7 @@ private:
     for (Operation *collective : others)
       for (Value operand : collective->getOperands()) {
         while (Operation *source = operand.getDefiningOp()) {
-          if (source->getBlock() != &block || !isDataMovement(source) ||
-              isBarrier(source))
+          if (source->getBlock() != &block || !isShape(source))
             break;
           operand = source->getOperand(0);
         }
@@ -816,9 +817,21 @@ private:
           tieBehind(operand, getNextWait(operand.getDefiningOp()), isLate);
       }
     for (Operation *op : heavy)
-      if (op->getNumResults() == 1 && isComputed(op->getResult(0)))
+      if (op->getNumResults() == 1 && isComputed(op->getResult(0)) &&
+          llvm::all_of(op->getUsers(), [&](Operation *user) {
+            return isa<StartOp, WaitOp>(user) || isCollective(user) ||
+                   isNeed.contains(user);
+          }))
         tieBehind(op->getResult(0), getNextWait(op), isLate);
     limitInFlight(isLate);
+  }
+
+  /// True for what moves data and keeps its type. XLA may compute in more bits
+  /// what a cast follows: a tie in front of that would round.
+  static bool isShape(Operation *op) {
+    return isDataMovement(op) && !isBarrier(op) &&
+           getElementTypeOrSelf(op->getOperand(0)) ==
+               getElementTypeOrSelf(op->getResult(0));
   }
 
   static Operation *getNextWait(Operation *op) {
@@ -861,7 +874,7 @@ private:
   }
 
   /// Ties `value` through `wait`, if all that reads it is behind that, or can
-  /// be: casts, shapes and `collectives`. Returns the wait.
+  /// be: shapes and `collectives`. Returns the wait.
   Operation *tieBehind(Value value, Operation *wait,
                        const llvm::SmallPtrSetImpl<Operation *> &collectives) {
     if (!wait)
@@ -884,7 +897,7 @@ private:
          op = op->getNextNode()) {
       if (!isRead(op))
         continue;
-      if (!collectives.contains(op) && (!isDataMovement(op) || isBarrier(op)))
+      if (!collectives.contains(op) && !isShape(op))
         return wait;
       moved.push_back(op);
       values.insert_range(op->getResults());

@@ -264,10 +264,10 @@ def OverlapCollectivesPass : Zpp_ModulePass<"zero-overlap"> {
     operand of the next heavy op (a product, a convolution, a loop, a call, or
     the op on the most data) through a start, which then does not come later;
     what has been computed last through a wait, which then does not come earlier.
-    So are results of products that are read behind the next wait only, gradients
-    that XLA is left to scatter, which it does behind that, and its results once
-    more than `prefetch-bytes` are in flight: XLA would leave much of this for the
-    end, and keep in memory what it is computed from.
+    So are products that other products and scatters read behind the next wait
+    only, gradients that XLA is left to scatter, which it does behind that, and
+    its results once more than `prefetch-bytes` are in flight: XLA would leave
+    much of this for the end, and keep in memory what it is computed from.
 
     A block with ties has its schedule already.
 

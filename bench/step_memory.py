@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What the steps of bench/two-node allocate on a GPU, without one.
+
+    bench/two-node --export DIR [--gpus-per-node N]
+    python bench/step_memory.py DIR
+
+XLA compiles each step for an H200 that is described to it, and says what it
+allocates: state and batch, and temporary memory, results of collectives
+included. What the allocator adds when a step runs is not in it, nor are the
+choices of a compiler that has a GPU to try kernels on.
+
+Needs the packages jax-cuda13-plugin and jax-cuda13-pjrt of JAX's version, and
+libzpp_xla ($ZPP_XLA, or that of the build).
+"""
+
+import argparse
+import ctypes
+import json
+import math
+import os
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "python")]
+
+#: An H200, as far as XLA's passes ask.
+TARGET = """
+gpu_device_info {
+  name: "NVIDIA H200"
+  device_vendor: "NVIDIA Corporation"
+  platform_version: "Compute Capability 9.0a"
+  model_str: "sm_9.0a with 151397597184B RAM, 132 cores"
+  cuda_compute_capability { major: 9 feature_extension: ACCELERATED_FEATURES }
+  core_count: 132
+  fpus_per_core: 128
+  clock_rate_ghz: 1.98
+  device_memory_size: 151397597184
+  memory_bandwidth: 4800000000000
+  l2_cache_size: 52428800
+  device_address_bits: 64
+  threads_per_warp: 32
+  threads_per_block_limit: 1024
+  threads_per_core_limit: 2048
+  registers_per_block_limit: 65536
+  registers_per_core_limit: 65536
+  shared_memory_per_block: 49152
+  shared_memory_per_block_optin: 232448
+  shared_memory_per_core: 233472
+  block_dim_limit_x: 2147483647
+  block_dim_limit_y: 65535
+  block_dim_limit_z: 65535
+  thread_dim_limit_x: 1024
+  thread_dim_limit_y: 1024
+  thread_dim_limit_z: 64
+  driver_version: "13.0.0"
+  runtime_version: "13.0.0"
+  compile_time_toolkit_version: "13.0.0"
+  dnn_version: "9.10.0"
+}
+platform_name: "CUDA"
+dnn_version_info { major: 9 minor: 10 patch: 0 }
+device_description_str: "NVIDIA H200"
+"""
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("folder", type=pathlib.Path, metavar="DIR")
+    parser.add_argument("--variants", nargs="+", metavar="WORD",
+                        help="those whose name has one of these words")
+    args = parser.parse_args()
+    manifest = json.loads((args.folder / "manifest.json").read_text())
+    config = dict(manifest["of"]["config"])
+    config["mesh"] = tuple(map(tuple, config["mesh"]))
+    count = math.prod(size for _, size in config["mesh"])
+
+    # Neither a driver nor kernels to try are there.
+    os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
+    os.environ["XLA_FLAGS"] = (os.environ.get("XLA_FLAGS", "") +
+                               " --xla_gpu_autotune_level=0")
+    import jax
+    import numpy as np
+    from jax.experimental import topologies
+    devices = topologies.get_topology_desc(
+        "step", "cuda", target_config=TARGET, topology=f"1x1x{count}").devices
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", count)
+    import gpt
+    from zpp import _bundle, _load, _runtime
+    library = ctypes.CDLL(_runtime.find_library())
+    for call in ("start", "wait"):
+        jax.ffi.register_ffi_target(
+            f"zpp.{call}", jax.ffi.pycapsule(
+                getattr(library, f"zpp_xla_{call}_cuda")), platform="CUDA")
+
+    mesh = jax.sharding.Mesh(
+        np.array(devices).reshape([size for _, size in config["mesh"]]),
+        tuple(name for name, _ in config["mesh"]))
+    trainer = gpt.Trainer(gpt.Config(**config))
+    leaves = [
+        jax.ShapeDtypeStruct(leaf.shape, leaf.dtype,
+                             sharding=jax.sharding.NamedSharding(
+                                 mesh, leaf.sharding.spec))
+        for leaf in jax.tree.leaves((
+            trainer.abstract_state(),
+            trainer.abstract_batch(count * manifest["of"]["sequences"])))]
+    print(f"{manifest['parameters'] / 1e9:.2f} B parameters, {count} devices; "
+          f"JAX {jax.__version__}; steps exported at "
+          f"{manifest['of']['commit']}\n\n| step | state and batch | temporary "
+          f"| together | beside the first |\n| --- | ---: | ---: | ---: | "
+          f"---: |")
+    first = None
+    for name, variant in manifest["variants"].items():
+        if not variant["path"] or args.variants and not any(
+                word in name for word in args.variants):
+            continue
+        step = _bundle.read(args.folder / variant["path"])
+        memory = _load.load_flat(step).trace(*leaves).lower(
+            lowering_platforms=("cuda",)).compile().memory_analysis()
+        sizes = [size / 2**30 for size in (memory.argument_size_in_bytes,
+                                           memory.temp_size_in_bytes)]
+        first = first or sum(sizes)
+        print(f"| {name} | {sizes[0]:.2f} GiB | {sizes[1]:.2f} GiB | "
+              f"{sum(sizes):.2f} GiB | {sum(sizes) / first - 1:+.1%} |",
+              flush=True)
+
+
+if __name__ == "__main__":
+    main()
