@@ -874,35 +874,39 @@ private:
   }
 
   /// Ties `value` through `wait`, if all that reads it is behind that, or can
-  /// be: shapes and `collectives`. Returns the wait.
+  /// be: shapes, `collectives`, and casts of what these result in. Returns the
+  /// wait.
   Operation *tieBehind(Value value, Operation *wait,
                        const llvm::SmallPtrSetImpl<Operation *> &collectives) {
     if (!wait)
       return wait;
+    auto reads = [](Operation *op, const llvm::DenseSet<Value> &values) {
+      auto isReader = [&](Operation *nested) {
+        bool isOne = llvm::any_of(nested->getOperands(), [&](Value operand) {
+          return values.contains(operand);
+        });
+        return isOne ? WalkResult::interrupt() : WalkResult::advance();
+      };
+      return op->walk(isReader).wasInterrupted();
+    };
     // What has to move, in the order of the block.
     SmallVector<Operation *> moved;
-    llvm::DenseSet<Value> values{value};
-    auto isRead = [&](Operation *op) {
-      auto reads = [&](Operation *nested) {
-        return WalkResult(llvm::any_of(nested->getOperands(),
-                                       [&](Value operand) {
-                                         return values.contains(operand);
-                                       })
-                              ? WalkResult::interrupt()
-                              : WalkResult::advance());
-      };
-      return op->walk(reads).wasInterrupted();
-    };
+    llvm::DenseSet<Value> shapes{value}, received;
+    if (collectives.contains(value.getDefiningOp()))
+      std::swap(shapes, received);
     for (Operation *op = value.getDefiningOp()->getNextNode(); op != wait;
          op = op->getNextNode()) {
-      if (!isRead(op))
+      bool readsShape = reads(op, shapes);
+      if (!readsShape && !reads(op, received))
         continue;
-      if (!collectives.contains(op) && !isShape(op))
+      bool isResult = collectives.contains(op) || !readsShape;
+      if (!collectives.contains(op) && !isShape(op) &&
+          (readsShape || !isDataMovement(op) || isBarrier(op)))
         return wait;
       moved.push_back(op);
-      values.insert_range(op->getResults());
+      (isResult ? received : shapes).insert_range(op->getResults());
     }
-    if (isRead(wait))
+    if (reads(wait, shapes) || reads(wait, received))
       return wait;
     Operation *end = wait;
     for (Operation *op : moved) {

@@ -62,14 +62,15 @@ module @zpp_host {
 }
 
 // A gradient that XLA scatters is computed before the next wait and scattered
-// behind it, shapes included; a cast stays with what it is of. One that is read in
+// behind it, shapes and casts of the result included; a cast of the gradient stays
+// with what it is of. One that is read in
 // front of the wait by something else is scattered where it was. With it more is in flight than may be: the
 // wait comes after the scatter. What the compute needs, an activation, is left
 // alone.
 
 // CHECK-LABEL: func @gradients
 func.func @gradients(%x: tensor<16x4xf32>, %y: tensor<4x32xf32>, %w: tensor<2x32xf32>)
-    -> (tensor<2x4x8xbf16>, tensor<2x32xf32>, tensor<f32>, tensor<32x32xf32>, tensor<16x32xf32>) {
+    -> (tensor<2x4x8xf32>, tensor<2x32xf32>, tensor<f32>, tensor<32x32xf32>, tensor<16x32xf32>) {
   // CHECK-NEXT: %[[S:.*]] = zero.start
   // CHECK-NEXT: %[[PRODUCT:.*]] = "stablehlo.dot_general"
   // CHECK-NEXT: %[[G:.*]] = "stablehlo.convert"(%[[PRODUCT]])
@@ -81,7 +82,8 @@ func.func @gradients(%x: tensor<16x4xf32>, %y: tensor<4x32xf32>, %w: tensor<2x32
   // CHECK: %[[T:.*]], %[[M1:.*]] = zero.start @zpp_host::@gather(%{{.*}}) ties(%[[M]] : tensor<16x32xf32>)
   // CHECK-NEXT: %[[W:.*]], %[[G1:.*]]:2 = zero.wait %[[S]] from(%{{.*}}) ties(%[[G]], %[[P]] : tensor<16x32xbf16>, tensor<2x32xf32>)
   // CHECK-NEXT: %[[SHAPE:.*]] = "stablehlo.reshape"(%[[G1]]#0)
-  // CHECK-NEXT: "stablehlo.reduce_scatter"(%[[SHAPE]])
+  // CHECK-NEXT: %[[SUM:.*]] = "stablehlo.reduce_scatter"(%[[SHAPE]])
+  // CHECK: "stablehlo.convert"(%[[SUM]])
   // CHECK: "stablehlo.dot_general"(%[[M1]], %[[W]])
   %0 = "stablehlo.dot_general"(%x, %y) : (tensor<16x4xf32>, tensor<4x32xf32>) -> tensor<16x32xf32>
   %1 = "stablehlo.convert"(%0) : (tensor<16x32xf32>) -> tensor<16x32xbf16>
@@ -91,6 +93,7 @@ func.func @gradients(%x: tensor<16x4xf32>, %y: tensor<4x32xf32>, %w: tensor<2x32
     %sum = "stablehlo.add"(%a, %b) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
     "stablehlo.return"(%sum) : (tensor<bf16>) -> ()
   }) : (tensor<16x4x8xbf16>) -> tensor<2x4x8xbf16>
+  %cast = "stablehlo.convert"(%2) : (tensor<2x4x8xbf16>) -> tensor<2x4x8xf32>
   %3 = "stablehlo.dot_general"(%x, %y) : (tensor<16x4xf32>, tensor<4x32xf32>) -> tensor<16x32xf32>
   %zero = "stablehlo.constant"() <{value = dense<0.0> : tensor<f32>}> : () -> tensor<f32>
   %4 = "stablehlo.reduce"(%3, %zero) <{dimensions = array<i64: 0, 1>}> ({
@@ -115,5 +118,5 @@ func.func @gradients(%x: tensor<16x4xf32>, %y: tensor<4x32xf32>, %w: tensor<2x32
   %11 = zero.start @zpp_host::@gather(%w) {origins = [{role = "weight"}]} : (tensor<2x32xf32>) -> tensor<16x32xf32>
   %12 = zero.wait %11 from(%w : tensor<2x32xf32>) : tensor<16x32xf32>
   %13 = "stablehlo.dot_general"(%12, %10) : (tensor<16x32xf32>, tensor<32x32xf32>) -> tensor<16x32xf32>
-  return %2, %5, %4, %10, %13 : tensor<2x4x8xbf16>, tensor<2x32xf32>, tensor<f32>, tensor<32x32xf32>, tensor<16x32xf32>
+  return %cast, %5, %4, %10, %13 : tensor<2x4x8xf32>, tensor<2x32xf32>, tensor<f32>, tensor<32x32xf32>, tensor<16x32xf32>
 }
