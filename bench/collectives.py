@@ -4,11 +4,11 @@
 
     python bench/collectives.py [--zpp-perf build/bin/zpp-perf] [--links ...]
 
-starts zpp-perf with a process for each of a host's GPUs, which play two nodes of
---gpus-per-node (bench/links.py), and prints one table. Times are zpp-perf's: means over
-iterations, the slowest rank, the median of five. NCCL's time is from the same
-processes, just after. "host" is until all is queued. A case that fails is told
-in the end, after the others.
+starts zpp-perf with a process for each of a host's GPUs, which play two nodes
+of --gpus-per-node (bench/links.py), and prints one table. Times are zpp-perf's:
+means over iterations, the slowest rank, the median of five. NCCL's time is from
+the same processes, just after. "host" is until all is queued. A case that fails
+is told in the end, after the others.
 """
 
 import argparse

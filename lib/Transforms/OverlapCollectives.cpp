@@ -817,7 +817,8 @@ private:
           tieBehind(operand, getNextWait(operand.getDefiningOp()), isLate);
       }
     for (Operation *op : heavy)
-      if (op->getNumResults() == 1 && isComputed(op->getResult(0)) &&
+      if (op->getNumResults() == 1 && !op->use_empty() &&
+          isComputed(op->getResult(0)) &&
           llvm::all_of(op->getUsers(), [&](Operation *user) {
             return isa<StartOp, WaitOp>(user) || isCollective(user) ||
                    isNeed.contains(user);

@@ -87,9 +87,9 @@ class JittedStep:
             self._jitted = jax.jit(step, **jit_options)
         elif others := sorted(set(jit_options) - _NAMED_AGAIN):
             raise TypeError(
-                f"expected {', '.join(sorted(_NAMED_AGAIN))} beside a step that "
-                f"is jitted already, but got {', '.join(others)}; name them in "
-                f"its jax.jit")
+                f"expected {', '.join(sorted(_NAMED_AGAIN))} beside a step "
+                f"that is jitted already, but got {', '.join(others)}; name "
+                f"them in its jax.jit")
         self._static_numbers, self._static_names = _static_arguments(
             step, jit_options)
         self._compiler_options = jit_options.get("compiler_options")

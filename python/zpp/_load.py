@@ -64,8 +64,8 @@ def load_flat(step: Step, compiler_options: dict | None = None
 
 
 def check_not_traced(leaves: Sequence[Any]) -> None:
-    """Raises TypeError where these are not arrays yet: what a rewritten step runs
-    on must be known when it is called."""
+    """Raises TypeError where these are not arrays yet: what a rewritten step
+    runs on must be known when it is called."""
     if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
         raise TypeError(
             "expected arrays, but got values that jax.jit or another "

@@ -23,8 +23,8 @@ def trace(path: str | os.PathLike) -> Iterator[None]:
                 state, loss = step(state, batch)
 
     There is a row for each stream of each rank, and a slice for each operation,
-    named after its collective and source line. Entering waits for the steps that
-    were called before, leaving for those inside.
+    named after its collective and source line. Entering waits for the steps
+    that were called before, leaving for those inside.
     Steps for target portable leave nothing to record. Of several processes each
     writes its own ranks, process 1 to trace.1.json. The environment variable
     ZPP_TRACE=trace.json records a whole process.
