@@ -15,7 +15,6 @@ import argparse
 import json
 import os
 import pathlib
-import signal
 import socket
 import subprocess
 import sys
@@ -52,9 +51,7 @@ def main():
     parser.add_argument("--output", type=pathlib.Path, help="write JSON there")
     args = parser.parse_args()
 
-    # Who ends this process ends the ranks too, and the shaping.
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    links.raise_file_limit()
+    links.prepare_launch()
     failures = []
     cases = {name: case for name, case in CASES.items()
              if not args.cases or any(word in name for word in args.cases)}

@@ -12,6 +12,7 @@ loopback device as it is) and "nvlink" (one host, NVLink everywhere).
 
 import re
 import resource
+import signal
 import subprocess
 import sys
 
@@ -37,9 +38,11 @@ def shape(tc: str, link: str | None):
              "rate", link, "burst", "16mb", "latency", "20ms"], check=True)
 
 
-def raise_file_limit():
+def prepare_launch():
     """Lets this process and those that it starts open as many files as they may:
-    NCCL's channels between nodes have many sockets."""
+    NCCL's channels between nodes have many sockets. Who ends this process ends
+    it as an error does, with its ranks and the shaping."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

@@ -755,16 +755,15 @@ private:
     }
     if (casts.empty())
       return;
-    if (!start.getTies().empty())
-      operands.push_back(start.getTies().back());
+    MutableOperandRange ties = start.getTiesMutable();
+    if (!ties.empty())
+      operands.push_back(ties[ties.size() - 1].get());
     OpBuilder builder(casts.front());
     Operation *barrier = createBarrier(builder, start->getLoc(), operands);
     for (auto [cast, result] : llvm::zip(casts, barrier->getResults()))
       cast->setOperand(0, result);
-    if (!start.getTies().empty())
-      start->setOperand(start.getTies().getBeginOperandIndex() +
-                            start.getTies().size() - 1,
-                        barrier->getResults().back());
+    if (!ties.empty())
+      ties[ties.size() - 1].set(barrier->getResults().back());
   }
 
   /// Ties `value` through `op`: what comes later reads the result.
@@ -792,7 +791,7 @@ private:
     for (Operation &op : block)
       if (isa<WaitOp>(op))
         end = op.getNextNode();
-      else if (isCollective(&op) && !isa<StartOp>(op))
+      else if (isCollective(&op))
         others.push_back(&op);
     llvm::SmallPtrSet<Operation *, 32> isNeed(heavy.begin(), heavy.end());
     llvm::erase_if(others, [&](Operation *collective) {

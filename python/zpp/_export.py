@@ -54,6 +54,12 @@ class Step:
     #: Of a step that was rewritten for target cuda or cpu.
     bundle: Bundle | None = None
 
+    @property
+    def uses_runtime(self) -> bool:
+        """Whether any of its collectives is the runtime's."""
+        return self.bundle is not None and bool(
+            self.bundle.manifest["functions"])
+
     @functools.cached_property
     def smallest_result(self) -> int | None:
         """Which flat result takes the least memory; None without results."""

@@ -75,7 +75,7 @@ def check_not_traced(leaves: Sequence[Any]) -> None:
 def prepare(step: Step, leaves: Sequence[Any]) -> None:
     """Makes the runtime ready for a call of the step with these arguments. Does
     nothing where it is, or where the step needs none."""
-    if step.bundle is not None and step.bundle.manifest["functions"]:
+    if step.uses_runtime:
         _runtime.load_bundle(step.bundle, _devices(step, leaves))
 
 

@@ -137,7 +137,7 @@ def keep(step: Step, results: Sequence[jax.Array]) -> None:
     global _latest, _has_recorded
     if step.smallest_result is not None:
         _latest = results[step.smallest_result]
-    if step.bundle is not None and step.bundle.manifest["functions"]:
+    if step.uses_runtime:
         _has_recorded |= _is_recording
 
 

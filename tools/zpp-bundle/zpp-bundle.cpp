@@ -108,9 +108,8 @@ static llvm::Error writeFile(StringRef folder, StringRef name, StringRef text) {
 }
 
 static std::string getDigest(StringRef text) {
-  llvm::SHA256 hash;
-  hash.update(text);
-  return llvm::toHex(hash.final(), /*LowerCase=*/true);
+  return llvm::toHex(llvm::SHA256::hash(llvm::arrayRefFromStringRef(text)),
+                     /*LowerCase=*/true);
 }
 
 static llvm::Error run(const Options &options, OwningOpRef<ModuleOp> module) {

@@ -411,12 +411,18 @@ void Runner::describeMemory(const Signature &signature) {
   llvm::install_bad_alloc_error_handler(handleBadAlloc, &outOfMemory);
 }
 
+static llvm::Error checkAtMost(size_t count, StringRef what, size_t given) {
+  if (given <= count)
+    return llvm::Error::success();
+  return llvm::createStringError("expected at most " + llvm::Twine(count) +
+                                 " " + what + ", but got " +
+                                 llvm::Twine(given));
+}
+
 llvm::Error Runner::makeInputs(const Signature &signature) {
   size_t count = signature.arguments.size();
-  if (options.inputs.size() > count)
-    return llvm::createStringError("expected at most " + llvm::Twine(count) +
-                                   " inputs, but got " +
-                                   llvm::Twine(options.inputs.size()));
+  if (llvm::Error error = checkAtMost(count, "inputs", options.inputs.size()))
+    return error;
   for (size_t i = 0; i < count; ++i) {
     RankedTensorType type = signature.arguments[i];
     if (i < options.inputs.size() && !options.inputs[i].empty()) {
@@ -436,11 +442,9 @@ llvm::Error Runner::makeInputs(const Signature &signature) {
 }
 
 llvm::Error Runner::readExpected(const Signature &signature) {
-  size_t count = signature.results.size();
-  if (options.expect.size() > count)
-    return llvm::createStringError("expected at most " + llvm::Twine(count) +
-                                   " results, but got " +
-                                   llvm::Twine(options.expect.size()));
+  if (llvm::Error error = checkAtMost(signature.results.size(), "results",
+                                      options.expect.size()))
+    return error;
   for (auto [i, path] : llvm::enumerate(options.expect)) {
     RankData &result = expected.emplace_back();
     if (path.empty())

@@ -25,6 +25,17 @@ std::string write(const TestWorld &world, const std::string &path,
   return message;
 }
 
+/// The text of a trace.
+std::string read(const TestWorld &world) {
+  std::string path =
+      testing::TempDir() + "zpp-trace-" + std::to_string(getpid()) + ".json";
+  EXPECT_EQ(write(world, path, ZPP_RT_OK), "");
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  std::remove(path.c_str());
+  return text.str();
+}
+
 TEST(Trace, SlicesOfAllRanks) {
   TestWorld world("cpu", "node:1,gpu:2", 0, /*isTraced=*/true);
   world.runAll([](zpp_rt_rank *rank, int64_t) {
@@ -39,17 +50,11 @@ TEST(Trace, SlicesOfAllRanks) {
     desc.name = nullptr;
     EXPECT_EQ(zpp_rt_all_gather_chunks(rank, &desc, input, output), ZPP_RT_OK);
   });
-  std::string path =
-      testing::TempDir() + "zpp-trace-" + std::to_string(getpid()) + ".json";
-  EXPECT_EQ(write(world, path, ZPP_RT_OK), "");
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  std::remove(path.c_str());
+  std::string text = read(world);
 
   auto count = [&](const std::string &part) {
     int64_t found = 0;
-    for (size_t at = 0; (at = text.str().find(part, at)) != std::string::npos;
-         ++at)
+    for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at)
       ++found;
     return found;
   };
@@ -75,28 +80,21 @@ TEST(Trace, NamesThatAreNotUtf8) {
                 "\xed\xa0\x80 \xf4\x90\x80\x80 \xe2\x82";
     EXPECT_EQ(zpp_rt_copy_rows(rank, &desc, nullptr, nullptr), ZPP_RT_OK);
   });
-  std::string path =
-      testing::TempDir() + "zpp-utf8-" + std::to_string(getpid()) + ".json";
-  EXPECT_EQ(write(world, path, ZPP_RT_OK), "");
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  std::remove(path.c_str());
+  std::string text = read(world);
   auto bad = [](int count) {
     std::string characters = " ";
     for (int i = 0; i < count; ++i)
       characters += "\\ufffd";
     return characters;
   };
-  EXPECT_NE(text.str().find("\u00fc\u20ac\U0001f600" + bad(1) + bad(1) +
-                            bad(2) + bad(3) + bad(3) + bad(4) + bad(2) + "\""),
+  EXPECT_NE(text.find("\u00fc\u20ac\U0001f600" + bad(1) + bad(1) + bad(2) +
+                      bad(3) + bad(3) + bad(4) + bad(2) + "\""),
             std::string::npos)
-      << text.str();
+      << text;
 }
 
 TEST(Trace, RecordsWhatItIsAskedTo) {
   TestWorld world("cpu", "gpu:1", 0, /*isTraced=*/true);
-  std::string path =
-      testing::TempDir() + "zpp-record-" + std::to_string(getpid()) + ".json";
   // "before" is recorded and forgotten, "between" and "after" never were.
   world.runAll([&](zpp_rt_rank *rank, int64_t) {
     zpp_rt_axis axis = {"gpu", 1, 1};
@@ -117,13 +115,10 @@ TEST(Trace, RecordsWhatItIsAskedTo) {
     run("during", 0);
     run("after", 0);
   });
-  EXPECT_EQ(write(world, path, ZPP_RT_OK), "");
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  std::remove(path.c_str());
-  EXPECT_NE(text.str().find("during"), std::string::npos);
+  std::string text = read(world);
+  EXPECT_NE(text.find("during"), std::string::npos);
   for (const char *name : {"before", "between", "after"})
-    EXPECT_EQ(text.str().find(name), std::string::npos) << name;
+    EXPECT_EQ(text.find(name), std::string::npos) << name;
 }
 
 TEST(Trace, Errors) {
