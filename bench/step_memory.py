@@ -90,7 +90,8 @@ def main():
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", count)
     import gpt
-    from zpp import _bundle, _load, _runtime
+    from zpp import _bundle
+    from zpp.jax import _load, _runtime
     library = ctypes.CDLL(_runtime.find_library())
     for call in ("start", "wait"):
         jax.ffi.register_ffi_target(

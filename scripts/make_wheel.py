@@ -44,8 +44,10 @@ def make(build: pathlib.Path, output: pathlib.Path) -> pathlib.Path:
     project = tomllib.loads((ROOT / "python/pyproject.toml").read_text())[
         "project"]
     name = f"{project['name']}-{project['version']}"
-    contents = [(f"zpp/{path.name}", path) for path in sorted(
-        (ROOT / "python" / "zpp").iterdir()) if path.is_file()]
+    package = ROOT / "python"
+    contents = [(str(path.relative_to(package)), path)
+                for path in sorted(package.glob("zpp/**/*"))
+                if path.is_file() and path.suffix != ".pyc"]
     for target, source, is_needed in FILES:
         if (build / source).is_file():
             contents.append((target, build / source))

@@ -12,11 +12,11 @@
 from zpp._bundle import save
 from zpp._compiler import CompileError, Diagnostic, Rewritten, find_compiler
 from zpp._compiler import rewrite
-from zpp._export import Bundle, Step, export
-from zpp._jit import JittedStep, jit
-from zpp._load import load
-from zpp._runtime import host_times, synchronize
-from zpp._trace import trace
+from zpp.jax._export import Bundle, Step, export
+from zpp.jax._jit import JittedStep, jit
+from zpp.jax._load import load
+from zpp.jax._runtime import host_times, synchronize
+from zpp.jax._trace import trace
 
 __all__ = ["Bundle", "CompileError", "Diagnostic", "JittedStep", "Rewritten",
            "Step", "export", "find_compiler", "host_times", "jit", "load",

@@ -26,7 +26,7 @@ from typing import Any
 
 import jax
 
-from zpp._export import Bundle, Step, from_text
+from zpp.jax._export import Bundle, Step, from_text
 
 VERSION = 4
 

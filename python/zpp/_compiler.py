@@ -13,9 +13,9 @@ import subprocess
 import tempfile
 import warnings
 
-from zpp import _runtime
+from zpp.jax import _runtime
 from zpp._bundle import read_bundle
-from zpp._export import Bundle, Step
+from zpp.jax._export import Bundle, Step
 
 logger = logging.getLogger("zpp")
 

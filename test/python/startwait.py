@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import zpp
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
-from zpp import _runtime
+from zpp.jax import _runtime
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 RANKS = 8

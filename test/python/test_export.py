@@ -8,7 +8,7 @@ import pytest
 import zpp
 from training import BATCH, FAST, TINY, baseline, same_bits, tokens, train
 from training import trainer_of, with_options
-from zpp._load import load_flat
+from zpp.jax._load import load_flat
 
 MODELS = {
     "layers": TINY,

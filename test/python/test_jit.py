@@ -63,8 +63,8 @@ def test_a_call_inside_of_jax_jit_is_an_error():
 
 def test_compiles_once_per_shape_type_and_static_value(monkeypatch):
     compiled = []
-    rewrite = zpp._jit.rewrite
-    monkeypatch.setattr(zpp._jit, "rewrite", lambda *args, **kwargs: (
+    rewrite = zpp.jax._jit.rewrite
+    monkeypatch.setattr(zpp.jax._jit, "rewrite", lambda *args, **kwargs: (
         compiled.append(1), rewrite(*args, **kwargs))[1])
     fast = zpp.jit(scale, mesh="node:1", static_argnames="factor")
     array = np.arange(4, dtype=np.float32)
@@ -237,8 +237,8 @@ def test_targets():
 def test_cuda_without_the_runtime_is_portable_with_a_reason(
         monkeypatch, caplog, tmp_path):
     monkeypatch.setenv("ZPP_XLA", str(tmp_path / "nowhere.so"))
-    zpp._runtime._library.cache_clear()
+    zpp.jax._runtime._library.cache_clear()
     step = zpp.export(scale, 1.0, 2.0, platforms=["cuda"])
     assert zpp.rewrite(step, mesh="node:1").target == "portable"
     assert "portable instead of cuda: expected libzpp_xla.so" in caplog.text
-    zpp._runtime._library.cache_clear()
+    zpp.jax._runtime._library.cache_clear()

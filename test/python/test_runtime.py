@@ -207,7 +207,7 @@ def test_steps_on_the_same_devices_share_a_world():
     for options in (ALL_ON, OFF | {"weights": "i8"}):
         jitted(SMALL, "cpu", **options)(
             trainer.init(), trainer.batch(tokens(TINY, 0)))
-        worlds.append(len(zpp._runtime._worlds))
+        worlds.append(len(zpp.jax._runtime._worlds))
     assert worlds[0] == worlds[1]
 
 

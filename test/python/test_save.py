@@ -21,7 +21,7 @@ from startwait import RANKS, ROOT, bundle, gather, needs_library
 from startwait import program, put, token
 from training import BATCH, FAST, NODES, OFF, TINY, same_bits, tokens
 from training import trainer_of, with_options
-from zpp import _runtime
+from zpp.jax import _runtime
 
 X = np.arange(RANKS * 16, dtype=np.float32)
 CHECKS = [jax.export.DisabledSafetyCheck.custom_call(f"zpp.{name}")
@@ -80,7 +80,7 @@ def test_a_folder_that_jax_did_not_write(tmp_path):
     with pytest.raises(ValueError, match="expected an argument on a mesh of 8"):
         zpp.load(path)(X)
     with pytest.raises(ValueError, match="expected a step in the function 'mai"):
-        zpp._export.from_text("module {}", RANKS)
+        zpp.jax._export.from_text("module {}", RANKS)
 
 
 def test_a_portable_step(tmp_path):

@@ -15,7 +15,7 @@ import pytest
 import zpp
 from startwait import RANKS, ROOT, bundle, gather, mesh, needs_library
 from startwait import program, put, start, token, wait
-from zpp import _runtime
+from zpp.jax import _runtime
 
 pytestmark = needs_library
 

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 from conftest import ROOT
-from zpp import _runtime
+from zpp.jax import _runtime
 
 SCRIPT = ROOT / "bench" / "two-node"
 

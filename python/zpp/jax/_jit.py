@@ -10,10 +10,10 @@ from typing import Any
 
 import jax
 
-from zpp import _runtime
+from zpp.jax import _runtime
 from zpp._compiler import Rewritten, rewrite
-from zpp._export import Step, export
-from zpp._load import check_not_traced, device_context, load_flat, prepare
+from zpp.jax._export import Step, export
+from zpp.jax._load import check_not_traced, device_context, load_flat, prepare
 
 
 #: What `zpp.rewrite` takes beside the step.

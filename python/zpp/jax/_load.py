@@ -9,9 +9,9 @@ from typing import Any
 
 import jax
 
-from zpp import _runtime
+from zpp.jax import _runtime
 from zpp._bundle import read
-from zpp._export import Step
+from zpp.jax._export import Step
 
 
 def load(step: Step | str | os.PathLike, compiler_options: dict | None = None

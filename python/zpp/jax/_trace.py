@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import jax
 
-from zpp import _runtime
+from zpp.jax import _runtime
 
 @contextlib.contextmanager
 def trace(path: str | os.PathLike) -> Iterator[None]:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import jax
 
-from zpp._export import Bundle, Step
+from zpp.jax._export import Bundle, Step
 
 #: The platforms that the runtime has back ends for, of the same names.
 BACKENDS = ("cpu", "cuda")
@@ -69,7 +69,7 @@ _latest: jax.Array | None = None
 def find_library() -> str:
     """The path of libzpp_xla.so: $ZPP_XLA, beside this package, or in the build
     directory of a source tree."""
-    package = pathlib.Path(__file__).resolve().parent
+    package = pathlib.Path(__file__).resolve().parent.parent
     chosen = os.environ.get("ZPP_XLA")
     places = [chosen] if chosen else [
         package / "lib" / "libzpp_xla.so",
