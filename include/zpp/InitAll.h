@@ -11,11 +11,11 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "zpp/Conversion/Passes.h"
-#include "zpp/Conversion/RuntimePipeline.h"
 #include "zpp/Dialect/Guest/GuestDialects.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
+#include "zpp/Pipelines/Host.h"
+#include "zpp/Pipelines/ZeroPP.h"
 #include "zpp/Transforms/Passes.h"
-#include "zpp/Transforms/Pipelines.h"
 
 namespace zpp {
 

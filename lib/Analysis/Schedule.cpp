@@ -316,16 +316,3 @@ int64_t zpp::getBytes(TypeRange types) {
   }
   return bytes;
 }
-
-std::string zpp::getFileLocation(Location loc) {
-  FileLineColLoc file;
-  loc->walk([&](Location nested) {
-    file = dyn_cast<FileLineColLoc>(nested);
-    return file ? WalkResult::interrupt() : WalkResult::advance();
-  });
-  if (!file)
-    return "";
-  return (file.getFilename().getValue() + ":" + Twine(file.getLine()) + ":" +
-          Twine(file.getColumn()))
-      .str();
-}

@@ -13,8 +13,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "BufferLayout.h"
-#include "RankFunctions.h"
+#include "zpp/Transforms/Buffers/BufferLayout.h"
+#include "zpp/Transforms/Buffers/RankFunctions.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
@@ -23,8 +23,8 @@
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/SymbolTable.h"
+#include "zpp/Analysis/Location.h"
 #include "zpp/Conversion/Passes.h"
-#include "zpp/Conversion/RuntimePipeline.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Runtime/zpp_rt.h"
 #include "llvm/ADT/TypeSwitch.h"

@@ -23,7 +23,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "StablehloBuilder.h"
+#include "zpp/Dialect/Guest/StablehloBuilder.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"

@@ -12,13 +12,13 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "StablehloBuilder.h"
 #include "mlir/AsmParser/AsmParser.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Conversion/Passes.h"
+#include "zpp/Dialect/Guest/StablehloBuilder.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 
 namespace zpp {

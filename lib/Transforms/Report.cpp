@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "StepInliner.h"
+#include "Import/StepInliner.h"
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Transforms/Passes.h"
 #include "llvm/Support/FileSystem.h"

@@ -8,10 +8,11 @@
 #include "Bundle.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "zpp/Analysis/Location.h"
 #include "zpp/Analysis/Origin.h"
-#include "zpp/Conversion/RuntimePipeline.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Support/CollectiveCost.h"
+#include "zpp/Transforms/Buffers/RankFunctions.h"
 #include "llvm/ADT/ScopeExit.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/JSON.h"

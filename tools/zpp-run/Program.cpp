@@ -11,7 +11,7 @@
 #include "mlir/ExecutionEngine/OptUtils.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Transforms/Passes.h"
-#include "zpp/Conversion/RuntimePipeline.h"
+#include "zpp/Pipelines/Host.h"
 #include "llvm/Support/TargetSelect.h"
 
 using namespace mlir;

@@ -13,6 +13,7 @@
 #ifndef ZPP_ANALYSIS_SCHEDULE_H
 #define ZPP_ANALYSIS_SCHEDULE_H
 
+#include "zpp/Analysis/Location.h"
 #include "zpp/Analysis/Origin.h"
 
 namespace zpp {
@@ -77,9 +78,6 @@ std::string describeOp(mlir::Operation *op);
 
 /// Bytes of tensors, partitioned ones (what a device holds), or buffers.
 int64_t getBytes(mlir::TypeRange types);
-
-/// "file.py:12:3", or empty where the location has no file.
-std::string getFileLocation(mlir::Location loc);
 
 } // namespace zpp
 

@@ -330,4 +330,83 @@ def ReportPass : Pass<"zero-report", "::mlir::ModuleOp"> {
   ];
 }
 
+def ConcatInPlacePass : Pass<"zero-concat-in-place"> {
+  let summary = "Let parts of concatenations be made in their place";
+  let description = [{
+    Replaces a concatenation by insertions into one tensor, each directly behind
+    the op that makes the part. With `eliminate-empty-tensors` after it the
+    parts are made where they belong, and bufferization copies nothing: the
+    chunks of several tensors in the buffer of one exchange, or the stages of a
+    collective in its result.
+  }];
+  let dependentDialects = ["::mlir::tensor::TensorDialect"];
+}
+
+def ResultsToArgumentsPass
+    : Pass<"zero-results-to-arguments", "::mlir::ModuleOp"> {
+  let summary = "Let callers provide the memory of results";
+  let description = [{
+    Dense buffers that functions return become their last arguments, marked
+    `bufferize.result`. What was allocated for a result, or for another shape of
+    it, is then the argument itself; anything else is copied into it. A caller
+    allocates what it passes.
+  }];
+  let dependentDialects = ["::mlir::memref::MemRefDialect"];
+}
+
+def DenseOperandsPass : Pass<"zero-dense-operands"> {
+  let summary = "Copy buffers to where the runtime can use them";
+  let description = [{
+    An operand of a `zero` op whose strides the runtime does not take becomes a
+    dense buffer, copied before the op or, of a destination, after it.
+  }];
+  let dependentDialects = ["::mlir::memref::MemRefDialect"];
+}
+
+def PlanWorkspacePass : Pass<"zero-plan-workspace", "::mlir::ModuleOp"> {
+  let summary = "Give temporary buffers their place in one workspace";
+  let description = [{
+    In every function with `zero` ops, and in their callers, each allocation of
+    static size becomes a part of a workspace, a new last argument of type
+    memref<Wxi8> marked `zpp.workspace`. What a callee needs is a part of its
+    caller's. A function that allocates nothing gets no workspace.
+
+    Parts are placed by decreasing size, each at the lowest place that is free,
+    aligned to 256 bytes. Two buffers share bytes only where this orders nothing
+    anew: with `reuse=dependent` where all that touches the one needs, through
+    data, all that touches the other, so that the stages of a pipeline keep
+    their own buffers and overlap; with `reuse=any` where the one is dead in
+    program order before the other is touched, which needs the least memory and
+    may make independent operations wait for each other. `reuse=none` shares
+    nothing.
+
+    Left alone are allocations of dynamic size, those that a loop carries into
+    its next iteration or a function returns, and functions of more than one
+    block.
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect",
+                           "::mlir::memref::MemRefDialect"];
+  let options = [
+    Option<"reuse", "reuse", "std::string", "\"dependent\"",
+           "Which buffers may share memory: none, dependent or any">,
+    Option<"allFunctions", "all-functions", "bool", "false",
+           "Also in functions without zero ops">,
+  ];
+}
+
+def PackArgumentsPass : Pass<"zero-pack-arguments", "::mlir::ModuleOp"> {
+  let summary = "Let public functions take the rank and a list of buffers";
+  let description = [{
+    Public functions, after `convert-zero-to-runtime`, become C functions
+
+    ```c
+    void NAME(zpp_rt_rank *rank, void *const *buffers);
+    ```
+
+    where `buffers` are the addresses of the buffers that they took. All other
+    functions become internal.
+  }];
+  let dependentDialects = ["::mlir::LLVM::LLVMDialect"];
+}
+
 #endif // ZPP_TRANSFORMS_PASSES

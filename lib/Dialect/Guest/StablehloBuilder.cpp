@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "StablehloBuilder.h"
+#include "zpp/Dialect/Guest/StablehloBuilder.h"
 
 #include "mlir/AsmParser/AsmParser.h"
 #include "llvm/ADT/STLExtras.h"

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef ZPP_LIB_CONVERSION_BUFFERLAYOUT_H
-#define ZPP_LIB_CONVERSION_BUFFERLAYOUT_H
+#ifndef ZPP_TRANSFORMS_BUFFERS_BUFFERLAYOUT_H
+#define ZPP_TRANSFORMS_BUFFERS_BUFFERLAYOUT_H
 
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/Operation.h"
@@ -49,4 +49,4 @@ struct StridedCopy {
 
 } // namespace zpp
 
-#endif // ZPP_LIB_CONVERSION_BUFFERLAYOUT_H
+#endif // ZPP_TRANSFORMS_BUFFERS_BUFFERLAYOUT_H

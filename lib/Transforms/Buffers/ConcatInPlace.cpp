@@ -12,11 +12,11 @@
 //===----------------------------------------------------------------------===//
 
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
-#include "zpp/Conversion/Passes.h"
+#include "zpp/Transforms/Passes.h"
 
 namespace zpp {
 #define GEN_PASS_DEF_CONCATINPLACEPASS
-#include "zpp/Conversion/Passes.h.inc"
+#include "zpp/Transforms/Passes.h.inc"
 } // namespace zpp
 
 using namespace mlir;

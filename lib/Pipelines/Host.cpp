@@ -1,11 +1,11 @@
-//===- RuntimePipeline.cpp - From zero ops to host code -------------------===//
+//===- Host.cpp - From zero ops to host code ------------------------------===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#include "zpp/Conversion/RuntimePipeline.h"
+#include "zpp/Pipelines/Host.h"
 
 #include "mlir/Conversion/Passes.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -39,6 +39,7 @@
 #include "zpp/Conversion/Passes.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Dialect/Zero/Transforms/BufferizableOpInterfaceImpl.h"
+#include "zpp/Transforms/Passes.h"
 
 using namespace mlir;
 using namespace zpp;

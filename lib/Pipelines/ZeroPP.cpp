@@ -1,17 +1,17 @@
-//===- Pipelines.cpp - The zeropp pipeline --------------------------------===//
+//===- ZeroPP.cpp - The zeropp pipeline -----------------------------------===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#include "zpp/Transforms/Pipelines.h"
+#include "zpp/Pipelines/ZeroPP.h"
 
 #include "mlir/Pass/Pass.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassRegistry.h"
 #include "zpp/Conversion/Passes.h"
-#include "zpp/Conversion/RuntimePipeline.h"
+#include "zpp/Pipelines/Host.h"
 #include "zpp/Transforms/Passes.h"
 
 using namespace mlir;

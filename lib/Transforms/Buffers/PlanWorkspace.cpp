@@ -10,19 +10,19 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "RankFunctions.h"
+#include "zpp/Transforms/Buffers/RankFunctions.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Bufferization/Transforms/BufferViewFlowAnalysis.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Interfaces/DataLayoutInterfaces.h"
 #include "mlir/Interfaces/LoopLikeInterface.h"
-#include "zpp/Conversion/Passes.h"
+#include "zpp/Transforms/Passes.h"
 #include "llvm/ADT/BitVector.h"
 
 namespace zpp {
 #define GEN_PASS_DEF_PLANWORKSPACEPASS
-#include "zpp/Conversion/Passes.h.inc"
+#include "zpp/Transforms/Passes.h.inc"
 } // namespace zpp
 
 using namespace mlir;

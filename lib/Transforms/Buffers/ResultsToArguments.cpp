@@ -13,12 +13,12 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
-#include "zpp/Conversion/Passes.h"
-#include "zpp/Conversion/RuntimePipeline.h"
+#include "zpp/Transforms/Buffers/RankFunctions.h"
+#include "zpp/Transforms/Passes.h"
 
 namespace zpp {
 #define GEN_PASS_DEF_RESULTSTOARGUMENTSPASS
-#include "zpp/Conversion/Passes.h.inc"
+#include "zpp/Transforms/Passes.h.inc"
 } // namespace zpp
 
 using namespace mlir;

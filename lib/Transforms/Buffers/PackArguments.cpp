@@ -5,14 +5,14 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "RankFunctions.h"
+#include "zpp/Transforms/Buffers/RankFunctions.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
-#include "zpp/Conversion/Passes.h"
+#include "zpp/Transforms/Passes.h"
 
 namespace zpp {
 #define GEN_PASS_DEF_PACKARGUMENTSPASS
-#include "zpp/Conversion/Passes.h.inc"
+#include "zpp/Transforms/Passes.h.inc"
 } // namespace zpp
 
 using namespace mlir;

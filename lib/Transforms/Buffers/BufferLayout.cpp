@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "BufferLayout.h"
+#include "zpp/Transforms/Buffers/BufferLayout.h"
 
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Support/BlockQuant.h"

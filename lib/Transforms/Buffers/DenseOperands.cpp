@@ -5,15 +5,15 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "BufferLayout.h"
+#include "zpp/Transforms/Buffers/BufferLayout.h"
 
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
-#include "zpp/Conversion/Passes.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
+#include "zpp/Transforms/Passes.h"
 
 namespace zpp {
 #define GEN_PASS_DEF_DENSEOPERANDSPASS
-#include "zpp/Conversion/Passes.h.inc"
+#include "zpp/Transforms/Passes.h.inc"
 } // namespace zpp
 
 using namespace mlir;

@@ -1,14 +1,13 @@
-//===- RuntimePipeline.h - From zero ops to host code -----------*- C++ -*-===//
+//===- Host.h - From zero ops to host code ----------------------*- C++ -*-===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef ZPP_CONVERSION_RUNTIMEPIPELINE_H
-#define ZPP_CONVERSION_RUNTIMEPIPELINE_H
+#ifndef ZPP_PIPELINES_HOST_H
+#define ZPP_PIPELINES_HOST_H
 
-#include "mlir/IR/Location.h"
 #include "mlir/Pass/PassOptions.h"
 
 #include <string>
@@ -67,19 +66,10 @@ void buildHostBufferizationPipeline(
 /// libzpp_rt; an op that would touch a buffer itself is an error.
 void buildHostFunctionPipeline(mlir::OpPassManager &pm);
 
-/// Marks the argument of a function that is its workspace, the last one.
-inline constexpr llvm::StringLiteral kWorkspaceAttr = "zpp.workspace";
-
-/// Upstream's mark of an argument that is a result.
-inline constexpr llvm::StringLiteral kResultAttr = "bufferize.result";
-
-/// Where an op comes from, for traces and errors: "step.py:12:3".
-std::string describeLocation(mlir::Location loc);
-
 /// Registers `--zero-to-llvm`, `--zero-bufferize-host`, `--zero-host-to-llvm`
 /// and the upstream passes that they are made of.
 void registerRuntimePipeline();
 
 } // namespace zpp
 
-#endif // ZPP_CONVERSION_RUNTIMEPIPELINE_H
+#endif // ZPP_PIPELINES_HOST_H

@@ -1,12 +1,12 @@
-//===- Pipelines.h - The zeropp pipeline ------------------------*- C++ -*-===//
+//===- ZeroPP.h - The zeropp pipeline ---------------------------*- C++ -*-===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef ZPP_TRANSFORMS_PIPELINES_H
-#define ZPP_TRANSFORMS_PIPELINES_H
+#ifndef ZPP_PIPELINES_ZEROPP_H
+#define ZPP_PIPELINES_ZEROPP_H
 
 #include "mlir/Pass/PassOptions.h"
 #include "llvm/Support/LogicalResult.h"
@@ -92,4 +92,4 @@ void registerZeroPPPipeline();
 
 } // namespace zpp
 
-#endif // ZPP_TRANSFORMS_PIPELINES_H
+#endif // ZPP_PIPELINES_ZEROPP_H

@@ -5,11 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "RankFunctions.h"
+#include "zpp/Transforms/Buffers/RankFunctions.h"
 
 #include "mlir/Conversion/LLVMCommon/MemRefBuilder.h"
 #include "mlir/Conversion/LLVMCommon/TypeConverter.h"
-#include "zpp/Conversion/RuntimePipeline.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 
 using namespace mlir;
@@ -56,23 +55,4 @@ Value zpp::createBuffer(OpBuilder &builder, Location loc, MemRefType type,
       MemRefDescriptor::fromStaticShape(builder, loc, converter, type, pointer);
   return UnrealizedConversionCastOp::create(builder, loc, type, descriptor)
       .getResult(0);
-}
-
-std::string zpp::describeLocation(Location loc) {
-  if (auto file = dyn_cast<FileLineColRange>(loc))
-    return (file.getFilename().getValue() + ":" + Twine(file.getStartLine()) +
-            ":" + Twine(file.getStartColumn()))
-        .str();
-  if (auto name = dyn_cast<NameLoc>(loc)) {
-    std::string child = describeLocation(name.getChildLoc());
-    return child.empty() ? name.getName().str()
-                         : name.getName().str() + " at " + child;
-  }
-  if (auto call = dyn_cast<CallSiteLoc>(loc))
-    return describeLocation(call.getCallee());
-  if (auto fused = dyn_cast<FusedLoc>(loc))
-    for (Location part : fused.getLocations())
-      if (std::string text = describeLocation(part); !text.empty())
-        return text;
-  return "";
 }

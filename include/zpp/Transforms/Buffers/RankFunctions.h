@@ -5,15 +5,20 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef ZPP_LIB_CONVERSION_RANKFUNCTIONS_H
-#define ZPP_LIB_CONVERSION_RANKFUNCTIONS_H
+#ifndef ZPP_TRANSFORMS_BUFFERS_RANKFUNCTIONS_H
+#define ZPP_TRANSFORMS_BUFFERS_RANKFUNCTIONS_H
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
-#include "zpp/Conversion/RuntimePipeline.h"
 #include "llvm/ADT/SetVector.h"
 
 namespace zpp {
+
+/// Marks the argument of a function that is its workspace, the last one.
+inline constexpr llvm::StringLiteral kWorkspaceAttr = "zpp.workspace";
+
+/// Upstream's mark of an argument that is a result.
+inline constexpr llvm::StringLiteral kResultAttr = "bufferize.result";
 
 /// The functions whose memory the runtime works on, in the order of the module:
 /// those with zero ops and those that call such a function; with `all` every
@@ -30,4 +35,4 @@ mlir::Value createBuffer(mlir::OpBuilder &builder, mlir::Location loc,
 
 } // namespace zpp
 
-#endif // ZPP_LIB_CONVERSION_RANKFUNCTIONS_H
+#endif // ZPP_TRANSFORMS_BUFFERS_RANKFUNCTIONS_H

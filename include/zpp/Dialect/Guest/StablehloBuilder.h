@@ -15,8 +15,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef ZPP_LIB_CONVERSION_STABLEHLOBUILDER_H
-#define ZPP_LIB_CONVERSION_STABLEHLOBUILDER_H
+#ifndef ZPP_DIALECT_GUEST_STABLEHLOBUILDER_H
+#define ZPP_DIALECT_GUEST_STABLEHLOBUILDER_H
 
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/BuiltinTypes.h"
@@ -162,4 +162,4 @@ private:
 
 } // namespace zpp
 
-#endif // ZPP_LIB_CONVERSION_STABLEHLOBUILDER_H
+#endif // ZPP_DIALECT_GUEST_STABLEHLOBUILDER_H

@@ -1,0 +1,27 @@
+//===- Location.h - Where an op comes from, as text -------------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_ANALYSIS_LOCATION_H
+#define ZPP_ANALYSIS_LOCATION_H
+
+#include "mlir/IR/Location.h"
+
+#include <string>
+
+namespace zpp {
+
+/// The first position in a file that `loc` names, as "step.py:12:3"; empty
+/// where it names none. For reports.
+std::string getFileLocation(mlir::Location loc);
+
+/// The same with the name that the producer gave the op, as
+/// "jit(step)/dot_general at step.py:12:3". For traces and runtime errors.
+std::string describeLocation(mlir::Location loc);
+
+} // namespace zpp
+
+#endif // ZPP_ANALYSIS_LOCATION_H
