@@ -47,11 +47,7 @@ def tblgen(prefix, generator, source):
 
 def find_test(flag):
     """The lit test of the pass with this flag: the same stem, less the dialect."""
-    for folder in ("Conversion", "Transforms"):
-        path = ROOT / "test" / folder / f"{flag.removeprefix('zero-')}.mlir"
-        if path.exists():
-            return path
-    return None
+    return next((ROOT / "test").rglob(f"{flag.removeprefix('zero-')}.mlir"), None)
 
 
 def pick_example(text):

@@ -2,7 +2,7 @@
 // give the same bits on all ranks, also for what is kept between two hops and
 // gathered again, and with stages.
 
-// RUN: zpp-opt %s --zero-coalesce --remarks-filter=none -o %t.mlir
+// RUN: zpp-opt %s --zero-coalesce-collectives --remarks-filter=none -o %t.mlir
 // RUN: FileCheck %s < %t.mlir
 // RUN: zpp-run %s --entry=gathers --output=%t.alone
 // RUN: zpp-run %t.mlir --entry=gathers --output=%t.together

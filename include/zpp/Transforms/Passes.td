@@ -86,7 +86,7 @@ def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
     alike where another one of its moment (the same block, with no heavy op of
     the compute between them) is split and quantized, even if its weight is
     gathered once or `links` speak against it: it can travel with the other one
-    (zero-coalesce) and then costs nothing of its own. A large one that is
+    (zero-coalesce-collectives) and then costs nothing of its own. A large one that is
     gathered once stays one gather.
   }];
   let options = [
@@ -99,7 +99,7 @@ def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
            "partition is left alone">,
     Option<"splitSmall", "split-small", "bool", "false",
            "Split small gathers too where they can travel with others "
-           "(zero-coalesce)">,
+           "(zero-coalesce-collectives)">,
   ];
 }
 
@@ -121,7 +121,7 @@ def SplitHierarchyPass : Zpp_ModulePass<"zero-split-hierarchy"> {
            "alone">,
     Option<"splitSmall", "split-small", "bool", "false",
            "Split scatters of chunks too, unquantized, that are too small to "
-           "shrink; they are to travel with others (zero-coalesce)">,
+           "shrink; they are to travel with others (zero-coalesce-collectives)">,
   ];
 }
 
@@ -154,7 +154,7 @@ def FuseQuantizationPass : Zpp_ModulePass<"zero-fuse-quantization"> {
   let summary = "Fuse reordering, quantization and reduction (4.2)";
 }
 
-def CoalesceCollectivesPass : Zpp_ModulePass<"zero-coalesce"> {
+def CoalesceCollectivesPass : Zpp_ModulePass<"zero-coalesce-collectives"> {
   let summary = "Let tensors of one moment travel in one buffer";
   let description = [{
     Chains of decomposed ops whose exchanges agree hop by hop (kind, axes, rows
@@ -245,7 +245,7 @@ def RotateLoopsPass : Zpp_ModulePass<"zero-rotate-loops"> {
   ];
 }
 
-def OverlapCollectivesPass : Zpp_ModulePass<"zero-overlap"> {
+def OverlapCollectivesPass : Zpp_ModulePass<"zero-overlap-collectives"> {
   let summary = "Start collectives early and wait for them late (4.1.1)";
   let description = [{
     Moves starts up and waits down, in the same order on every rank:

@@ -368,7 +368,7 @@ private:
   }
 
   /// Splits small gathers too where others of the moment are split: with those
-  /// they can travel (zero-coalesce), in hops that cost no latency of their
+  /// they can travel (zero-coalesce-collectives), in hops that cost no latency of their
   /// own.
   void splitBesideOthers(MutableArrayRef<Plan> plans) {
     Builder builder(&getContext());

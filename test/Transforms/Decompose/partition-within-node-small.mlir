@@ -9,7 +9,7 @@
 // RUN:   | FileCheck %s --check-prefix=FLAT
 // Together they are one exchange per hop, and what is kept is sent as it is.
 // RUN: zpp-opt %s --zero-partition-within-node=split-small=true --zero-decompose-all-gather \
-// RUN:   --zero-fuse-quantization --zero-coalesce --split-input-file --remarks-filter=none \
+// RUN:   --zero-fuse-quantization --zero-coalesce-collectives --split-input-file --remarks-filter=none \
 // RUN:   | FileCheck %s --check-prefix=JOINED
 
 // What is small is gathered in two hops beside a weight that is, to travel with

@@ -1,15 +1,15 @@
-// RUN: zpp-opt %s --zero-coalesce --remarks-filter=none --split-input-file | FileCheck %s
-// RUN: zpp-opt %s --zero-coalesce --zero-coalesce --remarks-filter=none --split-input-file | FileCheck %s
-// RUN: zpp-opt %s --zero-coalesce=bytes=100 --remarks-filter=none --split-input-file \
+// RUN: zpp-opt %s --zero-coalesce-collectives --remarks-filter=none --split-input-file | FileCheck %s
+// RUN: zpp-opt %s --zero-coalesce-collectives --zero-coalesce-collectives --remarks-filter=none --split-input-file | FileCheck %s
+// RUN: zpp-opt %s --zero-coalesce-collectives=bytes=100 --remarks-filter=none --split-input-file \
 // RUN:   | FileCheck %s --check-prefix=SMALL
-// RUN: zpp-opt %s --zero-coalesce=bytes=280 --remarks-filter=none --split-input-file \
+// RUN: zpp-opt %s --zero-coalesce-collectives=bytes=280 --remarks-filter=none --split-input-file \
 // RUN:   | FileCheck %s --check-prefix=ALIKE
-// RUN: zpp-opt %s --zero-coalesce --remarks-filter=zero-coalesce --split-input-file -o /dev/null 2>&1 \
+// RUN: zpp-opt %s --zero-coalesce-collectives --remarks-filter=zero-coalesce-collectives --split-input-file -o /dev/null 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=REMARK
-// RUN: not zpp-opt %s --zero-coalesce=bytes=-1 --split-input-file -o /dev/null 2>&1 \
+// RUN: not zpp-opt %s --zero-coalesce-collectives=bytes=-1 --split-input-file -o /dev/null 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=NEGATIVE
 // Both back ends take what comes out.
-// RUN: zpp-opt %s --zero-coalesce --convert-zero-to-stablehlo --remarks-filter=none --split-input-file \
+// RUN: zpp-opt %s --zero-coalesce-collectives --convert-zero-to-stablehlo --remarks-filter=none --split-input-file \
 // RUN:   | FileCheck %s --check-prefix=PORTABLE
 
 // NEGATIVE: error: expected a number of bytes to coalesce, but got -1
@@ -59,7 +59,7 @@ func.func @gathers(%w: tensor<4x64xbf16>, %v: tensor<2x64xbf16>, %b: tensor<4xbf
   // PORTABLE-COUNT-3: "stablehlo.all_gather"
   // PORTABLE-NOT: "stablehlo.all_gather"
 
-  // REMARK: [Passed] coalesced | Category:zero-coalesce | Remark="travel together: 3 tensors in rows of 432 bytes"
+  // REMARK: [Passed] coalesced | Category:zero-coalesce-collectives | Remark="travel together: 3 tensors in rows of 432 bytes"
   %e0 = tensor.empty() : tensor<1x272xi8>
   %e1 = tensor.empty() : tensor<2x1x272xi8>
   %e2 = tensor.empty() : tensor<2x272xi8>
@@ -176,7 +176,7 @@ func.func @apart(%g: tensor<2x528xi8>, %h: tensor<2x528xi8>, %x: tensor<4x4xf32>
     -> (tensor<2x528xi8>, tensor<2x528xi8>, tensor<2x528xi8>, tensor<4x4xf32>) {
   // CHECK-NOT: tensor.concat
   // CHECK: return
-  // REMARK: [Missed] not-coalesced | Category:zero-coalesce | Remark="travels alone: it depends on what it would travel with"
+  // REMARK: [Missed] not-coalesced | Category:zero-coalesce-collectives | Remark="travels alone: it depends on what it would travel with"
   %e = tensor.empty() : tensor<2x528xi8>
   %0 = zero.all_to_all %g along ["gpu"] on #mesh into %e {zpp.origin = {id = 0, role = "gradient"}}
       : tensor<2x528xi8> into tensor<2x528xi8> -> tensor<2x528xi8>

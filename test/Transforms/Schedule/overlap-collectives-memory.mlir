@@ -1,6 +1,6 @@
 // What keeps XLA from holding memory for longer than the step as it was written.
 
-// RUN: zpp-opt %s --zero-overlap=prefetch-bytes=2048 --remarks-filter=none --split-input-file | FileCheck %s
+// RUN: zpp-opt %s --zero-overlap-collectives=prefetch-bytes=2048 --remarks-filter=none --split-input-file | FileCheck %s
 
 #mesh = #zero.mesh<"gpu" = 8>
 module @zpp_host {

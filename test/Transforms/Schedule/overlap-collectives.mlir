@@ -1,11 +1,11 @@
-// RUN: zpp-opt %s --zero-overlap=prefetch-bytes=2048 --remarks-filter=none --split-input-file | FileCheck %s
-// RUN: zpp-opt %s --zero-overlap=prefetch-bytes=2048 --zero-overlap=prefetch-bytes=2048 \
+// RUN: zpp-opt %s --zero-overlap-collectives=prefetch-bytes=2048 --remarks-filter=none --split-input-file | FileCheck %s
+// RUN: zpp-opt %s --zero-overlap-collectives=prefetch-bytes=2048 --zero-overlap-collectives=prefetch-bytes=2048 \
 // RUN:   --remarks-filter=none --split-input-file | FileCheck %s
-// RUN: zpp-opt %s --zero-overlap=prefetch-bytes=2048 --remarks-filter=zero-overlap --split-input-file -o /dev/null 2>&1 \
+// RUN: zpp-opt %s --zero-overlap-collectives=prefetch-bytes=2048 --remarks-filter=zero-overlap-collectives --split-input-file -o /dev/null 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=REMARK
-// RUN: zpp-opt %s --zero-overlap=prefetch-bytes=0 --remarks-filter=zero-overlap --split-input-file -o /dev/null 2>&1 \
+// RUN: zpp-opt %s --zero-overlap-collectives=prefetch-bytes=0 --remarks-filter=zero-overlap-collectives --split-input-file -o /dev/null 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=NONE
-// RUN: not zpp-opt %s --zero-overlap=prefetch-bytes=-1 --split-input-file -o /dev/null 2>&1 \
+// RUN: not zpp-opt %s --zero-overlap-collectives=prefetch-bytes=-1 --split-input-file -o /dev/null 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=NEGATIVE
 
 // NEGATIVE: error: expected a number of bytes to prefetch, but got -1
@@ -68,8 +68,8 @@ func.func @forward(%x: tensor<4x16xf32>, %u: tensor<2x32xf32>, %v: tensor<2x32xb
   return %13 : tensor<4x32xf32>
 }
 
-// REMARK: [Passed] scheduled | Category:zero-overlap | Remark="gather starts before stablehlo.dot_general at {{.*}}, waits before stablehlo.dot_general at {{.*}}, under 1 heavy ops; 2048 bytes in flight"
-// NONE: [Missed] exposed | Category:zero-overlap | Remark="gather starts before stablehlo.dot_general at {{.*}}, waits before stablehlo.dot_general at {{.*}}, under 0 heavy ops; 2048 bytes in flight: nothing heavy is computed between its input and its use"
+// REMARK: [Passed] scheduled | Category:zero-overlap-collectives | Remark="gather starts before stablehlo.dot_general at {{.*}}, waits before stablehlo.dot_general at {{.*}}, under 1 heavy ops; 2048 bytes in flight"
+// NONE: [Missed] exposed | Category:zero-overlap-collectives | Remark="gather starts before stablehlo.dot_general at {{.*}}, waits before stablehlo.dot_general at {{.*}}, under 0 heavy ops; 2048 bytes in flight: nothing heavy is computed between its input and its use"
 // NONE: under 0 heavy ops; 2048 bytes in flight: more in flight would exceed prefetch-bytes = 0
 
 // -----
@@ -210,7 +210,7 @@ func.func @no_product(%x: tensor<16x32xf32>, %w: tensor<2x32xf32>) -> (tensor<16
   // CHECK-NEXT: "stablehlo.add"
   // CHECK-NEXT: %[[Z:.*]] = "stablehlo.negate"
   // CHECK-NEXT: zero.wait {{.*}}ties(%[[Z]] :
-  // REMARK: [Missed] not-scheduled | Category:zero-overlap | Remark="stays where it is: it moves no weights and no gradients"
+  // REMARK: [Missed] not-scheduled | Category:zero-overlap-collectives | Remark="stays where it is: it moves no weights and no gradients"
   %a = "stablehlo.tanh"(%x) : (tensor<16x32xf32>) -> tensor<16x32xf32>
   %b = "stablehlo.negate"(%a) : (tensor<16x32xf32>) -> tensor<16x32xf32>
   %c = "stablehlo.add"(%a, %b) : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<16x32xf32>
@@ -236,11 +236,11 @@ func.func @no_compute(%w: tensor<2x32xf32>) -> tensor<16x32xf32> {
 }
 
 // What the report says of it.
-// RUN: zpp-opt %s --zero-overlap=prefetch-bytes=2048 --zero-report="mesh=gpu:8 output=-" \
+// RUN: zpp-opt %s --zero-overlap-collectives=prefetch-bytes=2048 --zero-report="mesh=gpu:8 output=-" \
 // RUN:   --remarks-filter=none --split-input-file -o /dev/null | FileCheck %s --check-prefix=TABLE
 // RUN: zpp-opt %s --zero-report="mesh=gpu:8 output=-" --remarks-filter=none --split-input-file -o /dev/null \
 // RUN:   | FileCheck %s --check-prefix=BEFORE
-// RUN: zpp-opt %s --zero-overlap=prefetch-bytes=2048 --zero-report="mesh=gpu:8 format=json output=-" \
+// RUN: zpp-opt %s --zero-overlap-collectives=prefetch-bytes=2048 --zero-report="mesh=gpu:8 format=json output=-" \
 // RUN:   --remarks-filter=none --split-input-file -o /dev/null | FileCheck %s --check-prefix=JSON
 
 // TABLE: schedule, in the order of every rank:

@@ -8,7 +8,7 @@
 // RUN:   | FileCheck %s --check-prefix=FEW --implicit-check-not=Passed
 
 // FEW: scattered in the iteration that computes it: one more than the loop's 3 would send too much, with min-trips = 8
-// RUN: zpp-opt %s --zero-rotate-loops=min-trips=2 --zero-overlap --zero-report="mesh=gpu:8 output=-" --remarks-filter=none -o /dev/null \
+// RUN: zpp-opt %s --zero-rotate-loops=min-trips=2 --zero-overlap-collectives --zero-report="mesh=gpu:8 output=-" --remarks-filter=none -o /dev/null \
 // RUN:   | FileCheck %s --check-prefix=REPORT
 // RUN: zpp-opt %s --zero-report="mesh=gpu:8 output=-" --remarks-filter=none -o /dev/null \
 // RUN:   | FileCheck %s --check-prefix=PLAIN
