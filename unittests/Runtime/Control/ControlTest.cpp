@@ -10,9 +10,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Control.h"
-#include "ControlWire.h"
-#include "Socket.h"
+#include "Control/Control.h"
+#include "Control/ControlWire.h"
+#include "Control/Socket.h"
 #include "gtest/gtest.h"
 
 #include <atomic>

@@ -10,7 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "NcclLibrary.h"
+#include "Cuda/NcclLibrary.h"
 
 #include "gtest/gtest.h"
 

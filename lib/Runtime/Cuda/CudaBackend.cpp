@@ -16,7 +16,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Backend.h"
-#include "Control.h"
+#include "Control/Control.h"
 #include "CudaStreams.h"
 #include "NcclCommunicators.h"
 #include "NcclLibrary.h"

@@ -8,7 +8,7 @@
 #ifndef ZPP_LIB_RUNTIME_NCCLCOMMUNICATORS_H
 #define ZPP_LIB_RUNTIME_NCCLCOMMUNICATORS_H
 
-#include "Control.h"
+#include "Control/Control.h"
 #include "NcclLibrary.h"
 #include "Operations.h"
 #include "zpp/Support/Mesh.h"

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "ControlLedger.h"
+#include "Control/ControlLedger.h"
 #include "gtest/gtest.h"
 
 #include <map>

@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Hazards.h"
+#include "Cuda/Hazards.h"
 
-#include "../Support/Random.h"
+#include "../../Support/Random.h"
 
 #include <gtest/gtest.h>
 
