@@ -26,6 +26,14 @@ OperationName::OperationName(const char *kind, const char *name)
 // Parts of descriptors
 //===----------------------------------------------------------------------===//
 
+// The numbers of zpp_rt.h are those of Support, whose values they become below.
+static_assert(ZPP_RT_F32 == static_cast<int>(ElementType::F32) &&
+              ZPP_RT_BF16 == static_cast<int>(ElementType::BF16) &&
+              ZPP_RT_F16 == static_cast<int>(ElementType::F16));
+static_assert(ZPP_RT_FORMAT_NONE == static_cast<int>(WireFormat::None) &&
+              ZPP_RT_FORMAT_I8 == static_cast<int>(WireFormat::I8) &&
+              ZPP_RT_FORMAT_I4 == static_cast<int>(WireFormat::I4));
+
 static Status unsupported(std::string message) {
   return {ZPP_RT_UNSUPPORTED, std::move(message)};
 }

@@ -6,9 +6,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "Backend.h"
+#include "FirstFailure.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -44,29 +44,16 @@ struct zpp_rt_rank {
   int64_t index;
   std::unique_ptr<RankBackend> backend;
 
-  /// The first error stays, and fails the world. Returns what holds now.
+  /// The first failure stays, and fails the world. Returns what holds now.
   zpp_rt_status settle(const Status &result) {
-    if (result.ok() && !hasFailed)
-      return ZPP_RT_OK;
-    if (!result.ok()) {
-      std::unique_lock<std::mutex> lock(mutex);
-      if (status.ok()) {
-        status = result;
-        hasFailed = true;
-        Status cause = status;
-        lock.unlock();
-        state->world.fail(index, cause);
-        backend->fail(cause);
-      }
+    if (!result.ok() && failure.set(result)) {
+      state->world.fail(index, result);
+      backend->fail(result);
     }
-    std::lock_guard<std::mutex> lock(mutex);
-    return status.code;
+    return failure.get().code;
   }
-  /// What stays valid.
-  const char *getMessage() {
-    std::lock_guard<std::mutex> lock(mutex);
-    return status.message.c_str();
-  }
+  /// Stays valid.
+  const char *getMessage() const { return failure.get().message.c_str(); }
 
   /// Reads a descriptor with `check(desc, operation)`, or finds what came of an
   /// equal one before: programs repeat theirs. The operation lives until the
@@ -76,12 +63,7 @@ struct zpp_rt_rank {
               const OperationT *&operation);
 
 private:
-  /// For functions that any thread may call.
-  std::mutex mutex;
-  /// Does not change once it is a failure.
-  Status status;
-  /// Whether it is one, for who does not have the lock.
-  std::atomic<bool> hasFailed{false};
+  FirstFailure<> failure;
 
   /// Programs have fewer, unless they make them up as they go.
   static constexpr size_t kMaxOperations = 4096;

@@ -28,15 +28,14 @@ void World::leave(int64_t rank) {
 }
 
 void World::fail(int64_t rank, const Status &cause) {
-  std::string first;
   {
+    // Under the lock, so that nobody who begins to wait misses it.
     std::lock_guard<std::mutex> lock(mutex);
-    if (failure.empty())
-      failure = "rank " + std::to_string(rank) + " failed: " + cause.message;
-    first = failure;
+    failure.set({ZPP_RT_ABORTED,
+                 "rank " + std::to_string(rank) + " failed: " + cause.message});
     changed.notify_all();
   }
-  announceFailure(first);
+  announceFailure(failure.get().message);
 }
 
 void World::announceFailure(const std::string &message) {

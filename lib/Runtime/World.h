@@ -8,6 +8,7 @@
 #ifndef ZPP_LIB_RUNTIME_WORLD_H
 #define ZPP_LIB_RUNTIME_WORLD_H
 
+#include "FirstFailure.h"
 #include "Status.h"
 #include "Trace.h"
 #include "zpp/Support/Mesh.h"
@@ -52,6 +53,9 @@ public:
   /// Tells the caller that the world has failed, once.
   void announceFailure(const std::string &message);
 
+  /// The first failure, as other ranks report it. `changed` is notified of it.
+  FirstFailure<> failure;
+
   /// Guards all below, and what back ends keep about ranks that wait for each
   /// other; `changed` is notified of any change.
   std::mutex mutex;
@@ -59,8 +63,6 @@ public:
 
   enum class Member { Absent, Present, Gone };
   std::vector<Member> members;
-  /// The first failure, as other ranks report it; empty while all is well.
-  std::string failure;
 
 private:
   const OnFailure onFailure;

@@ -7,6 +7,7 @@
 
 #include "Control.h"
 #include "ControlWire.h"
+#include "FirstFailure.h"
 #include "Socket.h"
 
 #include <algorithm>
@@ -74,7 +75,7 @@ public:
   Status confirm();
   void fail(const std::string &message);
   void leave();
-  Failure getFailure();
+  Failure getFailure() const { return failure.get(); }
 
 private:
   using Lock = std::unique_lock<std::mutex>;
@@ -111,7 +112,7 @@ private:
   enum class Rest { None, Nap, Sleep } rest = Rest::None;
   bool isWelcome = false;
   bool hasLeft = false;
-  Failure failure;
+  FirstFailure<Failure> failure;
   /// Set by the destructor.
   std::optional<Clock::time_point> stopDeadline;
   std::deque<std::string> broadcasts;
@@ -181,10 +182,10 @@ Status ControlClient::Loop::start() {
   Lock lock(mutex);
   bool hasAnswer =
       changed.wait_until(lock, Clock::now() + options.timeLimit + kAnswerLimit,
-                         [&] { return isWelcome || !failure.ok(); });
+                         [&] { return isWelcome || failure.has(); });
   if (!hasAnswer)
     return getSilence();
-  return isWelcome ? Status() : failure.getStatus();
+  return isWelcome ? Status() : failure.get().getStatus();
 }
 
 ControlClient::Loop::~Loop() {
@@ -210,16 +211,10 @@ void ControlClient::Loop::wake() {
 
 bool ControlClient::Loop::setFailure(Failure cause) {
   Lock lock(mutex);
-  if (!failure.ok() || hasLeft)
+  if (hasLeft || !failure.set(std::move(cause)))
     return false;
-  failure = std::move(cause);
   changed.notify_all();
   return true;
-}
-
-Failure ControlClient::Loop::getFailure() {
-  Lock lock(mutex);
-  return failure;
 }
 
 Status ControlClient::Loop::addGroup(const std::vector<int64_t> &members,
@@ -249,7 +244,7 @@ void ControlClient::Loop::announce(int64_t group, std::string_view kind,
                                    int64_t chunkBytes,
                                    const std::string &title) {
   Lock lock(mutex);
-  if (!failure.ok() || hasLeft)
+  if (failure.has() || hasLeft)
     return;
   auto it = definitions.find(
       Exchange<std::string_view>{group, chunkBytes, clip(title), clip(kind)});
@@ -285,21 +280,21 @@ std::string ControlClient::Loop::getPlace() {
 
 Status ControlClient::Loop::confirm() {
   Lock lock(mutex);
-  if (failure.ok() && !hasLeft && matched < announced) {
+  if (!failure.has() && !hasLeft && matched < announced) {
     writeFrame(outgoing, Frame::Confirm);
     wake();
   }
   const uint64_t target = announced;
-  while (failure.ok() && !hasLeft && matched < target) {
+  while (!failure.has() && !hasLeft && matched < target) {
     // The server gives up every exchange after the time limit, one by one.
     uint64_t before = matched;
     bool hasAnswer = changed.wait_until(
         lock, Clock::now() + options.timeLimit + kAnswerLimit,
-        [&] { return !failure.ok() || hasLeft || matched != before; });
+        [&] { return failure.has() || hasLeft || matched != before; });
     if (!hasAnswer)
       return getSilence();
   }
-  return failure.getStatus();
+  return failure.get().getStatus();
 }
 
 Status ControlClient::Loop::broadcast(std::string &bytes) {
@@ -309,15 +304,15 @@ Status ControlClient::Loop::broadcast(std::string &bytes) {
                             bytes.size()));
   Lock lock(mutex);
   if (options.rank == 0) {
-    if (failure.ok() && !hasLeft) {
+    if (!failure.has() && !hasLeft) {
       FrameWriter(outgoing, Frame::Broadcast).text(bytes);
       wake();
     }
-    return failure.getStatus();
+    return failure.get().getStatus();
   }
   bool hasEnded =
       changed.wait_until(lock, Clock::now() + options.timeLimit, [&] {
-        return !broadcasts.empty() || !failure.ok() || hasLeft;
+        return !broadcasts.empty() || failure.has() || hasLeft;
       });
   if (!broadcasts.empty()) {
     bytes = std::move(broadcasts.front());
@@ -329,7 +324,7 @@ Status ControlClient::Loop::broadcast(std::string &bytes) {
             expected("a broadcast of rank 0 within " +
                          std::to_string(options.timeLimit.count()) + " usec",
                      "none")};
-  return failure.getStatus();
+  return failure.get().getStatus();
 }
 
 void ControlClient::Loop::fail(const std::string &message) {

@@ -62,7 +62,7 @@ Status ControlLedger::join(int64_t rank, int64_t givenRanks,
     return status;
   }
   if (hasFailed())
-    return failure;
+    return failure.get();
   ranks[rank].state = Member::Present;
   ++numJoined;
   if (!firstJoin)
@@ -115,8 +115,7 @@ void ControlLedger::fail(int64_t rank, std::string_view message) {
 }
 
 void ControlLedger::close() {
-  if (!hasFailed())
-    failWorld({ZPP_RT_RANK_LOST, getLoss(numRanks(), {0}, Loss::Left)});
+  failWorld({ZPP_RT_RANK_LOST, getLoss(numRanks(), {0}, Loss::Left)});
 }
 
 //===----------------------------------------------------------------------===//
@@ -296,7 +295,8 @@ void ControlLedger::failRound(const Group &group, const Status &cause) {
 }
 
 void ControlLedger::failWorld(const Status &cause) {
-  failure = cause;
+  if (!failure.set(cause))
+    return;
   for (int64_t rank = 0; rank < numRanks(); ++rank)
     notify(rank, {cause.code, getTitle(rank), cause.message});
 }

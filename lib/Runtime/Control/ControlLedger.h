@@ -14,6 +14,7 @@
 #define ZPP_LIB_RUNTIME_CONTROLLEDGER_H
 
 #include "Control.h"
+#include "FirstFailure.h"
 #include "Socket.h"
 
 #include <deque>
@@ -76,7 +77,7 @@ public:
   std::optional<TimePoint> getDeadline() const;
 
   /// Whether the world has failed.
-  bool hasFailed() const { return !failure.ok(); }
+  bool hasFailed() const { return failure.has(); }
   struct Notice {
     int64_t rank;
     Failure failure;
@@ -127,7 +128,7 @@ private:
   /// Why the last one was turned away.
   std::string rejection;
   std::map<std::vector<int64_t>, Group> groups;
-  Status failure;
+  FirstFailure<> failure;
   std::vector<Notice> notices;
 };
 

@@ -48,8 +48,8 @@ void CpuRendezvous::start(Group &group, Round &round) {
 
 Status CpuRendezvous::getObstacle(const Group &group,
                                   const Round &round) const {
-  if (!world.failure.empty())
-    return {ZPP_RT_ABORTED, world.failure};
+  if (world.failure.has())
+    return world.failure.get();
   std::vector<int64_t> gone;
   for (size_t i = 0; i < group.members.size(); ++i)
     if (!round.arrivals[i].operation &&

@@ -154,9 +154,23 @@ Status CudaStreams::extend(size_t stream, Accesses accesses,
   return waitFor(stream, hazards.extend(stream, accesses, conflicts));
 }
 
+Hazards::Numbers CudaStreams::getLast() const {
+  Hazards::Numbers numbers{};
+  for (size_t stream = 0; stream < streams.size(); ++stream)
+    numbers[stream] = hazards.getLast(stream);
+  return numbers;
+}
+
+Hazards::Numbers CudaStreams::getLastBeforeEntry() const {
+  Hazards::Numbers numbers{};
+  for (size_t stream = 0; stream < streams.size(); ++stream)
+    numbers[stream] = streams[stream].lastBefore;
+  return numbers;
+}
+
 bool CudaStreams::areEntered(const Hazards::Numbers &numbers) const {
   for (size_t stream = 0; stream < streams.size(); ++stream)
-    if (isSinceEntry(stream, numbers[stream]))
+    if (numbers[stream] > streams[stream].lastBefore)
       return true;
   return false;
 }

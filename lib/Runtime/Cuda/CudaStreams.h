@@ -69,13 +69,6 @@ public:
   bool includeLast(const Hazards::Conflicts &conflicts, size_t stream) const {
     return conflicts.operations[stream] == hazards.getLast(stream);
   }
-  /// Whether operation `number` of `stream` was queued since the caller's
-  /// stream was entered. What an older one has written may be the caller's by
-  /// now, and what it reads is used again when it has ended.
-  bool isSinceEntry(size_t stream, int64_t number) const {
-    return number > streams[stream].lastBefore;
-  }
-
   /// Queues an operation with `launch(cudaStream_t)`, behind all that conflicts
   /// with `accesses`.
   template <typename Launch>
@@ -97,10 +90,13 @@ public:
   Status end(size_t stream, const Slice &slice);
   cudaStream_t getHandle(size_t stream) const { return streams[stream].handle; }
 
-  int64_t getLast(size_t stream) const { return hazards.getLast(stream); }
+  /// The last operation of each stream, and the last one before the caller's
+  /// stream was entered.
+  Hazards::Numbers getLast() const;
+  Hazards::Numbers getLastBeforeEntry() const;
   /// Of the last operation.
   Position getPosition(size_t stream) const {
-    return {stream, getEvent(stream, getLast(stream)), numEntered};
+    return {stream, getEvent(stream, hazards.getLast(stream)), numEntered};
   }
 
   /// As in RankBackend. What leave() makes a stream wait for is a slice of the

@@ -9,6 +9,7 @@
 #define ZPP_LIB_RUNTIME_NCCLCOMMUNICATORS_H
 
 #include "Control/Control.h"
+#include "ExchangePlan.h"
 #include "NcclLibrary.h"
 #include "Operations.h"
 #include "zpp/Support/Mesh.h"
@@ -44,6 +45,7 @@ struct Communicator {
   int64_t controlGroup;
 
   int64_t size() const { return members.size(); }
+  GroupShape shape() const { return {size(), self}; }
   /// Whether the members are all of `handle`, in its order: what collectives of
   /// NCCL need, and sends do not.
   bool isOrdered;

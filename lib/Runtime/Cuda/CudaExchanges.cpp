@@ -1,0 +1,235 @@
+//===- CudaExchanges.cpp - Exchanges of a rank on a GPU -----------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "CopyOnDevice.h"
+#include "CudaRank.h"
+
+using namespace zpp;
+using namespace zpp::rt;
+
+Status CudaRank::meet(const ExchangeOperation &operation, bool forSends,
+                      Communicator &group) {
+  const char *kind = operation.name->kind;
+  control->announce(group.controlGroup, kind, operation.chunkBytes,
+                    operation.name->title);
+  // What is new is made when all members are known to mean the same: NCCL would
+  // mix up what they send each other. What is not is checked meanwhile.
+  bool isReady = group.isReady(forSends);
+  if (isReady && group.known.count({kind, operation.chunkBytes}))
+    return {};
+  if (!isReady && streams->isCapturing())
+    return {ZPP_RT_UNSUPPORTED,
+            "expected a first use of this group of ranks outside of a graph, "
+            "but got it in one"};
+  ZPP_RT_TRY(control->confirm());
+  ZPP_RT_TRY(communicators->prepare(group, forSends));
+  group.known.emplace(kind, operation.chunkBytes);
+  return {};
+}
+
+Status
+CudaRank::communicate(const ExchangeOperation &operation,
+                      const Footprint &footprint, size_t stream,
+                      Accesses accesses,
+                      const std::function<ncclResult_t(cudaStream_t)> &calls) {
+  ZPP_RT_TRY(queue->addExchange(
+      stream, {*operation.name, footprint}, accesses, [&](cudaStream_t handle) {
+        return communicators->queue([&] { return calls(handle); });
+      }));
+  // A captured exchange waits for nobody yet.
+  if (!streams->isCapturing())
+    exchanges->add(streams->getPosition(stream), operation.name);
+  return {};
+}
+
+//===----------------------------------------------------------------------===//
+// Chunks
+//===----------------------------------------------------------------------===//
+
+Status CudaRank::runStep(const ExchangeOperation &operation,
+                         const ExchangeStep &step, const Communicator &group,
+                         const void *input, void *output) {
+  auto at = [&](const Span &span) -> const void * {
+    return bytesAt(span.side == Span::Input ? input : output, span.offset);
+  };
+  std::vector<Access> accesses;
+  int64_t bytesRead = 0, bytesWritten = 0;
+  for (const auto &[span, isWrite] : rt::getAccesses(step)) {
+    accesses.push_back({at(span), span.bytes, isWrite});
+    if (isWrite)
+      bytesWritten += span.bytes;
+    else if (span.side == Span::Input)
+      bytesRead += span.bytes;
+  }
+  Footprint footprint = {bytesRead, bytesWritten};
+  auto copyOwn = [&](cudaStream_t stream) {
+    return copyOnDevice(bytesAt(input, step.copyFrom),
+                        bytesAt(output, step.copyTo), step.copyBytes, stream);
+  };
+  if (step.transfers.empty())
+    return queue->addCopy({*operation.name, footprint, " (own chunk)"},
+                          accesses, [&](cudaStream_t stream) {
+                            return getStatus(copyOwn(stream),
+                                             "copy of the own chunk");
+                          });
+
+  // Each tier of a plan for several has its axis; a plan for one has them all.
+  size_t stream = getStream(group.axes);
+  return communicate(
+      operation, footprint, stream, accesses,
+      [&](cudaStream_t handle) -> ncclResult_t {
+        if (step.copyBytes > 0 && copyOwn(handle) != cudaSuccess)
+          return ncclUnhandledCudaError;
+        for (const auto &[member, isSend, span] : step.transfers) {
+          int peer = group.peers[member];
+          ncclResult_t result =
+              isSend ? nccl->ncclSend(at(span), span.bytes, ncclUint8, peer,
+                                      group.sends, handle)
+                     : nccl->ncclRecv(bytesAt(output, span.offset), span.bytes,
+                                      ncclUint8, peer, group.sends, handle);
+          if (result != ncclSuccess)
+            return result;
+        }
+        return ncclSuccess;
+      });
+}
+
+Status CudaRank::run(const ExchangeOperation &operation,
+                     const ExchangePlan &plan,
+                     const std::vector<const Communicator *> &groups,
+                     const void *input, void *output) {
+  for (const ExchangeStep &step : plan)
+    ZPP_RT_TRY(runStep(operation, step, *groups[step.tier], input, output));
+  return {};
+}
+
+Status CudaRank::allToAll(const ExchangeOperation &operation, const void *input,
+                          void *output) {
+  DeviceGuard guard(device);
+  Communicator *group;
+  ZPP_RT_TRY(communicators->find(operation.axes, group));
+  ZPP_RT_TRY(meet(operation, /*forSends=*/true, *group));
+  // Where NCCL would delay the others for the own chunk, it is copied while
+  // they travel.
+  return run(operation,
+             planAllToAll(operation.chunkBytes, group->shape(),
+                          /*copiesOwn=*/!group->sendsOwn()),
+             {group}, input, output);
+}
+
+bool CudaRank::areTiers(const std::vector<AxisRef> &axes) const {
+  int64_t last = -1;
+  for (const AxisRef &axis : axes) {
+    int64_t tier = world.mesh.findAxis(axis.name);
+    if (tier <= last || axis.size != world.mesh.getAxes()[tier].size)
+      return false;
+    last = tier;
+  }
+  return true;
+}
+
+Status CudaRank::allGatherChunks(const ExchangeOperation &operation,
+                                 const void *input, void *output) {
+  DeviceGuard guard(device);
+  Communicator *group;
+  ZPP_RT_TRY(communicators->find(operation.axes, group));
+  GatherFacts facts;
+  facts.groupSize = group->size();
+  facts.isMade = group->isMade;
+  facts.isOrdered = group->isOrdered;
+  facts.isLocal = group->isLocal;
+  facts.areTiers = areTiers(operation.axes);
+  GatherPath path = chooseGatherPath(facts);
+  ZPP_RT_TRY(meet(operation, /*forSends=*/path == GatherPath::Group, *group));
+  if (operation.chunkBytes == 0)
+    return {};
+  if (path == GatherPath::Library)
+    return communicate(
+        operation, operation.footprint, getStream(operation.axes),
+        getAccesses(operation, input, output), [&](cudaStream_t stream) {
+          return nccl->ncclAllGather(input, output, operation.chunkBytes,
+                                     ncclUint8, group->handle, stream);
+        });
+  std::vector<const Communicator *> tiers = {group};
+  if (path == GatherPath::Tiers) {
+    tiers.clear();
+    for (const AxisRef &axis : operation.axes) {
+      Communicator *tier;
+      ZPP_RT_TRY(communicators->find({axis}, tier));
+      tiers.push_back(tier);
+    }
+  }
+  std::vector<GroupShape> shapes;
+  for (const Communicator *tier : tiers)
+    shapes.push_back(tier->shape());
+  return run(operation, planGather(operation.chunkBytes, shapes), tiers, input,
+             output);
+}
+
+//===----------------------------------------------------------------------===//
+// Whole tensors
+//===----------------------------------------------------------------------===//
+
+/// The type of NCCL.
+static ncclDataType_t getType(ElementType type) {
+  switch (type) {
+  case ElementType::F32:
+    return ncclFloat32;
+  case ElementType::BF16:
+    return ncclBfloat16;
+  case ElementType::F16:
+    return ncclFloat16;
+  }
+  return ncclFloat32;
+}
+
+Status CudaRank::communicateAsLibrary(const PlainOperation &operation,
+                                      const void *input, void *output,
+                                      const LibraryCall &call) {
+  DeviceGuard guard(device);
+  Communicator *group;
+  ZPP_RT_TRY(communicators->find(operation.axes, group));
+  ZPP_RT_TRY(meet(operation, /*forSends=*/false, *group));
+  if (!group->isOrdered)
+    return {ZPP_RT_UNSUPPORTED,
+            "expected axes in the order of the mesh, but got another one"};
+  if (operation.chunkBytes == 0)
+    return {};
+  return communicate(
+      operation, operation.footprint, getStream(operation.axes),
+      getAccesses(operation, input, output),
+      [&](cudaStream_t stream) -> ncclResult_t {
+        if (group->size() == 1)
+          return cudaMemcpyAsync(output, input, operation.chunkBytes,
+                                 cudaMemcpyDefault, stream) == cudaSuccess
+                     ? ncclSuccess
+                     : ncclUnhandledCudaError;
+        return call(operation.chunkBytes / elementBytes(operation.type),
+                    getType(operation.type), group->handle, stream);
+      });
+}
+
+Status CudaRank::plainReduceScatter(const PlainOperation &operation,
+                                    const void *input, void *output) {
+  return communicateAsLibrary(operation, input, output,
+                              [&](size_t count, ncclDataType_t type,
+                                  ncclComm_t handle, cudaStream_t stream) {
+                                return nccl->ncclReduceScatter(
+                                    input, output, count, type, ncclSum, handle,
+                                    stream);
+                              });
+}
+
+Status CudaRank::plainAllGather(const PlainOperation &operation,
+                                const void *input, void *output) {
+  return communicateAsLibrary(operation, input, output,
+                              [&](size_t count, ncclDataType_t type,
+                                  ncclComm_t handle, cudaStream_t stream) {
+                                return nccl->ncclAllGather(
+                                    input, output, count, type, handle, stream);
+                              });
+}

@@ -1,0 +1,449 @@
+//===- CudaRank.cpp - A rank on a GPU -----------------------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "CudaRank.h"
+
+#include "CopyOnDevice.h"
+
+#include <algorithm>
+
+using namespace zpp;
+using namespace zpp::rt;
+
+using Clock = std::chrono::steady_clock;
+
+/// How often the watching thread looks.
+static constexpr std::chrono::milliseconds kWatchPeriod{5};
+/// How synchronization waits: at first without sleep, then looking this often.
+static constexpr std::chrono::microseconds kSpinTime{500};
+static constexpr std::chrono::microseconds kPollPeriod{50};
+/// An operation that reads or writes more pieces than this is taken to touch
+/// what lies between them, too.
+static constexpr int64_t kMaxPieces = 16;
+/// Shorter rows are copied by the copy engine.
+static constexpr int64_t kMinRowBytes = 256;
+
+//===----------------------------------------------------------------------===//
+// Creation
+//===----------------------------------------------------------------------===//
+
+static std::vector<std::string> getAxisNames(const Mesh &mesh) {
+  std::vector<std::string> names;
+  for (const MeshAxis &axis : mesh.getAxes())
+    names.push_back(axis.name);
+  return names;
+}
+
+CudaRank::CudaRank(World &world)
+    : world(world), streamPlan(getAxisNames(world.mesh)) {}
+
+std::string zpp::rt::getGreeting(const Mesh &mesh) {
+  std::string text = "libzpp_rt 1 cuda mesh";
+  for (size_t i = 0; i < mesh.getAxes().size(); ++i)
+    text += " " + mesh.getAxes()[i].name + ":" +
+            std::to_string(mesh.getAxes()[i].size);
+  return text;
+}
+
+Status CudaRank::create(World &world, const std::string &endpoint,
+                        int64_t index, int64_t device,
+                        std::unique_ptr<RankBackend> &result) {
+  std::unique_ptr<CudaRank> self(new CudaRank(world));
+  // The others first: they learn of all that goes wrong from here on.
+  ControlClient::Options options;
+  options.endpoint = endpoint;
+  options.rank = index;
+  options.numRanks = world.mesh.numDevices();
+  options.greeting = getGreeting(world.mesh);
+  options.timeLimit = world.timeLimit;
+  options.onFailure = [rank = self.get()](const Failure &failure) {
+    rank->stop(failure.getStatus());
+  };
+  ZPP_RT_TRY(ControlClient::connect(std::move(options), self->control));
+  Status status = self->start(index, device);
+  if (!status.ok()) {
+    self->control->fail(status.message);
+    return status;
+  }
+  result = std::move(self);
+  return {};
+}
+
+Status CudaRank::start(int64_t index, int64_t wanted) {
+  int count = 0;
+  ZPP_RT_CUDA(cudaGetDeviceCount, &count);
+  if (count == 0)
+    return {ZPP_RT_SYSTEM_ERROR, expected("a GPU", "none")};
+  if (wanted < -1 || wanted >= count)
+    return invalid(
+        expected("a device in [-1, " + std::to_string(count) + ")", wanted));
+  device = static_cast<int>(wanted < 0 ? index % count : wanted);
+  // It stays: a thread that went back to the device of a new thread, 0, would
+  // make a context there.
+  ZPP_RT_CUDA(cudaSetDevice, device);
+  ZPP_RT_TRY(loadNccl("", nccl));
+  ZPP_RT_TRY(getStatus(kernels::load(), "loading the kernels"));
+
+  ZPP_RT_TRY(CudaStreams::create(index, streamPlan.getNames(),
+                                 world.trace.get(), streams));
+  queue = std::make_unique<DeviceQueue>(streamPlan, *streams);
+  exchanges = std::make_unique<ExchangeWatch>(*streams, world.timeLimit);
+  Status status = NcclCommunicators::create(*nccl, world.mesh, index, *control,
+                                            world.timeLimit, communicators);
+  // NCCL may be told to allow this; unless it is, it fails and says less.
+  if (status.code == ZPP_RT_SYSTEM_ERROR && world.rendezvous.empty() &&
+      world.mesh.numDevices() > count)
+    status.message +=
+        "; " + expected("a GPU for each of " +
+                            std::to_string(world.mesh.numDevices()) + " ranks",
+                        count);
+  ZPP_RT_TRY(status);
+  std::vector<bool> isFast;
+  for (size_t tier = 0; tier < streamPlan.numTiers(); ++tier) {
+    Communicator *group;
+    ZPP_RT_TRY(communicators->find({world.mesh.getAxis(tier)}, group));
+    isFast.push_back(group->isLocal);
+  }
+  queue->setFastTiers(std::move(isFast));
+  watcher = std::thread([this] { watch(); });
+  return {};
+}
+
+CudaRank::~CudaRank() {
+  DeviceGuard guard(device);
+  // What is queued ends, or fails, before its memory goes.
+  if (watcher.joinable()) {
+    Status status = synchronize();
+    if (status.ok())
+      control->leave();
+    else
+      fail(status);
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      isEnding = true;
+    }
+    changed.notify_all();
+    watcher.join();
+  }
+  communicators.reset();
+  // The server may be in this process, and wait for us.
+  control.reset();
+  for (const auto &[data, bytes] : allocations)
+    cudaFree(data);
+  cudaGetLastError();
+}
+
+//===----------------------------------------------------------------------===//
+// Memory
+//===----------------------------------------------------------------------===//
+
+Status CudaRank::allocate(int64_t bytes, void *&data) {
+  DeviceGuard guard(device);
+  // Something to point to.
+  cudaError_t error =
+      cudaMalloc(&data, static_cast<size_t>(std::max<int64_t>(bytes, 1)));
+  if (error != cudaSuccess) {
+    data = nullptr;
+    Status status = getStatus(error, "cudaMalloc");
+    status.message = "expected " + std::to_string(bytes) + " bytes, but got " +
+                     status.message;
+    return status;
+  }
+  allocations.emplace(data, bytes);
+  return {};
+}
+
+void CudaRank::free(void *data) {
+  DeviceGuard guard(device);
+  if (Status status = queue->flush(); !status.ok())
+    fail(status);
+  // Waits for the device, thus for the operations.
+  if (allocations.erase(data) > 0 && cudaFree(data) != cudaSuccess)
+    cudaGetLastError();
+}
+
+Status CudaRank::getWorkspace(int64_t bytes, void *&data) {
+  if (bytes > workspaceBytes) {
+    if (workspace)
+      free(workspace);
+    workspace = nullptr;
+    workspaceBytes = 0;
+    ZPP_RT_TRY(allocate(bytes, workspace));
+    workspaceBytes = bytes;
+  }
+  data = workspace;
+  return {};
+}
+
+Status CudaRank::copy(const Operation &operation, const void *input,
+                      void *output) {
+  DeviceGuard guard(device);
+  const auto &[from, to] = operation.footprint;
+  int64_t rows = from.count, rowBytes = from.bytes, bytes = rows * rowBytes;
+  if (bytes == 0)
+    return {};
+  bool isSourceDense = rows == 1 || from.stride == rowBytes;
+  bool isDestDense = rows == 1 || to.stride == rowBytes;
+  bool isDense = isSourceDense && isDestDense;
+  bool fits = isDense ? fitsKernel(input, output, bytes)
+                      : (isSourceDense || isDestDense) &&
+                            rowBytes >= kMinRowBytes &&
+                            fitsKernel(input, output, rowBytes) &&
+                            from.stride % 16 == 0 && to.stride % 16 == 0;
+  if (fits) {
+    cudaPointerAttributes source{}, dest{};
+    ZPP_RT_CUDA(cudaPointerGetAttributes, &source, input);
+    ZPP_RT_CUDA(cudaPointerGetAttributes, &dest, output);
+    if (source.type == cudaMemoryTypeDevice &&
+        dest.type == cudaMemoryTypeDevice && source.device == dest.device)
+      return compute(operation, input, output,
+                     [&, to = to, from = from](kernels::Launches &launches) {
+                       if (isDense)
+                         return copyByKernel(input, output, bytes, launches);
+                       // Rows are the chunks of the tensor on the dense side.
+                       SliceMap map;
+                       map.factors = {rows};
+                       map.chunkFactors = {0};
+                       map.unit = rowBytes;
+                       map.extent = bytes;
+                       return isSourceDense
+                                  ? kernels::pack(input, 1, map, output,
+                                                  to.stride, launches)
+                                  : kernels::unpack(input, 1, map, output,
+                                                    from.stride, launches);
+                     });
+  }
+  return queue->addCopy(
+      {*operation.name, operation.footprint},
+      getAccesses(operation, input, output),
+      [&, to = to, from = from](cudaStream_t stream) {
+        if (!isDense)
+          return getStatus(cudaMemcpy2DAsync(output, to.stride, input,
+                                             from.stride, rowBytes, rows,
+                                             cudaMemcpyDefault, stream),
+                           "cudaMemcpy2DAsync");
+        return getStatus(
+            cudaMemcpyAsync(output, input, bytes, cudaMemcpyDefault, stream),
+            "cudaMemcpyAsync");
+      });
+}
+
+//===----------------------------------------------------------------------===//
+// The caller's streams
+//===----------------------------------------------------------------------===//
+
+Status CudaRank::markStream(void *stream, std::unique_ptr<Mark> &mark) {
+  DeviceGuard guard(device);
+  return streams->markStream(static_cast<cudaStream_t>(stream), mark);
+}
+
+Status CudaRank::enter(const Mark &mark) {
+  DeviceGuard guard(device);
+  ZPP_RT_TRY(queue->flush());
+  return streams->enter(mark);
+}
+
+Status CudaRank::markOperations(const std::vector<zpp_rt_buffer> &buffers,
+                                std::unique_ptr<Mark> &mark) {
+  DeviceGuard guard(device);
+  ZPP_RT_TRY(queue->flush());
+  // What the caller does next with them may be a write.
+  std::vector<Access> accesses;
+  accesses.reserve(buffers.size());
+  for (const zpp_rt_buffer &buffer : buffers)
+    accesses.push_back({buffer.data, buffer.bytes, /*isWrite=*/true});
+  mark = streams->markOperations(accesses);
+  return {};
+}
+
+Status CudaRank::leave(void *stream, const Mark &mark) {
+  DeviceGuard guard(device);
+  return streams->leave(static_cast<cudaStream_t>(stream), mark);
+}
+
+//===----------------------------------------------------------------------===//
+// Kernels
+//===----------------------------------------------------------------------===//
+
+Accesses CudaRank::getAccesses(const Operation &operation, const void *input,
+                               void *output) {
+  accessList.clear();
+  addAccesses(operation.footprint.input, input, false);
+  addAccesses(operation.footprint.output, output, true);
+  return accessList;
+}
+
+/// What lies between a few pieces is left out: tensors that travel together lie
+/// between each other's pieces, and are independent.
+void CudaRank::addAccesses(const Pieces &pieces, const void *data,
+                           bool isWrite) {
+  if (pieces.count > kMaxPieces || pieces.stride == pieces.bytes) {
+    accessList.push_back({data, pieces.span(), isWrite});
+    return;
+  }
+  for (int64_t i = 0; i < pieces.count; ++i)
+    accessList.push_back(
+        {bytesAt(data, i * pieces.stride), pieces.bytes, isWrite});
+}
+
+static kernels::ConstChunks getSources(const ReduceOperation &operation,
+                                       const void *input) {
+  return {input,
+          operation.sources,
+          operation.footprint.input.stride,
+          operation.wire.format,
+          operation.wire.block,
+          operation.sourceType};
+}
+
+static kernels::Reduction getReduction(const ReduceOperation &operation) {
+  return {operation.isMean ? static_cast<float>(operation.sources) : 1.0f,
+          operation.type};
+}
+
+Status CudaRank::packSlices(const PackOperation &operation, const void *input,
+                            void *output) {
+  return compute(operation, input, output, [&](kernels::Launches &launches) {
+    return kernels::pack(input, operation.elementBytes, operation.slices,
+                         output, operation.footprint.output.stride, launches);
+  });
+}
+
+Status CudaRank::unpackSlices(const PackOperation &operation, const void *input,
+                              void *output) {
+  return compute(operation, input, output, [&](kernels::Launches &launches) {
+    return kernels::unpack(input, operation.elementBytes, operation.slices,
+                           output, operation.footprint.input.stride, launches);
+  });
+}
+
+Status CudaRank::quantize(const QuantizeOperation &operation, const void *input,
+                          void *output) {
+  kernels::Chunks chunks{output,
+                         operation.slices.numChunks(),
+                         operation.footprint.output.stride,
+                         operation.wire.format,
+                         operation.wire.block,
+                         ElementType::F32};
+  return compute(operation, input, output, [&](kernels::Launches &launches) {
+    return kernels::quantize({input, operation.type}, operation.slices, chunks,
+                             launches);
+  });
+}
+
+Status CudaRank::dequantize(const QuantizeOperation &operation,
+                            const void *input, void *output) {
+  kernels::ConstChunks chunks{input,
+                              operation.slices.numChunks(),
+                              operation.footprint.input.stride,
+                              operation.wire.format,
+                              operation.wire.block,
+                              ElementType::F32};
+  return compute(operation, input, output, [&](kernels::Launches &launches) {
+    return kernels::dequantize(chunks, operation.slices,
+                               {output, operation.type}, launches);
+  });
+}
+
+Status CudaRank::reduce(const ReduceOperation &operation, const void *input,
+                        void *output) {
+  // One chunk: the tensor as it is.
+  SliceMap map;
+  map.unit = map.extent = operation.elements;
+  return compute(operation, input, output, [&](kernels::Launches &launches) {
+    return kernels::dequantizeReduce(getSources(operation, input), map,
+                                     getReduction(operation),
+                                     {output, operation.type}, launches);
+  });
+}
+
+Status CudaRank::reduceQuantize(const ReduceQuantizeOperation &operation,
+                                const void *input, void *output) {
+  kernels::Chunks chunks{output,
+                         operation.slices.numChunks(),
+                         operation.footprint.output.stride,
+                         operation.to.format,
+                         operation.to.block,
+                         ElementType::F32};
+  return compute(operation, input, output, [&](kernels::Launches &launches) {
+    return kernels::dequantizeReduceQuantize(
+        getSources(operation.reduce, input), operation.slices,
+        getReduction(operation.reduce), chunks, launches);
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Completion and failure
+//===----------------------------------------------------------------------===//
+
+Status CudaRank::synchronize() {
+  DeviceGuard guard(device);
+  ZPP_RT_TRY(queue->flush());
+  if (streams->isCapturing())
+    return {ZPP_RT_UNSUPPORTED,
+            "expected no graph that is being captured, but got one"};
+  // Short waits without sleep: a sleep takes 50 usec or more.
+  Clock::time_point patience = Clock::now() + kSpinTime;
+  while (true) {
+    ZPP_RT_TRY(getFailure());
+    bool idle;
+    ZPP_RT_TRY(streams->isIdle(idle));
+    if (idle)
+      break;
+    if (Clock::now() < patience)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(kPollPeriod);
+  }
+  ZPP_RT_TRY(control->confirm());
+  // An abort also ends what is under way.
+  ZPP_RT_TRY(getFailure());
+  exchanges->clear();
+  return streams->settle();
+}
+
+void CudaRank::stop(const Status &cause) {
+  {
+    // Under the lock, so that the watcher does not miss it.
+    std::lock_guard<std::mutex> lock(mutex);
+    failure.set(cause);
+  }
+  changed.notify_all();
+  world.announceFailure(cause.message);
+}
+
+void CudaRank::fail(const Status &cause) {
+  control->fail(cause.message);
+  stop(cause);
+}
+
+void CudaRank::watch() {
+  cudaSetDevice(device);
+  // Looks at events while other threads may capture graphs.
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  cudaThreadExchangeStreamCaptureMode(&mode);
+  std::unique_lock<std::mutex> lock(mutex);
+  while (!failure.has() && !isEnding) {
+    changed.wait_for(lock, kWatchPeriod);
+    if (failure.has() || isEnding)
+      break;
+    lock.unlock();
+    Status status = communicators->getAsyncError();
+    if (status.ok())
+      status = exchanges->check();
+    else if (std::string place = control->getPlace(); !place.empty())
+      status.message = place + ": " + status.message;
+    if (!status.ok()) {
+      control->fail(status.message);
+      stop(status);
+    }
+    lock.lock();
+  }
+  lock.unlock();
+  if (failure.has())
+    communicators->abort();
+}

@@ -1,0 +1,164 @@
+//===- CudaRank.h - A rank on a GPU -----------------------------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Local operations are the fused kernels, exchanges are sends of NCCL. A thread
+// watches what is under way, so that no failure of another rank, of the network
+// or of the device leaves anybody waiting.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_LIB_RUNTIME_CUDA_CUDARANK_H
+#define ZPP_LIB_RUNTIME_CUDA_CUDARANK_H
+
+#include "Backend.h"
+#include "Control/Control.h"
+#include "CudaStreams.h"
+#include "DeviceQueue.h"
+#include "ExchangePlan.h"
+#include "ExchangeWatch.h"
+#include "FirstFailure.h"
+#include "NcclCommunicators.h"
+#include "NcclLibrary.h"
+#include "StreamPlan.h"
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace zpp::rt {
+
+/// What all ranks of a world must agree on before anything else.
+std::string getGreeting(const Mesh &mesh);
+
+class CudaRank : public RankBackend {
+public:
+  /// Returns when all ranks of the world have come.
+  static Status create(World &world, const std::string &endpoint, int64_t index,
+                       int64_t device, std::unique_ptr<RankBackend> &result);
+  ~CudaRank() override;
+
+  Status allocate(int64_t bytes, void *&data) override;
+  void free(void *data) override;
+  Status getWorkspace(int64_t bytes, void *&data) override;
+  Status copy(const Operation &operation, const void *input,
+              void *output) override;
+
+  Status markStream(void *stream, std::unique_ptr<Mark> &mark) override;
+  Status enter(const Mark &mark) override;
+  Status markOperations(const std::vector<zpp_rt_buffer> &buffers,
+                        std::unique_ptr<Mark> &mark) override;
+  Status leave(void *stream, const Mark &mark) override;
+
+  Status packSlices(const PackOperation &operation, const void *input,
+                    void *output) override;
+  Status unpackSlices(const PackOperation &operation, const void *input,
+                      void *output) override;
+  Status quantize(const QuantizeOperation &operation, const void *input,
+                  void *output) override;
+  Status dequantize(const QuantizeOperation &operation, const void *input,
+                    void *output) override;
+  Status reduce(const ReduceOperation &operation, const void *input,
+                void *output) override;
+  Status reduceQuantize(const ReduceQuantizeOperation &operation,
+                        const void *input, void *output) override;
+
+  Status allToAll(const ExchangeOperation &operation, const void *input,
+                  void *output) override;
+  Status allGatherChunks(const ExchangeOperation &operation, const void *input,
+                         void *output) override;
+  Status plainReduceScatter(const PlainOperation &operation, const void *input,
+                            void *output) override;
+  Status plainAllGather(const PlainOperation &operation, const void *input,
+                        void *output) override;
+
+  Status synchronize() override;
+  Status getFailure() override { return failure.get(); }
+  void fail(const Status &cause) override;
+
+private:
+  explicit CudaRank(World &world);
+  Status start(int64_t index, int64_t wanted);
+
+  // What an operation reads and writes, until the next call.
+  Accesses getAccesses(const Operation &operation, const void *input,
+                       void *output);
+  void addAccesses(const Pieces &pieces, const void *data, bool isWrite);
+
+  template <typename Launch>
+  Status compute(const Operation &operation, const void *input, void *output,
+                 const Launch &launch) {
+    DeviceGuard guard(device);
+    return queue->addKernel(operation, getAccesses(operation, input, output),
+                            launch);
+  }
+
+  // Exchanges.
+  /// Tells all members of the group that this one takes part; the first time it
+  /// waits until all have said the same, and makes what NCCL needs for sends or
+  /// for its own collectives.
+  Status meet(const ExchangeOperation &operation, bool forSends,
+              Communicator &group);
+  /// Queues the steps of a plan, whose tiers are `groups`.
+  Status run(const ExchangeOperation &operation, const ExchangePlan &plan,
+             const std::vector<const Communicator *> &groups, const void *input,
+             void *output);
+  Status runStep(const ExchangeOperation &operation, const ExchangeStep &step,
+                 const Communicator &group, const void *input, void *output);
+  /// Queues functions of NCCL as one operation of a stream.
+  Status communicate(const ExchangeOperation &operation,
+                     const Footprint &footprint, size_t stream,
+                     Accesses accesses,
+                     const std::function<ncclResult_t(cudaStream_t)> &calls);
+  /// Queues a collective of NCCL on the elements of the group.
+  using LibraryCall =
+      std::function<ncclResult_t(size_t count, ncclDataType_t type,
+                                 ncclComm_t handle, cudaStream_t stream)>;
+  Status communicateAsLibrary(const PlainOperation &operation,
+                              const void *input, void *output,
+                              const LibraryCall &call);
+  /// Whether `axes` are whole axes in the order of the mesh.
+  bool areTiers(const std::vector<AxisRef> &axes) const;
+  /// The stream for exchanges along `axes`.
+  size_t getStream(const std::vector<AxisRef> &axes) const {
+    return streamPlan.getExchanges(world.mesh.findSlowest(axes));
+  }
+
+  // Failures.
+  void watch();
+  void stop(const Status &cause);
+
+  World &world;
+  const StreamPlan streamPlan;
+  int device = 0;
+  const NcclLibrary *nccl = nullptr;
+  std::unique_ptr<CudaStreams> streams;
+  std::unique_ptr<DeviceQueue> queue;
+  std::unique_ptr<ExchangeWatch> exchanges;
+  std::unique_ptr<ControlClient> control;
+  std::unique_ptr<NcclCommunicators> communicators;
+  /// Of getAccesses().
+  std::vector<Access> accessList;
+  std::map<void *, int64_t> allocations;
+  void *workspace = nullptr;
+  int64_t workspaceBytes = 0;
+
+  FirstFailure<> failure;
+  /// Guards `isEnding`; `changed` tells the watcher of it, and of a failure.
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool isEnding = false;
+  std::thread watcher;
+};
+
+} // namespace zpp::rt
+
+#endif // ZPP_LIB_RUNTIME_CUDA_CUDARANK_H

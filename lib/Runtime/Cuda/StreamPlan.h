@@ -1,0 +1,76 @@
+//===- StreamPlan.h - Which stream an operation goes to ---------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Each tier of the mesh has a stream for its exchanges and one for the kernels
+// that need what these bring; kernels that need neither have another. So a
+// kernel waits for no slower tier than its data come from.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_LIB_RUNTIME_CUDA_STREAMPLAN_H
+#define ZPP_LIB_RUNTIME_CUDA_STREAMPLAN_H
+
+#include "Hazards.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace zpp::rt {
+
+/// The streams of a rank by number: kernels after each tier, other kernels,
+/// exchanges of each tier.
+class StreamPlan {
+public:
+  /// `axes` are the names of the mesh axes, from the slowest to the fastest.
+  explicit StreamPlan(const std::vector<std::string> &axes)
+      : axes(axes), tiers(std::min(axes.size(), kMaxTiers)) {}
+
+  /// Tiers that have streams of their own; faster ones share the last one's.
+  static constexpr size_t kMaxTiers = (Hazards::kMaxStreams - 1) / 2;
+  size_t numTiers() const { return tiers; }
+
+  /// What traces call the streams.
+  std::vector<std::string> getNames() const;
+
+  size_t getKernelsAfter(size_t tier) const { return tier; }
+  size_t getKernels() const { return tiers; }
+  /// The stream for exchanges whose slowest axis is number `axis`.
+  size_t getExchanges(size_t axis) const {
+    return tiers + 1 + std::min(axis, tiers - 1);
+  }
+
+  /// What the stream for a kernel depends on.
+  struct Situation {
+    /// What the kernel comes after.
+    Hazards::Conflicts conflicts;
+    /// For each stream the last operation, and the last one before the caller's
+    /// stream was entered. What is older than that decides nothing: its results
+    /// may be the caller's by now.
+    Hazards::Numbers last{};
+    Hazards::Numbers lastBeforeEntry{};
+    /// The stream of the kernels that wait to be launched together.
+    std::optional<size_t> batch;
+  };
+
+  /// The stream for a kernel, by the slowest tier that its data come from: that
+  /// of kernels after this tier. Where the tier is fast and the kernel needs
+  /// its last exchange and nothing slower, that of the exchanges themselves:
+  /// going to another stream would take longer than the next exchange waits.
+  /// `isFast` says of each tier whether its exchanges stay within a host.
+  size_t chooseForKernel(const Situation &situation,
+                         const std::vector<bool> &isFast) const;
+
+private:
+  const std::vector<std::string> axes;
+  const size_t tiers;
+};
+
+} // namespace zpp::rt
+
+#endif // ZPP_LIB_RUNTIME_CUDA_STREAMPLAN_H
