@@ -4,25 +4,26 @@
 
     python bench/collectives.py [--zpp-perf build/bin/zpp-perf] [--links ...]
 
-starts zpp-perf with a process for each of a host's GPUs, which play two nodes
-of --gpus-per-node (bench/links.py), and prints one table. Times are zpp-perf's:
-means over iterations, the slowest rank, the median of five. NCCL's time is from
-the same processes, just after. "host" is until all is queued. A case that fails
-is told in the end, after the others.
+runs zpp-perf with one process for each GPU of a host. The GPUs play two nodes of
+--gpus-per-node (bench/lab/links.py). Prints one table.
+
+Times are those of zpp-perf: the mean of the iterations, of the slowest rank, the
+median of five. NCCL's time is measured in the same processes, directly
+afterwards. "host" is the time until everything is queued. Cases that fail are
+reported at the end, after the table.
 """
 
 import argparse
 import json
-import os
 import pathlib
-import socket
-import subprocess
+import re
 import sys
-import time
+import tempfile
 
-import links
+import lab
+from lab import launch, links
+from lab.tables import Table
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 #: What is measured: collective, options of zpp-perf.
 CASES = {
     "reduce_scatter i8:i4": ["reduce_scatter", "--format=i8:i4"],
@@ -31,15 +32,17 @@ CASES = {
     "reduce_scatter i8, one hop": ["reduce_scatter", "--format=i8"],
     "all_gather i8": ["all_gather", "--format=i8"],
 }
+LIMIT_SECONDS = 300
 
 
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--zpp-perf", type=pathlib.Path,
-                        default=ROOT / "build" / "bin" / "zpp-perf")
+                        default=lab.ROOT / "build" / "bin" / "zpp-perf")
     parser.add_argument("--gpus-per-node", type=int, default=2, metavar="N")
-    parser.add_argument("--links", nargs="+", default=["100gbit", "nvlink"])
+    parser.add_argument("--links", nargs="+", default=["100gbit", "nvlink"],
+                        metavar="LINK", help="Ngbit, shared or nvlink")
     parser.add_argument("--cases", nargs="+", metavar="WORD",
                         help="measure those whose name has one of these words")
     parser.add_argument("--bytes", default="64M:256M")
@@ -51,14 +54,13 @@ def main():
     parser.add_argument("--output", type=pathlib.Path, help="write JSON there")
     args = parser.parse_args()
 
-    links.prepare_launch()
+    launch.prepare()
     failures = []
     cases = {name: case for name, case in CASES.items()
              if not args.cases or any(word in name for word in args.cases)}
     rows = []
-    print(f"{'link':8} {'collective':32} {'bytes':>11} {'usec':>10} "
-          f"{'host usec':>10} {'NCCL usec':>10} {'ratio':>6} {'error':>9}",
-          flush=True)
+    table = Table(["link, collective", "bytes", "usec", "host usec",
+                   "NCCL usec", "ratio", "error"])
     for link in args.links:
         try:
             if links.rate(link):
@@ -71,11 +73,10 @@ def main():
                     continue
                 for row in measured:
                     rows.append({"link": link, "case": name} | row)
-                    print(f"{link:8} {name:32} {row['bytes']:11d} "
-                          f"{row['usec']:10.1f} {row['host_usec']:10.1f} "
-                          f"{row['plain_usec']:10.1f} "
-                          f"{row['ratio']:6.2f} {row['error']:9.2e}",
-                          flush=True)
+                    table.row([
+                        f"{link}, {name}", row["bytes"], f"{row['usec']:.1f}",
+                        f"{row['host_usec']:.1f}", f"{row['plain_usec']:.1f}",
+                        f"{row['ratio']:.2f}", f"{row['error']:.2e}"])
         finally:
             if links.rate(link):
                 links.shape(args.tc, None)
@@ -87,43 +88,32 @@ def main():
 
 def measure(args, link: str, name: str, case: list[str]) -> list[dict]:
     """The rows of zpp-perf's table."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     command = [
-        str(args.zpp_perf), *case, "--backend=cuda",
+        args.zpp_perf, *case, "--backend=cuda",
         f"--mesh=node:{links.NODES},gpu:{args.gpus_per_node}",
         f"--bytes={args.bytes}", f"--block={args.block}",
-        f"--iterations={args.iterations}", f"--rendezvous=127.0.0.1:{port}",
+        f"--iterations={args.iterations}",
+        f"--rendezvous=127.0.0.1:{launch.free_port()}",
         "--time-limit-usec=30000000"]
     if args.trace:
         args.trace.mkdir(parents=True, exist_ok=True)
-        word = "".join(c if c.isalnum() else "-" for c in f"{link}-{name}")
+        word = re.sub("[^a-zA-Z0-9]", "-", f"{link}-{name}")
         command.append(f"--trace={args.trace / word}.json")
     ranks = links.NODES * args.gpus_per_node
-    processes = [
-        subprocess.Popen(
-            command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env=os.environ |
-            links.environment(rank, args.gpus_per_node, link != "nvlink") |
-            {"RANK": str(rank), "LOCAL_RANK": str(rank),
-             "WORLD_SIZE": str(ranks)})
-        for rank in range(ranks)]
-    end = time.monotonic() + 300
-    try:
-        texts = [process.communicate(timeout=max(1, end - time.monotonic()))
-                 for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    if any(process.returncode for process in processes):
-        raise RuntimeError(
-            f"expected zpp-perf to end with 0, but got "
-            f"{[process.returncode for process in processes]}\n" +
-            "".join(output + error for output, error in texts))
+    with tempfile.TemporaryDirectory() as folder:
+        processes = [
+            launch.Process(
+                command, links.environment(rank, args.gpus_per_node,
+                                           link != "nvlink") |
+                {"RANK": str(rank), "LOCAL_RANK": str(rank),
+                 "WORLD_SIZE": str(ranks)},
+                pathlib.Path(folder) / f"{rank}.txt")
+            for rank in range(ranks)]
+        launch.run(processes, LIMIT_SECONDS)
+        output = processes[0].log.read_text()
     rows = []
-    # NCCL_DEBUG writes among them.
-    for line in texts[0][0].splitlines():
+    # With NCCL_DEBUG, NCCL writes between these lines.
+    for line in output.splitlines():
         words = line.split()
         if len(words) != 8 or not words[0].isdigit():
             continue

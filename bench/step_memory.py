@@ -1,32 +1,29 @@
 #!/usr/bin/env python3
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the steps of bench/two-node allocate on a GPU, without one.
+"""What the steps of bench/two_node.py allocate on a GPU, found without one.
 
-    bench/two-node --export DIR [--gpus-per-node N]
+    python bench/two_node.py --export DIR [--gpus-per-node N]
     python bench/step_memory.py DIR
 
-XLA compiles each step for an H200 that is described to it, and says what it
-allocates: state and batch, and temporary memory, results of collectives
-included. What the allocator adds when a step runs is not in it, nor are the
-choices of a compiler that has a GPU to try kernels on.
+XLA compiles each step for a description of an H200 and reports what it
+allocates: the state and the batch, and temporary memory, which includes the
+results of collectives. This leaves out what the allocator adds when a step
+runs, and the choices of a compiler that can try kernels on a GPU.
 
 Needs the packages jax-cuda13-plugin and jax-cuda13-pjrt of JAX's version, and
-libzpp_xla ($ZPP_XLA, or that of the build).
+libzpp_xla ($ZPP_XLA, or the one of the build).
 """
 
 import argparse
 import ctypes
-import json
-import math
 import os
 import pathlib
-import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "python")]
+from lab import steps
+from lab.tables import Table
 
-#: An H200, as far as XLA's passes ask.
+#: Those properties of an H200 that XLA's passes ask for.
 TARGET = """
 gpu_device_info {
   name: "NVIDIA H200"
@@ -71,14 +68,37 @@ def main():
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path, metavar="DIR")
     parser.add_argument("--variants", nargs="+", metavar="WORD",
-                        help="those whose name has one of these words")
+                        help="the steps whose name has one of these words")
     args = parser.parse_args()
-    manifest = json.loads((args.folder / "manifest.json").read_text())
-    config = dict(manifest["of"]["config"])
-    config["mesh"] = tuple(map(tuple, config["mesh"]))
-    count = math.prod(size for _, size in config["mesh"])
+    exported = steps.read(args.folder)
+    leaves = describe_arguments(exported)
+    import jax
+    from zpp import _bundle
+    from zpp.jax import _load
 
-    # Neither a driver nor kernels to try are there.
+    print(f"{exported.parameters / 1e9:.2f} B parameters, {exported.ranks} "
+          f"devices; JAX {jax.__version__}; steps exported at "
+          f"{exported.of['commit']}\n")
+    table = Table(["step", "state and batch", "temporary", "together",
+                   "compared with the first"])
+    first = None
+    for name, variant in exported.chosen(args.variants).items():
+        if not variant.path:
+            continue
+        step = _bundle.read(args.folder / variant.path)
+        memory = _load.load_flat(step).trace(*leaves).lower(
+            lowering_platforms=("cuda",)).compile().memory_analysis()
+        sizes = [size / 2**30 for size in (memory.argument_size_in_bytes,
+                                           memory.temp_size_in_bytes)]
+        first = first or sum(sizes)
+        table.row([name, *(f"{size:.2f} GiB" for size in (*sizes, sum(sizes))),
+                   f"{sum(sizes) / first - 1:+.1%}"])
+
+
+def describe_arguments(exported: steps.Steps) -> list:
+    """The arguments of the steps, on devices that are only described. Prepares
+    JAX to compile for these."""
+    # There is neither a driver nor a GPU to try kernels on.
     os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
     os.environ["XLA_FLAGS"] = (os.environ.get("XLA_FLAGS", "") +
                                " --xla_gpu_autotune_level=0")
@@ -86,12 +106,11 @@ def main():
     import numpy as np
     from jax.experimental import topologies
     devices = topologies.get_topology_desc(
-        "step", "cuda", target_config=TARGET, topology=f"1x1x{count}").devices
+        "step", "cuda", target_config=TARGET,
+        topology=f"1x1x{exported.ranks}").devices
     jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_num_cpu_devices", count)
-    import gpt
-    from zpp import _bundle
-    from zpp.jax import _load, _runtime
+    jax.config.update("jax_num_cpu_devices", exported.ranks)
+    from zpp.jax import _runtime
     library = ctypes.CDLL(_runtime.find_library())
     for call in ("start", "wait"):
         jax.ffi.register_ffi_target(
@@ -99,35 +118,16 @@ def main():
                 getattr(library, f"zpp_xla_{call}_cuda")), platform="CUDA")
 
     mesh = jax.sharding.Mesh(
-        np.array(devices).reshape([size for _, size in config["mesh"]]),
-        tuple(name for name, _ in config["mesh"]))
-    trainer = gpt.Trainer(gpt.Config(**config))
-    leaves = [
+        np.array(devices).reshape([size for _, size in exported.mesh]),
+        tuple(name for name, _ in exported.mesh))
+    trainer = exported.trainer()
+    return [
         jax.ShapeDtypeStruct(leaf.shape, leaf.dtype,
                              sharding=jax.sharding.NamedSharding(
                                  mesh, leaf.sharding.spec))
         for leaf in jax.tree.leaves((
             trainer.abstract_state(),
-            trainer.abstract_batch(count * manifest["of"]["sequences"])))]
-    print(f"{manifest['parameters'] / 1e9:.2f} B parameters, {count} devices; "
-          f"JAX {jax.__version__}; steps exported at "
-          f"{manifest['of']['commit']}\n\n| step | state and batch | temporary "
-          f"| together | beside the first |\n| --- | ---: | ---: | ---: | "
-          f"---: |")
-    first = None
-    for name, variant in manifest["variants"].items():
-        if not variant["path"] or args.variants and not any(
-                word in name for word in args.variants):
-            continue
-        step = _bundle.read(args.folder / variant["path"])
-        memory = _load.load_flat(step).trace(*leaves).lower(
-            lowering_platforms=("cuda",)).compile().memory_analysis()
-        sizes = [size / 2**30 for size in (memory.argument_size_in_bytes,
-                                           memory.temp_size_in_bytes)]
-        first = first or sum(sizes)
-        print(f"| {name} | {sizes[0]:.2f} GiB | {sizes[1]:.2f} GiB | "
-              f"{sum(sizes):.2f} GiB | {sum(sizes) / first - 1:+.1%} |",
-              flush=True)
+            trainer.abstract_batch(exported.sequences)))]
 
 
 if __name__ == "__main__":

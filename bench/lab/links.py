@@ -3,16 +3,16 @@
 """One host with a few GPUs as two nodes.
 
 NCCL_HOSTID makes NCCL believe that the second half of the ranks is on another
-host, so that it takes NVLink within a node and TCP over the loopback device
-between nodes.
-`tc` (iproute2, needs root) limits the rate of that device; both directions and
-all ranks share it. Links are named "50gbit" (any number), "shared" (the
-loopback device as it is) and "nvlink" (one host, NVLink everywhere).
+host, so that it uses NVLink within a node and TCP over the loopback device
+between the nodes. `tc` (iproute2, needs root) limits the rate of that device,
+which both directions and all ranks share.
+
+Links are named "50gbit" (or any other number), "shared" (the loopback device as
+it is) and "nvlink" (one host, NVLink everywhere).
 """
 
+import pathlib
 import re
-import resource
-import signal
 import subprocess
 import sys
 
@@ -20,7 +20,8 @@ NODES = 2
 
 
 def rate(link: str) -> float:
-    """Bits per second of a shaped link, 0 of the others."""
+    """Bits per second of a shaped link, 0 for the others. Exits with an error if
+    there is no such link."""
     match = re.fullmatch(r"(\d+)gbit", link)
     if not match and link not in ("nvlink", "shared"):
         sys.exit(f"expected Ngbit, shared or nvlink, but got '{link}'")
@@ -28,7 +29,7 @@ def rate(link: str) -> float:
 
 
 def shape(tc: str, link: str | None):
-    """Limits the loopback device to `link`; None takes the limit off."""
+    """Limits the loopback device to the rate of `link`; None removes the limit."""
     if link is None:
         subprocess.run([*tc.split(), "qdisc", "del", "dev", "lo", "root"],
                        check=False)
@@ -38,18 +39,15 @@ def shape(tc: str, link: str | None):
              "rate", link, "burst", "16mb", "latency", "20ms"], check=True)
 
 
-def prepare_launch():
-    """Lets this process and those that it starts open as many files as they may:
-    NCCL's channels between nodes have many sockets. Who ends this process ends
-    it as an error does, with its ranks and the shaping."""
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+def sent_bytes() -> int:
+    """What the loopback device has sent since the host booted."""
+    return int(pathlib.Path(
+        "/sys/class/net/lo/statistics/tx_bytes").read_text())
 
 
 def environment(rank: int, gpus_per_node: int, two_nodes: bool
                 ) -> dict[str, str]:
-    """What the process of a rank needs besides its own environment."""
+    """The variables that the process of a rank needs in addition to its own."""
     variables = {"NCCL_NVLS_ENABLE": "0"}
     if two_nodes:
         variables |= {

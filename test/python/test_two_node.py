@@ -1,31 +1,22 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""bench/two-node: that it works, not how fast anything is."""
+"""bench/two_node.py: that it works, not how fast anything is."""
 
-import importlib.machinery
-import importlib.util
 import json
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 from conftest import ROOT
 from zpp.jax import _runtime
 
-SCRIPT = ROOT / "bench" / "two-node"
+sys.path.append(str(ROOT / "bench"))
 
+from lab import launch, results, steps, worker  # noqa: E402
 
-@pytest.fixture(name="script")
-def script_fixture(monkeypatch):
-    """The script as a module."""
-    monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    loader = importlib.machinery.SourceFileLoader("two_node", str(SCRIPT))
-    module = importlib.util.module_from_spec(
-        importlib.util.spec_from_loader("two_node", loader))
-    loader.exec_module(module)
-    return module
+SCRIPT = ROOT / "bench" / "two_node.py"
 
 
 def run(folder, *options):
@@ -42,20 +33,27 @@ def test_exports_trains_and_prints(tmp_path):
                   "--links", "nvlink", "--variants", "all (b)",
                   "--gpus-per-node", "1", "--warm-up", "0", "--steps", "1")
     assert process.returncode == 0, process.stdout
+    assert re.search(r"\n\[\S+\] nvlink, all \(b\): \S+ ms, first", process.stdout)
     assert "2 x 64 tokens per device" in process.stdout
     tables = process.stdout.partition("| step")[2]
     # Without FSDP there is no speed-up, without nodes nothing between them.
     # Nothing stalls on the CPU.
     start = r"\n\| %s \| \S+ GB \| - \| \S+ ms \| - \| "
     assert re.search(start % r"all \(b\)" + r"0\.0 ms \(0%\) \|", tables), tables
-    # For NVLink, links leave all of it to XLA.
+    # With the links of NVLink, everything is left to XLA.
     assert re.search(start % r"all \(b\), links" + r"~\S+ ms \(\d+%\) \|",
                      tables), tables
     assert re.search(r"\n\| all \(b\) \| \S+ usec \| \S+ usec \|", tables), tables
     assert "plot: " in tables
-    results = json.loads((tmp_path / "results.json").read_text())
-    assert {link: list(runs) for link, runs in results.items()} == {
+    measured = json.loads((tmp_path / "results.json").read_text())
+    assert {link: list(runs) for link, runs in measured.items()} == {
         "nvlink": ["all (b)", "all (b), links"]}
+
+    # The manifest is enough to rebuild the model.
+    exported = steps.read(tmp_path / "steps")
+    assert exported.ranks == 2 and exported.sequences == 4
+    assert exported.trainer().model_elements() == exported.parameters
+    assert list(exported.chosen(["FSDP"])) == [steps.JITTED, steps.EXPORTED]
 
 
 def test_links_are_checked_first(tmp_path):
@@ -66,7 +64,36 @@ def test_links_are_checked_first(tmp_path):
                               "'fast'\n")
 
 
-def test_stalls_of_all_processes(script, tmp_path):
+def test_a_failed_rank_ends_the_others(tmp_path):
+    """With the output of the one that failed, and without waiting for the one
+    that hangs."""
+    processes = [
+        launch.Process([sys.executable, "-c", program], {"WHO": name},
+                       tmp_path / f"{name}.txt")
+        for name, program in (("hangs", "import time; time.sleep(600)"),
+                              ("fails", "import os; exit(os.environ['WHO'])"))]
+    lines = []
+    start = time.monotonic()
+    with pytest.raises(RuntimeError) as error:
+        launch.run(processes, 300, lines.append)
+    assert time.monotonic() - start < 100
+    assert str(error.value) == (
+        "expected all ranks to end with 0, but got [None, 1]\n"
+        f"{tmp_path}/hangs.txt ends with\n\n{tmp_path}/fails.txt ends with\n"
+        "fails\n")
+    assert not lines
+
+
+def test_lines_of_the_first_rank_are_shown(tmp_path):
+    processes = [
+        launch.Process([sys.executable, "-c", f"print('rank {rank}')"], {},
+                       tmp_path / f"{rank}.txt") for rank in range(2)]
+    lines = []
+    launch.run(processes, 300, lines.append)
+    assert lines == ["rank 0\n"]
+
+
+def test_stalls_of_all_processes(tmp_path):
     """Only slices of the category count; the mean is over all devices."""
     def event(category, usec):
         return {"ph": "X", "name": "all_gather gpt.py:1", "cat": category,
@@ -78,39 +105,47 @@ def test_stalls_of_all_processes(script, tmp_path):
             [], [])):
         (tmp_path / f"step.trace0.{process}.json").write_text(
             json.dumps({"traceEvents": [row, *events]}))
-    assert script._stalled_seconds(
+    assert worker.stalled_seconds(
         tmp_path / "step.trace0.json", processes=4, ranks=4) == 0.001
 
 
-def test_what_xla_exposes_is_estimated(script):
+def exported_of(traced: dict[str, bool]) -> steps.Steps:
+    """Steps of which is only known whether they are traced."""
+    return steps.Steps(folder=None, of={}, parameters=0, variants={
+        name: steps.Variant(path=None, bytes={}, links=None, is_runtime=False,
+                            is_traced=is_traced)
+        for name, is_traced in traced.items()})
+
+
+def test_what_xla_exposes_is_estimated():
     def run_of(seconds, **more):
         return {"seconds": [seconds]} | more
 
-    variants = {name: {"is_traced": name == script.RUNTIME}
-                for name in (script.JITTED, "fast", script.RUNTIME)}
-    runs = {script.JITTED: run_of(7.0), "fast": run_of(1.0),
-            script.RUNTIME: run_of(2.0, stalls=[0.4, 0.5, 0.9])}
-    script.expose({"variants": variants}, runs)
+    exported = exported_of(
+        {steps.JITTED: False, "fast": False, steps.RUNTIME: True})
+    runs = {steps.JITTED: run_of(7.0), "fast": run_of(1.0),
+            steps.RUNTIME: run_of(2.0, stalls=[0.4, 0.5, 0.9])}
+    results.add_exposed(exported, runs)
     assert [(run["exposed"], run["is_estimate"]) for run in runs.values()] == [
         (5.5, True), (0.0, True), (0.5, False)]
 
-    runs = {script.JITTED: run_of(7.0)}
-    script.expose({"variants": variants}, runs)
-    assert "exposed" not in runs[script.JITTED]
+    runs = {steps.JITTED: run_of(7.0)}
+    results.add_exposed(exported, runs)
+    assert "exposed" not in runs[steps.JITTED]
 
 
-def test_speed_up_of_rounds(script):
-    """The table's is of all steps; beside it the smallest and largest of the
-    rounds."""
+def test_speed_up_of_rounds():
+    """The table's is of all steps; beside it are the smallest and the largest of
+    the rounds."""
     def run_of(rounds):
-        return script._joined([
+        return results.join([
             {"seconds": seconds, "peak": 1, "bytes": 1,
              "host_times": {"start": seconds[0]}} for seconds in rounds])
 
-    runs = {script.EXPORTED: run_of([[2.0, 4.0, 4.0], [6.0, 6.0, 6.0]]),
+    runs = {steps.EXPORTED: run_of([[2.0, 4.0, 4.0], [6.0, 6.0, 6.0]]),
             "slow": run_of([[4.0, 4.0, 4.0], [8.0, 8.0, 8.0]])}
-    assert script._speed_up(runs, "slow") == "0.83x (0.75x to 1.00x)"
+    assert results.speed_up(runs, "slow") == "0.83x (0.75x to 1.00x)"
     assert runs["slow"]["host_times"] == {"start": 6.0}
     once = {name: run_of(run["rounds"][:1]) for name, run in runs.items()}
-    assert script._speed_up(once, "slow") == "1.00x"
-    assert script._speed_up({"slow": runs["slow"]}, "slow") == ""
+    assert results.speed_up(once, "slow") == "1.00x"
+    assert results.speed_up({"slow": runs["slow"]}, "slow") == ""

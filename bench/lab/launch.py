@@ -1,0 +1,87 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The processes of the ranks of one experiment."""
+
+import dataclasses
+import os
+import pathlib
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+
+def prepare():
+    """Lets this process and its children open as many files as the system
+    permits, because NCCL's channels between nodes have many sockets. Turns
+    SIGTERM into an exception, so that ranks are ended and shaping is removed
+    then as well."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def free_port() -> int:
+    """A port of this host at which the ranks can meet."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@dataclasses.dataclass
+class Process:
+    """One process to start."""
+
+    command: Sequence
+    #: Variables that it gets in addition to those of this process.
+    environment: dict[str, str]
+    #: The file for its output and errors.
+    log: pathlib.Path
+
+
+def run(processes: Sequence[Process], limit_seconds: float,
+        on_line: Callable[[str], None] = lambda line: None):
+    """Starts a process for each rank and waits for all of them.
+
+    Args:
+      limit_seconds: the time that all of them have together.
+      on_line: is called with each line that the first one writes, as it comes.
+
+    Raises:
+      RuntimeError: not all ended with 0 in time. The others are killed.
+    """
+    started = []
+    try:
+        for process in processes:
+            with open(process.log, "w") as output:
+                started.append(subprocess.Popen(
+                    list(map(str, process.command)),
+                    env=os.environ | process.environment, stdout=output,
+                    stderr=subprocess.STDOUT, start_new_session=True))
+        _wait(started, [process.log for process in processes],
+              time.monotonic() + limit_seconds, on_line)
+    finally:
+        for process in started:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def _wait(started, logs, end: float, on_line):
+    with open(logs[0]) as lines:
+        while True:
+            codes = [process.poll() for process in started]
+            for line in lines:
+                on_line(line)
+            if all(code == 0 for code in codes):
+                return
+            if any(codes) or time.monotonic() > end:
+                ends = "".join(
+                    f"\n{log} ends with\n{log.read_text()[-3000:]}"
+                    for log, code in zip(logs, codes) if code != 0)
+                raise RuntimeError(f"expected all ranks to end with 0, but got "
+                                   f"{codes}{ends}")
+            time.sleep(0.2)

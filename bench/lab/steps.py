@@ -1,0 +1,191 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The example GPT's training step as FSDP and as ZeRO++, exported to a folder.
+
+The folder has a manifest, from which those who run or compile the steps rebuild
+the model, and a bundle per step.
+"""
+
+import dataclasses
+import json
+import math
+import pathlib
+import subprocess
+import time
+
+import lab
+from lab import links
+
+#: As jax.jit runs it, and after the same export as the rewritten steps.
+JITTED, EXPORTED = "FSDP", "FSDP, exported"
+#: All techniques, with the runtime.
+RUNTIME = "all (b)"
+
+_OFF = {"weights": "none", "gradients": "none", "secondary": "none"}
+_ALL = {"weights": "i8", "gradients": "i8:i4", "secondary": "gpu"}
+#: The rewritten steps: name -> options of zpp.rewrite. Without the option
+#: `links` they are made for slow links between nodes; with it, for NVLink.
+VARIANTS = {
+    "all, portable (a)": _ALL | {"target": "portable"},
+    "weights i8 (qwZ)": _OFF | {"weights": "i8"},
+    "secondary (hpZ)": _OFF | {"secondary": "gpu"},
+    "gradients i8:i4 (qgZ)": _OFF | {"gradients": "i8:i4"},
+    RUNTIME: _ALL,
+    "all (b), links": _ALL | {"links": "node=400gbyte,gpu=400gbyte"},
+}
+#: The largest part of a step's bytes that XLA may send if the runtime's trace
+#: shall still show everything that the step exposes.
+_LARGEST_PART_LEFT = 0.01
+
+
+@dataclasses.dataclass
+class Variant:
+    """One of the steps."""
+
+    #: Its bundle in the folder; None for `JITTED`, which needs none.
+    path: str | None
+    #: What a device sends per step over each tier, as zpp's report counts it.
+    bytes: dict[str, int]
+    #: The links that it is made for; None: all.
+    links: list[str] | None
+    #: Does the runtime communicate, rather than XLA?
+    is_runtime: bool
+    #: Does the runtime's trace show all communication?
+    is_traced: bool
+
+
+@dataclasses.dataclass
+class Steps:
+    """The exported steps in a folder, and what they were made from."""
+
+    folder: pathlib.Path
+    #: What the steps depend on, as JSON; see `describe`.
+    of: dict
+    #: Elements of all weights.
+    parameters: int
+    variants: dict[str, Variant]
+
+    @property
+    def mesh(self) -> list[tuple[str, int]]:
+        return list(map(tuple, self.of["config"]["mesh"]))
+
+    @property
+    def ranks(self) -> int:
+        return math.prod(size for _, size in self.mesh)
+
+    @property
+    def sequences(self) -> int:
+        """Of a batch, all devices together."""
+        return self.ranks * self.of["sequences"]
+
+    def trainer(self):
+        """The example model that the steps train, on this process's devices."""
+        import gpt
+        return gpt.Trainer(gpt.Config(
+            **self.of["config"] | {"mesh": tuple(self.mesh)}))
+
+    def chosen(self, words: list[str] | None) -> dict[str, Variant]:
+        """The variants whose name has one of these words; None: all."""
+        return {name: variant for name, variant in self.variants.items()
+                if words is None or any(word in name for word in words)}
+
+
+def read(folder: pathlib.Path) -> Steps:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    variants = {name: Variant(**variant)
+                for name, variant in manifest.pop("variants").items()}
+    return Steps(folder, **manifest, variants=variants)
+
+
+def _write(steps: Steps):
+    manifest = dataclasses.asdict(steps)
+    folder = manifest.pop("folder")
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
+
+
+def describe(layers: int, gpus_per_node: int, sequences: int, platform: str,
+             tiny: bool) -> dict:
+    """What exported steps depend on: the model's configuration, for two nodes,
+    sequences per device, platform, and versions. As JSON reads it back."""
+    import gpt
+    import jax
+    config = gpt.Config(
+        layers=layers, width=2048, heads=16, vocab=32000, context=2048,
+        mesh=(("node", links.NODES), ("gpu", gpus_per_node)),
+        learning_rate=1e-4)
+    if tiny:
+        config = dataclasses.replace(
+            config, layers=2, width=256, heads=4, vocab=512, context=64)
+    return json.loads(json.dumps({
+        "config": dataclasses.asdict(config), "sequences": sequences,
+        "platform": platform, "variants": VARIANTS, "jax": jax.__version__,
+        "commit": _commit()}))
+
+
+def export_once(of: dict, folder: pathlib.Path) -> Steps:
+    """Exports, unless the folder already has steps with the same description.
+    Changes that are not committed may change the steps, so it exports then."""
+    if (folder / "manifest.json").exists() and not of["commit"].endswith(
+            ("dirty", "unknown")):
+        steps = read(folder)
+        if steps.of == of:
+            print(f"using the steps exported before: {folder}", flush=True)
+            return steps
+    return export(of, folder)
+
+
+def export(of: dict, folder: pathlib.Path) -> Steps:
+    """Writes all variants of the step that `of` describes; needs zpp-opt."""
+    import jax
+    steps = Steps(folder, of, 0, {})
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", steps.ranks)
+    import zpp
+
+    trainer = steps.trainer()
+    steps.parameters = trainer.model_elements()
+    original = zpp.export(
+        jax.jit(trainer.step, donate_argnums=0), trainer.abstract_state(),
+        trainer.abstract_batch(steps.sequences), platforms=[of["platform"]])
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "manifest.json").unlink(missing_ok=True)
+
+    def add(name, step, **about):
+        variant = Variant(path=f"step{len(steps.variants)}.zpp", **about)
+        zpp.save(step, folder / variant.path)
+        steps.variants[name] = variant
+        print(f"{name}: bytes per device and step {variant.bytes}", flush=True)
+
+    mesh = ",".join(f"{name}:{size}" for name, size in steps.mesh)
+    for name, options in VARIANTS.items():
+        start = time.perf_counter()
+        rewritten = zpp.rewrite(
+            original, **{"mesh": mesh, "target": of["platform"]} | options)
+        total = rewritten.report["total"]
+        if not steps.variants:
+            add(EXPORTED, original, bytes=total["before"], links=None,
+                is_runtime=False, is_traced=False)
+        is_runtime = rewritten.step.uses_runtime
+        left = sum(sum(entry["after"].values())
+                   for entry in rewritten.left_alone)
+        add(name, rewritten, bytes=total["after"],
+            links=["nvlink"] if "links" in options else None,
+            is_runtime=is_runtime, is_traced=is_runtime and
+            left <= _LARGEST_PART_LEFT * sum(total["after"].values()))
+        print(f"  rewritten in {time.perf_counter() - start:.1f} s; left "
+              f"alone: {len(rewritten.left_alone)}", flush=True)
+    # FSDP without an export needs no bundle.
+    steps.variants = {
+        JITTED: dataclasses.replace(steps.variants[EXPORTED], path=None)
+    } | steps.variants
+    # The manifest comes last: a folder without it has no steps.
+    _write(steps)
+    return steps
+
+
+def _commit() -> str:
+    process = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--exclude=*"],
+        cwd=lab.ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        text=True, check=False)
+    return process.stdout.strip() or "unknown"

@@ -1,0 +1,159 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""One of the processes that bench/two_node.py starts for a step: trains the step
+on each of the given links. The first process writes what it measured.
+
+    python -m lab.worker OPTIONS
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import time
+
+from lab import links, steps
+
+TRACED_STEPS = 3
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps-folder", type=pathlib.Path, required=True)
+    parser.add_argument("--variant", required=True)
+    parser.add_argument("--links", nargs="+", required=True)
+    parser.add_argument("--warm-up", type=int, required=True)
+    parser.add_argument("--timed", type=int, required=True)
+    parser.add_argument("--tc", required=True)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--processes", type=int, required=True)
+    parser.add_argument("--rank", type=int, required=True,
+                        help="the number of this process")
+    parser.add_argument("--results", type=pathlib.Path, required=True,
+                        help="the file that the first process writes")
+    parser.add_argument("--traces", required=True,
+                        help="the beginning of the paths of traces")
+    return parser.parse_args()
+
+
+def main():
+    args = parse_arguments()
+    import jax
+    exported = steps.read(args.steps_folder)
+    on_cpu = exported.of["platform"] == "cpu"
+    if on_cpu:
+        jax.config.update("jax_num_cpu_devices",
+                          exported.ranks // args.processes)
+    if args.processes > 1:
+        jax.distributed.initialize(
+            f"localhost:{args.port}", args.processes, args.rank,
+            local_device_ids=None if on_cpu else [args.rank])
+    from jax.experimental import multihost_utils
+    import zpp
+
+    trainer = exported.trainer()
+    variant = exported.variants[args.variant]
+    if variant.path:
+        step = zpp.load(args.steps_folder / variant.path)
+    else:
+        step = jax.jit(trainer.step, donate_argnums=0)
+    init, batch = _on_device(trainer, exported.sequences)
+    tokens = batch()
+
+    results = {}
+    is_shaped = False
+    for link in args.links:
+        if args.rank == 0 and (links.rate(link) or is_shaped):
+            is_shaped = links.rate(link) > 0
+            links.shape(args.tc, link if is_shaped else None)
+        multihost_utils.sync_global_devices(link)
+        state, seconds, losses = init(), [], []
+        jax.block_until_ready(state)
+        multihost_utils.sync_global_devices(args.variant)
+        for index in range(args.warm_up + args.timed):
+            if index == args.warm_up:
+                sent = links.sent_bytes()
+                zpp.host_times()  # Forgets those of the warm-up.
+            start = time.perf_counter()
+            state, loss = step(state, tokens)
+            jax.block_until_ready((state, loss))
+            seconds.append(time.perf_counter() - start)
+            losses.append(float(loss))
+        stats = jax.local_devices()[0].memory_stats() or {}
+        results[link] = {
+            "seconds": seconds[args.warm_up:], "losses": losses,
+            "peak": stats.get("peak_bytes_in_use", 0),
+            "bytes": (links.sent_bytes() - sent) / args.timed,
+            "host_times": zpp.host_times()}
+        if variant.is_runtime:
+            stalls = []
+            for number in range(TRACED_STEPS):
+                path = pathlib.Path(f"{args.traces}-{link}.trace{number}.json")
+                with zpp.trace(path):
+                    state, loss = step(state, tokens)
+                    jax.block_until_ready((state, loss))
+                # After this, every process has written its trace.
+                multihost_utils.sync_global_devices(path.name)
+                stalls.append(
+                    stalled_seconds(path, args.processes, exported.ranks))
+            results[link]["stalls"] = stalls
+        del state
+        if args.rank == 0:
+            median = statistics.median(results[link]["seconds"])
+            print(f"[{time.strftime('%H:%M:%S')}] {link}, {args.variant}: "
+                  f"{median * 1e3:.1f} ms, first {seconds[0]:.0f} s, loss "
+                  f"{losses[0]:.4f} -> {losses[-1]:.4f}", flush=True)
+    if args.rank == 0:
+        args.results.write_text(json.dumps(results))
+    if args.processes > 1:
+        jax.distributed.shutdown()
+
+
+def stalled_seconds(path: pathlib.Path, processes: int, ranks: int) -> float:
+    """How long a device stood still in waits in a traced step: the mean of all
+    devices."""
+    paths = [path] if processes == 1 else [
+        path.with_suffix(f".{process}{path.suffix}")
+        for process in range(processes)]
+    usec = sum(event["dur"] for path in paths
+               for event in json.loads(path.read_text())["traceEvents"]
+               if event.get("cat") == "stall")
+    return usec * 1e-6 / ranks
+
+
+def _on_device(trainer, sequences: int):
+    """Two functions, which draw the initial state and a batch of `sequences`
+    (of all devices together) directly on the devices."""
+    import jax
+    import jax.numpy as jnp
+    config = trainer.config
+    abstract = trainer.abstract_state()
+    tokens = trainer.abstract_batch(sequences)
+
+    def weight(path, leaf):
+        name = path[-1].key
+        scale = (trainer.parameters["layers"] | trainer.parameters)[name].scale
+        key = jax.random.key(0)
+        for entry in path:
+            key = jax.random.fold_in(key, entry.idx if hasattr(entry, "idx")
+                                     else sum(entry.key.encode()))
+        return scale * jax.random.normal(key, leaf.shape, leaf.dtype)
+
+    def init():
+        state = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
+                             abstract)
+        state["params"] = jax.tree_util.tree_map_with_path(
+            weight, abstract["params"])
+        return state
+
+    def batch():
+        return jax.random.randint(
+            jax.random.key(1), tokens.shape, 0, config.vocab, tokens.dtype)
+
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract)
+    return (jax.jit(init, out_shardings=shardings),
+            jax.jit(batch, out_shardings=tokens.sharding))
+
+
+if __name__ == "__main__":
+    main()
