@@ -1,23 +1,61 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""ZeRO++ for JAX training steps.
+"""ZeRO++ for training steps.
 
 `jit` does all of it; `export`, `rewrite` and `load` are its stages:
 
     step = zpp.export(jax.jit(train_step, donate_argnums=0), state, batch)
-    fast = zpp.rewrite(step, mesh="node:2,gpu:4", weights="i8")
+    fast = zpp.rewrite(step, mesh={"node": 2, "gpu": 4}, weights="i8")
     state, loss = zpp.load(fast.step)(state, batch)
+
+`rewrite` of text, the compiler and the report need no framework. The names
+that `zpp.jax` has need JAX, and import it when they are first used.
 """
 
-from zpp._bundle import save
-from zpp._compiler import CompileError, Diagnostic, Rewritten, find_compiler
-from zpp._compiler import rewrite
-from zpp.jax._export import Bundle, Step, export
-from zpp.jax._jit import JittedStep, jit
-from zpp.jax._load import load
-from zpp.jax._runtime import host_times, synchronize
-from zpp.jax._trace import trace
+import importlib
+import typing
 
-__all__ = ["Bundle", "CompileError", "Diagnostic", "JittedStep", "Rewritten",
-           "Step", "export", "find_compiler", "host_times", "jit", "load",
-           "rewrite", "save", "synchronize", "trace"]
+from zpp._bundle import Bundle
+from zpp._compiler import CompileError, Diagnostic, Rewritten, find_compiler
+from zpp._options import Options
+from zpp._rewrite import rewrite
+
+if typing.TYPE_CHECKING:
+    from zpp.jax import JittedStep, Step, export, host_times, jit, load, save
+    from zpp.jax import set_time_limit, synchronize, trace
+
+    __version__: str
+
+#: Names of the front end for JAX that are found here too.
+_OF_JAX = ("JittedStep", "Step", "export", "host_times", "jit", "load", "save",
+           "set_time_limit", "synchronize", "trace")
+
+__all__ = ["Bundle", "CompileError", "Diagnostic", "Options", "Rewritten",
+           "find_compiler", "rewrite", *_OF_JAX]
+
+
+def __getattr__(name: str) -> typing.Any:
+    if name == "__version__":
+        return _find_version()
+    if name == "jax" or name in _OF_JAX:
+        front_end = importlib.import_module("zpp.jax")
+        return front_end if name == "jax" else getattr(front_end, name)
+    raise AttributeError(f"module 'zpp' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_OF_JAX, "jax", "__version__"})
+
+
+def _find_version() -> str:
+    """The version that CMakeLists.txt names; a wheel has it in a file."""
+    try:
+        from zpp._version import version
+        return version
+    except ImportError:
+        import pathlib
+        import re
+        root = pathlib.Path(__file__).resolve().parent.parent.parent
+        return re.search(r"^project\(zpp VERSION (\S+)",
+                         (root / "CMakeLists.txt").read_text(),
+                         re.MULTILINE).group(1)

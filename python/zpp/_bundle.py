@@ -1,146 +1,224 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rewritten steps as folders: compile here, run there.
+"""Folders that hold a rewritten step, NAME.zpp.
 
-NAME.zpp holds what zpp-bundle makes of a step for target cuda or cpu, and what
-JAX knows of it:
+zpp-bundle writes the host side of a step for target cuda or cpu:
 
-    bundle.json   version, id, mesh and functions; under "sha256" the digests of
-                  the other files; under "jax" the version, the platforms, the
-                  number of devices and what is donated
+    bundle.json   version, id, mesh and functions, and the digests of the files
     step.mlir     the step in StableHLO
-    libstep.so    the rewritten collectives as host functions; not of a step
-                  for target portable
-    step.jax      the step as jax.export serializes it; not of a folder that
-                  zpp-bundle alone has written
+    libstep.so    the rewritten collectives as host functions
+
+A front end may add files of its own. Here are what they have in common, and
+everything that reads bundle.json. zpp-bundle alone writes it.
+
+Each JSON file in the folder is *sealed*: "sha256" has the digests of other
+files, and "digest" that of the JSON file itself, with 64 zeros in its place.
 """
 
+import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
+import math
 import os
 import pathlib
 import shutil
 import tempfile
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import jax
+from zpp._options import parse_mesh
 
-from zpp.jax._export import Bundle, Step, from_text
-
-VERSION = 4
-
-
-def save(step: Any, path: str | os.PathLike) -> None:
-    """Writes a step for `zpp.load` on another machine.
-
-    That machine needs this package and, for the targets cuda and cpu, the
-    runtime library, but no compiler.
-
-    Args:
-      step: what `zpp.rewrite` returned, its `step`, or a step as exported.
-      path: the folder to write, "step.zpp". An older one is replaced.
-    """
-    step = step if isinstance(step, Step) else step.step
-    if step is None:
-        raise TypeError("expected a rewritten zpp.Step, but got rewritten text")
-    folder = pathlib.Path(path)
-    if folder.exists() and not (folder / "bundle.json").exists():
-        raise FileExistsError(
-            f"expected a bundle or nothing at '{folder}', but got something "
-            f"else")
-    manifest: dict[str, Any] = {} if step.bundle is None else dict(
-        step.bundle.manifest)
-    manifest["version"] = VERSION
-    exported = step.exported
-    manifest["jax"] = {
-        "name": exported.fun_name, "version": jax.__version__,
-        "platforms": list(exported.platforms),
-        "devices": exported.nr_devices, "donated": list(step.donated)}
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    # Complete before it gets its name.
-    with tempfile.TemporaryDirectory(
-            dir=folder.parent, prefix=f".{folder.name}-") as temporary:
-        parts = pathlib.Path(temporary, folder.name)
-        parts.mkdir()
-        files = {"step.mlir": step.text().encode(),
-                 "step.jax": bytes(exported.serialize())}
-        if step.bundle is not None:
-            files["libstep.so"] = step.bundle.library
-        for name, content in files.items():
-            (parts / name).write_bytes(content)
-        manifest["sha256"] = {name: hashlib.sha256(content).hexdigest()
-                              for name, content in files.items()}
-        (parts / "bundle.json").write_text(json.dumps(manifest, indent=1))
-        if folder.exists():
-            shutil.rmtree(folder)
-        parts.rename(folder)
+MANIFEST = "bundle.json"
+VERSION = 5
+_NO_DIGEST = b"0" * 64
 
 
-def read(path: str | os.PathLike) -> Step:
-    """The step in a folder that `save` or zpp-bundle has written.
+@dataclasses.dataclass(frozen=True)
+class Bundle:
+    """The host side of a step whose collectives the runtime executes.
 
     Raises:
-      ValueError: where it is not as it was written.
+      ValueError: where the files are not as zpp-bundle wrote them.
     """
-    folder = pathlib.Path(path)
-    manifest = _manifest(folder)
-    bundle = read_bundle(folder) if "id" in manifest else None
-    if "jax" not in manifest:
-        step = from_text(_content(folder, "step.mlir", manifest).decode(),
-                         bundle.devices)
-        return dataclasses.replace(step, bundle=bundle)
-    exported = jax.export.deserialize(
-        bytearray(_content(folder, "step.jax", manifest)))
-    return Step(exported, tuple(manifest["jax"]["donated"]), None, bundle)
+
+    #: bundle.json, step.mlir and libstep.so.
+    files: Mapping[str, bytes] = dataclasses.field(repr=False)
+
+    def __post_init__(self):
+        entries = self.manifest
+        check_entries(MANIFEST, entries, {"id": str, "mesh": str, "functions": list})
+        if self.mesh or self.manifest["functions"]:
+            try:
+                parse_mesh(self.mesh)
+            except ValueError as error:
+                raise ValueError(f"{MANIFEST}: {error}") from None
+        for name in ("step.mlir", "libstep.so"):
+            check_digest(MANIFEST, entries, name, self.files.get(name))
+        expected = make_id(self.files["step.mlir"], self.id, self.library)
+        if self.id != expected:
+            raise ValueError(f"{MANIFEST}: expected the id of these files, "
+                             f"{expected}, but got {self.id}")
+
+    @functools.cached_property
+    def manifest(self) -> dict:
+        """What zpp-bundle says of it: {"version", "id", "mesh", "functions"}."""
+        return unseal(MANIFEST, self.files.get(MANIFEST), VERSION)
+
+    @property
+    def library(self) -> bytes:
+        """The shared library with the functions. Loading it runs its code."""
+        return self.files["libstep.so"]
+
+    @property
+    def id(self) -> str:
+        """What the step's custom calls name it."""
+        return self.manifest["id"]
+
+    @property
+    def mesh(self) -> str:
+        """Tiers, "node:2,gpu:4"; rank r is device r of the step's mesh."""
+        return self.manifest["mesh"]
+
+    @property
+    def devices(self) -> int:
+        """How many devices its mesh has."""
+        return math.prod(parse_mesh(self.mesh).values()) if self.mesh else 1
 
 
 def read_bundle(folder: pathlib.Path) -> Bundle:
-    """Only the host side."""
-    manifest = _manifest(folder)
-    library = _content(folder, "libstep.so", manifest)
-    for key in ("jax", "sha256"):
-        manifest.pop(key, None)
-    return Bundle(manifest, library)
+    """The host side in a folder that zpp-bundle or a front end has written.
+
+    Raises:
+      FileNotFoundError: where there is none.
+      ValueError: where it is not as it was written.
+    """
+    names = (MANIFEST, "step.mlir", "libstep.so")
+    with about(folder):
+        return Bundle({name: read_file(folder, name) for name in names})
 
 
-def _content(folder: pathlib.Path, name: str, manifest: dict) -> bytes:
-    """A file of a bundle, which is as it was when the manifest was written."""
-    content = (folder / name).read_bytes()
-    wanted = manifest["sha256"].get(name)
-    digest = hashlib.sha256(content).hexdigest()
-    if digest != wanted:
-        raise ValueError(f"{folder / name}: expected the file that was written "
-                         f"(sha256 {wanted}), but got another one ({digest})")
-    return content
-
-
-def _manifest(folder: pathlib.Path) -> dict:
-    path = folder / "bundle.json"
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"expected a bundle at '{folder}', but got no {path.name} there")
+def read_file(folder: pathlib.Path, name: str) -> bytes:
+    """A file that a bundle must have."""
     try:
-        manifest = json.loads(path.read_bytes())
+        return (folder / name).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileNotFoundError(f"expected a bundle at '{folder}', but got no "
+                                f"{name} there") from None
+
+
+def make_id(step: bytes, own: str, library: bytes) -> str:
+    """The id of a step and its library: zpp-bundle computes the same.
+
+    step: step.mlir, in which the custom calls say `own`.
+    """
+    content = hashlib.sha256()
+    for part in (step.replace(b'bundle = "%b"' % own.encode(),
+                              b'bundle = ""'), library):
+        content.update(b"%d:" % len(part) + part)
+    return content.hexdigest()[:32]
+
+
+def seal(entries: Mapping[str, Any], files: Mapping[str, bytes]) -> bytes:
+    """A JSON file with these entries and the digests of `files`."""
+    text = json.dumps(
+        {"digest": _NO_DIGEST.decode(), **entries,
+         "sha256": {name: hashlib.sha256(content).hexdigest()
+                    for name, content in files.items()}}, indent=1).encode()
+    digest = hashlib.sha256(text).hexdigest().encode()
+    return text.replace(_NO_DIGEST, digest, 1)
+
+
+def unseal(name: str, content: bytes | None, version: int) -> dict:
+    """The entries of a sealed JSON file, which is as it was written.
+
+    Raises:
+      ValueError: where it is not, or where its version is another one.
+    """
+    if content is None:
+        raise ValueError(f"expected {name}, but got none")
+    try:
+        entries = json.loads(content)
     except ValueError as error:
-        raise ValueError(f"{path}: expected JSON, but got something else: "
+        raise ValueError(f"{name}: expected JSON, but got something else: "
                          f"{error}") from None
-    _check(path, manifest, {"version": int})
-    if manifest["version"] != VERSION:
-        raise ValueError(f"{path}: expected version {VERSION}, but got "
-                         f"{manifest['version']}")
-    _check(path, manifest, {"sha256": dict})
-    if "id" in manifest or "jax" not in manifest:
-        _check(path, manifest, {"id": str, "mesh": str, "functions": list})
-    if "jax" in manifest:
-        _check(path, manifest["jax"], {"donated": list})
-    return manifest
+    check_entries(name, entries, {"version": int})
+    if entries["version"] != version:
+        raise ValueError(f"{name}: expected version {version}, but got "
+                         f"{entries['version']}")
+    check_entries(name, entries, {"digest": str, "sha256": dict})
+    written = entries["digest"].encode()
+    digest = hashlib.sha256(
+        content.replace(written, _NO_DIGEST, 1)).hexdigest()
+    if digest.encode() != written:
+        raise ValueError(f"{name}: expected the file that was written (digest "
+                         f"{entries['digest']}), but got another one "
+                         f"({digest})")
+    return entries
 
 
-def _check(path: pathlib.Path, entries: Any, wanted: dict[str, type]) -> None:
-    """Raises ValueError where entries of a manifest are missing."""
+def check_digest(manifest: str, entries: Mapping[str, Any], name: str,
+                 content: bytes | None) -> None:
+    """Raises ValueError where a file is not the one that `manifest` names."""
+    if content is None:
+        raise ValueError(f"expected {name} beside {manifest}, but got none")
+    written = entries["sha256"].get(name)
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != written:
+        raise ValueError(f"{name}: expected the file that was written (sha256 "
+                         f"{written}), but got another one ({digest})")
+
+
+def write_folder(path: str | os.PathLike, files: Mapping[str, bytes],
+                 markers: tuple[str, ...]) -> None:
+    """Writes a folder with these files. It gets its name when it is complete;
+    on failure nothing has changed.
+
+    markers: files by which an older folder is known, which is replaced.
+
+    Raises:
+      FileExistsError: where something else is at the path.
+    """
+    folder = pathlib.Path(path)
+    exists = os.path.lexists(folder)
+    if exists and not any((folder / name).exists() for name in markers):
+        raise FileExistsError(
+            f"expected a bundle or nothing at '{folder}', but got something "
+            f"else")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(
+            dir=folder.parent, prefix=f".{folder.name}-",
+            ignore_cleanup_errors=True) as temporary:
+        # Not the temporary folder itself, which others may not read.
+        parts, old = pathlib.Path(temporary, "new"), pathlib.Path(
+            temporary, "old")
+        parts.mkdir()
+        for name, content in files.items():
+            (parts / name).write_bytes(content)
+        if exists:
+            folder.rename(old)
+        try:
+            parts.rename(folder)
+        except OSError:
+            if exists:
+                old.rename(folder)
+            raise
+
+
+@contextlib.contextmanager
+def about(folder: pathlib.Path) -> Iterator[None]:
+    """Says in errors which folder they are about."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"'{folder}': {error}") from None
+
+
+def check_entries(name: str, entries: Any, wanted: Mapping[str, type]) -> None:
+    """Raises ValueError where entries of a JSON file are missing."""
     for key, kind in wanted.items():
         found = entries.get(key) if isinstance(entries, dict) else None
-        if not isinstance(found, kind):
-            raise ValueError(f"{path}: expected '{key}' of type "
+        if not isinstance(found, kind) or isinstance(found, bool):
+            raise ValueError(f"{name}: expected '{key}' of type "
                              f"{kind.__name__}, but got {found!r}")

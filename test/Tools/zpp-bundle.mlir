@@ -35,7 +35,8 @@
 // ARM: file format elf64-littleaarch64
 // ARM: <gather>:
 
-// JSON:      "version": 4,
+// JSON:      "version": 5,
+// JSON-NEXT: "digest": "{{[0-9a-f]+}}",
 // JSON-NEXT: "id": "[[HASH:[0-9a-f]+]]",
 // JSON-NEXT: "sha256": {
 // JSON-NEXT:   "libstep.so": "{{[0-9a-f]+}}",

@@ -17,10 +17,10 @@ import jax
 import numpy as np
 import pytest
 import zpp
-from startwait import RANKS, ROOT, bundle, gather, needs_library
-from startwait import program, put, token
-from training import BATCH, FAST, NODES, OFF, TINY, same_bits, tokens
-from training import trainer_of, with_options
+from startwait import RANKS, ROOT, bundle, gather, make_bundle
+from startwait import needs_library, program, put, token
+from training import ALL_ON, BATCH, FAST, NODES, OFF, TINY, same_bits
+from training import tokens, trainer_of, with_options
 from zpp.jax import _runtime
 
 X = np.arange(RANKS * 16, dtype=np.float32)
@@ -46,13 +46,12 @@ def test_save_and_load(tmp_path):
     path = tmp_path / "folder" / "step.zpp"
     zpp.save(gathering_step(), path)
     assert sorted(part.name for part in path.iterdir()) == [
-        "bundle.json", "libstep.so", "step.jax", "step.mlir"]
-    manifest = json.loads((path / "bundle.json").read_text())
-    assert (manifest["version"], manifest["id"], manifest["mesh"]) == (
-        4, "by-hand", "node:2,gpu:4")
-    assert manifest["jax"]["devices"] == RANKS
-    assert manifest["jax"]["donated"] == [0]
-    assert "zpp.start" in (path / "step.mlir").read_text()
+        "bundle.json", "jax.json", "libstep.so", "step.jax", "step.mlir"]
+    for name, content in bundle().files.items():
+        assert (path / name).read_bytes() == content
+    notes = json.loads((path / "jax.json").read_text())
+    assert notes["bundle"] == bundle().id
+    assert (notes["devices"], notes["donated"]) == (RANKS, [0])
 
     step = zpp.load(path)
     state = {"x": put(X) + 0}
@@ -66,19 +65,23 @@ def test_save_and_load(tmp_path):
 
 
 @needs_library
+@pytest.mark.compiler
 def test_a_folder_that_jax_did_not_write(tmp_path):
     """zpp-bundle alone knows only the module: flat arguments and results."""
+    trainer = trainer_of(with_options(layers=1))
+    step = zpp.export(trainer.step, trainer.abstract_state(),
+                      trainer.abstract_batch(BATCH))
+    rewritten = zpp.rewrite(step, mesh=NODES, target="cpu", **ALL_ON)
     path = tmp_path / "step.zpp"
-    zpp.save(gathering_step(), path)
+    zpp.save(rewritten, path)
+    state, batch = trainer.init(), trainer.batch(tokens(TINY, 0))
+    expected = zpp.load(path, FAST)(state, batch)
     (path / "step.jax").unlink()
-    manifest = json.loads((path / "bundle.json").read_text())
-    del manifest["jax"]
-    (path / "bundle.json").write_text(json.dumps(manifest))
-    total, x = zpp.load(path)(put(X))
-    assert np.array_equal(x, X + 1)
-    assert np.array_equal(total, np.full(RANKS, X.sum()))
+    (path / "jax.json").unlink()
+    leaves = jax.tree.leaves((state, batch))
+    assert same_bits(zpp.load(path, FAST)(*leaves), jax.tree.leaves(expected))
     with pytest.raises(ValueError, match="expected an argument on a mesh of 8"):
-        zpp.load(path)(X)
+        zpp.load(path)(*map(np.asarray, leaves))
     with pytest.raises(ValueError, match="expected a step in the function 'mai"):
         zpp.jax._export.from_text("module {}", RANKS)
 
@@ -88,7 +91,8 @@ def test_a_portable_step(tmp_path):
     step = zpp.export(trainer.step, trainer.abstract_state(),
                       trainer.abstract_batch(BATCH))
     zpp.save(step, tmp_path / "step.zpp")
-    assert not (tmp_path / "step.zpp" / "libstep.so").exists()
+    assert sorted(part.name for part in (tmp_path / "step.zpp").iterdir()) == [
+        "jax.json", "step.jax", "step.mlir"]
     arguments = trainer.init(), trainer.batch(tokens(TINY, 0))
     assert same_bits(zpp.load(tmp_path / "step.zpp", FAST)(*arguments),
                      zpp.load(step, FAST)(*arguments))
@@ -113,28 +117,92 @@ def test_errors(tmp_path):
     step = zpp.export(lambda x: x + 1, 1.0)
     with pytest.raises(FileNotFoundError, match="no bundle.json there"):
         zpp.load(tmp_path)
+    with pytest.raises(TypeError, match="expected a rewritten zpp.Step, but "
+                       "got function"):
+        zpp.save(lambda x: x, tmp_path / "x")
     (tmp_path / "file").touch()
     with pytest.raises(FileExistsError, match="got something else"):
         zpp.save(step, tmp_path / "file")
-    zpp.save(step, tmp_path / "step.zpp")
-    manifest = tmp_path / "step.zpp" / "bundle.json"
-    written = manifest.read_text()
+    path = tmp_path / "step.zpp"
+    zpp.save(step, path)
+    written = (path / "jax.json").read_text()
     for text, message in (
-            ('{"version": 3}', "expected version 4, but got 3"),
-            (written[:30], "bundle.json: expected JSON"),
-            ("[]", "bundle.json: expected 'version' of type int, but got None"),
-            (written.replace("donated", "given"), "expected 'donated' of type"),
+            ('{"version": 0}', "expected version 1, but got 0"),
+            (written[:30], "jax.json: expected JSON"),
+            ("[]", "jax.json: expected 'version' of type int, but got None"),
+            (written.replace("donated", "given"), "jax.json: expected the file "
+             "that was written"),
             (written.replace("sha256", "md5"), "expected 'sha256' of type")):
-        manifest.write_text(text)
+        (path / "jax.json").write_text(text)
         with pytest.raises(ValueError, match=message):
-            zpp.load(tmp_path / "step.zpp")
-    manifest.write_text(written)
+            zpp.load(path)
     # What is executed or parsed is checked first.
-    path = tmp_path / "step.zpp" / "step.jax"
-    path.write_bytes(path.read_bytes()[:-1])
+    (path / "jax.json").write_text(written)
+    (path / "step.jax").write_bytes((path / "step.jax").read_bytes()[:-1])
     with pytest.raises(ValueError, match="step.jax: expected the file that was "
                        "written"):
-        zpp.load(tmp_path / "step.zpp")
+        zpp.load(path)
+    for name in ("step.jax", "jax.json"):
+        zpp.save(step, path)
+        (path / name).unlink()
+        with pytest.raises(FileNotFoundError, match=f"but got no {name} there"):
+            zpp.load(path)
+
+
+@needs_library
+def test_every_bit_of_a_bundle_counts(tmp_path):
+    """Whatever bit has changed, in any file: an error that says what was
+    expected, before anything is executed."""
+    path = tmp_path / "step.zpp"
+    zpp.save(gathering_step(), path)
+    for name in ("bundle.json", "jax.json", "libstep.so", "step.jax"):
+        written = (path / name).read_bytes()
+        every = 1 if name.endswith("json") else len(written) // 20
+        for position in range(0, len(written), every):
+            changed = bytearray(written)
+            changed[position] ^= 1 << position % 8
+            (path / name).write_bytes(changed)
+            with pytest.raises(ValueError, match="expected .*, but got "):
+                zpp.load(path)
+        (path / name).write_bytes(written)
+        (path / name).unlink()
+        with pytest.raises((ValueError, FileNotFoundError),
+                           match="expected .*, but got "):
+            zpp.load(path)
+        (path / name).write_bytes(written)
+    assert zpp.load(path)({"x": put(X)})["x"].shape == X.shape
+
+
+@needs_library
+@pytest.mark.parametrize("entries, message", [
+    ({"id": "0" * 32}, "expected the id of these files, .*, but got 000"),
+    ({"mesh": "node:x"}, "bundle.json: expected a mesh as 'node:2,gpu:4', but "
+     "got 'node:x'"),
+    ({"mesh": "gpu:2,gpu:2"}, "but got 'gpu' twice"),
+    ({"mesh": 8}, "expected 'mesh' of type str, but got 8"),
+    ({"version": 4}, "expected version 5, but got 4"),
+    ({"functions": {}}, "expected 'functions' of type list, but got {}"),
+], ids=str)
+def test_a_manifest_of_something_else(entries, message):
+    """Even if its digest is right."""
+    with pytest.raises(ValueError, match=message):
+        make_bundle(b"library", **entries)
+    assert make_bundle(b"library").devices == RANKS
+
+
+@needs_library
+def test_a_bundle_of_another_step(tmp_path):
+    path = tmp_path / "step.zpp"
+    zpp.save(gathering_step(), path)
+    for name, content in make_bundle(b"library").files.items():
+        (path / name).write_bytes(content)
+    with pytest.raises(ValueError, match="expected bundle.json of the bundle "
+                       "'.*', but got that of '"):
+        zpp.load(path)
+    (path / "bundle.json").unlink()
+    with pytest.raises(ValueError, match="expected .* of the bundle '.*', but "
+                       "got none"):
+        zpp.load(path)
 
 
 @needs_library

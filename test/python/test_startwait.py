@@ -252,7 +252,10 @@ def test_a_function_that_fails_on_one_rank_fails_on_all(new_world, capfd):
 
 
 def test_a_rank_that_is_late_is_named(new_world, monkeypatch):
-    monkeypatch.setattr(_runtime, "time_limit_seconds", 1.0)
+    monkeypatch.setattr(_runtime, "_time_limit_seconds", 300.0)
+    with pytest.raises(ValueError, match="number of seconds, but got 0"):
+        zpp.set_time_limit(0)
+    zpp.set_time_limit(1.0)
     step = program(lambda x: gather(x, token(), "late_on_three")[0])
     x = np.repeat(np.arange(RANKS, dtype=np.float32), 16)
     messages = errors_of(step, put(x))
@@ -260,6 +263,8 @@ def test_a_rank_that_is_late_is_named(new_world, monkeypatch):
     for message in messages:
         assert "late.py:3" in message
         assert "3 did not arrive" in message
+    with pytest.raises(RuntimeError, match="a time limit before the first"):
+        zpp.set_time_limit(2.0)
 
 
 def test_ranks_that_disagree_about_the_order_are_an_error(new_world):
@@ -304,7 +309,7 @@ def test_an_input_that_was_copied_is_an_error(new_world):
 
 
 def test_calls_that_do_not_match_the_abi_are_errors(new_world):
-    def call(name="gather_16", bundle_id="by-hand", inputs=1, aliases=True):
+    def call(name="gather_16", bundle_id=bundle().id, inputs=1, aliases=True):
         def body(x):
             shape = jax.ShapeDtypeStruct((128,), np.float32)
             chain = token()

@@ -14,9 +14,11 @@
 #include "zpp/Support/CollectiveCost.h"
 #include "zpp/Transforms/Buffers/RankFunctions.h"
 #include "llvm/ADT/ScopeExit.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/Path.h"
+#include "llvm/Support/SHA256.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -218,8 +220,14 @@ std::string Bundle::getStepText() {
   return text;
 }
 
+std::string zpp::getDigest(StringRef text) {
+  return llvm::toHex(llvm::SHA256::hash(llvm::arrayRefFromStringRef(text)),
+                     /*LowerCase=*/true);
+}
+
 std::string
 Bundle::getManifest(ArrayRef<std::pair<StringRef, std::string>> digests) const {
+  const std::string noDigest(64, '0');
   std::string text;
   llvm::raw_string_ostream os(text);
   llvm::json::OStream json(os, /*IndentSize=*/1);
@@ -230,7 +238,8 @@ Bundle::getManifest(ArrayRef<std::pair<StringRef, std::string>> digests) const {
     });
   };
   json.object([&] {
-    json.attribute("version", 4);
+    json.attribute("version", 5);
+    json.attribute("digest", noDigest);
     json.attribute("id", id);
     json.attributeObject("sha256", [&] {
       for (const auto &[file, digest] : digests)
@@ -253,7 +262,8 @@ Bundle::getManifest(ArrayRef<std::pair<StringRef, std::string>> digests) const {
     });
   });
   os << "\n";
-  return text;
+  std::string digest = getDigest(text);
+  return text.replace(text.find(noDigest), noDigest.size(), digest);
 }
 
 //===----------------------------------------------------------------------===//
@@ -264,12 +274,32 @@ static llvm::Error fail(const llvm::Twine &path, std::error_code code) {
   return llvm::createStringError(path + ": " + code.message());
 }
 
+/// Makes a new folder whose name begins with `prefix`, an absolute path.
+static llvm::Expected<SmallString<128>> makeFolder(const llvm::Twine &prefix) {
+  // llvm::sys::fs::createUniqueDirectory makes one that others cannot read.
+  SmallString<128> path;
+  std::error_code code;
+  for (int tries = 0; tries < 128; ++tries) {
+    llvm::sys::fs::createUniquePath(prefix + "-%%%%%%", path,
+                                    /*MakeAbsolute=*/false);
+    code = llvm::sys::fs::create_directory(path, /*IgnoreExisting=*/false,
+                                           llvm::sys::fs::all_all);
+    if (!code)
+      return path;
+    if (code != std::errc::file_exists)
+      break;
+  }
+  return fail(path, code);
+}
+
 llvm::Error
 zpp::writeFolder(StringRef path,
                  llvm::function_ref<llvm::Error(StringRef folder)> fill) {
   namespace fs = llvm::sys::fs;
   namespace names = llvm::sys::path;
   SmallString<128> target(path);
+  if (std::error_code code = fs::make_absolute(target))
+    return fail(path, code);
   // "step.zpp/" names the folder too.
   while (target.size() > 1 && names::is_separator(target.back()))
     target.pop_back();
@@ -277,31 +307,30 @@ zpp::writeFolder(StringRef path,
   names::append(manifest, "bundle.json");
   bool exists = fs::exists(target);
   if (exists && !fs::exists(manifest))
-    return llvm::createStringError("expected a bundle or nothing at '" +
-                                   target + "', but got something else");
+    return llvm::createStringError("expected a bundle or nothing at '" + path +
+                                   "', but got something else");
   SmallString<128> prefix(names::parent_path(target));
   names::append(prefix, "." + names::filename(target));
-  SmallString<128> made, old;
-  if (std::error_code code = fs::createUniqueDirectory(prefix, made))
-    return fail(prefix, code);
+  auto made = makeFolder(prefix);
+  if (!made)
+    return made.takeError();
+  SmallString<128> old;
   llvm::scope_exit cleanUp([&] {
-    fs::remove_directories(made);
+    fs::remove_directories(*made);
     if (!old.empty())
       fs::remove_directories(old);
   });
-  if (llvm::Error error = fill(made))
+  if (llvm::Error error = fill(*made))
     return error;
-  // Whoever made it may let others read it.
-  if (std::error_code code = fs::setPermissions(
-          made, static_cast<fs::perms>(0777 & ~fs::getUmask())))
-    return fail(made, code);
   if (exists) {
-    if (std::error_code code = fs::createUniqueDirectory(prefix + "-old", old))
-      return fail(prefix, code);
+    auto aside = makeFolder(prefix + "-old");
+    if (!aside)
+      return aside.takeError();
+    old = *aside;
     if (std::error_code code = fs::rename(target, old))
       return fail(target, code);
   }
-  std::error_code code = fs::rename(made, target);
+  std::error_code code = fs::rename(*made, target);
   if (!code)
     return llvm::Error::success();
   if (exists) {

@@ -41,7 +41,7 @@ struct Bundle {
   void setId(llvm::StringRef id);
   /// The step in the generic form, as every reader of StableHLO accepts it.
   std::string getStepText();
-  /// The text of bundle.json, with the SHA-256 of the other files.
+  /// The text of bundle.json, with the SHA-256 of the other files and its own.
   std::string getManifest(
       llvm::ArrayRef<std::pair<llvm::StringRef, std::string>> digests) const;
 
@@ -54,9 +54,13 @@ struct Bundle {
   std::vector<HostFunction> functions;
 };
 
-/// Writes a folder with these files, which are given by name, at once: on
-/// failure nothing has changed. `fill` adds more files to a folder. A folder
-/// that is there and no bundle is left alone.
+/// SHA-256 in hexadecimal digits.
+std::string getDigest(llvm::StringRef text);
+
+/// Writes the folder `path`. `fill` puts the files into a new folder beside it,
+/// which gets the name when it is complete: on failure nothing has changed. An
+/// older bundle is replaced; anything else at `path` is left alone, with an
+/// error.
 llvm::Error
 writeFolder(llvm::StringRef path,
             llvm::function_ref<llvm::Error(llvm::StringRef folder)> fill);

@@ -126,32 +126,40 @@ static Expected<std::string> findLinker(StringRef triple,
                            "' in PATH, one of " + names + ", but got none");
 }
 
+Error zpp::writeFile(StringRef path, StringRef content) {
+  std::error_code code;
+  raw_fd_ostream file(path, code);
+  if (!code) {
+    file << content;
+    file.close();
+    code = file.error();
+    file.clear_error();
+  }
+  return code ? createStringError(path + ": " + code.message())
+              : Error::success();
+}
+
 Error zpp::linkLibrary(const ObjectFile &object, StringRef path,
                        const LibraryOptions &options) {
   Expected<std::string> linker = findLinker(object.triple, options);
   if (!linker)
     return linker.takeError();
-  SmallString<128> objectPath, outputPath;
-  if (std::error_code code =
-          sys::fs::createTemporaryFile("zpp-bundle", "o", objectPath))
-    return createStringError("cannot create a temporary file: " +
-                             code.message());
-  FileRemover removeObject(objectPath);
-  if (std::error_code code =
-          sys::fs::createTemporaryFile("zpp-bundle", "txt", outputPath))
-    return createStringError("cannot create a temporary file: " +
-                             code.message());
-  FileRemover removeOutput(outputPath);
-  std::error_code code;
-  raw_fd_ostream file(objectPath, code);
-  if (!code) {
-    file << object.bytes;
-    file.close();
-    code = file.error();
-    file.clear_error();
-  }
-  if (code)
-    return createStringError(objectPath + ": " + code.message());
+  // Beside the library: the linker says what it cannot read or write.
+  SmallString<128> objectPath(path), outputPath(path);
+  objectPath += ".o";
+  outputPath += ".txt";
+  FileRemover removeObject(objectPath), removeOutput(outputPath);
+  for (auto [file, content] :
+       {std::pair(StringRef(objectPath), StringRef(object.bytes)),
+        std::pair(StringRef(outputPath), StringRef())})
+    if (Error error = writeFile(file, content))
+      return error;
+
+  // Linkers map what they write into memory, and crash where the disk is full.
+  // A library is little more than its object file.
+  std::string room(object.bytes.size() + (16 << 10), '\0');
+  if (Error error = writeFile(path, room))
+    return error;
 
   // The library needs nothing but what it is loaded into. Without a build id
   // the same input gives the same bytes.

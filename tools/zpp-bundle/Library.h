@@ -36,8 +36,12 @@ struct ObjectFile {
 llvm::Expected<ObjectFile> compileHostFunctions(mlir::ModuleOp host,
                                                 const LibraryOptions &options);
 
+/// Writes a file; says which one, and why it cannot be written.
+llvm::Error writeFile(llvm::StringRef path, llvm::StringRef content);
+
 /// Links an object file to the shared library `path`. Functions of libzpp_rt
-/// stay undefined: the process that loads the library has them.
+/// stay undefined: the process that loads the library has them. Files that are
+/// needed meanwhile are beside it.
 llvm::Error linkLibrary(const ObjectFile &object, llvm::StringRef path,
                         const LibraryOptions &options);
 

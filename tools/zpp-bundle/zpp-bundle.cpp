@@ -19,6 +19,8 @@
 #include "llvm/Support/SourceMgr.h"
 #include "llvm/Support/WithColor.h"
 
+#include <csignal>
+
 using namespace mlir;
 using namespace zpp;
 namespace cl = llvm::cl;
@@ -35,7 +37,8 @@ The folder holds
                  void NAME(zpp_rt_rank *rank, void *const *buffers)
                which only call libzpp_rt, and may run on any GPU
   bundle.json  id, mesh, and of each function its name, source, buffers, workspace
-               and the bytes that a device sends over each tier
+               and the bytes that a device sends over each tier; the SHA-256 of
+               each file, and "digest", its own with 64 zeros in this place
 
 The same input gives the same bytes. Where a bundle is, it is replaced at once.
 A linker is needed: ld.lld, ld, cc or clang.
@@ -80,36 +83,15 @@ readStep(StringRef path, const std::shared_ptr<llvm::SourceMgr> &sources,
   return parseSourceFile<ModuleOp>(sources, &context);
 }
 
-/// Names what it is made of: 128 bits.
-static std::string getId(Bundle &bundle, const ObjectFile &object) {
+/// Names the step and its library: 128 bits. Whoever reads a bundle can compute
+/// it again from the files.
+static std::string getId(StringRef step, StringRef library) {
   llvm::SHA256 hash;
-  std::string step = bundle.getStepText();
-  for (StringRef part :
-       {StringRef(step), StringRef(object.triple), StringRef(object.bytes)}) {
+  for (StringRef part : {step, library}) {
     hash.update(std::to_string(part.size()) + ":");
     hash.update(part);
   }
   return llvm::toHex(hash.final(), /*LowerCase=*/true).substr(0, 32);
-}
-
-static llvm::Error writeFile(StringRef folder, StringRef name, StringRef text) {
-  SmallString<128> path(folder);
-  llvm::sys::path::append(path, name);
-  std::error_code code;
-  llvm::raw_fd_ostream file(path, code);
-  if (!code) {
-    file << text;
-    file.close();
-    code = file.error();
-    file.clear_error();
-  }
-  return code ? llvm::createStringError(path + ": " + code.message())
-              : llvm::Error::success();
-}
-
-static std::string getDigest(StringRef text) {
-  return llvm::toHex(llvm::SHA256::hash(llvm::arrayRefFromStringRef(text)),
-                     /*LowerCase=*/true);
 }
 
 static llvm::Error run(const Options &options, OwningOpRef<ModuleOp> module) {
@@ -123,8 +105,6 @@ static llvm::Error run(const Options &options, OwningOpRef<ModuleOp> module) {
       compileHostFunctions(*bundle->host, library);
   if (!object)
     return object.takeError();
-  bundle->setId("");
-  bundle->setId(getId(*bundle, *object));
   return writeFolder(options.output, [&](StringRef folder) -> llvm::Error {
     SmallString<128> path(folder);
     llvm::sys::path::append(path, "libstep.so");
@@ -133,18 +113,22 @@ static llvm::Error run(const Options &options, OwningOpRef<ModuleOp> module) {
     auto linked = llvm::MemoryBuffer::getFile(path);
     if (!linked)
       return llvm::createStringError(path + ": " + linked.getError().message());
+    StringRef bytes = (*linked)->getBuffer();
+    bundle->setId("");
+    bundle->setId(getId(bundle->getStepText(), bytes));
     std::string step = bundle->getStepText();
-    if (llvm::Error error = writeFile(folder, "step.mlir", step))
+    if (llvm::Error error = writeFile((folder + "/step.mlir").str(), step))
       return error;
-    return writeFile(
-        folder, "bundle.json",
-        bundle->getManifest({{"libstep.so", getDigest((*linked)->getBuffer())},
-                             {"step.mlir", getDigest(step)}}));
+    return writeFile((folder + "/bundle.json").str(),
+                     bundle->getManifest({{"libstep.so", getDigest(bytes)},
+                                          {"step.mlir", getDigest(step)}}));
   });
 }
 
 int main(int argc, char **argv) {
   llvm::InitLLVM init(argc, argv);
+  // A file that gets larger than the user's limit is an error of the write.
+  std::signal(SIGXFSZ, SIG_IGN);
   Options options;
   cl::HideUnrelatedOptions(options.category);
   cl::ParseCommandLineOptions(argc, argv, kOverview);

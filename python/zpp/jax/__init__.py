@@ -1,3 +1,22 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The front end for JAX."""
+"""The front end for JAX. `zpp` has its functions too."""
+
+try:
+    import jax as _jax  # noqa: F401
+except ImportError as error:
+    raise ImportError(f"zpp.jax needs JAX: pip install 'zpp[jax]' ({error})"
+                      ) from error
+
+from zpp.jax._export import Step, as_step, export, is_bytecode
+from zpp.jax._export import to_generic
+from zpp.jax._jit import JittedStep, jit
+from zpp.jax._load import load
+from zpp.jax._rewrite import rewrite_step
+from zpp.jax._runtime import host_times, set_time_limit, synchronize
+from zpp.jax._save import save
+from zpp.jax._trace import trace
+
+__all__ = ["JittedStep", "Step", "as_step", "export", "host_times",
+           "is_bytecode", "jit", "load", "rewrite_step", "save", "set_time_limit", "synchronize",
+           "to_generic", "trace"]

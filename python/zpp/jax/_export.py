@@ -4,6 +4,7 @@
 
 import dataclasses
 import functools
+import io
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -15,36 +16,13 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters.mlir import make_ir_context
 
-
-@dataclasses.dataclass(frozen=True)
-class Bundle:
-    """The host side of a step whose collectives the runtime executes."""
-
-    #: What zpp-bundle says of it: {"version", "id", "mesh", "functions"}.
-    manifest: dict
-    #: The shared library with the functions.
-    library: bytes = dataclasses.field(repr=False)
-
-    @property
-    def id(self) -> str:
-        """What the step's custom calls name it."""
-        return self.manifest["id"]
-
-    @property
-    def mesh(self) -> str:
-        """Tiers, "node:2,gpu:4"; rank r is device r of the step's mesh."""
-        return self.manifest["mesh"]
-
-    @property
-    def devices(self) -> int:
-        """How many devices its mesh has."""
-        return math.prod(int(tier.rpartition(":")[2])
-                         for tier in self.mesh.split(",") if tier)
+from zpp._bundle import Bundle
+from zpp._rewrite import is_pretty
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """An exported function, with what `jax.export` does not keep of it."""
+    """An exported function, with what `jax.export` does not say of it."""
 
     exported: jax.export.Exported
     #: Flat indices of the donated arguments.
@@ -109,30 +87,138 @@ def export(step: Callable, *args: Any, platforms: Sequence[str] | None = None,
     return Step(exported, donated, _find_mesh(traced.jaxpr))
 
 
+def as_step(step: Any) -> Step:
+    """The step that is given as what `zpp.export` returned, what
+    `jax.jit(...).lower()` did, a `jax.export.Exported` or its bytes.
+
+    Raises:
+      TypeError, ValueError: where it is something else.
+    """
+    if isinstance(step, Step):
+        return step
+    if isinstance(step, jax.stages.Lowered):
+        return _from_lowered(step)
+    if isinstance(step, bytes | bytearray | memoryview):
+        step = _deserialize(bytes(step))
+    if isinstance(step, jax.export.Exported):
+        return Step(step, _donated_in(step), None)
+    hint = ("; call .lower(...) of it with its arguments, or zpp.export"
+            if isinstance(step, jax.stages.Wrapped | jax.stages.Traced)
+            or callable(step) else "")
+    raise TypeError(
+        f"expected a zpp.Step, what jax.jit(...).lower() returns, a "
+        f"jax.export.Exported, its serialized bytes or StableHLO text, but got "
+        f"{type(step).__name__}{hint}")
+
+
 def from_text(text: str, devices: int) -> Step:
     """A step of which there is nothing but its module, for the platform of this
     process: it takes flat arguments, donates none and returns a list."""
     with make_ir_context() as context:
-        module = ir.Module.parse(text, context)
-        symbols = ir.SymbolTable(module.operation)
-        if "main" not in symbols:
-            raise ValueError("expected a step in the function 'main', but got "
-                             "none of this name")
-        main = symbols["main"]
-        function = ir.FunctionType(
-            ir.TypeAttr(main.attributes["function_type"]).value)
-        inputs, results = (tuple(map(_shape_of, types)) for types in
-                           (function.inputs, function.results))
-        serialized = _serialize(module)
+        return _from_module(ir.Module.parse(text, context), devices)
+
+
+#: How MLIR's bytecode begins.
+_BYTECODE = b"ML\xefR"
+
+
+def to_generic(module: str | bytes) -> str:
+    """A module of StableHLO in the form that zpp-opt reads.
+
+    Args:
+      module: text, bytecode, or a portable artifact.
+
+    Raises:
+      ValueError: where it is none.
+    """
+    if isinstance(module, str) and not is_pretty(module):
+        return module
+    with make_ir_context() as context:
+        try:
+            parsed = (ir.Module.parse(module, context)
+                      if isinstance(module, str) else
+                      stablehlo.deserialize_portable_artifact(context, module))
+        except (ir.MLIRError, ValueError) as error:
+            raise ValueError(f"expected a module of StableHLO, but got "
+                             f"something else: {error}") from None
+        return parsed.operation.get_asm(print_generic_op_form=True,
+                                        enable_debug_info=True)
+
+
+def is_bytecode(step: Any) -> bool:
+    """Whether these are the bytes of a module, not of an export."""
+    return isinstance(step, bytes | bytearray | memoryview) and (
+        bytes(step[:4]) == _BYTECODE)
+
+
+def _deserialize(content: bytes) -> jax.export.Exported:
+    try:
+        return jax.export.deserialize(bytearray(content))
+    except Exception as error:
+        # It does not check what it reads.
+        raise ValueError(
+            f"expected the serialized bytes of a jax.export.Exported, but got "
+            f"{len(content)} other bytes ({type(error).__name__})") from None
+
+
+def _donated_in(exported: jax.export.Exported) -> tuple[int, ...]:
+    """Flat indices of the arguments that a module gives to its results."""
+    with make_ir_context() as context:
+        module = stablehlo.deserialize_portable_artifact(
+            context, exported.mlir_module_serialized)
+        attributes = _main_of(module).attributes
+        if "arg_attrs" not in attributes:
+            return ()
+        return tuple(
+            index for index, entries in zip(exported.module_kept_var_idx,
+                                            attributes["arg_attrs"])
+            if "tf.aliasing_output" in entries or "jax.buffer_donor" in entries)
+
+
+def _from_lowered(lowered: jax.stages.Lowered) -> Step:
+    infos = jax.tree.leaves(lowered.args_info)
+    arguments = lowered._lowering.compile_args
+    platforms = getattr(lowered._lowering, "_platforms", None)
+    results = jax.tree.leaves(lowered.out_info)
+    # A copy, as serializing changes a module.
+    content = io.BytesIO()
+    module = lowered.compiler_ir("stablehlo")
+    module.operation.write_bytecode(content)
+    return _from_module(
+        ir.Module.parse(content.getvalue(), module.context),
+        arguments["num_devices"],
+        tuple(index for index, info in enumerate(infos) if info.donated),
+        in_tree=lowered.in_tree, out_tree=lowered.out_tree,
+        in_avals=tuple(jax.core.ShapedArray(info.shape, info.dtype)
+                       for info in infos),
+        out_avals=tuple(jax.core.ShapedArray(result.shape, result.dtype)
+                        for result in results),
+        module_kept_var_idx=tuple(sorted(arguments["kept_var_idx"])),
+        **({"platforms": tuple(platforms)} if platforms else {}))
+
+
+def _from_module(module: ir.Module, devices: int, donated: tuple[int, ...] = (),
+                 **more: Any) -> Step:
+    """A step of a module, by default with flat arguments and a list of results.
+
+    more: fields of `jax.export.Exported` that say otherwise.
+    """
+    main = _main_of(module)
+    function = ir.FunctionType(
+        ir.TypeAttr(main.attributes["function_type"]).value)
+    # With other trees come other shapes: those that the module left out too.
+    inputs, results = (
+        more.get(f"{name}_avals") or tuple(map(_shape_of, types))
+        for name, types in (("in", function.inputs), ("out", function.results)))
     known = {
         "fun_name": "step", "in_tree": jax.tree.structure((inputs, {})),
         "in_avals": inputs, "out_tree": jax.tree.structure(list(results)),
         "out_avals": results, "nr_devices": devices,
         "platforms": (jax.export.default_export_platform(),),
-        "mlir_module_serialized": serialized,
+        "mlir_module_serialized": _serialize(module),
         "calling_convention_version":
             jax.export.maximum_supported_calling_convention_version,
-        "module_kept_var_idx": tuple(range(len(inputs)))}
+        "module_kept_var_idx": tuple(range(len(inputs)))} | more
     # Shardings are in the module; effects and gradients there are none.
     nothing = {"_get_vjp": None, "_has_named_shardings": False,
                "uses_global_constants": False}
@@ -142,7 +228,15 @@ def from_text(text: str, devices: int) -> Step:
     exported = jax.export.Exported(**{
         field.name: known.get(field.name, nothing.get(field.name, ()))
         for field in dataclasses.fields(jax.export.Exported)})
-    return Step(exported, (), None)
+    return Step(exported, donated, None)
+
+
+def _main_of(module: ir.Module) -> ir.Operation:
+    symbols = ir.SymbolTable(module.operation)
+    if "main" not in symbols:
+        raise ValueError("expected a step in the function 'main', but got none "
+                         "of this name")
+    return symbols["main"]
 
 
 #: Element types as MLIR writes them.

@@ -10,50 +10,52 @@ from typing import Any
 
 import jax
 
+from zpp._compiler import Rewritten
+from zpp._options import OPTION_NAMES, Options
 from zpp.jax import _runtime
-from zpp._compiler import Rewritten, rewrite
 from zpp.jax._export import Step, export
 from zpp.jax._load import check_not_traced, device_context, load_flat, prepare
-
-
-#: What `zpp.rewrite` takes beside the step.
-_REWRITE_OPTIONS = [
-    name for name, parameter in inspect.signature(rewrite).parameters.items()
-    if parameter.kind == parameter.KEYWORD_ONLY]
-
+from zpp.jax._rewrite import rewrite_step
 
 #: What of the options of `jax.jit` a step that is jitted does not tell.
 _NAMED_AGAIN = {"static_argnums", "static_argnames", "compiler_options"}
 
 
-def jit(step: Callable, *,
+def jit(step: Callable | None = None, /, *, options: Options | None = None,
         schedule: Mapping[int, Mapping[str, Any]] | None = None,
-        **options: Any) -> "JittedStep":
+        **more: Any) -> "JittedStep | Callable[[Callable], JittedStep]":
     """`jax.jit` for training steps, with ZeRO++ collectives.
 
-    Keyword arguments that `zpp.rewrite` has (mesh, weights, gradients,
-    secondary, target, ...) are for the compiler; all others, such as
-    donate_argnums, static_argnums and out_shardings, go to `jax.jit`. A step
-    that is jitted already may be given as it is; its static_argnums,
-    static_argnames and compiler_options have to be named here again, and only
-    these can be.
-
-        fast = zpp.jit(step, mesh="node:2,gpu:4", weights="i8",
-                       gradients="i8:i4", secondary="gpu", donate_argnums=0)
+        fast = zpp.jit(step, mesh={"node": 2, "gpu": 4}, weights="i8",
+                       gradients=("i8", "i4"), donate_argnums=0)
         params, loss = fast(params, batch)
 
+    Also a decorator: `@zpp.jit`, or `@zpp.jit(mesh="node:2,gpu:4")`.
+
     Args:
-      schedule: options of `zpp.rewrite` that hold from a call on, in place of
-        those above: {5000: {"gradients": "none"}} trains with compressed
-        gradients for 5000 steps and without from then on. The first call
-        compiles all of it, and switching takes no time. `JittedStep.calls`
-        counts.
+      step: a function, or what `jax.jit` made of one, which may be given as it
+        is.
+      options: a `zpp.Options`.
+      schedule: options that hold from a call on, in place of the others:
+        {5000: {"gradients": "none"}} trains with compressed gradients for 5000
+        steps and without from then on. The first call compiles all of it, and
+        switching takes no time. `JittedStep.calls` counts.
+      **more: fields of `zpp.Options`, which take the place of those in
+        `options`. All others, such as donate_argnums, static_argnums and
+        out_shardings, go to `jax.jit`. Beside a step that is jitted already
+        only static_argnums, static_argnames and compiler_options can be named,
+        and have to be named again.
     """
-    jit_options = {name: value for name, value in options.items()
-                   if name not in _REWRITE_OPTIONS}
-    options = {name: value for name, value in options.items()
-               if name in _REWRITE_OPTIONS}
-    return JittedStep(step, options, jit_options, schedule or {})
+    ours = {name: value for name, value in more.items()
+            if name in OPTION_NAMES}
+    jit_options = {name: value for name, value in more.items()
+                   if name not in OPTION_NAMES}
+    complete = (options or Options()).replace(**ours)
+
+    def make(step: Callable) -> JittedStep:
+        return JittedStep(step, complete, jit_options, schedule or {})
+
+    return make if step is None else make(step)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +78,7 @@ class JittedStep:
     #: training is resumed.
     calls: int
 
-    def __init__(self, step: Callable, options: dict, jit_options: dict,
+    def __init__(self, step: Callable, options: Options, jit_options: dict,
                  schedule: Mapping[int, Mapping[str, Any]]):
         functools.update_wrapper(self, step)
         self.calls = 0
@@ -150,8 +152,8 @@ class JittedStep:
         return next(variant for (first, _), variant in
                     zip(self._schedule, variants) if first <= self.calls)
 
-    def _compile(self, step: Step, options: dict, leaves: list) -> _Loaded:
-        rewritten = rewrite(step, **options)
+    def _compile(self, step: Step, options: Options, leaves: list) -> _Loaded:
+        rewritten = rewrite_step(step, options)
         prepare(rewritten.step, leaves)
         function = load_flat(rewritten.step, self._compiler_options)
         if len(self._schedule) == 1:
@@ -175,9 +177,10 @@ class JittedStep:
         return static, (positional, named)
 
 
-def _check_schedule(schedule: Mapping[int, Mapping[str, Any]], options: dict
-                    ) -> list[tuple[int, dict]]:
+def _check_schedule(schedule: Mapping[int, Mapping[str, Any]], options: Options
+                    ) -> list[tuple[int, Options]]:
     """All entries with all options, the latest first."""
+    entries = [(0, options)]
     for first, changed in schedule.items():
         if not isinstance(first, int) or first < 1:
             raise ValueError(f"schedule: expected calls counted from 1, but "
@@ -185,14 +188,11 @@ def _check_schedule(schedule: Mapping[int, Mapping[str, Any]], options: dict
         if not isinstance(changed, Mapping):
             raise ValueError(f"schedule: expected a dict of options from call "
                              f"{first} on, but got {changed!r}")
-        if unknown := set(changed) - set(_REWRITE_OPTIONS):
-            raise ValueError(
-                f"schedule: expected options among "
-                f"{', '.join(_REWRITE_OPTIONS)}, but got "
-                f"{', '.join(sorted(unknown))}")
-    entries = {0: {}} | dict(schedule)
-    return [(first, options | dict(entries[first]))
-            for first in sorted(entries, reverse=True)]
+        try:
+            entries.append((first, options.replace(**changed)))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"schedule: {error}") from None
+    return sorted(entries, key=lambda entry: -entry[0])
 
 
 def _static_arguments(step: Callable, jit_options: dict

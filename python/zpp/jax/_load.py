@@ -10,8 +10,8 @@ from typing import Any
 import jax
 
 from zpp.jax import _runtime
-from zpp._bundle import read
 from zpp.jax._export import Step
+from zpp.jax._save import read
 
 
 def load(step: Step | str | os.PathLike, compiler_options: dict | None = None
@@ -20,6 +20,10 @@ def load(step: Step | str | os.PathLike, compiler_options: dict | None = None
 
     Donated arguments stay donated: a function called through `jax.export` has
     lost that, so that it is jitted again with what `step` remembers.
+
+    A folder is code: a step in it runs as this process, and for the targets
+    cuda and cpu a library in it is loaded. Load what you trust. Digests find
+    files that have changed since they were written, not who has written them.
 
     Args:
       step: a step, or the folder of one: what `zpp.save` wrote, or zpp-bundle,

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 
 import jax
 
-from zpp.jax._export import Bundle, Step
+from zpp._bundle import Bundle
+from zpp.jax._export import Step
 
 #: The platforms that the runtime has back ends for, of the same names.
 BACKENDS = ("cpu", "cuda")
@@ -53,7 +54,7 @@ class _World:
 
 
 #: How long a collective waits for its last rank.
-time_limit_seconds = 300.0
+_time_limit_seconds = 300.0
 
 #: Worlds by back end, mesh and devices. They live as long as the process.
 _worlds: dict[tuple, _World] = {}
@@ -147,6 +148,22 @@ def finish() -> None:
     array, _latest = _latest, None
     if array is not None and not array.is_deleted():
         array.block_until_ready()
+
+
+def set_time_limit(seconds: float) -> None:
+    """How long a collective that the runtime executes waits for its last rank
+    before the step fails; 300 s if this is not called. Call it before the
+    first step, in every process."""
+    global _time_limit_seconds
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"expected a positive number of seconds, but got "
+                         f"{seconds!r}")
+    with _lock:
+        if _worlds:
+            raise RuntimeError("expected a time limit before the first step "
+                               "that the runtime takes part in, but one has "
+                               "been loaded")
+        _time_limit_seconds = seconds
 
 
 def synchronize() -> None:
@@ -243,7 +260,7 @@ def _create_world(mesh: str, devices: Sequence[jax.Device]) -> _World:
     desc = _WorldDesc(
         struct_size=ctypes.sizeof(_WorldDesc),
         backend=platform.encode(), mesh=mesh.encode(),
-        time_limit_usec=round(time_limit_seconds * 1e6), trace=1,
+        time_limit_usec=round(_time_limit_seconds * 1e6), trace=1,
         ranks=ranks, device_ordinals=ordinals, num_ranks=len(mine))
     if len(mine) < len(devices):
         desc.rendezvous = _meet(mesh, devices).encode()

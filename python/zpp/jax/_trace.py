@@ -6,11 +6,11 @@ import atexit
 import contextlib
 import os
 import pathlib
-import warnings
 from collections.abc import Iterator
 
 import jax
 
+from zpp._warn import warn
 from zpp.jax import _runtime
 
 @contextlib.contextmanager
@@ -47,8 +47,7 @@ def _write(path: str | os.PathLike) -> None:
     if jax.process_count() > 1:
         path = path.with_suffix(f".{jax.process_index()}{path.suffix}")
     if not _runtime.write_traces(path):
-        warnings.warn("expected a step for target cuda or cpu to trace, but "
-                      "got none", stacklevel=4)
+        warn("expected a step for target cuda or cpu to trace, but got none")
 
 
 def _record_process() -> None:

@@ -1,0 +1,207 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""How a step is to be rewritten."""
+
+import dataclasses
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+#: What a value can be on the wire.
+FORMATS = ("i8", "i4")
+TARGETS = ("auto", "portable", "cuda", "cpu")
+
+
+class NamedMesh(Protocol):
+    """Devices in named dimensions, such as a `jax.sharding.Mesh`."""
+
+    @property
+    def axis_names(self) -> tuple[str, ...]: ...
+
+    @property
+    def shape(self) -> Mapping[str, int]: ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a step is to be rewritten; the same for every front end.
+
+    Whatever is None is left to the compiler's default. Structures are kept as
+    the text that the compiler reads: mesh={"node": 2, "gpu": 4} becomes
+    "node:2,gpu:4".
+
+    Raises:
+      ValueError: where a value is not one of those below.
+    """
+
+    #: Tiers from the slowest link to the fastest: {"node": 2, "gpu": 4},
+    #: "node:2,gpu:4", or a mesh of the framework with its axes in this order.
+    #: Needed where the step's own mesh does not say it.
+    mesh: str | Mapping[str, int] | NamedMesh | None = None
+    #: Wire format of weight gathers (qwZ): "none", "i8" or "i4".
+    weights: str | None = None
+    #: Formats of the gradient scatter's hops from the innermost outwards
+    #: (qgZ), as ("i8", "i4") or "i8:i4"; one format is one hop over the whole
+    #: group; "none".
+    gradients: str | Sequence[str] | None = None
+    #: The group that keeps a second copy of the weights for the backward pass
+    #: (hpZ): the name of a tier, a number of devices, or "none".
+    secondary: str | int | None = None
+    #: Elements that share a scale: a power of two from 32 to 2048.
+    block: int | None = None
+    #: Whether to drop gathered weights that a step keeps alive, and to gather
+    #: them again in the backward pass (ZeRO-3).
+    regather: bool | None = None
+    #: Parts that a gradient's hops are cut into; 0: as many as suit `links`.
+    stages: int | None = None
+    #: What a device sends per second over the links of each tier:
+    #: {"node": "50gbit", "gpu": "400gbyte"}, "node=50gbit,gpu=400gbyte", or the
+    #: path of a file with them (`zpp-perf --calibrate` measures and prints it).
+    #: What would not make a collective faster there is left out.
+    links: str | os.PathLike | Mapping[str, str] | None = None
+    #: Bytes for weights that are gathered before they are needed and for
+    #: gradients that wait to be scattered; for targets cuda and cpu.
+    prefetch_bytes: int | None = None
+    #: Bytes that a device contributes at most to a buffer in which several
+    #: tensors travel; 0: each travels alone.
+    coalesce_bytes: int | None = None
+    #: What executes the collectives. "portable": XLA, on any device. "cuda":
+    #: the runtime on NVIDIA GPUs, with its kernels and NCCL. "cpu": the same
+    #: on CPU devices of one process, which shows that it works, not how fast
+    #: it is. "auto": "cuda" for a step exported for it where the runtime can,
+    #: otherwise "portable"; the reason is logged.
+    target: str = "auto"
+    #: Seconds after which each run of the compiler is stopped with an error;
+    #: None: never.
+    compile_timeout: float | None = None
+
+    def __post_init__(self):
+        def put(name, value):
+            object.__setattr__(self, name, value)
+
+        put("mesh", _mesh_text(self.mesh))
+        _check_choice("weights", self.weights, (None, "none", *FORMATS))
+        put("gradients", _gradients_text(self.gradients))
+        if not isinstance(self.secondary, str | None):
+            _check_number("secondary", self.secondary, 1)
+        _check_number("block", self.block, 32, 2048)
+        if self.block is not None and self.block & (self.block - 1):
+            raise ValueError(
+                f"block: expected a power of two, but got {self.block}")
+        _check_choice("regather", self.regather, (None, True, False))
+        _check_number("stages", self.stages, 0)
+        put("links", _links_text(self.links))
+        _check_number("prefetch_bytes", self.prefetch_bytes, 0)
+        _check_number("coalesce_bytes", self.coalesce_bytes, 0)
+        _check_choice("target", self.target, TARGETS)
+        limit = self.compile_timeout
+        if limit is not None and not (
+                isinstance(limit, int | float) and 0 < limit < math.inf):
+            raise ValueError(f"compile_timeout: expected a positive number of "
+                             f"seconds, but got {limit!r}")
+
+    def replace(self, **changes: Any) -> "Options":
+        """These options with some of them changed.
+
+        Raises:
+          TypeError: where there is no option of a name.
+        """
+        if unknown := sorted(set(changes) - set(OPTION_NAMES)):
+            raise TypeError(f"expected options among "
+                            f"{', '.join(OPTION_NAMES)}, but got "
+                            f"{', '.join(unknown)}")
+        return dataclasses.replace(self, **changes)
+
+
+#: The name of a tier.
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+
+OPTION_NAMES = tuple(field.name for field in dataclasses.fields(Options))
+
+
+def parse_mesh(text: str) -> dict[str, int]:
+    """The tiers in "node:2,gpu:4".
+
+    Raises:
+      ValueError: where it is something else.
+    """
+    tiers = {}
+    for part in text.split(","):
+        name, separator, size = part.partition(":")
+        if not _NAME.fullmatch(name) or not separator or not (
+                size.isascii() and size.isdigit()) or int(size) < 1:
+            raise ValueError(f"expected a mesh as 'node:2,gpu:4', but got "
+                             f"'{part}' in '{text}'")
+        if name in tiers:
+            raise ValueError(f"expected every name once in a mesh, but got "
+                             f"'{name}' twice in '{text}'")
+        tiers[name] = int(size)
+    return tiers
+
+
+def _mesh_text(mesh: Any) -> str | None:
+    if mesh is None:
+        return None
+    if isinstance(mesh, str):
+        parse_mesh(mesh)
+        return mesh
+    tiers = mesh
+    if hasattr(mesh, "axis_names"):
+        tiers = {name: mesh.shape[name] for name in mesh.axis_names}
+    if not isinstance(tiers, Mapping) or not tiers:
+        raise ValueError(f"mesh: expected {{'node': 2, 'gpu': 4}}, "
+                         f"'node:2,gpu:4' or a mesh with named axes, but got "
+                         f"{mesh!r}")
+    text = ",".join(f"{name}:{size}" for name, size in tiers.items())
+    parse_mesh(text)
+    return text
+
+
+def _gradients_text(gradients: Any) -> str | None:
+    if gradients is None or gradients == "none":
+        return gradients
+    formats = (gradients.split(":") if isinstance(gradients, str)
+               else gradients if isinstance(gradients, Sequence) else ())
+    if not formats or any(part not in FORMATS for part in formats):
+        raise ValueError(
+            f"gradients: expected 'none', or one of {_list(FORMATS)} per hop "
+            f"as ('i8', 'i4') or 'i8:i4', but got {gradients!r}")
+    return ":".join(formats)
+
+
+def _links_text(links: Any) -> str | None:
+    if links is None or isinstance(links, str):
+        return links
+    if isinstance(links, os.PathLike):
+        return os.fspath(links)
+    if isinstance(links, Mapping) and links:
+        return ",".join(f"{tier}={speed}" for tier, speed in links.items())
+    raise ValueError(f"links: expected {{'node': '50gbit'}}, 'node=50gbit' or "
+                     f"a file, but got {links!r}")
+
+
+def _check_choice(name: str, value: Any, choices: Sequence) -> None:
+    if not any(value is choice or isinstance(choice, str) and value == choice
+               for choice in choices):
+        raise ValueError(f"{name}: expected {_list(choices)}, but got "
+                         f"{value!r}")
+
+
+def _check_number(name: str, value: Any, least: int,
+                  most: float = math.inf) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or not (
+            least <= value <= most):
+        limits = (f"{least} or more" if most == math.inf
+                  else f"{least} to {most}")
+        raise ValueError(
+            f"{name}: expected an integer, {limits}, but got {value!r}")
+
+
+def _list(choices: Sequence) -> str:
+    """'a', 'b' or 'c', without None, which stands for the default."""
+    *first, last = (repr(choice) for choice in choices if choice is not None)
+    return f"{', '.join(first)} or {last}"

@@ -1,0 +1,65 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""`rewrite`, for what front ends export and for text."""
+
+import re
+from typing import Any
+
+from zpp._compiler import Rewritten, rewrite_text
+from zpp._options import Options
+from zpp._warn import warn
+
+
+def rewrite(step: Any, options: Options | None = None, /, **changes: Any
+            ) -> Rewritten:
+    """Rewrites the collectives of a step into ZeRO++.
+
+        zpp.rewrite(step, mesh="node:2,gpu:4", weights="i8")
+
+    Args:
+      step: what `zpp.export` returned, or what `jax.jit(...).lower()` did; a
+        `jax.export.Exported` or its serialized bytes; a module of StableHLO as
+        text, bytecode or portable artifact. All but text in the generic form
+        needs JAX.
+      options: a `zpp.Options`.
+      **changes: fields of `zpp.Options` that take the place of those in
+        `options`.
+
+    Raises:
+      CompileError: with the compiler's message.
+      TypeError, ValueError: where the step or an option is something else.
+    """
+    options = (options or Options()).replace(**changes)
+    if not isinstance(step, str) or is_pretty(step):
+        # The front end knows what JAX makes, and reads every form.
+        from zpp import jax
+        if not isinstance(step, str) and not jax.is_bytecode(step):
+            return jax.rewrite_step(jax.as_step(step), options)
+        step = jax.to_generic(step)
+    target = "portable" if options.target == "auto" else options.target
+    result = rewrite_text(step, options, target)
+    warn_if_nothing_was_rewritten(result, options)
+    return result
+
+
+#: An operation of StableHLO or Shardy without quotes around its name.
+_PRETTY = re.compile(
+    r"^\s*(?:%[\w:]+(?:, %[\w:]+)* = )?(?:stablehlo|chlo|vhlo|sdy)\.\w",
+    re.MULTILINE | re.ASCII)
+
+
+def is_pretty(text: str) -> bool:
+    """Whether zpp-opt, which knows only the generic form of StableHLO, would
+    not read this module."""
+    return _PRETTY.search(text) is not None
+
+
+def warn_if_nothing_was_rewritten(result: Rewritten, options: Options) -> None:
+    entries = result.report["collectives"]
+    if {options.weights, options.gradients, options.secondary} == {"none"} or (
+            any(entry["rewritten"] for entry in entries)):
+        return
+    warn(f"zpp left all {len(entries)} collectives as they are; "
+         f"Rewritten.left_alone says why" if entries else
+         "expected a step with collectives (jax.shard_map), but got none; "
+         "zpp does not see those that XLA makes of shardings")

@@ -1,0 +1,19 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Warnings that point at the user's line."""
+
+import contextlib
+import pathlib
+import sys
+import warnings
+
+_OWN = (str(pathlib.Path(__file__).resolve().parent), contextlib.__file__)
+
+
+def warn(message: str) -> None:
+    """A UserWarning at the innermost line outside of this package."""
+    # What skip_file_prefixes does from Python 3.12 on.
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back and frame.f_code.co_filename.startswith(_OWN):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level - 1)

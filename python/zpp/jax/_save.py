@@ -1,0 +1,95 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Steps as folders: compile here, run there.
+
+Beside the files of zpp-bundle, if the step has a host side (see
+`zpp._bundle`), there are
+
+    step.mlir    the step in StableHLO, to be read by people
+    step.jax     the step as jax.export serializes it
+    jax.json     version; what is donated; the id of the host side; the version
+                 of JAX, the platforms and the number of devices; the digests
+                 of the two others
+"""
+
+import dataclasses
+import os
+import pathlib
+from typing import Any
+
+import jax
+
+from zpp._bundle import MANIFEST, Bundle, about, check_digest, check_entries
+from zpp._bundle import read_bundle, read_file, seal, unseal, write_folder
+from zpp._compiler import Rewritten
+from zpp.jax._export import Step, from_text
+
+NOTES = "jax.json"
+VERSION = 1
+
+
+def save(step: Step | Rewritten, path: str | os.PathLike) -> None:
+    """Writes a step for `zpp.load` on another machine.
+
+    That machine needs this package and, for the targets cuda and cpu, the
+    runtime library, but no compiler.
+
+    Args:
+      step: what `zpp.rewrite` returned, its `step`, or a step as exported.
+      path: the folder to write, "step.zpp". An older one is replaced.
+    """
+    step = step.step if isinstance(step, Rewritten) else step
+    if not isinstance(step, Step):
+        raise TypeError(
+            "expected a rewritten zpp.Step, but got " +
+            ("rewritten text" if step is None else type(step).__name__))
+    exported = step.exported
+    files = {} if step.bundle is None else dict(step.bundle.files)
+    own = {"step.jax": bytes(exported.serialize())}
+    if step.bundle is None:
+        own["step.mlir"] = step.text().encode()
+    files |= own
+    files[NOTES] = seal({
+        "version": VERSION, "name": exported.fun_name,
+        "jax": jax.__version__, "platforms": list(exported.platforms),
+        "devices": exported.nr_devices, "donated": list(step.donated),
+        "bundle": "" if step.bundle is None else step.bundle.id}, own)
+    write_folder(path, files, (MANIFEST, NOTES))
+
+
+def read(path: str | os.PathLike) -> Step:
+    """The step in a folder that `save` or zpp-bundle has written.
+
+    Raises:
+      FileNotFoundError: where a file is missing.
+      ValueError: where it is not as it was written.
+    """
+    folder = pathlib.Path(path)
+    has_notes = (folder / NOTES).exists() or (folder / "step.jax").exists()
+    bundle = None
+    if not has_notes or (folder / MANIFEST).exists():
+        bundle = read_bundle(folder)
+    with about(folder):
+        return (_read_saved(folder, bundle) if has_notes else
+                _read_bundled(bundle))
+
+
+def _read_saved(folder: pathlib.Path, bundle: Bundle | None) -> Step:
+    notes = unseal(NOTES, read_file(folder, NOTES), VERSION)
+    check_entries(NOTES, notes, {"donated": list, "bundle": str})
+    found = "" if bundle is None else bundle.id
+    if notes["bundle"] != found:
+        raise ValueError(
+            f"{NOTES}: expected {MANIFEST} of the bundle '{notes['bundle']}', "
+            f"but got " + (f"that of '{found}'" if found else "none"))
+    contents = {name: read_file(folder, name) for name in notes["sha256"]}
+    for name, content in contents.items():
+        check_digest(NOTES, notes, name, content)
+    exported = jax.export.deserialize(bytearray(contents["step.jax"]))
+    return Step(exported, tuple(notes["donated"]), None, bundle)
+
+
+def _read_bundled(bundle: Bundle) -> Step:
+    """What zpp-bundle alone has written: nothing but the module is known."""
+    step = from_text(bundle.files["step.mlir"].decode(), bundle.devices)
+    return dataclasses.replace(step, bundle=bundle)

@@ -1,0 +1,127 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Options, and the part of the package that needs no framework."""
+
+import dataclasses
+import pathlib
+import re
+import subprocess
+import sys
+import textwrap
+
+import jax
+import numpy as np
+import pytest
+import zpp
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+
+
+def test_structures_are_what_their_text_is():
+    devices = np.array(jax.devices()).reshape(2, 4)
+    for mesh in ({"node": 2, "gpu": 4}, "node:2,gpu:4",
+                 jax.sharding.Mesh(devices, ("node", "gpu")),
+                 jax.sharding.AbstractMesh((2, 4), ("node", "gpu"))):
+        assert zpp.Options(mesh=mesh).mesh == "node:2,gpu:4"
+    for gradients in (("i8", "i4"), ["i8", "i4"], "i8:i4"):
+        assert zpp.Options(gradients=gradients).gradients == "i8:i4"
+    assert zpp.Options(links={"node": "50gbit", "gpu": "400gbyte"}
+                       ).links == "node=50gbit,gpu=400gbyte"
+    assert zpp.Options(links=pathlib.Path("links.txt")).links == "links.txt"
+
+
+def test_options_are_values():
+    options = zpp.Options(mesh="gpu:4", weights="i8")
+    assert options == zpp.Options(weights="i8", mesh={"gpu": 4})
+    assert hash(options) == hash(zpp.Options(weights="i8", mesh={"gpu": 4}))
+    assert options.replace(weights="i4").weights == "i4"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        options.weights = "i4"
+    with pytest.raises(TypeError, match="expected options among mesh, .*, but "
+                       "got weight$"):
+        options.replace(weight="i4")
+    with pytest.raises(TypeError, match="positional"):
+        zpp.Options("gpu:4")
+
+
+@pytest.mark.parametrize("options, message", [
+    ({"mesh": "node2"}, "expected a mesh as 'node:2,gpu:4', but got 'node2'"),
+    ({"mesh": "node:2,gpu:"}, "but got 'gpu:' in 'node:2,gpu:'"),
+    ({"mesh": "node:2, gpu:4"}, "but got ' gpu:4'"),
+    ({"mesh": {"node": 0}}, "but got 'node:0'"),
+    ({"mesh": {"2": 2}}, "but got '2:2'"),
+    ({"mesh": "gpu:2,gpu:4"}, "but got 'gpu' twice"),
+    ({"mesh": {}}, "mesh with named axes, but got {}"),
+    ({"mesh": 8}, "mesh with named axes, but got 8"),
+    ({"weights": "i3"}, "weights: expected 'none', 'i8' or 'i4', but got 'i3'"),
+    ({"weights": 8}, "but got 8"),
+    ({"gradients": "i8:i5"}, "as .'i8', 'i4'. or 'i8:i4', but got 'i8:i5'"),
+    ({"gradients": ()}, "but got ()"),
+    ({"gradients": 4}, "but got 4"),
+    ({"secondary": 0}, "secondary: expected an integer, 1 or more, but got 0"),
+    ({"secondary": 2.0}, "but got 2.0"),
+    ({"block": 100}, "block: expected a power of two, but got 100"),
+    ({"block": 16}, "block: expected an integer, 32 to 2048, but got 16"),
+    ({"regather": 1}, "regather: expected True or False, but got 1"),
+    ({"stages": -1}, "stages: expected an integer, 0 or more, but got -1"),
+    ({"links": 50}, "links: expected {'node': '50gbit'}, .*, but got 50"),
+    ({"prefetch_bytes": "1M"}, "prefetch_bytes: .*, but got '1M'"),
+    ({"coalesce_bytes": True}, "coalesce_bytes: .*, but got True"),
+    ({"target": "tpu"}, "target: expected 'auto', 'portable', 'cuda' or 'cpu', "
+     "but got 'tpu'"),
+    ({"compile_timeout": 0}, "compile_timeout: .* seconds, but got 0"),
+], ids=str)
+def test_bad_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        zpp.Options(**options)
+
+
+def python(script: str) -> str:
+    """The output of a Python that finds neither JAX nor PyTorch."""
+    process = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(f"""
+            import sys
+            sys.path.insert(0, {str(ROOT / 'python')!r})
+            for name in ("jax", "jaxlib", "torch"):
+                sys.modules[name] = None
+            """) + textwrap.dedent(script)],
+        text=True, capture_output=True, check=False)
+    assert process.returncode == 0, process.stderr
+    return process.stdout
+
+
+def test_the_package_needs_no_framework():
+    assert python("""
+        import zpp
+        assert zpp.Options(mesh={"gpu": 2}).mesh == "gpu:2"
+        assert "jit" in dir(zpp)
+        for name in ("jit", "export", "load", "save", "jax"):
+            try:
+                getattr(zpp, name)
+            except ImportError as error:
+                assert "zpp.jax needs JAX: pip install 'zpp[jax]'" in str(error)
+            else:
+                raise AssertionError(name)
+        print(zpp.__version__)
+    """).strip() == zpp.__version__
+
+
+@pytest.mark.compiler
+def test_text_is_rewritten_without_a_framework():
+    assert python("""
+        import zpp
+        text = '"builtin.module"() ({"func.func"() <{function_type = () -> (), sym_name = "main"}> ({"func.return"() : () -> ()}) : () -> ()}) : () -> ()'
+        result = zpp.rewrite(text, mesh="gpu:2", weights="none", gradients="none", secondary="none")
+        print(result.report["mesh"], result.target)
+    """) == "{'gpu': 2} portable\n"
+
+
+def test_the_version_is_that_of_the_project():
+    (version,) = re.findall(r"^project\(zpp VERSION (\S+)",
+                            (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE)
+    assert zpp.__version__ == version
+
+
+def test_unknown_names():
+    with pytest.raises(AttributeError, match="'zpp' has no attribute 'jitt'"):
+        zpp.jitt  # noqa: B018
