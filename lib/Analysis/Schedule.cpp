@@ -18,16 +18,8 @@ using namespace zpp;
 
 static StringRef getName(Operation *op) { return op->getName().getStringRef(); }
 
-/// The target of a custom call, or empty.
-static StringRef getTarget(Operation *op) {
-  if (getName(op) != "stablehlo.custom_call")
-    return "";
-  auto target = op->getAttrOfType<StringAttr>("call_target_name");
-  return target ? target.getValue() : "";
-}
-
 static bool isWait(Operation *op) {
-  return isa<zero::WaitOp>(op) || getTarget(op) == kWaitTarget;
+  return isa<zero::WaitOp>(op) || getCallTarget(op) == kWaitTarget;
 }
 
 //===----------------------------------------------------------------------===//
@@ -40,10 +32,10 @@ bool zpp::isHeavy(Operation *op) {
       "stablehlo.while",       "linalg.matmul", "linalg.batch_matmul"};
   if (names.contains(getName(op)))
     return true;
-  if (StringRef target = getTarget(op); !target.empty())
+  if (StringRef target = getCallTarget(op); !target.empty())
     // What partitioners mark borders with computes nothing.
-    return target != kStartTarget && target != kWaitTarget &&
-           !isDataMovement(op) && !target.starts_with("SPMD");
+    return target != kStartTarget && target != kWaitTarget && !movesData(op) &&
+           !target.starts_with("SPMD");
   auto call = dyn_cast<func::CallOp>(op);
   auto callee = call ? SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
                            call, call.getCalleeAttr())
@@ -97,7 +89,7 @@ int64_t zpp::countBefore(ArrayRef<Operation *> ops, Operation *op) {
 //===----------------------------------------------------------------------===//
 
 bool zpp::isStart(Operation *op) {
-  return isa<zero::StartOp>(op) || getTarget(op) == kStartTarget;
+  return isa<zero::StartOp>(op) || getCallTarget(op) == kStartTarget;
 }
 
 /// How many `what` the calls of one function have.
@@ -165,9 +157,10 @@ namespace {
 /// The schedule of one block.
 class BlockSchedule {
 public:
-  BlockSchedule(Block &block, int64_t budget,
+  BlockSchedule(Block &block, int64_t budget, ProvenanceAnalysis &provenances,
                 SmallVectorImpl<ScheduleEvent> &events)
-      : block(block), budget(budget), events(events) {}
+      : block(block), budget(budget), provenances(provenances), events(events) {
+  }
 
   void run(int64_t &nextTransfer) {
     llvm::SmallPtrSet<Operation *, 16> heavyOps(llvm::from_range,
@@ -183,7 +176,7 @@ public:
         addWait(&op, heavyOps);
       for (Region &region : op.getRegions())
         for (Block &nested : region)
-          BlockSchedule(nested, budget, events).run(nextTransfer);
+          BlockSchedule(nested, budget, provenances, events).run(nextTransfer);
     }
     settle();
   }
@@ -212,7 +205,7 @@ private:
     event.location = getFileLocation(start->getLoc());
     if (Operation *next = getNextCompute(start))
       event.before = describeOp(next);
-    event.trips = getTripCount(start).value_or(1);
+    event.trips = provenances.getTripCount(start).value_or(1);
     bool isGather = event.role == getRoleName(Role::Weight);
     int64_t bytes = getBytes(getOutputs(start).getTypes());
     if (!isGather)
@@ -278,6 +271,7 @@ private:
 
   Block &block;
   int64_t budget;
+  ProvenanceAnalysis &provenances;
   SmallVectorImpl<ScheduleEvent> &events;
   llvm::DenseMap<Operation *, Begun> begun;
   /// Starts since the last heavy op.
@@ -292,27 +286,9 @@ SmallVector<ScheduleEvent> zpp::getSchedule(ModuleOp module) {
   SmallVector<ScheduleEvent> events;
   auto budget = module->getAttrOfType<IntegerAttr>(kPrefetchAttr);
   int64_t nextTransfer = 0;
-  BlockSchedule(*module.getBody(), budget ? budget.getInt() : -1, events)
+  ProvenanceAnalysis provenances;
+  BlockSchedule(*module.getBody(), budget ? budget.getInt() : -1, provenances,
+                events)
       .run(nextTransfer);
   return events;
-}
-
-//===----------------------------------------------------------------------===//
-// Text and numbers
-//===----------------------------------------------------------------------===//
-
-int64_t zpp::getBytes(TypeRange types) {
-  int64_t bytes = 0;
-  for (Type type : types) {
-    if (auto shard = dyn_cast<zero::ShardType>(type))
-      type = shard.getLocalType();
-    auto shaped = dyn_cast<ShapedType>(type);
-    if (!shaped || !shaped.hasStaticShape() ||
-        !shaped.getElementType().isIntOrFloat())
-      continue;
-    // A predicate takes a byte.
-    int64_t bits = std::max<int64_t>(shaped.getElementTypeBitWidth(), 8);
-    bytes += llvm::divideCeil(shaped.getNumElements() * bits, 8);
-  }
-  return bytes;
 }

@@ -23,6 +23,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "zpp/Analysis/HostModule.h"
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -675,8 +676,7 @@ public:
     SmallVector<Operation *> ops, inits;
     bool isConvertible = true;
     getOperation().walk<WalkOrder::PreOrder>([&](Operation *op) {
-      if (auto nested = dyn_cast<ModuleOp>(op);
-          nested && nested.getSymName() == kHostModule)
+      if (isHostModule(op))
         return WalkResult::skip();
       // Lowered with its gather.
       if (auto unpack = dyn_cast<UnpackSlicesOp>(op);

@@ -7,7 +7,6 @@
 
 #include "LocalValues.h"
 
-#include "zpp/Analysis/StepCollectives.h"
 #include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
@@ -43,8 +42,7 @@ Value zpp::createEmpty(OpBuilder &builder, Location loc,
 /// True if nothing but its results keeps `op`. Barriers are for the pass that
 /// made them useless to shrink.
 static bool isErasable(Operation *op) {
-  return op->use_empty() && (isMemoryEffectFree(op) || isDataMovement(op)) &&
-         !isBarrier(op);
+  return op->use_empty() && (isMemoryEffectFree(op) || movesData(op));
 }
 
 void zpp::eraseDeadChain(Operation *op) {
@@ -98,16 +96,4 @@ Operation *zpp::addTie(Operation *op, Value value) {
     from.replaceAllUsesWith(to);
   op->erase();
   return tied;
-}
-
-Operation *zpp::createBarrier(OpBuilder &builder, Location loc,
-                              ValueRange operands) {
-  OperationState state(loc, "stablehlo.optimization_barrier");
-  state.addOperands(operands);
-  state.addTypes(operands.getTypes());
-  return builder.create(state);
-}
-
-void zpp::loadStablehlo(MLIRContext *context) {
-  (void)context->getOrLoadDialect("stablehlo");
 }

@@ -10,6 +10,7 @@
 
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/Builders.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 
 namespace zpp {
@@ -54,14 +55,6 @@ void eraseIfDead(llvm::ArrayRef<mlir::Value> values);
 /// Replaces `op`, a start or a wait, by one that passes `value` on as its last
 /// result. Who is to read that is for the caller to say.
 mlir::Operation *addTie(mlir::Operation *op, mlir::Value value);
-
-/// An `optimization_barrier`.
-mlir::Operation *createBarrier(mlir::OpBuilder &builder, mlir::Location loc,
-                               mlir::ValueRange operands);
-
-/// Loads StableHLO's dialect, or its guest, for a pass that builds ops of it by
-/// name. Where neither is registered such an op does not verify.
-void loadStablehlo(mlir::MLIRContext *context);
 
 } // namespace zpp
 

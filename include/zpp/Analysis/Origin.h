@@ -27,11 +27,10 @@
 #ifndef ZPP_ANALYSIS_ORIGIN_H
 #define ZPP_ANALYSIS_ORIGIN_H
 
-#include "zpp/Analysis/StepCollectives.h"
+#include "zpp/Analysis/Roles.h"
 
 namespace zpp {
 
-inline constexpr llvm::StringLiteral kMeshAttr = "zpp.mesh";
 inline constexpr llvm::StringLiteral kOriginAttr = "zpp.origin";
 inline constexpr llvm::StringLiteral kOriginsAttr = "zpp.origins";
 inline constexpr llvm::StringLiteral kReasonAttr = "zpp.reason";

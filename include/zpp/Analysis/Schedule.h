@@ -13,8 +13,12 @@
 #ifndef ZPP_ANALYSIS_SCHEDULE_H
 #define ZPP_ANALYSIS_SCHEDULE_H
 
+#include "zpp/Analysis/HostModule.h"
 #include "zpp/Analysis/Location.h"
 #include "zpp/Analysis/Origin.h"
+#include "zpp/Analysis/Provenance.h"
+#include "zpp/Analysis/TypeBytes.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
 
 namespace zpp {
 
@@ -75,9 +79,6 @@ llvm::SmallVector<ScheduleEvent> getSchedule(mlir::ModuleOp module);
 
 /// "stablehlo.dot_general at step.py:12:3"
 std::string describeOp(mlir::Operation *op);
-
-/// Bytes of tensors, partitioned ones (what a device holds), or buffers.
-int64_t getBytes(mlir::TypeRange types);
 
 } // namespace zpp
 

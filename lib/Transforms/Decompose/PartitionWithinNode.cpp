@@ -72,6 +72,7 @@ public:
   }
 
   void runOnOperation() override {
+    provenances = ProvenanceAnalysis();
     // Gathers of the same values: the same root through the same casts.
     llvm::MapVector<std::pair<Value, Attribute>, SmallVector<AllGatherOp>>
         gathers;
@@ -120,16 +121,17 @@ private:
     FromLocalOp source = getSource(gather);
     if (!source)
       return std::nullopt;
-    Provenance provenance = getProvenance(source.getLocal());
+    Value root = provenances.get(source.getLocal()).root;
     // It starts from a secondary partition already.
-    if (provenance.root.getDefiningOp<AllGatherOp>())
+    if (root.getDefiningOp<AllGatherOp>())
       return std::nullopt;
     // The same slice, and the same casts of it.
     SmallVector<Attribute> steps{
         TypeAttr::get(gather.getType()), gather.getAlong(),
-        StringAttr::get(&getContext(), getSliceKey(source.getLocal(),
-                                                   /*inAnyIteration=*/true))};
-    for (Operation *op : provenance.path) {
+        IntegerAttr::get(IndexType::get(&getContext()),
+                         provenances.getSliceId(source.getLocal(),
+                                                /*inAnyIteration=*/true))};
+    for (Operation *op : provenances.getPath(source.getLocal())) {
       // Which slice of a stack a loop reads is up to its index: the forward and
       // the backward loop go over all of them.
       steps.push_back(op->getName().getIdentifier());
@@ -137,7 +139,7 @@ private:
         steps.push_back(properties);
       steps.push_back(TypeAttr::get(op->getResult(0).getType()));
     }
-    return std::make_pair(provenance.root,
+    return std::make_pair(root,
                           Attribute(ArrayAttr::get(&getContext(), steps)));
   }
 
@@ -318,9 +320,9 @@ private:
     plan.axes = *axes;
     if (!plan.reason.empty())
       return plan;
-    auto getExactKey = [](AllGatherOp gather) {
-      return getSliceKey(getSource(gather).getLocal(),
-                         /*inAnyIteration=*/false);
+    auto getExactKey = [&](AllGatherOp gather) {
+      return provenances.getSliceId(getSource(gather).getLocal(),
+                                    /*inAnyIteration=*/false);
     };
     Mesh mesh = forward.getMeshAttr().getMesh();
     FailureOr<std::optional<LinkModel>> model = linksOption.getModel(mesh);
@@ -347,7 +349,7 @@ private:
       }
     }
     // In one iteration of a loop, slices at different indices are different.
-    std::string key = getExactKey(forward);
+    int64_t key = getExactKey(forward);
     bool isStraight = llvm::all_of(group.drop_front(), [&](AllGatherOp gather) {
       return dominance().properlyDominates(forward.getOperation(),
                                            gather.getOperation()) &&
@@ -368,8 +370,8 @@ private:
   }
 
   /// Splits small gathers too where others of the moment are split: with those
-  /// they can travel (zero-coalesce-collectives), in hops that cost no latency of their
-  /// own.
+  /// they can travel (zero-coalesce-collectives), in hops that cost no latency
+  /// of their own.
   void splitBesideOthers(MutableArrayRef<Plan> plans) {
     Builder builder(&getContext());
     llvm::DenseMap<Block *, SmallVector<Operation *>> heavyOps;
@@ -721,7 +723,7 @@ private:
     while (Operation *op = value.getDefiningOp()) {
       if (isBarrier(op))
         return op;
-      if (!isDataMovement(op))
+      if (!movesData(op))
         return nullptr;
       value = op->getOperand(0);
     }
@@ -758,6 +760,9 @@ private:
     // The primary partitions that only crossed it for the later gathers.
     eraseIfDead(dropped);
   }
+
+  /// Valid until the first rewrite.
+  ProvenanceAnalysis provenances;
 
   DominanceInfo &dominance() { return getAnalysis<DominanceInfo>(); }
 

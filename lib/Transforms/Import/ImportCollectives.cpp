@@ -9,6 +9,7 @@
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Origin.h"
+#include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Transforms/Passes.h"
 
 namespace zpp {

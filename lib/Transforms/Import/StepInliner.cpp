@@ -11,7 +11,8 @@
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/SymbolTable.h"
-#include "zpp/Analysis/StepCollectives.h"
+#include "zpp/Analysis/Collectives.h"
+#include "zpp/Analysis/Provenance.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -23,9 +24,12 @@ static bool isGather(Operation *op) {
 /// The call out of which the operand of `gather` comes, or null: a helper, for
 /// a dynamic index for instance.
 static func::CallOp getSourceCall(Operation *gather) {
-  Provenance provenance = getProvenance(gather->getOperand(0));
-  auto *call = llvm::find_if(provenance.path, llvm::IsaPred<func::CallOp>);
-  if (!provenance.isStepInput || call == provenance.path.end())
+  // Inlining changes the module, so that nothing known carries over.
+  ProvenanceAnalysis provenances;
+  Value operand = gather->getOperand(0);
+  SmallVector<Operation *> path = provenances.getPath(operand);
+  auto *call = llvm::find_if(path, llvm::IsaPred<func::CallOp>);
+  if (!provenances.get(operand).isStepInput || call == path.end())
     return {};
   return cast<func::CallOp>(*call);
 }

@@ -9,7 +9,7 @@
 
 #include "LocalValues.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
-#include "zpp/Analysis/StepCollectives.h"
+#include "zpp/Analysis/HostModule.h"
 #include "llvm/ADT/EquivalenceClasses.h"
 #include "llvm/ADT/MapVector.h"
 
@@ -61,8 +61,7 @@ SmallVector<CollectiveOpInterface> zpp::getExchanges(const Chain &chain) {
 SmallVector<Block *> zpp::getStepBlocks(ModuleOp module) {
   SmallVector<Block *> blocks;
   module->walk<WalkOrder::PreOrder>([&](Operation *op) {
-    if (auto nested = dyn_cast<ModuleOp>(op);
-        nested && nested.getSymName() == kHostModule)
+    if (isHostModule(op))
       return WalkResult::skip();
     for (Region &region : op->getRegions())
       for (Block &block : region)

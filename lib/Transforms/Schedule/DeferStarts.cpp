@@ -22,7 +22,7 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Schedule.h"
-#include "zpp/Analysis/StepCollectives.h"
+#include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Transforms/Passes.h"
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/Regex.h"
@@ -213,8 +213,7 @@ private:
     llvm::SetVector<Operation *> others;
     std::string reason;
     getOperation()->walk<WalkOrder::PreOrder>([&](Operation *op) {
-      auto module = dyn_cast<ModuleOp>(op);
-      if (module && module.getSymName() == kHostModule)
+      if (isHostModule(op))
         return WalkResult::skip();
       if (mayCommunicate(op))
         reason = describe(op) + " may be a collective";

@@ -1,0 +1,32 @@
+//===- HostModule.h - Collectives that run beside the compute ---*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_ANALYSIS_HOSTMODULE_H
+#define ZPP_ANALYSIS_HOSTMODULE_H
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
+
+namespace zpp {
+
+/// The module of outlined collectives, within the step's.
+inline constexpr llvm::StringLiteral kHostModule = "zpp_host";
+/// The custom calls that `zero.start` and `zero.wait` become.
+inline constexpr llvm::StringLiteral kStartTarget = "zpp.start";
+inline constexpr llvm::StringLiteral kWaitTarget = "zpp.wait";
+
+/// True if `op` is the module of outlined collectives.
+bool isHostModule(mlir::Operation *op);
+
+/// The function that `op` runs beside the compute: the callee of a
+/// `zero.start` or of the custom call that one becomes. Null for other ops, and
+/// where the function is not in the module.
+mlir::FunctionOpInterface getStartedFunction(mlir::Operation *op);
+
+} // namespace zpp
+
+#endif // ZPP_ANALYSIS_HOSTMODULE_H

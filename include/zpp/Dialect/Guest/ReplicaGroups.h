@@ -1,0 +1,59 @@
+//===- ReplicaGroups.h - The groups of guest collectives --------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The only place that reads how StableHLO, Shardy and the shard dialect print
+// meshes and replica groups.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_DIALECT_GUEST_REPLICAGROUPS_H
+#define ZPP_DIALECT_GUEST_REPLICAGROUPS_H
+
+#include "mlir/IR/BuiltinOps.h"
+#include "zpp/Support/Mesh.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace zpp {
+
+/// The mesh of an `sdy.mesh` or a `shard.grid`; devices[i] is the device at
+/// position i, empty for the identity.
+struct ModuleMesh {
+  Mesh mesh;
+  std::vector<int64_t> devices;
+};
+
+/// Reads `#sdy.mesh<["node"=2, "gpu"=4], device_ids=[...]>` or the sizes of a
+/// `shard.grid`, whose axes have no names of their own; nullopt for other ops.
+std::optional<ModuleMesh> getModuleMesh(mlir::Operation *op);
+
+/// Devices of each group of a collective.
+using ReplicaGroups = std::vector<std::vector<int64_t>>;
+
+/// Reads the groups of `op`, a collective of StableHLO or of the shard dialect,
+/// as devices of the module, in any of the spellings: a dense list, mesh axes
+/// or axes of a grid. nullopt and `error` where there is nothing to read.
+std::optional<ReplicaGroups> readReplicaGroups(mlir::Operation *op,
+                                               std::string &error);
+
+/// All that the groups of `op` depend on: collectives with equal keys have
+/// equal groups.
+llvm::SmallVector<const void *> getReplicaGroupsKey(mlir::Operation *op);
+
+/// Devices that the module says it runs on, or nullopt.
+std::optional<int64_t> getNumDevices(mlir::ModuleOp module);
+
+/// The axes of the module's mesh that the `sdy.manual_computation` around `op`
+/// leaves to the partitioner, as "tensor, expert"; empty where there is none.
+/// Shapes in it are still global along those axes.
+std::string getAutomaticAxes(mlir::Operation *op);
+
+} // namespace zpp
+
+#endif // ZPP_DIALECT_GUEST_REPLICAGROUPS_H

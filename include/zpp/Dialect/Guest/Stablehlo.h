@@ -1,0 +1,102 @@
+//===- Stablehlo.h - StableHLO ops by name ----------------------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Reads and builds ops of StableHLO by name and attribute, never by C++ class.
+// The same code then works on unregistered ops and in a compiler that has
+// registered StableHLO or Shardy. Only files in this folder know their names.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_DIALECT_GUEST_STABLEHLO_H
+#define ZPP_DIALECT_GUEST_STABLEHLO_H
+
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/Operation.h"
+#include "zpp/Support/CollectiveCost.h"
+
+#include <optional>
+#include <string>
+
+namespace zpp {
+
+//===----------------------------------------------------------------------===//
+// Names and attributes
+//===----------------------------------------------------------------------===//
+
+/// True if `op` is called `name`: ops of guest dialects have no class.
+bool isNamed(mlir::Operation *op, llvm::StringRef name);
+
+/// The text of an attribute, also of one that only a guest dialect has read.
+std::string printAttribute(mlir::Attribute attr);
+
+/// The target of a `stablehlo.custom_call`; empty for other ops.
+llvm::StringRef getCallTarget(mlir::Operation *op);
+
+/// The kind of a collective of StableHLO or of upstream's shard dialect;
+/// nullopt for other ops.
+std::optional<CollectiveKind> getGuestCollective(mlir::Operation *op);
+
+/// The dim that a collective of those gathers, scatters or splits; -1 where it
+/// has none.
+int64_t getCollectiveDim(mlir::Operation *op);
+
+/// True if the reduction of a collective is a sum.
+bool isSum(mlir::Operation *op);
+
+//===----------------------------------------------------------------------===//
+// Data movement
+//===----------------------------------------------------------------------===//
+
+/// True if `op` only passes its operands on, so that what reads a result reads
+/// the operand of the same number (an `optimization_barrier`).
+bool isBarrier(mlir::Operation *op);
+
+/// True if `op` rearranges or casts the data of its first operand and has no
+/// effect: a cast, reshape, transpose, slice, padding or concatenation. A
+/// barrier is not one.
+bool movesData(mlir::Operation *op);
+
+/// True for the ops of `movesData` and for barriers.
+inline bool isDataMovement(mlir::Operation *op) {
+  return isBarrier(op) || movesData(op);
+}
+
+/// True for the ops of `movesData` whose further operands are data like the
+/// first: a concatenation or a padding.
+bool isJoin(mlir::Operation *op);
+
+/// An `optimization_barrier`.
+mlir::Operation *createBarrier(mlir::OpBuilder &builder, mlir::Location loc,
+                               mlir::ValueRange operands);
+
+//===----------------------------------------------------------------------===//
+// Loops
+//===----------------------------------------------------------------------===//
+
+/// A `stablehlo.while` whose regions fit its operands. Nothing has verified ops
+/// of guest dialects.
+bool isWhile(mlir::Operation *op);
+
+/// True if a `stablehlo.while` is around `op`.
+bool isInLoop(mlir::Operation *op);
+
+/// True if operand `index` of the `stablehlo.while` has the same value in every
+/// iteration.
+bool isLoopInvariant(mlir::Operation *whileOp, unsigned index);
+
+/// Replaces `loop`, a `stablehlo.while`, by one that carries more values, which
+/// start as `init`. The caller adds what its body passes on to the next
+/// iteration.
+mlir::Operation *extendLoop(mlir::Operation *loop, mlir::ValueRange init);
+
+/// Loads StableHLO's dialect, or its guest, for a pass that builds ops of it by
+/// name. Where neither is registered such an op does not verify.
+void loadStablehlo(mlir::MLIRContext *context);
+
+} // namespace zpp
+
+#endif // ZPP_DIALECT_GUEST_STABLEHLO_H

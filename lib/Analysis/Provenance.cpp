@@ -1,0 +1,358 @@
+//===- Provenance.cpp - Where values come from ----------------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "zpp/Analysis/Provenance.h"
+
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/SymbolTable.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
+#include "llvm/ADT/DenseSet.h"
+#include "llvm/Support/MathExtras.h"
+
+#include <set>
+#include <tuple>
+
+using namespace mlir;
+using namespace zpp;
+
+//===----------------------------------------------------------------------===//
+// One step
+//===----------------------------------------------------------------------===//
+
+/// The operand of `call` that its result `index` passes on, if the callee does
+/// nothing but move its data.
+Value ProvenanceAnalysis::getPassedOperand(func::CallOp call, unsigned index,
+                                           bool &isSliced) {
+  auto callee = SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
+      call, call.getCalleeAttr());
+  if (!callee || callee.isExternal() || !callee.getBody().hasOneBlock())
+    return {};
+  Value value = callee.getBody().front().back().getOperand(index);
+  while (Operation *op = value.getDefiningOp()) {
+    if (isBarrier(op)) {
+      value = op->getOperand(cast<OpResult>(value).getResultNumber());
+      continue;
+    }
+    if (!movesData(op) || isJoin(op))
+      return {};
+    isSliced |= isNamed(op, "stablehlo.dynamic_slice");
+    value = op->getOperand(0);
+  }
+  auto argument = cast<BlockArgument>(value);
+  if (argument.getOwner() != &callee.getBody().front())
+    return {};
+  return call.getOperand(argument.getArgNumber());
+}
+
+func::CallOp ProvenanceAnalysis::findCall(func::FuncOp function) {
+  if (!hasCalls) {
+    hasCalls = true;
+    if (auto module = function->getParentOfType<ModuleOp>())
+      module.walk([&](func::CallOp call) {
+        Operation *callee =
+            SymbolTable::lookupNearestSymbolFrom(call, call.getCalleeAttr());
+        if (callee && !callee->isAncestor(call))
+          calls.try_emplace(callee, call);
+      });
+  }
+  return calls.lookup(function);
+}
+
+/// The value that block argument `argument` stands for outside its region, or
+/// null where it is an input of the step or changes in a loop.
+Value ProvenanceAnalysis::getOuterValue(BlockArgument argument,
+                                        bool &isStepInput) {
+  Operation *parent = argument.getOwner()->getParentOp();
+  unsigned index = argument.getArgNumber();
+  isStepInput = false;
+  if (auto function = dyn_cast_or_null<func::FuncOp>(parent)) {
+    isStepInput = function.isPublic();
+    if (isStepInput)
+      return {};
+    // All calls of a layer's function pass weights in the same place.
+    func::CallOp call = findCall(function);
+    return call && index < call->getNumOperands() ? call.getOperand(index)
+                                                  : Value();
+  }
+  if (!parent)
+    return {};
+  if (isNamed(parent, "sdy.manual_computation") &&
+      index < parent->getNumOperands())
+    return parent->getOperand(index);
+  if (isLoopInvariant(parent, index))
+    return parent->getOperand(index);
+  return {};
+}
+
+ProvenanceAnalysis::Link ProvenanceAnalysis::getLink(Value value) {
+  Link link;
+  link.provenance.root = value;
+  if (auto argument = dyn_cast<BlockArgument>(value)) {
+    link.next = getOuterValue(argument, link.provenance.isStepInput);
+    return link;
+  }
+  auto result = cast<OpResult>(value);
+  Operation *op = result.getOwner();
+  unsigned index = result.getResultNumber();
+  if (isBarrier(op) || isLoopInvariant(op, index)) {
+    link.next = op->getOperand(index);
+  } else if (auto call = dyn_cast<func::CallOp>(op)) {
+    link.next = getPassedOperand(call, index, link.provenance.isSliced);
+    link.op = call;
+  } else if (movesData(op)) {
+    link.next = op->getOperand(0);
+    link.op = op;
+    link.provenance.isSliced = isNamed(op, "stablehlo.dynamic_slice");
+  }
+  return link;
+}
+
+//===----------------------------------------------------------------------===//
+// The way to the root
+//===----------------------------------------------------------------------===//
+
+const ProvenanceAnalysis::Link &ProvenanceAnalysis::resolve(Value value) {
+  // A stack of its own: a step may be a chain of more ops than the program's
+  // stack has room for. Functions that call each other lead back to a value
+  // that is on the path already; the way ends there.
+  SmallVector<Value> pending{value};
+  llvm::SmallDenseSet<Value, 16> onPath;
+  while (!pending.empty()) {
+    Value top = pending.back();
+    if (links.contains(top)) {
+      pending.pop_back();
+      continue;
+    }
+    Link link = getLink(top);
+    bool joins = link.op && isJoin(link.op);
+    if (onPath.insert(top).second) {
+      size_t known = pending.size();
+      auto need = [&](Value source) {
+        if (!links.contains(source) && !onPath.contains(source))
+          pending.push_back(source);
+      };
+      if (link.next)
+        need(link.next);
+      if (joins)
+        llvm::for_each(link.op->getOperands().drop_front(), need);
+      if (pending.size() > known)
+        continue;
+    }
+    auto isFixed = [&](Value source) {
+      auto it = links.find(source);
+      if (it == links.end())
+        return false;
+      Operation *root = it->second.provenance.root.getDefiningOp();
+      return it->second.provenance.isStepInput ||
+             (root && isNamed(root, "stablehlo.constant"));
+    };
+    auto next = link.next ? links.find(link.next) : links.end();
+    // A join of values that are computed makes a new one.
+    if (next == links.end() ||
+        (joins &&
+         !llvm::all_of(link.op->getOperands().drop_front(), isFixed))) {
+      link.next = {};
+      link.op = nullptr;
+      link.provenance.isSliced = false;
+    } else {
+      link.provenance.root = next->second.provenance.root;
+      link.provenance.isStepInput = next->second.provenance.isStepInput;
+      link.provenance.isSliced |= next->second.provenance.isSliced;
+    }
+    links.try_emplace(top, link);
+    onPath.erase(top);
+    pending.pop_back();
+  }
+  return links.find(value)->second;
+}
+
+SmallVector<Operation *> ProvenanceAnalysis::getPath(Value value) {
+  SmallVector<Operation *> path;
+  while (value) {
+    const Link &link = resolve(value);
+    if (link.op)
+      path.push_back(link.op);
+    value = link.next;
+  }
+  return path;
+}
+
+Operation *ProvenanceAnalysis::getConstant(Value value) {
+  Operation *op = get(value).root.getDefiningOp();
+  return op && isNamed(op, "stablehlo.constant") ? op : nullptr;
+}
+
+//===----------------------------------------------------------------------===//
+// Slices
+//===----------------------------------------------------------------------===//
+
+bool ProvenanceAnalysis::SliceQuery::operator<(const SliceQuery &other) const {
+  return std::make_tuple(value.getAsOpaquePointer(), inAnyIteration, isExact) <
+         std::make_tuple(other.value.getAsOpaquePointer(), other.inAnyIteration,
+                         other.isExact);
+}
+
+/// Stands for an index that differs from iteration to iteration.
+static const char kAnyIndex = 0;
+
+void ProvenanceAnalysis::describe(const SliceQuery &query,
+                                  SmallVectorImpl<SliceQuery> &parts,
+                                  SmallVectorImpl<const void *> &description) {
+  bool inAnyIteration = query.inAnyIteration;
+  if (Operation *constant = getConstant(query.value);
+      constant && !query.isExact)
+    if (auto data = constant->getAttrOfType<DenseElementsAttr>("value");
+        data && data.isSplat()) {
+      description.push_back(data.getAsOpaquePointer());
+      return;
+    }
+  Link link = resolve(query.value);
+  if (!link.next) {
+    description.push_back(query.value.getAsOpaquePointer());
+    return;
+  }
+  Operation *op = link.op;
+  bool isExact = query.isExact ||
+                 (op && (op->getNumOperands() > 1 || isa<func::CallOp>(op) ||
+                         isNamed(op, "stablehlo.slice") ||
+                         isNamed(op, "tensor.extract_slice")));
+  parts.push_back({link.next, inAnyIteration, isExact});
+  if (!op || !isExact)
+    return;
+  description.push_back(op->getName().getAsOpaquePointer());
+  description.push_back(op->getPropertiesAsAttribute().getAsOpaquePointer());
+  for (Type type : op->getResultTypes())
+    description.push_back(type.getAsOpaquePointer());
+  if (isa<func::CallOp>(op))
+    description.push_back(op);
+  // What else the op reads: indices, or data that it joins.
+  bool isAnyIndex = inAnyIteration && !isJoin(op) && isInLoop(op);
+  for (OpOperand &operand : op->getOpOperands().drop_front()) {
+    if (isAnyIndex && !getConstant(operand.get())) {
+      description.push_back(&kAnyIndex);
+      description.push_back(reinterpret_cast<const void *>(
+          static_cast<intptr_t>(operand.getOperandNumber())));
+    } else {
+      parts.push_back({operand.get(), inAnyIteration, /*isExact=*/false});
+    }
+  }
+}
+
+int64_t ProvenanceAnalysis::getSliceId(Value value, bool inAnyIteration) {
+  SliceQuery first{value, inAnyIteration, /*isExact=*/false};
+  SmallVector<SliceQuery> pending{first};
+  std::set<SliceQuery> onPath;
+  while (!pending.empty()) {
+    SliceQuery query = pending.back();
+    if (slices.count(query)) {
+      pending.pop_back();
+      continue;
+    }
+    SmallVector<SliceQuery> parts;
+    SmallVector<const void *> description;
+    describe(query, parts, description);
+    if (onPath.insert(query).second) {
+      size_t known = pending.size();
+      for (const SliceQuery &part : parts)
+        if (!slices.count(part) && !onPath.count(part))
+          pending.push_back(part);
+      if (pending.size() > known)
+        continue;
+    }
+    pending.pop_back();
+    onPath.erase(query);
+    // What only passes its source on is that source.
+    if (description.empty() && slices.count(parts.front())) {
+      slices[query] = slices[parts.front()];
+      continue;
+    }
+    for (const SliceQuery &part : parts) {
+      auto it = slices.find(part);
+      // Functions that call each other: nothing else has this index.
+      description.push_back(it == slices.end()
+                                ? part.value.getAsOpaquePointer()
+                                : reinterpret_cast<const void *>(
+                                      static_cast<intptr_t>(it->second)));
+    }
+    slices[query] =
+        sliceIds.try_emplace(std::move(description), sliceIds.size())
+            .first->second;
+  }
+  return slices[first];
+}
+
+//===----------------------------------------------------------------------===//
+// Loops
+//===----------------------------------------------------------------------===//
+
+/// The integer that a scalar constant holds, also through operands that a loop
+/// or a manual computation carries unchanged.
+std::optional<int64_t> ProvenanceAnalysis::getInteger(Value value) {
+  Operation *op = getConstant(value);
+  auto dense = op ? op->getAttrOfType<DenseIntElementsAttr>("value")
+                  : DenseIntElementsAttr();
+  if (!dense || !dense.isSplat())
+    return std::nullopt;
+  return dense.getSplatValue<APInt>().getSExtValue();
+}
+
+/// Iterations of a counting `stablehlo.while`: from a constant, by a constant,
+/// while less than a constant. What `lax.scan` and `lax.fori_loop` give.
+std::optional<int64_t> ProvenanceAnalysis::getLoopTripCount(Operation *loop) {
+  if (!isWhile(loop))
+    return std::nullopt;
+  Block &condition = loop->getRegion(0).front();
+  Block &body = loop->getRegion(1).front();
+  if (condition.back().getNumOperands() != 1)
+    return std::nullopt;
+  Operation *compare = condition.back().getOperand(0).getDefiningOp();
+  if (!compare || !isNamed(compare, "stablehlo.compare") ||
+      compare->getNumOperands() != 2)
+    return std::nullopt;
+  Attribute direction = compare->getAttr("comparison_direction");
+  if (!direction || !StringRef(printAttribute(direction)).contains(" LT"))
+    return std::nullopt;
+  auto counter = dyn_cast<BlockArgument>(compare->getOperand(0));
+  if (!counter || counter.getOwner() != &condition)
+    return std::nullopt;
+  unsigned index = counter.getArgNumber();
+  std::optional<int64_t> begin = getInteger(loop->getOperand(index));
+  std::optional<int64_t> end = getInteger(compare->getOperand(1));
+  Operation *add = body.back().getOperand(index).getDefiningOp();
+  if (!begin || !end || !add || !isNamed(add, "stablehlo.add") ||
+      add->getNumOperands() != 2)
+    return std::nullopt;
+  Value argument = body.getArgument(index);
+  Value step = add->getOperand(0) == argument   ? add->getOperand(1)
+               : add->getOperand(1) == argument ? add->getOperand(0)
+                                                : Value();
+  std::optional<int64_t> stride =
+      step ? getInteger(step) : std::optional<int64_t>();
+  int64_t distance;
+  if (!stride || *stride < 1 || llvm::SubOverflow(*end, *begin, distance))
+    return std::nullopt;
+  return std::max<int64_t>(0, llvm::divideCeilSigned(distance, *stride));
+}
+
+std::optional<int64_t> ProvenanceAnalysis::getTripCount(Operation *op) {
+  int64_t trips = 1;
+  for (Operation *parent = op->getParentOp(); parent;
+       parent = parent->getParentOp()) {
+    if (!isNamed(parent, "stablehlo.while"))
+      continue;
+    auto known = tripCounts.find(parent);
+    if (known == tripCounts.end())
+      known = tripCounts.try_emplace(parent, getLoopTripCount(parent)).first;
+    if (!known->second || llvm::MulOverflow(trips, *known->second, trips))
+      return std::nullopt;
+  }
+  return trips;
+}
+
+std::optional<int64_t> zpp::getTripCount(Operation *op) {
+  return ProvenanceAnalysis().getTripCount(op);
+}

@@ -1,0 +1,255 @@
+//===- ReplicaGroups.cpp - The groups of guest collectives ----------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "zpp/Dialect/Guest/ReplicaGroups.h"
+
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/SymbolTable.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/Regex.h"
+
+using namespace mlir;
+using namespace zpp;
+
+std::optional<ModuleMesh> zpp::getModuleMesh(Operation *op) {
+  ModuleMesh result;
+  if (isNamed(op, "shard.grid")) {
+    auto shape = op->getAttrOfType<DenseI64ArrayAttr>("shape");
+    if (!shape ||
+        llvm::any_of(shape.asArrayRef(), [](int64_t size) { return size < 1; }))
+      return std::nullopt;
+    std::vector<MeshAxis> axes;
+    for (auto [index, size] : llvm::enumerate(shape.asArrayRef()))
+      axes.push_back({"axis" + std::to_string(index), size});
+    result.mesh = Mesh(std::move(axes));
+    return result;
+  }
+  Attribute attr = op->getAttr("mesh");
+  if (!isNamed(op, "sdy.mesh") || !attr)
+    return std::nullopt;
+  std::string text = printAttribute(attr);
+  auto [axesText, devicesText] = StringRef(text).split("device_ids");
+  std::vector<MeshAxis> axes;
+  llvm::Regex axis("\"([^\"]*)\" *= *([0-9]+)");
+  SmallVector<StringRef> groups;
+  while (axis.match(axesText, &groups)) {
+    int64_t size;
+    if (groups[2].getAsInteger(10, size) || size < 1)
+      return std::nullopt;
+    axes.push_back({groups[1].str(), size});
+    axesText = axesText.substr(groups[0].end() - axesText.begin());
+  }
+  llvm::Regex number("[0-9]+");
+  while (number.match(devicesText, &groups)) {
+    int64_t device;
+    if (groups[0].getAsInteger(10, device))
+      return std::nullopt;
+    result.devices.push_back(device);
+    devicesText = devicesText.substr(groups[0].end() - devicesText.begin());
+  }
+  result.mesh = Mesh(std::move(axes));
+  if (!result.devices.empty() &&
+      static_cast<int64_t>(result.devices.size()) != result.mesh.numDevices())
+    return std::nullopt;
+  return result;
+}
+
+static std::optional<ModuleMesh> lookupMesh(Operation *from, StringRef name) {
+  Operation *op = SymbolTable::lookupNearestSymbolFrom(
+      from, StringAttr::get(from->getContext(), name));
+  if (!op)
+    return std::nullopt;
+  return getModuleMesh(op);
+}
+
+/// Groups of the axes that `names` refers to on `mesh`.
+static ReplicaGroups getGroups(const ModuleMesh &mesh,
+                               const std::vector<AxisRef> &refs) {
+  ReplicaGroups groups = mesh.mesh.getGroups(refs);
+  if (!mesh.devices.empty())
+    for (std::vector<int64_t> &group : groups)
+      for (int64_t &device : group)
+        device = mesh.devices[device];
+  return groups;
+}
+
+/// The devices of `groups`, which name replicas or partitions where `op` is no
+/// collective of flattened ids (StableHLO, "process groups"); nullopt and
+/// `error` where they do not fit those of the module.
+static std::optional<ReplicaGroups>
+getDevices(Operation *op, ReplicaGroups groups, std::string &error) {
+  auto module = op->getParentOfType<ModuleOp>();
+  auto getCount = [&](StringRef name) -> int64_t {
+    auto count =
+        module ? module->getAttrOfType<IntegerAttr>(name) : IntegerAttr();
+    return count ? count.getInt() : 1;
+  };
+  int64_t replicas = getCount("mhlo.num_replicas");
+  int64_t partitions = getCount("mhlo.num_partitions");
+  Attribute channel = op->getAttr("channel_handle");
+  bool hasChannel =
+      channel && llvm::Regex("handle *= *[1-9]").match(printAttribute(channel));
+  // Ids are flattened, or those of replicas of which each is one device.
+  if (partitions <= 1 || op->hasAttr("use_global_device_ids"))
+    return groups;
+  // Partitions, of the one replica that there is.
+  std::optional<CollectiveKind> kind = getGuestCollective(op);
+  bool isReduction = kind == CollectiveKind::AllReduce ||
+                     kind == CollectiveKind::ReduceScatter ||
+                     kind == CollectiveKind::AllGather;
+  if (hasChannel && !isReduction && replicas <= 1)
+    return groups;
+  // Replicas: of one partition each, or of all partitions together.
+  ReplicaGroups result;
+  for (const std::vector<int64_t> &group : groups) {
+    for (int64_t replica : group)
+      if (replica >= replicas) {
+        error = "expected ids of " + std::to_string(replicas) +
+                " replicas, as it has no use_global_device_ids, but got " +
+                std::to_string(replica);
+        return std::nullopt;
+      }
+    for (int64_t partition = 0; partition < partitions; ++partition) {
+      if (!hasChannel || partition == 0)
+        result.emplace_back();
+      for (int64_t replica : group)
+        result.back().push_back(replica * partitions + partition);
+    }
+  }
+  return result;
+}
+
+std::optional<ReplicaGroups> zpp::readReplicaGroups(Operation *op,
+                                                    std::string &error) {
+  if (auto axes = op->getAttrOfType<DenseI16ArrayAttr>("grid_axes");
+      axes || op->hasAttr("grid")) {
+    auto grid = op->getAttrOfType<FlatSymbolRefAttr>("grid");
+    std::optional<ModuleMesh> mesh =
+        grid ? lookupMesh(op, grid.getValue()) : std::nullopt;
+    if (!mesh) {
+      error = "its grid has no static shape";
+      return std::nullopt;
+    }
+    std::vector<AxisRef> refs;
+    for (int16_t axis : axes ? axes.asArrayRef() : ArrayRef<int16_t>()) {
+      if (axis < 0 ||
+          axis >= static_cast<int64_t>(mesh->mesh.getAxes().size())) {
+        error = "its grid has no axis " + std::to_string(axis);
+        return std::nullopt;
+      }
+      refs.push_back(mesh->mesh.getAxis(axis));
+    }
+    return getGroups(*mesh, refs);
+  }
+
+  Attribute attr = op->getAttr("replica_groups");
+  if (auto dense = dyn_cast_or_null<DenseIntElementsAttr>(attr)) {
+    auto type = cast<ShapedType>(dense.getType());
+    if (type.getRank() != 2) {
+      error =
+          "expected replica groups of rank 2, but got " + printAttribute(dense);
+      return std::nullopt;
+    }
+    ReplicaGroups groups(type.getDimSize(0));
+    int64_t index = 0;
+    for (const APInt &device : dense.getValues<APInt>()) {
+      // Groups of unequal size are padded with -1.
+      if (!device.isNegative())
+        groups[index / type.getDimSize(1)].push_back(device.getSExtValue());
+      ++index;
+    }
+    return getDevices(op, std::move(groups), error);
+  }
+  if (!attr) {
+    error = "it has no replica groups";
+    return std::nullopt;
+  }
+
+  // #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes =
+  //   [#stablehlo.axis_ref<name = "gpu", sub_axis_info = (1)2>]>
+  std::string text = printAttribute(attr);
+  SmallVector<StringRef> match;
+  if (!llvm::Regex("replica_group_mesh_axes<mesh *= *@\"?([^,\" ]+)")
+           .match(text, &match)) {
+    error =
+        "expected replica groups as a dense list or as mesh axes, but got " +
+        text;
+    return std::nullopt;
+  }
+  std::optional<ModuleMesh> mesh = lookupMesh(op, match[1]);
+  if (!mesh) {
+    error = "expected a mesh '" + match[1].str() + "', but the module has none";
+    return std::nullopt;
+  }
+  std::vector<AxisRef> refs;
+  StringRef rest = text;
+  llvm::Regex axis("name *= *\"([^\"]*)\"( *, *sub_axis_info *= *"
+                   "\\(([0-9]+)\\)([0-9]+))?");
+  while (axis.match(rest, &match)) {
+    AxisRef ref{match[1].str(), 1, 0};
+    if (!match[2].empty()) {
+      (void)match[3].getAsInteger(10, ref.preSize);
+      (void)match[4].getAsInteger(10, ref.size);
+    } else if (int64_t index = mesh->mesh.findAxis(ref.name); index >= 0) {
+      ref = mesh->mesh.getAxis(index);
+    }
+    error = mesh->mesh.verify(ref);
+    if (!error.empty())
+      return std::nullopt;
+    refs.push_back(ref);
+    rest = rest.substr(match[0].end() - rest.begin());
+  }
+  return getGroups(*mesh, refs);
+}
+
+SmallVector<const void *> zpp::getReplicaGroupsKey(Operation *op) {
+  SmallVector<const void *> key{op->getName().getAsOpaquePointer(),
+                                op->getParentOfType<ModuleOp>()};
+  for (StringRef name : {"replica_groups", "channel_handle",
+                         "use_global_device_ids", "grid", "grid_axes"})
+    key.push_back(op->getAttr(name).getAsOpaquePointer());
+  return key;
+}
+
+std::optional<int64_t> zpp::getNumDevices(ModuleOp module) {
+  for (Operation &op : module.getOps())
+    if (std::optional<ModuleMesh> mesh = getModuleMesh(&op))
+      if (mesh->mesh.numDevices() > 1)
+        return mesh->mesh.numDevices();
+  auto partitions = module->getAttrOfType<IntegerAttr>("mhlo.num_partitions");
+  auto replicas = module->getAttrOfType<IntegerAttr>("mhlo.num_replicas");
+  int64_t count = (partitions ? partitions.getInt() : 1) *
+                  (replicas ? replicas.getInt() : 1);
+  if (count > 1)
+    return count;
+  return std::nullopt;
+}
+
+std::string zpp::getAutomaticAxes(Operation *op) {
+  Operation *manual = op->getParentOp();
+  while (manual && !isNamed(manual, "sdy.manual_computation"))
+    manual = manual->getParentOp();
+  Attribute axes = manual ? manual->getAttr("manual_axes") : Attribute();
+  auto module = op->getParentOfType<ModuleOp>();
+  if (!axes || !module)
+    return "";
+  std::string text = printAttribute(axes);
+  for (Operation &symbol : module.getOps()) {
+    std::optional<ModuleMesh> mesh = getModuleMesh(&symbol);
+    if (!mesh || mesh->mesh.numDevices() == 1)
+      continue;
+    std::string automatic;
+    llvm::raw_string_ostream os(automatic);
+    llvm::ListSeparator separator;
+    for (const MeshAxis &axis : mesh->mesh.getAxes())
+      if (axis.size > 1 && !StringRef(text).contains("\"" + axis.name + "\""))
+        os << separator << axis.name;
+    return automatic;
+  }
+  return "";
+}

@@ -1,0 +1,196 @@
+//===- Stablehlo.cpp - StableHLO ops by name ------------------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "zpp/Dialect/Guest/Stablehlo.h"
+
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "llvm/ADT/StringSet.h"
+#include "llvm/ADT/StringSwitch.h"
+
+using namespace mlir;
+using namespace zpp;
+
+//===----------------------------------------------------------------------===//
+// Names and attributes
+//===----------------------------------------------------------------------===//
+
+bool zpp::isNamed(Operation *op, StringRef name) {
+  return op->getName().getStringRef() == name;
+}
+
+std::string zpp::printAttribute(Attribute attr) {
+  std::string text;
+  llvm::raw_string_ostream(text) << attr;
+  return text;
+}
+
+StringRef zpp::getCallTarget(Operation *op) {
+  if (!isNamed(op, "stablehlo.custom_call"))
+    return "";
+  auto target = op->getAttrOfType<StringAttr>("call_target_name");
+  return target ? target.getValue() : "";
+}
+
+std::optional<CollectiveKind> zpp::getGuestCollective(Operation *op) {
+  StringRef name = op->getName().getStringRef();
+  if (!name.consume_front("stablehlo.") && !name.consume_front("shard."))
+    return std::nullopt;
+  return llvm::StringSwitch<std::optional<CollectiveKind>>(name)
+      .Case("all_gather", CollectiveKind::AllGather)
+      .Case("reduce_scatter", CollectiveKind::ReduceScatter)
+      .Case("all_reduce", CollectiveKind::AllReduce)
+      .Case("all_to_all", CollectiveKind::AllToAll)
+      .Case("collective_permute", CollectiveKind::CollectivePermute)
+      .Case("collective_broadcast", CollectiveKind::CollectiveBroadcast)
+      .Default(std::nullopt);
+}
+
+int64_t zpp::getCollectiveDim(Operation *op) {
+  int64_t result = -1;
+  for (StringRef name : {"all_gather_dim", "gather_axis", "scatter_dimension",
+                         "scatter_axis", "split_dimension", "split_axis"})
+    if (auto dim = op->getAttrOfType<IntegerAttr>(name))
+      result = dim.getInt();
+  return result;
+}
+
+bool zpp::isSum(Operation *op) {
+  if (op->getNumRegions() == 0) {
+    // shard.reduce_scatter: a kind that defaults to sum.
+    Attribute reduction = op->getAttr("reduction");
+    return !reduction || StringRef(printAttribute(reduction)).contains("sum");
+  }
+  if (!op->getRegion(0).hasOneBlock() || op->getRegion(0).front().empty())
+    return false;
+  Block &block = op->getRegion(0).front();
+  if (block.getNumArguments() != 2 || block.back().getNumOperands() != 1)
+    return false;
+  Operation *add = block.back().getOperand(0).getDefiningOp();
+  // JAX writes one where axes are left to the partitioner.
+  while (add && isNamed(add, "sdy.sharding_constraint"))
+    add = add->getOperand(0).getDefiningOp();
+  if (!add || !isNamed(add, "stablehlo.add") || add->getNumOperands() != 2)
+    return false;
+  Value a = add->getOperand(0), b = add->getOperand(1);
+  return (a == block.getArgument(0) && b == block.getArgument(1)) ||
+         (a == block.getArgument(1) && b == block.getArgument(0));
+}
+
+//===----------------------------------------------------------------------===//
+// Data movement
+//===----------------------------------------------------------------------===//
+
+bool zpp::isBarrier(Operation *op) {
+  return isNamed(op, "stablehlo.optimization_barrier") &&
+         op->getOperandTypes() == op->getResultTypes();
+}
+
+bool zpp::movesData(Operation *op) {
+  static const llvm::StringSet<> names = {"stablehlo.convert",
+                                          "stablehlo.reshape",
+                                          "stablehlo.transpose",
+                                          "stablehlo.slice",
+                                          "stablehlo.bitcast_convert",
+                                          "stablehlo.reduce_precision",
+                                          "stablehlo.dynamic_slice",
+                                          "stablehlo.copy",
+                                          "stablehlo.pad",
+                                          "stablehlo.concatenate",
+                                          "arith.truncf",
+                                          "arith.extf",
+                                          "tensor.cast",
+                                          "tensor.extract_slice",
+                                          "tensor.expand_shape",
+                                          "tensor.collapse_shape",
+                                          "zero.from_local",
+                                          "zero.to_local"};
+  if (op->getNumOperands() == 0 || op->getNumResults() != 1)
+    return false;
+  if (names.contains(op->getName().getStringRef()))
+    return true;
+  if (isNamed(op, "stablehlo.broadcast_in_dim")) {
+    // One that only adds dims of size 1 is a reshape: what JAX makes in front
+    // of a gather that is not tiled.
+    auto from = dyn_cast<RankedTensorType>(op->getOperand(0).getType());
+    auto to = dyn_cast<RankedTensorType>(op->getResult(0).getType());
+    return from && to && from.hasStaticShape() && to.hasStaticShape() &&
+           from.getNumElements() == to.getNumElements();
+  }
+  // How a partitioner of the time before Shardy marks the border of a
+  // shard_map.
+  StringRef target = getCallTarget(op);
+  return target == "Sharding" || target == "SPMDFullToShardShape";
+}
+
+bool zpp::isJoin(Operation *op) {
+  return isNamed(op, "stablehlo.concatenate") || isNamed(op, "stablehlo.pad");
+}
+
+Operation *zpp::createBarrier(OpBuilder &builder, Location loc,
+                              ValueRange operands) {
+  OperationState state(loc, "stablehlo.optimization_barrier");
+  state.addOperands(operands);
+  state.addTypes(operands.getTypes());
+  return builder.create(state);
+}
+
+//===----------------------------------------------------------------------===//
+// Loops
+//===----------------------------------------------------------------------===//
+
+bool zpp::isWhile(Operation *op) {
+  unsigned count = op->getNumOperands();
+  return isNamed(op, "stablehlo.while") && op->getNumRegions() == 2 &&
+         op->getNumResults() == count &&
+         llvm::all_of(op->getRegions(),
+                      [&](Region &region) {
+                        return region.hasOneBlock() &&
+                               !region.front().empty() &&
+                               region.getNumArguments() == count;
+                      }) &&
+         op->getRegion(1).front().back().getNumOperands() == count;
+}
+
+bool zpp::isInLoop(Operation *op) {
+  while ((op = op->getParentOp()))
+    if (isNamed(op, "stablehlo.while"))
+      return true;
+  return false;
+}
+
+bool zpp::isLoopInvariant(Operation *whileOp, unsigned index) {
+  if (!isWhile(whileOp))
+    return false;
+  Block &body = whileOp->getRegion(1).front();
+  return body.back().getOperand(index) == body.getArgument(index);
+}
+
+Operation *zpp::extendLoop(Operation *loop, ValueRange init) {
+  OpBuilder builder(loop);
+  OperationState state(loop->getLoc(), loop->getName());
+  state.addOperands(loop->getOperands());
+  state.addOperands(init);
+  state.addTypes(loop->getResultTypes());
+  state.addTypes(init.getTypes());
+  state.propertiesAttr = loop->getPropertiesAsAttribute();
+  state.addAttributes(loop->getDiscardableAttrDictionary().getValue());
+  for (Region &region : loop->getRegions())
+    state.addRegion()->takeBody(region);
+  Operation *extended = builder.create(state);
+  for (Region &region : extended->getRegions())
+    for (Value value : init)
+      region.addArgument(value.getType(), value.getLoc());
+  loop->replaceAllUsesWith(
+      extended->getResults().take_front(loop->getNumResults()));
+  loop->erase();
+  return extended;
+}
+
+void zpp::loadStablehlo(MLIRContext *context) {
+  (void)context->getOrLoadDialect("stablehlo");
+}
