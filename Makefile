@@ -117,8 +117,13 @@ docs: build ## dialect and pass reference, into build/docs
 install: build ## install to PREFIX (default: what CMake says)
 	cmake --install $(BUILD) $(if $(PREFIX),--prefix $(PREFIX))
 
-wheel: build ## a wheel of the JAX package with the runtime, into build/wheel
-	$(VENV_PYTHON) scripts/make_wheel.py --build $(BUILD)
+# `pip wheel .` compiles everything anew; this takes what `make build` made.
+wheel: build ## a wheel of the Python package with all it needs, into build/wheel
+	$(VENV_PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps \
+	  --no-build-isolation --wheel-dir $(BUILD)/wheel \
+	  -C cmake.source-dir=cmake/prebuilt \
+	  -C cmake.define.ZPP_BUILD_DIR=$(abspath $(BUILD)) .
+	@ls $(BUILD)/wheel/*.whl
 
 clean: ## remove build/; .venv and packages stay
 	rm -rf $(BUILD)

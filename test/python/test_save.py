@@ -3,7 +3,6 @@
 """Steps as folders, and the wheel: compile here, run there."""
 
 import dataclasses
-import importlib.util
 import json
 import os
 import pathlib
@@ -12,6 +11,7 @@ import sys
 import sysconfig
 import textwrap
 import venv
+import zipfile
 
 import jax
 import numpy as np
@@ -207,13 +207,17 @@ def test_a_bundle_of_another_step(tmp_path):
 
 @needs_library
 def test_a_wheel_runs_a_bundle_without_a_compiler(tmp_path):
-    spec = importlib.util.spec_from_file_location(
-        "make_wheel", ROOT / "scripts" / "make_wheel.py")
-    make_wheel = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(make_wheel)
     build = pathlib.Path(_runtime.find_library()).parent.parent
-    wheel = make_wheel.make(build, tmp_path)
-    assert wheel.name.endswith("-py3-none-linux_x86_64.whl")
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-index",
+         "--no-deps", "--no-build-isolation", "--disable-pip-version-check",
+         "--wheel-dir", tmp_path, "-C", "cmake.source-dir=cmake/prebuilt",
+         "-C", f"cmake.define.ZPP_BUILD_DIR={build}", ROOT], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name == f"zpp-{zpp.__version__}-py3-none-linux_x86_64.whl"
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {"zpp/lib/libzpp_xla.so",
+            "zpp/jax/__init__.py", "zpp/py.typed"} <= set(names)
 
     venv.create(tmp_path / "venv", with_pip=True, symlinks=True)
     python = tmp_path / "venv" / "bin" / "python"
@@ -236,13 +240,15 @@ def test_a_wheel_runs_a_bundle_without_a_compiler(tmp_path):
         jax.config.update("jax_num_cpu_devices", 8)
         import zpp
         assert zpp.__file__.startswith(sys.prefix), zpp.__file__
+        assert zpp.__version__ == sys.argv[1]
         mesh = jax.make_mesh((8,), "data")
         x = jax.device_put(np.arange(128, dtype=np.float32),
                            jax.NamedSharding(mesh, jax.P("data")))
         print(np.asarray(zpp.load("step.zpp")({"x": x})["sum"])[7])
     """)
-    process = subprocess.run([python, "-c", script], cwd=tmp_path, text=True,
-                             env=environment, capture_output=True, check=False)
+    process = subprocess.run(
+        [python, "-c", script, zpp.__version__], cwd=tmp_path, text=True,
+        env=environment, capture_output=True, check=False)
     assert process.stdout == f"{X.sum()}\n", process.stderr
 
 
