@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Draws docs/images/steps.svg from the measured steps in docs/performance.md.
+
+    python bench/draw_steps.py [--check]
+
+Bars show how long a training step takes on each link, as FSDP and as ZeRO++, and
+for how much of that time compute waits for communication. With --check nothing is
+written; the exit status is 1 if the picture differs from the numbers.
+"""
+
+import argparse
+import math
+import pathlib
+import re
+import sys
+from xml.sax.saxutils import escape
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "performance.md"
+PICTURE = ROOT / "docs" / "images" / "steps.svg"
+HEADING = "## The runtime under JAX on GPUs"
+#: First cell of a step's rows -> its name in the picture and its style.
+STEPS = {"FSDP, exported and loaded": ("FSDP", "fsdp"),
+         "**all (b)**": ("ZeRO++", "zpp")}
+
+WIDTH, MARGIN, LABELS, NUMBERS = 560, 16, 112, 132
+BAR, GAP, TOP = 20, 16, 88
+STYLE = """
+  .card { fill: #ffffff; stroke: #d1d9e0 }
+  text { fill: #1f2328; font: 15px system-ui, -apple-system, "Segoe UI",
+         Helvetica, Arial, sans-serif }
+  .title { font-weight: 600; font-size: 16px }
+  .soft { fill: #59636e; font-size: 14px }
+  .strong { font-weight: 600 }
+  .fsdp { fill: #818b98 } .fsdp.wait { fill: #d1d9e0 }
+  .zpp { fill: #0969da } .zpp.wait { fill: #a5cdf7 }
+  @media (prefers-color-scheme: dark) {
+    .card { fill: #0d1117; stroke: #3d444d }
+    text { fill: #f0f6fc }
+    .soft { fill: #9198a1 }
+    .fsdp { fill: #9198a1 } .fsdp.wait { fill: #3d444d }
+    .zpp { fill: #4493f8 } .zpp.wait { fill: #1f4272 }
+  }
+"""
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def milliseconds(cell: str) -> float:
+    match = re.fullmatch(r"(?:\*\*)?([\d.]+) ms(?:\*\*)?", cell)
+    if not match:
+        sys.exit(f"{PAGE.name}: expected a time in ms, but got '{cell}'")
+    return float(match[1])
+
+
+def rounded(time: float) -> int:
+    """Half up, as the text beside the picture is rounded."""
+    return math.floor(time + 0.5)
+
+
+def read() -> dict[str, dict[str, tuple[float, float]]]:
+    """By link and step: the time of a step and the exposed part of it, in ms."""
+    lines = iter(PAGE.read_text().partition(HEADING)[2].splitlines())
+    header = next((cells(line) for line in lines
+                   if line.startswith("| step |")), None)
+    if header is None:
+        sys.exit(f"{PAGE.name}: expected a table of steps below '{HEADING}'")
+    # The first column is the step, the second what the row says, the last the
+    # peak of memory.
+    links = header[2:-1]
+    values = {}
+    step = None
+    for line in lines:
+        if not line.startswith("|"):
+            break
+        first, kind, *row = cells(line)
+        step = first or step
+        if step in STEPS and kind in ("time", "exposed"):
+            values[step, kind] = list(map(milliseconds, row[:len(links)]))
+    for step in STEPS:
+        for kind in ("time", "exposed"):
+            if (step, kind) not in values:
+                sys.exit(f"{PAGE.name}: expected '{kind}' of '{step}'")
+    return {link: {step: (values[step, "time"][i], values[step, "exposed"][i])
+                   for step in STEPS} for i, link in enumerate(links)}
+
+
+def draw(times: dict[str, dict[str, tuple[float, float]]]) -> str:
+    largest = max(time for steps in times.values() for time, _ in steps.values())
+    scale = (WIDTH - 2 * MARGIN - LABELS - NUMBERS) / largest
+    left = MARGIN + LABELS
+    parts = []
+
+    def text(x, y, words, style="", anchor="start"):
+        parts.append(f'<text x="{x:.0f}" y="{y:.0f}" class="{style}" '
+                     f'text-anchor="{anchor}">{escape(words)}</text>')
+
+    def rectangle(x, y, width, style):
+        parts.append(f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" '
+                     f'height="{BAR}" class="{style}"/>')
+
+    text(MARGIN, 32, "Time of a training step, by the link between nodes",
+         "title")
+    for x, wait, words in ((MARGIN, "", "compute"),
+                           (MARGIN + 128, " wait",
+                            "compute waits for communication")):
+        rectangle(x, 46, BAR, f"fsdp{wait}")
+        rectangle(x + BAR, 46, BAR, f"zpp{wait}")
+        text(x + 2 * BAR + 8, 61, words, "soft")
+    y = TOP
+    for link, steps in times.items():
+        baseline, _ = next(iter(steps.values()))
+        text(MARGIN, y + BAR + 5, link, "strong")
+        for step, (time, exposed) in steps.items():
+            name, style = STEPS[step]
+            rectangle(left, y, scale * (time - exposed), style)
+            rectangle(left + scale * (time - exposed), y, scale * exposed,
+                      f"{style} wait")
+            end = left + scale * time + 8
+            words = f"{name} {rounded(time)} ms"
+            if style == "zpp":
+                words += f" ({baseline / time:.2f}x)"
+            text(end, y + BAR - 5, words, "strong" if style == "zpp" else "")
+            y += BAR + 2
+        y += GAP
+    text(MARGIN, y + 10, "GPT of 0.88 B parameters, 4 H200 as 2 nodes x 2, 2048 "
+         "tokens per GPU", "soft")
+    height = y + 28
+    summary = "; ".join(
+        f"{link}: " + ", ".join(f"{STEPS[step][0]} {rounded(time)} ms"
+                                for step, (time, _) in steps.items())
+        for link, steps in times.items())
+    return "\n".join([
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}"'
+        f' width="{WIDTH}" height="{height}" role="img">',
+        "<title>Time of a training step as FSDP and as ZeRO++</title>",
+        f"<desc>{escape(summary)}</desc>",
+        "<!-- Drawn by bench/draw_steps.py from docs/performance.md. -->",
+        f"<style>{STYLE}</style>",
+        f'<rect x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" '
+        'rx="8" class="card"/>', *parts, "</svg>", ""])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--check", action="store_true",
+                        help="compare, do not write")
+    arguments = parser.parse_args()
+    picture = draw(read())
+    if not arguments.check:
+        PICTURE.parent.mkdir(exist_ok=True)
+        PICTURE.write_text(picture)
+    elif not PICTURE.exists() or PICTURE.read_text() != picture:
+        print(f"{PICTURE.relative_to(ROOT)}: expected the numbers of "
+              f"{PAGE.relative_to(ROOT)}; run bench/draw_steps.py")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
