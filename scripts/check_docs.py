@@ -3,13 +3,17 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Checks what README.md, CONTRIBUTING.md and docs/ say about the tree.
 
-Relative links lead to a file and, with a fragment, to a heading. Each row of the
-README's table names a pass that zpp-opt has, its file and its test; no pass is
-missing.
-
-    check_docs.py ZPP_OPT
+- Relative links lead to a file and, if they have a fragment, to a heading.
+- The tables of passes in README.md and docs/architecture.md together have every
+  pass of zpp-opt, with its file and its test.
+- Quoted messages are in a test, or word for word in the source. A quote is a line
+  of a fenced block with the info string "message", or code in a table's column
+  whose header begins with "message". Numbers in it stand for any number, and "…"
+  stands for any text.
 """
 
+import argparse
+import functools
 import pathlib
 import re
 import subprocess
@@ -19,6 +23,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(?:#([^)\s]*))?\)")
 ROW = re.compile(r"^\|[^|]*\| `([\w-]+)` \| `([^`]+)` \| `([^`]+)` \|$", re.MULTILINE)
 FLAG = re.compile(r"^ +--((?:zero|convert-zero)-[\w-]+) ", re.MULTILINE)
+MESSAGES = re.compile(r"^```message\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+#: Where messages come from, and where tests expect them.
+SOURCES = ("lib", "tools", "python", "scripts", "test", "unittests",
+           "runtime-kernels")
+#: Between two string literals that make one.
+JOINT = re.compile(r'"\s*\n\s*[fr]*"')
 
 
 def anchor(heading):
@@ -37,26 +47,75 @@ def check_links(page):
                 yield f"{page.name}: expected heading '{fragment}' in {path.name}"
 
 
-def check_table(zpp_opt):
+def check_passes(zpp_opt, root):
     text = subprocess.run(
         [zpp_opt, "--help"], check=True, text=True, stdout=subprocess.PIPE
     ).stdout
     flags = set(FLAG.findall(text))
-    rows = ROW.findall((ROOT / "README.md").read_text())
-    for flag, source, test in rows:
-        if flag not in flags:
-            yield f"README.md: expected pass '{flag}' in zpp-opt --help"
-        for path in (f"lib/{source}", f"test/{test}"):
-            if not (ROOT / path).exists():
-                yield f"README.md: expected '{path}' to exist, but got nothing there"
-    for flag in sorted(flags - {row[0] for row in rows}):
-        yield f"README.md: expected pass '{flag}' in the table"
+    found = set()
+    for page in (root / "README.md", root / "docs" / "architecture.md"):
+        for flag, source, test in ROW.findall(page.read_text()):
+            found.add(flag)
+            if flag not in flags:
+                yield f"{page.name}: expected pass '{flag}' in zpp-opt --help"
+            for path in (f"lib/{source}", f"test/{test}"):
+                if not (root / path).exists():
+                    yield f"{page.name}: expected '{path}' to exist, but got nothing there"
+    for flag in sorted(flags - found):
+        yield f"expected pass '{flag}' in the table of README.md or architecture.md"
+
+
+def quotes(text):
+    """The messages that a page quotes."""
+    for block in MESSAGES.findall(text):
+        yield from filter(None, map(str.strip, block.splitlines()))
+    columns = None
+    for line in text.splitlines():
+        if not line.startswith("|"):
+            columns = None
+            continue
+        cells = line.strip().strip("|").split("|")
+        if columns is None:
+            columns = [place for place, cell in enumerate(cells)
+                       if cell.strip().lower().startswith("message")]
+        else:
+            for place in columns:
+                yield from re.findall(r"`([^`]+)`", cells[place])
+
+
+@functools.cache
+def sources(root):
+    """The text of all sources and tests, literals joined."""
+    return [
+        JOINT.sub("", path.read_text(errors="replace"))
+        for folder in SOURCES for path in sorted((root / folder).rglob("*"))
+        if path.is_file() and path.suffix in (
+            ".cpp", ".h", ".py", ".sh", ".mlir", ".test", ".td")]
+
+
+def check_quotes(page, root):
+    for quote in quotes(page.read_text()):
+        pattern = "".join(
+            r"\d+" if part.isdigit() else ".*" if part in ("…", "...")
+            else re.escape(part)
+            for part in re.split(r"(\d+|…|\.\.\.)", quote))
+        if not any(re.search(pattern, text) for text in sources(root)):
+            yield (f"{page.name}: expected the message '{quote}' in a test or "
+                   f"the source, but got nothing like it")
 
 
 def main():
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md")]
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
+    parser.add_argument("--root", type=pathlib.Path, default=ROOT)
+    arguments = parser.parse_args()
+    root = arguments.root
+    pages = [root / "README.md", root / "CONTRIBUTING.md",
+             *sorted(root.glob("docs/*.md"))]
     errors = [error for page in pages for error in check_links(page)]
-    errors += check_table(sys.argv[1])
+    errors += [error for page in pages for error in check_quotes(page, root)]
+    errors += check_passes(arguments.build / "bin" / "zpp-opt", root)
     print(*errors, sep="\n", end="\n" if errors else "")
     return 1 if errors else 0
 
