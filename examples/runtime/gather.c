@@ -83,13 +83,14 @@ static void gather(zpp_rt_rank *rank, int64_t index, float *all) {
 static void *run(void *argument) {
   job *job_of_rank = argument;
   float all[RANKS * VALUES] = {0};
+  zpp_rt_rank_desc desc = {.struct_size = sizeof(desc), .device = -1};
   char message[256];
   zpp_rt_rank *rank;
   int i;
 
-  job_of_rank->status =
-      zpp_rt_rank_create(job_of_rank->world, job_of_rank->index, -1, &rank,
-                         message, sizeof(message));
+  desc.index = job_of_rank->index;
+  job_of_rank->status = zpp_rt_rank_create(job_of_rank->world, &desc, &rank,
+                                           message, sizeof(message));
   if (job_of_rank->status != ZPP_RT_OK) {
     fprintf(stderr, "%s\n", message);
     return NULL;

@@ -35,7 +35,8 @@ public:
 
   /// Memory aligned to 64 bytes; what is not freed goes with the rank.
   virtual Status allocate(int64_t bytes, void *&data) = 0;
-  virtual void free(void *data) = 0;
+  /// An error where `data` is not of allocate().
+  virtual Status free(void *data) = 0;
   virtual Status getWorkspace(int64_t bytes, void *&data) = 0;
   virtual Status copy(const Operation &operation, const void *input,
                       void *output) = 0;
@@ -85,6 +86,12 @@ public:
 class WorldBackend {
 public:
   virtual ~WorldBackend() = default;
+  /// Listens at the rendezvous of a world of several processes, and says where.
+  /// Any thread may call it, more than once.
+  virtual Status listen(std::string &endpoint) {
+    return {ZPP_RT_UNSUPPORTED,
+            expected("a back end for several processes", "another one")};
+  }
   /// The rank has joined the world.
   virtual Status createRank(int64_t rank, int64_t device,
                             std::unique_ptr<RankBackend> &backend) = 0;

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Backend.h"
+#include "Descriptor.h"
 #include "FirstFailure.h"
 
 #include <algorithm>
@@ -98,29 +99,14 @@ static zpp_rt_status report(const Status &status, char *message,
   return status.code;
 }
 
-/// The size of a descriptor in the first version of the interface.
-template <typename Desc> static constexpr size_t kFirstSize = sizeof(Desc);
 template <>
-constexpr size_t kFirstSize<zpp_rt_world_desc> =
+constexpr size_t zpp::rt::kFirstSize<zpp_rt_world_desc> =
     offsetof(zpp_rt_world_desc, on_failure);
 template <>
-constexpr size_t kFirstSize<zpp_rt_exchange_desc> =
+constexpr size_t zpp::rt::kFirstSize<zpp_rt_exchange_desc> =
     offsetof(zpp_rt_exchange_desc, mesh);
 
-/// Copies a descriptor. Fields that the caller does not know are 0.
-template <typename Desc>
-static Status readDescriptor(const Desc *desc, Desc &copy) {
-  if (!desc)
-    return invalid(expected("a descriptor", "NULL"));
-  // Signed, whatever the field is: no size is negative.
-  auto size = static_cast<int64_t>(desc->struct_size);
-  if (size < static_cast<int64_t>(kFirstSize<Desc>))
-    return invalid(expected(
-        "a struct_size of at least " + std::to_string(kFirstSize<Desc>), size));
-  copy = Desc{};
-  std::memcpy(&copy, desc, std::min<size_t>(size, sizeof(Desc)));
-  return {};
-}
+int32_t zpp_rt_version(void) { return ZPP_RT_VERSION; }
 
 const char *zpp_rt_status_name(zpp_rt_status status) {
   switch (status) {
@@ -234,8 +220,36 @@ zpp_rt_status zpp_rt_world_create(const zpp_rt_world_desc *desc,
 
 void zpp_rt_world_destroy(zpp_rt_world *world) { delete world; }
 
-int64_t zpp_rt_world_size(const zpp_rt_world *world) {
-  return world->state->world.members.size();
+zpp_rt_status zpp_rt_world_size(const zpp_rt_world *world, int64_t *size) {
+  if (size)
+    *size = 0;
+  if (!world || !size)
+    return ZPP_RT_INVALID_ARGUMENT;
+  *size = world->state->world.members.size();
+  return ZPP_RT_OK;
+}
+
+zpp_rt_status zpp_rt_world_listen(zpp_rt_world *world, char *endpoint,
+                                  size_t endpointBytes, char *message,
+                                  size_t messageBytes) {
+  auto listen = [&]() -> Status {
+    if (!world || !endpoint)
+      return invalid(
+          expected(world ? "where to write the endpoint" : "a world", "NULL"));
+    if (world->state->world.rendezvous.empty())
+      return invalid("expected a world with a rendezvous, but got one without");
+    std::string found;
+    if (Status status = world->state->backend->listen(found); !status.ok())
+      return status;
+    if (found.size() >= endpointBytes)
+      return invalid(expected("room for the " +
+                                  std::to_string(found.size() + 1) +
+                                  " bytes of an endpoint",
+                              static_cast<int64_t>(endpointBytes)));
+    std::memcpy(endpoint, found.c_str(), found.size() + 1);
+    return {};
+  };
+  return report(guarded(listen), message, messageBytes);
 }
 
 zpp_rt_status zpp_rt_world_record(zpp_rt_world *world, int64_t on,
@@ -269,36 +283,41 @@ zpp_rt_status zpp_rt_world_write_trace(zpp_rt_world *world, const char *path,
 // Rank
 //===----------------------------------------------------------------------===//
 
-static Status createRank(zpp_rt_world *world, int64_t index, int64_t device,
+static Status createRank(zpp_rt_world *world, const zpp_rt_rank_desc *given,
                          zpp_rt_rank **result) {
   if (!result)
     return invalid(expected("where to write the rank", "NULL"));
   *result = nullptr;
   if (!world)
     return invalid(expected("a world", "NULL"));
+  zpp_rt_rank_desc desc{};
+  if (Status status = readDescriptor(given, desc); !status.ok())
+    return status;
   auto rank = std::make_unique<zpp_rt_rank>();
   rank->state = world->state;
-  rank->index = index;
+  rank->index = desc.index;
   World &state = rank->state->world;
-  if (Status status = state.join(index); !status.ok())
+  if (Status status = state.join(desc.index); !status.ok())
     return status;
   Status status = guarded([&] {
-    return rank->state->backend->createRank(index, device, rank->backend);
+    return rank->state->backend->createRank(desc.index, desc.device,
+                                            rank->backend);
   });
   if (!status.ok()) {
-    state.fail(index, status);
-    state.leave(index);
+    state.fail(desc.index, status);
+    state.leave(desc.index);
     return status;
   }
   *result = rank.release();
   return {};
 }
 
-zpp_rt_status zpp_rt_rank_create(zpp_rt_world *world, int64_t index,
-                                 int64_t device, zpp_rt_rank **rank,
-                                 char *message, size_t messageBytes) {
-  return report(guarded([&] { return createRank(world, index, device, rank); }),
-                message, messageBytes);
+zpp_rt_status zpp_rt_rank_create(zpp_rt_world *world,
+                                 const zpp_rt_rank_desc *desc,
+                                 zpp_rt_rank **rank, char *message,
+                                 size_t messageBytes) {
+  return report(guarded([&] { return createRank(world, desc, rank); }), message,
+                messageBytes);
 }
 
 void zpp_rt_rank_destroy(zpp_rt_rank *rank) {
@@ -309,12 +328,13 @@ void zpp_rt_rank_destroy(zpp_rt_rank *rank) {
   delete rank;
 }
 
-void zpp_rt_rank_abort(zpp_rt_rank *rank, const char *reason) {
-  if (rank)
-    rank->settle(guarded([&]() -> Status {
-      return {ZPP_RT_ABORTED,
-              std::string("aborted: ") + (reason ? reason : "no reason given")};
-    }));
+zpp_rt_status zpp_rt_rank_abort(zpp_rt_rank *rank, const char *reason) {
+  if (!rank)
+    return ZPP_RT_INVALID_ARGUMENT;
+  return rank->settle(guarded([&]() -> Status {
+    return {ZPP_RT_ABORTED,
+            std::string("aborted: ") + (reason ? reason : "no reason given")};
+  }));
 }
 
 zpp_rt_status zpp_rt_rank_synchronize(zpp_rt_rank *rank) {
@@ -376,9 +396,17 @@ zpp_rt_status zpp_rt_alloc(zpp_rt_rank *rank, int64_t bytes, void **data) {
   });
 }
 
-void zpp_rt_free(zpp_rt_rank *rank, void *data) {
-  if (rank && data)
-    rank->backend->free(data);
+zpp_rt_status zpp_rt_free(zpp_rt_rank *rank, void *data) {
+  if (!rank)
+    return ZPP_RT_INVALID_ARGUMENT;
+  return rank->settle(guarded([&]() -> Status {
+    if (!data)
+      return {};
+    Status status = rank->backend->free(data);
+    if (!status.ok())
+      status.message = "free: " + status.message;
+    return status;
+  }));
 }
 
 zpp_rt_status zpp_rt_workspace(zpp_rt_rank *rank, int64_t bytes, void **data) {

@@ -41,6 +41,11 @@ inline std::string expected(const std::string &what, int64_t got) {
   return expected(what, std::to_string(got));
 }
 
+/// What free() says of memory that is not of alloc().
+inline Status unknownMemory() {
+  return invalid(expected("memory of alloc", "other memory"));
+}
+
 /// "rank 3", or "ranks 3, 5"
 inline std::string describeRanks(const std::vector<int64_t> &ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";

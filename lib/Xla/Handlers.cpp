@@ -252,10 +252,13 @@ auto bindCuda() {
 
 using namespace zpp::xla;
 
-void zpp_xla_take_host_times(zpp_xla_host_times *times) {
+zpp_rt_status zpp_xla_take_host_times(zpp_xla_host_times *times) {
+  if (!times)
+    return ZPP_RT_INVALID_ARGUMENT;
   std::tie(times->start_usec, times->num_starts) = startTimes.take();
   std::tie(times->wait_usec, times->num_waits) = waitTimes.take();
   std::tie(times->queue_usec, times->num_queued) = queueTimes.take();
+  return ZPP_RT_OK;
 }
 
 XLA_FFI_Error *zpp_xla_start_host(XLA_FFI_CallFrame *frame) {

@@ -22,8 +22,9 @@ std::future<Status> Rank::join(zpp_rt_world *world, int64_t index,
                                int64_t device) {
   return operations.submit([=]() -> Status {
     char text[1024] = "";
+    zpp_rt_rank_desc desc{sizeof(desc), index, device};
     zpp_rt_status code =
-        zpp_rt_rank_create(world, index, device, &handle, text, sizeof(text));
+        zpp_rt_rank_create(world, &desc, &handle, text, sizeof(text));
     return {code, text};
   });
 }

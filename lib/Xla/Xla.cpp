@@ -5,9 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../Runtime/Descriptor.h"
 #include "World.h"
 #include "zpp/Xla/zpp_xla.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -15,6 +17,10 @@
 
 using namespace zpp;
 using namespace zpp::xla;
+
+template <>
+constexpr size_t zpp::rt::kFirstSize<zpp_xla_world_desc> =
+    offsetof(zpp_xla_world_desc, on_listening);
 
 struct zpp_xla_world {
   std::shared_ptr<World> world;
@@ -62,17 +68,29 @@ static Status createRanks(const zpp_xla_world_desc &desc, World &world) {
   return result;
 }
 
+/// Says where the process of rank 0 listens.
+static Status listen(const zpp_xla_world_desc &desc, zpp_rt_world *world) {
+  const int64_t *end = desc.ranks + desc.num_ranks;
+  if (!desc.on_listening || !desc.rendezvous ||
+      std::find(desc.ranks, end, 0) == end)
+    return {};
+  char endpoint[1024], text[1024] = "";
+  if (zpp_rt_status code = zpp_rt_world_listen(
+          world, endpoint, sizeof(endpoint), text, sizeof(text));
+      code != ZPP_RT_OK)
+    return {code, text};
+  desc.on_listening(desc.on_listening_context, endpoint);
+  return {};
+}
+
 static Status createWorld(const zpp_xla_world_desc *given,
                           zpp_xla_world **result) {
   if (!result)
     return rt::invalid(rt::expected("where to write the world", "NULL"));
   *result = nullptr;
-  if (!given || given->struct_size < sizeof(zpp_xla_world_desc))
-    return rt::invalid(
-        rt::expected("a descriptor of " +
-                         std::to_string(sizeof(zpp_xla_world_desc)) + " bytes",
-                     given ? std::to_string(given->struct_size) : "NULL"));
-  const zpp_xla_world_desc &desc = *given;
+  zpp_xla_world_desc desc{};
+  if (Status status = rt::readDescriptor(given, desc); !status.ok())
+    return status;
   if (desc.num_ranks > 0 && (!desc.ranks || !desc.device_ordinals))
     return rt::invalid(rt::expected("ranks and device ordinals", "NULL"));
 
@@ -95,6 +113,8 @@ static Status createWorld(const zpp_xla_world_desc *given,
       code != ZPP_RT_OK)
     return {code, text};
   auto world = std::make_shared<World>(handle);
+  if (Status status = listen(desc, handle); !status.ok())
+    return status;
   if (Status status = createRanks(desc, *world); !status.ok())
     return status;
   *result = new zpp_xla_world{std::move(world)};

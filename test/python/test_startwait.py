@@ -6,7 +6,6 @@ import subprocess
 import sys
 import textwrap
 import time
-import types
 
 import jax
 import jax.numpy as jnp
@@ -371,31 +370,6 @@ def test_ranks_follow_the_order_of_the_mesh(new_world):
     assert np.array_equal(np.asarray(y)[:128], X)
     with pytest.raises(ValueError, match="one mesh of devices per process"):
         _runtime.load_bundle(bundle(), tuple(mesh().devices.flat))
-
-
-def test_processes_meet_where_that_of_rank_0_says(monkeypatch):
-    """Through JAX's key-value store, at an address that others reach."""
-    from jax._src.distributed import global_state
-
-    class Store(dict):
-        key_value_set = dict.__setitem__
-
-        def blocking_key_value_get(self, key, timeout_ms):
-            return self[key]
-
-    def devices(first):
-        return [types.SimpleNamespace(id=id, process_index=process)
-                for id, process in enumerate((first, 1 - first))]
-
-    with pytest.raises(RuntimeError, match="jax.distributed to be initialized"):
-        _runtime._meet("gpu:2", devices(0))
-    monkeypatch.setattr(global_state, "client", Store())
-    monkeypatch.setattr(global_state, "coordinator_address", "localhost:80")
-    address = _runtime._meet("gpu:2", devices(0))
-    host, _, port = address.rpartition(":")
-    assert host in ("127.0.0.1", "[::1]") and 0 < int(port) < 65536
-    # What the other process, 0 to itself here, gets under the same name.
-    assert _runtime._meet("gpu:2", devices(1)) == address
 
 
 def test_a_missing_library_is_named(monkeypatch, tmp_path):

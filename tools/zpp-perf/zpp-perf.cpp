@@ -614,8 +614,9 @@ static void runRank(const Options &options, const Mesh &mesh,
                     zpp_rt_world *world, int64_t index, int64_t device) {
   char message[512];
   zpp_rt_rank *rank;
-  if (zpp_rt_rank_create(world, index, device, &rank, message,
-                         sizeof(message)) != ZPP_RT_OK)
+  zpp_rt_rank_desc desc{sizeof(desc), index, device};
+  if (zpp_rt_rank_create(world, &desc, &rank, message, sizeof(message)) !=
+      ZPP_RT_OK)
     fail("rank " + std::to_string(index) + ": " + message);
   Bench bench(options, mesh, rank, index);
   if (options.operation == "reduce_scatter" ||

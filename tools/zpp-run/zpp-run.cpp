@@ -384,7 +384,7 @@ llvm::Error Runner::createWorld(StringRef mesh) {
   char message[512];
   if (zpp_rt_world_create(&desc, &world, message, sizeof(message)) != ZPP_RT_OK)
     return llvm::createStringError(message);
-  ranks = zpp_rt_world_size(world);
+  zpp_rt_world_size(world, &ranks);
   return llvm::Error::success();
 }
 
@@ -466,7 +466,8 @@ llvm::Error Runner::execute(const Program &program,
   auto runRank = [&](int64_t index) {
     char message[512];
     zpp_rt_rank *rank;
-    if (zpp_rt_rank_create(world, index, -1, &rank, message, sizeof(message)) !=
+    zpp_rt_rank_desc desc{sizeof(desc), index, /*device=*/-1};
+    if (zpp_rt_rank_create(world, &desc, &rank, message, sizeof(message)) !=
         ZPP_RT_OK) {
       errors[index] = message;
       return;

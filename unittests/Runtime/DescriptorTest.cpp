@@ -86,7 +86,7 @@ TEST(Descriptor, SmallerStruct) {
   zpp_rt_world *world;
   ASSERT_EQ(zpp_rt_world_create(&desc, &world, nullptr, 0), ZPP_RT_OK);
   zpp_rt_rank *rank;
-  ASSERT_EQ(zpp_rt_rank_create(world, 0, -1, &rank, nullptr, 0), ZPP_RT_OK);
+  ASSERT_EQ(createRank(world, 0, &rank), ZPP_RT_OK);
   zpp_rt_rank_abort(rank, "for a test");
   zpp_rt_rank_destroy(rank);
   zpp_rt_world_destroy(world);
@@ -102,7 +102,9 @@ TEST(Descriptor, LargerStruct) {
   newer.desc.time_limit_usec = INT64_MAX;
   zpp_rt_world *world;
   EXPECT_EQ(zpp_rt_world_create(&newer.desc, &world, nullptr, 0), ZPP_RT_OK);
-  EXPECT_EQ(zpp_rt_world_size(world), 8);
+  int64_t numRanks = 0;
+  EXPECT_EQ(zpp_rt_world_size(world, &numRanks), ZPP_RT_OK);
+  EXPECT_EQ(numRanks, 8);
   zpp_rt_world_destroy(world);
 }
 
@@ -111,8 +113,7 @@ TEST(Descriptor, Rank) {
   zpp_rt_rank *rank;
   char message[256] = "";
   auto create = [&](int64_t index) {
-    EXPECT_EQ(zpp_rt_rank_create(world.get(), index, -1, &rank, message,
-                                 sizeof(message)),
+    EXPECT_EQ(createRank(world.get(), index, &rank, message, sizeof(message)),
               ZPP_RT_INVALID_ARGUMENT);
     EXPECT_EQ(rank, nullptr);
     return std::string(message);
@@ -123,9 +124,65 @@ TEST(Descriptor, Rank) {
   EXPECT_EQ(create(3), "expected a rank that has not joined yet, but got 3");
   zpp_rt_rank_destroy(first);
   EXPECT_EQ(create(3), "expected a rank that has not joined yet, but got 3");
+  auto desc = makeDesc<zpp_rt_rank_desc>();
+  desc.struct_size = 8;
+  EXPECT_EQ(
+      zpp_rt_rank_create(world.get(), &desc, &rank, message, sizeof(message)),
+      ZPP_RT_INVALID_ARGUMENT);
+  EXPECT_STREQ(message, "expected a struct_size of at least 24, but got 8");
+}
+
+/// NULL is never followed.
+TEST(Descriptor, Null) {
   zpp_rt_rank_destroy(nullptr);
   zpp_rt_world_destroy(nullptr);
+  zpp_rt_mark_destroy(nullptr);
+  EXPECT_STREQ(zpp_rt_rank_message(nullptr), "expected a rank, but got NULL");
   EXPECT_EQ(zpp_rt_rank_synchronize(nullptr), ZPP_RT_INVALID_ARGUMENT);
+  EXPECT_EQ(zpp_rt_rank_abort(nullptr, "x"), ZPP_RT_INVALID_ARGUMENT);
+  EXPECT_EQ(zpp_rt_free(nullptr, nullptr), ZPP_RT_INVALID_ARGUMENT);
+  void *data;
+  EXPECT_EQ(zpp_rt_alloc(nullptr, 8, &data), ZPP_RT_INVALID_ARGUMENT);
+  EXPECT_EQ(zpp_rt_workspace(nullptr, 8, &data), ZPP_RT_INVALID_ARGUMENT);
+  EXPECT_EQ(zpp_rt_copy(nullptr, &data, &data, 0), ZPP_RT_INVALID_ARGUMENT);
+  EXPECT_EQ(zpp_rt_enter(nullptr, nullptr), ZPP_RT_INVALID_ARGUMENT);
+  EXPECT_EQ(zpp_rt_leave(nullptr, nullptr, nullptr, 0),
+            ZPP_RT_INVALID_ARGUMENT);
+  zpp_rt_mark *mark;
+  EXPECT_EQ(zpp_rt_mark_stream(nullptr, nullptr, &mark),
+            ZPP_RT_INVALID_ARGUMENT);
+  EXPECT_EQ(zpp_rt_mark_operations(nullptr, nullptr, 0, &mark),
+            ZPP_RT_INVALID_ARGUMENT);
+  EXPECT_EQ(zpp_rt_enter_mark(nullptr, nullptr), ZPP_RT_INVALID_ARGUMENT);
+  EXPECT_EQ(zpp_rt_leave_mark(nullptr, nullptr, nullptr),
+            ZPP_RT_INVALID_ARGUMENT);
+
+  int64_t size = 1;
+  EXPECT_EQ(zpp_rt_world_size(nullptr, &size), ZPP_RT_INVALID_ARGUMENT);
+  EXPECT_EQ(size, 0);
+  EXPECT_EQ(zpp_rt_world_record(nullptr, 1, nullptr, 0),
+            ZPP_RT_INVALID_ARGUMENT);
+  EXPECT_EQ(zpp_rt_world_write_trace(nullptr, "x", nullptr, 0),
+            ZPP_RT_INVALID_ARGUMENT);
+  char text[8];
+  EXPECT_EQ(zpp_rt_world_listen(nullptr, text, 8, nullptr, 0),
+            ZPP_RT_INVALID_ARGUMENT);
+  zpp_rt_rank *rank;
+  EXPECT_EQ(createRank(nullptr, 0, &rank), ZPP_RT_INVALID_ARGUMENT);
+  TestWorld world("cpu", "gpu:1", 0, /*isTraced=*/true);
+  EXPECT_EQ(zpp_rt_world_size(world.get(), nullptr), ZPP_RT_INVALID_ARGUMENT);
+  EXPECT_EQ(createRank(world.get(), 0, nullptr), ZPP_RT_INVALID_ARGUMENT);
+  EXPECT_EQ(zpp_rt_rank_create(world.get(), nullptr, &rank, nullptr, 0),
+            ZPP_RT_INVALID_ARGUMENT);
+  EXPECT_EQ(zpp_rt_world_write_trace(world.get(), nullptr, nullptr, 0),
+            ZPP_RT_INVALID_ARGUMENT);
+  EXPECT_EQ(zpp_rt_world_listen(world.get(), text, 8, nullptr, 0),
+            ZPP_RT_INVALID_ARGUMENT);
+}
+
+TEST(Descriptor, Version) {
+  EXPECT_EQ(zpp_rt_version(), ZPP_RT_VERSION);
+  EXPECT_EQ(ZPP_RT_VERSION / 1000, ZPP_RT_VERSION_MAJOR);
 }
 
 TEST(Descriptor, StatusNames) {
@@ -411,6 +468,8 @@ TEST(Descriptor, Memory) {
               return zpp_rt_copy(rank, &byte, &byte, -1);
             }),
             "copy: expected a number of bytes, but got -1");
+  EXPECT_EQ(refuseMemory([&](auto *rank) { return zpp_rt_free(rank, &byte); }),
+            "free: expected memory of alloc, but got other memory");
 }
 
 TEST(Descriptor, Marks) {

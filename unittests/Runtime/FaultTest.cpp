@@ -105,9 +105,8 @@ TEST_P(Fault, RankNeverJoins) {
     // Joining is a collective already.
     zpp_rt_rank *rank;
     char message[256];
-    EXPECT_EQ(
-        zpp_rt_rank_create(world.get(), 1, -1, &rank, message, sizeof(message)),
-        ZPP_RT_TIMEOUT);
+    EXPECT_EQ(createRank(world.get(), 1, &rank, message, sizeof(message)),
+              ZPP_RT_TIMEOUT);
     EXPECT_GE(timer.usec(), kSoonUsec);
     EXPECT_STREQ(message, "expected 4 ranks within 200000 usec, but ranks 0, "
                           "2, 3 did not arrive");

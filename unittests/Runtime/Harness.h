@@ -55,6 +55,23 @@ inline bool isSynchronous(const std::string &backend) {
   return backend == "cpu";
 }
 
+/// A descriptor of type `Desc` with its size and all else 0.
+template <typename Desc> Desc makeDesc() {
+  Desc desc{};
+  desc.struct_size = sizeof(Desc);
+  return desc;
+}
+
+/// zpp_rt_rank_create on any device.
+inline zpp_rt_status createRank(zpp_rt_world *world, int64_t index,
+                                zpp_rt_rank **rank, char *message = nullptr,
+                                size_t messageBytes = 0) {
+  auto desc = makeDesc<zpp_rt_rank_desc>();
+  desc.index = index;
+  desc.device = -1;
+  return zpp_rt_rank_create(world, &desc, rank, message, messageBytes);
+}
+
 /// A world, destroyed with the test.
 class TestWorld {
 public:
@@ -83,13 +100,17 @@ public:
   TestWorld &operator=(const TestWorld &) = delete;
 
   zpp_rt_world *get() const { return world; }
-  int64_t size() const { return zpp_rt_world_size(world); }
+  int64_t size() const {
+    int64_t size = 0;
+    EXPECT_EQ(zpp_rt_world_size(world, &size), ZPP_RT_OK);
+    return size;
+  }
 
   zpp_rt_rank *join(int64_t index) {
     zpp_rt_rank *rank;
     char message[256] = "";
     zpp_rt_status status =
-        zpp_rt_rank_create(world, index, -1, &rank, message, sizeof(message));
+        createRank(world, index, &rank, message, sizeof(message));
     EXPECT_EQ(status, ZPP_RT_OK) << message;
     return rank;
   }
@@ -208,13 +229,6 @@ inline zpp_rt_slices getSlices(const SliceMap &map) {
   slices.stage = map.stage;
   slices.stages = map.stages;
   return slices;
-}
-
-/// A descriptor of type `Desc` with its size and all else 0.
-template <typename Desc> Desc makeDesc() {
-  Desc desc{};
-  desc.struct_size = sizeof(Desc);
-  return desc;
 }
 
 /// Runs a local operation on a lone rank.

@@ -591,8 +591,8 @@ std::vector<TestWorld::Outcome> runUntilFailure(int64_t exchanges,
     threads.emplace_back([&, index] {
       zpp_rt_rank *rank;
       char message[512] = "";
-      zpp_rt_status status = zpp_rt_rank_create(world.get(), index, -1, &rank,
-                                                message, sizeof(message));
+      zpp_rt_status status =
+          createRank(world.get(), index, &rank, message, sizeof(message));
       if (status != ZPP_RT_OK) {
         EXPECT_EQ(rank, nullptr);
         outcomes[index] = {status, message};
@@ -763,8 +763,7 @@ std::vector<std::string> getCreationErrors(const char *mesh) {
     threads.emplace_back([&, index] {
       zpp_rt_rank *rank;
       char message[512] = "";
-      EXPECT_NE(zpp_rt_rank_create(world.get(), index, -1, &rank, message,
-                                   sizeof(message)),
+      EXPECT_NE(createRank(world.get(), index, &rank, message, sizeof(message)),
                 ZPP_RT_OK);
       errors[index] = message;
     });

@@ -12,13 +12,10 @@
 
 #include "Harness.h"
 
-#include <arpa/inet.h>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <netinet/in.h>
 #include <spawn.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,22 +29,7 @@ constexpr int64_t kRanks = 4;
 constexpr int64_t kChunkBytes = 5000;
 constexpr zpp_rt_axis kAxes[] = {{"node", 1, 2}, {"gpu", 1, 2}};
 
-/// A port of an address that other processes do not use.
-std::string findEndpoint() {
-  int server = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr =
-      htonl((INADDR_LOOPBACK & 0xff000000) | (getpid() & 0x00ffffff));
-  socklen_t size = sizeof(address);
-  EXPECT_EQ(bind(server, reinterpret_cast<sockaddr *>(&address), size), 0);
-  EXPECT_EQ(getsockname(server, reinterpret_cast<sockaddr *>(&address), &size),
-            0);
-  close(server);
-  char text[INET_ADDRSTRLEN];
-  EXPECT_TRUE(inet_ntop(AF_INET, &address.sin_addr, text, sizeof(text)));
-  return std::string(text) + ":" + std::to_string(ntohs(address.sin_port));
-}
+constexpr const char *kListening = "listening on ";
 
 struct Part {
   pid_t process;
@@ -98,6 +80,31 @@ Part startPart(const std::string &endpoint, int64_t first, int64_t count,
   return part;
 }
 
+/// Where the process with rank 0 says that it listens.
+std::string readEndpoint(const Part &part) {
+  std::string line;
+  for (char c; read(part.output, &c, 1) == 1;) {
+    if (c != '\n') {
+      line += c;
+      continue;
+    }
+    if (line.rfind(kListening, 0) == 0)
+      return line.substr(std::strlen(kListening));
+    line.clear();
+  }
+  ADD_FAILURE() << "expected an endpoint, but got none";
+  return "";
+}
+
+/// Starts all processes, at a port that the first one finds.
+std::vector<Part> startAll(int64_t perProcess, int64_t dying) {
+  std::vector<Part> parts = {startPart("127.0.0.1:0", 0, perProcess, dying)};
+  std::string endpoint = readEndpoint(parts[0]);
+  for (int64_t rank = perProcess; rank < kRanks; rank += perProcess)
+    parts.push_back(startPart(endpoint, rank, perProcess, dying));
+  return parts;
+}
+
 /// Waits for a process; its output and status.
 std::string waitFor(const Part &part, int &status) {
   std::string output;
@@ -146,6 +153,17 @@ TEST(Processes, DISABLED_Part) {
             ZPP_RT_OK)
       << message;
   int64_t first = getNumber("ZPP_TEST_FIRST");
+  if (first == 0) {
+    char found[256];
+    // The second time nothing changes.
+    for (int i = 0; i < 2; ++i)
+      ASSERT_EQ(zpp_rt_world_listen(world, found, sizeof(found), message,
+                                    sizeof(message)),
+                ZPP_RT_OK)
+          << message;
+    std::printf("%s%s\n", kListening, found);
+    std::fflush(stdout);
+  }
   int64_t count = getNumber("ZPP_TEST_COUNT");
   int64_t dying = getNumber("ZPP_TEST_DYING");
   std::vector<std::thread> threads;
@@ -153,8 +171,7 @@ TEST(Processes, DISABLED_Part) {
     threads.emplace_back([=] {
       zpp_rt_rank *rank;
       char text[256] = "";
-      ASSERT_EQ(zpp_rt_rank_create(world, index, -1, &rank, text, sizeof(text)),
-                ZPP_RT_OK)
+      ASSERT_EQ(createRank(world, index, &rank, text, sizeof(text)), ZPP_RT_OK)
           << text;
       // Chunk i of rank r holds 16 r + i.
       Bytes values(kRanks * kChunkBytes);
@@ -200,11 +217,7 @@ TEST(Processes, DISABLED_Part) {
 
 TEST(Processes, Exchange) {
   for (int64_t perProcess : {1, 2}) {
-    std::string endpoint = findEndpoint();
-    std::vector<Part> parts;
-    for (int64_t rank = 0; rank < kRanks; rank += perProcess)
-      parts.push_back(startPart(endpoint, rank, perProcess, /*dying=*/-1));
-    for (const Part &part : parts) {
+    for (const Part &part : startAll(perProcess, /*dying=*/-1)) {
       int status = -1;
       std::string output = waitFor(part, status);
       EXPECT_EQ(status, 0) << output;
@@ -216,10 +229,7 @@ TEST(Processes, Exchange) {
 TEST(Processes, OneDies) {
   for (int64_t dying : {0, 3}) {
     auto start = std::chrono::steady_clock::now();
-    std::string endpoint = findEndpoint();
-    std::vector<Part> parts;
-    for (int64_t rank = 0; rank < kRanks; ++rank)
-      parts.push_back(startPart(endpoint, rank, 1, dying));
+    std::vector<Part> parts = startAll(/*perProcess=*/1, dying);
     for (int64_t rank = 0; rank < kRanks; ++rank) {
       int status = -1;
       std::string output = waitFor(parts[rank], status);
@@ -242,6 +252,42 @@ TEST(Processes, OneDies) {
     EXPECT_LT(std::chrono::steady_clock::now() - start,
               std::chrono::seconds(20));
   }
+}
+
+/// What zpp_rt_world_listen refuses.
+TEST(Processes, Listen) {
+  char endpoint[64], message[256] = "";
+  auto listen = [&](zpp_rt_world *world, char *endpoint, size_t bytes) {
+    EXPECT_EQ(
+        zpp_rt_world_listen(world, endpoint, bytes, message, sizeof(message)),
+        ZPP_RT_INVALID_ARGUMENT);
+    return std::string(message);
+  };
+  EXPECT_EQ(listen(nullptr, endpoint, 64), "expected a world, but got NULL");
+  TestWorld alone("cuda", "gpu:1");
+  EXPECT_EQ(listen(alone.get(), endpoint, 64),
+            "expected a world with a rendezvous, but got one without");
+  auto desc = makeDesc<zpp_rt_world_desc>();
+  desc.backend = "cuda";
+  desc.mesh = "gpu:2";
+  desc.rendezvous = "127.0.0.1:0";
+  desc.time_limit_usec = 100'000;
+  zpp_rt_world *world;
+  ASSERT_EQ(zpp_rt_world_create(&desc, &world, nullptr, 0), ZPP_RT_OK);
+  EXPECT_EQ(listen(world, nullptr, 64),
+            "expected where to write the endpoint, but got NULL");
+  // Nobody can connect to port 0.
+  zpp_rt_rank *rank;
+  EXPECT_EQ(createRank(world, 1, &rank, message, sizeof(message)),
+            ZPP_RT_INVALID_ARGUMENT);
+  EXPECT_STREQ(message, "expected the port at which rank 0 listens, but got 0 "
+                        "in '127.0.0.1:0'");
+  EXPECT_EQ(listen(world, endpoint, 5).rfind("expected room for the ", 0), 0u)
+      << message;
+  EXPECT_EQ(zpp_rt_world_listen(world, endpoint, 64, nullptr, 0), ZPP_RT_OK);
+  EXPECT_EQ(std::string(endpoint).rfind("127.0.0.1:", 0), 0u);
+  EXPECT_STRNE(endpoint, "127.0.0.1:0");
+  zpp_rt_world_destroy(world);
 }
 
 } // namespace

@@ -21,6 +21,7 @@
 #include <cuda_runtime_api.h>
 #include <fstream>
 #include <functional>
+#include <future>
 #include <sstream>
 #include <thread>
 #include <unistd.h>
@@ -253,7 +254,14 @@ TEST(CudaCalls, ErrorsOfWorlds) {
   zpp_xla_world_desc desc{};
   EXPECT_EQ(zpp_xla_world_create(&desc, &world, message, sizeof(message)),
             ZPP_RT_INVALID_ARGUMENT);
-  EXPECT_EQ(std::string(message).find("expected a descriptor of "), 0u);
+  EXPECT_EQ(std::string(message),
+            "expected a struct_size of at least " +
+                std::to_string(offsetof(zpp_xla_world_desc, on_listening)) +
+                ", but got 0");
+  EXPECT_EQ(zpp_xla_world_create(nullptr, &world, message, sizeof(message)),
+            ZPP_RT_INVALID_ARGUMENT);
+  EXPECT_STREQ(message, "expected a descriptor, but got NULL");
+  EXPECT_EQ(zpp_xla_take_host_times(nullptr), ZPP_RT_INVALID_ARGUMENT);
   desc.struct_size = sizeof(desc);
   desc.backend = "cuda";
   desc.mesh = "gpu:2";
@@ -275,6 +283,58 @@ TEST(CudaCalls, ErrorsOfWorlds) {
             ZPP_RT_INVALID_ARGUMENT);
   EXPECT_STREQ(message, "expected a device for each rank, but got device 0 "
                         "twice");
+}
+
+/// A caller that was compiled with an older header has fewer fields; what lies
+/// behind them is not read.
+TEST(CudaCalls, OlderWorldDescriptor) {
+  int64_t rank = 0;
+  zpp_xla_world_desc desc{};
+  desc.struct_size = offsetof(zpp_xla_world_desc, on_listening);
+  desc.backend = "cuda";
+  desc.mesh = "gpu:1";
+  desc.rendezvous = "127.0.0.1:0";
+  desc.ranks = desc.device_ordinals = &rank;
+  desc.num_ranks = 1;
+  desc.on_listening = [](void *, const char *) { FAIL() << "was called"; };
+  zpp_xla_world *world = nullptr;
+  char message[512] = "";
+  EXPECT_EQ(zpp_xla_world_create(&desc, &world, message, sizeof(message)),
+            ZPP_RT_OK)
+      << message;
+  zpp_xla_world_destroy(world);
+}
+
+/// Two processes, whose second one is told where the first one listens; they
+/// are threads of this one.
+TEST(CudaCalls, SaysWhereItListens) {
+  std::promise<std::string> endpoint;
+  auto join = [&](int64_t rank, const std::string &rendezvous) {
+    zpp_xla_world_desc desc{};
+    desc.struct_size = sizeof(desc);
+    desc.backend = "cuda";
+    desc.mesh = "gpu:2";
+    desc.rendezvous = rendezvous.c_str();
+    desc.ranks = desc.device_ordinals = &rank;
+    desc.num_ranks = 1;
+    desc.on_listening = [](void *context, const char *endpoint) {
+      static_cast<std::promise<std::string> *>(context)->set_value(endpoint);
+    };
+    desc.on_listening_context = &endpoint;
+    zpp_xla_world *world = nullptr;
+    char message[512] = "";
+    EXPECT_EQ(zpp_xla_world_create(&desc, &world, message, sizeof(message)),
+              ZPP_RT_OK)
+        << message;
+    return world;
+  };
+  zpp_xla_world *first = nullptr;
+  std::thread thread([&] { first = join(0, "127.0.0.1:0"); });
+  zpp_xla_world *second = join(1, endpoint.get_future().get());
+  thread.join();
+  // Rank 0 waits until the others have left.
+  zpp_xla_world_destroy(second);
+  zpp_xla_world_destroy(first);
 }
 
 /// The budget of a start or wait is 20 microseconds, the runtime's operations

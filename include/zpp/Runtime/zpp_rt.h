@@ -10,31 +10,41 @@
 |*                                                                            *|
 |* Conventions                                                                *|
 |*                                                                            *|
-|* - Handles are opaque. What a function creates, the function's counterpart  *|
-|*   destroys. Descriptors, strings and arrays belong to the caller and are   *|
-|*   read during the call only. Strings are UTF-8 and end in a zero.          *|
-|* - The first field of a descriptor is its size, as the caller knows it:     *|
-|*   sizeof. New fields are only appended; a caller compiled against an older *|
-|*   header gets the old behavior. Fields of operations are 64 bits wide, so  *|
-|*   that a compiler can write them without knowing padding.                  *|
-|* - Every function returns a status, and no exception leaves the library.    *|
-|* - Operations of a rank are executed in the order of the calls. Their       *|
-|*   outputs may be read, and their inputs changed, after                     *|
-|*   zpp_rt_rank_synchronize; the next operation needs no such wait. The last *|
-|*   operation may begin as late as at the next call.                         *|
+|* - Handles are opaque. What a function creates, its counterpart destroys.   *|
+|*   Descriptors, strings and arrays belong to the caller and are read during *|
+|*   the call only. Strings are UTF-8 and end with a zero.                    *|
+|* - The first field of a descriptor is its size as the caller knows it:      *|
+|*   sizeof. New fields are only appended, and a caller that was compiled     *|
+|*   with an older header gets the old behavior. Every field is 64 bits wide, *|
+|*   so that a compiler can write a descriptor without knowing about padding. *|
+|* - Functions return a status, and no exception leaves the library. NULL     *|
+|*   where a handle, a descriptor or the place for a result is needed is      *|
+|*   ZPP_RT_INVALID_ARGUMENT. Functions that destroy or free something accept *|
+|*   NULL and do nothing.                                                     *|
+|* - A rank executes its operations in the order of the calls. The caller may *|
+|*   read outputs and change inputs after zpp_rt_rank_synchronize; the next   *|
+|*   operation needs no such wait. The last operation may start as late as    *|
+|*   the next call of the rank.                                               *|
 |* - A failure is sticky: the first error of a rank is its status from then   *|
-|*   on, with its message, and later operations on it do nothing but return   *|
-|*   it. A program may therefore queue all its operations and look once, at   *|
-|*   the end. Results must not be used unless that status is ZPP_RT_OK.       *|
+|*   on. Later operations do nothing and return it. A program may therefore   *|
+|*   queue all its operations and look at the status once, at the end. It     *|
+|*   must not use any results unless that status is ZPP_RT_OK.                *|
 |* - A rank that fails takes the world with it: collectives on all other      *|
 |*   ranks end with a status and a message that names the collective and the  *|
-|*   cause, at the latest when the time limit of the world is over. Where all *|
-|*   had joined a rank's collectives by then, the message says "after the     *|
-|*   call of" the last one; before the first there is none to name.           *|
-|* - A rank is used by one thread at a time, except where a function says     *|
-|*   otherwise, different ranks by different threads at once. World functions *|
-|*   may be called from any thread. Ranks of a world call the same            *|
-|*   collectives of a group in the same order.                                *|
+|*   cause, at the latest when the world's time limit has passed. If all      *|
+|*   members had joined a rank's collectives by then, the message says "after *|
+|*   the call of" the last one. Before the first there is nothing to name.    *|
+|* - A rank is used by one thread at a time, unless a function says           *|
+|*   otherwise. Different ranks may be used by different threads at once.     *|
+|*   World functions may be called from any thread.                           *|
+|* - There must be one order of all collectives of a world in which every     *|
+|*   rank calls those that it takes part in. A program that is the same on    *|
+|*   all ranks has such an order by itself.                                   *|
+|* - With "cuda", the first collective of a kind along some axes may create   *|
+|*   communicators on all ranks of the world. So all ranks must make these    *|
+|*   first calls, in the same order. This is checked: ranks that disagree get *|
+|*   ZPP_RT_MISMATCH, and a rank that never makes the call is named when the  *|
+|*   time limit has passed.                                                   *|
 |*                                                                            *|
 \*===----------------------------------------------------------------------===*/
 
@@ -53,6 +63,19 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/*===----------------------------------------------------------------------===*\
+|* Version
+\*===----------------------------------------------------------------------===*/
+
+/* The version of this interface. A library of the same major version and the
+ * same or a later minor version runs what was compiled with this header. */
+#define ZPP_RT_VERSION_MAJOR 1
+#define ZPP_RT_VERSION_MINOR 0
+#define ZPP_RT_VERSION (ZPP_RT_VERSION_MAJOR * 1000 + ZPP_RT_VERSION_MINOR)
+
+/* ZPP_RT_VERSION of the header that the library was compiled with. */
+ZPP_RT_EXPORT int32_t zpp_rt_version(void);
 
 /*===----------------------------------------------------------------------===*\
 |* Status
@@ -101,9 +124,10 @@ typedef struct zpp_rt_world_desc {
   int64_t time_limit_usec;
   /* Not 0: record when each operation ran, for zpp_rt_world_write_trace. */
   int64_t trace;
-  /* Where the processes of a world find each other: "host:port", at which the
-   * process of rank 0 listens and to which all others connect. NULL: all ranks
-   * are in this process. For "cuda". */
+  /* Where the processes of a world find each other: "host:port". The process of
+   * rank 0 listens there, and all others connect to it. Port 0 in the process
+   * of rank 0: any free port, see zpp_rt_world_listen. NULL: all ranks are in
+   * this process. For "cuda". */
   const char *rendezvous;
   /* Called once, when this process learns that the world has failed, with why.
    * Statuses tell that to who asks; this is for a process that waits for
@@ -125,8 +149,20 @@ ZPP_RT_EXPORT zpp_rt_status zpp_rt_world_create(const zpp_rt_world_desc *desc,
  * allowed. */
 ZPP_RT_EXPORT void zpp_rt_world_destroy(zpp_rt_world *world);
 
-/* Ranks of the mesh. */
-ZPP_RT_EXPORT int64_t zpp_rt_world_size(const zpp_rt_world *world);
+/* Writes the number of ranks of the mesh to *size. */
+ZPP_RT_EXPORT zpp_rt_status zpp_rt_world_size(const zpp_rt_world *world,
+                                              int64_t *size);
+
+/* Starts to listen at the rendezvous, and writes where: `endpoint` receives at
+ * most `endpoint_bytes` bytes of "host:port" with the port that was found. For
+ * the process of rank 0, before it creates a rank, where it has to tell the
+ * others about port 0. Otherwise zpp_rt_rank_create of rank 0 does this.
+ * `message` as above. */
+ZPP_RT_EXPORT zpp_rt_status zpp_rt_world_listen(zpp_rt_world *world,
+                                                char *endpoint,
+                                                size_t endpoint_bytes,
+                                                char *message,
+                                                size_t message_bytes);
 
 /* Stops recording (`on` is 0), or starts anew and forgets what was recorded
  * before. The world must have been created with `trace`, which starts it. While
@@ -150,14 +186,21 @@ ZPP_RT_EXPORT zpp_rt_status zpp_rt_world_write_trace(zpp_rt_world *world,
 
 typedef struct zpp_rt_rank zpp_rt_rank;
 
-/* Joins the world as rank `index`, which nobody else may be, on GPU `device` of
- * those that this process sees; -1: `index` modulo their number. "cpu" has no
- * devices. With "cuda" it returns when all ranks of the world have joined, so
- * that ranks of one process are created by as many threads, and the device is
- * the calling thread's current one from then on. Other threads that call
- * functions of the rank keep theirs. */
+typedef struct zpp_rt_rank_desc {
+  size_t struct_size;
+  /* Which rank of the mesh. Nobody else may be it. */
+  int64_t index;
+  /* Which GPU of those that this process sees; -1: `index` modulo their number.
+   * "cpu" has no devices. */
+  int64_t device;
+} zpp_rt_rank_desc;
+
+/* Joins the world as a rank. With "cuda" this returns when all ranks of the
+ * world have joined, so each rank of a process is created by a thread of its
+ * own. The device is the calling thread's current one from then on. Other
+ * threads that call functions of the rank keep their device. */
 ZPP_RT_EXPORT zpp_rt_status zpp_rt_rank_create(zpp_rt_world *world,
-                                               int64_t index, int64_t device,
+                                               const zpp_rt_rank_desc *desc,
                                                zpp_rt_rank **rank,
                                                char *message,
                                                size_t message_bytes);
@@ -166,16 +209,19 @@ ZPP_RT_EXPORT zpp_rt_status zpp_rt_rank_create(zpp_rt_world *world,
  * that will, get ZPP_RT_RANK_LOST. NULL is allowed. */
 ZPP_RT_EXPORT void zpp_rt_rank_destroy(zpp_rt_rank *rank);
 
-/* Fails this rank, and with it the world, from the outside: `reason` stands in
- * the message of every other rank. Unlike other functions it may be called
- * while another thread is inside an operation of the rank. */
-ZPP_RT_EXPORT void zpp_rt_rank_abort(zpp_rt_rank *rank, const char *reason);
+/* Fails this rank, and with it the world, from the outside. `reason` is part of
+ * the message of every other rank; NULL: no reason given. Unlike other
+ * functions it may be called while another thread is inside an operation of the
+ * rank. Returns the rank's status: ZPP_RT_ABORTED, or what it had failed with
+ * before. */
+ZPP_RT_EXPORT zpp_rt_status zpp_rt_rank_abort(zpp_rt_rank *rank,
+                                              const char *reason);
 
 /* Waits until all operations of the rank are done and returns its status. */
 ZPP_RT_EXPORT zpp_rt_status zpp_rt_rank_synchronize(zpp_rt_rank *rank);
 
-/* The message of the rank's status, empty for ZPP_RT_OK. That of a failure is
- * valid as long as the rank. From any thread. */
+/* The message of the rank's status, empty for ZPP_RT_OK. The message of a
+ * failure is valid as long as the rank. From any thread. */
 ZPP_RT_EXPORT const char *zpp_rt_rank_message(zpp_rt_rank *rank);
 
 /*===----------------------------------------------------------------------===*\
@@ -187,10 +233,10 @@ ZPP_RT_EXPORT const char *zpp_rt_rank_message(zpp_rt_rank *rank);
 ZPP_RT_EXPORT zpp_rt_status zpp_rt_alloc(zpp_rt_rank *rank, int64_t bytes,
                                          void **data);
 
-/* Gives memory of zpp_rt_alloc back, after the operations called so far and
- * also on a rank that has failed. NULL is allowed. What is not given back goes
- * with the rank. */
-ZPP_RT_EXPORT void zpp_rt_free(zpp_rt_rank *rank, void *data);
+/* Frees memory of zpp_rt_alloc, after the operations that were called so far
+ * and also on a rank that has failed. NULL is allowed as `data`. What is not
+ * freed goes with the rank. Returns the rank's status. */
+ZPP_RT_EXPORT zpp_rt_status zpp_rt_free(zpp_rt_rank *rank, void *data);
 
 /* Writes to *data at least `bytes` bytes of scratch memory, aligned to 256
  * bytes. Every call returns the same memory, which stays the rank's and grows
@@ -208,7 +254,7 @@ ZPP_RT_EXPORT zpp_rt_status zpp_rt_copy(zpp_rt_rank *rank, void *dest,
 /* `rows` rows of `row_bytes` bytes, each a stride of at least as many bytes
  * after the one before; a stride of 0 is `row_bytes`. */
 typedef struct zpp_rt_copy_desc {
-  int64_t struct_size;
+  size_t struct_size;
   /* As in the descriptors of operations. */
   const char *name;
   int64_t rows;
@@ -317,7 +363,7 @@ typedef struct zpp_rt_slices {
 
 /* pack_slices: tensor to chunks. unpack_slices: chunks to tensor, one stage. */
 typedef struct zpp_rt_pack_desc {
-  int64_t struct_size;
+  size_t struct_size;
   /* What errors and traces say besides the name of the operation: what it is
    * for, or where it comes from. May be NULL. So everywhere below. */
   const char *name;
@@ -330,7 +376,7 @@ typedef struct zpp_rt_pack_desc {
 /* quantize: tensor to wire chunks. dequantize: wire chunks to tensor, one
  * stage. */
 typedef struct zpp_rt_quantize_desc {
-  int64_t struct_size;
+  size_t struct_size;
   const char *name;
   /* Of the tensor. */
   int64_t element_type;
@@ -345,7 +391,7 @@ typedef struct zpp_rt_quantize_desc {
  * NONE. dequantize_reduce: they are wire chunks of as many elements;
  * `source_type` is not read. */
 typedef struct zpp_rt_reduce_desc {
-  int64_t struct_size;
+  size_t struct_size;
   const char *name;
   /* SUM or MEAN. */
   int64_t kind;
@@ -364,7 +410,7 @@ typedef struct zpp_rt_reduce_desc {
  * [slices.outer, slices.extent, slices.inner] of `element_type`, then quantize
  * to `to_format`. */
 typedef struct zpp_rt_reduce_quantize_desc {
-  int64_t struct_size;
+  size_t struct_size;
   const char *name;
   int64_t kind;
   int64_t sources;
@@ -393,7 +439,7 @@ typedef struct zpp_rt_axis {
  * all_gather_chunks (ncclAllGather): chunk i of the output is the input, one
  * chunk, of member i. */
 typedef struct zpp_rt_exchange_desc {
-  int64_t struct_size;
+  size_t struct_size;
   const char *name;
   const zpp_rt_axis *axes;
   /* At least 1. */
@@ -410,7 +456,7 @@ typedef struct zpp_rt_exchange_desc {
  * of an all-gather (ncclAllGather), and 1/size of them, which must be whole, of
  * the other. The order of a sum is that of the library. */
 typedef struct zpp_rt_plain_desc {
-  int64_t struct_size;
+  size_t struct_size;
   const char *name;
   const zpp_rt_axis *axes;
   int64_t num_axes;

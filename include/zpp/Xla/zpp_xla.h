@@ -41,6 +41,12 @@ typedef struct zpp_xla_world_desc {
   const int64_t *ranks;
   const int64_t *device_ordinals;
   int64_t num_ranks;
+  /* Called once in the process of rank 0, where there is a rendezvous, before
+   * the ranks join: with "host:port", where the other processes reach it. With
+   * port 0 in `rendezvous` this is how the process learns what to tell them.
+   * NULL: nothing is called. */
+  void (*on_listening)(void *context, const char *endpoint);
+  void *on_listening_context;
 } zpp_xla_world_desc;
 
 /* Returns when the ranks have joined the world; with "cuda", when those of all
@@ -94,7 +100,7 @@ typedef struct zpp_xla_host_times {
   double queue_usec;
   int64_t num_queued;
 } zpp_xla_host_times;
-ZPP_RT_EXPORT void zpp_xla_take_host_times(zpp_xla_host_times *times);
+ZPP_RT_EXPORT zpp_rt_status zpp_xla_take_host_times(zpp_xla_host_times *times);
 
 /* The handlers of the custom calls, of XLA's type XLA_FFI_Handler: to be
  * registered as "zpp.start" and "zpp.wait" for the platforms "Host" and "CUDA".

@@ -153,6 +153,9 @@ Status ControlClient::Loop::start() {
   Endpoint endpoint;
   if (Status status = Endpoint::parse(options.endpoint, endpoint); !status.ok())
     return status;
+  if (endpoint.port == "0")
+    return invalid(expected("the port at which rank 0 listens",
+                            "0 in " + quote(options.endpoint)));
   if (Status status = wakeUp.create(); !status.ok())
     return status;
   std::string error;

@@ -37,10 +37,12 @@ public:
     allocations.emplace(data, std::move(memory));
     return {};
   }
-  void free(void *data) override { allocations.erase(data); }
+  Status free(void *data) override {
+    return allocations.erase(data) > 0 ? Status() : unknownMemory();
+  }
   Status getWorkspace(int64_t bytes, void *&data) override {
     if (bytes > workspaceBytes) {
-      free(workspace);
+      allocations.erase(workspace);
       workspace = nullptr;
       workspaceBytes = 0;
       if (Status status = allocate(bytes, workspace); !status.ok())

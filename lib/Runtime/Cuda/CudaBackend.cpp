@@ -7,6 +7,8 @@
 
 #include "CudaRank.h"
 
+#include <mutex>
+
 using namespace zpp;
 using namespace zpp::rt;
 
@@ -15,34 +17,46 @@ class CudaWorld : public WorldBackend {
 public:
   explicit CudaWorld(World &world) : world(world) {}
 
-  /// All ranks of a world of one process meet at a port of this host.
-  Status createServer(const std::string &endpoint) {
-    return ControlServer::create(endpoint, world.mesh.numDevices(),
-                                 world.timeLimit, getGreeting(world.mesh),
-                                 server);
+  Status listen(std::string &endpoint) override {
+    std::lock_guard<std::mutex> lock(mutex);
+    ZPP_RT_TRY(startServer());
+    endpoint = server->getEndpoint();
+    return {};
   }
 
   Status createRank(int64_t rank, int64_t device,
                     std::unique_ptr<RankBackend> &backend) override {
-    if (!world.rendezvous.empty() && rank == 0)
-      ZPP_RT_TRY(createServer(world.rendezvous));
-    return CudaRank::create(world,
-                            world.rendezvous.empty() ? server->getEndpoint()
-                                                     : world.rendezvous,
-                            rank, device, backend);
+    std::string endpoint;
+    ZPP_RT_TRY(findServer(rank, endpoint));
+    return CudaRank::create(world, endpoint, rank, device, backend);
   }
 
 private:
+  Status startServer() {
+    if (server)
+      return {};
+    // All ranks of a world of one process meet at a port of this host.
+    return ControlServer::create(world.rendezvous.empty() ? "127.0.0.1:0"
+                                                          : world.rendezvous,
+                                 world.mesh.numDevices(), world.timeLimit,
+                                 getGreeting(world.mesh), server);
+  }
+  Status findServer(int64_t rank, std::string &endpoint) {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (rank == 0 || world.rendezvous.empty())
+      ZPP_RT_TRY(startServer());
+    endpoint = server ? server->getEndpoint() : world.rendezvous;
+    return {};
+  }
+
   World &world;
+  std::mutex mutex;
   std::unique_ptr<ControlServer> server;
 };
 } // namespace
 
 Status rt::createCudaBackend(World &world,
                              std::unique_ptr<WorldBackend> &backend) {
-  auto self = std::make_unique<CudaWorld>(world);
-  if (world.rendezvous.empty())
-    ZPP_RT_TRY(self->createServer("127.0.0.1:0"));
-  backend = std::move(self);
+  backend = std::make_unique<CudaWorld>(world);
   return {};
 }

@@ -157,20 +157,21 @@ Status CudaRank::allocate(int64_t bytes, void *&data) {
   return {};
 }
 
-void CudaRank::free(void *data) {
+Status CudaRank::free(void *data) {
+  if (allocations.erase(data) == 0)
+    return unknownMemory();
   DeviceGuard guard(device);
-  if (Status status = queue->flush(); !status.ok())
-    fail(status);
-  // Waits for the device, thus for the operations.
-  if (allocations.erase(data) > 0 && cudaFree(data) != cudaSuccess)
+  Status status = queue->flush();
+  // Waits for the device, and so for the operations.
+  if (cudaFree(data) != cudaSuccess)
     cudaGetLastError();
+  return status;
 }
 
 Status CudaRank::getWorkspace(int64_t bytes, void *&data) {
   if (bytes > workspaceBytes) {
     if (workspace)
-      free(workspace);
-    workspace = nullptr;
+      ZPP_RT_TRY(free(std::exchange(workspace, nullptr)));
     workspaceBytes = 0;
     ZPP_RT_TRY(allocate(bytes, workspace));
     workspaceBytes = bytes;

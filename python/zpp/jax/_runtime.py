@@ -23,6 +23,10 @@ from zpp.jax._export import Step
 BACKENDS = ("cpu", "cuda")
 
 
+#: void (*on_listening)(void *context, const char *endpoint)
+_OnListening = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)
+
+
 class _WorldDesc(ctypes.Structure):
     """zpp_xla_world_desc."""
 
@@ -32,7 +36,8 @@ class _WorldDesc(ctypes.Structure):
         ("time_limit_usec", ctypes.c_int64), ("trace", ctypes.c_int64),
         ("ranks", ctypes.POINTER(ctypes.c_int64)),
         ("device_ordinals", ctypes.POINTER(ctypes.c_int64)),
-        ("num_ranks", ctypes.c_int64)]
+        ("num_ranks", ctypes.c_int64), ("on_listening", _OnListening),
+        ("on_listening_context", ctypes.c_void_p)]
 
 
 class _HostTimes(ctypes.Structure):
@@ -58,6 +63,8 @@ _time_limit_seconds = 300.0
 
 #: Worlds by back end, mesh and devices. They live as long as the process.
 _worlds: dict[tuple, _World] = {}
+#: How many worlds of these devices this process has met others for.
+_meetings: dict[str, int] = {}
 _lock = threading.RLock()
 _is_recording = False
 #: Whether a step that the runtime takes part in was called while recording.
@@ -263,7 +270,7 @@ def _create_world(mesh: str, devices: Sequence[jax.Device]) -> _World:
         time_limit_usec=round(_time_limit_seconds * 1e6), trace=1,
         ranks=ranks, device_ordinals=ordinals, num_ranks=len(mine))
     if len(mine) < len(devices):
-        desc.rendezvous = _meet(mesh, devices).encode()
+        _meet(desc, devices)
     handle = ctypes.c_void_p()
     _call(library.zpp_xla_world_create, ctypes.byref(desc),
           ctypes.byref(handle))
@@ -280,25 +287,34 @@ def platform_of(device: jax.Device) -> str:
     return device.client.platform_version.split()[0].lower()
 
 
-def _meet(mesh: str, devices: Sequence[jax.Device]) -> str:
-    """Where the processes of a world find each other: rank 0's process chooses
-    an address and tells it through JAX's coordination service."""
+def _meet(desc: _WorldDesc, devices: Sequence[jax.Device]) -> None:
+    """Fills in where the processes of a world find each other: rank 0's process
+    listens at a port that it finds, and tells the others through JAX's
+    coordination service."""
     from jax._src.distributed import global_state
     client = global_state.client
     if client is None:
         raise RuntimeError("expected jax.distributed to be initialized, as the "
                            "devices are of several processes, but it is not")
-    name = f"zpp/{mesh}/" + ",".join(str(device.id) for device in devices)
+    name = (f"zpp/{desc.mesh.decode()}/"
+            + ",".join(str(device.id) for device in devices))
+    # Worlds of the same devices, one after the other, are created by all of
+    # their processes. Each has a key of its own.
+    _meetings[name] = _meetings.get(name, 0) + 1
+    name += f"/{_meetings[name]}"
     if devices[0].process_index == jax.process_index():
-        address = _free_address(global_state.coordinator_address)
-        client.key_value_set(name, address)
-        return address
-    return client.blocking_key_value_get(name, 300_000)
+        own = _own_address(global_state.coordinator_address)
+        desc.rendezvous = f"{own}:0".encode()
+        desc.on_listening = _OnListening(
+            lambda _, endpoint: client.key_value_set(name, endpoint.decode()))
+    else:
+        desc.rendezvous = client.blocking_key_value_get(
+            name, round(_time_limit_seconds * 1e3)).encode()
 
 
-def _free_address(coordinator: str) -> str:
-    """A port of this host at the address that the others reach: the one from
-    which this host reaches JAX's coordinator."""
+def _own_address(coordinator: str) -> str:
+    """The address of this host at which the others reach it: the one from which
+    this host reaches JAX's coordinator."""
     host, _, port = coordinator.rpartition(":")
     host = host.strip("[]")
     family, *_, target = socket.getaddrinfo(
@@ -306,10 +322,7 @@ def _free_address(coordinator: str) -> str:
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect(target)  # Sends nothing.
         own = probe.getsockname()[0]
-    with socket.socket(family) as listener:
-        listener.bind((own, 0))
-        port = listener.getsockname()[1]
-    return f"[{own}]:{port}" if ":" in own else f"{own}:{port}"
+    return f"[{own}]" if ":" in own else own
 
 
 @functools.cache
@@ -324,7 +337,6 @@ def _library() -> ctypes.CDLL:
         ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, *text)
     library.zpp_xla_world_synchronize.argtypes = (ctypes.c_void_p, *text)
     library.zpp_xla_take_host_times.argtypes = (ctypes.POINTER(_HostTimes),)
-    library.zpp_xla_take_host_times.restype = None
     library.zpp_xla_world_record.argtypes = (
         ctypes.c_void_p, ctypes.c_int64, *text)
     library.zpp_xla_world_write_trace.argtypes = (

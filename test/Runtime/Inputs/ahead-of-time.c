@@ -26,13 +26,14 @@ static float results[RANKS][OUT];
 
 static void *run(void *argument) {
   int64_t index = *(int *)argument, i;
+  zpp_rt_rank_desc desc = {sizeof(desc), index, -1};
   zpp_rt_rank *rank;
   float w[IN];
   buffer in = {w, w, 0, IN, 1},
          out = {results[index], results[index], 0, OUT, 1};
   for (i = 0; i < IN; ++i)
     w[i] = 127.0f * (float)(index + 1);
-  if (zpp_rt_rank_create(world, index, -1, &rank, NULL, 0) != ZPP_RT_OK)
+  if (zpp_rt_rank_create(world, &desc, &rank, NULL, 0) != ZPP_RT_OK)
     return NULL;
   _mlir_ciface_step(rank, &in, &out);
   if (zpp_rt_rank_synchronize(rank) != ZPP_RT_OK)

@@ -23,7 +23,7 @@ llvm.mlir.global internal @world() : !llvm.ptr {
 
 llvm.func @zpp_rt_world_create(!llvm.ptr, !llvm.ptr, !llvm.ptr, i64) -> i32
 llvm.func @zpp_rt_world_destroy(!llvm.ptr)
-llvm.func @zpp_rt_rank_create(!llvm.ptr, i64, i64, !llvm.ptr, !llvm.ptr, i64) -> i32
+llvm.func @zpp_rt_rank_create(!llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, i64) -> i32
 llvm.func @zpp_rt_rank_synchronize(!llvm.ptr) -> i32
 llvm.func @zpp_rt_rank_destroy(!llvm.ptr)
 llvm.func @pthread_create(!llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr) -> i32
@@ -55,7 +55,15 @@ llvm.func @run(%argument: !llvm.ptr) -> !llvm.ptr {
   %worldHandle = llvm.load %world : !llvm.ptr -> !llvm.ptr
   %index = llvm.ptrtoint %argument : !llvm.ptr to i64
   %slot = llvm.alloca %one x !llvm.ptr : (i64) -> !llvm.ptr
-  %created = llvm.call @zpp_rt_rank_create(%worldHandle, %index, %any, %slot, %null, %zero) : (!llvm.ptr, i64, i64, !llvm.ptr, !llvm.ptr, i64) -> i32
+  // zpp_rt_rank_desc: struct_size, index, device.
+  %rankSize = llvm.mlir.constant(24 : i64) : i64
+  %rankDesc = llvm.alloca %one x !llvm.struct<(i64, i64, i64)> : (i64) -> !llvm.ptr
+  %desc0 = llvm.mlir.zero : !llvm.struct<(i64, i64, i64)>
+  %desc1 = llvm.insertvalue %rankSize, %desc0[0] : !llvm.struct<(i64, i64, i64)>
+  %desc2 = llvm.insertvalue %index, %desc1[1] : !llvm.struct<(i64, i64, i64)>
+  %desc3 = llvm.insertvalue %any, %desc2[2] : !llvm.struct<(i64, i64, i64)>
+  llvm.store %desc3, %rankDesc : !llvm.struct<(i64, i64, i64)>, !llvm.ptr
+  %created = llvm.call @zpp_rt_rank_create(%worldHandle, %rankDesc, %slot, %null, %zero) : (!llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, i64) -> i32
   %rank = llvm.load %slot : !llvm.ptr -> !llvm.ptr
   %in = llvm.alloca %one x f32 : (i64) -> !llvm.ptr
   %out = llvm.alloca %two x f32 : (i64) -> !llvm.ptr

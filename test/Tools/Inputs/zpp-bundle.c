@@ -27,7 +27,8 @@ static void *run(void *argument) {
   float slice[ROWS][COLUMNS];
   void *parts[2], *whole, *workspace, *buffers[3];
   char message[512];
-  if (zpp_rt_rank_create(world, index, -1, &rank, message, sizeof(message)) !=
+  zpp_rt_rank_desc desc = {sizeof(desc), index, -1};
+  if (zpp_rt_rank_create(world, &desc, &rank, message, sizeof(message)) !=
       ZPP_RT_OK) {
     printf("rank %d: %s\n", index, message);
     return NULL;
