@@ -709,6 +709,35 @@ TEST(CudaFaults, EveryCallMayFail) {
   }
 }
 
+/// The order of the collectives is a valid one: first those along a and b where
+/// c is 0, then all along b and c, then the rest. But communicators are split
+/// off the world, so that the ranks have to agree on which groups come first.
+TEST(CudaFaults, GroupsAreFirstUsedInDifferentOrder) {
+  constexpr zpp_rt_axis kAB[] = {{"a", 1, 2}, {"b", 1, 2}};
+  constexpr zpp_rt_axis kBC[] = {{"b", 1, 2}, {"c", 1, 2}};
+  TestWorld world("cuda", "a:2,b:2,c:2", 20'000'000);
+  auto start = std::chrono::steady_clock::now();
+  auto outcomes = world.run([&](zpp_rt_rank *rank, int64_t index) {
+    DeviceBuffer input(rank, 4 * kChunkBytes), output(rank, 4 * kChunkBytes);
+    for (bool isAB : {index % 2 == 0, index % 2 != 0}) {
+      zpp_rt_exchange_desc desc = makeExchange(isAB ? kAB : kBC, 2);
+      zpp_rt_all_to_all(rank, &desc, input.data(), output.data());
+    }
+  });
+  EXPECT_LT(usecSince(start), 10'000'000);
+  for (const TestWorld::Outcome &outcome : outcomes) {
+    EXPECT_EQ(outcome.status, ZPP_RT_MISMATCH) << outcome.message;
+    EXPECT_NE(
+        outcome.message.find(
+            "expected first use of the groups along a, b for sends on all "
+            "ranks, as "
+            "on rank 0 in all_to_all 'test' along a, b, but got first use "
+            "of the groups along b, c for sends on rank 1"),
+        std::string::npos)
+        << outcome.message;
+  }
+}
+
 TEST(CudaFaults, LaunchFails) {
   simulated::failCall("cudaLaunchKernel", 2, cudaErrorLaunchFailure, 1);
   expectFailure(runUntilFailure(3, 0), 1,

@@ -14,17 +14,20 @@ using namespace zpp::rt;
 Status CudaRank::meet(const ExchangeOperation &operation, bool forSends,
                       Communicator &group) {
   const char *kind = operation.name->kind;
-  control->announce(group.controlGroup, kind, operation.chunkBytes,
-                    operation.name->title);
-  // What is new is made when all members are known to mean the same: NCCL would
-  // mix up what they send each other. What is not is checked meanwhile.
+  const std::string &title = operation.name->title;
   bool isReady = group.isReady(forSends);
+  if (!isReady) {
+    if (streams->isCapturing())
+      return {ZPP_RT_UNSUPPORTED,
+              "expected a first use of this group of ranks outside of a graph, "
+              "but got it in one"};
+    ZPP_RT_TRY(communicators->agree(group, forSends, title));
+  }
+  control->announce(group.controlGroup, kind, operation.chunkBytes, title);
+  // What is new is queued when all members are known to mean the same: NCCL
+  // would mix up what they send each other. What is not is checked meanwhile.
   if (isReady && group.known.count({kind, operation.chunkBytes}))
     return {};
-  if (!isReady && streams->isCapturing())
-    return {ZPP_RT_UNSUPPORTED,
-            "expected a first use of this group of ranks outside of a graph, "
-            "but got it in one"};
   ZPP_RT_TRY(control->confirm());
   ZPP_RT_TRY(communicators->prepare(group, forSends));
   group.known.emplace(kind, operation.chunkBytes);

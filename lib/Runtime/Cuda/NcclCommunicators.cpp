@@ -76,8 +76,10 @@ Status NcclCommunicators::createAll() {
   std::vector<AxisRef> all;
   for (size_t i = 0; i < mesh.getAxes().size(); ++i)
     all.push_back(mesh.getAxis(i));
+  // No need to agree: all ranks have the same mesh.
   Communicator *communicator;
   ZPP_RT_TRY(find(all, communicator));
+  worldGroup = communicator->controlGroup;
   ZPP_RT_TRY(prepare(*communicator, /*forSends=*/false));
   for (const AxisRef &axis : all) {
     ZPP_RT_TRY(find({axis}, communicator));
@@ -150,17 +152,38 @@ Status NcclCommunicators::find(const std::vector<AxisRef> &axes,
   return control.addGroup(communicator.members, communicator.controlGroup);
 }
 
+void NcclCommunicators::findLocality(Communicator &communicator) const {
+  if (communicator.isMade || communicator.isConnected)
+    return;
+  // Of all groups, so that all ranks split the world equally often.
+  std::vector<std::vector<int64_t>> groups = mesh.getGroups(communicator.axes);
+  communicator.isLocal =
+      std::all_of(groups.begin(), groups.end(),
+                  [&](const auto &group) { return areOnOneHost(group); });
+}
+
+Status NcclCommunicators::agree(Communicator &communicator, bool forSends,
+                                const std::string &title) {
+  findLocality(communicator);
+  bool isWorld = communicator.size() == mesh.numDevices();
+  bool splitsForCollectives =
+      !communicator.isMade && !isWorld && (!forSends || communicator.isLocal);
+  bool splitsForSends = forSends && !communicator.isLocal;
+  if (communicator.size() == 1 || communicator.isReady(forSends) ||
+      !(splitsForCollectives || splitsForSends))
+    return {};
+  std::string what = "first use of the groups along ";
+  for (const AxisRef &axis : communicator.axes)
+    what += (&axis == &communicator.axes.front() ? "" : ", ") + axis.name;
+  control.announce(worldGroup, what + (forSends ? " for sends" : ""),
+                   /*chunkBytes=*/0, title);
+  return control.confirm();
+}
+
 Status NcclCommunicators::prepare(Communicator &communicator, bool forSends) {
   if (!worldHandle && mesh.numDevices() > 1)
     ZPP_RT_TRY(makeWorld());
-  if (!communicator.isMade && !communicator.isConnected) {
-    // Of all groups, so that all ranks split the world equally often.
-    std::vector<std::vector<int64_t>> groups =
-        mesh.getGroups(communicator.axes);
-    communicator.isLocal =
-        std::all_of(groups.begin(), groups.end(),
-                    [&](const auto &group) { return areOnOneHost(group); });
-  }
+  findLocality(communicator);
   if (!communicator.isMade && (!forSends || communicator.isLocal)) {
     ZPP_RT_TRY(makeForCollectives(communicator));
     communicator.isMade = true;

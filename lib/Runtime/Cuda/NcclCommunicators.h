@@ -84,6 +84,12 @@ public:
 
   /// The group of this rank along `axes`, which may not be ready yet.
   Status find(const std::vector<AxisRef> &axes, Communicator *&communicator);
+  /// Waits until all ranks of the world are about to prepare() the same groups
+  /// in the same way, where that splits the world: NCCL would mix up groups
+  /// that differ, or wait forever. `title` says in errors what the group is
+  /// for.
+  Status agree(Communicator &communicator, bool forSends,
+               const std::string &title);
   /// Makes what is missing of a group, when all ranks of the world do.
   Status prepare(Communicator &communicator, bool forSends);
 
@@ -107,6 +113,8 @@ private:
   Status createAll();
   /// Creates the world's communicator and learns of the hosts.
   Status makeWorld();
+  /// Finds out whether each of the groups along these axes is on one host.
+  void findLocality(Communicator &communicator) const;
   /// Splits the group off the world.
   Status split(const Communicator &communicator, bool forSends,
                ncclComm_t &result);
@@ -137,6 +145,8 @@ private:
   ControlClient &control;
   const std::chrono::microseconds timeLimit;
   ncclComm_t worldHandle = nullptr;
+  /// All ranks, for ControlClient::announce.
+  int64_t worldGroup = 0;
   /// A number for the host of each rank.
   std::vector<uint64_t> hosts;
   std::map<std::vector<AxisRef>, Communicator, ByAxes> communicators;
