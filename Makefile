@@ -110,8 +110,9 @@ sanitize: ## the compiler's tests under address and undefined-behavior sanitizer
 bench: zpp-opt ## run the experiments that need no GPU, one table each
 	$(PYTHON) bench/compile_time.py
 
-docs: build ## dialect and pass reference, into build/docs
-	$(VENV_PYTHON) scripts/make_docs.py --build $(BUILD)
+docs: zpp-opt ## the documentation as a site, into build/docs/site
+	@$(SETUP) --docs
+	.venv-docs/bin/python scripts/make_docs.py --build $(BUILD) --site
 
 ##@ Install
 install: build ## install to PREFIX (default: what CMake says)

@@ -73,8 +73,7 @@ def main():
     exported = steps.read(args.folder)
     leaves = describe_arguments(exported)
     import jax
-    from zpp import _bundle
-    from zpp.jax import _load
+    from zpp.jax import _load, _save
 
     print(f"{exported.parameters / 1e9:.2f} B parameters, {exported.ranks} "
           f"devices; JAX {jax.__version__}; steps exported at "
@@ -85,7 +84,7 @@ def main():
     for name, variant in exported.chosen(args.variants).items():
         if not variant.path:
             continue
-        step = _bundle.read(args.folder / variant.path)
+        step = _save.read(args.folder / variant.path)
         memory = _load.load_flat(step).trace(*leaves).lower(
             lowering_platforms=("cuda",)).compile().memory_analysis()
         sizes = [size / 2**30 for size in (memory.argument_size_in_bytes,

@@ -4,22 +4,24 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
 # Installs what the build and the tests need and is not there yet: packages
-# through apt, JAX in the virtual environment .venv, and CUDA in .cuda. Says what
-# it does; does nothing, in well under a second, when everything is in place.
+# through apt, JAX in the virtual environment .venv, CUDA in .cuda, and what the
+# documentation needs in .venv-docs. Says what it does. If everything is in place
+# it does nothing, in well under a second.
 
 set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-usage: scripts/setup.sh [--tools] [--cuda] [--no-apt] [--no-python]
+usage: scripts/setup.sh [--tools] [--docs] [--cuda] [--no-apt] [--no-python]
 
-  --tools      also what `make lint`, `make tidy` and `make sanitize` need
-  --cuda       also what compiles the CUDA back end: where there is no CUDA toolkit
-               of 12.8 or newer or no NCCL, NVIDIA's packages from PyPI go into
-               .cuda (300 MB to download); needs no GPU
+  --tools      also install what `make lint`, `make tidy` and `make sanitize` need
+  --docs       also install what `make docs` needs, into .venv-docs
+  --cuda       also install what compiles the CUDA back end: if there is no CUDA
+               toolkit of 12.8 or newer or no NCCL, NVIDIA's packages from PyPI go
+               into .cuda (300 MB to download); this needs no GPU
   --no-apt     leave the system's packages alone: LLVM/MLIR 22, CMake, Ninja and
-               GoogleTest are there by other means
-  --no-python  no virtual environment
+               GoogleTest come from elsewhere
+  --no-python  make no virtual environment
 
 environment:
   ZPP_PYTHON   the Python (3.11 or newer) that .venv is made from; without it,
@@ -27,10 +29,11 @@ environment:
 USAGE
 }
 
-tools=no cuda=no apt=yes python=yes
+tools=no docs=no cuda=no apt=yes python=yes
 for argument in "$@"; do
   case $argument in
   --tools) tools=yes ;;
+  --docs) docs=yes ;;
   --cuda) cuda=yes ;;
   --no-apt) apt=no ;;
   --no-python) python=no ;;
@@ -41,7 +44,6 @@ done
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv=$root/.venv
-requirements=$root/python/requirements.txt
 
 say() { printf 'setup: %s\n' "$*"; }
 die() {
@@ -154,29 +156,29 @@ fi
 # Virtual environment
 #===------------------------------------------------------------------------===#
 
-# Identifies what .venv holds: made from this Python, with these requirements.
-stamp_of() { echo "$1 $(sha256sum <"$requirements" | cut -d' ' -f1)"; }
-
+# Makes the virtual environment $1 with the requirements in $2. A stamp in it says
+# from which Python and which requirements it was made.
 setup_venv() {
-  local base stamp=$venv/.zpp-stamp version wanted
+  local venv=$1 requirements=$2 digest base stamp=$1/.zpp-stamp version wanted
+  digest=$(sha256sum <"$requirements" | cut -d' ' -f1)
   if [[ -f $stamp && -z ${ZPP_PYTHON:-} ]]; then
     # Keep the environment's own Python, whatever newer one has appeared since.
     version=$(python_version "$venv/bin/python" || true)
-    [[ -z $version || $(<"$stamp") != "$(stamp_of "$version")" ]] || return 0
+    [[ -z $version || $(<"$stamp") != "$version $digest" ]] || return 0
   fi
 
   base=$(find_python) ||
     die "expected Python 3.11 or newer with venv, but got none" \
       "install one (and its -venv package), or set ZPP_PYTHON=/path/to/python3"
   version=$(python_version "$base")
-  wanted=$(stamp_of "$version")
+  wanted="$version $digest"
   [[ ! -f $stamp || $(<"$stamp") != "$wanted" ]] || return 0
 
   if [[ $(python_version "$venv/bin/python" || true) != "$version" ]]; then
-    say "creating .venv from $base (Python $version)"
+    say "creating ${venv##*/} from $base (Python $version)"
     "$base" -m venv --clear "$venv"
   fi
-  say "installing python/requirements.txt into .venv"
+  say "installing ${requirements#"$root/"} into ${venv##*/}"
   rm -f "$stamp"
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
     -r "$requirements"
@@ -184,7 +186,8 @@ setup_venv() {
   say "done"
 }
 
-[[ $python == no ]] || setup_venv
+[[ $python == no ]] || setup_venv "$venv" "$root/python/requirements.txt"
+[[ $docs == no ]] || setup_venv "$root/.venv-docs" "$root/docs/requirements.txt"
 
 #===------------------------------------------------------------------------===#
 # CUDA

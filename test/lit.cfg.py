@@ -7,7 +7,8 @@ Substitutions: the tools by their bare names, and
   %zpp_src  source root
   %zpp_obj  build root
   %cmake, %cxx, %mlir_dir  what the build was configured with
-Features: `jax`; `cuda` (nvcc and a GPU); `simulated-gpu` (back end cuda without
+  %docs_python  Python with docs/requirements.txt (feature `docs`)
+Features: `jax`; `docs` (after `make docs`); `cuda` (nvcc and a GPU); `simulated-gpu` (back end cuda without
 either); `sanitizer` (libraries that only a sanitized program can link); each of
 zpp's optional tools that was built, by its name.
 """
@@ -86,6 +87,10 @@ def has_jax():
 
 if has_jax():
     config.available_features.add("jax")
+docs_python = os.path.join(config.zpp_src_root, ".venv-docs", "bin", "python")
+config.substitutions.append(("%docs_python", docs_python))
+if os.path.exists(docs_python):
+    config.available_features.add("docs")
 if "-fsanitize" in config.cxx_flags:
     config.available_features.add("sanitizer")
 if (shutil.which("nvcc") or os.path.exists("/usr/local/cuda/bin/nvcc")) and glob.glob(

@@ -73,9 +73,11 @@ def export(step: Callable, *args: Any, platforms: Sequence[str] | None = None,
     Args:
       step: a function; `jax.jit` of one keeps its donation, shardings and
         static arguments.
-      *args, **kwargs: arrays or `jax.ShapeDtypeStruct`s. Their shardings
-        become those of the exported function.
-      platforms, disabled_checks: as in `jax.export.export`.
+      *args: arrays or `jax.ShapeDtypeStruct`s. Their shardings become those of
+        the exported function.
+      platforms: as in `jax.export.export`.
+      disabled_checks: as in `jax.export.export`.
+      **kwargs: as `args`.
     """
     jitted = step if isinstance(step, jax.stages.Wrapped) else jax.jit(step)
     traced = jitted.trace(*args, **kwargs)
