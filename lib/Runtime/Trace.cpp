@@ -84,6 +84,7 @@ void Trace::record(bool on) {
     return;
   slices.clear();
   since = Clock::now();
+  ++numRecordings;
 }
 
 void Trace::add(Slice slice) {
@@ -121,7 +122,7 @@ Status Trace::write(const Mesh &mesh, const std::string &path) {
     file << ",\n{\"ph\": \"X\", \"name\": " << escape(slice.name)
          << ", \"cat\": " << escape(slice.entrypoint)
          << ", \"pid\": 0, \"tid\": " << rows.at({slice.rank, slice.stream})
-         << ", \"ts\": " << usec(slice.begin - start)
+         << ", \"ts\": " << usec(slice.begin - since)
          << ", \"dur\": " << usec(slice.end - slice.begin)
          << ", \"args\": {\"input_bytes\": " << slice.inputBytes
          << ", \"output_bytes\": " << slice.outputBytes << "}}";

@@ -41,17 +41,20 @@ public:
   bool isRecording() const { return recording; }
   /// Stops, or starts with nothing recorded.
   void record(bool on);
+  /// How often recording has started.
+  int64_t getRecording() const { return numRecordings; }
 
   void add(Slice slice);
   Status write(const Mesh &mesh, const std::string &path);
 
 private:
-  const Clock::time_point start = Clock::now();
   std::atomic<bool> recording{true};
+  std::atomic<int64_t> numRecordings{1};
   std::mutex mutex;
   std::vector<Slice> slices;
-  /// What began earlier is not recorded.
-  Clock::time_point since = start;
+  /// When recording started: times count from here, and what began earlier is
+  /// left out.
+  Clock::time_point since = Clock::now();
 };
 
 } // namespace zpp::rt

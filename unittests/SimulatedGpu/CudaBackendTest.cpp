@@ -17,6 +17,7 @@
 #include <cstdio>
 #include <fstream>
 #include <future>
+#include <regex>
 #include <set>
 
 using namespace zpp;
@@ -300,6 +301,20 @@ int64_t countSlices(const std::string &trace, const std::string &kind,
   return count;
 }
 
+std::string readTrace(const TestWorld &world) {
+  std::string path = testing::TempDir() + "zpp-cuda-trace-" +
+                     std::to_string(getpid()) + ".json";
+  char message[256] = "";
+  EXPECT_EQ(zpp_rt_world_write_trace(world.get(), path.c_str(), message,
+                                     sizeof(message)),
+            ZPP_RT_OK)
+      << message;
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  std::remove(path.c_str());
+  return text.str();
+}
+
 TEST(CudaStreams, Trace) {
   TestWorld world("cuda", "node:2,gpu:2", 0, /*isTraced=*/true);
   world.runAll([&](zpp_rt_rank *rank, int64_t) {
@@ -318,22 +333,51 @@ TEST(CudaStreams, Trace) {
     EXPECT_EQ(zpp_rt_reduce(rank, &reduce, output.data(), sum.data()),
               ZPP_RT_OK);
   });
-  std::string path = testing::TempDir() + "zpp-cuda-trace-" +
-                     std::to_string(getpid()) + ".json";
-  char message[256] = "";
-  EXPECT_EQ(zpp_rt_world_write_trace(world.get(), path.c_str(), message,
-                                     sizeof(message)),
-            ZPP_RT_OK)
-      << message;
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  std::remove(path.c_str());
-  EXPECT_EQ(countSlices(text.str(), "all_to_all", "node"), 2) << text.str();
+  std::string text = readTrace(world);
+  EXPECT_EQ(countSlices(text, "all_to_all", "node"), 2) << text;
   // Behind no exchange, right behind the first, and when the second is there.
-  EXPECT_EQ(countSlices(text.str(), "reduce", "kernels"), 1) << text.str();
-  EXPECT_EQ(countSlices(text.str(), "reduce", "node"), 1) << text.str();
-  EXPECT_EQ(countSlices(text.str(), "reduce", "kernels after node"), 1)
-      << text.str();
+  EXPECT_EQ(countSlices(text, "reduce", "kernels"), 1) << text;
+  EXPECT_EQ(countSlices(text, "reduce", "node"), 1) << text;
+  EXPECT_EQ(countSlices(text, "reduce", "kernels after node"), 1) << text;
+}
+
+/// Of all slices in the order in which they were written, in microseconds.
+std::vector<std::pair<double, double>> getTimes(const std::string &text) {
+  std::vector<std::pair<double, double>> times;
+  std::regex slice("\"ts\": ([-0-9.]+), \"dur\": ([-0-9.]+)");
+  for (std::sregex_iterator it(text.begin(), text.end(), slice), end; it != end;
+       ++it)
+    times.emplace_back(std::stod((*it)[1]), std::stod((*it)[2]));
+  return times;
+}
+
+/// CUDA's times are float milliseconds between two events: after ten hours a
+/// step of them is four milliseconds.
+TEST(CudaStreams, TraceOfAnOldWorld) {
+  TestWorld world("cuda", "gpu:1", 0, /*isTraced=*/true);
+  constexpr int kCopies = 20;
+  world.runAll([&](zpp_rt_rank *rank, int64_t) {
+    DeviceBuffer input(rank, kChunkBytes), output(rank, kChunkBytes);
+    simulated::advanceClock(std::chrono::hours(10));
+    ASSERT_EQ(zpp_rt_world_record(world.get(), 1, nullptr, 0), ZPP_RT_OK);
+    for (int i = 0; i < kCopies; ++i) {
+      // Each a launch of its own.
+      EXPECT_EQ(zpp_rt_copy(rank, output.data(), input.data(), kChunkBytes),
+                ZPP_RT_OK);
+      EXPECT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_OK);
+    }
+    zpp_rt_world_record(world.get(), 0, nullptr, 0);
+  });
+  auto times = getTimes(readTrace(world));
+  ASSERT_EQ(times.size(), size_t(kCopies));
+  double last = 0;
+  for (auto [begin, duration] : times) {
+    EXPECT_GT(duration, 0);
+    EXPECT_GE(begin, last - 1);
+    last = begin + duration;
+  }
+  // Since recording began.
+  EXPECT_LT(last, 10e6);
 }
 
 /// A kernel that follows a local exchange overwrites what another exchange,

@@ -31,6 +31,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -103,6 +104,8 @@ void setNcclError(int device, int result);
 /// Whether new communicators are never complete.
 void setNcclInitHangs(bool hangs);
 void setDelay(int64_t usec, uint64_t seed);
+/// The devices' clock goes forward, as if nothing was done for so long.
+void advanceClock(std::chrono::nanoseconds duration);
 /// No faults, no delay but what the environment says.
 void resetFaults();
 

@@ -363,7 +363,7 @@ void State::runStream(std::shared_ptr<Stream> stream) {
       guard.lock();
     }
     item->isDone = true;
-    item->time = std::chrono::steady_clock::now();
+    item->time = std::chrono::steady_clock::now() + clockOffset;
     stream->queue.pop_front();
     for (Stream *other : item->streams)
       other->changed.notify_all();
@@ -717,6 +717,12 @@ void zpp::simulated::setDelay(int64_t usec, uint64_t seed) {
   Guard guard(state.mutex);
   state.delayUsec = usec;
   state.random.seed(seed);
+}
+
+void zpp::simulated::advanceClock(std::chrono::nanoseconds duration) {
+  State &state = State::get();
+  Guard guard(state.mutex);
+  state.clockOffset += duration;
 }
 
 void zpp::simulated::resetFaults() {

@@ -243,6 +243,8 @@ public:
   std::map<int, int> ncclErrors;
   bool ncclInitHangs = false;
   int64_t delayUsec;
+  /// How far the devices' clock is ahead of the host's.
+  std::chrono::nanoseconds clockOffset{0};
   std::mt19937_64 random;
   void resetFaults();
 

@@ -96,12 +96,9 @@ Status CudaStreams::create(int64_t rank, std::vector<std::string> names,
     for (Event &event : stream.events)
       ZPP_RT_TRY(self->pool->take(event));
   }
-  if (trace) {
-    ZPP_RT_CUDA(cudaEventCreateWithFlags, &self->origin, cudaEventDefault);
-    ZPP_RT_CUDA(cudaEventRecord, self->origin, self->streams.front().handle);
-    ZPP_RT_CUDA(cudaEventSynchronize, self->origin);
-    self->originTime = Trace::Clock::now();
-  }
+  if (trace)
+    ZPP_RT_CUDA(cudaStreamCreateWithFlags, &self->clockStream,
+                cudaStreamNonBlocking);
   result = std::move(self);
   return {};
 }
@@ -115,8 +112,8 @@ CudaStreams::~CudaStreams() {
   for (Stream &stream : streams)
     if (stream.handle)
       cudaStreamDestroy(stream.handle);
-  if (origin)
-    cudaEventDestroy(origin);
+  if (clockStream)
+    cudaStreamDestroy(clockStream);
 }
 
 //===----------------------------------------------------------------------===//
@@ -301,7 +298,8 @@ std::unique_ptr<Mark> CudaStreams::markOperations(Accesses accesses) {
 Status CudaStreams::leave(cudaStream_t other, const Mark &given) {
   const auto &mark = static_cast<const OperationsMark &>(given);
   bool isStall = !mark.label.empty() && getCapture(other) == 0;
-  Timed stall{"stalls", mark.label, "stall", {}, 0, 0, nullptr, nullptr};
+  Timed stall{"stalls", mark.label, "stall", {},     0,
+              0,        nullptr,    nullptr, nullptr};
   if (isStall)
     ZPP_RT_TRY(beginTimed(other, stall));
   for (const Event &event : mark.events)
@@ -387,7 +385,77 @@ Status CudaStreams::prune() {
   return {};
 }
 
-Status CudaStreams::beginTimed(cudaStream_t handle, Timed &timed) const {
+//===----------------------------------------------------------------------===//
+// Times
+//===----------------------------------------------------------------------===//
+
+/// For how long events are compared with an anchor, and for how long another
+/// anchor can be: beyond, the host's clock is more exact.
+static constexpr std::chrono::seconds kAnchorAge{1};
+static constexpr std::chrono::seconds kMaxAnchorAge{10};
+
+static Trace::Clock::duration toDuration(float milliseconds) {
+  return std::chrono::duration_cast<Trace::Clock::duration>(
+      std::chrono::duration<double, std::milli>(milliseconds));
+}
+
+struct CudaStreams::Anchor {
+  ~Anchor() { cudaEventDestroy(event); }
+  cudaEvent_t event = nullptr;
+  Trace::Clock::time_point time;
+  /// Of Trace::getRecording().
+  int64_t recording = 0;
+
+  /// When `other` was, which is not far away.
+  Status getTime(cudaEvent_t other, Trace::Clock::time_point &result) const {
+    float elapsed;
+    ZPP_RT_CUDA(cudaEventElapsedTime, &elapsed, event, other);
+    result = time + toDuration(elapsed);
+    return {};
+  }
+};
+
+namespace {
+/// Waits while other threads may capture graphs, which this must not disturb.
+class RelaxedCapture {
+public:
+  RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode); }
+  ~RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode); }
+  RelaxedCapture(const RelaxedCapture &) = delete;
+  RelaxedCapture &operator=(const RelaxedCapture &) = delete;
+
+private:
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+};
+} // namespace
+
+Status CudaStreams::getAnchor(std::shared_ptr<const Anchor> &result) {
+  std::lock_guard<std::mutex> lock(anchorMutex);
+  int64_t recording = trace->getRecording();
+  bool isSameRecording = lastAnchor && lastAnchor->recording == recording;
+  Trace::Clock::duration age{};
+  if (isSameRecording)
+    age = Trace::Clock::now() - lastAnchor->time;
+  if (!isSameRecording || age > kAnchorAge) {
+    RelaxedCapture relaxed;
+    auto anchor = std::make_shared<Anchor>();
+    anchor->recording = recording;
+    ZPP_RT_CUDA(cudaEventCreateWithFlags, &anchor->event, cudaEventDefault);
+    ZPP_RT_CUDA(cudaEventRecord, anchor->event, clockStream);
+    ZPP_RT_CUDA(cudaEventSynchronize, anchor->event);
+    anchor->time = Trace::Clock::now();
+    // The device's clock is the better one, so that slices before and behind
+    // an anchor fit together.
+    if (isSameRecording && age < kMaxAnchorAge)
+      ZPP_RT_TRY(lastAnchor->getTime(anchor->event, anchor->time));
+    lastAnchor = std::move(anchor);
+  }
+  result = lastAnchor;
+  return {};
+}
+
+Status CudaStreams::beginTimed(cudaStream_t handle, Timed &timed) {
+  ZPP_RT_TRY(getAnchor(timed.anchor));
   ZPP_RT_CUDA(cudaEventCreateWithFlags, &timed.begin, cudaEventDefault);
   ZPP_RT_CUDA(cudaEventCreateWithFlags, &timed.end, cudaEventDefault);
   ZPP_RT_CUDA(cudaEventRecord, timed.begin, handle);
@@ -403,17 +471,13 @@ Status CudaStreams::resolveTimes(std::vector<Timed> &timed) {
       pending.push_back(std::move(slice));
       continue;
     }
-    float begin = 0, end = 0;
-    ZPP_RT_CUDA(cudaEventElapsedTime, &begin, origin, slice.begin);
-    ZPP_RT_CUDA(cudaEventElapsedTime, &end, origin, slice.end);
-    auto at = [&](float milliseconds) {
-      return originTime +
-             std::chrono::duration_cast<Trace::Clock::duration>(
-                 std::chrono::duration<double, std::milli>(milliseconds));
-    };
+    Trace::Clock::time_point begin;
+    ZPP_RT_TRY(slice.anchor->getTime(slice.begin, begin));
+    float duration;
+    ZPP_RT_CUDA(cudaEventElapsedTime, &duration, slice.begin, slice.end);
     trace->add({rank, slice.row, slice.label, slice.kind,
                 slice.footprint.input.span(), slice.footprint.output.span(),
-                at(begin), at(end)});
+                begin, begin + toDuration(duration)});
     cudaEventDestroy(slice.begin);
     cudaEventDestroy(slice.end);
   }

@@ -135,6 +135,13 @@ private:
   void leaveCapture();
   Status prune();
 
+  /// When an event was, by the host's clock. CUDA says how far two events are
+  /// apart in float milliseconds, which are exact to a microsecond for ten
+  /// seconds only: so events are compared with a recent anchor.
+  struct Anchor;
+  /// The anchor for an event that is recorded now. From any thread.
+  Status getAnchor(std::shared_ptr<const Anchor> &result);
+
   /// What lies between two events, for the trace.
   struct Timed {
     std::string row;
@@ -145,9 +152,10 @@ private:
     size_t stream;
     int64_t number;
     cudaEvent_t begin, end;
+    std::shared_ptr<const Anchor> anchor;
   };
   /// Creates the events and records the first.
-  Status beginTimed(cudaStream_t handle, Timed &timed) const;
+  Status beginTimed(cudaStream_t handle, Timed &timed);
   /// Moves what is over to the trace.
   Status resolveTimes(std::vector<Timed> &timed);
 
@@ -201,9 +209,10 @@ private:
   std::vector<Timed> stalls;
   /// Whether the operation between begin and end is in `timed`.
   bool isTimed = false;
-  /// When the events' times began.
-  cudaEvent_t origin = nullptr;
-  Trace::Clock::time_point originTime;
+  std::mutex anchorMutex;
+  std::shared_ptr<const Anchor> lastAnchor;
+  /// For anchors: nothing else is queued here that they would wait for.
+  cudaStream_t clockStream = nullptr;
 };
 
 } // namespace zpp::rt
