@@ -7,6 +7,7 @@
 
 #include "Launcher.h"
 
+#include <filesystem>
 #include <stdexcept>
 
 using namespace zpp::tools;
@@ -277,4 +278,14 @@ bool zpp::tools::getRanks(const Launch &launch, int64_t numRanks,
   ranks.count = numRanks / launch.numProcesses;
   ranks.first = launch.process * ranks.count;
   return true;
+}
+
+std::string zpp::tools::getProcessFile(const std::string &path,
+                                       const Launch &launch) {
+  if (launch.numProcesses == 1)
+    return path;
+  std::filesystem::path file(path);
+  std::string extension =
+      "." + std::to_string(launch.process) + file.extension().string();
+  return file.replace_extension(extension).string();
 }

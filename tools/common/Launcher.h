@@ -65,6 +65,10 @@ struct RankRange {
 bool getRanks(const Launch &launch, int64_t numRanks, RankRange &ranks,
               std::string &error);
 
+/// The file of this process where each of several writes one: "trace.1.json"
+/// for "trace.json" and process 1. `path` itself if there is one process.
+std::string getProcessFile(const std::string &path, const Launch &launch);
+
 } // namespace zpp::tools
 
 #endif // ZPP_TOOLS_COMMON_LAUNCHER_H

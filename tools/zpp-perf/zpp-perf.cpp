@@ -6,66 +6,27 @@
 //===----------------------------------------------------------------------===//
 
 #include "Launcher.h"
+#include "Options.h"
 #include "Plan.h"
 
 #include "zpp/Support/Float16.h"
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <mutex>
 #include <new>
 #include <numeric>
+#include <random>
 #include <string_view>
 #include <thread>
 
 using namespace zpp;
 using namespace zpp::perf;
-
-static constexpr const char *kHelp =
-    R"(zpp-perf: for quantized collectives what nccl-tests are for NCCL
-
-  zpp-perf OPERATION [options]
-
-Collectives, with the time of the plain collective from the same run, which on
-cuda is NCCL's own:
-  reduce_scatter, all_gather
-Kernels alone, with the bytes per second of a copy from the same run:
-  quantize, dequantize, dequantize_reduce, dequantize_reduce_quantize
-Speeds of the links, for the compiler's option `links`, with the largest size:
-  --calibrate
-
-  --mesh=node:2,gpu:2  tiers from slowest to fastest
-  --bytes=1M:64M       sizes of the whole tensor, doubling (K, M, G: 2^10, ..)
-  --type=bf16          elements: f32, bf16 or f16
-  --format=i8:i4       none, i8 or i4 for each hop of a reduce_scatter from the
-                       innermost outwards, the last for all tiers that remain;
-                       for dequantize_reduce_quantize i8 or i4, from and to;
-                       one, by default i8, for all others and for one tier
-  --block=128          elements that share a scale: 32 to 2048
-  --stages=1           parts of a reduce_scatter that overlap
-                       (host_usec in the table: until all is queued)
-  --iterations=5       runs in a row; their mean is measured 5 times, and the
-                       median of the slowest rank's is printed
-  --backend=cpu        where ranks run: cpu (threads) or cuda (GPUs)
-  --time-limit-usec=N  how long a collective waits for its last rank
-  --trace=FILE         a timeline for Perfetto: when each operation ran on which
-                       stream (of process P: FILE.P); slower
-
-All ranks are in one process, unless a launcher starts one for each: mpirun,
-srun, torchrun, or any other that sets RANK and WORLD_SIZE and, for several
-hosts, MASTER_ADDR and MASTER_PORT.
-  --rendezvous=H:P     where the process of rank 0 listens and others connect
-
-  zpp-perf reduce_scatter --backend=cuda --bytes=1M:1G
-  mpirun -n 4 zpp-perf all_gather --backend=cuda --format=i8
-)";
 
 /// Failures of several ranks at once are printed one after the other, the first
 /// of which ends the program.
@@ -102,158 +63,6 @@ static std::string quote(std::string_view text) {
 }
 
 //===----------------------------------------------------------------------===//
-// Options
-//===----------------------------------------------------------------------===//
-
-namespace {
-struct Options {
-  std::string operation;
-  std::string mesh = "node:2,gpu:2";
-  int64_t minBytes = int64_t(1) << 20;
-  int64_t maxBytes = int64_t(64) << 20;
-  /// What was given, by name.
-  std::map<std::string, std::string, std::less<>> given;
-  ElementType type = ElementType::BF16;
-  /// Empty until checkOptions() knows what fits.
-  std::vector<WireFormat> formats;
-  int64_t block = 128;
-  int64_t stages = 1;
-  int64_t iterations = 5;
-  std::string backend = "cpu";
-  int64_t timeLimitUsec = 0;
-  std::string trace;
-  tools::LaunchOptions launch;
-};
-} // namespace
-
-static int64_t parseNumber(std::string_view text, bool isBytes) {
-  // Leaves room for arithmetic.
-  constexpr int64_t kMax = int64_t(1) << 60;
-  int64_t value = 0;
-  auto [end, code] =
-      std::from_chars(text.data(), text.data() + text.size(), value);
-  std::string_view suffix(end, text.data() + text.size() - end);
-  int64_t unit = 1;
-  if (isBytes && suffix.size() == 1)
-    unit = suffix == "K"   ? int64_t(1) << 10
-           : suffix == "M" ? int64_t(1) << 20
-           : suffix == "G" ? int64_t(1) << 30
-                           : 0;
-  else if (!suffix.empty())
-    unit = 0;
-  if (code != std::errc() || unit == 0 || value < 1 || value > kMax / unit)
-    fail("expected a number from 1 to 2^60, but got " + quote(text));
-  return value * unit;
-}
-
-static WireFormat parseFormat(std::string_view text) {
-  if (text == "none")
-    return WireFormat::None;
-  if (text == "i8")
-    return WireFormat::I8;
-  if (text == "i4")
-    return WireFormat::I4;
-  fail("expected format none, i8 or i4, but got " + quote(text));
-}
-
-static ElementType parseType(std::string_view text) {
-  if (text == "f32")
-    return ElementType::F32;
-  if (text == "bf16")
-    return ElementType::BF16;
-  if (text == "f16")
-    return ElementType::F16;
-  fail("expected type f32, bf16 or f16, but got " + quote(text));
-}
-
-static std::vector<std::string_view> split(std::string_view text) {
-  std::vector<std::string_view> parts;
-  while (true) {
-    size_t colon = text.find(':');
-    parts.push_back(text.substr(0, colon));
-    if (colon == std::string_view::npos)
-      return parts;
-    text.remove_prefix(colon + 1);
-  }
-}
-
-static constexpr const char *kCalibrate = "--calibrate";
-
-static void parseOption(std::string_view argument, Options &options) {
-  size_t equals = argument.find('=');
-  std::string_view name = argument.substr(0, equals);
-  std::string_view value = equals == std::string_view::npos
-                               ? std::string_view()
-                               : argument.substr(equals + 1);
-  // Parsed below, or used as it is.
-  auto getText = [&] {
-    if (value.empty())
-      fail("expected " + std::string(name) + "=VALUE, but got " +
-           quote(argument));
-    return value;
-  };
-  options.given.insert_or_assign(std::string(name), value);
-  if (name == "--mesh") {
-    options.mesh = getText();
-  } else if (name == "--bytes") {
-    std::vector<std::string_view> range = split(value);
-    if (range.size() > 2)
-      fail("expected MIN:MAX bytes, but got " + quote(value));
-    options.minBytes = parseNumber(range.front(), /*isBytes=*/true);
-    options.maxBytes = parseNumber(range.back(), /*isBytes=*/true);
-    if (options.minBytes > options.maxBytes)
-      fail("expected MIN:MAX bytes, but got " + quote(value));
-  } else if (name == "--type") {
-    options.type = parseType(value);
-  } else if (name == "--format") {
-    options.formats.clear();
-    for (std::string_view format : split(value))
-      options.formats.push_back(parseFormat(format));
-  } else if (name == "--block") {
-    options.block = parseNumber(value, /*isBytes=*/false);
-    if (!isValidBlock(options.block))
-      fail("expected a block that is a power of two from 32 to 2048, but got " +
-           quote(value));
-  } else if (name == "--stages") {
-    options.stages = parseNumber(value, /*isBytes=*/false);
-  } else if (name == "--iterations") {
-    options.iterations = parseNumber(value, /*isBytes=*/false);
-  } else if (name == "--time-limit-usec") {
-    options.timeLimitUsec = parseNumber(value, /*isBytes=*/false);
-  } else if (name == "--rendezvous") {
-    options.launch.rendezvous = getText();
-  } else if (name == "--trace") {
-    options.trace = getText();
-  } else if (name == "--backend") {
-    options.backend = getText();
-  } else {
-    fail("expected an option, but got " + quote(argument) +
-         "; see zpp-perf --help");
-  }
-}
-
-static Options parseOptions(int argc, char **argv) {
-  Options options;
-  for (int i = 1; i < argc; ++i) {
-    std::string_view argument = argv[i];
-    if (argument == "--help" || argument == "-h") {
-      std::fputs(kHelp, stdout);
-      flushOutput();
-      std::exit(EXIT_SUCCESS);
-    }
-    bool isOperation =
-        argument == kCalibrate || (!argument.empty() && argument[0] != '-');
-    if (isOperation && options.operation.empty())
-      options.operation = argument;
-    else
-      parseOption(argument, options);
-  }
-  if (options.operation.empty())
-    fail("expected an operation, but got none; see zpp-perf --help");
-  return options;
-}
-
-//===----------------------------------------------------------------------===//
 // Data
 //===----------------------------------------------------------------------===//
 
@@ -270,15 +79,14 @@ static float readElement(ElementType type, const std::vector<uint8_t> &data,
                                    : floatOfF16Bits(bits);
 }
 
-/// Elements in (-1, 1), different on each rank.
+/// Elements in [-1, 1), different on each rank.
 static std::vector<uint8_t> makeData(ElementType type, int64_t elements,
                                      int64_t rank) {
   std::vector<uint8_t> data(elements * elementBytes(type));
-  uint64_t state = 0x9e3779b97f4a7c15u * (rank + 1);
+  std::mt19937_64 engine(rank);
+  std::uniform_real_distribution<float> distribution(-1, 1);
   for (int64_t i = 0; i < elements; ++i) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    float value =
-        static_cast<float>(static_cast<int32_t>(state >> 32)) * 0x1p-31f;
+    float value = distribution(engine);
     if (type == ElementType::F32) {
       std::memcpy(data.data() + 4 * i, &value, 4);
     } else {
@@ -432,63 +240,6 @@ double Bench::getError(ElementType type, const std::vector<uint8_t> &measured,
 // Tables
 //===----------------------------------------------------------------------===//
 
-namespace {
-struct Operation {
-  const char *name;
-  /// How many --format may give; of a reduce_scatter no more than there are
-  /// tiers.
-  size_t maxFormats;
-  bool isKernel = false;
-};
-constexpr const char *kReduceScatter = "reduce_scatter";
-constexpr Operation kOperations[] = {
-    {kReduceScatter, SIZE_MAX},
-    {"all_gather", 1},
-    {"quantize", 1, /*isKernel=*/true},
-    {"dequantize", 1, /*isKernel=*/true},
-    {"dequantize_reduce", 1, /*isKernel=*/true},
-    {"dequantize_reduce_quantize", 2, /*isKernel=*/true},
-    {kCalibrate, 0},
-};
-} // namespace
-
-/// Before any rank starts.
-static void checkOptions(Options &options, const Mesh &mesh) {
-  const std::string name = quote(options.operation);
-  const Operation *operation = std::find_if(
-      std::begin(kOperations), std::end(kOperations),
-      [&](const Operation &other) { return options.operation == other.name; });
-  if (operation == std::end(kOperations))
-    fail("expected an operation, but got " + name + "; see zpp-perf --help");
-  auto refuse = [&](const char *option) {
-    if (auto it = options.given.find(option); it != options.given.end())
-      fail("expected no " + it->first + " for " + name + ", but got " +
-           quote(it->second));
-  };
-  bool isReduceScatter = options.operation == kReduceScatter;
-  if (!isReduceScatter)
-    refuse("--stages");
-  if (options.operation == kCalibrate)
-    for (const char *option : {"--type", "--format", "--block"})
-      refuse(option);
-
-  size_t maxFormats =
-      isReduceScatter ? mesh.getAxes().size() : operation->maxFormats;
-  if (options.formats.empty()) {
-    options.formats = {WireFormat::I8, WireFormat::I4};
-    options.formats.resize(std::min<size_t>(maxFormats, 2));
-  }
-  if (options.formats.size() > maxFormats)
-    fail("expected at most " + std::to_string(maxFormats) +
-         (maxFormats == 1 ? " format for " : " formats for ") + name +
-         (isReduceScatter ? " on mesh " + quote(options.mesh) : "") +
-         ", but got " + std::to_string(options.formats.size()));
-  if (operation->isKernel &&
-      std::count(options.formats.begin(), options.formats.end(),
-                 WireFormat::None) > 0)
-    fail("expected format i8 or i4 for " + name + ", but got 'none'");
-}
-
 static void runCollective(const Bench &bench, bool isGather) {
   const Options &options = bench.options;
   int64_t ranks = bench.mesh.numDevices();
@@ -619,9 +370,8 @@ static void runRank(const Options &options, const Mesh &mesh,
       ZPP_RT_OK)
     fail("rank " + std::to_string(index) + ": " + message);
   Bench bench(options, mesh, rank, index);
-  if (options.operation == "reduce_scatter" ||
-      options.operation == "all_gather")
-    runCollective(bench, options.operation == "all_gather");
+  if (options.operation == kReduceScatter || options.operation == kAllGather)
+    runCollective(bench, options.operation == kAllGather);
   else if (options.operation == kCalibrate)
     calibrate(bench);
   else
@@ -631,6 +381,11 @@ static void runRank(const Options &options, const Mesh &mesh,
 
 static void run(int argc, char **argv) {
   Options options = parseOptions(argc, argv);
+  if (options.isHelp) {
+    std::fputs(kHelp, stdout);
+    flushOutput();
+    return;
+  }
   std::string error;
   std::optional<Mesh> mesh = Mesh::parse(options.mesh, error);
   if (!mesh)
@@ -676,9 +431,7 @@ static void run(int argc, char **argv) {
   for (std::thread &thread : threads)
     thread.join();
   if (!options.trace.empty()) {
-    std::string path = options.trace;
-    if (launch.numProcesses > 1)
-      path += "." + std::to_string(launch.process);
+    std::string path = tools::getProcessFile(options.trace, launch);
     if (zpp_rt_world_write_trace(world, path.c_str(), message,
                                  sizeof(message)) != ZPP_RT_OK)
       fail(message);

@@ -24,6 +24,7 @@
 #include <cstdlib>
 #include <future>
 #include <mutex>
+#include <random>
 #include <system_error>
 #include <thread>
 
@@ -83,13 +84,8 @@ static double getDistance(Type type, const TensorData &a, const TensorData &b,
 /// Random elements, the same for one seed everywhere: floats near normal with
 /// variance 1, other types any bits.
 static TensorData makeRandom(RankedTensorType type, uint64_t seed) {
-  // splitmix64
-  auto next = [&seed] {
-    uint64_t bits = seed += 0x9e3779b97f4a7c15;
-    bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9;
-    bits = (bits ^ bits >> 27) * 0x94d049bb133111eb;
-    return bits ^ bits >> 31;
-  };
+  // Not a distribution of <random>, whose numbers differ between libraries.
+  std::mt19937_64 next(seed);
   TensorData data(getBytes(type));
   Type element = type.getElementType();
   size_t bytes = getElementBytes(element);

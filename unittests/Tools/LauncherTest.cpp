@@ -203,4 +203,14 @@ TEST(Launcher, Ranks) {
                    "got 2");
 }
 
+TEST(Launcher, FilesOfProcesses) {
+  Launch alone, second;
+  second.process = 1;
+  second.numProcesses = 4;
+  EXPECT_EQ(getProcessFile("d/trace.json", alone), "d/trace.json");
+  EXPECT_EQ(getProcessFile("d/trace.json", second), "d/trace.1.json");
+  EXPECT_EQ(getProcessFile("d.x/trace", second), "d.x/trace.1");
+  EXPECT_EQ(getProcessFile("a.b.json", second), "a.b.1.json");
+}
+
 } // namespace

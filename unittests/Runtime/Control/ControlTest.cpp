@@ -20,6 +20,7 @@
 #include <csignal>
 #include <mutex>
 #include <poll.h>
+#include <random>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -461,13 +462,12 @@ TEST(ControlStranger, TalksNonsense) {
 /// Whatever follows the preamble.
 TEST(ControlStranger, TalksAtRandom) {
   std::unique_ptr<ControlServer> server = makeServer(2);
-  uint32_t state = 1;
+  std::mt19937 random(1);
   for (int64_t i = 0; i < 200; ++i) {
     std::string data(kPreamble);
     for (int64_t j = 0; j < i; ++j) {
-      state = state * 1664525 + 1013904223;
       // Small numbers, so that lengths are plausible.
-      data += static_cast<char>((state >> 24) % (j % 3 == 0 ? 256 : 4));
+      data += static_cast<char>(random() % (j % 3 == 0 ? 256 : 4));
     }
     Stranger(server->getEndpoint()).say(data);
   }

@@ -1,0 +1,56 @@
+//===- Options.h - The command line of zpp-perf -----------------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_TOOLS_ZPP_PERF_OPTIONS_H
+#define ZPP_TOOLS_ZPP_PERF_OPTIONS_H
+
+#include "Launcher.h"
+#include "zpp/Support/BlockQuant.h"
+#include "zpp/Support/Mesh.h"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace zpp::perf {
+
+inline constexpr const char *kReduceScatter = "reduce_scatter";
+inline constexpr const char *kAllGather = "all_gather";
+inline constexpr const char *kCalibrate = "--calibrate";
+
+extern const char *const kHelp;
+
+struct Options {
+  bool isHelp = false;
+  std::string operation;
+  std::string mesh = "node:2,gpu:2";
+  int64_t minBytes = int64_t(1) << 20;
+  int64_t maxBytes = int64_t(64) << 20;
+  /// What was given, by name.
+  std::map<std::string, std::string> given;
+  ElementType type = ElementType::BF16;
+  /// Empty until checkOptions() knows what fits.
+  std::vector<WireFormat> formats;
+  int64_t block = 128;
+  int64_t stages = 1;
+  int64_t iterations = 5;
+  std::string backend = "cpu";
+  int64_t timeLimitUsec = 0;
+  std::string trace;
+  tools::LaunchOptions launch;
+};
+
+/// Reads the command line. Throws std::runtime_error where it makes no sense.
+Options parseOptions(int argc, char **argv);
+
+/// Checks what depends on the mesh, and fills in the formats. Throws as above.
+void checkOptions(Options &options, const Mesh &mesh);
+
+} // namespace zpp::perf
+
+#endif // ZPP_TOOLS_ZPP_PERF_OPTIONS_H
