@@ -8,8 +8,9 @@
 // All ops are checked before the first one is replaced, so that a module is
 // either converted or left alone.
 //
-// Descriptors are constants in the LLVM dialect: all their fields are 64 bits
-// wide (integers and pointers), so that a list of fields is their layout.
+// Descriptors are constants in the LLVM dialect. They are filled in as the
+// structs of zpp_rt.h, by the names of their fields, and written word by word:
+// the compiler of this file sees to it that the layout is that of the header.
 //
 //===----------------------------------------------------------------------===//
 
@@ -28,6 +29,10 @@
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Runtime/zpp_rt.h"
 #include "llvm/ADT/TypeSwitch.h"
+
+#include <array>
+#include <cstring>
+#include <type_traits>
 
 namespace zpp {
 #define GEN_PASS_DEF_CONVERTZEROTORUNTIMEPASS
@@ -187,6 +192,50 @@ private:
 
 using Fields = SmallVector<Constants::Field>;
 
+namespace {
+/// A struct of zpp_rt.h whose pointers will hold addresses of globals.
+template <typename StructT> class Descriptor {
+  static_assert(std::has_unique_object_representations_v<StructT> &&
+                    sizeof(StructT) % sizeof(int64_t) == 0,
+                "expected fields of 64 bits and no padding");
+  static_assert(sizeof(void *) == sizeof(int64_t) &&
+                    sizeof(size_t) == sizeof(int64_t),
+                "expected a 64-bit host, as the target is");
+
+public:
+  /// All but the pointers.
+  StructT values{};
+
+  /// `pointer`, a field of `values`, will hold the address of `global`; null
+  /// where there is none.
+  template <typename T>
+  void setAddress(const T *const &pointer, LLVM::GlobalOp global) {
+    auto offset = reinterpret_cast<const char *>(&pointer) -
+                  reinterpret_cast<const char *>(&values);
+    addresses.emplace_back(offset / sizeof(int64_t), global);
+  }
+
+  Fields getFields() const {
+    std::array<int64_t, sizeof(StructT) / sizeof(int64_t)> words;
+    std::memcpy(words.data(), &values, sizeof(values));
+    Fields fields(words.begin(), words.end());
+    for (auto [word, global] : addresses)
+      fields[word] = global;
+    return fields;
+  }
+
+private:
+  SmallVector<std::pair<size_t, LLVM::GlobalOp>> addresses;
+};
+} // namespace
+
+// The numbers of the dialect, of Support and of zpp_rt.h are the same: casts
+// lead from one to the next.
+static_assert(static_cast<int>(WireFormatKind::I8) == ZPP_RT_FORMAT_I8 &&
+              static_cast<int>(WireFormatKind::I4) == ZPP_RT_FORMAT_I4 &&
+              static_cast<int>(zpp::WireFormat::I8) == ZPP_RT_FORMAT_I8 &&
+              static_cast<int>(zpp::WireFormat::I4) == ZPP_RT_FORMAT_I4);
+
 //===----------------------------------------------------------------------===//
 // Descriptors
 //===----------------------------------------------------------------------===//
@@ -201,19 +250,20 @@ static int64_t getKind(ReduceKind kind) {
   return kind == ReduceKind::Mean ? ZPP_RT_MEAN : ZPP_RT_SUM;
 }
 
-static void addQuant(Fields &fields, QuantAttr quant) {
-  fields.push_back(static_cast<int64_t>(quant.getWireFormat()));
-  fields.push_back(quant.getBlock());
-}
-
-/// zpp_rt_slices
-static void addSlices(Fields &fields, Constants &constants,
-                      const SliceMap &map) {
-  fields.append(
-      {map.outer, map.unit, map.inner, map.extent,
-       constants.getList(map.factors), static_cast<int64_t>(map.factors.size()),
-       constants.getList(map.chunkFactors),
-       static_cast<int64_t>(map.chunkFactors.size()), map.stage, map.stages});
+/// Fills in `slices`, a field of the descriptor.
+template <typename StructT>
+static void setSlices(Descriptor<StructT> &desc, zpp_rt_slices &slices,
+                      const SliceMap &map, Constants &constants) {
+  slices.outer = map.outer;
+  slices.unit = map.unit;
+  slices.inner = map.inner;
+  slices.extent = map.extent;
+  desc.setAddress(slices.factors, constants.getList(map.factors));
+  slices.num_factors = map.factors.size();
+  desc.setAddress(slices.chunk_factors, constants.getList(map.chunkFactors));
+  slices.num_chunk_factors = map.chunkFactors.size();
+  slices.stage = map.stage;
+  slices.stages = map.stages;
 }
 
 /// The map of a tensor whose chunks are its leading dim.
@@ -233,95 +283,130 @@ static SliceMap getMap(SlicesAttr slices, ShapedType type) {
                 : getLeadingDimMap(type.getShape());
 }
 
-/// Appends what follows the name in the descriptor of an op.
-static void addFields(PackSlicesOp op, Fields &fields, Constants &constants) {
-  fields.push_back(op.getInputType().getElementTypeBitWidth() / 8);
-  addSlices(fields, constants, getMap(op.getSlices(), op.getInputType()));
-  fields.push_back(*getChunkStride(op.getInitMutable()));
+static int64_t getFormat(QuantAttr quant) {
+  return static_cast<int64_t>(quant.getWireFormat());
 }
 
-static void addFields(UnpackSlicesOp op, Fields &fields, Constants &constants) {
-  fields.push_back(op.getInitType().getElementTypeBitWidth() / 8);
-  addSlices(fields, constants, getMap(op.getSlices(), op.getInitType()));
-  fields.push_back(*getChunkStride(op.getInputMutable()));
+// Each fills in the descriptor of an op, but for size and name.
+
+static void fill(PackSlicesOp op, Descriptor<zpp_rt_pack_desc> &desc,
+                 Constants &constants) {
+  desc.values.element_bytes = op.getInputType().getElementTypeBitWidth() / 8;
+  setSlices(desc, desc.values.slices, getMap(op.getSlices(), op.getInputType()),
+            constants);
+  desc.values.chunk_stride = *getChunkStride(op.getInitMutable());
 }
 
-static void addFields(QuantizeOp op, Fields &fields, Constants &constants) {
-  fields.push_back(getElementType(op.getInputType().getElementType()));
-  addQuant(fields, op.getQuant());
-  addSlices(fields, constants, getMap(op.getSlicesAttr(), op.getInputType()));
-  fields.push_back(*getChunkStride(op.getInitMutable()));
+static void fill(UnpackSlicesOp op, Descriptor<zpp_rt_pack_desc> &desc,
+                 Constants &constants) {
+  desc.values.element_bytes = op.getInitType().getElementTypeBitWidth() / 8;
+  setSlices(desc, desc.values.slices, getMap(op.getSlices(), op.getInitType()),
+            constants);
+  desc.values.chunk_stride = *getChunkStride(op.getInputMutable());
 }
 
-static void addFields(DequantizeOp op, Fields &fields, Constants &constants) {
-  fields.push_back(getElementType(op.getInitType().getElementType()));
-  addQuant(fields, op.getQuant());
-  addSlices(fields, constants, getMap(op.getSlicesAttr(), op.getInitType()));
-  fields.push_back(*getChunkStride(op.getInputMutable()));
+static void fill(QuantizeOp op, Descriptor<zpp_rt_quantize_desc> &desc,
+                 Constants &constants) {
+  desc.values.element_type = getElementType(op.getInputType().getElementType());
+  desc.values.format = getFormat(op.getQuant());
+  desc.values.block = op.getQuant().getBlock();
+  setSlices(desc, desc.values.slices,
+            getMap(op.getSlicesAttr(), op.getInputType()), constants);
+  desc.values.chunk_stride = *getChunkStride(op.getInitMutable());
 }
 
-static void addFields(ReduceOp op, Fields &fields, Constants &) {
-  fields.append({getKind(op.getKind()), op.getInputType().getDimSize(0),
-                 op.getInitType().getNumElements(),
-                 getElementType(op.getInputType().getElementType()),
-                 ZPP_RT_FORMAT_NONE, 0,
-                 getElementType(op.getInitType().getElementType()),
-                 *getChunkStride(op.getInputMutable())});
+static void fill(DequantizeOp op, Descriptor<zpp_rt_quantize_desc> &desc,
+                 Constants &constants) {
+  desc.values.element_type = getElementType(op.getInitType().getElementType());
+  desc.values.format = getFormat(op.getQuant());
+  desc.values.block = op.getQuant().getBlock();
+  setSlices(desc, desc.values.slices,
+            getMap(op.getSlicesAttr(), op.getInitType()), constants);
+  desc.values.chunk_stride = *getChunkStride(op.getInputMutable());
 }
 
-static void addFields(DequantizeReduceOp op, Fields &fields, Constants &) {
-  fields.append({getKind(op.getKind()), op.getInputType().getDimSize(0),
-                 op.getInitType().getNumElements(), ZPP_RT_F32});
-  addQuant(fields, op.getQuant());
-  fields.append({getElementType(op.getInitType().getElementType()),
-                 *getChunkStride(op.getInputMutable())});
+static void fill(ReduceOp op, Descriptor<zpp_rt_reduce_desc> &desc,
+                 Constants &) {
+  desc.values.kind = getKind(op.getKind());
+  desc.values.sources = op.getInputType().getDimSize(0);
+  desc.values.elements = op.getInitType().getNumElements();
+  desc.values.source_type = getElementType(op.getInputType().getElementType());
+  desc.values.format = ZPP_RT_FORMAT_NONE;
+  desc.values.element_type = getElementType(op.getInitType().getElementType());
+  desc.values.source_stride = *getChunkStride(op.getInputMutable());
 }
 
-static void addFields(DequantizeReduceQuantizeOp op, Fields &fields,
-                      Constants &constants) {
+static void fill(DequantizeReduceOp op, Descriptor<zpp_rt_reduce_desc> &desc,
+                 Constants &) {
+  desc.values.kind = getKind(op.getKind());
+  desc.values.sources = op.getInputType().getDimSize(0);
+  desc.values.elements = op.getInitType().getNumElements();
+  desc.values.source_type = ZPP_RT_F32;
+  desc.values.format = getFormat(op.getQuant());
+  desc.values.block = op.getQuant().getBlock();
+  desc.values.element_type = getElementType(op.getInitType().getElementType());
+  desc.values.source_stride = *getChunkStride(op.getInputMutable());
+}
+
+static void fill(DequantizeReduceQuantizeOp op,
+                 Descriptor<zpp_rt_reduce_quantize_desc> &desc,
+                 Constants &constants) {
   auto partial = cast<RankedTensorType>(op.getPartial());
-  fields.append({getKind(op.getKind()), op.getInputType().getDimSize(0)});
-  addQuant(fields, op.getQuant());
-  fields.push_back(getElementType(partial.getElementType()));
-  addQuant(fields, op.getTo());
-  addSlices(fields, constants, getMap(op.getSlices(), partial));
-  fields.append({*getChunkStride(op.getInputMutable()),
-                 *getChunkStride(op.getInitMutable())});
+  desc.values.kind = getKind(op.getKind());
+  desc.values.sources = op.getInputType().getDimSize(0);
+  desc.values.format = getFormat(op.getQuant());
+  desc.values.block = op.getQuant().getBlock();
+  desc.values.element_type = getElementType(partial.getElementType());
+  desc.values.to_format = getFormat(op.getTo());
+  desc.values.to_block = op.getTo().getBlock();
+  setSlices(desc, desc.values.slices, getMap(op.getSlices(), partial),
+            constants);
+  desc.values.source_stride = *getChunkStride(op.getInputMutable());
+  desc.values.chunk_stride = *getChunkStride(op.getInitMutable());
 }
 
 static int64_t getBytes(ShapedType type) {
   return type.getNumElements() * (type.getElementTypeBitWidth() / 8);
 }
 
-/// Of AllToAllOp and AllGatherChunksOp.
+/// AllToAllOp and AllGatherChunksOp.
 template <typename OpT>
-static void addFields(OpT op, Fields &fields, Constants &constants) {
+static void fill(OpT op, Descriptor<zpp_rt_exchange_desc> &desc,
+                 Constants &constants) {
   auto collective = cast<CollectiveOpInterface>(op.getOperation());
   SmallVector<zpp::AxisRef> axes = collective.getAxisRefs();
   Fields axisFields;
-  for (const zpp::AxisRef &axis : axes)
-    axisFields.append(
-        {constants.getString(axis.name), axis.preSize, axis.size});
-  fields.append(
-      {constants.createStruct(op.getLoc(), "zpp_rt_axes", axisFields),
-       static_cast<int64_t>(axes.size()),
-       getBytes(op.getInitType()) / zpp::numDevices({axes.begin(), axes.end()}),
-       constants.getString(collective.getMeshAttr().getMesh().str())});
+  for (const zpp::AxisRef &axis : axes) {
+    Descriptor<zpp_rt_axis> entry;
+    entry.setAddress(entry.values.name, constants.getString(axis.name));
+    entry.values.pre_size = axis.preSize;
+    entry.values.size = axis.size;
+    axisFields.append(entry.getFields());
+  }
+  desc.setAddress(
+      desc.values.axes,
+      constants.createStruct(op.getLoc(), "zpp_rt_axes", axisFields));
+  desc.values.num_axes = axes.size();
+  desc.values.chunk_bytes =
+      getBytes(op.getInitType()) / zpp::numDevices({axes.begin(), axes.end()});
+  desc.setAddress(
+      desc.values.mesh,
+      constants.getString(collective.getMeshAttr().getMesh().str()));
 }
 
-/// The descriptor `name` of what is at `loc`; `add(fields)` appends what
-/// follows the name.
-template <typename Add>
+/// The descriptor of what is at `loc`, a global `name`; `fill(descriptor)`
+/// fills in what follows the size and the name.
+template <typename StructT, typename Fill>
 static LLVM::GlobalOp createDescriptor(Location loc, StringRef name,
-                                       int64_t structSize, const Add &add,
-                                       Constants &constants) {
+                                       const Fill &fill, Constants &constants) {
+  Descriptor<StructT> desc;
+  desc.values.struct_size = sizeof(StructT);
   std::string source = describeLocation(loc);
-  Fields fields{structSize, source.empty() ? LLVM::GlobalOp()
-                                           : constants.getString(source)};
-  add(fields);
-  assert(structSize == static_cast<int64_t>(8 * fields.size()) &&
-         "expected the layout of zpp_rt.h");
-  return constants.createStruct(loc, name, fields);
+  desc.setAddress(desc.values.name, source.empty()
+                                        ? LLVM::GlobalOp()
+                                        : constants.getString(source));
+  fill(desc);
+  return constants.createStruct(loc, name, desc.getFields());
 }
 
 //===----------------------------------------------------------------------===//
@@ -361,10 +446,9 @@ static void lowerOp(Operation *op, Value rank, Constants &constants) {
 #define ZPP_RT_ENTRYPOINT(NAME, DESC, OP)                                      \
   if (auto typed = dyn_cast<OP>(op)) {                                         \
     entrypoint = "zpp_rt_" #NAME;                                              \
-    descriptor = createDescriptor(                                             \
-        op->getLoc(), "zpp_rt_" #DESC, sizeof(zpp_rt_##DESC),                  \
-        [&](Fields &fields) { addFields(typed, fields, constants); },          \
-        constants);                                                            \
+    descriptor = createDescriptor<zpp_rt_##DESC>(                              \
+        op->getLoc(), "zpp_rt_" #DESC,                                         \
+        [&](auto &desc) { fill(typed, desc, constants); }, constants);         \
   }
 #include "zpp/Runtime/Entrypoints.def"
 
@@ -414,11 +498,13 @@ static void lowerCopy(memref::CopyOp op, const StridedCopy &copy, Value rank,
     target = advance(target, loop.targetStride);
     source = advance(source, loop.sourceStride);
   }
-  LLVM::GlobalOp descriptor = createDescriptor(
-      loc, "zpp_rt_copy_desc", sizeof(zpp_rt_copy_desc),
-      [&](Fields &fields) {
-        fields.append(
-            {rows.size, copy.rowBytes, rows.sourceStride, rows.targetStride});
+  LLVM::GlobalOp descriptor = createDescriptor<zpp_rt_copy_desc>(
+      loc, "zpp_rt_copy_desc",
+      [&](Descriptor<zpp_rt_copy_desc> &desc) {
+        desc.values.rows = rows.size;
+        desc.values.row_bytes = copy.rowBytes;
+        desc.values.source_stride = rows.sourceStride;
+        desc.values.dest_stride = rows.targetStride;
       },
       constants);
   Value address = LLVM::AddressOfOp::create(builder, loc, descriptor);
