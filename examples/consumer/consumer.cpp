@@ -40,6 +40,7 @@ func.func public @main(%shard: tensor<32x64xf32>, %x: tensor<16x256xf32>)
 int main() {
   mlir::DialectRegistry registry;
   zpp::registerAllDialects(registry);
+  zpp::registerAllExtensions(registry);
   // Only because this program has no StableHLO of its own.
   zpp::registerGuestDialects(registry);
   mlir::MLIRContext context(registry);

@@ -8,8 +8,6 @@
 #ifndef ZPP_INITALL_H
 #define ZPP_INITALL_H
 
-#include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "zpp/Conversion/Passes.h"
 #include "zpp/Dialect/Guest/GuestDialects.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
@@ -19,19 +17,28 @@
 
 namespace zpp {
 
-/// The zero dialect and those it builds on. A compiler that does not register
-/// StableHLO and Shardy itself adds `registerGuestDialects`.
+/// The zero dialect and the upstream dialects that programs with zero ops use.
+/// A compiler that does not register StableHLO and Shardy itself adds
+/// `registerGuestDialects`.
 inline void registerAllDialects(mlir::DialectRegistry &registry) {
-  registry.insert<zero::ZeroDialect, mlir::func::FuncDialect,
-                  mlir::tensor::TensorDialect>();
-  registerRuntimeDialects(registry);
+  registry.insert<zero::ZeroDialect>();
+  registerHostDialects(registry);
 }
 
+/// The interfaces that the passes need on ops of these dialects, among them
+/// those of upstream: bufferization and the translation to LLVM IR. Registering
+/// an interface that the compiler has registered already does nothing.
+inline void registerAllExtensions(mlir::DialectRegistry &registry) {
+  registerHostExtensions(registry);
+}
+
+/// The flags of zpp's passes and pipelines. No pass of upstream is registered:
+/// that is for the compiler to do, and allowed only once.
 inline void registerAllPasses() {
   registerZppTransformsPasses();
   registerZppConversionPasses();
   registerZeroPPPipeline();
-  registerRuntimePipeline();
+  registerHostPipelines();
 }
 
 } // namespace zpp

@@ -44,12 +44,15 @@
 using namespace mlir;
 using namespace zpp;
 
-void zpp::registerRuntimeDialects(DialectRegistry &registry) {
+void zpp::registerHostDialects(DialectRegistry &registry) {
   registry
       .insert<arith::ArithDialect, bufferization::BufferizationDialect,
               cf::ControlFlowDialect, func::FuncDialect, linalg::LinalgDialect,
               LLVM::LLVMDialect, math::MathDialect, memref::MemRefDialect,
               scf::SCFDialect, tensor::TensorDialect>();
+}
+
+void zpp::registerHostExtensions(DialectRegistry &registry) {
   arith::registerBufferizableOpInterfaceExternalModels(registry);
   bufferization::func_ext::registerBufferizableOpInterfaceExternalModels(
       registry);
@@ -209,9 +212,7 @@ void zpp::buildHostFunctionPipeline(OpPassManager &pm) {
   addLowering(pm);
 }
 
-void zpp::registerRuntimePipeline() {
-  bufferization::registerBufferizationPasses();
-  bufferization::registerBufferizationPipelines();
+void zpp::registerHostPipelines() {
   PassPipelineRegistration<RuntimePipelineOptions>(
       "zero-to-llvm",
       "Lower decomposed zero ops on tensors to the LLVM dialect with calls of "

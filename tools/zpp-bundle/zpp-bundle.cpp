@@ -135,6 +135,7 @@ int main(int argc, char **argv) {
 
   DialectRegistry registry;
   zpp::registerAllDialects(registry);
+  zpp::registerAllExtensions(registry);
   zpp::registerGuestDialects(registry);
   MLIRContext context(registry);
   auto sources = std::make_shared<llvm::SourceMgr>();

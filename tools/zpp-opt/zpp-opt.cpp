@@ -5,13 +5,21 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Bufferization/Transforms/Passes.h"
 #include "mlir/Dialect/Shard/IR/ShardDialect.h"
+#include "mlir/IR/Verifier.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Support/FileUtilities.h"
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
 #include "mlir/Transforms/Passes.h"
 #include "zpp/InitAll.h"
+#include "llvm/Support/InitLLVM.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/ToolOutputFile.h"
 
 #include <vector>
+
+using namespace mlir;
 
 static constexpr const char *kOverview =
     R"(zpp-opt: rewrites the collectives of sharded training as ZeRO++
@@ -26,38 +34,79 @@ operation.get_asm(print_generic_op_form=True), and writes one that sends less.
   what every collective sends, before and after:
     zpp-opt step.mlir --zeropp="mesh=node:2,gpu:4" --zero-report -o fast.mlir
 
-Each pass has a flag of its own (--zero-...). Collectives that are left alone are
-named in remarks with the reason; --remarks-filter=.* shows all decisions.
+Each pass has a flag of its own (--zero-...). Remarks name the collectives that
+are left alone, and say why; --remarks-filter=.* shows all decisions.
+The module is verified after each pass; --verify-each=false, which takes less
+time, verifies the input and the output only.
 )";
 
+namespace {
+/// Verifies the output of a pipeline that is not verified after each pass.
+struct VerifyOutput : public PassWrapper<VerifyOutput, OperationPass<>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(VerifyOutput)
+
+  StringRef getName() const override { return "VerifyOutput"; }
+  void runOnOperation() override {
+    if (failed(verify(getOperation())))
+      signalPassFailure();
+  }
+};
+} // namespace
+
+/// Reads `input`, runs the passes and writes `output`, which is not created
+/// where anything fails.
+static LogicalResult run(StringRef input, StringRef output,
+                         DialectRegistry &registry) {
+  std::string message;
+  std::unique_ptr<llvm::MemoryBuffer> buffer = openInputFile(input, &message);
+  if (!buffer) {
+    llvm::errs() << message << "\n";
+    return failure();
+  }
+  std::unique_ptr<llvm::ToolOutputFile> file = openOutputFile(output, &message);
+  if (!file) {
+    llvm::errs() << message << "\n";
+    return failure();
+  }
+  MlirOptMainConfig config = MlirOptMainConfig::createFromCLOptions();
+  if (!config.shouldVerifyPasses())
+    config.setPassPipelineSetupFn([passes = config](PassManager &pm) {
+      if (failed(passes.setupPassPipeline(pm)))
+        return failure();
+      pm.addPass(std::make_unique<VerifyOutput>());
+      return success();
+    });
+  if (failed(MlirOptMain(file->os(), std::move(buffer), registry, config)))
+    return failure();
+  file->keep();
+  return success();
+}
+
 int main(int argc, char **argv) {
-  mlir::DialectRegistry registry;
+  llvm::InitLLVM init(argc, argv);
+  DialectRegistry registry;
   zpp::registerAllDialects(registry);
+  zpp::registerAllExtensions(registry);
   zpp::registerGuestDialects(registry);
-  registry.insert<mlir::arith::ArithDialect, mlir::shard::ShardDialect>();
+  registry.insert<shard::ShardDialect>();
   zpp::registerAllPasses();
-  mlir::registerCanonicalizerPass();
-  mlir::registerCSEPass();
+  // What zpp's own pipelines are made of, for pipelines by hand.
+  bufferization::registerBufferizationPasses();
+  registerCanonicalizerPass();
+  registerCSEPass();
 
   // Nothing is left alone or guessed silently, unless the user says what to
   // show.
   std::vector<char *> arguments(argv, argv + argc);
   static char missed[] = "--remarks-filter-missed=zero-.*";
   static char guessed[] = "--remarks-filter-analyse=zero-.*";
-  // The input is verified, and the output by the pass that writes it; after
-  // every pass it is only on request, since that takes longer than the passes.
-  static char verify[] = "--verify-each=false";
-  bool choosesRemarks = false, choosesVerify = false;
-  for (int i = 1; i < argc; ++i) {
-    llvm::StringRef argument = llvm::StringRef(argv[i]).ltrim('-');
-    choosesRemarks |= argument.starts_with("remark");
-    choosesVerify |= argument.starts_with("verify-each");
-  }
+  bool choosesRemarks = llvm::any_of(arguments, [](StringRef argument) {
+    return argument.ltrim('-').starts_with("remark");
+  });
   if (!choosesRemarks)
     arguments.insert(arguments.begin() + 1, {missed, guessed});
-  if (!choosesVerify)
-    arguments.insert(arguments.begin() + 1, verify);
-  return mlir::asMainReturnCode(
-      mlir::MlirOptMain(static_cast<int>(arguments.size()), arguments.data(),
-                        kOverview, registry));
+  auto [input, output] =
+      registerAndParseCLIOptions(static_cast<int>(arguments.size()),
+                                 arguments.data(), kOverview, registry);
+  return asMainReturnCode(run(input, output, registry));
 }

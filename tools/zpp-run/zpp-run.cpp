@@ -649,6 +649,7 @@ int main(int argc, char **argv) {
 
   DialectRegistry registry;
   zpp::registerAllDialects(registry);
+  zpp::registerAllExtensions(registry);
   MLIRContext context(registry);
   auto sources = std::make_shared<llvm::SourceMgr>();
   SourceMgrDiagnosticHandler diagnostics(*sources, &context);

@@ -19,9 +19,13 @@ class OpPassManager;
 
 namespace zpp {
 
-/// Dialects and interfaces on the way from zero ops to host code: tensors,
-/// buffers, loops, the LLVM dialect and its translation.
-void registerRuntimeDialects(mlir::DialectRegistry &registry);
+/// The dialects on the way from zero ops to host code: tensors, buffers, loops
+/// and the LLVM dialect.
+void registerHostDialects(mlir::DialectRegistry &registry);
+
+/// The interfaces that this way needs on ops of those dialects: bufferization,
+/// and the translation to LLVM IR.
+void registerHostExtensions(mlir::DialectRegistry &registry);
 
 struct HostBufferizationOptions
     : mlir::PassPipelineOptions<HostBufferizationOptions> {
@@ -66,9 +70,9 @@ void buildHostBufferizationPipeline(
 /// libzpp_rt; an op that would touch a buffer itself is an error.
 void buildHostFunctionPipeline(mlir::OpPassManager &pm);
 
-/// Registers `--zero-to-llvm`, `--zero-bufferize-host`, `--zero-host-to-llvm`
-/// and the upstream passes that they are made of.
-void registerRuntimePipeline();
+/// Registers `--zero-to-llvm`, `--zero-bufferize-host` and
+/// `--zero-host-to-llvm`.
+void registerHostPipelines();
 
 } // namespace zpp
 
