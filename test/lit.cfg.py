@@ -39,14 +39,8 @@ for optional in ("zpp-bundle", "zpp-run", "zpp-perf"):
     if os.path.exists(os.path.join(bin_dir, optional)):
         tools.append(optional)
         config.available_features.add(optional)
-# Tests verify after every pass, which zpp-opt leaves out for speed.
-extra_args = {"zpp-opt": ["--verify-each"]}
 llvm_config.add_tool_substitutions(
-    [
-        ToolSubst(tool, unresolved="fatal", extra_args=extra_args.get(tool))
-        for tool in tools
-    ],
-    tool_dirs,
+    [ToolSubst(tool, unresolved="fatal") for tool in tools], tool_dirs
 )
 # Scripts that a test starts find the tools too.
 llvm_config.with_environment("PATH", tool_dirs, append_path=True)
