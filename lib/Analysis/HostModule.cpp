@@ -19,6 +19,14 @@ bool zpp::isHostModule(Operation *op) {
   return module && module.getSymName() == kHostModule;
 }
 
+WalkResult
+zpp::walkStep(Operation *root,
+              llvm::function_ref<WalkResult(Operation *)> callback) {
+  return root->walk<WalkOrder::PreOrder>([&](Operation *op) {
+    return isHostModule(op) ? WalkResult::skip() : callback(op);
+  });
+}
+
 FunctionOpInterface zpp::getStartedFunction(Operation *op) {
   SymbolRefAttr callee;
   if (auto start = dyn_cast<zero::StartOp>(op)) {

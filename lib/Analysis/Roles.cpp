@@ -131,10 +131,8 @@ SmallVector<StepCollective> zpp::getStepCollectives(ModuleOp module,
     result.push_back(std::move(collective));
     return true;
   };
-  module.walk<WalkOrder::PreOrder>([&](Operation *op) {
-    // What is outlined counts where it is started.
-    if (isHostModule(op))
-      return WalkResult::skip();
+  // What is outlined counts where it is started.
+  walkStep(module, [&](Operation *op) {
     if (FunctionOpInterface function = getStartedFunction(op)) {
       int64_t index = 0;
       function->walk(

@@ -14,6 +14,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "zpp/Dialect/Zero/IR/Contracts.h"
 #include "zpp/Transforms/Buffers/BufferLayout.h"
 #include "zpp/Transforms/Buffers/RankFunctions.h"
 
@@ -47,11 +48,6 @@ using namespace zpp::zero;
 // Checks
 //===----------------------------------------------------------------------===//
 
-static bool isLocalOp(Operation *op) {
-  return isa<DestinationStyleOpInterface>(op) &&
-         isa<ZeroDialect>(op->getDialect());
-}
-
 /// True for what lies in memory as wide as it is.
 static bool isOfWholeBytes(Type element) {
   return element.isIntOrFloat() &&
@@ -63,10 +59,12 @@ static LogicalResult verifyConvertible(Operation *op) {
   auto emitError = [&]() {
     return op->emitError("failed to legalize '") << op->getName() << "': ";
   };
-  if (!isLocalOp(op))
-    return emitError() << "run zero-decompose-all-gather and "
-                          "zero-decompose-reduce-scatter first";
-  if (op->getNumResults() != 0)
+  if (StringRef pass = getMissingPass(op); !pass.empty())
+    return emitError() << "run " << pass << " first";
+  auto decomposed = dyn_cast<DecomposedOpInterface>(op);
+  if (!decomposed)
+    return emitError() << "run convert-zero-to-xla-ffi first";
+  if (!decomposed.isOnBuffers())
     return emitError() << "expected buffers, but got tensors of type "
                        << op->getResult(0).getType()
                        << "; run one-shot-bufferize first";
@@ -79,12 +77,6 @@ static LogicalResult verifyConvertible(Operation *op) {
     if (!isOfWholeBytes(element))
       return emitError() << "expected elements of 1, 2, 4 or 8 bytes, but got "
                          << element;
-  }
-  if (auto exchange = dyn_cast<AllToAllOp>(op)) {
-    if (exchange.getWireAttr())
-      return emitError() << "run zero-quantize-all-to-all first";
-    if (exchange.getSlicesAttr())
-      return emitError() << "run zero-reorder-slices first";
   }
   if (!op->getParentOfType<func::FuncOp>())
     return emitError() << "expected a function around it, but got '"

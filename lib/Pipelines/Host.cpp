@@ -67,38 +67,6 @@ void zpp::registerHostExtensions(DialectRegistry &registry) {
 }
 
 namespace {
-/// What is not decomposed has no buffers; said before bufferization, which
-/// only knows that much.
-struct CheckDecomposed : public PassWrapper<CheckDecomposed, OperationPass<>> {
-  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(CheckDecomposed)
-
-  StringRef getName() const override { return "CheckDecomposed"; }
-  void runOnOperation() override {
-    getOperation()->walk([&](Operation *op) {
-      StringRef reason = getReason(op);
-      if (reason.empty())
-        return;
-      op->emitError("failed to legalize '") << op->getName() << "': " << reason;
-      signalPassFailure();
-    });
-  }
-
-private:
-  static StringRef getReason(Operation *op) {
-    if (isa<zero::ReduceScatterOp>(op))
-      return "run zero-decompose-reduce-scatter first";
-    if (isa<zero::AllGatherOp, zero::EncodeOp, zero::DecodeOp>(op))
-      return "run zero-decompose-all-gather first";
-    if (isa<zero::FromLocalOp, zero::ToLocalOp>(op))
-      return "run zero-decompose-all-gather and zero-decompose-reduce-scatter "
-             "first";
-    if (isa<zero::StartOp, zero::WaitOp>(op))
-      return "expected collectives in their place, but got what "
-             "zero-outline-collectives makes of them";
-    return "";
-  }
-};
-
 /// Copies with strides become loops: upstream would call a function of MLIR's
 /// own runtime library, which a program should not need.
 struct LowerStridedCopies
@@ -131,7 +99,11 @@ struct LowerStridedCopies
 
 /// From tensors to buffers, results behind the arguments.
 static void addBufferization(OpPassManager &pm) {
-  pm.addPass(std::make_unique<CheckDecomposed>());
+  // What is not decomposed has no buffers, and bufferization could only say
+  // that much.
+  VerifyDecomposedPassOptions verify;
+  verify.inPlace = true;
+  pm.addPass(createVerifyDecomposedPass(verify));
   // Destinations of zero ops become the buffers that their results are wanted
   // in, where possible: parts of a whole are made in their place.
   pm.addPass(createConcatInPlacePass());

@@ -69,31 +69,3 @@ void zpp::eraseIfDead(ArrayRef<Value> values) {
   for (Operation *op : dead)
     eraseDeadChain(op);
 }
-
-Operation *zpp::addTie(Operation *op, Value value) {
-  OpBuilder builder(op);
-  auto extend = [&](OperandRange ties) {
-    SmallVector<Value> extended(ties);
-    extended.push_back(value);
-    return extended;
-  };
-  Operation *tied;
-  if (auto start = dyn_cast<zero::StartOp>(op)) {
-    SmallVector<Value> ties = extend(start.getTies());
-    tied = zero::StartOp::create(
-        builder, op->getLoc(), start.getOutputs().getTypes(),
-        ValueRange(ties).getTypes(), start.getCallee(), start.getInputs(), ties,
-        start.getOriginsAttr(), start.getDeferrable());
-  } else {
-    auto wait = cast<zero::WaitOp>(op);
-    SmallVector<Value> ties = extend(wait.getTies());
-    tied = zero::WaitOp::create(
-        builder, op->getLoc(), wait.getOutputs().getTypes(),
-        ValueRange(ties).getTypes(), wait.getStarted(), wait.getInputs(), ties);
-  }
-  tied->setDiscardableAttrs(op->getDiscardableAttrDictionary());
-  for (auto [from, to] : llvm::zip(op->getResults(), tied->getResults()))
-    from.replaceAllUsesWith(to);
-  op->erase();
-  return tied;
-}

@@ -52,10 +52,6 @@ void eraseDeadChain(mlir::Operation *op);
 /// kept alive.
 void eraseIfDead(llvm::ArrayRef<mlir::Value> values);
 
-/// Replaces `op`, a start or a wait, by one that passes `value` on as its last
-/// result. Who is to read that is for the caller to say.
-mlir::Operation *addTie(mlir::Operation *op, mlir::Value value);
-
 } // namespace zpp
 
 #endif // ZPP_LIB_TRANSFORMS_LOCALVALUES_H

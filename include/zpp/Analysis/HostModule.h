@@ -22,6 +22,11 @@ inline constexpr llvm::StringLiteral kWaitTarget = "zpp.wait";
 /// True if `op` is the module of outlined collectives.
 bool isHostModule(mlir::Operation *op);
 
+/// Walks `root` in pre-order, without the module of outlined collectives.
+mlir::WalkResult
+walkStep(mlir::Operation *root,
+         llvm::function_ref<mlir::WalkResult(mlir::Operation *)> callback);
+
 /// The function that `op` runs beside the compute: the callee of a
 /// `zero.start` or of the custom call that one becomes. Null for other ops, and
 /// where the function is not in the module.

@@ -154,6 +154,30 @@ def FuseQuantizationPass : Zpp_ModulePass<"zero-fuse-quantization"> {
   let summary = "Fuse reordering, quantization and reduction (4.2)";
 }
 
+def VerifyDecomposedPass : Pass<"zero-verify-decomposed"> {
+  let summary = "Check that a program is decomposed";
+  let description = [{
+    States what the passes after decomposition, the conversions and
+    bufferization take. It changes nothing, and fails with an error at each op
+    that breaks the contract:
+
+    - D1: the `zero` ops are decomposed ops (`DecomposedOpInterface`), starts
+      and waits. With `in-place` there are no starts and waits: collectives are
+      exchanges in their place.
+    - D2: an `all_to_all` sends chunks as they are, without `slices` or `wire`.
+    - D3: no value is a partitioned tensor (`!zero.shard`).
+    - D4: the outputs of each start are read by one wait in its block, which has
+      the same inputs; `origins` has an attribute for each exchange.
+
+    A pipeline that is put together by hand runs it between decomposition and
+    what comes after that.
+  }];
+  let options = [
+    Option<"inPlace", "in-place", "bool", "false",
+           "Allow no starts and waits: collectives are in their place">,
+  ];
+}
+
 def CoalesceCollectivesPass : Zpp_ModulePass<"zero-coalesce-collectives"> {
   let summary = "Let tensors of one moment travel in one buffer";
   let description = [{

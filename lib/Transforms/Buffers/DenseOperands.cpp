@@ -43,8 +43,8 @@ class DenseOperandsPass
 public:
   void runOnOperation() override {
     SmallVector<OpOperand *> operands;
-    getOperation()->walk([&](DestinationStyleOpInterface op) {
-      if (!isa<zero::ZeroDialect>(op->getDialect()) || op->getNumResults() != 0)
+    getOperation()->walk([&](zero::DecomposedOpInterface op) {
+      if (!op.isOnBuffers())
         return;
       for (OpOperand &operand : op->getOpOperands())
         if (!getChunkStride(operand))

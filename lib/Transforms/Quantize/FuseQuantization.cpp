@@ -146,11 +146,7 @@ public:
                  FuseReduceIntoQuantize>(&getContext());
     // Only zero ops: the step's own graph is not to be folded or cleaned up.
     SmallVector<Operation *> ops;
-    getOperation().walk([&](Operation *op) {
-      if (isa<DestinationStyleOpInterface>(op) &&
-          isa<ZeroDialect>(op->getDialect()))
-        ops.push_back(op);
-    });
+    getOperation().walk([&](DecomposedOpInterface op) { ops.push_back(op); });
     GreedyRewriteConfig config;
     config.setStrictness(GreedyRewriteStrictness::ExistingAndNewOps);
     config.enableFolding(false);

@@ -21,9 +21,8 @@ using namespace zpp::zero;
 static bool isChainOp(Operation *op) {
   if (op->getNumResults() == 0)
     return false;
-  return (isa<DestinationStyleOpInterface>(op) &&
-          isa<ZeroDialect>(op->getDialect())) ||
-         isa<tensor::ConcatOp, tensor::ExtractSliceOp, tensor::InsertSliceOp,
+  return isa<zero::DecomposedOpInterface, tensor::ConcatOp,
+             tensor::ExtractSliceOp, tensor::InsertSliceOp,
              tensor::ExpandShapeOp, tensor::CollapseShapeOp>(op);
 }
 
@@ -60,9 +59,7 @@ SmallVector<CollectiveOpInterface> zpp::getExchanges(const Chain &chain) {
 
 SmallVector<Block *> zpp::getStepBlocks(ModuleOp module) {
   SmallVector<Block *> blocks;
-  module->walk<WalkOrder::PreOrder>([&](Operation *op) {
-    if (isHostModule(op))
-      return WalkResult::skip();
+  walkStep(module, [&](Operation *op) {
     for (Region &region : op->getRegions())
       for (Block &block : region)
         blocks.push_back(&block);

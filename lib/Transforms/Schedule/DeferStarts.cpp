@@ -23,6 +23,7 @@
 #include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
+#include "zpp/Dialect/Zero/IR/Contracts.h"
 #include "zpp/Transforms/Passes.h"
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/Regex.h"
@@ -170,6 +171,8 @@ public:
   using DeferStartsPassBase::DeferStartsPassBase;
 
   void runOnOperation() override {
+    if (failed(zero::verifySchedule(getOperation())))
+      return signalPassFailure();
     SmallVector<StartOp> starts;
     getOperation()->walk([&](StartOp start) { starts.push_back(start); });
     if (starts.empty())
@@ -212,9 +215,7 @@ private:
 
     llvm::SetVector<Operation *> others;
     std::string reason;
-    getOperation()->walk<WalkOrder::PreOrder>([&](Operation *op) {
-      if (isHostModule(op))
-        return WalkResult::skip();
+    walkStep(getOperation(), [&](Operation *op) {
       if (mayCommunicate(op))
         reason = describe(op) + " may be a collective";
       else if (!isCollective(op))

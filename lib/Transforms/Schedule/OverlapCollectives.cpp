@@ -20,6 +20,7 @@
 #include "mlir/IR/TypeUtilities.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/Schedule.h"
+#include "zpp/Dialect/Zero/IR/Contracts.h"
 #include "zpp/Transforms/Passes.h"
 #include "llvm/ADT/SetVector.h"
 
@@ -939,7 +940,8 @@ public:
   using OverlapCollectivesPassBase::OverlapCollectivesPassBase;
 
   void runOnOperation() override {
-    if (failed(verifyPrefetchBytes(getOperation(), prefetchBytes)))
+    if (failed(verifyPrefetchBytes(getOperation(), prefetchBytes)) ||
+        failed(zero::verifySchedule(getOperation())))
       return signalPassFailure();
     llvm::SetVector<Block *> blocks;
     getOperation()->walk(

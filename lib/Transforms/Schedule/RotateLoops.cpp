@@ -18,6 +18,7 @@
 #include "mlir/IR/Remarks.h"
 #include "mlir/IR/SymbolTable.h"
 #include "zpp/Analysis/Schedule.h"
+#include "zpp/Dialect/Zero/IR/Contracts.h"
 #include "zpp/Transforms/Passes.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SetVector.h"
@@ -439,7 +440,8 @@ public:
   using RotateLoopsPassBase::RotateLoopsPassBase;
 
   void runOnOperation() override {
-    if (failed(verifyPrefetchBytes(getOperation(), prefetchBytes)))
+    if (failed(verifyPrefetchBytes(getOperation(), prefetchBytes)) ||
+        failed(zero::verifySchedule(getOperation())))
       return signalPassFailure();
     SmallVector<Operation *> loops;
     getOperation()->walk([&](Operation *op) {

@@ -563,21 +563,6 @@ StartOp WaitOp::getStart() {
 LogicalResult StartOp::verify() {
   if (getOutputs().empty())
     return emitOpError("expected at least 1 output, but got 0");
-  WaitOp wait;
-  for (Value output : getOutputs())
-    for (Operation *user : output.getUsers()) {
-      auto reader = dyn_cast<WaitOp>(user);
-      if (!reader)
-        return emitOpError("expected only a zero.wait to read its outputs, but "
-                           "got '")
-               << user->getName() << "'";
-      if (wait && reader != wait)
-        return emitOpError("expected 1 zero.wait to read its outputs, but got "
-                           "2");
-      wait = reader;
-    }
-  if (!wait)
-    return emitOpError("expected 1 zero.wait to read its outputs, but got 0");
   return success();
 }
 
@@ -623,36 +608,39 @@ LogicalResult StartOp::verifySymbolUses(SymbolTableCollection &symbols) {
                                   getOutputs().getTypes())
              << ", or that on buffers, but got " << function.getFunctionType();
   }
-  if (ArrayAttr origins = getOriginsAttr()) {
-    size_t numExchanges = 0;
-    function->walk([&](CollectiveOpInterface) { ++numExchanges; });
-    if (origins.size() != numExchanges)
-      return emitOpError("expected origins of ")
-             << numExchanges << " exchanges in the callee, but got "
-             << origins.size();
-  }
   return success();
 }
 
 LogicalResult WaitOp::verify() {
-  auto start = getStarted().empty()
-                   ? StartOp()
-                   : getStarted().front().getDefiningOp<StartOp>();
-  if (!start)
-    return emitOpError("expected outputs of a zero.start to wait for, but got "
-                       "none");
-  if (getStarted() != start.getOutputs())
-    return emitOpError("expected all ")
-           << start.getOutputs().size()
-           << " outputs of its zero.start, in order, but got "
-           << getStarted().size() << " other values";
-  if (getInputs() != start.getInputs())
-    return emitOpError("expected the ")
-           << start.getInputs().size() << " inputs of its zero.start, but got "
-           << getInputs().size() << " other values";
-  if ((*this)->getBlock() != start->getBlock())
-    return emitOpError("expected the block of its zero.start, but got another");
+  if (getStarted().empty())
+    return emitOpError("expected at least 1 output to wait for, but got 0");
   return success();
+}
+
+Operation *zpp::zero::addTie(Operation *op, Value value) {
+  IRRewriter rewriter(op);
+  auto extend = [&](OperandRange ties) {
+    SmallVector<Value> extended(ties);
+    extended.push_back(value);
+    return extended;
+  };
+  Operation *tied;
+  if (auto start = dyn_cast<StartOp>(op)) {
+    SmallVector<Value> ties = extend(start.getTies());
+    tied = StartOp::create(
+        rewriter, op->getLoc(), start.getOutputs().getTypes(),
+        ValueRange(ties).getTypes(), start.getCallee(), start.getInputs(), ties,
+        start.getOriginsAttr(), start.getDeferrable());
+  } else {
+    auto wait = cast<WaitOp>(op);
+    SmallVector<Value> ties = extend(wait.getTies());
+    tied = WaitOp::create(rewriter, op->getLoc(), wait.getOutputs().getTypes(),
+                          ValueRange(ties).getTypes(), wait.getStarted(),
+                          wait.getInputs(), ties);
+  }
+  tied->setDiscardableAttrs(op->getDiscardableAttrDictionary());
+  rewriter.replaceOp(op, tied->getResults().drop_back());
+  return tied;
 }
 
 #define GET_OP_CLASSES

@@ -59,4 +59,10 @@ llvm::LogicalResult verifyCollective(mlir::Operation *op);
 #define GET_OP_CLASSES
 #include "zpp/Dialect/Zero/IR/ZeroOps.h.inc"
 
+namespace zpp::zero {
+/// Replaces `op`, a start or a wait, by one that passes `value` on as its last
+/// result. Who is to read that is for the caller to say.
+mlir::Operation *addTie(mlir::Operation *op, mlir::Value value);
+} // namespace zpp::zero
+
 #endif // ZPP_DIALECT_ZERO_IR_ZERO_H

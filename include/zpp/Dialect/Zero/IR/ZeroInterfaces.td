@@ -39,4 +39,27 @@ def Zero_CollectiveOpInterface : OpInterface<"CollectiveOpInterface"> {
   let verify = [{ return ::zpp::zero::verifyCollective($_op); }];
 }
 
+def Zero_DecomposedOpInterface : OpInterface<"DecomposedOpInterface"> {
+  let cppNamespace = "::zpp::zero";
+  let description = [{
+    A decomposed op: it reads one input and overwrites one destination, both
+    local to the device. They are tensors, and the op has one result, or they
+    are buffers, and it has none.
+  }];
+  let methods = [
+    InterfaceMethod<"The type of what it reads.", "::mlir::ShapedType",
+                    "getInputType", (ins), [{}], [{
+      return ::mlir::cast<::mlir::ShapedType>($_op.getInput().getType());
+    }]>,
+    InterfaceMethod<"The type of what it overwrites.", "::mlir::ShapedType",
+                    "getInitType", (ins), [{}], [{
+      return ::mlir::cast<::mlir::ShapedType>($_op.getInit().getType());
+    }]>,
+    InterfaceMethod<"Whether it is on buffers.", "bool", "isOnBuffers", (ins),
+                    [{}], [{
+      return ::mlir::isa<::mlir::BaseMemRefType>($_op.getInput().getType());
+    }]>,
+  ];
+}
+
 #endif // ZPP_DIALECT_ZERO_IR_ZEROINTERFACES

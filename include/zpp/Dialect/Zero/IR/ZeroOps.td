@@ -195,7 +195,7 @@ def Zero_Data : AnyTypeOf<[AnyStaticShapeTensor, AnyStaticShapeMemRef]>;
 class Zero_LocalOp<string mnemonic, dag extraArguments,
                    list<Trait> traits = []>
     : Zero_Op<mnemonic, !listconcat([
-        DestinationStyleOpInterface,
+        DestinationStyleOpInterface, Zero_DecomposedOpInterface,
         DeclareOpInterfaceMethods<MemoryEffectsOpInterface>,
         PredOpTrait<"input and destination are both tensors or both buffers",
                     CPred<"::llvm::isa<::mlir::TensorType>("
@@ -207,12 +207,6 @@ class Zero_LocalOp<string mnemonic, dag extraArguments,
   let hasVerifier = 1;
   let extraClassDeclaration = [{
     ::mlir::MutableOperandRange getDpsInitsMutable() { return getInitMutable(); }
-    ::mlir::ShapedType getInputType() {
-      return ::mlir::cast<::mlir::ShapedType>(getInput().getType());
-    }
-    ::mlir::ShapedType getInitType() {
-      return ::mlir::cast<::mlir::ShapedType>(getInit().getType());
-    }
   }];
 }
 
@@ -469,8 +463,12 @@ def Zero_StartOp : Zero_ScheduledOp<"start",
 
     - C1: `callee` is a function; on tensors it takes the inputs and returns the
       outputs, on buffers it takes both and at most one workspace memref<Wxi8>.
-    - C2: one `wait` in the same block reads all outputs, and nothing else does.
-    - C3: `origins` has an attribute for each exchange in `callee`.
+    - C2: there is at least one output.
+
+    The contract of a schedule (`verifySchedule`):
+
+    - S1: one `wait` in the same block reads all outputs, and nothing else does.
+    - S2: `origins` has an attribute for each exchange in `callee`.
   }];
   let arguments = (ins SymbolRefAttr:$callee,
                        Variadic<AnyStaticShapeTensor>:$inputs,
@@ -486,7 +484,7 @@ def Zero_StartOp : Zero_ScheduledOp<"start",
   }];
   let hasVerifier = 1;
   let extraClassDeclaration = [{
-    /// The one that reads the outputs; valid after verification.
+    /// The one that reads the outputs. Valid after `verifySchedule`.
     ::zpp::zero::WaitOp getWait();
   }];
 }
@@ -507,9 +505,13 @@ def Zero_WaitOp : Zero_ScheduledOp<"wait",
 
     **Constraints**
 
-    - C1: `started` are all outputs of one `start`, in order.
-    - C2: `inputs` are those of that start.
-    - C3: it is in the block of that start.
+    - C1: it waits for at least one output.
+
+    The contract of a schedule (`verifySchedule`):
+
+    - S3: `started` are all outputs of one `start`, in order.
+    - S4: `inputs` are those of that start.
+    - S5: it is in the block of that start.
   }];
   let arguments = (ins Variadic<AnyStaticShapeTensor>:$started,
                        Variadic<AnyStaticShapeTensor>:$inputs,
@@ -523,7 +525,7 @@ def Zero_WaitOp : Zero_ScheduledOp<"wait",
   }];
   let hasVerifier = 1;
   let extraClassDeclaration = [{
-    /// What it waits for; valid after verification.
+    /// What it waits for. Valid after `verifySchedule`.
     ::zpp::zero::StartOp getStart();
   }];
 }

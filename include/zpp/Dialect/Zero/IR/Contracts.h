@@ -1,0 +1,48 @@
+//===- Contracts.h - The forms that zero ops go through ---------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// What holds of a whole program between two passes. A verifier of an op looks
+// at that op only, so that none of this is known where a program was just
+// parsed: a pass that relies on a contract checks it first.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_DIALECT_ZERO_IR_CONTRACTS_H
+#define ZPP_DIALECT_ZERO_IR_CONTRACTS_H
+
+#include "mlir/IR/Operation.h"
+
+namespace zpp::zero {
+
+/// The pass, or passes, that have to run before `op` is decomposed:
+/// "zero-decompose-all-gather". Empty where it is decomposed, where it belongs
+/// to a schedule, and for ops of other dialects.
+llvm::StringRef getMissingPass(mlir::Operation *op);
+
+/// True if a partitioned tensor passes through `op`: as an operand, a result,
+/// an argument of a block or in a signature.
+bool holdsShard(mlir::Operation *op);
+
+/// The contract of decomposed IR, for `root` and all that it contains:
+///
+/// - D1: the zero ops are decomposed ops, starts and waits; with `inPlace`,
+///   decomposed ops only.
+/// - D2: an `all_to_all` sends chunks as they are, without `slices` or `wire`.
+/// - D3: no value is a partitioned tensor.
+/// - D4: the contract of a schedule.
+///
+/// Emits an error at each op that breaks it.
+llvm::LogicalResult verifyDecomposed(mlir::Operation *root,
+                                     bool inPlace = false);
+
+/// The contract of a schedule, S1 to S5 of `zero.start` and `zero.wait`: each
+/// start has its wait. Emits an error at each op that breaks it.
+llvm::LogicalResult verifySchedule(mlir::Operation *root);
+
+} // namespace zpp::zero
+
+#endif // ZPP_DIALECT_ZERO_IR_CONTRACTS_H
