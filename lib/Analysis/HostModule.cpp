@@ -19,9 +19,8 @@ bool zpp::isHostModule(Operation *op) {
   return module && module.getSymName() == kHostModule;
 }
 
-WalkResult
-zpp::walkStep(Operation *root,
-              llvm::function_ref<WalkResult(Operation *)> callback) {
+WalkResult zpp::walkStep(Operation *root,
+                         llvm::function_ref<WalkResult(Operation *)> callback) {
   return root->walk<WalkOrder::PreOrder>([&](Operation *op) {
     return isHostModule(op) ? WalkResult::skip() : callback(op);
   });

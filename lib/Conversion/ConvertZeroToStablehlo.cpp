@@ -5,8 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// All ops are checked before the first one is replaced, so that a module is
-// either converted or left alone. Fused ops are the composition of what their
+// Fused ops are the composition of what their
 // parts become.
 //
 // The arithmetic is that of BlockQuant.h to the bit, whatever XLA makes of it:
@@ -23,17 +22,18 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "zpp/Analysis/HostModule.h"
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
-#include "mlir/IR/IRMapping.h"
 #include "mlir/IR/SymbolTable.h"
-#include "mlir/IR/Verifier.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
+#include "mlir/Transforms/DialectConversion.h"
+#include "zpp/Analysis/HostModule.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Conversion/Passes.h"
+#include "zpp/Conversion/Patterns.h"
+#include "zpp/Dialect/Zero/IR/Contracts.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -292,15 +292,15 @@ static StablehloBuilder::Groups getGroups(CollectiveOpInterface op) {
   return op.getMeshAttr().getMesh().getGroups({refs.begin(), refs.end()});
 }
 
-static Value lower(StablehloBuilder &b, PackSlicesOp op) {
-  Value chunks = packSlices(b, op.getInput(), op.getSlices());
+static Value lower(StablehloBuilder &b, PackSlicesOp op, Value input) {
+  Value chunks = packSlices(b, input, op.getSlices());
   if (b.typeOf(chunks).getElementType() != op.getInitType().getElementType())
     chunks = b.bitcast(chunks, b.i8());
   return chunks;
 }
 
-static Value lower(StablehloBuilder &b, UnpackSlicesOp op) {
-  Value chunks = op.getInput();
+static Value lower(StablehloBuilder &b, UnpackSlicesOp op, Value input) {
+  Value chunks = input;
   ShapedType init = op.getInitType();
   Type element = init.getElementType();
   if (b.typeOf(chunks).getElementType() != element) {
@@ -314,40 +314,8 @@ static Value lower(StablehloBuilder &b, UnpackSlicesOp op) {
   return unpackSlices(b, chunks, op.getSlices(), init.getShape());
 }
 
-/// The value of a tensor op between zero ops.
-static Value lowerTensorOp(StablehloBuilder &b, Operation *op) {
-  if (auto concat = dyn_cast<tensor::ConcatOp>(op)) {
-    // What nothing is written to is never read.
-    SmallVector<Value> inputs =
-        llvm::map_to_vector(concat.getInputs(), [&](Value input) {
-          auto empty = input.getDefiningOp<tensor::EmptyOp>();
-          return empty ? b.zeros(empty.getType()) : input;
-        });
-    return b.concatenate(inputs, concat.getDim());
-  }
-  if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op)) {
-    Value value = slice.getSource();
-    for (auto [dim, offset, size] :
-         llvm::enumerate(slice.getStaticOffsets(), slice.getStaticSizes()))
-      value = b.slice(value, dim, offset, offset + size);
-    return b.reshape(value, slice.getType().getShape());
-  }
-  return b.reshape(
-      op->getOperand(0),
-      cast<RankedTensorType>(op->getResult(0).getType()).getShape());
-}
-
-/// True for what `lowerTensorOp` lowers.
-static bool isTensorOp(Operation *op) {
-  if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op))
-    return slice.getOffsets().empty() && slice.getSizes().empty() &&
-           slice.getStrides().empty() && slice.hasUnitStride();
-  return isa<tensor::ConcatOp, tensor::ExpandShapeOp, tensor::CollapseShapeOp>(
-      op);
-}
-
-static Value lower(StablehloBuilder &b, QuantizeOp op) {
-  Value values = op.getInput();
+static Value lower(StablehloBuilder &b, QuantizeOp op, Value input) {
+  Value values = input;
   if (SlicesAttr slices = op.getSlicesAttr())
     values = packSlices(b, values, slices);
   int64_t chunks =
@@ -355,12 +323,12 @@ static Value lower(StablehloBuilder &b, QuantizeOp op) {
   return quantize(b, values, chunks, op.getQuant());
 }
 
-static Value lower(StablehloBuilder &b, DequantizeOp op) {
+static Value lower(StablehloBuilder &b, DequantizeOp op, Value input) {
   ShapedType init = op.getInitType();
   SmallVector<int64_t> chunkShape(init.getShape());
   if (SlicesAttr slices = op.getSlicesAttr())
     chunkShape = slices.getChunkShape(init.getShape());
-  Value values = dequantize(b, op.getInput(), chunkShape.front(),
+  Value values = dequantize(b, input, chunkShape.front(),
                             llvm::product_of(ArrayRef(chunkShape).drop_front()),
                             op.getQuant());
   values = roundTo(b, values, init.getElementType());
@@ -369,21 +337,22 @@ static Value lower(StablehloBuilder &b, DequantizeOp op) {
   return values;
 }
 
-static Value lower(StablehloBuilder &b, ReduceOp op) {
-  return roundTo(b, reduce(b, op.getInput(), op.getKind()),
+static Value lower(StablehloBuilder &b, ReduceOp op, Value input) {
+  return roundTo(b, reduce(b, input, op.getKind()),
                  op.getInitType().getElementType());
 }
 
-static Value lower(StablehloBuilder &b, DequantizeReduceOp op) {
+static Value lower(StablehloBuilder &b, DequantizeReduceOp op, Value input) {
   ShapedType init = op.getInitType();
-  Value values = dequantize(b, op.getInput(), op.getInputType().getDimSize(0),
+  Value values = dequantize(b, input, op.getInputType().getDimSize(0),
                             init.getNumElements(), op.getQuant());
   return roundTo(b, reduce(b, values, op.getKind()), init.getElementType());
 }
 
-static Value lower(StablehloBuilder &b, DequantizeReduceQuantizeOp op) {
+static Value lower(StablehloBuilder &b, DequantizeReduceQuantizeOp op,
+                   Value input) {
   auto partial = cast<RankedTensorType>(op.getPartial());
-  Value values = dequantize(b, op.getInput(), op.getInputType().getDimSize(0),
+  Value values = dequantize(b, input, op.getInputType().getDimSize(0),
                             partial.getNumElements(), op.getQuant());
   values =
       roundTo(b, reduce(b, values, op.getKind()), partial.getElementType());
@@ -392,21 +361,20 @@ static Value lower(StablehloBuilder &b, DequantizeReduceQuantizeOp op) {
   return quantize(b, values, chunks, op.getTo());
 }
 
-static Value lower(StablehloBuilder &b, AllToAllOp op) {
+static Value lower(StablehloBuilder &b, AllToAllOp op, Value input) {
   if (op.getGroupSize() == 1)
-    return op.getInput();
-  Operation *exchange = b.allToAll(op.getInput(), getGroups(op), 0);
+    return input;
+  Operation *exchange = b.allToAll(input, getGroups(op), 0);
   copyMarks(op, exchange);
   return exchange->getResult(0);
 }
 
-static Value lower(StablehloBuilder &b, AllGatherChunksOp op) {
+static Value lower(StablehloBuilder &b, AllGatherChunksOp op, Value input) {
   if (op.getGroupSize() == 1)
-    return op.getInput();
+    return input;
   SmallVector<int64_t> shape{1};
   llvm::append_range(shape, op.getInputType().getShape());
-  Operation *gather =
-      b.allGather(b.reshape(op.getInput(), shape), getGroups(op), 0);
+  Operation *gather = b.allGather(b.reshape(input, shape), getGroups(op), 0);
   copyMarks(op, gather);
   return gather->getResult(0);
 }
@@ -420,36 +388,9 @@ static UnpackSlicesOp getPlainOrder(Operation *op) {
   return dyn_cast<UnpackSlicesOp>(*gather->user_begin());
 }
 
-/// Lowers a plain gather together with what orders its chunks.
-static void lowerPlainGather(StablehloBuilder &b, AllGatherChunksOp op) {
-  UnpackSlicesOp order = getPlainOrder(op);
-  Operation *gather =
-      b.allGather(op.getInput(), getGroups(op), order.getSlices().getDim());
-  restoreSource(op, gather);
-  copyMarks(op, gather);
-  order->replaceAllUsesWith(gather);
-  order->erase();
-  op->erase();
-}
-
-/// Lowers a plain scatter together with its border.
-static void lowerPlainScatter(StablehloBuilder &b, ReduceScatterOp op) {
-  auto source = op.getOperand().getDefiningOp<FromLocalOp>();
-  Operation *scatter =
-      b.reduceScatter(source.getLocal(), getGroups(op), op.getType().getDim());
-  restoreSource(op, scatter);
-  copyMarks(op, scatter);
-  for (Operation *user : llvm::make_early_inc_range(op->getUsers())) {
-    user->getResult(0).replaceAllUsesWith(scatter->getResult(0));
-    user->erase();
-  }
-  op->erase();
-  if (source->use_empty())
-    source->erase();
-}
-
-/// The value of a decomposed op.
-static Value lowerLocalOp(StablehloBuilder &b, DestinationStyleOpInterface op) {
+/// The value of a decomposed op that reads `input`.
+static Value lowerDecomposed(StablehloBuilder &b, DecomposedOpInterface op,
+                             Value input) {
   auto type = cast<RankedTensorType>(op->getResult(0).getType());
   // Without elements there is nothing to compute, and no block to scale. A
   // collective stays: it is not for one device to leave it out.
@@ -460,19 +401,22 @@ static Value lowerLocalOp(StablehloBuilder &b, DestinationStyleOpInterface op) {
           .Case<PackSlicesOp, UnpackSlicesOp, QuantizeOp, DequantizeOp,
                 ReduceOp, DequantizeReduceOp, DequantizeReduceQuantizeOp,
                 AllToAllOp, AllGatherChunksOp>(
-              [&](auto local) { return lower(b, local); });
+              [&](auto local) { return lower(b, local, input); });
   return b.reshape(value, type.getShape());
 }
 
-//===----------------------------------------------------------------------===//
-// The pass
-//===----------------------------------------------------------------------===//
-
-/// True for decomposed ops.
-static bool isLocalOp(Operation *op) {
-  return isa<DestinationStyleOpInterface>(op) &&
-         isa<ZeroDialect>(op->getDialect());
+/// True for the tensor ops between zero ops that have patterns here.
+static bool isTensorOp(Operation *op) {
+  if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op))
+    return slice.getOffsets().empty() && slice.getSizes().empty() &&
+           slice.getStrides().empty() && slice.hasUnitStride();
+  return isa<tensor::ConcatOp, tensor::ExpandShapeOp, tensor::CollapseShapeOp>(
+      op);
 }
+
+//===----------------------------------------------------------------------===//
+// What can be converted
+//===----------------------------------------------------------------------===//
 
 /// True for a scatter that was left alone: a sum of the whole tensor over all
 /// axes of its result, in their order and without padding or format, which is
@@ -493,94 +437,53 @@ static bool isPlainScatter(ReduceScatterOp op) {
          llvm::all_of(op->getUsers(), llvm::IsaPred<ToLocalOp>);
 }
 
-/// What has to run before `op` can be lowered, or an empty string.
-static StringRef getMissingPass(Operation *op) {
-  if (auto scatter = dyn_cast<ReduceScatterOp>(op);
-      scatter && isPlainScatter(scatter))
-    return "";
+/// True for a plain scatter and the ops at its border.
+static bool isOfPlainScatter(Operation *op) {
+  auto isPlain = [](Operation *other) {
+    auto scatter = dyn_cast_or_null<ReduceScatterOp>(other);
+    return scatter && isPlainScatter(scatter);
+  };
   if (auto toLocal = dyn_cast<ToLocalOp>(op))
-    if (auto scatter = toLocal.getShard().getDefiningOp<ReduceScatterOp>();
-        scatter && isPlainScatter(scatter))
-      return "";
-  if (auto fromLocal = dyn_cast<FromLocalOp>(op))
-    if (!op->use_empty() && llvm::all_of(op->getUsers(), [](Operation *user) {
-          auto scatter = dyn_cast<ReduceScatterOp>(user);
-          return scatter && isPlainScatter(scatter);
-        }))
-      return "";
-  if (auto exchange = dyn_cast<AllToAllOp>(op)) {
-    if (exchange.getWireAttr())
-      return "zero-quantize-all-to-all";
-    if (exchange.getSlicesAttr())
-      return "zero-reorder-slices";
-  }
-  if (isa<ReduceScatterOp>(op))
-    return "zero-decompose-reduce-scatter";
-  if (isa<AllGatherOp, EncodeOp, DecodeOp>(op))
-    return "zero-decompose-all-gather";
-  if (isa<StartOp, WaitOp>(op))
-    return "convert-zero-to-xla-ffi";
-  if (isa<FromLocalOp, ToLocalOp>(op))
-    return "zero-decompose-all-gather and zero-decompose-reduce-scatter";
-  return "";
-}
-
-static bool hasShardType(TypeRange types) {
-  return llvm::any_of(types, [](Type type) {
-    return type.walk([](ShardType) { return WalkResult::interrupt(); })
-        .wasInterrupted();
-  });
-}
-
-/// True if a partitioned tensor passes through `op`, which is not of the zero
-/// dialect: as an operand, a result, an argument of a block or in a signature.
-static bool holdsShard(Operation *op) {
-  if (hasShardType(op->getOperandTypes()) || hasShardType(op->getResultTypes()))
-    return true;
-  if (auto function = dyn_cast<FunctionOpInterface>(op);
-      function && (hasShardType(function.getArgumentTypes()) ||
-                   hasShardType(function.getResultTypes())))
-    return true;
-  return llvm::any_of(op->getRegions(), [](Region &region) {
-    return llvm::any_of(region, [](Block &block) {
-      return hasShardType(block.getArgumentTypes());
-    });
-  });
+    return isPlain(toLocal.getShard().getDefiningOp());
+  if (isa<FromLocalOp>(op))
+    return !op->use_empty() && llvm::all_of(op->getUsers(), isPlain);
+  return isPlain(op);
 }
 
 static LogicalResult verifyConvertible(Operation *op) {
   auto emitError = [&]() {
     return op->emitError("failed to legalize '") << op->getName() << "': ";
   };
+  if (isOfPlainScatter(op))
+    return success();
   if (StringRef pass = getMissingPass(op); !pass.empty())
     return emitError() << "run " << pass << " first";
-  if (isLocalOp(op)) {
-    if (op->getNumResults() == 0)
+  if (isa<StartOp, WaitOp>(op))
+    return emitError() << "run convert-zero-to-xla-ffi first";
+  if (auto decomposed = dyn_cast<DecomposedOpInterface>(op)) {
+    if (decomposed.isOnBuffers())
       return emitError() << "expected tensors, but got buffers of type "
-                         << op->getOperand(0).getType();
+                         << decomposed.getInputType();
     return success();
   }
-  if (!isa_and_present<ZeroDialect>(op->getDialect()) && holdsShard(op))
+  if (holdsShard(op))
     return emitError() << "expected local tensors, but got a partitioned one; "
                           "run zero-decompose-all-gather and "
                           "zero-decompose-reduce-scatter first";
-  if (isa<tensor::EmptyOp>(op)) {
-    for (Operation *user : op->getUsers())
-      if (!isLocalOp(user) && !isa<tensor::ConcatOp>(user))
-        return emitError() << "expected only destinations of zero ops as "
-                              "users, but got '"
-                           << user->getName() << "'";
-  } else if (isa_and_present<tensor::TensorDialect>(op->getDialect()) &&
-             !isTensorOp(op)) {
+  if (isa_and_present<tensor::TensorDialect>(op->getDialect()) &&
+      !isa<tensor::EmptyOp>(op) && !isTensorOp(op))
     return emitError() << "expected tensor.empty, tensor.concat or a static "
                           "slice or shape";
-  }
   return success();
 }
 
+//===----------------------------------------------------------------------===//
+// Shared arithmetic
+//===----------------------------------------------------------------------===//
+
 namespace {
-/// The private functions that hold the arithmetic of local ops, one for each
-/// kind, attributes and types.
+/// The private functions that hold the arithmetic of decomposed ops, one for
+/// each kind, attributes and types.
 class OutlinedFunctions {
 public:
   explicit OutlinedFunctions(ModuleOp module)
@@ -588,7 +491,7 @@ public:
 
   /// True if `op` is worth a function: not a collective, and more than a
   /// reshape.
-  static bool canOutline(DestinationStyleOpInterface op) {
+  static bool canOutline(DecomposedOpInterface op) {
     if (isa<CollectiveOpInterface>(*op))
       return false;
     if (auto pack = dyn_cast<PackSlicesOp>(*op))
@@ -598,13 +501,12 @@ public:
     return true;
   }
 
-  /// The result of a call that computes `op`.
-  Value call(OpBuilder &builder, DestinationStyleOpInterface op) {
+  /// The result of a call that computes what `op` does, of `input`.
+  Value call(OpBuilder &builder, DecomposedOpInterface op, Value input) {
     func::FuncOp &function = functions[getKey(op)];
     if (!function)
       function = create(op);
-    return func::CallOp::create(builder, op->getLoc(), function,
-                                op->getOperand(0))
+    return func::CallOp::create(builder, op->getLoc(), function, input)
         .getResult(0);
   }
 
@@ -631,10 +533,10 @@ private:
     return builder.getArrayAttr(key);
   }
 
-  func::FuncOp create(DestinationStyleOpInterface op) {
-    OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
-    Type input = op->getOperand(0).getType();
-    auto result = cast<RankedTensorType>(op->getResult(0).getType());
+  func::FuncOp create(DecomposedOpInterface op) {
+    IRRewriter builder(OpBuilder::atBlockEnd(module.getBody()));
+    Type input = op->getOperand(0).getType(),
+         result = op->getResult(0).getType();
     std::string name = op->getName().getStringRef().str();
     std::replace(name.begin(), name.end(), '.', '_');
     auto function = func::FuncOp::create(
@@ -642,18 +544,9 @@ private:
     function.setPrivate();
     symbols.insert(function);
     builder.setInsertionPointToStart(function.addEntryBlock());
-    // The op itself is lowered, between the function's argument and result.
-    Value init = tensor::EmptyOp::create(
-        builder, op->getLoc(), result.getShape(), result.getElementType());
-    IRMapping mapping;
-    mapping.map(op->getOperand(0), function.getArgument(0));
-    mapping.map(op->getOperand(1), init);
-    auto copy = cast<DestinationStyleOpInterface>(builder.clone(*op, mapping));
     StablehloBuilder b(builder, op->getLoc());
-    Value value = lowerLocalOp(b, copy);
+    Value value = lowerDecomposed(b, op, function.getArgument(0));
     func::ReturnOp::create(builder, op->getLoc(), value);
-    copy->erase();
-    init.getDefiningOp()->erase();
     return function;
   }
 
@@ -662,6 +555,168 @@ private:
   llvm::DenseMap<Attribute, func::FuncOp> functions;
 };
 
+//===----------------------------------------------------------------------===//
+// Patterns
+//===----------------------------------------------------------------------===//
+
+/// Any decomposed op: what it computes, or a call of a function that does.
+template <typename OpT>
+struct LowerDecomposedOp : public OpConversionPattern<OpT> {
+  LowerDecomposedOp(const TypeConverter &converter, MLIRContext *context,
+                    std::shared_ptr<OutlinedFunctions> functions)
+      : OpConversionPattern<OpT>(converter, context),
+        functions(std::move(functions)) {}
+
+  LogicalResult
+  matchAndRewrite(OpT op, typename OpT::Adaptor adaptor,
+                  ConversionPatternRewriter &rewriter) const override {
+    if (op.isOnBuffers())
+      return rewriter.notifyMatchFailure(op, "it is on buffers");
+    if (!getMissingPass(op).empty())
+      return rewriter.notifyMatchFailure(op, "it is not decomposed");
+    Value input = adaptor.getInput();
+    if (functions && OutlinedFunctions::canOutline(op)) {
+      rewriter.replaceOp(op, functions->call(rewriter, op, input));
+      return success();
+    }
+    StablehloBuilder b(rewriter, op.getLoc());
+    rewriter.replaceOp(op, lowerDecomposed(b, op, input));
+    return success();
+  }
+
+  std::shared_ptr<OutlinedFunctions> functions;
+};
+
+/// A plain gather, together with what orders its chunks.
+struct LowerPlainGather : public OpConversionPattern<AllGatherChunksOp> {
+  LowerPlainGather(const TypeConverter &converter, MLIRContext *context)
+      : OpConversionPattern(converter, context, /*benefit=*/2) {}
+
+  LogicalResult
+  matchAndRewrite(AllGatherChunksOp op, OpAdaptor adaptor,
+                  ConversionPatternRewriter &rewriter) const override {
+    UnpackSlicesOp order = getPlainOrder(op);
+    if (!order)
+      return rewriter.notifyMatchFailure(op, "something was done to it");
+    StablehloBuilder b(rewriter, op.getLoc());
+    Operation *gather = b.allGather(adaptor.getInput(), getGroups(op),
+                                    order.getSlices().getDim());
+    restoreSource(op, gather);
+    copyMarks(op, gather);
+    rewriter.replaceOp(order, gather);
+    rewriter.eraseOp(op);
+    return success();
+  }
+};
+
+/// A plain scatter, between what devices hold.
+struct LowerPlainScatter : public OpConversionPattern<ReduceScatterOp> {
+  using OpConversionPattern::OpConversionPattern;
+  LogicalResult
+  matchAndRewrite(ReduceScatterOp op, OpAdaptor adaptor,
+                  ConversionPatternRewriter &rewriter) const override {
+    if (!isPlainScatter(op))
+      return rewriter.notifyMatchFailure(op, "it is not one reduce_scatter");
+    StablehloBuilder b(rewriter, op.getLoc());
+    Operation *scatter = b.reduceScatter(adaptor.getOperand(), getGroups(op),
+                                         op.getType().getDim());
+    restoreSource(op, scatter);
+    copyMarks(op, scatter);
+    rewriter.replaceOp(op, scatter);
+    return success();
+  }
+};
+
+/// What a device holds stands for the partitioned tensor.
+template <typename OpT> struct LowerBorder : public OpConversionPattern<OpT> {
+  using OpConversionPattern<OpT>::OpConversionPattern;
+  LogicalResult
+  matchAndRewrite(OpT op, typename OpT::Adaptor adaptor,
+                  ConversionPatternRewriter &rewriter) const override {
+    rewriter.replaceOp(op, adaptor.getOperands());
+    return success();
+  }
+};
+
+struct LowerConcat : public OpConversionPattern<tensor::ConcatOp> {
+  using OpConversionPattern::OpConversionPattern;
+  LogicalResult
+  matchAndRewrite(tensor::ConcatOp op, OpAdaptor adaptor,
+                  ConversionPatternRewriter &rewriter) const override {
+    StablehloBuilder b(rewriter, op.getLoc());
+    // What nothing is written to is never read.
+    SmallVector<Value> inputs =
+        llvm::map_to_vector(adaptor.getInputs(), [&](Value input) {
+          auto empty = input.getDefiningOp<tensor::EmptyOp>();
+          return empty ? b.zeros(empty.getType()) : input;
+        });
+    rewriter.replaceOp(op, b.concatenate(inputs, op.getDim()));
+    return success();
+  }
+};
+
+struct LowerExtractSlice : public OpConversionPattern<tensor::ExtractSliceOp> {
+  using OpConversionPattern::OpConversionPattern;
+  LogicalResult
+  matchAndRewrite(tensor::ExtractSliceOp op, OpAdaptor adaptor,
+                  ConversionPatternRewriter &rewriter) const override {
+    if (!isTensorOp(op))
+      return rewriter.notifyMatchFailure(op, "it is dynamic or strided");
+    StablehloBuilder b(rewriter, op.getLoc());
+    Value value = adaptor.getSource();
+    for (auto [dim, offset, size] :
+         llvm::enumerate(op.getStaticOffsets(), op.getStaticSizes()))
+      value = b.slice(value, dim, offset, offset + size);
+    rewriter.replaceOp(op, b.reshape(value, op.getType().getShape()));
+    return success();
+  }
+};
+
+/// A tensor.expand_shape or tensor.collapse_shape.
+template <typename OpT> struct LowerReshape : public OpConversionPattern<OpT> {
+  using OpConversionPattern<OpT>::OpConversionPattern;
+  LogicalResult
+  matchAndRewrite(OpT op, typename OpT::Adaptor adaptor,
+                  ConversionPatternRewriter &rewriter) const override {
+    StablehloBuilder b(rewriter, op.getLoc());
+    rewriter.replaceOp(
+        op, b.reshape(adaptor.getSrc(), op.getResultType().getShape()));
+    return success();
+  }
+};
+} // namespace
+
+void zpp::populateZeroToStablehloTypeConversions(TypeConverter &converter) {
+  converter.addConversion([](Type type) { return type; });
+  converter.addConversion(
+      [](ShardType type) -> Type { return type.getLocalType(); });
+}
+
+void zpp::populateZeroToStablehloPatterns(const TypeConverter &converter,
+                                          RewritePatternSet &patterns,
+                                          ModuleOp sharedInto) {
+  MLIRContext *context = patterns.getContext();
+  std::shared_ptr<OutlinedFunctions> functions;
+  if (sharedInto)
+    functions = std::make_shared<OutlinedFunctions>(sharedInto);
+  patterns
+      .add<LowerDecomposedOp<PackSlicesOp>, LowerDecomposedOp<UnpackSlicesOp>,
+           LowerDecomposedOp<QuantizeOp>, LowerDecomposedOp<DequantizeOp>,
+           LowerDecomposedOp<ReduceOp>, LowerDecomposedOp<DequantizeReduceOp>,
+           LowerDecomposedOp<DequantizeReduceQuantizeOp>,
+           LowerDecomposedOp<AllToAllOp>, LowerDecomposedOp<AllGatherChunksOp>>(
+          converter, context, functions);
+  patterns.add<LowerPlainGather, LowerPlainScatter, LowerBorder<FromLocalOp>,
+               LowerBorder<ToLocalOp>, LowerConcat, LowerExtractSlice,
+               LowerReshape<tensor::ExpandShapeOp>,
+               LowerReshape<tensor::CollapseShapeOp>>(converter, context);
+}
+
+//===----------------------------------------------------------------------===//
+// The pass
+//===----------------------------------------------------------------------===//
+
+namespace {
 class ConvertZeroToStablehloPass
     : public zpp::impl::ConvertZeroToStablehloPassBase<
           ConvertZeroToStablehloPass> {
@@ -673,53 +728,54 @@ public:
   }
 
   void runOnOperation() override {
-    SmallVector<Operation *> ops, inits;
+    // Everything is checked before anything is changed, and every error said.
     bool isConvertible = true;
-    getOperation().walk<WalkOrder::PreOrder>([&](Operation *op) {
-      if (isHostModule(op))
-        return WalkResult::skip();
-      // Lowered with its gather.
-      if (auto unpack = dyn_cast<UnpackSlicesOp>(op);
-          unpack && getPlainOrder(unpack.getInput().getDefiningOp()) == unpack)
-        return WalkResult::advance();
+    walkStep(getOperation(), [&](Operation *op) {
       isConvertible &= succeeded(verifyConvertible(op));
-      if (isLocalOp(op) || isTensorOp(op) || isa<ReduceScatterOp>(op))
-        ops.push_back(op);
-      else if (isa<tensor::EmptyOp>(op))
-        inits.push_back(op);
       return WalkResult::advance();
     });
     if (!isConvertible)
       return signalPassFailure();
 
-    OutlinedFunctions functions(getOperation());
-    for (Operation *op : ops) {
-      OpBuilder builder(op);
-      StablehloBuilder b(builder, op->getLoc());
-      if (auto scatter = dyn_cast<ReduceScatterOp>(op)) {
-        lowerPlainScatter(b, scatter);
-        continue;
+    ConversionTarget target(getContext());
+    target.addIllegalDialect<ZeroDialect>();
+    target.addDynamicallyLegalDialect<tensor::TensorDialect>(
+        [](Operation *op) { return !isTensorOp(op); });
+    target.markUnknownOpDynamicallyLegal([](Operation *) { return true; });
+    // Host code is not converted.
+    target.addLegalOp<ModuleOp>();
+    target.markOpRecursivelyLegal<ModuleOp>(isHostModule);
+    TypeConverter converter;
+    populateZeroToStablehloTypeConversions(converter);
+    RewritePatternSet patterns(&getContext());
+    populateZeroToStablehloPatterns(converter, patterns,
+                                    outline ? getOperation() : ModuleOp());
+    if (failed(applyPartialConversion(getOperation(), target,
+                                      std::move(patterns))))
+      return signalPassFailure();
+    lowerEmptyTensors();
+  }
+
+private:
+  /// Erases the destinations of what was lowered. What else reads a
+  /// tensor.empty may find anything in it: zeros do.
+  void lowerEmptyTensors() {
+    SmallVector<tensor::EmptyOp> tensors;
+    walkStep(getOperation(), [&](Operation *op) {
+      if (auto empty = dyn_cast<tensor::EmptyOp>(op))
+        tensors.push_back(empty);
+      return WalkResult::advance();
+    });
+    IRRewriter rewriter(&getContext());
+    for (tensor::EmptyOp empty : tensors) {
+      if (empty->use_empty()) {
+        rewriter.eraseOp(empty);
+      } else if (empty.getType().hasStaticShape()) {
+        rewriter.setInsertionPoint(empty);
+        StablehloBuilder b(rewriter, empty.getLoc());
+        rewriter.replaceOp(empty, b.zeros(empty.getType()));
       }
-      if (getPlainOrder(op)) {
-        lowerPlainGather(b, cast<AllGatherChunksOp>(op));
-        continue;
-      }
-      Value value;
-      auto local = dyn_cast<DestinationStyleOpInterface>(op);
-      if (isTensorOp(op))
-        value = lowerTensorOp(b, op);
-      else if (outline && OutlinedFunctions::canOutline(local))
-        value = functions.call(builder, local);
-      else
-        value = lowerLocalOp(b, local);
-      op->getResult(0).replaceAllUsesWith(value);
-      op->erase();
     }
-    for (Operation *init : inits)
-      init->erase();
-    // The end of a pipeline, which may not verify after each of its passes.
-    if (failed(verify(getOperation())))
-      signalPassFailure();
   }
 };
 } // namespace

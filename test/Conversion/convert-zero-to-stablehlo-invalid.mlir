@@ -76,14 +76,6 @@ func.func @buffers(%c: memref<4x4xf32>, %e: memref<4xf32>) {
 
 // -----
 
-func.func @empty_is_read() -> tensor<4xf32> {
-  // expected-error@+1 {{failed to legalize 'tensor.empty': expected only destinations of zero ops as users, but got 'func.return'}}
-  %0 = tensor.empty() : tensor<4xf32>
-  return %0 : tensor<4xf32>
-}
-
-// -----
-
 func.func @other_tensor_op(%x: tensor<8xf32>, %i: index) -> (tensor<4xf32>, tensor<8xf32>) {
   // expected-error@+1 {{failed to legalize 'tensor.extract_slice': expected tensor.empty, tensor.concat or a static slice or shape}}
   %0 = tensor.extract_slice %x[%i] [4] [1] : tensor<8xf32> to tensor<4xf32>

@@ -117,15 +117,16 @@ Value StablehloBuilder::roundToBF16(Value value) {
 Value StablehloBuilder::reshape(Value value, ArrayRef<int64_t> shape) {
   if (shapeOf(value) == shape)
     return value;
-  // A reshape without uses is one that was just built here.
-  Operation *last = value.getDefiningOp();
-  if (last && last->getName().getStringRef() == "stablehlo.reshape" &&
-      last->use_empty()) {
+  // Two reshapes in a row are one.
+  if (Operation *last = value.getDefiningOp();
+      last && last->use_empty() && reshapes.erase(last)) {
     value = last->getOperand(0);
-    last->erase();
+    builder.eraseOp(last);
     return reshape(value, shape);
   }
-  return build("reshape", value, typeOf(value).clone(shape));
+  value = build("reshape", value, typeOf(value).clone(shape));
+  reshapes.insert(value.getDefiningOp());
+  return value;
 }
 
 Value StablehloBuilder::broadcast(Value value, ArrayRef<int64_t> shape,

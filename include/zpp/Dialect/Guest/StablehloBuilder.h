@@ -18,8 +18,9 @@
 #ifndef ZPP_DIALECT_GUEST_STABLEHLOBUILDER_H
 #define ZPP_DIALECT_GUEST_STABLEHLOBUILDER_H
 
-#include "mlir/IR/Builders.h"
 #include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/PatternMatch.h"
+#include "llvm/ADT/SmallPtrSet.h"
 
 namespace zpp {
 
@@ -30,7 +31,7 @@ llvm::LogicalResult requireStablehlo(mlir::MLIRContext *context);
 /// Builds at the insertion point of `builder`, which may not move meanwhile.
 class StablehloBuilder {
 public:
-  StablehloBuilder(mlir::OpBuilder &builder, mlir::Location loc)
+  StablehloBuilder(mlir::RewriterBase &builder, mlir::Location loc)
       : builder(builder), loc(loc) {}
 
   mlir::Type f32() { return builder.getF32Type(); }
@@ -154,8 +155,10 @@ private:
   mlir::NamedAttribute parsed(llvm::StringRef name, llvm::StringRef text);
   llvm::SmallVector<mlir::NamedAttribute> collective(const Groups &groups);
 
-  mlir::OpBuilder &builder;
+  mlir::RewriterBase &builder;
   mlir::Location loc;
+  /// The reshapes built here.
+  llvm::SmallPtrSet<mlir::Operation *, 8> reshapes;
   /// By type and value of an element.
   llvm::DenseMap<std::pair<mlir::Type, mlir::Attribute>, mlir::Value> splats;
 };
