@@ -196,6 +196,31 @@ zpp::symbolicAllGather(const Mesh &mesh, const std::vector<AxisRef> &refs,
 // Hierarchical collectives
 //===----------------------------------------------------------------------===//
 
+std::vector<TierHop> zpp::getTierHops(const Mesh &mesh,
+                                      const std::vector<AxisRef> &refs,
+                                      int64_t numFormats) {
+  std::vector<TierHop> hops;
+  for (size_t index = mesh.getAxes().size(); index-- > 0;) {
+    std::vector<AxisRef> tier;
+    for (const AxisRef &ref : refs)
+      if (ref.name == mesh.getAxes()[index].name)
+        tier.push_back(ref);
+    if (tier.empty())
+      continue;
+    if (numFormats > 1 || hops.empty())
+      hops.push_back({{}, 0});
+    std::vector<AxisRef> &axes = hops.back().axes;
+    axes.insert(axes.begin(), tier.begin(), tier.end());
+  }
+  int64_t numHops = hops.size();
+  for (int64_t hop = 0; hop < numHops; ++hop) {
+    bool isOutermost = hop + 1 == numHops;
+    hops[hop].format = std::min(
+        hop, isOutermost || numFormats == 1 ? numFormats - 1 : numFormats - 2);
+  }
+  return hops;
+}
+
 std::vector<AxisRef> HopPlan::getDimRefs() const {
   std::vector<AxisRef> refs;
   for (auto hop = hops.rbegin(); hop != hops.rend(); ++hop)

@@ -57,21 +57,28 @@ def all_gather(shards, form: str, block: int, dim: int, dtype) -> np.ndarray:
     return np.concatenate(received, axis=dim).astype(dtype)
 
 
-def merge_tiers(tiers, hops: int) -> list[int]:
-    """Sizes that the hops go over, slowest first."""
-    cut = len(tiers) - min(hops, len(tiers)) + 1
-    return [int(np.prod(tiers[:cut])), *tiers[cut:]]
+def hops_of(tiers, forms) -> list[tuple[int, str]]:
+    """Size and format of each hop, the innermost first.
+
+    `tiers` are the mesh's sizes, slowest first. One format is one hop over all
+    tiers. Otherwise the last format is that of the outermost tier, and the one
+    before it that of all tiers in between.
+    """
+    if len(forms) == 1:
+        return [(int(np.prod(tiers)), forms[0])]
+    inner = [forms[min(hop, len(forms) - 2)] for hop in range(len(tiers) - 1)]
+    outermost = forms[min(len(tiers), len(forms)) - 1]
+    return list(zip(reversed(tiers), [*inner, outermost]))
 
 
 def reduce_scatter(operands, tiers, forms, block: int, dim: int, dtype):
     """qgZ: the slice that each rank gets of the sum over all of them.
 
     `operands` are the ranks' f32 arrays; `tiers` the mesh's sizes, slowest
-    first; `forms` one format per hop from the innermost outwards. The last hop
-    goes over all tiers that remain.
+    first; `forms` as for hops_of.
     """
-    tiers = merge_tiers(tiers, len(forms))
-    forms = forms[:len(tiers)]
+    hops = hops_of(tiers, forms)
+    tiers = [size for size, _ in reversed(hops)]
     ranks = np.array(list(np.ndindex(*tiers)))
     ordered = [tuple(rank) for rank in ranks]
 
@@ -80,7 +87,7 @@ def reduce_scatter(operands, tiers, forms, block: int, dim: int, dtype):
     for rank, operand in zip(ordered, operands):
         moved = np.moveaxis(np.asarray(operand, np.float32), dim, 0)
         held[rank] = moved.reshape(*tiers, -1, *moved.shape[1:])
-    for hop, form in enumerate(forms):
+    for hop, (_, form) in enumerate(hops):
         axis = len(tiers) - 1 - hop
         result = {}
         for rank in ordered:

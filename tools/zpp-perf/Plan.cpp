@@ -253,11 +253,13 @@ Plan perf::makeReduceScatter(const Mesh &mesh, ElementType type,
                              int64_t block, int64_t stages) {
   HopPlan hops;
   hops.extent = elements;
-  for (int64_t axis = mesh.getAxes().size(); axis-- > 0;) {
-    if (hops.hops.size() < formats.size())
-      hops.hops.push_back({});
-    // Most significant first.
-    hops.hops.back().insert(hops.hops.back().begin(), mesh.getAxis(axis));
+  std::vector<AxisRef> axes;
+  for (size_t axis = 0; axis < mesh.getAxes().size(); ++axis)
+    axes.push_back(mesh.getAxis(axis));
+  std::vector<WireFormat> hopFormats;
+  for (TierHop &hop : getTierHops(mesh, axes, formats.size())) {
+    hops.hops.push_back(std::move(hop.axes));
+    hopFormats.push_back(formats[hop.format]);
   }
   int64_t numHops = hops.hops.size();
   int64_t unit = elements / mesh.numDevices();
@@ -271,7 +273,7 @@ Plan perf::makeReduceScatter(const Mesh &mesh, ElementType type,
   // Step `hop` of a stage brings chunks in order and sends them; the last one
   // reduces what has come.
   auto addStep = [&](int64_t stage, int64_t hop) {
-    WireFormat before = hop == 0 ? WireFormat::None : formats[hop - 1];
+    WireFormat before = hop == 0 ? WireFormat::None : hopFormats[hop - 1];
     // Partial sums are f32.
     ElementType beforeType = hop <= 1 ? type : ElementType::F32;
     Plan::Place &place = arrived[stage];
@@ -285,7 +287,7 @@ Plan perf::makeReduceScatter(const Mesh &mesh, ElementType type,
     }
     SliceMap map = hops.getHopMap(hop, stage);
     ElementType held = hop == 0 ? type : ElementType::F32;
-    WireFormat format = formats[hop];
+    WireFormat format = hopFormats[hop];
     int64_t chunkBytes =
         getChunkBytes(format, block, held, map.elementsPerChunk());
     int64_t bytes = map.numChunks() * chunkBytes;

@@ -101,9 +101,8 @@ private:
   std::vector<Operation> operations;
 };
 
-/// The reduce-scatter of `elements` over hops along the axes of `mesh`, from
-/// the innermost outwards, one per format; the last hop covers all axes that
-/// remain. In `stages` parts, so that one hop works for one part while the next
+/// The reduce-scatter of `elements` over the hops and formats that getTierHops
+/// gives. In `stages` parts, so that one hop works for one part while the next
 /// does for the part before (paper section 4.1.2). Elements are a multiple of
 /// the devices.
 Plan makeReduceScatter(const Mesh &mesh, ElementType type, int64_t elements,

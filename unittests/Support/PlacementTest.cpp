@@ -489,4 +489,49 @@ TEST_F(PlacementErrorTest, Plan) {
   EXPECT_EQ(plan.verify(mesh), "expected an extent in [0, 2], but got -1");
 }
 
+//===----------------------------------------------------------------------===//
+// Hops and their formats
+//===----------------------------------------------------------------------===//
+
+/// "gpu:0 node:1": the axes of each hop and the position of its format.
+std::string getHopText(const std::string &meshText, int64_t numFormats,
+                       const Refs *refs = nullptr) {
+  std::string error;
+  Mesh mesh = *Mesh::parse(meshText, error);
+  Refs all;
+  for (size_t axis = 0; axis < mesh.getAxes().size(); ++axis)
+    all.push_back(mesh.getAxis(axis));
+  std::string text;
+  for (const TierHop &hop : getTierHops(mesh, refs ? *refs : all, numFormats)) {
+    text += text.empty() ? "" : " ";
+    for (const AxisRef &axis : hop.axes)
+      text += (&axis == &hop.axes.front() ? "" : ",") + axis.name;
+    text += ":" + std::to_string(hop.format);
+  }
+  return text;
+}
+
+TEST(TierHops, TheLastFormatIsThatOfTheOutermostTier) {
+  EXPECT_EQ(getHopText("node:2,gpu:4", 2), "gpu:0 node:1");
+  EXPECT_EQ(getHopText("pod:2,node:4,gpu:2", 2), "gpu:0 node:0 pod:1");
+  EXPECT_EQ(getHopText("pod:2,node:4,gpu:2", 3), "gpu:0 node:1 pod:2");
+  EXPECT_EQ(getHopText("a:2,b:2,c:2,d:2", 2), "d:0 c:0 b:0 a:1");
+  EXPECT_EQ(getHopText("a:2,b:2,c:2,d:2", 3), "d:0 c:1 b:1 a:2");
+}
+
+TEST(TierHops, FormatsBeyondTheOutermostTierAreNotUsed) {
+  EXPECT_EQ(getHopText("gpu:8", 2), "gpu:0");
+  EXPECT_EQ(getHopText("node:2,gpu:4", 3), "gpu:0 node:1");
+}
+
+TEST(TierHops, OneFormatIsOneHop) {
+  EXPECT_EQ(getHopText("gpu:8", 1), "gpu:0");
+  EXPECT_EQ(getHopText("pod:2,node:4,gpu:2", 1), "pod,node,gpu:0");
+}
+
+TEST(TierHops, PartsOfAnAxisAreOneTierAndOtherAxesNone) {
+  Refs refs = {{"gpu", 1, 2}, {"node", 1, 2}, {"gpu", 2, 2}};
+  EXPECT_EQ(getHopText("node:2,tensor:2,gpu:4", 2, &refs), "gpu,gpu:0 node:1");
+}
+
 } // namespace

@@ -34,8 +34,8 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
       *this, "gradients",
       llvm::cl::desc("none, or the format of each hop of a gradient scatter "
                      "from the innermost tier outwards: none, i8 or i4, "
-                     "separated by ':'; the last hop covers all tiers that "
-                     "remain"),
+                     "separated by ':'; the last is that of the outermost "
+                     "tier, the one before it of all in between"),
       llvm::cl::init("i8:i4")};
   Option<std::string> secondary{
       *this, "secondary",

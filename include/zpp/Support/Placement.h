@@ -108,6 +108,23 @@ symbolicAllGather(const Mesh &mesh, const std::vector<AxisRef> &refs,
 // Hierarchical collectives
 //===----------------------------------------------------------------------===//
 
+/// One hop of a scatter.
+struct TierHop {
+  /// Slower tiers first.
+  std::vector<AxisRef> axes;
+  /// The position of its format in the list that the user gave.
+  int64_t format;
+};
+
+/// The hops of a scatter over `refs`, the innermost first, with `numFormats`
+/// (at least 1) formats: one hop per tier. The last format is that of the
+/// outermost tier; where there are more tiers than formats, the format before
+/// the last is that of all tiers in between. Formats beyond the outermost tier
+/// are not used. One format alone is one hop over all tiers.
+std::vector<TierHop> getTierHops(const Mesh &mesh,
+                                 const std::vector<AxisRef> &refs,
+                                 int64_t numFormats);
+
 /// A tensor [outer, extent, inner] whose middle dim is partitioned over the
 /// axes of `hops`, and the hops over which it is gathered and scattered.
 struct HopPlan {

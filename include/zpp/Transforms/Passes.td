@@ -106,8 +106,10 @@ def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
 def SplitHierarchyPass : Zpp_ModulePass<"zero-split-hierarchy"> {
   let summary = "Split gradient scatters into one hop per tier (qgZ, 3.3.2)";
   let description = [{
-    One format per hop, from the innermost tier outwards; the last hop covers
-    all tiers that remain. One format is one hop over the whole group.
+    One hop per tier, from the innermost outwards, so that each tier carries no
+    more bytes than the plain scatter does. The last format is that of the
+    outermost tier, the one before it that of all tiers in between: `i8:i4` is
+    i8 on every inner hop. One format alone is one hop over the whole group.
   }];
   let options = [
     Option<"formats", "formats", "std::string", "\"i8:i4\"",

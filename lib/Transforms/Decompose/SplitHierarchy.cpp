@@ -8,6 +8,7 @@
 #include "FormatOptions.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Support/CollectiveCost.h"
+#include "zpp/Support/Placement.h"
 #include "zpp/Transforms/Passes.h"
 
 namespace zpp {
@@ -56,7 +57,7 @@ private:
   /// The hops of a scatter and their formats.
   struct Plan {
     ReduceScatterOp scatter;
-    SmallVector<SmallVector<Attribute>> hops;
+    SmallVector<ArrayAttr> hops;
     SmallVector<QuantAttr> quants;
     /// No chunk would shrink, in any format.
     bool isSmall = false;
@@ -69,45 +70,40 @@ private:
            llvm::any_of(scatter->getUsers(), llvm::IsaPred<ReduceScatterOp>);
   }
 
-  /// The axes of each hop, innermost tier first, each in mesh order.
-  static SmallVector<SmallVector<Attribute>> getHops(ReduceScatterOp scatter,
-                                                     size_t maxHops) {
+  /// Sets hops and formats of `plan`.
+  static void chooseHops(Plan &plan, ArrayRef<QuantAttr> formats) {
+    ReduceScatterOp scatter = plan.scatter;
     Mesh mesh = scatter.getMeshAttr().getMesh();
-    SmallVector<SmallVector<Attribute>> hops;
-    for (size_t index = mesh.getAxes().size(); index-- > 0;) {
-      SmallVector<Attribute> tier;
-      for (auto axis : scatter.getAlong().getAsRange<AxisRefAttr>())
-        if (axis.getName().getValue() == mesh.getAxes()[index].name)
-          tier.push_back(axis);
-      if (tier.empty())
-        continue;
-      if (hops.size() == maxHops)
-        hops.back().insert(hops.back().begin(), tier.begin(), tier.end());
-      else
-        hops.push_back(tier);
+    SmallVector<AxisRef> refs =
+        cast<CollectiveOpInterface>(scatter.getOperation()).getAxisRefs();
+    for (const TierHop &hop :
+         getTierHops(mesh, {refs.begin(), refs.end()}, formats.size())) {
+      plan.hops.push_back(getAxesAttr(scatter.getContext(), mesh, hop.axes));
+      plan.quants.push_back(formats[hop.format]);
     }
-    return hops;
+    plan.isSmall = llvm::any_of(plan.quants, isQuantized);
+    dropFormatsThatDoNotPay(plan);
+    plan.isSmall &= llvm::none_of(plan.quants, isQuantized);
   }
 
-  /// The format of each hop: that of `quants` where a chunk is smaller in it.
-  static SmallVector<QuantAttr> getWires(ReduceScatterOp scatter,
-                                         ArrayRef<SmallVector<Attribute>> hops,
-                                         ArrayRef<QuantAttr> quants) {
+  static bool isQuantized(QuantAttr quant) { return static_cast<bool>(quant); }
+
+  /// Leaves the hops of `plan` unquantized where a chunk is no smaller in the
+  /// hop's format.
+  static void dropFormatsThatDoNotPay(Plan &plan) {
+    ReduceScatterOp scatter = plan.scatter;
     ShardType from = scatter.getOperand().getType(), to = scatter.getType();
-    Mesh mesh = scatter.getMeshAttr().getMesh();
     int64_t elementBytes = from.getGlobal().getElementTypeBitWidth() / 8;
     // What a device still holds of the partitioned factors, in elements.
     int64_t elements =
         to.getElementsPerUnit() * llvm::product_of(from.getWholeSizes());
-    SmallVector<QuantAttr> wires;
-    for (auto [hop, quant] : llvm::zip(hops, quants)) {
-      for (Attribute axis : hop)
-        elements /= cast<AxisRefAttr>(axis).resolve(mesh)->size;
-      bool pays = quant && quant.getLayout(elements).chunkBytes <
-                               elements * elementBytes;
-      wires.push_back(pays ? quant : QuantAttr());
+    for (auto [hop, quant] : llvm::zip_equal(plan.hops, plan.quants)) {
+      for (const AxisRef &ref : resolveAxes(hop, scatter.getMeshAttr()))
+        elements /= ref.size;
+      if (quant &&
+          quant.getLayout(elements).chunkBytes >= elements * elementBytes)
+        quant = QuantAttr();
     }
-    return wires;
   }
 
   /// What a scatter takes in one piece, and in hops, on the links of `model`.
@@ -129,8 +125,7 @@ private:
     double usec = LinkModel::kKernelWeight *
                   LinkModel::getKernelUsec(elements * elementBytes);
     for (auto [hop, quant] : llvm::zip_equal(plan.hops, plan.quants)) {
-      SmallVector<AxisRef> hopRefs = resolveAxes(
-          ArrayAttr::get(scatter.getContext(), hop), scatter.getMeshAttr());
+      SmallVector<AxisRef> hopRefs = resolveAxes(hop, scatter.getMeshAttr());
       std::vector<AxisRef> hopAxes(hopRefs.begin(), hopRefs.end());
       int64_t devices = zpp::numDevices(hopAxes);
       elements /= devices;
@@ -146,11 +141,9 @@ private:
 
   Plan getPlan(ReduceScatterOp scatter, ArrayRef<QuantAttr> formats,
                const std::optional<LinkModel> &model) {
-    Plan plan{scatter, getHops(scatter, formats.size()), {}, false, {}};
-    plan.quants = getWires(scatter, plan.hops, formats);
-    auto isQuantized = [](QuantAttr quant) { return !!quant; };
-    plan.isSmall = llvm::none_of(plan.quants, isQuantized) &&
-                   llvm::any_of(formats, isQuantized);
+    Plan plan;
+    plan.scatter = scatter;
+    chooseHops(plan, formats);
     if (!model || plan.isSmall)
       return plan;
     auto [plain, usec] = getUsec(plan, *model);
@@ -164,7 +157,7 @@ private:
 
   void split(const Plan &plan, bool splitsSmall) {
     ReduceScatterOp scatter = plan.scatter;
-    ArrayRef<SmallVector<Attribute>> hops = plan.hops;
+    ArrayRef<ArrayAttr> hops = plan.hops;
     ArrayRef<QuantAttr> quants = plan.quants;
     bool isSmall = plan.isSmall;
     if (!plan.reason.empty()) {
@@ -180,18 +173,19 @@ private:
     Value value = scatter.getOperand();
     ShardType full = scatter.getOperand().getType(), to = scatter.getType();
     SmallVector<FactorAttr> factors(full.getFactors());
-    for (auto [index, hop] : llvm::enumerate(hops)) {
-      auto along = builder.getArrayAttr(hop);
+    for (auto [index, along] : llvm::enumerate(hops)) {
       for (auto axis : along.getAsRange<AxisRefAttr>())
         for (auto [factor, partitioned] :
              llvm::zip_equal(factors, to.getFactors()))
           if (partitioned.getAxis() == axis)
             factor = partitioned;
       bool isLast = index + 1 == hops.size();
-      // A sum that the next hop quantizes stays in f32 until then; so does one
-      // that was rounded once where it was left alone.
+      // A sum that the next hop quantizes stays in f32 until then. So does one
+      // that was rounded once where it was left alone, but on the slowest
+      // links, which are to carry no more than before.
       ShardType type = full.withFactors(factors);
-      if (!isLast && (quants[index + 1] || isSmall))
+      if (!isLast &&
+          (quants[index + 1] || (isSmall && index + 2 < hops.size())))
         type = type.withElementType(builder.getF32Type());
       else
         type = type.withElementType(to.getGlobal().getElementType());

@@ -51,8 +51,8 @@ func.func @two_tiers(%g: !whole) -> !primary {
 
 // -----
 
-// The last format covers all tiers that remain; an axis of another parallelism
-// is none of them.
+// One hop per tier; the format before the last is that of all tiers but the
+// outermost. An axis of another parallelism is no tier of the group.
 
 #mesh = #zero.mesh<"rack" = 2, "node" = 2, "tensor" = 2, "gpu" = 3>
 !primary = !zero.shard<1200x16xf32, dim 0 = ("rack", "node", "gpu") on #mesh>
@@ -63,7 +63,11 @@ func.func @two_tiers(%g: !whole) -> !primary {
 // THREE-LABEL: func @three_tiers
 func.func @three_tiers(%g: !whole) -> !primary {
   // CHECK: zero.reduce_scatter mean %{{.*}} along ["gpu"] wire <i8, block = 128> {{.*}} dim 0 = (2, 2, "gpu")
-  // CHECK: zero.reduce_scatter mean %{{.*}} along ["rack", "node"] wire <i4, block = 128>
+  // CHECK: zero.reduce_scatter mean %{{.*}} along ["node"] wire <i8, block = 128> {{.*}} dim 0 = (2, "node", "gpu")
+  // CHECK: zero.reduce_scatter mean %{{.*}} along ["rack"] wire <i4, block = 128>
+  // One format alone is one hop, slower tiers first.
+  // ONE: zero.reduce_scatter mean %{{.*}} along ["rack", "node", "gpu"] wire <i4, block = 64>
+  // ONE-NOT: zero.reduce_scatter
   // THREE: along ["gpu"] wire <i8, block = 128>
   // THREE: along ["node"] : {{.*}} dim 0 = (2, "node", "gpu")
   // THREE: along ["rack"] wire <i4, block = 128>
@@ -83,6 +87,7 @@ func.func @three_tiers(%g: !whole) -> !primary {
 !parts_whole = !zero.shard<4096xf16, dim 0 = (2, 2, 2) on #mesh>
 
 // CHECK-LABEL: func @order
+// ONE-LABEL: func @order
 func.func @order(%a: !swapped_whole, %b: !parts_whole) -> (!swapped, !parts) {
   // CHECK: zero.reduce_scatter sum %{{.*}} along ["gpu"] wire <i8, block = 128> {{.*}} to <4x1024xf32, dim 1 = ("gpu", 2) on #mesh>
   // CHECK: zero.reduce_scatter sum %{{.*}} along ["node"] wire <i4, block = 128> {{.*}} to <4x1024xf16, dim 1 = ("gpu", "node") on #mesh>
@@ -128,10 +133,32 @@ func.func @small(%a: !a_whole, %b: !b_whole) -> (!a, !b) {
   // CHECK: along ["node"] : <128xbf16
   %0 = zero.reduce_scatter sum %a along ["node", "gpu"] : !a_whole to !a
   // CHECK: zero.reduce_scatter sum %arg1 along ["node", "gpu"] {zpp.reason = "its chunks are so small that they would not shrink"}
-  // expected-remark@+4 {{zero.reduce_scatter is left alone: its chunks are so small that they would not shrink}}
-  // To travel with others it is split too, its sum in f32 until the end.
-  // SPLIT: zero.reduce_scatter sum %arg1 along ["gpu"] : {{.*}} to <80xf32, dim 0 = (2, "gpu") on #mesh>
-  // SPLIT: along ["node"] : <80xf32{{.*}} to <80xbf16, dim 0 = ("node", "gpu") on #mesh>
+  // expected-remark@+5 {{zero.reduce_scatter is left alone: its chunks are so small that they would not shrink}}
+  // To travel with others it is split too. The slowest tier carries bf16, as it
+  // did before.
+  // SPLIT: zero.reduce_scatter sum %arg1 along ["gpu"] : {{.*}} to <80xbf16, dim 0 = (2, "gpu") on #mesh>
+  // SPLIT: along ["node"] : <80xbf16{{.*}} to <80xbf16, dim 0 = ("node", "gpu") on #mesh>
   %1 = zero.reduce_scatter sum %b along ["node", "gpu"] : !b_whole to !b
   return %0, %1 : !a, !b
+}
+
+// -----
+
+// Of three tiers, those inside carry the sum in f32.
+
+#mesh = #zero.mesh<"rack" = 2, "node" = 2, "gpu" = 2>
+!large = !zero.shard<4096xbf16, dim 0 = ("rack", "node", "gpu") on #mesh>
+!large_whole = !zero.shard<4096xbf16, dim 0 = (2, 2, 2) on #mesh>
+!small = !zero.shard<16xbf16, dim 0 = ("rack", "node", "gpu") on #mesh>
+!small_whole = !zero.shard<16xbf16, dim 0 = (2, 2, 2) on #mesh>
+
+// SPLIT-LABEL: func @small_three_tiers
+func.func @small_three_tiers(%a: !large_whole, %b: !small_whole) -> (!large, !small) {
+  %0 = zero.reduce_scatter sum %a along ["rack", "node", "gpu"] : !large_whole to !large
+  // SPLIT: zero.reduce_scatter sum %arg1 along ["gpu"] : {{.*}} to <16xf32, dim 0 = (2, 2, "gpu") on #mesh>
+  // SPLIT: along ["node"] : <16xf32{{.*}} to <16xbf16, dim 0 = (2, "node", "gpu") on #mesh>
+  // SPLIT: along ["rack"] : <16xbf16{{.*}} to <16xbf16, dim 0 = ("rack", "node", "gpu") on #mesh>
+  // expected-remark@+1 {{its chunks are so small that they would not shrink}}
+  %1 = zero.reduce_scatter sum %b along ["rack", "node", "gpu"] : !small_whole to !small
+  return %0, %1 : !large, !small
 }
