@@ -35,7 +35,8 @@ Speeds of the links, for the compiler's option `links`, with the largest size:
   --bytes=1M:64M       sizes of the whole tensor, doubling (K, M, G: 2^10, ..)
   --type=bf16          elements: f32, bf16 or f16
   --format=i8:i4       none, i8 or i4 for each hop of a reduce_scatter from the
-                       innermost outwards, the last for all tiers that remain;
+                       innermost outwards: the last for the outermost tier, the
+                       one before it for all in between, one alone for one hop;
                        for dequantize_reduce_quantize i8 or i4, from and to;
                        one, by default i8, for all others and for one tier
   --block=128          elements that share a scale: 32 to 2048
