@@ -83,14 +83,8 @@ static ReplicaGroups getGroups(const ModuleMesh &mesh,
 /// `error` where they do not fit those of the module.
 static std::optional<ReplicaGroups>
 getDevices(Operation *op, ReplicaGroups groups, std::string &error) {
-  auto module = op->getParentOfType<ModuleOp>();
-  auto getCount = [&](StringRef name) -> int64_t {
-    auto count =
-        module ? module->getAttrOfType<IntegerAttr>(name) : IntegerAttr();
-    return count ? count.getInt() : 1;
-  };
-  int64_t replicas = getCount("mhlo.num_replicas");
-  int64_t partitions = getCount("mhlo.num_partitions");
+  auto [replicas, partitions] =
+      getModuleCopies(op->getParentOfType<ModuleOp>());
   Attribute channel = op->getAttr("channel_handle");
   bool hasChannel =
       channel && llvm::Regex("handle *= *[1-9]").match(printAttribute(channel));
@@ -216,15 +210,22 @@ SmallVector<const void *> zpp::getReplicaGroupsKey(Operation *op) {
   return key;
 }
 
+ModuleCopies zpp::getModuleCopies(ModuleOp module) {
+  auto getCount = [&](StringRef name) -> int64_t {
+    auto count =
+        module ? module->getAttrOfType<IntegerAttr>(name) : IntegerAttr();
+    return count ? count.getInt() : 1;
+  };
+  return {getCount("mhlo.num_replicas"), getCount("mhlo.num_partitions")};
+}
+
 std::optional<int64_t> zpp::getNumDevices(ModuleOp module) {
   for (Operation &op : module.getOps())
     if (std::optional<ModuleMesh> mesh = getModuleMesh(&op))
       if (mesh->mesh.numDevices() > 1)
         return mesh->mesh.numDevices();
-  auto partitions = module->getAttrOfType<IntegerAttr>("mhlo.num_partitions");
-  auto replicas = module->getAttrOfType<IntegerAttr>("mhlo.num_replicas");
-  int64_t count = (partitions ? partitions.getInt() : 1) *
-                  (replicas ? replicas.getInt() : 1);
+  ModuleCopies copies = getModuleCopies(module);
+  int64_t count = copies.replicas * copies.partitions;
   if (count > 1)
     return count;
   return std::nullopt;

@@ -8,6 +8,7 @@
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
 
 #include "mlir/AsmParser/AsmParser.h"
+#include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "llvm/ADT/STLExtras.h"
 
 using namespace mlir;
@@ -236,11 +237,28 @@ SmallVector<NamedAttribute> StablehloBuilder::collective(const Groups &groups) {
   auto type = RankedTensorType::get({static_cast<int64_t>(groups.size()),
                                      static_cast<int64_t>(groups[0].size())},
                                     builder.getI64Type());
-  // A channel makes the ids those of partitions, as JAX numbers them.
-  return {builder.getNamedAttr("replica_groups",
-                               DenseElementsAttr::get(type, ArrayRef(ids))),
-          parsed("channel_handle",
-                 "#stablehlo.channel_handle<handle = 1, type = 1>")};
+  SmallVector<NamedAttribute> attributes{builder.getNamedAttr(
+      "replica_groups", DenseElementsAttr::get(type, ArrayRef(ids)))};
+  // Without a channel ids are those of replicas, with one those of partitions.
+  if (!hasReplicas())
+    attributes.push_back(parsed(
+        "channel_handle", "#stablehlo.channel_handle<handle = 1, type = 1>"));
+  return attributes;
+}
+
+bool StablehloBuilder::hasReplicas() {
+  Operation *parent = builder.getInsertionBlock()->getParentOp();
+  auto module = dyn_cast<ModuleOp>(parent);
+  ModuleCopies copies =
+      getModuleCopies(module ? module : parent->getParentOfType<ModuleOp>());
+  return copies.replicas > 1 && copies.partitions <= 1;
+}
+
+void StablehloBuilder::addGlobalIds(
+    SmallVectorImpl<NamedAttribute> &attributes) {
+  if (!hasReplicas())
+    attributes.push_back(
+        builder.getNamedAttr("use_global_device_ids", builder.getUnitAttr()));
 }
 
 Operation *StablehloBuilder::allGather(Value value, const Groups &groups,
@@ -249,8 +267,7 @@ Operation *StablehloBuilder::allGather(Value value, const Groups &groups,
   shape[dim] *= groups[0].size();
   SmallVector<NamedAttribute> attributes = collective(groups);
   attributes.push_back(integer("all_gather_dim", dim));
-  attributes.push_back(
-      builder.getNamedAttr("use_global_device_ids", builder.getUnitAttr()));
+  addGlobalIds(attributes);
   return create("all_gather", value, typeOf(value).clone(shape), attributes);
 }
 
@@ -277,8 +294,7 @@ Operation *StablehloBuilder::reduceScatter(Value value, const Groups &groups,
   shape[dim] /= groups[0].size();
   SmallVector<NamedAttribute> attributes = collective(groups);
   attributes.push_back(integer("scatter_dimension", dim));
-  attributes.push_back(
-      builder.getNamedAttr("use_global_device_ids", builder.getUnitAttr()));
+  addGlobalIds(attributes);
   return create("reduce_scatter", value, typeOf(value).clone(shape), attributes,
                 std::move(region));
 }

@@ -111,6 +111,12 @@ private:
     if (std::string axes = getAutomaticAxes(collective.op); !axes.empty())
       return "its manual computation leaves the axes " + axes +
              " to the partitioner";
+    // An all-to-all is one of replicas or one of partitions.
+    ModuleCopies copies = getModuleCopies(getOperation());
+    if (copies.replicas > 1 && copies.partitions > 1)
+      return "the module has " + std::to_string(copies.replicas) +
+             " replicas of " + std::to_string(copies.partitions) +
+             " partitions each; only one of the two numbers may be above 1";
     if (cast<ShapedType>(collective.op->getOperand(0).getType())
             .getNumElements() == 0)
       return "its tensor is empty";

@@ -46,6 +46,15 @@ std::optional<ReplicaGroups> readReplicaGroups(mlir::Operation *op,
 /// equal groups.
 llvm::SmallVector<const void *> getReplicaGroupsKey(mlir::Operation *op);
 
+/// How a module runs on several devices: `replicas` copies of a program that is
+/// partitioned over `partitions` devices each. Device d is partition
+/// d % partitions of replica d / partitions. What the module does not say is 1.
+struct ModuleCopies {
+  int64_t replicas = 1;
+  int64_t partitions = 1;
+};
+ModuleCopies getModuleCopies(mlir::ModuleOp module);
+
 /// Devices that the module says it runs on, or nullopt.
 std::optional<int64_t> getNumDevices(mlir::ModuleOp module);
 

@@ -125,6 +125,7 @@ public:
 
   /// Maximum of ui32 over the last dim.
   mlir::Value reduceMax(mlir::Value value);
+  /// Groups of devices of a module that has one replica or one partition.
   using Groups = std::vector<std::vector<int64_t>>;
   mlir::Operation *allGather(mlir::Value value, const Groups &groups,
                              int64_t dim);
@@ -154,6 +155,11 @@ private:
   /// An attribute of StableHLO, in the form of whoever owns that dialect here.
   mlir::NamedAttribute parsed(llvm::StringRef name, llvm::StringRef text);
   llvm::SmallVector<mlir::NamedAttribute> collective(const Groups &groups);
+  /// True if the devices of the module are replicas, not partitions.
+  bool hasReplicas();
+  /// Makes the ids of a collective that may reach over replicas and partitions
+  /// those of devices.
+  void addGlobalIds(llvm::SmallVectorImpl<mlir::NamedAttribute> &attributes);
 
   mlir::RewriterBase &builder;
   mlir::Location loc;
