@@ -1,3 +1,28 @@
+# MLIR's headers, compiled once for all libraries. A target of its own, because
+# a precompiled header belongs to the target that it is made for.
+option(ZPP_PRECOMPILE_HEADERS "Precompile MLIR's headers" ON)
+if(ZPP_PRECOMPILE_HEADERS)
+  add_library(ZppPrecompiled OBJECT ${PROJECT_SOURCE_DIR}/lib/Precompiled.cpp)
+  set_target_properties(ZppPrecompiled PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  if(NOT LLVM_ENABLE_RTTI)
+    target_compile_options(ZppPrecompiled PRIVATE -fno-rtti)
+  endif()
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    # Its content decides, not when it was made: compiler caches rely on it.
+    target_compile_options(ZppPrecompiled PRIVATE
+      "SHELL:-Xclang -fno-pch-timestamp")
+  endif()
+  target_precompile_headers(ZppPrecompiled PRIVATE
+    <mlir/Dialect/Arith/IR/Arith.h>
+    <mlir/Dialect/Func/IR/FuncOps.h>
+    <mlir/Dialect/LLVMIR/LLVMDialect.h>
+    <mlir/Dialect/MemRef/IR/MemRef.h>
+    <mlir/Dialect/Tensor/IR/Tensor.h>
+    <mlir/Pass/PassManager.h>
+    <mlir/IR/PatternMatch.h>
+    <mlir/Transforms/DialectConversion.h>)
+endif()
+
 # zpp_add_library(NAME sources... [DEPENDS tablegen...] [LINK libraries...])
 #
 # A static library of the compiler on top of the MLIR dylib (never mixed with
@@ -19,6 +44,12 @@ function(zpp_add_library name)
     $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_link_libraries(${name} PUBLIC ${ARG_LINK} MLIR LLVM)
+  if(ZPP_PRECOMPILE_HEADERS)
+    target_precompile_headers(${name} REUSE_FROM ZppPrecompiled)
+    if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+      target_compile_options(${name} PRIVATE "SHELL:-Xclang -fno-pch-timestamp")
+    endif()
+  endif()
   if(ARG_DEPENDS)
     add_dependencies(${name} ${ARG_DEPENDS})
   endif()
