@@ -16,7 +16,7 @@ using namespace zpp::kernels;
 
 namespace {
 
-/// Items that a thread has in flight.
+/// Items that a thread loads at a time.
 constexpr int kRows = 4;
 
 struct DequantizeParams {
@@ -61,7 +61,8 @@ __global__ void __launch_bounds__(kThreads)
     codes[r] = {};
     scaleBits[r] = 0;
     if (item * kItem < elements) {
-      // Whole packs, also at the end: the payload is padded to 16 bytes.
+      // Packs are whole even at the end, because the payload is padded to 16
+      // bytes.
       codes[r] = Pack<kBytes>::load(chunk + item * kBytes);
       scaleBits[r] = __ldg(scales + ((item * kItem) >> p.blockLog2));
     }
@@ -88,8 +89,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// The same, element by element: thread t of thread block b has element
-/// b * kThreads + t.
+/// The same for single elements: thread t of thread block b has element b *
+/// kThreads + t.
 template <WireFormat format, Kind type>
 __global__ void __launch_bounds__(kThreads)
     scatterKernel(const __grid_constant__ Batch<DequantizeParams> batch) {

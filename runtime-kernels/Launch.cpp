@@ -11,7 +11,7 @@
 
 using namespace zpp::kernels;
 
-/// Filled while the library is loaded.
+/// All kernels, filled while the library is loaded.
 static std::vector<const void *> &getKernels() {
   static std::vector<const void *> kernels;
   return kernels;

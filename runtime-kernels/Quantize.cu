@@ -30,8 +30,8 @@ struct QuantizeParams {
 /// dest chunk c, element e = encode(source[map.at(c, e)])
 ///
 /// Thread t of thread block b has the elements e = (b * kThreads + t) * kItem +
-/// [0, kItem) of chunk c = chunkOfBlock(); a quantization block is neighbouring
-/// threads of one thread block.
+/// [0, kItem) of chunk c = chunkOfBlock(); the threads of a quantization block
+/// are neighbors in one thread block.
 template <Kind type, WireFormat format, Path path>
 __global__ void __launch_bounds__(kThreads)
     quantizeKernel(const __grid_constant__ Batch<QuantizeParams> batch) {

@@ -62,8 +62,8 @@ __global__ void __launch_bounds__(kThreads, 5)
     });
   p.finish.apply(values);
 
-  // Packs stand in rows of eight, in each row in another order, so that
-  // neither the threads that write nor those that read meet in a bank.
+  // Packs are in rows of eight, each row in another order, so that neither
+  // writes nor reads have bank conflicts.
   auto slot = [&](int v) { return &warpStorage.packs[v ^ ((v / 8) % 8)]; };
   auto packs = E::template narrow<n>(values);
   __syncwarp();
@@ -89,8 +89,8 @@ __global__ void __launch_bounds__(kThreads, 5)
   }
 }
 
-/// The same, element by element: thread t of thread block b has element
-/// b * kThreads + t.
+/// The same for single elements: thread t of thread block b has element b *
+/// kThreads + t.
 template <Kind from, Kind to>
 __global__ void __launch_bounds__(kThreads)
     reduceSingleKernel(const __grid_constant__ Batch<ReduceParams> batch) {

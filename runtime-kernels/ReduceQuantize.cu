@@ -25,9 +25,9 @@ struct ReduceQuantizeParams {
 /// dest chunk c, element e =
 ///   encode(sum over s of decode(source s, element map.at(c, e)) / divisor)
 ///
-/// Thread t of thread block b has the elements e = (b * kThreads + t) * n +
-/// [0, n) of chunk c = chunkOfBlock(); a quantization block is neighbouring
-/// threads of one thread block.
+/// Thread t of thread block b has the elements e = (b * kThreads + t) * n + [0,
+/// n) of chunk c = chunkOfBlock(); the threads of a quantization block are
+/// neighbors in one thread block.
 template <Kind from, WireFormat format, Path path, int n, int stages>
 __global__ void __launch_bounds__(kThreads, 5) reduceQuantizeKernel(
     const __grid_constant__ Batch<ReduceQuantizeParams> batch) {
@@ -103,8 +103,8 @@ cudaError_t zpp::kernels::dequantizeReduceQuantize(const ConstChunks &sources,
         auto launchItems = [&](auto item, auto path) {
           return launchStages(item, path, Stages<manyStages(from, item)>());
         };
-        // In codes an item must begin at a multiple of its size, so that it has
-        // one scale.
+        // If the sources are codes, an item must begin at a multiple of its
+        // size, so that it has a single scale.
         auto fits = [&](int item) {
           if (isQuantized(from))
             return item <= std::min(sources.block, dest.block) &&

@@ -104,8 +104,8 @@ cudaError_t zpp::kernels::reorder(ReorderDirection direction,
                                   const LaunchTarget &target) {
   if (params.map.elements == 0)
     return cudaSuccess;
-  // A word must not reach over the end of a run, of the chunk or of what
-  // exists.
+  // A word must not extend past the end of a run, of the chunk or of the
+  // extent.
   auto fits = [&](int64_t wordBytes) {
     int64_t perWord = wordBytes / params.elementBytes;
     return wordBytes == params.elementBytes ||
@@ -127,8 +127,8 @@ cudaError_t zpp::kernels::reorder(ReorderDirection direction,
   return launchReorder<1>(direction, params, target);
 }
 
-/// Elements of any size are copied as the largest of 4, 2 and 1 bytes that
-/// they, the addresses and the stride are multiples of.
+/// Elements of any size are copied in words of 4, 2 or 1 bytes: the largest
+/// that divides their size, the addresses and the stride.
 static cudaError_t reorderElements(ReorderDirection direction,
                                    const void *source, void *dest,
                                    int64_t elementBytes, const SliceMap &map,

@@ -23,8 +23,8 @@ Divider Divider::create(int64_t d) {
 
 namespace {
 
-/// A fixed-capacity list of (size, stride), slowest first, without the dims of
-/// size 1 and with the dims merged that are one.
+/// A fixed-capacity list of (size, stride), slowest first. Dims of size 1 are
+/// dropped, and dims that are contiguous are merged.
 struct DimList {
   struct Entry {
     int64_t size;
@@ -42,7 +42,7 @@ struct DimList {
       entries[count++] = {size, stride};
   }
 
-  /// Digits of all dims, or of all but the slowest, which is then on top.
+  /// The digits of all dims, or of all but the slowest, which is then on top.
   SliceIndex::Digits createDigits(bool slowestOnTop) const {
     SliceIndex::Digits digits{};
     int first = slowestOnTop && count > 0 ? 1 : 0;
@@ -101,7 +101,7 @@ cudaError_t SliceIndex::create(const SliceMap &map, SliceIndex &index) {
     dims.entries[0].size = index.run;
   }
 
-  // A grid ends less than 2^20 elements behind its chunk.
+  // A grid ends less than 2^20 elements after its chunk.
   constexpr int64_t kNarrow =
       std::numeric_limits<int32_t>::max() - (int64_t(1) << 20);
   index.isNarrow = std::max({map.paddedExtent() * map.inner, index.elements,
@@ -120,8 +120,8 @@ bool SliceIndex::allowsVectors(int64_t item, int64_t alignment) const {
     return false;
   if (outer > 1 && extent % alignment != 0)
     return false;
-  // The stride of the run itself is 1; that of chunks only where they are
-  // single elements, which are no vectors anyway.
+  // The stride of the run itself is 1. The stride of chunks is 1 only if they
+  // are single elements, which are no vectors anyway.
   auto isAligned = [&](int64_t stride) {
     return stride == 1 || stride % alignment == 0;
   };

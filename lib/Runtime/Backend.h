@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Everything above this interface is common to all back ends: descriptors are
-// checked, statuses sticky, failures known to the world.
+// What all back ends have in common is above this interface: it checks
+// descriptors, keeps the first failure of a rank, and tells the world.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,22 +20,23 @@
 
 namespace zpp::rt {
 
-/// Of zpp_rt_mark. May outlive the rank.
+/// What a zpp_rt_mark holds. It may outlive the rank.
 class Mark {
 public:
   virtual ~Mark() = default;
 };
 
-/// The operations of one rank, executed as if in the order of the calls. Adds
-/// them to the world's trace, if there is one. Used by one thread at a time.
-/// May throw std::bad_alloc.
+/// Executes the operations of one rank as if in the order of the calls, and
+/// adds them to the world's trace if there is one. Used by one thread at a
+/// time. Functions may throw std::bad_alloc.
 class RankBackend {
 public:
   virtual ~RankBackend() = default;
 
-  /// Memory aligned to 64 bytes; what is not freed goes with the rank.
+  /// Allocates memory that is aligned to 64 bytes. What is not freed goes with
+  /// the rank.
   virtual Status allocate(int64_t bytes, void *&data) = 0;
-  /// An error where `data` is not of allocate().
+  /// Returns an error if `data` is not from allocate().
   virtual Status free(void *data) = 0;
   virtual Status getWorkspace(int64_t bytes, void *&data) = 0;
   virtual Status copy(const Operation &operation, const void *input,
@@ -56,7 +57,7 @@ public:
                           void *output) = 0;
   virtual Status dequantize(const QuantizeOperation &operation,
                             const void *input, void *output) = 0;
-  /// Sources of format None, or wire chunks.
+  /// The sources are elements (format None) or wire chunks.
   virtual Status reduce(const ReduceOperation &operation, const void *input,
                         void *output) = 0;
   virtual Status reduceQuantize(const ReduceQuantizeOperation &operation,
@@ -75,10 +76,10 @@ public:
 
   /// Waits for all operations.
   virtual Status synchronize() = 0;
-  /// Why earlier operations will not end well, if that is known by now.
+  /// The failure of earlier operations, if it is known by now.
   virtual Status getFailure() { return {}; }
-  /// The rank has failed with `cause`, here or in an operation: ranks of other
-  /// processes must learn of it. May come from any thread, and more than once.
+  /// Tells the ranks of other processes that this rank has failed with `cause`.
+  /// Any thread may call it, more than once.
   virtual void fail(const Status &cause) = 0;
 };
 
@@ -86,22 +87,22 @@ public:
 class WorldBackend {
 public:
   virtual ~WorldBackend() = default;
-  /// Listens at the rendezvous of a world of several processes, and says where.
-  /// Any thread may call it, more than once.
+  /// Listens at the rendezvous of a world of several processes, and writes
+  /// where to `endpoint`. Any thread may call it, more than once.
   virtual Status listen(std::string &endpoint) {
     return {ZPP_RT_UNSUPPORTED,
             expected("a back end for several processes", "another one")};
   }
-  /// The rank has joined the world.
+  /// Creates the back end of a rank that has joined the world.
   virtual Status createRank(int64_t rank, int64_t device,
                             std::unique_ptr<RankBackend> &backend) = 0;
 };
 
-/// Ranks are threads of this process. `world` outlives the back end.
+/// The back end whose ranks are threads of this process. `world` outlives it.
 Status createCpuBackend(World &world, std::unique_ptr<WorldBackend> &backend);
 
-/// Each rank has a GPU, in this process or another. `world` outlives the back
-/// end. Only where ZPP_RT_HAS_CUDA is defined.
+/// The back end whose ranks have a GPU each, in any number of processes.
+/// `world` outlives it. It exists only if ZPP_RT_HAS_CUDA is defined.
 Status createCudaBackend(World &world, std::unique_ptr<WorldBackend> &backend);
 
 } // namespace zpp::rt

@@ -15,15 +15,15 @@
 
 namespace zpp::rt {
 
-/// The size of a descriptor in the first version of the interface: specialized
-/// for those that have grown.
+/// The size of a descriptor in the first version of the interface. Specialized
+/// for descriptors that have grown.
 template <typename Desc> inline constexpr size_t kFirstSize = sizeof(Desc);
 
 /// Copies a descriptor. Fields that the caller does not know are 0.
 template <typename Desc> Status readDescriptor(const Desc *desc, Desc &copy) {
   if (!desc)
     return invalid(expected("a descriptor", "NULL"));
-  // Half of all sizes are negative numbers, which no caller means.
+  // A caller that writes a negative number means no size.
   auto size = static_cast<int64_t>(desc->struct_size);
   if (size < static_cast<int64_t>(kFirstSize<Desc>))
     return invalid(expected(

@@ -26,7 +26,7 @@ OperationName::OperationName(const char *kind, const char *name)
 // Parts of descriptors
 //===----------------------------------------------------------------------===//
 
-// The numbers of zpp_rt.h are those of Support, whose values they become below.
+// The numbers of zpp_rt.h are cast to the enums of Support below.
 static_assert(ZPP_RT_F32 == static_cast<int>(ElementType::F32) &&
               ZPP_RT_BF16 == static_cast<int>(ElementType::BF16) &&
               ZPP_RT_F16 == static_cast<int>(ElementType::F16));
@@ -98,7 +98,7 @@ static Status multiply(int64_t a, int64_t b, int64_t &result) {
   return {};
 }
 
-/// Reads a stride of `count` chunks, 0 for dense.
+/// Reads the stride of `count` chunks; 0 means dense.
 static Status checkStride(const char *what, int64_t given, int64_t count,
                           int64_t chunkBytes, int64_t alignment,
                           Pieces &chunks) {
@@ -121,13 +121,14 @@ static Status checkStride(const char *what, int64_t given, int64_t count,
   return status;
 }
 
-/// Bytes of the tensor of a map. Padded it has fewer than 2^63 elements.
+/// Bytes of the tensor of a map, which has fewer than 2^63 elements even if it
+/// is padded.
 static Status getBytes(const SliceMap &map, int64_t elementBytes,
                        int64_t &bytes) {
   return multiply(map.outer * map.extent * map.inner, elementBytes, bytes);
 }
 
-/// Layouts are computed without overflow below this many elements.
+/// With fewer elements than this, no layout overflows.
 static Status checkElements(int64_t elements) {
   if (elements < 0 || elements > INT64_MAX / 8)
     return invalid(expected("a number of elements below 2^60", elements));
@@ -338,11 +339,11 @@ Status rt::check(const zpp_rt_plain_desc &desc, const Mesh &mesh, bool isGather,
 // Keys
 //===----------------------------------------------------------------------===//
 
-/// Numbers of a list before it is no key but a mistake.
+/// A longer list is not worth a key, and probably a mistake.
 static constexpr int64_t kMaxKeyList = 64;
 
-/// Each moves what a field points to into the key. How many there are is a
-/// value itself.
+/// These functions append what a field points to to the key and clear the
+/// pointer. The count is a field of its own, so it is part of the key already.
 static bool moveList(const int64_t *&list, int64_t count, std::string &key) {
   if (count < 0 || count > kMaxKeyList || (count > 0 && !list))
     return false;
@@ -356,7 +357,7 @@ static void moveText(const char *&text, std::string &key) {
     return;
   key += text;
   key.push_back('\0');
-  // A text, whichever.
+  // Not null: there is a text.
   text = "";
 }
 
@@ -378,7 +379,7 @@ static bool moveAxes(const zpp_rt_axis *&axes, int64_t count,
   return true;
 }
 
-/// Appends what is left.
+/// Appends the fields that are not pointers.
 template <typename Desc>
 static bool appendValues(Desc &desc, std::string &key) {
   static_assert(std::has_unique_object_representations_v<Desc>,

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// The descriptors of zpp_rt.h after their checks, in the terms of Support. Back
-// ends see only these.
+// Checked descriptors of zpp_rt.h in terms of Support. Back ends see nothing
+// else.
 //
 //===----------------------------------------------------------------------===//
 
@@ -40,8 +40,8 @@ inline uint8_t *bytesAt(void *base, int64_t offset) {
   return static_cast<uint8_t *>(base) + offset;
 }
 
-/// Memory that an operation reads or writes: `count` times `bytes`, each
-/// `stride` behind the one before.
+/// Memory that an operation reads or writes: `count` pieces of `bytes` bytes,
+/// each `stride` bytes after the one before.
 struct Pieces {
   Pieces(int64_t bytes = 0) : bytes(bytes) {}
   Pieces(int64_t count, int64_t bytes, int64_t stride)
@@ -51,7 +51,7 @@ struct Pieces {
   int64_t bytes;
   int64_t stride = 0;
 
-  /// Bytes from the first to the last.
+  /// Bytes from the start of the first piece to the end of the last.
   int64_t span() const { return count > 0 ? (count - 1) * stride + bytes : 0; }
 };
 
@@ -60,10 +60,10 @@ struct Footprint {
   Pieces output;
 };
 
-/// What an operation is called.
+/// The names of an operation.
 struct OperationName {
-  /// Of the entry point `kind`, a literal, with the descriptor's name, which
-  /// may be null.
+  /// `kind` is a literal, the name of the entry point. `name` is the
+  /// descriptor's, and may be null.
   OperationName(const char *kind, const char *name);
 
   /// "all_to_all"
@@ -76,13 +76,13 @@ struct OperationName {
 
 /// What all operations have.
 struct Operation {
-  /// Outlives the operation where somebody still speaks of it.
+  /// Shared, because traces and errors may need it after the operation.
   std::shared_ptr<const OperationName> name;
   Footprint footprint;
 };
 
-/// Chunks and sources are pieces of the footprint, with their stride also where
-/// the descriptor leaves them to be dense.
+/// Chunks and sources are the pieces of the footprint. Their stride is set even
+/// if the descriptor's is 0.
 struct PackOperation : Operation {
   int64_t elementBytes;
   SliceMap slices;
@@ -116,21 +116,20 @@ struct ExchangeOperation : Operation {
   int64_t chunkBytes;
 };
 
-/// Tells groups apart by their axes, in maps.
+/// Orders groups by their axes, for maps.
 struct ByAxes {
   bool operator()(const std::vector<AxisRef> &a,
                   const std::vector<AxisRef> &b) const;
 };
 
-/// A collective of the communication library on elements; an exchange of
-/// `chunkBytes` each.
+/// A collective of the communication library on elements. `chunkBytes` is what
+/// each member contributes or gets.
 struct PlainOperation : ExchangeOperation {
   ElementType type;
 };
 
-/// Read a descriptor into `operation`, all but its name, or say what is wrong
-/// with it.
-/// The rows of a copy are the pieces of its footprint.
+/// Read a descriptor, except its name, into `operation`, or return what is
+/// wrong with it. The rows of a copy are the pieces of its footprint.
 Status check(const zpp_rt_copy_desc &desc, Operation &operation);
 Status check(const zpp_rt_pack_desc &desc, bool isUnpack,
              PackOperation &operation);
@@ -145,8 +144,8 @@ Status check(const zpp_rt_exchange_desc &desc, const Mesh &mesh, bool isGather,
 Status check(const zpp_rt_plain_desc &desc, const Mesh &mesh, bool isGather,
              PlainOperation &operation);
 
-/// Append to `key` what tells descriptors apart, by value: all that they point
-/// to. False where that is long, or not there.
+/// Append the value of a descriptor to `key`, including what it points to.
+/// Return false if that is too long for a key, or missing.
 bool appendKey(zpp_rt_copy_desc desc, std::string &key);
 bool appendKey(zpp_rt_pack_desc desc, std::string &key);
 bool appendKey(zpp_rt_quantize_desc desc, std::string &key);

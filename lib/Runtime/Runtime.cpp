@@ -25,7 +25,7 @@ using namespace zpp::rt;
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// Ranks keep it alive.
+/// The state of a world, which ranks keep alive.
 struct WorldState {
   WorldState(Mesh mesh, std::chrono::microseconds timeLimit, bool isTraced,
              std::string rendezvous, World::OnFailure onFailure)
@@ -45,7 +45,8 @@ struct zpp_rt_rank {
   int64_t index;
   std::unique_ptr<RankBackend> backend;
 
-  /// The first failure stays, and fails the world. Returns what holds now.
+  /// Records a failure, which fails the world, unless the rank had failed
+  /// before. Returns the rank's status.
   zpp_rt_status settle(const Status &result) {
     if (!result.ok() && failure.set(result)) {
       state->world.fail(index, result);
@@ -53,12 +54,12 @@ struct zpp_rt_rank {
     }
     return failure.get().code;
   }
-  /// Stays valid.
+  /// The message of the status. Valid as long as the rank.
   const char *getMessage() const { return failure.get().message.c_str(); }
 
-  /// Reads a descriptor with `check(desc, operation)`, or finds what came of an
-  /// equal one before: programs repeat theirs. The operation lives until the
-  /// next call.
+  /// Reads a descriptor with `check(desc, operation)`, or finds the operation
+  /// of an equal descriptor: programs repeat theirs. The operation lives until
+  /// the next call.
   template <typename OperationT, typename Desc, typename Check>
   Status read(const char *entrypoint, const Desc &desc, const Check &check,
               const OperationT *&operation);
@@ -66,12 +67,13 @@ struct zpp_rt_rank {
 private:
   FirstFailure<> failure;
 
-  /// Programs have fewer, unless they make them up as they go.
+  /// Programs have fewer different operations, unless they generate
+  /// descriptors.
   static constexpr size_t kMaxOperations = 4096;
-  /// By descriptors. The key says which type it is.
+  /// Operations by their keys, which include the entry point and so the type.
   std::unordered_map<std::string, std::shared_ptr<const Operation>> operations;
   std::string key;
-  /// The last one that was read.
+  /// The last operation that was read, which may not be in `operations`.
   std::shared_ptr<const Operation> current;
 };
 
@@ -91,7 +93,8 @@ static Status guarded(const Function &function) noexcept {
   }
 }
 
-/// For functions without a rank to keep the message.
+/// Copies the message to the caller, for functions without a rank that keeps
+/// it.
 static zpp_rt_status report(const Status &status, char *message,
                             size_t messageBytes) {
   if (message && messageBytes > 0)
@@ -137,7 +140,7 @@ const char *zpp_rt_status_name(zpp_rt_status status) {
 //===----------------------------------------------------------------------===//
 
 static constexpr int64_t kDefaultTimeLimitUsec = 300'000'000;
-/// Thirty years; more would overflow the clock.
+/// Thirty years. Longer times could overflow the clock.
 static constexpr int64_t kMaxTimeLimitUsec = 1'000'000'000'000'000;
 /// As zpp_rt.h says.
 static constexpr int64_t kMaxRanks = 1 << 20;
@@ -351,7 +354,7 @@ const char *zpp_rt_rank_message(zpp_rt_rank *rank) {
 // Memory
 //===----------------------------------------------------------------------===//
 
-/// Whether the rank is to do anything: `status` is OK then.
+/// Whether the rank has not failed. `status` is its status.
 static bool isWell(zpp_rt_rank *rank, zpp_rt_status &status) {
   if (!rank) {
     status = ZPP_RT_INVALID_ARGUMENT;
@@ -361,11 +364,11 @@ static bool isWell(zpp_rt_rank *rank, zpp_rt_status &status) {
   return status == ZPP_RT_OK;
 }
 
-/// What came of the operation that errors call `title`.
+/// Settles the result of the operation that errors call `title`.
 static zpp_rt_status settleAs(zpp_rt_rank *rank, std::string_view title,
                               Status status) {
   if (!status.ok()) {
-    // What the operation has met may be the end of an earlier one.
+    // The error may be a consequence of an earlier failure.
     Status earlier = rank->backend->getFailure();
     status.message = std::string(title) + ": " + status.message;
     if (!earlier.ok())
@@ -478,7 +481,7 @@ static zpp_rt_status createMark(zpp_rt_rank *rank, const char *title,
   });
 }
 
-/// Whether `mark` is one, and of the right kind.
+/// Checks that `mark` is not null and of the right kind.
 static Status checkMark(const zpp_rt_mark *mark, bool isOfStream) {
   auto describe = [](bool isOfStream) {
     return std::string("a mark of ") + (isOfStream ? "a stream" : "operations");

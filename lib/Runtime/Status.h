@@ -16,7 +16,7 @@
 
 namespace zpp::rt {
 
-/// What an entry point returns, with what zpp_rt_rank_message says.
+/// What an entry point returns, and the message that goes with it.
 struct [[nodiscard]] Status {
   zpp_rt_status code = ZPP_RT_OK;
   std::string message;
@@ -41,7 +41,7 @@ inline std::string expected(const std::string &what, int64_t got) {
   return expected(what, std::to_string(got));
 }
 
-/// What free() says of memory that is not of alloc().
+/// The error of free() for memory that is not from alloc().
 inline Status unknownMemory() {
   return invalid(expected("memory of alloc", "other memory"));
 }
@@ -54,14 +54,14 @@ inline std::string describeRanks(const std::vector<int64_t> &ranks) {
   return text;
 }
 
-/// What a rank says and does in an exchange.
+/// What a rank announces about an exchange.
 struct Claim {
   int64_t rank;
   const std::string &title;
   std::string text;
 };
 
-/// Two ranks of a group disagree about an exchange.
+/// The error where two ranks of a group disagree about an exchange.
 inline Status mismatch(const Claim &first, const Claim &other) {
   return {ZPP_RT_MISMATCH,
           expected(first.text + " on all ranks, as on rank " +

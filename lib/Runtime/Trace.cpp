@@ -18,8 +18,8 @@
 using namespace zpp;
 using namespace zpp::rt;
 
-/// Bytes of the character that `text`, which is not empty, starts with; 0 if
-/// its first byte starts none of UTF-8.
+/// The bytes of the UTF-8 character that `text`, which is not empty, starts
+/// with; 0 if it starts with none.
 static size_t getCharacterBytes(std::string_view text) {
   auto at = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   unsigned char first = at(0);
@@ -35,15 +35,15 @@ static size_t getCharacterBytes(std::string_view text) {
   for (size_t i = 1; i < bytes; ++i)
     if ((at(i) & 0xc0) != 0x80)
       return 0;
-  // Longer than it need be, a surrogate, or beyond U+10FFFF.
+  // An overlong encoding, a surrogate, or beyond U+10FFFF.
   bool isNone =
       (first == 0xe0 && at(1) < 0xa0) || (first == 0xed && at(1) >= 0xa0) ||
       (first == 0xf0 && at(1) < 0x90) || (first == 0xf4 && at(1) >= 0x90);
   return isNone ? 0 : bytes;
 }
 
-/// As a JSON string. JSON is UTF-8, names are what the caller has: a byte that
-/// is not becomes U+FFFD.
+/// Returns `text` as a JSON string. JSON is UTF-8, but names may be anything: a
+/// byte that is not UTF-8 becomes U+FFFD.
 static std::string escape(std::string_view text) {
   std::string result = "\"";
   while (!text.empty()) {

@@ -26,9 +26,9 @@ public:
 
   struct Slice {
     int64_t rank;
-    /// Of the rank, "" if it has but one.
+    /// The stream of the rank; "" if there is only one.
     std::string stream;
-    /// What it did, and the entry point.
+    /// What the operation did, and the name of its entry point.
     std::string name;
     const char *entrypoint;
     int64_t inputBytes;
@@ -37,11 +37,11 @@ public:
     Clock::time_point end;
   };
 
-  /// Whether operations that begin now are to be added.
+  /// Whether operations that begin now should be added.
   bool isRecording() const { return recording; }
-  /// Stops, or starts with nothing recorded.
+  /// Stops recording, or starts it and forgets what was recorded before.
   void record(bool on);
-  /// How often recording has started.
+  /// How many times recording has started.
   int64_t getRecording() const { return numRecordings; }
 
   void add(Slice slice);
@@ -52,8 +52,8 @@ private:
   std::atomic<int64_t> numRecordings{1};
   std::mutex mutex;
   std::vector<Slice> slices;
-  /// When recording started: times count from here, and what began earlier is
-  /// left out.
+  /// When recording started. Times count from here; earlier operations are left
+  /// out.
   Clock::time_point since = Clock::now();
 };
 

@@ -24,7 +24,7 @@
 namespace zpp::rt {
 
 /// What the ranks of this process share. The first failure of any rank is the
-/// failure of the world; whoever waits for another rank watches for it.
+/// failure of the world. Ranks that wait for others watch for it.
 class World {
 public:
   using OnFailure = std::function<void(const std::string &message)>;
@@ -41,14 +41,14 @@ public:
 
   const Mesh mesh;
   const std::chrono::microseconds timeLimit;
-  /// Where processes find each other; empty for a world of one process.
+  /// Where processes find each other. Empty for a world in one process.
   const std::string rendezvous;
   /// Null where nothing is recorded.
   std::unique_ptr<Trace> trace;
 
   Status join(int64_t rank);
   void leave(int64_t rank);
-  /// Records why `rank` failed, unless another one was first.
+  /// Records why `rank` failed, unless another rank failed first.
   void fail(int64_t rank, const Status &cause);
   /// Tells the caller that the world has failed, once.
   void announceFailure(const std::string &message);
@@ -56,8 +56,8 @@ public:
   /// The first failure, as other ranks report it. `changed` is notified of it.
   FirstFailure<> failure;
 
-  /// Guards all below, and what back ends keep about ranks that wait for each
-  /// other; `changed` is notified of any change.
+  /// Guards all members below, and what back ends keep about ranks that wait
+  /// for each other. `changed` is notified of any change.
   std::mutex mutex;
   std::condition_variable changed;
 

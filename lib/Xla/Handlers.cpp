@@ -8,10 +8,10 @@
 // zpp.start: inputs, ties, token -> outputs, [workspace,] ties, token
 // zpp.wait: inputs, outputs, [workspace,] ties -> outputs, ties
 //
-// Ties and a wait's outputs are the same memory as operand and as result, so
-// that the handlers have nothing to do for them but to check it. Neither
-// handler may be part of a command buffer: a capture would break where start
-// and wait fall into different ones.
+// Ties, and the outputs of a wait, have the same memory as operand and as
+// result. The handlers only check that. Neither handler may be part of a
+// command buffer: a capture would fail if start and wait were in different
+// ones.
 //
 //===----------------------------------------------------------------------===//
 

@@ -17,7 +17,7 @@
 
 namespace zpp::xla {
 
-/// How long calls took, since they were asked for last.
+/// How long calls took since the last take().
 class HostTimes {
 public:
   using Clock = std::chrono::steady_clock;
@@ -35,7 +35,7 @@ public:
     const Clock::time_point begin = Clock::now();
   };
 
-  /// Their median in microseconds, and how many there were.
+  /// The median in microseconds and the number of calls.
   std::pair<double, int64_t> take() {
     std::vector<float> values;
     {
@@ -57,14 +57,14 @@ private:
           std::chrono::duration<float, std::micro>(duration).count());
   }
 
-  /// Where nobody asks, it stops growing.
+  /// The list stops growing here if nobody calls take().
   static constexpr size_t kMost = 1 << 16;
   std::mutex mutex;
   std::vector<float> usec;
 };
 
-/// Of starts and waits on XLA's threads, and of the functions of starts on
-/// those of the ranks, where these only queue what is done on streams.
+/// The times of starts and waits on XLA's threads, and of the functions of
+/// starts on the ranks' threads, if these functions only queue work on streams.
 inline HostTimes startTimes, waitTimes, queueTimes;
 
 } // namespace zpp::xla

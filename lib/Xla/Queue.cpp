@@ -49,7 +49,7 @@ void Queue::run() {
       --numTasks;
     }
     task();
-    // What it holds is released before the next one.
+    // Release what the task holds before the next one runs.
     task = nullptr;
     end = Clock::now() + patience;
   }

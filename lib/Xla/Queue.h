@@ -26,8 +26,8 @@ namespace zpp::xla {
 /// thread of its own. The destructor waits for all of them.
 class Queue {
 public:
-  /// For so long after a task the thread looks for more before it sleeps, out
-  /// of which it wakes late.
+  /// After a task the thread looks for more for as long as `patience` before it
+  /// sleeps, because it takes long to wake up.
   explicit Queue(std::chrono::microseconds patience = {})
       : patience(patience), thread([this] { run(); }) {}
   ~Queue();
@@ -36,7 +36,7 @@ public:
 
   void add(std::function<void()> task);
 
-  /// Adds `function`; what it returns.
+  /// Adds `function`, and returns its future result.
   template <typename Function> auto submit(Function function) {
     using Result = std::invoke_result_t<Function>;
     auto task =
@@ -50,14 +50,14 @@ private:
   void run();
 
   const std::chrono::microseconds patience;
-  /// How many are in `tasks`, for who does not have the lock.
+  /// The size of `tasks`, for readers without the lock.
   std::atomic<int64_t> numTasks{0};
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::function<void()>> tasks;
   bool isAsleep = false;
   bool isClosed = false;
-  /// The last member: it uses all others.
+  /// The last member, because it uses all others.
   std::thread thread;
 };
 

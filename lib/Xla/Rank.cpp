@@ -115,13 +115,13 @@ static std::vector<void *> getPointers(const Collective &collective) {
 }
 
 namespace {
-/// Neither start nor wait blocks a thread of XLA, which has one per core for
-/// all devices: a device that blocked one could keep the very device that it
-/// waits for from running.
+/// Neither start nor wait blocks one of XLA's threads: there is one per core
+/// for all devices, so a blocked thread could keep the very device from running
+/// that it waits for.
 class HostRank final : public Rank {
 public:
   ~HostRank() override {
-    // What is under way ends with an error instead of at the time limit.
+    // Operations under way end with an error at once, not at the time limit.
     if (pending > 0)
       abort("the world was destroyed");
     leave();
@@ -143,7 +143,7 @@ public:
   void wait(const Collective &collective, void *, Done done) override {
     std::shared_ptr<Ticket> ticket;
     if (Status status = close(collective, ticket); !status.ok()) {
-      // XLA frees the buffers after an error: nobody may use them any more.
+      // XLA frees the buffers after an error, so end everything that uses them.
       abort(collective.name + ": " + status.message);
       operations.add([this, status, done = std::move(done)] {
         answers.add([status, done] { done(status); });
@@ -173,8 +173,8 @@ private:
 
   /// Functions that were started and have not returned.
   std::atomic<int64_t> pending{0};
-  /// XLA continues the program in the thread that calls `done`: not in that of
-  /// the operations, which would have to wait for it.
+  /// XLA continues the program in the thread that calls `done`. That must not
+  /// be the thread of the operations, which would have to wait for it.
   Queue answers;
 };
 } // namespace
@@ -188,9 +188,9 @@ std::unique_ptr<Rank> zpp::xla::createHostRank() {
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// The functions queue operations, ten microseconds for each, and may have to
-/// wait for other ranks the first time: the rank's thread does that. Marks keep
-/// the order on the device.
+/// Functions run on the rank's thread: they take ten microseconds to queue each
+/// operation, and may wait for other ranks the first time. Marks keep the order
+/// on the device.
 class StreamRank final : public Rank {
 public:
   StreamRank() : Rank(kPatience) {}
@@ -232,7 +232,7 @@ public:
       abort(collective.name + ": " + status.message);
     } else if (ticket) {
       waitUntilQueued(*ticket);
-      // Without a mark the rank has failed.
+      // If there is no mark, the rank has failed, and this returns its status.
       status.code = zpp_rt_leave_mark(handle, stream, ticket->operations.get());
       if (!status.ok())
         status.message = zpp_rt_rank_message(handle);
@@ -242,7 +242,7 @@ public:
 
 private:
   static void waitUntilQueued(Ticket &ticket) {
-    // Out of a sleep it would wake late.
+    // Do not sleep at first: waking up takes long.
     auto end = std::chrono::steady_clock::now() + kPatience;
     while (!ticket.isDone && std::chrono::steady_clock::now() < end)
       std::this_thread::yield();
@@ -250,7 +250,7 @@ private:
     ticket.changed.wait(lock, [&] { return ticket.isDone.load(); });
   }
 
-  /// Steps start collectives more often than this.
+  /// Longer than the usual time between two collectives of a step.
   static constexpr std::chrono::microseconds kPatience{1000};
 };
 } // namespace

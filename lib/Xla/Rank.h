@@ -30,11 +30,11 @@ using HostFunction = void (*)(zpp_rt_rank *rank, void *const *buffers);
 /// What a start and its wait have in common.
 struct Collective {
   HostFunction function = nullptr;
-  /// Of the function, for messages.
+  /// The name of the function, for messages.
   std::string name;
-  /// As the function takes them: inputs, outputs, workspace.
+  /// The arguments of the function: inputs, outputs, workspace.
   std::vector<zpp_rt_buffer> buffers;
-  /// Those before it are inputs.
+  /// The index of the first output; all buffers before it are inputs.
   size_t firstOutput = 0;
 };
 
@@ -52,29 +52,29 @@ public:
   Rank &operator=(const Rank &) = delete;
 
   /// Joins `world` as rank `index` on `device`, which may take until all other
-  /// ranks do. Once, before all else.
+  /// ranks have joined. Called once, before anything else.
   std::future<Status> join(zpp_rt_world *world, int64_t index, int64_t device);
 
-  /// Hands the host function to the rank's thread. `stream` is where the inputs
-  /// are made; null where memory has no streams. Where the start is not
-  /// deferrable, XLA may start collectives of its own before the wait, and this
-  /// returns when the function has queued its operations: NCCL needs one order
-  /// of both on all ranks.
+  /// Hands the host function to the rank's thread. `stream` is the stream on
+  /// which the inputs are made; null if there are no streams. If the start is
+  /// not deferrable, XLA may start collectives of its own before the wait. Then
+  /// this returns only when the function has queued its operations, because
+  /// NCCL needs the same order of both on all ranks.
   virtual Status start(Collective collective, void *stream,
                        bool isDeferrable) = 0;
-  /// Calls `done`, now or from another thread, when the outputs may be used by
-  /// what follows on `stream`. Blocks at most until the function has returned,
-  /// and not at all where it does the work itself.
+  /// Calls `done`, now or from another thread, when work that follows on
+  /// `stream` may use the outputs. Blocks at most until the function has
+  /// returned, and not at all if the function does the work itself.
   virtual void wait(const Collective &collective, void *stream, Done done) = 0;
 
   /// Waits for what was started and returns the rank's status.
   Status synchronize();
 
 protected:
-  /// `patience` is that of the queue of operations.
+  /// `patience` is passed to the queue of operations.
   explicit Rank(std::chrono::microseconds patience = {})
       : operations(patience) {}
-  /// Leaves the world after all operations; the end of each destructor.
+  /// Leaves the world after all operations. Each destructor ends with this.
   void leave();
 
   /// Fails the rank, and with it the world.
@@ -87,29 +87,29 @@ protected:
   /// A start whose wait has not come yet.
   struct Ticket {
     Collective collective;
-    /// Guards all below; that it is done may be seen without.
+    /// Guards all members below. `isDone` may be read without it.
     std::mutex mutex;
     std::condition_variable changed;
     std::atomic<bool> isDone{false};
     Status status;
     Done done;
-    /// What the stream of the wait has to come after.
+    /// What the stream of the wait must wait for.
     Mark operations;
   };
 
-  /// A new ticket. One that is left over under the same address belongs to a
-  /// program that has ended early, and goes.
+  /// Adds a ticket. If there is one with the same address, it belongs to a
+  /// program that has ended early, and is dropped.
   std::shared_ptr<Ticket> open(Collective collective);
-  /// The ticket of the start with the same buffers, taken; an error where there
-  /// is none. Null without an error where there are no outputs to wait for.
+  /// Takes the ticket of the start with the same buffers. An error if there is
+  /// none. Null, without an error, if there are no outputs to wait for.
   Status close(const Collective &collective, std::shared_ptr<Ticket> &ticket);
 
-  /// Of the thread of the operations: waits for them.
+  /// Waits for the operations. Called on their thread.
   Status getStatus();
 
   zpp_rt_rank *handle = nullptr;
-  /// Its thread calls all functions of the rank that not any thread may: it is
-  /// the one whose device is the rank's.
+  /// The thread that calls all functions of the rank except those that any
+  /// thread may call. Its current device is the rank's.
   Queue operations;
 
 private:

@@ -14,7 +14,7 @@ using namespace zpp;
 using namespace zpp::xla;
 
 World::~World() {
-  // All at once: one may wait for the others.
+  // Destroy all at once, because one may wait for the others.
   std::vector<std::thread> threads;
   for (auto &[ordinal, rank] : ranks)
     threads.emplace_back([&rank = rank] { rank.reset(); });
@@ -49,9 +49,9 @@ Registry &Registry::get() {
   return *registry;
 }
 
-/// Host libraries call libzpp_rt without naming it, since it may lie elsewhere
-/// here than where they were made. Adds what this library is linked to to the
-/// symbols that all libraries see.
+/// Host libraries call libzpp_rt without naming it, because it may be in
+/// another place than where they were made. Makes the symbols of the libzpp_rt
+/// that this library is linked to visible to all libraries.
 static Status exportRuntime() {
   Dl_info info;
   if (dladdr(reinterpret_cast<void *>(&zpp_rt_world_create), &info) == 0 ||

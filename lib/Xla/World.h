@@ -21,24 +21,24 @@ namespace zpp::xla {
 /// A runtime world with the ranks of this process.
 class World {
 public:
-  /// Takes `handle` over.
+  /// Takes ownership of `handle`.
   explicit World(zpp_rt_world *handle) : handle(handle) {}
   ~World();
   World(const World &) = delete;
   World &operator=(const World &) = delete;
 
   zpp_rt_world *const handle;
-  /// Of its bundles, as dlopen returned them. Closed when no rank can run one
-  /// of their functions any more.
+  /// The libraries of the world's bundles, as dlopen returned them. Closed when
+  /// no rank can run one of their functions any more.
   std::vector<void *> libraries;
-  /// By the device's number in this process.
+  /// The ranks by the number of their device in this process.
   std::map<int64_t, std::unique_ptr<Rank>> ranks;
 };
 
 /// The loaded host library of a rewritten step.
 class Bundle {
 public:
-  /// `library` is the world's.
+  /// `library` belongs to the world.
   Bundle(std::shared_ptr<World> world, void *library)
       : world(std::move(world)), library(library) {}
   Bundle(const Bundle &) = delete;
@@ -57,13 +57,13 @@ private:
 /// Everything that custom calls can find.
 class Registry {
 public:
-  /// The one of this process. It is never destroyed, because threads may run
-  /// until the process ends.
+  /// The registry of this process. It is never destroyed, because threads may
+  /// run until the process ends.
   static Registry &get();
 
   Status load(const std::shared_ptr<World> &world, const std::string &id,
               const std::string &path);
-  /// Null where there is none.
+  /// Null if there is none.
   std::shared_ptr<Bundle> find(std::string_view id);
   /// Forgets the bundles of a world.
   void remove(const World &world);

@@ -43,7 +43,7 @@ static zpp_rt_status guarded(char *message, size_t messageBytes,
   return status.code;
 }
 
-/// Joins as all ranks of this process at once, because each may wait for all
+/// Joins as all ranks of this process at once, because each may wait for the
 /// others.
 static Status createRanks(const zpp_xla_world_desc &desc, World &world) {
   bool hasStreams = std::strcmp(desc.backend, "cpu") != 0;
@@ -68,7 +68,7 @@ static Status createRanks(const zpp_xla_world_desc &desc, World &world) {
   return result;
 }
 
-/// Says where the process of rank 0 listens.
+/// Starts to listen if rank 0 is in this process, and tells the caller where.
 static Status listen(const zpp_xla_world_desc &desc, zpp_rt_world *world) {
   const int64_t *end = desc.ranks + desc.num_ranks;
   if (!desc.on_listening || !desc.rendezvous ||
@@ -101,8 +101,8 @@ static Status createWorld(const zpp_xla_world_desc *given,
   runtime.rendezvous = desc.rendezvous;
   runtime.time_limit_usec = desc.time_limit_usec;
   runtime.trace = desc.trace;
-  // A step that waits for XLA's own collective does not get to the next start
-  // or wait, which would tell.
+  // A step that waits for one of XLA's own collectives does not reach the next
+  // start or wait, which would return the error.
   runtime.on_failure = [](void *, const char *message) {
     std::fprintf(stderr, "zpp: %s\n", message);
   };

@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Walks the support matrix: every (operation, source, destination) x block x
-// slice map x misalignment x sources x data, and compares every byte, also
-// those around the results, with the host reference.
+// Goes through the support matrix: every (operation, source, destination) x
+// block x slice map x misalignment x sources x data. Compares every byte of the
+// results, and the bytes around them, with the host reference.
 //
 //   zpp-kernels-test           everything but the tensors above 2^32 elements
 //   zpp-kernels-test --quick   a small part, in allocations without slack: what
@@ -155,7 +155,7 @@ float makeValue(Data data, int64_t index, int64_t source = 0) {
     return std::isfinite(value) ? value : 0.0f;
   }
   case Data::Specials:
-    // Long enough apart to leave some blocks without.
+    // Far enough apart that some blocks have none.
     switch (index % 331 == 0 ? pick(6) : 6) {
     case 0:
       return NAN;
@@ -212,8 +212,8 @@ void fillCloseScales(uint16_t *scales, int64_t blocks, int64_t block) {
   }
 }
 
-/// Chunks as `quantize` would have written them; or, for i8 and i4, any bits at
-/// all, of which decoding must make the same.
+/// Chunks as `quantize` would write them, or, for i8 and i4, any bits, which
+/// must decode to the same values.
 void fillChunks(const Chunks &chunks, int64_t elements, Data data,
                 bool anyBits) {
   for (int64_t c = 0; c < chunks.count; ++c) {
@@ -290,7 +290,7 @@ std::vector<SliceMap> makeMaps(bool quick) {
   for (int64_t stage = 0; stage < 3; ++stage)
     maps.push_back(makeMap(2, {2, 2}, 10, 16, {0}, 7, stage, 3));
   maps.push_back(makeMap(1, {2}, 2, 5, {0}, 0, 1, 3));
-  // A stage as long as what exists, which is all in another one.
+  // A stage as long as the extent, all of which is in another stage.
   maps.push_back(makeMap(4, {}, 6, 16, {}, 4, 1, 3));
   // Nothing.
   maps.push_back(makeMap(1, {2}, 2, 5, {0}, 0, 2, 3));
@@ -346,7 +346,7 @@ WireFormat formatOf(Kind kind) {
 // One case of each operation
 //===----------------------------------------------------------------------===//
 
-/// One point of the product that the tests walk.
+/// One point of the product that the tests go through.
 struct Case {
   SliceMap map;
   Kind source;
@@ -356,7 +356,7 @@ struct Case {
   int64_t sources = 1;
   Data data = Data::Normal;
   bool anyBits = false;
-  /// In elements of the tensor or of unquantized chunks.
+  /// The misalignment in elements of the tensor or of unquantized chunks.
   int64_t misalignment = 0;
   /// Bytes between chunks, times their alignment.
   int64_t gap = 0;
@@ -567,7 +567,7 @@ void testMatrix(bool quick) {
   }
 }
 
-/// Every scale that there is, and around each tie between two codes: the
+/// Every possible scale, and values around each tie between two codes: the
 /// kernels compute scales and reciprocals in another way than the reference.
 void testScales() {
   constexpr int64_t kBlock = 32;
@@ -605,7 +605,7 @@ void testScales() {
   }
 }
 
-/// Sums that need each of the bits that are there, and one more.
+/// Sums that need all available bits, and one more.
 void testExactSums() {
   for (int64_t sources : {7, 8, 9})
     for (int64_t block : {32, 64, 256}) {
@@ -755,14 +755,14 @@ void testErrors() {
                                  {data, ElementType::F32}, stream),
                 "divisor");
 
-  // None of this has launched or left an error.
+  // None of this has launched anything or left an error.
   expectError(cudaSuccess, cudaDeviceSynchronize(), "after the errors");
   expectError(cudaSuccess, cudaGetLastError(), "after the errors");
 }
 
-/// Launches of neighbours are one for tensors that take the same kernel, and do
-/// the same as each alone: large and small, aligned and not, more than
-/// kMaxBatch, with another number of chunks.
+/// Kernels that follow each other become one launch if they are the same, and
+/// give the same results as separate launches: large and small tensors, aligned
+/// and not, more than kMaxBatch, different numbers of chunks.
 void testBatches() {
   struct Tensors {
     SliceMap whole, partial, shard;
@@ -842,7 +842,7 @@ void testBatches() {
   }
 }
 
-/// Everything can be captured, and replays of the graph do it again.
+/// Everything can be captured, and replays of the graph give the same results.
 void testGraph() {
   SliceMap map = makeMap(1, {2, 4}, 16, 32, {1});
   SliceMap partial = makeMap(1, {2}, 16, 32, {0});

@@ -13,13 +13,13 @@
 using namespace zpp::tools;
 
 namespace {
-/// Says what is wrong; stays within this file.
+/// An error. It does not leave this file.
 struct LaunchError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Variables of a launcher. It has started this process if `rank` is set, and
-/// `marker` if there is one.
+/// The variables of a launcher. It has started this process if `rank` is set,
+/// and `marker`, if not null, is set too.
 struct Launcher {
   const char *rank;
   const char *size;
@@ -72,7 +72,8 @@ static LaunchError expected(const std::string &what, const std::string &got) {
   return LaunchError("expected " + what + ", but got " + got);
 }
 
-/// Of up to 18 digits, which fit; job numbers of Slurm have ten.
+/// Reads a number of up to 18 digits, which fits. Job numbers of Slurm have
+/// ten.
 static std::optional<int64_t> parseNumber(const std::string &text) {
   if (text.empty() || text.size() > 18 ||
       text.find_first_not_of("0123456789") != std::string::npos)
@@ -151,7 +152,8 @@ void Detector::readLauncher(const Launcher &launcher) {
   isOneHost = localSize == launch.numProcesses;
 }
 
-/// RANK and WORLD_SIZE may be somebody's own: then nobody knows who is right.
+/// RANK and WORLD_SIZE may come from somebody else. If they disagree, it is
+/// unclear who is right.
 void Detector::checkAgreement(const Launcher &launcher) const {
   auto check = [&](const char *name, int64_t value, const char *plainName) {
     std::optional<int64_t> plain = getNumber(plainName);

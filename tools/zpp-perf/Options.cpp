@@ -72,7 +72,7 @@ static std::string quote(std::string_view text) {
 //===----------------------------------------------------------------------===//
 
 static int64_t parseNumber(std::string_view text, bool isBytes) {
-  // Leaves room for arithmetic.
+  // Small enough that sizes do not overflow.
   constexpr int64_t kMax = int64_t(1) << 60;
   int64_t value = 0;
   auto [end, code] =
@@ -190,7 +190,7 @@ Options perf::parseOptions(int argc, char **argv) {
                   quote(options.operation) + " and " + quote(operation));
     options.operation = operation;
   };
-  // Errors are ours to tell. The dash: operations may stand anywhere.
+  // getopt prints no errors. The dash lets operations stand anywhere.
   opterr = 0;
   while (true) {
     int next = optind, index = 0;
@@ -238,8 +238,8 @@ Options perf::parseOptions(int argc, char **argv) {
 namespace {
 struct Operation {
   const char *name;
-  /// How many --format may give; of a reduce_scatter no more than there are
-  /// tiers.
+  /// The most formats that --format may name. For a reduce_scatter also at most
+  /// the number of tiers.
   size_t maxFormats;
   bool isKernel = false;
 };

@@ -31,10 +31,10 @@ struct Options {
   std::string mesh = "node:2,gpu:2";
   int64_t minBytes = int64_t(1) << 20;
   int64_t maxBytes = int64_t(64) << 20;
-  /// What was given, by name.
+  /// The options that were given, with their values.
   std::map<std::string, std::string> given;
   ElementType type = ElementType::BF16;
-  /// Empty until checkOptions() knows what fits.
+  /// Empty until checkOptions() fills in the default.
   std::vector<WireFormat> formats;
   int64_t block = 128;
   int64_t stages = 1;
@@ -45,7 +45,7 @@ struct Options {
   tools::LaunchOptions launch;
 };
 
-/// Reads the command line. Throws std::runtime_error where it makes no sense.
+/// Reads the command line. Throws std::runtime_error if it is not valid.
 Options parseOptions(int argc, char **argv);
 
 /// Checks what depends on the mesh, and fills in the formats. Throws as above.

@@ -232,8 +232,8 @@ std::vector<uint8_t> Plan::Run::read() const {
 }
 
 void Plan::Run::operator()() const {
-  // A round trip over a stream of the caller: this is to be the time of one
-  // run, not of several that overlap.
+  // A round trip over a stream of the caller, so that runs do not overlap: the
+  // time of one run is measured.
   std::vector<zpp_rt_buffer> all;
   for (size_t i = 0; i < buffers.size(); ++i)
     all.push_back({buffers[i], plan.bytes[i]});
@@ -263,15 +263,15 @@ Plan perf::makeReduceScatter(const Mesh &mesh, ElementType type,
   }
   int64_t numHops = hops.hops.size();
   int64_t unit = elements / mesh.numDevices();
-  // Parts are as large as they can be, and none is empty.
+  // Parts are as large as possible, and none is empty.
   int64_t part = (unit + stages - 1) / std::max<int64_t>(stages, 1);
   hops.stages = unit == 0 ? 1 : (unit + part - 1) / part;
 
   Plan plan(elements * elementBytes(type), unit * elementBytes(type));
-  // What the hop before has left for each stage.
+  // Where the previous hop has left its result, for each stage.
   std::vector<Plan::Place> arrived(hops.stages, Plan::input());
-  // Step `hop` of a stage brings chunks in order and sends them; the last one
-  // reduces what has come.
+  // Step `hop` of a stage puts chunks in order and sends them. The last step
+  // reduces what has arrived.
   auto addStep = [&](int64_t stage, int64_t hop) {
     WireFormat before = hop == 0 ? WireFormat::None : hopFormats[hop - 1];
     // Partial sums are f32.
@@ -310,8 +310,8 @@ Plan perf::makeReduceScatter(const Mesh &mesh, ElementType type,
     place = plan.addBuffer(bytes);
     plan.allToAll(hops.hops[hop], chunkBytes, chunks, place);
   };
-  // In waves: the kernel of a stage's next hop comes after those that the
-  // stages behind it need for the hops before.
+  // In waves: before a stage's next hop, the stages after it do their earlier
+  // hops.
   for (int64_t wave = 0; wave < hops.stages + numHops; ++wave)
     for (int64_t hop = 0; hop <= std::min(wave, numHops); ++hop)
       if (wave - hop < hops.stages)

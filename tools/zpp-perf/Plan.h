@@ -20,8 +20,8 @@
 
 namespace zpp::perf {
 
-/// Operations of a rank on buffers of their own. Made once for all ranks; `Run`
-/// is a rank's.
+/// Operations of a rank on buffers of their own. A plan is made once for all
+/// ranks; each rank has a `Run` of it.
 class Plan {
 public:
   /// A place in one of the buffers.
@@ -38,13 +38,13 @@ public:
   static constexpr Place output() { return {1}; }
   Place addBuffer(int64_t count);
 
-  /// Each adds an operation from one place to another.
+  /// Each function adds an operation that reads one place and writes another.
   void pack(ElementType type, const SliceMap &map, Place from, Place to);
   void quantize(ElementType type, WireFormat format, int64_t block,
                 const SliceMap &map, Place from, Place to);
   void dequantize(ElementType type, WireFormat format, int64_t block,
                   const SliceMap &map, Place from, Place to);
-  /// Of `sourceType` where the format is None.
+  /// The sources have `sourceType` if the format is None.
   void reduce(int64_t sources, int64_t elements, ElementType sourceType,
               WireFormat format, int64_t block, ElementType type, Place from,
               Place to);
@@ -55,10 +55,10 @@ public:
                 Place from, Place to);
   void allGather(const std::vector<AxisRef> &axes, int64_t chunkBytes,
                  Place from, Place to);
-  /// What the communication library does for `elements` in all.
+  /// The communication library's own collective, on `elements` in total.
   void plain(const std::vector<AxisRef> &axes, ElementType type,
              int64_t elements, bool isGather, Place from, Place to);
-  /// A copy, the measure of all kernels.
+  /// A copy, which kernels are compared with.
   void copy(int64_t count, Place from, Place to);
 
   int64_t inputBytes() const { return bytes[0]; }
@@ -72,11 +72,11 @@ public:
     Run(const Run &) = delete;
     Run &operator=(const Run &) = delete;
 
-    /// Copies the input there, `data` having its bytes, or the output back.
+    /// Copy the input from `data`, and the output back.
     void write(const void *data) const;
     std::vector<uint8_t> read() const;
 
-    /// Queues all operations, behind those of an earlier call.
+    /// Queues all operations after those of earlier calls.
     void operator()() const;
 
   private:
@@ -101,19 +101,19 @@ private:
   std::vector<Operation> operations;
 };
 
-/// The reduce-scatter of `elements` over the hops and formats that getTierHops
-/// gives. In `stages` parts, so that one hop works for one part while the next
-/// does for the part before (paper section 4.1.2). Elements are a multiple of
-/// the devices.
+/// A reduce-scatter of `elements`, a multiple of the number of devices, over the
+/// hops and formats that getTierHops gives. The tensor is cut into `stages`
+/// parts, so that one hop works on a part while the next hop works on the part
+/// before (paper section 4.1.2).
 Plan makeReduceScatter(const Mesh &mesh, ElementType type, int64_t elements,
                        const std::vector<WireFormat> &formats, int64_t block,
                        int64_t stages);
 
-/// The all-gather of `elements` over the whole mesh.
+/// An all-gather of `elements` over the whole mesh.
 Plan makeAllGather(const Mesh &mesh, ElementType type, int64_t elements,
                    WireFormat format, int64_t block);
 
-/// Either, as the communication library does it.
+/// Either of them as the communication library does it.
 Plan makePlain(const Mesh &mesh, ElementType type, int64_t elements,
                bool isGather);
 

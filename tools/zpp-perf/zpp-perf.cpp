@@ -28,8 +28,8 @@
 using namespace zpp;
 using namespace zpp::perf;
 
-/// Failures of several ranks at once are printed one after the other, the first
-/// of which ends the program.
+/// Prints an error and ends the program. If several ranks fail at once, only
+/// the first is printed.
 [[noreturn]] static void fail(const std::string &message) {
   static std::mutex mutex;
   std::lock_guard<std::mutex> lock(mutex);
@@ -39,13 +39,13 @@ using namespace zpp::perf;
   std::_Exit(EXIT_FAILURE);
 }
 
-/// So that a full disk is noticed.
+/// Flushes the output, so that a full disk is an error.
 static void flushOutput() {
   if (std::fflush(stdout) != 0 || std::ferror(stdout))
     fail(std::string("cannot write the output: ") + std::strerror(errno));
 }
 
-/// Calls `function`, an exception of which ends the program; messages begin
+/// Calls `function`. An exception ends the program, with a message that begins
 /// with `prefix`.
 template <typename Function>
 static void guarded(const std::string &prefix, const Function &function) {
@@ -103,15 +103,16 @@ static std::vector<uint8_t> makeData(ElementType type, int64_t elements,
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// What a plan took on the slowest rank, in all and to be queued.
+/// The time of a plan on the slowest rank: in total, and until it was queued.
 struct Measurement {
   double usec;
   double hostUsec;
-  /// What it computed on this rank.
+  /// The result on this rank.
   std::vector<uint8_t> result;
 };
 
-/// One rank. All ranks do the same, and learn the same numbers.
+/// The measurements of one rank. All ranks do the same and get the same
+/// numbers.
 class Bench {
 public:
   Bench(const Options &options, const Mesh &mesh, zpp_rt_rank *rank,
@@ -130,7 +131,7 @@ public:
     flushOutput();
   }
 
-  /// Runs `plan`, its inputs being elements of `type` unless `input` is given.
+  /// Measures `plan` on `input`, or on random elements of `type`.
   Measurement measure(const Plan &plan, ElementType type,
                       const std::vector<uint8_t> *input = nullptr) const;
 
@@ -139,9 +140,9 @@ public:
                   const std::vector<uint8_t> &expected) const;
 
 private:
-  /// Ends the program where the rank is not well.
+  /// Ends the program if the rank has failed.
   void check() const;
-  /// `value` of all ranks.
+  /// Returns the `value` of every rank.
   std::vector<double> gather(double value) const;
   double getSlowest(double value) const {
     std::vector<double> all = gather(value);
@@ -179,7 +180,7 @@ Measurement Bench::measure(const Plan &plan, ElementType type,
                            const std::vector<uint8_t> *input) const {
   constexpr int kRounds = 5;
   Plan::Run run(plan, rank);
-  // What has no memory on the rank needs none here.
+  // Without memory on the rank there is no need for any here.
   check();
   {
     std::vector<uint8_t> data =
@@ -270,7 +271,8 @@ static void runCollective(const Bench &bench, bool isGather) {
   }
 }
 
-/// What each device sends over the links of a tier while all others do too.
+/// Measures what each device sends over the links of a tier while all others do
+/// so too.
 static void calibrate(const Bench &bench) {
   bench.print("%12s %12s %12s %10s\n", "tier", "bytes", "time_usec", "GB/s");
   std::string links;
@@ -296,7 +298,7 @@ static void calibrate(const Bench &bench) {
   bench.print("links=%s\n", links.c_str());
 }
 
-/// Kernels alone: the tensor is cut into a chunk per rank.
+/// Measures a kernel alone, on a tensor that is cut into one chunk per rank.
 static void runKernel(const Bench &bench) {
   const Options &options = bench.options;
   int64_t ranks = bench.mesh.numDevices();
@@ -413,7 +415,8 @@ static void run(int argc, char **argv) {
     fail(message);
   std::vector<std::thread> threads;
   for (int64_t i = 0; i < ranks.count; ++i) {
-    // A process of several takes the GPUs of its place on the host.
+    // One of several processes on a host takes the GPUs that belong to its
+    // position.
     int64_t device =
         launch.localProcess < 0 ? -1 : launch.localProcess * ranks.count + i;
     int64_t index = ranks.first + i;
@@ -424,7 +427,7 @@ static void run(int argc, char **argv) {
     try {
       threads.emplace_back(body);
     } catch (const std::exception &error) {
-      // Here, because threads that run must not be destroyed.
+      // Fail here, because running threads must not be destroyed.
       fail(prefix + "expected a thread, but got " + quote(error.what()));
     }
   }

@@ -129,11 +129,12 @@ typedef struct zpp_rt_world_desc {
    * of rank 0: any free port, see zpp_rt_world_listen. NULL: all ranks are in
    * this process. For "cuda". */
   const char *rendezvous;
-  /* Called once, when this process learns that the world has failed, with why.
-   * Statuses tell that to who asks; this is for a process that waits for
-   * something else, such as a collective of another library that a lost rank
-   * does not take part in either. From any thread, as long as the world or a
-   * rank of it lives; must not call the library. NULL: nothing is called. */
+  /* Called once, with the cause, when this process learns that the world has
+   * failed. Statuses tell only those who ask. This tells a process that waits
+   * for something else, such as a collective of another library that the lost
+   * rank does not join either. It comes from any thread, as long as the world
+   * or one of its ranks lives, and must not call the library. NULL: nothing is
+   * called. */
   void (*on_failure)(void *context, const char *message);
   void *on_failure_context;
 } zpp_rt_world_desc;
@@ -251,8 +252,9 @@ ZPP_RT_EXPORT zpp_rt_status zpp_rt_workspace(zpp_rt_rank *rank, int64_t bytes,
 ZPP_RT_EXPORT zpp_rt_status zpp_rt_copy(zpp_rt_rank *rank, void *dest,
                                         const void *source, int64_t bytes);
 
-/* `rows` rows of `row_bytes` bytes, each a stride of at least as many bytes
- * after the one before; a stride of 0 is `row_bytes`. */
+/* A copy of `rows` rows of `row_bytes` bytes. A stride is the number of bytes
+ * from the start of one row to the start of the next: at least `row_bytes`; 0
+ * means `row_bytes`. */
 typedef struct zpp_rt_copy_desc {
   size_t struct_size;
   /* As in the descriptors of operations. */
@@ -263,8 +265,8 @@ typedef struct zpp_rt_copy_desc {
   int64_t dest_stride;
 } zpp_rt_copy_desc;
 
-/* The same for rows, under a name. The pointers may be NULL where there are no
- * bytes. */
+/* Copies rows, under the name of the descriptor. The pointers may be NULL if
+ * there are no bytes to copy. */
 ZPP_RT_EXPORT zpp_rt_status zpp_rt_copy_rows(zpp_rt_rank *rank,
                                              const zpp_rt_copy_desc *desc,
                                              const void *source, void *dest);
@@ -272,15 +274,15 @@ ZPP_RT_EXPORT zpp_rt_status zpp_rt_copy_rows(zpp_rt_rank *rank,
 /*===----------------------------------------------------------------------===*\
 |* Streams of the caller
 |*
-|* Operations run on streams of the rank. Where their data is made or used by
-|* work on another stream, a cudaStream_t of the rank's device, two calls join
-|* them without waiting on the host; NULL is CUDA's default stream. Both can be
-|* captured in a CUDA graph: everything called in between is then part of it.
-|* On the CPU there are no streams, and nothing to do.
+|* Operations run on streams of the rank. If work on another stream, a
+|* cudaStream_t of the rank's device, makes or uses their data, two calls join
+|* the streams without waiting on the host. NULL is CUDA's default stream. Both
+|* calls can be captured in a CUDA graph, which then contains everything that is
+|* called in between. The CPU has no streams, and the calls do nothing.
 |*
-|* A program whose thread puts work on a stream while another thread calls the
-|* rank's operations passes marks between the two, outside of graphs: a place in
-|* the order of a stream, or operations of the rank.
+|* If one thread puts work on a stream while another thread calls the rank's
+|* operations, they pass marks to each other, outside of graphs. A mark stands
+|* for a moment of a stream, or for operations of the rank.
 \*===----------------------------------------------------------------------===*/
 
 typedef struct zpp_rt_buffer {
@@ -299,23 +301,23 @@ ZPP_RT_EXPORT zpp_rt_status zpp_rt_leave(zpp_rt_rank *rank, void *stream,
 
 typedef struct zpp_rt_mark zpp_rt_mark;
 
-/* All work that is on `stream` now. From any thread. */
+/* Marks all work that is on `stream` now. From any thread. */
 ZPP_RT_EXPORT zpp_rt_status zpp_rt_mark_stream(zpp_rt_rank *rank, void *stream,
                                                zpp_rt_mark **mark);
 
-/* Operations called from now on start after `mark`, which must be of
+/* Operations called from now on start after `mark`, which must come from
  * zpp_rt_mark_stream. */
 ZPP_RT_EXPORT zpp_rt_status zpp_rt_enter_mark(zpp_rt_rank *rank,
                                               const zpp_rt_mark *mark);
 
-/* The operations called so far that read or write a byte of `buffers`. */
+/* Marks the operations called so far that read or write a byte of `buffers`. */
 ZPP_RT_EXPORT zpp_rt_status zpp_rt_mark_operations(zpp_rt_rank *rank,
                                                    const zpp_rt_buffer *buffers,
                                                    int64_t num_buffers,
                                                    zpp_rt_mark **mark);
 
-/* Work that is put on `stream` from now on starts after `mark`, which must be
- * of zpp_rt_mark_operations. From any thread. */
+/* Work that is put on `stream` from now on starts after `mark`, which must come
+ * from zpp_rt_mark_operations. From any thread. */
 ZPP_RT_EXPORT zpp_rt_status zpp_rt_leave_mark(zpp_rt_rank *rank, void *stream,
                                               const zpp_rt_mark *mark);
 
@@ -325,15 +327,16 @@ ZPP_RT_EXPORT void zpp_rt_mark_destroy(zpp_rt_mark *mark);
 /*===----------------------------------------------------------------------===*\
 |* Operations
 |*
-|* Numerics and the layout of wire chunks are those of zpp/Support/BlockQuant.h,
-|* the order of slices that of zpp/Support/SliceMap.h. Sums start at +0 and add
-|* the sources in order, in f32; a mean is divided by their number; the result
-|* is rounded once; a NaN that is computed has the bits 0x7fc00000 (f32), 0x7fc0
-|* (bf16) or 0x7e00 (f16). Tensors are dense, row-major and aligned to their
-|* element type. Chunks lie one after the other, or each `stride` bytes after
-|* the one before where a stride is not 0, so that the chunks of several tensors
-|* can travel in one buffer; wire chunks are aligned to 16 bytes, address and
-|* stride. Input and output must not overlap; nothing else is read or written.
+|* zpp/Support/BlockQuant.h defines the numerics and the layout of wire chunks,
+|* zpp/Support/SliceMap.h the order of slices. Sums start at +0 and add the
+|* sources in order, in f32. A mean is the sum divided by their number. The
+|* result is rounded once. A NaN that is computed has the bits 0x7fc00000 (f32),
+|* 0x7fc0 (bf16) or 0x7e00 (f16). Tensors are dense, row-major and aligned to
+|* their element type. Chunks follow each other without gaps, or start `stride`
+|* bytes apart if a stride is not 0, so that the chunks of several tensors can
+|* travel in one buffer. The addresses and strides of wire chunks are multiples
+|* of 16 bytes. Input and output must not overlap. Nothing else is read or
+|* written.
 \*===----------------------------------------------------------------------===*/
 
 /* Element types, as zpp::ElementType. */
@@ -364,8 +367,8 @@ typedef struct zpp_rt_slices {
 /* pack_slices: tensor to chunks. unpack_slices: chunks to tensor, one stage. */
 typedef struct zpp_rt_pack_desc {
   size_t struct_size;
-  /* What errors and traces say besides the name of the operation: what it is
-   * for, or where it comes from. May be NULL. So everywhere below. */
+  /* What errors and traces add to the name of the operation: what it is for, or
+   * where it comes from. May be NULL. The same in all descriptors below. */
   const char *name;
   /* Bytes of an element of any type. */
   int64_t element_bytes;
@@ -445,16 +448,18 @@ typedef struct zpp_rt_exchange_desc {
   /* At least 1. */
   int64_t num_axes;
   int64_t chunk_bytes;
-  /* The mesh that the program was made for, as in zpp_rt_world_desc; a world of
-   * another one refuses, whose axes may have the same names. NULL: any. */
+  /* The mesh that the program was compiled for, as in zpp_rt_world_desc. A world
+   * with another mesh refuses the operation, because its axes may have the same
+   * names. NULL: any mesh. */
   const char *mesh;
 } zpp_rt_exchange_desc;
 
-/* What the communication library itself does for a whole tensor of the group:
- * the reference that operations are compared with. Members hold `elements`
- * each of the input of a reduce-scatter (ncclReduceScatter) and of the output
- * of an all-gather (ncclAllGather), and 1/size of them, which must be whole, of
- * the other. The order of a sum is that of the library. */
+/* A collective of the communication library on a whole tensor: the reference
+ * that operations are compared with. The input of a reduce-scatter
+ * (ncclReduceScatter) and the output of an all-gather (ncclAllGather) have
+ * `elements` on each member; the output of the former and the input of the
+ * latter have `elements` divided by the size of the group, which must divide
+ * it. The library decides in which order it adds. */
 typedef struct zpp_rt_plain_desc {
   size_t struct_size;
   const char *name;

@@ -24,7 +24,7 @@
 extern "C" {
 #endif
 
-/* A world of zpp_rt.h with those of its ranks that are devices of this process,
+/* A world of zpp_rt.h, with those of its ranks that are devices of this process
  * and the bundles that run on them. */
 typedef struct zpp_xla_world zpp_xla_world;
 
@@ -41,10 +41,10 @@ typedef struct zpp_xla_world_desc {
   const int64_t *ranks;
   const int64_t *device_ordinals;
   int64_t num_ranks;
-  /* Called once in the process of rank 0, where there is a rendezvous, before
-   * the ranks join: with "host:port", where the other processes reach it. With
-   * port 0 in `rendezvous` this is how the process learns what to tell them.
-   * NULL: nothing is called. */
+  /* If there is a rendezvous, called once in the process of rank 0, before the
+   * ranks join, with the "host:port" at which the other processes reach it. If
+   * `rendezvous` has port 0, the process needs this to tell the others. NULL:
+   * nothing is called. */
   void (*on_listening)(void *context, const char *endpoint);
   void *on_listening_context;
 } zpp_xla_world_desc;
@@ -70,28 +70,29 @@ ZPP_RT_EXPORT zpp_rt_status zpp_xla_bundle_load(zpp_xla_world *world,
                                                 char *message,
                                                 size_t message_bytes);
 
-/* Waits for what was started on the ranks of this process. The status of the
- * first that has failed. On GPUs this may be later than a step's results, which
- * must then not be used. */
+/* Waits for what was started on the ranks of this process, and returns the
+ * status of the first one that has failed. On GPUs a failure may become known
+ * after a step has returned its results, which must then not be used. */
 ZPP_RT_EXPORT zpp_rt_status zpp_xla_world_synchronize(zpp_xla_world *world,
                                                       char *message,
                                                       size_t message_bytes);
 
-/* zpp_rt_world_record. */
+/* As zpp_rt_world_record. */
 ZPP_RT_EXPORT zpp_rt_status zpp_xla_world_record(zpp_xla_world *world,
                                                  int64_t on, char *message,
                                                  size_t message_bytes);
 
-/* zpp_rt_world_write_trace, after all operations on streams so far. */
+/* As zpp_rt_world_write_trace, after all operations on streams so far. */
 ZPP_RT_EXPORT zpp_rt_status zpp_xla_world_write_trace(zpp_xla_world *world,
                                                       const char *path,
                                                       char *message,
                                                       size_t message_bytes);
 
-/* The median of what calls of the handlers have taken of XLA's threads since
- * this was asked last, in microseconds, and their number; 0 where there were
- * none. On streams also what the functions of starts have taken of the ranks'
- * threads, until all is queued. Of all worlds of the process. */
+/* How long calls of the handlers have occupied XLA's threads since the last call
+ * of this function: the median in microseconds and the number of calls, both 0
+ * if there were none. With streams also how long the functions of starts have
+ * occupied the ranks' threads until everything was queued. For all worlds of
+ * the process together. */
 typedef struct zpp_xla_host_times {
   double start_usec;
   int64_t num_starts;

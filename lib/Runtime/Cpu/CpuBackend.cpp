@@ -125,11 +125,11 @@ public:
   }
 
   Status synchronize() override { return {}; }
-  /// All ranks are in this process: the world tells them.
+  /// Nothing to do: all ranks are in this process, and the world tells them.
   void fail(const Status &) override {}
 
 private:
-  /// Calls `function` and records when.
+  /// Calls `function` and records the time that it took.
   template <typename Function>
   auto timed(const Operation &operation, const Function &function) {
     struct Recorder {
@@ -176,7 +176,7 @@ private:
                 });
   }
 
-  /// What a workspace needs; other memory could do with less.
+  /// The alignment of a workspace. Other memory needs less.
   static constexpr std::align_val_t kAlignment{256};
   struct Deleter {
     void operator()(uint8_t *data) const {

@@ -34,7 +34,7 @@ static void widen(ElementType type, const void *source, int64_t begin,
     std::transform(bits, bits + count, values, floatOfF16Bits);
 }
 
-/// A NaN that was computed has one bit pattern, whatever the host makes of it.
+/// A NaN that was computed has one bit pattern, on any host.
 static float canonical(float value) {
   return value == value ? value : floatOfBits(0x7fc00000u);
 }

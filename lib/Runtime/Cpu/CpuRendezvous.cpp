@@ -95,7 +95,7 @@ Status CpuRendezvous::meet(int64_t rank, const ExchangeOperation &operation,
                       std::to_string(world.timeLimit.count()) + " usec, but " +
                       describeRanks(missing) + " did not arrive"};
     }
-    // From here on nobody may start this round, which would read `input`.
+    // From here on nobody may start this round: that would read `input`.
     round->arrivals[self] = {nullptr, nullptr, /*hasGivenUp=*/true};
     --round->arrived;
     return obstacle;
@@ -110,8 +110,8 @@ Status CpuRendezvous::meet(int64_t rank, const ExchangeOperation &operation,
   copy(inputs, self);
   lock.lock();
 
-  // Every member is copying or has: this ends without a time limit, and must,
-  // because others still read `input`.
+  // Every member is copying or has copied, so this wait ends without a time
+  // limit. It must not end earlier, because others still read `input`.
   if (++round->done == group.members.size())
     world.changed.notify_all();
   world.changed.wait(lock, [&] { return round->done == group.members.size(); });

@@ -23,32 +23,32 @@ class CpuRendezvous {
 public:
   explicit CpuRendezvous(World &world) : world(world) {}
 
-  /// Inputs of the members of a group in their order, and the position of the
-  /// rank among them.
+  /// Copies from the inputs of the members of a group, which are in the order
+  /// of the group. `self` is the position of the rank among them.
   using Copy = std::function<void(const std::vector<const void *> &inputs,
                                   int64_t self)>;
 
   /// Waits for all members of the group of `rank`, runs `copy`, and waits until
-  /// all members have. Either all members copy or none does.
+  /// all members have done so. Either all members copy or none does.
   Status meet(int64_t rank, const ExchangeOperation &operation,
               const void *input, const Copy &copy);
 
 private:
-  /// One collective of a group. It starts when all members have arrived; until
-  /// then a member can give up, and afterwards none does.
+  /// One collective of a group. It starts when all members have arrived. Until
+  /// then a member can give up; afterwards none does.
   struct Round {
     explicit Round(size_t members) : arrivals(members) {}
     struct Arrival {
       const ExchangeOperation *operation = nullptr;
       const void *input = nullptr;
-      /// It had arrived, and has not waited any longer.
+      /// Whether the member had arrived but stopped waiting.
       bool hasGivenUp = false;
     };
     std::vector<Arrival> arrivals;
     size_t arrived = 0;
     size_t done = 0;
     bool hasStarted = false;
-    /// What is wrong with the round, for all members.
+    /// The result of the round for all members.
     Status outcome;
   };
   struct Group {
@@ -60,12 +60,12 @@ private:
   Group &getGroup(int64_t rank, const std::vector<AxisRef> &axes);
   /// All members have arrived.
   static void start(Group &group, Round &round);
-  /// Why a round that has not started is given up, or OK to go on waiting.
+  /// Why to give up a round that has not started; OK to go on waiting.
   Status getObstacle(const Group &group, const Round &round) const;
 
   World &world;
-  /// By the axes; each in the order of its first rank. Guarded, as all rounds
-  /// are, by the world's mutex.
+  /// Groups by their axes, those along the same axes in the order of their
+  /// first ranks. The world's mutex guards them and their rounds.
   std::map<std::vector<AxisRef>, std::vector<Group>, ByAxes> groups;
 };
 

@@ -30,7 +30,7 @@ inline cudaError_t copyByKernel(const void *input, void *output, int64_t bytes,
   return kernels::pack(input, 1, map, output, bytes, target);
 }
 
-/// Memory that is the device's in any case.
+/// Copies memory that is known to be the device's.
 inline cudaError_t copyOnDevice(const void *input, void *output, int64_t bytes,
                                 cudaStream_t stream) {
   if (fitsKernel(input, output, bytes))

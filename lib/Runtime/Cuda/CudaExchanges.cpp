@@ -24,8 +24,9 @@ Status CudaRank::meet(const ExchangeOperation &operation, bool forSends,
     ZPP_RT_TRY(communicators->agree(group, forSends, title));
   }
   control->announce(group.controlGroup, kind, operation.chunkBytes, title);
-  // What is new is queued when all members are known to mean the same: NCCL
-  // would mix up what they send each other. What is not is checked meanwhile.
+  // A new kind or size is queued only when all members are known to agree on
+  // it: NCCL would mix up what they send each other. A known one is checked
+  // while it runs.
   if (isReady && group.known.count({kind, operation.chunkBytes}))
     return {};
   ZPP_RT_TRY(control->confirm());
@@ -80,7 +81,8 @@ Status CudaRank::runStep(const ExchangeOperation &operation,
                                              "copy of the own chunk");
                           });
 
-  // Each tier of a plan for several has its axis; a plan for one has them all.
+  // In a plan for several tiers each group has one axis; in a plan for one
+  // group it has all axes.
   size_t stream = getStream(group.axes);
   return communicate(
       operation, footprint, stream, accesses,
@@ -116,8 +118,8 @@ Status CudaRank::allToAll(const ExchangeOperation &operation, const void *input,
   Communicator *group;
   ZPP_RT_TRY(communicators->find(operation.axes, group));
   ZPP_RT_TRY(meet(operation, /*forSends=*/true, *group));
-  // Where NCCL would delay the others for the own chunk, it is copied while
-  // they travel.
+  // If NCCL would delay the other chunks to copy the rank's own one, it is
+  // copied apart while they travel.
   return run(operation,
              planAllToAll(operation.chunkBytes, group->shape(),
                           /*copiesOwn=*/!group->sendsOwn()),
@@ -177,7 +179,7 @@ Status CudaRank::allGatherChunks(const ExchangeOperation &operation,
 // Whole tensors
 //===----------------------------------------------------------------------===//
 
-/// The type of NCCL.
+/// NCCL's name of a type.
 static ncclDataType_t getType(ElementType type) {
   switch (type) {
   case ElementType::F32:

@@ -18,7 +18,8 @@ using Clock = std::chrono::steady_clock;
 
 /// How often the watching thread looks.
 static constexpr std::chrono::milliseconds kWatchPeriod{5};
-/// How synchronization waits: at first without sleep, then looking this often.
+/// How synchronization waits: at first without sleeping, then looking this
+/// often.
 static constexpr std::chrono::microseconds kSpinTime{500};
 static constexpr std::chrono::microseconds kPollPeriod{50};
 /// An operation that reads or writes more pieces than this is taken to touch
@@ -53,7 +54,8 @@ Status CudaRank::create(World &world, const std::string &endpoint,
                         int64_t index, int64_t device,
                         std::unique_ptr<RankBackend> &result) {
   std::unique_ptr<CudaRank> self(new CudaRank(world));
-  // The others first: they learn of all that goes wrong from here on.
+  // Connect first, so that other ranks learn of all that goes wrong from here
+  // on.
   ControlClient::Options options;
   options.endpoint = endpoint;
   options.rank = index;
@@ -82,8 +84,8 @@ Status CudaRank::start(int64_t index, int64_t wanted) {
     return invalid(
         expected("a device in [-1, " + std::to_string(count) + ")", wanted));
   device = static_cast<int>(wanted < 0 ? index % count : wanted);
-  // It stays: a thread that went back to the device of a new thread, 0, would
-  // make a context there.
+  // The device stays current: a thread that switched back to device 0, the
+  // default, would create a context there.
   ZPP_RT_CUDA(cudaSetDevice, device);
   ZPP_RT_TRY(loadNccl("", nccl));
   ZPP_RT_TRY(getStatus(kernels::load(), "loading the kernels"));
@@ -94,7 +96,8 @@ Status CudaRank::start(int64_t index, int64_t wanted) {
   exchanges = std::make_unique<ExchangeWatch>(*streams, world.timeLimit);
   Status status = NcclCommunicators::create(*nccl, world.mesh, index, *control,
                                             world.timeLimit, communicators);
-  // NCCL may be told to allow this; unless it is, it fails and says less.
+  // NCCL can be told to allow several ranks on a GPU. If it is not, its own
+  // error says less than this.
   if (status.code == ZPP_RT_SYSTEM_ERROR && world.rendezvous.empty() &&
       world.mesh.numDevices() > count)
     status.message +=
@@ -115,7 +118,7 @@ Status CudaRank::start(int64_t index, int64_t wanted) {
 
 CudaRank::~CudaRank() {
   DeviceGuard guard(device);
-  // What is queued ends, or fails, before its memory goes.
+  // Memory is freed only after what is queued has ended or failed.
   if (watcher.joinable()) {
     Status status = synchronize();
     if (status.ok())
@@ -130,7 +133,7 @@ CudaRank::~CudaRank() {
     watcher.join();
   }
   communicators.reset();
-  // The server may be in this process, and wait for us.
+  // Leave: the server may be in this process and wait for this rank.
   control.reset();
   for (const auto &[data, bytes] : allocations)
     cudaFree(data);
@@ -143,7 +146,7 @@ CudaRank::~CudaRank() {
 
 Status CudaRank::allocate(int64_t bytes, void *&data) {
   DeviceGuard guard(device);
-  // Something to point to.
+  // At least one byte, so that there is an address.
   cudaError_t error =
       cudaMalloc(&data, static_cast<size_t>(std::max<int64_t>(bytes, 1)));
   if (error != cudaSuccess) {
@@ -162,7 +165,7 @@ Status CudaRank::free(void *data) {
     return unknownMemory();
   DeviceGuard guard(device);
   Status status = queue->flush();
-  // Waits for the device, and so for the operations.
+  // cudaFree waits for the device, and so for the operations.
   if (cudaFree(data) != cudaSuccess)
     cudaGetLastError();
   return status;
@@ -252,7 +255,7 @@ Status CudaRank::markOperations(const std::vector<zpp_rt_buffer> &buffers,
                                 std::unique_ptr<Mark> &mark) {
   DeviceGuard guard(device);
   ZPP_RT_TRY(queue->flush());
-  // What the caller does next with them may be a write.
+  // The caller may write to them next.
   std::vector<Access> accesses;
   accesses.reserve(buffers.size());
   for (const zpp_rt_buffer &buffer : buffers)
@@ -278,8 +281,8 @@ Accesses CudaRank::getAccesses(const Operation &operation, const void *input,
   return accessList;
 }
 
-/// What lies between a few pieces is left out: tensors that travel together lie
-/// between each other's pieces, and are independent.
+/// If there are only a few pieces, the memory between them is left out: tensors
+/// that travel together lie between each other's pieces, and are independent.
 void CudaRank::addAccesses(const Pieces &pieces, const void *data,
                            bool isWrite) {
   if (pieces.count > kMaxPieces || pieces.stride == pieces.bytes) {
@@ -352,7 +355,7 @@ Status CudaRank::dequantize(const QuantizeOperation &operation,
 
 Status CudaRank::reduce(const ReduceOperation &operation, const void *input,
                         void *output) {
-  // One chunk: the tensor as it is.
+  // One chunk, which is the whole tensor.
   SliceMap map;
   map.unit = map.extent = operation.elements;
   return compute(operation, input, output, [&](kernels::Launches &launches) {
@@ -387,7 +390,7 @@ Status CudaRank::synchronize() {
   if (streams->isCapturing())
     return {ZPP_RT_UNSUPPORTED,
             "expected no graph that is being captured, but got one"};
-  // Short waits without sleep: a sleep takes 50 usec or more.
+  // Short waits do not sleep: a sleep takes 50 usec or more.
   Clock::time_point patience = Clock::now() + kSpinTime;
   while (true) {
     ZPP_RT_TRY(getFailure());
@@ -401,7 +404,7 @@ Status CudaRank::synchronize() {
       std::this_thread::sleep_for(kPollPeriod);
   }
   ZPP_RT_TRY(control->confirm());
-  // An abort also ends what is under way.
+  // After an abort the streams are idle, too.
   ZPP_RT_TRY(getFailure());
   exchanges->clear();
   return streams->settle();
@@ -424,7 +427,7 @@ void CudaRank::fail(const Status &cause) {
 
 void CudaRank::watch() {
   cudaSetDevice(device);
-  // Looks at events while other threads may capture graphs.
+  // This thread queries events while other threads may capture graphs.
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   cudaThreadExchangeStreamCaptureMode(&mode);
   std::unique_lock<std::mutex> lock(mutex);

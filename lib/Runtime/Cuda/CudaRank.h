@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Local operations are the fused kernels, exchanges are sends of NCCL. A thread
-// watches what is under way, so that no failure of another rank, of the network
-// or of the device leaves anybody waiting.
+// Local operations are the fused kernels, exchanges are sends and receives of
+// NCCL. A thread watches what is under way, so that nobody waits forever after
+// a failure of another rank, the network or the device.
 //
 //===----------------------------------------------------------------------===//
 
@@ -41,7 +41,7 @@ std::string getGreeting(const Mesh &mesh);
 
 class CudaRank : public RankBackend {
 public:
-  /// Returns when all ranks of the world have come.
+  /// Returns when all ranks of the world have joined.
   static Status create(World &world, const std::string &endpoint, int64_t index,
                        int64_t device, std::unique_ptr<RankBackend> &result);
   ~CudaRank() override;
@@ -88,7 +88,7 @@ private:
   explicit CudaRank(World &world);
   Status start(int64_t index, int64_t wanted);
 
-  // What an operation reads and writes, until the next call.
+  // Return what an operation reads and writes. Valid until the next call.
   Accesses getAccesses(const Operation &operation, const void *input,
                        void *output);
   void addAccesses(const Pieces &pieces, const void *data, bool isWrite);

@@ -14,12 +14,13 @@
 
 namespace zpp::rt {
 
-/// What `error` of the call `what` means on the current device. Errors that are
-/// not sticky are taken back, so that no later call of the process, which may
-/// not be ours, finds them.
+/// The status for `error`, which the call `what` returned on the current
+/// device. Clears errors that are not sticky, so that no later call of the
+/// process, which may not be ours, finds them.
 Status getStatus(cudaError_t error, const char *what);
 
-/// Makes a device the calling thread's current one for a while.
+/// Makes a device the calling thread's current one until the guard is
+/// destroyed.
 class DeviceGuard {
 public:
   explicit DeviceGuard(int device) {
@@ -40,7 +41,7 @@ private:
 
 } // namespace zpp::rt
 
-/// Returns from the function when the expression is a status of failure.
+/// Returns from the function if the expression is a failure.
 #define ZPP_RT_TRY(...)                                                        \
   do {                                                                         \
     if (::zpp::rt::Status status_ = (__VA_ARGS__); !status_.ok())              \

@@ -28,7 +28,7 @@ Status rt::getStatus(cudaError_t error, const char *what) {
 // Marks
 //===----------------------------------------------------------------------===//
 
-/// Creates events and uses them again. Any thread.
+/// Creates events and reuses them. From any thread.
 class CudaStreams::Pool : public std::enable_shared_from_this<Pool> {
 public:
   ~Pool() {
@@ -36,7 +36,7 @@ public:
       cudaEventDestroy(event);
   }
 
-  /// The event comes back when nobody has it any more.
+  /// The event returns to the pool when its last owner goes.
   Status take(Event &event) {
     cudaEvent_t handle = nullptr;
     {
@@ -60,17 +60,17 @@ private:
   std::vector<cudaEvent_t> events;
 };
 
-/// What a stream held.
+/// The work on a stream at some moment.
 struct CudaStreams::StreamMark final : Mark {
   cudaStream_t stream;
   unsigned long long capture;
   Event event;
 };
 
-/// The ends of operations that come after all others.
+/// The ends of those operations after which all others have ended.
 struct CudaStreams::OperationsMark final : Mark {
   std::vector<Event> events;
-  /// Of the operation that was called last, if it is traced.
+  /// The label of the operation that was called last, if it is traced.
   std::string label;
 };
 
@@ -85,7 +85,8 @@ CudaStreams::CudaStreams(int64_t rank, Trace *trace, size_t numStreams)
 Status CudaStreams::create(int64_t rank, std::vector<std::string> names,
                            Trace *trace, std::unique_ptr<CudaStreams> &result) {
   std::unique_ptr<CudaStreams> self(new CudaStreams(rank, trace, names.size()));
-  // Above the priority of compute: hops are short, and others wait for them.
+  // A higher priority than compute has: hops are short, and others wait for
+  // them.
   int least, greatest;
   ZPP_RT_CUDA(cudaDeviceGetStreamPriorityRange, &least, &greatest);
   for (std::string &name : names) {
@@ -135,7 +136,7 @@ Status CudaStreams::begin(size_t stream, Accesses accesses,
   if (hazards.size() > pruneAbove && captureId == 0)
     ZPP_RT_TRY(prune());
   Hazards::Numbers waits = hazards.add(stream, accesses, conflicts);
-  // What has come after the caller's stream itself stands for it.
+  // An operation that waited for the caller's stream stands for it.
   if (areEntered(waits))
     streams[stream].entered = numEntered;
   ZPP_RT_TRY(join(stream));
@@ -207,7 +208,7 @@ Status CudaStreams::end(size_t stream, const Slice &slice) {
 // The caller's streams
 //===----------------------------------------------------------------------===//
 
-/// The number of the capture that `stream` is in, 0 for none.
+/// The id of the capture that `stream` is part of; 0 for none.
 static unsigned long long getCapture(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   unsigned long long id = 0;
@@ -229,7 +230,8 @@ bool CudaStreams::isCapturing() {
 }
 
 void CudaStreams::leaveCapture() {
-  // Events of a graph mean nothing outside of it, nor do older ones inside.
+  // Events of a graph mean nothing outside of it, and older events mean nothing
+  // inside.
   hazards.clear();
   captureId = 0;
   for (size_t stream = 0; stream < streams.size(); ++stream) {
@@ -260,7 +262,7 @@ Status CudaStreams::enter(const Mark &given) {
     for (size_t stream = 0; stream < streams.size(); ++stream)
       streams[stream].firstCaptured = hazards.getLast(stream) + 1;
   } else if (numEntered > 0 && mark.stream != lastEntered && captureId == 0) {
-    // Operations come after both.
+    // Operations must come after the work on both streams.
     for (size_t stream = 0; stream < streams.size(); ++stream)
       ZPP_RT_TRY(join(stream));
   }
@@ -368,7 +370,7 @@ Status CudaStreams::prune() {
   for (size_t stream = 0; stream < streams.size(); ++stream) {
     int64_t last = hazards.getLast(stream);
     done[stream] = streams[stream].lastCaptured;
-    // Of the operations whose events are not reused yet.
+    // Only these operations have events that were not reused.
     for (int64_t number = last;
          number > done[stream] && number > last - kEvents;
          number -= kEvents / 8) {
@@ -389,8 +391,9 @@ Status CudaStreams::prune() {
 // Times
 //===----------------------------------------------------------------------===//
 
-/// For how long events are compared with an anchor, and for how long another
-/// anchor can be: beyond, the host's clock is more exact.
+/// How old an anchor may be that events are compared with, and how old an
+/// anchor that a new one is compared with. For longer times the host's clock is
+/// more precise.
 static constexpr std::chrono::seconds kAnchorAge{1};
 static constexpr std::chrono::seconds kMaxAnchorAge{10};
 
@@ -403,10 +406,10 @@ struct CudaStreams::Anchor {
   ~Anchor() { cudaEventDestroy(event); }
   cudaEvent_t event = nullptr;
   Trace::Clock::time_point time;
-  /// Of Trace::getRecording().
+  /// The value of Trace::getRecording().
   int64_t recording = 0;
 
-  /// When `other` was, which is not far away.
+  /// When `other` was recorded, a short time before or after.
   Status getTime(cudaEvent_t other, Trace::Clock::time_point &result) const {
     float elapsed;
     ZPP_RT_CUDA(cudaEventElapsedTime, &elapsed, event, other);
@@ -416,7 +419,7 @@ struct CudaStreams::Anchor {
 };
 
 namespace {
-/// Waits while other threads may capture graphs, which this must not disturb.
+/// Lets this thread wait while others capture graphs.
 class RelaxedCapture {
 public:
   RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode); }
@@ -444,8 +447,8 @@ Status CudaStreams::getAnchor(std::shared_ptr<const Anchor> &result) {
     ZPP_RT_CUDA(cudaEventRecord, anchor->event, clockStream);
     ZPP_RT_CUDA(cudaEventSynchronize, anchor->event);
     anchor->time = Trace::Clock::now();
-    // The device's clock is the better one, so that slices before and behind
-    // an anchor fit together.
+    // The device's clock is preferred, so that slices before and after an
+    // anchor fit together.
     if (isSameRecording && age < kMaxAnchorAge)
       ZPP_RT_TRY(lastAnchor->getTime(anchor->event, anchor->time));
     lastAnchor = std::move(anchor);

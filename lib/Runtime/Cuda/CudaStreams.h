@@ -28,8 +28,8 @@
 
 namespace zpp::rt {
 
-/// Used by the thread of the rank, except where it says otherwise. The device
-/// is the calling thread's.
+/// The streams of a rank. Used by the thread of the rank, unless a function
+/// says otherwise, on the calling thread's device.
 class CudaStreams {
 public:
   /// One stream per name; `trace` may be null.
@@ -37,14 +37,14 @@ public:
                        Trace *trace, std::unique_ptr<CudaStreams> &streams);
   ~CudaStreams();
 
-  /// Comes back to be used again when nobody has it any more. May outlive this.
+  /// An event that is reused when its last owner goes. May outlive this object.
   using Event = std::shared_ptr<std::remove_pointer_t<cudaEvent_t>>;
 
   /// The end of an operation.
   struct Position {
     size_t stream;
     Event event;
-    /// How often the caller's stream had been entered.
+    /// How many times the caller's stream had been entered.
     int64_t entered;
   };
 
@@ -52,14 +52,14 @@ public:
   struct Slice {
     const OperationName &name;
     Footprint footprint;
-    /// Follows the label.
+    /// Appended to the label.
     const char *suffix = "";
-    /// Operations that it is besides.
+    /// How many other operations it stands for as well.
     int64_t others = 0;
   };
 
-  /// What an operation with `accesses` conflicts with: for the functions below,
-  /// where nothing is queued before them.
+  /// What an operation with `accesses` conflicts with, for the functions below.
+  /// Valid until something is queued.
   Hazards::Conflicts find(Accesses accesses) {
     if (captureId != 0 && !isCapturing())
       leaveCapture();
@@ -69,8 +69,8 @@ public:
   bool includeLast(const Hazards::Conflicts &conflicts, size_t stream) const {
     return conflicts.operations[stream] == hazards.getLast(stream);
   }
-  /// Queues an operation with `launch(cudaStream_t)`, behind all that conflicts
-  /// with `accesses`.
+  /// Queues an operation with `launch(cudaStream_t)`, after everything that
+  /// conflicts with `accesses`.
   template <typename Launch>
   Status run(size_t stream, const Slice &slice, Accesses accesses,
              const Hazards::Conflicts &conflicts, const Launch &launch) {
@@ -80,9 +80,9 @@ public:
   }
 
   /// The same in steps, for an operation that gets more accesses before it is
-  /// launched: begin() puts it behind what conflicts with `accesses`, extend()
-  /// does so for more, and end() comes after the launch. Nothing else is queued
-  /// in between.
+  /// launched. begin() makes it wait for what conflicts with `accesses`,
+  /// extend() does so for more accesses, and end() follows the launch. Nothing
+  /// else may be queued in between.
   Status begin(size_t stream, Accesses accesses,
                const Hazards::Conflicts &conflicts);
   Status extend(size_t stream, Accesses accesses,
@@ -94,13 +94,13 @@ public:
   /// stream was entered.
   Hazards::Numbers getLast() const;
   Hazards::Numbers getLastBeforeEntry() const;
-  /// Of the last operation.
+  /// The end of the last operation.
   Position getPosition(size_t stream) const {
     return {stream, getEvent(stream, hazards.getLast(stream)), numEntered};
   }
 
-  /// As in RankBackend. What leave() makes a stream wait for is a slice of the
-  /// trace, a stall.
+  /// As in RankBackend. The time for which leave() makes a stream wait becomes
+  /// a slice of the trace, a stall.
   Status markStream(cudaStream_t other, std::unique_ptr<Mark> &mark);
   Status enter(const Mark &mark);
   std::unique_ptr<Mark> markOperations(Accesses accesses);
@@ -109,35 +109,37 @@ public:
   /// Whether operations go into a graph instead of being executed.
   bool isCapturing();
 
-  /// Whether an operation, and what the caller had queued before it, are done.
-  /// Any thread; not for captured operations.
+  /// Whether an operation is done, and what the caller had queued before it.
+  /// From any thread. Not for captured operations.
   Status isDone(const Position &position, bool &done) const;
   bool isEntered(const Position &position) const;
   /// Whether all operations are done.
   Status isIdle(bool &idle) const;
-  /// All operations are done: nothing is ordered by them any more, and their
-  /// times are known.
+  /// Called when all operations are done: forgets their order and moves their
+  /// times to the trace.
   Status settle();
 
 private:
   CudaStreams(int64_t rank, Trace *trace, size_t numStreams);
-  /// Makes `stream` wait for operations of others.
+  /// Makes `stream` wait for operations of other streams.
   Status waitFor(size_t stream, const Hazards::Numbers &numbers);
-  /// Of operation `number`, or of a later one.
+  /// The event of operation `number`, or of a later one.
   const Event &getEvent(size_t stream, int64_t number) const {
     return streams[stream].events[number % kEvents];
   }
   /// Whether one of these operations comes after the last entry.
   bool areEntered(const Hazards::Numbers &numbers) const;
-  /// Makes a stream wait for what it has not waited for of the caller's.
+  /// Makes a stream wait for the caller's stream, unless it has done so
+  /// already.
   Status join(size_t stream);
-  /// What is remembered belongs to another capture, or to none.
+  /// Forgets what belongs to another capture, or to none.
   void leaveCapture();
   Status prune();
 
-  /// When an event was, by the host's clock. CUDA says how far two events are
-  /// apart in float milliseconds, which are exact to a microsecond for ten
-  /// seconds only: so events are compared with a recent anchor.
+  /// An event whose time on the host's clock is known. CUDA tells the time
+  /// between two events in float milliseconds, which are precise to a
+  /// microsecond for ten seconds only. So events are compared with a recent
+  /// anchor.
   struct Anchor;
   /// The anchor for an event that is recorded now. From any thread.
   Status getAnchor(std::shared_ptr<const Anchor> &result);
@@ -148,23 +150,23 @@ private:
     std::string label;
     const char *kind;
     Footprint footprint;
-    /// The operation; 0 for what is none.
+    /// The number of the operation; 0 for a stall.
     size_t stream;
     int64_t number;
     cudaEvent_t begin, end;
     std::shared_ptr<const Anchor> anchor;
   };
-  /// Creates the events and records the first.
+  /// Creates the events and records the first one.
   Status beginTimed(cudaStream_t handle, Timed &timed);
-  /// Moves what is over to the trace.
+  /// Moves what has ended to the trace.
   Status resolveTimes(std::vector<Timed> &timed);
 
-  /// Events are reused in turns, unless somebody else has them: one that is
-  /// newer than asked for is waited for instead, which is later than necessary
-  /// but right.
+  /// Events are reused in turn unless somebody else holds them. If the event of
+  /// an operation was reused, waiters wait for the newer operation, which is
+  /// later than necessary but correct.
   static constexpr int64_t kEvents = 256;
   static constexpr int64_t kEntries = 16;
-  /// Of hazards: more are pruned, but for those of operations under way.
+  /// More segments of hazards are pruned, except those of operations under way.
   static constexpr size_t kMaxSegments = 1 << 11;
   static constexpr size_t kMaxTimed = 1 << 12;
 
@@ -176,12 +178,12 @@ private:
     std::string name;
     cudaStream_t handle = nullptr;
     std::array<Event, kEvents> events;
-    /// Last entry that operations have been put behind.
+    /// The last entry that operations wait for.
     int64_t entered = 0;
     /// The last operation before the last entry.
     int64_t lastBefore = 0;
-    /// The first operation of the capture, and the last one of the last
-    /// capture: what is before it has no event to ask.
+    /// The first operation of the current capture, and the last operation of
+    /// the last capture: operations up to that one have no event to query.
     int64_t firstCaptured = 0;
     int64_t lastCaptured = 0;
   };
@@ -192,14 +194,15 @@ private:
   std::vector<Stream> streams;
 
   const std::shared_ptr<Pool> pool;
-  /// Guards what other threads than the rank's read, while it writes.
+  /// Guards the entries, which other threads read while the rank's thread
+  /// writes.
   mutable std::mutex entriesMutex;
-  /// Where the caller's streams stood when they were entered.
+  /// The state of the caller's streams when they were entered.
   std::array<Event, kEntries> entries;
   std::atomic<int64_t> numEntered{0};
   cudaStream_t lastEntered = nullptr;
-  /// The capture that operations go into, 0 for none. The first stream is part
-  /// of it as long as it lasts.
+  /// The capture that operations go into; 0 for none. The first stream is part
+  /// of it from beginning to end.
   unsigned long long captureId = 0;
 
   size_t pruneAbove = kMaxSegments;
@@ -211,7 +214,7 @@ private:
   bool isTimed = false;
   std::mutex anchorMutex;
   std::shared_ptr<const Anchor> lastAnchor;
-  /// For anchors: nothing else is queued here that they would wait for.
+  /// For anchors, which must not wait for anything else.
   cudaStream_t clockStream = nullptr;
 };
 

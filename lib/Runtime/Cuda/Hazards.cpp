@@ -100,7 +100,7 @@ void Hazards::record(const Access &access, size_t stream, int64_t number) {
   if (index < begins.size() && begins[index] < begin)
     split(index++, begin);
   if (access.isWrite) {
-    // Programs write where they have written before: the segment stays.
+    // Programs write to the same memory again and again: keep the segment.
     Segment written = {end, stream, number, {}};
     size_t last = index;
     for (; last < begins.size() && begins[last] < end; ++last)
@@ -115,7 +115,7 @@ void Hazards::record(const Access &access, size_t stream, int64_t number) {
     erase(index + 1, last);
     return;
   }
-  // Reads what nobody has touched, too: a later write must wait for it.
+  // Record reads of untouched memory as well: a later write must wait for them.
   for (uintptr_t at = begin; at < end; ++index) {
     uintptr_t next = index < begins.size() ? begins[index] : end;
     if (next > at || index == begins.size())
@@ -150,7 +150,7 @@ Hazards::Numbers Hazards::extend(size_t stream, Accesses accesses,
         past[third] = std::max(past[third], (*before)[third]);
   }
   history[stream][last[stream] % kHistory] = past;
-  // Reads first: an operation may read what it writes.
+  // Reads come first, because an operation may read what it writes.
   for (bool isWrite : {false, true})
     for (const Access &access : accesses)
       if (access.isWrite == isWrite && access.bytes > 0)

@@ -31,14 +31,14 @@ struct Access {
   bool isWrite;
 };
 
-/// Accesses that somebody else holds. For arguments: a list in braces lives as
-/// long as the call.
+/// A view of accesses, for arguments: a braced list lives as long as the call.
 class Accesses {
 public:
   Accesses(const std::vector<Access> &list)
       : first(list.data()), count(list.size()) {}
   Accesses(std::initializer_list<Access> list) : count(list.size()) {
-    // Not as an initializer, which looks to GCC as if it was meant to last.
+    // Not in the initializer list: GCC would warn that the list does not live
+    // long enough.
     first = list.begin();
   }
 
@@ -50,37 +50,39 @@ private:
   size_t count;
 };
 
-/// Which operations an operation must come after. Operations of a stream are
-/// numbered from 1 and executed in this order.
+/// Finds which operations an operation must come after. The operations of a
+/// stream are numbered from 1 and executed in this order.
 class Hazards {
 public:
   static constexpr size_t kMaxStreams = 8;
   explicit Hazards(size_t numStreams);
 
-  /// For each stream the number of an operation, 0 for none and where there is
-  /// no stream.
+  /// The number of an operation for each stream; 0 for none, or if there is no
+  /// such stream.
   using Numbers = std::array<int64_t, kMaxStreams>;
 
   /// What accesses conflict with.
   struct Conflicts {
     /// The last operations of all streams that touch the same memory.
     Numbers operations{};
-    /// Those of them that have written what is read.
+    /// The last operations that have written what is read.
     Numbers producers{};
   };
   Conflicts find(Accesses accesses) const;
 
   /// Adds an operation at the end of `stream`, and returns the operations of
-  /// the other streams that it must wait for. What the stream comes after
-  /// anyway is left out, be it that one of these has waited for it.
+  /// the other streams that it must wait for. Operations that the stream comes
+  /// after anyway are left out, and so are those that one of the returned
+  /// operations has waited for.
   Numbers add(size_t stream, Accesses accesses) {
     return add(stream, accesses, find(accesses));
   }
-  /// Adds accesses to the last operation of `stream`; returns the same of them.
+  /// Adds accesses to the last operation of `stream`, and returns what add()
+  /// would return for them.
   Numbers extend(size_t stream, Accesses accesses) {
     return extend(stream, accesses, find(accesses));
   }
-  /// The same where the conflicts have been found already.
+  /// The same functions for conflicts that have been found already.
   Numbers add(size_t stream, Accesses accesses, const Conflicts &conflicts);
   Numbers extend(size_t stream, Accesses accesses, const Conflicts &conflicts);
 
@@ -90,14 +92,14 @@ public:
   /// The number of the last operation of `stream`.
   int64_t getLast(size_t stream) const { return last[stream]; }
 
-  /// Everything so far is done. Numbers go on.
+  /// Forgets all operations so far, which are done. Numbering continues.
   void clear();
 
-  /// Drops what is known to be done, operation `done[s]` of each stream and
-  /// all before it.
+  /// Forgets operations that are known to be done: `done[s]` of each stream s,
+  /// and all before it.
   void prune(const Numbers &done);
 
-  /// Pieces of memory with operations on them.
+  /// The number of memory segments that operations have accessed.
   size_t size() const { return begins.size(); }
 
 private:
@@ -111,23 +113,24 @@ private:
     Numbers reads;
   };
 
-  // Segments by where they begin. Every operation looks for some, while what
-  // else the thread does leaves little in the caches: few bytes are searched.
+  // Segments in the order of their addresses. Every operation searches them,
+  // when other work has emptied the caches. So the search touches few bytes.
   const Segment &get(size_t index) const { return segments[slots[index]]; }
   Segment &get(size_t index) { return segments[slots[index]]; }
   void insert(size_t index, uintptr_t begin, const Segment &segment);
   void erase(size_t first, size_t last);
-  /// The first segment that ends behind `address`.
+  /// The first segment that ends after `address`.
   size_t findFrom(uintptr_t address) const;
   /// Cuts a segment in two at `address`, which lies in it.
   void split(size_t index, uintptr_t address);
 
   void record(const Access &access, size_t stream, int64_t number);
-  /// What operation `number` of `stream` comes after, or null where that is too
-  /// long ago.
+  /// What operation `number` of `stream` comes after; null if it is too old to
+  /// be remembered.
   const Numbers *findPast(size_t stream, int64_t number) const;
 
-  /// Operations of a stream whose past is remembered.
+  /// How many operations of each stream are remembered with what they come
+  /// after.
   static constexpr int64_t kHistory = 64;
 
   const size_t numStreams;
@@ -139,7 +142,7 @@ private:
   std::vector<uintptr_t> begins;
   std::vector<uint32_t> slots;
   std::vector<Segment> segments;
-  /// Places in `segments` that are not used.
+  /// Unused places in `segments`.
   std::vector<uint32_t> freeSlots;
 };
 

@@ -22,16 +22,17 @@ using namespace zpp::rt;
 
 using Clock = std::chrono::steady_clock;
 
-/// Channels of a communicator for sends that cross a network, in all, and of a
-/// rank for its peers on other hosts: NCCL makes two to four for a link like
-/// TCP, whose connections do not fill it. Each channel has several connections
-/// to each peer, and where these are hundreds a link drops packets.
+/// Channels of a communicator whose sends cross a network: in total, and for a
+/// rank's peers on other hosts. By default NCCL makes two to four for a link
+/// like TCP, whose connections do not fill it. Each channel has several
+/// connections to each peer. With hundreds of connections a link drops packets.
 static constexpr int kNetChannels = 8;
 static constexpr int kChannelsToOtherHosts = 4;
-/// NCCL's own limit in its older versions; it refuses a minimum alone.
+/// The limit of older versions of NCCL, which refuses a minimum without a
+/// maximum.
 static constexpr int kMaxChannels = 32;
 
-/// For ranks with at most `numPeers` on other hosts.
+/// The configuration for ranks with at most `numPeers` peers on other hosts.
 static ncclConfig_t makeConfigForNetSends(int64_t numPeers) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.minCTAs = kNetChannels;
@@ -76,7 +77,7 @@ Status NcclCommunicators::createAll() {
   std::vector<AxisRef> all;
   for (size_t i = 0; i < mesh.getAxes().size(); ++i)
     all.push_back(mesh.getAxis(i));
-  // No need to agree: all ranks have the same mesh.
+  // All ranks have the same mesh, so they need not agree.
   Communicator *communicator;
   ZPP_RT_TRY(find(all, communicator));
   worldGroup = communicator->controlGroup;
@@ -89,7 +90,7 @@ Status NcclCommunicators::createAll() {
 }
 
 Status NcclCommunicators::wait(const char *what, Task task) {
-  // Outlives this call when the task does.
+  // Shared, because the task may outlive this call.
   struct State {
     std::mutex mutex;
     std::condition_variable changed;
@@ -138,8 +139,8 @@ Status NcclCommunicators::find(const std::vector<AxisRef> &axes,
   if (!isNew)
     return {};
   communicator.axes = axes;
-  // All ranks of the world split it at once: the color is the group, the key
-  // the place in it.
+  // All ranks of the world split it together. The color is the group, the key
+  // is the position in it.
   std::vector<std::vector<int64_t>> groups = mesh.getGroups(axes);
   for (size_t i = 0; i < groups.size(); ++i) {
     auto self = std::find(groups[i].begin(), groups[i].end(), rank);
@@ -155,7 +156,7 @@ Status NcclCommunicators::find(const std::vector<AxisRef> &axes,
 void NcclCommunicators::findLocality(Communicator &communicator) const {
   if (communicator.isMade || communicator.isConnected)
     return;
-  // Of all groups, so that all ranks split the world equally often.
+  // Consider all groups, so that all ranks split the world equally often.
   std::vector<std::vector<int64_t>> groups = mesh.getGroups(communicator.axes);
   communicator.isLocal =
       std::all_of(groups.begin(), groups.end(),
@@ -205,7 +206,8 @@ Status NcclCommunicators::makeWorld() {
   std::memcpy(bytes.data(), &id, sizeof(id));
   ZPP_RT_TRY(control.broadcast(bytes));
   std::memcpy(&id, bytes.data(), sizeof(id));
-  // A thread that is given up may still write here.
+  // Shared, because a thread that nobody waits for any more may still write to
+  // it.
   auto created = std::make_shared<ncclComm_t>(nullptr);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   ZPP_RT_TRY(wait("ncclCommInitRankConfig", [=, &nccl = nccl,
@@ -223,7 +225,8 @@ Status NcclCommunicators::split(const Communicator &communicator, bool forSends,
                                 ncclComm_t &result) {
   if (communicator.size() == 1)
     return {};
-  // The same on all members, as NCCL needs it: the most peers on other hosts.
+  // The largest number of peers on other hosts: NCCL needs the same
+  // configuration on all members.
   std::map<uint64_t, int64_t> membersOfHosts;
   for (int64_t member : communicator.members)
     ++membersOfHosts[hosts[member]];
@@ -233,7 +236,8 @@ Status NcclCommunicators::split(const Communicator &communicator, bool forSends,
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   if (forSends && numRemote > 0)
     config = makeConfigForNetSends(numRemote);
-  // A thread that is given up may still write here.
+  // Shared, because a thread that nobody waits for any more may still write to
+  // it.
   auto created = std::make_shared<ncclComm_t>(nullptr);
   ZPP_RT_TRY(wait("ncclCommSplit", [=, &nccl = nccl, world = worldHandle,
                                     color = communicator.color,
@@ -250,7 +254,7 @@ Status NcclCommunicators::makeForCollectives(Communicator &communicator) {
   communicator.isOrdered = true;
   if (communicator.size() != mesh.numDevices())
     return split(communicator, /*forSends=*/false, communicator.handle);
-  // The whole world, maybe in another order.
+  // The whole world, possibly in another order.
   communicator.handle = worldHandle;
   communicator.isOrdered =
       std::is_sorted(communicator.members.begin(), communicator.members.end());
@@ -284,7 +288,7 @@ bool NcclCommunicators::areOnOneHost(
 }
 
 namespace {
-/// Device memory and a stream for as long as a thread uses them.
+/// Device memory and a stream, which live as long as a thread uses them.
 struct Scratch {
   static Status create(int64_t bytes, std::shared_ptr<Scratch> &scratch) {
     scratch = std::make_shared<Scratch>();
@@ -303,7 +307,7 @@ struct Scratch {
 };
 } // namespace
 
-/// The same number on all ranks of a host, by NCCL's own idea of a host.
+/// A number that is the same on all ranks of a host, as NCCL defines a host.
 static uint64_t getHost() {
   std::string name;
   if (const char *given = std::getenv("NCCL_HOSTID")) {
@@ -317,7 +321,7 @@ static uint64_t getHost() {
     std::getline(boot, id);
     name += id;
   }
-  // FNV-1a, since processes may have different libraries.
+  // FNV-1a, because std::hash may differ between processes.
   uint64_t hash = 0xcbf29ce484222325u;
   for (char c : name)
     hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
@@ -341,7 +345,7 @@ Status NcclCommunicators::findHosts() {
                              : ncclUnhandledCudaError;
     if (result != ncclSuccess)
       return result;
-    // An abort ends what is waited for.
+    // Unlock, so that an abort can end what this waits for.
     lock.unlock();
     error = cudaMemcpyAsync(found->data(), sent + 1, size * sizeof(uint64_t),
                             cudaMemcpyDefault, scratch->stream);
@@ -372,7 +376,7 @@ Status NcclCommunicators::connect(const Communicator &communicator) {
                 ncclResult_t ended = nccl.ncclGroupEnd();
                 if (result == ncclSuccess)
                   result = ended;
-                // An abort ends what is waited for.
+                // Unlock, so that an abort can end what this waits for.
                 lock.unlock();
                 if (result == ncclSuccess &&
                     cudaStreamSynchronize(scratch->stream) != cudaSuccess)
@@ -413,8 +417,8 @@ Status NcclCommunicators::getAsyncError() {
 }
 
 void NcclCommunicators::abort() {
-  // A thread that is inside of NCCL gets out soon, unless it waits for what
-  // only the abort can end.
+  // A thread that is inside NCCL returns soon, unless it waits for something
+  // that only the abort can end.
   std::unique_lock<std::timed_mutex> lock(shared->mutex,
                                           std::chrono::seconds(1));
   if (shared->isAborted.exchange(true))

@@ -30,78 +30,79 @@ namespace zpp::rt {
 /// The ranks of a collective, and how NCCL reaches them.
 struct Communicator {
   std::vector<AxisRef> axes;
-  /// Ranks of the world in the order of the group, and where this one is.
+  /// The ranks of the group in its order, and the position of this rank.
   std::vector<int64_t> members;
   int64_t self;
-  /// For collectives of NCCL; null for a group of one.
+  /// The communicator for NCCL's collectives; null for a group of one.
   ncclComm_t handle;
-  /// For sends, and its rank of each member. The same as `handle` where each
-  /// group along the axes is on one host.
+  /// The communicator for sends, and the rank of each member in it. The same as
+  /// `handle` if each group along the axes is on one host.
   ncclComm_t sends;
   std::vector<int> peers;
-  /// Which of the groups along its axes.
+  /// The number of this group among those along the same axes.
   int color;
-  /// For ControlClient::announce.
+  /// The group's number for ControlClient::announce().
   int64_t controlGroup;
 
   int64_t size() const { return members.size(); }
   GroupShape shape() const { return {size(), self}; }
-  /// Whether the members are all of `handle`, in its order: what collectives of
-  /// NCCL need, and sends do not.
+  /// Whether the members are those of `handle` in the same order. NCCL's
+  /// collectives need that, sends do not.
   bool isOrdered;
-  /// Whether each group along the axes is on one host; known when one of the
+  /// Whether each group along the axes is on one host. Known once one of the
   /// two below is true.
   bool isLocal;
-  /// Whether `handle` is there, and whether `sends` is there and connected.
+  /// Whether `handle` exists, and whether `sends` exists and is connected.
   bool isMade;
   bool isConnected;
-  /// Exchanges that all members were found to agree on: kind, a literal, and
-  /// size.
+  /// The kind (a literal) and size of the exchanges that all members are known
+  /// to agree on.
   std::set<std::pair<std::string_view, int64_t>> known;
 
   bool isReady(bool forSends) const { return forSends ? isConnected : isMade; }
-  /// Whether NCCL is to copy what a rank sends to itself: beside NVLink it does
-  /// so while the others travel, but it delays what crosses a network.
+  /// Whether NCCL should copy what a rank sends to itself. With NVLink it does
+  /// so while the other chunks travel, but across a network it delays them.
   bool sendsOwn() const { return isLocal && size() > 1; }
 };
 
 /// The communicators of a rank: one for the world, one split from it for each
 /// axis of the mesh, and one for each other group when it is first used. Those
-/// of the axes are connected for sends from the beginning, others when they
-/// first send: connections between all ranks of a large world would be many.
-/// Groups that cross hosts have one for sends, which need more channels than
-/// NCCL makes, and one for NCCL's own collectives, which are slower with them.
+/// of the axes are connected for sends from the beginning. Others are connected
+/// when they first send, because all ranks of a large world would need too many
+/// connections. Groups that cross hosts have two: one for sends, which need
+/// more channels than NCCL makes by default, and one for NCCL's own
+/// collectives, which are slower with more channels.
 class NcclCommunicators {
 public:
-  /// Waits until all ranks have come so far, or the time limit is over. On the
-  /// device of the calling thread.
+  /// Creates the communicators on the calling thread's device. Waits until all
+  /// ranks do so, or the time limit has passed.
   static Status create(const NcclLibrary &nccl, const Mesh &mesh, int64_t rank,
                        ControlClient &control,
                        std::chrono::microseconds timeLimit,
                        std::unique_ptr<NcclCommunicators> &communicators);
-  /// Waits for nobody after abort().
+  /// Does not wait for other ranks after abort().
   ~NcclCommunicators();
 
   /// The group of this rank along `axes`, which may not be ready yet.
   Status find(const std::vector<AxisRef> &axes, Communicator *&communicator);
-  /// Waits until all ranks of the world are about to prepare() the same groups
-  /// in the same way, where that splits the world: NCCL would mix up groups
-  /// that differ, or wait forever. `title` says in errors what the group is
-  /// for.
+  /// If prepare() has to split the world, waits until all ranks of the world
+  /// are about to do so for the same groups. Otherwise NCCL would mix up groups
+  /// that differ, or wait forever. Errors say what the group is for: `title`.
   Status agree(Communicator &communicator, bool forSends,
                const std::string &title);
-  /// Makes what is missing of a group, when all ranks of the world do.
+  /// Creates the missing communicators of a group. All ranks of the world must
+  /// do so together.
   Status prepare(Communicator &communicator, bool forSends);
 
-  /// Queues what `function` calls of NCCL, as one group where it calls more
-  /// than one function. It returns the first failure.
+  /// Queues the NCCL calls of `function` as one group of NCCL. `function`
+  /// returns the first failure.
   Status queue(const std::function<ncclResult_t()> &function);
 
   const NcclLibrary &library() const { return nccl; }
 
-  /// What has gone wrong behind the scenes. Any thread.
+  /// The asynchronous error of any communicator. From any thread.
   Status getAsyncError();
-  /// Ends what is under way, whatever the peers do. Any thread.
+  /// Ends what is under way, whatever the peers do. From any thread.
   void abort();
 
 private:
@@ -122,10 +123,10 @@ private:
   Status makeForCollectives(Communicator &communicator);
   /// Makes `sends`.
   Status makeForSends(Communicator &communicator);
-  /// Ends `handle` with the others; null is allowed.
+  /// Registers `handle`, which may be null, to be destroyed with the others.
   void keep(ncclComm_t handle);
-  /// What wait() runs in a thread of its own. It has the lock of Shared,
-  /// because it calls NCCL, and may give it up when it does not any more.
+  /// What wait() runs in a thread of its own. It holds the lock of Shared,
+  /// because it calls NCCL, and may release it when it no longer does.
   using Task =
       std::function<ncclResult_t(std::unique_lock<std::timed_mutex> &lock)>;
   /// Runs `task`, which waits for other ranks, and gives up when the world
@@ -145,12 +146,12 @@ private:
   ControlClient &control;
   const std::chrono::microseconds timeLimit;
   ncclComm_t worldHandle = nullptr;
-  /// All ranks, for ControlClient::announce.
+  /// The group of all ranks for ControlClient::announce().
   int64_t worldGroup = 0;
   /// A number for the host of each rank.
   std::vector<uint64_t> hosts;
   std::map<std::vector<AxisRef>, Communicator, ByAxes> communicators;
-  /// What a thread that is given up may still use.
+  /// What a thread that nobody waits for any more may still use.
   struct Shared {
     /// Guards the others; held while functions of NCCL are called.
     std::timed_mutex mutex;

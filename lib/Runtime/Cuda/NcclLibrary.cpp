@@ -18,7 +18,8 @@ namespace {
 
 constexpr const char *soname = "libnccl.so.2";
 
-/// The oldest version whose ncclCommSplit and ncclConfig_t the back end knows.
+/// The oldest supported version: it has the ncclCommSplit and ncclConfig_t that
+/// the back end uses.
 constexpr int minimumVersion = NCCL_VERSION(2, 19, 0);
 
 std::string formatVersion(int version) {
@@ -27,7 +28,7 @@ std::string formatVersion(int version) {
          std::to_string(version % 100);
 }
 
-/// Opens the first library that there is; `message` says what was tried.
+/// Opens the first library that exists. `message` says what was tried.
 void *open(const std::string &file, std::string &message) {
   struct Attempt {
     std::string file;
@@ -50,7 +51,7 @@ void *open(const std::string &file, std::string &message) {
   for (const Attempt &attempt : attempts) {
     if (void *handle = dlopen(attempt.file.c_str(), attempt.flags))
       return handle;
-    // That none is loaded yet is no failure worth telling.
+    // It is no error if none is loaded yet.
     const char *error = dlerror();
     if (attempt.flags & RTLD_NOLOAD)
       continue;
@@ -86,7 +87,7 @@ std::string resolve(void *handle, NcclLibrary &library) {
     library.path = info.dli_fname;
   else
     library.path = soname;
-  // A version that is too old is the cause of functions that are missing.
+  // Check the version first: it may be the reason why functions are missing.
   if (library.ncclGetVersion) {
     if (library.ncclGetVersion(&library.version) != ncclSuccess)
       return "ncclGetVersion failed in " + quote(library.path);
@@ -112,7 +113,7 @@ Status zpp::rt::loadNccl(const std::string &file, const NcclLibrary *&library) {
     void *handle = open(file, message);
     if (!handle)
       return {ZPP_RT_SYSTEM_ERROR, message};
-    // Never unloaded: NCCL has threads.
+    // Never unloaded, because NCCL has threads.
     static NcclLibrary table;
     table = {};
     message = resolve(handle, table);

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// libzpp_rt does not link NCCL: it has to load where there is none, and where a
-// framework has loaded one already, that one has to be used.
+// libzpp_rt does not link NCCL: it must load on machines without NCCL, and use
+// the NCCL that a framework has already loaded.
 //
 //===----------------------------------------------------------------------===//
 
@@ -19,7 +19,7 @@
 
 #include <string>
 
-/// What the back end calls of NCCL.
+/// The functions of NCCL that the back end calls.
 #define ZPP_NCCL_FUNCTIONS(X)                                                  \
   X(ncclGetVersion)                                                            \
   X(ncclGetUniqueId)                                                           \

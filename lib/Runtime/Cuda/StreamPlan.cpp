@@ -25,7 +25,7 @@ size_t StreamPlan::chooseForKernel(const Situation &situation,
   auto isRecent = [&](const Hazards::Numbers &numbers, size_t stream) {
     return numbers[stream] > situation.lastBeforeEntry[stream];
   };
-  // Whether the kernel waits for nothing of the slower tiers.
+  // Whether the kernel waits for nothing on the slower tiers.
   bool isFree = true;
   for (size_t tier = 0; tier < tiers; ++tier) {
     size_t exchanges = getExchanges(tier), after = getKernelsAfter(tier);

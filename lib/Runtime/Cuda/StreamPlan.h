@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Each tier of the mesh has a stream for its exchanges and one for the kernels
-// that need what these bring; kernels that need neither have another. So a
-// kernel waits for no slower tier than its data come from.
+// Each tier of the mesh has one stream for its exchanges and one for the
+// kernels that need their results. All other kernels share one more stream. So
+// a kernel never waits for a slower tier than the one that its data come from.
 //
 //===----------------------------------------------------------------------===//
 
@@ -47,22 +47,23 @@ public:
 
   /// What the stream for a kernel depends on.
   struct Situation {
-    /// What the kernel comes after.
+    /// The operations that the kernel must come after.
     Hazards::Conflicts conflicts;
     /// For each stream the last operation, and the last one before the caller's
-    /// stream was entered. What is older than that decides nothing: its results
-    /// may be the caller's by now.
+    /// stream was entered. Older operations are not considered: the caller may
+    /// have changed their results by now.
     Hazards::Numbers last{};
     Hazards::Numbers lastBeforeEntry{};
     /// The stream of the kernels that wait to be launched together.
     std::optional<size_t> batch;
   };
 
-  /// The stream for a kernel, by the slowest tier that its data come from: that
-  /// of kernels after this tier. Where the tier is fast and the kernel needs
-  /// its last exchange and nothing slower, that of the exchanges themselves:
-  /// going to another stream would take longer than the next exchange waits.
-  /// `isFast` says of each tier whether its exchanges stay within a host.
+  /// The stream for a kernel: that of the kernels after the slowest tier that
+  /// its data come from. If that tier is fast and the kernel needs its last
+  /// exchange and nothing of a slower tier, the stream of the exchanges itself:
+  /// switching to another stream would take longer than the next exchange has
+  /// to wait. `isFast` says of each tier whether its exchanges stay within a
+  /// host.
   size_t chooseForKernel(const Situation &situation,
                          const std::vector<bool> &isFast) const;
 

@@ -7,8 +7,8 @@
 //
 // The scalar steps of zpp/Support/BlockQuant.h, bit for bit, for items: `n`
 // consecutive elements in the registers of one thread. A block is block / n
-// consecutive threads. Conversion instructions run at a fraction of the rate,
-// so that integers are moved through the low bits of a mantissa instead.
+// consecutive threads. Conversion instructions run at a fraction of the full
+// rate, so integers are converted in the low bits of a mantissa instead.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,8 +20,8 @@
 
 namespace zpp::kernels {
 
-/// Threads of a thread block: what the largest block (kMaxBlock elements) takes
-/// with the smallest item of an encoder (16).
+/// Threads of a thread block: as many as the largest block (kMaxBlock elements)
+/// needs with the smallest item of an encoder (16).
 inline constexpr int kThreads = 128;
 
 /// How a kernel reaches the elements of a tensor.
@@ -37,7 +37,8 @@ template <Path path> using PathConstant = std::integral_constant<Path, path>;
 template <Path path>
 using IndexOf = std::conditional_t<path == Path::Narrow, int32_t, int64_t>;
 
-/// The chunk of a thread block in a grid of `threadBlocks` x rows x layers.
+/// The chunk that a thread block works on, in a grid of `threadBlocks` x rows x
+/// layers.
 template <typename Int> __device__ __forceinline__ Int chunkOfBlock() {
   return static_cast<Int>(blockIdx.z) * static_cast<Int>(gridDim.y) +
          static_cast<Int>(blockIdx.y);
@@ -109,21 +110,21 @@ decodeElement(const uint8_t *chunk, int64_t scalesOffset, int32_t blockLog2,
 // Encoding
 //===----------------------------------------------------------------------===//
 
-/// Where the codes and scales of a chunk go.
+/// The place of the codes and scales of a chunk.
 struct ChunkWriter {
   ChunkLayout layout;
   /// log2 of the threads of a block.
   int32_t lanesLog2;
 
-  /// For threads that have `item` elements.
+  /// The layout for threads that have `item` elements.
   static ChunkWriter create(int64_t elements, WireFormat format, int64_t block,
                             int64_t item) {
     return {getChunkLayout(elements, format, block), log2Of(block / item)};
   }
 };
 
-/// a * b where subnormal operands count as zero: BlockQuant.h's flush of the
-/// values below 2^-126, at no cost.
+/// a * b with subnormal operands counted as zero. This is how BlockQuant.h
+/// flushes values below 2^-126, at no cost.
 __device__ __forceinline__ float multiplyFlushed(float a, float b) {
   float result;
   asm("mul.rn.ftz.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
@@ -131,8 +132,8 @@ __device__ __forceinline__ float multiplyFlushed(float a, float b) {
 }
 
 /// scaleBits() of a block with these magnitude bits, subnormal ones included.
-/// The quotient by a constant is a product and one correction: the scale has
-/// the same bits for every f32.
+/// Division by a constant is a product and one correction, which gives the same
+/// bits of the scale for every f32.
 template <WireFormat format>
 __device__ __forceinline__ uint32_t quickScaleBits(uint32_t amaxBits) {
   if (amaxBits < 0x00800000u)
@@ -202,7 +203,7 @@ __device__ __forceinline__ uint32_t select(uint32_t mask, uint32_t a,
   return result;
 }
 
-/// The codes of `values`, packed as the wire has them.
+/// The codes of `values`, packed as on the wire.
 template <WireFormat format, int n>
 __device__ __forceinline__ Pack<n * codeBits(format) / 8>
 packCodes(const float (&values)[n], float inverse) {
@@ -218,7 +219,7 @@ packCodes(const float (&values)[n], float inverse) {
     return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040),
                        0x5410);
   };
-  // In a NaN block the values above may be anything; the codes are zero.
+  // In a NaN block the values above can be anything, and the codes are zero.
   uint32_t keep = inverse == 0.0f ? 0u : 0xffffffffu;
   Pack<n * codeBits(format) / 8> pack;
   if constexpr (format == WireFormat::I8) {
@@ -241,8 +242,8 @@ packCodes(const float (&values)[n], float inverse) {
 
 /// Encodes and stores item `item` of a chunk; `values` beyond the chunk's
 /// elements are zero, and `amax` is their largest magnitude, as bits. All
-/// threads of the thread block must take part, also those of items that lie
-/// behind the chunk. Writes every byte of the chunk, padding included.
+/// threads of the thread block must take part, including those whose items lie
+/// after the chunk. Writes every byte of the chunk, padding included.
 template <WireFormat format, typename Int, int n>
 __device__ __forceinline__ void
 encodeItem(const float (&values)[n], uint32_t amax, Int item,

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Ways to the `n` consecutive chunk elements of a thread when they cannot be
+// Ways to load the `n` consecutive chunk elements of a thread if they cannot be
 // loaded as packs. None of them indexes registers with a run-time value.
 //
 //===----------------------------------------------------------------------===//
@@ -49,9 +49,10 @@ __device__ __forceinline__ void drainOneByOne(const float (&values)[n],
   }
 }
 
-/// The items of a whole thread block: neighbouring threads get neighbouring
-/// elements, get(index in the tensor), and exchange them through shared memory.
-/// Padding and what lies behind the chunk is zero. All threads must take part.
+/// Loads the items of a whole thread block: neighboring threads get neighboring
+/// elements with get(index in the tensor) and exchange them through shared
+/// memory. Padding, and elements after the chunk, are zero. All threads must
+/// take part.
 template <int n, typename Get>
 __device__ __forceinline__ void
 gatherItems(float (&values)[n], int64_t firstElement, int64_t chunkBegin,

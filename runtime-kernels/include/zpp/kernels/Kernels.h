@@ -10,10 +10,10 @@
 // bit; sums start at +0 and add the sources in order, in f32; a NaN that is
 // computed has the bits 0x7fc00000, 0x7fc0 (bf16) or 0x7e00 (f16).
 //
-// Every launcher queues one kernel on the stream that it is given, or leaves it
-// to Launches. Nothing is allocated, nothing waits for the device, so all of it
-// can be captured in a CUDA graph. Nothing is launched when an error is
-// returned:
+// Every launcher queues one kernel on the stream that it is given, or adds it
+// to Launches. Launchers allocate nothing and do not wait for the device, so
+// everything can be captured in a CUDA graph. If a launcher returns an error,
+// it has launched nothing:
 //
 //   cudaErrorInvalidValue          the (operation, source, destination) is not
 //                                  in SupportMatrix.h, the block is not valid,
@@ -22,8 +22,8 @@
 //   cudaErrorInvalidConfiguration  larger than a grid can be
 //   others                         what the launch returned
 //
-// Source and destination must not overlap. Tensors aligned to 16 bytes whose
-// slices are multiples of 16 bytes run at full speed; the others are right, and
+// Source and destination must not overlap. Tensors that are aligned to 16 bytes
+// and whose slices are multiples of 16 bytes run at full speed. Others are
 // slower.
 //
 //===----------------------------------------------------------------------===//
@@ -56,9 +56,9 @@ template <typename Void> struct ChunkBuffer {
   int64_t count;
   int64_t stride;
   WireFormat format;
-  /// Of a quantized format.
+  /// For a quantized format: elements that share a scale.
   int64_t block;
-  /// Of WireFormat::None.
+  /// For WireFormat::None: the element type.
   ElementType type;
 };
 using Chunks = ChunkBuffer<void>;
@@ -72,24 +72,26 @@ struct Reduction {
   ElementType partial = ElementType::F32;
 };
 
-/// Launches on one stream that are made together where they can be. A launch
-/// costs the host more than a small tensor costs the device: neighbours that
-/// take the same kernel for equally many chunks become one launch, of at most
-/// kMaxBatch tensors. They run in any order, and must not depend on each other.
+/// Kernels on one stream that are launched together if possible, because a
+/// launch costs the host more than a small tensor costs the device. Kernels
+/// that follow each other, are the same and have the same number of chunks
+/// become one launch of at most kMaxBatch tensors. They run in any order and
+/// must not depend on each other.
 class Launches {
 public:
   Launches();
-  /// Drops what waits.
+  /// Drops the kernels that wait.
   ~Launches();
   Launches(const Launches &) = delete;
   Launches &operator=(const Launches &) = delete;
 
-  /// Where those that are added from now on go. Nothing may wait.
+  /// Sets the stream of the kernels that are added from now on. No kernel may
+  /// be waiting.
   void setStream(cudaStream_t stream);
-  /// Makes what waits.
+  /// Launches the kernels that wait.
   cudaError_t flush();
 
-  /// Of the launchers.
+  /// Called by the launchers.
   struct State;
   State &getState() const { return *state; }
 
@@ -98,7 +100,7 @@ private:
 };
 inline constexpr int kMaxBatch = 4;
 
-/// Where a launcher puts its kernel: on a stream now, or with other launches.
+/// Where a launcher puts its kernel: on a stream now, or among other launches.
 struct LaunchTarget {
   LaunchTarget(cudaStream_t stream) : stream(stream) {}
   LaunchTarget(Launches &launches) : launches(&launches) {}
@@ -107,9 +109,9 @@ struct LaunchTarget {
   Launches *launches = nullptr;
 };
 
-/// Puts all kernels on the current device. CUDA else does that when a kernel is
-/// first launched, and may wait for the device then: forever, if an exchange on
-/// it waits for what this thread is to launch next.
+/// Loads all kernels to the current device. Otherwise CUDA does so when a
+/// kernel is first launched, and may wait for the device: forever, if an
+/// exchange on it waits for something that this thread has yet to launch.
 cudaError_t load();
 
 /// Slice order + quantization (or slice order alone for WireFormat::None):
@@ -134,7 +136,7 @@ cudaError_t unpack(const void *source, int64_t elementBytes,
                    const SliceMap &map, void *dest, int64_t stride,
                    const LaunchTarget &target);
 
-/// The end of a reduce-scatter, `map` having one chunk:
+/// The end of a reduce-scatter, where `map` has one chunk:
 ///   dest[map.tensorIndex(0, e)] = sum over s of sources[s][e] / divisor
 /// Rounded to the type of `dest` only; `reduction.partial` is not used.
 cudaError_t dequantizeReduce(const ConstChunks &sources, const SliceMap &map,

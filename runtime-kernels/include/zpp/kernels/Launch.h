@@ -27,11 +27,12 @@ template <auto kernel> struct LaunchedKernel {
       addKernel(reinterpret_cast<const void *>(kernel));
 };
 
-/// What a kernel takes: the parameters of several tensors, whose thread blocks
-/// stand one after the other in x.
+/// The argument of a kernel: the parameters of several tensors, whose thread
+/// blocks follow each other in x.
 template <typename Params> struct Batch {
   Params params[kMaxBatch];
-  /// The first thread block of each; beyond the last one where there is none.
+  /// The first thread block of each tensor. Entries without a tensor are past
+  /// the last thread block.
   int32_t begin[kMaxBatch];
 
 #if defined(__CUDACC__)
@@ -48,9 +49,9 @@ template <typename Params> struct Batch {
 #endif
 };
 
-/// The launch that waits.
+/// The launch that is not made yet.
 struct Launches::State {
-  /// What all GPUs take as the parameters of a kernel.
+  /// The size of kernel parameters that all GPUs support.
   static constexpr size_t kMaxBytes = 4096;
 
   cudaStream_t stream = nullptr;
@@ -61,7 +62,7 @@ struct Launches::State {
   int count = 0;
   alignas(16) unsigned char batch[kMaxBytes];
 
-  /// Whether a launch with these can be a part of this one.
+  /// Whether a launch with these arguments can become part of this one.
   bool canJoin(const void *otherKernel, int64_t otherThreadBlocks,
                int64_t otherChunks) const {
     return count > 0 && count < kMaxBatch && kernel == otherKernel &&
@@ -77,7 +78,8 @@ struct Launches::State {
 template <auto kernel, typename Params>
 cudaError_t launch(int64_t threadBlocks, int64_t chunks, int threads,
                    const Params &params, const LaunchTarget &target) {
-  // Done when the library is loaded, for every kernel that is launched here.
+  // Registered when the library is loaded, for every kernel that is launched
+  // here.
   static_cast<void>(LaunchedKernel<kernel>::isAdded);
   static_assert(sizeof(Batch<Params>) <= Launches::State::kMaxBytes);
   if (threadBlocks > std::numeric_limits<int32_t>::max() ||

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What a thread loads and stores at once, as types, and how the elements in
-// them become f32 and back.
+// Types for what a thread loads and stores at once, and conversions of their
+// elements to f32 and back.
 //
 //===----------------------------------------------------------------------===//
 

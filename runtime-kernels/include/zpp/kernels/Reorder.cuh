@@ -16,7 +16,7 @@ namespace zpp::kernels {
 struct ReorderParams {
   const void *source;
   void *dest;
-  /// Of the chunks, in bytes.
+  /// The distance between chunks in bytes.
   int64_t stride;
   int32_t elementBytes;
   SliceIndex map;

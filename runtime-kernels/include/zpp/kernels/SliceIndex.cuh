@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// SliceMap::tensorIndex without divisions and without the factors that do not
-// matter: neighbours that stay neighbours are merged, so that the common cases
-// need one division or none, and sizes below 2^31 are computed in 32 bits.
+// SliceMap::tensorIndex with few divisions: factors that stay next to each
+// other are merged, so the common cases need one division or none. Sizes below
+// 2^31 are computed in 32 bits.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,7 +20,7 @@
 
 #include <cstdint>
 
-/// For kernels, and for tests on the host.
+/// Compiled for kernels, and for tests on the host.
 #if defined(__CUDACC__)
 #define ZPP_KERNELS_INLINE __host__ __device__ __forceinline__
 #else
@@ -67,12 +67,12 @@ struct Divider {
 struct SliceIndex {
   static constexpr int kMaxFactors = 8;
 
-  /// A digit and what it is worth in the cut dim (times inner).
+  /// A digit and its weight in the cut dim (times inner).
   struct Dim {
     Divider size;
     int64_t stride;
   };
-  /// A number with mixed digits, fastest first; what the dims leave of it is
+  /// A mixed-radix number, fastest digit first. What remains after the dims is
   /// the slowest digit.
   struct Digits {
     int32_t numDims;
@@ -88,22 +88,22 @@ struct SliceIndex {
   int64_t outer;
   /// Where the stage begins in its unit.
   int64_t begin;
-  /// Elements that follow each other in the tensor and in the chunk.
+  /// Elements that are consecutive both in the tensor and in the chunk.
   int64_t run;
-  /// All indices are below 2^31, also those of threads behind the end.
+  /// All indices are below 2^31, including those of threads past the end.
   bool isNarrow;
-  /// Of the chunk number.
+  /// The digits of the chunk number.
   Digits chunkDigits;
-  /// Of the element in the chunk: run, factors, and on top either a factor
-  /// (topStride) or, if there are several, `outer`.
+  /// The digits of the element in the chunk: run, factors, and on top either a
+  /// factor (topStride) or, if there are several, `outer`.
   Digits digits;
 
   /// cudaErrorInvalidValue if `map` is not valid or has too many factors.
   static cudaError_t create(const SliceMap &map, SliceIndex &index);
 
-  /// Whether each `item` elements from a multiple of `item` on lie in one run
-  /// (the last ones of a chunk may be fewer), and begin in the tensor at a
-  /// multiple of `alignment`.
+  /// Whether every item lies in one run and begins in the tensor at a multiple
+  /// of `alignment`. An item is `item` elements from a multiple of `item` on;
+  /// the last one of a chunk may be shorter.
   bool allowsVectors(int64_t item, int64_t alignment) const;
 
   // `Int` is int32_t (if isNarrow) or int64_t.
@@ -111,19 +111,18 @@ struct SliceIndex {
   template <typename Int> struct Position {
     /// Index in the tensor.
     Int index;
-    /// Elements from here to the end of the extent; what lies behind is
-    /// padding.
+    /// Elements from here to the end of the extent. After that comes padding.
     Int inside;
   };
 
-  /// Where a chunk begins in the cut dim.
+  /// The start of a chunk in the cut dim.
   template <typename Int> ZPP_KERNELS_INLINE Int chunkBegin(Int chunk) const {
     Int position = static_cast<Int>(begin);
     Int top = takeOff(chunkDigits, chunk, position);
     return position + top * static_cast<Int>(chunkDigits.topStride);
   }
 
-  /// Where an element of the chunk that begins there lies.
+  /// The place of an element of the chunk with this start.
   template <typename Int>
   ZPP_KERNELS_INLINE Position<Int> at(Int chunkBegin, Int element) const {
     Int position = chunkBegin;

@@ -30,14 +30,14 @@ struct Sources {
   int32_t count;
 };
 
-/// What happens to a sum: see Reduction.
+/// How a sum is finished: see Reduction.
 struct Finish {
   float divisor;
-  /// 1 / divisor where that product is the same as the quotient, else 0.
+  /// 1 / divisor if multiplying by it gives the same bits as dividing, else 0.
   float factor;
   ElementType partial;
 
-  /// Of a valid divisor.
+  /// For a valid divisor.
   static Finish create(float divisor, ElementType partial) {
     int exponent;
     bool isPowerOfTwo = std::frexp(divisor, &exponent) == 0.5f;
@@ -395,25 +395,24 @@ public:
   }
 };
 
-/// Elements that a thread sums when all goes well: the more, the less what is
-/// done once for an item counts. An item of codes must not be larger than a
-/// block.
+/// Elements that a thread sums on the fast path. The more there are, the less
+/// the work per item counts. An item of codes must not be larger than a block.
 ZPP_HOST_DEVICE constexpr int largeItem(Kind from) {
   return from == Kind::I4 ? 64 : from == Kind::I8 ? 32 : 16;
 }
-/// And with the smallest blocks.
+/// The same with the smallest blocks.
 ZPP_HOST_DEVICE constexpr int smallItem(Kind from) {
   return isQuantized(from) ? static_cast<int>(kMinBlock) : 16;
 }
-/// And where elements are gathered one by one.
+/// The same if elements are gathered one by one.
 inline constexpr int kSingleItem = 16;
 
 /// Sources in flight, for items of n elements.
 ZPP_HOST_DEVICE constexpr int manyStages(Kind from, int n) {
   return isQuantized(from) ? 8 : 128 / (n * bitsOf(from) / 8);
 }
-/// And where there are no more: groups of two are common, and with less shared
-/// memory more threads fit.
+/// The same if there are no more sources: groups of two are common, and with
+/// less shared memory more threads fit.
 inline constexpr int kFewStages = 2;
 template <int stages> using Stages = std::integral_constant<int, stages>;
 

@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// The one table of supported (operation, source, destination). Kernels are
-// instantiated for its rows and launched through it; what is not in it is
-// cudaErrorInvalidValue. The tests walk it.
+// The table of supported combinations of operation, source and destination.
+// Kernels are instantiated for its rows and launched through it. Other
+// combinations are cudaErrorInvalidValue. The tests go through all rows.
 //
 //===----------------------------------------------------------------------===//
 
@@ -35,7 +35,7 @@ enum class Operation : int32_t {
   ReduceQuantize,
 };
 
-/// What one side of a kernel is made of: elements, or codes with scales.
+/// What one side of a kernel consists of: elements, or codes with scales.
 enum class Kind : int32_t { F32, BF16, F16, I8, I4 };
 
 constexpr Kind kindOf(ElementType type, WireFormat format = WireFormat::None) {
@@ -52,7 +52,7 @@ ZPP_HOST_DEVICE constexpr bool isQuantized(Kind kind) {
   return kind == Kind::I8 || kind == Kind::I4;
 }
 
-/// Of an element or a code.
+/// The size of an element or a code.
 ZPP_HOST_DEVICE constexpr int bitsOf(Kind kind) {
   return kind == Kind::F32  ? 32
          : kind == Kind::I8 ? 8
@@ -75,7 +75,7 @@ inline constexpr SupportRow kSupport[] = {
     {Operation::Quantize, Kind::BF16, Kind::I4},
     {Operation::Quantize, Kind::F16,  Kind::I8},
     {Operation::Quantize, Kind::F16,  Kind::I4},
-    // Slice reordering alone, for hops that are not quantized.
+    // Reordering alone, for hops that are not quantized.
     {Operation::Quantize, Kind::F32,  Kind::F32},
     {Operation::Quantize, Kind::BF16, Kind::BF16},
     {Operation::Quantize, Kind::F16,  Kind::F16},
