@@ -5,9 +5,6 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// All ops are checked before the first one is replaced, so that a module is
-// either converted or left alone.
-//
 // Descriptors are constants in the LLVM dialect. They are filled in as the
 // structs of zpp_rt.h, by the names of their fields, and written word by word:
 // the compiler of this file sees to it that the layout is that of the header.
@@ -25,8 +22,10 @@
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/SymbolTable.h"
+#include "mlir/Transforms/DialectConversion.h"
 #include "zpp/Analysis/Location.h"
 #include "zpp/Conversion/Passes.h"
+#include "zpp/Conversion/Patterns.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Runtime/zpp_rt.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -48,40 +47,59 @@ using namespace zpp::zero;
 // Checks
 //===----------------------------------------------------------------------===//
 
-/// True for what lies in memory as wide as it is.
+/// True for elements that lie in memory as wide as they are.
 static bool isOfWholeBytes(Type element) {
   return element.isIntOrFloat() &&
          llvm::is_contained({8u, 16u, 32u, 64u},
                             element.getIntOrFloatBitWidth());
 }
 
-static LogicalResult verifyConvertible(Operation *op) {
-  auto emitError = [&]() {
-    return op->emitError("failed to legalize '") << op->getName() << "': ";
-  };
-  if (StringRef pass = getMissingPass(op); !pass.empty())
-    return emitError() << "run " << pass << " first";
+/// Why `op`, of the zero dialect, cannot be converted, or an empty string.
+static std::string getObstacle(Operation *op) {
+  std::string reason;
+  llvm::raw_string_ostream os(reason);
   auto decomposed = dyn_cast<DecomposedOpInterface>(op);
-  if (!decomposed)
-    return emitError() << "run convert-zero-to-xla-ffi first";
-  if (!decomposed.isOnBuffers())
-    return emitError() << "expected buffers, but got tensors of type "
-                       << op->getResult(0).getType()
-                       << "; run one-shot-bufferize first";
+  if (StringRef pass = getMissingPass(op); !pass.empty()) {
+    os << "run " << pass << " first";
+  } else if (!decomposed) {
+    os << "run convert-zero-to-xla-ffi first";
+  } else if (!decomposed.isOnBuffers()) {
+    os << "expected buffers, but got tensors of type '"
+       << decomposed.getInitType() << "'; run one-shot-bufferize first";
+  } else if (!op->getParentOfType<func::FuncOp>()) {
+    os << "expected a function around it, but got '"
+       << op->getParentOp()->getName() << "'";
+  }
   for (OpOperand &operand : op->getOpOperands()) {
+    if (!reason.empty())
+      break;
     auto type = cast<MemRefType>(operand.get().getType());
     std::string expected;
     if (!getChunkStride(operand, &expected))
-      return emitError() << "expected " << expected << ", but got " << type;
-    Type element = type.getElementType();
-    if (!isOfWholeBytes(element))
-      return emitError() << "expected elements of 1, 2, 4 or 8 bytes, but got "
-                         << element;
+      os << "expected " << expected << ", but got '" << type << "'";
+    else if (!isOfWholeBytes(type.getElementType()))
+      os << "expected elements of 1, 2, 4 or 8 bytes, but got '"
+         << type.getElementType() << "'";
   }
-  if (!op->getParentOfType<func::FuncOp>())
-    return emitError() << "expected a function around it, but got '"
-                       << op->getParentOp()->getName() << "'";
-  return success();
+  return reason;
+}
+
+static LogicalResult verifyConvertible(Operation *op) {
+  std::string reason = getObstacle(op);
+  if (reason.empty())
+    return success();
+  return op->emitError("failed to legalize '")
+         << op->getName() << "': " << reason;
+}
+
+/// The copy that the runtime can do, if it can.
+static std::optional<StridedCopy> getRuntimeCopy(memref::CopyOp copy) {
+  auto target = dyn_cast<MemRefType>(copy.getTarget().getType());
+  auto source = dyn_cast<MemRefType>(copy.getSource().getType());
+  if (!target || !source || !target.hasStaticShape() ||
+      !source.hasStaticShape() || !isOfWholeBytes(target.getElementType()))
+    return std::nullopt;
+  return StridedCopy::get(target, source);
 }
 
 //===----------------------------------------------------------------------===//
@@ -432,7 +450,8 @@ static LLVM::CallOp createCall(OpBuilder &builder, Location loc, StringRef name,
                               arguments);
 }
 
-static void lowerOp(Operation *op, Value rank, Constants &constants) {
+static void lowerOp(OpBuilder &builder, Operation *op, Value rank,
+                    Constants &constants) {
   StringRef entrypoint;
   LLVM::GlobalOp descriptor;
 #define ZPP_RT_ENTRYPOINT(NAME, DESC, OP)                                      \
@@ -444,19 +463,17 @@ static void lowerOp(Operation *op, Value rank, Constants &constants) {
   }
 #include "zpp/Runtime/Entrypoints.def"
 
-  OpBuilder builder(op);
   Location loc = op->getLoc();
   Value input = getPointer(builder, loc, op->getOperand(0));
   Value init = getPointer(builder, loc, op->getOperand(1));
   Value address = LLVM::AddressOfOp::create(builder, loc, descriptor);
   createCall(builder, loc, entrypoint, {rank, address, input, init}, constants);
-  op->erase();
 }
 
 /// Copies are the runtime's, which can reach the memory and knows the order.
-static void lowerCopy(memref::CopyOp op, const StridedCopy &copy, Value rank,
+static void lowerCopy(OpBuilder &builder, memref::CopyOp op,
+                      const StridedCopy &copy, Value rank,
                       Constants &constants) {
-  OpBuilder builder(op);
   Location loc = op.getLoc();
   auto getConstant = [&](int64_t value) -> Value {
     return LLVM::ConstantOp::create(builder, loc,
@@ -502,7 +519,76 @@ static void lowerCopy(memref::CopyOp op, const StridedCopy &copy, Value rank,
   Value address = LLVM::AddressOfOp::create(builder, loc, descriptor);
   createCall(builder, loc, "zpp_rt_copy_rows", {rank, address, source, target},
              constants);
-  op.erase();
+}
+
+//===----------------------------------------------------------------------===//
+// Patterns
+//===----------------------------------------------------------------------===//
+
+/// The rank that the function around `op` takes, or null.
+static Value getRank(Operation *op) {
+  auto function = op->getParentOfType<func::FuncOp>();
+  if (!function || function.getNumArguments() == 0 ||
+      !isa<LLVM::LLVMPointerType>(function.getArgumentTypes().front()))
+    return {};
+  return function.getArgument(0);
+}
+
+namespace {
+template <typename OpT>
+struct LowerDecomposedOp : public OpConversionPattern<OpT> {
+  LowerDecomposedOp(MLIRContext *context, std::shared_ptr<Constants> constants)
+      : OpConversionPattern<OpT>(context), constants(std::move(constants)) {}
+
+  LogicalResult
+  matchAndRewrite(OpT op, typename OpT::Adaptor,
+                  ConversionPatternRewriter &rewriter) const override {
+    Value rank = getRank(op);
+    if (!rank)
+      return rewriter.notifyMatchFailure(op, "its function takes no rank");
+    if (std::string reason = getObstacle(op); !reason.empty())
+      return rewriter.notifyMatchFailure(op, reason);
+    lowerOp(rewriter, op, rank, *constants);
+    rewriter.eraseOp(op);
+    return success();
+  }
+
+  std::shared_ptr<Constants> constants;
+};
+
+struct LowerCopy : public OpConversionPattern<memref::CopyOp> {
+  LowerCopy(MLIRContext *context, std::shared_ptr<Constants> constants)
+      : OpConversionPattern(context), constants(std::move(constants)) {}
+
+  LogicalResult
+  matchAndRewrite(memref::CopyOp op, OpAdaptor,
+                  ConversionPatternRewriter &rewriter) const override {
+    Value rank = getRank(op);
+    if (!rank)
+      return rewriter.notifyMatchFailure(op, "its function takes no rank");
+    std::optional<StridedCopy> copy = getRuntimeCopy(op);
+    if (!copy)
+      return rewriter.notifyMatchFailure(op, "it is dynamic");
+    lowerCopy(rewriter, op, *copy, rank, *constants);
+    rewriter.eraseOp(op);
+    return success();
+  }
+
+  std::shared_ptr<Constants> constants;
+};
+} // namespace
+
+static void populatePatterns(RewritePatternSet &patterns,
+                             const std::shared_ptr<Constants> &constants) {
+#define ZPP_RT_ENTRYPOINT(NAME, DESC, OP)                                      \
+  patterns.add<LowerDecomposedOp<OP>>(patterns.getContext(), constants);
+#include "zpp/Runtime/Entrypoints.def"
+  patterns.add<LowerCopy>(patterns.getContext(), constants);
+}
+
+void zpp::populateZeroToRuntimePatterns(RewritePatternSet &patterns,
+                                        ModuleOp module) {
+  populatePatterns(patterns, std::make_shared<Constants>(module));
 }
 
 //===----------------------------------------------------------------------===//
@@ -636,11 +722,21 @@ static LogicalResult verifyDeviceMemory(Operation *op, SymbolTable &symbols) {
     return emitError() << "expected a constant that is copied, but got another "
                           "use";
   }
+  if (auto copy = dyn_cast<memref::CopyOp>(op)) {
+    if (getRuntimeCopy(copy))
+      return success();
+    return op->emitError("failed to legalize '")
+           << op->getName()
+           << "': expected buffers of static shape and strides with elements "
+              "of 1, 2, 4 or 8 bytes, but got "
+           << copy.getSource().getType() << " and "
+           << copy.getTarget().getType();
+  }
   // Ops around others do what those do.
   bool isAround = op->hasTrait<OpTrait::HasRecursiveMemoryEffects>() &&
                   !isa<MemoryEffectOpInterface>(op);
-  if (isa<memref::CopyOp>(op) || op->hasTrait<OpTrait::IsTerminator>() ||
-      isAround || isMemoryEffectFree(op))
+  if (op->hasTrait<OpTrait::IsTerminator>() || isAround ||
+      isMemoryEffectFree(op))
     return success();
   return emitError() << "it reads or writes them on the host";
 }
@@ -656,35 +752,16 @@ public:
     SymbolTable symbols(module);
     llvm::SetVector<func::FuncOp> functions =
         getRankFunctions(module, deviceMemory);
-    SmallVector<Operation *> ops;
-    SmallVector<std::pair<memref::CopyOp, StridedCopy>> copies;
+    // Everything is checked before anything is changed, and every error said.
     bool isConvertible = true;
     module.walk([&](Operation *op) {
       if (isa_and_present<ZeroDialect>(op->getDialect())) {
         isConvertible &= succeeded(verifyConvertible(op));
-        ops.push_back(op);
         return;
       }
       auto function = op->getParentOfType<func::FuncOp>();
-      if (!function || !functions.contains(function))
-        return;
-      if (deviceMemory)
+      if (deviceMemory && function && functions.contains(function))
         isConvertible &= succeeded(verifyDeviceMemory(op, symbols));
-      if (auto copy = dyn_cast<memref::CopyOp>(op)) {
-        std::optional<StridedCopy> plan = getCopy(copy);
-        if (plan)
-          copies.push_back({copy, *plan});
-        // What is left becomes a loop on the host.
-        if (plan || !deviceMemory)
-          return;
-        copy.emitError("failed to legalize '")
-            << copy->getName()
-            << "': expected buffers of static shape and strides with elements "
-               "of 1, 2, 4 or 8 bytes, but got "
-            << copy.getSource().getType() << " and "
-            << copy.getTarget().getType();
-        isConvertible = false;
-      }
     });
     if (!isConvertible || failed(verifyUses(module, functions)))
       return signalPassFailure();
@@ -699,38 +776,42 @@ public:
         }
         functions.insert(function);
       }
-    auto pointer = LLVM::LLVMPointerType::get(&getContext());
+    if (failed(addRanks(module, functions)))
+      return signalPassFailure();
+
+    ConversionTarget target(getContext());
+    target.addIllegalDialect<ZeroDialect>();
+    target.addDynamicallyLegalOp<memref::CopyOp>([&](memref::CopyOp copy) {
+      // What is left becomes a loop on the host.
+      return !functions.contains(copy->getParentOfType<func::FuncOp>()) ||
+             !getRuntimeCopy(copy);
+    });
+    target.markUnknownOpDynamicallyLegal([](Operation *) { return true; });
+    RewritePatternSet patterns(&getContext());
+    auto constants = std::make_shared<Constants>(module);
+    populatePatterns(patterns, constants);
+    if (failed(applyPartialConversion(module, target, std::move(patterns))))
+      return signalPassFailure();
+    for (func::FuncOp function : entries)
+      if (failed(allocateWorkspace(function, *constants)))
+        return signalPassFailure();
+  }
+
+private:
+  /// Gives `functions` the rank as their first argument, and their calls too.
+  static LogicalResult
+  addRanks(ModuleOp module, const llvm::SetVector<func::FuncOp> &functions) {
+    auto pointer = LLVM::LLVMPointerType::get(module.getContext());
     for (func::FuncOp function : functions)
       if (failed(function.insertArgument(0, pointer, {}, function.getLoc())))
-        return signalPassFailure();
+        return failure();
     module.walk([&](func::CallOp call) {
       auto callee = module.lookupSymbol<func::FuncOp>(call.getCallee());
       if (functions.contains(callee))
         call->insertOperands(
             0, call->getParentOfType<func::FuncOp>().getArgument(0));
     });
-
-    Constants constants(module);
-    auto getRank = [](Operation *op) {
-      return op->getParentOfType<func::FuncOp>().getArgument(0);
-    };
-    for (Operation *op : ops)
-      lowerOp(op, getRank(op), constants);
-    for (auto &[copy, plan] : copies)
-      lowerCopy(copy, plan, getRank(copy), constants);
-    for (func::FuncOp function : entries)
-      if (failed(allocateWorkspace(function, constants)))
-        return signalPassFailure();
-  }
-
-private:
-  static std::optional<StridedCopy> getCopy(memref::CopyOp copy) {
-    auto target = dyn_cast<MemRefType>(copy.getTarget().getType());
-    auto source = dyn_cast<MemRefType>(copy.getSource().getType());
-    if (!target || !source || !target.hasStaticShape() ||
-        !source.hasStaticShape() || !isOfWholeBytes(target.getElementType()))
-      return std::nullopt;
-    return StridedCopy::get(target, source);
+    return success();
   }
 };
 } // namespace

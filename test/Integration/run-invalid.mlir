@@ -37,8 +37,8 @@
 // ALONE: zpp-run: error: expected --compare or --expect beside --tolerance, but got neither
 // RUN: not zpp-run %s --entry=logical 2>&1 | FileCheck %s --check-prefix=LOGICAL
 // RUN: not zpp-opt %s --zero-to-llvm 2>&1 | FileCheck %s --check-prefix=LOGICAL
-// LOGICAL: run-invalid.mlir:[[#@LINE+48]]:8: error: failed to legalize 'zero.from_local': run zero-decompose-all-gather and zero-decompose-reduce-scatter first
-// LOGICAL: run-invalid.mlir:[[#@LINE+48]]:8: error: failed to legalize 'zero.all_gather': run zero-decompose-all-gather first
+// LOGICAL: run-invalid.mlir:[[#@LINE+48]]:8: error: expected decomposed IR, but got 'zero.from_local'; run zero-decompose-all-gather and zero-decompose-reduce-scatter first
+// LOGICAL: run-invalid.mlir:[[#@LINE+48]]:8: error: expected decomposed IR, but got 'zero.all_gather'; run zero-decompose-all-gather first
 // RUN: not zpp-run %s --entry=caller --mesh=gpu:2 2>&1 | FileCheck %s --check-prefix=CALLEE
 // CALLEE: run-invalid.mlir:[[#@LINE+36]]:3: error: expected 'declared' to have a body, but got a declaration
 // CALLEE: zpp-run: error: cannot lower the program
