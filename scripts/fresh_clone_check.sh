@@ -3,9 +3,9 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
-# For maintainers: clones HEAD, without anything that is not committed, and runs
-# `make test` there (or the targets given). With --chroot DIR it does so inside
-# a system made by, for example,
+# For maintainers: clones HEAD, without uncommitted changes, and runs `make test`
+# (or the given targets) in the clone. With --chroot DIR this happens inside a
+# system made by, for example,
 #   debootstrap --include=ca-certificates,git,make bookworm DIR
 # which shows what a fresh machine lacks.
 

@@ -3,8 +3,8 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
-# Builds runtime and kernels on a machine with GPUs and runs what needs them.
-# Downloads nothing. The last line is PASS, or what failed.
+# Builds the runtime and the kernels on a machine with GPUs and runs the tests and
+# benchmarks that need them. Downloads nothing. The last line is PASS, or what failed.
 
 set -uo pipefail
 
@@ -12,23 +12,24 @@ usage() {
   cat <<'USAGE'
 usage: scripts/run_gpu_suite.sh [--build DIR] [STEP...]
 
-Steps; without any, all in this order. Each says how long it took: name some of
-them where the time is limited.
-  kernels   the kernels' tests, bit for bit against the CPU
-  sanitize  a part of them under compute-sanitizer: memcheck and racecheck
-  runtime   the unit tests of runtime and arithmetic (ctest), and the suites of
-            the back ends on the GPUs
-  jax       rewritten steps under JAX, in one process and in one per GPU, of
-            which one is lost in the end; needs --steps
-  bench     the kernels' benchmark, against its targets, and collectives beside
-            NCCL's own
+Runs the given steps; default: all of them, in this order. Each says how long it
+took, so that you can choose some of them if time is limited.
+  kernels   the kernels' tests, which compare with the CPU bit for bit
+  sanitize  some of them under compute-sanitizer: memcheck and racecheck
+  runtime   the unit tests of the runtime and the arithmetic (ctest), and the
+            suites of the back ends on the GPUs
+  jax       rewritten steps under JAX, first in one process, then in one per GPU,
+            one of which is lost at the end; needs --steps
+  bench     the kernels' benchmark, compared with its targets, and collectives
+            compared with NCCL's own
 
-  --steps DIR  steps for as many GPUs as there are, compiled elsewhere:
+  --steps DIR  steps for the number of GPUs of this machine, compiled elsewhere:
                test/gpu/check_steps.py --export DIR --devices N
   --build DIR  the build directory; default: build-gpu
 
 Needs a CUDA toolkit, NCCL, CMake, a C++ compiler, and GoogleTest: the library,
-or its sources in third_party/googletest (Debian: those of /usr/src/googletest).
+or its sources in third_party/googletest (on Debian, those in
+/usr/src/googletest).
 
 environment:
   CUDA_ARCHITECTURES  what to compile for; default: this machine's GPUs
@@ -111,8 +112,8 @@ step_sanitize() {
 
 step_runtime() {
   run "runtime" ctest --test-dir "$build" --output-on-failure
-  # The same suites on the GPUs: operations need one, collectives two or more,
-  # faults four.
+  # The same suites on the GPUs. Those of operations need one GPU, those of
+  # collectives two or more, those of faults four.
   run "runtime: GPUs" env ZPP_TEST_BACKENDS=cuda ZPP_TEST_GPUS="$gpus" \
     "$build/unittests/Runtime/ZppRuntimeTests" --gtest_filter='*cuda*'
   ((gpus >= 4)) || echo "=== runtime: faults skipped, fewer than 4 GPUs"
