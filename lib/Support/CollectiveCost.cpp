@@ -12,14 +12,16 @@ using namespace zpp;
 std::vector<int64_t> zpp::getSentBytes(const Mesh &mesh, CollectiveKind kind,
                                        const std::vector<AxisRef> &refs,
                                        int64_t bytes) {
-  // Group size along each axis: which part of an axis a ref is and in which
-  // order the refs number the group does not change what crosses a tier.
+  // The group's size along each axis. What crosses a tier depends neither on
+  // which part of an axis a ref is, nor on the order in which the refs number
+  // the group.
   std::vector<int64_t> sizes(mesh.getAxes().size(), 1);
   for (const AxisRef &ref : refs)
     sizes[mesh.findAxis(ref.name)] *= ref.size;
 
   int64_t groupSize = zpp::numDevices(refs);
-  // Devices of the group that differ in slower axes only, and in faster only.
+  // The number of devices of the group that differ in slower axes only, and in
+  // faster axes only.
   int64_t slower = 1, faster = groupSize;
   std::vector<int64_t> sent(sizes.size(), 0);
   for (size_t axis = 0; axis < sizes.size(); ++axis) {
@@ -39,7 +41,7 @@ std::vector<int64_t> zpp::getSentBytes(const Mesh &mesh, CollectiveKind kind,
       sent[axis] = peers * faster * bytes;
       break;
     case CollectiveKind::CollectivePermute:
-      // Only the slowest axis in which the group differs.
+      // Charge only the slowest axis in which the group differs.
       sent[axis] = peers > 0 && slower == 1 ? bytes : 0;
       break;
     case CollectiveKind::CollectiveBroadcast:

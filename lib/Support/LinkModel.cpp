@@ -19,7 +19,7 @@ LinkModel::LinkModel(const Mesh &mesh) {
     bytesPerUsec.insert(bytesPerUsec.begin(), speed);
 }
 
-/// "50gbit" or "400gbyte" in bytes per microsecond; 0 where it is none.
+/// Parses "50gbit" or "400gbyte" to bytes per microsecond; 0 on failure.
 static double parseSpeed(const std::string &text) {
   char *end = nullptr;
   double number = std::strtod(text.c_str(), &end);
@@ -78,7 +78,7 @@ double LinkModel::getKernelUsec(int64_t bytes) {
 }
 
 int64_t zpp::chooseStages(const std::vector<double> &hopUsec, int64_t most) {
-  // Latencies count per stage; the rest is divided.
+  // Each stage has all latencies; the rest of the time is divided among stages.
   auto getTotal = [&](int64_t stages) {
     double once = 0, slowest = 0;
     for (double usec : hopUsec) {
@@ -91,7 +91,7 @@ int64_t zpp::chooseStages(const std::vector<double> &hopUsec, int64_t most) {
   };
   int64_t best = 1;
   for (int64_t stages = 2; stages <= most; ++stages)
-    // More of them must be worth it.
+    // More stages must gain more than 3 %.
     if (getTotal(stages) < 0.97 * getTotal(best))
       best = stages;
   return best;

@@ -30,8 +30,8 @@ static std::string quote(std::string_view text) {
   return "'" + std::string(text) + "'";
 }
 
-/// ASCII only and independent of the locale. A name does not start with a
-/// digit, so that options can tell "gpu" from a group size.
+/// Names are ASCII, independent of the locale. They do not start with a digit,
+/// so that options can tell "gpu" from a group size.
 static bool isAxisName(std::string_view name) {
   auto isDigit = [](char c) { return c >= '0' && c <= '9'; };
   if (name.empty() || isDigit(name.front()))
@@ -172,7 +172,7 @@ std::string Mesh::verify(const std::vector<AxisRef> &refs) const {
           std::minmax(refs[i], refs[j], [](const AxisRef &a, const AxisRef &b) {
             return std::tie(a.preSize, a.size) < std::tie(b.preSize, b.size);
           });
-      // Also where they do not overlap, both must be digits of one mixed radix.
+      // Even if they do not overlap, both must be digits of one mixed radix.
       if (minor.preSize % (major.preSize * major.size) != 0)
         return "expected separate parts of axis " + quote(refs[i].name) +
                ", but got " + describe(refs[j]) + " and " + describe(refs[i]);
@@ -189,7 +189,7 @@ std::vector<std::vector<int64_t>>
 Mesh::getGroups(const std::vector<AxisRef> &refs) const {
   assert(verify(refs).empty() && "expected valid axes");
 
-  // Device ids of a group relative to its first.
+  // The device ids of a group, relative to its first one.
   std::vector<int64_t> offsets = {0};
   for (const AxisRef &ref : refs) {
     int64_t stride = getStride(ref);
@@ -224,7 +224,8 @@ static std::string describe(const std::vector<int64_t> &group) {
   return text + "]";
 }
 
-/// Empty if `groups` are equally large and cover [0, devices) once.
+/// An empty string if all `groups` have the same size and together cover
+/// [0, devices) exactly once; otherwise what is wrong.
 static std::string verifyGroups(const std::vector<std::vector<int64_t>> &groups,
                                 int64_t devices) {
   std::vector<bool> seen(devices);
@@ -252,8 +253,9 @@ static std::string verifyGroups(const std::vector<std::vector<int64_t>> &groups,
   return "";
 }
 
-/// Prepends to `refs` the (parts of) axes over which `size` devices stand at
-/// distance `stride` > 0, if there are such; the caller checks whether.
+/// Prepends to `refs` the axes, or parts of axes, over which `size` devices
+/// have ids at distance `stride` > 0. There may be none; the caller checks the
+/// result.
 static void prependRun(const Mesh &mesh, int64_t stride, int64_t size,
                        std::vector<AxisRef> &refs) {
   const std::vector<MeshAxis> &axes = mesh.getAxes();
@@ -262,8 +264,8 @@ static void prependRun(const Mesh &mesh, int64_t stride, int64_t size,
     const MeshAxis &axis = axes[index];
     int64_t axisEnd = axisStride * axis.size;
     if (stride < axisEnd) {
-      // The run takes all of the axis that is more major than `stride`, or ends
-      // within it.
+      // The run takes everything of the axis that is more major than `stride`,
+      // or it ends within the axis.
       int64_t room = axisEnd / stride;
       int64_t taken = std::min(room, size);
       refs.insert(refs.begin(), {axis.name, room / taken, taken});
@@ -287,8 +289,8 @@ Mesh::factorGroups(const std::vector<std::vector<int64_t>> &groups,
     return std::nullopt;
   };
 
-  // Read the first group as a mixed radix number, least significant digit
-  // first: a digit of weight `weight` runs as far as its stride stays the same.
+  // Read the first group as the numbers of a mixed radix, the least significant
+  // digit first. The digit with weight `weight` ends where the stride changes.
   const std::vector<int64_t> &group = groups.front();
   int64_t groupSize = group.size();
   std::vector<AxisRef> refs;
@@ -304,8 +306,8 @@ Mesh::factorGroups(const std::vector<std::vector<int64_t>> &groups,
     weight *= size;
   }
 
-  // If the groups are a product, it is of these digits. Groups of another size
-  // differ from the first on.
+  // If the groups are a product, it is the product of these digits. If the
+  // product has groups of another size, already the first one differs.
   if (!verify(refs).empty())
     return fail(group);
   std::vector<std::vector<int64_t>> product = getGroups(refs);

@@ -81,7 +81,8 @@ SymbolicTensor zpp::makeSymbolicSource(int64_t rank, int64_t elements) {
 // Operations of one rank
 //===----------------------------------------------------------------------===//
 
-/// Calls `visit(position in the chunks, tensor index or -1)` for all of `map`.
+/// Calls `visit(position in the chunks, tensor index or -1)` for all elements
+/// of `map`.
 template <typename Visitor>
 static void forEachElement(const SliceMap &map, Visitor visit) {
   int64_t position = 0;
@@ -252,7 +253,7 @@ SliceMap HopPlan::getHopMap(int64_t hop, int64_t stage) const {
   for (const AxisRef &ref : getDimRefs())
     map.factors.push_back(ref.size);
   if (hop > 0) {
-    // The hops before have taken the innermost factors, and this stage's part.
+    // Earlier hops have taken the innermost factors and this stage's part.
     int64_t taken = 0;
     for (int64_t inside = 0; inside < hop; ++inside)
       taken += hops[inside].size();
@@ -316,7 +317,8 @@ zpp::simulateAllGather(const Mesh &mesh, const HopPlan &plan,
       SliceMap map = plan.getHopMap(hop, stage);
       current = symbolicAllGather(mesh, plan.hops[hop], current);
       for (size_t device = 0; device < tensors.size(); ++device) {
-        // All stages share the result; the tensors between are of one stage.
+        // All stages share the result. The tensors between hops belong to one
+        // stage.
         if (hop == 0) {
           unpackChunks(current[device], map, tensors[device]);
           continue;
@@ -369,12 +371,12 @@ std::vector<std::vector<SymbolicTensor>> zpp::simulateReduceScatters(
   return slices;
 }
 
-/// How the rows that arrive in hop `hop` of a gather are put in order: by the
-/// factors gathered so far, of which those of the hop come first.
+/// How the rows that arrive in hop `hop` of a gather are put in order. They
+/// arrive with the factors of the hop first, before those gathered earlier.
 static SliceMap getRowMap(const HopPlan &plan, int64_t hop,
                           int64_t rowElements) {
   SliceMap hopMap = plan.getHopMap(hop, 0);
-  // The factors of outer hops and of this one: what is held whole by now.
+  // The factors of outer hops and of this one are held whole by now.
   SliceMap map;
   map.factors = hopMap.factors;
   map.unit = 1;
@@ -399,7 +401,7 @@ std::vector<std::vector<SymbolicTensor>> zpp::simulateAllGathers(
     rowElements.push_back(plan.outer * plan.getUnit() * plan.inner);
     bufferElements += rowElements.back();
   }
-  // One unit of each tensor: one row.
+  // One unit of each tensor makes one row.
   std::vector<SymbolicTensor> buffers;
   for (size_t device = 0; device < numDevices; ++device) {
     std::vector<SymbolicTensor> units;
@@ -434,7 +436,7 @@ std::vector<std::vector<SymbolicTensor>> zpp::simulateAllGathers(
   return tensors;
 }
 
-/// The group of each device along `refs`, and its position there.
+/// For each device, its group along `refs` and its position in the group.
 static std::vector<std::pair<std::vector<int64_t>, int64_t>>
 getGroupsByDevice(const Mesh &mesh, const std::vector<AxisRef> &refs) {
   std::vector<std::pair<std::vector<int64_t>, int64_t>> result(
@@ -445,7 +447,8 @@ getGroupsByDevice(const Mesh &mesh, const std::vector<AxisRef> &refs) {
   return result;
 }
 
-/// The first difference of `got` to the `elements` values of `expected`.
+/// The first difference between `got` and the `elements` values of `expected`,
+/// or an empty string.
 template <typename Expected>
 static std::string compareElements(int64_t device, const SymbolicTensor &got,
                                    int64_t elements, Expected expected) {

@@ -16,7 +16,7 @@ using namespace zpp;
 static constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// Magnitudes below this are flushed.
 static constexpr double kMinNormal = 0x1p-126;
-/// The rounded reciprocal and the rounded product.
+/// Covers the rounding of the reciprocal and of the product.
 static constexpr double kSlack = 1 + 0x1p-14;
 /// Unit roundoff of f32.
 static constexpr double kRoundoff = 0x1p-24;
@@ -90,8 +90,8 @@ void zpp::dequantizeReduceChunks(const uint8_t *chunks, int64_t numChunks,
 // Error bounds
 //===----------------------------------------------------------------------===//
 
-/// Half a step of a block with these magnitude bits, infinite where the block
-/// does not decode to finite values.
+/// Half a step of a block with these magnitude bits; infinite if the block does
+/// not decode to finite values.
 static double getHalfStep(uint32_t amaxBits, WireFormat format) {
   float scale = floatOfBF16Bits(scaleBits(amaxBits, format));
   // i4 decodes the uppermost 0.2 % of the f32 range to infinity.
@@ -103,7 +103,7 @@ static double getHalfStep(uint32_t amaxBits, WireFormat format) {
 
 /// Bound on |q(v) - v| in a block with this half step.
 static double getElementErrorBound(float value, double halfStep) {
-  // The magnitude bounds nothing where the block decodes to NaN or infinity.
+  // If the block decodes to NaN or infinity, the magnitude is no bound.
   if (!std::isfinite(halfStep))
     return kInfinity;
   double magnitude = std::fabs(static_cast<double>(value));
@@ -113,11 +113,11 @@ static double getElementErrorBound(float value, double halfStep) {
 }
 
 double zpp::getBlockErrorBound(double amax, WireFormat format) {
-  // Also for NaN.
+  // The comparison is false for NaN.
   if (!(amax <= std::numeric_limits<float>::max()))
     return kInfinity;
   float rounded = static_cast<float>(amax);
-  // Scales grow with amax, so the next f32 above bounds what lies between.
+  // Scales grow with amax, so the next larger f32 gives an upper bound.
   if (rounded < amax)
     rounded = std::nextafter(rounded, std::numeric_limits<float>::infinity());
   double halfStep = getHalfStep(magnitudeBits(rounded), format);
@@ -168,7 +168,7 @@ double zpp::getReduceErrorBound(const std::vector<HopSpec> &hops,
   for (const HopSpec &hop : hops) {
     if (hop.format != WireFormat::None)
       growth *= 1 + getRelativeErrorBound(hop.format, hop.block);
-    // n - 1 roundings, each of a partial sum: (1 + u)^(n - 1) - 1 in all.
+    // n - 1 partial sums are rounded: (1 + u)^(n - 1) - 1 in total.
     growth *= std::pow(1 + kRoundoff, hop.ranks - 1);
   }
   return sumOfNorms * (growth - 1);
@@ -209,8 +209,9 @@ BoundedValues zpp::reduceHop(const std::vector<BoundedValues> &sources,
     }
     for (int64_t i = 0; i < elements; ++i) {
       result.values[i] += sent[i];
-      // A sum below 2^-126 is exact in f32; above, half a unit in the last
-      // place of the result. Nothing bounds the error of NaN.
+      // A sum below 2^-126 is exact in f32. Above, the rounding error is at
+      // most half a unit in the last place of the result. Nothing bounds the
+      // error of a NaN.
       double magnitude = std::fabs(static_cast<double>(result.values[i]));
       result.errors[i] += std::isfinite(magnitude)
                               ? source.errors[i] + magnitude * kRoundoff

@@ -16,7 +16,7 @@ static bool contains(const std::vector<int64_t> &values, int64_t value) {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
 
-/// Rows of a unit that each stage but the last ones covers.
+/// The rows of a unit that a stage covers; the last stages may cover fewer.
 static int64_t rowsPerStage(const SliceMap &map) {
   return map.unit / map.stages + (map.unit % map.stages != 0);
 }
@@ -55,8 +55,8 @@ int64_t SliceMap::tensorIndex(int64_t chunk, int64_t element) const {
   assert(chunk >= 0 && chunk < numChunks() && "no such chunk");
   assert(element >= 0 && element < elementsPerChunk() && "no such element");
 
-  // Take the digits of `element` off from the fastest: inner, part, the
-  // factors that are not in the chunk number; what is left is the outer index.
+  // Split `element` into digits, the fastest first: inner, part, and the
+  // factors that are not in the chunk number. The rest is the outer index.
   int64_t innerIndex = element % inner;
   int64_t rest = element / inner;
   int64_t part = partSize();
@@ -131,7 +131,7 @@ std::string SliceMap::verify() const {
   if (extent < 0 || extent > elements)
     return expected("an extent in [0, " + std::to_string(elements) + "]",
                     extent);
-  // Zero sizes would hide an overflow of the others.
+  // A size of zero would hide an overflow of the others.
   if (__builtin_mul_overflow(elements, std::max<int64_t>(outer, 1),
                              &elements) ||
       __builtin_mul_overflow(elements, std::max<int64_t>(inner, 1), &elements))
@@ -144,7 +144,7 @@ std::string SliceMap::verify() const {
 std::vector<int64_t>
 zpp::getSliceOrder(const std::vector<int64_t> &factors,
                    const std::vector<int64_t> &chunkFactors, int64_t stages) {
-  // A tensor with one element per (slice, stage): its elements are the slices.
+  // In a tensor with one element per (slice, stage), elements are slices.
   SliceMap map;
   map.factors = factors;
   map.unit = stages;

@@ -5,14 +5,14 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Symmetric block quantization as the wire carries it (ZeRO++ sections 3.1,
-// 3.3.1 and 4.2). Everything that quantizes - the CPU runtime, the CUDA
-// kernels, the StableHLO lowering, the tests - follows this header; the scalar
-// functions below are compiled into both host and device code, so that the
-// back ends agree to the bit.
+// Symmetric block quantization in the format that travels on the wire (ZeRO++
+// sections 3.1, 3.3.1 and 4.2). Everything that quantizes follows this header:
+// the CPU runtime, the CUDA kernels, the StableHLO lowering and the tests. The
+// scalar functions below are compiled into both host and device code, so that
+// the back ends agree to the bit.
 //
-// Definition, for a block x of at most `block` f32 values (bf16 and f16 inputs
-// are widened first, which is exact):
+// The definition for a block of at most `block` f32 values v (bf16 and f16
+// inputs are widened first, which is exact):
 //
 //   flush    |v| < 2^-126 counts as zero, so that hardware with and without
 //            subnormals agrees
@@ -21,17 +21,17 @@
 //            NaN                                     if amax is NaN or Inf
 //            max(2^-126, bf16_round_up(amax / qmax)) otherwise
 //   code     0 if scale is 0 or NaN, else round_half_even(v * (1 / scale))
-//            with the *stored* scale, both steps in f32; |code| <= qmax, so
-//            nothing clips
+//            with the *stored* scale, both steps in f32. |code| <= qmax, so
+//            nothing is clipped
 //   value    code * scale in f32; NaN for every element of a NaN block
 //
 // qmax is 127 for i8 and 7 for i4 (15 levels, symmetric). Rounding the scale up
-// keeps the largest element inside the code range. One reciprocal per block and
-// one product per element cost |value - v| <= scale / 2 * (1 + 2^-14) instead
-// of scale / 2. code * scale is exact in f32 (7 + 8 significant bits), so that
-// a fused multiply-add changes no bit of a sum. Only beyond every finite bf16
-// and f16, above 0x1.ffp127, the largest values of an i4 block round to Inf, as
-// a cast to bf16 rounds them.
+// keeps the largest element inside the code range. With one reciprocal per
+// block and one product per element, the error is |value - v| <= scale / 2 * (1
+// + 2^-14) instead of scale / 2. code * scale is exact in f32 (7 + 8
+// significant bits), so a fused multiply-add changes no bit of a sum. Values
+// above 0x1.ffp127, which is beyond every finite bf16 and f16, may become Inf
+// in an i4 block, as in a cast to bf16.
 //
 //===----------------------------------------------------------------------===//
 
@@ -61,10 +61,10 @@ ZPP_HOST_DEVICE constexpr int64_t elementBytes(ElementType type) {
   return type == ElementType::F32 ? 4 : 2;
 }
 
-/// Blocks are powers of two in this range (elements).
+/// The elements of a block are a power of two in this range.
 inline constexpr int64_t kMinBlock = 32;
 inline constexpr int64_t kMaxBlock = 2048;
-/// Every part of a chunk starts on such a boundary (bytes).
+/// Codes, scales and chunks start at multiples of this number of bytes.
 inline constexpr int64_t kChunkAlignment = 16;
 
 constexpr bool isValidBlock(int64_t block) {
@@ -76,16 +76,19 @@ ZPP_HOST_DEVICE constexpr int32_t maxCode(WireFormat format) {
   return format == WireFormat::I4 ? 7 : 127;
 }
 
-/// The layout of one destination's chunk of `elements` values:
+// clang-format off
+/// The layout of the chunk of `elements` values that one destination gets:
 ///
-///   [0, payloadBytes)          codes: i8 one byte each; i4 two per byte,
-///   element
-///                              2k in the low nibble, two's complement
-///   [.., scalesOffset)         zeros up to a 16-byte boundary
-///   [scalesOffset, +2*blocks)  bf16 scales, little endian
-///   [.., chunkBytes)           zeros up to a 16-byte boundary
+///   0         payloadBytes    scalesOffset              chunkBytes
+///   |         |               |                         |
+///   |  codes  | 0 to 15 zeros |  scales | 0 to 15 zeros |
 ///
-/// Payload and scales lie together so that a hop is one collective.
+///   codes    in two's complement. i8: one byte each. i4: two per byte, element
+///            2k in the low nibble and element 2k + 1 in the high one
+///   scales   one bf16 per block, little endian
+///
+/// Zeros fill up to a multiple of 16 bytes. Codes and scales lie together, so
+/// that a hop is one collective.
 struct ChunkLayout {
   int64_t elements;
   int64_t blocks;
@@ -93,6 +96,7 @@ struct ChunkLayout {
   int64_t scalesOffset;
   int64_t chunkBytes;
 };
+// clang-format on
 
 ZPP_HOST_DEVICE constexpr int64_t alignToChunk(int64_t bytes) {
   return (bytes + 15) / 16 * 16;
@@ -140,9 +144,10 @@ ZPP_HOST_DEVICE float floatOfBF16Bits(uint16_t bits) {
   return floatOfBits(static_cast<uint32_t>(bits) << 16);
 }
 
-/// |value| as f32 bits; values below 2^-126 become 0. For non-NaN values the
-/// bits order as the magnitudes do, and every NaN is above every number, so a
-/// block's amax is an unsigned integer maximum, associative and exact.
+/// |value| as f32 bits; values below 2^-126 become 0. The bits of numbers are
+/// ordered as their magnitudes, and those of a NaN are above those of every
+/// number. So a block's amax is a maximum of unsigned integers, which is
+/// associative and exact.
 ZPP_HOST_DEVICE uint32_t magnitudeBits(float value) {
   uint32_t bits = bitsOfFloat(value) & 0x7fffffffu;
   return bits < 0x00800000u ? 0u : bits;
@@ -154,7 +159,7 @@ ZPP_HOST_DEVICE uint16_t scaleBits(uint32_t amaxBits, WireFormat format) {
   if (amaxBits == 0)
     return 0;
   if (amaxBits >= 0x7f800000u)
-    return 0x7fc0; // NaN: a NaN or Inf in the block must not be hidden.
+    return 0x7fc0; // NaN, since a NaN or Inf in the block must stay visible.
   float qmax = static_cast<float>(maxCode(format));
 #if defined(__CUDA_ARCH__)
   float exact = __fdiv_rn(floatOfBits(amaxBits), qmax);
@@ -165,9 +170,9 @@ ZPP_HOST_DEVICE uint16_t scaleBits(uint32_t amaxBits, WireFormat format) {
   return static_cast<uint16_t>(up < 0x0080u ? 0x0080u : up);
 }
 
-/// What `encodeValue` multiplies by: 1 / scale, or 0 where every code is 0.
+/// What `encodeValue` multiplies by: 1 / scale, or 0 if every code is 0.
 ZPP_HOST_DEVICE float inverseScale(float scale) {
-  // False for 0 and for NaN.
+  // The comparison is false for 0 and for NaN.
   if (!(scale > 0.0f))
     return 0.0f;
 #if defined(__CUDA_ARCH__)

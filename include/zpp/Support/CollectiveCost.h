@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Communication volume (ZeRO++ section 3.4): bytes that one device sends over
-// the links of each tier, by the minimal algorithm of the operation.
+// Communication volume (ZeRO++ section 3.4): the bytes that one device sends
+// over the links of each tier if each operation uses its minimal algorithm.
 //
 //===----------------------------------------------------------------------===//
 
@@ -29,22 +29,24 @@ enum class CollectiveKind {
   CollectiveBroadcast,
 };
 
-/// Bytes that a device sends over each axis of `mesh` (indexed as its axes) in
-/// one execution over the groups of `refs`. `bytes` is
+/// The bytes that a device sends over each axis of `mesh`, indexed by its axes,
+/// in one execution over the groups of `refs`. `bytes` is
 ///   AllGather            what a device contributes (its shard),
 ///   ReduceScatter        what a device keeps (its shard),
 ///   AllReduce            the whole operand,
 ///   AllToAll             what a device sends to one peer,
 ///   CollectivePermute    the whole operand,
 ///   CollectiveBroadcast  the whole operand.
-/// A pair of devices communicates over the slowest axis in which they differ.
-/// Gathers and scatters cross a tier once: over refs r1 (slowest) .. rk,
-/// tier i carries (size_i - 1) * bytes * size_1 * .. * size_{i-1}. An
-/// all-reduce is a scatter and a gather, of shards padded to equal size. A
-/// direct all-to-all sends each pair's part. A permute sends the operand to one
-/// peer, which the refs do not tell, so the slowest axis among them is charged.
-/// A broadcast is a chain: the busiest device passes the operand on once per
-/// tier.
+/// Two devices communicate over the slowest axis in which they differ.
+/// - A gather or scatter crosses a tier once: over refs r1 (slowest) to rk,
+/// tier
+///   i carries (size_i - 1) * bytes * size_1 * .. * size_{i-1}.
+/// - An all-reduce is a scatter and a gather of shards padded to equal size.
+/// - A direct all-to-all sends each pair's part separately.
+/// - A permute sends the operand to one peer. The refs do not say to which one,
+///   so the slowest axis among them is charged.
+/// - A broadcast is a chain: the busiest device passes the operand on once per
+///   tier.
 std::vector<int64_t> getSentBytes(const Mesh &mesh, CollectiveKind kind,
                                   const std::vector<AxisRef> &refs,
                                   int64_t bytes);

@@ -5,10 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Host conversions between the 16-bit element types and f32, on bit patterns,
-// for compilers without these types. Widening is exact; narrowing rounds to
-// nearest even, as hardware does. NaNs stay NaN (quiet, with sign and leading
-// payload bits).
+// Conversions between the 16-bit element types and f32 on the host. They work
+// on bit patterns, for compilers without these types. Widening is exact.
+// Narrowing rounds to nearest even, as hardware does. A NaN stays a NaN: it
+// becomes quiet and keeps its sign and the leading bits of its payload.
 //
 //===----------------------------------------------------------------------===//
 
@@ -27,7 +27,7 @@ inline float floatOfF16Bits(uint16_t bits) {
     return floatOfBits(sign | 0x7fc00000u | magnitude << 13);
   if (magnitude == 0x7c00u)
     return floatOfBits(sign | 0x7f800000u);
-  if (magnitude < 0x0400u) // Subnormal: counts 2^-24.
+  if (magnitude < 0x0400u) // Subnormal: a multiple of 2^-24.
     return floatOfBits(sign |
                        bitsOfFloat(static_cast<float>(magnitude) * 0x1p-24f));
   return floatOfBits(sign | ((magnitude << 13) + ((127u - 15u) << 23)));
@@ -48,9 +48,9 @@ inline uint16_t f16BitsOfFloat(float value) {
   uint32_t magnitude = bits & 0x7fffffffu;
   if (magnitude > 0x7f800000u)
     return static_cast<uint16_t>(sign | 0x7e00u | (magnitude >> 13 & 0x3ffu));
-  if (magnitude >= 0x47800000u) // 2^16; from 65520 on, rounding carries there.
+  if (magnitude >= 0x47800000u) // 2^16. Below, 65520 and more round up to it.
     return static_cast<uint16_t>(sign | 0x7c00u);
-  if (magnitude < 0x38800000u) // Below 2^-14 the result counts 2^-24.
+  if (magnitude < 0x38800000u) // Below 2^-14 the result is a multiple of 2^-24.
     return static_cast<uint16_t>(sign | static_cast<uint32_t>(std::nearbyintf(
                                             floatOfBits(magnitude) * 0x1p24f)));
   uint32_t rebiased = magnitude - ((127u - 15u) << 23);

@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A model of exchanges and of the kernels around them, good enough to choose
-// between ways to do the same. Speeds of links come from the user; what is
-// alike on all machines stands in one table.
+// A model of the time that exchanges and the kernels around them take, good
+// enough to choose between ways to do the same thing. The user gives the speeds
+// of links. What is similar on all machines is in one table.
 //
 //===----------------------------------------------------------------------===//
 
@@ -25,38 +25,41 @@ namespace zpp {
 
 class LinkModel {
 public:
-  /// From the start of an exchange to its first byte, and of a kernel.
+  /// The latency of an exchange, from its start to its first byte, and of a
+  /// kernel.
   static constexpr double kExchangeUsec = 15;
   static constexpr double kKernelUsec = 4;
-  /// What kernels read and write: HBM, less what they do not reach.
+  /// The rate at which kernels read and write: somewhat less than that of HBM.
   static constexpr double kMemoryBytesPerUsec = 2.5e6;
-  /// A kernel takes its time from the compute, under which an exchange may
-  /// hide: what it must save for each microsecond of its own.
+  /// The microseconds of exchange that a kernel must save per microsecond of
+  /// its own time. An exchange may hide under compute, but a kernel takes time
+  /// away from it.
   static constexpr double kKernelWeight = 2;
 
-  /// Where nothing is said: the fastest tier as NVLink, each slower one a tenth
-  /// of the one before.
+  /// The default: the fastest tier is like NVLink, and each slower tier has a
+  /// tenth of the speed of the next faster one.
   explicit LinkModel(const Mesh &mesh);
 
-  /// "node=50gbit,gpu=400gbyte": what a device sends per second over the links
-  /// of each tier, every tier of `mesh` once. nullopt and `error` otherwise.
+  /// Parses "node=50gbit,gpu=400gbyte": what a device sends per second over the
+  /// links of each tier. Every tier of `mesh` must occur once. On failure
+  /// returns nullopt and sets `error`.
   static std::optional<LinkModel> parse(const std::string &spec,
                                         const Mesh &mesh, std::string &error);
 
-  /// An exchange in which a device sends `sent` bytes over each tier; tiers
-  /// work at the same time.
+  /// The time of an exchange in which a device sends sent[i] bytes over tier i
+  /// of the mesh. All tiers work at the same time.
   double getExchangeUsec(const std::vector<int64_t> &sent) const;
-  /// A kernel that reads and writes so many bytes.
+  /// The time of a kernel that reads and writes `bytes` bytes in total.
   static double getKernelUsec(int64_t bytes);
 
 private:
-  /// By the axes of the mesh.
+  /// Indexed by the axes of the mesh.
   std::vector<double> bytesPerUsec;
 };
 
-/// Stages that a collective is best cut into, given what each of its hops takes
-/// in one piece: the hops of one stage run under those of others, but each
-/// stage has the latency of every hop. At most `most`.
+/// The best number of stages for a collective, at most `most`, given the time
+/// that each of its hops takes in one piece. The hops of one stage run under
+/// those of others, but each stage has the latency of every hop.
 int64_t chooseStages(const std::vector<double> &hopUsec, int64_t most);
 
 } // namespace zpp

@@ -23,10 +23,10 @@ struct MeshAxis {
 };
 bool operator==(const MeshAxis &a, const MeshAxis &b);
 
-/// An axis, or the part of one that a factor of size `size` takes. As in sdy's
-/// sub-axes, `preSize` is the product of the factors of the same axis more
-/// major than this one: axis "gpu" = 4 split in two halves of pairs is
-/// {"gpu", 1, 2} (which pair) and {"gpu", 2, 2} (which of the pair).
+/// An axis, or a part of it of size `size`. As in sdy's sub-axes, `preSize` is
+/// the product of the parts of the same axis that are more major than this one.
+/// Axis "gpu" = 4, split into two pairs, is {"gpu", 1, 2} (which pair) and
+/// {"gpu", 2, 2} (which one of the pair).
 struct AxisRef {
   std::string name;
   int64_t preSize;
@@ -34,7 +34,7 @@ struct AxisRef {
 };
 bool operator==(const AxisRef &a, const AxisRef &b);
 
-/// Devices as a row-major grid; axes from the slowest link to the fastest.
+/// Devices as a row-major grid, with axes from the slowest link to the fastest.
 /// Device d has coordinates (d / strides[0] % sizes[0], ...).
 class Mesh {
 public:
@@ -51,36 +51,37 @@ public:
   int64_t numDevices() const;
   /// Index of the axis, or -1.
   int64_t findAxis(std::string_view name) const;
-  /// Index of the axis with the slowest link of those of `refs`, of which there
-  /// is at least one.
+  /// Index of the axis with the slowest link among those of `refs`, which must
+  /// not be empty.
   int64_t findSlowest(const std::vector<AxisRef> &refs) const;
-  /// Device id distance between neighbours along the referenced (sub-)axis.
+  /// The difference of the ids of devices that are neighbours along `ref`.
   int64_t getStride(const AxisRef &ref) const;
   /// The whole axis as a reference.
   AxisRef getAxis(int64_t index) const;
   /// Coordinate of `device` along `ref`.
   int64_t getCoordinate(int64_t device, const AxisRef &ref) const;
-  /// Empty, or what is wrong with `ref` on this mesh.
+  /// What is wrong with `ref` on this mesh, or an empty string.
   std::string verify(const AxisRef &ref) const;
-  /// Empty, or what is wrong with one of `refs` or with using them together:
-  /// parts of one axis must be different digits of one mixed radix.
+  /// What is wrong with one of `refs` or with using them together, or an empty
+  /// string. Parts of one axis must be different digits of one mixed radix.
   std::string verify(const std::vector<AxisRef> &refs) const;
   /// "node:2,gpu:4"
   std::string str() const;
 
-  /// The groups of devices that differ only along `refs` (which verify), each
-  /// ordered with refs[0] most significant; groups ordered by their first
-  /// device.
+  /// The groups of devices that differ only along `refs`, which must be valid.
+  /// Each group is ordered with refs[0] most significant; groups are ordered by
+  /// their first device.
   std::vector<std::vector<int64_t>>
   getGroups(const std::vector<AxisRef> &refs) const;
 
-  /// The inverse: the axes (and parts of axes, most significant first) whose
-  /// groups are `groups`, in whatever order the groups are listed. Axes of size
-  /// 1 do not appear; whole axes are given whole; a stride that runs over
-  /// several axes is split at their borders. Returns nullopt and sets `error`
-  /// when groups do not cover every device once or are no product over axes in
-  /// the order of their devices. Always getGroups(*factorGroups(g)) == g, up to
-  /// the order in which g lists the groups.
+  /// The inverse: the axes (and parts of axes, the most significant first)
+  /// whose groups are `groups`; the order in which these are listed does not
+  /// matter. Axes of size 1 do not appear. An axis that is used whole is one
+  /// reference, and a stride that runs over several axes is split at their
+  /// borders. Returns nullopt and sets `error` if the groups do not cover every
+  /// device exactly once, or are not a product over axes in the order of their
+  /// devices. getGroups(*factorGroups(g)) == g, up to the order in which g
+  /// lists the groups.
   std::optional<std::vector<AxisRef>>
   factorGroups(const std::vector<std::vector<int64_t>> &groups,
                std::string &error) const;
@@ -89,11 +90,11 @@ private:
   std::vector<MeshAxis> axes;
 };
 
-/// Splits `refs` (most significant first) into an outer and an inner part so
-/// that the inner part has `innerSize` devices, cutting an axis in two where
-/// the border falls inside it. Returns false, and leaves `outer` and `inner`
-/// alone, where no such border exists: innerSize must be a product of the last
-/// sizes, times a divisor of the size before them. The outputs may not alias
+/// Splits `refs` (the most significant first) into an outer and an inner part
+/// so that the inner part has `innerSize` devices. An axis is cut in two if the
+/// border falls inside it. If there is no such border, returns false and does
+/// not change `outer` and `inner`: innerSize must be a product of the last
+/// sizes, times a divisor of the size before them. The outputs must not alias
 /// `refs`.
 bool splitRefs(const std::vector<AxisRef> &refs, int64_t innerSize,
                std::vector<AxisRef> &outer, std::vector<AxisRef> &inner);

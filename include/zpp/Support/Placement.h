@@ -5,12 +5,12 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Symbolic execution of collectives: tensors hold formal sums of source
-// elements instead of numbers, so that one run shows for every element of every
-// rank which elements of which ranks went into it, and how often. It proves
+// Symbolic execution of collectives. Tensors hold formal sums of source
+// elements instead of numbers, so one run shows, for every element of every
+// rank, which elements of which ranks went into it, and how often. This proves
 // that hierarchical collectives with slice reordering and pipeline stages
-// (ZeRO++ sections 3.3.2, 3.3.3 and 4.1.2) do not misplace a slice, and is
-// what an interpreter of decomposed programs computes with.
+// (ZeRO++ sections 3.3.2, 3.3.3 and 4.1.2) do not misplace a slice. An
+// interpreter of decomposed programs computes with these operations.
 //
 //===----------------------------------------------------------------------===//
 
@@ -30,7 +30,7 @@ namespace zpp {
 // Values
 //===----------------------------------------------------------------------===//
 
-/// A formal sum of source elements; the empty sum is zero, i.e. padding.
+/// A formal sum of source elements. The empty sum is zero, as in padding.
 class SymbolicValue {
 public:
   /// Element `element` of the tensor that `rank` started with, `count` times.
@@ -43,7 +43,7 @@ public:
   SymbolicValue() = default;
   static SymbolicValue ofSource(int64_t rank, int64_t element);
 
-  /// Ordered by rank, then element; every pair once.
+  /// Ordered by rank, then by element; each pair of these occurs once.
   const std::vector<Term> &getTerms() const { return terms; }
   SymbolicValue &operator+=(const SymbolicValue &other);
   /// "0", or "r0[5] + 2*r1[5]" for element 5 once of rank 0, twice of rank 1.
@@ -59,24 +59,24 @@ bool operator!=(const SymbolicValue &a, const SymbolicValue &b);
 /// The elements of a tensor or buffer in row-major order.
 using SymbolicTensor = std::vector<SymbolicValue>;
 
-/// Elements 0, 1, .. of the tensor that `rank` starts with.
+/// The tensor that `rank` starts with: its elements 0, 1, ...
 SymbolicTensor makeSymbolicSource(int64_t rank, int64_t elements);
 
 //===----------------------------------------------------------------------===//
 // Operations of one rank
 //===----------------------------------------------------------------------===//
 
-/// Chunk after chunk, what `map` takes from the tensor [outer, extent, inner];
-/// zero where it is padding.
+/// The chunks, one after the other, that `map` takes from the tensor
+/// [outer, extent, inner]. Padding is zero.
 SymbolicTensor packChunks(const SymbolicTensor &tensor, const SliceMap &map);
 
-/// The inverse: writes `chunks` to where `map` takes them from in `tensor`.
-/// Padding is dropped; elements of other stages stay as they are.
+/// The inverse: writes `chunks` to the places in `tensor` from which `map`
+/// takes them. Padding is dropped. Elements of other stages do not change.
 void unpackChunks(const SymbolicTensor &chunks, const SliceMap &map,
                   SymbolicTensor &tensor);
 
-/// Several tensors in one buffer: `rows` rows, each those of all `tensors`, one
-/// behind the other.
+/// Several tensors in one buffer of `rows` rows. Each row consists of the rows
+/// of all `tensors`, one after the other.
 SymbolicTensor joinRows(const std::vector<SymbolicTensor> &tensors,
                         int64_t rows);
 
@@ -85,7 +85,7 @@ std::vector<SymbolicTensor> splitRows(const SymbolicTensor &buffer,
                                       int64_t rows,
                                       const std::vector<int64_t> &rowElements);
 
-/// Element-wise sum of the `count` equal parts of `chunks`.
+/// The element-wise sum of the `count` equal parts of `chunks`.
 SymbolicTensor reduceChunks(const SymbolicTensor &chunks, int64_t count);
 
 //===----------------------------------------------------------------------===//
@@ -128,8 +128,8 @@ std::vector<TierHop> getTierHops(const Mesh &mesh,
 /// A tensor [outer, extent, inner] whose middle dim is partitioned over the
 /// axes of `hops`, and the hops over which it is gathered and scattered.
 struct HopPlan {
-  /// The axes of each hop, the innermost (fastest) hop first; in a hop the most
-  /// significant axis first. ZeRO-3 over two tiers has hops {"gpu"}, {"node"}.
+  /// The axes of each hop, the most significant first; the innermost (fastest)
+  /// hop comes first. ZeRO-3 over two tiers has hops {"gpu"}, {"node"}.
   std::vector<std::vector<AxisRef>> hops;
   int64_t outer = 1;
   int64_t extent = 0;
@@ -140,15 +140,16 @@ struct HopPlan {
   /// The axes of the dim, most significant first: outermost hop to innermost.
   /// A device's slice number is its position along these.
   std::vector<AxisRef> getDimRefs() const;
-  /// Rows of a slice, the dim being padded to a multiple of the slices.
+  /// The rows of a slice. The dim is padded to a multiple of the slices.
   int64_t getUnit() const;
-  /// What is wrong with the plan on `mesh`, or empty.
+  /// What is wrong with the plan on `mesh`, or an empty string.
   std::string verify(const Mesh &mesh) const;
 
-  /// How hop `hop` of stage `stage` chunks its tensor. That of the innermost
-  /// hop is the whole tensor; each other hop's is what the hop before leaves,
-  /// [outer, remaining factors, part, inner]. A scatter packs by these, the
-  /// innermost first; a gather unpacks by them, the outermost first.
+  /// How hop `hop` of stage `stage` cuts its tensor into chunks. The tensor of
+  /// the innermost hop is the whole one. That of any other hop is what the hop
+  /// before it leaves, [outer, remaining factors, part, inner]. A scatter packs
+  /// by these maps, the innermost hop first; a gather unpacks by them, the
+  /// outermost first.
   SliceMap getHopMap(int64_t hop, int64_t stage) const;
   /// Where the part of stage `stage` lies in a device's slice
   /// [outer, unit, inner].
@@ -173,23 +174,25 @@ std::vector<std::vector<SymbolicTensor>> simulateReduceScatters(
     const Mesh &mesh, const std::vector<HopPlan> &plans,
     const std::vector<std::vector<SymbolicTensor>> &operands);
 
-/// The same for all-gathers, of one stage. What travels between the hops is one
-/// row per unit, put in order for all tensors at once.
+/// The same for all-gathers, with one stage. Between the hops there is one row
+/// per unit, and rows are put in order for all tensors at once.
 std::vector<std::vector<SymbolicTensor>>
 simulateAllGathers(const Mesh &mesh, const std::vector<HopPlan> &plans,
                    const std::vector<std::vector<SymbolicTensor>> &slices);
 
-/// Empty if every device of `slices` holds precisely its own slice of the dim,
-/// with each element counted once from every rank of its group and from no
-/// other, and zero as padding, given that device d started with
-/// makeSymbolicSource(d, outer * extent * inner). Otherwise the first
-/// difference.
+/// Returns the first difference between `slices` and a correct reduce-scatter,
+/// or an empty string. Device d must have started with
+/// makeSymbolicSource(d, outer * extent * inner). Correct means that every
+/// device holds exactly its own slice of the dim, with each element counted
+/// once from every rank of its group and from no other, and with zeros as
+/// padding.
 std::string verifyReduceScatter(const Mesh &mesh, const HopPlan &plan,
                                 const std::vector<SymbolicTensor> &slices);
 
-/// Empty if every device of `tensors` holds the whole tensor, each element from
-/// the rank of its group that owns it, given that device d started with
-/// makeSymbolicSource(d, outer * unit * inner). Otherwise the first difference.
+/// Returns the first difference between `tensors` and a correct all-gather, or
+/// an empty string. Device d must have started with makeSymbolicSource(d, outer
+/// * unit * inner). Correct means that every device holds the whole tensor,
+/// with each element from the rank of its group that owns it.
 std::string verifyAllGather(const Mesh &mesh, const HopPlan &plan,
                             const std::vector<SymbolicTensor> &tensors);
 

@@ -5,10 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Tensor slice reordering (ZeRO++ section 3.3.3, equations 1-2) as one
+// Tensor slice reordering (ZeRO++ section 3.3.3, equations 1 and 2) as one
 // function for any number of tiers and pipeline stages. The paper's algorithm
-// 2 is not a permutation as printed; this is reshape + transpose of
-// (tiers..., stages, part), which with one stage equals equations 1-2.
+// 2, as printed, is not a permutation. This one is a reshape and a transpose of
+// (tiers..., stages, part); with one stage it equals equations 1 and 2.
 //
 //===----------------------------------------------------------------------===//
 
@@ -23,10 +23,11 @@ namespace zpp {
 
 /// How one dim of a tensor is cut into slices, and which slices form a chunk.
 ///
-/// The tensor is seen as [outer, factors[0], ..., factors[k-1], unit, inner]:
+/// The tensor is viewed as [outer, factors[0], ..., factors[k-1], unit, inner]:
 /// `outer` and `inner` are the products of the dims before and after the cut
-/// dim, whose padded extent is product(factors) * unit. `chunkFactors` lists,
-/// in order, the factors that number the chunk. In chunk form the tensor is
+/// dim, whose padded extent is product(factors) * unit. `chunkFactors` are the
+/// indices of the factors that number the chunk, the most significant first. In
+/// chunk form the tensor is
 ///
 ///   [factors[chunkFactors...], outer, the other factors in order, part, inner]
 ///
@@ -37,7 +38,7 @@ struct SliceMap {
   std::vector<int64_t> factors;
   int64_t unit = 1;
   int64_t inner = 1;
-  /// Elements of the cut dim that exist; the rest of the padded extent is zero.
+  /// Rows of the cut dim that exist; the rest of the padded extent is zero.
   int64_t extent = 0;
   std::vector<int64_t> chunkFactors;
   int64_t stage = 0;
@@ -47,7 +48,7 @@ struct SliceMap {
   int64_t numSlices() const;
   /// product of the factors in chunkFactors
   int64_t numChunks() const;
-  /// First row of a unit that this stage covers, and how many.
+  /// The first row of a unit that this stage covers, and their number.
   int64_t partBegin() const;
   int64_t partSize() const;
   /// outer * (numSlices / numChunks) * partSize * inner
@@ -55,19 +56,19 @@ struct SliceMap {
   /// numSlices * unit
   int64_t paddedExtent() const;
 
-  /// Index, in the row-major tensor [outer, extent, inner], of element
-  /// `element` of chunk `chunk`; -1 where it is padding.
+  /// The index of element `element` of chunk `chunk` in the row-major tensor
+  /// [outer, extent, inner]; -1 if it is padding.
   int64_t tensorIndex(int64_t chunk, int64_t element) const;
 
-  /// Returns an empty string, or what is wrong with the fields.
+  /// Returns what is wrong with the fields, or an empty string.
   std::string verify() const;
 };
 
-/// Source slice at each position after reordering for a hop over
-/// `chunkFactors`: result[p] is the slice of the natural order (equation 1)
-/// that stands at position p (equation 2), stages outermost. Slices are
-/// numbered by (factors..., stage), so that there are
-/// product(factors) * stages of them. Always a permutation.
+/// The order of slices in the send buffer of a hop over `chunkFactors`:
+/// result[p] is the slice of the natural order (equation 1) at position p
+/// (equation 2); stages are outermost. Slices are numbered by
+/// (factors..., stage), so there are product(factors) * stages of them. The
+/// result is always a permutation.
 std::vector<int64_t> getSliceOrder(const std::vector<int64_t> &factors,
                                    const std::vector<int64_t> &chunkFactors,
                                    int64_t stages);
