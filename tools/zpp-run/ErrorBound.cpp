@@ -19,13 +19,13 @@ using namespace zpp;
 using namespace zpp::zero;
 
 namespace {
-/// The steps that ops are made of.
+/// The steps of which ops consist.
 class BoundBuilder {
 public:
   explicit BoundBuilder(int64_t ranks) : ranks(ranks) {}
 
-  /// Flushed and tiny values, which relative bounds leave out, err by less than
-  /// `step` each.
+  /// Relative bounds leave out values that are flushed or tiny. The error of
+  /// each of these is less than `step`.
   Bound addRelative(Bound bound, double relative, double step,
                     int64_t elements) const {
     bound.error += relative * (bound.norm + bound.error) +
@@ -51,7 +51,7 @@ public:
     return {bound.norm * factor, bound.error * factor};
   }
 
-  /// To f32.
+  /// A sum or mean in f32.
   Bound reduce(Bound bound, ReduceKind kind, int64_t sources) const {
     bound = scale(bound, std::sqrt(static_cast<double>(sources)));
     int64_t roundings = sources - (kind == ReduceKind::Sum);
@@ -107,7 +107,7 @@ static FailureOr<Bound> getBound(Operation *op, ArrayRef<Bound> operands,
       .Case<tensor::ExpandShapeOp, tensor::CollapseShapeOp,
             tensor::ExtractSliceOp>([&](auto) { return operands[0]; })
       .Case([&](tensor::InsertSliceOp) {
-        // What is overwritten counts too: it is at most too much.
+        // This also counts what is overwritten, so it is an upper bound.
         return Bound{std::hypot(operands[0].norm, operands[1].norm),
                      std::hypot(operands[0].error, operands[1].error)};
       })

@@ -12,28 +12,28 @@
 
 namespace zpp {
 
-/// About a tensor, as the vector of its elements on all ranks: upper bounds on
-/// the L2 norm of what it is in exact arithmetic, and on the L2 distance of
-/// what is computed from that.
+/// What is known of a tensor, seen as the vector of its elements on all ranks.
 struct Bound {
+  /// Upper bound on the L2 norm of its value in exact arithmetic.
   double norm = 0;
+  /// Upper bound on the L2 distance of the computed value from that.
   double error = 0;
 };
 
-/// Follows bounds from the arguments of a function (`norms`, which are exact)
-/// to its results, op by op:
+/// Derives bounds for the results of a function from the norms of its
+/// arguments, which are exact, op by op:
 ///
-///   quantize       r of QuantReference's getRelativeErrorBound: adds
-///                  r (norm + error)
-///   rounding       to a type with unit roundoff u: adds u (norm + error)
-///   sums           of n sources: the norm grows by at most sqrt(n), by Cauchy
-///                  and Schwarz, and n - 1 additions in f32 add
+///   quantize       adds r (norm + error), with r = getRelativeErrorBound of
+///                  QuantReference.h
+///   rounding       to a type with unit roundoff u adds u (norm + error)
+///   sums           of n sources let the norm grow by at most sqrt(n), by the
+///                  Cauchy-Schwarz inequality; n - 1 additions in f32 add
 ///                  (1 + 2^-24)^(n - 1) - 1 of that
-///   all_to_all     moves elements
-///   all_gather     of n ranks: everything is there n times, sqrt(n)
+///   all_to_all     moves elements and changes nothing
+///   all_gather     of n ranks has every element n times: sqrt(n)
 ///
-/// Fails, with an error at the op, where a program has ops of which it knows
-/// nothing. `ranks` is the size of the mesh.
+/// Fails, with an error at the op, if the function has other ops. `ranks` is
+/// the size of the mesh.
 llvm::FailureOr<llvm::SmallVector<Bound>>
 getResultBounds(mlir::func::FuncOp function, llvm::ArrayRef<double> norms,
                 int64_t ranks);

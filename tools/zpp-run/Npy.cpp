@@ -20,7 +20,7 @@ using namespace llvm;
 using namespace zpp;
 
 static constexpr StringLiteral kMagic("\x93NUMPY");
-/// Magic, version and the length of the header's text.
+/// The magic bytes, the version, and the length of the header's text.
 static constexpr size_t kPrefixBytes = 10;
 
 std::string zpp::getNpyType(mlir::Type element) {
@@ -40,7 +40,7 @@ static Error fail(StringRef path, const Twine &message) {
 }
 
 namespace {
-/// The text of a header, a dict of Python:
+/// Parses the text of a header, which is a dict in Python's syntax:
 ///   {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
 class Header {
 public:
@@ -90,7 +90,7 @@ public:
   }
 
 private:
-  /// What follows 'KEY':.
+  /// The text after 'KEY':.
   Expected<StringRef> getField(StringRef key) const {
     std::string start = ("'" + key + "':").str();
     size_t position = text.find(start);
@@ -104,7 +104,8 @@ private:
 };
 } // namespace
 
-/// The 4 of '<f4'; 0 for a type that is not plain numbers, or has no bytes.
+/// The bytes of an element, 4 for '<f4'; 0 for a type that is not plain numbers
+/// or has no bytes.
 static uint64_t getBytesOfType(StringRef type) {
   uint64_t bytes;
   if (type.size() < 3 || !StringRef("biufV").contains(type[1]) ||

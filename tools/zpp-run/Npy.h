@@ -18,21 +18,21 @@
 
 namespace zpp {
 
-/// A row-major array as a .npy file holds it. bf16, which NumPy lacks, has the
-/// type that ml_dtypes gives it in files, "|V2".
+/// A row-major array as in a .npy file. NumPy has no bf16; in files it has the
+/// type that ml_dtypes gives it, "|V2".
 struct NpyArray {
-  /// As in the header: "<f4".
+  /// As in the file's header, for example "<f4".
   std::string type;
   llvm::SmallVector<int64_t> shape;
   std::vector<uint8_t> data;
 };
 
-/// The type of elements in files. `element` is one that getElementBytes knows.
+/// The type that elements have in files. getElementBytes must know `element`.
 std::string getNpyType(mlir::Type element);
 
 llvm::Expected<NpyArray> readNpy(llvm::StringRef path);
 
-/// Writes an array whose data is that of `parts`, one after the other.
+/// Writes an array whose data consists of `parts`, one after the other.
 llvm::Error writeNpy(llvm::StringRef path, llvm::StringRef type,
                      llvm::ArrayRef<int64_t> shape,
                      llvm::ArrayRef<std::vector<uint8_t>> parts);

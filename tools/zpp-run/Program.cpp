@@ -84,7 +84,8 @@ getRuntimeSymbols(llvm::orc::MangleAndInterner intern) {
   return symbols;
 }
 
-/// Nothing uses a function that is only declared: nobody has its body.
+/// Reports each use of a function that is only declared, since nothing provides
+/// its body.
 static LogicalResult verifyBodies(ModuleOp module) {
   bool isComplete = true;
   for (auto function : module.getOps<func::FuncOp>()) {
@@ -116,12 +117,12 @@ llvm::Expected<Program> Program::compile(ModuleOp module,
       function.setPrivate();
       continue;
     }
-    // Others are called from here too.
+    // zpp-run calls these; other functions may call them too.
     function.setPublic();
     inputs[function.getSymName()] =
         function.getNumArguments() + function.getNumResults();
   }
-  // What is not called need not be what a back end can run.
+  // Functions that are not called may contain what a back end cannot run.
   PassManager cleanup(module.getContext());
   cleanup.addPass(createSymbolDCEPass());
   if (failed(cleanup.run(*lowered)) || failed(verifyBodies(*lowered)))
@@ -158,8 +159,8 @@ llvm::Expected<Program> Program::compile(ModuleOp module,
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// Memory of a rank, and MLIR's descriptor of it as a dense memref: allocated
-/// and aligned pointer, offset, sizes, strides.
+/// Memory of a rank and MLIR's descriptor of it as a dense memref: the
+/// allocated and the aligned pointer, offset, sizes and strides.
 class Buffer {
 public:
   Buffer(zpp_rt_rank *rank, RankedTensorType type)
@@ -208,7 +209,7 @@ Program::call(zpp_rt_rank *rank, StringRef function, const Signature &signature,
   if (zpp_rt_rank_synchronize(rank) != ZPP_RT_OK)
     return results;
 
-  // Packed arguments are pointers to the arguments.
+  // The packed form has a pointer to each argument.
   std::vector<void *> descriptors;
   for (Buffer &buffer : buffers)
     descriptors.push_back(buffer.getDescriptor());

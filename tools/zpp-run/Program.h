@@ -18,43 +18,43 @@
 
 namespace zpp {
 
-/// Elements of a tensor, row-major.
+/// The elements of a tensor, in row-major order.
 using TensorData = std::vector<uint8_t>;
 
-/// Arguments and results of a function, all tensors of static shape.
+/// The arguments and results of a function, all of them tensors of static
+/// shape.
 struct Signature {
   llvm::SmallVector<mlir::RankedTensorType> arguments;
   llvm::SmallVector<mlir::RankedTensorType> results;
 
-  /// Fails, with an error at the function, where zpp-run cannot make or read
-  /// such tensors.
+  /// Fails, with an error at the function, if zpp-run cannot make or read such
+  /// tensors.
   static llvm::FailureOr<Signature> get(mlir::func::FuncOp function);
 };
 
-/// The bytes that MLIR gives an element in memory; 0 for a type of which
-/// zpp-run does not know the values.
+/// The bytes of an element in MLIR's memory; 0 for a type whose values zpp-run
+/// does not know.
 int64_t getElementBytes(mlir::Type element);
 int64_t getBytes(mlir::RankedTensorType type);
 
-/// A module, compiled for this host.
+/// A module that is compiled for this host.
 class Program {
 public:
-  /// Lowers `functions` of `module`, of which a copy is made, and what they
-  /// call. With `deviceMemory` they must leave all work on tensors to the
-  /// runtime.
+  /// Compiles `functions` of `module` and what they call; works on a copy. With
+  /// `deviceMemory` they must leave all work on tensors to the runtime.
   static llvm::Expected<Program> compile(mlir::ModuleOp module,
                                          llvm::ArrayRef<std::string> functions,
                                          bool deviceMemory);
 
-  /// Calls `function` as `rank` and waits for it. On an error of the runtime
-  /// the results are empty; the rank knows why.
+  /// Calls `function` as `rank` and waits for it. If the runtime reports an
+  /// error, the results are empty; zpp_rt_rank_message says why.
   llvm::Expected<std::vector<TensorData>>
   call(zpp_rt_rank *rank, llvm::StringRef function, const Signature &signature,
        llvm::ArrayRef<TensorData> arguments) const;
 
 private:
   std::unique_ptr<mlir::ExecutionEngine> engine;
-  /// Functions that take the rank.
+  /// Whether a function takes the rank as its first argument.
   llvm::StringMap<bool> takesRank;
 };
 

@@ -41,7 +41,7 @@ static bool isSigned(Type type) {
          !type.isInteger(1);
 }
 
-/// An element of integer type, extended to 64 bits by its sign if it has one.
+/// An element of integer type, extended to 64 bits; signed types by their sign.
 static uint64_t readInteger(Type type, const TensorData &data, int64_t index) {
   uint64_t bits = 0;
   int64_t bytes = getElementBytes(type);
@@ -68,8 +68,8 @@ static double readElement(Type type, const TensorData &data, int64_t index) {
                         : static_cast<double>(bits);
 }
 
-/// How far elements are apart. Of integers it is what their difference rounds
-/// to: a double does not tell all of them apart.
+/// The distance of two elements. Integers are subtracted before the result is
+/// rounded to a double, which cannot tell all integers apart.
 static double getDistance(Type type, const TensorData &a, const TensorData &b,
                           int64_t index) {
   if (!isa<IntegerType>(type))
@@ -81,8 +81,8 @@ static double getDistance(Type type, const TensorData &a, const TensorData &b,
   return static_cast<double>(isLess ? y - x : x - y);
 }
 
-/// Random elements, the same for one seed everywhere: floats near normal with
-/// variance 1, other types any bits.
+/// Random elements, which are the same for the same seed on all machines.
+/// Floats are nearly normal with variance 1; other types have random bits.
 static TensorData makeRandom(RankedTensorType type, uint64_t seed) {
   // Not a distribution of <random>, whose numbers differ between libraries.
   std::mt19937_64 next(seed);
@@ -129,7 +129,8 @@ static std::string str(ArrayRef<int64_t> shape) {
          "]";
 }
 
-/// A file holds the tensor of every rank, or the one tensor of all.
+/// Reads a file that holds the tensors of all ranks, or one tensor for all
+/// ranks.
 static llvm::Expected<RankData>
 readTensors(StringRef path, RankedTensorType type, int64_t ranks) {
   llvm::Expected<NpyArray> array = readNpy(path);
@@ -140,7 +141,7 @@ readTensors(StringRef path, RankedTensorType type, int64_t ranks) {
     return llvm::createStringError(path + ": expected elements of type '" +
                                    expected + "', but got '" + array->type +
                                    "'");
-  // Whatever is not 0 is true, for which MLIR has one bit.
+  // NumPy takes every byte but 0 as true; MLIR uses one bit.
   if (type.getElementType().isInteger(1))
     for (uint8_t &element : array->data)
       element = element != 0;
@@ -191,7 +192,7 @@ static void printTensors(StringRef title, RankedTensorType type,
 // Comparison
 //===----------------------------------------------------------------------===//
 
-/// L2 norm of the elements of all ranks, or of their distance from `other`.
+/// The L2 norm of the elements of all ranks, or of their distance from `other`.
 static double getNorm(RankedTensorType type, const RankData &data,
                       const RankData *other = nullptr) {
   Type element = type.getElementType();
@@ -205,8 +206,8 @@ static double getNorm(RankedTensorType type, const RankData &data,
   return std::sqrt(sum);
 }
 
-/// Prints how far `data` is from `expected`; false if farther than `bound`, or
-/// not a number.
+/// Prints how far `data` is from `expected`. Returns false if it is farther
+/// than `bound` or the distance is not a number.
 static bool compare(StringRef title, RankedTensorType type,
                     const RankData &data, const RankData &expected,
                     double bound) {
@@ -241,10 +242,10 @@ struct Options {
                              cl::desc("Function to execute")};
   cl::list<std::string> inputs{
       "input", cl::cat(category),
-      cl::desc("File (.npy) of the next argument: its tensor, or one per rank "
-               "in a leading dim; empty or left out: random")};
+      cl::desc("File (.npy) of the next argument: one tensor for all ranks, or "
+               "one per rank in a leading dim; empty or left out: random")};
   cl::opt<uint64_t> seed{"seed", cl::cat(category), cl::init(0),
-                         cl::desc("Of random arguments")};
+                         cl::desc("Seed of random arguments")};
   cl::opt<std::string> compareWith{
       "compare", cl::cat(category),
       cl::desc("Function that computes the same: fail if results differ by "
@@ -296,7 +297,7 @@ private:
   llvm::Expected<std::string> getMesh();
   llvm::Expected<Function> find(StringRef name);
   llvm::Error createWorld(StringRef mesh);
-  /// From here on the lack of memory is an error that says how much it takes.
+  /// From here on, running out of memory is reported with the memory needed.
   void describeMemory(const Signature &signature);
   llvm::Error makeInputs(const Signature &signature);
   /// Calls all functions, one after the other, on every rank.
@@ -304,7 +305,7 @@ private:
                       MutableArrayRef<Function> functions);
   llvm::Error readExpected(const Signature &signature);
   llvm::Expected<SmallVector<double>> getErrors(const Function &function);
-  /// All functions may be off, each by its own error.
+  /// Each function contributes its own error to the bounds.
   llvm::Error deriveBounds(ArrayRef<Function> functions);
   llvm::Error check(ArrayRef<Function> functions);
 
@@ -313,9 +314,9 @@ private:
   zpp_rt_world *world = nullptr;
   int64_t ranks = 0;
   std::vector<RankData> inputs;
-  /// Of each result; empty where no file is given.
+  /// By result; empty if no file is given.
   std::vector<RankData> expected;
-  /// Of each result; not used with --tolerance.
+  /// By result; not used with --tolerance.
   SmallVector<double> bounds;
   std::string outOfMemory;
 };
@@ -384,10 +385,10 @@ llvm::Error Runner::createWorld(StringRef mesh) {
   return llvm::Error::success();
 }
 
-/// Ends the program where LLVM would dump its stack. Results are not written
-/// before the last large allocation.
+/// Ends the program with an error where LLVM would print a stack trace. Nothing
+/// is lost: results are written after the last large allocation.
 static void handleBadAlloc(void *message, const char *, bool) {
-  // For good: others may run out of memory too.
+  // Never unlocked, since other threads may run out of memory too.
   static std::mutex mutex;
   mutex.lock();
   llvm::WithColor::error(llvm::errs(), "zpp-run")
@@ -488,7 +489,7 @@ llvm::Error Runner::execute(const Program &program,
     }
     zpp_rt_rank_destroy(rank);
   };
-  // Nobody begins before all are there, who would wait for the others.
+  // No rank begins before all threads exist: it would wait for missing ones.
   std::promise<bool> areAllThere;
   std::shared_future<bool> begins = areAllThere.get_future().share();
   std::vector<std::thread> threads;
@@ -588,7 +589,7 @@ llvm::Error Runner::run() {
     return llvm::createStringError("expected '" + options.compareWith +
                                    "' to have the type of '" + options.entry +
                                    "'");
-  // Only the memory of "cpu" is that of the host.
+  // Only the "cpu" back end uses the host's memory.
   llvm::Expected<Program> program = Program::compile(
       module, names, /*deviceMemory=*/options.backend != "cpu");
   if (!program)
@@ -599,7 +600,7 @@ llvm::Error Runner::run() {
   if (llvm::Error error = makeInputs(functions.front().signature))
     return error;
 
-  // What can be wrong with a comparison, before the program runs.
+  // Report what is wrong with a comparison before the program runs.
   if (llvm::Error error = readExpected(functions.front().signature))
     return error;
   bool compares = functions.size() > 1 || !options.expect.empty();
@@ -608,7 +609,7 @@ llvm::Error Runner::run() {
       return error;
 
   llvm::Error failure = execute(*program, functions);
-  // A timeline says most where something went wrong.
+  // A timeline is most useful if something went wrong, so write it even then.
   if (!options.trace.empty()) {
     char message[512];
     if (zpp_rt_world_write_trace(world, options.trace.c_str(), message,

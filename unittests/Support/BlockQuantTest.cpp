@@ -27,8 +27,8 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr uint16_t kMinScaleBits = 0x0080; // 2^-126
 constexpr uint16_t kMaxBF16Bits = 0x7f7f;
 
-/// What one chunk carries, read by the layout's definition and not by the
-/// library's decoder.
+/// The content of a chunk, read by the definition of the layout rather than by
+/// the library's decoder.
 struct Decoded {
   std::vector<uint8_t> bytes;
   std::vector<int> codes;
@@ -128,8 +128,8 @@ protected:
   WireFormat format() const { return std::get<1>(GetParam()); }
 };
 
-/// Every value as the largest of a block, over elements of all magnitudes and
-/// on the borders between codes.
+/// Every value is the largest of a block once, with elements of all magnitudes
+/// and elements on the borders between codes.
 TEST_P(AllBitsTest, AsLargestOfABlock) {
   int qmax = maxCode(format());
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
@@ -164,8 +164,8 @@ TEST_P(AllBitsTest, AsLargestOfABlock) {
   }
 }
 
-/// All values in one tensor, so that blocks hold neighbors, and the block that
-/// holds infinity or NaN too.
+/// All values are in one tensor, so that blocks hold neighbors, including the
+/// block that holds infinity or NaN.
 TEST_P(AllBitsTest, AsOneTensor) {
   constexpr int64_t kBlock = 128;
   std::vector<float> values;
@@ -196,7 +196,7 @@ TEST_P(AllBitsTest, AsOneTensor) {
   EXPECT_EQ(nanBlocks, isBF16 ? 2 : 16);
 }
 
-/// Every value beside the others' extremes is shifted by at most half a step.
+/// No value moves by more than half a step, whatever the extremes beside it.
 TEST_P(AllBitsTest, AsSmallElementOfAUnitBlock) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     float value = widen(bits);
@@ -233,8 +233,8 @@ INSTANTIATE_TEST_SUITE_P(Formats, BlockQuantTest,
                            return info.param == WireFormat::I8 ? "I8" : "I4";
                          });
 
-/// For every scale, the magnitudes around the border where the next larger
-/// scale begins.
+/// For every scale, checks the magnitudes around the border at which the next
+/// larger scale begins.
 TEST_P(BlockQuantTest, LargestElementNeverExceedsTheLargestCode) {
   int64_t borders = 0;
   for (uint16_t bits = kMinScaleBits; bits <= kMaxBF16Bits; ++bits) {
@@ -279,14 +279,14 @@ TEST_P(BlockQuantTest, ScaleOfRandomFloats) {
         << amax;
     float inverse = inverseScale(static_cast<float>(scale));
     ASSERT_LE(encodeValue(amax, inverse), qmax()) << amax;
-    // Rounding the scale up costs less than one level of i8 and none of i4.
+    // Rounding the scale up costs less than one level of i8, and none of i4.
     if (amax >= qmax() * kMinNormal) {
       ASSERT_GE(encodeValue(amax, inverse), qmax() == 7 ? 7 : 126) << amax;
     }
   }
 }
 
-/// So that a fused multiply-add changes no bit of a sum.
+/// This is why a fused multiply-add changes no bit of a sum.
 TEST_P(BlockQuantTest, CodeTimesScaleIsExact) {
   for (uint16_t bits = kMinScaleBits; bits <= kMaxBF16Bits; ++bits) {
     float scale = floatOfBF16Bits(bits);
@@ -315,7 +315,7 @@ TEST_P(BlockQuantTest, TiesGoToEven) {
   EXPECT_EQ(decoded.scales, std::vector<uint16_t>{0x3f80});
   EXPECT_EQ(decoded.codes,
             (std::vector<int>{qmax(), 0, 2, 2, 4, 0, -2, -2, -4}));
-  // And next to a tie they do not.
+  // Next to a tie they do not.
   values = {static_cast<float>(qmax()), std::nextafterf(0.5f, 1.0f),
             std::nextafterf(2.5f, 3.0f), std::nextafterf(-3.5f, 0.0f)};
   EXPECT_EQ(transport(values, GetParam(), 32).codes,
@@ -328,14 +328,14 @@ TEST_P(BlockQuantTest, TiesGoToEven) {
 
 TEST_P(BlockQuantTest, FlushBoundary) {
   float below = std::nextafterf(kMinNormal, 0.0f);
-  // The smallest normal is a code on its own scale, of either sign ...
+  // The smallest normal number, of either sign, is a code of its own scale ...
   Decoded decoded = transport({kMinNormal, -kMinNormal}, GetParam(), 32);
   EXPECT_EQ(decoded.scales, std::vector<uint16_t>{kMinScaleBits});
   EXPECT_EQ(decoded.values, (std::vector<float>{kMinNormal, -kMinNormal}));
-  // ... and what is below counts as zero even where it would round to code 1.
+  // ... and anything below counts as zero, even if it would round to code 1.
   decoded = transport({kMinNormal, below, -below}, GetParam(), 32);
   EXPECT_EQ(decoded.values, (std::vector<float>{kMinNormal, 0.0f, 0.0f}));
-  // A block of nothing else is a zero block, bit for bit.
+  // A block of only such values is a zero block, bit for bit.
   decoded = transport({below, -below, 0x1p-149f, -0x1p-149f}, GetParam(), 32);
   EXPECT_EQ(decoded.bytes, std::vector<uint8_t>(decoded.bytes.size(), 0));
   for (float value : decoded.values)
@@ -368,7 +368,7 @@ TEST(BlockQuant, LargestFloatInI8) {
   Decoded decoded = transport(values, WireFormat::I8, 32);
   ASSERT_NO_FATAL_FAILURE(
       checkFiniteBlock(values, WireFormat::I8, 32, decoded));
-  // The uppermost 3 % of the magnitudes stay finite, here in steps of 255 ulp.
+  // The largest 3 % of the magnitudes stay finite; checked in steps of 255 ulp.
   for (uint32_t bits = 0x7f780000; bits < 0x7f800000; bits += 0xff) {
     float amax = floatOfBits(bits);
     ASSERT_TRUE(std::isfinite(transport({amax}, WireFormat::I8, 32).values[0]));
@@ -386,7 +386,7 @@ TEST(BlockQuant, LargestFloatInI4RoundsToInfinity) {
   }
 }
 
-/// Where a scale of type f16 would underflow and the block would vanish.
+/// With scales of type f16, these would underflow and the block would vanish.
 TEST_P(BlockQuantTest, TinyGradientsSurvive) {
   Random random(2);
   for (float magnitude : {1e-9f, 1e-12f, 1e-20f, 1e-30f}) {
@@ -449,7 +449,7 @@ TEST_P(BlockQuantTest, NaNBlockDoesNotTouchItsNeighbors) {
 }
 
 TEST(BlockQuant, MagnitudeBitsOrderAsMagnitudes) {
-  // Every float of 2^16 evenly spread patterns, NaNs above all numbers.
+  // 2^16 evenly spread bit patterns of floats; NaNs are above all numbers.
   uint32_t previous = 0;
   for (uint32_t bits = 0; bits < 0x80000000u; bits += 0x7fff) {
     uint32_t got = magnitudeBits(floatOfBits(bits));
@@ -466,7 +466,7 @@ TEST(BlockQuant, InverseScaleOfZeroAndNaN) {
   EXPECT_EQ(inverseScale(0.0f), 0.0f);
   EXPECT_EQ(inverseScale(kNaN), 0.0f);
   EXPECT_EQ(inverseScale(0x1p-126f), 0x1p126f);
-  // Not what a conversion of NaN to int gives, which only shows at run time.
+  // Not the result of converting NaN to int, which only shows at run time.
   for (volatile float value : {kNaN, kInfinity, -kInfinity, 1.0f})
     EXPECT_EQ(encodeValue(value, 0.0f), 0);
 }
@@ -508,7 +508,7 @@ TEST_P(BlockQuantTest, LayoutOfAllSizes) {
     for (int64_t elements = 0; elements <= 2 * kMaxBlock + 1; ++elements) {
       ChunkLayout layout = getChunkLayout(elements, GetParam(), block);
       ASSERT_EQ(layout.elements, elements);
-      // The least number of blocks and of payload bytes that hold all.
+      // The smallest numbers of blocks and of payload bytes that hold all.
       ASSERT_GE(layout.blocks * block, elements);
       ASSERT_LT((layout.blocks - 1) * block, std::max<int64_t>(elements, 1));
       ASSERT_GE(layout.payloadBytes * perByte, elements);
@@ -541,7 +541,7 @@ TEST(BlockQuant, LayoutExamples) {
   check(129, WireFormat::I4, 128, 65, 80, 96);
   check(1024, WireFormat::I4, 128, 512, 512, 528);
   check(1025, WireFormat::I4, 128, 513, 528, 560);
-  // Beyond 32 bits.
+  // Sizes beyond 32 bits.
   check(int64_t(1) << 33, WireFormat::I4, 2048, int64_t(1) << 32,
         int64_t(1) << 32, (int64_t(1) << 32) + (int64_t(1) << 23));
 }
@@ -578,8 +578,8 @@ TEST(BlockQuant, ChunkBytesI4) {
   EXPECT_EQ(transport(values, WireFormat::I4, 32).bytes, expected);
 }
 
-/// Every length around one and two blocks: round trip, zeroed padding, and no
-/// byte outside of the chunk is touched.
+/// For every length around one and two blocks: values make the round trip,
+/// padding is zero, and no byte outside the chunk is touched.
 TEST_P(BlockQuantTest, AllLengths) {
   Random random(3);
   for (int64_t block : {32, 64}) {

@@ -29,7 +29,7 @@ const char *const kMeshes[] = {"gpu:8",       "node:2,gpu:4", "node:4,gpu:8",
                                "a:2,b:3,c:4", "a:2,b:2,c:2",  "a:1,b:4,c:1",
                                "a:2,t:3,b:4", "node:3,gpu:1"};
 
-/// All subsets of the axes, each whole or by halves where it is even.
+/// All subsets of the axes; each axis is whole, or in halves if it is even.
 std::vector<Refs> getRefLists(const Mesh &mesh) {
   std::vector<Refs> lists = {{}};
   for (const MeshAxis &axis : mesh.getAxes()) {
@@ -76,9 +76,9 @@ TEST(CollectiveCost, AllToAllCountsEveryPair) {
   }
 }
 
-/// The minimal algorithm: the devices behind one link of tier i or of a slower
-/// tier begin with their own shards, and end with all; through their links,
-/// each foreign shard comes in once.
+/// The minimal algorithm: the devices behind one link of tier i, or of a slower
+/// tier, begin with their own shards and end with all shards. Each shard of
+/// others comes in through their links once.
 TEST(CollectiveCost, GathersBringEachShardInOnce) {
   for (const char *text : kMeshes) {
     Mesh mesh = parse(text);
@@ -89,7 +89,7 @@ TEST(CollectiveCost, GathersBringEachShardInOnce) {
       int64_t slowerBytes = 0;
       for (size_t tier = 0; tier < sent.size(); ++tier) {
         slowerBytes += sent[tier];
-        // Members that share device 0's coordinates down to this tier.
+        // The members that share device 0's coordinates down to this tier.
         int64_t behind =
             std::count_if(group.begin(), group.end(), [&](int64_t device) {
               return device == group[0] ||
@@ -149,7 +149,7 @@ TEST(CollectiveCost, Examples) {
   EXPECT_EQ(sent(CollectiveKind::CollectiveBroadcast), (Bytes{80, 0, 80}));
   refs = {{"gpu", 1, 4}};
   EXPECT_EQ(sent(CollectiveKind::CollectivePermute), (Bytes{0, 0, 80}));
-  // No group, no traffic.
+  // Without a group there is no traffic.
   refs = {};
   EXPECT_EQ(sent(CollectiveKind::AllReduce), (Bytes{0, 0, 0}));
   EXPECT_EQ(sent(CollectiveKind::CollectivePermute), (Bytes{0, 0, 0}));
@@ -176,7 +176,7 @@ protected:
   Refs within() const { return {{"gpu", 1, gpus()}}; }
   Refs between() const { return {{"node", 1, nodes()}}; }
 
-  /// An f16 model, divisible enough for i4.
+  /// The bytes of an f16 model whose sizes also divide for i4.
   int64_t modelBytes() const { return nodes() * gpus() * 1024; }
   /// Traffic that leaves a node, in units of (nodes - 1) / nodes * M. The paper
   /// calls this unit M.
@@ -198,10 +198,10 @@ TEST_P(VolumeTest, PapersTable) {
 
   // qwZ: int8 instead of f16.
   double forward = crossNodeVolume(CollectiveKind::AllGather, all(), shard / 2);
-  // hpZ: the secondary partition is in the node.
+  // hpZ: the secondary partition is within the node.
   double backward = crossNodeVolume(CollectiveKind::AllGather, within(),
                                     modelBytes() / gpus());
-  // qgZ: int4 in the node, then between nodes what is left after the sum.
+  // qgZ: int4 within the node, then what is left after the sum between nodes.
   double twoHops =
       crossNodeVolume(CollectiveKind::AllToAll, within(),
                       modelBytes() / gpus() / 4) +
@@ -220,7 +220,8 @@ TEST_P(VolumeTest, OneHopBlowsUpByTheGpusPerNode) {
   double twoHops =
       crossNodeVolume(CollectiveKind::AllToAll, between(), shard / 4);
   EXPECT_EQ(oneHop, gpus() * twoHops);
-  // From four GPUs per node on it is no less than what f16 ring scatters send.
+  // With four or more GPUs per node, that is no less than f16 ring scatters
+  // send.
   EXPECT_EQ(oneHop >= 1.0, gpus() >= 4);
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-/// A 16-bit format as its definition says, digit by digit.
+/// A 16-bit format, computed digit by digit from its definition.
 struct Format {
   int exponentBits;
   int fractionBits;
@@ -66,7 +66,7 @@ TEST_P(Float16Test, NarrowingInvertsWideningForAllBits) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     uint16_t got = format.narrow(format.widen(bits));
     uint32_t expected = bits;
-    if (std::isnan(format.value(bits))) // Signaling becomes quiet.
+    if (std::isnan(format.value(bits))) // A signaling NaN becomes quiet.
       expected |= 1u << (format.fractionBits - 1);
     ASSERT_EQ(got, expected);
   }
@@ -76,7 +76,7 @@ TEST_P(Float16Test, NarrowingRoundsToNearestEvenBetweenAllNeighbors) {
   const Format &format = *GetParam();
   for (uint32_t low = 0; low < format.infinityBits(); ++low) {
     uint32_t high = low + 1;
-    // Infinity stands where the next finite value would.
+    // Infinity takes the place of the next finite value.
     double above = high == format.infinityBits()
                        ? 2 * format.value(low) - format.value(low - 1)
                        : format.value(high);

@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Quantized reduce-scatters over several hops on real numbers: placement, sums
-// and errors together, beside the error bounds and beside what DeepSpeed's
-// implementation of the paper does.
+// Quantized reduce-scatters over several hops on real numbers. Placement, sums
+// and errors are tested together, and compared with the error bounds and with
+// DeepSpeed's implementation of the paper.
 //
 //===----------------------------------------------------------------------===//
 
@@ -27,7 +27,7 @@ namespace {
 
 using Tensor = std::vector<float>;
 
-/// Chunk `chunk` of `values`, zero where it is padding.
+/// Chunk `chunk` of `values`, with zeros as padding.
 template <typename T>
 std::vector<T> takeChunk(const std::vector<T> &values, const SliceMap &map,
                          int64_t chunk) {
@@ -82,8 +82,8 @@ std::vector<BoundedValues> reduceScatter(const Mesh &mesh, const HopPlan &plan,
 
 float roundToF16(float value) { return floatOfF16Bits(f16BitsOfFloat(value)); }
 
-/// What its int4 quantization of groups of `group` elements carries: 16 levels
-/// over [-amax, amax], of which the highest, amax itself, is cut off.
+/// The values after its int4 quantization of groups of `group` elements: 16
+/// levels over [-amax, amax], of which the highest, amax itself, is clipped.
 Tensor deepSpeedInt4(const Tensor &values, int64_t group) {
   Tensor result;
   for (size_t begin = 0; begin < values.size(); begin += group) {
@@ -100,7 +100,7 @@ Tensor deepSpeedInt4(const Tensor &values, int64_t group) {
   return result;
 }
 
-/// Two hops of int4 with partial sums in f16, for the same slices.
+/// Two hops of int4, with partial sums in f16, that yield the same slices.
 std::vector<Tensor>
 deepSpeedReduceScatter(const Mesh &mesh, const HopPlan &plan, int64_t group,
                        const std::vector<Tensor> &operands) {
@@ -202,8 +202,8 @@ double getSumOfNorms(const std::vector<Tensor> &operands) {
 // Tests
 //===----------------------------------------------------------------------===//
 
-/// i8 in the node and i4 between nodes loses much less than int4 twice as
-/// DeepSpeed does it, for as many bytes between nodes.
+/// i8 within the node and i4 between nodes lose much less than DeepSpeed's int4
+/// in both hops, with as many bytes between nodes.
 TEST(HierarchicalReduce, I8ThenI4BeatsDeepSpeed) {
   constexpr int kSeeds = 4;
   struct {
@@ -218,7 +218,7 @@ TEST(HierarchicalReduce, I8ThenI4BeatsDeepSpeed) {
     HopPlan plan;
     plan.hops = {{mesh.getAxis(1)}, {mesh.getAxis(0)}};
     plan.extent = 32768;
-    // The tails are heavy, so one draw says little: the mean of some.
+    // The tails are heavy, so one draw says little; take the mean of several.
     double ours = 0, twice = 0, deepSpeed = 0;
     for (int seed = 1; seed <= kSeeds; ++seed) {
       std::vector<Tensor> gradients =
@@ -245,12 +245,12 @@ TEST(HierarchicalReduce, I8ThenI4BeatsDeepSpeed) {
     EXPECT_LT(twice, 0.31);
     EXPECT_LT(ours, 0.75 * twice);
     EXPECT_LT(ours, 0.45 * deepSpeed);
-    // A mistake in the reimplementation would not make it win.
+    // A mistake in this reimplementation would not make it better.
     EXPECT_NEAR(deepSpeed, 0.54, 0.05);
   }
 }
 
-/// Without quantization, what is left are the roundings of f32.
+/// Without quantization, only the rounding errors of f32 remain.
 TEST(HierarchicalReduce, UnquantizedHopsAreExactToRounding) {
   Mesh mesh({{"node", 2}, {"gpu", 4}});
   HopPlan plan;
@@ -272,14 +272,14 @@ TEST(HierarchicalReduce, UnquantizedHopsAreExactToRounding) {
 
 struct Case {
   std::vector<MeshAxis> axes;
-  /// Axis indices of each hop, innermost first.
+  /// The axis indices of each hop, the innermost hop first.
   std::vector<std::vector<int64_t>> hops;
   std::vector<WireFormat> formats;
 };
 
-/// One to three hops, formats in every combination, over dims that do not
-/// divide: each element errs by at most its own bound, all together by at most
-/// the bound before data, and no bound is far off.
+/// One to three hops, with every combination of formats, over dims that do not
+/// divide. The error of each element is within its own bound, the total error
+/// is within the bound for any data, and no bound is far too large.
 TEST(HierarchicalReduce, ErrorsStayWithinTheBounds) {
   constexpr WireFormat kNone = WireFormat::None;
   constexpr WireFormat kI8 = WireFormat::I8;
@@ -333,8 +333,9 @@ TEST(HierarchicalReduce, ErrorsStayWithinTheBounds) {
       bound = std::sqrt(bound);
       Errors errors = measure(slices, exact, getValues);
       EXPECT_LE(errors.error, bound) << name;
-      // Roundings to nearest are sqrt(3) below half a step, and add up like
-      // random numbers where the bound takes all in one direction.
+      // The error of rounding to nearest is sqrt(3) times smaller than half a
+      // step on average, and errors add up like random numbers, while the bound
+      // takes all of them in one direction.
       EXPECT_GT(errors.error,
                 bound / (1.8 * std::sqrt(numDevices(plan.getDimRefs()))))
           << name;
@@ -344,12 +345,12 @@ TEST(HierarchicalReduce, ErrorsStayWithinTheBounds) {
   }
 }
 
-/// As long as no partial sum meets another scale, the worst inputs reach the
-/// bound before data, too.
+/// As long as no partial sum meets another scale, the worst inputs also reach
+/// the bound for any data.
 TEST(HierarchicalReduce, BoundBeforeDataIsReached) {
   for (WireFormat format : {WireFormat::I8, WireFormat::I4}) {
-    // Four ranks with the same worst block in each chunk: half a step each, all
-    // in the same direction, in proportion to the sum of the norms.
+    // Four ranks have the same worst block in each chunk. Each errs by half a
+    // step, all in the same direction, in proportion to the sum of the norms.
     constexpr int64_t kBlock = 128;
     Tensor block(kBlock, (1.0f + 0x1p-7f) / 2);
     block[0] = maxCode(format) * (1.0f + 0x1p-20f);
@@ -369,8 +370,8 @@ TEST(HierarchicalReduce, BoundBeforeDataIsReached) {
   }
 }
 
-/// NaN in one rank's gradient reaches the owner of its block, and only blocks
-/// that it is in.
+/// A NaN in one rank's gradient reaches the owner of its block, and no block
+/// that it is not in.
 TEST(HierarchicalReduce, NaNReachesItsOwner) {
   Mesh mesh({{"node", 2}, {"gpu", 2}});
   HopPlan plan;
@@ -387,7 +388,8 @@ TEST(HierarchicalReduce, NaNReachesItsOwner) {
           << "element " << i << " of rank " << device;
 }
 
-/// The same bits wherever stages cut, as long as blocks are cut alike.
+/// The bits do not depend on where stages cut, if blocks are cut in the same
+/// way.
 TEST(HierarchicalReduce, StagesDoNotChangeAlignedResults) {
   Mesh mesh({{"node", 2}, {"gpu", 2}});
   HopPlan plan;
@@ -406,7 +408,7 @@ TEST(HierarchicalReduce, StagesDoNotChangeAlignedResults) {
   EXPECT_EQ(run(), once);
   plan.stages = 4;
   EXPECT_EQ(run(), once);
-  // Where they are not, the scales differ.
+  // If they are not, the scales differ.
   plan.stages = 3;
   EXPECT_NE(run(), once);
 }

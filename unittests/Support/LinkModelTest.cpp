@@ -57,11 +57,11 @@ TEST(LinkModel, Errors) {
 
 TEST(LinkModel, StagesPayWhereHopsAreAlike) {
   double latency = LinkModel::kExchangeUsec;
-  // One hop has nothing to run under.
+  // A single hop has nothing to run under.
   EXPECT_EQ(chooseStages({1000}, 8), 1);
   EXPECT_GT(chooseStages({latency + 1000, latency + 1000}, 8), 2);
   EXPECT_EQ(chooseStages({latency + 1000, latency + 1000}, 2), 2);
-  // Latencies only, and a hop that hardly counts.
+  // Only latencies, or a second hop that is negligible.
   EXPECT_EQ(chooseStages({latency, latency}, 8), 1);
   EXPECT_EQ(chooseStages({latency + 1000, latency + 1}, 8), 1);
 }

@@ -175,7 +175,7 @@ TEST(Mesh, CoordinatesAreTheDigitsOfTheDevice) {
 
 TEST(Mesh, VerifyRef) {
   Mesh mesh = parse("node:2,gpu:12");
-  // All pairs: valid exactly if preSize * size divides the axis.
+  // A pair is valid exactly if preSize * size divides the axis.
   for (int64_t preSize = -1; preSize <= 13; ++preSize)
     for (int64_t size = -1; size <= 13; ++size) {
       bool valid = preSize > 0 && size > 0 && 12 % (preSize * size) == 0;
@@ -204,12 +204,12 @@ TEST(Mesh, VerifyRefs) {
   EXPECT_EQ(mesh.verify(Refs{{"node", 1, 2}, {"gpu", 1, 12}, {"node", 1, 2}}),
             "expected separate parts of axis 'node', but got \"node\":(1)2 and "
             "\"node\":(1)2");
-  // Overlapping, in either order.
+  // Parts that overlap, in either order.
   EXPECT_EQ(mesh.verify(Refs{{"gpu", 1, 4}, {"gpu", 2, 2}}),
             "expected separate parts of axis 'gpu', but got \"gpu\":(1)4 and "
             "\"gpu\":(2)2");
   EXPECT_NE(mesh.verify(Refs{{"gpu", 2, 2}, {"gpu", 1, 4}}), "");
-  // Of different mixed radixes: which half, and which of three in a triple.
+  // Parts of different mixed radixes: which half, and which one of a triple.
   EXPECT_EQ(mesh.verify(Refs{{"gpu", 1, 2}, {"gpu", 3, 2}}),
             "expected separate parts of axis 'gpu', but got \"gpu\":(1)2 and "
             "\"gpu\":(3)2");
@@ -237,8 +237,8 @@ TEST(Mesh, GroupsOfTheUsualMesh) {
             (Groups{{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}}));
 }
 
-/// What getGroups is by definition: devices with equal coordinates along all
-/// other digits form a group, ordered by their number along refs.
+/// The definition of getGroups: devices with equal coordinates along all other
+/// digits form a group, ordered by their number along refs.
 Groups getGroupsByDefinition(const Mesh &mesh, const Refs &refs) {
   std::map<Group, std::map<int64_t, int64_t>> byRest;
   for (int64_t device = 0; device < mesh.numDevices(); ++device) {
@@ -260,7 +260,7 @@ Groups getGroupsByDefinition(const Mesh &mesh, const Refs &refs) {
   return groups;
 }
 
-/// All ways to cut an axis into two or three digits, and whole.
+/// The whole axis, and all ways to cut it into two or three digits.
 std::vector<Refs> getDigitLists(const AxisRef &axis) {
   std::vector<Refs> lists = {{axis}};
   for (int64_t major = 2; major < axis.size; ++major) {
@@ -292,8 +292,8 @@ std::vector<Refs> getDigitLists(const Mesh &mesh) {
   return all;
 }
 
-/// The canonical form that factorGroups promises: no size 1, and no two
-/// neighbors that are one digit.
+/// The canonical form that factorGroups promises: no axis of size 1, and no two
+/// neighbors that could be one digit.
 Refs canonicalize(const Refs &refs) {
   Refs result;
   for (const AxisRef &ref : refs) {
@@ -308,14 +308,14 @@ Refs canonicalize(const Refs &refs) {
   return result;
 }
 
-/// Over all subsets and orders of all axes and parts of axes of all meshes.
+/// Checks all subsets and orders of all axes and parts of axes of all meshes.
 TEST(Mesh, FactorGroupsInvertsGetGroups) {
   std::mt19937 random(1);
   int64_t cases = 0;
   for (const char *text : kMeshes) {
     Mesh mesh = parse(text);
     for (const Refs &digits : getDigitLists(mesh)) {
-      // Five digits and more have too many orders.
+      // Five or more digits have too many orders.
       if (digits.size() > 5)
         continue;
       for (unsigned subset = 0; subset < 1u << digits.size(); ++subset) {
@@ -353,7 +353,7 @@ TEST(Mesh, FactorGroupsSplitsRunsAtTheBordersOfAxes) {
   // Distance 2, four devices: half of gpu and all of node.
   EXPECT_EQ(mesh.factorGroups({{0, 2, 4, 6}, {1, 3, 5, 7}}, error),
             (Refs{{"node", 1, 2}, {"gpu", 1, 2}}));
-  // Over an axis of size 1.
+  // Groups over an axis of size 1.
   EXPECT_EQ(
       parse("a:2,b:1,c:4").factorGroups({{0, 1, 2, 3, 4, 5, 6, 7}}, error),
       (Refs{{"a", 1, 2}, {"c", 1, 4}}));
@@ -393,7 +393,7 @@ TEST(Mesh, FactorGroupsErrors) {
            group;
   };
 
-  // Not every device once.
+  // Groups that do not have every device exactly once.
   EXPECT_EQ(errorOf({}), "expected groups that cover 8 devices, but got 0");
   EXPECT_EQ(errorOf({{0, 1, 2, 3}}),
             "expected groups that cover 8 devices, but got 4");
@@ -410,28 +410,28 @@ TEST(Mesh, FactorGroupsErrors) {
   EXPECT_EQ(errorOf({{0, 1, 2, 3}, {4, 5, 6, 3}}),
             "expected every device in one group, but got 3 twice");
 
-  // No product over axes.
+  // Groups that are not a product over axes.
   EXPECT_EQ(errorOf({{0, 1, 2, 4}, {3, 5, 6, 7}}), noProduct("[0, 1, 2, 4]"));
   EXPECT_EQ(errorOf({{0, 3}, {1, 2}, {4, 7}, {5, 6}}), noProduct("[0, 3]"));
-  // The first group is along an axis, another is not.
+  // The first group is along an axis, but another one is not.
   EXPECT_EQ(errorOf({{0, 1}, {2, 3}, {4, 6}, {5, 7}}), noProduct("[4, 6]"));
   EXPECT_EQ(errorOf({{4, 5}, {0, 1}, {2, 3}, {7, 6}}), noProduct("[7, 6]"));
-  // Across nodes, with different GPUs.
+  // Groups across nodes with different GPUs.
   EXPECT_EQ(errorOf({{0, 5}, {1, 4}, {2, 7}, {3, 6}}), noProduct("[0, 5]"));
-  // Orders that no list of axes has.
+  // Orders that no list of axes yields.
   EXPECT_EQ(errorOf({{3, 2, 1, 0}, {7, 6, 5, 4}}), noProduct("[3, 2, 1, 0]"));
   EXPECT_EQ(errorOf({{0, 1, 3, 2}, {4, 5, 7, 6}}), noProduct("[0, 1, 3, 2]"));
   EXPECT_EQ(errorOf({{1, 0}, {3, 2}, {5, 4}, {7, 6}}), noProduct("[1, 0]"));
 
   EXPECT_EQ(errorOf({{7, 0}, {1, 2}, {3, 4}, {5, 6}}), noProduct("[7, 0]"));
 
-  // Digits that are parts of the axis, but not together.
+  // Digits that are parts of the axis, but cannot be used together.
   mesh = parse("gpu:12");
   EXPECT_EQ(errorOf({{0, 1, 3, 4}, {2, 5, 6, 7}, {8, 9, 10, 11}}),
             "expected groups along axes of mesh 'gpu:12', but got "
             "[0, 1, 3, 4]");
 
-  // Runs that end inside of an axis which they do not divide.
+  // Runs that end inside an axis whose size they do not divide.
   mesh = parse("node:2,gpu:6");
   EXPECT_EQ(errorOf({{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9, 10, 11}}),
             "expected groups along axes of mesh 'node:2,gpu:6', but got "
@@ -447,7 +447,8 @@ TEST(Mesh, FactorGroupsErrors) {
             "[0, 3, 6, 9]");
 }
 
-/// Whatever the groups, an accepted factorization has precisely these groups.
+/// For any groups, a factorization that is accepted yields exactly these
+/// groups.
 TEST(Mesh, FactorGroupsAcceptsNothingElse) {
   std::mt19937 random(1);
   Mesh mesh = parse("a:2,b:2,c:2");
@@ -469,7 +470,7 @@ TEST(Mesh, FactorGroupsAcceptsNothingElse) {
       ASSERT_EQ(mesh.getGroups(*refs), groups);
     }
   } while (std::next_permutation(devices.begin(), devices.end()));
-  // Ordered choices of axes of each size, times the orders of their groups.
+  // The ordered choices of axes of each size, times the orders of their groups.
   EXPECT_EQ(accepted, 1 * 40320 + 3 * 24 + 6 * 2 + 6 * 1);
 }
 
@@ -491,7 +492,7 @@ TEST(SplitRefs, Examples) {
   check(8, {{"node", 1, 2}}, {{"gpu", 1, 8}});
   check(16, {}, refs);
 
-  // Parts of parts, and axes of size 1.
+  // Parts of parts, and axes of size 1, can be split too.
   refs = {{"gpu", 2, 4}};
   check(2, {{"gpu", 2, 2}}, {{"gpu", 4, 2}});
   refs = {{"a", 1, 4}, {"b", 1, 1}, {"c", 1, 2}};
@@ -513,7 +514,8 @@ TEST(SplitRefs, Failures) {
   EXPECT_FALSE(splitRefs({}, 2, outer, inner));
 }
 
-/// Where it splits, outer then inner number the devices as `refs` do.
+/// If refs can be split, outer followed by inner numbers the devices as refs
+/// do.
 TEST(SplitRefs, KeepsTheNumbering) {
   int64_t splits = 0;
   for (const char *text : kMeshes) {

@@ -58,7 +58,7 @@ TEST(SymbolicValue, SumsCountPerRankAndElement) {
   SymbolicValue doubled = value;
   doubled += value;
   EXPECT_EQ(doubled.str(), "2*r0[7] + 4*r1[5]");
-  // Independent of the order.
+  // The order does not matter.
   EXPECT_EQ(sum({source(3, 1), source(0, 1)}),
             sum({source(0, 1), source(3, 1)}));
   EXPECT_NE(source(0, 1), source(0, 2));
@@ -146,7 +146,7 @@ void provePlan(const Mesh &mesh, const HopPlan &plan) {
             "");
 }
 
-/// Tensors that travel together end where they do alone.
+/// Tensors that travel together end up where they do when they travel alone.
 void proveTogether(const Mesh &mesh, const std::vector<HopPlan> &plans) {
   std::vector<std::vector<SymbolicTensor>> operands, slices;
   for (const HopPlan &plan : plans) {
@@ -165,7 +165,8 @@ void proveTogether(const Mesh &mesh, const std::vector<HopPlan> &plans) {
     ASSERT_EQ(verifyAllGather(mesh, plans[index], gathered[index]), "");
 }
 
-/// A matrix cut in the middle, a vector that does not divide, a small one.
+/// A matrix that is cut along its middle dim, a vector that does not divide,
+/// and a small one.
 void proveHopsTogether(const Mesh &mesh, const Hops &hops) {
   for (int64_t stages = 1; stages <= 3; ++stages) {
     HopPlan matrix, vector, small;
@@ -200,8 +201,8 @@ TEST(Placement, TogetherOverThreeTiers) {
     ASSERT_NO_FATAL_FAILURE(proveHopsTogether(mesh, hops));
 }
 
-/// All stages, dims that divide and dims that do not, in the middle of a
-/// tensor or its only one.
+/// All numbers of stages, with dims that divide and dims that do not, both as a
+/// tensor's middle dim and as its only one.
 void proveHops(const Mesh &mesh, const Hops &hops) {
   HopPlan plan;
   plan.hops = hops;
@@ -240,7 +241,7 @@ TEST(Placement, OneHopOnAllMeshesUpTo4x8) {
     }
 }
 
-/// In every grouping of the tiers to hops.
+/// Checks every way to group the tiers into hops.
 TEST(Placement, ThreeTiersUpTo2x3x4) {
   for (int64_t racks = 1; racks <= 2; ++racks)
     for (int64_t nodes = 1; nodes <= 3; ++nodes)
@@ -256,8 +257,8 @@ TEST(Placement, ThreeTiersUpTo2x3x4) {
       }
 }
 
-/// Any order of axes is an order of hops: what the tiers are does not matter to
-/// the placement.
+/// Any order of axes may be the order of hops: placement does not depend on
+/// which tiers are fast.
 TEST(Placement, OtherOrdersAndOtherParallelism) {
   Mesh mesh({{"node", 2}, {"tensor", 2}, {"gpu", 3}});
   AxisRef node = mesh.getAxis(0), tensor = mesh.getAxis(1),
@@ -268,7 +269,7 @@ TEST(Placement, OtherOrdersAndOtherParallelism) {
     ASSERT_NO_FATAL_FAILURE(proveHops(mesh, hops));
 }
 
-/// Groups that cut an axis, such as a secondary partition of half a node.
+/// Groups that cut an axis, such as a secondary partition over half a node.
 TEST(Placement, PartsOfAxes) {
   Mesh mesh({{"node", 2}, {"gpu", 8}});
   AxisRef node = mesh.getAxis(0);
@@ -291,7 +292,7 @@ TEST(Placement, EmptyTensors) {
   ASSERT_NO_FATAL_FAILURE(provePlan(mesh, plan));
 }
 
-/// What the simulation of one plan comes to, spelled out.
+/// The result of simulating one plan, written out.
 TEST(Placement, TwoByTwoSpelledOut) {
   Mesh mesh({{"node", 2}, {"gpu", 2}});
   HopPlan plan;
@@ -351,7 +352,7 @@ TEST(Placement, HopMapsOfThreeTiers) {
   EXPECT_EQ(map.unit, 1);
   EXPECT_EQ(map.extent, 2);
 
-  // What a hop leaves is what the next one chunks.
+  // The next hop cuts what this one leaves into chunks.
   for (int64_t stage : {0, 1})
     for (int64_t hop : {0, 1}) {
       SliceMap next = plan.getHopMap(hop + 1, stage);
@@ -391,8 +392,8 @@ protected:
   std::vector<SymbolicTensor> tensors;
 };
 
-/// Section 3.3.3's misplacement: without reordering, G1 ends with partition 3
-/// and G2 with partition 2 (counted from 1).
+/// The misplacement of section 3.3.3: without reordering, G1 ends up with
+/// partition 3 and G2 with partition 2 (counted from 1).
 TEST_F(PlacementErrorTest, HopsWithoutReorderingMisplaceSlices) {
   // Contiguous chunks: the most significant factor numbers the chunk.
   SliceMap first;

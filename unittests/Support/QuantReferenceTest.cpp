@@ -53,8 +53,8 @@ double getL2Bound(const std::vector<float> &values, WireFormat format,
   return getChunkL2ErrorBound(values.data(), values.size(), format, block);
 }
 
-/// The largest element just needs the next scale, and all others lie half a
-/// step off: the worst block there is.
+/// The worst possible block: its largest element just needs the next larger
+/// scale, and all others lie half a step from a code.
 std::vector<float> makeWorstBlock(WireFormat format, int64_t block) {
   // 1 + 2^-7 is the scale after 1.
   float scale = 1.0f + 0x1p-7f;
@@ -78,7 +78,7 @@ const Distribution kDistributions[] = {
      [](Random &random) {
        return random.uniform() < 0.98 ? 0.0 : random.normal();
      }},
-    // Magnitudes over 60 binary orders.
+    // Magnitudes that span 60 binary orders.
     {"log-uniform",
      [](Random &random) {
        double magnitude = std::exp2(random.uniform(-30, 30));
@@ -135,7 +135,7 @@ TEST_P(QuantReferenceTest, RandomErrorsStayWithinTheBounds) {
   }
 }
 
-/// No bound is vacuous: the worst block comes close to each of them.
+/// Every bound is tight: the worst block comes close to each of them.
 TEST_P(QuantReferenceTest, WorstBlockReachesTheBounds) {
   std::vector<float> values = makeWorstBlock(format(), block());
   std::vector<float> read = roundTrip(values, format(), block());
@@ -158,7 +158,7 @@ TEST_P(QuantReferenceTest, WorstBlockReachesTheBounds) {
   EXPECT_GT(worst, 0.999 * getBlockErrorBound(values[0], format()));
 }
 
-/// Random search around the worst block for a worse one.
+/// Searches around the worst block, at random, for a worse one.
 TEST_P(QuantReferenceTest, NoPerturbationOfTheWorstBlockExceedsTheBound) {
   Random random(2);
   double bound = getRelativeErrorBound(format(), block());
@@ -177,8 +177,8 @@ TEST_P(QuantReferenceTest, NoPerturbationOfTheWorstBlockExceedsTheBound) {
   EXPECT_GT(closest, 0.9);
 }
 
-/// Down to where the bound ends by its definition: amax = qmax * 2^-125, with
-/// elements just below 2^-126 that are flushed.
+/// The smallest values for which the bound is defined: amax = qmax * 2^-125,
+/// with elements just below 2^-126 that are flushed.
 TEST_P(QuantReferenceTest, RelativeBoundHoldsDownToTheFlushedRange) {
   float amax = maxCode(format()) * 2 * kMinNormal;
   std::vector<float> values(block(), std::nextafterf(kMinNormal, 0.0f));
@@ -187,7 +187,7 @@ TEST_P(QuantReferenceTest, RelativeBoundHoldsDownToTheFlushedRange) {
                     getNorm(values);
   EXPECT_LE(relative, getRelativeErrorBound(format(), block()));
   EXPECT_GT(relative, 0.9 * getRelativeErrorBound(format(), block()));
-  // The chunk's own bound holds below, too.
+  // Below that, the bound of the chunk's data still holds.
   for (float factor : {0.5f, 0.3f, 0.1f}) {
     values[0] = factor * amax;
     double error = getDistance(roundTrip(values, format(), block()), values);
@@ -197,7 +197,8 @@ TEST_P(QuantReferenceTest, RelativeBoundHoldsDownToTheFlushedRange) {
 }
 
 TEST(QuantReference, RelativeBoundValues) {
-  // i8 at block 128: 4.4 % at worst; i4: 63 %; both grow with the block.
+  // At worst 4.4 % for i8 with blocks of 128, and 63 % for i4. Both grow with
+  // the block.
   EXPECT_NEAR(getRelativeErrorBound(WireFormat::I8, 128), 0.0448, 1e-4);
   EXPECT_NEAR(getRelativeErrorBound(WireFormat::I4, 128), 0.6325, 1e-4);
   for (WireFormat format : {WireFormat::I8, WireFormat::I4})
@@ -210,7 +211,7 @@ TEST(QuantReference, ChunkBoundOfExactChunks) {
   std::vector<float> zeros(100, -0.0f);
   EXPECT_EQ(getL2Bound(zeros, WireFormat::I4, 32), 0);
   EXPECT_EQ(getL2Bound({}, WireFormat::I8, 32), 0);
-  // Zeros beside others are exact, too.
+  // Zeros beside other values are exact, too.
   std::vector<float> one(32, 0.0f);
   one[3] = 1.0f;
   EXPECT_EQ(getL2Bound(one, WireFormat::I8, 32),
@@ -224,7 +225,7 @@ TEST(QuantReference, ChunkBoundOfNaNIsInfinite) {
     std::vector<float> values(70, 1.0f);
     values[40] = bad;
     EXPECT_EQ(getL2Bound(values, WireFormat::I8, 32), kInfinity);
-    // Also if all that is left is flushed.
+    // The same if all other values are flushed.
     values.assign(2, 0.0f);
     values[1] = bad;
     EXPECT_EQ(getL2Bound(values, WireFormat::I4, 32), kInfinity);
@@ -234,7 +235,7 @@ TEST(QuantReference, ChunkBoundOfNaNIsInfinite) {
 TEST(QuantReference, BlockBoundEdges) {
   for (WireFormat format : {WireFormat::I8, WireFormat::I4}) {
     EXPECT_EQ(getBlockErrorBound(0, format), 0);
-    // Flushed blocks err by themselves.
+    // The error of a flushed block is the block itself.
     EXPECT_EQ(getBlockErrorBound(0x1p-130, format), 0x1p-130);
     EXPECT_EQ(getBlockErrorBound(kMinNormal, format), kMinNormal);
     EXPECT_EQ(getBlockErrorBound(kInfinity, format), kInfinity);
@@ -264,7 +265,8 @@ TEST(QuantReference, ChunkBoundWhereI4OverflowsIsInfinite) {
   EXPECT_LT(getL2Bound({max, 1.0f}, WireFormat::I8, 32), 0x1p121);
 }
 
-/// For all bf16 amax: the bound, reached by a tie, covers a sweep of values.
+/// For every bf16 as amax, the bound covers a sweep of values, and a tie
+/// reaches it.
 TEST(QuantReference, BlockBoundOfAllBF16) {
   for (WireFormat format : {WireFormat::I8, WireFormat::I4}) {
     double previous = 0;
@@ -284,7 +286,7 @@ TEST(QuantReference, BlockBoundOfAllBF16) {
         worst = std::max(worst,
                          std::fabs(static_cast<double>(read[i]) - values[i]));
       ASSERT_LE(worst, bound) << amax;
-      // Below 2^-125, half a step is flushed or no tie at all.
+      // Below 2^-125, half a step is flushed or is not a tie.
       if (scale >= 2 * kMinNormal) {
         ASSERT_GT(worst, 0.999 * bound) << amax;
       }
@@ -370,20 +372,20 @@ TEST_P(QuantReferenceTest, ReduceHopEqualsTheWire) {
 }
 
 TEST(QuantReference, ReduceHopAddsUpTheErrors) {
-  // Sums of powers of two are exact, so that only what the roundings may at
-  // most be remains: 2^-24 of each partial sum, 1, 2 and 4.
+  // Sums of powers of two are exact, so only the largest possible rounding
+  // errors remain: 2^-24 of each partial sum, 1, 2 and 4.
   std::vector<BoundedValues> sources = {BoundedValues::exact({1.0f}),
                                         BoundedValues::exact({1.0f}),
                                         BoundedValues::exact({2.0f})};
   BoundedValues sum = reduceHop(sources, WireFormat::None, 32);
   EXPECT_EQ(sum.values, std::vector<float>{4.0f});
   EXPECT_EQ(sum.errors, std::vector<double>{7 * 0x1p-24});
-  // Errors of the sources are added.
+  // The errors of the sources are added.
   sources[0].errors[0] = 0.5;
   sources[2].errors[0] = 0.25;
   EXPECT_EQ(reduceHop(sources, WireFormat::None, 32).errors,
             std::vector<double>{0.75 + 7 * 0x1p-24});
-  // And the quantization error of each source.
+  // So is the quantization error of each source.
   double each = getBlockErrorBound(1.0, WireFormat::I4);
   sources = {BoundedValues::exact({1.0f}), BoundedValues::exact({1.0f})};
   sum = reduceHop(sources, WireFormat::I4, 32);

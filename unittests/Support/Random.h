@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// The standard defines the generators to the bit, but not the distributions;
-// thresholds on measured errors should not depend on the library.
+// The standard defines the generators to the bit, but not the distributions.
+// Thresholds on measured errors should not depend on the library.
 //
 //===----------------------------------------------------------------------===//
 
@@ -33,7 +33,8 @@ public:
     double radius = std::sqrt(-2 * std::log(uniform()));
     return radius * std::cos(2 * 3.14159265358979323846 * uniform());
   }
-  /// With three degrees of freedom: the heavy tails of real gradients.
+  /// Student's t with three degrees of freedom, which has the heavy tails of
+  /// real gradients.
   double studentT3() {
     double numerator = normal();
     double sum = 0;

@@ -63,8 +63,8 @@ Factors getDigits(int64_t value, const Factors &factors) {
 }
 
 /// Walks the padded tensor in its natural order and computes, by the definition
-/// in the header, in which chunk each element stands and where; together the
-/// stages must hit every (chunk, element) of this list, once.
+/// in the header, the chunk of each element and its place there. Together the
+/// stages must hit every (chunk, element) of this list exactly once.
 void checkAgainstDefinition(SliceMap map) {
   int64_t slices = product(map.factors);
   int64_t share = (map.unit + map.stages - 1) / map.stages;
@@ -161,8 +161,8 @@ TEST_P(SliceMapTest, OrderIsPermutation) {
   }
 }
 
-/// Every stage's contiguous share of the order holds that stage only, chunk
-/// after chunk, so that a hop sends contiguous memory.
+/// The order has a contiguous share for every stage, with nothing but that
+/// stage, chunk after chunk. So a hop sends contiguous memory.
 TEST_P(SliceMapTest, OrderIsContiguousPerStageAndChunk) {
   int64_t stages = GetParam();
   for (const Factors &factors : getFactorLists()) {
@@ -226,7 +226,7 @@ TEST(SliceOrder, ThreeTiers) {
   // racks x nodes x gpus; the chunk of GPU g holds (rack, node) in order.
   EXPECT_EQ(getSliceOrder({2, 2, 2}, {2}, 1),
             (std::vector<int64_t>{0, 2, 4, 6, 1, 3, 5, 7}));
-  // A hop over racks only, were it the first.
+  // A hop over racks only, if it came first.
   EXPECT_EQ(getSliceOrder({2, 2, 2}, {0}, 1),
             (std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 7}));
   EXPECT_EQ(getSliceOrder({2, 2, 2}, {1}, 1),
@@ -249,8 +249,8 @@ std::vector<int64_t> algorithm2(int64_t stages, int64_t nodeSize,
   return mapped;
 }
 
-/// The same with stage and chunk taken from the other's line, and the chunk
-/// offset from the chunk.
+/// The same, with the lines for stage and chunk swapped, and with the chunk
+/// offset computed from the chunk.
 std::vector<int64_t> correctedAlgorithm2(int64_t stages, int64_t nodeSize,
                                          int64_t nodes) {
   std::vector<int64_t> mapped;
@@ -274,8 +274,8 @@ TEST(SliceOrder, PapersAlgorithm2IsNoPermutation) {
         std::sort(mapped.begin(), mapped.end());
         std::vector<int64_t> all(mapped.size());
         std::iota(all.begin(), all.end(), 0);
-        // But for one node, where as many stages as GPUs hide that it takes
-        // the one for the other.
+        // Except with one node: if there are as many stages as GPUs, it does
+        // not show that the algorithm confuses the two.
         EXPECT_EQ(mapped == all, nodes == 1 && stages == nodeSize)
             << stages << " stages, " << nodes << " x " << nodeSize;
       }
@@ -357,7 +357,7 @@ TEST(SliceMap, SizesBeyond32Bits) {
   EXPECT_EQ(map.tensorIndex(7, 4 * unit - 1), -1);
   EXPECT_EQ(map.tensorIndex(7, 4 * unit - 2), 32 * unit - 2);
   EXPECT_EQ(map.tensorIndex(3, 2 * unit + 5), (2 * 8 + 3) * unit + 5);
-  // The number of a stage may be large too.
+  // The index of a stage may be large too.
   map.stages = kMaxInt64;
   map.stage = kMaxInt64 - 1;
   EXPECT_EQ(map.verify(), "");
@@ -407,7 +407,7 @@ TEST(SliceMap, Verify) {
   check([](SliceMap &map) { map.inner = int64_t(1) << 60; },
         "expected fewer than 2^63 elements, but got 1 x 8 x 3 x "
         "1152921504606846976");
-  // A zero does not hide it.
+  // A size of zero does not hide an overflow.
   check(
       [](SliceMap &map) {
         map.outer = 0;

@@ -14,7 +14,7 @@
 
 namespace zpp {
 
-/// What a failed test says of a map.
+/// Describes a map in the message of a failed test.
 inline std::string describe(const SliceMap &map) {
   auto list = [](const std::vector<int64_t> &values) {
     std::string text = "[";
@@ -29,8 +29,8 @@ inline std::string describe(const SliceMap &map) {
          std::to_string(map.stage) + "/" + std::to_string(map.stages);
 }
 
-/// Draws up to three factors, and which of them number the chunks, in any
-/// order. `pick(n)` is in [0, n).
+/// Draws up to three factors, and the ones that number the chunks, in any
+/// order. `pick(n)` must return a number in [0, n).
 template <typename Pick> void pickFactors(SliceMap &map, const Pick &pick) {
   for (int64_t f = 0, e = pick(4); f < e; ++f) {
     map.factors.push_back(1 + pick(4));
