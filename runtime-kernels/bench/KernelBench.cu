@@ -6,17 +6,17 @@
 //===----------------------------------------------------------------------===//
 //
 // Prints one table. The reference is a device-to-device copy of 512 MiB in the
-// same run, the faster of cudaMemcpyAsync and a copy kernel. Bytes are those
-// that an operation has to read and write, codes with their scales.
+// same run: the faster one of cudaMemcpyAsync and a copy kernel. Bytes are
+// those that an operation has to read and write, including scales.
 //
-// Each row is the median over replays of a CUDA graph of launches that walk
-// through several sets of buffers, together larger than the L2 cache. Elements
-// are those of the tensor, for sums those of one source.
+// Each row is the median over replays of a CUDA graph. Its launches walk
+// through several sets of buffers, which together are larger than the L2 cache.
+// Elements are those of the tensor, or for sums those of one source.
 //
 //   zpp-kernels-bench [--check] [--only=TEXT]
 //
-// --check: exit code 1 if a row misses its target. --only: the rows of kernels
-// whose name contains the text.
+// --check: the exit code is 1 if a row misses its target. --only: prints only
+// rows of kernels whose name contains the text.
 //
 //===----------------------------------------------------------------------===//
 
@@ -94,7 +94,7 @@ private:
   std::vector<void *> blocks;
 };
 
-/// A chunk set without data.
+/// A set of chunks without data.
 Chunks makeChunks(Memory &memory, int64_t count, int64_t elements,
                   WireFormat format, int64_t block) {
   int64_t bytes = getChunkLayout(elements, format, block).chunkBytes;
@@ -117,10 +117,10 @@ ConstChunks asConst(const Chunks &chunks) {
 /// Queues the operation on the buffers of set `set`.
 using Launch = std::function<void(int set, cudaStream_t stream)>;
 
-/// Microseconds of one launch.
+/// The microseconds of one launch.
 double measure(const Launch &launch, int sets, int64_t bytes) {
   constexpr int kReplays = 15;
-  // Long enough for the events, whole rounds over the sets.
+  // Long enough for the resolution of events, in whole rounds over the sets.
   double estimate = static_cast<double>(bytes) / 3e6;
   int launches = std::max(1, static_cast<int>(3000.0 / estimate) / sets) * sets;
   cudaStream_t stream;
@@ -285,7 +285,7 @@ private:
   int numMissed = 0;
 };
 
-/// Two tiers of 2 and 4, the chunks for the inner one: half of each chunk lies
+/// Two tiers of 2 and 4, with chunks for the inner one: half of each chunk lies
 /// in the other half of the tensor.
 SliceMap makeOrder(int64_t elements) {
   SliceMap map;
@@ -431,7 +431,7 @@ int main(int argc, char **argv) {
   measureCopy(8 * kMi, /*print=*/true);
   Table table(copyRate, only);
   for (int64_t elements : {256 * kMi, 4 * kMi}) {
-    // Small tensors may run at half of what large ones must reach.
+    // Small tensors only have to reach half of the rate of large ones.
     double part = elements == 4 * kMi ? 0.5 : 1.0;
     for (int64_t block : {128, 256})
       for (WireFormat format : {WireFormat::I8, WireFormat::I4})
@@ -441,8 +441,8 @@ int main(int argc, char **argv) {
       benchReduce(table, 8, WireFormat::I4, WireFormat::I4, block, elements,
                   85 * part);
   }
-  // Without targets: the sum over tensors of 256 Mi elements in all, other
-  // formats, types and blocks, other numbers of sources.
+  // Rows without targets: the sum over tensors of 256 Mi elements in total,
+  // other formats, types and blocks, and other numbers of sources.
   benchReduce(table, 8, WireFormat::I4, WireFormat::I4, 128, 32 * kMi, 0);
   for (WireFormat to : {WireFormat::I8, WireFormat::I4, WireFormat::None})
     benchReduce(table, 8, WireFormat::I8, to, 128, 256 * kMi, 0);

@@ -6,8 +6,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// The operations of zpp/kernels/Kernels.h on host memory, element by element on
-// top of BlockQuant.h, QuantReference.h and SliceMap.h.
+// The operations of zpp/kernels/Kernels.h on host memory, element by element,
+// using BlockQuant.h, QuantReference.h and SliceMap.h.
 //
 //===----------------------------------------------------------------------===//
 
@@ -46,17 +46,17 @@ inline uint16_t narrowToF16(float value) {
     return 0x7e00;
   uint16_t sign = std::signbit(value) ? 0x8000 : 0;
   double magnitude = std::fabs(static_cast<double>(value));
-  // Half way between the largest number and 2^16 goes to infinity.
+  // From halfway between the largest number and 2^16 on, round to infinity.
   if (magnitude >= 65520.0)
     return sign | 0x7c00;
-  // In units of the last place, of which a number below 2^-14 has 2^-24.
+  // Count in units in the last place; below 2^-14 that is 2^-24.
   int exponent = -24;
   if (magnitude >= 0x1p-14) {
     std::frexp(magnitude, &exponent);
     exponent -= 11;
   }
   double units = std::nearbyint(std::ldexp(magnitude, -exponent));
-  // A carry into the next exponent is what the sum of the fields is.
+  // Adding the fields carries into the next exponent, as it should.
   return sign | static_cast<uint16_t>((exponent + 24) * 1024 + units);
 }
 
@@ -88,7 +88,7 @@ inline float roundTo(ElementType type, float value) {
   return load(type, bytes, 0);
 }
 
-/// Copies element `from` of `source` to element `to` of `dest`, all its bits.
+/// Copies all bits of element `from` of `source` to element `to` of `dest`.
 inline void copyElement(ElementType type, uint8_t *dest, int64_t to,
                         const uint8_t *source, int64_t from) {
   int64_t bytes = elementBytes(type);
@@ -102,7 +102,7 @@ inline int64_t chunkBytes(int64_t elements, WireFormat format, int64_t block,
              : getChunkLayout(elements, format, block).chunkBytes;
 }
 
-/// Elements of a chunk, as f32.
+/// The elements of a chunk as f32.
 inline std::vector<float> decode(const uint8_t *chunk, int64_t elements,
                                  WireFormat format, int64_t block,
                                  ElementType type) {
@@ -156,7 +156,7 @@ inline void dequantize(const ConstChunks &source, const SliceMap &map,
   }
 }
 
-/// The sums of `elements` values of each source, divided.
+/// The sums of `elements` values of each source, divided by the divisor.
 inline std::vector<float> reduce(const ConstChunks &sources, int64_t elements,
                                  float divisor) {
   std::vector<float> sum(elements, 0.0f);

@@ -26,7 +26,7 @@ inline bool isAligned(const void *address, int64_t alignment) {
   return reinterpret_cast<uintptr_t>(address) % alignment == 0;
 }
 
-/// Whether `buffer` can hold `count` chunks of `elements`.
+/// An error unless `buffer` can hold `count` chunks of `elements`.
 template <typename Void>
 cudaError_t checkChunks(const ChunkBuffer<Void> &buffer, int64_t count,
                         int64_t elements) {

@@ -86,15 +86,15 @@ template <int bytes> struct Pack {
   }
 };
 
-/// max, NaN if one is NaN; of non-negative values or NaN.
+/// The maximum of two values that are not negative; NaN if one of them is NaN.
 __device__ __forceinline__ float maxOrNaN(float a, float b) {
   float result;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
   return result;
 }
 
-/// Elements of a tensor: storage, widening (exact), rounding to nearest even
-/// with one NaN.
+/// Elements of a tensor: their storage, widening, which is exact, and rounding
+/// to nearest even, with a single NaN.
 template <Kind kind> struct Element;
 
 template <> struct Element<Kind::F32> {
@@ -123,7 +123,7 @@ template <> struct Element<Kind::F32> {
       pack.words[i] = __float_as_uint(narrow(values[i]));
     return pack;
   }
-  /// Largest magnitude as f32 bits, NaN above all.
+  /// The largest magnitude as f32 bits; NaN is above all numbers.
   template <int n>
   __device__ __forceinline__ static uint32_t amaxBits(const Pack<4 * n> &pack) {
     float amax = 0.0f;
