@@ -8,6 +8,7 @@
 #include "CudaRank.h"
 
 #include "CopyOnDevice.h"
+#include "CudaKernels.h"
 
 #include <algorithm>
 
@@ -294,89 +295,45 @@ void CudaRank::addAccesses(const Pieces &pieces, const void *data,
         {bytesAt(data, i * pieces.stride), pieces.bytes, isWrite});
 }
 
-static kernels::ConstChunks getSources(const ReduceOperation &operation,
-                                       const void *input) {
-  return {input,
-          operation.sources,
-          operation.footprint.input.stride,
-          operation.wire.format,
-          operation.wire.block,
-          operation.sourceType};
-}
-
-static kernels::Reduction getReduction(const ReduceOperation &operation) {
-  return {operation.isMean ? static_cast<float>(operation.sources) : 1.0f,
-          operation.type};
-}
-
 Status CudaRank::packSlices(const PackOperation &operation, const void *input,
                             void *output) {
   return compute(operation, input, output, [&](kernels::Launches &launches) {
-    return kernels::pack(input, operation.elementBytes, operation.slices,
-                         output, operation.footprint.output.stride, launches);
+    return packSlicesOnDevice(operation, input, output, launches);
   });
 }
 
 Status CudaRank::unpackSlices(const PackOperation &operation, const void *input,
                               void *output) {
   return compute(operation, input, output, [&](kernels::Launches &launches) {
-    return kernels::unpack(input, operation.elementBytes, operation.slices,
-                           output, operation.footprint.input.stride, launches);
+    return unpackSlicesOnDevice(operation, input, output, launches);
   });
 }
 
 Status CudaRank::quantize(const QuantizeOperation &operation, const void *input,
                           void *output) {
-  kernels::Chunks chunks{output,
-                         operation.slices.numChunks(),
-                         operation.footprint.output.stride,
-                         operation.wire.format,
-                         operation.wire.block,
-                         ElementType::F32};
   return compute(operation, input, output, [&](kernels::Launches &launches) {
-    return kernels::quantize({input, operation.type}, operation.slices, chunks,
-                             launches);
+    return quantizeOnDevice(operation, input, output, launches);
   });
 }
 
 Status CudaRank::dequantize(const QuantizeOperation &operation,
                             const void *input, void *output) {
-  kernels::ConstChunks chunks{input,
-                              operation.slices.numChunks(),
-                              operation.footprint.input.stride,
-                              operation.wire.format,
-                              operation.wire.block,
-                              ElementType::F32};
   return compute(operation, input, output, [&](kernels::Launches &launches) {
-    return kernels::dequantize(chunks, operation.slices,
-                               {output, operation.type}, launches);
+    return dequantizeOnDevice(operation, input, output, launches);
   });
 }
 
 Status CudaRank::reduce(const ReduceOperation &operation, const void *input,
                         void *output) {
-  // One chunk, which is the whole tensor.
-  SliceMap map;
-  map.unit = map.extent = operation.elements;
   return compute(operation, input, output, [&](kernels::Launches &launches) {
-    return kernels::dequantizeReduce(getSources(operation, input), map,
-                                     getReduction(operation),
-                                     {output, operation.type}, launches);
+    return reduceOnDevice(operation, input, output, launches);
   });
 }
 
 Status CudaRank::reduceQuantize(const ReduceQuantizeOperation &operation,
                                 const void *input, void *output) {
-  kernels::Chunks chunks{output,
-                         operation.slices.numChunks(),
-                         operation.footprint.output.stride,
-                         operation.to.format,
-                         operation.to.block,
-                         ElementType::F32};
   return compute(operation, input, output, [&](kernels::Launches &launches) {
-    return kernels::dequantizeReduceQuantize(
-        getSources(operation.reduce, input), operation.slices,
-        getReduction(operation.reduce), chunks, launches);
+    return reduceQuantizeOnDevice(operation, input, output, launches);
   });
 }
 

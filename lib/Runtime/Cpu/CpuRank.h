@@ -1,0 +1,151 @@
+//===- CpuRank.h - A rank on the host ---------------------------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// What a rank on the host does alone: every operation is done when its call
+// returns, by the functions of Support. How ranks exchange data is left to
+// classes that derive from it.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_LIB_RUNTIME_CPU_CPURANK_H
+#define ZPP_LIB_RUNTIME_CPU_CPURANK_H
+
+#include "Backend.h"
+#include "CpuKernels.h"
+
+#include <cstring>
+#include <map>
+#include <new>
+
+namespace zpp::rt {
+
+class CpuRank : public RankBackend {
+public:
+  CpuRank(World &world, int64_t rank) : world(world), rank(rank) {}
+
+  Status allocate(int64_t bytes, void *&data) override {
+    Memory memory(static_cast<uint8_t *>(
+        ::operator new(static_cast<size_t>(bytes), kAlignment, std::nothrow)));
+    if (!memory)
+      return {ZPP_RT_OUT_OF_MEMORY,
+              "out of memory for " + std::to_string(bytes) + " bytes"};
+    data = memory.get();
+    allocations.emplace(data, std::move(memory));
+    return {};
+  }
+  Status free(void *data) override {
+    return allocations.erase(data) > 0 ? Status() : unknownMemory();
+  }
+  Status getWorkspace(int64_t bytes, void *&data) override {
+    if (bytes > workspaceBytes) {
+      allocations.erase(workspace);
+      workspace = nullptr;
+      workspaceBytes = 0;
+      if (Status status = allocate(bytes, workspace); !status.ok())
+        return status;
+      workspaceBytes = bytes;
+    }
+    data = workspace;
+    return {};
+  }
+  Status copy(const Operation &operation, const void *input,
+              void *output) override {
+    auto *dest = static_cast<uint8_t *>(output);
+    auto *source = static_cast<const uint8_t *>(input);
+    auto [from, to] = operation.footprint;
+    return run(operation, [&, from = from, to = to] {
+      for (int64_t row = 0; row < from.count; ++row)
+        std::memcpy(dest + row * to.stride, source + row * from.stride,
+                    from.bytes);
+    });
+  }
+
+  Status markStream(void *, std::unique_ptr<Mark> &mark) override {
+    mark = std::make_unique<Mark>();
+    return {};
+  }
+  Status enter(const Mark &) override { return {}; }
+  Status markOperations(const std::vector<zpp_rt_buffer> &,
+                        std::unique_ptr<Mark> &mark) override {
+    mark = std::make_unique<Mark>();
+    return {};
+  }
+  Status leave(void *, const Mark &) override { return {}; }
+
+  Status packSlices(const PackOperation &operation, const void *input,
+                    void *output) override {
+    return run(operation, [&] { packSlicesOnCpu(operation, input, output); });
+  }
+  Status unpackSlices(const PackOperation &operation, const void *input,
+                      void *output) override {
+    return run(operation, [&] { unpackSlicesOnCpu(operation, input, output); });
+  }
+  Status quantize(const QuantizeOperation &operation, const void *input,
+                  void *output) override {
+    return run(operation, [&] { quantizeOnCpu(operation, input, output); });
+  }
+  Status dequantize(const QuantizeOperation &operation, const void *input,
+                    void *output) override {
+    return run(operation, [&] { dequantizeOnCpu(operation, input, output); });
+  }
+  Status reduce(const ReduceOperation &operation, const void *input,
+                void *output) override {
+    return run(operation, [&] { reduceOnCpu(operation, input, output); });
+  }
+  Status reduceQuantize(const ReduceQuantizeOperation &operation,
+                        const void *input, void *output) override {
+    return run(operation,
+               [&] { reduceQuantizeOnCpu(operation, input, output); });
+  }
+
+  Status synchronize() override { return {}; }
+
+protected:
+  /// Calls `function` and records the time that it took.
+  template <typename Function>
+  auto timed(const Operation &operation, const Function &function) {
+    struct Recorder {
+      ~Recorder() {
+        if (world.trace && world.trace->isRecording())
+          world.trace->add(
+              {rank, "", operation.name->label, operation.name->kind,
+               operation.footprint.input.span(),
+               operation.footprint.output.span(), begin, Trace::Clock::now()});
+      }
+      World &world;
+      int64_t rank;
+      const Operation &operation;
+      Trace::Clock::time_point begin = Trace::Clock::now();
+    } recorder{world, rank, operation};
+    return function();
+  }
+  template <typename Function>
+  Status run(const Operation &operation, const Function &function) {
+    timed(operation, function);
+    return {};
+  }
+  World &world;
+  const int64_t rank;
+
+private:
+  /// The alignment of a workspace. Other memory needs less.
+  static constexpr std::align_val_t kAlignment{256};
+  struct Deleter {
+    void operator()(uint8_t *data) const {
+      ::operator delete(data, kAlignment);
+    }
+  };
+  using Memory = std::unique_ptr<uint8_t, Deleter>;
+
+  std::map<void *, Memory> allocations;
+  void *workspace = nullptr;
+  int64_t workspaceBytes = 0;
+};
+
+} // namespace zpp::rt
+
+#endif // ZPP_LIB_RUNTIME_CPU_CPURANK_H

@@ -1,0 +1,91 @@
+//===- CudaKernels.cpp - Local operations on a device ---------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "CudaKernels.h"
+
+using namespace zpp;
+using namespace zpp::rt;
+
+static kernels::Chunks getDest(const SliceMap &slices, const Pieces &pieces,
+                               const Wire &wire, void *output) {
+  return {output,      slices.numChunks(), pieces.stride,
+          wire.format, wire.block,         ElementType::F32};
+}
+
+static kernels::ConstChunks getSources(const ReduceOperation &operation,
+                                       const void *input) {
+  return {input,
+          operation.sources,
+          operation.footprint.input.stride,
+          operation.wire.format,
+          operation.wire.block,
+          operation.sourceType};
+}
+
+static kernels::Reduction getReduction(const ReduceOperation &operation) {
+  return {operation.isMean ? static_cast<float>(operation.sources) : 1.0f,
+          operation.type};
+}
+
+cudaError_t zpp::rt::packSlicesOnDevice(const PackOperation &operation,
+                                        const void *input, void *output,
+                                        const kernels::LaunchTarget &target) {
+  return kernels::pack(input, operation.elementBytes, operation.slices, output,
+                       operation.footprint.output.stride, target);
+}
+
+cudaError_t zpp::rt::unpackSlicesOnDevice(const PackOperation &operation,
+                                          const void *input, void *output,
+                                          const kernels::LaunchTarget &target) {
+  return kernels::unpack(input, operation.elementBytes, operation.slices,
+                         output, operation.footprint.input.stride, target);
+}
+
+cudaError_t zpp::rt::quantizeOnDevice(const QuantizeOperation &operation,
+                                      const void *input, void *output,
+                                      const kernels::LaunchTarget &target) {
+  return kernels::quantize({input, operation.type}, operation.slices,
+                           getDest(operation.slices, operation.footprint.output,
+                                   operation.wire, output),
+                           target);
+}
+
+cudaError_t zpp::rt::dequantizeOnDevice(const QuantizeOperation &operation,
+                                        const void *input, void *output,
+                                        const kernels::LaunchTarget &target) {
+  kernels::ConstChunks chunks{input,
+                              operation.slices.numChunks(),
+                              operation.footprint.input.stride,
+                              operation.wire.format,
+                              operation.wire.block,
+                              ElementType::F32};
+  return kernels::dequantize(chunks, operation.slices, {output, operation.type},
+                             target);
+}
+
+cudaError_t zpp::rt::reduceOnDevice(const ReduceOperation &operation,
+                                    const void *input, void *output,
+                                    const kernels::LaunchTarget &target) {
+  // One chunk, which is the whole tensor.
+  SliceMap map;
+  map.unit = map.extent = operation.elements;
+  return kernels::dequantizeReduce(getSources(operation, input), map,
+                                   getReduction(operation),
+                                   {output, operation.type}, target);
+}
+
+cudaError_t
+zpp::rt::reduceQuantizeOnDevice(const ReduceQuantizeOperation &operation,
+                                const void *input, void *output,
+                                const kernels::LaunchTarget &target) {
+  return kernels::dequantizeReduceQuantize(
+      getSources(operation.reduce, input), operation.slices,
+      getReduction(operation.reduce),
+      getDest(operation.slices, operation.footprint.output, operation.to,
+              output),
+      target);
+}
