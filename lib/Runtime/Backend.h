@@ -105,6 +105,12 @@ Status createCpuBackend(World &world, std::unique_ptr<WorldBackend> &backend);
 /// `world` outlives it. It exists only if ZPP_RT_HAS_CUDA is defined.
 Status createCudaBackend(World &world, std::unique_ptr<WorldBackend> &backend);
 
+/// The same with the exchanges of the caller: `world.exchanges` is set.
+Status createExternalCpuBackend(World &world,
+                                std::unique_ptr<WorldBackend> &backend);
+Status createExternalCudaBackend(World &world,
+                                 std::unique_ptr<WorldBackend> &backend);
+
 } // namespace zpp::rt
 
 #endif // ZPP_LIB_RUNTIME_BACKEND_H

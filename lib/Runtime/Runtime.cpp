@@ -14,6 +14,7 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 
@@ -28,9 +29,10 @@ namespace {
 /// The state of a world, which ranks keep alive.
 struct WorldState {
   WorldState(Mesh mesh, std::chrono::microseconds timeLimit, bool isTraced,
-             std::string rendezvous, World::OnFailure onFailure)
+             std::string rendezvous, World::OnFailure onFailure,
+             std::optional<zpp_rt_exchanges> exchanges)
       : world(std::move(mesh), timeLimit, isTraced, std::move(rendezvous),
-              std::move(onFailure)) {}
+              std::move(onFailure), exchanges) {}
   World world;
   std::unique_ptr<WorldBackend> backend;
 };
@@ -147,17 +149,42 @@ static constexpr int64_t kMaxRanks = 1 << 20;
 
 namespace {
 struct BackendEntry {
+  using Create = Status (*)(World &world,
+                            std::unique_ptr<WorldBackend> &backend);
   const char *name;
-  Status (*create)(World &world, std::unique_ptr<WorldBackend> &backend);
+  Create create;
+  /// With the exchanges of the caller.
+  Create createExternal;
 };
 } // namespace
 
 static constexpr BackendEntry kBackends[] = {
-    {"cpu", createCpuBackend},
+    {"cpu", createCpuBackend, createExternalCpuBackend},
 #ifdef ZPP_RT_HAS_CUDA
-    {"cuda", createCudaBackend},
+    {"cuda", createCudaBackend, createExternalCudaBackend},
 #endif
 };
+
+/// Reads the functions of the caller, where there are any.
+static Status readExchanges(const zpp_rt_world_desc &desc,
+                            std::optional<zpp_rt_exchanges> &exchanges) {
+  if (!desc.exchanges)
+    return {};
+  Status status = readDescriptor(desc.exchanges, exchanges.emplace());
+  if (!status.ok()) {
+    status.message = "exchanges: " + status.message;
+    return status;
+  }
+  if (!exchanges->all_to_all || !exchanges->all_gather)
+    return invalid("exchanges: " + expected(exchanges->all_to_all
+                                                ? "a function all_gather"
+                                                : "a function all_to_all",
+                                            "NULL"));
+  if (desc.rendezvous)
+    return invalid("exchanges: " + expected("no rendezvous beside them",
+                                            quote(desc.rendezvous)));
+  return {};
+}
 
 static Status createWorld(const zpp_rt_world_desc *given,
                           zpp_rt_world **result) {
@@ -198,6 +225,10 @@ static Status createWorld(const zpp_rt_world_desc *given,
                           ? kDefaultTimeLimitUsec
                           : std::min(desc.time_limit_usec, kMaxTimeLimitUsec);
 
+  std::optional<zpp_rt_exchanges> exchanges;
+  if (Status status = readExchanges(desc, exchanges); !status.ok())
+    return status;
+
   World::OnFailure onFailure;
   if (desc.on_failure)
     onFailure = [call = desc.on_failure, context = desc.on_failure_context](
@@ -206,9 +237,9 @@ static Status createWorld(const zpp_rt_world_desc *given,
     };
   auto state = std::make_shared<WorldState>(
       std::move(*mesh), std::chrono::microseconds(timeLimit), desc.trace != 0,
-      desc.rendezvous ? desc.rendezvous : "", std::move(onFailure));
-  if (Status status = backend->create(state->world, state->backend);
-      !status.ok())
+      desc.rendezvous ? desc.rendezvous : "", std::move(onFailure), exchanges);
+  auto create = exchanges ? backend->createExternal : backend->create;
+  if (Status status = create(state->world, state->backend); !status.ok())
     return status;
   *result = new zpp_rt_world{std::move(state)};
   return {};

@@ -19,6 +19,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace zpp::rt {
@@ -30,9 +31,10 @@ public:
   using OnFailure = std::function<void(const std::string &message)>;
 
   World(Mesh mesh, std::chrono::microseconds timeLimit, bool isTraced,
-        std::string rendezvous, OnFailure onFailure)
+        std::string rendezvous, OnFailure onFailure,
+        std::optional<zpp_rt_exchanges> exchanges)
       : mesh(std::move(mesh)), timeLimit(timeLimit),
-        rendezvous(std::move(rendezvous)),
+        rendezvous(std::move(rendezvous)), exchanges(exchanges),
         members(this->mesh.numDevices(), Member::Absent),
         onFailure(std::move(onFailure)) {
     if (isTraced)
@@ -43,6 +45,8 @@ public:
   const std::chrono::microseconds timeLimit;
   /// Where processes find each other. Empty for a world in one process.
   const std::string rendezvous;
+  /// Those of the caller; none where the back end has its own.
+  const std::optional<zpp_rt_exchanges> exchanges;
   /// Null where nothing is recorded.
   std::unique_ptr<Trace> trace;
 

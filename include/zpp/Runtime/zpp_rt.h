@@ -107,6 +107,54 @@ enum {
 ZPP_RT_EXPORT const char *zpp_rt_status_name(zpp_rt_status status);
 
 /*===----------------------------------------------------------------------===*\
+|* Exchanges of the caller
+|*
+|* A caller that has communicators of its own, such as MPI's or the process
+|* groups of PyTorch, can move the bytes of collectives itself. Everything else
+|* stays as it is: kernels, order and numerics. The ranks of such a world may be
+|* in any number of processes, because only the caller's functions connect them.
+|* The runtime then compares nothing between ranks and limits no time: a
+|* function that waits for other ranks must end when one of them is lost.
+\*===----------------------------------------------------------------------===*/
+
+typedef struct zpp_rt_exchange {
+  size_t struct_size;
+  /* The name of the collective for messages: "all_to_all 'layer' along node". */
+  const char *name;
+  /* The rank of the mesh that calls. */
+  int64_t rank;
+  /* The ranks of the group, at least 2, in the order of the chunks; the calling
+   * rank is members[position]. */
+  const int64_t *members;
+  int64_t num_members;
+  int64_t position;
+  /* At least 1. */
+  int64_t chunk_bytes;
+  /* "cuda": the cudaStream_t on which the data is made and used, on the current
+   * device. The function puts its work there, or on streams that it joins with
+   * this one, and need not wait for it. "cpu": NULL; the function returns when
+   * the output is there and the input may be changed. */
+  void *stream;
+} zpp_rt_exchange;
+
+/* Moves chunks, which lie one after the other. Called by the thread that calls
+ * the operation. A status other than ZPP_RT_OK fails the rank, with the message
+ * that the function has written, of at most `message_bytes` bytes with its final
+ * zero. Must not call the library. */
+typedef zpp_rt_status (*zpp_rt_exchange_function)(
+    void *context, const zpp_rt_exchange *exchange, const void *input,
+    void *output, char *message, size_t message_bytes);
+
+typedef struct zpp_rt_exchanges {
+  size_t struct_size;
+  /* Chunk i of the output is chunk `position` of the input of members[i]. */
+  zpp_rt_exchange_function all_to_all;
+  /* Chunk i of the output is the input, one chunk, of members[i]. */
+  zpp_rt_exchange_function all_gather;
+  void *context;
+} zpp_rt_exchanges;
+
+/*===----------------------------------------------------------------------===*\
 |* World: what the ranks of a program share
 \*===----------------------------------------------------------------------===*/
 
@@ -137,6 +185,11 @@ typedef struct zpp_rt_world_desc {
    * called. */
   void (*on_failure)(void *context, const char *message);
   void *on_failure_context;
+  /* How the ranks exchange data: these functions, which must stay valid as long
+   * as the world or a rank of it. `backend` then says where the data is and what
+   * computes, time_limit_usec has no meaning, and `rendezvous` must be NULL.
+   * NULL: the back end's own means. */
+  const zpp_rt_exchanges *exchanges;
 } zpp_rt_world_desc;
 
 /* Creates a world in *world. On failure *world is NULL and `message`, if not
@@ -279,6 +332,9 @@ ZPP_RT_EXPORT zpp_rt_status zpp_rt_copy_rows(zpp_rt_rank *rank,
 |* the streams without waiting on the host. NULL is CUDA's default stream. Both
 |* calls can be captured in a CUDA graph, which then contains everything that is
 |* called in between. The CPU has no streams, and the calls do nothing.
+|*
+|* In a world with exchanges of the caller, operations run on the stream that
+|* was entered last, and before that on CUDA's default stream.
 |*
 |* If one thread puts work on a stream while another thread calls the rank's
 |* operations, they pass marks to each other, outside of graphs. A mark stands

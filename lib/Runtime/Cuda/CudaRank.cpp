@@ -77,19 +77,9 @@ Status CudaRank::create(World &world, const std::string &endpoint,
 }
 
 Status CudaRank::start(int64_t index, int64_t wanted) {
-  int count = 0;
-  ZPP_RT_CUDA(cudaGetDeviceCount, &count);
-  if (count == 0)
-    return {ZPP_RT_SYSTEM_ERROR, expected("a GPU", "none")};
-  if (wanted < -1 || wanted >= count)
-    return invalid(
-        expected("a device in [-1, " + std::to_string(count) + ")", wanted));
-  device = static_cast<int>(wanted < 0 ? index % count : wanted);
-  // The device stays current: a thread that switched back to device 0, the
-  // default, would create a context there.
-  ZPP_RT_CUDA(cudaSetDevice, device);
+  int count;
+  ZPP_RT_TRY(openDevice(index, wanted, device, count));
   ZPP_RT_TRY(loadNccl("", nccl));
-  ZPP_RT_TRY(getStatus(kernels::load(), "loading the kernels"));
 
   ZPP_RT_TRY(CudaStreams::create(index, streamPlan.getNames(),
                                  world.trace.get(), streams));
@@ -136,9 +126,7 @@ CudaRank::~CudaRank() {
   communicators.reset();
   // Leave: the server may be in this process and wait for this rank.
   control.reset();
-  for (const auto &[data, bytes] : allocations)
-    cudaFree(data);
-  cudaGetLastError();
+  memory.reset();
 }
 
 //===----------------------------------------------------------------------===//
@@ -147,41 +135,21 @@ CudaRank::~CudaRank() {
 
 Status CudaRank::allocate(int64_t bytes, void *&data) {
   DeviceGuard guard(device);
-  // At least one byte, so that there is an address.
-  cudaError_t error =
-      cudaMalloc(&data, static_cast<size_t>(std::max<int64_t>(bytes, 1)));
-  if (error != cudaSuccess) {
-    data = nullptr;
-    Status status = getStatus(error, "cudaMalloc");
-    status.message = "expected " + std::to_string(bytes) + " bytes, but got " +
-                     status.message;
-    return status;
-  }
-  allocations.emplace(data, bytes);
-  return {};
+  return memory->allocate(bytes, data);
 }
 
 Status CudaRank::free(void *data) {
-  if (allocations.erase(data) == 0)
-    return unknownMemory();
   DeviceGuard guard(device);
-  Status status = queue->flush();
-  // cudaFree waits for the device, and so for the operations.
-  if (cudaFree(data) != cudaSuccess)
-    cudaGetLastError();
-  return status;
+  Status flushed = queue->flush();
+  Status freed = memory->free(data);
+  return freed.ok() ? flushed : freed;
 }
 
 Status CudaRank::getWorkspace(int64_t bytes, void *&data) {
-  if (bytes > workspaceBytes) {
-    if (workspace)
-      ZPP_RT_TRY(free(std::exchange(workspace, nullptr)));
-    workspaceBytes = 0;
-    ZPP_RT_TRY(allocate(bytes, workspace));
-    workspaceBytes = bytes;
-  }
-  data = workspace;
-  return {};
+  DeviceGuard guard(device);
+  if (!memory->hasWorkspace(bytes))
+    ZPP_RT_TRY(queue->flush());
+  return memory->getWorkspace(bytes, data);
 }
 
 Status CudaRank::copy(const Operation &operation, const void *input,
@@ -224,16 +192,8 @@ Status CudaRank::copy(const Operation &operation, const void *input,
   }
   return queue->addCopy(
       {*operation.name, operation.footprint},
-      getAccesses(operation, input, output),
-      [&, to = to, from = from](cudaStream_t stream) {
-        if (!isDense)
-          return getStatus(cudaMemcpy2DAsync(output, to.stride, input,
-                                             from.stride, rowBytes, rows,
-                                             cudaMemcpyDefault, stream),
-                           "cudaMemcpy2DAsync");
-        return getStatus(
-            cudaMemcpyAsync(output, input, bytes, cudaMemcpyDefault, stream),
-            "cudaMemcpyAsync");
+      getAccesses(operation, input, output), [&](cudaStream_t stream) {
+        return copyRows(operation.footprint, input, output, stream);
       });
 }
 

@@ -17,6 +17,7 @@
 #include "Backend.h"
 #include "Control/Control.h"
 #include "CudaStreams.h"
+#include "Device.h"
 #include "DeviceQueue.h"
 #include "ExchangePlan.h"
 #include "ExchangeWatch.h"
@@ -27,7 +28,6 @@
 
 #include <condition_variable>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -147,9 +147,8 @@ private:
   std::unique_ptr<NcclCommunicators> communicators;
   /// Of getAccesses().
   std::vector<Access> accessList;
-  std::map<void *, int64_t> allocations;
-  void *workspace = nullptr;
-  int64_t workspaceBytes = 0;
+  /// On `device`.
+  std::unique_ptr<DeviceMemory> memory = std::make_unique<DeviceMemory>();
 
   FirstFailure<> failure;
   /// Guards `isEnding`; `changed` tells the watcher of it, and of a failure.

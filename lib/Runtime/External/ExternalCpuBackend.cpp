@@ -1,0 +1,90 @@
+//===- ExternalCpuBackend.cpp - Host memory, exchanges of the caller ------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Cpu/CpuRank.h"
+#include "ExternalExchanges.h"
+
+#include <cstring>
+
+using namespace zpp;
+using namespace zpp::rt;
+
+namespace {
+class ExternalCpuRank : public CpuRank {
+public:
+  ExternalCpuRank(World &world, int64_t rank)
+      : CpuRank(world, rank), exchanges(world, rank) {}
+
+  Status allToAll(const ExchangeOperation &operation, const void *input,
+                  void *output) override {
+    return exchange(operation, &ExternalExchanges::allToAll, input, output);
+  }
+  Status allGatherChunks(const ExchangeOperation &operation, const void *input,
+                         void *output) override {
+    return exchange(operation, &ExternalExchanges::allGather, input, output);
+  }
+  Status plainReduceScatter(const PlainOperation &operation, const void *input,
+                            void *output) override {
+    const int64_t bytes = operation.chunkBytes;
+    std::vector<uint8_t> parts(operation.footprint.input.span());
+    if (Status status = exchange(operation, &ExternalExchanges::allToAll, input,
+                                 parts.data());
+        !status.ok() || bytes == 0)
+      return status;
+    std::vector<const void *> sources;
+    for (size_t offset = 0; offset < parts.size(); offset += bytes)
+      sources.push_back(parts.data() + offset);
+    addOnCpu(operation.type, sources, 0, bytes / elementBytes(operation.type),
+             output);
+    return {};
+  }
+  Status plainAllGather(const PlainOperation &operation, const void *input,
+                        void *output) override {
+    return exchange(operation, &ExternalExchanges::allGather, input, output);
+  }
+
+  /// Other processes learn it from the caller's functions.
+  void fail(const Status &) override {}
+
+private:
+  Status exchange(const ExchangeOperation &operation,
+                  Status (ExternalExchanges::*move)(const ExchangeOperation &,
+                                                    void *, const void *,
+                                                    void *),
+                  const void *input, void *output) {
+    return timed(operation, [&]() -> Status {
+      if (!exchanges.isCopy(operation))
+        return (exchanges.*move)(operation, /*stream=*/nullptr, input, output);
+      if (operation.chunkBytes > 0)
+        std::memcpy(output, input, operation.chunkBytes);
+      return {};
+    });
+  }
+
+  ExternalExchanges exchanges;
+};
+
+class ExternalCpuWorld : public WorldBackend {
+public:
+  explicit ExternalCpuWorld(World &world) : world(world) {}
+
+  Status createRank(int64_t rank, int64_t device,
+                    std::unique_ptr<RankBackend> &backend) override {
+    backend = std::make_unique<ExternalCpuRank>(world, rank);
+    return {};
+  }
+
+private:
+  World &world;
+};
+} // namespace
+
+Status rt::createExternalCpuBackend(World &world,
+                                    std::unique_ptr<WorldBackend> &backend) {
+  backend = std::make_unique<ExternalCpuWorld>(world);
+  return {};
+}

@@ -1,0 +1,259 @@
+//===- ExternalCudaBackend.cpp - A GPU, exchanges of the caller -----------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Everything is on the stream that the caller has entered, in the order of the
+// calls. So the caller's functions find their input on it, and no other order
+// has to be kept.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Backend.h"
+#include "Cuda/CudaKernels.h"
+#include "Cuda/Device.h"
+#include "ExternalExchanges.h"
+
+#include <utility>
+
+using namespace zpp;
+using namespace zpp::rt;
+
+namespace {
+class Event {
+public:
+  ~Event() {
+    if (handle)
+      cudaEventDestroy(handle);
+  }
+  /// The work on `stream` up to now.
+  Status record(cudaStream_t stream) {
+    if (!handle)
+      ZPP_RT_CUDA(cudaEventCreateWithFlags, &handle, cudaEventDisableTiming);
+    ZPP_RT_CUDA(cudaEventRecord, handle, stream);
+    return {};
+  }
+  Status makeWait(cudaStream_t stream) const {
+    ZPP_RT_CUDA(cudaStreamWaitEvent, stream, handle, 0);
+    return {};
+  }
+
+private:
+  cudaEvent_t handle = nullptr;
+};
+
+struct StreamMark : Mark {
+  explicit StreamMark(cudaStream_t stream) : stream(stream) {}
+  const cudaStream_t stream;
+};
+
+struct OperationsMark : Mark {
+  /// On which they were put.
+  cudaStream_t stream;
+  Event event;
+};
+
+class ExternalCudaRank : public RankBackend {
+public:
+  static Status create(World &world, int64_t index, int64_t wanted,
+                       std::unique_ptr<RankBackend> &result) {
+    int device, count;
+    ZPP_RT_TRY(openDevice(index, wanted, device, count));
+    result.reset(new ExternalCudaRank(world, index, device));
+    return {};
+  }
+  ~ExternalCudaRank() override {
+    DeviceGuard guard(device);
+    // What is queued uses memory that goes now.
+    cudaStreamSynchronize(stream);
+    cudaGetLastError();
+    memory.reset();
+  }
+
+  Status allocate(int64_t bytes, void *&data) override {
+    DeviceGuard guard(device);
+    return memory->allocate(bytes, data);
+  }
+  Status free(void *data) override {
+    DeviceGuard guard(device);
+    return memory->free(data);
+  }
+  Status getWorkspace(int64_t bytes, void *&data) override {
+    DeviceGuard guard(device);
+    return memory->getWorkspace(bytes, data);
+  }
+  Status copy(const Operation &operation, const void *input,
+              void *output) override {
+    DeviceGuard guard(device);
+    const Pieces &rows = operation.footprint.input;
+    if (rows.count == 0 || rows.bytes == 0)
+      return {};
+    return copyRows(operation.footprint, input, output, stream);
+  }
+
+  Status markStream(void *other, std::unique_ptr<Mark> &mark) override {
+    mark = std::make_unique<StreamMark>(static_cast<cudaStream_t>(other));
+    return {};
+  }
+  /// From now on operations are on that stream: behind the mark, and behind the
+  /// operations before.
+  Status enter(const Mark &mark) override {
+    DeviceGuard guard(device);
+    cudaStream_t next = static_cast<const StreamMark &>(mark).stream;
+    if (next == stream)
+      return {};
+    ZPP_RT_TRY(last.record(stream));
+    ZPP_RT_TRY(last.makeWait(next));
+    stream = next;
+    return {};
+  }
+  Status markOperations(const std::vector<zpp_rt_buffer> &buffers,
+                        std::unique_ptr<Mark> &result) override {
+    DeviceGuard guard(device);
+    auto mark = std::make_unique<OperationsMark>();
+    mark->stream = stream;
+    ZPP_RT_TRY(mark->event.record(stream));
+    result = std::move(mark);
+    return {};
+  }
+  Status leave(void *other, const Mark &mark) override {
+    DeviceGuard guard(device);
+    const auto &operations = static_cast<const OperationsMark &>(mark);
+    if (other == operations.stream)
+      return {};
+    return operations.event.makeWait(static_cast<cudaStream_t>(other));
+  }
+
+  Status packSlices(const PackOperation &operation, const void *input,
+                    void *output) override {
+    return compute(operation, packSlicesOnDevice, input, output);
+  }
+  Status unpackSlices(const PackOperation &operation, const void *input,
+                      void *output) override {
+    return compute(operation, unpackSlicesOnDevice, input, output);
+  }
+  Status quantize(const QuantizeOperation &operation, const void *input,
+                  void *output) override {
+    return compute(operation, quantizeOnDevice, input, output);
+  }
+  Status dequantize(const QuantizeOperation &operation, const void *input,
+                    void *output) override {
+    return compute(operation, dequantizeOnDevice, input, output);
+  }
+  Status reduce(const ReduceOperation &operation, const void *input,
+                void *output) override {
+    return compute(operation, reduceOnDevice, input, output);
+  }
+  Status reduceQuantize(const ReduceQuantizeOperation &operation,
+                        const void *input, void *output) override {
+    return compute(operation, reduceQuantizeOnDevice, input, output);
+  }
+
+  Status allToAll(const ExchangeOperation &operation, const void *input,
+                  void *output) override {
+    return exchange(operation, &ExternalExchanges::allToAll, input, output);
+  }
+  Status allGatherChunks(const ExchangeOperation &operation, const void *input,
+                         void *output) override {
+    return exchange(operation, &ExternalExchanges::allGather, input, output);
+  }
+  Status plainReduceScatter(const PlainOperation &operation, const void *input,
+                            void *output) override {
+    if (operation.chunkBytes == 0)
+      return {};
+    DeviceGuard guard(device);
+    ReduceOperation sum{};
+    sum.name = operation.name;
+    sum.sources = operation.footprint.input.span() / operation.chunkBytes;
+    sum.elements = operation.chunkBytes / elementBytes(operation.type);
+    sum.sourceType = sum.type = operation.type;
+    sum.wire.format = WireFormat::None;
+    sum.footprint = {
+        Pieces(sum.sources, operation.chunkBytes, operation.chunkBytes),
+        operation.chunkBytes};
+    void *parts;
+    ZPP_RT_TRY(memory->allocate(sum.footprint.input.span(), parts));
+    Status status =
+        exchange(operation, &ExternalExchanges::allToAll, input, parts);
+    if (status.ok())
+      status = reduce(sum, parts, output);
+    ZPP_RT_TRY(memory->free(parts));
+    return status;
+  }
+  Status plainAllGather(const PlainOperation &operation, const void *input,
+                        void *output) override {
+    return exchange(operation, &ExternalExchanges::allGather, input, output);
+  }
+
+  Status synchronize() override {
+    DeviceGuard guard(device);
+    ZPP_RT_CUDA(cudaStreamSynchronize, stream);
+    return {};
+  }
+  /// Other processes learn it from the caller's functions.
+  void fail(const Status &) override {}
+
+private:
+  ExternalCudaRank(World &world, int64_t rank, int device)
+      : device(device), exchanges(world, rank),
+        memory(std::make_unique<DeviceMemory>()) {}
+
+  template <typename OperationT>
+  Status compute(const OperationT &operation,
+                 cudaError_t (*launch)(const OperationT &, const void *, void *,
+                                       const kernels::LaunchTarget &),
+                 const void *input, void *output) {
+    DeviceGuard guard(device);
+    return getStatus(launch(operation, input, output, stream),
+                     "launch of a kernel");
+  }
+
+  Status exchange(const ExchangeOperation &operation,
+                  Status (ExternalExchanges::*move)(const ExchangeOperation &,
+                                                    void *, const void *,
+                                                    void *),
+                  const void *input, void *output) {
+    DeviceGuard guard(device);
+    if (!exchanges.isCopy(operation))
+      return (exchanges.*move)(operation, stream, input, output);
+    if (operation.chunkBytes > 0)
+      ZPP_RT_CUDA(cudaMemcpyAsync, output, input, operation.chunkBytes,
+                  cudaMemcpyDefault, stream);
+    return {};
+  }
+
+  const int device;
+  /// The one that was entered last.
+  cudaStream_t stream = nullptr;
+  /// The operations before that.
+  Event last;
+  ExternalExchanges exchanges;
+  std::unique_ptr<DeviceMemory> memory;
+};
+
+class ExternalCudaWorld : public WorldBackend {
+public:
+  explicit ExternalCudaWorld(World &world) : world(world) {}
+
+  Status createRank(int64_t rank, int64_t device,
+                    std::unique_ptr<RankBackend> &backend) override {
+    return ExternalCudaRank::create(world, rank, device, backend);
+  }
+
+private:
+  World &world;
+};
+} // namespace
+
+Status rt::createExternalCudaBackend(World &world,
+                                     std::unique_ptr<WorldBackend> &backend) {
+  if (world.trace)
+    return {ZPP_RT_UNSUPPORTED,
+            expected("no trace of a world of 'cuda' with exchanges of the "
+                     "caller",
+                     "one")};
+  backend = std::make_unique<ExternalCudaWorld>(world);
+  return {};
+}
