@@ -677,9 +677,10 @@ TEST_P(Collective, HierarchicalReduceScatter) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, Local, testing::ValuesIn(getBackends()),
+INSTANTIATE_TEST_SUITE_P(, Local, testing::ValuesIn(getBackendsAndExternal()),
                          [](const auto &info) { return info.param; });
-INSTANTIATE_TEST_SUITE_P(, Collective, testing::ValuesIn(getBackends()),
+INSTANTIATE_TEST_SUITE_P(, Collective,
+                         testing::ValuesIn(getBackendsAndExternal()),
                          [](const auto &info) { return info.param; });
 
 } // namespace

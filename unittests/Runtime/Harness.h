@@ -18,11 +18,16 @@
 #include "gtest/gtest.h"
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -41,10 +46,30 @@ inline std::vector<std::string> getBackends() {
   return backends;
 }
 
+/// Copies between the current device and the host, behind the work on `stream`,
+/// and returns when that is done. Null in tests without device memory.
+using CopyOnStream = void (*)(void *dest, const void *source, size_t bytes,
+                              void *stream);
+inline CopyOnStream copyOnStream = nullptr;
+
+/// What follows the name of a back end to have the exchanges of the caller.
+inline constexpr std::string_view kExternal = "_external";
+
+/// Those of getBackends(), and each with the exchanges of the caller.
+inline std::vector<std::string> getBackendsAndExternal() {
+  std::vector<std::string> backends;
+  for (const std::string &backend : getBackends()) {
+    backends.push_back(backend);
+    if (backend == "cpu" || copyOnStream)
+      backends.push_back(backend + std::string(kExternal));
+  }
+  return backends;
+}
+
 /// Ranks that a world may have: as many as there are GPUs, which the variable
 /// ZPP_TEST_GPUS says.
 inline int64_t getMaxRanks(const std::string &backend) {
-  if (backend == "cpu")
+  if (backend.rfind("cpu", 0) == 0)
     return 64;
   const char *given = std::getenv("ZPP_TEST_GPUS");
   return given ? std::atoi(given) : 1;
@@ -52,7 +77,7 @@ inline int64_t getMaxRanks(const std::string &backend) {
 
 /// Whether operations are done when their calls return.
 inline bool isSynchronous(const std::string &backend) {
-  return backend == "cpu";
+  return backend.rfind("cpu", 0) == 0;
 }
 
 /// A descriptor of type `Desc` with its size and all else 0.
@@ -72,6 +97,82 @@ inline zpp_rt_status createRank(zpp_rt_world *world, int64_t index,
   return zpp_rt_rank_create(world, &desc, rank, message, messageBytes);
 }
 
+/// Exchanges of the caller: threads of one process that read what others have.
+class TestExchanges {
+public:
+  explicit TestExchanges(bool isOnDevice)
+      : copy(isOnDevice ? copyOnStream : copyOnHost) {}
+
+  zpp_rt_exchanges get() {
+    auto exchanges = makeDesc<zpp_rt_exchanges>();
+    exchanges.all_to_all = [](void *self, const zpp_rt_exchange *exchange,
+                              const void *input, void *output, char *, size_t) {
+      return static_cast<TestExchanges *>(self)->run(*exchange, input, output,
+                                                     /*isGather=*/false);
+    };
+    exchanges.all_gather = [](void *self, const zpp_rt_exchange *exchange,
+                              const void *input, void *output, char *, size_t) {
+      return static_cast<TestExchanges *>(self)->run(*exchange, input, output,
+                                                     /*isGather=*/true);
+    };
+    exchanges.context = this;
+    return exchanges;
+  }
+
+private:
+  struct Group {
+    /// What the members hold, on the host.
+    std::vector<const uint8_t *> inputs;
+    int64_t arrived = 0;
+  };
+
+  static void copyOnHost(void *dest, const void *source, size_t bytes,
+                         void *stream) {
+    EXPECT_EQ(stream, nullptr);
+    std::memcpy(dest, source, bytes);
+  }
+
+  zpp_rt_status run(const zpp_rt_exchange &exchange, const void *input,
+                    void *output, bool isGather) {
+    std::vector<int64_t> members(exchange.members,
+                                 exchange.members + exchange.num_members);
+    EXPECT_GE(members.size(), 2u);
+    EXPECT_EQ(members[exchange.position], exchange.rank);
+    const int64_t bytes = exchange.chunk_bytes;
+    Bytes own(isGather ? bytes : bytes * members.size());
+    copy(own.data(), input, own.size(), exchange.stream);
+
+    std::unique_lock<std::mutex> lock(mutex);
+    Group &group = groups[members];
+    group.inputs.resize(members.size());
+    group.inputs[exchange.position] = own.data();
+    meet(group, lock);
+    std::vector<const uint8_t *> inputs = group.inputs;
+    lock.unlock();
+    for (size_t i = 0; i < inputs.size(); ++i)
+      copy(static_cast<uint8_t *>(output) + i * bytes,
+           inputs[i] + (isGather ? 0 : exchange.position * bytes), bytes,
+           exchange.stream);
+    lock.lock();
+    // Nobody reads `own` any more.
+    meet(group, lock);
+    return ZPP_RT_OK;
+  }
+
+  /// Waits for all members.
+  void meet(Group &group, std::unique_lock<std::mutex> &lock) {
+    int64_t size = group.inputs.size();
+    int64_t last = (group.arrived++ / size + 1) * size;
+    changed.notify_all();
+    changed.wait(lock, [&] { return group.arrived >= last; });
+  }
+
+  const CopyOnStream copy;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<std::vector<int64_t>, Group> groups;
+};
+
 /// A world, destroyed with the test.
 class TestWorld {
 public:
@@ -79,9 +180,16 @@ public:
             int64_t timeLimitUsec = 0, bool isTraced = false,
             std::function<void(const char *)> onFailure = {})
       : onFailure(std::move(onFailure)) {
-    zpp_rt_world_desc desc{};
-    desc.struct_size = sizeof(desc);
-    desc.backend = backend.c_str();
+    auto desc = makeDesc<zpp_rt_world_desc>();
+    std::string name = backend;
+    zpp_rt_exchanges functions;
+    if (size_t end = backend.find(kExternal); end != std::string::npos) {
+      name.resize(end);
+      exchanges = std::make_unique<TestExchanges>(name != "cpu");
+      functions = exchanges->get();
+      desc.exchanges = &functions;
+    }
+    desc.backend = name.c_str();
     desc.mesh = mesh;
     desc.time_limit_usec = timeLimitUsec;
     desc.trace = isTraced;
@@ -158,6 +266,7 @@ public:
 
 private:
   const std::function<void(const char *)> onFailure;
+  std::unique_ptr<TestExchanges> exchanges;
   zpp_rt_world *world = nullptr;
   std::atomic<int64_t> met{0};
 };
