@@ -138,6 +138,8 @@ public:
 private:
   /// Why `chain` stays where it is, or empty.
   static std::string getReason(const Outlined &chain) {
+    if (chain.outputs.empty())
+      return "nothing reads its result";
     for (Operation *op : chain.ops) {
       if (auto exchange = dyn_cast<AllToAllOp>(op);
           exchange && (exchange.getWireAttr() || exchange.getSlicesAttr()))

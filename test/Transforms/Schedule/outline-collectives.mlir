@@ -177,3 +177,19 @@ func.func @stay(%x: tensor<32xf32>, %y: tensor<64xf32>, %z: tensor<2x32xf32>, %c
   "stablehlo.use"(%0, %3, %4, %7) : (tensor<2x32xf32>, tensor<4x32xf32>, tensor<2x32xf32>, tensor<32xf32>) -> ()
   return %5 : tensor<2x32xf32>
 }
+
+// -----
+
+// A function without results would have nothing to wait for.
+
+#mesh = #zero.mesh<"gpu" = 2>
+
+// CHECK-LABEL: func @unused
+// CHECK-NOT: zero.start
+// CHECK: zero.all_gather_chunks
+func.func @unused(%x: tensor<32xf32>) {
+  %e = tensor.empty() : tensor<2x32xf32>
+  // REMARK: stays in the graph: nothing reads its result
+  %0 = zero.all_gather_chunks %x along ["gpu"] on #mesh into %e : tensor<32xf32> into tensor<2x32xf32> -> tensor<2x32xf32>
+  return
+}
