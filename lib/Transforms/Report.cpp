@@ -399,7 +399,8 @@ public:
     if (needsInlining(module)) {
       // A function's collectives count once per call.
       OwningOpRef<ModuleOp> inlined = module.clone();
-      inlineStep(*inlined);
+      if (failed(inlineStep(*inlined)))
+        return signalPassFailure();
       report = buildReport(*inlined, *stepMesh);
     } else {
       report = buildReport(module, *stepMesh);

@@ -33,7 +33,8 @@ public:
     FailureOr<Mesh> stepMesh = getStepMesh(module, mesh);
     if (failed(stepMesh))
       return signalPassFailure();
-    inlineStep(module);
+    if (failed(inlineStep(module)))
+      return signalPassFailure();
     SmallVector<StepCollective> collectives =
         getStepCollectives(module, *stepMesh);
     int64_t nextId = 0;

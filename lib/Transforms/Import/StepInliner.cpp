@@ -12,10 +12,14 @@
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/SymbolTable.h"
 #include "zpp/Analysis/Collectives.h"
+#include "zpp/Analysis/FunctionsWith.h"
 #include "zpp/Analysis/Provenance.h"
 
 using namespace mlir;
 using namespace zpp;
+
+/// Ops that inlining may add to a module.
+static constexpr int64_t kMostInlinedOps = 1 << 20;
 
 static bool isGather(Operation *op) {
   return isCollective(op) && op->getName().stripDialect() == "all_gather";
@@ -23,15 +27,14 @@ static bool isGather(Operation *op) {
 
 /// The call out of which the operand of `gather` comes, or null: a helper, for
 /// a dynamic index for instance.
-static func::CallOp getSourceCall(Operation *gather) {
-  // Inlining changes the module, so that nothing known carries over.
-  ProvenanceAnalysis provenances;
+static func::CallOp getSourceCall(Operation *gather,
+                                  ProvenanceAnalysis &provenances) {
   Value operand = gather->getOperand(0);
+  if (!provenances.get(operand).isStepInput)
+    return {};
   SmallVector<Operation *> path = provenances.getPath(operand);
   auto *call = llvm::find_if(path, llvm::IsaPred<func::CallOp>);
-  if (!provenances.get(operand).isStepInput || call == path.end())
-    return {};
-  return cast<func::CallOp>(*call);
+  return call == path.end() ? func::CallOp() : cast<func::CallOp>(*call);
 }
 
 namespace {
@@ -39,7 +42,10 @@ class StepInliner {
 public:
   explicit StepInliner(ModuleOp module) : module(module), symbols(module) {}
 
-  void run() {
+  LogicalResult run() {
+    withCollectives = getFunctionsWith(module, isCollective);
+    if (failed(verifySize()))
+      return failure();
     for (auto function : module.getOps<func::FuncOp>())
       if (function.isPublic())
         inlineCollectives(function);
@@ -49,40 +55,41 @@ public:
       if (isGather(op))
         gathers.push_back(op);
     });
+    ProvenanceAnalysis provenances;
     for (Operation *gather : gathers)
-      while (func::CallOp call = getSourceCall(gather))
+      while (func::CallOp call = getSourceCall(gather, provenances)) {
         if (!inlineCall(call))
           break;
+        // Nothing that was known needs to be true any more.
+        provenances = ProvenanceAnalysis();
+      }
     eraseUncalled();
+    return success();
   }
 
 private:
-  /// True if the function or one that it calls has a collective.
-  bool hasCollective(func::FuncOp function) {
-    auto [it, isNew] = known.try_emplace(function, false);
-    if (!isNew)
-      return it->second;
-    bool found = false;
-    function.walk([&](Operation *op) {
-      if (auto call = dyn_cast<func::CallOp>(op)) {
-        if (auto callee = symbols.lookup<func::FuncOp>(call.getCallee()))
-          found |= hasCollective(callee);
-        return;
-      }
-      found |= isCollective(op);
-    });
-    return known[function] = found;
+  /// The callee of `call` if that is to be inlined for its collectives, else
+  /// null.
+  func::FuncOp getInlinable(func::CallOp call) {
+    auto callee = symbols.lookup<func::FuncOp>(call.getCallee());
+    // A function that calls itself, directly or not, has no end.
+    if (!callee || active.contains(callee) || !callee.isPrivate() ||
+        !withCollectives.contains(callee))
+      return {};
+    return callee;
+  }
+
+  static SmallVector<func::CallOp> getCalls(func::FuncOp function) {
+    SmallVector<func::CallOp> calls;
+    function.walk([&](func::CallOp call) { calls.push_back(call); });
+    return calls;
   }
 
   void inlineCollectives(func::FuncOp function) {
     active.insert(function);
-    SmallVector<func::CallOp> calls;
-    function.walk([&](func::CallOp call) { calls.push_back(call); });
-    for (func::CallOp call : calls) {
-      auto callee = symbols.lookup<func::FuncOp>(call.getCallee());
-      // A function that calls itself, by whatever way, has no end.
-      if (!callee || active.contains(callee) || !callee.isPrivate() ||
-          !hasCollective(callee))
+    for (func::CallOp call : getCalls(function)) {
+      func::FuncOp callee = getInlinable(call);
+      if (!callee)
         continue;
       // Innermost first, so that each callee is done when it is copied.
       if (inlined.insert(callee).second)
@@ -90,6 +97,45 @@ private:
       inlineCall(call);
     }
     active.erase(function);
+  }
+
+  /// The ops that inlining will add to `function`, or some number above
+  /// kMostInlinedOps. Visits functions in the order of inlineCollectives().
+  int64_t countInlined(func::FuncOp function) {
+    active.insert(function);
+    int64_t added = 0;
+    for (func::CallOp call : getCalls(function)) {
+      func::FuncOp callee = getInlinable(call);
+      if (!callee)
+        continue;
+      auto [it, isNew] = sizes.try_emplace(callee, 0);
+      int64_t size = it->second;
+      if (isNew) {
+        callee.walk([&](Operation *) { ++size; });
+        size += countInlined(callee);
+        sizes[callee] = size;
+      }
+      added = std::min(added + size, kMostInlinedOps + 1);
+    }
+    active.erase(function);
+    return added;
+  }
+
+  /// Fails where inlining would add more ops than it may.
+  LogicalResult verifySize() {
+    int64_t added = 0;
+    for (auto function : module.getOps<func::FuncOp>()) {
+      if (!function.isPublic())
+        continue;
+      added += countInlined(function);
+      if (added > kMostInlinedOps)
+        return emitError(function.getLoc(), "expected functions with "
+                                            "collectives that add at most ")
+               << kMostInlinedOps << " ops where they are called from @"
+               << function.getSymName()
+               << ", but got more; give each fewer calls of others";
+    }
+    return success();
   }
 
   bool inlineCall(func::CallOp call) {
@@ -110,45 +156,60 @@ private:
     return true;
   }
 
-  /// Erases private functions that nothing refers to any more.
+  /// Erases inlined private functions that nothing refers to any more.
   void eraseUncalled() {
-    for (bool isErased = true; isErased;) {
-      isErased = false;
-      // All references at once: one function at a time would be quadratic.
-      llvm::DenseSet<StringAttr> used;
-      if (std::optional<SymbolTable::UseRange> uses =
-              SymbolTable::getSymbolUses(&module.getBodyRegion()))
-        for (const SymbolTable::SymbolUse &use : *uses)
-          used.insert(use.getSymbolRef().getRootReference());
-      else
-        return;
-      for (auto function :
-           llvm::make_early_inc_range(module.getOps<func::FuncOp>())) {
-        if (!inlined.contains(function) || !function.isPrivate() ||
-            used.contains(function.getSymNameAttr()))
-          continue;
-        inlined.erase(function);
-        symbols.erase(function);
-        isErased = true;
-      }
+    std::optional<SymbolTable::UseRange> uses =
+        SymbolTable::getSymbolUses(&module.getBodyRegion());
+    if (!uses)
+      return;
+    llvm::DenseMap<StringAttr, int64_t> counts;
+    for (const SymbolTable::SymbolUse &use : *uses)
+      ++counts[use.getSymbolRef().getRootReference()];
+    auto isUncalled = [&](func::FuncOp function) {
+      return inlined.contains(function) && function.isPrivate() &&
+             counts.lookup(function.getSymNameAttr()) == 0;
+    };
+    SmallVector<func::FuncOp> worklist;
+    for (auto function : module.getOps<func::FuncOp>())
+      if (isUncalled(function))
+        worklist.push_back(function);
+    while (!worklist.empty()) {
+      func::FuncOp function = worklist.pop_back_val();
+      if (std::optional<SymbolTable::UseRange> own =
+              SymbolTable::getSymbolUses(&function.getBody()))
+        for (const SymbolTable::SymbolUse &use : *own) {
+          StringAttr name = use.getSymbolRef().getRootReference();
+          if (--counts[name] > 0)
+            continue;
+          auto callee = symbols.lookup<func::FuncOp>(name);
+          if (callee && callee != function && isUncalled(callee))
+            worklist.push_back(callee);
+        }
+      inlined.erase(function);
+      symbols.erase(function);
     }
   }
 
   ModuleOp module;
   SymbolTable symbols;
-  llvm::DenseMap<func::FuncOp, bool> known;
+  /// Functions that reach a collective.
+  llvm::DenseSet<Operation *> withCollectives;
+  llvm::DenseMap<func::FuncOp, int64_t> sizes;
   llvm::DenseSet<func::FuncOp> inlined, active;
 };
 } // namespace
 
-void zpp::inlineStep(ModuleOp module) { StepInliner(module).run(); }
+LogicalResult zpp::inlineStep(ModuleOp module) {
+  return StepInliner(module).run();
+}
 
 bool zpp::needsInlining(ModuleOp module) {
+  ProvenanceAnalysis provenances;
   for (auto function : module.getOps<func::FuncOp>()) {
     bool isPrivate = function.isPrivate();
     WalkResult result = function.walk([&](Operation *op) {
       if (isPrivate ? isCollective(op)
-                    : isGather(op) && getSourceCall(op) != nullptr)
+                    : isGather(op) && getSourceCall(op, provenances) != nullptr)
         return WalkResult::interrupt();
       return WalkResult::advance();
     });

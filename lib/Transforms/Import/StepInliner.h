@@ -14,8 +14,9 @@ namespace zpp {
 
 /// Inlines calls so that every collective of the step, and everything between a
 /// step input and a gather, lies in the step's own regions: a function that
-/// serves several layers has no one meaning for its collectives.
-void inlineStep(mlir::ModuleOp module);
+/// serves several layers has no one meaning for its collectives. Emits an
+/// error, and changes nothing, where the step would become too large.
+mlir::LogicalResult inlineStep(mlir::ModuleOp module);
 
 /// True if inlineStep would do something.
 bool needsInlining(mlir::ModuleOp module);
