@@ -9,7 +9,7 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
-#include "mlir/IR/SymbolTable.h"
+#include "zpp/Analysis/FunctionsWith.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "llvm/ADT/StringSet.h"
 
@@ -26,31 +26,29 @@ static bool isWait(Operation *op) {
 // Compute
 //===----------------------------------------------------------------------===//
 
-bool zpp::isHeavy(Operation *op) {
+bool HeavyOps::isHeavyItself(Operation *op) {
   static const llvm::StringSet<> names = {
       "stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution",
       "stablehlo.while",       "linalg.matmul", "linalg.batch_matmul"};
   if (names.contains(getName(op)))
     return true;
-  if (StringRef target = getCallTarget(op); !target.empty())
-    // What partitioners mark borders with computes nothing.
-    return target != kStartTarget && target != kWaitTarget && !movesData(op) &&
-           !target.starts_with("SPMD");
-  auto call = dyn_cast<func::CallOp>(op);
-  auto callee = call ? SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
-                           call, call.getCalleeAttr())
-                     : func::FuncOp();
-  // A function that calls itself, by whatever way, is not looked into twice.
-  return callee && callee != op->getParentOfType<func::FuncOp>() &&
-         callee
-             .walk([](Operation *nested) {
-               return isHeavy(nested) ? WalkResult::interrupt()
-                                      : WalkResult::advance();
-             })
-             .wasInterrupted();
+  // What partitioners mark borders with computes nothing.
+  StringRef target = getCallTarget(op);
+  return !target.empty() && target != kStartTarget && target != kWaitTarget &&
+         !movesData(op) && !target.starts_with("SPMD");
 }
 
-SmallVector<Operation *> zpp::getHeavyOps(Block &block) {
+bool HeavyOps::isHeavy(Operation *op) {
+  auto call = dyn_cast<func::CallOp>(op);
+  if (!call)
+    return isHeavyItself(op);
+  if (!functions)
+    functions = getFunctionsWith(root, isHeavyItself);
+  return functions->contains(
+      symbols.lookupNearestSymbolFrom(call, call.getCalleeAttr()));
+}
+
+SmallVector<Operation *> HeavyOps::getIn(Block &block) {
   SmallVector<Operation *> heavy;
   Operation *largest = nullptr;
   int64_t most = 0;
@@ -157,14 +155,15 @@ namespace {
 /// The schedule of one block.
 class BlockSchedule {
 public:
-  BlockSchedule(Block &block, int64_t budget, ProvenanceAnalysis &provenances,
+  BlockSchedule(Block &block, int64_t budget, HeavyOps &heavy,
+                ProvenanceAnalysis &provenances,
                 SmallVectorImpl<ScheduleEvent> &events)
-      : block(block), budget(budget), provenances(provenances), events(events) {
-  }
+      : block(block), budget(budget), heavy(heavy), provenances(provenances),
+        events(events) {}
 
   void run(int64_t &nextTransfer) {
     llvm::SmallPtrSet<Operation *, 16> heavyOps(llvm::from_range,
-                                                getHeavyOps(block));
+                                                heavy.getIn(block));
     for (Operation &op : block) {
       if (heavyOps.contains(&op)) {
         ++numHeavy;
@@ -176,7 +175,8 @@ public:
         addWait(&op, heavyOps);
       for (Region &region : op.getRegions())
         for (Block &nested : region)
-          BlockSchedule(nested, budget, provenances, events).run(nextTransfer);
+          BlockSchedule(nested, budget, heavy, provenances, events)
+              .run(nextTransfer);
     }
     settle();
   }
@@ -271,6 +271,7 @@ private:
 
   Block &block;
   int64_t budget;
+  HeavyOps &heavy;
   ProvenanceAnalysis &provenances;
   SmallVectorImpl<ScheduleEvent> &events;
   llvm::DenseMap<Operation *, Begun> begun;
@@ -286,9 +287,10 @@ SmallVector<ScheduleEvent> zpp::getSchedule(ModuleOp module) {
   SmallVector<ScheduleEvent> events;
   auto budget = module->getAttrOfType<IntegerAttr>(kPrefetchAttr);
   int64_t nextTransfer = 0;
+  HeavyOps heavy(module);
   ProvenanceAnalysis provenances;
-  BlockSchedule(*module.getBody(), budget ? budget.getInt() : -1, provenances,
-                events)
+  BlockSchedule(*module.getBody(), budget ? budget.getInt() : -1, heavy,
+                provenances, events)
       .run(nextTransfer);
   return events;
 }

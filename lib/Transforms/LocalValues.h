@@ -15,10 +15,6 @@
 
 namespace zpp {
 
-/// Why zero-regather leaves a gather alone, which passes after it read.
-inline constexpr llvm::StringLiteral kNotReadLate =
-    "the backward pass does not read it";
-
 /// What a device holds of `shard`: the operand of its `from_local`, or the
 /// result of a new `to_local`.
 mlir::Value getLocal(mlir::OpBuilder &builder, mlir::Location loc,

@@ -14,6 +14,8 @@
 //                 of bytes in a chunk that is its own
 //   zpp.reason   why it was left alone
 //   zpp.keep     its result is a secondary partition
+//   zpp.forward_only  of a gather: zero-regather has found that the backward
+//                pass does not read it; not in the output
 //   zpp.source   {properties, attributes}: those of the StableHLO op from which
 //                it was imported and which, neither quantized nor split nor
 //                joined, it is to become again; not in the output
@@ -35,6 +37,7 @@ inline constexpr llvm::StringLiteral kOriginAttr = "zpp.origin";
 inline constexpr llvm::StringLiteral kOriginsAttr = "zpp.origins";
 inline constexpr llvm::StringLiteral kReasonAttr = "zpp.reason";
 inline constexpr llvm::StringLiteral kKeepAttr = "zpp.keep";
+inline constexpr llvm::StringLiteral kForwardOnlyAttr = "zpp.forward_only";
 inline constexpr llvm::StringLiteral kSourceAttr = "zpp.source";
 
 /// What `zpp.origin` holds.

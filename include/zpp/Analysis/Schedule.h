@@ -13,6 +13,7 @@
 #ifndef ZPP_ANALYSIS_SCHEDULE_H
 #define ZPP_ANALYSIS_SCHEDULE_H
 
+#include "mlir/IR/SymbolTable.h"
 #include "zpp/Analysis/HostModule.h"
 #include "zpp/Analysis/Location.h"
 #include "zpp/Analysis/Origin.h"
@@ -25,13 +26,30 @@ namespace zpp {
 /// Of a module: bytes that its schedule may have in flight.
 inline constexpr llvm::StringLiteral kPrefetchAttr = "zpp.prefetch_bytes";
 
-/// True for the compute that communication hides under: products, convolutions,
-/// loops, calls of a library or of a function with such ops.
-bool isHeavy(mlir::Operation *op);
+/// Finds the compute that communication hides under, called heavy: products,
+/// convolutions, loops, calls of a library, and calls of a function that
+/// contains such ops or calls one that does. Each function is looked into once,
+/// so that an object must not outlive a change of what functions compute.
+class HeavyOps {
+public:
+  /// `root` contains all functions that are called.
+  explicit HeavyOps(mlir::Operation *root) : root(root) {}
 
-/// The heavy ops of `block` in order; where there is none, the op on the most
-/// data.
-llvm::SmallVector<mlir::Operation *> getHeavyOps(mlir::Block &block);
+  bool isHeavy(mlir::Operation *op);
+  /// The same for an op that calls no function.
+  static bool isHeavyItself(mlir::Operation *op);
+
+  /// The heavy ops of `block` in order. Where there is none, the op that reads
+  /// and writes the most data.
+  llvm::SmallVector<mlir::Operation *> getIn(mlir::Block &block);
+
+private:
+  mlir::Operation *root;
+  mlir::SymbolTableCollection symbols;
+  /// Found when the first call is seen.
+  std::optional<llvm::DenseSet<mlir::Operation *>> functions;
+};
+
 /// How many of `ops`, of one block and in order, come before `op` in it: what
 /// has the same number of heavy ops before it is of one moment.
 int64_t countBefore(llvm::ArrayRef<mlir::Operation *> ops, mlir::Operation *op);

@@ -331,8 +331,7 @@ private:
     plan.isSmall = isMostlyLatency(forward, model->value_or(LinkModel(mesh)));
     if (group.size() == 1) {
       plan.reason = "it is gathered once";
-      auto earlier = forward->getAttrOfType<StringAttr>(kReasonAttr);
-      if (!earlier || !earlier.getValue().contains(kNotReadLate))
+      if (!forward->hasAttr(kForwardOnlyAttr))
         plan.reason +=
             "; zero-regather can gather it again in the backward pass";
       return plan;
@@ -374,6 +373,7 @@ private:
   /// of their own.
   void splitBesideOthers(MutableArrayRef<Plan> plans) {
     Builder builder(&getContext());
+    HeavyOps compute(getOperation());
     llvm::DenseMap<Block *, SmallVector<Operation *>> heavyOps;
     // A block, the number of heavy ops before, and what else has to agree.
     using Moment = std::tuple<Block *, int64_t, Attribute>;
@@ -381,7 +381,7 @@ private:
       Block *block = gather->getBlock();
       auto [heavy, isNew] = heavyOps.try_emplace(block);
       if (isNew)
-        heavy->second = getHeavyOps(*block);
+        heavy->second = compute.getIn(*block);
       std::optional<Origin> origin = getOrigin(gather);
       return Moment(block, countBefore(heavy->second, gather),
                     builder.getArrayAttr(

@@ -143,8 +143,10 @@ private:
           earliest = reader;
       }
     if (late.empty() || !hasForwardReads) {
+      if (late.empty())
+        gather->setAttr(kForwardOnlyAttr, UnitAttr::get(&getContext()));
       leaveAlone(gather, getArgument(),
-                 late.empty() ? kNotReadLate
+                 late.empty() ? "the backward pass does not read it"
                               : "the forward pass does not read it");
       return;
     }

@@ -96,6 +96,8 @@ private:
     auto moved = AllGatherOp::create(builder, loc, to.withQuant(quant), encoded,
                                      gather.getAlong());
     copyOrigin(gather, moved);
+    if (Attribute forwardOnly = gather->getAttr(kForwardOnlyAttr))
+      moved->setAttr(kForwardOnlyAttr, forwardOnly);
     Value decoded = DecodeOp::create(builder, loc, to, moved);
     gather.replaceAllUsesWith(decoded);
     gather.erase();

@@ -68,8 +68,10 @@ RankedTensorType getType(Value value) {
   return cast<RankedTensorType>(value.getType());
 }
 
+/// True for rows of bytes.
 bool isWire(RankedTensorType type) {
-  return type.getElementType().isInteger(8) && type.getRank() == 2;
+  return type.getElementType().isSignlessInteger(8) && type.getRank() == 2 &&
+         !type.getEncoding();
 }
 
 /// The only op that reads `value`, if it is an OpT.
@@ -120,9 +122,11 @@ public:
           << bytes.getValue();
       return signalPassFailure();
     }
+    HeavyOps heavy(getOperation());
     for (Block *block : getStepBlocks(getOperation()))
-      for (SmallVector<Candidate> &group : getGroups(*block))
+      for (SmallVector<Candidate> &group : getGroups(*block, heavy))
         coalesce(group);
+    positions.clear();
   }
 
 private:
@@ -135,7 +139,8 @@ private:
     Part part;
     part.exchange = exchange;
     auto type = dyn_cast<RankedTensorType>(exchange->getOperand(0).getType());
-    if (!type || type.getNumElements() == 0 || exchange->getNumResults() == 0)
+    if (!type || !type.hasStaticShape() || type.getNumElements() == 0 ||
+        exchange->getNumResults() == 0)
       return std::nullopt;
     Value result = exchange->getResult(0);
     auto gather = dyn_cast<AllGatherChunksOp>(exchange.getOperation());
@@ -190,14 +195,21 @@ private:
 
   /// Chains that are to travel together. A buffer is full once it has `bytes`;
   /// what is left in the end joins the last one.
-  SmallVector<SmallVector<Candidate>> getGroups(Block &block) {
+  SmallVector<SmallVector<Candidate>> getGroups(Block &block,
+                                                HeavyOps &compute) {
     SmallVector<Chain> chains = getChains(block);
     if (chains.empty())
       return {};
-    SmallVector<Operation *> heavy = getHeavyOps(block);
-    llvm::MapVector<std::pair<int64_t, Attribute>,
-                    SmallVector<SmallVector<Candidate>>>
-        byKey;
+    positions.clear();
+    for (auto exchange : block.getOps<CollectiveOpInterface>())
+      positions[exchange] = {static_cast<int64_t>(positions.size())};
+    SmallVector<Operation *> heavy = compute.getIn(block);
+    /// Chains that agree, and what they contribute.
+    struct Group {
+      SmallVector<Candidate> candidates;
+      int64_t bytes = 0;
+    };
+    llvm::MapVector<std::pair<int64_t, Attribute>, SmallVector<Group>> byKey;
     for (Chain &chain : chains) {
       std::optional<Candidate> candidate = getCandidate(chain);
       if (!candidate)
@@ -206,33 +218,30 @@ private:
       auto key = std::make_pair(
           candidate->window,
           Attribute(ArrayAttr::get(&getContext(), candidate->key)));
-      auto &groups = byKey[key];
-      if (groups.empty() || getBytes(groups.back()) >= bytes)
+      SmallVector<Group> &groups = byKey[key];
+      if (groups.empty() || groups.back().bytes >= bytes)
         groups.emplace_back();
-      groups.back().push_back(std::move(*candidate));
+      groups.back().bytes += candidate->getBytes();
+      groups.back().candidates.push_back(std::move(*candidate));
     }
     SmallVector<SmallVector<Candidate>> result;
     for (auto &[key, groups] : byKey) {
-      if (groups.size() > 1 && getBytes(groups.back()) < bytes) {
-        for (Candidate &candidate : groups.back())
-          groups[groups.size() - 2].push_back(std::move(candidate));
+      if (groups.size() > 1 && groups.back().bytes < bytes) {
+        llvm::append_range(
+            groups[groups.size() - 2].candidates,
+            llvm::make_range(
+                std::make_move_iterator(groups.back().candidates.begin()),
+                std::make_move_iterator(groups.back().candidates.end())));
         groups.pop_back();
       }
-      for (SmallVector<Candidate> &group : groups)
+      for (Group &group : groups)
         // Nothing that is left to XLA is joined for its own sake.
-        if (llvm::any_of(group, [](const Candidate &candidate) {
+        if (llvm::any_of(group.candidates, [](const Candidate &candidate) {
               return candidate.parts.front().elementBytes == 0;
             }))
-          result.push_back(std::move(group));
+          result.push_back(std::move(group.candidates));
     }
     return result;
-  }
-
-  static int64_t getBytes(ArrayRef<Candidate> group) {
-    int64_t sum = 0;
-    for (const Candidate &candidate : group)
-      sum += candidate.getBytes();
-    return sum;
   }
 
   //===--------------------------------------------------------------------===//
@@ -377,8 +386,8 @@ private:
     SmallVector<Operation *> exchanges = llvm::map_to_vector(
         parts, [](Part part) { return part.exchange.getOperation(); });
     SmallVector<Operation *> sorted(exchanges);
-    llvm::sort(sorted, [](Operation *a, Operation *b) {
-      return a->isBeforeInBlock(b);
+    llvm::sort(sorted, [&](Operation *a, Operation *b) {
+      return positions[a] < positions[b];
     });
     SmallVector<Operation *> dependents = getDependents(sorted);
     llvm::SmallPtrSet<Operation *, 16> isDependent(llvm::from_range,
@@ -439,9 +448,14 @@ private:
       receive(builder, part, ordered ? ordered : received,
               static_cast<bool>(ordered), offset);
     Operation *last = sorted.back()->getPrevNode();
+    SmallVector<int64_t> position = positions[sorted.back()];
+    position.push_back(0);
     for (Operation *op : dependents) {
       op->moveAfter(last);
       last = op;
+      ++position.back();
+      if (auto it = positions.find(op); it != positions.end())
+        it->second = position;
     }
     for (Part part : parts) {
       if (part.order && part.order->use_empty())
@@ -546,5 +560,10 @@ private:
           SlicesAttr::get(&getContext(), 0, {part.rows}, {0}, 0, 1)));
     }
   }
+
+  /// Where the exchanges of a block stand in it, compared lexicographically:
+  /// what moves behind one has that one's position and a number of its own.
+  /// Operation::isBeforeInBlock() would number all ops again after each move.
+  llvm::DenseMap<Operation *, SmallVector<int64_t>> positions;
 };
 } // namespace

@@ -231,14 +231,15 @@ private:
     return moveBehindLast(block, others, scheduled);
   }
 
-  /// The ops of `block` that depend on `op`, or have one that does.
-  static llvm::SetVector<Operation *> getDependent(Block &block,
-                                                   Operation *op) {
-    llvm::SetVector<Operation *> slice, dependent;
-    getForwardSlice(op, &slice);
-    for (Operation *user : slice)
-      if (Operation *ancestor = block.findAncestorOpInBlock(*user))
-        dependent.insert(ancestor);
+  /// The ops of `block` that depend on `op`, or contain one that does.
+  static llvm::DenseSet<Operation *> getDependent(Block &block, Operation *op) {
+    llvm::DenseSet<Operation *> dependent;
+    SmallVector<Operation *> worklist{op};
+    while (!worklist.empty())
+      for (Operation *user : worklist.pop_back_val()->getUsers())
+        if (Operation *ancestor = block.findAncestorOpInBlock(*user);
+            ancestor && dependent.insert(ancestor).second)
+          worklist.push_back(ancestor);
     return dependent;
   }
 
@@ -282,7 +283,7 @@ private:
     auto wait = dyn_cast<WaitOp>(last);
     if (!wait)
       return "there is a collective of XLA, and no wait after the last loop";
-    llvm::SetVector<Operation *> behind = getDependent(block, wait);
+    llvm::DenseSet<Operation *> behind = getDependent(block, wait);
     SmallVector<Operation *> moved = llvm::filter_to_vector(
         others, [&](Operation *op) { return !behind.contains(op); });
     for (Operation *op : moved)
@@ -293,11 +294,11 @@ private:
              " collectives of XLA would come too late behind the last wait";
 
     // They and what depends on them. Of these the first ones need a tie.
-    llvm::SetVector<Operation *> after;
+    llvm::DenseSet<Operation *> after;
     SmallVector<Value> ties;
     for (Operation *op : moved) {
-      bool isBehindTied = !after.insert(op);
-      llvm::SetVector<Operation *> dependent = getDependent(block, op);
+      bool isBehindTied = !after.insert(op).second;
+      llvm::DenseSet<Operation *> dependent = getDependent(block, op);
       if (llvm::any_of(dependent, [&](Operation *other) {
             return scheduled.contains(other);
           }))

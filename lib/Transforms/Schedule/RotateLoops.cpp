@@ -37,7 +37,8 @@ namespace {
 
 /// Casts, slices, broadcasts, and arithmetic of scalars.
 bool isCheap(Operation *op) {
-  if (op->getNumRegions() > 0 || isCollective(op) || isHeavy(op) ||
+  if (op->getNumRegions() > 0 || isCollective(op) ||
+      HeavyOps::isHeavyItself(op) ||
       op->getName().getDialectNamespace() != "stablehlo" ||
       isNamed(op, "stablehlo.custom_call"))
     return false;
@@ -84,15 +85,23 @@ public:
     return known[value] = result;
   }
 
-  /// True if `value` may differ from one iteration to another.
+  /// True if `value`, for which isPossible() is true, may differ from one
+  /// iteration to another.
   bool changes(Value value) {
     if (auto argument = dyn_cast<BlockArgument>(value))
-      return argument.getOwner() == body &&
-             !isLoopInvariant(loop, argument.getArgNumber());
-    Operation *op = value.getDefiningOp();
-    return op->getBlock() == body &&
-           llvm::any_of(op->getOperands(),
-                        [&](Value operand) { return changes(operand); });
+      return argumentChanges(argument);
+    if (!changing) {
+      // Operands come before what reads them: one sweep finds all.
+      changing.emplace();
+      for (Operation &op : *body)
+        if (llvm::any_of(op.getOperands(), [&](Value operand) {
+              auto argument = dyn_cast<BlockArgument>(operand);
+              return argument ? argumentChanges(argument)
+                              : changing->contains(operand.getDefiningOp());
+            }))
+          changing->insert(&op);
+    }
+    return changing->contains(value.getDefiningOp());
   }
 
   /// `value` in the first iteration, computed in front of the loop.
@@ -114,6 +123,11 @@ public:
   }
 
 private:
+  bool argumentChanges(BlockArgument argument) const {
+    return argument.getOwner() == body &&
+           !isLoopInvariant(loop, argument.getArgNumber());
+  }
+
   static Value getOperand(Value result) {
     return result.getDefiningOp()->getOperand(
         cast<OpResult>(result).getResultNumber());
@@ -146,6 +160,9 @@ private:
   Operation *loop;
   Block *body;
   llvm::DenseMap<Value, bool> known;
+  /// The ops of the body that compute other values in each iteration; found
+  /// when it is first asked for.
+  std::optional<llvm::DenseSet<Operation *>> changing;
   IRMapping first, next, current;
 };
 
@@ -443,6 +460,8 @@ public:
     if (failed(verifyPrefetchBytes(getOperation(), prefetchBytes)) ||
         failed(zero::verifySchedule(getOperation())))
       return signalPassFailure();
+    HeavyOps heavy(getOperation());
+    compute = &heavy;
     SmallVector<Operation *> loops;
     getOperation()->walk([&](Operation *op) {
       if (isWhile(op))
@@ -450,6 +469,7 @@ public:
     });
     for (Operation *loop : loops)
       rotate(loop);
+    compute = nullptr;
   }
 
 private:
@@ -482,7 +502,7 @@ private:
   SmallVector<StartOp> getGathers(Operation *loop, Recomputation &inputs,
                                   int64_t &bytes) {
     Block &body = loop->getRegion(1).front();
-    SmallVector<Operation *> heavy = getHeavyOps(body);
+    SmallVector<Operation *> heavy = compute->getIn(body);
     SmallVector<StartOp> result;
     for (auto start : body.getOps<StartOp>()) {
       // What is carried to the next iteration already is not needed in this.
@@ -512,7 +532,7 @@ private:
   std::vector<Deferral> getScatters(Operation *loop, Recomputation &inputs,
                                     int64_t &bytes) {
     Block &body = loop->getRegion(1).front();
-    SmallVector<Operation *> heavy = getHeavyOps(body);
+    SmallVector<Operation *> heavy = compute->getIn(body);
     std::vector<Deferral> result;
     for (auto start : body.getOps<StartOp>()) {
       // What is tied has its place.
@@ -671,5 +691,8 @@ private:
       eraseIfDead(values);
     }
   }
+
+  /// While the pass runs.
+  HeavyOps *compute = nullptr;
 };
 } // namespace

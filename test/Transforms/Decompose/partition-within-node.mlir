@@ -161,14 +161,14 @@ func.func @left_alone(%w: tensor<32x64xbf16>, %v: tensor<64x64xbf16>)
   return %2, %5 : tensor<256x64xbf16>, tensor<256x64xbf16>
 }
 
-// What zero-regather has found is no advice.
+// Where zero-regather has found nothing to do, it is no advice.
 
 // CHECK-LABEL: func @not_read_late
 func.func @not_read_late(%w: tensor<32x64xbf16>) -> tensor<256x64xbf16> {
   %0 = zero.from_local %w : tensor<32x64xbf16> to !primary
-  // CHECK: zpp.reason = "the backward pass does not read it; it is gathered once"}
+  // CHECK: zpp.forward_only, zpp.reason = "it is gathered once"}
   // expected-remark@+1 {{it is gathered once}}
-  %1 = zero.all_gather %0 along ["node", "gpu"] {zpp.reason = "the backward pass does not read it"} : !primary to !whole
+  %1 = zero.all_gather %0 along ["node", "gpu"] {zpp.forward_only} : !primary to !whole
   %2 = zero.to_local %1 : !whole to tensor<256x64xbf16>
   return %2 : tensor<256x64xbf16>
 }

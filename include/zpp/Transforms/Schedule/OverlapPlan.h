@@ -1,0 +1,92 @@
+//===- OverlapPlan.h - When transfers start and end -------------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The decisions of zero-overlap-collectives, without the IR. An op is its
+// position in the block, from 0.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_TRANSFORMS_SCHEDULE_OVERLAPPLAN_H
+#define ZPP_TRANSFORMS_SCHEDULE_OVERLAPPLAN_H
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace zpp {
+
+/// What a block is to overlap.
+struct OverlapProblem {
+  /// A start and its wait.
+  struct Transfer {
+    bool isGather = false;
+    /// Memory that it takes while it is in flight.
+    int64_t bytes = 0;
+    int64_t start = 0;
+    /// The last op that must be done before its inputs are there; -1 for none.
+    int64_t ready = -1;
+    /// The first op that needs its results.
+    int64_t need = 0;
+  };
+  /// Compute that transfers hide under.
+  struct HeavyOp {
+    static constexpr int64_t kNoTie = std::numeric_limits<int64_t>::max();
+    int64_t position = 0;
+    /// The first op that computes an operand to which a start can be tied.
+    int64_t firstTie = kNoTie;
+  };
+
+  std::vector<Transfer> transfers;
+  /// In ascending order.
+  std::vector<HeavyOp> heavy;
+  /// Of each op of the block: whether it stays where it is, so that others may
+  /// be placed before it. The last op of the block does.
+  std::vector<bool> stays;
+  /// Bytes of gathers, and bytes of scatters, that may be in flight.
+  int64_t budget = 0;
+};
+
+/// Where starts and waits go.
+struct OverlapPlan {
+  /// Why a transfer has no heavy op to hide under.
+  enum class Exposure { None, Budget, NoCompute };
+
+  struct Placement {
+    size_t transfer = 0;
+    int64_t startBefore = 0, waitBefore = 0;
+    /// Bytes in flight once it has started.
+    int64_t bytesInFlight = 0;
+    /// Heavy ops between start and wait.
+    int64_t numHeavy = 0;
+    Exposure exposure = Exposure::None;
+  };
+
+  /// A start or a wait. Before one op, waits that make room come first, then
+  /// starts, then waits for what that op needs.
+  struct Call {
+    enum Kind { Room, Start, Wait } kind = Start;
+    size_t transfer = 0;
+    int64_t before = 0;
+  };
+
+  /// Gathers in the order of their needs, then scatters in the order in which
+  /// their gradients are there.
+  std::vector<Placement> placements;
+  /// In the order in which they are executed.
+  std::vector<Call> calls;
+};
+
+/// Starts each gather as early as its input and the budget allow, in the order
+/// of needs, and each scatter once its gradient is there. Waits come where a
+/// result is needed; earlier only for the oldest scatters, where another one
+/// would exceed the budget. Takes n log n time.
+OverlapPlan planOverlap(const OverlapProblem &problem);
+
+} // namespace zpp
+
+#endif // ZPP_TRANSFORMS_SCHEDULE_OVERLAPPLAN_H

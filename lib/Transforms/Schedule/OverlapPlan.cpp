@@ -1,0 +1,234 @@
+//===- OverlapPlan.cpp - When transfers start and end ---------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "zpp/Transforms/Schedule/OverlapPlan.h"
+
+#include "llvm/Support/MathExtras.h"
+
+#include <algorithm>
+#include <deque>
+#include <queue>
+#include <tuple>
+
+using namespace zpp;
+
+namespace {
+using Transfer = OverlapProblem::Transfer;
+using HeavyOp = OverlapProblem::HeavyOp;
+using Placement = OverlapPlan::Placement;
+using Call = OverlapPlan::Call;
+
+class Planner {
+public:
+  explicit Planner(const OverlapProblem &problem) : problem(problem) {
+    // Places that make a difference: where something is computed or needed.
+    for (const HeavyOp &op : problem.heavy)
+      slots.push_back(op.position);
+    for (const Transfer &transfer : problem.transfers)
+      slots.push_back(transfer.need);
+    int64_t end = static_cast<int64_t>(problem.stays.size()) - 1;
+    slots.push_back(end);
+    std::sort(slots.begin(), slots.end());
+    slots.erase(std::unique(slots.begin(), slots.end()), slots.end());
+    nextInPlace.resize(problem.stays.size());
+    for (int64_t position = end, next = end; position >= 0; --position) {
+      if (problem.stays[position])
+        next = position;
+      nextInPlace[position] = next;
+    }
+  }
+
+  OverlapPlan run() {
+    planGathers();
+    planScatters();
+    std::vector<int64_t> starts(problem.transfers.size());
+    for (const Placement &placement : plan.placements)
+      starts[placement.transfer] = placement.startBefore;
+    // Equal ones stay in the order in which they were decided on.
+    std::vector<std::pair<Call, size_t>> calls;
+    for (const Call &call : plan.calls)
+      calls.emplace_back(call, calls.size());
+    auto getOrder = [&](const std::pair<Call, size_t> &numbered) {
+      const auto &[call, number] = numbered;
+      // What has started at the same place comes after its start.
+      bool isBehindStart =
+          call.kind == Call::Room && starts[call.transfer] == call.before;
+      return std::make_tuple(call.before,
+                             isBehindStart ? Call::Start : call.kind, number);
+    };
+    std::sort(calls.begin(), calls.end(), [&](const auto &a, const auto &b) {
+      return getOrder(a) < getOrder(b);
+    });
+    for (size_t number = 0; number < calls.size(); ++number)
+      plan.calls[number] = calls[number].first;
+    for (Placement &placement : plan.placements) {
+      placement.numHeavy =
+          countHeavy(placement.waitBefore) - countHeavy(placement.startBefore);
+      if (placement.numHeavy > 0)
+        placement.exposure = OverlapPlan::Exposure::None;
+    }
+    return std::move(plan);
+  }
+
+private:
+  /// The transfers of one kind, ordered by `getKey` and then by their starts.
+  template <typename GetKey>
+  std::vector<size_t> getOrdered(bool isGather, GetKey getKey) const {
+    std::vector<size_t> ordered;
+    for (size_t index = 0; index < problem.transfers.size(); ++index)
+      if (problem.transfers[index].isGather == isGather)
+        ordered.push_back(index);
+    auto getOrder = [&](size_t index) {
+      const Transfer &transfer = problem.transfers[index];
+      return std::make_pair(getKey(transfer), transfer.start);
+    };
+    std::sort(ordered.begin(), ordered.end(),
+              [&](size_t a, size_t b) { return getOrder(a) < getOrder(b); });
+    return ordered;
+  }
+
+  /// The first slot behind `position`.
+  size_t getSlotAfter(int64_t position) const {
+    return std::upper_bound(slots.begin(), slots.end(), position) -
+           slots.begin();
+  }
+
+  /// The first heavy op at or behind `position`.
+  std::vector<HeavyOp>::const_iterator findHeavy(int64_t position) const {
+    return std::partition_point(
+        problem.heavy.begin(), problem.heavy.end(),
+        [&](const HeavyOp &op) { return op.position < position; });
+  }
+
+  int64_t countHeavy(int64_t before) const {
+    return findHeavy(before) - problem.heavy.begin();
+  }
+
+  void planGathers() {
+    // What is in flight at the slot at hand, each with the slot of its need.
+    // Neither starts nor needs go back from one gather to the next, so that
+    // further on only less of it is in flight.
+    std::deque<std::pair<size_t, int64_t>> inFlight;
+    int64_t bytes = 0;
+    size_t slot = 0;
+    for (size_t index :
+         getOrdered(true, [](const Transfer &gather) { return gather.need; })) {
+      const Transfer &gather = problem.transfers[index];
+      size_t need = getSlotAfter(gather.need - 1);
+      // What it reads may be there only where it is needed.
+      size_t first = std::min(std::max(slot, getSlotAfter(gather.ready)), need);
+      slot = first;
+      auto land = [&] {
+        for (; !inFlight.empty() && inFlight.front().first <= slot;
+             inFlight.pop_front())
+          bytes -= inFlight.front().second;
+      };
+      for (land(); slot < need && gather.bytes > problem.budget - bytes; land())
+        slot = inFlight.empty() ? need : inFlight.front().first;
+      if (slot < need) {
+        inFlight.push_back({need, gather.bytes});
+        bytes += gather.bytes;
+      }
+      Placement placement;
+      placement.transfer = index;
+      placement.startBefore = slots[slot];
+      placement.waitBefore = gather.need;
+      placement.bytesInFlight = slot < need ? bytes : gather.bytes;
+      placement.exposure = slot > first && need > 0
+                               ? OverlapPlan::Exposure::Budget
+                               : OverlapPlan::Exposure::NoCompute;
+      plan.placements.push_back(placement);
+      plan.calls.push_back({Call::Start, index, placement.startBefore});
+      plan.calls.push_back({Call::Wait, index, placement.waitBefore});
+    }
+  }
+
+  /// Where a scatter starts: at once if an operand of the heavy op that follows
+  /// is there to be tied, else before that op.
+  int64_t getScatterPlace(const Transfer &scatter) const {
+    int64_t before = nextInPlace[scatter.ready + 1];
+    auto next = findHeavy(before);
+    if (next == problem.heavy.end() || next->position > scatter.need ||
+        next->firstTie < before)
+      return before;
+    return next->position;
+  }
+
+  void planScatters() {
+    std::vector<size_t> scatters = getOrdered(
+        false, [](const Transfer &scatter) { return scatter.ready; });
+    size_t firstPlacement = plan.placements.size();
+    std::vector<bool> isWaitedFor(problem.transfers.size(), false);
+    // What is in flight: by age, and by need. What has been waited for leaves
+    // the former once it is the oldest.
+    std::deque<size_t> byAge;
+    std::priority_queue<std::pair<int64_t, size_t>,
+                        std::vector<std::pair<int64_t, size_t>>, std::greater<>>
+        byNeed;
+    int64_t bytes = 0, latest = 0;
+    auto land = [&](size_t number) {
+      if (!isWaitedFor[number])
+        bytes -= problem.transfers[scatters[number]].bytes;
+      isWaitedFor[number] = true;
+    };
+    for (size_t number = 0; number < scatters.size(); ++number) {
+      const Transfer &scatter = problem.transfers[scatters[number]];
+      // In the order of their gradients, unless it is needed before that.
+      int64_t before =
+          std::min(std::max(latest, getScatterPlace(scatter)), scatter.need);
+      latest = std::max(latest, before);
+      Placement placement;
+      placement.transfer = scatters[number];
+      placement.startBefore = before;
+      placement.waitBefore = scatter.need;
+      placement.exposure = OverlapPlan::Exposure::NoCompute;
+      // What has been needed until here has been waited for.
+      for (; !byNeed.empty() && byNeed.top().first < before; byNeed.pop())
+        land(byNeed.top().second);
+      for (; !byAge.empty(); byAge.pop_front()) {
+        size_t oldest = byAge.front();
+        if (isWaitedFor[oldest])
+          continue;
+        Placement &placement = plan.placements[firstPlacement + oldest];
+        if (scatter.bytes <= problem.budget - bytes ||
+            placement.startBefore > before)
+          break;
+        land(oldest);
+        placement.waitBefore = before;
+        plan.calls.push_back({Call::Room, placement.transfer, before});
+        makesRoom.push_back(oldest);
+      }
+      if (llvm::AddOverflow(bytes, scatter.bytes, bytes))
+        bytes = std::numeric_limits<int64_t>::max();
+      byAge.push_back(number);
+      byNeed.push({scatter.need, number});
+      placement.bytesInFlight = bytes;
+      plan.placements.push_back(placement);
+      plan.calls.push_back({Call::Start, scatters[number], before});
+    }
+    std::vector<bool> isEarly(scatters.size(), false);
+    for (size_t number : makesRoom)
+      isEarly[number] = true;
+    for (size_t number = 0; number < scatters.size(); ++number)
+      if (!isEarly[number])
+        plan.calls.push_back({Call::Wait, scatters[number],
+                              problem.transfers[scatters[number]].need});
+  }
+
+  const OverlapProblem &problem;
+  OverlapPlan plan;
+  std::vector<int64_t> slots;
+  /// Of each position: the first one from there on that stays in place.
+  std::vector<int64_t> nextInPlace;
+  /// Scatters, as numbered in their order, whose waits make room.
+  std::vector<size_t> makesRoom;
+};
+} // namespace
+
+OverlapPlan zpp::planOverlap(const OverlapProblem &problem) {
+  return Planner(problem).run();
+}
