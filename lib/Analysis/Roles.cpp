@@ -11,6 +11,7 @@
 #include "zpp/Analysis/HostModule.h"
 #include "zpp/Analysis/Provenance.h"
 #include "zpp/Analysis/TypeBytes.h"
+#include "zpp/Dialect/Guest/PartitionSlice.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "llvm/ADT/MapVector.h"
@@ -41,17 +42,74 @@ static bool isFloatTensor(Type type) {
   return element.isF32() || element.isBF16() || element.isF16();
 }
 
-/// What a gather and the scatter of its gradient have in common.
-static std::string getMirrorKey(int64_t dim, ArrayRef<AxisRef> axes,
-                                Type whole) {
-  std::string key;
-  llvm::raw_string_ostream os(key);
-  os << dim;
-  for (const AxisRef &axis : axes)
-    os << "," << axis.name << ":" << axis.preSize << ":" << axis.size;
-  for (int64_t size : cast<ShapedType>(whole).getShape())
-    os << "x" << size;
-  return key;
+namespace {
+/// The whole tensor of a gather or scatter, without dims of size 1.
+struct WholeTensor {
+  WholeTensor(const StepCollective &collective, RankedTensorType whole) {
+    for (int64_t dim = 0; dim < whole.getRank(); ++dim)
+      if (whole.getDimSize(dim) != 1 || dim == collective.dim)
+        dims.push_back({dim, whole.getDimSize(dim), dim == collective.dim});
+  }
+
+  /// What a gather and the scatter of its gradient have in common.
+  std::string getKey(ArrayRef<AxisRef> axes) const {
+    std::string key;
+    llvm::raw_string_ostream os(key);
+    for (const AxisRef &axis : axes)
+      os << axis.name << ":" << axis.preSize << ":" << axis.size << ",";
+    for (const Dim &dim : dims)
+      os << (dim.isPartitioned ? "|" : "x") << dim.size;
+    return key;
+  }
+
+  /// Puts the dims where those of the operand or the result of `op` are; false
+  /// where `op` is not a cast, a transpose or the like.
+  bool
+  follow(Operation *op,
+         llvm::function_ref<std::optional<int64_t>(Operation *, int64_t)> map) {
+    SmallVector<Dim> moved(dims);
+    for (Dim &dim : moved) {
+      std::optional<int64_t> index = map(op, dim.index);
+      if (!index)
+        return false;
+      dim.index = *index;
+    }
+    llvm::sort(moved,
+               [](const Dim &a, const Dim &b) { return a.index < b.index; });
+    dims = std::move(moved);
+    return true;
+  }
+
+private:
+  struct Dim {
+    int64_t index;
+    int64_t size;
+    bool isPartitioned;
+  };
+  SmallVector<Dim> dims;
+};
+} // namespace
+
+/// Keys of a gather, or of a scatter. A scatter mirrors a gather with which it
+/// shares one: either the two are of one shape, or they are so where the
+/// weight is stored, as XLA's partitioner leaves transposes behind a scatter.
+static SmallVector<std::string> getMirrorKeys(const StepCollective &collective,
+                                              Type whole) {
+  WholeTensor tensor(collective, cast<RankedTensorType>(whole));
+  SmallVector<std::string> keys{tensor.getKey(collective.axes)};
+  if (collective.kind == CollectiveKind::AllGather) {
+    Operation *op = collective.op->getOperand(0).getDefiningOp();
+    while (op && tensor.follow(op, getOperandDim))
+      op = op->getOperand(0).getDefiningOp();
+  } else {
+    Value value = collective.op->getResult(0);
+    while (value.hasOneUse() &&
+           tensor.follow(*value.user_begin(), getResultDim))
+      value = value.user_begin()->getResult(0);
+  }
+  if (std::string key = tensor.getKey(collective.axes); key != keys[0])
+    keys.push_back(key);
+  return keys;
 }
 
 namespace {
@@ -151,8 +209,9 @@ SmallVector<StepCollective> zpp::getStepCollectives(ModuleOp module,
       continue;
     classifyGather(collective, provenances, weights);
     if (collective.role == Role::Weight)
-      mirrors.insert(getMirrorKey(collective.dim, collective.axes,
-                                  collective.op->getResult(0).getType()));
+      for (const std::string &key :
+           getMirrorKeys(collective, collective.op->getResult(0).getType()))
+        mirrors.insert(key);
   }
 
   bool isBackward = false;
@@ -170,8 +229,10 @@ SmallVector<StepCollective> zpp::getStepCollectives(ModuleOp module,
                             "of static shape";
       else if (!isSum(collective.op))
         collective.reason = "its reduction is not a sum";
-      else if (!mirrors.contains(
-                   getMirrorKey(collective.dim, collective.axes, type)))
+      else if (llvm::none_of(getMirrorKeys(collective, type),
+                             [&](const std::string &key) {
+                               return mirrors.contains(key);
+                             }))
         collective.reason = "it mirrors no weight gather";
       else
         collective.role = Role::Gradient;

@@ -55,6 +55,9 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
   if (coalesceBytes == kDefaultCoalesceBytes)
     coalesceBytes = isXlaFfi ? 4 << 20 : 0;
 
+  // Scatters that XLA's partitioner has spelled out are scatters to all others.
+  pm.addPass(createImportPartitionedPass());
+
   // Everything below works on zero ops alone: import comes first, and what is
   // not to be rewritten is not imported, so that it stays as it was.
   ImportCollectivesPassOptions import;

@@ -15,6 +15,22 @@ class Zpp_ModulePass<string flag> : Pass<flag, "::mlir::ModuleOp"> {
                            "::mlir::tensor::TensorDialect"];
 }
 
+def ImportPartitionedPass : Zpp_ModulePass<"zero-import-partitioned"> {
+  let summary = "Import scatters of steps that XLA has partitioned";
+  let description = [{
+    XLA's partitioner writes a reduce-scatter as an all-reduce of which every
+    device cuts out a slice, at an offset that it computes from its partition
+    id, often from a constant table. Where the offsets on all devices are those
+    of the groups, the two become a `stablehlo.reduce_scatter` of the same
+    groups, in the order of the slices. Casts, transposes and reshapes between
+    them work on the slice then.
+
+    Its `mhlo.copy` ops, which are their operands, and its notes on layouts are
+    removed. Groups over meshes that it has made up become lists. An all-reduce of which some reader needs more than slices stays as
+    it is, with a remark.
+  }];
+}
+
 def ImportCollectivesPass : Zpp_ModulePass<"zero-import-collectives"> {
   let summary = "Import weight gathers and gradient scatters (ZeRO-3, 2.2)";
   let description = [{

@@ -42,12 +42,14 @@ public:
     static constexpr auto kRefuse = [](OpAsmParser &parser,
                                        OperationState &state) -> ParseResult {
       StringRef name = state.name.getStringRef();
+      auto place = dyn_cast<FileLineColLoc>(
+          parser.getEncodedSourceLoc(parser.getNameLoc()));
+      StringRef file = place ? place.getFilename().getValue() : "step.mlir";
       return parser.emitError(parser.getNameLoc())
              << "expected the generic form \"" << name
              << "\"(...), but got the pretty form of '" << name
-             << "'; print the module with "
-                "operation.get_asm(print_generic_op_form=True) in JAX, or with "
-                "stablehlo-opt --mlir-print-op-generic";
+             << "'; convert it first: zpp convert " << file
+             << " -o generic.mlir";
     };
     return ParseOpHook(kRefuse);
   }

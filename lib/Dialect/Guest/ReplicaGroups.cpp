@@ -201,6 +201,28 @@ std::optional<ReplicaGroups> zpp::readReplicaGroups(Operation *op,
   return getGroups(*mesh, refs);
 }
 
+void zpp::listReplicaGroups(Operation *op, StringRef mesh) {
+  Attribute attr = op->getAttr("replica_groups");
+  SmallVector<StringRef> match;
+  std::string text = attr ? printAttribute(attr) : "";
+  if (!llvm::Regex("replica_group_mesh_axes<mesh *= *@\"?([^,\" ]+)")
+           .match(text, &match) ||
+      match[1] == mesh)
+    return;
+  std::string error;
+  std::optional<ReplicaGroups> groups = readReplicaGroups(op, error);
+  if (!groups || groups->empty())
+    return;
+  SmallVector<int64_t> ids;
+  for (const std::vector<int64_t> &group : *groups)
+    llvm::append_range(ids, group);
+  auto type =
+      RankedTensorType::get({static_cast<int64_t>(groups->size()),
+                             static_cast<int64_t>(ids.size() / groups->size())},
+                            IntegerType::get(op->getContext(), 64));
+  op->setAttr("replica_groups", DenseElementsAttr::get(type, ArrayRef(ids)));
+}
+
 SmallVector<const void *> zpp::getReplicaGroupsKey(Operation *op) {
   SmallVector<const void *> key{op->getName().getAsOpaquePointer(),
                                 op->getParentOfType<ModuleOp>()};

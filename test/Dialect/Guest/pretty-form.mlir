@@ -6,7 +6,7 @@
 // RUN: not ls %t.out
 
 func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
-  // CHECK: pretty-form.mlir:[[@LINE+1]]:8: error: custom op '{{[a-z.]+}}' expected the generic form "stablehlo.add"(...), but got the pretty form of 'stablehlo.add'; print the module with operation.get_asm(print_generic_op_form=True) in JAX, or with stablehlo-opt --mlir-print-op-generic
+  // CHECK: pretty-form.mlir:[[@LINE+1]]:8: error: custom op '{{[a-z.]+}}' expected the generic form "stablehlo.add"(...), but got the pretty form of 'stablehlo.add'; convert it first: zpp convert {{.*}}pretty-form.mlir -o generic.mlir
   %0 = stablehlo.add %x, %x : tensor<4xf32>
   return %0 : tensor<4xf32>
 }

@@ -501,3 +501,38 @@ module attributes {mhlo.num_partitions = 2 : i32, mhlo.num_replicas = 4 : i32, z
     return
   }
 }
+
+// -----
+
+// A scatter mirrors a gather of the same tensor seen from where the weight is
+// stored, even if one of them lies behind a transpose or has dims of size 1.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+
+// CHECK-LABEL: func @transposed
+func.func @transposed(%w: tensor<4x64xf32>, %g: tensor<64x32xf32>, %h: tensor<32x1x64xf32>, %other: tensor<64x32xf32>) -> (tensor<4x64xf32>, tensor<4x1x64xf32>, tensor<8x32xf32>) {
+  // CHECK: zero.all_gather
+  %0 = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<4x64xf32>) -> tensor<32x64xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient"
+  %1 = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 1 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<64x32xf32>) -> tensor<64x4xf32>
+  %2 = "stablehlo.transpose"(%1) <{permutation = array<i64: 1, 0>}> : (tensor<64x4xf32>) -> tensor<4x64xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient"
+  %3 = "stablehlo.reduce_scatter"(%h) <{scatter_dimension = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x1x64xf32>) -> tensor<4x1x64xf32>
+  // Of the transposed dims, but not behind a transpose: another tensor.
+  // CHECK: "stablehlo.reduce_scatter"
+  // expected-remark @below {{stablehlo.reduce_scatter is left alone: it mirrors no weight gather}}
+  %4 = "stablehlo.reduce_scatter"(%other) <{scatter_dimension = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<64x32xf32>) -> tensor<8x32xf32>
+  return %2, %3, %4 : tensor<4x64xf32>, tensor<4x1x64xf32>, tensor<8x32xf32>
+}

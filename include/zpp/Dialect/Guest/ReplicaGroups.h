@@ -42,6 +42,10 @@ using ReplicaGroups = std::vector<std::vector<int64_t>>;
 std::optional<ReplicaGroups> readReplicaGroups(mlir::Operation *op,
                                                std::string &error);
 
+/// Spells the groups of `op` as a list where it names them as axes of a mesh
+/// other than `mesh`.
+void listReplicaGroups(mlir::Operation *op, llvm::StringRef mesh);
+
 /// All that the groups of `op` depend on: collectives with equal keys have
 /// equal groups.
 llvm::SmallVector<const void *> getReplicaGroupsKey(mlir::Operation *op);

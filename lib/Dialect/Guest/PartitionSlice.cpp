@@ -1,0 +1,278 @@
+//===- PartitionSlice.cpp - What each device cuts out ---------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "zpp/Dialect/Guest/PartitionSlice.h"
+
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
+#include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/StringSet.h"
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+using namespace zpp;
+
+//===----------------------------------------------------------------------===//
+// Tables
+//===----------------------------------------------------------------------===//
+
+const PartitionTables::Table &PartitionTables::evaluate(Value value) {
+  auto it = known.find(value);
+  if (it != known.end())
+    return it->second;
+  // What depends on itself, around a loop, has no table.
+  known[value] = std::nullopt;
+  Table table = compute(value);
+  return known[value] = std::move(table);
+}
+
+static std::optional<int64_t> apply(StringRef name, int64_t a, int64_t b) {
+  int64_t result;
+  if (name == "stablehlo.add")
+    return llvm::AddOverflow(a, b, result) ? std::nullopt
+                                           : std::optional(result);
+  if (name == "stablehlo.subtract")
+    return llvm::SubOverflow(a, b, result) ? std::nullopt
+                                           : std::optional(result);
+  if (name == "stablehlo.multiply")
+    return llvm::MulOverflow(a, b, result) ? std::nullopt
+                                           : std::optional(result);
+  // Only where rounding does not matter.
+  if (a < 0 || b <= 0)
+    return std::nullopt;
+  if (name == "stablehlo.divide")
+    return a / b;
+  if (name == "stablehlo.remainder")
+    return a % b;
+  return std::nullopt;
+}
+
+PartitionTables::Table PartitionTables::compute(Value value) {
+  auto type = dyn_cast<RankedTensorType>(value.getType());
+  if (!type || !type.hasStaticShape() || type.getNumElements() != 1 ||
+      !type.getElementType().isInteger())
+    return std::nullopt;
+  if (auto argument = dyn_cast<BlockArgument>(value)) {
+    Operation *loop = argument.getOwner()->getParentOp();
+    unsigned index = argument.getArgNumber();
+    return loop && isWhile(loop) && isLoopInvariant(loop, index)
+               ? evaluate(loop->getOperand(index))
+               : std::nullopt;
+  }
+  Operation *op = value.getDefiningOp();
+  StringRef name = op->getName().getStringRef();
+  std::vector<int64_t> table(numPartitions);
+  if (name == "stablehlo.partition_id") {
+    for (int64_t device = 0; device < numPartitions; ++device)
+      table[device] = device;
+    return table;
+  }
+  if (name == "stablehlo.constant") {
+    auto data = op->getAttrOfType<DenseIntElementsAttr>("value");
+    if (!data || data.getNumElements() != 1)
+      return std::nullopt;
+    std::fill(table.begin(), table.end(),
+              (*data.value_begin<APInt>()).getSExtValue());
+    return table;
+  }
+  if (name == "stablehlo.reshape" || name == "stablehlo.convert")
+    return evaluate(op->getOperand(0));
+  if (name == "stablehlo.dynamic_slice" && op->getNumOperands() == 2) {
+    // An entry of a constant table.
+    Operation *constant = op->getOperand(0).getDefiningOp();
+    auto data = constant && isNamed(constant, "stablehlo.constant")
+                    ? constant->getAttrOfType<DenseIntElementsAttr>("value")
+                    : DenseIntElementsAttr();
+    Table index = evaluate(op->getOperand(1));
+    if (!data || data.getNumElements() == 0 || !index)
+      return std::nullopt;
+    SmallVector<int64_t> entries =
+        llvm::map_to_vector(data.getValues<APInt>(), [](const APInt &entry) {
+          return entry.getSExtValue();
+        });
+    int64_t last = entries.size() - 1;
+    for (int64_t device = 0; device < numPartitions; ++device)
+      table[device] = entries[std::clamp<int64_t>((*index)[device], 0, last)];
+    return table;
+  }
+  if (op->getNumOperands() != 2)
+    return std::nullopt;
+  // Copies, as each evaluation may move what is known.
+  Table a = evaluate(op->getOperand(0)), b = evaluate(op->getOperand(1));
+  if (!a || !b)
+    return std::nullopt;
+  unsigned width = type.getElementType().getIntOrFloatBitWidth();
+  for (int64_t device = 0; device < numPartitions; ++device) {
+    std::optional<int64_t> result = apply(name, (*a)[device], (*b)[device]);
+    if (!result || !llvm::isIntN(width, *result))
+      return std::nullopt;
+    table[device] = *result;
+  }
+  return table;
+}
+
+std::optional<PartitionSlice> PartitionTables::getSlice(Operation *op,
+                                                        std::string &error) {
+  if (!isNamed(op, "stablehlo.dynamic_slice") || op->getNumResults() != 1)
+    return std::nullopt;
+  auto whole = dyn_cast<RankedTensorType>(op->getOperand(0).getType());
+  auto part = dyn_cast<RankedTensorType>(op->getResult(0).getType());
+  if (!whole || !part || !whole.hasStaticShape() || !part.hasStaticShape() ||
+      static_cast<int64_t>(op->getNumOperands()) != 1 + whole.getRank() ||
+      whole.getRank() != part.getRank())
+    return std::nullopt;
+  PartitionSlice slice{op, -1, {}};
+  for (int64_t dim = 0; dim < whole.getRank(); ++dim) {
+    if (whole.getDimSize(dim) == part.getDimSize(dim))
+      continue; // At 0, to which any offset is clamped.
+    if (slice.dim >= 0) {
+      error = "a slice of it is one of several dims";
+      return std::nullopt;
+    }
+    slice.dim = dim;
+  }
+  if (slice.dim < 0)
+    return std::nullopt;
+  const Table &table = evaluate(op->getOperand(1 + slice.dim));
+  if (!table) {
+    error = "the offset of a slice of it depends on more than the device";
+    return std::nullopt;
+  }
+  slice.offsets = *table;
+  // As the op clamps them.
+  int64_t last = whole.getDimSize(slice.dim) - part.getDimSize(slice.dim);
+  for (int64_t &offset : slice.offsets)
+    offset = std::clamp<int64_t>(offset, 0, last);
+  return slice;
+}
+
+//===----------------------------------------------------------------------===//
+// Casts and transposes
+//===----------------------------------------------------------------------===//
+
+/// The dims of `type` that are not of size 1.
+static std::optional<SmallVector<int64_t>> getRealDims(Type type) {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  if (!tensor || !tensor.hasStaticShape())
+    return std::nullopt;
+  SmallVector<int64_t> dims;
+  for (int64_t dim = 0; dim < tensor.getRank(); ++dim)
+    if (tensor.getDimSize(dim) != 1)
+      dims.push_back(dim);
+  return dims;
+}
+
+/// Pairs of a dim of the operand and where it is in the result.
+static std::optional<SmallVector<std::pair<int64_t, int64_t>>>
+getDims(Operation *op) {
+  if (op->getNumOperands() != 1 || op->getNumResults() != 1)
+    return std::nullopt;
+  auto from = dyn_cast<RankedTensorType>(op->getOperand(0).getType());
+  auto to = dyn_cast<RankedTensorType>(op->getResult(0).getType());
+  if (!from || !to)
+    return std::nullopt;
+  SmallVector<std::pair<int64_t, int64_t>> dims;
+  StringRef name = op->getName().getStringRef();
+  if (name == "stablehlo.convert" || name == "stablehlo.reduce_precision") {
+    for (int64_t dim = 0; dim < to.getRank(); ++dim)
+      dims.push_back({dim, dim});
+    return dims;
+  }
+  if (name == "stablehlo.transpose") {
+    auto permutation = op->getAttrOfType<DenseI64ArrayAttr>("permutation");
+    if (!permutation || permutation.size() != to.getRank())
+      return std::nullopt;
+    for (auto [dim, source] : llvm::enumerate(permutation.asArrayRef()))
+      dims.push_back({source, static_cast<int64_t>(dim)});
+    return dims;
+  }
+  if (name != "stablehlo.reshape")
+    return std::nullopt;
+  auto before = getRealDims(from), after = getRealDims(to);
+  if (!before || !after || before->size() != after->size())
+    return std::nullopt;
+  for (auto [source, dim] : llvm::zip_equal(*before, *after)) {
+    if (from.getDimSize(source) != to.getDimSize(dim))
+      return std::nullopt;
+    dims.push_back({source, dim});
+  }
+  return dims;
+}
+
+std::optional<int64_t> zpp::getOperandDim(Operation *op, int64_t dim) {
+  if (auto dims = getDims(op))
+    for (auto [source, result] : *dims)
+      if (result == dim)
+        return source;
+  return std::nullopt;
+}
+
+std::optional<int64_t> zpp::getResultDim(Operation *op, int64_t dim) {
+  if (auto dims = getDims(op))
+    for (auto [source, result] : *dims)
+      if (source == dim)
+        return result;
+  return std::nullopt;
+}
+
+Value zpp::buildOnPart(OpBuilder &builder, Operation *op, Value operand,
+                       int64_t dim, int64_t size) {
+  auto type = cast<RankedTensorType>(op->getResult(0).getType());
+  SmallVector<int64_t> shape(type.getShape());
+  shape[dim] = size;
+  OperationState state(op->getLoc(), op->getName());
+  state.addOperands(operand);
+  state.addTypes(type.clone(shape));
+  state.propertiesAttr = op->getPropertiesAsAttribute();
+  state.addAttributes(op->getDiscardableAttrDictionary().getValue());
+  return builder.create(state)->getResult(0);
+}
+
+//===----------------------------------------------------------------------===//
+// Leftovers
+//===----------------------------------------------------------------------===//
+
+int64_t zpp::eraseXlaCopies(Operation *module) {
+  int64_t count = 0;
+  module->walk([&](Operation *op) {
+    if (isNamed(op, "mhlo.copy") && op->getNumOperands() == 1 &&
+        op->getOperandTypes() == op->getResultTypes()) {
+      op->replaceAllUsesWith(op->getOperands());
+      op->erase();
+      ++count;
+      return;
+    }
+    // They say how XLA's partitioner saw the result in memory. Kept, they
+    // would bind whoever compiles the step.
+    for (StringRef name : {"xla_shape", "result_layout", "operand_layout"})
+      op->removeDiscardableAttr(name);
+  });
+  return count;
+}
+
+void zpp::eraseUnread(Operation *op) {
+  static const llvm::StringSet<> names = {
+      "stablehlo.constant",  "stablehlo.partition_id",
+      "stablehlo.reshape",   "stablehlo.convert",
+      "stablehlo.add",       "stablehlo.subtract",
+      "stablehlo.multiply",  "stablehlo.divide",
+      "stablehlo.remainder", "stablehlo.dynamic_slice",
+      "stablehlo.transpose", "stablehlo.reduce_precision",
+      "stablehlo.all_reduce"};
+  llvm::SetVector<Operation *> pending;
+  pending.insert(op);
+  while (!pending.empty()) {
+    Operation *next = pending.pop_back_val();
+    if (!next->use_empty() || !names.contains(next->getName().getStringRef()))
+      continue;
+    for (Value operand : next->getOperands())
+      if (Operation *source = operand.getDefiningOp())
+        pending.insert(source);
+    next->erase();
+  }
+}

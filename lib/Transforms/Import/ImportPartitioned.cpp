@@ -1,0 +1,231 @@
+//===- ImportPartitioned.cpp - What XLA's partitioner made of scatters ----===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/PatternMatch.h"
+#include "mlir/IR/Remarks.h"
+#include "zpp/Dialect/Guest/PartitionSlice.h"
+#include "zpp/Dialect/Guest/ReplicaGroups.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Dialect/Guest/StablehloBuilder.h"
+#include "zpp/Transforms/Passes.h"
+
+namespace zpp {
+#define GEN_PASS_DEF_IMPORTPARTITIONEDPASS
+#include "zpp/Transforms/Passes.h.inc"
+} // namespace zpp
+
+using namespace mlir;
+using namespace zpp;
+
+namespace {
+
+/// An all-reduce that devices only read slices of.
+struct Scatter {
+  Operation *allReduce;
+  /// Of the all-reduced tensor.
+  int64_t dim;
+  /// The devices of each group, in the order of their slices.
+  ReplicaGroups groups;
+  /// Each slice, with the ops between the all-reduce and it.
+  SmallVector<std::pair<Operation *, SmallVector<Operation *>>> slices;
+};
+
+class ImportPartitionedPass
+    : public zpp::impl::ImportPartitionedPassBase<ImportPartitionedPass> {
+public:
+  LogicalResult initialize(MLIRContext *context) override {
+    loadStablehlo(context);
+    return success();
+  }
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    eraseXlaCopies(module);
+    auto count = [&](StringRef name) {
+      auto attr = module->getAttrOfType<IntegerAttr>(name);
+      return attr ? attr.getInt() : 1;
+    };
+    // Where partitions are devices.
+    if (count("mhlo.num_replicas") != 1)
+      return;
+    PartitionTables tables(count("mhlo.num_partitions"));
+    SmallVector<Operation *> allReduces;
+    StringRef mesh = getFirstMesh(module);
+    module.walk([&](Operation *op) {
+      if (getGuestCollective(op))
+        listReplicaGroups(op, mesh);
+      if (getGuestCollective(op) == CollectiveKind::AllReduce &&
+          op->getNumOperands() == 1 && op->getNumResults() == 1 && isSum(op))
+        allReduces.push_back(op);
+    });
+    for (Operation *allReduce : allReduces) {
+      std::string error;
+      if (std::optional<Scatter> scatter = read(allReduce, tables, error))
+        rewrite(*scatter);
+      else if (!error.empty())
+        remark::missed(
+            allReduce->getLoc(),
+            remark::RemarkOpts::name("left-alone").category(getArgument()))
+            << "an all-reduce is not imported as a reduce-scatter: " + error;
+    }
+  }
+
+private:
+  /// The mesh of the step; others are the partitioner's own, which are not in
+  /// scope where the step is compiled again.
+  static StringRef getFirstMesh(ModuleOp module) {
+    for (Operation &op : module.getOps())
+      if (getModuleMesh(&op))
+        if (auto name = op.getAttrOfType<StringAttr>("sym_name"))
+          return name.getValue();
+    return "";
+  }
+
+  /// Finds the slices of `value`, and the ops on the way. False where it is
+  /// read in another way.
+  static bool findSlices(
+      Value value, SmallVector<Operation *> &path, PartitionTables &tables,
+      SmallVectorImpl<std::pair<PartitionSlice, SmallVector<Operation *>>>
+          &slices,
+      std::string &error) {
+    bool isSliced = !value.use_empty();
+    for (Operation *user : value.getUsers()) {
+      if (std::optional<PartitionSlice> slice = tables.getSlice(user, error)) {
+        slices.push_back({*slice, path});
+        continue;
+      }
+      // Dim 0 of a scalar there is none: it cannot be sliced either.
+      bool isTransparent =
+          user->getNumOperands() == 1 && user->getNumResults() == 1 &&
+          cast<ShapedType>(value.getType()).getRank() > 0 && isCast(user);
+      if (!isTransparent) {
+        isSliced = false;
+        continue;
+      }
+      path.push_back(user);
+      isSliced &= findSlices(user->getResult(0), path, tables, slices, error);
+      path.pop_back();
+    }
+    return isSliced;
+  }
+
+  /// A cast, a transpose, or a reshape between dims of size 1.
+  static bool isCast(Operation *op) {
+    auto type = dyn_cast<RankedTensorType>(op->getOperand(0).getType());
+    if (!type || !type.hasStaticShape())
+      return false;
+    for (int64_t dim = 0; dim < type.getRank(); ++dim)
+      if (type.getDimSize(dim) != 1 && getResultDim(op, dim))
+        return true;
+    return false;
+  }
+
+  /// Reads an all-reduce whose slices are those of a reduce-scatter; nullopt
+  /// where they are not, with `error` if there are any.
+  static std::optional<Scatter> read(Operation *op, PartitionTables &tables,
+                                     std::string &error) {
+    SmallVector<std::pair<PartitionSlice, SmallVector<Operation *>>> slices;
+    SmallVector<Operation *> path;
+    bool isSliced = findSlices(op->getResult(0), path, tables, slices, error);
+    if (slices.empty())
+      return std::nullopt;
+    if (!isSliced) {
+      if (error.empty())
+        error = "some of its readers need all of the sum";
+      return std::nullopt;
+    }
+    std::optional<ReplicaGroups> groups = readReplicaGroups(op, error);
+    if (!groups)
+      return std::nullopt;
+    Scatter scatter{op, -1, {}, {}};
+    auto whole = cast<RankedTensorType>(op->getResult(0).getType());
+    for (auto &[slice, between] : slices) {
+      std::optional<int64_t> dim = slice.dim;
+      for (Operation *step : llvm::reverse(between))
+        if (dim)
+          dim = getOperandDim(step, *dim);
+      if (!dim || (scatter.dim >= 0 && scatter.dim != *dim)) {
+        error = "its slices are not all of one dim";
+        return std::nullopt;
+      }
+      scatter.dim = *dim;
+      int64_t size = cast<ShapedType>(slice.op->getResult(0).getType())
+                         .getDimSize(slice.dim);
+      std::optional<ReplicaGroups> ordered =
+          orderGroups(*groups, slice.offsets, size, whole.getDimSize(*dim));
+      if (!ordered || (!scatter.slices.empty() && *ordered != scatter.groups)) {
+        error = ordered ? "its slices are not all the same"
+                        : "its slices are not those of its groups";
+        return std::nullopt;
+      }
+      scatter.groups = *ordered;
+      scatter.slices.push_back({slice.op, between});
+    }
+    return scatter;
+  }
+
+  /// `groups`, each in the order of its devices' slices; nullopt where the
+  /// slices of a group are not its parts of the whole.
+  static std::optional<ReplicaGroups> orderGroups(const ReplicaGroups &groups,
+                                                  ArrayRef<int64_t> offsets,
+                                                  int64_t size, int64_t whole) {
+    ReplicaGroups result;
+    for (const std::vector<int64_t> &group : groups) {
+      int64_t count = group.size();
+      if (count < 2 || count != static_cast<int64_t>(groups[0].size()) ||
+          whole % count != 0 || size != whole / count)
+        return std::nullopt;
+      std::vector<int64_t> ordered(count, -1);
+      for (int64_t device : group) {
+        if (device < 0 || device >= static_cast<int64_t>(offsets.size()) ||
+            offsets[device] % size != 0)
+          return std::nullopt;
+        int64_t &place = ordered[offsets[device] / size];
+        if (place != -1)
+          return std::nullopt;
+        place = device;
+      }
+      result.push_back(std::move(ordered));
+    }
+    return result;
+  }
+
+  void rewrite(const Scatter &scatter) {
+    Operation *op = scatter.allReduce;
+    IRRewriter builder(op);
+    StablehloBuilder stablehlo(builder, op->getLoc());
+    Value part =
+        stablehlo.reduceScatter(op->getOperand(0), scatter.groups, scatter.dim)
+            ->getResult(0);
+    int64_t size = cast<ShapedType>(part.getType()).getDimSize(scatter.dim);
+    llvm::DenseMap<Operation *, Value> built;
+    for (const auto &[slice, between] : scatter.slices) {
+      Value value = part;
+      int64_t dim = scatter.dim;
+      for (Operation *step : between) {
+        dim = *getResultDim(step, dim);
+        Value &known = built[step];
+        if (!known) {
+          builder.setInsertionPoint(step);
+          known = buildOnPart(builder, step, value, dim, size);
+        }
+        value = known;
+      }
+      slice->getResult(0).replaceAllUsesWith(value);
+    }
+    for (const auto &[slice, between] : scatter.slices)
+      eraseUnread(slice);
+    remark::passed(
+        part.getLoc(),
+        remark::RemarkOpts::name("rewritten").category(getArgument()))
+        << "an all-reduce that each device takes a slice of is a "
+           "reduce-scatter";
+  }
+};
+
+} // namespace

@@ -1,0 +1,249 @@
+// RUN: zpp-opt %s --zero-import-partitioned --split-input-file \
+// RUN:   --verify-diagnostics --remarks-filter='.*' | FileCheck %s
+// RUN: zpp-opt %s --zero-import-partitioned --split-input-file 2>/dev/null > %t.once
+// RUN: zpp-opt %s --zero-import-partitioned --zero-import-partitioned \
+// RUN:   --split-input-file 2>/dev/null | diff %t.once -
+
+// A table of offsets, and what the partitioner leaves behind the slice.
+
+module attributes {mhlo.num_partitions = 4 : i32} {
+  // CHECK-LABEL: func @table
+  // CHECK-SAME: (%[[X:.*]]: tensor<8x12xbf16>)
+  func.func @table(%x: tensor<8x12xbf16>) -> tensor<3x8xf32> {
+    // CHECK-NEXT: %[[PART:.*]] = "stablehlo.reduce_scatter"(%[[X]]) <{
+    // CHECK-SAME: replica_groups = dense<{{\[\[}}0, 1, 2, 3]]> : tensor<1x4xi64>, scatter_dimension = 1 : i64, use_global_device_ids}>
+    // CHECK-NEXT: ^bb0
+    // CHECK-NEXT: stablehlo.add
+    // CHECK-NEXT: stablehlo.return
+    // CHECK-NEXT: (tensor<8x12xbf16>) -> tensor<8x3xbf16>
+    // CHECK-NEXT: %[[TURNED:.*]] = "stablehlo.transpose"(%[[PART]]) <{permutation = array<i64: 1, 0>}> : (tensor<8x3xbf16>) -> tensor<3x8xbf16>
+    // CHECK-NEXT: %[[WIDE:.*]] = "stablehlo.convert"(%[[TURNED]])
+    // CHECK-NEXT: return %[[WIDE]]
+    // expected-remark @below {{an all-reduce that each device takes a slice of is a reduce-scatter}}
+    %0 = "stablehlo.all_reduce"(%x) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+      "stablehlo.return"(%sum) : (tensor<bf16>) -> ()
+    }) : (tensor<8x12xbf16>) -> tensor<8x12xbf16>
+    %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+    %table = "stablehlo.constant"() <{value = dense<[0, 3, 6, 9]> : tensor<4xi32>}> : () -> tensor<4xi32>
+    %id = "stablehlo.partition_id"() : () -> tensor<ui32>
+    %entry = "stablehlo.dynamic_slice"(%table, %id) <{slice_sizes = array<i64: 1>}> : (tensor<4xi32>, tensor<ui32>) -> tensor<1xi32>
+    %offset = "stablehlo.reshape"(%entry) : (tensor<1xi32>) -> tensor<i32>
+    %1 = "stablehlo.dynamic_slice"(%0, %zero, %offset) <{slice_sizes = array<i64: 8, 3>}> : (tensor<8x12xbf16>, tensor<i32>, tensor<i32>) -> tensor<8x3xbf16>
+    %2 = "mhlo.copy"(%1) : (tensor<8x3xbf16>) -> tensor<8x3xbf16>
+    %3 = "stablehlo.transpose"(%2) <{permutation = array<i64: 1, 0>}> {result_layout = dense<[0, 1]> : tensor<2xindex>, xla_shape = "bf16[3,8]{0,1}"} : (tensor<8x3xbf16>) -> tensor<3x8xbf16>
+    %4 = "stablehlo.convert"(%3) : (tensor<3x8xbf16>) -> tensor<3x8xf32>
+    return %4 : tensor<3x8xf32>
+  }
+}
+
+// -----
+
+// Casts, transposes and dims of size 1 between the sum and its slices, which
+// two readers share. Offsets are computed, and a loop hands the id on.
+
+module attributes {mhlo.num_partitions = 4 : i32} {
+  // CHECK-LABEL: func @between
+  // CHECK-SAME: (%[[X:.*]]: tensor<1x8x4xbf16>)
+  func.func @between(%x: tensor<1x8x4xbf16>) -> (tensor<4x4xf32>, tensor<4x4xf32>) {
+    // CHECK: %[[PART:.*]] = "stablehlo.reduce_scatter"(%[[X]]) <{
+    // CHECK-SAME: dense<{{\[\[}}0, 2], [1, 3]]> : tensor<2x2xi64>, scatter_dimension = 1
+    // CHECK: (tensor<1x8x4xbf16>) -> tensor<1x4x4xbf16>
+    // CHECK: %[[FLAT:.*]] = "stablehlo.reshape"(%[[PART]]) : (tensor<1x4x4xbf16>) -> tensor<4x4xbf16>
+    // CHECK: %[[TURNED:.*]] = "stablehlo.transpose"(%[[FLAT]]) <{permutation = array<i64: 1, 0>}> : (tensor<4x4xbf16>) -> tensor<4x4xbf16>
+    // CHECK: %[[WIDE:.*]] = "stablehlo.convert"(%[[TURNED]]) : (tensor<4x4xbf16>) -> tensor<4x4xf32>
+    // CHECK: return %[[WIDE]], %[[WIDE]]
+    // expected-remark @below {{is a reduce-scatter}}
+    %0 = "stablehlo.all_reduce"(%x) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[2, 0], [3, 1]]> : tensor<2x2xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+      "stablehlo.return"(%sum) : (tensor<bf16>) -> ()
+    }) : (tensor<1x8x4xbf16>) -> tensor<1x8x4xbf16>
+    %1 = "stablehlo.reshape"(%0) : (tensor<1x8x4xbf16>) -> tensor<8x4xbf16>
+    %2 = "stablehlo.transpose"(%1) <{permutation = array<i64: 1, 0>}> : (tensor<8x4xbf16>) -> tensor<4x8xbf16>
+    %3 = "stablehlo.convert"(%2) : (tensor<4x8xbf16>) -> tensor<4x8xf32>
+    %zero = "stablehlo.constant"() <{value = dense<0> : tensor<ui32>}> : () -> tensor<ui32>
+    %two = "stablehlo.constant"() <{value = dense<2> : tensor<ui32>}> : () -> tensor<ui32>
+    %id = "stablehlo.partition_id"() : () -> tensor<ui32>
+    %half = "stablehlo.divide"(%id, %two) : (tensor<ui32>, tensor<ui32>) -> tensor<ui32>
+    %four = "stablehlo.add"(%two, %two) : (tensor<ui32>, tensor<ui32>) -> tensor<ui32>
+    %offset = "stablehlo.multiply"(%half, %four) : (tensor<ui32>, tensor<ui32>) -> tensor<ui32>
+    %4 = "stablehlo.dynamic_slice"(%3, %zero, %offset) <{slice_sizes = array<i64: 4, 4>}> : (tensor<4x8xf32>, tensor<ui32>, tensor<ui32>) -> tensor<4x4xf32>
+    %5 = "stablehlo.dynamic_slice"(%3, %zero, %offset) <{slice_sizes = array<i64: 4, 4>}> : (tensor<4x8xf32>, tensor<ui32>, tensor<ui32>) -> tensor<4x4xf32>
+    return %4, %5 : tensor<4x4xf32>, tensor<4x4xf32>
+  }
+}
+
+// -----
+
+// The id of a partition may come into a loop from outside of it.
+
+module attributes {mhlo.num_partitions = 2 : i32} {
+  // CHECK-LABEL: func @loop
+  func.func @loop(%x: tensor<4xf32>) -> tensor<2xf32> {
+    %y = "stablehlo.constant"() <{value = dense<0.0> : tensor<2xf32>}> : () -> tensor<2xf32>
+    %id = "stablehlo.partition_id"() : () -> tensor<ui32>
+    %r:2 = "stablehlo.while"(%id, %y) ({
+    ^bb0(%i: tensor<ui32>, %z: tensor<2xf32>):
+      %go = "stablehlo.constant"() <{value = dense<false> : tensor<i1>}> : () -> tensor<i1>
+      "stablehlo.return"(%go) : (tensor<i1>) -> ()
+    }, {
+    ^bb0(%i: tensor<ui32>, %z: tensor<2xf32>):
+      // CHECK: "stablehlo.reduce_scatter"
+      // expected-remark @below {{is a reduce-scatter}}
+      %0 = "stablehlo.all_reduce"(%x) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, use_global_device_ids}> ({
+      ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+        %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+        "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+      }) : (tensor<4xf32>) -> tensor<4xf32>
+      %offset = "stablehlo.add"(%i, %i) : (tensor<ui32>, tensor<ui32>) -> tensor<ui32>
+      %1 = "stablehlo.dynamic_slice"(%0, %offset) <{slice_sizes = array<i64: 2>}> : (tensor<4xf32>, tensor<ui32>) -> tensor<2xf32>
+      "stablehlo.return"(%i, %1) : (tensor<ui32>, tensor<2xf32>) -> ()
+    }) : (tensor<ui32>, tensor<2xf32>) -> (tensor<ui32>, tensor<2xf32>)
+    return %r#1 : tensor<2xf32>
+  }
+}
+
+// -----
+
+// Slices in another order than that of the group: the group takes their order.
+
+module attributes {mhlo.num_partitions = 2 : i32} {
+  // CHECK-LABEL: func @backwards
+  func.func @backwards(%x: tensor<4xf32>) -> tensor<2xf32> {
+    // CHECK: replica_groups = dense<{{\[\[}}1, 0]]>
+    // expected-remark @below {{is a reduce-scatter}}
+    %0 = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, use_global_device_ids, channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<4xf32>) -> tensor<4xf32>
+    %table = "stablehlo.constant"() <{value = dense<[2, 0]> : tensor<2xi32>}> : () -> tensor<2xi32>
+    %id = "stablehlo.partition_id"() : () -> tensor<ui32>
+    %entry = "stablehlo.dynamic_slice"(%table, %id) <{slice_sizes = array<i64: 1>}> : (tensor<2xi32>, tensor<ui32>) -> tensor<1xi32>
+    %offset = "stablehlo.reshape"(%entry) : (tensor<1xi32>) -> tensor<i32>
+    %1 = "stablehlo.dynamic_slice"(%0, %offset) <{slice_sizes = array<i64: 2>}> : (tensor<4xf32>, tensor<i32>) -> tensor<2xf32>
+    return %1 : tensor<2xf32>
+  }
+
+  // No slice, no remark. A maximum is not a sum.
+  // CHECK-LABEL: func @others
+  func.func @others(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<2xf32>) {
+    // CHECK-COUNT-2: "stablehlo.all_reduce"
+    %0 = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<4xf32>) -> tensor<4xf32>
+    %1 = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %max = "stablehlo.maximum"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%max) : (tensor<f32>) -> ()
+    }) : (tensor<4xf32>) -> tensor<4xf32>
+    %id = "stablehlo.partition_id"() : () -> tensor<ui32>
+    %offset = "stablehlo.add"(%id, %id) : (tensor<ui32>, tensor<ui32>) -> tensor<ui32>
+    %2 = "stablehlo.dynamic_slice"(%1, %offset) <{slice_sizes = array<i64: 2>}> : (tensor<4xf32>, tensor<ui32>) -> tensor<2xf32>
+    return %0, %2 : tensor<4xf32>, tensor<2xf32>
+  }
+}
+
+// -----
+
+// What is not a reduce-scatter stays, with the reason.
+
+module attributes {mhlo.num_partitions = 4 : i32} {
+  // CHECK-LABEL: func @left
+  func.func @left(%x: tensor<8x4xf32>, %i: tensor<i32>) -> (tensor<8x4xf32>, tensor<2x4xf32>, tensor<2x4xf32>, tensor<2x1xf32>, tensor<2x4xf32>, tensor<2x4xf32>) {
+    // CHECK-NOT: stablehlo.reduce_scatter
+    %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+    %table = "stablehlo.constant"() <{value = dense<[0, 2, 4, 6]> : tensor<4xi32>}> : () -> tensor<4xi32>
+    %wrong = "stablehlo.constant"() <{value = dense<[0, 2, 4, 4]> : tensor<4xi32>}> : () -> tensor<4xi32>
+    %id = "stablehlo.partition_id"() : () -> tensor<ui32>
+    %0 = "stablehlo.dynamic_slice"(%table, %id) <{slice_sizes = array<i64: 1>}> : (tensor<4xi32>, tensor<ui32>) -> tensor<1xi32>
+    %right_offset = "stablehlo.reshape"(%0) : (tensor<1xi32>) -> tensor<i32>
+    %1 = "stablehlo.dynamic_slice"(%wrong, %id) <{slice_sizes = array<i64: 1>}> : (tensor<4xi32>, tensor<ui32>) -> tensor<1xi32>
+    %wrong_offset = "stablehlo.reshape"(%1) : (tensor<1xi32>) -> tensor<i32>
+
+    // expected-remark @below {{an all-reduce is not imported as a reduce-scatter: some of its readers need all of the sum}}
+    %whole = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<8x4xf32>) -> tensor<8x4xf32>
+    %2 = "stablehlo.dynamic_slice"(%whole, %right_offset, %zero) <{slice_sizes = array<i64: 2, 4>}> : (tensor<8x4xf32>, tensor<i32>, tensor<i32>) -> tensor<2x4xf32>
+
+    // expected-remark @below {{its slices are not those of its groups}}
+    %offsets = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<8x4xf32>) -> tensor<8x4xf32>
+    %3 = "stablehlo.dynamic_slice"(%offsets, %wrong_offset, %zero) <{slice_sizes = array<i64: 2, 4>}> : (tensor<8x4xf32>, tensor<i32>, tensor<i32>) -> tensor<2x4xf32>
+
+    // expected-remark @below {{a slice of it is one of several dims}}
+    %dims = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<8x4xf32>) -> tensor<8x4xf32>
+    %4 = "stablehlo.dynamic_slice"(%dims, %right_offset, %zero) <{slice_sizes = array<i64: 2, 1>}> : (tensor<8x4xf32>, tensor<i32>, tensor<i32>) -> tensor<2x1xf32>
+    %other4 = "stablehlo.dynamic_slice"(%dims, %right_offset, %zero) <{slice_sizes = array<i64: 2, 4>}> : (tensor<8x4xf32>, tensor<i32>, tensor<i32>) -> tensor<2x4xf32>
+
+    // expected-remark @below {{the offset of a slice of it depends on more than the device}}
+    %data = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<8x4xf32>) -> tensor<8x4xf32>
+    %5 = "stablehlo.dynamic_slice"(%data, %i, %zero) <{slice_sizes = array<i64: 2, 4>}> : (tensor<8x4xf32>, tensor<i32>, tensor<i32>) -> tensor<2x4xf32>
+    %other5 = "stablehlo.dynamic_slice"(%data, %right_offset, %zero) <{slice_sizes = array<i64: 2, 4>}> : (tensor<8x4xf32>, tensor<i32>, tensor<i32>) -> tensor<2x4xf32>
+
+    // Groups of two have slices of half.
+    // expected-remark @below {{its slices are not those of its groups}}
+    %groups = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<8x4xf32>) -> tensor<8x4xf32>
+    %6 = "stablehlo.dynamic_slice"(%groups, %right_offset, %zero) <{slice_sizes = array<i64: 2, 4>}> : (tensor<8x4xf32>, tensor<i32>, tensor<i32>) -> tensor<2x4xf32>
+    return %whole, %2, %3, %4, %5, %6 : tensor<8x4xf32>, tensor<2x4xf32>, tensor<2x4xf32>, tensor<2x1xf32>, tensor<2x4xf32>, tensor<2x4xf32>
+  }
+}
+
+// -----
+
+// With several replicas a partition is not a device.
+
+module attributes {mhlo.num_partitions = 2 : i32, mhlo.num_replicas = 2 : i32} {
+  // CHECK-LABEL: func @replicas
+  func.func @replicas(%x: tensor<4xf32>) -> tensor<2xf32> {
+    // CHECK: "stablehlo.all_reduce"
+    %0 = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<4xf32>) -> tensor<4xf32>
+    %id = "stablehlo.partition_id"() : () -> tensor<ui32>
+    %offset = "stablehlo.add"(%id, %id) : (tensor<ui32>, tensor<ui32>) -> tensor<ui32>
+    %1 = "stablehlo.dynamic_slice"(%0, %offset) <{slice_sizes = array<i64: 2>}> : (tensor<4xf32>, tensor<ui32>) -> tensor<2xf32>
+    return %1 : tensor<2xf32>
+  }
+}
+
+// -----
+
+// Meshes of the partitioner are not in scope elsewhere; the step's own is.
+
+module attributes {mhlo.num_partitions = 4 : i32} {
+  "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=2]>, sym_name = "mesh"}> : () -> ()
+  "sdy.mesh"() <{mesh = #sdy.mesh<["axis_0"=4]>, sym_name = "made_up"}> : () -> ()
+  // CHECK-LABEL: func @meshes
+  func.func @meshes(%x: tensor<4xf32>) -> (tensor<8xf32>, tensor<8xf32>) {
+    // CHECK: replica_groups = dense<{{\[\[}}0, 2], [1, 3]]>
+    %0 = "stablehlo.all_gather"(%x) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @made_up, axes = [#stablehlo.axis_ref<name = "axis_0", sub_axis_info = (1)2>]>, use_global_device_ids}> : (tensor<4xf32>) -> tensor<8xf32>
+    // CHECK: replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh,
+    %1 = "stablehlo.all_gather"(%x) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "gpu">]>, use_global_device_ids}> : (tensor<4xf32>) -> tensor<8xf32>
+    return %0, %1 : tensor<8xf32>, tensor<8xf32>
+  }
+}
