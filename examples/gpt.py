@@ -6,7 +6,8 @@ The demo, the tests, the benchmarks and the exported graphs under `test/Inputs`
 all train this one model. Every parameter is f32, partitioned over the
 data-parallel axes of the mesh, cast to the compute type and all-gathered where
 it is used; autodiff turns each gather into a reduce-scatter of the gradient.
-`Config` has one option for each way in which such a step is commonly written.
+With `Config.collectives` "xla" the step has none of its own: the partitioner
+makes them from shardings, as for most programs in JAX. `Config` has one option for each way in which such a step is commonly written.
 """
 
 import dataclasses
@@ -29,6 +30,9 @@ class Config:
     #: Axes of the device mesh, slowest first. An axis called "tensor" splits
     #: heads and hidden units; all others are data-parallel (FSDP).
     mesh: tuple[tuple[str, int], ...] = (("node", 2), ("gpu", 4))
+    #: Who makes the collectives. "step": the step itself, in a `jax.shard_map`;
+    #: "xla": the partitioner, from the shardings of state and activations.
+    collectives: str = "step"
     #: Type of the gathered weights and of the activations.
     dtype: str = "bfloat16"
     #: What the backward pass gathers again. "none": nothing, gathered weights
@@ -63,6 +67,10 @@ class Config:
     @property
     def data_parallel(self) -> int:
         return math.prod(size for name, size in self.mesh if name != "tensor")
+
+    @property
+    def is_manual(self) -> bool:
+        return self.collectives == "step"
 
     @property
     def loss_scale(self) -> float:
@@ -167,11 +175,13 @@ class Trainer:
             self.state_specs["v"] = specs
         self.batch_spec = PartitionSpec(config.data_axes)
         #: (state, tokens) -> (state, loss), to be jitted with donate_argnums=0.
-        self.step = jax.shard_map(
-            self._step, mesh=self.mesh,
-            in_specs=(self.state_specs, self.batch_spec),
-            out_specs=(self.state_specs, PartitionSpec()))
-        self.step.__name__ = "step"
+        self.step = self._sharded_step
+        if config.is_manual:
+            self.step = jax.shard_map(
+                self._step, mesh=self.mesh,
+                in_specs=(self.state_specs, self.batch_spec),
+                out_specs=(self.state_specs, PartitionSpec()))
+            self.step.__name__ = "step"
 
     # State and data ---------------------------------------------------------
 
@@ -241,13 +251,22 @@ class Trainer:
             math.prod(leaf.shape)
             for leaf in jax.tree.leaves(self.abstract_state()["params"]))
 
-    # The step, as one device runs it ----------------------------------------
+    def _sharded_step(self, state: dict, tokens):
+        """The step as XLA partitions it: results are where arguments are."""
+        state, loss = self._step(state, tokens)
+        return jax.tree.map(
+            lambda leaf, spec: jax.lax.with_sharding_constraint(
+                leaf, NamedSharding(self.mesh, spec)), state, self.state_specs
+        ), loss
+
+    # The step, as one device runs it or, for XLA, all of them ---------------
 
     def _gather(self, parameter: Parameter, shard):
         """The whole weight (of one "tensor" slice) from everyone's shard."""
-        whole = jax.lax.all_gather(
-            shard.astype(self.config.dtype), self.config.data_axes,
-            axis=parameter.data_dim, tiled=True)
+        whole = shard.astype(self.config.dtype)
+        if self.config.is_manual:
+            whole = jax.lax.all_gather(whole, self.config.data_axes,
+                                       axis=parameter.data_dim, tiled=True)
         if parameter.stored != parameter.shape:
             end = parameter.shape[parameter.data_dim]
             if parameter.tensor_dim == parameter.data_dim:
@@ -255,6 +274,13 @@ class Trainer:
             whole = jax.lax.slice_in_dim(whole, 0, end,
                                          axis=parameter.data_dim)
         return whole
+
+    def _place(self, x):
+        """Tells XLA where activations are: every device has its sequences."""
+        if self.config.is_manual:
+            return x
+        return jax.lax.with_sharding_constraint(
+            x, NamedSharding(self.mesh, self.batch_spec))
 
     def _layer(self, weights: dict, x):
         config = self.config
@@ -266,7 +292,7 @@ class Trainer:
 
         # Each head's query, key and value lie together, so that a "tensor"
         # slice of the columns is a set of whole heads.
-        qkv = _norm(x, w["gain1"]) @ w["qkv"]
+        qkv = self._place(_norm(x, w["gain1"]) @ w["qkv"])
         qkv = qkv.reshape(batch, length, heads, 3, size)
         query, key, value = qkv[..., 0, :], qkv[..., 1, :], qkv[..., 2, :]
         scores = jnp.einsum("bqhd,bkhd->bhqk", query, key,
@@ -276,11 +302,13 @@ class Trainer:
         scores = jnp.where(row >= column, scores * size**-0.5, -1e30)
         attention = jax.nn.softmax(scores).astype(config.dtype)
         mixed = jnp.einsum("bhqk,bkhd->bqhd", attention, value)
-        mixed = mixed.reshape(batch, length, heads * size)
-        x = x + self._sum_tensor(mixed @ w["proj"])
+        mixed = self._place(mixed.reshape(batch, length, heads * size))
+        x = x + self._place(self._sum_tensor(mixed @ w["proj"]))
 
-        hidden = jax.nn.silu(_norm(x, w["gain2"]) @ w["up"] + w["up_bias"])
-        return x + self._sum_tensor(hidden @ w["down"]) + w["down_bias"]
+        hidden = self._place(jax.nn.silu(
+            _norm(x, w["gain2"]) @ w["up"] + w["up_bias"]))
+        return self._place(
+            x + self._sum_tensor(hidden @ w["down"]) + w["down_bias"])
 
     def _sum_tensor(self, x):
         return x if self.config.tensor == 1 else jax.lax.psum(x, "tensor")
@@ -299,7 +327,8 @@ class Trainer:
         position = self._gather(self.parameters["position"],
                                 params["position"])
         inputs, targets = tokens[:, :-1], tokens[:, 1:]
-        x = embed.at[inputs].get(mode="promise_in_bounds") + position
+        x = self._place(
+            embed.at[inputs].get(mode="promise_in_bounds") + position)
         if config.scan:
             x, _ = jax.lax.scan(lambda x, w: (layer(w, x), None), x,
                                 params["layers"])
@@ -308,8 +337,9 @@ class Trainer:
                 x = layer(weights, x)
         gain = self._gather(self.parameters["final_gain"],
                             params["final_gain"])
-        logits = jnp.einsum("btd,vd->btv", _norm(x, gain), embed,
-                            preferred_element_type=jnp.float32)
+        logits = self._place(
+            jnp.einsum("btd,vd->btv", _norm(x, gain), embed,
+                       preferred_element_type=jnp.float32))
         chosen = jax.nn.one_hot(targets, config.vocab) * logits
         loss = jax.nn.logsumexp(logits, -1) - jnp.sum(chosen, -1)
         return jnp.mean(loss) * config.loss_scale
@@ -328,7 +358,9 @@ class Trainer:
             return jax.tree.map(jnp.add, total, grad(params, micro_batch)), None
 
         micro = tokens.reshape(config.accumulate, -1, tokens.shape[-1])
-        zero = jax.lax.pcast(jnp.zeros(()), config.data_axes, to="varying")
+        zero = jnp.zeros(())
+        if config.is_manual:
+            zero = jax.lax.pcast(zero, config.data_axes, to="varying")
         zeros = (zero, jax.tree.map(jnp.zeros_like, params))
         total, _ = jax.lax.scan(add, zeros, micro)
         return jax.tree.map(lambda x: x / config.accumulate, total)
@@ -337,9 +369,11 @@ class Trainer:
         config = self.config
         loss, grads = self._loss_and_gradients(state["params"], tokens)
         # The reduce-scatters sum; the loss is a mean over the whole batch.
-        grads = jax.tree.map(
-            lambda g: g / (config.data_parallel * config.loss_scale), grads)
-        loss = jax.lax.pmean(loss, config.data_axes) / config.loss_scale
+        sums = config.data_parallel if config.is_manual else 1
+        grads = jax.tree.map(lambda g: g / (sums * config.loss_scale), grads)
+        if config.is_manual:
+            loss = jax.lax.pmean(loss, config.data_axes)
+        loss = loss / config.loss_scale
         count = state["count"] + 1
         result = {"count": count}
         if config.optimizer == "adam":

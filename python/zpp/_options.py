@@ -38,7 +38,8 @@ class Options:
 
     #: Tiers from the slowest link to the fastest: {"node": 2, "gpu": 4},
     #: "node:2,gpu:4", or a mesh of the framework with its axes in this order.
-    #: Needed where the step's own mesh does not say it.
+    #: None: the axes of the step's own mesh, or where that has one axis only,
+    #: the processes and their devices.
     mesh: str | Mapping[str, int] | NamedMesh | None = None
     #: Wire format of weight gathers (qwZ): "none", "i8" or "i4".
     weights: str | None = None

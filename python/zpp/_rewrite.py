@@ -38,7 +38,10 @@ def rewrite(step: Any, options: Options | None = None, /, **changes: Any
         step = jax.to_generic(step)
     target = "portable" if options.target == "auto" else options.target
     result = rewrite_text(step, options, target)
-    warn_if_nothing_was_rewritten(result, options)
+    warn_if_nothing_was_rewritten(
+        result, options, "a module says only those that the step names itself "
+        "(jax.shard_map); give what jax.export or jax.jit(...).lower() return, "
+        "and XLA makes them of shardings first")
     return result
 
 
@@ -54,12 +57,13 @@ def is_pretty(text: str) -> bool:
     return _PRETTY.search(text) is not None
 
 
-def warn_if_nothing_was_rewritten(result: Rewritten, options: Options) -> None:
+def warn_if_nothing_was_rewritten(result: Rewritten, options: Options,
+                                  hint: str) -> None:
+    """hint: why a step may have no collectives, and what to do about it."""
     entries = result.report["collectives"]
     if {options.weights, options.gradients, options.secondary} == {"none"} or (
             any(entry["rewritten"] for entry in entries)):
         return
     warn(f"zpp left all {len(entries)} collectives as they are; "
          f"Rewritten.left_alone says why" if entries else
-         "expected a step with collectives (jax.shard_map), but got none; "
-         "zpp does not see those that XLA makes of shardings")
+         f"expected a step with collectives, but got none: {hint}")

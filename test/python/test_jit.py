@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """zpp.jit as a replacement of jax.jit, and the compiler's errors."""
 
-import contextlib
 import functools
 import logging
 
@@ -10,8 +9,9 @@ import jax
 import numpy as np
 import pytest
 import zpp
-from training import ALL_ON, BATCH, FAST, NODES, OFF, TINY, same_bits, tokens
-from training import trainer_of, with_options
+from training import ALL_ON, BATCH, FAST, NODES, OFF, TINY
+from training import recorded_compilations, same_bits, tokens, trainer_of
+from training import with_options
 
 pytestmark = [pytest.mark.compiler,
               pytest.mark.filterwarnings("ignore:expected a step with")]
@@ -162,6 +162,18 @@ def test_decorator():
     assert (plain.__name__, scaled.__name__) == ("plain", "scaled")
 
 
+@pytest.mark.parametrize("library, hint", [
+    ("flax.nnx.transforms", "a function of the state of flax.nnx.split"),
+    ("equinox._jit", "the arrays of equinox.partition"),
+])
+def test_what_other_libraries_have_jitted_is_an_error(library, hint):
+    step = type("JitWrapped", (), {"__module__": library,
+                                   "__call__": lambda self, x: x})()
+    with pytest.raises(TypeError, match="expected a function of arrays, but "
+                       f"got what a jit of .*{hint}"):
+        zpp.jit(step)
+
+
 # What can be rewritten -------------------------------------------------------
 
 
@@ -247,7 +259,7 @@ def test_schedule_switches_without_compiling():
         for index in range(first, last):
             batch = trainer.batch(tokens(config, index))
             assert fast.calls == index
-            with jax.log_compiles(), _recorded_compilations() as names:
+            with jax.log_compiles(), recorded_compilations() as names:
                 state, loss = fast(state, batch)
             compiled.append(len(names))
             expected, expected_loss = alone[last](expected, batch)
@@ -258,25 +270,6 @@ def test_schedule_switches_without_compiling():
                    for entry in fast.report()["collectives"])
     fast.calls = 1
     assert any(entry["rewritten"] for entry in fast.report()["collectives"])
-
-
-@contextlib.contextmanager
-def _recorded_compilations():
-    """Names of what XLA compiles meanwhile."""
-    names = []
-
-    class Handler(logging.Handler):
-        def emit(self, record):
-            if record.getMessage().startswith("Finished XLA compilation"):
-                names.append(record.getMessage())
-
-    handler = Handler()
-    logger = logging.getLogger("jax")
-    logger.addHandler(handler)
-    try:
-        yield names
-    finally:
-        logger.removeHandler(handler)
 
 
 def test_bad_schedules_are_errors():

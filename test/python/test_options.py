@@ -8,11 +8,13 @@ import re
 import subprocess
 import sys
 import textwrap
+import types
 
 import jax
 import numpy as np
 import pytest
 import zpp
+from zpp.jax._rewrite import find_tiers
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
@@ -28,6 +30,20 @@ def test_structures_are_what_their_text_is():
     assert zpp.Options(links={"node": "50gbit", "gpu": "400gbyte"}
                        ).links == "node=50gbit,gpu=400gbyte"
     assert zpp.Options(links=pathlib.Path("links.txt")).links == "links.txt"
+
+
+@pytest.mark.parametrize("owners, axes, tiers", [
+    ([0, 0, 0, 0, 1, 1, 1, 1], {"data": 8}, "process:2,device:4"),
+    ([3, 3, 0, 0, 1, 1], {"one": 1, "data": 6}, "process:3,device:2"),
+    ([0, 0, 0, 0, 1, 1, 1, 1], {"node": 2, "gpu": 4}, None),
+    ([0, 1, 0, 1], {"data": 4}, None), ([0, 0, 1, 1, 1], {"data": 5}, None),
+    ([0, 1, 2, 3], {"data": 4}, None), ([0, 0, 0, 0], {"data": 4}, None),
+], ids=str)
+def test_tiers_from_processes(owners, axes, tiers):
+    devices = np.array([types.SimpleNamespace(process_index=owner)
+                        for owner in owners])
+    assert find_tiers(types.SimpleNamespace(devices=devices,
+                                            shape=axes)) == tiers
 
 
 def test_options_are_values():

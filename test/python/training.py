@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Short trainings of the example model, as written and as ZeRO++."""
 
+import contextlib
 import dataclasses
 import functools
+import logging
 
 import gpt
 import jax
@@ -99,3 +101,22 @@ def ranks_agree(array: jax.Array) -> bool:
         if seen.setdefault(str(shard.index), bits) != bits:
             return False
     return True
+
+
+@contextlib.contextmanager
+def recorded_compilations():
+    """Names of what XLA compiles meanwhile."""
+    names = []
+
+    class Handler(logging.Handler):
+        def emit(self, record):
+            if record.getMessage().startswith("Finished XLA compilation"):
+                names.append(record.getMessage())
+
+    handler = Handler()
+    logger = logging.getLogger("jax")
+    logger.addHandler(handler)
+    try:
+        yield names
+    finally:
+        logger.removeHandler(handler)

@@ -5,6 +5,7 @@
 import dataclasses
 import functools
 import io
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -27,7 +28,8 @@ class Step:
     exported: jax.export.Exported
     #: Flat indices of the donated arguments.
     donated: tuple[int, ...]
-    #: The devices that the function names itself (`shard_map`), if it does.
+    #: The devices that the function names itself, or those of its arguments,
+    #: where either does.
     mesh: jax.sharding.Mesh | None
     #: Of a step that was rewritten for target cuda or cpu.
     bundle: Bundle | None = None
@@ -43,6 +45,18 @@ class Step:
         """Which flat result takes the least memory; None without results."""
         sizes = [math.prod(shape.shape) for shape in self.exported.out_avals]
         return sizes.index(min(sizes)) if sizes else None
+
+    @functools.cached_property
+    def complete_text(self) -> str:
+        """`text` with all collectives: also those that XLA would make of the
+        step's shardings, which takes a compilation.
+
+        Raises:
+          ValueError: where XLA cannot make them ahead of time.
+        """
+        from zpp.jax import _partition
+        return (_partition.partition(self)
+                if _partition.needs_partitioning(self) else self.text())
 
     def text(self, locations: bool = True) -> str:
         """The module as generic StableHLO, which is what zpp-opt reads.
@@ -86,7 +100,11 @@ def export(step: Callable, *args: Any, platforms: Sequence[str] | None = None,
         disabled_checks=disabled_checks)(*args, **kwargs)
     donated = tuple(index for index, info in enumerate(
         jax.tree.leaves(traced.args_info)) if info.donated)
-    return Step(exported, donated, _find_mesh(traced.jaxpr))
+    meshes = itertools.chain(
+        _meshes(traced.jaxpr), _meshes_of((args, kwargs)),
+        # in_shardings and out_shardings of jax.jit: nothing public tells them.
+        _meshes_of(list(getattr(traced, "_params", {}).values())))
+    return Step(exported, donated, next(meshes, None))
 
 
 def as_step(step: Any) -> Step:
@@ -263,15 +281,24 @@ def _serialize(module: ir.Module) -> bytes:
         module, stablehlo.get_current_version(), True)
 
 
-def _find_mesh(jaxpr: Any) -> jax.sharding.Mesh | None:
-    """The device mesh of the first `shard_map` in a (closed) jaxpr."""
-    return next(_meshes(jaxpr), None)
-
-
 def _meshes(jaxpr: Any) -> Iterator[jax.sharding.Mesh]:
+    """The device meshes of every `shard_map` and sharding constraint in a
+    (closed) jaxpr."""
     for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
         for value in equation.params.values():
             if isinstance(value, jax.sharding.Mesh):
-                yield value
+                # That of the context may have no devices.
+                yield from () if value.empty else (value,)
             elif hasattr(value, "eqns") or hasattr(value, "jaxpr"):
                 yield from _meshes(value)
+            else:
+                yield from _meshes_of(value)
+
+
+def _meshes_of(tree: Any) -> Iterator[jax.sharding.Mesh]:
+    """The device meshes of shardings, and of arrays' shardings, in a pytree."""
+    for leaf in jax.tree.leaves(tree):
+        sharding = getattr(leaf, "sharding", leaf)
+        if isinstance(sharding, jax.sharding.NamedSharding) and isinstance(
+                sharding.mesh, jax.sharding.Mesh):
+            yield sharding.mesh

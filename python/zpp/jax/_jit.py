@@ -21,6 +21,17 @@ from zpp.jax._rewrite import rewrite_step
 _NAMED_AGAIN = {"static_argnums", "static_argnames", "compiler_options"}
 
 
+#: What to do instead of giving zpp.jit what another library has jitted.
+_TRANSFORMED = {
+    "flax": "give zpp.jit the step as a function of the state of "
+            "flax.nnx.split, which calls flax.nnx.merge first and returns the "
+            "new state",
+    "equinox": "give zpp.jit the step as a function of the arrays of "
+               "equinox.partition(model, equinox.is_array), which calls "
+               "equinox.combine first and returns the new arrays",
+}
+
+
 def jit(step: Callable | None = None, /, *, options: Options | None = None,
         schedule: Mapping[int, Mapping[str, Any]] | None = None,
         **more: Any) -> "JittedStep | Callable[[Callable], JittedStep]":
@@ -85,6 +96,10 @@ class JittedStep:
         #: From which call on which options, the latest first.
         self._schedule = _check_schedule(schedule, options)
         self._jitted = step
+        library = type(step).__module__.partition(".")[0]
+        if library in _TRANSFORMED:
+            raise TypeError(f"expected a function of arrays, but got what a "
+                            f"jit of {library} returns; {_TRANSFORMED[library]}")
         if not isinstance(step, jax.stages.Wrapped):
             self._jitted = jax.jit(step, **jit_options)
         elif others := sorted(set(jit_options) - _NAMED_AGAIN):

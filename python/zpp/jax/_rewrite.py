@@ -4,19 +4,53 @@
 
 import dataclasses
 
+import jax
+
 from zpp._compiler import Rewritten, find_bundler, logger, rewrite_text
 from zpp._options import Options
 from zpp._rewrite import warn_if_nothing_was_rewritten
+from zpp._warn import warn
 from zpp.jax import _runtime
 from zpp.jax._export import Step
+from zpp.jax._partition import PartitionError
 
 
 def rewrite_step(step: Step, options: Options) -> Rewritten:
     """`zpp.rewrite` of a step. The result has the rewritten one."""
-    result = rewrite_text(step.text(), options, _target_of(step, options))
-    warn_if_nothing_was_rewritten(result, options)
+    target = _target_of(step, options)
+    if options.mesh is None:
+        options = options.replace(mesh=find_tiers(step.mesh))
+    try:
+        text, is_complete = step.complete_text, True
+    except PartitionError as error:
+        text, is_complete = step.text(), False
+        warn(f"zpp sees only the collectives that the step names itself; those "
+             f"of its shardings are not known ahead of time: {error}")
+    result = rewrite_text(text, options, target)
+    if is_complete:
+        warn_if_nothing_was_rewritten(
+            result, options, "it is a step for one device; place its arguments "
+            "on a mesh (jax.sharding.NamedSharding)"
+            if step.exported.nr_devices == 1 else
+            "it names none (jax.shard_map), and its shardings need none")
     return dataclasses.replace(
         result, step=step.with_text(result.text, result.bundle))
+
+
+def find_tiers(mesh: jax.sharding.Mesh | None) -> str | None:
+    """The tiers of a mesh without any: as many devices in a row as a process
+    has, and the processes. None where the mesh has axes of its own to tell
+    tiers, or where processes do not."""
+    if mesh is None or sum(size > 1 for size in mesh.shape.values()) != 1:
+        return None
+    owners = [device.process_index for device in mesh.devices.flat]
+    count = len(set(owners))
+    size = len(owners) // count
+    if count == 1 or size == 1 or len(owners) % count or any(
+            owner != owners[index - index % size]
+            for index, owner in enumerate(owners)):
+        return None
+    return f"process:{count},device:{size}"
 
 
 def _target_of(step: Step, options: Options) -> str:

@@ -1,0 +1,374 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Steps whose collectives XLA makes: `jax.jit` with shardings.
+
+XLA's partitioner turns such a step into the program of one device, with
+explicit collectives. Here it does so ahead of time: the exported module is
+compiled once, and the program behind the partitioner is taken from a dump. It
+becomes the body of one manual computation over all devices, in a module of the
+signature of the step. That is the form of a step that is one `jax.shard_map`.
+"""
+
+import contextlib
+import dataclasses
+import math
+import pathlib
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+from jax.extend.mlir import ir, passmanager
+from jax.extend.mlir.dialects import stablehlo
+from jax.interpreters.mlir import make_ir_context
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from zpp._compiler import logger
+from zpp.jax._export import Step
+
+
+class PartitionError(ValueError):
+    """Why a step could not be partitioned."""
+
+
+#: Compute that decides where weights are gathered.
+_PRODUCTS = {"stablehlo.dot_general", "stablehlo.dot",
+             "stablehlo.convolution", "stablehlo.custom_call"}
+#: Custom calls that only say how values are placed.
+_MARKS = ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape")
+
+
+def needs_partitioning(step: Step) -> bool:
+    """Whether XLA decides where this step communicates: it has shardings, and
+    matrix products outside of every manual computation (`jax.shard_map`)."""
+    if step.exported.nr_devices == 1:
+        return False
+    with make_ir_context() as context:
+        module = stablehlo.deserialize_portable_artifact(
+            context, step.exported.mlir_module_serialized)
+        if _find_mesh(module, step.exported.nr_devices) is None:
+            return False
+        manual = _called_in_manual(module)
+        return any(_has_global_product(operation.operation)
+                   for operation in module.body.operations
+                   if operation.operation.name == "func.func"
+                   and _symbol(operation) not in manual)
+
+
+def partition(step: Step) -> str:
+    """The module of the step with explicit collectives, as text in the generic
+    form: for zpp-opt, as it may have operations that an export cannot have.
+
+    Raises:
+      PartitionError: with the reason.
+    """
+    with make_ir_context() as context, ir.Location.unknown():
+        module = stablehlo.deserialize_portable_artifact(
+            context, step.exported.mlir_module_serialized)
+        name, axes = _find_mesh(module, step.exported.nr_devices)
+        mesh = _devices_for(step, axes)
+        start = time.monotonic()
+        logger.info("XLA partitions the step '%s', which takes one more "
+                    "compilation", step.exported.fun_name)
+        local, inputs, results = _partition_by_compiling(step, mesh)
+        logger.info("XLA has partitioned the step '%s' in %.1f s",
+                    step.exported.fun_name, time.monotonic() - start)
+        try:
+            partitioned = ir.Module.parse(local, context)
+        except ir.MLIRError as error:
+            raise PartitionError(f"its partitioned program is not StableHLO: "
+                                 f"{error}") from None
+        _wrap(module, partitioned, name, mesh, inputs, results,
+              step.exported.module_kept_var_idx)
+        return module.operation.get_asm(print_generic_op_form=True,
+                                        enable_debug_info=True)
+
+
+# The module ------------------------------------------------------------------
+
+
+def _symbol(operation) -> str:
+    return ir.StringAttr(operation.attributes["sym_name"]).value
+
+
+def _find_mesh(module: ir.Module, devices: int
+               ) -> tuple[str, dict[str, int]] | None:
+    """Name and axes of the first mesh of all devices."""
+    for operation in module.body.operations:
+        if operation.operation.name != "sdy.mesh":
+            continue
+        text = str(operation.attributes["mesh"])
+        axes = {axis: int(size) for axis, size in
+                re.findall(r'"([^"]+)"\s*=\s*(\d+)', text)}
+        if math.prod(axes.values()) == devices and "device_ids" not in text:
+            return _symbol(operation), axes
+    return None
+
+
+def _called_in_manual(module: ir.Module) -> set[str]:
+    """Functions that manual computations call, directly or not."""
+    calls: dict[str, set[str]] = {}
+    found: set[str] = set()
+    for operation in module.body.operations:
+        if operation.operation.name == "func.func":
+            own = calls.setdefault(_symbol(operation), set())
+            _collect_calls(operation.operation, own, found)
+    pending = list(found)
+    while pending:
+        for callee in calls.get(pending.pop(), ()):
+            if callee not in found:
+                found.add(callee)
+                pending.append(callee)
+    return found
+
+
+def _collect_calls(operation: ir.Operation, own: set[str], manual: set[str]):
+    def visit(inner):
+        if inner.name == "func.call":
+            own.add(ir.FlatSymbolRefAttr(inner.attributes["callee"]).value)
+        if inner.name == "sdy.manual_computation" and own is not manual:
+            _collect_calls(inner, manual, manual)
+            return ir.WalkResult.SKIP
+        return ir.WalkResult.ADVANCE
+
+    for region in operation.regions:
+        for block in region:
+            for inner in block:
+                inner.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+
+
+def _has_global_product(function: ir.Operation) -> bool:
+    found = False
+
+    def visit(operation):
+        nonlocal found
+        if operation.name == "sdy.manual_computation":
+            return ir.WalkResult.SKIP
+        if operation.name in _PRODUCTS and (
+                "call_target_name" not in operation.attributes or
+                ir.StringAttr(operation.attributes["call_target_name"]).value
+                not in _MARKS):
+            found = True
+            return ir.WalkResult.INTERRUPT
+        return ir.WalkResult.ADVANCE
+
+    function.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found
+
+
+# The partitioner -------------------------------------------------------------
+
+
+def _devices_for(step: Step, axes: dict[str, int]) -> Mesh:
+    """The devices of the step, or as many of this process: what a device does
+    not depend on which one it is."""
+    count = step.exported.nr_devices
+    for mesh in (step.mesh, jax.sharding.get_mesh()):
+        if isinstance(mesh, Mesh) and mesh.size == count:
+            return mesh
+    if len(jax.devices()) < count:
+        raise PartitionError(
+            f"expected {count} devices to partition it for, but got "
+            f"{len(jax.devices())}; jax_num_cpu_devices gives virtual ones")
+    return Mesh(np.array(jax.devices()[:count]).reshape(list(axes.values())),
+                tuple(axes))
+
+
+#: What makes the extra compilation cheap, by platform.
+_CHEAP = {"cpu": {"xla_backend_optimization_level": 0,
+                  "xla_llvm_disable_expensive_passes": True},
+          "gpu": {"xla_gpu_autotune_level": 0}}
+
+
+def _partition_by_compiling(step: Step, mesh: Mesh
+                            ) -> tuple[bytes, list, list]:
+    """The program of a device, and the shardings of all flat arguments and
+    results."""
+    exported = dataclasses.replace(step.exported, disabled_safety_checks=(
+        *step.exported.disabled_safety_checks,
+        jax.export.DisabledSafetyCheck.platform()))
+    whole = NamedSharding(mesh, PartitionSpec())
+    arguments = [
+        jax.ShapeDtypeStruct(
+            aval.shape, aval.dtype,
+            sharding=sharding if isinstance(sharding, NamedSharding) else whole)
+        for aval, sharding in zip(exported.in_avals,
+                                  exported.in_shardings_jax(mesh))]
+
+    def call(*leaves):
+        args, kwargs = jax.tree.unflatten(exported.in_tree, leaves)
+        return jax.tree.leaves(exported.call(*args, **kwargs))
+
+    with tempfile.TemporaryDirectory(prefix="zpp-") as folder:
+        try:
+            with _no_cache():
+                compiled = jax.jit(call).lower(*arguments).compile({
+                    "xla_dump_to": folder,
+                    "xla_dump_hlo_pass_re": "spmd-partitioning",
+                    "xla_dump_hlo_as_proto": True,
+                    **_CHEAP.get(mesh.devices.flat[0].platform, {})})
+        except Exception as error:
+            # What the step itself is wrong about, its own compilation says.
+            raise PartitionError(f"XLA does not compile it: {error}"
+                                 ) from error
+        dumps = list(pathlib.Path(folder).glob(
+            "*after_spmd-partitioning*.hlo.pb"))
+        if len(dumps) != 1:
+            raise PartitionError(f"expected one dump of the partitioner, but "
+                                 f"got {len(dumps)}")
+        content = hlo_module_in(dumps[0].read_bytes())
+    from jaxlib import _jax
+    return (_jax.mlir.hlo_to_stablehlo(content),
+            jax.tree.leaves(compiled.input_shardings),
+            jax.tree.leaves(compiled.output_shardings))
+
+
+@contextlib.contextmanager
+def _no_cache() -> Iterator[None]:
+    """Compiles in any case: of what comes from JAX's persistent compilation
+    cache, nothing is dumped."""
+    from jax._src import compilation_cache
+    is_used = compilation_cache.is_cache_used
+    compilation_cache.is_cache_used = lambda *_: False
+    try:
+        yield
+    finally:
+        compilation_cache.is_cache_used = is_used
+
+
+def hlo_module_in(proto: bytes) -> bytes:
+    """The HloModuleProto in an HloProto: its field 1, which comes first."""
+    size, position = 0, 1
+    if proto[:1] != b"\x0a":
+        raise PartitionError("expected an HloProto in the dump, but got "
+                             "something else")
+    while True:
+        byte = proto[position]
+        size |= (byte & 0x7f) << 7 * (position - 1)
+        position += 1
+        if byte < 0x80:
+            return proto[position:position + size]
+
+
+# One manual computation ------------------------------------------------------
+
+
+def _wrap(module: ir.Module, local: ir.Module, mesh_name: str, mesh: Mesh,
+          inputs: list, results: list, kept: tuple[int, ...]) -> None:
+    """Puts the program of a device into `module`, the step: `main` keeps its
+    signature, and all else of it goes."""
+    symbols = ir.SymbolTable(module.operation)
+    main = symbols["main"].operation
+    for operation in list(module.body.operations):
+        if operation.operation.name == "func.func" and operation != main:
+            operation.operation.erase()
+    body = _rename(local)
+
+    function = ir.FunctionType(
+        ir.TypeAttr(main.attributes["function_type"]).value)
+    local_type = ir.FunctionType(
+        ir.TypeAttr(body.attributes["function_type"]).value)
+    entry = main.regions[0].blocks[0]
+    for operation in reversed(list(entry.operations)):
+        operation.operation.erase()
+    if len(local_type.inputs) != len(inputs):
+        raise PartitionError(f"expected {len(inputs)} arguments of the "
+                             f"partitioned program, but got "
+                             f"{len(local_type.inputs)}")
+
+    def per_value(shardings, types):
+        texts = [_sharding_text(sharding, ir.RankedTensorType(value).rank,
+                                mesh_name, mesh)
+                 for sharding, value in zip(shardings, types)]
+        return ir.Attribute.parse(
+            f"#sdy.sharding_per_value<[{', '.join(texts)}]>")
+
+    axes = ", ".join(f'"{name}"' for name in mesh.axis_names)
+    location = main.location
+    with ir.InsertionPoint(entry), location:
+        manual = ir.Operation.create(
+            "sdy.manual_computation", results=function.results,
+            operands=list(entry.arguments), regions=1, attributes={
+                "in_shardings": per_value([inputs[index] for index in kept],
+                                          function.inputs),
+                "out_shardings": per_value(results, function.results),
+                "manual_axes": ir.Attribute.parse(
+                    f"#sdy<manual_axes{{{axes}}}>")})
+        ir.Operation.create("func.return", operands=list(manual.results))
+    block = ir.Block.create_at_start(
+        manual.regions[0], [local_type.inputs[index] for index in kept],
+        [location] * len(kept))
+    with ir.InsertionPoint(block), location:
+        operands = dict(zip(kept, block.arguments))
+        for index, value in enumerate(local_type.inputs):
+            if index not in operands:
+                # The step does not use it, so the program does not either.
+                operands[index] = _zeros(value)
+        call = ir.Operation.create(
+            "func.call", results=local_type.results,
+            operands=[operands[index] for index in sorted(operands)],
+            attributes={"callee": ir.FlatSymbolRefAttr.get(_symbol(body))})
+        ir.Operation.create("sdy.return", operands=list(call.results))
+    for operation in list(local.body.operations):
+        operation.operation.detach_from_parent()
+        module.body.append(operation)
+    passmanager.PassManager.parse("builtin.module(symbol-dce)").run(
+        module.operation)
+    module.operation.verify()
+
+
+def _rename(local: ir.Module) -> ir.Operation:
+    """Names in the program of a device that are not those of a step. Returns
+    its main function."""
+    body = None
+    for operation in list(local.body.operations):
+        name = _symbol(operation)
+        ir.SymbolTable.replace_all_symbol_uses(
+            name, f"partitioned_{name}", local.operation)
+        ir.SymbolTable.set_symbol_name(operation, f"partitioned_{name}")
+        if name == "main":
+            body = operation.operation
+    if body is None:
+        raise PartitionError("expected a main function in the partitioned "
+                             "program, but got none")
+    body.attributes["sym_visibility"] = ir.StringAttr.get("private")
+    # They are XLA's: shardings and layouts of its parameters.
+    for name in ("arg_attrs", "res_attrs"):
+        if name in body.attributes:
+            del body.attributes[name]
+    return body
+
+
+def _zeros(value: ir.Type) -> ir.Value:
+    tensor = ir.RankedTensorType(value)
+    element = tensor.element_type
+    zero = (ir.FloatAttr.get(element, 0) if isinstance(element, ir.FloatType)
+            else ir.IntegerAttr.get(element, 0))
+    return ir.Operation.create(
+        "stablehlo.constant", results=[tensor], attributes={
+            "value": ir.DenseElementsAttr.get_splat(tensor, zero)}).result
+
+
+def _sharding_text(sharding, rank: int, mesh_name: str, mesh: Mesh) -> str:
+    """A sharding as Shardy writes it, over the axes of `mesh`."""
+    if isinstance(sharding, NamedSharding) and (
+            dict(sharding.mesh.shape) == dict(mesh.shape)):
+        spec = sharding.spec
+    else:
+        from jax._src.sharding_impls import parse_flatten_op_sharding
+        try:
+            (spec,) = parse_flatten_op_sharding(
+                sharding._to_xla_hlo_sharding(rank), mesh)
+        except Exception as error:
+            raise PartitionError(
+                f"expected a sharding over the axes "
+                f"{', '.join(mesh.axis_names)}, but got {sharding}; name "
+                f"out_shardings in jax.jit ({error})") from None
+    dims = [names if isinstance(names, tuple) else
+            () if names is None else (names,) for names in spec]
+    dims += [()] * (rank - len(dims))
+    return f"<@{mesh_name}, [" + ", ".join(
+        "{" + ", ".join(f'"{name}"' for name in names) + "}"
+        for names in dims) + "]>"

@@ -1,0 +1,269 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Steps without collectives of their own: jax.jit with shardings."""
+
+import functools
+
+import gpt
+import jax
+import numpy as np
+import pytest
+import zpp
+from training import ALL_ON, BATCH, FAST, NODES, OFF, TINY, baseline
+from training import recorded_compilations, same_bits, tokens, train
+from training import trainer_of, with_options
+from zpp.jax import _partition
+
+P = jax.sharding.PartitionSpec
+#: A vocabulary that divides: what does not, a step pads itself.
+SHARDED = with_options(collectives="xla", vocab=64)
+LARGE = gpt.Config(width=128, layers=4, vocab=64, collectives="xla")
+
+
+def exported(config: gpt.Config) -> zpp.Step:
+    trainer = trainer_of(config)
+    return zpp.export(jax.jit(trainer.step, donate_argnums=0),
+                      trainer.abstract_state(), trainer.abstract_batch(BATCH))
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("target", ["portable", "cpu"])
+def test_a_training(target):
+    trainer = trainer_of(SHARDED)
+    fast = zpp.jit(trainer.step, mesh=NODES, target=target, donate_argnums=0,
+                   compiler_options=FAST, **ALL_ON)
+    state, batch = trainer.init(), trainer.batch(tokens(SHARDED, 0))
+    first, _ = fast(state, batch)
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state))
+    with jax.log_compiles(), recorded_compilations() as names:
+        fast(first, batch)
+    assert names == []
+
+    run, expected = train(trainer, fast), baseline(SHARDED)
+    np.testing.assert_allclose(run.losses, expected.losses, rtol=1e-2)
+    assert run.dtypes == expected.dtypes
+    assert jax.tree.all(jax.tree.map(
+        lambda array, a, b: a.is_equivalent_to(b, array.ndim), run.state,
+        run.shardings, expected.shardings))
+
+
+@pytest.mark.compiler
+def test_bytes_are_those_of_zero3():
+    """XLA makes the collectives of ZeRO-3 from these shardings: three times
+    the weights between nodes, of which 0.77 are left for matrices."""
+    report = zpp.rewrite(exported(LARGE), mesh=NODES, **ALL_ON).report
+    total = report["total"]
+    # Gains are computed from weights, and the embedding is gathered for either
+    # of its two uses.
+    assert total["model_bytes"] > 0.99 * 2 * trainer_of(LARGE).model_elements()
+    assert 3.0 < total["before_in_M"]["node"] < 3.05
+    assert total["after_in_M"]["node"] < 0.785
+    assert all("gpt.py" in entry["location"]
+               for entry in report["collectives"])
+
+
+@pytest.mark.parametrize("options", [
+    {"scan": True}, {"checkpoint": "none", "optimizer": "sgd"},
+    {"mesh": (("data", 8),), "layers": 1},
+], ids=str)
+def test_the_partitioned_step_is_the_step(options):
+    """Rewritten with everything off: only XLA's arithmetic may differ, as the
+    partitioner and its all-reduces are what they were."""
+    config = with_options(collectives="xla", vocab=64, dtype="float32",
+                          **options)
+    trainer = trainer_of(config)
+    fast = zpp.jit(trainer.step, mesh=NODES, donate_argnums=0,
+                   compiler_options=FAST, **OFF)
+    run, expected = train(trainer, fast, 2), train(
+        trainer, jax.jit(trainer.step, compiler_options=FAST), 2)
+    np.testing.assert_allclose(run.losses, expected.losses, rtol=1e-5)
+    for a, b in zip(jax.tree.leaves(run.state), jax.tree.leaves(expected.state)):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-3)
+
+
+# Steps of all kinds ----------------------------------------------------------
+
+
+def mesh_of(*axes, kind=jax.sharding.AxisType.Auto) -> jax.sharding.Mesh:
+    return jax.make_mesh(tuple(size for _, size in axes),
+                         tuple(name for name, _ in axes),
+                         axis_types=(kind,) * len(axes))
+
+
+TWO = (("node", 2), ("gpu", 4))
+W = np.linspace(-1, 1, 64 * 64, dtype=np.float32).reshape(64, 64)
+X = np.linspace(-2, 2, 16 * 64, dtype=np.float32).reshape(16, 64)
+
+
+def put(array, mesh, *spec):
+    return jax.device_put(array, jax.sharding.NamedSharding(mesh, P(*spec)))
+
+
+def loss_of(w, x):
+    return (jax.nn.relu(x @ w) ** 2).mean()
+
+
+def descend(w, x):
+    loss, gradient = jax.value_and_grad(loss_of)(w, x)
+    return w - 0.1 * gradient, loss
+
+
+def check(function, *arguments, **options):
+    """The rewritten function, everything off, gives what jax.jit does."""
+    expected = jax.jit(function)(*arguments)
+    fast = zpp.jit(function, mesh=NODES, **OFF, **options)
+    results = fast(*arguments)
+    for a, b in zip(jax.tree.leaves(results), jax.tree.leaves(expected)):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+        assert a.sharding.is_equivalent_to(b.sharding, a.ndim)
+    assert fast.report()["collectives"]
+    return fast
+
+
+@pytest.mark.compiler
+def test_results_are_where_xla_leaves_them():
+    """Without out_shardings, with an argument that is not used, and under a
+    name that is none."""
+    mesh = mesh_of(*TWO)
+    arguments = put(W, mesh, ("node", "gpu")), put(X, mesh, ("node", "gpu"))
+    check(lambda w, unused, x: descend(w, x), arguments[0], arguments[0],
+          arguments[1])
+
+
+@pytest.mark.compiler
+def test_arguments_that_jax_places():
+    """Host arrays, of which in_shardings say where they go."""
+    mesh = mesh_of(*TWO)
+    split = jax.sharding.NamedSharding(mesh, P(("node", "gpu")))
+    jitted = jax.jit(descend, in_shardings=split)
+    expected = jitted(W, X)
+    for fast in (zpp.jit(jitted, mesh=NODES, **OFF),
+                 zpp.jit(descend, in_shardings=split, mesh=mesh, **OFF)):
+        for a, b in zip(fast(W, X), expected):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+            assert a.sharding.is_equivalent_to(b.sharding, a.ndim)
+
+
+@pytest.mark.compiler
+def test_axes_that_the_step_handles_itself():
+    mesh = mesh_of(*TWO, kind=jax.sharding.AxisType.Explicit)
+    with jax.set_mesh(mesh):
+        def step(w, x):
+            whole = jax.sharding.reshard(w, P())
+            return (x @ whole).sum()
+
+        check(step, put(W, mesh, ("node", "gpu")), put(X, mesh, ("node",
+                                                                 "gpu")))
+
+
+@pytest.mark.compiler
+def test_a_mesh_from_the_context():
+    mesh = mesh_of(*TWO)
+    with jax.set_mesh(mesh):
+        def step(w, x):
+            return descend(w, jax.lax.with_sharding_constraint(
+                x, P(("node", "gpu"))))
+
+        check(step, put(W, mesh, ("node", "gpu")), put(X, mesh))
+
+
+@pytest.mark.compiler
+def test_a_shard_map_beside_what_xla_partitions():
+    mesh = mesh_of(*TWO)
+    spec = P(("node", "gpu"))
+
+    def step(w, x):
+        normed = jax.shard_map(
+            lambda x: x / jax.lax.pmax(jax.numpy.abs(x).max(), "gpu"),
+            mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)(x)
+        return descend(w, normed)
+
+    fast = check(step, put(W, mesh, ("node", "gpu")), put(X, mesh, *spec))
+    # XLA's own, beside the one of the shard_map.
+    assert len(fast.report()["collectives"]) > 1
+
+
+def test_what_names_its_collectives_is_not_partitioned():
+    """Also where XLA places a few operations around the shard_map."""
+    mesh = mesh_of(*TWO)
+    spec = P(("node", "gpu"))
+    inner = jax.shard_map(
+        lambda w, x: jax.lax.pmean(loss_of(jax.lax.all_gather(
+            w, ("node", "gpu"), tiled=True), x), ("node", "gpu")),
+        mesh=mesh, in_specs=(spec, spec), out_specs=P())
+
+    def step(w, x):
+        loss, gradient = jax.value_and_grad(inner)(w, x)
+        return w - 0.1 * gradient, loss
+
+    arguments = put(W, mesh, *spec), put(X, mesh, *spec)
+    assert not _partition.needs_partitioning(zpp.export(step, *arguments))
+    assert _partition.needs_partitioning(zpp.export(descend, *arguments))
+    assert not _partition.needs_partitioning(zpp.export(descend, W, X))
+
+
+@pytest.mark.compiler
+def test_a_step_for_another_platform_is_partitioned_here():
+    mesh = mesh_of(*TWO)
+    step = zpp.export(descend, put(W, mesh, ("node", "gpu")),
+                      put(X, mesh, ("node", "gpu")), platforms=["cuda"])
+    result = zpp.rewrite(step, mesh=NODES, target="cuda", block=32)
+    assert result.step.exported.platforms == ("cuda",)
+    assert any(entry["rewritten"] for entry in result.report["collectives"])
+
+
+def test_jaxs_persistent_cache_does_not_matter(tmp_path):
+    """Of what comes from the cache, XLA dumps nothing."""
+    from jax._src import compilation_cache
+    mesh = mesh_of(*TWO)
+    step = zpp.export(descend, put(W, mesh, ("node", "gpu")),
+                      put(X, mesh, ("node", "gpu")))
+    options = {"jax_compilation_cache_dir": str(tmp_path),
+               "jax_persistent_cache_min_compile_time_secs": 0}
+    before = {name: getattr(jax.config, name) for name in options}
+    for name, value in options.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+    try:
+        first, second = (_partition.partition(step) for _ in range(2))
+        assert "stablehlo.all_gather" in first and first == second
+        assert not list(tmp_path.iterdir())
+        jax.jit(lambda x: x + 1)(1.0)
+        assert list(tmp_path.iterdir())
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
+        compilation_cache.reset_cache()
+
+
+@pytest.mark.compiler
+def test_tiers_in_another_order_than_the_axes_of_the_step():
+    mesh = mesh_of(("data", 4), ("replica", 2))
+    arguments = put(W, mesh, "data"), put(X, mesh, ("data", "replica"))
+    with pytest.raises(zpp.CompileError, match="expected axes in the order of "
+                       "the module's mesh, 'data:4,replica:2', but got"):
+        zpp.jit(descend, mesh="replica:2,data:4")(*arguments)
+
+
+@pytest.mark.compiler
+def test_what_cannot_be_partitioned_is_left_with_a_warning(monkeypatch):
+    mesh = mesh_of(*TWO)
+    monkeypatch.setattr(_partition, "_CHEAP", {"cpu": {"no_such_option": 1}})
+    fast = zpp.jit(descend, mesh=NODES)
+    with pytest.warns(UserWarning, match="those of its shardings are not known "
+                      "ahead of time: .*no_such_option"):
+        fast(put(W, mesh, ("node", "gpu")), put(X, mesh, ("node", "gpu")))
+
+
+@pytest.mark.compiler
+def test_all_variants_of_a_schedule_are_partitioned_at_once(monkeypatch):
+    mesh = mesh_of(*TWO)
+    calls = []
+    compiling = _partition._partition_by_compiling
+    monkeypatch.setattr(_partition, "_partition_by_compiling", lambda *given: (
+        calls.append(1), compiling(*given))[1])
+    fast = zpp.jit(descend, mesh=NODES, block=32,
+                   schedule={1: {"weights": "none"}})
+    for _ in range(2):
+        fast(put(W, mesh, ("node", "gpu")), put(X, mesh, ("node", "gpu")))
+    assert calls == [1]
