@@ -110,6 +110,20 @@ def rewrite_text(text: str, options: Options, target: str) -> Rewritten:
     return result
 
 
+def report_table(text: str, options: Options) -> str:
+    """The report of a module in the generic form, as a table to be read."""
+    with tempfile.TemporaryDirectory(prefix="zpp-") as name:
+        source, report = pathlib.Path(name, "step.mlir"), pathlib.Path(
+            name, "report.txt")
+        source.write_text(text)
+        report_options = {"mesh": options.mesh, "format": "table",
+                          "output": report}
+        _run([find_compiler(), source,
+              f"--zero-report={_join(report_options)}", "-o", os.devnull],
+             options.compile_timeout)
+        return report.read_text()
+
+
 def find_compiler() -> str:
     """The path of zpp-opt: $ZPP_OPT, beside this package, in $PATH, or in the
     build directory of a source tree."""

@@ -18,5 +18,5 @@ from zpp.jax._save import save
 from zpp.jax._trace import trace
 
 __all__ = ["JittedStep", "Step", "as_step", "export", "host_times",
-           "is_bytecode", "jit", "load", "rewrite_step", "save", "set_time_limit", "synchronize",
-           "to_generic", "trace"]
+           "is_bytecode", "jit", "load", "rewrite_step", "save",
+           "set_time_limit", "synchronize", "to_generic", "trace"]

@@ -1,0 +1,149 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The forms that a step has in files, and the ways between them."""
+
+import dataclasses
+import io
+from collections.abc import Callable
+
+import jax
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
+from jax.interpreters.mlir import make_ir_context
+from jaxlib import _hlo, _jax
+
+from zpp._rewrite import is_pretty
+from zpp.jax._export import Step, as_step, to_generic
+from zpp.jax._partition import hlo_module_in
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A step as it was read."""
+
+    #: One of FORMS.
+    form: str
+    #: The module, as text in the generic form.
+    text: str
+    #: What `jax.export` knows beside the module, where it was an export.
+    step: Step | None = None
+
+
+def read(content: bytes) -> Source:
+    """A step in any form.
+
+    Raises:
+      ValueError: where it is none.
+    """
+    form = form_of(content)
+    if form == "export":
+        step = as_step(content)
+        return Source(form, step.text(), step)
+    if form in ("generic", "pretty"):
+        return Source(form, to_generic(content.decode()))
+    if form in ("bytecode", "artifact"):
+        return Source(form, to_generic(content))
+    try:
+        if form == "hlo-text":
+            module = _hlo.hlo_module_from_text(content.decode())
+            content = module.as_serialized_hlo_module_proto()
+        elif form == "hlo-proto":
+            content = hlo_module_in(content)
+        with make_ir_context() as context:
+            module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(content),
+                                     context)
+            return Source(form, _print(module, is_generic=True))
+    except Exception as error:
+        raise ValueError(f"expected a step as {_names()}, but got something "
+                         f"else: {error}") from None
+
+
+def form_of(content: bytes) -> str:
+    """The form that the bytes of a file have, by how they begin."""
+    if content[:4] == b"ML\xefR":
+        return "artifact" if b"StableHLO_v" in content[:64] else "bytecode"
+    if content[:9] == b"HloModule":
+        return "hlo-text"
+    try:
+        text = content.decode()
+        if "\0" not in text:
+            return "pretty" if is_pretty(text) else "generic"
+    except UnicodeDecodeError:
+        pass
+    # A flatbuffer begins with an offset into it, a protocol buffer with the tag
+    # of its first field: the module of an HloProto, or the name of a module.
+    if content[:1] != b"\x0a":
+        return "export"
+    return ("hlo-proto" if hlo_module_in(content)[:1] == b"\x0a"
+            else "hlo-module-proto")
+
+
+def write(text: str, form: str, step: Step | None = None) -> bytes:
+    """A module in the generic form in another one.
+
+    Args:
+      step: what `form` "export" needs to know beside the module.
+
+    Raises:
+      ValueError: where the module cannot have this form.
+    """
+    if form == "generic":
+        return text.encode()
+    if form == "export":
+        if step is None:
+            raise ValueError("expected what jax.export has written to write "
+                             "such a file again, but got a module alone")
+        return bytes(step.with_text(text).exported.serialize())
+    with make_ir_context() as context:
+        try:
+            return _WRITERS[form](ir.Module.parse(text, context))
+        except Exception as error:
+            raise ValueError(f"expected a module that can be written as "
+                             f"{form}, but got another one: {error}") from None
+
+
+def _print(module: ir.Module, is_generic: bool) -> str:
+    return module.operation.get_asm(print_generic_op_form=is_generic,
+                                    enable_debug_info=True)
+
+
+def _write_bytecode(module: ir.Module) -> bytes:
+    content = io.BytesIO()
+    module.operation.write_bytecode(content)
+    return content.getvalue()
+
+
+def _computation(module: ir.Module):
+    return _jax.mlir.mlir_module_to_xla_computation(
+        _write_bytecode(module), use_tuple_args=False, return_tuple=False)
+
+
+def _hlo_proto(module: bytes) -> bytes:
+    """An HloProto, as XLA dumps it, with this module."""
+    size, digits = len(module), bytearray()
+    while size >= 0x80:
+        digits.append(size & 0x7f | 0x80)
+        size >>= 7
+    return b"\x0a" + bytes(digits) + bytes([size]) + module
+
+
+_WRITERS: dict[str, Callable[[ir.Module], bytes]] = {
+    "pretty": lambda module: _print(module, is_generic=False).encode(),
+    "bytecode": _write_bytecode,
+    "artifact": lambda module: stablehlo.serialize_portable_artifact(
+        module, stablehlo.get_current_version(), True),
+    "hlo-text": lambda module: _computation(module).as_hlo_text().encode(),
+    "hlo-proto": lambda module: _hlo_proto(
+        _computation(module).as_serialized_hlo_module_proto()),
+    "hlo-module-proto": lambda module: _computation(
+        module).as_serialized_hlo_module_proto(),
+}
+
+#: What a file can be: a module of StableHLO as text in the generic or the
+#: pretty form, bytecode or portable artifact; what `jax.export` serializes; and
+#: a module of HLO as text, or as protocol buffer, alone or as XLA dumps it.
+FORMS = ("generic", "export", *_WRITERS)
+
+
+def _names() -> str:
+    return ", ".join(FORMS)

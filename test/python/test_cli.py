@@ -1,0 +1,207 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The command `zpp`, on files of all forms."""
+
+import json
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+import zpp
+from jaxlib import _hlo
+from startwait import needs_library
+from training import NODES
+from zpp._cli import FORMS, main
+from zpp.jax import _forms
+
+pytestmark = pytest.mark.compiler
+P = jax.sharding.PartitionSpec
+AXES = ("node", "gpu")
+OPTIONS = ["--mesh", NODES, "--weights", "i8", "--gradients", "i8:i4",
+           "--block", "32"]
+
+
+def mesh() -> jax.sharding.Mesh:
+    return jax.make_mesh((2, 4), AXES,
+                         axis_types=(jax.sharding.AxisType.Auto,) * 2)
+
+
+def arguments():
+    sharding = jax.sharding.NamedSharding(mesh(), P(AXES))
+    return [jax.ShapeDtypeStruct((64, 64), np.float32, sharding=sharding)] * 2
+
+
+def loss_of(w, x):
+    whole = jax.lax.all_gather(w, AXES, tiled=True)
+    return jax.lax.pmean(((x @ whole) ** 2).mean(), AXES)
+
+
+def descend(w, x):
+    """One step that names its collectives."""
+    loss = jax.shard_map(loss_of, mesh=mesh(), in_specs=(P(AXES), P(AXES)),
+                         out_specs=P())
+    value, gradient = jax.value_and_grad(loss)(w, x)
+    return w - 0.1 * gradient, value
+
+
+#: The program of one device, as XLA has it behind its partitioner.
+LOCAL = """
+module @step attributes {mhlo.num_partitions = 8 : i32} {
+  func.func @main(%w: tensor<8x64xf32>, %x: tensor<8x64xf32>)
+      -> (tensor<8x64xf32>, tensor<f32>) {
+    %0 = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>, use_global_device_ids}> : (tensor<8x64xf32>) -> tensor<64x64xf32>
+    %1 = stablehlo.dot_general %x, %0, contracting_dims = [1] x [0] : (tensor<8x64xf32>, tensor<64x64xf32>) -> tensor<8x64xf32>
+    %2 = stablehlo.dot_general %x, %1, contracting_dims = [0] x [0] : (tensor<8x64xf32>, tensor<8x64xf32>) -> tensor<64x64xf32>
+    %3 = "stablehlo.reduce_scatter"(%2) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>, scatter_dimension = 0 : i64, use_global_device_ids}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %7 = stablehlo.add %a, %b : tensor<f32>
+      stablehlo.return %7 : tensor<f32>
+    }) : (tensor<64x64xf32>) -> tensor<8x64xf32>
+    %zero = stablehlo.constant dense<0.0> : tensor<f32>
+    %4 = stablehlo.reduce(%1 init: %zero) applies stablehlo.add across dimensions = [0, 1] : (tensor<8x64xf32>, tensor<f32>) -> tensor<f32>
+    %5 = "stablehlo.all_reduce"(%4) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %7 = stablehlo.add %a, %b : tensor<f32>
+      stablehlo.return %7 : tensor<f32>
+    }) : (tensor<f32>) -> tensor<f32>
+    %6 = stablehlo.subtract %w, %3 : tensor<8x64xf32>
+    return %6, %5 : tensor<8x64xf32>, tensor<f32>
+  }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def forms() -> dict[str, bytes]:
+    """The step in every form."""
+    step = zpp.export(jax.jit(descend, donate_argnums=0), *arguments())
+    text = step.text()
+    hlo = _forms.write(LOCAL, "hlo-text").decode()
+    proto = _hlo.hlo_module_from_text(hlo).as_serialized_hlo_module_proto()
+    return {
+        "generic": text.encode(),
+        "pretty": jax.jit(descend).lower(*arguments()).as_text().encode(),
+        "bytecode": _forms.write(text, "bytecode"),
+        "artifact": step.exported.mlir_module_serialized,
+        "export": bytes(step.exported.serialize()),
+        "hlo-text": hlo.encode(), "hlo-module-proto": proto,
+        "hlo-proto": _forms.write(LOCAL, "hlo-proto")}
+
+
+def report_of(path: pathlib.Path, capsys, *options) -> dict:
+    assert main(["report", str(path), "--format", "json", *options]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_rewritten_as_it_was(form, forms, tmp_path, capsys):
+    source, output = tmp_path / "step", tmp_path / "fast"
+    source.write_bytes(forms[form])
+    assert _forms.form_of(forms[form]) == form
+    assert main(["rewrite", str(source), "-o", str(output), *OPTIONS]) == 0
+    assert _forms.form_of(output.read_bytes()) == form
+    assert "error" not in capsys.readouterr().err
+    # Of a rewritten step that says what it was, "before" is that.
+    before, after = (report_of(path, capsys, "--mesh", NODES)["total"]["after"]
+                     for path in (source, output))
+    assert before["node"] == 4098
+    assert after["node"] < 0.5 * before["node"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_converted(form, forms, tmp_path, capsys):
+    source, output = tmp_path / "step", tmp_path / "other"
+    source.write_bytes(forms["artifact"])
+    status = main(["convert", str(source), "-o", str(output), "--to", form])
+    if form == "export":
+        assert status == 1
+        assert "zpp.export of the function makes it" in capsys.readouterr().err
+        assert not output.exists()
+        return
+    assert status == 0
+    assert _forms.form_of(output.read_bytes()) == form
+    back = tmp_path / "back"
+    assert main(["convert", str(output), "-o", str(back)]) == 0
+    assert report_of(back, capsys, "--mesh", NODES)["total"]["before"][
+        "node"] == 4098
+
+
+def test_an_export_stays_one_that_runs(forms, tmp_path):
+    source, output = tmp_path / "step", tmp_path / "fast"
+    source.write_bytes(forms["export"])
+    assert main(["rewrite", str(source), "-o", str(output), *OPTIONS]) == 0
+    exported = jax.export.deserialize(bytearray(output.read_bytes()))
+    values = [jax.device_put(np.full((64, 64), value, np.float32),
+                             argument.sharding)
+              for value, argument in zip((0.01, 1.0), arguments())]
+    for a, b in zip(exported.call(*values), jax.jit(descend)(*values)):
+        np.testing.assert_allclose(a, b, rtol=0.02)
+
+
+def test_the_report_as_a_table(forms, tmp_path, capsys):
+    source = tmp_path / "step"
+    source.write_bytes(forms["generic"])
+    assert main(["report", str(source)]) == 0
+    assert "in units of M" in capsys.readouterr().out
+
+
+def test_shardings_are_partitioned(tmp_path, capsys):
+    """Of an export alone: its devices are any."""
+    def step(w, x):
+        return (x @ w).sum()
+
+    source = tmp_path / "step"
+    source.write_bytes(jax.export.export(jax.jit(step))(
+        *arguments()).serialize())
+    assert main(["report", str(source)]) == 0
+    assert "all_" in capsys.readouterr().out
+
+
+@needs_library
+def test_a_target_with_a_runtime_gives_a_folder(forms, tmp_path):
+    for form in ("export", "generic"):
+        (tmp_path / "step").write_bytes(forms[form])
+        path = tmp_path / f"{form}.zpp"
+        assert main(["rewrite", str(tmp_path / "step"), "-o", str(path),
+                     "--target", "cpu", *OPTIONS]) == 0
+        def values():
+            return [jax.device_put(np.full((64, 64), 0.01, np.float32),
+                                   argument.sharding)
+                    for argument in arguments()]
+
+        _, loss = zpp.load(path)(*values())
+        np.testing.assert_allclose(loss, jax.jit(descend)(*values())[1],
+                                   rtol=0.02)
+
+
+def test_nothing_to_do_is_said_with_a_next_step(tmp_path, capsys):
+    source = tmp_path / "step"
+    source.write_text(jax.jit(lambda x: x + 1).lower(1.0).as_text())
+    assert main(["rewrite", str(source), "-o", str(tmp_path / "out"),
+                 "--mesh", "node:2,gpu:4"]) == 0
+    error = capsys.readouterr().err
+    assert error.startswith("zpp: warning: expected a step with collectives, "
+                            "but got none: ")
+    assert "give what jax.export" in error
+
+
+@pytest.mark.parametrize("content, options, message", [
+    (b"what", [], "step.mlir:1:1: error: custom op 'what' is unknown"),
+    (b"\x00\x01\x02", [], "step: expected the serialized bytes of a "
+     "jax.export.Exported, but got 3 other bytes"),
+    (b"\x0a\x02ab\xff", [], "step: expected a step as generic, export"),
+    (b"HloModule what, {", [], "step: expected a step as generic, export"),
+    (b"module {}", ["--weights", "i3"], "weights: expected 'none', 'i8' or"),
+    (b"module {}", ["--mesh", "node"], "expected a mesh as 'node:2,gpu:4'"),
+    (None, [], "No such file or directory"),
+], ids=["text", "bytes", "proto", "hlo", "weights", "mesh", "missing"])
+def test_errors(content, options, message, tmp_path, capsys):
+    source = tmp_path / "step"
+    if content is not None:
+        source.write_bytes(content)
+    assert main(["rewrite", str(source), "-o", str(tmp_path / "out"),
+                 *options]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("zpp: error: ") and message in error
+    assert [path.name for path in tmp_path.iterdir()] in ([], ["step"])
