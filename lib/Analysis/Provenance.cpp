@@ -199,6 +199,15 @@ bool ProvenanceAnalysis::SliceQuery::operator<(const SliceQuery &other) const {
 /// Stands for an index that differs from iteration to iteration.
 static const char kAnyIndex = 0;
 
+/// What `op` does, but for its operands.
+static void describeOp(Operation *op,
+                       SmallVectorImpl<const void *> &description) {
+  description.push_back(op->getName().getAsOpaquePointer());
+  description.push_back(op->getPropertiesAsAttribute().getAsOpaquePointer());
+  for (Type type : op->getResultTypes())
+    description.push_back(type.getAsOpaquePointer());
+}
+
 void ProvenanceAnalysis::describe(const SliceQuery &query,
                                   SmallVectorImpl<SliceQuery> &parts,
                                   SmallVectorImpl<const void *> &description) {
@@ -212,7 +221,15 @@ void ProvenanceAnalysis::describe(const SliceQuery &query,
     }
   Link link = resolve(query.value);
   if (!link.next) {
-    description.push_back(query.value.getAsOpaquePointer());
+    // What is computed is what is computed in the same way from the same.
+    Operation *root = query.value.getDefiningOp();
+    if (!root || !isDeterministic(root)) {
+      description.push_back(query.value.getAsOpaquePointer());
+      return;
+    }
+    describeOp(root, description);
+    for (Value operand : root->getOperands())
+      parts.push_back({operand, inAnyIteration, /*isExact=*/true});
     return;
   }
   Operation *op = link.op;
@@ -223,10 +240,7 @@ void ProvenanceAnalysis::describe(const SliceQuery &query,
   parts.push_back({link.next, inAnyIteration, isExact});
   if (!op || !isExact)
     return;
-  description.push_back(op->getName().getAsOpaquePointer());
-  description.push_back(op->getPropertiesAsAttribute().getAsOpaquePointer());
-  for (Type type : op->getResultTypes())
-    description.push_back(type.getAsOpaquePointer());
+  describeOp(op, description);
   if (isa<func::CallOp>(op))
     description.push_back(op);
   // What else the op reads: indices, or data that it joins.

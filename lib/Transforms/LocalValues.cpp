@@ -42,7 +42,7 @@ Value zpp::createEmpty(OpBuilder &builder, Location loc,
 /// True if nothing but its results keeps `op`. Barriers are for the pass that
 /// made them useless to shrink.
 static bool isErasable(Operation *op) {
-  return op->use_empty() && (isMemoryEffectFree(op) || movesData(op));
+  return op->use_empty() && (isMemoryEffectFree(op) || isDeterministic(op));
 }
 
 void zpp::eraseDeadChain(Operation *op) {

@@ -41,7 +41,7 @@ mlir::Value createLocal(mlir::OpBuilder &builder, mlir::Location loc,
 }
 
 /// Erases `op` and then the ops that it alone kept alive, as long as they have
-/// no effect: local zero ops, tensor.empty, StableHLO's casts and slices.
+/// no effect: local zero ops, tensor.empty, StableHLO's arithmetic and slices.
 void eraseDeadChain(mlir::Operation *op);
 
 /// Erases what defines those of `values` that nothing reads, and what it alone

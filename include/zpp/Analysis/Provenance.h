@@ -44,9 +44,11 @@ public:
   mlir::Operation *getConstant(mlir::Value value);
 
   /// A number that says which slice of which root `value` holds, however it is
-  /// cast: equal for two values only if they hold the same. With
-  /// `inAnyIteration`, a slice that a loop chooses stands for those of all
-  /// iterations, so that a forward and a backward loop over one stack agree.
+  /// cast: equal for two values only if they hold the same. A root that is
+  /// computed is the same as one that is computed in the same way from the same
+  /// values, as a backward pass does again. With `inAnyIteration`, a slice that
+  /// a loop chooses stands for those of all iterations, so that a forward and a
+  /// backward loop over one stack agree.
   int64_t getSliceId(mlir::Value value, bool inAnyIteration);
 
   /// How often the loops around `op` execute it, or nullopt where a loop's trip

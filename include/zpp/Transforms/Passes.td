@@ -40,7 +40,8 @@ def ImportCollectivesPass : Zpp_ModulePass<"zero-import-collectives"> {
     a scatter with sum that mirrors one is a gradient scatter. Replica groups,
     dense or as mesh axes, are factored over the mesh. Everything else stays as
     it is, with a remark that says why. Functions with collectives in them are
-    inlined into the step first.
+    inlined into the step first. A collective that moves a bucket of several
+    tensors becomes one per tensor if at least one of them is imported.
 
     Every collective gets a `zpp.origin` attribute: what `zero-report` knows
     about it before the rewrite. An imported one also keeps the attributes of
@@ -64,7 +65,8 @@ def RegatherPass : Zpp_ModulePass<"zero-regather"> {
     whole in between. Gathers it again for the reads of the backward pass, behind
     an `optimization_barrier` that keeps the two gathers apart. Reads of the
     forward pass are those on which the first gradient scatter depends (the one
-    with the shortest chain of ops before it).
+    with the shortest chain of ops before it). What the forward pass casts, or
+    carries unchanged through a loop, is done again.
   }];
 }
 
@@ -94,9 +96,16 @@ def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
     `optimization_barrier`, without which XLA would merge them with the forward
     gather and keep the whole weight alive.
 
-    Across loops (`lax.scan` over layers) the first gather is hoisted out: all
-    layers' secondary partitions, which the backward loop needs in any case, are
-    gathered at once before the forward loop.
+    Across loops (`lax.scan` over layers, or over groups of them) the first gather
+    is hoisted out: all layers' secondary partitions, which the backward loop
+    needs in any case, are gathered at once before the forward loop. So is what
+    the loop does to a weight before it gathers it: casts, shapes, slices and
+    arithmetic with constants.
+
+    Between two manual computations (`jax.grad` of a `shard_map`) the secondary
+    partition is a result of the first one and an operand of the second one: a
+    flat tensor, sharded over all axes, of which each device has a part of its
+    own.
 
     With `split-small`, a gather whose bytes take less than its latency is split
     alike where another one of its moment (the same block, with no heavy op of

@@ -131,6 +131,70 @@ bool zpp::isJoin(Operation *op) {
   return isNamed(op, "stablehlo.concatenate") || isNamed(op, "stablehlo.pad");
 }
 
+bool zpp::isElementwise(Operation *op) {
+  static const llvm::StringSet<> names = {"abs",
+                                          "add",
+                                          "and",
+                                          "atan2",
+                                          "cbrt",
+                                          "ceil",
+                                          "clamp",
+                                          "compare",
+                                          "convert",
+                                          "copy",
+                                          "cosine",
+                                          "divide",
+                                          "exponential",
+                                          "exponential_minus_one",
+                                          "floor",
+                                          "log",
+                                          "log_plus_one",
+                                          "logistic",
+                                          "maximum",
+                                          "minimum",
+                                          "multiply",
+                                          "negate",
+                                          "not",
+                                          "or",
+                                          "power",
+                                          "reduce_precision",
+                                          "remainder",
+                                          "round_nearest_afz",
+                                          "round_nearest_even",
+                                          "rsqrt",
+                                          "select",
+                                          "shift_left",
+                                          "shift_right_arithmetic",
+                                          "shift_right_logical",
+                                          "sign",
+                                          "sine",
+                                          "sqrt",
+                                          "subtract",
+                                          "tan",
+                                          "tanh",
+                                          "xor"};
+  StringRef name = op->getName().getStringRef();
+  if (!name.consume_front("stablehlo.") || !names.contains(name) ||
+      op->getNumOperands() == 0 || op->getNumResults() != 1 ||
+      op->getNumRegions() != 0)
+    return false;
+  // The bounds of a clamp and the condition of a select may be scalars.
+  auto type = dyn_cast<RankedTensorType>(op->getResult(0).getType());
+  return type && llvm::all_of(op->getOperandTypes(), [&](Type operand) {
+           auto tensor = dyn_cast<RankedTensorType>(operand);
+           return tensor && tensor.getShape() == type.getShape();
+         });
+}
+
+bool zpp::isDeterministic(Operation *op) {
+  if (isElementwise(op) || movesData(op))
+    return true;
+  return op->getNumResults() == 1 && op->getNumRegions() == 0 &&
+         (isNamed(op, "stablehlo.constant") || isNamed(op, "stablehlo.iota") ||
+          isNamed(op, "stablehlo.broadcast_in_dim") ||
+          isNamed(op, "stablehlo.dot_general"));
+}
+
 Operation *zpp::createBarrier(OpBuilder &builder, Location loc,
                               ValueRange operands) {
   OperationState state(loc, "stablehlo.optimization_barrier");

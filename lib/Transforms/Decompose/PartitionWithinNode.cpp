@@ -7,11 +7,16 @@
 
 #include "FormatOptions.h"
 #include "LocalValues.h"
+#include "WeightPath.h"
 #include "mlir/IR/Dominance.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/Schedule.h"
+#include "zpp/Dialect/Guest/ManualComputation.h"
+#include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Transforms/Passes.h"
 #include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/StringSet.h"
 
 namespace zpp {
 #define GEN_PASS_DEF_PARTITIONWITHINNODEPASS
@@ -33,17 +38,13 @@ struct SecondaryGroup {
   ArrayAttr inner;
 };
 
-/// Where the gathers of a group in several loops read from.
+/// Where the gathers of a group that lie in several loops read from.
 struct Stack {
-  /// The weights of all layers, [layers, local...], or one weight, in a block
-  /// around all of the loops; and the first op of the block with a gather.
-  Value value;
+  /// By gather.
+  SmallVector<WeightPath> paths;
+  /// The first op with a gather in the block around all loops: what is hoisted
+  /// goes in front of it.
   Operation *anchor;
-  /// The ops that choose a layer, one per gather; null where all read the
-  /// same.
-  SmallVector<Operation *> slices;
-  /// Element-wise ops between the stack and the gather, in order.
-  SmallVector<Operation *> casts;
 };
 
 /// What becomes of the gathers of one weight.
@@ -59,6 +60,18 @@ struct Plan {
   /// operand, or null. Empty where a stack is hoisted out of loops instead.
   SmallVector<Operation *> crossed;
   std::optional<Stack> stack;
+  /// The manual computation of each gather where they lie in several; else
+  /// empty.
+  SmallVector<Operation *> computations;
+};
+
+/// A kept partition that leaves a manual computation, and what stands for it in
+/// those that it enters until they are rebuilt.
+struct Passage {
+  Operation *from;
+  /// In the region of `from`.
+  Value local;
+  llvm::MapVector<Operation *, UnrealizedConversionCastOp> entries;
 };
 
 class PartitionWithinNodePass
@@ -73,17 +86,17 @@ public:
 
   void runOnOperation() override {
     provenances = ProvenanceAnalysis();
+    passages.clear();
     // Gathers of the same values: the same root through the same casts.
-    llvm::MapVector<std::pair<Value, Attribute>, SmallVector<AllGatherOp>>
-        gathers;
+    llvm::MapVector<Attribute, SmallVector<AllGatherOp>> gathers;
     getOperation().walk<WalkOrder::PreOrder>([&](AllGatherOp gather) {
       // The second half of a gather that is split already, or its first.
       if (gather.getOperand().getDefiningOp<AllGatherOp>() ||
           gather->hasAttr(kKeepAttr) ||
           llvm::any_of(gather->getUsers(), llvm::IsaPred<AllGatherOp>))
         return;
-      if (std::optional<std::pair<Value, Attribute>> key = getKey(gather))
-        gathers[*key].push_back(gather);
+      if (Attribute key = getKey(gather))
+        gathers[key].push_back(gather);
     });
     // Everything is decided before anything is changed: an error leaves the
     // module alone, and dominance asks for an order of ops that insertions
@@ -102,6 +115,7 @@ public:
       partition(plan);
     for (auto &[barrier, additions] : barriers)
       extendBarrier(barrier, additions);
+    openPassages();
   }
 
 private:
@@ -117,21 +131,14 @@ private:
     return operand.getDefiningOp<FromLocalOp>();
   }
 
-  std::optional<std::pair<Value, Attribute>> getKey(AllGatherOp gather) {
-    FromLocalOp source = getSource(gather);
-    if (!source)
-      return std::nullopt;
-    Value root = provenances.get(source.getLocal()).root;
-    // It starts from a secondary partition already.
-    if (root.getDefiningOp<AllGatherOp>())
-      return std::nullopt;
-    // The same slice, and the same casts of it.
-    SmallVector<Attribute> steps{
-        TypeAttr::get(gather.getType()), gather.getAlong(),
+  /// What is equal for values only if they are: the same slice, and the same
+  /// casts of it.
+  void appendKey(Value value, bool inAnyIteration,
+                 SmallVectorImpl<Attribute> &steps) {
+    steps.push_back(
         IntegerAttr::get(IndexType::get(&getContext()),
-                         provenances.getSliceId(source.getLocal(),
-                                                /*inAnyIteration=*/true))};
-    for (Operation *op : provenances.getPath(source.getLocal())) {
+                         provenances.getSliceId(value, inAnyIteration)));
+    for (Operation *op : provenances.getPath(value)) {
       // Which slice of a stack a loop reads is up to its index: the forward and
       // the backward loop go over all of them.
       steps.push_back(op->getName().getIdentifier());
@@ -139,8 +146,27 @@ private:
         steps.push_back(properties);
       steps.push_back(TypeAttr::get(op->getResult(0).getType()));
     }
-    return std::make_pair(root,
-                          Attribute(ArrayAttr::get(&getContext(), steps)));
+  }
+
+  bool areEqual(Value a, Value b) {
+    SmallVector<Attribute> keyOfA, keyOfB;
+    appendKey(a, /*inAnyIteration=*/false, keyOfA);
+    appendKey(b, /*inAnyIteration=*/false, keyOfB);
+    return keyOfA == keyOfB;
+  }
+
+  /// Equal for gathers of the same weight; null where there is none to find.
+  Attribute getKey(AllGatherOp gather) {
+    FromLocalOp source = getSource(gather);
+    if (!source)
+      return {};
+    // It starts from a secondary partition already.
+    if (provenances.get(source.getLocal()).root.getDefiningOp<AllGatherOp>())
+      return {};
+    SmallVector<Attribute> steps{TypeAttr::get(gather.getType()),
+                                 gather.getAlong()};
+    appendKey(source.getLocal(), /*inAnyIteration=*/true, steps);
+    return ArrayAttr::get(&getContext(), steps);
   }
 
   //===--------------------------------------------------------------------===//
@@ -313,17 +339,14 @@ private:
   FailureOr<Plan> getPlan(ArrayRef<AllGatherOp> group,
                           LinksOption &linksOption) {
     AllGatherOp forward = group.front();
-    Plan plan{group, {}, false, {}, {}, {}};
+    Plan plan;
+    plan.group = group;
     FailureOr<SecondaryGroup> axes = getGroup(forward, plan.reason);
     if (failed(axes))
       return failure();
     plan.axes = *axes;
     if (!plan.reason.empty())
       return plan;
-    auto getExactKey = [&](AllGatherOp gather) {
-      return provenances.getSliceId(getSource(gather).getLocal(),
-                                    /*inAnyIteration=*/false);
-    };
     Mesh mesh = forward.getMeshAttr().getMesh();
     FailureOr<std::optional<LinkModel>> model = linksOption.getModel(mesh);
     if (failed(model))
@@ -347,25 +370,112 @@ private:
           return plan;
       }
     }
-    // In one iteration of a loop, slices at different indices are different.
-    int64_t key = getExactKey(forward);
-    bool isStraight = llvm::all_of(group.drop_front(), [&](AllGatherOp gather) {
-      return dominance().properlyDominates(forward.getOperation(),
-                                           gather.getOperation()) &&
-             getExactKey(gather) == key;
-    });
-    if (!isStraight) {
-      plan.stack = getStack(group, plan.reason);
-      plan.isSmall &= plan.stack.has_value();
-      return plan;
-    }
-    for (AllGatherOp gather : group.drop_front()) {
-      Operation *barrier = getBarrier(gather);
-      bool isCrossed = barrier && dominance().properlyDominates(
-                                      forward.getOperation(), barrier);
-      plan.crossed.push_back(isCrossed ? barrier : nullptr);
-    }
+    plan.isSmall &= choosePlace(plan);
     return plan;
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Where the secondary partition is made and read
+  //===--------------------------------------------------------------------===//
+
+  /// Decides between one block, loops and manual computations. False, with the
+  /// reason, where the secondary partition cannot be passed on.
+  bool choosePlace(Plan &plan) {
+    Block *common = getCommonBlock(plan.group);
+    if (!common) {
+      plan.reason = "the gathers of its weight have no region in common";
+      return false;
+    }
+    auto getAncestor = [&](AllGatherOp gather) {
+      return common->findAncestorOpInBlock(*gather.getOperation());
+    };
+    SmallVector<Operation *> ancestors =
+        llvm::map_to_vector(plan.group, getAncestor);
+    if (llvm::any_of(ancestors, isManualComputation)) {
+      if (std::string reason = getPassageReason(ancestors); !reason.empty()) {
+        plan.reason = reason;
+        return false;
+      }
+      plan.computations = ancestors;
+    }
+    if (isStraight(plan)) {
+      for (AllGatherOp gather : plan.group.drop_front()) {
+        Operation *barrier = getBarrier(gather);
+        plan.crossed.push_back(barrier && isReadable(plan, barrier) ? barrier
+                                                                    : nullptr);
+      }
+      return true;
+    }
+    plan.stack = getStack(plan.group, ancestors, plan.reason);
+    return plan.stack.has_value();
+  }
+
+  /// The innermost block that all of `group` lie in, or null.
+  static Block *getCommonBlock(ArrayRef<AllGatherOp> group) {
+    Block *common = AllGatherOp(group.front())->getBlock();
+    auto isCommon = [&](AllGatherOp gather) {
+      return common->findAncestorOpInBlock(*gather.getOperation()) != nullptr;
+    };
+    while (common && !llvm::all_of(group, isCommon)) {
+      Operation *parent = common->getParentOp();
+      common = parent ? parent->getBlock() : nullptr;
+    }
+    return common;
+  }
+
+  /// True if what the first gather of `plan` keeps can be read at `op`, as far
+  /// as order and regions go.
+  bool isReadable(const Plan &plan, Operation *op) {
+    AllGatherOp forward = plan.group.front();
+    if (dominance().properlyDominates(forward.getOperation(), op))
+      return true;
+    // In another manual computation it is an operand.
+    return !plan.computations.empty() &&
+           forward->getParentOp() == plan.computations.front() &&
+           !plan.computations.front()->isAncestor(op) &&
+           llvm::any_of(plan.computations, [&](Operation *computation) {
+             return computation->isProperAncestor(op);
+           });
+  }
+
+  /// True if the first gather runs before all others, and they gather the very
+  /// same: in one iteration of a loop, slices at different indices differ.
+  bool isStraight(const Plan &plan) {
+    auto getExactKey = [&](AllGatherOp gather) {
+      return provenances.getSliceId(getSource(gather).getLocal(),
+                                    /*inAnyIteration=*/false);
+    };
+    int64_t key = getExactKey(plan.group.front());
+    return llvm::all_of(plan.group.drop_front(), [&](AllGatherOp gather) {
+      return isReadable(plan, gather) && getExactKey(gather) == key;
+    });
+  }
+
+  /// Why a value cannot leave the first of `computations` and enter the others,
+  /// or empty.
+  static std::string getPassageReason(ArrayRef<Operation *> computations) {
+    if (!llvm::all_of(computations, isManualComputation))
+      return "one of the gathers of its weight lies in a manual computation, "
+             "another one does not";
+    Operation *from = computations.front();
+    std::string sharding = getSharedNothingSharding(from);
+    if (sharding.empty())
+      return "the shardings of its manual computation name no mesh";
+    llvm::DenseMap<Value, llvm::StringSet<>> shardings;
+    for (Operation *computation : computations) {
+      if (getSharedNothingSharding(computation) != sharding)
+        return "the gathers of its weight lie in manual computations over "
+               "different axes";
+      for (auto [operand, sharding] : llvm::zip_equal(
+               computation->getOperands(), getOperandShardings(computation)))
+        shardings[operand].insert(sharding);
+    }
+    // What is the same value outside has to be the same inside.
+    for (auto &[operand, different] : shardings)
+      if (different.size() > 1)
+        return "the manual computations with its gathers shard an operand "
+               "differently";
+    return "";
   }
 
   /// Splits small gathers too where others of the moment are split: with those
@@ -405,10 +515,13 @@ private:
       const Plan *other = others.lookup(getMoment(forward, plan.axes));
       if (!other)
         continue;
-      if (other->stack && plan.group.size() == 1)
+      if (other->stack && plan.group.size() == 1) {
+        std::string reason;
         plan.stack = getStack(
-            forward,
-            other->stack->anchor->getBlock()->findAncestorOpInBlock(*forward));
+            plan.group,
+            other->stack->anchor->getBlock()->findAncestorOpInBlock(*forward),
+            reason);
+      }
       if (plan.stack.has_value() == other->stack.has_value())
         plan.reason.clear();
     }
@@ -425,7 +538,7 @@ private:
       return;
     }
     if (plan.stack)
-      partitionAcrossLoops(plan.group, *plan.stack, plan.axes);
+      partitionAcrossLoops(plan);
     else
       partitionInBlock(plan);
   }
@@ -451,9 +564,17 @@ private:
     remarkRewrite(kept, getArgument(),
                   "its result is kept for " + Twine(plan.group.size() - 1) +
                       " later gathers");
-    for (auto [gather, barrier] :
-         llvm::zip_equal(plan.group.drop_front(), plan.crossed))
-      gatherWithin(gather, barrier, local, kept.getType(), plan.axes.inner);
+    std::optional<Passage> passage;
+    if (!plan.computations.empty())
+      passage = Passage{plan.computations.front(), local, {}};
+    for (auto [index, barrier] : llvm::enumerate(plan.crossed)) {
+      AllGatherOp gather = plan.group[1 + index];
+      Value here =
+          passage ? getValueIn(plan.computations[1 + index], *passage) : local;
+      gatherWithin(gather, barrier, here, kept.getType(), plan.axes.inner);
+    }
+    if (passage)
+      passages.push_back(std::move(*passage));
   }
 
   /// Gathers the primary partition `local` over the axes outside the group.
@@ -471,170 +592,68 @@ private:
   // Across loops
   //===--------------------------------------------------------------------===//
 
-  /// The stack that all gathers of `group` read, or nullopt and the reason.
-  static std::optional<Stack> getStack(ArrayRef<AllGatherOp> group,
-                                       std::string &reason) {
-    Block *common = AllGatherOp(group.front())->getBlock();
-    auto isCommon = [&](AllGatherOp gather) {
-      return common->findAncestorOpInBlock(*gather.getOperation()) != nullptr;
+  /// The stack that all gathers of `group` read, which lie in `ancestors`, ops
+  /// of one block or manual computations; or nullopt and the reason.
+  std::optional<Stack> getStack(ArrayRef<AllGatherOp> group,
+                                ArrayRef<Operation *> ancestors,
+                                std::string &reason) {
+    Stack stack{{}, ancestors.front()};
+    auto getOuterValue = [](const WeightPath &path, Operation *ancestor) {
+      auto argument = dyn_cast<BlockArgument>(path.source);
+      return argument && argument.getOwner()->getParentOp() == ancestor
+                 ? ancestor->getOperand(argument.getArgNumber())
+                 : path.source;
     };
-    while (common && !llvm::all_of(group, isCommon)) {
-      Operation *parent = common->getParentOp();
-      common = parent ? parent->getBlock() : nullptr;
-    }
-    if (!common) {
-      reason = "the gathers of its weight have no region in common";
-      return std::nullopt;
-    }
-    std::optional<Stack> result;
-    for (AllGatherOp gather : group) {
-      Operation *ancestor =
-          common->findAncestorOpInBlock(*gather.getOperation());
-      std::optional<Stack> stack = getStack(gather, ancestor);
-      if (!stack || (result && (result->value != stack->value ||
-                                !result->slices[0] != !stack->slices[0]))) {
+    for (auto [gather, ancestor] : llvm::zip_equal(group, ancestors)) {
+      std::optional<WeightPath> path = getWeightPath(
+          getSource(gather).getLocal(), gather, ancestor, provenances);
+      if (!path) {
         reason = "the regions around the gathers of its weight are not loops "
                  "over one stack of weights";
         return std::nullopt;
       }
-      if (!result)
-        result = stack;
-      else
-        result->slices.push_back(stack->slices[0]);
-    }
-    return result;
-  }
-
-  /// The stack that `gather` reads, which lies within `ancestor`.
-  static std::optional<Stack> getStack(AllGatherOp gather,
-                                       Operation *ancestor) {
-    Stack stack{getSource(gather).getLocal(), ancestor, {nullptr}, {}};
-    auto localType = cast<RankedTensorType>(stack.value.getType());
-    // Out of a branch, a gather might run that the step does not.
-    for (Operation *parent = gather; parent != ancestor;) {
-      parent = parent->getParentOp();
-      if (parent->getName().getStringRef() != "stablehlo.while")
+      stack.paths.push_back(std::move(*path));
+      const WeightPath &first = stack.paths.front();
+      if (!areEqual(getOuterValue(stack.paths.back(), ancestor),
+                    getOuterValue(first, ancestors.front())) ||
+          !stack.paths.back().doesTheSame(first)) {
+        reason = "the loops around the gathers of its weight read different "
+                 "stacks of weights, or cast them differently";
         return std::nullopt;
-    }
-    while (true) {
-      Value value = stack.value;
-      if (auto argument = dyn_cast<BlockArgument>(value)) {
-        Operation *parent = argument.getOwner()->getParentOp();
-        if (!ancestor->isAncestor(parent))
-          break;
-        if (parent->getName().getStringRef() != "stablehlo.while" ||
-            !isLoopInvariant(parent, argument.getArgNumber()))
-          return std::nullopt;
-        stack.value = parent->getOperand(argument.getArgNumber());
-        continue;
       }
-      Operation *op = value.getDefiningOp();
-      if (isBarrier(op)) {
-        stack.value = op->getOperand(cast<OpResult>(value).getResultNumber());
-        continue;
-      }
-      if (!ancestor->isAncestor(op))
-        break;
-      StringRef name = op->getName().getStringRef();
-      if (name == "stablehlo.convert" || name == "stablehlo.reduce_precision")
-        stack.casts.push_back(op);
-      else if (name == "stablehlo.dynamic_slice" && !stack.slices[0])
-        stack.slices[0] = op;
-      else if (name != "stablehlo.reshape" || stack.slices[0])
-        return std::nullopt;
-      stack.value = op->getOperand(0);
     }
-    std::reverse(stack.casts.begin(), stack.casts.end());
-    // One layer at a time, of the shape that is gathered.
-    SmallVector<int64_t> expected(localType.getShape());
-    auto type = cast<RankedTensorType>(stack.value.getType());
-    if (stack.slices[0]) {
-      auto slice =
-          cast<RankedTensorType>(stack.slices[0]->getResult(0).getType());
-      if (slice.getDimSize(0) != 1)
-        return std::nullopt;
-      expected.insert(expected.begin(), type.getDimSize(0));
-    }
-    if (type.getShape() != ArrayRef(expected))
-      return std::nullopt;
+    if (isManualComputation(stack.anchor))
+      stack.anchor = stack.anchor->getRegion(0).front().findAncestorOpInBlock(
+          *AllGatherOp(group.front()).getOperation());
     return stack;
-  }
-
-  /// An op of StableHLO, by name.
-  static Value createOp(OpBuilder &builder, Location loc, StringRef name,
-                        ValueRange operands, RankedTensorType type,
-                        ArrayRef<NamedAttribute> attributes = {}) {
-    OperationState state(loc, name);
-    state.addOperands(operands);
-    state.addTypes(type);
-    if (!attributes.empty())
-      state.propertiesAttr = builder.getDictionaryAttr(attributes);
-    return builder.create(state)->getResult(0);
-  }
-
-  static Value reshape(OpBuilder &builder, Location loc, Value value,
-                       ArrayRef<int64_t> shape) {
-    auto type = cast<RankedTensorType>(value.getType());
-    if (type.getShape() == shape)
-      return value;
-    return createOp(builder, loc, "stablehlo.reshape", value,
-                    type.clone(shape));
-  }
-
-  /// Moves dim `from` to position `to`.
-  static Value moveDim(OpBuilder &builder, Location loc, Value value,
-                       int64_t from, int64_t to) {
-    if (from == to)
-      return value;
-    auto type = cast<RankedTensorType>(value.getType());
-    SmallVector<int64_t> permutation =
-        llvm::to_vector(llvm::seq<int64_t>(0, type.getRank()));
-    permutation.erase(permutation.begin() + from);
-    permutation.insert(permutation.begin() + to, from);
-    SmallVector<int64_t> shape = llvm::map_to_vector(
-        permutation, [&](int64_t dim) { return type.getDimSize(dim); });
-    return createOp(
-        builder, loc, "stablehlo.transpose", value, type.clone(shape),
-        builder.getNamedAttr("permutation",
-                             builder.getDenseI64ArrayAttr(permutation)));
   }
 
   /// Hoists the gather over the outer axes, of all layers at once, in front of
   /// the loops. A stack is one partitioned tensor whose dim has the layer as
   /// its most significant factor, held whole, so that every layer keeps units,
   /// and wire chunks, of its own.
-  void partitionAcrossLoops(ArrayRef<AllGatherOp> group, const Stack &stack,
-                            const SecondaryGroup &secondaryGroup) {
+  void partitionAcrossLoops(const Plan &plan) {
+    ArrayRef<AllGatherOp> group = plan.group;
     AllGatherOp forward = group.front();
-    OpBuilder builder(stack.anchor);
+    OpBuilder builder(plan.stack->anchor);
     Location loc = forward.getLoc();
-    ShardType primary = secondaryGroup.primary;
+    ShardType primary = plan.axes.primary;
     int64_t dim = primary.getDim();
-    bool isSliced = stack.slices.front() != nullptr;
 
-    Value local = stack.value;
-    for (Operation *cast : stack.casts) {
-      auto type = mlir::cast<RankedTensorType>(cast->getResult(0).getType());
-      local = createOp(
-          builder, cast->getLoc(), cast->getName().getStringRef(), local,
-          RankedTensorType::get(
-              mlir::cast<RankedTensorType>(local.getType()).getShape(),
-              type.getElementType()),
-          cast->getPropertiesAsAttribute()
-              ? mlir::cast<DictionaryAttr>(cast->getPropertiesAsAttribute())
-                    .getValue()
-              : ArrayRef<NamedAttribute>());
-    }
-    int64_t layers = 1;
+    LayerStack weights = createStack(builder, plan.stack->paths.front());
+    Value local = weights.value;
+    int64_t layers = llvm::product_of(weights.layers);
     ShardType stacked = primary;
-    if (isSliced) {
-      SmallVector<int64_t> shape(
-          cast<RankedTensorType>(local.getType()).getShape());
-      layers = shape.front();
-      shape.erase(shape.begin());
+    if (!weights.layers.empty()) {
+      SmallVector<int64_t> shape(cast<RankedTensorType>(local.getType())
+                                     .getShape()
+                                     .drop_front(weights.layers.size()));
+      SmallVector<int64_t> flat{layers};
+      llvm::append_range(flat, shape);
       shape[dim] *= layers;
-      local =
-          reshape(builder, loc, moveDim(builder, loc, local, 0, dim), shape);
+      local = createReshape(builder, loc, local, flat);
+      local = createReshape(builder, loc,
+                            createMoveDim(builder, loc, local, 0, dim), shape);
       SmallVector<int64_t> global(primary.getGlobal().getShape());
       global[dim] *= layers;
       SmallVector<FactorAttr> factors{
@@ -645,47 +664,121 @@ private:
                          factors, primary.getMesh(), primary.getQuant());
     }
     AllGatherOp kept =
-        gatherOuter(builder, forward, stacked, local, secondaryGroup.outer);
+        gatherOuter(builder, forward, stacked, local, plan.axes.outer);
     kept->setAttr(kKeepAttr, builder.getUnitAttr());
-    Value secondary = getLocal(builder, loc, kept);
-    ShardType layerType = getGathered(primary, secondaryGroup.outer);
+    LayerStack secondary{getLocal(builder, loc, kept), weights.layers};
+    ShardType layerType = getGathered(primary, plan.axes.outer);
     RankedTensorType layerLocal = layerType.getLocalType();
-    if (isSliced) {
-      // [layers, what a device keeps of one]
+    if (!weights.layers.empty()) {
+      // [layers..., what a device keeps of one]
       int64_t position = layerType.getQuant() ? 0 : dim;
       SmallVector<int64_t> shape(layerLocal.getShape());
       shape.insert(shape.begin() + position, layers);
-      secondary = moveDim(builder, loc, reshape(builder, loc, secondary, shape),
-                          position, 0);
+      secondary.value = createMoveDim(
+          builder, loc, createReshape(builder, loc, secondary.value, shape),
+          position, 0);
+      SmallVector<int64_t> unflat(weights.layers);
+      llvm::append_range(unflat, layerLocal.getShape());
+      secondary.value = createReshape(builder, loc, secondary.value, unflat);
     }
     remarkRewrite(kept, getArgument(),
                   "hoisted out of the loops, its result is kept for " +
                       Twine(group.size()) +
                       (group.size() == 1 ? " gather" : " gathers"));
-    for (auto [index, slice] : llvm::enumerate(stack.slices)) {
+    std::optional<Passage> passage;
+    if (!plan.computations.empty())
+      passage = Passage{plan.computations.front(), secondary.value, {}};
+    for (auto [index, path] : llvm::enumerate(plan.stack->paths)) {
       AllGatherOp gather = group[index];
       builder.setInsertionPoint(gather);
       if (Operation *barrier = getBarrier(gather))
         (void)barriers[barrier];
-      Value layer = secondary;
-      if (isSliced) {
-        auto type = cast<RankedTensorType>(secondary.getType());
-        SmallVector<int64_t> sizes(type.getShape());
-        sizes.front() = 1;
-        // The layer's index, and zero for every other dim.
-        SmallVector<Value> operands{secondary, slice->getOperand(1)};
-        operands.append(type.getRank() - 1, slice->getOperand(2));
-        layer =
-            createOp(builder, gather.getLoc(), "stablehlo.dynamic_slice",
-                     operands, type.clone(sizes),
-                     builder.getNamedAttr("slice_sizes",
-                                          builder.getDenseI64ArrayAttr(sizes)));
-        layer = reshape(builder, gather.getLoc(), layer, layerLocal.getShape());
-      }
+      LayerStack here = secondary;
+      if (passage)
+        here.value = getValueIn(plan.computations[index], *passage);
+      Value layer = createLayerSlice(builder, gather.getLoc(), here, path);
       Value shard =
           FromLocalOp::create(builder, gather.getLoc(), layerType, layer);
       replaceGather(builder, gather,
-                    createGather(builder, gather, shard, secondaryGroup.inner));
+                    createGather(builder, gather, shard, plan.axes.inner));
+    }
+    if (passage)
+      passages.push_back(std::move(*passage));
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Between manual computations
+  //===--------------------------------------------------------------------===//
+
+  /// What `passage` brings into `computation`: its value where it is from
+  /// there, else a placeholder for an argument.
+  Value getValueIn(Operation *computation, Passage &passage) {
+    if (computation == passage.from)
+      return passage.local;
+    UnrealizedConversionCastOp &entry = passage.entries[computation];
+    if (!entry) {
+      auto builder =
+          OpBuilder::atBlockBegin(&computation->getRegion(0).front());
+      entry = UnrealizedConversionCastOp::create(
+          builder, passage.local.getLoc(), passage.local.getType(),
+          ValueRange());
+    }
+    return entry.getResult(0);
+  }
+
+  /// Rebuilds the manual computations that partitions leave and enter. What
+  /// passes is flat: each device has its own, which the type outside has to
+  /// say.
+  void openPassages() {
+    llvm::SetVector<Operation *> affected;
+    for (Passage &passage : passages)
+      if (!passage.entries.empty()) {
+        affected.insert(passage.from);
+        for (auto &[computation, entry] : passage.entries)
+          affected.insert(computation);
+      }
+    if (affected.empty())
+      return;
+    // A computation is rebuilt after those whose results it gets.
+    SmallVector<Operation *> computations;
+    getOperation().walk<WalkOrder::PreOrder>([&](Operation *op) {
+      if (affected.contains(op))
+        computations.push_back(op);
+    });
+    llvm::DenseMap<Passage *, Value> outside;
+    for (Operation *computation : computations) {
+      Block &body = computation->getRegion(0).front();
+      auto builder = OpBuilder(body.getTerminator());
+      SmallVector<Passage *> leaving, entering;
+      SmallVector<Value> results, operands;
+      for (Passage &passage : passages) {
+        auto type = cast<RankedTensorType>(passage.local.getType());
+        if (passage.from == computation && !passage.entries.empty()) {
+          leaving.push_back(&passage);
+          results.push_back(createReshape(builder, passage.local.getLoc(),
+                                          passage.local,
+                                          type.getNumElements()));
+        } else if (passage.entries.contains(computation)) {
+          entering.push_back(&passage);
+          operands.push_back(outside.lookup(&passage));
+        }
+      }
+      int64_t devices = getNumDevices(getOperation()).value_or(1);
+      size_t numResults = computation->getNumResults();
+      size_t numOperands = computation->getNumOperands();
+      Operation *extended =
+          extendManualComputation(computation, operands, results, devices);
+      for (auto [index, passage] : llvm::enumerate(leaving))
+        outside[passage] = extended->getResult(numResults + index);
+      builder.setInsertionPointToStart(&body);
+      for (auto [index, passage] : llvm::enumerate(entering)) {
+        UnrealizedConversionCastOp entry = passage->entries[computation];
+        Value flat = body.getArgument(numOperands + index);
+        entry.getResult(0).replaceAllUsesWith(createReshape(
+            builder, flat.getLoc(), flat,
+            cast<RankedTensorType>(entry.getResult(0).getType()).getShape()));
+        entry.erase();
+      }
     }
   }
 
@@ -714,18 +807,24 @@ private:
     replaceGather(builder, gather, createGather(builder, gather, shard, inner));
   }
 
-  /// The barrier nearest to `gather` that its operand comes through.
+  /// The barrier nearest to `gather` that its operand comes through, or what it
+  /// is computed from.
   static Operation *getBarrier(AllGatherOp gather) {
     FromLocalOp source = getSource(gather);
     if (!source)
       return nullptr;
-    Value value = source.getLocal();
-    while (Operation *op = value.getDefiningOp()) {
+    llvm::SetVector<Operation *> pending;
+    auto visit = [&](Value value) {
+      if (Operation *op = value.getDefiningOp())
+        pending.insert(op);
+    };
+    visit(source.getLocal());
+    for (size_t i = 0; i < pending.size(); ++i) {
+      Operation *op = pending[i];
       if (isBarrier(op))
         return op;
-      if (!movesData(op))
-        return nullptr;
-      value = op->getOperand(0);
+      if (isDeterministic(op))
+        llvm::for_each(op->getOperands(), visit);
     }
     return nullptr;
   }
@@ -768,5 +867,6 @@ private:
 
   llvm::MapVector<Operation *, SmallVector<UnrealizedConversionCastOp>>
       barriers;
+  std::vector<Passage> passages;
 };
 } // namespace

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "SplitBuckets.h"
 #include "StepInliner.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/Remarks.h"
@@ -35,8 +36,15 @@ public:
       return signalPassFailure();
     if (failed(inlineStep(module)))
       return signalPassFailure();
+    SplitBuckets buckets(module);
     SmallVector<StepCollective> collectives =
         getStepCollectives(module, *stepMesh);
+    llvm::SmallDenseSet<Operation *> imported;
+    for (const StepCollective &collective : collectives)
+      if (getReason(collective).empty())
+        imported.insert(collective.op);
+    if (buckets.restore([&](Operation *op) { return imported.contains(op); }))
+      collectives = getStepCollectives(module, *stepMesh);
     int64_t nextId = 0;
     for (const StepCollective &collective : collectives)
       for (const Origin &origin : getOrigins(collective))
@@ -112,12 +120,13 @@ private:
     if (std::string axes = getAutomaticAxes(collective.op); !axes.empty())
       return "its manual computation leaves the axes " + axes +
              " to the partitioner";
-    // An all-to-all is one of replicas or one of partitions.
+    // A gather takes ids of devices, an all-to-all those of either.
     ModuleCopies copies = getModuleCopies(getOperation());
-    if (copies.replicas > 1 && copies.partitions > 1)
+    if (collective.kind == CollectiveKind::ReduceScatter &&
+        copies.replicas > 1 && copies.partitions > 1)
       return "the module has " + std::to_string(copies.replicas) +
              " replicas of " + std::to_string(copies.partitions) +
-             " partitions each; only one of the two numbers may be above 1";
+             " partitions each, over which StableHLO has no all-to-all";
     if (cast<ShapedType>(collective.op->getOperand(0).getType())
             .getNumElements() == 0)
       return "its tensor is empty";

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "LocalValues.h"
+#include "mlir/IR/IRMapping.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Transforms/Passes.h"
 #include "llvm/ADT/SetVector.h"
@@ -117,6 +118,44 @@ private:
     return ancestors;
   }
 
+  /// The value that the op that reads `use` makes of it by casts alone, or that
+  /// it passes on as it is; or null.
+  static Value getPassed(OpOperand &use) {
+    Operation *op = use.getOwner();
+    if (movesData(op) && !isJoin(op) && use.getOperandNumber() == 0 &&
+        op->getNumOperands() == 1)
+      return op->getResult(0);
+    if (isBarrier(op) || isLoopInvariant(op, use.getOperandNumber()))
+      return op->getResult(use.getOperandNumber());
+    return {};
+  }
+
+  /// `value`, one that getPassed has found, made of what `again` says its
+  /// source is to be.
+  static Value passOn(OpBuilder &builder, Value value,
+                      llvm::DenseMap<Value, Value> &again) {
+    // Down to what is there again, then up.
+    SmallVector<Value> path;
+    auto getSource = [](Value value) {
+      Operation *op = value.getDefiningOp();
+      return op->getOperand(
+          movesData(op) ? 0 : cast<OpResult>(value).getResultNumber());
+    };
+    for (Value next = value; !again.contains(next); next = getSource(next))
+      path.push_back(next);
+    for (Value next : llvm::reverse(path)) {
+      Operation *op = next.getDefiningOp();
+      Value source = again.lookup(getSource(next));
+      if (movesData(op)) {
+        IRMapping mapping;
+        mapping.map(op->getOperand(0), source);
+        source = builder.clone(*op, mapping)->getResult(0);
+      }
+      again[next] = source;
+    }
+    return again.lookup(value);
+  }
+
   /// Gives the reads of `gather` that are no forward op a gather of their own.
   void regather(AllGatherOp gather, const llvm::DenseSet<Operation *> &forward,
                 int64_t &nextId) {
@@ -128,14 +167,22 @@ private:
                  "it does not gather one local tensor into another");
       return;
     }
+    // The gathered tensor, and what the forward pass only casts or passes on.
+    SmallVector<Value> held;
+    for (Operation *user : gather->getUsers())
+      held.push_back(user->getResult(0));
     SmallVector<OpOperand *> late;
     Operation *earliest = nullptr;
     bool hasForwardReads = false;
-    for (Operation *user : gather->getUsers())
-      for (OpOperand &use : cast<ToLocalOp>(user).getLocal().getUses()) {
+    for (size_t i = 0; i < held.size(); ++i)
+      for (OpOperand &use : held[i].getUses()) {
         Operation *reader = block.findAncestorOpInBlock(*use.getOwner());
         if (forward.contains(reader)) {
-          hasForwardReads = true;
+          Value passed = use.getOwner() == reader ? getPassed(use) : Value();
+          if (passed)
+            held.push_back(passed);
+          // A loop reads what it passes on.
+          hasForwardReads |= !passed || isWhile(reader);
           continue;
         }
         late.push_back(&use);
@@ -171,20 +218,25 @@ private:
       anchor->set(barrier->getResult(1));
     Value shard = FromLocalOp::create(
         builder, loc, gather.getOperand().getType(), barrier->getResult(0));
-    auto again = AllGatherOp::create(builder, loc, gather.getType(), shard,
-                                     gather.getAlong());
-    copySource(gather, again);
+    auto second = AllGatherOp::create(builder, loc, gather.getType(), shard,
+                                      gather.getAlong());
+    copySource(gather, second);
     if (std::optional<Origin> origin = getOrigin(gather)) {
       origin->id = nextId++;
       origin->phase = getPhaseName(Phase::Backward).str();
       origin->before.assign(origin->before.size(), 0);
-      again->setAttr(kOriginAttr, getOriginAttr(&getContext(), *origin));
+      second->setAttr(kOriginAttr, getOriginAttr(&getContext(), *origin));
     }
-    Value local =
-        ToLocalOp::create(builder, loc, gather.getType().getLocalType(), again);
+    Value local = ToLocalOp::create(builder, loc,
+                                    gather.getType().getLocalType(), second);
+    // Casts are done again.
+    llvm::DenseMap<Value, Value> again;
+    for (Operation *user : gather->getUsers())
+      again[user->getResult(0)] = local;
     for (OpOperand *use : late)
-      use->set(local);
-    remarkRewrite(again, getArgument(), "gathered again for the backward pass");
+      use->set(passOn(builder, use->get(), again));
+    remarkRewrite(second, getArgument(),
+                  "gathered again for the backward pass");
   }
 };
 } // namespace

@@ -194,7 +194,7 @@ func.func @others(%w: tensor<4x8xf32>, %i: tensor<4xi32>, %d: tensor<?xf32>, %x:
   // expected-remark@+1 {{it does not gather one f32, bf16 or f16 tensor of static shape}}
   %2 = "stablehlo.all_gather"(%x) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<4x8xf64>) -> tensor<32x8xf64>
   // expected-remark@+1 {{it does not gather one f32, bf16 or f16 tensor of static shape}}
-  %3:2 = "stablehlo.all_gather"(%w, %w) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<4x8xf32>, tensor<4x8xf32>) -> (tensor<32x8xf32>, tensor<32x8xf32>)
+  %3:2 = "stablehlo.all_gather"(%i, %i) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<4xi32>, tensor<4xi32>) -> (tensor<32xi32>, tensor<32xi32>)
   // expected-remark@+1 {{stablehlo.all_reduce is left alone: it is no gather of a weight and no scatter of a gradient}}
   %4 = "stablehlo.all_reduce"(%w) <{replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):

@@ -127,3 +127,53 @@ func.func @no_scatter(%w: tensor<2xf32>) -> tensor<16xf32> {
   %2 = zero.to_local %1 : !whole to tensor<16xf32>
   return %2 : tensor<16xf32>
 }
+
+// -----
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!primary = !zero.shard<256x64xbf16, dim 0 = ("node", "gpu") on #mesh>
+!whole = !zero.shard<256x64xbf16, dim 0 = (2, 4) on #mesh>
+
+// What the forward pass casts, and what its loop only passes on, is the gathered
+// weight still: the backward pass does read it.
+
+// CHECK-LABEL: func @cast_and_passed_on
+func.func @cast_and_passed_on(%w: tensor<32x64xbf16>, %x: tensor<256x64xf32>) -> tensor<32x64xf32> {
+  // CHECK: %[[FIRST:.*]] = zero.all_gather
+  // CHECK: %[[WHOLE:.*]] = zero.to_local %[[FIRST]]
+  // CHECK: %[[CAST:.*]] = "stablehlo.convert"(%[[WHOLE]])
+  // CHECK: "stablehlo.while"(%[[CAST]], %arg1)
+  // CHECK: %[[BARRIER:.*]]:2 = "stablehlo.optimization_barrier"(%arg0, %{{.*}})
+  // CHECK: %[[SHARD:.*]] = zero.from_local %[[BARRIER]]#0
+  // CHECK: %[[AGAIN:.*]] = zero.all_gather %[[SHARD]]
+  // CHECK: %[[SECOND:.*]] = zero.to_local %[[AGAIN]]
+  // CHECK: %[[RECAST:.*]] = "stablehlo.convert"(%[[SECOND]])
+  // CHECK: "stablehlo.multiply"(%[[BARRIER]]#1, %[[RECAST]])
+  %0 = zero.from_local %w : tensor<32x64xbf16> to !primary
+  %1 = zero.all_gather %0 along ["node", "gpu"] {zpp.origin = {id = 0, weight = 0}} : !primary to !whole
+  %2 = zero.to_local %1 : !whole to tensor<256x64xbf16>
+  %3 = "stablehlo.convert"(%2) : (tensor<256x64xbf16>) -> tensor<256x64xf32>
+  %4:2 = "stablehlo.while"(%3, %x) ({
+  ^bb0(%a: tensor<256x64xf32>, %b: tensor<256x64xf32>):
+    %more = "stablehlo.custom_call"(%b) <{call_target_name = "more"}> : (tensor<256x64xf32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%a: tensor<256x64xf32>, %b: tensor<256x64xf32>):
+    %c = "stablehlo.multiply"(%a, %b) : (tensor<256x64xf32>, tensor<256x64xf32>) -> tensor<256x64xf32>
+    "stablehlo.return"(%a, %c) : (tensor<256x64xf32>, tensor<256x64xf32>) -> ()
+  }) : (tensor<256x64xf32>, tensor<256x64xf32>) -> (tensor<256x64xf32>, tensor<256x64xf32>)
+  %5 = "stablehlo.reduce_scatter"(%4#1) <{scatter_dimension = 0 : i64}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %c = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%c) : (tensor<f32>) -> ()
+  }) {zpp.origin = {id = 1, role = "gradient"}} : (tensor<256x64xf32>) -> tensor<32x64xf32>
+  %6 = "stablehlo.abs"(%x) : (tensor<256x64xf32>) -> tensor<256x64xf32>
+  %7 = "stablehlo.multiply"(%6, %4#0) : (tensor<256x64xf32>, tensor<256x64xf32>) -> tensor<256x64xf32>
+  %8 = "stablehlo.reduce_scatter"(%7) <{scatter_dimension = 0 : i64}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %c = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%c) : (tensor<f32>) -> ()
+  }) {zpp.origin = {id = 2, role = "gradient"}} : (tensor<256x64xf32>) -> tensor<32x64xf32>
+  %9 = "stablehlo.add"(%5, %8) : (tensor<32x64xf32>, tensor<32x64xf32>) -> tensor<32x64xf32>
+  return %9 : tensor<32x64xf32>
+}

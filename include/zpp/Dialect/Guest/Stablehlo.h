@@ -69,6 +69,15 @@ inline bool isDataMovement(mlir::Operation *op) {
 /// first: a concatenation or a padding.
 bool isJoin(mlir::Operation *op);
 
+/// True if each element of the result of `op` follows from the elements of its
+/// operands at the same place: sums, products, casts and the like.
+bool isElementwise(mlir::Operation *op);
+
+/// True if the result of `op` follows from its operands and attributes, so that
+/// two such ops that agree in these compute the same: element-wise ops, data
+/// movement, constants, products. False says nothing.
+bool isDeterministic(mlir::Operation *op);
+
 /// An `optimization_barrier`.
 mlir::Operation *createBarrier(mlir::OpBuilder &builder, mlir::Location loc,
                                mlir::ValueRange operands);

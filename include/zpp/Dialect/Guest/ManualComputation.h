@@ -1,0 +1,49 @@
+//===- ManualComputation.h - Shardy's manual computations -------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// An `sdy.manual_computation` is what `shard_map` becomes: a region on what
+// each device holds of the operands. `jax.grad` of one makes two of them,
+// forward and backward.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_DIALECT_GUEST_MANUALCOMPUTATION_H
+#define ZPP_DIALECT_GUEST_MANUALCOMPUTATION_H
+
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/BuiltinTypes.h"
+
+#include <optional>
+#include <string>
+
+namespace zpp {
+
+/// True if `op` is a manual computation whose region and attributes can be
+/// read.
+bool isManualComputation(mlir::Operation *op);
+
+/// The sharding of each operand of `manual`, a manual computation, as it is
+/// written: `<@mesh, [{"node", "gpu"}, {}]>`.
+llvm::SmallVector<std::string> getOperandShardings(mlir::Operation *manual);
+
+/// The sharding of a tensor of rank 1 whose parts are what each device of
+/// `manual` has of its own: over all axes of the computation. Empty where it
+/// names no mesh.
+std::string getSharedNothingSharding(mlir::Operation *manual);
+
+/// Rebuilds `manual` with more operands and results, all of rank 1 and with the
+/// sharding of getSharedNothingSharding. `operands` are tensors outside,
+/// `results` are local tensors in the region. `devices` is the number of parts.
+/// The last results and the last arguments of the region are the new ones.
+mlir::Operation *extendManualComputation(mlir::Operation *manual,
+                                         mlir::ValueRange operands,
+                                         mlir::ValueRange results,
+                                         int64_t devices);
+
+} // namespace zpp
+
+#endif // ZPP_DIALECT_GUEST_MANUALCOMPUTATION_H

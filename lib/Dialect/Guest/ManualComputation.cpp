@@ -1,0 +1,129 @@
+//===- ManualComputation.cpp - Shardy's manual computations ---------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "zpp/Dialect/Guest/ManualComputation.h"
+
+#include "mlir/AsmParser/AsmParser.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/Regex.h"
+
+using namespace mlir;
+using namespace zpp;
+
+static constexpr llvm::StringLiteral kInShardings = "in_shardings";
+static constexpr llvm::StringLiteral kOutShardings = "out_shardings";
+static constexpr llvm::StringLiteral kManualAxes = "manual_axes";
+/// What stands around a list of shardings.
+static constexpr llvm::StringLiteral kListBegin = "#sdy.sharding_per_value<[";
+static constexpr llvm::StringLiteral kListEnd = "]>";
+
+/// The shardings of attribute `name`, or nullopt where it is no list of them.
+static std::optional<SmallVector<std::string>> getShardings(Operation *manual,
+                                                            StringRef name) {
+  Attribute attr = manual->getAttr(name);
+  if (!attr)
+    return std::nullopt;
+  std::string text = printAttribute(attr);
+  StringRef rest = text;
+  if (!rest.consume_front(kListBegin) || !rest.consume_back(kListEnd))
+    return std::nullopt;
+  SmallVector<std::string> shardings;
+  int64_t depth = 0;
+  size_t begin = 0;
+  for (size_t i = 0; i < rest.size(); ++i) {
+    depth += llvm::is_contained("<[{(", rest[i]);
+    depth -= llvm::is_contained(">]})", rest[i]);
+    if (depth == 0 && rest[i] == ',') {
+      shardings.push_back(rest.slice(begin, i).trim().str());
+      begin = i + 1;
+    }
+  }
+  if (!rest.trim().empty())
+    shardings.push_back(rest.substr(begin).trim().str());
+  return shardings;
+}
+
+bool zpp::isManualComputation(Operation *op) {
+  if (!isNamed(op, "sdy.manual_computation") || op->getNumRegions() != 1 ||
+      !op->getRegion(0).hasOneBlock() || op->getRegion(0).front().empty() ||
+      op->getRegion(0).getNumArguments() != op->getNumOperands() ||
+      op->getRegion(0).front().back().getNumOperands() != op->getNumResults() ||
+      !op->getAttr(kManualAxes))
+    return false;
+  auto in = getShardings(op, kInShardings);
+  auto out = getShardings(op, kOutShardings);
+  return in && out && in->size() == op->getNumOperands() &&
+         out->size() == op->getNumResults();
+}
+
+SmallVector<std::string> zpp::getOperandShardings(Operation *manual) {
+  return *getShardings(manual, kInShardings);
+}
+
+std::string zpp::getSharedNothingSharding(Operation *manual) {
+  std::string mesh;
+  for (StringRef name : {kInShardings, kOutShardings}) {
+    SmallVector<std::string> shardings = *getShardings(manual, name);
+    for (const std::string &sharding : shardings) {
+      SmallVector<StringRef> match;
+      if (mesh.empty() && llvm::Regex("^<(@[^,]+), ").match(sharding, &match))
+        mesh = match[1].str();
+    }
+  }
+  std::string axes = printAttribute(manual->getAttr(kManualAxes));
+  size_t begin = axes.find('{'), end = axes.find('}');
+  if (mesh.empty() || begin == std::string::npos || end == std::string::npos)
+    return "";
+  return "<" + mesh + ", [" + axes.substr(begin, end + 1 - begin) + "]>";
+}
+
+Operation *zpp::extendManualComputation(Operation *manual, ValueRange operands,
+                                        ValueRange results, int64_t devices) {
+  OpBuilder builder(manual);
+  std::string sharding = getSharedNothingSharding(manual);
+  auto extend = [&](StringRef name, size_t count) {
+    SmallVector<std::string> shardings = *getShardings(manual, name);
+    shardings.append(count, sharding);
+    return parseAttribute(
+        (kListBegin + llvm::join(shardings, ", ") + kListEnd).str(),
+        builder.getContext());
+  };
+  // In the generic form without properties all attributes are discardable.
+  Attribute properties = manual->getPropertiesAsAttribute();
+  NamedAttrList inherent(dyn_cast_or_null<DictionaryAttr>(properties));
+  NamedAttrList discardable(manual->getDiscardableAttrDictionary());
+  for (auto [name, count] :
+       {std::pair(StringRef(kInShardings), operands.size()),
+        std::pair(StringRef(kOutShardings), results.size())})
+    (inherent.get(name) ? inherent : discardable)
+        .set(name, extend(name, count));
+
+  OperationState state(manual->getLoc(), manual->getName());
+  state.addOperands(manual->getOperands());
+  state.addOperands(operands);
+  state.addTypes(manual->getResultTypes());
+  for (Value result : results) {
+    auto local = cast<RankedTensorType>(result.getType());
+    state.addTypes(local.clone({local.getDimSize(0) * devices}));
+  }
+  state.propertiesAttr = inherent.getDictionary(builder.getContext());
+  state.addAttributes(discardable.getAttrs());
+  state.addRegion()->takeBody(manual->getRegion(0));
+  Operation *extended = builder.create(state);
+  Block &body = extended->getRegion(0).front();
+  for (Value operand : operands) {
+    auto global = cast<RankedTensorType>(operand.getType());
+    body.addArgument(global.clone({global.getDimSize(0) / devices}),
+                     operand.getLoc());
+  }
+  body.back().insertOperands(body.back().getNumOperands(), results);
+  manual->replaceAllUsesWith(
+      extended->getResults().take_front(manual->getNumResults()));
+  manual->erase();
+  return extended;
+}

@@ -1,0 +1,281 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The forms in which people write a step, and what zpp makes of each.
+
+Every row of the table "Forms of steps" in docs/using.md names a form of this
+file, and every form has a row.
+"""
+
+import dataclasses
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import zpp
+from conftest import ROOT
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+from training import ALL_ON, FAST, OFF, same_bits
+
+pytestmark = [pytest.mark.compiler,
+              pytest.mark.filterwarnings("ignore:expected a step with")]
+
+AXES = ("node", "gpu")
+MESH = jax.make_mesh((2, 4), AXES,
+                     axis_types=(jax.sharding.AxisType.Auto,) * 2)
+WIDTH = 64
+STEPS = 3
+
+#: Shardings of a weight, a stack of weights, and a stack of stacks.
+WEIGHT, STACK, STACKS = P(AXES), P(None, AXES), P(None, None, AXES)
+BATCH = P(AXES)
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    #: (state, batch) -> (state, loss)
+    step: Callable
+    #: Shapes of the weights and how they are sharded; a pytree of pairs.
+    state: Any
+    #: Options of zpp that the form needs.
+    options: dict = dataclasses.field(default_factory=dict)
+    #: Weights per step as they are gathered, in matrices.
+    matrices: int = 2
+    #: Whether later gathers of a weight stay within nodes.
+    has_secondary: bool = True
+    #: Whether the step's weights are gathered a second time as it is written.
+    bits: bool = True
+
+
+def array(shape, spec):
+    rng = np.random.default_rng(len(shape))
+    values = rng.standard_normal(shape) / np.sqrt(WIDTH)
+    return jax.device_put(values.astype(np.float32), NamedSharding(MESH, spec))
+
+
+# How a layer gathers its weight.
+
+def gather(weight, axis=0):
+    return jax.lax.all_gather(weight.astype(jnp.bfloat16), AXES, axis=axis,
+                              tiled=True).astype(jnp.float32)
+
+
+def layer(weight, x):
+    return jnp.tanh(x @ gather(weight))
+
+
+def scaled_layer(weight, x):
+    return jnp.tanh(x @ gather(weight * 0.5))
+
+
+def merged_layer(weights, x):
+    base, left, right = weights
+    return jnp.tanh(x @ gather(base + left @ right))
+
+
+def layer_of_size_one(weight, x):
+    return jnp.tanh(x @ gather(weight, axis=1)[0, :, :, 0])
+
+
+# How the loss goes through the layers.
+
+def mean(y):
+    return jax.lax.pmean(jnp.mean(jnp.square(y - 0.25)), AXES)
+
+
+def chain(layer, weights, x):
+    """A list of layers, each with a checkpoint."""
+    for weight in weights:
+        x = jax.checkpoint(layer)(weight, x)
+    return mean(x)
+
+
+def scan(weights, x, checkpoint=jax.checkpoint, **options):
+    """A loop over a stack of layers."""
+    body = checkpoint(layer)
+    x, _ = jax.lax.scan(lambda x, weight: (body(weight, x), None), x, weights,
+                        **options)
+    return mean(x)
+
+
+def nested_scan(weights, x):
+    """A loop over groups of layers, with a checkpoint around each group."""
+    @jax.checkpoint
+    def group(weights, x):
+        return jax.lax.scan(lambda x, weight: (layer(weight, x), None), x,
+                            weights)[0]
+
+    x, _ = jax.lax.scan(lambda x, weights: (group(weights, x), None), x,
+                        weights)
+    return mean(x)
+
+
+def gathered_at_the_top(weights, x):
+    for weight in [gather(weight) for weight in weights]:
+        x = jnp.tanh(x @ weight)
+    return mean(x)
+
+
+# How the step takes the gradient.
+
+def update(weights, gradients):
+    return jax.tree.map(lambda weight, gradient: weight - gradient, weights,
+                        gradients)
+
+
+def shard(function, in_specs, out_specs):
+    return jax.shard_map(function, mesh=MESH, in_specs=in_specs,
+                         out_specs=out_specs, check_vma=False)
+
+
+def inside(loss, spec):
+    """`jax.grad` inside of `shard_map`."""
+    def local(weights, x):
+        value, gradients = jax.value_and_grad(loss)(weights, x)
+        return update(weights, gradients), value
+
+    return shard(local, (spec, BATCH), (spec, P()))
+
+
+def outside(loss, spec):
+    """`jax.grad` of a `shard_map`."""
+    def step(weights, x):
+        value, gradients = jax.value_and_grad(
+            shard(loss, (spec, BATCH), P()))(weights, x)
+        return update(weights, gradients), value
+
+    return step
+
+
+def several(loss, spec):
+    """Several steps of the optimizer in one loop."""
+    def local(weights, x):
+        def one(weights, x):
+            value, gradients = jax.value_and_grad(loss)(weights, x)
+            return update(weights, gradients), value
+
+        weights, values = jax.lax.scan(one, weights,
+                                       jnp.stack([x, 2 * x, -x]))
+        return weights, values.mean()
+
+    return shard(local, (spec, BATCH), (spec, P()))
+
+
+MATRIX = (WIDTH, WIDTH)
+PAIR = [(MATRIX, WEIGHT)] * 2
+SPECS = [WEIGHT] * 2
+PLAIN = functools.partial(chain, layer)
+
+FORMS = {
+    "chain": Form(inside(PLAIN, SPECS), PAIR),
+    "grad-outside": Form(outside(PLAIN, SPECS), PAIR),
+    "grad-outside-scan": Form(outside(scan, STACK), ((3, *MATRIX), STACK),
+                              matrices=3),
+    "scan": Form(inside(scan, STACK), ((3, *MATRIX), STACK), matrices=3),
+    "scan-one-layer": Form(inside(scan, STACK), ((1, *MATRIX), STACK),
+                           matrices=1),
+    "scan-unrolled": Form(
+        inside(functools.partial(scan, unroll=2), STACK),
+        ((5, *MATRIX), STACK), matrices=5),
+    "scan-nested": Form(inside(nested_scan, STACKS),
+                        ((2, 3, *MATRIX), STACKS), matrices=6),
+    "scan-without-checkpoint": Form(
+        inside(functools.partial(scan, checkpoint=lambda body: body), STACK),
+        ((3, *MATRIX), STACK), matrices=3, has_secondary=False),
+    "several-steps": Form(several(PLAIN, SPECS), PAIR, matrices=6),
+    "scaled": Form(inside(functools.partial(chain, scaled_layer), SPECS),
+                   PAIR),
+    "merged": Form(
+        inside(functools.partial(chain, merged_layer),
+               [(WEIGHT, WEIGHT, P())] * 2),
+        [((MATRIX, WEIGHT), ((WIDTH, 4), WEIGHT), ((4, WIDTH), P()))] * 2),
+    "gathered-at-the-top": Form(inside(gathered_at_the_top, SPECS), PAIR,
+                                options={"regather": True}),
+    "size-one-dims": Form(
+        inside(functools.partial(chain, layer_of_size_one),
+               [P(None, AXES)] * 2),
+        [((1, *MATRIX, 1), P(None, AXES))] * 2),
+}
+
+
+def is_leaf(node):
+    return isinstance(node, tuple) and isinstance(node[-1], P)
+
+
+def run(form: Form, step, steps: int = STEPS):
+    state = jax.tree.map(lambda leaf: array(*leaf), form.state,
+                         is_leaf=is_leaf)
+    losses = []
+    for index in range(steps):
+        state, loss = step(state, array((16 + 8 * 0, WIDTH), BATCH) + index)
+        losses.append(np.asarray(loss))
+    return jax.tree.map(np.asarray, state), np.array(losses)
+
+
+@functools.cache
+def unmodified(name: str):
+    return run(FORMS[name], jax.jit(FORMS[name].step, compiler_options=FAST))
+
+
+def rewritten(name: str, **options):
+    form = FORMS[name]
+    return zpp.jit(form.step, compiler_options=FAST, target="portable",
+                   **{**options, **form.options})
+
+
+def sent(report: dict, when: str, tier: str = "node", **wanted) -> int:
+    """Bytes that collectives of the wanted role and phase send."""
+    return sum(entry[when][tier] for entry in report["collectives"]
+               if all(entry[key] == value for key, value in wanted.items()))
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_secondary_partition_changes_no_bit(name):
+    """hpZ alone: the same training, and nothing between nodes that was sent
+    there before."""
+    fast = rewritten(name, **{**OFF, "secondary": "gpu"})
+    result = run(FORMS[name], fast)
+    assert same_bits(result, unmodified(name))
+    report = fast.report()
+    form = FORMS[name]
+    bytes_of_weights = form.matrices * 2 * WIDTH * WIDTH // 8
+    assert sent(report, "before", role="weight",
+                phase="forward") == bytes_of_weights
+    assert sent(report, "after", role="weight",
+                phase="forward") == bytes_of_weights
+    assert sent(report, "after", role="weight", phase="backward") == 0
+    again = [entry for entry in report["collectives"]
+             if entry["role"] == "weight" and entry["phase"] == "backward"]
+    assert bool(again) == form.has_secondary
+    if not form.has_secondary:
+        assert any("gathered once" in entry["reason"]
+                   for entry in report["collectives"])
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_all_of_zeropp_keeps_the_losses(name):
+    fast = rewritten(name, **ALL_ON)
+    _, losses = run(FORMS[name], fast)
+    np.testing.assert_allclose(losses, unmodified(name)[1], rtol=0.02)
+    report = fast.report()
+    left = [entry for entry in report["collectives"]
+            if entry["role"] != "other" and not entry["rewritten"]]
+    assert not left
+    # int8 weights once, int4 gradients.
+    plain = sent(report, "before", role="weight", phase="forward")
+    assert sent(report, "after", role="weight") <= 0.54 * plain
+    gradients = sent(report, "before", role="gradient")
+    assert gradients > 0
+    assert sent(report, "after", role="gradient") <= 0.29 * gradients
+
+
+def test_every_form_has_a_row_in_the_docs():
+    text = (ROOT / "docs" / "using.md").read_text()
+    section = text.split("## Forms of steps")[1].split("\n## ")[0]
+    rows = re.findall(r"^\|.*\| `([a-z-]+)` \|$", section, re.MULTILINE)
+    assert sorted(rows) == sorted(FORMS)
