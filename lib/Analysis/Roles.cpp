@@ -172,6 +172,43 @@ static void classifyGather(StepCollective &gather,
     gather.modelBytes *= *gather.trips;
 }
 
+/// Forward and backward loops may cut one stack of weights into slices that
+/// overlap (a number of layers that is no multiple of scan's `unroll`): the
+/// weights of an input have together no more bytes than all of it.
+static void limitModelBytes(MutableArrayRef<StepCollective> collectives,
+                            ProvenanceAnalysis &provenances) {
+  llvm::DenseMap<Value, int64_t> left;
+  llvm::DenseMap<int64_t, int64_t> known;
+  for (StepCollective &gather : collectives) {
+    if (gather.role != Role::Weight)
+      continue;
+    auto [weight, isNew] = known.try_emplace(gather.weight, 0);
+    Value root = provenances.get(gather.op->getOperand(0)).root;
+    auto type = dyn_cast<RankedTensorType>(root.getType());
+    auto part = cast<ShapedType>(gather.op->getOperand(0).getType());
+    if (isNew && type && type.hasStaticShape() && part.getNumElements() > 0) {
+      auto whole = cast<ShapedType>(gather.op->getResult(0).getType());
+      // Outside of a manual computation an input is whole, inside it is what a
+      // device has.
+      Operation *manual = gather.op->getParentOp();
+      while (manual && !isNamed(manual, "sdy.manual_computation"))
+        manual = manual->getParentOp();
+      bool isWhole =
+          manual && !manual->isAncestor(root.getParentBlock()->getParentOp());
+      int64_t devices =
+          isWhole ? 1 : whole.getNumElements() / part.getNumElements();
+      auto [bytes, isFirst] =
+          left.try_emplace(root, type.getNumElements() * devices *
+                                     whole.getElementTypeBitWidth() / 8);
+      weight->second = std::min(gather.modelBytes, bytes->second);
+      bytes->second -= weight->second;
+    } else if (isNew) {
+      weight->second = gather.modelBytes;
+    }
+    gather.modelBytes = weight->second;
+  }
+}
+
 SmallVector<StepCollective> zpp::getStepCollectives(ModuleOp module,
                                                     const Mesh &mesh) {
   SmallVector<StepCollective> result;
@@ -247,5 +284,6 @@ SmallVector<StepCollective> zpp::getStepCollectives(ModuleOp module,
     isBackward |= collective.role == Role::Gradient;
     collective.phase = isBackward ? Phase::Backward : Phase::Forward;
   }
+  limitModelBytes(result, provenances);
   return result;
 }

@@ -96,26 +96,6 @@ private:
     return chosen;
   }
 
-  /// True if every quantized hop of `chain` sends no more than it would send
-  /// unquantized if it sends `part` rows of each slice at a time.
-  static bool doPartsPay(ArrayRef<ReduceScatterOp> chain, int64_t part) {
-    return llvm::all_of(chain, [&](ReduceScatterOp scatter) {
-      ShardType to = scatter.getType();
-      QuantAttr wire = scatter.getWireAttr();
-      int64_t elements =
-          to.getElementsPerUnit() * llvm::product_of(to.getWholeSizes());
-      int64_t partElements = elements / to.getUnit() * part;
-      int64_t numParts = llvm::divideCeil(to.getUnit(), part);
-      int64_t elementBytes = ReduceScatterOp(chain.back())
-                                 .getType()
-                                 .getGlobal()
-                                 .getElementTypeBitWidth() /
-                             8;
-      return !wire || numParts * wire.getLayout(partElements).chunkBytes <=
-                          elements * elementBytes;
-    });
-  }
-
   /// All hops of one scatter, for every stage. Each stage takes its part of
   /// every unit through all hops; the parts are put together at the end.
   void decompose(ArrayRef<ReduceScatterOp> chain, int64_t stages) {
@@ -131,10 +111,6 @@ private:
     int64_t numStages = 1;
     if (unit > 0 && endsWithOneUnit) {
       int64_t part = llvm::divideCeil(unit, std::min<int64_t>(stages, unit));
-      // Each part has padding of its own: parts so small that they would send
-      // more than the plain scatter are put together.
-      while (part < unit && !doPartsPay(chain, part))
-        part = llvm::divideCeil(unit, llvm::divideCeil(unit, part) - 1);
       numStages = llvm::divideCeil(unit, part);
     }
     SmallVector<Value> parts;

@@ -87,6 +87,7 @@ public:
   void runOnOperation() override {
     provenances = ProvenanceAnalysis();
     passages.clear();
+    loopsOver.clear();
     // Gathers of the same values: the same root through the same casts.
     llvm::MapVector<Attribute, SmallVector<AllGatherOp>> gathers;
     getOperation().walk<WalkOrder::PreOrder>([&](AllGatherOp gather) {
@@ -95,8 +96,12 @@ public:
           gather->hasAttr(kKeepAttr) ||
           llvm::any_of(gather->getUsers(), llvm::IsaPred<AllGatherOp>))
         return;
-      if (Attribute key = getKey(gather))
+      if (Attribute key = getKey(gather)) {
         gathers[key].push_back(gather);
+        Value local = getSource(gather).getLocal();
+        if (isInLoop(gather))
+          loopsOver[provenances.get(local).root].insert(gather->getBlock());
+      }
     });
     // Everything is decided before anything is changed: an error leaves the
     // module alone, and dominance asks for an order of ops that insertions
@@ -336,6 +341,14 @@ private:
                            model) < 2 * LinkModel::kExchangeUsec;
   }
 
+  /// True if `gather` lies in a loop over a stack of weights and another loop
+  /// gathers from this stack.
+  bool readsOtherSlices(AllGatherOp gather) {
+    Provenance provenance = provenances.get(getSource(gather).getLocal());
+    return isInLoop(gather) && provenance.isSliced &&
+           loopsOver.lookup(provenance.root).size() > 1;
+  }
+
   FailureOr<Plan> getPlan(ArrayRef<AllGatherOp> group,
                           LinksOption &linksOption) {
     AllGatherOp forward = group.front();
@@ -352,6 +365,12 @@ private:
     if (failed(model))
       return failure();
     plan.isSmall = isMostlyLatency(forward, model->value_or(LinkModel(mesh)));
+    if (group.size() == 1 && readsOtherSlices(forward)) {
+      plan.reason = "it is gathered once: other loops gather other slices of "
+                    "its stack, as where the number of layers is no multiple "
+                    "of scan's unroll";
+      return plan;
+    }
     if (group.size() == 1) {
       plan.reason = "it is gathered once";
       if (!forward->hasAttr(kForwardOnlyAttr))
@@ -862,6 +881,8 @@ private:
 
   /// Valid until the first rewrite.
   ProvenanceAnalysis provenances;
+  /// The blocks of loops with gathers, by the root of these.
+  llvm::DenseMap<Value, llvm::SmallPtrSet<Block *, 2>> loopsOver;
 
   DominanceInfo &dominance() { return getAnalysis<DominanceInfo>(); }
 

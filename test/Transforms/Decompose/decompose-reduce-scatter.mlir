@@ -135,39 +135,3 @@ func.func @stays(%g: tensor<8xf32>, %e: tensor<0xf32>) -> (tensor<1xf32>, tensor
   %5 = zero.to_local %4 : !empty to tensor<0xf32>
   return %2, %5 : tensor<1xf32>, tensor<0xf32>
 }
-
-// -----
-
-#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
-!primary = !zero.shard<384xbf16, dim 0 = ("node", "gpu") on #mesh>
-!whole = !zero.shard<384xbf16, dim 0 = (2, 4) on #mesh>
-
-// A slice of 48 elements takes 96 bytes in bf16, in three parts of i4 32 each.
-
-// CHECK-LABEL: func @small_parts
-// STAGES-LABEL: func @small_parts
-func.func @small_parts(%g: tensor<384xbf16>) -> tensor<48xbf16> {
-  // STAGES-COUNT-3: zero.all_to_all
-  // STAGES-NOT: zero.all_to_all
-  %0 = zero.from_local %g : tensor<384xbf16> to !whole
-  %1 = zero.reduce_scatter sum %0 along ["node", "gpu"] wire <i4, block = 128> : !whole to !primary
-  %2 = zero.to_local %1 : !primary to tensor<48xbf16>
-  return %2 : tensor<48xbf16>
-}
-
-!small = !zero.shard<256xbf16, dim 0 = ("node", "gpu") on #mesh>
-!small_whole = !zero.shard<256xbf16, dim 0 = (2, 4) on #mesh>
-
-// Parts that would together send more than the whole does in bf16, 64 bytes, are
-// joined.
-
-// CHECK-LABEL: func @too_small_parts
-// STAGES-LABEL: func @too_small_parts
-func.func @too_small_parts(%g: tensor<256xbf16>) -> tensor<32xbf16> {
-  // STAGES: stage = 0 of 2> {{.*}} -> tensor<8x16xf32>
-  // STAGES: stage = 1 of 2>
-  %0 = zero.from_local %g : tensor<256xbf16> to !small_whole
-  %1 = zero.reduce_scatter sum %0 along ["node", "gpu"] wire <i4, block = 128> : !small_whole to !small
-  %2 = zero.to_local %1 : !small to tensor<32xbf16>
-  return %2 : tensor<32xbf16>
-}
