@@ -7,40 +7,16 @@
 
 #include "Trace.h"
 
+#include "OutputFile.h"
+#include "Text.h"
+
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <map>
 #include <string_view>
 
 using namespace zpp;
 using namespace zpp::rt;
-
-/// The bytes of the UTF-8 character that `text`, which is not empty, starts
-/// with; 0 if it starts with none.
-static size_t getCharacterBytes(std::string_view text) {
-  auto at = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  unsigned char first = at(0);
-  if (first < 0x80)
-    return 1;
-  size_t bytes = first < 0xc2   ? 0
-                 : first < 0xe0 ? 2
-                 : first < 0xf0 ? 3
-                 : first < 0xf5 ? 4
-                                : 0;
-  if (bytes == 0 || text.size() < bytes)
-    return 0;
-  for (size_t i = 1; i < bytes; ++i)
-    if ((at(i) & 0xc0) != 0x80)
-      return 0;
-  // An overlong encoding, a surrogate, or beyond U+10FFFF.
-  bool isNone =
-      (first == 0xe0 && at(1) < 0xa0) || (first == 0xed && at(1) >= 0xa0) ||
-      (first == 0xf0 && at(1) < 0x90) || (first == 0xf4 && at(1) >= 0x90);
-  return isNone ? 0 : bytes;
-}
 
 /// Returns `text` as a JSON string. JSON is UTF-8, but names may be anything: a
 /// byte that is not UTF-8 becomes U+FFFD.
@@ -95,22 +71,27 @@ void Trace::add(Slice slice) {
 
 Status Trace::write(const Mesh &mesh, const std::string &path) {
   std::lock_guard<std::mutex> lock(mutex);
+  OutputFile file(path);
+  if (Status status = file.open(); !status.ok())
+    return status;
   // A row for each stream of each rank.
   std::map<std::pair<int64_t, std::string>, size_t> rows;
   for (const Slice &slice : slices)
     rows.try_emplace({slice.rank, slice.stream});
   size_t numRows = 0;
-  std::ofstream file(path);
-  file << "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [";
+  std::string header = "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [";
   for (auto &[key, row] : rows) {
     row = numRows++;
     std::string name = describe(mesh, key.first);
     if (!key.second.empty())
       name += ": " + key.second;
-    file << (row == 0 ? "\n" : ",\n")
-         << "{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": 0, \"tid\": "
-         << row << ", \"args\": {\"name\": " << escape(name) << "}}";
+    header += row == 0 ? "\n" : ",\n";
+    header +=
+        "{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": 0, \"tid\": " +
+        std::to_string(row) + ", \"args\": {\"name\": " + escape(name) + "}}";
   }
+  if (Status status = file.write(header); !status.ok())
+    return status;
 
   auto usec = [](Clock::duration duration) {
     char buffer[32];
@@ -118,18 +99,20 @@ Status Trace::write(const Mesh &mesh, const std::string &path) {
                   std::chrono::duration<double, std::micro>(duration).count());
     return std::string(buffer);
   };
-  for (const Slice &slice : slices)
-    file << ",\n{\"ph\": \"X\", \"name\": " << escape(slice.name)
-         << ", \"cat\": " << escape(slice.entrypoint)
-         << ", \"pid\": 0, \"tid\": " << rows.at({slice.rank, slice.stream})
-         << ", \"ts\": " << usec(slice.begin - since)
-         << ", \"dur\": " << usec(slice.end - slice.begin)
-         << ", \"args\": {\"input_bytes\": " << slice.inputBytes
-         << ", \"output_bytes\": " << slice.outputBytes << "}}";
-  file << "\n]}\n";
-  file.close();
-  if (!file)
-    return {ZPP_RT_SYSTEM_ERROR, "cannot write the trace to " + quote(path) +
-                                     ": " + std::strerror(errno)};
-  return {};
+  for (const Slice &slice : slices) {
+    std::string event = ",\n{\"ph\": \"X\", \"name\": " + escape(slice.name);
+    event += ", \"cat\": " + escape(slice.entrypoint);
+    event += ", \"pid\": 0, \"tid\": " +
+             std::to_string(rows.at({slice.rank, slice.stream}));
+    event += ", \"ts\": " + usec(slice.begin - since);
+    event += ", \"dur\": " + usec(slice.end - slice.begin);
+    event +=
+        ", \"args\": {\"input_bytes\": " + std::to_string(slice.inputBytes);
+    event += ", \"output_bytes\": " + std::to_string(slice.outputBytes) + "}}";
+    if (Status status = file.write(event); !status.ok())
+      return status;
+  }
+  if (Status status = file.write("\n]}\n"); !status.ok())
+    return status;
+  return file.commit();
 }

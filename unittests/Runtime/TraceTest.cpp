@@ -7,9 +7,13 @@
 
 #include "Harness.h"
 
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <sys/resource.h>
 #include <unistd.h>
 
 using namespace zpp;
@@ -121,11 +125,65 @@ TEST(Trace, RecordsWhatItIsAskedTo) {
     EXPECT_EQ(text.find(name), std::string::npos) << name;
 }
 
+/// A disk that is full in the middle, which a limit on file sizes stands for:
+/// the old file stays, and nothing is left beside it.
+TEST(Trace, IsWholeOrNotWritten) {
+  std::string folder = testing::TempDir() + "zpp-trace-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string path = folder + "/trace.json";
+  TestWorld world("cpu", "gpu:1", 0, /*isTraced=*/true);
+  world.runAll([](zpp_rt_rank *rank, int64_t) {
+    auto desc = makeDesc<zpp_rt_copy_desc>();
+    for (int i = 0; i < 100; ++i)
+      EXPECT_EQ(zpp_rt_copy_rows(rank, &desc, nullptr, nullptr), ZPP_RT_OK);
+  });
+  auto listFolder = [&] {
+    std::vector<std::string> names;
+    for (const auto &entry : std::filesystem::directory_iterator(folder))
+      names.push_back(entry.path().filename());
+    return names;
+  };
+  auto writeLimited = [&] {
+    rlimit old{};
+    EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
+    rlimit limit = {1000, old.rlim_max};
+    auto *handler = std::signal(SIGXFSZ, SIG_IGN);
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    std::string message = write(world, path, ZPP_RT_SYSTEM_ERROR);
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &old), 0);
+    std::signal(SIGXFSZ, handler);
+    return message;
+  };
+  EXPECT_EQ(writeLimited(), "cannot write '" + path + "': File too large");
+  EXPECT_TRUE(listFolder().empty());
+
+  std::ofstream(path) << "old";
+  writeLimited();
+  EXPECT_EQ(listFolder(), std::vector<std::string>{"trace.json"});
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  EXPECT_EQ(text.str(), "old");
+
+  // A link stays one, and so does the mode of the file.
+  std::filesystem::create_symlink("trace.json", folder + "/link");
+  std::filesystem::permissions(path, std::filesystem::perms(0640));
+  EXPECT_EQ(write(world, folder + "/link", ZPP_RT_OK), "");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder + "/link"));
+  EXPECT_EQ(std::filesystem::status(path).permissions(),
+            std::filesystem::perms(0640));
+  EXPECT_GT(std::filesystem::file_size(path), 1000u);
+  EXPECT_EQ(listFolder().size(), 2u);
+  std::filesystem::remove_all(folder);
+}
+
 TEST(Trace, Errors) {
   TestWorld traced("cpu", "gpu:1", 0, /*isTraced=*/true);
-  EXPECT_EQ(write(traced, "/nonexistent/trace.json", ZPP_RT_SYSTEM_ERROR),
-            "cannot write the trace to '/nonexistent/trace.json': No such file "
-            "or directory");
+  EXPECT_EQ(
+      write(traced, "/nonexistent/trace.json", ZPP_RT_SYSTEM_ERROR),
+      "cannot write '/nonexistent/trace.json': No such file or directory");
+  EXPECT_EQ(write(traced, "/dev/full", ZPP_RT_SYSTEM_ERROR),
+            "cannot write '/dev/full': No space left on device");
+  EXPECT_EQ(write(traced, "/dev/null", ZPP_RT_OK), "");
   TestWorld other("cpu", "gpu:1");
   EXPECT_EQ(write(other, "trace.json", ZPP_RT_INVALID_ARGUMENT),
             "expected a world with a trace, but got one without");
