@@ -16,6 +16,7 @@
 
 #include "gtest/gtest.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cuda_runtime_api.h>
@@ -293,7 +294,6 @@ TEST(CudaCalls, OlderWorldDescriptor) {
   desc.struct_size = offsetof(zpp_xla_world_desc, on_listening);
   desc.backend = "cuda";
   desc.mesh = "gpu:1";
-  desc.rendezvous = "127.0.0.1:0";
   desc.ranks = desc.device_ordinals = &rank;
   desc.num_ranks = 1;
   desc.on_listening = [](void *, const char *) { FAIL() << "was called"; };
@@ -315,6 +315,7 @@ TEST(CudaCalls, SaysWhereItListens) {
     desc.backend = "cuda";
     desc.mesh = "gpu:2";
     desc.rendezvous = rendezvous.c_str();
+    desc.token = "a token for this test";
     desc.ranks = desc.device_ordinals = &rank;
     desc.num_ranks = 1;
     desc.on_listening = [](void *context, const char *endpoint) {
@@ -337,33 +338,45 @@ TEST(CudaCalls, SaysWhereItListens) {
   zpp_xla_world_destroy(first);
 }
 
-/// The budget of a start or wait is 20 microseconds, the runtime's operations
-/// included. What the handlers add, printed here, is one; the limit is for
-/// sanitizers and busy machines.
+/// The processor time of the calling thread in microseconds.
+double getThreadUsec() {
+  timespec time{};
+  EXPECT_EQ(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time), 0);
+  return static_cast<double>(time.tv_sec) * 1e6 +
+         static_cast<double>(time.tv_nsec) * 1e-3;
+}
+
+/// The budget of a start or wait is 20 microseconds, including the runtime's
+/// operations. The handlers add one; the medians are printed here. The limit is
+/// for sanitizers, and on processor time, because on a busy machine threads
+/// wait for each other.
 TEST(CudaCalls, CostLittleOnTheHost) {
   constexpr int kCalls = 1000;
   CudaWorld world;
   zpp_xla_host_times times;
   zpp_xla_take_host_times(&times);
-  runAll([](Device &device) {
+  double usec = 0;
+  runAll([&](Device &device) {
     if (device.rank != 0)
       return;
     FakeBuffer x = device.allocate(16), y = device.allocate(128);
+    double begin = getThreadUsec();
     for (int i = 0; i < kCalls; ++i) {
       EXPECT_EQ(device.start("do_nothing", x, y), "");
       EXPECT_EQ(device.wait("do_nothing", x, y), "");
     }
+    usec = getThreadUsec() - begin;
   });
   zpp_xla_take_host_times(&times);
   EXPECT_EQ(times.num_starts, kCalls);
   EXPECT_EQ(times.num_waits, kCalls);
   EXPECT_EQ(times.num_queued, kCalls);
-  std::printf("median of a start: %.2f usec, of a wait: %.2f usec\n",
-              times.start_usec, times.wait_usec);
-  for (double usec : {times.start_usec, times.wait_usec}) {
-    EXPECT_GT(usec, 0);
-    EXPECT_LT(usec, 200);
-  }
+  EXPECT_GT(times.start_usec, 0);
+  EXPECT_GT(times.wait_usec, 0);
+  std::printf("median of a start: %.2f usec, of a wait: %.2f usec; processor "
+              "time of both: %.2f usec\n",
+              times.start_usec, times.wait_usec, usec / kCalls);
+  EXPECT_LT(usec / kCalls, 400);
   zpp_xla_take_host_times(&times);
   EXPECT_EQ(times.num_starts, 0);
   EXPECT_EQ(times.start_usec, 0);
