@@ -17,6 +17,7 @@ import argparse
 import json
 import pathlib
 import re
+import secrets
 import sys
 import tempfile
 
@@ -100,13 +101,14 @@ def measure(args, link: str, name: str, case: list[str]) -> list[dict]:
         word = re.sub("[^a-zA-Z0-9]", "-", f"{link}-{name}")
         command.append(f"--trace={args.trace / word}.json")
     ranks = links.NODES * args.gpus_per_node
+    token = secrets.token_hex(32)
     with tempfile.TemporaryDirectory() as folder:
         processes = [
             launch.Process(
                 command, links.environment(rank, args.gpus_per_node,
                                            link != "nvlink") |
                 {"RANK": str(rank), "LOCAL_RANK": str(rank),
-                 "WORLD_SIZE": str(ranks)},
+                 "WORLD_SIZE": str(ranks), "ZPP_TOKEN": token},
                 pathlib.Path(folder) / f"{rank}.txt")
             for rank in range(ranks)]
         launch.run(processes, LIMIT_SECONDS)

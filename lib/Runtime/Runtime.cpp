@@ -29,10 +29,11 @@ namespace {
 /// The state of a world, which ranks keep alive.
 struct WorldState {
   WorldState(Mesh mesh, std::chrono::microseconds timeLimit, bool isTraced,
-             std::string rendezvous, World::OnFailure onFailure,
+             std::string rendezvous, std::string token,
+             World::OnFailure onFailure,
              std::optional<zpp_rt_exchanges> exchanges)
       : world(std::move(mesh), timeLimit, isTraced, std::move(rendezvous),
-              std::move(onFailure), exchanges) {}
+              std::move(token), std::move(onFailure), exchanges) {}
   World world;
   std::unique_ptr<WorldBackend> backend;
 };
@@ -228,6 +229,9 @@ static Status createWorld(const zpp_rt_world_desc *given,
   std::optional<zpp_rt_exchanges> exchanges;
   if (Status status = readExchanges(desc, exchanges); !status.ok())
     return status;
+  if (desc.rendezvous && !desc.token)
+    return invalid(expected(
+        "a token for the rendezvous " + quote(desc.rendezvous), "NULL"));
 
   World::OnFailure onFailure;
   if (desc.on_failure)
@@ -237,7 +241,8 @@ static Status createWorld(const zpp_rt_world_desc *given,
     };
   auto state = std::make_shared<WorldState>(
       std::move(*mesh), std::chrono::microseconds(timeLimit), desc.trace != 0,
-      desc.rendezvous ? desc.rendezvous : "", std::move(onFailure), exchanges);
+      desc.rendezvous ? desc.rendezvous : "", desc.token ? desc.token : "",
+      std::move(onFailure), exchanges);
   auto create = exchanges ? backend->createExternal : backend->create;
   if (Status status = create(state->world, state->backend); !status.ok())
     return status;

@@ -31,11 +31,11 @@ public:
   using OnFailure = std::function<void(const std::string &message)>;
 
   World(Mesh mesh, std::chrono::microseconds timeLimit, bool isTraced,
-        std::string rendezvous, OnFailure onFailure,
+        std::string rendezvous, std::string token, OnFailure onFailure,
         std::optional<zpp_rt_exchanges> exchanges)
       : mesh(std::move(mesh)), timeLimit(timeLimit),
-        rendezvous(std::move(rendezvous)), exchanges(exchanges),
-        members(this->mesh.numDevices(), Member::Absent),
+        rendezvous(std::move(rendezvous)), token(std::move(token)),
+        exchanges(exchanges), members(this->mesh.numDevices(), Member::Absent),
         onFailure(std::move(onFailure)) {
     if (isTraced)
       trace = std::make_unique<Trace>();
@@ -45,6 +45,8 @@ public:
   const std::chrono::microseconds timeLimit;
   /// Where processes find each other. Empty for a world in one process.
   const std::string rendezvous;
+  /// What the processes know and nobody else. Empty for a world in one process.
+  const std::string token;
   /// Those of the caller; none where the back end has its own.
   const std::optional<zpp_rt_exchanges> exchanges;
   /// Null where nothing is recorded.

@@ -99,6 +99,7 @@ static Status createWorld(const zpp_xla_world_desc *given,
   runtime.backend = desc.backend;
   runtime.mesh = desc.mesh;
   runtime.rendezvous = desc.rendezvous;
+  runtime.token = desc.token;
   runtime.time_limit_usec = desc.time_limit_usec;
   runtime.trace = desc.trace;
   // A step that waits for one of XLA's own collectives does not reach the next

@@ -52,12 +52,19 @@ def test_the_library_finds_the_port(meet):
     other = meet(1)
     assert other.rendezvous == b"127.0.0.1:5678"
     assert not other.on_listening
+    assert other.token == desc.token and len(desc.token) == 64
 
 
 def test_a_second_world_of_the_same_devices_meets_elsewhere(meet):
+    tokens = set()
     for endpoint in (b"127.0.0.1:5678", b"127.0.0.1:6789"):
-        meet(0).on_listening(None, endpoint)
-        assert meet(1).rendezvous == endpoint
+        first = meet(0)
+        first.on_listening(None, endpoint)
+        second = meet(1)
+        assert second.rendezvous == endpoint
+        assert second.token == first.token
+        tokens.add(first.token)
+    assert len(tokens) == 2
 
 
 def test_several_processes_need_the_coordination_service(meet, monkeypatch):

@@ -7,8 +7,14 @@
 
 #include "Launcher.h"
 
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
 #include <filesystem>
 #include <stdexcept>
+#include <sys/stat.h>
+#include <unistd.h>
 
 using namespace zpp::tools;
 
@@ -42,6 +48,7 @@ private:
   void readLauncher(const Launcher &launcher);
   void checkAgreement(const Launcher &launcher) const;
   std::string getRendezvous() const;
+  std::string getToken() const;
   std::string getHost() const;
   int64_t getPort() const;
 
@@ -224,6 +231,57 @@ std::string Detector::getRendezvous() const {
   return host + ":" + std::to_string(getPort());
 }
 
+//===----------------------------------------------------------------------===//
+// Token
+//===----------------------------------------------------------------------===//
+
+/// Reads a file that nobody but this user may read.
+static std::string readSecret(const std::string &path) {
+  auto failed = [&] {
+    return LaunchError("cannot read the token from " + quote(path) + ": " +
+                       std::strerror(errno));
+  };
+  int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0)
+    throw failed();
+  struct stat status{};
+  char text[4096];
+  ssize_t size = -1;
+  if (::fstat(file, &status) == 0)
+    size = ::read(file, text, sizeof(text));
+  LaunchError error = failed();
+  ::close(file);
+  if (size < 0)
+    throw error;
+  const std::string wanted =
+      "a file with the token that is readable by its owner, this user, alone "
+      "(mode 600)";
+  if (!S_ISREG(status.st_mode))
+    throw expected(wanted, quote(path) + ", which is no file");
+  if (status.st_uid != ::geteuid())
+    throw expected(wanted, quote(path) + " of another user");
+  if (status.st_mode & 077) {
+    char mode[16];
+    std::snprintf(mode, sizeof(mode), "%o", status.st_mode & 0777);
+    throw expected(wanted, quote(path) + " of mode " + mode);
+  }
+  std::string token(text, size);
+  while (!token.empty() && (token.back() == '\n' || token.back() == '\r'))
+    token.pop_back();
+  return token;
+}
+
+std::string Detector::getToken() const {
+  if (const char *token = get("ZPP_TOKEN"))
+    return token;
+  if (const char *path = get("ZPP_TOKEN_FILE"))
+    return readSecret(path);
+  throw expected("a secret that all " + std::to_string(launch.numProcesses) +
+                     " processes know, and nobody else, in ZPP_TOKEN or in the "
+                     "file that ZPP_TOKEN_FILE names",
+                 "neither");
+}
+
 Launch Detector::detect() {
   bool isLaunched = options.process || options.numProcesses;
   if (isLaunched) {
@@ -244,12 +302,14 @@ Launch Detector::detect() {
       break;
     }
   }
-  if (launch.numProcesses > 1)
+  if (launch.numProcesses > 1) {
     launch.rendezvous = getRendezvous();
-  else if (!options.rendezvous.empty() && !isLaunched)
+    launch.token = getToken();
+  } else if (!options.rendezvous.empty() && !isLaunched) {
     throw expected("several processes for rendezvous " +
                        quote(options.rendezvous),
                    std::to_string(launch.numProcesses));
+  }
   return launch;
 }
 

@@ -35,6 +35,9 @@ struct Launch {
   int64_t localProcess = -1;
   /// "HOST:PORT" of process 0. Empty if there is one process.
   std::string rendezvous;
+  /// The secret by which the processes know each other. Empty if there is one
+  /// process.
+  std::string token;
 };
 
 /// Returns the value of a variable, or null, as getenv() does.
@@ -55,6 +58,9 @@ using Environment = std::function<const char *(const char *name)>;
 /// all processes are on one host; the first node of the Slurm job. The port is
 /// MASTER_PORT, or the next one if torchrun itself listens there, or
 /// kDefaultPort.
+///
+/// The token is in ZPP_TOKEN, or in the file that ZPP_TOKEN_FILE names, which
+/// nobody but this user may read.
 ///
 /// On failure returns false and sets `error`.
 bool detectLaunch(const LaunchOptions &options, const Environment &environment,

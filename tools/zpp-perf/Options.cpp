@@ -52,11 +52,13 @@ Speeds of the links, for the compiler's option `links`, with the largest size:
 
 All ranks are in one process, unless a launcher starts one for each: mpirun,
 srun, torchrun, or any other that sets RANK and WORLD_SIZE and, for several
-hosts, MASTER_ADDR and MASTER_PORT.
+hosts, MASTER_ADDR and MASTER_PORT. Processes need a secret that they all know
+and nobody else does, in ZPP_TOKEN, or in the file that ZPP_TOKEN_FILE names.
   --rendezvous=H:P     where the process of rank 0 listens and others connect
 
   zpp-perf reduce_scatter --backend=cuda --bytes=1M:1G
-  mpirun -n 4 zpp-perf all_gather --backend=cuda --format=i8
+  export ZPP_TOKEN=$(openssl rand -hex 32)
+  mpirun -x ZPP_TOKEN -n 4 zpp-perf all_gather --backend=cuda --format=i8
 )";
 
 static std::runtime_error error(const std::string &message) {

@@ -409,6 +409,7 @@ static void run(int argc, char **argv) {
   desc.trace = !options.trace.empty();
   desc.rendezvous =
       launch.rendezvous.empty() ? nullptr : launch.rendezvous.c_str();
+  desc.token = launch.token.c_str();
   char message[512];
   zpp_rt_world *world;
   if (zpp_rt_world_create(&desc, &world, message, sizeof(message)) != ZPP_RT_OK)

@@ -147,6 +147,7 @@ TEST(Processes, DISABLED_Part) {
   desc.backend = "cuda";
   desc.mesh = "node:2,gpu:2";
   desc.rendezvous = endpoint;
+  desc.token = "a token for this test";
   zpp_rt_world *world;
   char message[256] = "";
   ASSERT_EQ(zpp_rt_world_create(&desc, &world, message, sizeof(message)),
@@ -273,6 +274,12 @@ TEST(Processes, Listen) {
   desc.rendezvous = "127.0.0.1:0";
   desc.time_limit_usec = 100'000;
   zpp_rt_world *world;
+  EXPECT_EQ(zpp_rt_world_create(&desc, &world, message, sizeof(message)),
+            ZPP_RT_INVALID_ARGUMENT);
+  EXPECT_STREQ(message,
+               "expected a token for the rendezvous '127.0.0.1:0', but "
+               "got NULL");
+  desc.token = "a token for this test";
   ASSERT_EQ(zpp_rt_world_create(&desc, &world, nullptr, 0), ZPP_RT_OK);
   EXPECT_EQ(listen(world, nullptr, 64),
             "expected where to write the endpoint, but got NULL");

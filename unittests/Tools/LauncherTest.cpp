@@ -8,7 +8,11 @@
 #include "Launcher.h"
 #include "gtest/gtest.h"
 
+#include <cstdio>
+#include <fstream>
 #include <map>
+#include <sys/stat.h>
+#include <unistd.h>
 
 using namespace zpp::tools;
 
@@ -16,16 +20,23 @@ namespace {
 
 using Variables = std::map<std::string, std::string>;
 
-/// "PROCESS of NUMBER, local LOCAL, at RENDEZVOUS", or the error.
-std::string detect(const Variables &variables,
-                   const LaunchOptions &options = {}) {
-  Launch launch;
+/// What the launcher has told, or the error.
+std::string detect(const Variables &variables, const LaunchOptions &options,
+                   Launch &launch) {
   std::string error;
   auto environment = [&](const char *name) -> const char * {
     auto it = variables.find(name);
     return it == variables.end() ? nullptr : it->second.c_str();
   };
-  if (!detectLaunch(options, environment, launch, error))
+  detectLaunch(options, environment, launch, error);
+  return error;
+}
+
+/// "PROCESS of NUMBER, local LOCAL, at RENDEZVOUS", or the error.
+std::string detect(Variables variables, const LaunchOptions &options = {}) {
+  variables.emplace("ZPP_TOKEN", "a token for this test");
+  Launch launch;
+  if (std::string error = detect(variables, options, launch); !error.empty())
     return error;
   return std::to_string(launch.process) + " of " +
          std::to_string(launch.numProcesses) + ", local " +
@@ -211,6 +222,54 @@ TEST(Launcher, FilesOfProcesses) {
   EXPECT_EQ(getProcessFile("d/trace.json", second), "d/trace.1.json");
   EXPECT_EQ(getProcessFile("d.x/trace", second), "d.x/trace.1");
   EXPECT_EQ(getProcessFile("a.b.json", second), "a.b.1.json");
+}
+
+//===----------------------------------------------------------------------===//
+// Tokens
+//===----------------------------------------------------------------------===//
+
+/// The token, or the error.
+std::string getToken(const Variables &variables) {
+  Launch launch;
+  std::string error = detect(variables, {}, launch);
+  return error.empty() ? launch.token : error;
+}
+
+const Variables kTwo = {
+    {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}};
+
+TEST(Token, FromTheEnvironment) {
+  EXPECT_EQ(getToken(merge(kTwo, {{"ZPP_TOKEN", "secret"}})), "secret");
+  EXPECT_EQ(getToken(kTwo),
+            "expected a secret that all 2 processes know, and nobody else, in "
+            "ZPP_TOKEN or in the file that ZPP_TOKEN_FILE names, but got "
+            "neither");
+  // One process talks to nobody.
+  EXPECT_EQ(getToken({}), "");
+}
+
+TEST(Token, FromAFile) {
+  const std::string path =
+      testing::TempDir() + "zpp-token-" + std::to_string(getpid());
+  auto read = [&](const std::string &path) {
+    return getToken(merge(kTwo, {{"ZPP_TOKEN_FILE", path}}));
+  };
+  const std::string wanted =
+      "expected a file with the token that is readable by its owner, this "
+      "user, alone (mode 600), but got '";
+  std::ofstream(path) << "secret of a file\n";
+  for (int mode : {0644, 0640, 0604, 0620}) {
+    ASSERT_EQ(chmod(path.c_str(), mode), 0);
+    char text[8];
+    std::snprintf(text, sizeof(text), "%o", mode);
+    EXPECT_EQ(read(path), wanted + path + "' of mode " + text);
+  }
+  ASSERT_EQ(chmod(path.c_str(), 0600), 0);
+  EXPECT_EQ(read(path), "secret of a file");
+  std::remove(path.c_str());
+  EXPECT_EQ(read(path), "cannot read the token from '" + path +
+                            "': No such file or directory");
+  EXPECT_EQ(read("/dev/null"), wanted + "/dev/null', which is no file");
 }
 
 } // namespace

@@ -190,6 +190,11 @@ typedef struct zpp_rt_world_desc {
    * computes, time_limit_usec has no meaning, and `rendezvous` must be NULL.
    * NULL: the back end's own means. */
   const zpp_rt_exchanges *exchanges;
+  /* A secret of at least 16 bytes that all processes of the world know and
+   * nobody else does. Needed with a rendezvous. The processes prove to each
+   * other that they know it, and tell nothing to anybody who does not. It is
+   * never sent. */
+  const char *token;
 } zpp_rt_world_desc;
 
 /* Creates a world in *world. On failure *world is NULL and `message`, if not

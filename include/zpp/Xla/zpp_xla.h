@@ -47,6 +47,8 @@ typedef struct zpp_xla_world_desc {
    * nothing is called. */
   void (*on_listening)(void *context, const char *endpoint);
   void *on_listening_context;
+  /* As in zpp_rt_world_desc. */
+  const char *token;
 } zpp_xla_world_desc;
 
 /* Returns when the ranks have joined the world; with "cuda", when those of all

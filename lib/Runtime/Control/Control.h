@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Data moves by other means; this is how ranks find each other, agree on what
-// comes next and learn that it will not. Every rank has a TCP connection to a
-// server in the process of rank 0, which compares what the ranks announce.
+// How ranks find each other, agree on the next exchange, and learn of failures.
+// Tensor data moves by other means. Every rank has a TCP connection to a server
+// in the process of rank 0, which compares what the ranks announce.
 //
 //===----------------------------------------------------------------------===//
 
@@ -27,7 +27,7 @@ namespace zpp::rt {
 /// Why a rank must give up.
 struct Failure {
   zpp_rt_status code = ZPP_RT_OK;
-  /// The exchange of its own that the rank waits in, or getPlace().
+  /// The exchange in which the rank waits, or getPlace().
   std::string title;
   std::string message;
 
@@ -41,22 +41,26 @@ struct Failure {
 /// Where ranks meet: one per world, in the process of rank 0.
 class ControlServer {
 public:
-  /// Listens on `endpoint`, "HOST:PORT" or "[ADDRESS]:PORT": on that address if
-  /// HOST is one or localhost, on all addresses if it is another name, which
-  /// may mean something else to other hosts. Port 0 is any that is free. Ranks
-  /// must bring the same `greeting`; `timeLimit` is how long they wait for each
-  /// other, to begin with and in each exchange.
-  static Status create(const std::string &endpoint, int64_t numRanks,
-                       std::chrono::microseconds timeLimit,
-                       std::string greeting,
-                       std::unique_ptr<ControlServer> &server);
+  struct Options {
+    /// Where to listen: "HOST:PORT" or "[ADDRESS]:PORT". A name is an address
+    /// of this host that it stands for. Port 0 is any free port.
+    std::string endpoint;
+    int64_t numRanks;
+    /// How long ranks wait for each other, to begin with and in each exchange.
+    std::chrono::microseconds timeLimit;
+    /// What all ranks must agree on: mesh, version of the interface.
+    std::string greeting;
+    /// What the processes of the job know, and nobody else.
+    std::string token;
+  };
+  static Status create(Options options, std::unique_ptr<ControlServer> &server);
 
-  /// Waits until all ranks have left, but not longer than the time limit, nor
-  /// than a few seconds once the world has failed. Ranks of this process must
-  /// have left before, unless another thread sees to it.
+  /// Waits until all ranks have left, but not longer than the time limit, and
+  /// not longer than a few seconds once the world has failed. Ranks of this
+  /// process must have left before, unless another thread makes them leave.
   ~ControlServer();
 
-  /// With the port that is listened on.
+  /// The endpoint with the port that is listened on.
   const std::string &getEndpoint() const;
 
   class Loop;
@@ -70,42 +74,44 @@ private:
 class ControlClient {
 public:
   struct Options {
-    /// Of the server.
+    /// The server's.
     std::string endpoint;
     int64_t rank;
     int64_t numRanks;
-    /// What all ranks must agree on: mesh, version of the interface.
+    /// As in ControlServer::Options.
     std::string greeting;
+    std::string token;
     std::chrono::microseconds timeLimit;
     /// Called at most once, by the client's thread, when this rank must give up
-    /// because of others; possibly before connect() has returned, never when
-    /// connect() fails or after the destructor. Must not destroy the client.
+    /// because of others. This can be before connect() has returned, but not if
+    /// connect() fails, and not after the destructor. Must not destroy the
+    /// client.
     std::function<void(const Failure &failure)> onFailure;
   };
 
-  /// Waits until all ranks are there. The server may start later than this.
+  /// Waits until all ranks are connected. The server may start later than this.
   static Status connect(Options options,
                         std::unique_ptr<ControlClient> &client);
 
-  /// Leaves, and waits (shortly) until the server has noticed.
+  /// Leaves, and waits for a short time until the server has noticed.
   ~ControlClient();
 
-  /// The bytes of rank 0 arrive in `bytes` of all ranks: calls meet in their
-  /// order. Waits, except on rank 0. For setup.
+  /// Copies the bytes of rank 0 to `bytes` on all ranks. The n-th calls of all
+  /// ranks belong together. Waits, except on rank 0. For setup.
   Status broadcast(std::string &bytes);
 
-  /// Numbers a group for announce(): ranks in the order that all members give.
+  /// Numbers a group for announce(). All members give the same order.
   Status addGroup(const std::vector<int64_t> &members, int64_t &group);
 
-  /// This rank is about to take part in the next exchange of `group`, a result
-  /// of addGroup(). Returns at once, without a system call where announcements
-  /// follow each other; the server hears of it within a millisecond. Nothing
-  /// happens on a rank that has failed or left.
+  /// Announces that this rank is about to take part in the next exchange of
+  /// `group`, a result of addGroup(). Returns at once, and without a system
+  /// call if announcements follow each other. The server gets it within a
+  /// millisecond. Does nothing if the rank has failed or left.
   void announce(int64_t group, std::string_view kind, int64_t chunkBytes,
                 const std::string &title);
 
-  /// "after the call of " the exchange that was announced last, which may be
-  /// under way although all members have announced it; empty if none was.
+  /// "after the call of " the exchange that was announced last. It may be under
+  /// way even if all members have announced it. Empty if none was announced.
   std::string getPlace() const;
 
   /// Waits until all exchanges announced so far were found equal on all their
@@ -116,8 +122,8 @@ public:
   /// broadcast() of this rank.
   void fail(const std::string &message);
 
-  /// Says goodbye, after all that was announced: others that wait for this rank
-  /// from now on fail, those that do not go on.
+  /// Leaves after all that was announced. Ranks that wait for this one from now
+  /// on fail; others continue.
   void leave();
 
   /// What onFailure was told, or fail().

@@ -8,7 +8,9 @@
 #include "Control.h"
 #include "ControlWire.h"
 #include "FirstFailure.h"
+#include "Handshake.h"
 #include "Socket.h"
+#include "Text.h"
 
 #include <algorithm>
 #include <condition_variable>
@@ -24,19 +26,19 @@
 using namespace zpp::rt;
 using namespace std::chrono_literals;
 
-/// How much later than it should the server may answer: it measures time from
-/// the first rank that came, and may be busy.
+/// How late the server may answer: it measures time from the first rank that
+/// came, and may be busy.
 static constexpr auto kAnswerLimit = 5s;
 /// How long the server may take to notice that a rank leaves.
 static constexpr auto kPartingLimit = 2s;
-/// How long an announcement may wait before it is sent, so that a rank that
-/// announces often does not pay for waking the thread.
+/// How long an announcement may wait before it is sent. A rank that announces
+/// often need not wake the thread each time.
 static constexpr auto kNap = 1ms;
-/// How long after the last announcement the thread still looks for more.
+/// How long after the last announcement the thread keeps looking for more.
 static constexpr auto kAttention = 100ms;
 
 namespace {
-/// What has been announced before needs only its number.
+/// What the server knows under a number.
 struct Definition {
   uint32_t id;
   std::string title;
@@ -51,7 +53,7 @@ template <typename Text> struct Exchange {
 
   auto tie() const { return std::tie(group, chunkBytes, title, kind); }
 };
-/// Finds by views what is kept as strings.
+/// Compares strings with views of them.
 struct Before {
   using is_transparent = void;
   template <typename A, typename B>
@@ -81,16 +83,28 @@ private:
   using Lock = std::unique_lock<std::mutex>;
 
   Status checkOptions() const;
+  /// Connects, and finds out whether the other side is the server of the job.
+  Status shakeHands(const Endpoint &endpoint);
+  /// Proves the token to the other side, and makes it prove it. `mustRetry`: it
+  /// hung up before it had asked for a proof.
+  Status proveToken(Clock::time_point deadline, bool &mustRetry);
+  /// Sends `data`, and waits for a frame, the contents of which are one text.
+  enum class Answer { Arrived, Ended, Foreign, Late };
+  Answer ask(const std::string &data, Frame kind, Clock::time_point deadline,
+             std::string &text);
   /// Gets the thread to send `outgoing` at once.
   void wake();
-  /// Ends what the rank waits for; false if it has failed before, or left.
+  /// Ends what the rank waits for. False if it had failed before, or left.
   bool setFailure(Failure cause);
+  /// What the process of rank 0 may be found to be instead.
   Status getSilence() const;
+  Status getForeign() const;
 
-  // Of the thread.
+  // Called by the thread.
   void run();
   std::optional<Clock::time_point> sendOutgoing();
   bool receiveAll();
+  bool handleAll();
   bool handle(Frame frame, std::string_view payload);
   void giveUp(Failure cause);
   void handleEnd();
@@ -108,7 +122,8 @@ private:
   std::mutex mutex;
   std::condition_variable changed;
   std::string outgoing;
-  /// What the thread does: work, wait for kNap, or wait until it is woken.
+  /// What the thread does: it works, waits for kNap, or waits until it is
+  /// woken.
   enum class Rest { None, Nap, Sleep } rest = Rest::None;
   bool isWelcome = false;
   bool hasLeft = false;
@@ -136,7 +151,7 @@ Status ControlClient::Loop::checkOptions() const {
     return invalid(expected("a greeting of at most " +
                                 std::to_string(kMaxTextBytes) + " bytes",
                             options.greeting.size()));
-  return {};
+  return checkToken(options.token);
 }
 
 Status ControlClient::Loop::getSilence() const {
@@ -145,6 +160,12 @@ Status ControlClient::Loop::getSilence() const {
                        " within " + std::to_string(options.timeLimit.count()) +
                        " usec",
                    "none")};
+}
+
+Status ControlClient::Loop::getForeign() const {
+  return {ZPP_RT_SYSTEM_ERROR,
+          expected("a zpp process of the same version at " + options.endpoint,
+                   "one that speaks another protocol")};
 }
 
 Status ControlClient::Loop::start() {
@@ -158,19 +179,8 @@ Status ControlClient::Loop::start() {
                             "0 in " + quote(options.endpoint)));
   if (Status status = wakeUp.create(); !status.ok())
     return status;
-  std::string error;
-  if (!connectTo(endpoint, Clock::now() + options.timeLimit, connection, error))
-    return {ZPP_RT_TIMEOUT,
-            expected("to reach the process of rank 0 at " + options.endpoint +
-                         " within " +
-                         std::to_string(options.timeLimit.count()) + " usec",
-                     quote(error))};
-
-  outgoing = kPreamble;
-  FrameWriter(outgoing, Frame::Hello)
-      .i64(options.rank)
-      .i64(options.numRanks)
-      .text(options.greeting);
+  if (Status status = shakeHands(endpoint); !status.ok())
+    return status;
   try {
     thread = std::thread([this] {
       try {
@@ -189,6 +199,114 @@ Status ControlClient::Loop::start() {
   if (!hasAnswer)
     return getSilence();
   return isWelcome ? Status() : failure.get().getStatus();
+}
+
+//===----------------------------------------------------------------------===//
+// Handshake
+//===----------------------------------------------------------------------===//
+
+Status ControlClient::Loop::shakeHands(const Endpoint &endpoint) {
+  const Clock::time_point deadline = Clock::now() + options.timeLimit;
+  for (auto pause = 5ms;; pause = std::min(2 * pause, 250ms)) {
+    std::string error;
+    if (!connectTo(endpoint, deadline, connection, error))
+      return {ZPP_RT_TIMEOUT,
+              expected("to reach the process of rank 0 at " + options.endpoint +
+                           " within " +
+                           std::to_string(options.timeLimit.count()) + " usec",
+                       quote(error))};
+    bool mustRetry = false;
+    Status status = proveToken(deadline, mustRetry);
+    // A server that many strangers connect to may drop the wrong ones.
+    if (!mustRetry || Clock::now() + pause >= deadline)
+      return status;
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+ControlClient::Loop::Answer ControlClient::Loop::ask(const std::string &data,
+                                                     Frame kind,
+                                                     Clock::time_point deadline,
+                                                     std::string &text) {
+  size_t position = 0;
+  bool isSent = false, hasEnded = false;
+  while (true) {
+    if (!isSent) {
+      Transfer result = send(connection, data, position);
+      // What the other side has said before it hung up still counts.
+      isSent = result != Transfer::Blocked;
+    }
+    Frame frame;
+    std::string_view payload;
+    switch (in.next(frame, payload)) {
+    case FrameParser::Result::Frame: {
+      FrameReader reader(payload);
+      text = reader.text();
+      bool isAnswer = frame == kind && reader.isComplete();
+      in.compact();
+      return isAnswer ? Answer::Arrived : Answer::Foreign;
+    }
+    case FrameParser::Result::Malformed:
+      return Answer::Foreign;
+    case FrameParser::Result::NeedMore:
+      break;
+    }
+    if (hasEnded)
+      return Answer::Ended;
+    if (Clock::now() >= deadline)
+      return Answer::Late;
+    pollfd polled = {connection.get(),
+                     static_cast<short>(POLLIN | (isSent ? 0 : POLLOUT)), 0};
+    ::poll(&polled, 1, getPollTimeout(deadline));
+    if (polled.revents & ~POLLOUT)
+      hasEnded = receive(connection, in.data) == Transfer::Ended;
+  }
+}
+
+Status ControlClient::Loop::proveToken(Clock::time_point deadline,
+                                       bool &mustRetry) {
+  auto fail = [&](Answer answer) -> Status {
+    if (answer == Answer::Late)
+      return getSilence();
+    if (answer == Answer::Foreign)
+      return getForeign();
+    return {ZPP_RT_MISMATCH,
+            expected("a process at " + options.endpoint +
+                         " that knows the token of this job",
+                     "one that hung up; all processes of a job need the same "
+                     "token")};
+  };
+  in = FrameParser(kMaxHelloBytes);
+  Handshake handshake;
+  handshake.rank = options.rank;
+  handshake.numRanks = options.numRanks;
+  handshake.greeting = options.greeting;
+  if (Status status = makeNonce(handshake.clientNonce); !status.ok())
+    return status;
+  std::string hello(kPreamble);
+  FrameWriter(hello, Frame::Hello).text(handshake.clientNonce);
+  Answer answer = ask(hello, Frame::Challenge, deadline, handshake.serverNonce);
+  mustRetry = answer == Answer::Ended;
+  if (answer != Answer::Arrived)
+    return mustRetry ? getSilence() : fail(answer);
+  if (handshake.serverNonce.size() != kNonceBytes)
+    return fail(Answer::Foreign);
+
+  std::string message, proof;
+  FrameWriter(message, Frame::Proof)
+      .text(handshake.prove(Handshake::Side::Client, options.token))
+      .i64(handshake.rank)
+      .i64(handshake.numRanks)
+      .text(handshake.greeting);
+  answer = ask(message, Frame::Accept, deadline, proof);
+  if (answer != Answer::Arrived)
+    return fail(answer);
+  if (!handshake.isProof(Handshake::Side::Server, options.token, proof))
+    return {ZPP_RT_MISMATCH, expected("a process at " + options.endpoint +
+                                          " that knows the token of this job",
+                                      "one that does not")};
+  in.maxBytes = kMaxFrameBytes;
+  return {};
 }
 
 ControlClient::Loop::~Loop() {
@@ -238,8 +356,14 @@ Status ControlClient::Loop::addGroup(const std::vector<int64_t> &members,
   Lock lock(mutex);
   auto it = std::find(groups.begin(), groups.end(), members);
   group = it - groups.begin();
-  if (it == groups.end())
-    groups.push_back(members);
+  if (it != groups.end())
+    return {};
+  if (groups.size() == kMaxGroups)
+    return {
+        ZPP_RT_UNSUPPORTED,
+        expected("at most " + std::to_string(kMaxGroups) + " groups of a rank",
+                 "another one")};
+  groups.push_back(members);
   return {};
 }
 
@@ -250,13 +374,15 @@ void ControlClient::Loop::announce(int64_t group, std::string_view kind,
   if (failure.has() || hasLeft)
     return;
   auto it = definitions.find(
-      Exchange<std::string_view>{group, chunkBytes, clip(title), clip(kind)});
+      Exchange<std::string_view>{group, chunkBytes, clip(title, kMaxTitleBytes),
+                                 clip(kind, kMaxTitleBytes)});
   if (it == definitions.end()) {
-    // A program whose exchanges never repeat.
+    // In a program whose exchanges never repeat.
     if (definitions.size() == kMaxDefinitions)
       definitions.clear();
-    Exchange<std::string> exchange{group, chunkBytes, std::string(clip(title)),
-                                   std::string(clip(kind))};
+    Exchange<std::string> exchange{group, chunkBytes,
+                                   std::string(clip(title, kMaxTitleBytes)),
+                                   std::string(clip(kind, kMaxTitleBytes))};
     auto definition = std::make_shared<Definition>(
         Definition{static_cast<uint32_t>(definitions.size()), exchange.title});
     FrameWriter frame(outgoing, Frame::Define);
@@ -289,7 +415,7 @@ Status ControlClient::Loop::confirm() {
   }
   const uint64_t target = announced;
   while (!failure.has() && !hasLeft && matched < target) {
-    // The server gives up every exchange after the time limit, one by one.
+    // The server fails each exchange after the time limit, one after the other.
     uint64_t before = matched;
     bool hasAnswer = changed.wait_until(
         lock, Clock::now() + options.timeLimit + kAnswerLimit,
@@ -334,7 +460,7 @@ void ControlClient::Loop::fail(const std::string &message) {
   if (!setFailure({ZPP_RT_ABORTED, "", message}))
     return;
   Lock lock(mutex);
-  FrameWriter(outgoing, Frame::Fail).text(clip(message));
+  FrameWriter(outgoing, Frame::Fail).text(clip(message, kMaxTextBytes));
   wake();
 }
 
@@ -351,7 +477,8 @@ void ControlClient::Loop::leave() {
 // Thread
 //===----------------------------------------------------------------------===//
 
-/// Until when to wait for something to do; none if nothing is left to do.
+/// Returns until when to wait for something to do; none if there is nothing
+/// left to do.
 std::optional<Clock::time_point> ControlClient::Loop::sendOutgoing() {
   Clock::time_point now = Clock::now();
   Clock::time_point limit = now + 1h;
@@ -363,7 +490,7 @@ std::optional<Clock::time_point> ControlClient::Loop::sendOutgoing() {
     if (now >= limit)
       return std::nullopt;
     if (out.empty()) {
-      // Both keep their memory.
+      // Swapping keeps the memory of both.
       std::swap(out, outgoing);
       if (!out.empty())
         lastSent = now;
@@ -380,13 +507,16 @@ std::optional<Clock::time_point> ControlClient::Loop::sendOutgoing() {
   Transfer result = send(connection, out, sent);
   if (result == Transfer::Blocked)
     return limit;
-  // What the server says while it ends matters more than that it does.
+  // After an error, what the server has said matters more than the error.
   out.clear();
   sent = 0;
   return now;
 }
 
 void ControlClient::Loop::run() {
+  // What came together with the server's proof.
+  if (!handleAll())
+    return;
   while (std::optional<Clock::time_point> deadline = sendOutgoing()) {
     pollfd polled[] = {
         {wakeUp.get(), POLLIN, 0},
@@ -403,6 +533,15 @@ void ControlClient::Loop::run() {
 /// Whether the connection goes on.
 bool ControlClient::Loop::receiveAll() {
   Transfer result = receive(connection, in.data);
+  if (!handleAll())
+    return false;
+  if (result == Transfer::Ended)
+    handleEnd();
+  return result != Transfer::Ended;
+}
+
+/// Whether everything that has arrived was right.
+bool ControlClient::Loop::handleAll() {
   Frame frame;
   std::string_view payload;
   FrameParser::Result parsed;
@@ -410,18 +549,15 @@ bool ControlClient::Loop::receiveAll() {
     if (!handle(frame, payload))
       break;
   if (parsed != FrameParser::Result::NeedMore) {
-    giveUp({ZPP_RT_SYSTEM_ERROR, "",
-            expected("a zpp process of the same version at " + options.endpoint,
-                     "one that speaks another protocol")});
+    Status foreign = getForeign();
+    giveUp({foreign.code, "", foreign.message});
     return false;
   }
   in.compact();
-  if (result == Transfer::Ended)
-    handleEnd();
-  return result != Transfer::Ended;
+  return true;
 }
 
-/// Whether the frame is one that a server sends.
+/// Whether the frame is one that a server may send now.
 bool ControlClient::Loop::handle(Frame frame, std::string_view payload) {
   FrameReader reader(payload);
   switch (frame) {
@@ -442,10 +578,15 @@ bool ControlClient::Loop::handle(Frame frame, std::string_view payload) {
     break;
   }
   case Frame::Failure: {
-    auto code = static_cast<zpp_rt_status>(reader.i64());
-    std::string title(reader.text()), message(reader.text());
+    int64_t code = reader.i64();
+    std::string title = escapeControls(reader.text());
+    std::string message = escapeControls(reader.text());
+    // A failure is one, whatever its number.
+    if (code <= ZPP_RT_OK || code > ZPP_RT_SYSTEM_ERROR)
+      code = ZPP_RT_SYSTEM_ERROR;
     if (reader.isComplete())
-      giveUp({code, std::move(title), std::move(message)});
+      giveUp({static_cast<zpp_rt_status>(code), std::move(title),
+              std::move(message)});
     break;
   }
   case Frame::Broadcast: {
@@ -474,13 +615,13 @@ void ControlClient::Loop::handleEnd() {
 }
 
 void ControlClient::Loop::giveUp(Failure cause) {
-  // All members have announced what this rank has, as far as the server knows.
+  // The rank waits in no exchange that the server knows of.
   if (cause.title.empty())
     cause.title = getPlace();
   bool mustTell;
   {
     Lock lock(mutex);
-    // Otherwise connect() tells.
+    // Otherwise connect() returns it.
     mustTell = isWelcome;
   }
   if (setFailure(cause) && mustTell && options.onFailure)

@@ -7,12 +7,14 @@
 
 #include "ControlLedger.h"
 
+#include "ControlWire.h"
+
 #include <algorithm>
 #include <set>
 
 using namespace zpp::rt;
 
-/// Ranks said goodbye, or their connections broke.
+/// How ranks were lost: they said goodbye, or their connections broke.
 enum class Loss { Left, Lost };
 
 static std::string getLoss(size_t numExpected, const std::vector<int64_t> &gone,
@@ -57,8 +59,8 @@ Status ControlLedger::join(int64_t rank, int64_t givenRanks,
     return {};
   };
   if (Status status = check(); !status.ok()) {
-    // It may belong to another program, so this one goes on.
-    rejection = status.message;
+    // It may belong to another program, so this one continues.
+    turnAway(status.message);
     return status;
   }
   if (hasFailed())
@@ -82,7 +84,7 @@ void ControlLedger::leave(int64_t rank) {
     if (std::find(members.begin(), members.end(), rank) == members.end())
       continue;
     inspect(group);
-    // What it leaves behind waits for nobody.
+    // What a rank announced before it left waits for nobody.
     if (getWaiting(group).empty())
       group.waitingSince.reset();
   }
@@ -93,7 +95,7 @@ void ControlLedger::lose(const std::vector<int64_t> &lost) {
     ranks[rank].state = Member::Lost;
   if (hasFailed() || lost.empty())
     return;
-  // Those that wait for a lost rank read of their group.
+  // Ranks that wait for a lost rank are told about their group.
   for (int64_t rank = 0; rank < numRanks(); ++rank) {
     if (ranks[rank].state != Member::Present || ranks[rank].pending.empty())
       continue;
@@ -131,7 +133,13 @@ ControlLedger::define(int64_t rank, const std::vector<int64_t> &members,
   if (self == members.end() || distinct.size() != members.size() ||
       *distinct.begin() < 0 || *distinct.rbegin() >= numRanks())
     return nullptr;
+  if (ranks[rank].groups.size() == kMaxGroups) {
+    auto known = groups.find(members);
+    if (known == groups.end() || !ranks[rank].groups.count(&known->second))
+      return nullptr;
+  }
   Group &group = groups[members];
+  ranks[rank].groups.insert(&group);
   if (group.members.empty()) {
     group.members = members;
     group.queues.resize(members.size());
@@ -141,22 +149,25 @@ ControlLedger::define(int64_t rank, const std::vector<int64_t> &members,
                std::string(kind), std::string(title)});
 }
 
-void ControlLedger::announce(int64_t rank,
+bool ControlLedger::announce(int64_t rank,
                              std::shared_ptr<const Exchange> exchange,
                              TimePoint now) {
   if (hasFailed())
-    return;
+    return true;
   Group &group = *exchange->group;
-  std::deque<Pending *> &queue = group.queues[exchange->position];
+  Group::Queue &queue = group.queues[exchange->position];
   std::deque<Pending> &pending = ranks[rank].pending;
+  if (pending.size() == kMaxPending)
+    return false;
   pending.push_back({std::move(exchange)});
   group.arrived += queue.empty();
-  queue.push_back(&pending.back());
+  queue.push(pending.back());
   if (pending.size() == 1)
     startClock(group, now);
   if (group.arrived == group.members.size())
     match(group, now);
   inspect(group);
+  return true;
 }
 
 void ControlLedger::startClock(Group &group, TimePoint now) {
@@ -165,9 +176,9 @@ void ControlLedger::startClock(Group &group, TimePoint now) {
 }
 
 void ControlLedger::match(Group &group, TimePoint now) {
-  const Exchange &first = *group.queues[0].front()->exchange;
+  const Exchange &first = *group.queues[0].first->exchange;
   for (size_t i = 1; i < group.members.size(); ++i) {
-    const Exchange &other = *group.queues[i].front()->exchange;
+    const Exchange &other = *group.queues[i].first->exchange;
     auto disagree = [&](const std::string &a, const std::string &b) {
       failRound(group, mismatch({group.members[0], first.title, a},
                                 {group.members[i], other.title, b}));
@@ -179,9 +190,9 @@ void ControlLedger::match(Group &group, TimePoint now) {
                           " bytes",
                       std::to_string(other.chunkBytes));
   }
-  for (std::deque<Pending *> &queue : group.queues) {
-    queue.front()->isMatched = true;
-    queue.pop_front();
+  for (Group::Queue &queue : group.queues) {
+    queue.first->isMatched = true;
+    queue.pop();
     group.arrived -= queue.empty();
   }
   group.waitingSince.reset();
@@ -195,8 +206,8 @@ void ControlLedger::advance(int64_t rank, TimePoint now) {
     pending.pop_front();
     ++ranks[rank].matched;
   }
-  // All that this rank announced to that group before is matched, so that this
-  // is the round for which the group waits.
+  // Everything that this rank announced to that group before is matched, so
+  // this is the round that the group waits for.
   if (!pending.empty())
     startClock(*pending.front().exchange->group, now);
 }
@@ -255,6 +266,8 @@ void ControlLedger::expire(TimePoint now) {
     Status cause = getTimeout(numRanks(), timeLimit, missing);
     if (!rejection.empty())
       cause.message += "; one that came was turned away: " + rejection;
+    if (!note.empty())
+      cause.message += "; " + note;
     return failWorld(cause);
   }
   for (auto &[members, group] : groups)
@@ -280,11 +293,11 @@ std::optional<ControlLedger::TimePoint> ControlLedger::getDeadline() const {
 //===----------------------------------------------------------------------===//
 
 void ControlLedger::failRound(const Group &group, const Status &cause) {
-  // As the first of those that wait would tell it.
+  // The message of the first rank that waits.
   std::string story;
   for (size_t i : getWaiting(group)) {
     int64_t rank = group.members[i];
-    Failure own{cause.code, group.queues[i].front()->exchange->title,
+    Failure own{cause.code, group.queues[i].first->exchange->title,
                 cause.message};
     if (story.empty())
       story = "rank " + std::to_string(rank) +

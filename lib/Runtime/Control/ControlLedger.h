@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What the control server knows, without connections and clocks: ranks come,
-// announce exchanges, leave or get lost; failures come out.
+// The state of the control server, without connections and clocks. Ranks come,
+// announce exchanges, leave or get lost; the ledger finds out who has failed.
 //
 //===----------------------------------------------------------------------===//
 
@@ -21,6 +21,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 namespace zpp::rt {
@@ -33,11 +34,16 @@ public:
                 std::string greeting)
       : timeLimit(timeLimit), greeting(std::move(greeting)), ranks(numRanks) {}
 
-  /// `rank` is there, or why it may not be.
+  /// Adds `rank`, or returns why it may not join.
   Status join(int64_t rank, int64_t numRanks, std::string_view greeting,
               TimePoint now);
-  /// Whether all ranks have joined, and all was well then.
+  /// Whether all ranks have joined without a failure.
   bool isComplete() const { return numJoined == numRanks(); }
+  /// Somebody came who may not join, for this reason. Told if a rank is missing
+  /// in the end.
+  void turnAway(std::string reason) { rejection = std::move(reason); }
+  /// What else to tell if a rank is missing in the end.
+  void setNote(std::string text) { note = std::move(text); }
 
   /// What a member of a group announces.
   struct Group;
@@ -49,12 +55,13 @@ public:
     std::string kind;
     std::string title;
   };
-  /// Null if `rank` cannot take part in it.
+  /// Null if `rank` cannot take part in it, or has defined too many groups.
   std::shared_ptr<const Exchange>
   define(int64_t rank, const std::vector<int64_t> &members, int64_t chunkBytes,
          std::string_view kind, std::string_view title);
 
-  void announce(int64_t rank, std::shared_ptr<const Exchange> exchange,
+  /// Whether `rank` may announce more; it has not if not.
+  bool announce(int64_t rank, std::shared_ptr<const Exchange> exchange,
                 TimePoint now);
   /// Announcements of `rank` before the first that is not matched.
   uint64_t getMatched(int64_t rank) const { return ranks[rank].matched; }
@@ -62,18 +69,18 @@ public:
     return ranks[rank].matched + ranks[rank].pending.size();
   }
 
-  /// `rank` takes part in nothing any more.
+  /// `rank` takes part in nothing from now on.
   void leave(int64_t rank);
-  /// Connections ended without goodbye.
+  /// The connections of these ranks have ended without a goodbye.
   void lose(const std::vector<int64_t> &lost);
   /// `rank` has failed by itself.
   void fail(int64_t rank, std::string_view message);
-  /// The server ends before the ranks have left.
+  /// The server stops before the ranks have left.
   void close();
 
-  /// Gives up what waits for longer than the time limit.
+  /// Fails exchanges that have waited for longer than the time limit.
   void expire(TimePoint now);
-  /// When expire() has something to do.
+  /// When expire() has to be called.
   std::optional<TimePoint> getDeadline() const;
 
   /// Whether the world has failed.
@@ -91,14 +98,18 @@ private:
   struct Pending {
     std::shared_ptr<const Exchange> exchange;
     bool isMatched = false;
+    /// The next one of the same rank in the same group.
+    Pending *next = nullptr;
   };
   struct Rank {
     Member state = Member::Absent;
     /// In the order of the announcements; the first is not matched.
     std::deque<Pending> pending;
     uint64_t matched = 0;
-    /// Needs no notice any more.
+    /// Whether it needs no notice any more.
     bool knowsFailure = false;
+    /// The groups that it has defined.
+    std::set<const Group *> groups;
   };
 
   int64_t numRanks() const { return ranks.size(); }
@@ -112,11 +123,11 @@ private:
   /// Members, in `state`, whose announcement is missing.
   std::vector<int64_t> getMissing(const Group &group, Member state) const;
   std::vector<int64_t> getMissing(const Group &group) const;
-  /// Members that wait in a round get `cause`, all others hear of it.
+  /// Members that wait in a round get `cause`. All others are told about it.
   void failRound(const Group &group, const Status &cause);
   void failWorld(const Status &cause);
   void notify(int64_t rank, Failure failure);
-  /// What `rank` waits in.
+  /// The exchange that `rank` waits in.
   std::string getTitle(int64_t rank) const;
 
   const std::chrono::microseconds timeLimit;
@@ -127,19 +138,34 @@ private:
   std::optional<TimePoint> firstJoin;
   /// Why the last one was turned away.
   std::string rejection;
+  std::string note;
   std::map<std::vector<int64_t>, Group> groups;
   FirstFailure<> failure;
   std::vector<Notice> notices;
 };
 
-/// Ranks that exchange. Their n-th announcements belong together.
+/// Ranks that exchange. The n-th announcements of all members belong together.
 struct ControlLedger::Group {
+  /// What a member has announced and not all others have, in order. The ranks
+  /// own these.
+  struct Queue {
+    Pending *first = nullptr;
+    Pending *last = nullptr;
+
+    bool empty() const { return !first; }
+    void push(Pending &pending) {
+      (first ? last->next : first) = &pending;
+      last = &pending;
+    }
+    void pop() { first = first->next; }
+  };
+
   std::vector<int64_t> members;
-  /// Of each member, what it has announced and not all others have.
-  std::vector<std::deque<Pending *>> queues;
-  /// Members whose queue is not empty.
+  /// One for each member.
+  std::vector<Queue> queues;
+  /// The number of members whose queue is not empty.
   size_t arrived = 0;
-  /// Since when a member waits: has nothing before this that it waits for.
+  /// Since when a member has waited for this group and for nothing before it.
   std::optional<TimePoint> waitingSince;
 };
 

@@ -8,7 +8,9 @@
 #include "Control.h"
 #include "ControlLedger.h"
 #include "ControlWire.h"
+#include "Handshake.h"
 #include "Socket.h"
+#include "Text.h"
 
 #include <algorithm>
 #include <atomic>
@@ -21,15 +23,15 @@
 using namespace zpp::rt;
 using namespace std::chrono_literals;
 
-/// How long someone who connects may take to say who it is.
+/// How long somebody who connects may take to prove who it is.
 static constexpr auto kHelloLimit = 10s;
-/// Others that may be doing so, besides the ranks.
+/// How many connections may be doing so, besides those of the ranks.
 static constexpr size_t kMaxStrangers = 64;
 /// How often ranks hear how far they are, unless they ask.
 static constexpr auto kProgressInterval = 20ms;
 /// How long ranks of a failed world may take to leave.
 static constexpr auto kPartingLimit = 3s;
-/// Of one rank, read before others get their turn.
+/// Bytes of one rank that are read before others get their turn.
 static constexpr size_t kMaxReadBytes = 1 << 20;
 
 namespace {
@@ -42,15 +44,18 @@ struct Connection {
   FrameParser in{kMaxHelloBytes};
   std::string out;
   size_t sent = 0;
-  /// -1 before Hello.
+  /// What was said before Proof.
+  Handshake handshake;
+  /// -1 before Proof.
   int64_t rank = -1;
   /// Ends as soon as `out` is sent.
   bool isEnding = false;
   bool isBroken = false;
-  /// What poll() said last.
+  /// What poll() returned last.
   bool hasInput = false;
   std::vector<std::shared_ptr<const ControlLedger::Exchange>> definitions;
-  /// What the rank knows that is matched, and what it asked for.
+  /// The number of matched announcements that the rank knows of, and the number
+  /// that it asked for.
   uint64_t reported = 0;
   uint64_t awaited = 0;
 };
@@ -58,11 +63,11 @@ struct Connection {
 
 class ControlServer::Loop {
 public:
-  Loop(Endpoint endpoint, int64_t numRanks, std::chrono::microseconds timeLimit,
-       std::string greeting)
-      : endpoint(std::move(endpoint)), timeLimit(timeLimit),
-        ledger(numRanks, timeLimit, std::move(greeting)),
-        byRank(numRanks, nullptr) {}
+  Loop(Options options, Endpoint endpoint)
+      : endpoint(std::move(endpoint)), timeLimit(options.timeLimit),
+        token(std::move(options.token)),
+        ledger(options.numRanks, timeLimit, std::move(options.greeting)),
+        byRank(options.numRanks, nullptr) {}
   ~Loop();
 
   Status start();
@@ -72,15 +77,17 @@ public:
 
 private:
   void run();
-  /// Waits for something to do.
+  /// Waits until there is something to do.
   void wait();
   void stop(Clock::time_point now);
   bool isDone(Clock::time_point now) const;
   void acceptAll();
-  /// Whether all that has arrived was read.
+  /// Whether everything that has arrived was read.
   bool read(Connection &connection);
   bool handle(Connection &connection, Frame frame, std::string_view payload);
   bool handleHello(Connection &connection, std::string_view payload);
+  bool handleProof(Connection &connection, std::string_view payload);
+  bool handleBroadcast(const Connection &connection, std::string_view payload);
   bool handleDefine(Connection &connection, std::string_view payload);
   void welcome();
   void loseBroken();
@@ -90,14 +97,15 @@ private:
   void write(Connection &connection);
 
   const std::chrono::microseconds timeLimit;
+  const std::string token;
   Descriptor listener;
   WakeUp wakeUp;
   std::atomic<bool> mustStop{false};
   std::thread thread;
 
-  // Of the thread.
+  // Used by the thread.
   ControlLedger ledger;
-  /// In the order in which they came.
+  /// In the order in which they arrived.
   std::list<Connection> connections;
   std::vector<Connection *> byRank;
   bool isWelcome = false;
@@ -112,8 +120,13 @@ private:
 //===----------------------------------------------------------------------===//
 
 Status ControlServer::Loop::start() {
-  if (Status status = listenOn(endpoint, listener); !status.ok())
+  bool isLocal = false;
+  if (Status status = listenOn(endpoint, listener, isLocal); !status.ok())
     return status;
+  // A name of this host may be a loopback address in its own files.
+  if (isLocal && endpoint.host != "localhost" && !endpoint.isAddress())
+    ledger.setNote("rank 0 listens on " + endpoint.host +
+                   ", which only this host reaches");
   endpointText = endpoint.str();
   if (Status status = wakeUp.create(); !status.ok())
     return status;
@@ -122,7 +135,7 @@ Status ControlServer::Loop::start() {
       try {
         run();
       } catch (const std::exception &) {
-        // Out of memory. Ranks notice that their connection ends.
+        // Out of memory. Ranks notice that their connections end.
         connections.clear();
         listener.reset();
       }
@@ -143,7 +156,7 @@ ControlServer::Loop::~Loop() {
 
 void ControlServer::Loop::stop(Clock::time_point now) {
   if (!stopDeadline) {
-    // The next program may listen here.
+    // Let the next program listen here.
     listener.reset();
     if (!ledger.isComplete())
       ledger.close();
@@ -193,7 +206,7 @@ void ControlServer::Loop::run() {
         isUpToDate = false;
     loseBroken();
     acceptAll();
-    // Nobody is late whose announcement is only not read yet.
+    // Nobody is late whose announcement has arrived but was not read yet.
     if (isUpToDate)
       ledger.expire(Clock::now());
   }
@@ -206,7 +219,7 @@ void ControlServer::Loop::wait() {
   };
   polled.clear();
   polled.push_back({wakeUp.get(), POLLIN, 0});
-  // What cannot be accepted now must not keep the loop busy.
+  // A connection that cannot be accepted now must not keep the loop busy.
   bool mayAccept = Clock::now() >= nextAccept;
   polled.push_back({mayAccept ? listener.get() : -1, POLLIN, 0});
   if (!mayAccept)
@@ -244,7 +257,6 @@ void ControlServer::Loop::acceptAll() {
     if (result != Transfer::Done)
       continue;
     connections.emplace_back(std::move(socket));
-    connections.back().out = kPreamble;
   }
 }
 
@@ -283,43 +295,39 @@ bool ControlServer::Loop::read(Connection &connection) {
   return true;
 }
 
-/// Whether the frame is one that a client sends.
+/// Whether the frame is one that a client may send now.
 bool ControlServer::Loop::handle(Connection &connection, Frame frame,
                                  std::string_view payload) {
   FrameReader reader(payload);
-  if ((frame == Frame::Hello) != (connection.rank < 0))
+  bool isFromRank = frame != Frame::Hello && frame != Frame::Proof;
+  if (isFromRank != (connection.rank >= 0))
     return false;
   switch (frame) {
   case Frame::Hello:
     return handleHello(connection, payload);
+  case Frame::Proof:
+    return handleProof(connection, payload);
   case Frame::Define:
     return handleDefine(connection, payload);
   case Frame::Announce: {
     uint32_t id = reader.u32();
     if (!reader.isComplete() || id >= connection.definitions.size())
       return false;
-    ledger.announce(connection.rank, connection.definitions[id], Clock::now());
-    return true;
+    return ledger.announce(connection.rank, connection.definitions[id],
+                           Clock::now());
   }
   case Frame::Confirm:
     connection.awaited = ledger.getAnnounced(connection.rank);
     return reader.isComplete();
   case Frame::Fail: {
     std::string_view message = reader.text();
-    if (!reader.isComplete())
+    if (!reader.isComplete() || message.size() > kMaxTextBytes)
       return false;
-    ledger.fail(connection.rank, message);
+    ledger.fail(connection.rank, escapeControls(message));
     return true;
   }
-  case Frame::Broadcast: {
-    std::string_view bytes = reader.text();
-    if (!reader.isComplete())
-      return false;
-    for (Connection *other : byRank)
-      if (other && other != &connection)
-        FrameWriter(other->out, Frame::Broadcast).text(bytes);
-    return true;
-  }
+  case Frame::Broadcast:
+    return handleBroadcast(connection, payload);
   case Frame::Goodbye:
     ledger.leave(connection.rank);
     connection.isEnding = true;
@@ -332,12 +340,37 @@ bool ControlServer::Loop::handle(Connection &connection, Frame frame,
 bool ControlServer::Loop::handleHello(Connection &connection,
                                       std::string_view payload) {
   FrameReader reader(payload);
-  int64_t rank = reader.i64();
-  int64_t numRanks = reader.i64();
-  std::string_view greeting = reader.text();
-  if (!reader.isComplete())
+  Handshake &handshake = connection.handshake;
+  std::string_view nonce = reader.text();
+  if (!reader.isComplete() || nonce.size() != kNonceBytes ||
+      !handshake.clientNonce.empty() || !makeNonce(handshake.serverNonce).ok())
     return false;
-  Status status = ledger.join(rank, numRanks, greeting, Clock::now());
+  handshake.clientNonce = nonce;
+  connection.out = kPreamble;
+  FrameWriter(connection.out, Frame::Challenge).text(handshake.serverNonce);
+  return true;
+}
+
+bool ControlServer::Loop::handleProof(Connection &connection,
+                                      std::string_view payload) {
+  FrameReader reader(payload);
+  Handshake &handshake = connection.handshake;
+  std::string_view proof = reader.text();
+  handshake.rank = reader.i64();
+  handshake.numRanks = reader.i64();
+  std::string_view greeting = reader.text();
+  if (!reader.isComplete() || handshake.clientNonce.empty() ||
+      greeting.size() > kMaxTextBytes)
+    return false;
+  handshake.greeting = greeting;
+  if (!handshake.isProof(Handshake::Side::Client, token, proof)) {
+    ledger.turnAway("it does not know the token of this job");
+    return false;
+  }
+  FrameWriter(connection.out, Frame::Accept)
+      .text(handshake.prove(Handshake::Side::Server, token));
+  Status status = ledger.join(handshake.rank, handshake.numRanks,
+                              escapeControls(greeting), Clock::now());
   if (!status.ok()) {
     FrameWriter(connection.out, Frame::Failure)
         .i64(status.code)
@@ -346,10 +379,24 @@ bool ControlServer::Loop::handleHello(Connection &connection,
     connection.isEnding = true;
     return true;
   }
-  connection.rank = rank;
+  connection.rank = handshake.rank;
   connection.in.maxBytes = kMaxFrameBytes;
-  byRank[rank] = &connection;
+  byRank[connection.rank] = &connection;
   welcome();
+  return true;
+}
+
+/// NCCL connects to what the others are told, so only rank 0 tells them.
+bool ControlServer::Loop::handleBroadcast(const Connection &connection,
+                                          std::string_view payload) {
+  FrameReader reader(payload);
+  std::string_view bytes = reader.text();
+  if (!reader.isComplete() || connection.rank != 0 ||
+      bytes.size() > kMaxBroadcastBytes)
+    return false;
+  for (Connection *other : byRank)
+    if (other && other != &connection)
+      FrameWriter(other->out, Frame::Broadcast).text(bytes);
   return true;
 }
 
@@ -373,10 +420,12 @@ bool ControlServer::Loop::handleDefine(Connection &connection,
   while (reader.hasMore())
     members.push_back(reader.i64());
   if (!reader.isComplete() || id >= kMaxDefinitions ||
-      id > connection.definitions.size())
+      id > connection.definitions.size() || kind.size() > kMaxTitleBytes ||
+      title.size() > kMaxTitleBytes)
     return false;
   std::shared_ptr<const ControlLedger::Exchange> exchange =
-      ledger.define(connection.rank, members, chunkBytes, kind, title);
+      ledger.define(connection.rank, members, chunkBytes, escapeControls(kind),
+                    escapeControls(title));
   if (!exchange)
     return false;
   if (id == connection.definitions.size())
@@ -389,7 +438,7 @@ bool ControlServer::Loop::handleDefine(Connection &connection,
 // Write
 //===----------------------------------------------------------------------===//
 
-/// All at once, so that the story names them all.
+/// Reports all lost ranks at once, so that the message names them all.
 void ControlServer::Loop::loseBroken() {
   std::vector<int64_t> lost;
   for (Connection &connection : connections) {
@@ -452,9 +501,12 @@ void ControlServer::Loop::write(Connection &connection) {
   if (connection.isBroken)
     return;
   Transfer result = send(connection.socket, connection.out, connection.sent);
-  if (result == Transfer::Blocked)
+  if (result == Transfer::Blocked) {
+    connection.isBroken =
+        connection.out.size() - connection.sent > kMaxUnreadBytes;
     return;
-  // Whether the other side has more to say is for read() to find out.
+  }
+  // read() finds out whether the other side has more to say.
   connection.out.clear();
   connection.sent = 0;
   connection.isBroken = connection.isEnding;
@@ -468,17 +520,16 @@ ControlServer::ControlServer(std::unique_ptr<Loop> loop)
     : loop(std::move(loop)) {}
 ControlServer::~ControlServer() = default;
 
-Status ControlServer::create(const std::string &endpoint, int64_t numRanks,
-                             std::chrono::microseconds timeLimit,
-                             std::string greeting,
+Status ControlServer::create(Options options,
                              std::unique_ptr<ControlServer> &server) {
-  Endpoint parsed;
-  if (Status status = Endpoint::parse(endpoint, parsed); !status.ok())
+  Endpoint endpoint;
+  if (Status status = Endpoint::parse(options.endpoint, endpoint); !status.ok())
     return status;
-  if (numRanks < 1)
-    return invalid(expected("at least 1 rank", numRanks));
-  auto loop = std::make_unique<Loop>(std::move(parsed), numRanks, timeLimit,
-                                     std::move(greeting));
+  if (options.numRanks < 1)
+    return invalid(expected("at least 1 rank", options.numRanks));
+  if (Status status = checkToken(options.token); !status.ok())
+    return status;
+  auto loop = std::make_unique<Loop>(std::move(options), std::move(endpoint));
   if (Status status = loop->start(); !status.ok())
     return status;
   server.reset(new ControlServer(std::move(loop)));

@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Both sides begin with the preamble; frames follow: the number of bytes behind
-// it (u32), the kind (u8), the payload. Numbers are little endian, texts and
-// lists begin with their length (u32).
+// Both sides begin with the preamble. Frames follow: the number of bytes that
+// come after it (u32), the kind (u8), the payload. Numbers are little endian,
+// texts begin with their length (u32).
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,15 +20,18 @@
 
 namespace zpp::rt {
 
-/// The last byte is the version of all below.
-constexpr std::string_view kPreamble{"zpp-ctl\x01", 8};
+/// The last byte is the version of everything below.
+constexpr std::string_view kPreamble{"zpp-ctl\x02", 8};
 
 enum class Frame : uint8_t {
-  // From clients.
-  /// rank i64, numRanks i64, greeting text
+  // From clients, in the order of Handshake.h.
+  /// nonce text
   Hello = 1,
-  /// What later announcements name: id u32, chunkBytes i64, kind text, title
-  /// text, members i64...
+  /// proof text, rank i64, numRanks i64, greeting text
+  Proof,
+  // From ranks.
+  /// Defines what later announcements name: id u32, chunkBytes i64, kind text,
+  /// title text, members i64...
   Define,
   /// id u32
   Announce,
@@ -38,27 +41,42 @@ enum class Frame : uint8_t {
   Fail,
   Goodbye,
   // From the server.
+  /// nonce text
+  Challenge = 64,
+  /// proof text
+  Accept,
   /// All ranks are there.
-  Welcome = 64,
-  /// Announcements matched since the last report u64
+  Welcome,
+  /// The number of announcements matched since the last report: u64
   Progress,
   /// code i64, title text, message text
   Failure,
-  // Both ways.
+  // From rank 0, and from the server to the others.
   /// text
   Broadcast = 128
 };
 
-/// Definitions that a client may have at a time; it reuses their numbers.
-constexpr uint32_t kMaxDefinitions = 4096;
-/// Of one frame: from a rank, and from whoever connects.
-constexpr uint32_t kMaxFrameBytes = 4 << 20;
-constexpr uint32_t kMaxHelloBytes = 64 << 10;
-/// Of what a program can make arbitrarily long.
-constexpr size_t kMaxBroadcastBytes = 1 << 20;
-constexpr size_t kMaxTextBytes = 16 << 10;
+// Limits on what the other side may send. Both sides keep to them: the server
+// hangs up on a rank that does not.
 
-/// Appends one frame to `out`, finished with its life.
+/// Definitions that a client may have at a time. It reuses their numbers.
+constexpr uint32_t kMaxDefinitions = 4096;
+/// Groups of which a rank may announce exchanges.
+constexpr size_t kMaxGroups = 256;
+/// Announcements of a rank that wait for others.
+constexpr size_t kMaxPending = 1 << 20;
+/// Bytes of a frame: from a rank, and from somebody who has proved nothing.
+constexpr uint32_t kMaxFrameBytes = 4 << 20;
+constexpr uint32_t kMaxHelloBytes = 32 << 10;
+/// Bytes of a broadcast, of the title or kind of an exchange, and of other
+/// texts: greetings and messages.
+constexpr size_t kMaxBroadcastBytes = 1 << 20;
+constexpr size_t kMaxTitleBytes = 1 << 10;
+constexpr size_t kMaxTextBytes = 16 << 10;
+/// Bytes that wait for a rank that does not read them.
+constexpr size_t kMaxUnreadBytes = 16 << 20;
+
+/// Appends one frame to `out`. The destructor finishes it.
 class FrameWriter {
 public:
   FrameWriter(std::string &out, Frame frame);
@@ -83,7 +101,8 @@ inline void writeFrame(std::string &out, Frame frame) {
   FrameWriter writer(out, frame);
 }
 
-/// Reads a payload. Past its end all is 0 or empty, and isComplete() false.
+/// Reads a payload. Past its end everything is 0 or empty, and isComplete() is
+/// false.
 class FrameReader {
 public:
   explicit FrameReader(std::string_view payload) : rest(payload) {}
@@ -94,7 +113,7 @@ public:
   std::string_view text();
   /// Whether there is something left to read.
   bool hasMore() const { return isWithin && !rest.empty(); }
-  /// Whether all was there, and nothing else.
+  /// Whether the payload had everything that was read, and nothing else.
   bool isComplete() const { return isWithin && rest.empty(); }
 
 private:
@@ -109,17 +128,17 @@ class FrameParser {
 public:
   explicit FrameParser(uint32_t maxBytes) : maxBytes(maxBytes) {}
 
-  /// Where to append what arrives.
+  /// Append what arrives here.
   std::string data;
-  /// Of a frame.
+  /// The longest frame that is accepted.
   uint32_t maxBytes;
 
   enum class Result { Frame, NeedMore, Malformed };
   /// `payload` is valid until `data` changes.
   Result next(Frame &frame, std::string_view &payload);
-  /// Drops what next() has returned.
+  /// Drops the frames that next() has returned.
   void compact();
-  /// Whether the other side is of this kind and version.
+  /// Whether the other side speaks this protocol in this version.
   bool hasPreamble() const { return isPast; }
 
 private:
@@ -127,9 +146,9 @@ private:
   bool isPast = false;
 };
 
-/// At most kMaxTextBytes of `text`.
-inline std::string_view clip(std::string_view text) {
-  return text.substr(0, kMaxTextBytes);
+/// The first `maxBytes` bytes of `text`.
+inline std::string_view clip(std::string_view text, size_t maxBytes) {
+  return text.substr(0, maxBytes);
 }
 
 } // namespace zpp::rt

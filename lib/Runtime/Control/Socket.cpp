@@ -8,6 +8,7 @@
 #include "Socket.h"
 
 #include <algorithm>
+#include <arpa/inet.h>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -23,7 +24,7 @@
 
 using namespace zpp::rt;
 
-// Linux asks for no signal at each send, others once per socket.
+// Linux turns off the signal for each send, other systems once per socket.
 #ifdef MSG_NOSIGNAL
 static constexpr int kSendFlags = MSG_NOSIGNAL;
 #else
@@ -39,7 +40,7 @@ void Descriptor::reset() {
     ::close(std::exchange(fd, -1));
 }
 
-/// No process that this one starts may hold a connection open.
+/// Processes that this one starts must not hold connections open.
 static void prepare(const Descriptor &descriptor) {
   ::fcntl(descriptor.get(), F_SETFD, FD_CLOEXEC);
   ::fcntl(descriptor.get(), F_SETFL,
@@ -97,6 +98,12 @@ std::string Endpoint::str() const {
   return (isIpv6 ? "[" + host + "]" : host) + ":" + port;
 }
 
+bool Endpoint::isAddress() const {
+  in6_addr address;
+  return ::inet_pton(AF_INET, host.c_str(), &address) == 1 ||
+         ::inet_pton(AF_INET6, host.c_str(), &address) == 1;
+}
+
 namespace {
 struct FreeAddresses {
   void operator()(addrinfo *addresses) const { ::freeaddrinfo(addresses); }
@@ -104,15 +111,15 @@ struct FreeAddresses {
 using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
 } // namespace
 
-/// Addresses of `host`, or those to listen on if it is NULL.
-static Addresses resolve(const char *host, const std::string &port, int flags,
-                         std::string &error) {
+/// The addresses of `endpoint`; null with an error.
+static Addresses resolve(const Endpoint &endpoint, std::string &error) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = flags | AI_NUMERICSERV;
+  hints.ai_flags = AI_NUMERICSERV;
   addrinfo *addresses = nullptr;
-  int result = ::getaddrinfo(host, port.c_str(), &hints, &addresses);
+  int result = ::getaddrinfo(endpoint.host.c_str(), endpoint.port.c_str(),
+                             &hints, &addresses);
   if (result != 0)
     error = result == EAI_SYSTEM ? describe(errno)
                                  : std::string(gai_strerror(result));
@@ -139,33 +146,38 @@ static Descriptor listenOn(const addrinfo &address, std::string &error) {
   return Descriptor();
 }
 
-Status zpp::rt::listenOn(Endpoint &endpoint, Descriptor &listener) {
-  std::string error;
-  Addresses addresses;
-  if (endpoint.host == "localhost")
-    addresses = resolve(endpoint.host.c_str(), endpoint.port, 0, error);
-  else
-    addresses =
-        resolve(endpoint.host.c_str(), endpoint.port, AI_NUMERICHOST, error);
-  if (!addresses)
-    addresses = resolve(nullptr, endpoint.port, AI_PASSIVE, error);
+static bool isLoopback(const sockaddr &address) {
+  if (address.sa_family == AF_INET)
+    return ntohl(reinterpret_cast<const sockaddr_in &>(address)
+                     .sin_addr.s_addr) >>
+               24 ==
+           127;
+  return address.sa_family == AF_INET6 &&
+         IN6_IS_ADDR_LOOPBACK(
+             &reinterpret_cast<const sockaddr_in6 &>(address).sin6_addr);
+}
 
-  // IPv6 first: a socket of all its addresses takes IPv4 too.
-  for (bool isIpv6 : {true, false})
+Status zpp::rt::listenOn(Endpoint &endpoint, Descriptor &listener,
+                         bool &isLocal) {
+  std::string error;
+  Addresses addresses = resolve(endpoint, error);
+  // Others can reach what is not a loopback address.
+  for (bool mayBeLocal : {false, true})
     for (const addrinfo *address = addresses.get(); address && !listener;
          address = address->ai_next)
-      if ((address->ai_family == AF_INET6) == isIpv6)
+      if (isLoopback(*address->ai_addr) == mayBeLocal)
         listener = ::listenOn(*address, error);
   sockaddr_storage bound{};
+  auto *boundAddress = reinterpret_cast<sockaddr *>(&bound);
   socklen_t size = sizeof(bound);
-  if (listener && ::getsockname(listener.get(),
-                                reinterpret_cast<sockaddr *>(&bound), &size)) {
+  if (listener && ::getsockname(listener.get(), boundAddress, &size)) {
     error = describe(errno);
     listener.reset();
   }
   if (!listener)
     return {ZPP_RT_SYSTEM_ERROR,
             expected("to listen on " + endpoint.str(), quote(error))};
+  isLocal = isLoopback(*boundAddress);
   endpoint.port = std::to_string(
       ntohs(bound.ss_family == AF_INET6
                 ? reinterpret_cast<const sockaddr_in6 &>(bound).sin6_port
@@ -191,13 +203,13 @@ Transfer zpp::rt::acceptFrom(const Descriptor &listener,
   case EAGAIN:
     return Transfer::Blocked;
   default:
-    // The one who came has gone: there may be more.
+    // The client has gone already. There may be others.
     return Transfer::Ended;
   }
 }
 
-/// Whether a port of this host, on which nobody listens, was connected to
-/// itself, which would keep the listener from ever getting it.
+/// Whether a port of this host on which nobody listens was connected to itself.
+/// The server could then never listen there.
 static bool isConnectedToItself(const Descriptor &connection) {
   sockaddr_storage here{}, there{};
   socklen_t hereSize = sizeof(here), thereSize = sizeof(there);
@@ -246,12 +258,11 @@ static Descriptor connectTo(const addrinfo &address, Clock::time_point deadline,
 bool zpp::rt::connectTo(const Endpoint &endpoint, Clock::time_point deadline,
                         Descriptor &connection, std::string &error) {
   using namespace std::chrono_literals;
-  // One address that does not answer must not use up the time of the others.
+  // An address that does not answer must not use up the time of the others.
   constexpr auto kAttempt = 5s;
   constexpr auto kLongestPause = 250ms;
   for (auto pause = 5ms;; pause = std::min(2 * pause, kLongestPause)) {
-    Addresses addresses =
-        resolve(endpoint.host.c_str(), endpoint.port, 0, error);
+    Addresses addresses = resolve(endpoint, error);
     for (const addrinfo *address = addresses.get(); address;
          address = address->ai_next) {
       connection = ::connectTo(
@@ -312,7 +323,7 @@ Status WakeUp::create() {
 }
 
 void WakeUp::signal() {
-  // A full pipe wakes too.
+  // A full pipe wakes the other thread, too.
   char byte = 0;
   [[maybe_unused]] ssize_t written = ::write(writeEnd.get(), &byte, 1);
 }

@@ -45,14 +45,18 @@ struct Endpoint {
 
   static Status parse(const std::string &text, Endpoint &endpoint);
   std::string str() const;
+  /// Whether the host is a number.
+  bool isAddress() const;
 };
 
-/// Listens on `endpoint`, whose port becomes the one that was found.
-Status listenOn(Endpoint &endpoint, Descriptor &listener);
+/// Listens on `endpoint`: on the address that the host is or stands for, of
+/// which this host must have one. Sets the port to the one that was found, and
+/// `isLocal` to whether only this host can connect.
+Status listenOn(Endpoint &endpoint, Descriptor &listener, bool &isLocal);
 
 enum class Transfer {
   Done,
-  /// Try again when poll() says so.
+  /// Try again when poll() returns.
   Blocked,
   /// Closed by the other side, or broken.
   Ended,
@@ -62,15 +66,15 @@ enum class Transfer {
 
 Transfer acceptFrom(const Descriptor &listener, Descriptor &connection);
 
-/// Tries all addresses of `endpoint` until one answers. `error` says why none
-/// has when `deadline` is over.
+/// Tries all addresses of `endpoint` until one answers. If none has when
+/// `deadline` has passed, `error` says why.
 bool connectTo(const Endpoint &endpoint, Clock::time_point deadline,
                Descriptor &connection, std::string &error);
 
 /// Appends up to 64 KiB to `data`.
 Transfer receive(const Descriptor &connection, std::string &data);
 
-/// Sends what of `data` follows `sent`, which it advances.
+/// Sends `data` from position `sent` on, and advances `sent`.
 Transfer send(const Descriptor &connection, const std::string &data,
               size_t &sent);
 
@@ -78,7 +82,7 @@ Transfer send(const Descriptor &connection, const std::string &data,
 class WakeUp {
 public:
   Status create();
-  /// To poll() for input.
+  /// The descriptor to poll() for input.
   int get() const { return readEnd.get(); }
   void signal();
   void clear();

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Control/Handshake.h"
 #include "CudaRank.h"
 
 #include <mutex>
@@ -26,31 +27,43 @@ public:
 
   Status createRank(int64_t rank, int64_t device,
                     std::unique_ptr<RankBackend> &backend) override {
-    std::string endpoint;
-    ZPP_RT_TRY(findServer(rank, endpoint));
-    return CudaRank::create(world, endpoint, rank, device, backend);
+    CudaRank::Place place;
+    ZPP_RT_TRY(findServer(rank, place));
+    return CudaRank::create(world, place, rank, device, backend);
   }
 
 private:
   Status startServer() {
     if (server)
       return {};
-    // All ranks of a world of one process meet at a port of this host.
-    return ControlServer::create(world.rendezvous.empty() ? "127.0.0.1:0"
-                                                          : world.rendezvous,
-                                 world.mesh.numDevices(), world.timeLimit,
-                                 getGreeting(world.mesh), server);
+    ControlServer::Options options;
+    options.numRanks = world.mesh.numDevices();
+    options.timeLimit = world.timeLimit;
+    options.greeting = getGreeting(world.mesh);
+    options.endpoint = world.rendezvous;
+    token = world.token;
+    if (world.rendezvous.empty()) {
+      // All ranks are in this process: they meet at a port of this host.
+      options.endpoint = "127.0.0.1:0";
+      ZPP_RT_TRY(makeNonce(token));
+    }
+    options.token = token;
+    return ControlServer::create(std::move(options), server);
   }
-  Status findServer(int64_t rank, std::string &endpoint) {
+  Status findServer(int64_t rank, CudaRank::Place &place) {
     std::lock_guard<std::mutex> lock(mutex);
     if (rank == 0 || world.rendezvous.empty())
       ZPP_RT_TRY(startServer());
-    endpoint = server ? server->getEndpoint() : world.rendezvous;
+    if (server)
+      place = {server->getEndpoint(), token};
+    else
+      place = {world.rendezvous, world.token};
     return {};
   }
 
   World &world;
   std::mutex mutex;
+  std::string token;
   std::unique_ptr<ControlServer> server;
 };
 } // namespace

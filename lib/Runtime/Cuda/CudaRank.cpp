@@ -51,14 +51,14 @@ std::string zpp::rt::getGreeting(const Mesh &mesh) {
   return text;
 }
 
-Status CudaRank::create(World &world, const std::string &endpoint,
-                        int64_t index, int64_t device,
-                        std::unique_ptr<RankBackend> &result) {
+Status CudaRank::create(World &world, const Place &place, int64_t index,
+                        int64_t device, std::unique_ptr<RankBackend> &result) {
   std::unique_ptr<CudaRank> self(new CudaRank(world));
   // Connect first, so that other ranks learn of all that goes wrong from here
   // on.
   ControlClient::Options options;
-  options.endpoint = endpoint;
+  options.endpoint = place.endpoint;
+  options.token = place.token;
   options.rank = index;
   options.numRanks = world.mesh.numDevices();
   options.greeting = getGreeting(world.mesh);

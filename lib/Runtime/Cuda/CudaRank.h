@@ -41,8 +41,13 @@ std::string getGreeting(const Mesh &mesh);
 
 class CudaRank : public RankBackend {
 public:
+  /// Where the ranks of the world meet, and what they have to know there.
+  struct Place {
+    std::string endpoint;
+    std::string token;
+  };
   /// Returns when all ranks of the world have joined.
-  static Status create(World &world, const std::string &endpoint, int64_t index,
+  static Status create(World &world, const Place &place, int64_t index,
                        int64_t device, std::unique_ptr<RankBackend> &result);
   ~CudaRank() override;
 

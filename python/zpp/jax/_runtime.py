@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import os
 import pathlib
+import secrets
 import socket
 import tempfile
 import threading
@@ -37,7 +38,7 @@ class _WorldDesc(ctypes.Structure):
         ("ranks", ctypes.POINTER(ctypes.c_int64)),
         ("device_ordinals", ctypes.POINTER(ctypes.c_int64)),
         ("num_ranks", ctypes.c_int64), ("on_listening", _OnListening),
-        ("on_listening_context", ctypes.c_void_p)]
+        ("on_listening_context", ctypes.c_void_p), ("token", ctypes.c_char_p)]
 
 
 class _HostTimes(ctypes.Structure):
@@ -288,9 +289,9 @@ def platform_of(device: jax.Device) -> str:
 
 
 def _meet(desc: _WorldDesc, devices: Sequence[jax.Device]) -> None:
-    """Fills in where the processes of a world find each other: rank 0's process
-    listens at a port that it finds, and tells the others through JAX's
-    coordination service."""
+    """Fills in where the processes of a world find each other, and the token by
+    which they know each other: rank 0's process chooses both, and tells the
+    others through JAX's coordination service."""
     from jax._src.distributed import global_state
     client = global_state.client
     if client is None:
@@ -303,13 +304,17 @@ def _meet(desc: _WorldDesc, devices: Sequence[jax.Device]) -> None:
     _meetings[name] = _meetings.get(name, 0) + 1
     name += f"/{_meetings[name]}"
     if devices[0].process_index == jax.process_index():
+        token = secrets.token_hex(32)
         own = _own_address(global_state.coordinator_address)
         desc.rendezvous = f"{own}:0".encode()
         desc.on_listening = _OnListening(
-            lambda _, endpoint: client.key_value_set(name, endpoint.decode()))
+            lambda _, endpoint: client.key_value_set(
+                name, f"{endpoint.decode()} {token}"))
     else:
-        desc.rendezvous = client.blocking_key_value_get(
-            name, round(_time_limit_seconds * 1e3)).encode()
+        endpoint, token = client.blocking_key_value_get(
+            name, round(_time_limit_seconds * 1e3)).split()
+        desc.rendezvous = endpoint.encode()
+    desc.token = token.encode()
 
 
 def _own_address(coordinator: str) -> str:

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Control/ControlLedger.h"
+#include "Control/ControlWire.h"
 #include "gtest/gtest.h"
 
 #include <map>
@@ -131,6 +132,22 @@ TEST_F(ControlLedgerTest, Define) {
   EXPECT_EQ(ledger.define(1, {1, 4}, 1, "k", "t"), nullptr);
   EXPECT_EQ(ledger.define(1, {-1, 1}, 1, "k", "t"), nullptr);
   EXPECT_NE(ledger.define(1, {3, 1}, 1, "k", "t"), nullptr);
+}
+
+/// Each group takes memory for all its members.
+TEST_F(ControlLedgerTest, GroupsOfARankAreBounded) {
+  constexpr int64_t kRanks = kMaxGroups + 2;
+  ControlLedger wide(kRanks, 1s, "");
+  auto define = [&](int64_t rank, const Members &members) {
+    return wide.define(rank, members, 16, "all_to_all", "x") != nullptr;
+  };
+  for (int64_t other = 1; other <= static_cast<int64_t>(kMaxGroups); ++other)
+    EXPECT_TRUE(define(0, {0, other}));
+  EXPECT_FALSE(define(0, {0, kRanks - 1}));
+  // Known ones may be used, and others may have theirs.
+  EXPECT_TRUE(define(0, {0, 1}));
+  EXPECT_TRUE(define(kRanks - 1, {0, kRanks - 1}));
+  EXPECT_FALSE(define(0, {0, kRanks - 1}));
 }
 
 TEST_F(ControlLedgerTest, Match) {

@@ -12,6 +12,8 @@
 
 #include "Control/Control.h"
 #include "Control/ControlWire.h"
+#include "Control/Handshake.h"
+#include "Control/Hmac.h"
 #include "Control/Socket.h"
 #include "gtest/gtest.h"
 
@@ -21,6 +23,7 @@
 #include <mutex>
 #include <poll.h>
 #include <random>
+#include <set>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -37,6 +40,7 @@ constexpr Usec kSoon = 400ms;
 /// A time limit that is not reached while the test is well.
 constexpr Usec kLate = 120s;
 const char *const kGreeting = "gpu:4, interface 2";
+const char *const kToken = "a token for this test";
 
 Members getAll(int64_t numRanks) {
   Members members(numRanks);
@@ -47,15 +51,15 @@ Members getAll(int64_t numRanks) {
 
 ControlClient::Options makeOptions(const std::string &endpoint, int64_t rank,
                                    int64_t numRanks, Usec timeLimit = kLate) {
-  return {endpoint, rank, numRanks, kGreeting, timeLimit, nullptr};
+  return {endpoint, rank, numRanks, kGreeting, kToken, timeLimit, nullptr};
 }
 
 std::unique_ptr<ControlServer>
 makeServer(int64_t numRanks, Usec timeLimit = kLate,
            const std::string &endpoint = "127.0.0.1:0") {
   std::unique_ptr<ControlServer> server;
-  Status status =
-      ControlServer::create(endpoint, numRanks, timeLimit, kGreeting, server);
+  Status status = ControlServer::create(
+      {endpoint, numRanks, timeLimit, kGreeting, kToken}, server);
   EXPECT_TRUE(status.ok()) << status.message;
   return server;
 }
@@ -224,7 +228,7 @@ TEST(Control, LongTitle) {
     EXPECT_TRUE(rank.client->confirm().ok());
     rank.announce({0, 1}, title, index);
     EXPECT_EQ(rank.waitForFailure().code, ZPP_RT_MISMATCH);
-    EXPECT_EQ(rank.client->getFailure().title.size(), kMaxTextBytes);
+    EXPECT_EQ(rank.client->getFailure().title.size(), kMaxTitleBytes);
   });
 }
 
@@ -275,10 +279,43 @@ TEST(ControlConnect, Endpoints) {
   }
   // A host may do without IPv6.
   std::unique_ptr<ControlServer> server;
-  if (ControlServer::create("[::1]:0", 1, kLate, kGreeting, server).ok()) {
+  if (ControlServer::create({"[::1]:0", 1, kLate, kGreeting, kToken}, server)
+          .ok()) {
     EXPECT_EQ(server->getEndpoint().substr(0, 6), "[::1]:");
     runRanks(server->getEndpoint(), 1, kLate, [](Rank &, int64_t) {});
   }
+}
+
+/// A name is an address of this host, not all of them.
+TEST(ControlConnect, NamesAreAddresses) {
+  char name[256] = "";
+  ASSERT_EQ(gethostname(name, sizeof(name) - 1), 0);
+  for (const std::string &host :
+       {std::string("localhost"), std::string(name)}) {
+    std::unique_ptr<ControlServer> server;
+    Status status = ControlServer::create(
+        {host + ":0", 1, kLate, kGreeting, kToken}, server);
+    // A host may not know its own name.
+    if (host == name && !status.ok())
+      continue;
+    ASSERT_TRUE(status.ok()) << status.message;
+    Endpoint other;
+    ASSERT_TRUE(Endpoint::parse(server->getEndpoint(), other).ok());
+    other.host = "127.98.76.54";
+    Descriptor connection;
+    std::string error;
+    EXPECT_FALSE(connectTo(other, Clock::now() + 50ms, connection, error))
+        << host;
+    EXPECT_EQ(error, "Connection refused");
+  }
+  // An address of somebody else (RFC 5737).
+  std::unique_ptr<ControlServer> server;
+  expectStatus(
+      ControlServer::create({"192.0.2.1:0", 1, kLate, kGreeting, kToken},
+                            server),
+      ZPP_RT_SYSTEM_ERROR,
+      "expected to listen on 192.0.2.1:0, but got 'Cannot assign requested "
+      "address'");
 }
 
 TEST(ControlConnect, BadEndpoints) {
@@ -288,22 +325,24 @@ TEST(ControlConnect, BadEndpoints) {
     std::unique_ptr<ControlServer> server;
     std::string message =
         "expected HOST:PORT, but got '" + std::string(endpoint) + "'";
-    expectStatus(ControlServer::create(endpoint, 1, kLate, "", server),
-                 ZPP_RT_INVALID_ARGUMENT, message);
+    expectStatus(
+        ControlServer::create({endpoint, 1, kLate, "", kToken}, server),
+        ZPP_RT_INVALID_ARGUMENT, message);
     std::unique_ptr<ControlClient> client;
     expectStatus(
         ControlClient::connect(makeOptions(endpoint, 0, 1, kSoon), client),
         ZPP_RT_INVALID_ARGUMENT, message);
   }
   std::unique_ptr<ControlServer> server;
-  expectStatus(ControlServer::create("127.0.0.1:0", 0, kLate, "", server),
-               ZPP_RT_INVALID_ARGUMENT, "expected at least 1 rank, but got 0");
+  expectStatus(
+      ControlServer::create({"127.0.0.1:0", 0, kLate, "", kToken}, server),
+      ZPP_RT_INVALID_ARGUMENT, "expected at least 1 rank, but got 0");
 }
 
 TEST(ControlConnect, PortIsTaken) {
   std::unique_ptr<ControlServer> first = makeServer(1), second;
-  Status status =
-      ControlServer::create(first->getEndpoint(), 1, kLate, kGreeting, second);
+  Status status = ControlServer::create(
+      {first->getEndpoint(), 1, kLate, kGreeting, kToken}, second);
   EXPECT_EQ(status.code, ZPP_RT_SYSTEM_ERROR);
   EXPECT_EQ(status.message, "expected to listen on " + first->getEndpoint() +
                                 ", but got 'Address already in use'");
@@ -416,13 +455,27 @@ public:
     while (send(connection, data, sent) == Transfer::Blocked)
       wait(POLLOUT);
   }
-  /// Waits until the other side hangs up.
-  void expectEnd() {
+  /// Waits until the other side hangs up; returns what it has said.
+  std::string expectEnd() {
     std::string data;
     Transfer result;
     while ((result = receive(connection, data)) != Transfer::Ended)
       if (result == Transfer::Blocked)
         wait(POLLIN);
+    return data;
+  }
+  /// Waits for at least so many bytes.
+  std::string hear(size_t bytes) {
+    std::string data;
+    while (data.size() < bytes) {
+      Transfer result = receive(connection, data);
+      if (result == Transfer::Ended)
+        break;
+      if (result == Transfer::Blocked)
+        wait(POLLIN);
+    }
+    EXPECT_EQ(data.size(), bytes);
+    return data;
   }
 
 private:
@@ -445,7 +498,7 @@ TEST(ControlStranger, TalksNonsense) {
     if (index == 1)
       for (const std::string &data :
            {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(1, '\0'),
-            std::string("zpp-ctl\x02"), preamble + std::string(100, '\xff'),
+            std::string("zpp-ctl\x01"), preamble + std::string(100, '\xff'),
             preamble + std::string(4, '\0'), early, partial,
             // As long as it says, but too long.
             preamble + std::string("\1\0\1\0\1", 5) + std::string(65536, 'x'),
@@ -491,26 +544,334 @@ TEST(ControlStranger, SaysNothing) {
   strangers.front().expectEnd();
 }
 
-/// What listens is not a control server.
-TEST(ControlStranger, Listens) {
+/// Says what follows the preamble, and hears what the server answers until it
+/// hangs up.
+std::string talk(const std::string &endpoint, const std::string &frames) {
+  Stranger stranger(endpoint);
+  stranger.say(std::string(kPreamble) + frames);
+  return stranger.expectEnd();
+}
+
+/// Nothing is told to somebody who has not proved to know the token.
+TEST(ControlStranger, IsToldNothing) {
+  std::unique_ptr<ControlServer> server = makeServer(2);
+  const std::string endpoint = server->getEndpoint();
+  std::string hello, proof;
+  FrameWriter(hello, Frame::Hello).text(std::string(kNonceBytes, 'n'));
+  FrameWriter(proof, Frame::Proof)
+      .text(std::string(kDigestBytes, 'p'))
+      .i64(1)
+      .i64(2)
+      .text(kGreeting);
+  // A challenge, and no more. Each is another one.
+  const size_t numBytes = kPreamble.size() + 4 + 1 + 4 + kNonceBytes;
+  std::set<std::string> challenges;
+  for (int i = 0; i < 2; ++i) {
+    Stranger stranger(endpoint);
+    stranger.say(std::string(kPreamble) + hello);
+    challenges.insert(stranger.hear(numBytes));
+    stranger.say(proof);
+    EXPECT_EQ(stranger.expectEnd(), "");
+  }
+  EXPECT_EQ(challenges.size(), 2u);
+  // Nothing without a hello, after a second one, or to a short one.
+  EXPECT_EQ(talk(endpoint, proof), "");
+  EXPECT_LE(talk(endpoint, hello + hello).size(), numBytes);
+  std::string shortHello;
+  FrameWriter(shortHello, Frame::Hello).text("n");
+  EXPECT_EQ(talk(endpoint, shortHello), "");
+  // The places of the ranks are free.
+  runRanks(endpoint, 2, kLate, [](Rank &rank, int64_t) {
+    rank.announce({0, 1}, "end");
+    EXPECT_TRUE(rank.client->confirm().ok());
+  });
+}
+
+TEST(ControlStranger, HasAnotherToken) {
+  std::unique_ptr<ControlServer> server = makeServer(2);
+  const std::string endpoint = server->getEndpoint();
+  auto comeWithoutToken = [&] {
+    ControlClient::Options options = makeOptions(endpoint, 1, 2);
+    options.token = "a token for another test";
+    Rank stranger;
+    expectStatus(stranger.connect(options), ZPP_RT_MISMATCH,
+                 "expected a process at " + endpoint +
+                     " that knows the token of this job, but got one that hung "
+                     "up; all processes of a job need the same token");
+  };
+  comeWithoutToken();
+  runRanks(endpoint, 2, kLate, [&](Rank &rank, int64_t index) {
+    if (index == 1)
+      comeWithoutToken();
+    rank.announce({0, 1}, "end");
+    EXPECT_TRUE(rank.client->confirm().ok());
+  });
+}
+
+/// A rank that is missing in the end may be the one that was turned away.
+TEST(ControlStranger, IsRememberedWhereARankIsMissing) {
+  std::unique_ptr<ControlServer> server = makeServer(2, kSoon);
+  ControlClient::Options options = makeOptions(server->getEndpoint(), 1, 2);
+  options.token = "a token for another test";
+  EXPECT_EQ(Rank().connect(options).code, ZPP_RT_MISMATCH);
+  expectStatus(
+      Rank().connect(makeOptions(server->getEndpoint(), 0, 2)), ZPP_RT_TIMEOUT,
+      "expected 2 ranks within 400000 usec, but rank 1 did not arrive; "
+      "one that came was turned away: it does not know the token of "
+      "this job");
+}
+
+TEST(ControlStranger, ShortTokens) {
+  std::unique_ptr<ControlServer> server;
+  expectStatus(ControlServer::create(
+                   {"127.0.0.1:0", 1, kLate, kGreeting, "short"}, server),
+               ZPP_RT_INVALID_ARGUMENT,
+               "expected a token of at least 16 bytes, but got 5");
+  ControlClient::Options options = makeOptions("127.0.0.1:1", 0, 1);
+  options.token.clear();
+  expectStatus(Rank().connect(options), ZPP_RT_INVALID_ARGUMENT,
+               "expected a token of at least 16 bytes, but got 0");
+}
+
+//===----------------------------------------------------------------------===//
+// Strangers that listen
+//===----------------------------------------------------------------------===//
+
+/// Listens, and answers one client: `answer(handshake)` says what to send after
+/// its hello, with the preamble.
+Status
+connectToStranger(const std::function<std::string(const Handshake &)> &answer,
+                  const std::function<void(Rank &)> &use = {}) {
   Endpoint endpoint{"127.0.0.1", "0"};
   Descriptor listener;
-  ASSERT_TRUE(listenOn(endpoint, listener).ok());
+  bool isLocal = false;
+  EXPECT_TRUE(listenOn(endpoint, listener, isLocal).ok());
+  std::atomic<bool> isOver{false};
   std::thread thread([&] {
     Descriptor connection;
     pollfd entry{listener.get(), POLLIN, 0};
     ::poll(&entry, 1, 60'000);
     EXPECT_EQ(acceptFrom(listener, connection), Transfer::Done);
+    FrameParser in(kMaxHelloBytes);
+    Frame frame;
+    std::string_view payload;
+    Handshake handshake;
+    while (in.next(frame, payload) != FrameParser::Result::Frame)
+      if (receive(connection, in.data) == Transfer::Ended)
+        return;
+    handshake.clientNonce = FrameReader(payload).text();
+    handshake.serverNonce.assign(kNonceBytes, 's');
+    handshake.rank = 0;
+    handshake.numRanks = 1;
+    handshake.greeting = kGreeting;
     size_t sent = 0;
-    send(connection, "SSH-2.0-OpenSSH\r\n", sent);
+    send(connection, answer(handshake), sent);
+    while (!isOver)
+      std::this_thread::sleep_for(1ms);
   });
   Rank rank;
-  expectStatus(
-      rank.connect(makeOptions(endpoint.str(), 0, 1)), ZPP_RT_SYSTEM_ERROR,
-      "expected a zpp process of the same version at " + endpoint.str() +
-          ", but got one that speaks another "
-          "protocol");
+  Status status = rank.connect(makeOptions(endpoint.str(), 0, 1));
+  if (status.ok() && use)
+    use(rank);
+  isOver = true;
+  rank.client.reset();
   thread.join();
+  // The port differs from run to run.
+  size_t at = status.message.find(endpoint.str());
+  if (at != std::string::npos)
+    status.message.replace(at, endpoint.str().size(), "HOST:PORT");
+  return status;
+}
+
+std::string makeChallenge(const Handshake &handshake) {
+  std::string text(kPreamble);
+  FrameWriter(text, Frame::Challenge).text(handshake.serverNonce);
+  return text;
+}
+std::string makeAccept(const Handshake &handshake, const std::string &token) {
+  std::string text = makeChallenge(handshake);
+  FrameWriter(text, Frame::Accept)
+      .text(handshake.prove(Handshake::Side::Server, token));
+  return text;
+}
+
+TEST(ControlImpostor, DoesNotKnowTheToken) {
+  const std::string foreign = "expected a zpp process of the same version at "
+                              "HOST:PORT, but got one that speaks another "
+                              "protocol";
+  expectStatus(connectToStranger([](const Handshake &) {
+                 return std::string("SSH-2.0-OpenSSH\r\n");
+               }),
+               ZPP_RT_SYSTEM_ERROR, foreign);
+  expectStatus(connectToStranger([](const Handshake &handshake) {
+                 return makeAccept(handshake, "a token for another test");
+               }),
+               ZPP_RT_MISMATCH,
+               "expected a process at HOST:PORT that knows the token of this "
+               "job, but got one that does not");
+  // The client's own proof is none of the server.
+  expectStatus(connectToStranger([](const Handshake &handshake) {
+                 std::string text = makeChallenge(handshake);
+                 FrameWriter(text, Frame::Accept)
+                     .text(handshake.prove(Handshake::Side::Client, kToken));
+                 return text;
+               }),
+               ZPP_RT_MISMATCH,
+               "expected a process at HOST:PORT that knows the token of this "
+               "job, but got one that does not");
+  // Nothing counts before the proof.
+  for (Frame frame : {Frame::Welcome, Frame::Failure, Frame::Broadcast})
+    expectStatus(connectToStranger([&](const Handshake &handshake) {
+                   std::string text = makeChallenge(handshake);
+                   FrameWriter(text, frame).text("x");
+                   return text;
+                 }),
+                 ZPP_RT_SYSTEM_ERROR, foreign);
+}
+
+/// A failure is one, whatever its number.
+TEST(ControlImpostor, FailsWithoutAnError) {
+  for (int64_t code : {int64_t(0), int64_t(-1), int64_t(99), INT64_MIN}) {
+    Status status = connectToStranger(
+        [&](const Handshake &handshake) {
+          std::string text = makeAccept(handshake, kToken);
+          writeFrame(text, Frame::Welcome);
+          FrameWriter(text, Frame::Failure)
+              .i64(code)
+              .text("\x1b[2J")
+              .text("said \x07 so");
+          return text;
+        },
+        [](Rank &rank) {
+          expectStatus(rank.waitForFailure(), ZPP_RT_SYSTEM_ERROR,
+                       "\\x1b[2J: said \\x07 so");
+        });
+    // Or it came before the connection was complete.
+    if (!status.ok())
+      expectStatus(status, ZPP_RT_SYSTEM_ERROR, "\\x1b[2J: said \\x07 so");
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Doctored members
+//===----------------------------------------------------------------------===//
+
+/// A rank that knows the token and says what it likes.
+class Member {
+public:
+  Member(const std::string &endpointText, int64_t rank, int64_t numRanks)
+      : stranger(endpointText) {
+    Handshake handshake;
+    handshake.clientNonce.assign(kNonceBytes, 'c');
+    handshake.rank = rank;
+    handshake.numRanks = numRanks;
+    handshake.greeting = kGreeting;
+    std::string hello(kPreamble), proof;
+    FrameWriter(hello, Frame::Hello).text(handshake.clientNonce);
+    stranger.say(hello);
+    std::string answer =
+        stranger.hear(kPreamble.size() + 4 + 1 + 4 + kNonceBytes);
+    handshake.serverNonce = answer.substr(answer.size() - kNonceBytes);
+    FrameWriter(proof, Frame::Proof)
+        .text(handshake.prove(Handshake::Side::Client, kToken))
+        .i64(rank)
+        .i64(numRanks)
+        .text(kGreeting);
+    stranger.say(proof);
+  }
+  void say(const std::string &frames) { stranger.say(frames); }
+
+private:
+  Stranger stranger;
+};
+
+/// The server hangs up on rank 1 of 2, which says `frames`.
+void expectLost(const std::string &what, const std::string &frames) {
+  SCOPED_TRACE(what);
+  std::unique_ptr<ControlServer> server = makeServer(2);
+  std::thread thread([&] {
+    Member member(server->getEndpoint(), 1, 2);
+    member.say(frames);
+    // As long as the server listens.
+    std::this_thread::sleep_for(50ms);
+  });
+  Rank rank;
+  Status status = rank.connect(makeOptions(server->getEndpoint(), 0, 2));
+  if (status.ok())
+    status = rank.waitForFailure();
+  expectStatus(status, ZPP_RT_RANK_LOST,
+               "expected 2 ranks, but rank 1 was lost");
+  thread.join();
+}
+
+std::string define(uint32_t id, const std::string &kind,
+                   const std::string &title, const Members &members) {
+  std::string text;
+  FrameWriter frame(text, Frame::Define);
+  frame.u32(id).i64(16).text(kind).text(title);
+  for (int64_t member : members)
+    frame.i64(member);
+  return text;
+}
+
+TEST(ControlMember, IsBounded) {
+  std::string frames;
+  FrameWriter(frames, Frame::Broadcast).text("an id of NCCL");
+  expectLost("a broadcast of another rank than 0", frames);
+  const std::string longTitle(kMaxTitleBytes + 1, 'x');
+  expectLost("a long title", define(0, "all_to_all", longTitle, {0, 1}));
+  expectLost("a long kind", define(0, longTitle, "x", {0, 1}));
+  frames.clear();
+  FrameWriter(frames, Frame::Fail).text(std::string(kMaxTextBytes + 1, 'x'));
+  expectLost("a long message", frames);
+  frames = define(0, "all_to_all", "x", {0, 1});
+  std::string announcement;
+  FrameWriter(announcement, Frame::Announce).u32(0);
+  for (size_t i = 0; i <= kMaxPending; ++i)
+    frames += announcement;
+  expectLost("many announcements", frames);
+}
+
+TEST(ControlMember, BroadcastOfRankZeroIsBounded) {
+  std::unique_ptr<ControlServer> server = makeServer(2);
+  std::thread thread([&] {
+    Member member(server->getEndpoint(), 0, 2);
+    std::string frames;
+    FrameWriter(frames, Frame::Broadcast)
+        .text(std::string(kMaxBroadcastBytes + 1, 'x'));
+    member.say(frames);
+    std::this_thread::sleep_for(50ms);
+  });
+  Rank rank;
+  Status status = rank.connect(makeOptions(server->getEndpoint(), 1, 2));
+  if (status.ok())
+    status = rank.waitForFailure();
+  expectStatus(status, ZPP_RT_RANK_LOST,
+               "expected 2 ranks, but rank 0 was lost");
+  thread.join();
+}
+
+/// What others say is printed by somebody.
+TEST(ControlMember, SaysNothingToATerminal) {
+  runRanks(2, kLate, [](Rank &rank, int64_t index) {
+    rank.announce({0, 1}, "first \x1b]0;title\x07");
+    EXPECT_TRUE(rank.client->confirm().ok());
+    if (index == 1)
+      rank.client->fail("\x1b[31mred\nzpp: all is well");
+    else
+      expectStatus(rank.waitForFailure(), ZPP_RT_ABORTED,
+                   "after the call of first \x1b]0;title\x07: rank 1 failed: "
+                   "\\x1b[31mred\\x0azpp: all is well");
+  });
+  runRanks(2, kLate, [](Rank &rank, int64_t index) {
+    rank.announce({0, 1}, index == 0 ? "mine" : "\x9b theirs", index);
+    Status status = rank.waitForFailure();
+    if (index == 0)
+      expectStatus(
+          status, ZPP_RT_MISMATCH,
+          "mine: expected chunks of 0 bytes on all ranks, as on rank 0 "
+          "in mine, but got 1 on rank 1 in \\x9b theirs");
+  });
 }
 
 //===----------------------------------------------------------------------===//
