@@ -10,7 +10,6 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Harness.h"
 #include "Simulator.h"
 #include "gtest/gtest.h"
 
@@ -33,13 +32,6 @@ int main(int argc, char **argv) {
   setenv("ZPP_TEST_GPUS", "8", /*replace=*/0);
   setenv("ZPP_TEST_SOON_USEC", "1000000", /*replace=*/0);
   setenv("ZPP_NCCL_LIBRARY", ZPP_SIMULATED_NCCL, /*replace=*/1);
-  zpp::copyOnStream = [](void *dest, const void *source, size_t bytes,
-                         void *stream) {
-    auto handle = static_cast<cudaStream_t>(stream);
-    EXPECT_EQ(cudaMemcpyAsync(dest, source, bytes, cudaMemcpyDefault, handle),
-              cudaSuccess);
-    EXPECT_EQ(cudaStreamSynchronize(handle), cudaSuccess);
-  };
   testing::InitGoogleTest(&argc, argv);
   testing::UnitTest::GetInstance()->listeners().Append(new Reporter);
   return RUN_ALL_TESTS();

@@ -853,9 +853,14 @@ TEST(ControlMember, BroadcastOfRankZeroIsBounded) {
 
 /// What others say is printed by somebody.
 TEST(ControlMember, SaysNothingToATerminal) {
-  runRanks(2, kLate, [](Rank &rank, int64_t index) {
+  std::atomic<int64_t> numReady{0};
+  runRanks(2, kLate, [&](Rank &rank, int64_t index) {
     rank.announce({0, 1}, "first \x1b]0;title\x07");
     EXPECT_TRUE(rank.client->confirm().ok());
+    // No rank waits for anything when rank 1 fails.
+    ++numReady;
+    while (numReady < 2)
+      std::this_thread::yield();
     if (index == 1)
       rank.client->fail("\x1b[31mred\nzpp: all is well");
     else
