@@ -6,6 +6,8 @@
 - Relative links lead to a file and, if they have a fragment, to a heading.
 - The tables of passes in README.md and docs/architecture.md together have every
   pass of zpp-opt, with its file and its test.
+- The table of attributes in docs/architecture.md has every zpp.* attribute that a
+  header names, and no other.
 - Quoted messages are in a test, or word for word in the source. A quote is a line
   of a fenced block with the info string "message", or code in a table's column
   whose header begins with "message". Numbers in it stand for any number, and "…"
@@ -22,6 +24,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(?:#([^)\s]*))?\)")
 ROW = re.compile(r"^\|[^|]*\| `([\w-]+)` \| `([^`]+)` \| `([^`]+)` \|$", re.MULTILINE)
+ATTRIBUTE_ROW = re.compile(r"^\| `(zpp\.\w+)`", re.MULTILINE)
+ATTRIBUTE = re.compile(r'StringLiteral k\w+Attr = "(zpp\.\w+)"')
 FLAG = re.compile(r"^ +--((?:zero|convert-zero)-[\w-]+) ", re.MULTILINE)
 MESSAGES = re.compile(r"^```message\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: Where messages come from, and where tests expect them.
@@ -63,6 +67,17 @@ def check_passes(zpp_opt, root):
                     yield f"{page.name}: expected '{path}' to exist, but got nothing there"
     for flag in sorted(flags - found):
         yield f"expected pass '{flag}' in the table of README.md or architecture.md"
+
+
+def check_attributes(root):
+    named = {name for path in (root / "include").rglob("*.h")
+             for name in ATTRIBUTE.findall(path.read_text())}
+    described = set(ATTRIBUTE_ROW.findall(
+        (root / "docs" / "architecture.md").read_text()))
+    for name in sorted(named - described):
+        yield f"architecture.md: expected attribute '{name}' in its table"
+    for name in sorted(described - named):
+        yield f"architecture.md: expected a header to name attribute '{name}'"
 
 
 def quotes(text):
@@ -115,6 +130,7 @@ def main():
              *sorted(root.glob("docs/*.md"))]
     errors = [error for page in pages for error in check_links(page)]
     errors += [error for page in pages for error in check_quotes(page, root)]
+    errors += check_attributes(root)
     errors += check_passes(arguments.build / "bin" / "zpp-opt", root)
     print(*errors, sep="\n", end="\n" if errors else "")
     return 1 if errors else 0

@@ -229,7 +229,12 @@ def make_site(pages_folder, site_folder, generated):
     links = Links(pages)
     texts = {page: links.rewrite(page, text, file)
              for page, (text, file) in pages.items()}
-    texts |= generated | api() | links.sources
+    texts |= generated | api()
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    for page in texts:
+        if f": {page}\n" not in navigation:
+            fail(f"expected '{page}' in the navigation of mkdocs.yml")
+    texts |= links.sources
     write(pages_folder, texts)
     shutil.copytree(ROOT / "docs" / "images", pages_folder / "images")
     shutil.copy(ROOT / "docs" / "site.css", pages_folder)
