@@ -25,8 +25,9 @@ endif()
 
 # zpp_add_library(NAME sources... [DEPENDS tablegen...] [LINK libraries...])
 #
-# A static library of the compiler on top of the MLIR dylib (never mixed with
-# static MLIR). NAME starts with Zpp; ZppFoo is exported as zpp::Foo.
+# A static library of the compiler on top of the MLIR dylib. A program with the
+# property ZPP_STATIC_MLIR links MLIR's archives itself instead; the two are
+# never mixed. NAME starts with Zpp; ZppFoo is exported as zpp::Foo.
 function(zpp_add_library name)
   cmake_parse_arguments(ARG "" "" "DEPENDS;LINK" ${ARGN})
   add_library(${name} STATIC ${ARG_UNPARSED_ARGUMENTS})
@@ -43,7 +44,9 @@ function(zpp_add_library name)
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
     $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-  target_link_libraries(${name} PUBLIC ${ARG_LINK} MLIR LLVM)
+  set(dylib "$<NOT:$<BOOL:$<TARGET_PROPERTY:ZPP_STATIC_MLIR>>>")
+  target_link_libraries(${name} PUBLIC ${ARG_LINK}
+    "$<${dylib}:MLIR>" "$<${dylib}:LLVM>")
   if(ZPP_PRECOMPILE_HEADERS)
     target_precompile_headers(${name} REUSE_FROM ZppPrecompiled)
     if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")

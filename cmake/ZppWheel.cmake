@@ -1,15 +1,38 @@
 # The install component `wheel`: what a Python wheel has beside the package,
 # relative to the folder of the package. scikit-build-core installs it
 # (pyproject.toml), or cmake/prebuilt does from a build tree.
-set(wheel_targets zpp_rt)
-foreach(target zpp_xla zpp-opt zpp-bundle)
-  if(TARGET ${target})
-    list(APPEND wheel_targets ${target})
-  endif()
-endforeach()
-add_custom_target(zpp-wheel DEPENDS ${wheel_targets})
+option(ZPP_WHEEL_STATIC "Link LLVM into the programs of a wheel, for machines without" ON)
 
+# NAME-static, a program like `name` that needs no library of LLVM.
+function(zpp_add_static_program name)
+  get_target_property(folder ${name} SOURCE_DIR)
+  get_target_property(sources ${name} SOURCES)
+  get_target_property(libraries ${name} LINK_LIBRARIES)
+  get_target_property(options ${name} COMPILE_OPTIONS)
+  list(TRANSFORM sources PREPEND ${folder}/)
+  list(REMOVE_ITEM libraries MLIR LLVM)
+  file(GLOB archives ${LLVM_LIBRARY_DIR}/libMLIR*.a ${LLVM_LIBRARY_DIR}/libLLVM*.a)
+  list(FILTER archives EXCLUDE REGEX "CAPI")
+  # As LLVM was built with them. Only their run-time libraries may be there.
+  find_library(ZPP_ZSTD NAMES zstd libzstd.so.1)
+  find_library(ZPP_ZLIB NAMES z libz.so.1)
+
+  add_executable(${name}-static EXCLUDE_FROM_ALL ${sources})
+  set_target_properties(${name}-static PROPERTIES ZPP_STATIC_MLIR ON)
+  # Code for other processors than this machine's would be most of the program.
+  target_compile_definitions(${name}-static PRIVATE ZPP_NATIVE_TARGET_ONLY)
+  target_compile_options(${name}-static PRIVATE ${options})
+  target_include_directories(${name}-static PRIVATE ${folder})
+  target_link_libraries(${name}-static PRIVATE ${libraries}
+    -Wl,--start-group ${archives} -Wl,--end-group
+    ${ZPP_ZSTD} ${ZPP_ZLIB} Threads::Threads ${CMAKE_DL_LIBS})
+  target_link_options(${name}-static PRIVATE
+    -s -Wl,--gc-sections -Wl,--exclude-libs,ALL -static-libstdc++ -static-libgcc)
+endfunction()
+
+set(wheel_targets zpp_rt)
 if(TARGET zpp_xla)
+  list(APPEND wheel_targets zpp_xla)
   # Under the names by which they are loaded: wheels have no symbolic links.
   install(PROGRAMS $<TARGET_FILE:zpp_rt> DESTINATION lib
     RENAME $<TARGET_SONAME_FILE_NAME:zpp_rt>
@@ -23,6 +46,17 @@ else()
     COMPONENT wheel EXCLUDE_FROM_ALL)
 endif()
 if(ZPP_BUILD_COMPILER)
-  install(TARGETS zpp-opt zpp-bundle RUNTIME DESTINATION bin
-    COMPONENT wheel EXCLUDE_FROM_ALL)
+  foreach(program zpp-opt zpp-bundle)
+    if(ZPP_WHEEL_STATIC AND EXISTS ${LLVM_LIBRARY_DIR}/libMLIRIR.a)
+      zpp_add_static_program(${program})
+      list(APPEND wheel_targets ${program}-static)
+      install(PROGRAMS $<TARGET_FILE:${program}-static> DESTINATION bin
+        RENAME ${program} COMPONENT wheel EXCLUDE_FROM_ALL)
+    else()
+      list(APPEND wheel_targets ${program})
+      install(TARGETS ${program} RUNTIME DESTINATION bin
+        COMPONENT wheel EXCLUDE_FROM_ALL)
+    endif()
+  endforeach()
 endif()
+add_custom_target(zpp-wheel DEPENDS ${wheel_targets})

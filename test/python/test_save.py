@@ -206,7 +206,8 @@ def test_a_bundle_of_another_step(tmp_path):
 
 
 @needs_library
-def test_a_wheel_runs_a_bundle_without_a_compiler(tmp_path):
+@pytest.mark.compiler
+def test_a_wheel_needs_nothing_else(tmp_path):
     build = pathlib.Path(_runtime.find_library()).parent.parent
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-index",
@@ -215,6 +216,7 @@ def test_a_wheel_runs_a_bundle_without_a_compiler(tmp_path):
          "-C", f"cmake.define.ZPP_BUILD_DIR={build}", ROOT], check=True)
     (wheel,) = tmp_path.glob("*.whl")
     assert wheel.name == f"zpp-{zpp.__version__}-py3-none-linux_x86_64.whl"
+    assert wheel.stat().st_size < 30e6
     names = zipfile.ZipFile(wheel).namelist()
     assert {"zpp/lib/libzpp_xla.so",
             "zpp/jax/__init__.py", "zpp/py.typed"} <= set(names)
@@ -250,6 +252,24 @@ def test_a_wheel_runs_a_bundle_without_a_compiler(tmp_path):
         [python, "-c", script, zpp.__version__], cwd=tmp_path, text=True,
         env=environment, capture_output=True, check=False)
     assert process.stdout == f"{X.sum()}\n", process.stderr
+
+    # Nor does the compiler in it need LLVM, where it could be linked so.
+    program = site / "zpp" / "bin" / "zpp-opt"
+    if not (build / "bin" / "zpp-opt-static").exists():
+        return
+    needed = subprocess.run(["ldd", program], text=True, check=True,
+                            capture_output=True).stdout
+    assert "libLLVM" not in needed and "libMLIR" not in needed, needed
+    trainer = trainer_of(with_options(layers=1))
+    text = zpp.export(trainer.step, trainer.abstract_state(),
+                      trainer.abstract_batch(BATCH)).text()
+    (tmp_path / "step.mlir").write_text(text)
+    subprocess.run(
+        [python.with_name("zpp"), "rewrite", "step.mlir", "-o", "fast.mlir",
+         "--mesh", NODES, "--weights", "i8"], cwd=tmp_path, env=environment,
+        check=True)
+    assert (tmp_path / "fast.mlir").read_text() == zpp.rewrite(
+        text, mesh=NODES, weights="i8").text
 
 
 # Traces ----------------------------------------------------------------------

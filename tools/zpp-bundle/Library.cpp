@@ -34,10 +34,15 @@ using namespace zpp;
 
 static Expected<std::unique_ptr<TargetMachine>>
 createTargetMachine(const Triple &triple, const LibraryOptions &options) {
+#ifdef ZPP_NATIVE_TARGET_ONLY
+  InitializeNativeTarget();
+  InitializeNativeTargetAsmPrinter();
+#else
   InitializeAllTargetInfos();
   InitializeAllTargets();
   InitializeAllTargetMCs();
   InitializeAllAsmPrinters();
+#endif
   std::string error;
   const Target *target = TargetRegistry::lookupTarget(triple, error);
   if (!target)
