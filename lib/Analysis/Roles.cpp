@@ -10,11 +10,15 @@
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Analysis/HostModule.h"
 #include "zpp/Analysis/Provenance.h"
+#include "zpp/Analysis/StepFlow.h"
 #include "zpp/Analysis/TypeBytes.h"
 #include "zpp/Dialect/Guest/PartitionSlice.h"
+#include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/StringSet.h"
 
 using namespace mlir;
@@ -31,9 +35,11 @@ StringRef zpp::getRoleName(Role role) {
   }
   llvm_unreachable("unknown role");
 }
+
 StringRef zpp::getPhaseName(Phase phase) {
   return phase == Phase::Forward ? "forward" : "backward";
 }
+
 static bool isFloatTensor(Type type) {
   auto tensor = dyn_cast<RankedTensorType>(type);
   if (!tensor || !tensor.hasStaticShape())
@@ -93,11 +99,14 @@ private:
 /// Keys of a gather, or of a scatter. A scatter mirrors a gather with which it
 /// shares one: either the two are of one shape, or they are so where the
 /// weight is stored, as XLA's partitioner leaves transposes behind a scatter.
-static SmallVector<std::string> getMirrorKeys(const StepCollective &collective,
-                                              Type whole) {
-  WholeTensor tensor(collective, cast<RankedTensorType>(whole));
+static SmallVector<std::string>
+getMirrorKeys(const StepCollective &collective) {
+  bool isGather = collective.kind == CollectiveKind::AllGather;
+  Value whole =
+      isGather ? collective.op->getResult(0) : collective.op->getOperand(0);
+  WholeTensor tensor(collective, cast<RankedTensorType>(whole.getType()));
   SmallVector<std::string> keys{tensor.getKey(collective.axes)};
-  if (collective.kind == CollectiveKind::AllGather) {
+  if (isGather) {
     Operation *op = collective.op->getOperand(0).getDefiningOp();
     while (op && tensor.follow(op, getOperandDim))
       op = op->getOperand(0).getDefiningOp();
@@ -142,36 +151,6 @@ private:
 };
 } // namespace
 
-/// Sets role, weight and reason of a gather.
-static void classifyGather(StepCollective &gather,
-                           ProvenanceAnalysis &provenances,
-                           WeightNumbering &weights) {
-  Type type = gather.op->getOperand(0).getType();
-  if (gather.op->getNumOperands() != 1 || gather.op->getNumResults() != 1 ||
-      !isFloatTensor(type) ||
-      !isFloatTensor(gather.op->getResult(0).getType())) {
-    gather.reason = "it does not gather one f32, bf16 or f16 tensor of static "
-                    "shape";
-    return;
-  }
-  Provenance provenance = provenances.get(gather.op->getOperand(0));
-  if (!provenance.isStepInput) {
-    gather.reason = "its operand is computed in the step, not a weight";
-    return;
-  }
-  gather.role = Role::Weight;
-  bool isNew;
-  std::tie(gather.weight, isNew) = weights.insert(gather.op);
-  gather.phase = isNew ? Phase::Forward : Phase::Backward;
-  auto whole = cast<ShapedType>(gather.op->getResult(0).getType());
-  gather.modelBytes = getBytes(whole);
-  auto root = dyn_cast<ShapedType>(provenance.root.getType());
-  // A loop over stacked weights gathers all of the stack.
-  if (provenance.isSliced && root && root.hasStaticShape() &&
-      gather.trips.value_or(1) > 1)
-    gather.modelBytes *= *gather.trips;
-}
-
 /// Forward and backward loops may cut one stack of weights into slices that
 /// overlap (a number of layers that is no multiple of scan's `unroll`): the
 /// weights of an input have together no more bytes than all of it.
@@ -209,8 +188,406 @@ static void limitModelBytes(MutableArrayRef<StepCollective> collectives,
   }
 }
 
+//===----------------------------------------------------------------------===//
+// Named weights
+//===----------------------------------------------------------------------===//
+
+/// The function of the module whose arguments are the inputs of the step.
+static func::FuncOp getStep(ModuleOp module) {
+  for (auto function : module.getOps<func::FuncOp>())
+    if (function.isPublic() && !function.isExternal())
+      return function;
+  return {};
+}
+
+FailureOr<NamedWeights> NamedWeights::parse(ModuleOp module, StringRef text) {
+  NamedWeights weights;
+  weights.all = text == "all";
+  if (text.empty() || weights.all)
+    return weights;
+  func::FuncOp step = getStep(module);
+  unsigned count = step ? step.getNumArguments() : 0;
+  for (StringRef part : llvm::split(text, ',')) {
+    auto [firstText, lastText] = part.split('-');
+    unsigned first, last;
+    if (firstText.trim().getAsInteger(10, first) ||
+        (part.contains('-') ? lastText : firstText)
+            .trim()
+            .getAsInteger(10, last) ||
+        last < first)
+      return emitError(
+                 module.getLoc(),
+                 "expected weights-of to be 'all' or argument numbers and "
+                 "ranges, as 0,3-7, but got '")
+             << text << "'";
+    if (last >= count)
+      return emitError(module.getLoc(), "expected arguments of the step below ")
+             << count << " in weights-of, but got " << last;
+    for (unsigned number = first; number <= last; ++number)
+      weights.numbers.insert(number);
+  }
+  return weights;
+}
+
+//===----------------------------------------------------------------------===//
+// Finding roles
+//===----------------------------------------------------------------------===//
+
+/// "step input 3".
+static std::string describeInput(BlockArgument input) {
+  return "step input " + std::to_string(input.getArgNumber());
+}
+
+/// True if an axis of `axes` has all of `ref`.
+static bool covers(ArrayRef<AxisRef> axes, const AxisRef &ref) {
+  return llvm::any_of(axes, [&](const AxisRef &axis) {
+    return axis.name == ref.name && axis.preSize <= ref.preSize &&
+           ref.preSize * ref.size <= axis.preSize * axis.size;
+  });
+}
+
+namespace {
+class RoleFinder {
+public:
+  RoleFinder(ModuleOp module, const Mesh &mesh, const NamedWeights &named,
+             ProvenanceAnalysis &provenances,
+             MutableArrayRef<StepCollective> collectives)
+      : named(named), provenances(provenances), collectives(collectives),
+        splitInputs(findSplitInputs(module, mesh)),
+        flow(
+            module, [&](BlockArgument input) { return named.contains(input); },
+            [&](BlockArgument input) {
+              return splitInputs.contains(input) && isInteger(input);
+            }) {
+    findDataAxes();
+  }
+
+  void run() {
+    SmallVector<Candidate> gathers = getGathers();
+    SmallVector<StepCollective *> sums = getSums(gathers);
+    SmallVector<Value> summed;
+    for (StepCollective *sum : sums)
+      summed.push_back(sum->op->getOperand(0));
+    StepFlow::Ancestors ancestors = flow.getAncestors(summed);
+    for (StepCollective *sum : sums) {
+      if (ancestors.contains(sum->op->getResult(0)))
+        sum->reason = "a gradient is computed from its result: it sums "
+                      "activations";
+      else if (sum->kind == CollectiveKind::ReduceScatter)
+        sum->role = Role::Gradient;
+    }
+    chooseWeights(gathers, sums, ancestors);
+    numberWeights();
+    setPhases();
+  }
+
+private:
+  /// A gather that may be one of a weight.
+  struct Candidate {
+    StepCollective *gather;
+    /// The input that it gathers, or null where it gathers what is computed
+    /// from several.
+    BlockArgument input;
+    /// True if that is known to be a weight, whatever mirrors it.
+    bool isCertain;
+    int64_t slice;
+  };
+
+  using SplitInputs = llvm::MapVector<Value, std::vector<AxisRef>>;
+
+  static bool isInteger(Value input) {
+    return getElementTypeOrSelf(input.getType()).isInteger();
+  }
+
+  /// The inputs of the step of which manual computations take parts, and the
+  /// axes that split them.
+  SplitInputs findSplitInputs(ModuleOp module, const Mesh &mesh) {
+    SplitInputs result;
+    module.walk([&](Operation *op) {
+      if (!isNamed(op, "sdy.manual_computation"))
+        return;
+      for (OpOperand &operand : op->getOpOperands()) {
+        Provenance provenance = provenances.get(operand.get());
+        if (!provenance.isStepInput ||
+            !isa<ShapedType>(operand.get().getType()))
+          continue;
+        std::optional<ReplicaGroups> groups =
+            getShardingGroups(op, operand.getOperandNumber());
+        std::string error;
+        if (std::optional<std::vector<AxisRef>> axes =
+                groups ? mesh.factorGroups(*groups, error) : std::nullopt)
+          llvm::append_range(result[provenance.root], *axes);
+      }
+    });
+    return result;
+  }
+
+  /// The axes along which devices have different data: those that split inputs
+  /// that are no weights.
+  void findDataAxes() {
+    llvm::DenseSet<Value> gathered;
+    for (const StepCollective &collective : collectives)
+      if (collective.kind == CollectiveKind::AllGather)
+        gathered.insert(provenances.get(collective.op->getOperand(0)).root);
+    std::vector<AxisRef> ofFloats;
+    for (auto &[value, axes] : splitInputs) {
+      auto input = cast<BlockArgument>(value);
+      if (!flow.getReachedResult(input) && !named.contains(input) &&
+          !gathered.contains(input))
+        llvm::append_range(isInteger(input) ? dataAxes : ofFloats, axes);
+    }
+    // Tokens and labels are data for sure.
+    if (dataAxes.empty())
+      dataAxes = std::move(ofFloats);
+  }
+
+  /// The axes of `collective` along which all devices have the same data, as
+  /// "tensor, expert"; empty where there is none or data is not known.
+  std::string getOtherAxes(const StepCollective &collective) const {
+    std::string text;
+    llvm::raw_string_ostream os(text);
+    llvm::ListSeparator separator;
+    if (!dataAxes.empty())
+      for (const AxisRef &axis : collective.axes)
+        if (!covers(dataAxes, axis))
+          os << separator << axis.name;
+    return text;
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Gathers
+  //===--------------------------------------------------------------------===//
+
+  /// Why `gather` is no gather of a weight, by what is known of it alone; or
+  /// empty, and `candidate` filled in.
+  std::string getReason(StepCollective &gather, Candidate &candidate) {
+    Operation *op = gather.op;
+    if (op->getNumOperands() != 1 || op->getNumResults() != 1 ||
+        !isFloatTensor(op->getOperand(0).getType()) ||
+        !isFloatTensor(op->getResult(0).getType()))
+      return "it does not gather one f32, bf16 or f16 tensor of static shape";
+    Value operand = op->getOperand(0);
+    Provenance provenance = provenances.get(operand);
+    candidate.gather = &gather;
+    if (provenance.isStepInput) {
+      candidate.input = cast<BlockArgument>(provenance.root);
+      Type element = getElementTypeOrSelf(candidate.input.getType());
+      if (!isa<FloatType>(element))
+        return "it gathers data, not a weight: " +
+               describeInput(candidate.input) + " has elements of type " +
+               printType(element);
+      candidate.isCertain =
+          named.contains(candidate.input) || flow.isReturned(candidate.input);
+    } else if (flow.isMadeOfWeights(operand)) {
+      candidate.isCertain = true;
+    } else {
+      return "its operand is computed in the step, not a weight";
+    }
+    if (std::optional<StepFlow::StepResult> result =
+            flow.getReachedResult(op->getResult(0)))
+      return "it gathers state, which is never rounded: result " +
+             result->describe() +
+             " of the step is made of it element by element";
+    if (std::string axes = getOtherAxes(gather); !axes.empty())
+      return "it gathers along " + axes +
+             ", where all devices have the same data: that is another "
+             "parallelism";
+    candidate.slice = provenances.getSliceId(operand, /*inAnyIteration=*/true);
+    return "";
+  }
+
+  static std::string printType(Type type) {
+    std::string text;
+    llvm::raw_string_ostream(text) << type;
+    return text;
+  }
+
+  SmallVector<Candidate> getGathers() {
+    SmallVector<Candidate> gathers;
+    for (StepCollective &collective : collectives) {
+      if (collective.kind != CollectiveKind::AllGather ||
+          isRewritten(collective))
+        continue;
+      Candidate candidate{};
+      collective.reason = getReason(collective, candidate);
+      if (collective.reason.empty())
+        gathers.push_back(candidate);
+    }
+    return gathers;
+  }
+
+  /// Decides what is a weight of those whose inputs may be data as well, and
+  /// what of all of them gradients are computed from.
+  void chooseWeights(ArrayRef<Candidate> gathers,
+                     ArrayRef<StepCollective *> sums,
+                     const StepFlow::Ancestors &ancestors) {
+    // By shape: sums of gradients less weights that are known to be ones. Each
+    // of the others needs a gradient of its own.
+    llvm::StringMap<int64_t> gradients;
+    for (StepCollective *sum : sums)
+      if (sum->reason.empty())
+        for (const std::string &key : getMirrorKeys(*sum))
+          ++gradients[key];
+    llvm::StringMap<llvm::DenseSet<int64_t>> weights;
+    llvm::DenseMap<int64_t, std::pair<bool, bool>> slices;
+    for (const Candidate &candidate : gathers) {
+      auto &[isCertain, isUsed] = slices[candidate.slice];
+      isCertain |= candidate.isCertain;
+      isUsed |= ancestors.contains(candidate.gather->op->getResult(0));
+      for (const std::string &key : getMirrorKeys(*candidate.gather))
+        weights[key].insert(candidate.slice);
+    }
+    bool hasGradients = llvm::any_of(
+        sums, [](StepCollective *sum) { return sum->reason.empty(); });
+    for (const Candidate &candidate : gathers) {
+      StepCollective &gather = *candidate.gather;
+      auto [isCertain, isUsed] = slices.lookup(candidate.slice);
+      SmallVector<std::string> keys = getMirrorKeys(gather);
+      const std::string &key = *llvm::max_element(
+          keys, [&](const std::string &a, const std::string &b) {
+            return gradients.lookup(a) < gradients.lookup(b);
+          });
+      bool isNamed = candidate.input && named.contains(candidate.input);
+      if (!isCertain && gradients.lookup(key) == 0)
+        gather.reason =
+            describeInput(candidate.input) +
+            " seems to be data: no gradient of its shape is reduced, and the "
+            "step does not return it updated; weights-of names weights";
+      else if (!isCertain &&
+               gradients.lookup(key) <
+                   static_cast<int64_t>(weights.lookup(key).size()))
+        gather.reason = describeInput(candidate.input) + " may be data: " +
+                        std::to_string(weights.lookup(key).size()) +
+                        " inputs of its shape are gathered, but " +
+                        std::to_string(gradients.lookup(key)) +
+                        " gradients reduced; weights-of names weights";
+      else if (hasGradients && !isUsed && !isNamed)
+        gather.reason = "no gradient is computed from it; weights-of names "
+                        "weights";
+      else
+        gather.role = Role::Weight;
+    }
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Sums
+  //===--------------------------------------------------------------------===//
+
+  /// Why `sum` is no sum of a gradient, by what is known of it alone, or empty.
+  std::string getReason(const StepCollective &sum,
+                        const llvm::StringSet<> &mirrors) {
+    Operation *op = sum.op;
+    bool isScatter = sum.kind == CollectiveKind::ReduceScatter;
+    if (op->getNumOperands() != 1 || op->getNumResults() != 1 ||
+        !isFloatTensor(op->getOperand(0).getType()) ||
+        !isFloatTensor(op->getResult(0).getType()))
+      return isScatter ? "it does not scatter one f32, bf16 or f16 tensor of "
+                         "static shape"
+                       : "it is no gather of a weight and no scatter of a "
+                         "gradient";
+    if (!isSum(op))
+      return "its reduction is not a sum";
+    auto type = cast<ShapedType>(op->getOperand(0).getType());
+    if (!isScatter && type.getNumElements() == 1)
+      return "it sums a scalar";
+    if (flow.holdsStepInput(op->getOperand(0)))
+      return "it sums state, not a gradient: its operand is made of an input "
+             "of "
+             "the step element by element";
+    if (std::string axes = getOtherAxes(sum); !axes.empty())
+      return "it sums along " + axes +
+             ", where all devices have the same data: that is another "
+             "parallelism";
+    if (!flow.getReachedResult(op->getResult(0)) &&
+        llvm::none_of(getMirrorKeys(sum), [&](const std::string &key) {
+          return mirrors.contains(key);
+        }))
+      return "it mirrors no weight gather, and no result of the step is made "
+             "of "
+             "it element by element";
+    return "";
+  }
+
+  /// The sums that may be ones of gradients. The others get their reasons.
+  SmallVector<StepCollective *> getSums(ArrayRef<Candidate> gathers) {
+    llvm::StringSet<> mirrors;
+    for (const Candidate &candidate : gathers)
+      for (const std::string &key : getMirrorKeys(*candidate.gather))
+        mirrors.insert(key);
+    SmallVector<StepCollective *> sums;
+    for (StepCollective &collective : collectives) {
+      bool isScatter = collective.kind == CollectiveKind::ReduceScatter;
+      if ((!isScatter && collective.kind != CollectiveKind::AllReduce) ||
+          isRewritten(collective))
+        continue;
+      collective.reason = getReason(collective, mirrors);
+      if (collective.reason.empty())
+        sums.push_back(&collective);
+    }
+    return sums;
+  }
+
+  //===--------------------------------------------------------------------===//
+  // All
+  //===--------------------------------------------------------------------===//
+
+  static bool isRewritten(const StepCollective &collective) {
+    return isa<zero::CollectiveOpInterface>(collective.op);
+  }
+
+  void numberWeights() {
+    WeightNumbering weights(provenances);
+    for (StepCollective &gather : collectives) {
+      if (gather.role != Role::Weight)
+        continue;
+      bool isNew;
+      std::tie(gather.weight, isNew) = weights.insert(gather.op);
+      gather.phase = isNew ? Phase::Forward : Phase::Backward;
+      gather.modelBytes = getBytes(gather.op->getResult(0).getType());
+      Provenance provenance = provenances.get(gather.op->getOperand(0));
+      auto root = dyn_cast<ShapedType>(provenance.root.getType());
+      // A loop over stacked weights gathers all of the stack.
+      if (provenance.isSliced && root && root.hasStaticShape() &&
+          gather.trips.value_or(1) > 1)
+        gather.modelBytes *= *gather.trips;
+    }
+    limitModelBytes(collectives, provenances);
+  }
+
+  void setPhases() {
+    bool isBackward = false;
+    for (StepCollective &collective : collectives) {
+      if (collective.role == Role::Weight) {
+        isBackward |= collective.phase == Phase::Backward;
+        continue;
+      }
+      if (collective.role == Role::Other) {
+        if (collective.reason.empty())
+          collective.reason = "it is no gather of a weight and no scatter of a "
+                              "gradient";
+        if (!collective.groupError.empty() &&
+            collective.kind != CollectiveKind::CollectivePermute)
+          collective.reason +=
+              "; its bytes are not counted: " + collective.groupError;
+      }
+      isBackward |= collective.role == Role::Gradient;
+      collective.phase = isBackward ? Phase::Backward : Phase::Forward;
+    }
+  }
+
+  const NamedWeights &named;
+  ProvenanceAnalysis &provenances;
+  MutableArrayRef<StepCollective> collectives;
+  SplitInputs splitInputs;
+  StepFlow flow;
+  /// Empty where nothing is known about data.
+  std::vector<AxisRef> dataAxes;
+};
+} // namespace
+
 SmallVector<StepCollective> zpp::getStepCollectives(ModuleOp module,
-                                                    const Mesh &mesh) {
+                                                    const Mesh &mesh,
+                                                    const NamedWeights &named) {
   SmallVector<StepCollective> result;
   CollectiveReader reader(mesh);
   ProvenanceAnalysis provenances;
@@ -237,53 +614,6 @@ SmallVector<StepCollective> zpp::getStepCollectives(ModuleOp module,
     }
     return WalkResult::advance();
   });
-
-  WeightNumbering weights(provenances);
-  llvm::StringSet<> mirrors;
-  for (StepCollective &collective : result) {
-    if (collective.kind != CollectiveKind::AllGather ||
-        isa<zero::CollectiveOpInterface>(collective.op))
-      continue;
-    classifyGather(collective, provenances, weights);
-    if (collective.role == Role::Weight)
-      for (const std::string &key :
-           getMirrorKeys(collective, collective.op->getResult(0).getType()))
-        mirrors.insert(key);
-  }
-
-  bool isBackward = false;
-  for (StepCollective &collective : result) {
-    if (collective.role == Role::Weight) {
-      isBackward |= collective.phase == Phase::Backward;
-      continue;
-    }
-    if (collective.kind == CollectiveKind::ReduceScatter) {
-      Type type = collective.op->getOperand(0).getType();
-      if (collective.op->getNumOperands() != 1 ||
-          collective.op->getNumResults() != 1 || !isFloatTensor(type) ||
-          !isFloatTensor(collective.op->getResult(0).getType()))
-        collective.reason = "it does not scatter one f32, bf16 or f16 tensor "
-                            "of static shape";
-      else if (!isSum(collective.op))
-        collective.reason = "its reduction is not a sum";
-      else if (llvm::none_of(getMirrorKeys(collective, type),
-                             [&](const std::string &key) {
-                               return mirrors.contains(key);
-                             }))
-        collective.reason = "it mirrors no weight gather";
-      else
-        collective.role = Role::Gradient;
-    } else if (collective.reason.empty()) {
-      collective.reason = "it is no gather of a weight and no scatter of a "
-                          "gradient";
-    }
-    if (collective.role == Role::Other && !collective.groupError.empty() &&
-        collective.kind != CollectiveKind::CollectivePermute)
-      collective.reason +=
-          "; its bytes are not counted: " + collective.groupError;
-    isBackward |= collective.role == Role::Gradient;
-    collective.phase = isBackward ? Phase::Backward : Phase::Forward;
-  }
-  limitModelBytes(result, provenances);
+  RoleFinder(module, mesh, named, provenances, result).run();
   return result;
 }

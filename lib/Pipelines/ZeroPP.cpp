@@ -62,6 +62,7 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
   // not to be rewritten is not imported, so that it stays as it was.
   ImportCollectivesPassOptions import;
   import.mesh = options.mesh;
+  import.weightsOf = options.weightsOf;
   import.weights = hasWeights || hasSecondary || options.regather;
   import.gradients = hasGradients;
   pm.addPass(createImportCollectivesPass(import));

@@ -89,7 +89,8 @@ std::vector<AxisRef> parseGroup(StringRef group, const Mesh &mesh) {
   return refs;
 }
 
-Report buildReport(ModuleOp module, const Mesh &mesh) {
+Report buildReport(ModuleOp module, const Mesh &mesh,
+                   const NamedWeights &named) {
   Report report;
   report.mesh = mesh;
   size_t numAxes = mesh.getAxes().size();
@@ -98,7 +99,8 @@ Report buildReport(ModuleOp module, const Mesh &mesh) {
   // Collectives in their order in the input; those of a rewrite know it.
   std::map<int64_t, Entry> entries;
   llvm::DenseMap<int64_t, int64_t> numOps;
-  SmallVector<StepCollective> collectives = getStepCollectives(module, mesh);
+  SmallVector<StepCollective> collectives =
+      getStepCollectives(module, mesh, named);
   int64_t nextId = 0;
   for (const StepCollective &collective : collectives)
     for (const Origin &origin : getOrigins(collective))
@@ -393,6 +395,9 @@ public:
     FailureOr<Mesh> stepMesh = getStepMesh(module, mesh);
     if (failed(stepMesh))
       return signalPassFailure();
+    FailureOr<NamedWeights> named = NamedWeights::parse(module, weightsOf);
+    if (failed(named))
+      return signalPassFailure();
     std::string text;
     llvm::raw_string_ostream os(text);
     Report report;
@@ -401,9 +406,9 @@ public:
       OwningOpRef<ModuleOp> inlined = module.clone();
       if (failed(inlineStep(*inlined)))
         return signalPassFailure();
-      report = buildReport(*inlined, *stepMesh);
+      report = buildReport(*inlined, *stepMesh, *named);
     } else {
-      report = buildReport(module, *stepMesh);
+      report = buildReport(module, *stepMesh, *named);
     }
     if (format == "json")
       printJSON(report, os);

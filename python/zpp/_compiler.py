@@ -82,6 +82,11 @@ def rewrite_text(text: str, options: Options, target: str) -> Rewritten:
     pipeline = {name.replace("_", "-"): getattr(options, name) for name in (
         "mesh", "weights", "gradients", "secondary", "block", "regather",
         "stages", "links", "prefetch_bytes", "coalesce_bytes")}
+    if options.weights_of is not None:
+        # Numbers of the module's arguments; its front end has seen to that.
+        pipeline["weights-of"] = (
+            options.weights_of if isinstance(options.weights_of, str)
+            else ",".join(map(str, options.weights_of)) or None)
     if target != "portable":
         pipeline["target"] = "xla-ffi"
     with tempfile.TemporaryDirectory(prefix="zpp-") as name:

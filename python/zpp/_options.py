@@ -6,7 +6,7 @@ import dataclasses
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 #: What a value can be on the wire.
@@ -50,6 +50,12 @@ class Options:
     #: The group that keeps a second copy of the weights for the backward pass
     #: (hpZ): the name of a tier, a number of devices, or "none".
     secondary: str | int | None = None
+    #: Arguments that are weights where the step does not show it, in an
+    #: evaluation for instance: "all", the numbers of the leaves among its
+    #: arguments, or a function that is given each leaf's path in them, as
+    #: `jax.tree_util.keystr` writes it ("[0]['head']"), and says whether it is
+    #: one.
+    weights_of: str | Sequence[int] | Callable[[str], bool] | None = None
     #: Elements that share a scale: a power of two from 32 to 2048.
     block: int | None = None
     #: Whether to drop gathered weights that a step keeps alive, and to gather
@@ -87,6 +93,7 @@ class Options:
         put("gradients", _gradients_text(self.gradients))
         if not isinstance(self.secondary, str | None):
             _check_number("secondary", self.secondary, 1)
+        put("weights_of", _weights_of(self.weights_of))
         _check_number("block", self.block, 32, 2048)
         if self.block is not None and self.block & (self.block - 1):
             raise ValueError(
@@ -165,11 +172,24 @@ def _gradients_text(gradients: Any) -> str | None:
         return gradients
     formats = (gradients.split(":") if isinstance(gradients, str)
                else gradients if isinstance(gradients, Sequence) else ())
-    if not formats or any(part not in FORMATS for part in formats):
+    # A hop may send what it sums as it is.
+    per_hop = (*FORMATS, "none")
+    if not formats or any(part not in per_hop for part in formats):
         raise ValueError(
-            f"gradients: expected 'none', or one of {_list(FORMATS)} per hop "
+            f"gradients: expected 'none', or one of {_list(per_hop)} per hop "
             f"as ('i8', 'i4') or 'i8:i4', but got {gradients!r}")
     return ":".join(formats)
+
+
+def _weights_of(weights: Any) -> Any:
+    if weights is None or weights == "all" or callable(weights):
+        return weights
+    if isinstance(weights, str) or not isinstance(weights, Sequence) or any(
+            not isinstance(number, int) or number < 0 for number in weights):
+        raise ValueError(
+            f"weights_of: expected 'all', numbers of arguments or a function of "
+            f"their paths, but got {weights!r}")
+    return tuple(weights)
 
 
 def _links_text(links: Any) -> str | None:

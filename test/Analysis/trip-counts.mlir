@@ -1,4 +1,4 @@
-// RUN: zpp-opt %s --zero-import-collectives --split-input-file \
+// RUN: zpp-opt %s --zero-import-collectives=weights-of=all --split-input-file \
 // RUN:   --verify-diagnostics | FileCheck %s
 
 // How often loops run: from a constant, by a constant, while less than one.

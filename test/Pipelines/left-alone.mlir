@@ -27,10 +27,10 @@
 // RUN:   | FileCheck %t.dir/mixed.mlir --check-prefix=JOINED
 
 // A gather that is split is not either, nor are its halves.
-// RUN: zpp-opt %t.dir/again.mlir --zeropp="weights=none gradients=none" --remarks-filter=none \
+// RUN: zpp-opt %t.dir/again.mlir --zeropp="weights-of=all weights=none gradients=none" --remarks-filter=none \
 // RUN:   | FileCheck %t.dir/again.mlir --check-prefix=SPLIT
 // One that is repeated is the same twice.
-// RUN: zpp-opt %t.dir/again.mlir --zeropp="weights=none gradients=none secondary=none regather=true" --remarks-filter=none \
+// RUN: zpp-opt %t.dir/again.mlir --zeropp="weights-of=all weights=none gradients=none secondary=none regather=true" --remarks-filter=none \
 // RUN:   | FileCheck %t.dir/again.mlir --check-prefix=AGAIN
 
 //--- step.mlir
@@ -48,34 +48,42 @@ func.func @step(%a: tensor<4x64xbf16>, %b: tensor<64x4xbf16>, %c: tensor<4x64xbf
   %2 = "stablehlo.all_gather"(%c) {all_gather_dim = 1 : i64, replica_groups = dense<[[0, 1, 2, 3], [4, 5, 6, 7]]> : tensor<2x4xi64>} : (tensor<4x64xbf16>) -> tensor<4x256xbf16>
   // CHECK-NEXT: %[[D1:.*]] = "stablehlo.all_gather"(%[[D]]) <{all_gather_dim = 1 : i64, {{.*}}mesh_axes{{.*}}name = "node">]>}> {{.*}} : (tensor<8x4xf32>) -> tensor<8x8xf32>
   %3 = "stablehlo.all_gather"(%d) <{all_gather_dim = 1 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">]>}> : (tensor<8x4xf32>) -> tensor<8x8xf32>
-  // CHECK-NEXT: %[[A2:.*]] = "stablehlo.reduce_scatter"(%[[A1]]) <{channel_handle = #stablehlo.channel_handle<handle = 5, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64, use_global_device_ids}> ({
+  // CHECK-NEXT: %[[COMPUTED:.*]] = "stablehlo.dot"
+  // CHECK-NEXT: %[[A2:.*]] = "stablehlo.reduce_scatter"(%[[COMPUTED]]) <{channel_handle = #stablehlo.channel_handle<handle = 5, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64, use_global_device_ids}> ({
   // CHECK-NEXT: ^bb0(%[[X:.*]]: tensor<bf16>, %[[Y:.*]]: tensor<bf16>):
   // CHECK-NEXT: %[[SUM:.*]] = "stablehlo.add"(%[[X]], %[[Y]]) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
   // CHECK-NEXT: "stablehlo.return"(%[[SUM]]) : (tensor<bf16>) -> ()
   // CHECK-NEXT: }) {mhlo.frontend_attributes = {mark = "g"}, zpp.origin = {{{.*}}}, zpp.reason = {{.*}}} : (tensor<32x64xbf16>) -> tensor<4x64xbf16>
-  %4 = "stablehlo.reduce_scatter"(%0) <{channel_handle = #stablehlo.channel_handle<handle = 5, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64, use_global_device_ids}> ({
+  %computed = "stablehlo.dot"(%0, %0) : (tensor<32x64xbf16>, tensor<32x64xbf16>) -> tensor<32x64xbf16>
+  %4 = "stablehlo.reduce_scatter"(%computed) <{channel_handle = #stablehlo.channel_handle<handle = 5, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64, use_global_device_ids}> ({
   ^bb0(%x: tensor<bf16>, %y: tensor<bf16>):
     %sum = "stablehlo.add"(%x, %y) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
     "stablehlo.return"(%sum) : (tensor<bf16>) -> ()
   }) {mhlo.frontend_attributes = {mark = "g"}} : (tensor<32x64xbf16>) -> tensor<4x64xbf16>
-  // CHECK-NEXT: %[[B2:.*]] = "stablehlo.reduce_scatter"(%[[B1]]) <{replica_groups = dense<{{\[\[}}0, 4, 1, 5, 2, 6, 3, 7]]> : tensor<1x8xi64>, scatter_dimension = 1 : i64}> ({
+  // CHECK-NEXT: %[[COMPUTED1:.*]] = "stablehlo.dot"
+  // CHECK-NEXT: %[[B2:.*]] = "stablehlo.reduce_scatter"(%[[COMPUTED1]]) <{replica_groups = dense<{{\[\[}}0, 4, 1, 5, 2, 6, 3, 7]]> : tensor<1x8xi64>, scatter_dimension = 1 : i64}> ({
   // CHECK: }) {zpp.origin = {{{.*}}}, zpp.reason = {{.*}}} : (tensor<64x32xbf16>) -> tensor<64x4xbf16>
-  %5 = "stablehlo.reduce_scatter"(%1) <{replica_groups = dense<[[0, 4, 1, 5, 2, 6, 3, 7]]> : tensor<1x8xi64>, scatter_dimension = 1 : i64}> ({
+  %computed1 = "stablehlo.dot"(%1, %1) : (tensor<64x32xbf16>, tensor<64x32xbf16>) -> tensor<64x32xbf16>
+  %5 = "stablehlo.reduce_scatter"(%computed1) <{replica_groups = dense<[[0, 4, 1, 5, 2, 6, 3, 7]]> : tensor<1x8xi64>, scatter_dimension = 1 : i64}> ({
   ^bb0(%x: tensor<bf16>, %y: tensor<bf16>):
     %sum = "stablehlo.add"(%x, %y) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
     "stablehlo.return"(%sum) : (tensor<bf16>) -> ()
   }) : (tensor<64x32xbf16>) -> tensor<64x4xbf16>
-  // CHECK-NEXT: %[[C2:.*]] = "stablehlo.reduce_scatter"(%[[C1]]) ({
+  // CHECK-NEXT: %[[COMPUTED2:.*]] = "stablehlo.dot"
+  // CHECK-NEXT: %[[C2:.*]] = "stablehlo.reduce_scatter"(%[[COMPUTED2]]) ({
   // CHECK: }) {replica_groups = dense<{{\[\[}}0, 1, 2, 3], [4, 5, 6, 7]]> : tensor<2x4xi64>, scatter_dimension = 1 : i64, zpp.origin = {{{.*}}}, zpp.reason = {{.*}}} : (tensor<4x256xbf16>) -> tensor<4x64xbf16>
-  %6 = "stablehlo.reduce_scatter"(%2) ({
+  %computed2 = "stablehlo.dot"(%2, %2) : (tensor<4x256xbf16>, tensor<4x256xbf16>) -> tensor<4x256xbf16>
+  %6 = "stablehlo.reduce_scatter"(%computed2) ({
   ^bb0(%x: tensor<bf16>, %y: tensor<bf16>):
     %sum = "stablehlo.add"(%x, %y) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
     "stablehlo.return"(%sum) : (tensor<bf16>) -> ()
   }) {replica_groups = dense<[[0, 1, 2, 3], [4, 5, 6, 7]]> : tensor<2x4xi64>, scatter_dimension = 1 : i64} : (tensor<4x256xbf16>) -> tensor<4x64xbf16>
-  // CHECK-NEXT: %[[D2:.*]] = "stablehlo.reduce_scatter"(%[[D1]]) <{{.*}}mesh_axes{{.*}}scatter_dimension = 1 : i64}> ({
+  // CHECK-NEXT: %[[COMPUTED3:.*]] = "stablehlo.dot"
+  // CHECK-NEXT: %[[D2:.*]] = "stablehlo.reduce_scatter"(%[[COMPUTED3]]) <{{.*}}mesh_axes{{.*}}scatter_dimension = 1 : i64}> ({
   // CHECK-NEXT: ^bb0(%[[X:.*]]: tensor<f32>, %[[Y:.*]]: tensor<f32>):
   // CHECK: (tensor<8x8xf32>) -> tensor<8x4xf32>
-  %7 = "stablehlo.reduce_scatter"(%3) <{replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">]>, scatter_dimension = 1 : i64}> ({
+  %computed3 = "stablehlo.dot"(%3, %3) : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
+  %7 = "stablehlo.reduce_scatter"(%computed3) <{replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">]>, scatter_dimension = 1 : i64}> ({
   ^bb0(%x: tensor<f32>, %y: tensor<f32>):
     %sum = "stablehlo.add"(%x, %y) : (tensor<f32>, tensor<f32>) -> tensor<f32>
     "stablehlo.return"(%sum) : (tensor<f32>) -> ()
@@ -140,10 +148,11 @@ func.func private @layer(%w: tensor<64x4xbf16>) -> tensor<64x4xbf16> {
 // PORTABLE-DAG: "stablehlo.all_gather"({{.*}}dense<{{\[\[}}0, 1, 2, 3, 4, 5, 6, 7]]>{{.*}}xi8>
 // FFI-DAG: "stablehlo.custom_call"{{.*}}"zpp.start"
 // PORTABLE: "stablehlo.all_to_all"
-// CHECK: %[[SUM:.*]] = "stablehlo.reduce_scatter"(%[[WHOLE]]) <{replica_groups = #stablehlo.replica_group_mesh_axes<{{.*}}, scatter_dimension = 1 : i64}> ({
+// CHECK: %[[SUM:.*]] = "stablehlo.reduce_scatter"(%{{.*}}) <{replica_groups = #stablehlo.replica_group_mesh_axes<{{.*}}, scatter_dimension = 1 : i64}> ({
 // CHECK: (tensor<4x2048xbf16>) -> tensor<4x256xbf16>
 // CHECK-NOT: stablehlo.all_gather
-// CHECK: return %{{.*}}, %[[SUM]]
+// PORTABLE: return %{{.*}}, %[[SUM]]
+// FFI: return
 
 // JOINED-LABEL: func.func @step
 // JOINED-NOT: stablehlo.all_gather
@@ -152,13 +161,14 @@ func.func private @layer(%w: tensor<64x4xbf16>) -> tensor<64x4xbf16> {
 func.func @step(%w: tensor<8192x1024xbf16>, %v: tensor<4x256xbf16>) -> (tensor<8192x1024xbf16>, tensor<4x256xbf16>) {
   %0 = "stablehlo.all_gather"(%w) <{all_gather_dim = 1 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<8192x1024xbf16>) -> tensor<8192x8192xbf16>
   %1 = "stablehlo.all_gather"(%v) <{all_gather_dim = 1 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<4x256xbf16>) -> tensor<4x2048xbf16>
-  %g = "stablehlo.negate"(%0) : (tensor<8192x8192xbf16>) -> tensor<8192x8192xbf16>
+  %g = "stablehlo.dot"(%0, %0) : (tensor<8192x8192xbf16>, tensor<8192x8192xbf16>) -> tensor<8192x8192xbf16>
   %2 = "stablehlo.reduce_scatter"(%g) <{replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 1 : i64}> ({
   ^bb0(%x: tensor<bf16>, %y: tensor<bf16>):
     %sum = "stablehlo.add"(%x, %y) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
     "stablehlo.return"(%sum) : (tensor<bf16>) -> ()
   }) : (tensor<8192x8192xbf16>) -> tensor<8192x1024xbf16>
-  %3 = "stablehlo.reduce_scatter"(%1) <{replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 1 : i64}> ({
+  %computed = "stablehlo.dot"(%1, %1) : (tensor<4x2048xbf16>, tensor<4x2048xbf16>) -> tensor<4x2048xbf16>
+  %3 = "stablehlo.reduce_scatter"(%computed) <{replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 1 : i64}> ({
   ^bb0(%x: tensor<bf16>, %y: tensor<bf16>):
     %sum = "stablehlo.add"(%x, %y) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
     "stablehlo.return"(%sum) : (tensor<bf16>) -> ()
@@ -174,11 +184,13 @@ func.func @step(%w: tensor<8192x1024xbf16>, %v: tensor<4x256xbf16>) -> (tensor<8
 // SPLIT-NOT: all_gather_dim = 1
 // SPLIT-COUNT-3: "stablehlo.all_gather"{{.*}}all_gather_dim = 0 : i64, {{.*}}dense
 // SPLIT-NOT: "stablehlo.all_gather"
-func.func @twice(%w: tensor<64x4xbf16>, %x: tensor<64x32xbf16>) -> (tensor<64x32xbf16>, tensor<64x32xbf16>) {
+func.func @twice(%w: tensor<64x4xbf16>, %x: tensor<64x32xbf16>) -> (tensor<f32>, tensor<f32>) {
   %0 = "stablehlo.all_gather"(%w) <{all_gather_dim = 1 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<64x4xbf16>) -> tensor<64x32xbf16>
   %1:2 = "stablehlo.optimization_barrier"(%w, %x) : (tensor<64x4xbf16>, tensor<64x32xbf16>) -> (tensor<64x4xbf16>, tensor<64x32xbf16>)
   %2 = "stablehlo.all_gather"(%1#0) <{all_gather_dim = 1 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<64x4xbf16>) -> tensor<64x32xbf16>
-  return %0, %2 : tensor<64x32xbf16>, tensor<64x32xbf16>
+  %read = "stablehlo.dot"(%0, %0) : (tensor<64x32xbf16>, tensor<64x32xbf16>) -> tensor<f32>
+  %read1 = "stablehlo.dot"(%2, %2) : (tensor<64x32xbf16>, tensor<64x32xbf16>) -> tensor<f32>
+  return %read, %read1 : tensor<f32>, tensor<f32>
 }
 
 // SPLIT-LABEL: func.func @once
@@ -191,14 +203,14 @@ func.func @twice(%w: tensor<64x4xbf16>, %x: tensor<64x32xbf16>) -> (tensor<64x32
 // AGAIN-NOT: reshape
 func.func @once(%v: tensor<16x1xf32>, %x: tensor<16x8xf32>) -> tensor<16x1xf32> {
   %0 = "stablehlo.all_gather"(%v) <{all_gather_dim = 1 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<16x1xf32>) -> tensor<16x8xf32>
-  %1 = "stablehlo.multiply"(%x, %0) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %1 = "stablehlo.dot"(%x, %0) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
   %2 = "stablehlo.reduce_scatter"(%1) <{replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 1 : i64}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
     %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
     "stablehlo.return"(%sum) : (tensor<f32>) -> ()
   }) : (tensor<16x8xf32>) -> tensor<16x1xf32>
   %3 = "stablehlo.negate"(%1) : (tensor<16x8xf32>) -> tensor<16x8xf32>
-  %4 = "stablehlo.multiply"(%3, %0) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %4 = "stablehlo.dot"(%3, %0) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
   %5 = "stablehlo.reduce_scatter"(%4) <{replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 1 : i64}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
     %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>

@@ -93,15 +93,17 @@
 // FFI-NOT: func.func @zpp_collective_
 
 "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
-func.func @step(%w: tensor<4x64xbf16>, %x: tensor<f32>) -> (tensor<32x64xbf16>, tensor<4x64xf32>, tensor<f32>) {
+func.func @step(%w: tensor<4x64xbf16>, %x: tensor<f32>) -> (tensor<f32>, tensor<4x64xf32>, tensor<f32>) {
   %0 = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<4x64xbf16>) -> tensor<32x64xbf16>
   %1:2 = "stablehlo.optimization_barrier"(%w, %x) : (tensor<4x64xbf16>, tensor<f32>) -> (tensor<4x64xbf16>, tensor<f32>)
   %2 = "stablehlo.all_gather"(%1#0) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<4x64xbf16>) -> tensor<32x64xbf16>
   %3 = "stablehlo.convert"(%2) : (tensor<32x64xbf16>) -> tensor<32x64xf32>
-  %4 = "stablehlo.reduce_scatter"(%3) <{replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64}> ({
+  %computed = "stablehlo.dot"(%3, %3) : (tensor<32x64xf32>, tensor<32x64xf32>) -> tensor<32x64xf32>
+  %4 = "stablehlo.reduce_scatter"(%computed) <{replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
     %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
     "stablehlo.return"(%add) : (tensor<f32>) -> ()
   }) : (tensor<32x64xf32>) -> tensor<4x64xf32>
-  return %0, %4, %1#1 : tensor<32x64xbf16>, tensor<4x64xf32>, tensor<f32>
+  %read = "stablehlo.dot"(%0, %0) : (tensor<32x64xbf16>, tensor<32x64xbf16>) -> tensor<f32>
+  return %read, %4, %1#1 : tensor<f32>, tensor<4x64xf32>, tensor<f32>
 }

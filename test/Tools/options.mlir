@@ -77,6 +77,13 @@
 // RUN: %{fails} | FileCheck %s --check-prefix=ORDER --implicit-check-not=func && %{no_output}
 // ORDER: error: expected axes in the order of the module's mesh, 'node:2,gpu:4', but got 'gpu:4,node:2'
 
+// REDEFINE: %{option} = --zeropp=weights-of=2-1
+// RUN: %{fails} | FileCheck %s --check-prefix=WEIGHTS-OF --implicit-check-not=func && %{no_output}
+// WEIGHTS-OF: error: expected weights-of to be 'all' or argument numbers and ranges, as 0,3-7, but got '2-1'
+// REDEFINE: %{option} = --zero-report=weights-of=0,1
+// RUN: %{fails} | FileCheck %s --check-prefix=WEIGHTS-OF-RANGE --implicit-check-not=func && %{no_output}
+// WEIGHTS-OF-RANGE: error: expected arguments of the step below 1 in weights-of, but got 1
+
 // REDEFINE: %{option} = --zeropp=secondary=tpu
 // RUN: %{fails} | FileCheck %s --check-prefix=TIER && %{no_output}
 // TIER: error: expected a tier of the mesh node:2,gpu:4 or a group size as the secondary partition, but got 'tpu'
@@ -117,9 +124,11 @@
 // MALFORMED: <stdin>:1:22: error: expected operation name in quotes
 
 "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
-func.func @step(%w: tensor<4x64xf32>) -> (tensor<32x64xf32>, tensor<32x64xf32>) {
+func.func @step(%w: tensor<4x64xf32>) -> (tensor<f32>, tensor<f32>, tensor<4x64xf32>) {
   %0 = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x64xf32>) -> tensor<32x64xf32>
   %1 = "stablehlo.optimization_barrier"(%w) : (tensor<4x64xf32>) -> tensor<4x64xf32>
   %2 = "stablehlo.all_gather"(%1) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x64xf32>) -> tensor<32x64xf32>
-  return %0, %2 : tensor<32x64xf32>, tensor<32x64xf32>
+  %read = "stablehlo.dot"(%0, %0) : (tensor<32x64xf32>, tensor<32x64xf32>) -> tensor<f32>
+  %read1 = "stablehlo.dot"(%2, %2) : (tensor<32x64xf32>, tensor<32x64xf32>) -> tensor<f32>
+  return %read, %read1, %w : tensor<f32>, tensor<f32>, tensor<4x64xf32>
 }

@@ -1,15 +1,15 @@
-// RUN: zpp-opt %s --zero-report --split-input-file -o /dev/null 2>&1 \
+// RUN: zpp-opt %s --zero-report=weights-of=all --split-input-file -o /dev/null 2>&1 \
 // RUN:   | FileCheck %s
-// RUN: zpp-opt %s --zero-report=output=- --split-input-file -o /dev/null \
+// RUN: zpp-opt %s --zero-report="output=- weights-of=all" --split-input-file -o /dev/null \
 // RUN:   | FileCheck %s
-// RUN: zpp-opt %s --zero-report=output=%t.txt --split-input-file -o /dev/null \
+// RUN: zpp-opt %s --zero-report="output=%t.txt weights-of=all" --split-input-file -o /dev/null \
 // RUN:   && FileCheck %s --check-prefix=LAST < %t.txt
-// RUN: zpp-opt %s --zero-report=format=json --split-input-file -o /dev/null 2>&1 \
+// RUN: zpp-opt %s --zero-report="format=json weights-of=all" --split-input-file -o /dev/null 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=JSON
-// RUN: zpp-opt %s --zeropp --zero-report="format=json output=-" \
+// RUN: zpp-opt %s --zeropp=weights-of=all --zero-report="format=json output=-" \
 // RUN:   --split-input-file --remarks-filter=none -o /dev/null \
 // RUN:   | FileCheck %s --check-prefix=AFTER
-// RUN: zpp-opt %s --zero-report --split-input-file 2>/dev/null | FileCheck %s \
+// RUN: zpp-opt %s --zero-report=weights-of=all --split-input-file 2>/dev/null | FileCheck %s \
 // RUN:   --check-prefix=SAME --implicit-check-not=zpp.
 
 // The module stays as it is.
@@ -70,11 +70,11 @@
 // AFTER-NEXT: "secondary_bytes": 4160
 
 "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
-func.func @step(%w: tensor<32x64xbf16>, %x: tensor<16xcomplex<f32>>, %p: tensor<3xi1>) -> (tensor<256x64xbf16>, tensor<32x64xf32>) {
+func.func @step(%w: tensor<32x64xbf16>, %x: tensor<16xcomplex<f32>>, %p: tensor<3xi1>) -> (tensor<f32>, tensor<32x64xf32>) {
   %0 = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<32x64xbf16>) -> tensor<256x64xbf16> loc("step.py":3:5)
   %1 = "stablehlo.optimization_barrier"(%w) : (tensor<32x64xbf16>) -> tensor<32x64xbf16>
   %2 = "stablehlo.all_gather"(%1) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<32x64xbf16>) -> tensor<256x64xbf16> loc("step.py":4:5)
-  %3 = "stablehlo.convert"(%2) : (tensor<256x64xbf16>) -> tensor<256x64xf32>
+  %3 = "stablehlo.dot"(%2, %2) : (tensor<256x64xbf16>, tensor<256x64xbf16>) -> tensor<256x64xf32>
   %4 = "stablehlo.reduce_scatter"(%3) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
     %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
@@ -86,7 +86,8 @@ func.func @step(%w: tensor<32x64xbf16>, %x: tensor<16xcomplex<f32>>, %p: tensor<
   }) : (tensor<16xcomplex<f32>>) -> tensor<16xcomplex<f32>> loc("step.py":6:5)
   %6 = "stablehlo.collective_permute"(%p) <{source_target_pairs = dense<[[0, 4], [1, 2]]> : tensor<2x2xi64>}> : (tensor<3xi1>) -> tensor<3xi1> loc("step.py":7:5)
   %7 = "stablehlo.all_to_all"(%w) <{split_dimension = 0 : i64, concat_dimension = 0 : i64, split_count = 8 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<32x64xbf16>) -> tensor<32x64xbf16> loc("step.py":8:5)
-  return %0, %4 : tensor<256x64xbf16>, tensor<32x64xf32>
+  %8 = "stablehlo.dot"(%0, %0) : (tensor<256x64xbf16>, tensor<256x64xbf16>) -> tensor<f32>
+  return %8, %4 : tensor<f32>, tensor<32x64xf32>
 }
 
 // -----

@@ -26,6 +26,10 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
       *this, "mesh",
       llvm::cl::desc("Tiers from slowest to fastest, as node:2,gpu:4 (default: "
                      "the module's own mesh)")};
+  Option<std::string> weightsOf{
+      *this, "weights-of",
+      llvm::cl::desc("Arguments of the step that are weights where the step "
+                     "does not show it: all, or numbers and ranges, as 0,3-7")};
   Option<std::string> weights{
       *this, "weights",
       llvm::cl::desc("Format in which weights are gathered: none, i8 or i4"),

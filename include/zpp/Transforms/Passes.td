@@ -35,13 +35,28 @@ def ImportCollectivesPass : Zpp_ModulePass<"zero-import-collectives"> {
   let summary = "Import weight gathers and gradient scatters (ZeRO-3, 2.2)";
   let description = [{
     Finds the collectives of ZeRO-3/FSDP in an exported step and turns them into
-    `zero` ops on partitioned tensors: a gather whose operand comes from a step
-    input through casts, reshapes, slices and barriers only is a weight gather,
-    a scatter with sum that mirrors one is a gradient scatter. Replica groups,
-    dense or as mesh axes, are factored over the mesh. Everything else stays as
-    it is, with a remark that says why. Functions with collectives in them are
-    inlined into the step first. A collective that moves a bucket of several
-    tensors becomes one per tensor if at least one of them is imported.
+    `zero` ops on partitioned tensors. Replica groups, dense or as mesh axes, are
+    factored over the mesh. Everything else stays as it is, with a remark that
+    says why. Functions with collectives in them are inlined into the step first.
+    A collective that moves a bucket of several tensors becomes one per tensor if
+    at least one of them is imported.
+
+    A collective is a weight gather or a gradient scatter by where its value
+    comes from and by where it goes:
+
+    - A gather is one of a *weight* if its operand comes from floating-point
+      inputs of the step that are weights, and if a gradient is computed from it.
+      An input is a weight if the step returns it, updated or as it was, if a
+      gradient of the shape of the whole is reduced, or if `weights-of` names it.
+      Other inputs are data.
+    - What reaches a result of the step element by element, through elementwise
+      ops, casts, slices and shape changes alone, is *state*, which is never
+      rounded: a whole weight that is updated, an average of weights.
+    - A scatter with sum is one of a *gradient* if its operand is computed and its
+      result reaches a result of the step element by element, or mirrors a weight
+      gather.
+    - Axes along which all devices have the same data belong to another
+      parallelism. What is gathered or summed along them stays exact.
 
     Every collective gets a `zpp.origin` attribute: what `zero-report` knows
     about it before the rewrite. An imported one also keeps the attributes of
@@ -52,6 +67,9 @@ def ImportCollectivesPass : Zpp_ModulePass<"zero-import-collectives"> {
     Option<"mesh", "mesh", "std::string", "\"\"",
            "Tiers from slowest to fastest, as node:2,gpu:4 (default: the "
            "module's own mesh)">,
+    Option<"weightsOf", "weights-of", "std::string", "\"\"",
+           "Arguments of the step that are weights where the step does not show "
+           "it: all, or numbers and ranges, as 0,3-7">,
     Option<"weights", "weights", "bool", "true", "Import weight gathers">,
     Option<"gradients", "gradients", "bool", "true",
            "Import gradient scatters">,
@@ -374,6 +392,8 @@ def ReportPass : Pass<"zero-report", "::mlir::ModuleOp"> {
     Option<"mesh", "mesh", "std::string", "\"\"",
            "Tiers from slowest to fastest, as node:2,gpu:4 (default: those of "
            "the rewrite, else the module's own mesh)">,
+    Option<"weightsOf", "weights-of", "std::string", "\"\"",
+           "Of a step that is not rewritten: as in zero-import-collectives">,
     Option<"format", "format", "std::string", "\"table\"", "table or json">,
     Option<"output", "output", "std::string", "\"\"",
            "File to write; - is standard output (default: standard error, "

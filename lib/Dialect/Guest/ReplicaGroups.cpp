@@ -276,3 +276,48 @@ std::string zpp::getAutomaticAxes(Operation *op) {
   }
   return "";
 }
+
+std::optional<ReplicaGroups> zpp::getShardingGroups(Operation *manual,
+                                                    unsigned index) {
+  // #sdy.sharding_per_value<[<@mesh, [{"node", "gpu":(1)2}, {}],
+  //   replicated={"tensor"}>, <@mesh, []>]>
+  Attribute attr = manual->getAttr("in_shardings");
+  if (!attr)
+    return std::nullopt;
+  std::string text = printAttribute(attr);
+  StringRef rest = text;
+  llvm::Regex entry("<@\"?([^,\" ]+)\"?, *\\[");
+  SmallVector<StringRef> match;
+  for (unsigned i = 0; i <= index; ++i) {
+    if (!entry.match(rest, &match))
+      return std::nullopt;
+    rest = rest.substr(match[0].end() - rest.begin());
+  }
+  std::optional<ModuleMesh> mesh = lookupMesh(manual, match[1]);
+  if (!mesh)
+    return std::nullopt;
+  // Up to the end of this sharding, without axes that it says to be replicated.
+  SmallVector<StringRef> next;
+  StringRef dims = entry.match(rest, &next)
+                       ? rest.take_front(next[0].begin() - rest.begin())
+                       : rest;
+  dims = dims.split("replicated").first.split("unreduced").first;
+  llvm::Regex axis("\"([^\"]*)\"(:\\(([0-9]+)\\)([0-9]+))?");
+  std::vector<AxisRef> refs;
+  while (axis.match(dims, &match)) {
+    AxisRef ref{match[1].str(), 1, 0};
+    if (!match[2].empty()) {
+      (void)match[3].getAsInteger(10, ref.preSize);
+      (void)match[4].getAsInteger(10, ref.size);
+    } else if (int64_t found = mesh->mesh.findAxis(ref.name); found >= 0) {
+      ref = mesh->mesh.getAxis(found);
+    }
+    if (!mesh->mesh.verify(ref).empty())
+      return std::nullopt;
+    refs.push_back(ref);
+    dims = dims.substr(match[0].end() - dims.begin());
+  }
+  if (refs.empty())
+    return std::nullopt;
+  return getGroups(*mesh, refs);
+}

@@ -34,17 +34,20 @@ public:
     FailureOr<Mesh> stepMesh = getStepMesh(module, mesh);
     if (failed(stepMesh))
       return signalPassFailure();
+    FailureOr<NamedWeights> named = NamedWeights::parse(module, weightsOf);
+    if (failed(named))
+      return signalPassFailure();
     if (failed(inlineStep(module)))
       return signalPassFailure();
     SplitBuckets buckets(module);
     SmallVector<StepCollective> collectives =
-        getStepCollectives(module, *stepMesh);
+        getStepCollectives(module, *stepMesh, *named);
     llvm::SmallDenseSet<Operation *> imported;
     for (const StepCollective &collective : collectives)
       if (getReason(collective).empty())
         imported.insert(collective.op);
     if (buckets.restore([&](Operation *op) { return imported.contains(op); }))
-      collectives = getStepCollectives(module, *stepMesh);
+      collectives = getStepCollectives(module, *stepMesh, *named);
     int64_t nextId = 0;
     for (const StepCollective &collective : collectives)
       for (const Origin &origin : getOrigins(collective))

@@ -17,6 +17,8 @@ from zpp.jax._partition import PartitionError
 
 def rewrite_step(step: Step, options: Options) -> Rewritten:
     """`zpp.rewrite` of a step. The result has the rewritten one."""
+    if not isinstance(options.weights_of, str | None):
+        options = options.replace(weights_of=_weights_in(step, options))
     target = _target_of(step, options)
     if options.mesh is None:
         options = options.replace(mesh=find_tiers(step.mesh))
@@ -51,6 +53,26 @@ def find_tiers(mesh: jax.sharding.Mesh | None) -> str | None:
             for index, owner in enumerate(owners)):
         return None
     return f"process:{count},device:{size}"
+
+
+def _weights_in(step: Step, options: Options) -> tuple[int, ...]:
+    """The arguments of the step's module that `options.weights_of` names. Of the
+    leaves among the arguments, the module has those that are used."""
+    exported, named = step.exported, options.weights_of
+    leaves = jax.tree.unflatten(exported.in_tree, range(len(exported.in_avals)))
+    if callable(named):
+        (args, kwargs) = leaves
+        paths = jax.tree_util.tree_flatten_with_path(args)[0]
+        paths += jax.tree_util.tree_flatten_with_path(kwargs)[0]
+        chosen = {number for path, number in paths
+                  if named(jax.tree_util.keystr(path))}
+    else:
+        chosen = set(named)
+        if beyond := sorted(chosen - set(range(len(exported.in_avals)))):
+            raise ValueError(f"weights_of: expected arguments below "
+                             f"{len(exported.in_avals)}, but got {beyond[0]}")
+    return tuple(index for index, number in enumerate(
+        exported.module_kept_var_idx) if number in chosen)
 
 
 def _target_of(step: Step, options: Options) -> str:

@@ -1,4 +1,4 @@
-// RUN: zpp-opt %s --zero-import-collectives --split-input-file \
+// RUN: zpp-opt %s --zero-import-collectives=weights-of=all --split-input-file \
 // RUN:   --verify-diagnostics
 
 //===----------------------------------------------------------------------===//
@@ -145,7 +145,8 @@ func.func @shapes(%w: tensor<4x8xf32>) {
 // -----
 
 "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
-func.func @indivisible(%w: tensor<2xf32>, %g: tensor<18xf32>) {
+func.func @indivisible(%w: tensor<2xf32>, %x: tensor<f32>) {
+  %g = "stablehlo.broadcast_in_dim"(%x) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<18xf32>
   %0 = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<2xf32>) -> tensor<16xf32>
   // expected-error@+1 {{expected the parts 'tensor<2xf32>' of 8 devices to make 'tensor<16xf32>', but got 'tensor<18xf32>'}}
   %1 = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<2xf32>) -> tensor<18xf32>
@@ -160,7 +161,8 @@ func.func @indivisible(%w: tensor<2xf32>, %g: tensor<18xf32>) {
 
 // -----
 
-// Loops, barriers and reductions that nothing can be said about.
+// Loops, barriers and reductions that nothing can be said about. What is made of
+// weights alone is one all the same.
 
 "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
 func.func @malformed(%w: tensor<4x8xf32>, %i: tensor<i32>) {
@@ -174,20 +176,20 @@ func.func @malformed(%w: tensor<4x8xf32>, %i: tensor<i32>) {
     %3 = "stablehlo.all_gather"(%v) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
   }) : (tensor<4x8xf32>, tensor<i32>) -> (tensor<4x8xf32>, tensor<i32>)
   %4:2 = "stablehlo.optimization_barrier"(%w) : (tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>)
-  // expected-remark@+1 {{its operand is computed in the step, not a weight}}
   %5 = "stablehlo.all_gather"(%4#1) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
   %narrow = "stablehlo.optimization_barrier"(%w) : (tensor<4x8xf32>) -> tensor<4x8xbf16>
-  // expected-remark@+1 {{its operand is computed in the step, not a weight}}
   %whole = "stablehlo.all_gather"(%narrow) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<4x8xbf16>) -> tensor<32x8xbf16>
   %6 = "stablehlo.convert"() : () -> tensor<4x8xf32>
   // expected-remark@+1 {{its operand is computed in the step, not a weight}}
   %7 = "stablehlo.all_gather"(%6) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
   // expected-remark@+1 {{it does not gather one f32, bf16 or f16 tensor of static shape}}
   "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<4x8xf32>) -> ()
+  %computed = "stablehlo.dot"(%1, %1) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
   // expected-remark@+1 {{its reduction is not a sum}}
-  %8 = "stablehlo.reduce_scatter"(%1) <{replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64}> ({}) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %8 = "stablehlo.reduce_scatter"(%computed) <{replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64}> ({}) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %computed1 = "stablehlo.dot"(%1, %1) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
   // expected-remark@+1 {{its reduction is not a sum}}
-  %9 = "stablehlo.reduce_scatter"(%1) <{replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64}> ({
+  %9 = "stablehlo.reduce_scatter"(%computed1) <{replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
     %add = "stablehlo.add"(%a) : (tensor<f32>) -> tensor<f32>
     "stablehlo.return"(%add) : (tensor<f32>) -> ()

@@ -67,6 +67,12 @@ std::optional<int64_t> getNumDevices(mlir::ModuleOp module);
 /// Shapes in it are still global along those axes.
 std::string getAutomaticAxes(mlir::Operation *op);
 
+/// The groups of devices that hold different parts of operand `index` of
+/// `manual`, a `sdy.manual_computation`; nullopt where its sharding does not
+/// split it or cannot be read.
+std::optional<ReplicaGroups> getShardingGroups(mlir::Operation *manual,
+                                               unsigned index);
+
 } // namespace zpp
 
 #endif // ZPP_DIALECT_GUEST_REPLICAGROUPS_H

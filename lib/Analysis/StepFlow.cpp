@@ -1,0 +1,554 @@
+//===- StepFlow.cpp - Where values of a step go ---------------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "zpp/Analysis/StepFlow.h"
+
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/SymbolTable.h"
+#include "zpp/Analysis/HostModule.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Dialect/Zero/IR/Zero.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/StringSet.h"
+
+using namespace mlir;
+using namespace zpp;
+
+//===----------------------------------------------------------------------===//
+// What ops do
+//===----------------------------------------------------------------------===//
+
+/// Elements of a tensor, or nullopt where that is not known.
+static std::optional<int64_t> getNumElements(Type type) {
+  auto shaped = dyn_cast<ShapedType>(type);
+  if (!shaped || !shaped.hasStaticShape())
+    return std::nullopt;
+  return shaped.getNumElements();
+}
+
+static bool isFloat(Type type) {
+  auto shaped = dyn_cast<ShapedType>(type);
+  return shaped && isa<FloatType>(shaped.getElementType());
+}
+
+static bool isPredicate(Type type) {
+  auto shaped = dyn_cast<ShapedType>(type);
+  return shaped && shaped.getElementType().isInteger(1);
+}
+
+/// Ops that mix elements of their operands even where the shapes agree.
+static bool isCompute(Operation *op) {
+  static const llvm::StringSet<> names = {"batch_norm_grad",
+                                          "batch_norm_inference",
+                                          "batch_norm_training",
+                                          "cholesky",
+                                          "convolution",
+                                          "dot",
+                                          "dot_general",
+                                          "dynamic_conv",
+                                          "dynamic_gather",
+                                          "einsum",
+                                          "fft",
+                                          "gather",
+                                          "reduce_window",
+                                          "rng",
+                                          "rng_bit_generator",
+                                          "select_and_scatter",
+                                          "sort",
+                                          "torch_index_select",
+                                          "triangular_solve",
+                                          "unary_einsum"};
+  return names.contains(op->getName().stripDialect()) ||
+         op->getName().getDialectNamespace() == "linalg";
+}
+
+/// True if a `stablehlo.scatter` stores its updates as they are.
+static bool isAssignment(Operation *scatter) {
+  if (scatter->getNumRegions() != 1 || !scatter->getRegion(0).hasOneBlock() ||
+      scatter->getRegion(0).front().empty())
+    return true;
+  Block &body = scatter->getRegion(0).front();
+  unsigned count = scatter->getNumResults();
+  return llvm::all_of(body.back().getOperands(), [&](Value value) {
+    auto argument = dyn_cast<BlockArgument>(value);
+    return argument && argument.getOwner() == &body &&
+           argument.getArgNumber() >= count;
+  });
+}
+
+/// True if result `result` of `op`, which is no loop, call or branch, holds the
+/// elements of `operand`, each changed by itself.
+static bool movesOperand(OpOperand &operand, OpResult result) {
+  Operation *op = operand.getOwner();
+  StringRef name = op->getName().stripDialect();
+  unsigned index = operand.getOperandNumber();
+  if (isBarrier(op))
+    return index == result.getResultNumber();
+  if (getGuestCollective(op))
+    return index == result.getResultNumber() || op->getNumResults() == 1;
+  if (isa_and_present<zero::ZeroDialect>(op->getDialect()))
+    return true;
+  if (name == "dynamic_update_slice")
+    return index < 2;
+  if (name == "scatter") {
+    // Inputs, indices, updates. Updates that are added up are mixed.
+    unsigned count = op->getNumResults();
+    if (index < count)
+      return index == result.getResultNumber();
+    return index == count + 1 + result.getResultNumber() && isAssignment(op);
+  }
+  if (movesData(op))
+    return index == 0 || name == "concatenate";
+  if (isPredicate(operand.get().getType()))
+    return false;
+  if (isCompute(op))
+    return false;
+  // Everything else that keeps the shape is taken to work on each element: ops
+  // that are not known here must not hide that state is rounded.
+  std::optional<int64_t> from = getNumElements(operand.get().getType());
+  std::optional<int64_t> to = getNumElements(result.getType());
+  return from && from == to;
+}
+
+/// Operands that only say which part of another one is read or written.
+static bool isPosition(OpOperand &operand) {
+  Operation *op = operand.getOwner();
+  StringRef name = op->getName().stripDialect();
+  unsigned index = operand.getOperandNumber();
+  return (name == "dynamic_slice" && index >= 1) ||
+         (name == "dynamic_update_slice" && index >= 2);
+}
+
+/// Ops without operands whose results depend on no input.
+static bool isKnownSource(Operation *op) {
+  static const llvm::StringSet<> names = {
+      "constant",   "create_token",        "empty", "iota", "partition_id",
+      "replica_id", "process_linear_index"};
+  return names.contains(op->getName().stripDialect());
+}
+
+//===----------------------------------------------------------------------===//
+// The graph
+//===----------------------------------------------------------------------===//
+
+class StepFlow::Graph {
+public:
+  enum class Kind : uint8_t { Moved, Computed, Carried };
+  /// Which arguments of a called function reach which of its results, and how.
+  struct Summary {
+    unsigned argument, result;
+    Kind kind;
+  };
+  using Summaries = llvm::DenseMap<Operation *, std::vector<Summary>>;
+
+  explicit Graph(Summaries &summaries) : summaries(summaries) {}
+
+  void addBlock(Block &block) {
+    for (Value argument : block.getArguments())
+      (void)getNumber(argument);
+    for (Operation &op : block)
+      addOp(&op);
+  }
+
+  /// To be called once, when all blocks have been added.
+  void sortEdges() {
+    sort(in, [](const Edge &edge) { return edge.target; });
+    sort(out, [](const Edge &edge) { return edge.source; });
+  }
+
+  size_t size() const { return numbers.size(); }
+
+  int64_t getNumber(Value value) {
+    auto [it, isNew] = numbers.try_emplace(value, numbers.size());
+    if (isNew)
+      values.push_back(value);
+    return it->second;
+  }
+
+  std::optional<int64_t> findNumber(Value value) const {
+    auto it = numbers.find(value);
+    if (it == numbers.end())
+      return std::nullopt;
+    return it->second;
+  }
+
+  /// Calls `visit` with what edges lead to (`forward`) or come from.
+  void forEachNeighbor(
+      int64_t value, bool forward,
+      llvm::function_ref<void(int64_t neighbor, Kind kind)> visit) const {
+    const Index &index = forward ? out : in;
+    for (int64_t i = index.begin[value]; i < index.begin[value + 1]; ++i) {
+      const Edge &edge = edges[index.edges[i]];
+      visit(forward ? edge.target : edge.source, edge.kind);
+    }
+  }
+
+  /// Marks in `found` all that edges of the kinds that `follows` accepts lead
+  /// to from what is marked already.
+  void mark(std::vector<char> &found, bool forward,
+            llvm::function_ref<bool(Kind)> follows) const {
+    SmallVector<int64_t> worklist;
+    for (size_t value = 0; value < found.size(); ++value)
+      if (found[value])
+        worklist.push_back(value);
+    while (!worklist.empty())
+      forEachNeighbor(worklist.pop_back_val(), forward,
+                      [&](int64_t neighbor, Kind kind) {
+                        if (follows(kind) && !found[neighbor]) {
+                          found[neighbor] = true;
+                          worklist.push_back(neighbor);
+                        }
+                      });
+  }
+
+  /// Makes products with activations Computed. Those are what `data` takes part
+  /// in, marked by value, before a sum or a gather over devices makes it the
+  /// same everywhere.
+  void cutActivations(std::vector<char> data);
+
+  /// Results that depend on something else than operands and are no constants:
+  /// random numbers, for instance.
+  SmallVector<int64_t> unknown;
+
+private:
+  struct Edge {
+    int64_t source, target;
+    Kind kind;
+  };
+  /// The edges of value i are edges[begin[i]] to edges[begin[i + 1] - 1].
+  struct Index {
+    std::vector<int64_t> begin, edges;
+  };
+
+  template <typename KeyT> void sort(Index &index, KeyT getKey) {
+    index.begin.assign(numbers.size() + 1, 0);
+    for (const Edge &edge : edges)
+      ++index.begin[getKey(edge) + 1];
+    for (size_t i = 1; i < index.begin.size(); ++i)
+      index.begin[i] += index.begin[i - 1];
+    std::vector<int64_t> next = index.begin;
+    index.edges.resize(edges.size());
+    for (auto [number, edge] : llvm::enumerate(edges))
+      index.edges[next[getKey(edge)]++] = number;
+  }
+
+  void addEdge(Value source, Value target, Kind kind) {
+    int64_t from = getNumber(source);
+    edges.push_back({from, getNumber(target), kind});
+  }
+
+  void addOp(Operation *op);
+  void addCall(func::CallOp call);
+  ArrayRef<Summary> getSummary(func::FuncOp function);
+
+  llvm::DenseMap<Value, int64_t> numbers;
+  std::vector<Value> values;
+  std::vector<Edge> edges;
+  Index in, out;
+  Summaries &summaries;
+};
+
+void StepFlow::Graph::addOp(Operation *op) {
+  if (isHostModule(op))
+    return;
+  for (Value result : op->getResults())
+    (void)getNumber(result);
+  for (Region &region : op->getRegions())
+    for (Block &block : region)
+      addBlock(block);
+  if (op->getNumOperands() == 0 && op->getNumRegions() == 0 &&
+      !isKnownSource(op))
+    for (Value result : op->getResults())
+      unknown.push_back(getNumber(result));
+
+  if (isWhile(op)) {
+    Block &condition = op->getRegion(0).front();
+    Block &body = op->getRegion(1).front();
+    for (auto [index, init] : llvm::enumerate(op->getOperands())) {
+      Value next = body.back().getOperand(index);
+      addEdge(init, condition.getArgument(index), Kind::Moved);
+      addEdge(init, body.getArgument(index), Kind::Moved);
+      addEdge(init, op->getResult(index), Kind::Moved);
+      addEdge(next, body.getArgument(index), Kind::Carried);
+      addEdge(next, op->getResult(index), Kind::Moved);
+    }
+    return;
+  }
+  if (auto call = dyn_cast<func::CallOp>(op))
+    return addCall(call);
+  // Regions whose last op has the results.
+  StringRef name = op->getName().getStringRef();
+  bool isManual = name == "sdy.manual_computation";
+  if (isManual || name == "stablehlo.case" || name == "stablehlo.if") {
+    for (Region &region : op->getRegions()) {
+      if (!region.hasOneBlock() || region.front().empty())
+        continue;
+      Block &body = region.front();
+      if (isManual)
+        for (auto [operand, argument] :
+             llvm::zip(op->getOperands(), body.getArguments()))
+          addEdge(operand, argument, Kind::Moved);
+      for (auto [value, result] :
+           llvm::zip(body.back().getOperands(), op->getResults()))
+        addEdge(value, result, Kind::Moved);
+    }
+    return;
+  }
+  for (OpOperand &operand : op->getOpOperands()) {
+    if (isPosition(operand))
+      continue;
+    for (OpResult result : op->getResults())
+      addEdge(operand.get(), result,
+              movesOperand(operand, result) ? Kind::Moved : Kind::Computed);
+  }
+}
+
+void StepFlow::Graph::cutActivations(std::vector<char> data) {
+  auto isShared = [&](int64_t value) {
+    Operation *op = values[value].getDefiningOp();
+    std::optional<CollectiveKind> kind =
+        op ? getGuestCollective(op) : std::nullopt;
+    // A scalar scales all elements alike.
+    return getNumElements(values[value].getType()) == 1 ||
+           kind == CollectiveKind::AllReduce ||
+           kind == CollectiveKind::ReduceScatter ||
+           kind == CollectiveKind::AllGather;
+  };
+  SmallVector<int64_t> worklist;
+  for (size_t value = 0; value < data.size(); ++value)
+    if (data[value])
+      worklist.push_back(value);
+  while (!worklist.empty())
+    forEachNeighbor(worklist.pop_back_val(), /*forward=*/true,
+                    [&](int64_t target, Kind) {
+                      if (data[target] || isShared(target))
+                        return;
+                      data[target] = true;
+                      worklist.push_back(target);
+                    });
+  for (Edge &edge : edges) {
+    Operation *op = values[edge.target].getDefiningOp();
+    if (edge.kind != Kind::Moved || !op || op->getNumOperands() != 2 ||
+        !(isNamed(op, "stablehlo.multiply") || isNamed(op, "stablehlo.divide")))
+      continue;
+    bool isFirst = op->getOperand(0) == values[edge.source];
+    if (data[getNumber(op->getOperand(isFirst ? 1 : 0))])
+      edge.kind = Kind::Computed;
+  }
+}
+
+void StepFlow::Graph::addCall(func::CallOp call) {
+  auto callee = SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
+      call, call.getCalleeAttr());
+  // Nothing is known about a function that is not here.
+  if (!callee || callee.isExternal() || !callee.getBody().hasOneBlock() ||
+      callee.getBody().front().empty()) {
+    for (Value operand : call.getOperands())
+      for (Value result : call.getResults())
+        addEdge(operand, result, Kind::Moved);
+    return;
+  }
+  for (const Summary &entry : getSummary(callee))
+    if (entry.argument < call.getNumOperands() &&
+        entry.result < call.getNumResults())
+      addEdge(call.getOperand(entry.argument), call.getResult(entry.result),
+              entry.kind);
+}
+
+ArrayRef<StepFlow::Graph::Summary>
+StepFlow::Graph::getSummary(func::FuncOp function) {
+  // A function that calls itself, by whatever way, finds the empty summary.
+  auto [known, isNew] = summaries.try_emplace(function);
+  if (!isNew)
+    return known->second;
+  Block &body = function.getBody().front();
+  Graph graph(summaries);
+  graph.addBlock(body);
+  graph.sortEdges();
+  std::vector<Summary> summary;
+  for (auto [index, value] : llvm::enumerate(body.back().getOperands())) {
+    std::vector<char> moved(graph.size()), any(graph.size());
+    moved[graph.getNumber(value)] = any[graph.getNumber(value)] = true;
+    graph.mark(moved, /*forward=*/false,
+               [](Kind kind) { return kind != Kind::Computed; });
+    graph.mark(any, /*forward=*/false, [](Kind) { return true; });
+    for (BlockArgument argument : body.getArguments()) {
+      int64_t number = graph.getNumber(argument);
+      if (any[number])
+        summary.push_back({argument.getArgNumber(),
+                           static_cast<unsigned>(index),
+                           moved[number] ? Kind::Moved : Kind::Computed});
+    }
+  }
+  return summaries[function] = std::move(summary);
+}
+
+//===----------------------------------------------------------------------===//
+// The step
+//===----------------------------------------------------------------------===//
+
+StepFlow::~StepFlow() = default;
+
+std::vector<int64_t> StepFlow::findReached(ArrayRef<Value> returned) const {
+  std::vector<int64_t> reached(graph->size(), -1);
+  for (size_t index = 0; index < returned.size(); ++index) {
+    SmallVector<int64_t> worklist;
+    auto reach = [&](int64_t number) {
+      if (reached[number] >= 0)
+        return;
+      reached[number] = index;
+      worklist.push_back(number);
+    };
+    reach(graph->getNumber(returned[index]));
+    while (!worklist.empty())
+      graph->forEachNeighbor(worklist.pop_back_val(), /*forward=*/false,
+                             [&](int64_t source, Graph::Kind kind) {
+                               if (kind != Graph::Kind::Computed)
+                                 reach(source);
+                             });
+  }
+  return reached;
+}
+
+StepFlow::StepFlow(ModuleOp module,
+                   llvm::function_ref<bool(BlockArgument)> isNamedWeight,
+                   llvm::function_ref<bool(BlockArgument)> isData) {
+  using Kind = Graph::Kind;
+  Graph::Summaries summaries;
+  graph = std::make_unique<Graph>(summaries);
+  SmallVector<BlockArgument> inputs;
+  SmallVector<Value> returned;
+  for (auto function : module.getOps<func::FuncOp>()) {
+    // What a function does that is called is part of its calls.
+    if (function.isExternal() || !function.isPublic() ||
+        !function.getBody().hasOneBlock() || function.getBody().front().empty())
+      continue;
+    Block &body = function.getBody().front();
+    llvm::append_range(inputs, body.getArguments());
+    graph->addBlock(body);
+    for (auto [index, value] : llvm::enumerate(body.back().getOperands())) {
+      results.push_back({function, static_cast<unsigned>(index)});
+      returned.push_back(value);
+    }
+  }
+  graph->sortEdges();
+
+  reached = findReached(returned);
+  std::vector<char> data(graph->size());
+  for (BlockArgument input : inputs)
+    if (int64_t number = graph->getNumber(input); reached[number] < 0)
+      data[number] = isData(input);
+  graph->cutActivations(std::move(data));
+  reached = findReached(returned);
+  // The first result is mostly of the input's type; else any other may be.
+  llvm::MapVector<Type, SmallVector<BlockArgument>> undecided;
+  for (BlockArgument input : inputs) {
+    int64_t result = reached[graph->getNumber(input)];
+    if (result < 0 || !isFloat(input.getType()))
+      continue;
+    if (returned[result].getType() == input.getType())
+      returnedInputs.insert(input.getAsOpaquePointer());
+    else
+      undecided[input.getType()].push_back(input);
+  }
+  for (auto &[type, ofType] : undecided) {
+    std::vector<char> found(graph->size());
+    for (Value value : returned)
+      if (value.getType() == type)
+        found[graph->getNumber(value)] = true;
+    graph->mark(found, /*forward=*/false,
+                [](Kind kind) { return kind != Kind::Computed; });
+    for (BlockArgument input : ofType)
+      if (found[graph->getNumber(input)])
+        returnedInputs.insert(input.getAsOpaquePointer());
+  }
+
+  fromInput.assign(graph->size(), false);
+  fromWeight.assign(graph->size(), false);
+  fromOther.assign(graph->size(), false);
+  for (BlockArgument input : inputs) {
+    int64_t number = graph->getNumber(input);
+    // A scalar scales; it is not what is scaled.
+    std::optional<int64_t> count = getNumElements(input.getType());
+    if (isFloat(input.getType()) && (!count || *count > 1))
+      fromInput[number] = true;
+    bool isWeight =
+        isFloat(input.getType()) && (isReturned(input) || isNamedWeight(input));
+    (isWeight ? fromWeight : fromOther)[number] = true;
+  }
+  for (int64_t number : graph->unknown)
+    fromOther[number] = true;
+  graph->mark(fromInput, /*forward=*/true,
+              [](Kind kind) { return kind != Kind::Computed; });
+  // What a loop makes of a weight from iteration to iteration is that weight.
+  auto isNotCarried = [](Kind kind) { return kind != Kind::Carried; };
+  graph->mark(fromWeight, /*forward=*/true, isNotCarried);
+  graph->mark(fromOther, /*forward=*/true, isNotCarried);
+}
+
+std::string StepFlow::StepResult::describe() const {
+  std::string text = std::to_string(index);
+  auto name =
+      const_cast<func::FuncOp &>(function).getResultAttrOfType<StringAttr>(
+          index, "jax.result_info");
+  if (name && !name.getValue().empty())
+    text += " (" + name.str() + ")";
+  return text;
+}
+
+std::optional<StepFlow::StepResult>
+StepFlow::getReachedResult(Value value) const {
+  std::optional<int64_t> number = graph->findNumber(value);
+  if (!number || reached[*number] < 0)
+    return std::nullopt;
+  return results[reached[*number]];
+}
+
+bool StepFlow::isReturned(BlockArgument input) const {
+  return returnedInputs.contains(input.getAsOpaquePointer());
+}
+
+bool StepFlow::holdsStepInput(Value value) const {
+  std::optional<int64_t> number = graph->findNumber(value);
+  return number && fromInput[*number];
+}
+
+bool StepFlow::isMadeOfWeights(Value value) const {
+  std::optional<int64_t> number = graph->findNumber(value);
+  return number && fromWeight[*number] && !fromOther[*number];
+}
+
+bool StepFlow::Ancestors::contains(Value value) const {
+  std::optional<int64_t> number =
+      flow ? flow->graph->findNumber(value) : std::nullopt;
+  return number && found[*number];
+}
+
+StepFlow::Ancestors StepFlow::getAncestors(ArrayRef<Value> values) const {
+  using Kind = Graph::Kind;
+  Ancestors ancestors;
+  ancestors.flow = this;
+  // What holds the elements of `values`, and then what that is computed from.
+  std::vector<char> moved(graph->size());
+  for (Value value : values)
+    if (std::optional<int64_t> number = graph->findNumber(value))
+      moved[*number] = true;
+  graph->mark(moved, /*forward=*/false,
+              [](Kind kind) { return kind == Kind::Moved; });
+  ancestors.found.assign(graph->size(), false);
+  for (size_t value = 0; value < moved.size(); ++value)
+    if (moved[value])
+      graph->forEachNeighbor(value, /*forward=*/false,
+                             [&](int64_t source, Kind kind) {
+                               if (kind == Kind::Computed)
+                                 ancestors.found[source] = true;
+                             });
+  graph->mark(ancestors.found, /*forward=*/false,
+              [](Kind kind) { return kind != Kind::Carried; });
+  return ancestors;
+}

@@ -1,0 +1,298 @@
+// RUN: zpp-opt %s --zero-import-collectives --split-input-file \
+// RUN:   --verify-diagnostics | FileCheck %s
+
+// What a collective is for follows from where its value comes from and where it
+// goes. Each step below is the usual one, but for one thing.
+
+// The usual step: gather, compute, scatter, update the own slice.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @usual
+func.func @usual(%w: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> tensor<4x8xf32> {
+  // CHECK: zero.all_gather {{.*}} role = "weight"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new : tensor<4x8xf32>
+}
+
+// -----
+
+// State: the whole weight is updated, and the own slice of it returned.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @update_whole
+func.func @update_whole(%w: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> tensor<4x8xf32> {
+  // expected-remark@+1 {{it gathers state, which is never rounded: result 0 of the step is made of it element by element}}
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{it is no gather of a weight and no scatter of a gradient}}
+  %sum = "stablehlo.all_reduce"(%g) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<32x8xf32>
+  %all = "stablehlo.subtract"(%whole, %sum) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
+  %new = "stablehlo.slice"(%all) <{limit_indices = array<i64: 4, 8>, start_indices = array<i64: 0, 0>, strides = array<i64: 1, 1>}> : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  return %new : tensor<4x8xf32>
+}
+
+// -----
+
+// The same where a scatter makes the slice: what it sums is state too.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @scatter_state
+func.func @scatter_state(%w: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> tensor<4x8xf32> {
+  // expected-remark@+1 {{it gathers state}}
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  %all = "stablehlo.subtract"(%whole, %g) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{it sums state, not a gradient: its operand is made of an input of the step element by element}}
+  %new = "stablehlo.reduce_scatter"(%all) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  return %new : tensor<4x8xf32>
+}
+
+// -----
+
+// An average of whole weights, and whole weights for an evaluation.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @average
+func.func @average(%w: tensor<4x8xf32>, %ema: tensor<32x8xf32>, %x: tensor<16x32xi32>) -> (tensor<4x8xf32>, tensor<32x8xf32>) {
+  // expected-remark@+1 {{it gathers state, which is never rounded: result 1 of the step}}
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %average = "stablehlo.add"(%ema, %whole) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.all_gather {{.*}} role = "weight"
+  %again = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %again) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new, %average : tensor<4x8xf32>, tensor<32x8xf32>
+}
+
+// -----
+
+// A batch is data: no gradient of its shape is reduced, nothing returns it.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @batch
+func.func @batch(%w: tensor<4x8xf32>, %batch: tensor<2x32xf32>) -> tensor<4x8xf32> {
+  // expected-remark@+1 {{step input 1 seems to be data: no gradient of its shape is reduced, and the step does not return it updated; weights-of names weights}}
+  %tokens = "stablehlo.all_gather"(%batch) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<2x32xf32>) -> tensor<16x32xf32>
+  // CHECK: zero.all_gather {{.*}} role = "weight"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new : tensor<4x8xf32>
+}
+
+// -----
+
+// Images that are cast to float are data, whatever their shape.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @images
+func.func @images(%w: tensor<4x8xf32>, %image: tensor<4x8xui8>) -> tensor<4x8xf32> {
+  %pixels = "stablehlo.convert"(%image) : (tensor<4x8xui8>) -> tensor<4x8xf32>
+  // expected-remark@+1 {{it gathers data, not a weight: step input 1 has elements of type ui8}}
+  %images = "stablehlo.all_gather"(%pixels) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.all_gather {{.*}} role = "weight"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %g = "stablehlo.dot"(%images, %whole) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new : tensor<4x8xf32>
+}
+
+// -----
+
+// Where only gradients are returned, each weight needs one of its shape.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @ambiguous
+func.func @ambiguous(%w: tensor<4x8xf32>, %batch: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // expected-remark@+1 {{step input 0 may be data: 2 inputs of its shape are gathered, but 1 gradients reduced; weights-of names weights}}
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{step input 1 may be data}}
+  %rows = "stablehlo.all_gather"(%batch) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %g = "stablehlo.dot"(%rows, %whole) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  return %mine : tensor<4x8xf32>
+}
+
+// -----
+
+// ZeRO-1 and 2: a gradient that mirrors no gather; the weights that are gathered
+// after the update are state.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @zero_2
+func.func @zero_2(%whole: tensor<32x8xf32>, %w: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> (tensor<32x8xf32>, tensor<4x8xf32>) {
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  // expected-remark@+1 {{its operand is computed in the step, not a weight}}
+  %all = "stablehlo.all_gather"(%new) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  return %all, %new : tensor<32x8xf32>, tensor<4x8xf32>
+}
+
+// -----
+
+// Optimizer statistics: no gradient is computed from what is gathered.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @statistics
+func.func @statistics(%w: tensor<4x8xf32>, %stats: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
+  // CHECK: zero.all_gather {{.*}} role = "weight"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  // expected-remark@+1 {{no gradient is computed from it; weights-of names weights}}
+  %all = "stablehlo.all_gather"(%stats) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %scale = "stablehlo.dot"(%mine, %all) : (tensor<4x8xf32>, tensor<32x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %scale) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %next = "stablehlo.add"(%stats, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new, %next : tensor<4x8xf32>, tensor<4x8xf32>
+}
+
+// -----
+
+// A weight that is scaled before it is gathered is made of weights alone.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @scaled
+func.func @scaled(%w: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> tensor<4x8xf32> {
+  %c = "stablehlo.constant"() <{value = dense<0.5> : tensor<4x8xf32>}> : () -> tensor<4x8xf32>
+  %scaled = "stablehlo.multiply"(%w, %c) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  // CHECK: zero.all_gather {{.*}} role = "weight"
+  %whole = "stablehlo.all_gather"(%scaled) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new : tensor<4x8xf32>
+}
+
+// -----
+
+// Activations that are scattered, and then used by the compute.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @activations
+func.func @activations(%w: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> tensor<4x8xf32> {
+  // CHECK: zero.all_gather {{.*}} role = "weight"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %h = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{a gradient is computed from its result: it sums activations}}
+  %part = "stablehlo.reduce_scatter"(%h) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %g = "stablehlo.dot"(%part, %whole) : (tensor<4x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new : tensor<4x8xf32>
+}
+
+// -----
+
+// An axis along which all devices have the same tokens is another parallelism:
+// what is gathered or summed along it stays exact.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=2, "tensor"=2]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @tensor
+func.func @tensor(%w: tensor<16x8xf32>, %v: tensor<16x8xf32>, %x: tensor<64x32xi32>) -> (tensor<16x8xf32>, tensor<16x8xf32>) {
+  %0:2 = "sdy.manual_computation"(%w, %v, %x) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"tensor"}, {}]>, <@mesh, [{"node", "gpu"}, {}]>, <@mesh, [{"node", "gpu"}, {}], replicated={"tensor"}>]>, manual_axes = #sdy<manual_axes{"node", "gpu", "tensor"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{"tensor"}, {}]>, <@mesh, [{"node", "gpu"}, {}]>]>}> ({
+  ^bb0(%embedding: tensor<8x8xf32>, %matrix: tensor<4x8xf32>, %tokens: tensor<16x32xi32>):
+    // expected-remark@+1 {{it gathers along tensor, where all devices have the same data: that is another parallelism}}
+    %1 = "stablehlo.all_gather"(%embedding) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "tensor">]>}> : (tensor<8x8xf32>) -> tensor<16x8xf32>
+    // CHECK: zero.all_gather {{.*}} along ["node", "gpu"]
+    %2 = "stablehlo.all_gather"(%matrix) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<4x8xf32>) -> tensor<16x8xf32>
+    %3 = "stablehlo.gather"(%1, %tokens) : (tensor<16x8xf32>, tensor<16x32xi32>) -> tensor<16x8xf32>
+    %4 = "stablehlo.dot"(%3, %2) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+    // expected-remark@+1 {{it sums along tensor, where all devices have the same data: that is another parallelism}}
+    %5 = "stablehlo.reduce_scatter"(%4) <{scatter_dimension = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "tensor">]>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%add) : (tensor<f32>) -> ()
+    }) : (tensor<16x8xf32>) -> tensor<8x8xf32>
+    // CHECK: zero.reduce_scatter sum {{.*}} along ["node", "gpu"]
+    %6 = "stablehlo.reduce_scatter"(%4) <{scatter_dimension = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%add) : (tensor<f32>) -> ()
+    }) : (tensor<16x8xf32>) -> tensor<4x8xf32>
+    %7 = "stablehlo.subtract"(%embedding, %5) : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
+    %8 = "stablehlo.subtract"(%matrix, %6) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+    "sdy.return"(%7, %8) : (tensor<8x8xf32>, tensor<4x8xf32>) -> ()
+  }) : (tensor<16x8xf32>, tensor<16x8xf32>, tensor<64x32xi32>) -> (tensor<16x8xf32>, tensor<16x8xf32>)
+  return %0#0, %0#1 : tensor<16x8xf32>, tensor<16x8xf32>
+}
