@@ -117,11 +117,20 @@ def rewrite_text(text: str, options: Options, target: str) -> Rewritten:
 
 def report_table(text: str, options: Options) -> str:
     """The report of a module in the generic form, as a table to be read."""
+    return _report(text, options, "table")
+
+
+def report_entries(text: str, options: Options) -> dict:
+    """The same, as in `Rewritten.report`."""
+    return json.loads(_report(text, options, "json"))
+
+
+def _report(text: str, options: Options, form: str) -> str:
     with tempfile.TemporaryDirectory(prefix="zpp-") as name:
         source, report = pathlib.Path(name, "step.mlir"), pathlib.Path(
-            name, "report.txt")
+            name, "report")
         source.write_text(text)
-        report_options = {"mesh": options.mesh, "format": "table",
+        report_options = {"mesh": options.mesh, "format": form,
                           "output": report}
         _run([find_compiler(), source,
               f"--zero-report={_join(report_options)}", "-o", os.devnull],

@@ -129,6 +129,32 @@ _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 OPTION_NAMES = tuple(field.name for field in dataclasses.fields(Options))
 
 
+def read_schedule(schedule: Mapping[int, Mapping[str, Any]], options: Options,
+                  unit: str) -> list[tuple[int, Options]]:
+    """Options that hold from a number of calls or steps on, in place of those
+    in `options`: all entries with all options, the latest first.
+
+    Args:
+      unit: what errors say is counted, "call".
+
+    Raises:
+      ValueError: where an entry is something else.
+    """
+    entries = [(0, options)]
+    for first, changed in schedule.items():
+        if not isinstance(first, int) or first < 1:
+            raise ValueError(f"schedule: expected {unit}s counted from 1, but "
+                             f"got {first!r}")
+        if not isinstance(changed, Mapping):
+            raise ValueError(f"schedule: expected a dict of options from "
+                             f"{unit} {first} on, but got {changed!r}")
+        try:
+            entries.append((first, options.replace(**changed)))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"schedule: {error}") from None
+    return sorted(entries, key=lambda entry: -entry[0])
+
+
 def parse_mesh(text: str) -> dict[str, int]:
     """The tiers in "node:2,gpu:4".
 

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from zpp._compiler import Rewritten
-from zpp._options import OPTION_NAMES, Options
+from zpp._options import OPTION_NAMES, Options, read_schedule
 from zpp.jax import _runtime
 from zpp.jax._export import Step, export
 from zpp.jax._load import check_not_traced, device_context, load_flat, prepare
@@ -94,7 +94,7 @@ class JittedStep:
         functools.update_wrapper(self, step)
         self.calls = 0
         #: From which call on which options, the latest first.
-        self._schedule = _check_schedule(schedule, options)
+        self._schedule = read_schedule(schedule, options, "call")
         self._jitted = step
         library = type(step).__module__.partition(".")[0]
         if library in _TRANSFORMED:
@@ -190,24 +190,6 @@ class JittedStep:
         named = {name: value for name, value in kwargs.items()
                  if name not in self._static_names}
         return static, (positional, named)
-
-
-def _check_schedule(schedule: Mapping[int, Mapping[str, Any]], options: Options
-                    ) -> list[tuple[int, Options]]:
-    """All entries with all options, the latest first."""
-    entries = [(0, options)]
-    for first, changed in schedule.items():
-        if not isinstance(first, int) or first < 1:
-            raise ValueError(f"schedule: expected calls counted from 1, but "
-                             f"got {first!r}")
-        if not isinstance(changed, Mapping):
-            raise ValueError(f"schedule: expected a dict of options from call "
-                             f"{first} on, but got {changed!r}")
-        try:
-            entries.append((first, options.replace(**changed)))
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"schedule: {error}") from None
-    return sorted(entries, key=lambda entry: -entry[0])
 
 
 def _static_arguments(step: Callable, jit_options: dict

@@ -1,0 +1,17 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""ZeRO++ for models of PyTorch's fully_shard (FSDP2).
+
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    zpp.torch.compress(model, mesh="node:2,gpu:8", weights="i8",
+                       gradients="i8:i4")
+
+The training loop stays as it is. `report` says what was sent.
+"""
+
+from zpp._options import Options
+from zpp.torch._compress import compress, report
+
+__all__ = ["Options", "compress", "report"]

@@ -1,0 +1,183 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Collectives of one kind, type and length, compiled to host functions.
+
+FSDP2 gathers the weights of a module, and scatters their gradients, in one flat
+buffer. Such a bucket becomes a module of the zero dialect with one collective,
+which zpp-opt and zpp-bundle make a function of. What comes of it is kept on
+disk, by its content, for other processes and later runs.
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import functools
+import hashlib
+import json
+import os
+import pathlib
+from collections.abc import Iterator, Mapping
+
+from zpp._bundle import MANIFEST, Bundle, read_bundle, read_file, seal, unseal
+from zpp._bundle import write_folder
+from zpp._compiler import find_bundler, find_compiler, report_text, rewrite_text
+from zpp._options import Options
+from zpp.torch._mesh import describe
+
+_REPORT = "bucket.json"
+_VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Bucket:
+    """A collective over all ranks of a group."""
+
+    #: "all_gather" or "reduce_scatter".
+    kind: str
+    #: "f32", "bf16" or "f16".
+    type: str
+    #: Elements of one rank's slice.
+    elements: int
+    #: The mesh of the group: (("node", 2), ("gpu", 4)).
+    tiers: tuple[tuple[str, int], ...]
+    #: Of a reduce_scatter: whether it is a mean.
+    is_mean: bool = False
+
+    def text(self) -> str:
+        """The module."""
+        names = ", ".join(f'"{name}"' for name, _ in self.tiers)
+        sizes = ", ".join(str(size) for _, size in self.tiers)
+        mesh = ", ".join(f'"{name}" = {size}' for name, size in self.tiers)
+        group = ",".join(name for name, _ in self.tiers)
+        whole = self.elements
+        for _, size in self.tiers:
+            whole *= size
+        part = f"tensor<{self.elements}x{self.type}>"
+        full = f"tensor<{whole}x{self.type}>"
+        if self.kind == "all_gather":
+            operation, role, phase = "all_gather", "weight", "forward"
+            source, result, held, given = part, full, "!part", "!whole"
+        else:
+            operation = f"reduce_scatter {'mean' if self.is_mean else 'sum'}"
+            role, phase = "gradient", "backward"
+            source, result, held, given = full, part, "!whole", "!part"
+        origin = (f'zpp.origin = {{id = 0 : i64, kind = "{self.kind}", '
+                  f'role = "{role}", phase = "{phase}", group = "{group}", '
+                  f'trips = 1 : i64}}')
+        return f"""\
+#mesh = #zero.mesh<{mesh}>
+!part = !zero.shard<{whole}x{self.type}, dim 0 = ({names}) on #mesh>
+!whole = !zero.shard<{whole}x{self.type}, dim 0 = ({sizes}) on #mesh>
+func.func @main(%source: {source}) -> {result} {{
+  %0 = zero.from_local %source : {source} to {held}
+  %1 = zero.{operation} %0 along [{names}] {{{origin}}} : {held} to {given}
+  %2 = zero.to_local %1 : {given} to {result}
+  return %2 : {result}
+}}
+"""
+
+    def options(self, options: Options) -> Options:
+        """What of `options` the bucket is compiled with."""
+        is_gather = self.kind == "all_gather"
+        return Options(
+            mesh=dict(self.tiers),
+            weights=options.weights if is_gather else "none",
+            gradients="none" if is_gather else options.gradients,
+            secondary="none", block=options.block, regather=False,
+            stages=options.stages, links=options.links, coalesce_bytes=0,
+            compile_timeout=options.compile_timeout)
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """What the compiler made of a bucket."""
+
+    #: Why it is left to PyTorch; empty where there is a function.
+    reason: str
+    #: The library with the function, in the cache.
+    library: pathlib.Path
+    #: Its name, and the bytes of its input, its output and its workspace.
+    function: str = ""
+    input_bytes: int = 0
+    output_bytes: int = 0
+    workspace_bytes: int = 0
+    #: Bytes that a rank sends over each tier.
+    sent: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+
+@functools.cache
+def compile_bucket(bucket: Bucket, options: Options) -> Compiled:
+    """Compiles a bucket, or finds what came of it earlier.
+
+    Args:
+      options: what `Bucket.options` returned.
+
+    Raises:
+      CompileError: with the compiler's message.
+    """
+    text = bucket.text()
+    key = hashlib.sha256(json.dumps(
+        [_VERSION, text, dataclasses.asdict(options), _links(options),
+         _compiler_digest()]).encode()).hexdigest()
+    folder = cache_folder() / f"{key}.zpp"
+    with _locked(folder.with_suffix(".lock")):
+        # What is damaged is made anew.
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            return _read(folder)
+        rewritten = rewrite_text(text, options, "cuda")
+        (entry,) = rewritten.report["collectives"][:1]
+        write_folder(folder, {**rewritten.bundle.files, _REPORT: seal(
+            {"version": _VERSION, "reason": entry["reason"]}, {})},
+            (MANIFEST, _REPORT))
+        return _read(folder)
+
+
+@functools.cache
+def sent_as_it_is(bucket: Bucket) -> dict[str, int]:
+    """Bytes that a rank sends over each tier where nothing is rewritten."""
+    report = report_text(bucket.text(), describe(dict(bucket.tiers)))
+    return {tier: report["total"]["after"][tier] for tier, _ in bucket.tiers}
+
+
+def cache_folder() -> pathlib.Path:
+    """Where compiled buckets are: `zpp` in the user's cache folder."""
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    folder = pathlib.Path(base).expanduser() / "zpp"
+    # What lies here is loaded as code.
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def _read(folder: pathlib.Path) -> Compiled:
+    bundle: Bundle = read_bundle(folder)
+    reason = unseal(_REPORT, read_file(folder, _REPORT), _VERSION)["reason"]
+    library = folder / "libstep.so"
+    if reason:
+        return Compiled(reason, library)
+    (function,) = bundle.manifest["functions"]
+    (input_bytes,), (output_bytes,) = function["inputs"], function["outputs"]
+    return Compiled("", library, function["name"], input_bytes, output_bytes,
+                    function["workspace"], function["bytes"])
+
+
+def _links(options: Options) -> str:
+    """What the file of links says, where that is one."""
+    if options.links and os.path.isfile(options.links):
+        return pathlib.Path(options.links).read_text()
+    return ""
+
+
+@functools.cache
+def _compiler_digest() -> str:
+    content = hashlib.sha256()
+    for program in (find_compiler(), find_bundler()):
+        content.update(pathlib.Path(program).read_bytes())
+    return content.hexdigest()
+
+
+@contextlib.contextmanager
+def _locked(path: pathlib.Path) -> Iterator[None]:
+    """Among the processes of a host, one compiles and the others wait."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,371 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""`compress` and `report`: FSDP2's collectives as zpp's functions."""
+
+import math
+import weakref
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+from torch.distributed.tensor import DTensor
+
+from zpp._options import Options, parse_mesh, read_schedule
+from zpp.torch import _mesh
+from zpp.torch._bucket import Bucket, compile_bucket, sent_as_it_is
+from zpp.torch._runtime import Runner
+
+#: What the compiler calls the types that it knows.
+_TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
+#: Options of steps that are compiled as a whole.
+_OF_STEPS = ("regather", "prefetch_bytes", "coalesce_bytes")
+
+#: What `compress` has attached, by the module of fully_shard.
+_attached: "weakref.WeakKeyDictionary[FSDPModule, _Communication]" = (
+    weakref.WeakKeyDictionary())
+#: They live as long as the process.
+_runners: dict[tuple[dist.ProcessGroup, str, torch.device], Runner] = {}
+
+
+def compress(model: nn.Module, options: Options | None = None, /, *,
+             schedule: Mapping[int, Mapping[str, Any]] | None = None,
+             steps_done: int = 0, **changes: Any) -> nn.Module:
+    """Makes the collectives of fully_shard (FSDP2) those of ZeRO++.
+
+        for block in model.blocks:
+            fully_shard(block, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        zpp.torch.compress(model, mesh="node:2,gpu:8", weights="i8",
+                           gradients="i8:i4")
+
+    Call it on all ranks, after fully_shard. It holds for all modules of
+    fully_shard within `model`; another call for one of them overrides it there,
+    and weights="none", gradients="none" give PyTorch's collectives back. State
+    dicts and checkpoints do not change: nothing of zpp is in them.
+
+    Args:
+      options: a `zpp.Options`.
+      schedule: options that hold from a step on, in place of the others:
+        {5000: {"gradients": "none"}} compresses gradients for 5000 steps. A step
+        of a module is a backward pass in which its gradients are reduced.
+      steps_done: steps before this call, for a training that is resumed.
+      **changes: fields of `zpp.Options` that take the place of those in
+        `options`. mesh: the tiers of all ranks, or a `DeviceMesh` of them;
+        None: hosts and the ranks on each. secondary: the group within which
+        the backward pass gathers, which must have been asked of fully_shard
+        with reshard_after_forward; weights are not quantized again in it.
+
+    Returns:
+      `model`.
+
+    Raises:
+      TypeError: where `model` has no module of fully_shard, or one of FSDP1.
+      ValueError: where an option, the mesh or a group is something else.
+      RuntimeError: where this version of PyTorch is too old.
+    """
+    if isinstance(changes.get("mesh"), DeviceMesh):
+        changes["mesh"] = _mesh.tiers_of_devices(changes["mesh"])
+    options = (options or Options()).replace(**changes)
+    _check_options(options)
+    if not isinstance(steps_done, int) or steps_done < 0:
+        raise ValueError(f"steps_done: expected a number of steps, but got "
+                         f"{steps_done!r}")
+    modules = dict(_modules_of(model))
+    if options.mesh is None:
+        tiers = _mesh.tiers_of_hosts()
+        options = options.replace(mesh=tiers)
+    else:
+        tiers = parse_mesh(options.mesh)
+        _mesh.check_world(tiers)
+    variants = read_schedule(schedule or {}, options, "step")
+    for _, variant in variants:
+        _check_options(variant)
+        if variant.mesh != options.mesh:
+            raise ValueError(f"schedule: expected the mesh {options.mesh} at "
+                             f"all steps, but got {variant.mesh}")
+    groups = {name: _shard_group(module) for name, module in modules.items()}
+    for name, group in groups.items():
+        if group is not None:
+            try:
+                _mesh.find_tiers(tiers, dist.get_process_group_ranks(group))
+            except ValueError as error:
+                raise ValueError(f"'{name}': {error}") from None
+    for name, module in modules.items():
+        communication = _Communication(name, tiers, variants, steps_done)
+        module.set_custom_all_gather(_AllGather(communication))
+        module.set_custom_reduce_scatter(_ReduceScatter(communication))
+        _attached[module] = communication
+    return model
+
+
+def report(model: nn.Module) -> dict:
+    """What the modules of fully_shard within `model` have sent on this rank
+    since `compress`.
+
+    Returns:
+      "mesh", the tiers; "collectives", for each collective of a module its
+      "module", "kind", "type", "elements" of one rank's slice, "group", "calls",
+      the bytes that a rank sends over each tier per call, "before" and "after",
+      whether it was "rewritten", and the "reason" where not; "total", the bytes
+      of all calls, "before" and "after".
+    """
+    communications = [(name, _attached[module])
+                      for name, module in _modules_of(model)
+                      if module in _attached]
+    if not communications:
+        raise ValueError("expected a model that zpp.torch.compress was called "
+                         "with, but got another one")
+    mesh = communications[0][1].tiers
+    entries = [entry for name, communication in communications
+               for entry in communication.entries(name)]
+    return {"mesh": dict(mesh), "collectives": entries, "total": {
+        side: {tier: sum(entry[side].get(tier, 0) * entry["calls"]
+                         for entry in entries) for tier in mesh}
+        for side in ("before", "after")}}
+
+
+class _Communication:
+    """What the collectives of one module of fully_shard have in common."""
+
+    def __init__(self, name: str, tiers: Mapping[str, int],
+                 variants: list[tuple[int, Options]], steps: int):
+        self.name = name
+        self.tiers = tiers
+        self._variants = variants
+        #: Backward passes in which the gradients were reduced.
+        self._steps = steps
+        #: Ranks of the largest group so far: that of the sharded weights.
+        self._ranks = 0
+        #: How often each bucket was called, with the reason for which it was
+        #: left to PyTorch, or none.
+        self._calls: Counter[tuple[Bucket, str, Options]] = Counter()
+        #: Of what is no bucket: (kind, type, elements, reason).
+        self._others: Counter[tuple[str, str, int, str]] = Counter()
+
+    def gather(self, result: torch.Tensor, source: torch.Tensor,
+               group: dist.ProcessGroup, async_op: bool) -> Any:
+        self._ranks = max(self._ranks, group.size())
+        self._check_secondary(group)
+        options = self._options()
+        reason = ""
+        if group.size() < self._ranks:
+            reason = "it is gathered from a secondary partition"
+        elif options.weights == "none":
+            reason = "gathers of weights are to stay as they are"
+        if self._run("all_gather", source.numel(), False, options, reason,
+                     result, source, group):
+            return None
+        return dist.all_gather_into_tensor(result, source, group=group,
+                                           async_op=async_op)
+
+    def scatter(self, result: torch.Tensor, source: torch.Tensor,
+                group: dist.ProcessGroup, op: Any, async_op: bool) -> Any:
+        options = self._options()
+        self._steps += 1
+        is_mean = op == dist.ReduceOp.AVG
+        # A sum of what is multiplied first, where the sum may be multiplied.
+        factor = None
+        reason = ""
+        if op == dist.ReduceOp.PREMUL_SUM:
+            factor = op.__getstate__()[1]
+        elif not is_mean and op != dist.ReduceOp.SUM:
+            reason = f"it is no sum and no mean, but {op}"
+        if options.gradients == "none":
+            reason = "scatters of gradients are to stay as they are"
+        if self._run("reduce_scatter", result.numel(), is_mean, options, reason,
+                     result, source, group):
+            if factor is not None:
+                result.mul_(factor)
+            return None
+        return dist.reduce_scatter_tensor(result, source, op=op, group=group,
+                                          async_op=async_op)
+
+    def entries(self, name: str) -> list[dict]:
+        """Of the report."""
+        entries = []
+        for (bucket, reason, options), calls in self._calls.items():
+            before = after = sent_as_it_is(bucket)
+            if not reason:
+                after = compile_bucket(bucket, options).sent
+            entries.append({
+                "module": name, "kind": bucket.kind, "type": bucket.type,
+                "elements": bucket.elements,
+                "group": _mesh.describe(dict(bucket.tiers)), "calls": calls,
+                "before": dict(before), "after": dict(after),
+                "rewritten": not reason, "reason": reason})
+        for (kind, type_, elements, reason), calls in self._others.items():
+            entries.append({
+                "module": name, "kind": kind, "type": type_,
+                "elements": elements, "group": "", "calls": calls,
+                "before": {}, "after": {}, "rewritten": False,
+                "reason": reason})
+        return entries
+
+    def _run(self, kind: str, elements: int, is_mean: bool, options: Options,
+             reason: str, result: torch.Tensor, source: torch.Tensor,
+             group: dist.ProcessGroup) -> bool:
+        """Runs a bucket, unless it is left to PyTorch: for `reason` if there is
+        one, or for one that is found."""
+        type_ = _TYPES.get(source.dtype)
+        tiers = _mesh.find_tiers(self.tiers, dist.get_process_group_ranks(group))
+        if type_ is None or not elements or not tiers:
+            type_ = str(source.dtype).removeprefix("torch.")
+            self._others[kind, type_, elements, reason or (
+                f"expected elements of float32, bfloat16 or float16, but got "
+                f"{type_}" if elements and tiers else
+                "nothing is sent")] += 1
+            return False
+        bucket = Bucket(kind, type_, elements, tuple(tiers.items()), is_mean)
+        own = bucket.options(options)
+        compiled = None
+        if not reason:
+            compiled = compile_bucket(bucket, own)
+            reason = compiled.reason
+        self._calls[bucket, reason, own] += 1
+        if reason:
+            return False
+        # FSDP2 gathers in place, but a function's buffers must not overlap.
+        if kind == "all_gather" and _overlap(source, result):
+            source = source.clone()
+        _runner(group, tiers, source.device).run(compiled, source, result)
+        return True
+
+    def _options(self) -> Options:
+        """Those of this step."""
+        return next(options for first, options in self._variants
+                    if first <= self._steps)
+
+    def _check_secondary(self, group: dist.ProcessGroup) -> None:
+        """The backward pass gathers within the secondary group, if there is to
+        be one. PyTorch does not tell earlier."""
+        secondary = self._options().secondary
+        # Not in a backward pass.
+        if secondary in (None, "none") or (
+                torch._C._current_graph_task_id() == -1):
+            return
+        wanted = _devices_of(secondary, self.tiers)
+        if group.size() != wanted:
+            raise ValueError(
+                f"secondary={secondary!r}: expected '{self.name}' to gather "
+                f"over {wanted} ranks in the backward pass, but got "
+                f"{group.size()}; call fully_shard with "
+                f"reshard_after_forward={wanted}")
+
+
+class _AllGather:
+    """For FSDPModule.set_custom_all_gather."""
+
+    def __init__(self, communication: _Communication):
+        self._communication = communication
+
+    def allocate(self, size, *, dtype: torch.dtype, device: torch.device
+                 ) -> torch.Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(self, output_tensor: torch.Tensor, input_tensor: torch.Tensor,
+                 group: dist.ProcessGroup, async_op: bool = False) -> Any:
+        return self._communication.gather(output_tensor, input_tensor, group,
+                                          async_op)
+
+
+class _ReduceScatter:
+    """For FSDPModule.set_custom_reduce_scatter."""
+
+    def __init__(self, communication: _Communication):
+        self._communication = communication
+
+    def allocate(self, size, *, dtype: torch.dtype, device: torch.device
+                 ) -> torch.Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(self, output_tensor: torch.Tensor, input_tensor: torch.Tensor,
+                 group: dist.ProcessGroup, op: Any, async_op: bool = False
+                 ) -> Any:
+        return self._communication.scatter(output_tensor, input_tensor, group,
+                                           op, async_op)
+
+
+def _modules_of(model: nn.Module) -> Iterator[tuple[str, FSDPModule]]:
+    """The modules of fully_shard within `model`, with their names."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"expected a module of fully_shard, but got "
+                        f"{type(model).__name__}")
+    if not hasattr(FSDPModule, "set_custom_all_gather"):
+        raise RuntimeError(f"expected PyTorch 2.9 or later, whose fully_shard "
+                           f"lets others communicate, but got "
+                           f"{torch.__version__}")
+    found = False
+    for name, module in model.named_modules():
+        if isinstance(module, FullyShardedDataParallel):
+            raise TypeError(
+                f"expected modules of fully_shard (FSDP2), but got '{name}' of "
+                f"FullyShardedDataParallel (FSDP1); shard the model with "
+                f"torch.distributed.fsdp.fully_shard")
+        if isinstance(module, FSDPModule):
+            found = True
+            yield name, module
+    if not found:
+        raise TypeError(f"expected a module of fully_shard, but got "
+                        f"{type(model).__name__} without one; call fully_shard "
+                        f"before compress")
+
+
+def _shard_group(module: FSDPModule) -> dist.ProcessGroup | None:
+    """The group over which the weights of `module` itself are sharded; None
+    where it has none, or where its parameters do not tell."""
+    inner = {id(parameter) for other in module.modules()
+             if other is not module and isinstance(other, FSDPModule)
+             for parameter in other.parameters()}
+    for parameter in module.parameters():
+        if id(parameter) in inner or not isinstance(parameter, DTensor):
+            continue
+        dims = [dim for dim, placement in enumerate(parameter.placements)
+                if placement.is_shard()]
+        return (parameter.device_mesh.get_group(dims[0]) if len(dims) == 1
+                else None)
+    return None
+
+
+def _check_options(options: Options) -> None:
+    """Raises ValueError where an option has no meaning here."""
+    for name in _OF_STEPS:
+        if getattr(options, name) is not None:
+            raise ValueError(f"{name}: expected none for PyTorch, where "
+                             f"fully_shard decides it, but got "
+                             f"{getattr(options, name)!r}")
+    if options.target != "auto":
+        raise ValueError(f"target: expected 'auto', because the model's device "
+                         f"decides it, but got {options.target!r}")
+    if options.mesh is not None and options.secondary not in (None, "none"):
+        _devices_of(options.secondary, parse_mesh(options.mesh))
+
+
+def _devices_of(secondary: str | int, tiers: Mapping[str, int]) -> int:
+    """The size of a secondary group: the devices of a tier, with those of the
+    faster ones."""
+    if isinstance(secondary, int):
+        return secondary
+    names = list(tiers)
+    if secondary not in names:
+        raise ValueError(f"secondary: expected a tier of "
+                         f"{_mesh.describe(tiers)} or a number of devices, but "
+                         f"got {secondary!r}")
+    return math.prod(list(tiers.values())[names.index(secondary):])
+
+
+def _runner(group: dist.ProcessGroup, tiers: Mapping[str, int],
+            device: torch.device) -> Runner:
+    key = (group, _mesh.describe(tiers), device)
+    if key not in _runners:
+        _runners[key] = Runner(group, tiers, device)
+    return _runners[key]
+
+
+def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return (a.data_ptr() < b.data_ptr() + b.nbytes and
+            b.data_ptr() < a.data_ptr() + a.nbytes)

@@ -1,0 +1,226 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""libzpp_rt: runs compiled buckets, through process groups of PyTorch."""
+
+import ctypes
+import functools
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import torch
+import torch.distributed as dist
+
+from zpp.torch._bucket import Compiled
+from zpp.torch._mesh import describe
+
+_SYSTEM_ERROR = 8  # ZPP_RT_SYSTEM_ERROR
+
+
+class _Exchange(ctypes.Structure):
+    """zpp_rt_exchange."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t), ("name", ctypes.c_char_p),
+        ("rank", ctypes.c_int64), ("members", ctypes.POINTER(ctypes.c_int64)),
+        ("num_members", ctypes.c_int64), ("position", ctypes.c_int64),
+        ("chunk_bytes", ctypes.c_int64), ("stream", ctypes.c_void_p)]
+
+
+_ExchangeFunction = ctypes.CFUNCTYPE(
+    ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(_Exchange), ctypes.c_void_p,
+    ctypes.c_void_p, ctypes.POINTER(ctypes.c_char), ctypes.c_size_t)
+
+
+class _Exchanges(ctypes.Structure):
+    """zpp_rt_exchanges."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t), ("all_to_all", _ExchangeFunction),
+        ("all_gather", _ExchangeFunction), ("context", ctypes.c_void_p)]
+
+
+class _WorldDesc(ctypes.Structure):
+    """zpp_rt_world_desc."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t), ("backend", ctypes.c_char_p),
+        ("mesh", ctypes.c_char_p), ("time_limit_usec", ctypes.c_int64),
+        ("trace", ctypes.c_int64), ("rendezvous", ctypes.c_char_p),
+        ("on_failure", ctypes.c_void_p), ("on_failure_context", ctypes.c_void_p),
+        ("exchanges", ctypes.POINTER(_Exchanges))]
+
+
+class _RankDesc(ctypes.Structure):
+    """zpp_rt_rank_desc."""
+
+    _fields_ = [("struct_size", ctypes.c_size_t), ("index", ctypes.c_int64),
+                ("device", ctypes.c_int64)]
+
+
+class Runner:
+    """Runs functions over the ranks of a process group, as this rank.
+
+    Exchanges within a part of the group go through process groups that are made
+    when they are first needed, by their members alone.
+    """
+
+    def __init__(self, group: dist.ProcessGroup, tiers: Mapping[str, int],
+                 device: torch.device):
+        self._group = group
+        self._ranks = dist.get_process_group_ranks(group)
+        #: By their members, as positions in the group.
+        self._parts = {tuple(range(group.size())): group}
+        #: What the function that runs may read and write.
+        self._tensors: Sequence[torch.Tensor] = ()
+        #: Of an exchange that failed.
+        self._error: BaseException | None = None
+        self._is_cuda = device.type == "cuda"
+        library = _library()
+        # ctypes frees functions that nobody holds.
+        self._functions = _Exchanges(
+            struct_size=ctypes.sizeof(_Exchanges),
+            all_to_all=_ExchangeFunction(functools.partial(
+                self._exchange, dist.all_to_all_single, False)),
+            all_gather=_ExchangeFunction(functools.partial(
+                self._exchange, dist.all_gather_into_tensor, True)))
+        desc = _WorldDesc(
+            struct_size=ctypes.sizeof(_WorldDesc), backend=device.type.encode(),
+            mesh=describe(tiers).encode(),
+            exchanges=ctypes.pointer(self._functions))
+        # Both live as long as the process: functions may be under way.
+        world, self._rank = ctypes.c_void_p(), ctypes.c_void_p()
+        _call(library.zpp_rt_world_create, ctypes.byref(desc),
+              ctypes.byref(world))
+        rank = _RankDesc(
+            struct_size=ctypes.sizeof(_RankDesc), index=group.rank(),
+            device=device.index if self._is_cuda else -1)
+        _call(library.zpp_rt_rank_create, world, ctypes.byref(rank),
+              ctypes.byref(self._rank))
+
+    def run(self, compiled: Compiled, source: torch.Tensor, result: torch.Tensor
+            ) -> None:
+        """Queues a function on the current stream; on the CPU it is done.
+
+        Raises:
+          What PyTorch raised in an exchange; RuntimeError where something else
+          failed.
+        """
+        workspace = torch.empty(compiled.workspace_bytes, dtype=torch.uint8,
+                                device=source.device)
+        self._tensors = (
+            _as_bytes(source, compiled.input_bytes),
+            _as_bytes(result, compiled.output_bytes), workspace)
+        buffers = (ctypes.c_void_p * 3)(
+            *(tensor.data_ptr() for tensor in self._tensors))
+        library = _library()
+        try:
+            if self._is_cuda:
+                stream = torch.cuda.current_stream(source.device)
+                library.zpp_rt_enter(self._rank, stream.cuda_stream)
+            _function(compiled.library, compiled.function)(self._rank, buffers)
+        finally:
+            self._tensors = ()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        if message := library.zpp_rt_rank_message(self._rank):
+            raise RuntimeError(message.decode(errors="replace"))
+
+    def _exchange(self, collective, is_gather: bool, _, exchange, source, result,
+                  message, message_bytes) -> int:
+        """zpp_rt_exchange_function. No exception may leave it."""
+        try:
+            call = exchange.contents
+            count, chunk = call.num_members, call.chunk_bytes
+            group = self._part(tuple(call.members[:count]))
+            collective(self._find(result, chunk * count),
+                       self._find(source, chunk * (1 if is_gather else count)),
+                       group=group)
+            return 0
+        except BaseException as error:
+            self._error = error
+            text = str(error).encode()[:message_bytes - 1] + b"\0"
+            ctypes.memmove(message, text, len(text))
+            return _SYSTEM_ERROR
+
+    def _find(self, address: int, count: int) -> torch.Tensor:
+        """The bytes at an address."""
+        for tensor in self._tensors:
+            offset = address - tensor.data_ptr()
+            if 0 <= offset and offset + count <= tensor.numel():
+                return tensor[offset:offset + count]
+        raise RuntimeError(f"expected an exchange within the buffers of its "
+                           f"function, but got {count} bytes at {address:#x}")
+
+    def _part(self, members: tuple[int, ...]) -> dist.ProcessGroup:
+        if members not in self._parts:
+            if list(members) != sorted(members):
+                raise RuntimeError(f"expected members in the order of the "
+                                   f"ranks, but got {members}")
+            self._parts[members] = dist.new_group(
+                [self._ranks[member] for member in members],
+                backend=dist.get_backend_config(self._group),
+                use_local_synchronization=True, group_desc="zpp")
+        return self._parts[members]
+
+
+def find_library() -> str:
+    """The path of libzpp_rt.so: $ZPP_RT, beside this package, or in the build
+    directory of a source tree."""
+    package = pathlib.Path(__file__).resolve().parent.parent
+    chosen = os.environ.get("ZPP_RT")
+    places = [chosen] if chosen else [
+        *sorted((package / "lib").glob("libzpp_rt.so*")),
+        package.parent.parent / "build" / "lib" / "libzpp_rt.so"]
+    for place in places:
+        if os.path.isfile(place):
+            return str(place)
+    raise FileNotFoundError(
+        f"expected libzpp_rt.so at $ZPP_RT, but got no file at '{chosen}'"
+        if chosen else
+        "expected libzpp_rt.so beside the package, but got none; install the "
+        "wheel (make wheel), or set ZPP_RT to the library's path")
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    # Compiled buckets find its functions among the symbols of the process.
+    library = ctypes.CDLL(find_library(), mode=ctypes.RTLD_GLOBAL)
+    text = (ctypes.c_char_p, ctypes.c_size_t)
+    handle = ctypes.POINTER(ctypes.c_void_p)
+    library.zpp_rt_world_create.argtypes = (
+        ctypes.POINTER(_WorldDesc), handle, *text)
+    library.zpp_rt_rank_create.argtypes = (
+        ctypes.c_void_p, ctypes.POINTER(_RankDesc), handle, *text)
+    library.zpp_rt_enter.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+    library.zpp_rt_rank_message.argtypes = (ctypes.c_void_p,)
+    library.zpp_rt_rank_message.restype = ctypes.c_char_p
+    library.zpp_rt_status_name.restype = ctypes.c_char_p
+    return library
+
+
+@functools.cache
+def _function(library: pathlib.Path, name: str):
+    _library()
+    function = getattr(ctypes.CDLL(str(library)), name)
+    function.argtypes = (ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p))
+    function.restype = None
+    return function
+
+
+def _as_bytes(tensor: torch.Tensor, count: int) -> torch.Tensor:
+    content = tensor.reshape(-1).view(torch.uint8)
+    if content.numel() != count or content.data_ptr() != tensor.data_ptr():
+        raise RuntimeError(f"expected a contiguous tensor of {count} bytes, "
+                           f"but got {content.numel()} bytes in {tensor.shape}")
+    return content
+
+
+def _call(function, *args) -> None:
+    """Calls a function of the library that ends in (message, bytes)."""
+    message = ctypes.create_string_buffer(2048)
+    status = function(*args, message, len(message))
+    if status != 0:
+        name = _library().zpp_rt_status_name(status).decode()
+        raise RuntimeError(f"{message.value.decode(errors='replace')} ({name})")
