@@ -43,8 +43,10 @@ class Bucket:
     #: Of a reduce_scatter: whether it is a mean.
     is_mean: bool = False
 
-    def text(self) -> str:
-        """The module."""
+    def text(self, sent: Mapping[str, int] | None = None) -> str:
+        """The module. `sent` has the bytes that a rank sends over each tier
+        where nothing is rewritten: without it the compiler cannot report what
+        it has rewritten."""
         names = ", ".join(f'"{name}"' for name, _ in self.tiers)
         sizes = ", ".join(str(size) for _, size in self.tiers)
         mesh = ", ".join(f'"{name}" = {size}' for name, size in self.tiers)
@@ -61,19 +63,22 @@ class Bucket:
             operation = f"reduce_scatter {'mean' if self.is_mean else 'sum'}"
             role, phase = "gradient", "backward"
             source, result, held, given = full, part, "!whole", "!part"
+        before = ", ".join(str(bytes_) for bytes_ in (sent or {}).values())
         origin = (f'zpp.origin = {{id = 0 : i64, kind = "{self.kind}", '
                   f'role = "{role}", phase = "{phase}", group = "{group}", '
-                  f'trips = 1 : i64}}')
+                  f'trips = 1 : i64, before = [{before}]}}')
+        # What errors and traces say, wherever it was compiled.
+        loc = f'loc("{role}s of {self.elements} {self.type}")'
         return f"""\
 #mesh = #zero.mesh<{mesh}>
 !part = !zero.shard<{whole}x{self.type}, dim 0 = ({names}) on #mesh>
 !whole = !zero.shard<{whole}x{self.type}, dim 0 = ({sizes}) on #mesh>
 func.func @main(%source: {source}) -> {result} {{
-  %0 = zero.from_local %source : {source} to {held}
-  %1 = zero.{operation} %0 along [{names}] {{{origin}}} : {held} to {given}
-  %2 = zero.to_local %1 : {given} to {result}
-  return %2 : {result}
-}}
+  %0 = zero.from_local %source : {source} to {held} {loc}
+  %1 = zero.{operation} %0 along [{names}] {{{origin}}} : {held} to {given} {loc}
+  %2 = zero.to_local %1 : {given} to {result} {loc}
+  return %2 : {result} {loc}
+}} {loc}
 """
 
     def options(self, options: Options) -> Options:
@@ -106,6 +111,13 @@ class Compiled:
 
 
 @functools.cache
+def sent_as_it_is(bucket: Bucket) -> dict[str, int]:
+    """Bytes that a rank sends over each tier where nothing is rewritten."""
+    report = report_text(bucket.text(), describe(dict(bucket.tiers)))
+    return {tier: report["total"]["after"][tier] for tier, _ in bucket.tiers}
+
+
+@functools.cache
 def compile_bucket(bucket: Bucket, options: Options) -> Compiled:
     """Compiles a bucket, or finds what came of it earlier.
 
@@ -124,19 +136,13 @@ def compile_bucket(bucket: Bucket, options: Options) -> Compiled:
         # What is damaged is made anew.
         with contextlib.suppress(FileNotFoundError, ValueError):
             return _read(folder)
-        rewritten = rewrite_text(text, options, "cuda")
-        (entry,) = rewritten.report["collectives"][:1]
+        rewritten = rewrite_text(bucket.text(sent_as_it_is(bucket)), options,
+                                 "cuda")
+        (entry,) = rewritten.report["collectives"]
         write_folder(folder, {**rewritten.bundle.files, _REPORT: seal(
             {"version": _VERSION, "reason": entry["reason"]}, {})},
             (MANIFEST, _REPORT))
         return _read(folder)
-
-
-@functools.cache
-def sent_as_it_is(bucket: Bucket) -> dict[str, int]:
-    """Bytes that a rank sends over each tier where nothing is rewritten."""
-    report = report_text(bucket.text(), describe(dict(bucket.tiers)))
-    return {tier: report["total"]["after"][tier] for tier, _ in bucket.tiers}
 
 
 def cache_folder() -> pathlib.Path:

@@ -1,0 +1,91 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What needs no ranks: groups and tiers, compiled buckets, early errors."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+
+import zpp.torch
+from zpp.torch import _bucket
+from zpp.torch._mesh import find_tiers
+
+MESH = {"rack": 2, "node": 2, "gpu": 4}
+BUCKET = _bucket.Bucket("reduce_scatter", "bf16", 1000,
+                        (("node", 2), ("gpu", 2)), is_mean=True)
+OPTIONS = BUCKET.options(zpp.torch.Options(gradients="i8:i4"))
+
+
+@pytest.mark.parametrize("ranks, tiers", [
+    (range(16), MESH),
+    (range(4, 8), {"gpu": 4}),
+    (range(8, 16), {"node": 2, "gpu": 4}),
+    ([0, 2, 4, 6, 8, 10, 12, 14], {"rack": 2, "node": 2, "gpu": 2}),
+    ([1, 5], {"node": 2}),
+    ([3, 11], {"rack": 2}),
+    ([7], {}),
+])
+def test_tiers_of_groups(ranks, tiers):
+    assert find_tiers(MESH, list(ranks)) == tiers
+
+
+@pytest.mark.parametrize("ranks", [[0, 5], [1, 0], [0, 1, 4], list(range(2, 6))])
+def test_groups_outside_of_the_mesh(ranks):
+    with pytest.raises(ValueError, match="expected a process group of ranks "
+                       "that differ in whole tiers of the mesh "
+                       "rack:2,node:2,gpu:4, in order, but got the ranks"):
+        find_tiers(MESH, ranks)
+
+
+def compile_anew():
+    _bucket.compile_bucket.cache_clear()
+    return _bucket.compile_bucket(BUCKET, OPTIONS)
+
+
+def test_compiled_buckets_are_kept_on_disk(monkeypatch):
+    first = compile_anew()
+    assert (first.input_bytes, first.output_bytes) == (8000, 2000)
+    assert first.sent == {"node": 528, "gpu": 2032}
+    with monkeypatch.context() as patch:
+        patch.setattr(_bucket, "rewrite_text", None)
+        assert compile_anew() == first
+    # What is damaged is compiled again.
+    content = first.library.read_bytes()
+    first.library.write_bytes(content[:-1])
+    assert compile_anew() == first
+    assert first.library.read_bytes() == content
+
+
+def test_small_buckets_are_left_alone():
+    bucket = _bucket.Bucket("all_gather", "bf16", 4, (("gpu", 2),))
+    options = bucket.options(zpp.torch.Options(weights="i8"))
+    compiled = _bucket.compile_bucket(bucket, options)
+    assert compiled.reason == "a slice of 8 bytes would take 32 quantized"
+    assert _bucket.sent_as_it_is(bucket) == {"gpu": 8}
+
+
+def test_modules_without_fully_shard_are_errors():
+    with pytest.raises(TypeError, match="expected a module of fully_shard, but "
+                       "got Linear without one; call fully_shard before"):
+        zpp.torch.compress(nn.Linear(2, 2))
+    with pytest.raises(TypeError, match="of fully_shard, but got dict"):
+        zpp.torch.compress({})
+    with pytest.raises(TypeError, match="of fully_shard, but got Linear"):
+        zpp.torch.report(nn.Linear(2, 2))
+
+
+def test_old_pytorch_is_an_error(monkeypatch):
+    monkeypatch.delattr(FSDPModule, "set_custom_all_gather")
+    with pytest.raises(RuntimeError, match="expected PyTorch 2.9 or later, "
+                       "whose fully_shard lets others communicate, but got "
+                       + torch.__version__.replace("+", r"\+")):
+        zpp.torch.compress(nn.Linear(2, 2))
+
+
+def test_zpp_imports_no_framework():
+    code = "import sys, zpp; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

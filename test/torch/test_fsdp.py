@@ -1,0 +1,244 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Training with zpp.torch.compress beside FSDP2 as it is, on four ranks."""
+
+import functools
+
+import pytest
+import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy
+
+import training
+from training import MIXED, ZEROPP
+
+#: The relative L2 error of a gradient: a step of i4 is a seventh of the largest
+#: value of a block, one of i8 a 127th.
+I4_ERROR, I8_ERROR = 0.25, 0.02
+FULL = MixedPrecisionPolicy()
+BF16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16,
+                            reduce_dtype=torch.bfloat16)
+
+
+@pytest.fixture(scope="module")
+def plain(pool):
+    """FSDP2 as it is: `plain(training.train, ...)`, once for equal arguments."""
+    return functools.cache(
+        lambda function, **options: pool(function, None, **options))
+
+
+def check_losses(results, expected, tolerance=0.03):
+    for result, other in zip(results, expected):
+        assert result["losses"] == pytest.approx(other["losses"], rel=tolerance)
+    assert results[0]["losses"][-1] < 0.9 * results[0]["losses"][0]
+
+
+def check_gradients(results, expected, bound):
+    for result, other in zip(results, expected):
+        assert result.keys() == other.keys()
+        for name, value in result.items():
+            error = (value - other[name]).norm() / other[name].norm()
+            assert error <= bound, name
+            assert torch.isfinite(value).all() and value.any(), name
+
+
+def test_losses_are_those_of_fsdp2(pool, plain):
+    first = pool(training.train, ZEROPP)
+    check_losses(first, plain(training.train))
+    # The same to the bit, each time; all ranks compute with the same weights.
+    again = pool(training.train, ZEROPP)
+    assert [r["losses"] for r in again] == [r["losses"] for r in first]
+    assert {r["digest"] for r in first + again} == {first[0]["digest"]}
+
+
+@pytest.mark.parametrize("policy", [FULL, MIXED, BF16],
+                         ids=["f32", "mixed", "bf16"])
+def test_gradients_are_means_over_all_ranks(pool, plain, policy):
+    """1-D and indivisible parameters among them."""
+    options = {**ZEROPP, "weights": "none"}
+    expected = plain(training.gradients, policy=policy)
+    for formats, bound in (("i8:i4", I4_ERROR), ("i8", I8_ERROR)):
+        check_gradients(
+            pool(training.gradients, {**options, "gradients": formats},
+                 policy=policy), expected, bound)
+
+
+@pytest.mark.parametrize("policy", [FULL, BF16], ids=["f32", "bf16"])
+def test_tiny_gradients(pool, plain, policy):
+    check_gradients(
+        pool(training.gradients, {**ZEROPP, "weights": "none"}, scale=1e-9,
+             policy=policy),
+        plain(training.gradients, scale=1e-9, policy=policy), I4_ERROR)
+
+
+@pytest.mark.parametrize("sync_each", [False, True])
+def test_gradients_are_accumulated(pool, plain, sync_each):
+    options = {"micro_batches": 3, "sync_each": sync_each}
+    check_gradients(
+        pool(training.gradients, {**ZEROPP, "weights": "none"}, **options),
+        plain(training.gradients, **options), I4_ERROR)
+
+
+def test_divide_factor(pool, plain):
+    """gloo knows no such sum, but zpp multiplies its own."""
+    expected = [{name: value / 2 for name, value in gradients.items()}
+                for gradients in plain(training.gradients)]
+    check_gradients(
+        pool(training.gradients, {**ZEROPP, "weights": "none"}, factor=8.0),
+        expected, I4_ERROR)
+
+
+def test_secondary(pool):
+    """The backward pass gathers within the node, what the forward pass used."""
+    options = {**ZEROPP, "secondary": "gpu"}
+    results = pool(training.train, options, reshard=2, report=True)
+    expected = pool(training.train, ZEROPP, report=True)
+    assert results[0]["losses"] == expected[0]["losses"]
+    small = [entry for entry in results[0]["report"]["collectives"]
+             if entry["group"] == "gpu:2"]
+    assert len(small) == 2
+    for entry in small:
+        assert entry["before"] == entry["after"]
+        assert entry["reason"] == "it is gathered from a secondary partition"
+    sent = [r[0]["report"]["total"]["after"]["node"] for r in (results, expected)]
+    assert sent[0] < 0.8 * sent[1]
+
+
+def test_secondary_must_be_asked_of_fully_shard(pool):
+    for error in pool(training.error_of, {**ZEROPP, "secondary": "gpu"}):
+        assert error == (
+            "ValueError: secondary='gpu': expected '1' to gather over 2 ranks "
+            "in the backward pass, but got 4; call fully_shard with "
+            "reshard_after_forward=2")
+
+
+@pytest.mark.parametrize("options", [
+    {"checkpointed": True}, {"clip": 0.1}, {"frozen": True}, {"compiled": True}],
+    ids=lambda options: next(iter(options)))
+def test_training_with(pool, plain, options):
+    check_losses(pool(training.train, ZEROPP, **options),
+                 plain(training.train, **options))
+
+
+def test_hybrid_sharding(pool):
+    check_gradients(
+        pool(training.hybrid_gradients, {**ZEROPP, "weights": "none"}),
+        pool(training.hybrid_gradients, None), I4_ERROR)
+
+
+def test_state_dicts_are_those_of_fsdp2(pool):
+    for plain, compressed in pool(training.states):
+        assert list(plain) == list(compressed)
+        assert all(torch.equal(plain[name], compressed[name]) for name in plain)
+    assert all(pool(training.loads_states))
+
+
+def test_off_again(pool, plain):
+    results = pool(training.train, {**ZEROPP, "weights": "none",
+                                    "gradients": "none"}, report=True)
+    assert [r["losses"] for r in results] == [
+        r["losses"] for r in plain(training.train)]
+    total = results[0]["report"]["total"]
+    assert total["before"] == total["after"]
+
+
+def test_schedule(pool):
+    def calls(result):
+        """How often gradients were compressed, and not."""
+        entries = [entry for entry in result["report"]["collectives"]
+                   if entry["kind"] == "reduce_scatter"]
+        return [sum(entry["calls"] for entry in entries
+                    if entry["rewritten"] is rewritten)
+                for rewritten in (True, False)]
+
+    options = {**ZEROPP, "schedule": {4: {"gradients": "none"}}}
+    assert calls(pool(training.train, options, report=True)[0]) == [12, 6]
+    options["steps_done"] = 3
+    assert calls(pool(training.train, options, report=True)[0]) == [3, 15]
+
+
+def test_report(pool):
+    reports = pool(training.train, ZEROPP, steps=1, report=True)
+    report = reports[0]["report"]
+    assert all(other["report"] == report for other in reports)
+    assert report["mesh"] == {"node": 2, "gpu": 2}
+    scatter = next(entry for entry in report["collectives"]
+                   if entry["module"] == "0" and
+                   entry["kind"] == "reduce_scatter")
+    # Slices are padded to 4 ranks: 2 x 32, 101 x 32, 101, 32 x 101, 1.
+    elements = 8 + 8 + 26 * 32 + 26 + 8 * 101 + 1
+    assert scatter == {
+        "module": "0", "kind": "reduce_scatter", "type": "f32",
+        "elements": elements, "group": "node:2,gpu:2", "calls": 1,
+        "before": {"node": 4 * elements, "gpu": 8 * elements},
+        "after": scatter["after"], "rewritten": True, "reason": ""}
+    # Half a byte and a byte per element, with their scales.
+    assert scatter["after"]["node"] == pytest.approx(0.52 * elements, rel=0.05)
+    assert scatter["after"]["gpu"] == pytest.approx(2.04 * elements, rel=0.05)
+    for side in ("before", "after"):
+        assert report["total"][side]["node"] == sum(
+            entry[side]["node"] * entry["calls"]
+            for entry in report["collectives"])
+
+
+def test_modules_may_have_other_options(pool):
+    entries = pool(training.overridden)[0]["collectives"]
+    kinds = {(entry["module"], entry["kind"]): entry for entry in entries}
+    assert kinds["0", "all_gather"]["reason"] == (
+        "gathers of weights are to stay as they are")
+    assert kinds["1", "all_gather"]["rewritten"]
+    # One hop over the whole group sends more between nodes than two.
+    assert (kinds["0", "reduce_scatter"]["after"]["node"] >
+            3 * kinds["1", "reduce_scatter"]["after"]["node"])
+
+
+def test_mesh_of_hosts(pool):
+    """All ranks are on this one: one tier, and default options."""
+    results = pool(training.train, {}, steps=1, report=True)
+    assert results[0]["report"]["mesh"] == {"gpu": 4}
+    assert all(entry["rewritten"]
+               for entry in results[0]["report"]["collectives"])
+
+
+def test_other_types_are_left_alone(pool):
+    for report in pool(training.error_of_f64):
+        assert {entry["reason"] for entry in report["collectives"]} == {
+            "expected elements of float32, bfloat16 or float16, but got "
+            "float64"}
+
+
+def test_groups_outside_of_the_mesh_are_errors(pool):
+    for error in pool(training.error_of_hybrid, ((0, 3), (1, 2))):
+        assert "expected a process group of ranks that differ in whole tiers " \
+            "of the mesh node:2,gpu:2, in order, but got the ranks" in error
+
+
+def test_failed_exchanges_are_pytorchs_errors(pool):
+    for error in pool(training.error_of_exchange):
+        assert error == "DistBackendError: connection closed by peer"
+
+
+def test_fsdp1_is_an_error(pool):
+    for error in pool(training.error_of_fsdp1):
+        assert "expected modules of fully_shard (FSDP2), but got '0' of " \
+            "FullyShardedDataParallel (FSDP1)" in error
+
+
+@pytest.mark.parametrize("options, error", [
+    ({"mesh": "node:2,gpu:4"}, "mesh: expected tiers of 4 devices, as many as "
+     "there are ranks, but got node:2,gpu:4"),
+    ({"weights": "i3"}, "weights: expected 'none', 'i8' or 'i4', but got 'i3'"),
+    ({"secondary": "rack"}, "secondary: expected a tier of node:2,gpu:2 or a "
+     "number of devices, but got 'rack'"),
+    ({"regather": True}, "regather: expected none for PyTorch, where "
+     "fully_shard decides it, but got True"),
+    ({"target": "cuda"}, "target: expected 'auto', because the model's device "
+     "decides it, but got 'cuda'"),
+    ({"schedule": {0: {}}}, "schedule: expected steps counted from 1, but got "
+     "0"),
+    ({"schedule": {3: {"mesh": "gpu:4"}}}, "schedule: expected the mesh "
+     "node:2,gpu:2 at all steps, but got gpu:4"),
+    ({"steps_done": -1}, "steps_done: expected a number of steps, but got -1"),
+], ids=lambda value: next(iter(value)) if isinstance(value, dict) else "")
+def test_bad_options_are_errors(pool, options, error):
+    for found in pool(training.error_of, {**ZEROPP, **options}):
+        assert found == f"ValueError: {error}"

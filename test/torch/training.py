@@ -1,0 +1,219 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What the ranks run: small models under fully_shard, with and without zpp."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.utils.checkpoint import checkpoint
+
+import zpp.torch
+
+WIDTH, CLASSES, BATCH = 32, 24, 16
+#: Every hop and both formats.
+ZEROPP = {"mesh": "node:2,gpu:2", "weights": "i8", "gradients": "i8:i4"}
+MIXED = MixedPrecisionPolicy(param_dtype=torch.bfloat16,
+                             reduce_dtype=torch.float32)
+
+
+class Block(nn.Module):
+    def __init__(self, checkpointed=False):
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+        # 4 ranks do not divide this.
+        self.up = nn.Linear(WIDTH, 3 * WIDTH + 5)
+        self.down = nn.Linear(3 * WIDTH + 5, WIDTH, bias=False)
+        self.scale = nn.Parameter(torch.ones(1))
+        self.checkpointed = checkpointed
+
+    def _compute(self, x):
+        return x + self.scale * self.down(
+            nn.functional.gelu(self.up(self.norm(x))))
+
+    def forward(self, x):
+        if self.checkpointed:
+            return checkpoint(self._compute, x, use_reentrant=False)
+        return self._compute(x)
+
+
+def make_model(options: Mapping[str, Any] | None, *, policy=MIXED, mesh=None,
+               reshard=True, checkpointed=False, frozen=False, compiled=False
+               ) -> nn.Module:
+    """Two blocks and a last layer, each under fully_shard; `options` are those
+    of compress, None for FSDP2 as it is."""
+    torch.manual_seed(0)
+    model = nn.Sequential(Block(checkpointed), Block(checkpointed),
+                          nn.Linear(WIDTH, CLASSES))
+    if frozen:
+        model[0].requires_grad_(False)
+    mesh = mesh or init_device_mesh("cpu", (dist.get_world_size(),))
+    for block in model[:2]:
+        if compiled:
+            block.compile(backend="eager")
+        fully_shard(block, mesh=mesh, mp_policy=policy,
+                    reshard_after_forward=reshard)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+    if options is not None:
+        zpp.torch.compress(model, **options)
+    return model
+
+
+def make_batch(seed: int = 0):
+    """Another one on each rank."""
+    generator = torch.Generator().manual_seed(100 * seed + dist.get_rank())
+    return (torch.randn(BATCH, WIDTH, generator=generator),
+            torch.randint(CLASSES, (BATCH,), generator=generator))
+
+
+def loss_of(model, batch):
+    inputs, labels = batch
+    return nn.functional.cross_entropy(model(inputs).float(), labels)
+
+
+def train(options, steps=6, clip=None, report=False, **model_options):
+    """The mean losses over the ranks, and a digest of all weights as this rank
+    gathers them; with the report if asked."""
+    model = make_model(options, **model_options)
+    optimizer = torch.optim.Adam(
+        [p for p in model.parameters() if p.requires_grad], 3e-3)
+    losses = []
+    for _ in range(steps):
+        loss = loss_of(model, make_batch())
+        loss.backward()
+        if clip:
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+        optimizer.step()
+        optimizer.zero_grad()
+        mean = loss.detach().clone()
+        dist.all_reduce(mean)
+        losses.append(mean.item() / dist.get_world_size())
+    result = {"losses": losses, "digest": gathered_digest(model)}
+    if report:
+        result["report"] = zpp.torch.report(model)
+    return result
+
+
+def gathered_digest(model) -> str:
+    """Of the weights that the next forward pass of this rank would use."""
+    content = hashlib.sha256()
+    for module in model.modules():
+        if hasattr(module, "unshard"):
+            module.unshard()
+    for parameter in model.parameters():
+        content.update(parameter.detach().float().numpy().tobytes())
+    for module in model.modules():
+        if hasattr(module, "reshard"):
+            module.reshard()
+    return content.hexdigest()
+
+
+def gradients(options, *, scale=1.0, micro_batches=1, sync_each=False,
+              factor=None, **model_options) -> dict[str, torch.Tensor]:
+    """Whole gradients of one step, by the names of their parameters."""
+    model = make_model(options, **model_options)
+    if factor is not None:
+        for module in model.modules():
+            if hasattr(module, "set_gradient_divide_factor"):
+                module.set_gradient_divide_factor(factor)
+            elif hasattr(module, "set_reduce_scatter_divide_factor"):
+                module.set_reduce_scatter_divide_factor(factor)
+    for i in range(micro_batches):
+        model.set_requires_gradient_sync(sync_each or i == micro_batches - 1)
+        (loss_of(model, make_batch(i)) * scale).backward()
+    return {name: parameter.grad.full_tensor()
+            for name, parameter in model.named_parameters()
+            if parameter.grad is not None}
+
+
+def replicated_mesh(ranks) -> DeviceMesh:
+    """Two groups that shard, each with the ranks of a row."""
+    return DeviceMesh("cpu", ranks, mesh_dim_names=("replicate", "shard"))
+
+
+def hybrid_gradients(options, ranks=((0, 1), (2, 3))):
+    """Of HSDP: sharded within the rows, replicated between them."""
+    return gradients(options, mesh=replicated_mesh(ranks))
+
+
+def states() -> tuple[dict, dict]:
+    """The state dicts with and without zpp, after a step each."""
+    result = []
+    for options in (None, {**ZEROPP, "weights": "none", "gradients": "none"}):
+        model = make_model(options)
+        loss_of(model, make_batch()).backward()
+        torch.optim.SGD(model.parameters(), 0.1).step()
+        result.append({name: value.full_tensor()
+                       for name, value in model.state_dict().items()})
+    return tuple(result)
+
+
+def loads_states() -> bool:
+    """Whether a state dict of FSDP2 fits a compressed model, and back."""
+    plain, compressed = make_model(None), make_model(ZEROPP)
+    loss_of(compressed, make_batch()).backward()
+    torch.optim.SGD(compressed.parameters(), 0.1).step()
+    plain.load_state_dict(compressed.state_dict())
+    compressed.load_state_dict(plain.state_dict())
+    return all(
+        torch.equal(a.full_tensor(), b.full_tensor()) for a, b in
+        zip(plain.state_dict().values(), compressed.state_dict().values()))
+
+
+def overridden() -> dict:
+    """A report where one block has options of its own."""
+    model = make_model(ZEROPP)
+    zpp.torch.compress(model[0], mesh=ZEROPP["mesh"], weights="none",
+                       gradients="i8")
+    loss_of(model, make_batch()).backward()
+    return zpp.torch.report(model)
+
+
+def error_of(options, **model_options) -> str:
+    """What compress, or the step after it, raises."""
+    try:
+        model = make_model(options, **model_options)
+        loss_of(model, make_batch()).backward()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "none"
+
+
+def error_of_hybrid(ranks) -> str:
+    return error_of(ZEROPP, mesh=replicated_mesh(ranks))
+
+
+def error_of_exchange() -> str:
+    """An exchange that fails on all ranks."""
+    def fail(*args, **kwargs):
+        raise dist.DistBackendError("connection closed by peer")
+
+    with mock.patch.object(dist, "all_to_all_single", fail):
+        return error_of({**ZEROPP, "mesh": "node:4"})
+
+
+def error_of_fsdp1() -> str:
+    from torch.distributed.fsdp import FullyShardedDataParallel
+    model = nn.Sequential(FullyShardedDataParallel(
+        nn.Linear(4, 4), device_id=torch.device("cpu")))
+    try:
+        zpp.torch.compress(model, mesh="gpu:4")
+    except TypeError as error:
+        return str(error)
+    return "none"
+
+
+def error_of_f64() -> dict:
+    """A report of a model in a type that the compiler does not know."""
+    torch.manual_seed(0)
+    model = nn.Linear(8, 8).double()
+    fully_shard(model, mesh=init_device_mesh("cpu", (4,)))
+    zpp.torch.compress(model, **ZEROPP)
+    model(torch.ones(2, 8, dtype=torch.float64)).sum().backward()
+    return zpp.torch.report(model)
