@@ -43,7 +43,7 @@ CMAKE_FLAGS += -DCMAKE_CXX_COMPILER=$(CXX)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test check check-python gpu-test demo bench lint tidy \
+.PHONY: help setup build test test-torch check check-python gpu-test demo bench lint tidy \
   format sanitize docs install wheel clean
 
 ##@ Start here
@@ -58,6 +58,12 @@ demo: zpp-opt ## train a small GPT on 8 virtual devices, as written and as ZeRO+
 
 test: build ## run every test; the last line counts them
 	$(VENV_PYTHON) scripts/run_tests.py --build $(BUILD) --jobs $(JOBS)
+
+test-torch: configure ## the tests of zpp.torch; PyTorch (5.4 GB) goes into .venv-torch
+	@$(SETUP) --torch
+	cmake --build $(BUILD) --parallel $(JOBS) --target zpp-opt zpp-bundle zpp_rt
+	ZPP_OPT=$(abspath $(BUILD))/bin/zpp-opt ZPP_RT=$(abspath $(BUILD))/lib/libzpp_rt.so \
+	  PYTHONPATH=python .venv-torch/bin/python -m pytest -q --durations=3 test/torch
 
 ##@ Develop
 setup: ## install what is missing: apt packages, .venv with JAX

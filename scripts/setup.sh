@@ -4,18 +4,21 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
 # Installs what the build and the tests need and is not there yet: packages
-# through apt, JAX in the virtual environment .venv, CUDA in .cuda, and what the
-# documentation needs in .venv-docs. Says what it does. If everything is in place
+# through apt, JAX in the virtual environment .venv, CUDA in .cuda, what the
+# documentation needs in .venv-docs, PyTorch in .venv-torch. Says what it does. If everything is in place
 # it does nothing, in well under a second.
 
 set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-usage: scripts/setup.sh [--tools] [--docs] [--cuda] [--no-apt] [--no-python]
+usage: scripts/setup.sh [--tools] [--docs] [--torch] [--cuda] [--no-apt] [--no-python]
 
   --tools      also install what `make lint`, `make tidy` and `make sanitize` need
   --docs       also install what `make docs` needs, into .venv-docs
+  --torch      also install what `make test-torch` needs, into .venv-torch: PyTorch,
+               with the libraries of NVIDIA that its wheel needs also on a machine
+               without a GPU (5.4 GB)
   --cuda       also install what compiles the CUDA back end: if there is no CUDA
                toolkit of 12.8 or newer or no NCCL, NVIDIA's packages from PyPI go
                into .cuda (300 MB to download); this needs no GPU
@@ -29,11 +32,12 @@ environment:
 USAGE
 }
 
-tools=no docs=no cuda=no apt=yes python=yes
+tools=no docs=no torch=no cuda=no apt=yes python=yes
 for argument in "$@"; do
   case $argument in
   --tools) tools=yes ;;
   --docs) docs=yes ;;
+  --torch) torch=yes ;;
   --cuda) cuda=yes ;;
   --no-apt) apt=no ;;
   --no-python) python=no ;;
@@ -188,6 +192,7 @@ setup_venv() {
 
 [[ $python == no ]] || setup_venv "$venv" "$root/python/requirements.txt"
 [[ $docs == no ]] || setup_venv "$root/.venv-docs" "$root/docs/requirements.txt"
+[[ $torch == no ]] || setup_venv "$root/.venv-torch" "$root/test/torch/requirements.txt"
 
 #===------------------------------------------------------------------------===#
 # CUDA

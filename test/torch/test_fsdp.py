@@ -199,6 +199,14 @@ def test_mesh_of_hosts(pool):
                for entry in results[0]["report"]["collectives"])
 
 
+def test_mesh_of_devices(pool):
+    for report in pool(training.report_on_device_mesh):
+        assert report["mesh"] == {"node": 2, "gpu": 2}
+    for unnamed, unordered in pool(training.errors_of_device_meshes):
+        assert "expected a device mesh whose dims have names" in unnamed
+        assert "expected a device mesh of all 4 ranks in their order" in unordered
+
+
 def test_other_types_are_left_alone(pool):
     for report in pool(training.error_of_f64):
         assert {entry["reason"] for entry in report["collectives"]} == {

@@ -217,3 +217,18 @@ def error_of_f64() -> dict:
     zpp.torch.compress(model, **ZEROPP)
     model(torch.ones(2, 8, dtype=torch.float64)).sum().backward()
     return zpp.torch.report(model)
+
+
+def report_on_device_mesh() -> dict:
+    """Of a model whose mesh for compress is a DeviceMesh."""
+    tiers = init_device_mesh("cpu", (2, 2), mesh_dim_names=("node", "gpu"))
+    model = make_model({**ZEROPP, "mesh": tiers})
+    loss_of(model, make_batch()).backward()
+    return zpp.torch.report(model)
+
+
+def errors_of_device_meshes() -> tuple[str, str]:
+    """One without names, and one that is not in the order of the ranks."""
+    return tuple(error_of({**ZEROPP, "mesh": mesh}) for mesh in (
+        init_device_mesh("cpu", (2, 2)),
+        DeviceMesh("cpu", [[0, 2], [1, 3]], mesh_dim_names=("node", "gpu"))))

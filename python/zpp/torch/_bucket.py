@@ -20,9 +20,8 @@ from collections.abc import Iterator, Mapping
 
 from zpp._bundle import MANIFEST, Bundle, read_bundle, read_file, seal, unseal
 from zpp._bundle import write_folder
-from zpp._compiler import find_bundler, find_compiler, report_text, rewrite_text
+from zpp._compiler import find_bundler, find_compiler, report_entries, rewrite_text
 from zpp._options import Options
-from zpp.torch._mesh import describe
 
 _REPORT = "bucket.json"
 _VERSION = 1
@@ -113,7 +112,7 @@ class Compiled:
 @functools.cache
 def sent_as_it_is(bucket: Bucket) -> dict[str, int]:
     """Bytes that a rank sends over each tier where nothing is rewritten."""
-    report = report_text(bucket.text(), describe(dict(bucket.tiers)))
+    report = report_entries(bucket.text(), Options(mesh=dict(bucket.tiers)))
     return {tier: report["total"]["after"][tier] for tier, _ in bucket.tiers}
 
 
