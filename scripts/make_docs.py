@@ -166,7 +166,7 @@ def api():
         "reference/python.md": "\n".join([
             "# The Python package\n", zpp.__doc__.partition("\n\n")[2],
             *(f"\n::: zpp.{name}" for name in sorted(zpp.__all__, key=str.lower)),
-            ""]),
+            "\n::: zpp.torch.compress", "\n::: zpp.torch.report", ""]),
     }
 
 

@@ -9,7 +9,8 @@
     state, loss = zpp.load(fast.step)(state, batch)
 
 `rewrite` of text, the compiler and the report need no framework. The names
-that `zpp.jax` has need JAX, and import it when they are first used.
+that `zpp.jax` has need JAX, and import it when they are first used. `zpp.torch`
+is for PyTorch, and is imported by its name.
 """
 
 import importlib

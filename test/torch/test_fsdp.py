@@ -152,6 +152,13 @@ def test_schedule(pool):
 
     options = {**ZEROPP, "schedule": {4: {"gradients": "none"}}}
     assert calls(pool(training.train, options, report=True)[0]) == [12, 6]
+    # A frozen block has no steps of its own.
+    weights = pool(training.train, {**ZEROPP, "schedule": {4: {
+        "weights": "none"}}}, report=True, frozen=True)[0]["report"]
+    frozen = [entry["calls"] for entry in weights["collectives"]
+              if entry["module"] == "0" and entry["kind"] == "all_gather" and
+              not entry["rewritten"]]
+    assert len(frozen) == 1 and frozen[0] >= 2
     options["steps_done"] = 3
     assert calls(pool(training.train, options, report=True)[0]) == [3, 15]
 

@@ -20,7 +20,8 @@ from collections.abc import Iterator, Mapping
 
 from zpp._bundle import MANIFEST, Bundle, read_bundle, read_file, seal, unseal
 from zpp._bundle import write_folder
-from zpp._compiler import find_bundler, find_compiler, report_entries, rewrite_text
+from zpp._compiler import (find_bundler, find_compiler, report_entries,
+                           rewrite_text)
 from zpp._options import Options
 
 _REPORT = "bucket.json"

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """`compress` and `report`: FSDP2's collectives as zpp's functions."""
 
+import dataclasses
+import functools
 import math
 import weakref
 from collections import Counter
@@ -17,7 +19,8 @@ from torch.distributed.tensor import DTensor
 
 from zpp._options import Options, parse_mesh, read_schedule
 from zpp.torch import _mesh
-from zpp.torch._bucket import Bucket, compile_bucket, sent_as_it_is
+from zpp.torch._bucket import (Bucket, Compiled, compile_bucket,
+                               sent_as_it_is)
 from zpp.torch._runtime import Runner
 
 #: What the compiler calls the types that it knows.
@@ -95,8 +98,11 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
                 _mesh.find_tiers(tiers, dist.get_process_group_ranks(group))
             except ValueError as error:
                 raise ValueError(f"'{name}': {error}") from None
+    others: list[_Communication] = []
     for name, module in modules.items():
-        communication = _Communication(name, tiers, variants, steps_done)
+        communication = _Communication(name, options.mesh, variants, steps_done,
+                                       others)
+        others.append(communication)
         module.set_custom_all_gather(_AllGather(communication))
         module.set_custom_reduce_scatter(_ReduceScatter(communication))
         _attached[module] = communication
@@ -120,139 +126,157 @@ def report(model: nn.Module) -> dict:
     if not communications:
         raise ValueError("expected a model that zpp.torch.compress was called "
                          "with, but got another one")
-    mesh = communications[0][1].tiers
+    mesh = parse_mesh(communications[0][1].mesh)
     entries = [entry for name, communication in communications
                for entry in communication.entries(name)]
-    return {"mesh": dict(mesh), "collectives": entries, "total": {
+    return {"mesh": mesh, "collectives": entries, "total": {
         side: {tier: sum(entry[side].get(tier, 0) * entry["calls"]
                          for entry in entries) for tier in mesh}
         for side in ("before", "after")}}
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Plan:
+    """What becomes of one collective."""
+
+    kind: str
+    type: str
+    elements: int
+    #: None where the compiler does not know the type, or nothing is sent.
+    bucket: Bucket | None
+    #: None where PyTorch does it, for a reason.
+    compiled: Compiled | None
+    reason: str
+
+    def entry(self, name: str, calls: int) -> dict:
+        """Of the report."""
+        bucket = self.bucket
+        before = after = sent_as_it_is(bucket) if bucket else {}
+        if self.compiled:
+            after = self.compiled.sent
+        return {
+            "module": name, "kind": self.kind, "type": self.type,
+            "elements": self.elements,
+            "group": _mesh.describe(dict(bucket.tiers)) if bucket else "",
+            "calls": calls, "before": dict(before), "after": dict(after),
+            "rewritten": self.compiled is not None, "reason": self.reason}
+
+
+@functools.cache
+def _plan(kind: str, dtype: torch.dtype, elements: int, is_mean: bool,
+          mesh: str, group: dist.ProcessGroup, options: Options, reason: str
+          ) -> _Plan:
+    """Args:
+      mesh: the tiers of all ranks.
+      reason: why it is left to PyTorch, if that is known.
+    """
+    type_ = _TYPES.get(dtype)
+    tiers = _mesh.find_tiers(parse_mesh(mesh),
+                             dist.get_process_group_ranks(group))
+    if type_ is None or not elements or not tiers:
+        type_ = type_ or str(dtype).removeprefix("torch.")
+        return _Plan(kind, type_, elements, None, None, reason or (
+            "nothing is sent" if not elements or not tiers else
+            f"expected elements of float32, bfloat16 or float16, but got "
+            f"{type_}"))
+    bucket = Bucket(kind, type_, elements, tuple(tiers.items()), is_mean)
+    compiled = None
+    if not reason:
+        compiled = compile_bucket(bucket, bucket.options(options))
+        reason = compiled.reason
+    return _Plan(kind, type_, elements, bucket, None if reason else compiled,
+                 reason)
+
+
 class _Communication:
     """What the collectives of one module of fully_shard have in common."""
 
-    def __init__(self, name: str, tiers: Mapping[str, int],
-                 variants: list[tuple[int, Options]], steps: int):
+    def __init__(self, name: str, mesh: str,
+                 variants: list[tuple[int, Options]], steps: int,
+                 others: list["_Communication"]):
         self.name = name
-        self.tiers = tiers
+        self.mesh = mesh
         self._variants = variants
         #: Backward passes in which the gradients were reduced.
         self._steps = steps
+        self._has_gradients = False
+        #: Of all modules of the same call of `compress`.
+        self._others = others
         #: Ranks of the largest group so far: that of the sharded weights.
         self._ranks = 0
-        #: How often each bucket was called, with the reason for which it was
-        #: left to PyTorch, or none.
-        self._calls: Counter[tuple[Bucket, str, Options]] = Counter()
-        #: Of what is no bucket: (kind, type, elements, reason).
-        self._others: Counter[tuple[str, str, int, str]] = Counter()
+        self._calls: Counter[_Plan] = Counter()
 
     def gather(self, result: torch.Tensor, source: torch.Tensor,
                group: dist.ProcessGroup, async_op: bool) -> Any:
+        # A frozen module has no steps of its own.
+        options = self._options_at(self._steps if self._has_gradients else
+                                   max(other._steps for other in self._others))
+        self._check_secondary(options, group)
         self._ranks = max(self._ranks, group.size())
-        self._check_secondary(group)
-        options = self._options()
         reason = ""
         if group.size() < self._ranks:
             reason = "it is gathered from a secondary partition"
         elif options.weights == "none":
             reason = "gathers of weights are to stay as they are"
-        if self._run("all_gather", source.numel(), False, options, reason,
-                     result, source, group):
-            return None
-        return dist.all_gather_into_tensor(result, source, group=group,
-                                           async_op=async_op)
+        plan = _plan("all_gather", source.dtype, source.numel(), False,
+                     self.mesh, group, options, reason)
+        self._calls[plan] += 1
+        if not plan.compiled:
+            return dist.all_gather_into_tensor(result, source, group=group,
+                                               async_op=async_op)
+        # FSDP2 gathers in place, but a function's buffers must not overlap.
+        self._run(plan, source.clone() if _overlap(source, result) else source,
+                  result, group)
 
     def scatter(self, result: torch.Tensor, source: torch.Tensor,
                 group: dist.ProcessGroup, op: Any, async_op: bool) -> Any:
-        options = self._options()
+        options = self._options_at(self._steps)
         self._steps += 1
+        self._has_gradients = True
         is_mean = op == dist.ReduceOp.AVG
-        # A sum of what is multiplied first, where the sum may be multiplied.
-        factor = None
+        # In place of what is added, the sum is multiplied.
+        factor = (op.__getstate__()[1] if op == dist.ReduceOp.PREMUL_SUM
+                  else None)
         reason = ""
-        if op == dist.ReduceOp.PREMUL_SUM:
-            factor = op.__getstate__()[1]
-        elif not is_mean and op != dist.ReduceOp.SUM:
-            reason = f"it is no sum and no mean, but {op}"
         if options.gradients == "none":
             reason = "scatters of gradients are to stay as they are"
-        if self._run("reduce_scatter", result.numel(), is_mean, options, reason,
-                     result, source, group):
-            if factor is not None:
-                result.mul_(factor)
-            return None
-        return dist.reduce_scatter_tensor(result, source, op=op, group=group,
-                                          async_op=async_op)
+        elif not is_mean and factor is None and op != dist.ReduceOp.SUM:
+            reason = f"it is no sum and no mean, but {op}"
+        plan = _plan("reduce_scatter", source.dtype, result.numel(), is_mean,
+                     self.mesh, group, options, reason)
+        self._calls[plan] += 1
+        if not plan.compiled:
+            return dist.reduce_scatter_tensor(result, source, op=op,
+                                              group=group, async_op=async_op)
+        self._run(plan, source, result, group)
+        if factor is not None:
+            result.mul_(factor)
 
     def entries(self, name: str) -> list[dict]:
         """Of the report."""
-        entries = []
-        for (bucket, reason, options), calls in self._calls.items():
-            before = after = sent_as_it_is(bucket)
-            if not reason:
-                after = compile_bucket(bucket, options).sent
-            entries.append({
-                "module": name, "kind": bucket.kind, "type": bucket.type,
-                "elements": bucket.elements,
-                "group": _mesh.describe(dict(bucket.tiers)), "calls": calls,
-                "before": dict(before), "after": dict(after),
-                "rewritten": not reason, "reason": reason})
-        for (kind, type_, elements, reason), calls in self._others.items():
-            entries.append({
-                "module": name, "kind": kind, "type": type_,
-                "elements": elements, "group": "", "calls": calls,
-                "before": {}, "after": {}, "rewritten": False,
-                "reason": reason})
-        return entries
+        return [plan.entry(name, calls) for plan, calls in self._calls.items()]
 
-    def _run(self, kind: str, elements: int, is_mean: bool, options: Options,
-             reason: str, result: torch.Tensor, source: torch.Tensor,
-             group: dist.ProcessGroup) -> bool:
-        """Runs a bucket, unless it is left to PyTorch: for `reason` if there is
-        one, or for one that is found."""
-        type_ = _TYPES.get(source.dtype)
-        tiers = _mesh.find_tiers(self.tiers, dist.get_process_group_ranks(group))
-        if type_ is None or not elements or not tiers:
-            type_ = str(source.dtype).removeprefix("torch.")
-            self._others[kind, type_, elements, reason or (
-                f"expected elements of float32, bfloat16 or float16, but got "
-                f"{type_}" if elements and tiers else
-                "nothing is sent")] += 1
-            return False
-        bucket = Bucket(kind, type_, elements, tuple(tiers.items()), is_mean)
-        own = bucket.options(options)
-        compiled = None
-        if not reason:
-            compiled = compile_bucket(bucket, own)
-            reason = compiled.reason
-        self._calls[bucket, reason, own] += 1
-        if reason:
-            return False
-        # FSDP2 gathers in place, but a function's buffers must not overlap.
-        if kind == "all_gather" and _overlap(source, result):
-            source = source.clone()
-        _runner(group, tiers, source.device).run(compiled, source, result)
-        return True
+    def _run(self, plan: _Plan, source: torch.Tensor, result: torch.Tensor,
+             group: dist.ProcessGroup) -> None:
+        runner = _runner(group, dict(plan.bucket.tiers), source.device)
+        runner.run(plan.compiled, source, result)
 
-    def _options(self) -> Options:
-        """Those of this step."""
+    def _options_at(self, step: int) -> Options:
         return next(options for first, options in self._variants
-                    if first <= self._steps)
+                    if first <= step)
 
-    def _check_secondary(self, group: dist.ProcessGroup) -> None:
+    def _check_secondary(self, options: Options, group: dist.ProcessGroup
+                         ) -> None:
         """The backward pass gathers within the secondary group, if there is to
         be one. PyTorch does not tell earlier."""
-        secondary = self._options().secondary
-        # Not in a backward pass.
-        if secondary in (None, "none") or (
-                torch._C._current_graph_task_id() == -1):
+        is_backward = torch._C._current_graph_task_id() != -1
+        if options.secondary in (None, "none") or not is_backward:
             return
-        wanted = _devices_of(secondary, self.tiers)
+        wanted = _devices_of(options.secondary, parse_mesh(self.mesh))
         if group.size() != wanted:
             raise ValueError(
-                f"secondary={secondary!r}: expected '{self.name}' to gather "
-                f"over {wanted} ranks in the backward pass, but got "
+                f"secondary={options.secondary!r}: expected '{self.name}' to "
+                f"gather over {wanted} ranks in the backward pass, but got "
                 f"{group.size()}; call fully_shard with "
                 f"reshard_after_forward={wanted}")
 
