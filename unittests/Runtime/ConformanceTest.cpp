@@ -82,8 +82,8 @@ std::vector<WireFormatAndBlock> getWires() {
 
 Bytes fill(int64_t bytes) { return Bytes(bytes, 0x5c); }
 
-/// `count` chunks that lie one after the other, `stride` bytes apart: from the
-/// first byte to the last.
+/// The bytes of `count` chunks, `stride` bytes apart, from the first byte to
+/// the last.
 Bytes spread(const Bytes &chunks, int64_t count, int64_t stride) {
   if (count == 0 || chunks.empty())
     return chunks;
@@ -328,7 +328,7 @@ TEST_P(Local, Memory) {
   EXPECT_EQ(result, host);
   zpp_rt_free(rank, data[1]);
   zpp_rt_free(rank, nullptr);
-  // The others go with the rank.
+  // The others are freed with the rank.
 }
 
 TEST_P(Local, CopyRows) {
@@ -351,7 +351,7 @@ TEST_P(Local, CopyRows) {
                   expected.begin() + 99 * row);
     EXPECT_EQ(result, expected) << rowBytes;
   }
-  // No bytes, from nowhere.
+  // No bytes and no pointers.
   auto desc = makeDesc<zpp_rt_copy_desc>();
   desc.rows = 2;
   EXPECT_EQ(zpp_rt_copy_rows(rank, &desc, nullptr, nullptr), ZPP_RT_OK);
@@ -365,7 +365,7 @@ TEST_P(Local, CopyRows) {
                "bytes, but got 7");
 }
 
-/// Within the device: into and out of rows that are apart.
+/// Within the device, to and from rows with gaps.
 TEST_P(Local, CopyRowsWithin) {
   constexpr int64_t kRows = 5;
   for (int64_t rowBytes : {99, 240, 256, 528, 4096})
@@ -414,7 +414,7 @@ TEST_P(Local, Workspace) {
 // Collectives
 //===----------------------------------------------------------------------===//
 
-/// Axes as the interface takes them; `axes` stays alive.
+/// Converts axes. `axes` must outlive the result.
 std::vector<zpp_rt_axis> getAxes(const std::vector<AxisRef> &axes) {
   std::vector<zpp_rt_axis> result;
   for (const AxisRef &axis : axes)

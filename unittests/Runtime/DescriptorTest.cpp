@@ -42,7 +42,7 @@ TEST(Descriptor, World) {
   }
   desc = makeWorld();
   desc.backend = "tpu";
-  // Which there are besides depends on how the library was built.
+  // The other names depend on how the library was built.
   std::string names = createWorld(desc, ZPP_RT_UNSUPPORTED);
   EXPECT_EQ(names.rfind("expected one of the back ends 'cpu'", 0), 0u) << names;
   EXPECT_NE(names.find(", but got 'tpu'"), std::string::npos) << names;
@@ -69,7 +69,7 @@ TEST(Descriptor, World) {
   EXPECT_EQ(zpp_rt_world_create(nullptr, &world, message, sizeof(message)),
             ZPP_RT_INVALID_ARGUMENT);
   EXPECT_STREQ(message, "expected a descriptor, but got NULL");
-  // The message is cut, and may be left out.
+  // The message is truncated, and may be omitted.
   desc = makeWorld();
   EXPECT_EQ(zpp_rt_world_create(&desc, nullptr, message, 9),
             ZPP_RT_INVALID_ARGUMENT);
@@ -78,7 +78,7 @@ TEST(Descriptor, World) {
             ZPP_RT_INVALID_ARGUMENT);
 }
 
-/// An older header has not all fields; what lies behind is not read.
+/// An older header has fewer fields; memory after them is not read.
 TEST(Descriptor, SmallerStruct) {
   zpp_rt_world_desc desc = makeWorld();
   desc.struct_size = offsetof(zpp_rt_world_desc, on_failure);
@@ -132,7 +132,7 @@ TEST(Descriptor, Rank) {
   EXPECT_STREQ(message, "expected a struct_size of at least 24, but got 8");
 }
 
-/// NULL is never followed.
+/// NULL is an error everywhere, never dereferenced.
 TEST(Descriptor, Null) {
   zpp_rt_rank_destroy(nullptr);
   zpp_rt_world_destroy(nullptr);
@@ -204,7 +204,7 @@ template <>
 constexpr size_t kFirstSize<zpp_rt_exchange_desc> =
     offsetof(zpp_rt_exchange_desc, mesh);
 
-/// Every entry point refuses these before it reads anything.
+/// Every entry point refuses these before it reads anything else.
 template <typename Desc>
 void testCommonErrors(const char *name,
                       zpp_rt_status (*entrypoint)(zpp_rt_rank *, const Desc *,
@@ -242,7 +242,7 @@ TEST(Descriptor, CommonErrors) {
 #include "zpp/Runtime/Entrypoints.def"
 }
 
-/// Runs an operation that is refused; returns why.
+/// Runs an operation that is refused, and returns the message.
 template <typename Desc>
 std::string refuse(zpp_rt_status (*entrypoint)(zpp_rt_rank *, const Desc *,
                                                const void *, void *),
@@ -304,8 +304,7 @@ TEST(Descriptor, Slices) {
             "unpack_slices: expected 1 stage, but got 2");
 }
 
-/// A descriptor counts as it is at the call, whatever was at its address
-/// before.
+/// A descriptor is read at each call, whatever was at its address before.
 TEST(Descriptor, ReadAtEachCall) {
   TestWorld world("cpu", "gpu:1");
   zpp_rt_rank *rank = world.join(0);
@@ -329,7 +328,7 @@ TEST(Descriptor, ReadAtEachCall) {
     chunkFactors[0] = 1;
     EXPECT_EQ(pack(), transposed);
   }
-  // Errors, too; no name is not an empty one.
+  // In errors, too. No name is different from an empty name.
   desc.name = nullptr;
   EXPECT_EQ(pack(), transposed);
   desc.name = name;
@@ -424,7 +423,7 @@ TEST(Descriptor, Exchanges) {
   bad.chunk_bytes = -1;
   EXPECT_EQ(refuse(zpp_rt_all_gather_chunks, bad, ZPP_RT_INVALID_ARGUMENT),
             "all_gather_chunks 'x': expected bytes of a chunk, but got -1");
-  // "node" of 2 would be a part of "node" of 4.
+  // "node" of 2 could be a part of "node" of 4.
   bad = desc;
   bad.mesh = "node:4,gpu:4";
   EXPECT_EQ(refuse(zpp_rt_all_to_all, bad, ZPP_RT_INVALID_ARGUMENT),

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 //
 // Every surviving rank ends with a status and a message that names its
-// collective; none hangs, and none writes its output.
+// collective. No rank hangs, and none writes its output.
 //
 //===----------------------------------------------------------------------===//
 
@@ -27,7 +27,7 @@ extern "C" ZPP_RT_EXPORT const char *__tsan_default_options() {
 
 namespace {
 
-/// A time limit that is not reached while the test is well.
+/// A time limit that is reached only if the test fails.
 constexpr int64_t kLateUsec = 120'000'000;
 constexpr int64_t kChunkBytes = 1024;
 
@@ -44,7 +44,7 @@ protected:
       GTEST_SKIP() << "expected 4 ranks, but got " << getMaxRanks(GetParam());
   }
 
-  /// A time limit that is waited for, in which a world can be made.
+  /// A time limit that tests wait for, long enough to create a world.
   static int64_t getSoonUsec() {
     if (const char *given = std::getenv("ZPP_TEST_SOON_USEC"))
       return std::atoll(given);
@@ -72,7 +72,7 @@ protected:
     return zpp_rt_rank_synchronize(rank);
   }
 
-  /// On a rank that has failed, which allocates nothing any more.
+  /// Use a rank that has failed and allocates nothing.
   static zpp_rt_status exchangeNothing(zpp_rt_rank *rank) {
     zpp_rt_exchange_desc desc = makeExchange("not read", kBoth, 2, 0);
     return zpp_rt_all_to_all(rank, &desc, nullptr, nullptr);
@@ -102,7 +102,7 @@ TEST_P(Fault, RankNeverJoins) {
   TestWorld world(GetParam(), "node:2,gpu:2", kSoonUsec);
   Timer timer;
   if (!isSynchronous(GetParam())) {
-    // Joining is a collective already.
+    // Joining is a collective itself.
     zpp_rt_rank *rank;
     char message[256];
     EXPECT_EQ(createRank(world.get(), 1, &rank, message, sizeof(message)),
@@ -127,7 +127,7 @@ TEST_P(Fault, RankNeverArrives) {
   std::vector<Outcome> outcomes = world.run([&](zpp_rt_rank *rank,
                                                 int64_t index) {
     if (index == 2) {
-      // Lives, but is busy with something else for too long.
+      // The rank lives, but is busy with something else for too long.
       std::this_thread::sleep_for(std::chrono::microseconds(2 * getSoonUsec()));
       return;
     }
@@ -299,8 +299,8 @@ TEST_P(Fault, OutputIsNotWritten) {
       zpp_rt_all_to_all(rank, &desc, input.data(), memory);
       EXPECT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_MISMATCH);
     }
-    // Where the call has returned first, the output may be written, and must
-    // not be used.
+    // If the call has returned before the failure, the output may be written,
+    // but must not be used.
     if (isSynchronous(GetParam())) {
       EXPECT_EQ(std::memcmp(memory, marked.data(), marked.size()), 0);
     }
@@ -342,9 +342,9 @@ TEST_P(Fault, FailureIsStickyAndSpreads) {
   }
 }
 
-/// Whatever moment a rank dies at, the others end.
+/// The others end, no matter when a rank dies.
 TEST_P(Fault, RanksDieAtAnyMoment) {
-  // A world of GPUs takes a second or more to make.
+  // Creating a world of GPUs takes a second or more.
   int64_t rounds = isSynchronous(GetParam()) ? 50 : 6;
   for (int64_t round = 0; round < rounds; ++round) {
     TestWorld world(GetParam(), "node:2,gpu:2", kLateUsec);

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Everything goes through zpp_rt.h, memory included, so that the tests run on
-// any back end.
+// Everything goes through zpp_rt.h, including memory, so the tests run on any
+// back end.
 //
 //===----------------------------------------------------------------------===//
 
@@ -35,7 +35,7 @@ namespace zpp {
 
 using Bytes = std::vector<uint8_t>;
 
-/// The back ends that a suite is run on: those of the environment variable
+/// The back ends that a suite runs on: those in the environment variable
 /// ZPP_TEST_BACKENDS, separated by commas, or "cpu".
 inline std::vector<std::string> getBackends() {
   const char *given = std::getenv("ZPP_TEST_BACKENDS");
@@ -66,8 +66,8 @@ inline std::vector<std::string> getBackendsAndExternal() {
   return backends;
 }
 
-/// Ranks that a world may have: as many as there are GPUs, which the variable
-/// ZPP_TEST_GPUS says.
+/// The most ranks that a world may have: the number of GPUs, from the variable
+/// ZPP_TEST_GPUS.
 inline int64_t getMaxRanks(const std::string &backend) {
   if (backend.rfind("cpu", 0) == 0)
     return 64;
@@ -223,13 +223,13 @@ public:
     return rank;
   }
 
-  /// What a rank ended with.
+  /// The result of a rank.
   struct Outcome {
     zpp_rt_status status = ZPP_RT_OK;
     std::string message;
   };
 
-  /// Runs `body` on every rank, each a thread that joins and leaves.
+  /// Runs `body` on every rank, in threads that join and leave.
   std::vector<Outcome>
   run(const std::function<void(zpp_rt_rank *rank, int64_t index)> &body) {
     std::vector<Outcome> outcomes(size());
@@ -237,7 +237,7 @@ public:
     for (int64_t index = 0; index < size(); ++index)
       threads.emplace_back([&, index] {
         zpp_rt_rank *rank = join(index);
-        // Nobody fails while others join.
+        // Wait, so that no rank fails while others join.
         meet();
         body(rank, index);
         outcomes[index].status = zpp_rt_rank_synchronize(rank);
@@ -249,15 +249,15 @@ public:
     return outcomes;
   }
 
-  /// Waits for the other ranks of `run`, each of which must come: what they
-  /// did before is over, also on devices if they waited for these.
+  /// Waits until all ranks of `run` call this. What they did before is done, on
+  /// devices only if they waited for them.
   void meet() {
     int64_t last = (met++ / size() + 1) * size();
     while (met < last)
       std::this_thread::yield();
   }
 
-  /// `run`, and every rank must be well.
+  /// As `run`, but no rank may fail.
   void
   runAll(const std::function<void(zpp_rt_rank *rank, int64_t index)> &body) {
     for (const Outcome &outcome : run(body))
@@ -275,7 +275,7 @@ private:
 class DeviceBuffer {
 public:
   DeviceBuffer(zpp_rt_rank *rank, int64_t bytes) : rank(rank), bytes(bytes) {
-    // A rank may learn of the failure of another at any time.
+    // A rank may learn at any time that another one has failed.
     auto isWell = [&](zpp_rt_status status) {
       return status == ZPP_RT_OK || status == ZPP_RT_ABORTED ||
              status == ZPP_RT_RANK_LOST;
@@ -285,7 +285,7 @@ public:
     Bytes guards(bytes + 2 * kGuardBytes, kGuard);
     EXPECT_TRUE(isWell(zpp_rt_copy(rank, base, guards.data(), guards.size())))
         << zpp_rt_rank_message(rank);
-    // `guards` goes before the copy may have been made.
+    // Wait, because `guards` is destroyed before the copy may be done.
     zpp_rt_rank_synchronize(rank);
   }
   DeviceBuffer(zpp_rt_rank *rank, const Bytes &content)
@@ -297,12 +297,12 @@ public:
   DeviceBuffer(const DeviceBuffer &) = delete;
   DeviceBuffer &operator=(const DeviceBuffer &) = delete;
 
-  /// Null on a rank that had failed before.
+  /// Null if the rank had failed before.
   void *data() const {
     return base ? static_cast<uint8_t *>(base) + kGuardBytes : nullptr;
   }
 
-  /// The content; nothing may have been written outside of it.
+  /// Returns the content, and checks that nothing was written outside of it.
   Bytes read() const {
     Bytes all(bytes + 2 * kGuardBytes);
     EXPECT_EQ(zpp_rt_copy(rank, all.data(), base, all.size()), ZPP_RT_OK);
@@ -324,7 +324,7 @@ private:
   void *base = nullptr;
 };
 
-/// The map as the interface takes it; `map` stays alive.
+/// Converts a map. `map` must outlive the result.
 inline zpp_rt_slices getSlices(const SliceMap &map) {
   zpp_rt_slices slices{};
   slices.outer = map.outer;

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Element by element with Support's scalar functions and index formula, on
-// bytes.
+// The reference: element by element, with the scalar functions and the index
+// formula of Support, on bytes.
 //
 //===----------------------------------------------------------------------===//
 
@@ -40,7 +40,7 @@ inline float readElement(ElementType type, const uint8_t *data, int64_t index) {
                                    : floatOfF16Bits(bits);
 }
 
-/// Computed NaNs have one pattern per type.
+/// A computed NaN has one bit pattern per type.
 inline void writeElement(ElementType type, float value, uint8_t *data,
                          int64_t index) {
   bool isNaN = value != value;
@@ -57,14 +57,15 @@ inline void writeElement(ElementType type, float value, uint8_t *data,
   std::memcpy(data + 2 * index, &bits, 2);
 }
 
-/// Elements of a type, of all magnitudes; with special values if asked for.
+/// Elements of a type with all magnitudes, and with special values if asked
+/// for.
 inline Bytes makeTensor(ElementType type, int64_t elements, uint64_t seed,
                         bool hasSpecials = false) {
   Random random(seed);
   Bytes data(elements * elementBytes(type));
   double magnitude = 1;
   for (int64_t i = 0; i < elements; ++i) {
-    // Gradients in practice: magnitudes differ from block to block.
+    // As gradients in practice: magnitudes differ from block to block.
     if (i % 50 == 0)
       magnitude = std::exp2(random.uniform(-20, 10));
     double value = random.studentT3() * magnitude;

@@ -78,8 +78,9 @@ TEST(Trace, NamesThatAreNotUtf8) {
   TestWorld world("cpu", "gpu:1", 0, /*isTraced=*/true);
   world.runAll([](zpp_rt_rank *rank, int64_t) {
     auto desc = makeDesc<zpp_rt_copy_desc>();
-    // Characters of 2, 3 and 4 bytes; a byte alone, one that never is, one too
-    // long, a surrogate, one beyond the last, one that is cut.
+    // Characters of 2, 3 and 4 bytes; then a lone continuation byte, a byte
+    // that is never valid, two overlong encodings, a surrogate, a character
+    // beyond the last, and a truncated one.
     desc.name = "\u00fc\u20ac\U0001f600 \x80 \xff \xc0\xaf \xe0\x80\x80 "
                 "\xed\xa0\x80 \xf4\x90\x80\x80 \xe2\x82";
     EXPECT_EQ(zpp_rt_copy_rows(rank, &desc, nullptr, nullptr), ZPP_RT_OK);
@@ -125,8 +126,8 @@ TEST(Trace, RecordsWhatItIsAskedTo) {
     EXPECT_EQ(text.find(name), std::string::npos) << name;
 }
 
-/// A disk that is full in the middle, which a limit on file sizes stands for:
-/// the old file stays, and nothing is left beside it.
+/// If the disk is full in the middle, for which a limit on file sizes stands,
+/// the old file stays and nothing is left beside it.
 TEST(Trace, IsWholeOrNotWritten) {
   std::string folder = testing::TempDir() + "zpp-trace-XXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);

@@ -28,7 +28,7 @@ constexpr zpp_rt_axis kNode = {"node", 1, 2};
 constexpr zpp_rt_axis kGpu = {"gpu", 1, 2};
 constexpr zpp_rt_axis kBoth[] = {kNode, kGpu};
 constexpr int64_t kChunkBytes = 1024;
-/// Of worlds that are expected to fail.
+/// The time limit of worlds that are expected to fail.
 constexpr int64_t kLimitUsec = 400'000;
 /// ncclSystemError
 constexpr int kNcclSystemError = 2;
@@ -120,7 +120,7 @@ TEST(CudaStreams, NothingWaitsOnTheHost) {
   release.join();
 }
 
-/// What waits for another rank does not keep back what is independent of it.
+/// Operations that wait for another rank do not delay independent ones.
 TEST(CudaStreams, IndependentOperationsOverlap) {
   TestWorld world("cuda", "node:2,gpu:2", 20'000'000);
   std::promise<void> isOver;
@@ -141,12 +141,12 @@ TEST(CudaStreams, IndependentOperationsOverlap) {
     EXPECT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_OK);
     if (index >= 2)
       over.wait();
-    // Between nodes: ranks 0 and 1 wait for 2 and 3, and so do the kernels that
-    // need what comes.
+    // Between nodes: ranks 0 and 1 wait for ranks 2 and 3, and so do kernels
+    // that need their data.
     EXPECT_EQ(zpp_rt_all_to_all(rank, &node, input.data(), output.data()),
               ZPP_RT_OK);
     EXPECT_EQ(zpp_rt_reduce(rank, &sum, output.data(), late.data()), ZPP_RT_OK);
-    // Kernels, within the node, and kernels that need what comes from there.
+    // Kernels, exchanges within the node, and kernels that need their data.
     EXPECT_EQ(zpp_rt_reduce(rank, &sum, input.data(), other.data()), ZPP_RT_OK);
     EXPECT_EQ(
         zpp_rt_all_gather_chunks(rank, &gpu, other.data(), gathered.data()),
@@ -162,8 +162,8 @@ TEST(CudaStreams, IndependentOperationsOverlap) {
   });
 }
 
-/// Kernels of a kind that do not depend on each other are one launch, also for
-/// who waits for one of them.
+/// Independent kernels of one kind are a single launch, also for work that
+/// waits for one of them.
 TEST(CudaStreams, NeighboursAreLaunchedTogether) {
   TestWorld world("cuda", "gpu:1", 20'000'000);
   world.runAll([&](zpp_rt_rank *rank, int64_t index) {
@@ -180,7 +180,7 @@ TEST(CudaStreams, NeighboursAreLaunchedTogether) {
       int64_t now = simulated::getCallCount("cudaLaunchKernel");
       return now - std::exchange(before, now);
     };
-    // Both read the same; that is no dependence.
+    // Both read the same memory, which is no dependence.
     reduce(input, first);
     reduce(input, second);
     CallersStream stream(index);
@@ -209,8 +209,8 @@ TEST(CudaStreams, NeighboursAreLaunchedTogether) {
   });
 }
 
-/// One thread puts work on a stream, another calls the operations, far behind:
-/// many marks are on their way.
+/// One thread puts work on a stream, and another one calls the operations much
+/// later, so that there are many marks.
 TEST(CudaStreams, MarksJoinThreads) {
   TestWorld world("cuda", "node:2,gpu:2", 20'000'000);
   std::vector<zpp_rt_mark *> left(4);
@@ -277,7 +277,7 @@ TEST(CudaStreams, FreedMemoryIsNotInUse) {
       EXPECT_EQ(zpp_rt_alloc(rank, 4 * kChunkBytes, &data), ZPP_RT_OK);
       EXPECT_EQ(zpp_rt_reduce(rank, &sum, data, output.data()), ZPP_RT_OK);
       zpp_rt_free(rank, data);
-      // Grows, and gives the old one back.
+      // The workspace grows, and the old one is freed.
       EXPECT_EQ(zpp_rt_workspace(rank, (4 + i) * kChunkBytes, &data),
                 ZPP_RT_OK);
       EXPECT_EQ(zpp_rt_reduce(rank, &sum, data, output.data()), ZPP_RT_OK);
@@ -335,13 +335,15 @@ TEST(CudaStreams, Trace) {
   });
   std::string text = readTrace(world);
   EXPECT_EQ(countSlices(text, "all_to_all", "node"), 2) << text;
-  // Behind no exchange, right behind the first, and when the second is there.
+  // A reduction after no exchange, one right after the first, and one after the
+  // second.
   EXPECT_EQ(countSlices(text, "reduce", "kernels"), 1) << text;
   EXPECT_EQ(countSlices(text, "reduce", "node"), 1) << text;
   EXPECT_EQ(countSlices(text, "reduce", "kernels after node"), 1) << text;
 }
 
-/// Of all slices in the order in which they were written, in microseconds.
+/// The start and duration of all slices in microseconds, in the order in which
+/// they were written.
 std::vector<std::pair<double, double>> getTimes(const std::string &text) {
   std::vector<std::pair<double, double>> times;
   std::regex slice("\"ts\": ([-0-9.]+), \"dur\": ([-0-9.]+)");
@@ -351,8 +353,8 @@ std::vector<std::pair<double, double>> getTimes(const std::string &text) {
   return times;
 }
 
-/// CUDA's times are float milliseconds between two events: after ten hours a
-/// step of them is four milliseconds.
+/// CUDA tells the time between two events in float milliseconds. After ten
+/// hours the next larger number is four milliseconds away.
 TEST(CudaStreams, TraceOfAnOldWorld) {
   TestWorld world("cuda", "gpu:1", 0, /*isTraced=*/true);
   constexpr int kCopies = 20;
@@ -380,8 +382,9 @@ TEST(CudaStreams, TraceOfAnOldWorld) {
   EXPECT_LT(last, 10e6);
 }
 
-/// A kernel that follows a local exchange overwrites what another exchange,
-/// which waits for its peer, reads. Later local exchanges do not wait for that.
+/// A kernel after a local exchange overwrites what another exchange reads,
+/// which still waits for its peer. Later local exchanges do not wait for that
+/// kernel.
 TEST(CudaStreams, LocalExchangesGoOn) {
   TestWorld world("cuda", "node:2,gpu:2");
   std::promise<void> isOver;
@@ -425,8 +428,8 @@ TEST(CudaStreams, LocalExchangesGoOn) {
   });
 }
 
-/// A host that is always further ahead than there are events, for longer than
-/// an exchange may take.
+/// The host is always ahead by more operations than there are events, for
+/// longer than the time limit of an exchange.
 TEST(CudaStreams, FarAhead) {
   constexpr int kLead = 300, kExchanges = 4500;
   TestWorld world("cuda", "gpu:2", kLimitUsec);
@@ -471,7 +474,7 @@ void capture(zpp_rt_rank *rank, cudaStream_t stream, const Function &function) {
   EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
 }
 
-/// Events of a graph cannot be asked whether they have happened.
+/// Events of a graph cannot be queried.
 TEST(CudaGraphs, ManyOperationsAfter) {
   TestWorld world("cuda", "gpu:2");
   world.runAll([&](zpp_rt_rank *rank, int64_t index) {
@@ -487,7 +490,8 @@ TEST(CudaGraphs, ManyOperationsAfter) {
     EXPECT_EQ(zpp_rt_rank_synchronize(rank), ZPP_RT_OK);
     capture(rank, stream, runOnce);
     EXPECT_EQ(zpp_rt_enter(rank, stream), ZPP_RT_OK);
-    // More pieces of memory than are remembered, none a kernel's.
+    // More segments of memory than are remembered, none of them accessed by
+    // kernels.
     for (int64_t i = 0; i < kCopies; ++i)
       ASSERT_EQ(zpp_rt_copy(rank, static_cast<uint8_t *>(to.data()) + 32 * i,
                             static_cast<uint8_t *>(from.data()) + 32 * i, 8),
@@ -548,7 +552,7 @@ template <typename Function> void runDuringExchange(const Function &function) {
   });
 }
 
-/// So many are captured that events are used again.
+/// Enough operations are captured that events are reused.
 TEST(CudaGraphs, ExchangeUnderWay) {
   runDuringExchange([](zpp_rt_rank *rank, int64_t index, const auto &runOnce) {
     CallersStream stream(index);
@@ -561,8 +565,8 @@ TEST(CudaGraphs, ExchangeUnderWay) {
   });
 }
 
-/// A graph ends with all streams joined, also those of results that nobody
-/// asks for.
+/// A graph ends with all streams joined, including those whose results nobody
+/// uses.
 TEST(CudaGraphs, AllStreamsAreJoined) {
   TestWorld world("cuda", "node:2,gpu:2");
   world.runAll([&](zpp_rt_rank *rank, int64_t index) {
@@ -583,8 +587,8 @@ TEST(CudaGraphs, AllStreamsAreJoined) {
   });
 }
 
-/// The threads that watch exchanges look at events meanwhile, which others must
-/// not.
+/// Meanwhile the threads that watch exchanges query events, which other threads
+/// must not do.
 TEST(CudaGraphs, WatchingGoesOn) {
   runDuringExchange([](zpp_rt_rank *, int64_t index, const auto &) {
     if (index != 0)
@@ -624,8 +628,9 @@ TEST(CudaGraphs, SynchronizeIsRefused) {
 // Failures
 //===----------------------------------------------------------------------===//
 
-/// Runs some exchanges on all ranks, which may all fail at any point, creation
-/// included. What they ended with, and whether results that count are right.
+/// Runs some exchanges on all ranks, any of which may fail at any point,
+/// including creation. Returns the outcomes, and checks the results of ranks
+/// that did not fail.
 std::vector<TestWorld::Outcome> runUntilFailure(int64_t exchanges,
                                                 int64_t limitUsec) {
   TestWorld world("cuda", "node:2,gpu:2", limitUsec);
@@ -691,7 +696,7 @@ void expectFailure(const std::vector<TestWorld::Outcome> &outcomes,
   }
 }
 
-/// Whatever call fails, and whenever: everybody ends, and nothing is left.
+/// No matter which call fails and when: all ranks end, and no memory is left.
 TEST(CudaFaults, EveryCallMayFail) {
   struct Function {
     const char *name;
@@ -729,7 +734,7 @@ TEST(CudaFaults, EveryCallMayFail) {
     for (const TestWorld::Outcome &outcome : runUntilFailure(3, 0))
       EXPECT_EQ(outcome.status, ZPP_RT_OK) << outcome.message;
     int64_t calls = simulated::getCallCount(function.name) - before;
-    // The first on a rank, one in the middle and about the last.
+    // The first call on a rank, one in the middle, and about the last one.
     std::set<int64_t> numbers = {1, calls / 8, calls / 4};
     for (int64_t n : numbers) {
       if (n < 1)
@@ -740,8 +745,8 @@ TEST(CudaFaults, EveryCallMayFail) {
       auto start = std::chrono::steady_clock::now();
       runUntilFailure(3, kLimitUsec);
       EXPECT_LT(usecSince(start), 10'000'000);
-      // A thread that was given up inside of NCCL gives its memory back when
-      // it gets out.
+      // A thread that nobody waited for any more frees its memory when it
+      // returns from NCCL.
       for (int device = 0; device < 4; ++device) {
         while (simulated::getAllocatedBytes(device) != 0 &&
                usecSince(start) < 10'000'000)
@@ -811,7 +816,7 @@ TEST(CudaFaults, DeviceIsLost) {
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
     simulated::failDevice(2, cudaErrorECCUncorrectable);
   });
-  // NCCL may be the first to notice, and says less.
+  // NCCL may notice first, and its error says less.
   expectFailure(runUntilFailure(200'000, 0), 2, "");
   cosmos.join();
 }

@@ -27,9 +27,9 @@ class Call {
 public:
   enum Kind {
     Plain,
-    /// Not allowed while somebody captures.
+    /// Not allowed while a thread captures.
     Unsafe,
-    /// Works also on a device that has failed.
+    /// Works even on a device that has failed.
     Always,
   };
   explicit Call(const char *function, Kind kind = Plain)
@@ -484,7 +484,7 @@ cudaError_t cudaFreeAsync(void *data, cudaStream_t handle) {
                                     state->release(*allocation);
                                   },
                                   Task::Kernel});
-  // Nobody may use it after this call.
+  // It must not be used after this call.
   allocation->isFreed = true;
   allocation->history.clear();
   call.state.devices[allocation->device].allocated -= allocation->bytes;

@@ -96,7 +96,7 @@ protected:
   std::vector<cudaStream_t> used;
 };
 
-/// Work of the caller on the same stream needs no more than enter().
+/// Work of the caller on the same stream needs only enter().
 TEST_F(ExternalStreams, OneStream) {
   fill(a, 5, streams[0]);
   ASSERT_EQ(zpp_rt_enter(rank, streams[0]), ZPP_RT_OK);

@@ -5,9 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// The host reference of the kernels' own tests, queued; with the launchers'
-// checks and, as what they read and write, exactly the bytes that Kernels.h
-// says.
+// Queues the host reference of the kernels' own tests, with the launchers'
+// checks. Tasks read and write exactly the bytes that Kernels.h says.
 //
 //===----------------------------------------------------------------------===//
 
@@ -28,10 +27,10 @@ using zpp::simulated::Task;
 // What is read and written
 //===----------------------------------------------------------------------===//
 
-/// More pieces than this count as one.
+/// More pieces than this are declared as one.
 static constexpr size_t kMaxPieces = 4096;
 
-/// Adds an access, to the one before where that ends.
+/// Adds an access, or extends the last one if it ends there.
 static void add(std::vector<Access> &accesses, const void *base, int64_t begin,
                 int64_t bytes, bool isWrite) {
   if (bytes == 0)
@@ -94,7 +93,8 @@ static void addChunks(std::vector<Access> &accesses,
 // Launches
 //===----------------------------------------------------------------------===//
 
-/// The tensors of the launch that waits, in the order of their launchers.
+/// The tensors of the launch that is not made yet, in the order of their
+/// launchers.
 struct Launches::State {
   cudaStream_t stream = nullptr;
   std::string name;
@@ -110,8 +110,8 @@ static bool overlap(const Access &a, const Access &b) {
   return a.data < end(b) && b.data < end(a);
 }
 
-/// The thread blocks of a launch run in any order: what one tensor's write
-/// those of the others must not touch.
+/// The thread blocks of a launch run in any order, so memory that is written
+/// for one tensor must not be accessed for another.
 static void checkIndependence(const std::string &name, const Task &a,
                               const Task &b) {
   for (const Access &first : a.accesses)

@@ -5,11 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// To be loaded through ZPP_NCCL_LIBRARY by programs that use the simulated CUDA
-// runtime. Like the real one it waits forever for a rank that takes no part,
-// fills outputs with garbage after an abort, and tells nobody else of it. Ranks
-// that expect different things of each other, which the real one may not
-// notice, are reported.
+// Programs that use the simulated CUDA runtime load this through
+// ZPP_NCCL_LIBRARY. Like the real library it waits forever for a rank that does
+// not take part, and after an abort it fills outputs with garbage and tells no
+// other rank. Unlike the real library it reports ranks that expect different
+// things of each other.
 //
 //===----------------------------------------------------------------------===//
 
@@ -33,7 +33,7 @@
 using namespace zpp;
 using namespace zpp::simulated;
 
-/// What an operation that was given up leaves in its output.
+/// The bytes that an aborted operation leaves in its output.
 static constexpr int kGarbage = 0xee;
 /// How long ncclCommDestroy waits for operations before that is reported.
 static constexpr std::chrono::seconds kDestroyLimit{10};
@@ -56,7 +56,7 @@ struct Comm {
   std::atomic<int> jobs{0};
   std::atomic<ncclResult_t> state{ncclSuccess};
   int64_t splits = 0;
-  /// Operations hold it, also those of graphs.
+  /// Operations keep it alive, including those of graphs.
   std::shared_ptr<int> use = std::make_shared<int>(0);
   /// Operations run one at a time, and those that are in no graph in the order
   /// of their calls, also on several streams.
@@ -124,8 +124,7 @@ static std::shared_ptr<Comm> removeComm(ncclComm_t handle) {
   return comm;
 }
 
-/// Runs `job` now, or behind the caller's back for a communicator that does not
-/// block.
+/// Runs `job` now, or in the background if the communicator does not block.
 template <typename Job>
 static ncclResult_t start(const std::vector<std::shared_ptr<Comm>> &comms,
                           bool isBlocking, Job job) {
@@ -148,7 +147,7 @@ static ncclResult_t start(const std::vector<std::shared_ptr<Comm>> &comms,
   return ncclInProgress;
 }
 
-/// A call with all that comes before its own work.
+/// A call, with everything that comes before its own work.
 #define ZPP_COUNT(NAME)                                                        \
   if (int error_ = countCall(#NAME))                                           \
   return fail(static_cast<ncclResult_t>(error_), #NAME " was told to fail")
@@ -196,8 +195,8 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
   return ncclSuccess;
 }
 
-/// What NCCL refuses of a config, among it a minimum without a maximum: what is
-/// not set is less than any number.
+/// Checks a config as NCCL does. It refuses a minimum without a maximum,
+/// because an unset field is less than any number.
 static ncclResult_t check(const ncclConfig_t *config) {
   if (!config)
     return ncclSuccess;
@@ -310,7 +309,7 @@ ncclResult_t ncclCommAbort(ncclComm_t handle) {
   return ncclSuccess;
 }
 
-/// Waits for the operations of this rank, those in graphs included.
+/// Waits for the operations of this rank, including those in graphs.
 static ncclResult_t finalize(const std::shared_ptr<Comm> &comm) {
   auto limit = std::chrono::steady_clock::now() + kDestroyLimit;
   while (comm->use.use_count() > 1 && !hasFailed(comm->device)) {
@@ -492,7 +491,7 @@ static void run(Comm &comm, const std::vector<Op> &ops, int64_t before) {
     }
     if (op.kind != Op::ReduceScatter)
       continue;
-    // In the order of a ring, with a rounding at each step.
+    // Adds in the order of a ring, rounding at each step.
     for (int64_t i = 0; i < op.bytes / elementBytes(op.type); ++i)
       for (int step = 1; step <= comm.ranks; ++step) {
         const uint8_t *data =

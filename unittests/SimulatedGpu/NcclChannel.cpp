@@ -31,7 +31,7 @@
 using namespace zpp::simulated;
 
 static constexpr uint64_t kRingBytes = 32 << 10;
-/// How often somebody who waits asks whether to give up.
+/// How often a waiting rank asks whether to give up.
 static constexpr int64_t kPeriodNsec = 20'000'000;
 /// How long contradicting ends may wait for an abort.
 static constexpr std::chrono::seconds kMismatchLimit{3};
@@ -43,7 +43,7 @@ struct Ring {
   uint8_t data[kRingBytes];
 };
 
-/// In front of the data of a transfer.
+/// The header of a transfer.
 struct Header {
   int64_t bytes;
   char kind[24];
@@ -73,8 +73,9 @@ struct Channel::Shared {
   Ring &ring(int from, int to) { return rings[from * ranks + to]; }
 };
 
-/// Survives processes that die with it. Conditions of pthreads would not:
-/// whoever is killed while it waits may leave the others waiting forever.
+/// A condition that survives processes that die while they use it. With a
+/// condition of pthreads, a process that is killed while it waits may leave the
+/// others waiting forever.
 class Channel::Lock {
 public:
   explicit Lock(Shared &shared) : shared(shared) { lock(); }
@@ -253,7 +254,7 @@ bool Channel::exchange(const std::vector<Transfer> &transfers,
   std::string problem;
   std::chrono::steady_clock::time_point problemTime;
   Lock lock(*shared);
-  /// Moves what can be moved of one transfer; returns whether anything was.
+  /// Moves as much of one transfer as possible. Returns whether anything moved.
   auto advance = [&](Progress &progress) {
     const Transfer &transfer = *progress.transfer;
     Ring &ring = transfer.isSend ? shared->ring(rank, transfer.peer)

@@ -17,16 +17,16 @@
 
 namespace zpp::simulated {
 
-/// A communicator's ranks, in any number of processes: a ring of bytes from
-/// each to each, in shared memory. Ranks that wait ask `giveUp` now and then.
+/// The ranks of a communicator, in any number of processes. Each pair has rings
+/// of bytes in shared memory. Ranks that wait call `giveUp` from time to time.
 class Channel {
 public:
   using GiveUp = std::function<bool()>;
 
   static constexpr int kMaxRanks = 64;
 
-  /// Joins as `rank`; returns when all have, or null with the reason, which is
-  /// empty if it gave up.
+  /// Joins as `rank`. Returns when all ranks have joined, or null with the
+  /// reason, which is empty if it gave up.
   static std::shared_ptr<Channel> open(const std::string &name, int ranks,
                                        int rank, int device,
                                        const GiveUp &giveUp,
@@ -35,7 +35,7 @@ public:
   Channel(const Channel &) = delete;
   Channel &operator=(const Channel &) = delete;
 
-  /// What each rank brings reaches all; false if it gave up.
+  /// Passes what each rank contributes to all. False if it gave up.
   using Value = std::array<int64_t, 2>;
   bool gather(const Value &value, std::vector<Value> &values,
               const GiveUp &giveUp);
@@ -48,10 +48,10 @@ public:
     /// A name; both ends must have the same.
     const char *kind;
   };
-  /// Moves everything, what goes to and comes from one peer in order. Sends end
-  /// when they are in a ring, receives when all is there. False if it gave up.
-  /// Ends that contradict each other wait like ends without the other; if that
-  /// lasts, `mismatch` says what is wrong.
+  /// Does all transfers, those with one peer in order. Sends end when their
+  /// data are in a ring, receives when all data have arrived. False if it gave
+  /// up. Ends that contradict each other wait as if the other end was missing.
+  /// If that lasts, `mismatch` says what is wrong.
   bool exchange(const std::vector<Transfer> &transfers, const GiveUp &giveUp,
                 std::string &mismatch);
 

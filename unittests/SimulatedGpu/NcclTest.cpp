@@ -172,8 +172,8 @@ TEST_F(Nccl, Split) {
   });
 }
 
-/// Calls return before they are done, and what is queued on the stream in
-/// between comes too early.
+/// Calls return before they are done, so work that is queued on the stream in
+/// between runs too early.
 TEST_F(Nccl, NotBlocking) {
   forEachRank(2, [&](int index) {
     Rank rank(id, 2, index, index, /*isBlocking=*/false);
@@ -211,7 +211,7 @@ TEST_F(Nccl, SizesThatDisagree) {
   EXPECT_NE(errors[0].find("which sends"), std::string::npos);
 }
 
-/// Whoever finds out by other means and aborts has done nothing wrong.
+/// A rank that finds out by other means and aborts has done nothing wrong.
 TEST_F(Nccl, SizesThatDisagreeUntilAbort) {
   forEachRank(2, [&](int index) {
     Rank rank(id, 2, index, index);

@@ -226,7 +226,7 @@ TEST(Processes, Exchange) {
   }
 }
 
-/// The others are told at once, also if it is the one that they meet at.
+/// The others are told at once, even if it was the process where they meet.
 TEST(Processes, OneDies) {
   for (int64_t dying : {0, 3}) {
     auto start = std::chrono::steady_clock::now();
@@ -255,7 +255,7 @@ TEST(Processes, OneDies) {
   }
 }
 
-/// What zpp_rt_world_listen refuses.
+/// The errors of zpp_rt_world_listen.
 TEST(Processes, Listen) {
   char endpoint[64], message[256] = "";
   auto listen = [&](zpp_rt_world *world, char *endpoint, size_t bytes) {

@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Random programs of many operations on few buffers, and nothing waits on the
-// host: back end cuda must leave the bytes that back end cpu does, and order
-// what conflicts. With work of the caller in between, and as graphs.
+// Random programs of many operations on few buffers, without waits on the host.
+// Back end cuda must produce the same bytes as back end cpu and order what
+// conflicts, also with work of the caller in between, and in graphs.
 //
 //===----------------------------------------------------------------------===//
 
@@ -34,7 +34,7 @@ struct Context {
 
 using Step = std::function<void(const Context &)>;
 
-/// Makes programs, the same on all ranks.
+/// Generates programs, the same on all ranks.
 class Generator {
 public:
   explicit Generator(uint64_t seed) : random(seed) {}
@@ -355,7 +355,7 @@ private:
 };
 
 /// Runs a program `times` times on all ranks, from the second time on as a
-/// graph if asked for; all bytes of all buffers.
+/// graph if asked for. Returns all bytes of all buffers.
 std::vector<Bytes> runProgram(const std::string &backend,
                               const std::vector<Step> &program, int64_t times,
                               bool isGraph) {
@@ -396,7 +396,7 @@ std::vector<Bytes> runProgram(const std::string &backend,
     };
     runOnce();
     if (isGraph && isCuda) {
-      // What is queued before comes before.
+      // Work that was queued before comes first.
       leaveAll();
       EXPECT_EQ(cudaStreamBeginCapture(context.stream,
                                        cudaStreamCaptureModeThreadLocal),

@@ -14,9 +14,9 @@
 // over streams, events and host synchronization tell whether two tasks are
 // ordered; two that touch the same byte and are not are reported, whatever
 // order they happened to run in. So is all use of memory that is freed, of
-// another device, or the host's. One thing passes for ordered that is not: work
-// that another thread has waited for, because threads talk to each other in
-// ways that nobody sees here.
+// another device, or the host's. There is one exception: work that another
+// thread has waited for counts as ordered, because threads communicate in ways
+// that the simulator does not see.
 //
 //   ZPP_SIMULATED_GPUS        devices (default 8)
 //   ZPP_SIMULATED_DELAY_USEC  every task is late by a random time up to this
@@ -43,8 +43,8 @@ namespace zpp::simulated {
 // What went wrong
 //===----------------------------------------------------------------------===//
 
-/// Everything a program did that a GPU would not forgive, since the last call.
-/// A process that ends with errors which nobody took ends with status 86.
+/// All errors of the program since the last call. A process that ends with
+/// errors that were not taken has exit status 86.
 std::vector<std::string> takeErrors();
 void reportError(const std::string &message);
 
@@ -70,12 +70,12 @@ struct Task {
 /// Queues a task as a kernel launch does.
 cudaError_t submit(cudaStream_t stream, Task task);
 
-/// Kernels get to a device with the first of them, which waits for all that is
-/// under way there.
+/// Loads the kernels to the current device. Otherwise the first launch does so,
+/// and waits for all work on the device.
 void loadKernels();
 
-/// Where a task finds what a program calls `data`. The host's memory is where
-/// the program says.
+/// The address at which a task accesses what a program calls `data`. Host
+/// memory has only one address.
 uint8_t *at(void *data);
 const uint8_t *at(const void *data);
 
@@ -86,8 +86,8 @@ bool hasFailed(int device);
 // Faults
 //===----------------------------------------------------------------------===//
 
-/// The n-th call of a function from now on, n >= 1, returns `error` and does
-/// nothing. Counts calls with `device` current; -1: with any.
+/// Makes the n-th call of a function from now on, n >= 1, return `error` and do
+/// nothing. Counts the calls while `device` is current; -1: any device.
 void failCall(const std::string &function, int64_t n, int error,
               int device = -1);
 /// Calls of a function so far.
@@ -96,17 +96,17 @@ int64_t getCallCount(const std::string &function);
 void setMemoryLimit(int64_t bytes);
 /// Bytes that are allocated.
 int64_t getAllocatedBytes(int device);
-/// The device does nothing from now on, and all calls return `error`.
+/// From now on the device does nothing, and all calls return `error`.
 void failDevice(int device, cudaError_t error);
-/// What ncclCommGetAsyncError says, from now on, of the communicators of a
-/// device; 0: nothing special.
+/// What ncclCommGetAsyncError returns from now on for the communicators of a
+/// device; 0: no error.
 void setNcclError(int device, int result);
 /// Whether new communicators are never complete.
 void setNcclInitHangs(bool hangs);
 void setDelay(int64_t usec, uint64_t seed);
 /// The devices' clock goes forward, as if nothing was done for so long.
 void advanceClock(std::chrono::nanoseconds duration);
-/// No faults, no delay but what the environment says.
+/// Removes all faults, and sets the delay to that of the environment.
 void resetFaults();
 
 //===----------------------------------------------------------------------===//

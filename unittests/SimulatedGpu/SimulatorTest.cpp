@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What it finds in wrong programs, and that it finds nothing in right ones.
+// The simulator finds errors in wrong programs, and none in correct ones.
 //
 //===----------------------------------------------------------------------===//
 
@@ -99,7 +99,7 @@ TEST_F(Simulator, EventsOrderStreams) {
 }
 
 TEST_F(Simulator, FindsRaces) {
-  // In whatever order they run: it is the program that is wrong.
+  // The program is wrong, no matter in which order they run.
   EXPECT_CUDA(touch(first, "writer", data, 64, true));
   EXPECT_CUDA(touch(second, "reader", data + 63, 1, false));
   expectError({"race: reader on stream",
@@ -114,7 +114,7 @@ TEST_F(Simulator, FindsRaces) {
   EXPECT_CUDA(cudaStreamWaitEvent(second, event, 0));
   EXPECT_CUDA(touch(second, "other writer", data, 64, true));
   expectError({"other writer", "nothing orders it after writer"});
-  // A write after reads of which one is not waited for.
+  // A write after two reads, of which it waits for only one.
   EXPECT_CUDA(cudaDeviceSynchronize());
   EXPECT_CUDA(touch(first, "reader 1", data, 64, false));
   EXPECT_CUDA(cudaEventRecord(event, first));
@@ -387,7 +387,7 @@ TEST_F(Graphs, UnsafeCalls) {
   EXPECT_CUDA(cudaEventRecord(event, second));
   EXPECT_CUDA(cudaEventSynchronize(event));
   begin();
-  // In any thread, unless it says that it knows what it does.
+  // In any thread, unless it has relaxed its capture mode.
   std::thread([&] {
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     EXPECT_CUDA(cudaThreadExchangeStreamCaptureMode(&mode));

@@ -27,14 +27,14 @@ static int64_t readEnvironment(const char *name, int64_t otherwise) {
 //===----------------------------------------------------------------------===//
 
 static constexpr int64_t kDefaultMemoryLimit = INT64_C(4) << 30;
-/// Of which a process uses a part, each address once.
+/// Address space, of which a process uses a part, each address once.
 static constexpr int64_t kAddressesPerDevice = INT64_C(64) << 30;
 static constexpr int64_t kPageBytes = 4096;
-/// What cudaMalloc promises; nobody should count on more.
+/// The alignment that cudaMalloc promises, and no more.
 static constexpr int64_t kAlignment = 256;
 /// Shows as NaN in every element type.
 static constexpr int kPoison = 0xff;
-/// The status of a process with errors that nobody took.
+/// The exit status of a process with errors that no test has taken.
 static constexpr int kErrorStatus = 86;
 
 static thread_local Clock threadClock;
@@ -123,7 +123,7 @@ cudaError_t State::allocate(int index, int64_t bytes, void *&data) {
     report("used up the addresses of device " + std::to_string(index));
     return cudaErrorMemoryAllocation;
   }
-  // Not at the beginning of a page, so that nobody counts on its alignment.
+  // Not at the beginning of a page, so that nobody relies on such an alignment.
   Allocation allocation;
   allocation.begin = device.base + device.reserved + kAlignment;
   allocation.bytes = bytes;
@@ -253,7 +253,7 @@ void State::checkOrder(const Task &task, const Stream &stream,
   bool isReported = false;
   for (const Access &access : task.accesses) {
     Allocation *allocation = access.bytes ? find(access.data) : nullptr;
-    // What the host itself does with its memory is not known.
+    // The simulator does not see what the host does with its own memory.
     if (!allocation)
       continue;
     History &history =

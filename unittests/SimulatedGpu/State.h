@@ -28,8 +28,8 @@ using Guard = std::unique_lock<std::mutex>;
 // Order
 //===----------------------------------------------------------------------===//
 
-/// How much of each lane lies before something. A lane is a stream, or one that
-/// follows a destroyed stream.
+/// A vector clock: how much of each lane is ordered before something. A lane is
+/// a stream; streams that are created later reuse the lanes of destroyed ones.
 class Clock {
 public:
   uint64_t get(size_t lane) const {
@@ -57,7 +57,7 @@ private:
   std::vector<uint64_t> ticks;
 };
 
-/// Somebody read or wrote these bytes.
+/// A read or write of these bytes.
 struct Record {
   uintptr_t begin, end;
   bool isWrite;
@@ -113,7 +113,7 @@ struct Stream {
   std::shared_ptr<Item> last;
   std::condition_variable changed;
   bool isDestroyed = false;
-  /// What it captures into, and the order within.
+  /// The capture that it is part of, and its clock within that.
   std::shared_ptr<Capture> capture;
   Clock captureClock;
 
@@ -161,7 +161,7 @@ struct Device {
   int64_t allocated = 0;
   std::shared_ptr<Stream> defaultStream;
   bool hasKernels = false;
-  /// Of all calls, once it has failed.
+  /// The result of all calls once the device has failed.
   cudaError_t error = cudaSuccess;
   bool isLost = false;
 };
@@ -170,9 +170,9 @@ struct Device {
 // State
 //===----------------------------------------------------------------------===//
 
-/// Everything there is, in one process. Never destroyed: threads of streams
-/// outlive main. All functions but the constructor are called with `mutex` held
-/// by `guard`.
+/// The whole state of the simulator in a process. Never destroyed, because the
+/// threads of streams outlive main. All functions except the constructor are
+/// called with `mutex` held by `guard`.
 class State {
 public:
   static State &get();
@@ -189,11 +189,11 @@ public:
   /// The allocation that holds `data`, also if it was freed; or null.
   Allocation *find(const void *data);
   uint8_t *translate(const void *data);
-  /// The memory is gone; the address never comes back.
+  /// Frees the memory. The address is never reused.
   void release(Allocation &allocation);
 
   // Order.
-  /// What lies before a call of this thread.
+  /// What is ordered before a call of this thread.
   Clock getHostClock();
   /// The calling thread has seen that what is in `clock` is done.
   void joinHost(const Clock &clock, bool hasWaited);
@@ -218,7 +218,7 @@ public:
   cudaError_t beginCapture(const std::shared_ptr<Stream> &stream,
                            cudaStreamCaptureMode mode);
   cudaError_t endCapture(Stream &stream, Graph &graph);
-  /// What a call that is unsafe while somebody captures returns.
+  /// The result of a call that is unsafe while a thread captures.
   cudaError_t checkUnsafe(cudaStreamCaptureMode threadMode);
   cudaError_t launch(Stream &stream, const Graph &graph);
 
@@ -251,7 +251,7 @@ public:
 private:
   State();
   std::string describe(const Access &access);
-  /// What is wrong with the memory that a task touches; or nothing.
+  /// What is wrong with the memory that a task accesses; empty if nothing is.
   std::string checkMemory(const Task &task, int device);
   /// Enters accesses at a point of a lane into histories, and reports those
   /// that conflict with unordered ones.
@@ -271,7 +271,7 @@ private:
   std::condition_variable done;
 };
 
-/// The device that calls of this thread are for.
+/// The current device of the calling thread.
 int &currentDevice();
 
 template <typename Handle> Handle makeHandle(int64_t id) {

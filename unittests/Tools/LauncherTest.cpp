@@ -20,7 +20,7 @@ namespace {
 
 using Variables = std::map<std::string, std::string>;
 
-/// What the launcher has told, or the error.
+/// Fills in `launch`, or returns the error.
 std::string detect(const Variables &variables, const LaunchOptions &options,
                    Launch &launch) {
   std::string error;
@@ -43,7 +43,7 @@ std::string detect(Variables variables, const LaunchOptions &options = {}) {
          std::to_string(launch.localProcess) + ", at " + launch.rendezvous;
 }
 
-/// Of all, later ones win.
+/// The union; later values win.
 Variables merge(Variables variables, const Variables &others) {
   for (const auto &[name, value] : others)
     variables[name] = value;
@@ -244,7 +244,7 @@ TEST(Token, FromTheEnvironment) {
             "expected a secret that all 2 processes know, and nobody else, in "
             "ZPP_TOKEN or in the file that ZPP_TOKEN_FILE names, but got "
             "neither");
-  // One process talks to nobody.
+  // A single process needs none.
   EXPECT_EQ(getToken({}), "");
 }
 

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What XLA does on GPUs, on simulated ones: the handlers for platform CUDA with
-// a thread and a stream per device. The host functions are those of
+// The handlers for platform CUDA on simulated GPUs, with a thread and a stream
+// per device, as XLA calls them. The host functions are those of
 // test/python/Inputs/collectives.c, for 2 nodes of 4.
 //
 //===----------------------------------------------------------------------===//
@@ -37,7 +37,7 @@ public:
   CudaWorld() : TestWorld("cuda", {7, 6, 5, 4, 3, 2, 1, 0}, true) {}
 };
 
-/// What a program has on one device.
+/// The state of a program on one device.
 struct Device {
   explicit Device(int rank) : rank(rank), ordinal(kRanks - 1 - rank) {
     EXPECT_EQ(cudaSetDevice(ordinal), cudaSuccess);
@@ -110,7 +110,7 @@ TEST(CudaCalls, RunOnTheirStreams) {
       std::vector<float> mine;
       for (int i = 0; i < 16; ++i)
         mine.push_back(value(device.rank * 16 + i));
-      // All of it is queued; the simulator reports what is not in order.
+      // Everything is queued; the simulator reports what is not in order.
       device.write(x, mine);
       EXPECT_EQ(device.start("gather_16", x, y), "");
       EXPECT_EQ(device.wait("gather_16", x, y), "");
@@ -179,7 +179,7 @@ TEST(CudaCalls, AnotherStartReturnsAfterItsFunction) {
     FakeBuffer x2 = device.allocate(16), y2 = device.allocate(128);
     device.write(x, std::vector<float>(16, device.rank));
     device.write(x2, std::vector<float>(16, device.rank + 1));
-    // Also after one that has not been called yet.
+    // Also after a start whose function has not run yet.
     EXPECT_EQ(device.start("gather_16_after_all", x, y), "");
     std::thread opener;
     if (++entered == kRanks)
@@ -286,8 +286,8 @@ TEST(CudaCalls, ErrorsOfWorlds) {
                         "twice");
 }
 
-/// A caller that was compiled with an older header has fewer fields; what lies
-/// behind them is not read.
+/// A caller that was compiled with an older header has fewer fields; memory
+/// after them is not read.
 TEST(CudaCalls, OlderWorldDescriptor) {
   int64_t rank = 0;
   zpp_xla_world_desc desc{};
@@ -305,8 +305,8 @@ TEST(CudaCalls, OlderWorldDescriptor) {
   zpp_xla_world_destroy(world);
 }
 
-/// Two processes, whose second one is told where the first one listens; they
-/// are threads of this one.
+/// Two processes, of which the second is told where the first listens. Here
+/// they are threads.
 TEST(CudaCalls, SaysWhereItListens) {
   std::promise<std::string> endpoint;
   auto join = [&](int64_t rank, const std::string &rendezvous) {

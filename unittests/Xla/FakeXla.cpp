@@ -25,7 +25,7 @@ struct XLA_FFI_Future {
 };
 
 namespace {
-/// What handlers ask of their context.
+/// The context that handlers query.
 struct Context {
   int32_t device;
   void *stream;

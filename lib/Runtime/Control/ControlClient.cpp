@@ -85,10 +85,10 @@ private:
   Status checkOptions() const;
   /// Connects, and finds out whether the other side is the server of the job.
   Status shakeHands(const Endpoint &endpoint);
-  /// Proves the token to the other side, and makes it prove it. `mustRetry`: it
-  /// hung up before it had asked for a proof.
+  /// Both sides prove that they know the token. Sets `mustRetry` if the other
+  /// side hung up before it had asked for a proof.
   Status proveToken(Clock::time_point deadline, bool &mustRetry);
-  /// Sends `data`, and waits for a frame, the contents of which are one text.
+  /// Sends `data`, and waits for a frame of `kind`, which contains one text.
   enum class Answer { Arrived, Ended, Foreign, Late };
   Answer ask(const std::string &data, Frame kind, Clock::time_point deadline,
              std::string &text);
@@ -96,7 +96,7 @@ private:
   void wake();
   /// Ends what the rank waits for. False if it had failed before, or left.
   bool setFailure(Failure cause);
-  /// What the process of rank 0 may be found to be instead.
+  /// The errors where there is no answer, or none of this protocol.
   Status getSilence() const;
   Status getForeign() const;
 
@@ -217,7 +217,7 @@ Status ControlClient::Loop::shakeHands(const Endpoint &endpoint) {
                        quote(error))};
     bool mustRetry = false;
     Status status = proveToken(deadline, mustRetry);
-    // A server that many strangers connect to may drop the wrong ones.
+    // A server to which many strangers connect may drop the wrong ones.
     if (!mustRetry || Clock::now() + pause >= deadline)
       return status;
     std::this_thread::sleep_for(pause);
@@ -514,7 +514,7 @@ std::optional<Clock::time_point> ControlClient::Loop::sendOutgoing() {
 }
 
 void ControlClient::Loop::run() {
-  // What came together with the server's proof.
+  // Frames may have arrived together with the server's proof.
   if (!handleAll())
     return;
   while (std::optional<Clock::time_point> deadline = sendOutgoing()) {
@@ -540,7 +540,7 @@ bool ControlClient::Loop::receiveAll() {
   return result != Transfer::Ended;
 }
 
-/// Whether everything that has arrived was right.
+/// Handles the frames that have arrived. False if one of them is not allowed.
 bool ControlClient::Loop::handleAll() {
   Frame frame;
   std::string_view payload;

@@ -38,7 +38,7 @@ protected:
     now += time;
     ledger.expire(now);
   }
-  /// Code and message of each rank that was told.
+  /// The code and message of each rank that was notified.
   using Notices = std::map<int64_t, std::pair<zpp_rt_status, std::string>>;
   Notices getNotices() {
     Notices notices;
@@ -144,7 +144,7 @@ TEST_F(ControlLedgerTest, GroupsOfARankAreBounded) {
   for (int64_t other = 1; other <= static_cast<int64_t>(kMaxGroups); ++other)
     EXPECT_TRUE(define(0, {0, other}));
   EXPECT_FALSE(define(0, {0, kRanks - 1}));
-  // Known ones may be used, and others may have theirs.
+  // Known groups may still be used, and other ranks may define theirs.
   EXPECT_TRUE(define(0, {0, 1}));
   EXPECT_TRUE(define(kRanks - 1, {0, kRanks - 1}));
   EXPECT_FALSE(define(0, {0, kRanks - 1}));
@@ -239,7 +239,7 @@ TEST_F(ControlLedgerTest, RankDoesNotAnnounce) {
 
 TEST_F(ControlLedgerTest, ClockStartsWhereARankWaits) {
   joinAll();
-  // Rank 0 runs ahead: it is in "b" as soon as rank 1 has come to "a".
+  // Rank 0 runs ahead: it waits in "b" as soon as rank 1 has announced "a".
   announce(0, {0, 1}, "a");
   announce(0, {0, 2}, "b");
   announce(0, {0, 1}, "c");

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Through real connections; ranks are threads, or processes where they die.
-// What exactly each rank is told, ControlLedgerTest checks.
+// Ranks with real connections. They are threads, or processes if they die.
+// ControlLedgerTest checks what exactly each rank is told.
 //
 //===----------------------------------------------------------------------===//
 
@@ -37,7 +37,7 @@ using Usec = std::chrono::microseconds;
 using Members = std::vector<int64_t>;
 
 constexpr Usec kSoon = 400ms;
-/// A time limit that is not reached while the test is well.
+/// A time limit that is reached only if the test fails.
 constexpr Usec kLate = 120s;
 const char *const kGreeting = "gpu:4, interface 2";
 const char *const kToken = "a token for this test";
@@ -64,8 +64,7 @@ makeServer(int64_t numRanks, Usec timeLimit = kLate,
   return server;
 }
 
-/// Where nobody listens unless this process does: a port of an address of its
-/// own.
+/// A port at which nobody else listens: the address is this process's own.
 std::string getFreeEndpoint() {
   int64_t id = getpid();
   std::string address = "127";
@@ -108,11 +107,12 @@ struct Rank {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<Failure> failures;
-  /// Goes first, because it calls back.
+  /// Destroyed first, because it calls back.
   std::unique_ptr<ControlClient> client;
 };
 
-/// Runs `body` on every rank, a thread that connects before and leaves after.
+/// Runs `body` on every rank, in threads that connect before and leave
+/// afterwards.
 void runRanks(const std::string &endpoint, int64_t numRanks, Usec timeLimit,
               const std::function<void(Rank &rank, int64_t index)> &body) {
   std::vector<std::thread> threads;
@@ -211,7 +211,7 @@ TEST(Control, ManyRanks) {
   });
 }
 
-/// More than numbers for them: they are given again.
+/// There are more than numbers for them, so numbers are reused.
 TEST(Control, ExchangesNeverRepeat) {
   runRanks(2, kLate, [](Rank &rank, int64_t) {
     for (int64_t i = 0; i < 2 * kMaxDefinitions + 10; ++i)
@@ -277,7 +277,7 @@ TEST(ControlConnect, Endpoints) {
       EXPECT_TRUE(rank.client->confirm().ok());
     });
   }
-  // A host may do without IPv6.
+  // A host may have no IPv6.
   std::unique_ptr<ControlServer> server;
   if (ControlServer::create({"[::1]:0", 1, kLate, kGreeting, kToken}, server)
           .ok()) {
@@ -431,7 +431,7 @@ TEST(ControlConnect, WrongRanks) {
       expectStatus(other.connect(options), ZPP_RT_INVALID_ARGUMENT,
                    "expected a greeting of at most 16384 bytes, but got 16385");
     }
-    // Those that belong here did not notice.
+    // The ranks that belong here did not notice.
     rank.announce({0, 1}, "end");
     EXPECT_TRUE(rank.client->confirm().ok());
   });
@@ -500,7 +500,7 @@ TEST(ControlStranger, TalksNonsense) {
            {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(1, '\0'),
             std::string("zpp-ctl\x01"), preamble + std::string(100, '\xff'),
             preamble + std::string(4, '\0'), early, partial,
-            // As long as it says, but too long.
+            // The length is right, but too large.
             preamble + std::string("\1\0\1\0\1", 5) + std::string(65536, 'x'),
             std::string(1 << 22, 'x')}) {
         Stranger stranger(endpoint);
@@ -540,19 +540,19 @@ TEST(ControlStranger, SaysNothing) {
     rank.announce({0, 1}, "end");
     EXPECT_TRUE(rank.client->confirm().ok());
   });
-  // Room is only for some.
+  // The server keeps only some of them.
   strangers.front().expectEnd();
 }
 
-/// Says what follows the preamble, and hears what the server answers until it
-/// hangs up.
+/// Sends the preamble and `frames`, and returns what the server answers until
+/// it hangs up.
 std::string talk(const std::string &endpoint, const std::string &frames) {
   Stranger stranger(endpoint);
   stranger.say(std::string(kPreamble) + frames);
   return stranger.expectEnd();
 }
 
-/// Nothing is told to somebody who has not proved to know the token.
+/// The server tells nothing to somebody who has not proved to know the token.
 TEST(ControlStranger, IsToldNothing) {
   std::unique_ptr<ControlServer> server = makeServer(2);
   const std::string endpoint = server->getEndpoint();
@@ -574,7 +574,7 @@ TEST(ControlStranger, IsToldNothing) {
     EXPECT_EQ(stranger.expectEnd(), "");
   }
   EXPECT_EQ(challenges.size(), 2u);
-  // Nothing without a hello, after a second one, or to a short one.
+  // No answer without a hello, to a second one, or to a short one.
   EXPECT_EQ(talk(endpoint, proof), "");
   EXPECT_LE(talk(endpoint, hello + hello).size(), numBytes);
   std::string shortHello;
@@ -637,8 +637,8 @@ TEST(ControlStranger, ShortTokens) {
 // Strangers that listen
 //===----------------------------------------------------------------------===//
 
-/// Listens, and answers one client: `answer(handshake)` says what to send after
-/// its hello, with the preamble.
+/// Connects to a server that sends `answer(handshake)` after the client's
+/// hello. `use` is called if that succeeds.
 Status
 connectToStranger(const std::function<std::string(const Handshake &)> &answer,
                   const std::function<void(Rank &)> &use = {}) {
@@ -709,7 +709,7 @@ TEST(ControlImpostor, DoesNotKnowTheToken) {
                ZPP_RT_MISMATCH,
                "expected a process at HOST:PORT that knows the token of this "
                "job, but got one that does not");
-  // The client's own proof is none of the server.
+  // The client's own proof does not prove anything about the server.
   expectStatus(connectToStranger([](const Handshake &handshake) {
                  std::string text = makeChallenge(handshake);
                  FrameWriter(text, Frame::Accept)
@@ -746,7 +746,7 @@ TEST(ControlImpostor, FailsWithoutAnError) {
           expectStatus(rank.waitForFailure(), ZPP_RT_SYSTEM_ERROR,
                        "\\x1b[2J: said \\x07 so");
         });
-    // Or it came before the connection was complete.
+    // The failure may arrive before the connection is complete.
     if (!status.ok())
       expectStatus(status, ZPP_RT_SYSTEM_ERROR, "\\x1b[2J: said \\x07 so");
   }
@@ -785,7 +785,7 @@ private:
   Stranger stranger;
 };
 
-/// The server hangs up on rank 1 of 2, which says `frames`.
+/// Expects that the server hangs up on rank 1 of 2 when it sends `frames`.
 void expectLost(const std::string &what, const std::string &frames) {
   SCOPED_TRACE(what);
   std::unique_ptr<ControlServer> server = makeServer(2);
@@ -851,7 +851,7 @@ TEST(ControlMember, BroadcastOfRankZeroIsBounded) {
   thread.join();
 }
 
-/// What others say is printed by somebody.
+/// Messages of other ranks may be printed on a terminal.
 TEST(ControlMember, SaysNothingToATerminal) {
   std::atomic<int64_t> numReady{0};
   runRanks(2, kLate, [&](Rank &rank, int64_t index) {
@@ -929,7 +929,7 @@ TEST(ControlFault, RankLeaves) {
     rank.announce(getAll(4), "first");
     if (index == 3)
       return;
-    // Not a failure for those that do not wait for it.
+    // This is no failure for ranks that do not wait for it.
     for (int64_t i = 0; i < 100; ++i) {
       rank.announce({0, 1, 2}, "rest");
       EXPECT_TRUE(rank.client->confirm().ok());
@@ -940,7 +940,7 @@ TEST(ControlFault, RankLeaves) {
     rank.announce(getAll(4), "second");
     Status status = rank.client->confirm();
     std::string text = "second: expected 4 ranks, but rank 3 left";
-    // Or another one was told before, and this one hears of it.
+    // Another rank may have been told first, and this one is told about that.
     if (status.code == ZPP_RT_RANK_LOST) {
       EXPECT_EQ(status.message, text);
     } else {
@@ -976,7 +976,7 @@ TEST(ControlFault, RankFails) {
   });
 }
 
-/// Whatever moment ranks leave at, the others end.
+/// The others end, no matter when ranks leave.
 TEST(ControlFault, RanksLeaveAtAnyMoment) {
   for (int64_t round = 0; round < 40; ++round)
     runRanks(4, kLate, [&](Rank &rank, int64_t index) {
@@ -1040,7 +1040,7 @@ TEST(ControlEnd, ServerEndsBeforeAllHaveCome) {
   thread.join();
 }
 
-/// The next program on the same port finds nothing of the one before.
+/// The next program on the same port is not affected by the one before.
 TEST(ControlEnd, PortIsFreeAtOnce) {
   std::string endpoint = getFreeEndpoint();
   for (int64_t i = 0; i < 20; ++i) {
@@ -1108,7 +1108,7 @@ private:
   Descriptor out;
 };
 
-/// Ranks that exchange until they fail, and then tell why.
+/// Ranks that exchange until they fail and then say why.
 class Processes {
 public:
   explicit Processes(int64_t numRanks) {
@@ -1170,7 +1170,7 @@ TEST(ControlProcess, RankZeroIsKilled) {
     processes.expectFailure(rank, "expected 4 ranks, but rank 0 was lost");
 }
 
-/// With what it waits in, because that is known without the server.
+/// The message names the exchange, which is known without the server.
 TEST(ControlProcess, ServerIsKilled) {
   Process server([](Process &parent) {
     std::unique_ptr<ControlServer> server = makeServer(2);

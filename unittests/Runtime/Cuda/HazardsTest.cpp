@@ -45,7 +45,7 @@ TEST(Hazards, WriteAfterReadsOfAllStreams) {
   hazards.add(1, {read(105, 10)});
   EXPECT_EQ(hazards.add(2, {read(100, 20)}), (Numbers{0, 0, 0}));
   EXPECT_EQ(hazards.add(2, {write(0, 1000)}), (Numbers{1, 1, 0}));
-  // The write is now what others come after.
+  // Later operations now come after the write.
   EXPECT_EQ(hazards.add(0, {read(112, 1)}), (Numbers{0, 0, 2}));
 }
 
@@ -63,12 +63,12 @@ TEST(Hazards, Producers) {
   hazards.add(1, {read(0, 10), write(10, 10)});
   Hazards::Conflicts conflicts = hazards.find({read(0, 5), write(10, 5)});
   EXPECT_EQ(conflicts.operations, (Numbers{1, 1, 0}));
-  // What is overwritten is not read.
+  // Overwriting is not reading.
   EXPECT_EQ(conflicts.producers, (Numbers{1, 0, 0}));
   EXPECT_EQ(hazards.find({write(0, 10)}).producers, (Numbers{}));
 }
 
-/// Programs repeat themselves, and memory is not cut ever finer.
+/// Programs repeat themselves: segments do not become smaller and smaller.
 TEST(Hazards, SegmentsStay) {
   Hazards hazards(2);
   auto step = [&] {
@@ -151,7 +151,7 @@ TEST(Hazards, MoreAccesses) {
   EXPECT_EQ(hazards.reduce({2, 1}), (Numbers{0, 1}));
 }
 
-/// What is long ago is waited for again: that is only slower.
+/// Operations long ago are waited for again, which is only slower.
 TEST(Hazards, LongPast) {
   Hazards hazards(2);
   hazards.add(0, {write(0, 10)});

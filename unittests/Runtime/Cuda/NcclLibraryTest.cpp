@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// With libraries that only tell their version (FakeNccl.cpp). What is loaded
-// stays loaded, so every case is a process of its own.
+// Tests with libraries that only know their version (FakeNccl.cpp). A loaded
+// library stays loaded, so every case runs in a process of its own.
 //
 //===----------------------------------------------------------------------===//
 
