@@ -7,7 +7,11 @@
 
 #include "World.h"
 
+#include <cerrno>
+#include <cstring>
 #include <dlfcn.h>
+#include <fstream>
+#include <iterator>
 #include <thread>
 
 using namespace zpp;
@@ -60,15 +64,32 @@ static Status exportRuntime() {
   return {};
 }
 
+static Status readFile(const std::string &path, std::string &content) {
+  std::ifstream file(path, std::ios::binary);
+  content.assign(std::istreambuf_iterator<char>(file), {});
+  if (!file)
+    return {ZPP_RT_SYSTEM_ERROR,
+            "cannot read " + rt::quote(path) + ": " + std::strerror(errno)};
+  return {};
+}
+
 Status Registry::load(const std::shared_ptr<World> &world,
                       const std::string &id, const std::string &path) {
+  std::string content;
+  if (Status status = readFile(path, content); !status.ok())
+    return status;
   std::unique_lock<std::shared_mutex> lock(mutex);
   auto found = bundles.find(id);
   if (found != bundles.end()) {
-    if (found->second->world == world)
-      return {};
-    return rt::invalid(rt::expected("a bundle of this world",
-                                    rt::quote(id) + " of another one"));
+    if (found->second->world != world)
+      return rt::invalid(rt::expected("a bundle of this world",
+                                      rt::quote(id) + " of another one"));
+    // A program says its bundle's id only.
+    if (found->second->content != content)
+      return rt::invalid(rt::expected("the library that bundle " +
+                                          rt::quote(id) + " was loaded with",
+                                      "another one in " + rt::quote(path)));
+    return {};
   }
   if (Status status = exportRuntime(); !status.ok())
     return status;
@@ -76,7 +97,8 @@ Status Registry::load(const std::shared_ptr<World> &world,
   if (!library)
     return {ZPP_RT_SYSTEM_ERROR, dlerror()};
   world->libraries.push_back(library);
-  bundles.emplace(id, std::make_shared<Bundle>(world, library));
+  bundles.emplace(id,
+                  std::make_shared<Bundle>(world, library, std::move(content)));
   return {};
 }
 

@@ -39,14 +39,17 @@ public:
 class Bundle {
 public:
   /// `library` belongs to the world.
-  Bundle(std::shared_ptr<World> world, void *library)
-      : world(std::move(world)), library(library) {}
+  Bundle(std::shared_ptr<World> world, void *library, std::string content)
+      : world(std::move(world)), content(std::move(content)), library(library) {
+  }
   Bundle(const Bundle &) = delete;
   Bundle &operator=(const Bundle &) = delete;
 
   Status find(std::string_view name, HostFunction &function);
 
   const std::shared_ptr<World> world;
+  /// The library's file, by which two of the same id are told apart.
+  const std::string content;
 
 private:
   void *const library;

@@ -15,8 +15,11 @@
 
 #include "gtest/gtest.h"
 
+#include <cstdio>
+#include <fstream>
 #include <functional>
 #include <thread>
+#include <unistd.h>
 
 using namespace zpp;
 
@@ -146,6 +149,31 @@ TEST(HostCalls, BundlesBelongToOneWorld) {
                                 message, sizeof(message)),
             ZPP_RT_SYSTEM_ERROR);
   EXPECT_NE(std::string(message).find("/nonexistent.so"), std::string::npos);
+}
+
+TEST(HostCalls, ABundleIsOneLibrary) {
+  HostWorld world;
+  const std::string path =
+      testing::TempDir() + "zpp-bundle-" + std::to_string(getpid()) + ".so";
+  {
+    std::ifstream from(ZPP_TEST_BUNDLE, std::ios::binary);
+    std::ofstream to(path, std::ios::binary);
+    to << from.rdbuf();
+  }
+  char message[512] = "";
+  auto load = [&] {
+    return zpp_xla_bundle_load(world.world, "test", path.c_str(), message,
+                               sizeof(message));
+  };
+  // Another file with the same content is the same library.
+  EXPECT_EQ(load(), ZPP_RT_OK) << message;
+  std::ofstream(path, std::ios::app) << 'x';
+  EXPECT_EQ(load(), ZPP_RT_INVALID_ARGUMENT);
+  EXPECT_EQ(message,
+            "expected the library that bundle 'test' was loaded with, but got "
+            "another one in '" +
+                path + "'");
+  std::remove(path.c_str());
 }
 
 } // namespace

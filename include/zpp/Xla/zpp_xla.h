@@ -63,9 +63,10 @@ ZPP_RT_EXPORT zpp_rt_status zpp_xla_world_create(const zpp_xla_world_desc *desc,
 ZPP_RT_EXPORT void zpp_xla_world_destroy(zpp_xla_world *world);
 
 /* Loads the host library of a bundle: custom calls with the bundle's id run its
- * functions on this world from now on. Loading again what the world has already
- * does nothing; loading it for another world is an error, because a program
- * does not say which of two it means. */
+ * functions on this world from now on. Loading the same library again does
+ * nothing. Another library with the same id, or the same id for another world,
+ * is an error, because a program does not say which of two it means. A library
+ * is code: load only what you trust. */
 ZPP_RT_EXPORT zpp_rt_status zpp_xla_bundle_load(zpp_xla_world *world,
                                                 const char *id,
                                                 const char *library_path,
