@@ -201,13 +201,16 @@ std::optional<ReplicaGroups> zpp::readReplicaGroups(Operation *op,
   return getGroups(*mesh, refs);
 }
 
-void zpp::listReplicaGroups(Operation *op, StringRef mesh) {
+void zpp::listReplicaGroups(Operation *op, const ModuleMesh &mesh) {
   Attribute attr = op->getAttr("replica_groups");
   SmallVector<StringRef> match;
   std::string text = attr ? printAttribute(attr) : "";
   if (!llvm::Regex("replica_group_mesh_axes<mesh *= *@\"?([^,\" ]+)")
-           .match(text, &match) ||
-      match[1] == mesh)
+           .match(text, &match))
+    return;
+  std::optional<ModuleMesh> own = lookupMesh(op, match[1]);
+  if (!own || (own->mesh.getAxes() == mesh.mesh.getAxes() &&
+               own->devices == mesh.devices))
     return;
   std::string error;
   std::optional<ReplicaGroups> groups = readReplicaGroups(op, error);

@@ -55,10 +55,10 @@ public:
       return;
     PartitionTables tables(count("mhlo.num_partitions"));
     SmallVector<Operation *> allReduces;
-    StringRef mesh = getFirstMesh(module);
+    std::optional<ModuleMesh> mesh = getFirstMesh(module);
     module.walk([&](Operation *op) {
-      if (getGuestCollective(op))
-        listReplicaGroups(op, mesh);
+      if (mesh && getGuestCollective(op))
+        listReplicaGroups(op, *mesh);
       if (getGuestCollective(op) == CollectiveKind::AllReduce &&
           op->getNumOperands() == 1 && op->getNumResults() == 1 && isSum(op))
         allReduces.push_back(op);
@@ -78,12 +78,11 @@ public:
 private:
   /// The mesh of the step; others are the partitioner's own, which are not in
   /// scope where the step is compiled again.
-  static StringRef getFirstMesh(ModuleOp module) {
+  static std::optional<ModuleMesh> getFirstMesh(ModuleOp module) {
     for (Operation &op : module.getOps())
-      if (getModuleMesh(&op))
-        if (auto name = op.getAttrOfType<StringAttr>("sym_name"))
-          return name.getValue();
-    return "";
+      if (std::optional<ModuleMesh> mesh = getModuleMesh(&op))
+        return mesh;
+    return std::nullopt;
   }
 
   /// Finds the slices of `value`, and the ops on the way. False where it is

@@ -508,15 +508,14 @@ func.func private @odd(%w: tensor<4x8xf32>) {
 
 // -----
 
-// Replicas of several partitions each are left alone.
+// Groups of replicas: here each is one device, or has all partitions.
 
 module attributes {mhlo.num_partitions = 2 : i32, mhlo.num_replicas = 4 : i32, zpp.mesh = "node:4,gpu:2"} {
   // CHECK-LABEL: func @replicas
   func.func @replicas(%w: tensor<4x8xf32>) {
-    // CHECK-NOT: = zero.
-    // expected-remark@+1 {{the module has 4 replicas of 2 partitions each; only one of the two numbers may be above 1}}
+    // CHECK: zero.all_gather {{.*}} along ["node"]
     %0 = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>}> : (tensor<4x8xf32>) -> tensor<16x8xf32>
-    // expected-remark@+1 {{the module has 4 replicas of 2 partitions each}}
+    // CHECK: zero.all_gather {{.*}} along ["gpu", "node":(2)2]
     %1 = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, replica_groups = dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>}> : (tensor<4x8xf32>) -> tensor<16x8xf32>
     return
   }

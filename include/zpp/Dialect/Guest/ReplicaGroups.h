@@ -44,7 +44,7 @@ std::optional<ReplicaGroups> readReplicaGroups(mlir::Operation *op,
 
 /// Spells the groups of `op` as a list where it names them as axes of a mesh
 /// other than `mesh`.
-void listReplicaGroups(mlir::Operation *op, llvm::StringRef mesh);
+void listReplicaGroups(mlir::Operation *op, const ModuleMesh &mesh);
 
 /// All that the groups of `op` depend on: collectives with equal keys have
 /// equal groups.
