@@ -302,6 +302,12 @@ void StepFlow::Graph::addOp(Operation *op) {
   for (OpOperand &operand : op->getOpOperands()) {
     if (isPosition(operand))
       continue;
+    // A barrier orders its operands, it does not mix them.
+    if (isBarrier(op)) {
+      addEdge(operand.get(), op->getResult(operand.getOperandNumber()),
+              Kind::Moved);
+      continue;
+    }
     for (OpResult result : op->getResults())
       addEdge(operand.get(), result,
               movesOperand(operand, result) ? Kind::Moved : Kind::Computed);

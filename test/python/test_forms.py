@@ -48,6 +48,8 @@ class Form:
     options: dict = dataclasses.field(default_factory=dict)
     #: Matrices that the step gathers in the forward pass.
     matrices: int = 2
+    #: How often it gathers each of them there.
+    times: int = 1
     #: Why hpZ leaves the gathers alone, or empty.
     left: str = ""
 
@@ -67,6 +69,15 @@ def gather(weight, axis=0):
 
 def layer(weight, x):
     return jnp.tanh(x @ gather(weight))
+
+
+def scaled_layer(weight, x):
+    return jnp.tanh(x @ gather(weight * 0.5))
+
+
+def merged_layer(weights, x):
+    base, left, right = weights
+    return jnp.tanh(x @ gather(base + left @ right))
 
 
 def layer_of_size_one(weight, x):
@@ -143,6 +154,20 @@ def outside(loss, spec):
     return step
 
 
+def several(loss, spec):
+    """Several steps of the optimizer in one loop."""
+    def local(weights, x):
+        def one(weights, x):
+            value, gradients = jax.value_and_grad(loss)(weights, x)
+            return update(weights, gradients), value
+
+        weights, values = jax.lax.scan(one, weights,
+                                       jnp.stack([x, 2 * x, -x]))
+        return weights, values.mean()
+
+    return shard(local, (spec, BATCH), (spec, P()))
+
+
 MATRIX = (WIDTH, WIDTH)
 PAIR = [(MATRIX, WEIGHT)] * 2
 SPECS = [WEIGHT] * 2
@@ -168,6 +193,13 @@ FORMS = {
     "scan-without-checkpoint": Form(
         inside(functools.partial(scan, checkpoint=lambda body: body), STACK),
         ((3, *MATRIX), STACK), matrices=3, left="it is gathered once"),
+    "several-steps": Form(several(PLAIN, SPECS), PAIR, times=3),
+    "scaled": Form(inside(functools.partial(chain, scaled_layer), SPECS),
+                   PAIR),
+    "merged": Form(
+        inside(functools.partial(chain, merged_layer),
+               [(WEIGHT, WEIGHT, P())] * 2),
+        [((MATRIX, WEIGHT), ((WIDTH, 4), WEIGHT), ((4, WIDTH), P()))] * 2),
     "gathered-at-the-top": Form(inside(gathered_at_the_top, SPECS), PAIR,
                                 options={"regather": True}),
     "size-one-dims": Form(
@@ -227,7 +259,7 @@ def test_a_secondary_partition_changes_no_bit(name):
         return
     for when in "before", "after":
         assert sent(report, when, role="weight",
-                    phase="forward") == model_bytes // 8
+                    phase="forward") == form.times * model_bytes // 8
     assert sent(report, "after", role="weight", phase="backward") == 0
     assert any(entry["role"] == "weight" and entry["phase"] == "backward"
                for entry in report["collectives"])
