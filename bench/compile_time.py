@@ -77,12 +77,36 @@ def gather(result: str, operand: str, rows: int) -> str:
             f'tensor<{8 * rows}x256xf32>')
 
 
-def function(name: str, arguments: list[str], result: str, body: list[str],
-             private: bool = False) -> str:
-    visibility = "private " if private else ""
-    lines = "\n".join(f"  {line}" for line in body)
-    return (f"func.func {visibility}@{name}({', '.join(arguments)}) -> {result} "
-            f"{{\n{lines}\n}}\n")
+def product(result: str, weight: str, rows: int) -> str:
+    """A matrix product of %x with a gathered weight of `rows` rows."""
+    return (f'{result} = "stablehlo.dot_general"(%x, {weight}) <{{'
+            'dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions '
+            '= [1], rhs_contracting_dimensions = [0]>}> : '
+            f'(tensor<{rows}x{rows}xf32>, tensor<{rows}x256xf32>) -> '
+            f'tensor<{rows}x256xf32>')
+
+
+def function(name: str, arguments: list[str], results: list[str],
+             body: list[str], visibility: str = "") -> str:
+    """A function; `arguments` and `results` are names with types."""
+    types = ", ".join(result.partition(": ")[2] for result in results)
+    names = ", ".join(result.partition(": ")[0] for result in results)
+    lines = "\n".join(f"  {line}" for line in [
+        *body, f"return {names} : {types}"])
+    return (f"func.func {visibility}@{name}({', '.join(arguments)}) -> "
+            f"({types}) {{\n{lines}\n}}\n")
+
+
+def step(weights: list[str], x: str, result: str, body: list[str]) -> str:
+    """The function @main. It returns weights updated, as a training step does:
+    that tells them from data."""
+    updates, results = [], [result]
+    for index, weight in enumerate(weights):
+        name, _, kind = weight.partition(": ")
+        updates.append(f'%u{index} = "stablehlo.negate"({name}) : ({kind}) -> '
+                       f'{kind}')
+        results.append(f"%u{index}: {kind}")
+    return function("main", [*weights, x], results, [*body, *updates])
 
 
 def concatenations(size: int) -> str:
@@ -96,9 +120,9 @@ def concatenations(size: int) -> str:
             f'%w{index + 1} = "stablehlo.slice"(%j{index}) <{{start_indices = '
             'array<i64: 0, 0>, limit_indices = array<i64: 1, 256>, strides = '
             'array<i64: 1, 1>}> : (tensor<2x256xf32>) -> tensor<1x256xf32>']
-    body += [gather("%all", f"%w{size}", 1), "return %all : tensor<8x256xf32>"]
-    return function("main", ["%w0: tensor<1x256xf32>"], "tensor<8x256xf32>",
-                    body)
+    body += [gather("%all", f"%w{size}", 1), product("%p", "%all", 8)]
+    return step(["%w0: tensor<1x256xf32>"], "%x: tensor<8x8xf32>",
+                "%p: tensor<8x256xf32>", body)
 
 
 def squarings(size: int) -> str:
@@ -111,25 +135,22 @@ def squarings(size: int) -> str:
              f'({kind}, {kind}) -> {kind}' for index in range(size)]
     body += [f'%sum = "stablehlo.add"(%all, %c{size}) : ({kind}, {kind}) -> '
              f'{kind}',
-             '%p = "stablehlo.dot_general"(%x, %sum) <{dot_dimension_numbers = '
-             '#stablehlo.dot<lhs_contracting_dimensions = [1], '
-             'rhs_contracting_dimensions = [0]>}> : '
-             f'(tensor<64x64xf32>, {kind}) -> {kind}', f"return %p : {kind}"]
-    return function("main", ["%w: tensor<8x256xf32>", "%x: tensor<64x64xf32>"],
-                    kind, body)
+             product("%p", "%sum", 64)]
+    return step(["%w: tensor<8x256xf32>"], "%x: tensor<64x64xf32>",
+                f"%p: {kind}", body)
 
 
 def small_weights(size: int) -> str:
     """`size` small weights that are gathered at the same time."""
     weights = [f"%w{index}: tensor<1x256xf32>" for index in range(size)]
     body = [gather(f"%g{index}", f"%w{index}", 1) for index in range(size)]
-    body.append("%s0 = " + '"stablehlo.negate"(%g0) : (tensor<8x256xf32>) -> '
-                "tensor<8x256xf32>")
+    body.append('%s0 = "stablehlo.negate"(%g0) : (tensor<8x256xf32>) -> '
+                'tensor<8x256xf32>')
     body += [f'%s{index} = "stablehlo.add"(%s{index - 1}, %g{index}) : '
              "(tensor<8x256xf32>, tensor<8x256xf32>) -> tensor<8x256xf32>"
              for index in range(1, size)]
-    body.append(f"return %s{size - 1} : tensor<8x256xf32>")
-    return function("main", weights, "tensor<8x256xf32>", body)
+    body.append(product("%p", f"%s{size - 1}", 8))
+    return step(weights, "%x: tensor<8x8xf32>", "%p: tensor<8x256xf32>", body)
 
 
 def calls(size: int) -> str:
@@ -143,21 +164,20 @@ def calls(size: int) -> str:
                     f"%2 = func.call @f{index + 1}(%1) : ({kind}) -> {kind}"]
         else:
             body = [f'%2 = "stablehlo.negate"(%0) : ({kind}) -> {kind}']
-        functions.append(function(f"f{index}", [f"%0: {kind}"], kind,
-                                  [*body, f"return %2 : {kind}"], private=True))
-    main = function("main", ["%w: tensor<1x256xf32>", f"%x: {kind}"], kind, [
-        gather("%all", "%w", 1), f"%r = func.call @f0(%x) : ({kind}) -> {kind}",
-        f'%s = "stablehlo.add"(%r, %all) : ({kind}, {kind}) -> {kind}',
-        f"return %s : {kind}"])
-    return main + "".join(functions)
+        functions.append(function(f"f{index}", [f"%0: {kind}"], [f"%2: {kind}"],
+                                  body, "private "))
+    return "".join(functions) + step(
+        ["%w: tensor<1x256xf32>"], "%x: tensor<8x8xf32>", f"%r: {kind}",
+        [gather("%all", "%w", 1), product("%p", "%all", 8),
+         f"%r = func.call @f0(%p) : ({kind}) -> {kind}"])
 
 
 #: Program and sizes.
 SHAPES = {
-    "weight joined with itself": (concatenations, (100, 200, 400)),
-    "squarings of a constant": (squarings, (100, 200, 400)),
-    "small weights in one buffer": (small_weights, (50, 100, 200)),
-    "functions that call the next one twice": (calls, (25, 50, 100)),
+    "weight joined with itself": (concatenations, (500, 1000, 2000)),
+    "squarings of a constant": (squarings, (500, 1000, 2000)),
+    "small weights in one buffer": (small_weights, (25, 50, 100)),
+    "functions that call the next one twice": (calls, (250, 500, 1000)),
 }
 
 
