@@ -114,7 +114,16 @@
 
 // RUN: not zpp-opt %s --zeropp --remarks-filter=none -o %t.none/out.mlir 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=OUTPUT
-// OUTPUT: cannot open output file '{{.*}}.none/out.mlir': No such file or directory
+// OUTPUT: cannot write '{{.*}}.none/out.mlir': No such file or directory
+
+// RUN: not zpp-opt %s --zeropp --remarks-filter=none -o /dev/full 2>&1 \
+// RUN:   | FileCheck %s --check-prefix=DISK
+// DISK: cannot write '/dev/full': No space left on device
+
+// A file that is there stays as it is.
+// RUN: echo old > %t.old.mlir
+// RUN: not zpp-opt %s --zeropp=stages=-1 --remarks-filter=none -o %t.old.mlir
+// RUN: grep -x old %t.old.mlir
 
 // RUN: not zpp-opt %t.none.mlir --zeropp 2>&1 | FileCheck %s --check-prefix=INPUT
 // INPUT: cannot open input file '{{.*}}none.mlir': No such file or directory

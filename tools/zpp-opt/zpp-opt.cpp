@@ -13,9 +13,9 @@
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
 #include "mlir/Transforms/Passes.h"
 #include "zpp/InitAll.h"
+#include "zpp/Support/OutputFile.h"
 #include "llvm/Support/InitLLVM.h"
 #include "llvm/Support/MemoryBuffer.h"
-#include "llvm/Support/ToolOutputFile.h"
 
 #include <vector>
 
@@ -53,18 +53,13 @@ struct VerifyOutput : public PassWrapper<VerifyOutput, OperationPass<>> {
 };
 } // namespace
 
-/// Reads `input`, runs the passes and writes `output`, which is not created
+/// Reads `input`, runs the passes and writes `output`, which stays as it is
 /// where anything fails.
-static LogicalResult run(StringRef input, StringRef output,
+static LogicalResult run(StringRef input, const std::string &output,
                          DialectRegistry &registry) {
   std::string message;
   std::unique_ptr<llvm::MemoryBuffer> buffer = openInputFile(input, &message);
   if (!buffer) {
-    llvm::errs() << message << "\n";
-    return failure();
-  }
-  std::unique_ptr<llvm::ToolOutputFile> file = openOutputFile(output, &message);
-  if (!file) {
     llvm::errs() << message << "\n";
     return failure();
   }
@@ -76,10 +71,17 @@ static LogicalResult run(StringRef input, StringRef output,
       pm.addPass(std::make_unique<VerifyOutput>());
       return success();
     });
-  if (failed(MlirOptMain(file->os(), std::move(buffer), registry, config)))
+  if (output == "-")
+    return MlirOptMain(llvm::outs(), std::move(buffer), registry, config);
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  if (failed(MlirOptMain(os, std::move(buffer), registry, config)))
     return failure();
-  file->keep();
-  return success();
+  std::string cause = zpp::writeFile(output, {text});
+  if (cause.empty())
+    return success();
+  llvm::errs() << "cannot write '" << output << "': " << cause << "\n";
+  return failure();
 }
 
 int main(int argc, char **argv) {

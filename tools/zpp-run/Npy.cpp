@@ -7,14 +7,12 @@
 
 #include "Npy.h"
 
-#include "Program.h"
+#include "zpp/Support/OutputFile.h"
 
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Endian.h"
-#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MathExtras.h"
 #include "llvm/Support/MemoryBuffer.h"
-#include "llvm/Support/raw_ostream.h"
 
 using namespace llvm;
 using namespace zpp;
@@ -28,7 +26,7 @@ std::string zpp::getNpyType(mlir::Type element) {
     return "|V2";
   if (element.isInteger(1))
     return "|b1";
-  int64_t bytes = getElementBytes(element);
+  int64_t bytes = element.getIntOrFloatBitWidth() / 8;
   char kind = isa<mlir::FloatType>(element) ? 'f'
               : element.isUnsignedInteger() ? 'u'
                                             : 'i';
@@ -119,7 +117,10 @@ Expected<NpyArray> zpp::readNpy(StringRef path) {
                                     /*RequiresNullTerminator=*/false);
   if (!file)
     return fail(path, file.getError().message());
-  StringRef content = (*file)->getBuffer();
+  return parseNpy(path, (*file)->getBuffer());
+}
+
+Expected<NpyArray> zpp::parseNpy(StringRef path, StringRef content) {
   if (!content.starts_with(kMagic))
     return fail(path,
                 "expected a .npy file of version 1, but got another format");
@@ -170,20 +171,14 @@ Error zpp::writeNpy(StringRef path, StringRef type, ArrayRef<int64_t> shape,
       alignTo(kPrefixBytes + header.size() + 1, 64) - kPrefixBytes - 1, ' ');
   header += '\n';
 
-  std::error_code error;
-  raw_fd_ostream file(path, error);
-  if (error)
-    return fail(path, error.message());
   char length[2];
   support::endian::write16le(length, header.size());
-  file << kMagic << '\1' << '\0' << StringRef(length, 2) << header;
+  std::string begin =
+      (kMagic + StringRef("\1\0", 2) + StringRef(length, 2)).str();
+  std::vector<std::string_view> content{begin, header};
   for (const std::vector<uint8_t> &part : parts)
-    file.write(reinterpret_cast<const char *>(part.data()), part.size());
-  file.close();
-  if (file.has_error()) {
-    std::string message = file.error().message();
-    file.clear_error();
-    return fail(path, message);
-  }
-  return Error::success();
+    content.emplace_back(reinterpret_cast<const char *>(part.data()),
+                         part.size());
+  std::string cause = writeFile(path.str(), content);
+  return cause.empty() ? Error::success() : fail(path, cause);
 }

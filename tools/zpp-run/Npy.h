@@ -31,6 +31,9 @@ struct NpyArray {
 std::string getNpyType(mlir::Type element);
 
 llvm::Expected<NpyArray> readNpy(llvm::StringRef path);
+/// The same from memory; `path` is for errors.
+llvm::Expected<NpyArray> parseNpy(llvm::StringRef path,
+                                  llvm::StringRef content);
 
 /// Writes an array whose data consists of `parts`, one after the other.
 llvm::Error writeNpy(llvm::StringRef path, llvm::StringRef type,
