@@ -5,10 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// XLA knows no order but that of data, and runs independent calls in any. What
-// keeps the calls of all ranks in one order is a token, a tensor of one byte
-// that every call passes on. Ties, tokens and what is waited for alias, so that
-// nothing is copied and XLA keeps the buffers alive.
+// XLA only respects data dependences and runs independent calls in any order. A
+// token, a tensor of one byte that every call passes on, keeps the calls in the
+// same order on all ranks. Ties, tokens and the outputs that a wait passes on
+// alias their operands, so nothing is copied and XLA keeps the buffers alive.
 //
 //===----------------------------------------------------------------------===//
 

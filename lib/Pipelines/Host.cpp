@@ -57,7 +57,7 @@ void zpp::registerHostExtensions(DialectRegistry &registry) {
   bufferization::func_ext::registerBufferizableOpInterfaceExternalModels(
       registry);
   linalg::registerBufferizableOpInterfaceExternalModels(registry);
-  // Lets results be written where the caller wants them, without a copy.
+  // Lets results be written directly to the memory of the caller.
   memref::registerAllocationOpInterfaceExternalModels(registry);
   scf::registerBufferizableOpInterfaceExternalModels(registry);
   tensor::registerBufferizableOpInterfaceExternalModels(registry);
@@ -67,8 +67,8 @@ void zpp::registerHostExtensions(DialectRegistry &registry) {
 }
 
 namespace {
-/// Copies with strides become loops: upstream would call a function of MLIR's
-/// own runtime library, which a program should not need.
+/// Turns copies with strides into loops. Upstream would call a function of
+/// MLIR's own runtime library, which a program should not need.
 struct LowerStridedCopies
     : public PassWrapper<LowerStridedCopies, OperationPass<>> {
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(LowerStridedCopies)
@@ -104,8 +104,9 @@ static void addBufferization(OpPassManager &pm) {
   VerifyDecomposedPassOptions verify;
   verify.inPlace = true;
   pm.addPass(createVerifyDecomposedPass(verify));
-  // Destinations of zero ops become the buffers that their results are wanted
-  // in, where possible: parts of a whole are made in their place.
+  // Where possible, the destination of a zero op becomes the buffer in which
+  // its result is needed, so that parts of a tensor are computed in their
+  // place.
   pm.addPass(createConcatInPlacePass());
   pm.addPass(bufferization::createEmptyTensorEliminationPass());
   // The runtime takes dense buffers: arguments and results have no strides.
@@ -119,15 +120,16 @@ static void addBufferization(OpPassManager &pm) {
   pm.addPass(bufferization::createOneShotBufferizePass(bufferize));
   // The caller provides the memory of results.
   pm.addPass(createResultsToArgumentsPass());
-  // What was inserted where it already lies is a copy to itself, which shows
-  // when equal views have become one.
+  // An insertion of a part that is already in its place is a copy of a buffer
+  // to itself, which is visible once equal views are merged.
   pm.addPass(createCSEPass());
   pm.addPass(createCanonicalizerPass());
-  // Copies that are needed anyhow, before their buffers are planned.
+  // Adds the copies that the runtime needs before the buffers are planned.
   pm.addPass(createDenseOperandsPass());
 }
 
-/// Upstream's way to the LLVM dialect, from buffers and calls of the runtime.
+/// Lowers buffers and calls of the runtime to the LLVM dialect, with upstream's
+/// passes.
 static void addLowering(OpPassManager &pm) {
   pm.addPass(createSCFToControlFlowPass());
   pm.addPass(memref::createExpandStridedMetadataPass());
@@ -153,13 +155,13 @@ void zpp::buildRuntimePipeline(OpPassManager &pm,
   bufferization::buildBufferDeallocationPipeline(pm, dealloc);
   pm.addPass(createConvertBufferizationToMemRefPass());
 
-  // While buffers still have shapes.
+  // This needs the shapes of buffers, which the LLVM dialect does not have.
   ConvertZeroToRuntimePassOptions convert;
   convert.deviceMemory = options.deviceMemory;
   convert.allocateWorkspaces = true;
   pm.addPass(createConvertZeroToRuntimePass(convert));
 
-  // What the host computes.
+  // What remains is computed on the host.
   pm.addPass(std::make_unique<LowerStridedCopies>());
   pm.addNestedPass<func::FuncOp>(createConvertLinalgToLoopsPass());
   pm.addNestedPass<func::FuncOp>(LLVM::createLLVMRequestCWrappersPass());

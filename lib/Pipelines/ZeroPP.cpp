@@ -18,8 +18,8 @@ using namespace mlir;
 using namespace zpp;
 
 namespace {
-/// Fails for an option that is none: a pipeline is built without a place to say
-/// so.
+/// Reports an invalid option when the pipeline runs: nothing can be reported
+/// while it is built.
 struct RefuseOption : public PassWrapper<RefuseOption, OperationPass<>> {
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(RefuseOption)
 
@@ -55,11 +55,11 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
   if (coalesceBytes == kDefaultCoalesceBytes)
     coalesceBytes = isXlaFfi ? 4 << 20 : 0;
 
-  // Scatters that XLA's partitioner has spelled out are scatters to all others.
+  // XLA's partitioner spells scatters out; the passes below look for scatters.
   pm.addPass(createImportPartitionedPass());
 
-  // Everything below works on zero ops alone: import comes first, and what is
-  // not to be rewritten is not imported, so that it stays as it was.
+  // Everything below works on zero ops, so import comes first. Collectives that
+  // are not to be rewritten are not imported, and stay as they are.
   ImportCollectivesPassOptions import;
   import.mesh = options.mesh;
   import.weightsOf = options.weightsOf;
@@ -71,8 +71,9 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
   if (options.regather)
     pm.addPass(createRegatherPass());
 
-  // qwZ before hpZ: a secondary partition of a quantized gather is then kept
-  // as it came over the wire, and both passes read the same bits.
+  // qwZ comes before hpZ: the secondary partition of a quantized gather is then
+  // kept as it was received, and the forward and the backward pass read the
+  // same bits.
   if (hasWeights) {
     QuantizeAllGatherPassOptions quantize;
     quantize.format = options.weights;
@@ -84,18 +85,18 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
     PartitionWithinNodePassOptions partition;
     partition.secondary = options.secondary;
     partition.links = options.links;
-    // Those in hops take along what would else travel alone.
+    // Small gathers can travel with those that are split into hops.
     partition.splitSmall = coalesceBytes > 0;
     pm.addPass(createPartitionWithinNodePass(partition));
   }
 
-  // qgZ on the logical level: a hop that would misplace a slice has no type.
+  // qgZ starts on the logical level, where types rule out misplaced slices.
   if (hasGradients) {
     SplitHierarchyPassOptions split;
     split.formats = options.gradients;
     split.block = options.block;
     split.links = options.links;
-    // What travels with others need not shrink.
+    // A scatter that travels with others need not become smaller.
     split.splitSmall = coalesceBytes > 0;
     pm.addPass(createSplitHierarchyPass(split));
     DecomposeReduceScatterPassOptions decompose;
@@ -110,22 +111,23 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
   pm.addPass(createDecomposeAllGatherPass());
   // Reordering, quantization and sums are separate ops until here.
   pm.addPass(createFuseQuantizationPass());
-  // Fused ops read and write rows of a shared buffer; parts of them would copy.
+  // Only fused ops can read and write rows of a shared buffer without copies.
   if (coalesceBytes > 0) {
     CoalesceCollectivesPassOptions coalesce;
     coalesce.bytes = coalesceBytes;
     pm.addPass(createCoalesceCollectivesPass(coalesce));
   }
 
-  // Back end (b): what is left of the collectives in the step is when they
-  // start and when their results are needed.
+  // Back end (b): the step only keeps when collectives start and when their
+  // results are needed.
   if (isXlaFfi) {
     pm.addPass(createOutlineCollectivesPass());
-    // Within a function, and then among them and the compute.
+    // First the order within each function, then that of the functions and the
+    // compute.
     PipelineChunksPassOptions pipeline;
     pipeline.links = options.links;
     pm.addPass(createPipelineChunksPass(pipeline));
-    // Iterations of a loop overlap where one carries what the next one needs.
+    // Iterations of a loop overlap if one gathers what the next one needs.
     RotateLoopsPassOptions rotate;
     rotate.prefetchBytes = options.prefetchBytes;
     pm.addPass(createRotateLoopsPass(rotate));
@@ -133,12 +135,13 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
     overlap.prefetchBytes = options.prefetchBytes;
     pm.addPass(createOverlapCollectivesPass(overlap));
     pm.addPass(createDeferStartsPass());
-    // How much memory a function needs is known on buffers; the caller gives
-    // it.
+    // How much memory a function needs is known once it works on buffers. The
+    // caller provides it.
     buildHostBufferizationPipeline(pm.nest<ModuleOp>());
     pm.addPass(createConvertZeroToXlaFfiPass());
   }
-  // What is not outlined. Layers are alike: their arithmetic is shared.
+  // The collectives that were not outlined. Layers are alike, so they share
+  // their arithmetic.
   ConvertZeroToStablehloPassOptions convert;
   convert.outline = true;
   pm.addPass(createConvertZeroToStablehloPass(convert));

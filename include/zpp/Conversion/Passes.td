@@ -14,16 +14,19 @@ def ConvertZeroToStablehloPass
     : Pass<"convert-zero-to-stablehlo", "::mlir::ModuleOp"> {
   let summary = "Lower decomposed zero ops to portable StableHLO";
   let description = [{
-    Replaces every decomposed `zero` op by StableHLO that computes the same bits
-    on any PJRT device: collectives by `all_gather` and `all_to_all` with dense
-    replica groups, quantization by arithmetic that follows
-    `zpp/Support/BlockQuant.h`. Ops are built by name, so that StableHLO itself
-    is not needed. A collective with a `zpp.source`, to which nothing was done
-    since its import, becomes the op again that it was. A `zero` op that is left
-    is an error, but for those in the module `@zpp_host`, which is host code.
+    Replaces each decomposed `zero` op with StableHLO that computes the same bits
+    on any PJRT device. Collectives become `all_gather` and `all_to_all` with
+    dense replica groups; quantization becomes arithmetic that follows
+    `zpp/Support/BlockQuant.h`. Ops are built by name, so StableHLO itself is not
+    needed. A collective that still has its `zpp.source`, because no pass has
+    changed it since its import, becomes the original op again.
 
-    With `outline` the arithmetic goes into private functions that all ops of
-    one kind and shape share, which keeps a module of many layers small.
+    It is an error if a `zero` op cannot be converted. The module `@zpp_host` is
+    host code and is left alone.
+
+    With `outline`, the arithmetic goes into private functions. All ops of the
+    same kind and shape share one function, which keeps a module with many layers
+    small.
   }];
   let dependentDialects = ["::mlir::func::FuncDialect",
                            "::mlir::tensor::TensorDialect"];
@@ -37,28 +40,30 @@ def ConvertZeroToXlaFfiPass
     : Pass<"convert-zero-to-xla-ffi", "::mlir::ModuleOp"> {
   let summary = "Lower zero.start and zero.wait to custom calls of libzpp_xla";
   let description = [{
-    Every start becomes a custom call `zpp.start`, every wait one of `zpp.wait`,
-    with the typed FFI (api_version 4):
+    Each start becomes a custom call of `zpp.start`, and each wait a custom call
+    of `zpp.wait`, with the typed FFI (api_version 4):
 
-    - `zpp.start`: operands inputs, ties, token; results outputs, workspace,
-      ties, token.
-    - `zpp.wait`: operands inputs, outputs, workspace, ties, token; results
-      outputs, ties, token.
+    | target | operands | results |
+    | --- | --- | --- |
+    | `zpp.start` | inputs, ties, token | outputs, workspace, ties, token |
+    | `zpp.wait` | inputs, outputs, workspace, ties, token | outputs, ties, token |
 
-    The workspace, tensor<Wxi8>, is there if the callee, on buffers, takes one.
-    The token is a tensor<1xi8> that all calls of a block pass on in program
-    order, through loops too, so that every rank makes them in that order.
-    Results that are operands alias them. `backend_config` of both is {bundle,
-    function, inputs, outputs, workspace}: the bundle's id, the callee's name,
-    and how many of each there are. Nothing has side effects but a wait for what
-    nothing reads.
+    The workspace is a tensor<Wxi8>. It exists only if the callee, which works on
+    buffers, takes one. The token is a tensor<1xi8>. All calls of a block pass it
+    on in program order, also through loops, so every rank makes the calls in
+    this order. A result that is also an operand aliases it.
 
-    The module `@zpp_host` stays, for the bundle.
+    The `backend_config` of both is {bundle, function, inputs, outputs,
+    workspace}: the id of the bundle, the name of the callee, and the number of
+    inputs, outputs and workspaces. Calls have no side effects, except for a wait
+    whose outputs nothing reads.
+
+    The module `@zpp_host` remains. `zpp-bundle` makes a library of it.
   }];
   let options = [
     Option<"bundle", "bundle", "std::string", "\"\"",
-           "Id of the bundle that has the functions (default: left to what "
-           "makes the bundle)">,
+           "Id of the bundle that has the functions (default: zpp-bundle "
+           "fills it in)">,
   ];
 }
 
@@ -66,23 +71,26 @@ def ConvertZeroToRuntimePass
     : Pass<"convert-zero-to-runtime", "::mlir::ModuleOp"> {
   let summary = "Lower decomposed zero ops on buffers to calls of libzpp_rt";
   let description = [{
-    Replaces every decomposed `zero` op, after bufferization, by a call of the
-    entry point of its name (`zpp/Runtime/Entrypoints.def`), with a constant
-    descriptor that also names the source location. Functions with such ops, and
-    their callers, get the rank (`zpp_rt_rank *`) as a new first argument.
-    Copies of static shape in these functions become calls of
-    `zpp_rt_copy_rows`. Calls do not branch on errors: a failure is sticky, so
-    that the caller looks once, with `zpp_rt_rank_synchronize`.
+    Replaces each decomposed `zero` op, after bufferization, with a call of the
+    entry point that `zpp/Runtime/Entrypoints.def` names. The call passes a
+    constant descriptor, which also names the source location. Functions with
+    such ops, and their callers, take the rank (`zpp_rt_rank *`) as a new first
+    argument. Copies of static shape in these functions become calls of
+    `zpp_rt_copy_rows`. The calls do not branch on errors. A failure is sticky,
+    so the caller checks once, with `zpp_rt_rank_synchronize`.
 
-    Tensors, and what an exchange sends and receives, must be dense; chunks that
-    an op makes or reads may lie apart at equal distances
-    (`memref<4x64xi8, strided<[256, 1], offset: 64>>`), so that several tensors
-    share the buffer of an exchange. A `zero` op that is left is an error.
+    Tensors must be dense, and so must the buffers that an exchange sends and
+    receives. The chunks that another op writes or reads may lie apart at equal
+    distances (`memref<4x64xi8, strided<[256, 1], offset: 64>>`), which lets
+    several tensors share the buffer of one exchange. Elements that are only
+    moved take 1, 2, 4 or 8 bytes. It is an error if a `zero` op cannot be
+    converted.
 
-    With `device-memory` the host must not touch any buffer: every function
-    takes the rank, and what is neither a `zero` op nor such a copy is an error.
-    With `allocate-workspaces` public functions ask the runtime for the workspace
-    that `zero-plan-workspace` has made their last argument.
+    With `device-memory`, the host must not access any buffer. Every function
+    takes the rank, and any access other than a `zero` op or a copy of static
+    shape is an error. With `allocate-workspaces`, public functions ask the
+    runtime for the workspace that `zero-plan-workspace` has made their last
+    argument.
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect",
                            "::mlir::cf::ControlFlowDialect",

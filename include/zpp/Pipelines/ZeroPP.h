@@ -17,7 +17,7 @@ class OpPassManager;
 
 namespace zpp {
 
-/// Stands for what fits the target.
+/// Lets the pipeline choose a value that suits the target.
 constexpr int64_t kDefaultCoalesceBytes = -1;
 
 /// What `--zeropp` rewrites and how.

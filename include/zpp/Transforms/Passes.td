@@ -91,8 +91,9 @@ def RegatherPass : Zpp_ModulePass<"zero-regather"> {
 def QuantizeAllGatherPass : Zpp_ModulePass<"zero-quantize-all-gather"> {
   let summary = "Gather weights in quantized form (qwZ, 3.1)";
   let description = [{
-    Where it pays: a slice is smaller in the format, and with `links` the gather
-    is faster, kernels included.
+    Rewrites the gathers for which this pays: a slice must be smaller in the
+    format and, with `links`, the gather must be faster, including the time of
+    the kernels.
   }];
   let options = [
     Option<"format", "format", "std::string", "\"i8\"", "i8 or i4">,
@@ -404,11 +405,11 @@ def ReportPass : Pass<"zero-report", "::mlir::ModuleOp"> {
 def ConcatInPlacePass : Pass<"zero-concat-in-place"> {
   let summary = "Let parts of concatenations be made in their place";
   let description = [{
-    Replaces a concatenation by insertions into one tensor, each directly behind
-    the op that makes the part. With `eliminate-empty-tensors` after it the
-    parts are made where they belong, and bufferization copies nothing: the
-    chunks of several tensors in the buffer of one exchange, or the stages of a
-    collective in its result.
+    Replaces a concatenation with insertions into one tensor, each directly after
+    the op that computes the part. After `eliminate-empty-tensors`, every part is
+    then computed in its final place, and bufferization needs no copies. This
+    applies to chunks of several tensors in the buffer of one exchange, and to
+    the stages of a collective in its result.
   }];
   let dependentDialects = ["::mlir::tensor::TensorDialect"];
 }
@@ -417,10 +418,10 @@ def ResultsToArgumentsPass
     : Pass<"zero-results-to-arguments", "::mlir::ModuleOp"> {
   let summary = "Let callers provide the memory of results";
   let description = [{
-    Dense buffers that functions return become their last arguments, marked
-    `bufferize.result`. What was allocated for a result, or for another shape of
-    it, is then the argument itself; anything else is copied into it. A caller
-    allocates what it passes.
+    The dense buffers that a function returns become its last arguments, marked
+    `bufferize.result`. The argument replaces the buffer that was allocated for
+    the result, also if that buffer has another shape. Any other result is copied
+    into the argument. Callers allocate the buffers that they pass.
   }];
   let dependentDialects = ["::mlir::memref::MemRefDialect"];
 }
@@ -428,8 +429,9 @@ def ResultsToArgumentsPass
 def DenseOperandsPass : Pass<"zero-dense-operands"> {
   let summary = "Copy buffers to where the runtime can use them";
   let description = [{
-    An operand of a `zero` op whose strides the runtime does not take becomes a
-    dense buffer, copied before the op or, of a destination, after it.
+    If the runtime does not support the strides of an operand of a `zero` op, the
+    op gets a new dense buffer instead. An input is copied into it before the op;
+    a destination is copied out of it after the op.
   }];
   let dependentDialects = ["::mlir::memref::MemRefDialect"];
 }
@@ -437,23 +439,27 @@ def DenseOperandsPass : Pass<"zero-dense-operands"> {
 def PlanWorkspacePass : Pass<"zero-plan-workspace", "::mlir::ModuleOp"> {
   let summary = "Give temporary buffers their place in one workspace";
   let description = [{
-    In every function with `zero` ops, and in their callers, each allocation of
-    static size becomes a part of a workspace, a new last argument of type
-    memref<Wxi8> marked `zpp.workspace`. What a callee needs is a part of its
-    caller's. A function that allocates nothing gets no workspace.
+    In every function with `zero` ops, and in its callers, each allocation of
+    static size becomes a part of a workspace: a new last argument of type
+    memref<Wxi8>, marked `zpp.workspace`. The workspace of a callee is a part of
+    its caller's. A function that allocates nothing has no workspace.
 
-    Parts are placed by decreasing size, each at the lowest place that is free,
-    aligned to 256 bytes. Two buffers share bytes only where this orders nothing
-    anew: with `reuse=dependent` where all that touches the one needs, through
-    data, all that touches the other, so that the stages of a pipeline keep
-    their own buffers and overlap; with `reuse=any` where the one is dead in
-    program order before the other is touched, which needs the least memory and
-    may make independent operations wait for each other. `reuse=none` shares
-    nothing.
+    Parts are placed in the order of decreasing size, each at the lowest free
+    offset that is a multiple of 256 bytes. The option `reuse` decides which
+    buffers may share memory:
 
-    Left alone are allocations of dynamic size, those that a loop carries into
-    its next iteration or a function returns, and functions of more than one
-    block.
+    - `dependent`: two buffers share bytes if every op that accesses the one
+      depends, through data, on every op that accesses the other. Sharing then
+      adds no order between ops: the stages of a pipeline keep their own buffers
+      and overlap.
+    - `any`: two buffers share bytes if the last access to the one comes before
+      the first access to the other in program order. This needs the least
+      memory, but independent operations may wait for each other.
+    - `none`: no two buffers share bytes.
+
+    The pass leaves alone allocations of dynamic size, allocations that a loop
+    carries into its next iteration or that a function returns, and functions
+    with more than one block.
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect",
                            "::mlir::memref::MemRefDialect"];
@@ -468,13 +474,13 @@ def PlanWorkspacePass : Pass<"zero-plan-workspace", "::mlir::ModuleOp"> {
 def PackArgumentsPass : Pass<"zero-pack-arguments", "::mlir::ModuleOp"> {
   let summary = "Let public functions take the rank and a list of buffers";
   let description = [{
-    Public functions, after `convert-zero-to-runtime`, become C functions
+    After `convert-zero-to-runtime`, public functions become C functions
 
     ```c
     void NAME(zpp_rt_rank *rank, void *const *buffers);
     ```
 
-    where `buffers` are the addresses of the buffers that they took. All other
+    where `buffers` lists the addresses of their former arguments. All other
     functions become internal.
   }];
   let dependentDialects = ["::mlir::LLVM::LLVMDialect"];

@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Bufferized as it is, a concatenation copies. Inserted where it is made, a
-// part finds the whole there already, and eliminate-empty-tensors makes it in
-// its place.
+// A concatenation that is bufferized as it is copies its parts. Here each part
+// is inserted directly after the op that computes it, so that
+// eliminate-empty-tensors can let that op write to the final place.
 //
 //===----------------------------------------------------------------------===//
 
@@ -38,7 +38,7 @@ static void insertParts(tensor::ConcatOp concat) {
   struct Part {
     unsigned index;
     int64_t offset;
-    /// The op of the block that makes it, or null.
+    /// The op of the same block that computes it, or null.
     Operation *source;
   };
   SmallVector<Part> parts;
@@ -51,7 +51,8 @@ static void insertParts(tensor::ConcatOp concat) {
     offset +=
         cast<RankedTensorType>(input.getType()).getDimSize(concat.getDim());
   }
-  // In the order in which they are made; what is made elsewhere is copied last.
+  // In the order in which the parts are computed. Parts that other blocks
+  // compute are copied last.
   llvm::sort(parts, [](const Part &a, const Part &b) {
     if (a.source == b.source)
       return a.index < b.index;

@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// As upstream's buffer-results-to-out-params, and also without a copy where a
-// result is another shape of what was allocated, and for a buffer that is
-// returned twice.
+// This is like upstream's buffer-results-to-out-params. In addition, it needs
+// no copy if a result is a reshape of the buffer that was allocated for it, and
+// it handles a buffer that is returned twice.
 //
 //===----------------------------------------------------------------------===//
 
@@ -30,8 +30,8 @@ static bool isDenseBuffer(Type type) {
          !buffer.getMemorySpace();
 }
 
-/// What was allocated for a result, which `reshapes` have turned into it, from
-/// the last one to the first; null where that is not known.
+/// The buffer that was allocated for a result, or null if that is not known.
+/// `reshapes` are the ops between the two, the last one first.
 static memref::AllocOp findAlloc(Value result,
                                  SmallVectorImpl<Operation *> &reshapes) {
   while (Operation *op = result.getDefiningOp()) {
@@ -46,7 +46,8 @@ static memref::AllocOp findAlloc(Value result,
   return {};
 }
 
-/// Lets what was allocated for a result be `argument`, seen in its shape.
+/// Replaces the buffer that was allocated for a result with `argument`, in the
+/// shape of that buffer.
 static void replaceAlloc(memref::AllocOp alloc, Value argument,
                          ArrayRef<Operation *> reshapes) {
   OpBuilder builder(alloc);
@@ -65,8 +66,7 @@ static void replaceAlloc(memref::AllocOp alloc, Value argument,
   alloc.erase();
 }
 
-/// Drops the results that are dense buffers, whose memory becomes the last
-/// arguments.
+/// Turns the results that are dense buffers into the last arguments.
 static LogicalResult moveResults(func::FuncOp function) {
   SmallVector<func::ReturnOp> returns;
   function.walk([&](func::ReturnOp op) { returns.push_back(op); });
@@ -102,7 +102,7 @@ static LogicalResult moveResults(func::FuncOp function) {
   return function.eraseResults(moved);
 }
 
-/// Gives a call memory for the results that it no longer has.
+/// Allocates what a call passes instead of getting it as results.
 static void moveResults(func::CallOp call) {
   OpBuilder builder(call);
   SmallVector<Value> operands(call.getOperands());
