@@ -35,7 +35,7 @@ llvm_config.use_default_substitutions()
 bin_dir = os.path.join(config.zpp_obj_root, "bin")
 tool_dirs = [bin_dir, config.llvm_tools_dir]
 tools = ["zpp-opt", "mlir-opt", "mlir-runner", "mlir-translate", "llc", "split-file"]
-for optional in ("zpp-bundle", "zpp-run", "zpp-perf"):
+for optional in ("zpp-bundle", "zpp-run", "zpp-perf", "zpp-fuzz"):
     if os.path.exists(os.path.join(bin_dir, optional)):
         tools.append(optional)
         config.available_features.add(optional)

@@ -1,0 +1,473 @@
+//===- zpp-fuzz.cpp - Runs the compiler on programs nobody wrote ----------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// An execution takes a program of the corpus, changes it at random and, where
+// the result verifies, runs a pipeline on it. What must not happen, whatever
+// the program is: a crash, a hang, too much memory, a failure without an error,
+// and output that does not verify or that cannot be read again.
+//
+// Executions are numbered; the number is the seed of all that is random in one.
+// They run in batches, each in a process of its own, so that one that crashes
+// takes down no more than its batch, which goes on behind it.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Mutator.h"
+
+#include "mlir/Dialect/Bufferization/Transforms/Passes.h"
+#include "mlir/Dialect/Shard/IR/ShardDialect.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/Verifier.h"
+#include "mlir/Parser/Parser.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Pass/PassRegistry.h"
+#include "mlir/Transforms/Passes.h"
+#include "zpp/InitAll.h"
+#include "llvm/Support/CommandLine.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/InitLLVM.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
+#include "llvm/Support/Regex.h"
+#include "llvm/Support/SourceMgr.h"
+#include "llvm/Support/WithColor.h"
+
+#include <chrono>
+#include <map>
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace mlir;
+using namespace zpp::fuzz;
+namespace cl = llvm::cl;
+
+static cl::list<std::string> inputs(cl::Positional, cl::OneOrMore,
+                                    cl::desc("FILE or FOLDER..."));
+static cl::opt<uint64_t> seed("seed", cl::desc("Number of the first execution"),
+                              cl::init(0));
+static cl::opt<uint64_t> runs("runs", cl::desc("Executions; 0: no limit"),
+                              cl::init(0));
+static cl::opt<unsigned> seconds("seconds",
+                                 cl::desc("Stop after so long; 0: no limit"),
+                                 cl::init(0));
+static cl::opt<unsigned>
+    limit("time-limit", cl::desc("CPU seconds of one execution"), cl::init(10));
+static cl::opt<uint64_t> memory("memory-limit",
+                                cl::desc("MiB of address space of a batch; 0: "
+                                         "no limit, as sanitizers need"),
+                                cl::init(4096));
+static cl::opt<std::string> keep("keep", cl::desc("Folder for what was found"));
+static cl::opt<bool> showOne("show",
+                             cl::desc("Print the program and the pipeline of "
+                                      "execution --seed, and run it here"));
+
+//===----------------------------------------------------------------------===//
+// The corpus
+//===----------------------------------------------------------------------===//
+
+namespace {
+struct Entry {
+  std::string name, text;
+  /// Of the RUN lines of its file.
+  std::vector<std::string> pipelines;
+};
+} // namespace
+
+/// What the command line `--a --b="x=1 y=2"` runs: a,b{x=1 y=2}.
+static std::string getPipeline(StringRef command) {
+  static const llvm::Regex kFlag(
+      "--((zero|convert-zero)[a-z-]*|canonicalize|cse)(=(\"[^\"]*\"|[^ |]*))?");
+  SmallVector<std::string> passes;
+  SmallVector<StringRef> match;
+  while (kFlag.match(command, &match)) {
+    std::string pass = match[1].str();
+    if (!match[4].empty())
+      pass += "{" + match[4].trim('"').str() + "}";
+    if (!StringRef(pass).contains('%'))
+      passes.push_back(pass);
+    command = command.drop_front(match[0].end() - command.begin());
+  }
+  return llvm::join(passes, ",");
+}
+
+static void addFile(StringRef path, std::vector<Entry> &corpus) {
+  auto file = llvm::MemoryBuffer::getFile(path);
+  if (!file)
+    return;
+  SmallVector<StringRef> lines, parts;
+  (*file)->getBuffer().split(lines, '\n');
+  std::vector<std::string> pipelines;
+  for (StringRef line : lines)
+    if (line.contains("RUN:"))
+      if (std::string pipeline = getPipeline(line); !pipeline.empty())
+        pipelines.push_back(pipeline);
+  (*file)->getBuffer().split(parts, "// -----");
+  for (StringRef part : parts)
+    corpus.push_back({path.str(), part.str(), pipelines});
+}
+
+/// In the order of names.
+static std::vector<Entry> readCorpus() {
+  std::vector<std::string> paths;
+  for (const std::string &input : inputs) {
+    if (!llvm::sys::fs::is_directory(input)) {
+      paths.push_back(input);
+      continue;
+    }
+    std::error_code error;
+    for (llvm::sys::fs::recursive_directory_iterator it(input, error), end;
+         it != end && !error; it.increment(error))
+      if (StringRef(it->path()).ends_with(".mlir"))
+        paths.push_back(it->path());
+  }
+  llvm::sort(paths);
+  std::vector<Entry> corpus;
+  for (const std::string &path : paths)
+    addFile(path, corpus);
+  return corpus;
+}
+
+//===----------------------------------------------------------------------===//
+// One execution
+//===----------------------------------------------------------------------===//
+
+static constexpr llvm::StringLiteral kMeshes[] = {"",
+                                                  "node:2,gpu:4",
+                                                  "gpu:8",
+                                                  "node:4,gpu:2",
+                                                  "data:1,gpu:8",
+                                                  "rack:2,node:2,gpu:2",
+                                                  "node:2,gpu:3"};
+
+static std::string choosePipeline(const Entry &entry, Random &random) {
+  if (!entry.pipelines.empty() && !random.oneIn(3)) {
+    std::string pipeline = random.pick(entry.pipelines);
+    return random.oneIn(8) ? mutateText(pipeline, random) : pipeline;
+  }
+  std::string mesh = random.pick(kMeshes).str();
+  std::string option = mesh.empty() ? "" : "mesh=" + mesh + " ";
+  static constexpr llvm::StringLiteral kOptions[] = {
+      "",
+      "target=xla-ffi",
+      "regather=true",
+      "stages=2 secondary=none",
+      "weights=i4 gradients=i4 target=xla-ffi",
+      "weights=none gradients=none",
+      "links=node=50gbit,gpu=400gbyte",
+      "target=xla-ffi regather=true links=node=50gbit,gpu=400gbyte",
+      "coalesce-bytes=65536",
+      "target=xla-ffi coalesce-bytes=0 prefetch-bytes=1024"};
+  std::string zeropp = "zeropp{" + option + random.pick(kOptions).str() + "}";
+  std::string report = "zero-report{" + option +
+                       (random.oneIn(2) ? "format=json " : "") +
+                       "output=/dev/null}";
+  static constexpr llvm::StringLiteral kLowerings[] = {
+      "zero-to-llvm",
+      "convert-zero-to-stablehlo",
+      "convert-zero-to-stablehlo{outline=true}",
+      "convert-zero-to-xla-ffi",
+      "zero-bufferize-host",
+      "zero-bufferize-host,zero-host-to-llvm",
+      "zero-verify-decomposed",
+      "convert-zero-to-runtime",
+      "zero-plan-workspace,zero-pack-arguments"};
+  static constexpr llvm::StringLiteral kSteps =
+      "zero-quantize-all-gather,zero-partition-within-node,"
+      "zero-split-hierarchy,zero-decompose-reduce-scatter,zero-reorder-slices,"
+      "zero-quantize-all-to-all,zero-decompose-all-gather,"
+      "zero-fuse-quantization,zero-coalesce-collectives";
+  static constexpr llvm::StringLiteral kSchedule =
+      "zero-outline-collectives,zero-pipeline-chunks,zero-rotate-loops{min-"
+      "trips=2},zero-overlap-collectives,zero-defer-starts";
+  switch (random.below(8)) {
+  case 0:
+    return report;
+  case 1:
+    return zeropp + "," + report;
+  case 2:
+    return random.pick(kLowerings).str();
+  case 3:
+    return (kSteps + "," + random.pick(kLowerings)).str();
+  case 4:
+    return (kSteps + "," + kSchedule).str();
+  case 5:
+    return kSchedule.str();
+  default:
+    return zeropp;
+  }
+}
+
+namespace {
+enum class Outcome { Rejected, Failed, Succeeded, Silent, Invalid, Unreadable };
+
+/// What one execution says about itself.
+struct Result {
+  Outcome outcome;
+  std::string message;
+};
+} // namespace
+
+static void registerEverything(DialectRegistry &registry) {
+  zpp::registerAllDialects(registry);
+  zpp::registerAllExtensions(registry);
+  zpp::registerGuestDialects(registry);
+  registry.insert<shard::ShardDialect>();
+  zpp::registerAllPasses();
+  bufferization::registerBufferizationPasses();
+  registerCanonicalizerPass();
+  registerCSEPass();
+}
+
+/// True for programs on which verifiers of MLIR itself crash: that of
+/// tensor.from_elements lists the elements, that of tensor.concat reads the dim
+/// before it is checked.
+static bool crashesMLIR(ModuleOp module) {
+  auto isBad = [](Operation *op) {
+    if (auto concat = dyn_cast<tensor::ConcatOp>(op)) {
+      if (concat.getInputs().empty())
+        return true;
+      auto type = dyn_cast<RankedTensorType>(concat.getType());
+      return !type || concat.getDim() >= static_cast<uint64_t>(type.getRank());
+    }
+    auto list = dyn_cast<tensor::FromElementsOp>(op);
+    if (!list)
+      return false;
+    constexpr int64_t kMost = 1 << 20;
+    int64_t elements = 1;
+    return llvm::any_of(list.getType().getShape(), [&](int64_t size) {
+      return llvm::MulOverflow(elements, size, elements) || elements > kMost;
+    });
+  };
+  return module
+      ->walk([&](Operation *op) {
+        return isBad(op) ? WalkResult::interrupt() : WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
+/// With `print` the program and the pipeline go to standard output before they
+/// run.
+static Result execute(const std::vector<Entry> &corpus, uint64_t number,
+                      const DialectRegistry &registry, bool print) {
+  // Numbers in a row are not alike.
+  Random random(number * 0x9e3779b97f4a7c15);
+  const Entry &entry = random.pick(corpus);
+  std::string pipeline = choosePipeline(entry, random);
+  MLIRContext context(registry, MLIRContext::Threading::DISABLED);
+  std::string lastError;
+  ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {
+    if (diagnostic.getSeverity() == DiagnosticSeverity::Error)
+      lastError = diagnostic.str();
+    if (print)
+      llvm::outs() << "// " << diagnostic.getLocation() << ": " << diagnostic
+                   << "\n";
+    return success();
+  });
+  OwningOpRef<ModuleOp> module =
+      parseSourceString<ModuleOp>(entry.text, &context);
+  if (!module)
+    return {Outcome::Rejected, ""};
+  mutate(*module, random);
+  if (print) {
+    llvm::outs() << "// " << entry.name
+                 << "\n// --pass-pipeline='builtin.module(" << pipeline
+                 << ")'\n";
+    llvm::outs().flush();
+  }
+  if (crashesMLIR(*module) || failed(verify(*module)))
+    return {Outcome::Rejected, ""};
+  if (print) {
+    module->print(llvm::outs(), OpPrintingFlags().printGenericOpForm());
+    llvm::outs() << "\n";
+    llvm::outs().flush();
+  }
+
+  PassManager pm(&context);
+  pm.enableVerifier(false);
+  std::string optionErrors;
+  llvm::raw_string_ostream errors(optionErrors);
+  if (failed(parsePassPipeline(pipeline, pm, errors)))
+    return {Outcome::Rejected, ""};
+  lastError.clear();
+  if (failed(pm.run(*module))) {
+    if (lastError.empty())
+      return {Outcome::Silent, "failed without an error"};
+    return {Outcome::Failed, ""};
+  }
+  if (failed(verify(*module)))
+    return {Outcome::Invalid, "output does not verify: " + lastError};
+  if (random.oneIn(8)) {
+    std::string text;
+    llvm::raw_string_ostream os(text);
+    module->print(os, OpPrintingFlags().printGenericOpForm());
+    if (!parseSourceString<ModuleOp>(text, &context))
+      return {Outcome::Unreadable, "output cannot be read: " + lastError};
+  }
+  return {Outcome::Succeeded, ""};
+}
+
+//===----------------------------------------------------------------------===//
+// Batches
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// What a batch tells the process that started it.
+struct Shared {
+  uint64_t current;
+  uint64_t counts[6];
+  char message[512];
+};
+} // namespace
+
+/// CPU time: other processes may take theirs.
+static void setTimer(unsigned seconds) {
+  itimerval timer{};
+  timer.it_value.tv_sec = seconds;
+  setitimer(ITIMER_PROF, &timer, nullptr);
+}
+
+/// Runs executions from `first` on. Ends with 0 behind the last one, with 1 at
+/// one that found something.
+[[noreturn]] static void runBatch(const std::vector<Entry> &corpus,
+                                  const DialectRegistry &registry,
+                                  uint64_t first, uint64_t last,
+                                  Shared *shared) {
+  if (memory != 0) {
+    rlimit bytes{memory << 20, memory << 20};
+    setrlimit(RLIMIT_AS, &bytes);
+  }
+  rlimit noCore{0, 0};
+  setrlimit(RLIMIT_CORE, &noCore);
+  for (uint64_t number = first; number < last; ++number) {
+    shared->current = number;
+    setTimer(limit);
+    Result result = execute(corpus, number, registry, /*print=*/false);
+    setTimer(0);
+    ++shared->counts[static_cast<size_t>(result.outcome)];
+    if (!result.message.empty()) {
+      strncpy(shared->message, result.message.c_str(),
+              sizeof(shared->message) - 1);
+      _exit(1);
+    }
+  }
+  _exit(0);
+}
+
+static std::string describeEnd(int status, const char *message) {
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 1 && *message)
+    return message;
+  if (WIFEXITED(status))
+    return "exit code " + std::to_string(WEXITSTATUS(status));
+  if (WTERMSIG(status) == SIGPROF)
+    return "hang: more than " + std::to_string(limit) + " CPU seconds";
+  return "crash: " + std::string(strsignal(WTERMSIG(status)));
+}
+
+/// Runs `number` again in a process of its own, which writes the program, and
+/// what it says when it ends, to files of the folder.
+static void keepExecution(const std::vector<Entry> &corpus,
+                          const DialectRegistry &registry, uint64_t number) {
+  if (keep.empty())
+    return;
+  (void)llvm::sys::fs::create_directories(keep);
+  std::string path = (keep + "/" + llvm::Twine(number)).str();
+  pid_t child = fork();
+  if (child == 0) {
+    if (!freopen((path + ".mlir").c_str(), "w", stdout) ||
+        !freopen((path + ".log").c_str(), "w", stderr))
+      _exit(1);
+    if (memory != 0) {
+      rlimit bytes{memory << 20, memory << 20};
+      setrlimit(RLIMIT_AS, &bytes);
+    }
+    setTimer(limit);
+    Result result = execute(corpus, number, registry, /*print=*/true);
+    llvm::errs() << result.message << "\n";
+    llvm::outs().flush();
+    _exit(0);
+  }
+  int status;
+  waitpid(child, &status, 0);
+}
+
+int main(int argc, char **argv) {
+  llvm::InitLLVM init(argc, argv);
+  cl::ParseCommandLineOptions(
+      argc, argv, "zpp-fuzz: runs the compiler on programs nobody wrote\n");
+  DialectRegistry registry;
+  registerEverything(registry);
+  std::vector<Entry> corpus = readCorpus();
+  if (corpus.empty()) {
+    llvm::WithColor::error(llvm::errs(), "zpp-fuzz")
+        << "expected files that end in .mlir, but got none\n";
+    return 1;
+  }
+  if (showOne) {
+    Result result = execute(corpus, seed, registry, /*print=*/true);
+    llvm::outs() << "// " << result.message << "\n";
+    return result.message.empty() ? 0 : 1;
+  }
+
+  auto *shared = static_cast<Shared *>(mmap(nullptr, sizeof(Shared),
+                                            PROT_READ | PROT_WRITE,
+                                            MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  if (shared == MAP_FAILED) {
+    perror("zpp-fuzz");
+    return 1;
+  }
+  auto begin = std::chrono::steady_clock::now();
+  auto isOver = [&](uint64_t next) {
+    std::chrono::duration<double> elapsed =
+        std::chrono::steady_clock::now() - begin;
+    return (runs != 0 && next >= seed + runs) ||
+           (seconds != 0 && elapsed.count() >= seconds);
+  };
+  constexpr uint64_t kBatch = 256;
+  uint64_t next = seed, found = 0;
+  while (!isOver(next)) {
+    uint64_t last = next + kBatch;
+    if (runs != 0)
+      last = std::min<uint64_t>(last, seed + runs);
+    shared->message[0] = '\0';
+    llvm::outs().flush();
+    pid_t child = fork();
+    if (child < 0) {
+      perror("zpp-fuzz");
+      return 1;
+    }
+    if (child == 0) {
+      // Reports and remarks are not of interest.
+      if (!freopen("/dev/null", "w", stdout) ||
+          !freopen("/dev/null", "w", stderr))
+        _exit(2);
+      runBatch(corpus, registry, next, last, shared);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+      next = last;
+      continue;
+    }
+    ++found;
+    next = shared->current + 1;
+    llvm::outs() << "execution " << shared->current << ": "
+                 << describeEnd(status, shared->message) << "\n";
+    keepExecution(corpus, registry, shared->current);
+  }
+  auto count = [&](Outcome outcome) {
+    return shared->counts[static_cast<size_t>(outcome)];
+  };
+  llvm::outs() << next - seed << " executions: " << count(Outcome::Rejected)
+               << " programs do not verify, " << count(Outcome::Failed)
+               << " end in an error, " << count(Outcome::Succeeded)
+               << " are compiled; " << found << " findings\n";
+  return found == 0 ? 0 : 1;
+}
