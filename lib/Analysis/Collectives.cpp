@@ -12,6 +12,7 @@
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
+#include "zpp/Support/Limits.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -73,6 +74,10 @@ FailureOr<Mesh> zpp::getStepMesh(ModuleOp module, StringRef spec) {
     std::optional<Mesh> mesh = Mesh::parse(spec.str(), error);
     if (!mesh)
       return emitError(module.getLoc(), "in mesh '") << spec << "': " << error;
+    if (mesh->numDevices() > kMaxDevices)
+      return emitError(module.getLoc(), "expected a mesh of at most ")
+             << kMaxDevices << " devices, but got '" << spec << "' of "
+             << mesh->numDevices();
     if (devices && *devices != mesh->numDevices())
       return emitError(module.getLoc(), "expected a mesh of ")
              << *devices << " devices, on which the module runs, but got '"
@@ -110,13 +115,20 @@ FailureOr<Mesh> zpp::getStepMesh(ModuleOp module, StringRef spec) {
 // Views
 //===----------------------------------------------------------------------===//
 
-static std::optional<CollectiveView> getZeroCollective(Operation *op) {
+static std::optional<CollectiveView> getZeroCollective(Operation *op,
+                                                       const Mesh &mesh) {
   auto collective = dyn_cast<zero::CollectiveOpInterface>(op);
   if (!collective)
     return std::nullopt;
   CollectiveView view;
   view.op = op;
-  llvm::append_range(view.axes, collective.getAxisRefs());
+  // A name stands for another axis on another mesh.
+  Mesh own = collective.getMeshAttr().getMesh();
+  if (own.getAxes() == mesh.getAxes())
+    llvm::append_range(view.axes, collective.getAxisRefs());
+  else
+    view.groupError = "expected an op on the mesh '" + mesh.str() +
+                      "', but got one on '" + own.str() + "'";
   if (isa<zero::ReduceScatterOp>(op))
     view.kind = CollectiveKind::ReduceScatter;
   else if (isa<zero::AllToAllOp>(op))
@@ -144,7 +156,7 @@ CollectiveReader::readGroups(Operation *op, CollectiveKind kind) {
 }
 
 std::optional<CollectiveView> CollectiveReader::read(Operation *op) {
-  if (std::optional<CollectiveView> view = getZeroCollective(op))
+  if (std::optional<CollectiveView> view = getZeroCollective(op, mesh))
     return view;
   std::optional<CollectiveKind> kind = getGuestCollective(op);
   if (!kind || op->getNumOperands() == 0)
@@ -196,7 +208,7 @@ std::vector<int64_t> CollectiveView::getSentBytes(const Mesh &mesh) const {
   auto add = [&](int64_t bytes) {
     std::vector<int64_t> sent = zpp::getSentBytes(mesh, kind, axes, bytes);
     for (auto [sum, part] : llvm::zip_equal(total, sent))
-      sum += part;
+      sum = addSaturating(sum, part);
   };
   if (axes.empty())
     return total;

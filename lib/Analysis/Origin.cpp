@@ -10,6 +10,7 @@
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/Remarks.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
+#include "zpp/Support/Limits.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -36,7 +37,7 @@ Origin zpp::getOrigin(const StepCollective &collective, const Mesh &mesh,
   origin.trips = collective.trips.value_or(1);
   origin.before = collective.getSentBytes(mesh);
   for (int64_t &bytes : origin.before)
-    bytes *= origin.trips;
+    bytes = multiplySaturating(bytes, origin.trips);
   return origin;
 }
 
@@ -61,11 +62,18 @@ DictionaryAttr zpp::getOriginAttr(MLIRContext *context, const Origin &origin) {
   return attrs.getDictionary(context);
 }
 
+/// The number that `attr` is, or 0. Anyone may write attributes: numbers are
+/// cut off where sums of them, or maps with them as keys, would break.
+static int64_t readNumber(Attribute attr) {
+  auto value = dyn_cast_or_null<IntegerAttr>(attr);
+  if (!value || value.getValue().getSignificantBits() > 64)
+    return 0;
+  return std::clamp<int64_t>(value.getValue().getSExtValue(), -1,
+                             int64_t(1) << 62);
+}
+
 static Origin readOrigin(DictionaryAttr attr) {
-  auto getInt = [&](StringRef name) {
-    auto value = attr.getAs<IntegerAttr>(name);
-    return value ? value.getInt() : 0;
-  };
+  auto getInt = [&](StringRef name) { return readNumber(attr.get(name)); };
   auto getString = [&](StringRef name) {
     auto value = attr.getAs<StringAttr>(name);
     return value ? value.str() : std::string();
@@ -75,8 +83,9 @@ static Origin readOrigin(DictionaryAttr attr) {
                 getInt("model_bytes"), getInt("trips"),    {},
                 getInt("share"),       getString("reason")};
   if (auto before = attr.getAs<ArrayAttr>("before"))
-    for (auto bytes : before.getAsRange<IntegerAttr>())
-      origin.before.push_back(bytes.getInt());
+    for (Attribute bytes : before)
+      origin.before.push_back(readNumber(bytes));
+  origin.share = std::max<int64_t>(origin.share, 0);
   return origin;
 }
 

@@ -24,6 +24,7 @@
 #include "mlir/IR/SymbolTable.h"
 #include "mlir/Transforms/DialectConversion.h"
 #include "zpp/Analysis/Location.h"
+#include "zpp/Analysis/TypeBytes.h"
 #include "zpp/Conversion/Passes.h"
 #include "zpp/Conversion/Patterns.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
@@ -46,13 +47,6 @@ using namespace zpp::zero;
 //===----------------------------------------------------------------------===//
 // Checks
 //===----------------------------------------------------------------------===//
-
-/// True for elements that lie in memory as wide as they are.
-static bool isOfWholeBytes(Type element) {
-  return element.isIntOrFloat() &&
-         llvm::is_contained({8u, 16u, 32u, 64u},
-                            element.getIntOrFloatBitWidth());
-}
 
 /// Why `op`, of the zero dialect, cannot be converted, or an empty string.
 static std::string getObstacle(Operation *op) {
@@ -77,7 +71,7 @@ static std::string getObstacle(Operation *op) {
     std::string expected;
     if (!getChunkStride(operand, &expected))
       os << "expected " << expected << ", but got '" << type << "'";
-    else if (!isOfWholeBytes(type.getElementType()))
+    else if (!isMovable(type.getElementType()))
       os << "expected elements of 1, 2, 4 or 8 bytes, but got '"
          << type.getElementType() << "'";
   }
@@ -97,7 +91,7 @@ static std::optional<StridedCopy> getRuntimeCopy(memref::CopyOp copy) {
   auto target = dyn_cast<MemRefType>(copy.getTarget().getType());
   auto source = dyn_cast<MemRefType>(copy.getSource().getType());
   if (!target || !source || !target.hasStaticShape() ||
-      !source.hasStaticShape() || !isOfWholeBytes(target.getElementType()))
+      !source.hasStaticShape() || !isMovable(target.getElementType()))
     return std::nullopt;
   return StridedCopy::get(target, source);
 }
@@ -301,7 +295,8 @@ static int64_t getFormat(QuantAttr quant) {
 
 static void fill(PackSlicesOp op, Descriptor<zpp_rt_pack_desc> &desc,
                  Constants &constants) {
-  desc.values.element_bytes = op.getInputType().getElementTypeBitWidth() / 8;
+  desc.values.element_bytes =
+      getElementBytes(cast<MemRefType>(op.getInputType()));
   setSlices(desc, desc.values.slices, getMap(op.getSlices(), op.getInputType()),
             constants);
   desc.values.chunk_stride = *getChunkStride(op.getInitMutable());
@@ -309,7 +304,8 @@ static void fill(PackSlicesOp op, Descriptor<zpp_rt_pack_desc> &desc,
 
 static void fill(UnpackSlicesOp op, Descriptor<zpp_rt_pack_desc> &desc,
                  Constants &constants) {
-  desc.values.element_bytes = op.getInitType().getElementTypeBitWidth() / 8;
+  desc.values.element_bytes =
+      getElementBytes(cast<MemRefType>(op.getInitType()));
   setSlices(desc, desc.values.slices, getMap(op.getSlices(), op.getInitType()),
             constants);
   desc.values.chunk_stride = *getChunkStride(op.getInputMutable());
@@ -375,10 +371,6 @@ static void fill(DequantizeReduceQuantizeOp op,
   desc.values.chunk_stride = *getChunkStride(op.getInitMutable());
 }
 
-static int64_t getBytes(ShapedType type) {
-  return type.getNumElements() * (type.getElementTypeBitWidth() / 8);
-}
-
 /// AllToAllOp and AllGatherChunksOp.
 template <typename OpT>
 static void fill(OpT op, Descriptor<zpp_rt_exchange_desc> &desc,
@@ -431,8 +423,8 @@ static Value getPointer(OpBuilder &builder, Location loc, Value buffer) {
   if (!type.getLayout().isIdentity()) {
     auto metadata =
         memref::ExtractStridedMetadataOp::create(builder, loc, buffer);
-    Value bytes = arith::ConstantIndexOp::create(
-        builder, loc, type.getElementTypeBitWidth() / 8);
+    Value bytes =
+        arith::ConstantIndexOp::create(builder, loc, getElementBytes(type));
     Value offset =
         arith::MulIOp::create(builder, loc, metadata.getOffset(), bytes);
     address = arith::AddIOp::create(builder, loc, address, offset);
@@ -470,7 +462,8 @@ static void lowerOp(OpBuilder &builder, Operation *op, Value rank,
   createCall(builder, loc, entrypoint, {rank, address, input, init}, constants);
 }
 
-/// Copies are the runtime's, which can reach the memory and knows the order.
+/// Turns a copy into a call of the runtime, which can access the memory and
+/// knows the order of operations.
 static void lowerCopy(OpBuilder &builder, memref::CopyOp op,
                       const StridedCopy &copy, Value rank,
                       Constants &constants) {
@@ -481,7 +474,7 @@ static void lowerCopy(OpBuilder &builder, memref::CopyOp op,
   };
   Value target = getPointer(builder, loc, op.getTarget());
   Value source = getPointer(builder, loc, op.getSource());
-  // The longest of the loops that one call can do is done by the call.
+  // One call can do one of the loops: the longest that it supports.
   SmallVector<StridedCopy::Loop> loops(copy.loops);
   StridedCopy::Loop rows{1, copy.rowBytes, copy.rowBytes};
   auto *longest = loops.end();
@@ -616,8 +609,9 @@ verifyUses(ModuleOp module, const llvm::SetVector<func::FuncOp> &functions) {
 // The workspace
 //===----------------------------------------------------------------------===//
 
-/// A function that others call too keeps its workspace argument, under another
-/// name and in private: asking the runtime twice would give the same memory.
+/// If other functions call `function`, they call a private copy that keeps the
+/// workspace as an argument: asking the runtime twice would give the same
+/// memory.
 static func::FuncOp splitIfCalled(func::FuncOp function, SymbolTable &symbols) {
   auto module = function->getParentOfType<ModuleOp>();
   SmallVector<func::CallOp> calls;
@@ -643,8 +637,9 @@ static func::FuncOp splitIfCalled(func::FuncOp function, SymbolTable &symbols) {
   return entry;
 }
 
-/// The last argument becomes memory of the rank. Where there is none, which is
-/// an error of the rank, a function without results returns.
+/// Replaces the last argument with memory of the rank. If the rank cannot
+/// provide it, which is an error of the rank, a function without results
+/// returns.
 static LogicalResult allocateWorkspace(func::FuncOp function,
                                        Constants &constants) {
   BlockArgument workspace = getWorkspace(function);
@@ -685,8 +680,8 @@ static LogicalResult allocateWorkspace(func::FuncOp function,
 // The pass
 //===----------------------------------------------------------------------===//
 
-/// Whether all users of a buffer, and of views of it, read it by copies, which
-/// the runtime does from host memory too.
+/// Whether a buffer and its views are only copied. The runtime can also copy
+/// from host memory.
 static bool isOnlyCopied(Value buffer) {
   return llvm::all_of(buffer.getUses(), [](OpOperand &use) {
     Operation *user = use.getOwner();
@@ -696,7 +691,7 @@ static bool isOnlyCopied(Value buffer) {
   });
 }
 
-/// Nothing but zero ops and copies touches buffers.
+/// Only zero ops and copies access buffers.
 static LogicalResult verifyDeviceMemory(Operation *op, SymbolTable &symbols) {
   auto emitError = [&]() {
     return op->emitError("failed to legalize '")
@@ -732,7 +727,7 @@ static LogicalResult verifyDeviceMemory(Operation *op, SymbolTable &symbols) {
            << copy.getSource().getType() << " and "
            << copy.getTarget().getType();
   }
-  // Ops around others do what those do.
+  // The effects of an op with regions are those of the ops in it.
   bool isAround = op->hasTrait<OpTrait::HasRecursiveMemoryEffects>() &&
                   !isa<MemoryEffectOpInterface>(op);
   if (op->hasTrait<OpTrait::IsTerminator>() || isAround ||

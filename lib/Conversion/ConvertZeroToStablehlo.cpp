@@ -279,7 +279,7 @@ static Value reduce(StablehloBuilder &b, Value values, ReduceKind kind) {
 // Ops
 //===----------------------------------------------------------------------===//
 
-/// What tracks a collective through the pipeline goes where it went.
+/// Copies the attributes that track a collective through the pipeline.
 static void copyMarks(Operation *from, Operation *to) {
   for (NamedAttribute attribute : from->getDiscardableAttrs())
     if (attribute.getName().getValue().starts_with("zpp.") &&
@@ -393,7 +393,7 @@ static Value lowerDecomposed(StablehloBuilder &b, DecomposedOpInterface op,
                              Value input) {
   auto type = cast<RankedTensorType>(op->getResult(0).getType());
   // Without elements there is nothing to compute, and no block to scale. A
-  // collective stays: it is not for one device to leave it out.
+  // collective stays, because all devices must take part in it.
   if (type.getNumElements() == 0 && !isa<CollectiveOpInterface>(*op))
     return b.zeros(type);
   Value value =
@@ -407,6 +407,13 @@ static Value lowerDecomposed(StablehloBuilder &b, DecomposedOpInterface op,
 
 /// True for the tensor ops between zero ops that have patterns here.
 static bool isTensorOp(Operation *op) {
+  auto isStatic = [](Type type) {
+    auto tensor = dyn_cast<RankedTensorType>(type);
+    return tensor && tensor.hasStaticShape();
+  };
+  if (!llvm::all_of(op->getOperandTypes(), isStatic) ||
+      !llvm::all_of(op->getResultTypes(), isStatic))
+    return false;
   if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op))
     return slice.getOffsets().empty() && slice.getSizes().empty() &&
            slice.getStrides().empty() && slice.hasUnitStride();
@@ -472,8 +479,8 @@ static LogicalResult verifyConvertible(Operation *op) {
                           "zero-decompose-reduce-scatter first";
   if (isa_and_present<tensor::TensorDialect>(op->getDialect()) &&
       !isa<tensor::EmptyOp>(op) && !isTensorOp(op))
-    return emitError() << "expected tensor.empty, tensor.concat or a static "
-                          "slice or shape";
+    return emitError() << "expected tensor.empty, or tensor.concat, a slice or "
+                          "a reshape of static tensors without strides";
   return success();
 }
 
@@ -644,7 +651,7 @@ struct LowerConcat : public OpConversionPattern<tensor::ConcatOp> {
   matchAndRewrite(tensor::ConcatOp op, OpAdaptor adaptor,
                   ConversionPatternRewriter &rewriter) const override {
     StablehloBuilder b(rewriter, op.getLoc());
-    // What nothing is written to is never read.
+    // Nothing reads the elements to which nothing was written.
     SmallVector<Value> inputs =
         llvm::map_to_vector(adaptor.getInputs(), [&](Value input) {
           auto empty = input.getDefiningOp<tensor::EmptyOp>();

@@ -7,6 +7,8 @@
 
 #include "zpp/Support/CollectiveCost.h"
 
+#include "zpp/Support/Limits.h"
+
 using namespace zpp;
 
 std::vector<int64_t> zpp::getSentBytes(const Mesh &mesh, CollectiveKind kind,
@@ -30,15 +32,15 @@ std::vector<int64_t> zpp::getSentBytes(const Mesh &mesh, CollectiveKind kind,
     switch (kind) {
     case CollectiveKind::AllGather:
     case CollectiveKind::ReduceScatter:
-      sent[axis] = peers * slower * bytes;
+      sent[axis] = multiplySaturating(peers * slower, bytes);
       break;
     case CollectiveKind::AllReduce: {
       int64_t shard = bytes / groupSize + (bytes % groupSize != 0);
-      sent[axis] = 2 * peers * slower * shard;
+      sent[axis] = multiplySaturating(2 * peers * slower, shard);
       break;
     }
     case CollectiveKind::AllToAll:
-      sent[axis] = peers * faster * bytes;
+      sent[axis] = multiplySaturating(peers * faster, bytes);
       break;
     case CollectiveKind::CollectivePermute:
       // Charge only the slowest axis in which the group differs.

@@ -7,8 +7,9 @@
 
 #include "Import/StepInliner.h"
 #include "zpp/Analysis/Schedule.h"
+#include "zpp/Support/Limits.h"
+#include "zpp/Support/OutputFile.h"
 #include "zpp/Transforms/Passes.h"
-#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/JSON.h"
 
@@ -51,7 +52,7 @@ struct Report {
 
 void add(Bytes &sum, const Bytes &part, int64_t times = 1) {
   for (size_t i = 0; i < sum.size() && i < part.size(); ++i)
-    sum[i] += part[i] * times;
+    sum[i] = addSaturating(sum[i], multiplySaturating(part[i], times));
 }
 
 /// "file.py:12:3", or what else the location says.
@@ -85,6 +86,8 @@ std::vector<AxisRef> parseGroup(StringRef group, const Mesh &mesh) {
                           size.getAsInteger(10, ref.size)))
       continue;
     refs.push_back(ref);
+    if (!mesh.verify(refs).empty())
+      refs.pop_back();
   }
   return refs;
 }
@@ -104,19 +107,20 @@ Report buildReport(ModuleOp module, const Mesh &mesh,
   int64_t nextId = 0;
   for (const StepCollective &collective : collectives)
     for (const Origin &origin : getOrigins(collective))
-      nextId = std::max(nextId, origin.id + 1);
+      nextId = std::max(nextId, addSaturating(origin.id, 1));
   for (const StepCollective &collective : collectives) {
     SmallVector<Origin> origins = getOrigins(collective);
     bool isNew = origins.empty();
     if (isNew)
       origins.push_back(getOrigin(collective, mesh, nextId++));
     if (collective.op->hasAttr(kKeepAttr))
-      report.secondaryBytes += getResultBytes(collective.op);
+      report.secondaryBytes =
+          addSaturating(report.secondaryBytes, getResultBytes(collective.op));
     Operation *site = collective.start ? collective.start : collective.op;
     Bytes sent = collective.getSentBytes(mesh);
     int64_t chunkBytes = 0;
     for (const Origin &origin : origins)
-      chunkBytes += origin.share;
+      chunkBytes = addSaturating(chunkBytes, origin.share);
     for (Origin &origin : origins) {
       Entry &entry = entries[origin.id];
       if (numOps[origin.id]++ == 0) {
@@ -128,9 +132,9 @@ Report buildReport(ModuleOp module, const Mesh &mesh,
       if (!origin.reason.empty())
         entry.reason = origin.reason;
       Bytes share = sent;
-      if (origins.size() > 1)
+      if (origins.size() > 1 && chunkBytes > 0)
         for (int64_t &bytes : share)
-          bytes = bytes / chunkBytes * origin.share;
+          bytes = multiplySaturating(bytes / chunkBytes, origin.share);
       add(entry.after, share, collective.trips.value_or(1));
       entry.isRewritten |= getKindName(collective.kind) != origin.kind;
       entry.origin = std::move(origin);
@@ -154,7 +158,7 @@ Report buildReport(ModuleOp module, const Mesh &mesh,
     if (origin.weight < 0 ||
         !weights.try_emplace(origin.weight, &origin).second)
       continue;
-    report.modelBytes += origin.modelBytes;
+    report.modelBytes = addSaturating(report.modelBytes, origin.modelBytes);
     std::vector<AxisRef> axes = parseGroup(origin.group, mesh);
     if (!axes.empty())
       add(report.unit, getSentBytes(mesh, CollectiveKind::AllGather, axes,
@@ -429,17 +433,10 @@ private:
       llvm::outs() << text;
       return success();
     }
-    std::error_code error;
-    llvm::raw_fd_ostream file(output, error, llvm::sys::fs::OF_Text);
-    if (!error) {
-      file << text;
-      file.close();
-      error = file.error();
-      file.clear_error();
-    }
-    if (error)
+    std::string cause = writeFile(output, {text});
+    if (!cause.empty())
       return emitError(getOperation().getLoc(), "cannot write the report to '")
-             << output << "': " << error.message();
+             << output << "': " << cause;
     return success();
   }
 };

@@ -31,10 +31,10 @@ func.func @strided(%x: memref<3xf32, strided<[2]>>, %y: memref<4x3xf32>) {
 // -----
 
 #mesh = #zero.mesh<"gpu" = 4>
-func.func @bits(%x: memref<8xi1>, %y: memref<4x8xi1>) {
-  // expected-error@below {{failed to legalize 'zero.all_gather_chunks': expected elements of 1, 2, 4 or 8 bytes, but got 'i1'}}
+func.func @bits(%x: memref<8xi4>, %y: memref<4x8xi4>) {
+  // expected-error@below {{failed to legalize 'zero.all_gather_chunks': expected elements of 1, 2, 4 or 8 bytes, but got 'i4'}}
   zero.all_gather_chunks %x along ["gpu"] on #mesh into %y
-      : memref<8xi1> into memref<4x8xi1>
+      : memref<8xi4> into memref<4x8xi4>
   return
 }
 

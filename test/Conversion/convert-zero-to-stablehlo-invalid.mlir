@@ -77,9 +77,9 @@ func.func @buffers(%c: memref<4x4xf32>, %e: memref<4xf32>) {
 // -----
 
 func.func @other_tensor_op(%x: tensor<8xf32>, %i: index) -> (tensor<4xf32>, tensor<8xf32>) {
-  // expected-error@+1 {{failed to legalize 'tensor.extract_slice': expected tensor.empty, tensor.concat or a static slice or shape}}
+  // expected-error@+1 {{failed to legalize 'tensor.extract_slice': expected tensor.empty, or tensor.concat, a slice or a reshape of static tensors without strides}}
   %0 = tensor.extract_slice %x[%i] [4] [1] : tensor<8xf32> to tensor<4xf32>
-  // expected-error@+1 {{failed to legalize 'tensor.insert_slice': expected tensor.empty, tensor.concat or a static slice or shape}}
+  // expected-error@+1 {{failed to legalize 'tensor.insert_slice': expected tensor.empty, or tensor.concat, a slice or a reshape of static tensors without strides}}
   %1 = tensor.insert_slice %0 into %x[0] [4] [1] : tensor<4xf32> into tensor<8xf32>
   return %0, %1 : tensor<4xf32>, tensor<8xf32>
 }
@@ -109,4 +109,12 @@ func.func @schedule(%x: tensor<4xf32>) -> tensor<4xf32> {
   // expected-error@+1 {{failed to legalize 'zero.wait': run convert-zero-to-xla-ffi first}}
   %w = zero.wait %y from(%x : tensor<4xf32>) : tensor<4xf32>
   return %w : tensor<4xf32>
+}
+
+// -----
+
+func.func @dynamic_concat(%x: tensor<?xf32>, %y: tensor<4xf32>) -> tensor<?xf32> {
+  // expected-error@+1 {{failed to legalize 'tensor.concat': expected tensor.empty, or tensor.concat, a slice or a reshape of static tensors without strides}}
+  %0 = tensor.concat dim(0) %x, %y : (tensor<?xf32>, tensor<4xf32>) -> tensor<?xf32>
+  return %0 : tensor<?xf32>
 }

@@ -12,24 +12,20 @@
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Transforms/Passes.h"
 #include "zpp/Pipelines/Host.h"
+#include "zpp/Transforms/Buffers/BufferLayout.h"
 #include "llvm/Support/TargetSelect.h"
 
 using namespace mlir;
 using namespace zpp;
 
 int64_t zpp::getElementBytes(Type element) {
-  if (element.isF16() || element.isBF16() || element.isF32() || element.isF64())
-    return element.getIntOrFloatBitWidth() / 8;
-  if (element.isSignlessInteger(1))
-    return 1;
-  if (!element.isInteger(8) && !element.isInteger(16) &&
-      !element.isInteger(32) && !element.isInteger(64))
+  bool isNumber = isa<IntegerType>(element) || element.isF16() ||
+                  element.isBF16() || element.isF32() || element.isF64();
+  // A predicate has no sign.
+  if (!isNumber || !isMovable(element) ||
+      (element.isInteger(1) && !element.isSignlessInteger()))
     return 0;
-  return element.getIntOrFloatBitWidth() / 8;
-}
-
-int64_t zpp::getBytes(RankedTensorType type) {
-  return type.getNumElements() * getElementBytes(type.getElementType());
+  return getElementBits(element) / 8;
 }
 
 static bool hasRepresentableBytes(RankedTensorType type) {

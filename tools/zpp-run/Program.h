@@ -11,6 +11,7 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/ExecutionEngine/ExecutionEngine.h"
 #include "mlir/IR/BuiltinOps.h"
+#include "zpp/Analysis/TypeBytes.h"
 #include "zpp/Runtime/zpp_rt.h"
 
 #include <memory>
@@ -35,7 +36,6 @@ struct Signature {
 /// The bytes of an element in MLIR's memory; 0 for a type whose values zpp-run
 /// does not know.
 int64_t getElementBytes(mlir::Type element);
-int64_t getBytes(mlir::RankedTensorType type);
 
 /// A module that is compiled for this host.
 class Program {

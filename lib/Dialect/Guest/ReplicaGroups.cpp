@@ -10,11 +10,19 @@
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/SymbolTable.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Support/Limits.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Regex.h"
 
 using namespace mlir;
 using namespace zpp;
+
+static bool isSmallEnough(const Mesh &mesh) {
+  int64_t devices = 1;
+  for (const MeshAxis &axis : mesh.getAxes())
+    devices = multiplySaturating(devices, axis.size);
+  return devices <= kMaxDevices;
+}
 
 std::optional<ModuleMesh> zpp::getModuleMesh(Operation *op) {
   ModuleMesh result;
@@ -27,6 +35,8 @@ std::optional<ModuleMesh> zpp::getModuleMesh(Operation *op) {
     for (auto [index, size] : llvm::enumerate(shape.asArrayRef()))
       axes.push_back({"axis" + std::to_string(index), size});
     result.mesh = Mesh(std::move(axes));
+    if (!isSmallEnough(result.mesh))
+      return std::nullopt;
     return result;
   }
   Attribute attr = op->getAttr("mesh");
@@ -53,6 +63,8 @@ std::optional<ModuleMesh> zpp::getModuleMesh(Operation *op) {
     devicesText = devicesText.substr(groups[0].end() - devicesText.begin());
   }
   result.mesh = Mesh(std::move(axes));
+  if (!isSmallEnough(result.mesh))
+    return std::nullopt;
   if (!result.devices.empty() &&
       static_cast<int64_t>(result.devices.size()) != result.mesh.numDevices())
     return std::nullopt;
@@ -98,6 +110,12 @@ getDevices(Operation *op, ReplicaGroups groups, std::string &error) {
                      kind == CollectiveKind::AllGather;
   if (hasChannel && !isReduction && replicas <= 1)
     return groups;
+  if (replicas > kMaxDevices / partitions) {
+    error = "expected at most " + std::to_string(kMaxDevices) +
+            " devices, but got " + std::to_string(replicas) + " replicas of " +
+            std::to_string(partitions) + " partitions";
+    return std::nullopt;
+  }
   // Replicas: of one partition each, or of all partitions together.
   ReplicaGroups result;
   for (const std::vector<int64_t> &group : groups) {
@@ -147,6 +165,14 @@ std::optional<ReplicaGroups> zpp::readReplicaGroups(Operation *op,
     if (type.getRank() != 2) {
       error =
           "expected replica groups of rank 2, but got " + printAttribute(dense);
+      return std::nullopt;
+    }
+    // A splat, or an empty list, takes no memory as an attribute.
+    if (type.getDimSize(0) > kMaxDevices ||
+        multiplySaturating(type.getDimSize(0), type.getDimSize(1)) >
+            kMaxDevices) {
+      error = "expected at most " + std::to_string(kMaxDevices) +
+              " ids in the replica groups, but got " + printAttribute(dense);
       return std::nullopt;
     }
     ReplicaGroups groups(type.getDimSize(0));
@@ -250,10 +276,11 @@ std::optional<int64_t> zpp::getNumDevices(ModuleOp module) {
       if (mesh->mesh.numDevices() > 1)
         return mesh->mesh.numDevices();
   ModuleCopies copies = getModuleCopies(module);
-  int64_t count = copies.replicas * copies.partitions;
-  if (count > 1)
-    return count;
-  return std::nullopt;
+  int64_t count;
+  if (__builtin_mul_overflow(copies.replicas, copies.partitions, &count) ||
+      count <= 1)
+    return std::nullopt;
+  return count;
 }
 
 std::string zpp::getAutomaticAxes(Operation *op) {

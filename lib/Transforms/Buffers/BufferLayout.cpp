@@ -7,6 +7,7 @@
 
 #include "zpp/Transforms/Buffers/BufferLayout.h"
 
+#include "zpp/Analysis/TypeBytes.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Support/BlockQuant.h"
 
@@ -34,14 +35,19 @@ bool zpp::isDense(MemRefType type) {
 }
 
 int64_t zpp::getElementBytes(MemRefType type) {
-  return type.getElementTypeBitWidth() / 8;
+  return getElementBits(type.getElementType()) / 8;
+}
+
+bool zpp::isMovable(Type element) {
+  return llvm::is_contained({8, 16, 32, 64}, getElementBits(element));
 }
 
 //===----------------------------------------------------------------------===//
 // Chunks
 //===----------------------------------------------------------------------===//
 
-/// Chunks of an operand that may lie apart; 0 where it must be dense.
+/// The number of chunks of an operand whose chunks may lie apart; 0 if the
+/// operand must be dense.
 static int64_t getNumChunks(OpOperand &operand) {
   Operation *op = operand.getOwner();
   auto type = cast<ShapedType>(operand.get().getType());
@@ -62,8 +68,8 @@ static int64_t getNumChunks(OpOperand &operand) {
   return 0;
 }
 
-/// Elements from each of `rows` equal rows, themselves dense, that a buffer
-/// consists of to the next one.
+/// The distance, in elements, from the start of each row of a buffer to the
+/// next, if the buffer consists of `rows` dense rows at equal distances.
 static std::optional<int64_t> getRowStride(MemRefType type, int64_t rows) {
   SmallVector<int64_t> strides;
   int64_t offset;
@@ -133,8 +139,8 @@ std::optional<StridedCopy> StridedCopy::get(MemRefType target,
   int64_t elementBytes = getElementBytes(target);
   StridedCopy copy;
   copy.rowBytes = target.getNumElements() == 0 ? 0 : elementBytes;
-  // From the innermost dim outwards: each one that continues the one before
-  // becomes a part of it.
+  // From the innermost dim outwards, a dim that continues the previous one is
+  // merged with it.
   SmallVector<Loop> loops;
   for (auto [size, targetStride, sourceStride] : llvm::reverse(
            llvm::zip_equal(target.getShape(), targetStrides, sourceStrides))) {

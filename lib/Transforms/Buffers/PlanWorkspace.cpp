@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Which buffers may share memory is a relation between pairs, from what touches
-// them (`Sharing`); where they lie then follows from sizes alone (`place`).
+// `Sharing` decides for each pair of buffers whether they may share memory,
+// from the ops that access them. `place` then assigns offsets by size alone.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,6 +17,7 @@
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Interfaces/DataLayoutInterfaces.h"
 #include "mlir/Interfaces/LoopLikeInterface.h"
+#include "zpp/Support/Limits.h"
 #include "zpp/Transforms/Passes.h"
 #include "llvm/ADT/BitVector.h"
 
@@ -28,18 +29,21 @@ namespace zpp {
 using namespace mlir;
 using namespace zpp;
 
-/// What GPUs load at once in the best case, and a multiple of what wire chunks
-/// need.
+/// The bytes that GPUs load at once at best. A multiple of the alignment of
+/// wire chunks.
 static constexpr int64_t kAlignment = 256;
+
+/// Of one part: far below where the sum of parts would overflow.
+static constexpr int64_t kMaxBytes = int64_t(1) << 48;
 
 namespace {
 enum class Reuse { None, Dependent, Any };
 
-/// A part of the workspace: an allocation, or what the callee of a call needs.
+/// A part of the workspace: an allocation, or the workspace of a callee.
 struct Part {
   Operation *op;
   int64_t bytes;
-  /// What reads or writes it.
+  /// The ops that read or write it.
   SmallVector<Operation *> users;
   /// The innermost block around `op` and all users.
   Block *block;
@@ -124,7 +128,7 @@ private:
     }
     if (op->hasTrait<OpTrait::HasRecursiveMemoryEffects>())
       return;
-    // Of what is not known everything is assumed.
+    // An unknown op may read and write all of its operands.
     auto known = callees.end();
     if (auto call = dyn_cast<func::CallOp>(op))
       known = callees.find(symbols.lookup(call.getCallee()));
@@ -142,10 +146,9 @@ private:
   DenseMap<Value, SmallVector<Value>> origins;
 };
 
-/// Which ops of a block need which ones before them, because they read what
-/// those have written. Two writers of one buffer do not need each other, and a
-/// buffer that is overwritten orders nothing: only what cannot be otherwise
-/// counts.
+/// Which ops of a block need which earlier ones, because they read what those
+/// have written. Two writers of one buffer do not need each other, and
+/// overwriting a buffer adds no order: only true dependences count.
 class DataDependences {
 public:
   DataDependences(Block *block, const BufferEffects &effects) {
@@ -256,8 +259,8 @@ static int64_t place(MutableArrayRef<Part> parts, Sharing &sharing) {
 // The pass
 //===----------------------------------------------------------------------===//
 
-/// Whether a buffer, or a view of it, outlives what is around it: a loop may
-/// carry it into its next iteration, or the function return it.
+/// Whether a buffer, or a view of it, outlives its region: a loop may carry it
+/// into the next iteration, or the function may return it.
 static bool escapes(memref::AllocOp alloc,
                     const BufferViewFlowAnalysis::ValueSetT &views) {
   for (Value view : views)
@@ -276,15 +279,20 @@ static bool escapes(memref::AllocOp alloc,
   return false;
 }
 
-static int64_t getBytes(memref::AllocOp alloc) {
+/// The bytes of an allocation in the workspace; nullopt where no machine has
+/// them.
+static std::optional<int64_t> getBytes(memref::AllocOp alloc) {
   MemRefType type = alloc.getType();
   DataLayout layout = DataLayout::closest(alloc);
-  int64_t elementBytes =
+  int64_t bytes =
       llvm::alignTo(layout.getTypeSize(type.getElementType()),
                     layout.getTypeABIAlignment(type.getElementType()));
-  // Empty buffers too have an address.
-  return llvm::alignTo(
-      std::max<int64_t>(type.getNumElements() * elementBytes, 1), kAlignment);
+  for (int64_t size : type.getShape())
+    bytes = multiplySaturating(bytes, size);
+  // Empty buffers have an address too.
+  if (bytes > kMaxBytes)
+    return std::nullopt;
+  return llvm::alignTo(std::max<int64_t>(bytes, 1), kAlignment);
 }
 
 static bool isPlannable(memref::AllocOp alloc) {
@@ -358,12 +366,20 @@ private:
     states[function] = true;
 
     BufferViewFlowAnalysis views(function);
+    bool isPlanned = true;
     if (hasOneBlock)
       function.walk([&](memref::AllocOp alloc) {
         BufferViewFlowAnalysis::ValueSetT all = views.resolve(alloc);
         if (!isPlannable(alloc) || escapes(alloc, all))
           return;
-        Part part{alloc, getBytes(alloc), {}, alloc->getBlock()};
+        std::optional<int64_t> bytes = getBytes(alloc);
+        if (!bytes) {
+          alloc.emitError("expected a buffer of at most ")
+              << kMaxBytes << " bytes, but got " << alloc.getType();
+          isPlanned = false;
+          return;
+        }
+        Part part{alloc, *bytes, {}, alloc->getBlock()};
         for (Value view : all)
           for (Operation *user : view.getUsers()) {
             part.block = getCommonBlock(part.block, user);
@@ -372,6 +388,8 @@ private:
           }
         parts.push_back(std::move(part));
       });
+    if (!isPlanned)
+      return failure();
     BufferEffects effects(function, views, *symbols, argumentEffects);
     llvm::SetVector<Value> reads, writes;
     effects.get(function, reads, writes);

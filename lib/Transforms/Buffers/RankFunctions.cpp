@@ -45,6 +45,10 @@ BlockArgument zpp::getWorkspace(func::FuncOp function) {
   if (count == 0 || function.isExternal() ||
       !function.getArgAttr(count - 1, kWorkspaceAttr))
     return {};
+  auto type = dyn_cast<MemRefType>(function.getArgumentTypes().back());
+  if (!type || !type.hasStaticShape() || type.getRank() != 1 ||
+      !type.getElementType().isInteger(8) || !type.getLayout().isIdentity())
+    return {};
   return function.getArgument(count - 1);
 }
 

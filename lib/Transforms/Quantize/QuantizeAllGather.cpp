@@ -7,6 +7,7 @@
 
 #include "FormatOptions.h"
 #include "zpp/Analysis/Schedule.h"
+#include "zpp/Analysis/TypeBytes.h"
 #include "zpp/Transforms/Passes.h"
 
 namespace zpp {
@@ -70,8 +71,16 @@ private:
     ShardType from = gather.getOperand().getType(), to = gather.getType();
     if (from.getQuant())
       return;
-    int64_t plain = from.getElementsPerUnit() *
-                    (from.getGlobal().getElementTypeBitWidth() / 8);
+    Type element = from.getGlobal().getElementType();
+    if (!element.isF32() && !element.isBF16() && !element.isF16()) {
+      std::string text;
+      llvm::raw_string_ostream(text) << element;
+      leaveAlone(gather, getArgument(),
+                 "expected f32, bf16 or f16 elements to quantize, but got " +
+                     text);
+      return;
+    }
+    int64_t plain = from.getElementsPerUnit() * getElementBits(element) / 8;
     int64_t wire = quant.getLayout(from.getElementsPerUnit()).chunkBytes;
     if (wire >= plain) {
       leaveAlone(gather, getArgument(),

@@ -205,7 +205,8 @@ private:
     for (auto [from, to] : llvm::zip_equal(chain.outputs, wait.getOutputs()))
       Value(from).replaceAllUsesWith(to);
     for (Operation *op : llvm::reverse(chain.ops)) {
-      SmallVector<Value> operands(op->getOperands());
+      llvm::SmallSetVector<Value, 4> operands(op->operand_begin(),
+                                              op->operand_end());
       op->erase();
       for (Value operand : operands)
         if (auto empty = operand.getDefiningOp<tensor::EmptyOp>();

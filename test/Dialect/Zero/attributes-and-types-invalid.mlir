@@ -10,7 +10,7 @@ func.func private @mesh_twice() attributes {test.a = #zero.mesh<"gpu" = 2, "gpu"
 
 // -----
 
-// expected-error@+1 {{expected fewer than 2^63 devices, but got a mesh axis of size 4294967296}}
+// expected-error@+1 {{expected a mesh of at most 1048576 devices, but got an axis "node" of size 4294967296}}
 func.func private @mesh_overflow() attributes {test.a = #zero.mesh<"node" = 4294967296, "gpu" = 4294967296>}
 
 // -----
@@ -126,10 +126,26 @@ func.func private @shard_slices(!zero.shard<4x4xf32, dim 0 = (4294967296, 429496
 
 // -----
 
-// expected-error@+1 {{expected fewer than 2^63 elements, but got 'tensor<1x16xf32>' in 1152921504606846976 slices}}
+// expected-error@+1 {{expected fewer than 2^57 elements, but got 'tensor<1x16xf32>' in 1152921504606846976 slices}}
 func.func private @shard_elements(!zero.shard<1x16xf32, dim 0 = (1152921504606846976) on #zero.mesh<"gpu" = 4>>)
 
 // -----
 
 // expected-error@+1 {{expected f32, bf16 or f16 in a quantized tensor, but got 'i32'}}
 func.func private @shard_quant(!zero.shard<4xi32, dim 0 = ("gpu") on #zero.mesh<"gpu" = 4>, #zero.quant<i8, block = 32>>)
+
+// -----
+
+// expected-error@+1 {{expected integer or float elements, but got 'vector<2xf32>'}}
+func.func private @shard_of_vectors(!zero.shard<4xvector<2xf32>, dim 0 = ("gpu") on #zero.mesh<"gpu" = 4>>)
+
+// -----
+
+// A slice of each of them would not be a number of bytes.
+// expected-error@+1 {{expected fewer than 2^57 elements, but got 'tensor<4611686018427387904xf32>' in 4 slices}}
+func.func private @shard_bytes(!zero.shard<4611686018427387904xf32, dim 0 = ("gpu") on #zero.mesh<"gpu" = 4>>)
+
+// -----
+
+// expected-error@+1 {{expected a mesh of at most 1048576 devices, but got an axis "gpu" of size 33554432}}
+func.func private @mesh_of_many() attributes {test.a = #zero.mesh<"node" = 2, "gpu" = 33554432>}

@@ -724,3 +724,12 @@ func.func @wait_c1(%x: tensor<4xf32>) {
   "zero.wait"() <{operandSegmentSizes = array<i32: 0, 0, 0>, resultSegmentSizes = array<i32: 0, 0>}> : () -> ()
   return
 }
+
+// -----
+
+func.func @sizes(%x: tensor<4611686018427387904x4xf32>, %y: tensor<4xf32>) -> tensor<4xf32> {
+  // expected-error@+1 {{'zero.reduce' op expected fewer than 2^57 elements, but got 'tensor<4611686018427387904x4xf32>'}}
+  %0 = zero.reduce sum %x into %y
+      : tensor<4611686018427387904x4xf32> into tensor<4xf32> -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}

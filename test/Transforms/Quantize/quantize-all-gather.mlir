@@ -82,3 +82,19 @@ func.func @shapes(%a: tensor<4x17xf32>, %b: tensor<17x4xf16>) -> (!f32_whole, !f
   %3 = zero.all_gather %2 along ["rack"] : !f16 to !f16_part
   return %1, %3 : !f32_whole, !f16_part
 }
+
+// -----
+
+// Only floats have a quantized form.
+
+#mesh = #zero.mesh<"gpu" = 4>
+// CHECK-LABEL: func @integers
+// CHECK: zero.all_gather {{.*}} along ["gpu"] {zpp.reason = "expected f32, bf16 or f16 elements to quantize, but got i64"}
+func.func @integers(%w: tensor<256xi64>) -> tensor<1024xi64> {
+  %0 = zero.from_local %w : tensor<256xi64> to !zero.shard<1024xi64, dim 0 = ("gpu") on #mesh>
+  // expected-remark@+1 {{zero.all_gather is left alone: expected f32, bf16 or f16 elements to quantize, but got i64}}
+  %1 = zero.all_gather %0 along ["gpu"]
+      : !zero.shard<1024xi64, dim 0 = ("gpu") on #mesh> to !zero.shard<1024xi64, dim 0 = (4) on #mesh>
+  %2 = zero.to_local %1 : !zero.shard<1024xi64, dim 0 = (4) on #mesh> to tensor<1024xi64>
+  return %2 : tensor<1024xi64>
+}

@@ -19,19 +19,23 @@ namespace zpp {
 /// Whether the elements of `type` lie one after the other, in row-major order.
 bool isDense(mlir::MemRefType type);
 
-/// Bytes of an element, which are whole.
+/// Bytes that an element takes in memory, if they are whole.
 int64_t getElementBytes(mlir::MemRefType type);
 
-/// Bytes from each chunk of an operand of a decomposed zero op to the next one,
-/// 0 for dense. Tensors, and what an exchange sends and receives, must be
-/// dense; chunks that are made or read may lie apart, as they do where several
-/// tensors share the buffer of an exchange. Nothing, and in `expected` what
-/// there should be, where the runtime cannot use the buffer.
+/// True for elements that the runtime can move: of 1, 2, 4 or 8 bytes.
+bool isMovable(mlir::Type element);
+
+/// The distance in bytes between the starts of consecutive chunks of an operand
+/// of a decomposed zero op, or 0 if the operand is dense. Tensors must be
+/// dense, and so must the buffers that an exchange sends and receives. The
+/// chunks that another op writes or reads may lie apart, as they do if several
+/// tensors share the buffer of an exchange. If the runtime cannot use the
+/// buffer, returns nullopt and sets `expected` to what it could use.
 std::optional<int64_t> getChunkStride(mlir::OpOperand &operand,
                                       std::string *expected = nullptr);
 
-/// A copy of bytes between two buffers: rows of `rowBytes` bytes, and the loops
-/// around them, from the outermost to the innermost.
+/// A copy of bytes between two buffers: rows of `rowBytes` bytes and the loops
+/// around them, the outermost first.
 struct StridedCopy {
   struct Loop {
     int64_t size;
@@ -42,7 +46,7 @@ struct StridedCopy {
   int64_t rowBytes = 0;
   llvm::SmallVector<Loop> loops;
 
-  /// With as few loops as possible; nothing where a stride is dynamic.
+  /// The copy with the fewest loops; nullopt if a stride is dynamic.
   static std::optional<StridedCopy> get(mlir::MemRefType target,
                                         mlir::MemRefType source);
 };

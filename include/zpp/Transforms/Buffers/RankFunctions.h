@@ -26,7 +26,7 @@ inline constexpr llvm::StringLiteral kResultAttr = "bufferize.result";
 llvm::SetVector<mlir::func::FuncOp> getRankFunctions(mlir::ModuleOp module,
                                                      bool all);
 
-/// The workspace argument of a function, or null.
+/// The workspace argument of a function, a marked memref<Wxi8>, or null.
 mlir::BlockArgument getWorkspace(mlir::func::FuncOp function);
 
 /// A memref of static shape without strides in the memory at `pointer`.

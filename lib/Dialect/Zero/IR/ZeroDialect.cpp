@@ -10,6 +10,7 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/DialectImplementation.h"
+#include "zpp/Support/Limits.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include "llvm/Support/MathExtras.h"
 
@@ -90,9 +91,10 @@ LogicalResult MeshAttr::verify(function_ref<InFlightDiagnostic()> emitError,
     if (!seen.insert(name).second)
       return emitError() << "expected distinct mesh axes, but got " << name
                          << " twice";
-    if (llvm::MulOverflow(devices, size, devices))
-      return emitError() << "expected fewer than 2^63 devices, but got a mesh "
-                            "axis of size "
+    devices = multiplySaturating(devices, size);
+    if (devices > kMaxDevices)
+      return emitError() << "expected a mesh of at most " << kMaxDevices
+                         << " devices, but got an axis " << name << " of size "
                          << size;
   }
   return success();
@@ -423,16 +425,23 @@ LogicalResult ShardType::verify(function_ref<InFlightDiagnostic()> emitError,
     if (llvm::MulOverflow(numSlices, getFactorSize(factor, plain), numSlices))
       return emitError() << "expected fewer than 2^63 slices, but got a factor "
                          << getFactorSize(factor, plain);
+  Type element = global.getElementType();
+  if (!element.isIntOrFloat())
+    return emitError() << "expected integer or float elements, but got "
+                       << element;
+  // Every slice takes at most 64 bytes for one element of its unit, also where
+  // it is padded or encoded.
+  constexpr int64_t kBytesPerElement = 64;
   int64_t elements = llvm::divideCeil(global.getDimSize(dim), numSlices);
-  bool overflows = llvm::MulOverflow(elements, numSlices, elements);
+  bool overflows = llvm::MulOverflow(elements, numSlices, elements) ||
+                   llvm::MulOverflow(elements, kBytesPerElement, elements);
   for (auto [index, size] : llvm::enumerate(global.getShape()))
     if (static_cast<int64_t>(index) != dim)
       overflows |=
           llvm::MulOverflow(elements, std::max<int64_t>(size, 1), elements);
   if (overflows)
-    return emitError() << "expected fewer than 2^63 elements, but got "
+    return emitError() << "expected fewer than 2^57 elements, but got "
                        << global << " in " << numSlices << " slices";
-  Type element = global.getElementType();
   if (quant && !element.isF32() && !element.isBF16() && !element.isF16())
     return emitError()
            << "expected f32, bf16 or f16 in a quantized tensor, but got "

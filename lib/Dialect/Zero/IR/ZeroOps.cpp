@@ -9,6 +9,7 @@
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
+#include "zpp/Support/Limits.h"
 
 using namespace mlir;
 using namespace zpp::zero;
@@ -383,6 +384,23 @@ static LogicalResult verifySources(Operation *op, ShapedType type,
   return verifyWire(op, "input", type, type.getDimSize(0), elements, quant);
 }
 
+/// What is computed from the types of a decomposed op does not overflow: an
+/// element takes at most 64 bytes, also where it is padded or encoded.
+static LogicalResult verifySizes(DecomposedOpInterface op) {
+  SmallVector<ShapedType> types{op.getInputType(), op.getInitType()};
+  if (auto fused = dyn_cast<DequantizeReduceQuantizeOp>(op.getOperation()))
+    types.push_back(cast<ShapedType>(fused.getPartial()));
+  for (ShapedType type : types) {
+    int64_t bytes = 64;
+    for (int64_t size : type.getShape())
+      bytes = zpp::multiplySaturating(bytes, std::max<int64_t>(size, 1));
+    if (bytes == std::numeric_limits<int64_t>::max())
+      return op->emitOpError("expected fewer than 2^57 elements, but got ")
+             << type;
+  }
+  return success();
+}
+
 static int64_t numElements(ArrayRef<int64_t> shape) {
   return llvm::product_of(shape);
 }
@@ -404,6 +422,8 @@ static bool isInBytes(ShapedType bytes, ShapedType type) {
 }
 
 LogicalResult PackSlicesOp::verify() {
+  if (failed(verifySizes(*this)))
+    return failure();
   ShapedType input = getInputType(), init = getInitType();
   if (failed(verifySlices(*this, getSlices(), input)))
     return failure();
@@ -418,6 +438,8 @@ LogicalResult PackSlicesOp::verify() {
 }
 
 LogicalResult UnpackSlicesOp::verify() {
+  if (failed(verifySizes(*this)))
+    return failure();
   ShapedType input = getInputType(), init = getInitType();
   if (failed(verifyCoveringSlices(*this, getSlices(), init)))
     return failure();
@@ -440,6 +462,8 @@ LogicalResult UnpackSlicesOp::verify() {
 }
 
 LogicalResult QuantizeOp::verify() {
+  if (failed(verifySizes(*this)))
+    return failure();
   ShapedType input = getInputType();
   if (failed(verifyFloat(*this, "input", input)))
     return failure();
@@ -456,6 +480,8 @@ LogicalResult QuantizeOp::verify() {
 }
 
 LogicalResult DequantizeOp::verify() {
+  if (failed(verifySizes(*this)))
+    return failure();
   ShapedType init = getInitType();
   if (failed(verifyFloat(*this, "destination", init)))
     return failure();
@@ -482,6 +508,8 @@ LogicalResult DequantizeOp::verify() {
 }
 
 LogicalResult ReduceOp::verify() {
+  if (failed(verifySizes(*this)))
+    return failure();
   ShapedType input = getInputType(), init = getInitType();
   if (failed(verifyFloat(*this, "input", input)) ||
       failed(verifyFloat(*this, "destination", init)))
@@ -493,6 +521,8 @@ LogicalResult ReduceOp::verify() {
 }
 
 LogicalResult DequantizeReduceOp::verify() {
+  if (failed(verifySizes(*this)))
+    return failure();
   if (failed(verifyFloat(*this, "destination", getInitType())))
     return failure();
   return verifySources(*this, getInputType(), getInitType().getNumElements(),
@@ -500,6 +530,8 @@ LogicalResult DequantizeReduceOp::verify() {
 }
 
 LogicalResult DequantizeReduceQuantizeOp::verify() {
+  if (failed(verifySizes(*this)))
+    return failure();
   auto partial = cast<RankedTensorType>(getPartial());
   if (failed(verifySlices(*this, getSlices(), partial)) ||
       failed(verifySources(*this, getInputType(), partial.getNumElements(),
@@ -512,6 +544,8 @@ LogicalResult DequantizeReduceQuantizeOp::verify() {
 }
 
 LogicalResult AllToAllOp::verify() {
+  if (failed(verifySizes(*this)))
+    return failure();
   ShapedType input = getInputType(), init = getInitType();
   SmallVector<int64_t> chunkShape(input.getShape());
   if (SlicesAttr slices = getSlicesAttr()) {
@@ -536,6 +570,8 @@ LogicalResult AllToAllOp::verify() {
 }
 
 LogicalResult AllGatherChunksOp::verify() {
+  if (failed(verifySizes(*this)))
+    return failure();
   if (failed(verifySameElement(*this, getInputType(), getInitType())))
     return failure();
   SmallVector<int64_t> shape{
@@ -578,7 +614,7 @@ static bool areBuffersOf(TypeRange buffers, TypeRange tensors) {
 
 static bool isWorkspace(Type type) {
   auto memref = dyn_cast<MemRefType>(type);
-  return memref && memref.getRank() == 1 &&
+  return memref && memref.hasStaticShape() && memref.getRank() == 1 &&
          memref.getElementType().isInteger(8);
 }
 

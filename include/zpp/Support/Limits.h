@@ -1,0 +1,37 @@
+//===- Limits.h - Numbers that programs cannot exceed -----------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_SUPPORT_LIMITS_H
+#define ZPP_SUPPORT_LIMITS_H
+
+#include <cstdint>
+#include <limits>
+
+namespace zpp {
+
+/// Devices of a mesh. Replica groups list all of them, and larger meshes than
+/// any machine has would only take memory.
+inline constexpr int64_t kMaxDevices = int64_t(1) << 20;
+
+/// a + b and a * b of numbers that are not negative: bytes, times. What 64 bits
+/// do not hold is the largest number.
+inline int64_t addSaturating(int64_t a, int64_t b) {
+  int64_t sum;
+  return __builtin_add_overflow(a, b, &sum)
+             ? std::numeric_limits<int64_t>::max()
+             : sum;
+}
+inline int64_t multiplySaturating(int64_t a, int64_t b) {
+  int64_t product;
+  return __builtin_mul_overflow(a, b, &product)
+             ? std::numeric_limits<int64_t>::max()
+             : product;
+}
+
+} // namespace zpp
+
+#endif // ZPP_SUPPORT_LIMITS_H

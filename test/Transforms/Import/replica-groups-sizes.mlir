@@ -1,0 +1,19 @@
+// Groups that would take memory for more devices than there are, or time for
+// more ids, are refused as they are read.
+
+// RUN: not zpp-opt %s --zeropp=mesh=node:2,gpu:4 -o /dev/null 2>&1 | FileCheck %s
+// RUN: not zpp-opt %s --zeropp=mesh=node:2,gpu:33554432 -o /dev/null 2>&1 | FileCheck %s --check-prefix=MESH
+
+// MESH: error: expected a mesh of at most 1048576 devices, but got 'node:2,gpu:33554432' of 67108864
+
+// CHECK: error: {{.*}}expected at most 1048576 ids in the replica groups, but got dense<0> : tensor<1048576x1048576xi64>
+// CHECK: error: {{.*}}expected at most 1048576 ids in the replica groups, but got dense<> : tensor<1099511627776x0xi64>
+// CHECK: error: {{.*}}expected a mesh 'huge', but the module has none
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=33554432]>, sym_name = "huge"}> : () -> ()
+func.func @step(%w: tensor<4x64xf32>) -> (tensor<32x64xf32>, tensor<32x64xf32>, tensor<32x64xf32>) {
+  %0 = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<0> : tensor<1048576x1048576xi64>}> : (tensor<4x64xf32>) -> tensor<32x64xf32>
+  %1 = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<> : tensor<1099511627776x0xi64>}> : (tensor<4x64xf32>) -> tensor<32x64xf32>
+  %2 = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @huge, axes = [#stablehlo.axis_ref<name = "gpu">]>}> : (tensor<4x64xf32>) -> tensor<32x64xf32>
+  return %0, %1, %2 : tensor<32x64xf32>, tensor<32x64xf32>, tensor<32x64xf32>
+}
