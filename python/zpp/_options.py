@@ -53,7 +53,7 @@ class Options:
     #: Arguments that are weights where the step does not show it, in an
     #: evaluation for instance: "all", the numbers of the leaves among its
     #: arguments, or a function that is given each leaf's path in them, as
-    #: `jax.tree_util.keystr` writes it ("[0]['head']"), and says whether it is
+    #: `jax.tree_util.keystr` writes it (`[0]['head']`), and says whether it is
     #: one.
     weights_of: str | Sequence[int] | Callable[[str], bool] | None = None
     #: Elements that share a scale: a power of two from 32 to 2048.
