@@ -21,7 +21,7 @@ from zpp._options import Options, parse_mesh, read_schedule
 from zpp.torch import _mesh
 from zpp.torch._bucket import (Bucket, Compiled, compile_bucket,
                                sent_as_it_is)
-from zpp.torch._runtime import Runner
+from zpp.torch._runtime import Runner, use_groups
 
 #: What the compiler calls the types that it knows.
 _TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
@@ -58,8 +58,8 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
         of a module is a backward pass in which its gradients are reduced.
       steps_done: steps before this call, for a training that is resumed.
       **changes: fields of `zpp.Options` that take the place of those in
-        `options`. mesh: the tiers of all ranks, or a `DeviceMesh` of them;
-        None: hosts and the ranks on each. secondary: the group within which
+        `options`. mesh: the tiers of all ranks, or a `DeviceMesh` of them,
+        whose process groups are then used; None: hosts and the ranks on each. secondary: the group within which
         the backward pass gathers, which must have been asked of fully_shard
         with reshard_after_forward; weights are not quantized again in it.
 
@@ -72,7 +72,9 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
       RuntimeError: where this version of PyTorch is too old.
     """
     if isinstance(changes.get("mesh"), DeviceMesh):
-        changes["mesh"] = _mesh.tiers_of_devices(changes["mesh"])
+        devices = changes["mesh"]
+        changes["mesh"] = _mesh.tiers_of_devices(devices)
+        use_groups(devices)
     options = (options or Options()).replace(**changes)
     _check_options(options)
     if not isinstance(steps_done, int) or steps_done < 0:

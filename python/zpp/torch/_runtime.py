@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
 
 from zpp.torch._bucket import Compiled
 from zpp.torch._mesh import describe
@@ -58,11 +59,24 @@ class _RankDesc(ctypes.Structure):
                 ("device", ctypes.c_int64)]
 
 
+#: Process groups of the caller, by the group of all ranks that they belong to
+#: and their ranks.
+_known_groups: dict[tuple, dist.ProcessGroup] = {}
+
+
+def use_groups(mesh: DeviceMesh) -> None:
+    """Lets exchanges within a tier go through the groups of a device mesh."""
+    for group in mesh.get_all_groups():
+        ranks = tuple(dist.get_process_group_ranks(group))
+        _known_groups[dist.group.WORLD, ranks] = group
+
+
 class Runner:
     """Runs functions over the ranks of a process group, as this rank.
 
-    Exchanges within a part of the group go through process groups that are made
-    when they are first needed, by their members alone.
+    Exchanges within a part of the group go through process groups of the caller
+    where they are known, or else ones that are made when they are first needed,
+    by their members alone.
     """
 
     def __init__(self, group: dist.ProcessGroup, tiers: Mapping[str, int],
@@ -158,9 +172,10 @@ class Runner:
             if list(members) != sorted(members):
                 raise RuntimeError(f"expected members in the order of the "
                                    f"ranks, but got {members}")
-            self._parts[members] = dist.new_group(
-                [self._ranks[member] for member in members],
-                backend=dist.get_backend_config(self._group),
+            ranks = tuple(self._ranks[member] for member in members)
+            known = _known_groups.get((dist.group.WORLD, ranks))
+            self._parts[members] = known or dist.new_group(
+                ranks, backend=dist.get_backend_config(self._group),
                 use_local_synchronization=True, group_desc="zpp")
         return self._parts[members]
 
