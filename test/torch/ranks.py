@@ -4,6 +4,7 @@
 
 import datetime
 import multiprocessing
+import pathlib
 import tempfile
 import traceback
 from collections.abc import Callable
@@ -56,12 +57,14 @@ class Pool:
         for process, _ in self._processes:
             process.kill()
             process.join()
+        if self._processes:
+            self._folder.cleanup()
         self._processes = []
 
     def _start(self):
         context = multiprocessing.get_context("spawn")
-        with tempfile.NamedTemporaryFile(prefix="zpp-ranks-", delete=False) as file:
-            store = file.name
+        self._folder = tempfile.TemporaryDirectory(prefix="zpp-")
+        store = str(pathlib.Path(self._folder.name, "store"))
         for rank in range(self._size):
             pipe, end = context.Pipe()
             process = context.Process(

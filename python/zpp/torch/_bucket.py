@@ -128,9 +128,11 @@ def compile_bucket(bucket: Bucket, options: Options) -> Compiled:
       CompileError: with the compiler's message.
     """
     text = bucket.text()
+    # The time that it may take changes nothing.
+    given = dataclasses.asdict(options.replace(compile_timeout=None))
     key = hashlib.sha256(json.dumps(
-        [_VERSION, text, dataclasses.asdict(options), _links(options),
-         _compiler_digest()]).encode()).hexdigest()
+        [_VERSION, text, given, _links(options), _compiler_digest()]
+    ).encode()).hexdigest()
     folder = cache_folder() / f"{key}.zpp"
     with _locked(folder.with_suffix(".lock")):
         # What is damaged is made anew.

@@ -54,14 +54,15 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
     Args:
       options: a `zpp.Options`.
       schedule: options that hold from a step on, in place of the others:
-        {5000: {"gradients": "none"}} compresses gradients for 5000 steps. A step
-        of a module is a backward pass in which its gradients are reduced.
+        {5000: {"gradients": "none"}} compresses gradients for 5000 steps. A
+        step of a module is a backward pass in which its gradients are reduced.
       steps_done: steps before this call, for a training that is resumed.
       **changes: fields of `zpp.Options` that take the place of those in
         `options`. mesh: the tiers of all ranks, or a `DeviceMesh` of them,
-        whose process groups are then used; None: hosts and the ranks on each. secondary: the group within which
-        the backward pass gathers, which must have been asked of fully_shard
-        with reshard_after_forward; weights are not quantized again in it.
+        whose process groups are then used; None: hosts and the ranks on each.
+        secondary: the group within which the backward pass gathers, which must
+        have been asked of fully_shard with reshard_after_forward; weights are
+        not quantized again in it.
 
     Returns:
       `model`.
@@ -117,10 +118,10 @@ def report(model: nn.Module) -> dict:
 
     Returns:
       "mesh", the tiers; "collectives", for each collective of a module its
-      "module", "kind", "type", "elements" of one rank's slice, "group", "calls",
-      the bytes that a rank sends over each tier per call, "before" and "after",
-      whether it was "rewritten", and the "reason" where not; "total", the bytes
-      of all calls, "before" and "after".
+      "module", "kind", "type", "elements" of one rank's slice, "group",
+      "calls", the bytes that a rank sends over each tier per call, "before" and
+      "after", whether it was "rewritten", and the "reason" where not; "total",
+      the bytes of all calls, "before" and "after".
     """
     communications = [(name, _attached[module])
                       for name, module in _modules_of(model)

@@ -48,7 +48,8 @@ class _WorldDesc(ctypes.Structure):
         ("struct_size", ctypes.c_size_t), ("backend", ctypes.c_char_p),
         ("mesh", ctypes.c_char_p), ("time_limit_usec", ctypes.c_int64),
         ("trace", ctypes.c_int64), ("rendezvous", ctypes.c_char_p),
-        ("on_failure", ctypes.c_void_p), ("on_failure_context", ctypes.c_void_p),
+        ("on_failure", ctypes.c_void_p),
+        ("on_failure_context", ctypes.c_void_p),
         ("exchanges", ctypes.POINTER(_Exchanges))]
 
 
@@ -141,8 +142,8 @@ class Runner:
         if message := library.zpp_rt_rank_message(self._rank):
             raise RuntimeError(message.decode(errors="replace"))
 
-    def _exchange(self, collective, is_gather: bool, _, exchange, source, result,
-                  message, message_bytes) -> int:
+    def _exchange(self, collective, is_gather: bool, _, exchange, source,
+                  result, message, message_bytes) -> int:
         """zpp_rt_exchange_function. No exception may leave it."""
         try:
             call = exchange.contents
