@@ -320,8 +320,20 @@ private:
         return;
       result.replaceAllUsesWith(random.pick(others));
     }
-    op->dropAllUses();
-    op->erase();
+    // Operands elsewhere may have been made to read what is inside.
+    WalkResult isRead = op->walk([&](Operation *inner) {
+      return llvm::all_of(inner->getUsers(),
+                          [&](Operation *user) { return op->isAncestor(user); })
+                 ? WalkResult::advance()
+                 : WalkResult::interrupt();
+    });
+    for (Value value : values)
+      if (isa<BlockArgument>(value) && isInside(value) &&
+          !llvm::all_of(value.getUsers(),
+                        [&](Operation *user) { return op->isAncestor(user); }))
+        return;
+    if (!isRead.wasInterrupted())
+      op->erase();
   }
 
   void duplicate(Operation *op) {
