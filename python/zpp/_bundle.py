@@ -48,7 +48,8 @@ class Bundle:
 
     def __post_init__(self):
         entries = self.manifest
-        check_entries(MANIFEST, entries, {"id": str, "mesh": str, "functions": list})
+        check_entries(MANIFEST, entries,
+                      {"id": str, "mesh": str, "functions": list})
         if self.mesh or self.manifest["functions"]:
             try:
                 parse_mesh(self.mesh)
@@ -63,7 +64,7 @@ class Bundle:
 
     @functools.cached_property
     def manifest(self) -> dict:
-        """What zpp-bundle says of it: {"version", "id", "mesh", "functions"}."""
+        """bundle.json: {"version", "id", "mesh", "functions", ...}."""
         return unseal(MANIFEST, self.files.get(MANIFEST), VERSION)
 
     @property

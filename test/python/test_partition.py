@@ -2,7 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Steps without collectives of their own: jax.jit with shardings."""
 
-import functools
+import os
+import pathlib
+import socket
+import subprocess
+import sys
 
 import gpt
 import jax
@@ -122,8 +126,8 @@ def check(function, *arguments, **options):
 
 @pytest.mark.compiler
 def test_results_are_where_xla_leaves_them():
-    """Without out_shardings, with an argument that is not used, and under a
-    name that is none."""
+    """Without out_shardings, with an unused argument, and with a lambda, whose
+    name is not a symbol."""
     mesh = mesh_of(*TWO)
     arguments = put(W, mesh, ("node", "gpu")), put(X, mesh, ("node", "gpu"))
     check(lambda w, unused, x: descend(w, x), arguments[0], arguments[0],
@@ -213,7 +217,7 @@ def test_a_step_for_another_platform_is_partitioned_here():
 
 
 def test_jaxs_persistent_cache_does_not_matter(tmp_path):
-    """Of what comes from the cache, XLA dumps nothing."""
+    """XLA dumps nothing for what comes from the cache."""
     from jax._src import compilation_cache
     mesh = mesh_of(*TWO)
     step = zpp.export(descend, put(W, mesh, ("node", "gpu")),
@@ -267,3 +271,52 @@ def test_all_variants_of_a_schedule_are_partitioned_at_once(monkeypatch):
     for _ in range(2):
         fast(put(W, mesh, ("node", "gpu")), put(X, mesh, ("node", "gpu")))
     assert calls == [1]
+
+
+#: Rank and coordinator come as arguments.
+PROCESS = """
+import sys
+import jax
+import numpy as np
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_num_cpu_devices", 4)
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.distributed.initialize(sys.argv[2], 2, int(sys.argv[1]))
+import zpp
+from test_partition import W, X, descend, mesh_of
+sharding = jax.sharding.NamedSharding(mesh_of(("data", 8)),
+                                      jax.sharding.PartitionSpec("data"))
+w, v, x = (jax.make_array_from_callback(
+    array.shape, sharding, lambda index, array=array: array[index])
+    for array in (W, W, X))
+fast = zpp.jit(descend, block=32)
+original = jax.jit(descend, out_shardings=(sharding, None))
+for _ in range(2):
+    w, loss = fast(w, x)
+    v, expected = original(v, x)
+    np.testing.assert_allclose(loss, expected, rtol=1e-2)
+assert fast.report()["mesh"] == {"process": 2, "device": 4}
+total = fast.report()["total"]
+assert total["after"]["process"] < 0.3 * total["before"]["process"]
+print(float(loss), hash(fast.rewritten().text))
+"""
+
+
+@pytest.mark.compiler
+def test_processes_partition_alike():
+    """Two of four devices each, whose tiers nobody names."""
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        address = f"localhost:{listener.getsockname()[1]}"
+    folders = [str(pathlib.Path(path).resolve()) for path in sys.path if path]
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(folders), "PYTHONHASHSEED": "0"}
+    processes = [subprocess.Popen(
+        [sys.executable, "-c", PROCESS, str(rank), address], text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+        for rank in range(2)]
+    outputs = [process.communicate(timeout=300) for process in processes]
+    for process, (_, error) in zip(processes, outputs):
+        assert process.returncode == 0, error
+    lines = {output.splitlines()[-1] for output, _ in outputs}
+    assert len(lines) == 1, lines

@@ -102,7 +102,8 @@ def export(step: Callable, *args: Any, platforms: Sequence[str] | None = None,
         jax.tree.leaves(traced.args_info)) if info.donated)
     meshes = itertools.chain(
         _meshes(traced.jaxpr), _meshes_of((args, kwargs)),
-        # in_shardings and out_shardings of jax.jit: nothing public tells them.
+        # in_shardings and out_shardings of jax.jit, which has no public way to
+        # ask for them.
         _meshes_of(list(getattr(traced, "_params", {}).values())))
     return Step(exported, donated, next(meshes, None))
 
@@ -132,8 +133,8 @@ def as_step(step: Any) -> Step:
 
 
 def from_text(text: str, devices: int) -> Step:
-    """A step of which there is nothing but its module, for the platform of this
-    process: it takes flat arguments, donates none and returns a list."""
+    """A step of which only the module is known, for the platform of this
+    process. It takes flat arguments, donates none and returns a list."""
     with make_ir_context() as context:
         return _from_module(ir.Module.parse(text, context), devices)
 
@@ -239,7 +240,7 @@ def _from_module(module: ir.Module, devices: int, donated: tuple[int, ...] = (),
         "calling_convention_version":
             jax.export.maximum_supported_calling_convention_version,
         "module_kept_var_idx": tuple(range(len(inputs)))} | more
-    # Shardings are in the module; effects and gradients there are none.
+    # Shardings are in the module. There are no effects and no gradients.
     nothing = {"_get_vjp": None, "_has_named_shardings": False,
                "uses_global_constants": False}
     for prefix, shapes in (("in", inputs), ("out", results)):

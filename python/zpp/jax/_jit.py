@@ -98,8 +98,9 @@ class JittedStep:
         self._jitted = step
         library = type(step).__module__.partition(".")[0]
         if library in _TRANSFORMED:
-            raise TypeError(f"expected a function of arrays, but got what a "
-                            f"jit of {library} returns; {_TRANSFORMED[library]}")
+            raise TypeError(
+                f"expected a function of arrays, but got what a jit of "
+                f"{library} returns; {_TRANSFORMED[library]}")
         if not isinstance(step, jax.stages.Wrapped):
             self._jitted = jax.jit(step, **jit_options)
         elif others := sorted(set(jit_options) - _NAMED_AGAIN):

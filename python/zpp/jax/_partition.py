@@ -59,7 +59,7 @@ def needs_partitioning(step: Step) -> bool:
 
 def partition(step: Step) -> str:
     """The module of the step with explicit collectives, as text in the generic
-    form: for zpp-opt, as it may have operations that an export cannot have.
+    form. It is for zpp-opt: it may have operations that an export cannot have.
 
     Raises:
       PartitionError: with the reason.
@@ -162,8 +162,8 @@ def _has_global_product(function: ir.Operation) -> bool:
 
 
 def _devices_for(step: Step, axes: dict[str, int]) -> Mesh:
-    """The devices of the step, or as many of this process: what a device does
-    not depend on which one it is."""
+    """The devices of the step, or else as many devices as it needs: the result
+    does not depend on which ones they are."""
     count = step.exported.nr_devices
     for mesh in (step.mesh, jax.sharding.get_mesh()):
         if isinstance(mesh, Mesh) and mesh.size == count:
@@ -210,7 +210,7 @@ def _partition_by_compiling(step: Step, mesh: Mesh
                     "xla_dump_hlo_as_proto": True,
                     **_CHEAP.get(mesh.devices.flat[0].platform, {})})
         except Exception as error:
-            # What the step itself is wrong about, its own compilation says.
+            # If the step itself is wrong, its own compilation will say so.
             raise PartitionError(f"XLA does not compile it: {error}"
                                  ) from error
         dumps = list(pathlib.Path(folder).glob(
@@ -227,8 +227,8 @@ def _partition_by_compiling(step: Step, mesh: Mesh
 
 @contextlib.contextmanager
 def _no_cache() -> Iterator[None]:
-    """Compiles in any case: of what comes from JAX's persistent compilation
-    cache, nothing is dumped."""
+    """Compiles even if JAX's persistent compilation cache has the result: XLA
+    dumps nothing for what comes from the cache."""
     from jax._src import compilation_cache
     is_used = compilation_cache.is_cache_used
     compilation_cache.is_cache_used = lambda *_: False
@@ -304,7 +304,7 @@ def _wrap(module: ir.Module, local: ir.Module, mesh_name: str, mesh: Mesh,
         operands = dict(zip(kept, block.arguments))
         for index, value in enumerate(local_type.inputs):
             if index not in operands:
-                # The step does not use it, so the program does not either.
+                # The step does not use this argument, nor does the program.
                 operands[index] = _zeros(value)
         call = ir.Operation.create(
             "func.call", results=local_type.results,

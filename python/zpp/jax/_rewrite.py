@@ -40,9 +40,9 @@ def rewrite_step(step: Step, options: Options) -> Rewritten:
 
 
 def find_tiers(mesh: jax.sharding.Mesh | None) -> str | None:
-    """The tiers of a mesh without any: as many devices in a row as a process
-    has, and the processes. None where the mesh has axes of its own to tell
-    tiers, or where processes do not."""
+    """Tiers for a mesh with one axis: the processes, and the devices of each.
+    None if the mesh has several axes, if each process has one device, or if the
+    devices of a process do not follow each other."""
     if mesh is None or sum(size > 1 for size in mesh.shape.values()) != 1:
         return None
     owners = [device.process_index for device in mesh.devices.flat]

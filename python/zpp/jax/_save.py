@@ -7,9 +7,9 @@ Beside the files of zpp-bundle, if the step has a host side (see
 
     step.mlir    the step in StableHLO, to be read by people
     step.jax     the step as jax.export serializes it
-    jax.json     version; what is donated; the id of the host side; the version
-                 of JAX, the platforms and the number of devices; the digests
-                 of the two others
+    jax.json     version; donated arguments; the id of the host side; JAX's
+                 version, the platforms and the number of devices; the digests
+                 of the other two files
 """
 
 import dataclasses
