@@ -53,6 +53,8 @@ int main() {
 
   zpp::ZeroPPOptions options;
   options.mesh = "node:2,gpu:4";
+  // A forward pass does not show that its first argument is a weight.
+  options.weightsOf = "0";
   mlir::PassManager pm(&context);
   zpp::buildZeroPPPipeline(pm, options);
   if (mlir::failed(pm.run(*module)))
