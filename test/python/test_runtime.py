@@ -175,11 +175,13 @@ def test_gradients_scattered_in_the_next_iteration_are_the_same(loop):
     "layers", "no checkpoint", "micro-batches", "micro-batches, scan"])
 def test_bf16_loops_are_bit_equal_to_portable_ones(loop):
     """Of gradients that are too small to quantize, portable ones are sums in
-    another order: bf16 rounds the difference away."""
+    another order: bf16 rounds the difference away. Each travels alone: with
+    others, they are quantized between nodes."""
     changes, options, _ = LOOPS[loop]
     trainer = trainer_of(with_options(**changes))
     ours, portable = (
-        train(trainer, jitted(trainer.config, target, **ALL_ON | options))
+        train(trainer, jitted(trainer.config, target, coalesce_bytes=0,
+                              **ALL_ON | options))
         for target in ("cpu", "portable"))
     assert same_bits((ours.losses, ours.state), (portable.losses, portable.state))
 
@@ -234,9 +236,7 @@ def test_saved_from_python_and_from_the_command_line(tmp_path):
                      expected)
     # The same without JAX's part.
     (tmp_path / "step.zpp" / "step.jax").unlink()
-    manifest = json.loads((tmp_path / "step.zpp" / "bundle.json").read_text())
-    del manifest["jax"]
-    (tmp_path / "step.zpp" / "bundle.json").write_text(json.dumps(manifest))
+    (tmp_path / "step.zpp" / "jax.json").unlink()
     flat = zpp.load(tmp_path / "step.zpp", FAST)(*jax.tree.leaves(arguments))
     assert same_bits(flat, jax.tree.leaves(expected))
 
