@@ -118,6 +118,8 @@ static void addBufferization(OpPassManager &pm) {
   // each iteration.
   bufferize.allowReturnAllocsFromLoops = true;
   pm.addPass(bufferization::createOneShotBufferizePass(bufferize));
+  // The concatenations that have too many parts for insertions.
+  pm.addPass(createForwardPartsPass());
   // The caller provides the memory of results.
   pm.addPass(createResultsToArgumentsPass());
   // An insertion of a part that is already in its place is a copy of a buffer

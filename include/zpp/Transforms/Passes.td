@@ -410,8 +410,24 @@ def ConcatInPlacePass : Pass<"zero-concat-in-place"> {
     then computed in its final place, and bufferization needs no copies. This
     applies to chunks of several tensors in the buffer of one exchange, and to
     the stages of a collective in its result.
+
+    The analysis of bufferization takes very long for long chains of insertions.
+    More than 16 parts are left to `zero-forward-parts` where it can do the same:
+    zero ops compute each part in the block of the concatenation and only for it,
+    and zero ops only read the whole.
   }];
   let dependentDialects = ["::mlir::tensor::TensorDialect"];
+}
+
+def ForwardPartsPass : Pass<"zero-forward-parts"> {
+  let summary = "Compute parts of bufferized concatenations in their place";
+  let description = [{
+    Bufferization turns a concatenation into an allocation, directly followed by
+    copies of the parts. Where a zero op of the same block computes a part into a
+    buffer that only the copy reads, the op writes to the place in the whole
+    instead, and the copy is gone. The time is linear in the number of parts.
+  }];
+  let dependentDialects = ["::mlir::memref::MemRefDialect"];
 }
 
 def ResultsToArgumentsPass

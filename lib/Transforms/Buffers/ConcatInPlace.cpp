@@ -12,6 +12,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/Interfaces/DestinationStyleOpInterface.h"
+#include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Transforms/Passes.h"
 
 namespace zpp {
@@ -20,6 +22,33 @@ namespace zpp {
 } // namespace zpp
 
 using namespace mlir;
+using namespace zpp;
+
+/// The analysis of upstream's bufferization takes more than cubic time in the
+/// length of a chain of insertions, so that longer ones are avoided.
+static constexpr size_t kMaxInsertions = 16;
+
+/// Whether zero-forward-parts can let the parts be computed in their places
+/// once the concatenation is bufferized: each is computed in this block into a
+/// tensor of its own, and only for this concatenation, whose result is only
+/// read.
+static bool isForwardedLater(tensor::ConcatOp concat) {
+  auto isOwnPart = [&](Value part) {
+    auto source = part.getDefiningOp<DestinationStyleOpInterface>();
+    if (!source || !isa<zero::ZeroDialect>(source->getDialect()) ||
+        source->getBlock() != concat->getBlock() || !part.hasOneUse())
+      return false;
+    Value init = source.getTiedOpOperand(cast<OpResult>(part))->get();
+    return init.getDefiningOp<tensor::EmptyOp>() && init.hasOneUse();
+  };
+  auto isRead = [](OpOperand &use) {
+    auto reader = dyn_cast<DestinationStyleOpInterface>(use.getOwner());
+    return reader && isa<zero::ZeroDialect>(reader->getDialect()) &&
+           reader.isDpsInput(&use);
+  };
+  return llvm::all_of(concat.getInputs(), isOwnPart) &&
+         llvm::all_of(concat->getUses(), isRead);
+}
 
 /// Part `index`, from `offset` on.
 static Value insert(OpBuilder &builder, tensor::ConcatOp concat, unsigned index,
@@ -90,7 +119,8 @@ public:
           llvm::all_of(concat.getInputs(), [](Value input) {
             return cast<RankedTensorType>(input.getType()).hasStaticShape();
           });
-      if (isStatic)
+      bool isLong = concat.getInputs().size() > kMaxInsertions;
+      if (isStatic && !(isLong && isForwardedLater(concat)))
         concats.push_back(concat);
     });
     for (tensor::ConcatOp concat : concats)

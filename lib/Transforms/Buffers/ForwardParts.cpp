@@ -1,0 +1,137 @@
+//===- ForwardParts.cpp - Parts made in the buffer of the whole -----------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Upstream bufferizes a concatenation as an allocation, directly followed by
+// the copies of the parts. A part that is computed into a buffer of its own,
+// only for that copy, is computed into its place instead. The whole is
+// allocated before the first such part then, and nothing else can access it
+// before the copies.
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Interfaces/DestinationStyleOpInterface.h"
+#include "zpp/Dialect/Zero/IR/Zero.h"
+#include "zpp/Transforms/Passes.h"
+
+namespace zpp {
+#define GEN_PASS_DEF_FORWARDPARTSPASS
+#include "zpp/Transforms/Passes.h.inc"
+} // namespace zpp
+
+using namespace mlir;
+using namespace zpp;
+
+namespace {
+struct Part {
+  memref::SubViewOp place;
+  memref::CopyOp copy;
+};
+
+struct Whole {
+  memref::AllocOp alloc;
+  /// Those that can be computed in their place.
+  SmallVector<Part> parts;
+  /// The buffer of the part that is computed first.
+  Operation *first;
+};
+
+class ForwardPartsPass
+    : public zpp::impl::ForwardPartsPassBase<ForwardPartsPass> {
+public:
+  void runOnOperation() override;
+};
+} // namespace
+
+/// The copies directly behind the allocation of `whole`, up to one that may
+/// overlap with those before it: the parts follow each other along one
+/// dimension.
+static SmallVector<Part> findParts(memref::AllocOp whole) {
+  SmallVector<Part> parts;
+  int64_t rank = whole.getType().getRank();
+  std::optional<int64_t> dim;
+  SmallVector<int64_t> end;
+  for (Operation *op = whole->getNextNode(); op;) {
+    auto place = dyn_cast<memref::SubViewOp>(op);
+    auto copy = dyn_cast_if_present<memref::CopyOp>(op->getNextNode());
+    if (!place || !copy || place.getSource() != whole.getResult() ||
+        copy.getTarget() != place.getResult() || !place->hasOneUse() ||
+        !place.getOffsets().empty() || !place.getSizes().empty() ||
+        !place.getStrides().empty() ||
+        llvm::any_of(place.getStaticStrides(),
+                     [](int64_t stride) { return stride != 1; }))
+      break;
+    ArrayRef<int64_t> offsets = place.getStaticOffsets();
+    for (int64_t d = 0; d < rank && !end.empty() && !dim; ++d)
+      if (offsets[d] >= end[d])
+        dim = d;
+    if (!end.empty() && (!dim || offsets[*dim] < end[*dim]))
+      break;
+    end.clear();
+    for (auto [offset, size] : llvm::zip_equal(offsets, place.getStaticSizes()))
+      end.push_back(offset + size);
+    parts.push_back({place, copy});
+    op = copy->getNextNode();
+  }
+  return parts;
+}
+
+/// Whether a zero op before `whole` writes the source of the copy and nothing
+/// else uses that buffer.
+static bool canForward(Part part, memref::AllocOp whole) {
+  memref::CopyOp copy = part.copy;
+  auto buffer = copy.getSource().getDefiningOp<memref::AllocOp>();
+  auto type = cast<MemRefType>(part.place.getResult().getType());
+  if (!buffer || buffer->getBlock() != whole->getBlock() ||
+      !buffer->getResult(0).hasNUses(2) ||
+      buffer.getType().getShape() != type.getShape() ||
+      buffer.getType().getMemorySpace() != type.getMemorySpace())
+    return false;
+  return llvm::all_of(buffer->getUses(), [&](OpOperand &use) {
+    Operation *user = use.getOwner();
+    if (user == copy)
+      return true;
+    auto writer = dyn_cast<DestinationStyleOpInterface>(user);
+    return writer && isa<zero::ZeroDialect>(user->getDialect()) &&
+           writer.isDpsInit(&use) && user->getNumResults() == 0 &&
+           user->getBlock() == whole->getBlock() &&
+           user->isBeforeInBlock(whole);
+  });
+}
+
+static void forward(Whole &whole) {
+  whole.alloc->moveBefore(whole.first);
+  for (Part &part : whole.parts) {
+    Operation *buffer = part.copy.getSource().getDefiningOp();
+    part.place->moveBefore(buffer);
+    part.copy->erase();
+    buffer->getResult(0).replaceAllUsesWith(part.place);
+    buffer->erase();
+  }
+}
+
+void ForwardPartsPass::runOnOperation() {
+  // All are found before anything is moved, which would invalidate the order of
+  // the ops.
+  SmallVector<Whole> wholes;
+  getOperation()->walk([&](memref::AllocOp alloc) {
+    if (alloc->getNumOperands() != 0)
+      return;
+    Whole whole{alloc, findParts(alloc), nullptr};
+    llvm::erase_if(whole.parts,
+                   [&](const Part &part) { return !canForward(part, alloc); });
+    for (Part &part : whole.parts) {
+      Operation *buffer = part.copy.getSource().getDefiningOp();
+      if (!whole.first || buffer->isBeforeInBlock(whole.first))
+        whole.first = buffer;
+    }
+    if (whole.first)
+      wholes.push_back(std::move(whole));
+  });
+  for (Whole &whole : wholes)
+    forward(whole);
+}

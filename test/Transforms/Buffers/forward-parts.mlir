@@ -1,0 +1,84 @@
+// RUN: zpp-opt %s --zero-forward-parts --split-input-file | FileCheck %s
+
+// Each op writes to its place in the whole, whatever their order.
+// CHECK-LABEL: func.func @forwarded(
+// CHECK-SAME:    %[[X:.*]]: memref<4x40xf32>, %[[Y:.*]]: memref<4x24xf32>)
+// CHECK-NEXT:    %[[WHOLE:.*]] = memref.alloc() {{.*}}: memref<4x112xi8>
+// CHECK-NEXT:    %[[AT64:.*]] = memref.subview %[[WHOLE]][0, 64] [4, 48]
+// CHECK-NEXT:    zero.quantize %[[Y]] {{.*}} into %[[AT64]]
+// CHECK-NEXT:    %[[AT0:.*]] = memref.subview %[[WHOLE]][0, 0] [4, 64]
+// CHECK-NEXT:    zero.quantize %[[X]] {{.*}} into %[[AT0]]
+// CHECK-NEXT:    return %[[WHOLE]]
+func.func @forwarded(%x: memref<4x40xf32>, %y: memref<4x24xf32>) -> memref<4x112xi8> {
+  %b = memref.alloc() {alignment = 64 : i64} : memref<4x48xi8>
+  zero.quantize %y quant <i8, block = 32> into %b
+      : memref<4x24xf32> into memref<4x48xi8>
+  %a = memref.alloc() {alignment = 64 : i64} : memref<4x64xi8>
+  zero.quantize %x quant <i8, block = 64> into %a
+      : memref<4x40xf32> into memref<4x64xi8>
+  %whole = memref.alloc() {alignment = 64 : i64} : memref<4x112xi8>
+  %0 = memref.subview %whole[0, 0] [4, 64] [1, 1]
+      : memref<4x112xi8> to memref<4x64xi8, strided<[112, 1]>>
+  memref.copy %a, %0 : memref<4x64xi8> to memref<4x64xi8, strided<[112, 1]>>
+  %1 = memref.subview %whole[0, 64] [4, 48] [1, 1]
+      : memref<4x112xi8> to memref<4x48xi8, strided<[112, 1], offset: 64>>
+  memref.copy %b, %1 : memref<4x48xi8> to memref<4x48xi8, strided<[112, 1], offset: 64>>
+  return %whole : memref<4x112xi8>
+}
+
+// -----
+
+// An argument, and a buffer that is needed later, are copied.
+// CHECK-LABEL: func.func @copied
+// CHECK:         zero.reduce sum %arg1 into %[[P:.*]] :
+// CHECK-NEXT:    %[[WHOLE:.*]] = memref.alloc() : memref<4xf32>
+// CHECK-NEXT:    %[[AT0:.*]] = memref.subview %[[WHOLE]][0]
+// CHECK-NEXT:    memref.copy %arg0, %[[AT0]]
+// CHECK-NEXT:    %[[AT2:.*]] = memref.subview %[[WHOLE]][2]
+// CHECK-NEXT:    memref.copy %[[P]], %[[AT2]]
+func.func @copied(%x: memref<2xf32>, %y: memref<3x2xf32>) -> (memref<4xf32>, memref<2xf32>) {
+  %p = memref.alloc() : memref<2xf32>
+  zero.reduce sum %y into %p : memref<3x2xf32> into memref<2xf32>
+  %whole = memref.alloc() : memref<4xf32>
+  %0 = memref.subview %whole[0] [2] [1] : memref<4xf32> to memref<2xf32, strided<[1]>>
+  memref.copy %x, %0 : memref<2xf32> to memref<2xf32, strided<[1]>>
+  %1 = memref.subview %whole[2] [2] [1] : memref<4xf32> to memref<2xf32, strided<[1], offset: 2>>
+  memref.copy %p, %1 : memref<2xf32> to memref<2xf32, strided<[1], offset: 2>>
+  return %whole, %p : memref<4xf32>, memref<2xf32>
+}
+
+// -----
+
+// Where copies overlap, the last one counts: it is not made earlier.
+// CHECK-LABEL: func.func @overlapping
+// CHECK:         memref.copy %arg0
+// CHECK:         memref.copy
+func.func @overlapping(%x: memref<2xf32>, %y: memref<3x2xf32>) -> memref<3xf32> {
+  %p = memref.alloc() : memref<2xf32>
+  zero.reduce sum %y into %p : memref<3x2xf32> into memref<2xf32>
+  %whole = memref.alloc() : memref<3xf32>
+  %0 = memref.subview %whole[0] [2] [1] : memref<3xf32> to memref<2xf32, strided<[1]>>
+  memref.copy %x, %0 : memref<2xf32> to memref<2xf32, strided<[1]>>
+  %1 = memref.subview %whole[1] [2] [1] : memref<3xf32> to memref<2xf32, strided<[1], offset: 1>>
+  memref.copy %p, %1 : memref<2xf32> to memref<2xf32, strided<[1], offset: 1>>
+  return %whole : memref<3xf32>
+}
+
+// -----
+
+// What is written in another block, here several times, stays there.
+// CHECK-LABEL: func.func @loop
+// CHECK:         scf.for
+// CHECK:         memref.copy
+func.func @loop(%n: index, %y: memref<3x2xf32>) -> memref<4xf32> {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %p = memref.alloc() : memref<2xf32>
+  scf.for %i = %c0 to %n step %c1 {
+    zero.reduce sum %y into %p : memref<3x2xf32> into memref<2xf32>
+  }
+  %whole = memref.alloc() : memref<4xf32>
+  %0 = memref.subview %whole[0] [2] [1] : memref<4xf32> to memref<2xf32, strided<[1]>>
+  memref.copy %p, %0 : memref<2xf32> to memref<2xf32, strided<[1]>>
+  return %whole : memref<4xf32>
+}
