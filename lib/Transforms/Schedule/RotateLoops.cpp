@@ -396,7 +396,7 @@ private:
                                             "stablehlo.select",
                                             "stablehlo.broadcast_in_dim"};
     return names.contains(op->getName().getStringRef()) ||
-           (isDataMovement(op) && !isBarrier(op) && isCheap(op));
+           (movesData(op) && isCheap(op));
   }
 
   /// The number under which the loop carries the result of `op` into its next
@@ -596,8 +596,7 @@ private:
   /// What computes `value` in `body`, before casts and shapes, or null.
   static Operation *getSource(Value value, Block &body) {
     Operation *op = value.getDefiningOp();
-    while (op && op->getBlock() == &body && isDataMovement(op) &&
-           !isBarrier(op)) {
+    while (op && op->getBlock() == &body && movesData(op)) {
       value = op->getOperand(0);
       op = value.getDefiningOp();
     }
