@@ -13,28 +13,26 @@
 
 namespace zpp {
 
-/// Decomposed ops of one block, and tensor ops between them, that use each
-/// other's results, in their order.
+/// Decomposed ops of one block that use each other's results, and the tensor
+/// ops between them, in the order of the block.
 using Chain = llvm::SmallVector<mlir::Operation *>;
 
-/// The chains of `block` that have an exchange, in the order of their first
-/// ops.
+/// The chains of `block` that contain an exchange, ordered by their first ops.
 llvm::SmallVector<Chain> getChains(mlir::Block &block);
 
 /// The exchanges of `chain`.
 llvm::SmallVector<zero::CollectiveOpInterface> getExchanges(const Chain &chain);
 
-/// All blocks of the step in program order, those of the module of outlined
-/// functions left out.
+/// All blocks of the step in program order, without those of the host module.
 llvm::SmallVector<mlir::Block *> getStepBlocks(mlir::ModuleOp module);
 
-/// The ops between the first and the last of `ops`, which are of one block and
-/// in order, that need a result of one of them and are none of them; in order.
+/// The ops between the first and the last of `ops` that depend on one of `ops`
+/// but are not among them, in order. `ops` must be in one block and in order.
 llvm::SmallVector<mlir::Operation *>
 getDependents(llvm::ArrayRef<mlir::Operation *> ops);
 
-/// Drops the operands of `barrier`, an optimization_barrier, that nothing reads
-/// behind it, and returns them.
+/// Drops the operands of `barrier`, an optimization_barrier, whose results are
+/// not read, and returns them.
 llvm::SmallVector<mlir::Value> shrinkBarrier(mlir::Operation *barrier);
 
 } // namespace zpp

@@ -1,14 +1,15 @@
-//===- CoalesceCollectives.cpp - Tensors of one moment in one buffer ------===//
+//===- CoalesceCollectives.cpp - Small tensors share a buffer -------------===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 //
-// Whatever travels does so in rows: a device sends rows of bytes, numbered by
-// the leading dim, and receives as many from each. Rows of several tensors,
-// equal in number, are concatenated, so that what one op makes and another
-// reads are rows at equal distances.
+// Every exchange moves rows of bytes. A device sends rows that are numbered by
+// the leading dim, and receives as many from each of the others. If several
+// tensors have the same number of rows, these are concatenated row by row. Each
+// tensor is then a column of the joined buffer: ops that write or read it see
+// rows at equal distances.
 //
 //===----------------------------------------------------------------------===//
 
@@ -29,34 +30,35 @@ using namespace zpp::zero;
 
 namespace {
 
-/// What was kept in one piece is sent in one piece, even if up to this part of
-/// it (1/16) is not needed again: to take the rest out would copy it.
+/// A secondary partition that was kept as one buffer is sent as one buffer even
+/// if up to 1/16 of it is not needed this time. To send only the rest, it would
+/// have to be copied.
 constexpr int64_t kNotNeeded = 16;
 
 /// One tensor's part of an exchange.
 struct Part {
   CollectiveOpInterface exchange;
-  /// Rows that a device sends, and bytes of each.
+  /// The number of rows that a device sends, and the bytes of each.
   int64_t rows = 0;
   int64_t rowBytes = 0;
-  /// Bytes of an element that travels as it is; 0 for wire chunks.
+  /// Bytes of an element if the tensor travels unquantized; 0 for wire chunks.
   int64_t elementBytes = 0;
-  /// What puts the rows that arrive in order: of a gather, or null.
+  /// For a gather, the op that puts the received rows in order; otherwise null.
   UnpackSlicesOp order;
 };
 
-/// A chain and its exchanges.
+/// A chain and its exchanges, which may join others.
 struct Candidate {
   Chain chain;
   SmallVector<Part> parts;
-  /// What has to agree.
+  /// Candidates join only if these are equal.
   SmallVector<Attribute> key;
-  /// Heavy ops before it.
+  /// The number of heavy ops before it.
   int64_t window = 0;
 
-  /// What a device contributes. Of a gather its own share, also where it sends
-  /// what it has kept of others', so that buffers are filled with the tensors
-  /// that were kept in one.
+  /// The bytes that a device contributes. For a gather this is its own share,
+  /// even if it also sends what it has kept of the others' shares. The tensors
+  /// that were kept in one buffer then fill one buffer again.
   int64_t getBytes() const {
     Part part = parts.front();
     bool isGather = isa<AllGatherChunksOp>(part.exchange.getOperation());
@@ -74,13 +76,13 @@ bool isWire(RankedTensorType type) {
          !type.getEncoding();
 }
 
-/// The only op that reads `value`, if it is an OpT.
+/// The op that reads `value` if it is the only one and an OpT; otherwise null.
 template <typename OpT> OpT getOnlyReader(Value value) {
   return value.hasOneUse() ? dyn_cast<OpT>(*value.user_begin()) : OpT();
 }
 
-/// Slices that number all units of a tensor as `order` finds them: chunk i of
-/// the operand is unit i.
+/// Slices in which every unit of the tensor is a chunk, in the order of the
+/// tensor: chunk i of the operand is unit i.
 SlicesAttr getUnits(SlicesAttr order) {
   auto all = llvm::to_vector(
       llvm::seq<int64_t>(0, static_cast<int64_t>(order.getFactors().size())));
@@ -97,7 +99,8 @@ SmallVector<int64_t> getRest(SlicesAttr order) {
   return rest;
 }
 
-/// `order` with every unit a chunk: first by what numbered the chunks.
+/// `order`, but with every unit as a chunk. The factors that number the chunks
+/// of `order` come first.
 SlicesAttr getUnitOrder(SlicesAttr order) {
   SmallVector<int64_t> chunk(order.getChunk());
   llvm::append_range(chunk, getRest(order));
@@ -134,7 +137,8 @@ private:
   // What goes together
   //===--------------------------------------------------------------------===//
 
-  /// How `exchange` moves rows, or nullopt.
+  /// Describes the rows that `exchange` moves, or nullopt if it cannot join
+  /// others.
   static std::optional<Part> getPart(CollectiveOpInterface exchange) {
     Part part;
     part.exchange = exchange;
@@ -149,7 +153,7 @@ private:
     if (isWire(type)) {
       part.rows = type.getDimSize(0);
       part.rowBytes = type.getDimSize(1);
-      // Only rows as a whole are put in order together.
+      // An order that splits rows cannot be applied to several tensors at once.
       if (part.order && (part.order.getSlices().getDim() != 0 ||
                          !isWire(getType(part.order->getResult(0)))))
         return std::nullopt;
@@ -193,8 +197,9 @@ private:
     return candidate;
   }
 
-  /// Chains that are to travel together. A buffer is full once it has `bytes`;
-  /// what is left in the end joins the last one.
+  /// Groups of chains that are to travel together. A buffer is full once it has
+  /// `bytes` bytes. If the last buffer does not become full, its tensors join
+  /// the one before it.
   SmallVector<SmallVector<Candidate>> getGroups(Block &block,
                                                 HeavyOps &compute) {
     SmallVector<Chain> chains = getChains(block);
@@ -204,7 +209,7 @@ private:
     for (auto exchange : block.getOps<CollectiveOpInterface>())
       positions[exchange] = {static_cast<int64_t>(positions.size())};
     SmallVector<Operation *> heavy = compute.getIn(block);
-    /// Chains that agree, and what they contribute.
+    /// Chains with equal keys, and the bytes that they contribute together.
     struct Group {
       SmallVector<Candidate> candidates;
       int64_t bytes = 0;
@@ -235,7 +240,8 @@ private:
         groups.pop_back();
       }
       for (Group &group : groups)
-        // Nothing that is left to XLA is joined for its own sake.
+        // At least one tensor must be quantized: joining collectives that are
+        // left to XLA is not the task of this pass.
         if (llvm::any_of(group.candidates, [](const Candidate &candidate) {
               return candidate.parts.front().elementBytes == 0;
             }))
@@ -249,20 +255,22 @@ private:
   //===--------------------------------------------------------------------===//
 
   void coalesce(ArrayRef<Candidate> group) {
-    // Wire chunks first, whose rows keep the alignment; then by element.
+    // Wire chunks come first because the size of their rows is a multiple of
+    // the alignment. The others follow by decreasing size of their elements.
     for (size_t hop : llvm::seq(group.front().parts.size())) {
       SmallVector<Part> parts;
       for (int64_t elementBytes : {0, 4, 2})
         for (const Candidate &candidate : group)
           if (candidate.parts[hop].elementBytes == elementBytes)
             parts.push_back(candidate.parts[hop]);
-      // All of it or nothing: the first hop finds out.
+      // If a join is not possible, the first hop shows it, before anything has
+      // changed.
       if (!join(parts))
         return;
     }
   }
 
-  /// The slices that number the units of what a gather sends.
+  /// The slices that number the units of the operand of a gather.
   SlicesAttr getSentUnits(Part part) {
     SlicesAttr order = part.order.getSlices();
     SmallVector<int64_t> factors;
@@ -277,8 +285,9 @@ private:
                                  IntegerType::get(&getContext(), 8));
   }
 
-  /// The rows that `part` sends where an op of another exchange has made them,
-  /// else null. `barrier` is what they have crossed since, or null.
+  /// The rows that `part` sends if an op of another exchange made them,
+  /// otherwise null. `barrier` becomes the barrier that they have crossed
+  /// since, or null.
   Value findRows(Part part, Operation *&barrier) {
     Value input = part.exchange->getOperand(0);
     barrier = input.getDefiningOp();
@@ -295,7 +304,8 @@ private:
     return {};
   }
 
-  /// The rows that the exchange of `part` sends, as bytes.
+  /// The rows that the exchange of `part` sends, as bytes; creates ops if
+  /// needed.
   Value getRows(OpBuilder &builder, Part part) {
     Operation *barrier;
     if (Value rows = findRows(part, barrier); rows && !barrier)
@@ -319,7 +329,7 @@ private:
                                      getRowsType(part), input, slices);
   }
 
-  /// Slice `offset`, of `size`, of the last dim.
+  /// Extracts `size` elements of the last dim from `offset` on.
   static Value extract(OpBuilder &builder, Location loc, Value value,
                        int64_t offset, int64_t size) {
     RankedTensorType type = getType(value);
@@ -333,9 +343,10 @@ private:
         getAsIndexOpFoldResult(builder.getContext(), shape), strides);
   }
 
-  /// The rows of all parts where they are together already, as an exchange
-  /// before has left them, with the offset of each part; null otherwise.
-  /// `barrier` is what they have crossed since.
+  /// If an earlier exchange has left the rows of all parts together in one
+  /// buffer, that buffer; otherwise null. `offsets` becomes the offset of each
+  /// part, and `barrier` the barrier that the buffer has crossed since, or
+  /// null.
   Value findJoined(ArrayRef<Part> parts, SmallVectorImpl<int64_t> &offsets,
                    Operation *&barrier) {
     Value whole;
@@ -367,8 +378,9 @@ private:
     return whole;
   }
 
-  /// Adds `value` to the operands of `barrier`, in front of which it is
-  /// defined; returns the result. The caller's rows still cross it.
+  /// Adds `value`, which is defined before `barrier`, to its operands and
+  /// returns the new result. The rows that the caller reads still cross the
+  /// barrier.
   Value crossBarrier(Operation *barrier, Value value) {
     OpBuilder builder(barrier);
     SmallVector<Value> operands(barrier->getOperands());
@@ -380,8 +392,8 @@ private:
     return extended->getResults().back();
   }
 
-  /// Joins exchanges of one kind into one. False, and nothing is changed, where
-  /// one of them depends on what another one receives.
+  /// Joins exchanges of one kind into one. If one of them depends on what
+  /// another one receives, returns false and changes nothing.
   bool join(ArrayRef<Part> parts) {
     SmallVector<Operation *> exchanges = llvm::map_to_vector(
         parts, [](Part part) { return part.exchange.getOperation(); });
@@ -397,18 +409,20 @@ private:
         remark::missed(
             exchange->getLoc(),
             remark::RemarkOpts::name("not-coalesced").category(getArgument()))
-            << "travels alone: it depends on what it would travel with";
+            << "travels alone: it depends on a tensor that it would travel "
+               "with";
         return false;
       }
 
-    // What is sent, at the last of the exchanges, where all of it is there.
+    // The joined exchange takes the place of the last one, where all rows are
+    // available.
     OpBuilder builder(sorted.back());
     Location loc = sorted.front()->getLoc();
     SmallVector<int64_t> offsets;
     Operation *barrier = nullptr;
     Value sent = findJoined(parts, offsets, barrier);
     if (!sent) {
-      // One tensor travels only with what it has been kept with.
+      // A single tensor joins only the buffer that it was kept in.
       if (parts.size() == 1)
         return false;
       barrier = nullptr;
@@ -442,7 +456,8 @@ private:
       joined->setAttr(kKeepAttr, builder.getUnitAttr());
     Value received = joined->getResult(0);
 
-    // Rows of all tensors that go on travelling are put in order at once.
+    // If the rows of all tensors go on to another exchange, one op puts them in
+    // order.
     Value ordered = getOrdered(builder, parts, received);
     for (auto [part, offset] : llvm::zip_equal(parts, offsets))
       receive(builder, part, ordered ? ordered : received,
@@ -465,9 +480,10 @@ private:
     if (barrier)
       eraseIfDead(shrinkBarrier(barrier));
     std::string what =
-        parts.size() == 1 ? "travels with what was kept with it, in"
-                          : "travel together: " + std::to_string(parts.size()) +
-                                " tensors in";
+        parts.size() == 1
+            ? "travels with the tensors that were kept with it, in"
+            : "travel together: " + std::to_string(parts.size()) +
+                  " tensors in";
     remark::passed(
         loc, remark::RemarkOpts::name("coalesced").category(getArgument()))
         << (what + " rows of " + std::to_string(total) + " bytes");
@@ -489,8 +505,8 @@ private:
                                      like.getAlongAttr(), like.getMeshAttr());
   }
 
-  /// The origins of all parts, each with its bytes in a row of `total`; what is
-  /// none's is the last one's.
+  /// Records the origins of all parts, each with its bytes in a row of `total`
+  /// bytes. Padding counts for the last part.
   void setOrigins(Operation *joined, ArrayRef<Part> parts, int64_t total) {
     SmallVector<Attribute> origins;
     int64_t padding = total;
@@ -507,15 +523,15 @@ private:
     joined->setAttr(kOriginAttr, ArrayAttr::get(&getContext(), origins));
   }
 
-  /// What is received with its rows in the order of the units, where all parts
-  /// are put in one order; null otherwise.
+  /// The received rows in the order of the units if all parts have the same
+  /// order; otherwise null.
   Value getOrdered(OpBuilder &builder, ArrayRef<Part> parts, Value received) {
     SmallVector<int64_t> factors, chunk;
     for (Part part : parts) {
       if (!part.order)
         return {};
       SlicesAttr order = part.order.getSlices();
-      // What is whole now is read in any order.
+      // A tensor that is complete now can be read in any order.
       if (part.elementBytes != 0 &&
           !llvm::any_of(part.order->getUsers(), [](Operation *user) {
             return isa<AllGatherChunksOp>(user);
@@ -538,7 +554,8 @@ private:
         SlicesAttr::get(&getContext(), 0, factors, chunk, 0, 1));
   }
 
-  /// Replaces what `part` received by its slice of the rows from `offset` on.
+  /// Replaces the result of `part` by its slice of `rows`, which starts at
+  /// `offset`.
   void receive(OpBuilder &builder, Part part, Value rows, bool isOrdered,
                int64_t offset) {
     Operation *exchange = part.exchange;
@@ -561,8 +578,8 @@ private:
     }
   }
 
-  /// Where the exchanges of a block stand in it, compared lexicographically:
-  /// what moves behind one has that one's position and a number of its own.
+  /// The places of a block's exchanges, compared lexicographically. An op that
+  /// moves behind another one gets the place of that one, extended by a number.
   /// Operation::isBeforeInBlock() would number all ops again after each move.
   llvm::DenseMap<Operation *, SmallVector<int64_t>> positions;
 };

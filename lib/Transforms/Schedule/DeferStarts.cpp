@@ -5,14 +5,15 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// NCCL needs one order of all collectives on all ranks. XLA's thread keeps it
-// where it calls both its own and those of the starts. For another thread to
-// call the latter, XLA's must not fall between them: they come after the last
-// wait, which is when that thread has called everything.
+// NCCL needs the same order of all collectives on all ranks. As long as XLA's
+// thread queues both its own collectives and those of the starts, there is one
+// order. Another thread may queue those of the starts only if no collective of
+// XLA can come between them. Therefore XLA's collectives are moved behind the
+// last wait: XLA's thread gets there only after all starts have been queued.
 //
-// Whether the partitioner adds collectives is not known before it runs. It has
-// no cause to within a computation that is manual along all axes, nor around
-// one where every value is sharded as what reads it wants it.
+// The partitioner runs later and may add collectives. It has no reason to do so
+// inside a computation that is manual along all axes, nor around one if every
+// value already has the sharding that its readers expect.
 //
 //===----------------------------------------------------------------------===//
 
@@ -39,12 +40,12 @@ using namespace zpp::zero;
 
 namespace {
 
-/// What may come later than it could: collectives that take no longer than
-/// their latency, and not many of them.
+/// The limits for collectives that are delayed until after the last wait: they
+/// must be so small that latency dominates, and there must not be many.
 constexpr int64_t kMostBytes = 64 << 10;
 constexpr size_t kMostCollectives = 8;
 
-/// The op with its target if it is a call.
+/// The name of the op, with the target if it is a custom call.
 std::string describe(Operation *op) {
   std::string text = op->getName().getStringRef().str();
   if (auto target = op->getAttrOfType<StringAttr>("call_target_name"))
@@ -52,7 +53,7 @@ std::string describe(Operation *op) {
   return text;
 }
 
-/// True for what may communicate without being a collective.
+/// True if `op` is no collective but may communicate all the same.
 bool mayCommunicate(Operation *op) {
   StringRef name = op->getName().getStringRef();
   if (name != "stablehlo.custom_call")
@@ -62,7 +63,7 @@ bool mayCommunicate(Operation *op) {
                true)
         .Default(false);
   auto target = op->getAttrOfType<StringAttr>("call_target_name");
-  // What XLA and JAX compute with.
+  // Targets that XLA and JAX use for computation on one device.
   return !target ||
          !llvm::Regex("^(__cublas\\$|__cudnn\\$|__gpu\\$|cu_|cuda_|cusolver_|"
                       "lapack_|triton_kernel_call$|Sharding$)")
@@ -73,8 +74,9 @@ bool mayCommunicate(Operation *op) {
 // Shardings
 //===----------------------------------------------------------------------===//
 
-/// The dims of the shardings in an attribute of Shardy, as text. Meshes of
-/// different names are the same in a step, which has but one.
+/// The dims of the shardings in an attribute of Shardy, as text. The names of
+/// the meshes are dropped: a step has only one mesh, possibly under several
+/// names.
 SmallVector<std::string> getShardings(Attribute attribute) {
   SmallVector<std::string> shardings;
   if (!attribute)
@@ -89,7 +91,7 @@ SmallVector<std::string> getShardings(Attribute attribute) {
   return shardings;
 }
 
-/// Shardings along the outside of the manual computation.
+/// The shardings of values around the manual computation.
 class Surroundings {
 public:
   explicit Surroundings(Operation *manual) : manual(manual) {}
@@ -127,7 +129,7 @@ public:
   }
 
 private:
-  /// Whether each of `values` is sharded as wanted, as far as it is at all.
+  /// True if each of `values` whose sharding is known has the wanted one.
   bool passesOn(ValueRange values, ArrayRef<std::string> wanted,
                 bool isUnknownFine = false) {
     if (wanted.empty() && isUnknownFine)
@@ -139,7 +141,7 @@ private:
            });
   }
 
-  /// Empty where nothing says it.
+  /// The sharding of `value`, or empty if it has none.
   std::string getSharding(Value value) {
     SmallVector<std::string> shardings;
     if (auto argument = dyn_cast<BlockArgument>(value)) {
@@ -181,7 +183,7 @@ public:
       remark::missed(
           starts.front().getLoc(),
           remark::RemarkOpts::name("not-deferred").category(getArgument()))
-          << "XLA's thread has to queue what starts do: " + reason;
+          << "starts are queued on XLA's thread: " + reason;
       return;
     }
     for (StartOp start : starts)
@@ -189,11 +191,12 @@ public:
   }
 
 private:
-  /// Moves XLA's collectives behind the last wait. Returns why that is not
-  /// possible, or empty.
+  /// Moves XLA's collectives behind the last wait. Returns the reason if that
+  /// is not possible, otherwise an empty string.
   std::string order(ArrayRef<StartOp> starts) {
     llvm::SetVector<Block *> blocks;
-    // Starts, waits and the loops with them, which pass a token on.
+    // Starts, waits, and the loops that contain them. All of these pass on a
+    // token.
     llvm::DenseSet<Operation *> scheduled;
     for (StartOp start : starts) {
       Operation *op = start;
@@ -243,7 +246,7 @@ private:
     return dependent;
   }
 
-  /// A collective by itself, of few bytes.
+  /// True for a collective, not within another op, that moves few bytes.
   static bool isLight(Operation *op) {
     auto hasBytes = [](Type type) {
       auto tensor = dyn_cast<RankedTensorType>(type);
@@ -256,7 +259,8 @@ private:
                kMostBytes;
   }
 
-  /// Moves what computes `value` in front of `op`, on which it does not depend.
+  /// Moves the ops that compute `value` before `op`. They must not depend on
+  /// `op`.
   static void moveInFront(Value value, Operation *op) {
     SetVector<Operation *> slice;
     BackwardSliceOptions options;
@@ -271,8 +275,9 @@ private:
       source->moveBefore(op);
   }
 
-  /// Moves `others`, ops of `block`, behind the last wait, with what depends on
-  /// them, and ties an operand of each through that wait.
+  /// Moves `others`, which are ops of `block`, and the ops that depend on them
+  /// behind the last wait, and ties an operand of each through that wait.
+  /// Returns the reason if that is not possible, otherwise an empty string.
   std::string moveBehindLast(Block &block,
                              const llvm::SetVector<Operation *> &others,
                              const llvm::DenseSet<Operation *> &scheduled) {
@@ -293,7 +298,8 @@ private:
       return std::to_string(moved.size()) +
              " collectives of XLA would come too late behind the last wait";
 
-    // They and what depends on them. Of these the first ones need a tie.
+    // The collectives and the ops that depend on them. Only collectives that do
+    // not depend on another one need a tie.
     llvm::DenseSet<Operation *> after;
     SmallVector<Value> ties;
     for (Operation *op : moved) {

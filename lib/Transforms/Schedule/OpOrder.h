@@ -14,9 +14,9 @@
 
 namespace zpp {
 
-/// The order of the ops of a block while some of them move and others take
-/// their places. Operation::isBeforeInBlock() would number the whole block
-/// again after each change.
+/// The order of the ops of a block while some of them move and others are
+/// replaced. Operation::isBeforeInBlock() would number the whole block again
+/// after each change.
 class OpOrder {
 public:
   explicit OpOrder(mlir::Block &block);
@@ -24,24 +24,26 @@ public:
   bool isBefore(mlir::Operation *a, mlir::Operation *b) const {
     return getPlace(a) < getPlace(b);
   }
-  /// How many of `ops`, which are in order, come before `op`.
+  /// The number of `ops` that come before `op`; `ops` must be in order.
   size_t countBefore(llvm::ArrayRef<mlir::Operation *> ops,
                      mlir::Operation *op) const;
 
-  /// `op` has the place of `old`, which has been erased.
+  /// Gives `op` the place of `old`, which has been erased.
   void replace(mlir::Operation *old, mlir::Operation *op);
   /// Moves `op` directly before `next`, which must not have moved.
   void moveBefore(mlir::Operation *op, mlir::Operation *next);
-  /// `op` has been created directly before `next`, one op at most for each.
+  /// Records that `op` was created directly before `next`. At most one op may
+  /// be created before each `next`.
   void insertBefore(mlir::Operation *op, mlir::Operation *next);
-  /// Moves `ops`, in their order, directly behind `previous`, which must not
-  /// have moved.
+  /// Moves `ops` directly behind `previous`, which must not have moved, and
+  /// keeps their order.
   void moveBehind(llvm::ArrayRef<mlir::Operation *> ops,
                   mlir::Operation *previous);
 
 private:
-  /// Of an op that has not moved: its number. Of others: that of the op that
-  /// they stand before or behind, on which side, and their order there.
+  /// For an op that has not moved, its number. For others, the number of the op
+  /// that they were moved to, the side of it on which they stand, and their
+  /// order there.
   struct Place {
     int64_t number = 0;
     enum Side { Before, Itself, Behind } side = Itself;

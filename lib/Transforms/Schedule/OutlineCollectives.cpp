@@ -26,7 +26,7 @@ using namespace zpp::zero;
 
 namespace {
 
-/// A chain, and what crosses its border.
+/// A chain, and the values that cross its border.
 struct Outlined {
   explicit Outlined(Chain chain) : ops(std::move(chain)) {
     dependents = getDependents(ops);
@@ -52,11 +52,11 @@ struct Outlined {
   llvm::SetVector<Value> inputs;
   /// Results of `ops` that others read.
   SmallVector<Value> outputs;
-  /// Ops that have to make room.
+  /// Ops that have to move behind the chain.
   SmallVector<Operation *> dependents;
 };
 
-/// The functions made so far, by their text.
+/// The functions created so far, by their text.
 class HostFunctions {
 public:
   explicit HostFunctions(ModuleOp step) : step(step) {
@@ -67,7 +67,7 @@ public:
       functions.try_emplace(getText(function), function);
   }
 
-  /// The function that does what `chain` does.
+  /// The function for `chain`, which may be shared with equal chains.
   func::FuncOp get(const Outlined &chain) {
     if (!host) {
       host = ModuleOp::create(step.getLoc(), kHostModule);
@@ -83,7 +83,8 @@ public:
   }
 
 private:
-  /// What makes two functions the same: all but their names and locations.
+  /// The text by which functions are compared: all but their names and
+  /// locations.
   static std::string getText(func::FuncOp function) {
     std::string name = function.getSymName().str();
     function.setSymName("f");
@@ -107,8 +108,8 @@ private:
     IRMapping mapping;
     mapping.map(chain.inputs.getArrayRef(), body->getArguments());
     for (Operation *op : chain.ops) {
-      // A destination for each op: one-shot bufferization need not tell apart
-      // what shares one.
+      // Give each op a destination of its own, so that one-shot bufferization
+      // need not resolve conflicts.
       for (Value operand : op->getOperands())
         if (auto empty = operand.getDefiningOp<tensor::EmptyOp>())
           mapping.map(operand,
@@ -136,7 +137,7 @@ public:
   }
 
 private:
-  /// Why `chain` stays where it is, or empty.
+  /// The reason why `chain` stays where it is, or empty.
   static std::string getReason(const Outlined &chain) {
     if (chain.outputs.empty())
       return "nothing reads its result";
@@ -153,8 +154,8 @@ private:
                                                   chain.dependents);
     for (Value input : chain.inputs)
       if (dependents.contains(input.getDefiningOp()))
-        return "what it computes first is needed for what it reads last";
-    // Every rank must come by as often as the others.
+        return "one of its operands depends on one of its results";
+    // Every rank must execute the start equally often.
     for (Operation *parent = chain.ops.front()->getParentOp(); parent;
          parent = parent->getParentOp()) {
       StringRef name = parent->getName().getStringRef();
@@ -166,7 +167,7 @@ private:
           return isa<QuantizeOp, DequantizeOp>(op) ||
                  (isa<CollectiveOpInterface>(op) && !op->hasAttr(kReasonAttr));
         }))
-      return "nothing of it travels quantized";
+      return "it sends nothing quantized";
     return "";
   }
 
@@ -187,7 +188,7 @@ private:
       if (isa<CollectiveOpInterface>(op))
         origins.push_back(takeOrigin(op));
 
-    // Where all inputs are there.
+    // At the end of the chain, where all inputs are available.
     OpBuilder builder(chain.ops.back());
     Location loc = chain.getLoc();
     ValueRange inputs = chain.inputs.getArrayRef();

@@ -7,14 +7,15 @@
 //
 // A block is scheduled in five phases:
 //
-//   find   what moves with starts and waits          (OverlapTransfers.cpp)
-//   plan   the op that each start and wait is to      (OverlapPlan.cpp, no IR)
-//          stand before
-//   place  everything is moved there                  (OverlapPlace.cpp)
-//   tie    values of the compute are passed through   (OverlapTies.cpp)
-//          starts and waits, which keeps these there
-//   keep   and through waits, which keeps compute     (OverlapKeep.cpp)
-//          and other collectives where they are
+//   find   the ops that move with starts and waits    (OverlapTransfers.cpp)
+//   plan   before which op each start and wait is     (OverlapPlan.cpp, no IR)
+//          to stand
+//   place  move everything there                      (OverlapPlace.cpp)
+//   tie    pass values of the compute through starts  (OverlapTies.cpp)
+//          and waits, so that XLA keeps these there
+//   keep   pass further values through waits, so that (OverlapKeep.cpp)
+//          XLA keeps compute and its own collectives
+//          where they are
 //
 //===----------------------------------------------------------------------===//
 
@@ -31,36 +32,39 @@
 
 namespace zpp {
 
-/// A start and its wait, and what moves with them.
+/// A start, its wait, and the ops that move with them.
 struct Transfer {
   zero::StartOp start;
   zero::WaitOp wait;
   bool isGather = false;
-  /// Of a gather: a barrier kept it apart from an earlier one.
+  /// True if a barrier kept this gather apart from an earlier one of the same
+  /// weight.
   bool isRepeated = false;
-  /// Memory that it takes while it is in flight: what is gathered, or what is
-  /// scattered and its result.
+  /// The memory that it takes while it is in flight: for a gather its result,
+  /// for a scatter its operand and its result.
   int64_t bytes = 0;
-  /// Casts and shapes of what is started, which move with the start; in order.
+  /// Casts and shape changes of the operands, which move with the start; in
+  /// order.
   llvm::SmallVector<mlir::Operation *> sources;
-  /// Ops on nothing but what is waited for, which move with the wait; in order.
+  /// Ops that read only the results and constants, which move with the wait; in
+  /// order.
   llvm::SmallVector<mlir::Operation *> derived;
-  /// The first other op that needs what is waited for.
+  /// The first other op that needs the results.
   mlir::Operation *need = nullptr;
 };
 
-/// The transfers of a block, and what else moves.
+/// The transfers of a block, and the other ops that move.
 class BlockTransfers {
 public:
-  /// Remarks of `pass` say what is not scheduled. Starts of gathers no longer
-  /// read what is behind a barrier.
+  /// Remarks of `pass` say which starts are not scheduled. The starts of
+  /// gathers are changed to read their operands from before barriers.
   BlockTransfers(mlir::Block &block, HeavyOps &compute, llvm::StringRef pass);
 
   mlir::Block &getBlock() const { return block; }
   bool empty() const { return transfers.empty(); }
   const Transfer &operator[](size_t index) const { return *transfers[index]; }
 
-  /// The op that was at `position` before anything moved, and the reverse.
+  /// The op that was at `position` before anything moved, and its position.
   mlir::Operation *getOp(int64_t position) const { return ops[position]; }
   int64_t getPosition(mlir::Operation *op) const { return index.lookup(op); }
   llvm::ArrayRef<mlir::Operation *> getOps() const { return ops; }
@@ -68,12 +72,11 @@ public:
   /// The heavy ops of the block, in order.
   llvm::ArrayRef<mlir::Operation *> getHeavyOps() const { return heavy; }
 
-  /// True if `value` depends on nothing but constants, so that what computes it
-  /// can move up in front of what reads it.
+  /// True if `value` depends only on constants, so that the ops that compute it
+  /// can move up to a reader.
   bool isConstant(mlir::Value value) const;
 
-  /// True if `value` is computed in this block, and is no weight that is waited
-  /// for.
+  /// True if `value` is computed in this block and does not come from a gather.
   bool isComputed(mlir::Value value) const;
 
   /// True if `op` moves with a start.
@@ -83,7 +86,7 @@ public:
 
   OverlapProblem getProblem(int64_t budget) const;
 
-  /// `call`, a start or wait, has taken the place of `old`, which is erased.
+  /// Records that `call`, a start or wait, has replaced `old`, which is erased.
   void replaceCall(mlir::Operation *old, mlir::Operation *call);
 
 private:
@@ -107,16 +110,17 @@ private:
   llvm::SetVector<mlir::Operation *> barriers;
   llvm::SmallVector<mlir::Operation *> ops, heavy;
   llvm::DenseMap<mlir::Operation *, int64_t> index;
-  /// The transfers of starts and waits.
+  /// The transfer of each start and wait.
   llvm::DenseMap<mlir::Operation *, Transfer *> calls;
-  /// What moves with a wait, and the wait itself.
+  /// The transfer of each wait and of each op that moves with a wait.
   llvm::DenseMap<mlir::Operation *, Transfer *> owners;
-  /// What moves with a start, and when its operands are there.
+  /// The ops that move with a start, and the positions from which on their
+  /// operands are available.
   llvm::DenseMap<mlir::Operation *, int64_t> movedSources;
   mutable llvm::DenseMap<mlir::Operation *, bool> constants;
 };
 
-/// A start or a wait in its place.
+/// A start or wait that has been placed.
 struct PlacedCall {
   mlir::Operation *op;
   OverlapPlan::Call::Kind kind;
@@ -125,29 +129,29 @@ struct PlacedCall {
   mlir::Operation *before;
 };
 
-/// Moves starts, waits and what moves with them to where `plan` wants them.
-/// Returns the starts and waits in their order.
+/// Moves starts, waits and the ops that move with them to the places of `plan`.
+/// Returns the starts and waits in their new order.
 llvm::SmallVector<PlacedCall> placeTransfers(const BlockTransfers &transfers,
                                              const OverlapPlan &plan);
 
-/// Ties values of the compute through starts and waits, and keeps the order up
-/// to date.
+/// Ties values of the compute through starts and waits, and tracks the order of
+/// the ops.
 class Ties {
 public:
   explicit Ties(BlockTransfers &transfers)
       : transfers(transfers), order(transfers.getBlock()) {}
 
-  /// Ties a value through each of `calls` that would not stay without.
+  /// Ties a value through each of `calls` that XLA could move otherwise.
   void tieCalls(llvm::ArrayRef<PlacedCall> calls);
 
-  /// True if `value` is computed, or passed on by a start or wait.
+  /// True if `value` is computed in the block, or tied through a start or wait.
   bool isComputed(mlir::Value value) const;
 
-  /// Ties `value` through `op`, a start or wait: what comes later reads the
-  /// result. Returns what `op` has become.
+  /// Ties `value` through `op`, a start or wait: later ops read the tied result
+  /// instead. Returns the op that replaces `op`.
   mlir::Operation *tie(mlir::Operation *op, mlir::Value value);
 
-  /// Moves `ops`, in their order, directly behind `wait`.
+  /// Moves `ops` directly behind `wait` and keeps their order.
   void moveBehind(llvm::ArrayRef<mlir::Operation *> ops,
                   mlir::Operation *wait) {
     order.moveBehind(ops, wait);
@@ -171,18 +175,18 @@ private:
 
   BlockTransfers &transfers;
   OpOrder order;
-  /// The last op of the compute that the calls so far come after.
+  /// The last op of the compute that the calls so far depend on.
   mlir::Operation *latest = nullptr;
 };
 
-/// True if a start or wait passes `value` on.
+/// True if `value` is a tied result of a start or wait.
 bool isTied(mlir::Value value);
 
-/// Keeps XLA from leaving for the end what nothing needs before, with all that
-/// it is computed from in memory until then: products that products and
-/// collectives read are computed before the wait that follows, collectives of
-/// XLA that send gradients come after it, and are done once more than `budget`
-/// bytes are in flight.
+/// Without further ties, XLA would leave ops that nothing needs soon for the
+/// end and keep all their operands in memory until then. This makes sure that
+/// products that are read by products and collectives are computed before the
+/// next wait, that XLA's own collectives of gradients come after it, and that
+/// these are done once more than `budget` bytes are in flight.
 void keepInPlace(Ties &ties, int64_t budget);
 
 } // namespace zpp

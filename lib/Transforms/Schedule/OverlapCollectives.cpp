@@ -48,7 +48,7 @@ public:
 
 private:
   void schedule(Block &block, HeavyOps &compute) {
-    // What is tied has its place.
+    // A block with ties has been scheduled already.
     auto hasTies = [](auto call) { return !call.getTies().empty(); };
     if (llvm::any_of(block.getOps<StartOp>(), hasTies) ||
         llvm::any_of(block.getOps<WaitOp>(), hasTies))

@@ -15,14 +15,16 @@ using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
 
-/// True for what moves data and keeps its type. XLA may compute in more bits
-/// what a cast follows: a tie in front of that would round.
+/// True for ops that move data and keep its element type. XLA may compute the
+/// operand of a cast with higher precision; a tie before the cast would round
+/// it.
 static bool isShape(Operation *op) {
   return movesData(op) && getElementTypeOrSelf(op->getOperand(0)) ==
                               getElementTypeOrSelf(op->getResult(0));
 }
 
-/// True if `value` comes out of a collective, and no call has passed it on.
+/// True if `value` is the result of a collective, and is not tied through a
+/// call.
 static bool isReceived(Value value) {
   Operation *op = value.getDefiningOp();
   return isCollective(op) ||
@@ -71,9 +73,9 @@ public:
   }
 
 private:
-  /// Finds the waits, and those of XLA's collectives of whose results the
-  /// compute up to the last wait needs nothing: what it needs, as an
-  /// activation, is not to come later.
+  /// Finds the waits, and those of XLA's collectives whose results are not
+  /// needed by the compute up to the last wait. A collective that the compute
+  /// needs, such as one of an activation, must not be delayed.
   void findCollectives() {
     SmallVector<Operation *> ops;
     size_t numUntilLastWait = 0;
@@ -86,7 +88,7 @@ private:
         ordered.push_back(&op);
       }
     }
-    // Starts, waits and compute, and what they depend on; readers first.
+    // Visits readers before the ops that they read.
     llvm::DenseSet<Operation *> compute, needed;
     for (Operation *op :
          llvm::reverse(ArrayRef(ops).take_front(numUntilLastWait))) {
@@ -102,13 +104,13 @@ private:
     collectives.insert_range(ordered);
   }
 
-  /// The number of the first wait behind `op`, if that is none itself.
+  /// The number of the first wait behind `op`, which is not a wait itself.
   size_t getNextWait(Operation *op) const {
     return ties.getOrder().countBefore(waits, op);
   }
 
-  /// Ties the results of the oldest collectives through waits behind which more
-  /// bytes would be in flight than may be.
+  /// Where more bytes than `budget` would be in flight behind a wait, ties the
+  /// results of the oldest collectives through it.
   void limitInFlight() {
     std::deque<std::pair<Operation *, uint64_t>> queue;
     uint64_t inFlight = 0;
@@ -137,8 +139,9 @@ private:
     }
   }
 
-  /// Ties `value` through wait `number`, if all that reads it is behind that,
-  /// or can be: shapes, collectives, and casts of what these result in.
+  /// Ties `value` through wait `number` if all its readers are behind the wait
+  /// or can be moved there: shape changes, collectives, and casts of their
+  /// results.
   void tieBehind(Value value, size_t number) {
     Operation *source = value.getDefiningOp();
     if (number == waits.size() || waits[number] == source)
@@ -148,7 +151,7 @@ private:
     auto isBefore = [&](Operation *a, Operation *b) {
       return order.isBefore(a, b);
     };
-    // What reads the value until the wait, as far as is known.
+    // The readers up to the wait that have been found so far.
     std::set<Operation *, decltype(isBefore)> readers(isBefore);
     auto addReaders = [&](ValueRange values) {
       for (Value read : values)
@@ -157,7 +160,7 @@ private:
               !order.isBefore(wait, reader))
             readers.insert(reader);
     };
-    // What has to move, in order.
+    // The ops that have to move, in order.
     SmallVector<Operation *> moved;
     llvm::DenseSet<Value> shapes{value}, received;
     if (collectives.contains(source))

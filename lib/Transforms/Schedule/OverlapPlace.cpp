@@ -29,7 +29,7 @@ public:
       Operation *op = isStart ? start.getOperation() : wait.getOperation();
       if (isStart)
         for (Operation *source : transfer.sources)
-          // Others may read it where it was.
+          // It may stand earlier already, for other readers.
           if (!isBefore(source, call.before))
             bring(source, call.before);
       move(op, call.before);
@@ -44,8 +44,8 @@ public:
   }
 
 private:
-  /// The op before which something is put, and how many were put there before
-  /// that; the op itself comes last.
+  /// The position of the op before which an op is placed, and a number that
+  /// orders the ops placed there. The op at the position itself comes last.
   struct Place {
     int64_t before, number;
     Operation *op;
@@ -67,8 +67,8 @@ private:
     getPlace(op) = {before, numMoved++, op};
   }
 
-  /// Moves `op`, and before it the constants that it reads which are not there
-  /// already.
+  /// Moves `op`, and before it those of its constant operands that are not
+  /// available there.
   void bring(Operation *op, int64_t before) {
     SmallVector<std::pair<Operation *, unsigned>> path{{op, 0}};
     while (!path.empty()) {
@@ -86,7 +86,7 @@ private:
     }
   }
 
-  /// Gives the block its order.
+  /// Reorders the block.
   void apply() {
     llvm::sort(places);
     Block &block = transfers.getBlock();
@@ -95,7 +95,7 @@ private:
   }
 
   const BlockTransfers &transfers;
-  /// Of all ops of the block, by their positions.
+  /// The places of all ops of the block, by their original positions.
   std::vector<Place> places;
   int64_t numMoved = 0;
 };

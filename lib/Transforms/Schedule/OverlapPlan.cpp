@@ -25,7 +25,8 @@ using Call = OverlapPlan::Call;
 class Planner {
 public:
   explicit Planner(const OverlapProblem &problem) : problem(problem) {
-    // Places that make a difference: where something is computed or needed.
+    // The positions worth considering: those of heavy ops and of ops that need
+    // a result.
     for (const HeavyOp &op : problem.heavy)
       slots.push_back(op.position);
     for (const Transfer &transfer : problem.transfers)
@@ -48,13 +49,13 @@ public:
     std::vector<int64_t> starts(problem.transfers.size());
     for (const Placement &placement : plan.placements)
       starts[placement.transfer] = placement.startBefore;
-    // Equal ones stay in the order in which they were decided on.
+    // Calls at the same place keep the order in which they were planned.
     std::vector<std::pair<Call, size_t>> calls;
     for (const Call &call : plan.calls)
       calls.emplace_back(call, calls.size());
     auto getOrder = [&](const std::pair<Call, size_t> &numbered) {
       const auto &[call, number] = numbered;
-      // What has started at the same place comes after its start.
+      // A wait comes after its start at the same place.
       bool isBehindStart =
           call.kind == Call::Room && starts[call.transfer] == call.before;
       return std::make_tuple(call.before,
@@ -109,9 +110,9 @@ private:
   }
 
   void planGathers() {
-    // What is in flight at the slot at hand, each with the slot of its need.
-    // Neither starts nor needs go back from one gather to the next, so that
-    // further on only less of it is in flight.
+    // The gathers in flight at `slot`: the slot where each is needed, and its
+    // bytes. Starts and needs never go back from one gather to the next, so
+    // from `slot` on the bytes of these only decrease.
     std::deque<std::pair<size_t, int64_t>> inFlight;
     int64_t bytes = 0;
     size_t slot = 0;
@@ -119,7 +120,7 @@ private:
          getOrdered(true, [](const Transfer &gather) { return gather.need; })) {
       const Transfer &gather = problem.transfers[index];
       size_t need = getSlotAfter(gather.need - 1);
-      // What it reads may be there only where it is needed.
+      // Its operand may become available only where the result is needed.
       size_t first = std::min(std::max(slot, getSlotAfter(gather.ready)), need);
       slot = first;
       auto land = [&] {
@@ -147,8 +148,9 @@ private:
     }
   }
 
-  /// Where a scatter starts: at once if an operand of the heavy op that follows
-  /// is there to be tied, else before that op.
+  /// The position before which a scatter starts: as soon as it is ready if the
+  /// next heavy op has an operand that can be tied there, otherwise that heavy
+  /// op.
   int64_t getScatterPlace(const Transfer &scatter) const {
     int64_t before = nextInPlace[scatter.ready + 1];
     auto next = findHeavy(before);
@@ -163,8 +165,8 @@ private:
         false, [](const Transfer &scatter) { return scatter.ready; });
     size_t firstPlacement = plan.placements.size();
     std::vector<bool> isWaitedFor(problem.transfers.size(), false);
-    // What is in flight: by age, and by need. What has been waited for leaves
-    // the former once it is the oldest.
+    // The scatters in flight, by age and by need. One that has been waited for
+    // is removed from `byAge` once it is the oldest.
     std::deque<size_t> byAge;
     std::priority_queue<std::pair<int64_t, size_t>,
                         std::vector<std::pair<int64_t, size_t>>, std::greater<>>
@@ -177,7 +179,8 @@ private:
     };
     for (size_t number = 0; number < scatters.size(); ++number) {
       const Transfer &scatter = problem.transfers[scatters[number]];
-      // In the order of their gradients, unless it is needed before that.
+      // Scatters start in the order of their gradients, unless one is needed
+      // earlier.
       int64_t before =
           std::min(std::max(latest, getScatterPlace(scatter)), scatter.need);
       latest = std::max(latest, before);
@@ -186,7 +189,7 @@ private:
       placement.startBefore = before;
       placement.waitBefore = scatter.need;
       placement.exposure = OverlapPlan::Exposure::NoCompute;
-      // What has been needed until here has been waited for.
+      // Scatters that were needed before this position have been waited for.
       for (; !byNeed.empty() && byNeed.top().first < before; byNeed.pop())
         land(byNeed.top().second);
       for (; !byAge.empty(); byAge.pop_front()) {
@@ -222,9 +225,9 @@ private:
   const OverlapProblem &problem;
   OverlapPlan plan;
   std::vector<int64_t> slots;
-  /// Of each position: the first one from there on that stays in place.
+  /// For each position, the first one from there on whose op stays in place.
   std::vector<int64_t> nextInPlace;
-  /// Scatters, as numbered in their order, whose waits make room.
+  /// The scatters, numbered in their order, whose waits make room for others.
   std::vector<size_t> makesRoom;
 };
 } // namespace

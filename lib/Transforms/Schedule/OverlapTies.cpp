@@ -19,7 +19,7 @@ bool zpp::isTied(Value value) {
   return wait && llvm::is_contained(wait.getTied(), value);
 }
 
-/// True for what XLA makes one with the op that reads it.
+/// True for ops that XLA fuses into their readers.
 static bool isFolded(Operation *op) {
   return isNamed(op, "stablehlo.transpose") ||
          isNamed(op, "stablehlo.broadcast_in_dim");
@@ -36,8 +36,8 @@ bool Ties::canTie(Value value, Operation *op) const {
   return isComputed(value) && order.isBefore(value.getDefiningOp(), op);
 }
 
-/// True if `use`, in or below `user`, may read what `op` passes on. A wait has
-/// the inputs of its start.
+/// True if `use`, in or below `user`, may read the value that is tied through
+/// `op`. A wait reads the same inputs as its start.
 bool Ties::canRetie(OpOperand &use, Operation *user, Operation *op) const {
   auto wait = dyn_cast<WaitOp>(use.getOwner());
   if (wait && llvm::is_contained(wait.getInputs(), use.get()))
@@ -45,8 +45,8 @@ bool Ties::canRetie(OpOperand &use, Operation *user, Operation *op) const {
   return order.isBefore(op, user);
 }
 
-/// True if all that reads `value` comes after `op` and may read what `op`
-/// passes on instead: XLA need not copy it then.
+/// True if all readers of `value` come after `op` and may read the tied value
+/// instead. Then XLA need not copy it.
 bool Ties::isReadLaterOnly(Value value, Operation *op) const {
   return llvm::all_of(value.getUses(), [&](OpOperand &use) {
     Operation *user = getBlock().findAncestorOpInBlock(*use.getOwner());
@@ -54,9 +54,9 @@ bool Ties::isReadLaterOnly(Value value, Operation *op) const {
   });
 }
 
-/// The operand of `reader` to tie `op` to, or null: one that only later ops
-/// read, so that XLA need not copy it, and that is computed as it is read; of
-/// these the one computed last.
+/// The operand of `reader` to tie through `op`, or null. Preferred are operands
+/// that are materialized as they are read, then those that only later ops read,
+/// so that XLA need not copy them; among equals, the one computed last.
 Value Ties::getTie(Operation *op, Operation *reader) const {
   Value best;
   std::pair<bool, bool> bestRank;
@@ -74,28 +74,29 @@ Value Ties::getTie(Operation *op, Operation *reader) const {
   return best;
 }
 
-/// A start must not come later than the heavy op that it is to run beside.
+/// The value that keeps a start before the heavy op that it is to run beside.
 Value Ties::getStartTie(Operation *start) const {
   ArrayRef<Operation *> heavy = getHeavyOps();
   size_t next = order.countBefore(heavy, start);
   return next < heavy.size() ? getTie(start, heavy[next]) : Value();
 }
 
-/// A wait must not come earlier than the heavy op that it is to come after.
+/// The value that keeps a call behind the heavy op that it is to come after.
 Value Ties::getWaitTie(Operation *wait, Operation *reader) const {
   size_t numBefore = order.countBefore(getHeavyOps(), wait);
   if (numBefore == 0)
     return {};
   Operation *last = getHeavyOps()[numBefore - 1];
-  // It comes after the starts and waits before it anyway.
+  // The order of calls guarantees it already.
   if (latest && !order.isBefore(latest, last))
     return {};
   Value operand = getTie(wait, reader);
   if (operand && !order.isBefore(operand.getDefiningOp(), last) &&
       isReadLaterOnly(operand, wait))
     return operand;
-  // What is computed since and not read yet, else what is computed then. Casts
-  // and shapes stay with what they are of: XLA makes them one.
+  // Prefer a value that is computed after that op and not read yet, then a
+  // result of that op. Casts and shape changes stay with their operands,
+  // because XLA fuses them.
   for (Operation *op = wait->getPrevNode(); op; op = op->getPrevNode()) {
     for (Value result : op->getResults())
       if (canTie(result, wait) && isReadLaterOnly(result, wait) &&
@@ -114,17 +115,17 @@ void Ties::tieCalls(ArrayRef<PlacedCall> calls) {
   for (const PlacedCall &call : calls) {
     Operation *op = call.op;
     bool isStart = call.kind == OverlapPlan::Call::Start;
-    // What makes room does so before the heavy op that follows.
+    // A wait that makes room must do so before the heavy op that follows.
     Value value;
     if (isStart || call.kind == OverlapPlan::Call::Room)
       value = getStartTie(op);
-    // Where nothing of that op is there yet, calls before its wait keep a start
-    // from coming late; it must not come early either.
+    // If no operand of that op is available yet, the order of the calls keeps a
+    // start from coming late. It must not come early either.
     if (!value)
       value = getWaitTie(op, call.before);
     if (value)
       op = tie(op, value);
-    // What the calls so far come after.
+    // Note which values the calls so far depend on.
     if (isStart)
       for (Value input : cast<StartOp>(op).getInputs())
         note(input);
@@ -151,9 +152,9 @@ void Ties::note(Value value) {
   }
 }
 
-/// Casts what `start` gathers when it starts: without the barrier XLA would
-/// make one of this cast and that for the earlier gather, and keep the result
-/// from one to the other.
+/// Repeats the casts of the operands of `start` behind a barrier of their own.
+/// Without the barrier XLA would merge them with the casts for the earlier
+/// gather, and keep their results in memory in between.
 void Ties::castAgain(StartOp start, const Transfer &transfer) {
   llvm::SmallSetVector<Operation *, 4> own;
   SmallVector<Operation *> casts;
@@ -167,7 +168,7 @@ void Ties::castAgain(StartOp start, const Transfer &transfer) {
     order.moveBefore(op, start);
     if (!isNamed(op, "stablehlo.convert"))
       continue;
-    // What a loop slices is of this iteration anyway.
+    // A slice that the loop takes belongs to this iteration anyway.
     Operation *source = op->getOperand(0).getDefiningOp();
     if (source && source->getBlock() == start->getBlock())
       continue;

@@ -71,8 +71,9 @@ void BlockTransfers::addTransfer(StartOp start) {
 // Barriers
 //===----------------------------------------------------------------------===//
 
-/// A barrier keeps XLA from gathering again at once what is gathered again
-/// later. Ties do so, and a later gather may start in front of the barrier.
+/// The barrier keeps XLA from merging the second gather of a weight with the
+/// first one. Ties do this as well, so the second gather may start before the
+/// barrier.
 void BlockTransfers::bypassBarriers(Transfer &transfer) {
   if (!transfer.isGather)
     return;
@@ -85,13 +86,14 @@ void BlockTransfers::bypassBarriers(Transfer &transfer) {
   eraseIfDead(behind);
 }
 
-/// `value` as it was before the barriers of this block; casts and shapes behind
-/// one are repeated in front of it.
+/// The value that `value` has before the barriers of this block. Casts and
+/// shape changes behind a barrier are repeated before it.
 Value BlockTransfers::getBeforeBarriers(Value value) {
-  // Casts and shapes on the way, and how many of them are behind a barrier.
+  // Casts and shape changes on the way, and how many of them are behind a
+  // barrier.
   SmallVector<Operation *> path;
   size_t numBehind = 0;
-  // What the last of those reads in front of the barriers.
+  // The operand of the last of those, from before the barriers.
   Value before = value;
   for (Operation *op = value.getDefiningOp(); op && op->getBlock() == &block;
        op = value.getDefiningOp()) {
@@ -120,8 +122,8 @@ Value BlockTransfers::getBeforeBarriers(Value value) {
 // What moves
 //===----------------------------------------------------------------------===//
 
-/// True if `op` could be constant, if its operands are: XLA computes it without
-/// an effect, and not for long.
+/// True if the result of `op` is constant whenever its operands are: XLA
+/// computes it cheaply and without side effects.
 static bool isPlain(Operation *op) {
   return op->getNumRegions() == 0 &&
          op->getName().getDialectNamespace() == "stablehlo" && !isBarrier(op) &&
@@ -148,7 +150,7 @@ bool BlockTransfers::isConstant(Value value) const {
   while (!path.empty()) {
     auto &[op, next] = path.back();
     if (result && !*result) {
-      // So is what reads it, for which false is noted.
+      // Its readers are not constant either; false is already noted for them.
       path.pop_back();
       continue;
     }
@@ -169,14 +171,14 @@ bool BlockTransfers::isComputed(Value value) const {
   if (!type || !type.hasStaticShape() || !source ||
       source->getBlock() != &block)
     return false;
-  // A counter stays what XLA knows as one.
+  // A tie would keep XLA from recognizing a loop counter.
   if (type.getNumElements() <= 1)
     return false;
   return !isa<StartOp, WaitOp>(source) && !owners.contains(source) &&
          !movedSources.contains(source) && !isConstant(value);
 }
 
-/// True if `op` reads nothing but `values` and constants, and can move.
+/// True if `op` reads only `values` and constants and can move.
 bool BlockTransfers::isDerived(Operation *op,
                                const llvm::DenseSet<Value> &values) const {
   return isPlain(op) && !op->hasTrait<OpTrait::IsTerminator>() &&
@@ -188,7 +190,7 @@ bool BlockTransfers::isDerived(Operation *op,
 
 void BlockTransfers::findDerived(Transfer &transfer) {
   llvm::DenseSet<Value> values;
-  // Readers by their positions.
+  // The readers, ordered by position.
   std::priority_queue<int64_t, std::vector<int64_t>, std::greater<>> readers;
   auto addValues = [&](ValueRange added) {
     values.insert_range(added);
@@ -210,7 +212,8 @@ void BlockTransfers::findDerived(Transfer &transfer) {
       addValues(op->getResults());
       continue;
     }
-    // What is kept for a later gather is not needed before that starts.
+    // A secondary partition that a later gather reads is not needed before that
+    // gather starts.
     if (Transfer *other = calls.lookup(op); other && other->isGather)
       continue;
     transfer.need = op;
@@ -218,7 +221,7 @@ void BlockTransfers::findDerived(Transfer &transfer) {
   }
 }
 
-/// The transfers whose results `value` is, through casts and shapes.
+/// The transfers whose results reach `value` through casts and shape changes.
 void BlockTransfers::findOwners(
     Value value, llvm::SmallSetVector<Transfer *, 4> &found) const {
   SmallVector<Value> worklist{value};
@@ -234,9 +237,9 @@ void BlockTransfers::findOwners(
   }
 }
 
-/// What starts from the result of another gather, and is needed no later than
-/// that, stays where it is: the other one is needed there. So does a scatter of
-/// what is gathered.
+/// A gather that starts from the result of another gather, and is needed no
+/// later than that one, stays where it is, because the other one is needed at
+/// its start. So does a scatter of gathered values.
 void BlockTransfers::dropDependent() {
   llvm::DenseSet<Transfer *> dropped;
   for (auto &transfer : transfers) {
@@ -257,7 +260,7 @@ void BlockTransfers::dropDependent() {
       return false;
     remark::missed(transfer->start.getLoc(),
                    remark::RemarkOpts::name("not-scheduled").category(pass))
-        << "stays where it is: what it starts from is gathered just before";
+        << "stays where it is: its operand is gathered just before it";
     calls.erase(transfer->start);
     calls.erase(transfer->wait);
     owners.erase(transfer->wait);
@@ -267,7 +270,7 @@ void BlockTransfers::dropDependent() {
   });
 }
 
-/// True for what a start may take along to an earlier place.
+/// True if `op` may move up together with a start.
 bool BlockTransfers::isSource(Operation *op) const {
   return op && op->getBlock() == &block && movesData(op) &&
          op->getNumRegions() == 0 && !owners.contains(op);
@@ -302,8 +305,8 @@ void BlockTransfers::findSources() {
 // What is to be planned
 //===----------------------------------------------------------------------===//
 
-/// The position of the last op in place that has to be done before `values` are
-/// there, or -1.
+/// The position of the last op that stays in place and must be done before
+/// `values` are available, or -1.
 int64_t BlockTransfers::getReady(ValueRange values) const {
   int64_t ready = -1;
   for (Value value : values) {
@@ -321,7 +324,7 @@ int64_t BlockTransfers::getReady(ValueRange values) const {
   return ready;
 }
 
-/// True if `op` stays where it is, so that others may stand before it.
+/// True if `op` stays where it is, so that others can be placed before it.
 bool BlockTransfers::staysInPlace(Operation *op) const {
   return !calls.contains(op) && !owners.contains(op) &&
          !movedSources.contains(op) &&

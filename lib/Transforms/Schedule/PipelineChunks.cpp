@@ -44,7 +44,7 @@ public:
   }
 
 private:
-  /// Kernels are one queue, exchanges over each tier one.
+  /// All kernels share one queue; the exchanges over each tier have their own.
   size_t getQueue(Operation *op) const {
     auto exchange = dyn_cast<CollectiveOpInterface>(op);
     if (!exchange)
@@ -74,7 +74,7 @@ private:
     }
   }
 
-  /// What is still to be done once `op` has begun; those that read it are done.
+  /// Adds `op` to the remaining time after its start. Its readers must be done.
   void setTail(Operation *op) {
     tail[op] += getUsec(op);
     forEachSource(op, [&](Operation *source) {
@@ -82,8 +82,8 @@ private:
     });
   }
 
-  /// When `op` could start, or infinity while something that it reads is not
-  /// issued.
+  /// The time at which `op` could start, or infinity if one of its operands has
+  /// not been issued.
   double getStart(Operation *op) const {
     auto free = queues.find(getQueue(op));
     double start = free == queues.end() ? 0 : free->second;
@@ -95,8 +95,8 @@ private:
     return start;
   }
 
-  /// The earliest first, then what has most behind it. Equal ones stay in their
-  /// order.
+  /// The op that can start earliest comes first, then the one with the longest
+  /// remaining time. Equal ones keep their order.
   std::pair<double, double> getPriority(Operation *op) const {
     return {getStart(op), -tail.lookup(op)};
   }
@@ -108,8 +108,8 @@ private:
     bring(op);
   }
 
-  /// Moves `op`, and before it the tensor ops that it reads, to the end of what
-  /// has been issued.
+  /// Moves `op`, and before it the tensor ops that it reads, behind the ops
+  /// that have been issued.
   void bring(Operation *op) {
     for (Value operand : op->getOperands())
       if (Operation *source = operand.getDefiningOp();
@@ -149,7 +149,7 @@ public:
         first = exchange;
         return WalkResult::interrupt();
       });
-      // On buffers the order is that of memory too.
+      // After bufferization the order of ops is also that of memory accesses.
       if (!first || first->getNumResults() == 0 ||
           !function.getBody().hasOneBlock())
         continue;

@@ -5,9 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A loop gathers for its next iteration (`getGathers`) and scatters for the one
-// before (`getScatters`, `Deferral`). What is gathered, or is to be scattered,
-// is carried (`Carried`, `extend`).
+// After this pass, a loop gathers weights for its next iteration (`getGathers`)
+// and scatters gradients of the previous one (`getScatters`, `Deferral`). The
+// loop carries the gathered weights and the gradients that are still to be
+// scattered (`Carried`, `extend`).
 //
 //===----------------------------------------------------------------------===//
 
@@ -50,14 +51,16 @@ bool isCheap(Operation *op) {
          });
 }
 
-/// Computes again, elsewhere, what an op in the body of a loop reads.
+/// Recomputes values of a loop's body for another iteration: before the loop
+/// for the first one, in the body for the next one.
 class Recomputation {
 public:
   explicit Recomputation(Operation *loop)
       : loop(loop), body(&loop->getRegion(1).front()) {}
 
-  /// True if `value` is a function of what the loop carries unchanged and of
-  /// scalars, such as its counter, that are so too.
+  /// True if `value` depends only on values that the loop carries unchanged and
+  /// on scalars, such as the loop's counter, that depend only on such values
+  /// themselves.
   bool isPossible(Value value) {
     auto [it, isNew] = known.try_emplace(value, false);
     if (!isNew)
@@ -85,13 +88,13 @@ public:
     return known[value] = result;
   }
 
-  /// True if `value`, for which isPossible() is true, may differ from one
-  /// iteration to another.
+  /// True if `value` may differ between iterations. isPossible(value) must be
+  /// true.
   bool changes(Value value) {
     if (auto argument = dyn_cast<BlockArgument>(value))
       return argumentChanges(argument);
     if (!changing) {
-      // Operands come before what reads them: one sweep finds all.
+      // Operands come before their readers, so one sweep finds all.
       changing.emplace();
       for (Operation &op : *body)
         if (llvm::any_of(op.getOperands(), [&](Value operand) {
@@ -104,14 +107,16 @@ public:
     return changing->contains(value.getDefiningOp());
   }
 
-  /// `value` in the first iteration, computed in front of the loop.
+  /// The value that `value` has in the first iteration, computed before the
+  /// loop.
   Value getFirst(OpBuilder &builder, Value value) {
     return recompute(builder, value, first, [&](BlockArgument argument) {
       return loop->getOperand(argument.getArgNumber());
     });
   }
 
-  /// `value` of the next iteration, in this one.
+  /// The value that `value` will have in the next iteration, computed in this
+  /// one.
   Value getNext(OpBuilder &builder, Value value) {
     return recompute(builder, value, next, [&](BlockArgument argument) {
       unsigned number = argument.getArgNumber();
@@ -149,7 +154,7 @@ private:
     } else {
       for (Value operand : op->getOperands())
         recompute(builder, operand, mapping, getArgument);
-      // What is mapped along the way: the clone's results too.
+      // clone() also maps the results.
       builder.clone(*op, mapping);
       return mapping.lookup(value);
     }
@@ -160,8 +165,8 @@ private:
   Operation *loop;
   Block *body;
   llvm::DenseMap<Value, bool> known;
-  /// The ops of the body that compute other values in each iteration; found
-  /// when it is first asked for.
+  /// The ops of the body whose results differ between iterations; computed on
+  /// the first use.
   std::optional<llvm::DenseSet<Operation *>> changing;
   IRMapping first, next, current;
 };
@@ -174,7 +179,7 @@ Value createZeros(OpBuilder &builder, Location loc, Type type) {
   return builder.create(state)->getResult(0);
 }
 
-/// Starts what `start` does on other `inputs`, and waits for it at once.
+/// Starts the function of `start` on other `inputs` and waits for it at once.
 WaitOp createTransfer(OpBuilder &builder, StartOp start, ValueRange inputs) {
   auto copy = StartOp::create(
       builder, start.getLoc(), start.getOutputs().getTypes(), TypeRange(),
@@ -183,12 +188,12 @@ WaitOp createTransfer(OpBuilder &builder, StartOp start, ValueRange inputs) {
                         TypeRange(), copy.getOutputs(), inputs, ValueRange());
 }
 
-/// What a loop carries besides: into the first iteration, and out of each one
-/// into the next.
+/// Values that the loop is to carry in addition: those that enter the first
+/// iteration, and those that each iteration hands to the next one.
 struct Carried {
   SmallVector<Value> init, next;
 
-  /// Returns its number among these.
+  /// Returns the number of the new value.
   size_t add(Value initial, Value value) {
     init.push_back(initial);
     next.push_back(value);
@@ -196,9 +201,9 @@ struct Carried {
   }
 };
 
-/// The operand of which `op` overwrites a part, or null: of a
-/// dynamic_update_slice, or of a call of a function that is one, as JAX writes
-/// it.
+/// The operand of which `op` overwrites a part, or null. `op` is a
+/// dynamic_update_slice or, as JAX writes it, a call of a function that
+/// contains one.
 OpOperand *getUpdated(Operation *op) {
   if (isNamed(op, "stablehlo.dynamic_update_slice") && op->getNumOperands() > 1)
     return &op->getOpOperand(0);
@@ -224,8 +229,8 @@ OpOperand *getUpdated(Operation *op) {
   return &op->getOpOperand(argument.getArgNumber());
 }
 
-/// A scatter of which the loop only stores the result, in a slice of a stack or
-/// added to a sum, until it is done.
+/// A scatter whose result the loop only stores: in a slice of a stack, or added
+/// to a sum.
 class Deferral {
 public:
   Deferral(Operation *loop, StartOp start)
@@ -234,11 +239,11 @@ public:
 
   StartOp getStart() const { return start; }
 
-  /// Finds what is done with the result. Returns why that cannot be done in the
-  /// next iteration as well, or an empty text.
+  /// Finds the ops that process the result. Returns the reason if they cannot
+  /// be moved to the next iteration, otherwise an empty string.
   std::string analyze(Recomputation &inputs) {
     llvm::DenseSet<Value> values(llvm::from_range, wait.getOutputs());
-    // Whether zeros that are scattered are zeros until they are stored.
+    // True as long as the ops between scatter and store map zeros to zeros.
     bool keepsZeros = true, hasSum = false;
     for (Operation *op = wait->getNextNode(); op; op = op->getNextNode()) {
       auto reads = [&](Operation *nested) {
@@ -247,7 +252,7 @@ public:
         });
       };
       if (!reads(op)) {
-        // Where regions read it, what becomes of it is not looked at.
+        // Readers in nested regions are not analyzed.
         if (op->walk([&](Operation *nested) {
                 return reads(nested) ? WalkResult::interrupt()
                                      : WalkResult::advance();
@@ -267,17 +272,18 @@ public:
         continue;
       }
       if (!isOwnStack(*updated, op))
-        return "what it is stored in is more than stored in the loop";
+        return "the loop uses the tensor that it is stored in for other "
+               "purposes";
       stacks[op] = updated->get();
     }
     if (hasSum && !keepsZeros)
-      return "zeros would not add zeros to a sum";
+      return "scattering zeros would not leave the sum as it is";
     for (Operation *op : ops)
       for (Value operand : op->getOperands()) {
         if (values.contains(operand) || stacks.lookup(op) == operand)
           continue;
         if (!inputs.isPossible(operand))
-          return "where it is stored is not known before the loop";
+          return "the place where it is stored is not known before the loop";
         if (inputs.changes(operand))
           liveIns.insert(operand);
         else if (!isOutside(operand))
@@ -287,22 +293,23 @@ public:
       return cast<RankedTensorType>(type).getElementType().isIntOrFloat();
     };
     if (!llvm::all_of(start.getInputs().getTypes(), isZeroable))
-      return "there are no zeros of its type";
+      return "its type has no zero";
     return "";
   }
 
   bool contains(Operation *op) const { return llvm::is_contained(ops, op); }
 
-  /// Memory that it takes from one iteration into the next one.
+  /// The memory that is live from one iteration to the next.
   int64_t getCarriedBytes() {
     return getBytes(start.getInputs().getTypes()) +
            getBytes(start.getOutputs().getTypes()) +
            getBytes(ValueRange(liveIns.getArrayRef()).getTypes());
   }
 
-  /// Adds what is to be scattered and where to store it: zeros first, stored
-  /// where the result of the first iteration goes. `shared` has the numbers of
-  /// what is carried already.
+  /// Adds to `carried` what is to be scattered and where to store the result.
+  /// The loop starts with zeros, which are stored where the result of the first
+  /// iteration goes. `shared` has the numbers of values that are already
+  /// carried.
   void carry(OpBuilder &outside, Recomputation &inputs, Carried &carried,
              llvm::MapVector<Value, size_t> &shared) {
     for (Value input : start.getInputs())
@@ -320,8 +327,9 @@ public:
       known.map(value, inputs.getFirst(outside, value));
   }
 
-  /// Stores at the end of each iteration what the one before has left.
-  /// `extended` is the loop, which carries more from its operand `first` on.
+  /// Stores the result of the previous iteration's gradient at the end of each
+  /// iteration. `extended` is the loop, which carries the additional values
+  /// from its operand `first` on.
   void rewrite(Operation *extended, size_t first) {
     IRMapping before;
     for (auto [value, number] : numbers) {
@@ -342,8 +350,9 @@ public:
     }
   }
 
-  /// Starts at the beginning of each iteration, and does it all once more
-  /// behind the loop, where the last result is stored just before that is read.
+  /// Moves the start to the beginning of each iteration. Scatters and stores
+  /// the last gradient behind the loop; the store comes just before the first
+  /// reader.
   void finish(Operation *extended) {
     start->moveBefore(&body.front());
     OpBuilder builder(extended->getContext());
@@ -383,10 +392,10 @@ public:
 
 private:
   static constexpr const char *kRead =
-      "its result is more than stored in the iteration that computes it";
+      "the iteration that computes it does more with its result than store it";
 
-  /// Casts, shapes and arithmetic that a gradient goes through until it is
-  /// stored.
+  /// True for casts, shape changes and arithmetic between a scatter and the
+  /// store of its result.
   static bool isMovable(Operation *op) {
     static const llvm::StringSet<> names = {"stablehlo.add",
                                             "stablehlo.subtract",
@@ -399,8 +408,8 @@ private:
            (movesData(op) && isCheap(op));
   }
 
-  /// The number under which the loop carries the result of `op` into its next
-  /// iteration, if nothing else reads it.
+  /// The number of the carried value that the result of `op` becomes in the
+  /// next iteration, if nothing else reads the result.
   std::optional<unsigned> getYielded(Operation *op) const {
     if (op->getNumResults() != 1 || !op->getResult(0).hasOneUse())
       return std::nullopt;
@@ -410,7 +419,7 @@ private:
     return use.getOperandNumber();
   }
 
-  /// The sum of all iterations that `op` adds to, or null.
+  /// The operand of `op` that is a sum over iterations, or null.
   OpOperand *getSum(Operation *op, const llvm::DenseSet<Value> &values) const {
     std::optional<unsigned> number = getYielded(op);
     if (!number || !isNamed(op, "stablehlo.add") || op->getNumOperands() != 2)
@@ -422,7 +431,7 @@ private:
     return nullptr;
   }
 
-  /// True if the loop does nothing with `updated` but to carry what `op` makes
+  /// True if the loop does nothing with `updated` except carry what `op` makes
   /// of it.
   bool isOwnStack(OpOperand &updated, Operation *op) const {
     std::optional<unsigned> number = getYielded(op);
@@ -431,7 +440,7 @@ private:
            loop->getRegion(0).front().getArgument(*number).use_empty();
   }
 
-  /// True if `value` is there in front of the loop, or carried unchanged.
+  /// True if `value` is defined before the loop or carried unchanged.
   bool isOutside(Value value) const {
     return isa<BlockArgument>(value) || value.getParentBlock() != &body;
   }
@@ -440,15 +449,16 @@ private:
   Block &body;
   StartOp start;
   WaitOp wait;
-  /// What is done with the result, in order.
+  /// The ops that process the result, in order.
   SmallVector<Operation *> ops;
-  /// What those of `ops` update that store it.
+  /// For each of `ops` that stores the result, the value that it updates.
   llvm::DenseMap<Operation *, Value> stacks;
-  /// What else `ops` read in the body: other values in each iteration, or not.
+  /// Other values of the body that `ops` read: those that differ between
+  /// iterations, and those that do not.
   llvm::SetVector<Value> liveIns, constants;
-  /// What is carried, and its number.
+  /// The carried values and their numbers.
   SmallVector<std::pair<Value, size_t>> numbers;
-  /// Values of the body, and what they are behind the loop.
+  /// Maps values of the body to their values behind the loop.
   IRMapping known;
 };
 
@@ -488,7 +498,7 @@ private:
         << text.str();
   }
 
-  /// Why `size` bytes do not fit beside `bytes`, or empty.
+  /// The reason why `size` more bytes do not fit beside `bytes`, or empty.
   std::string getExcess(int64_t bytes, int64_t size) const {
     if (bytes + size <= prefetchBytes)
       return "";
@@ -497,15 +507,15 @@ private:
            std::to_string(prefetchBytes);
   }
 
-  /// The gathers that are needed before anything heavy in the body, as long as
-  /// they fit the memory, of which `bytes` are taken.
+  /// The gathers that are needed before the first heavy op of the body, as far
+  /// as they fit into memory, of which `bytes` are taken.
   SmallVector<StartOp> getGathers(Operation *loop, Recomputation &inputs,
                                   int64_t &bytes) {
     Block &body = loop->getRegion(1).front();
     SmallVector<Operation *> heavy = compute->getIn(body);
     SmallVector<StartOp> result;
     for (auto start : body.getOps<StartOp>()) {
-      // What is carried to the next iteration already is not needed in this.
+      // A gather for the next iteration is not needed in this one.
       if (!hasRole(start, Role::Weight) || heavy.empty() ||
           !isNeededAtOnce(start, heavy.front()))
         continue;
@@ -513,7 +523,7 @@ private:
       std::string reason = getFewIterations(body);
       if (!llvm::all_of(start.getInputs(),
                         [&](Value input) { return inputs.isPossible(input); }))
-        reason = "what it reads in the next iteration is not known in this one";
+        reason = "its operand in the next iteration is not known in this one";
       if (reason.empty())
         reason = getExcess(bytes, size);
       if (!reason.empty()) {
@@ -526,8 +536,8 @@ private:
     return result;
   }
 
-  /// The scatters after whose gradients nothing heavy is computed in the body,
-  /// as long as the loop does nothing but store their results, and they fit the
+  /// The scatters whose gradients are computed after the last heavy op of the
+  /// body, as far as the loop only stores their results and they fit into
   /// memory, of which `bytes` are taken.
   std::vector<Deferral> getScatters(Operation *loop, Recomputation &inputs,
                                     int64_t &bytes) {
@@ -535,7 +545,7 @@ private:
     SmallVector<Operation *> heavy = compute->getIn(body);
     std::vector<Deferral> result;
     for (auto start : body.getOps<StartOp>()) {
-      // What is tied has its place.
+      // A start with ties has been placed already.
       if (!hasRole(start, Role::Gradient) || !start.getTies().empty())
         continue;
       Deferral deferral(loop, start);
@@ -557,7 +567,7 @@ private:
                         Recomputation &inputs) const {
     StartOp start = deferral.getStart();
     Block &body = *start->getBlock();
-    // Where what it scatters is there.
+    // The op that completes its inputs.
     Operation *last = nullptr;
     for (Value input : start.getInputs()) {
       Operation *op = getSource(input, body);
@@ -574,8 +584,8 @@ private:
     if (llvm::all_of(heavy,
                      [&](Operation *op) { return deferral.contains(op); }))
       return "the loop computes nothing heavy";
-    // Without a first iteration nothing would overwrite the zeros, without a
-    // second one they would hide nothing.
+    // Without a first iteration nothing would overwrite the zeros. Without a
+    // second one there is nothing to hide under.
     std::optional<int64_t> iterations = getIterations(body);
     if (!iterations)
       return "it is not known whether the loop has a next iteration";
@@ -584,16 +594,19 @@ private:
     return getFewIterations(body);
   }
 
-  /// Why one more collective than `body` has iterations is too many, or empty.
+  /// The reason why `body` has too few iterations to pay for one more
+  /// collective, or empty.
   std::string getFewIterations(Block &body) const {
     std::optional<int64_t> iterations = getIterations(body);
     if (!iterations || *iterations >= minTrips)
       return "";
-    return "one more than the loop's " + std::to_string(*iterations) +
-           " would send too much, with min-trips = " + std::to_string(minTrips);
+    return "one more collective is too much for a loop of " +
+           std::to_string(*iterations) +
+           " iterations, with min-trips = " + std::to_string(minTrips);
   }
 
-  /// What computes `value` in `body`, before casts and shapes, or null.
+  /// The op of `body` that computes `value`, apart from casts and shape
+  /// changes, or null.
   static Operation *getSource(Value value, Block &body) {
     Operation *op = value.getDefiningOp();
     while (op && op->getBlock() == &body && movesData(op)) {
@@ -603,7 +616,7 @@ private:
     return op && op->getBlock() == &body ? op : nullptr;
   }
 
-  /// How often `body` is executed for each time that its loop is.
+  /// The number of iterations of the loop of `body`, if it is known.
   static std::optional<int64_t> getIterations(Block &body) {
     std::optional<int64_t> all = getTripCount(&body.front());
     std::optional<int64_t> outer = getTripCount(body.getParentOp());
@@ -612,8 +625,8 @@ private:
     return *all / *outer;
   }
 
-  /// True if what `start` gathers is read, if only through casts and shapes, by
-  /// `first` or something before it.
+  /// True if `first`, or an op before it, reads what `start` gathers, possibly
+  /// through casts and shape changes.
   static bool isNeededAtOnce(StartOp start, Operation *first) {
     llvm::DenseSet<Value> values(llvm::from_range,
                                  start.getWait().getOutputs());
@@ -643,13 +656,13 @@ private:
     Carried carried;
     SmallVector<Value> gathered;
     for (StartOp start : gathers) {
-      // Those of the first iteration, in front of the loop.
+      // Gather for the first iteration before the loop.
       SmallVector<Value> first =
           llvm::map_to_vector(start.getInputs(), [&](Value input) {
             return inputs.getFirst(outside, input);
           });
       WaitOp ahead = createTransfer(outside, start, first);
-      // Those of the next one, in this one.
+      // Gather for the next iteration in each one.
       SmallVector<Value> next =
           llvm::map_to_vector(start.getInputs(), [&](Value input) {
             return inputs.getNext(builder, input);
@@ -670,15 +683,16 @@ private:
       remark::passed(
           scatter.getStart().getLoc(),
           remark::RemarkOpts::name("rotated").category(getArgument()))
-          << "scattered in the iteration after the one that computes it, zeros "
-             "in the first one";
+          << "scattered in the iteration after the one that computes it; the "
+             "first one scatters zeros";
     }
     size_t first = loop->getNumOperands();
     Operation *extended = extendLoop(loop, carried.init);
     body.back().insertOperands(first, carried.next);
     for (Deferral &scatter : scatters)
       scatter.rewrite(extended, first);
-    // Each goes in front of the others.
+    // Each one is inserted directly behind the loop, before those inserted
+    // earlier.
     for (Deferral &scatter : llvm::reverse(scatters))
       scatter.finish(extended);
     for (auto [index, value] : llvm::enumerate(gathered))
@@ -691,7 +705,7 @@ private:
     }
   }
 
-  /// While the pass runs.
+  /// Set while the pass runs.
   HeavyOps *compute = nullptr;
 };
 } // namespace

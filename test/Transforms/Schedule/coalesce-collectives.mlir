@@ -176,7 +176,7 @@ func.func @apart(%g: tensor<2x528xi8>, %h: tensor<2x528xi8>, %x: tensor<4x4xf32>
     -> (tensor<2x528xi8>, tensor<2x528xi8>, tensor<2x528xi8>, tensor<4x4xf32>) {
   // CHECK-NOT: tensor.concat
   // CHECK: return
-  // REMARK: [Missed] not-coalesced | Category:zero-coalesce-collectives | Remark="travels alone: it depends on what it would travel with"
+  // REMARK: [Missed] not-coalesced | Category:zero-coalesce-collectives | Remark="travels alone: it depends on a tensor that it would travel with"
   %e = tensor.empty() : tensor<2x528xi8>
   %0 = zero.all_to_all %g along ["gpu"] on #mesh into %e {zpp.origin = {id = 0, role = "gradient"}}
       : tensor<2x528xi8> into tensor<2x528xi8> -> tensor<2x528xi8>
@@ -203,7 +203,7 @@ func.func @apart(%g: tensor<2x528xi8>, %h: tensor<2x528xi8>, %x: tensor<4x4xf32>
 // CHECK: zero.all_gather_chunks %[[CROSSED]] along ["gpu"] {{.*}}id = 2 {{.*}}share = 544
 // CHECK: %[[SLICE:.*]] = tensor.extract_slice {{.*}}[0, 0, 0] [2, 2, 528] [1, 1, 1]
 // CHECK: zero.dequantize %[[SLICE]]
-// REMARK: travels with what was kept with it, in rows of 544 bytes
+// REMARK: travels with the tensors that were kept with it, in rows of 544 bytes
 func.func @not_needed(%w: tensor<1x528xi8>, %v: tensor<1x16xi8>) -> (tensor<2x528xi8>, tensor<2x16xi8>, tensor<32x64xbf16>) {
   %e1 = tensor.empty() : tensor<2x1x528xi8>
   %e2 = tensor.empty() : tensor<2x528xi8>

@@ -86,7 +86,7 @@ module @zpp_host {
 
 // CHECK-LABEL: func @between
 // CHECK-NOT: deferrable
-// REMARK: not-deferred{{.*}}XLA's thread has to queue what starts do: a start or wait depends on stablehlo.collective_permute
+// REMARK: not-deferred{{.*}}starts are queued on XLA's thread: a start or wait depends on stablehlo.collective_permute
 func.func @between(%x: tensor<4xf32>) -> tensor<2x4xf32> {
   %r = "sdy.manual_computation"(%x) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>]>}> ({
   ^bb0(%a: tensor<4xf32>):

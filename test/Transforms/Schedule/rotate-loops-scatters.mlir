@@ -7,7 +7,7 @@
 // RUN: zpp-opt %s --zero-rotate-loops --remarks-filter=zero-rotate-loops -o /dev/null 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=FEW --implicit-check-not=Passed
 
-// FEW: scattered in the iteration that computes it: one more than the loop's 3 would send too much, with min-trips = 8
+// FEW: scattered in the iteration that computes it: one more collective is too much for a loop of 3 iterations, with min-trips = 8
 // RUN: zpp-opt %s --zero-rotate-loops=min-trips=2 --zero-overlap-collectives --zero-report="mesh=gpu:8 output=-" --remarks-filter=none -o /dev/null \
 // RUN:   | FileCheck %s --check-prefix=REPORT
 // RUN: zpp-opt %s --zero-report="mesh=gpu:8 output=-" --remarks-filter=none -o /dev/null \
@@ -78,7 +78,7 @@ func.func @stack(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tensor<3x2
     // CHECK-NEXT: "stablehlo.dot_general"
     // CHECK-NEXT: %[[RESULT:.*]] = call @update(%[[R]]#3, %[[SLICE]], %[[R]]#5)
     // CHECK-NEXT: return %[[RESULT]]
-    // REMARK: [Passed] rotated {{.*}}scattered in the iteration after the one that computes it, zeros in the first one
+    // REMARK: [Passed] rotated {{.*}}scattered in the iteration after the one that computes it; the first one scatters zeros
     // LESS: [Missed] not-rotated {{.*}}scattered in the iteration that computes it: 2308 bytes would be in flight, more than prefetch-bytes = 2307
     // One more than there are iterations: that of zeros. The last one runs under
     // what is computed behind the loop.
@@ -131,7 +131,7 @@ func.func @mean(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tensor<3x2x
     // CHECK: zero.start
     // CHECK: "stablehlo.divide"(%{{.*}}, %[[EIGHT]])
     // CHECK: "stablehlo.dynamic_update_slice"(%[[R]]#3, %{{.*}}, %[[R]]#5,
-    // REMARK: [Passed] rotated {{.*}}scattered in the iteration after the one that computes it, zeros in the first one
+    // REMARK: [Passed] rotated {{.*}}scattered in the iteration after the one that computes it; the first one scatters zeros
     %d = "stablehlo.dot_general"(%x, %a) : (tensor<16x32xf32>, tensor<32x32xf32>) -> tensor<16x32xf32>
     %s1 = zero.start @zpp_host::@scatter(%d) {origins = [{role = "gradient"}]} : (tensor<16x32xf32>) -> tensor<2x32xf32>
     %g1 = zero.wait %s1 from(%d : tensor<16x32xf32>) : tensor<2x32xf32>
@@ -170,7 +170,7 @@ func.func @sum(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tensor<2x32x
     // CHECK: %[[WAIT:.*]] = zero.wait
     // CHECK-NEXT: %[[SUM:.*]] = "stablehlo.add"(%[[R]]#3, %[[WAIT]])
     // CHECK-NEXT: return %[[SUM]]
-    // REMARK: [Passed] rotated {{.*}}scattered in the iteration after the one that computes it, zeros in the first one
+    // REMARK: [Passed] rotated {{.*}}scattered in the iteration after the one that computes it; the first one scatters zeros
     %d = "stablehlo.dot_general"(%x, %a) : (tensor<16x32xf32>, tensor<32x32xf32>) -> tensor<16x32xf32>
     %s1 = zero.start @zpp_host::@scatter(%d) {origins = [{role = "gradient"}]} : (tensor<16x32xf32>) -> tensor<2x32xf32>
     %g1 = zero.wait %s1 from(%d : tensor<16x32xf32>) : tensor<2x32xf32>
@@ -214,8 +214,8 @@ func.func @two(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tensor<3x2x3
     // CHECK-NEXT: "stablehlo.negate"(%[[LAST2]])
     // CHECK-NEXT: %[[LAST1:.*]] = call @update(%[[R]]#3, %[[WAIT1]], %[[R]]#6)
     // CHECK-NEXT: return %[[LAST1]],
-    // REMARK: [Passed] rotated {{.*}}scattered in the iteration after the one that computes it, zeros in the first one
-    // REMARK: [Passed] rotated {{.*}}scattered in the iteration after the one that computes it, zeros in the first one
+    // REMARK: [Passed] rotated {{.*}}scattered in the iteration after the one that computes it; the first one scatters zeros
+    // REMARK: [Passed] rotated {{.*}}scattered in the iteration after the one that computes it; the first one scatters zeros
     %l = "stablehlo.subtract"(%two, %i) : (tensor<i32>, tensor<i32>) -> tensor<i32>
     %d = "stablehlo.dot_general"(%x, %a) : (tensor<16x32xf32>, tensor<32x32xf32>) -> tensor<16x32xf32>
     %e = "stablehlo.negate"(%d) : (tensor<16x32xf32>) -> tensor<16x32xf32>
@@ -260,8 +260,8 @@ func.func @nested(%x: tensor<16x32xf32>, %a: tensor<32x32xf32>, %g: tensor<3x2x3
       // CHECK: zero.wait
       // CHECK: zero.start @zpp_host::@scatter(%[[R]]#4)
       // CHECK: func.call @update(%[[R]]#3, %{{.*}}, %[[R]]#5)
-        // REMARK: [Passed] rotated {{.*}}scattered in the iteration after the one that computes it, zeros in the first one
-    // REMARK: [Missed] not-rotated {{.*}}scattered in the iteration that computes it: what it is stored in is more than stored in the loop
+        // REMARK: [Passed] rotated {{.*}}scattered in the iteration after the one that computes it; the first one scatters zeros
+    // REMARK: [Missed] not-rotated {{.*}}scattered in the iteration that computes it: the loop uses the tensor that it is stored in for other purposes
       %d = "stablehlo.dot_general"(%x2, %a2) : (tensor<16x32xf32>, tensor<32x32xf32>) -> tensor<16x32xf32>
       %s = zero.start @zpp_host::@scatter(%d) {origins = [{role = "gradient"}]} : (tensor<16x32xf32>) -> tensor<2x32xf32>
       %y = zero.wait %s from(%d : tensor<16x32xf32>) : tensor<2x32xf32>
@@ -298,7 +298,7 @@ func.func @both(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tensor<3x2x
     // CHECK: zero.start @zpp_host::@gather(
     // CHECK: "stablehlo.dot_general"(%[[W]],
     // REMARK: [Passed] rotated {{.*}}gathered in the iteration before
-    // REMARK: [Passed] rotated {{.*}}scattered in the iteration after the one that computes it, zeros in the first one
+    // REMARK: [Passed] rotated {{.*}}scattered in the iteration after the one that computes it; the first one scatters zeros
     // LESS: [Missed] not-rotated {{.*}}: 4356 bytes would be in flight, more than prefetch-bytes = 2307
     // LESS: [Passed] rotated {{.*}}gathered in the iteration before
     %s = "stablehlo.dynamic_slice"(%w, %i, %zero, %zero) <{slice_sizes = array<i64: 1, 2, 32>}> : (tensor<3x2x32xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x32xf32>
@@ -407,7 +407,7 @@ func.func @stack_read(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tenso
     "stablehlo.return"(%c) : (tensor<i1>) -> ()
   }, {
   ^bb0(%i: tensor<i32>, %x: tensor<16x32xf32>, %a: tensor<32x32xf32>, %g: tensor<3x2x32xf32>):
-    // REMARK: [Missed] not-rotated {{.*}}scattered in the iteration that computes it: what it is stored in is more than stored in the loop
+    // REMARK: [Missed] not-rotated {{.*}}scattered in the iteration that computes it: the loop uses the tensor that it is stored in for other purposes
     %l = "stablehlo.subtract"(%two, %i) : (tensor<i32>, tensor<i32>) -> tensor<i32>
     %d = "stablehlo.dot_general"(%x, %a) : (tensor<16x32xf32>, tensor<32x32xf32>) -> tensor<16x32xf32>
     %s1 = zero.start @zpp_host::@scatter(%d) {origins = [{role = "gradient"}]} : (tensor<16x32xf32>) -> tensor<2x32xf32>
@@ -434,7 +434,7 @@ func.func @stack_read_by_condition(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32
     "stablehlo.return"(%c) : (tensor<i1>) -> ()
   }, {
   ^bb0(%i: tensor<i32>, %x: tensor<16x32xf32>, %a: tensor<32x32xf32>, %g: tensor<3x2x32xf32>):
-    // REMARK: [Missed] not-rotated {{.*}}scattered in the iteration that computes it: what it is stored in is more than stored in the loop
+    // REMARK: [Missed] not-rotated {{.*}}scattered in the iteration that computes it: the loop uses the tensor that it is stored in for other purposes
     %l = "stablehlo.subtract"(%two, %i) : (tensor<i32>, tensor<i32>) -> tensor<i32>
     %d = "stablehlo.dot_general"(%x, %a) : (tensor<16x32xf32>, tensor<32x32xf32>) -> tensor<16x32xf32>
     %s1 = zero.start @zpp_host::@scatter(%d) {origins = [{role = "gradient"}]} : (tensor<16x32xf32>) -> tensor<2x32xf32>
@@ -459,7 +459,7 @@ func.func @stack_read_later(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0:
     "stablehlo.return"(%c) : (tensor<i1>) -> ()
   }, {
   ^bb0(%i: tensor<i32>, %x: tensor<16x32xf32>, %a: tensor<32x32xf32>, %g: tensor<3x2x32xf32>):
-    // REMARK: [Missed] not-rotated {{.*}}scattered in the iteration that computes it: what it is stored in is more than stored in the loop
+    // REMARK: [Missed] not-rotated {{.*}}scattered in the iteration that computes it: the loop uses the tensor that it is stored in for other purposes
     %l = "stablehlo.subtract"(%two, %i) : (tensor<i32>, tensor<i32>) -> tensor<i32>
     %d = "stablehlo.dot_general"(%x, %a) : (tensor<16x32xf32>, tensor<32x32xf32>) -> tensor<16x32xf32>
     %s1 = zero.start @zpp_host::@scatter(%d) {origins = [{role = "gradient"}]} : (tensor<16x32xf32>) -> tensor<2x32xf32>
@@ -485,7 +485,7 @@ func.func @result_read(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tens
     "stablehlo.return"(%c) : (tensor<i1>) -> ()
   }, {
   ^bb0(%i: tensor<i32>, %x: tensor<16x32xf32>, %a: tensor<32x32xf32>, %g: tensor<3x2x32xf32>):
-    // REMARK: [Missed] not-rotated {{.*}}scattered in the iteration that computes it: its result is more than stored in the iteration that computes it
+    // REMARK: [Missed] not-rotated {{.*}}scattered in the iteration that computes it: the iteration that computes it does more with its result than store it
     %l = "stablehlo.subtract"(%two, %i) : (tensor<i32>, tensor<i32>) -> tensor<i32>
     %d = "stablehlo.dot_general"(%x, %a) : (tensor<16x32xf32>, tensor<32x32xf32>) -> tensor<16x32xf32>
     %s1 = zero.start @zpp_host::@scatter(%d) {origins = [{role = "gradient"}]} : (tensor<16x32xf32>) -> tensor<2x32xf32>
@@ -511,7 +511,7 @@ func.func @result_read_in_region(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>,
     "stablehlo.return"(%c) : (tensor<i1>) -> ()
   }, {
   ^bb0(%i: tensor<i32>, %x: tensor<16x32xf32>, %a: tensor<32x32xf32>, %g: tensor<3x2x32xf32>):
-    // REMARK: [Missed] not-rotated {{.*}}scattered in the iteration that computes it: its result is more than stored in the iteration that computes it
+    // REMARK: [Missed] not-rotated {{.*}}scattered in the iteration that computes it: the iteration that computes it does more with its result than store it
     %l = "stablehlo.subtract"(%two, %i) : (tensor<i32>, tensor<i32>) -> tensor<i32>
     %d = "stablehlo.dot_general"(%x, %a) : (tensor<16x32xf32>, tensor<32x32xf32>) -> tensor<16x32xf32>
     %s1 = zero.start @zpp_host::@scatter(%d) {origins = [{role = "gradient"}]} : (tensor<16x32xf32>) -> tensor<2x32xf32>
@@ -540,7 +540,7 @@ func.func @computed_index(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: t
     "stablehlo.return"(%c) : (tensor<i1>) -> ()
   }, {
   ^bb0(%i: tensor<i32>, %x: tensor<16x32xf32>, %a: tensor<32x32xf32>, %g: tensor<3x2x32xf32>):
-    // REMARK: [Missed] not-rotated {{.*}}scattered in the iteration that computes it: where it is stored is not known before the loop
+    // REMARK: [Missed] not-rotated {{.*}}scattered in the iteration that computes it: the place where it is stored is not known before the loop
     %l = "stablehlo.custom_call"(%i) <{call_target_name = "index"}> : (tensor<i32>) -> tensor<i32>
     %d = "stablehlo.dot_general"(%x, %a) : (tensor<16x32xf32>, tensor<32x32xf32>) -> tensor<16x32xf32>
     %s1 = zero.start @zpp_host::@scatter(%d) {origins = [{role = "gradient"}]} : (tensor<16x32xf32>) -> tensor<2x32xf32>
@@ -565,7 +565,7 @@ func.func @no_zero(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tensor<2
     "stablehlo.return"(%c) : (tensor<i1>) -> ()
   }, {
   ^bb0(%i: tensor<i32>, %x: tensor<16x32xf32>, %a: tensor<32x32xf32>, %g: tensor<2x32xf32>):
-    // REMARK: [Missed] not-rotated {{.*}}scattered in the iteration that computes it: zeros would not add zeros to a sum
+    // REMARK: [Missed] not-rotated {{.*}}scattered in the iteration that computes it: scattering zeros would not leave the sum as it is
     %d = "stablehlo.dot_general"(%x, %a) : (tensor<16x32xf32>, tensor<32x32xf32>) -> tensor<16x32xf32>
     %s1 = zero.start @zpp_host::@scatter(%d) {origins = [{role = "gradient"}]} : (tensor<16x32xf32>) -> tensor<2x32xf32>
     %g1 = zero.wait %s1 from(%d : tensor<16x32xf32>) : tensor<2x32xf32>

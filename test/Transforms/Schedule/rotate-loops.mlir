@@ -94,7 +94,7 @@ module @zpp_host {
 func.func @computed(%x: tensor<2x32xf32>) -> tensor<2x32xf32> {
   // CHECK-NOT: zero.start
   // CHECK: "stablehlo.while"(%arg0)
-  // REMARK: [Missed] not-rotated {{.*}}gathered in the iteration that needs it: what it reads in the next iteration is not known in this one
+  // REMARK: [Missed] not-rotated {{.*}}gathered in the iteration that needs it: its operand in the next iteration is not known in this one
   %r = "stablehlo.while"(%x) ({
   ^bb0(%a: tensor<2x32xf32>):
     %true = "stablehlo.constant"() <{value = dense<true> : tensor<i1>}> : () -> tensor<i1>

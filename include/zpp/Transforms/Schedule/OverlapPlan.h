@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// The decisions of zero-overlap-collectives, without the IR. An op is its
-// position in the block, from 0.
+// The decisions of zero-overlap-collectives, without the IR. An op is
+// represented by its position in the block, from 0.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,15 +20,16 @@
 
 namespace zpp {
 
-/// What a block is to overlap.
+/// The transfers and heavy ops of a block.
 struct OverlapProblem {
   /// A start and its wait.
   struct Transfer {
     bool isGather = false;
-    /// Memory that it takes while it is in flight.
+    /// The memory that it takes while it is in flight.
     int64_t bytes = 0;
     int64_t start = 0;
-    /// The last op that must be done before its inputs are there; -1 for none.
+    /// The last op that must be done before its inputs are available; -1 for
+    /// none.
     int64_t ready = -1;
     /// The first op that needs its results.
     int64_t need = 0;
@@ -44,16 +45,16 @@ struct OverlapProblem {
   std::vector<Transfer> transfers;
   /// In ascending order.
   std::vector<HeavyOp> heavy;
-  /// Of each op of the block: whether it stays where it is, so that others may
-  /// be placed before it. The last op of the block does.
+  /// For each op of the block, whether it stays where it is, so that others can
+  /// be placed before it. The last op of the block must.
   std::vector<bool> stays;
-  /// Bytes of gathers, and bytes of scatters, that may be in flight.
+  /// The bytes of gathers, and separately of scatters, that may be in flight.
   int64_t budget = 0;
 };
 
 /// Where starts and waits go.
 struct OverlapPlan {
-  /// Why a transfer has no heavy op to hide under.
+  /// The reason why a transfer has no heavy op to hide under.
   enum class Exposure { None, Budget, NoCompute };
 
   struct Placement {
@@ -74,17 +75,17 @@ struct OverlapPlan {
     int64_t before = 0;
   };
 
-  /// Gathers in the order of their needs, then scatters in the order in which
-  /// their gradients are there.
+  /// Gathers in the order in which they are needed, then scatters in the order
+  /// in which their gradients become available.
   std::vector<Placement> placements;
   /// In the order in which they are executed.
   std::vector<Call> calls;
 };
 
-/// Starts each gather as early as its input and the budget allow, in the order
-/// of needs, and each scatter once its gradient is there. Waits come where a
-/// result is needed; earlier only for the oldest scatters, where another one
-/// would exceed the budget. Takes n log n time.
+/// Starts gathers in the order in which they are needed, as early as inputs and
+/// budget allow, and scatters once their gradients are available. Waits come
+/// where a result is needed; only the oldest scatters are waited for earlier,
+/// if another one would exceed the budget. Takes O(n log n) time.
 OverlapPlan planOverlap(const OverlapProblem &problem);
 
 } // namespace zpp
