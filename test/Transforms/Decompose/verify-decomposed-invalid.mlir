@@ -118,7 +118,7 @@ func.func private @f(tensor<4xf32>) -> tensor<4xf32>
 func.func @s5(%x: tensor<4xf32>, %c: i1) {
   %y = zero.start @f(%x) : (tensor<4xf32>) -> tensor<4xf32>
   scf.if %c {
-    // expected-error@+1 {{'zero.wait' op expected the block of its zero.start, but got another}}
+    // expected-error@+1 {{'zero.wait' op expected to be in the block of its zero.start, but got another block}}
     %w = zero.wait %y from(%x : tensor<4xf32>) : tensor<4xf32>
   }
   return

@@ -16,11 +16,11 @@ module @zpp_host {
   }
 }
 
-// CHECK: verify-decomposed.mlir:[[#@LINE+2]]:8: error: expected collectives in their place, but got 'zero.start', which zero-outline-collectives makes of them
+// CHECK: verify-decomposed.mlir:[[#@LINE+2]]:8: error: expected no starts and waits, but got 'zero.start', which zero-outline-collectives creates
 func.func @step(%x: tensor<4xf32>) -> tensor<4x4xf32> {
   %0 = zero.start @zpp_host::@gather(%x) {origins = [{id = 3}]}
       : (tensor<4xf32>) -> tensor<4x4xf32>
-  // CHECK: verify-decomposed.mlir:[[#@LINE+1]]:8: error: expected collectives in their place, but got 'zero.wait'
+  // CHECK: verify-decomposed.mlir:[[#@LINE+1]]:8: error: expected no starts and waits, but got 'zero.wait'
   %1 = zero.wait %0 from(%x : tensor<4xf32>) : tensor<4x4xf32>
   return %1 : tensor<4x4xf32>
 }

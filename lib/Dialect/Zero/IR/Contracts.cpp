@@ -61,9 +61,8 @@ static LogicalResult verifyOp(Operation *op, bool inPlace) {
   if (StringRef pass = getMissingPass(op); !pass.empty())
     return emitError() << "'" << op->getName() << "'; run " << pass << " first";
   if (inPlace && isa<StartOp, WaitOp>(op))
-    return op->emitError("expected collectives in their place, but got '")
-           << op->getName()
-           << "', which zero-outline-collectives makes of them";
+    return op->emitError("expected no starts and waits, but got '")
+           << op->getName() << "', which zero-outline-collectives creates";
   if (holdsShard(op))
     return emitError() << "a partitioned tensor in '" << op->getName()
                        << "'; run zero-decompose-all-gather and "
@@ -133,8 +132,8 @@ static LogicalResult verifyWait(WaitOp wait) {
            << start.getInputs().size() << " inputs of its zero.start, but got "
            << wait.getInputs().size() << " other values";
   if (wait->getBlock() != start->getBlock())
-    return wait.emitOpError("expected the block of its zero.start, but got "
-                            "another");
+    return wait.emitOpError("expected to be in the block of its zero.start, "
+                            "but got another block");
   return success();
 }
 

@@ -27,7 +27,7 @@ using namespace zpp::zero;
 #include "zpp/Dialect/Zero/IR/ZeroTypes.cpp.inc"
 
 namespace {
-/// Meshes are long and everywhere: print them as #mesh.
+/// Prints meshes as #mesh, because they are long and occur in every type.
 struct ZeroAsmInterface : public OpAsmDialectInterface {
   using OpAsmDialectInterface::OpAsmDialectInterface;
   AliasResult getAlias(Attribute attr, raw_ostream &os) const override {
@@ -397,7 +397,8 @@ SlicesAttr::getChunkShape(ArrayRef<int64_t> tensorShape) const {
 // ShardType
 //===----------------------------------------------------------------------===//
 
-/// The size of a factor whose axis, if it has one, is of the mesh.
+/// The size of `factor`, whose axis, if it has one, must be an axis of the
+/// mesh.
 static int64_t getFactorSize(FactorAttr factor, const zpp::Mesh &mesh) {
   return factor.isWhole() ? factor.getSize()
                           : factor.getAxis().resolve(mesh)->size;
@@ -419,7 +420,7 @@ LogicalResult ShardType::verify(function_ref<InFlightDiagnostic()> emitError,
       axes.push_back(factor.getAxis());
   if (failed(verifyAxes(emitError, plain, axes)))
     return failure();
-  // As for slices: what is computed from the type does not overflow.
+  // Sizes that are computed from the type must not overflow, as for slices.
   int64_t numSlices = 1;
   for (FactorAttr factor : factors)
     if (llvm::MulOverflow(numSlices, getFactorSize(factor, plain), numSlices))
@@ -429,8 +430,8 @@ LogicalResult ShardType::verify(function_ref<InFlightDiagnostic()> emitError,
   if (!element.isIntOrFloat())
     return emitError() << "expected integer or float elements, but got "
                        << element;
-  // Every slice takes at most 64 bytes for one element of its unit, also where
-  // it is padded or encoded.
+  // Every slice takes at most 64 bytes for one element of its unit, even if it
+  // is padded or encoded.
   constexpr int64_t kBytesPerElement = 64;
   int64_t elements = llvm::divideCeil(global.getDimSize(dim), numSlices);
   bool overflows = llvm::MulOverflow(elements, numSlices, elements) ||

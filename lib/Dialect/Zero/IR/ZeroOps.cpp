@@ -21,8 +21,8 @@ using namespace zpp::zero;
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// The network: what a collective reads and writes, so that none is dropped,
-/// duplicated or reordered against another.
+/// The network, which every collective reads and writes. This keeps passes from
+/// dropping, duplicating or reordering collectives.
 struct NetworkResource : public SideEffects::Resource::Base<NetworkResource> {
   StringRef getName() final { return "network"; }
 };
@@ -164,8 +164,8 @@ MeshAttr AllGatherOp::getMeshAttr() { return getOperand().getType().getMesh(); }
 
 void AllGatherOp::getEffects(Effects &effects) { addNetworkEffects(effects); }
 
-/// `type` with the factors over `along` whole, or null where an axis partitions
-/// none; `missing` is then that axis.
+/// `type` with the factors over `along` whole. If an axis of `along` partitions
+/// no factor, returns null and sets `missing` to the axis.
 static ShardType getGatheredType(ShardType type, ArrayAttr along,
                                  AxisRefAttr &missing) {
   SmallVector<FactorAttr> factors(type.getFactors());
@@ -195,8 +195,8 @@ LogicalResult AllGatherOp::verify() {
   return success();
 }
 
-/// A hop over axes of size 1 moves nothing: what a device holds is the same
-/// before and after, unless a padded dim becomes whole.
+/// A hop over axes of size 1 moves nothing, and the devices hold the same data
+/// before and after it, unless a padded dim becomes whole.
 template <typename OpT>
 static LogicalResult removeTrivialHop(OpT op, PatternRewriter &rewriter) {
   if (op.getGroupSize() != 1)
@@ -249,7 +249,7 @@ LogicalResult ReduceScatterOp::verify() {
 
 LogicalResult ReduceScatterOp::canonicalize(ReduceScatterOp op,
                                             PatternRewriter &rewriter) {
-  // Rounding to the wire's format is part of the values.
+  // Rounding to the wire format changes the values.
   if (op.getWire())
     return rewriter.notifyMatchFailure(op, "values are rounded");
   return removeTrivialHop(op, rewriter);
@@ -281,8 +281,8 @@ LogicalResult DecodeOp::verify() {
 // Decomposed ops
 //===----------------------------------------------------------------------===//
 
-/// A local op reads its input and overwrites its destination; on tensors both
-/// are values.
+/// A local op on buffers reads its input and overwrites its destination. On
+/// tensors it has no effects.
 static void addLocalEffects(Effects &effects, OpOperand &input,
                             OpOperand &init) {
   if (isa<MemRefType>(input.get().getType()))
@@ -340,7 +340,7 @@ static LogicalResult verifySameElement(Operation *op, ShapedType input,
          << init.getElementType();
 }
 
-/// `slices` fits a tensor of type `type`.
+/// Verifies that `slices` fits a tensor of type `type`.
 static LogicalResult verifySlices(Operation *op, SlicesAttr slices,
                                   ShapedType type) {
   if (slices.getDim() >= type.getRank())
@@ -352,7 +352,7 @@ static LogicalResult verifySlices(Operation *op, SlicesAttr slices,
   return success();
 }
 
-/// `slices` fits the type and covers it.
+/// Verifies that `slices` fits the type and covers all of it.
 static LogicalResult verifyCoveringSlices(Operation *op, SlicesAttr slices,
                                           ShapedType type) {
   if (failed(verifySlices(op, slices, type)))
@@ -362,7 +362,8 @@ static LogicalResult verifyCoveringSlices(Operation *op, SlicesAttr slices,
   return success();
 }
 
-/// A buffer of `chunks` wire chunks, numbered by its leading dim.
+/// Verifies that `type` is a buffer of `chunks` wire chunks, numbered by its
+/// leading dim.
 static LogicalResult verifyWire(Operation *op, StringRef what, ShapedType type,
                                 int64_t chunks, int64_t elements,
                                 QuantAttr quant) {
@@ -375,7 +376,7 @@ static LogicalResult verifyWire(Operation *op, StringRef what, ShapedType type,
          << ", but got " << type;
 }
 
-/// The rows of a buffer that is reduced; there is no sum of none.
+/// Verifies that a buffer that is reduced has at least one row.
 static LogicalResult verifySources(Operation *op, ShapedType type,
                                    int64_t elements, QuantAttr quant) {
   if (type.getRank() == 0 || type.getDimSize(0) == 0)
@@ -384,8 +385,9 @@ static LogicalResult verifySources(Operation *op, ShapedType type,
   return verifyWire(op, "input", type, type.getDimSize(0), elements, quant);
 }
 
-/// What is computed from the types of a decomposed op does not overflow: an
-/// element takes at most 64 bytes, also where it is padded or encoded.
+/// Verifies that sizes computed from the types of a decomposed op do not
+/// overflow: an element takes at most 64 bytes, even if it is padded or
+/// encoded.
 static LogicalResult verifySizes(DecomposedOpInterface op) {
   SmallVector<ShapedType> types{op.getInputType(), op.getInitType()};
   if (auto fused = dyn_cast<DequantizeReduceQuantizeOp>(op.getOperation()))
@@ -405,8 +407,8 @@ static int64_t numElements(ArrayRef<int64_t> shape) {
   return llvm::product_of(shape);
 }
 
-/// Bytes of a chunk of `chunkShape`, whose leading dim numbers chunks, of the
-/// elements of `type`; 0 where they are no whole bytes.
+/// The bytes of a chunk of `chunkShape`, whose leading dim numbers chunks, with
+/// the elements of `type`; 0 if these do not fill whole bytes.
 static int64_t getChunkBytes(ArrayRef<int64_t> chunkShape, ShapedType type) {
   Type element = type.getElementType();
   if (!element.isIntOrFloat() || element.getIntOrFloatBitWidth() % 8 != 0)
@@ -415,7 +417,7 @@ static int64_t getChunkBytes(ArrayRef<int64_t> chunkShape, ShapedType type) {
          (element.getIntOrFloatBitWidth() / 8);
 }
 
-/// True if `bytes` are chunks of bytes and `type` has other elements.
+/// True if `bytes` has bytes as elements and `type` has other elements.
 static bool isInBytes(ShapedType bytes, ShapedType type) {
   return bytes.getElementType().isInteger(8) &&
          !type.getElementType().isInteger(8);
@@ -493,7 +495,7 @@ LogicalResult DequantizeOp::verify() {
   } else if (init.getRank() == 0) {
     return emitOpError("expected a leading dim of chunks, but got ") << init;
   }
-  // What was gathered has chunks by device and by unit.
+  // A gathered tensor has two leading dims of chunks: by device and by unit.
   ShapedType input = getInputType();
   int64_t chunks = chunkShape.front();
   int64_t bytes = getQuant()
@@ -602,7 +604,7 @@ LogicalResult StartOp::verify() {
   return success();
 }
 
-/// The types that a function on buffers takes: those of tensors.
+/// True if `buffers` are the bufferized types of `tensors`.
 static bool areBuffersOf(TypeRange buffers, TypeRange tensors) {
   return llvm::all_of_zip(buffers, tensors, [](Type buffer, Type tensor) {
     auto memref = dyn_cast<MemRefType>(buffer);

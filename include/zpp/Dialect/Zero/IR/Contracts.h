@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What holds of a whole program between two passes. A verifier of an op looks
-// at that op only, so that none of this is known where a program was just
-// parsed: a pass that relies on a contract checks it first.
+// Properties of a whole program between two passes. A verifier looks at its own
+// op only, so a program that was just parsed may break them. A pass that relies
+// on a contract checks it first.
 //
 //===----------------------------------------------------------------------===//
 
@@ -18,22 +18,22 @@
 
 namespace zpp::zero {
 
-/// The pass, or passes, that have to run before `op` is decomposed:
-/// "zero-decompose-all-gather". Empty where it is decomposed, where it belongs
-/// to a schedule, and for ops of other dialects.
+/// The pass, or passes, that must run before `op` is decomposed, for example
+/// "zero-decompose-all-gather". Empty if `op` is decomposed, belongs to a
+/// schedule, or is of another dialect.
 llvm::StringRef getMissingPass(mlir::Operation *op);
 
 /// True if a partitioned tensor passes through `op`: as an operand, a result,
 /// an argument of a block or in a signature.
 bool holdsShard(mlir::Operation *op);
 
-/// The contract of decomposed IR, for `root` and all that it contains:
+/// The contract of decomposed IR, for `root` and all ops in it:
 ///
 /// - D1: the zero ops are decomposed ops, starts and waits; with `inPlace`,
-///   decomposed ops only.
-/// - D2: an `all_to_all` sends chunks as they are, without `slices` or `wire`.
+///   they are decomposed ops only.
+/// - D2: an `all_to_all` has neither `slices` nor `wire`.
 /// - D3: no value is a partitioned tensor.
-/// - D4: the contract of a schedule.
+/// - D4: the contract of a schedule holds.
 ///
 /// Emits an error at each op that breaks it.
 llvm::LogicalResult verifyDecomposed(mlir::Operation *root,

@@ -40,11 +40,12 @@ namespace zpp::zero {
 /// The axes of `along` (AxisRefAttr) with their sizes on `mesh`. All exist.
 llvm::SmallVector<zpp::AxisRef> resolveAxes(mlir::ArrayAttr along,
                                             MeshAttr mesh);
-/// Every one of `axes` is an axis of `mesh` or a part of one, none twice.
+/// Verifies that all of `axes` are axes of `mesh` or parts of them, and that
+/// none appears twice.
 llvm::LogicalResult
 verifyAxes(llvm::function_ref<mlir::InFlightDiagnostic()> emitError,
            const zpp::Mesh &mesh, llvm::ArrayRef<AxisRefAttr> axes);
-/// `refs` as an array of AxisRefAttr; whole axes are written whole.
+/// `refs` as an array of AxisRefAttr; whole axes are written without a part.
 mlir::ArrayAttr getAxesAttr(mlir::MLIRContext *context, const zpp::Mesh &mesh,
                             llvm::ArrayRef<zpp::AxisRef> refs);
 /// The syntax of an axis: "gpu" or "gpu":(2)2
@@ -60,8 +61,8 @@ llvm::LogicalResult verifyCollective(mlir::Operation *op);
 #include "zpp/Dialect/Zero/IR/ZeroOps.h.inc"
 
 namespace zpp::zero {
-/// Replaces `op`, a start or a wait, by one that passes `value` on as its last
-/// result. Who is to read that is for the caller to say.
+/// Replaces `op`, a start or a wait, by one that also ties `value` and returns
+/// it as its last result. The caller decides which uses read that result.
 mlir::Operation *addTie(mlir::Operation *op, mlir::Value value);
 } // namespace zpp::zero
 

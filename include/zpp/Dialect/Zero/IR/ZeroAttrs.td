@@ -20,8 +20,9 @@ class Zero_Attr<string name, string attrMnemonic, list<Trait> traits = []>
 def Zero_MeshAttr : Zero_Attr<"Mesh", "mesh"> {
   let summary = "Device mesh, axes from the slowest link to the fastest";
   let description = [{
-    Devices form a row-major grid over the axes. Two tiers are the common case;
-    any number works, and an axis of another parallelism may stand among them.
+    Devices form a row-major grid over the axes. Two tiers are the common case,
+    but any number works. Axes of other kinds of parallelism may stand among
+    them.
 
     ```mlir
     #zero.mesh<"node" = 2, "gpu" = 4>
@@ -54,7 +55,7 @@ def Zero_AxisRefAttr : Zero_Attr<"AxisRef", "axis"> {
     bool isWholeAxis() const { return getSize() == 0; }
     static AxisRefAttr get(::mlir::MLIRContext *context,
                            const ::zpp::Mesh &mesh, const ::zpp::AxisRef &ref);
-    /// The reference with its size on `mesh`, or nullopt where the mesh has no
+    /// The reference with its size on `mesh`, or nullopt if the mesh has no
     /// such axis or part.
     std::optional<::zpp::AxisRef> resolve(const ::zpp::Mesh &mesh) const;
   }];
@@ -66,8 +67,8 @@ def Zero_AxisRefArrayAttr
 def Zero_FactorAttr : Zero_Attr<"Factor", "factor"> {
   let summary = "One factor that a partitioned dim is split into";
   let description = [{
-    Partitioned over a mesh axis (`"gpu"`), or held whole by every device (`2`,
-    its size).
+    A factor is either partitioned over a mesh axis (`"gpu"`) or held whole by
+    every device (`2`, its size).
   }];
   let parameters = (ins OptionalParameter<"::zpp::zero::AxisRefAttr">:$axis,
                         DefaultValuedParameter<"int64_t", "0">:$size);
@@ -87,11 +88,11 @@ def Zero_WireFormat : I32EnumAttr<"WireFormatKind", "wire format",
 }
 
 def Zero_QuantAttr : Zero_Attr<"Quant", "quant"> {
-  let summary = "Block quantization of what travels";
+  let summary = "Block quantization of the data that a collective sends";
   let description = [{
-    Symmetric blocks of `block` elements with a bf16 scale each, rounded up;
-    codes round to nearest even. `zpp/Support/BlockQuant.h` defines numerics and
-    wire layout.
+    Each block of `block` elements has one bf16 scale, which is rounded up.
+    Codes are symmetric and round to nearest even. `zpp/Support/BlockQuant.h`
+    defines the numerics and the wire layout.
 
     ```mlir
     #zero.quant<i4, block = 128>
@@ -135,7 +136,8 @@ def Zero_SlicesAttr : Zero_Attr<"Slices", "slices"> {
   let hasCustomAssemblyFormat = 1;
   let genVerifyDecl = 1;
   let extraClassDeclaration = [{
-    /// The IR-free map for a tensor of this shape; its verify() may complain.
+    /// The IR-free map for a tensor of this shape. It need not be valid: call
+    /// its verify().
     ::zpp::SliceMap getMap(::llvm::ArrayRef<int64_t> tensorShape) const;
     /// Shape of the chunk form of a tensor of `tensorShape`.
     ::llvm::SmallVector<int64_t>

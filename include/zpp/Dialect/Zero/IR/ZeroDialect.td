@@ -31,8 +31,8 @@ def Zero_Dialect : Dialect {
     Ops of the *schedule* run functions of decomposed ops beside the compute:
     `start`, `wait`.
 
-    Collectives have effects: no pass may duplicate, drop or reorder them so
-    that ranks disagree.
+    Collectives have effects, because no pass may duplicate, drop or reorder
+    them: ranks would disagree.
   }];
   let useDefaultAttributePrinterParser = 1;
   let useDefaultTypePrinterParser = 1;

@@ -42,21 +42,21 @@ def Zero_CollectiveOpInterface : OpInterface<"CollectiveOpInterface"> {
 def Zero_DecomposedOpInterface : OpInterface<"DecomposedOpInterface"> {
   let cppNamespace = "::zpp::zero";
   let description = [{
-    A decomposed op: it reads one input and overwrites one destination, both
-    local to the device. They are tensors, and the op has one result, or they
-    are buffers, and it has none.
+    A decomposed op reads one input and overwrites one destination, both local
+    to the device. Either both are tensors and the op has one result, or both
+    are buffers and it has none.
   }];
   let methods = [
-    InterfaceMethod<"The type of what it reads.", "::mlir::ShapedType",
+    InterfaceMethod<"The type of the input.", "::mlir::ShapedType",
                     "getInputType", (ins), [{}], [{
       return ::mlir::cast<::mlir::ShapedType>($_op.getInput().getType());
     }]>,
-    InterfaceMethod<"The type of what it overwrites.", "::mlir::ShapedType",
+    InterfaceMethod<"The type of the destination.", "::mlir::ShapedType",
                     "getInitType", (ins), [{}], [{
       return ::mlir::cast<::mlir::ShapedType>($_op.getInit().getType());
     }]>,
-    InterfaceMethod<"Whether it is on buffers.", "bool", "isOnBuffers", (ins),
-                    [{}], [{
+    InterfaceMethod<"Whether it works on buffers.", "bool", "isOnBuffers",
+                    (ins), [{}], [{
       return ::mlir::isa<::mlir::BaseMemRefType>($_op.getInput().getType());
     }]>,
   ];

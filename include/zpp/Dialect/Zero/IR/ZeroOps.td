@@ -37,8 +37,8 @@ def Zero_FloatTensor : StaticShapeTensorOf<[Zero_FloatLike]>;
 def Zero_FromLocalOp : Zero_Op<"from_local", [Pure]> {
   let summary = "The partitioned tensor whose parts the devices hold";
   let description = [{
-    Reads what each device holds as its part of a partitioned tensor. Nothing
-    moves.
+    Interprets the tensor that each device holds as its part of a partitioned
+    tensor. Nothing moves.
 
     ```mlir
     %p = zero.from_local %w : tensor<32x64xbf16> to
@@ -57,7 +57,7 @@ def Zero_FromLocalOp : Zero_Op<"from_local", [Pure]> {
 }
 
 def Zero_ToLocalOp : Zero_Op<"to_local", [Pure]> {
-  let summary = "What a device holds of a partitioned tensor";
+  let summary = "The part of a partitioned tensor that a device holds";
   let description = [{
     The inverse of `from_local`.
 
@@ -83,7 +83,7 @@ class Zero_LogicalCollectiveOp<string mnemonic, list<Trait> traits = []>
         DeclareOpInterfaceMethods<MemoryEffectsOpInterface>], traits)>;
 
 def Zero_AllGatherOp : Zero_LogicalCollectiveOp<"all_gather"> {
-  let summary = "Turns partitioned factors whole";
+  let summary = "Makes partitioned factors whole";
   let description = [{
     The devices along `along` exchange their parts, so that the factors over
     those axes are held whole.
@@ -103,7 +103,7 @@ def Zero_AllGatherOp : Zero_LogicalCollectiveOp<"all_gather"> {
     **Constraints**
 
     - C1: every axis of `along` partitions a factor of the operand.
-    - C2: the result is the operand with just those factors whole.
+    - C2: the result type is the operand type with these factors whole.
   }];
   let arguments = (ins Zero_ShardType:$operand, Zero_AxisRefArrayAttr:$along);
   let results = (outs Zero_ShardType:$result);
@@ -118,10 +118,10 @@ def Zero_AllGatherOp : Zero_LogicalCollectiveOp<"all_gather"> {
 def Zero_ReduceScatterOp : Zero_LogicalCollectiveOp<"reduce_scatter"> {
   let summary = "Reduces over devices and partitions whole factors";
   let description = [{
-    Sums (or averages) over the devices along `along`; each keeps the slices
-    whose factors those axes now partition. `wire` is the format of what
-    travels: each contribution is rounded as that format rounds. Without it the
-    element type travels.
+    Sums (or averages) over the devices along `along`. Each device keeps the
+    slices whose factors are now partitioned over those axes. `wire` is the
+    format in which contributions are sent, and each is rounded to it. Without
+    `wire`, the element type is sent.
 
     ```
                   gpu 0        gpu 1               gpu 0        gpu 1
@@ -137,8 +137,8 @@ def Zero_ReduceScatterOp : Zero_LogicalCollectiveOp<"reduce_scatter"> {
 
     **Constraints**
 
-    - C1: the result is the operand with one whole factor partitioned over each
-      axis of `along`, of the axis' size.
+    - C1: the result type is the operand type with one whole factor, of the
+      axis' size, partitioned over each axis of `along`.
     - C2: operand and result have the same element type, or one has f32 (a
       partial sum between two hops).
     - C3: neither is encoded.
@@ -164,7 +164,7 @@ def Zero_EncodeOp : Zero_Op<"encode", [Pure]> {
 
     **Constraints**
 
-    - C1: the result is the operand with `quant`.
+    - C1: the result type is the operand type with `quant`.
   }];
   let arguments = (ins Zero_ShardType:$operand);
   let results = (outs Zero_ShardType:$result);
@@ -175,9 +175,11 @@ def Zero_EncodeOp : Zero_Op<"encode", [Pure]> {
 def Zero_DecodeOp : Zero_Op<"decode", [Pure]> {
   let summary = "The values of a quantized partitioned tensor";
   let description = [{
+    The inverse of `encode`, up to rounding.
+
     **Constraints**
 
-    - C1: the operand is the result with `quant`.
+    - C1: the operand type is the result type with `quant`.
   }];
   let arguments = (ins Zero_ShardType:$operand);
   let results = (outs Zero_ShardType:$result);
@@ -215,8 +217,8 @@ def Zero_PackSlicesOp
   let summary = "Brings the slices of each chunk together";
   let description = [{
     Tensor slice reordering (paper section 3.3.3): copies a tensor into its
-    chunk form, so that what goes to one device is contiguous. Padding is zero.
-    As bytes, tensors of any type can share a buffer.
+    chunk form, in which the data for one device is contiguous. Padding is zero.
+    A destination of bytes lets tensors of several types share a buffer.
 
     ```mlir
     %c = zero.pack_slices %g slices <dim = 0, factors = [2, 4], chunk = [1]>
@@ -226,8 +228,8 @@ def Zero_PackSlicesOp
     **Constraints**
 
     - C1: `slices` fits the input.
-    - C2: the destination has the shape of the chunk form of the input, and its
-      element type; or it is CxBxi8, B being the bytes of a chunk.
+    - C2: the destination has the shape of the chunk form of the input and its
+      element type; or it is CxBxi8, where B is the number of bytes of a chunk.
   }];
   let assemblyFormat = [{
     $input `slices` $slices `into` $init attr-dict
@@ -246,8 +248,8 @@ def Zero_UnpackSlicesOp
 
     - C1: `slices` fits the destination and covers it (one stage).
     - C2: the input has the elements of the chunk form of the destination, chunk
-      by chunk, and its element type; or they are bytes, its last dim those of a
-      chunk.
+      by chunk, and its element type; or its elements are bytes, and its last
+      dim has the bytes of a chunk.
   }];
   let assemblyFormat = [{
     $input `slices` $slices `into` $init attr-dict
@@ -260,8 +262,9 @@ def Zero_QuantizeOp
                                     OptionalAttr<Zero_SlicesAttr>:$slices)> {
   let summary = "Quantizes chunks into wire chunks";
   let description = [{
-    Each chunk of the input (its leading dim, or with `slices` the chunks that
-    `pack_slices` would form) becomes one wire chunk: codes and scales together.
+    Each chunk of the input becomes one wire chunk, which holds codes and
+    scales. Chunks are numbered by the leading dim, or, with `slices`, are those
+    that `pack_slices` would form.
 
     ```mlir
     %b = zero.quantize %g quant <i8, block = 128>
@@ -286,15 +289,15 @@ def Zero_DequantizeOp
                                       OptionalAttr<Zero_SlicesAttr>:$slices)> {
   let summary = "Reads wire chunks";
   let description = [{
-    The inverse of `quantize`; with `slices` the chunks go where
-    `unpack_slices` would put them.
+    The inverse of `quantize`, up to rounding. With `slices`, the values go
+    where `unpack_slices` would put them.
 
     **Constraints**
 
     - C1: the destination has float elements (f32, bf16, f16).
     - C2: `slices` fits the destination and covers it (one stage).
-    - C3: the last dim of the input is the bytes of a chunk, the others number
-      the chunks.
+    - C3: the last dim of the input has the bytes of a chunk; the other dims
+      number the chunks.
   }];
   let assemblyFormat = [{
     $input `quant` $quant (`slices` $slices^)? `into` $init attr-dict
@@ -306,14 +309,14 @@ def Zero_ReduceOp
     : Zero_LocalOp<"reduce", (ins Zero_ReduceKindAttr:$kind)> {
   let summary = "Reduces over the leading dim";
   let description = [{
-    Sums what came from each source in f32 and in order of the sources, divides
-    by their number for `mean`, and rounds once.
+    Sums the rows in f32, in their order, divides by their number for `mean`,
+    and rounds once. Each row comes from one source.
 
     **Constraints**
 
     - C1: input and destination have float elements (f32, bf16, f16).
-    - C2: the input has the shape of the destination behind a leading dim, which
-      is at least 1.
+    - C2: the input has the shape of the destination after a leading dim of at
+      least 1.
   }];
   let assemblyFormat = [{
     `` $kind $input `into` $init attr-dict
@@ -331,8 +334,8 @@ def Zero_DequantizeReduceOp
     **Constraints**
 
     - C1: the destination has float elements (f32, bf16, f16).
-    - C2: the input is CxBxi8 with at least 1 chunk, B bytes holding as many
-      elements as the destination.
+    - C2: the input is CxBxi8 with at least 1 chunk, and B bytes hold as many
+      elements as the destination has.
   }];
   let assemblyFormat = [{
     `` $kind $input `quant` $quant `into` $init attr-dict
@@ -352,8 +355,8 @@ def Zero_DequantizeReduceQuantizeOp
 
     **Constraints**
 
-    - C1: the input is CxBxi8 with at least 1 chunk, B bytes holding as many
-      elements as `partial`.
+    - C1: the input is CxBxi8 with at least 1 chunk, and B bytes hold as many
+      elements as `partial` has.
     - C2: `slices` fits `partial`.
     - C3: the destination is CxBxi8 with the chunks of `partial` in format `to`.
   }];
@@ -376,10 +379,10 @@ def Zero_AllToAllOp
                            OptionalAttr<Zero_QuantAttr>:$wire)> {
   let summary = "Sends chunk i to device i of the group";
   let description = [{
-    Device r of the group receives, at index s of the leading dim, chunk r of
-    device s. The chunks are the leading dim of the input, or with `slices` the
-    slices that `pack_slices` would bring together. With `wire` the values are
-    rounded as that format rounds; the destination may then be f32.
+    Device r of the group receives chunk r of device s and stores it at index s
+    of the leading dim. Chunks are numbered by the leading dim of the input, or,
+    with `slices`, are those that `pack_slices` would form. With `wire`, the
+    values are rounded to that format, and the destination may be f32.
 
     ```mlir
     %r = zero.all_to_all %b along ["gpu"] on #mesh into %e
@@ -388,10 +391,10 @@ def Zero_AllToAllOp
 
     **Constraints**
 
-    - C1: without `slices` the leading dim of the input is the group's size; with
-      `slices`, which fits the input, there are as many chunks.
+    - C1: the number of chunks is the group's size; `slices`, if present, fits
+      the input.
     - C2: the destination has the shape of the chunk form.
-    - C3: the element types agree, or `wire` is there and both are floats.
+    - C3: the element types agree, or both are floats and there is `wire`.
   }];
   let assemblyFormat = [{
     $input `along` custom<Axes>($along) `on` $mesh (`slices` $slices^)?
@@ -402,15 +405,15 @@ def Zero_AllToAllOp
 
 def Zero_AllGatherChunksOp
     : Zero_ExchangeOp<"all_gather_chunks", (ins)> {
-  let summary = "Stacks what every device of the group holds";
+  let summary = "Stacks the inputs of all devices of the group";
   let description = [{
-    Index s of the destination's leading dim is the input of device s of the
-    group.
+    The input of device s of the group is stored at index s of the destination's
+    leading dim.
 
     **Constraints**
 
-    - C1: the destination has the shape of the input behind a leading dim of the
-      group's size, and its element type.
+    - C1: the destination has a leading dim of the group's size, followed by the
+      shape of the input, and the element type of the input.
   }];
   let assemblyFormat = [{
     $input `along` custom<Axes>($along) `on` $mesh `into` $init attr-dict
@@ -422,8 +425,9 @@ def Zero_AllGatherChunksOp
 // Ops of the schedule
 //===----------------------------------------------------------------------===//
 
-/// Runs beside the compute. `ties` are values of the compute whose results,
-/// unchanged, order the op among it.
+/// An op that orders collectives among the compute. `ties` are values of the
+/// compute that the op returns unchanged, as `tied`: it comes after the ops
+/// that compute them and before the ops that read the results.
 class Zero_ScheduledOp<string mnemonic, list<Trait> traits = []>
     : Zero_Op<mnemonic, !listconcat([
         AttrSizedOperandSegments, AttrSizedResultSegments,
@@ -435,10 +439,10 @@ def Zero_StartOp : Zero_ScheduledOp<"start",
     [DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "Starts outlined collectives beside the compute";
   let description = [{
-    Queues the function `callee`, which holds exchanges and the local ops around
-    them. It runs beside the compute; its results are there after the `wait`
-    that reads them. It starts after all of `ties` are computed and before
-    anything that reads `tied`, which are the same values.
+    Queues the function `callee`, which contains exchanges and the local ops
+    around them. It runs beside the compute, and its results are available after
+    the `wait` that reads them. It starts after all of `ties` are computed and
+    before anything reads `tied`, which are the same values.
 
     ```
     compute    --- t ---+--- reads t' ---------- z ---+--- reads y', z' ---
@@ -452,23 +456,23 @@ def Zero_StartOp : Zero_ScheduledOp<"start",
         : (tensor<4xf32>) -> tensor<16xf32>
     ```
 
-    A function that several starts share knows nothing of their origins: with
-    `origins` there is one `zpp.origin` for each exchange in the callee, in
+    Several starts can share a function, so the function does not record their
+    origins. `origins` has one `zpp.origin` for each exchange in the callee, in
     program order.
 
-    With `deferrable` nothing but starts and waits communicates between this and
-    the wait, so that the thread that comes here need not queue the callee.
+    `deferrable` states that between this op and its wait only starts and waits
+    communicate. Another thread may then queue the callee.
 
     **Constraints**
 
-    - C1: `callee` is a function; on tensors it takes the inputs and returns the
-      outputs, on buffers it takes both and at most one workspace memref<Wxi8>.
+    - C1: `callee` is a function. On tensors it takes the inputs and returns the
+      outputs. On buffers it takes both, and at most one workspace memref<Wxi8>.
     - C2: there is at least one output.
 
     The contract of a schedule (`verifySchedule`):
 
-    - S1: one `wait` in the same block reads all outputs, and nothing else does.
-    - S2: `origins` has an attribute for each exchange in `callee`.
+    - S1: one `wait` in the same block, and no other op, reads all outputs.
+    - S2: `origins`, if present, has an attribute for each exchange in `callee`.
   }];
   let arguments = (ins SymbolRefAttr:$callee,
                        Variadic<AnyStaticShapeTensor>:$inputs,
@@ -484,7 +488,7 @@ def Zero_StartOp : Zero_ScheduledOp<"start",
   }];
   let hasVerifier = 1;
   let extraClassDeclaration = [{
-    /// The one that reads the outputs. Valid after `verifySchedule`.
+    /// The wait that reads the outputs. Valid after `verifySchedule`.
     ::zpp::zero::WaitOp getWait();
   }];
 }
@@ -494,9 +498,9 @@ def Zero_WaitOp : Zero_ScheduledOp<"wait",
                           "$_self">]> {
   let summary = "Waits for outlined collectives";
   let description = [{
-    Passes on what a `start` has started, once it is there: after all of `ties`
-    are computed and before anything that reads `tied`, which are the same
-    values. The start's inputs live until here.
+    Returns the outputs of a `start` once they are available. It comes after all
+    of `ties` are computed and before anything reads `tied`, which are the same
+    values. The inputs of the start stay alive until then.
 
     ```mlir
     %r, %v = zero.wait %y from(%x : tensor<4xf32>) ties(%z : tensor<8xf32>)
@@ -525,7 +529,7 @@ def Zero_WaitOp : Zero_ScheduledOp<"wait",
   }];
   let hasVerifier = 1;
   let extraClassDeclaration = [{
-    /// What it waits for. Valid after `verifySchedule`.
+    /// The start that it waits for. Valid after `verifySchedule`.
     ::zpp::zero::StartOp getStart();
   }];
 }

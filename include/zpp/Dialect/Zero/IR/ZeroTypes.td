@@ -14,11 +14,11 @@ def Zero_ShardType : TypeDef<Zero_Dialect, "Shard"> {
   let mnemonic = "shard";
   let summary = "A tensor partitioned over a mesh";
   let description = [{
-    The logical (global) tensor type, the partitioned dim, and the ordered
-    factors that the dim is split into, most significant first, each partitioned
-    over a mesh axis or held whole. A dim of extent D split into factors of
-    product F has units of ceil(D / F) elements; the padded extent is F units,
-    and D is the true one.
+    The type consists of the logical (global) tensor type, the partitioned dim,
+    and the factors that the dim is split into, most significant first. Each
+    factor is partitioned over a mesh axis or held whole. A dim of extent D that
+    is split into factors with product F has units of ceil(D / F) elements. Its
+    padded extent is F units; D is its true extent.
 
     ```mlir
     // ZeRO-3: device (n, g) holds slice n * 4 + g.
@@ -47,9 +47,10 @@ def Zero_ShardType : TypeDef<Zero_Dialect, "Shard"> {
     /// Axes of the partitioned factors, in order.
     ::llvm::SmallVector<::zpp::AxisRef> getAxes() const;
     bool isWhole() const { return getAxes().empty(); }
-    /// What a device holds. Not encoded: the global type with the dim's extent
-    /// replaced by the units held (its true extent where everything is held).
-    /// Encoded: tensor<units x chunkBytes x i8>.
+    /// The type of what a device holds. If the type is not encoded, this is the
+    /// global type with the extent of the units that the device holds (the true
+    /// extent if it holds all of them). If it is encoded, this is
+    /// tensor<units x chunkBytes x i8>.
     ::mlir::RankedTensorType getLocalType() const;
     /// getLocalType() of the type without its quant.
     ::mlir::RankedTensorType getDecodedLocalType() const;
@@ -59,7 +60,7 @@ def Zero_ShardType : TypeDef<Zero_Dialect, "Shard"> {
     ShardType withQuant(QuantAttr quant) const;
     ShardType withElementType(::mlir::Type type) const;
     /// The positions of the factors over `along`, in the order of `along`, or
-    /// nullopt where an axis partitions no factor.
+    /// nullopt if an axis partitions no factor.
     std::optional<::llvm::SmallVector<int64_t>>
     findFactors(::mlir::ArrayAttr along) const;
   }];
