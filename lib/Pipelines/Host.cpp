@@ -99,8 +99,8 @@ struct LowerStridedCopies
 
 /// From tensors to buffers, results behind the arguments.
 static void addBufferization(OpPassManager &pm) {
-  // What is not decomposed has no buffers, and bufferization could only say
-  // that much.
+  // Ops that are not decomposed cannot be bufferized, and the error of
+  // bufferization would not name the missing pass.
   VerifyDecomposedPassOptions verify;
   verify.inPlace = true;
   pm.addPass(createVerifyDecomposedPass(verify));

@@ -96,7 +96,7 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
     split.formats = options.gradients;
     split.block = options.block;
     split.links = options.links;
-    // A scatter that travels with others need not become smaller.
+    // Scatters that travel with others are split even if they do not shrink.
     split.splitSmall = coalesceBytes > 0;
     pm.addPass(createSplitHierarchyPass(split));
     DecomposeReduceScatterPassOptions decompose;
@@ -118,12 +118,12 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
     pm.addPass(createCoalesceCollectivesPass(coalesce));
   }
 
-  // Back end (b): the step only keeps when collectives start and when their
-  // results are needed.
+  // With target xla-ffi, the step only contains the points where collectives
+  // start and where their results are needed.
   if (isXlaFfi) {
     pm.addPass(createOutlineCollectivesPass());
-    // First the order within each function, then that of the functions and the
-    // compute.
+    // First the order within each function is decided, then the order of
+    // functions among the compute.
     PipelineChunksPassOptions pipeline;
     pipeline.links = options.links;
     pm.addPass(createPipelineChunksPass(pipeline));
@@ -135,7 +135,7 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
     overlap.prefetchBytes = options.prefetchBytes;
     pm.addPass(createOverlapCollectivesPass(overlap));
     pm.addPass(createDeferStartsPass());
-    // How much memory a function needs is known once it works on buffers. The
+    // The memory that a function needs is known once it works on buffers. The
     // caller provides it.
     buildHostBufferizationPipeline(pm.nest<ModuleOp>());
     pm.addPass(createConvertZeroToXlaFfiPass());
@@ -150,7 +150,7 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
 void zpp::registerZeroPPPipeline() {
   PassPipelineRegistration<ZeroPPOptions>(
       "zeropp",
-      "Rewrite the collectives of a ZeRO-3/FSDP step as ZeRO++ and lower them "
-      "to portable StableHLO",
+      "Rewrite the collectives of a ZeRO-3/FSDP step as ZeRO++ and lower the "
+      "step to StableHLO, with custom calls for target=xla-ffi",
       buildZeroPPPipeline);
 }

@@ -19,12 +19,12 @@ class OpPassManager;
 
 namespace zpp {
 
-/// The dialects on the way from zero ops to host code: tensors, buffers, loops
-/// and the LLVM dialect.
+/// The dialects that zero ops pass through on the way to host code: tensors,
+/// buffers, loops and the LLVM dialect.
 void registerHostDialects(mlir::DialectRegistry &registry);
 
-/// The interfaces that this way needs on ops of those dialects: bufferization,
-/// and the translation to LLVM IR.
+/// The external models that the way to host code needs for ops of those
+/// dialects: bufferization and the translation to LLVM IR.
 void registerHostExtensions(mlir::DialectRegistry &registry);
 
 struct HostBufferizationOptions
@@ -52,22 +52,23 @@ struct RuntimePipelineOptions
       llvm::cl::init(false)};
 };
 
-/// Appends the passes from decomposed zero ops on tensors, among ops of
+/// Appends the passes that lower decomposed zero ops on tensors, among ops of
 /// upstream dialects, to the LLVM dialect with calls of libzpp_rt. Every
-/// function gets its results as destinations behind its arguments, and a C
+/// function gets its results as destinations after its arguments, and a C
 /// wrapper. Public functions get temporary memory from the rank.
 void buildRuntimePipeline(mlir::OpPassManager &pm,
                           const RuntimePipelineOptions &options = {});
 
-/// Appends the passes from host functions on tensors to buffers: public
-/// functions take their arguments, their results and, where they need one, a
-/// workspace memref<Wxi8>, the last argument.
+/// Appends the passes from host functions on tensors to functions on buffers.
+/// Public functions take their arguments, their results and, if they need one,
+/// a workspace memref<Wxi8> as the last argument.
 void buildHostBufferizationPipeline(
     mlir::OpPassManager &pm, const HostBufferizationOptions &options = {});
 
-/// Appends the passes from there to the LLVM dialect. Public functions become
-/// `void NAME(zpp_rt_rank *rank, void *const *buffers)` and only call
-/// libzpp_rt; an op that would touch a buffer itself is an error.
+/// Appends the passes from host functions on buffers to the LLVM dialect.
+/// Public functions become `void NAME(zpp_rt_rank *rank, void *const *buffers)`
+/// and only call libzpp_rt; an op that would access a buffer itself is an
+/// error.
 void buildHostFunctionPipeline(mlir::OpPassManager &pm);
 
 /// Registers `--zero-to-llvm`, `--zero-bufferize-host` and

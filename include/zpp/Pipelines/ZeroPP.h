@@ -17,19 +17,20 @@ class OpPassManager;
 
 namespace zpp {
 
-/// Lets the pipeline choose a value that suits the target.
+/// The pipeline chooses a value that suits the target.
 constexpr int64_t kDefaultCoalesceBytes = -1;
 
-/// What `--zeropp` rewrites and how.
+/// The options of `--zeropp`.
 struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
   Option<std::string> mesh{
       *this, "mesh",
-      llvm::cl::desc("Tiers from slowest to fastest, as node:2,gpu:4 (default: "
-                     "the module's own mesh)")};
+      llvm::cl::desc("Tiers from slowest to fastest, such as node:2,gpu:4 "
+                     "(default: the module's own mesh)")};
   Option<std::string> weightsOf{
       *this, "weights-of",
-      llvm::cl::desc("Arguments of the step that are weights where the step "
-                     "does not show it: all, or numbers and ranges, as 0,3-7")};
+      llvm::cl::desc("Arguments of the step to treat as weights even if the "
+                     "step does not show that they are: all, or numbers and "
+                     "ranges, such as 0,3-7")};
   Option<std::string> weights{
       *this, "weights",
       llvm::cl::desc("Format in which weights are gathered: none, i8 or i4"),
@@ -39,7 +40,7 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
       llvm::cl::desc("none, or the format of each hop of a gradient scatter "
                      "from the innermost tier outwards: none, i8 or i4, "
                      "separated by ':'; the last is that of the outermost "
-                     "tier, the one before it of all in between"),
+                     "tier, the one before it that of all tiers in between"),
       llvm::cl::init("i8:i4")};
   Option<std::string> secondary{
       *this, "secondary",
@@ -52,30 +53,33 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
       llvm::cl::init(128)};
   Option<bool> regather{
       *this, "regather",
-      llvm::cl::desc("Gather weights again for the backward pass where the "
-                     "step keeps them"),
+      llvm::cl::desc("Gather weights again for the backward pass instead of "
+                     "keeping them"),
       llvm::cl::init(false)};
   Option<int64_t> stages{
       *this, "stages",
-      llvm::cl::desc("Cut every gradient scatter into this many parts; 0: as "
-                     "many as suit the links"),
+      llvm::cl::desc("Cut every gradient scatter into this many parts; 0 picks "
+                     "the number that suits the links"),
       llvm::cl::init(0)};
   Option<std::string> links{
       *this, "links",
-      llvm::cl::desc("Speeds of the tiers' links, as node=50gbit,gpu=400gbyte, "
-                     "or a file with them (zpp-perf --calibrate): "
-                     "what they do not make faster is left alone (default: "
-                     "all that shrinks is rewritten, in one stage)")};
+      llvm::cl::desc(
+          "Speeds of the tiers' links, such as "
+          "node=50gbit,gpu=400gbyte, or a file with them (zpp-perf "
+          "--calibrate). Collectives that would not become faster "
+          "are left alone (default: rewrite all that become smaller, in "
+          "one stage)")};
   Option<std::string> target{
       *this, "target",
-      llvm::cl::desc("portable: StableHLO alone. xla-ffi: collectives run "
-                     "beside the compute, as custom calls of functions in the "
-                     "module @zpp_host, of which zpp-bundle makes a library"),
+      llvm::cl::desc(
+          "portable: plain StableHLO. xla-ffi: collectives run "
+          "beside the compute, as custom calls of functions in the "
+          "module @zpp_host, which zpp-bundle compiles to a library"),
       llvm::cl::init("portable")};
   Option<int64_t> coalesceBytes{
       *this, "coalesce-bytes",
-      llvm::cl::desc("Bytes that a device contributes to a buffer in which "
-                     "several tensors travel; 0: each travels alone (default: "
+      llvm::cl::desc("Bytes that a device contributes to a buffer shared by "
+                     "several tensors; with 0 each travels alone (default: "
                      "4194304 for xla-ffi, 0 for portable)"),
       llvm::cl::init(kDefaultCoalesceBytes)};
   Option<int64_t> prefetchBytes{
@@ -87,8 +91,8 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
 };
 
 /// Appends the passes that rewrite a step as ZeRO++ and lower it to StableHLO,
-/// for back end (a), portable, or (b), xla-ffi. Options are checked when the
-/// pipeline runs.
+/// for the target portable or xla-ffi. Options are checked when the pipeline
+/// runs.
 void buildZeroPPPipeline(mlir::OpPassManager &pm, const ZeroPPOptions &options);
 
 /// Registers `--zeropp`.

@@ -18,16 +18,17 @@ class Zpp_ModulePass<string flag> : Pass<flag, "::mlir::ModuleOp"> {
 def ImportPartitionedPass : Zpp_ModulePass<"zero-import-partitioned"> {
   let summary = "Import scatters of steps that XLA has partitioned";
   let description = [{
-    XLA's partitioner writes a reduce-scatter as an all-reduce of which every
-    device cuts out a slice, at an offset that it computes from its partition
-    id, often from a constant table. Where the offsets on all devices are those
-    of the groups, the two become a `stablehlo.reduce_scatter` of the same
+    XLA's partitioner writes a reduce-scatter as an all-reduce followed by
+    slices: every device cuts out its part, at an offset that it computes from
+    its partition id, often with a constant table. If the offsets on all devices
+    fit the groups, the two become a `stablehlo.reduce_scatter` over the same
     groups, in the order of the slices. Casts, transposes and reshapes between
-    them work on the slice then.
+    them then work on the slice.
 
-    Its `mhlo.copy` ops, which are their operands, and its notes on layouts are
-    removed. Groups over meshes that it has made up become lists. An all-reduce of which some reader needs more than slices stays as
-    it is, with a remark.
+    The `mhlo.copy` ops of the partitioner, which equal their operands, and its
+    attributes for layouts are removed. Groups over meshes that it made up
+    become lists. If some reader of an all-reduce needs more than slices, the
+    all-reduce stays as it is, with a remark.
   }];
 }
 
@@ -35,41 +36,43 @@ def ImportCollectivesPass : Zpp_ModulePass<"zero-import-collectives"> {
   let summary = "Import weight gathers and gradient scatters (ZeRO-3, 2.2)";
   let description = [{
     Finds the collectives of ZeRO-3/FSDP in an exported step and turns them into
-    `zero` ops on partitioned tensors. Replica groups, dense or as mesh axes, are
-    factored over the mesh. Everything else stays as it is, with a remark that
-    says why. Functions with collectives in them are inlined into the step first.
-    A collective that moves a bucket of several tensors becomes one per tensor if
-    at least one of them is imported.
+    `zero` ops on partitioned tensors. Replica groups, dense or as mesh axes,
+    are factored over the mesh. Everything else stays as it is, with a remark
+    that says why. Functions with collectives in them are inlined into the step
+    first. A collective that moves a bucket of several tensors becomes one per
+    tensor if at least one of them is imported.
 
-    A collective is a weight gather or a gradient scatter by where its value
-    comes from and by where it goes:
+    Where the value of a collective comes from and where it goes decide whether
+    it is a weight gather or a gradient scatter:
 
-    - A gather is one of a *weight* if its operand comes from floating-point
-      inputs of the step that are weights, and if a gradient is computed from it.
-      An input is a weight if the step returns it, updated or as it was, if a
-      gradient of the shape of the whole is reduced, or if `weights-of` names it.
-      Other inputs are data.
-    - What reaches a result of the step element by element, through elementwise
-      ops, casts, slices and shape changes alone, is *state*, which is never
-      rounded: a whole weight that is updated, an average of weights.
-    - A scatter with sum is one of a *gradient* if its operand is computed and its
-      result reaches a result of the step element by element, or mirrors a weight
-      gather.
-    - Axes along which all devices have the same data belong to another
-      parallelism. What is gathered or summed along them stays exact.
+    - A gather moves a *weight* if its operand comes from floating-point inputs
+      of the step that are weights, and if a gradient is computed from its
+      result. An input is a weight if the step returns it, updated or unchanged,
+      if a gradient of the shape of the gathered tensor is reduced, or if
+      `weights-of` names it. Other inputs are data.
+    - A value is *state* if it reaches a result of the step element by element,
+      through elementwise ops, casts, slices and shape changes only: for example
+      a whole weight that is updated, or an average of weights. State is never
+      rounded.
+    - A scatter with sum moves a *gradient* if its operand is computed and its
+      result reaches a result of the step element by element, or if it mirrors a
+      weight gather.
+    - Axes along which all devices have the same data belong to another kind of
+      parallelism. Collectives along them stay exact.
 
-    Every collective gets a `zpp.origin` attribute: what `zero-report` knows
-    about it before the rewrite. An imported one also keeps the attributes of
-    its op, as `zpp.source`: if no pass does anything to it, it becomes that op
-    again.
+    Every collective gets a `zpp.origin` attribute, from which `zero-report`
+    knows what it was before the rewrite. An imported one also keeps the
+    attributes of its op, as `zpp.source`: if no pass rewrites it, it becomes
+    that op again.
   }];
   let options = [
     Option<"mesh", "mesh", "std::string", "\"\"",
-           "Tiers from slowest to fastest, as node:2,gpu:4 (default: the "
+           "Tiers from slowest to fastest, such as node:2,gpu:4 (default: the "
            "module's own mesh)">,
     Option<"weightsOf", "weights-of", "std::string", "\"\"",
-           "Arguments of the step that are weights where the step does not show "
-           "it: all, or numbers and ranges, as 0,3-7">,
+           "Arguments of the step to treat as weights even if the step does "
+           "not show that they are: all, or numbers and ranges, such as "
+           "0,3-7">,
     Option<"weights", "weights", "bool", "true", "Import weight gathers">,
     Option<"gradients", "gradients", "bool", "true",
            "Import gradient scatters">,
@@ -79,29 +82,29 @@ def ImportCollectivesPass : Zpp_ModulePass<"zero-import-collectives"> {
 def RegatherPass : Zpp_ModulePass<"zero-regather"> {
   let summary = "Drop gathered weights after the forward pass (ZeRO-3, alg. 1)";
   let description = [{
-    A weight that is gathered once and read in the backward pass too is kept
-    whole in between. Gathers it again for the reads of the backward pass, behind
-    an `optimization_barrier` that keeps the two gathers apart. Reads of the
-    forward pass are those on which the first gradient scatter depends (the one
-    with the shortest chain of ops before it). What the forward pass casts, or
-    carries unchanged through a loop, is done again.
+    A weight that is gathered once and read in both passes is kept whole in
+    between. This pass gathers it again for the reads of the backward pass,
+    behind an `optimization_barrier` that keeps the two gathers apart. A read
+    belongs to the forward pass if the first gradient scatter (the one with the
+    shortest chain of ops before it) depends on it. Casts of the forward pass
+    are repeated, also if a loop carries their results unchanged.
   }];
 }
 
 def QuantizeAllGatherPass : Zpp_ModulePass<"zero-quantize-all-gather"> {
   let summary = "Gather weights in quantized form (qwZ, 3.1)";
   let description = [{
-    Rewrites the gathers for which this pays: a slice must be smaller in the
-    format and, with `links`, the gather must be faster, including the time of
-    the kernels.
+    Rewrites a gather only if this pays: the quantized slice must be smaller,
+    and with `links` the gather must be faster, including the time of the
+    kernels.
   }];
   let options = [
     Option<"format", "format", "std::string", "\"i8\"", "i8 or i4">,
     Option<"block", "block", "int64_t", "128",
            "Elements that share a scale: a power of two from 32 to 2048">,
     Option<"links", "links", "std::string", "\"\"",
-           "Speeds of the tiers' links, as node=50gbit,gpu=400gbyte, or a file "
-           "with them">,
+           "Speeds of the tiers' links, such as node=50gbit,gpu=400gbyte, or a "
+           "file with them">,
   ];
 }
 
@@ -109,40 +112,40 @@ def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
   let summary = "Keep secondary weight partitions within nodes (hpZ, 3.2)";
   let description = [{
     Splits the forward gather of a weight that is gathered again: first over the
-    axes outside the secondary group, then within the group. What lies between
+    axes outside the secondary group, then within the group. The value between
     the two, the secondary partition, is kept, and later gathers of the weight
     start from it, within the group only. They read it through an
-    `optimization_barrier`, without which XLA would merge them with the forward
+    `optimization_barrier`; without it XLA would merge them with the forward
     gather and keep the whole weight alive.
 
-    Across loops (`lax.scan` over layers, or over groups of them) the first gather
-    is hoisted out: all layers' secondary partitions, which the backward loop
-    needs in any case, are gathered at once before the forward loop. So is what
-    the loop does to a weight before it gathers it: casts, shapes, slices and
-    arithmetic with constants.
+    Across loops (`lax.scan` over layers, or over groups of them) the first
+    gather is hoisted: the secondary partitions of all layers, which the
+    backward loop needs in any case, are gathered at once before the forward
+    loop. The ops that the loop applies to a weight before it gathers it are
+    hoisted too: casts, shape changes, slices and arithmetic with constants.
 
     Between two manual computations (`jax.grad` of a `shard_map`) the secondary
     partition is a result of the first one and an operand of the second one: a
-    flat tensor, sharded over all axes, of which each device has a part of its
-    own.
+    flat tensor that is sharded over all axes, so that each device has its own
+    part.
 
-    With `split-small`, a gather whose bytes take less than its latency is split
-    alike where another one of its moment (the same block, with no heavy op of
-    the compute between them) is split and quantized, even if its weight is
-    gathered once or `links` speak against it: it can travel with the other one
-    (zero-coalesce-collectives) and then costs nothing of its own. A large one that is
-    gathered once stays one gather.
+    With `split-small`, a gather whose bytes take less time than its latency is
+    split too, even if its weight is gathered only once or `links` speak against
+    it, if a gather in the same place (the same block, with no heavy op between
+    them) is split and quantized. The two can then travel together
+    (zero-coalesce-collectives), and the small one costs next to nothing. A
+    large weight that is gathered once is not split.
   }];
   let options = [
     Option<"secondary", "secondary", "std::string", "\"\"",
            "The slowest tier of the group, or its number of devices (default: "
            "the fastest tier)">,
     Option<"links", "links", "std::string", "\"\"",
-           "Speeds of the tiers' links, as node=50gbit,gpu=400gbyte, or a file "
-           "with them; a weight that is gathered no faster with a secondary "
-           "partition is left alone">,
+           "Speeds of the tiers' links, such as node=50gbit,gpu=400gbyte, or a "
+           "file with them; a weight that a secondary partition would not make "
+           "faster is left alone">,
     Option<"splitSmall", "split-small", "bool", "false",
-           "Split small gathers too where they can travel with others "
+           "Split small gathers too if they can travel with others "
            "(zero-coalesce-collectives)">,
   ];
 }
@@ -150,10 +153,10 @@ def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
 def SplitHierarchyPass : Zpp_ModulePass<"zero-split-hierarchy"> {
   let summary = "Split gradient scatters into one hop per tier (qgZ, 3.3.2)";
   let description = [{
-    One hop per tier, from the innermost outwards, so that each tier carries no
-    more bytes than the plain scatter does. The last format is that of the
-    outermost tier, the one before it that of all tiers in between: `i8:i4` is
-    i8 on every inner hop. One format alone is one hop over the whole group.
+    Hops go from the innermost tier outwards, so that no tier carries more bytes
+    than with the plain scatter. The last format is that of the outermost tier,
+    the one before it that of all tiers in between: `i8:i4` means i8 on every
+    inner hop. A single format means one hop over the whole group.
   }];
   let options = [
     Option<"formats", "formats", "std::string", "\"i8:i4\"",
@@ -162,12 +165,13 @@ def SplitHierarchyPass : Zpp_ModulePass<"zero-split-hierarchy"> {
     Option<"block", "block", "int64_t", "128",
            "Elements that share a scale: a power of two from 32 to 2048">,
     Option<"links", "links", "std::string", "\"\"",
-           "Speeds of the tiers' links, as node=50gbit,gpu=400gbyte, or a file "
-           "with them; a scatter that hops would not make faster is left "
+           "Speeds of the tiers' links, such as node=50gbit,gpu=400gbyte, or a "
+           "file with them; a scatter that hops would not make faster is left "
            "alone">,
     Option<"splitSmall", "split-small", "bool", "false",
-           "Split scatters of chunks too, unquantized, that are too small to "
-           "shrink; they are to travel with others (zero-coalesce-collectives)">,
+           "Also split scatters whose chunks are too small to shrink, "
+           "unquantized, so that they can travel with others "
+           "(zero-coalesce-collectives)">,
   ];
 }
 
@@ -176,16 +180,16 @@ def DecomposeReduceScatterPass
   let summary = "Turn scatters into all-to-all and local sums (qgZ, 3.3.1)";
   let options = [
     Option<"stages", "stages", "int64_t", "1",
-           "Cut every scatter into this many parts that travel one after the "
-           "other (4.1.2); 0: as many as suit the links">,
+           "Cut every scatter into this many parts, sent one after the other "
+           "(4.1.2); 0 picks the number that suits the links">,
     Option<"links", "links", "std::string", "\"\"",
-           "Speeds of the tiers' links, as node=50gbit,gpu=400gbyte, or a file "
-           "with them">,
+           "Speeds of the tiers' links, such as node=50gbit,gpu=400gbyte, or a "
+           "file with them">,
   ];
 }
 
 def ReorderSlicesPass : Zpp_ModulePass<"zero-reorder-slices"> {
-  let summary = "Make what is sent to one device contiguous (qgZ, 3.3.3)";
+  let summary = "Make the data for one device contiguous (qgZ, 3.3.3)";
 }
 
 def QuantizeAllToAllPass : Zpp_ModulePass<"zero-quantize-all-to-all"> {
@@ -203,41 +207,41 @@ def FuseQuantizationPass : Zpp_ModulePass<"zero-fuse-quantization"> {
 def VerifyDecomposedPass : Pass<"zero-verify-decomposed"> {
   let summary = "Check that a program is decomposed";
   let description = [{
-    States what the passes after decomposition, the conversions and
-    bufferization take. It changes nothing, and fails with an error at each op
-    that breaks the contract:
+    Checks the contract of decomposed IR, which the later passes, the
+    conversions and bufferization require. The pass changes nothing. It fails
+    with an error at each op that breaks the contract:
 
     - D1: the `zero` ops are decomposed ops (`DecomposedOpInterface`), starts
-      and waits. With `in-place` there are no starts and waits: collectives are
-      exchanges in their place.
-    - D2: an `all_to_all` sends chunks as they are, without `slices` or `wire`.
+      and waits. With `in-place` there are no starts and waits.
+    - D2: an `all_to_all` has neither `slices` nor `wire`.
     - D3: no value is a partitioned tensor (`!zero.shard`).
     - D4: the outputs of each start are read by one wait in its block, which has
       the same inputs; `origins` has an attribute for each exchange.
 
-    A pipeline that is put together by hand runs it between decomposition and
-    what comes after that.
+    Hand-made pipelines should run it after decomposition.
   }];
   let options = [
     Option<"inPlace", "in-place", "bool", "false",
-           "Allow no starts and waits: collectives are in their place">,
+           "Allow no starts and waits: collectives must be where they were">,
   ];
 }
 
 def CoalesceCollectivesPass : Zpp_ModulePass<"zero-coalesce-collectives"> {
-  let summary = "Let tensors of one moment travel in one buffer";
+  let summary = "Let small tensors share one buffer";
   let description = [{
-    Chains of decomposed ops whose exchanges agree hop by hop (kind, axes, rows
-    that a device sends), of one role and phase and with no heavy op of the
-    compute between them, share the buffers of their exchanges. Rows are
-    concatenated along their bytes: what one op makes and another reads are then
-    rows at equal distances. Tensors that travel as they are do so as bytes,
-    beside quantized ones.
+    Chains of decomposed ops share the buffers of their exchanges if these agree
+    hop by hop in kind, axes and the number of rows that a device sends, if role
+    and phase are the same, and if there is no heavy op of the compute between
+    them. Rows are concatenated along their bytes, so that ops write and read
+    rows at equal distances. Unquantized tensors travel as bytes beside
+    quantized ones.
 
-    A buffer takes tensors until it has `bytes`, so that large ones travel alone
-    or with small ones; what is left in the end joins the last buffer. What is
-    kept for a later gather (hpZ) of the same tensors, or all but a small part
-    of them, is kept and sent in one piece; it counts as it did when it was kept.
+    A buffer takes tensors until it has `bytes` bytes, so that large tensors
+    travel alone or with small ones. If the last buffer does not become full,
+    its tensors join the one before it. Secondary partitions (hpZ) that are kept
+    in one buffer are also sent in one piece if later gathers read all of them,
+    or all but a small part; each counts with the bytes that it had when it was
+    kept.
   }];
   let options = [
     Option<"bytes", "bytes", "int64_t", "4194304",
@@ -248,18 +252,20 @@ def CoalesceCollectivesPass : Zpp_ModulePass<"zero-coalesce-collectives"> {
 def OutlineCollectivesPass : Zpp_ModulePass<"zero-outline-collectives"> {
   let summary = "Move collectives into functions that run beside the compute";
   let description = [{
-    In each block, decomposed ops that use each other's results, with the tensor
-    ops between them, become a function of the nested module `@zpp_host`, and a
-    `zero.start` and `zero.wait` of it. Equal chains share one function: layers
-    are alike. `tensor.empty` is cloned into it; everything else that a chain
-    reads is an argument, and what others read of it a result.
+    In each block, a chain of decomposed ops that use each other's results, with
+    the tensor ops between them, becomes a function in the nested module
+    `@zpp_host`, and a `zero.start` and a `zero.wait` of this function. Equal
+    chains share one function, since layers are alike. `tensor.empty` is cloned
+    into the function. All other values that a chain reads are arguments, and
+    those that other ops read are results.
 
     A secondary partition (hpZ) is the result of one chain and the argument of
-    another: the barrier between them is no zero op.
+    another, because the barrier between them is not a zero op.
 
-    A chain stays where it is, to be lowered portably, with a remark that says
-    why: quantizing did not pay, it lies in a branch, its slices are not static,
-    or what it reads depends on what it computes.
+    A chain may have to stay where it is, to be lowered portably: because it
+    sends nothing quantized, lies in a branch, has slices that are not static,
+    or because one of its operands depends on one of its results. A remark says
+    why.
   }];
   let dependentDialects = ["::zpp::zero::ZeroDialect",
                            "::mlir::func::FuncDialect",
@@ -267,17 +273,18 @@ def OutlineCollectivesPass : Zpp_ModulePass<"zero-outline-collectives"> {
 }
 
 def PipelineChunksPass : Zpp_ModulePass<"zero-pipeline-chunks"> {
-  let summary = "Issue the hops of one stage under those of others (4.1.2)";
+  let summary = "Overlap the hops of one stage with those of others (4.1.2)";
   let description = [{
-    Orders the ops of each function of the module `@zpp_host` as they would
-    start if kernels and the exchanges of each tier were queues of their own: a
-    tier does not wait for kernels of a stage that waits for a slower tier. The
-    order is the same on every rank.
+    Orders the ops of each function in the module `@zpp_host` by the times at
+    which they would start if kernels and the exchanges of each tier had queues
+    of their own. So a tier does not wait for kernels of a stage that itself
+    waits for a slower tier. The order is the same on every rank.
   }];
   let options = [
     Option<"links", "links", "std::string", "\"\"",
-           "Speeds of the tiers' links, as node=50gbit,gpu=400gbyte, or a file "
-           "with them (default: each tier a tenth of the next faster one)">,
+           "Speeds of the tiers' links, such as node=50gbit,gpu=400gbyte, or a "
+           "file with them (default: each tier has a tenth of the speed of the "
+           "next faster one)">,
   ];
 }
 
@@ -285,33 +292,34 @@ def RotateLoopsPass : Zpp_ModulePass<"zero-rotate-loops"> {
   let summary = "Gather a loop's weights one iteration ahead, scatter its "
                 "gradients one behind (4.1.1)";
   let description = [{
-    In a loop (`lax.scan` over layers or micro-batches) two kinds of collectives
-    have nothing in their iteration to run under. Both move to another one:
+    In a loop (`lax.scan` over layers or micro-batches), two kinds of
+    collectives have no compute in their own iteration to hide under. Both move
+    to another iteration:
 
-    - Weights that are needed before anything heavy are gathered one iteration
-      ahead: those of the first one in front of the loop, those of the next one in
-      each, carried by the loop. What they read must be a slice of what the loop
-      carries unchanged, chosen by its counter. The last iteration gathers once
-      more than is needed.
-    - Gradients after which nothing heavy is computed are scattered one iteration
-      later: the loop carries them and where they go, each iteration scatters
-      those of the one before, and those of the last one are scattered behind the
-      loop. The loop must do nothing with the result but store it, in a slice of a
-      stack or added to a sum, and run twice or more. The first iteration
-      scatters zeros, once more than is needed: into the slice that is stored
-      again with the true result, or added to the sum.
+    - Weights that are needed before the first heavy op are gathered one
+      iteration ahead: those of the first iteration before the loop, and in each
+      iteration those of the next one, which the loop carries. Their operands
+      must be slices of values that the loop carries unchanged, chosen by its
+      counter. The gather of the last iteration is not used.
+    - Gradients that are computed after the last heavy op are scattered one
+      iteration later. The loop carries them, each iteration scatters those of
+      the one before, and those of the last iteration are scattered behind the
+      loop. The loop must do nothing with the result except store it in a slice
+      of a stack or add it to a sum, and must have at least two iterations. The
+      first iteration scatters zeros: they are stored where the true result
+      replaces them later, or are added to the sum.
 
-    Both cost one collective more than the loop has iterations, so that loops of
-    less than `min-trips` are left alone. Remarks say what moves, and why the
-    rest does not.
+    Both take one collective more than the loop has iterations, so loops of
+    fewer than `min-trips` iterations are left alone. Remarks say what moves,
+    and why the rest does not.
   }];
   let options = [
     Option<"prefetchBytes", "prefetch-bytes", "int64_t", "268435456",
-           "Bytes that a loop may carry from one iteration to the next: gathered "
-           "weights first, then gradients, with what their scatters result in">,
+           "Bytes that a loop may carry from one iteration to the next: first "
+           "gathered weights, then gradients and the results of their "
+           "scatters">,
     Option<"minTrips", "min-trips", "int64_t", "8",
-           "Leave loops that are known to run less often: what moves is done "
-           "once more">,
+           "Leave loops alone that are known to have fewer iterations">,
   ];
 }
 
@@ -320,30 +328,34 @@ def OverlapCollectivesPass : Zpp_ModulePass<"zero-overlap-collectives"> {
   let description = [{
     Moves starts up and waits down, in the same order on every rank:
 
-    - A gather of weights starts before those that are needed later, as early as
-      its input is there and the bytes in flight stay within `prefetch-bytes`,
-      and is waited for where it is needed first. Casts and shapes of weights
-      move along. What is gathered again starts from the value in front of the
-      barrier that kept it apart; ties do so from here on. It is cast again for
-      that, behind a barrier of its own.
-    - A scatter of gradients starts once its gradient is there, and is waited
-      for where it is needed; before that only if `prefetch-bytes` are in flight
-      and another one is to start.
+    - Gathers of weights start in the order in which their results are needed,
+      each as soon as its operand is available and the bytes in flight stay
+      within `prefetch-bytes`. Each is waited for where its result is needed
+      first. Casts and shape changes of weights move with them. A second gather
+      of a weight reads its operand from before the barrier that kept the two
+      apart, since ties do this from now on. If the operand is cast, the cast is
+      repeated behind a barrier of its own.
+    - A scatter of gradients starts once its gradient is available, and is
+      waited for where its result is needed. It is waited for earlier only if
+      `prefetch-bytes` are in flight and another scatter is to start.
 
-    Values of the compute are tied through, since XLA knows no other order: an
-    operand of the next heavy op (a product, a convolution, a loop, a call, or
-    the op on the most data) through a start, which then does not come later;
-    what has been computed last through a wait, which then does not come earlier.
-    So are products that other products and scatters read behind the next wait
-    only, gradients that XLA is left to scatter, which it does behind that, and
-    its results once more than `prefetch-bytes` are in flight: XLA would leave
-    much of this for the end, and keep in memory what it is computed from.
+    XLA respects no other order than that of data, so values of the compute are
+    tied through starts and waits:
 
-    A block with ties has its schedule already.
+    - An operand of the next heavy op (a product, a convolution, a loop, a call,
+      or the op on the most data) passes through a start, which then cannot come
+      later than this op.
+    - The value that was computed last passes through a wait, which then cannot
+      come earlier.
+    - Products that only later products and scatters read, and the gradients and
+      results of scatters that are left to XLA, pass through the next wait. XLA
+      would leave much of this work for the end and keep its operands in memory.
 
-    Remarks say for each where it starts, where it is waited for, under how many
-    heavy ops and with how many bytes in flight; one with nothing to hide under
-    is missed.
+    A block that has ties has been scheduled already and stays as it is.
+
+    For each transfer a remark says where it starts, where it is waited for,
+    under how many heavy ops it runs and how many bytes are in flight. If there
+    is nothing to hide under, the remark is a missed one.
   }];
   let options = [
     Option<"prefetchBytes", "prefetch-bytes", "int64_t", "268435456",
@@ -355,46 +367,49 @@ def OverlapCollectivesPass : Zpp_ModulePass<"zero-overlap-collectives"> {
 def DeferStartsPass : Zpp_ModulePass<"zero-defer-starts"> {
   let summary = "Let starts be queued beside XLA's thread";
   let description = [{
-    Queueing what a start does takes a thread longer than a product takes the
-    device. Another thread than XLA's may do it where all ranks still have their
-    collectives, those of XLA too, in one order: such starts become
-    `deferrable`. That is so where
+    To queue the work of a start can take a thread longer than the device needs
+    for a product. A thread other than XLA's may queue it if all collectives,
+    including those of XLA, keep one order on all ranks. Such starts become
+    `deferrable`. The conditions are:
 
-    - all starts are in one `sdy.manual_computation` along all axes, around which
-      nothing is sharded anew, so that the partitioner adds no collectives;
-    - collectives that stay with XLA can come after the last wait, and are few
-      and small, unless they come after it anyway: they are moved there, and read
-      an operand that the wait passes on.
+    - All starts are in one `sdy.manual_computation` along all axes, and the
+      values around it need no resharding, so that the partitioner adds no
+      collectives.
+    - The collectives that are left to XLA come after the last wait. Those that
+      do not are moved there and read an operand that is tied through the wait.
+      They must be few and small.
 
-    A remark says why starts are not deferrable.
+    If starts are not deferrable, a remark says why.
   }];
 }
 
 def ReportPass : Pass<"zero-report", "::mlir::ModuleOp"> {
   let summary = "Report the bytes that collectives send per tier (3.4)";
   let description = [{
-    For every collective of the step its location, kind, role, phase and group,
-    and the bytes that a device sends per step over each tier, before and after
-    a rewrite earlier in the pipeline; totals, also in units of M as in the
-    paper's volume table (a plain gather of all weights is 1), the memory that
-    secondary partitions take, and for each collective left alone the reason.
+    The report lists every collective of the step with its location, kind, role,
+    phase and group, and with the bytes that a device sends over each tier in a
+    step, before and after a rewrite earlier in the pipeline. For a collective
+    that was left alone it gives the reason. It ends with totals, also in units
+    of M as in the paper's volume table (a plain gather of all weights is 1),
+    and with the memory that secondary partitions take.
 
-    Of back end (b) also the schedule: every start and wait in order, the op of
-    the compute that it stands before, bytes in flight and the heavy ops between
-    the two. Weights that are gathered too early (more than the schedule's
-    `prefetch-bytes` in flight) or waited for before they are needed are flagged,
-    and what has nothing heavy to hide under.
+    With `target=xla-ffi` it also shows the schedule: every start and wait in
+    order, the op of the compute before which it stands, the bytes in flight and
+    the number of heavy ops between start and wait. It flags weights that are
+    gathered too early (more than the schedule's `prefetch-bytes` in flight),
+    weights that are waited for before they are needed, and transfers without a
+    heavy op to hide under.
 
     Bytes are those of the minimal algorithm: a plain gather or scatter crosses
-    a tier once, a direct all-to-all sends each pair's part. Scales and padding
-    are counted.
+    a tier once, and a direct all-to-all sends each pair's part. Scales and
+    padding are counted.
   }];
   let options = [
     Option<"mesh", "mesh", "std::string", "\"\"",
-           "Tiers from slowest to fastest, as node:2,gpu:4 (default: those of "
-           "the rewrite, else the module's own mesh)">,
+           "Tiers from slowest to fastest, such as node:2,gpu:4 (default: the "
+           "tiers of the rewrite, otherwise the module's own mesh)">,
     Option<"weightsOf", "weights-of", "std::string", "\"\"",
-           "Of a step that is not rewritten: as in zero-import-collectives">,
+           "For a step that is not rewritten: as in zero-import-collectives">,
     Option<"format", "format", "std::string", "\"table\"", "table or json">,
     Option<"output", "output", "std::string", "\"\"",
            "File to write; - is standard output (default: standard error, "
@@ -403,18 +418,18 @@ def ReportPass : Pass<"zero-report", "::mlir::ModuleOp"> {
 }
 
 def ConcatInPlacePass : Pass<"zero-concat-in-place"> {
-  let summary = "Let parts of concatenations be made in their place";
+  let summary = "Compute parts of concatenations in their place";
   let description = [{
-    Replaces a concatenation with insertions into one tensor, each directly after
-    the op that computes the part. After `eliminate-empty-tensors`, every part is
-    then computed in its final place, and bufferization needs no copies. This
-    applies to chunks of several tensors in the buffer of one exchange, and to
-    the stages of a collective in its result.
+    Replaces a concatenation with insertions into one tensor, each directly
+    after the op that computes the part. After `eliminate-empty-tensors`, every
+    part is then computed in its final place, and bufferization needs no copies.
+    This applies to chunks of several tensors in the buffer of one exchange, and
+    to the stages of a collective in its result.
 
-    The analysis of bufferization takes very long for long chains of insertions.
-    More than 16 parts are left to `zero-forward-parts` where it can do the same:
-    zero ops compute each part in the block of the concatenation and only for it,
-    and zero ops only read the whole.
+    Bufferization takes very long to analyze long chains of insertions.
+    Concatenations of more than 16 parts are left to `zero-forward-parts` if it
+    can handle them: if each part is computed by a zero op in the same block and
+    has no other reader, and only zero ops read the whole.
   }];
   let dependentDialects = ["::mlir::tensor::TensorDialect"];
 }
@@ -423,8 +438,8 @@ def ForwardPartsPass : Pass<"zero-forward-parts"> {
   let summary = "Compute parts of bufferized concatenations in their place";
   let description = [{
     Bufferization turns a concatenation into an allocation, directly followed by
-    copies of the parts. Where a zero op of the same block computes a part into a
-    buffer that only the copy reads, the op writes to the place in the whole
+    copies of the parts. Where a zero op of the same block computes a part into
+    a buffer that only the copy reads, the op writes to the place in the whole
     instead, and the copy is gone. The time is linear in the number of parts.
   }];
   let dependentDialects = ["::mlir::memref::MemRefDialect"];
@@ -436,8 +451,8 @@ def ResultsToArgumentsPass
   let description = [{
     The dense buffers that a function returns become its last arguments, marked
     `bufferize.result`. The argument replaces the buffer that was allocated for
-    the result, also if that buffer has another shape. Any other result is copied
-    into the argument. Callers allocate the buffers that they pass.
+    the result, even if that buffer has another shape. Other results are copied
+    into their arguments. Callers allocate the buffers that they pass.
   }];
   let dependentDialects = ["::mlir::memref::MemRefDialect"];
 }
@@ -445,9 +460,9 @@ def ResultsToArgumentsPass
 def DenseOperandsPass : Pass<"zero-dense-operands"> {
   let summary = "Copy buffers to where the runtime can use them";
   let description = [{
-    If the runtime does not support the strides of an operand of a `zero` op, the
-    op gets a new dense buffer instead. An input is copied into it before the op;
-    a destination is copied out of it after the op.
+    If the runtime does not support the strides of an operand of a `zero` op,
+    the op gets a new dense buffer instead. An input is copied into it before
+    the op; a destination is copied out of it after the op.
   }];
   let dependentDialects = ["::mlir::memref::MemRefDialect"];
 }
@@ -483,7 +498,7 @@ def PlanWorkspacePass : Pass<"zero-plan-workspace", "::mlir::ModuleOp"> {
     Option<"reuse", "reuse", "std::string", "\"dependent\"",
            "Which buffers may share memory: none, dependent or any">,
     Option<"allFunctions", "all-functions", "bool", "false",
-           "Also in functions without zero ops">,
+           "Plan functions without zero ops too">,
   ];
 }
 

@@ -39,7 +39,7 @@ std::optional<int64_t> getChunkStride(mlir::OpOperand &operand,
 struct StridedCopy {
   struct Loop {
     int64_t size;
-    /// In bytes.
+    /// Strides in bytes.
     int64_t targetStride;
     int64_t sourceStride;
   };

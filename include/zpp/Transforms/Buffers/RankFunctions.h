@@ -20,9 +20,9 @@ inline constexpr llvm::StringLiteral kWorkspaceAttr = "zpp.workspace";
 /// Upstream's mark of an argument that is a result.
 inline constexpr llvm::StringLiteral kResultAttr = "bufferize.result";
 
-/// The functions whose memory the runtime works on, in the order of the module:
-/// those with zero ops and those that call such a function; with `all` every
-/// function with a body.
+/// The functions that work on memory of the runtime, in the order of the
+/// module: those with zero ops and those that call such a function. With `all`,
+/// every function with a body.
 llvm::SetVector<mlir::func::FuncOp> getRankFunctions(mlir::ModuleOp module,
                                                      bool all);
 
