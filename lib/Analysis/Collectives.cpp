@@ -44,8 +44,9 @@ bool zpp::isCollective(Operation *op) {
 // The mesh of a step
 //===----------------------------------------------------------------------===//
 
-/// The axes of the module's mesh that `mesh` has too, but in another order, as
-/// which its names would stand for other links; or nullopt.
+/// If `mesh` has the axes of the module's mesh in another order, these axes of
+/// the module's mesh; otherwise nullopt. In another order, the names would
+/// stand for other links.
 static std::optional<Mesh> getReordered(ModuleOp module, const Mesh &mesh) {
   for (Operation &op : module.getOps()) {
     std::optional<ModuleMesh> own = getModuleMesh(&op);
@@ -60,9 +61,10 @@ static std::optional<Mesh> getReordered(ModuleOp module, const Mesh &mesh) {
 }
 
 FailureOr<Mesh> zpp::getStepMesh(ModuleOp module, StringRef spec) {
-  // Errors at the module do not print all of it.
+  // Errors are emitted at the location, because an error at the module prints
+  // all of it.
   std::optional<int64_t> devices = getNumDevices(module);
-  // A rewritten module remembers its tiers.
+  // A rewritten module records its tiers.
   auto rewritten = module->getAttrOfType<StringAttr>(kMeshAttr);
   if (rewritten && !spec.empty() && spec != rewritten.getValue())
     return emitError(module.getLoc(), "expected the mesh of the rewrite, ")
@@ -122,7 +124,7 @@ static std::optional<CollectiveView> getZeroCollective(Operation *op,
     return std::nullopt;
   CollectiveView view;
   view.op = op;
-  // A name stands for another axis on another mesh.
+  // On another mesh, the same name stands for another axis.
   Mesh own = collective.getMeshAttr().getMesh();
   if (own.getAxes() == mesh.getAxes())
     llvm::append_range(view.axes, collective.getAxisRefs());
@@ -145,7 +147,7 @@ CollectiveReader::readGroups(Operation *op, CollectiveKind kind) {
   std::optional<ReplicaGroups> groups = readReplicaGroups(op, result.error);
   if (!groups)
     return result;
-  // The order within a group does not matter to a reduction to everyone.
+  // The order within a group does not matter for an all-reduce.
   if (kind == CollectiveKind::AllReduce)
     for (std::vector<int64_t> &group : *groups)
       llvm::sort(group);
@@ -166,7 +168,7 @@ std::optional<CollectiveView> CollectiveReader::read(Operation *op) {
   view.kind = *kind;
   view.dim = getCollectiveDim(op);
   if (*kind == CollectiveKind::CollectivePermute) {
-    view.groupError = "it has source-target pairs, no groups";
+    view.groupError = "it has source-target pairs instead of groups";
     return view;
   }
   const GroupAxes &group = readGroups(op, *kind);
@@ -183,8 +185,8 @@ std::optional<CollectiveView> zpp::getCollective(Operation *op,
 std::vector<int64_t> CollectiveView::getSentBytes(const Mesh &mesh) const {
   size_t numAxes = mesh.getAxes().size();
   if (kind == CollectiveKind::CollectivePermute) {
-    // Each pair over the slowest axis in which its devices differ; a tier
-    // counts what the busiest device sends.
+    // Each pair sends over the slowest axis in which its devices differ. A tier
+    // counts the bytes of the busiest device.
     std::vector<int64_t> sent(numAxes, 0);
     auto pairs = op->getAttrOfType<DenseIntElementsAttr>("source_target_pairs");
     if (!pairs)

@@ -62,8 +62,8 @@ DictionaryAttr zpp::getOriginAttr(MLIRContext *context, const Origin &origin) {
   return attrs.getDictionary(context);
 }
 
-/// The number that `attr` is, or 0. Anyone may write attributes: numbers are
-/// cut off where sums of them, or maps with them as keys, would break.
+/// The number in `attr`, or 0. Attributes may come from anywhere, so numbers
+/// are clamped to a range in which sums and map keys work.
 static int64_t readNumber(Attribute attr) {
   auto value = dyn_cast_or_null<IntegerAttr>(attr);
   if (!value || value.getValue().getSignificantBits() > 64)
@@ -144,7 +144,7 @@ void zpp::copyOrigin(Operation *from, Operation *to) {
       to->setAttr(name, attr);
 }
 
-/// What `zpp.source` holds.
+/// The keys of `zpp.source`.
 static constexpr llvm::StringLiteral kProperties = "properties";
 static constexpr llvm::StringLiteral kAttributes = "attributes";
 
@@ -152,7 +152,7 @@ void zpp::setSource(Operation *op, Operation *imported) {
   NamedAttrList attributes(op->getDiscardableAttrDictionary());
   attributes.erase(kOriginAttr);
   NamedAttrList source;
-  // A generic form without properties has everything in the second.
+  // An op without properties has all attributes in `attributes`.
   if (Attribute properties = op->getPropertiesAsAttribute())
     source.append(kProperties, properties);
   source.append(kAttributes, attributes.getDictionary(op->getContext()));
@@ -170,14 +170,14 @@ void zpp::restoreSource(Operation *from, Operation *to) {
     return;
   LogicalResult result = to->setPropertiesFromAttribute(
       source.get(kProperties), [&] { return to->emitError(); });
-  assert(succeeded(result) && "expected what an op of this name had");
+  assert(succeeded(result) && "expected properties of an op of this name");
   (void)result;
   if (auto attributes = source.getAs<DictionaryAttr>(kAttributes))
     to->setDiscardableAttrs(attributes);
 }
 
 void zpp::leaveAlone(Operation *op, StringRef pass, const Twine &reason) {
-  // Several passes may each have a reason of their own, once.
+  // Several passes may each add their reason, once.
   std::string all = reason.str();
   if (auto earlier = op->getAttrOfType<StringAttr>(kReasonAttr))
     all = earlier.getValue().contains(all)

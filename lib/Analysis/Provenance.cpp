@@ -23,8 +23,8 @@ using namespace zpp;
 // One step
 //===----------------------------------------------------------------------===//
 
-/// The operand of `call` that its result `index` passes on, if the callee does
-/// nothing but move its data.
+/// The operand of `call` that becomes its result `index`, if the callee only
+/// moves its data; otherwise null.
 Value ProvenanceAnalysis::getPassedOperand(func::CallOp call, unsigned index,
                                            bool &isSliced) {
   auto callee = SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
@@ -62,8 +62,8 @@ func::CallOp ProvenanceAnalysis::findCall(func::FuncOp function) {
   return calls.lookup(function);
 }
 
-/// The value that block argument `argument` stands for outside its region, or
-/// null where it is an input of the step or changes in a loop.
+/// The value that the block argument `argument` has outside its region, or null
+/// if it is an input of the step or changes in a loop.
 Value ProvenanceAnalysis::getOuterValue(BlockArgument argument,
                                         bool &isStepInput) {
   Operation *parent = argument.getOwner()->getParentOp();
@@ -73,7 +73,8 @@ Value ProvenanceAnalysis::getOuterValue(BlockArgument argument,
     isStepInput = function.isPublic();
     if (isStepInput)
       return {};
-    // All calls of a layer's function pass weights in the same place.
+    // All calls of a layer's function pass weights in the same position, so one
+    // call is enough.
     func::CallOp call = findCall(function);
     return call && index < call->getNumOperands() ? call.getOperand(index)
                                                   : Value();
@@ -116,9 +117,9 @@ ProvenanceAnalysis::Link ProvenanceAnalysis::getLink(Value value) {
 //===----------------------------------------------------------------------===//
 
 const ProvenanceAnalysis::Link &ProvenanceAnalysis::resolve(Value value) {
-  // A stack of its own: a step may be a chain of more ops than the program's
-  // stack has room for. Functions that call each other lead back to a value
-  // that is on the path already; the way ends there.
+  // Use an explicit stack, since a step may be a longer chain of ops than the
+  // program's stack can hold. Recursive functions lead back to a value that is
+  // on the path already; the path ends there.
   SmallVector<Value> pending{value};
   llvm::SmallDenseSet<Value, 16> onPath;
   while (!pending.empty()) {
@@ -151,7 +152,7 @@ const ProvenanceAnalysis::Link &ProvenanceAnalysis::resolve(Value value) {
              (root && isNamed(root, "stablehlo.constant"));
     };
     auto next = link.next ? links.find(link.next) : links.end();
-    // A join of values that are computed makes a new one.
+    // A concatenation of computed values is a new root.
     if (next == links.end() ||
         (joins &&
          !llvm::all_of(link.op->getOperands().drop_front(), isFixed))) {
@@ -196,10 +197,10 @@ bool ProvenanceAnalysis::SliceQuery::operator<(const SliceQuery &other) const {
                          other.isExact);
 }
 
-/// Stands for an index that differs from iteration to iteration.
+/// Represents an index that differs between iterations.
 static const char kAnyIndex = 0;
 
-/// What `op` does, but for its operands.
+/// Describes `op` without its operands.
 static void describeOp(Operation *op,
                        SmallVectorImpl<const void *> &description) {
   description.push_back(op->getName().getAsOpaquePointer());
@@ -221,7 +222,8 @@ void ProvenanceAnalysis::describe(const SliceQuery &query,
     }
   Link link = resolve(query.value);
   if (!link.next) {
-    // What is computed is what is computed in the same way from the same.
+    // Computed values are equal if they are computed in the same way from the
+    // same values.
     Operation *root = query.value.getDefiningOp();
     if (!root || !isDeterministic(root)) {
       description.push_back(query.value.getAsOpaquePointer());
@@ -243,7 +245,7 @@ void ProvenanceAnalysis::describe(const SliceQuery &query,
   describeOp(op, description);
   if (isa<func::CallOp>(op))
     description.push_back(op);
-  // What else the op reads: indices, or data that it joins.
+  // The other operands: indices, or data that is concatenated.
   bool isAnyIndex = inAnyIteration && !isJoin(op) && isInLoop(op);
   for (OpOperand &operand : op->getOpOperands().drop_front()) {
     if (isAnyIndex && !getConstant(operand.get())) {
@@ -279,14 +281,14 @@ int64_t ProvenanceAnalysis::getSliceId(Value value, bool inAnyIteration) {
     }
     pending.pop_back();
     onPath.erase(query);
-    // What only passes its source on is that source.
+    // A value that only passes its source on has the same slice.
     if (description.empty() && slices.count(parts.front())) {
       slices[query] = slices[parts.front()];
       continue;
     }
     for (const SliceQuery &part : parts) {
       auto it = slices.find(part);
-      // Functions that call each other: nothing else has this index.
+      // In recursive functions, nothing else has this index.
       description.push_back(it == slices.end()
                                 ? part.value.getAsOpaquePointer()
                                 : reinterpret_cast<const void *>(
@@ -303,8 +305,8 @@ int64_t ProvenanceAnalysis::getSliceId(Value value, bool inAnyIteration) {
 // Loops
 //===----------------------------------------------------------------------===//
 
-/// The integer that a scalar constant holds, also through operands that a loop
-/// or a manual computation carries unchanged.
+/// The value of an integer constant, also through operands that a loop or a
+/// manual computation carries unchanged.
 std::optional<int64_t> ProvenanceAnalysis::getInteger(Value value) {
   Operation *op = getConstant(value);
   auto dense = op ? op->getAttrOfType<DenseIntElementsAttr>("value")
@@ -314,8 +316,9 @@ std::optional<int64_t> ProvenanceAnalysis::getInteger(Value value) {
   return dense.getSplatValue<APInt>().getSExtValue();
 }
 
-/// Iterations of a counting `stablehlo.while`: from a constant, by a constant,
-/// while less than a constant. What `lax.scan` and `lax.fori_loop` give.
+/// The number of iterations of a counting `stablehlo.while`: from a constant,
+/// by a constant, while less than a constant, as `lax.scan` and `lax.fori_loop`
+/// produce it.
 std::optional<int64_t> ProvenanceAnalysis::getLoopTripCount(Operation *loop) {
   if (!isWhile(loop))
     return std::nullopt;

@@ -57,7 +57,7 @@ struct WholeTensor {
         dims.push_back({dim, whole.getDimSize(dim), dim == collective.dim});
   }
 
-  /// What a gather and the scatter of its gradient have in common.
+  /// A key that a gather and the scatter of its gradient share.
   std::string getKey(ArrayRef<AxisRef> axes) const {
     std::string key;
     llvm::raw_string_ostream os(key);
@@ -68,8 +68,8 @@ struct WholeTensor {
     return key;
   }
 
-  /// Puts the dims where those of the operand or the result of `op` are; false
-  /// where `op` is not a cast, a transpose or the like.
+  /// Permutes the dims from the operand of `op` to its result or back; false if
+  /// `op` is not a cast, a transpose or the like.
   bool
   follow(Operation *op,
          llvm::function_ref<std::optional<int64_t>(Operation *, int64_t)> map) {
@@ -96,9 +96,9 @@ private:
 };
 } // namespace
 
-/// Keys of a gather, or of a scatter. A scatter mirrors a gather with which it
-/// shares one: either the two are of one shape, or they are so where the
-/// weight is stored, as XLA's partitioner leaves transposes behind a scatter.
+/// The keys of a gather or a scatter. A scatter mirrors a gather if they share
+/// a key: their shapes are equal either at the collective or where the weight
+/// is stored, since XLA's partitioner leaves transposes behind scatters.
 static SmallVector<std::string>
 getMirrorKeys(const StepCollective &collective) {
   bool isGather = collective.kind == CollectiveKind::AllGather;
@@ -122,17 +122,19 @@ getMirrorKeys(const StepCollective &collective) {
 }
 
 namespace {
-/// Numbers weights in the order of their first gather.
+/// Numbers weights in the order of their first gathers.
 class WeightNumbering {
 public:
   explicit WeightNumbering(ProvenanceAnalysis &provenance)
       : provenance(provenance) {}
 
-  /// The weight that `gather` gathers, and whether no gather before it does.
+  /// The number of the weight that `gather` gathers, and whether this is its
+  /// first gather.
   std::pair<int64_t, bool> insert(Operation *gather) {
     Value operand = gather->getOperand(0);
-    // What other loops gather under the same key is the same; in one block,
-    // other iterations' slices are other weights, numbered as they come.
+    // Gathers in different loops with the same key gather the same weight. In
+    // one block, slices of other iterations are other weights, numbered in
+    // order.
     int64_t shared = provenance.getSliceId(operand, /*inAnyIteration=*/true);
     llvm::MapVector<int64_t, int64_t> &slices =
         inBlock[{gather->getBlock(), shared}];
@@ -151,9 +153,9 @@ private:
 };
 } // namespace
 
-/// Forward and backward loops may cut one stack of weights into slices that
-/// overlap (a number of layers that is no multiple of scan's `unroll`): the
-/// weights of an input have together no more bytes than all of it.
+/// Forward and backward loops may cut one stack of weights into overlapping
+/// slices, if the number of layers is not a multiple of scan's `unroll`. All
+/// weights of an input together have at most the bytes of the input.
 static void limitModelBytes(MutableArrayRef<StepCollective> collectives,
                             ProvenanceAnalysis &provenances) {
   llvm::DenseMap<Value, int64_t> left;
@@ -167,8 +169,8 @@ static void limitModelBytes(MutableArrayRef<StepCollective> collectives,
     auto part = cast<ShapedType>(gather.op->getOperand(0).getType());
     if (isNew && type && type.hasStaticShape() && part.getNumElements() > 0) {
       auto whole = cast<ShapedType>(gather.op->getResult(0).getType());
-      // Outside of a manual computation an input is whole, inside it is what a
-      // device has.
+      // Outside of a manual computation an input is whole; inside it is the
+      // part of one device.
       Operation *manual = gather.op->getParentOp();
       while (manual && !isNamed(manual, "sdy.manual_computation"))
         manual = manual->getParentOp();
@@ -238,7 +240,7 @@ static std::string describeInput(BlockArgument input) {
   return "step input " + std::to_string(input.getArgNumber());
 }
 
-/// True if an axis of `axes` has all of `ref`.
+/// True if an axis of `axes` contains all of `ref`.
 static bool covers(ArrayRef<AxisRef> axes, const AxisRef &ref) {
   return llvm::any_of(axes, [&](const AxisRef &axis) {
     return axis.name == ref.name && axis.preSize <= ref.preSize &&
@@ -282,13 +284,14 @@ public:
   }
 
 private:
-  /// A gather that may be one of a weight.
+  /// A gather that may be a weight gather.
   struct Candidate {
     StepCollective *gather;
-    /// The input that it gathers, or null where it gathers what is computed
-    /// from several.
+    /// The input that it gathers, or null if its operand is computed from
+    /// several inputs.
     BlockArgument input;
-    /// True if that is known to be a weight, whatever mirrors it.
+    /// True if the input is known to be a weight, even if no scatter mirrors
+    /// the gather.
     bool isCertain;
     int64_t slice;
   };
@@ -299,8 +302,8 @@ private:
     return getElementTypeOrSelf(input.getType()).isInteger();
   }
 
-  /// The inputs of the step of which manual computations take parts, and the
-  /// axes that split them.
+  /// The inputs of the step that manual computations split, and the axes that
+  /// split them.
   SplitInputs findSplitInputs(ModuleOp module, const Mesh &mesh) {
     SplitInputs result;
     module.walk([&](Operation *op) {
@@ -322,8 +325,8 @@ private:
     return result;
   }
 
-  /// The axes along which devices have different data: those that split inputs
-  /// that are no weights.
+  /// Finds the axes along which devices have different data: those that split
+  /// inputs other than weights.
   void findDataAxes() {
     llvm::DenseSet<Value> gathered;
     for (const StepCollective &collective : collectives)
@@ -336,13 +339,15 @@ private:
           !gathered.contains(input))
         llvm::append_range(isInteger(input) ? dataAxes : ofFloats, axes);
     }
-    // Tokens and labels are data for sure.
+    // Inputs that are not floating-point, such as tokens and labels, are
+    // certainly data.
     if (dataAxes.empty())
       dataAxes = std::move(ofFloats);
   }
 
-  /// The axes of `collective` along which all devices have the same data, as
-  /// "tensor, expert"; empty where there is none or data is not known.
+  /// The axes of `collective` along which all devices have the same data, such
+  /// as "tensor, expert". Empty if there are none, or if nothing is known about
+  /// data.
   std::string getOtherAxes(const StepCollective &collective) const {
     std::string text;
     llvm::raw_string_ostream os(text);
@@ -358,8 +363,8 @@ private:
   // Gathers
   //===--------------------------------------------------------------------===//
 
-  /// Why `gather` is no gather of a weight, by what is known of it alone; or
-  /// empty, and `candidate` filled in.
+  /// The reason why `gather` alone shows that it does not gather a weight, or
+  /// empty; `candidate` is then filled in.
   std::string getReason(StepCollective &gather, Candidate &candidate) {
     Operation *op = gather.op;
     if (op->getNumOperands() != 1 || op->getNumResults() != 1 ||
@@ -390,8 +395,8 @@ private:
              " of the step is made of it element by element";
     if (std::string axes = getOtherAxes(gather); !axes.empty())
       return "it gathers along " + axes +
-             ", where all devices have the same data: that is another "
-             "parallelism";
+             ", where all devices have the same data: it belongs to another "
+             "kind of parallelism";
     candidate.slice = provenances.getSliceId(operand, /*inAnyIteration=*/true);
     return "";
   }
@@ -416,13 +421,13 @@ private:
     return gathers;
   }
 
-  /// Decides what is a weight of those whose inputs may be data as well, and
-  /// what of all of them gradients are computed from.
+  /// Decides which of the gathers whose inputs may be data are weight gathers,
+  /// and from which of all of them gradients are computed.
   void chooseWeights(ArrayRef<Candidate> gathers,
                      ArrayRef<StepCollective *> sums,
                      const StepFlow::Ancestors &ancestors) {
-    // By shape: sums of gradients less weights that are known to be ones. Each
-    // of the others needs a gradient of its own.
+    // For each shape, the number of gradient sums minus the number of known
+    // weights. Each other weight needs a gradient of its own.
     llvm::StringMap<int64_t> gradients;
     for (StepCollective *sum : sums)
       if (sum->reason.empty())
@@ -473,7 +478,8 @@ private:
   // Sums
   //===--------------------------------------------------------------------===//
 
-  /// Why `sum` is no sum of a gradient, by what is known of it alone, or empty.
+  /// The reason why `sum` alone shows that it does not sum a gradient, or
+  /// empty.
   std::string getReason(const StepCollective &sum,
                         const llvm::StringSet<> &mirrors) {
     Operation *op = sum.op;
@@ -483,8 +489,8 @@ private:
         !isFloatTensor(op->getResult(0).getType()))
       return isScatter ? "it does not scatter one f32, bf16 or f16 tensor of "
                          "static shape"
-                       : "it is no gather of a weight and no scatter of a "
-                         "gradient";
+                       : "it is neither a gather of a weight nor a scatter "
+                         "of a gradient";
     if (!isSum(op))
       return "its reduction is not a sum";
     auto type = cast<ShapedType>(op->getOperand(0).getType());
@@ -492,23 +498,21 @@ private:
       return "it sums a scalar";
     if (flow.holdsStepInput(op->getOperand(0)))
       return "it sums state, not a gradient: its operand is made of an input "
-             "of "
-             "the step element by element";
+             "of the step element by element";
     if (std::string axes = getOtherAxes(sum); !axes.empty())
       return "it sums along " + axes +
-             ", where all devices have the same data: that is another "
-             "parallelism";
+             ", where all devices have the same data: it belongs to another "
+             "kind of parallelism";
     if (!flow.getReachedResult(op->getResult(0)) &&
         llvm::none_of(getMirrorKeys(sum), [&](const std::string &key) {
           return mirrors.contains(key);
         }))
       return "it mirrors no weight gather, and no result of the step is made "
-             "of "
-             "it element by element";
+             "of it element by element";
     return "";
   }
 
-  /// The sums that may be ones of gradients. The others get their reasons.
+  /// The sums that may sum gradients. The others get their reasons.
   SmallVector<StepCollective *> getSums(ArrayRef<Candidate> gathers) {
     llvm::StringSet<> mirrors;
     for (const Candidate &candidate : gathers)
@@ -546,7 +550,7 @@ private:
       gather.modelBytes = getBytes(gather.op->getResult(0).getType());
       Provenance provenance = provenances.get(gather.op->getOperand(0));
       auto root = dyn_cast<ShapedType>(provenance.root.getType());
-      // A loop over stacked weights gathers all of the stack.
+      // A loop over stacked weights gathers the whole stack.
       if (provenance.isSliced && root && root.hasStaticShape() &&
           gather.trips.value_or(1) > 1)
         gather.modelBytes *= *gather.trips;
@@ -563,8 +567,9 @@ private:
       }
       if (collective.role == Role::Other) {
         if (collective.reason.empty())
-          collective.reason = "it is no gather of a weight and no scatter of a "
-                              "gradient";
+          collective.reason =
+              "it is neither a gather of a weight nor a scatter of a "
+              "gradient";
         if (!collective.groupError.empty() &&
             collective.kind != CollectiveKind::CollectivePermute)
           collective.reason +=
@@ -580,7 +585,7 @@ private:
   MutableArrayRef<StepCollective> collectives;
   SplitInputs splitInputs;
   StepFlow flow;
-  /// Empty where nothing is known about data.
+  /// The axes along which data differs; empty if nothing is known about data.
   std::vector<AxisRef> dataAxes;
 };
 } // namespace
@@ -603,7 +608,7 @@ SmallVector<StepCollective> zpp::getStepCollectives(ModuleOp module,
     result.push_back(std::move(collective));
     return true;
   };
-  // What is outlined counts where it is started.
+  // Outlined collectives count where they are started.
   walkStep(module, [&](Operation *op) {
     if (FunctionOpInterface function = getStartedFunction(op)) {
       int64_t index = 0;

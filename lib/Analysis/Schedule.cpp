@@ -32,7 +32,7 @@ bool HeavyOps::isHeavyItself(Operation *op) {
       "stablehlo.while",       "linalg.matmul", "linalg.batch_matmul"};
   if (names.contains(getName(op)))
     return true;
-  // What partitioners mark borders with computes nothing.
+  // Custom calls that mark shardings compute nothing.
   StringRef target = getCallTarget(op);
   return !target.empty() && target != kStartTarget && target != kWaitTarget &&
          !movesData(op) && !target.starts_with("SPMD");
@@ -53,7 +53,8 @@ SmallVector<Operation *> HeavyOps::getIn(Block &block) {
   Operation *largest = nullptr;
   int64_t most = 0;
   for (Operation &op : block) {
-    // The end of the block, also where MLIR does not know that of the op.
+    // The last op of the block is its terminator, even if MLIR does not know
+    // the op.
     if (&op == &block.back())
       break;
     if (isHeavy(&op))
@@ -90,7 +91,7 @@ bool zpp::isStart(Operation *op) {
   return isa<zero::StartOp>(op) || getCallTarget(op) == kStartTarget;
 }
 
-/// How many `what` the calls of one function have.
+/// The number `what` in the configuration of a custom call.
 static int64_t getCount(Operation *call, StringRef what) {
   auto config = call->getAttrOfType<DictionaryAttr>("backend_config");
   auto count = config ? config.getAs<IntegerAttr>(what) : IntegerAttr();
@@ -218,8 +219,8 @@ private:
       begun[wait] = {event, bytes, numHeavy};
   }
 
-  /// Before something heavy: what has been started until here, and not been
-  /// waited for, is in flight.
+  /// Called before a heavy op: transfers that have been started and not waited
+  /// for are in flight under it.
   void settle() {
     for (size_t index : unsettled) {
       ScheduleEvent &event = events[index];
@@ -254,7 +255,8 @@ private:
     events.push_back(event);
   }
 
-  /// True if something heavy stands between `wait` and what reads it first.
+  /// True if there is a heavy op between `wait` and the first reader of its
+  /// results.
   bool isEarly(Operation *wait,
                const llvm::SmallPtrSetImpl<Operation *> &heavyOps) {
     Operation *reader = nullptr;
@@ -275,10 +277,10 @@ private:
   ProvenanceAnalysis &provenances;
   SmallVectorImpl<ScheduleEvent> &events;
   llvm::DenseMap<Operation *, Begun> begun;
-  /// Starts since the last heavy op.
+  /// The starts since the last heavy op.
   SmallVector<size_t> unsettled;
   int64_t numHeavy = 0;
-  /// Of gradients and of weights.
+  /// The bytes of gradients and of weights.
   int64_t inFlight[2] = {0, 0};
 };
 } // namespace

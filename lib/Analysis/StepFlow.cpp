@@ -23,7 +23,7 @@ using namespace zpp;
 // What ops do
 //===----------------------------------------------------------------------===//
 
-/// Elements of a tensor, or nullopt where that is not known.
+/// The number of elements of a tensor, or nullopt if it is not known.
 static std::optional<int64_t> getNumElements(Type type) {
   auto shaped = dyn_cast<ShapedType>(type);
   if (!shaped || !shaped.hasStaticShape())
@@ -41,7 +41,7 @@ static bool isPredicate(Type type) {
   return shaped && shaped.getElementType().isInteger(1);
 }
 
-/// Ops that mix elements of their operands even where the shapes agree.
+/// True for ops that mix elements of their operands even if the shapes agree.
 static bool isCompute(Operation *op) {
   static const llvm::StringSet<> names = {"batch_norm_grad",
                                           "batch_norm_inference",
@@ -67,7 +67,7 @@ static bool isCompute(Operation *op) {
          op->getName().getDialectNamespace() == "linalg";
 }
 
-/// True if a `stablehlo.scatter` stores its updates as they are.
+/// True if a `stablehlo.scatter` stores its updates unchanged.
 static bool isAssignment(Operation *scatter) {
   if (scatter->getNumRegions() != 1 || !scatter->getRegion(0).hasOneBlock() ||
       scatter->getRegion(0).front().empty())
@@ -81,8 +81,8 @@ static bool isAssignment(Operation *scatter) {
   });
 }
 
-/// True if result `result` of `op`, which is no loop, call or branch, holds the
-/// elements of `operand`, each changed by itself.
+/// True if `result` of an op that is no loop, call or branch holds the elements
+/// of `operand`, each changed by itself.
 static bool movesOperand(OpOperand &operand, OpResult result) {
   Operation *op = operand.getOwner();
   StringRef name = op->getName().stripDialect();
@@ -96,7 +96,8 @@ static bool movesOperand(OpOperand &operand, OpResult result) {
   if (name == "dynamic_update_slice")
     return index < 2;
   if (name == "scatter") {
-    // Inputs, indices, updates. Updates that are added up are mixed.
+    // The operands are inputs, indices and updates. Updates that are added up
+    // are mixed.
     unsigned count = op->getNumResults();
     if (index < count)
       return index == result.getResultNumber();
@@ -108,14 +109,14 @@ static bool movesOperand(OpOperand &operand, OpResult result) {
     return false;
   if (isCompute(op))
     return false;
-  // Everything else that keeps the shape is taken to work on each element: ops
-  // that are not known here must not hide that state is rounded.
+  // Assume that all other ops that keep the shape are elementwise, since
+  // unknown ops must not hide that state is rounded.
   std::optional<int64_t> from = getNumElements(operand.get().getType());
   std::optional<int64_t> to = getNumElements(result.getType());
   return from && from == to;
 }
 
-/// Operands that only say which part of another one is read or written.
+/// True for operands that only select a part of another one.
 static bool isPosition(OpOperand &operand) {
   Operation *op = operand.getOwner();
   StringRef name = op->getName().stripDialect();
@@ -124,7 +125,7 @@ static bool isPosition(OpOperand &operand) {
          (name == "dynamic_update_slice" && index >= 2);
 }
 
-/// Ops without operands whose results depend on no input.
+/// True for ops without operands whose results depend on no input.
 static bool isKnownSource(Operation *op) {
   static const llvm::StringSet<> names = {
       "constant",   "create_token",        "empty", "iota", "partition_id",
@@ -139,7 +140,8 @@ static bool isKnownSource(Operation *op) {
 class StepFlow::Graph {
 public:
   enum class Kind : uint8_t { Moved, Computed, Carried };
-  /// Which arguments of a called function reach which of its results, and how.
+  /// Which arguments of a function reach which of its results, and by which
+  /// kinds of edges.
   struct Summary {
     unsigned argument, result;
     Kind kind;
@@ -177,7 +179,7 @@ public:
     return it->second;
   }
 
-  /// Calls `visit` with what edges lead to (`forward`) or come from.
+  /// Calls `visit` for each neighbor along edges (`forward`) or against them.
   void forEachNeighbor(
       int64_t value, bool forward,
       llvm::function_ref<void(int64_t neighbor, Kind kind)> visit) const {
@@ -188,8 +190,8 @@ public:
     }
   }
 
-  /// Marks in `found` all that edges of the kinds that `follows` accepts lead
-  /// to from what is marked already.
+  /// Marks in `found` all values that can be reached from marked ones by edges
+  /// of the kinds that `follows` accepts.
   void mark(std::vector<char> &found, bool forward,
             llvm::function_ref<bool(Kind)> follows) const {
     SmallVector<int64_t> worklist;
@@ -206,13 +208,13 @@ public:
                       });
   }
 
-  /// Makes products with activations Computed. Those are what `data` takes part
-  /// in, marked by value, before a sum or a gather over devices makes it the
-  /// same everywhere.
+  /// Makes products with activations Computed. Activations are values that
+  /// depend on `data`, which is marked by value, unless a sum or a gather over
+  /// devices makes them the same everywhere.
   void cutActivations(std::vector<char> data);
 
-  /// Results that depend on something else than operands and are no constants:
-  /// random numbers, for instance.
+  /// Results that are not constant but depend on something other than operands:
+  /// for instance, random numbers.
   SmallVector<int64_t> unknown;
 
 private:
@@ -281,7 +283,7 @@ void StepFlow::Graph::addOp(Operation *op) {
   }
   if (auto call = dyn_cast<func::CallOp>(op))
     return addCall(call);
-  // Regions whose last op has the results.
+  // Regions whose terminator has the results.
   StringRef name = op->getName().getStringRef();
   bool isManual = name == "sdy.manual_computation";
   if (isManual || name == "stablehlo.case" || name == "stablehlo.if") {
@@ -302,7 +304,7 @@ void StepFlow::Graph::addOp(Operation *op) {
   for (OpOperand &operand : op->getOpOperands()) {
     if (isPosition(operand))
       continue;
-    // A barrier orders its operands, it does not mix them.
+    // A barrier orders its operands but does not mix them.
     if (isBarrier(op)) {
       addEdge(operand.get(), op->getResult(operand.getOperandNumber()),
               Kind::Moved);
@@ -351,7 +353,7 @@ void StepFlow::Graph::cutActivations(std::vector<char> data) {
 void StepFlow::Graph::addCall(func::CallOp call) {
   auto callee = SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
       call, call.getCalleeAttr());
-  // Nothing is known about a function that is not here.
+  // Nothing is known about a function without a body.
   if (!callee || callee.isExternal() || !callee.getBody().hasOneBlock() ||
       callee.getBody().front().empty()) {
     for (Value operand : call.getOperands())
@@ -368,7 +370,7 @@ void StepFlow::Graph::addCall(func::CallOp call) {
 
 ArrayRef<StepFlow::Graph::Summary>
 StepFlow::Graph::getSummary(func::FuncOp function) {
-  // A function that calls itself, by whatever way, finds the empty summary.
+  // A recursive call finds the empty summary.
   auto [known, isNew] = summaries.try_emplace(function);
   if (!isNew)
     return known->second;
@@ -430,7 +432,7 @@ StepFlow::StepFlow(ModuleOp module,
   SmallVector<BlockArgument> inputs;
   SmallVector<Value> returned;
   for (auto function : module.getOps<func::FuncOp>()) {
-    // What a function does that is called is part of its calls.
+    // Private functions are included where they are called.
     if (function.isExternal() || !function.isPublic() ||
         !function.getBody().hasOneBlock() || function.getBody().front().empty())
       continue;
@@ -451,7 +453,8 @@ StepFlow::StepFlow(ModuleOp module,
       data[number] = isData(input);
   graph->cutActivations(std::move(data));
   reached = findReached(returned);
-  // The first result is mostly of the input's type; else any other may be.
+  // Usually the first result of the input's type belongs to it; otherwise try
+  // the others.
   llvm::MapVector<Type, SmallVector<BlockArgument>> undecided;
   for (BlockArgument input : inputs) {
     int64_t result = reached[graph->getNumber(input)];
@@ -479,7 +482,7 @@ StepFlow::StepFlow(ModuleOp module,
   fromOther.assign(graph->size(), false);
   for (BlockArgument input : inputs) {
     int64_t number = graph->getNumber(input);
-    // A scalar scales; it is not what is scaled.
+    // A scalar only scales other values.
     std::optional<int64_t> count = getNumElements(input.getType());
     if (isFloat(input.getType()) && (!count || *count > 1))
       fromInput[number] = true;
@@ -491,7 +494,8 @@ StepFlow::StepFlow(ModuleOp module,
     fromOther[number] = true;
   graph->mark(fromInput, /*forward=*/true,
               [](Kind kind) { return kind != Kind::Computed; });
-  // What a loop makes of a weight from iteration to iteration is that weight.
+  // A weight that a loop updates from iteration to iteration is still that
+  // weight.
   auto isNotCarried = [](Kind kind) { return kind != Kind::Carried; };
   graph->mark(fromWeight, /*forward=*/true, isNotCarried);
   graph->mark(fromOther, /*forward=*/true, isNotCarried);
@@ -539,7 +543,7 @@ StepFlow::Ancestors StepFlow::getAncestors(ArrayRef<Value> values) const {
   using Kind = Graph::Kind;
   Ancestors ancestors;
   ancestors.flow = this;
-  // What holds the elements of `values`, and then what that is computed from.
+  // First find what `values` are made of, then what that is computed from.
   std::vector<char> moved(graph->size());
   for (Value value : values)
     if (std::optional<int64_t> number = graph->findNumber(value))

@@ -16,7 +16,8 @@ using namespace zpp::zero;
 
 FailureOr<QuantAttr> zpp::parseFormat(Operation *op, StringRef format,
                                       int64_t block) {
-  // Errors at the op, a module, do not print all of it.
+  // Errors are emitted at the location, because an error at an op, here a
+  // module, prints the whole op.
   if (format == "none")
     return QuantAttr();
   std::optional<WireFormatKind> kind = symbolizeWireFormatKind(format);

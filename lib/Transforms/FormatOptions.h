@@ -13,8 +13,8 @@
 
 namespace zpp {
 
-/// The quantization that `format` ("none", "i8" or "i4") and `block` name; null
-/// for none. Emits an error at `op` for anything else.
+/// The quantization given by `format` ("none", "i8" or "i4") and `block`; null
+/// for "none". Emits an error at `op` for anything else.
 mlir::FailureOr<zero::QuantAttr>
 parseFormat(mlir::Operation *op, llvm::StringRef format, int64_t block);
 
@@ -24,26 +24,27 @@ parseFormats(mlir::Operation *op, llvm::StringRef formats, int64_t block);
 
 /// The option `links` of a pass: speeds of the tiers' links, or the name of a
 /// file with a line "links=..." as `zpp-perf --calibrate` prints it. getModel()
-/// is nullopt where the option is empty, and emits an error where it is bad.
+/// returns nullopt if the option is empty, and emits an error if it is invalid.
 class LinksOption {
 public:
-  /// `op` is where errors are.
+  /// Errors are emitted at `op`.
   LinksOption(mlir::Operation *op, llvm::StringRef text) : op(op), text(text) {}
 
   mlir::FailureOr<std::optional<LinkModel>> getModel(const Mesh &mesh);
 
 private:
-  /// Finds out the speeds.
+  /// Parses the text or the file.
   mlir::LogicalResult read();
 
   mlir::Operation *op;
   llvm::StringRef text;
   std::string speeds;
-  /// By the mesh.
+  /// The models by mesh.
   llvm::StringMap<LinkModel> models;
 };
 
-/// Emits an error at `op` where the option `prefetch-bytes` is no size.
+/// Emits an error at `op` if the value of the option `prefetch-bytes` is not a
+/// size.
 mlir::LogicalResult verifyPrefetchBytes(mlir::Operation *op, int64_t bytes);
 
 } // namespace zpp

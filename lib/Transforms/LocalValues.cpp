@@ -39,8 +39,8 @@ Value zpp::createEmpty(OpBuilder &builder, Location loc,
                                  type.getElementType());
 }
 
-/// True if nothing but its results keeps `op`. Barriers are for the pass that
-/// made them useless to shrink.
+/// True if `op` can be erased once its results are unused. Barriers are shrunk
+/// by the pass that makes an operand of them useless.
 static bool isErasable(Operation *op) {
   return op->use_empty() && (isMemoryEffectFree(op) || isDeterministic(op));
 }
@@ -61,7 +61,7 @@ void zpp::eraseDeadChain(Operation *op) {
 }
 
 void zpp::eraseIfDead(ArrayRef<Value> values) {
-  // None of these is kept alive by another.
+  // The ops that can be erased now. None of them reads another one.
   llvm::SmallSetVector<Operation *, 4> dead;
   for (Value value : values)
     if (Operation *op = value.getDefiningOp(); op && isErasable(op))

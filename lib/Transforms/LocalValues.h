@@ -15,13 +15,13 @@
 
 namespace zpp {
 
-/// What a device holds of `shard`: the operand of its `from_local`, or the
-/// result of a new `to_local`.
+/// The local tensor of `shard`: the operand of its `from_local`, or the result
+/// of a new `to_local`.
 mlir::Value getLocal(mlir::OpBuilder &builder, mlir::Location loc,
                      mlir::Value shard);
 
-/// Replaces the result of `op` by the partitioned tensor of which a device
-/// holds `local`, and erases `op`.
+/// Replaces the result of `op` by the partitioned tensor whose local part is
+/// `local`, and erases `op`.
 void replaceWithLocal(mlir::OpBuilder &builder, mlir::Operation *op,
                       mlir::Value local);
 
@@ -29,7 +29,8 @@ void replaceWithLocal(mlir::OpBuilder &builder, mlir::Operation *op,
 mlir::Value createEmpty(mlir::OpBuilder &builder, mlir::Location loc,
                         mlir::RankedTensorType type);
 
-/// Shorthand: an op with input and destination, and its one tensor result.
+/// Creates an op with an input and a new destination, and returns its only
+/// result.
 template <typename OpT, typename... Args>
 mlir::Value createLocal(mlir::OpBuilder &builder, mlir::Location loc,
                         mlir::RankedTensorType type, mlir::Value input,
@@ -40,12 +41,13 @@ mlir::Value createLocal(mlir::OpBuilder &builder, mlir::Location loc,
       ->getResult(0);
 }
 
-/// Erases `op` and then the ops that it alone kept alive, as long as they have
-/// no effect: local zero ops, tensor.empty, StableHLO's arithmetic and slices.
+/// Erases `op` and then the ops whose only reader it was, as long as they have
+/// no side effect: local zero ops, tensor.empty, and StableHLO's arithmetic and
+/// slices.
 void eraseDeadChain(mlir::Operation *op);
 
-/// Erases what defines those of `values` that nothing reads, and what it alone
-/// kept alive.
+/// Erases the ops that define unused ones of `values`, and the ops that only
+/// these kept alive.
 void eraseIfDead(llvm::ArrayRef<mlir::Value> values);
 
 } // namespace zpp

@@ -29,7 +29,7 @@ namespace {
 
 using Bytes = std::vector<int64_t>;
 
-/// One collective of the input, and what has become of it.
+/// One collective of the input, and what the rewrite made of it.
 struct Entry {
   Origin origin;
   std::string location;
@@ -42,11 +42,11 @@ struct Report {
   Mesh mesh;
   std::vector<Entry> entries;
   Bytes before, after;
-  /// Bytes that one plain gather of all weights sends: 1 M on each tier.
+  /// The bytes of one plain gather of all weights: 1 M on each tier.
   Bytes unit;
   int64_t modelBytes = 0;
   int64_t secondaryBytes = 0;
-  /// Of back end (b): what starts and is waited for, in order.
+  /// With target xla-ffi, the starts and waits in order.
   SmallVector<ScheduleEvent> schedule;
 };
 
@@ -55,7 +55,7 @@ void add(Bytes &sum, const Bytes &part, int64_t times = 1) {
     sum[i] = addSaturating(sum[i], multiplySaturating(part[i], times));
 }
 
-/// "file.py:12:3", or what else the location says.
+/// "file.py:12:3", or another text that describes the location.
 std::string getLocationText(Location loc) {
   if (std::string file = getFileLocation(loc); !file.empty())
     return file;
@@ -64,7 +64,7 @@ std::string getLocationText(Location loc) {
   return text;
 }
 
-/// Bytes of what `op` computes, a tensor or its last operand, a buffer.
+/// The bytes of the result of `op`: a tensor, or its last operand, a buffer.
 int64_t getResultBytes(Operation *op) {
   return getBytes(op->getNumResults() > 0 ? op->getResult(0).getType()
                                           : op->getOperands().back().getType());
@@ -99,7 +99,7 @@ Report buildReport(ModuleOp module, const Mesh &mesh,
   size_t numAxes = mesh.getAxes().size();
   report.before = report.after = report.unit = Bytes(numAxes, 0);
 
-  // Collectives in their order in the input; those of a rewrite know it.
+  // The collectives in their order in the input, which rewritten ones record.
   std::map<int64_t, Entry> entries;
   llvm::DenseMap<int64_t, int64_t> numOps;
   SmallVector<StepCollective> collectives =
@@ -311,7 +311,8 @@ void printTable(const Report &report, raw_ostream &os) {
     row.push_back(std::move(last));
     rows.push_back(std::move(row));
   };
-  // The same for every layer is one row, with the bytes of all.
+  // Collectives that are the same in every layer share one row with their total
+  // bytes.
   auto getKey = [](const Entry &entry) {
     return std::tie(entry.origin.kind, entry.origin.role, entry.origin.phase,
                     entry.origin.group, entry.origin.before, entry.after,

@@ -36,7 +36,7 @@ func.func @update_whole(%w: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> tensor<4x
   %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
   %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
   %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
-  // expected-remark@+1 {{it is no gather of a weight and no scatter of a gradient}}
+  // expected-remark@+1 {{it is neither a gather of a weight nor a scatter of a gradient}}
   %sum = "stablehlo.all_reduce"(%g) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
     %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
@@ -272,13 +272,13 @@ func.func @activations(%w: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> tensor<4x8
 func.func @tensor(%w: tensor<16x8xf32>, %v: tensor<16x8xf32>, %x: tensor<64x32xi32>) -> (tensor<16x8xf32>, tensor<16x8xf32>) {
   %0:2 = "sdy.manual_computation"(%w, %v, %x) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"tensor"}, {}]>, <@mesh, [{"node", "gpu"}, {}]>, <@mesh, [{"node", "gpu"}, {}], replicated={"tensor"}>]>, manual_axes = #sdy<manual_axes{"node", "gpu", "tensor"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{"tensor"}, {}]>, <@mesh, [{"node", "gpu"}, {}]>]>}> ({
   ^bb0(%embedding: tensor<8x8xf32>, %matrix: tensor<4x8xf32>, %tokens: tensor<16x32xi32>):
-    // expected-remark@+1 {{it gathers along tensor, where all devices have the same data: that is another parallelism}}
+    // expected-remark@+1 {{it gathers along tensor, where all devices have the same data: it belongs to another kind of parallelism}}
     %1 = "stablehlo.all_gather"(%embedding) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "tensor">]>}> : (tensor<8x8xf32>) -> tensor<16x8xf32>
     // CHECK: zero.all_gather {{.*}} along ["node", "gpu"]
     %2 = "stablehlo.all_gather"(%matrix) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<4x8xf32>) -> tensor<16x8xf32>
     %3 = "stablehlo.gather"(%1, %tokens) : (tensor<16x8xf32>, tensor<16x32xi32>) -> tensor<16x8xf32>
     %4 = "stablehlo.dot"(%3, %2) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
-    // expected-remark@+1 {{it sums along tensor, where all devices have the same data: that is another parallelism}}
+    // expected-remark@+1 {{it sums along tensor, where all devices have the same data: it belongs to another kind of parallelism}}
     %5 = "stablehlo.reduce_scatter"(%4) <{scatter_dimension = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "tensor">]>}> ({
     ^bb0(%a: tensor<f32>, %b: tensor<f32>):
       %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>

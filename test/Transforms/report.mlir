@@ -30,7 +30,7 @@
 // CHECK: in units of M 4.50 M 4.50 M 4.07 M 4.07 M
 // CHECK: M = 32.0 KiB of weights, as they are gathered; secondary partitions keep 0 B per device
 // CHECK: left alone:
-// CHECK-NEXT: 1 x other all_reduce: it is no gather of a weight and no scatter of a gradient (first at step.py:6:5)
+// CHECK-NEXT: 1 x other all_reduce: it is neither a gather of a weight nor a scatter of a gradient (first at step.py:6:5)
 
 // JSON: "before": {
 // JSON-NEXT: "gpu": 24576,
@@ -56,7 +56,7 @@
 // AFTER-NEXT: "node": 1056
 // AFTER: "kind": "reduce_scatter"
 // AFTER: "kind": "all_reduce",
-// AFTER: "reason": "it is no gather of a weight and no scatter of a gradient",
+// AFTER: "reason": "it is neither a gather of a weight nor a scatter of a gradient",
 // AFTER-NEXT: "rewritten": false
 // AFTER: "mesh": {
 // AFTER-NEXT: "gpu": 4,
@@ -137,7 +137,7 @@ func.func private @layer(%w: tensor<2xf32>) {
 // CHECK: tier of node:2,gpu:2
 // CHECK: all_to_all other forward 0 B 0 B 0 B 0 B
 // CHECK: in units of M - - - -
-// CHECK: 1 x other all_to_all: it is no gather of a weight and no scatter of a gradient; its bytes are not counted: expected groups along axes of mesh 'node:2,gpu:2', but got [0, 3]
+// CHECK: 1 x other all_to_all: it is neither a gather of a weight nor a scatter of a gradient; its bytes are not counted: expected groups along axes of mesh 'node:2,gpu:2', but got [0, 3]
 // LAST: tier of node:2,gpu:2
 // LAST: its bytes are not counted
 

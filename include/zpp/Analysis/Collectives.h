@@ -16,18 +16,18 @@
 
 namespace zpp {
 
-/// A collective as its op states it.
+/// A collective, as far as its op describes it.
 struct CollectiveView {
   mlir::Operation *op = nullptr;
   CollectiveKind kind = CollectiveKind::AllGather;
-  /// Gathered, scattered or split dim; -1 where there is none.
+  /// The dim that is gathered, scattered or split; -1 if there is none.
   int64_t dim = -1;
-  /// The axes of its groups, most significant first; empty where the groups
-  /// are no product over axes, for which `groupError` gives the reason.
+  /// The axes of its groups, most significant first. If the groups are not a
+  /// product of axes, empty; `groupError` then gives the reason.
   std::vector<AxisRef> axes;
   std::string groupError;
 
-  /// Bytes that a device sends over each axis of `mesh` in one execution.
+  /// The bytes that a device sends over each axis of `mesh` in one execution.
   std::vector<int64_t> getSentBytes(const Mesh &mesh) const;
 };
 
@@ -40,7 +40,8 @@ bool isCollective(mlir::Operation *op);
 std::optional<CollectiveView> getCollective(mlir::Operation *op,
                                             const Mesh &mesh);
 
-/// Reads collectives of one mesh, groups that several of them share only once.
+/// Reads the collectives of one mesh. Groups that several collectives share are
+/// read only once.
 class CollectiveReader {
 public:
   explicit CollectiveReader(const Mesh &mesh) : mesh(mesh) {}
@@ -48,7 +49,7 @@ public:
   std::optional<CollectiveView> read(mlir::Operation *op);
 
 private:
-  /// The axes of groups, or why there are none.
+  /// The axes of groups, or the reason why there are none.
   struct GroupAxes {
     std::vector<AxisRef> axes;
     std::string error;
@@ -62,12 +63,14 @@ private:
 /// "all_gather" and so on.
 llvm::StringRef getKindName(CollectiveKind kind);
 
-/// Of a rewritten module: the tiers of its mesh, as "node:2,gpu:4".
+/// An attribute of a rewritten module: the tiers of its mesh, such as
+/// "node:2,gpu:4".
 inline constexpr llvm::StringLiteral kMeshAttr = "zpp.mesh";
 
-/// The mesh that the step runs on: `spec` ("node:2,gpu:4") where it is not
-/// empty, else the module's own. Emits an error where `spec` does not parse or
-/// does not cover the devices of the module, or where there is neither.
+/// The mesh that the step runs on: `spec` (such as "node:2,gpu:4"), or the
+/// module's own mesh if `spec` is empty. Emits an error if `spec` does not
+/// parse or does not cover the devices of the module, or if there is no mesh at
+/// all.
 mlir::FailureOr<Mesh> getStepMesh(mlir::ModuleOp module, llvm::StringRef spec);
 
 } // namespace zpp

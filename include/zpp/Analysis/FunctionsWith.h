@@ -15,7 +15,7 @@ namespace zpp {
 
 /// The functions below `root` that contain an op for which `isWanted` is true,
 /// or that call such a function, directly or through others. Takes time linear
-/// in the number of ops, also where functions call each other in a circle.
+/// in the number of ops, also if functions are recursive.
 llvm::DenseSet<mlir::Operation *>
 getFunctionsWith(mlir::Operation *root,
                  llvm::function_ref<bool(mlir::Operation *)> isWanted);

@@ -27,9 +27,9 @@ mlir::WalkResult
 walkStep(mlir::Operation *root,
          llvm::function_ref<mlir::WalkResult(mlir::Operation *)> callback);
 
-/// The function that `op` runs beside the compute: the callee of a
-/// `zero.start` or of the custom call that one becomes. Null for other ops, and
-/// where the function is not in the module.
+/// The function that `op` runs beside the compute: the callee of a `zero.start`
+/// or of the custom call that it becomes. Null for other ops, and if the module
+/// does not contain the function.
 mlir::FunctionOpInterface getStartedFunction(mlir::Operation *op);
 
 } // namespace zpp

@@ -14,11 +14,11 @@
 
 namespace zpp {
 
-/// The first position in a file that `loc` names, as "step.py:12:3"; empty
-/// where it names none. For reports.
+/// The first position in a file that `loc` names, such as "step.py:12:3", or
+/// empty. For reports.
 std::string getFileLocation(mlir::Location loc);
 
-/// The same with the name that the producer gave the op, as
+/// The same with the name that the producer gave the op, such as
 /// "jit(step)/dot_general at step.py:12:3". For traces and runtime errors.
 std::string describeLocation(mlir::Location loc);
 

@@ -5,22 +5,23 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Discardable attributes that tie each collective of the output to the one of
-// the input that it stands for:
+// Discardable attributes that link each collective of the output to the one of
+// the input that it replaces:
 //
 //   zpp.origin   {id, kind, role, phase, group, weight, model_bytes, trips,
-//                 before}: the collective before the rewrite; where several
-//                 travel in one buffer, an array of such, each with the `share`
-//                 of bytes in a chunk that is its own
-//   zpp.reason   why it was left alone
+//                 before}: the collective before the rewrite. If several travel
+//                 in one buffer, an array of these, each with its `share` of
+//                 the bytes of a chunk
+//   zpp.reason   the reason why it was left alone
 //   zpp.keep     its result is a secondary partition
-//   zpp.forward_only  of a gather: zero-regather has found that the backward
+//   zpp.forward_only  on a gather: zero-regather has found that the backward
 //                pass does not read it; not in the output
-//   zpp.source   {properties, attributes}: those of the StableHLO op from which
-//                it was imported and which, neither quantized nor split nor
-//                joined, it is to become again; not in the output
-//   zpp.origins  of a start: the origins of the exchanges in its function, with
-//                their reasons. What several starts share has none of its own.
+//   zpp.source   {properties, attributes} of the StableHLO op from which it was
+//                imported. If it is neither quantized nor split nor joined, it
+//                becomes this op again; not in the output
+//   zpp.origins  on a start: the origins of the exchanges in its function, with
+//                their reasons. The function has none, since starts can share
+//                it
 //
 // They are plain builtin attributes, which StableHLO keeps.
 //
@@ -40,59 +41,59 @@ inline constexpr llvm::StringLiteral kKeepAttr = "zpp.keep";
 inline constexpr llvm::StringLiteral kForwardOnlyAttr = "zpp.forward_only";
 inline constexpr llvm::StringLiteral kSourceAttr = "zpp.source";
 
-/// What `zpp.origin` holds.
+/// The contents of `zpp.origin`.
 struct Origin {
   int64_t id;
   std::string kind;
   std::string role;
   std::string phase;
-  /// Axes of the groups, or empty.
+  /// The axes of the groups, or empty.
   std::string group;
   /// See StepCollective.
   int64_t weight;
   int64_t modelBytes;
-  /// Executions per step; unknown counts as once.
+  /// The number of executions per step; 1 if unknown.
   int64_t trips;
-  /// Bytes a device sends per step over each axis of the mesh.
+  /// The bytes that a device sends per step over each axis of the mesh.
   std::vector<int64_t> before;
-  /// Bytes of a chunk that are its own; 0 for all of it.
+  /// Its bytes in a chunk; 0 for the whole chunk.
   int64_t share = 0;
-  /// Why it was left alone, or empty.
+  /// The reason why it was left alone, or empty.
   std::string reason;
 };
 
-/// The origin of `collective`, the `id`th of the module.
+/// The origin of `collective`, which is number `id` in the module.
 Origin getOrigin(const StepCollective &collective, const Mesh &mesh,
                  int64_t id);
 mlir::DictionaryAttr getOriginAttr(mlir::MLIRContext *context,
                                    const Origin &origin);
-/// The origin that `op` carries, if it carries one.
+/// The origin that `op` carries, if any.
 std::optional<Origin> getOrigin(mlir::Operation *op);
-/// The origins that `op` carries: several where it moves what several
-/// collectives moved.
+/// The origins that `op` carries: several if it replaces several collectives.
 llvm::SmallVector<Origin> getOrigins(mlir::Operation *op);
-/// The origins that `collective` carries, or its start for it.
+/// The origins of `collective`, which its op or its start carries.
 llvm::SmallVector<Origin> getOrigins(const StepCollective &collective);
-/// For the `zpp.origins` of a start: the origin of the exchange `op` with its
-/// reason, which are removed from it, as is its source.
+/// Removes the origin, the reason and the source of the exchange `op`, and
+/// returns the first two for the `zpp.origins` of a start.
 mlir::Attribute takeOrigin(mlir::Operation *op);
 
 /// Copies `zpp.origin` and `zpp.reason`.
 void copyOrigin(mlir::Operation *from, mlir::Operation *to);
 
-/// Makes `op`, of StableHLO, the source of `imported`.
+/// Records `op`, of StableHLO, as the source of `imported`.
 void setSource(mlir::Operation *op, mlir::Operation *imported);
-/// Copies the source, to an op that does the same.
+/// Copies the source to an op that does the same.
 void copySource(mlir::Operation *from, mlir::Operation *to);
-/// Gives `to`, an op of the same name as the source of `from`, all attributes
-/// of that source, if `from` has one.
+/// If `from` has a source, gives `to`, an op of the same name as the source,
+/// all its attributes.
 void restoreSource(mlir::Operation *from, mlir::Operation *to);
 
-/// Says why `op` is left alone: a remark of `pass`, and for the report.
+/// Records the reason why `op` is left alone, in a remark of `pass` and for the
+/// report.
 void leaveAlone(mlir::Operation *op, llvm::StringRef pass,
                 const llvm::Twine &reason);
 
-/// Remarks what `pass` did with `op`.
+/// Emits a remark on what `pass` did with `op`.
 void remarkRewrite(mlir::Operation *op, llvm::StringRef pass,
                    const llvm::Twine &what);
 

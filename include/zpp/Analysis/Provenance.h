@@ -17,22 +17,22 @@
 
 namespace zpp {
 
-/// Where a value comes from.
+/// The origin of a value.
 struct Provenance {
-  /// The step input, or the first value that is computed.
+  /// The step input, or the value that is computed, from which it comes.
   mlir::Value root;
   /// True if `root` is an input of the step.
   bool isStepInput = false;
-  /// True if the value is a slice of `root` that a loop chooses.
+  /// True if the value is a slice of `root` whose index a loop chooses.
   bool isSliced = false;
 };
 
-/// Follows values to where they come from, through casts, reshapes, slices,
-/// barriers, calls and loops that carry them unchanged, and through the first
-/// operand of a concatenation of nothing but step inputs and constants.
+/// Follows values back to their roots: through casts, reshapes, slices,
+/// barriers, calls, loops that carry them unchanged, and the first operand of a
+/// concatenation of step inputs and constants only.
 ///
-/// Every value is looked at once, so that questions about all values of a step
-/// take linear time. Answers are valid while the module does not change.
+/// Every value is visited once, so queries about all values of a step take
+/// linear time. Results are valid while the module does not change.
 class ProvenanceAnalysis {
 public:
   Provenance get(mlir::Value value) { return resolve(value).provenance; }
@@ -40,37 +40,37 @@ public:
   /// The ops between `value` and its root, from the value on, without barriers.
   llvm::SmallVector<mlir::Operation *> getPath(mlir::Value value);
 
-  /// The constant that `value` is, also through loops; null if it is none.
+  /// The constant that defines `value`, also through loops, or null.
   mlir::Operation *getConstant(mlir::Value value);
 
-  /// A number that says which slice of which root `value` holds, however it is
-  /// cast: equal for two values only if they hold the same. A root that is
-  /// computed is the same as one that is computed in the same way from the same
-  /// values, as a backward pass does again. With `inAnyIteration`, a slice that
-  /// a loop chooses stands for those of all iterations, so that a forward and a
-  /// backward loop over one stack agree.
+  /// A number that identifies the slice of the root that `value` holds,
+  /// regardless of casts. It is equal for two values only if they hold the same
+  /// data. Computed roots are equal if they are computed in the same way from
+  /// the same values, as a backward pass may repeat it. With `inAnyIteration`,
+  /// a slice whose index a loop chooses represents the slices of all
+  /// iterations, so that a forward and a backward loop over one stack agree.
   int64_t getSliceId(mlir::Value value, bool inAnyIteration);
 
-  /// How often the loops around `op` execute it, or nullopt where a loop's trip
-  /// count is not a constant.
+  /// The number of times that the loops around `op` execute it, or nullopt if a
+  /// trip count is not constant.
   std::optional<int64_t> getTripCount(mlir::Operation *op);
 
 private:
   /// One step on the way to the root.
   struct Link {
-    /// Null at the root.
+    /// The value that this one comes from, or null at the root.
     mlir::Value next;
-    /// The op that moves the data; null where a barrier or a region passes the
+    /// The op that moves the data, or null if a barrier or a region passes the
     /// value on.
     mlir::Operation *op = nullptr;
     Provenance provenance;
   };
-  /// A value and how its slice is told from others.
+  /// A value, and how its slice is distinguished from others.
   struct SliceQuery {
     mlir::Value value;
     bool inAnyIteration;
-    /// False until the first slice: casts of a slice do not matter, what it is
-    /// cut from does.
+    /// False until the first slice. Casts of the slice do not matter, but the
+    /// value that it is cut from does.
     bool isExact;
     bool operator<(const SliceQuery &other) const;
   };
@@ -85,8 +85,8 @@ private:
   std::optional<int64_t> getInteger(mlir::Value value);
   std::optional<int64_t> getLoopTripCount(mlir::Operation *loop);
 
-  /// The queries that the answer to `query` is made of, and the rest of what
-  /// tells it from others.
+  /// The queries that the result of `query` depends on, and a description of
+  /// what else distinguishes it.
   void describe(const SliceQuery &query,
                 llvm::SmallVectorImpl<SliceQuery> &parts,
                 llvm::SmallVectorImpl<const void *> &description);
@@ -100,7 +100,7 @@ private:
   llvm::DenseMap<mlir::Operation *, std::optional<int64_t>> tripCounts;
 };
 
-/// See ProvenanceAnalysis; for a single question.
+/// See ProvenanceAnalysis::getTripCount; for a single query.
 std::optional<int64_t> getTripCount(mlir::Operation *op);
 
 } // namespace zpp

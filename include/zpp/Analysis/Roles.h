@@ -18,32 +18,32 @@ enum class Phase { Forward, Backward };
 llvm::StringRef getRoleName(Role role);
 llvm::StringRef getPhaseName(Phase phase);
 
-/// A collective and its part in the step.
+/// A collective and its role in the step.
 struct StepCollective : CollectiveView {
-  /// What runs it, if it is outlined: an op in the step for which `op` is the
-  /// exchange `index` of its function.
+  /// If it is outlined, the start in the step that runs it; `op` is then the
+  /// exchange number `index` of the started function.
   mlir::Operation *start = nullptr;
   int64_t index = 0;
   Role role = Role::Other;
   Phase phase = Phase::Forward;
-  /// Executions per step, if known.
+  /// The number of executions per step, if known.
   std::optional<int64_t> trips;
-  /// Weights only: which one, counted in order of their first gather, and the
-  /// bytes of all of it in the type in which it is gathered.
+  /// For weights: the number of the weight, in the order of first gathers, and
+  /// the bytes of the whole weight in the type in which it is gathered.
   int64_t weight = -1;
   int64_t modelBytes = 0;
-  /// Role::Other only: why it is neither.
+  /// For Role::Other: the reason why it is neither.
   std::string reason;
 };
 
 /// The arguments of the step that its user declares to be weights: "all", or
-/// argument numbers and ranges of them, as "0,3-7". What an argument is does
-/// not follow from the step alone where no gradient is reduced and nothing is
-/// returned, in an evaluation step for instance.
+/// argument numbers and ranges, such as "0,3-7". This is needed if the step
+/// itself does not show it, because no gradient is reduced and no weight is
+/// returned, for instance in an evaluation step.
 class NamedWeights {
 public:
-  /// Emits an error at `module` where `text` is none of that, or names an
-  /// argument that the step does not have.
+  /// Emits an error at `module` if `text` is malformed or names an argument
+  /// that the step does not have.
   static mlir::FailureOr<NamedWeights> parse(mlir::ModuleOp module,
                                              llvm::StringRef text);
 
@@ -56,19 +56,21 @@ private:
   llvm::DenseSet<unsigned> numbers;
 };
 
-/// Every collective of the module in program order, those of an outlined
-/// function once for every start, with its role.
+/// Every collective of the module in program order, with its role. The
+/// collectives of an outlined function appear once for every start.
 ///
-/// Roles are two-sided. What a collective moves is a weight or a gradient by
-/// where it comes from and by where it goes (ZeRO++ section 2.2):
+/// Roles are two-sided. Whether a collective moves a weight or a gradient
+/// depends on where its value comes from and on where it goes (ZeRO++ section
+/// 2.2):
 ///
 /// - A gather is a *weight* gather if its operand comes from floating-point
 ///   inputs of the step that are weights, if a gradient is computed from it,
-///   and if it is no state. Inputs are weights if the step returns them updated
-///   or as they were, if a gradient of the shape of the whole is reduced, or if
-///   they are named.
-/// - What reaches a result of the step element by element is *state*, which is
-///   never rounded: updated weights, averages of weights, optimizer state.
+///   and if it is not state. Inputs are weights if the step returns them,
+///   updated or unchanged, if a gradient of the shape of the gathered tensor is
+///   reduced, or if they are named.
+/// - A value that reaches a result of the step element by element is *state*,
+///   which is never rounded: updated weights, averages of weights, optimizer
+///   state.
 /// - A sum over devices that hold different data is a *gradient* if its result
 ///   reaches results of the step element by element, or mirrors a weight gather
 ///   (same dim, group and shapes); if its operand is computed, and if no other

@@ -11,8 +11,9 @@
 //
 //   Moved     the result holds the operand's elements, each changed by itself:
 //             elementwise ops, casts, slices, shape changes, updates of a part,
-//             and collectives. A product with an activation is not one: state
-//             is the same on all devices, or a slice of what is
+//             and collectives. An elementwise product with an activation is
+//             Computed instead, because state never depends on data that
+//             differs between devices
 //   Computed  the result mixes elements of the operand: products, convolutions,
 //             reductions, lookups, broadcasts
 //   Carried   like Moved, from one iteration of a loop to the next
@@ -32,13 +33,13 @@
 
 namespace zpp {
 
-/// The graph of a step and what is reachable in it. Building it and answering
-/// for all values take linear time. Valid while the module does not change.
+/// The graph of a step, and reachability in it. Building it and answering all
+/// queries take linear time. Valid while the module does not change.
 class StepFlow {
 public:
-  /// `isNamedWeight` says which arguments of the step its user declares to be
-  /// weights, `isData` which are known to be data of which each device has a
-  /// part of its own.
+  /// `isNamedWeight` is true for arguments of the step that its user declares
+  /// to be weights, `isData` for those that are known to be data of which each
+  /// device has its own part.
   StepFlow(mlir::ModuleOp module,
            llvm::function_ref<bool(mlir::BlockArgument)> isNamedWeight,
            llvm::function_ref<bool(mlir::BlockArgument)> isData);
@@ -53,25 +54,23 @@ public:
   };
 
   /// The first result of the step that holds elements of `value`, each changed
-  /// by itself: what reaches a result in this way is state. nullopt where there
-  /// is none.
+  /// by itself, or nullopt. A value that reaches a result in this way is state.
   std::optional<StepResult> getReachedResult(mlir::Value value) const;
 
-  /// True if an argument of the step is a weight or other state: a result of
-  /// the same type is made of it element by element, so that the step returns
-  /// it updated or as it was.
+  /// True if `input` is a weight or other state that the step returns, updated
+  /// or unchanged: a result of the same type is made of it element by element.
   bool isReturned(mlir::BlockArgument input) const;
 
   /// True if `value` holds elements of a floating-point input of the step, each
   /// changed by itself.
   bool holdsStepInput(mlir::Value value) const;
 
-  /// True if weights take part in `value`, and no other input of the step does.
-  /// Weights are inputs that are returned, and those that the user named.
+  /// True if `value` depends on weights and on no other input of the step.
+  /// Weights are inputs that are returned and those that the user named.
   bool isMadeOfWeights(mlir::Value value) const;
 
-  /// The values from which others are computed, by one Computed edge or more
-  /// and by no Carried one.
+  /// The values from which others are computed: by at least one Computed edge
+  /// and no Carried edge.
   class Ancestors {
   public:
     bool contains(mlir::Value value) const;
@@ -86,16 +85,16 @@ public:
 private:
   class Graph;
 
-  /// For each value the first of `returned` that it reaches by Moved and
+  /// For each value, the first of `returned` that it reaches by Moved and
   /// Carried edges, or -1.
   std::vector<int64_t> findReached(llvm::ArrayRef<mlir::Value> returned) const;
 
   std::unique_ptr<Graph> graph;
   std::vector<StepResult> results;
-  /// By value: the first result that it reaches, or -1.
+  /// For each value, the first result that it reaches, or -1.
   std::vector<int64_t> reached;
-  /// By value: whether it holds elements of a floating-point input; whether a
-  /// weight takes part in it, and whether another input does.
+  /// For each value, whether it holds elements of a floating-point input,
+  /// whether it depends on a weight, and whether it depends on another input.
   std::vector<char> fromInput, fromWeight, fromOther;
   llvm::SmallPtrSet<void *, 16> returnedInputs;
 };

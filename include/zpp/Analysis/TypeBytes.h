@@ -13,16 +13,16 @@
 
 namespace zpp {
 
-/// Bits that one element takes in memory: a predicate takes a byte, a complex
-/// number both of its parts. 0 where that is not known.
+/// The bits that an element takes in memory, or 0 if that is not known. A
+/// predicate takes a byte, a complex number both of its parts.
 int64_t getElementBits(mlir::Type element);
 
-/// Bytes of a tensor or buffer of static shape; of a partitioned tensor, those
-/// that one device holds. 0 for other types; the largest number where 64 bits
-/// do not hold the result.
+/// The bytes of a tensor or buffer of static shape, or of the part of a
+/// partitioned tensor that one device holds; 0 for other types. Saturates if 64
+/// bits are not enough.
 int64_t getBytes(mlir::Type type);
 
-/// The sum over several types.
+/// The sum over several types; saturates.
 int64_t getBytes(mlir::TypeRange types);
 
 } // namespace zpp

@@ -279,7 +279,7 @@ static bool escapes(memref::AllocOp alloc,
   return false;
 }
 
-/// The bytes of an allocation in the workspace; nullopt where no machine has
+/// The bytes of an allocation in the workspace; nullopt if no machine has
 /// them.
 static std::optional<int64_t> getBytes(memref::AllocOp alloc) {
   MemRefType type = alloc.getType();

@@ -29,47 +29,48 @@ using namespace zpp::zero;
 
 namespace {
 
-/// The axes of a gather, each marked as inside the secondary group or not.
+/// The axes of a gather, inside and outside the secondary group.
 struct SecondaryGroup {
-  /// The primary partition, with an axis cut in two where the border of the
-  /// group falls inside it.
+  /// The primary partition. An axis is cut in two if the border of the group
+  /// falls inside it.
   ShardType primary;
   ArrayAttr outer;
   ArrayAttr inner;
 };
 
-/// Where the gathers of a group that lie in several loops read from.
+/// The stack of weights that gathers in several loops read.
 struct Stack {
-  /// By gather.
+  /// The path of each gather.
   SmallVector<WeightPath> paths;
-  /// The first op with a gather in the block around all loops: what is hoisted
-  /// goes in front of it.
+  /// The first op with a gather in the block around all loops. Hoisted ops are
+  /// inserted before it.
   Operation *anchor;
 };
 
-/// What becomes of the gathers of one weight.
+/// The rewrite of the gathers of one weight.
 struct Plan {
   ArrayRef<AllGatherOp> group;
-  /// Why they are left alone, or empty.
+  /// The reason why they are left alone, or empty.
   std::string reason;
-  /// They are left alone only for the latency of the hops, which they would not
-  /// have if they travelled with others.
+  /// True if they are left alone only because of the latency of the hops, which
+  /// would cost nothing if they travelled with others.
   bool isSmall = false;
   SecondaryGroup axes;
-  /// For each later gather the barrier that what is kept can cross with its
-  /// operand, or null. Empty where a stack is hoisted out of loops instead.
+  /// For each later gather, the barrier through which its operand passes and
+  /// through which the kept value can pass too, or null. Empty if a stack is
+  /// hoisted out of loops instead.
   SmallVector<Operation *> crossed;
   std::optional<Stack> stack;
-  /// The manual computation of each gather where they lie in several; else
+  /// The manual computation of each gather if they lie in several; otherwise
   /// empty.
   SmallVector<Operation *> computations;
 };
 
-/// A kept partition that leaves a manual computation, and what stands for it in
-/// those that it enters until they are rebuilt.
+/// A kept partition that leaves a manual computation, and its placeholders in
+/// the computations that it enters, until these are rebuilt.
 struct Passage {
   Operation *from;
-  /// In the region of `from`.
+  /// The value in the region of `from`.
   Value local;
   llvm::MapVector<Operation *, UnrealizedConversionCastOp> entries;
 };
@@ -88,10 +89,11 @@ public:
     provenances = ProvenanceAnalysis();
     passages.clear();
     loopsOver.clear();
-    // Gathers of the same values: the same root through the same casts.
+    // Gathers of the same values, which come from the same root through the
+    // same casts.
     llvm::MapVector<Attribute, SmallVector<AllGatherOp>> gathers;
     getOperation().walk<WalkOrder::PreOrder>([&](AllGatherOp gather) {
-      // The second half of a gather that is split already, or its first.
+      // Skip both halves of a gather that is already split.
       if (gather.getOperand().getDefiningOp<AllGatherOp>() ||
           gather->hasAttr(kKeepAttr) ||
           llvm::any_of(gather->getUsers(), llvm::IsaPred<AllGatherOp>))
@@ -103,9 +105,9 @@ public:
           loopsOver[provenances.get(local).root].insert(gather->getBlock());
       }
     });
-    // Everything is decided before anything is changed: an error leaves the
-    // module alone, and dominance asks for an order of ops that insertions
-    // would invalidate every time.
+    // Plan everything before changing anything. An error then leaves the module
+    // as it was, and the order of ops, which dominance needs, is not
+    // invalidated by insertions.
     std::vector<Plan> plans;
     LinksOption linksOption(getOperation(), links);
     for (auto &[key, group] : gathers) {
@@ -136,15 +138,15 @@ private:
     return operand.getDefiningOp<FromLocalOp>();
   }
 
-  /// What is equal for values only if they are: the same slice, and the same
-  /// casts of it.
+  /// Appends a key that is equal for two values only if the values are: the
+  /// same slice of the same root, with the same casts.
   void appendKey(Value value, bool inAnyIteration,
                  SmallVectorImpl<Attribute> &steps) {
     steps.push_back(
         IntegerAttr::get(IndexType::get(&getContext()),
                          provenances.getSliceId(value, inAnyIteration)));
     for (Operation *op : provenances.getPath(value)) {
-      // Which slice of a stack a loop reads is up to its index: the forward and
+      // The index decides which slice of a stack a loop reads. The forward and
       // the backward loop go over all of them.
       steps.push_back(op->getName().getIdentifier());
       if (Attribute properties = op->getPropertiesAsAttribute())
@@ -160,12 +162,13 @@ private:
     return keyOfA == keyOfB;
   }
 
-  /// Equal for gathers of the same weight; null where there is none to find.
+  /// A key that is equal for gathers of the same weight, or null if the weight
+  /// is not known.
   Attribute getKey(AllGatherOp gather) {
     FromLocalOp source = getSource(gather);
     if (!source)
       return {};
-    // It starts from a secondary partition already.
+    // Skip a gather that already starts from a secondary partition.
     if (provenances.get(source.getLocal()).root.getDefiningOp<AllGatherOp>())
       return {};
     SmallVector<Attribute> steps{TypeAttr::get(gather.getType()),
@@ -185,7 +188,8 @@ private:
     Mesh mesh = type.getMesh().getMesh();
     SmallVector<AxisRef> refs =
         cast<CollectiveOpInterface>(gather.getOperation()).getAxisRefs();
-    // From slowest to fastest link, however the dim is ordered.
+    // Sort from the slowest to the fastest link, regardless of the order of the
+    // factors.
     llvm::sort(refs, [&](const AxisRef &a, const AxisRef &b) {
       return std::make_pair(mesh.findAxis(a.name), a.preSize) <
              std::make_pair(mesh.findAxis(b.name), b.preSize);
@@ -207,7 +211,7 @@ private:
     std::vector<AxisRef> outer, inner;
     std::vector<AxisRef> ordered(refs.begin(), refs.end());
     int64_t devices = zpp::numDevices(ordered);
-    // A weight that fewer devices share may have a smaller group.
+    // A weight that is shared by fewer devices may have a smaller group.
     if (size % devices == 0 && mesh.numDevices() % size == 0)
       inner = ordered;
     else if (!splitRefs(ordered, size, outer, inner))
@@ -273,10 +277,10 @@ private:
   /// Replaces a gather by a value of the same local tensor whose type may have
   /// an axis cut in two.
   void replaceGather(OpBuilder &builder, AllGatherOp gather, Value value) {
-    // What is whole has the same factors but for cut ones: both stand for the
-    // same local tensor.
+    // Both types are whole and stand for the same local tensor. They differ
+    // only in axes that were cut in two.
     if (value.getType() != gather.getType()) {
-      // An encoded tensor is read by a decode only; retype that.
+      // Only decodes read an encoded tensor; change their operand type.
       for (Operation *user : llvm::make_early_inc_range(gather->getUsers())) {
         auto decode = dyn_cast<DecodeOp>(user);
         if (!decode)
@@ -303,8 +307,8 @@ private:
   // What is worth it
   //===--------------------------------------------------------------------===//
 
-  /// What it takes on the links of `model` to gather `bytes` of each device
-  /// along some axes of the mesh of `gather`.
+  /// The time to gather `bytes` from each device along some axes of the mesh of
+  /// `gather`, on the links of `model`.
   static double getExchangeUsec(AllGatherOp gather, ArrayAttr along,
                                 int64_t bytes, const LinkModel &model) {
     SmallVector<AxisRef> refs = resolveAxes(along, gather.getMeshAttr());
@@ -313,13 +317,13 @@ private:
                      {refs.begin(), refs.end()}, bytes));
   }
 
-  /// What a device contributes to a gather.
+  /// The bytes that a device contributes to a gather.
   static int64_t getOwnBytes(AllGatherOp gather) {
     return getBytes(gather.getOperand().getType().getLocalType());
   }
 
-  /// What all gathers of a weight take, each over all axes, and with a
-  /// secondary partition, on the links of `model`.
+  /// The time of all gathers of a weight on the links of `model`: each over all
+  /// axes, and with a secondary partition.
   static std::pair<double, double> getUsec(ArrayRef<AllGatherOp> group,
                                            const SecondaryGroup &axes,
                                            const LinkModel &model) {
@@ -335,7 +339,7 @@ private:
             getUsec(axes.outer, bytes) + group.size() * inner};
   }
 
-  /// True if the bytes of a gather take less than its latency.
+  /// True if the bytes of a gather take less time than its latency.
   static bool isMostlyLatency(AllGatherOp gather, const LinkModel &model) {
     return getExchangeUsec(gather, gather.getAlongAttr(), getOwnBytes(gather),
                            model) < 2 * LinkModel::kExchangeUsec;
@@ -367,8 +371,8 @@ private:
     plan.isSmall = isMostlyLatency(forward, model->value_or(LinkModel(mesh)));
     if (group.size() == 1 && readsOtherSlices(forward)) {
       plan.reason = "it is gathered once: other loops gather other slices of "
-                    "its stack, as where the number of layers is no multiple "
-                    "of scan's unroll";
+                    "its stack, for example because the number of layers is "
+                    "not a multiple of scan's unroll";
       return plan;
     }
     if (group.size() == 1) {
@@ -397,8 +401,9 @@ private:
   // Where the secondary partition is made and read
   //===--------------------------------------------------------------------===//
 
-  /// Decides between one block, loops and manual computations. False, with the
-  /// reason, where the secondary partition cannot be passed on.
+  /// Decides whether the partition is passed on within one block, across loops
+  /// or between manual computations. If none of these is possible, sets the
+  /// reason and returns false.
   bool choosePlace(Plan &plan) {
     Block *common = getCommonBlock(plan.group);
     if (!common) {
@@ -442,13 +447,13 @@ private:
     return common;
   }
 
-  /// True if what the first gather of `plan` keeps can be read at `op`, as far
-  /// as order and regions go.
+  /// True if the order of ops and regions allows `op` to read what the first
+  /// gather of `plan` keeps.
   bool isReadable(const Plan &plan, Operation *op) {
     AllGatherOp forward = plan.group.front();
     if (dominance().properlyDominates(forward.getOperation(), op))
       return true;
-    // In another manual computation it is an operand.
+    // Another manual computation gets it as an operand.
     return !plan.computations.empty() &&
            forward->getParentOp() == plan.computations.front() &&
            !plan.computations.front()->isAncestor(op) &&
@@ -457,8 +462,8 @@ private:
            });
   }
 
-  /// True if the first gather runs before all others, and they gather the very
-  /// same: in one iteration of a loop, slices at different indices differ.
+  /// True if the first gather runs before all others and they gather the same
+  /// slice. In one iteration of a loop, slices at different indices differ.
   bool isStraight(const Plan &plan) {
     auto getExactKey = [&](AllGatherOp gather) {
       return provenances.getSliceId(getSource(gather).getLocal(),
@@ -470,8 +475,8 @@ private:
     });
   }
 
-  /// Why a value cannot leave the first of `computations` and enter the others,
-  /// or empty.
+  /// The reason why a value cannot leave the first of `computations` and enter
+  /// the others, or empty.
   static std::string getPassageReason(ArrayRef<Operation *> computations) {
     if (!llvm::all_of(computations, isManualComputation))
       return "one of the gathers of its weight lies in a manual computation, "
@@ -489,7 +494,7 @@ private:
                computation->getOperands(), getOperandShardings(computation)))
         shardings[operand].insert(sharding);
     }
-    // What is the same value outside has to be the same inside.
+    // A value that is the same outside must be the same inside.
     for (auto &[operand, different] : shardings)
       if (different.size() > 1)
         return "the manual computations with its gathers shard an operand "
@@ -497,14 +502,15 @@ private:
     return "";
   }
 
-  /// Splits small gathers too where others of the moment are split: with those
-  /// they can travel (zero-coalesce-collectives), in hops that cost no latency
-  /// of their own.
+  /// Also splits small gathers if a large one in the same place is split. They
+  /// can travel with it (zero-coalesce-collectives), so that their hops cost no
+  /// latency of their own.
   void splitBesideOthers(MutableArrayRef<Plan> plans) {
     Builder builder(&getContext());
     HeavyOps compute(getOperation());
     llvm::DenseMap<Block *, SmallVector<Operation *>> heavyOps;
-    // A block, the number of heavy ops before, and what else has to agree.
+    // A block, the number of heavy ops before it, and the other properties that
+    // must agree.
     using Moment = std::tuple<Block *, int64_t, Attribute>;
     auto getMoment = [&](AllGatherOp gather, const SecondaryGroup &axes) {
       Block *block = gather->getBlock();
@@ -519,7 +525,7 @@ private:
     };
     llvm::DenseMap<Moment, const Plan *> others;
     for (const Plan &plan : plans) {
-      // What is not quantized is left to XLA; nothing joins it.
+      // A gather that is not quantized is left to XLA, so nothing can join it.
       if (!plan.reason.empty() || !plan.axes.primary.getQuant())
         continue;
       // In a block, only the first one has both hops.
@@ -611,8 +617,9 @@ private:
   // Across loops
   //===--------------------------------------------------------------------===//
 
-  /// The stack that all gathers of `group` read, which lie in `ancestors`, ops
-  /// of one block or manual computations; or nullopt and the reason.
+  /// The stack that all gathers of `group` read, or nullopt and the reason. The
+  /// gathers lie in `ancestors`, which are ops of one block or manual
+  /// computations.
   std::optional<Stack> getStack(ArrayRef<AllGatherOp> group,
                                 ArrayRef<Operation *> ancestors,
                                 std::string &reason) {
@@ -647,10 +654,10 @@ private:
     return stack;
   }
 
-  /// Hoists the gather over the outer axes, of all layers at once, in front of
-  /// the loops. A stack is one partitioned tensor whose dim has the layer as
-  /// its most significant factor, held whole, so that every layer keeps units,
-  /// and wire chunks, of its own.
+  /// Hoists the gather over the outer axes before the loops, for all layers at
+  /// once. A stack is one partitioned tensor whose dim has the layer as its
+  /// most significant factor, held whole, so that every layer has its own units
+  /// and wire chunks.
   void partitionAcrossLoops(const Plan &plan) {
     ArrayRef<AllGatherOp> group = plan.group;
     AllGatherOp forward = group.front();
@@ -689,7 +696,7 @@ private:
     ShardType layerType = getGathered(primary, plan.axes.outer);
     RankedTensorType layerLocal = layerType.getLocalType();
     if (!weights.layers.empty()) {
-      // [layers..., what a device keeps of one]
+      // [layers..., the part of one layer that a device keeps]
       int64_t position = layerType.getQuant() ? 0 : dim;
       SmallVector<int64_t> shape(layerLocal.getShape());
       shape.insert(shape.begin() + position, layers);
@@ -729,8 +736,8 @@ private:
   // Between manual computations
   //===--------------------------------------------------------------------===//
 
-  /// What `passage` brings into `computation`: its value where it is from
-  /// there, else a placeholder for an argument.
+  /// The value of `passage` in `computation`: the value itself in the
+  /// computation that it comes from, otherwise a placeholder for an argument.
   Value getValueIn(Operation *computation, Passage &passage) {
     if (computation == passage.from)
       return passage.local;
@@ -745,9 +752,9 @@ private:
     return entry.getResult(0);
   }
 
-  /// Rebuilds the manual computations that partitions leave and enter. What
-  /// passes is flat: each device has its own, which the type outside has to
-  /// say.
+  /// Rebuilds the manual computations that partitions leave and enter. A
+  /// partition is passed as a flat tensor, sharded over all axes, because each
+  /// device has its own.
   void openPassages() {
     llvm::SetVector<Operation *> affected;
     for (Passage &passage : passages)
@@ -758,7 +765,7 @@ private:
       }
     if (affected.empty())
       return;
-    // A computation is rebuilt after those whose results it gets.
+    // A computation is rebuilt after those whose results it reads.
     SmallVector<Operation *> computations;
     getOperation().walk<WalkOrder::PreOrder>([&](Operation *op) {
       if (affected.contains(op))
@@ -805,8 +812,8 @@ private:
   // Barriers
   //===--------------------------------------------------------------------===//
 
-  /// Replaces `gather` by one within the group, of the kept partition `local`,
-  /// which crosses `crossed` or else a barrier of its own.
+  /// Replaces `gather` by one within the group that reads the kept partition
+  /// `local`, which passes through `crossed` or else a barrier of its own.
   void gatherWithin(AllGatherOp gather, Operation *crossed, Value local,
                     ShardType kept, ArrayAttr inner) {
     OpBuilder builder(gather);
@@ -826,8 +833,8 @@ private:
     replaceGather(builder, gather, createGather(builder, gather, shard, inner));
   }
 
-  /// The barrier nearest to `gather` that its operand comes through, or what it
-  /// is computed from.
+  /// The barrier nearest to `gather` through which its operand, or a value that
+  /// the operand is computed from, passes.
   static Operation *getBarrier(AllGatherOp gather) {
     FromLocalOp source = getSource(gather);
     if (!source)
@@ -848,8 +855,8 @@ private:
     return nullptr;
   }
 
-  /// Rebuilds `barrier` with the kept partitions among its operands, and
-  /// without the operands that nothing reads behind it any more.
+  /// Rebuilds `barrier` with the kept partitions as additional operands and
+  /// without operands whose results are not read any more.
   void extendBarrier(Operation *barrier,
                      ArrayRef<UnrealizedConversionCastOp> additions) {
     OpBuilder builder(barrier);
@@ -875,13 +882,14 @@ private:
     for (UnrealizedConversionCastOp cast : additions)
       cast.erase();
     barrier->erase();
-    // The primary partitions that only crossed it for the later gathers.
+    // Erase the primary partitions that passed through it only for the later
+    // gathers.
     eraseIfDead(dropped);
   }
 
   /// Valid until the first rewrite.
   ProvenanceAnalysis provenances;
-  /// The blocks of loops with gathers, by the root of these.
+  /// For each root, the blocks of loops that gather from it.
   llvm::DenseMap<Value, llvm::SmallPtrSet<Block *, 2>> loopsOver;
 
   DominanceInfo &dominance() { return getAnalysis<DominanceInfo>(); }

@@ -33,11 +33,11 @@ public:
       return signalPassFailure();
     SmallVector<ReduceScatterOp> scatters;
     getOperation().walk([&](ReduceScatterOp scatter) {
-      // A hop of an earlier run has its format.
+      // Hops of an earlier run already have their format.
       if (!scatter.getWire() && !isOneOfSeveralHops(scatter))
         scatters.push_back(scatter);
     });
-    // Small ones are to travel with others, if there are any.
+    // Small scatters are split only if they can travel with a large one.
     bool hasLarge = false;
     SmallVector<Plan> plans;
     LinksOption linksOption(getOperation(), links);
@@ -59,9 +59,9 @@ private:
     ReduceScatterOp scatter;
     SmallVector<ArrayAttr> hops;
     SmallVector<QuantAttr> quants;
-    /// No chunk would shrink, in any format.
+    /// True if no chunk would shrink in any format.
     bool isSmall = false;
-    /// Why it is left alone in any case, or empty.
+    /// The reason why it is left alone in any case, or empty.
     std::string reason;
   };
 
@@ -88,13 +88,12 @@ private:
 
   static bool isQuantized(QuantAttr quant) { return static_cast<bool>(quant); }
 
-  /// Leaves the hops of `plan` unquantized where a chunk is no smaller in the
-  /// hop's format.
+  /// Removes the formats of hops whose chunks would not become smaller.
   static void dropFormatsThatDoNotPay(Plan &plan) {
     ReduceScatterOp scatter = plan.scatter;
     ShardType from = scatter.getOperand().getType(), to = scatter.getType();
     int64_t elementBytes = from.getGlobal().getElementTypeBitWidth() / 8;
-    // What a device still holds of the partitioned factors, in elements.
+    // The number of elements that a device holds; each hop divides it.
     int64_t elements =
         to.getElementsPerUnit() * llvm::product_of(from.getWholeSizes());
     for (auto [hop, quant] : llvm::zip_equal(plan.hops, plan.quants)) {
@@ -106,7 +105,7 @@ private:
     }
   }
 
-  /// What a scatter takes in one piece, and in hops, on the links of `model`.
+  /// The time of a scatter on the links of `model`, in one piece and in hops.
   static std::pair<double, double> getUsec(const Plan &plan,
                                            const LinkModel &model) {
     ReduceScatterOp scatter = plan.scatter;
@@ -121,7 +120,8 @@ private:
     double plain = model.getExchangeUsec(
         getSentBytes(mesh, CollectiveKind::ReduceScatter, axes,
                      elements / zpp::numDevices(axes) * elementBytes));
-    // The first kernel reads the gradient, each other one what a hop sends.
+    // The first kernel reads the gradient; each other one reads what a hop
+    // sends.
     double usec = LinkModel::kKernelWeight *
                   LinkModel::getKernelUsec(elements * elementBytes);
     for (auto [hop, quant] : llvm::zip_equal(plan.hops, plan.quants)) {
@@ -180,9 +180,10 @@ private:
           if (partitioned.getAxis() == axis)
             factor = partitioned;
       bool isLast = index + 1 == hops.size();
-      // A sum that the next hop quantizes stays in f32 until then. So does one
-      // that was rounded once where it was left alone, but on the slowest
-      // links, which are to carry no more than before.
+      // A partial sum stays in f32 until the next hop quantizes it. A scatter
+      // that would round only once if it were left alone also keeps f32 between
+      // its hops, except on the slowest links, which must not carry more bytes
+      // than before.
       ShardType type = full.withFactors(factors);
       if (!isLast &&
           (quants[index + 1] || (isSmall && index + 2 < hops.size())))

@@ -32,14 +32,14 @@ static bool changesShapeOnly(Operation *op) {
          (isNamed(op, "stablehlo.broadcast_in_dim") && movesData(op));
 }
 
-/// The one element that `value` has everywhere, or null.
+/// The value of all elements of `value` if they are equal, or null.
 static TypedAttr getSplat(Value value, ProvenanceAnalysis &provenances) {
   Operation *op = value.getDefiningOp();
   if (op && isNamed(op, "stablehlo.broadcast_in_dim") &&
       hasStaticShape(op->getOperand(0)) &&
       typeOf(op->getOperand(0)).getNumElements() == 1)
     value = op->getOperand(0);
-  // A cast would round it.
+  // A cast would round the value.
   Operation *constant = provenances.getConstant(value);
   if (!llvm::all_of(provenances.getPath(value), changesShapeOnly))
     return {};
@@ -51,8 +51,8 @@ static TypedAttr getSplat(Value value, ProvenanceAnalysis &provenances) {
   return data.getSplatValue<TypedAttr>();
 }
 
-/// The dim of which the dynamic slice `op` takes one of several, or -1 where it
-/// takes all, or nullopt where it does something else.
+/// The dim of which the dynamic slice `op` takes one element of several, -1 if
+/// it takes the whole tensor, or nullopt if it does something else.
 static std::optional<int64_t> getLayerDim(Operation *op) {
   if (!hasStaticShape(op->getOperand(0)) || !hasStaticShape(op->getResult(0)))
     return std::nullopt;
@@ -70,7 +70,7 @@ static std::optional<int64_t> getLayerDim(Operation *op) {
   return layerDim;
 }
 
-/// The operand of `step.op` that a path goes on with, or null where it ends.
+/// The operand of `step.op` with which a path continues, or null if it ends.
 static Value getPathOperand(WeightPath::Step &step,
                             ProvenanceAnalysis &provenances) {
   Operation *op = step.op;
@@ -127,7 +127,8 @@ std::optional<WeightPath> zpp::getWeightPath(Value value, Operation *gather,
                                              Operation *ancestor,
                                              ProvenanceAnalysis &provenances) {
   bool isManual = isManualComputation(ancestor);
-  // Out of a branch, a gather might run that the step does not.
+  // If it were hoisted out of a branch, a gather could run that the step does
+  // not run.
   for (Operation *parent = gather; parent != ancestor;) {
     parent = parent->getParentOp();
     if (!isWhile(parent) && !(isManual && parent == ancestor))
@@ -168,7 +169,7 @@ std::optional<WeightPath> zpp::getWeightPath(Value value, Operation *gather,
 // All layers at once
 //===----------------------------------------------------------------------===//
 
-/// An op of StableHLO, by name.
+/// Creates an op of StableHLO by name.
 static Value createOp(OpBuilder &builder, Location loc, StringRef name,
                       ValueRange operands, RankedTensorType type,
                       ArrayRef<NamedAttribute> attributes = {}) {
@@ -198,7 +199,7 @@ static Value createSplat(OpBuilder &builder, Location loc, TypedAttr value,
 
 Value zpp::createReshape(OpBuilder &builder, Location loc, Value value,
                          ArrayRef<int64_t> shape) {
-  // A reshape that nothing reads is one that was just built here.
+  // An unused reshape was just created here.
   Operation *last = value.getDefiningOp();
   if (last && isNamed(last, "stablehlo.reshape") && last->use_empty()) {
     value = last->getOperand(0);
@@ -292,7 +293,8 @@ private:
                   getArray(builder, "strides", strides)});
   }
 
-  /// Keeps all that `op` chooses from, as one more dim of layers.
+  /// Keeps all elements of the dim from which `op` chooses, as one more dim of
+  /// layers.
   void addLayers(Operation *op) {
     int64_t dim = *getLayerDim(op);
     if (dim < 0)
@@ -346,7 +348,7 @@ Value zpp::createLayerSlice(OpBuilder &builder, Location loc,
     Value index = slice->getOperand(1 + *getLayerDim(slice));
     if (!indexType)
       indexType = typeOf(index);
-    // Loops may count in different types; a slice takes one.
+    // Loops may have counters of different types, but a slice needs one type.
     if (index.getType() != indexType)
       index = createOp(builder, loc, "stablehlo.convert", index, indexType);
     operands.push_back(index);

@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A loop over layers (`lax.scan`) reads one weight after the other out of a
-// stack of them. What it does to one weight before it gathers it can be done to
-// all of them at once, in front of the loop.
+// A loop over layers (`lax.scan`) reads one weight after the other from a
+// stack. The ops that it applies to a weight before it gathers it can be
+// applied to the whole stack before the loop.
 //
 //===----------------------------------------------------------------------===//
 
@@ -26,48 +26,50 @@ namespace zpp {
 struct WeightPath {
   struct Step {
     mlir::Operation *op;
-    /// By operand of an element-wise op: what it is everywhere, or null for the
-    /// one that is on the path.
+    /// For each operand of an element-wise op, the value of all its elements,
+    /// or null for the operand that is on the path.
     llvm::SmallVector<mlir::TypedAttr> splats;
   };
 
   /// One weight, or a stack of weights.
   mlir::Value source;
-  /// In order from the source on, without barriers: element-wise ops on one
-  /// tensor, casts of shape, slices, and dynamic slices that choose one layer.
+  /// The ops in order from the source, without barriers: element-wise ops on
+  /// one tensor, casts of shape, slices, and dynamic slices that choose a
+  /// layer.
   llvm::SmallVector<Step> steps;
 
   /// The ops that choose a layer, the outermost loop's first.
   llvm::SmallVector<mlir::Operation *> getLayerSlices() const;
-  /// True if both do the same to their sources; they may choose different
-  /// layers.
+  /// True if both apply the same ops to their sources. They may choose
+  /// different layers.
   bool doesTheSame(const WeightPath &other) const;
 };
 
-/// The path to `value` from outside of `ancestor`, or from an argument of its
-/// region where it is a manual computation. `gather` reads `value` and lies
-/// within `ancestor`. nullopt where something else than loops is around the
-/// gather, or an op on the path cannot be done to all layers at once.
+/// The path to `value` from outside of `ancestor`, or, if `ancestor` is a
+/// manual computation, from an argument of its region. `gather` reads `value`
+/// and lies within `ancestor`. nullopt if the gather is in a region other than
+/// a loop, or if an op on the path cannot be applied to all layers at once.
 std::optional<WeightPath> getWeightPath(mlir::Value value,
                                         mlir::Operation *gather,
                                         mlir::Operation *ancestor,
                                         ProvenanceAnalysis &provenances);
 
-/// Weights of all layers, [layers..., weight...].
+/// The weights of all layers, as a tensor of shape [layers..., weight...].
 struct LayerStack {
   mlir::Value value;
-  /// The layers of each loop, the outermost first; empty for one weight.
+  /// The number of layers of each loop, the outermost first; empty for a single
+  /// weight.
   llvm::SmallVector<int64_t> layers;
 };
 
-/// Does what `path` does to one layer to all of them, at the insertion point.
+/// Applies the ops of `path` to all layers at once, at the insertion point.
 LayerStack createStack(mlir::OpBuilder &builder, const WeightPath &path);
 
-/// The layer of `stack` that `path` chooses, at the insertion point.
+/// Extracts the layer of `stack` that `path` chooses, at the insertion point.
 mlir::Value createLayerSlice(mlir::OpBuilder &builder, mlir::Location loc,
                              const LayerStack &stack, const WeightPath &path);
 
-/// A reshape, where the shape is another one.
+/// Creates a reshape if the shape differs.
 mlir::Value createReshape(mlir::OpBuilder &builder, mlir::Location loc,
                           mlir::Value value, llvm::ArrayRef<int64_t> shape);
 /// Moves dim `from` to position `to`.

@@ -52,12 +52,12 @@ public:
     for (const StepCollective &collective : collectives)
       for (const Origin &origin : getOrigins(collective))
         nextId = std::max(nextId, origin.id + 1);
-    // What an earlier run has seen is what it was to be.
+    // Skip the collectives that an earlier run has classified.
     llvm::erase_if(collectives, [](const StepCollective &collective) {
       return isa<CollectiveOpInterface>(collective.op) ||
              collective.op->hasAttr(kOriginAttr);
     });
-    // Nothing is changed before everything is known to be sound.
+    // Change nothing before all checks have passed.
     bool isSound = true;
     for (const StepCollective &collective : collectives)
       if (getReason(collective).empty())
@@ -88,8 +88,8 @@ public:
   }
 
 private:
-  /// What import relies on: groups that are a product over tiers, and a whole
-  /// tensor of as many parts as the group has devices.
+  /// Checks what import relies on: groups that are a product over tiers, and a
+  /// whole tensor of as many parts as the group has devices.
   static LogicalResult check(const StepCollective &collective) {
     Operation *op = collective.op;
     if (!collective.groupError.empty())
@@ -112,7 +112,7 @@ private:
     return success();
   }
 
-  /// Why the collective is left alone, or empty.
+  /// The reason why the collective is left alone, or empty.
   std::string getReason(const StepCollective &collective) {
     if (collective.role == Role::Other)
       return collective.reason;
@@ -123,7 +123,8 @@ private:
     if (std::string axes = getAutomaticAxes(collective.op); !axes.empty())
       return "its manual computation leaves the axes " + axes +
              " to the partitioner";
-    // A gather takes ids of devices, an all-to-all those of either.
+    // A gather can use device ids, but an all-to-all only ids of replicas or of
+    // partitions.
     ModuleCopies copies = getModuleCopies(getOperation());
     if (collective.kind == CollectiveKind::ReduceScatter &&
         copies.replicas > 1 && copies.partitions > 1)

@@ -1,4 +1,4 @@
-//===- ImportPartitioned.cpp - What XLA's partitioner made of scatters ----===//
+//===- ImportPartitioned.cpp - Scatters of XLA's partitioner --------------===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -24,14 +24,14 @@ using namespace zpp;
 
 namespace {
 
-/// An all-reduce that devices only read slices of.
+/// An all-reduce of which every device reads only slices.
 struct Scatter {
   Operation *allReduce;
-  /// Of the all-reduced tensor.
+  /// The dim of the all-reduced tensor that is sliced.
   int64_t dim;
   /// The devices of each group, in the order of their slices.
   ReplicaGroups groups;
-  /// Each slice, with the ops between the all-reduce and it.
+  /// The slices, each with the ops between the all-reduce and the slice.
   SmallVector<std::pair<Operation *, SmallVector<Operation *>>> slices;
 };
 
@@ -50,7 +50,7 @@ public:
       auto attr = module->getAttrOfType<IntegerAttr>(name);
       return attr ? attr.getInt() : 1;
     };
-    // Where partitions are devices.
+    // Offsets are known only if partitions are devices.
     if (count("mhlo.num_replicas") != 1)
       return;
     PartitionTables tables(count("mhlo.num_partitions"));
@@ -76,8 +76,8 @@ public:
   }
 
 private:
-  /// The mesh of the step; others are the partitioner's own, which are not in
-  /// scope where the step is compiled again.
+  /// The mesh of the step. Other meshes were made up by the partitioner and are
+  /// not in scope when the step is compiled again.
   static std::optional<ModuleMesh> getFirstMesh(ModuleOp module) {
     for (Operation &op : module.getOps())
       if (std::optional<ModuleMesh> mesh = getModuleMesh(&op))
@@ -85,8 +85,8 @@ private:
     return std::nullopt;
   }
 
-  /// Finds the slices of `value`, and the ops on the way. False where it is
-  /// read in another way.
+  /// Finds the slices of `value` and the ops on the way. Returns false if
+  /// `value` has other readers.
   static bool findSlices(
       Value value, SmallVector<Operation *> &path, PartitionTables &tables,
       SmallVectorImpl<std::pair<PartitionSlice, SmallVector<Operation *>>>
@@ -98,7 +98,7 @@ private:
         slices.push_back({*slice, path});
         continue;
       }
-      // Dim 0 of a scalar there is none: it cannot be sliced either.
+      // A scalar has no dim 0 and cannot be sliced.
       bool isTransparent =
           user->getNumOperands() == 1 && user->getNumResults() == 1 &&
           cast<ShapedType>(value.getType()).getRank() > 0 && isCast(user);
@@ -113,7 +113,8 @@ private:
     return isSliced;
   }
 
-  /// A cast, a transpose, or a reshape between dims of size 1.
+  /// True for a cast, a transpose, or a reshape that only adds or drops dims of
+  /// size 1.
   static bool isCast(Operation *op) {
     auto type = dyn_cast<RankedTensorType>(op->getOperand(0).getType());
     if (!type || !type.hasStaticShape())
@@ -124,8 +125,8 @@ private:
     return false;
   }
 
-  /// Reads an all-reduce whose slices are those of a reduce-scatter; nullopt
-  /// where they are not, with `error` if there are any.
+  /// Matches an all-reduce whose slices are those of a reduce-scatter. If there
+  /// are slices but they do not match, sets `error`.
   static std::optional<Scatter> read(Operation *op, PartitionTables &tables,
                                      std::string &error) {
     SmallVector<std::pair<PartitionSlice, SmallVector<Operation *>>> slices;
@@ -135,7 +136,7 @@ private:
       return std::nullopt;
     if (!isSliced) {
       if (error.empty())
-        error = "some of its readers need all of the sum";
+        error = "some of its readers need the whole sum";
       return std::nullopt;
     }
     std::optional<ReplicaGroups> groups = readReplicaGroups(op, error);
@@ -159,7 +160,7 @@ private:
           orderGroups(*groups, slice.offsets, size, whole.getDimSize(*dim));
       if (!ordered || (!scatter.slices.empty() && *ordered != scatter.groups)) {
         error = ordered ? "its slices are not all the same"
-                        : "its slices are not those of its groups";
+                        : "its slices do not match its groups";
         return std::nullopt;
       }
       scatter.groups = *ordered;
@@ -168,8 +169,8 @@ private:
     return scatter;
   }
 
-  /// `groups`, each in the order of its devices' slices; nullopt where the
-  /// slices of a group are not its parts of the whole.
+  /// `groups`, each in the order of its devices' slices; nullopt if the slices
+  /// of a group do not partition the tensor.
   static std::optional<ReplicaGroups> orderGroups(const ReplicaGroups &groups,
                                                   ArrayRef<int64_t> offsets,
                                                   int64_t size, int64_t whole) {
@@ -222,7 +223,7 @@ private:
     remark::passed(
         part.getLoc(),
         remark::RemarkOpts::name("rewritten").category(getArgument()))
-        << "an all-reduce that each device takes a slice of is a "
+        << "an all-reduce of which each device takes a slice becomes a "
            "reduce-scatter";
   }
 };

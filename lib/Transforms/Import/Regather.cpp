@@ -29,7 +29,8 @@ public:
   }
 
   void runOnOperation() override {
-    // Blocks with both gathers and scatters: a step, or a micro-batch of it.
+    // The gathers of each block. A block with gathers and scatters is a step or
+    // one of its micro-batches.
     llvm::MapVector<Block *, SmallVector<AllGatherOp>> gathers;
     llvm::DenseSet<Value> gatheredAgain;
     SmallVector<Operation *> scatters;
@@ -61,7 +62,7 @@ public:
   }
 
 private:
-  /// How often the weight that `gather` reads is gathered.
+  /// The number of gathers of the weight that `gather` reads.
   static int64_t &numGathersOf(AllGatherOp gather,
                                llvm::DenseMap<Attribute, int64_t> &counts) {
     std::optional<Origin> origin = getOrigin(gather);
@@ -77,7 +78,7 @@ private:
     return op ? block.findAncestorOpInBlock(*op) : nullptr;
   }
 
-  /// All values that `op` reads, in its regions too.
+  /// Calls `visit` with all values that `op` reads, also in its regions.
   static void forEachOperand(Operation *op,
                              llvm::function_ref<void(Value)> visit) {
     op->walk([&](Operation *nested) {
@@ -86,8 +87,9 @@ private:
     });
   }
 
-  /// The ops of `block` on which its first gradient depends: that scatter which
-  /// has the shortest longest-path before it. nullopt where there is none.
+  /// The ops of `block` on which its first gradient scatter depends: the
+  /// scatter whose longest path of ops before it is shortest. nullopt if there
+  /// is none.
   static std::optional<llvm::DenseSet<Operation *>>
   getForwardOps(Block &block) {
     llvm::DenseMap<Operation *, int64_t> depths;
@@ -118,8 +120,8 @@ private:
     return ancestors;
   }
 
-  /// The value that the op that reads `use` makes of it by casts alone, or that
-  /// it passes on as it is; or null.
+  /// If the reader of `use` only casts it or passes it on unchanged, the
+  /// resulting value; otherwise null.
   static Value getPassed(OpOperand &use) {
     Operation *op = use.getOwner();
     if (movesData(op) && !isJoin(op) && use.getOperandNumber() == 0 &&
@@ -130,11 +132,10 @@ private:
     return {};
   }
 
-  /// `value`, one that getPassed has found, made of what `again` says its
-  /// source is to be.
+  /// Recomputes `value`, which getPassed() found, from the values in `again`.
   static Value passOn(OpBuilder &builder, Value value,
                       llvm::DenseMap<Value, Value> &again) {
-    // Down to what is there again, then up.
+    // Go down to a value that exists in `again`, then up again.
     SmallVector<Value> path;
     auto getSource = [](Value value) {
       Operation *op = value.getDefiningOp();
@@ -156,7 +157,8 @@ private:
     return again.lookup(value);
   }
 
-  /// Gives the reads of `gather` that are no forward op a gather of their own.
+  /// Gives the readers of `gather` that are not forward ops a gather of their
+  /// own.
   void regather(AllGatherOp gather, const llvm::DenseSet<Operation *> &forward,
                 int64_t &nextId) {
     Block &block = *gather->getBlock();
@@ -167,7 +169,7 @@ private:
                  "it does not gather one local tensor into another");
       return;
     }
-    // The gathered tensor, and what the forward pass only casts or passes on.
+    // The gathered tensor, and casts and copies of it in the forward pass.
     SmallVector<Value> held;
     for (Operation *user : gather->getUsers())
       held.push_back(user->getResult(0));
@@ -181,7 +183,7 @@ private:
           Value passed = use.getOwner() == reader ? getPassed(use) : Value();
           if (passed)
             held.push_back(passed);
-          // A loop reads what it passes on.
+          // A loop also reads a value that it passes on.
           hasForwardReads |= !passed || isWhile(reader);
           continue;
         }
@@ -200,7 +202,7 @@ private:
 
     OpBuilder builder(earliest);
     Location loc = gather.getLoc();
-    // Tied to a value of the backward pass, so that it cannot move up.
+    // Tie it to a value of the backward pass, so that it cannot move up.
     SmallVector<Value> tied{source.getLocal()};
     OpOperand *anchor = nullptr;
     for (OpOperand &operand : earliest->getOpOperands())
@@ -229,7 +231,7 @@ private:
     }
     Value local = ToLocalOp::create(builder, loc,
                                     gather.getType().getLocalType(), second);
-    // Casts are done again.
+    // Repeat the casts.
     llvm::DenseMap<Value, Value> again;
     for (Operation *user : gather->getUsers())
       again[user->getResult(0)] = local;

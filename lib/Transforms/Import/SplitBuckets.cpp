@@ -16,7 +16,7 @@
 using namespace mlir;
 using namespace zpp;
 
-/// True if `op` does the same to each of several tensors.
+/// True if `op` applies the same collective to several tensors.
 static bool isBucket(Operation *op) {
   std::optional<CollectiveKind> kind = getGuestCollective(op);
   return (kind == CollectiveKind::AllGather ||
@@ -51,7 +51,7 @@ SplitBuckets::SplitBuckets(ModuleOp module) {
       result.replaceAllUsesWith(part->getResult(0));
       bucket.parts.push_back(part);
     }
-    // Nothing is to find it among the users of its operands.
+    // It must not appear among the users of its operands.
     whole->setOperands(ValueRange());
     whole->remove();
     buckets.push_back(std::move(bucket));

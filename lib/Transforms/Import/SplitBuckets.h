@@ -13,25 +13,25 @@
 
 namespace zpp {
 
-/// Collectives of StableHLO may move several tensors. Roles are those of
-/// tensors: this makes one collective per tensor of each gather, scatter and
-/// all-reduce of `module`, until the buckets are put together again that are
-/// not needed in parts.
+/// Collectives of StableHLO may move several tensors, but roles are those of
+/// single tensors. This splits each gather, scatter and all-reduce of `module`
+/// into one collective per tensor. Buckets of which no part is needed can be
+/// restored.
 class SplitBuckets {
 public:
   explicit SplitBuckets(mlir::ModuleOp module);
-  /// Erases the buckets of which parts are left.
+  /// Erases the buckets that were not restored.
   ~SplitBuckets();
   SplitBuckets(const SplitBuckets &) = delete;
   SplitBuckets &operator=(const SplitBuckets &) = delete;
 
-  /// Puts those together again none of whose parts `isNeeded`. True if there
+  /// Restores the buckets of which no part `isNeeded`. Returns true if there
   /// were any.
   bool restore(llvm::function_ref<bool(mlir::Operation *part)> isNeeded);
 
 private:
   struct Bucket {
-    /// In no block.
+    /// The original op, which is in no block.
     mlir::Operation *whole;
     llvm::SmallVector<mlir::Operation *> parts;
   };

@@ -18,15 +18,15 @@
 using namespace mlir;
 using namespace zpp;
 
-/// Ops that inlining may add to a module.
+/// The maximal number of ops that inlining may add to a module.
 static constexpr int64_t kMostInlinedOps = 1 << 20;
 
 static bool isGather(Operation *op) {
   return isCollective(op) && op->getName().stripDialect() == "all_gather";
 }
 
-/// The call out of which the operand of `gather` comes, or null: a helper, for
-/// a dynamic index for instance.
+/// The call that computes the operand of `gather`, or null: for instance a
+/// helper that computes a dynamic index.
 static func::CallOp getSourceCall(Operation *gather,
                                   ProvenanceAnalysis &provenances) {
   Value operand = gather->getOperand(0);
@@ -60,7 +60,7 @@ public:
       while (func::CallOp call = getSourceCall(gather, provenances)) {
         if (!inlineCall(call))
           break;
-        // Nothing that was known needs to be true any more.
+        // Inlining invalidates the analysis.
         provenances = ProvenanceAnalysis();
       }
     eraseUncalled();
@@ -68,11 +68,11 @@ public:
   }
 
 private:
-  /// The callee of `call` if that is to be inlined for its collectives, else
-  /// null.
+  /// The callee of `call` if it is to be inlined because of its collectives;
+  /// otherwise null.
   func::FuncOp getInlinable(func::CallOp call) {
     auto callee = symbols.lookup<func::FuncOp>(call.getCallee());
-    // A function that calls itself, directly or not, has no end.
+    // A recursive function cannot be inlined.
     if (!callee || active.contains(callee) || !callee.isPrivate() ||
         !withCollectives.contains(callee))
       return {};
@@ -91,7 +91,8 @@ private:
       func::FuncOp callee = getInlinable(call);
       if (!callee)
         continue;
-      // Innermost first, so that each callee is done when it is copied.
+      // Innermost calls first, so that each callee is complete when it is
+      // copied.
       if (inlined.insert(callee).second)
         inlineCollectives(callee);
       inlineCall(call);
@@ -99,8 +100,9 @@ private:
     active.erase(function);
   }
 
-  /// The ops that inlining will add to `function`, or some number above
-  /// kMostInlinedOps. Visits functions in the order of inlineCollectives().
+  /// The number of ops that inlining will add to `function`, or some number
+  /// above kMostInlinedOps. Visits functions in the order of
+  /// inlineCollectives().
   int64_t countInlined(func::FuncOp function) {
     active.insert(function);
     int64_t added = 0;
@@ -121,7 +123,7 @@ private:
     return added;
   }
 
-  /// Fails where inlining would add more ops than it may.
+  /// Emits an error if inlining would add too many ops.
   LogicalResult verifySize() {
     int64_t added = 0;
     for (auto function : module.getOps<func::FuncOp>()) {
@@ -156,7 +158,7 @@ private:
     return true;
   }
 
-  /// Erases inlined private functions that nothing refers to any more.
+  /// Erases inlined private functions that are not referenced any more.
   void eraseUncalled() {
     std::optional<SymbolTable::UseRange> uses =
         SymbolTable::getSymbolUses(&module.getBodyRegion());

@@ -12,10 +12,10 @@
 
 namespace zpp {
 
-/// Inlines calls so that every collective of the step, and everything between a
-/// step input and a gather, lies in the step's own regions: a function that
-/// serves several layers has no one meaning for its collectives. Emits an
-/// error, and changes nothing, where the step would become too large.
+/// Inlines calls until every collective of the step, and every op between a
+/// step input and a gather, is in the step's own regions. A function that
+/// serves several layers gives its collectives no unique meaning. If the step
+/// would become too large, emits an error and changes nothing.
 mlir::LogicalResult inlineStep(mlir::ModuleOp module);
 
 /// True if inlineStep would do something.

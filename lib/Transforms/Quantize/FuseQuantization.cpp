@@ -21,13 +21,14 @@ using namespace zpp::zero;
 
 namespace {
 
-/// The op of type OpT that alone produces `value` and that only one op reads.
+/// The op that defines `value`, if it is an OpT and `value` has only one
+/// reader; otherwise null.
 template <typename OpT> OpT getOnlySource(Value value) {
   auto source = value.getDefiningOp<OpT>();
   return source && source->hasOneUse() ? source : OpT();
 }
 
-/// Erases `op`, and its destination where nothing else uses that.
+/// Erases `op`, and its destination if that has no other use.
 void eraseSource(PatternRewriter &rewriter, DestinationStyleOpInterface op) {
   auto empty = op.getDpsInits().front().getDefiningOp<tensor::EmptyOp>();
   rewriter.eraseOp(op);
@@ -69,7 +70,7 @@ struct FuseUnpackIntoDequantize : public OpRewritePattern<UnpackSlicesOp> {
 };
 
 /// dequantize(unpack_slices(b)) of whole chunks -> dequantize(b), whose slices
-/// take the chunks as they come
+/// take the chunks in the order in which they are
 struct FuseChunkOrderIntoDequantize : public OpRewritePattern<DequantizeOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(DequantizeOp op,
@@ -79,7 +80,8 @@ struct FuseChunkOrderIntoDequantize : public OpRewritePattern<DequantizeOp> {
     if (!unpack || !slices)
       return rewriter.notifyMatchFailure(op, "no reordered chunks with slices");
     SlicesAttr order = unpack.getSlices();
-    // The unpack moves whole chunks by the factors that number them.
+    // The unpack must only permute whole chunks, in the order of the factors
+    // that number them.
     SmallVector<int64_t> identity =
         llvm::to_vector(llvm::seq<int64_t>(0, slices.getFactors().size()));
     if (order.getDim() != 0 || order.getFactors() != slices.getFactors() ||
@@ -106,7 +108,8 @@ struct FuseDequantizeIntoReduce : public OpRewritePattern<ReduceOp> {
   LogicalResult matchAndRewrite(ReduceOp op,
                                 PatternRewriter &rewriter) const override {
     auto source = getOnlySource<DequantizeOp>(op.getInput());
-    // Rounding what is dequantized to less than f32 is not the fused sum's.
+    // The fused sum reads f32 values. If dequantized values are rounded to a
+    // smaller type, the result would differ.
     if (!source || source.getSlices() || source.getInputType().getRank() != 2 ||
         !source.getInitType().getElementType().isF32())
       return rewriter.notifyMatchFailure(op, "input is not dequantized to f32");
@@ -125,7 +128,7 @@ struct FuseReduceIntoQuantize : public OpRewritePattern<QuantizeOp> {
                                 PatternRewriter &rewriter) const override {
     auto source = getOnlySource<DequantizeReduceOp>(op.getInput());
     if (!source || !op.getSlices())
-      return rewriter.notifyMatchFailure(op, "input is no sum to be sliced");
+      return rewriter.notifyMatchFailure(op, "input is not a sum");
     rewriter.replaceOpWithNewOp<DequantizeReduceQuantizeOp>(
         op, op->getResultTypes(), source.getInput(), op.getInit(),
         source.getKind(), source.getQuant(),
@@ -144,7 +147,8 @@ public:
     patterns.add<FusePackIntoQuantize, FuseUnpackIntoDequantize,
                  FuseChunkOrderIntoDequantize, FuseDequantizeIntoReduce,
                  FuseReduceIntoQuantize>(&getContext());
-    // Only zero ops: the step's own graph is not to be folded or cleaned up.
+    // Apply the patterns to zero ops only. The step's own graph must not be
+    // folded.
     SmallVector<Operation *> ops;
     getOperation().walk([&](DecomposedOpInterface op) { ops.push_back(op); });
     GreedyRewriteConfig config;

@@ -44,7 +44,7 @@ public:
   }
 
 private:
-  /// What a gather takes, and what is saved, on the links of `model`.
+  /// The time of a gather on the links of `model`, plain and quantized.
   static std::pair<double, double> getUsec(AllGatherOp gather, QuantAttr quant,
                                            const LinkModel &model) {
     ShardType from = gather.getOperand().getType();

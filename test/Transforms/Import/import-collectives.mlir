@@ -207,14 +207,14 @@ func.func @others(%w: tensor<4x8xf32>, %i: tensor<4xi32>, %d: tensor<?xf32>, %x:
     %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
     "stablehlo.return"(%add) : (tensor<f32>) -> ()
   }) : (tensor<4x8xf32>) -> tensor<4x8xf32>
-  // expected-remark@+1 {{stablehlo.collective_permute is left alone: it is no gather of a weight and no scatter of a gradient}}
+  // expected-remark@+1 {{stablehlo.collective_permute is left alone: it is neither a gather of a weight nor a scatter of a gradient}}
   %5 = "stablehlo.collective_permute"(%w) <{source_target_pairs = dense<[[0, 1], [1, 0]]> : tensor<2x2xi64>}> : (tensor<4x8xf32>) -> tensor<4x8xf32>
   // expected-remark@+1 {{stablehlo.all_to_all is left alone}}
   %6 = "stablehlo.all_to_all"(%w) <{concat_dimension = 1 : i64, replica_groups = dense<[[0, 1, 2, 3], [4, 5, 6, 7]]> : tensor<2x4xi64>, split_count = 4 : i64, split_dimension = 0 : i64}> : (tensor<4x8xf32>) -> tensor<1x32xf32>
   // expected-remark@+1 {{stablehlo.collective_broadcast is left alone}}
   %7 = "stablehlo.collective_broadcast"(%w) <{replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<4x8xf32>) -> tensor<4x8xf32>
   // Groups that are no product over the tiers matter to nobody here.
-  // expected-remark@+1 {{stablehlo.all_to_all is left alone: it is no gather of a weight and no scatter of a gradient; its bytes are not counted: expected groups along axes of mesh 'node:2,gpu:4', but got [0, 3, 2, 1]}}
+  // expected-remark@+1 {{stablehlo.all_to_all is left alone: it is neither a gather of a weight nor a scatter of a gradient; its bytes are not counted: expected groups along axes of mesh 'node:2,gpu:4', but got [0, 3, 2, 1]}}
   %8 = "stablehlo.all_to_all"(%w) <{concat_dimension = 1 : i64, replica_groups = dense<[[0, 3, 2, 1], [4, 5, 6, 7]]> : tensor<2x4xi64>, split_count = 4 : i64, split_dimension = 0 : i64}> : (tensor<4x8xf32>) -> tensor<1x32xf32>
   return
 }

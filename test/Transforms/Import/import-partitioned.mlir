@@ -19,7 +19,7 @@ module attributes {mhlo.num_partitions = 4 : i32} {
     // CHECK-NEXT: %[[TURNED:.*]] = "stablehlo.transpose"(%[[PART]]) <{permutation = array<i64: 1, 0>}> : (tensor<8x3xbf16>) -> tensor<3x8xbf16>
     // CHECK-NEXT: %[[WIDE:.*]] = "stablehlo.convert"(%[[TURNED]])
     // CHECK-NEXT: return %[[WIDE]]
-    // expected-remark @below {{an all-reduce that each device takes a slice of is a reduce-scatter}}
+    // expected-remark @below {{an all-reduce of which each device takes a slice becomes a reduce-scatter}}
     %0 = "stablehlo.all_reduce"(%x) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
     ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
       %sum = "stablehlo.add"(%a, %b) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
@@ -165,7 +165,7 @@ module attributes {mhlo.num_partitions = 4 : i32} {
     %1 = "stablehlo.dynamic_slice"(%wrong, %id) <{slice_sizes = array<i64: 1>}> : (tensor<4xi32>, tensor<ui32>) -> tensor<1xi32>
     %wrong_offset = "stablehlo.reshape"(%1) : (tensor<1xi32>) -> tensor<i32>
 
-    // expected-remark @below {{an all-reduce is not imported as a reduce-scatter: some of its readers need all of the sum}}
+    // expected-remark @below {{an all-reduce is not imported as a reduce-scatter: some of its readers need the whole sum}}
     %whole = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
     ^bb0(%a: tensor<f32>, %b: tensor<f32>):
       %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
@@ -173,7 +173,7 @@ module attributes {mhlo.num_partitions = 4 : i32} {
     }) : (tensor<8x4xf32>) -> tensor<8x4xf32>
     %2 = "stablehlo.dynamic_slice"(%whole, %right_offset, %zero) <{slice_sizes = array<i64: 2, 4>}> : (tensor<8x4xf32>, tensor<i32>, tensor<i32>) -> tensor<2x4xf32>
 
-    // expected-remark @below {{its slices are not those of its groups}}
+    // expected-remark @below {{its slices do not match its groups}}
     %offsets = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
     ^bb0(%a: tensor<f32>, %b: tensor<f32>):
       %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
@@ -200,7 +200,7 @@ module attributes {mhlo.num_partitions = 4 : i32} {
     %other5 = "stablehlo.dynamic_slice"(%data, %right_offset, %zero) <{slice_sizes = array<i64: 2, 4>}> : (tensor<8x4xf32>, tensor<i32>, tensor<i32>) -> tensor<2x4xf32>
 
     // Groups of two have slices of half.
-    // expected-remark @below {{its slices are not those of its groups}}
+    // expected-remark @below {{its slices do not match its groups}}
     %groups = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>, use_global_device_ids}> ({
     ^bb0(%a: tensor<f32>, %b: tensor<f32>):
       %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
