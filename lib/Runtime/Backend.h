@@ -1,12 +1,12 @@
-//===- Backend.h - What a back end implements -------------------*- C++ -*-===//
+//===- Backend.h - The interface of back ends -------------------*- C++ -*-===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 //
-// What all back ends have in common is above this interface: it checks
-// descriptors, keeps the first failure of a rank, and tells the world.
+// The layer above this interface is common to all back ends: it checks
+// descriptors, keeps the first failure of a rank, and reports it to the world.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,7 +20,7 @@
 
 namespace zpp::rt {
 
-/// What a zpp_rt_mark holds. It may outlive the rank.
+/// The contents of a zpp_rt_mark. It may outlive the rank.
 class Mark {
 public:
   virtual ~Mark() = default;
@@ -33,8 +33,8 @@ class RankBackend {
 public:
   virtual ~RankBackend() = default;
 
-  /// Allocates memory that is aligned to 64 bytes. What is not freed goes with
-  /// the rank.
+  /// Allocates memory that is aligned to 64 bytes. It is freed with the rank at
+  /// the latest.
   virtual Status allocate(int64_t bytes, void *&data) = 0;
   /// Returns an error if `data` is not from allocate().
   virtual Status free(void *data) = 0;
@@ -83,12 +83,12 @@ public:
   virtual void fail(const Status &cause) = 0;
 };
 
-/// What the ranks of a back end share.
+/// The state that the ranks of a back end share.
 class WorldBackend {
 public:
   virtual ~WorldBackend() = default;
-  /// Listens at the rendezvous of a world of several processes, and writes
-  /// where to `endpoint`. Any thread may call it, more than once.
+  /// Listens at the rendezvous of a world of several processes, and writes the
+  /// endpoint to `endpoint`. Any thread may call it, more than once.
   virtual Status listen(std::string &endpoint) {
     return {ZPP_RT_UNSUPPORTED,
             expected("a back end for several processes", "another one")};

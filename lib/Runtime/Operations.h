@@ -68,13 +68,13 @@ struct OperationName {
 
   /// "all_to_all"
   const char *kind;
-  /// What errors call it: "all_to_all 'name' along node, gpu".
+  /// The name in errors: "all_to_all 'name' along node, gpu".
   std::string title;
-  /// What traces call it: "all_to_all name".
+  /// The name in traces: "all_to_all name".
   std::string label;
 };
 
-/// What all operations have.
+/// The common part of all operations.
 struct Operation {
   /// Shared, because traces and errors may need it after the operation.
   std::shared_ptr<const OperationName> name;
@@ -94,7 +94,7 @@ struct QuantizeOperation : Operation {
   SliceMap slices;
 };
 
-/// The sources are elements of `sourceType` where the format of `wire` is None.
+/// If the format of `wire` is None, the sources are elements of `sourceType`.
 struct ReduceOperation : Operation {
   bool isMean;
   int64_t sources;

@@ -41,7 +41,7 @@ Status OutputFile::open() {
   // The file at the end of symbolic links is replaced, not the first link.
   auto resolved = std::filesystem::canonical(path, ignored);
   target = isNew || resolved.empty() ? path : resolved.string();
-  // Who may not write the file must not replace it.
+  // A user who may not write the file must not replace it.
   if (!isNew && ::access(target.c_str(), W_OK) != 0)
     return fail(errno);
   temporary = target + ".XXXXXX";

@@ -145,7 +145,7 @@ const char *zpp_rt_status_name(zpp_rt_status status) {
 static constexpr int64_t kDefaultTimeLimitUsec = 300'000'000;
 /// Thirty years. Longer times could overflow the clock.
 static constexpr int64_t kMaxTimeLimitUsec = 1'000'000'000'000'000;
-/// As zpp_rt.h says.
+/// The limit that zpp_rt.h states.
 static constexpr int64_t kMaxRanks = 1 << 20;
 
 namespace {
@@ -154,7 +154,7 @@ struct BackendEntry {
                             std::unique_ptr<WorldBackend> &backend);
   const char *name;
   Create create;
-  /// With the exchanges of the caller.
+  /// Creates the back end that uses the exchanges of the caller.
   Create createExternal;
 };
 } // namespace
@@ -166,7 +166,7 @@ static constexpr BackendEntry kBackends[] = {
 #endif
 };
 
-/// Reads the functions of the caller, where there are any.
+/// Reads the exchange functions of the caller, if there are any.
 static Status readExchanges(const zpp_rt_world_desc &desc,
                             std::optional<zpp_rt_exchanges> &exchanges) {
   if (!desc.exchanges)

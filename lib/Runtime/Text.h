@@ -38,7 +38,7 @@ inline size_t getCharacterBytes(std::string_view text) {
   return isNone ? 0 : bytes;
 }
 
-/// Whether a terminal may take a character, which `text` is, for a command: the
+/// Whether a terminal may interpret `text`, one character, as a command: the
 /// control characters of ASCII and of Unicode (U+0080 to U+009F).
 inline bool isControl(std::string_view text) {
   auto first = static_cast<unsigned char>(text[0]);

@@ -28,7 +28,7 @@ public:
     int64_t rank;
     /// The stream of the rank; "" if there is only one.
     std::string stream;
-    /// What the operation did, and the name of its entry point.
+    /// The label of the operation, and the name of its entry point.
     std::string name;
     const char *entrypoint;
     int64_t inputBytes;

@@ -24,8 +24,8 @@
 
 namespace zpp::rt {
 
-/// What the ranks of this process share. The first failure of any rank is the
-/// failure of the world. Ranks that wait for others watch for it.
+/// The state that the ranks of this process share. The first failure of any
+/// rank is the failure of the world. Ranks that wait for others watch for it.
 class World {
 public:
   using OnFailure = std::function<void(const std::string &message)>;
@@ -45,11 +45,11 @@ public:
   const std::chrono::microseconds timeLimit;
   /// Where processes find each other. Empty for a world in one process.
   const std::string rendezvous;
-  /// What the processes know and nobody else. Empty for a world in one process.
+  /// A secret of the processes of the job. Empty for a world in one process.
   const std::string token;
-  /// Those of the caller; none where the back end has its own.
+  /// The exchanges of the caller, or none if the back end has its own.
   const std::optional<zpp_rt_exchanges> exchanges;
-  /// Null where nothing is recorded.
+  /// Null if nothing is recorded.
   std::unique_ptr<Trace> trace;
 
   Status join(int64_t rank);
@@ -62,7 +62,7 @@ public:
   /// The first failure, as other ranks report it. `changed` is notified of it.
   FirstFailure<> failure;
 
-  /// Guards all members below, and what back ends keep about ranks that wait
+  /// Guards all members below, and the state of back ends about ranks that wait
   /// for each other. `changed` is notified of any change.
   std::mutex mutex;
   std::condition_variable changed;

@@ -46,7 +46,7 @@ struct Bundle {
       llvm::ArrayRef<std::pair<llvm::StringRef, std::string>> digests) const;
 
   mlir::OwningOpRef<mlir::ModuleOp> step;
-  /// Empty where nothing was outlined.
+  /// Empty if nothing was outlined.
   mlir::OwningOpRef<mlir::ModuleOp> host;
   std::string id;
   std::string mesh;

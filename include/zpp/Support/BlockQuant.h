@@ -50,7 +50,7 @@
 
 namespace zpp {
 
-/// What a hop puts on the wire. `None` is the tensor's own element type.
+/// The format that a hop sends. `None` is the tensor's own element type.
 enum class WireFormat : int32_t { None = 0, I8 = 8, I4 = 4 };
 
 /// Element type of a tensor that is quantized or reduced.
@@ -170,7 +170,8 @@ ZPP_HOST_DEVICE uint16_t scaleBits(uint32_t amaxBits, WireFormat format) {
   return static_cast<uint16_t>(up < 0x0080u ? 0x0080u : up);
 }
 
-/// What `encodeValue` multiplies by: 1 / scale, or 0 if every code is 0.
+/// The factor that `encodeValue` multiplies by: 1 / scale, or 0 if every code
+/// is 0.
 ZPP_HOST_DEVICE float inverseScale(float scale) {
   // The comparison is false for 0 and for NaN.
   if (!(scale > 0.0f))

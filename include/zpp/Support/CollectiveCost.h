@@ -39,8 +39,7 @@ enum class CollectiveKind {
 ///   CollectiveBroadcast  the whole operand.
 /// Two devices communicate over the slowest axis in which they differ.
 /// - A gather or scatter crosses a tier once: over refs r1 (slowest) to rk,
-/// tier
-///   i carries (size_i - 1) * bytes * size_1 * .. * size_{i-1}.
+///   tier i carries (size_i - 1) * bytes * size_1 * .. * size_{i-1}.
 /// - An all-reduce is a scatter and a gather of shards padded to equal size.
 /// - A direct all-to-all sends each pair's part separately.
 /// - A permute sends the operand to one peer. The refs do not say to which one,

@@ -13,12 +13,12 @@
 
 namespace zpp {
 
-/// Devices of a mesh. Replica groups list all of them, and larger meshes than
-/// any machine has would only take memory.
+/// The maximal number of devices of a mesh. Replica groups list all of them,
+/// and a mesh larger than any machine would only take memory.
 inline constexpr int64_t kMaxDevices = int64_t(1) << 20;
 
-/// a + b and a * b of numbers that are not negative: bytes, times. What 64 bits
-/// do not hold is the largest number.
+/// a + b and a * b of numbers that are not negative, such as bytes or times.
+/// Results that 64 bits do not hold become the largest number.
 inline int64_t addSaturating(int64_t a, int64_t b) {
   int64_t sum;
   return __builtin_add_overflow(a, b, &sum)

@@ -15,9 +15,9 @@
 namespace zpp {
 
 /// Writes `parts`, one after the other, to the file `path`. They are written to
-/// a new file beside it, which then takes its name: whoever looks finds the old
-/// file or the new one, whatever happens meanwhile. A symbolic link stays one.
-/// What is not a regular file (a device, a pipe) is written to directly.
+/// a new file beside it, which then replaces it: at any time, readers find
+/// either the old file or the new one. A symbolic link stays a link. A file
+/// that is not regular (a device, a pipe) is written directly.
 ///
 /// Returns an empty string, or the cause of a failure as the system names it
 /// ("No space left on device"), after which the old file is as it was.

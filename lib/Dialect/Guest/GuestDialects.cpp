@@ -36,9 +36,10 @@ public:
                            parser.getFullSymbolSpec());
   }
 
-  /// Asked for the names of custom forms only: the generic form is quoted.
+  /// MLIR asks only for names of custom forms, since the generic form is
+  /// quoted.
   std::optional<ParseOpHook> getParseOperationHook(StringRef) const override {
-    // The hook is a reference: it must not capture.
+    // The hook is a function reference, so it must not capture.
     static constexpr auto kRefuse = [](OpAsmParser &parser,
                                        OperationState &state) -> ParseResult {
       StringRef name = state.name.getStringRef();
@@ -55,7 +56,7 @@ public:
   }
 };
 
-/// A dialect is told apart by its class, so each namespace needs one.
+/// Dialects are identified by their classes, so each namespace needs one.
 #define ZPP_GUEST_DIALECT(CLASS, NAME)                                         \
   struct CLASS : public GuestDialect {                                         \
     MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(CLASS)                        \

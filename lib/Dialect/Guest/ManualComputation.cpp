@@ -18,11 +18,12 @@ using namespace zpp;
 static constexpr llvm::StringLiteral kInShardings = "in_shardings";
 static constexpr llvm::StringLiteral kOutShardings = "out_shardings";
 static constexpr llvm::StringLiteral kManualAxes = "manual_axes";
-/// What stands around a list of shardings.
+/// The text around a list of shardings.
 static constexpr llvm::StringLiteral kListBegin = "#sdy.sharding_per_value<[";
 static constexpr llvm::StringLiteral kListEnd = "]>";
 
-/// The shardings of attribute `name`, or nullopt where it is no list of them.
+/// The shardings in the attribute `name`, or nullopt if it is not a list of
+/// shardings.
 static std::optional<SmallVector<std::string>> getShardings(Operation *manual,
                                                             StringRef name) {
   Attribute attr = manual->getAttr(name);
@@ -93,7 +94,7 @@ Operation *zpp::extendManualComputation(Operation *manual, ValueRange operands,
         (kListBegin + llvm::join(shardings, ", ") + kListEnd).str(),
         builder.getContext());
   };
-  // In the generic form without properties all attributes are discardable.
+  // Without properties, all attributes of the generic form are discardable.
   Attribute properties = manual->getPropertiesAsAttribute();
   NamedAttrList inherent(dyn_cast_or_null<DictionaryAttr>(properties));
   NamedAttrList discardable(manual->getDiscardableAttrDictionary());

@@ -1,4 +1,4 @@
-//===- PartitionSlice.cpp - What each device cuts out ---------------------===//
+//===- PartitionSlice.cpp - Slices at offsets of devices ------------------===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -25,7 +25,7 @@ const PartitionTables::Table &PartitionTables::evaluate(Value value) {
   auto it = known.find(value);
   if (it != known.end())
     return it->second;
-  // What depends on itself, around a loop, has no table.
+  // A value that depends on itself has no table.
   known[value] = std::nullopt;
   Table table = compute(value);
   return known[value] = std::move(table);
@@ -42,7 +42,7 @@ static std::optional<int64_t> apply(StringRef name, int64_t a, int64_t b) {
   if (name == "stablehlo.multiply")
     return llvm::MulOverflow(a, b, result) ? std::nullopt
                                            : std::optional(result);
-  // Only where rounding does not matter.
+  // Only if the rounding of quotients does not matter.
   if (a < 0 || b <= 0)
     return std::nullopt;
   if (name == "stablehlo.divide")
@@ -102,7 +102,7 @@ PartitionTables::Table PartitionTables::compute(Value value) {
   }
   if (op->getNumOperands() != 2)
     return std::nullopt;
-  // Copies, as each evaluation may move what is known.
+  // Copy the tables, since each evaluation may move those in the map.
   Table a = evaluate(op->getOperand(0)), b = evaluate(op->getOperand(1));
   if (!a || !b)
     return std::nullopt;
@@ -144,7 +144,7 @@ std::optional<PartitionSlice> PartitionTables::getSlice(Operation *op,
     return std::nullopt;
   }
   slice.offsets = *table;
-  // As the op clamps them.
+  // The op clamps offsets.
   int64_t last = whole.getDimSize(slice.dim) - part.getDimSize(slice.dim);
   for (int64_t &offset : slice.offsets)
     offset = std::clamp<int64_t>(offset, 0, last);
@@ -167,7 +167,7 @@ static std::optional<SmallVector<int64_t>> getRealDims(Type type) {
   return dims;
 }
 
-/// Pairs of a dim of the operand and where it is in the result.
+/// Pairs of a dim of the operand and the same dim of the result.
 static std::optional<SmallVector<std::pair<int64_t, int64_t>>>
 getDims(Operation *op) {
   if (op->getNumOperands() != 1 || op->getNumResults() != 1)
@@ -247,8 +247,8 @@ int64_t zpp::eraseXlaCopies(Operation *module) {
       ++count;
       return;
     }
-    // They say how XLA's partitioner saw the result in memory. Kept, they
-    // would bind whoever compiles the step.
+    // They describe the layout that XLA's partitioner assumed. If they were
+    // kept, they would bind whoever compiles the step.
     for (StringRef name : {"xla_shape", "result_layout", "operand_layout"})
       op->removeDiscardableAttr(name);
   });

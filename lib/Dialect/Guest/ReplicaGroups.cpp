@@ -79,7 +79,7 @@ static std::optional<ModuleMesh> lookupMesh(Operation *from, StringRef name) {
   return getModuleMesh(op);
 }
 
-/// Groups of the axes that `names` refers to on `mesh`.
+/// The groups of the axes that `names` refers to on `mesh`.
 static ReplicaGroups getGroups(const ModuleMesh &mesh,
                                const std::vector<AxisRef> &refs) {
   ReplicaGroups groups = mesh.mesh.getGroups(refs);
@@ -90,9 +90,9 @@ static ReplicaGroups getGroups(const ModuleMesh &mesh,
   return groups;
 }
 
-/// The devices of `groups`, which name replicas or partitions where `op` is no
-/// collective of flattened ids (StableHLO, "process groups"); nullopt and
-/// `error` where they do not fit those of the module.
+/// The devices of `groups`. Ids are those of replicas or partitions unless `op`
+/// uses flattened ids (StableHLO, "process groups"). If they do not fit those
+/// of the module, returns nullopt and sets `error`.
 static std::optional<ReplicaGroups>
 getDevices(Operation *op, ReplicaGroups groups, std::string &error) {
   auto [replicas, partitions] =
@@ -100,10 +100,10 @@ getDevices(Operation *op, ReplicaGroups groups, std::string &error) {
   Attribute channel = op->getAttr("channel_handle");
   bool hasChannel =
       channel && llvm::Regex("handle *= *[1-9]").match(printAttribute(channel));
-  // Ids are flattened, or those of replicas of which each is one device.
+  // Ids are flattened, or are those of replicas that are one device each.
   if (partitions <= 1 || op->hasAttr("use_global_device_ids"))
     return groups;
-  // Partitions, of the one replica that there is.
+  // Ids are those of partitions of the only replica.
   std::optional<CollectiveKind> kind = getGuestCollective(op);
   bool isReduction = kind == CollectiveKind::AllReduce ||
                      kind == CollectiveKind::ReduceScatter ||
@@ -116,7 +116,8 @@ getDevices(Operation *op, ReplicaGroups groups, std::string &error) {
             std::to_string(partitions) + " partitions";
     return std::nullopt;
   }
-  // Replicas: of one partition each, or of all partitions together.
+  // Ids are those of replicas: for each partition by itself, or for all
+  // partitions together.
   ReplicaGroups result;
   for (const std::vector<int64_t> &group : groups) {
     for (int64_t replica : group)
@@ -167,7 +168,8 @@ std::optional<ReplicaGroups> zpp::readReplicaGroups(Operation *op,
           "expected replica groups of rank 2, but got " + printAttribute(dense);
       return std::nullopt;
     }
-    // A splat, or an empty list, takes no memory as an attribute.
+    // As an attribute, a splat or an empty list takes no memory, whatever its
+    // type says.
     if (type.getDimSize(0) > kMaxDevices ||
         multiplySaturating(type.getDimSize(0), type.getDimSize(1)) >
             kMaxDevices) {
@@ -326,7 +328,7 @@ std::optional<ReplicaGroups> zpp::getShardingGroups(Operation *manual,
   std::optional<ModuleMesh> mesh = lookupMesh(manual, match[1]);
   if (!mesh)
     return std::nullopt;
-  // Up to the end of this sharding, without axes that it says to be replicated.
+  // Read up to the end of this sharding, without its replicated axes.
   SmallVector<StringRef> next;
   StringRef dims = entry.match(rest, &next)
                        ? rest.take_front(next[0].begin() - rest.begin())

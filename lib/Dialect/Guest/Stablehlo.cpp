@@ -71,7 +71,7 @@ bool zpp::isSum(Operation *op) {
   if (block.getNumArguments() != 2 || block.back().getNumOperands() != 1)
     return false;
   Operation *add = block.back().getOperand(0).getDefiningOp();
-  // JAX writes one where axes are left to the partitioner.
+  // JAX writes a sharding constraint if axes are left to the partitioner.
   while (add && isNamed(add, "sdy.sharding_constraint"))
     add = add->getOperand(0).getDefiningOp();
   if (!add || !isNamed(add, "stablehlo.add") || add->getNumOperands() != 2)
@@ -114,15 +114,15 @@ bool zpp::movesData(Operation *op) {
   if (names.contains(op->getName().getStringRef()))
     return true;
   if (isNamed(op, "stablehlo.broadcast_in_dim")) {
-    // One that only adds dims of size 1 is a reshape: what JAX makes in front
-    // of a gather that is not tiled.
+    // A broadcast that only adds dims of size 1 is a reshape. JAX creates one
+    // before a gather that is not tiled.
     auto from = dyn_cast<RankedTensorType>(op->getOperand(0).getType());
     auto to = dyn_cast<RankedTensorType>(op->getResult(0).getType());
     return from && to && from.hasStaticShape() && to.hasStaticShape() &&
            from.getNumElements() == to.getNumElements();
   }
-  // How a partitioner of the time before Shardy marks the border of a
-  // shard_map.
+  // The partitioner that preceded Shardy marks the border of a shard_map in
+  // this way.
   StringRef target = getCallTarget(op);
   return target == "Sharding" || target == "SPMDFullToShardShape";
 }

@@ -118,7 +118,7 @@ Value StablehloBuilder::roundToBF16(Value value) {
 Value StablehloBuilder::reshape(Value value, ArrayRef<int64_t> shape) {
   if (shapeOf(value) == shape)
     return value;
-  // Two reshapes in a row are one.
+  // Merge two reshapes in a row.
   if (Operation *last = value.getDefiningOp();
       last && last->use_empty() && reshapes.erase(last)) {
     value = last->getOperand(0);
@@ -140,8 +140,8 @@ Value StablehloBuilder::broadcast(Value value, ArrayRef<int64_t> shape,
 
 Value StablehloBuilder::permute(Value value, ArrayRef<int64_t> dims,
                                 ArrayRef<int64_t> permutation) {
-  // Runs of dims that stay in order, and their sizes; dims of size 1 are
-  // nowhere and everywhere.
+  // Runs of dims that stay in order, and their sizes. Dims of size 1 are
+  // ignored.
   SmallVector<int64_t> heads, sizes;
   int64_t next = -1;
   for (int64_t dim : permutation) {
@@ -160,7 +160,7 @@ Value StablehloBuilder::permute(Value value, ArrayRef<int64_t> dims,
   if (llvm::is_sorted(heads))
     return value;
 
-  // The runs in the order in which the operand has them.
+  // The runs in the order of the operand.
   auto order = llvm::to_vector(llvm::seq<int64_t>(heads.size()));
   llvm::sort(order, [&](int64_t a, int64_t b) { return heads[a] < heads[b]; });
   SmallVector<int64_t> shape(heads.size()), transposition(heads.size());
@@ -239,7 +239,8 @@ SmallVector<NamedAttribute> StablehloBuilder::collective(const Groups &groups) {
                                     builder.getI64Type());
   SmallVector<NamedAttribute> attributes{builder.getNamedAttr(
       "replica_groups", DenseElementsAttr::get(type, ArrayRef(ids)))};
-  // Without a channel ids are those of replicas, with one those of partitions.
+  // Without a channel, ids are those of replicas; with one, those of
+  // partitions.
   if (!hasReplicas())
     attributes.push_back(parsed(
         "channel_handle", "#stablehlo.channel_handle<handle = 1, type = 1>"));

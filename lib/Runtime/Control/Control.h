@@ -24,7 +24,7 @@
 
 namespace zpp::rt {
 
-/// Why a rank must give up.
+/// The reason why a rank must give up.
 struct Failure {
   zpp_rt_status code = ZPP_RT_OK;
   /// The exchange in which the rank waits, or getPlace().
@@ -50,7 +50,7 @@ public:
     std::chrono::microseconds timeLimit;
     /// What all ranks must agree on: mesh, version of the interface.
     std::string greeting;
-    /// What the processes of the job know, and nobody else.
+    /// The secret of the processes of the job.
     std::string token;
   };
   static Status create(Options options, std::unique_ptr<ControlServer> &server);
@@ -74,7 +74,7 @@ private:
 class ControlClient {
 public:
   struct Options {
-    /// The server's.
+    /// The endpoint of the server.
     std::string endpoint;
     int64_t rank;
     int64_t numRanks;
@@ -126,7 +126,7 @@ public:
   /// on fail; others continue.
   void leave();
 
-  /// What onFailure was told, or fail().
+  /// The failure that was passed to onFailure or fail().
   Failure getFailure() const;
 
   class Loop;

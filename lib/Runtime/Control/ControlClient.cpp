@@ -38,7 +38,7 @@ static constexpr auto kNap = 1ms;
 static constexpr auto kAttention = 100ms;
 
 namespace {
-/// What the server knows under a number.
+/// A definition that the server knows by a number.
 struct Definition {
   uint32_t id;
   std::string title;
@@ -96,7 +96,7 @@ private:
   void wake();
   /// Ends what the rank waits for. False if it had failed before, or left.
   bool setFailure(Failure cause);
-  /// The errors where there is no answer, or none of this protocol.
+  /// The error if there is no answer, or an answer in another protocol.
   Status getSilence() const;
   Status getForeign() const;
 
@@ -377,7 +377,7 @@ void ControlClient::Loop::announce(int64_t group, std::string_view kind,
       Exchange<std::string_view>{group, chunkBytes, clip(title, kMaxTitleBytes),
                                  clip(kind, kMaxTitleBytes)});
   if (it == definitions.end()) {
-    // In a program whose exchanges never repeat.
+    // Only a program whose exchanges never repeat gets here.
     if (definitions.size() == kMaxDefinitions)
       definitions.clear();
     Exchange<std::string> exchange{group, chunkBytes,
@@ -581,7 +581,7 @@ bool ControlClient::Loop::handle(Frame frame, std::string_view payload) {
     int64_t code = reader.i64();
     std::string title = escapeControls(reader.text());
     std::string message = escapeControls(reader.text());
-    // A failure is one, whatever its number.
+    // A failure with an unknown code is still a failure.
     if (code <= ZPP_RT_OK || code > ZPP_RT_SYSTEM_ERROR)
       code = ZPP_RT_SYSTEM_ERROR;
     if (reader.isComplete())
@@ -615,7 +615,7 @@ void ControlClient::Loop::handleEnd() {
 }
 
 void ControlClient::Loop::giveUp(Failure cause) {
-  // The rank waits in no exchange that the server knows of.
+  // The server does not know an exchange in which the rank waits.
   if (cause.title.empty())
     cause.title = getPlace();
   bool mustTell;

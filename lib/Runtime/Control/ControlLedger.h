@@ -39,13 +39,13 @@ public:
               TimePoint now);
   /// Whether all ranks have joined without a failure.
   bool isComplete() const { return numJoined == numRanks(); }
-  /// Somebody came who may not join, for this reason. Told if a rank is missing
-  /// in the end.
+  /// Records why somebody was not allowed to join. Reported if a rank is
+  /// missing in the end.
   void turnAway(std::string reason) { rejection = std::move(reason); }
-  /// What else to tell if a rank is missing in the end.
+  /// A further text to report if a rank is missing in the end.
   void setNote(std::string text) { note = std::move(text); }
 
-  /// What a member of a group announces.
+  /// An exchange that a member of a group announces.
   struct Group;
   struct Exchange {
     Group *group;
@@ -60,7 +60,7 @@ public:
   define(int64_t rank, const std::vector<int64_t> &members, int64_t chunkBytes,
          std::string_view kind, std::string_view title);
 
-  /// Whether `rank` may announce more; it has not if not.
+  /// Returns false, and records nothing, if `rank` may not announce more.
   bool announce(int64_t rank, std::shared_ptr<const Exchange> exchange,
                 TimePoint now);
   /// Announcements of `rank` before the first that is not matched.
@@ -69,7 +69,7 @@ public:
     return ranks[rank].matched + ranks[rank].pending.size();
   }
 
-  /// `rank` takes part in nothing from now on.
+  /// Records that `rank` takes part in nothing from now on.
   void leave(int64_t rank);
   /// The connections of these ranks have ended without a goodbye.
   void lose(const std::vector<int64_t> &lost);
@@ -136,7 +136,7 @@ private:
   int64_t numJoined = 0;
   int64_t numLeft = 0;
   std::optional<TimePoint> firstJoin;
-  /// Why the last one was turned away.
+  /// The reason why the last one was turned away.
   std::string rejection;
   std::string note;
   std::map<std::vector<int64_t>, Group> groups;
@@ -146,8 +146,8 @@ private:
 
 /// Ranks that exchange. The n-th announcements of all members belong together.
 struct ControlLedger::Group {
-  /// What a member has announced and not all others have, in order. The ranks
-  /// own these.
+  /// The announcements of a member that not all others have made, in order. The
+  /// ranks own these.
   struct Queue {
     Pending *first = nullptr;
     Pending *last = nullptr;

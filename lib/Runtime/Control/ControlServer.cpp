@@ -23,7 +23,7 @@
 using namespace zpp::rt;
 using namespace std::chrono_literals;
 
-/// How long somebody who connects may take to prove who it is.
+/// How long a client may take to prove that it knows the token.
 static constexpr auto kHelloLimit = 10s;
 /// How many connections may be doing so, besides those of the ranks.
 static constexpr size_t kMaxStrangers = 64;

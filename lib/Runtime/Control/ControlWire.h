@@ -65,7 +65,7 @@ constexpr uint32_t kMaxDefinitions = 4096;
 constexpr size_t kMaxGroups = 256;
 /// Announcements of a rank that wait for others.
 constexpr size_t kMaxPending = 1 << 20;
-/// Bytes of a frame: from a rank, and from somebody who has proved nothing.
+/// Bytes of a frame: from a rank, and from a client before its proof.
 constexpr uint32_t kMaxFrameBytes = 4 << 20;
 constexpr uint32_t kMaxHelloBytes = 32 << 10;
 /// Bytes of a broadcast, of the title or kind of an exchange, and of other

@@ -1,4 +1,4 @@
-//===- Handshake.h - Who may take part in a job -----------------*- C++ -*-===//
+//===- Handshake.h - Proofs of the token of a job ---------------*- C++ -*-===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -32,7 +32,7 @@ namespace zpp::rt {
 
 /// Shorter tokens could be guessed from a proof.
 inline constexpr size_t kMinTokenBytes = 16;
-/// Of the random numbers.
+/// The size of the random numbers.
 inline constexpr size_t kNonceBytes = 32;
 
 Status checkToken(std::string_view token);
@@ -40,7 +40,7 @@ Status checkToken(std::string_view token);
 /// Random bytes of the system, kNonceBytes of them.
 Status makeNonce(std::string &nonce);
 
-/// What both sides have said.
+/// The messages of both sides.
 struct Handshake {
   std::string clientNonce;
   std::string serverNonce;
@@ -48,10 +48,10 @@ struct Handshake {
   int64_t numRanks = 0;
   std::string greeting;
 
-  /// What proves that a side knows the token.
+  /// The proof that a side knows the token.
   enum class Side { Client, Server };
   std::string prove(Side side, std::string_view token) const;
-  /// Whether `proof` does. Takes constant time.
+  /// Whether `proof` is valid. Takes constant time.
   bool isProof(Side side, std::string_view token, std::string_view proof) const;
 };
 

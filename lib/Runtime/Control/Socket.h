@@ -49,9 +49,9 @@ struct Endpoint {
   bool isAddress() const;
 };
 
-/// Listens on `endpoint`: on the address that the host is or stands for, of
-/// which this host must have one. Sets the port to the one that was found, and
-/// `isLocal` to whether only this host can connect.
+/// Listens on `endpoint`. Its host must be, or resolve to, an address of this
+/// host. Sets the port to the one that is used, and `isLocal` to whether only
+/// this host can connect.
 Status listenOn(Endpoint &endpoint, Descriptor &listener, bool &isLocal);
 
 enum class Transfer {

@@ -48,13 +48,13 @@ public:
     int64_t entered;
   };
 
-  /// What an operation is in a trace.
+  /// The slice of an operation in a trace.
   struct Slice {
     const OperationName &name;
     Footprint footprint;
     /// Appended to the label.
     const char *suffix = "";
-    /// How many other operations it stands for as well.
+    /// The number of other operations that it represents as well.
     int64_t others = 0;
   };
 

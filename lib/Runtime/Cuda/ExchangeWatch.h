@@ -42,7 +42,7 @@ private:
     int64_t number;
   };
 
-  /// Null where nothing is under way.
+  /// Null if nothing is under way.
   const Exchange *findOldest() const;
 
   const CudaStreams &streams;

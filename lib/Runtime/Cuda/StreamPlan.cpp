@@ -25,14 +25,14 @@ size_t StreamPlan::chooseForKernel(const Situation &situation,
   auto isRecent = [&](const Hazards::Numbers &numbers, size_t stream) {
     return numbers[stream] > situation.lastBeforeEntry[stream];
   };
-  // Whether the kernel waits for nothing on the slower tiers.
+  // Whether the kernel does not wait for exchanges on slower tiers.
   bool isFree = true;
   for (size_t tier = 0; tier < tiers; ++tier) {
     size_t exchanges = getExchanges(tier), after = getKernelsAfter(tier);
     bool followsExchange = isRecent(producers, exchanges);
     if (followsExchange || isRecent(producers, after)) {
-      // Behind another operation than the last one, the kernel would hold up
-      // the next exchange. A batch that waits there is joined.
+      // Behind exchanges that it need not wait for, the kernel would come late
+      // and delay the next exchange. A batch that waits there is joined.
       int64_t last = situation.last[exchanges];
       if (situation.batch == exchanges)
         --last;

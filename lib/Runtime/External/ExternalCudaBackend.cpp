@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Everything is on the stream that the caller has entered, in the order of the
-// calls. So the caller's functions find their input on it, and no other order
-// has to be kept.
+// All operations are queued on the stream that the caller has entered, in the
+// order of the calls. So the caller's functions find their input on it, and no
+// other order has to be kept.
 //
 //===----------------------------------------------------------------------===//
 
@@ -50,7 +50,7 @@ struct StreamMark : Mark {
 };
 
 struct OperationsMark : Mark {
-  /// On which they were put.
+  /// The stream of the operations.
   cudaStream_t stream;
   Event event;
 };
@@ -66,7 +66,7 @@ public:
   }
   ~ExternalCudaRank() override {
     DeviceGuard guard(device);
-    // What is queued uses memory that goes now.
+    // Queued operations use memory that is freed now.
     cudaStreamSynchronize(stream);
     cudaGetLastError();
     memory.reset();
@@ -97,8 +97,8 @@ public:
     mark = std::make_unique<StreamMark>(static_cast<cudaStream_t>(other));
     return {};
   }
-  /// From now on operations are on that stream: behind the mark, and behind the
-  /// operations before.
+  /// Queues all further operations on that stream, behind the mark and behind
+  /// earlier operations.
   Status enter(const Mark &mark) override {
     DeviceGuard guard(device);
     cudaStream_t next = static_cast<const StreamMark &>(mark).stream;
@@ -225,7 +225,7 @@ private:
   }
 
   const int device;
-  /// The one that was entered last.
+  /// The stream that was entered last.
   cudaStream_t stream = nullptr;
   /// The operations before that.
   Event last;

@@ -14,11 +14,11 @@ class DialectRegistry;
 
 namespace zpp {
 
-/// Registers dialects under the names of StableHLO's, Shardy's and JAX's that
-/// accept any op, type and attribute in generic form and print them back
-/// unchanged, so that an exported step can be read without those projects.
-/// Do not call it in a compiler that registers the real ones: the passes match
-/// such ops by name and work with either.
+/// Registers dialects with the names of StableHLO's, Shardy's and JAX's
+/// dialects. They accept any op, type and attribute in generic form and print
+/// them unchanged, so that an exported step can be read without those projects.
+/// Do not call this in a compiler that registers the real dialects: the passes
+/// match such ops by name and work with either.
 void registerGuestDialects(mlir::DialectRegistry &registry);
 
 } // namespace zpp

@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// An `sdy.manual_computation` is what `shard_map` becomes: a region on what
-// each device holds of the operands. `jax.grad` of one makes two of them,
-// forward and backward.
+// `shard_map` becomes an `sdy.manual_computation`: an op with a region that
+// works on each device's parts of the operands. `jax.grad` of a `shard_map`
+// gives two of them, forward and backward.
 //
 //===----------------------------------------------------------------------===//
 
@@ -26,13 +26,13 @@ namespace zpp {
 /// read.
 bool isManualComputation(mlir::Operation *op);
 
-/// The sharding of each operand of `manual`, a manual computation, as it is
-/// written: `<@mesh, [{"node", "gpu"}, {}]>`.
+/// The sharding of each operand of `manual`, a manual computation, as text:
+/// `<@mesh, [{"node", "gpu"}, {}]>`.
 llvm::SmallVector<std::string> getOperandShardings(mlir::Operation *manual);
 
-/// The sharding of a tensor of rank 1 whose parts are what each device of
-/// `manual` has of its own: over all axes of the computation. Empty where it
-/// names no mesh.
+/// The sharding of a tensor of rank 1 of which every device has its own part:
+/// over all axes of the computation `manual`. Empty if the computation names no
+/// mesh.
 std::string getSharedNothingSharding(mlir::Operation *manual);
 
 /// Rebuilds `manual` with more operands and results, all of rank 1 and with the

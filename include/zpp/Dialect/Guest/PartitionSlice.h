@@ -5,8 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// XLA's partitioner writes a reduce-scatter as an all-reduce of which every
-// device cuts out a slice, at an offset that it computes from `partition_id`.
+// XLA's partitioner writes a reduce-scatter as an all-reduce followed by
+// slices: every device cuts out its part, at an offset that it computes from
+// `partition_id`.
 //
 //===----------------------------------------------------------------------===//
 
@@ -22,24 +23,24 @@
 
 namespace zpp {
 
-/// A `stablehlo.dynamic_slice` of one dim whose place depends on the device
+/// A `stablehlo.dynamic_slice` of one dim whose offset depends on the device
 /// alone.
 struct PartitionSlice {
   mlir::Operation *op = nullptr;
   int64_t dim = 0;
-  /// Where each device's slice begins, by the number of its partition.
+  /// The offset of each device's slice, indexed by partition.
   std::vector<int64_t> offsets;
 };
 
-/// Evaluates integers that depend on nothing but the device, in a module of
-/// `numPartitions` partitions of one replica.
+/// Evaluates integers that depend only on the device, in a module of
+/// `numPartitions` partitions and one replica.
 class PartitionTables {
 public:
   explicit PartitionTables(int64_t numPartitions)
       : numPartitions(numPartitions) {}
 
-  /// Reads `op`. nullopt for other ops, and with `error` for slices of several
-  /// dims or at offsets that depend on more than the device.
+  /// Reads `op`. Returns nullopt for other ops. For slices of several dims, or
+  /// at offsets that depend on more than the device, also sets `error`.
   std::optional<PartitionSlice> getSlice(mlir::Operation *op,
                                          std::string &error);
 
@@ -53,25 +54,25 @@ private:
   llvm::DenseMap<mlir::Value, Table> known;
 };
 
-/// Where dim `dim` of the result of `op` is in its operand, if `op` is a cast,
-/// a transpose, or a reshape that only adds or drops dims of size 1; nullopt
-/// for other ops.
+/// The dim of the operand of `op` that is dim `dim` of its result, if `op` is a
+/// cast, a transpose, or a reshape that only adds or drops dims of size 1;
+/// nullopt for other ops.
 std::optional<int64_t> getOperandDim(mlir::Operation *op, int64_t dim);
-/// Where dim `dim` of the operand is in the result; the reverse.
+/// The reverse: the dim of the result that is dim `dim` of the operand.
 std::optional<int64_t> getResultDim(mlir::Operation *op, int64_t dim);
 
-/// Builds `op`, one of those ops, on `operand`: a part of what it had, of
-/// `size` elements in dim `dim` of the result.
+/// Builds a copy of `op`, one of those ops, on `operand`, which is a part of
+/// its operand: `size` elements in dim `dim` of the result.
 mlir::Value buildOnPart(mlir::OpBuilder &builder, mlir::Operation *op,
                         mlir::Value operand, int64_t dim, int64_t size);
 
-/// Removes what XLA's partitioner leaves in a module that no pass should see:
-/// `mhlo.copy`, which is its operand, and notes on layouts. Returns how many
-/// ops there were.
+/// Removes leftovers of XLA's partitioner that no pass should see: `mhlo.copy`,
+/// which equals its operand, and attributes for layouts. Returns the number of
+/// ops.
 int64_t eraseXlaCopies(mlir::Operation *module);
 
-/// Erases `op` if nothing reads it and it has no effect, and then what it alone
-/// has read.
+/// Erases `op` if it is unused and has no side effect, and then the ops that
+/// only it has read.
 void eraseUnread(mlir::Operation *op);
 
 } // namespace zpp

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// The only place that reads how StableHLO, Shardy and the shard dialect print
-// meshes and replica groups.
+// The only place that parses the printed meshes and replica groups of
+// StableHLO, Shardy and the shard dialect.
 //
 //===----------------------------------------------------------------------===//
 
@@ -22,8 +22,8 @@
 
 namespace zpp {
 
-/// The mesh of an `sdy.mesh` or a `shard.grid`; devices[i] is the device at
-/// position i, empty for the identity.
+/// The mesh of an `sdy.mesh` or a `shard.grid`. devices[i] is the device at
+/// position i; empty for the identity.
 struct ModuleMesh {
   Mesh mesh;
   std::vector<int64_t> devices;
@@ -33,42 +33,43 @@ struct ModuleMesh {
 /// `shard.grid`, whose axes have no names of their own; nullopt for other ops.
 std::optional<ModuleMesh> getModuleMesh(mlir::Operation *op);
 
-/// Devices of each group of a collective.
+/// The devices of each group of a collective.
 using ReplicaGroups = std::vector<std::vector<int64_t>>;
 
 /// Reads the groups of `op`, a collective of StableHLO or of the shard dialect,
-/// as devices of the module, in any of the spellings: a dense list, mesh axes
-/// or axes of a grid. nullopt and `error` where there is nothing to read.
+/// as devices of the module. Understands all spellings: a dense list, mesh
+/// axes, and axes of a grid. If the groups cannot be read, returns nullopt and
+/// sets `error`.
 std::optional<ReplicaGroups> readReplicaGroups(mlir::Operation *op,
                                                std::string &error);
 
-/// Spells the groups of `op` as a list where it names them as axes of a mesh
-/// other than `mesh`.
+/// If `op` names its groups as axes of a mesh other than `mesh`, writes them as
+/// a list.
 void listReplicaGroups(mlir::Operation *op, const ModuleMesh &mesh);
 
-/// All that the groups of `op` depend on: collectives with equal keys have
-/// equal groups.
+/// A key of everything that the groups of `op` depend on: collectives with
+/// equal keys have equal groups.
 llvm::SmallVector<const void *> getReplicaGroupsKey(mlir::Operation *op);
 
-/// How a module runs on several devices: `replicas` copies of a program that is
-/// partitioned over `partitions` devices each. Device d is partition
-/// d % partitions of replica d / partitions. What the module does not say is 1.
+/// The devices of a module: `replicas` copies of a program, each partitioned
+/// over `partitions` devices. Device d is partition d % partitions of replica d
+/// / partitions. Numbers that the module does not state are 1.
 struct ModuleCopies {
   int64_t replicas = 1;
   int64_t partitions = 1;
 };
 ModuleCopies getModuleCopies(mlir::ModuleOp module);
 
-/// Devices that the module says it runs on, or nullopt.
+/// The number of devices that the module states, or nullopt.
 std::optional<int64_t> getNumDevices(mlir::ModuleOp module);
 
 /// The axes of the module's mesh that the `sdy.manual_computation` around `op`
-/// leaves to the partitioner, as "tensor, expert"; empty where there is none.
-/// Shapes in it are still global along those axes.
+/// leaves to the partitioner, such as "tensor, expert", or empty. Along those
+/// axes, shapes in it are still global.
 std::string getAutomaticAxes(mlir::Operation *op);
 
 /// The groups of devices that hold different parts of operand `index` of
-/// `manual`, a `sdy.manual_computation`; nullopt where its sharding does not
+/// `manual`, an `sdy.manual_computation`; nullopt if its sharding does not
 /// split it or cannot be read.
 std::optional<ReplicaGroups> getShardingGroups(mlir::Operation *manual,
                                                unsigned index);

@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Reads and builds ops of StableHLO by name and attribute, never by C++ class.
-// The same code then works on unregistered ops and in a compiler that has
-// registered StableHLO or Shardy. Only files in this folder know their names.
+// Functions that read and build ops of StableHLO by name and attribute, never
+// by C++ class. They work on unregistered ops as well as in a compiler that has
+// registered StableHLO or Shardy. Only files in this folder know the names.
 //
 //===----------------------------------------------------------------------===//
 
@@ -27,10 +27,10 @@ namespace zpp {
 // Names and attributes
 //===----------------------------------------------------------------------===//
 
-/// True if `op` is called `name`: ops of guest dialects have no class.
+/// True if the name of `op` is `name`. Ops of guest dialects have no C++ class.
 bool isNamed(mlir::Operation *op, llvm::StringRef name);
 
-/// The text of an attribute, also of one that only a guest dialect has read.
+/// The text of an attribute, which may belong to a guest dialect.
 std::string printAttribute(mlir::Attribute attr);
 
 /// The target of a `stablehlo.custom_call`; empty for other ops.
@@ -40,8 +40,7 @@ llvm::StringRef getCallTarget(mlir::Operation *op);
 /// nullopt for other ops.
 std::optional<CollectiveKind> getGuestCollective(mlir::Operation *op);
 
-/// The dim that a collective of those gathers, scatters or splits; -1 where it
-/// has none.
+/// The dim that such a collective gathers, scatters or splits, or -1.
 int64_t getCollectiveDim(mlir::Operation *op);
 
 /// True if the reduction of a collective is a sum.
@@ -51,8 +50,8 @@ bool isSum(mlir::Operation *op);
 // Data movement
 //===----------------------------------------------------------------------===//
 
-/// True if `op` only passes its operands on, so that what reads a result reads
-/// the operand of the same number (an `optimization_barrier`).
+/// True if `op` only passes its operands on: result i is operand i (an
+/// `optimization_barrier`).
 bool isBarrier(mlir::Operation *op);
 
 /// True if `op` rearranges or casts the data of its first operand and has no
@@ -65,20 +64,20 @@ inline bool isDataMovement(mlir::Operation *op) {
   return isBarrier(op) || movesData(op);
 }
 
-/// True for the ops of `movesData` whose further operands are data like the
-/// first: a concatenation or a padding.
+/// True for the ops of `movesData` whose other operands are data too: a
+/// concatenation or a padding.
 bool isJoin(mlir::Operation *op);
 
-/// True if each element of the result of `op` follows from the elements of its
-/// operands at the same place: sums, products, casts and the like.
+/// True if each element of the result of `op` is computed from the elements of
+/// its operands at the same position: sums, products, casts and the like.
 bool isElementwise(mlir::Operation *op);
 
-/// True if the result of `op` follows from its operands and attributes, so that
-/// two such ops that agree in these compute the same: element-wise ops, data
-/// movement, constants, products. False says nothing.
+/// True if the result of `op` is known to depend only on its operands and
+/// attributes, so that two such ops that agree in these compute the same:
+/// element-wise ops, data movement, constants, products.
 bool isDeterministic(mlir::Operation *op);
 
-/// An `optimization_barrier`.
+/// Creates an `optimization_barrier`.
 mlir::Operation *createBarrier(mlir::OpBuilder &builder, mlir::Location loc,
                                mlir::ValueRange operands);
 
@@ -86,11 +85,11 @@ mlir::Operation *createBarrier(mlir::OpBuilder &builder, mlir::Location loc,
 // Loops
 //===----------------------------------------------------------------------===//
 
-/// A `stablehlo.while` whose regions fit its operands. Nothing has verified ops
-/// of guest dialects.
+/// True for a `stablehlo.while` whose regions fit its operands. Ops of guest
+/// dialects have not been verified.
 bool isWhile(mlir::Operation *op);
 
-/// True if a `stablehlo.while` is around `op`.
+/// True if `op` is in a `stablehlo.while`.
 bool isInLoop(mlir::Operation *op);
 
 /// True if operand `index` of the `stablehlo.while` has the same value in every
@@ -98,12 +97,11 @@ bool isInLoop(mlir::Operation *op);
 bool isLoopInvariant(mlir::Operation *whileOp, unsigned index);
 
 /// Replaces `loop`, a `stablehlo.while`, by one that carries more values, which
-/// start as `init`. The caller adds what its body passes on to the next
-/// iteration.
+/// start as `init`. The caller must add the values that its body passes on.
 mlir::Operation *extendLoop(mlir::Operation *loop, mlir::ValueRange init);
 
-/// Loads StableHLO's dialect, or its guest, for a pass that builds ops of it by
-/// name. Where neither is registered such an op does not verify.
+/// Loads StableHLO's dialect, or its guest, for a pass that builds its ops by
+/// name. If neither is registered, such ops do not verify.
 void loadStablehlo(mlir::MLIRContext *context);
 
 } // namespace zpp

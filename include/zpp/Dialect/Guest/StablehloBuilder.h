@@ -5,12 +5,12 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// StableHLO is not needed to build zpp, so that its ops are built by name.
-// Inherent attributes travel as properties: an unregistered op prints them as
-// <{...}>, and a registered one converts them to its own properties.
+// zpp does not need StableHLO to build, so this creates its ops by name.
+// Inherent attributes are passed as properties: an unregistered op prints them
+// as <{...}>, and a registered one converts them to its own properties.
 //
 // Every method infers its result type. Reshapes, transposes, slices, pads and
-// conversions that change nothing return their operand, and a reshape of a new
+// conversions that change nothing return their operand. A reshape of a new
 // reshape replaces it. Splats are shared.
 //
 //===----------------------------------------------------------------------===//
@@ -24,11 +24,12 @@
 
 namespace zpp {
 
-/// Loads StableHLO's dialect, or its guest: ops of a dialect that is not loaded
-/// could not be built by name. An error where neither is registered.
+/// Loads StableHLO's dialect, or its guest; ops of a dialect that is not loaded
+/// cannot be built by name. Emits an error if neither is registered.
 llvm::LogicalResult requireStablehlo(mlir::MLIRContext *context);
 
-/// Builds at the insertion point of `builder`, which may not move meanwhile.
+/// Builds ops at the insertion point of `builder`, which must not move
+/// meanwhile.
 class StablehloBuilder {
 public:
   StablehloBuilder(mlir::RewriterBase &builder, mlir::Location loc)
@@ -51,8 +52,8 @@ public:
   //===--------------------------------------------------------------------===//
 
   mlir::Value constant(mlir::DenseElementsAttr value);
-  /// A tensor of `shape` that is `value` everywhere. It is built as a scalar
-  /// and a broadcast, because XLA keeps large constants as they are.
+  /// A tensor of `shape` whose elements are all `value`. It is built as a
+  /// scalar and a broadcast, because XLA does not fold large constants.
   mlir::Value splat(llvm::ArrayRef<int64_t> shape, mlir::TypedAttr value);
   mlir::Value zeros(mlir::RankedTensorType type) {
     return splat(type.getShape(),
@@ -92,7 +93,7 @@ public:
   mlir::Value select(mlir::Value condition, mlir::Value onTrue,
                      mlir::Value onFalse);
   mlir::Value convert(mlir::Value value, mlir::Type element);
-  /// Reinterprets as elements of another width: the last dim splits up or is
+  /// Reinterprets the elements with another width: the last dim is split or
   /// merged.
   mlir::Value bitcast(mlir::Value value, mlir::Type element);
   /// Rounds f32 values as a conversion to bf16 does, to f32. Unlike a
@@ -107,9 +108,9 @@ public:
   /// Operand dim i becomes dim `dims[i]` of the result.
   mlir::Value broadcast(mlir::Value value, llvm::ArrayRef<int64_t> shape,
                         llvm::ArrayRef<int64_t> dims);
-  /// Reads `value` as [dims...] (row-major), reorders these so that dim i of
-  /// the result is `permutation[i]`, and returns that in any shape. Neighbors
-  /// that stay neighbors move as one.
+  /// Interprets `value` as [dims...] (row-major), transposes these so that dim
+  /// i of the result is `permutation[i]`, and returns the result with any
+  /// shape. Dims that stay neighbors move as one.
   mlir::Value permute(mlir::Value value, llvm::ArrayRef<int64_t> dims,
                       llvm::ArrayRef<int64_t> permutation);
   /// Elements begin, begin + stride, .. below `end` of dim `dim`.
@@ -131,7 +132,7 @@ public:
                              int64_t dim);
   mlir::Operation *allToAll(mlir::Value value, const Groups &groups,
                             int64_t dim);
-  /// With a sum.
+  /// Reduces with a sum.
   mlir::Operation *reduceScatter(mlir::Value value, const Groups &groups,
                                  int64_t dim);
 
@@ -152,20 +153,20 @@ private:
   mlir::NamedAttribute integer(llvm::StringRef name, int64_t value) {
     return builder.getNamedAttr(name, builder.getI64IntegerAttr(value));
   }
-  /// An attribute of StableHLO, in the form of whoever owns that dialect here.
+  /// Parses an attribute of StableHLO with the registered dialect, real or
+  /// guest.
   mlir::NamedAttribute parsed(llvm::StringRef name, llvm::StringRef text);
   llvm::SmallVector<mlir::NamedAttribute> collective(const Groups &groups);
   /// True if the devices of the module are replicas, not partitions.
   bool hasReplicas();
-  /// Makes the ids of a collective that may reach over replicas and partitions
-  /// those of devices.
+  /// Makes the ids of a collective over replicas and partitions mean devices.
   void addGlobalIds(llvm::SmallVectorImpl<mlir::NamedAttribute> &attributes);
 
   mlir::RewriterBase &builder;
   mlir::Location loc;
   /// The reshapes built here.
   llvm::SmallPtrSet<mlir::Operation *, 8> reshapes;
-  /// By type and value of an element.
+  /// The splats by element type and value.
   llvm::DenseMap<std::pair<mlir::Type, mlir::Attribute>, mlir::Value> splats;
 };
 

@@ -265,7 +265,7 @@ public:
 
   /// The sums of the elements from `element` on; of codes, it is a multiple of
   /// n. If the thread is `active`, all of them must be there in the sources (as
-  /// padding, for codes). Returns false where the sums are not valid and
+  /// padding, for codes). Returns false if the sums are not valid and
   /// sumElement() must be used.
   template <typename Int>
   __device__ __forceinline__ static bool sum(const Sources &sources,
