@@ -6,8 +6,9 @@
 //===----------------------------------------------------------------------===//
 //
 // Descriptors are constants in the LLVM dialect. They are filled in as the
-// structs of zpp_rt.h, by the names of their fields, and written word by word:
-// the compiler of this file sees to it that the layout is that of the header.
+// structs of zpp_rt.h, by the names of their fields, and then written word by
+// word, so the compiler of this file ensures that the layout is that of the
+// header.
 //
 //===----------------------------------------------------------------------===//
 
@@ -48,7 +49,7 @@ using namespace zpp::zero;
 // Checks
 //===----------------------------------------------------------------------===//
 
-/// Why `op`, of the zero dialect, cannot be converted, or an empty string.
+/// The reason why `op`, of the zero dialect, cannot be converted, or empty.
 static std::string getObstacle(Operation *op) {
   std::string reason;
   llvm::raw_string_ostream os(reason);
@@ -86,7 +87,7 @@ static LogicalResult verifyConvertible(Operation *op) {
          << op->getName() << "': " << reason;
 }
 
-/// The copy that the runtime can do, if it can.
+/// The copy as the runtime can do it, if it can.
 static std::optional<StridedCopy> getRuntimeCopy(memref::CopyOp copy) {
   auto target = dyn_cast<MemRefType>(copy.getTarget().getType());
   auto source = dyn_cast<MemRefType>(copy.getSource().getType());
@@ -101,14 +102,14 @@ static std::optional<StridedCopy> getRuntimeCopy(memref::CopyOp copy) {
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// Constants of the module, each made once.
+/// The constants of the module, each created once.
 class Constants {
 public:
   explicit Constants(ModuleOp module)
       : module(module), symbols(module),
         builder(OpBuilder::atBlockBegin(module.getBody())) {}
 
-  /// A field: an integer, or the address of a global (null for none).
+  /// A field: an integer, or the address of a global, which may be null.
   struct Field {
     Field(int64_t value) : value(value) {}
     Field(LLVM::GlobalOp global) : isPointer(true), global(global) {}
@@ -127,7 +128,7 @@ public:
     return global;
   }
 
-  /// Null where empty.
+  /// Null if `values` is empty.
   LLVM::GlobalOp getList(ArrayRef<int64_t> values) {
     if (values.empty())
       return {};
@@ -166,7 +167,7 @@ public:
     return global;
   }
 
-  /// A function of the runtime.
+  /// The declaration of a function of the runtime.
   LLVM::LLVMFuncOp getFunction(StringRef name, TypeRange arguments) {
     if (auto function = module.lookupSymbol<LLVM::LLVMFuncOp>(name))
       return function;
@@ -180,14 +181,14 @@ private:
     auto global = LLVM::GlobalOp::create(builder, module.getLoc(), type,
                                          /*isConstant=*/true,
                                          LLVM::Linkage::Internal, name, value);
-    // Renamed where the name is taken.
+    // This renames the global if the name is taken.
     symbols.insert(global);
     return global;
   }
 
   ModuleOp module;
   SymbolTable symbols;
-  /// At the end of what has been made, so that uses come after definitions.
+  /// Inserts behind what has been created, so that uses come after definitions.
   OpBuilder builder;
   llvm::StringMap<LLVM::GlobalOp> strings;
   llvm::DenseMap<Attribute, LLVM::GlobalOp> lists;
@@ -210,8 +211,8 @@ public:
   /// All but the pointers.
   StructT values{};
 
-  /// `pointer`, a field of `values`, will hold the address of `global`; null
-  /// where there is none.
+  /// `pointer`, a field of `values`, will hold the address of `global`, or null
+  /// if that is null.
   template <typename T>
   void setAddress(const T *const &pointer, LLVM::GlobalOp global) {
     auto offset = reinterpret_cast<const char *>(&pointer) -
@@ -274,7 +275,7 @@ static void setSlices(Descriptor<StructT> &desc, zpp_rt_slices &slices,
 static SliceMap getLeadingDimMap(ArrayRef<int64_t> shape) {
   SliceMap map;
   map.extent = shape.front();
-  // No chunks are one empty slice.
+  // Without chunks there is one empty slice.
   map.factors = {std::max<int64_t>(shape.front(), 1)};
   map.unit = shape.front() == 0 ? 0 : 1;
   map.inner = llvm::product_of(shape.drop_front());
@@ -291,7 +292,7 @@ static int64_t getFormat(QuantAttr quant) {
   return static_cast<int64_t>(quant.getWireFormat());
 }
 
-// Each fills in the descriptor of an op, but for size and name.
+// Each of these fills in the descriptor of an op, except size and name.
 
 static void fill(PackSlicesOp op, Descriptor<zpp_rt_pack_desc> &desc,
                  Constants &constants) {
@@ -396,8 +397,8 @@ static void fill(OpT op, Descriptor<zpp_rt_exchange_desc> &desc,
       constants.getString(collective.getMeshAttr().getMesh().str()));
 }
 
-/// The descriptor of what is at `loc`, a global `name`; `fill(descriptor)`
-/// fills in what follows the size and the name.
+/// The descriptor of an op at `loc`, as a global called `name`.
+/// `fill(descriptor)` fills in the fields after size and name.
 template <typename StructT, typename Fill>
 static LLVM::GlobalOp createDescriptor(Location loc, StringRef name,
                                        const Fill &fill, Constants &constants) {
@@ -588,7 +589,7 @@ void zpp::populateZeroToRuntimePatterns(RewritePatternSet &patterns,
 // The rank
 //===----------------------------------------------------------------------===//
 
-/// Every use of `functions` is a call in a function.
+/// Verifies that every use of `functions` is a call in a function.
 static LogicalResult
 verifyUses(ModuleOp module, const llvm::SetVector<func::FuncOp> &functions) {
   WalkResult result = module.walk([&](Operation *op) {
@@ -691,7 +692,7 @@ static bool isOnlyCopied(Value buffer) {
   });
 }
 
-/// Only zero ops and copies access buffers.
+/// Verifies that only zero ops and copies access buffers.
 static LogicalResult verifyDeviceMemory(Operation *op, SymbolTable &symbols) {
   auto emitError = [&]() {
     return op->emitError("failed to legalize '")
@@ -747,7 +748,7 @@ public:
     SymbolTable symbols(module);
     llvm::SetVector<func::FuncOp> functions =
         getRankFunctions(module, deviceMemory);
-    // Everything is checked before anything is changed, and every error said.
+    // Check everything, and emit all errors, before changing anything.
     bool isConvertible = true;
     module.walk([&](Operation *op) {
       if (isa_and_present<ZeroDialect>(op->getDialect())) {
@@ -777,7 +778,7 @@ public:
     ConversionTarget target(getContext());
     target.addIllegalDialect<ZeroDialect>();
     target.addDynamicallyLegalOp<memref::CopyOp>([&](memref::CopyOp copy) {
-      // What is left becomes a loop on the host.
+      // Other copies become loops on the host.
       return !functions.contains(copy->getParentOfType<func::FuncOp>()) ||
              !getRuntimeCopy(copy);
     });

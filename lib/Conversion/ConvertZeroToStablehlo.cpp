@@ -5,8 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Fused ops are the composition of what their
-// parts become.
+// A fused op is lowered as the composition of its parts.
 //
 // The arithmetic is that of BlockQuant.h to the bit, whatever XLA makes of it:
 //   - magnitudes and scales are integers, so that neither the treatment of
@@ -101,13 +100,14 @@ static Value unpackSlices(StablehloBuilder &b, Value chunks, SlicesAttr slices,
 // Quantization
 //===----------------------------------------------------------------------===//
 
-/// f32 numbers below this are flushed; these are its bits.
+/// The bits of the smallest f32 number that is not flushed.
 static constexpr uint32_t kMinNormalBits = 0x00800000;
 static constexpr uint32_t kInfinityBits = 0x7f800000;
 static constexpr uint32_t kNaNBits = 0x7fc00000;
 static constexpr uint32_t kMagnitudeMask = 0x7fffffff;
 
-/// Elements per block in a tensor: a lone block is as short as its chunk.
+/// The elements per block in a tensor. A chunk of a single block has a block
+/// that is as short as the chunk.
 static int64_t getBlockSize(QuantAttr quant, const ChunkLayout &layout) {
   return layout.blocks == 1 ? layout.elements : quant.getBlock();
 }
@@ -181,7 +181,7 @@ static Value encode(StablehloBuilder &b, Value blocks, QuantAttr quant,
   return b.convert(codes, b.i8());
 }
 
-/// Makes dim 1 `size` long: cuts zeros off or appends some.
+/// Changes the size of dim 1 to `size`: cuts off or appends zeros.
 static Value resize(StablehloBuilder &b, Value value, int64_t size) {
   if (b.shapeOf(value)[1] < size)
     return b.padTo(value, 1, size);
@@ -388,12 +388,12 @@ static UnpackSlicesOp getPlainOrder(Operation *op) {
   return dyn_cast<UnpackSlicesOp>(*gather->user_begin());
 }
 
-/// The value of a decomposed op that reads `input`.
+/// Lowers a decomposed op that reads `input`, and returns the result.
 static Value lowerDecomposed(StablehloBuilder &b, DecomposedOpInterface op,
                              Value input) {
   auto type = cast<RankedTensorType>(op->getResult(0).getType());
-  // Without elements there is nothing to compute, and no block to scale. A
-  // collective stays, because all devices must take part in it.
+  // Without elements there is nothing to compute. A collective stays, because
+  // all devices must take part in it.
   if (type.getNumElements() == 0 && !isa<CollectiveOpInterface>(*op))
     return b.zeros(type);
   Value value =
@@ -425,9 +425,9 @@ static bool isTensorOp(Operation *op) {
 // What can be converted
 //===----------------------------------------------------------------------===//
 
-/// True for a scatter that was left alone: a sum of the whole tensor over all
-/// axes of its result, in their order and without padding or format, which is
-/// one reduce_scatter.
+/// True for a scatter that was left alone and is one reduce_scatter: a sum of
+/// the whole tensor over all axes of its result, in their order, without
+/// padding or format.
 static bool isPlainScatter(ReduceScatterOp op) {
   ShardType from = op.getOperand().getType(), to = op.getType();
   zpp::Mesh mesh = op.getMeshAttr().getMesh();
@@ -489,8 +489,8 @@ static LogicalResult verifyConvertible(Operation *op) {
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// The private functions that hold the arithmetic of decomposed ops, one for
-/// each kind, attributes and types.
+/// Private functions with the arithmetic of decomposed ops, one for each kind,
+/// attributes and types.
 class OutlinedFunctions {
 public:
   explicit OutlinedFunctions(ModuleOp module)
@@ -508,7 +508,7 @@ public:
     return true;
   }
 
-  /// The result of a call that computes what `op` does, of `input`.
+  /// Calls the function for `op` with `input`, and returns the result.
   Value call(OpBuilder &builder, DecomposedOpInterface op, Value input) {
     func::FuncOp &function = functions[getKey(op)];
     if (!function)
@@ -566,7 +566,7 @@ private:
 // Patterns
 //===----------------------------------------------------------------------===//
 
-/// Any decomposed op: what it computes, or a call of a function that does.
+/// Lowers a decomposed op to its arithmetic or to a call of a function with it.
 template <typename OpT>
 struct LowerDecomposedOp : public OpConversionPattern<OpT> {
   LowerDecomposedOp(const TypeConverter &converter, MLIRContext *context,
@@ -594,7 +594,7 @@ struct LowerDecomposedOp : public OpConversionPattern<OpT> {
   std::shared_ptr<OutlinedFunctions> functions;
 };
 
-/// A plain gather, together with what orders its chunks.
+/// Lowers a plain gather together with the op that orders its chunks.
 struct LowerPlainGather : public OpConversionPattern<AllGatherChunksOp> {
   LowerPlainGather(const TypeConverter &converter, MLIRContext *context)
       : OpConversionPattern(converter, context, /*benefit=*/2) {}
@@ -616,7 +616,7 @@ struct LowerPlainGather : public OpConversionPattern<AllGatherChunksOp> {
   }
 };
 
-/// A plain scatter, between what devices hold.
+/// Lowers a plain scatter on local tensors.
 struct LowerPlainScatter : public OpConversionPattern<ReduceScatterOp> {
   using OpConversionPattern::OpConversionPattern;
   LogicalResult
@@ -634,7 +634,7 @@ struct LowerPlainScatter : public OpConversionPattern<ReduceScatterOp> {
   }
 };
 
-/// What a device holds stands for the partitioned tensor.
+/// Replaces a partitioned tensor by the local one.
 template <typename OpT> struct LowerBorder : public OpConversionPattern<OpT> {
   using OpConversionPattern<OpT>::OpConversionPattern;
   LogicalResult
@@ -651,7 +651,7 @@ struct LowerConcat : public OpConversionPattern<tensor::ConcatOp> {
   matchAndRewrite(tensor::ConcatOp op, OpAdaptor adaptor,
                   ConversionPatternRewriter &rewriter) const override {
     StablehloBuilder b(rewriter, op.getLoc());
-    // Nothing reads the elements to which nothing was written.
+    // Elements that were never written are never read.
     SmallVector<Value> inputs =
         llvm::map_to_vector(adaptor.getInputs(), [&](Value input) {
           auto empty = input.getDefiningOp<tensor::EmptyOp>();
@@ -679,7 +679,7 @@ struct LowerExtractSlice : public OpConversionPattern<tensor::ExtractSliceOp> {
   }
 };
 
-/// A tensor.expand_shape or tensor.collapse_shape.
+/// Lowers a tensor.expand_shape or tensor.collapse_shape.
 template <typename OpT> struct LowerReshape : public OpConversionPattern<OpT> {
   using OpConversionPattern<OpT>::OpConversionPattern;
   LogicalResult
@@ -735,7 +735,7 @@ public:
   }
 
   void runOnOperation() override {
-    // Everything is checked before anything is changed, and every error said.
+    // Check everything, and emit all errors, before changing anything.
     bool isConvertible = true;
     walkStep(getOperation(), [&](Operation *op) {
       isConvertible &= succeeded(verifyConvertible(op));
@@ -764,8 +764,8 @@ public:
   }
 
 private:
-  /// Erases the destinations of what was lowered. What else reads a
-  /// tensor.empty may find anything in it: zeros do.
+  /// Erases the destinations of lowered ops. Any other reader of a tensor.empty
+  /// gets zeros.
   void lowerEmptyTensors() {
     SmallVector<tensor::EmptyOp> tensors;
     walkStep(getOperation(), [&](Operation *op) {

@@ -40,14 +40,14 @@ using namespace zpp::zero;
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// Ties one token through all starts and waits of a program.
+/// Passes one token through all starts and waits of a program.
 class TokenThreading {
 public:
   explicit TokenThreading(Operation *root) {
     root->walk([&](StartOp start) {
       for (Operation *op = start; op; op = op->getParentOp()) {
         holders.insert(op);
-        // Only loops hand a token in and out.
+        // A token can pass only into and out of loops.
         if (Operation *parent = op->getParentOp();
             parent && !isWhile(parent) && holders.insert(parent).second)
           blocks.push_back(op->getBlock());
@@ -71,8 +71,8 @@ private:
     return builder.create(state)->getResult(0);
   }
 
-  /// Through what is in `block` and the loops in it. Returns the last token,
-  /// given the first, if any.
+  /// Passes `token` through the starts and waits in `block` and in its loops.
+  /// Returns the last token.
   Value run(Block &block, Value token) {
     for (Operation &op : llvm::make_early_inc_range(block)) {
       bool isScheduled = isa<StartOp, WaitOp>(op);
@@ -88,7 +88,7 @@ private:
     return token;
   }
 
-  /// A loop that carries the token.
+  /// Makes `loop` carry the token.
   Value runLoop(Operation *loop, Value token) {
     Operation *extended = extendLoop(loop, token);
     Block &body = extended->getRegion(1).front();
@@ -137,14 +137,14 @@ static RankedTensorType getWorkspace(StartOp start) {
 }
 
 namespace {
-/// A custom call that is put together.
+/// Builds a custom call.
 class CallBuilder {
 public:
   CallBuilder(OpBuilder &builder, Location loc) : builder(builder), loc(loc) {}
 
   void addOperands(ValueRange values) { llvm::append_range(operands, values); }
   void addResults(TypeRange values) { llvm::append_range(results, values); }
-  /// Operands that are results too.
+  /// Adds operands that are also results.
   void passOn(ValueRange values) {
     for (Value value : values) {
       aliases.emplace_back(results.size(), operands.size());
@@ -182,7 +182,7 @@ private:
     llvm::raw_string_ostream os(text);
     os << "[";
     llvm::interleaveComma(aliases, os, [&](std::pair<size_t, size_t> alias) {
-      // Results are a tuple where there are several.
+      // Several results form a tuple.
       os << "#stablehlo.output_operand_alias<output_tuple_indices = [";
       if (results.size() > 1)
         os << alias.first;
@@ -197,11 +197,11 @@ private:
   Location loc;
   SmallVector<Value> operands;
   SmallVector<Type> results;
-  /// Results and the operands that they are.
+  /// The results that alias operands, with these.
   SmallVector<std::pair<size_t, size_t>> aliases;
 };
 
-/// What a start and its wait know of the function.
+/// The configuration of the calls of a start and its wait.
 SmallVector<NamedAttribute> getConfig(Builder &builder, StringRef bundle,
                                       StartOp start) {
   auto integer = [&](int64_t value) {
@@ -271,8 +271,8 @@ struct LowerWait : public OpConversionPattern<WaitOp> {
     if (getWorkspace(start))
       call.addOperands(started->getResult(start.getOutputs().size()));
     call.passOn(adaptor.getTies());
-    // XLA would drop a wait that nothing reads, but the start may stay for its
-    // token.
+    // XLA would drop a wait without readers, while its start may stay because
+    // of the token.
     bool isRead = llvm::any_of(op.getOutputs(),
                                [](Value value) { return !value.use_empty(); });
     Operation *created =
@@ -309,7 +309,7 @@ public:
   void runOnOperation() override {
     if (failed(verifySchedule(getOperation())))
       return signalPassFailure();
-    // Everything is checked before anything is changed, and every error said.
+    // Check everything, and emit all errors, before changing anything.
     bool isConvertible = true;
     getOperation()->walk([&](StartOp start) {
       if (getHostFunction(start))

@@ -62,8 +62,8 @@ def ConvertZeroToXlaFfiPass
   }];
   let options = [
     Option<"bundle", "bundle", "std::string", "\"\"",
-           "Id of the bundle that has the functions (default: zpp-bundle "
-           "fills it in)">,
+           "Id of the bundle with the functions (default: zpp-bundle fills it "
+           "in)">,
   ];
 }
 

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 //
 // For compilers that convert zero ops together with ops of their own. The
-// passes of Passes.h are made of these patterns.
+// passes of Passes.h consist of these patterns.
 //
 //===----------------------------------------------------------------------===//
 
@@ -22,38 +22,38 @@ class TypeConverter;
 
 namespace zpp {
 
-/// Converts a partitioned tensor to what a device holds of it, and leaves other
-/// types as they are.
+/// Converts the type of a partitioned tensor to the local type, and leaves
+/// other types as they are.
 void populateZeroToStablehloTypeConversions(mlir::TypeConverter &converter);
 
-/// Decomposed zero ops on tensors, and the tensor ops between them, to
-/// StableHLO, whose dialect, or guest, must be loaded. A plain
-/// `reduce_scatter`, a sum of whole tensors that was never split, needs no
-/// decomposition. The `tensor.empty` that were destinations have no uses
+/// Patterns that lower decomposed zero ops on tensors, and the tensor ops
+/// between them, to StableHLO, whose dialect, or guest, must be loaded. A plain
+/// `reduce_scatter`, a sum of whole tensors that was never split, need not be
+/// decomposed. The `tensor.empty` that were destinations have no uses
 /// afterwards.
 ///
-/// With `sharedInto` equal arithmetic is shared in private functions of that
+/// With `sharedInto`, equal arithmetic is shared in private functions of that
 /// module, which must outlive the patterns.
 void populateZeroToStablehloPatterns(const mlir::TypeConverter &converter,
                                      mlir::RewritePatternSet &patterns,
                                      mlir::ModuleOp sharedInto = {});
 
-/// `zero.start` and `zero.wait` to custom calls of libzpp_xla with the id
-/// `bundle`. The calls are in the order that the ties give them, so that
-/// `addOrderTokens` comes first.
+/// Patterns that lower `zero.start` and `zero.wait` to custom calls of
+/// libzpp_xla with the id `bundle`. Only ties determine the order of the calls,
+/// so call `addOrderTokens` first.
 void populateZeroToXlaFfiPatterns(mlir::RewritePatternSet &patterns,
                                   llvm::StringRef bundle = "");
 
-/// Ties a token, a tensor<1xi8>, through all starts and waits of a block in
-/// program order, and through loops around them, as their last tie: every rank
-/// then makes them in this order. The program must be a schedule
+/// Ties a token, a tensor<1xi8>, through all starts and waits in program order,
+/// and through the loops around them, as their last tie. Every rank then
+/// executes them in this order. The program must be a schedule
 /// (`zero::verifySchedule`).
 void addOrderTokens(mlir::Operation *root);
 
-/// Decomposed zero ops on buffers, and copies of static shape, to calls of
-/// libzpp_rt. Their functions must have the rank, an `!llvm.ptr`, as the first
-/// argument; other ops are left alone. Descriptors and declarations are added
-/// to `module`, which must outlive the patterns.
+/// Patterns that lower decomposed zero ops on buffers, and copies of static
+/// shape, to calls of libzpp_rt. Their functions must have the rank, an
+/// `!llvm.ptr`, as the first argument. Other ops are left alone. Descriptors
+/// and declarations are added to `module`, which must outlive the patterns.
 void populateZeroToRuntimePatterns(mlir::RewritePatternSet &patterns,
                                    mlir::ModuleOp module);
 

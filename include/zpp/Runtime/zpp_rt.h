@@ -119,7 +119,8 @@ ZPP_RT_EXPORT const char *zpp_rt_status_name(zpp_rt_status status);
 
 typedef struct zpp_rt_exchange {
   size_t struct_size;
-  /* The name of the collective for messages: "all_to_all 'layer' along node". */
+  /* The name of the collective for messages: "all_to_all 'layer' along node".
+   */
   const char *name;
   /* The rank of the mesh that calls. */
   int64_t rank;
@@ -139,8 +140,8 @@ typedef struct zpp_rt_exchange {
 
 /* Moves chunks, which lie one after the other. Called by the thread that calls
  * the operation. A status other than ZPP_RT_OK fails the rank, with the message
- * that the function has written, of at most `message_bytes` bytes with its final
- * zero. Must not call the library. */
+ * that the function has written, of at most `message_bytes` bytes with its
+ * final zero. Must not call the library. */
 typedef zpp_rt_status (*zpp_rt_exchange_function)(
     void *context, const zpp_rt_exchange *exchange, const void *input,
     void *output, char *message, size_t message_bytes);
@@ -186,9 +187,9 @@ typedef struct zpp_rt_world_desc {
   void (*on_failure)(void *context, const char *message);
   void *on_failure_context;
   /* How the ranks exchange data: these functions, which must stay valid as long
-   * as the world or a rank of it. `backend` then says where the data is and what
-   * computes, time_limit_usec has no meaning, and `rendezvous` must be NULL.
-   * NULL: the back end's own means. */
+   * as the world or a rank of it. `backend` then says where the data is and
+   * what computes, time_limit_usec has no meaning, and `rendezvous` must be
+   * NULL. NULL: the back end's own means. */
   const zpp_rt_exchanges *exchanges;
   /* A secret of at least 16 bytes that all processes of the world know and
    * nobody else does. Needed with a rendezvous. The processes prove to each
@@ -212,11 +213,11 @@ ZPP_RT_EXPORT void zpp_rt_world_destroy(zpp_rt_world *world);
 ZPP_RT_EXPORT zpp_rt_status zpp_rt_world_size(const zpp_rt_world *world,
                                               int64_t *size);
 
-/* Starts to listen at the rendezvous, and writes where: `endpoint` receives at
- * most `endpoint_bytes` bytes of "host:port" with the port that was found. For
- * the process of rank 0, before it creates a rank, where it has to tell the
- * others about port 0. Otherwise zpp_rt_rank_create of rank 0 does this.
- * `message` as above. */
+/* Starts to listen at the rendezvous, and writes the endpoint: `endpoint`
+ * receives at most `endpoint_bytes` bytes of "host:port" with the port that is
+ * used. The process of rank 0 calls this before it creates a rank, if the
+ * rendezvous has port 0 and it must tell the others the port. Otherwise
+ * zpp_rt_rank_create of rank 0 starts to listen. `message` as above. */
 ZPP_RT_EXPORT zpp_rt_status zpp_rt_world_listen(zpp_rt_world *world,
                                                 char *endpoint,
                                                 size_t endpoint_bytes,
@@ -247,10 +248,10 @@ typedef struct zpp_rt_rank zpp_rt_rank;
 
 typedef struct zpp_rt_rank_desc {
   size_t struct_size;
-  /* Which rank of the mesh. Nobody else may be it. */
+  /* The number of the rank in the mesh. No other rank may have it. */
   int64_t index;
-  /* Which GPU of those that this process sees; -1: `index` modulo their number.
-   * "cpu" has no devices. */
+  /* The number of the GPU among those that this process sees; -1 stands for
+   * `index` modulo their number. "cpu" has no devices. */
   int64_t device;
 } zpp_rt_rank_desc;
 
@@ -288,13 +289,13 @@ ZPP_RT_EXPORT const char *zpp_rt_rank_message(zpp_rt_rank *rank);
 \*===----------------------------------------------------------------------===*/
 
 /* Writes to *data at least `bytes` bytes of the rank's memory, aligned to 64
- * bytes: device memory, or on the CPU any other. NULL on failure. */
+ * bytes: device memory, or host memory with "cpu". NULL on failure. */
 ZPP_RT_EXPORT zpp_rt_status zpp_rt_alloc(zpp_rt_rank *rank, int64_t bytes,
                                          void **data);
 
 /* Frees memory of zpp_rt_alloc, after the operations that were called so far
- * and also on a rank that has failed. NULL is allowed as `data`. What is not
- * freed goes with the rank. Returns the rank's status. */
+ * and also on a rank that has failed. NULL is allowed as `data`. Memory that is
+ * never freed is freed with the rank. Returns the rank's status. */
 ZPP_RT_EXPORT zpp_rt_status zpp_rt_free(zpp_rt_rank *rank, void *data);
 
 /* Writes to *data at least `bytes` bytes of scratch memory, aligned to 256
@@ -428,8 +429,8 @@ typedef struct zpp_rt_slices {
 /* pack_slices: tensor to chunks. unpack_slices: chunks to tensor, one stage. */
 typedef struct zpp_rt_pack_desc {
   size_t struct_size;
-  /* What errors and traces add to the name of the operation: what it is for, or
-   * where it comes from. May be NULL. The same in all descriptors below. */
+  /* A text that errors and traces add to the name of the operation: its purpose
+   * or source location. May be NULL. The same in all descriptors below. */
   const char *name;
   /* Bytes of an element of any type. */
   int64_t element_bytes;
@@ -442,7 +443,7 @@ typedef struct zpp_rt_pack_desc {
 typedef struct zpp_rt_quantize_desc {
   size_t struct_size;
   const char *name;
-  /* Of the tensor. */
+  /* The element type of the tensor. */
   int64_t element_type;
   /* I8 or I4, with blocks of `block` elements. */
   int64_t format;
@@ -465,7 +466,7 @@ typedef struct zpp_rt_reduce_desc {
   int64_t source_type;
   int64_t format;
   int64_t block;
-  /* Of the output. */
+  /* The element type of the output. */
   int64_t element_type;
   int64_t source_stride;
 } zpp_rt_reduce_desc;
@@ -480,7 +481,7 @@ typedef struct zpp_rt_reduce_quantize_desc {
   int64_t sources;
   int64_t format;
   int64_t block;
-  /* To which partial sums are rounded. */
+  /* The type to which partial sums are rounded. */
   int64_t element_type;
   int64_t to_format;
   int64_t to_block;
@@ -509,9 +510,9 @@ typedef struct zpp_rt_exchange_desc {
   /* At least 1. */
   int64_t num_axes;
   int64_t chunk_bytes;
-  /* The mesh that the program was compiled for, as in zpp_rt_world_desc. A world
-   * with another mesh refuses the operation, because its axes may have the same
-   * names. NULL: any mesh. */
+  /* The mesh that the program was compiled for, as in zpp_rt_world_desc. A
+   * world with another mesh refuses the operation, because its axes may have
+   * the same names. NULL: any mesh. */
   const char *mesh;
 } zpp_rt_exchange_desc;
 

@@ -58,8 +58,8 @@ ZPP_RT_EXPORT zpp_rt_status zpp_xla_world_create(const zpp_xla_world_desc *desc,
                                                  char *message,
                                                  size_t message_bytes);
 
-/* Leaves the world and forgets its bundles. On "cpu" what is in flight fails.
- * No step may start on it while it is destroyed. NULL is allowed. */
+/* Leaves the world and forgets its bundles. On "cpu", operations in flight
+ * fail. No step may start on it while it is destroyed. NULL is allowed. */
 ZPP_RT_EXPORT void zpp_xla_world_destroy(zpp_xla_world *world);
 
 /* Loads the host library of a bundle: custom calls with the bundle's id run its
@@ -91,11 +91,11 @@ ZPP_RT_EXPORT zpp_rt_status zpp_xla_world_write_trace(zpp_xla_world *world,
                                                       char *message,
                                                       size_t message_bytes);
 
-/* How long calls of the handlers have occupied XLA's threads since the last call
- * of this function: the median in microseconds and the number of calls, both 0
- * if there were none. With streams also how long the functions of starts have
- * occupied the ranks' threads until everything was queued. For all worlds of
- * the process together. */
+/* How long calls of the handlers have occupied XLA's threads since the last
+ * call of this function: the median in microseconds and the number of calls,
+ * both 0 if there were none. With streams also how long the functions of starts
+ * have occupied the ranks' threads until everything was queued. For all worlds
+ * of the process together. */
 typedef struct zpp_xla_host_times {
   double start_usec;
   int64_t num_starts;

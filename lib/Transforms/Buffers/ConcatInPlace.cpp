@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A concatenation that is bufferized as it is copies its parts. Here each part
+// By default, bufferization copies the parts of a concatenation. Here each part
 // is inserted directly after the op that computes it, so that
 // eliminate-empty-tensors can let that op write to the final place.
 //
@@ -24,8 +24,8 @@ namespace zpp {
 using namespace mlir;
 using namespace zpp;
 
-/// The analysis of upstream's bufferization takes more than cubic time in the
-/// length of a chain of insertions, so that longer ones are avoided.
+/// Upstream's bufferization needs more than cubic time to analyze a chain of
+/// insertions, so longer chains are avoided.
 static constexpr size_t kMaxInsertions = 16;
 
 /// Whether zero-forward-parts can let the parts be computed in their places
@@ -50,7 +50,7 @@ static bool isForwardedLater(tensor::ConcatOp concat) {
          llvm::all_of(concat->getUses(), isRead);
 }
 
-/// Part `index`, from `offset` on.
+/// Inserts part `index` at `offset`.
 static Value insert(OpBuilder &builder, tensor::ConcatOp concat, unsigned index,
                     int64_t offset, Value whole) {
   Value part = concat.getInputs()[index];

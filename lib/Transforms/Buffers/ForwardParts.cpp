@@ -1,4 +1,4 @@
-//===- ForwardParts.cpp - Parts made in the buffer of the whole -----------===//
+//===- ForwardParts.cpp - Parts computed in the buffer of the whole -------===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -6,10 +6,10 @@
 //===----------------------------------------------------------------------===//
 //
 // Upstream bufferizes a concatenation as an allocation, directly followed by
-// the copies of the parts. A part that is computed into a buffer of its own,
-// only for that copy, is computed into its place instead. The whole is
-// allocated before the first such part then, and nothing else can access it
-// before the copies.
+// the copies of the parts. If a part is computed into a buffer of its own, only
+// for that copy, it is computed into its place instead. The allocation of the
+// whole moves before the first such part; nothing else can access it before the
+// copies.
 //
 //===----------------------------------------------------------------------===//
 
@@ -34,7 +34,7 @@ struct Part {
 
 struct Whole {
   memref::AllocOp alloc;
-  /// Those that can be computed in their place.
+  /// The parts that can be computed in their places.
   SmallVector<Part> parts;
   /// The buffer of the part that is computed first.
   Operation *first;
@@ -115,8 +115,8 @@ static void forward(Whole &whole) {
 }
 
 void ForwardPartsPass::runOnOperation() {
-  // All are found before anything is moved, which would invalidate the order of
-  // the ops.
+  // Find all before moving anything, because moves invalidate the order of the
+  // ops.
   SmallVector<Whole> wholes;
   getOperation()->walk([&](memref::AllocOp alloc) {
     if (alloc->getNumOperands() != 0)

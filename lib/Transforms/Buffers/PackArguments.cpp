@@ -81,7 +81,7 @@ public:
         return signalPassFailure();
     for (func::FuncOp function : functions)
       packArguments(function);
-    // What the library exports is its public functions.
+    // Only the public functions are exported by the library.
     auto linkage =
         LLVM::LinkageAttr::get(&getContext(), LLVM::Linkage::Internal);
     for (func::FuncOp function : helpers)

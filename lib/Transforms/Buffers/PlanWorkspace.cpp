@@ -29,11 +29,12 @@ namespace zpp {
 using namespace mlir;
 using namespace zpp;
 
-/// The bytes that GPUs load at once at best. A multiple of the alignment of
+/// The size of the best memory accesses of GPUs. A multiple of the alignment of
 /// wire chunks.
 static constexpr int64_t kAlignment = 256;
 
-/// Of one part: far below where the sum of parts would overflow.
+/// The maximal size of a part. It is so small that sums of parts cannot
+/// overflow.
 static constexpr int64_t kMaxBytes = int64_t(1) << 48;
 
 namespace {
@@ -94,7 +95,7 @@ public:
     });
   }
 
-  /// Of `op` and what is in it.
+  /// Finds the buffers that `op`, with the ops in it, reads and writes.
   void get(Operation *op, llvm::SetVector<Value> &reads,
            llvm::SetVector<Value> &writes) const {
     op->walk([&](Operation *inner) { add(inner, reads, writes); });
