@@ -1,4 +1,4 @@
-//===- Launcher.cpp - Which of several processes this is ------------------===//
+//===- Launcher.cpp - The place of a process in its job -------------------===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -24,8 +24,8 @@ struct LaunchError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The variables of a launcher. It has started this process if `rank` is set,
-/// and `marker`, if not null, is set too.
+/// The variables of a launcher. The launcher has started this process if `rank`
+/// is set and, unless it is null, `marker` too.
 struct Launcher {
   const char *rank;
   const char *size;
@@ -111,7 +111,7 @@ std::optional<int64_t> Detector::getNumber(const char *name) const {
 }
 
 //===----------------------------------------------------------------------===//
-// Who
+// The number of the process
 //===----------------------------------------------------------------------===//
 
 void Detector::readOptions() {
@@ -159,8 +159,8 @@ void Detector::readLauncher(const Launcher &launcher) {
   isOneHost = localSize == launch.numProcesses;
 }
 
-/// RANK and WORLD_SIZE may come from somebody else. If they disagree, it is
-/// unclear who is right.
+/// RANK and WORLD_SIZE may come from another launcher. If they disagree, it is
+/// unclear which one is right.
 void Detector::checkAgreement(const Launcher &launcher) const {
   auto check = [&](const char *name, int64_t value, const char *plainName) {
     std::optional<int64_t> plain = getNumber(plainName);
@@ -176,7 +176,7 @@ void Detector::checkAgreement(const Launcher &launcher) const {
 }
 
 //===----------------------------------------------------------------------===//
-// Where
+// The rendezvous
 //===----------------------------------------------------------------------===//
 
 /// "rack2-node07" of "rack[2-3]-node[07,09-12],login1"
@@ -235,7 +235,7 @@ std::string Detector::getRendezvous() const {
 // Token
 //===----------------------------------------------------------------------===//
 
-/// Reads a file that nobody but this user may read.
+/// Reads a file that only this user may be able to read.
 static std::string readSecret(const std::string &path) {
   auto failed = [&] {
     return LaunchError("cannot read the token from " + quote(path) + ": " +
@@ -257,7 +257,7 @@ static std::string readSecret(const std::string &path) {
       "a file with the token that is readable by its owner, this user, alone "
       "(mode 600)";
   if (!S_ISREG(status.st_mode))
-    throw expected(wanted, quote(path) + ", which is no file");
+    throw expected(wanted, quote(path) + ", which is not a file");
   if (status.st_uid != ::geteuid())
     throw expected(wanted, quote(path) + " of another user");
   if (status.st_mode & 077) {

@@ -1,4 +1,4 @@
-//===- Launcher.h - Which of several processes this is ----------*- C++ -*-===//
+//===- Launcher.h - The place of a process in its job -----------*- C++ -*-===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -19,7 +19,7 @@ namespace zpp::tools {
 /// modulo 1000 is added. It is below the ports that systems assign.
 constexpr int64_t kDefaultPort = 28500;
 
-/// What the command line says. The rest comes from the environment.
+/// The options of the command line. Everything else comes from the environment.
 struct LaunchOptions {
   /// Either both are given or neither.
   std::optional<int64_t> process;
@@ -35,32 +35,31 @@ struct Launch {
   int64_t localProcess = -1;
   /// "HOST:PORT" of process 0. Empty if there is one process.
   std::string rendezvous;
-  /// The secret by which the processes know each other. Empty if there is one
-  /// process.
+  /// A secret that all processes know. Empty if there is one process.
   std::string token;
 };
 
 /// Returns the value of a variable, or null, as getenv() does.
 using Environment = std::function<const char *(const char *name)>;
 
-/// Finds out what a launcher has told this process. Without a launcher the
-/// process is alone.
+/// Reads the environment that a launcher has set for this process. Without a
+/// launcher, the process is the only one.
 ///
-/// Which process this is comes from the first of these that is present: the
-/// options; torchrun (RANK, WORLD_SIZE, LOCAL_RANK with TORCHELASTIC_RUN_ID,
-/// because it may run inside others); Open MPI (OMPI_COMM_WORLD_RANK, _SIZE,
-/// _LOCAL_RANK); other MPIs (PMI_RANK, PMI_SIZE, MPI_LOCALRANKID); srun
-/// (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID with SLURM_STEP_ID, which batch
-/// scripts lack); RANK and WORLD_SIZE. All but the first two must agree with
-/// RANK and WORLD_SIZE if these are set.
+/// The number of this process comes from the first of these that is present:
+/// the options; torchrun (RANK, WORLD_SIZE, LOCAL_RANK with
+/// TORCHELASTIC_RUN_ID, because it may run inside others); Open MPI
+/// (OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK); other MPIs (PMI_RANK, PMI_SIZE,
+/// MPI_LOCALRANKID); srun (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID with
+/// SLURM_STEP_ID, which batch scripts lack); RANK and WORLD_SIZE. All but the
+/// first two must agree with RANK and WORLD_SIZE if these are set.
 ///
-/// Processes meet at the first of these: the options; MASTER_ADDR; 127.0.0.1 if
-/// all processes are on one host; the first node of the Slurm job. The port is
-/// MASTER_PORT, or the next one if torchrun itself listens there, or
-/// kDefaultPort.
+/// The rendezvous is the first of these that is present: the options;
+/// MASTER_ADDR; 127.0.0.1 if all processes are on one host; the first node of
+/// the Slurm job. The port is MASTER_PORT, or the next one if torchrun itself
+/// listens there, or kDefaultPort.
 ///
 /// The token is in ZPP_TOKEN, or in the file that ZPP_TOKEN_FILE names, which
-/// nobody but this user may read.
+/// only this user may be able to read.
 ///
 /// On failure returns false and sets `error`.
 bool detectLaunch(const LaunchOptions &options, const Environment &environment,

@@ -94,7 +94,7 @@ static DictionaryAttr getConfig(Operation *op) {
   return op->getAttrOfType<DictionaryAttr>("backend_config");
 }
 
-/// A start passes what its function takes.
+/// Verifies that a start passes the buffers that its function takes.
 static LogicalResult verifyStart(Operation *call, DictionaryAttr config,
                                  const llvm::StringMap<HostFunction *> &rows) {
   auto name = config.getAs<StringAttr>("function");
@@ -275,7 +275,7 @@ static llvm::Error fail(const llvm::Twine &path, std::error_code code) {
   return llvm::createStringError(path + ": " + code.message());
 }
 
-/// Makes a new folder whose name begins with `prefix`, an absolute path.
+/// Creates a new folder whose name begins with `prefix`, an absolute path.
 static llvm::Expected<SmallString<128>> makeFolder(const llvm::Twine &prefix) {
   // llvm::sys::fs::createUniqueDirectory makes one that others cannot read.
   SmallString<128> path;

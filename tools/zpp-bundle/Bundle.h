@@ -20,12 +20,12 @@ namespace zpp {
 /// A row of bundle.json.
 struct HostFunction {
   std::string name;
-  /// Where its collectives come from.
+  /// The source location of its collectives.
   std::string title;
   /// Bytes of each buffer, in the order of the arguments.
   std::vector<int64_t> inputs;
   std::vector<int64_t> outputs;
-  /// Bytes; 0: it takes none.
+  /// The bytes of the workspace, or 0 if it takes none.
   int64_t workspace = 0;
   /// Bytes that a device sends over each tier of the mesh.
   std::vector<int64_t> sent;
@@ -33,7 +33,8 @@ struct HostFunction {
 
 /// What a rewritten step consists of.
 struct Bundle {
-  /// Takes `module` apart. What does not fit together is an error at its place.
+  /// Splits `module` into its parts. Emits an error where the parts do not fit
+  /// together.
   static mlir::FailureOr<Bundle>
   split(mlir::OwningOpRef<mlir::ModuleOp> module);
 
@@ -58,9 +59,9 @@ struct Bundle {
 std::string getDigest(llvm::StringRef text);
 
 /// Writes the folder `path`. `fill` puts the files into a new folder beside it,
-/// which gets the name when it is complete: on failure nothing has changed. An
-/// older bundle is replaced; anything else at `path` is left alone, with an
-/// error.
+/// which is renamed when it is complete; if anything fails, nothing has
+/// changed. An older bundle is replaced. Anything else at `path` is left alone,
+/// with an error.
 llvm::Error
 writeFolder(llvm::StringRef path,
             llvm::function_ref<llvm::Error(llvm::StringRef folder)> fill);

@@ -100,8 +100,8 @@ Expected<ObjectFile> zpp::compileHostFunctions(mlir::ModuleOp host,
 // Linking
 //===----------------------------------------------------------------------===//
 
-/// Linkers in the order in which they are looked for. Those that know all
-/// targets come first; compilers are linkers of their own target.
+/// Linkers in the order in which they are tried. Those that know all targets
+/// come first; compilers link only for their own target.
 static constexpr StringLiteral kLinkers[] = {"ld.lld", "ld.lld-22", "ld",
                                              "cc",     "clang",     "gcc"};
 
@@ -149,7 +149,8 @@ Error zpp::linkLibrary(const ObjectFile &object, StringRef path,
   Expected<std::string> linker = findLinker(object.triple, options);
   if (!linker)
     return linker.takeError();
-  // Beside the library: the linker says what it cannot read or write.
+  // Write temporary files beside the library, so that the errors of the linker
+  // name paths that the user knows.
   SmallString<128> objectPath(path), outputPath(path);
   objectPath += ".o";
   outputPath += ".txt";
@@ -160,14 +161,14 @@ Error zpp::linkLibrary(const ObjectFile &object, StringRef path,
     if (Error error = writeFile(file, content))
       return error;
 
-  // Linkers map what they write into memory, and crash where the disk is full.
-  // A library is little more than its object file.
+  // Linkers map their output into memory, and crash if the disk is full. A
+  // library is little larger than its object file.
   std::string room(object.bytes.size() + (16 << 10), '\0');
   if (Error error = writeFile(path, room))
     return error;
 
-  // The library needs nothing but what it is loaded into. Without a build id
-  // the same input gives the same bytes.
+  // The library needs only the process that loads it. Without a build id, the
+  // same input gives the same bytes.
   bool isCompiler = !sys::path::filename(*linker).starts_with("ld");
   SmallVector<StringRef> arguments{*linker, "-shared", "-o", path, objectPath};
   if (isCompiler)

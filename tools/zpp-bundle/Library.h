@@ -15,12 +15,12 @@
 
 namespace zpp {
 
-/// What a library is made for, and with.
+/// The target of a library, and the linker.
 struct LibraryOptions {
-  /// Empty: this machine's.
+  /// The target triple; empty for that of this machine.
   std::string triple;
   std::string cpu;
-  /// A program; empty: the first one found.
+  /// The linker; empty for the first one found.
   std::string linker;
 };
 
@@ -30,18 +30,18 @@ struct ObjectFile {
   std::string bytes;
 };
 
-/// Compiles a module of host functions on buffers, which it changes. Errors of
-/// the program are diagnostics at their places, and `Error` says only that
+/// Compiles a module of host functions on buffers, and changes it. Errors in
+/// the program are emitted as diagnostics; the returned `Error` only says that
 /// there are some.
 llvm::Expected<ObjectFile> compileHostFunctions(mlir::ModuleOp host,
                                                 const LibraryOptions &options);
 
-/// Writes a file; says which one, and why it cannot be written.
+/// Writes a file. The error has the path and the cause.
 llvm::Error writeFile(llvm::StringRef path, llvm::StringRef content);
 
 /// Links an object file to the shared library `path`. Functions of libzpp_rt
-/// stay undefined: the process that loads the library has them. Files that are
-/// needed meanwhile are beside it.
+/// stay undefined: the process that loads the library has them. Temporary files
+/// are written beside `path`.
 llvm::Error linkLibrary(const ObjectFile &object, llvm::StringRef path,
                         const LibraryOptions &options);
 

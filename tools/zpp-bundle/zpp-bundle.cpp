@@ -54,19 +54,19 @@ struct Options {
                               cl::Required};
   cl::opt<std::string> triple{
       "target-triple", cl::cat(category), cl::value_desc("triple"),
-      cl::desc("Where the library is to run, as aarch64-linux-gnu (default: "
-               "as this machine)")};
+      cl::desc("The target of the library, such as aarch64-linux-gnu "
+               "(default: this machine's)")};
   cl::opt<std::string> cpu{"mcpu", cl::cat(category), cl::init("generic"),
-                           cl::desc("For which processor (default: generic, "
-                                    "that is any)")};
+                           cl::desc("The processor of the target (default: "
+                                    "generic, which means any)")};
   cl::opt<std::string> linker{
       "linker", cl::cat(category), cl::value_desc("program"),
-      cl::desc("What links the library (default: the first one in PATH)")};
+      cl::desc("The linker (default: the first one in PATH)")};
 };
 } // namespace
 
-/// Reads a step. Places in the file itself go by its name without folders, so
-/// that what is made of it does not depend on where it was.
+/// Reads a step. Locations in the file itself use its name without folders, so
+/// that the output does not depend on where the file was.
 static OwningOpRef<ModuleOp>
 readStep(StringRef path, const std::shared_ptr<llvm::SourceMgr> &sources,
          MLIRContext &context) {
@@ -83,8 +83,8 @@ readStep(StringRef path, const std::shared_ptr<llvm::SourceMgr> &sources,
   return parseSourceFile<ModuleOp>(sources, &context);
 }
 
-/// Names the step and its library: 128 bits. Whoever reads a bundle can compute
-/// it again from the files.
+/// The id of the step and its library: 128 bits, which readers of a bundle can
+/// compute again from the files.
 static std::string getId(StringRef step, StringRef library) {
   llvm::SHA256 hash;
   for (StringRef part : {step, library}) {
@@ -127,7 +127,7 @@ static llvm::Error run(const Options &options, OwningOpRef<ModuleOp> module) {
 
 int main(int argc, char **argv) {
   llvm::InitLLVM init(argc, argv);
-  // A file that gets larger than the user's limit is an error of the write.
+  // If a file grows beyond the user's limit, let the write fail instead.
   std::signal(SIGXFSZ, SIG_IGN);
   Options options;
   cl::HideUnrelatedOptions(options.category);

@@ -53,8 +53,8 @@ struct VerifyOutput : public PassWrapper<VerifyOutput, OperationPass<>> {
 };
 } // namespace
 
-/// Reads `input`, runs the passes and writes `output`, which stays as it is
-/// where anything fails.
+/// Reads `input`, runs the passes and writes `output`, which does not change if
+/// anything fails.
 static LogicalResult run(StringRef input, const std::string &output,
                          DialectRegistry &registry) {
   std::string message;
@@ -92,13 +92,13 @@ int main(int argc, char **argv) {
   zpp::registerGuestDialects(registry);
   registry.insert<shard::ShardDialect>();
   zpp::registerAllPasses();
-  // What zpp's own pipelines are made of, for pipelines by hand.
+  // The upstream passes that zpp's own pipelines use, for hand-made pipelines.
   bufferization::registerBufferizationPasses();
   registerCanonicalizerPass();
   registerCSEPass();
 
-  // Nothing is left alone or guessed silently, unless the user says what to
-  // show.
+  // Show missed remarks unless the user chooses: nothing is left alone or
+  // guessed silently.
   std::vector<char *> arguments(argv, argv + argc);
   static char missed[] = "--remarks-filter-missed=zero-.*";
   static char guessed[] = "--remarks-filter-analyse=zero-.*";

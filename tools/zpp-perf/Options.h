@@ -48,7 +48,8 @@ struct Options {
 /// Reads the command line. Throws std::runtime_error if it is not valid.
 Options parseOptions(int argc, char **argv);
 
-/// Checks what depends on the mesh, and fills in the formats. Throws as above.
+/// Checks the options that depend on the mesh, and fills in the formats. Throws
+/// as above.
 void checkOptions(Options &options, const Mesh &mesh);
 
 } // namespace zpp::perf

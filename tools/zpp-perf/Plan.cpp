@@ -1,4 +1,4 @@
-//===- Plan.cpp - What is measured: operations in their order -------------===//
+//===- Plan.cpp - The operations that are measured ------------------------===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

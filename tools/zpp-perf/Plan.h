@@ -1,4 +1,4 @@
-//===- Plan.h - What is measured: operations in their order -----*- C++ -*-===//
+//===- Plan.h - The operations that are measured ----------------*- C++ -*-===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -20,7 +20,7 @@
 
 namespace zpp::perf {
 
-/// Operations of a rank on buffers of their own. A plan is made once for all
+/// Operations of a rank on their own buffers. A plan is made once for all
 /// ranks; each rank has a `Run` of it.
 class Plan {
 public:
@@ -101,8 +101,8 @@ private:
   std::vector<Operation> operations;
 };
 
-/// A reduce-scatter of `elements`, a multiple of the number of devices, over the
-/// hops and formats that getTierHops gives. The tensor is cut into `stages`
+/// A reduce-scatter of `elements`, a multiple of the number of devices, over
+/// the hops and formats that getTierHops gives. The tensor is cut into `stages`
 /// parts, so that one hop works on a part while the next hop works on the part
 /// before (paper section 4.1.2).
 Plan makeReduceScatter(const Mesh &mesh, ElementType type, int64_t elements,
@@ -113,7 +113,7 @@ Plan makeReduceScatter(const Mesh &mesh, ElementType type, int64_t elements,
 Plan makeAllGather(const Mesh &mesh, ElementType type, int64_t elements,
                    WireFormat format, int64_t block);
 
-/// Either of them as the communication library does it.
+/// Either of them as a collective of the communication library.
 Plan makePlain(const Mesh &mesh, ElementType type, int64_t elements,
                bool isGather);
 

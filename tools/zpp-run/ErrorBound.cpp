@@ -107,7 +107,7 @@ static FailureOr<Bound> getBound(Operation *op, ArrayRef<Bound> operands,
       .Case<tensor::ExpandShapeOp, tensor::CollapseShapeOp,
             tensor::ExtractSliceOp>([&](auto) { return operands[0]; })
       .Case([&](tensor::InsertSliceOp) {
-        // This also counts what is overwritten, so it is an upper bound.
+        // This also counts overwritten elements, so it is an upper bound.
         return Bound{std::hypot(operands[0].norm, operands[1].norm),
                      std::hypot(operands[0].error, operands[1].error)};
       })

@@ -12,7 +12,7 @@
 
 namespace zpp {
 
-/// What is known of a tensor, seen as the vector of its elements on all ranks.
+/// Bounds for a tensor, seen as the vector of its elements on all ranks.
 struct Bound {
   /// Upper bound on the L2 norm of its value in exact arithmetic.
   double norm = 0;

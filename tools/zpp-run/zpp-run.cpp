@@ -233,11 +233,11 @@ struct Options {
                              cl::init("-"), cl::cat(category)};
   cl::opt<std::string> mesh{
       "mesh", cl::cat(category),
-      cl::desc("Tiers from slowest to fastest, as node:2,gpu:4 (default: the "
-               "program's)")};
+      cl::desc("Tiers from slowest to fastest, such as node:2,gpu:4 (default: "
+               "the program's mesh)")};
   cl::opt<std::string> backend{"backend", cl::cat(category), cl::init("cpu"),
-                               cl::desc("Where ranks run: cpu (threads) or "
-                                        "cuda (a GPU each)")};
+                               cl::desc("The back end: cpu (ranks are threads) "
+                                        "or cuda (a GPU per rank)")};
   cl::opt<std::string> entry{"entry", cl::cat(category), cl::init("main"),
                              cl::desc("Function to execute")};
   cl::list<std::string> inputs{
@@ -245,15 +245,15 @@ struct Options {
       cl::desc("File (.npy) of the next argument: one tensor for all ranks, or "
                "one per rank in a leading dim; empty or left out: random")};
   cl::opt<uint64_t> seed{"seed", cl::cat(category), cl::init(0),
-                         cl::desc("Seed of random arguments")};
+                         cl::desc("The seed of random arguments")};
   cl::opt<std::string> compareWith{
       "compare", cl::cat(category),
       cl::desc("Function that computes the same: fail if results differ by "
                "more than the bound derived from both")};
   cl::list<std::string> expect{
       "expect", cl::cat(category),
-      cl::desc("File (.npy) of the next result, as --input: fail if it differs "
-               "by more than the derived bound")};
+      cl::desc("File (.npy) of the next result, like --input: fail if it "
+               "differs by more than the derived bound")};
   cl::opt<double> tolerance{
       "tolerance", cl::cat(category),
       cl::desc("Relative L2 error allowed, instead of the derived bound")};
@@ -270,7 +270,7 @@ struct Options {
   cl::opt<int64_t> timeLimit{
       "time-limit-usec", cl::cat(category), cl::init(0),
       cl::desc("How long a collective waits for its last rank (default: the "
-               "runtime's)")};
+               "runtime's limit)")};
 };
 
 /// One execution of the tool.

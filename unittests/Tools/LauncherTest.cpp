@@ -269,7 +269,7 @@ TEST(Token, FromAFile) {
   std::remove(path.c_str());
   EXPECT_EQ(read(path), "cannot read the token from '" + path +
                             "': No such file or directory");
-  EXPECT_EQ(read("/dev/null"), wanted + "/dev/null', which is no file");
+  EXPECT_EQ(read("/dev/null"), wanted + "/dev/null', which is not a file");
 }
 
 } // namespace
