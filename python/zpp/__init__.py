@@ -8,9 +8,9 @@
     fast = zpp.rewrite(step, mesh={"node": 2, "gpu": 4}, weights="i8")
     state, loss = zpp.load(fast.step)(state, batch)
 
-`rewrite` of text, the compiler and the report need no framework. The names
-that `zpp.jax` has need JAX, and import it when they are first used. `zpp.torch`
-is for PyTorch, and is imported by its name.
+`rewrite` of text, the compiler and the report need no framework. The names that
+come from `zpp.jax` import JAX when they are first used. `zpp.torch` is the
+front end for PyTorch, and must be imported by its name.
 """
 
 import importlib

@@ -8,8 +8,8 @@ zpp-bundle writes the host side of a step for target cuda or cpu:
     step.mlir     the step in StableHLO
     libstep.so    the rewritten collectives as host functions
 
-A front end may add files of its own. Here are what they have in common, and
-everything that reads bundle.json. zpp-bundle alone writes it.
+A front end may add its own files. This module has the code that all front ends
+share, and everything that reads bundle.json. Only zpp-bundle writes it.
 
 Each JSON file in the folder is *sealed*: "sha256" has the digests of other
 files, and "digest" that of the JSON file itself, with 64 zeros in its place.
@@ -40,7 +40,7 @@ class Bundle:
     """The host side of a step whose collectives the runtime executes.
 
     Raises:
-      ValueError: where the files are not as zpp-bundle wrote them.
+      ValueError: if the files have changed since zpp-bundle wrote them.
     """
 
     #: bundle.json, step.mlir and libstep.so.
@@ -74,7 +74,7 @@ class Bundle:
 
     @property
     def id(self) -> str:
-        """What the step's custom calls name it."""
+        """The name of the bundle in the step's custom calls."""
         return self.manifest["id"]
 
     @property
@@ -84,7 +84,7 @@ class Bundle:
 
     @property
     def devices(self) -> int:
-        """How many devices its mesh has."""
+        """The number of devices of the mesh."""
         return math.prod(parse_mesh(self.mesh).values()) if self.mesh else 1
 
 
@@ -92,8 +92,8 @@ def read_bundle(folder: pathlib.Path) -> Bundle:
     """The host side in a folder that zpp-bundle or a front end has written.
 
     Raises:
-      FileNotFoundError: where there is none.
-      ValueError: where it is not as it was written.
+      FileNotFoundError: if there is none.
+      ValueError: if it has changed since it was written.
     """
     names = (MANIFEST, "step.mlir", "libstep.so")
     with about(folder):
@@ -101,7 +101,7 @@ def read_bundle(folder: pathlib.Path) -> Bundle:
 
 
 def read_file(folder: pathlib.Path, name: str) -> bytes:
-    """A file that a bundle must have."""
+    """The content of a file that a bundle must have."""
     try:
         return (folder / name).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -110,9 +110,9 @@ def read_file(folder: pathlib.Path, name: str) -> bytes:
 
 
 def make_id(step: bytes, own: str, library: bytes) -> str:
-    """The id of a step and its library: zpp-bundle computes the same.
+    """The id of a step and its library, as zpp-bundle computes it.
 
-    step: step.mlir, in which the custom calls say `own`.
+    step: the content of step.mlir, in which the custom calls have the id `own`.
     """
     content = hashlib.sha256()
     for part in (step.replace(b'bundle = "%b"' % own.encode(),
@@ -132,10 +132,11 @@ def seal(entries: Mapping[str, Any], files: Mapping[str, bytes]) -> bytes:
 
 
 def unseal(name: str, content: bytes | None, version: int) -> dict:
-    """The entries of a sealed JSON file, which is as it was written.
+    """The entries of a sealed JSON file.
 
     Raises:
-      ValueError: where it is not, or where its version is another one.
+      ValueError: if it has changed since it was written, or has another
+      version.
     """
     if content is None:
         raise ValueError(f"expected {name}, but got none")
@@ -161,7 +162,7 @@ def unseal(name: str, content: bytes | None, version: int) -> dict:
 
 def check_digest(manifest: str, entries: Mapping[str, Any], name: str,
                  content: bytes | None) -> None:
-    """Raises ValueError where a file is not the one that `manifest` names."""
+    """Raises ValueError if a file is not the one that `manifest` names."""
     if content is None:
         raise ValueError(f"expected {name} beside {manifest}, but got none")
     written = entries["sha256"].get(name)
@@ -174,12 +175,12 @@ def check_digest(manifest: str, entries: Mapping[str, Any], name: str,
 def write_folder(path: str | os.PathLike, files: Mapping[str, bytes],
                  markers: tuple[str, ...]) -> None:
     """Writes a folder with these files. It gets its name when it is complete;
-    on failure nothing has changed.
+    if anything fails, nothing has changed.
 
-    markers: files by which an older folder is known, which is replaced.
+    markers: an older folder with these files is replaced.
 
     Raises:
-      FileExistsError: where something else is at the path.
+      FileExistsError: if something else is at the path.
     """
     folder = pathlib.Path(path)
     exists = os.path.lexists(folder)
@@ -191,7 +192,7 @@ def write_folder(path: str | os.PathLike, files: Mapping[str, bytes],
     with tempfile.TemporaryDirectory(
             dir=folder.parent, prefix=f".{folder.name}-",
             ignore_cleanup_errors=True) as temporary:
-        # Not the temporary folder itself, which others may not read.
+        # A new folder, because other users cannot read the temporary one.
         parts, old = pathlib.Path(temporary, "new"), pathlib.Path(
             temporary, "old")
         parts.mkdir()
@@ -209,7 +210,7 @@ def write_folder(path: str | os.PathLike, files: Mapping[str, bytes],
 
 @contextlib.contextmanager
 def about(folder: pathlib.Path) -> Iterator[None]:
-    """Says in errors which folder they are about."""
+    """Adds the name of the folder to errors."""
     try:
         yield
     except ValueError as error:
@@ -217,7 +218,7 @@ def about(folder: pathlib.Path) -> Iterator[None]:
 
 
 def check_entries(name: str, entries: Any, wanted: Mapping[str, type]) -> None:
-    """Raises ValueError where entries of a JSON file are missing."""
+    """Raises ValueError if entries of a JSON file are missing."""
     for key, kind in wanted.items():
         found = entries.get(key) if isinstance(entries, dict) else None
         if not isinstance(found, kind) or isinstance(found, bool):

@@ -1,6 +1,6 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Runs zpp-opt, and zpp-bundle where the runtime is to execute collectives."""
+"""Runs zpp-opt, and zpp-bundle if the runtime is to execute collectives."""
 
 import dataclasses
 import json
@@ -24,7 +24,7 @@ logger = logging.getLogger("zpp")
 class CompileError(Exception):
     """zpp-opt or zpp-bundle did not accept its input or its options.
 
-    The message has the compiler's errors; `output` is all it wrote.
+    The message has the compiler's errors; `output` has everything it wrote.
     """
 
     def __init__(self, message: str, output: str):
@@ -46,7 +46,7 @@ class Diagnostic:
 
 @dataclasses.dataclass(frozen=True)
 class Rewritten:
-    """What `rewrite` made of a step."""
+    """The result of `rewrite`."""
 
     text: str
     #: The parsed report: {"mesh", "collectives", "total"}, as --zero-report
@@ -64,8 +64,8 @@ class Rewritten:
 
     @property
     def left_alone(self) -> list[dict]:
-        """The report's entries of collectives that were not rewritten; each
-        says why as "reason"."""
+        """The report's entries of collectives that were not rewritten, each
+        with its "reason"."""
         return [collective for collective in self.report["collectives"]
                 if not collective["rewritten"]]
 
@@ -74,7 +74,7 @@ def rewrite_text(text: str, options: Options, target: str) -> Rewritten:
     """Rewrites a module in the generic form.
 
     Args:
-      target: "portable", "cuda" or "cpu", whatever `options` says.
+      target: "portable", "cuda" or "cpu"; that of `options` is ignored.
 
     Raises:
       CompileError: with the compiler's message.
@@ -83,7 +83,7 @@ def rewrite_text(text: str, options: Options, target: str) -> Rewritten:
         "mesh", "weights", "gradients", "secondary", "block", "regather",
         "stages", "links", "prefetch_bytes", "coalesce_bytes")}
     if options.weights_of is not None:
-        # Numbers of the module's arguments; its front end has seen to that.
+        # The front end has turned names into numbers of the module's arguments.
         pipeline["weights-of"] = (
             options.weights_of if isinstance(options.weights_of, str)
             else ",".join(map(str, options.weights_of)) or None)
@@ -116,7 +116,7 @@ def rewrite_text(text: str, options: Options, target: str) -> Rewritten:
 
 
 def report_table(text: str, options: Options) -> str:
-    """The report of a module in the generic form, as a table to be read."""
+    """The report of a module in the generic form, as a table for people."""
     return _report(text, options, "table")
 
 
@@ -170,7 +170,8 @@ def _is_program(place: str | os.PathLike) -> bool:
 
 
 def _join(options: Mapping[str, Any]) -> str:
-    """Pass options as "name=value name=value", without those that are None."""
+    """Pass options as "name=value name=value"; those that are None are left
+    out."""
     return " ".join(
         f"{name}={str(value).lower() if isinstance(value, bool) else value}"
         for name, value in options.items() if value is not None)
@@ -182,7 +183,7 @@ _DIAGNOSTIC = re.compile(
 
 
 def _run(command: list, timeout: float | None) -> list[Diagnostic]:
-    """Runs the compiler; raises its errors, passes its warnings on."""
+    """Runs the compiler. Raises its errors and passes on its warnings."""
     program = pathlib.Path(command[0]).name
     try:
         process = subprocess.run(

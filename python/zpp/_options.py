@@ -28,60 +28,59 @@ class NamedMesh(Protocol):
 class Options:
     """How a step is to be rewritten; the same for every front end.
 
-    Whatever is None is left to the compiler's default. Structures are kept as
-    the text that the compiler reads: mesh={"node": 2, "gpu": 4} becomes
-    "node:2,gpu:4".
+    None means the compiler's default. Structures are kept as the text that the
+    compiler reads: mesh={"node": 2, "gpu": 4} becomes "node:2,gpu:4".
 
     Raises:
-      ValueError: where a value is not one of those below.
+      ValueError: if a value is not valid.
     """
 
     #: Tiers from the slowest link to the fastest: {"node": 2, "gpu": 4},
     #: "node:2,gpu:4", or a mesh of the framework with its axes in this order.
-    #: None: the axes of the step's own mesh, or where that has one axis only,
+    #: None means the axes of the step's own mesh or, if that has only one axis,
     #: the processes and their devices.
     mesh: str | Mapping[str, int] | NamedMesh | None = None
     #: Wire format of weight gathers (qwZ): "none", "i8" or "i4".
     weights: str | None = None
-    #: Formats of the gradient scatter's hops from the innermost outwards
-    #: (qgZ), as ("i8", "i4") or "i8:i4"; one format is one hop over the whole
-    #: group; "none".
+    #: Formats of the gradient scatter's hops (qgZ) from the innermost outwards:
+    #: ("i8", "i4") or "i8:i4". A single format means one hop over the whole
+    #: group. Or "none".
     gradients: str | Sequence[str] | None = None
     #: The group that keeps a second copy of the weights for the backward pass
     #: (hpZ): the name of a tier, a number of devices, or "none".
     secondary: str | int | None = None
-    #: Arguments that are weights where the step does not show it, in an
-    #: evaluation for instance: "all", the numbers of the leaves among its
-    #: arguments, or a function that is given each leaf's path in them, as
-    #: `jax.tree_util.keystr` writes it (`[0]['head']`), and says whether it is
-    #: one.
+    #: Arguments to treat as weights even if the step does not show that they
+    #: are, for instance in an evaluation: "all", the numbers of leaves of the
+    #: arguments, or a function that returns for each leaf's path, as
+    #: `jax.tree_util.keystr` writes it (`[0]['head']`), whether it is a weight.
     weights_of: str | Sequence[int] | Callable[[str], bool] | None = None
     #: Elements that share a scale: a power of two from 32 to 2048.
     block: int | None = None
-    #: Whether to drop gathered weights that a step keeps alive, and to gather
+    #: Whether to drop gathered weights that a step keeps alive and to gather
     #: them again in the backward pass (ZeRO-3).
     regather: bool | None = None
-    #: Parts that a gradient's hops are cut into; 0: as many as suit `links`.
+    #: Parts that a gradient's hops are cut into; 0 picks the number that suits
+    #: `links`.
     stages: int | None = None
     #: What a device sends per second over the links of each tier:
     #: {"node": "50gbit", "gpu": "400gbyte"}, "node=50gbit,gpu=400gbyte", or the
     #: path of a file with them (`zpp-perf --calibrate` measures and prints it).
-    #: What would not make a collective faster there is left out.
+    #: Techniques that would not make a collective faster are left out.
     links: str | os.PathLike | Mapping[str, str] | None = None
     #: Bytes for weights that are gathered before they are needed and for
     #: gradients that wait to be scattered; for targets cuda and cpu.
     prefetch_bytes: int | None = None
-    #: Bytes that a device contributes at most to a buffer in which several
-    #: tensors travel; 0: each travels alone.
+    #: Bytes that a device contributes to a buffer shared by several tensors;
+    #: with 0 each tensor travels alone.
     coalesce_bytes: int | None = None
-    #: What executes the collectives. "portable": XLA, on any device. "cuda":
+    #: Who executes the collectives. "portable": XLA, on any device. "cuda":
     #: the runtime on NVIDIA GPUs, with its kernels and NCCL. "cpu": the same
-    #: on CPU devices of one process, which shows that it works, not how fast
-    #: it is. "auto": "cuda" for a step exported for it where the runtime can,
-    #: otherwise "portable"; the reason is logged.
+    #: on CPU devices of one process, for tests of correctness. "auto": "cuda"
+    #: if the step was exported for it and the runtime is available, otherwise
+    #: "portable"; the reason is logged.
     target: str = "auto"
     #: Seconds after which each run of the compiler is stopped with an error;
-    #: None: never.
+    #: None means never.
     compile_timeout: float | None = None
 
     def __post_init__(self):
@@ -114,7 +113,7 @@ class Options:
         """These options with some of them changed.
 
         Raises:
-          TypeError: where there is no option of a name.
+          TypeError: if an option does not exist.
         """
         if unknown := sorted(set(changes) - set(OPTION_NAMES)):
             raise TypeError(f"expected options among "
@@ -131,14 +130,14 @@ OPTION_NAMES = tuple(field.name for field in dataclasses.fields(Options))
 
 def read_schedule(schedule: Mapping[int, Mapping[str, Any]], options: Options,
                   unit: str) -> list[tuple[int, Options]]:
-    """Options that hold from a number of calls or steps on, in place of those
-    in `options`: all entries with all options, the latest first.
+    """The entries of a schedule with all their options, the latest first. An
+    entry replaces some of `options` from a number of calls or steps on.
 
     Args:
-      unit: what errors say is counted, "call".
+      unit: the unit that is counted, for errors: "call".
 
     Raises:
-      ValueError: where an entry is something else.
+      ValueError: if an entry is not valid.
     """
     entries = [(0, options)]
     for first, changed in schedule.items():
@@ -159,14 +158,14 @@ def parse_mesh(text: str) -> dict[str, int]:
     """The tiers in "node:2,gpu:4".
 
     Raises:
-      ValueError: where it is something else.
+      ValueError: if `text` is not a mesh.
     """
     tiers = {}
     for part in text.split(","):
         name, separator, size = part.partition(":")
         if not _NAME.fullmatch(name) or not separator or not (
                 size.isascii() and size.isdigit()) or int(size) < 1:
-            raise ValueError(f"expected a mesh as 'node:2,gpu:4', but got "
+            raise ValueError(f"expected a mesh such as 'node:2,gpu:4', but got "
                              f"'{part}' in '{text}'")
         if name in tiers:
             raise ValueError(f"expected every name once in a mesh, but got "
@@ -198,7 +197,7 @@ def _gradients_text(gradients: Any) -> str | None:
         return gradients
     formats = (gradients.split(":") if isinstance(gradients, str)
                else gradients if isinstance(gradients, Sequence) else ())
-    # A hop may send what it sums as it is.
+    # A hop may also send unquantized sums.
     per_hop = (*FORMATS, "none")
     if not formats or any(part not in per_hop for part in formats):
         raise ValueError(

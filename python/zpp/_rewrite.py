@@ -17,21 +17,20 @@ def rewrite(step: Any, options: Options | None = None, /, **changes: Any
         zpp.rewrite(step, mesh="node:2,gpu:4", weights="i8")
 
     Args:
-      step: what `zpp.export` returned, or what `jax.jit(...).lower()` did; a
-        `jax.export.Exported` or its serialized bytes; a module of StableHLO as
-        text, bytecode or portable artifact. All but text in the generic form
-        needs JAX.
+      step: the result of `zpp.export` or of `jax.jit(...).lower()`; a
+        `jax.export.Exported` or its serialized bytes; or a module of StableHLO
+        as text, bytecode or portable artifact. All forms except text in the
+        generic form need JAX.
       options: a `zpp.Options`.
-      **changes: fields of `zpp.Options` that take the place of those in
-        `options`.
+      **changes: fields of `zpp.Options` that replace those in `options`.
 
     Raises:
       CompileError: with the compiler's message.
-      TypeError, ValueError: where the step or an option is something else.
+      TypeError, ValueError: if the step or an option is not valid.
     """
     options = (options or Options()).replace(**changes)
     if not isinstance(step, str) or is_pretty(step):
-        # The front end knows what JAX makes, and reads every form.
+        # The front end for JAX reads all other forms.
         from zpp import jax
         if not isinstance(step, str) and not jax.is_bytecode(step):
             return jax.rewrite_step(jax.as_step(step), options)
@@ -39,9 +38,10 @@ def rewrite(step: Any, options: Options | None = None, /, **changes: Any
     target = "portable" if options.target == "auto" else options.target
     result = rewrite_text(step, options, target)
     warn_if_nothing_was_rewritten(
-        result, options, "a module says only those that the step names itself "
-        "(jax.shard_map); give what jax.export or jax.jit(...).lower() return, "
-        "and XLA makes them of shardings first")
+        result, options, "a module has only those that the step names itself "
+        "(jax.shard_map); pass the result of jax.export or "
+        "jax.jit(...).lower(), for which XLA first makes collectives from "
+        "shardings")
     return result
 
 
@@ -52,14 +52,17 @@ _PRETTY = re.compile(
 
 
 def is_pretty(text: str) -> bool:
-    """Whether zpp-opt, which knows only the generic form of StableHLO, would
-    not read this module."""
+    """Whether this module is in the pretty form of StableHLO, which zpp-opt
+    cannot read."""
     return _PRETTY.search(text) is not None
 
 
 def warn_if_nothing_was_rewritten(result: Rewritten, options: Options,
                                   hint: str) -> None:
-    """hint: why a step may have no collectives, and what to do about it."""
+    """Warns if nothing was rewritten.
+
+    hint: why a step may have no collectives, and what to do about it.
+    """
     entries = result.report["collectives"]
     if {options.weights, options.gradients, options.secondary} == {"none"} or (
             any(entry["rewritten"] for entry in entries)):

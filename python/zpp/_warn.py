@@ -11,8 +11,8 @@ _OWN = (str(pathlib.Path(__file__).resolve().parent), contextlib.__file__)
 
 
 def warn(message: str) -> None:
-    """A UserWarning at the innermost line outside of this package."""
-    # What skip_file_prefixes does from Python 3.12 on.
+    """Issues a UserWarning at the innermost line outside of this package."""
+    # As skip_file_prefixes does from Python 3.12 on.
     level, frame = 2, sys._getframe(1)
     while frame.f_back and frame.f_code.co_filename.startswith(_OWN):
         level, frame = level + 1, frame.f_back

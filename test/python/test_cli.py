@@ -183,7 +183,7 @@ def test_nothing_to_do_is_said_with_a_next_step(tmp_path, capsys):
     error = capsys.readouterr().err
     assert error.startswith("zpp: warning: expected a step with collectives, "
                             "but got none: ")
-    assert "give what jax.export" in error
+    assert "pass the result of jax.export" in error
 
 
 @pytest.mark.parametrize("content, options, message", [
@@ -193,7 +193,7 @@ def test_nothing_to_do_is_said_with_a_next_step(tmp_path, capsys):
     (b"\x0a\x02ab\xff", [], "step: expected a step as generic, export"),
     (b"HloModule what, {", [], "step: expected a step as generic, export"),
     (b"module {}", ["--weights", "i3"], "weights: expected 'none', 'i8' or"),
-    (b"module {}", ["--mesh", "node"], "expected a mesh as 'node:2,gpu:4'"),
+    (b"module {}", ["--mesh", "node"], "expected a mesh such as 'node:2,gpu:4'"),
     (None, [], "No such file or directory"),
 ], ids=["text", "bytes", "proto", "hlo", "weights", "mesh", "missing"])
 def test_errors(content, options, message, tmp_path, capsys):

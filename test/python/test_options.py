@@ -61,7 +61,7 @@ def test_options_are_values():
 
 
 @pytest.mark.parametrize("options, message", [
-    ({"mesh": "node2"}, "expected a mesh as 'node:2,gpu:4', but got 'node2'"),
+    ({"mesh": "node2"}, "expected a mesh such as 'node:2,gpu:4', but got 'node2'"),
     ({"mesh": "node:2,gpu:"}, "but got 'gpu:' in 'node:2,gpu:'"),
     ({"mesh": "node:2, gpu:4"}, "but got ' gpu:4'"),
     ({"mesh": {"node": 0}}, "but got 'node:0'"),

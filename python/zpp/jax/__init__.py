@@ -1,6 +1,6 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The front end for JAX. `zpp` has its functions too."""
+"""The front end for JAX. Its functions are also available in `zpp`."""
 
 try:
     import jax as _jax  # noqa: F401

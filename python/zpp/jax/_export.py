@@ -1,6 +1,7 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Between a JAX function and the StableHLO text that the compiler reads."""
+"""From JAX functions to the StableHLO text that the compiler reads, and
+back."""
 
 import dataclasses
 import functools
@@ -23,7 +24,8 @@ from zpp._rewrite import is_pretty
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """An exported function, with what `jax.export` does not say of it."""
+    """An exported function, with information that `jax.export` does not
+    keep."""
 
     exported: jax.export.Exported
     #: Flat indices of the donated arguments.
@@ -36,30 +38,30 @@ class Step:
 
     @property
     def uses_runtime(self) -> bool:
-        """Whether any of its collectives is the runtime's."""
+        """Whether the runtime executes any of its collectives."""
         return self.bundle is not None and bool(
             self.bundle.manifest["functions"])
 
     @functools.cached_property
     def smallest_result(self) -> int | None:
-        """Which flat result takes the least memory; None without results."""
+        """The index of the smallest flat result; None without results."""
         sizes = [math.prod(shape.shape) for shape in self.exported.out_avals]
         return sizes.index(min(sizes)) if sizes else None
 
     @functools.cached_property
     def complete_text(self) -> str:
-        """`text` with all collectives: also those that XLA would make of the
-        step's shardings, which takes a compilation.
+        """`text` with all collectives, including those that XLA makes from the
+        step's shardings. This takes a compilation.
 
         Raises:
-          ValueError: where XLA cannot make them ahead of time.
+          ValueError: if XLA cannot partition the step ahead of time.
         """
         from zpp.jax import _partition
         return (_partition.partition(self)
                 if _partition.needs_partitioning(self) else self.text())
 
     def text(self, locations: bool = True) -> str:
-        """The module as generic StableHLO, which is what zpp-opt reads.
+        """The module as StableHLO in the generic form, which zpp-opt reads.
 
         With `locations`, every operation carries the user's source line, so
         that the compiler's remarks point there.
@@ -82,7 +84,7 @@ class Step:
 def export(step: Callable, *args: Any, platforms: Sequence[str] | None = None,
            disabled_checks: Sequence[jax.export.DisabledSafetyCheck] = (),
            **kwargs: Any) -> Step:
-    """Exports `step` as called with these arguments.
+    """Exports `step` for these arguments.
 
     Args:
       step: a function; `jax.jit` of one keeps its donation, shardings and
@@ -102,18 +104,18 @@ def export(step: Callable, *args: Any, platforms: Sequence[str] | None = None,
         jax.tree.leaves(traced.args_info)) if info.donated)
     meshes = itertools.chain(
         _meshes(traced.jaxpr), _meshes_of((args, kwargs)),
-        # in_shardings and out_shardings of jax.jit, which has no public way to
-        # ask for them.
+        # in_shardings and out_shardings of jax.jit, for which there is no
+        # public interface.
         _meshes_of(list(getattr(traced, "_params", {}).values())))
     return Step(exported, donated, next(meshes, None))
 
 
 def as_step(step: Any) -> Step:
-    """The step that is given as what `zpp.export` returned, what
-    `jax.jit(...).lower()` did, a `jax.export.Exported` or its bytes.
+    """The step in any form: the result of `zpp.export` or
+    `jax.jit(...).lower()`, a `jax.export.Exported` or its bytes.
 
     Raises:
-      TypeError, ValueError: where it is something else.
+      TypeError, ValueError: if it is something else.
     """
     if isinstance(step, Step):
         return step
@@ -133,8 +135,8 @@ def as_step(step: Any) -> Step:
 
 
 def from_text(text: str, devices: int) -> Step:
-    """A step of which only the module is known, for the platform of this
-    process. It takes flat arguments, donates none and returns a list."""
+    """A step that consists of a module alone, for the platform of this process.
+    It takes flat arguments, donates none and returns a list."""
     with make_ir_context() as context:
         return _from_module(ir.Module.parse(text, context), devices)
 
@@ -150,7 +152,7 @@ def to_generic(module: str | bytes) -> str:
       module: text, bytecode, or a portable artifact.
 
     Raises:
-      ValueError: where it is none.
+      ValueError: if it is not a module.
     """
     if isinstance(module, str) and not is_pretty(module):
         return module
@@ -176,14 +178,14 @@ def _deserialize(content: bytes) -> jax.export.Exported:
     try:
         return jax.export.deserialize(bytearray(content))
     except Exception as error:
-        # It does not check what it reads.
+        # The deserializer does not check its input.
         raise ValueError(
             f"expected the serialized bytes of a jax.export.Exported, but got "
             f"{len(content)} other bytes ({type(error).__name__})") from None
 
 
 def _donated_in(exported: jax.export.Exported) -> tuple[int, ...]:
-    """Flat indices of the arguments that a module gives to its results."""
+    """Flat indices of the arguments whose memory a module uses for results."""
     with make_ir_context() as context:
         module = stablehlo.deserialize_portable_artifact(
             context, exported.mlir_module_serialized)
@@ -220,14 +222,15 @@ def _from_lowered(lowered: jax.stages.Lowered) -> Step:
 
 def _from_module(module: ir.Module, devices: int, donated: tuple[int, ...] = (),
                  **more: Any) -> Step:
-    """A step of a module, by default with flat arguments and a list of results.
+    """A step made from a module, by default with flat arguments and a list of
+    results.
 
-    more: fields of `jax.export.Exported` that say otherwise.
+    more: fields of `jax.export.Exported` to override.
     """
     main = _main_of(module)
     function = ir.FunctionType(
         ir.TypeAttr(main.attributes["function_type"]).value)
-    # With other trees come other shapes: those that the module left out too.
+    # Other trees also have shapes that the module does not have.
     inputs, results = (
         more.get(f"{name}_avals") or tuple(map(_shape_of, types))
         for name, types in (("in", function.inputs), ("out", function.results)))
@@ -288,7 +291,7 @@ def _meshes(jaxpr: Any) -> Iterator[jax.sharding.Mesh]:
     for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
         for value in equation.params.values():
             if isinstance(value, jax.sharding.Mesh):
-                # That of the context may have no devices.
+                # The mesh of the context may have no devices.
                 yield from () if value.empty else (value,)
             elif hasattr(value, "eqns") or hasattr(value, "jaxpr"):
                 yield from _meshes(value)

@@ -19,7 +19,7 @@ from zpp.jax._partition import hlo_module_in
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A step as it was read."""
+    """A step as read from a file."""
 
     #: One of FORMS.
     form: str
@@ -30,10 +30,10 @@ class Source:
 
 
 def read(content: bytes) -> Source:
-    """A step in any form.
+    """Reads a step in any form.
 
     Raises:
-      ValueError: where it is none.
+      ValueError: if the content is not a step.
     """
     form = form_of(content)
     if form == "export":
@@ -59,7 +59,7 @@ def read(content: bytes) -> Source:
 
 
 def form_of(content: bytes) -> str:
-    """The form that the bytes of a file have, by how they begin."""
+    """The form of the content of a file, recognized by its beginning."""
     if content[:4] == b"ML\xefR":
         return "artifact" if b"StableHLO_v" in content[:64] else "bytecode"
     if content[:9] == b"HloModule":
@@ -79,13 +79,13 @@ def form_of(content: bytes) -> str:
 
 
 def write(text: str, form: str, step: Step | None = None) -> bytes:
-    """A module in the generic form in another one.
+    """Converts a module from the generic form to another one.
 
     Args:
-      step: what `form` "export" needs to know beside the module.
+      step: the step that `form` "export" needs beside the module.
 
     Raises:
-      ValueError: where the module cannot have this form.
+      ValueError: if the module cannot have this form.
     """
     if form == "generic":
         return text.encode()

@@ -44,18 +44,17 @@ def jit(step: Callable | None = None, /, *, options: Options | None = None,
     Also a decorator: `@zpp.jit`, or `@zpp.jit(mesh="node:2,gpu:4")`.
 
     Args:
-      step: a function, or what `jax.jit` made of one, which may be given as it
-        is.
+      step: a function, or the result of `jax.jit`.
       options: a `zpp.Options`.
-      schedule: options that hold from a call on, in place of the others:
+      schedule: options that replace the others from some call on:
         {5000: {"gradients": "none"}} trains with compressed gradients for 5000
-        steps and without from then on. The first call compiles all of it, and
-        switching takes no time. `JittedStep.calls` counts.
-      **more: fields of `zpp.Options`, which take the place of those in
-        `options`. All others, such as donate_argnums, static_argnums and
-        out_shardings, go to `jax.jit`. Beside a step that is jitted already
-        only static_argnums, static_argnames and compiler_options can be named,
-        and have to be named again.
+        steps and without from then on. The first call compiles all variants, so
+        switching takes no time. `JittedStep.calls` counts the calls.
+      **more: fields of `zpp.Options`, which replace those in `options`. All
+        others, such as donate_argnums, static_argnums and out_shardings, are
+        passed to `jax.jit`. If `step` is the result of `jax.jit`, only
+        static_argnums, static_argnames and compiler_options are allowed here,
+        and must be given again.
     """
     ours = {name: value for name, value in more.items()
             if name in OPTION_NAMES}
@@ -79,7 +78,7 @@ class _Loaded:
 
 
 class JittedStep:
-    """What `jit` returns: called like the step it was made from.
+    """The result of `jit`, which is called like the original step.
 
     Each new combination of argument shapes, types, shardings and static values
     is exported and compiled once, as `jax.jit` does.
@@ -124,14 +123,15 @@ class JittedStep:
         return jax.tree.unflatten(step.exported.out_tree, results)
 
     def lower(self, *args, **kwargs) -> jax.stages.Lowered:
-        """As of `jax.jit`; of what the next call runs, with flat arguments."""
+        """As in `jax.jit`, for the variant that the next call runs. It takes
+        flat arguments."""
         loaded, leaves = self._load(args, kwargs)
         with device_context(loaded.rewritten.step, leaves):
             return loaded.function.lower(*leaves)
 
     def rewritten(self, *args, **kwargs) -> Rewritten:
-        """The rewritten step that the next call with these arguments runs;
-        without any, with those of the latest call."""
+        """The rewritten step that the next call with these arguments runs.
+        Without arguments, those of the latest call are meant."""
         if args or kwargs:
             return self._load(args, kwargs)[0].rewritten
         if not self._loaded:
@@ -140,7 +140,7 @@ class JittedStep:
         return self._scheduled(next(reversed(self._loaded.values()))).rewritten
 
     def report(self, *args, **kwargs) -> dict:
-        """Bytes per tier before and after; arguments as for `rewritten`."""
+        """The report of the rewrite; arguments as for `rewritten`."""
         return self.rewritten(*args, **kwargs).report
 
     def _load(self, args: tuple, kwargs: dict) -> tuple[_Loaded, list]:
@@ -195,8 +195,8 @@ class JittedStep:
 
 def _static_arguments(step: Callable, jit_options: dict
                       ) -> tuple[set[int], set[str]]:
-    """Positions and names of static arguments. As in `jax.jit`, whichever of
-    the two is given says the other, by the signature of `step`."""
+    """Positions and names of static arguments. If only one of the two is given,
+    the other follows from the signature of `step`, as in `jax.jit`."""
     def as_set(value):
         return set() if value is None else {value} if isinstance(
             value, (int, str)) else set(value)
@@ -218,13 +218,13 @@ def _static_arguments(step: Callable, jit_options: dict
 
 
 def _leaf_key(leaf: Any) -> Hashable:
-    """What of an argument decides how a step is compiled."""
+    """The properties of an argument that decide how a step is compiled."""
     placed = isinstance(leaf, jax.ShapeDtypeStruct) or getattr(
         leaf, "committed", False)
     sharding = leaf.sharding if placed else None
     if isinstance(sharding, jax.sharding.NamedSharding):
-        # Results come back with the same placement spelled shorter:
-        # P("data") for P("data", None).
+        # Results have the same placement in a shorter spelling: P("data")
+        # instead of P("data", None).
         spec = list(sharding.spec)
         while spec and spec[-1] is None:
             spec.pop()

@@ -18,18 +18,18 @@ def load(step: Step | str | os.PathLike, compiler_options: dict | None = None
          ) -> Callable:
     """The exported function as one that is called like the original.
 
-    Donated arguments stay donated: a function called through `jax.export` has
-    lost that, so that it is jitted again with what `step` remembers.
+    Donated arguments stay donated: `jax.export` loses donation, so the function
+    is jitted again with what `step` has recorded.
 
-    A folder is code: a step in it runs as this process, and for the targets
-    cuda and cpu a library in it is loaded. Load what you trust. Digests find
-    files that have changed since they were written, not who has written them.
+    A folder is code: its step runs in this process, and for the targets cuda
+    and cpu its library is loaded. Load only folders that you trust. Digests
+    detect files that have changed, but do not tell who wrote them.
 
     Args:
-      step: a step, or the folder of one: what `zpp.save` wrote, or zpp-bundle,
-        in which case the function takes the arguments of the module and
+      step: a step, or the folder of one that `zpp.save` or zpp-bundle wrote. In
+        the latter case the function takes the arguments of the module and
         returns a list.
-      compiler_options: those of `jax.jit`, which an export cannot keep.
+      compiler_options: as in `jax.jit`; an export cannot keep them.
     """
     step = step if isinstance(step, Step) else read(step)
     exported = step.exported
@@ -54,8 +54,8 @@ def load(step: Step | str | os.PathLike, compiler_options: dict | None = None
 
 def load_flat(step: Step, compiler_options: dict | None = None
               ) -> jax.stages.Wrapped:
-    """`load`, as a jitted function of the flat arguments to flat results; what
-    `prepare` does is left to the caller."""
+    """Like `load`, but a jitted function from flat arguments to flat results.
+    The caller must call `prepare`."""
     exported = step.exported
 
     def call(*leaves):
@@ -68,8 +68,8 @@ def load_flat(step: Step, compiler_options: dict | None = None
 
 
 def check_not_traced(leaves: Sequence[Any]) -> None:
-    """Raises TypeError where these are not arrays yet: what a rewritten step
-    runs on must be known when it is called."""
+    """Raises TypeError if arguments are traced: the devices of a rewritten step
+    must be known when it is called."""
     if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
         raise TypeError(
             "expected arrays, but got values that jax.jit or another "
@@ -77,18 +77,18 @@ def check_not_traced(leaves: Sequence[Any]) -> None:
 
 
 def prepare(step: Step, leaves: Sequence[Any]) -> None:
-    """Makes the runtime ready for a call of the step with these arguments. Does
-    nothing where it is, or where the step needs none."""
+    """Prepares the runtime for a call of the step with these arguments. Does
+    nothing if it is ready or the step does not need it."""
     if step.uses_runtime:
         _runtime.load_bundle(step.bundle, _devices(step, leaves))
 
 
 def device_context(step: Step, leaves: Sequence[Any]):
-    """What to call a loaded step under.
+    """The context in which to call a loaded step.
 
-    A function knows its devices from its `shard_map`; an exported one only
-    from its arguments. Where none of them lies on the mesh, the mesh has to
-    come from the context.
+    A function knows its devices from its `shard_map`, but an exported one only
+    from its arguments. If none of them is on the mesh, the mesh must come from
+    the context.
     """
     if step.mesh is None or any(
             isinstance(leaf, jax.Array) and leaf.committed for leaf in leaves):

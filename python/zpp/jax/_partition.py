@@ -1,12 +1,12 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Steps whose collectives XLA makes: `jax.jit` with shardings.
+"""Steps whose collectives XLA creates: `jax.jit` with shardings.
 
 XLA's partitioner turns such a step into the program of one device, with
-explicit collectives. Here it does so ahead of time: the exported module is
-compiled once, and the program behind the partitioner is taken from a dump. It
-becomes the body of one manual computation over all devices, in a module of the
-signature of the step. That is the form of a step that is one `jax.shard_map`.
+explicit collectives. Here this happens ahead of time: the exported module is
+compiled once, and the partitioned program is taken from a dump. It becomes the
+body of one manual computation over all devices, in a module with the signature
+of the step. A step that is one `jax.shard_map` has the same form.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from zpp.jax._export import Step
 
 
 class PartitionError(ValueError):
-    """Why a step could not be partitioned."""
+    """A step could not be partitioned; the message says why."""
 
 
 #: Compute that decides where weights are gathered.
@@ -59,7 +59,7 @@ def needs_partitioning(step: Step) -> bool:
 
 def partition(step: Step) -> str:
     """The module of the step with explicit collectives, as text in the generic
-    form. It is for zpp-opt: it may have operations that an export cannot have.
+    form. It may have operations that zpp-opt reads but an export cannot have.
 
     Raises:
       PartitionError: with the reason.
@@ -162,8 +162,8 @@ def _has_global_product(function: ir.Operation) -> bool:
 
 
 def _devices_for(step: Step, axes: dict[str, int]) -> Mesh:
-    """The devices of the step, or else as many devices as it needs: the result
-    does not depend on which ones they are."""
+    """The devices of the step, or as many others as it needs: the result does
+    not depend on the choice."""
     count = step.exported.nr_devices
     for mesh in (step.mesh, jax.sharding.get_mesh()):
         if isinstance(mesh, Mesh) and mesh.size == count:
@@ -210,7 +210,7 @@ def _partition_by_compiling(step: Step, mesh: Mesh
                     "xla_dump_hlo_as_proto": True,
                     **_CHEAP.get(mesh.devices.flat[0].platform, {})})
         except Exception as error:
-            # If the step itself is wrong, its own compilation will say so.
+            # If the step itself is wrong, its compilation reports it later.
             raise PartitionError(f"XLA does not compile it: {error}"
                                  ) from error
         dumps = list(pathlib.Path(folder).glob(
@@ -257,8 +257,8 @@ def hlo_module_in(proto: bytes) -> bytes:
 
 def _wrap(module: ir.Module, local: ir.Module, mesh_name: str, mesh: Mesh,
           inputs: list, results: list, kept: tuple[int, ...]) -> None:
-    """Puts the program of a device into `module`, the step: `main` keeps its
-    signature, and all else of it goes."""
+    """Puts the program of a device into `module`, the step. `main` keeps its
+    signature, and everything else is erased."""
     symbols = ir.SymbolTable(module.operation)
     main = symbols["main"].operation
     for operation in list(module.body.operations):
@@ -304,7 +304,7 @@ def _wrap(module: ir.Module, local: ir.Module, mesh_name: str, mesh: Mesh,
         operands = dict(zip(kept, block.arguments))
         for index, value in enumerate(local_type.inputs):
             if index not in operands:
-                # The step does not use this argument, nor does the program.
+                # Neither the step nor the program uses this argument.
                 operands[index] = _zeros(value)
         call = ir.Operation.create(
             "func.call", results=local_type.results,
@@ -320,8 +320,8 @@ def _wrap(module: ir.Module, local: ir.Module, mesh_name: str, mesh: Mesh,
 
 
 def _rename(local: ir.Module) -> ir.Operation:
-    """Names in the program of a device that are not those of a step. Returns
-    its main function."""
+    """Gives the functions of the partitioned program names that the step does
+    not have. Returns its main function."""
     body = None
     for operation in list(local.body.operations):
         name = _symbol(operation)

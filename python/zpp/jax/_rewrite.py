@@ -16,7 +16,7 @@ from zpp.jax._partition import PartitionError
 
 
 def rewrite_step(step: Step, options: Options) -> Rewritten:
-    """`zpp.rewrite` of a step. The result has the rewritten one."""
+    """`zpp.rewrite` of a step. The result has the rewritten step."""
     if not isinstance(options.weights_of, str | None):
         options = options.replace(weights_of=_weights_in(step, options))
     target = _target_of(step, options)
@@ -26,15 +26,15 @@ def rewrite_step(step: Step, options: Options) -> Rewritten:
         text, is_complete = step.complete_text, True
     except PartitionError as error:
         text, is_complete = step.text(), False
-        warn(f"zpp sees only the collectives that the step names itself; those "
-             f"of its shardings are not known ahead of time: {error}")
+        warn(f"zpp sees only the collectives that the step names itself, not "
+             f"those that follow from its shardings: {error}")
     result = rewrite_text(text, options, target)
     if is_complete:
         warn_if_nothing_was_rewritten(
             result, options, "it is a step for one device; place its arguments "
             "on a mesh (jax.sharding.NamedSharding)"
             if step.exported.nr_devices == 1 else
-            "it names none (jax.shard_map), and its shardings need none")
+            "it names none (jax.shard_map), and its shardings require none")
     return dataclasses.replace(
         result, step=step.with_text(result.text, result.bundle))
 
@@ -56,8 +56,8 @@ def find_tiers(mesh: jax.sharding.Mesh | None) -> str | None:
 
 
 def _weights_in(step: Step, options: Options) -> tuple[int, ...]:
-    """The arguments of the step's module that `options.weights_of` names. Of the
-    leaves among the arguments, the module has those that are used."""
+    """The numbers of the module's arguments that `options.weights_of` names.
+    The module has only those leaves of the arguments that are used."""
     exported, named = step.exported, options.weights_of
     leaves = jax.tree.unflatten(exported.in_tree, range(len(exported.in_avals)))
     if callable(named):
@@ -76,10 +76,10 @@ def _weights_in(step: Step, options: Options) -> tuple[int, ...]:
 
 
 def _target_of(step: Step, options: Options) -> str:
-    """What executes the collectives of this step."""
+    """The target that executes the collectives of this step."""
     target, platforms = options.target, step.exported.platforms
     if target == "auto":
-        # The runtime's other back end is there to be tested.
+        # The runtime's cpu back end is for tests only.
         return _cuda_if_possible() if platforms == ("cuda",) else "portable"
     if target != "portable" and platforms != (target,):
         raise ValueError(f"expected a step exported for {target}, but got one "

@@ -114,8 +114,8 @@ def obstacle(platform: str) -> str | None:
 
 
 def load_bundle(bundle: Bundle, devices: Sequence[jax.Device]) -> None:
-    """Makes the step's collectives run on these devices: device r is rank r.
-    Does nothing the second time."""
+    """Lets the runtime execute the step's collectives on these devices: device
+    r is rank r. Does nothing the second time."""
     key = (devices[0].platform, bundle.mesh, tuple(device.id for device in
                                                    devices))
     world = _worlds.get(key)
@@ -141,8 +141,8 @@ def load_bundle(bundle: Bundle, devices: Sequence[jax.Device]) -> None:
 
 
 def keep(step: Step, results: Sequence[jax.Array]) -> None:
-    """Remembers the latest step by what it has returned: its smallest result
-    stands for all, and is held until the next step."""
+    """Remembers the latest step by its smallest result, which is held until the
+    next step."""
     global _latest, _has_recorded
     if step.smallest_result is not None:
         _latest = results[step.smallest_result]
@@ -151,7 +151,7 @@ def keep(step: Step, results: Sequence[jax.Array]) -> None:
 
 
 def finish() -> None:
-    """Waits for the latest step, and so for all."""
+    """Waits for the latest step, and thereby for all."""
     global _latest
     array, _latest = _latest, None
     if array is not None and not array.is_deleted():
@@ -175,11 +175,12 @@ def set_time_limit(seconds: float) -> None:
 
 
 def synchronize() -> None:
-    """Waits for all steps, and raises RuntimeError where one has failed.
+    """Waits for all steps, and raises RuntimeError if one has failed.
 
-    On GPUs a failed collective may be known later than the results of its
-    step, which are then not valid. The next step raises the error in any case;
-    call this before results leave the process, as into a checkpoint.
+    On GPUs the failure of a collective may become known after the results of
+    its step, which are then not valid. The next step raises the error in any
+    case. Call this before results leave the process, for example as a
+    checkpoint.
     """
     finish()
     with _lock:
@@ -188,10 +189,10 @@ def synchronize() -> None:
 
 
 def host_times() -> dict[str, float]:
-    """What the "start" and the "wait" of a collective took of XLA's threads in
-    this process since the last call, and on GPUs what it took the ranks' own
-    threads to "queue" it: medians in microseconds. Empty where no step has
-    started one."""
+    """How long the "start" and the "wait" of a collective occupied XLA's
+    threads in this process since the last call, and on GPUs how long the
+    ranks' own threads took to "queue" it: medians in microseconds. Empty if no
+    step has started a collective."""
     times = _HostTimes()
     if _worlds:
         _library().zpp_xla_take_host_times(ctypes.byref(times))
@@ -213,10 +214,11 @@ def close() -> None:
 
 @atexit.register
 def _leave() -> None:
-    """What other processes have in flight fails if a process just ends. A world
-    of this process alone ends with it, whatever is in flight."""
+    """Leaves worlds of several processes properly: if a process just ended,
+    operations in flight on others would fail. A world of this process alone may
+    end with it."""
     with contextlib.suppress(Exception):
-        finish()  # An error was for whoever needed the results.
+        finish()  # An error concerns only those who need the results.
     with _lock:
         for key in [key for key, world in _worlds.items() if world.is_shared]:
             _library().zpp_xla_world_destroy(_worlds.pop(key).handle)
@@ -238,8 +240,8 @@ def is_recording() -> bool:
 
 
 def write_traces(path: pathlib.Path) -> list[pathlib.Path]:
-    """Writes what was recorded: the first world's to `path`, others' beside
-    it. Returns the files: none where no step left anything to record."""
+    """Writes the recorded traces: that of the first world to `path`, the others
+    beside it. Returns the files, none if nothing was recorded."""
     paths = []
     with _lock:
         if not _has_recorded:
@@ -282,16 +284,15 @@ def _create_world(mesh: str, devices: Sequence[jax.Device]) -> _World:
 
 
 def platform_of(device: jax.Device) -> str:
-    """"cpu", "cuda", "rocm", ...: JAX says "gpu" of two of them."""
+    """"cpu", "cuda", "rocm", ...: JAX calls both of the latter "gpu"."""
     if device.platform != "gpu":
         return device.platform
     return device.client.platform_version.split()[0].lower()
 
 
 def _meet(desc: _WorldDesc, devices: Sequence[jax.Device]) -> None:
-    """Fills in where the processes of a world find each other, and the token by
-    which they know each other: rank 0's process chooses both, and tells the
-    others through JAX's coordination service."""
+    """Fills in the rendezvous and the token of a world. The process of rank 0
+    chooses both, and tells the others through JAX's coordination service."""
     from jax._src.distributed import global_state
     client = global_state.client
     if client is None:
@@ -299,8 +300,8 @@ def _meet(desc: _WorldDesc, devices: Sequence[jax.Device]) -> None:
                            "devices are of several processes, but it is not")
     name = (f"zpp/{desc.mesh.decode()}/"
             + ",".join(str(device.id) for device in devices))
-    # Worlds of the same devices, one after the other, are created by all of
-    # their processes. Each has a key of its own.
+    # All processes create the worlds of the same devices in the same order.
+    # Each world has its own key.
     _meetings[name] = _meetings.get(name, 0) + 1
     name += f"/{_meetings[name]}"
     if devices[0].process_index == jax.process_index():
@@ -318,8 +319,8 @@ def _meet(desc: _WorldDesc, devices: Sequence[jax.Device]) -> None:
 
 
 def _own_address(coordinator: str) -> str:
-    """The address of this host at which the others reach it: the one from which
-    this host reaches JAX's coordinator."""
+    """The address at which the others reach this host: the one from which it
+    reaches JAX's coordinator."""
     host, _, port = coordinator.rpartition(":")
     host = host.strip("[]")
     family, *_, target = socket.getaddrinfo(
@@ -352,7 +353,7 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _register(platform: str) -> None:
-    """Tells XLA the handlers of the custom calls."""
+    """Registers the handlers of the custom calls with XLA."""
     suffix, name = {"cpu": ("host", "cpu"), "cuda": ("cuda", "CUDA")}[platform]
     for call in ("start", "wait"):
         handler = getattr(_library(), f"zpp_xla_{call}_{suffix}")
@@ -361,7 +362,8 @@ def _register(platform: str) -> None:
 
 
 def _call(function, *args) -> None:
-    """Calls a function of the library that ends in (message, bytes)."""
+    """Calls a function of the library whose last parameters are (message,
+    bytes)."""
     message = ctypes.create_string_buffer(2048)
     status = function(*args, message, len(message))
     if status != 0:

@@ -35,7 +35,7 @@ def save(step: Step | Rewritten, path: str | os.PathLike) -> None:
     runtime library, but no compiler.
 
     Args:
-      step: what `zpp.rewrite` returned, its `step`, or a step as exported.
+      step: the result of `zpp.rewrite`, its `step`, or an exported step.
       path: the folder to write, "step.zpp". An older one is replaced.
     """
     step = step.step if isinstance(step, Rewritten) else step
@@ -61,8 +61,8 @@ def read(path: str | os.PathLike) -> Step:
     """The step in a folder that `save` or zpp-bundle has written.
 
     Raises:
-      FileNotFoundError: where a file is missing.
-      ValueError: where it is not as it was written.
+      FileNotFoundError: if a file is missing.
+      ValueError: if a file has changed since it was written.
     """
     folder = pathlib.Path(path)
     has_notes = (folder / NOTES).exists() or (folder / "step.jax").exists()
@@ -90,6 +90,6 @@ def _read_saved(folder: pathlib.Path, bundle: Bundle | None) -> Step:
 
 
 def _read_bundled(bundle: Bundle) -> Step:
-    """What zpp-bundle alone has written: nothing but the module is known."""
+    """A step that zpp-bundle alone has written, so only the module is known."""
     step = from_text(bundle.files["step.mlir"].decode(), bundle.devices)
     return dataclasses.replace(step, bundle=bundle)

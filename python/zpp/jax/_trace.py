@@ -15,19 +15,19 @@ from zpp.jax import _runtime
 
 @contextlib.contextmanager
 def trace(path: str | os.PathLike) -> Iterator[None]:
-    """Records what the runtime does in the steps that are called inside, and
-    writes it for Perfetto (ui.perfetto.dev).
+    """Records what the runtime does in the steps that are called inside the
+    context, and writes it for Perfetto (ui.perfetto.dev).
 
         with zpp.trace("trace.json"):
             for batch in batches[:3]:
                 state, loss = step(state, batch)
 
     There is a row for each stream of each rank, and a slice for each operation,
-    named after its collective and source line. Entering waits for the steps
-    that were called before, leaving for those inside.
-    Steps for target portable leave nothing to record. Of several processes each
-    writes its own ranks, process 1 to trace.1.json. The environment variable
-    ZPP_TRACE=trace.json records a whole process.
+    named after its collective and source line. Entering waits for earlier
+    steps, leaving for those inside. Steps for target portable record nothing.
+    If there are several processes, each writes its own ranks: process 1 writes
+    trace.1.json. The environment variable ZPP_TRACE=trace.json records a whole
+    process.
     """
     if _runtime.is_recording():
         raise RuntimeError("expected one trace at a time, but got another one "

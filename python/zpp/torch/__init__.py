@@ -8,7 +8,7 @@
     zpp.torch.compress(model, mesh="node:2,gpu:8", weights="i8",
                        gradients="i8:i4")
 
-The training loop stays as it is. `report` says what was sent.
+The training loop stays as it is. `report` returns what was sent.
 """
 
 from zpp._options import Options

@@ -4,8 +4,8 @@
 
 FSDP2 gathers the weights of a module, and scatters their gradients, in one flat
 buffer. Such a bucket becomes a module of the zero dialect with one collective,
-which zpp-opt and zpp-bundle make a function of. What comes of it is kept on
-disk, by its content, for other processes and later runs.
+which zpp-opt and zpp-bundle compile to a function. The result is kept on disk,
+by its content, for other processes and later runs.
 """
 
 import contextlib
@@ -44,9 +44,9 @@ class Bucket:
     is_mean: bool = False
 
     def text(self, sent: Mapping[str, int] | None = None) -> str:
-        """The module. `sent` has the bytes that a rank sends over each tier
-        where nothing is rewritten: without it the compiler cannot report what
-        it has rewritten."""
+        """The module. `sent` has the bytes that a rank sends over each tier if
+        nothing is rewritten. Without it the compiler cannot report the rewrite.
+        """
         names = ", ".join(f'"{name}"' for name, _ in self.tiers)
         sizes = ", ".join(str(size) for _, size in self.tiers)
         mesh = ", ".join(f'"{name}" = {size}' for name, size in self.tiers)
@@ -67,7 +67,7 @@ class Bucket:
         origin = (f'zpp.origin = {{id = 0 : i64, kind = "{self.kind}", '
                   f'role = "{role}", phase = "{phase}", group = "{group}", '
                   f'trips = 1 : i64, before = [{before}]}}')
-        # What errors and traces say, wherever it was compiled.
+        # The text of errors and traces, regardless of where it was compiled.
         loc = f'loc("{role}s of {self.elements} {self.type}")'
         return f"""\
 #mesh = #zero.mesh<{mesh}>
@@ -82,7 +82,7 @@ func.func @main(%source: {source}) -> {result} {{
 """
 
     def options(self, options: Options) -> Options:
-        """What of `options` the bucket is compiled with."""
+        """The options with which the bucket is compiled."""
         is_gather = self.kind == "all_gather"
         return Options(
             mesh=dict(self.tiers),
@@ -95,9 +95,9 @@ func.func @main(%source: {source}) -> {result} {{
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """What the compiler made of a bucket."""
+    """A compiled bucket."""
 
-    #: Why it is left to PyTorch; empty where there is a function.
+    #: The reason why it is left to PyTorch; empty if there is a function.
     reason: str
     #: The library with the function, in the cache.
     library: pathlib.Path
@@ -112,30 +112,30 @@ class Compiled:
 
 @functools.cache
 def sent_as_it_is(bucket: Bucket) -> dict[str, int]:
-    """Bytes that a rank sends over each tier where nothing is rewritten."""
+    """Bytes that a rank sends over each tier if nothing is rewritten."""
     report = report_entries(bucket.text(), Options(mesh=dict(bucket.tiers)))
     return {tier: report["total"]["after"][tier] for tier, _ in bucket.tiers}
 
 
 @functools.cache
 def compile_bucket(bucket: Bucket, options: Options) -> Compiled:
-    """Compiles a bucket, or finds what came of it earlier.
+    """Compiles a bucket, or finds the result of an earlier run.
 
     Args:
-      options: what `Bucket.options` returned.
+      options: the result of `Bucket.options`.
 
     Raises:
       CompileError: with the compiler's message.
     """
     text = bucket.text()
-    # The time that it may take changes nothing.
+    # The time limit does not change the result.
     given = dataclasses.asdict(options.replace(compile_timeout=None))
     key = hashlib.sha256(json.dumps(
         [_VERSION, text, given, _links(options), _compiler_digest()]
     ).encode()).hexdigest()
     folder = cache_folder() / f"{key}.zpp"
     with _locked(folder.with_suffix(".lock")):
-        # What is damaged is made anew.
+        # Compile again if the files are damaged.
         with contextlib.suppress(FileNotFoundError, ValueError):
             return _read(folder)
         rewritten = rewrite_text(bucket.text(sent_as_it_is(bucket)), options,
@@ -148,10 +148,10 @@ def compile_bucket(bucket: Bucket, options: Options) -> Compiled:
 
 
 def cache_folder() -> pathlib.Path:
-    """Where compiled buckets are: `zpp` in the user's cache folder."""
+    """The folder of compiled buckets: `zpp` in the user's cache folder."""
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     folder = pathlib.Path(base).expanduser() / "zpp"
-    # What lies here is loaded as code.
+    # Its files are loaded as code.
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
 
@@ -169,7 +169,7 @@ def _read(folder: pathlib.Path) -> Compiled:
 
 
 def _links(options: Options) -> str:
-    """What the file of links says, where that is one."""
+    """The content of the file of links, if there is one."""
     if options.links and os.path.isfile(options.links):
         return pathlib.Path(options.links).read_text()
     return ""

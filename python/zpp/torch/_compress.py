@@ -38,7 +38,7 @@ _runners: dict[tuple[dist.ProcessGroup, str, torch.device], Runner] = {}
 def compress(model: nn.Module, options: Options | None = None, /, *,
              schedule: Mapping[int, Mapping[str, Any]] | None = None,
              steps_done: int = 0, **changes: Any) -> nn.Module:
-    """Makes the collectives of fully_shard (FSDP2) those of ZeRO++.
+    """Replaces the collectives of fully_shard (FSDP2) by those of ZeRO++.
 
         for block in model.blocks:
             fully_shard(block, mesh=mesh)
@@ -46,31 +46,31 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
         zpp.torch.compress(model, mesh="node:2,gpu:8", weights="i8",
                            gradients="i8:i4")
 
-    Call it on all ranks, after fully_shard. It holds for all modules of
+    Call it on all ranks, after fully_shard. It applies to all modules of
     fully_shard within `model`; another call for one of them overrides it there,
-    and weights="none", gradients="none" give PyTorch's collectives back. State
-    dicts and checkpoints do not change: nothing of zpp is in them.
+    and weights="none", gradients="none" restore PyTorch's collectives. State
+    dicts and checkpoints do not change.
 
     Args:
       options: a `zpp.Options`.
-      schedule: options that hold from a step on, in place of the others:
+      schedule: options that replace the others from some step on:
         {5000: {"gradients": "none"}} compresses gradients for 5000 steps. A
         step of a module is a backward pass in which its gradients are reduced.
       steps_done: steps before this call, for a training that is resumed.
-      **changes: fields of `zpp.Options` that take the place of those in
-        `options`. mesh: the tiers of all ranks, or a `DeviceMesh` of them,
-        whose process groups are then used; None: hosts and the ranks on each.
-        secondary: the group within which the backward pass gathers, which must
-        have been asked of fully_shard with reshard_after_forward; weights are
-        not quantized again in it.
+      **changes: fields of `zpp.Options` that replace those in `options`. mesh:
+        the tiers of all ranks, or a `DeviceMesh` of them, whose process groups
+        are then used; None means hosts and the ranks on each. secondary: the
+        group within which the backward pass gathers; it must agree with
+        reshard_after_forward of fully_shard. Weights are not quantized again in
+        it.
 
     Returns:
       `model`.
 
     Raises:
-      TypeError: where `model` has no module of fully_shard, or one of FSDP1.
-      ValueError: where an option, the mesh or a group is something else.
-      RuntimeError: where this version of PyTorch is too old.
+      TypeError: if `model` has no module of fully_shard, or one of FSDP1.
+      ValueError: if an option, the mesh or a group is not valid.
+      RuntimeError: if this version of PyTorch is too old.
     """
     if isinstance(changes.get("mesh"), DeviceMesh):
         devices = changes["mesh"]
@@ -140,7 +140,7 @@ def report(model: nn.Module) -> dict:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Plan:
-    """What becomes of one collective."""
+    """The plan for one collective."""
 
     kind: str
     type: str
@@ -152,7 +152,7 @@ class _Plan:
     reason: str
 
     def entry(self, name: str, calls: int) -> dict:
-        """Of the report."""
+        """The entry of the report."""
         bucket = self.bucket
         before = after = sent_as_it_is(bucket) if bucket else {}
         if self.compiled:
@@ -171,7 +171,7 @@ def _plan(kind: str, dtype: torch.dtype, elements: int, is_mean: bool,
           ) -> _Plan:
     """Args:
       mesh: the tiers of all ranks.
-      reason: why it is left to PyTorch, if that is known.
+      reason: why it is left to PyTorch, if this is known already.
     """
     type_ = _TYPES.get(dtype)
     tiers = _mesh.find_tiers(parse_mesh(mesh),
@@ -192,7 +192,7 @@ def _plan(kind: str, dtype: torch.dtype, elements: int, is_mean: bool,
 
 
 class _Communication:
-    """What the collectives of one module of fully_shard have in common."""
+    """The state that the collectives of one module of fully_shard share."""
 
     def __init__(self, name: str, mesh: str,
                  variants: list[tuple[int, Options]], steps: int,
@@ -237,7 +237,7 @@ class _Communication:
         self._steps += 1
         self._has_gradients = True
         is_mean = op == dist.ReduceOp.AVG
-        # In place of what is added, the sum is multiplied.
+        # Multiply the sum instead of the operands.
         factor = (op.__getstate__()[1] if op == dist.ReduceOp.PREMUL_SUM
                   else None)
         reason = ""
@@ -256,7 +256,7 @@ class _Communication:
             result.mul_(factor)
 
     def entries(self, name: str) -> list[dict]:
-        """Of the report."""
+        """The entries of the report."""
         return [plan.entry(name, calls) for plan, calls in self._calls.items()]
 
     def _run(self, plan: _Plan, source: torch.Tensor, result: torch.Tensor,
@@ -270,8 +270,8 @@ class _Communication:
 
     def _check_secondary(self, options: Options, group: dist.ProcessGroup
                          ) -> None:
-        """The backward pass gathers within the secondary group, if there is to
-        be one. PyTorch does not tell earlier."""
+        """Checks that the backward pass gathers within the secondary group, if
+        there is one. PyTorch does not provide the group earlier."""
         is_backward = torch._C._current_graph_task_id() != -1
         if options.secondary in (None, "none") or not is_backward:
             return
@@ -343,8 +343,8 @@ def _modules_of(model: nn.Module) -> Iterator[tuple[str, FSDPModule]]:
 
 
 def _shard_group(module: FSDPModule) -> dist.ProcessGroup | None:
-    """The group over which the weights of `module` itself are sharded; None
-    where it has none, or where its parameters do not tell."""
+    """The group over which the weights of `module` itself are sharded; None if
+    it has none or its parameters do not show the group."""
     inner = {id(parameter) for other in module.modules()
              if other is not module and isinstance(other, FSDPModule)
              for parameter in other.parameters()}
@@ -359,7 +359,7 @@ def _shard_group(module: FSDPModule) -> dist.ProcessGroup | None:
 
 
 def _check_options(options: Options) -> None:
-    """Raises ValueError where an option has no meaning here."""
+    """Raises ValueError if an option has no meaning here."""
     for name in _OF_STEPS:
         if getattr(options, name) is not None:
             raise ValueError(f"{name}: expected none for PyTorch, where "

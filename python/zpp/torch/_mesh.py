@@ -1,6 +1,6 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which tiers the ranks of a process group differ in."""
+"""The tiers in which the ranks of a process group differ."""
 
 import itertools
 import math
@@ -13,7 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 
 def tiers_of_devices(mesh: DeviceMesh) -> dict[str, int]:
-    """The tiers that the dims of a device mesh of all ranks are."""
+    """The dims of a device mesh of all ranks, as tiers."""
     if mesh.mesh_dim_names is None:
         raise ValueError(f"mesh: expected a device mesh whose dims have names, "
                          f"but got {mesh}")
@@ -42,7 +42,7 @@ def find_tiers(mesh: Mapping[str, int], ranks: Sequence[int]) -> dict[str, int]:
     node of {"node": 2, "gpu": 4}. Rank r is device r of the mesh.
 
     Raises:
-      ValueError: where the group is not such a part of the mesh.
+      ValueError: if the group is not such a part of the mesh.
     """
     sizes = list(mesh.values())
     strides = [math.prod(sizes[i + 1:]) for i in range(len(sizes))]
@@ -62,7 +62,7 @@ def find_tiers(mesh: Mapping[str, int], ranks: Sequence[int]) -> dict[str, int]:
 
 
 def check_world(mesh: Mapping[str, int]) -> None:
-    """Raises ValueError where the mesh does not have a device per rank."""
+    """Raises ValueError if the mesh does not have a device per rank."""
     if math.prod(mesh.values()) != dist.get_world_size():
         raise ValueError(
             f"mesh: expected tiers of {dist.get_world_size()} devices, as many "

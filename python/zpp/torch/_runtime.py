@@ -75,9 +75,9 @@ def use_groups(mesh: DeviceMesh) -> None:
 class Runner:
     """Runs functions over the ranks of a process group, as this rank.
 
-    Exchanges within a part of the group go through process groups of the caller
-    where they are known, or else ones that are made when they are first needed,
-    by their members alone.
+    Exchanges within a part of the group use process groups of the caller if
+    they are known. Otherwise their members create groups when they first need
+    them.
     """
 
     def __init__(self, group: dist.ProcessGroup, tiers: Mapping[str, int],
@@ -92,7 +92,7 @@ class Runner:
         self._error: BaseException | None = None
         self._is_cuda = device.type == "cuda"
         library = _library()
-        # ctypes frees functions that nobody holds.
+        # ctypes frees functions without references.
         self._functions = _Exchanges(
             struct_size=ctypes.sizeof(_Exchanges),
             all_to_all=_ExchangeFunction(functools.partial(
@@ -115,11 +115,11 @@ class Runner:
 
     def run(self, compiled: Compiled, source: torch.Tensor, result: torch.Tensor
             ) -> None:
-        """Queues a function on the current stream; on the CPU it is done.
+        """Queues a function on the current stream; on the CPU, runs it.
 
         Raises:
-          What PyTorch raised in an exchange; RuntimeError where something else
-          failed.
+          The exception of PyTorch if an exchange failed, otherwise
+          RuntimeError.
         """
         workspace = torch.empty(compiled.workspace_bytes, dtype=torch.uint8,
                                 device=source.device)
@@ -234,7 +234,8 @@ def _as_bytes(tensor: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def _call(function, *args) -> None:
-    """Calls a function of the library that ends in (message, bytes)."""
+    """Calls a function of the library whose last parameters are (message,
+    bytes)."""
     message = ctypes.create_string_buffer(2048)
     status = function(*args, message, len(message))
     if status != 0:
