@@ -109,8 +109,8 @@ def describe_arguments(exported: steps.Steps) -> list:
         topology=f"1x1x{exported.ranks}").devices
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", exported.ranks)
-    from zpp.jax import _runtime
-    library = ctypes.CDLL(_runtime.find_library())
+    from zpp._library import find_library
+    library = ctypes.CDLL(find_library("zpp_xla"))
     for call in ("start", "wait"):
         jax.ffi.register_ffi_target(
             f"zpp.{call}", jax.ffi.pycapsule(

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 import zpp
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from zpp._library import find_library
 from zpp.jax import _runtime
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -30,7 +31,7 @@ TIERS = "node:2,gpu:4"
 
 def _has_library() -> bool:
     try:
-        return bool(_runtime.find_library())
+        return bool(find_library("zpp_xla"))
     except FileNotFoundError:
         return False
 

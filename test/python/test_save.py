@@ -21,6 +21,7 @@ from startwait import RANKS, ROOT, bundle, gather, make_bundle
 from startwait import needs_library, program, put, token
 from training import ALL_ON, BATCH, FAST, NODES, OFF, TINY, same_bits
 from training import tokens, trainer_of, with_options
+from zpp._library import find_library
 from zpp.jax import _runtime
 
 X = np.arange(RANKS * 16, dtype=np.float32)
@@ -208,7 +209,7 @@ def test_a_bundle_of_another_step(tmp_path):
 @needs_library
 @pytest.mark.compiler
 def test_a_wheel_needs_nothing_else(tmp_path):
-    build = pathlib.Path(_runtime.find_library()).parent.parent
+    build = pathlib.Path(find_library("zpp_xla")).parent.parent
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-index",
          "--no-deps", "--no-build-isolation", "--disable-pip-version-check",

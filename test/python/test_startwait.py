@@ -14,6 +14,7 @@ import pytest
 import zpp
 from startwait import RANKS, ROOT, bundle, gather, mesh, needs_library
 from startwait import program, put, start, token, wait
+from zpp._library import find_library
 from zpp.jax import _runtime
 
 pytestmark = needs_library
@@ -375,4 +376,4 @@ def test_ranks_follow_the_order_of_the_mesh(new_world):
 def test_a_missing_library_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("ZPP_XLA", str(tmp_path / "nowhere.so"))
     with pytest.raises(FileNotFoundError, match="nowhere.so"):
-        _runtime.find_library()
+        find_library("zpp_xla")

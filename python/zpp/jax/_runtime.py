@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import jax
 
 from zpp._bundle import Bundle
+from zpp._library import call, find_library
 from zpp.jax._export import Step
 
 #: The platforms that the runtime has back ends for, of the same names.
@@ -75,24 +76,6 @@ _has_recorded = False
 _latest: jax.Array | None = None
 
 
-def find_library() -> str:
-    """The path of libzpp_xla.so: $ZPP_XLA, beside this package, or in the build
-    directory of a source tree."""
-    package = pathlib.Path(__file__).resolve().parent.parent
-    chosen = os.environ.get("ZPP_XLA")
-    places = [chosen] if chosen else [
-        package / "lib" / "libzpp_xla.so",
-        package.parent.parent / "build" / "lib" / "libzpp_xla.so"]
-    for place in places:
-        if os.path.isfile(place):
-            return str(place)
-    raise FileNotFoundError(
-        f"expected libzpp_xla.so at $ZPP_XLA, but got no file at '{chosen}'"
-        if chosen else
-        "expected libzpp_xla.so beside the package, but got none; install the "
-        "wheel (make wheel), or set ZPP_XLA to the library's path")
-
-
 def obstacle(platform: str) -> str | None:
     """Why steps for this platform cannot use the runtime here, or None."""
     if platform not in BACKENDS:
@@ -105,7 +88,7 @@ def obstacle(platform: str) -> str | None:
                       backend=platform.encode(), mesh=b"probe:1")
     handle = ctypes.c_void_p()
     try:
-        _call(library.zpp_xla_world_create, ctypes.byref(desc),
+        call(library, "zpp_xla_world_create", ctypes.byref(desc),
               ctypes.byref(handle))
     except RuntimeError as error:
         return str(error)
@@ -135,7 +118,7 @@ def load_bundle(bundle: Bundle, devices: Sequence[jax.Device]) -> None:
         with tempfile.NamedTemporaryFile(prefix="zpp-", suffix=".so") as file:
             file.write(bundle.library)
             file.flush()
-            _call(_library().zpp_xla_bundle_load, world.handle,
+            call(_library(), "zpp_xla_bundle_load", world.handle,
                   bundle.id.encode(), file.name.encode())
         world.bundles.add(bundle.id)
 
@@ -185,7 +168,7 @@ def synchronize() -> None:
     finish()
     with _lock:
         for world in _worlds.values():
-            _call(_library().zpp_xla_world_synchronize, world.handle)
+            call(_library(), "zpp_xla_world_synchronize", world.handle)
 
 
 def host_times() -> dict[str, float]:
@@ -231,7 +214,7 @@ def record(is_on: bool) -> None:
         _is_recording = is_on
         _has_recorded = False
         for world in _worlds.values():
-            _call(_library().zpp_xla_world_record, world.handle, int(is_on))
+            call(_library(), "zpp_xla_world_record", world.handle, int(is_on))
 
 
 def is_recording() -> bool:
@@ -249,7 +232,7 @@ def write_traces(path: pathlib.Path) -> list[pathlib.Path]:
         for number, world in enumerate(_worlds.values()):
             place = path if number == 0 else path.with_name(
                 f"{path.stem}-world{number}{path.suffix}")
-            _call(_library().zpp_xla_world_write_trace, world.handle,
+            call(_library(), "zpp_xla_world_write_trace", world.handle,
                   os.fsencode(place))
             paths.append(place)
     return paths
@@ -275,11 +258,11 @@ def _create_world(mesh: str, devices: Sequence[jax.Device]) -> _World:
     if len(mine) < len(devices):
         _meet(desc, devices)
     handle = ctypes.c_void_p()
-    _call(library.zpp_xla_world_create, ctypes.byref(desc),
+    call(library, "zpp_xla_world_create", ctypes.byref(desc),
           ctypes.byref(handle))
     world = _World(handle, is_shared=len(mine) < len(devices))
     if not _is_recording:
-        _call(library.zpp_xla_world_record, world.handle, 0)
+        call(library, "zpp_xla_world_record", world.handle, 0)
     return world
 
 
@@ -333,7 +316,7 @@ def _own_address(coordinator: str) -> str:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    library = ctypes.CDLL(find_library())
+    library = ctypes.CDLL(find_library("zpp_xla"))
     text = (ctypes.c_char_p, ctypes.c_size_t)
     library.zpp_xla_world_create.argtypes = (
         ctypes.POINTER(_WorldDesc), ctypes.POINTER(ctypes.c_void_p), *text)
@@ -347,7 +330,6 @@ def _library() -> ctypes.CDLL:
         ctypes.c_void_p, ctypes.c_int64, *text)
     library.zpp_xla_world_write_trace.argtypes = (
         ctypes.c_void_p, ctypes.c_char_p, *text)
-    library.zpp_rt_status_name.restype = ctypes.c_char_p
     return library
 
 
@@ -355,17 +337,7 @@ def _library() -> ctypes.CDLL:
 def _register(platform: str) -> None:
     """Registers the handlers of the custom calls with XLA."""
     suffix, name = {"cpu": ("host", "cpu"), "cuda": ("cuda", "CUDA")}[platform]
-    for call in ("start", "wait"):
-        handler = getattr(_library(), f"zpp_xla_{call}_{suffix}")
+    for target in ("start", "wait"):
+        handler = getattr(_library(), f"zpp_xla_{target}_{suffix}")
         jax.ffi.register_ffi_target(
-            f"zpp.{call}", jax.ffi.pycapsule(handler), platform=name)
-
-
-def _call(function, *args) -> None:
-    """Calls a function of the library whose last parameters are (message,
-    bytes)."""
-    message = ctypes.create_string_buffer(2048)
-    status = function(*args, message, len(message))
-    if status != 0:
-        name = _library().zpp_rt_status_name(status).decode()
-        raise RuntimeError(f"{message.value.decode(errors='replace')} ({name})")
+            f"zpp.{target}", jax.ffi.pycapsule(handler), platform=name)

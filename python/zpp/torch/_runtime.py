@@ -4,7 +4,6 @@
 
 import ctypes
 import functools
-import os
 import pathlib
 from collections.abc import Mapping, Sequence
 
@@ -12,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
+from zpp._library import call, find_library
 from zpp.torch._bucket import Compiled
 from zpp.torch._mesh import describe
 
@@ -105,12 +105,12 @@ class Runner:
             exchanges=ctypes.pointer(self._functions))
         # Both live as long as the process: functions may be under way.
         world, self._rank = ctypes.c_void_p(), ctypes.c_void_p()
-        _call(library.zpp_rt_world_create, ctypes.byref(desc),
+        call(library, "zpp_rt_world_create", ctypes.byref(desc),
               ctypes.byref(world))
         rank = _RankDesc(
             struct_size=ctypes.sizeof(_RankDesc), index=group.rank(),
             device=device.index if self._is_cuda else -1)
-        _call(library.zpp_rt_rank_create, world, ctypes.byref(rank),
+        call(library, "zpp_rt_rank_create", world, ctypes.byref(rank),
               ctypes.byref(self._rank))
 
     def run(self, compiled: Compiled, source: torch.Tensor, result: torch.Tensor
@@ -181,28 +181,10 @@ class Runner:
         return self._parts[members]
 
 
-def find_library() -> str:
-    """The path of libzpp_rt.so: $ZPP_RT, beside this package, or in the build
-    directory of a source tree."""
-    package = pathlib.Path(__file__).resolve().parent.parent
-    chosen = os.environ.get("ZPP_RT")
-    places = [chosen] if chosen else [
-        *sorted((package / "lib").glob("libzpp_rt.so*")),
-        package.parent.parent / "build" / "lib" / "libzpp_rt.so"]
-    for place in places:
-        if os.path.isfile(place):
-            return str(place)
-    raise FileNotFoundError(
-        f"expected libzpp_rt.so at $ZPP_RT, but got no file at '{chosen}'"
-        if chosen else
-        "expected libzpp_rt.so beside the package, but got none; install the "
-        "wheel (make wheel), or set ZPP_RT to the library's path")
-
-
 @functools.cache
 def _library() -> ctypes.CDLL:
     # Compiled buckets find its functions among the symbols of the process.
-    library = ctypes.CDLL(find_library(), mode=ctypes.RTLD_GLOBAL)
+    library = ctypes.CDLL(find_library("zpp_rt"), mode=ctypes.RTLD_GLOBAL)
     text = (ctypes.c_char_p, ctypes.c_size_t)
     handle = ctypes.POINTER(ctypes.c_void_p)
     library.zpp_rt_world_create.argtypes = (
@@ -212,7 +194,6 @@ def _library() -> ctypes.CDLL:
     library.zpp_rt_enter.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
     library.zpp_rt_rank_message.argtypes = (ctypes.c_void_p,)
     library.zpp_rt_rank_message.restype = ctypes.c_char_p
-    library.zpp_rt_status_name.restype = ctypes.c_char_p
     return library
 
 
@@ -231,13 +212,3 @@ def _as_bytes(tensor: torch.Tensor, count: int) -> torch.Tensor:
         raise RuntimeError(f"expected a contiguous tensor of {count} bytes, "
                            f"but got {content.numel()} bytes in {tensor.shape}")
     return content
-
-
-def _call(function, *args) -> None:
-    """Calls a function of the library whose last parameters are (message,
-    bytes)."""
-    message = ctypes.create_string_buffer(2048)
-    status = function(*args, message, len(message))
-    if status != 0:
-        name = _library().zpp_rt_status_name(status).decode()
-        raise RuntimeError(f"{message.value.decode(errors='replace')} ({name})")
