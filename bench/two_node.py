@@ -44,14 +44,10 @@ zpp-opt's report counts it, "measured" is what the loopback device counted.
 
 import argparse
 import json
-import os
 import pathlib
 import re
-import shutil
-import subprocess
 import sys
 
-import lab
 from lab import launch, links, plot, results, steps
 
 LIMIT_SECONDS = 540
@@ -72,7 +68,7 @@ def main():
     if not any(measured.values()):
         sys.exit("expected a step to run on one of the links, but got none")
     of = exported.of
-    gpu = describe_gpu() if of["platform"] == "cuda" else "CPU"
+    gpu = launch.describe_gpu() if of["platform"] == "cuda" else "CPU"
     print(f"\n{exported.parameters / 1e9:.2f} B parameters, "
           f"{of['sequences']} x {of['config']['context']} tokens per device; "
           f"{gpu}; JAX {of['jax']}; steps exported at {of['commit']}; median "
@@ -167,10 +163,7 @@ def run_step(args, exported: steps.Steps, name: str, two_nodes: bool,
         "--timed", args.steps, "--tc", args.tc, "--port", launch.free_port(),
         "--processes", count, "--results", written,
         "--traces", args.log / label]
-    environment = {
-        "PYTHONPATH": os.pathsep.join(filter(None, (
-            str(lab.ROOT / "bench"), os.environ.get("PYTHONPATH")))),
-        "PYTHONUNBUFFERED": "1",
+    environment = launch.environment() | {
         "JAX_COMPILATION_CACHE_DIR": str(args.log / "cache")}
     if on_cpu:
         environment["JAX_PLATFORMS"] = "cpu"
@@ -180,31 +173,14 @@ def run_step(args, exported: steps.Steps, name: str, two_nodes: bool,
                 rank, exported.ranks // links.NODES, two_nodes),
             args.log / f"{label}-{rank}.txt")
         for rank in range(count)]
-
-    def show(line):
-        # What the worker says of a link, among messages of libraries.
-        if re.match(r"\[\d\d:\d\d:\d\d\] ", line):
-            print(line, end="", flush=True)
-
     try:
-        launch.run(processes, LIMIT_SECONDS, show)
+        launch.run(processes, LIMIT_SECONDS, launch.show)
     except RuntimeError as error:
         sys.exit(str(error))
     finally:
         if any(map(links.rate, on_links)):
             links.shape(args.tc, None)
     return json.loads(written.read_text())
-
-
-def describe_gpu() -> str:
-    if not shutil.which("nvidia-smi"):
-        return "GPU"
-    lines = subprocess.run(
-        ["nvidia-smi", "--query-gpu=name,driver_version",
-         "--format=csv,noheader"],
-        stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
-    name, driver = lines[0].split(", ")
-    return f"{len(lines)}x {name}, driver {driver}"
 
 
 if __name__ == "__main__":

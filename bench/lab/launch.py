@@ -5,13 +5,17 @@
 import dataclasses
 import os
 import pathlib
+import re
 import resource
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+
+import lab
 
 
 def prepare():
@@ -29,6 +33,31 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def environment() -> dict[str, str]:
+    """The variables that every process of a rank gets: it finds this package."""
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (
+                str(lab.ROOT / "bench"), os.environ.get("PYTHONPATH")))),
+            "PYTHONUNBUFFERED": "1"}
+
+
+def show(line: str):
+    """Prints what a worker says of a link, and no messages of libraries."""
+    if re.match(r"\[\d\d:\d\d:\d\d\] ", line):
+        print(line, end="", flush=True)
+
+
+def describe_gpu() -> str:
+    """The GPUs of this machine, and their driver."""
+    if not shutil.which("nvidia-smi"):
+        return "GPU"
+    lines = subprocess.run(
+        ["nvidia-smi", "--query-gpu=name,driver_version",
+         "--format=csv,noheader"],
+        stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+    name, driver = lines[0].split(", ")
+    return f"{len(lines)}x {name}, driver {driver}"
 
 
 @dataclasses.dataclass

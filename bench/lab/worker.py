@@ -57,7 +57,7 @@ def main():
         step = zpp.load(args.steps_folder / variant.path)
     else:
         step = jax.jit(trainer.step, donate_argnums=0)
-    init, batch = _on_device(trainer, exported.sequences)
+    init, batch = on_device(trainer, exported.sequences)
     tokens = batch()
 
     results = {}
@@ -121,7 +121,7 @@ def stalled_seconds(path: pathlib.Path, processes: int, ranks: int) -> float:
     return usec * 1e-6 / ranks
 
 
-def _on_device(trainer, sequences: int):
+def on_device(trainer, sequences: int):
     """Two functions, which draw the initial state and a batch of `sequences`
     (of all devices together) directly on the devices."""
     import jax

@@ -1,6 +1,6 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Four ranks with gloo, as processes that all tests share."""
+"""Four ranks, as processes that all tests share."""
 
 import os
 import pathlib

@@ -1,28 +1,41 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Processes with a rank of gloo each, to which tests send functions."""
+"""Processes with a rank each, to which tests send functions: gloo on the CPU, or
+NCCL where ZPP_TEST_GPUS says how many GPUs there are."""
 
 import datetime
 import multiprocessing
+import os
 import pathlib
 import tempfile
+import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-#: Seconds after which a function, or an exchange in it, has failed.
+#: Seconds that are enough for every function.
 LIMIT = 120
+#: The outcome of a rank that does not end.
+NO_RESULT = "no result in time"
 
 
 class Pool:
     """The ranks of one process group. After a failure they start anew, because
-    those that wait for each other are of no more use."""
+    those that wait for each other are of no more use.
 
-    def __init__(self, size: int):
+    Args:
+      limit: seconds after which a function has failed.
+      exchange_limit: seconds after which an exchange in it has.
+    """
+
+    def __init__(self, size: int, limit: float = LIMIT,
+                 exchange_limit: float = LIMIT):
         self._size = size
+        self._limit = limit
+        self._exchange_limit = exchange_limit
         self._processes: list = []
 
     def __call__(self, function: Callable, *args: Any, **kwargs: Any) -> list:
@@ -31,27 +44,37 @@ class Pool:
         Raises:
           AssertionError: where it raises on a rank, or does not end.
         """
+        results = []
+        for rank, (result, error) in enumerate(
+                self._collect(function, args, kwargs)):
+            if error is not None:
+                # The others may wait for it.
+                self.close()
+                raise AssertionError(f"rank {rank}: {error}")
+            results.append(result)
+        return results
+
+    def outcomes(self, function: Callable, *args: Any, **kwargs: Any
+                 ) -> list[tuple[Any, str | None]]:
+        """The result of each rank, or how it failed. The ranks start anew."""
+        outcomes = list(self._collect(function, args, kwargs))
+        self.close()
+        return outcomes
+
+    def _collect(self, function: Callable, args: tuple, kwargs: dict
+                 ) -> Iterator[tuple[Any, str | None]]:
         if not self._processes:
             self._start()
         for _, pipe in self._processes:
             pipe.send((function, args, kwargs))
-        results, errors = [], []
-        for rank, (_, pipe) in enumerate(self._processes):
+        end = time.monotonic() + self._limit
+        for process, pipe in self._processes:
             try:
-                if not pipe.poll(LIMIT):
-                    raise EOFError("no result in time")
-                result, error = pipe.recv()
-            except EOFError as failure:
-                result, error = None, repr(failure)
-            results.append(result)
-            if error is not None:
-                errors.append(f"rank {rank}: {error}")
-                # The others may wait for it.
-                break
-        if errors:
-            self.close()
-            raise AssertionError("\n".join(errors))
-        return results
+                yield (pipe.recv() if pipe.poll(max(0, end - time.monotonic()))
+                       else (None, NO_RESULT))
+            except (EOFError, OSError):
+                process.join(1)
+                yield None, f"ended with {process.exitcode}"
 
     def close(self):
         for process, _ in self._processes:
@@ -68,16 +91,23 @@ class Pool:
         for rank in range(self._size):
             pipe, end = context.Pipe()
             process = context.Process(
-                target=_serve, args=(rank, self._size, store, end), daemon=True)
+                target=_serve, daemon=True,
+                args=(rank, self._size, store, self._exchange_limit, end))
             process.start()
+            # Who reads learns that it has ended.
+            end.close()
             self._processes.append((process, pipe))
 
 
-def _serve(rank: int, size: int, store: str, pipe) -> None:
+def _serve(rank: int, size: int, store: str, limit: float, pipe) -> None:
     torch.set_num_threads(1)
+    backend = "gloo"
+    if gpus := os.environ.get("ZPP_TEST_GPUS"):
+        torch.cuda.set_device(rank % int(gpus))
+        backend = "cpu:gloo,cuda:nccl"
     dist.init_process_group(
-        "gloo", init_method=f"file://{store}", rank=rank, world_size=size,
-        timeout=datetime.timedelta(seconds=LIMIT))
+        backend, init_method=f"file://{store}", rank=rank, world_size=size,
+        timeout=datetime.timedelta(seconds=limit))
     while True:
         function, args, kwargs = pipe.recv()
         try:

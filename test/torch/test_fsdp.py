@@ -3,11 +3,13 @@
 """Training with zpp.torch.compress beside FSDP2 as it is, on four ranks."""
 
 import functools
+import re
 
 import pytest
 import torch
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
+import ranks
 import training
 from training import MIXED, ZEROPP
 
@@ -17,6 +19,9 @@ I4_ERROR, I8_ERROR = 0.25, 0.02
 FULL = MixedPrecisionPolicy()
 BF16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16,
                             reduce_dtype=torch.bfloat16)
+#: FSDP2 divides before and after the sum.
+F16 = MixedPrecisionPolicy(param_dtype=torch.float16,
+                           reduce_dtype=torch.float16)
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +55,8 @@ def test_losses_are_those_of_fsdp2(pool, plain):
     assert {r["digest"] for r in first + again} == {first[0]["digest"]}
 
 
-@pytest.mark.parametrize("policy", [FULL, MIXED, BF16],
-                         ids=["f32", "mixed", "bf16"])
+@pytest.mark.parametrize("policy", [FULL, MIXED, BF16, F16],
+                         ids=["f32", "mixed", "bf16", "f16"])
 def test_gradients_are_means_over_all_ranks(pool, plain, policy):
     """1-D and indivisible parameters among them."""
     options = {**ZEROPP, "weights": "none"}
@@ -112,7 +117,8 @@ def test_secondary_must_be_asked_of_fully_shard(pool):
 
 
 @pytest.mark.parametrize("options", [
-    {"checkpointed": True}, {"clip": 0.1}, {"frozen": True}, {"compiled": True}],
+    {"checkpointed": True}, {"clip": 0.1}, {"frozen": True}, {"adapters": True},
+    {"compiled": True}, {"offloaded": True}],
     ids=lambda options: next(iter(options)))
 def test_training_with(pool, plain, options):
     check_losses(pool(training.train, ZEROPP, **options),
@@ -130,6 +136,14 @@ def test_state_dicts_are_those_of_fsdp2(pool):
         assert list(plain) == list(compressed)
         assert all(torch.equal(plain[name], compressed[name]) for name in plain)
     assert all(pool(training.loads_states))
+
+
+def test_checkpoints_are_those_of_fsdp2(pool, tmp_path):
+    off = {**ZEROPP, "weights": "none", "gradients": "none"}
+    for number, (saved, loaded) in enumerate(
+            [(None, ZEROPP), (ZEROPP, None), (off, ZEROPP)]):
+        assert all(pool(training.resumes_from_checkpoint,
+                        str(tmp_path / str(number)), saved, loaded))
 
 
 def test_off_again(pool, plain):
@@ -230,6 +244,17 @@ def test_groups_outside_of_the_mesh_are_errors(pool):
 def test_failed_exchanges_are_pytorchs_errors(pool):
     for error in pool(training.error_of_exchange):
         assert error == "DistBackendError: connection closed by peer"
+
+
+@pytest.mark.parametrize("options", [None, ZEROPP], ids=["FSDP2", "zpp"])
+def test_a_lost_rank_ends_the_others(cache, options):
+    """As it does with FSDP2: an error of the process group, in time."""
+    *others, (_, lost) = ranks.Pool(4, 60, exchange_limit=20).outcomes(
+        training.lose_last, options)
+    assert lost == "ended with 1"
+    for error, trace in others:
+        assert trace is None and re.search(
+            "RuntimeError: .*(Connection|Timed out|peer)", error)
 
 
 def test_fsdp1_is_an_error(pool):

@@ -32,7 +32,7 @@ _OF_STEPS = ("regather", "prefetch_bytes", "coalesce_bytes")
 _attached: "weakref.WeakKeyDictionary[FSDPModule, _Communication]" = (
     weakref.WeakKeyDictionary())
 #: They live as long as the process.
-_runners: dict[tuple[dist.ProcessGroup, str, torch.device], Runner] = {}
+_runners: dict[tuple[dist.ProcessGroup, str, torch.device, str], Runner] = {}
 
 
 def compress(model: nn.Module, options: Options | None = None, /, *,
@@ -261,7 +261,8 @@ class _Communication:
 
     def _run(self, plan: _Plan, source: torch.Tensor, result: torch.Tensor,
              group: dist.ProcessGroup) -> None:
-        runner = _runner(group, dict(plan.bucket.tiers), source.device)
+        runner = _runner(group, dict(plan.bucket.tiers), source.device,
+                         plan.kind)
         runner.run(plan.compiled, source, result)
 
     def _options_at(self, step: int) -> Options:
@@ -386,8 +387,10 @@ def _devices_of(secondary: str | int, tiers: Mapping[str, int]) -> int:
 
 
 def _runner(group: dist.ProcessGroup, tiers: Mapping[str, int],
-            device: torch.device) -> Runner:
-    key = (group, _mesh.describe(tiers), device)
+            device: torch.device, kind: str) -> Runner:
+    # FSDP2 has a stream for each kind of collective. What one runner queues is
+    # in order, so gathers would wait for scatters if they shared it.
+    key = (group, _mesh.describe(tiers), device, kind)
     if key not in _runners:
         _runners[key] = Runner(group, tiers, device)
     return _runners[key]

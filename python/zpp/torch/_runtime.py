@@ -60,8 +60,8 @@ class _RankDesc(ctypes.Structure):
                 ("device", ctypes.c_int64)]
 
 
-#: Process groups of the caller, by the group of all ranks that they belong to
-#: and their ranks.
+#: Process groups for exchanges, the caller's or made here, by the group of all
+#: ranks that they belong to and their ranks.
 _known_groups: dict[tuple, dist.ProcessGroup] = {}
 
 
@@ -174,10 +174,12 @@ class Runner:
                 raise RuntimeError(f"expected members in the order of the "
                                    f"ranks, but got {members}")
             ranks = tuple(self._ranks[member] for member in members)
-            known = _known_groups.get((dist.group.WORLD, ranks))
-            self._parts[members] = known or dist.new_group(
-                ranks, backend=dist.get_backend_config(self._group),
-                use_local_synchronization=True, group_desc="zpp")
+            key = dist.group.WORLD, ranks
+            if key not in _known_groups:
+                _known_groups[key] = dist.new_group(
+                    ranks, backend=dist.get_backend_config(self._group),
+                    use_local_synchronization=True, group_desc="zpp")
+            self._parts[members] = _known_groups[key]
         return self._parts[members]
 
 

@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Trains a small GPT with zpp.torch on GPUs, beside FSDP2 as it is.
+
+    check_torch.py [--ranks N] [--steps N] [--platform cpu]
+
+needs a GPU for each rank, PyTorch, and the wheel of zpp, or $ZPP_OPT and $ZPP_RT.
+With four ranks or more there are two nodes, with two there is a rank on each.
+
+Checked are: the losses of --steps steps are within 0.5 % of FSDP2's, with f32 and
+with bf16 gradients; two trainings are bit-equal in losses and weights; all ranks
+gather the same bits; and when the last rank is lost, the others end as they do
+with FSDP2.
+
+The last line is PASS, or what failed.
+"""
+
+import argparse
+import os
+import pathlib
+import sys
+import tempfile
+import time
+from concurrent import futures
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT / folder) for folder in (
+    "bench", "python", "test/torch")]
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: E402
+
+import ranks  # noqa: E402
+import training  # noqa: E402
+import zpp.torch  # noqa: E402
+from lab import torch_gpt  # noqa: E402
+
+MODEL = {"layers": 2, "width": 256, "heads": 4, "vocab": 500, "context": 64}
+#: Of a rank.
+SEQUENCES = 4
+TOLERANCE = 5e-3
+STEPS_BEFORE_LOSS = 3
+#: Seconds after which an exchange with a rank that is lost has failed.
+EXCHANGE_LIMIT = 20
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=None,
+                        help="default: one for each GPU")
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--platform", default="cuda", choices=("cuda", "cpu"))
+    args = parser.parse_args()
+    count = args.ranks or torch.cuda.device_count()
+    if args.platform == "cuda":
+        os.environ["ZPP_TEST_GPUS"] = str(torch.cuda.device_count())
+    nodes = 2 if count > 1 else 1
+    options = {"mesh": f"node:{nodes},gpu:{count // nodes}", "weights": "i8",
+               "gradients": "i8:i4"}
+    with tempfile.TemporaryDirectory(prefix="zpp-") as cache:
+        os.environ["XDG_CACHE_HOME"] = cache
+        failures = check(count, options, args.steps)
+    if failures:
+        sys.exit("FAILED: " + "; ".join(failures))
+    print("PASS")
+
+
+def check(count: int, options: dict, steps: int) -> list[str]:
+    """What fails."""
+    failures = []
+
+    def expect(is_right, text):
+        print(("ok: " if is_right else "FAILED: ") + text, flush=True)
+        if not is_right:
+            failures.append(text)
+
+    pool = ranks.Pool(count)
+    try:
+        for reduce in (torch.float32, torch.bfloat16):
+            name = str(reduce).removeprefix("torch.")
+            start = time.monotonic()
+            plain = pool(train, None, steps, reduce)
+            first = pool(train, options, steps, reduce)
+            again = pool(train, options, steps, reduce)
+            ours, others = first[0]["losses"], plain[0]["losses"]
+            apart = max(abs(a / b - 1) for a, b in zip(ours, others))
+            expect(apart <= TOLERANCE and ours[-1] < 0.9 * ours[0],
+                   f"{name}: {steps} losses within {TOLERANCE:.1%} of FSDP2's, "
+                   f"at most {apart:.4%} apart, from {ours[0]:.4f} to "
+                   f"{ours[-1]:.4f} and {others[-1]:.4f}")
+            expect([r["losses"] for r in first] == [r["losses"] for r in again],
+                   f"{name}: the losses of two trainings are bit-equal")
+            expect(len({r["digest"] for r in first + again}) == 1,
+                   f"{name}: all ranks gather the same weights, twice")
+            total = first[0]["total"]
+            expect(sum(total["after"].values()) <
+                   0.75 * sum(total["before"].values()),
+                   f"{name}: bytes sent {total}; "
+                   f"{time.monotonic() - start:.0f} s")
+    finally:
+        pool.close()
+    variants = {"FSDP2": None, "zpp": options}
+    with futures.ThreadPoolExecutor() as threads:
+        ends = dict(zip(variants, threads.map(
+            lambda given: lose_last(count, given), variants.values())))
+    for name, (outcomes, _) in ends.items():
+        for rank, (_, error) in enumerate(outcomes[:-1]):
+            expect(error and error != ranks.NO_RESULT,
+                   f"{name}: rank {rank} ended after another was lost: "
+                   f"{(error or 'no error').strip().splitlines()[-1][:200]}")
+    seconds = {name: seconds for name, (_, seconds) in ends.items()}
+    expect(seconds["zpp"] < seconds["FSDP2"] + EXCHANGE_LIMIT,
+           f"a lost rank: all ended after {seconds['zpp']:.0f} s, with FSDP2 "
+           f"after {seconds['FSDP2']:.0f} s")
+    return failures
+
+
+def train(options: dict | None, steps: int, reduce: torch.dtype,
+          steps_before_loss: int | None = None) -> dict:
+    """The mean losses over the ranks, a digest of all weights as this rank
+    gathers them, and the bytes sent."""
+    torch.manual_seed(0)
+    with training.device():
+        model = torch_gpt.Gpt(**MODEL)
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16,
+                                  reduce_dtype=reduce)
+    mesh = training.all_ranks()
+    for layer in model.layers:
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+    if options is not None:
+        zpp.torch.compress(model, **options)
+    optimizer = torch.optim.Adam(model.parameters(), 3e-4)
+    losses = []
+    for step in range(steps):
+        if step == steps_before_loss and dist.get_rank() == (
+                dist.get_world_size() - 1):
+            os._exit(1)
+        loss = model(make_tokens(step))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        mean = loss.detach().clone()
+        dist.all_reduce(mean)
+        losses.append(mean.item() / dist.get_world_size())
+    return {"losses": losses, "digest": training.gathered_digest(model),
+            "total": zpp.torch.report(model)["total"] if options else None}
+
+
+def lose_last(count: int, options: dict | None) -> tuple[list, float]:
+    """How each rank ends when the last one is lost in the middle of a training,
+    and after how many seconds all have."""
+    pool = ranks.Pool(count, 4 * EXCHANGE_LIMIT, EXCHANGE_LIMIT)
+    start = time.monotonic()
+    outcomes = pool.outcomes(train, options, 2 * STEPS_BEFORE_LOSS,
+                             torch.float32, STEPS_BEFORE_LOSS)
+    return outcomes, time.monotonic() - start
+
+
+def make_tokens(step: int) -> torch.Tensor:
+    """Others on each rank. Half of them follow the one before, half are drawn,
+    few of them often: there is something to learn at once and later, and a part
+    of the loss that nobody can."""
+    generator = torch.Generator().manual_seed(1000 * step + dist.get_rank())
+    shape = SEQUENCES, MODEL["context"] + 1
+    weights = 1 / torch.arange(1, MODEL["vocab"] + 1)
+    tokens = torch.multinomial(weights, shape[0] * shape[1], replacement=True,
+                               generator=generator).view(shape)
+    is_drawn = torch.rand(shape, generator=generator) < 0.5
+    for place in range(1, shape[1]):
+        tokens[:, place] = torch.where(is_drawn[:, place], tokens[:, place],
+                                       tokens[:, place - 1] + 1)
+    return (tokens % MODEL["vocab"]).to(training.device())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""bench/peers.py with PyTorch: that it works, not how fast anything is."""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+
+
+def run(folder, *options):
+    return subprocess.run(
+        [sys.executable, ROOT / "bench" / "peers.py", "--platform", "cpu",
+         "--tiny", "--log", folder, *options], text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+
+
+def test_trains_and_prints(tmp_path):
+    process = run(tmp_path, "--links", "shared", "--peers", "JAX", "FSDP2",
+                  "ZeRO++", "--warm-up", "1", "--steps", "2")
+    assert process.returncode == 0, process.stdout
+    text = process.stdout
+    assert "2 layers of width 256, 1 x 64 tokens per device, 2 nodes x 1" in text
+    for name, speed_up in (("FSDP2", r"1\.00x"), (r"FSDP2 \+ zpp", r"\S+x")):
+        assert re.search(rf"\n\[\S+\] shared, {name}: \S+ ms, first", text)
+        assert re.search(rf"\n\| {name} \| \S+ GB \| \S+ ms \| {speed_up} \| ",
+                         text)
+    # What it is for, or what it needs, is not here.
+    assert "\n| FSDP2 + zpp, links |" not in text
+    assert "\nJAX FSDP: skipped; jax is not installed\n" in text
+    assert ("\nDeepSpeed ZeRO++: skipped; DeepSpeed is not run on CPU devices\n"
+            in text)
+    measured = json.loads((tmp_path / "results.json").read_text())["shared"]
+    plain, ours = measured["FSDP2"], measured["FSDP2 + zpp"]
+    assert ours["bytes"] < 0.7 * plain["bytes"]
+    for one, other in zip(ours["losses"], plain["losses"], strict=True):
+        assert abs(one / other - 1) < 0.01
+    assert ours["losses"][-1] < ours["losses"][0]
+
+
+def test_a_peer_that_fails_is_named(tmp_path):
+    # There is no such program, so the link has no rate.
+    process = run(tmp_path, "--links", "9gbit", "--peers", "FSDP2 ", "--tc",
+                  "/nowhere/tc")
+    assert process.returncode == 1
+    assert "FSDP2 + zpp: expected all ranks to end with 0, but got" in (
+        process.stdout)
+    assert process.stdout.endswith("failed: FSDP2 + zpp\n")
