@@ -45,6 +45,19 @@ def sent_bytes() -> int:
         "/sys/class/net/lo/statistics/tx_bytes").read_text())
 
 
+def lost() -> dict[str, int]:
+    """What TCP has lost on this host since it booted: segments that were sent
+    again, and times that a sender stood still until its timer ran out (200 ms
+    and more), as it does if the last segments of a message are dropped."""
+    counts = {}
+    for path in ("/proc/net/snmp", "/proc/net/netstat"):
+        lines = pathlib.Path(path).read_text().splitlines()
+        for names, values in zip(lines[::2], lines[1::2]):
+            counts |= dict(zip(names.split()[1:], values.split()[1:]))
+    return {"resent": int(counts["RetransSegs"]),
+            "timeouts": int(counts["TCPTimeouts"])}
+
+
 def environment(rank: int, gpus_per_node: int, two_nodes: bool
                 ) -> dict[str, str]:
     """The variables that the process of a rank needs in addition to its own."""

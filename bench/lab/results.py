@@ -4,8 +4,8 @@
 
 The result of a step on a link is a dict: "seconds" of each timed step; "losses"
 of all steps; the "peak" of a device's memory and "bytes" sent between the nodes
-per step; "host_times", medians in usec; and, if the runtime was traced,
-"stalls" in seconds.
+per step; "lost", what TCP lost in all timed steps; "host_times", medians in usec;
+and, if the runtime was traced, "stalls" in seconds.
 """
 
 import statistics
@@ -24,6 +24,8 @@ def join(rounds: list[dict]) -> dict:
         "seconds": [time for run in rounds for time in run["seconds"]],
         "peak": max(run["peak"] for run in rounds),
         "bytes": statistics.mean(run["bytes"] for run in rounds),
+        "lost": {kind: sum(run["lost"][kind] for run in rounds)
+                 for kind in rounds[0]["lost"]},
         "host_times": {
             kind: statistics.median(run["host_times"][kind] for run in rounds)
             for kind in rounds[0]["host_times"]}}
@@ -102,6 +104,21 @@ def print_tables(steps: Steps, results: dict[str, dict[str, dict]]):
         print(f"\n~: an estimate, the time by which the step exceeds the "
               f"compute of '{RUNTIME}'")
     _print_host_times(steps.variants, results)
+    _print_lost(steps.variants, results)
+
+
+def _print_lost(names: Iterable[str], results: dict[str, dict]):
+    """A table of what TCP lost, if it lost anything."""
+    rows = [[name, link, str(lost["resent"]), str(lost["timeouts"])]
+            for name in names for link, result in results.items()
+            if name in result and any((lost := result[name]["lost"]).values())]
+    if not rows:
+        return
+    print("\nSegments that TCP sent again in all timed steps together, and how "
+          "often a sender\nwaited until its timer ran out, which takes 200 ms:\n")
+    table = Table(["step", "link", "sent again", "timeouts"])
+    for row in rows:
+        table.row(row)
 
 
 def _print_host_times(names: Iterable[str], results: dict[str, dict]):

@@ -72,7 +72,7 @@ def main():
         multihost_utils.sync_global_devices(args.variant)
         for index in range(args.warm_up + args.timed):
             if index == args.warm_up:
-                sent = links.sent_bytes()
+                sent, lost = links.sent_bytes(), links.lost()
                 zpp.host_times()  # Forgets those of the warm-up.
             start = time.perf_counter()
             state, loss = step(state, tokens)
@@ -84,6 +84,8 @@ def main():
             "seconds": seconds[args.warm_up:], "losses": losses,
             "peak": stats.get("peak_bytes_in_use", 0),
             "bytes": (links.sent_bytes() - sent) / args.timed,
+            "lost": {kind: count - lost[kind]
+                     for kind, count in links.lost().items()},
             "host_times": zpp.host_times()}
         if variant.is_runtime:
             stalls = []

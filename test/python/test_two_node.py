@@ -140,12 +140,14 @@ def test_speed_up_of_rounds():
     def run_of(rounds):
         return results.join([
             {"seconds": seconds, "peak": 1, "bytes": 1,
-             "host_times": {"start": seconds[0]}} for seconds in rounds])
+             "host_times": {"start": seconds[0]},
+             "lost": {"resent": 3, "timeouts": 0}} for seconds in rounds])
 
     runs = {steps.EXPORTED: run_of([[2.0, 4.0, 4.0], [6.0, 6.0, 6.0]]),
             "slow": run_of([[4.0, 4.0, 4.0], [8.0, 8.0, 8.0]])}
     assert results.speed_up(runs, "slow") == "0.83x (0.75x to 1.00x)"
     assert runs["slow"]["host_times"] == {"start": 6.0}
+    assert runs["slow"]["lost"] == {"resent": 6, "timeouts": 0}
     once = {name: run_of(run["rounds"][:1]) for name, run in runs.items()}
     assert results.speed_up(once, "slow") == "1.00x"
     assert results.speed_up({"slow": runs["slow"]}, "slow") == ""
