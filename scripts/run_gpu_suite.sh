@@ -20,6 +20,8 @@ took, so that you can choose some of them if time is limited.
             suites of the back ends on the GPUs
   jax       rewritten steps under JAX, first in one process, then in one per GPU,
             one of which is lost at the end; needs --steps
+  torch     a small GPT under FSDP2 with zpp.torch, one process per GPU, one of
+            which is lost at the end; needs PyTorch and ZPP_OPT
   bench     the kernels' benchmark, compared with its targets, and collectives
             compared with NCCL's own
 
@@ -34,12 +36,14 @@ or its sources in third_party/googletest (on Debian, those in
 environment:
   CUDA_ARCHITECTURES  what to compile for; default: this machine's GPUs
   CMAKE_ARGS          more options for CMake, such as -DNCCL_ROOT=...
+  ZPP_OPT             zpp-opt, with zpp-bundle beside it, for torch: those of a
+                      wheel need no LLVM
 USAGE
 }
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=$root/build-gpu
-all_steps=(kernels sanitize runtime jax bench)
+all_steps=(kernels sanitize runtime jax torch bench)
 steps=()
 exported=
 while (($#)); do
@@ -52,7 +56,7 @@ while (($#)); do
     exported=$(realpath "${2:?expected a directory after --steps}")
     shift
     ;;
-  kernels | sanitize | runtime | jax | bench) steps+=("$1") ;;
+  kernels | sanitize | runtime | jax | torch | bench) steps+=("$1") ;;
   -h | --help) usage && exit 0 ;;
   *) usage >&2 && exit 2 ;;
   esac
@@ -134,6 +138,15 @@ step_jax() {
   done
 }
 
+step_torch() {
+  if [[ -z ${ZPP_OPT:-} ]] || ! python3 -c 'import torch' 2>/dev/null; then
+    echo "=== torch: skipped, no ZPP_OPT or no PyTorch"
+    return
+  fi
+  run "torch" env ZPP_RT="$build/lib/libzpp_rt.so" \
+    python3 "$root/test/gpu/check_torch.py"
+}
+
 step_bench() {
   run "bench" "$build/bin/zpp-kernels-bench" --check
   if ((gpus >= 2)); then
@@ -155,6 +168,7 @@ run "GPUs, by nvidia-smi" nvidia-smi -L &&
     sanitize) step_sanitize ;;
     runtime) step_runtime ;;
     jax) step_jax ;;
+    torch) step_torch ;;
     bench) step_bench ;;
     esac
   done
