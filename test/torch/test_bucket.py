@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What needs no ranks: groups and tiers, compiled buckets, early errors."""
 
+import re
 import subprocess
 import sys
 
@@ -12,7 +13,7 @@ from torch.distributed.fsdp import FSDPModule
 
 import zpp.torch
 from zpp.torch import _bucket
-from zpp.torch._mesh import find_tiers
+from zpp.torch._mesh import find_tiers, gradient_formats, read_links
 
 MESH = {"rack": 2, "node": 2, "gpu": 4}
 BUCKET = _bucket.Bucket("reduce_scatter", "bf16", 1000,
@@ -58,6 +59,47 @@ def test_compiled_buckets_are_kept_on_disk(monkeypatch):
     first.library.write_bytes(content[:-1])
     assert compile_anew() == first
     assert first.library.read_bytes() == content
+
+
+def test_links_of_other_tiers_do_not_matter(tmp_path):
+    bucket = _bucket.Bucket("all_gather", "bf16", 2**24, (("node", 2),))
+    for node, is_rewritten in (("50gbit", True), ("900gbyte", False)):
+        links = read_links(f"rack=1gbit,node={node},gpu=400gbyte", MESH)
+        compiled = _bucket.compile_bucket(bucket, bucket.options(
+            zpp.torch.Options(weights="i8", links=links)))
+        assert (compiled.reason == "") is is_rewritten
+    # As zpp-perf --calibrate prints them.
+    file = tmp_path / "links"
+    file.write_text("# measured\nlinks=rack=1gbit,node=2gbit,gpu=3gbyte\n")
+    assert read_links(str(file), MESH) == "rack=1gbit,node=2gbit,gpu=3gbyte"
+
+
+@pytest.mark.parametrize("links, error", [
+    ("node=50gbit,pod=1gbit", "links: expected each tier of "
+     "rack:2,node:2,gpu:4 once, but got 'node=50gbit,pod=1gbit'"),
+    ("node=1gbit,node=1gbit", "links: expected each tier of "),
+    ("nowhere", "links: expected 'node=50gbit,...' or a file, but got "
+     "'nowhere': No such file or directory"),
+    ("empty", "links: expected a line 'links=...' in empty, but got none")])
+def test_bad_links_are_errors(links, error, tmp_path, monkeypatch):
+    (tmp_path / "empty").touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=re.escape(error)):
+        read_links(links, MESH)
+
+
+@pytest.mark.parametrize("formats, tiers, expected", [
+    ("i8:i4", MESH, "i8:i4"),
+    ("i8:i4", {"gpu": 4}, "i8"),
+    ("i8:i4", {"node": 2, "gpu": 4}, "i8:i8"),
+    ("i8:i4", {"rack": 2}, "i4"),
+    (None, {"rack": 2, "gpu": 4}, "i8:i4"),
+    ("i4:i8:i4", {"node": 2}, "i8"),
+    ("i8:i4:i8:i4", {"rack": 2}, "i8"),
+    ("i8", {"rack": 2}, "i8"),
+    ("none", {"rack": 2}, "none")])
+def test_a_tier_has_the_same_format_in_all_groups(formats, tiers, expected):
+    assert gradient_formats(formats, MESH, tiers) == expected
 
 
 def test_small_buckets_are_left_alone():

@@ -84,13 +84,16 @@ func.func @main(%source: {source}) -> {result} {{
     def options(self, options: Options) -> Options:
         """The options with which the bucket is compiled."""
         is_gather = self.kind == "all_gather"
+        names = [name for name, _ in self.tiers]
+        links = [link for link in (options.links or "").split(",")
+                 if link.partition("=")[0] in names]
         return Options(
             mesh=dict(self.tiers),
             weights=options.weights if is_gather else "none",
             gradients="none" if is_gather else options.gradients,
             secondary="none", block=options.block, regather=False,
-            stages=options.stages, links=options.links, coalesce_bytes=0,
-            compile_timeout=options.compile_timeout)
+            stages=options.stages, links=",".join(links) or None,
+            coalesce_bytes=0, compile_timeout=options.compile_timeout)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +134,7 @@ def compile_bucket(bucket: Bucket, options: Options) -> Compiled:
     # The time limit does not change the result.
     given = dataclasses.asdict(options.replace(compile_timeout=None))
     key = hashlib.sha256(json.dumps(
-        [_VERSION, text, given, _links(options), _compiler_digest()]
+        [_VERSION, text, given, _compiler_digest()]
     ).encode()).hexdigest()
     folder = cache_folder() / f"{key}.zpp"
     with _locked(folder.with_suffix(".lock")):
@@ -166,13 +169,6 @@ def _read(folder: pathlib.Path) -> Compiled:
     (input_bytes,), (output_bytes,) = function["inputs"], function["outputs"]
     return Compiled("", library, function["name"], input_bytes, output_bytes,
                     function["workspace"], function["bytes"])
-
-
-def _links(options: Options) -> str:
-    """The content of the file of links, if there is one."""
-    if options.links and os.path.isfile(options.links):
-        return pathlib.Path(options.links).read_text()
-    return ""
 
 
 @functools.cache

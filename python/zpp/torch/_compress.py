@@ -88,12 +88,14 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
     else:
         tiers = parse_mesh(options.mesh)
         _mesh.check_world(tiers)
-    variants = read_schedule(schedule or {}, options, "step")
-    for _, variant in variants:
+    variants = []
+    for step, variant in read_schedule(schedule or {}, options, "step"):
         _check_options(variant)
         if variant.mesh != options.mesh:
             raise ValueError(f"schedule: expected the mesh {options.mesh} at "
                              f"all steps, but got {variant.mesh}")
+        variants.append((step, variant.replace(
+            links=_mesh.read_links(variant.links, tiers))))
     groups = {name: _shard_group(module) for name, module in modules.items()}
     for name, group in groups.items():
         if group is not None:
@@ -185,7 +187,10 @@ def _plan(kind: str, dtype: torch.dtype, elements: int, is_mean: bool,
     bucket = Bucket(kind, type_, elements, tuple(tiers.items()), is_mean)
     compiled = None
     if not reason:
-        compiled = compile_bucket(bucket, bucket.options(options))
+        formats = _mesh.gradient_formats(options.gradients, parse_mesh(mesh),
+                                         tiers)
+        compiled = compile_bucket(
+            bucket, bucket.options(options.replace(gradients=formats)))
         reason = compiled.reason
     return _Plan(kind, type_, elements, bucket, None if reason else compiled,
                  reason)

@@ -4,12 +4,16 @@
 
 import itertools
 import math
+import pathlib
 import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
+
+#: The compiler's default of `Options.gradients`.
+_GRADIENTS = "i8:i4"
 
 
 def tiers_of_devices(mesh: DeviceMesh) -> dict[str, int]:
@@ -59,6 +63,56 @@ def find_tiers(mesh: Mapping[str, int], ranks: Sequence[int]) -> dict[str, int]:
             f"the groups of fully_shard consist of")
     return {name: len(part) for name, part in zip(mesh, coordinates)
             if len(part) > 1}
+
+
+def read_links(links: str | None, mesh: Mapping[str, int]) -> str | None:
+    """`Options.links` as text, where it is a file.
+
+    Raises:
+      ValueError: if it has something else than links of the mesh.
+    """
+    if links is None:
+        return None
+    text = links
+    if "=" not in links:
+        try:
+            lines = pathlib.Path(links).read_text().splitlines()
+        except OSError as error:
+            raise ValueError(f"links: expected 'node=50gbit,...' or a file, "
+                             f"but got {links!r}: {error.strerror}") from None
+        found = [line.strip().removeprefix("links=") for line in lines
+                 if line.strip().startswith("links=")]
+        if not found:
+            raise ValueError(f"links: expected a line 'links=...' in {links}, "
+                             f"but got none")
+        text = found[-1]
+    names = [link.partition("=")[0] for link in text.split(",")]
+    if len(set(names)) < len(names) or not set(names) <= set(mesh):
+        raise ValueError(f"links: expected each tier of {describe(mesh)} once, "
+                         f"but got {text!r}")
+    return text
+
+
+def gradient_formats(formats: str | None, mesh: Mapping[str, int],
+                     tiers: Mapping[str, int]) -> str | None:
+    """The formats of the hops within a group, whose tiers are some of the mesh:
+    a tier has the same format in all groups.
+
+    Args:
+      formats: as `Options.gradients`.
+      tiers: what `find_tiers` returned.
+    """
+    whole = {name: size for name, size in mesh.items() if size > 1}
+    parts = (formats or _GRADIENTS).split(":")
+    if tiers == whole or len(parts) == 1:
+        return formats
+    innermost_first = list(reversed(whole))
+    by_tier = {}
+    for place, name in enumerate(innermost_first):
+        is_outermost = place == len(whole) - 1
+        by_tier[name] = parts[
+            min(place, len(parts) - (1 if is_outermost else 2))]
+    return ":".join(by_tier[name] for name in innermost_first if name in tiers)
 
 
 def check_world(mesh: Mapping[str, int]) -> None:
