@@ -33,10 +33,10 @@ import pathlib
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 
-from lab import launch, links, plot
+from lab import launch, links, plot, results
 from lab.peer import PEERS, Peer
-from lab.results import median
 from lab.tables import Table
 
 LIMIT_SECONDS = 400
@@ -53,25 +53,24 @@ def main():
     args = parse_arguments()
     launch.prepare()
     args.log.mkdir(parents=True, exist_ok=True)
-    measured: dict[str, dict[str, dict]] = {link: {} for link in args.links}
-    absent: dict[str, str] = {}
+    chosen = [name for name in PEERS
+              if not args.peers or any(word in name for word in args.peers)]
+    absent = {name: reason for name in chosen
+              if (reason := why_absent(args, PEERS[name]))}
+    rounds: dict[str, dict[str, list]] = {link: {} for link in args.links}
     failed = []
-    for name, peer in PEERS.items():
-        if args.peers and not any(word in name for word in args.peers):
-            continue
-        if reason := why_absent(args, peer):
-            absent[name] = reason
-            continue
-        for two_nodes in (True, False):
-            on = [link for link in args.links
-                  if link in (peer.link or args.links) and
-                  (link != "nvlink") == two_nodes]
+    for _ in range(args.rounds):
+        for name in chosen:
+            if name in absent or name in failed:
+                continue
             try:
-                for link, result in run_peer(args, name, two_nodes, on).items():
-                    measured[link][name] = result
+                for link, result in run_peer(args, name):
+                    rounds[link].setdefault(name, []).append(result)
             except RuntimeError as error:
                 failed.append(name)
                 print(f"{name}: {error}", flush=True)
+    measured = {link: {name: results.join(runs) for name, runs in named.items()}
+                for link, named in rounds.items()}
     (args.log / "results.json").write_text(json.dumps(measured, indent=1))
     if any(measured.values()):
         show(args, measured)
@@ -105,6 +104,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=10, metavar="N",
                         help=f"timed steps; {NVLINK_STEPS} times as many on "
                         "NVLink")
+    parser.add_argument("--rounds", type=int, default=1, metavar="N",
+                        help="train with all N times, in turn; the table shows"
+                        "\nhow much the speed-ups of the rounds differ")
     parser.add_argument("--tc", default="tc", help="the program, with options")
     parser.add_argument("--torch-python", default=sys.executable,
                         metavar="PYTHON", help="the Python that has PyTorch")
@@ -141,16 +143,24 @@ def why_absent(args, peer: Peer) -> str:
     return ""
 
 
-def run_peer(args, name: str, two_nodes: bool, on_links: list[str]
-             ) -> dict[str, dict]:
+def run_peer(args, name: str) -> Iterator[tuple[str, dict]]:
+    """Trains on each link. Returns links and results."""
+    for two_nodes in (True, False):
+        on_links = [link for link in args.links
+                    if link in (PEERS[name].link or args.links) and
+                    (link != "nvlink") == two_nodes]
+        if on_links:
+            yield from run_processes(args, name, two_nodes, on_links).items()
+
+
+def run_processes(args, name: str, two_nodes: bool, on_links: list[str]
+                  ) -> dict[str, dict]:
     """Trains in processes of their own. Returns the results by link."""
-    if not on_links:
-        return {}
     peer = PEERS[name]
     on_cpu = args.platform == "cpu"
     count = 1 if on_cpu and peer.framework == "jax" else args.ranks
     where = "two-nodes" if two_nodes else "nvlink"
-    label = re.sub("[^a-zA-Z0-9+]+", "-", f"{name} {where}")
+    label = re.sub("[^a-zA-Z0-9]+", "-", f"{name} {where}")
     written = args.log / f"{label}.json"
     command = [
         python_of(args, peer), "-m", "lab.peer", "--peer", name, "--config",
@@ -186,7 +196,8 @@ def show(args, measured: dict[str, dict[str, dict]]):
           f"{args.sequences} x {args.config['context']} tokens per device, "
           f"{links.NODES} nodes x {args.gpus_per_node}; {gpu}; {versions}; "
           f"median of {args.steps} steps after {args.warm_up}, on NVLink of "
-          f"{NVLINK_STEPS * args.steps}\n")
+          f"{NVLINK_STEPS * args.steps}"
+          f"{f', in {args.rounds} rounds' if args.rounds > 1 else ''}\n")
     names = [name for name in PEERS
              if any(name in runs for runs in measured.values())]
     header = ["step", "measured"]
@@ -195,34 +206,29 @@ def show(args, measured: dict[str, dict[str, dict]]):
     table = Table(header + ["peak memory", "loss, first",
                             f"after {args.warm_up + args.steps}"])
     for name in names:
+        baseline = BASELINES[PEERS[name].framework]
         runs = {link: found[name] for link, found in measured.items()
                 if name in found}
         between = [run for link, run in runs.items() if link != "nvlink"]
         row = [name, f"{between[0]['bytes'] / 1e9:.2f} GB" if between else "-"]
         for link, found in measured.items():
-            row += ([f"{median(found[name]) * 1e3:.1f} ms",
-                     speed_up(found, name) or "-"] if name in found else
-                    ["-", "-"])
+            row += ([f"{results.median(found[name]) * 1e3:.1f} ms",
+                     results.speed_up(found, name, [baseline]) or "-"]
+                    if name in found else ["-", "-"])
         first = next(iter(runs.values()))
         table.row(row + [
             f"{max(run['peak'] for run in runs.values()) / 2**30:.2f} GiB",
             f"{first['losses'][0]:.4f}", f"{first['losses'][-1]:.4f}"])
+    results.print_lost(names, measured)
     path = args.plot or args.log / "peers.png"
     is_drawn = plot.draw_bars(names, {
         link: {name: plot.Bar(
-            median(run), f"{median(run) * 1e3:.0f}",
+            results.median(run), f"{results.median(run) * 1e3:.0f}",
             plot.OURS if PEERS[name].options else plot.OTHERS)
             for name, run in found.items()}
         for link, found in measured.items()}, path)
     print(f"\nplot: {path}" if is_drawn else
           "\nplot: none; expected matplotlib, but it is not installed")
-
-
-def speed_up(runs: dict[str, dict], name: str) -> str:
-    """Compared with the same framework's FSDP; empty if that was not run."""
-    baseline = BASELINES[PEERS[name].framework]
-    return (f"{median(runs[baseline]) / median(runs[name]):.2f}x"
-            if baseline in runs else "")
 
 
 def version_of(package: str, args) -> str:

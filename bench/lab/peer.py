@@ -79,7 +79,7 @@ def main():
         for index in range(args.warm_up + args.timed):
             if index == args.warm_up:
                 trainer.meet()
-                sent = links.sent_bytes()
+                sent, lost = links.sent_bytes(), links.lost()
             start = time.perf_counter()
             losses.append(trainer.step())
             seconds.append(time.perf_counter() - start)
@@ -87,6 +87,8 @@ def main():
         results[link] = {
             "seconds": seconds[args.warm_up:],
             "bytes": (links.sent_bytes() - sent) / args.timed,
+            "lost": {kind: count - lost[kind]
+                     for kind, count in links.lost().items()},
             "losses": trainer.mean(losses), "peak": trainer.peak_bytes()}
         if args.rank == 0:
             result = results[link]

@@ -25,10 +25,11 @@ def join(rounds: list[dict]) -> dict:
         "peak": max(run["peak"] for run in rounds),
         "bytes": statistics.mean(run["bytes"] for run in rounds),
         "lost": {kind: sum(run["lost"][kind] for run in rounds)
-                 for kind in rounds[0]["lost"]},
-        "host_times": {
+                 for kind in rounds[0]["lost"]}}
+    if "host_times" in joined:
+        joined["host_times"] = {
             kind: statistics.median(run["host_times"][kind] for run in rounds)
-            for kind in rounds[0]["host_times"]}}
+            for kind in rounds[0]["host_times"]}
     if "stalls" in joined:
         joined["stalls"] = [stall for run in rounds for stall in run["stalls"]]
     return joined
@@ -55,10 +56,11 @@ def add_exposed(steps: Steps, runs: dict[str, dict]):
             run["is_estimate"] = True
 
 
-def speed_up(runs: dict[str, dict], name: str) -> str:
-    """Compared with FSDP; empty if FSDP was not run. With several rounds, also
-    the smallest and the largest of a round."""
-    for baseline in (JITTED, EXPORTED):
+def speed_up(runs: dict[str, dict], name: str,
+             baselines: Iterable[str] = (JITTED, EXPORTED)) -> str:
+    """Compared with the first of the baselines that was run, FSDP; empty if none
+    was. With several rounds, also the smallest and the largest of a round."""
+    for baseline in baselines:
         if baseline not in runs:
             continue
         text = f"{median(runs[baseline]) / median(runs[name]):.2f}x"
@@ -104,10 +106,10 @@ def print_tables(steps: Steps, results: dict[str, dict[str, dict]]):
         print(f"\n~: an estimate, the time by which the step exceeds the "
               f"compute of '{RUNTIME}'")
     _print_host_times(steps.variants, results)
-    _print_lost(steps.variants, results)
+    print_lost(steps.variants, results)
 
 
-def _print_lost(names: Iterable[str], results: dict[str, dict]):
+def print_lost(names: Iterable[str], results: dict[str, dict]):
     """A table of what TCP lost, if it lost anything."""
     rows = [[name, link, str(lost["resent"]), str(lost["timeouts"])]
             for name in names for link, result in results.items()
