@@ -66,8 +66,19 @@ def test_bytes_are_those_of_zero3():
                for entry in report["collectives"])
 
 
+@pytest.mark.compiler
+def test_a_scan_without_a_checkpoint():
+    """XLA saves each device's part of the weights, and gathers it again."""
+    config = gpt.Config(width=128, layers=4, vocab=64, collectives="xla",
+                        scan=True, checkpoint="none")
+    total = zpp.rewrite(exported(config), mesh=NODES, **ALL_ON).report["total"]
+    assert 3.0 < total["before_in_M"]["node"] < 3.05
+    assert total["after_in_M"]["node"] < 0.785
+
+
 @pytest.mark.parametrize("options", [
     {"scan": True}, {"checkpoint": "none", "optimizer": "sgd"},
+    {"scan": True, "checkpoint": "none"},
     {"mesh": (("data", 8),), "layers": 1},
 ], ids=str)
 def test_the_partitioned_step_is_the_step(options):
@@ -303,14 +314,17 @@ print(float(loss), hash(fast.rewritten().text))
 
 
 @pytest.mark.compiler
-def test_processes_partition_alike():
-    """Two of four devices each, whose tiers nobody names."""
+def test_processes_partition_alike(tmp_path):
+    """Two of four devices each, whose tiers nobody names. The environment asks
+    XLA for dumps of other modules, as MaxText does."""
     with socket.socket() as listener:
         listener.bind(("localhost", 0))
         address = f"localhost:{listener.getsockname()[1]}"
     folders = [str(pathlib.Path(path).resolve()) for path in sys.path if path]
     environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(folders), "PYTHONHASHSEED": "0"}
+        "PYTHONPATH": os.pathsep.join(folders), "PYTHONHASHSEED": "0",
+        "XLA_FLAGS": f"--xla_dump_to={tmp_path} "
+                     "--xla_dump_hlo_module_re=another"}
     processes = [subprocess.Popen(
         [sys.executable, "-c", PROCESS, str(rank), address], text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)

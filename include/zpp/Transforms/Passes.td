@@ -25,6 +25,11 @@ def ImportPartitionedPass : Zpp_ModulePass<"zero-import-partitioned"> {
     groups, in the order of the slices. Casts, transposes and reshapes between
     them then work on the slice.
 
+    A scan without a checkpoint saves what its backward pass gathers again: XLA
+    saves each device's part, in a stack. If a loop makes all rows of a stack
+    from slices of other stacks, by casts and elementwise ops alone, loops that
+    gather a row make it themselves, from the same stacks.
+
     The `mhlo.copy` ops of the partitioner, which equal their operands, and its
     attributes for layouts are removed. Groups over meshes that it made up
     become lists. If some reader of an all-reduce needs more than slices, the

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "SavedSlices.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/IR/Remarks.h"
@@ -46,6 +47,12 @@ public:
   void runOnOperation() override {
     ModuleOp module = getOperation();
     eraseXlaCopies(module);
+    recomputeSavedSlices(module, [&](Operation *slice) {
+      remark::passed(
+          slice->getLoc(),
+          remark::RemarkOpts::name("rewritten").category(getArgument()))
+          << "a slice that a loop has saved is made again where it is gathered";
+    });
     auto count = [&](StringRef name) {
       auto attr = module->getAttrOfType<IntegerAttr>(name);
       return attr ? attr.getInt() : 1;

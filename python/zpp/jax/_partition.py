@@ -208,6 +208,9 @@ def _partition_by_compiling(step: Step, mesh: Mesh
                     "xla_dump_to": folder,
                     "xla_dump_hlo_pass_re": "spmd-partitioning",
                     "xla_dump_hlo_as_proto": True,
+                    # XLA_FLAGS may say others.
+                    "xla_dump_hlo_module_re": ".*",
+                    "xla_dump_max_hlo_modules": -1,
                     **_CHEAP.get(mesh.devices.flat[0].platform, {})})
         except Exception as error:
             # If the step itself is wrong, its compilation reports it later.

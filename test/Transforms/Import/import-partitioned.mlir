@@ -247,3 +247,294 @@ module attributes {mhlo.num_partitions = 4 : i32} {
     return %0, %1 : tensor<8xf32>, tensor<8xf32>
   }
 }
+
+// -----
+
+// A loop that saves a row of a stack, and one that gathers it: the second cuts
+// it from the stack of the first itself.
+
+module attributes {mhlo.num_partitions = 2 : i32} {
+  // CHECK-LABEL: func @saved
+  func.func @saved(%arg: tensor<4x2x8xf32>, %empty: tensor<4x2x8xbf16>, %start: tensor<4x8xbf16>) -> tensor<4x8xbf16> {
+    %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+    // CHECK: %[[LOOP:.*]]:3 = "stablehlo.while"
+    // CHECK: "stablehlo.while"(%{{.*}}, %{{.*}}, %[[LOOP]]#1, %arg0)
+    // CHECK: ^bb0(%{{.*}}: tensor<i32>, %{{.*}}: tensor<4x8xbf16>, %{{.*}}: tensor<4x2x8xbf16>, %{{.*}}: tensor<4x2x8xf32>):
+    // CHECK: ^bb0(%{{.*}}: tensor<i32>, %{{.*}}: tensor<4x8xbf16>, %{{.*}}: tensor<4x2x8xbf16>, %[[STACK:.*]]: tensor<4x2x8xf32>):
+    %f:3 = "stablehlo.while"(%zero, %empty, %arg) ({
+    ^bb0(%i: tensor<i32>, %s: tensor<4x2x8xbf16>, %w: tensor<4x2x8xf32>):
+      %n = "stablehlo.constant"() <{value = dense<4> : tensor<i32>}> : () -> tensor<i32>
+      %go = "stablehlo.compare"(%i, %n) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      "stablehlo.return"(%go) : (tensor<i1>) -> ()
+    }, {
+    ^bb0(%i: tensor<i32>, %s: tensor<4x2x8xbf16>, %w: tensor<4x2x8xf32>):
+      %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+      %zero_ = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+      %next = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      %slice = "stablehlo.dynamic_slice"(%w, %i, %zero_, %zero_) <{slice_sizes = array<i64: 1, 2, 8>}> : (tensor<4x2x8xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x8xf32>
+      %flat = "stablehlo.reshape"(%slice) : (tensor<1x2x8xf32>) -> tensor<2x8xf32>
+      %cast = "stablehlo.convert"(%flat) : (tensor<2x8xf32>) -> tensor<2x8xbf16>
+      %unit = "stablehlo.constant"() <{value = dense<1.0> : tensor<2x8xbf16>}> : () -> tensor<2x8xbf16>
+      %row = "stablehlo.add"(%cast, %unit) : (tensor<2x8xbf16>, tensor<2x8xbf16>) -> tensor<2x8xbf16>
+      %part = "stablehlo.reshape"(%row) : (tensor<2x8xbf16>) -> tensor<1x2x8xbf16>
+      %saved = "stablehlo.dynamic_update_slice"(%s, %part, %i, %zero_, %zero_) : (tensor<4x2x8xbf16>, tensor<1x2x8xbf16>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<4x2x8xbf16>
+      "stablehlo.return"(%next, %saved, %w) : (tensor<i32>, tensor<4x2x8xbf16>, tensor<4x2x8xf32>) -> ()
+    }) : (tensor<i32>, tensor<4x2x8xbf16>, tensor<4x2x8xf32>) -> (tensor<i32>, tensor<4x2x8xbf16>, tensor<4x2x8xf32>)
+    %r:3 = "stablehlo.while"(%zero, %start, %f#1) ({
+    ^bb0(%i: tensor<i32>, %x: tensor<4x8xbf16>, %s: tensor<4x2x8xbf16>):
+      %n = "stablehlo.constant"() <{value = dense<4> : tensor<i32>}> : () -> tensor<i32>
+      %go = "stablehlo.compare"(%i, %n) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      "stablehlo.return"(%go) : (tensor<i1>) -> ()
+    }, {
+    ^bb0(%i: tensor<i32>, %x: tensor<4x8xbf16>, %s: tensor<4x2x8xbf16>):
+      %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+      %zero_ = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+      %next = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      %last = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+      %j = "stablehlo.subtract"(%last, %i) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      // CHECK: %[[J:.*]] = "stablehlo.subtract"
+      // CHECK: %[[SLICE:.*]] = "stablehlo.dynamic_slice"(%[[STACK]], %[[J]], %[[ZERO:.*]], %[[ZERO]])
+      // CHECK: %[[FLAT:.*]] = "stablehlo.reshape"(%[[SLICE]])
+      // CHECK: %[[CAST:.*]] = "stablehlo.convert"(%[[FLAT]])
+      // CHECK: %[[ROW:.*]] = "stablehlo.add"(%[[CAST]]
+      // CHECK-NEXT: "stablehlo.all_gather"(%[[ROW]])
+      // expected-remark @below {{a slice that a loop has saved is made again where it is gathered}}
+      %slice = "stablehlo.dynamic_slice"(%s, %j, %zero_, %zero_) <{slice_sizes = array<i64: 1, 2, 8>}> : (tensor<4x2x8xbf16>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x8xbf16>
+      %flat = "stablehlo.reshape"(%slice) : (tensor<1x2x8xbf16>) -> tensor<2x8xbf16>
+      %all = "stablehlo.all_gather"(%flat) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, use_global_device_ids}> : (tensor<2x8xbf16>) -> tensor<4x8xbf16>
+      %sum = "stablehlo.add"(%x, %all) : (tensor<4x8xbf16>, tensor<4x8xbf16>) -> tensor<4x8xbf16>
+      "stablehlo.return"(%next, %sum, %s) : (tensor<i32>, tensor<4x8xbf16>, tensor<4x2x8xbf16>) -> ()
+    }) : (tensor<i32>, tensor<4x8xbf16>, tensor<4x2x8xbf16>) -> (tensor<i32>, tensor<4x8xbf16>, tensor<4x2x8xbf16>)
+    return %r#1 : tensor<4x8xbf16>
+  }
+}
+
+// -----
+
+// What is saved is something else: some rows only, rows of a stack that
+// changes, other rows; or nobody gathers it.
+
+module attributes {mhlo.num_partitions = 2 : i32} {
+  // CHECK-LABEL: func @some_rows
+  func.func @some_rows(%arg: tensor<4x2x8xf32>, %empty: tensor<4x2x8xbf16>, %start: tensor<4x8xbf16>) -> tensor<4x8xbf16> {
+    %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+    %f:3 = "stablehlo.while"(%zero, %empty, %arg) ({
+    ^bb0(%i: tensor<i32>, %s: tensor<4x2x8xbf16>, %w: tensor<4x2x8xf32>):
+      %n = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+      %go = "stablehlo.compare"(%i, %n) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      "stablehlo.return"(%go) : (tensor<i1>) -> ()
+    }, {
+    ^bb0(%i: tensor<i32>, %s: tensor<4x2x8xbf16>, %w: tensor<4x2x8xf32>):
+      %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+      %zero_ = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+      %next = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      %slice = "stablehlo.dynamic_slice"(%w, %i, %zero_, %zero_) <{slice_sizes = array<i64: 1, 2, 8>}> : (tensor<4x2x8xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x8xf32>
+      %flat = "stablehlo.reshape"(%slice) : (tensor<1x2x8xf32>) -> tensor<2x8xf32>
+      %cast = "stablehlo.convert"(%flat) : (tensor<2x8xf32>) -> tensor<2x8xbf16>
+      %unit = "stablehlo.constant"() <{value = dense<1.0> : tensor<2x8xbf16>}> : () -> tensor<2x8xbf16>
+      %row = "stablehlo.add"(%cast, %unit) : (tensor<2x8xbf16>, tensor<2x8xbf16>) -> tensor<2x8xbf16>
+      %part = "stablehlo.reshape"(%row) : (tensor<2x8xbf16>) -> tensor<1x2x8xbf16>
+      %saved = "stablehlo.dynamic_update_slice"(%s, %part, %i, %zero_, %zero_) : (tensor<4x2x8xbf16>, tensor<1x2x8xbf16>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<4x2x8xbf16>
+      "stablehlo.return"(%next, %saved, %w) : (tensor<i32>, tensor<4x2x8xbf16>, tensor<4x2x8xf32>) -> ()
+    }) : (tensor<i32>, tensor<4x2x8xbf16>, tensor<4x2x8xf32>) -> (tensor<i32>, tensor<4x2x8xbf16>, tensor<4x2x8xf32>)
+    %r:3 = "stablehlo.while"(%zero, %start, %f#1) ({
+    ^bb0(%i: tensor<i32>, %x: tensor<4x8xbf16>, %s: tensor<4x2x8xbf16>):
+      %n = "stablehlo.constant"() <{value = dense<4> : tensor<i32>}> : () -> tensor<i32>
+      %go = "stablehlo.compare"(%i, %n) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      "stablehlo.return"(%go) : (tensor<i1>) -> ()
+    }, {
+    ^bb0(%i: tensor<i32>, %x: tensor<4x8xbf16>, %s: tensor<4x2x8xbf16>):
+      %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+      %zero_ = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+      %next = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      %last = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+      %j = "stablehlo.subtract"(%last, %i) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      // CHECK: "stablehlo.subtract"
+      // CHECK: "stablehlo.dynamic_slice"(%{{.*}}) {{.*}}tensor<4x2x8xbf16>
+      %slice = "stablehlo.dynamic_slice"(%s, %j, %zero_, %zero_) <{slice_sizes = array<i64: 1, 2, 8>}> : (tensor<4x2x8xbf16>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x8xbf16>
+      %flat = "stablehlo.reshape"(%slice) : (tensor<1x2x8xbf16>) -> tensor<2x8xbf16>
+      %all = "stablehlo.all_gather"(%flat) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, use_global_device_ids}> : (tensor<2x8xbf16>) -> tensor<4x8xbf16>
+      %sum = "stablehlo.add"(%x, %all) : (tensor<4x8xbf16>, tensor<4x8xbf16>) -> tensor<4x8xbf16>
+      "stablehlo.return"(%next, %sum, %s) : (tensor<i32>, tensor<4x8xbf16>, tensor<4x2x8xbf16>) -> ()
+    }) : (tensor<i32>, tensor<4x8xbf16>, tensor<4x2x8xbf16>) -> (tensor<i32>, tensor<4x8xbf16>, tensor<4x2x8xbf16>)
+    return %r#1 : tensor<4x8xbf16>
+  }
+  // CHECK-LABEL: func @later_rows
+  func.func @later_rows(%arg: tensor<4x2x8xf32>, %empty: tensor<4x2x8xbf16>, %start: tensor<4x8xbf16>) -> tensor<4x8xbf16> {
+    %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+    %first = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+    %f:3 = "stablehlo.while"(%first, %empty, %arg) ({
+    ^bb0(%i: tensor<i32>, %s: tensor<4x2x8xbf16>, %w: tensor<4x2x8xf32>):
+      %n = "stablehlo.constant"() <{value = dense<4> : tensor<i32>}> : () -> tensor<i32>
+      %go = "stablehlo.compare"(%i, %n) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      "stablehlo.return"(%go) : (tensor<i1>) -> ()
+    }, {
+    ^bb0(%i: tensor<i32>, %s: tensor<4x2x8xbf16>, %w: tensor<4x2x8xf32>):
+      %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+      %zero_ = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+      %next = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      %slice = "stablehlo.dynamic_slice"(%w, %i, %zero_, %zero_) <{slice_sizes = array<i64: 1, 2, 8>}> : (tensor<4x2x8xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x8xf32>
+      %flat = "stablehlo.reshape"(%slice) : (tensor<1x2x8xf32>) -> tensor<2x8xf32>
+      %cast = "stablehlo.convert"(%flat) : (tensor<2x8xf32>) -> tensor<2x8xbf16>
+      %unit = "stablehlo.constant"() <{value = dense<1.0> : tensor<2x8xbf16>}> : () -> tensor<2x8xbf16>
+      %row = "stablehlo.add"(%cast, %unit) : (tensor<2x8xbf16>, tensor<2x8xbf16>) -> tensor<2x8xbf16>
+      %part = "stablehlo.reshape"(%row) : (tensor<2x8xbf16>) -> tensor<1x2x8xbf16>
+      %saved = "stablehlo.dynamic_update_slice"(%s, %part, %i, %zero_, %zero_) : (tensor<4x2x8xbf16>, tensor<1x2x8xbf16>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<4x2x8xbf16>
+      "stablehlo.return"(%next, %saved, %w) : (tensor<i32>, tensor<4x2x8xbf16>, tensor<4x2x8xf32>) -> ()
+    }) : (tensor<i32>, tensor<4x2x8xbf16>, tensor<4x2x8xf32>) -> (tensor<i32>, tensor<4x2x8xbf16>, tensor<4x2x8xf32>)
+    %r:3 = "stablehlo.while"(%zero, %start, %f#1) ({
+    ^bb0(%i: tensor<i32>, %x: tensor<4x8xbf16>, %s: tensor<4x2x8xbf16>):
+      %n = "stablehlo.constant"() <{value = dense<4> : tensor<i32>}> : () -> tensor<i32>
+      %go = "stablehlo.compare"(%i, %n) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      "stablehlo.return"(%go) : (tensor<i1>) -> ()
+    }, {
+    ^bb0(%i: tensor<i32>, %x: tensor<4x8xbf16>, %s: tensor<4x2x8xbf16>):
+      %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+      %zero_ = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+      %next = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      %last = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+      %j = "stablehlo.subtract"(%last, %i) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      // CHECK: "stablehlo.subtract"
+      // CHECK: "stablehlo.dynamic_slice"(%{{.*}}) {{.*}}tensor<4x2x8xbf16>
+      %slice = "stablehlo.dynamic_slice"(%s, %j, %zero_, %zero_) <{slice_sizes = array<i64: 1, 2, 8>}> : (tensor<4x2x8xbf16>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x8xbf16>
+      %flat = "stablehlo.reshape"(%slice) : (tensor<1x2x8xbf16>) -> tensor<2x8xbf16>
+      %all = "stablehlo.all_gather"(%flat) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, use_global_device_ids}> : (tensor<2x8xbf16>) -> tensor<4x8xbf16>
+      %sum = "stablehlo.add"(%x, %all) : (tensor<4x8xbf16>, tensor<4x8xbf16>) -> tensor<4x8xbf16>
+      "stablehlo.return"(%next, %sum, %s) : (tensor<i32>, tensor<4x8xbf16>, tensor<4x2x8xbf16>) -> ()
+    }) : (tensor<i32>, tensor<4x8xbf16>, tensor<4x2x8xbf16>) -> (tensor<i32>, tensor<4x8xbf16>, tensor<4x2x8xbf16>)
+    return %r#1 : tensor<4x8xbf16>
+  }
+  // CHECK-LABEL: func @changed_stack
+  func.func @changed_stack(%arg: tensor<4x2x8xf32>, %empty: tensor<4x2x8xbf16>, %start: tensor<4x8xbf16>) -> tensor<4x8xbf16> {
+    %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+    %f:3 = "stablehlo.while"(%zero, %empty, %arg) ({
+    ^bb0(%i: tensor<i32>, %s: tensor<4x2x8xbf16>, %w: tensor<4x2x8xf32>):
+      %n = "stablehlo.constant"() <{value = dense<4> : tensor<i32>}> : () -> tensor<i32>
+      %go = "stablehlo.compare"(%i, %n) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      "stablehlo.return"(%go) : (tensor<i1>) -> ()
+    }, {
+    ^bb0(%i: tensor<i32>, %s: tensor<4x2x8xbf16>, %w: tensor<4x2x8xf32>):
+      %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+      %zero_ = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+      %next = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      %slice = "stablehlo.dynamic_slice"(%w, %i, %zero_, %zero_) <{slice_sizes = array<i64: 1, 2, 8>}> : (tensor<4x2x8xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x8xf32>
+      %flat = "stablehlo.reshape"(%slice) : (tensor<1x2x8xf32>) -> tensor<2x8xf32>
+      %cast = "stablehlo.convert"(%flat) : (tensor<2x8xf32>) -> tensor<2x8xbf16>
+      %unit = "stablehlo.constant"() <{value = dense<1.0> : tensor<2x8xbf16>}> : () -> tensor<2x8xbf16>
+      %row = "stablehlo.add"(%cast, %unit) : (tensor<2x8xbf16>, tensor<2x8xbf16>) -> tensor<2x8xbf16>
+      %part = "stablehlo.reshape"(%row) : (tensor<2x8xbf16>) -> tensor<1x2x8xbf16>
+      %saved = "stablehlo.dynamic_update_slice"(%s, %part, %i, %zero_, %zero_) : (tensor<4x2x8xbf16>, tensor<1x2x8xbf16>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<4x2x8xbf16>
+      %changed = "stablehlo.negate"(%w) : (tensor<4x2x8xf32>) -> tensor<4x2x8xf32>
+      "stablehlo.return"(%next, %saved, %changed) : (tensor<i32>, tensor<4x2x8xbf16>, tensor<4x2x8xf32>) -> ()
+    }) : (tensor<i32>, tensor<4x2x8xbf16>, tensor<4x2x8xf32>) -> (tensor<i32>, tensor<4x2x8xbf16>, tensor<4x2x8xf32>)
+    %r:3 = "stablehlo.while"(%zero, %start, %f#1) ({
+    ^bb0(%i: tensor<i32>, %x: tensor<4x8xbf16>, %s: tensor<4x2x8xbf16>):
+      %n = "stablehlo.constant"() <{value = dense<4> : tensor<i32>}> : () -> tensor<i32>
+      %go = "stablehlo.compare"(%i, %n) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      "stablehlo.return"(%go) : (tensor<i1>) -> ()
+    }, {
+    ^bb0(%i: tensor<i32>, %x: tensor<4x8xbf16>, %s: tensor<4x2x8xbf16>):
+      %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+      %zero_ = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+      %next = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      %last = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+      %j = "stablehlo.subtract"(%last, %i) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      // CHECK: "stablehlo.subtract"
+      // CHECK: "stablehlo.dynamic_slice"(%{{.*}}) {{.*}}tensor<4x2x8xbf16>
+      %slice = "stablehlo.dynamic_slice"(%s, %j, %zero_, %zero_) <{slice_sizes = array<i64: 1, 2, 8>}> : (tensor<4x2x8xbf16>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x8xbf16>
+      %flat = "stablehlo.reshape"(%slice) : (tensor<1x2x8xbf16>) -> tensor<2x8xbf16>
+      %all = "stablehlo.all_gather"(%flat) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, use_global_device_ids}> : (tensor<2x8xbf16>) -> tensor<4x8xbf16>
+      %sum = "stablehlo.add"(%x, %all) : (tensor<4x8xbf16>, tensor<4x8xbf16>) -> tensor<4x8xbf16>
+      "stablehlo.return"(%next, %sum, %s) : (tensor<i32>, tensor<4x8xbf16>, tensor<4x2x8xbf16>) -> ()
+    }) : (tensor<i32>, tensor<4x8xbf16>, tensor<4x2x8xbf16>) -> (tensor<i32>, tensor<4x8xbf16>, tensor<4x2x8xbf16>)
+    return %r#1 : tensor<4x8xbf16>
+  }
+  // CHECK-LABEL: func @other_row
+  func.func @other_row(%arg: tensor<4x2x8xf32>, %empty: tensor<4x2x8xbf16>, %start: tensor<4x8xbf16>) -> tensor<4x8xbf16> {
+    %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+    %f:3 = "stablehlo.while"(%zero, %empty, %arg) ({
+    ^bb0(%i: tensor<i32>, %s: tensor<4x2x8xbf16>, %w: tensor<4x2x8xf32>):
+      %n = "stablehlo.constant"() <{value = dense<4> : tensor<i32>}> : () -> tensor<i32>
+      %go = "stablehlo.compare"(%i, %n) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      "stablehlo.return"(%go) : (tensor<i1>) -> ()
+    }, {
+    ^bb0(%i: tensor<i32>, %s: tensor<4x2x8xbf16>, %w: tensor<4x2x8xf32>):
+      %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+      %zero_ = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+      %next = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      %slice = "stablehlo.dynamic_slice"(%w, %next, %zero_, %zero_) <{slice_sizes = array<i64: 1, 2, 8>}> : (tensor<4x2x8xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x8xf32>
+      %flat = "stablehlo.reshape"(%slice) : (tensor<1x2x8xf32>) -> tensor<2x8xf32>
+      %cast = "stablehlo.convert"(%flat) : (tensor<2x8xf32>) -> tensor<2x8xbf16>
+      %unit = "stablehlo.constant"() <{value = dense<1.0> : tensor<2x8xbf16>}> : () -> tensor<2x8xbf16>
+      %row = "stablehlo.add"(%cast, %unit) : (tensor<2x8xbf16>, tensor<2x8xbf16>) -> tensor<2x8xbf16>
+      %part = "stablehlo.reshape"(%row) : (tensor<2x8xbf16>) -> tensor<1x2x8xbf16>
+      %saved = "stablehlo.dynamic_update_slice"(%s, %part, %i, %zero_, %zero_) : (tensor<4x2x8xbf16>, tensor<1x2x8xbf16>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<4x2x8xbf16>
+      "stablehlo.return"(%next, %saved, %w) : (tensor<i32>, tensor<4x2x8xbf16>, tensor<4x2x8xf32>) -> ()
+    }) : (tensor<i32>, tensor<4x2x8xbf16>, tensor<4x2x8xf32>) -> (tensor<i32>, tensor<4x2x8xbf16>, tensor<4x2x8xf32>)
+    %r:3 = "stablehlo.while"(%zero, %start, %f#1) ({
+    ^bb0(%i: tensor<i32>, %x: tensor<4x8xbf16>, %s: tensor<4x2x8xbf16>):
+      %n = "stablehlo.constant"() <{value = dense<4> : tensor<i32>}> : () -> tensor<i32>
+      %go = "stablehlo.compare"(%i, %n) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      "stablehlo.return"(%go) : (tensor<i1>) -> ()
+    }, {
+    ^bb0(%i: tensor<i32>, %x: tensor<4x8xbf16>, %s: tensor<4x2x8xbf16>):
+      %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+      %zero_ = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+      %next = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      %last = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+      %j = "stablehlo.subtract"(%last, %i) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      // CHECK: "stablehlo.subtract"
+      // CHECK: "stablehlo.dynamic_slice"(%{{.*}}) {{.*}}tensor<4x2x8xbf16>
+      %slice = "stablehlo.dynamic_slice"(%s, %j, %zero_, %zero_) <{slice_sizes = array<i64: 1, 2, 8>}> : (tensor<4x2x8xbf16>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x8xbf16>
+      %flat = "stablehlo.reshape"(%slice) : (tensor<1x2x8xbf16>) -> tensor<2x8xbf16>
+      %all = "stablehlo.all_gather"(%flat) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, use_global_device_ids}> : (tensor<2x8xbf16>) -> tensor<4x8xbf16>
+      %sum = "stablehlo.add"(%x, %all) : (tensor<4x8xbf16>, tensor<4x8xbf16>) -> tensor<4x8xbf16>
+      "stablehlo.return"(%next, %sum, %s) : (tensor<i32>, tensor<4x8xbf16>, tensor<4x2x8xbf16>) -> ()
+    }) : (tensor<i32>, tensor<4x8xbf16>, tensor<4x2x8xbf16>) -> (tensor<i32>, tensor<4x8xbf16>, tensor<4x2x8xbf16>)
+    return %r#1 : tensor<4x8xbf16>
+  }
+  // CHECK-LABEL: func @not_gathered
+  func.func @not_gathered(%arg: tensor<4x2x8xf32>, %empty: tensor<4x2x8xbf16>, %start: tensor<4x8xbf16>) -> tensor<4x8xbf16> {
+    %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+    %f:3 = "stablehlo.while"(%zero, %empty, %arg) ({
+    ^bb0(%i: tensor<i32>, %s: tensor<4x2x8xbf16>, %w: tensor<4x2x8xf32>):
+      %n = "stablehlo.constant"() <{value = dense<4> : tensor<i32>}> : () -> tensor<i32>
+      %go = "stablehlo.compare"(%i, %n) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      "stablehlo.return"(%go) : (tensor<i1>) -> ()
+    }, {
+    ^bb0(%i: tensor<i32>, %s: tensor<4x2x8xbf16>, %w: tensor<4x2x8xf32>):
+      %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+      %zero_ = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+      %next = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      %slice = "stablehlo.dynamic_slice"(%w, %i, %zero_, %zero_) <{slice_sizes = array<i64: 1, 2, 8>}> : (tensor<4x2x8xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x8xf32>
+      %flat = "stablehlo.reshape"(%slice) : (tensor<1x2x8xf32>) -> tensor<2x8xf32>
+      %cast = "stablehlo.convert"(%flat) : (tensor<2x8xf32>) -> tensor<2x8xbf16>
+      %unit = "stablehlo.constant"() <{value = dense<1.0> : tensor<2x8xbf16>}> : () -> tensor<2x8xbf16>
+      %row = "stablehlo.add"(%cast, %unit) : (tensor<2x8xbf16>, tensor<2x8xbf16>) -> tensor<2x8xbf16>
+      %part = "stablehlo.reshape"(%row) : (tensor<2x8xbf16>) -> tensor<1x2x8xbf16>
+      %saved = "stablehlo.dynamic_update_slice"(%s, %part, %i, %zero_, %zero_) : (tensor<4x2x8xbf16>, tensor<1x2x8xbf16>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<4x2x8xbf16>
+      "stablehlo.return"(%next, %saved, %w) : (tensor<i32>, tensor<4x2x8xbf16>, tensor<4x2x8xf32>) -> ()
+    }) : (tensor<i32>, tensor<4x2x8xbf16>, tensor<4x2x8xf32>) -> (tensor<i32>, tensor<4x2x8xbf16>, tensor<4x2x8xf32>)
+    %r:3 = "stablehlo.while"(%zero, %start, %f#1) ({
+    ^bb0(%i: tensor<i32>, %x: tensor<4x8xbf16>, %s: tensor<4x2x8xbf16>):
+      %n = "stablehlo.constant"() <{value = dense<4> : tensor<i32>}> : () -> tensor<i32>
+      %go = "stablehlo.compare"(%i, %n) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      "stablehlo.return"(%go) : (tensor<i1>) -> ()
+    }, {
+    ^bb0(%i: tensor<i32>, %x: tensor<4x8xbf16>, %s: tensor<4x2x8xbf16>):
+      %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+      %zero_ = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+      %next = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      %last = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+      %j = "stablehlo.subtract"(%last, %i) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      // CHECK: "stablehlo.subtract"
+      // CHECK: "stablehlo.dynamic_slice"(%{{.*}}) {{.*}}tensor<4x2x8xbf16>
+      %slice = "stablehlo.dynamic_slice"(%s, %j, %zero_, %zero_) <{slice_sizes = array<i64: 1, 2, 8>}> : (tensor<4x2x8xbf16>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x8xbf16>
+      %flat = "stablehlo.reshape"(%slice) : (tensor<1x2x8xbf16>) -> tensor<2x8xbf16>
+      %all = "stablehlo.concatenate"(%flat, %flat) <{dimension = 0 : i64}> : (tensor<2x8xbf16>, tensor<2x8xbf16>) -> tensor<4x8xbf16>
+      %sum = "stablehlo.add"(%x, %all) : (tensor<4x8xbf16>, tensor<4x8xbf16>) -> tensor<4x8xbf16>
+      "stablehlo.return"(%next, %sum, %s) : (tensor<i32>, tensor<4x8xbf16>, tensor<4x2x8xbf16>) -> ()
+    }) : (tensor<i32>, tensor<4x8xbf16>, tensor<4x2x8xbf16>) -> (tensor<i32>, tensor<4x8xbf16>, tensor<4x2x8xbf16>)
+    return %r#1 : tensor<4x8xbf16>
+  }
+}
