@@ -7,7 +7,7 @@
 exports the step of the example GPT for a mesh of 2 nodes x 2 GPUs
 (--gpus-per-node) as it is, rewritten with all of ZeRO++ in portable StableHLO
 (a), and rewritten for the runtime (b) with each technique and with all of them.
-Then it trains all of these from the same weights on the same batch, prints a
+"jit (b)" is the step with shardings alone, whose collectives XLA makes. Then it trains all of these from the same weights on the same batch, prints a
 table and draws it (if matplotlib is installed). Steps that were exported into
 --log before, with the same options and at the same commit, are used again.
 

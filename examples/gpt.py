@@ -7,7 +7,8 @@ all train this one model. Every parameter is f32, partitioned over the
 data-parallel axes of the mesh, cast to the compute type and all-gathered where
 it is used; autodiff turns each gather into a reduce-scatter of the gradient.
 With `Config.collectives` "xla" the step has none of its own: the partitioner
-makes them from shardings, as for most programs in JAX. `Config` has one option for each way in which such a step is commonly written.
+makes them from shardings, as for most programs in JAX. `Config` has one option
+for each way in which such a step is commonly written.
 """
 
 import dataclasses

@@ -7,6 +7,7 @@ the model, and a bundle per step.
 """
 
 import dataclasses
+import functools
 import json
 import math
 import pathlib
@@ -23,7 +24,8 @@ RUNTIME = "all (b)"
 
 _OFF = {"weights": "none", "gradients": "none", "secondary": "none"}
 _ALL = {"weights": "i8", "gradients": "i8:i4", "secondary": "gpu"}
-#: The rewritten steps: name -> options of zpp.rewrite. Without the option
+#: The rewritten steps: name -> options of zpp.rewrite, and of the example model
+#: who makes its collectives, by default the step itself. Without the option
 #: `links` they are made for slow links between nodes; with it, for NVLink.
 VARIANTS = {
     "all, portable (a)": _ALL | {"target": "portable"},
@@ -31,6 +33,7 @@ VARIANTS = {
     "secondary (hpZ)": _OFF | {"secondary": "gpu"},
     "gradients i8:i4 (qgZ)": _OFF | {"gradients": "i8:i4"},
     RUNTIME: _ALL,
+    "jit (b)": _ALL | {"collectives": "xla"},
     "all (b), links": _ALL | {"links": "node=400gbyte,gpu=400gbyte"},
 }
 #: The largest part of a step's bytes that XLA may send if the runtime's trace
@@ -78,11 +81,11 @@ class Steps:
         """Of a batch, all devices together."""
         return self.ranks * self.of["sequences"]
 
-    def trainer(self):
+    def trainer(self, **changes):
         """The example model that the steps train, on this process's devices."""
         import gpt
         return gpt.Trainer(gpt.Config(
-            **self.of["config"] | {"mesh": tuple(self.mesh)}))
+            **self.of["config"] | {"mesh": tuple(self.mesh)} | changes))
 
     def chosen(self, words: list[str] | None) -> dict[str, Variant]:
         """The variants whose name has one of these words; None: all."""
@@ -142,11 +145,15 @@ def export(of: dict, folder: pathlib.Path) -> Steps:
     jax.config.update("jax_num_cpu_devices", steps.ranks)
     import zpp
 
-    trainer = steps.trainer()
-    steps.parameters = trainer.model_elements()
-    original = zpp.export(
-        jax.jit(trainer.step, donate_argnums=0), trainer.abstract_state(),
-        trainer.abstract_batch(steps.sequences), platforms=[of["platform"]])
+    @functools.cache
+    def original(collectives: str) -> zpp.Step:
+        trainer = steps.trainer(collectives=collectives)
+        return zpp.export(
+            jax.jit(trainer.step, donate_argnums=0), trainer.abstract_state(),
+            trainer.abstract_batch(steps.sequences),
+            platforms=[of["platform"]])
+
+    steps.parameters = steps.trainer().model_elements()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "manifest.json").unlink(missing_ok=True)
 
@@ -159,11 +166,12 @@ def export(of: dict, folder: pathlib.Path) -> Steps:
     mesh = ",".join(f"{name}:{size}" for name, size in steps.mesh)
     for name, options in VARIANTS.items():
         start = time.perf_counter()
-        rewritten = zpp.rewrite(
-            original, **{"mesh": mesh, "target": of["platform"]} | options)
+        options = {"mesh": mesh, "target": of["platform"]} | options
+        step = original(options.pop("collectives", "step"))
+        rewritten = zpp.rewrite(step, **options)
         total = rewritten.report["total"]
         if not steps.variants:
-            add(EXPORTED, original, bytes=total["before"], links=None,
+            add(EXPORTED, step, bytes=total["before"], links=None,
                 is_runtime=False, is_traced=False)
         is_runtime = rewritten.step.uses_runtime
         left = sum(sum(entry["after"].values())

@@ -30,7 +30,7 @@ def run(folder, *options):
                     reason="needs libzpp_xla")
 def test_exports_trains_and_prints(tmp_path):
     process = run(tmp_path, "--tiny", "--platform", "cpu", "--sequences", "2",
-                  "--links", "nvlink", "--variants", "all (b)",
+                  "--links", "nvlink", "--variants", "all (b)", "jit (b)",
                   "--gpus-per-node", "1", "--warm-up", "0", "--steps", "1")
     assert process.returncode == 0, process.stdout
     assert re.search(r"\n\[\S+\] nvlink, all \(b\): \S+ ms, first", process.stdout)
@@ -47,7 +47,7 @@ def test_exports_trains_and_prints(tmp_path):
     assert "plot: " in tables
     measured = json.loads((tmp_path / "results.json").read_text())
     assert {link: list(runs) for link, runs in measured.items()} == {
-        "nvlink": ["all (b)", "all (b), links"]}
+        "nvlink": ["all (b)", "jit (b)", "all (b), links"]}
 
     # The manifest is enough to rebuild the model.
     exported = steps.read(tmp_path / "steps")
