@@ -35,8 +35,13 @@ def test_static_arguments():
                                       2 * array + 1)
 
 
-def test_static_arguments_of_an_inner_jit_are_an_error():
-    fast = zpp.jit(jax.jit(scale, static_argnums=1), mesh="node:1")
+def test_static_arguments_of_an_inner_jit():
+    """They need not be named again; where JAX does not tell, an error says
+    so."""
+    inner = jax.jit(scale, static_argnums=1)
+    assert zpp.jit(inner, mesh="node:1")(1.0, 2)["result"] == 3
+    fast = zpp.jit(inner, mesh="node:1")
+    fast._static_numbers = fast._static_names = ()
     with pytest.raises(TypeError, match="name static arguments in zpp.jit"):
         fast(1.0, 2)
 
@@ -165,12 +170,14 @@ def test_decorator():
 @pytest.mark.parametrize("library, hint", [
     ("flax.nnx.transforms", "a function of the state of flax.nnx.split"),
     ("equinox._jit", "the arrays of equinox.partition"),
+    ("haliax.partitioning", "what haliax.named_jit returns"),
 ])
-def test_what_other_libraries_have_jitted_is_an_error(library, hint):
-    step = type("JitWrapped", (), {"__module__": library,
-                                   "__call__": lambda self, x: x})()
+def test_other_objects_of_libraries_are_errors(library, hint):
+    """Also what they have jitted, if a new release does it in a new way."""
+    step = type("Model", (), {"__module__": library,
+                              "__call__": lambda self, x: x})()
     with pytest.raises(TypeError, match="expected a function of arrays, but "
-                       f"got what a jit of .*{hint}"):
+                       f"got Model of .*{hint}"):
         zpp.jit(step)
 
 

@@ -14,22 +14,13 @@ from zpp._compiler import Rewritten
 from zpp._options import OPTION_NAMES, Options, read_schedule
 from zpp.jax import _runtime
 from zpp.jax._export import Step, export
+from zpp.jax._libraries import call_with, is_jitted_by_library
 from zpp.jax._load import check_not_traced, device_context, load_flat, prepare
 from zpp.jax._rewrite import rewrite_step
 
-#: What of the options of `jax.jit` a step that is jitted does not tell.
+#: What of the options of `jax.jit` may be named again beside a step that is
+#: jitted already.
 _NAMED_AGAIN = {"static_argnums", "static_argnames", "compiler_options"}
-
-
-#: What to do instead of giving zpp.jit what another library has jitted.
-_TRANSFORMED = {
-    "flax": "give zpp.jit the step as a function of the state of "
-            "flax.nnx.split, which calls flax.nnx.merge first and returns the "
-            "new state",
-    "equinox": "give zpp.jit the step as a function of the arrays of "
-               "equinox.partition(model, equinox.is_array), which calls "
-               "equinox.combine first and returns the new arrays",
-}
 
 
 def jit(step: Callable | None = None, /, *, options: Options | None = None,
@@ -44,7 +35,8 @@ def jit(step: Callable | None = None, /, *, options: Options | None = None,
     Also a decorator: `@zpp.jit`, or `@zpp.jit(mesh="node:2,gpu:4")`.
 
     Args:
-      step: a function, or the result of `jax.jit`.
+      step: a function, or the result of `jax.jit`, `flax.nnx.jit`,
+        `equinox.filter_jit` or `haliax.named_jit`, which is called as before.
       options: a `zpp.Options`.
       schedule: options that replace the others from some call on:
         {5000: {"gradients": "none"}} trains with compressed gradients for 5000
@@ -52,9 +44,8 @@ def jit(step: Callable | None = None, /, *, options: Options | None = None,
         switching takes no time. `JittedStep.calls` counts the calls.
       **more: fields of `zpp.Options`, which replace those in `options`. All
         others, such as donate_argnums, static_argnums and out_shardings, are
-        passed to `jax.jit`. If `step` is the result of `jax.jit`, only
-        static_argnums, static_argnames and compiler_options are allowed here,
-        and must be given again.
+        passed to `jax.jit`. If `step` is jitted already, it keeps its own; only
+        compiler_options must be given again.
     """
     ours = {name: value for name, value in more.items()
             if name in OPTION_NAMES}
@@ -63,7 +54,8 @@ def jit(step: Callable | None = None, /, *, options: Options | None = None,
     complete = (options or Options()).replace(**ours)
 
     def make(step: Callable) -> JittedStep:
-        return JittedStep(step, complete, jit_options, schedule or {})
+        kind = LibraryStep if is_jitted_by_library(step) else JittedStep
+        return kind(step, complete, jit_options, schedule or {})
 
     return make if step is None else make(step)
 
@@ -95,18 +87,10 @@ class JittedStep:
         #: From which call on which options, the latest first.
         self._schedule = read_schedule(schedule, options, "call")
         self._jitted = step
-        library = type(step).__module__.partition(".")[0]
-        if library in _TRANSFORMED:
-            raise TypeError(
-                f"expected a function of arrays, but got what a jit of "
-                f"{library} returns; {_TRANSFORMED[library]}")
-        if not isinstance(step, jax.stages.Wrapped):
+        if isinstance(step, jax.stages.Wrapped):
+            _check_named_again(jit_options)
+        else:
             self._jitted = jax.jit(step, **jit_options)
-        elif others := sorted(set(jit_options) - _NAMED_AGAIN):
-            raise TypeError(
-                f"expected {', '.join(sorted(_NAMED_AGAIN))} beside a step "
-                f"that is jitted already, but got {', '.join(others)}; name "
-                f"them in its jax.jit")
         self._static_numbers, self._static_names = _static_arguments(
             step, jit_options)
         self._compiler_options = jit_options.get("compiler_options")
@@ -193,10 +177,90 @@ class JittedStep:
         return static, (positional, named)
 
 
+class LibraryStep(JittedStep):
+    """What `jit` returns of what another library has jitted: called like that.
+
+    The library makes arrays of its objects and calls a function of these, which
+    is what `_inner` has a `JittedStep` for.
+    """
+
+    def __init__(self, step: Callable, options: Options, jit_options: dict,
+                 schedule: Mapping[int, Mapping[str, Any]]):
+        functools.update_wrapper(self, step, updated=())
+        _check_named_again(jit_options)
+        self._step = step
+        self._make = lambda jitted: JittedStep(jitted, options, jit_options,
+                                               schedule)
+        self._schedule = read_schedule(schedule, options, "call")
+        self._inner: dict[jax.stages.Wrapped, JittedStep] = {}
+        self._latest: JittedStep | None = None
+        self.calls = 0
+
+    def __call__(self, *args, **kwargs):
+        results = self._call(lambda inner, *given, **named: inner(
+            *given, **named), args, kwargs)
+        self.calls += 1
+        return results
+
+    def lower(self, *args, **kwargs) -> jax.stages.Lowered:
+        return self._ask(JittedStep.lower, args, kwargs)
+
+    def rewritten(self, *args, **kwargs) -> Rewritten:
+        if args or kwargs:
+            return self._ask(JittedStep.rewritten, args, kwargs)
+        if self._latest is None:
+            raise ValueError(
+                "expected arguments or an earlier call, but got neither")
+        self._latest.calls = self.calls
+        return self._latest.rewritten()
+
+    def _call(self, ask: Callable, args: tuple, kwargs: dict) -> Any:
+        def replace(jitted):
+            def call(*given, **named):
+                if jitted not in self._inner:
+                    self._inner[jitted] = self._make(jitted)
+                self._latest = self._inner[jitted]
+                self._latest.calls = self.calls
+                return ask(self._latest, *given, **named)
+            return call
+
+        return call_with(self._step, replace, args, kwargs)
+
+    def _ask(self, question: Callable, args: tuple, kwargs: dict) -> Any:
+        """An answer for arguments that are not run: the library must not see
+        it, since it would make objects of it."""
+        def ask(*given, **named):
+            raise _Answer(question(*given, **named))
+
+        try:
+            self._call(ask, args, kwargs)
+        except _Answer as answer:
+            return answer.args[0]
+        raise RuntimeError(f"expected {self.__name__} to call what jax.jit "
+                           f"made of it, but it did not")
+
+
+class _Answer(Exception):
+    """Leaves a library's call with what was to be found out."""
+
+
+def _check_named_again(jit_options: dict) -> None:
+    if others := sorted(set(jit_options) - _NAMED_AGAIN):
+        raise TypeError(
+            f"expected {', '.join(sorted(_NAMED_AGAIN))} beside a step that is "
+            f"jitted already, but got {', '.join(others)}; name them in its "
+            f"jit")
+
+
 def _static_arguments(step: Callable, jit_options: dict
                       ) -> tuple[set[int], set[str]]:
     """Positions and names of static arguments. If only one of the two is given,
     the other follows from the signature of `step`, as in `jax.jit`."""
+    # jax.jit keeps what it was told, but has no public way to ask for it.
+    known = getattr(step, "_jit_info", None)
+    if known is not None:
+        return set(known.static_argnums), set(known.static_argnames)
+
     def as_set(value):
         return set() if value is None else {value} if isinstance(
             value, (int, str)) else set(value)
