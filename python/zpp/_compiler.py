@@ -115,6 +115,18 @@ def rewrite_text(text: str, options: Options, target: str) -> Rewritten:
     return result
 
 
+def import_partitioned(text: str) -> str:
+    """The program of XLA's partitioner as one that jax.export can have: with
+    scatters where it has sums and slices, and groups of the step's devices."""
+    with tempfile.TemporaryDirectory(prefix="zpp-") as name:
+        source, output = (pathlib.Path(name) / file for file in (
+            "step.mlir", "imported.mlir"))
+        source.write_text(text)
+        _run([find_compiler(), source, "--zero-import-partitioned",
+              "--mlir-print-debuginfo", "-o", output], None)
+        return output.read_text()
+
+
 def report_table(text: str, options: Options) -> str:
     """The report of a module in the generic form, as a table for people."""
     return _report(text, options, "table")

@@ -227,6 +227,54 @@ def test_a_step_for_another_platform_is_partitioned_here():
     assert any(entry["rewritten"] for entry in result.report["collectives"])
 
 
+@pytest.mark.compiler
+def test_partitioned_on_export():
+    """What comes out names its collectives, and is a step like others."""
+    mesh = mesh_of(*TWO)
+    arguments = put(W, mesh, ("node", "gpu")), put(X, mesh, ("node", "gpu"))
+    later = zpp.export(descend, *arguments)
+    step = zpp.export(descend, *arguments, partition="xla")
+    assert later.needs_partitioning and not step.needs_partitioning
+    assert zpp.export(descend, W, X, partition="xla").text()
+    for a, b in zip(zpp.load(step)(*arguments), jax.jit(descend)(*arguments)):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    first, second = (zpp.rewrite(given, mesh=NODES, block=32).report["total"]
+                     for given in (later, step))
+    assert first == second
+    with pytest.raises(ValueError, match="expected None or 'xla', but got"):
+        zpp.export(descend, *arguments, partition="gspmd")
+
+
+@pytest.mark.compiler
+def test_custom_calls():
+    """Also those that mean nothing in another process: what zpp.jit exports
+    does not leave this one."""
+    mesh = mesh_of(*TWO)
+    spread = jax.sharding.NamedSharding(mesh, P(("node", "gpu")))
+
+    def step(w, x):
+        # LAPACK, of each sample.
+        square = jax.lax.with_sharding_constraint(
+            x.reshape(16, 8, 8), spread)
+        values = jax.numpy.linalg.svd(square, compute_uv=False)
+        new, loss = descend(w, x)
+        return new, loss + values.sum()
+
+    check(step, put(W, mesh, ("node", "gpu")), put(X, mesh, ("node", "gpu")))
+
+
+@pytest.mark.compiler
+def test_another_parallelism_than_zero3_is_a_warning():
+    """Without constraints XLA splits the products, and sums activations."""
+    mesh = mesh_of(*TWO)
+    arguments = put(W, mesh, ("node", "gpu")), put(X, mesh)
+    with pytest.warns(UserWarning, match=r"100% of the bytes that are left over "
+                      "node are of neither weights nor gradients, .* such as "
+                      "the all_reduce at .*test_partition.py:.*constrain"):
+        zpp.rewrite(zpp.export(lambda w, x: x @ w @ w.T, *arguments),
+                    mesh=NODES)
+
+
 def test_jaxs_persistent_cache_does_not_matter(tmp_path):
     """XLA dumps nothing for what comes from the cache."""
     from jax._src import compilation_cache

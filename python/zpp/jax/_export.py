@@ -19,6 +19,7 @@ from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters.mlir import make_ir_context
 
 from zpp._bundle import Bundle
+from zpp._compiler import import_partitioned
 from zpp._rewrite import is_pretty
 
 
@@ -49,6 +50,12 @@ class Step:
         return sizes.index(min(sizes)) if sizes else None
 
     @functools.cached_property
+    def needs_partitioning(self) -> bool:
+        """Whether XLA decides where this step communicates."""
+        from zpp.jax import _partition
+        return _partition.needs_partitioning(self)
+
+    @functools.cached_property
     def complete_text(self) -> str:
         """`text` with all collectives, including those that XLA makes from the
         step's shardings. This takes a compilation.
@@ -57,8 +64,14 @@ class Step:
           ValueError: if XLA cannot partition the step ahead of time.
         """
         from zpp.jax import _partition
-        return (_partition.partition(self)
-                if _partition.needs_partitioning(self) else self.text())
+        return (_partition.partition(self) if self.needs_partitioning
+                else self.text())
+
+    def partitioned(self) -> "Step":
+        """The same step with all collectives, as in `complete_text`. Runs the
+        compiler."""
+        return (self.with_text(import_partitioned(self.complete_text))
+                if self.needs_partitioning else self)
 
     def text(self, locations: bool = True) -> str:
         """The module as StableHLO in the generic form, which zpp-opt reads.
@@ -83,7 +96,7 @@ class Step:
 
 def export(step: Callable, *args: Any, platforms: Sequence[str] | None = None,
            disabled_checks: Sequence[jax.export.DisabledSafetyCheck] = (),
-           **kwargs: Any) -> Step:
+           partition: str | None = None, **kwargs: Any) -> Step:
     """Exports `step` for these arguments.
 
     Args:
@@ -93,8 +106,26 @@ def export(step: Callable, *args: Any, platforms: Sequence[str] | None = None,
         the exported function.
       platforms: as in `jax.export.export`.
       disabled_checks: as in `jax.export.export`.
+      partition: "xla" makes the collectives of a step with shardings now, with
+        the compiler's help; it can then be rewritten where there are not as
+        many devices. By default they are made when the step is rewritten.
       **kwargs: as `args`.
+
+    Raises:
+      ValueError: if XLA cannot partition the step.
     """
+    if partition not in (None, "xla"):
+        raise ValueError(f"partition: expected None or 'xla', but got "
+                         f"{partition!r}")
+    exported = export_call(step, args, kwargs, platforms, disabled_checks)
+    return exported.partitioned() if partition else exported
+
+
+def export_call(step: Callable, args: tuple, kwargs: dict,
+                platforms: Sequence[str] | None,
+                disabled_checks: Sequence[jax.export.DisabledSafetyCheck]
+                ) -> Step:
+    """`export`; `kwargs` may have names of its parameters."""
     jitted = step if isinstance(step, jax.stages.Wrapped) else jax.jit(step)
     traced = jitted.trace(*args, **kwargs)
     exported = jax.export.export(

@@ -13,7 +13,7 @@ import jax
 from zpp._compiler import Rewritten
 from zpp._options import OPTION_NAMES, Options, read_schedule
 from zpp.jax import _runtime
-from zpp.jax._export import Step, export
+from zpp.jax._export import Step, export_call
 from zpp.jax._libraries import call_with, is_jitted_by_library
 from zpp.jax._load import check_not_traced, device_context, load_flat, prepare
 from zpp.jax._rewrite import rewrite_step
@@ -58,6 +58,10 @@ def jit(step: Callable | None = None, /, *, options: Options | None = None,
         return kind(step, complete, jit_options, schedule or {})
 
     return make if step is None else make(step)
+
+
+#: What is exported stays in this process, where custom calls mean the same.
+_ANY_CALL = (jax.export.DisabledSafetyCheck.custom_call("ALL"),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +138,7 @@ class JittedStep:
         key = (static, tree, tuple(map(_leaf_key, leaves)),
                jax.sharding.get_abstract_mesh())
         if key not in self._loaded:
-            step = export(self._jitted, *args, **kwargs)
+            step = export_call(self._jitted, args, kwargs, None, _ANY_CALL)
             if step.exported.in_tree != tree:
                 raise TypeError(
                     f"expected arguments of the structure "

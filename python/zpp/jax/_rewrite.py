@@ -7,7 +7,7 @@ import dataclasses
 import jax
 
 from zpp._compiler import Rewritten, find_bundler, logger, rewrite_text
-from zpp._options import Options
+from zpp._options import Options, parse_mesh
 from zpp._rewrite import warn_if_nothing_was_rewritten
 from zpp._warn import warn
 from zpp.jax import _runtime
@@ -22,6 +22,7 @@ def rewrite_step(step: Step, options: Options) -> Rewritten:
     target = _target_of(step, options)
     if options.mesh is None:
         options = options.replace(mesh=find_tiers(step.mesh))
+    is_partitioned = step.needs_partitioning
     try:
         text, is_complete = step.complete_text, True
     except PartitionError as error:
@@ -35,8 +36,35 @@ def rewrite_step(step: Step, options: Options) -> Rewritten:
             "on a mesh (jax.sharding.NamedSharding)"
             if step.exported.nr_devices == 1 else
             "it names none (jax.shard_map), and its shardings require none")
+    if is_complete and is_partitioned:
+        _warn_of_activations(step, result, options)
     return dataclasses.replace(
         result, step=step.with_text(result.text, result.bundle))
+
+
+#: What part of the bytes that are left may be activations.
+_ACTIVATIONS = 0.2
+
+
+def _warn_of_activations(step: Step, result: Rewritten, options: Options
+                         ) -> None:
+    """Says where XLA has chosen another parallelism than ZeRO-3."""
+    # The slowest one; the report sorts them by name.
+    tier = next(iter(parse_mesh(options.mesh) if options.mesh else
+                     step.mesh.shape if step.mesh else ()), None)
+    left = result.report["total"]["after"].get(tier, 0)
+    others = [entry for entry in result.report["collectives"]
+              if entry["role"] == "other" and entry["after"].get(tier, 0)]
+    sent = sum(entry["after"][tier] for entry in others)
+    if {options.weights, options.gradients, options.secondary} == {"none"} or (
+            sent <= _ACTIVATIONS * left):
+        return
+    largest = max(others, key=lambda entry: entry["after"][tier])
+    warn(f"{sent / left:.0%} of the bytes that are left over {tier} are of "
+         f"neither weights nor gradients, but of what XLA has made of the "
+         f"step's shardings, such as the {largest['kind']} at "
+         f"{largest['location']}. To get ZeRO-3, constrain activations to the "
+         f"axes of the batch (jax.lax.with_sharding_constraint)")
 
 
 def find_tiers(mesh: jax.sharding.Mesh | None) -> str | None:
