@@ -313,8 +313,8 @@ def test_what_cannot_be_partitioned_is_left_with_a_warning(monkeypatch):
     mesh = mesh_of(*TWO)
     monkeypatch.setattr(_partition, "_CHEAP", {"cpu": {"no_such_option": 1}})
     fast = zpp.jit(descend, mesh=NODES)
-    with pytest.warns(UserWarning, match="those of its shardings are not known "
-                      "ahead of time: .*no_such_option"):
+    with pytest.warns(UserWarning, match="not those that follow from its "
+                      "shardings: .*no_such_option"):
         fast(put(W, mesh, ("node", "gpu")), put(X, mesh, ("node", "gpu")))
 
 
