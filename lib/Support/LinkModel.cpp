@@ -17,6 +17,7 @@ LinkModel::LinkModel(const Mesh &mesh) {
   double speed = 4e5;
   for (size_t axis = mesh.getAxes().size(); axis-- > 0; speed /= 10)
     bytesPerUsec.insert(bytesPerUsec.begin(), speed);
+  ringBytesPerUsec = bytesPerUsec;
 }
 
 /// Parses "50gbit" or "400gbyte" to bytes per microsecond; 0 on failure.
@@ -41,9 +42,13 @@ std::optional<LinkModel> LinkModel::parse(const std::string &spec,
     std::string item = spec.substr(begin, end - begin);
     begin = end + 1;
     size_t equals = item.find('=');
-    double speed =
-        equals == std::string::npos ? 0 : parseSpeed(item.substr(equals + 1));
-    if (speed == 0) {
+    double speed = 0, ring = 0;
+    if (equals != std::string::npos) {
+      size_t slash = std::min(item.find('/', equals), item.size());
+      speed = parseSpeed(item.substr(equals + 1, slash - equals - 1));
+      ring = slash == item.size() ? speed : parseSpeed(item.substr(slash + 1));
+    }
+    if (speed == 0 || ring == 0) {
       error = "expected TIER=NUMBERgbit or TIER=NUMBERgbyte, but got '" + item +
               "'";
       return std::nullopt;
@@ -56,6 +61,7 @@ std::optional<LinkModel> LinkModel::parse(const std::string &spec,
     }
     isGiven[axis] = true;
     model.bytesPerUsec[axis] = speed;
+    model.ringBytesPerUsec[axis] = ring;
   }
   for (size_t axis = 0; axis < isGiven.size(); ++axis)
     if (!isGiven[axis]) {
@@ -71,6 +77,31 @@ double LinkModel::getExchangeUsec(const std::vector<int64_t> &sent) const {
   for (size_t axis = 0; axis < sent.size(); ++axis)
     usec = std::max(usec, static_cast<double>(sent[axis]) / bytesPerUsec[axis]);
   return kExchangeUsec + usec;
+}
+
+double LinkModel::getRingUsec(const std::vector<int64_t> &sizes,
+                              int64_t bytes) const {
+  int64_t devices = 1;
+  for (int64_t size : sizes)
+    devices *= size;
+  if (devices == 1)
+    return 0;
+  // A ring crosses the links between two nodes once, whatever their number of
+  // devices, which share these links.
+  double steps = static_cast<double>(devices - 1), usec = 0;
+  double faster = static_cast<double>(devices), nodes = 1;
+  for (size_t axis = 0; axis < sizes.size(); ++axis) {
+    faster /= static_cast<double>(sizes[axis]);
+    if (sizes[axis] > 1)
+      usec = std::max(usec, steps * static_cast<double>(bytes) / faster /
+                                ringBytesPerUsec[axis]);
+    // The last axis is within a node.
+    if (axis + 1 < sizes.size())
+      nodes *= static_cast<double>(sizes[axis]);
+  }
+  double hops = nodes - 1;
+  return kExchangeUsec + usec + hops * kRingHopUsec +
+         (steps - hops) * kRingStepUsec;
 }
 
 double LinkModel::getKernelUsec(int64_t bytes) {

@@ -5,14 +5,17 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "FormatOptions.h"
 #include "Import/StepInliner.h"
 #include "zpp/Analysis/Schedule.h"
+#include "zpp/Analysis/StepTime.h"
 #include "zpp/Support/Limits.h"
 #include "zpp/Support/OutputFile.h"
 #include "zpp/Transforms/Passes.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/JSON.h"
 
+#include <cmath>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -48,6 +51,9 @@ struct Report {
   int64_t secondaryBytes = 0;
   /// With target xla-ffi, the starts and waits in order.
   SmallVector<ScheduleEvent> schedule;
+  /// The prediction, if it is wanted.
+  std::optional<StepTime> time;
+  bool listsTasks = false;
 };
 
 void add(Bytes &sum, const Bytes &part, int64_t times = 1) {
@@ -187,6 +193,32 @@ llvm::json::Object getUnits(const Report &report, const Bytes &bytes) {
   return object;
 }
 
+llvm::json::Object getTimeJSON(const Report &report) {
+  const StepTime &time = *report.time;
+  llvm::json::Object busy;
+  for (auto [axis, usec] :
+       llvm::zip_equal(report.mesh.getAxes(), time.busyUsec))
+    busy[axis.name] = usec;
+  llvm::json::Object object{
+      {"usec", time.usec},
+      {"compute_usec", time.computeUsec},
+      {"exposed_usec", time.exposedUsec},
+      {"busy_usec", std::move(busy)},
+      {"flops", time.flops},
+      {"state_bytes", time.stateBytes},
+      {"peak_bytes", time.peakBytes},
+      {"unknown_loops", time.numUnknownLoops},
+  };
+  if (!report.listsTasks)
+    return object;
+  llvm::json::Array tasks;
+  for (const Timeline::Task &task : time.timeline.getTasks())
+    tasks.push_back(llvm::json::Array{time.timeline.getName(task.stream),
+                                      task.begin, task.end, task.label});
+  object["tasks"] = std::move(tasks);
+  return object;
+}
+
 void printJSON(const Report &report, raw_ostream &os) {
   llvm::json::Object mesh;
   for (const MeshAxis &axis : report.mesh.getAxes())
@@ -238,6 +270,8 @@ void printJSON(const Report &report, raw_ostream &os) {
            {"secondary_bytes", report.secondaryBytes},
        }},
   };
+  if (report.time)
+    root["time"] = getTimeJSON(report);
   os << llvm::formatv("{0:2}\n", llvm::json::Value(std::move(root)));
 }
 
@@ -267,6 +301,27 @@ std::string formatUnits(int64_t bytes, int64_t unit) {
   llvm::raw_string_ostream(text)
       << llvm::format("%.2f M", static_cast<double>(bytes) / unit);
   return text;
+}
+
+void printTime(const Report &report, raw_ostream &os) {
+  if (!report.time)
+    return;
+  const StepTime &time = *report.time;
+  auto milliseconds = [](double usec) {
+    return llvm::format("%.1f ms", usec / 1e3);
+  };
+  os << "\npredicted step: " << milliseconds(time.usec) << ", of which compute "
+     << milliseconds(time.computeUsec) << " and exposed communication "
+     << milliseconds(time.exposedUsec) << "; links busy";
+  for (auto [index, axis] : llvm::enumerate(report.mesh.getAxes()))
+    os << (index == 0 ? " " : ", ") << axis.name << " "
+       << milliseconds(time.busyUsec[index]);
+  os << "\na device holds " << formatBytes(time.stateBytes)
+     << " of arguments, and about " << formatBytes(time.peakBytes)
+     << " at the peak\n";
+  if (time.numUnknownLoops > 0)
+    os << "loops of an unknown number of iterations, which count once: "
+       << time.numUnknownLoops << "\n";
 }
 
 /// One line per start and wait, in their order.
@@ -382,6 +437,7 @@ void printTable(const Report &report, raw_ostream &os) {
   for (const auto &[reason, left] : reasons)
     os << "  " << left.size() << " x " << reason << " (first at "
        << left.front()->location << ")\n";
+  printTime(report, os);
   printSchedule(report.schedule, os);
 }
 
@@ -403,6 +459,35 @@ public:
     FailureOr<NamedWeights> named = NamedWeights::parse(module, weightsOf);
     if (failed(named))
       return signalPassFailure();
+    std::optional<DeviceModel> model;
+    if (!device.empty()) {
+      std::string error;
+      model = DeviceModel::parse(device, error);
+      if (!model) {
+        emitError(module.getLoc(), error);
+        return signalPassFailure();
+      }
+    }
+    if (!(computeScale > 0) || std::isinf(computeScale.getValue())) {
+      emitError(module.getLoc(),
+                "expected a positive scale of compute, but got ")
+          << computeScale.getValue();
+      return signalPassFailure();
+    }
+    LinksOption linksOption(module, links);
+    FailureOr<std::optional<LinkModel>> speeds =
+        linksOption.getModel(*stepMesh);
+    if (failed(speeds))
+      return signalPassFailure();
+    auto build = [&](ModuleOp module) {
+      Report report = buildReport(module, *stepMesh, *named);
+      if (model)
+        report.time = predictStepTime(module, *stepMesh,
+                                      speeds->value_or(LinkModel(*stepMesh)),
+                                      *model, computeScale, *named);
+      report.listsTasks = timeline;
+      return report;
+    };
     std::string text;
     llvm::raw_string_ostream os(text);
     Report report;
@@ -411,9 +496,9 @@ public:
       OwningOpRef<ModuleOp> inlined = module.clone();
       if (failed(inlineStep(*inlined)))
         return signalPassFailure();
-      report = buildReport(*inlined, *stepMesh, *named);
+      report = build(*inlined);
     } else {
-      report = buildReport(module, *stepMesh, *named);
+      report = build(module);
     }
     if (format == "json")
       printJSON(report, os);

@@ -41,20 +41,28 @@ public:
   explicit LinkModel(const Mesh &mesh);
 
   /// Parses "node=50gbit,gpu=400gbyte": what a device sends per second over the
-  /// links of each tier. Every tier of `mesh` must occur once. On failure
-  /// returns nullopt and sets `error`.
+  /// links of each tier. "node=50gbit/60gbit" has another speed for rings,
+  /// which keep a link busier than sends to single peers. Every tier of `mesh`
+  /// must occur once. On failure returns nullopt and sets `error`.
   static std::optional<LinkModel> parse(const std::string &spec,
                                         const Mesh &mesh, std::string &error);
 
   /// The time of an exchange in which a device sends sent[i] bytes over tier i
   /// of the mesh. All tiers work at the same time.
   double getExchangeUsec(const std::vector<int64_t> &sent) const;
+  /// The same for a collective that NCCL runs as a ring over a group of
+  /// sizes[i] devices along axis i, in which each device passes `bytes` bytes
+  /// on to the next one in every step. Steps between devices of a node take
+  /// kRingStepUsec, those between nodes kRingHopUsec (NCCL, graph/tuning.cc).
+  double getRingUsec(const std::vector<int64_t> &sizes, int64_t bytes) const;
+  static constexpr double kRingStepUsec = 3.4;
+  static constexpr double kRingHopUsec = 14;
   /// The time of a kernel that reads and writes `bytes` bytes in total.
   static double getKernelUsec(int64_t bytes);
 
 private:
   /// Indexed by the axes of the mesh.
-  std::vector<double> bytesPerUsec;
+  std::vector<double> bytesPerUsec, ringBytesPerUsec;
 };
 
 /// The best number of stages for a collective, at most `most`, given the time

@@ -408,11 +408,29 @@ def ReportPass : Pass<"zero-report", "::mlir::ModuleOp"> {
     Bytes are those of the minimal algorithm: a plain gather or scatter crosses
     a tier once, and a direct all-to-all sends each pair's part. Scales and
     padding are counted.
+
+    With the option `device` the report also predicts the time of a step. It
+    places all ops on one stream for compute and one stream per tier, in the
+    order of starts and waits if there are any, and otherwise as XLA orders its
+    own collectives. The time of compute follows from floating-point operations
+    and bytes and from the device's data sheet, the time of exchanges from
+    `links`. The report then also gives the memory that a device holds as
+    arguments of the step, and an estimate of its peak.
   }];
   let options = [
     Option<"mesh", "mesh", "std::string", "\"\"",
            "Tiers from slowest to fastest, such as node:2,gpu:4 (default: the "
            "tiers of the rewrite, otherwise the module's own mesh)">,
+    Option<"device", "device", "std::string", "\"\"",
+           "Predict the time on this device: a name such as h200, or the peak in "
+           "16 bits and the memory, such as 989tflops,4800gbyte">,
+    Option<"computeScale", "compute-scale", "double", "1",
+           "Measured time of compute, divided by the predicted one">,
+    Option<"links", "links", "std::string", "\"\"",
+           "For the prediction, as in zeropp (default: NVLink on the fastest "
+           "tier, a tenth of the speed on each slower one)">,
+    Option<"timeline", "timeline", "bool", "false",
+           "List the predicted tasks as [stream, begin, end, label] (format=json)">,
     Option<"weightsOf", "weights-of", "std::string", "\"\"",
            "For a step that is not rewritten: as in zero-import-collectives">,
     Option<"format", "format", "std::string", "\"table\"", "table or json">,

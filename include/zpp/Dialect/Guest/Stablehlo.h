@@ -77,6 +77,10 @@ bool isElementwise(mlir::Operation *op);
 /// element-wise ops, data movement, constants, products.
 bool isDeterministic(mlir::Operation *op);
 
+/// The floating-point operations of a product or a convolution of static shape,
+/// a sum and a product each; 0 for other ops, and where `op` cannot be read.
+double getProductFlops(mlir::Operation *op);
+
 /// Creates an `optimization_barrier`.
 mlir::Operation *createBarrier(mlir::OpBuilder &builder, mlir::Location loc,
                                mlir::ValueRange operands);

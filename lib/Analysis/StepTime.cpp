@@ -1,0 +1,804 @@
+//===- StepTime.cpp - How long a step takes -------------------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "zpp/Analysis/StepTime.h"
+
+#include "zpp/Analysis/Schedule.h"
+#include "zpp/Dialect/Guest/ManualComputation.h"
+#include "zpp/Dialect/Zero/IR/Zero.h"
+#include "llvm/ADT/MapVector.h"
+
+using namespace mlir;
+using namespace zpp;
+
+namespace {
+
+//===----------------------------------------------------------------------===//
+// Host functions
+//===----------------------------------------------------------------------===//
+
+/// An op of a host function, which each start of it runs.
+struct HostTask {
+  /// The streams that it occupies.
+  std::vector<size_t> streams;
+  double usec = 0;
+  /// Tasks of the same function that come before it.
+  SmallVector<unsigned> after;
+  bool isKernel = false;
+};
+
+/// The streams of a device.
+struct Streams {
+  Streams(Timeline &timeline, const Mesh &mesh)
+      : compute(timeline.addStream("compute")) {
+    for (const MeshAxis &axis : mesh.getAxes())
+      tiers.push_back(timeline.addStream(axis.name));
+    kernels = timeline.addStream("kernels");
+    for (const MeshAxis &axis : mesh.getAxes())
+      after.push_back(timeline.addStream("kernels after " + axis.name));
+  }
+
+  size_t compute, kernels;
+  /// Exchanges over each axis, and kernels that need what one brought.
+  std::vector<size_t> tiers, after;
+};
+
+/// The bytes of a buffer that an op reads or writes: of an argument all, of a
+/// workspace those of one view.
+struct Span {
+  Value root;
+  int64_t begin, end;
+
+  bool overlaps(const Span &other) const {
+    return root == other.root && begin < other.end && other.begin < end;
+  }
+};
+} // namespace
+
+/// Views of one buffer that cut it further count as all of that view.
+static Span getSpan(Value value) {
+  int64_t size = std::max<int64_t>(getBytes(value.getType()), 1);
+  while (Operation *op = value.getDefiningOp()) {
+    StringRef name = op->getName().getStringRef();
+    if (name == "memref.view") {
+      int64_t begin = 0;
+      if (auto constant = op->getOperand(1).getDefiningOp())
+        if (auto attr = constant->getAttrOfType<IntegerAttr>("value"))
+          begin = attr.getInt();
+      return {op->getOperand(0), begin, begin + getBytes(value.getType())};
+    }
+    if (op->getNumOperands() == 0 || name == "memref.alloc" ||
+        name == "tensor.empty")
+      break;
+    // Destination-passing ops on tensors yield what they overwrite.
+    if (auto local = dyn_cast<zero::DecomposedOpInterface>(op))
+      value = op->getOperand(1);
+    else
+      value = op->getOperand(0);
+    size = std::max<int64_t>(getBytes(value.getType()), 1);
+  }
+  return {value, 0, size};
+}
+
+static bool hasManualComputation(Operation *root) {
+  return root
+      ->walk([](Operation *op) {
+        return isManualComputation(op) ? WalkResult::interrupt()
+                                       : WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
+namespace {
+/// Reads the tasks of host functions.
+class HostFunctions {
+public:
+  HostFunctions(const Mesh &mesh, const LinkModel &links,
+                const Streams &streams)
+      : mesh(mesh), links(links), streams(streams), reader(mesh) {}
+
+  const std::vector<HostTask> &get(FunctionOpInterface function) {
+    auto [it, isNew] = known.try_emplace(function);
+    if (isNew)
+      read(function, it->second);
+    return it->second;
+  }
+
+private:
+  void read(FunctionOpInterface function, std::vector<HostTask> &tasks) {
+    // What each task reads and writes, and the slowest tier whose exchange it
+    // needs; -1 for none.
+    SmallVector<std::pair<Span, Span>> spans;
+    SmallVector<int64_t> tiers;
+    for (Operation &op : function.getFunctionBody().front()) {
+      bool isExchange = isa<zero::CollectiveOpInterface>(op);
+      bool isCopy = op.getName().getStringRef() == "memref.copy" ||
+                    op.getName().getStringRef() == "linalg.copy";
+      if (!isExchange && !isCopy && !isa<zero::DecomposedOpInterface>(op))
+        continue;
+      Span input = getSpan(op.getOperand(0)),
+           output = getSpan(op.getOperand(1));
+      HostTask task;
+      int64_t tier = -1;
+      for (auto [index, other] : llvm::enumerate(spans))
+        if (output.overlaps(other.first) || output.overlaps(other.second) ||
+            input.overlaps(other.second)) {
+          task.after.push_back(index);
+          tier = std::max(tier, tiers[index]);
+        }
+      if (!isExchange) {
+        task.isKernel = true;
+        task.streams = {tier < 0 ? streams.kernels : streams.after[tier]};
+        task.usec =
+            LinkModel::getKernelUsec(getBytes(op.getOperand(0).getType()) +
+                                     getBytes(op.getOperand(1).getType()));
+        addTask(tasks, spans, tiers, std::move(task), {input, output}, tier);
+        continue;
+      }
+      addExchange(&op, tasks, spans, tiers, task, {input, output});
+    }
+  }
+
+  static void addTask(std::vector<HostTask> &tasks,
+                      SmallVectorImpl<std::pair<Span, Span>> &spans,
+                      SmallVectorImpl<int64_t> &tiers, HostTask task,
+                      std::pair<Span, Span> span, int64_t tier) {
+    tasks.push_back(std::move(task));
+    spans.push_back(span);
+    tiers.push_back(tier);
+  }
+
+  /// A gather over several tiers takes a hop for each, an all-to-all sends to
+  /// all at once.
+  void addExchange(Operation *op, std::vector<HostTask> &tasks,
+                   SmallVectorImpl<std::pair<Span, Span>> &spans,
+                   SmallVectorImpl<int64_t> &tiers, HostTask task,
+                   std::pair<Span, Span> span) {
+    std::optional<CollectiveView> view = reader.read(op);
+    if (!view || view->axes.empty())
+      return;
+    std::vector<int64_t> sent = view->getSentBytes(mesh);
+    bool isHops = view->kind == CollectiveKind::AllGather;
+    std::vector<int64_t> together(sent.size(), 0);
+    int64_t last = -1;
+    for (size_t axis = 0; axis < sent.size(); ++axis) {
+      if (sent[axis] == 0)
+        continue;
+      together[axis] = sent[axis];
+      last = axis;
+      task.streams.push_back(streams.tiers[axis]);
+      if (!isHops)
+        continue;
+      task.usec = links.getExchangeUsec(together);
+      together[axis] = 0;
+      unsigned index = tasks.size();
+      addTask(tasks, spans, tiers, std::move(task), span, last);
+      task = HostTask();
+      task.after.push_back(index);
+    }
+    if (isHops || last < 0)
+      return;
+    task.usec = links.getExchangeUsec(together);
+    addTask(tasks, spans, tiers, std::move(task), span, last);
+  }
+
+  const Mesh &mesh;
+  const LinkModel &links;
+  const Streams &streams;
+  CollectiveReader reader;
+  llvm::DenseMap<Operation *, std::vector<HostTask>> known;
+};
+
+//===----------------------------------------------------------------------===//
+// Compute
+//===----------------------------------------------------------------------===//
+
+/// The time of ops on the device.
+class ComputeCosts {
+public:
+  ComputeCosts(const DeviceModel &device, double scale, int64_t devices)
+      : device(device), scale(scale), devices(devices) {}
+
+  /// Of an op without regions to run and without communication.
+  double getUsec(Operation *op) {
+    if (auto call = dyn_cast<func::CallOp>(op))
+      return getFunctionUsec(call);
+    // Outside of manual computations types are those of all devices together.
+    return getLocalUsec(op) / (isGlobal(op) ? devices : 1);
+  }
+  double getFlops(Operation *op) {
+    return getProductFlops(op) / (isGlobal(op) ? devices : 1);
+  }
+
+private:
+  double getLocalUsec(Operation *op) {
+    if (isFree(op))
+      return 0;
+    double flops = getProductFlops(op);
+    double bytes = 0;
+    bool isFused = isElementwiseLike(op);
+    // A fused kernel does not write what only element-wise ops read.
+    for (Value operand : op->getOperands()) {
+      Value source = getSource(operand);
+      if (flops > 0 || isStored(source))
+        bytes += std::min(getBytes(operand.getType()),
+                          std::max<int64_t>(getBytes(source.getType()), 1));
+    }
+    // A slice reads and an update writes no more than the part.
+    StringRef name = op->getName().getStringRef();
+    if (name == "stablehlo.dynamic_slice" || name == "stablehlo.gather")
+      bytes = getBytes(op->getResultTypes());
+    if (name == "stablehlo.dynamic_update_slice" && op->getNumOperands() > 1)
+      return scale *
+             device.getMemoryUsec(2 * getBytes(op->getOperand(1).getType()));
+    for (Value result : op->getResults())
+      if (!isFused || isStored(result))
+        bytes += getBytes(result.getType());
+    if (flops > 0)
+      return scale *
+             device.getProductUsec(
+                 flops, getElementBits(getElementTypeOrSelf(op->getOperand(0))),
+                 bytes);
+    return scale * device.getMemoryUsec(bytes);
+  }
+
+  double getFunctionUsec(func::CallOp call) {
+    auto function = symbols.lookupNearestSymbolFrom<FunctionOpInterface>(
+        call, call.getCalleeAttr());
+    if (!function || function.isExternal())
+      return 0;
+    auto [it, isNew] = functions.try_emplace(function, 0);
+    if (!isNew)
+      return it->second;
+    double usec = 0;
+    for (Operation &op : function.getFunctionBody().front())
+      usec += getUsec(&op);
+    return functions[function] = usec;
+  }
+
+  /// True if the types of `op` are those of all devices together: it is outside
+  /// of the manual computations of a step that has some. Functions that these
+  /// call have local types, as all of a step has that a partitioner made.
+  bool isGlobal(Operation *op) {
+    Operation *parent = op->getParentOp();
+    auto [it, isNew] = global.try_emplace(parent, false);
+    if (!isNew)
+      return it->second;
+    bool isOutside = false;
+    if (auto function = dyn_cast<FunctionOpInterface>(parent))
+      isOutside = function.isPublic() && hasManualComputation(function);
+    else if (!isManualComputation(parent))
+      isOutside = isGlobal(parent);
+    return global[parent] = isOutside;
+  }
+
+public:
+  /// True if the op is no kernel: it moves data, which its reader does, or it
+  /// has no data.
+  static bool isFree(Operation *op) {
+    return isDataMovement(op) || op->getNumOperands() == 0 ||
+           op->hasTrait<OpTrait::IsTerminator>() ||
+           isNamed(op, "stablehlo.broadcast_in_dim") ||
+           isNamed(op, "stablehlo.return") || isNamed(op, "sdy.return") ||
+           isNamed(op, "stablehlo.partition_id") ||
+           getCallTarget(op).starts_with("SPMD");
+  }
+  static bool isElementwiseLike(Operation *op) {
+    return isElementwise(op) || isNamed(op, "stablehlo.select") ||
+           isNamed(op, "stablehlo.clamp") || isNamed(op, "stablehlo.iota");
+  }
+  /// Where moved data come from.
+  static Value getSource(Value value) {
+    while (Operation *op = value.getDefiningOp()) {
+      bool isMoved =
+          isDataMovement(op) || isNamed(op, "stablehlo.broadcast_in_dim");
+      if (!isMoved || isJoin(op) || op->getNumOperands() == 0)
+        break;
+      unsigned index =
+          isBarrier(op) ? cast<OpResult>(value).getResultNumber() : 0;
+      value = op->getOperand(index);
+    }
+    return value;
+  }
+  /// True if the value is in memory: an element-wise op keeps its result to
+  /// itself if only such ops read it.
+  static bool isStored(Value value) {
+    Operation *op = value.getDefiningOp();
+    if (!op)
+      return true;
+    if (isNamed(op, "stablehlo.constant") || isNamed(op, "stablehlo.iota"))
+      return false;
+    if (!isElementwiseLike(op) && !isFree(op))
+      return true;
+    SmallVector<Value> pending{value};
+    // Data movement of data movement: a few steps tell enough.
+    for (size_t i = 0; i < pending.size() && i < 8; ++i)
+      for (Operation *user : pending[i].getUsers()) {
+        if (isDataMovement(user) && !isBarrier(user) &&
+            user->getNumResults() == 1)
+          pending.push_back(user->getResult(0));
+        // What a reduction reads is computed in its kernel.
+        else if (!isElementwiseLike(user) && !isFused(user))
+          return true;
+      }
+    return false;
+  }
+
+private:
+  static bool isFused(Operation *user) {
+    return isNamed(user, "stablehlo.reduce") ||
+           isNamed(user, "stablehlo.broadcast_in_dim");
+  }
+
+  const DeviceModel &device;
+  double scale;
+  int64_t devices;
+  SymbolTableCollection symbols;
+  llvm::DenseMap<Operation *, double> functions;
+  /// By the op around it, whether an op has global types.
+  llvm::DenseMap<Operation *, bool> global;
+};
+
+//===----------------------------------------------------------------------===//
+// The schedule
+//===----------------------------------------------------------------------===//
+
+class StepScheduler {
+public:
+  StepScheduler(ModuleOp module, const Mesh &mesh, const LinkModel &links,
+                const DeviceModel &device, double scale,
+                const NamedWeights &named, StepTime &time)
+      : module(module), mesh(mesh), links(links), time(time),
+        timeline(time.timeline), streams(time.timeline, mesh),
+        host(mesh, links, streams), reader(mesh),
+        costs(device, scale, mesh.numDevices()) {
+    for (const StepCollective &collective :
+         getStepCollectives(module, mesh, named))
+      addLabel(collective);
+  }
+
+  void run() {
+    for (auto function : module.getOps<FunctionOpInterface>())
+      if (function.isPublic() && !function.isExternal()) {
+        Block &block = function.getFunctionBody().front();
+        placeEarlyHops(block);
+        runBlock(block);
+      }
+    // The step ends when everything that was started is there.
+    timeline.wait(streams.compute, timeline.getEnd());
+    time.usec = timeline.getEnd();
+    time.computeUsec = timeline.getBusy(streams.compute);
+    time.exposedUsec = timeline.getWaited(streams.compute);
+    for (size_t stream : streams.tiers)
+      time.busyUsec.push_back(timeline.getBusy(stream));
+    time.numUnknownLoops = unknownLoops.size();
+  }
+
+private:
+  void addLabel(const StepCollective &collective) {
+    Operation *site = collective.start ? collective.start : collective.op;
+    SmallVector<Origin> origins = getOrigins(collective);
+    StringRef role = getRoleName(collective.role);
+    StringRef phase = getPhaseName(collective.phase);
+    if (!origins.empty()) {
+      role = origins.front().role;
+      phase = origins.front().phase;
+    }
+    std::string label = role.str();
+    if (role == getRoleName(Role::Weight) && !phase.empty())
+      label = phase.str() + " " + label;
+    labels.try_emplace(site, std::move(label));
+  }
+
+  double getReady(Value value) const { return ready.lookup(value); }
+  double getReady(ValueRange values) const {
+    double latest = 0;
+    for (Value value : values)
+      latest = std::max(latest, getReady(value));
+    return latest;
+  }
+  void setReady(ValueRange values, double when) {
+    for (Value value : values) {
+      if (when > 0)
+        ready[value] = when;
+      else
+        ready.erase(value);
+    }
+  }
+
+  void runBlock(Block &block) {
+    for (Operation &op : block)
+      runOp(&op);
+  }
+
+  void runOp(Operation *op) {
+    if (isStart(op))
+      return runStart(op);
+    if (isWait(op))
+      return runWait(op);
+    if (isCollective(op)) {
+      if (!hops.contains(op))
+        runCollective(op);
+      return;
+    }
+    if (isWhile(op))
+      return runLoop(op);
+    if (isManualComputation(op)) {
+      Block &block = op->getRegion(0).front();
+      for (auto [operand, argument] :
+           llvm::zip(op->getOperands(), block.getArguments()))
+        setReady(ValueRange(argument), getReady(operand));
+      runBlock(block);
+      for (auto [result, yielded] :
+           llvm::zip(op->getResults(), block.back().getOperands()))
+        setReady(ValueRange(result), getReady(yielded));
+      return;
+    }
+    // The longest branch counts.
+    if (isNamed(op, "stablehlo.case") || isNamed(op, "stablehlo.if"))
+      return runBranches(op);
+    runCompute(op);
+  }
+
+  void runCompute(Operation *op) {
+    double when = getReady(op->getOperands());
+    if (isBarrier(op))
+      return setReady(op->getResults(), when);
+    double usec = costs.getUsec(op);
+    if (usec == 0)
+      return setReady(op->getResults(), when);
+    time.flops += costs.getFlops(op) * trips;
+    if (when > 0 && isPending(op->getOperands()))
+      lastUse = std::max(when, timeline.getFree(streams.compute));
+    timeline.wait(streams.compute, when);
+    double end = timeline.place({streams.compute}, 0, usec, "compute");
+    // What needs nothing but the step's inputs can be there when it is needed.
+    bool isEarly =
+        when == 0 && !costs.getFlops(op) && ComputeCosts::isElementwiseLike(op);
+    setReady(op->getResults(), isEarly ? 0 : end);
+  }
+
+  /// True if one of `values` was gathered and is taken up for the first time.
+  bool isPending(ValueRange values) {
+    bool found = false;
+    for (Value value : values)
+      found |= pending.erase(ComputeCosts::getSource(value));
+    return found;
+  }
+
+  void runBranches(Operation *op) {
+    double most = 0;
+    for (Region &region : op->getRegions()) {
+      double usec = 0;
+      for (Block &block : region)
+        for (Operation &nested : block)
+          usec += costs.getUsec(&nested);
+      most = std::max(most, usec);
+    }
+    timeline.wait(streams.compute, getReady(op->getOperands()));
+    setReady(op->getResults(),
+             timeline.place({streams.compute}, 0, most, "compute"));
+  }
+
+  void runLoop(Operation *op) {
+    std::optional<int64_t> all =
+        provenances.getTripCount(&op->getRegion(1).front().front());
+    std::optional<int64_t> outside = provenances.getTripCount(op);
+    int64_t count = 1;
+    if (all && outside && *outside > 0)
+      count = *all / *outside;
+    else if (outside)
+      unknownLoops.insert(op);
+    Block &body = op->getRegion(1).front();
+    for (auto [operand, argument] :
+         llvm::zip(op->getOperands(), body.getArguments()))
+      setReady(ValueRange(argument), getReady(operand));
+    // Operations are counted where they are seen first.
+    int64_t outer = std::exchange(trips, 0);
+    bool isFirst = true;
+    double shift = timeline.repeat(count, [&] {
+      trips = isFirst ? outer * count : 0;
+      isFirst = false;
+      runBlock(body);
+      SmallVector<double> next;
+      for (Value value : body.back().getOperands())
+        next.push_back(getReady(value));
+      for (auto [argument, when] : llvm::zip(body.getArguments(), next))
+        setReady(ValueRange(argument), when);
+    });
+    trips = outer;
+    for (auto [result, argument] :
+         llvm::zip(op->getResults(), body.getArguments())) {
+      double when = getReady(argument);
+      setReady(ValueRange(result), when > 0 ? when + shift : 0);
+    }
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Starts and waits
+  //===--------------------------------------------------------------------===//
+
+  static bool isWait(Operation *op) {
+    return isa<zero::WaitOp>(op) || getCallTarget(op) == kWaitTarget;
+  }
+
+  void runStart(Operation *op) {
+    double begin = std::max(timeline.getFree(streams.compute),
+                            getReady(op->getOperands()));
+    double end = begin;
+    if (FunctionOpInterface function = getStartedFunction(op)) {
+      const std::string &label = labels[op];
+      SmallVector<double> ends;
+      for (const HostTask &task : host.get(function)) {
+        double when = begin;
+        for (unsigned before : task.after)
+          when = std::max(when, ends[before]);
+        ends.push_back(timeline.place(task.streams, when, task.usec,
+                                      task.isKernel ? "kernel" : label));
+        end = std::max(end, ends.back());
+      }
+    }
+    // Ties and the token pass through.
+    setReady(op->getResults(), timeline.getFree(streams.compute));
+    setReady(getOutputs(op), end);
+  }
+
+  void runWait(Operation *op) {
+    timeline.wait(streams.compute, getReady(op->getOperands()));
+    setReady(op->getResults(), timeline.getFree(streams.compute));
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Collectives of XLA
+  //===--------------------------------------------------------------------===//
+
+  /// True if a rewrite made this hop of a collective over more tiers.
+  bool isHop(const CollectiveView &view) {
+    int64_t tiers = llvm::count_if(
+        mesh.getAxes(), [](const MeshAxis &axis) { return axis.size > 1; });
+    return view.op->hasAttr(kOriginAttr) && view.axes.size() == 1 && tiers > 1;
+  }
+
+  std::vector<size_t> getStreams(const CollectiveView &view) {
+    std::vector<size_t> used;
+    for (size_t axis = 0; axis < mesh.getAxes().size(); ++axis)
+      if (llvm::any_of(view.axes, [&](const AxisRef &ref) {
+            return ref.name == mesh.getAxes()[axis].name && ref.size > 1;
+          }))
+        used.push_back(streams.tiers[axis]);
+    return used;
+  }
+
+  double getUsec(const CollectiveView &view) {
+    std::vector<int64_t> sizes(mesh.getAxes().size(), 1);
+    for (const AxisRef &ref : view.axes)
+      sizes[mesh.findAxis(ref.name)] *= ref.size;
+    int64_t devices = numDevices(view.axes);
+    int64_t bytes = getBytes(view.op->getOperandTypes());
+    switch (view.kind) {
+    case CollectiveKind::AllGather:
+      return links.getRingUsec(sizes, bytes);
+    case CollectiveKind::ReduceScatter:
+      return links.getRingUsec(sizes, bytes / devices);
+    case CollectiveKind::AllReduce:
+      return 2 * links.getRingUsec(sizes, bytes / devices);
+    default:
+      return links.getExchangeUsec(view.getSentBytes(mesh));
+    }
+  }
+
+  double placeCollective(const CollectiveView &view, double when) {
+    // XLA has one stream for all of its collectives.
+    when = std::max(when, communicationFree);
+    std::vector<size_t> used = getStreams(view);
+    if (used.empty())
+      used.push_back(streams.tiers.front());
+    communicationFree =
+        timeline.place(used, when, getUsec(view), labels[view.op]);
+    return communicationFree;
+  }
+
+  /// Gathers between nodes that need nothing but the step's inputs.
+  void placeEarlyHops(Block &block) {
+    block.getParentOp()->walk([&](Operation *op) {
+      if (!isCollective(op) || isInLoop(op) ||
+          labels[op] != "forward " + getRoleName(Role::Weight).str())
+        return;
+      std::optional<CollectiveView> view = reader.read(op);
+      if (!view || view->kind != CollectiveKind::AllGather || !isHop(*view) ||
+          mesh.findSlowest(view->axes) + 1 ==
+              static_cast<int64_t>(mesh.getAxes().size()))
+        return;
+      hops.insert(op);
+      setReady(op->getResults(), placeCollective(*view, 0));
+    });
+    if (!hops.empty())
+      timeline.wait(streams.compute, communicationFree);
+  }
+
+  void runCollective(Operation *op) {
+    std::optional<CollectiveView> view = reader.read(op);
+    double when = getReady(op->getOperands());
+    if (!view)
+      return setReady(op->getResults(), when);
+    bool isGather = view->kind == CollectiveKind::AllGather;
+    if (view->kind == CollectiveKind::AllToAll && op->hasAttr(kOriginAttr)) {
+      // XLA starts it where it stands and needs it at once.
+      when = std::max(when, timeline.getFree(streams.compute));
+      timeline.wait(streams.compute, placeCollective(*view, when));
+      return setReady(op->getResults(), timeline.getFree(streams.compute));
+    }
+    if (isGather) {
+      when = std::max(when, lastUse);
+      for (Value result : op->getResults())
+        pending.insert(result);
+    }
+    setReady(op->getResults(), placeCollective(*view, when));
+  }
+
+  ModuleOp module;
+  const Mesh &mesh;
+  const LinkModel &links;
+  StepTime &time;
+  Timeline &timeline;
+  Streams streams;
+  HostFunctions host;
+  CollectiveReader reader;
+  ComputeCosts costs;
+  ProvenanceAnalysis provenances;
+  /// What the picture calls collectives and starts.
+  llvm::DenseMap<Operation *, std::string> labels;
+  /// When values are there; all others are when the step begins.
+  llvm::DenseMap<Value, double> ready;
+  /// Gathered by XLA and not used yet; when the last of them was.
+  llvm::DenseSet<Value> pending;
+  double lastUse = 0, communicationFree = 0;
+  /// Collectives that are placed before the others.
+  llvm::SmallPtrSet<Operation *, 16> hops;
+  llvm::SmallPtrSet<Operation *, 4> unknownLoops;
+  /// How often the block that runs counts.
+  int64_t trips = 1;
+};
+
+//===----------------------------------------------------------------------===//
+// Memory
+//===----------------------------------------------------------------------===//
+
+/// The most bytes that are alive at one time in a block: what is stored, from
+/// its op to the last one that reads it, or reads what moves or fuses it.
+class PeakMemory {
+public:
+  int64_t getPeak(Block &block) {
+    llvm::DenseMap<Operation *, int64_t> order;
+    int64_t count = 0;
+    for (Operation &op : block)
+      order[&op] = count++;
+    std::vector<int64_t> change(count + 1, 0);
+    // The op after which nothing reads a value any more.
+    llvm::DenseMap<Value, int64_t> lastUse;
+    std::vector<int64_t> inner(count, 0);
+    for (Operation &op : llvm::reverse(block)) {
+      int64_t index = order[&op];
+      for (Region &region : op.getRegions())
+        for (Block &nested : region)
+          if (isWhile(&op) || isManualComputation(&op) ||
+              isNamed(&op, "stablehlo.case"))
+            inner[index] = std::max(inner[index], getPeak(nested));
+      bool isStored = isStoredOp(&op);
+      int64_t until = index;
+      for (OpResult result : op.getResults()) {
+        auto found = lastUse.find(result);
+        int64_t last = found == lastUse.end() ? index : found->second;
+        if (std::optional<unsigned> operand = getAliased(result))
+          extend(lastUse, op.getOperand(*operand), last);
+        else if (!isStored)
+          until = std::max(until, last);
+        else if (last < count - 1 || !isReturned(result)) {
+          change[index] += getBytes(result.getType());
+          change[last] -= getBytes(result.getType());
+        }
+      }
+      for (Value operand : op.getOperands())
+        extend(lastUse, operand, until);
+      for (Region &region : op.getRegions())
+        region.walk([&](Operation *nested) {
+          for (Value operand : nested->getOperands())
+            extend(lastUse, operand, until);
+        });
+    }
+    int64_t alive = 0, peak = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      alive += change[i];
+      peak = std::max(peak, alive + inner[i]);
+    }
+    return peak;
+  }
+
+private:
+  static void extend(llvm::DenseMap<Value, int64_t> &lastUse, Value value,
+                     int64_t until) {
+    auto [it, isNew] = lastUse.try_emplace(value, until);
+    if (!isNew)
+      it->second = std::max(it->second, until);
+  }
+
+  /// Of a donated step: the memory of its arguments holds its results.
+  static bool isReturned(Value value) {
+    return llvm::all_of(value.getUsers(), [](Operation *user) {
+      return user == &user->getBlock()->back();
+    });
+  }
+
+  /// The operand whose memory a result is.
+  static std::optional<unsigned> getAliased(OpResult result) {
+    Operation *op = result.getOwner();
+    unsigned index = result.getResultNumber();
+    if (isBarrier(op))
+      return index;
+    if (isNamed(op, "stablehlo.dynamic_update_slice"))
+      return 0;
+    bool isAnyStart = isStart(op);
+    if (!isAnyStart && !isa<zero::WaitOp>(op) &&
+        getCallTarget(op) != kWaitTarget)
+      return std::nullopt;
+    // Behind inputs and outputs there are ties, which pass through.
+    unsigned inputs = getInputs(op).size(), outputs = getOutputs(op).size();
+    unsigned fromEnd = op->getNumResults() - index;
+    if (isAnyStart)
+      return fromEnd <= op->getNumOperands() - inputs
+                 ? std::optional(op->getNumOperands() - fromEnd)
+                 : std::nullopt;
+    return index < outputs ? inputs + index : op->getNumOperands() - fromEnd;
+  }
+
+  static bool isStoredOp(Operation *op) {
+    if (ComputeCosts::isFree(op) || isManualComputation(op) ||
+        isNamed(op, "stablehlo.constant"))
+      return false;
+    return op->getNumResults() != 1 || ComputeCosts::isStored(op->getResult(0));
+  }
+};
+} // namespace
+
+/// Arguments of the step: those of a manual computation where it takes one.
+static int64_t getStateBytes(FunctionOpInterface function, int64_t devices) {
+  int64_t bytes = 0;
+  llvm::SmallPtrSet<Operation *, 4> computations;
+  function->walk([&](Operation *op) {
+    if (isManualComputation(op))
+      computations.insert(op);
+  });
+  for (BlockArgument argument : function.getFunctionBody().getArguments()) {
+    int64_t own =
+        getBytes(argument.getType()) / (computations.empty() ? 1 : devices);
+    for (OpOperand &use : argument.getUses())
+      if (computations.contains(use.getOwner()))
+        own = getBytes(use.getOwner()
+                           ->getRegion(0)
+                           .getArgument(use.getOperandNumber())
+                           .getType());
+    bytes += own;
+  }
+  return bytes;
+}
+
+StepTime zpp::predictStepTime(ModuleOp module, const Mesh &mesh,
+                              const LinkModel &links, const DeviceModel &device,
+                              double scale, const NamedWeights &named) {
+  StepTime time;
+  StepScheduler(module, mesh, links, device, scale, named, time).run();
+  for (auto function : module.getOps<FunctionOpInterface>()) {
+    if (!function.isPublic() || function.isExternal())
+      continue;
+    int64_t state = getStateBytes(function, mesh.numDevices());
+    time.stateBytes += state;
+    time.peakBytes = std::max(
+        time.peakBytes,
+        state + PeakMemory().getPeak(function.getFunctionBody().front()));
+  }
+  return time;
+}

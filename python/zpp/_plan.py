@@ -1,0 +1,305 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a step will take, as FSDP and with each technique, before it runs."""
+
+import concurrent.futures
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from zpp._compiler import predict
+from zpp._options import Options
+
+_OFF = {"weights": "none", "gradients": "none", "secondary": "none"}
+#: The rows of a plan: name -> the options that are on.
+TECHNIQUES = {
+    "FSDP": (),
+    "qwZ": ("weights",),
+    "hpZ": ("secondary",),
+    "qgZ": ("gradients",),
+    "qwZ + hpZ": ("weights", "secondary"),
+    "ZeRO++": ("weights", "secondary", "gradients"),
+}
+#: A plan with more techniques must be faster by this part to be chosen.
+LEAST_GAIN = 0.02
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """One way to run a step. Times are seconds, bytes those of one device."""
+
+    name: str
+    #: What differs from the step as it is written.
+    options: Options
+    seconds: float
+    #: The device computes, and it stands still for communication.
+    compute: float
+    exposed: float
+    #: By tier: what it sends, and how long the links are busy.
+    sent: Mapping[str, int]
+    busy: Mapping[str, float]
+    #: Arguments of the step, secondary partitions, and an estimate of the most
+    #: that is alive at one time, with both of these.
+    state_bytes: int
+    secondary_bytes: int
+    peak_bytes: int
+    #: (stream, begin, end, label) of what runs.
+    tasks: tuple[tuple[str, float, float, str], ...] = dataclasses.field(
+        repr=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Auto:
+    """In place of options: the best plan that fits.
+
+    Which techniques may be used, and with which formats, is said by the options
+    beside it.
+    """
+
+    #: As in `plan`; None: that of the devices of JAX.
+    device: str | None = None
+    compute: float | None = None
+    #: Bytes that a device may need at the peak; None: all that it has, where
+    #: JAX knows it.
+    memory_limit: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Predictions for a step, the first of them as it is written."""
+
+    mesh: Mapping[str, int]
+    device: str
+    links: str | None
+    predictions: tuple[Prediction, ...]
+    #: Floating-point operations of products on one device.
+    flops: float
+    #: Loops whose number of iterations is not known, which count once.
+    unknown_loops: int
+
+    def __getitem__(self, name: str) -> Prediction:
+        for prediction in self.predictions:
+            if prediction.name == name:
+                return prediction
+        raise KeyError(name)
+
+    def best(self, memory_limit: int | None = None) -> Prediction:
+        """The fastest one that needs no more memory than this. One with more
+        techniques is taken only where it is faster by 2 %. Where nothing fits,
+        the one that needs the least."""
+        fitting = [prediction for prediction in self.predictions
+                   if memory_limit is None or
+                   prediction.peak_bytes <= memory_limit]
+        if not fitting:
+            return min(self.predictions,
+                       key=lambda prediction: prediction.peak_bytes)
+        fastest = min(prediction.seconds for prediction in fitting)
+        return min((prediction for prediction in fitting
+                    if prediction.seconds <= fastest * (1 + LEAST_GAIN)),
+                   key=lambda prediction: (
+                       len(TECHNIQUES[prediction.name]), prediction.seconds))
+
+    def explain(self, chosen: Prediction, memory_limit: int | None) -> str:
+        """Why `best` returned `chosen`."""
+        first = self.predictions[0]
+        text = (f"{chosen.name}: predicted {_milliseconds(chosen.seconds)} per "
+                f"step, of which {_milliseconds(chosen.exposed)} are exposed "
+                f"communication")
+        if chosen is not first:
+            text += (f"; as written {_milliseconds(first.seconds)}, "
+                     f"{first.seconds / chosen.seconds:.2f}x")
+        text += f"; {_gib(chosen.peak_bytes)} at the peak"
+        if memory_limit is None:
+            return text
+        if chosen.peak_bytes > memory_limit:
+            return (f"{text}; nothing fits into {_gib(memory_limit)}, and this "
+                    f"needs the least")
+        faster = [other for other in self.predictions
+                  if other.peak_bytes > memory_limit
+                  and other.seconds < chosen.seconds]
+        for other in faster:
+            text += (f"; {other.name} would take "
+                     f"{_milliseconds(other.seconds)}, but "
+                     f"{_gib(other.peak_bytes)} of {_gib(memory_limit)}")
+        return text
+
+    def table(self) -> str:
+        """The predictions as a table to be read."""
+        header = ["plan", "step", "speed-up", "compute", "exposed"]
+        for tier in self.mesh:
+            header += [f"{tier} sent", "busy"]
+        header += ["state", "secondary", "peak"]
+        rows = [header]
+        first = self.predictions[0]
+        for prediction in self.predictions:
+            row = [prediction.name, _milliseconds(prediction.seconds),
+                   f"{first.seconds / prediction.seconds:.2f}x",
+                   _milliseconds(prediction.compute),
+                   _milliseconds(prediction.exposed)]
+            for tier in self.mesh:
+                row += [_bytes(prediction.sent[tier]),
+                        f"{prediction.busy[tier] / prediction.seconds:.0%}"]
+            row += [_bytes(prediction.state_bytes),
+                    _bytes(prediction.secondary_bytes),
+                    _bytes(prediction.peak_bytes)]
+            rows.append(row)
+        widths = [max(map(len, column)) for column in zip(*rows)]
+        lines = ["  ".join(cell.ljust(width) if index == 0
+                           else cell.rjust(width) for index, (cell, width)
+                           in enumerate(zip(row, widths))) for row in rows]
+        lines.insert(1, "-" * len(lines[0]))
+        mesh = ",".join(f"{name}:{size}" for name, size in self.mesh.items())
+        notes = [f"one step on {mesh}, {self.device}, links "
+                 f"{self.links or 'of the default model'}; per device "
+                 f"{self.flops / 1e12:.3g} TFLOP in products", ""]
+        if self.unknown_loops:
+            lines += ["", f"{self.unknown_loops} loops have an unknown number "
+                      f"of iterations and count once"]
+        return "\n".join(notes + lines) + "\n"
+
+    def to_json(self) -> dict:
+        """All numbers, without the tasks."""
+        return {
+            "mesh": dict(self.mesh), "device": self.device, "links": self.links,
+            "flops": self.flops, "unknown_loops": self.unknown_loops,
+            "plans": [{
+                field.name: getattr(prediction, field.name)
+                for field in dataclasses.fields(prediction)
+                if field.name not in ("options", "tasks")}
+                for prediction in self.predictions]}
+
+    def svg(self) -> str:
+        """A picture of what runs when, on one scale of time."""
+        from zpp._plan_picture import draw
+        return draw(self)
+
+
+def plan_text(text: str, options: Options, *, device: str | None,
+              compute: float | None = None) -> Plan:
+    """`plan` of a module in the generic form."""
+    device = device or "h100"
+    if compute is not None and not compute > 0:
+        raise ValueError(f"compute: expected a positive number of seconds, but "
+                         f"got {compute!r}")
+    wanted = {name: on for name, on in TECHNIQUES.items()
+              if all(getattr(options, technique) != "none" for technique in on)}
+    variants = {name: options.replace(**{
+        technique: "none" for technique in _OFF if technique not in on})
+        for name, on in wanted.items()}
+    target = "portable" if options.target == "portable" else "cuda"
+
+    def run(name: str, scale: float = 1.0) -> dict:
+        return predict(text, variants[name], target if wanted[name] else None,
+                       device, scale)
+
+    scale, reports = 1.0, {}
+    if compute is not None:
+        scale = compute / (run("FSDP")["time"]["compute_usec"] / 1e6)
+    with concurrent.futures.ThreadPoolExecutor(
+            min(len(variants), os.cpu_count() or 1)) as pool:
+        for name, report in zip(variants, pool.map(
+                lambda name: run(name, scale), variants)):
+            reports[name] = report
+    first = reports["FSDP"]
+    return Plan(
+        first["mesh"], device, options.links,
+        tuple(_read(name, variants[name], report)
+              for name, report in reports.items()),
+        first["time"]["flops"], first["time"]["unknown_loops"])
+
+
+def _read(name: str, options: Options, report: dict) -> Prediction:
+    time, total = report["time"], report["total"]
+    return Prediction(
+        name, options, time["usec"] / 1e6, time["compute_usec"] / 1e6,
+        time["exposed_usec"] / 1e6, total["after"],
+        {tier: usec / 1e6 for tier, usec in time["busy_usec"].items()},
+        time["state_bytes"], total["secondary_bytes"], time["peak_bytes"],
+        tuple(map(tuple, time["tasks"])))
+
+
+def plan(step: Any, options: Options | None = None, /, *,
+         device: str | None = None, compute: float | None = None,
+         **changes: Any) -> Plan:
+    """Predicts what a step takes, as it is written and with each technique.
+
+        print(zpp.plan(step, mesh="node:64,gpu:16", device="h100",
+                       links="node=50gbit,gpu=400gbyte").table())
+
+    Nothing runs and no device is needed; `step` may be for any number of them.
+
+    Args:
+      step: as for `zpp.rewrite`.
+      options: a `zpp.Options`, of which `links` says how fast the tiers are.
+      device: "h100" or another name that `zpp-opt --zero-report` knows, or the
+        peak in 16 bits and the memory of one: "989tflops,4800gbyte".
+      compute: seconds that a device computes in one step as it is written, if
+        that was measured. Otherwise it follows from `device`.
+      **changes: fields of `zpp.Options` in place of those in `options`.
+
+    Raises:
+      CompileError: with the compiler's message.
+      TypeError, ValueError: where the step or an option is something else.
+    """
+    from zpp._rewrite import module_of
+    options = (options or Options()).replace(**changes)
+    text, options = module_of(step, options)
+    return plan_text(text, options, device=device, compute=compute)
+
+
+def choose(text: str, options: Options, auto: Auto) -> tuple[Options, str]:
+    """The options of the best plan, and why it is the best."""
+    found = plan_text(text, options, device=auto.device, compute=auto.compute)
+    best = found.best(auto.memory_limit)
+    return best.options, found.explain(best, auto.memory_limit)
+
+
+def parse_bytes(text: str) -> int:
+    """"70GiB" -> 75161927680.
+
+    Raises:
+      ValueError: where it is something else.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)?", text.strip())
+    if not match:
+        raise ValueError(f"expected a number of bytes as 70GiB, but got "
+                         f"'{text}'")
+    unit = match[2] or "B"
+    base = 1024 if "i" in unit else 1000
+    return int(float(match[1]) * base ** "BKMGT".index(unit[0]))
+
+
+def parse_seconds(text: str) -> float:
+    """"54ms" -> 0.054.
+
+    Raises:
+      ValueError: where it is something else.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|ms|us)", text.strip())
+    if not match:
+        raise ValueError(f"expected a time as 54ms, but got '{text}'")
+    return float(match[1]) * {"s": 1, "ms": 1e-3, "us": 1e-6}[match[2]]
+
+
+def to_text(plan: Plan, form: str) -> str:
+    return (plan.table() if form == "table"
+            else json.dumps(plan.to_json(), indent=1) + "\n")
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f} ms"
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:.2f} GiB"
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.2f} GiB"
