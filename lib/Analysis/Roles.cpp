@@ -309,13 +309,14 @@ private:
     module.walk([&](Operation *op) {
       if (!isNamed(op, "sdy.manual_computation"))
         return;
+      OperandShardings shardings(op);
       for (OpOperand &operand : op->getOpOperands()) {
         Provenance provenance = provenances.get(operand.get());
         if (!provenance.isStepInput ||
             !isa<ShapedType>(operand.get().getType()))
           continue;
-        std::optional<ReplicaGroups> groups =
-            getShardingGroups(op, operand.getOperandNumber());
+        const ReplicaGroups *groups =
+            shardings.getGroups(operand.getOperandNumber());
         std::string error;
         if (std::optional<std::vector<AxisRef>> axes =
                 groups ? mesh.factorGroups(*groups, error) : std::nullopt)

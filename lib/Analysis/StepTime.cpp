@@ -7,6 +7,8 @@
 
 #include "zpp/Analysis/StepTime.h"
 
+#include "ComputeCosts.h"
+#include "PeakMemory.h"
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
@@ -82,15 +84,6 @@ static Span getSpan(Value value) {
     size = std::max<int64_t>(getBytes(value.getType()), 1);
   }
   return {value, 0, size};
-}
-
-static bool hasManualComputation(Operation *root) {
-  return root
-      ->walk([](Operation *op) {
-        return isManualComputation(op) ? WalkResult::interrupt()
-                                       : WalkResult::advance();
-      })
-      .wasInterrupted();
 }
 
 namespace {
@@ -194,170 +187,19 @@ private:
 };
 
 //===----------------------------------------------------------------------===//
-// Compute
-//===----------------------------------------------------------------------===//
-
-/// The time of ops on the device.
-class ComputeCosts {
-public:
-  ComputeCosts(const DeviceModel &device, double scale, int64_t devices)
-      : device(device), scale(scale), devices(devices) {}
-
-  /// Of an op without regions to run and without communication.
-  double getUsec(Operation *op) {
-    if (auto call = dyn_cast<func::CallOp>(op))
-      return getFunctionUsec(call);
-    // Outside of manual computations types are those of all devices together.
-    return getLocalUsec(op) / (isGlobal(op) ? devices : 1);
-  }
-  double getFlops(Operation *op) {
-    return getProductFlops(op) / (isGlobal(op) ? devices : 1);
-  }
-
-private:
-  double getLocalUsec(Operation *op) {
-    if (isFree(op))
-      return 0;
-    double flops = getProductFlops(op);
-    double bytes = 0;
-    bool isFused = isElementwiseLike(op);
-    // A fused kernel does not write what only element-wise ops read.
-    for (Value operand : op->getOperands()) {
-      Value source = getSource(operand);
-      if (flops > 0 || isStored(source))
-        bytes += std::min(getBytes(operand.getType()),
-                          std::max<int64_t>(getBytes(source.getType()), 1));
-    }
-    // A slice reads and an update writes no more than the part.
-    StringRef name = op->getName().getStringRef();
-    if (name == "stablehlo.dynamic_slice" || name == "stablehlo.gather")
-      bytes = getBytes(op->getResultTypes());
-    if (name == "stablehlo.dynamic_update_slice" && op->getNumOperands() > 1)
-      return scale *
-             device.getMemoryUsec(2 * getBytes(op->getOperand(1).getType()));
-    for (Value result : op->getResults())
-      if (!isFused || isStored(result))
-        bytes += getBytes(result.getType());
-    if (flops > 0)
-      return scale *
-             device.getProductUsec(
-                 flops, getElementBits(getElementTypeOrSelf(op->getOperand(0))),
-                 bytes);
-    return scale * device.getMemoryUsec(bytes);
-  }
-
-  double getFunctionUsec(func::CallOp call) {
-    auto function = symbols.lookupNearestSymbolFrom<FunctionOpInterface>(
-        call, call.getCalleeAttr());
-    if (!function || function.isExternal())
-      return 0;
-    auto [it, isNew] = functions.try_emplace(function, 0);
-    if (!isNew)
-      return it->second;
-    double usec = 0;
-    for (Operation &op : function.getFunctionBody().front())
-      usec += getUsec(&op);
-    return functions[function] = usec;
-  }
-
-  /// True if the types of `op` are those of all devices together: it is outside
-  /// of the manual computations of a step that has some. Functions that these
-  /// call have local types, as all of a step has that a partitioner made.
-  bool isGlobal(Operation *op) {
-    Operation *parent = op->getParentOp();
-    auto [it, isNew] = global.try_emplace(parent, false);
-    if (!isNew)
-      return it->second;
-    bool isOutside = false;
-    if (auto function = dyn_cast<FunctionOpInterface>(parent))
-      isOutside = function.isPublic() && hasManualComputation(function);
-    else if (!isManualComputation(parent))
-      isOutside = isGlobal(parent);
-    return global[parent] = isOutside;
-  }
-
-public:
-  /// True if the op is no kernel: it moves data, which its reader does, or it
-  /// has no data.
-  static bool isFree(Operation *op) {
-    return isDataMovement(op) || op->getNumOperands() == 0 ||
-           op->hasTrait<OpTrait::IsTerminator>() ||
-           isNamed(op, "stablehlo.broadcast_in_dim") ||
-           isNamed(op, "stablehlo.return") || isNamed(op, "sdy.return") ||
-           isNamed(op, "stablehlo.partition_id") ||
-           getCallTarget(op).starts_with("SPMD");
-  }
-  static bool isElementwiseLike(Operation *op) {
-    return isElementwise(op) || isNamed(op, "stablehlo.select") ||
-           isNamed(op, "stablehlo.clamp") || isNamed(op, "stablehlo.iota");
-  }
-  /// Where moved data come from.
-  static Value getSource(Value value) {
-    while (Operation *op = value.getDefiningOp()) {
-      bool isMoved =
-          isDataMovement(op) || isNamed(op, "stablehlo.broadcast_in_dim");
-      if (!isMoved || isJoin(op) || op->getNumOperands() == 0)
-        break;
-      unsigned index =
-          isBarrier(op) ? cast<OpResult>(value).getResultNumber() : 0;
-      value = op->getOperand(index);
-    }
-    return value;
-  }
-  /// True if the value is in memory: an element-wise op keeps its result to
-  /// itself if only such ops read it.
-  static bool isStored(Value value) {
-    Operation *op = value.getDefiningOp();
-    if (!op)
-      return true;
-    if (isNamed(op, "stablehlo.constant") || isNamed(op, "stablehlo.iota"))
-      return false;
-    if (!isElementwiseLike(op) && !isFree(op))
-      return true;
-    SmallVector<Value> pending{value};
-    // Data movement of data movement: a few steps tell enough.
-    for (size_t i = 0; i < pending.size() && i < 8; ++i)
-      for (Operation *user : pending[i].getUsers()) {
-        if (isDataMovement(user) && !isBarrier(user) &&
-            user->getNumResults() == 1)
-          pending.push_back(user->getResult(0));
-        // What a reduction reads is computed in its kernel.
-        else if (!isElementwiseLike(user) && !isFused(user))
-          return true;
-      }
-    return false;
-  }
-
-private:
-  static bool isFused(Operation *user) {
-    return isNamed(user, "stablehlo.reduce") ||
-           isNamed(user, "stablehlo.broadcast_in_dim");
-  }
-
-  const DeviceModel &device;
-  double scale;
-  int64_t devices;
-  SymbolTableCollection symbols;
-  llvm::DenseMap<Operation *, double> functions;
-  /// By the op around it, whether an op has global types.
-  llvm::DenseMap<Operation *, bool> global;
-};
-
-//===----------------------------------------------------------------------===//
 // The schedule
 //===----------------------------------------------------------------------===//
 
 class StepScheduler {
 public:
-  StepScheduler(ModuleOp module, const Mesh &mesh, const LinkModel &links,
-                const DeviceModel &device, double scale,
-                const NamedWeights &named, StepTime &time)
+  StepScheduler(ModuleOp module, const Mesh &mesh,
+                ArrayRef<StepCollective> collectives, const LinkModel &links,
+                const DeviceModel &device, double scale, StepTime &time)
       : module(module), mesh(mesh), links(links), time(time),
         timeline(time.timeline), streams(time.timeline, mesh),
         host(mesh, links, streams), reader(mesh),
         costs(device, scale, mesh.numDevices()) {
-    for (const StepCollective &collective :
-         getStepCollectives(module, mesh, named))
+    for (const StepCollective &collective : collectives)
       addLabel(collective);
   }
 
@@ -457,8 +299,7 @@ private:
     timeline.wait(streams.compute, when);
     double end = timeline.place({streams.compute}, 0, usec, "compute");
     // What needs nothing but the step's inputs can be there when it is needed.
-    bool isEarly =
-        when == 0 && !costs.getFlops(op) && ComputeCosts::isElementwiseLike(op);
+    bool isEarly = when == 0 && !costs.getFlops(op) && isFusible(op);
     setReady(op->getResults(), isEarly ? 0 : end);
   }
 
@@ -466,7 +307,7 @@ private:
   bool isPending(ValueRange values) {
     bool found = false;
     for (Value value : values)
-      found |= pending.erase(ComputeCosts::getSource(value));
+      found |= pending.erase(getStoredSource(value));
     return found;
   }
 
@@ -664,141 +505,22 @@ private:
   int64_t trips = 1;
 };
 
-//===----------------------------------------------------------------------===//
-// Memory
-//===----------------------------------------------------------------------===//
-
-/// The most bytes that are alive at one time in a block: what is stored, from
-/// its op to the last one that reads it, or reads what moves or fuses it.
-class PeakMemory {
-public:
-  int64_t getPeak(Block &block) {
-    llvm::DenseMap<Operation *, int64_t> order;
-    int64_t count = 0;
-    for (Operation &op : block)
-      order[&op] = count++;
-    std::vector<int64_t> change(count + 1, 0);
-    // The op after which nothing reads a value any more.
-    llvm::DenseMap<Value, int64_t> lastUse;
-    std::vector<int64_t> inner(count, 0);
-    for (Operation &op : llvm::reverse(block)) {
-      int64_t index = order[&op];
-      for (Region &region : op.getRegions())
-        for (Block &nested : region)
-          if (isWhile(&op) || isManualComputation(&op) ||
-              isNamed(&op, "stablehlo.case"))
-            inner[index] = std::max(inner[index], getPeak(nested));
-      bool isStored = isStoredOp(&op);
-      int64_t until = index;
-      for (OpResult result : op.getResults()) {
-        auto found = lastUse.find(result);
-        int64_t last = found == lastUse.end() ? index : found->second;
-        if (std::optional<unsigned> operand = getAliased(result))
-          extend(lastUse, op.getOperand(*operand), last);
-        else if (!isStored)
-          until = std::max(until, last);
-        else if (last < count - 1 || !isReturned(result)) {
-          change[index] += getBytes(result.getType());
-          change[last] -= getBytes(result.getType());
-        }
-      }
-      for (Value operand : op.getOperands())
-        extend(lastUse, operand, until);
-      for (Region &region : op.getRegions())
-        region.walk([&](Operation *nested) {
-          for (Value operand : nested->getOperands())
-            extend(lastUse, operand, until);
-        });
-    }
-    int64_t alive = 0, peak = 0;
-    for (int64_t i = 0; i < count; ++i) {
-      alive += change[i];
-      peak = std::max(peak, alive + inner[i]);
-    }
-    return peak;
-  }
-
-private:
-  static void extend(llvm::DenseMap<Value, int64_t> &lastUse, Value value,
-                     int64_t until) {
-    auto [it, isNew] = lastUse.try_emplace(value, until);
-    if (!isNew)
-      it->second = std::max(it->second, until);
-  }
-
-  /// Of a donated step: the memory of its arguments holds its results.
-  static bool isReturned(Value value) {
-    return llvm::all_of(value.getUsers(), [](Operation *user) {
-      return user == &user->getBlock()->back();
-    });
-  }
-
-  /// The operand whose memory a result is.
-  static std::optional<unsigned> getAliased(OpResult result) {
-    Operation *op = result.getOwner();
-    unsigned index = result.getResultNumber();
-    if (isBarrier(op))
-      return index;
-    if (isNamed(op, "stablehlo.dynamic_update_slice"))
-      return 0;
-    bool isAnyStart = isStart(op);
-    if (!isAnyStart && !isa<zero::WaitOp>(op) &&
-        getCallTarget(op) != kWaitTarget)
-      return std::nullopt;
-    // Behind inputs and outputs there are ties, which pass through.
-    unsigned inputs = getInputs(op).size(), outputs = getOutputs(op).size();
-    unsigned fromEnd = op->getNumResults() - index;
-    if (isAnyStart)
-      return fromEnd <= op->getNumOperands() - inputs
-                 ? std::optional(op->getNumOperands() - fromEnd)
-                 : std::nullopt;
-    return index < outputs ? inputs + index : op->getNumOperands() - fromEnd;
-  }
-
-  static bool isStoredOp(Operation *op) {
-    if (ComputeCosts::isFree(op) || isManualComputation(op) ||
-        isNamed(op, "stablehlo.constant"))
-      return false;
-    return op->getNumResults() != 1 || ComputeCosts::isStored(op->getResult(0));
-  }
-};
 } // namespace
 
-/// Arguments of the step: those of a manual computation where it takes one.
-static int64_t getStateBytes(FunctionOpInterface function, int64_t devices) {
-  int64_t bytes = 0;
-  llvm::SmallPtrSet<Operation *, 4> computations;
-  function->walk([&](Operation *op) {
-    if (isManualComputation(op))
-      computations.insert(op);
-  });
-  for (BlockArgument argument : function.getFunctionBody().getArguments()) {
-    int64_t own =
-        getBytes(argument.getType()) / (computations.empty() ? 1 : devices);
-    for (OpOperand &use : argument.getUses())
-      if (computations.contains(use.getOwner()))
-        own = getBytes(use.getOwner()
-                           ->getRegion(0)
-                           .getArgument(use.getOperandNumber())
-                           .getType());
-    bytes += own;
-  }
-  return bytes;
-}
-
 StepTime zpp::predictStepTime(ModuleOp module, const Mesh &mesh,
+                              ArrayRef<StepCollective> collectives,
                               const LinkModel &links, const DeviceModel &device,
-                              double scale, const NamedWeights &named) {
+                              double scale) {
   StepTime time;
-  StepScheduler(module, mesh, links, device, scale, named, time).run();
+  StepScheduler(module, mesh, collectives, links, device, scale, time).run();
   for (auto function : module.getOps<FunctionOpInterface>()) {
     if (!function.isPublic() || function.isExternal())
       continue;
     int64_t state = getStateBytes(function, mesh.numDevices());
     time.stateBytes += state;
-    time.peakBytes = std::max(
-        time.peakBytes,
-        state + PeakMemory().getPeak(function.getFunctionBody().front()));
+    time.peakBytes =
+        std::max(time.peakBytes,
+                 state + getPeakBytes(function.getFunctionBody().front()));
   }
   return time;
 }

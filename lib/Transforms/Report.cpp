@@ -99,7 +99,7 @@ std::vector<AxisRef> parseGroup(StringRef group, const Mesh &mesh) {
 }
 
 Report buildReport(ModuleOp module, const Mesh &mesh,
-                   const NamedWeights &named) {
+                   ArrayRef<StepCollective> collectives) {
   Report report;
   report.mesh = mesh;
   size_t numAxes = mesh.getAxes().size();
@@ -108,8 +108,6 @@ Report buildReport(ModuleOp module, const Mesh &mesh,
   // The collectives in their order in the input, which rewritten ones record.
   std::map<int64_t, Entry> entries;
   llvm::DenseMap<int64_t, int64_t> numOps;
-  SmallVector<StepCollective> collectives =
-      getStepCollectives(module, mesh, named);
   int64_t nextId = 0;
   for (const StepCollective &collective : collectives)
     for (const Origin &origin : getOrigins(collective))
@@ -199,7 +197,11 @@ llvm::json::Object getTimeJSON(const Report &report) {
   for (auto [axis, usec] :
        llvm::zip_equal(report.mesh.getAxes(), time.busyUsec))
     busy[axis.name] = usec;
+  llvm::json::Array tiers;
+  for (const MeshAxis &axis : report.mesh.getAxes())
+    tiers.push_back(axis.name);
   llvm::json::Object object{
+      {"tiers", std::move(tiers)},
       {"usec", time.usec},
       {"compute_usec", time.computeUsec},
       {"exposed_usec", time.exposedUsec},
@@ -480,11 +482,13 @@ public:
     if (failed(speeds))
       return signalPassFailure();
     auto build = [&](ModuleOp module) {
-      Report report = buildReport(module, *stepMesh, *named);
+      SmallVector<StepCollective> collectives =
+          getStepCollectives(module, *stepMesh, *named);
+      Report report = buildReport(module, *stepMesh, collectives);
       if (model)
-        report.time = predictStepTime(module, *stepMesh,
+        report.time = predictStepTime(module, *stepMesh, collectives,
                                       speeds->value_or(LinkModel(*stepMesh)),
-                                      *model, computeScale, *named);
+                                      *model, computeScale);
       report.listsTasks = timeline;
       return report;
     };

@@ -19,6 +19,7 @@ import typing
 from zpp._bundle import Bundle
 from zpp._compiler import CompileError, Diagnostic, Rewritten, find_compiler
 from zpp._options import Options
+from zpp._plan import Auto, Plan, Prediction, plan
 from zpp._rewrite import rewrite
 
 if typing.TYPE_CHECKING:
@@ -31,8 +32,9 @@ if typing.TYPE_CHECKING:
 _OF_JAX = ("JittedStep", "Step", "export", "host_times", "jit", "load", "save",
            "set_time_limit", "synchronize", "trace")
 
-__all__ = ["Bundle", "CompileError", "Diagnostic", "Options", "Rewritten",
-           "find_compiler", "rewrite", *_OF_JAX]
+__all__ = ["Auto", "Bundle", "CompileError", "Diagnostic", "Options", "Plan",
+           "Prediction", "Rewritten", "find_compiler", "plan", "rewrite",
+           *_OF_JAX]
 
 
 def __getattr__(name: str) -> typing.Any:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import zpp
+from zpp import _plan_command
 from zpp._compiler import Rewritten, report_table
 from zpp._rewrite import is_pretty
 
@@ -62,6 +63,10 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--mesh")
     report.add_argument("--format", choices=("table", "json"),
                         default="table")
+    plan = command("plan", _plan, "Predict what a step takes as it is written "
+                   "and with each technique. No device is needed.")
+    _plan_command.add_arguments(plan)
+    _add_options(plan)
     convert = command("convert", _convert, "Write a step in another form.")
     convert.add_argument("-o", "--output", type=pathlib.Path, required=True)
     convert.add_argument("--to", choices=FORMS, default="generic",
@@ -91,10 +96,14 @@ def _group(text: str) -> str | int:
     return int(text) if text.isdecimal() else text
 
 
-def _rewrite(options: argparse.Namespace) -> None:
-    chosen = zpp.Options(**{
+def _chosen(options: argparse.Namespace) -> zpp.Options:
+    return zpp.Options(**{
         name: value for name, value in vars(options).items()
         if name in zpp.Options.__dataclass_fields__})
+
+
+def _rewrite(options: argparse.Namespace) -> None:
+    chosen = _chosen(options)
     form, step = _read(options.step)
     result = zpp.rewrite(step, chosen)
     if result.target != "portable":
@@ -117,6 +126,10 @@ def _report(options: argparse.Namespace) -> None:
     else:
         result: Rewritten = zpp.rewrite(_read(options.step)[1], chosen)
         print(json.dumps(result.report, indent=1))
+
+
+def _plan(options: argparse.Namespace) -> None:
+    _plan_command.run(options, _chosen(options), _text(_read(options.step)[1]))
 
 
 def _convert(options: argparse.Namespace) -> None:

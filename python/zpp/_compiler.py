@@ -79,16 +79,7 @@ def rewrite_text(text: str, options: Options, target: str) -> Rewritten:
     Raises:
       CompileError: with the compiler's message.
     """
-    pipeline = {name.replace("_", "-"): getattr(options, name) for name in (
-        "mesh", "weights", "gradients", "secondary", "block", "regather",
-        "stages", "links", "prefetch_bytes", "coalesce_bytes")}
-    if options.weights_of is not None:
-        # The front end has turned names into numbers of the module's arguments.
-        pipeline["weights-of"] = (
-            options.weights_of if isinstance(options.weights_of, str)
-            else ",".join(map(str, options.weights_of)) or None)
-    if target != "portable":
-        pipeline["target"] = "xla-ffi"
+    pipeline = _pipeline(options, target)
     with tempfile.TemporaryDirectory(prefix="zpp-") as name:
         folder = pathlib.Path(name)
         source, output, report = (folder / name for name in (
@@ -125,6 +116,47 @@ def import_partitioned(text: str) -> str:
         _run([find_compiler(), source, "--zero-import-partitioned",
               "--mlir-print-debuginfo", "-o", output], None)
         return output.read_text()
+
+
+def _pipeline(options: Options, target: str) -> dict:
+    """The options of the pass pipeline."""
+    pipeline = {name.replace("_", "-"): getattr(options, name) for name in (
+        "mesh", "weights", "gradients", "secondary", "block", "regather",
+        "stages", "links", "prefetch_bytes", "coalesce_bytes")}
+    if options.weights_of is not None:
+        # The front end has turned names into numbers of the module's arguments.
+        pipeline["weights-of"] = (
+            options.weights_of if isinstance(options.weights_of, str)
+            else ",".join(map(str, options.weights_of)) or None)
+    if target != "portable":
+        pipeline["target"] = "xla-ffi"
+    return pipeline
+
+
+def predict(text: str, options: Options, target: str | None, device: str,
+            scale: float) -> dict:
+    """The report of a module in the generic form with a prediction of its time.
+
+    Args:
+      target: what executes the collectives, "portable" or the runtime; None
+        for the module as it is.
+      device: as --zero-report takes it.
+      scale: factor on the predicted time of compute.
+    """
+    with tempfile.TemporaryDirectory(prefix="zpp-") as name:
+        source, report = pathlib.Path(name, "step.mlir"), pathlib.Path(
+            name, "report.json")
+        source.write_text(text)
+        report_options = {
+            "mesh": options.mesh, "format": "json", "output": report,
+            "device": device, "compute-scale": repr(float(scale)),
+            "links": options.links, "timeline": True}
+        passes = [f"--zero-report={_join(report_options)}"]
+        if target is not None:
+            passes.insert(0, f"--zeropp={_join(_pipeline(options, target))}")
+        _run([find_compiler(), source, *passes, "--verify-each=false", "-o",
+              os.devnull], options.compile_timeout)
+        return json.loads(report.read_text())
 
 
 def report_table(text: str, options: Options) -> str:

@@ -4,7 +4,6 @@
 
 import concurrent.futures
 import dataclasses
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -205,7 +204,8 @@ def plan_text(text: str, options: Options, *, device: str | None,
             reports[name] = report
     first = reports["FSDP"]
     return Plan(
-        first["mesh"], device, options.links,
+        {tier: first["mesh"][tier] for tier in first["time"]["tiers"]}, device,
+        options.links,
         tuple(_read(name, variants[name], report)
               for name, report in reports.items()),
         first["time"]["flops"], first["time"]["unknown_loops"])
@@ -282,11 +282,6 @@ def parse_seconds(text: str) -> float:
     if not match:
         raise ValueError(f"expected a time as 54ms, but got '{text}'")
     return float(match[1]) * {"s": 1, "ms": 1e-3, "us": 1e-6}[match[2]]
-
-
-def to_text(plan: Plan, form: str) -> str:
-    return (plan.table() if form == "table"
-            else json.dumps(plan.to_json(), indent=1) + "\n")
 
 
 def _milliseconds(seconds: float) -> str:

@@ -28,6 +28,34 @@ TEST(LinkModel, TimesAreThoseOfTheSlowestTier) {
                    LinkModel::kKernelUsec + 1);
 }
 
+TEST(LinkModel, RingsShareTheLinksOfANode) {
+  std::string error;
+  std::optional<LinkModel> model =
+      LinkModel::parse("node=80gbit,gpu=400gbyte", mesh, error);
+  ASSERT_TRUE(model) << error;
+  // 7 steps of 400000 bytes, of which each of the 4 devices of a node sends a
+  // quarter to the next node; one step goes there.
+  EXPECT_DOUBLE_EQ(model->getRingUsec({2, 4}, 400000),
+                   LinkModel::kExchangeUsec + 7 * 100000 / 1e4 +
+                       LinkModel::kRingHopUsec + 6 * LinkModel::kRingStepUsec);
+  EXPECT_DOUBLE_EQ(model->getRingUsec({1, 4}, 400000),
+                   LinkModel::kExchangeUsec + 3 + 3 * LinkModel::kRingStepUsec);
+  EXPECT_DOUBLE_EQ(model->getRingUsec({2, 1}, 400000),
+                   LinkModel::kExchangeUsec + 40 + LinkModel::kRingHopUsec);
+  EXPECT_EQ(model->getRingUsec({1, 1}, 400000), 0);
+}
+
+TEST(LinkModel, RingsMayHaveAnotherSpeed) {
+  std::string error;
+  std::optional<LinkModel> model =
+      LinkModel::parse("node=40gbit/80gbit,gpu=400gbyte", mesh, error);
+  ASSERT_TRUE(model) << error;
+  EXPECT_DOUBLE_EQ(model->getRingUsec({2, 1}, 400000),
+                   LinkModel::kExchangeUsec + 40 + LinkModel::kRingHopUsec);
+  EXPECT_DOUBLE_EQ(model->getExchangeUsec({400000, 0}),
+                   LinkModel::kExchangeUsec + 80);
+}
+
 TEST(LinkModel, SlowerTiersAreSlower) {
   LinkModel model(mesh);
   EXPECT_GT(model.getExchangeUsec({1000000, 0}),
@@ -47,6 +75,9 @@ TEST(LinkModel, Errors) {
   EXPECT_EQ(parse("node=-1gbit,gpu=1gbit"), "expected TIER=NUMBERgbit or "
                                             "TIER=NUMBERgbyte, but got "
                                             "'node=-1gbit'");
+  EXPECT_EQ(parse("node=1gbit/,gpu=1gbit"),
+            "expected TIER=NUMBERgbit or TIER=NUMBERgbyte, but got "
+            "'node=1gbit/'");
   EXPECT_EQ(parse("rack=50gbit"),
             "expected each tier of node:2,gpu:4 once, but got 'rack'");
   EXPECT_EQ(parse("node=1gbit,node=1gbit"),

@@ -54,10 +54,12 @@ struct StepTime {
 /// what
 ///   other ops computed or need.
 ///
-/// `scale` multiplies the time of compute: 1 for that of the model.
+/// `collectives` are those of the module. `scale` multiplies the time of
+/// compute.
 StepTime predictStepTime(mlir::ModuleOp module, const Mesh &mesh,
+                         llvm::ArrayRef<StepCollective> collectives,
                          const LinkModel &links, const DeviceModel &device,
-                         double scale, const NamedWeights &named);
+                         double scale);
 
 } // namespace zpp
 

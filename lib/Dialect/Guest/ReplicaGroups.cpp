@@ -309,32 +309,40 @@ std::string zpp::getAutomaticAxes(Operation *op) {
   return "";
 }
 
-std::optional<ReplicaGroups> zpp::getShardingGroups(Operation *manual,
-                                                    unsigned index) {
+OperandShardings::OperandShardings(Operation *manual) : manual(manual) {
   // #sdy.sharding_per_value<[<@mesh, [{"node", "gpu":(1)2}, {}],
   //   replicated={"tensor"}>, <@mesh, []>]>
   Attribute attr = manual->getAttr("in_shardings");
   if (!attr)
-    return std::nullopt;
-  std::string text = printAttribute(attr);
-  StringRef rest = text;
-  llvm::Regex entry("<@\"?([^,\" ]+)\"?, *\\[");
-  SmallVector<StringRef> match;
-  for (unsigned i = 0; i <= index; ++i) {
-    if (!entry.match(rest, &match))
-      return std::nullopt;
-    rest = rest.substr(match[0].end() - rest.begin());
+    return;
+  text = printAttribute(attr);
+  StringRef rest = StringRef(text).split("<@").second;
+  while (!rest.empty()) {
+    auto [entry, others] = rest.split("<@");
+    entries.push_back(entry);
+    rest = others;
   }
-  std::optional<ModuleMesh> mesh = lookupMesh(manual, match[1]);
+}
+
+const ReplicaGroups *OperandShardings::getGroups(unsigned index) {
+  if (index >= entries.size())
+    return nullptr;
+  auto [it, isNew] = known.try_emplace(entries[index]);
+  if (isNew)
+    it->second = readGroups(entries[index]);
+  return it->second ? &*it->second : nullptr;
+}
+
+std::optional<ReplicaGroups> OperandShardings::readGroups(StringRef entry) {
+  auto [name, dims] = entry.split('[');
+  std::optional<ModuleMesh> mesh =
+      lookupMesh(manual, name.trim(" ,").trim('"'));
   if (!mesh)
     return std::nullopt;
-  // Read up to the end of this sharding, without its replicated axes.
-  SmallVector<StringRef> next;
-  StringRef dims = entry.match(rest, &next)
-                       ? rest.take_front(next[0].begin() - rest.begin())
-                       : rest;
+  // The dims alone, without replicated axes.
   dims = dims.split("replicated").first.split("unreduced").first;
   llvm::Regex axis("\"([^\"]*)\"(:\\(([0-9]+)\\)([0-9]+))?");
+  SmallVector<StringRef> match;
   std::vector<AxisRef> refs;
   while (axis.match(dims, &match)) {
     AxisRef ref{match[1].str(), 1, 0};
@@ -351,5 +359,5 @@ std::optional<ReplicaGroups> zpp::getShardingGroups(Operation *manual,
   }
   if (refs.empty())
     return std::nullopt;
-  return getGroups(*mesh, refs);
+  return ::getGroups(*mesh, refs);
 }

@@ -6,24 +6,27 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import jax
 
 from zpp._compiler import Rewritten
 from zpp._options import OPTION_NAMES, Options, read_schedule
+from zpp._plan import Auto, Plan, plan
+from zpp._rewrite import split_auto
 from zpp.jax import _runtime
 from zpp.jax._export import Step, export_call
 from zpp.jax._libraries import call_with, is_jitted_by_library
 from zpp.jax._load import check_not_traced, device_context, load_flat, prepare
-from zpp.jax._rewrite import rewrite_step
+from zpp.jax._rewrite import complete_auto, rewrite_step
 
 #: What of the options of `jax.jit` may be named again beside a step that is
 #: jitted already.
 _NAMED_AGAIN = {"static_argnums", "static_argnames", "compiler_options"}
 
 
-def jit(step: Callable | None = None, /, *, options: Options | None = None,
+def jit(step: Callable | None = None, /, *,
+        options: Options | Auto | Literal["auto"] | None = None,
         schedule: Mapping[int, Mapping[str, Any]] | None = None,
         **more: Any) -> "JittedStep | Callable[[Callable], JittedStep]":
     """`jax.jit` for training steps, with ZeRO++ collectives.
@@ -37,7 +40,8 @@ def jit(step: Callable | None = None, /, *, options: Options | None = None,
     Args:
       step: a function, or the result of `jax.jit`, `flax.nnx.jit`,
         `equinox.filter_jit` or `haliax.named_jit`, which is called as before.
-      options: a `zpp.Options`.
+      options: a `zpp.Options`; or "auto" or a `zpp.Auto`, for the techniques
+        that `zpp.plan` predicts to be the fastest.
       schedule: options that replace the others from some call on:
         {5000: {"gradients": "none"}} trains with compressed gradients for 5000
         steps and without from then on. The first call compiles all variants, so
@@ -51,11 +55,12 @@ def jit(step: Callable | None = None, /, *, options: Options | None = None,
             if name in OPTION_NAMES}
     jit_options = {name: value for name, value in more.items()
                    if name not in OPTION_NAMES}
-    complete = (options or Options()).replace(**ours)
+    given, auto = split_auto(options)
+    complete = given.replace(**ours)
 
     def make(step: Callable) -> JittedStep:
         kind = LibraryStep if is_jitted_by_library(step) else JittedStep
-        return kind(step, complete, jit_options, schedule or {})
+        return kind(step, complete, jit_options, schedule or {}, auto)
 
     return make if step is None else make(step)
 
@@ -85,9 +90,11 @@ class JittedStep:
     calls: int
 
     def __init__(self, step: Callable, options: Options, jit_options: dict,
-                 schedule: Mapping[int, Mapping[str, Any]]):
+                 schedule: Mapping[int, Mapping[str, Any]],
+                 auto: Auto | None = None):
         functools.update_wrapper(self, step)
         self.calls = 0
+        self._auto = auto
         #: From which call on which options, the latest first.
         self._schedule = read_schedule(schedule, options, "call")
         self._jitted = step
@@ -131,6 +138,17 @@ class JittedStep:
         """The report of the rewrite; arguments as for `rewritten`."""
         return self.rewritten(*args, **kwargs).report
 
+    def plan(self, *args, device: str | None = None,
+             compute: float | None = None, **kwargs) -> Plan:
+        """What a call with these arguments will take, as it is written and with
+        each technique: see `zpp.plan`. Nothing is compiled for a device, and the
+        arguments may be `jax.ShapeDtypeStruct`s."""
+        given = complete_auto(Auto(device, compute))
+        step = export_call(self._jitted, args, kwargs, None, _ANY_CALL)
+        _, options = next(entry for entry in self._schedule
+                          if entry[0] <= self.calls)
+        return plan(step, options, device=given.device, compute=compute)
+
     def _load(self, args: tuple, kwargs: dict) -> tuple[_Loaded, list]:
         static, dynamic = self._split(args, kwargs)
         leaves, tree = jax.tree.flatten(dynamic)
@@ -157,7 +175,7 @@ class JittedStep:
                     zip(self._schedule, variants) if first <= self.calls)
 
     def _compile(self, step: Step, options: Options, leaves: list) -> _Loaded:
-        rewritten = rewrite_step(step, options)
+        rewritten = rewrite_step(step, options, self._auto)
         prepare(rewritten.step, leaves)
         function = load_flat(rewritten.step, self._compiler_options)
         if len(self._schedule) == 1:
@@ -189,12 +207,13 @@ class LibraryStep(JittedStep):
     """
 
     def __init__(self, step: Callable, options: Options, jit_options: dict,
-                 schedule: Mapping[int, Mapping[str, Any]]):
+                 schedule: Mapping[int, Mapping[str, Any]],
+                 auto: Auto | None = None):
         functools.update_wrapper(self, step, updated=())
         _check_named_again(jit_options)
         self._step = step
         self._make = lambda jitted: JittedStep(jitted, options, jit_options,
-                                               schedule)
+                                               schedule, auto)
         self._schedule = read_schedule(schedule, options, "call")
         self._inner: dict[jax.stages.Wrapped, JittedStep] = {}
         self._latest: JittedStep | None = None
@@ -208,6 +227,11 @@ class LibraryStep(JittedStep):
 
     def lower(self, *args, **kwargs) -> jax.stages.Lowered:
         return self._ask(JittedStep.lower, args, kwargs)
+
+    def plan(self, *args, device: str | None = None,
+             compute: float | None = None, **kwargs) -> Plan:
+        return self._ask(lambda inner, *given, **named: inner.plan(
+            *given, device=device, compute=compute, **named), args, kwargs)
 
     def rewritten(self, *args, **kwargs) -> Rewritten:
         if args or kwargs:

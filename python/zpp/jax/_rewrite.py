@@ -8,14 +8,16 @@ import jax
 
 from zpp._compiler import Rewritten, find_bundler, logger, rewrite_text
 from zpp._options import Options, parse_mesh
-from zpp._rewrite import warn_if_nothing_was_rewritten
+from zpp._plan import Auto
+from zpp._rewrite import choose_if, warn_if_nothing_was_rewritten, with_reason
 from zpp._warn import warn
 from zpp.jax import _runtime
 from zpp.jax._export import Step
 from zpp.jax._partition import PartitionError
 
 
-def rewrite_step(step: Step, options: Options) -> Rewritten:
+def rewrite_step(step: Step, options: Options, auto: Auto | None = None
+                 ) -> Rewritten:
     """`zpp.rewrite` of a step. The result has the rewritten step."""
     if not isinstance(options.weights_of, str | None):
         options = options.replace(weights_of=_weights_in(step, options))
@@ -29,8 +31,10 @@ def rewrite_step(step: Step, options: Options) -> Rewritten:
         text, is_complete = step.text(), False
         warn(f"zpp sees only the collectives that the step names itself, not "
              f"those that follow from its shardings: {error}")
-    result = rewrite_text(text, options, target)
-    if is_complete:
+    options, why = choose_if(auto and complete_auto(auto), text,
+                             options.replace(target=target))
+    result = with_reason(rewrite_text(text, options, target), why)
+    if is_complete and why is None:
         warn_if_nothing_was_rewritten(
             result, options, "it is a step for one device; place its arguments "
             "on a mesh (jax.sharding.NamedSharding)"
@@ -65,6 +69,32 @@ def _warn_of_activations(step: Step, result: Rewritten, options: Options
          f"step's shardings, such as the {largest['kind']} at "
          f"{largest['location']}. To get ZeRO-3, constrain activations to the "
          f"axes of the batch (jax.lax.with_sharding_constraint)")
+
+
+def module_of_step(step: Step, options: Options) -> tuple[str, Options]:
+    """See `zpp._rewrite.module_of`."""
+    if not isinstance(options.weights_of, str | None):
+        options = options.replace(weights_of=_weights_in(step, options))
+    if options.mesh is None:
+        options = options.replace(mesh=find_tiers(step.mesh))
+    return step.complete_text, options
+
+
+#: Devices that the compiler knows, as JAX calls them.
+_DEVICES = ("v100", "a100", "h100", "h200", "b200", "l40s", "mi250x", "mi300x")
+
+
+def complete_auto(auto: Auto) -> Auto:
+    """The same with what JAX knows of its devices."""
+    device = jax.local_devices()[0]
+    if auto.device is None:
+        kind = device.device_kind.lower()
+        auto = dataclasses.replace(auto, device=next(
+            (name for name in _DEVICES if name in kind), None))
+    if auto.memory_limit is None:
+        limit = (device.memory_stats() or {}).get("bytes_limit")
+        auto = dataclasses.replace(auto, memory_limit=limit)
+    return auto
 
 
 def find_tiers(mesh: jax.sharding.Mesh | None) -> str | None:

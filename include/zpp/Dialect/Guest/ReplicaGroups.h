@@ -15,6 +15,7 @@
 
 #include "mlir/IR/BuiltinOps.h"
 #include "zpp/Support/Mesh.h"
+#include "llvm/ADT/StringMap.h"
 
 #include <optional>
 #include <string>
@@ -68,11 +69,25 @@ std::optional<int64_t> getNumDevices(mlir::ModuleOp module);
 /// axes, shapes in it are still global.
 std::string getAutomaticAxes(mlir::Operation *op);
 
-/// The groups of devices that hold different parts of operand `index` of
-/// `manual`, an `sdy.manual_computation`; nullopt if its sharding does not
-/// split it or cannot be read.
-std::optional<ReplicaGroups> getShardingGroups(mlir::Operation *manual,
-                                               unsigned index);
+/// Reads how an `sdy.manual_computation` splits its operands. The text of all
+/// shardings is looked through once.
+class OperandShardings {
+public:
+  explicit OperandShardings(mlir::Operation *manual);
+
+  /// The groups of devices that hold different parts of operand `index`; null
+  /// if its sharding does not split it or cannot be read.
+  const ReplicaGroups *getGroups(unsigned index);
+
+private:
+  std::optional<ReplicaGroups> readGroups(llvm::StringRef entry);
+
+  mlir::Operation *manual;
+  std::string text;
+  /// Where the sharding of each operand is in the text.
+  llvm::SmallVector<llvm::StringRef> entries;
+  llvm::StringMap<std::optional<ReplicaGroups>> known;
+};
 
 } // namespace zpp
 

@@ -1,0 +1,51 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""`zpp plan`."""
+
+import argparse
+import json
+import pathlib
+from collections.abc import Callable
+
+from zpp._options import Options
+from zpp._plan import parse_bytes, parse_seconds, plan
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What `zpp plan` takes beside a step and the fields of zpp.Options."""
+    parser.add_argument(
+        "--device", metavar="NAME", help="a name such as h100, or the peak in 16 "
+        "bits and the memory, such as 989tflops,4800gbyte (default: h100)")
+    parser.add_argument(
+        "--compute", type=_type(parse_seconds), metavar="TIME",
+        help="measured compute of the step as it is written, such as 54ms")
+    parser.add_argument(
+        "--memory-limit", type=_type(parse_bytes), metavar="BYTES",
+        help="memory of a device, such as 70GiB, for the best plan that fits")
+    parser.add_argument("--plot", type=pathlib.Path, metavar="FILE.svg",
+                        help="draw what runs when")
+    parser.add_argument("--format", choices=("table", "json"), default="table")
+
+
+def run(arguments: argparse.Namespace, options: Options, text: str) -> None:
+    found = plan(text, options, device=arguments.device,
+                 compute=arguments.compute)
+    best = found.best(arguments.memory_limit)
+    why = found.explain(best, arguments.memory_limit)
+    if arguments.plot:
+        arguments.plot.write_text(found.svg())
+    if arguments.format == "json":
+        print(json.dumps(found.to_json() | {"best": best.name, "why": why},
+                         indent=1))
+    else:
+        print(f"{found.table()}\nbest: {why}")
+
+
+def _type(parse: Callable) -> Callable:
+    """For argparse, which otherwise hides the message."""
+    def convert(text: str):
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+    return convert

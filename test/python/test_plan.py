@@ -1,0 +1,192 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a plan predicts, and what is chosen by it."""
+
+import dataclasses
+import json
+import xml.etree.ElementTree
+
+import gpt
+import jax
+import pytest
+import zpp
+from training import BATCH, FAST, NODES, TINY, train, trainer_of
+from zpp import _cli
+from zpp._plan import TECHNIQUES, parse_bytes, parse_seconds
+
+pytestmark = pytest.mark.compiler
+
+SLOW = "node=10gbit,gpu=400gbyte"
+FAST_LINKS = "node=400gbyte,gpu=400gbyte"
+#: Weights are large enough that bytes decide, not latencies.
+LARGE = gpt.Config(width=512, layers=2, vocab=1024)
+
+
+@pytest.fixture(scope="module")
+def text():
+    trainer = trainer_of(LARGE)
+    return zpp.export(jax.jit(trainer.step, donate_argnums=0),
+                      trainer.abstract_state(),
+                      trainer.abstract_batch(BATCH)).text()
+
+
+@pytest.fixture(scope="module")
+def slow(text):
+    return zpp.plan(text, mesh=NODES, links=SLOW, device="h100")
+
+
+def test_all_techniques_have_a_row(slow):
+    assert [row.name for row in slow.predictions] == list(TECHNIQUES)
+    first = slow["FSDP"]
+    for row in slow.predictions:
+        assert row.seconds == pytest.approx(row.compute + row.exposed, rel=0.02)
+        assert row.peak_bytes > row.state_bytes == first.state_bytes
+        assert (row.secondary_bytes > 0) == ("secondary" in
+                                             TECHNIQUES[row.name])
+        assert row.sent["node"] <= first.sent["node"]
+        for stream, begin, end, _ in row.tasks:
+            assert 0 <= begin < end <= row.seconds * 1e6 * 1.0001, stream
+
+
+def test_on_slow_links_all_techniques_are_the_best(slow):
+    assert slow["ZeRO++"].seconds < 0.5 * slow["FSDP"].seconds
+    assert slow.best().name == "ZeRO++"
+
+
+def test_state_is_what_a_device_holds(slow):
+    trainer = trainer_of(LARGE)
+    leaves = [*jax.tree.leaves(trainer.abstract_state()),
+              trainer.abstract_batch(BATCH)]
+    assert slow["FSDP"].state_bytes == sum(
+        leaf.dtype.itemsize * int(jax.numpy.prod(jax.numpy.array(
+            leaf.sharding.shard_shape(leaf.shape), dtype=int)))
+        for leaf in leaves)
+
+
+def test_bytes_are_those_of_the_report(text, slow):
+    report = zpp.rewrite(text, mesh=NODES, links=SLOW, weights="none",
+                         secondary="none", target="portable").report
+    assert slow["qgZ"].sent == report["total"]["after"]
+
+
+def test_measured_compute_takes_the_place_of_the_model(text, slow):
+    found = zpp.plan(text, mesh=NODES, links=SLOW, compute=0.25)
+    assert found["FSDP"].compute == pytest.approx(0.25)
+    # What the techniques add is scaled alike.
+    assert found["ZeRO++"].compute == pytest.approx(
+        0.25 * slow["ZeRO++"].compute / slow["FSDP"].compute)
+
+
+def test_a_plan_must_fit_and_be_worth_it(text, slow):
+    limit = slow["ZeRO++"].peak_bytes - 1
+    best = slow.best(limit)
+    assert best.peak_bytes <= limit
+    others = [row for row in slow.predictions if row.peak_bytes > limit]
+    assert others
+    why = slow.explain(best, limit)
+    assert all(f"{row.name} would take" in why for row in others
+               if row.seconds < best.seconds)
+    least = slow.best(1)
+    assert least.peak_bytes == min(row.peak_bytes for row in slow.predictions)
+    assert "nothing fits into 0.00 GiB" in slow.explain(least, 1)
+    # Where a technique gains less than 2 %, there is no reason to round.
+    fast = zpp.plan(text, mesh=NODES, links=FAST_LINKS, device="h100",
+                    compute=10.0)
+    assert fast.best().name == "FSDP"
+
+
+def test_options_restrict_the_rows(text):
+    found = zpp.plan(text, mesh=NODES, gradients="none", device="h100")
+    assert [row.name for row in found.predictions] == [
+        "FSDP", "qwZ", "hpZ", "qwZ + hpZ"]
+
+
+def test_picture(slow):
+    root = xml.etree.ElementTree.fromstring(slow.svg())
+    words = [element.text for element in root.iter()
+             if element.tag.endswith("}text")]
+    assert set(TECHNIQUES) <= set(words)
+    assert {"compute", "node", "gpu"} <= set(words)
+
+
+def test_jit_plans_and_chooses():
+    trainer = trainer_of(TINY)
+    shapes = trainer.abstract_state(), trainer.abstract_batch(BATCH)
+    fast = zpp.jit(trainer.step, mesh=NODES, links=SLOW, donate_argnums=0,
+                   compiler_options=FAST, options="auto")
+    found = fast.plan(*shapes, device="h100")
+    rewritten = fast.rewritten(*shapes)
+    assert list(found.mesh.items()) == [("node", 2), ("gpu", 4)]
+    remark = rewritten.remarks[-1]
+    assert (remark.location, remark.severity) == ("plan", "remark")
+    assert remark.message.startswith(found.best().name)
+    losses = train(trainer, fast, 2).losses
+    assert losses[1] < losses[0] * 1.01
+
+
+def test_auto_takes_what_fits(text, slow):
+    # As portable StableHLO, the target of text.
+    options = zpp.Options(mesh=NODES, links=SLOW, target="portable")
+    plan = zpp.plan(text, options, device="h100")
+    result = zpp.rewrite(text, zpp.Auto(device="h100", memory_limit=1),
+                         mesh=NODES, links=SLOW)
+    best = plan.best(1)
+    assert f"{best.name}: predicted" in result.remarks[-1].message
+    changed = any(entry["rewritten"] for entry in result.report["collectives"])
+    assert changed == (best.name != "FSDP")
+    with pytest.raises(TypeError, match="expected zpp.Options, zpp.Auto or"):
+        zpp.rewrite(text, "automatic", mesh=NODES)
+
+
+def test_command(text, tmp_path, capsys):
+    step, plot = tmp_path / "step.mlir", tmp_path / "plan.svg"
+    step.write_text(text)
+    command = ["plan", str(step), "--mesh", NODES, "--links", SLOW, "--compute",
+               "54us", "--memory-limit", "1GiB", "--plot", str(plot)]
+    assert _cli.main(command) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("one step on node:2,gpu:4, h100, links node=10g")
+    assert "\nbest: ZeRO++: predicted" in printed
+    assert plot.read_text().startswith("<svg")
+    assert _cli.main([*command, "--format", "json"]) == 0
+    plans = json.loads(capsys.readouterr().out)
+    assert plans["best"] == "ZeRO++"
+    assert [row["name"] for row in plans["plans"]] == list(TECHNIQUES)
+
+
+@pytest.mark.parametrize("arguments, message", [
+    (["--compute", "54"], "expected a time as 54ms, but got '54'"),
+    (["--memory-limit", "much"], "expected a number of bytes as 70GiB, but got"),
+])
+def test_command_says_what_is_wrong(arguments, message, capsys):
+    with pytest.raises(SystemExit):
+        _cli.main(["plan", "step.mlir", *arguments])
+    assert message in capsys.readouterr().err
+
+
+def test_errors(text):
+    with pytest.raises(zpp.CompileError, match="expected a device"):
+        zpp.plan(text, mesh=NODES, device="abacus")
+    with pytest.raises(ValueError, match="compute: expected a positive number"):
+        zpp.plan(text, mesh=NODES, compute=0.0)
+
+
+def test_quantities():
+    assert parse_bytes("70GiB") == 70 * 2**30
+    assert parse_bytes("1.5GB") == 1_500_000_000
+    assert parse_bytes("12") == 12
+    assert parse_seconds("54ms") == pytest.approx(0.054)
+    assert parse_seconds("1.5 s") == 1.5
+    assert parse_seconds("20us") == pytest.approx(20e-6)
+
+
+def test_loops_cost_what_their_layers_cost():
+    """A scan over layers does the operations of the unrolled step."""
+    def flops(config):
+        trainer = trainer_of(config)
+        step = zpp.export(jax.jit(trainer.step), trainer.abstract_state(),
+                          trainer.abstract_batch(BATCH))
+        return zpp.plan(step, mesh=NODES, weights="none", gradients="none",
+                        secondary="none").flops
+
+    assert flops(dataclasses.replace(TINY, scan=True)) == flops(TINY)
