@@ -54,7 +54,7 @@ module attributes {mhlo.num_partitions = 4 : i32} {
     // CHECK: %[[TURNED:.*]] = "stablehlo.transpose"(%[[FLAT]]) <{permutation = array<i64: 1, 0>}> : (tensor<4x4xbf16>) -> tensor<4x4xbf16>
     // CHECK: %[[WIDE:.*]] = "stablehlo.convert"(%[[TURNED]]) : (tensor<4x4xbf16>) -> tensor<4x4xf32>
     // CHECK: return %[[WIDE]], %[[WIDE]]
-    // expected-remark @below {{is a reduce-scatter}}
+    // expected-remark @below {{becomes a reduce-scatter}}
     %0 = "stablehlo.all_reduce"(%x) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[2, 0], [3, 1]]> : tensor<2x2xi64>, use_global_device_ids}> ({
     ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
       %sum = "stablehlo.add"(%a, %b) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
@@ -91,7 +91,7 @@ module attributes {mhlo.num_partitions = 2 : i32} {
     }, {
     ^bb0(%i: tensor<ui32>, %z: tensor<2xf32>):
       // CHECK: "stablehlo.reduce_scatter"
-      // expected-remark @below {{is a reduce-scatter}}
+      // expected-remark @below {{becomes a reduce-scatter}}
       %0 = "stablehlo.all_reduce"(%x) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, use_global_device_ids}> ({
       ^bb0(%a: tensor<f32>, %b: tensor<f32>):
         %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
@@ -113,7 +113,7 @@ module attributes {mhlo.num_partitions = 2 : i32} {
   // CHECK-LABEL: func @backwards
   func.func @backwards(%x: tensor<4xf32>) -> tensor<2xf32> {
     // CHECK: replica_groups = dense<{{\[\[}}1, 0]]>
-    // expected-remark @below {{is a reduce-scatter}}
+    // expected-remark @below {{becomes a reduce-scatter}}
     %0 = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, use_global_device_ids, channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>}> ({
     ^bb0(%a: tensor<f32>, %b: tensor<f32>):
       %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
