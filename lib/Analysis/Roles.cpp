@@ -155,38 +155,40 @@ private:
 
 /// Forward and backward loops may cut one stack of weights into overlapping
 /// slices, if the number of layers is not a multiple of scan's `unroll`. All
-/// weights of an input together have at most the bytes of the input.
-static void limitModelBytes(MutableArrayRef<StepCollective> collectives,
-                            ProvenanceAnalysis &provenances) {
+/// weights of an input together have at most the bytes of the input. `roots`
+/// has the input of each gather, `inLoops` those that loops cut.
+static void limitModelBytes(ArrayRef<StepCollective *> gathers,
+                            ArrayRef<Value> roots,
+                            const llvm::DenseSet<Value> &inLoops) {
   llvm::DenseMap<Value, int64_t> left;
   llvm::DenseMap<int64_t, int64_t> known;
-  for (StepCollective &gather : collectives) {
-    if (gather.role != Role::Weight)
-      continue;
-    auto [weight, isNew] = known.try_emplace(gather.weight, 0);
-    Value root = provenances.get(gather.op->getOperand(0)).root;
+  for (auto [gather, root] : llvm::zip_equal(gathers, roots)) {
+    auto [weight, isNew] = known.try_emplace(gather->weight, 0);
     auto type = dyn_cast<RankedTensorType>(root.getType());
-    auto part = cast<ShapedType>(gather.op->getOperand(0).getType());
+    auto part = cast<ShapedType>(gather->op->getOperand(0).getType());
     if (isNew && type && type.hasStaticShape() && part.getNumElements() > 0) {
-      auto whole = cast<ShapedType>(gather.op->getResult(0).getType());
+      auto whole = cast<ShapedType>(gather->op->getResult(0).getType());
       // Outside of a manual computation an input is whole; inside it is the
       // part of one device.
-      Operation *manual = gather.op->getParentOp();
+      Operation *manual = gather->op->getParentOp();
       while (manual && !isNamed(manual, "sdy.manual_computation"))
         manual = manual->getParentOp();
-      bool isWhole =
-          manual && !manual->isAncestor(root.getParentBlock()->getParentOp());
+      bool isWhole = manual && !manual->getRegion(0).isAncestor(
+                                   Value(root).getParentRegion());
       int64_t devices =
           isWhole ? 1 : whole.getNumElements() / part.getNumElements();
-      auto [bytes, isFirst] =
-          left.try_emplace(root, type.getNumElements() * devices *
-                                     whole.getElementTypeBitWidth() / 8);
-      weight->second = std::min(gather.modelBytes, bytes->second);
+      int64_t all =
+          type.getNumElements() * devices * whole.getElementTypeBitWidth() / 8;
+      auto [bytes, isFirst] = left.try_emplace(root, all);
+      // What has been gathered before, in other slices, is gathered again.
+      if (bytes->second == 0 && inLoops.contains(root))
+        gather->phase = Phase::Backward;
+      weight->second = std::min(gather->modelBytes, bytes->second);
       bytes->second -= weight->second;
     } else if (isNew) {
-      weight->second = gather.modelBytes;
+      weight->second = gather->modelBytes;
     }
-    gather.modelBytes = weight->second;
+    gather->modelBytes = weight->second;
   }
 }
 
@@ -255,31 +257,24 @@ public:
              ProvenanceAnalysis &provenances,
              MutableArrayRef<StepCollective> collectives)
       : named(named), provenances(provenances), collectives(collectives),
+        gathered(findGatheredInputs()),
         splitInputs(findSplitInputs(module, mesh)),
         flow(
             module, [&](BlockArgument input) { return named.contains(input); },
             [&](BlockArgument input) {
-              return splitInputs.contains(input) && isInteger(input);
+              return splitInputs.contains(input) && !named.contains(input) &&
+                     !gathered.contains(input);
             }) {
     findDataAxes();
   }
 
   void run() {
     SmallVector<Candidate> gathers = getGathers();
-    SmallVector<StepCollective *> sums = getSums(gathers);
-    SmallVector<Value> summed;
-    for (StepCollective *sum : sums)
-      summed.push_back(sum->op->getOperand(0));
-    StepFlow::Ancestors ancestors = flow.getAncestors(summed);
-    for (StepCollective *sum : sums) {
-      if (ancestors.contains(sum->op->getResult(0)))
-        sum->reason = "a gradient is computed from its result: it sums "
-                      "activations";
-      else if (sum->kind == CollectiveKind::ReduceScatter)
-        sum->role = Role::Gradient;
-    }
+    SmallVector<StepCollective *> sums = getSums();
+    StepFlow::ValueSet ancestors = chooseGradients(gathers, sums);
+    addUpdatedWeights(gathers, sums, ancestors);
     chooseWeights(gathers, sums, ancestors);
-    numberWeights();
+    numberWeights(ancestors);
     setPhases();
   }
 
@@ -297,6 +292,15 @@ private:
   };
 
   using SplitInputs = llvm::MapVector<Value, std::vector<AxisRef>>;
+
+  /// The inputs of the step that are gathered.
+  llvm::DenseSet<Value> findGatheredInputs() {
+    llvm::DenseSet<Value> inputs;
+    for (const StepCollective &collective : collectives)
+      if (collective.kind == CollectiveKind::AllGather)
+        inputs.insert(provenances.get(collective.op->getOperand(0)).root);
+    return inputs;
+  }
 
   static bool isInteger(Value input) {
     return getElementTypeOrSelf(input.getType()).isInteger();
@@ -329,10 +333,6 @@ private:
   /// Finds the axes along which devices have different data: those that split
   /// inputs other than weights.
   void findDataAxes() {
-    llvm::DenseSet<Value> gathered;
-    for (const StepCollective &collective : collectives)
-      if (collective.kind == CollectiveKind::AllGather)
-        gathered.insert(provenances.get(collective.op->getOperand(0)).root);
     std::vector<AxisRef> ofFloats;
     for (auto &[value, axes] : splitInputs) {
       auto input = cast<BlockArgument>(value);
@@ -387,8 +387,19 @@ private:
     } else if (flow.isMadeOfWeights(operand)) {
       candidate.isCertain = true;
     } else {
+      std::string reason = getReason(gather, candidate.slice);
+      if (!reason.empty())
+        return reason;
+      computed.push_back(&gather);
       return "its operand is computed in the step, not a weight";
     }
+    return getReason(gather, candidate.slice);
+  }
+
+  /// The same for a gather of floating-point inputs, or of what is made of
+  /// weights; `slice` is filled in.
+  std::string getReason(const StepCollective &gather, int64_t &slice) {
+    Operation *op = gather.op;
     if (std::optional<StepFlow::StepResult> result =
             flow.getReachedResult(op->getResult(0)))
       return "it gathers state, which is never rounded: result " +
@@ -398,7 +409,7 @@ private:
       return "it gathers along " + axes +
              ", where all devices have the same data: it belongs to another "
              "kind of parallelism";
-    candidate.slice = provenances.getSliceId(operand, /*inAnyIteration=*/true);
+    slice = provenances.getSliceId(op->getOperand(0), /*inAnyIteration=*/true);
     return "";
   }
 
@@ -426,7 +437,7 @@ private:
   /// and from which of all of them gradients are computed.
   void chooseWeights(ArrayRef<Candidate> gathers,
                      ArrayRef<StepCollective *> sums,
-                     const StepFlow::Ancestors &ancestors) {
+                     const StepFlow::ValueSet &ancestors) {
     // For each shape, the number of gradient sums minus the number of known
     // weights. Each other weight needs a gradient of its own.
     llvm::StringMap<int64_t> gradients;
@@ -479,10 +490,8 @@ private:
   // Sums
   //===--------------------------------------------------------------------===//
 
-  /// The reason why `sum` alone shows that it does not sum a gradient, or
-  /// empty.
-  std::string getReason(const StepCollective &sum,
-                        const llvm::StringSet<> &mirrors) {
+  /// Why `sum` is no sum of a gradient, by what is known of it alone, or empty.
+  std::string getReason(const StepCollective &sum) {
     Operation *op = sum.op;
     bool isScatter = sum.kind == CollectiveKind::ReduceScatter;
     if (op->getNumOperands() != 1 || op->getNumResults() != 1 ||
@@ -504,32 +513,141 @@ private:
       return "it sums along " + axes +
              ", where all devices have the same data: it belongs to another "
              "kind of parallelism";
-    if (!flow.getReachedResult(op->getResult(0)) &&
-        llvm::none_of(getMirrorKeys(sum), [&](const std::string &key) {
-          return mirrors.contains(key);
-        }))
-      return "it mirrors no weight gather, and no result of the step is made "
-             "of it element by element";
     return "";
   }
 
   /// The sums that may sum gradients. The others get their reasons.
-  SmallVector<StepCollective *> getSums(ArrayRef<Candidate> gathers) {
-    llvm::StringSet<> mirrors;
-    for (const Candidate &candidate : gathers)
-      for (const std::string &key : getMirrorKeys(*candidate.gather))
-        mirrors.insert(key);
+  SmallVector<StepCollective *> getSums() {
     SmallVector<StepCollective *> sums;
     for (StepCollective &collective : collectives) {
       bool isScatter = collective.kind == CollectiveKind::ReduceScatter;
       if ((!isScatter && collective.kind != CollectiveKind::AllReduce) ||
           isRewritten(collective))
         continue;
-      collective.reason = getReason(collective, mirrors);
+      collective.reason = getReason(collective);
       if (collective.reason.empty())
         sums.push_back(&collective);
     }
     return sums;
+  }
+
+  /// Decides which of `sums` are ones of gradients; the others get their
+  /// reasons. Returns what the gradients are computed from.
+  StepFlow::ValueSet chooseGradients(ArrayRef<Candidate> gathers,
+                                     ArrayRef<StepCollective *> sums) {
+    auto getOperands = [](ArrayRef<StepCollective *> sums) {
+      return llvm::map_to_vector(
+          sums, [](StepCollective *sum) { return sum->op->getOperand(0); });
+    };
+    llvm::StringSet<> gatherKeys;
+    for (const Candidate &candidate : gathers)
+      for (const std::string &key : getMirrorKeys(*candidate.gather))
+        gatherKeys.insert(key);
+    llvm::SmallDenseSet<StepCollective *> mirrors;
+    for (StepCollective *sum : sums)
+      if (llvm::any_of(getMirrorKeys(*sum), [&](const std::string &key) {
+            return gatherKeys.contains(key);
+          }))
+        mirrors.insert(sum);
+
+    StepFlow::ValueSet ofAll = flow.getAncestors(getOperands(sums));
+    SmallVector<Value> inFlight;
+    for (StepCollective *gather : computed)
+      if (ofAll.contains(gather->op->getResult(0)))
+        inFlight.push_back(gather->op->getOperand(0));
+    SmallVector<BlockArgument> held = flow.getHeldInputs(inFlight, ofAll);
+    for (size_t index = inFlight.size(); index-- > 0;)
+      if (!held[index])
+        inFlight.erase(inFlight.begin() + index);
+    StepFlow::Updates updates = flow.getUpdates(ofAll, inFlight);
+
+    // A weight is updated with it, or it mirrors a gather and weights depend
+    // on it.
+    auto isGradient = [&](StepCollective *sum) {
+      Value result = sum->op->getResult(0);
+      return updates.moved.contains(result) ||
+             (mirrors.contains(sum) &&
+              (!updates.hasUpdates || updates.contributing.contains(result) ||
+               updates.accumulated.contains(result)));
+    };
+    SmallVector<StepCollective *> chosen, rest;
+    for (StepCollective *sum : sums)
+      (isGradient(sum) ? chosen : rest).push_back(sum);
+    // Or the step keeps it for another time: but not what is computed from
+    // gradients.
+    StepFlow::ValueSet statistics = flow.getDescendants(getResults(chosen));
+    for (StepCollective *sum : rest) {
+      Value result = sum->op->getResult(0);
+      bool isKept = updates.hasUpdates
+                        ? updates.accumulated.contains(result) &&
+                              updates.contributing.contains(result)
+                        : updates.accumulated.contains(result) ||
+                              updates.returned.contains(result);
+      std::optional<StepFlow::StepResult> reached =
+          flow.getReachedResult(result);
+      if (!reached)
+        sum->reason = "it mirrors no weight gather, and no result of the step "
+                      "is made of it element by element";
+      else if (isKept && !statistics.contains(result))
+        chosen.push_back(sum);
+      else
+        sum->reason = "it sums no gradient: result " + reached->describe() +
+                      " of the step, which is made of it, is no weight that a "
+                      "gradient is computed from";
+    }
+
+    StepFlow::ValueSet ancestors = flow.getAncestors(getOperands(chosen));
+    for (StepCollective *sum : chosen) {
+      // Where a gradient is computed from an updated weight, it is computed
+      // from the gradient of that.
+      Value result = sum->op->getResult(0);
+      if (ancestors.contains(result) &&
+          !(mirrors.contains(sum) && updates.moved.contains(result)))
+        sum->reason = "a gradient is computed from its result: it sums "
+                      "activations";
+      else if (sum->kind == CollectiveKind::ReduceScatter)
+        sum->role = Role::Gradient;
+    }
+    return ancestors;
+  }
+
+  static SmallVector<Value> getResults(ArrayRef<StepCollective *> sums) {
+    return llvm::map_to_vector(sums, [](StepCollective *sum) -> Value {
+      return sum->op->getResult(0);
+    });
+  }
+
+  /// Adds gathers of weights that the step has updated, or moved by a gradient
+  /// for a while: made of weights, gradients and sums of scalars alone.
+  void addUpdatedWeights(SmallVectorImpl<Candidate> &gathers,
+                         ArrayRef<StepCollective *> sums,
+                         const StepFlow::ValueSet &ancestors) {
+    if (computed.empty())
+      return;
+    SmallVector<Value> cuts;
+    for (StepCollective *sum : sums)
+      if (sum->reason.empty())
+        cuts.push_back(sum->op->getResult(0));
+    for (const StepCollective &sum : collectives)
+      if (sum.kind == CollectiveKind::AllReduce)
+        for (Value result : sum.op->getResults())
+          if (auto type = dyn_cast<ShapedType>(result.getType());
+              type && type.hasStaticShape() && type.getNumElements() == 1)
+            cuts.push_back(result);
+    StepFlow::ValueSet dependents = flow.getDependents(cuts);
+    SmallVector<Value> operands =
+        llvm::map_to_vector(computed, [](StepCollective *gather) {
+          return gather->op->getOperand(0);
+        });
+    SmallVector<BlockArgument> held = flow.getHeldInputs(operands, ancestors);
+    for (auto [index, gather] : llvm::enumerate(computed)) {
+      if (!held[index] || dependents.contains(operands[index]))
+        continue;
+      Candidate candidate{gather, held[index], /*isCertain=*/true, 0};
+      gather->reason = getReason(*gather, candidate.slice);
+      if (gather->reason.empty())
+        gathers.push_back(candidate);
+    }
   }
 
   //===--------------------------------------------------------------------===//
@@ -540,23 +658,37 @@ private:
     return isa<zero::CollectiveOpInterface>(collective.op);
   }
 
-  void numberWeights() {
+  void numberWeights(const StepFlow::ValueSet &ancestors) {
+    SmallVector<StepCollective *> gathers;
+    SmallVector<Value> operands;
+    for (StepCollective &gather : collectives)
+      if (gather.role == Role::Weight) {
+        gathers.push_back(&gather);
+        operands.push_back(gather.op->getOperand(0));
+      }
+    // What is computed from a weight is that weight.
+    SmallVector<BlockArgument> held = flow.getHeldInputs(operands, ancestors);
     WeightNumbering weights(provenances);
-    for (StepCollective &gather : collectives) {
-      if (gather.role != Role::Weight)
-        continue;
+    SmallVector<Value> roots;
+    llvm::DenseSet<Value> inLoops;
+    for (auto [gather, operand, input] :
+         llvm::zip_equal(gathers, operands, held)) {
       bool isNew;
-      std::tie(gather.weight, isNew) = weights.insert(gather.op);
-      gather.phase = isNew ? Phase::Forward : Phase::Backward;
-      gather.modelBytes = getBytes(gather.op->getResult(0).getType());
-      Provenance provenance = provenances.get(gather.op->getOperand(0));
-      auto root = dyn_cast<ShapedType>(provenance.root.getType());
+      std::tie(gather->weight, isNew) = weights.insert(gather->op);
+      gather->phase = isNew ? Phase::Forward : Phase::Backward;
+      gather->modelBytes = getBytes(gather->op->getResult(0).getType());
+      Provenance provenance = provenances.get(operand);
+      bool isComputed = !provenance.isStepInput && input;
+      roots.push_back(isComputed ? input : provenance.root);
+      if (provenance.isSliced && gather->trips.value_or(1) > 1)
+        inLoops.insert(provenance.root);
+      auto root = dyn_cast<ShapedType>(roots.back().getType());
       // A loop over stacked weights gathers the whole stack.
-      if (provenance.isSliced && root && root.hasStaticShape() &&
-          gather.trips.value_or(1) > 1)
-        gather.modelBytes *= *gather.trips;
+      if ((provenance.isSliced || isComputed) && root &&
+          root.hasStaticShape() && gather->trips.value_or(1) > 1)
+        gather->modelBytes *= *gather->trips;
     }
-    limitModelBytes(collectives, provenances);
+    limitModelBytes(gathers, roots, inLoops);
   }
 
   void setPhases() {
@@ -584,8 +716,11 @@ private:
   const NamedWeights &named;
   ProvenanceAnalysis &provenances;
   MutableArrayRef<StepCollective> collectives;
+  llvm::DenseSet<Value> gathered;
   SplitInputs splitInputs;
   StepFlow flow;
+  /// Gathers of what the step computes.
+  SmallVector<StepCollective *> computed;
   /// The axes along which data differs; empty if nothing is known about data.
   std::vector<AxisRef> dataAxes;
 };

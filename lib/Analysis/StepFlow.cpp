@@ -16,6 +16,8 @@
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/StringSet.h"
 
+#include <set>
+
 using namespace mlir;
 using namespace zpp;
 
@@ -164,6 +166,8 @@ public:
   }
 
   size_t size() const { return numbers.size(); }
+
+  Value getValue(int64_t number) const { return values[number]; }
 
   int64_t getNumber(Value value) {
     auto [it, isNew] = numbers.try_emplace(value, numbers.size());
@@ -429,8 +433,6 @@ StepFlow::StepFlow(ModuleOp module,
   using Kind = Graph::Kind;
   Graph::Summaries summaries;
   graph = std::make_unique<Graph>(summaries);
-  SmallVector<BlockArgument> inputs;
-  SmallVector<Value> returned;
   for (auto function : module.getOps<func::FuncOp>()) {
     // Private functions are included where they are called.
     if (function.isExternal() || !function.isPublic() ||
@@ -447,10 +449,16 @@ StepFlow::StepFlow(ModuleOp module,
   graph->sortEdges();
 
   reached = findReached(returned);
+  // A mask or a rate of each weight has the type of a result. A batch may be
+  // part of a result too, before products with it are cut: of the gradient of a
+  // bias that is added to one sequence.
+  llvm::DenseSet<Type> returnedTypes;
+  for (Value value : returned)
+    returnedTypes.insert(value.getType());
   std::vector<char> data(graph->size());
   for (BlockArgument input : inputs)
-    if (int64_t number = graph->getNumber(input); reached[number] < 0)
-      data[number] = isData(input);
+    if (!returnedTypes.contains(input.getType()))
+      data[graph->getNumber(input)] = isData(input);
   graph->cutActivations(std::move(data));
   reached = findReached(returned);
   // Usually the first result of the input's type belongs to it; otherwise try
@@ -488,9 +496,13 @@ StepFlow::StepFlow(ModuleOp module,
       fromInput[number] = true;
     bool isWeight =
         isFloat(input.getType()) && (isReturned(input) || isNamedWeight(input));
-    (isWeight ? fromWeight : fromOther)[number] = true;
+    if (isWeight)
+      fromWeight[number] = true;
+    else
+      otherSources.push_back(number);
   }
-  for (int64_t number : graph->unknown)
+  llvm::append_range(otherSources, graph->unknown);
+  for (int64_t number : otherSources)
     fromOther[number] = true;
   graph->mark(fromInput, /*forward=*/true,
               [](Kind kind) { return kind != Kind::Computed; });
@@ -533,32 +545,157 @@ bool StepFlow::isMadeOfWeights(Value value) const {
   return number && fromWeight[*number] && !fromOther[*number];
 }
 
-bool StepFlow::Ancestors::contains(Value value) const {
+bool StepFlow::ValueSet::contains(Value value) const {
   std::optional<int64_t> number =
       flow ? flow->graph->findNumber(value) : std::nullopt;
   return number && found[*number];
 }
 
-StepFlow::Ancestors StepFlow::getAncestors(ArrayRef<Value> values) const {
-  using Kind = Graph::Kind;
-  Ancestors ancestors;
-  ancestors.flow = this;
-  // First find what `values` are made of, then what that is computed from.
-  std::vector<char> moved(graph->size());
+StepFlow::ValueSet StepFlow::getSet(std::vector<char> found) const {
+  ValueSet set;
+  set.flow = this;
+  set.found = std::move(found);
+  return set;
+}
+
+/// Those of `values` that `graph` has.
+template <typename GraphT>
+static std::vector<char> markValues(const GraphT &graph,
+                                    ArrayRef<Value> values) {
+  std::vector<char> found(graph.size());
   for (Value value : values)
-    if (std::optional<int64_t> number = graph->findNumber(value))
-      moved[*number] = true;
-  graph->mark(moved, /*forward=*/false,
-              [](Kind kind) { return kind == Kind::Moved; });
-  ancestors.found.assign(graph->size(), false);
+    if (std::optional<int64_t> number = graph.findNumber(value))
+      found[*number] = true;
+  return found;
+}
+
+/// What is computed from, or (not `forward`) what computes, `values`: over what
+/// holds their elements, one Computed edge, and then any but Carried ones.
+template <typename GraphT>
+static std::vector<char> markComputed(const GraphT &graph,
+                                      ArrayRef<Value> values, bool forward) {
+  using Kind = typename GraphT::Kind;
+  std::vector<char> moved = markValues(graph, values);
+  graph.mark(moved, forward, [](Kind kind) { return kind == Kind::Moved; });
+  std::vector<char> found(graph.size());
   for (size_t value = 0; value < moved.size(); ++value)
     if (moved[value])
-      graph->forEachNeighbor(value, /*forward=*/false,
-                             [&](int64_t source, Kind kind) {
-                               if (kind == Kind::Computed)
-                                 ancestors.found[source] = true;
-                             });
-  graph->mark(ancestors.found, /*forward=*/false,
-              [](Kind kind) { return kind != Kind::Carried; });
-  return ancestors;
+      graph.forEachNeighbor(value, forward, [&](int64_t next, Kind kind) {
+        if (kind == Kind::Computed)
+          found[next] = true;
+      });
+  graph.mark(found, forward, [](Kind kind) { return kind != Kind::Carried; });
+  return found;
+}
+
+StepFlow::ValueSet StepFlow::getAncestors(ArrayRef<Value> values) const {
+  return getSet(markComputed(*graph, values, /*forward=*/false));
+}
+
+StepFlow::ValueSet StepFlow::getDescendants(ArrayRef<Value> values) const {
+  return getSet(markComputed(*graph, values, /*forward=*/true));
+}
+
+SmallVector<BlockArgument>
+StepFlow::getInputsIn(const ValueSet &ancestors) const {
+  return llvm::filter_to_vector(inputs, [&](BlockArgument input) {
+    auto type = dyn_cast<ShapedType>(input.getType());
+    return isFloat(input.getType()) && type.hasStaticShape() &&
+           type.getRank() > 0 && ancestors.contains(input);
+  });
+}
+
+StepFlow::Updates StepFlow::getUpdates(const ValueSet &ancestors,
+                                       ArrayRef<Value> inFlight) const {
+  auto isElementwise = [](Graph::Kind kind) {
+    return kind != Graph::Kind::Computed;
+  };
+  llvm::MapVector<Type, SmallVector<Value>> weights;
+  std::set<std::vector<int64_t>> shapes;
+  for (BlockArgument weight : getInputsIn(ancestors)) {
+    weights[weight.getType()].push_back(weight);
+    shapes.insert(cast<ShapedType>(weight.getType()).getShape().vec());
+  }
+  std::vector<char> isUpdated(returned.size());
+  for (auto &[type, ofType] : weights) {
+    std::vector<char> held = markValues(*graph, ofType);
+    graph->mark(held, /*forward=*/true, isElementwise);
+    for (auto [index, value] : llvm::enumerate(returned))
+      isUpdated[index] |=
+          value.getType() == type && held[graph->getNumber(value)];
+  }
+  SmallVector<Value> updated, accumulated, fresh;
+  for (auto [index, value] : llvm::enumerate(returned)) {
+    auto type = dyn_cast<ShapedType>(value.getType());
+    if (isUpdated[index])
+      updated.push_back(value);
+    else if (type && type.hasStaticShape() && type.getRank() > 1 &&
+             shapes.count(type.getShape().vec()))
+      (fromInput[graph->getNumber(value)] ? accumulated : fresh)
+          .push_back(value);
+  }
+  Updates updates;
+  updates.hasUpdates = !updated.empty();
+  auto markBack = [&](ArrayRef<Value> values, bool alsoComputed) {
+    std::vector<char> found = markValues(*graph, values);
+    graph->mark(found, /*forward=*/false, [&](Graph::Kind kind) {
+      return alsoComputed || isElementwise(kind);
+    });
+    return getSet(std::move(found));
+  };
+  updates.contributing = markBack(updated, /*alsoComputed=*/true);
+  llvm::append_range(updated, inFlight);
+  updates.moved = markBack(updated, /*alsoComputed=*/false);
+  updates.accumulated = markBack(accumulated, /*alsoComputed=*/false);
+  updates.returned = markBack(fresh, /*alsoComputed=*/false);
+  return updates;
+}
+
+StepFlow::ValueSet StepFlow::getDependents(ArrayRef<Value> cuts) const {
+  std::vector<char> isCut = markValues(*graph, cuts);
+  std::vector<char> found(graph->size());
+  SmallVector<int64_t> worklist(otherSources);
+  for (int64_t source : otherSources)
+    found[source] = true;
+  while (!worklist.empty())
+    graph->forEachNeighbor(worklist.pop_back_val(), /*forward=*/true,
+                           [&](int64_t target, Graph::Kind kind) {
+                             if (found[target] || isCut[target] ||
+                                 kind == Graph::Kind::Carried)
+                               return;
+                             found[target] = true;
+                             worklist.push_back(target);
+                           });
+  return getSet(std::move(found));
+}
+
+SmallVector<BlockArgument>
+StepFlow::getHeldInputs(ArrayRef<Value> values,
+                        const ValueSet &ancestors) const {
+  // The number of an input, or one of these.
+  constexpr int64_t kNone = -1, kSeveral = -2;
+  std::vector<int64_t> held(graph->size(), kNone);
+  SmallVector<int64_t> worklist;
+  auto add = [&](int64_t value, int64_t input) {
+    if (held[value] == input || held[value] == kSeveral)
+      return;
+    held[value] = held[value] == kNone ? input : kSeveral;
+    worklist.push_back(value);
+  };
+  for (BlockArgument input : getInputsIn(ancestors))
+    add(graph->getNumber(input), graph->getNumber(input));
+  while (!worklist.empty()) {
+    int64_t value = worklist.pop_back_val();
+    graph->forEachNeighbor(value, /*forward=*/true,
+                           [&](int64_t target, Graph::Kind kind) {
+                             if (kind == Graph::Kind::Moved)
+                               add(target, held[value]);
+                           });
+  }
+  return llvm::map_to_vector(values, [&](Value value) {
+    std::optional<int64_t> number = graph->findNumber(value);
+    return number && held[*number] >= 0
+               ? cast<BlockArgument>(graph->getValue(held[*number]))
+               : BlockArgument();
+  });
 }

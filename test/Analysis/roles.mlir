@@ -179,7 +179,7 @@ func.func @zero_2(%whole: tensor<32x8xf32>, %w: tensor<4x8xf32>, %x: tensor<16x3
     "stablehlo.return"(%add) : (tensor<f32>) -> ()
   }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
   %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
-  // expected-remark@+1 {{its operand is computed in the step, not a weight}}
+  // expected-remark@+1 {{it gathers state, which is never rounded: result 0 of the step}}
   %all = "stablehlo.all_gather"(%new) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
   return %all, %new : tensor<32x8xf32>, tensor<4x8xf32>
 }
@@ -295,4 +295,122 @@ func.func @tensor(%w: tensor<16x8xf32>, %v: tensor<16x8xf32>, %x: tensor<64x32xi
     "sdy.return"(%7, %8) : (tensor<8x8xf32>, tensor<4x8xf32>) -> ()
   }) : (tensor<16x8xf32>, tensor<16x8xf32>, tensor<64x32xi32>) -> (tensor<16x8xf32>, tensor<16x8xf32>)
   return %0#0, %0#1 : tensor<16x8xf32>, tensor<16x8xf32>
+}
+
+// -----
+
+// What the step returns beside its weights is no gradient, whatever its shape.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @metrics
+func.func @metrics(%w: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
+  // CHECK: zero.all_gather {{.*}} role = "weight"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %counts = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{it sums no gradient: result 1 of the step, which is made of it, is no weight that a gradient is computed from}}
+  %confusion = "stablehlo.reduce_scatter"(%counts) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new, %confusion : tensor<4x8xf32>, tensor<4x8xf32>
+}
+
+// -----
+
+// Statistics of gradients, as of Adafactor: the gradient stays one.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @second_moments
+func.func @second_moments(%w: tensor<4x8xf32>, %columns: tensor<8xf32>, %x: tensor<16x32xi32>) -> (tensor<4x8xf32>, tensor<8xf32>) {
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %squares = "stablehlo.dot"(%mine, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<8xf32>
+  // expected-remark@+1 {{it sums no gradient: result 1 of the step}}
+  %sum = "stablehlo.all_reduce"(%squares) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<8xf32>) -> tensor<8xf32>
+  %next = "stablehlo.add"(%columns, %sum) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %rows = "stablehlo.broadcast_in_dim"(%next) <{broadcast_dimensions = array<i64: 1>}> : (tensor<8xf32>) -> tensor<4x8xf32>
+  %step = "stablehlo.divide"(%mine, %rows) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %step) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new, %next : tensor<4x8xf32>, tensor<8xf32>
+}
+
+// -----
+
+// Weights that a gradient has moved, as by SAM: they and both gradients are what
+// they seem to be, and one weight.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @moved
+func.func @moved(%w: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> tensor<4x8xf32> {
+  // CHECK: zero.all_gather {{.*}} model_bytes = 1024 : i64, {{.*}} role = "weight"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient"
+  %first = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %up = "stablehlo.add"(%w, %first) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  // CHECK: zero.all_gather {{.*}} model_bytes = 0 : i64, {{.*}} role = "weight"
+  %above = "stablehlo.all_gather"(%up) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %z = "stablehlo.dot"(%tokens, %above) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %h = "stablehlo.dot"(%tokens, %z) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient"
+  %second = "stablehlo.reduce_scatter"(%h) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %second) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new : tensor<4x8xf32>
+}
+
+// -----
+
+// Activations to which a weight is added are none.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @added
+func.func @added(%w: tensor<4x8xf32>, %x: tensor<16x32xi32>, %rows: tensor<4x8xi32>) -> tensor<4x8xf32> {
+  %h = "stablehlo.convert"(%rows) : (tensor<4x8xi32>) -> tensor<4x8xf32>
+  %sum = "stablehlo.add"(%w, %h) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  // expected-remark@+1 {{its operand is computed in the step, not a weight}}
+  %whole = "stablehlo.all_gather"(%sum) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new : tensor<4x8xf32>
 }

@@ -137,3 +137,150 @@ def test_an_evaluation_names_its_weights(weights_of, rewritten):
 def test_bad_weights_of(weights_of, message):
     with pytest.raises(ValueError, match=message):
         run(usual, weights_of=weights_of)
+
+
+# Steps as other people write them. Each takes a state and a batch, and returns
+# the state and a loss.
+
+REPLICATED = PartitionSpec()
+
+
+def loss_of(whole, x):
+    return jnp.mean(jnp.tanh(x @ whole) ** 2)
+
+
+def value_and_grad(w, x):
+    value, mine = jax.value_and_grad(lambda w: loss_of(gather(w), x))(w)
+    return jax.lax.pmean(value, AXES), mine / 8
+
+
+def adafactor(state, x):
+    """The second moments of columns are sums over devices."""
+    w, columns = state
+    value, mine = value_and_grad(w, x)
+    columns = 0.9 * columns + jax.lax.pmean(jnp.mean(mine**2, axis=0), AXES)
+    return (w - 0.1 * mine / jnp.sqrt(columns + 1e-3), columns), value
+
+
+def momentum_of_whole(state, x):
+    """As Muon does: the momentum is gathered and normalized."""
+    w, momentum = state
+    value, mine = value_and_grad(w, x)
+    momentum = 0.9 * momentum + mine
+    whole = gather(momentum)
+    whole = whole / jnp.sqrt(jnp.sum(whole**2))
+    whole = whole @ (1.5 * jnp.eye(COLUMNS) - 0.5 * whole.T @ whole)
+    return (w - 0.1 * own_slice(whole), momentum), value
+
+
+def sharpness_aware(w, x):
+    """The gradient that counts is that of weights which another one moved."""
+    value, mine = value_and_grad(w, x)
+    norm = jnp.sqrt(jax.lax.psum(jnp.sum(mine**2), AXES))
+    _, mine = value_and_grad(w + 0.05 * mine / norm, x)
+    return w - 0.1 * mine, value
+
+
+def two_networks(state, x):
+    """A GAN: the second loss needs the updated weights of the first."""
+    first, second = state
+    _, mine = value_and_grad(first, x)
+    first = first - 0.1 * mine
+    value, mine = jax.value_and_grad(
+        lambda second: loss_of(gather(first) - gather(second), x))(second)
+    return (first, second - 0.1 * mine / 8), jax.lax.pmean(value, AXES)
+
+
+def counts(w, x):
+    """A metric that is summed over devices, in the shape of the weight."""
+    value, mine = value_and_grad(w, x)
+    counted = jnp.sum(x, axis=0)[:, None] * jnp.arange(1.0, COLUMNS + 1)
+    return w - 0.1 * mine, (
+        value, jax.lax.psum_scatter(counted, AXES, tiled=True))
+
+
+def running_average(state, x):
+    """Batch normalization: its averages are summed over devices."""
+    w, average = state
+
+    def loss(w):
+        h = x @ gather(w)
+        mean = jax.lax.pmean(jnp.mean(h, axis=0), AXES)
+        return jnp.mean(jnp.tanh(h - mean) ** 2), mean
+
+    (value, mean), mine = jax.value_and_grad(loss, has_aux=True)(w)
+    return (w - 0.1 * mine / 8, 0.9 * average + 0.1 * mean), jax.lax.pmean(
+        value, AXES)
+
+
+def one_sequence(state, x):
+    """Floating-point data, one sequence per device, and a table of positions."""
+    w, positions = state
+
+    def loss(state):
+        w, positions = state
+        return loss_of(gather(w), jnp.tanh(x + gather(positions)[None]))
+
+    value, (of_w, of_positions) = jax.value_and_grad(loss)((w, positions))
+    return (w - 0.1 * of_w / 8, positions - 0.1 * of_positions / 8), (
+        jax.lax.pmean(value, AXES))
+
+
+def array(*shape):
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype(
+        np.float32)
+
+
+W, VECTOR, DATA = array(ROWS, COLUMNS), np.zeros(COLUMNS, np.float32), array(
+    64, ROWS)
+#: Step, state, its sharding, that of the loss, data, and how many gathers are
+#: of weights and how many sums of gradients, of all that there are.
+STEPS = {
+    "adafactor": (adafactor, (W, VECTOR), (SHARDED, REPLICATED), REPLICATED,
+                  DATA, 1, 1),
+    "muon": (momentum_of_whole, (W, 0 * W), (SHARDED, SHARDED), REPLICATED,
+             DATA, 1, 1),
+    "sam": (sharpness_aware, W, SHARDED, REPLICATED, DATA, 2, 2),
+    "gan": (two_networks, (W, W), (SHARDED, SHARDED), REPLICATED, DATA, 3, 2),
+    "metric": (counts, W, SHARDED, (REPLICATED, SHARDED), DATA, 1, 1),
+    "batch-norm": (running_average, (W, VECTOR), (SHARDED, REPLICATED),
+                   REPLICATED, DATA, 1, 1),
+    "one-sequence": (one_sequence, (W, array(64, ROWS)), (SHARDED, SHARDED),
+                     REPLICATED, array(8, 64, ROWS), 2, 2),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_steps_of_others(name):
+    """What is rewritten, and that the training stays what it was."""
+    step, state, sharding, of_loss, x, weights, gradients = STEPS[name]
+    mesh = jax.sharding.Mesh(np.array(jax.devices()).reshape(2, 4), AXES,
+                             axis_types=(AxisType.Auto,) * 2)
+    mapped = jax.shard_map(step, mesh=mesh, in_specs=(sharding, SHARDED),
+                           out_specs=(sharding, of_loss), check_vma=False)
+    fast = zpp.jit(mapped, mesh="node:2,gpu:4", target="portable",
+                   compiler_options=training.FAST)
+    plain = jax.jit(mapped, compiler_options=training.FAST)
+    ours = theirs = state
+    for _ in range(10):
+        ours, our_loss = fast(ours, x)
+        theirs, their_loss = plain(theirs, x)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0.02,
+                                                         atol=0.01),
+                 our_loss, their_loss)
+    distance, moved = (
+        np.sqrt(sum(np.sum((np.asarray(a) - np.asarray(b)) ** 2)
+                    for a, b in zip(jax.tree.leaves(left),
+                                    jax.tree.leaves(right), strict=True)))
+        for left, right in ((ours, theirs), (theirs, state)))
+    assert distance <= 0.2 * moved
+    report = fast.report()
+    for role, count in ("weight", weights), ("gradient", gradients):
+        entries = [entry for entry in report["collectives"]
+                   if entry["role"] == role and entry["kind"] != "all_reduce"]
+        assert len(entries) == count
+        assert all(entry["rewritten"] for entry in entries)
+    assert all(entry["reason"] for entry in report["collectives"]
+               if entry["role"] == "other")
+    if name == "metric":
+        assert training.same_bits(our_loss[1], their_loss[1])

@@ -38,8 +38,8 @@ namespace zpp {
 class StepFlow {
 public:
   /// `isNamedWeight` is true for arguments of the step that its user declares
-  /// to be weights, `isData` for those that are known to be data of which each
-  /// device has its own part.
+  /// to be weights, `isData` for those that are data of which each device has
+  /// its own part, unless the step returns a value of their type.
   StepFlow(mlir::ModuleOp module,
            llvm::function_ref<bool(mlir::BlockArgument)> isNamedWeight,
            llvm::function_ref<bool(mlir::BlockArgument)> isData);
@@ -69,9 +69,8 @@ public:
   /// Weights are inputs that are returned and those that the user named.
   bool isMadeOfWeights(mlir::Value value) const;
 
-  /// The values from which others are computed: by at least one Computed edge
-  /// and no Carried edge.
-  class Ancestors {
+  /// Some of the step's values. Valid as long as the StepFlow.
+  class ValueSet {
   public:
     bool contains(mlir::Value value) const;
 
@@ -80,7 +79,42 @@ public:
     const StepFlow *flow = nullptr;
     std::vector<char> found;
   };
-  Ancestors getAncestors(llvm::ArrayRef<mlir::Value> values) const;
+
+  /// The values from which others are computed: by at least one Computed edge
+  /// and no Carried edge.
+  ValueSet getAncestors(llvm::ArrayRef<mlir::Value> values) const;
+
+  /// The values that are computed from others, likewise.
+  ValueSet getDescendants(llvm::ArrayRef<mlir::Value> values) const;
+
+  /// What becomes of the weights of the step.
+  struct Updates {
+    /// True if the step returns any weight updated.
+    bool hasUpdates = false;
+    /// What updated weights are made of element by element, and what they
+    /// depend on in whatever way.
+    ValueSet moved, contributing;
+    /// What other results of the shape of a weight, with two dims or more, are
+    /// made of element by element: those that an input of the step is part of,
+    /// such as sums of gradients, and those that are new, such as gradients.
+    ValueSet accumulated, returned;
+  };
+
+  /// Weights are here the floating-point inputs in `ancestors`. They are
+  /// updated in the results of their type that hold their elements, and in
+  /// `inFlight`, values that the step uses before it returns them.
+  Updates getUpdates(const ValueSet &ancestors,
+                     llvm::ArrayRef<mlir::Value> inFlight) const;
+
+  /// The values that depend on an input which is no weight, other than through
+  /// `cuts`.
+  ValueSet getDependents(llvm::ArrayRef<mlir::Value> cuts) const;
+
+  /// For each of `values` the one of the floating-point inputs in `ancestors`
+  /// of which it holds elements, or null where that is none or several.
+  llvm::SmallVector<mlir::BlockArgument>
+  getHeldInputs(llvm::ArrayRef<mlir::Value> values,
+                const ValueSet &ancestors) const;
 
 private:
   class Graph;
@@ -89,13 +123,23 @@ private:
   /// Carried edges, or -1.
   std::vector<int64_t> findReached(llvm::ArrayRef<mlir::Value> returned) const;
 
+  ValueSet getSet(std::vector<char> found) const;
+  /// The floating-point inputs in `ancestors` that are no scalars.
+  llvm::SmallVector<mlir::BlockArgument>
+  getInputsIn(const ValueSet &ancestors) const;
+
   std::unique_ptr<Graph> graph;
+  llvm::SmallVector<mlir::BlockArgument> inputs;
   std::vector<StepResult> results;
+  /// The value of each result.
+  llvm::SmallVector<mlir::Value> returned;
   /// For each value, the first result that it reaches, or -1.
   std::vector<int64_t> reached;
   /// For each value, whether it holds elements of a floating-point input,
   /// whether it depends on a weight, and whether it depends on another input.
   std::vector<char> fromInput, fromWeight, fromOther;
+  /// Inputs that are no weights, and random numbers.
+  llvm::SmallVector<int64_t> otherSources;
   llvm::SmallPtrSet<void *, 16> returnedInputs;
 };
 
