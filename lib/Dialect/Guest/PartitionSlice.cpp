@@ -12,6 +12,7 @@
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringSet.h"
+#include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
@@ -50,6 +51,23 @@ static std::optional<int64_t> apply(StringRef name, int64_t a, int64_t b) {
   if (name == "stablehlo.remainder")
     return a % b;
   return std::nullopt;
+}
+
+/// A comparison of numbers that are the same signed and unsigned.
+static std::optional<bool> compareIndices(Operation *op, int64_t a, int64_t b) {
+  Attribute attribute = op->getAttr("comparison_direction");
+  if (!attribute || a < 0 || b < 0)
+    return std::nullopt;
+  std::string text = printAttribute(attribute);
+  return llvm::StringSwitch<std::optional<bool>>(
+             StringRef(text).rtrim('>').rsplit(' ').second)
+      .Case("EQ", a == b)
+      .Case("NE", a != b)
+      .Case("LT", a < b)
+      .Case("LE", a <= b)
+      .Case("GT", a > b)
+      .Case("GE", a >= b)
+      .Default(std::nullopt);
 }
 
 PartitionTables::Table PartitionTables::compute(Value value) {
@@ -100,12 +118,32 @@ PartitionTables::Table PartitionTables::compute(Value value) {
       table[device] = entries[std::clamp<int64_t>((*index)[device], 0, last)];
     return table;
   }
+  if (name == "stablehlo.select" && op->getNumOperands() == 3) {
+    Table condition = evaluate(op->getOperand(0));
+    Table onTrue = evaluate(op->getOperand(1));
+    Table onFalse = evaluate(op->getOperand(2));
+    if (!condition || !onTrue || !onFalse)
+      return std::nullopt;
+    for (int64_t device = 0; device < numPartitions; ++device)
+      table[device] = ((*condition)[device] != 0 ? *onTrue : *onFalse)[device];
+    return table;
+  }
   if (op->getNumOperands() != 2)
     return std::nullopt;
   // Copy the tables, since each evaluation may move those in the map.
   Table a = evaluate(op->getOperand(0)), b = evaluate(op->getOperand(1));
   if (!a || !b)
     return std::nullopt;
+  if (name == "stablehlo.compare") {
+    for (int64_t device = 0; device < numPartitions; ++device) {
+      std::optional<bool> result =
+          compareIndices(op, (*a)[device], (*b)[device]);
+      if (!result)
+        return std::nullopt;
+      table[device] = *result;
+    }
+    return table;
+  }
   unsigned width = type.getElementType().getIntOrFloatBitWidth();
   for (int64_t device = 0; device < numPartitions; ++device) {
     std::optional<int64_t> result = apply(name, (*a)[device], (*b)[device]);
@@ -257,18 +295,20 @@ int64_t zpp::eraseXlaCopies(Operation *module) {
 
 void zpp::eraseUnread(Operation *op) {
   static const llvm::StringSet<> names = {
-      "stablehlo.constant",  "stablehlo.partition_id",
-      "stablehlo.reshape",   "stablehlo.convert",
-      "stablehlo.add",       "stablehlo.subtract",
-      "stablehlo.multiply",  "stablehlo.divide",
-      "stablehlo.remainder", "stablehlo.dynamic_slice",
-      "stablehlo.transpose", "stablehlo.reduce_precision",
-      "stablehlo.all_reduce"};
+      "stablehlo.constant",   "stablehlo.partition_id",
+      "stablehlo.reshape",    "stablehlo.convert",
+      "stablehlo.add",        "stablehlo.subtract",
+      "stablehlo.multiply",   "stablehlo.divide",
+      "stablehlo.remainder",  "stablehlo.dynamic_slice",
+      "stablehlo.transpose",  "stablehlo.reduce_precision",
+      "stablehlo.all_reduce", "stablehlo.broadcast_in_dim"};
   llvm::SetVector<Operation *> pending;
   pending.insert(op);
   while (!pending.empty()) {
     Operation *next = pending.pop_back_val();
-    if (!next->use_empty() || !names.contains(next->getName().getStringRef()))
+    if (!next->use_empty() ||
+        !(names.contains(next->getName().getStringRef()) ||
+          isElementwise(next)))
       continue;
     for (Value operand : next->getOperands())
       if (Operation *source = operand.getDefiningOp())

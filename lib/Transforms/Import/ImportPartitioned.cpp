@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "SavedSlices.h"
+#include "SplitBuckets.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/IR/Remarks.h"
@@ -14,6 +15,7 @@
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
 #include "zpp/Transforms/Passes.h"
+#include "llvm/ADT/SetVector.h"
 
 namespace zpp {
 #define GEN_PASS_DEF_IMPORTPARTITIONEDPASS
@@ -62,24 +64,30 @@ public:
       return;
     PartitionTables tables(count("mhlo.num_partitions"));
     SmallVector<Operation *> allReduces;
+    SplitBuckets buckets(module);
     std::optional<ModuleMesh> mesh = getFirstMesh(module);
     module.walk([&](Operation *op) {
       if (mesh && getGuestCollective(op))
         listReplicaGroups(op, *mesh);
       if (getGuestCollective(op) == CollectiveKind::AllReduce &&
-          op->getNumOperands() == 1 && op->getNumResults() == 1 && isSum(op))
+          op->getNumOperands() == 1 && op->getNumResults() == 1 && isSum(op) &&
+          getAutomaticAxes(op).empty())
         allReduces.push_back(op);
     });
+    llvm::SmallPtrSet<Operation *, 8> rewritten;
     for (Operation *allReduce : allReduces) {
       std::string error;
-      if (std::optional<Scatter> scatter = read(allReduce, tables, error))
+      if (std::optional<Scatter> scatter = read(allReduce, tables, error)) {
+        rewritten.insert(allReduce);
         rewrite(*scatter);
-      else if (!error.empty())
+      } else if (!error.empty()) {
         remark::missed(
             allReduce->getLoc(),
             remark::RemarkOpts::name("left-alone").category(getArgument()))
             << "an all-reduce is not imported as a reduce-scatter: " + error;
+      }
     }
+    buckets.restore([&](Operation *part) { return rewritten.contains(part); });
   }
 
 private:
@@ -100,15 +108,17 @@ private:
           &slices,
       std::string &error) {
     bool isSliced = !value.use_empty();
-    for (Operation *user : value.getUsers()) {
+    llvm::SetVector<Operation *> users(value.user_begin(), value.user_end());
+    for (Operation *user : users) {
       if (std::optional<PartitionSlice> slice = tables.getSlice(user, error)) {
         slices.push_back({*slice, path});
         continue;
       }
       // A scalar has no dim 0 and cannot be sliced.
       bool isTransparent =
-          user->getNumOperands() == 1 && user->getNumResults() == 1 &&
-          cast<ShapedType>(value.getType()).getRank() > 0 && isCast(user);
+          user->getNumResults() == 1 &&
+          cast<ShapedType>(value.getType()).getRank() > 0 &&
+          (user->getNumOperands() == 1 ? isCast(user) : scales(user, value));
       if (!isTransparent) {
         isSliced = false;
         continue;
@@ -130,6 +140,36 @@ private:
       if (type.getDimSize(dim) != 1 && getResultDim(op, dim))
         return true;
     return false;
+  }
+
+  /// True if `op` works on each element of `value` alone: its other operands
+  /// are the same everywhere.
+  static bool scales(Operation *op, Value value) {
+    return isElementwise(op) &&
+           llvm::all_of(op->getOperands(), [&](Value operand) {
+             return operand == value || isSplat(operand);
+           });
+  }
+
+  static bool isSplat(Value value) {
+    Operation *op = value.getDefiningOp();
+    if (!op)
+      return false;
+    if (isNamed(op, "stablehlo.broadcast_in_dim")) {
+      auto from = dyn_cast<RankedTensorType>(op->getOperand(0).getType());
+      return from && from.hasStaticShape() && from.getNumElements() == 1;
+    }
+    auto data = op->getAttrOfType<DenseElementsAttr>("value");
+    return isNamed(op, "stablehlo.constant") && data && data.isSplat();
+  }
+
+  /// Where dim `dim` of the result of `op`, an op between an all-reduce and its
+  /// slices, is in its operand; and the other way round.
+  static std::optional<int64_t> mapToOperand(Operation *op, int64_t dim) {
+    return op->getNumOperands() > 1 ? dim : getOperandDim(op, dim);
+  }
+  static std::optional<int64_t> mapToResult(Operation *op, int64_t dim) {
+    return op->getNumOperands() > 1 ? dim : getResultDim(op, dim);
   }
 
   /// Matches an all-reduce whose slices are those of a reduce-scatter. If there
@@ -155,7 +195,7 @@ private:
       std::optional<int64_t> dim = slice.dim;
       for (Operation *step : llvm::reverse(between))
         if (dim)
-          dim = getOperandDim(step, *dim);
+          dim = mapToOperand(step, *dim);
       if (!dim || (scatter.dim >= 0 && scatter.dim != *dim)) {
         error = "its slices are not all of one dim";
         return std::nullopt;
@@ -202,6 +242,23 @@ private:
     return result;
   }
 
+  /// `op`, which scales the whole, on a part of it: `size` of dim `dim`.
+  static Value scalePart(IRRewriter &builder, Operation *op, Value part,
+                         int64_t dim, int64_t size) {
+    StablehloBuilder stablehlo(builder, op->getLoc());
+    OperationState state(op->getLoc(), op->getName());
+    for (Value operand : op->getOperands())
+      state.addOperands(
+          isSplat(operand) ? stablehlo.slice(operand, dim, 0, size) : part);
+    auto type = cast<RankedTensorType>(op->getResult(0).getType());
+    SmallVector<int64_t> shape(type.getShape());
+    shape[dim] = size;
+    state.addTypes(type.clone(shape));
+    state.propertiesAttr = op->getPropertiesAsAttribute();
+    state.addAttributes(op->getDiscardableAttrDictionary().getValue());
+    return builder.create(state)->getResult(0);
+  }
+
   void rewrite(const Scatter &scatter) {
     Operation *op = scatter.allReduce;
     IRRewriter builder(op);
@@ -215,11 +272,13 @@ private:
       Value value = part;
       int64_t dim = scatter.dim;
       for (Operation *step : between) {
-        dim = *getResultDim(step, dim);
+        dim = *mapToResult(step, dim);
         Value &known = built[step];
         if (!known) {
           builder.setInsertionPoint(step);
-          known = buildOnPart(builder, step, value, dim, size);
+          known = step->getNumOperands() > 1
+                      ? scalePart(builder, step, value, dim, size)
+                      : buildOnPart(builder, step, value, dim, size);
         }
         value = known;
       }

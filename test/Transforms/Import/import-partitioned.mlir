@@ -538,3 +538,67 @@ module attributes {mhlo.num_partitions = 2 : i32} {
     return %r#1 : tensor<4x8xbf16>
   }
 }
+
+// -----
+
+// ZeRO-1 as people write it: the sum is divided by a number first, and the
+// offset is guarded against being negative. Of a bucket, the other tensor stays.
+
+module attributes {mhlo.num_partitions = 4 : i32} {
+  // CHECK-LABEL: func @own_slice
+  // CHECK-SAME: (%[[X:.*]]: tensor<8x4xf32>, %[[Y:.*]]: tensor<f32>)
+  func.func @own_slice(%x: tensor<8x4xf32>, %loss: tensor<f32>) -> (tensor<2x4xf32>, tensor<f32>) {
+    // CHECK: %[[PART:.*]] = "stablehlo.reduce_scatter"(%[[X]])
+    // CHECK: (tensor<8x4xf32>) -> tensor<2x4xf32>
+    // CHECK: %[[SUM:.*]] = "stablehlo.all_reduce"(%[[Y]])
+    // CHECK: %[[FOUR:.*]] = "stablehlo.slice"({{.*}}) {{.*}} -> tensor<2x4xf32>
+    // CHECK: %[[MEAN:.*]] = "stablehlo.divide"(%[[PART]], %[[FOUR]]) : (tensor<2x4xf32>, tensor<2x4xf32>) -> tensor<2x4xf32>
+    // CHECK: %[[SQUARE:.*]] = "stablehlo.multiply"(%[[MEAN]], %[[MEAN]])
+    // CHECK: return %[[SQUARE]], %[[SUM]]
+    // expected-remark @below {{becomes a reduce-scatter}}
+    %0:2 = "stablehlo.all_reduce"(%x, %loss) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<8x4xf32>, tensor<f32>) -> (tensor<8x4xf32>, tensor<f32>)
+    %four = "stablehlo.constant"() <{value = dense<4.0> : tensor<f32>}> : () -> tensor<f32>
+    %fours = "stablehlo.broadcast_in_dim"(%four) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<8x4xf32>
+    %mean = "stablehlo.divide"(%0#0, %fours) : (tensor<8x4xf32>, tensor<8x4xf32>) -> tensor<8x4xf32>
+    %square = "stablehlo.multiply"(%mean, %mean) : (tensor<8x4xf32>, tensor<8x4xf32>) -> tensor<8x4xf32>
+    %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+    %two = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}> : () -> tensor<i32>
+    %eight = "stablehlo.constant"() <{value = dense<8> : tensor<i32>}> : () -> tensor<i32>
+    %id = "stablehlo.partition_id"() : () -> tensor<ui32>
+    %number = "stablehlo.convert"(%id) : (tensor<ui32>) -> tensor<i32>
+    %begin = "stablehlo.multiply"(%number, %two) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    %isNegative = "stablehlo.compare"(%begin, %zero) <{compare_type = #stablehlo<comparison_type SIGNED>, comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    %fromEnd = "stablehlo.add"(%begin, %eight) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    %offset = "stablehlo.select"(%isNegative, %fromEnd, %begin) : (tensor<i1>, tensor<i32>, tensor<i32>) -> tensor<i32>
+    %mine = "stablehlo.dynamic_slice"(%square, %offset, %zero) <{slice_sizes = array<i64: 2, 4>}> : (tensor<8x4xf32>, tensor<i32>, tensor<i32>) -> tensor<2x4xf32>
+    return %mine, %0#1 : tensor<2x4xf32>, tensor<f32>
+  }
+}
+
+// -----
+
+// A tensor that is not the same everywhere has no slice here.
+
+module attributes {mhlo.num_partitions = 4 : i32} {
+  // CHECK-LABEL: func @other_operand
+  func.func @other_operand(%x: tensor<8x4xf32>, %w: tensor<8x4xf32>) -> tensor<2x4xf32> {
+    // CHECK: stablehlo.all_reduce
+    %0 = "stablehlo.all_reduce"(%x) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<8x4xf32>) -> tensor<8x4xf32>
+    %1 = "stablehlo.add"(%0, %w) : (tensor<8x4xf32>, tensor<8x4xf32>) -> tensor<8x4xf32>
+    %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+    %two = "stablehlo.constant"() <{value = dense<2> : tensor<ui32>}> : () -> tensor<ui32>
+    %id = "stablehlo.partition_id"() : () -> tensor<ui32>
+    %begin = "stablehlo.multiply"(%id, %two) : (tensor<ui32>, tensor<ui32>) -> tensor<ui32>
+    %offset = "stablehlo.convert"(%begin) : (tensor<ui32>) -> tensor<i32>
+    %mine = "stablehlo.dynamic_slice"(%1, %offset, %zero) <{slice_sizes = array<i64: 2, 4>}> : (tensor<8x4xf32>, tensor<i32>, tensor<i32>) -> tensor<2x4xf32>
+    return %mine : tensor<2x4xf32>
+  }
+}
