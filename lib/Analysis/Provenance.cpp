@@ -316,10 +316,9 @@ std::optional<int64_t> ProvenanceAnalysis::getInteger(Value value) {
   return dense.getSplatValue<APInt>().getSExtValue();
 }
 
-/// The number of iterations of a counting `stablehlo.while`: from a constant,
-/// by a constant, while less than a constant, as `lax.scan` and `lax.fori_loop`
-/// produce it.
-std::optional<int64_t> ProvenanceAnalysis::getLoopTripCount(Operation *loop) {
+/// How a `stablehlo.while` counts: from a constant, by a constant, while less
+/// than a constant, as `lax.scan` and `lax.fori_loop` produce it.
+std::optional<LoopCounter> ProvenanceAnalysis::getCounter(Operation *loop) {
   if (!isWhile(loop))
     return std::nullopt;
   Block &condition = loop->getRegion(0).front();
@@ -352,7 +351,9 @@ std::optional<int64_t> ProvenanceAnalysis::getLoopTripCount(Operation *loop) {
   int64_t distance;
   if (!stride || *stride < 1 || llvm::SubOverflow(*end, *begin, distance))
     return std::nullopt;
-  return std::max<int64_t>(0, llvm::divideCeilSigned(distance, *stride));
+  return LoopCounter{
+      index, *begin, *stride,
+      std::max<int64_t>(0, llvm::divideCeilSigned(distance, *stride))};
 }
 
 std::optional<int64_t> ProvenanceAnalysis::getTripCount(Operation *op) {
@@ -362,8 +363,13 @@ std::optional<int64_t> ProvenanceAnalysis::getTripCount(Operation *op) {
     if (!isNamed(parent, "stablehlo.while"))
       continue;
     auto known = tripCounts.find(parent);
-    if (known == tripCounts.end())
-      known = tripCounts.try_emplace(parent, getLoopTripCount(parent)).first;
+    if (known == tripCounts.end()) {
+      std::optional<LoopCounter> counter = getCounter(parent);
+      known = tripCounts
+                  .try_emplace(parent, counter ? std::optional(counter->trips)
+                                               : std::nullopt)
+                  .first;
+    }
     if (!known->second || llvm::MulOverflow(trips, *known->second, trips))
       return std::nullopt;
   }

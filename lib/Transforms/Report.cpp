@@ -117,9 +117,13 @@ Report buildReport(ModuleOp module, const Mesh &mesh,
     bool isNew = origins.empty();
     if (isNew)
       origins.push_back(getOrigin(collective, mesh, nextId++));
-    if (collective.op->hasAttr(kKeepAttr))
+    if (Attribute keep = collective.op->getAttr(kKeepAttr)) {
+      auto times = dyn_cast<IntegerAttr>(keep);
       report.secondaryBytes =
-          addSaturating(report.secondaryBytes, getResultBytes(collective.op));
+          addSaturating(report.secondaryBytes,
+                        multiplySaturating(getResultBytes(collective.op),
+                                           times ? times.getInt() : 1));
+    }
     Operation *site = collective.start ? collective.start : collective.op;
     Bytes sent = collective.getSentBytes(mesh);
     int64_t chunkBytes = 0;

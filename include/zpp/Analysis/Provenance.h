@@ -27,6 +27,13 @@ struct Provenance {
   bool isSliced = false;
 };
 
+/// How a `stablehlo.while` counts its iterations.
+struct LoopCounter {
+  /// Which of the values that it carries.
+  unsigned index;
+  int64_t begin, step, trips;
+};
+
 /// Follows values back to their roots: through casts, reshapes, slices,
 /// barriers, calls, loops that carry them unchanged, and the first operand of a
 /// concatenation of step inputs and constants only.
@@ -54,6 +61,10 @@ public:
   /// The number of times that the loops around `op` execute it, or nullopt if a
   /// trip count is not constant.
   std::optional<int64_t> getTripCount(mlir::Operation *op);
+
+  /// How `loop` counts, or nullopt where it does not from a constant by a
+  /// constant to a constant.
+  std::optional<LoopCounter> getCounter(mlir::Operation *loop);
 
 private:
   /// One step on the way to the root.
@@ -83,7 +94,6 @@ private:
                                bool &isSliced);
   mlir::func::CallOp findCall(mlir::func::FuncOp function);
   std::optional<int64_t> getInteger(mlir::Value value);
-  std::optional<int64_t> getLoopTripCount(mlir::Operation *loop);
 
   /// The queries that the result of `query` depends on, and a description of
   /// what else distinguishes it.

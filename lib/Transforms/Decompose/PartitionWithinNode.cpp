@@ -7,6 +7,7 @@
 
 #include "FormatOptions.h"
 #include "LocalValues.h"
+#include "LoopStacks.h"
 #include "WeightPath.h"
 #include "mlir/IR/Dominance.h"
 #include "zpp/Analysis/Origin.h"
@@ -42,9 +43,19 @@ struct SecondaryGroup {
 struct Stack {
   /// The path of each gather.
   SmallVector<WeightPath> paths;
+  /// Instead, where the gathers take layers of the stack in different ways.
+  SmallVector<LayerPath> layerPaths;
   /// The first op with a gather in the block around all loops. Hoisted ops are
   /// inserted before it.
   Operation *anchor;
+};
+
+/// Where each iteration of a loop gathers a weight that it computes: the loop
+/// leaves a stack of what it keeps to the later ones.
+struct KeptStack {
+  CountedLoop loop;
+  /// By later gather: which iteration's it needs.
+  SmallVector<Value> indices;
 };
 
 /// The rewrite of the gathers of one weight.
@@ -61,6 +72,7 @@ struct Plan {
   /// hoisted out of loops instead.
   SmallVector<Operation *> crossed;
   std::optional<Stack> stack;
+  std::optional<KeptStack> kept;
   /// The manual computation of each gather if they lie in several; otherwise
   /// empty.
   SmallVector<Operation *> computations;
@@ -105,12 +117,15 @@ public:
           loopsOver[provenances.get(local).root].insert(gather->getBlock());
       }
     });
+    mergeLayers(gathers);
     // Plan everything before changing anything. An error then leaves the module
     // as it was, and the order of ops, which dominance needs, is not
     // invalidated by insertions.
     std::vector<Plan> plans;
     LinksOption linksOption(getOperation(), links);
     for (auto &[key, group] : gathers) {
+      if (group.empty())
+        continue;
       FailureOr<Plan> plan = getPlan(group, linksOption);
       if (failed(plan))
         return signalPassFailure();
@@ -120,6 +135,7 @@ public:
       splitBesideOthers(plans);
     for (const Plan &plan : plans)
       partition(plan);
+    keepInLoops(plans);
     for (auto &[barrier, additions] : barriers)
       extendBarrier(barrier, additions);
     openPassages();
@@ -175,6 +191,66 @@ private:
                                  gather.getAlong()};
     appendKey(source.getLocal(), /*inAnyIteration=*/true, steps);
     return ArrayAttr::get(&getContext(), steps);
+  }
+
+  /// Makes one group of all gathers of single layers of a stack that do the
+  /// same to the layer, where the loops that do so cut the stack in different
+  /// ways: scan's `unroll`, where it does not divide the number of layers.
+  void
+  mergeLayers(llvm::MapVector<Attribute, SmallVector<AllGatherOp>> &gathers) {
+    llvm::MapVector<Attribute, SmallVector<AllGatherOp>> merged;
+    SmallVector<std::pair<AllGatherOp, WeightPath>> known;
+    for (auto &[key, group] : gathers) {
+      AllGatherOp gather = group.front();
+      Value local = getSource(gather).getLocal();
+      Value root = provenances.get(local).root;
+      if (group.size() > 1 || !loopsOver.contains(root))
+        continue;
+      std::optional<LayerPath> path = getLayerPath(gather);
+      if (!path)
+        continue;
+      auto *first = llvm::find_if(known, [&](const auto &other) {
+        return AllGatherOp(other.first).getType() == gather.getType() &&
+               AllGatherOp(other.first).getAlong() == gather.getAlong() &&
+               areEqual(other.second.source, path->path.source) &&
+               other.second.doesTheSame(path->path);
+      });
+      if (first == known.end()) {
+        known.push_back({gather, path->path});
+        first = &known.back();
+      }
+      merged[getKey(first->first)].push_back(gather);
+    }
+    for (auto &[key, group] : merged) {
+      if (!areGatheredAgain(group, getLayerPath(group.front())->path))
+        continue;
+      for (AllGatherOp gather : group)
+        gathers[getKey(gather)].clear();
+      gathers[key] = group;
+    }
+  }
+
+  /// True if `group` gathers layers of the stack `path.source` more often than
+  /// it has some.
+  bool areGatheredAgain(ArrayRef<AllGatherOp> group, const WeightPath &path) {
+    int64_t times = 0;
+    for (AllGatherOp gather : group)
+      times += provenances.getTripCount(gather).value_or(1);
+    return times > cast<RankedTensorType>(path.source.getType()).getDimSize(0);
+  }
+
+  /// The path from the argument of the step, or of its manual computation, to
+  /// the layer that `gather` gathers.
+  std::optional<LayerPath> getLayerPath(AllGatherOp gather) {
+    Operation *ancestor = gather->getParentOp();
+    while (ancestor && !isManualComputation(ancestor) &&
+           !isa<FunctionOpInterface>(ancestor))
+      ancestor = ancestor->getParentOp();
+    std::optional<WeightPath> path =
+        ancestor ? getWeightPath(getSource(gather).getLocal(), gather, ancestor,
+                                 provenances)
+                 : std::nullopt;
+    return path ? zpp::getLayerPath(*path) : std::nullopt;
   }
 
   //===--------------------------------------------------------------------===//
@@ -431,7 +507,14 @@ private:
       return true;
     }
     plan.stack = getStack(plan.group, ancestors, plan.reason);
-    return plan.stack.has_value();
+    if (!plan.stack)
+      plan.stack = getLayerStack(plan.group, ancestors);
+    if (!plan.stack && plan.computations.empty())
+      plan.kept = getKeptStack(plan.group, ancestors);
+    if (!plan.stack && !plan.kept)
+      return false;
+    plan.reason.clear();
+    return true;
   }
 
   /// The innermost block that all of `group` lie in, or null.
@@ -564,7 +647,7 @@ private:
     }
     if (plan.stack)
       partitionAcrossLoops(plan);
-    else
+    else if (!plan.kept)
       partitionInBlock(plan);
   }
 
@@ -623,7 +706,7 @@ private:
   std::optional<Stack> getStack(ArrayRef<AllGatherOp> group,
                                 ArrayRef<Operation *> ancestors,
                                 std::string &reason) {
-    Stack stack{{}, ancestors.front()};
+    Stack stack{{}, {}, ancestors.front()};
     auto getOuterValue = [](const WeightPath &path, Operation *ancestor) {
       auto argument = dyn_cast<BlockArgument>(path.source);
       return argument && argument.getOwner()->getParentOp() == ancestor
@@ -654,6 +737,28 @@ private:
     return stack;
   }
 
+  /// The same where each gather takes one layer in a way of its own.
+  std::optional<Stack> getLayerStack(ArrayRef<AllGatherOp> group,
+                                     ArrayRef<Operation *> ancestors) {
+    Stack stack{{}, {}, ancestors.front()};
+    for (AllGatherOp gather : group) {
+      std::optional<LayerPath> path = getLayerPath(gather);
+      if (!path)
+        return std::nullopt;
+      stack.layerPaths.push_back(std::move(*path));
+      const LayerPath &first = stack.layerPaths.front();
+      if (!areEqual(stack.layerPaths.back().path.source, first.path.source) ||
+          !stack.layerPaths.back().path.doesTheSame(first.path))
+        return std::nullopt;
+    }
+    if (!areGatheredAgain(group, stack.layerPaths.front().path))
+      return std::nullopt;
+    if (isManualComputation(stack.anchor))
+      stack.anchor = stack.anchor->getRegion(0).front().findAncestorOpInBlock(
+          *AllGatherOp(group.front()).getOperation());
+    return stack;
+  }
+
   /// Hoists the gather over the outer axes before the loops, for all layers at
   /// once. A stack is one partitioned tensor whose dim has the layer as its
   /// most significant factor, held whole, so that every layer has its own units
@@ -666,7 +771,11 @@ private:
     ShardType primary = plan.axes.primary;
     int64_t dim = primary.getDim();
 
-    LayerStack weights = createStack(builder, plan.stack->paths.front());
+    const Stack &stack = *plan.stack;
+    bool hasPaths = stack.layerPaths.empty();
+    LayerStack weights = hasPaths
+                             ? createStack(builder, stack.paths.front())
+                             : createStack(builder, stack.layerPaths.front());
     Value local = weights.value;
     int64_t layers = llvm::product_of(weights.layers);
     ShardType stacked = primary;
@@ -714,15 +823,18 @@ private:
     std::optional<Passage> passage;
     if (!plan.computations.empty())
       passage = Passage{plan.computations.front(), secondary.value, {}};
-    for (auto [index, path] : llvm::enumerate(plan.stack->paths)) {
-      AllGatherOp gather = group[index];
+    for (auto [index, later] : llvm::enumerate(group)) {
+      AllGatherOp gather = later;
       builder.setInsertionPoint(gather);
       if (Operation *barrier = getBarrier(gather))
         (void)barriers[barrier];
       LayerStack here = secondary;
       if (passage)
         here.value = getValueIn(plan.computations[index], *passage);
-      Value layer = createLayerSlice(builder, gather.getLoc(), here, path);
+      Value layer = hasPaths ? createLayerSlice(builder, gather.getLoc(), here,
+                                                stack.paths[index])
+                             : createLayerSlice(builder, gather.getLoc(), here,
+                                                stack.layerPaths[index]);
       Value shard =
           FromLocalOp::create(builder, gather.getLoc(), layerType, layer);
       replaceGather(builder, gather,
@@ -730,6 +842,139 @@ private:
     }
     if (passage)
       passages.push_back(std::move(*passage));
+  }
+
+  //===--------------------------------------------------------------------===//
+  // From loop to loop
+  //===--------------------------------------------------------------------===//
+
+  /// The one value that chooses what `value`, in the body of a loop, is made of
+  /// in an iteration; null where it depends on the iteration in other ways.
+  Value getIterationIndex(Value value, Operation *loop) {
+    llvm::SetVector<Value> pending;
+    pending.insert(value);
+    Value index;
+    Region &body = loop->getRegion(1);
+    for (size_t i = 0; i < pending.size(); ++i) {
+      Value next = pending[i];
+      if (!body.isAncestor(next.getParentRegion()))
+        continue;
+      if (auto argument = dyn_cast<BlockArgument>(next)) {
+        if (argument.getOwner() != &body.front() ||
+            !isLoopInvariant(loop, argument.getArgNumber()))
+          return {};
+        continue;
+      }
+      Operation *op = next.getDefiningOp();
+      if (isBarrier(op)) {
+        pending.insert(op->getOperand(cast<OpResult>(next).getResultNumber()));
+      } else if (isNamed(op, "stablehlo.dynamic_slice")) {
+        pending.insert(op->getOperand(0));
+        for (Value offset : op->getOperands().drop_front()) {
+          if (provenances.getConstant(offset))
+            continue;
+          if (index && index != offset)
+            return {};
+          index = offset;
+        }
+      } else if (isDeterministic(op)) {
+        pending.insert(op->operand_begin(), op->operand_end());
+      } else {
+        return {};
+      }
+    }
+    return index;
+  }
+
+  /// How the loop with the first gather of `group` can leave what it keeps to
+  /// those with the later ones, which lie behind it in one block; nullopt where
+  /// it cannot.
+  std::optional<KeptStack> getKeptStack(ArrayRef<AllGatherOp> group,
+                                        ArrayRef<Operation *> ancestors) {
+    KeptStack kept;
+    for (auto [number, gather, ancestor] : llvm::enumerate(group, ancestors)) {
+      std::optional<CountedLoop> loop = getCountedLoop(ancestor, provenances);
+      if (!loop || AllGatherOp(gather)->getBlock() != &loop->getBody())
+        return std::nullopt;
+      Value index = getIterationIndex(getSource(gather).getLocal(), ancestor);
+      if (!index)
+        return std::nullopt;
+      if (number == 0) {
+        if (index != loop->counter)
+          return std::nullopt;
+        kept.loop = *loop;
+        continue;
+      }
+      if (!kept.loop.loop->isBeforeInBlock(ancestor) ||
+          !isIndexBelow(index, kept.loop.trips, *loop, provenances))
+        return std::nullopt;
+      kept.indices.push_back(index);
+    }
+    return kept;
+  }
+
+  /// Rebuilds the loops that leave stacks of what they keep.
+  void keepInLoops(ArrayRef<Plan> plans) {
+    llvm::MapVector<Operation *, SmallVector<const Plan *>> byLoop;
+    for (const Plan &plan : plans)
+      if (plan.kept && plan.reason.empty())
+        byLoop[plan.kept->loop.loop].push_back(&plan);
+    for (auto &[loop, ofLoop] : byLoop) {
+      OpBuilder builder(loop);
+      Location loc = loop->getLoc();
+      SmallVector<Value> layers, stacks;
+      SmallVector<ShardType> types;
+      for (const Plan *plan : ofLoop) {
+        AllGatherOp forward = plan->group.front();
+        builder.setInsertionPoint(forward);
+        AllGatherOp kept =
+            gatherOuter(builder, forward, plan->axes.primary,
+                        getSource(forward).getLocal(), plan->axes.outer);
+        kept->setAttr(kKeepAttr,
+                      builder.getI64IntegerAttr(plan->kept->loop.trips));
+        AllGatherOp whole =
+            createGather(builder, forward, kept, plan->axes.inner);
+        layers.push_back(getLocal(builder, forward.getLoc(), kept));
+        types.push_back(kept.getType());
+        replaceGather(builder, forward, whole);
+        remarkRewrite(kept, getArgument(),
+                      "the loop keeps its results for " +
+                          Twine(plan->group.size() - 1) + " later gathers");
+        builder.setInsertionPoint(loop);
+        auto type = cast<RankedTensorType>(layers.back().getType());
+        SmallVector<int64_t> shape{plan->kept->loop.trips};
+        llvm::append_range(shape, type.getShape());
+        stacks.push_back(createZeros(builder, loc, type.clone(shape)));
+      }
+      size_t first = loop->getNumResults();
+      Value counter = ofLoop.front()->kept->loop.counter;
+      Operation *extended = extendLoop(loop, stacks);
+      Block &body = extended->getRegion(1).front();
+      Operation *last = &body.back();
+      builder.setInsertionPoint(last);
+      SmallVector<Value> carried(last->getOperands());
+      for (auto [number, layer] : llvm::enumerate(layers))
+        carried.push_back(createLayerUpdate(builder, layer.getLoc(),
+                                            body.getArgument(first + number),
+                                            layer, counter));
+      last->setOperands(carried);
+      for (auto [number, plan] : llvm::enumerate(ofLoop)) {
+        LayerStack stack{extended->getResult(first + number),
+                         {plan->kept->loop.trips}};
+        for (auto [index, later] : llvm::enumerate(plan->kept->indices)) {
+          AllGatherOp gather = plan->group[1 + index];
+          builder.setInsertionPoint(gather);
+          if (Operation *barrier = getBarrier(gather))
+            (void)barriers[barrier];
+          Value layer =
+              createLayerSlice(builder, gather.getLoc(), stack, later);
+          Value shard = FromLocalOp::create(builder, gather.getLoc(),
+                                            types[number], layer);
+          replaceGather(builder, gather,
+                        createGather(builder, gather, shard, plan->axes.inner));
+        }
+      }
+    }
   }
 
   //===--------------------------------------------------------------------===//

@@ -7,6 +7,7 @@
 
 #include "WeightPath.h"
 
+#include "mlir/Interfaces/FunctionInterfaces.h"
 #include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "llvm/ADT/STLExtras.h"
@@ -126,7 +127,8 @@ bool WeightPath::doesTheSame(const WeightPath &other) const {
 std::optional<WeightPath> zpp::getWeightPath(Value value, Operation *gather,
                                              Operation *ancestor,
                                              ProvenanceAnalysis &provenances) {
-  bool isManual = isManualComputation(ancestor);
+  bool isManual =
+      isManualComputation(ancestor) || isa<FunctionOpInterface>(ancestor);
   // If it were hoisted out of a branch, a gather could run that the step does
   // not run.
   for (Operation *parent = gather; parent != ancestor;) {
@@ -163,6 +165,131 @@ std::optional<WeightPath> zpp::getWeightPath(Value value, Operation *gather,
     return std::nullopt;
   std::reverse(path.steps.begin(), path.steps.end());
   return path;
+}
+
+//===----------------------------------------------------------------------===//
+// One layer
+//===----------------------------------------------------------------------===//
+
+static ArrayRef<int64_t> getArrayOf(Operation *op, StringRef name) {
+  return op->getAttrOfType<DenseI64ArrayAttr>(name).asArrayRef();
+}
+
+namespace {
+/// Follows the layers of a stack through slices and casts of shape.
+class LayerTracker {
+public:
+  explicit LayerTracker(RankedTensorType stack)
+      : weight(stack.getShape().drop_front()) {
+    dims.push_back({stack.getDimSize(0), 1});
+  }
+
+  /// True if `shape` is that of one weight.
+  bool isOneLayer(ArrayRef<int64_t> shape) const {
+    return shape == ArrayRef(weight) &&
+           llvm::all_of(dims, [](const Dim &dim) { return dim.size == 1; });
+  }
+
+  /// False where `op` does something else to the layers, or anything to
+  /// weights.
+  bool apply(Operation *op, LayerPath &path) {
+    if (op->getNumOperands() == 0)
+      return false;
+    ArrayRef<int64_t> from = typeOf(op->getOperand(0)).getShape();
+    ArrayRef<int64_t> to = typeOf(op->getResult(0)).getShape();
+    if (to.size() < weight.size() ||
+        to.take_back(weight.size()) != ArrayRef(weight))
+      return false;
+    if (changesShapeOnly(op))
+      return reshape(to.drop_back(weight.size()));
+    if (from.size() != to.size() || to.size() != dims.size() + weight.size())
+      return false;
+    if (isNamed(op, "stablehlo.slice")) {
+      for (auto [index, dim] : llvm::enumerate(dims)) {
+        path.offset += getArrayOf(op, "start_indices")[index] * dim.stride;
+        dim.size = to[index];
+        dim.stride *= getArrayOf(op, "strides")[index];
+      }
+      // Weights are whole, so that they are read from 0 on.
+      return from.take_back(weight.size()) == ArrayRef(weight);
+    }
+    if (!isNamed(op, "stablehlo.dynamic_slice"))
+      return false;
+    for (auto [index, dim] : llvm::enumerate(dims)) {
+      if (to[index] == dim.size)
+        continue;
+      path.terms.push_back({op->getOperand(1 + index), dim.stride, dim.size});
+      dim.size = 1;
+    }
+    return true;
+  }
+
+private:
+  struct Dim {
+    int64_t size, stride;
+  };
+
+  /// Dims of layers that are split up or merged.
+  bool reshape(ArrayRef<int64_t> shape) {
+    SmallVector<Dim> before;
+    for (const Dim &dim : dims)
+      if (dim.size != 1)
+        before.push_back(dim);
+    SmallVector<Dim> after;
+    for (int64_t size : shape)
+      after.push_back({size, 1});
+    // From the last dim on, each takes up as much of the others as it is large.
+    for (Dim &dim : llvm::reverse(after)) {
+      int64_t taken = 1;
+      while (taken < dim.size) {
+        if (before.empty())
+          return false;
+        Dim next = before.pop_back_val();
+        if (taken == 1)
+          dim.stride = next.stride;
+        else if (next.stride != dim.stride * taken)
+          return false;
+        int64_t needed = dim.size / taken;
+        int64_t part = std::min(needed, next.size);
+        if (needed % part != 0 || next.size % part != 0)
+          return false;
+        if (part < next.size)
+          before.push_back({next.size / part, next.stride * part});
+        taken *= part;
+      }
+    }
+    dims = std::move(after);
+    return before.empty();
+  }
+
+  SmallVector<int64_t> weight;
+  SmallVector<Dim> dims;
+};
+} // namespace
+
+std::optional<LayerPath> zpp::getLayerPath(const WeightPath &path) {
+  RankedTensorType stack = typeOf(path.source);
+  if (stack.getRank() < 2)
+    return std::nullopt;
+  LayerPath result;
+  result.path.source = path.source;
+  LayerTracker tracker(stack);
+  ArrayRef<WeightPath::Step> steps = path.steps;
+  while (!steps.empty()) {
+    Operation *op = steps.front().op;
+    if (!tracker.apply(op, result))
+      return std::nullopt;
+    steps = steps.drop_front();
+    if (!tracker.isOneLayer(typeOf(op->getResult(0)).getShape()))
+      continue;
+    if (llvm::any_of(steps, [](const WeightPath::Step &step) {
+          return choosesLayer(step.op);
+        }))
+      return std::nullopt;
+    llvm::append_range(result.path.steps, steps);
+    return result;
+  }
+  return std::nullopt;
 }
 
 //===----------------------------------------------------------------------===//
@@ -235,8 +362,8 @@ namespace {
 /// Applies the ops of a path to a stack, one after the other.
 class StackBuilder {
 public:
-  StackBuilder(OpBuilder &builder, Value source, Location loc)
-      : builder(builder), loc(loc), stack{source, {}} {}
+  StackBuilder(OpBuilder &builder, LayerStack stack, Location loc)
+      : builder(builder), loc(loc), stack(std::move(stack)) {}
 
   LayerStack getStack() const { return stack; }
 
@@ -265,10 +392,6 @@ private:
     SmallVector<int64_t> result(stack.layers);
     llvm::append_range(result, shape);
     return result;
-  }
-
-  static ArrayRef<int64_t> getArrayOf(Operation *op, StringRef name) {
-    return op->getAttrOfType<DenseI64ArrayAttr>(name).asArrayRef();
   }
 
   void transpose(Operation *op) {
@@ -328,41 +451,105 @@ private:
 };
 } // namespace
 
-LayerStack zpp::createStack(OpBuilder &builder, const WeightPath &path) {
-  StackBuilder stack(builder, path.source, path.source.getLoc());
-  for (const WeightPath::Step &step : path.steps)
+static LayerStack createStack(OpBuilder &builder, LayerStack source,
+                              ArrayRef<WeightPath::Step> steps) {
+  Location loc = source.value.getLoc();
+  StackBuilder stack(builder, std::move(source), loc);
+  for (const WeightPath::Step &step : steps)
     stack.apply(step);
   return stack.getStack();
 }
 
+LayerStack zpp::createStack(OpBuilder &builder, const WeightPath &path) {
+  return ::createStack(builder, {path.source, {}}, path.steps);
+}
+
+LayerStack zpp::createStack(OpBuilder &builder, const LayerPath &path) {
+  Value source = path.path.source;
+  return ::createStack(builder, {source, {typeOf(source).getDimSize(0)}},
+                       path.path.steps);
+}
+
+static Value createScalar(OpBuilder &builder, Location loc,
+                          RankedTensorType type, int64_t value) {
+  Attribute element = builder.getIntegerAttr(type.getElementType(), value);
+  return createOp(
+      builder, loc, "stablehlo.constant", {}, type,
+      builder.getNamedAttr("value", DenseElementsAttr::get(type, element)));
+}
+
+/// `value` of another integer type.
+static Value createConvert(OpBuilder &builder, Location loc, Value value,
+                           RankedTensorType type) {
+  return value.getType() == type
+             ? value
+             : createOp(builder, loc, "stablehlo.convert", value, type);
+}
+
 Value zpp::createLayerSlice(OpBuilder &builder, Location loc,
-                            const LayerStack &stack, const WeightPath &path) {
+                            const LayerStack &stack, ArrayRef<Value> indices) {
   if (stack.layers.empty())
     return stack.value;
   RankedTensorType type = typeOf(stack.value);
   SmallVector<int64_t> sizes(stack.layers.size(), 1);
   llvm::append_range(sizes, type.getShape().drop_front(stack.layers.size()));
   SmallVector<Value> operands{stack.value};
-  RankedTensorType indexType;
-  for (Operation *slice : path.getLayerSlices()) {
-    Value index = slice->getOperand(1 + *getLayerDim(slice));
-    if (!indexType)
-      indexType = typeOf(index);
-    // Loops may have counters of different types, but a slice needs one type.
-    if (index.getType() != indexType)
-      index = createOp(builder, loc, "stablehlo.convert", index, indexType);
-    operands.push_back(index);
-  }
-  Value zero = createOp(
-      builder, loc, "stablehlo.constant", {}, indexType,
-      builder.getNamedAttr(
-          "value",
-          DenseElementsAttr::get(indexType, cast<Attribute>(builder.getZeroAttr(
-                                                indexType.getElementType())))));
-  operands.append(type.getRank() - stack.layers.size(), zero);
+  // Loops may have counters of different types, but a slice needs one type.
+  RankedTensorType indexType = typeOf(indices.front());
+  for (Value index : indices)
+    operands.push_back(createConvert(builder, loc, index, indexType));
+  operands.append(type.getRank() - stack.layers.size(),
+                  createScalar(builder, loc, indexType, 0));
   Value layer =
       createOp(builder, loc, "stablehlo.dynamic_slice", operands,
                type.clone(sizes), getArray(builder, "slice_sizes", sizes));
   return createReshape(builder, loc, layer,
                        ArrayRef(sizes).drop_front(stack.layers.size()));
+}
+
+Value zpp::createLayerSlice(OpBuilder &builder, Location loc,
+                            const LayerStack &stack, const WeightPath &path) {
+  SmallVector<Value> indices;
+  for (Operation *slice : path.getLayerSlices())
+    indices.push_back(slice->getOperand(1 + *getLayerDim(slice)));
+  return createLayerSlice(builder, loc, stack, indices);
+}
+
+Value zpp::createLayerSlice(OpBuilder &builder, Location loc,
+                            const LayerStack &stack, const LayerPath &path) {
+  auto type = path.terms.empty()
+                  ? RankedTensorType::get({}, builder.getI32Type())
+                  : typeOf(path.terms.front().index);
+  Value layer = createScalar(builder, loc, type, path.offset);
+  for (const LayerPath::Term &term : path.terms) {
+    Value index = createConvert(builder, loc, term.index, type);
+    Value last = createScalar(builder, loc, type, term.count - 1);
+    Value first = createScalar(builder, loc, type, 0);
+    index =
+        createOp(builder, loc, "stablehlo.clamp", {first, index, last}, type);
+    index =
+        createOp(builder, loc, "stablehlo.multiply",
+                 {index, createScalar(builder, loc, type, term.factor)}, type);
+    layer = createOp(builder, loc, "stablehlo.add", {layer, index}, type);
+  }
+  return createLayerSlice(builder, loc, stack, layer);
+}
+
+Value zpp::createZeros(OpBuilder &builder, Location loc,
+                       RankedTensorType type) {
+  auto zero = cast<TypedAttr>(builder.getZeroAttr(type.getElementType()));
+  return createSplat(builder, loc, zero, type.getShape());
+}
+
+Value zpp::createLayerUpdate(OpBuilder &builder, Location loc, Value stack,
+                             Value layer, Value index) {
+  SmallVector<int64_t> shape{1};
+  llvm::append_range(shape, typeOf(layer).getShape());
+  layer = createOp(builder, loc, "stablehlo.reshape", layer,
+                   typeOf(layer).clone(shape));
+  SmallVector<Value> operands{stack, layer, index};
+  operands.append(shape.size() - 1,
+                  createScalar(builder, loc, typeOf(index), 0));
+  return createOp(builder, loc, "stablehlo.dynamic_update_slice", operands,
+                  typeOf(stack));
 }

@@ -46,13 +46,33 @@ struct WeightPath {
 };
 
 /// The path to `value` from outside of `ancestor`, or, if `ancestor` is a
-/// manual computation, from an argument of its region. `gather` reads `value`
-/// and lies within `ancestor`. nullopt if the gather is in a region other than
-/// a loop, or if an op on the path cannot be applied to all layers at once.
+/// manual computation or a function, from an argument of its region. `gather`
+/// reads `value` and lies within `ancestor`. nullopt if the gather is in a
+/// region other than a loop, or if an op on the path cannot be applied to all
+/// layers at once.
 std::optional<WeightPath> getWeightPath(mlir::Value value,
                                         mlir::Operation *gather,
                                         mlir::Operation *ancestor,
                                         ProvenanceAnalysis &provenances);
+
+/// A path that chooses one layer of [layers, weight...] and then works on that
+/// alone: its slices, of a part of the layers for instance, are an index.
+struct LayerPath {
+  /// factor * (index, which the op that takes it limits to less than `count`)
+  struct Term {
+    mlir::Value index;
+    int64_t factor, count;
+  };
+
+  /// What it does to the layer.
+  WeightPath path;
+  /// The sum of these is the layer.
+  int64_t offset = 0;
+  llvm::SmallVector<Term> terms;
+};
+
+/// nullopt where `path` does something else.
+std::optional<LayerPath> getLayerPath(const WeightPath &path);
 
 /// The weights of all layers, as a tensor of shape [layers..., weight...].
 struct LayerStack {
@@ -65,9 +85,24 @@ struct LayerStack {
 /// Applies the ops of `path` to all layers at once, at the insertion point.
 LayerStack createStack(mlir::OpBuilder &builder, const WeightPath &path);
 
+LayerStack createStack(mlir::OpBuilder &builder, const LayerPath &path);
+
 /// Extracts the layer of `stack` that `path` chooses, at the insertion point.
 mlir::Value createLayerSlice(mlir::OpBuilder &builder, mlir::Location loc,
                              const LayerStack &stack, const WeightPath &path);
+mlir::Value createLayerSlice(mlir::OpBuilder &builder, mlir::Location loc,
+                             const LayerStack &stack, const LayerPath &path);
+
+/// The layers of `stack` at `indices`, one for each of its dims of layers.
+mlir::Value createLayerSlice(mlir::OpBuilder &builder, mlir::Location loc,
+                             const LayerStack &stack,
+                             llvm::ArrayRef<mlir::Value> indices);
+/// A stack of zeros, and `stack` with `layer` written at `index`.
+mlir::Value createZeros(mlir::OpBuilder &builder, mlir::Location loc,
+                        mlir::RankedTensorType type);
+mlir::Value createLayerUpdate(mlir::OpBuilder &builder, mlir::Location loc,
+                              mlir::Value stack, mlir::Value layer,
+                              mlir::Value index);
 
 /// Creates a reshape if the shape differs.
 mlir::Value createReshape(mlir::OpBuilder &builder, mlir::Location loc,

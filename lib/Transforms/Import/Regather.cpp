@@ -6,10 +6,13 @@
 //===----------------------------------------------------------------------===//
 
 #include "LocalValues.h"
+#include "LoopStacks.h"
 #include "mlir/IR/IRMapping.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Transforms/Passes.h"
 #include "llvm/ADT/SetVector.h"
+
+#include <map>
 
 namespace zpp {
 #define GEN_PASS_DEF_REGATHERPASS
@@ -29,11 +32,10 @@ public:
   }
 
   void runOnOperation() override {
+    done.clear();
     // The gathers of each block. A block with gathers and scatters is a step or
     // one of its micro-batches.
     llvm::MapVector<Block *, SmallVector<AllGatherOp>> gathers;
-    llvm::DenseSet<Value> gatheredAgain;
-    SmallVector<Operation *> scatters;
     int64_t nextId = 0;
     llvm::DenseMap<Attribute, int64_t> numGathers;
     getOperation().walk([&](Operation *op) {
@@ -44,11 +46,12 @@ public:
         ++numGathersOf(gather, numGathers);
       }
     });
+    regatherInLoops(gathers, numGathers, nextId);
     for (auto &[block, inBlock] : gathers) {
       std::optional<llvm::DenseSet<Operation *>> forward =
           getForwardOps(*block);
       for (AllGatherOp gather : inBlock) {
-        if (numGathersOf(gather, numGathers) > 1)
+        if (done.contains(gather) || numGathersOf(gather, numGathers) > 1)
           continue;
         if (!forward) {
           leaveAlone(gather, getArgument(),
@@ -71,6 +74,107 @@ private:
                          origin && origin->weight >= 0 ? origin->weight : -1);
     return counts[key];
   }
+
+  //===--------------------------------------------------------------------===//
+  // Stacks of whole weights
+  //===--------------------------------------------------------------------===//
+
+  /// The gather of which `layer`, in the body of a loop, is the result, cast.
+  static AllGatherOp getStackedGather(Value layer) {
+    while (Operation *op = layer.getDefiningOp()) {
+      if (auto gather = dyn_cast<AllGatherOp>(op))
+        return gather;
+      if (!isa<ToLocalOp>(op) && !(movesData(op) && op->getNumOperands() == 1))
+        return {};
+      layer = op->getOperand(0);
+    }
+    return {};
+  }
+
+  /// Where a loop leaves a stack of whole weights to the loop of the backward
+  /// pass, lets that gather them again.
+  void
+  regatherInLoops(llvm::MapVector<Block *, SmallVector<AllGatherOp>> &gathers,
+                  llvm::DenseMap<Attribute, int64_t> &numGathers,
+                  int64_t &nextId) {
+    ProvenanceAnalysis provenances;
+    auto isAllowed = [](Operation *op) {
+      return movesData(op) || isElementwise(op) || isa<AllGatherOp>(op);
+    };
+    for (auto &[block, inBlock] : gathers) {
+      std::optional<CountedLoop> loop =
+          block->getParentOp()
+              ? getCountedLoop(block->getParentOp(), provenances)
+              : std::nullopt;
+      if (!loop || block != &loop->getBody())
+        continue;
+      // All reads of one weight in one iteration share a gather.
+      std::map<std::pair<Block *, void *>, IterationRebuilder> rebuilders;
+      llvm::SmallDenseSet<Operation *> known;
+      llvm::SetVector<Value> layers;
+      for (LoopStack &stack : getLoopStacks(*loop, provenances)) {
+        AllGatherOp gather = getStackedGather(stack.layer);
+        if (!gather || numGathersOf(gather, numGathers) > 1)
+          continue;
+        bool canRebuild =
+            stack.isReadByLayer && !stack.reads.empty() &&
+            llvm::all_of(stack.reads, [&](const LayerRead &read) {
+              return IterationRebuilder(*loop, read.index, isAllowed)
+                  .canRebuild(stack.layer);
+            });
+        if (!canRebuild) {
+          leaveAlone(gather, getArgument(),
+                     "the loop around it keeps the gathered weights of all "
+                     "iterations, and not only loops that count read them; "
+                     "use jax.checkpoint");
+          done.insert(gather);
+          continue;
+        }
+        for (const LayerRead &read : stack.reads) {
+          IterationRebuilder &rebuilder =
+              rebuilders
+                  .try_emplace(
+                      {read.slice->getBlock(), read.index.getAsOpaquePointer()},
+                      *loop, read.index, isAllowed)
+                  .first->second;
+          // In front of all reads.
+          OpBuilder builder(read.slice);
+          if (Operation *index = read.index.getDefiningOp())
+            builder.setInsertionPointAfter(index);
+          else
+            builder.setInsertionPointToStart(read.slice->getBlock());
+          Value again = rebuilder.rebuild(builder, stack.layer);
+          AllGatherOp second = getStackedGather(again);
+          if (second && known.insert(second).second) {
+            setSecond(second, nextId);
+            remarkRewrite(second, getArgument(),
+                          "gathered again for the backward pass, which read "
+                          "a stack of whole weights");
+          }
+          read.replace(again);
+          layers.insert(again);
+        }
+        stack.erase();
+        done.insert(gather);
+      }
+      eraseIfDead(layers.getArrayRef());
+    }
+  }
+
+  /// Makes `second`, a copy of a gather, one of its own.
+  static void setSecond(AllGatherOp second, int64_t &nextId) {
+    std::optional<Origin> origin = getOrigin(second);
+    if (!origin)
+      return;
+    origin->id = nextId++;
+    origin->phase = getPhaseName(Phase::Backward).str();
+    origin->before.assign(origin->before.size(), 0);
+    second->setAttr(kOriginAttr, getOriginAttr(second.getContext(), *origin));
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Weights in one block
+  //===--------------------------------------------------------------------===//
 
   /// The op of `block` that is, or contains, the definition of `value`.
   static Operation *getOpIn(Block &block, Value value) {
@@ -223,12 +327,8 @@ private:
     auto second = AllGatherOp::create(builder, loc, gather.getType(), shard,
                                       gather.getAlong());
     copySource(gather, second);
-    if (std::optional<Origin> origin = getOrigin(gather)) {
-      origin->id = nextId++;
-      origin->phase = getPhaseName(Phase::Backward).str();
-      origin->before.assign(origin->before.size(), 0);
-      second->setAttr(kOriginAttr, getOriginAttr(&getContext(), *origin));
-    }
+    copyOrigin(gather, second);
+    setSecond(second, nextId);
     Value local = ToLocalOp::create(builder, loc,
                                     gather.getType().getLocalType(), second);
     // Repeat the casts.
@@ -240,5 +340,8 @@ private:
     remarkRewrite(second, getArgument(),
                   "gathered again for the backward pass");
   }
+
+  /// Gathers of which loops of the backward pass have one of their own.
+  llvm::DenseSet<Operation *> done;
 };
 } // namespace

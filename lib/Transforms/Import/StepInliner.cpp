@@ -14,6 +14,8 @@
 #include "zpp/Analysis/Collectives.h"
 #include "zpp/Analysis/FunctionsWith.h"
 #include "zpp/Analysis/Provenance.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
+#include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -35,6 +37,26 @@ static func::CallOp getSourceCall(Operation *gather,
   SmallVector<Operation *> path = provenances.getPath(operand);
   auto *call = llvm::find_if(path, llvm::IsaPred<func::CallOp>);
   return call == path.end() ? func::CallOp() : cast<func::CallOp>(*call);
+}
+
+/// True if `function` only reads or writes a part of a tensor, like the helpers
+/// that JAX makes for indices.
+static bool isIndexing(func::FuncOp function) {
+  constexpr size_t kMostOps = 16;
+  if (function.isExternal() || !function.getBody().hasOneBlock())
+    return false;
+  Block &body = function.getBody().front();
+  if (body.getOperations().size() > kMostOps)
+    return false;
+  return llvm::all_of(body.without_terminator(), [](Operation &op) {
+    auto isScalar = [](Type type) {
+      auto shaped = dyn_cast<ShapedType>(type);
+      return shaped && shaped.hasStaticShape() && shaped.getNumElements() == 1;
+    };
+    return movesData(&op) || isNamed(&op, "stablehlo.constant") ||
+           isNamed(&op, "stablehlo.dynamic_update_slice") ||
+           (isElementwise(&op) && llvm::all_of(op.getResultTypes(), isScalar));
+  });
 }
 
 namespace {
@@ -63,11 +85,35 @@ public:
         // Inlining invalidates the analysis.
         provenances = ProvenanceAnalysis();
       }
+    inlineIndexing();
     eraseUncalled();
     return success();
   }
 
 private:
+  /// Inlines helpers for indices in loops with collectives: what a loop leaves
+  /// to another one goes through them.
+  void inlineIndexing() {
+    llvm::SetVector<func::CallOp> calls;
+    module.walk([&](Operation *loop) {
+      if (!isWhile(loop))
+        return;
+      bool hasCollective = loop->walk([](Operation *op) {
+                                 return isCollective(op)
+                                            ? WalkResult::interrupt()
+                                            : WalkResult::advance();
+                               })
+                               .wasInterrupted();
+      if (hasCollective)
+        for (auto call : loop->getRegion(1).front().getOps<func::CallOp>())
+          if (auto callee = symbols.lookup<func::FuncOp>(call.getCallee());
+              callee && callee.isPrivate() && isIndexing(callee))
+            calls.insert(call);
+    });
+    for (func::CallOp call : calls)
+      inlineCall(call);
+  }
+
   /// The callee of `call` if it is to be inlined because of its collectives;
   /// otherwise null.
   func::FuncOp getInlinable(func::CallOp call) {

@@ -450,10 +450,9 @@ private:
     int64_t total = getType(sent).getDimSize(1);
     Operation *joined = create(builder, loc, first.exchange, sent);
     setOrigins(joined, parts, total);
-    if (llvm::any_of(exchanges, [](Operation *exchange) {
-          return exchange->hasAttr(kKeepAttr);
-        }))
-      joined->setAttr(kKeepAttr, builder.getUnitAttr());
+    for (Operation *exchange : exchanges)
+      if (Attribute keep = exchange->getAttr(kKeepAttr))
+        joined->setAttr(kKeepAttr, keep);
     Value received = joined->getResult(0);
 
     // If the rows of all tensors go on to another exchange, one op puts them in

@@ -84,3 +84,204 @@ func.func @two_layers(%stack: tensor<6x2xf32>, %start: tensor<i32>) -> tensor<i3
   }) : (tensor<i32>) -> tensor<i32>
   return %0 : tensor<i32>
 }
+
+// -----
+
+// A weight that each iteration computes: the loop of the forward pass leaves a
+// stack of what it keeps, from which that of the backward pass reads.
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!primary = !zero.shard<16xf32, dim 0 = ("node", "gpu") on #mesh>
+!whole = !zero.shard<16xf32, dim 0 = (2, 4) on #mesh>
+
+// CHECK-LABEL: func @computed
+func.func @computed(%w: tensor<3x2xf32>, %s: tensor<3xf32>, %x: tensor<16xf32>) -> tensor<16xf32> {
+  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  // CHECK: %[[ZERO:.*]] = "stablehlo.constant"() <{value = dense<0.000000e+00> : tensor<f32>}>
+  // CHECK: %[[EMPTY:.*]] = "stablehlo.broadcast_in_dim"(%[[ZERO]]) {{.*}} -> tensor<3x4xf32>
+  // CHECK: %[[FORWARD:.*]]:3 = "stablehlo.while"({{.*}}, %[[EMPTY]])
+  // CHECK: ^bb0(%[[I:.*]]: tensor<i32>, {{.*}}, %[[STACK:.*]]: tensor<3x4xf32>):
+  // CHECK: stablehlo.compare
+  // CHECK: ^bb0(%[[I:.*]]: tensor<i32>, {{.*}}, %[[STACK:.*]]: tensor<3x4xf32>):
+  // CHECK: zero.all_gather {{.*}} along ["node"] {zpp.keep = 3 : i64}
+  // CHECK: %[[KEPT:.*]] = zero.to_local {{.*}} to tensor<4xf32>
+  // CHECK: %[[ONE:.*]] = "stablehlo.reshape"(%[[KEPT]]) : (tensor<4xf32>) -> tensor<1x4xf32>
+  // CHECK: %[[NEXT:.*]] = "stablehlo.dynamic_update_slice"(%[[STACK]], %[[ONE]], %[[I]],
+  // CHECK: "stablehlo.return"({{.*}}, %[[NEXT]])
+  %0:2 = "stablehlo.while"(%c0, %x) ({
+  ^bb0(%i: tensor<i32>, %h: tensor<16xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %h: tensor<16xf32>):
+    %f = "stablehlo.dynamic_slice"(%w, %i, %c0) <{slice_sizes = array<i64: 1, 2>}> : (tensor<3x2xf32>, tensor<i32>, tensor<i32>) -> tensor<1x2xf32>
+    %f1 = "stablehlo.reshape"(%f) : (tensor<1x2xf32>) -> tensor<2xf32>
+    %f2 = "stablehlo.dynamic_slice"(%s, %i) <{slice_sizes = array<i64: 1>}> : (tensor<3xf32>, tensor<i32>) -> tensor<1xf32>
+    %f3 = "stablehlo.broadcast_in_dim"(%f2) <{broadcast_dimensions = array<i64: 0>}> : (tensor<1xf32>) -> tensor<2xf32>
+    %f4 = "stablehlo.multiply"(%f1, %f3) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+    %f5 = zero.from_local %f4 : tensor<2xf32> to !primary
+    %f6 = zero.all_gather %f5 along ["node", "gpu"] : !primary to !whole
+    %f7 = zero.to_local %f6 : !whole to tensor<16xf32>
+    %y = "stablehlo.multiply"(%h, %f7) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
+    %next = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%next, %y) : (tensor<i32>, tensor<16xf32>) -> ()
+  }) : (tensor<i32>, tensor<16xf32>) -> (tensor<i32>, tensor<16xf32>)
+  // CHECK: stablehlo.while
+  // CHECK: %[[J:.*]] = "stablehlo.subtract"(%{{.*}}, %{{.*}})
+  // CHECK: %[[J2:.*]] = "stablehlo.subtract"(%[[J]],
+  // CHECK: "stablehlo.dynamic_slice"(%[[FORWARD]]#2, %[[J2]],
+  // CHECK: zero.all_gather {{.*}} along ["gpu"]
+  %1:2 = "stablehlo.while"(%c0, %0#1) ({
+  ^bb0(%i: tensor<i32>, %h: tensor<16xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %h: tensor<16xf32>):
+    %left = "stablehlo.subtract"(%c3, %i) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    %j = "stablehlo.subtract"(%left, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    %b = "stablehlo.dynamic_slice"(%w, %j, %c0) <{slice_sizes = array<i64: 1, 2>}> : (tensor<3x2xf32>, tensor<i32>, tensor<i32>) -> tensor<1x2xf32>
+    %b1 = "stablehlo.reshape"(%b) : (tensor<1x2xf32>) -> tensor<2xf32>
+    %b2 = "stablehlo.dynamic_slice"(%s, %j) <{slice_sizes = array<i64: 1>}> : (tensor<3xf32>, tensor<i32>) -> tensor<1xf32>
+    %b3 = "stablehlo.broadcast_in_dim"(%b2) <{broadcast_dimensions = array<i64: 0>}> : (tensor<1xf32>) -> tensor<2xf32>
+    %b4 = "stablehlo.multiply"(%b1, %b3) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+    %b5 = zero.from_local %b4 : tensor<2xf32> to !primary
+    %b6 = zero.all_gather %b5 along ["node", "gpu"] : !primary to !whole
+    %b7 = zero.to_local %b6 : !whole to tensor<16xf32>
+    %y = "stablehlo.multiply"(%h, %b7) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
+    %next = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%next, %y) : (tensor<i32>, tensor<16xf32>) -> ()
+  }) : (tensor<i32>, tensor<16xf32>) -> (tensor<i32>, tensor<16xf32>)
+  return %1#1 : tensor<16xf32>
+}
+
+// -----
+
+// Not where the loops choose different layers.
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!primary = !zero.shard<16xf32, dim 0 = ("node", "gpu") on #mesh>
+!whole = !zero.shard<16xf32, dim 0 = (2, 4) on #mesh>
+
+// CHECK-LABEL: func @other_layers
+// CHECK-NOT: zpp.keep
+func.func @other_layers(%w: tensor<3x2xf32>, %s: tensor<3xf32>, %x: tensor<16xf32>) -> tensor<16xf32> {
+  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  %0:2 = "stablehlo.while"(%c0, %x) ({
+  ^bb0(%i: tensor<i32>, %h: tensor<16xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %h: tensor<16xf32>):
+    %f = "stablehlo.dynamic_slice"(%w, %i, %c0) <{slice_sizes = array<i64: 1, 2>}> : (tensor<3x2xf32>, tensor<i32>, tensor<i32>) -> tensor<1x2xf32>
+    %f1 = "stablehlo.reshape"(%f) : (tensor<1x2xf32>) -> tensor<2xf32>
+    %f2 = "stablehlo.dynamic_slice"(%s, %i) <{slice_sizes = array<i64: 1>}> : (tensor<3xf32>, tensor<i32>) -> tensor<1xf32>
+    %f3 = "stablehlo.broadcast_in_dim"(%f2) <{broadcast_dimensions = array<i64: 0>}> : (tensor<1xf32>) -> tensor<2xf32>
+    %f4 = "stablehlo.multiply"(%f1, %f3) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+    %f5 = zero.from_local %f4 : tensor<2xf32> to !primary
+    // expected-remark@+1 {{the regions around the gathers of its weight are not loops over one stack of weights}}
+    %f6 = zero.all_gather %f5 along ["node", "gpu"] : !primary to !whole
+    %f7 = zero.to_local %f6 : !whole to tensor<16xf32>
+    %y = "stablehlo.multiply"(%h, %f7) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
+    %next = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%next, %y) : (tensor<i32>, tensor<16xf32>) -> ()
+  }) : (tensor<i32>, tensor<16xf32>) -> (tensor<i32>, tensor<16xf32>)
+  %1:2 = "stablehlo.while"(%c0, %0#1) ({
+  ^bb0(%i: tensor<i32>, %h: tensor<16xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %h: tensor<16xf32>):
+    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    %b = "stablehlo.dynamic_slice"(%w, %j, %c0) <{slice_sizes = array<i64: 1, 2>}> : (tensor<3x2xf32>, tensor<i32>, tensor<i32>) -> tensor<1x2xf32>
+    %b1 = "stablehlo.reshape"(%b) : (tensor<1x2xf32>) -> tensor<2xf32>
+    %b2 = "stablehlo.dynamic_slice"(%s, %j) <{slice_sizes = array<i64: 1>}> : (tensor<3xf32>, tensor<i32>) -> tensor<1xf32>
+    %b3 = "stablehlo.broadcast_in_dim"(%b2) <{broadcast_dimensions = array<i64: 0>}> : (tensor<1xf32>) -> tensor<2xf32>
+    %b4 = "stablehlo.multiply"(%b1, %b3) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+    %b5 = zero.from_local %b4 : tensor<2xf32> to !primary
+    // expected-remark@+1 {{zero.all_gather is left alone}}
+    %b6 = zero.all_gather %b5 along ["node", "gpu"] : !primary to !whole
+    %b7 = zero.to_local %b6 : !whole to tensor<16xf32>
+    %y = "stablehlo.multiply"(%h, %b7) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
+    %next = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%next, %y) : (tensor<i32>, tensor<16xf32>) -> ()
+  }) : (tensor<i32>, tensor<16xf32>) -> (tensor<i32>, tensor<16xf32>)
+  return %1#1 : tensor<16xf32>
+}
+
+// -----
+
+// Loops that cut one stack in different ways, with a layer left over: one hop
+// gathers all layers.
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!primary = !zero.shard<16xf32, dim 0 = ("node", "gpu") on #mesh>
+!whole = !zero.shard<16xf32, dim 0 = (2, 4) on #mesh>
+
+// CHECK-LABEL: func @layers
+// CHECK-SAME: (%[[W:.*]]: tensor<3x2xf32>,
+func.func @layers(%w: tensor<3x2xf32>, %x: tensor<16xf32>) -> (tensor<16xf32>, tensor<16xf32>, tensor<16xf32>) {
+  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %c2 = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}> : () -> tensor<i32>
+  %fs = "stablehlo.slice"(%w) <{limit_indices = array<i64: 2, 2>, start_indices = array<i64: 0, 0>, strides = array<i64: 1, 1>}> : (tensor<3x2xf32>) -> tensor<2x2xf32>
+  // CHECK: zero.all_gather {{.*}} along ["node"] {zpp.keep}
+  // CHECK: %[[KEPT:.*]] = "stablehlo.reshape"({{.*}}) : {{.*}} -> tensor<3x4xf32>
+  // CHECK: stablehlo.while
+  // CHECK: %[[FACTOR:.*]] = "stablehlo.multiply"
+  // CHECK: %[[LAYER:.*]] = "stablehlo.add"(%{{.*}}, %[[FACTOR]])
+  // CHECK: "stablehlo.dynamic_slice"(%{{.*}}, %[[LAYER]],
+  // CHECK: zero.all_gather {{.*}} along ["gpu"]
+  %0:2 = "stablehlo.while"(%c0, %x) ({
+  ^bb0(%i: tensor<i32>, %h: tensor<16xf32>):
+    %more = "stablehlo.compare"(%i, %c2) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %h: tensor<16xf32>):
+    %f = "stablehlo.dynamic_slice"(%fs, %i, %c0) <{slice_sizes = array<i64: 1, 2>}> : (tensor<2x2xf32>, tensor<i32>, tensor<i32>) -> tensor<1x2xf32>
+    %f1 = "stablehlo.reshape"(%f) : (tensor<1x2xf32>) -> tensor<2xf32>
+    %f5 = zero.from_local %f1 : tensor<2xf32> to !primary
+    %f6 = zero.all_gather %f5 along ["node", "gpu"] : !primary to !whole
+    %f7 = zero.to_local %f6 : !whole to tensor<16xf32>
+    %y = "stablehlo.multiply"(%h, %f7) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
+    %next = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%next, %y) : (tensor<i32>, tensor<16xf32>) -> ()
+  }) : (tensor<i32>, tensor<16xf32>) -> (tensor<i32>, tensor<16xf32>)
+  %gr = "stablehlo.slice"(%w) <{limit_indices = array<i64: 3, 2>, start_indices = array<i64: 2, 0>, strides = array<i64: 1, 1>}> : (tensor<3x2xf32>) -> tensor<1x2xf32>
+  %gf = "stablehlo.reshape"(%gr) : (tensor<1x2xf32>) -> tensor<2xf32>
+  // CHECK: %[[TWO:.*]] = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}>
+  // CHECK: "stablehlo.dynamic_slice"(%{{.*}}, %[[TWO]],
+  // CHECK: zero.all_gather {{.*}} along ["gpu"]
+  %g5 = zero.from_local %gf : tensor<2xf32> to !primary
+  %g6 = zero.all_gather %g5 along ["node", "gpu"] : !primary to !whole
+  %g7 = zero.to_local %g6 : !whole to tensor<16xf32>
+  %bs = "stablehlo.slice"(%w) <{limit_indices = array<i64: 3, 2>, start_indices = array<i64: 1, 0>, strides = array<i64: 1, 1>}> : (tensor<3x2xf32>) -> tensor<2x2xf32>
+  // CHECK: %[[ONE:.*]] = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}>
+  // CHECK: "stablehlo.add"(%[[ONE]],
+  // CHECK: zero.all_gather {{.*}} along ["gpu"]
+  %1:2 = "stablehlo.while"(%c0, %0#1) ({
+  ^bb0(%i: tensor<i32>, %h: tensor<16xf32>):
+    %more = "stablehlo.compare"(%i, %c2) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %h: tensor<16xf32>):
+    %b = "stablehlo.dynamic_slice"(%bs, %i, %c0) <{slice_sizes = array<i64: 1, 2>}> : (tensor<2x2xf32>, tensor<i32>, tensor<i32>) -> tensor<1x2xf32>
+    %b1 = "stablehlo.reshape"(%b) : (tensor<1x2xf32>) -> tensor<2xf32>
+    %b5 = zero.from_local %b1 : tensor<2xf32> to !primary
+    %b6 = zero.all_gather %b5 along ["node", "gpu"] : !primary to !whole
+    %b7 = zero.to_local %b6 : !whole to tensor<16xf32>
+    %y = "stablehlo.multiply"(%h, %b7) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
+    %next = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%next, %y) : (tensor<i32>, tensor<16xf32>) -> ()
+  }) : (tensor<i32>, tensor<16xf32>) -> (tensor<i32>, tensor<16xf32>)
+  %dr = "stablehlo.slice"(%w) <{limit_indices = array<i64: 1, 2>, start_indices = array<i64: 0, 0>, strides = array<i64: 1, 1>}> : (tensor<3x2xf32>) -> tensor<1x2xf32>
+  %df = "stablehlo.reshape"(%dr) : (tensor<1x2xf32>) -> tensor<2xf32>
+  // CHECK: zero.all_gather {{.*}} along ["gpu"]
+  %d5 = zero.from_local %df : tensor<2xf32> to !primary
+  %d6 = zero.all_gather %d5 along ["node", "gpu"] : !primary to !whole
+  %d7 = zero.to_local %d6 : !whole to tensor<16xf32>
+  return %1#1, %g7, %d7 : tensor<16xf32>, tensor<16xf32>, tensor<16xf32>
+}

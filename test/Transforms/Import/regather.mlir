@@ -177,3 +177,96 @@ func.func @cast_and_passed_on(%w: tensor<32x64xbf16>, %x: tensor<256x64xf32>) ->
   %9 = "stablehlo.add"(%5, %8) : (tensor<32x64xf32>, tensor<32x64xf32>) -> tensor<32x64xf32>
   return %9 : tensor<32x64xf32>
 }
+
+// -----
+
+// A scan without a checkpoint keeps a stack of whole weights. The loop of the
+// backward pass gathers them again instead.
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!primary = !zero.shard<16xf32, dim 0 = ("node", "gpu") on #mesh>
+!whole = !zero.shard<16xf32, dim 0 = (2, 4) on #mesh>
+
+// CHECK-LABEL: func @stack
+// CHECK-SAME: (%[[W:.*]]: tensor<3x2xf32>,
+func.func @stack(%w: tensor<3x2xf32>, %x: tensor<16xf32>, %empty: tensor<3x16xf32>) -> tensor<16xf32> {
+  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  %0:3 = "stablehlo.while"(%c0, %x, %empty) ({
+  ^bb0(%i: tensor<i32>, %h: tensor<16xf32>, %stack: tensor<3x16xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %h: tensor<16xf32>, %stack: tensor<3x16xf32>):
+    // CHECK: zero.all_gather {{.*}} id = 0 : i64
+    // CHECK-NOT: dynamic_update_slice
+    %layer = "stablehlo.dynamic_slice"(%w, %i, %c0) <{slice_sizes = array<i64: 1, 2>}> : (tensor<3x2xf32>, tensor<i32>, tensor<i32>) -> tensor<1x2xf32>
+    %flat = "stablehlo.reshape"(%layer) : (tensor<1x2xf32>) -> tensor<2xf32>
+    %shard = zero.from_local %flat : tensor<2xf32> to !primary
+    %all = zero.all_gather %shard along ["node", "gpu"] {zpp.origin = {before = [8, 48], id = 0, kind = "all_gather", phase = "forward", role = "weight", weight = 0}} : !primary to !whole
+    %local = zero.to_local %all : !whole to tensor<16xf32>
+    %y = "stablehlo.multiply"(%h, %local) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
+    %one = "stablehlo.reshape"(%local) : (tensor<16xf32>) -> tensor<1x16xf32>
+    %stacked = "stablehlo.dynamic_update_slice"(%stack, %one, %i, %c0) : (tensor<3x16xf32>, tensor<1x16xf32>, tensor<i32>, tensor<i32>) -> tensor<3x16xf32>
+    %next = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%next, %y, %stacked) : (tensor<i32>, tensor<16xf32>, tensor<3x16xf32>) -> ()
+  }) : (tensor<i32>, tensor<16xf32>, tensor<3x16xf32>) -> (tensor<i32>, tensor<16xf32>, tensor<3x16xf32>)
+  %1:3 = "stablehlo.while"(%c0, %0#1, %0#2) ({
+  ^bb0(%i: tensor<i32>, %h: tensor<16xf32>, %stack: tensor<3x16xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %h: tensor<16xf32>, %stack: tensor<3x16xf32>):
+    %left = "stablehlo.subtract"(%c3, %i) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    %j = "stablehlo.subtract"(%left, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    // CHECK: %[[J:.*]] = "stablehlo.subtract"
+    // CHECK: %[[J2:.*]] = "stablehlo.subtract"(%[[J]],
+    // CHECK: "stablehlo.dynamic_slice"(%[[W]], %[[J2]],
+    // CHECK: zero.all_gather {{.*}}before = [0, 0], {{.*}} id = 1 : i64, {{.*}} phase = "backward"
+    // CHECK-NEXT: %[[AGAIN:.*]] = zero.to_local
+    // CHECK-NEXT: "stablehlo.multiply"(%{{.*}}, %[[AGAIN]])
+    // CHECK-NOT: zero.all_gather
+    // CHECK: return
+    %layer = "stablehlo.dynamic_slice"(%stack, %j, %c0) <{slice_sizes = array<i64: 1, 16>}> : (tensor<3x16xf32>, tensor<i32>, tensor<i32>) -> tensor<1x16xf32>
+    %whole = "stablehlo.reshape"(%layer) : (tensor<1x16xf32>) -> tensor<16xf32>
+    %y = "stablehlo.multiply"(%h, %whole) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
+    %next = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%next, %y, %stack) : (tensor<i32>, tensor<16xf32>, tensor<3x16xf32>) -> ()
+  }) : (tensor<i32>, tensor<16xf32>, tensor<3x16xf32>) -> (tensor<i32>, tensor<16xf32>, tensor<3x16xf32>)
+  return %1#1 : tensor<16xf32>
+}
+
+// -----
+
+// It cannot where something else reads the stack.
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!primary = !zero.shard<16xf32, dim 0 = ("node", "gpu") on #mesh>
+!whole = !zero.shard<16xf32, dim 0 = (2, 4) on #mesh>
+
+// CHECK-LABEL: func @returned_stack
+func.func @returned_stack(%w: tensor<3x2xf32>, %x: tensor<16xf32>, %empty: tensor<3x16xf32>) -> tensor<3x16xf32> {
+  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  %0:3 = "stablehlo.while"(%c0, %x, %empty) ({
+  ^bb0(%i: tensor<i32>, %h: tensor<16xf32>, %stack: tensor<3x16xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %h: tensor<16xf32>, %stack: tensor<3x16xf32>):
+    %layer = "stablehlo.dynamic_slice"(%w, %i, %c0) <{slice_sizes = array<i64: 1, 2>}> : (tensor<3x2xf32>, tensor<i32>, tensor<i32>) -> tensor<1x2xf32>
+    %flat = "stablehlo.reshape"(%layer) : (tensor<1x2xf32>) -> tensor<2xf32>
+    %shard = zero.from_local %flat : tensor<2xf32> to !primary
+    // expected-remark@+1 {{the loop around it keeps the gathered weights of all iterations, and not only loops that count read them; use jax.checkpoint}}
+    %all = zero.all_gather %shard along ["node", "gpu"] {zpp.origin = {before = [8, 48], id = 0, kind = "all_gather", phase = "forward", role = "weight", weight = 0}} : !primary to !whole
+    %local = zero.to_local %all : !whole to tensor<16xf32>
+    %y = "stablehlo.multiply"(%h, %local) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
+    %one = "stablehlo.reshape"(%local) : (tensor<16xf32>) -> tensor<1x16xf32>
+    %stacked = "stablehlo.dynamic_update_slice"(%stack, %one, %i, %c0) : (tensor<3x16xf32>, tensor<1x16xf32>, tensor<i32>, tensor<i32>) -> tensor<3x16xf32>
+    %next = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%next, %y, %stacked) : (tensor<i32>, tensor<16xf32>, tensor<3x16xf32>) -> ()
+  }) : (tensor<i32>, tensor<16xf32>, tensor<3x16xf32>) -> (tensor<i32>, tensor<16xf32>, tensor<3x16xf32>)
+  return %0#2 : tensor<3x16xf32>
+}
