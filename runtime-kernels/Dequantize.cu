@@ -10,6 +10,7 @@
 #include "zpp/kernels/Kernels.h"
 #include "zpp/kernels/Launch.h"
 #include "zpp/kernels/Reorder.cuh"
+#include "zpp/kernels/Rotate.cuh"
 
 using namespace zpp;
 using namespace zpp::kernels;
@@ -25,6 +26,7 @@ struct DequantizeParams {
   int64_t stride;
   int64_t scalesOffset;
   int32_t blockLog2;
+  bool rotates;
   SliceIndex map;
 };
 
@@ -76,6 +78,8 @@ __global__ void __launch_bounds__(kThreads)
     });
     Int element = (first + r * kThreads) * kItem;
     Int left = elements - element;
+    if (p.rotates)
+      rotateItem<Rotation::Back>(values, left);
     if (left <= 0)
       continue;
     auto position = p.map.at(begin, element);
@@ -100,12 +104,20 @@ __global__ void __launch_bounds__(kThreads)
   auto *dest = static_cast<typename E::Storage *>(p.dest);
   int64_t c = chunkOfBlock<int64_t>();
   int64_t element = static_cast<int64_t>(threadBlock) * kThreads + threadIdx.x;
-  if (c >= p.map.chunks || element >= p.map.elements)
+  if (c >= p.map.chunks)
+    return;
+  int64_t left = p.map.elements - element;
+  float value[1] = {0.0f};
+  if (left > 0)
+    value[0] = decodeElement<format>(p.source + c * p.stride, p.scalesOffset,
+                                     p.blockLog2, element);
+  if (p.rotates)
+    rotateItem<Rotation::Back>(value, left);
+  if (left <= 0)
     return;
   auto position = p.map.at(p.map.chunkBegin(c), element);
   if (position.inside > 0)
-    dest[position.index] = E::narrow(decodeElement<format>(
-        p.source + c * p.stride, p.scalesOffset, p.blockLog2, element));
+    dest[position.index] = E::narrow(value[0]);
 }
 
 } // namespace
@@ -138,6 +150,7 @@ cudaError_t zpp::kernels::dequantize(const ConstChunks &source,
               source.stride,
               getChunkLayout(index.elements, format, source.block).scalesOffset,
               log2Of(source.block),
+              source.rotate != 0,
               index};
           auto launchPath = [&](auto path) {
             return launch<dequantizeKernel<format, to, path>>(

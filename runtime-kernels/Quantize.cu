@@ -10,6 +10,7 @@
 #include "zpp/kernels/Kernels.h"
 #include "zpp/kernels/Launch.h"
 #include "zpp/kernels/Reorder.cuh"
+#include "zpp/kernels/Rotate.cuh"
 
 using namespace zpp;
 using namespace zpp::kernels;
@@ -27,12 +28,13 @@ struct QuantizeParams {
   SliceIndex map;
 };
 
-/// dest chunk c, element e = encode(source[map.at(c, e)])
+/// dest chunk c, element e = encode(source[map.at(c, e)]), of rotated groups
+/// where it `rotates`
 ///
 /// Thread t of thread block b has the elements e = (b * kThreads + t) * kItem +
 /// [0, kItem) of chunk c = chunkOfBlock(); the threads of a quantization block
 /// are neighbors in one thread block.
-template <Kind type, WireFormat format, Path path>
+template <Kind type, WireFormat format, Path path, bool rotates>
 __global__ void __launch_bounds__(kThreads)
     quantizeKernel(const __grid_constant__ Batch<QuantizeParams> batch) {
   int threadBlock;
@@ -72,6 +74,11 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
   }
+  if constexpr (rotates) {
+    rotateItem<Rotation::Forward>(values, static_cast<Int>(p.map.elements) -
+                                              item * kItem);
+    amax = amaxBits(values);
+  }
   encodeItem<format>(values, amax, item, p.writer,
                      p.dest + static_cast<int64_t>(c) * p.stride);
 }
@@ -108,10 +115,14 @@ cudaError_t zpp::kernels::quantize(const ConstTensor &source,
           bool vectors =
               isAligned(source.data, 16) &&
               index.allowsVectors(kItem, 16 / elementBytes(source.type));
-          auto launchPath = [&](auto path) {
-            return launch<quantizeKernel<from, format, path>>(
+          auto launchKernel = [&](auto path, auto rotates) {
+            return launch<quantizeKernel<from, format, path, rotates>>(
                 divideUp(items, kThreads), index.chunks, kThreads, params,
                 target);
+          };
+          auto launchPath = [&](auto path) {
+            return dest.rotate ? launchKernel(path, std::true_type())
+                               : launchKernel(path, std::false_type());
           };
           if (!vectors)
             return launchPath(PathConstant<Path::Single>());

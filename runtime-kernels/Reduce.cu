@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "zpp/kernels/Launch.h"
+#include "zpp/kernels/Rotate.cuh"
 #include "zpp/kernels/Sum.cuh"
 
 using namespace zpp;
@@ -17,6 +18,7 @@ struct ReduceParams {
   Sources sources;
   Finish finish;
   void *dest;
+  bool rotates;
   SliceIndex map;
 };
 
@@ -61,6 +63,9 @@ __global__ void __launch_bounds__(kThreads, 5)
       return sumElement<from>(p.sources, element + i);
     });
   p.finish.apply(values);
+  if constexpr (isQuantized(from))
+    if (p.rotates)
+      rotateItem<Rotation::Back>(values, left);
 
   // Packs are in rows of eight, each row in another order, so that neither
   // writes nor reads have bank conflicts.
@@ -98,14 +103,20 @@ __global__ void __launch_bounds__(kThreads)
   const ReduceParams &p = batch.find(threadBlock);
   using E = Element<to>;
   int64_t element = static_cast<int64_t>(threadBlock) * kThreads + threadIdx.x;
-  if (element >= p.map.elements)
+  int64_t left = p.map.elements - element;
+  float sum[1] = {0.0f};
+  if (left > 0)
+    sum[0] = sumElement<from>(p.sources, element);
+  p.finish.apply(sum);
+  if constexpr (isQuantized(from))
+    if (p.rotates)
+      rotateItem<Rotation::Back>(sum, left);
+  if (left <= 0)
     return;
   auto position =
       p.map.at(p.map.template chunkBegin<int64_t>(/*chunk=*/0), element);
   if (position.inside <= 0)
     return;
-  float sum[1] = {sumElement<from>(p.sources, element)};
-  p.finish.apply(sum);
   static_cast<typename E::Storage *>(p.dest)[position.index] =
       E::narrow(sum[0]);
 }
@@ -132,7 +143,7 @@ cudaError_t zpp::kernels::dequantizeReduce(const ConstChunks &sources,
           return cudaSuccess;
         ReduceParams params{createSources(sources, index.elements),
                             Finish::create(reduction.divisor, ElementType::F32),
-                            dest.data, index};
+                            dest.data, sources.rotate != 0, index};
         constexpr int kPack = 16 / Element<to>::kBytes;
         if (isAligned(dest.data, 16) && index.allowsVectors(kPack, kPack) &&
             (isQuantized(from) || allowsVectors(sources))) {

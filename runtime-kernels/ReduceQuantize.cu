@@ -75,7 +75,8 @@ cudaError_t zpp::kernels::dequantizeReduceQuantize(const ConstChunks &sources,
   SliceIndex index;
   if (cudaError_t error = SliceIndex::create(map, index))
     return error;
-  if (!areValid(sources, reduction.divisor))
+  if (!areValid(sources, reduction.divisor) || sources.rotate != 0 ||
+      dest.rotate != 0)
     return cudaErrorInvalidValue;
   int64_t sourceElements = map.outer * map.extent * map.inner;
   if (cudaError_t error = checkChunks(sources, sources.count, sourceElements))

@@ -320,6 +320,7 @@ static void fill(QuantizeOp op, Descriptor<zpp_rt_quantize_desc> &desc,
   setSlices(desc, desc.values.slices,
             getMap(op.getSlicesAttr(), op.getInputType()), constants);
   desc.values.chunk_stride = *getChunkStride(op.getInitMutable());
+  desc.values.rotate = op.getQuant().getRotate();
 }
 
 static void fill(DequantizeOp op, Descriptor<zpp_rt_quantize_desc> &desc,
@@ -330,6 +331,7 @@ static void fill(DequantizeOp op, Descriptor<zpp_rt_quantize_desc> &desc,
   setSlices(desc, desc.values.slices,
             getMap(op.getSlicesAttr(), op.getInitType()), constants);
   desc.values.chunk_stride = *getChunkStride(op.getInputMutable());
+  desc.values.rotate = op.getQuant().getRotate();
 }
 
 static void fill(ReduceOp op, Descriptor<zpp_rt_reduce_desc> &desc,
@@ -353,6 +355,7 @@ static void fill(DequantizeReduceOp op, Descriptor<zpp_rt_reduce_desc> &desc,
   desc.values.block = op.getQuant().getBlock();
   desc.values.element_type = getElementType(op.getInitType().getElementType());
   desc.values.source_stride = *getChunkStride(op.getInputMutable());
+  desc.values.rotate = op.getQuant().getRotate();
 }
 
 static void fill(DequantizeReduceQuantizeOp op,

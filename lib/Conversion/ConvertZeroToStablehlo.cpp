@@ -154,6 +154,42 @@ static Value getScaleBits(StablehloBuilder &b, Value amax, Value isFinite,
   return b.select(isFinite, scale, b.splatUI32(shape, kNaNBits));
 }
 
+/// `value` (f32 [chunks, elements]) with its whole groups rotated. Each stage
+/// views a group as [.., 2, h] and adds the pair's other half, and this half or
+/// its negative: a + b and a + -b.
+static Value rotate(StablehloBuilder &b, Value value, zpp::Rotation rotation) {
+  int64_t chunks = b.shapeOf(value)[0], elements = b.shapeOf(value)[1];
+  int64_t rotated = elements / kRotation * kRotation;
+  if (rotated == 0)
+    return value;
+  Value rest = b.slice(value, 1, rotated, elements);
+  value = b.slice(value, 1, 0, rotated);
+  Value magnitudes =
+      b.withUI32("and", b.bitcast(value, b.ui32()), kMagnitudeMask);
+  Value isTiny = b.compare(
+      "LT", magnitudes,
+      b.splatUI32(b.shapeOf(value), llvm::bit_cast<uint32_t>(0x1p-100f)));
+  value = b.withF32("multiply", value,
+                    rotation == zpp::Rotation::Forward ? 0x1p-3f : 0x1p-2f);
+  Value zero = b.bitcast(
+      b.withUI32("and", b.bitcast(value, b.ui32()), ~kMagnitudeMask), b.f32());
+  value = b.select(isTiny, zero, value);
+  for (int64_t h = 1; h < kRotation; h *= 2) {
+    SmallVector<int64_t> pairs{chunks * rotated / (2 * h), 2, h};
+    value = b.reshape(value, pairs);
+    Value sign = b.broadcast(
+        b.constant(DenseElementsAttr::get(RankedTensorType::get({2}, b.f32()),
+                                          ArrayRef<float>{1.0f, -1.0f})),
+        pairs, {1});
+    value = b.elementwise(
+        "add", {b.reverse(value, 1), b.elementwise("multiply", {value, sign})});
+  }
+  value = b.reshape(value, {chunks, rotated});
+  if (rotated == elements)
+    return value;
+  return b.concatenate({value, rest}, 1);
+}
+
 /// Codes (i8) of f32 blocks [chunks, blocks, elements] and, in `scales`, the
 /// bits of each block's scale as an f32.
 static Value encode(StablehloBuilder &b, Value blocks, QuantAttr quant,
@@ -189,7 +225,7 @@ static Value resize(StablehloBuilder &b, Value value, int64_t size) {
 }
 
 /// Wire chunks tensor<chunks x bytes x i8> of `values`, which are float and in
-/// any shape.
+/// any shape, as they are: rotated before, where the format says so.
 static Value quantize(StablehloBuilder &b, Value values, int64_t chunks,
                       QuantAttr quant) {
   int64_t elements = b.typeOf(values).getNumElements() / chunks;
@@ -320,6 +356,11 @@ static Value lower(StablehloBuilder &b, QuantizeOp op, Value input) {
     values = packSlices(b, values, slices);
   int64_t chunks =
       op.getInitType().getNumElements() / op.getInitType().getShape().back();
+  if (op.getQuant().isRotated()) {
+    values =
+        b.reshape(values, {chunks, b.typeOf(values).getNumElements() / chunks});
+    values = rotate(b, b.convert(values, b.f32()), zpp::Rotation::Forward);
+  }
   return quantize(b, values, chunks, op.getQuant());
 }
 
@@ -331,6 +372,8 @@ static Value lower(StablehloBuilder &b, DequantizeOp op, Value input) {
   Value values = dequantize(b, input, chunkShape.front(),
                             llvm::product_of(ArrayRef(chunkShape).drop_front()),
                             op.getQuant());
+  if (op.getQuant().isRotated())
+    values = rotate(b, values, zpp::Rotation::Back);
   values = roundTo(b, values, init.getElementType());
   if (SlicesAttr slices = op.getSlicesAttr())
     values = unpackSlices(b, values, slices, init.getShape());
@@ -346,7 +389,10 @@ static Value lower(StablehloBuilder &b, DequantizeReduceOp op, Value input) {
   ShapedType init = op.getInitType();
   Value values = dequantize(b, input, op.getInputType().getDimSize(0),
                             init.getNumElements(), op.getQuant());
-  return roundTo(b, reduce(b, values, op.getKind()), init.getElementType());
+  values = reduce(b, values, op.getKind());
+  if (op.getQuant().isRotated())
+    values = rotate(b, values, zpp::Rotation::Back);
+  return roundTo(b, values, init.getElementType());
 }
 
 static Value lower(StablehloBuilder &b, DequantizeReduceQuantizeOp op,

@@ -95,6 +95,7 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
     SplitHierarchyPassOptions split;
     split.formats = options.gradients;
     split.block = options.block;
+    split.rotate = options.rotate;
     split.links = options.links;
     // Scatters that travel with others are split even if they do not shrink.
     split.splitSmall = coalesceBytes > 0;

@@ -57,6 +57,15 @@ static Status checkWire(int64_t format, int64_t block, Wire &wire) {
   return {};
 }
 
+static Status checkRotation(int64_t rotate, Wire &wire) {
+  if (!isValidRotation(rotate))
+    return unsupported(expected("groups of 0 or " + std::to_string(kRotation) +
+                                    " elements to rotate",
+                                rotate));
+  wire.isRotated = rotate != 0;
+  return {};
+}
+
 static Status checkList(const int64_t *values, int64_t count, const char *what,
                         std::vector<int64_t> &list) {
   if (count < 0)
@@ -202,6 +211,8 @@ Status rt::check(const zpp_rt_quantize_desc &desc, bool isDequantize,
   if (status.ok())
     status = checkWire(desc.format, desc.block, operation.wire);
   if (status.ok())
+    status = checkRotation(desc.rotate, operation.wire);
+  if (status.ok())
     status = checkSlices(desc.slices, isDequantize, operation.slices);
   if (status.ok())
     status = checkElements(operation.slices.elementsPerChunk());
@@ -234,6 +245,8 @@ Status rt::check(const zpp_rt_reduce_desc &desc, bool isQuantized,
   int64_t sourceBytes, alignment;
   if (isQuantized) {
     status = checkWire(desc.format, desc.block, operation.wire);
+    if (status.ok())
+      status = checkRotation(desc.rotate, operation.wire);
     if (!status.ok())
       return status;
     operation.sourceType = ElementType::F32;
@@ -245,6 +258,8 @@ Status rt::check(const zpp_rt_reduce_desc &desc, bool isQuantized,
     status = checkType(desc.source_type, operation.sourceType);
     if (!status.ok())
       return status;
+    if (desc.rotate != 0)
+      return unsupported(expected("nothing to rotate", desc.rotate));
     operation.wire = {WireFormat::None, 0};
     alignment = elementBytes(operation.sourceType);
     sourceBytes = desc.elements * alignment;

@@ -27,6 +27,8 @@ namespace zpp::rt {
 struct Wire {
   WireFormat format;
   int64_t block;
+  /// Whether values are rotated.
+  bool isRotated = false;
 
   int64_t chunkBytes(int64_t elements) const {
     return getChunkLayout(elements, format, block).chunkBytes;

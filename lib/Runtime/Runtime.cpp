@@ -109,6 +109,12 @@ template <>
 constexpr size_t zpp::rt::kFirstSize<zpp_rt_world_desc> =
     offsetof(zpp_rt_world_desc, on_failure);
 template <>
+constexpr size_t zpp::rt::kFirstSize<zpp_rt_quantize_desc> =
+    offsetof(zpp_rt_quantize_desc, rotate);
+template <>
+constexpr size_t zpp::rt::kFirstSize<zpp_rt_reduce_desc> =
+    offsetof(zpp_rt_reduce_desc, rotate);
+template <>
 constexpr size_t zpp::rt::kFirstSize<zpp_rt_exchange_desc> =
     offsetof(zpp_rt_exchange_desc, mesh);
 

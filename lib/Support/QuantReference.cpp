@@ -55,6 +55,21 @@ void zpp::quantizeChunk(const float *values, int64_t elements,
   }
 }
 
+void zpp::rotateChunk(float *values, int64_t elements, Rotation rotation) {
+  for (int64_t begin = 0; begin + kRotation <= elements; begin += kRotation) {
+    float *group = values + begin;
+    for (int64_t i = 0; i < kRotation; ++i)
+      group[i] = enterRotation(group[i], rotation);
+    for (int64_t h = 1; h < kRotation; h *= 2)
+      for (int64_t i = 0; i < kRotation; ++i)
+        if ((i & h) == 0) {
+          float a = group[i], b = group[i + h];
+          group[i] = a + b;
+          group[i + h] = a - b;
+        }
+  }
+}
+
 /// Element `index` of a chunk.
 static float decodeElement(const uint8_t *chunk, const ChunkLayout &layout,
                            WireFormat format, int64_t block, int64_t index) {
@@ -129,6 +144,8 @@ double zpp::getRelativeErrorBound(WireFormat format, int64_t block) {
   double squared = halfStep * halfStep;
   return kSlack * std::sqrt(block * squared / (1 + (block - 1) * squared));
 }
+
+double zpp::getRotationErrorBound() { return std::pow(1 + kRoundoff, 5) - 1; }
 
 /// Bounds on |q(v) - v| of a chunk's elements.
 static std::vector<double> getChunkErrorBounds(const float *values,

@@ -90,6 +90,11 @@ int64_t SliceMap::tensorIndex(int64_t chunk, int64_t element) const {
   return (outerIndex * extent + row) * inner + innerIndex;
 }
 
+bool SliceMap::movesWhole(int64_t size) const {
+  return paddedExtent() == extent && unit * inner % size == 0 &&
+         partBegin() * inner % size == 0 && partSize() * inner % size == 0;
+}
+
 std::string SliceMap::verify() const {
   auto expected = [](const std::string &what, int64_t got) {
     return "expected " + what + ", but got " + std::to_string(got);

@@ -15,7 +15,7 @@ using namespace zpp;
 using namespace zpp::zero;
 
 FailureOr<QuantAttr> zpp::parseFormat(Operation *op, StringRef format,
-                                      int64_t block) {
+                                      int64_t block, int64_t rotate) {
   // Errors are emitted at the location, because an error at an op, here a
   // module, prints the whole op.
   if (format == "none")
@@ -25,20 +25,23 @@ FailureOr<QuantAttr> zpp::parseFormat(Operation *op, StringRef format,
     return emitError(op->getLoc(),
                      "expected a format none, i8 or i4, but got '")
            << format << "'";
-  QuantAttr quant = QuantAttr::getChecked(
-      [&] { return emitError(op->getLoc()); }, op->getContext(), *kind, block);
+  QuantAttr quant =
+      QuantAttr::getChecked([&] { return emitError(op->getLoc()); },
+                            op->getContext(), *kind, block, rotate);
   if (!quant)
     return failure();
   return quant;
 }
 
-FailureOr<SmallVector<QuantAttr>>
-zpp::parseFormats(Operation *op, StringRef formats, int64_t block) {
+FailureOr<SmallVector<QuantAttr>> zpp::parseFormats(Operation *op,
+                                                    StringRef formats,
+                                                    int64_t block,
+                                                    int64_t rotate) {
   SmallVector<StringRef> names;
   formats.split(names, ':');
   SmallVector<QuantAttr> quants;
   for (StringRef name : names) {
-    FailureOr<QuantAttr> quant = parseFormat(op, name, block);
+    FailureOr<QuantAttr> quant = parseFormat(op, name, block, rotate);
     if (failed(quant))
       return failure();
     quants.push_back(*quant);

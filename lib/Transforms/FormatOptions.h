@@ -13,14 +13,16 @@
 
 namespace zpp {
 
-/// The quantization given by `format` ("none", "i8" or "i4") and `block`; null
-/// for "none". Emits an error at `op` for anything else.
-mlir::FailureOr<zero::QuantAttr>
-parseFormat(mlir::Operation *op, llvm::StringRef format, int64_t block);
+/// The quantization given by `format` ("none", "i8" or "i4"), `block` and
+/// `rotate`; null for "none". Emits an error at `op` for anything else.
+mlir::FailureOr<zero::QuantAttr> parseFormat(mlir::Operation *op,
+                                             llvm::StringRef format,
+                                             int64_t block, int64_t rotate = 0);
 
 /// The same for a list of formats, separated by ':'.
 mlir::FailureOr<llvm::SmallVector<zero::QuantAttr>>
-parseFormats(mlir::Operation *op, llvm::StringRef formats, int64_t block);
+parseFormats(mlir::Operation *op, llvm::StringRef formats, int64_t block,
+             int64_t rotate = 0);
 
 /// The option `links` of a pass: speeds of the tiers' links, or the name of a
 /// file with a line "links=..." as `zpp-perf --calibrate` prints it. getModel()

@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     """The fields of zpp.Options."""
-    kinds = {"block": int, "stages": int, "prefetch_bytes": int,
+    kinds = {"block": int, "rotate": int, "stages": int, "prefetch_bytes": int,
              "coalesce_bytes": int, "compile_timeout": float,
              "regather": _boolean, "secondary": _group}
     for name in zpp.Options.__dataclass_fields__:

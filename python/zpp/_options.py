@@ -56,6 +56,9 @@ class Options:
     weights_of: str | Sequence[int] | Callable[[str], bool] | None = None
     #: Elements that share a scale: a power of two from 32 to 2048.
     block: int | None = None
+    #: Elements of a gradient's group that is rotated before it is quantized,
+    #: which spreads outliers: 32, or 0 for none.
+    rotate: int | None = None
     #: Whether to drop gathered weights that a step keeps alive and to gather
     #: them again in the backward pass (ZeRO-3).
     regather: bool | None = None
@@ -97,6 +100,7 @@ class Options:
         if self.block is not None and self.block & (self.block - 1):
             raise ValueError(
                 f"block: expected a power of two, but got {self.block}")
+        _check_choice("rotate", self.rotate, (None, 0, 32))
         _check_choice("regather", self.regather, (None, True, False))
         _check_number("stages", self.stages, 0)
         put("links", _links_text(self.links))

@@ -96,18 +96,19 @@ private:
 
 /// A set of chunks without data.
 Chunks makeChunks(Memory &memory, int64_t count, int64_t elements,
-                  WireFormat format, int64_t block) {
+                  WireFormat format, int64_t block, int64_t rotate = 0) {
   int64_t bytes = getChunkLayout(elements, format, block).chunkBytes;
   return {memory.allocate(count * bytes),
           count,
           bytes,
           format,
           block,
-          ElementType::F32};
+          ElementType::F32,
+          rotate};
 }
 ConstChunks asConst(const Chunks &chunks) {
-  return {chunks.data,   chunks.count, chunks.stride,
-          chunks.format, chunks.block, chunks.type};
+  return {chunks.data,  chunks.count, chunks.stride, chunks.format,
+          chunks.block, chunks.type,  chunks.rotate};
 }
 
 //===----------------------------------------------------------------------===//
@@ -303,7 +304,8 @@ SliceMap makeIdentity(int64_t elements) {
 }
 
 void benchQuantize(Table &table, ElementType type, WireFormat format,
-                   int64_t block, int64_t elements, double target) {
+                   int64_t block, int64_t elements, double target,
+                   int64_t rotate = 0) {
   Memory memory;
   SliceMap map = makeOrder(elements);
   ChunkLayout layout = getChunkLayout(elements / 4, format, block);
@@ -314,16 +316,18 @@ void benchQuantize(Table &table, ElementType type, WireFormat format,
   for (int i = 0; i < sets; ++i) {
     tensors.push_back(memory.allocate(elements * elementBytes(type)));
     fill(tensors.back(), type, elements, i);
-    chunks.push_back(makeChunks(memory, 4, elements / 4, format, block));
+    chunks.push_back(
+        makeChunks(memory, 4, elements / 4, format, block, rotate));
   }
   std::string types = std::string(str(type)) + " > " + str(format);
-  table.add("quantize with order", types, block, elements, bytes, sets, target,
-            [&](int set, cudaStream_t stream) {
+  table.add(rotate ? "rotate-quantize" : "quantize with order", types, block,
+            elements, bytes, sets, target, [&](int set, cudaStream_t stream) {
               check(quantize({tensors[set], type}, map, chunks[set], stream));
             });
   types = std::string(str(format)) + " > " + str(type);
-  table.add("dequantize with order", types, block, elements, bytes, sets,
-            target, [&](int set, cudaStream_t stream) {
+  table.add(rotate ? "dequantize-rotate" : "dequantize with order", types,
+            block, elements, bytes, sets, target,
+            [&](int set, cudaStream_t stream) {
               check(dequantize(asConst(chunks[set]), map, {tensors[set], type},
                                stream));
             });
@@ -358,7 +362,8 @@ void benchReorder(Table &table, ElementType type, int64_t elements) {
 
 /// `count` sources of `elements` each.
 void benchReduce(Table &table, int64_t count, WireFormat from, WireFormat to,
-                 int64_t block, int64_t elements, double target) {
+                 int64_t block, int64_t elements, double target,
+                 int64_t rotate = 0) {
   Memory memory;
   ChunkLayout layout = getChunkLayout(elements, from, block);
   SliceMap identity = makeIdentity(elements);
@@ -369,7 +374,7 @@ void benchReduce(Table &table, int64_t count, WireFormat from, WireFormat to,
   std::vector<Chunks> sources, dests;
   std::vector<void *> tensors;
   for (int i = 0; i < sets; ++i) {
-    sources.push_back(makeChunks(memory, count, elements, from, block));
+    sources.push_back(makeChunks(memory, count, elements, from, block, rotate));
     for (int64_t s = 0; s < count; ++s) {
       fill(values, ElementType::BF16, elements, 100 * i + s);
       Chunks one = sources[i];
@@ -385,13 +390,14 @@ void benchReduce(Table &table, int64_t count, WireFormat from, WireFormat to,
   std::string types = std::to_string(count) + " " + str(from) + " > " +
                       (to == WireFormat::None ? "bf16" : str(to));
   if (to == WireFormat::None) {
-    table.add(
-        "dequantize-reduce", types, block, elements, sourceBytes + elements * 2,
-        sets, target, [&](int set, cudaStream_t stream) {
-          check(dequantizeReduce(asConst(sources[set]), identity,
-                                 {static_cast<float>(count)},
-                                 {tensors[set], ElementType::BF16}, stream));
-        });
+    table.add(rotate ? "dequantize-reduce-rotate" : "dequantize-reduce", types,
+              block, elements, sourceBytes + elements * 2, sets, target,
+              [&](int set, cudaStream_t stream) {
+                check(dequantizeReduce(asConst(sources[set]), identity,
+                                       {static_cast<float>(count)},
+                                       {tensors[set], ElementType::BF16},
+                                       stream));
+              });
     return;
   }
   table.add("dequantize-reduce-quantize", types, block, elements,
@@ -448,8 +454,8 @@ int main(int argc, char **argv) {
     benchReduce(table, 8, WireFormat::I8, to, 128, 256 * kMi, 0);
   benchReduce(table, 8, WireFormat::I4, WireFormat::None, 128, 256 * kMi, 0);
   for (int64_t count : {2, 4, 16})
-    benchReduce(table, count, WireFormat::I4, WireFormat::I4, 128, 128 * kMi,
-                0);
+    for (WireFormat from : {WireFormat::I4, WireFormat::I8})
+      benchReduce(table, count, from, WireFormat::I4, 128, 128 * kMi, 0);
   benchReduce(table, 2, WireFormat::I4, WireFormat::None, 128, 256 * kMi, 0);
   for (ElementType type : {ElementType::F32, ElementType::F16})
     for (WireFormat format : {WireFormat::I8, WireFormat::I4})
@@ -457,6 +463,14 @@ int main(int argc, char **argv) {
   for (int64_t block : {32, 2048})
     benchQuantize(table, ElementType::BF16, WireFormat::I4, block, 256 * kMi,
                   0);
+  // The ends of a scatter whose hops send rotated values.
+  for (WireFormat format : {WireFormat::I8, WireFormat::I4})
+    benchQuantize(table, ElementType::BF16, format, 128, 256 * kMi, 0,
+                  kRotation);
+  for (int64_t count : {2, 8})
+    for (WireFormat from : {WireFormat::I8, WireFormat::I4})
+      benchReduce(table, count, from, WireFormat::None, 128, 256 * kMi, 0,
+                  kRotation);
   benchReorder(table, ElementType::BF16, 256 * kMi);
   double again = measureCopy(512 * kMi, /*print=*/false);
   std::printf("copy of 512 MiB after all: %.0f GB/s\n", again);

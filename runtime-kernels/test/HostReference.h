@@ -130,6 +130,8 @@ inline void quantize(const uint8_t *source, ElementType type,
       else
         copyElement(type, chunk, e, source, index);
     }
+    if (dest.rotate != 0)
+      rotateChunk(values.data(), elements, Rotation::Forward);
     if (dest.format != WireFormat::None)
       quantizeChunk(values.data(), elements, dest.format, dest.block, chunk);
   }
@@ -144,6 +146,8 @@ inline void dequantize(const ConstChunks &source, const SliceMap &map,
     std::vector<float> values;
     if (source.format != WireFormat::None)
       values = decode(chunk, elements, source.format, source.block, type);
+    if (source.rotate != 0)
+      rotateChunk(values.data(), elements, Rotation::Back);
     for (int64_t e = 0; e < elements; ++e) {
       int64_t index = map.tensorIndex(c, e);
       if (index < 0)
@@ -177,6 +181,8 @@ inline void dequantizeReduce(const ConstChunks &sources, const SliceMap &map,
                              ElementType type) {
   std::vector<float> sum =
       reduce(sources, map.elementsPerChunk(), reduction.divisor);
+  if (sources.rotate != 0)
+    rotateChunk(sum.data(), sum.size(), Rotation::Back);
   for (size_t e = 0; e < sum.size(); ++e) {
     int64_t index = map.tensorIndex(0, e);
     if (index >= 0)

@@ -360,6 +360,8 @@ struct Case {
   int64_t misalignment = 0;
   /// Bytes between chunks, times their alignment.
   int64_t gap = 0;
+  /// Of the chunks on the side that has codes, but between two hops.
+  int64_t rotate = 0;
   Reduction reduction = {};
   cudaStream_t stream = nullptr;
 
@@ -370,7 +372,8 @@ struct Case {
            " data " + std::to_string(static_cast<int>(data)) +
            (anyBits ? " any bits" : "") + " misaligned by " +
            std::to_string(misalignment) + " gap " + std::to_string(gap) +
-           " divisor " + std::to_string(reduction.divisor) + " partial " +
+           (rotate ? " rotated" : "") + " divisor " +
+           std::to_string(reduction.divisor) + " partial " +
            str(kindOf(reduction.partial)) + ": " + zpp::describe(map);
   }
 };
@@ -401,9 +404,11 @@ struct ChunkSet {
     device.data = buffer.deviceData();
   }
   static ConstChunks asConst(const Chunks &chunks) {
-    return {chunks.data,   chunks.count, chunks.stride,
-            chunks.format, chunks.block, chunks.type};
+    return {chunks.data,  chunks.count, chunks.stride, chunks.format,
+            chunks.block, chunks.type,  chunks.rotate};
   }
+  /// Says whether the values are rotated.
+  void setRotation(int64_t rotate) { host.rotate = device.rotate = rotate; }
 };
 
 int64_t tensorElements(const SliceMap &map) {
@@ -421,6 +426,8 @@ void testQuantize(const Case &c) {
   fillTensor(source.hostData(), type, tensorElements(c.map), c.data);
   ChunkSet dest(c.map.numChunks(), c.map.elementsPerChunk(), c.dest,
                 c.destBlock, c.misalignment, c.gap);
+  if (isQuantized(c.dest))
+    dest.setRotation(c.rotate);
   source.upload();
   dest.buffer.upload();
   expectError(
@@ -435,6 +442,8 @@ void testDequantize(const Case &c) {
   ElementType type = typeOf(c.dest);
   ChunkSet source(c.map.numChunks(), c.map.elementsPerChunk(), c.source,
                   c.sourceBlock, c.misalignment, c.gap);
+  if (isQuantized(c.source))
+    source.setRotation(c.rotate);
   fillChunks(source.host, c.map.elementsPerChunk(), c.data, c.anyBits);
   Buffer dest = makeTensorBuffer(c, c.dest);
   source.buffer.upload();
@@ -452,6 +461,8 @@ void testReduce(const Case &c) {
   ElementType type = typeOf(c.dest);
   ChunkSet source(c.sources, c.map.elementsPerChunk(), c.source, c.sourceBlock,
                   c.misalignment, c.gap);
+  if (isQuantized(c.source))
+    source.setRotation(c.rotate);
   fillChunks(source.host, c.map.elementsPerChunk(), c.data, c.anyBits);
   Buffer dest = makeTensorBuffer(c, c.dest);
   source.buffer.upload();
@@ -512,6 +523,7 @@ void pickFree(Case &c) {
   c.anyBits = pick(4) == 0;
   c.misalignment = pick(2) ? 0 : pick(9);
   c.gap = pick(2) ? 0 : pick(5);
+  c.rotate = pick(2) ? kRotation : 0;
   c.reduction.divisor = kDivisors[pick(std::size(kDivisors))];
   c.reduction.partial = kPartials[pick(std::size(kPartials))];
 }
@@ -562,7 +574,10 @@ void testMatrix(bool quick) {
           c.sourceBlock = block;
           c.destBlock = kBlocks[pick(std::size(kBlocks))];
           c.sources = sources;
-          runCase(row.operation, c);
+          for (int64_t rotate : {int64_t(0), kRotation}) {
+            c.rotate = rotate;
+            runCase(row.operation, c);
+          }
         }
   }
 }
@@ -703,6 +718,21 @@ void testErrors() {
                                          {}, chunks(Kind::I8, 4), stream),
                 what);
   }
+
+  // Rotations: none but those of the format, and none between two hops.
+  Chunks turned = chunks(Kind::I8, 4);
+  turned.rotate = 64;
+  expectError(cudaErrorInvalidValue, quantize(tensor, map, turned, stream),
+              "groups of 64");
+  turned.rotate = kRotation;
+  expectError(cudaErrorInvalidValue,
+              dequantizeReduceQuantize(ChunkSet::asConst(turned), map, {},
+                                       chunks(Kind::I8, 4), stream),
+              "rotated sources");
+  expectError(cudaErrorInvalidValue,
+              dequantizeReduceQuantize(constChunks(Kind::I8, 4), map, {},
+                                       turned, stream),
+              "rotated destination");
 
   // Counts, strides, alignment.
   expectError(cudaErrorInvalidValue,

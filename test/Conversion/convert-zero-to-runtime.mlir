@@ -4,13 +4,14 @@
 
 // Descriptors are constants with the fields of zpp_rt.h: struct_size, name,
 // element_type (BF16), format, block, then the slices: outer, unit, inner,
-// extent, factors, chunk_factors, stage, stages; last the stride of chunks, 0.
+// extent, factors, chunk_factors, stage, stages; the stride of chunks, 0; last
+// the elements of a rotated group.
 // CHECK:       llvm.mlir.global internal constant @[[NAME:.*]]("step.py:12:3\00")
 // CHECK:       llvm.mlir.global internal constant @[[FACTORS:.*]](dense<[2, 4]> : tensor<2xi64>)
 // CHECK:       llvm.mlir.global internal constant @[[CHUNK:.*]](dense<1> : tensor<1xi64>)
 // CHECK:       llvm.mlir.global internal constant @[[DESC:zpp_rt_quantize_desc]]()
-// CHECK-SAME:    !llvm.struct<(i64, ptr, i64, i64, i64, i64, i64, i64, i64, ptr, i64, ptr, i64, i64, i64, i64)>
-// CHECK:         constant(128 : i64)
+// CHECK-SAME:    !llvm.struct<(i64, ptr, i64, i64, i64, i64, i64, i64, i64, ptr, i64, ptr, i64, i64, i64, i64, i64)>
+// CHECK:         constant(136 : i64)
 // CHECK:         addressof @[[NAME]]
 // CHECK:         constant(1 : i64)
 // CHECK:         constant(4 : i64)
@@ -26,6 +27,7 @@
 // CHECK:         constant(1 : i64)
 // CHECK:         constant(3 : i64)
 // CHECK:         constant(0 : i64)
+// CHECK:         constant(32 : i64)
 // CHECK:       llvm.func @zpp_rt_quantize(!llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr) -> i32
 
 // CHECK-LABEL: func.func @quantize
@@ -40,7 +42,7 @@ func.func @quantize(%x: memref<61x7xbf16>, %y: memref<4x48xi8>) {
   // CHECK-DAG: %[[D:.*]] = llvm.mlir.addressof @[[DESC]]
   // CHECK: llvm.call @zpp_rt_quantize(%[[RANK]], %[[D]], %[[XPTR]], %[[YPTR]])
   // CHECK-NOT: zero.
-  zero.quantize %x quant <i4, block = 256>
+  zero.quantize %x quant <i4, block = 256, rotate = 32>
       slices <dim = 0, factors = [2, 4], chunk = [1], stage = 1 of 3> into %y
       : memref<61x7xbf16> into memref<4x48xi8> loc("step.py":12:3)
   return
@@ -125,7 +127,7 @@ func.func @offset(%x: memref<4x8xbf16, strided<[8, 1], offset: ?>>,
 #mesh = #zero.mesh<"gpu" = 4>
 // reduce: kind MEAN, 4 sources of 8 elements BF16, format NONE, into F32.
 // CHECK:       @zpp_rt_reduce_desc()
-// CHECK:         constant(80 : i64)
+// CHECK:         constant(88 : i64)
 // CHECK:         constant(1 : i64)
 // CHECK:         constant(4 : i64)
 // CHECK:         constant(8 : i64)
@@ -133,9 +135,10 @@ func.func @offset(%x: memref<4x8xbf16, strided<[8, 1], offset: ?>>,
 // CHECK:         constant(0 : i64)
 // CHECK:         constant(0 : i64)
 // CHECK:         constant(0 : i64)
-// dequantize_reduce: kind SUM, 4 sources, 8 elements, i8 in blocks of 32, into F16.
-// CHECK:       @zpp_rt_reduce_desc_{{.*}}() {{.*}}(i64, ptr, i64, i64, i64, i64, i64, i64, i64, i64)
-// CHECK:         constant(80 : i64)
+// dequantize_reduce: kind SUM, 4 sources, 8 elements, i8 in blocks of 32, into
+// F16; sources without gaps, rotated back.
+// CHECK:       @zpp_rt_reduce_desc_{{.*}}() {{.*}}(i64, ptr, i64, i64, i64, i64, i64, i64, i64, i64, i64)
+// CHECK:         constant(88 : i64)
 // CHECK:         constant(0 : i64)
 // CHECK:         constant(4 : i64)
 // CHECK:         constant(8 : i64)
@@ -143,6 +146,8 @@ func.func @offset(%x: memref<4x8xbf16, strided<[8, 1], offset: ?>>,
 // CHECK:         constant(8 : i64)
 // CHECK:         constant(32 : i64)
 // CHECK:         constant(2 : i64)
+// CHECK:         constant(0 : i64)
+// CHECK:         constant(32 : i64)
 // CHECK:       @zpp_rt_reduce_quantize_desc
 // CHECK:         constant(168 : i64)
 // CHECK:       @zpp_rt_pack_desc
@@ -159,7 +164,7 @@ func.func @others(%a: memref<4x8xbf16>, %b: memref<8xf32>, %w: memref<4x32xi8>,
                   %h: memref<8xf16>, %v: memref<2x32xi8>, %p: memref<4x2xf32>,
                   %x: memref<4x8xf32>, %w2: memref<4x32xi8>) {
   zero.reduce mean %a into %b : memref<4x8xbf16> into memref<8xf32>
-  zero.dequantize_reduce sum %w quant <i8, block = 32> into %h
+  zero.dequantize_reduce sum %w quant <i8, block = 32, rotate = 32> into %h
       : memref<4x32xi8> into memref<8xf16>
   zero.dequantize_reduce_quantize sum %w quant <i8, block = 32>
       partial tensor<8xf32> to <i4, block = 32>

@@ -22,6 +22,19 @@
 // RUN: zpp-run %t.fused.mlir --entry=quantized --output=%t.fused
 // RUN: diff %t.naive0.npy %t.fused0.npy
 
+// Rotated: where slices are whole groups, they stay rotated, and otherwise not.
+// RUN: zpp-run %t.naive.mlir --entry=rotated --compare=direct | FileCheck %s --check-prefix=QUANTIZED
+// RUN: zpp-run %t.fused.mlir --entry=rotated --compare=direct | FileCheck %s --check-prefix=QUANTIZED
+// RUN: zpp-run %t.staged.mlir --entry=rotated --compare=direct | FileCheck %s --check-prefix=QUANTIZED
+// RUN: zpp-run %t.fused.mlir --entry=rotated_groups --compare=direct_groups | FileCheck %s --check-prefix=QUANTIZED
+// RUN: zpp-run %t.staged.mlir --entry=rotated_groups --compare=direct_groups | FileCheck %s --check-prefix=QUANTIZED
+// RUN: FileCheck %s --check-prefix=GROUPS < %t.fused.mlir
+// GROUPS-LABEL: func @rotated(
+// GROUPS-NOT: dequantize_reduce_quantize
+// GROUPS-LABEL: func @rotated_groups
+// GROUPS-COUNT-2: dequantize_reduce_quantize
+// GROUPS: zero.dequantize_reduce sum {{.*}} rotate = 32
+
 // Slices in the wrong order do not pass.
 // RUN: not zpp-run %t.fused.mlir --entry=swapped --compare=direct 2>&1 | FileCheck %s --check-prefix=WRONG
 
@@ -38,6 +51,10 @@
 !node = !zero.shard<61x7xf32, dim 0 = (2, "node", "gpu") on #mesh>
 !slice = !zero.shard<61x7xf32, dim 0 = ("rack", "node", "gpu") on #mesh>
 !swapped = !zero.shard<61x7xf32, dim 0 = ("gpu", "node", "rack") on #mesh>
+!wide_whole = !zero.shard<96x32xf32, dim 0 = (2, 2, 2) on #mesh>
+!wide_gpu = !zero.shard<96x32xf32, dim 0 = (2, 2, "gpu") on #mesh>
+!wide_node = !zero.shard<96x32xf32, dim 0 = (2, "node", "gpu") on #mesh>
+!wide_slice = !zero.shard<96x32xf32, dim 0 = ("rack", "node", "gpu") on #mesh>
 
 func.func @direct(%g: tensor<61x7xf32>) -> tensor<8x7xf32> {
   %0 = zero.from_local %g : tensor<61x7xf32> to !whole
@@ -60,6 +77,28 @@ func.func @quantized(%g: tensor<61x7xf32>) -> tensor<8x7xf32> {
   %3 = zero.reduce_scatter sum %2 along ["rack"] wire <i8, block = 32> : !node to !slice
   %4 = zero.to_local %3 : !slice to tensor<8x7xf32>
   return %4 : tensor<8x7xf32>
+}
+func.func @rotated(%g: tensor<61x7xf32>) -> tensor<8x7xf32> {
+  %0 = zero.from_local %g : tensor<61x7xf32> to !whole
+  %1 = zero.reduce_scatter sum %0 along ["gpu"] wire <i8, block = 32, rotate = 32> : !whole to !gpu
+  %2 = zero.reduce_scatter sum %1 along ["node"] wire <i8, block = 64, rotate = 32> : !gpu to !node
+  %3 = zero.reduce_scatter sum %2 along ["rack"] wire <i8, block = 32, rotate = 32> : !node to !slice
+  %4 = zero.to_local %3 : !slice to tensor<8x7xf32>
+  return %4 : tensor<8x7xf32>
+}
+func.func @rotated_groups(%g: tensor<96x32xf32>) -> tensor<12x32xf32> {
+  %0 = zero.from_local %g : tensor<96x32xf32> to !wide_whole
+  %1 = zero.reduce_scatter sum %0 along ["gpu"] wire <i8, block = 32, rotate = 32> : !wide_whole to !wide_gpu
+  %2 = zero.reduce_scatter sum %1 along ["node"] wire <i8, block = 64, rotate = 32> : !wide_gpu to !wide_node
+  %3 = zero.reduce_scatter sum %2 along ["rack"] wire <i8, block = 32, rotate = 32> : !wide_node to !wide_slice
+  %4 = zero.to_local %3 : !wide_slice to tensor<12x32xf32>
+  return %4 : tensor<12x32xf32>
+}
+func.func @direct_groups(%g: tensor<96x32xf32>) -> tensor<12x32xf32> {
+  %0 = zero.from_local %g : tensor<96x32xf32> to !wide_whole
+  %1 = zero.reduce_scatter sum %0 along ["rack", "node", "gpu"] : !wide_whole to !wide_slice
+  %2 = zero.to_local %1 : !wide_slice to tensor<12x32xf32>
+  return %2 : tensor<12x32xf32>
 }
 func.func @mixed(%g: tensor<61x7xf32>) -> tensor<8x7xf32> {
   %0 = zero.from_local %g : tensor<61x7xf32> to !whole

@@ -6,6 +6,7 @@ import numpy as np
 
 MAX_CODE = {"i8": 127, "i4": 7}
 ELEMENT_BITS = {"i8": 8, "i4": 4}
+ROTATION = 32
 
 
 def chunk_bytes(elements: int, form: str, block: int) -> int:
@@ -15,6 +16,25 @@ def chunk_bytes(elements: int, form: str, block: int) -> int:
 
     payload = -(-elements * ELEMENT_BITS[form] // 8)
     return align(align(payload) + 2 * -(-elements // block))
+
+
+def rotate(values: np.ndarray, factor: float) -> np.ndarray:
+    """A chunk (flat, f32) with its whole groups rotated; the factor is 1/8
+    before quantization and 1/4 after it."""
+    whole = values.size // ROTATION * ROTATION
+    groups = values[:whole].reshape(-1, ROTATION)
+    with np.errstate(all="ignore"):
+        groups = np.where(np.abs(groups) < 2.0**-100,
+                          np.copysign(np.float32(0), groups),
+                          groups * np.float32(factor))
+        distance = 1
+        while distance < ROTATION:
+            pairs = groups.reshape(-1, ROTATION // (2 * distance), 2, distance)
+            groups = np.stack([pairs[:, :, 0] + pairs[:, :, 1],
+                               pairs[:, :, 0] - pairs[:, :, 1]], 2)
+            distance *= 2
+    return np.concatenate([groups.reshape(-1), values[whole:]]).astype(
+        np.float32)
 
 
 def transport(values: np.ndarray, form: str, block: int) -> np.ndarray:
@@ -71,11 +91,13 @@ def hops_of(tiers, forms) -> list[tuple[int, str]]:
     return list(zip(reversed(tiers), [*inner, outermost]))
 
 
-def reduce_scatter(operands, tiers, forms, block: int, dim: int, dtype):
+def reduce_scatter(operands, tiers, forms, block: int, dim: int, dtype,
+                   rotates: bool = True):
     """qgZ: the slice that each rank gets of the sum over all of them.
 
     `operands` are the ranks' f32 arrays; `tiers` the mesh's sizes, slowest
-    first; `forms` as for hops_of.
+    first; `forms` as for hops_of. Where it `rotates`, sums of rotated values
+    stay rotated up to the next hop if its slices are whole groups.
     """
     hops = hops_of(tiers, forms)
     tiers = [size for size, _ in reversed(hops)]
@@ -87,22 +109,41 @@ def reduce_scatter(operands, tiers, forms, block: int, dim: int, dtype):
     for rank, operand in zip(ordered, operands):
         moved = np.moveaxis(np.asarray(operand, np.float32), dim, 0)
         held[rank] = moved.reshape(*tiers, -1, *moved.shape[1:])
+    # A chunk lies as the tensor does: the cut dim where it was, with the slices
+    # that remain in their order.
+    def lay(chunk, axis):
+        front = np.reshape(chunk, (-1, *chunk.shape[axis + 1:]))
+        lying = np.moveaxis(front, 0, dim)
+        return lying.reshape(-1), lying.shape
+
+    def take_up(flat, lying, chunk):
+        return np.moveaxis(flat.reshape(lying), dim, 0).reshape(chunk)
+
+    # Of a slice, from its first row to its last.
+    shape = np.asarray(operands[0]).shape
+    run = (shape[dim] // int(np.prod(tiers))
+           * int(np.prod(shape[dim + 1:], dtype=int)))
+    is_rotated = False
     for hop, (_, form) in enumerate(hops):
         axis = len(tiers) - 1 - hop
+        quantizes = rotates and form != "none"
+        after = hops[hop + 1][1] if hop + 1 < len(hops) else "none"
+        stays = quantizes and after != "none" and run % ROTATION == 0
         result = {}
         for rank in ordered:
             total = None
             for source in range(tiers[axis]):
                 peer = rank[:axis] + (source,) + rank[axis + 1:]
                 chunk = np.take(held[peer], rank[axis], axis=axis)
-                # A chunk lies as the tensor does: the cut dim where it was,
-                # with the slices that remain in their order.
-                front = np.reshape(chunk, (-1, *chunk.shape[axis + 1:]))
-                lying = np.moveaxis(front, 0, dim)
-                arrived = transport(lying, form, block).reshape(lying.shape)
-                arrived = np.moveaxis(arrived, dim, 0).reshape(chunk.shape)
+                sent, lying = lay(chunk, axis)
+                if quantizes and not is_rotated:
+                    sent = rotate(sent, 1 / 8)
+                arrived = transport(sent, form, block)
                 total = arrived if total is None else (
                     total + arrived).astype(np.float32)
-            result[rank] = total
+            if quantizes and not stays:
+                total = rotate(total, 1 / 4)
+            result[rank] = take_up(total, lying, chunk.shape)
         held = result
+        is_rotated = stays
     return [np.moveaxis(held[rank], 0, dim).astype(dtype) for rank in ordered]

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import zpp
-from blockquant import MAX_CODE
+from blockquant import MAX_CODE, rotate
 from jax.sharding import PartitionSpec as P
 
 pytestmark = pytest.mark.compiler
@@ -218,6 +218,37 @@ def test_quantize_and_dequantize(name, form):
         assert_same_bits(got, expected, what)
     for got, (expected, what) in zip(back.run(), received):
         assert_same_bits(got, expected, what)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", DTYPES)
+def test_rotated_blocks(name, form):
+    """Rotation before quantization, after dequantization and after a sum."""
+    dtype = DTYPES[name]
+    program, expected = Program(), []
+
+    def add(op, values, result):
+        program.add(f"{op} {{}}", values,
+                    f"quant <{form}, block = {block}, rotate = 32>", result)
+        expected.append((result, (op, block, length)))
+
+    for seed, (block, length) in enumerate(
+            (block, length) for block in LENGTHS for length in LENGTHS[block]):
+        values = difficult(3 * length, dtype, seed).reshape(3, length)
+        with np.errstate(all="ignore"):
+            chunks = np.stack([
+                quantize(rotate(row.astype(np.float32), 1 / 8), form, block)
+                for row in values])
+            rows = np.stack([dequantize(row, length, form, block)
+                             for row in chunks])
+            add("quantize", values, chunks)
+            add("dequantize", chunks, np.stack(
+                [rotate(row, 1 / 4) for row in rows]).astype(dtype))
+            for kind in ("sum", "mean"):
+                add(f"dequantize_reduce {kind}", chunks,
+                    rotate(reduce(rows, kind), 1 / 4).astype(dtype))
+    for got, (result, what) in zip(program.run(), expected):
+        assert_same_bits(got, result, what)
 
 
 @pytest.mark.parametrize("form", FORMS)

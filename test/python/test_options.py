@@ -71,6 +71,8 @@ def test_options_are_values():
     ({"mesh": 8}, "mesh with named axes, but got 8"),
     ({"weights": "i3"}, "weights: expected 'none', 'i8' or 'i4', but got 'i3'"),
     ({"weights": 8}, "but got 8"),
+    ({"rotate": 64}, "rotate: expected 0 or 32, but got 64"),
+    ({"rotate": True}, "rotate: expected 0 or 32, but got True"),
     ({"gradients": "i8:i5"}, "as .'i8', 'i4'. or 'i8:i4', but got 'i8:i5'"),
     ({"gradients": ()}, "but got ()"),
     ({"gradients": 4}, "but got 4"),

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Trains the example as written and as ZeRO++, side by side."""
 
+import math
+
 import blockquant
 import collectives
 import jax
@@ -159,21 +161,23 @@ def test_ranks_hold_equal_bits_of_equal_data():
     assert all(map(ranks_agree, jax.tree.leaves(state)))
 
 
+@pytest.mark.parametrize("rotate", [0, 32])
 @pytest.mark.parametrize("mesh", ["1-D", "three tiers"])
-def test_gradients_are_within_the_derived_bound(mesh):
+def test_gradients_are_within_the_derived_bound(mesh, rotate):
     """With momentum the state after one step holds the gradient itself.
 
     Element by element, a hop errs by at most half a step of the scale per
     contribution: amax / (2 qmax) * (1 + 2^-7), and its sum carries on what the
     hop before it erred. The bound takes amax over whole tensors, from what
-    every rank contributed.
+    every rank contributed. Rotation keeps norms, so that there it is the one of
+    getReduceErrorBound.
     """
     axes, tiers, _ = MESHES[mesh]
     config = with_options(mesh=axes, layers=1, optimizer="sgd",
                           dtype="float32")
     trainer = trainer_of(config)
     batch = tokens(config, 0)
-    options = {**OFF, "gradients": "i8:i4", "mesh": tiers}
+    options = {**OFF, "gradients": "i8:i4", "rotate": rotate, "mesh": tiers}
     step = jax.jit(trainer.step, compiler_options=FAST)
     fast, _ = zpp.jit(trainer.step, compiler_options=FAST, **options)(
         trainer.init(), trainer.batch(batch))
@@ -201,7 +205,19 @@ def test_gradients_are_within_the_derived_bound(mesh):
             held = held.sum(axis=len(sizes) - 1 - hop)
         return error
 
+    def norm_bound(*contributions):
+        growth = 1.0
+        for hop in range(len(sizes)):
+            half = (1 + 2**-7) / (2 * (127 if hop + 1 < len(sizes) else 7))
+            growth *= 1 + half * math.sqrt(128 / (1 + 127 * half**2))
+        return (growth - 1) * sum(map(np.linalg.norm, contributions))
+
     def check_leaf(fast, exact, *contributions):
+        if rotate:
+            error = np.linalg.norm(np.asarray(fast) - np.asarray(exact))
+            limit = norm_bound(*contributions)
+            assert error <= 1.001 * limit, (error, limit)
+            return
         limit = bound(*contributions)
         # The f32 sums of two programs differ in their last bits.
         rounding = 1e-5 * np.abs(np.asarray(exact)).max()

@@ -33,6 +33,13 @@ public:
     return bound;
   }
 
+  /// One direction of a rotation, which keeps norms.
+  Bound rotate(Bound bound, QuantAttr quant, int64_t elements) const {
+    if (!quant.isRotated())
+      return bound;
+    return addRelative(bound, getRotationErrorBound(), 0x1p-100, elements);
+  }
+
   Bound quantize(Bound bound, QuantAttr quant, int64_t elements) const {
     return addRelative(
         bound, getRelativeErrorBound(quant.getWireFormat(), quant.getBlock()),
@@ -71,17 +78,23 @@ static FailureOr<Bound> getBound(Operation *op, ArrayRef<Bound> operands,
       .Case([&](PackSlicesOp) { return operands[0]; })
       .Case([&](UnpackSlicesOp) { return operands[0]; })
       .Case([&](QuantizeOp quantize) {
-        return builder.quantize(operands[0], quantize.getQuant(),
-                                quantize.getInputType().getNumElements());
+        int64_t elements = quantize.getInputType().getNumElements();
+        return builder.quantize(
+            builder.rotate(operands[0], quantize.getQuant(), elements),
+            quantize.getQuant(), elements);
       })
       .Case([&](DequantizeOp dequantize) {
-        return builder.roundTo(operands[0],
-                               dequantize.getInitType().getElementType(),
-                               dequantize.getInitType().getNumElements());
+        int64_t elements = dequantize.getInitType().getNumElements();
+        return builder.roundTo(
+            builder.rotate(operands[0], dequantize.getQuant(), elements),
+            dequantize.getInitType().getElementType(), elements);
       })
       .Case<ReduceOp, DequantizeReduceOp>([&](auto reduce) {
         Bound sum = builder.reduce(operands[0], reduce.getKind(),
                                    reduce.getInputType().getDimSize(0));
+        if constexpr (std::is_same_v<decltype(reduce), DequantizeReduceOp>)
+          sum = builder.rotate(sum, reduce.getQuant(),
+                               reduce.getInitType().getNumElements());
         return builder.roundTo(sum, reduce.getInitType().getElementType(),
                                reduce.getInitType().getNumElements());
       })

@@ -80,6 +80,15 @@ std::vector<WireFormatAndBlock> getWires() {
   return wires;
 }
 
+/// The same, and some with rotated values.
+std::vector<WireFormatAndBlock> getWiresAndRotations() {
+  std::vector<WireFormatAndBlock> wires = getWires();
+  for (WireFormat format : kFormats)
+    for (int64_t block : {kMinBlock, int64_t(128)})
+      wires.push_back({format, block, kRotation});
+  return wires;
+}
+
 Bytes fill(int64_t bytes) { return Bytes(bytes, 0x5c); }
 
 /// The bytes of `count` chunks, `stride` bytes apart, from the first byte to
@@ -167,13 +176,14 @@ TEST_P(Local, Unpack) {
 TEST_P(Local, Quantize) {
   for (const SliceMap &map : getMapsWithStages())
     for (ElementType type : kTypes)
-      for (WireFormatAndBlock wire : getWires())
+      for (WireFormatAndBlock wire : getWiresAndRotations())
         for (bool hasSpecials : {false, true}) {
           SCOPED_TRACE(describe(map));
           auto desc = makeDesc<zpp_rt_quantize_desc>();
           desc.element_type = static_cast<int64_t>(type);
           desc.format = static_cast<int64_t>(wire.format);
           desc.block = wire.block;
+          desc.rotate = wire.rotate;
           desc.slices = getSlices(map);
           Bytes tensor = makeTensor(type, numElements(map), 3, hasSpecials);
           Bytes chunks = quantizeReference(map, type, wire, tensor);
@@ -191,12 +201,13 @@ TEST_P(Local, Quantize) {
 TEST_P(Local, Dequantize) {
   for (const SliceMap &map : getMaps())
     for (ElementType type : kTypes)
-      for (WireFormatAndBlock wire : getWires()) {
+      for (WireFormatAndBlock wire : getWiresAndRotations()) {
         SCOPED_TRACE(describe(map));
         auto desc = makeDesc<zpp_rt_quantize_desc>();
         desc.element_type = static_cast<int64_t>(type);
         desc.format = static_cast<int64_t>(wire.format);
         desc.block = wire.block;
+        desc.rotate = wire.rotate;
         desc.slices = getSlices(map);
         Bytes values = makeTensor(ElementType::F32, numElements(map), 4, true);
         Bytes chunks = quantizeReference(map, ElementType::F32, wire, values);
@@ -252,7 +263,7 @@ Bytes makeChunks(int64_t sources, int64_t elements, WireFormatAndBlock wire,
 TEST_P(Local, DequantizeReduce) {
   for (int64_t elements : {0, 1, 31, 1000, 4099})
     for (int64_t sources : {1, 2, 3, 8})
-      for (WireFormatAndBlock wire : getWires())
+      for (WireFormatAndBlock wire : getWiresAndRotations())
         for (ElementType type : kTypes)
           for (bool isMean : {false, true}) {
             auto desc = makeDesc<zpp_rt_reduce_desc>();
@@ -261,6 +272,7 @@ TEST_P(Local, DequantizeReduce) {
             desc.elements = elements;
             desc.format = static_cast<int64_t>(wire.format);
             desc.block = wire.block;
+            desc.rotate = wire.rotate;
             desc.element_type = static_cast<int64_t>(type);
             Bytes input = makeChunks(sources, elements, wire, isMean);
             Bytes output = reduceReference(isMean, sources, elements,

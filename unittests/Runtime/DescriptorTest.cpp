@@ -201,6 +201,12 @@ TEST(Descriptor, StatusNames) {
 /// The size of a descriptor before it grew.
 template <typename Desc> constexpr size_t kFirstSize = sizeof(Desc);
 template <>
+constexpr size_t kFirstSize<zpp_rt_quantize_desc> =
+    offsetof(zpp_rt_quantize_desc, rotate);
+template <>
+constexpr size_t kFirstSize<zpp_rt_reduce_desc> =
+    offsetof(zpp_rt_reduce_desc, rotate);
+template <>
 constexpr size_t kFirstSize<zpp_rt_exchange_desc> =
     offsetof(zpp_rt_exchange_desc, mesh);
 
@@ -360,6 +366,11 @@ TEST(Descriptor, Formats) {
   EXPECT_EQ(refuse(zpp_rt_dequantize, bad, ZPP_RT_UNSUPPORTED),
             "dequantize 'q': expected a block that is a power of two from 32 "
             "to 2048, but got 48");
+  bad = desc;
+  bad.rotate = 64;
+  EXPECT_EQ(refuse(zpp_rt_quantize, bad, ZPP_RT_UNSUPPORTED),
+            "quantize 'q': expected groups of 0 or 32 elements to rotate, but "
+            "got 64");
   EXPECT_EQ(refuse(zpp_rt_quantize, desc, ZPP_RT_INVALID_ARGUMENT, false),
             "quantize 'q': expected an input, but got NULL");
 }
@@ -381,6 +392,10 @@ TEST(Descriptor, Reductions) {
   bad.format = ZPP_RT_FORMAT_I8;
   EXPECT_EQ(refuse(zpp_rt_reduce, bad, ZPP_RT_UNSUPPORTED),
             "reduce 'r': expected wire format NONE, but got 8");
+  bad = desc;
+  bad.rotate = 32;
+  EXPECT_EQ(refuse(zpp_rt_reduce, bad, ZPP_RT_UNSUPPORTED),
+            "reduce 'r': expected nothing to rotate, but got 32");
   EXPECT_EQ(refuse(zpp_rt_dequantize_reduce, desc, ZPP_RT_UNSUPPORTED),
             "dequantize_reduce 'r': expected wire format I8 or I4, but got 0");
 

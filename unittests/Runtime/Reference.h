@@ -89,6 +89,7 @@ inline Bytes makeTensor(ElementType type, int64_t elements, uint64_t seed,
 struct WireFormatAndBlock {
   WireFormat format;
   int64_t block;
+  int64_t rotate = 0;
   int64_t chunkBytes(int64_t elements) const {
     return getChunkLayout(elements, format, block).chunkBytes;
   }
@@ -130,6 +131,8 @@ inline Bytes quantizeReference(const SliceMap &map, ElementType type,
   for (int64_t c = 0; c < map.numChunks(); ++c) {
     for (int64_t e = 0; e < elements; ++e)
       values[e] = readElement(type, packed.data(), c * elements + e);
+    if (wire.rotate)
+      rotateChunk(values.data(), elements, Rotation::Forward);
     quantizeChunk(values.data(), elements, wire.format, wire.block,
                   chunks.data() + c * wire.chunkBytes(elements));
   }
@@ -145,6 +148,8 @@ inline Bytes dequantizeReference(const SliceMap &map, ElementType type,
   for (int64_t c = 0; c < map.numChunks(); ++c) {
     dequantizeChunk(chunks.data() + c * wire.chunkBytes(elements), elements,
                     wire.format, wire.block, values.data());
+    if (wire.rotate)
+      rotateChunk(values.data(), elements, Rotation::Back);
     for (int64_t e = 0; e < elements; ++e)
       writeElement(type, values[e], packed.data(), c * elements + e);
   }
@@ -168,9 +173,13 @@ inline Bytes reduceReference(bool isMean, int64_t sources, int64_t elements,
       sum[e] += values[e];
   }
   Bytes output(elements * elementBytes(type));
+  if (isMean)
+    for (float &value : sum)
+      value /= static_cast<float>(sources);
+  if (wire.rotate)
+    rotateChunk(sum.data(), elements, Rotation::Back);
   for (int64_t e = 0; e < elements; ++e)
-    writeElement(type, isMean ? sum[e] / static_cast<float>(sources) : sum[e],
-                 output.data(), e);
+    writeElement(type, sum[e], output.data(), e);
   return output;
 }
 

@@ -267,7 +267,7 @@ cudaError_t kernels::dequantizeReduceQuantize(const ConstChunks &sources,
                                               const Chunks &dest,
                                               const LaunchTarget &target) {
   if (!isSupported(Operation::ReduceQuantize, kindOf(sources), kindOf(dest)) ||
-      !map.verify().empty())
+      sources.rotate != 0 || dest.rotate != 0 || !map.verify().empty())
     return cudaErrorInvalidValue;
   int64_t elements = map.outer * map.extent * map.inner;
   if (cudaError_t error = checkChunks(sources, sources.count, elements))

@@ -326,6 +326,109 @@ TEST_P(QuantReferenceTest, DequantizeReduceSumsInOrder) {
   EXPECT_NE(sum, backward) << "the data do not tell the order";
 }
 
+//===----------------------------------------------------------------------===//
+// Rotation
+//===----------------------------------------------------------------------===//
+
+std::vector<float> rotated(std::vector<float> values, Rotation rotation) {
+  rotateChunk(values.data(), values.size(), rotation);
+  return values;
+}
+
+TEST(QuantReference, RotationIsTheHadamardMatrix) {
+  // Small integers times powers of two: nothing rounds.
+  for (int64_t column = 0; column < kRotation; ++column) {
+    std::vector<float> values(kRotation, 0.0f);
+    values[column] = 8.0f;
+    std::vector<float> result = rotated(values, Rotation::Forward);
+    for (int64_t row = 0; row < kRotation; ++row)
+      EXPECT_EQ(result[row],
+                __builtin_popcountll(row & column) % 2 ? -1.0f : 1.0f);
+    EXPECT_EQ(rotated(result, Rotation::Back), values);
+  }
+}
+
+TEST(QuantReference, OnlyWholeGroupsAreRotated) {
+  for (int64_t elements : {0, 1, 31, 32, 33, 64, 95}) {
+    std::vector<float> values(elements);
+    for (int64_t i = 0; i < elements; ++i)
+      values[i] = static_cast<float>(i * i % 17 - 8);
+    std::vector<float> result = rotated(values, Rotation::Forward);
+    for (int64_t i = elements / 32 * 32; i < elements; ++i)
+      EXPECT_EQ(result[i], values[i]);
+    if (elements >= 32) {
+      EXPECT_NE(result, values);
+    }
+    EXPECT_EQ(rotated(result, Rotation::Back), values);
+  }
+}
+
+TEST(QuantReference, RotationIsWithinItsBound) {
+  Random random(8);
+  for (const Distribution &distribution : kDistributions) {
+    std::vector<float> values(4096);
+    for (float &value : values)
+      value = static_cast<float>(distribution.draw(random));
+    std::vector<float> forward = rotated(values, Rotation::Forward);
+    std::vector<float> back = rotated(forward, Rotation::Back);
+    double bound = getRotationErrorBound() * getNorm(values);
+    // Norms grow by sqrt(32) / 8 first, and come back.
+    EXPECT_NEAR(getNorm(forward), getNorm(values) * std::sqrt(0.5),
+                bound + 1e-30)
+        << distribution.name;
+    EXPECT_LE(getDistance(back, values), 2.01 * bound) << distribution.name;
+    // Quantized in between, it is as far off as any vector may be.
+    for (WireFormat format : {WireFormat::I8, WireFormat::I4}) {
+      std::vector<float> sent =
+          rotated(roundTrip(forward, format, 128), Rotation::Back);
+      EXPECT_LE(getDistance(sent, values),
+                (getRelativeErrorBound(format, 128) + 1e-6) * getNorm(values))
+          << distribution.name;
+    }
+  }
+}
+
+TEST(QuantReference, RotationSpreadsAnOutlier) {
+  std::vector<float> values(128, 0.0f);
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = i % 3 == 0 ? 1.0f : -1.0f;
+  values[40] = 100.0f;
+  double plain = getDistance(roundTrip(values, WireFormat::I4, 128), values);
+  std::vector<float> sent = rotated(
+      roundTrip(rotated(values, Rotation::Forward), WireFormat::I4, 128),
+      Rotation::Back);
+  // Without it, everything but the outlier is lost.
+  EXPECT_GT(plain, 11.0);
+  EXPECT_LT(getDistance(sent, values), 10.0);
+}
+
+TEST(QuantReference, RotationHasNoSubnormals) {
+  // Differences of neighbors of the least number that is not flushed.
+  Random random(9);
+  std::vector<float> values(kRotation * 100);
+  for (float &value : values)
+    value = floatOfBits(bitsOfFloat(0x1p-100f) + random.bits() % 8) *
+            (random.bits() % 2 ? 1.0f : -1.0f);
+  for (Rotation rotation : {Rotation::Forward, Rotation::Back})
+    for (float value : rotated(values, rotation))
+      EXPECT_TRUE(value == 0.0f || std::fabs(value) >= kMinNormal) << value;
+  EXPECT_EQ(enterRotation(0x1.fffffep-101f, Rotation::Forward), 0.0f);
+  EXPECT_EQ(enterRotation(0x1p-100f, Rotation::Forward), 0x1p-103f);
+  EXPECT_EQ(enterRotation(-0x1p-100f, Rotation::Back), -0x1p-102f);
+}
+
+TEST(QuantReference, RotationShowsWhatIsNotFinite) {
+  for (float special : {NAN, INFINITY, -INFINITY}) {
+    std::vector<float> values(2 * kRotation, 1.0f);
+    values[7] = special;
+    std::vector<float> result = rotated(
+        roundTrip(rotated(values, Rotation::Forward), WireFormat::I8, 32),
+        Rotation::Back);
+    for (int64_t i = 0; i < 2 * kRotation; ++i)
+      EXPECT_EQ(std::isnan(result[i]), i < kRotation) << i;
+  }
+}
+
 TEST(QuantReference, DequantizeReduceIsInF32AndShowsNaN) {
   // 2^24 + 1 - 2^24 is 0 in f32, in this order.
   std::vector<std::vector<float>> sources = {

@@ -339,6 +339,41 @@ TEST(SliceMap, StagesBeyondTheUnitAreEmpty) {
   EXPECT_EQ(map.partSize(), 0);
 }
 
+TEST(SliceMap, MovesWhole) {
+  // Wherever it says so, groups of a chunk are groups of the tensor.
+  auto keepsGroups = [](const SliceMap &map, int64_t size) {
+    if (map.elementsPerChunk() % size != 0)
+      return false;
+    for (int64_t c = 0; c < map.numChunks(); ++c)
+      for (int64_t e = 0; e < map.elementsPerChunk(); ++e) {
+        int64_t first = map.tensorIndex(c, e - e % size);
+        if (first < 0 || first % size != 0 ||
+            map.tensorIndex(c, e) != first + e % size)
+          return false;
+      }
+    return true;
+  };
+  int64_t whole = 0;
+  for (int64_t unit : {1, 2, 3, 4, 6, 8})
+    for (int64_t inner : {1, 2, 3, 4})
+      for (int64_t outer : {1, 3})
+        for (int64_t stages : {1, 2, 3})
+          for (int64_t missing : {0, 1}) {
+            SliceMap map = makeMap({2, 3}, unit, 6 * unit - missing, {0});
+            map.outer = outer;
+            map.inner = inner;
+            map.stages = stages;
+            for (map.stage = 0; map.stage < stages; ++map.stage)
+              if (map.movesWhole(4)) {
+                EXPECT_TRUE(keepsGroups(map, 4)) << describe(map);
+                ++whole;
+              }
+          }
+  EXPECT_GT(whole, 20);
+  EXPECT_FALSE(makeMap({2}, 8, 15, {0}).movesWhole(4));
+  EXPECT_FALSE(makeMap({2}, 6, 12, {0}).movesWhole(4));
+}
+
 TEST(SliceMap, EmptyTensors) {
   SliceMap map = makeMap({2, 4}, 0, 0, {1});
   EXPECT_EQ(map.verify(), "");

@@ -195,8 +195,10 @@ protected:
   int64_t proofs = 0;
 };
 
-std::vector<std::string> scatterPasses(StringRef formats, int64_t stages) {
-  return {"zero-split-hierarchy{block=32 formats=" + formats.str() + "}",
+std::vector<std::string> scatterPasses(StringRef formats, int64_t stages,
+                                       int64_t rotate = 0) {
+  return {"zero-split-hierarchy{block=32 formats=" + formats.str() +
+              " rotate=" + std::to_string(rotate) + "}",
           "zero-decompose-reduce-scatter{stages=" + std::to_string(stages) +
               "}",
           "zero-reorder-slices", "zero-quantize-all-to-all",
@@ -299,7 +301,9 @@ TEST_F(PlacementProof, ScatterOverThreeTiers) {
       Tensor tensor{mesh, shape.shape, shape.dim, allAxes(mesh)};
       for (int64_t stages = 1; stages <= 4; ++stages)
         for (StringRef formats : {"i8:i4:i4", "i8:i4"})
-          prove(mesh, tensor.scatter("mean"), scatterPasses(formats, stages));
+          prove(mesh, tensor.scatter("mean"),
+                scatterPasses(formats, stages,
+                              /*rotate=*/formats == "i8:i4" ? 32 : 0));
       if (HasFatalFailure())
         return;
     }

@@ -51,6 +51,11 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
       llvm::cl::desc("Elements that share a scale: a power of two from 32 to "
                      "2048"),
       llvm::cl::init(128)};
+  Option<int64_t> rotate{
+      *this, "rotate",
+      llvm::cl::desc("Elements of a gradient's group that is rotated before it "
+                     "is quantized, which spreads outliers: 32, or 0 for none"),
+      llvm::cl::init(0)};
   Option<bool> regather{
       *this, "regather",
       llvm::cl::desc("Gather weights again for the backward pass instead of "

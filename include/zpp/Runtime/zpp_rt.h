@@ -71,7 +71,7 @@ extern "C" {
 /* The version of this interface. A library of the same major version and the
  * same or a later minor version runs what was compiled with this header. */
 #define ZPP_RT_VERSION_MAJOR 1
-#define ZPP_RT_VERSION_MINOR 0
+#define ZPP_RT_VERSION_MINOR 1
 #define ZPP_RT_VERSION (ZPP_RT_VERSION_MAJOR * 1000 + ZPP_RT_VERSION_MINOR)
 
 /* ZPP_RT_VERSION of the header that the library was compiled with. */
@@ -450,6 +450,9 @@ typedef struct zpp_rt_quantize_desc {
   int64_t block;
   zpp_rt_slices slices;
   int64_t chunk_stride;
+  /* 32: groups of as many elements of a chunk are rotated before they are
+   * quantized, and after they are dequantized. 0: none are. */
+  int64_t rotate;
 } zpp_rt_quantize_desc;
 
 /* reduce: sources are tensors of `elements` of type `source_type`; `format` is
@@ -469,11 +472,14 @@ typedef struct zpp_rt_reduce_desc {
   /* The element type of the output. */
   int64_t element_type;
   int64_t source_stride;
+  /* 32: the sum or mean of wire chunks is rotated back in groups of as many
+   * elements. 0: it is not. */
+  int64_t rotate;
 } zpp_rt_reduce_desc;
 
 /* dequantize_reduce_quantize: as dequantize_reduce to a tensor
  * [slices.outer, slices.extent, slices.inner] of `element_type`, then quantize
- * to `to_format`. */
+ * to `to_format`. Chunks of rotated values have rotated sums. */
 typedef struct zpp_rt_reduce_quantize_desc {
   size_t struct_size;
   const char *name;

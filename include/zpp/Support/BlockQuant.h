@@ -33,6 +33,24 @@
 // above 0x1.ffp127, which is beyond every finite bf16 and f16, may become Inf
 // in an i4 block, as in a cast to bf16.
 //
+// A format may rotate: each group of 32 consecutive elements of a chunk is
+// multiplied by the Hadamard matrix of that size before it is quantized, and
+// once more after it is dequantized, or summed. The matrix is symmetric and a
+// multiple of an orthonormal one, so that this gives the values back, and sums
+// can stay rotated from hop to hop. An outlier spreads over its group, and a
+// block has a smaller amax. The definition for a group x, in f32:
+//
+//   enter    a zero of x's sign if |x| < 2^-100, else x * 2^-3 (before) or
+//            x * 2^-2 (after)
+//   stage h  for h = 1, 2, 4, 8, 16, and each i without the bit h:
+//            x[i], x[i + h] = x[i] + x[i + h], x[i] - x[i + h]
+//
+// Both factors together are 1 / 32. They are powers of two, so that a fused
+// multiply-add changes no bit. What enters is a multiple of 2^-126, and so is
+// every sum: none is subnormal. A sum may overflow where |x| >= 2^123, and a
+// group with NaN or Inf has no finite values left. The elements after the last
+// whole group of a chunk are not rotated.
+//
 //===----------------------------------------------------------------------===//
 
 #ifndef ZPP_SUPPORT_BLOCKQUANT_H
@@ -66,6 +84,14 @@ inline constexpr int64_t kMinBlock = 32;
 inline constexpr int64_t kMaxBlock = 2048;
 /// Codes, scales and chunks start at multiples of this number of bytes.
 inline constexpr int64_t kChunkAlignment = 16;
+
+/// The elements of a group that is rotated. No block is smaller.
+inline constexpr int64_t kRotation = 32;
+
+/// Elements of a group, or 0 for a format that does not rotate.
+constexpr bool isValidRotation(int64_t rotate) {
+  return rotate == 0 || rotate == kRotation;
+}
 
 constexpr bool isValidBlock(int64_t block) {
   return block >= kMinBlock && block <= kMaxBlock && (block & (block - 1)) == 0;
@@ -197,6 +223,24 @@ ZPP_HOST_DEVICE int32_t encodeValue(float value, float inverse) {
 /// The value of `code` in a block with stored scale `scale` (as f32).
 ZPP_HOST_DEVICE float decodeValue(int32_t code, float scale) {
   return static_cast<float>(code) * scale;
+}
+
+/// Before the first quantization, or after the last dequantization.
+enum class Rotation { Forward, Back };
+
+/// What the stages of a rotation start with for `value`.
+ZPP_HOST_DEVICE float enterRotation(float value, Rotation rotation) {
+  float factor = rotation == Rotation::Forward ? 0x1p-3f : 0x1p-2f;
+#if defined(__CUDA_ARCH__)
+  // Products with powers of two are exact, but where they would be subnormal.
+  float flushed;
+  asm("mul.rn.ftz.f32 %0, %1, %2;" : "=f"(flushed) : "f"(value), "f"(0x1p-26f));
+  return __fmul_rn(flushed, 0x1p26f * factor);
+#else
+  // The comparison is false for NaN.
+  return std::fabs(value) < 0x1p-100f ? std::copysign(0.0f, value)
+                                      : value * factor;
+#endif
 }
 
 /// Two i4 codes as one byte; `low` is the element with the even index.

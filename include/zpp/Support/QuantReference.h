@@ -41,6 +41,9 @@ void quantizeChunk(const float *values, int64_t elements, WireFormat format,
 void dequantizeChunk(const uint8_t *chunk, int64_t elements, WireFormat format,
                      int64_t block, float *values);
 
+/// Rotates the whole groups of a chunk's values.
+void rotateChunk(float *values, int64_t elements, Rotation rotation);
+
 /// What the receiver of a hop computes: the sum of `numChunks` chunks, in f32
 /// and in this order. Each chunk lies `stride` bytes after the one before.
 void dequantizeReduceChunks(const uint8_t *chunks, int64_t numChunks,
@@ -63,6 +66,15 @@ double getBlockErrorBound(double amax, WireFormat format);
 /// block and therefore in total, is
 ///   (1 + 2^-14) * sqrt(block r^2 / (1 + (block - 1) r^2)).
 double getRelativeErrorBound(WireFormat format, int64_t block);
+
+/// Upper bound on ||r(x) - s x||_2 / ||s x||_2, s x being the exact rotation of
+/// x, where nothing is flushed or overflows. A stage is orthogonal but for a
+/// factor of sqrt(2), and rounds its results once, so five of them give at most
+///   (1 + 2^-24)^5 - 1.
+/// An element that is flushed adds at most 2^-100. Quantization is as much off
+/// in the rotated domain as getRelativeErrorBound says, and rotating back keeps
+/// norms.
+double getRotationErrorBound();
 
 /// Upper bound on ||q(x) - x||_2 for these `values` quantized in blocks of
 /// `block`. Infinite if getBlockErrorBound is infinite for one of the blocks.

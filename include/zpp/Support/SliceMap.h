@@ -60,6 +60,10 @@ struct SliceMap {
   /// [outer, extent, inner]; -1 if it is padding.
   int64_t tensorIndex(int64_t chunk, int64_t element) const;
 
+  /// True if groups of `size` elements, counted from the start of the tensor,
+  /// are groups of a chunk too, and nothing is padding.
+  bool movesWhole(int64_t size) const;
+
   /// Returns what is wrong with the fields, or an empty string.
   std::string verify() const;
 };

@@ -162,6 +162,10 @@ def SplitHierarchyPass : Zpp_ModulePass<"zero-split-hierarchy"> {
     than with the plain scatter. The last format is that of the outermost tier,
     the one before it that of all tiers in between: `i8:i4` means i8 on every
     inner hop. A single format means one hop over the whole group.
+
+    With `rotate`, quantized hops send groups of that many elements multiplied by
+    a Hadamard matrix. This spreads outliers, so that the steps of a block are
+    finer.
   }];
   let options = [
     Option<"formats", "formats", "std::string", "\"i8:i4\"",
@@ -169,6 +173,9 @@ def SplitHierarchyPass : Zpp_ModulePass<"zero-split-hierarchy"> {
            "separated by ':'">,
     Option<"block", "block", "int64_t", "128",
            "Elements that share a scale: a power of two from 32 to 2048">,
+    Option<"rotate", "rotate", "int64_t", "0",
+           "Elements of a group that is rotated before it is quantized: 32, or "
+           "0 for none">,
     Option<"links", "links", "std::string", "\"\"",
            "Speeds of the tiers' links, such as node=50gbit,gpu=400gbyte, or a "
            "file with them; a scatter that hops would not make faster is left "

@@ -210,6 +210,10 @@ Value StablehloBuilder::concatenate(ValueRange values, int64_t dim) {
                integer("dimension", dim));
 }
 
+Value StablehloBuilder::reverse(Value value, int64_t dim) {
+  return build("reverse", value, value.getType(), array("dimensions", dim));
+}
+
 //===----------------------------------------------------------------------===//
 // Reductions and collectives
 //===----------------------------------------------------------------------===//

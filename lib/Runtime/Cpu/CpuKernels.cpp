@@ -133,6 +133,8 @@ void rt::quantizeOnCpu(const QuantizeOperation &operation, const void *input,
   std::vector<float> values(elements);
   for (int64_t chunk = 0, e = map.numChunks(); chunk < e; ++chunk) {
     gatherChunk(operation.type, input, map, chunk, values.data());
+    if (wire.isRotated)
+      rotateChunk(values.data(), elements, Rotation::Forward);
     quantizeChunk(values.data(), elements, wire.format, wire.block,
                   bytesAt(output, chunk * operation.footprint.output.stride));
   }
@@ -147,6 +149,8 @@ void rt::dequantizeOnCpu(const QuantizeOperation &operation, const void *input,
   for (int64_t chunk = 0, e = map.numChunks(); chunk < e; ++chunk) {
     dequantizeChunk(bytesAt(input, chunk * operation.footprint.input.stride),
                     elements, wire.format, wire.block, values.data());
+    if (wire.isRotated)
+      rotateChunk(values.data(), elements, Rotation::Back);
     forEachRun(map, chunk, [&](int64_t element, int64_t index, int64_t count) {
       if (index >= 0)
         narrow(operation.type, values.data() + element, count, output, index);
@@ -184,6 +188,8 @@ static std::vector<float> reduceToFloat(const ReduceOperation &operation,
   if (operation.isMean)
     for (float &value : sum)
       value /= static_cast<float>(operation.sources);
+  if (operation.wire.isRotated)
+    rotateChunk(sum.data(), operation.elements, Rotation::Back);
   return sum;
 }
 

@@ -10,10 +10,14 @@
 using namespace zpp;
 using namespace zpp::rt;
 
+static int64_t getRotation(const Wire &wire) {
+  return wire.isRotated ? kRotation : 0;
+}
+
 static kernels::Chunks getDest(const SliceMap &slices, const Pieces &pieces,
                                const Wire &wire, void *output) {
-  return {output,      slices.numChunks(), pieces.stride,
-          wire.format, wire.block,         ElementType::F32};
+  return {output,     slices.numChunks(), pieces.stride,    wire.format,
+          wire.block, ElementType::F32,   getRotation(wire)};
 }
 
 static kernels::ConstChunks getSources(const ReduceOperation &operation,
@@ -23,7 +27,8 @@ static kernels::ConstChunks getSources(const ReduceOperation &operation,
           operation.footprint.input.stride,
           operation.wire.format,
           operation.wire.block,
-          operation.sourceType};
+          operation.sourceType,
+          getRotation(operation.wire)};
 }
 
 static kernels::Reduction getReduction(const ReduceOperation &operation) {
@@ -62,7 +67,8 @@ cudaError_t zpp::rt::dequantizeOnDevice(const QuantizeOperation &operation,
                               operation.footprint.input.stride,
                               operation.wire.format,
                               operation.wire.block,
-                              ElementType::F32};
+                              ElementType::F32,
+                              getRotation(operation.wire)};
   return kernels::dequantize(chunks, operation.slices, {output, operation.type},
                              target);
 }

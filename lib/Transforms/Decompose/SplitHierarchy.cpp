@@ -28,7 +28,7 @@ public:
 
   void runOnOperation() override {
     FailureOr<SmallVector<QuantAttr>> quants =
-        parseFormats(getOperation(), formats, block);
+        parseFormats(getOperation(), formats, block, rotate);
     if (failed(quants))
       return signalPassFailure();
     SmallVector<ReduceScatterOp> scatters;

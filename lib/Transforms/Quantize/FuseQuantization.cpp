@@ -129,10 +129,18 @@ struct FuseReduceIntoQuantize : public OpRewritePattern<QuantizeOp> {
     auto source = getOnlySource<DequantizeReduceOp>(op.getInput());
     if (!source || !op.getSlices())
       return rewriter.notifyMatchFailure(op, "input is not a sum");
+    // To rotate a sum back and then again is to leave it, whole groups that is,
+    // and but for rounding.
+    auto partial = cast<RankedTensorType>(source.getInitType());
+    if (source.getQuant().getRotate() != op.getQuant().getRotate())
+      return rewriter.notifyMatchFailure(op, "only one of both rotates");
+    if (op.getQuant().isRotated() &&
+        (!partial.getElementType().isF32() ||
+         !op.getSlices()->getMap(partial.getShape()).movesWhole(kRotation)))
+      return rewriter.notifyMatchFailure(op, "rotated groups do not stay");
     rewriter.replaceOpWithNewOp<DequantizeReduceQuantizeOp>(
         op, op->getResultTypes(), source.getInput(), op.getInit(),
-        source.getKind(), source.getQuant(),
-        cast<RankedTensorType>(source.getInitType()), op.getQuant(),
+        source.getKind(), source.getQuant(), partial, op.getQuant(),
         op.getSlicesAttr());
     eraseSource(rewriter, source);
     return success();

@@ -91,8 +91,9 @@ func.func @main(%source: {source}) -> {result} {{
             mesh=dict(self.tiers),
             weights=options.weights if is_gather else "none",
             gradients="none" if is_gather else options.gradients,
-            secondary="none", block=options.block, regather=False,
-            stages=options.stages, links=",".join(links) or None,
+            secondary="none", block=options.block, rotate=options.rotate,
+            regather=False, stages=options.stages,
+            links=",".join(links) or None,
             coalesce_bytes=0, compile_timeout=options.compile_timeout)
 
 

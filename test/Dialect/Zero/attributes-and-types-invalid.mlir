@@ -50,6 +50,11 @@ func.func private @quant_large() attributes {test.a = #zero.quant<i4, block = 40
 
 // -----
 
+// expected-error@+1 {{expected groups of 0 or 32 elements to rotate, but got 64}}
+func.func private @quant_rotate() attributes {test.a = #zero.quant<i4, block = 64, rotate = 64>}
+
+// -----
+
 // expected-error@+2 {{expected ::zpp::zero::WireFormatKind to be one of: i8, i4}}
 // expected-error@+1 {{failed to parse Zero_QuantAttr parameter 'format'}}
 func.func private @quant_format() attributes {test.a = #zero.quant<i2, block = 64>}

@@ -14,6 +14,7 @@
 // CHECK-SAME: partitioned = #zero.factor<"gpu":(1)2>
 // CHECK-SAME: quant4 = #zero.quant<i4, block = 32>
 // CHECK-SAME: quant8 = #zero.quant<i8, block = 2048>
+// CHECK-SAME: rotated = #zero.quant<i4, block = 128, rotate = 32>
 // CHECK-SAME: slices = #zero.slices<dim = 1, factors = [2, 4], chunk = [1, 0]>
 // CHECK-SAME: stage = #zero.slices<dim = 0, factors = [], chunk = [], stage = 1 of 3>
 // CHECK-SAME: three = #[[THREE]]
@@ -26,6 +27,7 @@ func.func private @attributes() attributes {
   test.partitioned = #zero.factor<"gpu":(1)2>,
   test.quant4 = #zero.quant<i4, block = 32>,
   test.quant8 = #zero.quant<i8, block = 2048>,
+  test.rotated = #zero.quant<i4, block = 128, rotate = 32>,
   test.slices = #zero.slices<dim = 1, factors = [2, 4], chunk = [1, 0]>,
   test.stage = #zero.slices<dim = 0, factors = [], chunk = [], stage = 1 of 3>,
   test.three = #zero.mesh<"rack" = 2, "node" = 3, "gpu" = 1>,

@@ -578,6 +578,26 @@ func.func @dequantize_reduce_quantize_c3(%b: tensor<4x32xi8>, %e: tensor<4x32xi8
 
 // -----
 
+func.func @dequantize_reduce_quantize_c4(%b: tensor<4x80xi8>, %e: tensor<2x32xi8>) {
+  // expected-error@+1 {{'zero.dequantize_reduce_quantize' op expected both formats to rotate or none, but got #zero.quant<i8, block = 32, rotate = 32> and #zero.quant<i4, block = 32>}}
+  %0 = zero.dequantize_reduce_quantize sum %b quant <i8, block = 32, rotate = 32> partial tensor<64xf32>
+      to <i4, block = 32> slices <dim = 0, factors = [2], chunk = [0]> into %e
+      : tensor<4x80xi8> into tensor<2x32xi8> -> tensor<2x32xi8>
+  return
+}
+
+// -----
+
+func.func @dequantize_reduce_quantize_c4_groups(%b: tensor<4x80xi8>, %e: tensor<4x32xi8>) {
+  // expected-error@+1 {{'zero.dequantize_reduce_quantize' op expected slices of whole groups of 32 elements, but got #zero.slices<dim = 0, factors = [4], chunk = [0]> of 'tensor<64xf32>'}}
+  %0 = zero.dequantize_reduce_quantize sum %b quant <i8, block = 32, rotate = 32> partial tensor<64xf32>
+      to <i4, block = 32, rotate = 32> slices <dim = 0, factors = [4], chunk = [0]> into %e
+      : tensor<4x80xi8> into tensor<4x32xi8> -> tensor<4x32xi8>
+  return
+}
+
+// -----
+
 func.func @all_to_all_c1(%b: tensor<2x8xf32>, %e: tensor<2x8xf32>) {
   // expected-error@+1 {{'zero.all_to_all' op expected a chunk for each of 4 devices, but got 2}}
   %0 = zero.all_to_all %b along ["gpu"] on <"gpu" = 4> into %e

@@ -13,6 +13,10 @@
 // RUN:   --split-input-file | FileCheck %s --check-prefix=PLAIN --implicit-check-not=wire
 // RUN: zpp-opt %s --zero-split-hierarchy=split-small=true --remarks-filter=none \
 // RUN:   --split-input-file | FileCheck %s --check-prefix=SPLIT
+// RUN: zpp-opt %s --zero-split-hierarchy=rotate=32 --remarks-filter=none \
+// RUN:   --split-input-file | FileCheck %s --check-prefix=ROTATE
+// RUN: echo "module {}" | not zpp-opt --zero-split-hierarchy=rotate=16 2>&1 \
+// RUN:   | FileCheck %s --check-prefix=GROUPS
 // RUN: echo "module {}" | not zpp-opt --zero-split-hierarchy=formats=i8: 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=EMPTY
 // RUN: echo "module {}" | not zpp-opt --zero-split-hierarchy=formats=i8:i7 2>&1 \
@@ -22,6 +26,7 @@
 
 // EMPTY: error: expected a format none, i8 or i4, but got ''
 // UNKNOWN: error: expected a format none, i8 or i4, but got 'i7'
+// GROUPS: error: expected groups of 0 or 32 elements to rotate, but got 16
 // BLOCK: error: expected a block that is a power of two from 32 to 2048, but got 16
 
 #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
@@ -34,6 +39,8 @@
 // THREE-LABEL: func @two_tiers
 // PLAIN-LABEL: func @two_tiers
 func.func @two_tiers(%g: !whole) -> !primary {
+  // ROTATE: wire <i8, block = 128, rotate = 32>
+  // ROTATE: wire <i4, block = 128, rotate = 32>
   // CHECK: %[[HOP:.*]] = zero.reduce_scatter sum %{{.*}} along ["gpu"] wire <i8, block = 128> {zpp.origin = {id = 3 : i64}}
   // CHECK-SAME: to <256x64xf32, dim 0 = (2, "gpu") on #mesh>
   // CHECK: %[[SUM:.*]] = zero.reduce_scatter sum %[[HOP]] along ["node"] wire <i4, block = 128> {zpp.origin = {id = 3 : i64}}

@@ -68,3 +68,45 @@ func.func @stays(%g: tensor<64xf32>, %a: tensor<2x32xf32>, %b: tensor<2x48xi8>, 
   %3 = zero.reduce sum %2 into %d : tensor<2x32xbf16> into tensor<32xf32> -> tensor<32xf32>
   return %0, %1, %3 : tensor<2x32xf32>, tensor<2x48xi8>, tensor<32xf32>
 }
+
+// -----
+
+// Sums of rotated values stay rotated up to the next hop where its slices are
+// whole groups of 32 elements. Otherwise they are rotated back and anew.
+
+// CHECK-LABEL: func @rotated
+func.func @rotated(%a: tensor<2x80xi8>, %b: tensor<2x48xi8>) -> (tensor<2x48xi8>, tensor<2x32xi8>) {
+  // CHECK: zero.dequantize_reduce_quantize sum %arg0 quant <i8, block = 128, rotate = 32> partial tensor<64xf32> to <i8, block = 32, rotate = 32>
+  %0 = tensor.empty() : tensor<64xf32>
+  %1 = zero.dequantize_reduce sum %a quant <i8, block = 128, rotate = 32> into %0 : tensor<2x80xi8> into tensor<64xf32> -> tensor<64xf32>
+  %2 = tensor.empty() : tensor<2x48xi8>
+  %3 = zero.quantize %1 quant <i8, block = 32, rotate = 32> slices <dim = 0, factors = [2], chunk = [0]> into %2 : tensor<64xf32> into tensor<2x48xi8> -> tensor<2x48xi8>
+  // CHECK: %[[SUM:.*]] = zero.dequantize_reduce sum %arg1 quant <i8, block = 128, rotate = 32>
+  // CHECK: zero.quantize %[[SUM]] quant <i8, block = 32, rotate = 32>
+  %4 = tensor.empty() : tensor<32xf32>
+  %5 = zero.dequantize_reduce sum %b quant <i8, block = 128, rotate = 32> into %4 : tensor<2x48xi8> into tensor<32xf32> -> tensor<32xf32>
+  %6 = tensor.empty() : tensor<2x32xi8>
+  %7 = zero.quantize %5 quant <i8, block = 32, rotate = 32> slices <dim = 0, factors = [2], chunk = [0]> into %6 : tensor<32xf32> into tensor<2x32xi8> -> tensor<2x32xi8>
+  return %3, %7 : tensor<2x48xi8>, tensor<2x32xi8>
+}
+
+// -----
+
+// A hop that rotates and one that does not are two ops, and so are they where
+// the sum between them is rounded to less than f32.
+
+// CHECK-LABEL: func @rotated_once
+func.func @rotated_once(%a: tensor<2x80xi8>) -> (tensor<2x48xi8>, tensor<2x48xi8>) {
+  // CHECK: zero.dequantize_reduce sum %arg0 quant <i8, block = 128, rotate = 32>
+  // CHECK: zero.quantize %{{.*}} quant <i8, block = 32> slices
+  %0 = tensor.empty() : tensor<64xf32>
+  %1 = zero.dequantize_reduce sum %a quant <i8, block = 128, rotate = 32> into %0 : tensor<2x80xi8> into tensor<64xf32> -> tensor<64xf32>
+  %2 = tensor.empty() : tensor<2x48xi8>
+  %3 = zero.quantize %1 quant <i8, block = 32> slices <dim = 0, factors = [2], chunk = [0]> into %2 : tensor<64xf32> into tensor<2x48xi8> -> tensor<2x48xi8>
+  // CHECK: zero.dequantize_reduce sum %arg0 quant <i8, block = 128, rotate = 32> {{.*}} tensor<64xbf16>
+  // CHECK: zero.quantize %{{.*}} quant <i8, block = 32, rotate = 32>
+  %4 = tensor.empty() : tensor<64xbf16>
+  %5 = zero.dequantize_reduce sum %a quant <i8, block = 128, rotate = 32> into %4 : tensor<2x80xi8> into tensor<64xbf16> -> tensor<64xbf16>
+  %6 = zero.quantize %5 quant <i8, block = 32, rotate = 32> slices <dim = 0, factors = [2], chunk = [0]> into %2 : tensor<64xbf16> into tensor<2x48xi8> -> tensor<2x48xi8>
+  return %3, %6 : tensor<2x48xi8>, tensor<2x48xi8>
+}

@@ -119,6 +119,8 @@ public:
   /// Appends zeros to dim `dim` up to `size`.
   mlir::Value padTo(mlir::Value value, int64_t dim, int64_t size);
   mlir::Value concatenate(mlir::ValueRange values, int64_t dim);
+  /// The elements of dim `dim` in reverse order.
+  mlir::Value reverse(mlir::Value value, int64_t dim);
 
   //===--------------------------------------------------------------------===//
   // Reductions and collectives

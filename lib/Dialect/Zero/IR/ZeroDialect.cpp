@@ -288,11 +288,14 @@ void FactorAttr::print(AsmPrinter &printer) const {
 //===----------------------------------------------------------------------===//
 
 LogicalResult QuantAttr::verify(function_ref<InFlightDiagnostic()> emitError,
-                                WireFormatKind, int64_t block) {
+                                WireFormatKind, int64_t block, int64_t rotate) {
   if (!zpp::isValidBlock(block))
     return emitError() << "expected a block that is a power of two from "
                        << zpp::kMinBlock << " to " << zpp::kMaxBlock
                        << ", but got " << block;
+  if (!zpp::isValidRotation(rotate))
+    return emitError() << "expected groups of 0 or " << zpp::kRotation
+                       << " elements to rotate, but got " << rotate;
   return success();
 }
 

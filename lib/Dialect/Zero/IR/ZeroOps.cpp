@@ -539,6 +539,14 @@ LogicalResult DequantizeReduceQuantizeOp::verify() {
       failed(verifySources(*this, getInputType(), partial.getNumElements(),
                            getQuant())))
     return failure();
+  if (getQuant().getRotate() != getTo().getRotate())
+    return emitOpError("expected both formats to rotate or none, but got ")
+           << getQuant() << " and " << getTo();
+  if (getQuant().isRotated() &&
+      !getSlices().getMap(partial.getShape()).movesWhole(kRotation))
+    return emitOpError("expected slices of whole groups of ")
+           << kRotation << " elements, but got " << getSlices() << " of "
+           << partial;
   SmallVector<int64_t> chunkShape =
       getSlices().getChunkShape(partial.getShape());
   return verifyWire(*this, "destination", getInitType(), chunkShape.front(),

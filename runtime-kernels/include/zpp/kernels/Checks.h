@@ -37,7 +37,7 @@ cudaError_t checkChunks(const ChunkBuffer<Void> &buffer, int64_t count,
     alignment = elementBytes(buffer.type);
     bytes = elements * alignment;
   } else {
-    if (!isValidBlock(buffer.block))
+    if (!isValidBlock(buffer.block) || !isValidRotation(buffer.rotate))
       return cudaErrorInvalidValue;
     alignment = kChunkAlignment;
     bytes = getChunkLayout(elements, buffer.format, buffer.block).chunkBytes;

@@ -60,6 +60,10 @@ template <typename Void> struct ChunkBuffer {
   int64_t block;
   /// For WireFormat::None: the element type.
   ElementType type;
+  /// For a quantized format: kRotation if the values of the chunks are rotated
+  /// in such groups, and the tensor's are not. 0 if nothing is to be rotated,
+  /// as between two hops.
+  int64_t rotate = 0;
 };
 using Chunks = ChunkBuffer<void>;
 using ConstChunks = ChunkBuffer<const void>;
@@ -138,13 +142,14 @@ cudaError_t unpack(const void *source, int64_t elementBytes,
 
 /// The end of a reduce-scatter, where `map` has one chunk:
 ///   dest[map.tensorIndex(0, e)] = sum over s of sources[s][e] / divisor
-/// Rounded to the type of `dest` only; `reduction.partial` is not used.
+/// Rotated sources have a rotated sum, which is rotated back. Rounded to the
+/// type of `dest` only; `reduction.partial` is not used.
 cudaError_t dequantizeReduce(const ConstChunks &sources, const SliceMap &map,
                              const Reduction &reduction, const Tensor &dest,
                              const LaunchTarget &target);
 
-/// The step between two hops. Each source is a chunk of the elements of the
-/// tensor [map.outer, map.extent, map.inner], in order:
+/// The step between two hops, which rotates nothing. Each source is a chunk of
+/// the elements of the tensor [map.outer, map.extent, map.inner], in order:
 ///   dest[c][e] = sum over s of sources[s][map.tensorIndex(c, e)] / divisor
 cudaError_t dequantizeReduceQuantize(const ConstChunks &sources,
                                      const SliceMap &map,

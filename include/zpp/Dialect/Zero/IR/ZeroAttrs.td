@@ -91,21 +91,28 @@ def Zero_QuantAttr : Zero_Attr<"Quant", "quant"> {
   let summary = "Block quantization of the data that a collective sends";
   let description = [{
     Each block of `block` elements has one bf16 scale, which is rounded up.
-    Codes are symmetric and round to nearest even. `zpp/Support/BlockQuant.h`
-    defines the numerics and the wire layout.
+    Codes are symmetric and round to nearest even. With `rotate = 32`, groups of
+    32 elements of a chunk are rotated before they are quantized, and back after
+    they are dequantized. `zpp/Support/BlockQuant.h` defines the numerics and the
+    wire layout.
 
     ```mlir
     #zero.quant<i4, block = 128>
+    #zero.quant<i4, block = 128, rotate = 32>
     ```
   }];
   let parameters = (ins EnumParameter<Zero_WireFormat>:$format,
-                        "int64_t":$block);
-  let assemblyFormat = "`<` $format `,` `block` `=` $block `>`";
+                        "int64_t":$block,
+                        DefaultValuedParameter<"int64_t", "0">:$rotate);
+  let assemblyFormat = [{
+    `<` $format `,` `block` `=` $block (`,` `rotate` `=` $rotate^)? `>`
+  }];
   let genVerifyDecl = 1;
   let extraClassDeclaration = [{
     ::zpp::WireFormat getWireFormat() const {
       return static_cast<::zpp::WireFormat>(getFormat());
     }
+    bool isRotated() const { return getRotate() != 0; }
     /// Layout of a chunk of `elements` values.
     ::zpp::ChunkLayout getLayout(int64_t elements) const {
       return ::zpp::getChunkLayout(elements, getWireFormat(), getBlock());

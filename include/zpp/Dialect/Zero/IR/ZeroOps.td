@@ -329,7 +329,8 @@ def Zero_DequantizeReduceOp
                                              Zero_QuantAttr:$quant)> {
   let summary = "Reads and reduces wire chunks";
   let description = [{
-    `dequantize` and `reduce` in one (paper section 4.2).
+    `dequantize` and `reduce` in one (paper section 4.2). With `rotate`, the
+    sum or mean is rotated back, not each chunk.
 
     **Constraints**
 
@@ -359,6 +360,8 @@ def Zero_DequantizeReduceQuantizeOp
       elements as `partial` has.
     - C2: `slices` fits `partial`.
     - C3: the destination is CxBxi8 with the chunks of `partial` in format `to`.
+    - C4: if one of `quant` and `to` rotates, so does the other, and `slices`
+      move the groups as a whole. The sums then stay rotated.
   }];
   let assemblyFormat = [{
     `` $kind $input `quant` $quant `partial` $partial `to` $to `slices` $slices
