@@ -1,4 +1,4 @@
-//===- PlacementProofTests.cpp - No pass misplaces a slice ----------------===//
+//===- PlacementProofTest.cpp - No pass misplaces a slice -----------------===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -392,7 +392,7 @@ TEST_F(PlacementProof, PartialScatter) {
       }
 }
 
-/// What lies between two hops is read by something else too.
+/// The value between two hops has another reader.
 TEST_F(PlacementProof, HopIsReadTwice) {
   const char *program = R"(
 #mesh = #zero.mesh<"node" = 2, "gpu" = 4>

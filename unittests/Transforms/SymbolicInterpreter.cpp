@@ -26,8 +26,8 @@ static std::vector<AxisRef> toVector(ArrayRef<AxisRef> refs) {
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// Where the rows of a partitioned tensor are. An encoded one is kept as if it
-/// were not.
+/// The places of the rows of a partitioned tensor. An encoded tensor is kept as
+/// if it were not encoded.
 class Placement {
 public:
   explicit Placement(ShardType type)
@@ -287,7 +287,7 @@ private:
   PerRank unpack(Value value, SlicesAttr slices, ShapedType type) {
     return map(value, [&](const SymbolicTensor &chunks) {
       SmallVector<int64_t> shape(type.getShape());
-      // As many elements in a wire chunk as the input has.
+      // A wire chunk has as many elements as the input.
       if (type.getElementType().isInteger(8)) {
         int64_t rows =
             cast<ShapedType>(value.getType()).getNumElements() / shape.back();

@@ -1,4 +1,4 @@
-//===- OverlapPlanTests.cpp - When transfers start and end ----------------===//
+//===- OverlapPlanTest.cpp - When transfers start and end -----------------===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -103,7 +103,7 @@ TEST(OverlapPlanTest, ScatterStartsAtOnceOrBeforeTheNextProduct) {
   EXPECT_EQ(str(planOverlap(problem).calls), "start 0@6 wait 0@9");
   problem.heavy[1].firstTie = 1;
   EXPECT_EQ(str(planOverlap(problem).calls), "start 0@4 wait 0@9");
-  // What is computed only then does not help.
+  // A value that is computed only then does not help.
   problem.heavy[1].firstTie = 4;
   EXPECT_EQ(str(planOverlap(problem).calls), "start 0@6 wait 0@9");
   // Nor does a product behind the need.
@@ -154,7 +154,7 @@ TEST(OverlapPlanTest, LargestSizesDoNotOverflow) {
   }
 }
 
-/// What the budget and the order demand, looked at op by op.
+/// The demands of budget and order, checked op by op.
 void check(const OverlapProblem &problem, const OverlapPlan &plan) {
   size_t numTransfers = problem.transfers.size();
   ASSERT_EQ(plan.placements.size(), numTransfers);
@@ -184,8 +184,8 @@ void check(const OverlapProblem &problem, const OverlapPlan &plan) {
     }
     ASSERT_EQ(call.before, placements[call.transfer].startBefore);
   }
-  // Under each heavy op, gathers of more than the budget are none, scatters at
-  // most one.
+  // Under each heavy op, gathers above the budget do not exist, and there is at
+  // most one scatter above it.
   for (const OverlapProblem::HeavyOp &op : problem.heavy) {
     int64_t gathered = 0, scattered = 0, numScatters = 0;
     for (const auto &[index, placement] : placements) {
@@ -204,8 +204,8 @@ void check(const OverlapProblem &problem, const OverlapPlan &plan) {
   }
 }
 
-/// Moving a gather one slot up would exceed the budget, or come before its
-/// input or before the start of the gather in front of it.
+/// Moving a gather one slot up would exceed the budget, or place it before its
+/// input or before the start of the previous gather.
 void checkGathersAreEarly(const OverlapProblem &problem,
                           const OverlapPlan &plan) {
   std::vector<int64_t> slots{static_cast<int64_t>(problem.stays.size()) - 1};
