@@ -1,8 +1,8 @@
 // RUN: zpp-opt %s --zero-import-collectives --split-input-file \
 // RUN:   --verify-diagnostics | FileCheck %s
 
-// What a collective is for follows from where its value comes from and where it
-// goes. Each step below is the usual one, but for one thing.
+// The role of a collective depends on where its value comes from and where it
+// goes. Each step below differs from the usual one in one point.
 
 // The usual step: gather, compute, scatter, update the own slice.
 
@@ -142,7 +142,7 @@ func.func @images(%w: tensor<4x8xf32>, %image: tensor<4x8xui8>) -> tensor<4x8xf3
 
 // -----
 
-// Where only gradients are returned, each weight needs one of its shape.
+// If only gradients are returned, each weight needs one of its shape.
 
 "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
 // CHECK-LABEL: func @ambiguous

@@ -1,4 +1,4 @@
-// Where buffers may be in memory that the host cannot reach.
+// Buffers may be in memory that the host cannot reach.
 
 // RUN: zpp-opt %s --convert-zero-to-runtime=device-memory --split-input-file --verify-diagnostics | FileCheck %s
 

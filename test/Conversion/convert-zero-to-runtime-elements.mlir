@@ -1,7 +1,7 @@
 // RUN: zpp-opt %s --convert-zero-to-runtime | FileCheck %s
 
-// What is only moved may be of any type that takes 1, 2, 4 or 8 bytes in
-// memory: a predicate takes one, a complex number both of its parts.
+// Data that is only moved may have any type of 1, 2, 4 or 8 bytes in memory: a
+// predicate takes one, a complex number both of its parts.
 
 #mesh = #zero.mesh<"gpu" = 4>
 

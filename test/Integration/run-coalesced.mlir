@@ -1,6 +1,6 @@
-// What travels in one buffer arrives as what travels alone does: both programs
-// give the same bits on all ranks, also for what is kept between two hops and
-// gathered again, and with stages.
+// Tensors that share a buffer arrive like those that travel alone: both
+// programs give the same bits on all ranks. This includes values that are kept
+// between two hops and gathered again, and stages.
 
 // RUN: zpp-opt %s --zero-coalesce-collectives --remarks-filter=none -o %t.mlir
 // RUN: FileCheck %s < %t.mlir

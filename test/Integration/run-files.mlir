@@ -1,4 +1,4 @@
-// What zpp-run says of .npy files that it cannot read.
+// The errors of zpp-run for .npy files that it cannot read.
 
 // DEFINE: %{fails} = not zpp-run %s --mesh=gpu:2 --input=%t.npy 2>&1 | FileCheck %s
 // DEFINE: %{file} = %S/Inputs/rank.npy

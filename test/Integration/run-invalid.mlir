@@ -1,4 +1,4 @@
-// What zpp-run says where it cannot run a program.
+// The errors of zpp-run for programs that it cannot run.
 
 // RUN: not zpp-run %s 2>&1 | FileCheck %s --check-prefix=ENTRY
 // ENTRY: zpp-run: error: expected a function 'main' with a body in the program, but got none

@@ -84,7 +84,7 @@ func.func @unrolled(%x: tensor<2x4xf32>) -> tensor<4xf32> {
   return %2 : tensor<4xf32>
 }
 
-// What is not carried is in the workspace.
+// Buffers that are not carried are in the workspace.
 func.func private @step(%x: tensor<2x2xf32>) -> tensor<2x2xf32> {
   %0 = tensor.empty() : tensor<2x2xf32>
   %1 = zero.all_to_all %x along ["gpu"] on #mesh into %0

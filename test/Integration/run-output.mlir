@@ -1,5 +1,5 @@
-// Where a result cannot be written, the error names the cause. That no part of a
-// file is left is tested in OutputFileTest.
+// If a result cannot be written, the error names the cause. OutputFileTest
+// checks that no part of a file is left.
 
 // RUN: rm -rf %t && mkdir %t && ln -s /dev/full %t/0.npy
 // RUN: not zpp-run %s --mesh=gpu:2 --output=%t/ 2>&1 | FileCheck %s --check-prefix=DISK

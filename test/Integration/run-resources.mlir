@@ -1,4 +1,4 @@
-// What there is not enough of is an error, and leaves no output.
+// Missing resources are errors and leave no output.
 
 // A sanitizer has an allocator and address space of its own.
 // UNSUPPORTED: sanitizer

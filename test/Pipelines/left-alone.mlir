@@ -1,5 +1,6 @@
-// What is imported and then left alone, by what the links say, comes out as the
-// op that came in: of the same types and attributes, and nothing around it.
+// A collective that is imported and then left alone, because of the links,
+// comes out as the same op, with the same types and attributes and nothing
+// around it.
 
 // DEFINE: %{fast} = links=node=400gbyte,gpu=400gbyte
 // DEFINE: %{slow} = links=node=50gbit,gpu=400gbyte
@@ -22,7 +23,8 @@
 // RUN: %{loops}
 // RUN: %{mixed} | FileCheck %t.dir/mixed.mlir --check-prefixes=CHECK,FFI
 
-// What shares a buffer with others is no longer what it was.
+// A collective that shares a buffer with others does not become the original op
+// again.
 // RUN: zpp-opt %t.dir/mixed.mlir --zeropp="%{slow} secondary=none target=xla-ffi" --remarks-filter=none \
 // RUN:   | FileCheck %t.dir/mixed.mlir --check-prefix=JOINED
 

@@ -1,5 +1,5 @@
-// What the links of the tiers decide: on slow links large tensors are quantized
-// and cut into stages, on fast ones nothing is, and every choice is remarked.
+// The links of the tiers decide: on slow links large tensors are quantized and
+// cut into stages, on fast ones nothing is. Every choice has a remark.
 
 // DEFINE: %{slow} = links=node=50gbit,gpu=400gbyte
 // DEFINE: %{fast} = links=node=400gbyte,gpu=400gbyte

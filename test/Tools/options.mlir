@@ -1,5 +1,5 @@
-// What is wrong with the command line ends in exit code 1, says what was expected
-// and what it got, and leaves no output file. Errors do not print the module.
+// Errors in the command line end in exit code 1, say what was expected and what
+// was found, and leave no output file. They do not print the module.
 
 // DEFINE: %{option} =
 // DEFINE: %{fails} = rm -f %t.mlir && not zpp-opt %s %{option} \

@@ -9,7 +9,7 @@
 // RUN:   2>&1 | FileCheck %s --check-prefix=IMPORT --implicit-check-not=zero-partition
 
 // CHECK: remarks.mlir:[[#@LINE+15]]:8: remark: [Analysis] unknown-trips | Category:zero-import-collectives | {{.*}}the trip count of a loop around stablehlo.all_reduce is not constant; its bytes are counted once
-// CHECK: remark: [Missed] left-alone | Category:zero-import-collectives | {{.*}}stablehlo.all_reduce is left alone: it is no gather of a weight
+// CHECK: remark: [Missed] left-alone | Category:zero-import-collectives | {{.*}}stablehlo.all_reduce is left alone: it is neither a gather of a weight
 // CHECK: remark: [Missed] left-alone | Category:zero-partition-within-node | {{.*}}zero.all_gather is left alone: it is gathered once
 // ALL: [Passed] rewritten | Category:zero-quantize-all-gather | {{.*}}slices of 1024 bytes travel in 272
 // IMPORT: Category:zero-import-collectives

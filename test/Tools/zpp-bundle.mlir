@@ -25,7 +25,7 @@
 // FILES-NEXT: step.zpp
 // FILES-NOT: {{.}}
 
-// What is made for another processor has another id.
+// A bundle for another processor has another id.
 // RUN: zpp-bundle %t/fast.mlir -o %t/native.zpp --mcpu=generic --linker=ld.lld
 // RUN: grep '"id"' %t/step.zpp/bundle.json > %t/id
 // RUN: grep -f %t/id %t/native.zpp/bundle.json

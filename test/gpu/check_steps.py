@@ -261,7 +261,7 @@ def check_processes(args) -> list[str]:
 
     about = json.loads((args.run / "check.json").read_text())
     lost = args.processes - 1
-    # What the runtime says, or JAX where the runtime is not there.
+    # The error of the runtime, or that of JAX if there is no runtime.
     pattern = (rf"zpp(: |\.start |\.wait ).*\brank {lost} was lost"
                if about["platform"] == "cuda" else rf"[Tt]ask:? {lost}\b.*")
     ends = _run_processes(args, lose=True)
@@ -294,7 +294,7 @@ class End:
 def _run_processes(args, lose: bool) -> list[End]:
     """Starts them and waits for all. When the last one is lost, the others have
     LIMIT_SECONDS."""
-    # Who ends this process ends the others too.
+    # If this process is ended, the others end too.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     with socket.socket() as probe:
         probe.bind(("localhost", 0))

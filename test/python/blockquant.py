@@ -64,7 +64,7 @@ def transport(values: np.ndarray, form: str, block: int) -> np.ndarray:
         codes = np.rint(padded * inverse[:, None])
         codes[(magnitude == 0) | (inverse[:, None] == 0)] = 0
         assert not np.any(np.abs(codes) > MAX_CODE[form])
-        # As int32, so that -0.0 does not survive the wire.
+        # Convert to int32, so that -0.0 does not survive the wire.
         received = (codes.astype(np.int32).astype(np.float32)
                     * scale[:, None]).astype(np.float32)
     return received.reshape(-1)[:elements]

@@ -102,7 +102,7 @@ def test_every_form_is_rewritten_as_it_was(form, forms, tmp_path, capsys):
     assert main(["rewrite", str(source), "-o", str(output), *OPTIONS]) == 0
     assert _forms.form_of(output.read_bytes()) == form
     assert "error" not in capsys.readouterr().err
-    # Of a rewritten step that says what it was, "before" is that.
+    # For a rewritten step, "before" is the original one.
     before, after = (report_of(path, capsys, "--mesh", NODES)["total"]["after"]
                      for path in (source, output))
     assert before["node"] == 4098

@@ -203,7 +203,7 @@ def test_all_forms_of_a_step_give_the_same():
         assert zpp.rewrite(text, options).step is None
     assert zpp.rewrite(exported.mlir_module_serialized, options
                        ).report["total"] == expected.report["total"]
-    # What was lowered runs as it would have.
+    # The lowered step runs as it would have.
     state, batch = trainer.init(), trainer.batch(tokens(TINY, 0))
     results = zpp.load(zpp.rewrite(lowered, options).step, FAST)(state, batch)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state))
@@ -272,7 +272,7 @@ def test_schedule_switches_without_compiling():
             expected, expected_loss = alone[last](expected, batch)
             assert same_bits((state, loss), (expected, expected_loss))
     assert compiled[0] >= 2 and compiled[1:] == [0, 0, 0]
-    # What the next call runs.
+    # The variant that the next call runs.
     assert not any(entry["rewritten"]
                    for entry in fast.report()["collectives"])
     fast.calls = 1

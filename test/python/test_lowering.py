@@ -257,7 +257,7 @@ def test_quantize_every_exponent(form):
     random = np.random.default_rng(7)
     amax = np.concatenate([
         random.integers(0x00800000, 0x7F800000, 20000),
-        # Where scale * qmax is amax, one above and one below.
+        # Values at which scale * qmax is amax, one above and one below.
         (np.float32(MAX_CODE[form])
          * (random.integers(0x80, 0x7B00, 5000) << 16).astype(np.uint32)
          .view(np.float32)).view(np.uint32)[:, None].astype(np.int64).repeat(

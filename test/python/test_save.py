@@ -60,7 +60,7 @@ def test_save_and_load(tmp_path):
     assert np.array_equal(result["x"], X + 1)
     assert np.array_equal(result["sum"], np.full(RANKS, X.sum()))
     assert state["x"].is_deleted()
-    # What is saved again takes the place of what was there.
+    # A step that is saved again replaces the older one.
     zpp.save(gathering_step(), str(path))
     assert zpp.load(str(path))({"x": put(X)})["x"].shape == X.shape
 
@@ -137,7 +137,7 @@ def test_errors(tmp_path):
         (path / "jax.json").write_text(text)
         with pytest.raises(ValueError, match=message):
             zpp.load(path)
-    # What is executed or parsed is checked first.
+    # Files are checked before they are executed or parsed.
     (path / "jax.json").write_text(written)
     (path / "step.jax").write_bytes((path / "step.jax").read_bytes()[:-1])
     with pytest.raises(ValueError, match="step.jax: expected the file that was "
@@ -254,7 +254,7 @@ def test_a_wheel_needs_nothing_else(tmp_path):
         env=environment, capture_output=True, check=False)
     assert process.stdout == f"{X.sum()}\n", process.stderr
 
-    # Nor does the compiler in it need LLVM, where it could be linked so.
+    # The compiler in it does not need LLVM either, if it could be linked so.
     program = site / "zpp" / "bin" / "zpp-opt"
     if not (build / "bin" / "zpp-opt-static").exists():
         return

@@ -183,8 +183,8 @@ def test_gradients_are_within_the_derived_bound(mesh, rotate):
         trainer.init(), trainer.batch(batch))
     exact, _ = step(trainer.init(), trainer.batch(batch))
 
-    # What one rank contributes is the gradient of its part of the batch alone;
-    # a batch that repeats it eight times has that as its mean.
+    # One rank contributes only the gradient of its part of the batch. A batch
+    # that repeats this part eight times has it as its mean.
     parts = []
     for part in np.split(batch, 8):
         alone, _ = step(trainer.init(),

@@ -54,7 +54,7 @@ def test_compiled_buckets_are_kept_on_disk(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(_bucket, "rewrite_text", None)
         assert compile_anew() == first
-    # What is damaged is compiled again.
+    # Damaged buckets are compiled again.
     content = first.library.read_bytes()
     first.library.write_bytes(content[:-1])
     assert compile_anew() == first

@@ -52,10 +52,11 @@ using CopyOnStream = void (*)(void *dest, const void *source, size_t bytes,
                               void *stream);
 inline CopyOnStream copyOnStream = nullptr;
 
-/// What follows the name of a back end to have the exchanges of the caller.
+/// The suffix of the name of a back end that uses the exchanges of the caller.
 inline constexpr std::string_view kExternal = "_external";
 
-/// Those of getBackends(), and each with the exchanges of the caller.
+/// The back ends of getBackends(), and each of them with the exchanges of the
+/// caller.
 inline std::vector<std::string> getBackendsAndExternal() {
   std::vector<std::string> backends;
   for (const std::string &backend : getBackends()) {
@@ -121,7 +122,7 @@ public:
 
 private:
   struct Group {
-    /// What the members hold, on the host.
+    /// The data of the members, on the host.
     std::vector<const uint8_t *> inputs;
     int64_t arrived = 0;
   };
@@ -257,7 +258,7 @@ public:
       std::this_thread::yield();
   }
 
-  /// As `run`, but no rank may fail.
+  /// Like `run`, but no rank may fail.
   void
   runAll(const std::function<void(zpp_rt_rank *rank, int64_t index)> &body) {
     for (const Outcome &outcome : run(body))

@@ -65,7 +65,7 @@ inline Bytes makeTensor(ElementType type, int64_t elements, uint64_t seed,
   Bytes data(elements * elementBytes(type));
   double magnitude = 1;
   for (int64_t i = 0; i < elements; ++i) {
-    // As gradients in practice: magnitudes differ from block to block.
+    // Like gradients in practice: magnitudes differ from block to block.
     if (i % 50 == 0)
       magnitude = std::exp2(random.uniform(-20, 10));
     double value = random.studentT3() * magnitude;

@@ -678,7 +678,7 @@ std::vector<TestWorld::Outcome> runUntilFailure(int64_t exchanges,
   return outcomes;
 }
 
-/// Of a rank of its own and of all others.
+/// Expects the failure on the rank itself and on all others.
 void expectFailure(const std::vector<TestWorld::Outcome> &outcomes,
                    size_t failed, const std::string &text) {
   for (size_t index = 0; index < outcomes.size(); ++index) {

@@ -434,7 +434,7 @@ cudaError_t cudaFree(void *data) {
   Allocation *allocation = getAllocation(call, data, /*isHost=*/false);
   if (!allocation)
     return call.end(cudaSuccess);
-  // As the real one does.
+  // Like the real one.
   call.state.waitDevice(call.guard, allocation->device);
   allocation->isFreed = true;
   allocation->history.clear();

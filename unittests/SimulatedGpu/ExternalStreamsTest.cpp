@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Where operations and exchanges of the caller are queued on a device. The
+// The streams on which operations and exchanges of the caller are queued. The
 // simulator reports work that nothing orders.
 //
 //===----------------------------------------------------------------------===//

@@ -85,7 +85,7 @@ private:
 } // namespace
 
 static std::mutex mutex;
-/// Of the process, as the real one's.
+/// One per process, as in the real library.
 static char lastError[256];
 
 /// Handles are never used twice.
@@ -378,13 +378,13 @@ struct Op {
   cudaStream_t stream;
   const void *source;
   void *dest;
-  /// Of one transfer.
+  /// The bytes of one transfer.
   int64_t bytes;
   ncclDataType_t type;
   int peer;
 };
 
-/// Of the calling thread.
+/// The group calls of a thread.
 struct Group {
   int depth = 0;
   ncclResult_t result = ncclSuccess;
@@ -442,7 +442,7 @@ static void run(Comm &comm, const std::vector<Op> &ops, int64_t before) {
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   std::lock_guard<std::mutex> lock(comm.running);
   std::vector<Channel::Transfer> transfers;
-  /// What the ranks contribute to sums.
+  /// The contributions of the ranks to sums.
   std::vector<std::vector<uint8_t>> parts;
   for (const Op &op : ops)
     if (op.kind == Op::ReduceScatter)

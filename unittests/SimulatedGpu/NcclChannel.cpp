@@ -61,7 +61,7 @@ struct Channel::Shared {
     int process;
     int device;
     uint64_t gathered;
-    /// Of the last two rounds.
+    /// The values of the last two rounds.
     Value values[2];
   };
   Member members[kMaxRanks];

@@ -24,7 +24,7 @@ constexpr const char *kMesh = "node:2,gpu:2";
 constexpr int64_t kBuffers = 4;
 constexpr int64_t kBufferBytes = 12 << 10;
 
-/// Where a step runs.
+/// The context in which a step runs.
 struct Context {
   zpp_rt_rank *rank;
   std::vector<uint8_t *> buffers;

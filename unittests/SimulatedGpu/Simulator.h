@@ -22,7 +22,7 @@
 //   ZPP_SIMULATED_DELAY_USEC  every task is late by a random time up to this
 //   ZPP_SIMULATED_SEED        of these times
 //
-// What follows is for tests, and for what simulates kernels and NCCL.
+// The following is for tests, and for the simulated kernels and NCCL.
 //
 //===----------------------------------------------------------------------===//
 
@@ -59,7 +59,7 @@ struct Access {
 };
 
 struct Task {
-  /// What reports call it.
+  /// The name in reports.
   std::string name;
   std::vector<Access> accesses;
   std::function<void()> run;
@@ -98,8 +98,8 @@ void setMemoryLimit(int64_t bytes);
 int64_t getAllocatedBytes(int device);
 /// From now on the device does nothing, and all calls return `error`.
 void failDevice(int device, cudaError_t error);
-/// What ncclCommGetAsyncError returns from now on for the communicators of a
-/// device; 0: no error.
+/// The result of ncclCommGetAsyncError from now on for the communicators of a
+/// device; 0 means no error.
 void setNcclError(int device, int result);
 /// Whether new communicators are never complete.
 void setNcclInitHangs(bool hangs);

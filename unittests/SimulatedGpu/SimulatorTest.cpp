@@ -90,7 +90,7 @@ TEST_F(Simulator, EventsOrderStreams) {
     EXPECT_CUDA(cudaEventRecord(event, first));
     EXPECT_CUDA(cudaStreamWaitEvent(second, event, 0));
     EXPECT_CUDA(cudaMemcpyAsync(host, data, kBytes, cudaMemcpyDefault, second));
-    // What is recorded later does not matter.
+    // Later records do not matter.
     EXPECT_CUDA(cudaEventRecord(event, second));
     EXPECT_CUDA(cudaEventSynchronize(event));
     EXPECT_CUDA(cudaEventQuery(event));

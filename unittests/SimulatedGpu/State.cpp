@@ -279,7 +279,7 @@ void State::checkOrder(const Task &task, const Stream &stream,
                       static_cast<int64_t>(other.end - other.begin), false}));
         isReported = true;
       }
-      // Whoever comes after this one comes after the other, too.
+      // Work that comes after this one also comes after the other.
       return isOrdered && record.begin <= other.begin &&
              other.end <= record.end &&
              (record.isWrite || (!other.isWrite && other.lane == record.lane));

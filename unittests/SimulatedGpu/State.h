@@ -126,11 +126,11 @@ struct Event {
   /// Null: never recorded.
   std::shared_ptr<Item> item;
   Clock clock;
-  /// Where it was recorded, if in a capture.
+  /// The capture in which it was recorded, if any.
   std::shared_ptr<Capture> capture;
 };
 
-/// What a launch of a graph queues, in this order.
+/// The tasks that a launch of a graph queues, in this order.
 struct Node {
   Task task;
   /// Recorded instead, outside of the graph.
@@ -193,7 +193,7 @@ public:
   void release(Allocation &allocation);
 
   // Order.
-  /// What is ordered before a call of this thread.
+  /// The work that comes before a call of this thread.
   Clock getHostClock();
   /// The calling thread has seen that what is in `clock` is done.
   void joinHost(const Clock &clock, bool hasWaited);
@@ -251,7 +251,7 @@ public:
 private:
   State();
   std::string describe(const Access &access);
-  /// What is wrong with the memory that a task accesses; empty if nothing is.
+  /// A problem with the memory that a task accesses, or empty.
   std::string checkMemory(const Task &task, int device);
   /// Enters accesses at a point of a lane into histories, and reports those
   /// that conflict with unordered ones.
@@ -263,7 +263,7 @@ private:
   std::map<uintptr_t, Allocation> allocations;
   std::vector<uint64_t> laneTicks;
   std::vector<size_t> freeLanes;
-  /// What all threads know to be done.
+  /// The work that all threads know to be done.
   Clock hostClock;
   std::vector<std::weak_ptr<Capture>> captures;
   int64_t nextCapture = 1;

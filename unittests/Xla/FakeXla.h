@@ -20,7 +20,7 @@
 
 namespace zpp {
 
-/// Of 2 nodes of 4.
+/// The ranks of a mesh of 2 nodes of 4.
 inline constexpr int kRanks = 8;
 
 /// A world with all ranks in this process, rank r on device `ordinals`[r], and
@@ -59,7 +59,7 @@ struct FakeCall {
   int64_t workspace;
   std::vector<FakeBuffer> operands;
   std::vector<FakeBuffer> results;
-  /// Of a start.
+  /// Whether a start is deferrable; only for starts.
   std::optional<bool> isDeferrable;
 
   /// Calls `handler`, waits for its future if it returns one, and returns its

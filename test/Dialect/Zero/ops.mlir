@@ -19,7 +19,7 @@ func.func @from_local(%w: tensor<32x64xbf16>) -> !primary {
   return %p : !primary
 }
 
-// What a device holds is padded; the whole tensor is not.
+// The part of a device is padded, but the whole tensor is not.
 // CHECK-LABEL: func @to_local
 func.func @to_local(%part: !zero.shard<3x7xf32, dim 1 = ("node", 4) on #mesh>,
                     %whole: !zero.shard<3x7xf32, dim 1 = (2, 4) on #mesh>,
@@ -240,7 +240,7 @@ func.func @small(%g: tensor<2xf32>, %e: tensor<3x1xf32>, %n: tensor<0x4xf32>, %m
   return
 }
 
-// As bytes, tensors of any type share a buffer.
+// Tensors of several types share a buffer of bytes.
 // CHECK-LABEL: func @bytes
 func.func @bytes(%g: tensor<8x3xbf16>, %b: tensor<4x12xi8>) -> tensor<8x3xbf16> {
   // CHECK: zero.pack_slices %{{.*}} : tensor<8x3xbf16> into tensor<4x12xi8> -> tensor<4x12xi8>

@@ -90,7 +90,7 @@ llvm.func @run(%argument: !llvm.ptr) -> !llvm.ptr {
   llvm.return %pointer : !llvm.ptr
 }
 
-// What both ranks return, or 0 where they differ.
+// The result of both ranks, or 0 if they differ.
 llvm.func @main() -> i32 {
   %zero = llvm.mlir.constant(0 : i64) : i64
   %one = llvm.mlir.constant(1 : i64) : i64

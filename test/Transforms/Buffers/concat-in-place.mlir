@@ -32,7 +32,7 @@ func.func @chunks(%x: tensor<4x40xf32>, %y: tensor<4x24xf32>) -> tensor<4x112xi8
 
 // -----
 
-// What is not made here is copied, last; a part may occur twice.
+// A part that is not computed here is copied, last. A part may occur twice.
 // CHECK-LABEL: func.func @arguments
 // CHECK:         %[[P:.*]] = zero.reduce
 // CHECK-NEXT:    %[[ONE:.*]] = tensor.insert_slice %[[P]] into %{{.*}}[2] [2] [1]

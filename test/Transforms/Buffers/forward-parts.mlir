@@ -49,7 +49,7 @@ func.func @copied(%x: memref<2xf32>, %y: memref<3x2xf32>) -> (memref<4xf32>, mem
 
 // -----
 
-// Where copies overlap, the last one counts: it is not made earlier.
+// If copies overlap, the last one wins, so it is not made earlier.
 // CHECK-LABEL: func.func @overlapping
 // CHECK:         memref.copy %arg0
 // CHECK:         memref.copy
@@ -66,7 +66,7 @@ func.func @overlapping(%x: memref<2xf32>, %y: memref<3x2xf32>) -> memref<3xf32> 
 
 // -----
 
-// What is written in another block, here several times, stays there.
+// A part that is written in another block, here several times, stays there.
 // CHECK-LABEL: func.func @loop
 // CHECK:         scf.for
 // CHECK:         memref.copy

@@ -133,7 +133,8 @@ func.func @loop(%x: memref<4x1xf32>, %y: memref<4x1xf32>) {
 
 #mesh = #zero.mesh<"gpu" = 4>
 
-// What a loop carries, what is returned and what has no size yet stay.
+// Allocations that a loop carries, that are returned or that have a dynamic
+// size stay.
 // CHECK-LABEL: func.func @carried
 // CHECK-SAME:    memref<256xi8> {zpp.workspace}) -> memref<4x1xf32> {
 // CHECK:         memref.alloc(%arg2)

@@ -1,6 +1,6 @@
 // RUN: zpp-opt %s --zero-results-to-arguments --canonicalize --split-input-file | FileCheck %s
 
-// What is allocated for a result is the argument, in whatever shape.
+// The argument replaces the allocation for a result, whatever its shape.
 // CHECK-LABEL: func.func @reshaped
 // CHECK-SAME:    (%arg0: memref<6xf32>, %[[OUT:.*]]: memref<2x3xf32> {bufferize.result})
 // CHECK:         %[[FLAT:.*]] = memref.collapse_shape %[[OUT]] {{\[}}[0, 1]] : memref<2x3xf32> into memref<6xf32>
@@ -65,7 +65,7 @@ func.func @branches(%c: i1, %x: memref<4xf32>) -> memref<4xf32> {
 
 // -----
 
-// What has no size yet, or no rows one after the other, is returned as before.
+// Results of dynamic size or without contiguous rows are returned as before.
 // CHECK-LABEL: func.func @others(%arg0: memref<?xf32>, %arg1: memref<4xf32, strided<[2]>>) -> (memref<?xf32>, memref<4xf32, strided<[2]>>)
 // CHECK-NEXT:    return %arg0, %arg1
 func.func @others(%x: memref<?xf32>, %y: memref<4xf32, strided<[2]>>)

@@ -54,7 +54,7 @@ func.func @two_hops(%w: tensor<5x8xf32>) -> (tensor<5x16xf32>, tensor<5x64xf32>)
 
 // -----
 
-// What the gather was imported from goes with the exchange.
+// The exchange keeps the source of the gather.
 
 #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
 !primary = !zero.shard<5x64xf32, dim 1 = ("node", "gpu") on #mesh>

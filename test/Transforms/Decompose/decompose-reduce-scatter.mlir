@@ -111,7 +111,8 @@ func.func @kept_sum(%g: tensor<64xf32>) -> (tensor<16xf32>, tensor<8xf32>) {
 
 // -----
 
-// What was left alone stays one collective; nothing is cut of an empty tensor.
+// A scatter that was left alone stays one collective. An empty tensor is not
+// cut.
 
 #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
 !primary = !zero.shard<8xf32, dim 0 = ("node", "gpu") on #mesh>

@@ -52,8 +52,8 @@ func.func @two_computations(%w: tensor<256x64xf32>, %x: tensor<8xf32>) -> (tenso
   return %0, %1 : tensor<2048x64xbf16>, tensor<2048x64xbf16>
 }
 
-// What devices have of an operand is up to its sharding: the same tensor,
-// sharded otherwise, is another weight.
+// The sharding of an operand decides which part a device has: the same tensor
+// with another sharding is another weight.
 
 // CHECK-LABEL: func @other_shardings
 func.func @other_shardings(%w: tensor<64x256xbf16>) -> (tensor<2048x64xbf16>, tensor<2048x64xbf16>) {
@@ -148,8 +148,8 @@ func.func @loops_in_computations(%stack: tensor<3x16x5xbf16>, %i: tensor<i32>, %
 !whole = !zero.shard<16x5xbf16, dim 0 = (2, 4) on #mesh>
 
 // Loops over groups of layers and the layers of a group, with the weights in
-// stacks of stacks; constants that scale them; halves of an unrolled loop. What
-// is done to one weight before it is gathered is done to all in front of the
+// stacks of stacks; constants that scale them; halves of an unrolled loop. The
+// ops on one weight before its gather are applied to all weights before the
 // loops.
 
 // CHECK-LABEL: func @nested_loops
@@ -239,8 +239,8 @@ func.func @nested_loops(%stack: tensor<3x7x2x2x5xf32>, %i: tensor<i32>, %y: tens
 !primary = !zero.shard<16x5xbf16, dim 0 = ("node", "gpu") on #mesh>
 !whole = !zero.shard<16x5xbf16, dim 0 = (2, 4) on #mesh>
 
-// What is computed from weights is computed again by the backward pass: a merged
-// LoRA. Equal arithmetic on equal operands gives the same weight.
+// The backward pass computes again what the forward pass computed from weights:
+// a merged LoRA. Equal arithmetic on equal operands gives the same weight.
 
 // CHECK-LABEL: func @computed
 func.func @computed(%w: tensor<2x5xf32>, %a: tensor<2x1xf32>, %b: tensor<1x5xf32>, %y: tensor<1xf32>) -> (tensor<16x5xbf16>, tensor<16x5xbf16>, tensor<1xf32>) {

@@ -11,8 +11,8 @@
 !primary = !zero.shard<4096x4096xbf16, dim 0 = ("node", "gpu") on #mesh>
 !whole = !zero.shard<4096x4096xbf16, dim 0 = (2, 4) on #mesh>
 
-// Where the links between nodes are as fast as those within, a gather between
-// nodes and one within are more than one over both.
+// If the links between nodes are as fast as those within, a gather between
+// nodes and one within take longer than one gather over both.
 
 // EQUAL-COUNT-2: along ["node", "gpu"] {{.*}}zpp.reason = "on these links its gathers take {{[0-9]+}} usec, with a secondary partition {{[0-9]+}}"
 // SLOW: along ["node"] {zpp.keep

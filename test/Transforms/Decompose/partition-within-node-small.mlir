@@ -12,8 +12,8 @@
 // RUN:   --zero-fuse-quantization --zero-coalesce-collectives --split-input-file --remarks-filter=none \
 // RUN:   | FileCheck %s --check-prefix=JOINED
 
-// What is small is gathered in two hops beside a weight that is, to travel with
-// it; what is large, or of another moment, stays as it is.
+// A small weight is gathered in two hops beside a weight that is split, to
+// travel with it. A weight that is large, or in another place, stays as it is.
 
 #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
 !primary = !zero.shard<8192x4096xbf16, dim 0 = ("node", "gpu") on #mesh>
@@ -75,7 +75,7 @@ func.func @beside(%w: tensor<1024x4096xbf16>, %b: tensor<8xbf16>, %c: tensor<8xb
 !primary = !zero.shard<256x64xbf16, dim 0 = ("node", "gpu") on #mesh>
 !whole = !zero.shard<256x64xbf16, dim 0 = (2, 4) on #mesh>
 
-// What is not quantized is left to XLA, which joins nothing.
+// Collectives that are not quantized are left to XLA, which joins nothing.
 
 // CHECK-LABEL: func @not_quantized
 // CHECK: along ["node"] {zpp.keep
@@ -101,7 +101,7 @@ func.func @not_quantized(%w: tensor<32x64xbf16>, %v: tensor<32x64xbf16>) -> (!wh
 !other = !zero.shard<64xbf16, dim 0 = ("node", "gpu") on #mesh>
 !other_whole = !zero.shard<64xbf16, dim 0 = (2, 2) on #mesh>
 
-// Three tiers; a group of other axes is none to travel with.
+// Three tiers. A gather cannot travel with one over other axes.
 
 // CHECK-LABEL: func @three_tiers
 // CHECK: along ["rack", "node"] {zpp.origin = {id = 1  {{.*}} : {{.*}} to <64xbf16, dim 0 = (2, 2, "gpu") on #mesh>

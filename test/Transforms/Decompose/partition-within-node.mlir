@@ -62,7 +62,7 @@ func.func @weight(%w: tensor<32x64xf32>, %x: tensor<4xf32>)
 !primary_i8 = !zero.shard<256x64xbf16, dim 0 = ("node", "gpu") on #mesh, #zero.quant<i8, block = 128>>
 !whole_i8 = !zero.shard<256x64xbf16, dim 0 = (2, 4) on #mesh, #zero.quant<i8, block = 128>>
 
-// What came over the wire is kept as it came: 2 chunks of 2080 bytes.
+// The received bytes are kept as they are: 2 chunks of 2080 bytes.
 
 // CHECK-LABEL: func @quantized
 func.func @quantized(%w: tensor<32x64xbf16>, %x: tensor<4xf32>)
@@ -161,7 +161,7 @@ func.func @left_alone(%w: tensor<32x64xbf16>, %v: tensor<64x64xbf16>)
   return %2, %5 : tensor<256x64xbf16>, tensor<256x64xbf16>
 }
 
-// Where zero-regather has found nothing to do, it is no advice.
+// If zero-regather has found nothing to do, the remark does not recommend it.
 
 // CHECK-LABEL: func @not_read_late
 func.func @not_read_late(%w: tensor<32x64xbf16>) -> tensor<256x64xbf16> {

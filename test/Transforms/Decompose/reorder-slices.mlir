@@ -2,7 +2,7 @@
 // RUN: zpp-opt %s --zero-reorder-slices --zero-reorder-slices --split-input-file \
 // RUN:   | FileCheck %s
 
-// What goes to one device becomes contiguous.
+// The data for one device becomes contiguous.
 
 #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
 

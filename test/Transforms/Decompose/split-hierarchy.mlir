@@ -58,8 +58,8 @@ func.func @two_tiers(%g: !whole) -> !primary {
 
 // -----
 
-// One hop per tier; the format before the last is that of all tiers but the
-// outermost. An axis of another parallelism is no tier of the group.
+// One hop per tier. The format before the last is that of all tiers except the
+// outermost. An axis of another kind of parallelism is not a tier of the group.
 
 #mesh = #zero.mesh<"rack" = 2, "node" = 2, "tensor" = 2, "gpu" = 3>
 !primary = !zero.shard<1200x16xf32, dim 0 = ("rack", "node", "gpu") on #mesh>
@@ -151,7 +151,7 @@ func.func @small(%a: !a_whole, %b: !b_whole) -> (!a, !b) {
 
 // -----
 
-// Of three tiers, those inside carry the sum in f32.
+// With three tiers, the inner ones carry the sum in f32.
 
 #mesh = #zero.mesh<"rack" = 2, "node" = 2, "gpu" = 2>
 !large = !zero.shard<4096xbf16, dim 0 = ("rack", "node", "gpu") on #mesh>

@@ -1,7 +1,7 @@
 // RUN: zpp-opt %s --zero-verify-decomposed --split-input-file --verify-diagnostics
 
-// What breaks the contract is not touched, and passes before decomposition take
-// it.
+// Ops that break the contract are not changed, and passes before decomposition
+// accept them.
 
 #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
 !slice = !zero.shard<32x4xf32, dim 0 = ("node", "gpu") on #mesh>

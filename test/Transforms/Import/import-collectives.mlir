@@ -124,7 +124,7 @@ func.func @one_node(%w: tensor<4xf32>) {
 
 // -----
 
-// What lies between a step input and a weight's gather.
+// The ops that may lie between a step input and the gather of a weight.
 
 "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
 
@@ -168,7 +168,7 @@ func.func @provenance(%w: tensor<8x8xf32>, %v: tensor<2xbf16>, %u: tensor<3xbf16
   // CHECK: zero.all_gather {{.*}} weight = 8 : i64
   %new = "stablehlo.broadcast_in_dim"(%u) <{broadcast_dimensions = array<i64: 1>}> : (tensor<3xbf16>) -> tensor<1x3xbf16>
   %stacked = "stablehlo.all_gather"(%new) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<1x3xbf16>) -> tensor<8x3xbf16>
-  // What is computed from weights alone is one too.
+  // A value that is computed from weights alone is a weight too.
   // CHECK: zero.all_gather
   %more = "stablehlo.broadcast_in_dim"(%u) <{broadcast_dimensions = array<i64: 1>}> : (tensor<3xbf16>) -> tensor<2x3xbf16>
   // CHECK-SAME: weight = 9 : i64
@@ -186,7 +186,7 @@ func.func @provenance(%w: tensor<8x8xf32>, %v: tensor<2xbf16>, %u: tensor<3xbf16
 
 // -----
 
-// What is no collective of ZeRO-3 stays.
+// Other collectives than those of ZeRO-3 stay.
 
 "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
 
@@ -441,8 +441,8 @@ func.func @branches(%which: tensor<i32>, %w: tensor<4x8xf32>) -> tensor<f32> {
 
 // -----
 
-// Upstream's shard dialect. What is imported from it becomes StableHLO, also where
-// it is left alone.
+// Upstream's shard dialect. Collectives that are imported from it become
+// StableHLO even if they are left alone.
 
 module attributes {zpp.mesh = "node:2,gpu:4"} {
   shard.grid @grid(shape = 2x4)
@@ -547,7 +547,7 @@ func.func @transposed(%w: tensor<4x64xf32>) -> (tensor<4x64xf32>, tensor<4x1x64x
     %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
     "stablehlo.return"(%add) : (tensor<f32>) -> ()
   }) : (tensor<32x1x64xf32>) -> tensor<4x1x64xf32>
-  // Of the transposed dims, but not behind a transpose: another tensor.
+  // The dims are transposed, but there is no transpose: this is another tensor.
   // CHECK: "stablehlo.reduce_scatter"
   // expected-remark @below {{stablehlo.reduce_scatter is left alone: it mirrors no weight gather}}
   %4 = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> ({

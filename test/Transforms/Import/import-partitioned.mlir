@@ -150,7 +150,7 @@ module attributes {mhlo.num_partitions = 2 : i32} {
 
 // -----
 
-// What is not a reduce-scatter stays, with the reason.
+// An all-reduce that is not a reduce-scatter stays, with the reason.
 
 module attributes {mhlo.num_partitions = 4 : i32} {
   // CHECK-LABEL: func @left

@@ -75,7 +75,7 @@ func.func @nested(%w: tensor<2xf32>) -> tensor<16xf32> {
 
 // -----
 
-// What is left alone.
+// Gathers that are left alone.
 
 #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
 !primary = !zero.shard<16xf32, dim 0 = ("node", "gpu") on #mesh>
@@ -114,7 +114,7 @@ func.func @left_alone(%w: tensor<2xf32>) -> (tensor<16xf32>, !whole) {
 
 // -----
 
-// Where a scan has the scatters in another region, nothing tells the reads apart.
+// If a scan has the scatters in another region, the reads cannot be told apart.
 
 #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
 !primary = !zero.shard<16xf32, dim 0 = ("node", "gpu") on #mesh>
@@ -134,8 +134,8 @@ func.func @no_scatter(%w: tensor<2xf32>) -> tensor<16xf32> {
 !primary = !zero.shard<256x64xbf16, dim 0 = ("node", "gpu") on #mesh>
 !whole = !zero.shard<256x64xbf16, dim 0 = (2, 4) on #mesh>
 
-// What the forward pass casts, and what its loop only passes on, is the gathered
-// weight still: the backward pass does read it.
+// A cast of the gathered weight in the forward pass, or a copy that its loop
+// only passes on, still is that weight: the backward pass reads it.
 
 // CHECK-LABEL: func @cast_and_passed_on
 func.func @cast_and_passed_on(%w: tensor<32x64xbf16>, %x: tensor<256x64xf32>) -> tensor<32x64xf32> {

@@ -53,7 +53,7 @@ func.func @gather(%stacked: tensor<4x2x48xi8>) -> tensor<4x64xbf16> {
 
 // -----
 
-// What something else reads stays; a sum of values that were rounded to bf16 is
+// Ops with other readers stay. A sum of values that were rounded to bf16 is
 // another sum.
 
 // CHECK-LABEL: func @stays

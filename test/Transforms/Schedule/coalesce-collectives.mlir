@@ -49,8 +49,8 @@ func.func @gathers(%w: tensor<4x64xbf16>, %v: tensor<2x64xbf16>, %b: tensor<4xbf
   // SMALL: tensor.concat {{.*}} -> tensor<1x160xi8>
   // SMALL: zero.all_gather_chunks
 
-  // What is kept is gathered again as it was the first time, though a device
-  // then sends twice as much.
+  // A kept buffer is gathered again as the first time, although a device then
+  // sends twice as much.
   // ALIKE-LABEL: func @gathers
   // ALIKE-COUNT-3: zero.all_gather_chunks
   // ALIKE-NOT: zero.all_gather_chunks
@@ -124,7 +124,8 @@ func.func @gathers(%w: tensor<4x64xbf16>, %v: tensor<2x64xbf16>, %b: tensor<4xbf
 // -----
 
 // Gradients, quantized and not: fused ops read and write slices of the buffers.
-// What a product separates travels apart, and so does what depends on another.
+// Tensors with a product between them travel apart, and so does one that
+// depends on another.
 
 #mesh = #zero.mesh<"node" = 2, "gpu" = 2>
 

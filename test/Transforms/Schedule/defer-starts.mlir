@@ -252,7 +252,7 @@ module @zpp_host {
 
 #mesh = #zero.mesh<"gpu" = 2>
 
-// What is computed after the last wait, but without it, comes in front of it.
+// An op after the last wait that does not depend on it moves before it.
 
 // CHECK-LABEL: func @computed_late
 // REMARK-NOT: not-deferred
@@ -351,7 +351,7 @@ module @zpp_host {
 
 #mesh = #zero.mesh<"gpu" = 2>
 
-// What needs another collective of XLA comes behind that, not in front.
+// An op that needs another collective of XLA comes after it.
 
 // CHECK-LABEL: func @chain
 // REMARK-NOT: not-deferred

@@ -66,7 +66,7 @@ func.func @layers(%w: tensor<4x64xbf16>, %v: tensor<4x64xbf16>) -> (tensor<32x64
 
 // -----
 
-// What the gathers were imported from does not tell their functions apart.
+// The sources of gathers make no difference between their functions.
 
 #mesh = #zero.mesh<"gpu" = 2>
 
@@ -127,7 +127,7 @@ func.func @stages(%g: tensor<4x32xf32>) -> tensor<2x32xf32> {
 
 // -----
 
-// What reads a part of the results makes room for the rest of the chain.
+// Readers of a part of the results move behind the rest of the chain.
 
 #mesh = #zero.mesh<"gpu" = 2>
 
@@ -147,7 +147,7 @@ func.func @dependents(%x: tensor<32xf32>) -> (tensor<2x32xf32>, tensor<2x2x32xf3
 
 // -----
 
-// What stays, and why.
+// Chains that stay, and the reasons.
 
 #mesh = #zero.mesh<"gpu" = 2>
 

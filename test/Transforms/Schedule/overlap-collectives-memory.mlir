@@ -1,4 +1,5 @@
-// What keeps XLA from holding memory for longer than the step as it was written.
+// Ties that keep XLA from holding memory for longer than the original step
+// does.
 
 // RUN: zpp-opt %s --zero-overlap-collectives=prefetch-bytes=2048 --remarks-filter=none --split-input-file | FileCheck %s
 
@@ -62,11 +63,11 @@ module @zpp_host {
 }
 
 // A gradient that XLA scatters is computed before the next wait and scattered
-// behind it, shapes and casts of the result included; a cast of the gradient stays
-// with what it is of. One that is read in
-// front of the wait by something else is scattered where it was. With it more is in flight than may be: the
-// wait comes after the scatter. What the compute needs, an activation, is left
-// alone.
+// behind it, together with shape changes and casts of the result. A cast of the
+// gradient stays with the gradient. If another op reads the gradient before the
+// wait, it is scattered where it was. With it, more would be in flight than
+// allowed, so the wait comes after the scatter. An activation, which the
+// compute needs, is left alone.
 
 // CHECK-LABEL: func @gradients
 func.func @gradients(%x: tensor<16x4xf32>, %y: tensor<4x32xf32>, %w: tensor<2x32xf32>)

@@ -92,8 +92,8 @@ module @zpp_host {
   }
 }
 
-// A gather of what another one keeps starts in front of the barrier, which the
-// value no longer crosses, and after the wait of the first.
+// A gather of what another one keeps starts before the barrier, which the value
+// no longer crosses, and after the wait of the first.
 
 // CHECK-LABEL: func @again
 func.func @again(%x: tensor<4x16xf32>, %w: tensor<2x32xf32>, %k: tensor<2x32xf32>) -> (tensor<4x32xf32>, tensor<2x32xf32>) {
@@ -136,10 +136,11 @@ module @zpp_host {
   }
 }
 
-// A scatter starts when its gradient is there, before the product that follows,
-// and is waited for at the end; the third one makes the first one be waited for.
-// What the result alone gives moves along, with its constants. A gradient that is
-// read behind a wait only is tied through it: XLA may not compute it later.
+// A scatter starts when its gradient is available, before the product that
+// follows, and is waited for at the end; the third one makes room by a wait for
+// the first one. Ops on the result alone move with the wait, with their
+// constants. A gradient that is read only behind a wait is tied through it, so
+// that XLA cannot compute it later.
 
 // CHECK-LABEL: func @backward
 func.func @backward(%x: tensor<16x4xf32>, %y: tensor<4x32xf32>, %w: tensor<32x32xf32>)
@@ -235,7 +236,7 @@ func.func @no_compute(%w: tensor<2x32xf32>) -> tensor<16x32xf32> {
   return %1 : tensor<16x32xf32>
 }
 
-// What the report says of it.
+// The report of the schedule.
 // RUN: zpp-opt %s --zero-overlap-collectives=prefetch-bytes=2048 --zero-report="mesh=gpu:8 output=-" \
 // RUN:   --remarks-filter=none --split-input-file -o /dev/null | FileCheck %s --check-prefix=TABLE
 // RUN: zpp-opt %s --zero-report="mesh=gpu:8 output=-" --remarks-filter=none --split-input-file -o /dev/null \

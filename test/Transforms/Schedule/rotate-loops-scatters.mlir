@@ -102,8 +102,8 @@ func.func @stack(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tensor<3x2
   return %r#3 : tensor<3x2x32xf32>
 }
 
-// A mean and a shape on the way into a stack of one row per iteration. What does
-// not change is computed once more, in front of the loop.
+// A mean and a shape change on the way into a stack of one row per iteration.
+// Values that do not change are computed once more, before the loop.
 
 // CHECK-LABEL: func @mean(
 func.func @mean(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tensor<3x2x32xf32>) -> tensor<3x2x32xf32> {
@@ -232,8 +232,8 @@ func.func @two(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tensor<3x2x3
   return %r#3, %m : tensor<3x2x32xf32>, tensor<3x2x32xf32>
 }
 
-// Two layers in a loop in a loop. What the inner one leaves for after it is stored
-// in what it returns, which is no stack of the outer one.
+// Two layers in a loop in a loop. The last gradient of the inner loop is stored
+// in its result, which is not a stack of the outer loop.
 
 // CHECK-LABEL: func @nested(
 func.func @nested(%x: tensor<16x32xf32>, %a: tensor<32x32xf32>, %g: tensor<3x2x32xf32>) -> tensor<3x2x32xf32> {
@@ -316,7 +316,7 @@ func.func @both(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tensor<3x2x
   return %r#3 : tensor<3x2x32xf32>
 }
 
-// What stays as it is.
+// Scatters that stay as they are.
 
 // CHECK-LABEL: func @unknown(
 func.func @unknown(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tensor<3x2x32xf32>, %end: tensor<i32>) -> tensor<3x2x32xf32> {

@@ -19,10 +19,10 @@ module @zpp_host {
   }
 }
 
-// A loop over three layers, backwards: the weight of layer 2 - i is a slice of a
-// stack. The first one is gathered in front of the loop, that of i + 1 in each
-// iteration; the product reads what the loop carries. A weight that is needed
-// behind the product has that to be gathered under, and stays.
+// A loop over three layers, backwards: the weight of layer 2 - i is a slice of
+// a stack. The first one is gathered before the loop, the one of i + 1 in each
+// iteration; the product reads the value that the loop carries. A weight that
+// is needed behind the product can hide under it, and stays.
 
 // CHECK-LABEL: func @layers
 // CHECK-SAME: (%[[X:.*]]: tensor<32x16xf32>, %[[W:.*]]: tensor<3x2x32xf32>)
@@ -88,7 +88,7 @@ module @zpp_host {
   }
 }
 
-// What an iteration computes is not known in the one before.
+// A value that an iteration computes is not known in the one before.
 
 // CHECK-LABEL: func @computed
 func.func @computed(%x: tensor<2x32xf32>) -> tensor<2x32xf32> {

@@ -792,7 +792,7 @@ void expectLost(const std::string &what, const std::string &frames) {
   std::thread thread([&] {
     Member member(server->getEndpoint(), 1, 2);
     member.say(frames);
-    // As long as the server listens.
+    // This works as long as the server listens.
     std::this_thread::sleep_for(50ms);
   });
   Rank rank;

@@ -66,7 +66,7 @@ TEST(StreamPlan, KernelsThatNeedNoExchange) {
   EXPECT_EQ(choose(situation), Kernels);
   read(situation, Kernels, kLast);
   EXPECT_EQ(choose(situation), Kernels);
-  // What an exchange has read may be overwritten by any kernel.
+  // Any kernel may overwrite the input of an exchange.
   overwrite(situation, Node, kLast);
   EXPECT_EQ(choose(situation), Kernels);
 }

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What the functions of zpp_rt_exchanges are told, and what comes of what they
-// say. That results are those of other back ends is for ConformanceTest.
+// The arguments of the functions of zpp_rt_exchanges, and the effects of their
+// results. ConformanceTest checks that numbers are those of other back ends.
 //
 //===----------------------------------------------------------------------===//
 
@@ -16,7 +16,7 @@ using namespace zpp;
 
 namespace {
 
-/// One rank of a world whose others are nowhere: the functions answer for them.
+/// One rank of a world without the others: the functions answer for them.
 class External : public testing::TestWithParam<std::string> {
 protected:
   zpp_rt_status create(const zpp_rt_world_desc &desc, zpp_rt_world **world) {
@@ -87,7 +87,7 @@ protected:
   zpp_rt_world *world = nullptr;
   zpp_rt_rank *rank = nullptr;
 
-  // What the last call was told, and what it is to say.
+  // The arguments of the last call, and the result for it.
   int calls = 0;
   std::string name;
   int64_t position = -1;
@@ -113,7 +113,7 @@ TEST_P(External, Group) {
   EXPECT_EQ(calls, 4);
 }
 
-/// What needs nobody else is not asked for.
+/// The functions are not called if no other rank takes part.
 TEST_P(External, Alone) {
   EXPECT_EQ(exchange({{"gpu", 1, 4}}, /*isGather=*/false, /*chunkBytes=*/0),
             ZPP_RT_OK);
