@@ -175,7 +175,7 @@ public:
 
 private:
   void setAttributes(Operation *op, ArrayRef<NamedAttribute> attributes) {
-    // Where properties do not take an attribute the op stays as it is.
+    // If the properties do not accept an attribute, the op stays as it is.
     OperationState state(op->getLoc(), op->getName());
     auto dictionary = DictionaryAttr::get(op->getContext(), attributes);
     if (op->getPropertiesStorageSize() == 0 || !op->isRegistered()) {

@@ -17,16 +17,13 @@
 //===----------------------------------------------------------------------===//
 
 #include "Mutator.h"
+#include "Register.h"
 
-#include "mlir/Dialect/Bufferization/Transforms/Passes.h"
-#include "mlir/Dialect/Shard/IR/ShardDialect.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/Verifier.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassRegistry.h"
-#include "mlir/Transforms/Passes.h"
-#include "zpp/InitAll.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/InitLLVM.h"
@@ -76,12 +73,12 @@ static cl::opt<bool> showOne("show",
 namespace {
 struct Entry {
   std::string name, text;
-  /// Of the RUN lines of its file.
+  /// The pipelines of the RUN lines of its file.
   std::vector<std::string> pipelines;
 };
 } // namespace
 
-/// What the command line `--a --b="x=1 y=2"` runs: a,b{x=1 y=2}.
+/// The pipeline of the command line `--a --b="x=1 y=2"`: a,b{x=1 y=2}.
 static std::string getPipeline(StringRef command) {
   static const llvm::Regex kFlag(
       "--((zero|convert-zero)[a-z-]*|canonicalize|cse)(=(\"[^\"]*\"|[^ |]*))?");
@@ -208,23 +205,12 @@ static std::string choosePipeline(const Entry &entry, Random &random) {
 namespace {
 enum class Outcome { Rejected, Failed, Succeeded, Silent, Invalid, Unreadable };
 
-/// What one execution says about itself.
+/// The result of one execution, as it reports it.
 struct Result {
   Outcome outcome;
   std::string message;
 };
 } // namespace
-
-static void registerEverything(DialectRegistry &registry) {
-  zpp::registerAllDialects(registry);
-  zpp::registerAllExtensions(registry);
-  zpp::registerGuestDialects(registry);
-  registry.insert<shard::ShardDialect>();
-  zpp::registerAllPasses();
-  bufferization::registerBufferizationPasses();
-  registerCanonicalizerPass();
-  registerCSEPass();
-}
 
 /// True for programs on which verifiers of MLIR itself crash: that of
 /// tensor.from_elements lists the elements, that of tensor.concat reads the dim
@@ -319,7 +305,7 @@ static Result execute(const std::vector<Entry> &corpus, uint64_t number,
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// What a batch tells the process that started it.
+/// The messages of a batch to the process that started it.
 struct Shared {
   uint64_t current;
   uint64_t counts[6];
@@ -403,7 +389,7 @@ int main(int argc, char **argv) {
   cl::ParseCommandLineOptions(
       argc, argv, "zpp-fuzz: runs the compiler on programs nobody wrote\n");
   DialectRegistry registry;
-  registerEverything(registry);
+  zpp::tools::registerEverything(registry);
   std::vector<Entry> corpus = readCorpus();
   if (corpus.empty()) {
     llvm::WithColor::error(llvm::errs(), "zpp-fuzz")

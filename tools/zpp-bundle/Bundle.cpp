@@ -11,6 +11,7 @@
 #include "zpp/Analysis/HostModule.h"
 #include "zpp/Analysis/Location.h"
 #include "zpp/Analysis/Origin.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Support/CollectiveCost.h"
 #include "zpp/Transforms/Buffers/RankFunctions.h"
@@ -85,11 +86,8 @@ static FailureOr<HostFunction> describe(func::FuncOp function,
 
 /// The dictionary of a call of zpp.start or zpp.wait, or null.
 static DictionaryAttr getConfig(Operation *op) {
-  if (op->getName().getStringRef() != "stablehlo.custom_call")
-    return {};
-  auto target = op->getAttrOfType<StringAttr>("call_target_name");
-  if (!target ||
-      (target.getValue() != kStartTarget && target.getValue() != kWaitTarget))
+  StringRef target = getCallTarget(op);
+  if (target != kStartTarget && target != kWaitTarget)
     return {};
   return op->getAttrOfType<DictionaryAttr>("backend_config");
 }

@@ -31,7 +31,7 @@ struct HostFunction {
   std::vector<int64_t> sent;
 };
 
-/// What a rewritten step consists of.
+/// The parts of a rewritten step.
 struct Bundle {
   /// Splits `module` into its parts. Emits an error where the parts do not fit
   /// together.

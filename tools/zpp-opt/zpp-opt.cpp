@@ -5,14 +5,12 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "mlir/Dialect/Bufferization/Transforms/Passes.h"
-#include "mlir/Dialect/Shard/IR/ShardDialect.h"
+#include "Register.h"
+
 #include "mlir/IR/Verifier.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Support/FileUtilities.h"
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
-#include "mlir/Transforms/Passes.h"
-#include "zpp/InitAll.h"
 #include "zpp/Support/OutputFile.h"
 #include "llvm/Support/InitLLVM.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -87,15 +85,7 @@ static LogicalResult run(StringRef input, const std::string &output,
 int main(int argc, char **argv) {
   llvm::InitLLVM init(argc, argv);
   DialectRegistry registry;
-  zpp::registerAllDialects(registry);
-  zpp::registerAllExtensions(registry);
-  zpp::registerGuestDialects(registry);
-  registry.insert<shard::ShardDialect>();
-  zpp::registerAllPasses();
-  // The upstream passes that zpp's own pipelines use, for hand-made pipelines.
-  bufferization::registerBufferizationPasses();
-  registerCanonicalizerPass();
-  registerCSEPass();
+  zpp::tools::registerEverything(registry);
 
   // Show missed remarks unless the user chooses: nothing is left alone or
   // guessed silently.

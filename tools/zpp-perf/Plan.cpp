@@ -268,7 +268,7 @@ Plan perf::makeReduceScatter(const Mesh &mesh, ElementType type,
   hops.stages = unit == 0 ? 1 : (unit + part - 1) / part;
 
   Plan plan(elements * elementBytes(type), unit * elementBytes(type));
-  // Where the previous hop has left its result, for each stage.
+  // The place of the previous hop's result, for each stage.
   std::vector<Plan::Place> arrived(hops.stages, Plan::input());
   // Step `hop` of a stage puts chunks in order and sends them. The last step
   // reduces what has arrived.
