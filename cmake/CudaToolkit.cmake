@@ -26,7 +26,7 @@ macro(zpp_find_cuda reason)
   elseif(CMAKE_CUDA_COMPILER)
     zpp_use_wheel_layout("${CMAKE_CUDA_COMPILER}")
   else()
-    # What an earlier run did not find may be there by now.
+    # Search again for files that an earlier run did not find.
     unset(CMAKE_CUDA_COMPILER CACHE)
     zpp_find_nvcc(zpp_nvcc ${reason})
     if(zpp_nvcc)

@@ -13,7 +13,7 @@ function(zpp_add_static_program name)
   list(REMOVE_ITEM libraries MLIR LLVM)
   file(GLOB archives ${LLVM_LIBRARY_DIR}/libMLIR*.a ${LLVM_LIBRARY_DIR}/libLLVM*.a)
   list(FILTER archives EXCLUDE REGEX "CAPI")
-  # As LLVM was built with them. Only their run-time libraries may be there.
+  # LLVM was built with them. Only their run-time libraries may be installed.
   find_library(ZPP_ZSTD NAMES zstd libzstd.so.1)
   find_library(ZPP_ZLIB NAMES z libz.so.1)
 

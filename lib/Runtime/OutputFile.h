@@ -36,7 +36,8 @@ private:
   Status flush();
 
   const std::string path;
-  /// Where `path` leads through symbolic links, and the file that is written.
+  /// The file that `path` leads to through symbolic links, and the file that is
+  /// written.
   std::string target;
   std::string temporary;
   std::string buffer;

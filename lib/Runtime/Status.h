@@ -16,7 +16,7 @@
 
 namespace zpp::rt {
 
-/// What an entry point returns, and the message that goes with it.
+/// The result of an entry point, and the message that goes with it.
 struct [[nodiscard]] Status {
   zpp_rt_status code = ZPP_RT_OK;
   std::string message;
@@ -54,7 +54,7 @@ inline std::string describeRanks(const std::vector<int64_t> &ranks) {
   return text;
 }
 
-/// What a rank announces about an exchange.
+/// The announcement of a rank about an exchange.
 struct Claim {
   int64_t rank;
   const std::string &title;

@@ -43,7 +43,8 @@ public:
 
   const Mesh mesh;
   const std::chrono::microseconds timeLimit;
-  /// Where processes find each other. Empty for a world in one process.
+  /// The endpoint at which processes find each other. Empty for a world in one
+  /// process.
   const std::string rendezvous;
   /// A secret of the processes of the job. Empty for a world in one process.
   const std::string token;

@@ -41,8 +41,8 @@ static bool writeAndClose(int file,
   return isWritten;
 }
 
-/// The file that `path` leads to through symbolic links, or `path` where there
-/// is none.
+/// The file that `path` leads to through symbolic links, or `path` if there is
+/// none.
 static std::string followLinks(const std::string &path) {
   char *target = realpath(path.c_str(), nullptr);
   std::string result = target ? target : path;

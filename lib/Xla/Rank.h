@@ -27,7 +27,7 @@ using rt::Status;
 /// A host function of a bundle.
 using HostFunction = void (*)(zpp_rt_rank *rank, void *const *buffers);
 
-/// What a start and its wait have in common.
+/// The data that a start and its wait share.
 struct Collective {
   HostFunction function = nullptr;
   /// The name of the function, for messages.
@@ -93,7 +93,7 @@ protected:
     std::atomic<bool> isDone{false};
     Status status;
     Done done;
-    /// What the stream of the wait must wait for.
+    /// The operations that the stream of the wait must wait for.
     Mark operations;
   };
 

@@ -666,7 +666,7 @@ void testErrors() {
     return ChunkSet::asConst(chunks(kind, count, block));
   };
 
-  // What is not in the table.
+  // Combinations that are not in the table.
   for (Kind source : kKinds)
     for (Kind dest : kKinds) {
       std::string what = std::string(str(source)) + " -> " + str(dest);

@@ -38,17 +38,17 @@ struct Failure {
   }
 };
 
-/// Where ranks meet: one per world, in the process of rank 0.
+/// The server that ranks connect to: one per world, in the process of rank 0.
 class ControlServer {
 public:
   struct Options {
-    /// Where to listen: "HOST:PORT" or "[ADDRESS]:PORT". A name is an address
-    /// of this host that it stands for. Port 0 is any free port.
+    /// The endpoint to listen at: "HOST:PORT" or "[ADDRESS]:PORT". A name
+    /// stands for an address of this host. Port 0 is any free port.
     std::string endpoint;
     int64_t numRanks;
     /// How long ranks wait for each other, to begin with and in each exchange.
     std::chrono::microseconds timeLimit;
-    /// What all ranks must agree on: mesh, version of the interface.
+    /// The text that all ranks must agree on: mesh, version of the interface.
     std::string greeting;
     /// The secret of the processes of the job.
     std::string token;

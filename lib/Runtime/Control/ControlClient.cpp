@@ -122,7 +122,7 @@ private:
   std::mutex mutex;
   std::condition_variable changed;
   std::string outgoing;
-  /// What the thread does: it works, waits for kNap, or waits until it is
+  /// The state of the thread: it works, waits for kNap, or waits until it is
   /// woken.
   enum class Rest { None, Nap, Sleep } rest = Rest::None;
   bool isWelcome = false;
@@ -233,7 +233,7 @@ ControlClient::Loop::Answer ControlClient::Loop::ask(const std::string &data,
   while (true) {
     if (!isSent) {
       Transfer result = send(connection, data, position);
-      // What the other side has said before it hung up still counts.
+      // The messages that the other side sent before it hung up still count.
       isSent = result != Transfer::Blocked;
     }
     Frame frame;

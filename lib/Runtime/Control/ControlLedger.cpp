@@ -84,7 +84,7 @@ void ControlLedger::leave(int64_t rank) {
     if (std::find(members.begin(), members.end(), rank) == members.end())
       continue;
     inspect(group);
-    // What a rank announced before it left waits for nobody.
+    // Nobody waits for announcements that a rank made before it left.
     if (getWaiting(group).empty())
       group.waitingSince.reset();
   }

@@ -49,7 +49,7 @@ public:
   struct Group;
   struct Exchange {
     Group *group;
-    /// Of the rank in the group.
+    /// The position of the rank in the group.
     size_t position;
     int64_t chunkBytes;
     std::string kind;

@@ -44,14 +44,14 @@ struct Connection {
   FrameParser in{kMaxHelloBytes};
   std::string out;
   size_t sent = 0;
-  /// What was said before Proof.
+  /// The messages before Proof.
   Handshake handshake;
   /// -1 before Proof.
   int64_t rank = -1;
   /// Ends as soon as `out` is sent.
   bool isEnding = false;
   bool isBroken = false;
-  /// What poll() returned last.
+  /// The last result of poll().
   bool hasInput = false;
   std::vector<std::shared_ptr<const ControlLedger::Exchange>> definitions;
   /// The number of matched announcements that the rank knows of, and the number

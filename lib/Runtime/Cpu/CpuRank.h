@@ -5,9 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What a rank on the host does alone: every operation is done when its call
-// returns, by the functions of Support. How ranks exchange data is left to
-// classes that derive from it.
+// The local operations of a rank on the host: each is done when its call
+// returns, by the functions of Support. Derived classes implement exchanges.
 //
 //===----------------------------------------------------------------------===//
 

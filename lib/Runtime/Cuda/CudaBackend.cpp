@@ -28,7 +28,7 @@ public:
   Status createRank(int64_t rank, int64_t device,
                     std::unique_ptr<RankBackend> &backend) override {
     CudaRank::Place place;
-    ZPP_RT_TRY(findServer(rank, place));
+    ZPP_RT_TRY(getPlace(rank, place));
     return CudaRank::create(world, place, rank, device, backend);
   }
 
@@ -50,7 +50,7 @@ private:
     options.token = token;
     return ControlServer::create(std::move(options), server);
   }
-  Status findServer(int64_t rank, CudaRank::Place &place) {
+  Status getPlace(int64_t rank, CudaRank::Place &place) {
     std::lock_guard<std::mutex> lock(mutex);
     if (rank == 0 || world.rendezvous.empty())
       ZPP_RT_TRY(startServer());

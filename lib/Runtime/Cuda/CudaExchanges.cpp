@@ -116,7 +116,7 @@ Status CudaRank::allToAll(const ExchangeOperation &operation, const void *input,
                           void *output) {
   DeviceGuard guard(device);
   Communicator *group;
-  ZPP_RT_TRY(communicators->find(operation.axes, group));
+  ZPP_RT_TRY(communicators->getOrCreate(operation.axes, group));
   ZPP_RT_TRY(meet(operation, /*forSends=*/true, *group));
   // If NCCL would delay the other chunks to copy the rank's own one, it is
   // copied apart while they travel.
@@ -141,7 +141,7 @@ Status CudaRank::allGatherChunks(const ExchangeOperation &operation,
                                  const void *input, void *output) {
   DeviceGuard guard(device);
   Communicator *group;
-  ZPP_RT_TRY(communicators->find(operation.axes, group));
+  ZPP_RT_TRY(communicators->getOrCreate(operation.axes, group));
   GatherFacts facts;
   facts.groupSize = group->size();
   facts.isMade = group->isMade;
@@ -164,7 +164,7 @@ Status CudaRank::allGatherChunks(const ExchangeOperation &operation,
     tiers.clear();
     for (const AxisRef &axis : operation.axes) {
       Communicator *tier;
-      ZPP_RT_TRY(communicators->find({axis}, tier));
+      ZPP_RT_TRY(communicators->getOrCreate({axis}, tier));
       tiers.push_back(tier);
     }
   }
@@ -197,7 +197,7 @@ Status CudaRank::communicateAsLibrary(const PlainOperation &operation,
                                       const LibraryCall &call) {
   DeviceGuard guard(device);
   Communicator *group;
-  ZPP_RT_TRY(communicators->find(operation.axes, group));
+  ZPP_RT_TRY(communicators->getOrCreate(operation.axes, group));
   ZPP_RT_TRY(meet(operation, /*forSends=*/false, *group));
   if (!group->isOrdered)
     return {ZPP_RT_UNSUPPORTED,

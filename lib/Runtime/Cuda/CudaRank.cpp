@@ -99,7 +99,7 @@ Status CudaRank::start(int64_t index, int64_t wanted) {
   std::vector<bool> isFast;
   for (size_t tier = 0; tier < streamPlan.numTiers(); ++tier) {
     Communicator *group;
-    ZPP_RT_TRY(communicators->find({world.mesh.getAxis(tier)}, group));
+    ZPP_RT_TRY(communicators->getOrCreate({world.mesh.getAxis(tier)}, group));
     isFast.push_back(group->isLocal);
   }
   queue->setFastTiers(std::move(isFast));

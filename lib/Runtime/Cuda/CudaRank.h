@@ -36,12 +36,12 @@
 
 namespace zpp::rt {
 
-/// What all ranks of a world must agree on before anything else.
+/// The text that all ranks of a world must agree on when they join.
 std::string getGreeting(const Mesh &mesh);
 
 class CudaRank : public RankBackend {
 public:
-  /// Where the ranks of the world meet, and what they have to know there.
+  /// The endpoint where the ranks of the world meet, and the token.
   struct Place {
     std::string endpoint;
     std::string token;
@@ -150,7 +150,7 @@ private:
   std::unique_ptr<ExchangeWatch> exchanges;
   std::unique_ptr<ControlClient> control;
   std::unique_ptr<NcclCommunicators> communicators;
-  /// Of getAccesses().
+  /// The result of getAccesses().
   std::vector<Access> accessList;
   /// On `device`.
   std::unique_ptr<DeviceMemory> memory = std::make_unique<DeviceMemory>();

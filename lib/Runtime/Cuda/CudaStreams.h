@@ -58,7 +58,7 @@ public:
     int64_t others = 0;
   };
 
-  /// What an operation with `accesses` conflicts with, for the functions below.
+  /// The operations that conflict with `accesses`, for the functions below.
   /// Valid until something is queued.
   Hazards::Conflicts find(Accesses accesses) {
     if (captureId != 0 && !isCapturing())
@@ -99,8 +99,8 @@ public:
     return {stream, getEvent(stream, hazards.getLast(stream)), numEntered};
   }
 
-  /// As in RankBackend. The time for which leave() makes a stream wait becomes
-  /// a slice of the trace, a stall.
+  /// See RankBackend. The time for which leave() makes a stream wait becomes a
+  /// slice of the trace, a stall.
   Status markStream(cudaStream_t other, std::unique_ptr<Mark> &mark);
   Status enter(const Mark &mark);
   std::unique_ptr<Mark> markOperations(Accesses accesses);
@@ -144,7 +144,7 @@ private:
   /// The anchor for an event that is recorded now. From any thread.
   Status getAnchor(std::shared_ptr<const Anchor> &result);
 
-  /// What lies between two events, for the trace.
+  /// The time between two events, for the trace.
   struct Timed {
     std::string row;
     std::string label;

@@ -74,7 +74,7 @@ private:
     size_t stream = 0;
     /// The name of the first.
     std::shared_ptr<const OperationName> name;
-    /// What all of them read and write.
+    /// The memory that all of them read and write.
     Footprint footprint;
   };
   static constexpr int64_t kMaxBatched = 64;

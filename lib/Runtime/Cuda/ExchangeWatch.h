@@ -48,7 +48,8 @@ private:
   const CudaStreams &streams;
   const std::chrono::microseconds timeLimit;
   std::mutex mutex;
-  /// Those of each stream, which end in order: only the first is looked at.
+  /// The exchanges of each stream. They end in order, so only the first is
+  /// checked.
   std::array<std::deque<Exchange>, Hazards::kMaxStreams> pending;
   int64_t numAdded = 0;
   Clock::time_point lastProgress;

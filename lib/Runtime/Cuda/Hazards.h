@@ -61,7 +61,7 @@ public:
   /// such stream.
   using Numbers = std::array<int64_t, kMaxStreams>;
 
-  /// What accesses conflict with.
+  /// The operations that accesses conflict with.
   struct Conflicts {
     /// The last operations of all streams that touch the same memory.
     Numbers operations{};
@@ -125,8 +125,8 @@ private:
   void split(size_t index, uintptr_t address);
 
   void record(const Access &access, size_t stream, int64_t number);
-  /// What operation `number` of `stream` comes after; null if it is too old to
-  /// be remembered.
+  /// The operations that operation `number` of `stream` comes after; null if it
+  /// is too old to be remembered.
   const Numbers *findPast(size_t stream, int64_t number) const;
 
   /// How many operations of each stream are remembered with what they come

@@ -79,11 +79,11 @@ Status NcclCommunicators::createAll() {
     all.push_back(mesh.getAxis(i));
   // All ranks have the same mesh, so they need not agree.
   Communicator *communicator;
-  ZPP_RT_TRY(find(all, communicator));
+  ZPP_RT_TRY(getOrCreate(all, communicator));
   worldGroup = communicator->controlGroup;
   ZPP_RT_TRY(prepare(*communicator, /*forSends=*/false));
   for (const AxisRef &axis : all) {
-    ZPP_RT_TRY(find({axis}, communicator));
+    ZPP_RT_TRY(getOrCreate({axis}, communicator));
     ZPP_RT_TRY(prepare(*communicator, /*forSends=*/true));
   }
   return {};
@@ -131,8 +131,8 @@ Status NcclCommunicators::wait(const char *what, Task task) {
   return status;
 }
 
-Status NcclCommunicators::find(const std::vector<AxisRef> &axes,
-                               Communicator *&result) {
+Status NcclCommunicators::getOrCreate(const std::vector<AxisRef> &axes,
+                                      Communicator *&result) {
   auto [it, isNew] = communicators.try_emplace(axes);
   Communicator &communicator = it->second;
   result = &communicator;

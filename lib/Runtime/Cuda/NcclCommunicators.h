@@ -84,7 +84,8 @@ public:
   ~NcclCommunicators();
 
   /// The group of this rank along `axes`, which may not be ready yet.
-  Status find(const std::vector<AxisRef> &axes, Communicator *&communicator);
+  Status getOrCreate(const std::vector<AxisRef> &axes,
+                     Communicator *&communicator);
   /// If prepare() has to split the world, waits until all ranks of the world
   /// are about to do so for the same groups. Otherwise NCCL would mix up groups
   /// that differ, or wait forever. Errors say what the group is for: `title`.
@@ -97,8 +98,6 @@ public:
   /// Queues the NCCL calls of `function` as one group of NCCL. `function`
   /// returns the first failure.
   Status queue(const std::function<ncclResult_t()> &function);
-
-  const NcclLibrary &library() const { return nccl; }
 
   /// The asynchronous error of any communicator. From any thread.
   Status getAsyncError();
@@ -125,7 +124,7 @@ private:
   Status makeForSends(Communicator &communicator);
   /// Registers `handle`, which may be null, to be destroyed with the others.
   void keep(ncclComm_t handle);
-  /// What wait() runs in a thread of its own. It holds the lock of Shared,
+  /// A task that wait() runs in its own thread. It holds the lock of Shared,
   /// because it calls NCCL, and may release it when it no longer does.
   using Task =
       std::function<ncclResult_t(std::unique_lock<std::timed_mutex> &lock)>;
@@ -151,7 +150,7 @@ private:
   /// A number for the host of each rank.
   std::vector<uint64_t> hosts;
   std::map<std::vector<AxisRef>, Communicator, ByAxes> communicators;
-  /// What a thread that nobody waits for any more may still use.
+  /// The state that a thread may still use when nobody waits for it any more.
   struct Shared {
     /// Guards the others; held while functions of NCCL are called.
     std::timed_mutex mutex;

@@ -35,7 +35,7 @@ public:
   static constexpr size_t kMaxTiers = (Hazards::kMaxStreams - 1) / 2;
   size_t numTiers() const { return tiers; }
 
-  /// What traces call the streams.
+  /// The names of the streams in traces.
   std::vector<std::string> getNames() const;
 
   size_t getKernelsAfter(size_t tier) const { return tier; }
@@ -45,7 +45,7 @@ public:
     return tiers + 1 + std::min(axis, tiers - 1);
   }
 
-  /// What the stream for a kernel depends on.
+  /// The facts that the choice of a stream for a kernel depends on.
   struct Situation {
     /// The operations that the kernel must come after.
     Hazards::Conflicts conflicts;

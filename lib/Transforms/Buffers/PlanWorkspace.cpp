@@ -143,7 +143,7 @@ private:
 
   SymbolTable &symbols;
   const Callees &callees;
-  /// What a value may be a view of.
+  /// The buffers that a value may be a view of.
   DenseMap<Value, SmallVector<Value>> origins;
 };
 
@@ -182,7 +182,7 @@ public:
 
 private:
   DenseMap<Operation *, unsigned> numbers;
-  /// Of each op, a bit for every op before it.
+  /// For each op, a bit for every op before it.
   std::vector<llvm::BitVector> needed;
 };
 
@@ -449,7 +449,7 @@ private:
   llvm::SetVector<func::FuncOp> functions;
   /// Functions that are begun, and whether they are planned.
   DenseMap<Operation *, bool> states;
-  /// Of functions that are planned, without their workspace.
+  /// The effects of planned functions, without their workspace.
   BufferEffects::Callees argumentEffects;
 };
 } // namespace

@@ -94,7 +94,8 @@ private:
     if (Attribute keep = gather->getAttr(kKeepAttr))
       exchange->setAttr(kKeepAttr, keep);
 
-    // What arrives is ordered by device first; the result by its factors.
+    // The received chunks are ordered by device first, the result by its
+    // factors.
     SmallVector<int64_t> chunk;
     int64_t position = 0;
     SmallVector<int64_t> wholePosition(to.getFactors().size(), -1);

@@ -39,7 +39,7 @@ public:
     }
     SmallVector<SmallVector<ReduceScatterOp>> chains;
     getOperation().walk([&](ReduceScatterOp scatter) {
-      // What an earlier pass left alone stays one collective.
+      // A scatter that an earlier pass left alone stays one collective.
       if (scatter->hasAttr(kReasonAttr))
         return;
       // Part of the chain that begins before it.

@@ -59,7 +59,7 @@ void zpp::zero::registerBufferizableOpInterfaceExternalModels(
     attachInterfaces<PackSlicesOp, UnpackSlicesOp, QuantizeOp, DequantizeOp,
                      ReduceOp, DequantizeReduceOp, DequantizeReduceQuantizeOp,
                      AllToAllOp, AllGatherChunksOp>(*context);
-    // What bufferization creates.
+    // The dialects of the ops that bufferization creates.
     context->loadDialect<BufferizationDialect, memref::MemRefDialect>();
   });
 }

@@ -26,9 +26,9 @@ inline constexpr int kThreads = 128;
 
 /// How a kernel reaches the elements of a tensor.
 enum class Path {
-  /// As packs, with 32-bit indices.
+  /// In packs, with 32-bit indices.
   Narrow,
-  /// As packs, with 64-bit indices.
+  /// In packs, with 64-bit indices.
   Wide,
   /// One by one, with 64-bit indices.
   Single,

@@ -68,7 +68,7 @@ template <typename Void> struct ChunkBuffer {
 using Chunks = ChunkBuffer<void>;
 using ConstChunks = ChunkBuffer<const void>;
 
-/// What happens to a sum.
+/// The operations on a sum.
 struct Reduction {
   /// The sum is divided by this; the number of ranks for a mean.
   float divisor = 1.0f;
@@ -104,7 +104,7 @@ private:
 };
 inline constexpr int kMaxBatch = 4;
 
-/// Where a launcher puts its kernel: on a stream now, or among other launches.
+/// The target of a launcher: a stream, or a list of launches.
 struct LaunchTarget {
   LaunchTarget(cudaStream_t stream) : stream(stream) {}
   LaunchTarget(Launches &launches) : launches(&launches) {}

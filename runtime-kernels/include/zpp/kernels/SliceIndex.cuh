@@ -86,7 +86,7 @@ struct SliceIndex {
   /// Elements of the cut dim times inner that exist, for one `outer`.
   int64_t extent;
   int64_t outer;
-  /// Where the stage begins in its unit.
+  /// The offset of the stage in its unit.
   int64_t begin;
   /// Elements that are consecutive both in the tensor and in the chunk.
   int64_t run;

@@ -35,7 +35,7 @@ enum class Operation : int32_t {
   ReduceQuantize,
 };
 
-/// What one side of a kernel consists of: elements, or codes with scales.
+/// One side of a kernel: elements, or codes with scales.
 enum class Kind : int32_t { F32, BF16, F16, I8, I4 };
 
 constexpr Kind kindOf(ElementType type, WireFormat format = WireFormat::None) {
