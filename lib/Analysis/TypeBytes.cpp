@@ -9,6 +9,7 @@
 
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
+#include "zpp/Support/Limits.h"
 #include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
@@ -28,16 +29,17 @@ int64_t zpp::getBytes(Type type) {
   auto shaped = dyn_cast<ShapedType>(type);
   if (!shaped || !shaped.hasStaticShape())
     return 0;
-  uint64_t bits = getElementBits(shaped.getElementType());
+  int64_t bits = getElementBits(shaped.getElementType()), elements = 1;
   for (int64_t size : shaped.getShape())
-    bits = llvm::SaturatingMultiply<uint64_t>(bits, size);
-  return static_cast<int64_t>(bits / 8 + (bits % 8 != 0));
+    elements = multiplySaturating(elements, size);
+  // Eight elements fill whole bytes.
+  return addSaturating(multiplySaturating(elements / 8, bits),
+                       llvm::divideCeil(elements % 8 * bits, 8));
 }
 
 int64_t zpp::getBytes(TypeRange types) {
   int64_t bytes = 0;
   for (Type type : types)
-    if (llvm::AddOverflow(bytes, getBytes(type), bytes))
-      return std::numeric_limits<int64_t>::max();
+    bytes = addSaturating(bytes, getBytes(type));
   return bytes;
 }

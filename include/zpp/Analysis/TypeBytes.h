@@ -18,8 +18,8 @@ namespace zpp {
 int64_t getElementBits(mlir::Type element);
 
 /// The bytes of a tensor or buffer of static shape, or of the part of a
-/// partitioned tensor that one device holds; 0 for other types. Saturates if 64
-/// bits are not enough.
+/// partitioned tensor that one device holds; 0 for other types. If 64 bits do
+/// not hold the result, the largest number.
 int64_t getBytes(mlir::Type type);
 
 /// The sum over several types; saturates.

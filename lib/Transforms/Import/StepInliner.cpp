@@ -77,14 +77,8 @@ public:
       if (isGather(op))
         gathers.push_back(op);
     });
-    ProvenanceAnalysis provenances;
-    for (Operation *gather : gathers)
-      while (func::CallOp call = getSourceCall(gather, provenances)) {
-        if (!inlineCall(call))
-          break;
-        // Inlining invalidates the analysis.
-        provenances = ProvenanceAnalysis();
-      }
+    while (inlineSourceCalls(gathers)) {
+    }
     inlineIndexing();
     eraseUncalled();
     return success();
@@ -112,6 +106,21 @@ private:
     });
     for (func::CallOp call : calls)
       inlineCall(call);
+  }
+
+  /// Inlines the calls nearest to `gathers` that compute their operands.
+  /// Returns false if there are none left. Inlining invalidates the analysis,
+  /// so each round has a new one.
+  bool inlineSourceCalls(ArrayRef<Operation *> gathers) {
+    ProvenanceAnalysis provenances;
+    llvm::SetVector<func::CallOp> calls;
+    for (Operation *gather : gathers)
+      if (func::CallOp call = getSourceCall(gather, provenances))
+        calls.insert(call);
+    bool hasInlined = false;
+    for (func::CallOp call : calls)
+      hasInlined |= inlineCall(call);
+    return hasInlined;
   }
 
   /// The callee of `call` if it is to be inlined because of its collectives;

@@ -8,7 +8,10 @@
 #include "FormatOptions.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "zpp/Analysis/Schedule.h"
+#include "zpp/Support/Limits.h"
 #include "zpp/Transforms/Passes.h"
+
+#include <set>
 
 namespace zpp {
 #define GEN_PASS_DEF_PIPELINECHUNKSPASS
@@ -21,91 +24,162 @@ using namespace zpp::zero;
 
 namespace {
 
-/// The order in which the ops of a block start.
+/// Puts the ops of a block in the order in which they would start. Takes
+/// O(n log n) time.
 class Issue {
 public:
   Issue(Block &block, const Mesh &mesh, const LinkModel &model)
-      : block(block), mesh(mesh), model(model) {}
+      : block(block), mesh(mesh), model(model),
+        queues(mesh.getAxes().size() + 1) {}
 
   void run() {
-    SmallVector<Operation *> left;
-    for (Operation &op : block.without_terminator())
-      if (isa<ZeroDialect>(op.getDialect()))
-        left.push_back(&op);
-    for (Operation *op : llvm::reverse(left))
-      setTail(op);
-    while (!left.empty()) {
-      Operation **next = llvm::min_element(left, [&](auto *a, auto *b) {
-        return getPriority(a) < getPriority(b);
-      });
-      issue(*next);
-      left.erase(next);
+    addNodes();
+    SmallVector<Node *> roots;
+    for (Node &node : nodes)
+      if (node.numPending == 0)
+        roots.push_back(&node);
+    for (Node *root : roots)
+      makeReady(*root);
+    while (Queue *queue = findNextQueue()) {
+      auto [start, tail, position] = *queue->getNext();
+      queue->pop();
+      Node &node = nodes[position];
+      queue->free = start + node.usec;
+      finish(node, queue->free);
+      bring(node.op);
     }
   }
 
 private:
-  /// All kernels share one queue; the exchanges over each tier have their own.
-  size_t getQueue(Operation *op) const {
+  /// An op of the block. Tensor ops between zero ops take no time.
+  struct Node {
+    Operation *op;
+    bool isZeroOp;
+    double usec = 0;
+    /// The time from its start to the end of the last op that depends on it.
+    double tail = 0;
+    /// The time at which its operands are available.
+    double ready = 0;
+    /// The number of its operands that are not available yet.
+    unsigned numPending = 0;
+  };
+
+  /// The start of an op, its negative tail and its position: the op that can
+  /// start earliest comes first, then the one with the longest tail. Equal ones
+  /// keep their order.
+  using Priority = std::tuple<double, double, size_t>;
+
+  /// Ops that run one after the other and whose operands are known.
+  struct Queue {
+    /// The end of the last op.
+    double free = 0;
+    /// Ops that could start before `free`, with 0 as their start.
+    std::set<Priority> available;
+    std::set<Priority> later;
+
+    std::optional<Priority> getNext() {
+      while (!later.empty() && std::get<0>(*later.begin()) <= free) {
+        auto [ready, tail, position] = *later.begin();
+        available.insert({0, tail, position});
+        later.erase(later.begin());
+      }
+      if (!available.empty()) {
+        auto [unused, tail, position] = *available.begin();
+        return Priority(free, tail, position);
+      }
+      if (!later.empty())
+        return *later.begin();
+      return std::nullopt;
+    }
+
+    /// Removes what getNext() has returned.
+    void pop() {
+      std::set<Priority> &ops = available.empty() ? later : available;
+      ops.erase(ops.begin());
+    }
+  };
+
+  void addNodes() {
+    for (Operation &op : block.without_terminator()) {
+      Node node{&op, isa<ZeroDialect>(op.getDialect())};
+      if (node.isZeroOp)
+        node.usec = getUsec(&op);
+      for (Value operand : op.getOperands())
+        node.numPending += positions.contains(operand.getDefiningOp());
+      positions[&op] = nodes.size();
+      nodes.push_back(node);
+    }
+    // Readers come before the ops that they read.
+    for (Node &node : llvm::reverse(nodes)) {
+      forEachReader(node, [&](Node &reader) {
+        node.tail = std::max(node.tail, reader.tail);
+      });
+      node.tail += node.usec;
+    }
+  }
+
+  /// Calls `visit` once for each operand that is a result of `node`.
+  void forEachReader(Node &node, llvm::function_ref<void(Node &)> visit) {
+    for (Operation *user : node.op->getUsers())
+      if (auto it = positions.find(user); it != positions.end())
+        visit(nodes[it->second]);
+  }
+
+  /// Kernels share one queue; the exchanges over each tier have their own.
+  Queue &getQueue(Operation *op) {
     auto exchange = dyn_cast<CollectiveOpInterface>(op);
     if (!exchange)
-      return mesh.getAxes().size();
+      return queues.back();
     SmallVector<AxisRef> refs = exchange.getAxisRefs();
-    return mesh.findSlowest({refs.begin(), refs.end()});
+    return queues[mesh.findSlowest({refs.begin(), refs.end()})];
   }
 
   double getUsec(Operation *op) const {
     if (std::optional<CollectiveView> view = getCollective(op, mesh))
       return model.getExchangeUsec(view->getSentBytes(mesh));
-    return LinkModel::getKernelUsec(getBytes(op->getOperand(0).getType()) +
-                                    getBytes(op->getOperand(1).getType()));
+    return LinkModel::getKernelUsec(
+        addSaturating(getBytes(op->getOperand(0).getType()),
+                      getBytes(op->getOperand(1).getType())));
   }
 
-  /// The zero ops whose results `op` reads, through tensor ops.
-  void forEachSource(Operation *op,
-                     llvm::function_ref<void(Operation *)> visit) const {
-    for (Value operand : op->getOperands()) {
-      Operation *source = operand.getDefiningOp();
-      if (!source || source->getBlock() != &block)
-        continue;
-      if (isa<ZeroDialect>(source->getDialect()))
-        visit(source);
-      else
-        forEachSource(source, visit);
+  /// Called when all operands of `node` are known.
+  void makeReady(Node &node) {
+    if (!node.isZeroOp)
+      return finish(node, node.ready);
+    size_t position = &node - nodes.data();
+    getQueue(node.op).later.insert({node.ready, -node.tail, position});
+  }
+
+  /// The results of `first` are available at `time`.
+  void finish(Node &first, double time) {
+    first.ready = time;
+    SmallVector<Node *> finished{&first};
+    while (!finished.empty()) {
+      Node *node = finished.pop_back_val();
+      forEachReader(*node, [&](Node &reader) {
+        reader.ready = std::max(reader.ready, node->ready);
+        if (--reader.numPending > 0)
+          return;
+        if (reader.isZeroOp)
+          makeReady(reader);
+        else
+          finished.push_back(&reader);
+      });
     }
   }
 
-  /// Adds `op` to the remaining time after its start. Its readers must be done.
-  void setTail(Operation *op) {
-    tail[op] += getUsec(op);
-    forEachSource(op, [&](Operation *source) {
-      tail[source] = std::max(tail[source], tail[op]);
-    });
-  }
-
-  /// The time at which `op` could start, or infinity if one of its operands has
-  /// not been issued.
-  double getStart(Operation *op) const {
-    auto free = queues.find(getQueue(op));
-    double start = free == queues.end() ? 0 : free->second;
-    forEachSource(op, [&](Operation *source) {
-      auto it = done.find(source);
-      start = it == done.end() ? std::numeric_limits<double>::infinity()
-                               : std::max(start, it->second);
-    });
-    return start;
-  }
-
-  /// The op that can start earliest comes first, then the one with the longest
-  /// remaining time. Equal ones keep their order.
-  std::pair<double, double> getPriority(Operation *op) const {
-    return {getStart(op), -tail.lookup(op)};
-  }
-
-  void issue(Operation *op) {
-    double end = getStart(op) + getUsec(op);
-    queues[getQueue(op)] = end;
-    done[op] = end;
-    bring(op);
+  /// The queue whose next op comes first, or null.
+  Queue *findNextQueue() {
+    Queue *best = nullptr;
+    std::optional<Priority> first;
+    for (Queue &queue : queues) {
+      std::optional<Priority> next = queue.getNext();
+      if (next && (!first || *next < *first)) {
+        first = next;
+        best = &queue;
+      }
+    }
+    return best;
   }
 
   /// Moves `op`, and before it the tensor ops that it reads, behind the ops
@@ -127,8 +201,10 @@ private:
   Block &block;
   const Mesh &mesh;
   const LinkModel &model;
-  llvm::DenseMap<Operation *, double> done, tail;
-  llvm::DenseMap<size_t, double> queues;
+  /// In the original order of the block.
+  std::vector<Node> nodes;
+  llvm::DenseMap<Operation *, size_t> positions;
+  std::vector<Queue> queues;
   llvm::DenseSet<Operation *> brought;
   Operation *last = nullptr;
 };
