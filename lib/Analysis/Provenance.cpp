@@ -39,7 +39,7 @@ Value ProvenanceAnalysis::getPassedOperand(func::CallOp call, unsigned index,
     }
     if (!movesData(op) || isJoin(op))
       return {};
-    isSliced |= isNamed(op, "stablehlo.dynamic_slice");
+    isSliced |= isNamed(op, guest::kDynamicSlice);
     value = op->getOperand(0);
   }
   auto argument = cast<BlockArgument>(value);
@@ -81,7 +81,7 @@ Value ProvenanceAnalysis::getOuterValue(BlockArgument argument,
   }
   if (!parent)
     return {};
-  if (isNamed(parent, "sdy.manual_computation") &&
+  if (isNamed(parent, guest::kSdyManualComputation) &&
       index < parent->getNumOperands())
     return parent->getOperand(index);
   if (isLoopInvariant(parent, index))
@@ -107,7 +107,7 @@ ProvenanceAnalysis::Link ProvenanceAnalysis::getLink(Value value) {
   } else if (movesData(op)) {
     link.next = op->getOperand(0);
     link.op = op;
-    link.provenance.isSliced = isNamed(op, "stablehlo.dynamic_slice");
+    link.provenance.isSliced = isNamed(op, guest::kDynamicSlice);
   }
   return link;
 }
@@ -149,7 +149,7 @@ const ProvenanceAnalysis::Link &ProvenanceAnalysis::resolve(Value value) {
         return false;
       Operation *root = it->second.provenance.root.getDefiningOp();
       return it->second.provenance.isStepInput ||
-             (root && isNamed(root, "stablehlo.constant"));
+             (root && isNamed(root, guest::kConstant));
     };
     auto next = link.next ? links.find(link.next) : links.end();
     // A concatenation of computed values is a new root.
@@ -184,7 +184,7 @@ SmallVector<Operation *> ProvenanceAnalysis::getPath(Value value) {
 
 Operation *ProvenanceAnalysis::getConstant(Value value) {
   Operation *op = get(value).root.getDefiningOp();
-  return op && isNamed(op, "stablehlo.constant") ? op : nullptr;
+  return op && isNamed(op, guest::kConstant) ? op : nullptr;
 }
 
 //===----------------------------------------------------------------------===//
@@ -237,7 +237,7 @@ void ProvenanceAnalysis::describe(const SliceQuery &query,
   Operation *op = link.op;
   bool isExact = query.isExact ||
                  (op && (op->getNumOperands() > 1 || isa<func::CallOp>(op) ||
-                         isNamed(op, "stablehlo.slice") ||
+                         isNamed(op, guest::kSlice) ||
                          isNamed(op, "tensor.extract_slice")));
   parts.push_back({link.next, inAnyIteration, isExact});
   if (!op || !isExact)
@@ -326,11 +326,7 @@ std::optional<LoopCounter> ProvenanceAnalysis::getCounter(Operation *loop) {
   if (condition.back().getNumOperands() != 1)
     return std::nullopt;
   Operation *compare = condition.back().getOperand(0).getDefiningOp();
-  if (!compare || !isNamed(compare, "stablehlo.compare") ||
-      compare->getNumOperands() != 2)
-    return std::nullopt;
-  Attribute direction = compare->getAttr("comparison_direction");
-  if (!direction || !StringRef(printAttribute(direction)).contains(" LT"))
+  if (!compare || !comparesLess(compare) || compare->getNumOperands() != 2)
     return std::nullopt;
   auto counter = dyn_cast<BlockArgument>(compare->getOperand(0));
   if (!counter || counter.getOwner() != &condition)
@@ -339,7 +335,7 @@ std::optional<LoopCounter> ProvenanceAnalysis::getCounter(Operation *loop) {
   std::optional<int64_t> begin = getInteger(loop->getOperand(index));
   std::optional<int64_t> end = getInteger(compare->getOperand(1));
   Operation *add = body.back().getOperand(index).getDefiningOp();
-  if (!begin || !end || !add || !isNamed(add, "stablehlo.add") ||
+  if (!begin || !end || !add || !isNamed(add, guest::kAdd) ||
       add->getNumOperands() != 2)
     return std::nullopt;
   Value argument = body.getArgument(index);
@@ -360,7 +356,7 @@ std::optional<int64_t> ProvenanceAnalysis::getTripCount(Operation *op) {
   int64_t trips = 1;
   for (Operation *parent = op->getParentOp(); parent;
        parent = parent->getParentOp()) {
-    if (!isNamed(parent, "stablehlo.while"))
+    if (!isNamed(parent, guest::kWhile))
       continue;
     auto known = tripCounts.find(parent);
     if (known == tripCounts.end()) {

@@ -16,10 +16,10 @@
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
+#include "zpp/Support/Limits.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringMap.h"
-#include "llvm/ADT/StringSet.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -171,7 +171,7 @@ static void limitModelBytes(ArrayRef<StepCollective *> gathers,
       // Outside of a manual computation an input is whole; inside it is the
       // part of one device.
       Operation *manual = gather->op->getParentOp();
-      while (manual && !isNamed(manual, "sdy.manual_computation"))
+      while (manual && !isNamed(manual, guest::kSdyManualComputation))
         manual = manual->getParentOp();
       bool isWhole = manual && !manual->getRegion(0).isAncestor(
                                    Value(root).getParentRegion());
@@ -311,7 +311,7 @@ private:
   SplitInputs findSplitInputs(ModuleOp module, const Mesh &mesh) {
     SplitInputs result;
     module.walk([&](Operation *op) {
-      if (!isNamed(op, "sdy.manual_computation"))
+      if (!isNamed(op, guest::kSdyManualComputation))
         return;
       OperandShardings shardings(op);
       for (OpOperand &operand : op->getOpOperands()) {
@@ -440,18 +440,18 @@ private:
                      const StepFlow::ValueSet &ancestors) {
     // For each shape, the number of gradient sums minus the number of known
     // weights. Each other weight needs a gradient of its own.
-    llvm::StringMap<int64_t> gradients;
+    llvm::DenseMap<int64_t, int64_t> gradients;
     for (StepCollective *sum : sums)
       if (sum->reason.empty())
-        for (const std::string &key : getMirrorKeys(*sum))
+        for (int64_t key : getKeys(*sum))
           ++gradients[key];
-    llvm::StringMap<llvm::DenseSet<int64_t>> weights;
+    llvm::DenseMap<int64_t, llvm::DenseSet<int64_t>> weights;
     llvm::DenseMap<int64_t, std::pair<bool, bool>> slices;
     for (const Candidate &candidate : gathers) {
       auto &[isCertain, isUsed] = slices[candidate.slice];
       isCertain |= candidate.isCertain;
       isUsed |= ancestors.contains(candidate.gather->op->getResult(0));
-      for (const std::string &key : getMirrorKeys(*candidate.gather))
+      for (int64_t key : getKeys(*candidate.gather))
         weights[key].insert(candidate.slice);
     }
     bool hasGradients = llvm::any_of(
@@ -459,24 +459,23 @@ private:
     for (const Candidate &candidate : gathers) {
       StepCollective &gather = *candidate.gather;
       auto [isCertain, isUsed] = slices.lookup(candidate.slice);
-      SmallVector<std::string> keys = getMirrorKeys(gather);
-      const std::string &key = *llvm::max_element(
-          keys, [&](const std::string &a, const std::string &b) {
-            return gradients.lookup(a) < gradients.lookup(b);
-          });
+      SmallVector<int64_t, 2> keys = getKeys(gather);
+      int64_t key = *llvm::max_element(keys, [&](int64_t a, int64_t b) {
+        return gradients.lookup(a) < gradients.lookup(b);
+      });
+      int64_t numGradients = gradients.lookup(key);
+      int64_t numWeights = weights[key].size();
       bool isNamed = candidate.input && named.contains(candidate.input);
-      if (!isCertain && gradients.lookup(key) == 0)
+      if (!isCertain && numGradients == 0)
         gather.reason =
             describeInput(candidate.input) +
             " seems to be data: no gradient of its shape is reduced, and the "
             "step does not return it updated; weights-of names weights";
-      else if (!isCertain &&
-               gradients.lookup(key) <
-                   static_cast<int64_t>(weights.lookup(key).size()))
-        gather.reason = describeInput(candidate.input) + " may be data: " +
-                        std::to_string(weights.lookup(key).size()) +
+      else if (!isCertain && numGradients < numWeights)
+        gather.reason = describeInput(candidate.input) +
+                        " may be data: " + std::to_string(numWeights) +
                         " inputs of its shape are gathered, but " +
-                        std::to_string(gradients.lookup(key)) +
+                        std::to_string(numGradients) +
                         " gradients reduced; weights-of names weights";
       else if (hasGradients && !isUsed && !isNamed)
         gather.reason = "no gradient is computed from it; weights-of names "
@@ -490,7 +489,8 @@ private:
   // Sums
   //===--------------------------------------------------------------------===//
 
-  /// Why `sum` is no sum of a gradient, by what is known of it alone, or empty.
+  /// The reason why `sum` alone shows that it does not sum a gradient, or
+  /// empty.
   std::string getReason(const StepCollective &sum) {
     Operation *op = sum.op;
     bool isScatter = sum.kind == CollectiveKind::ReduceScatter;
@@ -539,15 +539,13 @@ private:
       return llvm::map_to_vector(
           sums, [](StepCollective *sum) { return sum->op->getOperand(0); });
     };
-    llvm::StringSet<> gatherKeys;
+    llvm::DenseSet<int64_t> gatherKeys;
     for (const Candidate &candidate : gathers)
-      for (const std::string &key : getMirrorKeys(*candidate.gather))
-        gatherKeys.insert(key);
+      gatherKeys.insert_range(getKeys(*candidate.gather));
     llvm::SmallDenseSet<StepCollective *> mirrors;
     for (StepCollective *sum : sums)
-      if (llvm::any_of(getMirrorKeys(*sum), [&](const std::string &key) {
-            return gatherKeys.contains(key);
-          }))
+      if (llvm::any_of(getKeys(*sum),
+                       [&](int64_t key) { return gatherKeys.contains(key); }))
         mirrors.insert(sum);
 
     StepFlow::ValueSet ofAll = flow.getAncestors(getOperands(sums));
@@ -654,6 +652,16 @@ private:
   // All
   //===--------------------------------------------------------------------===//
 
+  /// The keys of getMirrorKeys(), numbered.
+  SmallVector<int64_t, 2> getKeys(const StepCollective &collective) {
+    auto [it, isNew] = mirrorKeys.try_emplace(collective.op);
+    if (isNew)
+      for (const std::string &key : getMirrorKeys(collective))
+        it->second.push_back(
+            keyNumbers.try_emplace(key, keyNumbers.size()).first->second);
+    return it->second;
+  }
+
   static bool isRewritten(const StepCollective &collective) {
     return isa<zero::CollectiveOpInterface>(collective.op);
   }
@@ -686,7 +694,8 @@ private:
       // A loop over stacked weights gathers the whole stack.
       if ((provenance.isSliced || isComputed) && root &&
           root.hasStaticShape() && gather->trips.value_or(1) > 1)
-        gather->modelBytes *= *gather->trips;
+        gather->modelBytes =
+            multiplySaturating(gather->modelBytes, *gather->trips);
     }
     limitModelBytes(gathers, roots, inLoops);
   }
@@ -723,6 +732,8 @@ private:
   SmallVector<StepCollective *> computed;
   /// The axes along which data differs; empty if nothing is known about data.
   std::vector<AxisRef> dataAxes;
+  llvm::DenseMap<Operation *, SmallVector<int64_t, 2>> mirrorKeys;
+  llvm::StringMap<int64_t> keyNumbers;
 };
 } // namespace
 

@@ -11,6 +11,7 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "zpp/Analysis/FunctionsWith.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
+#include "zpp/Support/Limits.h"
 #include "llvm/ADT/StringSet.h"
 
 using namespace mlir;
@@ -28,8 +29,8 @@ static bool isWait(Operation *op) {
 
 bool HeavyOps::isHeavyItself(Operation *op) {
   static const llvm::StringSet<> names = {
-      "stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution",
-      "stablehlo.while",       "linalg.matmul", "linalg.batch_matmul"};
+      guest::kDotGeneral, guest::kDot,     guest::kConvolution,
+      guest::kWhile,      "linalg.matmul", "linalg.batch_matmul"};
   if (names.contains(getName(op)))
     return true;
   // Custom calls that mark shardings compute nothing.
@@ -64,8 +65,8 @@ SmallVector<Operation *> HeavyOps::getIn(Block &block) {
         isa_and_present<zero::ZeroDialect, tensor::TensorDialect>(
             op.getDialect()))
       continue;
-    int64_t bytes =
-        getBytes(op.getOperandTypes()) + getBytes(op.getResultTypes());
+    int64_t bytes = addSaturating(getBytes(op.getOperandTypes()),
+                                  getBytes(op.getResultTypes()));
     if (bytes > most) {
       most = bytes;
       largest = &op;
@@ -210,9 +211,9 @@ private:
     bool isGather = event.role == getRoleName(Role::Weight);
     int64_t bytes = getBytes(getOutputs(start).getTypes());
     if (!isGather)
-      bytes += getBytes(getInputs(start).getTypes());
+      bytes = addSaturating(bytes, getBytes(getInputs(start).getTypes()));
     event.bytesInFlight = bytes;
-    inFlight[isGather] += bytes;
+    inFlight[isGather] = addSaturating(inFlight[isGather], bytes);
     unsettled.push_back(events.size());
     events.push_back(event);
     if (Operation *wait = getWait(start))

@@ -289,8 +289,8 @@ void StepFlow::Graph::addOp(Operation *op) {
     return addCall(call);
   // Regions whose terminator has the results.
   StringRef name = op->getName().getStringRef();
-  bool isManual = name == "sdy.manual_computation";
-  if (isManual || name == "stablehlo.case" || name == "stablehlo.if") {
+  bool isManual = name == guest::kSdyManualComputation;
+  if (isManual || name == guest::kCase || name == guest::kIf) {
     for (Region &region : op->getRegions()) {
       if (!region.hasOneBlock() || region.front().empty())
         continue;
@@ -346,7 +346,7 @@ void StepFlow::Graph::cutActivations(std::vector<char> data) {
   for (Edge &edge : edges) {
     Operation *op = values[edge.target].getDefiningOp();
     if (edge.kind != Kind::Moved || !op || op->getNumOperands() != 2 ||
-        !(isNamed(op, "stablehlo.multiply") || isNamed(op, "stablehlo.divide")))
+        !(isNamed(op, guest::kMultiply) || isNamed(op, guest::kDivide)))
       continue;
     bool isFirst = op->getOperand(0) == values[edge.source];
     if (data[getNumber(op->getOperand(isFirst ? 1 : 0))])

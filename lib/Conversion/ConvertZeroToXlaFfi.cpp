@@ -12,7 +12,6 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "mlir/AsmParser/AsmParser.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
@@ -21,6 +20,7 @@
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Conversion/Passes.h"
 #include "zpp/Conversion/Patterns.h"
+#include "zpp/Dialect/Guest/CustomCall.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
 #include "zpp/Dialect/Zero/IR/Contracts.h"
@@ -64,11 +64,9 @@ private:
   static Value createToken(Operation *before) {
     OpBuilder builder(before);
     auto type = RankedTensorType::get({1}, builder.getI8Type());
-    OperationState state(before->getLoc(), "stablehlo.constant");
-    state.addTypes(type);
-    state.propertiesAttr = builder.getDictionaryAttr(builder.getNamedAttr(
-        "value", DenseElementsAttr::get(type, builder.getI8IntegerAttr(0))));
-    return builder.create(state)->getResult(0);
+    return createConstant(
+        builder, before->getLoc(),
+        DenseElementsAttr::get(type, builder.getI8IntegerAttr(0)));
   }
 
   /// Passes `token` through the starts and waits in `block` and in its loops.
@@ -109,15 +107,6 @@ void zpp::addOrderTokens(Operation *root) { TokenThreading(root).run(); }
 // Calls
 //===----------------------------------------------------------------------===//
 
-/// Row-major, as the runtime expects it.
-static ArrayAttr getLayouts(Builder &builder, TypeRange types) {
-  return builder.getArrayAttr(llvm::map_to_vector(types, [&](Type type) {
-    SmallVector<int64_t> order = llvm::to_vector(llvm::reverse(
-        llvm::seq<int64_t>(0, cast<RankedTensorType>(type).getRank())));
-    return Attribute(builder.getIndexTensorAttr(order));
-  }));
-}
-
 /// The function of the host module that `start` runs, or null.
 static FunctionOpInterface getHostFunction(StartOp start) {
   FunctionOpInterface function = getStartedFunction(start);
@@ -137,70 +126,6 @@ static RankedTensorType getWorkspace(StartOp start) {
 }
 
 namespace {
-/// Builds a custom call.
-class CallBuilder {
-public:
-  CallBuilder(OpBuilder &builder, Location loc) : builder(builder), loc(loc) {}
-
-  void addOperands(ValueRange values) { llvm::append_range(operands, values); }
-  void addResults(TypeRange values) { llvm::append_range(results, values); }
-  /// Adds operands that are also results.
-  void passOn(ValueRange values) {
-    for (Value value : values) {
-      aliases.emplace_back(results.size(), operands.size());
-      operands.push_back(value);
-      results.push_back(value.getType());
-    }
-  }
-  size_t getNumResults() const { return results.size(); }
-
-  Operation *create(StringRef target, ArrayRef<NamedAttribute> config,
-                    bool hasSideEffect) {
-    OperationState state(loc, "stablehlo.custom_call");
-    state.addOperands(operands);
-    state.addTypes(results);
-    auto named = [&](StringRef name, Attribute value) {
-      return builder.getNamedAttr(name, value);
-    };
-    state.propertiesAttr = builder.getDictionaryAttr({
-        named("api_version", builder.getI32IntegerAttr(4)),
-        named("backend_config", builder.getDictionaryAttr(config)),
-        named("call_target_name", builder.getStringAttr(target)),
-        named("called_computations", builder.getArrayAttr({})),
-        named("has_side_effect", builder.getBoolAttr(hasSideEffect)),
-        named("operand_layouts",
-              getLayouts(builder, ValueRange(operands).getTypes())),
-        named("output_operand_aliases", getAliases()),
-        named("result_layouts", getLayouts(builder, results)),
-    });
-    return builder.create(state);
-  }
-
-private:
-  Attribute getAliases() const {
-    std::string text;
-    llvm::raw_string_ostream os(text);
-    os << "[";
-    llvm::interleaveComma(aliases, os, [&](std::pair<size_t, size_t> alias) {
-      // Several results form a tuple.
-      os << "#stablehlo.output_operand_alias<output_tuple_indices = [";
-      if (results.size() > 1)
-        os << alias.first;
-      os << "], operand_index = " << alias.second
-         << ", operand_tuple_indices = []>";
-    });
-    os << "]";
-    return parseAttribute(text, builder.getContext());
-  }
-
-  OpBuilder &builder;
-  Location loc;
-  SmallVector<Value> operands;
-  SmallVector<Type> results;
-  /// The results that alias operands, with these.
-  SmallVector<std::pair<size_t, size_t>> aliases;
-};
-
 /// The configuration of the calls of a start and its wait.
 SmallVector<NamedAttribute> getConfig(Builder &builder, StringRef bundle,
                                       StartOp start) {
@@ -228,7 +153,7 @@ struct LowerStart : public OpConversionPattern<StartOp> {
                   ConversionPatternRewriter &rewriter) const override {
     if (!getHostFunction(op))
       return rewriter.notifyMatchFailure(op, "no function of the host module");
-    CallBuilder call(rewriter, op.getLoc());
+    CustomCallBuilder call(rewriter, op.getLoc());
     call.addOperands(adaptor.getInputs());
     call.addResults(op.getOutputs().getTypes());
     if (RankedTensorType workspace = getWorkspace(op))
@@ -265,7 +190,7 @@ struct LowerWait : public OpConversionPattern<WaitOp> {
     Operation *started = adaptor.getStarted().front().getDefiningOp();
     if (!start || !started || isa<StartOp>(started))
       return rewriter.notifyMatchFailure(op, "its start is not converted");
-    CallBuilder call(rewriter, op.getLoc());
+    CustomCallBuilder call(rewriter, op.getLoc());
     call.addOperands(adaptor.getInputs());
     call.passOn(adaptor.getStarted());
     if (getWorkspace(start))

@@ -49,6 +49,19 @@ static std::optional<SmallVector<std::string>> getShardings(Operation *manual,
   return shardings;
 }
 
+SmallVector<std::string> zpp::getShardingDims(Attribute attribute) {
+  SmallVector<std::string> shardings;
+  if (!attribute)
+    return shardings;
+  std::string text = printAttribute(attribute);
+  llvm::Regex regex("<@[^,>]*, ([^>]*)>");
+  SmallVector<StringRef, 2> match;
+  for (StringRef rest = text; regex.match(rest, &match);
+       rest = rest.substr(match[0].end() - rest.begin()))
+    shardings.push_back(match[1].str());
+  return shardings;
+}
+
 bool zpp::isManualComputation(Operation *op) {
   if (!isNamed(op, "sdy.manual_computation") || op->getNumRegions() != 1 ||
       !op->getRegion(0).hasOneBlock() || op->getRegion(0).front().empty() ||

@@ -11,6 +11,7 @@
 #include "mlir/IR/BuiltinTypes.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/ADT/StringSwitch.h"
+#include "llvm/Support/Regex.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -79,6 +80,24 @@ bool zpp::isSum(Operation *op) {
   Value a = add->getOperand(0), b = add->getOperand(1);
   return (a == block.getArgument(0) && b == block.getArgument(1)) ||
          (a == block.getArgument(1) && b == block.getArgument(0));
+}
+
+bool zpp::mayCommunicate(Operation *op) {
+  if (!isNamed(op, guest::kCustomCall))
+    return isNamed(op, "stablehlo.send") || isNamed(op, "stablehlo.recv") ||
+           isNamed(op, "stablehlo.infeed") || isNamed(op, "stablehlo.outfeed");
+  // Targets that XLA and JAX use for computation on one device.
+  static const llvm::Regex isLocal(
+      "^(__cublas\\$|__cudnn\\$|__gpu\\$|cu_|cuda_|cusolver_|lapack_|"
+      "triton_kernel_call$|Sharding$)");
+  return !isLocal.match(getCallTarget(op));
+}
+
+bool zpp::comparesLess(Operation *op) {
+  Attribute direction = isNamed(op, "stablehlo.compare")
+                            ? op->getAttr("comparison_direction")
+                            : Attribute();
+  return direction && StringRef(printAttribute(direction)).contains(" LT");
 }
 
 //===----------------------------------------------------------------------===//
@@ -254,6 +273,26 @@ double zpp::getProductFlops(Operation *op) {
     if (name.trim() != "o")
       multiply(right, dim);
   return flops;
+}
+
+//===----------------------------------------------------------------------===//
+// Building
+//===----------------------------------------------------------------------===//
+
+Value zpp::createOp(OpBuilder &builder, Location loc, StringRef name,
+                    ValueRange operands, Type type,
+                    ArrayRef<NamedAttribute> attributes) {
+  OperationState state(loc, name);
+  state.addOperands(operands);
+  state.addTypes(type);
+  if (!attributes.empty())
+    state.propertiesAttr = builder.getDictionaryAttr(attributes);
+  return builder.create(state)->getResult(0);
+}
+
+Value zpp::createConstant(OpBuilder &builder, Location loc, TypedAttr value) {
+  return createOp(builder, loc, guest::kConstant, {}, value.getType(),
+                  builder.getNamedAttr("value", value));
 }
 
 Operation *zpp::createBarrier(OpBuilder &builder, Location loc,

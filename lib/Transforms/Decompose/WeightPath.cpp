@@ -29,14 +29,14 @@ static bool hasStaticShape(Value value) {
 //===----------------------------------------------------------------------===//
 
 static bool changesShapeOnly(Operation *op) {
-  return isNamed(op, "stablehlo.reshape") ||
-         (isNamed(op, "stablehlo.broadcast_in_dim") && movesData(op));
+  return isNamed(op, guest::kReshape) ||
+         (isNamed(op, guest::kBroadcastInDim) && movesData(op));
 }
 
 /// The value of all elements of `value` if they are equal, or null.
 static TypedAttr getSplat(Value value, ProvenanceAnalysis &provenances) {
   Operation *op = value.getDefiningOp();
-  if (op && isNamed(op, "stablehlo.broadcast_in_dim") &&
+  if (op && isNamed(op, guest::kBroadcastInDim) &&
       hasStaticShape(op->getOperand(0)) &&
       typeOf(op->getOperand(0)).getNumElements() == 1)
     value = op->getOperand(0);
@@ -90,15 +90,15 @@ static Value getPathOperand(WeightPath::Step &step,
     }
     return tensor;
   }
-  bool isKnown = changesShapeOnly(op) || isNamed(op, "stablehlo.transpose") ||
-                 isNamed(op, "stablehlo.slice") ||
-                 (isNamed(op, "stablehlo.dynamic_slice") && getLayerDim(op));
+  bool isKnown = changesShapeOnly(op) || isNamed(op, guest::kTranspose) ||
+                 isNamed(op, guest::kSlice) ||
+                 (isNamed(op, guest::kDynamicSlice) && getLayerDim(op));
   return isKnown && hasStaticShape(op->getOperand(0)) ? op->getOperand(0)
                                                       : Value();
 }
 
 static bool choosesLayer(Operation *op) {
-  return isNamed(op, "stablehlo.dynamic_slice") && *getLayerDim(op) >= 0;
+  return isNamed(op, guest::kDynamicSlice) && *getLayerDim(op) >= 0;
 }
 
 //===----------------------------------------------------------------------===//
@@ -204,7 +204,7 @@ public:
       return reshape(to.drop_back(weight.size()));
     if (from.size() != to.size() || to.size() != dims.size() + weight.size())
       return false;
-    if (isNamed(op, "stablehlo.slice")) {
+    if (isNamed(op, guest::kSlice)) {
       for (auto [index, dim] : llvm::enumerate(dims)) {
         path.offset += getArrayOf(op, "start_indices")[index] * dim.stride;
         dim.size = to[index];
@@ -213,7 +213,7 @@ public:
       // Weights are whole, so that they are read from 0 on.
       return from.take_back(weight.size()) == ArrayRef(weight);
     }
-    if (!isNamed(op, "stablehlo.dynamic_slice"))
+    if (!isNamed(op, guest::kDynamicSlice))
       return false;
     for (auto [index, dim] : llvm::enumerate(dims)) {
       if (to[index] == dim.size)
@@ -296,18 +296,6 @@ std::optional<LayerPath> zpp::getLayerPath(const WeightPath &path) {
 // All layers at once
 //===----------------------------------------------------------------------===//
 
-/// Creates an op of StableHLO by name.
-static Value createOp(OpBuilder &builder, Location loc, StringRef name,
-                      ValueRange operands, RankedTensorType type,
-                      ArrayRef<NamedAttribute> attributes = {}) {
-  OperationState state(loc, name);
-  state.addOperands(operands);
-  state.addTypes(type);
-  if (!attributes.empty())
-    state.propertiesAttr = builder.getDictionaryAttr(attributes);
-  return builder.create(state)->getResult(0);
-}
-
 static NamedAttribute getArray(OpBuilder &builder, StringRef name,
                                ArrayRef<int64_t> values) {
   return builder.getNamedAttr(name, builder.getDenseI64ArrayAttr(values));
@@ -316,10 +304,9 @@ static NamedAttribute getArray(OpBuilder &builder, StringRef name,
 static Value createSplat(OpBuilder &builder, Location loc, TypedAttr value,
                          ArrayRef<int64_t> shape) {
   auto scalar = RankedTensorType::get({}, value.getType());
-  Value constant = createOp(
-      builder, loc, "stablehlo.constant", {}, scalar,
-      builder.getNamedAttr("value", DenseElementsAttr::get(scalar, value)));
-  return createOp(builder, loc, "stablehlo.broadcast_in_dim", constant,
+  Value constant =
+      createConstant(builder, loc, DenseElementsAttr::get(scalar, value));
+  return createOp(builder, loc, guest::kBroadcastInDim, constant,
                   scalar.clone(shape),
                   getArray(builder, "broadcast_dimensions", {}));
 }
@@ -328,13 +315,13 @@ Value zpp::createReshape(OpBuilder &builder, Location loc, Value value,
                          ArrayRef<int64_t> shape) {
   // An unused reshape was just created here.
   Operation *last = value.getDefiningOp();
-  if (last && isNamed(last, "stablehlo.reshape") && last->use_empty()) {
+  if (last && isNamed(last, guest::kReshape) && last->use_empty()) {
     value = last->getOperand(0);
     last->erase();
   }
   if (typeOf(value).getShape() == shape)
     return value;
-  return createOp(builder, loc, "stablehlo.reshape", value,
+  return createOp(builder, loc, guest::kReshape, value,
                   typeOf(value).clone(shape));
 }
 
@@ -342,7 +329,7 @@ static Value createTranspose(OpBuilder &builder, Location loc, Value value,
                              ArrayRef<int64_t> permutation) {
   SmallVector<int64_t> shape = llvm::map_to_vector(
       permutation, [&](int64_t dim) { return typeOf(value).getDimSize(dim); });
-  return createOp(builder, loc, "stablehlo.transpose", value,
+  return createOp(builder, loc, guest::kTranspose, value,
                   typeOf(value).clone(shape),
                   getArray(builder, "permutation", permutation));
 }
@@ -374,11 +361,11 @@ public:
       stack.value =
           createReshape(builder, loc, stack.value,
                         getShape(typeOf(op->getResult(0)).getShape()));
-    else if (isNamed(op, "stablehlo.transpose"))
+    else if (isNamed(op, guest::kTranspose))
       transpose(op);
-    else if (isNamed(op, "stablehlo.slice"))
+    else if (isNamed(op, guest::kSlice))
       slice(op);
-    else if (isNamed(op, "stablehlo.dynamic_slice"))
+    else if (isNamed(op, guest::kDynamicSlice))
       addLayers(op);
     else
       compute(step);
@@ -408,7 +395,7 @@ private:
     llvm::append_range(limits, getArrayOf(op, "limit_indices"));
     llvm::append_range(strides, getArrayOf(op, "strides"));
     stack.value =
-        createOp(builder, loc, "stablehlo.slice", stack.value,
+        createOp(builder, loc, guest::kSlice, stack.value,
                  typeOf(stack.value)
                      .clone(getShape(typeOf(op->getResult(0)).getShape())),
                  {getArray(builder, "start_indices", starts),
@@ -474,7 +461,7 @@ static Value createScalar(OpBuilder &builder, Location loc,
                           RankedTensorType type, int64_t value) {
   Attribute element = builder.getIntegerAttr(type.getElementType(), value);
   return createOp(
-      builder, loc, "stablehlo.constant", {}, type,
+      builder, loc, guest::kConstant, {}, type,
       builder.getNamedAttr("value", DenseElementsAttr::get(type, element)));
 }
 
@@ -483,7 +470,7 @@ static Value createConvert(OpBuilder &builder, Location loc, Value value,
                            RankedTensorType type) {
   return value.getType() == type
              ? value
-             : createOp(builder, loc, "stablehlo.convert", value, type);
+             : createOp(builder, loc, guest::kConvert, value, type);
 }
 
 Value zpp::createLayerSlice(OpBuilder &builder, Location loc,
@@ -501,8 +488,8 @@ Value zpp::createLayerSlice(OpBuilder &builder, Location loc,
   operands.append(type.getRank() - stack.layers.size(),
                   createScalar(builder, loc, indexType, 0));
   Value layer =
-      createOp(builder, loc, "stablehlo.dynamic_slice", operands,
-               type.clone(sizes), getArray(builder, "slice_sizes", sizes));
+      createOp(builder, loc, guest::kDynamicSlice, operands, type.clone(sizes),
+               getArray(builder, "slice_sizes", sizes));
   return createReshape(builder, loc, layer,
                        ArrayRef(sizes).drop_front(stack.layers.size()));
 }
@@ -525,12 +512,11 @@ Value zpp::createLayerSlice(OpBuilder &builder, Location loc,
     Value index = createConvert(builder, loc, term.index, type);
     Value last = createScalar(builder, loc, type, term.count - 1);
     Value first = createScalar(builder, loc, type, 0);
+    index = createOp(builder, loc, guest::kClamp, {first, index, last}, type);
     index =
-        createOp(builder, loc, "stablehlo.clamp", {first, index, last}, type);
-    index =
-        createOp(builder, loc, "stablehlo.multiply",
+        createOp(builder, loc, guest::kMultiply,
                  {index, createScalar(builder, loc, type, term.factor)}, type);
-    layer = createOp(builder, loc, "stablehlo.add", {layer, index}, type);
+    layer = createOp(builder, loc, guest::kAdd, {layer, index}, type);
   }
   return createLayerSlice(builder, loc, stack, layer);
 }
@@ -545,11 +531,11 @@ Value zpp::createLayerUpdate(OpBuilder &builder, Location loc, Value stack,
                              Value layer, Value index) {
   SmallVector<int64_t> shape{1};
   llvm::append_range(shape, typeOf(layer).getShape());
-  layer = createOp(builder, loc, "stablehlo.reshape", layer,
+  layer = createOp(builder, loc, guest::kReshape, layer,
                    typeOf(layer).clone(shape));
   SmallVector<Value> operands{stack, layer, index};
   operands.append(shape.size() - 1,
                   createScalar(builder, loc, typeOf(index), 0));
-  return createOp(builder, loc, "stablehlo.dynamic_update_slice", operands,
+  return createOp(builder, loc, guest::kDynamicUpdateSlice, operands,
                   typeOf(stack));
 }

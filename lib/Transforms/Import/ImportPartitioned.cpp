@@ -55,14 +55,11 @@ public:
           remark::RemarkOpts::name("rewritten").category(getArgument()))
           << "a slice that a loop has saved is made again where it is gathered";
     });
-    auto count = [&](StringRef name) {
-      auto attr = module->getAttrOfType<IntegerAttr>(name);
-      return attr ? attr.getInt() : 1;
-    };
     // Offsets are known only if partitions are devices.
-    if (count("mhlo.num_replicas") != 1)
+    ModuleCopies copies = getModuleCopies(module);
+    if (copies.replicas != 1)
       return;
-    PartitionTables tables(count("mhlo.num_partitions"));
+    PartitionTables tables(copies.partitions);
     SmallVector<Operation *> allReduces;
     SplitBuckets buckets(module);
     std::optional<ModuleMesh> mesh = getFirstMesh(module);

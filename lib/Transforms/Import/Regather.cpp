@@ -316,10 +316,7 @@ private:
           anchor = &operand;
     if (anchor)
       tied.push_back(anchor->get());
-    OperationState state(loc, "stablehlo.optimization_barrier");
-    state.addOperands(tied);
-    state.addTypes(ValueRange(tied).getTypes());
-    Operation *barrier = builder.create(state);
+    Operation *barrier = createBarrier(builder, loc, tied);
     if (anchor)
       anchor->set(barrier->getResult(1));
     Value shard = FromLocalOp::create(

@@ -40,7 +40,7 @@ struct Reading {
 
 std::optional<int64_t> getInteger(Value value) {
   Operation *op = value.getDefiningOp();
-  if (op && isNamed(op, "stablehlo.constant"))
+  if (op && isNamed(op, guest::kConstant))
     if (auto elements = op->getAttrOfType<DenseIntElementsAttr>("value");
         elements && elements.isSplat())
       return elements.getSplatValue<APInt>().getSExtValue();
@@ -62,15 +62,15 @@ Value getRowIndex(Operation *op, Type row, unsigned firstIndex) {
 }
 
 Value getSlicedRow(Operation *op) {
-  if (!isNamed(op, "stablehlo.dynamic_slice") || op->getNumOperands() < 1 ||
+  if (!isNamed(op, guest::kDynamicSlice) || op->getNumOperands() < 1 ||
       op->getNumResults() != 1)
     return {};
   return getRowIndex(op, op->getResult(0).getType(), 1);
 }
 
 Value getUpdatedRow(Operation *op) {
-  if (!isNamed(op, "stablehlo.dynamic_update_slice") ||
-      op->getNumOperands() < 2 || op->getNumResults() != 1)
+  if (!isNamed(op, guest::kDynamicUpdateSlice) || op->getNumOperands() < 2 ||
+      op->getNumResults() != 1)
     return {};
   return getRowIndex(op, op->getOperand(1).getType(), 2);
 }
@@ -83,10 +83,7 @@ BlockArgument getCounter(Operation *loop, int64_t count) {
   if (condition.back().getNumOperands() != 1)
     return {};
   Operation *compare = condition.back().getOperand(0).getDefiningOp();
-  if (!compare || !isNamed(compare, "stablehlo.compare") ||
-      compare->getNumOperands() != 2 ||
-      !StringRef(printAttribute(compare->getAttr("comparison_direction")))
-           .contains("LT"))
+  if (!compare || !comparesLess(compare) || compare->getNumOperands() != 2)
     return {};
   auto left = dyn_cast<BlockArgument>(compare->getOperand(0));
   if (!left || left.getOwner() != &condition ||
@@ -95,7 +92,7 @@ BlockArgument getCounter(Operation *loop, int64_t count) {
     return {};
   BlockArgument counter = body.getArgument(left.getArgNumber());
   Operation *next = body.back().getOperand(left.getArgNumber()).getDefiningOp();
-  if (!next || !isNamed(next, "stablehlo.add") || next->getNumOperands() != 2)
+  if (!next || !isNamed(next, guest::kAdd) || next->getNumOperands() != 2)
     return {};
   for (unsigned side : {0, 1})
     if (next->getOperand(side) == counter &&
@@ -149,9 +146,9 @@ std::optional<Row> getRow(Operation *loop, unsigned index) {
       row.slices.push_back({op, from});
       continue;
     }
-    if (isNamed(op, "stablehlo.constant"))
+    if (isNamed(op, guest::kConstant))
       continue;
-    bool isShape = isNamed(op, "stablehlo.broadcast_in_dim") ||
+    bool isShape = isNamed(op, guest::kBroadcastInDim) ||
                    (movesData(op) && op->getNumOperands() == 1);
     if (!isElementwise(op) && !isShape)
       return std::nullopt;
@@ -209,12 +206,12 @@ SmallVector<Reading> findReadings(Operation *loop) {
 void skipReshapes(Value value) {
   Value source = value;
   while (Operation *op = source.getDefiningOp()) {
-    if (!isNamed(op, "stablehlo.reshape"))
+    if (!isNamed(op, guest::kReshape))
       break;
     source = op->getOperand(0);
   }
   for (Operation *user : llvm::make_early_inc_range(value.getUsers())) {
-    if (!isNamed(user, "stablehlo.reshape"))
+    if (!isNamed(user, guest::kReshape))
       continue;
     user->setOperand(0, source);
     if (user->getResult(0).getType() == source.getType()) {

@@ -17,6 +17,7 @@
 #include "LocalValues.h"
 #include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Schedule.h"
+#include "zpp/Support/Limits.h"
 #include "zpp/Transforms/Passes.h"
 
 namespace zpp {
@@ -226,7 +227,8 @@ private:
       SmallVector<Group> &groups = byKey[key];
       if (groups.empty() || groups.back().bytes >= bytes)
         groups.emplace_back();
-      groups.back().bytes += candidate->getBytes();
+      groups.back().bytes =
+          addSaturating(groups.back().bytes, candidate->getBytes());
       groups.back().candidates.push_back(std::move(*candidate));
     }
     SmallVector<SmallVector<Candidate>> result;

@@ -23,11 +23,11 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Schedule.h"
+#include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Dialect/Zero/IR/Contracts.h"
+#include "zpp/Support/Limits.h"
 #include "zpp/Transforms/Passes.h"
-#include "llvm/ADT/StringSwitch.h"
-#include "llvm/Support/Regex.h"
 
 namespace zpp {
 #define GEN_PASS_DEF_DEFERSTARTSPASS
@@ -48,48 +48,14 @@ constexpr size_t kMostCollectives = 8;
 /// The name of the op, with the target if it is a custom call.
 std::string describe(Operation *op) {
   std::string text = op->getName().getStringRef().str();
-  if (auto target = op->getAttrOfType<StringAttr>("call_target_name"))
+  if (StringRef target = getCallTarget(op); !target.empty())
     text += " '" + target.str() + "'";
   return text;
-}
-
-/// True if `op` is no collective but may communicate all the same.
-bool mayCommunicate(Operation *op) {
-  StringRef name = op->getName().getStringRef();
-  if (name != "stablehlo.custom_call")
-    return llvm::StringSwitch<bool>(name)
-        .Cases({"stablehlo.send", "stablehlo.recv", "stablehlo.infeed",
-                "stablehlo.outfeed"},
-               true)
-        .Default(false);
-  auto target = op->getAttrOfType<StringAttr>("call_target_name");
-  // Targets that XLA and JAX use for computation on one device.
-  return !target ||
-         !llvm::Regex("^(__cublas\\$|__cudnn\\$|__gpu\\$|cu_|cuda_|cusolver_|"
-                      "lapack_|triton_kernel_call$|Sharding$)")
-              .match(target.getValue());
 }
 
 //===----------------------------------------------------------------------===//
 // Shardings
 //===----------------------------------------------------------------------===//
-
-/// The dims of the shardings in an attribute of Shardy, as text. The names of
-/// the meshes are dropped: a step has only one mesh, possibly under several
-/// names.
-SmallVector<std::string> getShardings(Attribute attribute) {
-  SmallVector<std::string> shardings;
-  if (!attribute)
-    return shardings;
-  std::string text;
-  llvm::raw_string_ostream(text) << attribute;
-  llvm::Regex regex("<@[^,>]*, ([^>]*)>");
-  SmallVector<StringRef, 2> match;
-  for (StringRef rest = text; regex.match(rest, &match);
-       rest = rest.substr(match[0].end() - rest.begin()))
-    shardings.push_back(match[1].str());
-  return shardings;
-}
 
 /// The shardings of values around the manual computation.
 class Surroundings {
@@ -105,14 +71,15 @@ public:
       if (other != function && other.isPublic())
         return "there are several public functions";
     SmallVector<std::string> wanted =
-        getShardings(manual->getAttr("in_shardings"));
+        getShardingDims(manual->getAttr("in_shardings"));
     if (!passesOn(manual->getOperands(), wanted))
       return "operands of the manual computation may have to be sharded anew";
     for (Operation &op : function.getOps()) {
-      if (&op == manual || isNamed(&op, "stablehlo.constant"))
+      if (&op == manual || isNamed(&op, guest::kConstant))
         continue;
-      if (isNamed(&op, "sdy.sharding_constraint")) {
-        if (!passesOn(op.getOperands(), getShardings(op.getAttr("sharding"))))
+      if (isNamed(&op, guest::kSdyShardingConstraint)) {
+        if (!passesOn(op.getOperands(),
+                      getShardingDims(op.getAttr("sharding"))))
           return "a sharding_constraint may have to shard anew";
         continue;
       }
@@ -120,8 +87,8 @@ public:
         return describe(&op) + " is outside of the manual computation";
       for (OpOperand &operand : op.getOpOperands())
         if (!passesOn(operand.get(),
-                      getShardings(function.getResultAttr(
-                          operand.getOperandNumber(), "sdy.sharding")),
+                      getShardingDims(function.getResultAttr(
+                          operand.getOperandNumber(), guest::kSdySharding)),
                       /*isUnknownFine=*/true))
           return "results may have to be sharded anew";
     }
@@ -146,18 +113,18 @@ private:
     SmallVector<std::string> shardings;
     if (auto argument = dyn_cast<BlockArgument>(value)) {
       auto function = cast<func::FuncOp>(argument.getOwner()->getParentOp());
-      shardings = getShardings(
-          function.getArgAttr(argument.getArgNumber(), "sdy.sharding"));
+      shardings = getShardingDims(
+          function.getArgAttr(argument.getArgNumber(), guest::kSdySharding));
       return shardings.empty() ? "" : shardings.front();
     }
     auto result = cast<OpResult>(value);
     if (result.getOwner() == manual) {
-      shardings = getShardings(manual->getAttr("out_shardings"));
+      shardings = getShardingDims(manual->getAttr("out_shardings"));
       return result.getResultNumber() < shardings.size()
                  ? shardings[result.getResultNumber()]
                  : "";
     }
-    shardings = getShardings(result.getOwner()->getAttr("sharding"));
+    shardings = getShardingDims(result.getOwner()->getAttr("sharding"));
     return shardings.empty() ? "" : shardings.front();
   }
 
@@ -208,7 +175,7 @@ private:
     }
     Block &block = *blocks.front();
     Operation *manual = block.getParentOp();
-    if (blocks.size() > 1 || !isNamed(manual, "sdy.manual_computation"))
+    if (blocks.size() > 1 || !isNamed(manual, guest::kSdyManualComputation))
       return "they are not all in one sdy.manual_computation";
     if (std::string axes = getAutomaticAxes(&block.front()); !axes.empty())
       return "the partitioner may add collectives along the axes " + axes;
@@ -255,8 +222,8 @@ private:
     };
     return isCollective(op) && llvm::all_of(op->getOperandTypes(), hasBytes) &&
            llvm::all_of(op->getResultTypes(), hasBytes) &&
-           getBytes(op->getOperandTypes()) + getBytes(op->getResultTypes()) <=
-               kMostBytes;
+           addSaturating(getBytes(op->getOperandTypes()),
+                         getBytes(op->getResultTypes())) <= kMostBytes;
   }
 
   /// Moves the ops that compute `value` before `op`. They must not depend on

@@ -12,6 +12,7 @@
 #include "mlir/IR/SymbolTable.h"
 #include "zpp/Analysis/HostModule.h"
 #include "zpp/Analysis/Origin.h"
+#include "zpp/Dialect/Guest/Names.h"
 #include "zpp/Transforms/Passes.h"
 #include "llvm/ADT/SetVector.h"
 
@@ -159,8 +160,8 @@ private:
     for (Operation *parent = chain.ops.front()->getParentOp(); parent;
          parent = parent->getParentOp()) {
       StringRef name = parent->getName().getStringRef();
-      if (!isa<ModuleOp, func::FuncOp>(parent) && name != "stablehlo.while" &&
-          name != "sdy.manual_computation")
+      if (!isa<ModuleOp, func::FuncOp>(parent) && name != guest::kWhile &&
+          name != guest::kSdyManualComputation)
         return ("it is in a region of " + name).str();
     }
     if (llvm::none_of(chain.ops, [](Operation *op) {

@@ -21,8 +21,7 @@ bool zpp::isTied(Value value) {
 
 /// True for ops that XLA fuses into their readers.
 static bool isFolded(Operation *op) {
-  return isNamed(op, "stablehlo.transpose") ||
-         isNamed(op, "stablehlo.broadcast_in_dim");
+  return isNamed(op, guest::kTranspose) || isNamed(op, guest::kBroadcastInDim);
 }
 
 bool Ties::isComputed(Value value) const {
@@ -166,7 +165,7 @@ void Ties::castAgain(StartOp start, const Transfer &transfer) {
   SmallVector<Value> operands;
   for (Operation *op : llvm::reverse(own)) {
     order.moveBefore(op, start);
-    if (!isNamed(op, "stablehlo.convert"))
+    if (!isNamed(op, guest::kConvert))
       continue;
     // A slice that the loop takes belongs to this iteration anyway.
     Operation *source = op->getOperand(0).getDefiningOp();

@@ -128,7 +128,7 @@ static bool isPlain(Operation *op) {
   return op->getNumRegions() == 0 &&
          op->getName().getDialectNamespace() == "stablehlo" && !isBarrier(op) &&
          !isCollective(op) && !HeavyOps::isHeavyItself(op) &&
-         !isNamed(op, "stablehlo.custom_call");
+         !isNamed(op, guest::kCustomCall);
 }
 
 bool BlockTransfers::isConstant(Value value) const {

@@ -20,6 +20,7 @@
 #include "mlir/IR/SymbolTable.h"
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Dialect/Zero/IR/Contracts.h"
+#include "zpp/Support/Limits.h"
 #include "zpp/Transforms/Passes.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SetVector.h"
@@ -41,10 +42,10 @@ bool isCheap(Operation *op) {
   if (op->getNumRegions() > 0 || isCollective(op) ||
       HeavyOps::isHeavyItself(op) ||
       op->getName().getDialectNamespace() != "stablehlo" ||
-      isNamed(op, "stablehlo.custom_call"))
+      isNamed(op, guest::kCustomCall))
     return false;
-  return isDataMovement(op) || isNamed(op, "stablehlo.constant") ||
-         isNamed(op, "stablehlo.broadcast_in_dim") ||
+  return isDataMovement(op) || isNamed(op, guest::kConstant) ||
+         isNamed(op, guest::kBroadcastInDim) ||
          llvm::all_of(op->getResultTypes(), [](Type t) {
            auto type = dyn_cast<RankedTensorType>(t);
            return type && type.hasStaticShape() && type.getNumElements() == 1;
@@ -171,14 +172,6 @@ private:
   IRMapping first, next, current;
 };
 
-Value createZeros(OpBuilder &builder, Location loc, Type type) {
-  OperationState state(loc, "stablehlo.constant");
-  state.addTypes(type);
-  state.propertiesAttr = builder.getDictionaryAttr(
-      builder.getNamedAttr("value", builder.getZeroAttr(type)));
-  return builder.create(state)->getResult(0);
-}
-
 /// Starts the function of `start` on other `inputs` and waits for it at once.
 WaitOp createTransfer(OpBuilder &builder, StartOp start, ValueRange inputs) {
   auto copy = StartOp::create(
@@ -205,7 +198,7 @@ struct Carried {
 /// dynamic_update_slice or, as JAX writes it, a call of a function that
 /// contains one.
 OpOperand *getUpdated(Operation *op) {
-  if (isNamed(op, "stablehlo.dynamic_update_slice") && op->getNumOperands() > 1)
+  if (isNamed(op, guest::kDynamicUpdateSlice) && op->getNumOperands() > 1)
     return &op->getOpOperand(0);
   auto call = dyn_cast<func::CallOp>(op);
   auto callee = call ? SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
@@ -217,7 +210,7 @@ OpOperand *getUpdated(Operation *op) {
   if (block.back().getNumOperands() != 1)
     return nullptr;
   Operation *update = block.back().getOperand(0).getDefiningOp();
-  if (!update || !isNamed(update, "stablehlo.dynamic_update_slice") ||
+  if (!update || !isNamed(update, guest::kDynamicUpdateSlice) ||
       update->getNumOperands() < 2)
     return nullptr;
   auto argument = dyn_cast<BlockArgument>(update->getOperand(0));
@@ -301,9 +294,10 @@ public:
 
   /// The memory that is live from one iteration to the next.
   int64_t getCarriedBytes() {
-    return getBytes(start.getInputs().getTypes()) +
-           getBytes(start.getOutputs().getTypes()) +
-           getBytes(ValueRange(liveIns.getArrayRef()).getTypes());
+    return addSaturating(
+        addSaturating(getBytes(start.getInputs().getTypes()),
+                      getBytes(start.getOutputs().getTypes())),
+        getBytes(ValueRange(liveIns.getArrayRef()).getTypes()));
   }
 
   /// Adds to `carried` what is to be scattered and where to store the result.
@@ -315,7 +309,8 @@ public:
     for (Value input : start.getInputs())
       numbers.emplace_back(
           input,
-          carried.add(createZeros(outside, start.getLoc(), input.getType()),
+          carried.add(createConstant(outside, start.getLoc(),
+                                     outside.getZeroAttr(input.getType())),
                       input));
     for (Value value : liveIns) {
       auto [it, isNew] = shared.try_emplace(value, 0);
@@ -397,13 +392,9 @@ private:
   /// True for casts, shape changes and arithmetic between a scatter and the
   /// store of its result.
   static bool isMovable(Operation *op) {
-    static const llvm::StringSet<> names = {"stablehlo.add",
-                                            "stablehlo.subtract",
-                                            "stablehlo.multiply",
-                                            "stablehlo.divide",
-                                            "stablehlo.negate",
-                                            "stablehlo.select",
-                                            "stablehlo.broadcast_in_dim"};
+    static const llvm::StringSet<> names = {
+        guest::kAdd,    guest::kSubtract, guest::kMultiply,      guest::kDivide,
+        guest::kNegate, guest::kSelect,   guest::kBroadcastInDim};
     return names.contains(op->getName().getStringRef()) ||
            (movesData(op) && isCheap(op));
   }
@@ -422,7 +413,7 @@ private:
   /// The operand of `op` that is a sum over iterations, or null.
   OpOperand *getSum(Operation *op, const llvm::DenseSet<Value> &values) const {
     std::optional<unsigned> number = getYielded(op);
-    if (!number || !isNamed(op, "stablehlo.add") || op->getNumOperands() != 2)
+    if (!number || !isNamed(op, guest::kAdd) || op->getNumOperands() != 2)
       return nullptr;
     for (OpOperand &operand : op->getOpOperands())
       if (operand.get() == body.getArgument(*number) &&
@@ -500,9 +491,10 @@ private:
 
   /// The reason why `size` more bytes do not fit beside `bytes`, or empty.
   std::string getExcess(int64_t bytes, int64_t size) const {
-    if (bytes + size <= prefetchBytes)
+    int64_t total = addSaturating(bytes, size);
+    if (total <= prefetchBytes)
       return "";
-    return std::to_string(bytes + size) +
+    return std::to_string(total) +
            " bytes would be in flight, more than prefetch-bytes = " +
            std::to_string(prefetchBytes);
   }

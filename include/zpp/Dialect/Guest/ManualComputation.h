@@ -30,6 +30,11 @@ bool isManualComputation(mlir::Operation *op);
 /// `<@mesh, [{"node", "gpu"}, {}]>`.
 llvm::SmallVector<std::string> getOperandShardings(mlir::Operation *manual);
 
+/// The dims of the shardings in an attribute of Shardy, as text. The names of
+/// the meshes are dropped: a step has only one mesh, possibly under several
+/// names.
+llvm::SmallVector<std::string> getShardingDims(mlir::Attribute attribute);
+
 /// The sharding of a tensor of rank 1 of which every device has its own part:
 /// over all axes of the computation `manual`. Empty if the computation names no
 /// mesh.

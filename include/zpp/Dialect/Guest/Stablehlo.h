@@ -16,6 +16,7 @@
 
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/Operation.h"
+#include "zpp/Dialect/Guest/Names.h"
 #include "zpp/Support/CollectiveCost.h"
 
 #include <optional>
@@ -45,6 +46,12 @@ int64_t getCollectiveDim(mlir::Operation *op);
 
 /// True if the reduction of a collective is a sum.
 bool isSum(mlir::Operation *op);
+
+/// True if `op` is not a collective but may communicate all the same.
+bool mayCommunicate(mlir::Operation *op);
+
+/// True for a `stablehlo.compare` whose result is lhs < rhs.
+bool comparesLess(mlir::Operation *op);
 
 //===----------------------------------------------------------------------===//
 // Data movement
@@ -78,9 +85,21 @@ bool isElementwise(mlir::Operation *op);
 bool isDeterministic(mlir::Operation *op);
 
 /// The floating-point operations of a product or a convolution of static shape,
-/// a sum and a product each; 0 for other ops, and where `op` cannot be read.
+/// a sum and a product each; 0 for other ops, and if `op` cannot be read.
 double getProductFlops(mlir::Operation *op);
 
+//===----------------------------------------------------------------------===//
+// Building
+//===----------------------------------------------------------------------===//
+
+/// Creates an op of StableHLO with one result. `attributes` are inherent ones.
+mlir::Value createOp(mlir::OpBuilder &builder, mlir::Location loc,
+                     llvm::StringRef name, mlir::ValueRange operands,
+                     mlir::Type type,
+                     llvm::ArrayRef<mlir::NamedAttribute> attributes = {});
+/// Creates a `stablehlo.constant`.
+mlir::Value createConstant(mlir::OpBuilder &builder, mlir::Location loc,
+                           mlir::TypedAttr value);
 /// Creates an `optimization_barrier`.
 mlir::Operation *createBarrier(mlir::OpBuilder &builder, mlir::Location loc,
                                mlir::ValueRange operands);
