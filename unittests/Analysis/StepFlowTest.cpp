@@ -102,7 +102,7 @@ TEST(StepFlowTest, NamedInputsAreWeights) {
 TEST(StepFlowTest, FindsWhatIsComputedFromAValue) {
   ParsedModule module(kStep);
   StepFlow flow = getFlow(module);
-  StepFlow::Ancestors ancestors = flow.getAncestors({module.value("gradient")});
+  StepFlow::ValueSet ancestors = flow.getAncestors({module.value("gradient")});
   EXPECT_TRUE(ancestors.contains(module.value("cast")));
   EXPECT_TRUE(ancestors.contains(module.value("forward")));
   EXPECT_TRUE(ancestors.contains(module.input(0)));

@@ -460,9 +460,7 @@ LayerStack zpp::createStack(OpBuilder &builder, const LayerPath &path) {
 static Value createScalar(OpBuilder &builder, Location loc,
                           RankedTensorType type, int64_t value) {
   Attribute element = builder.getIntegerAttr(type.getElementType(), value);
-  return createOp(
-      builder, loc, guest::kConstant, {}, type,
-      builder.getNamedAttr("value", DenseElementsAttr::get(type, element)));
+  return createConstant(builder, loc, DenseElementsAttr::get(type, element));
 }
 
 /// `value` of another integer type.
