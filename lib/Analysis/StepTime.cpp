@@ -299,7 +299,8 @@ private:
     timeline.wait(streams.compute, when);
     double end = timeline.place({streams.compute}, 0, usec, "compute");
     // What needs nothing but the step's inputs can be there when it is needed.
-    bool isEarly = when == 0 && !costs.getFlops(op) && isFusible(op);
+    bool isEarly = when == 0 && !costs.getFlops(op) &&
+                   (isFusible(op) || isa<func::CallOp>(op));
     setReady(op->getResults(), isEarly ? 0 : end);
   }
 

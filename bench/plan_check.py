@@ -1,0 +1,271 @@
+#!/usr/bin/env python3
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Compares what is predicted with every measured step of docs/performance.md.
+
+    python bench/plan_check.py [--plot FILE.svg]
+
+Needs zpp-opt and JAX, no GPU. Each table of measured steps has FSDP. Its rows
+are the only ones that numbers are fitted to, one number each:
+
+- on NVLink, the factor between the model's compute and the measured step;
+- on each link between nodes, the rate that XLA's rings reach on it.
+
+Exchanges with single peers reach the nominal rate at 50 Gbit/s. At 100 Gbit/s
+they reach the rate of the gather of 64 MiB in the page's table of collectives,
+and on the link that is not shaped that of the rings. What the page says of the
+links is shared by all ranks and both directions.
+
+A prediction holds if it is within 15 % of the measurement. The order of two
+steps is wrong if they differ by 3 % or more, measured, and the prediction says
+the opposite. The exit status is 0 in any case; a table says what holds.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+import lab
+from lab import bars, steps
+from lab.tables import Table
+
+PAGE = lab.ROOT / "docs" / "performance.md"
+LIMIT = 0.15
+NVLINK = "NVLink only"
+#: First cells of rows -> the options of zpp-opt; None: as it is written.
+OFF = {"weights": "none", "gradients": "none", "secondary": "none"}
+ALL = {"weights": "i8", "gradients": "i8:i4", "secondary": "gpu"}
+PORTABLE, RUNTIME = {"target": "portable"}, {"target": "xla-ffi"}
+#: (heading, number of its table, devices per node, tokens per device / 2048,
+#:  rows)
+TABLES = [
+    ("Portable back end on GPUs", 0, 2, {
+        "FSDP, exported and loaded": None,
+        "weights i8 (qwZ)": OFF | {"weights": "i8"} | PORTABLE,
+        "secondary (hpZ)": OFF | {"secondary": "gpu"} | PORTABLE,
+        "gradients i8:i4 (qgZ)": OFF | {"gradients": "i8:i4"} | PORTABLE,
+        "all (ZeRO++)": ALL | PORTABLE}),
+    ("Portable back end on GPUs", 2, 2, {
+        "FSDP, exported and loaded": None, "all (ZeRO++)": ALL | PORTABLE}),
+    ("The runtime under JAX on GPUs", 0, 2, {
+        "FSDP, exported and loaded": None, "all (b)": ALL | RUNTIME}),
+    ("Each technique alone", 0, 2, {
+        "FSDP, exported and loaded": None,
+        "all, portable (a)": ALL | PORTABLE,
+        "weights i8 (qwZ)": OFF | {"weights": "i8"} | RUNTIME,
+        "secondary (hpZ)": OFF | {"secondary": "gpu"} | RUNTIME,
+        "gradients i8:i4 (qgZ)": OFF | {"gradients": "i8:i4"} | RUNTIME,
+        "all (b), then": ALL | RUNTIME}),
+    ("Two GPUs as two nodes of one", 0, 1, {
+        "FSDP, exported and loaded": None, "all (b)": ALL | RUNTIME}),
+]
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--plot", type=pathlib.Path, metavar="FILE.svg")
+    parser.add_argument("--page", type=pathlib.Path, default=PAGE)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        rows = list(check(args.page.read_text(), Model(pathlib.Path(folder))))
+    table = Table(["table", "step", "link", "measured", "predicted", "error"])
+    for row in rows:
+        table.row([row["table"], row["step"], row["link"],
+                   f"{row['measured']:.1f} ms", f"{row['predicted']:.1f} ms",
+                   "fit" if row["is_fit"] else error_of(row)])
+    checked = [row for row in rows if not row["is_fit"]]
+    good = sum(abs(row["predicted"] / row["measured"] - 1) <= LIMIT
+               for row in checked)
+    wrong, pairs = count_order(rows)
+    print(f"\nwithin {LIMIT:.0%}: {good} of {len(checked)}; in the right order: "
+          f"{pairs - wrong} of {pairs} pairs")
+    if args.plot:
+        args.plot.write_text(bars.draw(
+            "A training step, measured and predicted", {
+                f"{row['step']}, {row['link']}": {
+                    "measured": row["measured"], "predicted": row["predicted"]}
+                for row in checked}, "ms"))
+
+
+def error_of(row: dict) -> str:
+    error = row["predicted"] / row["measured"] - 1
+    return f"{error:+.1%}{'' if abs(error) <= LIMIT else ' misses'}"
+
+
+def count_order(rows: list[dict]) -> tuple[int, int]:
+    """Pairs of steps of one table and link that are in the wrong order, and all
+    pairs that the measurement tells apart."""
+    wrong = pairs = 0
+    for index, one in enumerate(rows):
+        for other in rows[:index]:
+            if (one["table"], one["link"]) != (other["table"], other["link"]):
+                continue
+            ratio = one["measured"] / other["measured"]
+            if max(ratio, 1 / ratio) >= 1.03:
+                pairs += 1
+                wrong += (ratio > 1) != (one["predicted"] > other["predicted"])
+    return wrong, pairs
+
+
+class Model:
+    """Predicts the steps of bench/two_node.py; what it compiled is kept."""
+
+    def __init__(self, folder: pathlib.Path):
+        import jax
+        jax.config.update("jax_platforms", "cpu")
+        jax.config.update("jax_num_cpu_devices", 4)
+        from zpp import find_compiler
+        self.compiler = find_compiler()
+        self.folder = folder
+        self.known = {}
+
+    def rewritten(self, per_node: int, options: dict | None) -> pathlib.Path:
+        key = per_node, json.dumps(options)
+        if key not in self.known:
+            path = self.folder / f"{len(self.known)}.mlir"
+            if options is None:
+                path.write_text(self._export(per_node))
+            else:
+                pipeline = " ".join(f"{name}={value}" for name, value in (
+                    {"mesh": self.mesh(per_node)} | options).items())
+                self._run([self.rewritten(per_node, None),
+                           f"--zeropp={pipeline}", "-o", path])
+            self.known[key] = path
+        return self.known[key]
+
+    def milliseconds(self, per_node: int, options: dict | None, links: str,
+                     scale: float) -> float:
+        """The time of a step. options: those of --zeropp, or None."""
+        report = self.folder / "report.json"
+        self._run([self.rewritten(per_node, options), "-o", os.devnull,
+                   f"--zero-report=mesh={self.mesh(per_node)} device=h200 "
+                   f"links={links} compute-scale={scale} format=json "
+                   f"output={report}"])
+        return json.loads(report.read_text())["time"]["usec"] / 1e3
+
+    def mesh(self, per_node: int) -> str:
+        return f"node:2,gpu:{per_node}"
+
+    def _export(self, per_node: int) -> str:
+        import jax
+        import zpp
+        of = steps.describe(16, per_node, 1, "cuda", False)
+        described = steps.Steps(self.folder, of, 0, {})
+        trainer = described.trainer()
+        return zpp.export(
+            jax.jit(trainer.step, donate_argnums=0), trainer.abstract_state(),
+            trainer.abstract_batch(described.sequences),
+            platforms=["cuda"]).text()
+
+    def _run(self, words: list):
+        found = subprocess.run(
+            [self.compiler, *map(str, words), "--verify-each=false"],
+            stderr=subprocess.PIPE, text=True, check=False)
+        if found.returncode:
+            sys.exit(found.stderr[-2000:])
+
+
+def check(page: str, model: Model):
+    """Yields a dict per measured step and link."""
+    exchange_100 = exchange_rate(page)
+    for heading, number, per_node, wanted in TABLES:
+        measured = read_table(page, heading, number, wanted)
+        links = list(measured["FSDP, exported and loaded"])
+        scale = fit_scale(model, per_node, measured_nvlink(page, per_node))
+        for link in links:
+            target = measured["FSDP, exported and loaded"][link]
+            if link == NVLINK:
+                text = "node=400gbyte,gpu=400gbyte"
+            else:
+                ring = fit_ring(model, per_node, scale, target)
+                nominal = {"50 Gbit/s": 50.0, "100 Gbit/s": exchange_100}
+                exchange = (nominal[link] / (2 * per_node)
+                            if link in nominal else ring)
+                text = (f"node={exchange:.3f}gbit/{ring:.3f}gbit,"
+                        f"gpu=400gbyte")
+            for step, options in wanted.items():
+                if link not in measured[step]:
+                    continue
+                yield {"table": f"{heading}{f' ({number + 1})' if number else ''}",
+                       "step": step, "link": link,
+                       "measured": measured[step][link],
+                       "predicted": model.milliseconds(
+                           per_node, options, text, scale),
+                       "is_fit": options is None}
+
+
+def fit_scale(model: Model, per_node: int, target: float) -> float:
+    """The factor on compute with which FSDP on NVLink is as measured."""
+    return solve(lambda scale: model.milliseconds(
+        per_node, None, "node=400gbyte,gpu=400gbyte", scale), 0.7, target)
+
+
+def fit_ring(model: Model, per_node: int, scale: float, target: float) -> float:
+    """The rate of rings per device, in Gbit/s, with which FSDP is as measured.
+    Times are nearly linear in 1 / rate."""
+    return 1 / solve(lambda inverse: model.milliseconds(
+        per_node, None, f"node={1 / inverse:.4f}gbit,gpu=400gbyte", scale),
+        1 / 15, target)
+
+
+def solve(function, guess: float, target: float) -> float:
+    """Where a nearly linear function has a value."""
+    left, right = guess, guess * 1.1
+    low, high = function(left), function(right)
+    for _ in range(4):
+        left, right = right, left + (target - low) * (right - left) / (
+            high - low)
+        low, high = high, function(right)
+        if abs(high - target) < 0.002 * target:
+            break
+    return right
+
+
+def measured_nvlink(page: str, per_node: int) -> float:
+    """FSDP on NVLink, as the page has it for this number of devices."""
+    heading = ("Two GPUs as two nodes of one" if per_node == 1
+               else "The runtime under JAX on GPUs")
+    name = "FSDP, exported and loaded"
+    return read_table(page, heading, 0, {name: None})[name][NVLINK]
+
+
+def exchange_rate(page: str) -> float:
+    """Gbit/s that the gather of 64 MiB reaches at 100 Gbit/s: each of 4 devices
+    sends its part of int8 codes and scales to the other node."""
+    match = re.search(r"\| 100 Gbit/s \| all_gather i8[^|]*\| ([\d.]+) ms",
+                      page)
+    if not match:
+        sys.exit(f"{PAGE.name}: expected all_gather i8 at 100 Gbit/s")
+    sent = 2**25 * (1 + 2 / 128)
+    return sent * 8 / 1e9 / (float(match[1]) / 1e3)
+
+
+def read_table(page: str, heading: str, number: int, wanted: dict
+               ) -> dict[str, dict[str, float]]:
+    """Step -> link -> ms, of a table below a heading."""
+    section = re.split(r"^#+ ", page.split(f"# {heading}\n", 1)[1], maxsplit=1,
+                       flags=re.MULTILINE)[0]
+    tables = re.findall(r"(?:^\|.*\n)+", section, re.MULTILINE)
+    lines = [[cell.strip(" *") for cell in line.strip("|\n").split("|")]
+             for line in tables[number].splitlines()]
+    header, found = lines[0], {}
+    for cells in lines[2:]:
+        if cells[0] not in wanted or cells[0] in found:
+            continue
+        found[cells[0]] = {
+            name: float(match[1]) for name, cell in zip(header, cells)
+            if name in ("50 Gbit/s", "100 Gbit/s", "not shaped", NVLINK)
+            and (match := re.match(r"([\d.]+) ms", cell))}
+    if missing := [name for name in wanted if name not in found]:
+        sys.exit(f"{PAGE.name}: expected '{missing[0]}' below '{heading}'")
+    return found
+
+
+if __name__ == "__main__":
+    main()
