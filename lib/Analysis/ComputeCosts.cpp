@@ -15,21 +15,19 @@ using namespace zpp;
 bool zpp::isFree(Operation *op) {
   return isDataMovement(op) || op->getNumOperands() == 0 ||
          op->hasTrait<OpTrait::IsTerminator>() ||
-         isNamed(op, "stablehlo.broadcast_in_dim") ||
-         isNamed(op, "stablehlo.return") || isNamed(op, "sdy.return") ||
-         isNamed(op, "stablehlo.partition_id") ||
+         isNamed(op, guest::kBroadcastInDim) || isNamed(op, guest::kReturn) ||
+         isNamed(op, guest::kSdyReturn) || isNamed(op, guest::kPartitionId) ||
          getCallTarget(op).starts_with("SPMD");
 }
 
 bool zpp::isFusible(Operation *op) {
-  return isElementwise(op) || isNamed(op, "stablehlo.select") ||
-         isNamed(op, "stablehlo.clamp") || isNamed(op, "stablehlo.iota");
+  return isElementwise(op) || isNamed(op, guest::kSelect) ||
+         isNamed(op, guest::kClamp) || isNamed(op, guest::kIota);
 }
 
 Value zpp::getStoredSource(Value value) {
   while (Operation *op = value.getDefiningOp()) {
-    bool isMoved =
-        isDataMovement(op) || isNamed(op, "stablehlo.broadcast_in_dim");
+    bool isMoved = isDataMovement(op) || isNamed(op, guest::kBroadcastInDim);
     if (!isMoved || isJoin(op) || op->getNumOperands() == 0)
       break;
     unsigned index =
@@ -41,15 +39,14 @@ Value zpp::getStoredSource(Value value) {
 
 /// True if an op computes what it reads in its own kernel.
 static bool computesOperands(Operation *user) {
-  return isNamed(user, "stablehlo.reduce") ||
-         isNamed(user, "stablehlo.broadcast_in_dim");
+  return isNamed(user, guest::kReduce) || isNamed(user, guest::kBroadcastInDim);
 }
 
 bool zpp::isStored(Value value) {
   Operation *op = value.getDefiningOp();
   if (!op)
     return true;
-  if (isNamed(op, "stablehlo.constant") || isNamed(op, "stablehlo.iota"))
+  if (isNamed(op, guest::kConstant) || isNamed(op, guest::kIota))
     return false;
   if (!isFusible(op) && !isFree(op))
     return true;
@@ -102,9 +99,9 @@ double ComputeCosts::getLocalUsec(Operation *op) {
   }
   // A slice reads and an update writes no more than the part.
   StringRef name = op->getName().getStringRef();
-  if (name == "stablehlo.dynamic_slice" || name == "stablehlo.gather")
+  if (name == guest::kDynamicSlice || name == guest::kGather)
     bytes = getBytes(op->getResultTypes());
-  if (name == "stablehlo.dynamic_update_slice" && op->getNumOperands() > 1)
+  if (name == guest::kDynamicUpdateSlice && op->getNumOperands() > 1)
     return scale *
            device.getMemoryUsec(2 * getBytes(op->getOperand(1).getType()));
   for (Value result : op->getResults())

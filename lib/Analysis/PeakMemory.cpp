@@ -34,7 +34,7 @@ static std::optional<unsigned> getAliased(OpResult result) {
   unsigned index = result.getResultNumber();
   if (isBarrier(op))
     return index;
-  if (isNamed(op, "stablehlo.dynamic_update_slice"))
+  if (isNamed(op, guest::kDynamicUpdateSlice))
     return 0;
   bool isAnyStart = isStart(op);
   if (!isAnyStart && !isa<zero::WaitOp>(op) && getCallTarget(op) != kWaitTarget)
@@ -50,8 +50,7 @@ static std::optional<unsigned> getAliased(OpResult result) {
 }
 
 static bool isStoredOp(Operation *op) {
-  if (isFree(op) || isManualComputation(op) ||
-      isNamed(op, "stablehlo.constant"))
+  if (isFree(op) || isManualComputation(op) || isNamed(op, guest::kConstant))
     return false;
   return op->getNumResults() != 1 || isStored(op->getResult(0));
 }
@@ -70,7 +69,7 @@ int64_t zpp::getPeakBytes(Block &block) {
     for (Region &region : op.getRegions())
       for (Block &nested : region)
         if (isWhile(&op) || isManualComputation(&op) ||
-            isNamed(&op, "stablehlo.case"))
+            isNamed(&op, guest::kCase))
           inner[index] = std::max(inner[index], getPeakBytes(nested));
     bool storesResults = isStoredOp(&op);
     int64_t until = index;

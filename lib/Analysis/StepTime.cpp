@@ -281,7 +281,7 @@ private:
       return;
     }
     // The longest branch counts.
-    if (isNamed(op, "stablehlo.case") || isNamed(op, "stablehlo.if"))
+    if (isNamed(op, guest::kCase) || isNamed(op, guest::kIf))
       return runBranches(op);
     runCompute(op);
   }

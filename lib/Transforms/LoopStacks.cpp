@@ -63,25 +63,22 @@ static std::optional<Affine> getAffine(Value value, const CountedLoop &loop,
   Operation *op = value.getDefiningOp();
   if (!op || op->getNumResults() != 1)
     return std::nullopt;
-  if (isNamed(op, "stablehlo.convert") || isNamed(op, "stablehlo.reshape"))
+  if (isNamed(op, guest::kConvert) || isNamed(op, guest::kReshape))
     return getAffine(op->getOperand(0), loop, provenances);
-  if (isNamed(op, "stablehlo.select") && op->getNumOperands() == 3) {
+  if (isNamed(op, guest::kSelect) && op->getNumOperands() == 3) {
     // `where(i < 0, i + count, i)`
     Operation *compare = op->getOperand(0).getDefiningOp();
     std::optional<Affine> index =
         getAffine(op->getOperand(2), loop, provenances);
     if (!index || index->at(0) < 0 || index->at(loop.trips - 1) < 0 ||
-        !compare || !isNamed(compare, "stablehlo.compare") ||
+        !compare || !comparesLess(compare) ||
         compare->getOperand(0) != op->getOperand(2) ||
-        getInteger(compare->getOperand(1), provenances) != 0 ||
-        !StringRef(printAttribute(compare->getAttr("comparison_direction")))
-             .contains(" LT"))
+        getInteger(compare->getOperand(1), provenances) != 0)
       return std::nullopt;
     return index;
   }
-  bool isAdd = isNamed(op, "stablehlo.add");
-  if ((!isAdd && !isNamed(op, "stablehlo.subtract")) ||
-      op->getNumOperands() != 2)
+  bool isAdd = isNamed(op, guest::kAdd);
+  if ((!isAdd && !isNamed(op, guest::kSubtract)) || op->getNumOperands() != 2)
     return std::nullopt;
   std::optional<Affine> a = getAffine(op->getOperand(0), loop, provenances);
   std::optional<Affine> b = getAffine(op->getOperand(1), loop, provenances);
@@ -131,8 +128,7 @@ static void findReads(Value value, LoopStack &stack,
                       ProvenanceAnalysis &provenances) {
   for (OpOperand &use : value.getUses()) {
     Operation *user = use.getOwner();
-    if (isNamed(user, "stablehlo.dynamic_slice") &&
-        use.getOperandNumber() == 0) {
+    if (isNamed(user, guest::kDynamicSlice) && use.getOperandNumber() == 0) {
       std::optional<CountedLoop> loop =
           getCountedLoop(user->getParentOp(), provenances);
       Value index =
@@ -172,7 +168,7 @@ SmallVector<LoopStack> zpp::getLoopStacks(const CountedLoop &loop,
     unsigned index = argument.getArgNumber();
     Operation *update = body.back().getOperand(index).getDefiningOp();
     auto type = typeOf(argument);
-    if (!update || !isNamed(update, "stablehlo.dynamic_update_slice") ||
+    if (!update || !isNamed(update, guest::kDynamicUpdateSlice) ||
         update->getNumOperands() < 3 || update->getOperand(0) != argument ||
         !argument.hasOneUse() || !update->getResult(0).hasOneUse() ||
         !loop.loop->getRegion(0).front().getArgument(index).use_empty() ||
@@ -203,7 +199,7 @@ void LayerRead::replace(Value layer) const {
   Operation *reshape = layer.getDefiningOp();
   if (reshape && movesData(reshape) && reshape->getNumOperands() == 1)
     for (Operation *user : llvm::make_early_inc_range(read.getUsers()))
-      if (isNamed(user, "stablehlo.reshape") &&
+      if (isNamed(user, guest::kReshape) &&
           user->getResultTypes() == reshape->getOperandTypes()) {
         user->replaceAllUsesWith(reshape->getOperands());
         user->erase();
@@ -236,7 +232,7 @@ bool IterationRebuilder::canRebuild(Value value) {
       continue;
     Operation *op = pending[i].getDefiningOp();
     if (!op || op->getBlock() != &loop.getBody() || op->getNumRegions() > 0 ||
-        !(isNamed(op, "stablehlo.constant") || isAllowed(op)))
+        !(isNamed(op, guest::kConstant) || isAllowed(op)))
       return false;
     pending.insert(op->operand_begin(), op->operand_end());
   }
@@ -254,7 +250,7 @@ Value IterationRebuilder::rebuild(OpBuilder &builder, Value value) {
     if (Value known = getKnown(next)) {
       // Loops may count in different types.
       if (known.getType() != next.getType()) {
-        OperationState state(known.getLoc(), "stablehlo.convert");
+        OperationState state(known.getLoc(), guest::kConvert);
         state.addOperands(known);
         state.addTypes(next.getType());
         known = builder.create(state)->getResult(0);

@@ -868,7 +868,7 @@ private:
       Operation *op = next.getDefiningOp();
       if (isBarrier(op)) {
         pending.insert(op->getOperand(cast<OpResult>(next).getResultNumber()));
-      } else if (isNamed(op, "stablehlo.dynamic_slice")) {
+      } else if (isNamed(op, guest::kDynamicSlice)) {
         pending.insert(op->getOperand(0));
         for (Value offset : op->getOperands().drop_front()) {
           if (provenances.getConstant(offset))

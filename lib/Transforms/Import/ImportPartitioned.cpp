@@ -152,12 +152,12 @@ private:
     Operation *op = value.getDefiningOp();
     if (!op)
       return false;
-    if (isNamed(op, "stablehlo.broadcast_in_dim")) {
+    if (isNamed(op, guest::kBroadcastInDim)) {
       auto from = dyn_cast<RankedTensorType>(op->getOperand(0).getType());
       return from && from.hasStaticShape() && from.getNumElements() == 1;
     }
     auto data = op->getAttrOfType<DenseElementsAttr>("value");
-    return isNamed(op, "stablehlo.constant") && data && data.isSplat();
+    return isNamed(op, guest::kConstant) && data && data.isSplat();
   }
 
   /// Where dim `dim` of the result of `op`, an op between an all-reduce and its

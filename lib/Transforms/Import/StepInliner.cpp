@@ -53,8 +53,8 @@ static bool isIndexing(func::FuncOp function) {
       auto shaped = dyn_cast<ShapedType>(type);
       return shaped && shaped.hasStaticShape() && shaped.getNumElements() == 1;
     };
-    return movesData(&op) || isNamed(&op, "stablehlo.constant") ||
-           isNamed(&op, "stablehlo.dynamic_update_slice") ||
+    return movesData(&op) || isNamed(&op, guest::kConstant) ||
+           isNamed(&op, guest::kDynamicUpdateSlice) ||
            (isElementwise(&op) && llvm::all_of(op.getResultTypes(), isScalar));
   });
 }

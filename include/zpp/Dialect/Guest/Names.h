@@ -18,6 +18,7 @@ inline constexpr llvm::StringLiteral kBroadcastInDim =
     "stablehlo.broadcast_in_dim";
 inline constexpr llvm::StringLiteral kCase = "stablehlo.case";
 inline constexpr llvm::StringLiteral kClamp = "stablehlo.clamp";
+inline constexpr llvm::StringLiteral kCompare = "stablehlo.compare";
 inline constexpr llvm::StringLiteral kConstant = "stablehlo.constant";
 inline constexpr llvm::StringLiteral kConvert = "stablehlo.convert";
 inline constexpr llvm::StringLiteral kConvolution = "stablehlo.convolution";
@@ -28,10 +29,15 @@ inline constexpr llvm::StringLiteral kDotGeneral = "stablehlo.dot_general";
 inline constexpr llvm::StringLiteral kDynamicSlice = "stablehlo.dynamic_slice";
 inline constexpr llvm::StringLiteral kDynamicUpdateSlice =
     "stablehlo.dynamic_update_slice";
+inline constexpr llvm::StringLiteral kGather = "stablehlo.gather";
 inline constexpr llvm::StringLiteral kIf = "stablehlo.if";
+inline constexpr llvm::StringLiteral kIota = "stablehlo.iota";
 inline constexpr llvm::StringLiteral kMultiply = "stablehlo.multiply";
 inline constexpr llvm::StringLiteral kNegate = "stablehlo.negate";
+inline constexpr llvm::StringLiteral kPartitionId = "stablehlo.partition_id";
+inline constexpr llvm::StringLiteral kReduce = "stablehlo.reduce";
 inline constexpr llvm::StringLiteral kReshape = "stablehlo.reshape";
+inline constexpr llvm::StringLiteral kReturn = "stablehlo.return";
 inline constexpr llvm::StringLiteral kSelect = "stablehlo.select";
 inline constexpr llvm::StringLiteral kSlice = "stablehlo.slice";
 inline constexpr llvm::StringLiteral kSubtract = "stablehlo.subtract";
@@ -41,6 +47,7 @@ inline constexpr llvm::StringLiteral kWhile = "stablehlo.while";
 // Shardy.
 inline constexpr llvm::StringLiteral kSdyManualComputation =
     "sdy.manual_computation";
+inline constexpr llvm::StringLiteral kSdyReturn = "sdy.return";
 inline constexpr llvm::StringLiteral kSdySharding = "sdy.sharding";
 inline constexpr llvm::StringLiteral kSdyShardingConstraint =
     "sdy.sharding_constraint";
