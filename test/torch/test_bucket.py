@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What needs no ranks: groups and tiers, compiled buckets, early errors."""
 
+import os
 import re
 import subprocess
 import sys
@@ -102,12 +103,24 @@ def test_a_tier_has_the_same_format_in_all_groups(formats, tiers, expected):
     assert gradient_formats(formats, MESH, tiers) == expected
 
 
-def test_small_buckets_are_left_alone():
-    bucket = _bucket.Bucket("all_gather", "bf16", 4, (("gpu", 2),))
-    options = bucket.options(zpp.torch.Options(weights="i8"))
-    compiled = _bucket.compile_bucket(bucket, options)
-    assert compiled.reason == "a slice of 8 bytes would take 32 quantized"
-    assert _bucket.sent_as_it_is(bucket) == {"gpu": 8}
+@pytest.mark.parametrize("bucket, links, reason, sent", [
+    (_bucket.Bucket("all_gather", "bf16", 4, (("gpu", 2),)), None,
+     "a slice of 8 bytes would take 32 quantized", 8),
+    (_bucket.Bucket("reduce_scatter", "bf16", 4, (("gpu", 2),)), None,
+     "its chunks are so small that they would not shrink", 8),
+    (_bucket.Bucket("reduce_scatter", "bf16", 4, (("gpu", 2),), is_mean=True),
+     None, "its chunks are so small that they would not shrink", 8),
+    (_bucket.Bucket("reduce_scatter", "f32", 2**20, (("gpu", 2),),
+                    is_mean=True), "gpu=900gbyte", "on these links it takes",
+     2**22)])
+def test_buckets_that_do_not_gain_are_left_alone(bucket, links, reason, sent):
+    options = bucket.options(zpp.torch.Options(
+        weights="i8", gradients="i8", links=links))
+    for _ in range(2):
+        compiled = _bucket.compile_bucket(bucket, options)
+        assert compiled.reason.startswith(reason)
+        _bucket.compile_bucket.cache_clear()
+    assert _bucket.sent_as_it_is(bucket) == {"gpu": sent}
 
 
 def test_modules_without_fully_shard_are_errors():
@@ -130,4 +143,5 @@ def test_old_pytorch_is_an_error(monkeypatch):
 
 def test_zpp_imports_no_framework():
     code = "import sys, zpp; sys.exit('torch' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True,
+                   env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})

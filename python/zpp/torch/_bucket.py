@@ -142,13 +142,29 @@ def compile_bucket(bucket: Bucket, options: Options) -> Compiled:
         # Compile again if the files are damaged.
         with contextlib.suppress(FileNotFoundError, ValueError):
             return _read(folder)
-        rewritten = rewrite_text(bucket.text(sent_as_it_is(bucket)), options,
-                                 "cuda")
-        (entry,) = rewritten.report["collectives"]
-        write_folder(folder, {**rewritten.bundle.files, _REPORT: seal(
-            {"version": _VERSION, "reason": entry["reason"]}, {})},
-            (MANIFEST, _REPORT))
+        reason, files = _rewrite(bucket, options)
+        report = seal({"version": _VERSION, "reason": reason}, {})
+        write_folder(folder, {**files, _REPORT: report}, (MANIFEST, _REPORT))
         return _read(folder)
+
+
+def _rewrite(bucket: Bucket, options: Options
+             ) -> tuple[str, Mapping[str, bytes]]:
+    """The reason why a bucket is left to PyTorch, or the files of its bundle."""
+    def rewrite(bucket, target):
+        result = rewrite_text(bucket.text(sent_as_it_is(bucket)), options,
+                              target)
+        (entry,) = result.report["collectives"]
+        return entry["reason"], result.bundle
+
+    if bucket.is_mean:
+        # The compiler has no op for a mean that it leaves alone.
+        reason, _ = rewrite(dataclasses.replace(bucket, is_mean=False),
+                            "portable")
+        if reason:
+            return reason, {}
+    reason, bundle = rewrite(bucket, "cuda")
+    return reason, {} if reason else bundle.files
 
 
 def cache_folder() -> pathlib.Path:
@@ -161,11 +177,11 @@ def cache_folder() -> pathlib.Path:
 
 
 def _read(folder: pathlib.Path) -> Compiled:
-    bundle: Bundle = read_bundle(folder)
     reason = unseal(_REPORT, read_file(folder, _REPORT), _VERSION)["reason"]
     library = folder / "libstep.so"
     if reason:
         return Compiled(reason, library)
+    bundle: Bundle = read_bundle(folder)
     (function,) = bundle.manifest["functions"]
     (input_bytes,), (output_bytes,) = function["inputs"], function["outputs"]
     return Compiled("", library, function["name"], input_bytes, output_bytes,
