@@ -44,9 +44,9 @@ LIMIT_SECONDS = 400
 NVLINK_STEPS = 3
 #: What the others are compared with, by framework.
 BASELINES = {"jax": "JAX FSDP", "torch": "FSDP2"}
-_MODEL = {"layers": 16, "width": 2048, "heads": 16, "vocab": 32000,
+MODEL = {"layers": 16, "width": 2048, "heads": 16, "vocab": 32000,
           "context": 2048, "learning_rate": 1e-4}
-_TINY = {"layers": 2, "width": 256, "heads": 4, "vocab": 512, "context": 64}
+TINY = {"layers": 2, "width": 256, "heads": 4, "vocab": 512, "context": 64}
 
 
 def main():
@@ -119,7 +119,7 @@ def parse_arguments() -> argparse.Namespace:
     for link in args.links:
         links.rate(link)  # Exits if there is no such link.
     args.ranks = links.NODES * args.gpus_per_node
-    args.config = _MODEL | (_TINY if args.tiny else {}) | {
+    args.config = MODEL | (TINY if args.tiny else {}) | {
         "mesh": [["node", links.NODES], ["gpu", args.gpus_per_node]]}
     if args.layers:
         args.config["layers"] = args.layers

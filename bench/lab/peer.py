@@ -237,6 +237,7 @@ class TorchTrainer:
             import zpp.torch
             zpp.torch.compress(model, mesh=tiers_of(config), **peer.options)
         optimizer = torch.optim.Adam(model.parameters(), **adam, fused=True)
+        self.model = model
 
         def step() -> float:
             loss = model(self._tokens)

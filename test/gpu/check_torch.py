@@ -43,7 +43,7 @@ SEQUENCES = 4
 TOLERANCE = 5e-3
 STEPS_BEFORE_LOSS = 3
 #: Seconds after which an exchange with a rank that is lost has failed.
-EXCHANGE_LIMIT = 15
+EXCHANGE_LIMIT = 10
 
 
 def main():
@@ -153,8 +153,9 @@ def train(options: dict | None, steps: int, reduce: torch.dtype,
 def lose_last(count: int, options: dict | None) -> tuple[list, float]:
     """How each rank ends when the last one is lost in the middle of a training,
     and after how many seconds all have."""
-    # What PyTorch writes down first may take minutes.
-    os.environ["TORCH_NCCL_DUMP_ON_TIMEOUT"] = "0"
+    # Before the watchdog ends a process it waits for what others write down,
+    # four times as long as this. Its own limit is a minute.
+    os.environ["TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC"] = "1000"
     pool = ranks.Pool(count, 4 * EXCHANGE_LIMIT, EXCHANGE_LIMIT)
     start = time.monotonic()
     outcomes = pool.outcomes(train, options, 2 * STEPS_BEFORE_LOSS,

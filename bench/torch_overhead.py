@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What zpp.torch costs where links are fast: FSDP2's step without and with it, in
+the same processes.
+
+    python bench/torch_overhead.py [--gpus N] [--steps N] [--rounds N]
+
+trains the GPT of bench/peers.py on the GPUs of one host, with NVLink. In each round
+zpp is switched on and off between sets of steps, so that what differs between
+processes and machines does not matter. Prints a table of the medians, and of the
+largest and smallest ratio of a round.
+
+--platform cpu does the same with gloo on the CPU, to check the script.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+
+from lab import launch, links
+from lab.peer import PEERS, TorchTrainer
+from lab.tables import Table
+from peers import MODEL, TINY
+
+LIMIT_SECONDS = 400
+OFF = {"weights": "none", "gradients": "none"}
+#: Options of zpp.
+VARIANTS = {"FSDP2": OFF, "FSDP2 + zpp": {},
+            "FSDP2 + zpp, links": {"links": "gpu=400gbyte"}}
+
+
+def main():
+    args = parse_arguments()
+    if args.rank is not None:
+        measure(args)
+        return
+    launch.prepare()
+    port = launch.free_port()
+    with tempfile.TemporaryDirectory(prefix="zpp-") as name:
+        folder = pathlib.Path(name)
+        written = folder / "results.json"
+        try:
+            launch.run([
+                launch.Process(
+                    [sys.executable, __file__, *sys.argv[1:], "--rank", rank,
+                     "--port", port, "--results", written],
+                    launch.environment() | links.environment(
+                        rank, args.gpus, two_nodes=False),
+                    folder / f"{rank}.txt")
+                for rank in range(args.gpus)], LIMIT_SECONDS, launch.show)
+        except RuntimeError as error:
+            sys.exit(str(error))
+        measured = json.loads(written.read_text())
+    gpu = launch.describe_gpu() if args.platform == "cuda" else "CPU"
+    print(f"\n{gpu}; medians of {args.rounds} rounds of {args.steps} steps\n")
+    table = Table(["step", "time", "of FSDP2's", "in a round"])
+    plain = measured["FSDP2"]
+    for name, rounds in measured.items():
+        ratios = [statistics.median(ours) / statistics.median(theirs)
+                  for ours, theirs in zip(rounds, plain)]
+        time_, base = (statistics.median(sum(each, []))
+                       for each in (rounds, plain))
+        table.row([name, f"{time_ * 1e3:.2f} ms", f"{time_ / base:.1%}",
+                   f"{min(ratios):.1%} to {max(ratios):.1%}"])
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--platform", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--tiny", action="store_true",
+                        help="a model of two narrow layers")
+    parser.add_argument("--gpus", type=int, default=2, metavar="N")
+    parser.add_argument("--steps", type=int, default=20, metavar="N")
+    parser.add_argument("--warm-up", type=int, default=3, metavar="N",
+                        help="steps after each switch that are not timed")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N")
+    for hidden, kind in (("rank", int), ("port", int),
+                         ("results", pathlib.Path)):
+        parser.add_argument(f"--{hidden}", type=kind, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    args.ranks, args.sequences = args.gpus, 1
+    args.config = MODEL | (TINY if args.tiny else {}) | {
+        "mesh": [["node", 1], ["gpu", args.gpus]]}
+    return args
+
+
+def measure(args):
+    """As one of the ranks."""
+    import zpp.torch
+    trainer = TorchTrainer(PEERS["FSDP2"], args)
+    measured = {name: [] for name in VARIANTS}
+    for number in range(args.rounds):
+        for name, options in VARIANTS.items():
+            zpp.torch.compress(trainer.model, mesh=f"gpu:{args.gpus}",
+                               **options)
+            for _ in range(args.warm_up):
+                trainer.step()
+            trainer.meet()
+            seconds = []
+            for _ in range(args.steps):
+                start = time.perf_counter()
+                trainer.step()
+                seconds.append(time.perf_counter() - start)
+            measured[name].append(seconds)
+            if args.rank == 0:
+                print(f"[{time.strftime('%H:%M:%S')}] round {number}, {name}: "
+                      f"{statistics.median(seconds) * 1e3:.2f} ms", flush=True)
+    if args.rank == 0:
+        args.results.write_text(json.dumps(measured))
+    trainer.close()
+
+
+if __name__ == "__main__":
+    main()
