@@ -1,7 +1,7 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""bench/plan_check.py: what it reads and counts. That the compiler can do what it
-asks for is in test_plan.py."""
+"""bench/plan_check.py and bench/paper_tables.py: what they read and count. That
+the compiler can do what they ask for is in test_plan.py."""
 
 import sys
 import xml.etree.ElementTree
@@ -11,6 +11,7 @@ from conftest import ROOT
 
 sys.path.append(str(ROOT / "bench"))
 
+import paper_tables  # noqa: E402
 import plan_check  # noqa: E402
 from lab import bars  # noqa: E402
 
@@ -46,6 +47,13 @@ def test_order_counts_what_the_measurement_tells_apart():
 
 def test_lines_are_solved():
     assert plan_check.solve(lambda x: 3 * x + 2, 1, 17) == pytest.approx(5)
+
+
+def test_shapes_have_the_sizes_of_the_paper():
+    for size, (layers, width) in paper_tables.SHAPES.items():
+        weights = 12 * layers * width**2 + 51200 * width
+        assert weights / 1e9 == pytest.approx(float(size[:-1]), rel=0.05), size
+        assert width % 128 == 0
 
 
 def test_bars():
