@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 //
 // Three quarters of the time that a file of the compiler takes to compile are
-// MLIR's headers. The libraries share a precompiled one (cmake/ZppLibrary.cmake);
-// every file still includes what it uses.
+// MLIR's headers. The libraries share a precompiled one
+// (cmake/ZppLibrary.cmake); every file still includes what it uses.
 //
 //===----------------------------------------------------------------------===//
