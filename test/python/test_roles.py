@@ -214,7 +214,7 @@ def running_average(state, x):
 
 
 def one_sequence(state, x):
-    """Floating-point data, one sequence per device, and a table of positions."""
+    """Floating-point data, one sequence per device; a table of positions."""
     w, positions = state
 
     def loss(state):
@@ -241,7 +241,8 @@ STEPS = {
     "muon": (momentum_of_whole, (W, 0 * W), (SHARDED, SHARDED), REPLICATED,
              DATA, 1, 1),
     "sam": (sharpness_aware, W, SHARDED, REPLICATED, DATA, 2, 2),
-    "gan": (two_networks, (W, W), (SHARDED, SHARDED), REPLICATED, DATA, 3, 2),
+    "gan": (two_networks, (W / 8, W[::-1] / 8), (SHARDED, SHARDED), REPLICATED,
+            DATA, 3, 2),
     "metric": (counts, W, SHARDED, (REPLICATED, SHARDED), DATA, 1, 1),
     "batch-norm": (running_average, (W, VECTOR), (SHARDED, REPLICATED),
                    REPLICATED, DATA, 1, 1),
