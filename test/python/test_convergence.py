@@ -1,0 +1,101 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""bench/convergence.py, small: every technique trains like FSDP, and a training
+that is interrupted goes on as if it were not."""
+
+import gzip
+import json
+import lzma
+import math
+import sys
+import xml.etree.ElementTree
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+sys.path.append(str(ROOT / "bench"))
+
+import convergence  # noqa: E402
+
+STEPS = 6
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("convergence")
+    settings = convergence.tiny() | {"steps": STEPS, "every": 3, "batches": 1}
+    convergence.export(folder, convergence.read_text([ROOT / "docs"]), settings,
+                       "cpu")
+    return folder
+
+
+@pytest.mark.compiler
+def test_every_row_trains_like_fsdp(folder, monkeypatch, capsys):
+    monkeypatch.setattr(convergence, "ROWS", {
+        name: (*row[:2], 1) for name, row in convergence.ROWS.items()})
+    runner = convergence.Runner(folder, math.inf)
+    runner.run()
+    results = convergence.read_results(folder)
+    assert set(results) == set(runner.experiment.rows())
+    assert {"FSDP", "qwZ + hpZ", "ZeRO++, i8:i4 (default)"} <= set(results)
+    # In the first steps, losses fall fast and differ by more than at the end of a
+    # training.
+    last = results["FSDP"][0]["curve"][-1][2]
+    for row, runs in results.items():
+        steps, _, losses = zip(*runs[0]["curve"])
+        assert steps == (3, 6)
+        assert losses[1] < losses[0] < math.log(256) * 1.05
+        assert losses[1] == pytest.approx(last, rel=0.01), row
+    convergence.print_table(results)
+    assert "| FSDP | 1 |" in capsys.readouterr().out
+    xml.etree.ElementTree.fromstring(convergence.draw(results))
+
+    # The same again, interrupted in the middle and at the end.
+    path = convergence.result_path(folder, "FSDP", 0)
+    before = json.loads(path.read_text())
+    path.unlink()
+    monkeypatch.setattr(convergence, "CHUNK", 1)
+    stops = iter([False, False, True, False, False, True, False])
+    monkeypatch.setattr(convergence.Runner, "is_over",
+                        lambda self: next(stops, False))
+    assert not runner.train("FSDP", 0)
+    assert runner.state_path("FSDP", 0).exists()
+    assert not runner.train("FSDP", 0)
+    assert runner.train("FSDP", 0)
+    assert json.loads(path.read_text()) == before
+    assert not runner.state_path("FSDP", 0).exists()
+
+
+def test_text_has_every_page_once(tmp_path):
+    (tmp_path / "a.txt").write_text("one")
+    (tmp_path / "b.rst").write_text("one")
+    (tmp_path / "c.rst.gz").write_bytes(gzip.compress(b"two"))
+    (tmp_path / "d.html").write_text("three")
+    (tmp_path / "e.txt").write_bytes(b"\xff\xfe")
+    assert convergence.read_text([tmp_path]) == b"one\ntwo"
+
+
+def test_validation_is_held_out(tmp_path):
+    text = bytes(range(100)) * 100
+    (tmp_path / "text.xz").write_bytes(lzma.compress(text))
+    experiment = convergence.Experiment(
+        **convergence.tiny(), platform="cpu", variants=())
+    tokens = convergence.Tokens(tmp_path, experiment)
+    assert len(tokens.held_out) == 500
+    first, again = tokens.batch(1, 5), tokens.batch(1, 5)
+    assert first.shape == (8, 33) and first.dtype == np.int32
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, tokens.batch(2, 5))
+
+
+def test_a_row_above_the_limit_does_not_hold(capsys):
+    def runs(*losses):
+        return [{"curve": [[10, loss, loss]]} for loss in losses]
+
+    assert convergence.print_table({"FSDP": runs(2.0, 2.02),
+                                    "good": runs(2.019)})
+    assert not convergence.print_table({"FSDP": runs(2.0, 2.002),
+                                        "bad": runs(2.02)})
+    assert "| bad | 1 | 2.0200 | 2.0200 | 2.0200 | +0.95% | no |" in (
+        capsys.readouterr().out)
