@@ -31,6 +31,9 @@ class Config:
     #: Axes of the device mesh, slowest first. An axis called "tensor" splits
     #: heads and hidden units; all others are data-parallel (FSDP).
     mesh: tuple[tuple[str, int], ...] = (("node", 2), ("gpu", 4))
+    #: Data-parallel axes over which weights are replicated instead of
+    #: partitioned. Some of them: HSDP; all: plain data parallelism.
+    replicated: tuple[str, ...] = ()
     #: Who makes the collectives. "step": the step itself, in a `jax.shard_map`;
     #: "xla": the partitioner, from the shardings of state and activations.
     collectives: str = "step"
@@ -70,6 +73,12 @@ class Config:
         return math.prod(size for name, size in self.mesh if name != "tensor")
 
     @property
+    def weight_axes(self) -> tuple[str, ...]:
+        """Those over which weights are partitioned."""
+        return tuple(name for name in self.data_axes
+                     if name not in self.replicated)
+
+    @property
     def is_manual(self) -> bool:
         return self.collectives == "step"
 
@@ -102,15 +111,15 @@ def _parameter(config: Config, shape, scale=0.0, tensor_dim=None) -> Parameter:
     data_dim = min(config.gather_dim, len(shape) - 1)
     if len(shape) > 1 and data_dim == tensor_dim:
         data_dim = 1 - data_dim
-    unit = config.data_parallel
+    unit = math.prod(dict(config.mesh)[name] for name in config.weight_axes)
     entries = [None] * len(shape)
     if tensor_dim is not None:
         entries[tensor_dim] = "tensor"
     if data_dim == tensor_dim:  # 1-D: a "tensor" slice is partitioned further
         unit *= config.tensor
-        entries[data_dim] = ("tensor",) + config.data_axes
-    else:
-        entries[data_dim] = config.data_axes
+        entries[data_dim] = ("tensor",) + config.weight_axes
+    elif config.weight_axes:
+        entries[data_dim] = config.weight_axes
     stored = list(shape)
     stored[data_dim] = -(-shape[data_dim] // unit) * unit
     return Parameter(shape, tensor_dim, data_dim, tuple(stored),
@@ -265,8 +274,8 @@ class Trainer:
     def _gather(self, parameter: Parameter, shard):
         """The whole weight (of one "tensor" slice) from everyone's shard."""
         whole = shard.astype(self.config.dtype)
-        if self.config.is_manual:
-            whole = jax.lax.all_gather(whole, self.config.data_axes,
+        if self.config.is_manual and self.config.weight_axes:
+            whole = jax.lax.all_gather(whole, self.config.weight_axes,
                                        axis=parameter.data_dim, tiled=True)
         if parameter.stored != parameter.shape:
             end = parameter.shape[parameter.data_dim]
@@ -368,7 +377,17 @@ class Trainer:
 
     def _step(self, state: dict, tokens):
         config = self.config
-        loss, grads = self._loss_and_gradients(state["params"], tokens)
+        params = state["params"]
+        sums_replicas = config.is_manual and config.replicated
+        if sums_replicas:
+            # Every replica has gradients of its own until these are summed.
+            params = jax.tree.map(
+                lambda p: jax.lax.pcast(p, config.replicated, to="varying"),
+                params)
+        loss, grads = self._loss_and_gradients(params, tokens)
+        if sums_replicas:
+            grads = jax.tree.map(lambda g: jax.lax.psum(g, config.replicated),
+                                 grads)
         # The reduce-scatters sum; the loss is a mean over the whole batch.
         sums = config.data_parallel if config.is_manual else 1
         grads = jax.tree.map(lambda g: g / (sums * config.loss_scale), grads)

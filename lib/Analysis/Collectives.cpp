@@ -133,6 +133,8 @@ static std::optional<CollectiveView> getZeroCollective(Operation *op,
                       "', but got one on '" + own.str() + "'";
   if (isa<zero::ReduceScatterOp>(op))
     view.kind = CollectiveKind::ReduceScatter;
+  else if (isa<zero::AllReduceOp>(op))
+    view.kind = CollectiveKind::AllReduce;
   else if (isa<zero::AllToAllOp>(op))
     view.kind = CollectiveKind::AllToAll;
   return view;
@@ -216,7 +218,8 @@ std::vector<int64_t> CollectiveView::getSentBytes(const Mesh &mesh) const {
     return total;
   if (isa<zero::CollectiveOpInterface>(op)) {
     int64_t bytes = getBytes(op->getOperand(0).getType());
-    bool isSplit = kind != CollectiveKind::AllGather;
+    bool isSplit = kind == CollectiveKind::ReduceScatter ||
+                   kind == CollectiveKind::AllToAll;
     add(isSplit ? bytes / zpp::numDevices(axes) : bytes);
     return total;
   }

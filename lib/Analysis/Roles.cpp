@@ -603,7 +603,7 @@ private:
           !(mirrors.contains(sum) && updates.moved.contains(result)))
         sum->reason = "a gradient is computed from its result: it sums "
                       "activations";
-      else if (sum->kind == CollectiveKind::ReduceScatter)
+      else
         sum->role = Role::Gradient;
     }
     return ancestors;

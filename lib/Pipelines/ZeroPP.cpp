@@ -92,6 +92,18 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
 
   // qgZ starts on the logical level, where types rule out misplaced slices.
   if (hasGradients) {
+    // An all-reduce is a scatter and a gather. It takes in the scatter before
+    // it, while that is one op. Its gathers are not those of weights: the
+    // passes for these are behind us.
+    SplitAllReducePassOptions allReduce;
+    allReduce.formats = options.gradients;
+    allReduce.reduced = options.reduced;
+    allReduce.block = options.block;
+    allReduce.rotate = options.rotate;
+    allReduce.stages = options.stages;
+    allReduce.links = options.links;
+    allReduce.splitSmall = coalesceBytes > 0;
+    pm.addPass(createSplitAllReducePass(allReduce));
     SplitHierarchyPassOptions split;
     split.formats = options.gradients;
     split.block = options.block;

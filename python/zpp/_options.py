@@ -46,6 +46,10 @@ class Options:
     #: ("i8", "i4") or "i8:i4". A single format means one hop over the whole
     #: group. Or "none".
     gradients: str | Sequence[str] | None = None
+    #: Format in which the sum of a gradient's all-reduce is gathered, where
+    #: weights are replicated (HSDP, plain data parallelism): "none", "i8" or
+    #: "i4". The scatter of that sum has the formats of `gradients`.
+    reduced: str | None = None
     #: The group that keeps a second copy of the weights for the backward pass
     #: (hpZ): the name of a tier, a number of devices, or "none".
     secondary: str | int | None = None
@@ -93,6 +97,7 @@ class Options:
         put("mesh", _mesh_text(self.mesh))
         _check_choice("weights", self.weights, (None, "none", *FORMATS))
         put("gradients", _gradients_text(self.gradients))
+        _check_choice("reduced", self.reduced, (None, "none", *FORMATS))
         if not isinstance(self.secondary, str | None):
             _check_number("secondary", self.secondary, 1)
         put("weights_of", _weights_of(self.weights_of))

@@ -36,7 +36,7 @@ func.func @update_whole(%w: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> tensor<4x
   %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
   %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
   %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
-  // expected-remark@+1 {{it is neither a gather of a weight nor a scatter of a gradient}}
+  // CHECK: zero.all_reduce {{.*}} role = "gradient"
   %sum = "stablehlo.all_reduce"(%g) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
     %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
@@ -413,4 +413,81 @@ func.func @added(%w: tensor<4x8xf32>, %x: tensor<16x32xi32>, %rows: tensor<4x8xi
   }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
   %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
   return %new : tensor<4x8xf32>
+}
+
+// -----
+
+// Plain data parallelism: the gradient is all-reduced and updates the weight.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @all_reduced
+func.func @all_reduced(%w: tensor<32x8xf32>, %x: tensor<16x32xi32>) -> tensor<32x8xf32> {
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %w) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.all_reduce sum {{.*}} along ["node", "gpu"] {{.*}}before = [256, 1536]{{.*}}role = "gradient"
+  // CHECK-SAME: zpp.source = {
+  // CHECK-SAME: <32x8xf32, dim 0 = () on
+  %sum = "stablehlo.all_reduce"(%g) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<32x8xf32>
+  %new = "stablehlo.subtract"(%w, %sum) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
+  return %new : tensor<32x8xf32>
+}
+
+// -----
+
+// Returned as it is, in the shape of a weight: there is one weight for it.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @returned
+func.func @returned(%w: tensor<32x8xf32>, %x: tensor<16x32xi32>) -> tensor<32x8xf32> {
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %w) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.all_reduce sum
+  %sum = "stablehlo.all_reduce"(%g) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<32x8xf32>
+  return %sum : tensor<32x8xf32>
+}
+
+// -----
+
+// A vector of metrics, and an average of activations over steps, which is
+// updated but nothing is computed from it.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @metrics
+func.func @metrics(%w: tensor<32x8xf32>, %mean: tensor<16x8xf32>, %x: tensor<16x32xi32>)
+    -> (tensor<32x8xf32>, tensor<16x8xf32>, tensor<8x16xf32>) {
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %w) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.all_reduce
+  %sum = "stablehlo.all_reduce"(%g) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<32x8xf32>
+  %new = "stablehlo.subtract"(%w, %sum) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{it sums no gradient}}
+  %average = "stablehlo.all_reduce"(%y) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<16x8xf32>) -> tensor<16x8xf32>
+  %mixed = "stablehlo.add"(%mean, %average) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %z = "stablehlo.transpose"(%y) <{permutation = array<i64: 1, 0>}> : (tensor<16x8xf32>) -> tensor<8x16xf32>
+  // expected-remark@+1 {{it sums no gradient}}
+  %metric = "stablehlo.all_reduce"(%z) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<8x16xf32>) -> tensor<8x16xf32>
+  return %new, %mixed, %metric : tensor<32x8xf32>, tensor<16x8xf32>, tensor<8x16xf32>
 }

@@ -42,6 +42,11 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
                      "separated by ':'; the last is that of the outermost "
                      "tier, the one before it that of all tiers in between"),
       llvm::cl::init("i8:i4")};
+  Option<std::string> reduced{
+      *this, "reduced",
+      llvm::cl::desc("Format in which the sum of a gradient's all-reduce is "
+                     "gathered: none, i8 or i4"),
+      llvm::cl::init("i8")};
   Option<std::string> secondary{
       *this, "secondary",
       llvm::cl::desc("none, or the slowest tier of a secondary partition, or "

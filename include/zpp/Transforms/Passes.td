@@ -38,7 +38,7 @@ def ImportPartitionedPass : Zpp_ModulePass<"zero-import-partitioned"> {
 }
 
 def ImportCollectivesPass : Zpp_ModulePass<"zero-import-collectives"> {
-  let summary = "Import weight gathers and gradient scatters (ZeRO-3, 2.2)";
+  let summary = "Import weight gathers and gradient sums (ZeRO-3, 2.2)";
   let description = [{
     Finds the collectives of ZeRO-3/FSDP in an exported step and turns them into
     `zero` ops on partitioned tensors. Replica groups, dense or as mesh axes,
@@ -61,7 +61,8 @@ def ImportCollectivesPass : Zpp_ModulePass<"zero-import-collectives"> {
       rounded.
     - A scatter with sum moves a *gradient* if its operand is computed and its
       result reaches a result of the step element by element, or if it mirrors a
-      weight gather.
+      weight gather. An all-reduce does so if, in addition, an input of the step
+      on which its operand depends reaches that result too, or has its shape.
     - Axes along which all devices have the same data belong to another kind of
       parallelism. Collectives along them stay exact.
 
@@ -80,7 +81,7 @@ def ImportCollectivesPass : Zpp_ModulePass<"zero-import-collectives"> {
            "0,3-7">,
     Option<"weights", "weights", "bool", "true", "Import weight gathers">,
     Option<"gradients", "gradients", "bool", "true",
-           "Import gradient scatters">,
+           "Import gradient scatters and all-reduces">,
   ];
 }
 
@@ -152,6 +153,47 @@ def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
     Option<"splitSmall", "split-small", "bool", "false",
            "Split small gathers too if they can travel with others "
            "(zero-coalesce-collectives)">,
+  ];
+}
+
+def SplitAllReducePass : Zpp_ModulePass<"zero-split-all-reduce"> {
+  let summary = "Reduce gradients in quantized form (HSDP, plain data "
+                "parallelism)";
+  let description = [{
+    An all-reduce of a gradient becomes a scatter and a gather of the same
+    pieces, hop by hop: faster tiers are scattered over first and gathered over
+    last, so that each tier carries a part of the gradient alone. What is
+    gathered has the format `reduced`. A device keeps of its own piece what it
+    has sent, not what it had: all devices hold the same bits.
+
+    If the operand is the result of a scatter (HSDP), the two become one, whose
+    sums stay in f32 from hop to hop. Casts, transposes, reshapes and products
+    with constants between the two come behind the gather.
+
+    Formats are those of tiers: an all-reduce over the slowest tier alone takes
+    the last one. What does not shrink becomes the all-reduce again that it was.
+  }];
+  let options = [
+    Option<"formats", "formats", "std::string", "\"i8:i4\"",
+           "Format of each hop of the scatter from the innermost outwards: "
+           "none, i8 or i4, separated by ':'">,
+    Option<"reduced", "reduced", "std::string", "\"i8\"",
+           "Format in which the sum is gathered: none, i8 or i4">,
+    Option<"stages", "stages", "int64_t", "1",
+           "Cut a large all-reduce into this many parts that travel one after "
+           "the other (4.1.2); 0: as many as suit the links">,
+    Option<"block", "block", "int64_t", "128",
+           "Elements that share a scale: a power of two from 32 to 2048">,
+    Option<"rotate", "rotate", "int64_t", "0",
+           "Elements of a group that is rotated before it is quantized: 32, or "
+           "0 for none">,
+    Option<"links", "links", "std::string", "\"\"",
+           "Speeds of the tiers' links, as node=50gbit,gpu=400gbyte, or a file "
+           "with them; an all-reduce that hops would not make faster is left "
+           "alone">,
+    Option<"splitSmall", "split-small", "bool", "false",
+           "Split all-reduces of pieces too, unquantized, that are too small to "
+           "shrink; they are to travel with others (zero-coalesce-collectives)">,
   ];
 }
 

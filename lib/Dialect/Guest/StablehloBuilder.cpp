@@ -285,21 +285,30 @@ Operation *StablehloBuilder::allToAll(Value value, const Groups &groups,
   return create("all_to_all", value, value.getType(), attributes);
 }
 
+std::unique_ptr<Region> StablehloBuilder::sum(Type element) {
+  auto scalar = RankedTensorType::get({}, element);
+  auto region = std::make_unique<Region>();
+  OpBuilder::InsertionGuard guard(builder);
+  Block *body =
+      builder.createBlock(region.get(), {}, {scalar, scalar}, {loc, loc});
+  create("return", elementwise("add", body->getArguments()), Type());
+  return region;
+}
+
 Operation *StablehloBuilder::reduceScatter(Value value, const Groups &groups,
                                            int64_t dim) {
-  auto scalar = RankedTensorType::get({}, typeOf(value).getElementType());
-  auto region = std::make_unique<Region>();
-  {
-    OpBuilder::InsertionGuard guard(builder);
-    Block *body =
-        builder.createBlock(region.get(), {}, {scalar, scalar}, {loc, loc});
-    create("return", elementwise("add", body->getArguments()), Type());
-  }
   SmallVector<int64_t> shape(shapeOf(value));
   shape[dim] /= groups[0].size();
   SmallVector<NamedAttribute> attributes = collective(groups);
   attributes.push_back(integer("scatter_dimension", dim));
   addGlobalIds(attributes);
   return create("reduce_scatter", value, typeOf(value).clone(shape), attributes,
-                std::move(region));
+                sum(typeOf(value).getElementType()));
+}
+
+Operation *StablehloBuilder::allReduce(Value value, const Groups &groups) {
+  SmallVector<NamedAttribute> attributes = collective(groups);
+  addGlobalIds(attributes);
+  return create("all_reduce", value, value.getType(), attributes,
+                sum(typeOf(value).getElementType()));
 }

@@ -61,11 +61,23 @@ public:
           ReduceScatterOp(chain.front()).getMeshAttr().getMesh());
       if (failed(model))
         return signalPassFailure();
-      decompose(chain, getStages(chain, *model));
+      decompose(chain,
+                isOfAllReduce(chain.back()) ? 1 : getStages(chain, *model));
     }
   }
 
 private:
+  /// True if all devices gather the sum of `scatter`: zero-split-all-reduce
+  /// cuts what is reduced to everyone before it comes here.
+  static bool isOfAllReduce(ReduceScatterOp scatter) {
+    Value value = scatter;
+    while (value.hasOneUse() &&
+           isa<EncodeOp, AllGatherOp, DecodeOp>(*value.user_begin()))
+      value = value.user_begin()->getResult(0);
+    return value != scatter.getResult() &&
+           cast<ShardType>(value.getType()).isWhole();
+  }
+
   /// The stages that are asked for, or those that suit the links.
   int64_t getStages(ArrayRef<ReduceScatterOp> chain,
                     const std::optional<LinkModel> &model) {

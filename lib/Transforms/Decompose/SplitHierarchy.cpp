@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "FormatOptions.h"
+#include "ScatterHops.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Support/CollectiveCost.h"
 #include "zpp/Support/Placement.h"
@@ -57,17 +58,18 @@ private:
   /// The hops of a scatter and their formats.
   struct Plan {
     ReduceScatterOp scatter;
-    SmallVector<ArrayAttr> hops;
-    SmallVector<QuantAttr> quants;
-    /// True if no chunk would shrink in any format.
+    ScatterHops hops;
+    /// No chunk would shrink, in any format.
     bool isSmall = false;
     /// The reason why it is left alone in any case, or empty.
     std::string reason;
   };
 
+  /// One of several hops, or what `zero-split-all-reduce` has made.
   static bool isOneOfSeveralHops(ReduceScatterOp scatter) {
     return scatter.getOperand().getDefiningOp<ReduceScatterOp>() ||
-           llvm::any_of(scatter->getUsers(), llvm::IsaPred<ReduceScatterOp>);
+           llvm::any_of(scatter->getUsers(),
+                        llvm::IsaPred<ReduceScatterOp, EncodeOp, AllGatherOp>);
   }
 
   /// Sets hops and formats of `plan`.
@@ -76,67 +78,30 @@ private:
     Mesh mesh = scatter.getMeshAttr().getMesh();
     SmallVector<AxisRef> refs =
         cast<CollectiveOpInterface>(scatter.getOperation()).getAxisRefs();
+    plan.hops.from = scatter.getOperand().getType();
+    plan.hops.to = scatter.getType();
     for (const TierHop &hop :
-         getTierHops(mesh, {refs.begin(), refs.end()}, formats.size())) {
-      plan.hops.push_back(getAxesAttr(scatter.getContext(), mesh, hop.axes));
-      plan.quants.push_back(formats[hop.format]);
-    }
-    plan.isSmall = llvm::any_of(plan.quants, isQuantized);
-    dropFormatsThatDoNotPay(plan);
-    plan.isSmall &= llvm::none_of(plan.quants, isQuantized);
+         getTierHops(mesh, {refs.begin(), refs.end()}, formats.size()))
+      plan.hops.append(getAxesAttr(scatter.getContext(), mesh, hop.axes),
+                       formats[hop.format],
+                       scatter.getType().getGlobal().getElementType());
+    plan.isSmall = plan.hops.isQuantized();
+    plan.hops.dropFormatsThatDoNotPay();
+    plan.isSmall &= !plan.hops.isQuantized();
   }
 
-  static bool isQuantized(QuantAttr quant) { return static_cast<bool>(quant); }
-
-  /// Removes the formats of hops whose chunks would not become smaller.
-  static void dropFormatsThatDoNotPay(Plan &plan) {
-    ReduceScatterOp scatter = plan.scatter;
+  /// What a scatter takes in one piece on the links of `model`.
+  static double getPlainUsec(ReduceScatterOp scatter, const LinkModel &model) {
     ShardType from = scatter.getOperand().getType(), to = scatter.getType();
-    int64_t elementBytes = from.getGlobal().getElementTypeBitWidth() / 8;
-    // The number of elements that a device holds; each hop divides it.
-    int64_t elements =
-        to.getElementsPerUnit() * llvm::product_of(from.getWholeSizes());
-    for (auto [hop, quant] : llvm::zip_equal(plan.hops, plan.quants)) {
-      for (const AxisRef &ref : resolveAxes(hop, scatter.getMeshAttr()))
-        elements /= ref.size;
-      if (quant &&
-          quant.getLayout(elements).chunkBytes >= elements * elementBytes)
-        quant = QuantAttr();
-    }
-  }
-
-  /// The time of a scatter on the links of `model`, in one piece and in hops.
-  static std::pair<double, double> getUsec(const Plan &plan,
-                                           const LinkModel &model) {
-    ReduceScatterOp scatter = plan.scatter;
-    ShardType from = scatter.getOperand().getType(), to = scatter.getType();
-    Mesh mesh = scatter.getMeshAttr().getMesh();
-    int64_t elementBytes = from.getGlobal().getElementTypeBitWidth() / 8;
-    int64_t elements =
-        to.getElementsPerUnit() * llvm::product_of(from.getWholeSizes());
     SmallVector<AxisRef> refs =
         cast<CollectiveOpInterface>(scatter.getOperation()).getAxisRefs();
     std::vector<AxisRef> axes(refs.begin(), refs.end());
-    double plain = model.getExchangeUsec(
-        getSentBytes(mesh, CollectiveKind::ReduceScatter, axes,
-                     elements / zpp::numDevices(axes) * elementBytes));
-    // The first kernel reads the gradient; each other one reads what a hop
-    // sends.
-    double usec = LinkModel::kKernelWeight *
-                  LinkModel::getKernelUsec(elements * elementBytes);
-    for (auto [hop, quant] : llvm::zip_equal(plan.hops, plan.quants)) {
-      SmallVector<AxisRef> hopRefs = resolveAxes(hop, scatter.getMeshAttr());
-      std::vector<AxisRef> hopAxes(hopRefs.begin(), hopRefs.end());
-      int64_t devices = zpp::numDevices(hopAxes);
-      elements /= devices;
-      int64_t chunk = quant ? quant.getLayout(elements).chunkBytes
-                            : elements * elementBytes;
-      usec += model.getExchangeUsec(getSentBytes(mesh, CollectiveKind::AllToAll,
-                                                 hopAxes, chunk)) +
-              LinkModel::kKernelWeight *
-                  LinkModel::getKernelUsec(2 * devices * chunk);
-    }
-    return {plain, usec};
+    int64_t elements =
+        to.getElementsPerUnit() * llvm::product_of(from.getWholeSizes());
+    return model.getExchangeUsec(getSentBytes(
+        scatter.getMeshAttr().getMesh(), CollectiveKind::ReduceScatter, axes,
+        elements / zpp::numDevices(axes) *
+            (from.getGlobal().getElementTypeBitWidth() / 8)));
   }
 
   Plan getPlan(ReduceScatterOp scatter, ArrayRef<QuantAttr> formats,
@@ -146,7 +111,10 @@ private:
     chooseHops(plan, formats);
     if (!model || plan.isSmall)
       return plan;
-    auto [plain, usec] = getUsec(plan, *model);
+    double plain = getPlainUsec(scatter, *model);
+    double usec = plan.hops.getKernelUsec();
+    for (double exchange : plan.hops.getExchanges(*model))
+      usec += exchange;
     if (usec >= plain)
       plan.reason = "on these links it takes " +
                     std::to_string(static_cast<int64_t>(plain)) +
@@ -157,47 +125,24 @@ private:
 
   void split(const Plan &plan, bool splitsSmall) {
     ReduceScatterOp scatter = plan.scatter;
-    ArrayRef<ArrayAttr> hops = plan.hops;
-    ArrayRef<QuantAttr> quants = plan.quants;
-    bool isSmall = plan.isSmall;
     if (!plan.reason.empty()) {
       leaveAlone(scatter, getArgument(), plan.reason);
       return;
     }
-    if (isSmall && !splitsSmall) {
+    if (plan.isSmall && !splitsSmall) {
       leaveAlone(scatter, getArgument(),
                  "its chunks are so small that they would not shrink");
       return;
     }
     OpBuilder builder(scatter);
-    Value value = scatter.getOperand();
-    ShardType full = scatter.getOperand().getType(), to = scatter.getType();
-    SmallVector<FactorAttr> factors(full.getFactors());
-    for (auto [index, along] : llvm::enumerate(hops)) {
-      for (auto axis : along.getAsRange<AxisRefAttr>())
-        for (auto [factor, partitioned] :
-             llvm::zip_equal(factors, to.getFactors()))
-          if (partitioned.getAxis() == axis)
-            factor = partitioned;
-      bool isLast = index + 1 == hops.size();
-      // A partial sum stays in f32 until the next hop quantizes it. A scatter
-      // that would round only once if it were left alone also keeps f32 between
-      // its hops, except on the slowest links, which must not carry more bytes
-      // than before.
-      ShardType type = full.withFactors(factors);
-      if (!isLast &&
-          (quants[index + 1] || (isSmall && index + 2 < hops.size())))
-        type = type.withElementType(builder.getF32Type());
-      else
-        type = type.withElementType(to.getGlobal().getElementType());
-      auto part = ReduceScatterOp::create(builder, scatter.getLoc(), type,
-                                          scatter.getKind(), value, along,
-                                          quants[index]);
-      copyOrigin(scatter, part);
-      value = part;
-    }
+    // What is left unquantized as too small was rounded once before: sums stay
+    // in f32, but on the slowest links, which are to carry no more than before.
+    Value value = plan.hops.build(
+        builder, scatter.getLoc(), scatter.getKind(), scatter.getOperand(),
+        /*isEncodedNext=*/false, /*inF32=*/plan.isSmall,
+        [&](ReduceScatterOp hop, size_t) { copyOrigin(scatter, hop); });
     remarkRewrite(scatter, getArgument(),
-                  "scattered in " + Twine(hops.size()) + " hops");
+                  "scattered in " + Twine(plan.hops.along.size()) + " hops");
     scatter.replaceAllUsesWith(value);
     scatter.erase();
   }

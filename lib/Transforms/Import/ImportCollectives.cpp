@@ -92,6 +92,8 @@ private:
   /// whole tensor of as many parts as the group has devices.
   static LogicalResult check(const StepCollective &collective) {
     Operation *op = collective.op;
+    if (collective.kind == CollectiveKind::AllReduce)
+      return success();
     if (!collective.groupError.empty())
       return op->emitError("in the groups of a ")
              << getRoleName(collective.role)
@@ -118,15 +120,19 @@ private:
       return collective.reason;
     if (collective.role == Role::Weight && !weights)
       return "gathers of weights are to stay as they are";
+    bool isAllReduce = collective.kind == CollectiveKind::AllReduce;
     if (collective.role == Role::Gradient && !gradients)
-      return "scatters of gradients are to stay as they are";
+      return isAllReduce ? "all-reduces of gradients are to stay as they are"
+                         : "scatters of gradients are to stay as they are";
+    if (isAllReduce && !collective.groupError.empty())
+      return collective.groupError;
     if (std::string axes = getAutomaticAxes(collective.op); !axes.empty())
       return "its manual computation leaves the axes " + axes +
              " to the partitioner";
     // A gather can use device ids, but an all-to-all only ids of replicas or of
     // partitions.
     ModuleCopies copies = getModuleCopies(getOperation());
-    if (collective.kind == CollectiveKind::ReduceScatter &&
+    if ((isAllReduce || collective.kind == CollectiveKind::ReduceScatter) &&
         copies.replicas > 1 && copies.partitions > 1)
       return "the module has " + std::to_string(copies.replicas) +
              " replicas of " + std::to_string(copies.partitions) +
@@ -144,6 +150,7 @@ private:
     OpBuilder builder(op);
     Location loc = op->getLoc();
     bool isGather = collective.kind == CollectiveKind::AllGather;
+    bool isAllReduce = collective.kind == CollectiveKind::AllReduce;
     Value operand = op->getOperand(0), result = op->getResult(0);
     auto whole =
         cast<RankedTensorType>((isGather ? result : operand).getType());
@@ -155,9 +162,13 @@ private:
           AxisRefAttr::get(&getContext(), plain, axis)));
       held.push_back(FactorAttr::getWhole(&getContext(), axis.size));
     }
-    auto primary = ShardType::get(&getContext(), whole, collective.dim,
-                                  partitioned, meshAttr, QuantAttr());
-    auto full = primary.withFactors(held);
+    // What is reduced to everyone is split into pieces later.
+    if (isAllReduce)
+      partitioned.clear();
+    auto primary =
+        ShardType::get(&getContext(), whole, isAllReduce ? 0 : collective.dim,
+                       partitioned, meshAttr, QuantAttr());
+    auto full = isAllReduce ? primary : primary.withFactors(held);
     ArrayAttr along = getAxesAttr(&getContext(), plain, collective.axes);
 
     Value shard =
@@ -165,6 +176,9 @@ private:
     Operation *imported;
     if (isGather)
       imported = AllGatherOp::create(builder, loc, full, shard, along);
+    else if (isAllReduce)
+      imported =
+          AllReduceOp::create(builder, loc, ReduceKind::Sum, shard, along);
     else
       imported = ReduceScatterOp::create(builder, loc, primary, ReduceKind::Sum,
                                          shard, along, QuantAttr());

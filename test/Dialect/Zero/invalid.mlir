@@ -159,6 +159,51 @@ func.func @reduce_scatter_c4(%g: !zero.shard<64xi32, dim 0 = (4) on #mesh>) {
 
 // -----
 
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+
+func.func @all_reduce_c1(%g: !zero.shard<64xf32, dim 0 = ("gpu") on #mesh>) {
+  // expected-error@+1 {{'zero.all_reduce' op expected an operand that no axis of the sum partitions, but got '!zero.shard<64xf32, dim 0 = ("gpu")}}
+  %0 = zero.all_reduce sum %g along ["node", "gpu"]
+      : !zero.shard<64xf32, dim 0 = ("gpu") on #mesh>
+  return
+}
+
+// -----
+
+#mesh = #zero.mesh<"gpu" = 4>
+
+func.func @all_reduce_c2(%g: !zero.shard<64xf32, dim 0 = (4) on #mesh>) {
+  // expected-error@+1 {{'zero.all_reduce' op requires the same type for all operands and results}}
+  %0 = "zero.all_reduce"(%g) <{along = [#zero.axis<"gpu">], kind = #zero<reduce_kind sum>}>
+      : (!zero.shard<64xf32, dim 0 = (4) on #mesh>) ->
+        !zero.shard<64xbf16, dim 0 = (4) on #mesh>
+  return
+}
+
+// -----
+
+#mesh = #zero.mesh<"gpu" = 4>
+
+func.func @all_reduce_c3(%g: !zero.shard<64xf32, dim 0 = (4) on #mesh, #zero.quant<i8, block = 32>>) {
+  // expected-error@+1 {{'zero.all_reduce' op expected a tensor that is not encoded, but got '!zero.shard<64xf32}}
+  %0 = zero.all_reduce sum %g along ["gpu"]
+      : !zero.shard<64xf32, dim 0 = (4) on #mesh, #zero.quant<i8, block = 32>>
+  return
+}
+
+// -----
+
+#mesh = #zero.mesh<"gpu" = 4>
+
+func.func @all_reduce_c4(%g: !zero.shard<64xi32, dim 0 = (4) on #mesh>) {
+  // expected-error@+1 {{'zero.all_reduce' op expected f32, bf16 or f16 elements of the operand, but got 'i32'}}
+  %0 = zero.all_reduce sum %g along ["gpu"]
+      : !zero.shard<64xi32, dim 0 = (4) on #mesh>
+  return
+}
+
+// -----
+
 #mesh = #zero.mesh<"gpu" = 4>
 
 func.func @encode_c1(%p: !zero.shard<64xf32, dim 0 = ("gpu") on #mesh>) {

@@ -61,6 +61,15 @@ func.func @reduce_scatter(%g: !whole) -> !primary {
   return %1 : !primary
 }
 
+// CHECK-LABEL: func @all_reduce
+func.func @all_reduce(%g: !whole, %p: !zero.shard<256x64xbf16, dim 0 = ("gpu") on #mesh>) {
+  // CHECK: zero.all_reduce mean %{{.*}} along ["node", "gpu"] : <256x64xbf16, dim 0 = (2, 4) on #[[MESH]]>
+  %0 = zero.all_reduce mean %g along ["node", "gpu"] : !whole
+  // CHECK: zero.all_reduce sum %{{.*}} along ["node"] : <256x64xbf16, dim 0 = ("gpu") on #[[MESH]]>
+  %1 = zero.all_reduce sum %p along ["node"] : !zero.shard<256x64xbf16, dim 0 = ("gpu") on #mesh>
+  return
+}
+
 // CHECK-LABEL: func @encode_decode
 func.func @encode_decode(%p: !secondary) -> !secondary {
   // CHECK: zero.encode %{{.*}} : <256x64xbf16, dim 0 = (2, "gpu") on #[[MESH]]> to <256x64xbf16, dim 0 = (2, "gpu") on #[[MESH]], #zero.quant<i8, block = 128>>

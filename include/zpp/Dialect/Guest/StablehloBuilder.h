@@ -137,6 +137,8 @@ public:
   /// Reduces with a sum.
   mlir::Operation *reduceScatter(mlir::Value value, const Groups &groups,
                                  int64_t dim);
+  /// With a sum.
+  mlir::Operation *allReduce(mlir::Value value, const Groups &groups);
 
 private:
   mlir::Operation *create(llvm::StringRef name, mlir::ValueRange operands,
@@ -159,6 +161,8 @@ private:
   /// guest.
   mlir::NamedAttribute parsed(llvm::StringRef name, llvm::StringRef text);
   llvm::SmallVector<mlir::NamedAttribute> collective(const Groups &groups);
+  /// The body of a reduction that adds.
+  std::unique_ptr<mlir::Region> sum(mlir::Type element);
   /// True if the devices of the module are replicas, not partitions.
   bool hasReplicas();
   /// Makes the ids of a collective over replicas and partitions mean devices.

@@ -24,6 +24,8 @@ StringRef zpp::zero::getMissingPass(Operation *op) {
     if (exchange.getSlicesAttr())
       return "zero-reorder-slices";
   }
+  if (isa<AllReduceOp>(op))
+    return "zero-split-all-reduce";
   if (isa<ReduceScatterOp>(op))
     return "zero-decompose-reduce-scatter";
   if (isa<AllGatherOp, EncodeOp, DecodeOp>(op))

@@ -256,13 +256,43 @@ LogicalResult ReduceScatterOp::canonicalize(ReduceScatterOp op,
 }
 
 //===----------------------------------------------------------------------===//
+// AllReduceOp
+//===----------------------------------------------------------------------===//
+
+MeshAttr AllReduceOp::getMeshAttr() { return getOperand().getType().getMesh(); }
+
+void AllReduceOp::getEffects(Effects &effects) { addNetworkEffects(effects); }
+
+LogicalResult AllReduceOp::verify() {
+  ShardType type = getType();
+  if (type.getQuant())
+    return emitOpError("expected a tensor that is not encoded, but got ")
+           << type;
+  if (failed(verifyFloat(*this, "operand", type.getGlobal())))
+    return failure();
+  std::vector<zpp::AxisRef> refs;
+  llvm::append_range(refs, resolveAxes(getAlong(), type.getMesh()));
+  llvm::append_range(refs, type.getAxes());
+  std::string error = type.getMesh().getMesh().verify(refs);
+  if (!error.empty())
+    return emitOpError("expected an operand that no axis of the sum "
+                       "partitions, but got ")
+           << type << ": " << error;
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
 // EncodeOp and DecodeOp
 //===----------------------------------------------------------------------===//
 
 static LogicalResult verifyEncoding(Operation *op, ShardType encoded,
                                     ShardType decoded) {
+  // Chunks have no element type: those of a sum in f32 may be read as bf16.
+  Type element = encoded.getGlobal().getElementType();
+  Type read = decoded.getGlobal().getElementType();
   if (!encoded.getQuant() || decoded.getQuant() ||
-      encoded != decoded.withQuant(encoded.getQuant()))
+      !(read.isF32() || read.isBF16() || read.isF16()) ||
+      encoded != decoded.withElementType(element).withQuant(encoded.getQuant()))
     return op->emitOpError("expected the same partitioned tensor with and "
                            "without quantization, but got ")
            << encoded << " and " << decoded;

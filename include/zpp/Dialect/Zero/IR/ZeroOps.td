@@ -156,6 +156,41 @@ def Zero_ReduceScatterOp : Zero_LogicalCollectiveOp<"reduce_scatter"> {
   let hasCanonicalizeMethod = 1;
 }
 
+def Zero_AllReduceOp
+    : Zero_LogicalCollectiveOp<"all_reduce", [SameOperandsAndResultType]> {
+  let summary = "Reduces over devices that all get the result";
+  let description = [{
+    Sums (or averages) what the devices along `along` hold of a partitioned
+    tensor; each of them then holds the result.
+
+    ```
+                  gpu 0     gpu 1                gpu 0     gpu 1
+    node 0        [a]       [b]      node ->     [ac]      [bd]
+    node 1        [c]       [d]                  [ac]      [bd]
+    ```
+
+    ```mlir
+    %s = zero.all_reduce sum %g along ["node"]
+        : !zero.shard<256x64xbf16, dim 0 = ("gpu") on #mesh>
+    ```
+
+    **Constraints**
+
+    - C1: no axis of `along` partitions the operand.
+    - C2: operand and result have the same type.
+    - C3: they are not encoded.
+    - C4: the elements are f32, bf16 or f16.
+  }];
+  let arguments = (ins Zero_ReduceKindAttr:$kind, Zero_ShardType:$operand,
+                       Zero_AxisRefArrayAttr:$along);
+  let results = (outs Zero_ShardType:$result);
+  let assemblyFormat = [{
+    `` $kind $operand `along` custom<Axes>($along) attr-dict
+    `:` type($operand)
+  }];
+  let hasVerifier = 1;
+}
+
 def Zero_EncodeOp : Zero_Op<"encode", [Pure]> {
   let summary = "A partitioned tensor in quantized form";
   let description = [{
@@ -164,7 +199,8 @@ def Zero_EncodeOp : Zero_Op<"encode", [Pure]> {
 
     **Constraints**
 
-    - C1: the result type is the operand type with `quant`.
+    - C1: the result type is the operand type with `quant`; the element types
+      may differ.
   }];
   let arguments = (ins Zero_ShardType:$operand);
   let results = (outs Zero_ShardType:$result);
@@ -179,7 +215,8 @@ def Zero_DecodeOp : Zero_Op<"decode", [Pure]> {
 
     **Constraints**
 
-    - C1: the operand type is the result type with `quant`.
+    - C1: the operand type is the result type with `quant`; the element types
+      may differ.
   }];
   let arguments = (ins Zero_ShardType:$operand);
   let results = (outs Zero_ShardType:$result);

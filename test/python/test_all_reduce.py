@@ -1,0 +1,304 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Steps whose weights are replicated over a tier, or over all: HSDP and plain
+data parallelism. What they all-reduce is gradients, and what they must keep is
+that all replicas hold the same bits."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import zpp
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+from training import FAST, NODES, OFF, TINY, ranks_agree, same_bits, train
+from training import trainer_of, with_options
+
+pytestmark = [pytest.mark.compiler,
+              pytest.mark.filterwarnings("ignore:expected a step with")]
+
+AXES = ("node", "gpu")
+MESH = jax.make_mesh((2, 4), AXES,
+                     axis_types=(jax.sharding.AxisType.Auto,) * 2)
+WIDTH = 64
+HSDP = with_options(replicated=("node",))
+DDP = with_options(replicated=AXES)
+ON = {"weights": "i8", "gradients": "i8:i4", "secondary": "none"}
+
+
+def array(shape, spec, scale=WIDTH**-0.5):
+    rng = np.random.default_rng(sum(shape))
+    return jax.device_put(
+        (scale * rng.standard_normal(shape)).astype(np.float32),
+        NamedSharding(MESH, spec))
+
+
+def share(report: dict, tier: str = "node", **wanted) -> float:
+    """What all-reduces send over `tier`, compared with what they sent."""
+    chosen = [entry for entry in report["collectives"]
+              if entry["kind"] == "all_reduce" and entry["role"] == "gradient"
+              and all(entry[key] == value for key, value in wanted.items())]
+    return (sum(entry["after"][tier] for entry in chosen)
+            / sum(entry["before"][tier] for entry in chosen))
+
+
+# Programs as other people write them: (weights, batch) -> (weights, metrics).
+
+def model(weights, x):
+    for weight in weights:
+        x = jnp.tanh(x @ weight)
+    return x
+
+
+def loss_of(weights, batch):
+    x, y = batch
+    return jnp.mean(jnp.square(model(weights, x) - y))
+
+
+def sgd(weights, gradients, rate=0.3):
+    return jax.tree.map(lambda w, g: w - rate * g, weights, gradients)
+
+
+def sharded(function, weights=P(), metrics=P(), **options):
+    return jax.shard_map(function, mesh=MESH,
+                         in_specs=(weights, P(AXES)),
+                         out_specs=(weights, metrics), **options)
+
+
+def pmean(weights, batch):
+    """Gradients averaged in the step's own words."""
+    loss, gradients = jax.value_and_grad(loss_of)(weights, batch)
+    gradients = jax.lax.pmean(gradients, AXES)
+    return sgd(weights, gradients), jax.lax.pmean(loss, AXES)
+
+
+def transposed(weights, batch):
+    """The sum that shard_map adds itself: weights vary over no axis."""
+    loss, gradients = jax.value_and_grad(
+        lambda w, b: jax.lax.pmean(loss_of(w, b), AXES))(weights, batch)
+    return sgd(weights, gradients), loss
+
+
+@jax.custom_vjp
+def replicated(weight):
+    return weight
+
+
+replicated.defvjp(lambda weight: (weight, None),
+                  lambda _, gradient: (jax.lax.psum(gradient, AXES),))
+
+
+def custom_vjp(weights, batch):
+    """Each gradient is summed where it is made, in the backward pass."""
+    loss, gradients = jax.value_and_grad(
+        lambda w, b: loss_of(jax.tree.map(replicated, w), b) / 8)(
+            weights, batch)
+    return sgd(weights, gradients), jax.lax.psum(loss, AXES)
+
+
+def clipped(weights, batch):
+    """The norm is one of sums, and a vector of metrics is returned."""
+    def local(w, b):
+        x, y = b
+        error = jnp.square(model(w, x) - y)
+        return jnp.mean(error), jnp.tile(jnp.mean(error, 0), 8)
+
+    (loss, per_output), gradients = jax.value_and_grad(
+        local, has_aux=True)(weights, batch)
+    gradients = jax.lax.pmean(gradients, AXES)
+    norm = jnp.sqrt(sum(jnp.sum(g * g) for g in jax.tree.leaves(gradients)))
+    gradients = jax.tree.map(lambda g: g * jnp.minimum(1, 0.2 / norm),
+                             gradients)
+    return sgd(weights, gradients, 1.), (
+        jax.lax.pmean(loss, AXES), norm, jax.lax.pmean(per_output, AXES))
+
+
+def accumulated(weights, batch):
+    """Summed in each iteration over micro-batches."""
+    micro = jax.tree.map(lambda x: x.reshape(2, -1, x.shape[-1]), batch)
+
+    def add(total, one):
+        loss, gradients = jax.value_and_grad(loss_of)(weights, one)
+        return jax.tree.map(jnp.add, total,
+                            jax.lax.pmean((loss, gradients), AXES)), None
+
+    zeros = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, weights))
+    (loss, gradients), _ = jax.lax.scan(add, zeros, micro)
+    return sgd(weights, jax.tree.map(lambda g: g / 2, gradients)), loss / 2
+
+
+def scanned(weights, batch):
+    """A stack of layers: gradients are summed within the backward loop."""
+    x, y = batch
+
+    def loss(stack):
+        out, _ = jax.lax.scan(
+            lambda x, w: (jnp.tanh(x @ replicated(w)), None), x, stack)
+        return jnp.mean(jnp.square(out - y)) / 8
+
+    value, gradients = jax.value_and_grad(loss)(weights)
+    return sgd(weights, gradients), jax.lax.psum(value, AXES)
+
+
+def hsdp(weights, batch):
+    """Sharded within nodes: each gradient is scattered there, then summed
+    between nodes."""
+    def local(shards, b):
+        whole = [jax.lax.all_gather(s.astype(jnp.bfloat16), "gpu", axis=0,
+                                    tiled=True).astype(jnp.float32)
+                 for s in shards]
+        return loss_of(whole, b)
+
+    loss, gradients = jax.value_and_grad(local)(weights, batch)
+    gradients = jax.tree.map(lambda g: g / 4, gradients)
+    gradients = jax.lax.pmean(gradients, "node")
+    return sgd(weights, gradients), jax.lax.pmean(loss, AXES)
+
+
+def swapped(weights, batch):
+    """The sum between nodes comes first, of whole gradients."""
+    whole = [jax.lax.all_gather(s, "gpu", axis=0, tiled=True) for s in weights]
+    loss, gradients = jax.value_and_grad(loss_of)(whole, batch)
+    gradients = [jax.lax.psum_scatter(
+        jax.lax.psum(g, "node") / 8, "gpu", scatter_dimension=0, tiled=True)
+        for g in gradients]
+    return sgd(weights, gradients), jax.lax.pmean(loss, AXES)
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    step: Callable
+    #: How its weights lie.
+    spec: Any = P()
+    stacked: bool = False
+    metrics: Any = P()
+    checks: bool = False
+
+
+PROGRAMS = {
+    "pmean": Program(pmean),
+    "transposed": Program(transposed, checks=True),
+    "custom-vjp": Program(custom_vjp),
+    "clipped": Program(clipped, metrics=(P(), P(), P())),
+    "accumulated": Program(accumulated),
+    "scan": Program(scanned, stacked=True),
+    "hsdp": Program(hsdp, spec=P("gpu")),
+    "swapped": Program(swapped, spec=P("gpu")),
+}
+
+
+def weights_of(program: Program):
+    if program.stacked:
+        return array((2, WIDTH, WIDTH), program.spec)
+    return [array((WIDTH, WIDTH), program.spec),
+            array((WIDTH, WIDTH), program.spec)]
+
+
+def step_of(program: Program):
+    return sharded(program.step, program.spec, program.metrics,
+                   check_vma=program.checks)
+
+
+def run(program: Program, step, steps=6):
+    weights = weights_of(program)
+    batch = (array((32, WIDTH), P(AXES), 1.), array((32, WIDTH), P(AXES), 0.3))
+    seen = []
+    for _ in range(steps):
+        weights, metrics = step(weights, batch)
+        seen.append(np.asarray(jax.tree.leaves(metrics)[0]))
+    return weights, metrics, np.array(seen)
+
+
+@functools.cache
+def unmodified(name: str):
+    program = PROGRAMS[name]
+    return run(program, jax.jit(step_of(program), compiler_options=FAST))
+
+
+@pytest.mark.parametrize("target", ["portable", "cpu"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name, target):
+    program = PROGRAMS[name]
+    step = zpp.jit(step_of(program), compiler_options=FAST, target=target,
+                   mesh=NODES, **ON)
+    weights, metrics, losses = run(program, step)
+    _, expected, expected_losses = unmodified(name)
+    np.testing.assert_allclose(losses, expected_losses, rtol=1e-2)
+    for a, b in zip(jax.tree.leaves(metrics), jax.tree.leaves(expected)):
+        np.testing.assert_allclose(a, b, rtol=3e-2)
+    assert all(ranks_agree(weight) for weight in jax.tree.leaves(weights))
+    report = step.report()
+    # f32 as written: i4 there and i8 back are 0.39 of that in bf16.
+    assert share(report) <= 0.39 + 0.01, report
+    if name in ("hsdp", "swapped"):
+        assert report["total"]["after"]["gpu"] <= (
+            report["total"]["before"]["gpu"])
+    else:
+        assert share(report, "gpu") <= 0.52
+    # Norms, losses and vectors of metrics are as they were.
+    for entry in report["collectives"]:
+        if entry["role"] == "other":
+            assert not entry["rewritten"]
+    if name == "clipped":
+        assert any("sums no gradient" in entry["reason"]
+                   for entry in report["collectives"])
+
+
+@pytest.mark.parametrize("config", [HSDP, DDP], ids=["hsdp", "ddp"])
+@pytest.mark.parametrize("collectives", ["step", "xla"])
+@pytest.mark.parametrize("target", ["portable", "cpu"])
+def test_a_training(config, collectives, target):
+    config = dataclasses.replace(config, collectives=collectives, vocab=64)
+    trainer = trainer_of(config)
+    expected = train(trainer, jax.jit(trainer.step, compiler_options=FAST))
+    fast = zpp.jit(trainer.step, mesh=NODES, target=target,
+                   compiler_options=FAST, **ON)
+    run = train(trainer, fast)
+    np.testing.assert_allclose(run.losses, expected.losses, rtol=1e-2)
+    assert run.dtypes == expected.dtypes
+    report = fast.report()
+    entries = [entry for entry in report["collectives"]
+               if entry["kind"] == "all_reduce" and entry["rewritten"]]
+    assert entries
+    before, after = (sum(entry[when]["node"] for entry in entries)
+                     for when in ("before", "after"))
+    assert after <= 0.5 * before
+
+
+def test_formats_of_the_way_back():
+    program = PROGRAMS["pmean"]
+    most = {"i4": 0.27, "i8": 0.4, "none": 0.64}
+    for reduced, part in most.items():
+        report = zpp.jit(step_of(program), target="portable", mesh=NODES,
+                         reduced=reduced, **ON).report(*arguments(program))
+        assert part - 0.05 < share(report) <= part
+
+
+def arguments(program):
+    return weights_of(program), (array((32, WIDTH), P(AXES), 1.),
+                                 array((32, WIDTH), P(AXES), 0.3))
+
+
+def test_without_a_format_for_gradients_nothing_changes():
+    program = PROGRAMS["pmean"]
+    step = zpp.jit(step_of(program), target="portable", mesh=NODES,
+                   compiler_options=FAST, **OFF)
+    weights, _, _ = run(program, step)
+    assert same_bits(weights, unmodified("pmean")[0])
+
+
+@pytest.mark.parametrize("name", ["pmean", "hsdp"])
+def test_replicas_are_equal_after_many_steps(name):
+    """Bit for bit: an owner keeps what it sent."""
+    program = PROGRAMS[name]
+    step = zpp.jit(step_of(program), compiler_options=FAST, target="portable",
+                   mesh=NODES, gradients="i4:i4", reduced="i4", weights="none",
+                   secondary="none")
+    weights, _, losses = run(program, step, steps=500)
+    assert all(ranks_agree(weight) for weight in weights)
+    assert losses[-1] < 0.9 * losses[0]
