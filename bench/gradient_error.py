@@ -17,7 +17,8 @@ more things were tried, which zpp does not have:
   stochastic  codes are rounded up or down at random, so that they are right in
               the mean
 
-"bits" are what an element takes between the nodes.
+"all-reduce" is a sum that all devices gather in another format afterwards, as
+where weights are replicated. "bits" are what an element takes between the nodes.
 """
 
 import argparse
@@ -68,19 +69,32 @@ class Format:
     rotates: bool = False
     searches: bool = False
     is_stochastic: bool = False
+    #: The format in which all devices gather the sum.
+    reduced: str = ""
 
     def __str__(self):
         parts = [f"{self.formats}, {self.block}"]
         parts += ["rotate"] * self.rotates + ["search"] * self.searches
         parts += ["stochastic"] * self.is_stochastic
+        parts += [f"all-reduce, back {self.reduced}"] * bool(self.reduced)
         return ", ".join(parts)
 
     @property
     def bits(self) -> float:
-        form = self.formats.split(":")[-1]
-        return blockquant.ELEMENT_BITS[form] + 16 / self.block
+        return sum(blockquant.ELEMENT_BITS[form] + 16 / self.block for form in (
+            self.formats.split(":")[-1], self.reduced) if form)
 
     def reduce(self, values, random) -> np.ndarray:
+        total = self.scatter(values, random)
+        if not self.reduced:
+            return total
+        if not self.rotates:
+            return self.transport(total, self.reduced, random)
+        rotated = blockquant.rotate(total, 1 / 8)
+        return blockquant.rotate(
+            self.transport(rotated, self.reduced, random), 1 / 4)
+
+    def scatter(self, values, random) -> np.ndarray:
         forms = self.formats.split(":")
         if not self.searches and not self.is_stochastic:
             return np.concatenate(blockquant.reduce_scatter(
@@ -127,6 +141,10 @@ FORMATS = (
     Format("i8:i4", 64, rotates=True),
     Format("i8:i4", 32, rotates=True),
     Format("i4", 128, rotates=True),
+    Format("i8:i4", 128, reduced="i8"),
+    Format("i8:i4", 128, reduced="i4"),
+    Format("i8:i4", 128, rotates=True, reduced="i8"),
+    Format("i8:i4", 128, rotates=True, reduced="i4"),
     Format("i8:i4", 128, searches=True),
     Format("i8:i4", 128, rotates=True, searches=True),
     Format("i8:i4", 64, rotates=True, searches=True),
