@@ -11,6 +11,9 @@ exports the step of the example GPT for a mesh of 2 nodes x 2 GPUs
 table and draws it (if matplotlib is installed). Steps that were exported into
 --log before, with the same options and at the same commit, are used again.
 
+--kind HSDP and --kind DDP do the same with weights that are replicated between
+the nodes, or on all GPUs: what crosses the links is the gradients' all-reduce.
+
 If the compiler and the GPUs are on different machines:
 
     python bench/two_node.py --export DIR    # needs zpp-opt, but no GPU
@@ -29,7 +32,7 @@ runtime's back end for CPU devices works within one process.
 Each step is timed separately, on rank 0, from the call until all its results are
 there. The table has for each link:
 
-  speed-up   compared with FSDP
+  speed-up   compared with FSDP (or the kind of the step)
   busy       the part of the step that the measured bytes take at the link's rate
   exposed    how long the device's compute stood still in waits for collectives:
              the mean of all devices, in a few additional steps that are traced,
@@ -59,7 +62,7 @@ def main():
         exported = steps.read(args.run)
     else:
         of = steps.describe(args.layers, args.gpus_per_node, args.sequences,
-                            args.platform, args.tiny)
+                            args.platform, args.tiny, args.kind)
         if args.export:
             steps.export(of, args.export)
             return
@@ -95,6 +98,8 @@ def parse_arguments() -> argparse.Namespace:
                         help="export a model of two narrow layers")
     parser.add_argument("--layers", type=int, default=16, metavar="N",
                         help="export a model of N layers")
+    parser.add_argument("--kind", default="FSDP", choices=steps.REPLICATED,
+                        help="export a step whose weights lie so")
     parser.add_argument("--gpus-per-node", type=int, default=2, metavar="N",
                         help="export for two nodes of N GPUs")
     parser.add_argument("--sequences", type=int, default=1, metavar="N",

@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 
 from lab.results import median, speed_up
-from lab.steps import EXPORTED, JITTED, Steps
+from lab.steps import BASELINES, Steps
 
 #: Of steps that zpp has rewritten, and of those that it has not.
 OURS, OTHERS = "#3572b0", "#888888"
@@ -34,7 +34,7 @@ def draw(steps: Steps, results: dict[str, dict[str, dict]],
              if any(name in runs for runs in results.values())]
     return draw_bars(names, {
         link: {name: Bar(median(run), speed_up(runs, name),
-                         OTHERS if name in (JITTED, EXPORTED) else OURS,
+                         OTHERS if name in BASELINES else OURS,
                          run.get("exposed", 0), run.get("is_estimate", False))
                for name, run in runs.items()}
         for link, runs in results.items()}, path)

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Iterable
 
 from lab import links
-from lab.steps import EXPORTED, JITTED, RUNTIME, Steps
+from lab.steps import BASELINES, RUNTIME, Steps
 from lab.tables import Table
 
 
@@ -57,8 +57,8 @@ def add_exposed(steps: Steps, runs: dict[str, dict]):
 
 
 def speed_up(runs: dict[str, dict], name: str,
-             baselines: Iterable[str] = (JITTED, EXPORTED)) -> str:
-    """Compared with the first of the baselines that was run, FSDP; empty if none
+             baselines: Iterable[str] = BASELINES) -> str:
+    """Compared with the first of the baselines that was run; empty if none
     was. With several rounds, also the smallest and the largest of a round."""
     for baseline in baselines:
         if baseline not in runs:

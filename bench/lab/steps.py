@@ -17,8 +17,13 @@ import time
 import lab
 from lab import links
 
+#: How weights lie -> the axes over which they are replicated.
+REPLICATED = {"FSDP": (), "HSDP": ("node",), "DDP": ("node", "gpu")}
 #: As jax.jit runs it, and after the same export as the rewritten steps.
 JITTED, EXPORTED = "FSDP", "FSDP, exported"
+#: These of all kinds of steps.
+BASELINES = tuple(name for kind in REPLICATED
+                  for name in (kind, f"{kind}, exported"))
 #: All techniques, with the runtime.
 RUNTIME = "all (b)"
 
@@ -36,6 +41,22 @@ VARIANTS = {
     "jit (b)": _ALL | {"collectives": "xla"},
     "all (b), links": _ALL | {"links": "node=400gbyte,gpu=400gbyte"},
 }
+
+
+def _replicated_variants(gpus_per_node: int) -> dict[str, dict]:
+    """The same where weights are replicated between nodes: gradients are what
+    crosses the slow links, and their formats what there is to choose."""
+    formats = "i8:i4" if gpus_per_node > 1 else "i4"
+    on = _ALL | {"gradients": formats, "secondary": "none"}
+    return {
+        "all, portable (a)": on | {"target": "portable"},
+        f"gradients {formats}, back i4": _OFF | {"gradients": formats,
+                                                 "reduced": "i4"},
+        RUNTIME: on,
+        "all (b), links": on | {"links": "node=400gbyte,gpu=400gbyte"},
+    }
+
+
 #: The largest part of a step's bytes that XLA may send if the runtime's trace
 #: shall still show everything that the step exposes.
 _LARGEST_PART_LEFT = 0.01
@@ -85,7 +106,10 @@ class Steps:
         """The example model that the steps train, on this process's devices."""
         import gpt
         return gpt.Trainer(gpt.Config(
-            **self.of["config"] | {"mesh": tuple(self.mesh)} | changes))
+            **self.of["config"] | {
+                "mesh": tuple(self.mesh),
+                "replicated": tuple(self.of["config"]["replicated"])}
+            | changes))
 
     def chosen(self, words: list[str] | None) -> dict[str, Variant]:
         """The variants whose name has one of these words; None: all."""
@@ -107,7 +131,7 @@ def _write(steps: Steps):
 
 
 def describe(layers: int, gpus_per_node: int, sequences: int, platform: str,
-             tiny: bool) -> dict:
+             tiny: bool, kind: str = "FSDP") -> dict:
     """What exported steps depend on: the model's configuration, for two nodes,
     sequences per device, platform, and versions. As JSON reads it back."""
     import gpt
@@ -115,14 +139,15 @@ def describe(layers: int, gpus_per_node: int, sequences: int, platform: str,
     config = gpt.Config(
         layers=layers, width=2048, heads=16, vocab=32000, context=2048,
         mesh=(("node", links.NODES), ("gpu", gpus_per_node)),
-        learning_rate=1e-4)
+        learning_rate=1e-4, replicated=REPLICATED[kind])
     if tiny:
         config = dataclasses.replace(
             config, layers=2, width=256, heads=4, vocab=512, context=64)
     return json.loads(json.dumps({
         "config": dataclasses.asdict(config), "sequences": sequences,
-        "platform": platform, "variants": VARIANTS, "jax": jax.__version__,
-        "commit": _commit()}))
+        "platform": platform, "kind": kind, "variants": (
+            VARIANTS if kind == "FSDP" else _replicated_variants(gpus_per_node)),
+        "jax": jax.__version__, "commit": _commit()}))
 
 
 def export_once(of: dict, folder: pathlib.Path) -> Steps:
@@ -164,15 +189,15 @@ def export(of: dict, folder: pathlib.Path) -> Steps:
         print(f"{name}: bytes per device and step {variant.bytes}", flush=True)
 
     mesh = ",".join(f"{name}:{size}" for name, size in steps.mesh)
-    for name, options in VARIANTS.items():
+    for name, options in of["variants"].items():
         start = time.perf_counter()
         options = {"mesh": mesh, "target": of["platform"]} | options
         step = original(options.pop("collectives", "step"))
         rewritten = zpp.rewrite(step, **options)
         total = rewritten.report["total"]
         if not steps.variants:
-            add(EXPORTED, step, bytes=total["before"], links=None,
-                is_runtime=False, is_traced=False)
+            add(f"{of['kind']}, exported", step, bytes=total["before"],
+                links=None, is_runtime=False, is_traced=False)
         is_runtime = rewritten.step.uses_runtime
         left = sum(sum(entry["after"].values())
                    for entry in rewritten.left_alone)
@@ -182,9 +207,10 @@ def export(of: dict, folder: pathlib.Path) -> Steps:
             left <= _LARGEST_PART_LEFT * sum(total["after"].values()))
         print(f"  rewritten in {time.perf_counter() - start:.1f} s; left "
               f"alone: {len(rewritten.left_alone)}", flush=True)
-    # FSDP without an export needs no bundle.
+    # What is not exported needs no bundle.
     steps.variants = {
-        JITTED: dataclasses.replace(steps.variants[EXPORTED], path=None)
+        of["kind"]: dataclasses.replace(
+            steps.variants[f"{of['kind']}, exported"], path=None)
     } | steps.variants
     # The manifest comes last: a folder without it has no steps.
     _write(steps)
