@@ -9,7 +9,7 @@ Substitutions: the tools by their bare names, and
   %cmake, %cxx, %mlir_dir  what the build was configured with
   %docs_python  Python with docs/requirements.txt (feature `docs`)
 Features: `jax`; `docs` (after `make docs`); `cuda` (nvcc and a GPU); `simulated-gpu` (back end cuda without
-either); `sanitizer` (libraries that only a sanitized program can link); each of
+either); `small-disk` (a user may mount one); `sanitizer` (libraries that only a sanitized program can link); each of
 zpp's optional tools that was built, by its name.
 """
 
@@ -87,6 +87,19 @@ if os.path.exists(docs_python):
     config.available_features.add("docs")
 if "-fsanitize" in config.cxx_flags:
     config.available_features.add("sanitizer")
+
+
+def can_mount():
+    command = ["unshare", "--map-root-user", "--mount"]
+    command += ["mount", "-t", "tmpfs", "-o", "size=8k", "disk", "/tmp"]
+    try:
+        return subprocess.run(command, capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
+if can_mount():
+    config.available_features.add("small-disk")
 if (shutil.which("nvcc") or os.path.exists("/usr/local/cuda/bin/nvcc")) and glob.glob(
     "/dev/nvidia[0-9]*"
 ):

@@ -7,8 +7,8 @@
 
 #include "Trace.h"
 
-#include "OutputFile.h"
 #include "Text.h"
+#include "zpp/Support/OutputFile.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -72,8 +72,13 @@ void Trace::add(Slice slice) {
 Status Trace::write(const Mesh &mesh, const std::string &path) {
   std::lock_guard<std::mutex> lock(mutex);
   OutputFile file(path);
-  if (Status status = file.open(); !status.ok())
-    return status;
+  auto getStatus = [&](const std::string &cause) {
+    return cause.empty() ? Status()
+                         : Status{ZPP_RT_SYSTEM_ERROR,
+                                  "cannot write " + quote(path) + ": " + cause};
+  };
+  if (std::string cause = file.open(); !cause.empty())
+    return getStatus(cause);
   // A row for each stream of each rank.
   std::map<std::pair<int64_t, std::string>, size_t> rows;
   for (const Slice &slice : slices)
@@ -90,8 +95,8 @@ Status Trace::write(const Mesh &mesh, const std::string &path) {
         "{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": 0, \"tid\": " +
         std::to_string(row) + ", \"args\": {\"name\": " + escape(name) + "}}";
   }
-  if (Status status = file.write(header); !status.ok())
-    return status;
+  if (std::string cause = file.write(header); !cause.empty())
+    return getStatus(cause);
 
   auto usec = [](Clock::duration duration) {
     char buffer[32];
@@ -109,10 +114,9 @@ Status Trace::write(const Mesh &mesh, const std::string &path) {
     event +=
         ", \"args\": {\"input_bytes\": " + std::to_string(slice.inputBytes);
     event += ", \"output_bytes\": " + std::to_string(slice.outputBytes) + "}}";
-    if (Status status = file.write(event); !status.ok())
-      return status;
+    if (std::string cause = file.write(event); !cause.empty())
+      return getStatus(cause);
   }
-  if (Status status = file.write("\n]}\n"); !status.ok())
-    return status;
-  return file.commit();
+  file.write("\n]}\n");
+  return getStatus(file.commit());
 }

@@ -10,8 +10,8 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <system_error>
+#include <utility>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -19,27 +19,7 @@
 
 using namespace zpp;
 
-static std::string getCause() { return std::generic_category().message(errno); }
-
-/// False, with errno, where not all of `parts` could be written. Closes `file`.
-static bool writeAndClose(int file,
-                          const std::vector<std::string_view> &parts) {
-  bool isWritten = true;
-  for (std::string_view part : parts)
-    while (isWritten && !part.empty()) {
-      ssize_t count = write(file, part.data(), part.size());
-      if (count > 0)
-        part.remove_prefix(count);
-      else
-        isWritten = count < 0 && errno == EINTR;
-    }
-  int cause = errno;
-  // Some file systems only now notice that they are full.
-  if (close(file) != 0 && isWritten)
-    return false;
-  errno = cause;
-  return isWritten;
-}
+static constexpr size_t kBufferBytes = 1 << 20;
 
 /// The file that `path` leads to through symbolic links, or `path` if there is
 /// none.
@@ -50,32 +30,140 @@ static std::string followLinks(const std::string &path) {
   return result;
 }
 
-std::string zpp::writeFile(const std::string &path,
-                           const std::vector<std::string_view> &parts) {
+static std::string getFolder(const std::string &path) {
+  size_t slash = path.rfind('/');
+  if (slash == std::string::npos)
+    return ".";
+  return path.substr(0, slash == 0 ? 1 : slash);
+}
+
+/// A name beside `target` that no other file of this process gets.
+static std::string getTemporaryName(const std::string &target) {
+  static std::atomic<unsigned> count{0};
+  return target + ".tmp-" + std::to_string(getpid()) + "-" +
+         std::to_string(count++);
+}
+
+OutputFile::~OutputFile() {
+  if (file >= 0)
+    ::close(file);
+  if (!temporary.empty())
+    unlink(temporary.c_str());
+}
+
+const std::string &OutputFile::fail() {
+  if (cause.empty())
+    cause = std::generic_category().message(errno);
+  return cause;
+}
+
+/// Opens a file without a name where the system has those: whatever ends the
+/// process leaves nothing of it.
+bool OutputFile::openTemporary(bool exists, unsigned mode) {
+#ifdef O_TMPFILE
+  file =
+      ::open(getFolder(target).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, mode);
+  // Whether it can be named later; containers may lack /proc.
+  if (file >= 0 &&
+      access(("/proc/self/fd/" + std::to_string(file)).c_str(), F_OK) != 0)
+    ::close(std::exchange(file, -1));
+#endif
+  if (file < 0) {
+    temporary = getTemporaryName(target);
+    file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+                  mode);
+  }
+  if (file < 0) {
+    temporary.clear();
+    return false;
+  }
+  // Who creates a file has no say in its mode, who replaces one keeps it.
+  if (exists)
+    (void)fchmod(file, mode);
+  return true;
+}
+
+std::string OutputFile::open() {
   struct stat status{};
   bool exists = stat(path.c_str(), &status) == 0;
-  if (exists && !S_ISREG(status.st_mode)) {
-    int file = open(path.c_str(), O_WRONLY | O_CLOEXEC);
-    if (file < 0 || !writeAndClose(file, parts))
-      return getCause();
-    return "";
+  isDirect = exists && !S_ISREG(status.st_mode);
+  if (isDirect) {
+    file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    return file < 0 ? fail() : "";
   }
   // Only who may write the file may replace it.
   if (exists && access(path.c_str(), W_OK) != 0)
-    return getCause();
+    return fail();
+  target = followLinks(path);
+  return openTemporary(exists, exists ? status.st_mode & 0777 : 0666) ? ""
+                                                                      : fail();
+}
 
-  std::string target = followLinks(path);
-  static std::atomic<unsigned> count{0};
-  std::string temporary = target + ".tmp-" + std::to_string(getpid()) + "-" +
-                          std::to_string(count++);
-  int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
-                  exists ? status.st_mode & 0777 : 0666);
-  if (file < 0)
-    return getCause();
-  if (writeAndClose(file, parts) &&
-      rename(temporary.c_str(), target.c_str()) == 0)
-    return "";
-  std::string cause = getCause();
-  unlink(temporary.c_str());
-  return cause;
+bool OutputFile::writeAll(std::string_view part) {
+  while (!part.empty()) {
+    ssize_t count = ::write(file, part.data(), part.size());
+    if (count < 0 && errno == EINTR)
+      continue;
+    if (count < 0)
+      return false;
+    part.remove_prefix(count);
+  }
+  return true;
+}
+
+bool OutputFile::flush() {
+  bool isWritten = writeAll(buffer);
+  buffer.clear();
+  return isWritten;
+}
+
+std::string OutputFile::write(std::string_view part) {
+  if (!cause.empty())
+    return cause;
+  if (buffer.size() + part.size() >= kBufferBytes && !flush())
+    return fail();
+  if (part.size() >= kBufferBytes)
+    return writeAll(part) ? "" : fail();
+  buffer += part;
+  return "";
+}
+
+bool OutputFile::giveName() {
+  if (temporary.empty()) {
+    std::string name = getTemporaryName(target);
+    if (linkat(AT_FDCWD, ("/proc/self/fd/" + std::to_string(file)).c_str(),
+               AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) != 0)
+      return false;
+    temporary = name;
+  }
+  // Some file systems only now notice that they are full.
+  if (::close(std::exchange(file, -1)) != 0)
+    return false;
+  if (rename(temporary.c_str(), target.c_str()) != 0)
+    return false;
+  temporary.clear();
+  return true;
+}
+
+std::string OutputFile::commit() {
+  if (!cause.empty())
+    return cause;
+  if (!flush())
+    return fail();
+  if (isDirect)
+    return ::close(std::exchange(file, -1)) == 0 ? "" : fail();
+  // Full disks of some file systems show here, and a machine that fails loses
+  // neither the old file nor the new one.
+  if (fsync(file) != 0 || !giveName())
+    return fail();
+  return "";
+}
+
+std::string zpp::writeFile(const std::string &path,
+                           const std::vector<std::string_view> &parts) {
+  OutputFile file(path);
+  std::string cause = file.open();
+  for (size_t i = 0; i < parts.size() && cause.empty(); ++i)
+    cause = file.write(parts[i]);
+  return cause.empty() ? file.commit() : cause;
 }

@@ -11,6 +11,7 @@
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Target/LLVMIR/Export.h"
 #include "zpp/Pipelines/Host.h"
+#include "zpp/Support/OutputFile.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
@@ -131,17 +132,10 @@ static Expected<std::string> findLinker(StringRef triple,
                            "' in PATH, one of " + names + ", but got none");
 }
 
-Error zpp::writeFile(StringRef path, StringRef content) {
-  std::error_code code;
-  raw_fd_ostream file(path, code);
-  if (!code) {
-    file << content;
-    file.close();
-    code = file.error();
-    file.clear_error();
-  }
-  return code ? createStringError(path + ": " + code.message())
-              : Error::success();
+Error zpp::writeContent(StringRef path, StringRef content) {
+  std::string cause = zpp::writeFile(path.str(), {content});
+  return cause.empty() ? Error::success()
+                       : createStringError(path + ": " + cause);
 }
 
 Error zpp::linkLibrary(const ObjectFile &object, StringRef path,
@@ -158,13 +152,13 @@ Error zpp::linkLibrary(const ObjectFile &object, StringRef path,
   for (auto [file, content] :
        {std::pair(StringRef(objectPath), StringRef(object.bytes)),
         std::pair(StringRef(outputPath), StringRef())})
-    if (Error error = writeFile(file, content))
+    if (Error error = writeContent(file, content))
       return error;
 
   // Linkers map their output into memory, and crash if the disk is full. A
   // library is little larger than its object file.
   std::string room(object.bytes.size() + (16 << 10), '\0');
-  if (Error error = writeFile(path, room))
+  if (Error error = writeContent(path, room))
     return error;
 
   // The library needs only the process that loads it. Without a build id, the

@@ -37,7 +37,7 @@ llvm::Expected<ObjectFile> compileHostFunctions(mlir::ModuleOp host,
                                                 const LibraryOptions &options);
 
 /// Writes a file. The error has the path and the cause.
-llvm::Error writeFile(llvm::StringRef path, llvm::StringRef content);
+llvm::Error writeContent(llvm::StringRef path, llvm::StringRef content);
 
 /// Links an object file to the shared library `path`. Functions of libzpp_rt
 /// stay undefined: the process that loads the library has them. Temporary files

@@ -14,7 +14,9 @@
 #include <fstream>
 #include <sstream>
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 using namespace zpp;
@@ -84,6 +86,56 @@ TEST_F(OutputFileTest, LeavesTheOldFileAfterAFailure) {
   EXPECT_EQ(writeFile(path, {large}), "File too large");
   setrlimit(RLIMIT_FSIZE, &limit);
   std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(read(path), "old");
+  EXPECT_EQ(countFiles(), 1u);
+}
+
+TEST_F(OutputFileTest, WritesPartByPart) {
+  const std::string large(3 << 20, 'x');
+  {
+    OutputFile file(path);
+    EXPECT_EQ(file.open(), "");
+    EXPECT_EQ(file.write("head"), "");
+    EXPECT_EQ(file.write(large), "");
+    EXPECT_EQ(file.write("tail"), "");
+    EXPECT_FALSE(fs::exists(path));
+    EXPECT_EQ(file.commit(), "");
+  }
+  EXPECT_EQ(read(path), "head" + large + "tail");
+  {
+    OutputFile file(path);
+    EXPECT_EQ(file.open(), "");
+    EXPECT_EQ(file.write("not committed"), "");
+  }
+  EXPECT_EQ(read(path), "head" + large + "tail");
+  EXPECT_EQ(countFiles(), 1u);
+}
+
+TEST_F(OutputFileTest, KeepsTheFirstCause) {
+  OutputFile file("/dev/full");
+  EXPECT_EQ(file.open(), "");
+  EXPECT_EQ(file.write(std::string(2 << 20, 'x')), "No space left on device");
+  EXPECT_EQ(file.write("x"), "No space left on device");
+  EXPECT_EQ(file.commit(), "No space left on device");
+}
+
+/// Nothing can be done about this signal in the process itself.
+TEST_F(OutputFileTest, LeavesTheOldFileWhereTheProcessIsKilled) {
+  int probe = ::open(folder.c_str(), O_TMPFILE | O_WRONLY, 0600);
+  if (probe < 0)
+    GTEST_SKIP() << "the file system has no files without names";
+  close(probe);
+  ASSERT_EQ(writeFile(path, {"old"}), "");
+  pid_t child = fork();
+  if (child == 0) {
+    OutputFile file(path);
+    file.open();
+    file.write(std::string(3 << 20, 'x'));
+    raise(SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status));
   EXPECT_EQ(read(path), "old");
   EXPECT_EQ(countFiles(), 1u);
 }
