@@ -23,6 +23,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -57,6 +58,9 @@ class Bundle:
                 raise ValueError(f"{MANIFEST}: {error}") from None
         for name in ("step.mlir", "libstep.so"):
             check_digest(MANIFEST, entries, name, self.files.get(name))
+        if not re.fullmatch("[0-9a-f]{32}", self.id):
+            raise ValueError(f"{MANIFEST}: expected an id of 32 digits, but got "
+                             f"{self.id!a}")
         expected = make_id(self.files["step.mlir"], self.id, self.library)
         if self.id != expected:
             raise ValueError(f"{MANIFEST}: expected the id of these files, "
@@ -142,7 +146,7 @@ def unseal(name: str, content: bytes | None, version: int) -> dict:
         raise ValueError(f"expected {name}, but got none")
     try:
         entries = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{name}: expected JSON, but got something else: "
                          f"{error}") from None
     check_entries(name, entries, {"version": int})
@@ -150,6 +154,9 @@ def unseal(name: str, content: bytes | None, version: int) -> dict:
         raise ValueError(f"{name}: expected version {version}, but got "
                          f"{entries['version']}")
     check_entries(name, entries, {"digest": str, "sha256": dict})
+    if not re.fullmatch("[0-9a-f]{64}", entries["digest"]):
+        raise ValueError(f"{name}: expected a digest of 64 digits, but got "
+                         f"{entries['digest']!a}")
     written = entries["digest"].encode()
     digest = hashlib.sha256(
         content.replace(written, _NO_DIGEST, 1)).hexdigest()
@@ -169,7 +176,7 @@ def check_digest(manifest: str, entries: Mapping[str, Any], name: str,
     digest = hashlib.sha256(content).hexdigest()
     if digest != written:
         raise ValueError(f"{name}: expected the file that was written (sha256 "
-                         f"{written}), but got another one ({digest})")
+                         f"{written!a}), but got another one ({digest})")
 
 
 def write_folder(path: str | os.PathLike, files: Mapping[str, bytes],
@@ -223,4 +230,4 @@ def check_entries(name: str, entries: Any, wanted: Mapping[str, type]) -> None:
         found = entries.get(key) if isinstance(entries, dict) else None
         if not isinstance(found, kind) or isinstance(found, bool):
             raise ValueError(f"{name}: expected '{key}' of type "
-                             f"{kind.__name__}, but got {found!r}")
+                             f"{kind.__name__}, but got {found!a}")

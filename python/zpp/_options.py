@@ -173,12 +173,13 @@ def parse_mesh(text: str) -> dict[str, int]:
     for part in text.split(","):
         name, separator, size = part.partition(":")
         if not _NAME.fullmatch(name) or not separator or not (
-                size.isascii() and size.isdigit()) or int(size) < 1:
+                size.isascii() and size.isdigit()) or len(
+                size) > 18 or int(size) < 1:
             raise ValueError(f"expected a mesh such as 'node:2,gpu:4', but got "
-                             f"'{part}' in '{text}'")
+                             f"{part!a} in {text!a}")
         if name in tiers:
             raise ValueError(f"expected every name once in a mesh, but got "
-                             f"'{name}' twice in '{text}'")
+                             f"{name!a} twice in {text!a}")
         tiers[name] = int(size)
     return tiers
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import types
 
 import jax
 import jax.numpy as jnp
@@ -371,6 +372,19 @@ def test_ranks_follow_the_order_of_the_mesh(new_world):
     assert np.array_equal(np.asarray(y)[:128], X)
     with pytest.raises(ValueError, match="one mesh of devices per process"):
         _runtime.load_bundle(bundle(), tuple(mesh().devices.flat))
+
+
+def test_another_library_of_a_known_id_is_refused(new_world):
+    """A program says its bundle's id only."""
+    devices = tuple(mesh().devices.flat)
+    first = bundle()
+    _runtime.load_bundle(first, devices)
+    _runtime.load_bundle(first, devices)
+    other = types.SimpleNamespace(id=first.id, mesh=first.mesh,
+                                  library=first.library + b"\0")
+    with pytest.raises(RuntimeError, match="expected the library that bundle "
+                       f"'{first.id}' was loaded with, but got another one"):
+        _runtime.load_bundle(other, devices)
 
 
 def test_a_missing_library_is_named(monkeypatch, tmp_path):

@@ -56,8 +56,8 @@ class _World:
     handle: ctypes.c_void_p
     #: Whether it has ranks in other processes.
     is_shared: bool
-    #: Ids of the loaded bundles.
-    bundles: set[str] = dataclasses.field(default_factory=set)
+    #: The libraries of the loaded bundles, by id.
+    bundles: dict[str, bytes] = dataclasses.field(default_factory=dict)
 
 
 #: How long a collective waits for its last rank.
@@ -98,11 +98,13 @@ def obstacle(platform: str) -> str | None:
 
 def load_bundle(bundle: Bundle, devices: Sequence[jax.Device]) -> None:
     """Lets the runtime execute the step's collectives on these devices: device
-    r is rank r. Does nothing the second time."""
+    r is rank r. Does nothing the second time;
+    another library of the same id is an error."""
     key = (devices[0].platform, bundle.mesh, tuple(device.id for device in
                                                    devices))
     world = _worlds.get(key)
-    if world is not None and bundle.id in world.bundles:
+    if (world is not None
+            and world.bundles.get(bundle.id) == bundle.library):
         return
     with _lock:
         # XLA's calls name the bundle, not the devices.
@@ -120,7 +122,7 @@ def load_bundle(bundle: Bundle, devices: Sequence[jax.Device]) -> None:
             file.flush()
             call(_library(), "zpp_xla_bundle_load", world.handle,
                   bundle.id.encode(), file.name.encode())
-        world.bundles.add(bundle.id)
+        world.bundles[bundle.id] = bundle.library
 
 
 def keep(step: Step, results: Sequence[jax.Array]) -> None:
