@@ -125,10 +125,55 @@ def test_training_with(pool, plain, options):
                  plain(training.train, **options))
 
 
-def test_hybrid_sharding(pool):
+#: Rows of ranks that shard; weights are replicated between rows.
+HYBRID, REPLICATED = ((0, 1), (2, 3)), ((0,), (1,), (2,), (3,))
+
+
+@pytest.mark.parametrize("rows", [HYBRID, REPLICATED],
+                         ids=["shards", "replicas only"])
+def test_replicas_stay_equal(pool, rows):
+    """HSDP: all ranks have the same weights, to the bit, after each training."""
+    first = pool(training.hybrid_train, ZEROPP, rows, report=True)
+    check_losses(first, pool(training.hybrid_train, None, rows))
+    again = pool(training.hybrid_train, ZEROPP, rows)
+    assert [r["losses"] for r in again] == [r["losses"] for r in first]
+    assert {r["digest"] for r in first + again} == {first[0]["digest"]}
+    reduces = [entry for entry in first[0]["report"]["collectives"]
+               if entry["kind"] == "all_reduce"]
+    assert [entry["module"] for entry in reduces] == ["", "0", "1"]
+    for entry in reduces:
+        assert entry["rewritten"] and entry["calls"] == 6
+        assert entry["group"] == (
+            "node:2" if rows == HYBRID else "node:2,gpu:2")
+        # In i4 there and in i8 back, instead of in f32.
+        assert entry["after"]["node"] < 0.25 * entry["before"]["node"]
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"factor": 8.0}, {"policy": BF16}, {"policy": F16},
+    {"micro_batches": 3}, {"micro_batches": 3, "sync_each": True},
+    {"micro_batches": 3, "sync_each": True, "reduce_each": False}],
+    ids=["one", "factor", "bf16", "f16", "accumulated", "each", "scattered"])
+def test_hybrid_sharding(pool, options):
+    if "factor" in options:
+        # gloo knows no such sum.
+        expected = [{name: value / 2 for name, value in gradients.items()}
+                    for gradients in pool(training.hybrid_gradients, None)]
+    else:
+        expected = pool(training.hybrid_gradients, None, **options)
     check_gradients(
-        pool(training.hybrid_gradients, {**ZEROPP, "weights": "none"}),
-        pool(training.hybrid_gradients, None), I4_ERROR)
+        pool(training.hybrid_gradients, {**ZEROPP, "weights": "none"},
+             **options), expected, I4_ERROR)
+
+
+def test_all_reduces_may_stay_as_they_are(pool):
+    results = pool(training.hybrid_train, {**ZEROPP, "weights": "none",
+                                           "gradients": "none"}, report=True)
+    assert [r["losses"] for r in results] == [
+        r["losses"] for r in pool(training.hybrid_train, None)]
+    assert {entry["reason"] for entry in results[0]["report"]["collectives"]
+            if entry["kind"] == "all_reduce"} == {
+                "all-reduces of gradients are to stay as they are"}
 
 
 def test_state_dicts_are_those_of_fsdp2(pool):
@@ -144,6 +189,15 @@ def test_checkpoints_are_those_of_fsdp2(pool, tmp_path):
             [(None, ZEROPP), (ZEROPP, None), (off, ZEROPP)]):
         assert all(pool(training.resumes_from_checkpoint,
                         str(tmp_path / str(number)), saved, loaded))
+
+
+def test_what_does_not_gain_is_left_alone(pool, plain):
+    results = pool(training.train, {
+        **ZEROPP, "links": "node=900gbyte,gpu=900gbyte"}, report=True)
+    assert [r["losses"] for r in results] == [
+        r["losses"] for r in plain(training.train)]
+    for entry in results[0]["report"]["collectives"]:
+        assert entry["reason"].startswith("on these links it takes")
 
 
 def test_off_again(pool, plain):

@@ -144,8 +144,14 @@ def gathered_digest(model) -> str:
 
 
 def gradients(options, *, scale=1.0, micro_batches=1, sync_each=False,
-              factor=None, **model_options) -> dict[str, torch.Tensor]:
-    """Whole gradients of one step, by the names of their parameters."""
+              reduce_each=True, factor=None, **model_options
+              ) -> dict[str, torch.Tensor]:
+    """Whole gradients of one step, by the names of their parameters.
+
+    Args:
+      sync_each: reduce gradients after each micro-batch, not only the last.
+      reduce_each: of HSDP, with sync_each: between replicas too.
+    """
     model = make_model(options, **model_options)
     if factor is not None:
         for module in model.modules():
@@ -154,7 +160,9 @@ def gradients(options, *, scale=1.0, micro_batches=1, sync_each=False,
             elif hasattr(module, "set_reduce_scatter_divide_factor"):
                 module.set_reduce_scatter_divide_factor(factor)
     for i in range(micro_batches):
-        model.set_requires_gradient_sync(sync_each or i == micro_batches - 1)
+        is_last = i == micro_batches - 1
+        model.set_requires_gradient_sync(sync_each or is_last)
+        model.set_requires_all_reduce(reduce_each or is_last)
         (loss_of(model, make_batch(i)) * scale).backward()
     return {name: parameter.grad.full_tensor().cpu()
             for name, parameter in model.named_parameters()
@@ -166,9 +174,13 @@ def replicated_mesh(ranks) -> DeviceMesh:
     return DeviceMesh(device().type, ranks, mesh_dim_names=("replicate", "shard"))
 
 
-def hybrid_gradients(options, ranks=((0, 1), (2, 3))):
+def hybrid_gradients(options, ranks=((0, 1), (2, 3)), **more):
     """Of HSDP: sharded within the rows, replicated between them."""
-    return gradients(options, mesh=replicated_mesh(ranks))
+    return gradients(options, mesh=replicated_mesh(ranks), **more)
+
+
+def hybrid_train(options, ranks=((0, 1), (2, 3)), **more):
+    return train(options, mesh=replicated_mesh(ranks), **more)
 
 
 def states() -> tuple[dict, dict]:

@@ -14,6 +14,7 @@ import fcntl
 import functools
 import hashlib
 import json
+import math
 import os
 import pathlib
 from collections.abc import Iterator, Mapping
@@ -32,15 +33,15 @@ _VERSION = 1
 class Bucket:
     """A collective over all ranks of a group."""
 
-    #: "all_gather" or "reduce_scatter".
+    #: "all_gather", "reduce_scatter" or "all_reduce".
     kind: str
     #: "f32", "bf16" or "f16".
     type: str
-    #: Elements of one rank's slice.
+    #: Elements of one rank's slice; of an all_reduce all.
     elements: int
     #: The mesh of the group: (("node", 2), ("gpu", 4)).
     tiers: tuple[tuple[str, int], ...]
-    #: Of a reduce_scatter: whether it is a mean.
+    #: Of a reduction: whether it is a mean.
     is_mean: bool = False
 
     def text(self, sent: Mapping[str, int] | None = None) -> str:
@@ -52,17 +53,20 @@ class Bucket:
         mesh = ", ".join(f'"{name}" = {size}' for name, size in self.tiers)
         group = ",".join(name for name, _ in self.tiers)
         whole = self.elements
-        for _, size in self.tiers:
-            whole *= size
+        if self.kind != "all_reduce":
+            whole *= math.prod(size for _, size in self.tiers)
         part = f"tensor<{self.elements}x{self.type}>"
         full = f"tensor<{whole}x{self.type}>"
         if self.kind == "all_gather":
             operation, role, phase = "all_gather", "weight", "forward"
             source, result, held, given = part, full, "!part", "!whole"
         else:
-            operation = f"reduce_scatter {'mean' if self.is_mean else 'sum'}"
+            operation = f"{self.kind} {'mean' if self.is_mean else 'sum'}"
             role, phase = "gradient", "backward"
             source, result, held, given = full, part, "!whole", "!part"
+        types = f"{held} to {given}"
+        if self.kind == "all_reduce":
+            result, given, types = full, held, held
         before = ", ".join(str(bytes_) for bytes_ in (sent or {}).values())
         origin = (f'zpp.origin = {{id = 0 : i64, kind = "{self.kind}", '
                   f'role = "{role}", phase = "{phase}", group = "{group}", '
@@ -75,7 +79,7 @@ class Bucket:
 !whole = !zero.shard<{whole}x{self.type}, dim 0 = ({sizes}) on #mesh>
 func.func @main(%source: {source}) -> {result} {{
   %0 = zero.from_local %source : {source} to {held} {loc}
-  %1 = zero.{operation} %0 along [{names}] {{{origin}}} : {held} to {given} {loc}
+  %1 = zero.{operation} %0 along [{names}] {{{origin}}} : {types} {loc}
   %2 = zero.to_local %1 : {given} to {result} {loc}
   return %2 : {result} {loc}
 }} {loc}
@@ -91,6 +95,7 @@ func.func @main(%source: {source}) -> {result} {{
             mesh=dict(self.tiers),
             weights=options.weights if is_gather else "none",
             gradients="none" if is_gather else options.gradients,
+            reduced=options.reduced if self.kind == "all_reduce" else "none",
             secondary="none", block=options.block, rotate=options.rotate,
             regather=False, stages=options.stages,
             links=",".join(links) or None,

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """`compress` and `report`: FSDP2's collectives as zpp's functions."""
 
+import copy
 import dataclasses
 import functools
 import math
@@ -25,6 +26,8 @@ from zpp.torch._runtime import Runner, use_groups
 
 #: What the compiler calls the types that it knows.
 _TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
+#: Where FSDP2 keeps the process group of the replicas of HSDP.
+_REPLICAS = "replicate_process_group"
 #: Options of steps that are compiled as a whole.
 _OF_STEPS = ("regather", "prefetch_bytes", "coalesce_bytes")
 
@@ -96,9 +99,10 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
                              f"all steps, but got {variant.mesh}")
         variants.append((step, variant.replace(
             links=_mesh.read_links(variant.links, tiers))))
-    groups = {name: _shard_group(module) for name, module in modules.items()}
-    for name, group in groups.items():
-        if group is not None:
+    for name, module in modules.items():
+        for group in (_shard_group(module), *_replica_groups(module)):
+            if group is None:
+                continue
             try:
                 _mesh.find_tiers(tiers, dist.get_process_group_ranks(group))
             except ValueError as error:
@@ -110,6 +114,7 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
         others.append(communication)
         module.set_custom_all_gather(_AllGather(communication))
         module.set_custom_reduce_scatter(_ReduceScatter(communication))
+        _set_all_reduce(module, communication)
         _attached[module] = communication
     return model
 
@@ -208,6 +213,8 @@ class _Communication:
         #: Backward passes in which the gradients were reduced.
         self._steps = steps
         self._has_gradients = False
+        #: The options of the latest scatter, until its result is reduced.
+        self._reduced: Options | None = None
         #: Of all modules of the same call of `compress`.
         self._others = others
         #: Ranks of the largest group so far: that of the sharded weights.
@@ -238,27 +245,57 @@ class _Communication:
 
     def scatter(self, result: torch.Tensor, source: torch.Tensor,
                 group: dist.ProcessGroup, op: Any, async_op: bool) -> Any:
-        options = self._options_at(self._steps)
-        self._steps += 1
-        self._has_gradients = True
-        is_mean = op == dist.ReduceOp.AVG
-        # Multiply the sum instead of the operands.
-        factor = (op.__getstate__()[1] if op == dist.ReduceOp.PREMUL_SUM
-                  else None)
-        reason = ""
-        if options.gradients == "none":
-            reason = "scatters of gradients are to stay as they are"
-        elif not is_mean and factor is None and op != dist.ReduceOp.SUM:
-            reason = f"it is no sum and no mean, but {op}"
-        plan = _plan("reduce_scatter", source.dtype, result.numel(), is_mean,
-                     self.mesh, group, options, reason)
-        self._calls[plan] += 1
+        self._reduced = self._next_step()
+        plan, factor = self._plan_reduction(
+            "reduce_scatter", result, group, op, self._reduced)
         if not plan.compiled:
             return dist.reduce_scatter_tensor(result, source, op=op,
                                               group=group, async_op=async_op)
         self._run(plan, source, result, group)
         if factor is not None:
             result.mul_(factor)
+
+    def all_reduce(self, tensor: torch.Tensor, group: dist.ProcessGroup, op: Any
+                   ) -> None:
+        """In place, over the replicas of HSDP."""
+        # It is of the same step as the scatter, if there was one.
+        options, self._reduced = self._reduced or self._next_step(), None
+        plan, factor = self._plan_reduction(
+            "all_reduce", tensor, group, op, options)
+        if not plan.compiled:
+            dist.all_reduce(tensor, op=op, group=group)
+            return
+        # A function's buffers must not overlap.
+        self._run(plan, tensor.clone(), tensor, group)
+        if factor is not None:
+            tensor.mul_(factor)
+
+    def _plan_reduction(self, kind: str, result: torch.Tensor,
+                        group: dist.ProcessGroup, op: Any, options: Options
+                        ) -> tuple[_Plan, float | None]:
+        """With the number by which the sum is multiplied, if it is."""
+        is_mean = op == dist.ReduceOp.AVG
+        # PyTorch multiplies each summand, zpp multiplies the sum.
+        factor = (op.__getstate__()[1] if op == dist.ReduceOp.PREMUL_SUM
+                  else None)
+        reason = ""
+        if options.gradients == "none":
+            reason = ("scatters of gradients are to stay as they are"
+                      if kind == "reduce_scatter" else
+                      "all-reduces of gradients are to stay as they are")
+        elif not is_mean and factor is None and op != dist.ReduceOp.SUM:
+            reason = f"it is no sum and no mean, but {op}"
+        plan = _plan(kind, result.dtype, result.numel(), is_mean, self.mesh,
+                     group, options, reason)
+        self._calls[plan] += 1
+        return plan, factor
+
+    def _next_step(self) -> Options:
+        """The options of a step whose gradients are reduced now."""
+        options = self._options_at(self._steps)
+        self._steps += 1
+        self._has_gradients = True
+        return options
 
     def entries(self, name: str) -> list[dict]:
         """The entries of the report."""
@@ -321,6 +358,56 @@ class _ReduceScatter:
                  ) -> Any:
         return self._communication.scatter(output_tensor, input_tensor, group,
                                            op, async_op)
+
+
+class _Replicas(dist.ProcessGroup):
+    """The replicas of a module of HSDP, for dist.all_reduce.
+
+    FSDP2 lets others reduce after it has reduced between replicas itself, but
+    not in its place. So it gets a process group that does it.
+    """
+
+    def __init__(self, communication: _Communication,
+                 group: dist.ProcessGroup):
+        super().__init__(group.rank(), group.size())
+        self.group = group
+        self._communication = communication
+        # PyTorch looks it up when it logs an error.
+        known = dist.distributed_c10d._world.pg_map
+        known[self] = known[group]
+
+    def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> None:
+        (tensor,) = tensors
+        self._communication.all_reduce(tensor, self.group, opts.reduceOp)
+
+
+def _replica_groups(module: FSDPModule) -> list[dist.ProcessGroup]:
+    """The groups over which the weights of `module` itself are replicated."""
+    return [group for parameters in _parameter_groups(module)
+            if (group := _replica_group(parameters)) is not None]
+
+
+def _replica_group(parameters: Any) -> dist.ProcessGroup | None:
+    group = getattr(parameters.mesh_info, _REPLICAS, None)
+    return group.group if isinstance(group, _Replicas) else group
+
+
+def _set_all_reduce(module: FSDPModule, communication: _Communication) -> None:
+    for parameters in _parameter_groups(module):
+        group = _replica_group(parameters)
+        if group is not None:
+            # Other modules may have the same one.
+            parameters.mesh_info = copy.copy(parameters.mesh_info)
+            setattr(parameters.mesh_info, _REPLICAS,
+                    _Replicas(communication, group))
+
+
+def _parameter_groups(module: FSDPModule) -> list[Any]:
+    """What fully_shard knows of the weights of `module` itself."""
+    state = module._get_fsdp_state()
+    if hasattr(state, "_fsdp_param_groups"):
+        return state._fsdp_param_groups
+    return [state._fsdp_param_group] if state._fsdp_param_group else []
 
 
 def _modules_of(model: nn.Module) -> Iterator[tuple[str, FSDPModule]]:
