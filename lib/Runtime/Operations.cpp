@@ -167,7 +167,7 @@ bool rt::ByAxes::operator()(const std::vector<AxisRef> &a,
 // Descriptors
 //===----------------------------------------------------------------------===//
 
-Status rt::check(const zpp_rt_copy_desc &desc, Operation &operation) {
+Status rt::parse(const zpp_rt_copy_desc &desc, Operation &operation) {
   if (desc.rows < 0)
     return invalid(expected("a number of rows", desc.rows));
   if (desc.row_bytes < 0)
@@ -181,7 +181,7 @@ Status rt::check(const zpp_rt_copy_desc &desc, Operation &operation) {
   return status;
 }
 
-Status rt::check(const zpp_rt_pack_desc &desc, bool isUnpack,
+Status rt::parse(const zpp_rt_pack_desc &desc, bool isUnpack,
                  PackOperation &operation) {
   Status status = checkSlices(desc.slices, isUnpack, operation.slices);
   if (!status.ok())
@@ -205,7 +205,7 @@ Status rt::check(const zpp_rt_pack_desc &desc, bool isUnpack,
   return status;
 }
 
-Status rt::check(const zpp_rt_quantize_desc &desc, bool isDequantize,
+Status rt::parse(const zpp_rt_quantize_desc &desc, bool isDequantize,
                  QuantizeOperation &operation) {
   Status status = checkType(desc.element_type, operation.type);
   if (status.ok())
@@ -231,7 +231,7 @@ Status rt::check(const zpp_rt_quantize_desc &desc, bool isDequantize,
   return status;
 }
 
-Status rt::check(const zpp_rt_reduce_desc &desc, bool isQuantized,
+Status rt::parse(const zpp_rt_reduce_desc &desc, bool isQuantized,
                  ReduceOperation &operation) {
   Status status = checkSources(desc.kind, desc.sources, operation.isMean);
   if (status.ok())
@@ -269,7 +269,7 @@ Status rt::check(const zpp_rt_reduce_desc &desc, bool isQuantized,
                      sourceBytes, alignment, operation.footprint.input);
 }
 
-Status rt::check(const zpp_rt_reduce_quantize_desc &desc,
+Status rt::parse(const zpp_rt_reduce_quantize_desc &desc,
                  ReduceQuantizeOperation &operation) {
   Status status = checkSlices(desc.slices, false, operation.slices);
   if (status.ok())
@@ -284,7 +284,7 @@ Status rt::check(const zpp_rt_reduce_quantize_desc &desc,
   reduce.block = desc.block;
   reduce.element_type = desc.element_type;
   reduce.source_stride = desc.source_stride;
-  status = check(reduce, true, operation.reduce);
+  status = parse(reduce, true, operation.reduce);
   if (status.ok())
     status = checkElements(operation.slices.elementsPerChunk());
   if (!status.ok())
@@ -312,7 +312,7 @@ static Status checkAxes(const zpp_rt_axis *axes, int64_t numAxes,
   return error.empty() ? Status() : invalid(std::move(error));
 }
 
-Status rt::check(const zpp_rt_exchange_desc &desc, const Mesh &mesh,
+Status rt::parse(const zpp_rt_exchange_desc &desc, const Mesh &mesh,
                  bool isGather, ExchangeOperation &operation) {
   if (desc.mesh && desc.mesh != mesh.str())
     return invalid(
@@ -329,7 +329,7 @@ Status rt::check(const zpp_rt_exchange_desc &desc, const Mesh &mesh,
   return status;
 }
 
-Status rt::check(const zpp_rt_plain_desc &desc, const Mesh &mesh, bool isGather,
+Status rt::parse(const zpp_rt_plain_desc &desc, const Mesh &mesh, bool isGather,
                  PlainOperation &operation) {
   Status status = checkAxes(desc.axes, desc.num_axes, mesh, operation.axes);
   if (status.ok())

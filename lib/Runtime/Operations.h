@@ -130,20 +130,20 @@ struct PlainOperation : ExchangeOperation {
   ElementType type;
 };
 
-/// Read a descriptor, except its name, into `operation`, or return what is
+/// Parse a descriptor, except its name, into `operation`, or return what is
 /// wrong with it. The rows of a copy are the pieces of its footprint.
-Status check(const zpp_rt_copy_desc &desc, Operation &operation);
-Status check(const zpp_rt_pack_desc &desc, bool isUnpack,
+Status parse(const zpp_rt_copy_desc &desc, Operation &operation);
+Status parse(const zpp_rt_pack_desc &desc, bool isUnpack,
              PackOperation &operation);
-Status check(const zpp_rt_quantize_desc &desc, bool isDequantize,
+Status parse(const zpp_rt_quantize_desc &desc, bool isDequantize,
              QuantizeOperation &operation);
-Status check(const zpp_rt_reduce_desc &desc, bool isQuantized,
+Status parse(const zpp_rt_reduce_desc &desc, bool isQuantized,
              ReduceOperation &operation);
-Status check(const zpp_rt_reduce_quantize_desc &desc,
+Status parse(const zpp_rt_reduce_quantize_desc &desc,
              ReduceQuantizeOperation &operation);
-Status check(const zpp_rt_exchange_desc &desc, const Mesh &mesh, bool isGather,
+Status parse(const zpp_rt_exchange_desc &desc, const Mesh &mesh, bool isGather,
              ExchangeOperation &operation);
-Status check(const zpp_rt_plain_desc &desc, const Mesh &mesh, bool isGather,
+Status parse(const zpp_rt_plain_desc &desc, const Mesh &mesh, bool isGather,
              PlainOperation &operation);
 
 /// Append the value of a descriptor to `key`, including what it points to.

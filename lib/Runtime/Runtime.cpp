@@ -60,11 +60,11 @@ struct zpp_rt_rank {
   /// The message of the status. Valid as long as the rank.
   const char *getMessage() const { return failure.get().message.c_str(); }
 
-  /// Reads a descriptor with `check(desc, operation)`, or finds the operation
+  /// Reads a descriptor with `parse(desc, operation)`, or finds the operation
   /// of an equal descriptor: programs repeat theirs. The operation lives until
   /// the next call.
-  template <typename OperationT, typename Desc, typename Check>
-  Status read(const char *entrypoint, const Desc &desc, const Check &check,
+  template <typename OperationT, typename Desc, typename Parse>
+  Status read(const char *entrypoint, const Desc &desc, const Parse &parse,
               const OperationT *&operation);
 
 private:
@@ -572,9 +572,9 @@ void zpp_rt_mark_destroy(zpp_rt_mark *mark) { delete mark; }
 // Operations
 //===----------------------------------------------------------------------===//
 
-template <typename OperationT, typename Desc, typename Check>
+template <typename OperationT, typename Desc, typename Parse>
 Status zpp_rt_rank::read(const char *entrypoint, const Desc &desc,
-                         const Check &check, const OperationT *&operation) {
+                         const Parse &parse, const OperationT *&operation) {
   key = entrypoint;
   key.push_back('\0');
   bool hasKey = appendKey(desc, key);
@@ -584,7 +584,7 @@ Status zpp_rt_rank::read(const char *entrypoint, const Desc &desc,
       return {};
     }
   auto fresh = std::make_shared<OperationT>();
-  if (Status status = check(desc, *fresh); !status.ok())
+  if (Status status = parse(desc, *fresh); !status.ok())
     return status;
   OperationName name(entrypoint, desc.name);
   if constexpr (std::is_base_of_v<ExchangeOperation, OperationT>) {
@@ -602,12 +602,12 @@ Status zpp_rt_rank::read(const char *entrypoint, const Desc &desc,
   return {};
 }
 
-/// Checks and runs one operation. `check(desc, operation)` reads the
+/// Reads and runs one operation. `parse(desc, operation)` reads the
 /// descriptor.
-template <typename OperationT, typename Desc, typename Check>
+template <typename OperationT, typename Desc, typename Parse>
 static zpp_rt_status
 execute(zpp_rt_rank *rank, const char *entrypoint, const Desc *desc,
-        const void *input, void *output, const Check &check,
+        const void *input, void *output, const Parse &parse,
         Status (RankBackend::*run)(const OperationT &, const void *, void *)) {
   zpp_rt_status code;
   if (!isWell(rank, code))
@@ -617,7 +617,7 @@ execute(zpp_rt_rank *rank, const char *entrypoint, const Desc *desc,
   Status status = guarded([&]() -> Status {
     if (Status status = readDescriptor(desc, read); !status.ok())
       return status;
-    if (Status status = rank->read(entrypoint, read, check, operation);
+    if (Status status = rank->read(entrypoint, read, parse, operation);
         !status.ok())
       return status;
     if ((!input && operation->footprint.input.span() > 0) ||
@@ -642,7 +642,7 @@ zpp_rt_status zpp_rt_copy(zpp_rt_rank *rank, void *dest, const void *source,
     desc.rows = 1;
     desc.row_bytes = bytes;
     Operation operation{name, {}};
-    if (Status status = check(desc, operation); !status.ok())
+    if (Status status = parse(desc, operation); !status.ok())
       return status;
     if (bytes > 0 && (!dest || !source))
       return invalid(expected(dest ? "a source" : "a destination", "NULL"));
@@ -654,7 +654,7 @@ zpp_rt_status zpp_rt_copy_rows(zpp_rt_rank *rank, const zpp_rt_copy_desc *desc,
                                const void *source, void *dest) {
   return execute<Operation>(
       rank, "copy_rows", desc, source, dest,
-      [](auto &desc, auto &operation) { return check(desc, operation); },
+      [](auto &desc, auto &operation) { return parse(desc, operation); },
       &RankBackend::copy);
 }
 
@@ -664,7 +664,7 @@ zpp_rt_status zpp_rt_pack_slices(zpp_rt_rank *rank,
   return execute<PackOperation>(
       rank, "pack_slices", desc, input, output,
       [](auto &desc, auto &operation) {
-        return check(desc, /*isUnpack=*/false, operation);
+        return parse(desc, /*isUnpack=*/false, operation);
       },
       &RankBackend::packSlices);
 }
@@ -675,7 +675,7 @@ zpp_rt_status zpp_rt_unpack_slices(zpp_rt_rank *rank,
   return execute<PackOperation>(
       rank, "unpack_slices", desc, input, output,
       [](auto &desc, auto &operation) {
-        return check(desc, /*isUnpack=*/true, operation);
+        return parse(desc, /*isUnpack=*/true, operation);
       },
       &RankBackend::unpackSlices);
 }
@@ -686,7 +686,7 @@ zpp_rt_status zpp_rt_quantize(zpp_rt_rank *rank,
   return execute<QuantizeOperation>(
       rank, "quantize", desc, input, output,
       [](auto &desc, auto &operation) {
-        return check(desc, /*isDequantize=*/false, operation);
+        return parse(desc, /*isDequantize=*/false, operation);
       },
       &RankBackend::quantize);
 }
@@ -697,7 +697,7 @@ zpp_rt_status zpp_rt_dequantize(zpp_rt_rank *rank,
   return execute<QuantizeOperation>(
       rank, "dequantize", desc, input, output,
       [](auto &desc, auto &operation) {
-        return check(desc, /*isDequantize=*/true, operation);
+        return parse(desc, /*isDequantize=*/true, operation);
       },
       &RankBackend::dequantize);
 }
@@ -707,7 +707,7 @@ zpp_rt_status zpp_rt_reduce(zpp_rt_rank *rank, const zpp_rt_reduce_desc *desc,
   return execute<ReduceOperation>(
       rank, "reduce", desc, input, output,
       [](auto &desc, auto &operation) {
-        return check(desc, /*isQuantized=*/false, operation);
+        return parse(desc, /*isQuantized=*/false, operation);
       },
       &RankBackend::reduce);
 }
@@ -718,7 +718,7 @@ zpp_rt_status zpp_rt_dequantize_reduce(zpp_rt_rank *rank,
   return execute<ReduceOperation>(
       rank, "dequantize_reduce", desc, input, output,
       [](auto &desc, auto &operation) {
-        return check(desc, /*isQuantized=*/true, operation);
+        return parse(desc, /*isQuantized=*/true, operation);
       },
       &RankBackend::reduce);
 }
@@ -729,7 +729,7 @@ zpp_rt_dequantize_reduce_quantize(zpp_rt_rank *rank,
                                   const void *input, void *output) {
   return execute<ReduceQuantizeOperation>(
       rank, "dequantize_reduce_quantize", desc, input, output,
-      [](auto &desc, auto &operation) { return check(desc, operation); },
+      [](auto &desc, auto &operation) { return parse(desc, operation); },
       &RankBackend::reduceQuantize);
 }
 
@@ -742,7 +742,7 @@ exchange(zpp_rt_rank *rank, const char *entrypoint,
   return execute<ExchangeOperation>(
       rank, entrypoint, desc, input, output,
       [&](auto &desc, auto &operation) {
-        return check(desc, rank->state->world.mesh, isGather, operation);
+        return parse(desc, rank->state->world.mesh, isGather, operation);
       },
       run);
 }
@@ -767,7 +767,7 @@ zpp_rt_status zpp_rt_plain_reduce_scatter(zpp_rt_rank *rank,
   return execute<PlainOperation>(
       rank, "plain_reduce_scatter", desc, input, output,
       [&](auto &desc, auto &operation) {
-        return check(desc, rank->state->world.mesh, /*isGather=*/false,
+        return parse(desc, rank->state->world.mesh, /*isGather=*/false,
                      operation);
       },
       &RankBackend::plainReduceScatter);
@@ -779,7 +779,7 @@ zpp_rt_status zpp_rt_plain_all_gather(zpp_rt_rank *rank,
   return execute<PlainOperation>(
       rank, "plain_all_gather", desc, input, output,
       [&](auto &desc, auto &operation) {
-        return check(desc, rank->state->world.mesh, /*isGather=*/true,
+        return parse(desc, rank->state->world.mesh, /*isGather=*/true,
                      operation);
       },
       &RankBackend::plainAllGather);
