@@ -32,6 +32,13 @@ CASES = {
                                        "--stages=4"],
     "reduce_scatter i8, one hop": ["reduce_scatter", "--format=i8"],
     "all_gather i8": ["all_gather", "--format=i8"],
+    "all_reduce i8:i4, back i8": ["all_reduce", "--format=i8:i4"],
+    "all_reduce i8:i4, back i8, 4 stages": ["all_reduce", "--format=i8:i4",
+                                            "--stages=4"],
+    "all_reduce i8:i4, back i4": ["all_reduce", "--format=i8:i4",
+                                  "--reduced=i4"],
+    "all_reduce i4, one hop, back i8": ["all_reduce", "--format=i4"],
+    "all_reduce i8, one hop, back i8": ["all_reduce", "--format=i8"],
 }
 LIMIT_SECONDS = 300
 

@@ -73,6 +73,8 @@ public:
                                     const void *input, void *output) = 0;
   virtual Status plainAllGather(const PlainOperation &operation,
                                 const void *input, void *output) = 0;
+  virtual Status plainAllReduce(const PlainOperation &operation,
+                                const void *input, void *output) = 0;
 
   /// Waits for all operations.
   virtual Status synchronize() = 0;

@@ -329,8 +329,8 @@ Status rt::parse(const zpp_rt_exchange_desc &desc, const Mesh &mesh,
   return status;
 }
 
-Status rt::parse(const zpp_rt_plain_desc &desc, const Mesh &mesh, bool isGather,
-                 PlainOperation &operation) {
+Status rt::parse(const zpp_rt_plain_desc &desc, const Mesh &mesh,
+                 PlainKind kind, PlainOperation &operation) {
   Status status = checkAxes(desc.axes, desc.num_axes, mesh, operation.axes);
   if (status.ok())
     status = checkType(desc.element_type, operation.type);
@@ -345,8 +345,9 @@ Status rt::parse(const zpp_rt_plain_desc &desc, const Mesh &mesh, bool isGather,
                             desc.elements));
   int64_t all = desc.elements * elementBytes(operation.type);
   operation.chunkBytes = all / size;
-  operation.footprint = isGather ? Footprint{operation.chunkBytes, all}
-                                 : Footprint{all, operation.chunkBytes};
+  operation.footprint = {
+      kind == PlainKind::AllGather ? operation.chunkBytes : all,
+      kind == PlainKind::ReduceScatter ? operation.chunkBytes : all};
   return {};
 }
 

@@ -143,7 +143,9 @@ Status parse(const zpp_rt_reduce_quantize_desc &desc,
              ReduceQuantizeOperation &operation);
 Status parse(const zpp_rt_exchange_desc &desc, const Mesh &mesh, bool isGather,
              ExchangeOperation &operation);
-Status parse(const zpp_rt_plain_desc &desc, const Mesh &mesh, bool isGather,
+/// What a collective of the communication library does.
+enum class PlainKind { ReduceScatter, AllGather, AllReduce };
+Status parse(const zpp_rt_plain_desc &desc, const Mesh &mesh, PlainKind kind,
              PlainOperation &operation);
 
 /// Append the value of a descriptor to `key`, including what it points to.

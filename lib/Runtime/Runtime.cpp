@@ -761,26 +761,36 @@ zpp_rt_status zpp_rt_all_gather_chunks(zpp_rt_rank *rank,
                   /*isGather=*/true, &RankBackend::allGatherChunks);
 }
 
+static zpp_rt_status plain(zpp_rt_rank *rank, const char *entrypoint,
+                           const zpp_rt_plain_desc *desc, const void *input,
+                           void *output, PlainKind kind,
+                           Status (RankBackend::*run)(const PlainOperation &,
+                                                      const void *, void *)) {
+  return execute<PlainOperation>(
+      rank, entrypoint, desc, input, output,
+      [&](auto &desc, auto &operation) {
+        return parse(desc, rank->state->world.mesh, kind, operation);
+      },
+      run);
+}
+
 zpp_rt_status zpp_rt_plain_reduce_scatter(zpp_rt_rank *rank,
                                           const zpp_rt_plain_desc *desc,
                                           const void *input, void *output) {
-  return execute<PlainOperation>(
-      rank, "plain_reduce_scatter", desc, input, output,
-      [&](auto &desc, auto &operation) {
-        return parse(desc, rank->state->world.mesh, /*isGather=*/false,
-                     operation);
-      },
-      &RankBackend::plainReduceScatter);
+  return plain(rank, "plain_reduce_scatter", desc, input, output,
+               PlainKind::ReduceScatter, &RankBackend::plainReduceScatter);
 }
 
 zpp_rt_status zpp_rt_plain_all_gather(zpp_rt_rank *rank,
                                       const zpp_rt_plain_desc *desc,
                                       const void *input, void *output) {
-  return execute<PlainOperation>(
-      rank, "plain_all_gather", desc, input, output,
-      [&](auto &desc, auto &operation) {
-        return parse(desc, rank->state->world.mesh, /*isGather=*/true,
-                     operation);
-      },
-      &RankBackend::plainAllGather);
+  return plain(rank, "plain_all_gather", desc, input, output,
+               PlainKind::AllGather, &RankBackend::plainAllGather);
+}
+
+zpp_rt_status zpp_rt_plain_all_reduce(zpp_rt_rank *rank,
+                                      const zpp_rt_plain_desc *desc,
+                                      const void *input, void *output) {
+  return plain(rank, "plain_all_reduce", desc, input, output,
+               PlainKind::AllReduce, &RankBackend::plainAllReduce);
 }

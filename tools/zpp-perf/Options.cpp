@@ -25,7 +25,7 @@ An option and its value are one word or two: --mesh=gpu:4, --mesh gpu:4.
 
 Collectives, with the time of the plain collective from the same run, which on
 cuda is NCCL's own:
-  reduce_scatter, all_gather
+  reduce_scatter, all_gather, all_reduce
 Kernels alone, with the bytes per second of a copy from the same run:
   quantize, dequantize, dequantize_reduce, dequantize_reduce_quantize
 Speeds of the links, for the compiler's option `links`, with the largest size:
@@ -34,13 +34,15 @@ Speeds of the links, for the compiler's option `links`, with the largest size:
   --mesh=node:2,gpu:2  tiers from slowest to fastest
   --bytes=1M:64M       sizes of the whole tensor, doubling (K, M, G: 2^10, ..)
   --type=bf16          elements: f32, bf16 or f16
-  --format=i8:i4       none, i8 or i4 for each hop of a reduce_scatter from the
-                       innermost outwards: the last for the outermost tier, the
-                       one before it for all in between, one alone for one hop;
+  --format=i8:i4       none, i8 or i4 for each hop of a reduce_scatter, also in
+                       an all_reduce, from the innermost outwards: the last for
+                       the outermost tier, the one before it for all in between,
+                       one alone for one hop;
                        for dequantize_reduce_quantize i8 or i4, from and to;
                        one, by default i8, for all others and for one tier
+  --reduced=i8         none, i8 or i4 for the gathers of an all_reduce
   --block=128          elements that share a scale: 32 to 2048
-  --stages=1           parts of a reduce_scatter that overlap
+  --stages=1           parts of a reduce_scatter or all_reduce that overlap
                        (host_usec in the table: until all is queued)
   --iterations=5       runs in a row; their mean is measured 5 times, and the
                        median of the slowest rank's is printed
@@ -147,6 +149,8 @@ static void readOption(std::string_view name, std::string_view value,
     options.formats.clear();
     for (std::string_view format : split(value))
       options.formats.push_back(parseFormat(format));
+  } else if (name == "reduced") {
+    options.reduced = parseFormat(value);
   } else if (name == "block") {
     options.block = parseNumber(value, /*isBytes=*/false);
     if (!isValidBlock(options.block))
@@ -177,6 +181,7 @@ Options perf::parseOptions(int argc, char **argv) {
       {"bytes", required_argument, nullptr, Value},
       {"type", required_argument, nullptr, Value},
       {"format", required_argument, nullptr, Value},
+      {"reduced", required_argument, nullptr, Value},
       {"block", required_argument, nullptr, Value},
       {"stages", required_argument, nullptr, Value},
       {"iterations", required_argument, nullptr, Value},
@@ -240,7 +245,7 @@ Options perf::parseOptions(int argc, char **argv) {
 namespace {
 struct Operation {
   const char *name;
-  /// The most formats that --format may name. For a reduce_scatter also at most
+  /// The most formats that --format may name. Where there are hops also at most
   /// the number of tiers.
   size_t maxFormats;
   bool isKernel = false;
@@ -248,6 +253,7 @@ struct Operation {
 constexpr Operation kOperations[] = {
     {kReduceScatter, SIZE_MAX},
     {kAllGather, 1},
+    {kAllReduce, SIZE_MAX},
     {"quantize", 1, /*isKernel=*/true},
     {"dequantize", 1, /*isKernel=*/true},
     {"dequantize_reduce", 1, /*isKernel=*/true},
@@ -269,15 +275,17 @@ void perf::checkOptions(Options &options, const Mesh &mesh) {
       throw error("expected no " + it->first + " for " + name + ", but got " +
                   quote(it->second));
   };
-  bool isReduceScatter = options.operation == kReduceScatter;
-  if (!isReduceScatter)
+  bool isAllReduce = options.operation == kAllReduce;
+  bool hasHops = isAllReduce || options.operation == kReduceScatter;
+  if (!hasHops)
     refuse("--stages");
+  if (!isAllReduce)
+    refuse("--reduced");
   if (options.operation == kCalibrate)
     for (const char *option : {"--type", "--format", "--block"})
       refuse(option);
 
-  size_t maxFormats =
-      isReduceScatter ? mesh.getAxes().size() : operation->maxFormats;
+  size_t maxFormats = hasHops ? mesh.getAxes().size() : operation->maxFormats;
   if (options.formats.empty()) {
     options.formats = {WireFormat::I8, WireFormat::I4};
     options.formats.resize(std::min<size_t>(maxFormats, 2));
@@ -285,7 +293,7 @@ void perf::checkOptions(Options &options, const Mesh &mesh) {
   if (options.formats.size() > maxFormats)
     throw error("expected at most " + std::to_string(maxFormats) +
                 (maxFormats == 1 ? " format for " : " formats for ") + name +
-                (isReduceScatter ? " on mesh " + quote(options.mesh) : "") +
+                (hasHops ? " on mesh " + quote(options.mesh) : "") +
                 ", but got " + std::to_string(options.formats.size()));
   if (operation->isKernel &&
       std::count(options.formats.begin(), options.formats.end(),

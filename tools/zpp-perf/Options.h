@@ -21,6 +21,7 @@ namespace zpp::perf {
 
 inline constexpr const char *kReduceScatter = "reduce_scatter";
 inline constexpr const char *kAllGather = "all_gather";
+inline constexpr const char *kAllReduce = "all_reduce";
 inline constexpr const char *kCalibrate = "--calibrate";
 
 extern const char *const kHelp;
@@ -36,6 +37,7 @@ struct Options {
   ElementType type = ElementType::BF16;
   /// Empty until checkOptions() fills in the default.
   std::vector<WireFormat> formats;
+  WireFormat reduced = WireFormat::I8;
   int64_t block = 128;
   int64_t stages = 1;
   int64_t iterations = 5;

@@ -81,6 +81,17 @@ void Plan::pack(ElementType type, const SliceMap &map, Place from, Place to) {
        from, to});
 }
 
+void Plan::unpack(ElementType type, const SliceMap &map, Place from, Place to) {
+  operations.push_back(
+      {[=](zpp_rt_rank *rank, const void *input, void *output) {
+         auto desc = makeDesc<zpp_rt_pack_desc>();
+         desc.element_bytes = elementBytes(type);
+         desc.slices = getSlices(map);
+         zpp_rt_unpack_slices(rank, &desc, input, output);
+       },
+       from, to});
+}
+
 static zpp_rt_quantize_desc makeQuantize(ElementType type, WireFormat format,
                                          int64_t block, const SliceMap &map) {
   auto desc = makeDesc<zpp_rt_quantize_desc>();
@@ -179,7 +190,8 @@ void Plan::allGather(const std::vector<AxisRef> &axes, int64_t chunkBytes,
 }
 
 void Plan::plain(const std::vector<AxisRef> &axes, ElementType type,
-                 int64_t elements, bool isGather, Place from, Place to) {
+                 int64_t elements, PlainCollective collective, Place from,
+                 Place to) {
   operations.push_back(
       {[=](zpp_rt_rank *rank, const void *input, void *output) {
          std::vector<zpp_rt_axis> group = getAxes(axes);
@@ -188,10 +200,12 @@ void Plan::plain(const std::vector<AxisRef> &axes, ElementType type,
          desc.num_axes = group.size();
          desc.elements = elements;
          desc.element_type = static_cast<int64_t>(type);
-         if (isGather)
-           zpp_rt_plain_all_gather(rank, &desc, input, output);
-         else
-           zpp_rt_plain_reduce_scatter(rank, &desc, input, output);
+         auto *call = collective == PlainCollective::AllGather
+                          ? zpp_rt_plain_all_gather
+                      : collective == PlainCollective::AllReduce
+                          ? zpp_rt_plain_all_reduce
+                          : zpp_rt_plain_reduce_scatter;
+         call(rank, &desc, input, output);
        },
        from, to});
 }
@@ -247,51 +261,39 @@ void Plan::Run::operator()() const {
 // Collectives
 //===----------------------------------------------------------------------===//
 
-Plan perf::makeReduceScatter(const Mesh &mesh, ElementType type,
-                             int64_t elements,
-                             const std::vector<WireFormat> &formats,
-                             int64_t block, int64_t stages) {
-  HopPlan hops;
-  hops.extent = elements;
-  std::vector<AxisRef> axes;
-  for (size_t axis = 0; axis < mesh.getAxes().size(); ++axis)
-    axes.push_back(mesh.getAxis(axis));
-  std::vector<WireFormat> hopFormats;
-  for (TierHop &hop : getTierHops(mesh, axes, formats.size())) {
-    hops.hops.push_back(std::move(hop.axes));
-    hopFormats.push_back(formats[hop.format]);
-  }
-  int64_t numHops = hops.hops.size();
-  int64_t unit = elements / mesh.numDevices();
-  // Parts are as large as possible, and none is empty.
-  int64_t part = (unit + stages - 1) / std::max<int64_t>(stages, 1);
-  hops.stages = unit == 0 ? 1 : (unit + part - 1) / part;
-
-  Plan plan(elements * elementBytes(type), unit * elementBytes(type));
-  // The place of the previous hop's result, for each stage.
-  std::vector<Plan::Place> arrived(hops.stages, Plan::input());
-  // Step `hop` of a stage puts chunks in order and sends them. The last step
-  // reduces what has arrived.
-  auto addStep = [&](int64_t stage, int64_t hop) {
-    WireFormat before = hop == 0 ? WireFormat::None : hopFormats[hop - 1];
-    // Partial sums are f32.
-    ElementType beforeType = hop <= 1 ? type : ElementType::F32;
-    Plan::Place &place = arrived[stage];
-    if (hop == numHops) {
-      SliceMap map = hops.getHopMap(hop - 1, stage);
-      int64_t begin = stage * part;
-      plan.reduce(numDevices(hops.hops[hop - 1]), map.elementsPerChunk(),
-                  beforeType, before, block, type, place,
-                  {Plan::output().buffer, begin * elementBytes(type)});
-      return;
+namespace {
+/// A scatter in hops, and where its plan has places for it.
+struct ScatterPlan {
+  ScatterPlan(const Mesh &mesh, ElementType type, int64_t elements,
+              const std::vector<WireFormat> &formats, int64_t block)
+      : type(type), block(block) {
+    hops.extent = elements;
+    for (TierHop &hop : getTierHops(mesh, getAllAxes(mesh), formats.size())) {
+      hops.hops.push_back(std::move(hop.axes));
+      hopFormats.push_back(formats[hop.format]);
     }
+    numHops = hops.hops.size();
+  }
+
+  /// The type of what hop `hop` sends where it is not quantized: partial sums
+  /// are f32.
+  ElementType sentType(int64_t hop) const {
+    return hop == 0 ? type : ElementType::F32;
+  }
+  int64_t lastSources() const { return numDevices(hops.hops.back()); }
+
+  /// Puts the chunks of hop `hop` of stage `stage` in order and sends them.
+  /// `place` is where what they come from is, and where they arrive.
+  void addHop(Plan &plan, int64_t hop, int64_t stage,
+              Plan::Place &place) const {
     SliceMap map = hops.getHopMap(hop, stage);
-    ElementType held = hop == 0 ? type : ElementType::F32;
+    ElementType held = sentType(hop);
     WireFormat format = hopFormats[hop];
     int64_t chunkBytes =
         getChunkBytes(format, block, held, map.elementsPerChunk());
     int64_t bytes = map.numChunks() * chunkBytes;
     Plan::Place chunks = plan.addBuffer(bytes);
+    WireFormat before = hop == 0 ? WireFormat::None : hopFormats[hop - 1];
     if (before != WireFormat::None && format != WireFormat::None) {
       plan.reduceQuantize(numDevices(hops.hops[hop - 1]), before, block, format,
                           block, map, place, chunks);
@@ -299,7 +301,7 @@ Plan perf::makeReduceScatter(const Mesh &mesh, ElementType type,
       if (hop > 0) {
         Plan::Place sum = plan.addBuffer(numElements(map) * elementBytes(held));
         plan.reduce(numDevices(hops.hops[hop - 1]), numElements(map),
-                    beforeType, before, block, held, place, sum);
+                    sentType(hop - 1), before, block, held, place, sum);
         place = sum;
       }
       if (format == WireFormat::None)
@@ -309,13 +311,131 @@ Plan perf::makeReduceScatter(const Mesh &mesh, ElementType type,
     }
     place = plan.addBuffer(bytes);
     plan.allToAll(hops.hops[hop], chunkBytes, chunks, place);
+  }
+
+  ElementType type;
+  int64_t block;
+  HopPlan hops;
+  std::vector<WireFormat> hopFormats;
+  int64_t numHops;
+};
+} // namespace
+
+/// Calls `addStep(stage, step)` in waves: before a stage's next step, the
+/// stages after it do their earlier steps.
+template <typename Function>
+static void addInWaves(int64_t stages, int64_t steps, Function addStep) {
+  for (int64_t wave = 0; wave < stages + steps - 1; ++wave)
+    for (int64_t step = 0; step <= std::min(wave, steps - 1); ++step)
+      if (wave - step < stages)
+        addStep(wave - step, step);
+}
+
+Plan perf::makeReduceScatter(const Mesh &mesh, ElementType type,
+                             int64_t elements,
+                             const std::vector<WireFormat> &formats,
+                             int64_t block, int64_t stages) {
+  ScatterPlan scatter(mesh, type, elements, formats, block);
+  int64_t unit = elements / mesh.numDevices();
+  // Parts are as large as possible, and none is empty.
+  int64_t part = (unit + stages - 1) / std::max<int64_t>(stages, 1);
+  scatter.hops.stages = unit == 0 ? 1 : (unit + part - 1) / part;
+
+  Plan plan(elements * elementBytes(type), unit * elementBytes(type));
+  // Where the previous hop has left its result, for each stage.
+  std::vector<Plan::Place> arrived(scatter.hops.stages, Plan::input());
+  // The last step of a stage reduces what has arrived.
+  auto addStep = [&](int64_t stage, int64_t hop) {
+    if (hop < scatter.numHops)
+      return scatter.addHop(plan, hop, stage, arrived[stage]);
+    SliceMap map = scatter.hops.getHopMap(hop - 1, stage);
+    plan.reduce(scatter.lastSources(), map.elementsPerChunk(),
+                scatter.sentType(hop - 1), scatter.hopFormats.back(), block,
+                type, arrived[stage],
+                {Plan::output().buffer, stage * part * elementBytes(type)});
   };
-  // In waves: before a stage's next hop, the stages after it do their earlier
-  // hops.
-  for (int64_t wave = 0; wave < hops.stages + numHops; ++wave)
-    for (int64_t hop = 0; hop <= std::min(wave, numHops); ++hop)
-      if (wave - hop < hops.stages)
-        addStep(wave - hop, hop);
+  addInWaves(scatter.hops.stages, scatter.numHops + 1, addStep);
+  return plan;
+}
+
+Plan perf::makeAllReduce(const Mesh &mesh, ElementType type, int64_t elements,
+                         const std::vector<WireFormat> &formats,
+                         WireFormat reduced, int64_t block, int64_t stages) {
+  Plan plan(elements * elementBytes(type), elements * elementBytes(type));
+  // Each stage is an all-reduce of its part of the tensor.
+  int64_t devices = mesh.numDevices(), units = elements / devices;
+  int64_t part = (units + stages - 1) / std::max<int64_t>(stages, 1);
+  int64_t numStages = units == 0 ? 1 : (units + part - 1) / part;
+  std::vector<ScatterPlan> scatters;
+  std::vector<Plan::Place> arrived;
+  std::vector<int64_t> chunks(numStages, 1);
+  for (int64_t stage = 0; stage < numStages; ++stage) {
+    int64_t begin = stage * part;
+    scatters.emplace_back(mesh, type,
+                          (std::min(units, begin + part) - begin) * devices,
+                          formats, block);
+    arrived.push_back(
+        {Plan::input().buffer, begin * devices * elementBytes(type)});
+  }
+  int64_t numHops = scatters.front().numHops;
+  auto addStep = [&](int64_t stage, int64_t step) {
+    const ScatterPlan &scatter = scatters[stage];
+    Plan::Place &place = arrived[stage];
+    if (step < numHops)
+      return scatter.addHop(plan, step, 0, place);
+    int64_t unit = scatter.hops.extent / devices;
+    WireFormat before = scatter.hopFormats.back();
+    int64_t chunkBytes = getChunkBytes(reduced, block, type, unit);
+    if (step == numHops) {
+      // The chunk that all devices read, its owner too.
+      Plan::Place chunk = plan.addBuffer(chunkBytes);
+      SliceMap one;
+      one.extent = one.unit = unit;
+      if (reduced == WireFormat::None) {
+        plan.reduce(scatter.lastSources(), unit, scatter.sentType(numHops - 1),
+                    before, block, type, place, chunk);
+      } else if (before != WireFormat::None) {
+        plan.reduceQuantize(scatter.lastSources(), before, block, reduced,
+                            block, one, place, chunk);
+      } else {
+        Plan::Place sum = plan.addBuffer(unit * elementBytes(ElementType::F32));
+        plan.reduce(scatter.lastSources(), unit, scatter.sentType(numHops - 1),
+                    before, block, ElementType::F32, place, sum);
+        plan.quantize(ElementType::F32, reduced, block, one, sum, chunk);
+      }
+      place = chunk;
+    }
+    // Slower tiers are gathered over first.
+    int64_t hop = 2 * numHops - 1 - step;
+    if (hop >= 0) {
+      const std::vector<AxisRef> &axes = scatter.hops.hops[hop];
+      Plan::Place gathered =
+          plan.addBuffer(chunks[stage] * numDevices(axes) * chunkBytes);
+      plan.allGather(axes, chunks[stage] * chunkBytes, place, gathered);
+      chunks[stage] *= numDevices(axes);
+      place = gathered;
+      return;
+    }
+    // What arrives is ordered by the hops: the innermost is most significant.
+    SliceMap whole;
+    for (const AxisRef &axis : scatter.hops.getDimRefs())
+      whole.factors.push_back(axis.size);
+    int64_t end = whole.factors.size();
+    for (const std::vector<AxisRef> &axes : scatter.hops.hops) {
+      end -= axes.size();
+      for (size_t index = 0; index < axes.size(); ++index)
+        whole.chunkFactors.push_back(end + index);
+    }
+    whole.extent = scatter.hops.extent;
+    whole.unit = unit;
+    Plan::Place output = {Plan::output().buffer,
+                          stage * part * devices * elementBytes(type)};
+    if (reduced != WireFormat::None)
+      plan.dequantize(type, reduced, block, whole, place, output);
+    else
+      plan.unpack(type, whole, place, output);
+  };
+  addInWaves(numStages, 2 * numHops + 1, addStep);
   return plan;
 }
 
@@ -345,10 +465,11 @@ Plan perf::makeAllGather(const Mesh &mesh, ElementType type, int64_t elements,
 }
 
 Plan perf::makePlain(const Mesh &mesh, ElementType type, int64_t elements,
-                     bool isGather) {
+                     PlainCollective collective) {
   int64_t all = elements * elementBytes(type), slice = all / mesh.numDevices();
-  Plan plan(isGather ? slice : all, isGather ? all : slice);
-  plan.plain(getAllAxes(mesh), type, elements, isGather, Plan::input(),
+  Plan plan(collective == PlainCollective::AllGather ? slice : all,
+            collective == PlainCollective::ReduceScatter ? slice : all);
+  plan.plain(getAllAxes(mesh), type, elements, collective, Plan::input(),
              Plan::output());
   return plan;
 }

@@ -20,6 +20,9 @@
 
 namespace zpp::perf {
 
+/// What the communication library does in one call.
+enum class PlainCollective { ReduceScatter, AllGather, AllReduce };
+
 /// Operations of a rank on their own buffers. A plan is made once for all
 /// ranks; each rank has a `Run` of it.
 class Plan {
@@ -40,6 +43,7 @@ public:
 
   /// Each function adds an operation that reads one place and writes another.
   void pack(ElementType type, const SliceMap &map, Place from, Place to);
+  void unpack(ElementType type, const SliceMap &map, Place from, Place to);
   void quantize(ElementType type, WireFormat format, int64_t block,
                 const SliceMap &map, Place from, Place to);
   void dequantize(ElementType type, WireFormat format, int64_t block,
@@ -57,7 +61,8 @@ public:
                  Place from, Place to);
   /// The communication library's own collective, on `elements` in total.
   void plain(const std::vector<AxisRef> &axes, ElementType type,
-             int64_t elements, bool isGather, Place from, Place to);
+             int64_t elements, PlainCollective collective, Place from,
+             Place to);
   /// A copy, which kernels are compared with.
   void copy(int64_t count, Place from, Place to);
 
@@ -113,9 +118,16 @@ Plan makeReduceScatter(const Mesh &mesh, ElementType type, int64_t elements,
 Plan makeAllGather(const Mesh &mesh, ElementType type, int64_t elements,
                    WireFormat format, int64_t block);
 
-/// Either of them as a collective of the communication library.
+/// An all-reduce of `elements`, a multiple of the number of devices, in as many
+/// `stages`: a scatter as above, and a gather of the sums in the format
+/// `reduced`, over slower tiers first.
+Plan makeAllReduce(const Mesh &mesh, ElementType type, int64_t elements,
+                   const std::vector<WireFormat> &formats, WireFormat reduced,
+                   int64_t block, int64_t stages);
+
+/// One of these collectives, done by the communication library.
 Plan makePlain(const Mesh &mesh, ElementType type, int64_t elements,
-               bool isGather);
+               PlainCollective collective);
 
 } // namespace zpp::perf
 

@@ -538,6 +538,13 @@ TEST_P(Collective, Plain) {
               return data;
             };
             Bytes sum(part * elementBytes(type)), gathered;
+            Bytes reduced(part * size * elementBytes(type));
+            for (int64_t i = 0; i < part * size; ++i) {
+              float value = 0;
+              for (int64_t member : group)
+                value += member + i % 7;
+              writeElement(type, value, reduced.data(), i);
+            }
             for (int64_t i = 0; i < part; ++i) {
               float value = 0;
               for (int64_t member : group)
@@ -554,6 +561,10 @@ TEST_P(Collective, Plain) {
             EXPECT_EQ(runLocal(rank, zpp_rt_plain_all_gather, desc,
                                makeInput(index, part), fill(gathered.size())),
                       gathered);
+            EXPECT_EQ(runLocal(rank, zpp_rt_plain_all_reduce, desc,
+                               makeInput(index, part * size),
+                               fill(reduced.size())),
+                      reduced);
           }
     });
   }

@@ -373,7 +373,8 @@ const char *ncclGetLastError(ncclComm_t) { return lastError; }
 
 namespace {
 struct Op {
-  enum Kind { Send, Recv, AllGather, ReduceScatter } kind;
+  enum Kind { Send, Recv, AllGather, ReduceScatter, AllReduce } kind;
+  bool isSum() const { return kind == ReduceScatter || kind == AllReduce; }
   std::shared_ptr<Comm> comm;
   cudaStream_t stream;
   const void *source;
@@ -445,7 +446,7 @@ static void run(Comm &comm, const std::vector<Op> &ops, int64_t before) {
   /// The contributions of the ranks to sums.
   std::vector<std::vector<uint8_t>> parts;
   for (const Op &op : ops)
-    if (op.kind == Op::ReduceScatter)
+    if (op.isSum())
       for (int rank = 0; rank < comm.ranks; ++rank)
         parts.emplace_back(op.bytes);
   size_t part = 0;
@@ -460,11 +461,15 @@ static void run(Comm &comm, const std::vector<Op> &ops, int64_t before) {
       break;
     case Op::AllGather:
     case Op::ReduceScatter:
+    case Op::AllReduce:
       for (int rank = 0; rank < comm.ranks; ++rank) {
         bool isGather = op.kind == Op::AllGather;
-        const char *kind = isGather ? "all-gather" : "reduce-scatter";
+        bool isScatter = op.kind == Op::ReduceScatter;
+        const char *kind = isGather    ? "all-gather"
+                           : isScatter ? "reduce-scatter"
+                                       : "all-reduce";
         transfers.push_back({rank, true,
-                             source + (isGather ? 0 : rank * op.bytes),
+                             source + (isScatter ? rank * op.bytes : 0),
                              op.bytes, kind});
         transfers.push_back(
             {rank, false,
@@ -489,13 +494,14 @@ static void run(Comm &comm, const std::vector<Op> &ops, int64_t before) {
         std::memset(at(op.dest), kGarbage, op.bytes * size);
       continue;
     }
-    if (op.kind != Op::ReduceScatter)
+    if (!op.isSum())
       continue;
-    // Adds in the order of a ring, rounding at each step.
+    // Adds in the order of a ring, rounding at each step; all ranks have the
+    // same sum.
+    int first = op.kind == Op::ReduceScatter ? comm.rank : 0;
     for (int64_t i = 0; i < op.bytes / elementBytes(op.type); ++i)
       for (int step = 1; step <= comm.ranks; ++step) {
-        const uint8_t *data =
-            parts[part + (comm.rank + step) % comm.ranks].data();
+        const uint8_t *data = parts[part + (first + step) % comm.ranks].data();
         float value = readElement(op.type, data, i);
         if (step > 1)
           value += readElement(op.type, at(op.dest), i);
@@ -510,7 +516,7 @@ static ncclResult_t submitOps(const std::shared_ptr<Comm> &comm,
                               const std::vector<Op> &ops) {
   Task task;
   static const char *names[] = {"ncclSend", "ncclRecv", "ncclAllGather",
-                                "ncclReduceScatter"};
+                                "ncclReduceScatter", "ncclAllReduce"};
   task.name = std::string(names[ops.front().kind]) +
               (ops.size() > 1 ? " and others" : "") + " as rank " +
               std::to_string(comm->rank) + " of " + std::to_string(comm->ranks);
@@ -579,11 +585,11 @@ static ncclResult_t add(Op op, ncclComm_t handle, size_t count) {
     return bad(ncclInvalidArgument, "the communicator is in progress");
   if (op.comm->state != ncclSuccess || !op.comm->channel)
     return bad(ncclInvalidUsage, "the communicator has failed");
-  bool isCollective = op.kind == Op::AllGather || op.kind == Op::ReduceScatter;
+  bool isCollective = op.kind == Op::AllGather || op.isSum();
   if (!isCollective && (op.peer < 0 || op.peer >= op.comm->ranks))
     return bad(ncclInvalidArgument, "no such peer");
-  if (op.kind == Op::ReduceScatter && op.type != ncclFloat32 &&
-      op.type != ncclBfloat16 && op.type != ncclFloat16)
+  if (op.isSum() && op.type != ncclFloat32 && op.type != ncclBfloat16 &&
+      op.type != ncclFloat16)
     return bad(ncclInvalidUsage, "sums of this type are not simulated");
   op.bytes = static_cast<int64_t>(count) * elementBytes(op.type);
   if (!isCollective || count > 0)
@@ -646,6 +652,16 @@ ncclResult_t ncclReduceScatter(const void *source, void *dest, size_t count,
     return fail(ncclInvalidUsage, "reductions but sums are not simulated");
   return add({Op::ReduceScatter, nullptr, stream, source, dest, 0, type, 0},
              comm, count);
+}
+
+ncclResult_t ncclAllReduce(const void *source, void *dest, size_t count,
+                           ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
+                           cudaStream_t stream) {
+  ZPP_COUNT(ncclAllReduce);
+  if (op != ncclSum)
+    return fail(ncclInvalidUsage, "reductions but sums are not simulated");
+  return add({Op::AllReduce, nullptr, stream, source, dest, 0, type, 0}, comm,
+             count);
 }
 
 } // extern "C"

@@ -146,6 +146,11 @@ TEST_F(Nccl, OneProcess) {
     float sum;
     std::memcpy(&sum, rank.read().data(), 4);
     EXPECT_FLOAT_EQ(sum, 4 * 3.0039215f);
+    EXPECT_EQ(ncclAllReduce(rank.input, rank.output, kBytes, ncclFloat32,
+                            ncclSum, rank.comm, rank.stream),
+              ncclSuccess);
+    std::memcpy(&sum, rank.read().data() + 4 * kBytes - 4, 4);
+    EXPECT_FLOAT_EQ(sum, 4 * 3.0039215f);
   });
 }
 

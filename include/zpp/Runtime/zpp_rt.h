@@ -527,7 +527,8 @@ typedef struct zpp_rt_exchange_desc {
  * (ncclReduceScatter) and the output of an all-gather (ncclAllGather) have
  * `elements` on each member; the output of the former and the input of the
  * latter have `elements` divided by the size of the group, which must divide
- * it. The library decides in which order it adds. */
+ * it. Input and output of an all-reduce (ncclAllReduce) have `elements`. The
+ * library decides in which order it adds. */
 typedef struct zpp_rt_plain_desc {
   size_t struct_size;
   const char *name;
@@ -542,6 +543,9 @@ zpp_rt_plain_reduce_scatter(zpp_rt_rank *rank, const zpp_rt_plain_desc *desc,
                             const void *input, void *output);
 ZPP_RT_EXPORT zpp_rt_status
 zpp_rt_plain_all_gather(zpp_rt_rank *rank, const zpp_rt_plain_desc *desc,
+                        const void *input, void *output);
+ZPP_RT_EXPORT zpp_rt_status
+zpp_rt_plain_all_reduce(zpp_rt_rank *rank, const zpp_rt_plain_desc *desc,
                         const void *input, void *output);
 
 #define ZPP_RT_ENTRYPOINT(NAME, DESC, OP)                                      \

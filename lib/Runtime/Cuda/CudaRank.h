@@ -84,6 +84,8 @@ public:
                             void *output) override;
   Status plainAllGather(const PlainOperation &operation, const void *input,
                         void *output) override;
+  Status plainAllReduce(const PlainOperation &operation, const void *input,
+                        void *output) override;
 
   Status synchronize() override;
   Status getFailure() override { return failure.get(); }

@@ -36,6 +36,7 @@
   X(ncclSend)                                                                  \
   X(ncclRecv)                                                                  \
   X(ncclAllGather)                                                             \
+  X(ncclAllReduce)                                                             \
   X(ncclReduceScatter)
 
 namespace zpp::rt {

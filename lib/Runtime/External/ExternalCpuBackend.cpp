@@ -46,6 +46,14 @@ public:
                         void *output) override {
     return exchange(operation, &ExternalExchanges::allGather, input, output);
   }
+  Status plainAllReduce(const PlainOperation &operation, const void *input,
+                        void *output) override {
+    std::vector<uint8_t> part(operation.chunkBytes);
+    if (Status status = plainReduceScatter(operation, input, part.data());
+        !status.ok())
+      return status;
+    return plainAllGather(operation, part.data(), output);
+  }
 
   /// Other processes learn it from the caller's functions.
   void fail(const Status &) override {}

@@ -186,6 +186,19 @@ public:
                         void *output) override {
     return exchange(operation, &ExternalExchanges::allGather, input, output);
   }
+  Status plainAllReduce(const PlainOperation &operation, const void *input,
+                        void *output) override {
+    if (operation.chunkBytes == 0)
+      return {};
+    DeviceGuard guard(device);
+    void *part;
+    ZPP_RT_TRY(memory->allocate(operation.chunkBytes, part));
+    Status status = plainReduceScatter(operation, input, part);
+    if (status.ok())
+      status = plainAllGather(operation, part, output);
+    ZPP_RT_TRY(memory->free(part));
+    return status;
+  }
 
   Status synchronize() override {
     DeviceGuard guard(device);
