@@ -76,6 +76,7 @@ def test_options_are_values():
     ({"gradients": "i8:i5"}, "as .'i8', 'i4'. or 'i8:i4', but got 'i8:i5'"),
     ({"gradients": ()}, "but got ()"),
     ({"gradients": 4}, "but got 4"),
+    ({"reduced": "i8:i4"}, "reduced: expected .*, but got .i8:i4."),
     ({"secondary": 0}, "secondary: expected an integer, 1 or more, but got 0"),
     ({"secondary": 2.0}, "but got 2.0"),
     ({"block": 100}, "block: expected a power of two, but got 100"),
