@@ -34,6 +34,8 @@ struct RefuseOption : public PassWrapper<RefuseOption, OperationPass<>> {
 } // namespace
 
 void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
+  auto [weightFormat, weightKind] = StringRef(options.weights).split(':');
+  bool sendsDifferences = weightKind == "delta";
   bool hasWeights = options.weights != "none";
   bool hasGradients = options.gradients != "none";
   bool hasSecondary = options.secondary != "none";
@@ -43,6 +45,15 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
     return pm.addPass(std::make_unique<RefuseOption>(
         "expected a target portable or xla-ffi, but got '" + options.target +
         "'"));
+
+  if (!weightKind.empty() && !sendsDifferences)
+    return pm.addPass(std::make_unique<RefuseOption>(
+        "expected weights as none, i8, i4, i8:delta or i4:delta, but got '" +
+        options.weights + "'"));
+  if (sendsDifferences && !hasSecondary)
+    return pm.addPass(std::make_unique<RefuseOption>(
+        "expected a secondary partition with weights=" + options.weights +
+        ", which is what differences are taken to, but got secondary=none"));
 
   int64_t coalesceBytes = options.coalesceBytes;
   for (auto [bytes, least, what] :
@@ -74,13 +85,12 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
   // qwZ comes before hpZ: the secondary partition of a quantized gather is then
   // kept as it was received, and the forward and the backward pass read the
   // same bits.
-  if (hasWeights) {
-    QuantizeAllGatherPassOptions quantize;
-    quantize.format = options.weights;
-    quantize.block = options.block;
-    quantize.links = options.links;
+  QuantizeAllGatherPassOptions quantize;
+  quantize.format = weightFormat.str();
+  quantize.block = options.block;
+  quantize.links = options.links;
+  if (hasWeights && !sendsDifferences)
     pm.addPass(createQuantizeAllGatherPass(quantize));
-  }
   if (hasSecondary) {
     PartitionWithinNodePassOptions partition;
     partition.secondary = options.secondary;
@@ -88,6 +98,18 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
     // Small gathers can travel with those that are split into hops.
     partition.splitSmall = coalesceBytes > 0;
     pm.addPass(createPartitionWithinNodePass(partition));
+  }
+  if (sendsDifferences) {
+    // Weights without a secondary partition are gathered once per step and
+    // not kept: they have no difference to send.
+    quantize.format = "i8";
+    quantize.singleOnly = true;
+    pm.addPass(createQuantizeAllGatherPass(quantize));
+    SendDifferencesPassOptions differences;
+    differences.format = weightFormat.str();
+    differences.block = options.block;
+    differences.start = options.start;
+    pm.addPass(createSendDifferencesPass(differences));
   }
 
   // qgZ starts on the logical level, where types rule out misplaced slices.

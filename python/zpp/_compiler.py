@@ -70,16 +70,21 @@ class Rewritten:
                 if not collective["rewritten"]]
 
 
-def rewrite_text(text: str, options: Options, target: str) -> Rewritten:
+def rewrite_text(text: str, options: Options, target: str,
+                 starts: bool = False) -> Rewritten:
     """Rewrites a module in the generic form.
 
     Args:
       target: "portable", "cuda" or "cpu"; that of `options` is ignored.
+      starts: whether the step begins the state of weights that are sent as
+        differences, rather than taking it.
 
     Raises:
       CompileError: with the compiler's message.
     """
     pipeline = _pipeline(options, target)
+    if starts:
+        pipeline["start"] = True
     with tempfile.TemporaryDirectory(prefix="zpp-") as name:
         folder = pathlib.Path(name)
         source, output, report = (folder / name for name in (

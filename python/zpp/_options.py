@@ -40,7 +40,9 @@ class Options:
     #: None means the axes of the step's own mesh or, if that has only one axis,
     #: the processes and their devices.
     mesh: str | Mapping[str, int] | NamedMesh | None = None
-    #: Wire format of weight gathers (qwZ): "none", "i8" or "i4".
+    #: Wire format of weight gathers (qwZ): "none", "i8" or "i4". With
+    #: "i4:delta" or "i8:delta" devices send differences to what the others hold,
+    #: which `zpp.jit` keeps between calls. It needs a secondary partition.
     weights: str | None = None
     #: Formats of the gradient scatter's hops (qgZ) from the innermost outwards:
     #: ("i8", "i4") or "i8:i4". A single format means one hop over the whole
@@ -95,7 +97,8 @@ class Options:
             object.__setattr__(self, name, value)
 
         put("mesh", _mesh_text(self.mesh))
-        _check_choice("weights", self.weights, (None, "none", *FORMATS))
+        _check_choice("weights", self.weights, (
+            None, "none", *FORMATS, *(f"{form}:delta" for form in FORMATS)))
         put("gradients", _gradients_text(self.gradients))
         _check_choice("reduced", self.reduced, (None, "none", *FORMATS))
         if not isinstance(self.secondary, str | None):

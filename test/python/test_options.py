@@ -69,7 +69,8 @@ def test_options_are_values():
     ({"mesh": "gpu:2,gpu:4"}, "but got 'gpu' twice"),
     ({"mesh": {}}, "mesh with named axes, but got {}"),
     ({"mesh": 8}, "mesh with named axes, but got 8"),
-    ({"weights": "i3"}, "weights: expected 'none', 'i8' or 'i4', but got 'i3'"),
+    ({"weights": "i3"}, "weights: expected 'none', 'i8', 'i4', 'i8:delta' or "
+     "'i4:delta', but got 'i3'"),
     ({"weights": 8}, "but got 8"),
     ({"rotate": 64}, "rotate: expected 0 or 32, but got 64"),
     ({"rotate": True}, "rotate: expected 0 or 32, but got True"),

@@ -33,8 +33,15 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
                      "ranges, such as 0,3-7")};
   Option<std::string> weights{
       *this, "weights",
-      llvm::cl::desc("Format in which weights are gathered: none, i8 or i4"),
+      llvm::cl::desc("Format in which weights are gathered: none, i8 or i4. "
+                     "i8:delta and i4:delta send differences to the secondary "
+                     "partitions, which are then kept from step to step"),
       llvm::cl::init("i8")};
+  Option<bool> start{
+      *this, "start",
+      llvm::cl::desc("With differences: the step that begins them. It sends "
+                     "whole weights and takes no state"),
+      llvm::cl::init(false)};
   Option<std::string> gradients{
       *this, "gradients",
       llvm::cl::desc("none, or the format of each hop of a gradient scatter "

@@ -111,6 +111,8 @@ def QuantizeAllGatherPass : Zpp_ModulePass<"zero-quantize-all-gather"> {
     Option<"links", "links", "std::string", "\"\"",
            "Speeds of the tiers' links, such as node=50gbit,gpu=400gbyte, or a "
            "file with them">,
+    Option<"singleOnly", "single-only", "bool", "false",
+           "Leave gathers to and from a secondary partition as they are">,
   ];
 }
 
@@ -194,6 +196,32 @@ def SplitAllReducePass : Zpp_ModulePass<"zero-split-all-reduce"> {
     Option<"splitSmall", "split-small", "bool", "false",
            "Split all-reduces of pieces too, unquantized, that are too small to "
            "shrink; they are to travel with others (zero-coalesce-collectives)">,
+  ];
+}
+
+def SendDifferencesPass : Zpp_ModulePass<"zero-send-differences"> {
+  let summary = "Send weights as differences to what is held of them";
+  let description = [{
+    A secondary partition is kept from step to step, and so is what the others
+    hold of a device's own part. The gather over the axes outside the secondary
+    group then moves the difference between the two, quantized, and everyone adds
+    what arrives to what it holds. What one step rounds is part of the next
+    difference, so that errors do not add up.
+
+    Both are state of the step: for each weight, two arguments and two results of
+    the function, flat tensors sharded over all axes, of which each device has a
+    part of its own. The module attribute `zpp.state` lists them. With `start`
+    there are results only: whole weights are sent, and the state begins.
+
+    It expects secondary partitions that are not quantized. Gathers within the
+    secondary group read what is held as it is.
+  }];
+  let options = [
+    Option<"format", "format", "std::string", "\"i4\"", "i8 or i4">,
+    Option<"block", "block", "int64_t", "128",
+           "Elements that share a scale: a power of two from 32 to 2048">,
+    Option<"start", "start", "bool", "false",
+           "Take no state, send whole weights">,
   ];
 }
 

@@ -96,6 +96,15 @@ std::string zpp::getSharedNothingSharding(Operation *manual) {
   return "<" + mesh + ", [" + axes.substr(begin, end + 1 - begin) + "]>";
 }
 
+DictionaryAttr zpp::getSharedNothingAttributes(Operation *manual) {
+  MLIRContext *context = manual->getContext();
+  Attribute sharding = parseAttribute(
+      "#sdy.sharding" + getSharedNothingSharding(manual), context);
+  return DictionaryAttr::get(
+      context,
+      NamedAttribute(StringAttr::get(context, "sdy.sharding"), sharding));
+}
+
 Operation *zpp::extendManualComputation(Operation *manual, ValueRange operands,
                                         ValueRange results, int64_t devices) {
   OpBuilder builder(manual);

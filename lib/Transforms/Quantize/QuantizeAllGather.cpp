@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "FormatOptions.h"
+#include "zpp/Analysis/Provenance.h"
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Analysis/TypeBytes.h"
 #include "zpp/Transforms/Passes.h"
@@ -32,7 +33,11 @@ public:
     if (!*quant)
       return;
     SmallVector<AllGatherOp> gathers;
-    getOperation().walk([&](AllGatherOp gather) { gathers.push_back(gather); });
+    ProvenanceAnalysis provenances;
+    getOperation().walk([&](AllGatherOp gather) {
+      if (!singleOnly || !isOfSecondary(gather, provenances))
+        gathers.push_back(gather);
+    });
     LinksOption linksOption(getOperation(), links);
     for (AllGatherOp gather : gathers) {
       FailureOr<std::optional<LinkModel>> model =
@@ -44,6 +49,17 @@ public:
   }
 
 private:
+  /// True if `gather` makes a secondary partition, or reads one.
+  static bool isOfSecondary(AllGatherOp gather,
+                            ProvenanceAnalysis &provenances) {
+    if (gather->hasAttr(kKeepAttr) ||
+        gather.getOperand().getDefiningOp<AllGatherOp>())
+      return true;
+    auto source = gather.getOperand().getDefiningOp<FromLocalOp>();
+    return source &&
+           provenances.get(source.getLocal()).root.getDefiningOp<AllGatherOp>();
+  }
+
   /// The time of a gather on the links of `model`, plain and quantized.
   static std::pair<double, double> getUsec(AllGatherOp gather, QuantAttr quant,
                                            const LinkModel &model) {

@@ -21,6 +21,7 @@ from jax.interpreters.mlir import make_ir_context
 from zpp._bundle import Bundle
 from zpp._compiler import import_partitioned
 from zpp._rewrite import is_pretty
+from zpp.jax._state import State, extend, read_state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +37,15 @@ class Step:
     mesh: jax.sharding.Mesh | None
     #: Of a step that was rewritten for target cuda or cpu.
     bundle: Bundle | None = None
+    #: What it keeps from call to call; its arrays stand behind the flat
+    #: arguments and results.
+    state: State | None = None
+    #: The structure of the results, without the state.
+    out_tree: Any = None
+
+    def __post_init__(self):
+        if self.out_tree is None:
+            object.__setattr__(self, "out_tree", self.exported.out_tree)
 
     @property
     def uses_runtime(self) -> bool:
@@ -86,12 +96,22 @@ class Step:
                 print_generic_op_form=True, enable_debug_info=locations)
 
     def with_text(self, text: str, bundle: Bundle | None = None) -> "Step":
-        """The same step with another module of the same signature."""
+        """The same step with another module of the same signature, or with one
+        that has state besides."""
         with make_ir_context() as context:
-            serialized = _serialize(ir.Module.parse(text, context))
+            module = ir.Module.parse(text, context)
+            state = read_state(
+                module, len(self.exported.module_kept_var_idx), self.mesh)
+            serialized = _serialize(module)
         exported = dataclasses.replace(self.exported,
                                        mlir_module_serialized=serialized)
-        return dataclasses.replace(self, exported=exported, bundle=bundle)
+        donated = self.donated
+        if state is not None:
+            first = len(exported.in_avals)
+            exported = extend(exported, state)
+            donated += tuple(range(first, len(exported.in_avals)))
+        return dataclasses.replace(self, exported=exported, donated=donated,
+                                   bundle=bundle, state=state)
 
 
 def export(step: Callable, *args: Any, platforms: Sequence[str] | None = None,

@@ -19,6 +19,7 @@ from zpp.jax._export import Step, export_call
 from zpp.jax._libraries import call_with, is_jitted_by_library
 from zpp.jax._load import check_not_traced, device_context, load_flat, prepare
 from zpp.jax._rewrite import complete_auto, rewrite_step
+from zpp.jax._state import Keeper
 
 #: What of the options of `jax.jit` may be named again beside a step that is
 #: jitted already.
@@ -76,6 +77,8 @@ class _Loaded:
     function: jax.stages.Wrapped
     #: The same, compiled; None where the first call may do it.
     compiled: jax.stages.Compiled | None
+    #: What begins the state that this one takes; None where it has none.
+    start: "_Loaded | None" = None
 
 
 class JittedStep:
@@ -107,15 +110,39 @@ class JittedStep:
         self._compiler_options = jit_options.get("compiler_options")
         #: For each kind of arguments the variants, as `_schedule` has them.
         self._loaded: dict[Hashable, list[_Loaded]] = {}
+        self._keeper = Keeper()
 
     def __call__(self, *args, **kwargs):
         loaded, leaves = self._load(args, kwargs)
-        step = loaded.rewritten.step
+        running, state = loaded, []
+        if loaded.start is not None:
+            state = self._keeper.take(
+                loaded, loaded.rewritten.step.state, leaves)
+            if state is None:
+                running, state = loaded.start, []
+        step = running.rewritten.step
         with device_context(step, leaves):
-            results = (loaded.compiled or loaded.function)(*leaves)
+            results = (running.compiled or running.function)(*leaves, *state)
         self.calls += 1
         _runtime.keep(step, results)
-        return jax.tree.unflatten(step.exported.out_tree, results)
+        if step.state is not None:
+            count = len(results) - len(step.state.shapes)
+            results, kept = results[:count], results[count:]
+            self._keeper.put(loaded, step.state, kept, results)
+        return jax.tree.unflatten(step.out_tree, results)
+
+    @property
+    def state(self) -> dict[str, jax.Array] | None:
+        """What weights=i4:delta keeps between calls, by name; None before the
+        first call. Save it with the weights, and set it when they are restored,
+        on the same mesh. Without it the next call sends whole weights once, as
+        it does when no argument is a result of the latest call.
+        """
+        return self._keeper.arrays
+
+    @state.setter
+    def state(self, arrays: Mapping[str, jax.Array] | None) -> None:
+        self._keeper.give(arrays)
 
     def lower(self, *args, **kwargs) -> jax.stages.Lowered:
         """As in `jax.jit`, for the variant that the next call runs. It takes
@@ -175,14 +202,24 @@ class JittedStep:
                     zip(self._schedule, variants) if first <= self.calls)
 
     def _compile(self, step: Step, options: Options, leaves: list) -> _Loaded:
-        rewritten = rewrite_step(step, options, self._auto)
+        loaded = self._compile_part(step, options, leaves, starts=False)
+        if loaded.rewritten.step.state is None:
+            return loaded
+        return dataclasses.replace(loaded, start=self._compile_part(
+            step, options, leaves, starts=True))
+
+    def _compile_part(self, step: Step, options: Options, leaves: list,
+                      starts: bool) -> _Loaded:
+        rewritten = rewrite_step(step, options, self._auto, starts)
         prepare(rewritten.step, leaves)
         function = load_flat(rewritten.step, self._compiler_options)
         if len(self._schedule) == 1:
             return _Loaded(rewritten, function, None)
+        state = rewritten.step.state
+        taken = state.shapes.values() if state and state.is_taken else ()
         with device_context(rewritten.step, leaves):
             return _Loaded(rewritten, function,
-                           function.lower(*leaves).compile())
+                           function.lower(*leaves, *taken).compile())
 
     def _split(self, args: tuple, kwargs: dict) -> tuple[Hashable, Any]:
         """The static arguments as a key, and the others as `jax.export` takes

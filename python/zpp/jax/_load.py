@@ -12,6 +12,7 @@ import jax
 from zpp.jax import _runtime
 from zpp.jax._export import Step
 from zpp.jax._save import read
+from zpp.jax._state import check_stateless
 
 
 def load(step: Step | str | os.PathLike, compiler_options: dict | None = None
@@ -32,6 +33,7 @@ def load(step: Step | str | os.PathLike, compiler_options: dict | None = None
       compiler_options: as in `jax.jit`; an export cannot keep them.
     """
     step = step if isinstance(step, Step) else read(step)
+    check_stateless(step)
     exported = step.exported
     flat = load_flat(step, compiler_options)
 

@@ -16,8 +16,8 @@ from zpp.jax._export import Step
 from zpp.jax._partition import PartitionError
 
 
-def rewrite_step(step: Step, options: Options, auto: Auto | None = None
-                 ) -> Rewritten:
+def rewrite_step(step: Step, options: Options, auto: Auto | None = None,
+                 starts: bool = False) -> Rewritten:
     """`zpp.rewrite` of a step. The result has the rewritten step."""
     if not isinstance(options.weights_of, str | None):
         options = options.replace(weights_of=_weights_in(step, options))
@@ -33,7 +33,7 @@ def rewrite_step(step: Step, options: Options, auto: Auto | None = None
              f"those that follow from its shardings: {error}")
     options, why = choose_if(auto and complete_auto(auto), text,
                              options.replace(target=target))
-    result = with_reason(rewrite_text(text, options, target), why)
+    result = with_reason(rewrite_text(text, options, target, starts), why)
     if is_complete and why is None:
         warn_if_nothing_was_rewritten(
             result, options, "it is a step for one device; place its arguments "
@@ -42,8 +42,11 @@ def rewrite_step(step: Step, options: Options, auto: Auto | None = None
             "it names none (jax.shard_map), and its shardings require none")
     if is_complete and is_partitioned:
         _warn_of_activations(step, result, options)
-    return dataclasses.replace(
-        result, step=step.with_text(result.text, result.bundle))
+    rewritten = step.with_text(result.text, result.bundle)
+    if rewritten.state is not None:
+        result.report["total"]["state_bytes"] = rewritten.state.bytes_per_device(
+            step.exported.nr_devices)
+    return dataclasses.replace(result, step=rewritten)
 
 
 #: What part of the bytes that are left may be activations.

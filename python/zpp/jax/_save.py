@@ -23,6 +23,7 @@ from zpp._bundle import MANIFEST, Bundle, about, check_digest, check_entries
 from zpp._bundle import read_bundle, read_file, seal, unseal, write_folder
 from zpp._compiler import Rewritten
 from zpp.jax._export import Step, from_text
+from zpp.jax._state import check_stateless
 
 NOTES = "jax.json"
 VERSION = 1
@@ -43,6 +44,7 @@ def save(step: Step | Rewritten, path: str | os.PathLike) -> None:
         raise TypeError(
             "expected a rewritten zpp.Step, but got " +
             ("rewritten text" if step is None else type(step).__name__))
+    check_stateless(step)
     exported = step.exported
     files = {} if step.bundle is None else dict(step.bundle.files)
     own = {"step.jax": bytes(exported.serialize())}

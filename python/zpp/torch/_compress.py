@@ -458,6 +458,10 @@ def _check_options(options: Options) -> None:
             raise ValueError(f"{name}: expected none for PyTorch, where "
                              f"fully_shard decides it, but got "
                              f"{getattr(options, name)!r}")
+    if (options.weights or "").endswith(":delta"):
+        raise ValueError(f"weights: expected 'none', 'i8' or 'i4' for PyTorch, "
+                         f"where nothing is kept between steps, but got "
+                         f"{options.weights!r}")
     if options.target != "auto":
         raise ValueError(f"target: expected 'auto', because the model's device "
                          f"decides it, but got {options.target!r}")

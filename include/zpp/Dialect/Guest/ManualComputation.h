@@ -40,6 +40,9 @@ llvm::SmallVector<std::string> getShardingDims(mlir::Attribute attribute);
 /// mesh.
 std::string getSharedNothingSharding(mlir::Operation *manual);
 
+/// The attributes of an argument or a result of a function with this sharding.
+mlir::DictionaryAttr getSharedNothingAttributes(mlir::Operation *manual);
+
 /// Rebuilds `manual` with more operands and results, all of rank 1 and with the
 /// sharding of getSharedNothingSharding. `operands` are tensors outside,
 /// `results` are local tensors in the region. `devices` is the number of parts.

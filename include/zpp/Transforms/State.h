@@ -1,0 +1,22 @@
+//===- State.h - What a step keeps between calls ----------------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_TRANSFORMS_STATE_H
+#define ZPP_TRANSFORMS_STATE_H
+
+#include "llvm/ADT/StringRef.h"
+
+namespace zpp {
+
+/// On a module: a list of what its step keeps from call to call, one dictionary
+/// with `kind` and `type` for each of its last results. They are its last
+/// arguments too, unless the step begins what is kept.
+inline constexpr llvm::StringLiteral kStateAttr = "zpp.state";
+
+} // namespace zpp
+
+#endif // ZPP_TRANSFORMS_STATE_H

@@ -1,0 +1,50 @@
+// What is kept enters and leaves the step as flat tensors over all axes.
+// RUN: zpp-opt %S/../../Inputs/fsdp-2x4-jax0.10.mlir --remarks-filter=none \
+// RUN:   --zeropp="mesh=node:2,gpu:4 weights=i4:delta block=32" \
+// RUN:   | FileCheck %s --check-prefix=TAKES
+// RUN: zpp-opt %S/../../Inputs/fsdp-2x4-jax0.10.mlir --remarks-filter=none \
+// RUN:   --zeropp="mesh=node:2,gpu:4 weights=i4:delta block=32 start=true" \
+// RUN:   | FileCheck %s --check-prefix=STARTS
+// RUN: zpp-opt %S/../../Inputs/fsdp-2x4-jax0.10.mlir --remarks-filter=none \
+// RUN:   --zeropp="mesh=node:2,gpu:4 weights=i4:delta block=32 target=xla-ffi" \
+// RUN:   | FileCheck %s --check-prefix=FFI
+// RUN: zpp-opt %s --zero-send-differences=block=32 2>&1 | FileCheck %s
+// RUN: echo "module {}" | not zpp-opt --zeropp="weights=i4:delta secondary=none" 2>&1 \
+// RUN:   | FileCheck %s --check-prefix=SECONDARY
+// RUN: echo "module {}" | not zpp-opt --zeropp="weights=i4:sum" 2>&1 \
+// RUN:   | FileCheck %s --check-prefix=KIND
+// RUN: echo "module {}" | not zpp-opt --zero-send-differences=format=none 2>&1 \
+// RUN:   | FileCheck %s --check-prefix=NONE
+
+// SECONDARY: error: expected a secondary partition with weights=i4:delta, which is what differences are taken to, but got secondary=none
+// KIND: error: expected weights as none, i8, i4, i8:delta or i4:delta, but got 'i4:sum'
+// NONE: error: expected a format i8 or i4 of differences, but got none
+
+// TAKES: zpp.state = [{kind = "own", type = tensor<768xbf16>}, {kind = "held", type = tensor<1536xbf16>}
+// TAKES: func.func public @main({{.*}}, %{{[a-z0-9]+}}: tensor<768xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"node", "gpu"}]>}, %{{[a-z0-9]+}}: tensor<1536xbf16>
+// TAKES: "stablehlo.subtract"
+// TAKES: "stablehlo.all_gather"{{.*}}zpp.keep{{.*}}xi8>
+// TAKES: "stablehlo.add"
+// Within the node, what is held travels as it is.
+// TAKES: "stablehlo.all_gather"{{.*}}(tensor<1x{{.*}}xbf16>)
+
+// STARTS: zpp.state = [{kind = "own", type = tensor<768xbf16>}
+// STARTS-NOT: %{{[a-z0-9]+}}: tensor<768xbf16> {sdy.sharding
+// STARTS: "stablehlo.all_gather"{{.*}}zpp.keep{{.*}}xbf16>
+
+// FFI: zpp.state
+// FFI: zpp.start
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!primary = !zero.shard<256x64xbf16, dim 0 = ("node", "gpu") on #mesh>
+!secondary = !zero.shard<256x64xbf16, dim 0 = (2, "gpu") on #mesh>
+
+// CHECK: zero.all_gather is left alone: what is held of it cannot become an argument of the step: it is not gathered in a manual computation of the step itself
+// CHECK-LABEL: func @no_step
+// CHECK: zero.all_gather %{{.*}} along ["node"] {zpp.keep
+func.func @no_step(%w: tensor<32x64xbf16>) -> tensor<64x64xbf16> {
+  %0 = zero.from_local %w : tensor<32x64xbf16> to !primary
+  %1 = zero.all_gather %0 along ["node"] {zpp.keep} : !primary to !secondary
+  %2 = zero.to_local %1 : !secondary to tensor<64x64xbf16>
+  return %2 : tensor<64x64xbf16>
+}

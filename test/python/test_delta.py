@@ -1,0 +1,168 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""weights=i4:delta: what devices hold of each other's weights, from step to
+step."""
+
+import blockquant
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import test_forms as forms
+import zpp
+from startwait import needs_library
+from training import FAST, NODES, OFF, same_bits
+
+pytestmark = [pytest.mark.compiler,
+              pytest.mark.filterwarnings("ignore:expected a step with")]
+
+OPTIONS = {**OFF, "mesh": NODES, "weights": "i4:delta", "secondary": "gpu"}
+FORM = forms.FORMS["chain"]
+
+
+def started(**options):
+    """The step, its first state and a batch."""
+    fast = zpp.jit(FORM.step, compiler_options=FAST,
+                   **{"target": "portable", **OPTIONS, **options})
+    state = jax.tree.map(lambda leaf: forms.array(*leaf), FORM.state,
+                         is_leaf=forms.is_leaf)
+    return fast, state, forms.array((16, forms.WIDTH), forms.BATCH)
+
+
+def bits(array):
+    return np.asarray(array).view(np.uint16)
+
+
+def check_equal_copies(kept):
+    """Own parts lie in the order of the slices; a node holds, per GPU, the
+    slices of that GPU of all nodes."""
+    for number in range(len(kept) // 2):
+        own = bits(kept[f"own.{number}"]).reshape(2, 4, -1)
+        held = bits(kept[f"held.{number}"]).reshape(2, 4, 2, -1)
+        for node in range(2):
+            np.testing.assert_array_equal(
+                held[node], own.transpose(1, 0, 2))
+
+
+def errors(weight, own):
+    """Of what is held, and of what plain int8 sends, relative to the weight in
+    bf16."""
+    exact = np.asarray(weight).astype(jnp.bfloat16).astype(np.float32)
+    held = np.asarray(own).astype(np.float32).reshape(exact.shape)
+    plain = np.concatenate([
+        blockquant.transport(part, "i8", 128).astype(jnp.bfloat16).astype(
+            np.float32) for part in np.split(exact.reshape(-1), 8)])
+    norm = np.linalg.norm(exact)
+    return (np.linalg.norm(held - exact) / norm,
+            np.linalg.norm(plain.reshape(exact.shape) - exact) / norm)
+
+
+def test_a_thousand_steps():
+    """All devices hold equal copies, and errors stay below those of int8."""
+    fast, state, batch = started()
+    for step in range(1000):
+        before = [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
+        state, loss = fast(state, batch)
+        if step < 20 or step % 100 == 99:
+            check_equal_copies(fast.state)
+            for number, weight in enumerate(before):
+                held, plain = errors(weight, fast.state[f"own.{number}"])
+                assert held < plain, step
+    assert np.isfinite(np.asarray(loss)).all()
+
+
+def test_bytes_and_the_first_step():
+    fast, state, batch = started()
+    fast(state, batch)
+    before = [np.asarray(leaf).astype(jnp.bfloat16).reshape(-1)
+              for leaf in jax.tree.leaves(state)]
+    # Whole weights were sent.
+    for number, weight in enumerate(before):
+        assert same_bits(np.asarray(fast.state[f"own.{number}"]), weight)
+    report = fast.report()
+    # Two matrices in bf16: an eighth of each, and a quarter of each.
+    assert report["total"]["state_bytes"] == 2 * (
+        forms.WIDTH**2 * 2 // 8 + forms.WIDTH**2 * 2 // 4)
+    slices = forms.WIDTH * forms.WIDTH // 8
+    assert sum(entry["after"]["node"] for entry in report["collectives"]
+               if entry["role"] == "weight") == 2 * blockquant.chunk_bytes(
+                   slices, "i4", 128)
+    assert all(entry["after"]["node"] == 0 for entry in report["collectives"]
+               if entry["role"] == "weight" and entry["phase"] == "backward")
+
+
+def test_restored_weights_are_sent_whole():
+    fast, state, batch = started()
+    for _ in range(3):
+        state, _ = fast(state, batch)
+    others = jax.tree.map(lambda leaf: leaf + 1, state)
+    fast(others, batch)
+    for number, weight in enumerate(jax.tree.leaves(others)):
+        assert same_bits(np.asarray(fast.state[f"own.{number}"]),
+                         np.asarray(weight).astype(jnp.bfloat16).reshape(-1))
+
+
+def test_a_saved_state_continues():
+    fast, state, batch = started()
+    for _ in range(3):
+        state, _ = fast(state, batch)
+    saved = jax.tree.map(lambda leaf: leaf.copy(), (state, fast.state))
+    state, _ = fast(state, batch)
+    resumed, _, _ = started()
+    restored, resumed.state = saved
+    restored, _ = resumed(restored, batch)
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(
+        np.asarray(a), np.asarray(b)), (state, fast.state),
+        (restored, resumed.state))
+
+
+def test_a_state_of_another_step_is_refused():
+    fast, state, batch = started()
+    state, _ = fast(state, batch)
+    good = dict(fast.state)
+    fast.state = {"own.0": good["own.0"]}
+    with pytest.raises(ValueError, match=r"state: expected 4 arrays, own.0, "
+                       r"held.0, own.1, held.1, but got own.0; it is of another "
+                       r"step. Set it to None to send whole weights once"):
+        fast(state, batch)
+    fast.state = {**good, "held.1": good["own.0"]}
+    with pytest.raises(ValueError, match=r"state: expected 'held.1' of "
+                       r"bfloat16\[8192\], but got bfloat16\[4096\]; it is of "
+                       r"another mesh or format"):
+        fast(state, batch)
+    fast.state = {**good, "own.0": jnp.zeros(4096, jnp.bfloat16)}
+    with pytest.raises(ValueError, match="expected 'own.0' sharded over all "
+                       "devices of the mesh"):
+        fast(state, batch)
+    fast.state = None
+    fast(state, batch)
+
+
+def test_differences_need_a_secondary_partition():
+    fast, state, batch = started(secondary="none")
+    with pytest.raises(zpp.CompileError, match="expected a secondary partition "
+                       "with weights=i4:delta"):
+        fast(state, batch)
+
+
+def test_only_zpp_jit_carries_state(tmp_path):
+    _, state, batch = started()
+    step = zpp.rewrite(zpp.export(jax.jit(FORM.step), state, batch),
+                       target="portable", **OPTIONS)
+    with pytest.raises(ValueError, match="expected a step without state"):
+        zpp.save(step, tmp_path / "step.zpp")
+    with pytest.raises(ValueError, match="which only zpp.jit carries from call "
+                       "to call"):
+        zpp.load(step.step)
+
+
+@needs_library
+def test_runtime_and_xla_agree_to_the_bit():
+    fast, state, batch = started(target="cpu")
+    portable, other, _ = started()
+    for _ in range(3):
+        state, _ = fast(state, batch)
+        other, _ = portable(other, batch)
+        for name, array in fast.state.items():
+            np.testing.assert_array_equal(bits(array),
+                                          bits(portable.state[name]))
