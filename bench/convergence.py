@@ -200,10 +200,15 @@ def export(folder: pathlib.Path, text: bytes, settings: dict, platform: str):
         try:
             chosen = zpp.Options(mesh="node:2,gpu:2", target="portable",
                                  **options)
-        except ValueError as error:
+            rewritten = zpp.rewrite(step, chosen)
+        except (TypeError, ValueError) as error:
             print(f"left out: {name}: {error}")
             continue
-        zpp.save(zpp.rewrite(step, chosen), folder / f"{name}.zpp")
+        if getattr(rewritten.step, "state", None) is not None:
+            print(f"left out: {name}: it keeps state between calls, which only "
+                  f"zpp.jit does")
+            continue
+        zpp.save(rewritten, folder / f"{name}.zpp")
         found.append(name)
     experiment = dataclasses.replace(experiment, variants=tuple(found))
     (folder / "text.xz").write_bytes(lzma.compress(text))
