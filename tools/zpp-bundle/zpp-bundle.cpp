@@ -117,11 +117,11 @@ static llvm::Error run(const Options &options, OwningOpRef<ModuleOp> module) {
     bundle->setId("");
     bundle->setId(getId(bundle->getStepText(), bytes));
     std::string step = bundle->getStepText();
-    if (llvm::Error error = writeFile((folder + "/step.mlir").str(), step))
+    if (llvm::Error error = writeContent((folder + "/step.mlir").str(), step))
       return error;
-    return writeFile((folder + "/bundle.json").str(),
-                     bundle->getManifest({{"libstep.so", getDigest(bytes)},
-                                          {"step.mlir", getDigest(step)}}));
+    return writeContent((folder + "/bundle.json").str(),
+                        bundle->getManifest({{"libstep.so", getDigest(bytes)},
+                                             {"step.mlir", getDigest(step)}}));
   });
 }
 
@@ -141,7 +141,7 @@ int main(int argc, char **argv) {
   auto sources = std::make_shared<llvm::SourceMgr>();
   SourceMgrDiagnosticHandler diagnostics(*sources, &context);
   OwningOpRef<ModuleOp> module = readStep(options.input, sources, context);
-  if (!module)
+  if (!module || failed(verifyGuestOrder(*module)))
     return EXIT_FAILURE;
   if (llvm::Error error = run(options, std::move(module))) {
     llvm::WithColor::error(llvm::errs(), "zpp-bundle")

@@ -39,6 +39,18 @@ time, verifies the input and the output only.
 )";
 
 namespace {
+/// Verifies what MLIR's verifier does not know about guests.
+struct VerifyInput : public PassWrapper<VerifyInput, OperationPass<>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(VerifyInput)
+
+  StringRef getName() const override { return "VerifyInput"; }
+  void runOnOperation() override {
+    if (failed(zpp::verifyGuestOrder(getOperation())))
+      signalPassFailure();
+    markAllAnalysesPreserved();
+  }
+};
+
 /// Verifies the output of a pipeline that is not verified after each pass.
 struct VerifyOutput : public PassWrapper<VerifyOutput, OperationPass<>> {
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(VerifyOutput)
@@ -62,13 +74,14 @@ static LogicalResult run(StringRef input, const std::string &output,
     return failure();
   }
   MlirOptMainConfig config = MlirOptMainConfig::createFromCLOptions();
-  if (!config.shouldVerifyPasses())
-    config.setPassPipelineSetupFn([passes = config](PassManager &pm) {
-      if (failed(passes.setupPassPipeline(pm)))
-        return failure();
+  config.setPassPipelineSetupFn([passes = config](PassManager &pm) {
+    pm.addPass(std::make_unique<VerifyInput>());
+    if (failed(passes.setupPassPipeline(pm)))
+      return failure();
+    if (!passes.shouldVerifyPasses())
       pm.addPass(std::make_unique<VerifyOutput>());
-      return success();
-    });
+    return success();
+  });
   if (output == "-")
     return MlirOptMain(llvm::outs(), std::move(buffer), registry, config);
   std::string text;

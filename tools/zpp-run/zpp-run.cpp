@@ -656,7 +656,7 @@ int main(int argc, char **argv) {
   SourceMgrDiagnosticHandler diagnostics(*sources, &context);
   OwningOpRef<ModuleOp> module =
       parseSourceFile<ModuleOp>(options.input, sources, &context);
-  if (!module)
+  if (!module || failed(verifyGuestOrder(*module)))
     return EXIT_FAILURE;
   if (llvm::Error error = Runner(options, *module).run()) {
     llvm::outs().flush();

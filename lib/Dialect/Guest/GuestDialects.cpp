@@ -79,3 +79,24 @@ ZPP_GUEST_DIALECT(MpmdGuest, "mpmd")
 void zpp::registerGuestDialects(DialectRegistry &registry) {
   registry.insert<StablehloGuest, SdyGuest, ChloGuest, MhloGuest, MpmdGuest>();
 }
+
+LogicalResult zpp::verifyGuestOrder(Operation *root) {
+  WalkResult result = root->walk([](Operation *op) {
+    for (OpOperand &operand : op->getOpOperands()) {
+      Operation *source = operand.get().getDefiningOp();
+      if (!source || source->getParentOp()->isRegistered())
+        continue;
+      Operation *user = source->getBlock()->findAncestorOpInBlock(*op);
+      if (user && user != source && source->isBeforeInBlock(user))
+        continue;
+      op->emitOpError("expected operand #")
+              .append(operand.getOperandNumber(),
+                      " to be defined before it is used")
+              .attachNote(source->getLoc())
+          << "it is defined here";
+      return WalkResult::interrupt();
+    }
+    return WalkResult::advance();
+  });
+  return failure(result.wasInterrupted());
+}

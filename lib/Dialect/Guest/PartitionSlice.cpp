@@ -156,14 +156,10 @@ PartitionTables::Table PartitionTables::compute(Value value) {
 
 std::optional<PartitionSlice> PartitionTables::getSlice(Operation *op,
                                                         std::string &error) {
-  if (!isNamed(op, "stablehlo.dynamic_slice") || op->getNumResults() != 1)
+  if (!isNamed(op, "stablehlo.dynamic_slice") || !isConsistentMovement(op))
     return std::nullopt;
-  auto whole = dyn_cast<RankedTensorType>(op->getOperand(0).getType());
-  auto part = dyn_cast<RankedTensorType>(op->getResult(0).getType());
-  if (!whole || !part || !whole.hasStaticShape() || !part.hasStaticShape() ||
-      static_cast<int64_t>(op->getNumOperands()) != 1 + whole.getRank() ||
-      whole.getRank() != part.getRank())
-    return std::nullopt;
+  auto whole = cast<RankedTensorType>(op->getOperand(0).getType());
+  auto part = cast<RankedTensorType>(op->getResult(0).getType());
   PartitionSlice slice{op, -1, {}};
   for (int64_t dim = 0; dim < whole.getRank(); ++dim) {
     if (whole.getDimSize(dim) == part.getDimSize(dim))

@@ -11,6 +11,7 @@
 #include "mlir/IR/BuiltinTypes.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/ADT/StringSwitch.h"
+#include "llvm/Support/MathExtras.h"
 #include "llvm/Support/Regex.h"
 
 using namespace mlir;
@@ -144,6 +145,90 @@ bool zpp::movesData(Operation *op) {
   // this way.
   StringRef target = getCallTarget(op);
   return target == "Sharding" || target == "SPMDFullToShardShape";
+}
+
+/// Of `op` with one entry per dim, or nullopt.
+static std::optional<ArrayRef<int64_t>> getPerDim(Operation *op, StringRef name,
+                                                  int64_t rank) {
+  auto attr = op->getAttrOfType<DenseI64ArrayAttr>(name);
+  if (!attr || attr.size() != rank)
+    return std::nullopt;
+  return attr.asArrayRef();
+}
+
+static bool isConsistentTranspose(Operation *op, RankedTensorType from,
+                                  RankedTensorType to) {
+  auto permutation = getPerDim(op, "permutation", from.getRank());
+  if (!permutation || from.getRank() != to.getRank())
+    return false;
+  llvm::SmallDenseSet<int64_t> seen;
+  for (auto [dim, source] : llvm::enumerate(*permutation))
+    if (source < 0 || source >= from.getRank() || !seen.insert(source).second ||
+        from.getDimSize(source) != to.getDimSize(dim))
+      return false;
+  return true;
+}
+
+static bool isConsistentSlice(Operation *op, RankedTensorType from,
+                              RankedTensorType to) {
+  int64_t rank = from.getRank();
+  auto starts = getPerDim(op, "start_indices", rank);
+  auto limits = getPerDim(op, "limit_indices", rank);
+  auto strides = getPerDim(op, "strides", rank);
+  if (!starts || !limits || !strides || to.getRank() != rank)
+    return false;
+  for (int64_t dim = 0; dim < rank; ++dim) {
+    int64_t start = (*starts)[dim], limit = (*limits)[dim],
+            stride = (*strides)[dim];
+    if (start < 0 || start > limit || limit > from.getDimSize(dim) ||
+        stride < 1 ||
+        to.getDimSize(dim) !=
+            static_cast<int64_t>(
+                llvm::divideCeil(static_cast<uint64_t>(limit - start), stride)))
+      return false;
+  }
+  return true;
+}
+
+static bool isConsistentDynamicSlice(Operation *op, RankedTensorType from,
+                                     RankedTensorType to) {
+  if (from.getRank() != to.getRank() ||
+      static_cast<int64_t>(op->getNumOperands()) != 1 + from.getRank())
+    return false;
+  for (auto [size, whole] : llvm::zip_equal(to.getShape(), from.getShape()))
+    if (size > whole)
+      return false;
+  return llvm::all_of(op->getOperands().drop_front(), [](Value index) {
+    auto type = dyn_cast<RankedTensorType>(index.getType());
+    return type && type.getRank() == 0 && type.getElementType().isInteger();
+  });
+}
+
+bool zpp::isConsistentMovement(Operation *op) {
+  StringRef name = op->getName().getStringRef();
+  if (!name.consume_front("stablehlo.") || op->getNumOperands() == 0 ||
+      op->getNumResults() != 1 || op->getNumRegions() != 0)
+    return false;
+  auto from = dyn_cast<RankedTensorType>(op->getOperand(0).getType());
+  auto to = dyn_cast<RankedTensorType>(op->getResult(0).getType());
+  if (!from || !to || !from.hasStaticShape() || !to.hasStaticShape())
+    return false;
+  if (name == "dynamic_slice")
+    return from.getElementType() == to.getElementType() &&
+           isConsistentDynamicSlice(op, from, to);
+  if (op->getNumOperands() != 1)
+    return false;
+  if (name == "convert")
+    return from.getShape() == to.getShape();
+  if (from.getElementType() != to.getElementType())
+    return false;
+  if (name == "reduce_precision")
+    return from.getShape() == to.getShape();
+  if (name == "reshape" || (name == "broadcast_in_dim" && movesData(op)))
+    return from.getNumElements() == to.getNumElements();
+  if (name == "transpose")
+    return isConsistentTranspose(op, from, to);
+  return name == "slice" && isConsistentSlice(op, from, to);
 }
 
 bool zpp::isJoin(Operation *op) {

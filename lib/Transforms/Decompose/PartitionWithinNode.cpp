@@ -14,6 +14,7 @@
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
+#include "zpp/Support/Limits.h"
 #include "zpp/Transforms/Passes.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SetVector.h"
@@ -731,6 +732,12 @@ private:
         return std::nullopt;
       }
     }
+    if (!getStackedType(AllGatherOp(group.front()).getOperand().getType(),
+                        stack.paths.front().getNumLayers())) {
+      reason = "the stack of its weights has more elements than a tensor can "
+               "have";
+      return std::nullopt;
+    }
     if (isManualComputation(stack.anchor))
       stack.anchor = stack.anchor->getRegion(0).front().findAncestorOpInBlock(
           *AllGatherOp(group.front()).getOperation());
@@ -751,12 +758,40 @@ private:
           !stack.layerPaths.back().path.doesTheSame(first.path))
         return std::nullopt;
     }
+    auto source = cast<RankedTensorType>(
+        stack.layerPaths.front().path.source.getType());
+    if (!getStackedType(AllGatherOp(group.front()).getOperand().getType(),
+                        source.getDimSize(0)))
+      return std::nullopt;
     if (!areGatheredAgain(group, stack.layerPaths.front().path))
       return std::nullopt;
     if (isManualComputation(stack.anchor))
       stack.anchor = stack.anchor->getRegion(0).front().findAncestorOpInBlock(
           *AllGatherOp(group.front()).getOperation());
     return stack;
+  }
+
+  /// The type of `layers` tensors of type `layer` as one, whose dim has the
+  /// layer as its most significant factor; null where there is none so large.
+  static ShardType getStackedType(ShardType layer, int64_t layers) {
+    SmallVector<int64_t> shape(layer.getGlobal().getShape());
+    shape[layer.getDim()] = multiplySaturating(shape[layer.getDim()], layers);
+    SmallVector<FactorAttr> factors{
+        FactorAttr::getWhole(layer.getContext(), std::max<int64_t>(layers, 1))};
+    llvm::append_range(factors, layer.getFactors());
+    RankedTensorType global = layer.getGlobal().clone(shape);
+    // Whether it is one is a question here, not an error.
+    ScopedDiagnosticHandler ignore(layer.getContext(),
+                                   [](Diagnostic &) { return success(); });
+    auto emit = [&] {
+      return mlir::emitError(UnknownLoc::get(layer.getContext()));
+    };
+    if (layers < 1 ||
+        failed(ShardType::verify(emit, global, layer.getDim(), factors,
+                                 layer.getMesh(), layer.getQuant())))
+      return {};
+    return ShardType::get(layer.getContext(), global, layer.getDim(), factors,
+                          layer.getMesh(), layer.getQuant());
   }
 
   /// Hoists the gather over the outer axes before the loops, for all layers at
@@ -789,14 +824,7 @@ private:
       local = createReshape(builder, loc, local, flat);
       local = createReshape(builder, loc,
                             createMoveDim(builder, loc, local, 0, dim), shape);
-      SmallVector<int64_t> global(primary.getGlobal().getShape());
-      global[dim] *= layers;
-      SmallVector<FactorAttr> factors{
-          FactorAttr::getWhole(&getContext(), layers)};
-      llvm::append_range(factors, primary.getFactors());
-      stacked =
-          ShardType::get(&getContext(), primary.getGlobal().clone(global), dim,
-                         factors, primary.getMesh(), primary.getQuant());
+      stacked = getStackedType(primary, layers);
     }
     AllGatherOp kept =
         gatherOuter(builder, forward, stacked, local, plan.axes.outer);

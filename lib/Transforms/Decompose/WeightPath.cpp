@@ -10,6 +10,7 @@
 #include "mlir/Interfaces/FunctionInterfaces.h"
 #include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Support/Limits.h"
 #include "llvm/ADT/STLExtras.h"
 
 using namespace mlir;
@@ -93,8 +94,7 @@ static Value getPathOperand(WeightPath::Step &step,
   bool isKnown = changesShapeOnly(op) || isNamed(op, guest::kTranspose) ||
                  isNamed(op, guest::kSlice) ||
                  (isNamed(op, guest::kDynamicSlice) && getLayerDim(op));
-  return isKnown && hasStaticShape(op->getOperand(0)) ? op->getOperand(0)
-                                                      : Value();
+  return isKnown && isConsistentMovement(op) ? op->getOperand(0) : Value();
 }
 
 static bool choosesLayer(Operation *op) {
@@ -111,6 +111,14 @@ SmallVector<Operation *> WeightPath::getLayerSlices() const {
     if (choosesLayer(step.op))
       slices.push_back(step.op);
   return slices;
+}
+
+int64_t WeightPath::getNumLayers() const {
+  int64_t layers = 1;
+  for (Operation *slice : getLayerSlices())
+    layers = multiplySaturating(
+        layers, typeOf(slice->getOperand(0)).getDimSize(*getLayerDim(slice)));
+  return layers;
 }
 
 bool WeightPath::doesTheSame(const WeightPath &other) const {

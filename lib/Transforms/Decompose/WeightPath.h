@@ -40,6 +40,8 @@ struct WeightPath {
 
   /// The ops that choose a layer, the outermost loop's first.
   llvm::SmallVector<mlir::Operation *> getLayerSlices() const;
+  /// How many layers they choose from, or the largest number.
+  int64_t getNumLayers() const;
   /// True if both apply the same ops to their sources. They may choose
   /// different layers.
   bool doesTheSame(const WeightPath &other) const;

@@ -67,7 +67,8 @@ public:
       if (mesh && getGuestCollective(op))
         listReplicaGroups(op, *mesh);
       if (getGuestCollective(op) == CollectiveKind::AllReduce &&
-          op->getNumOperands() == 1 && op->getNumResults() == 1 && isSum(op) &&
+          op->getNumOperands() == 1 && op->getNumResults() == 1 &&
+          op->getOperandTypes() == op->getResultTypes() && isSum(op) &&
           getAutomaticAxes(op).empty())
         allReduces.push_back(op);
     });
@@ -114,7 +115,8 @@ private:
       // A scalar has no dim 0 and cannot be sliced.
       bool isTransparent =
           user->getNumResults() == 1 &&
-          cast<ShapedType>(value.getType()).getRank() > 0 &&
+          isa<RankedTensorType>(value.getType()) &&
+          cast<RankedTensorType>(value.getType()).getRank() > 0 &&
           (user->getNumOperands() == 1 ? isCast(user) : scales(user, value));
       if (!isTransparent) {
         isSliced = false;
@@ -130,9 +132,9 @@ private:
   /// True for a cast, a transpose, or a reshape that only adds or drops dims of
   /// size 1.
   static bool isCast(Operation *op) {
-    auto type = dyn_cast<RankedTensorType>(op->getOperand(0).getType());
-    if (!type || !type.hasStaticShape())
+    if (!isConsistentMovement(op))
       return false;
+    auto type = cast<RankedTensorType>(op->getOperand(0).getType());
     for (int64_t dim = 0; dim < type.getRank(); ++dim)
       if (type.getDimSize(dim) != 1 && getResultDim(op, dim))
         return true;

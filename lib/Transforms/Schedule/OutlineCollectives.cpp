@@ -131,6 +131,13 @@ class OutlineCollectivesPass
     : public zpp::impl::OutlineCollectivesPassBase<OutlineCollectivesPass> {
 public:
   void runOnOperation() override {
+    Operation *host = getOperation().lookupSymbol(kHostModule);
+    if (host && !isa<ModuleOp>(host)) {
+      host->emitError("expected @")
+          << kHostModule << " to be a module of host functions, but got '"
+          << host->getName() << "'";
+      return signalPassFailure();
+    }
     HostFunctions functions(getOperation());
     for (Block *block : getStepBlocks(getOperation()))
       for (Chain &chain : getChains(*block))

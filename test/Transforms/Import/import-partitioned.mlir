@@ -600,5 +600,34 @@ module attributes {mhlo.num_partitions = 4 : i32} {
     %offset = "stablehlo.convert"(%begin) : (tensor<ui32>) -> tensor<i32>
     %mine = "stablehlo.dynamic_slice"(%1, %offset, %zero) <{slice_sizes = array<i64: 2, 4>}> : (tensor<8x4xf32>, tensor<i32>, tensor<i32>) -> tensor<2x4xf32>
     return %mine : tensor<2x4xf32>
+
+// -----
+
+// Nothing has verified the slices: what changes the type of elements is none.
+
+module attributes {mhlo.num_partitions = 2 : i32} {
+  // CHECK-LABEL: func @malformed
+  // CHECK-NOT: stablehlo.reduce_scatter
+  // CHECK: "stablehlo.all_reduce"
+  // CHECK: "stablehlo.all_reduce"
+  // CHECK: return
+  func.func @malformed(%x: tensor<4xf32>) -> (tensor<2xi24>, tensor<2xf32>) {
+    %0 = "stablehlo.all_reduce"(%x) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<4xf32>) -> tensor<4xf32>
+    %1 = "stablehlo.all_reduce"(%x) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<4xf32>) -> tensor<4xf32>
+    %two = "stablehlo.constant"() <{value = dense<2> : tensor<ui32>}> : () -> tensor<ui32>
+    %id = "stablehlo.partition_id"() : () -> tensor<ui32>
+    %offset = "stablehlo.multiply"(%two, %id) : (tensor<ui32>, tensor<ui32>) -> tensor<ui32>
+    %2 = "stablehlo.dynamic_slice"(%0, %offset) <{slice_sizes = array<i64: 2>}> : (tensor<4xf32>, tensor<ui32>) -> tensor<2xi24>
+    %3 = "stablehlo.transpose"(%1) <{permutation = array<i64: 7>}> : (tensor<4xf32>) -> tensor<4xf32>
+    %4 = "stablehlo.dynamic_slice"(%3, %offset) <{slice_sizes = array<i64: 2>}> : (tensor<4xf32>, tensor<ui32>) -> tensor<2xf32>
+    return %2, %4 : tensor<2xi24>, tensor<2xf32>
   }
 }

@@ -8,8 +8,11 @@
 #ifndef ZPP_DIALECT_GUEST_GUESTDIALECTS_H
 #define ZPP_DIALECT_GUEST_GUESTDIALECTS_H
 
+#include "mlir/Support/LLVM.h"
+
 namespace mlir {
 class DialectRegistry;
+class Operation;
 } // namespace mlir
 
 namespace zpp {
@@ -20,6 +23,11 @@ namespace zpp {
 /// Do not call this in a compiler that registers the real dialects: the passes
 /// match such ops by name and work with either.
 void registerGuestDialects(mlir::DialectRegistry &registry);
+
+/// Verifies that in regions of guests' ops values are defined before they are
+/// used, as passes expect. MLIR's verifier takes regions of ops that it does
+/// not know for graphs without an order.
+mlir::LogicalResult verifyGuestOrder(mlir::Operation *root);
 
 } // namespace zpp
 
