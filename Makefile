@@ -114,18 +114,19 @@ sanitize: ## the compiler's tests under address and undefined-behavior sanitizer
 	$(VENV_PYTHON) scripts/run_tests.py --build build-sanitize --jobs $(JOBS) --suite compiler
 
 FUZZ_SECONDS ?= 600
-FUZZERS = mesh links npy wire
+FUZZERS = mesh links npy wire formats
 fuzz: export ASAN_OPTIONS := allow_user_poisoning=0:detect_container_overflow=0
 fuzz: ## mutated programs, then mutated text and bytes, FUZZ_SECONDS for each
 	@$(SETUP) --tools
 	cmake --preset sanitize -DPython3_EXECUTABLE=$(VENV_PYTHON) -DZPP_LIBFUZZER=ON
 	cmake --build --preset sanitize --parallel $(JOBS) --target zpp-fuzz $(FUZZERS:%=fuzz-%)
-	build-sanitize/bin/zpp-fuzz test --seconds=$(FUZZ_SECONDS) --time-limit=60 \
+	build-sanitize/bin/zpp-fuzz test --seconds=$(FUZZ_SECONDS) --time-limit=60 --jobs=$(JOBS) \
 	  --memory-limit=0 --keep=build-sanitize/findings
 	for name in $(FUZZERS); do \
 	  mkdir -p build-sanitize/corpus/$$name && build-sanitize/bin/fuzz-$$name \
 	    -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -artifact_prefix=build-sanitize/findings- \
 	    build-sanitize/corpus/$$name fuzz/corpus/$$name || exit 1; done
+	PYTHONPATH=python $(VENV_PYTHON) fuzz/fuzz_manifest.py --seconds=$(FUZZ_SECONDS)
 
 bench: zpp-opt ## run the experiments that need no GPU, one table each
 	$(PYTHON) bench/compile_time.py

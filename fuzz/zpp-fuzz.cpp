@@ -12,7 +12,8 @@
 //
 // Executions are numbered; the number is the seed of all that is random in one.
 // They run in batches, each in a process of its own, so that one that crashes
-// takes down no more than its batch, which goes on behind it.
+// takes down no more than its batch, which goes on behind it. Programs are
+// parsed once, before the first batch; an execution changes a copy.
 //
 //===----------------------------------------------------------------------===//
 
@@ -34,7 +35,7 @@
 #include "llvm/Support/WithColor.h"
 
 #include <chrono>
-#include <map>
+#include <optional>
 
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -61,6 +62,8 @@ static cl::opt<uint64_t> memory("memory-limit",
                                 cl::desc("MiB of address space of a batch; 0: "
                                          "no limit, as sanitizers need"),
                                 cl::init(4096));
+static cl::opt<unsigned> jobs("jobs", cl::desc("Batches at the same time"),
+                              cl::init(1));
 static cl::opt<std::string> keep("keep", cl::desc("Folder for what was found"));
 static cl::opt<bool> showOne("show",
                              cl::desc("Print the program and the pipeline of "
@@ -75,6 +78,8 @@ struct Entry {
   std::string name, text;
   /// The pipelines of the RUN lines of its file.
   std::vector<std::string> pipelines;
+  /// In the context that all programs share.
+  OwningOpRef<ModuleOp> module;
 };
 } // namespace
 
@@ -108,7 +113,7 @@ static void addFile(StringRef path, std::vector<Entry> &corpus) {
         pipelines.push_back(pipeline);
   (*file)->getBuffer().split(parts, "// -----");
   for (StringRef part : parts)
-    corpus.push_back({path.str(), part.str(), pipelines});
+    corpus.push_back({path.str(), part.str(), pipelines, {}});
 }
 
 /// In the order of names.
@@ -143,6 +148,75 @@ static constexpr llvm::StringLiteral kMeshes[] = {"",
                                                   "data:1,gpu:8",
                                                   "rack:2,node:2,gpu:2",
                                                   "node:2,gpu:3"};
+
+/// `pipeline` with the options of its passes spelled out, and one of these
+/// another one.
+static std::string mutateOption(StringRef pipeline, MLIRContext &context,
+                                Random &random) {
+  PassManager pm(&context);
+  if (failed(parsePassPipeline(pipeline, pm, llvm::nulls())))
+    return pipeline.str();
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  pm.printAsTextualPipeline(os);
+  StringRef all = text;
+  all.consume_front("builtin.module(");
+  all.consume_back(")");
+  // Not where output goes.
+  static const llvm::Regex kOption("[{ ]([a-z-]+)=([^ {}]*)");
+  SmallVector<std::pair<size_t, size_t>> places;
+  SmallVector<StringRef> match;
+  for (StringRef rest = all; kOption.match(rest, &match);
+       rest = rest.drop_front(match[0].end() - rest.begin()))
+    if (match[1] != "output")
+      places.push_back({match[2].begin() - all.begin(), match[2].size()});
+  if (places.empty())
+    return pipeline.str();
+  static constexpr llvm::StringLiteral kValues[] = {
+      "",
+      "none",
+      "i8",
+      "i4",
+      "i8:i4",
+      "i4:i4:i8",
+      "i8:",
+      "bf16",
+      "node",
+      "gpu",
+      "rack",
+      "0",
+      "1",
+      "2",
+      "3",
+      "-1",
+      "64",
+      "65536",
+      "2147483648",
+      "4294967297",
+      "9223372036854775807",
+      "9223372036854775808",
+      "1e308",
+      "true",
+      "false",
+      "node:2,gpu:4",
+      "gpu:8",
+      "a:0",
+      "gpu:1048577",
+      "node:2,gpu:4,x:1",
+      "node=50gbit,gpu=400gbyte",
+      "node=0gbit,gpu=1gbit",
+      "node=1e308gbit,gpu=1e-308gbit",
+      "any",
+      "dependent",
+      "xla-ffi",
+      "portable",
+      "table",
+      "json"};
+  auto [begin, size] = random.pick(places);
+  return (all.take_front(begin) + random.pick(kValues) +
+          all.drop_front(begin + size))
+      .str();
+}
 
 static std::string choosePipeline(const Entry &entry, Random &random) {
   if (!entry.pipelines.empty() && !random.oneIn(3)) {
@@ -239,65 +313,100 @@ static bool crashesMLIR(ModuleOp module) {
       .wasInterrupted();
 }
 
+/// Small programs more often than large ones: they take less time, and a change
+/// hits more of what matters.
+static const Entry &chooseEntry(const std::vector<Entry> &corpus,
+                                Random &random) {
+  const Entry *chosen = &random.pick(corpus);
+  if (!random.oneIn(8))
+    for (int tries = 0; tries < 2; ++tries)
+      if (const Entry &other = random.pick(corpus);
+          other.text.size() < chosen->text.size())
+        chosen = &other;
+  return *chosen;
+}
+
+/// Runs `pipeline` on `module`.
+static Result compile(ModuleOp module, StringRef pipeline, bool readAgain,
+                      std::string &lastError) {
+  MLIRContext *context = module.getContext();
+  PassManager pm(context);
+  pm.enableVerifier(false);
+  if (failed(parsePassPipeline(pipeline, pm, llvm::nulls())))
+    return {Outcome::Rejected, ""};
+  lastError.clear();
+  if (failed(pm.run(module))) {
+    if (lastError.empty())
+      return {Outcome::Silent, "failed without an error"};
+    return {Outcome::Failed, ""};
+  }
+  if (failed(verify(module)))
+    return {Outcome::Invalid, "output does not verify: " + lastError};
+  if (readAgain) {
+    std::string text;
+    llvm::raw_string_ostream os(text);
+    module->print(os, OpPrintingFlags().printGenericOpForm());
+    if (!parseSourceString<ModuleOp>(text, context))
+      return {Outcome::Unreadable, "output cannot be read: " + lastError};
+  }
+  return {Outcome::Succeeded, ""};
+}
+
 /// With `print` the program and the pipeline go to standard output before they
 /// run.
 static Result execute(const std::vector<Entry> &corpus, uint64_t number,
                       const DialectRegistry &registry, bool print) {
   // Numbers in a row are not alike.
   Random random(number * 0x9e3779b97f4a7c15);
-  const Entry &entry = random.pick(corpus);
+  const Entry &entry = chooseEntry(corpus, random);
   std::string pipeline = choosePipeline(entry, random);
-  MLIRContext context(registry, MLIRContext::Threading::DISABLED);
+  // A pass that makes ops of a dialect that it has not asked for works where
+  // another program has loaded it.
+  bool isAlone = random.oneIn(16);
+  bool mutatesOption = random.oneIn(6), readAgain = random.oneIn(8);
+  std::optional<MLIRContext> own;
+  OwningOpRef<ModuleOp> module;
   std::string lastError;
-  ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {
+  auto handle = [&](Diagnostic &diagnostic) {
     if (diagnostic.getSeverity() == DiagnosticSeverity::Error)
       lastError = diagnostic.str();
     if (print)
       llvm::outs() << "// " << diagnostic.getLocation() << ": " << diagnostic
                    << "\n";
     return success();
-  });
-  OwningOpRef<ModuleOp> module =
-      parseSourceString<ModuleOp>(entry.text, &context);
+  };
+  std::optional<ScopedDiagnosticHandler> handler;
+  if (isAlone) {
+    own.emplace(registry, MLIRContext::Threading::DISABLED);
+    handler.emplace(&*own, handle);
+    module = parseSourceString<ModuleOp>(entry.text, &*own);
+  } else {
+    ModuleOp original = entry.module.get();
+    handler.emplace(original.getContext(), handle);
+    module = original.clone();
+  }
   if (!module)
     return {Outcome::Rejected, ""};
-  mutate(*module, random);
+  MLIRContext &context = *module->getContext();
+  if (mutatesOption)
+    pipeline = mutateOption(pipeline, context, random);
+  if (!mutatesOption || random.oneIn(2))
+    mutate(*module, random);
   if (print) {
     llvm::outs() << "// " << entry.name
                  << "\n// --pass-pipeline='builtin.module(" << pipeline
                  << ")'\n";
     llvm::outs().flush();
   }
-  if (crashesMLIR(*module) || failed(verify(*module)))
+  if (crashesMLIR(*module) || failed(verify(*module)) ||
+      failed(zpp::verifyGuestOrder(*module)))
     return {Outcome::Rejected, ""};
   if (print) {
     module->print(llvm::outs(), OpPrintingFlags().printGenericOpForm());
     llvm::outs() << "\n";
     llvm::outs().flush();
   }
-
-  PassManager pm(&context);
-  pm.enableVerifier(false);
-  std::string optionErrors;
-  llvm::raw_string_ostream errors(optionErrors);
-  if (failed(parsePassPipeline(pipeline, pm, errors)))
-    return {Outcome::Rejected, ""};
-  lastError.clear();
-  if (failed(pm.run(*module))) {
-    if (lastError.empty())
-      return {Outcome::Silent, "failed without an error"};
-    return {Outcome::Failed, ""};
-  }
-  if (failed(verify(*module)))
-    return {Outcome::Invalid, "output does not verify: " + lastError};
-  if (random.oneIn(8)) {
-    std::string text;
-    llvm::raw_string_ostream os(text);
-    module->print(os, OpPrintingFlags().printGenericOpForm());
-    if (!parseSourceString<ModuleOp>(text, &context))
-      return {Outcome::Unreadable, "output cannot be read: " + lastError};
-  }
-  return {Outcome::Succeeded, ""};
+  return compile(*module, pipeline, readAgain, lastError);
 }
 
 //===----------------------------------------------------------------------===//
@@ -305,11 +414,20 @@ static Result execute(const std::vector<Entry> &corpus, uint64_t number,
 //===----------------------------------------------------------------------===//
 
 namespace {
+constexpr uint64_t kBatch = 256;
+
 /// The messages of a batch to the process that started it.
 struct Shared {
   uint64_t current;
   uint64_t counts[6];
   char message[512];
+};
+
+/// A batch that runs, in the process `pid`, up to `last`.
+struct Batch {
+  pid_t pid = 0;
+  uint64_t next = 0, last = 0;
+  Shared *shared = nullptr;
 };
 } // namespace
 
@@ -320,31 +438,91 @@ static void setTimer(unsigned seconds) {
   setitimer(ITIMER_PROF, &timer, nullptr);
 }
 
-/// Runs executions from `first` on. Ends with 0 behind the last one, with 1 at
-/// one that found something.
-[[noreturn]] static void runBatch(const std::vector<Entry> &corpus,
-                                  const DialectRegistry &registry,
-                                  uint64_t first, uint64_t last,
-                                  Shared *shared) {
+static void setLimits() {
   if (memory != 0) {
     rlimit bytes{memory << 20, memory << 20};
     setrlimit(RLIMIT_AS, &bytes);
   }
   rlimit noCore{0, 0};
   setrlimit(RLIMIT_CORE, &noCore);
-  for (uint64_t number = first; number < last; ++number) {
-    shared->current = number;
+}
+
+namespace {
+/// Starts batches, and looks at how they end.
+class Search {
+public:
+  Search(const std::vector<Entry> &corpus, const DialectRegistry &registry)
+      : corpus(corpus), registry(registry), next(seed) {
+    if (seconds != 0)
+      end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  }
+
+  /// False, with errno, where the system gives no memory or no process.
+  bool run();
+  void printSummary() const;
+  bool hasFound() const { return found != 0; }
+
+private:
+  bool isOver() const {
+    return (runs != 0 && next >= seed + runs) ||
+           (end && std::chrono::steady_clock::now() >= *end);
+  }
+
+  bool start(Batch &batch);
+  [[noreturn]] void runBatch(const Batch &batch) const;
+  /// Looks at how the process of `batch` has ended, which then has none.
+  void finish(Batch &batch, int status);
+  void keepExecution(uint64_t number) const;
+
+  const std::vector<Entry> &corpus;
+  const DialectRegistry &registry;
+  uint64_t next;
+  std::optional<std::chrono::steady_clock::time_point> end;
+  std::vector<Batch> batches;
+  uint64_t executed = 0, found = 0;
+};
+} // namespace
+
+/// Runs executions from `next` on. Ends with 0 behind the last one, or where
+/// time is up, with 1 at one that found something.
+void Search::runBatch(const Batch &batch) const {
+  // Reports and remarks are not of interest.
+  if (!freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr))
+    _exit(2);
+  setLimits();
+  for (uint64_t number = batch.next; number < batch.last; ++number) {
+    batch.shared->current = number;
+    if (end && std::chrono::steady_clock::now() >= *end)
+      _exit(0);
     setTimer(limit);
     Result result = execute(corpus, number, registry, /*print=*/false);
     setTimer(0);
-    ++shared->counts[static_cast<size_t>(result.outcome)];
+    ++batch.shared->counts[static_cast<size_t>(result.outcome)];
     if (!result.message.empty()) {
-      strncpy(shared->message, result.message.c_str(),
-              sizeof(shared->message) - 1);
+      strncpy(batch.shared->message, result.message.c_str(),
+              sizeof(batch.shared->message) - 1);
       _exit(1);
     }
   }
+  batch.shared->current = batch.last;
   _exit(0);
+}
+
+bool Search::start(Batch &batch) {
+  if (batch.next == batch.last) {
+    batch.next = next;
+    batch.last = next + kBatch;
+    if (runs != 0)
+      batch.last = std::min<uint64_t>(batch.last, seed + runs);
+    next = batch.last;
+  }
+  batch.shared->message[0] = '\0';
+  batch.shared->current = batch.next;
+  llvm::outs().flush();
+  batch.pid = fork();
+  if (batch.pid == 0)
+    runBatch(batch);
+  return batch.pid > 0;
 }
 
 static std::string describeEnd(int status, const char *message) {
@@ -357,31 +535,85 @@ static std::string describeEnd(int status, const char *message) {
   return "crash: " + std::string(strsignal(WTERMSIG(status)));
 }
 
+void Search::finish(Batch &batch, int status) {
+  batch.pid = 0;
+  uint64_t current = batch.shared->current;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+    executed += current - batch.next;
+    // Time is up where it has not come to the last one.
+    batch.next = batch.last;
+    return;
+  }
+  ++found;
+  executed += current + 1 - batch.next;
+  batch.next = current + 1;
+  llvm::outs() << "execution " << current << ": "
+               << describeEnd(status, batch.shared->message) << "\n";
+  keepExecution(current);
+}
+
 /// Runs `number` again in a process of its own, which writes the program, and
-/// what it says when it ends, to files of the folder.
-static void keepExecution(const std::vector<Entry> &corpus,
-                          const DialectRegistry &registry, uint64_t number) {
+/// what it says when it ends, to files of the folder. Nobody waits for it
+/// before the end.
+void Search::keepExecution(uint64_t number) const {
   if (keep.empty())
     return;
   (void)llvm::sys::fs::create_directories(keep);
   std::string path = (keep + "/" + llvm::Twine(number)).str();
-  pid_t child = fork();
-  if (child == 0) {
-    if (!freopen((path + ".mlir").c_str(), "w", stdout) ||
-        !freopen((path + ".log").c_str(), "w", stderr))
-      _exit(1);
-    if (memory != 0) {
-      rlimit bytes{memory << 20, memory << 20};
-      setrlimit(RLIMIT_AS, &bytes);
-    }
-    setTimer(limit);
-    Result result = execute(corpus, number, registry, /*print=*/true);
-    llvm::errs() << result.message << "\n";
-    llvm::outs().flush();
-    _exit(0);
+  llvm::outs().flush();
+  if (fork() != 0)
+    return;
+  if (!freopen((path + ".mlir").c_str(), "w", stdout) ||
+      !freopen((path + ".log").c_str(), "w", stderr))
+    _exit(1);
+  setLimits();
+  setTimer(limit);
+  Result result = execute(corpus, number, registry, /*print=*/true);
+  llvm::errs() << (result.message.empty() ? "nothing found the second time"
+                                          : result.message)
+               << "\n";
+  llvm::outs().flush();
+  _exit(0);
+}
+
+bool Search::run() {
+  batches.resize(std::max(jobs.getValue(), 1u));
+  for (Batch &batch : batches) {
+    void *memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+      return false;
+    batch.shared = static_cast<Shared *>(memory);
   }
-  int status;
-  waitpid(child, &status, 0);
+  while (true) {
+    for (Batch &batch : batches) {
+      bool isDone = batch.next == batch.last
+                        ? isOver()
+                        : end && std::chrono::steady_clock::now() >= *end;
+      if (batch.pid == 0 && !isDone && !start(batch))
+        return false;
+    }
+    int status;
+    pid_t pid = waitpid(-1, &status, 0);
+    if (pid < 0)
+      return true; // There is none left.
+    for (Batch &batch : batches)
+      if (batch.pid == pid)
+        finish(batch, status);
+  }
+}
+
+void Search::printSummary() const {
+  auto count = [&](Outcome outcome) {
+    uint64_t sum = 0;
+    for (const Batch &batch : batches)
+      sum += batch.shared->counts[static_cast<size_t>(outcome)];
+    return sum;
+  };
+  llvm::outs() << executed << " executions: " << count(Outcome::Rejected)
+               << " programs do not verify, " << count(Outcome::Failed)
+               << " end in an error, " << count(Outcome::Succeeded)
+               << " are compiled; " << found << " findings\n";
 }
 
 int main(int argc, char **argv) {
@@ -390,10 +622,19 @@ int main(int argc, char **argv) {
       argc, argv, "zpp-fuzz: runs the compiler on programs nobody wrote\n");
   DialectRegistry registry;
   zpp::tools::registerEverything(registry);
+  MLIRContext context(registry, MLIRContext::Threading::DISABLED);
   std::vector<Entry> corpus = readCorpus();
+  {
+    // Many a test is about what is no program.
+    ScopedDiagnosticHandler quiet(&context,
+                                  [](Diagnostic &) { return success(); });
+    for (Entry &entry : corpus)
+      entry.module = parseSourceString<ModuleOp>(entry.text, &context);
+  }
+  llvm::erase_if(corpus, [](const Entry &entry) { return !entry.module; });
   if (corpus.empty()) {
     llvm::WithColor::error(llvm::errs(), "zpp-fuzz")
-        << "expected files that end in .mlir, but got none\n";
+        << "expected programs in files that end in .mlir, but got none\n";
     return 1;
   }
   if (showOne) {
@@ -401,59 +642,11 @@ int main(int argc, char **argv) {
     llvm::outs() << "// " << result.message << "\n";
     return result.message.empty() ? 0 : 1;
   }
-
-  auto *shared = static_cast<Shared *>(mmap(nullptr, sizeof(Shared),
-                                            PROT_READ | PROT_WRITE,
-                                            MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-  if (shared == MAP_FAILED) {
+  Search search(corpus, registry);
+  if (!search.run()) {
     perror("zpp-fuzz");
     return 1;
   }
-  auto begin = std::chrono::steady_clock::now();
-  auto isOver = [&](uint64_t next) {
-    std::chrono::duration<double> elapsed =
-        std::chrono::steady_clock::now() - begin;
-    return (runs != 0 && next >= seed + runs) ||
-           (seconds != 0 && elapsed.count() >= seconds);
-  };
-  constexpr uint64_t kBatch = 256;
-  uint64_t next = seed, found = 0;
-  while (!isOver(next)) {
-    uint64_t last = next + kBatch;
-    if (runs != 0)
-      last = std::min<uint64_t>(last, seed + runs);
-    shared->message[0] = '\0';
-    llvm::outs().flush();
-    pid_t child = fork();
-    if (child < 0) {
-      perror("zpp-fuzz");
-      return 1;
-    }
-    if (child == 0) {
-      // Reports and remarks are not of interest.
-      if (!freopen("/dev/null", "w", stdout) ||
-          !freopen("/dev/null", "w", stderr))
-        _exit(2);
-      runBatch(corpus, registry, next, last, shared);
-    }
-    int status;
-    waitpid(child, &status, 0);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
-      next = last;
-      continue;
-    }
-    ++found;
-    next = shared->current + 1;
-    llvm::outs() << "execution " << shared->current << ": "
-                 << describeEnd(status, shared->message) << "\n";
-    keepExecution(corpus, registry, shared->current);
-  }
-  auto count = [&](Outcome outcome) {
-    return shared->counts[static_cast<size_t>(outcome)];
-  };
-  llvm::outs() << next - seed << " executions: " << count(Outcome::Rejected)
-               << " programs do not verify, " << count(Outcome::Failed)
-               << " end in an error, " << count(Outcome::Succeeded)
-               << " are compiled; " << found << " findings\n";
-  return found == 0 ? 0 : 1;
+  search.printSummary();
+  return search.hasFound() ? 1 : 0;
 }

@@ -600,6 +600,8 @@ module attributes {mhlo.num_partitions = 4 : i32} {
     %offset = "stablehlo.convert"(%begin) : (tensor<ui32>) -> tensor<i32>
     %mine = "stablehlo.dynamic_slice"(%1, %offset, %zero) <{slice_sizes = array<i64: 2, 4>}> : (tensor<8x4xf32>, tensor<i32>, tensor<i32>) -> tensor<2x4xf32>
     return %mine : tensor<2x4xf32>
+  }
+}
 
 // -----
 
