@@ -116,6 +116,7 @@ sanitize: ## the compiler's tests under address and undefined-behavior sanitizer
 FUZZ_SECONDS ?= 600
 FUZZERS = mesh links npy wire formats
 fuzz: export ASAN_OPTIONS := allow_user_poisoning=0:detect_container_overflow=0
+fuzz: export UBSAN_OPTIONS := halt_on_error=1:print_stacktrace=1
 fuzz: ## mutated programs, then mutated text and bytes, FUZZ_SECONDS for each
 	@$(SETUP) --tools
 	cmake --preset sanitize -DPython3_EXECUTABLE=$(VENV_PYTHON) -DZPP_LIBFUZZER=ON

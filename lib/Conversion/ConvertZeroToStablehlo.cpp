@@ -507,6 +507,13 @@ static LogicalResult verifyConvertible(Operation *op) {
   auto emitError = [&]() {
     return op->emitError("failed to legalize '") << op->getName() << "': ";
   };
+  auto verifyElements = [&](ShapedType type) -> LogicalResult {
+    if (StablehloBuilder::hasZero(type.getElementType()))
+      return success();
+    return emitError() << "expected integer, float or complex elements, but "
+                          "got "
+                       << type.getElementType();
+  };
   if (isOfPlainScatter(op))
     return success();
   if (StringRef pass = getMissingPass(op); !pass.empty())
@@ -517,7 +524,7 @@ static LogicalResult verifyConvertible(Operation *op) {
     if (decomposed.isOnBuffers())
       return emitError() << "expected tensors, but got buffers of type "
                          << decomposed.getInputType();
-    return success();
+    return verifyElements(decomposed.getInputType());
   }
   if (holdsShard(op))
     return emitError() << "expected local tensors, but got a partitioned one; "
@@ -527,6 +534,8 @@ static LogicalResult verifyConvertible(Operation *op) {
       !isa<tensor::EmptyOp>(op) && !isTensorOp(op))
     return emitError() << "expected tensor.empty, or tensor.concat, a slice or "
                           "a reshape of static tensors without strides";
+  if (auto empty = dyn_cast<tensor::EmptyOp>(op))
+    return verifyElements(empty.getType());
   return success();
 }
 

@@ -7,6 +7,7 @@
 
 #include "FormatOptions.h"
 
+#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/LineIterator.h"
 #include "llvm/Support/MemoryBuffer.h"
 
@@ -59,6 +60,12 @@ LogicalResult LinksOption::read() {
            << text << "': expected TIER=NUMBERgbit,... or a file with a line "
            << "'links=TIER=NUMBERgbit,...', but got ";
   };
+  // A device such as /dev/zero has no end.
+  llvm::sys::fs::file_status status;
+  if (!llvm::sys::fs::status(text, status) &&
+      (status.type() == llvm::sys::fs::file_type::character_file ||
+       status.type() == llvm::sys::fs::file_type::block_file))
+    return emit() << "a device";
   llvm::ErrorOr<std::unique_ptr<llvm::MemoryBuffer>> file =
       llvm::MemoryBuffer::getFile(text, /*IsText=*/true);
   if (!file)

@@ -1,4 +1,6 @@
 // RUN: zpp-opt %s --convert-zero-to-runtime=allocate-workspaces | FileCheck %s
+// Calls that pass a workspace on get no other one.
+// RUN: zpp-opt %s --zero-plan-workspace --convert-zero-to-runtime=allocate-workspaces | FileCheck %s
 
 #mesh = #zero.mesh<"gpu" = 4>
 

@@ -33,3 +33,12 @@ func.func @reshaped() -> tensor<2x8xf32> {
   %1 = tensor.expand_shape %0 [[0, 1]] output_shape [2, 8] : tensor<16xf32> into tensor<2x8xf32>
   return %1 : tensor<2x8xf32>
 }
+
+// CHECK-LABEL: func @complex
+// CHECK: %[[ZERO:.*]] = "stablehlo.constant"() <{value = dense<(0.000000e+00,0.000000e+00)> : tensor<complex<f32>>}>
+// CHECK: %[[ZEROS:.*]] = "stablehlo.broadcast_in_dim"(%[[ZERO]])
+// CHECK: return %[[ZEROS]] : tensor<4xcomplex<f32>>
+func.func @complex() -> tensor<4xcomplex<f32>> {
+  %0 = tensor.empty() : tensor<4xcomplex<f32>>
+  return %0 : tensor<4xcomplex<f32>>
+}

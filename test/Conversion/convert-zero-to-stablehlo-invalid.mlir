@@ -118,3 +118,11 @@ func.func @dynamic_concat(%x: tensor<?xf32>, %y: tensor<4xf32>) -> tensor<?xf32>
   %0 = tensor.concat dim(0) %x, %y : (tensor<?xf32>, tensor<4xf32>) -> tensor<?xf32>
   return %0 : tensor<?xf32>
 }
+
+// -----
+
+func.func @vectors() -> tensor<4xvector<2xf32>> {
+  // expected-error@+1 {{failed to legalize 'tensor.empty': expected integer, float or complex elements, but got 'vector<2xf32>'}}
+  %0 = tensor.empty() : tensor<4xvector<2xf32>>
+  return %0 : tensor<4xvector<2xf32>>
+}

@@ -25,10 +25,12 @@
 // RUN: not zpp-opt %s --zero-split-hierarchy="links=%t.dir/empty.txt" 2>&1 | FileCheck %s --check-prefix=EMPTY
 // RUN: not zpp-opt %s --zero-split-hierarchy="links=%t.dir/bad.txt" 2>&1 | FileCheck %s --check-prefix=BAD
 // RUN: not zpp-opt %s --zero-split-hierarchy="links=%t.dir/none.txt" 2>&1 | FileCheck %s --check-prefix=NONE
+// RUN: not zpp-opt %s --zero-split-hierarchy="links=/dev/zero" 2>&1 | FileCheck %s --check-prefix=DEVICE
 
 // EMPTY: error: in links '{{.*}}empty.txt': expected TIER=NUMBERgbit,... or a file with a line 'links=TIER=NUMBERgbit,...', but got none in this file
 // BAD: error: in links '{{.*}}bad.txt': expected TIER=NUMBERgbit or TIER=NUMBERgbyte, but got 'gpu=fast'
 // NONE: error: in links '{{.*}}none.txt': expected {{.*}}, but got 'No such file or directory'
+// DEVICE: error: in links '/dev/zero': expected {{.*}}, but got a device
 // ERROR: error: in links 'node=fast': expected TIER=NUMBERgbit or TIER=NUMBERgbyte, but got 'node=fast'
 
 #mesh = #zero.mesh<"node" = 2, "gpu" = 4>

@@ -11,6 +11,7 @@
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/Parser/Parser.h"
 #include "zpp/InitAll.h"
+#include "zpp/Support/ProgramText.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/InitLLVM.h"
@@ -74,6 +75,11 @@ readStep(StringRef path, const std::shared_ptr<llvm::SourceMgr> &sources,
   if (!file) {
     llvm::WithColor::error(llvm::errs(), "zpp-bundle")
         << path << ": " << file.getError().message() << "\n";
+    return {};
+  }
+  if (std::string error = verifyProgramText((*file)->getBuffer());
+      !error.empty()) {
+    llvm::errs() << path << ":" << error << "\n";
     return {};
   }
   StringRef name = path == "-" ? "<stdin>" : llvm::sys::path::filename(path);

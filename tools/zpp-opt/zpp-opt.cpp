@@ -12,9 +12,11 @@
 #include "mlir/Support/FileUtilities.h"
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
 #include "zpp/Support/OutputFile.h"
+#include "zpp/Support/ProgramText.h"
 #include "llvm/Support/InitLLVM.h"
 #include "llvm/Support/MemoryBuffer.h"
 
+#include <csignal>
 #include <vector>
 
 using namespace mlir;
@@ -73,6 +75,11 @@ static LogicalResult run(StringRef input, const std::string &output,
     llvm::errs() << message << "\n";
     return failure();
   }
+  if (std::string error = zpp::verifyProgramText(buffer->getBuffer());
+      !error.empty()) {
+    llvm::errs() << input << ":" << error << "\n";
+    return failure();
+  }
   MlirOptMainConfig config = MlirOptMainConfig::createFromCLOptions();
   config.setPassPipelineSetupFn([passes = config](PassManager &pm) {
     pm.addPass(std::make_unique<VerifyInput>());
@@ -97,6 +104,8 @@ static LogicalResult run(StringRef input, const std::string &output,
 
 int main(int argc, char **argv) {
   llvm::InitLLVM init(argc, argv);
+  // A file that exceeds the user's limit is an error of the write.
+  std::signal(SIGXFSZ, SIG_IGN);
   DialectRegistry registry;
   zpp::tools::registerEverything(registry);
 

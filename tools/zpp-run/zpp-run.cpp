@@ -13,14 +13,17 @@
 #include "mlir/Parser/Parser.h"
 #include "zpp/InitAll.h"
 #include "zpp/Support/Float16.h"
+#include "zpp/Support/ProgramText.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/ErrorHandling.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/InitLLVM.h"
+#include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/SourceMgr.h"
 #include "llvm/Support/WithColor.h"
 
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <future>
 #include <mutex>
@@ -644,6 +647,8 @@ Functions take and return tensors. Arguments are random unless files are given.
 
 int main(int argc, char **argv) {
   llvm::InitLLVM init(argc, argv);
+  // A file that exceeds the user's limit is an error of the write.
+  std::signal(SIGXFSZ, SIG_IGN);
   Options options;
   cl::HideUnrelatedOptions(options.category);
   cl::ParseCommandLineOptions(argc, argv, kOverview);
@@ -654,8 +659,20 @@ int main(int argc, char **argv) {
   MLIRContext context(registry);
   auto sources = std::make_shared<llvm::SourceMgr>();
   SourceMgrDiagnosticHandler diagnostics(*sources, &context);
-  OwningOpRef<ModuleOp> module =
-      parseSourceFile<ModuleOp>(options.input, sources, &context);
+  auto file = llvm::MemoryBuffer::getFileOrSTDIN(options.input);
+  if (!file) {
+    llvm::WithColor::error(llvm::errs(), "zpp-run")
+        << "cannot open '" << options.input
+        << "': " << file.getError().message() << "\n";
+    return EXIT_FAILURE;
+  }
+  if (std::string error = verifyProgramText((*file)->getBuffer());
+      !error.empty()) {
+    llvm::errs() << options.input << ":" << error << "\n";
+    return EXIT_FAILURE;
+  }
+  sources->AddNewSourceBuffer(std::move(*file), llvm::SMLoc());
+  OwningOpRef<ModuleOp> module = parseSourceFile<ModuleOp>(sources, &context);
   if (!module || failed(verifyGuestOrder(*module)))
     return EXIT_FAILURE;
   if (llvm::Error error = Runner(options, *module).run()) {

@@ -416,7 +416,9 @@ bool zpp::isLoopInvariant(Operation *whileOp, unsigned index) {
   if (!isWhile(whileOp))
     return false;
   Block &body = whileOp->getRegion(1).front();
-  return body.back().getOperand(index) == body.getArgument(index);
+  return body.back().getOperand(index) == body.getArgument(index) &&
+         body.getArgument(index).getType() ==
+             whileOp->getOperand(index).getType();
 }
 
 Operation *zpp::extendLoop(Operation *loop, ValueRange init) {

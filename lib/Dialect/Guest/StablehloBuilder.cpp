@@ -11,6 +11,8 @@
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "llvm/ADT/STLExtras.h"
 
+#include <complex>
+
 using namespace mlir;
 using namespace zpp;
 
@@ -50,6 +52,30 @@ NamedAttribute StablehloBuilder::parsed(StringRef name, StringRef text) {
 Value StablehloBuilder::constant(DenseElementsAttr value) {
   return build("constant", {}, value.getType(),
                builder.getNamedAttr("value", value));
+}
+
+bool StablehloBuilder::hasZero(Type element) {
+  if (auto complex = dyn_cast<ComplexType>(element))
+    element = complex.getElementType();
+  return element.isIntOrIndexOrFloat();
+}
+
+Value StablehloBuilder::zeros(RankedTensorType type) {
+  auto complex = dyn_cast<ComplexType>(type.getElementType());
+  if (!complex)
+    return splat(type.getShape(), builder.getZeroAttr(type.getElementType()));
+  auto part = builder.getZeroAttr(complex.getElementType());
+  auto scalar = RankedTensorType::get({}, complex);
+  auto elements =
+      isa<FloatType>(complex.getElementType())
+          ? DenseElementsAttr::get(
+                scalar, std::complex<APFloat>(cast<FloatAttr>(part).getValue(),
+                                              cast<FloatAttr>(part).getValue()))
+          : DenseElementsAttr::get(
+                scalar,
+                std::complex<APInt>(cast<IntegerAttr>(part).getValue(),
+                                    cast<IntegerAttr>(part).getValue()));
+  return broadcast(constant(elements), type.getShape(), {});
 }
 
 Value StablehloBuilder::splat(ArrayRef<int64_t> shape, TypedAttr value) {

@@ -326,6 +326,7 @@ public:
     symbols = &table;
     functions = getRankFunctions(getOperation(), allFunctions);
     states.clear();
+    planned.clear();
     argumentEffects.clear();
     for (func::FuncOp function : functions)
       if (failed(plan(function)))
@@ -358,7 +359,9 @@ private:
                << call.getCallee() << "'";
       if (failed(plan(callee)))
         return failure();
-      if (BlockArgument workspace = getWorkspace(callee))
+      // One that the callee already had is an operand of the call already.
+      if (BlockArgument workspace = getWorkspace(callee);
+          workspace && planned.contains(callee))
         parts.push_back({call,
                          cast<MemRefType>(workspace.getType()).getNumElements(),
                          {call},
@@ -418,6 +421,7 @@ private:
     if (failed(function.insertArgument(position, type, attributes,
                                        function.getLoc())))
       return failure();
+    planned.insert(function);
     Value workspace = function.getArgument(position);
     for (const Part &part : parts) {
       builder.setInsertionPoint(part.op);
@@ -449,6 +453,8 @@ private:
   llvm::SetVector<func::FuncOp> functions;
   /// Functions that are begun, and whether they are planned.
   DenseMap<Operation *, bool> states;
+  /// Functions that have got a workspace here.
+  llvm::SmallPtrSet<Operation *, 16> planned;
   /// The effects of planned functions, without their workspace.
   BufferEffects::Callees argumentEffects;
 };

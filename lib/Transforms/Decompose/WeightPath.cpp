@@ -122,8 +122,14 @@ int64_t WeightPath::getNumLayers() const {
 }
 
 bool WeightPath::doesTheSame(const WeightPath &other) const {
-  auto isSame = [](const Step &a, const Step &b) {
-    return a.op->getName() == b.op->getName() &&
+  // Loops may count in different types.
+  auto haveSameTypes = [](Operation *a, Operation *b) {
+    return isNamed(a, "stablehlo.dynamic_slice")
+               ? a->getOperand(0).getType() == b->getOperand(0).getType()
+               : a->getOperandTypes() == b->getOperandTypes();
+  };
+  auto isSame = [&](const Step &a, const Step &b) {
+    return a.op->getName() == b.op->getName() && haveSameTypes(a.op, b.op) &&
            a.op->getResultTypes() == b.op->getResultTypes() &&
            a.op->getPropertiesAsAttribute() ==
                b.op->getPropertiesAsAttribute() &&

@@ -61,6 +61,12 @@ struct FuseUnpackIntoDequantize : public OpRewritePattern<UnpackSlicesOp> {
     auto source = getOnlySource<DequantizeOp>(op.getInput());
     if (!source || source.getSlices())
       return rewriter.notifyMatchFailure(op, "input is not dequantized for it");
+    SmallVector<int64_t> chunks =
+        op.getSlices().getChunkShape(op.getInitType().getShape());
+    ArrayRef<int64_t> decoded = source.getInitType().getShape();
+    if (chunks.front() != decoded.front() ||
+        llvm::product_of(chunks) != llvm::product_of(decoded))
+      return rewriter.notifyMatchFailure(op, "wire chunks are other ones");
     rewriter.replaceOpWithNewOp<DequantizeOp>(
         op, op->getResultTypes(), source.getInput(), op.getInit(),
         source.getQuant(), op.getSlices());

@@ -151,6 +151,11 @@ private:
     auto gather = dyn_cast<AllGatherChunksOp>(exchange.getOperation());
     if (gather)
       part.order = getOnlyReader<UnpackSlicesOp>(result);
+    // An order of other chunks than those of the devices is another op's.
+    if (part.order && part.order.getSlices()
+                              .getMap(part.order.getInitType().getShape())
+                              .numChunks() != exchange.getGroupSize())
+      return std::nullopt;
     if (isWire(type)) {
       part.rows = type.getDimSize(0);
       part.rowBytes = type.getDimSize(1);

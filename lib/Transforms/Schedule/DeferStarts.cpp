@@ -299,8 +299,8 @@ private:
       moveInFront(value, wait);
       wait = cast<WaitOp>(addTie(wait, value));
       value.replaceUsesWithIf(wait.getTied().back(), [&](OpOperand &use) {
-        return wait->isBeforeInBlock(
-            block.findAncestorOpInBlock(*use.getOwner()));
+        Operation *user = block.findAncestorOpInBlock(*use.getOwner());
+        return user && wait->isBeforeInBlock(user);
       });
     }
     return "";

@@ -798,3 +798,13 @@ func.func @sizes(%x: tensor<4611686018427387904x4xf32>, %y: tensor<4xf32>) -> te
       : tensor<4611686018427387904x4xf32> into tensor<4xf32> -> tensor<4xf32>
   return %0 : tensor<4xf32>
 }
+
+// -----
+
+// Bytes have no sign.
+func.func @wire_sign(%x: tensor<4x64xf32>, %y: tensor<4x80xui8>) -> tensor<4x80xui8> {
+  // expected-error@+1 {{'zero.quantize' op expected 4 chunks of 80 bytes in the destination, but got 'tensor<4x80xui8>'}}
+  %0 = zero.quantize %x quant <i8, block = 64> into %y
+      : tensor<4x64xf32> into tensor<4x80xui8> -> tensor<4x80xui8>
+  return %0 : tensor<4x80xui8>
+}

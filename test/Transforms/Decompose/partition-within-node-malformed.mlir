@@ -22,6 +22,11 @@
 // RUN: sed -e 's/STACK/3x32x64xbf16/; s/INDEX/vector<2xi32>/' %s > %t.mlir
 // RUN: zpp-opt %t.mlir --zero-partition-within-node 2>&1 | FileCheck %s
 
+
+// A loop whose region does not take what the loop is given.
+// RUN: sed -e '/^!second/s/STACK/1x32x64xbf16/; s/STACK/3x32x64xbf16/; s/INDEX/i32/' %s > %t.mlir
+// RUN: zpp-opt %t.mlir --zero-partition-within-node 2>&1 | FileCheck %s
+
 // CHECK-COUNT-2: left alone: the regions around the gathers of its weight are not loops over one stack of weights
 // CHECK-NOT: zpp.keep
 // LARGE-COUNT-2: left alone: the stack of its weights has more elements than a tensor can have
@@ -29,6 +34,7 @@
 
 #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
 !stack = tensor<STACK>
+!second = tensor<STACK>
 !index = tensor<INDEX>
 !layer = tensor<1x32x64xbf16>
 !local = tensor<32x64xbf16>
@@ -56,13 +62,13 @@ func.func @loops(%stack: !stack, %i: !index, %y: !full) -> !full {
     %t = "stablehlo.compare"(%c, %i) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (!index, !index) -> tensor<i1>
     "stablehlo.return"(%t) : (tensor<i1>) -> ()
   }, {
-  ^bb0(%c: !index, %s: !stack, %a: !full):
-    %l = "stablehlo.dynamic_slice"(%s, %c, %zero, %zero) <{slice_sizes = array<i64: 1, 32, 64>}> : (!stack, !index, !index, !index) -> !layer
+  ^bb0(%c: !index, %s: !second, %a: !full):
+    %l = "stablehlo.dynamic_slice"(%s, %c, %zero, %zero) <{slice_sizes = array<i64: 1, 32, 64>}> : (!second, !index, !index, !index) -> !layer
     %m = "stablehlo.reshape"(%l) : (!layer) -> !local
     %p = zero.from_local %m : !local to !primary
     %w = zero.all_gather %p along ["node", "gpu"] : !primary to !whole
     %f = zero.to_local %w : !whole to !full
-    "stablehlo.return"(%c, %s, %f) : (!index, !stack, !full) -> ()
+    "stablehlo.return"(%c, %s, %f) : (!index, !second, !full) -> ()
   }) : (!index, !stack, !full) -> (!index, !stack, !full)
   return %1#2 : !full
 }

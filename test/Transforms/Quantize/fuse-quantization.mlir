@@ -110,3 +110,18 @@ func.func @rotated_once(%a: tensor<2x80xi8>) -> (tensor<2x48xi8>, tensor<2x48xi8
   %6 = zero.quantize %5 quant <i8, block = 32, rotate = 32> slices <dim = 0, factors = [2], chunk = [0]> into %2 : tensor<64xbf16> into tensor<2x48xi8> -> tensor<2x48xi8>
   return %3, %6 : tensor<2x48xi8>, tensor<2x48xi8>
 }
+
+// -----
+
+// Slices of other chunks than the wire has stay apart.
+
+// CHECK-LABEL: func @other_chunks
+// CHECK: zero.dequantize %{{.*}} quant <i8, block = 128> into
+// CHECK: zero.unpack_slices
+func.func @other_chunks(%x: tensor<8x48xi8>, %d: tensor<8x4x8xbf16>, %e: tensor<4x64xbf16>) -> tensor<4x64xbf16> {
+  %0 = zero.dequantize %x quant <i8, block = 128> into %d
+      : tensor<8x48xi8> into tensor<8x4x8xbf16> -> tensor<8x4x8xbf16>
+  %1 = zero.unpack_slices %0 slices <dim = 1, factors = [1, 4], chunk = [0, 1]> into %e
+      : tensor<8x4x8xbf16> into tensor<4x64xbf16> -> tensor<4x64xbf16>
+  return %1 : tensor<4x64xbf16>
+}

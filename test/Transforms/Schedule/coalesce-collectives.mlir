@@ -250,3 +250,31 @@ func.func @half_needed(%w: tensor<1x272xi8>, %v: tensor<1x272xi8>) -> (tensor<2x
       : tensor<2x272xi8> into tensor<2x2x272xi8> -> tensor<2x2x272xi8>
   return %3, %5 : tensor<2x272xi8>, tensor<2x2x272xi8>
 }
+
+// -----
+
+// A gather whose reader takes other chunks than those of the devices travels
+// alone.
+
+#mesh = #zero.mesh<"gpu" = 2>
+
+// CHECK-LABEL: func @other_chunks
+// CHECK-COUNT-2: zero.all_gather_chunks
+func.func @other_chunks(%a: tensor<4x64xbf16>, %b: tensor<5xbf16>) -> (tensor<8x64xbf16>, tensor<10xbf16>) {
+  %0 = tensor.empty() : tensor<1x272xi8>
+  %1 = tensor.empty() : tensor<2x1x272xi8>
+  %2 = tensor.empty() : tensor<8x64xbf16>
+  %3 = zero.quantize %a quant <i8, block = 128> slices <dim = 0, factors = [], chunk = []> into %0
+      : tensor<4x64xbf16> into tensor<1x272xi8> -> tensor<1x272xi8>
+  %4 = zero.all_gather_chunks %3 along ["gpu"] on #mesh into %1 {zpp.origin = {id = 0, role = "weight"}}
+      : tensor<1x272xi8> into tensor<2x1x272xi8> -> tensor<2x1x272xi8>
+  %5 = zero.dequantize %4 quant <i8, block = 128> slices <dim = 0, factors = [2], chunk = [0]> into %2
+      : tensor<2x1x272xi8> into tensor<8x64xbf16> -> tensor<8x64xbf16>
+  %6 = tensor.empty() : tensor<2x5xbf16>
+  %7 = tensor.empty() : tensor<10xbf16>
+  %8 = zero.all_gather_chunks %b along ["gpu"] on #mesh into %6 {zpp.origin = {id = 1, role = "weight"}}
+      : tensor<5xbf16> into tensor<2x5xbf16> -> tensor<2x5xbf16>
+  %9 = zero.unpack_slices %8 slices <dim = 0, factors = [1], chunk = [0]> into %7
+      : tensor<2x5xbf16> into tensor<10xbf16> -> tensor<10xbf16>
+  return %5, %9 : tensor<8x64xbf16>, tensor<10xbf16>
+}

@@ -55,11 +55,10 @@ public:
   /// A tensor of `shape` whose elements are all `value`. It is built as a
   /// scalar and a broadcast, because XLA does not fold large constants.
   mlir::Value splat(llvm::ArrayRef<int64_t> shape, mlir::TypedAttr value);
-  mlir::Value zeros(mlir::RankedTensorType type) {
-    return splat(type.getShape(),
-                 mlir::cast<mlir::TypedAttr>(
-                     builder.getZeroAttr(type.getElementType())));
-  }
+  /// Of elements that have a zero.
+  mlir::Value zeros(mlir::RankedTensorType type);
+  /// True for integers, floats and complex numbers.
+  static bool hasZero(mlir::Type element);
   mlir::Value splatF32(llvm::ArrayRef<int64_t> shape, float value) {
     return splat(shape, builder.getF32FloatAttr(value));
   }

@@ -398,7 +398,7 @@ static LogicalResult verifyWire(Operation *op, StringRef what, ShapedType type,
                                 int64_t chunks, int64_t elements,
                                 QuantAttr quant) {
   int64_t bytes = quant.getLayout(elements).chunkBytes;
-  if (type.getElementType().isInteger(8) &&
+  if (type.getElementType().isSignlessInteger(8) &&
       ArrayRef<int64_t>{chunks, bytes} == type.getShape())
     return success();
   return op->emitOpError("expected ")
@@ -449,7 +449,7 @@ static int64_t getChunkBytes(ArrayRef<int64_t> chunkShape, ShapedType type) {
 
 /// True if `bytes` has bytes as elements and `type` has other elements.
 static bool isInBytes(ShapedType bytes, ShapedType type) {
-  return bytes.getElementType().isInteger(8) &&
+  return bytes.getElementType().isSignlessInteger(8) &&
          !type.getElementType().isInteger(8);
 }
 
@@ -531,7 +531,7 @@ LogicalResult DequantizeOp::verify() {
   int64_t bytes = getQuant()
                       .getLayout(numElements(ArrayRef(chunkShape).drop_front()))
                       .chunkBytes;
-  if (input.getElementType().isInteger(8) && input.getRank() > 0 &&
+  if (input.getElementType().isSignlessInteger(8) && input.getRank() > 0 &&
       input.getShape().back() == bytes &&
       numElements(input.getShape().drop_back()) == chunks)
     return success();
