@@ -8,6 +8,7 @@
 #include "FormatOptions.h"
 #include "Require.h"
 
+#include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/Diagnostics.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 

@@ -507,15 +507,16 @@ private:
       }
       return true;
     }
-    plan.stack = getStack(plan.group, ancestors, plan.reason);
+    std::string reason;
+    plan.stack = getStack(plan.group, ancestors, reason);
     if (!plan.stack)
       plan.stack = getLayerStack(plan.group, ancestors);
     if (!plan.stack && plan.computations.empty())
       plan.kept = getKeptStack(plan.group, ancestors);
-    if (!plan.stack && !plan.kept)
-      return false;
-    plan.reason.clear();
-    return true;
+    if (plan.stack || plan.kept)
+      return true;
+    plan.reason = reason;
+    return false;
   }
 
   /// The innermost block that all of `group` lie in, or null.
