@@ -39,14 +39,22 @@ static func::CallOp getSourceCall(Operation *gather,
   return call == path.end() ? func::CallOp() : cast<func::CallOp>(*call);
 }
 
-/// True if `function` only reads or writes a part of a tensor, like the helpers
-/// that JAX makes for indices.
+/// True if `function` only reads or writes a part of a tensor of floats, like
+/// the helpers that JAX makes for indices. Weights and gradients are floats.
 static bool isIndexing(func::FuncOp function) {
   constexpr size_t kMostOps = 16;
   if (function.isExternal() || !function.getBody().hasOneBlock())
     return false;
   Block &body = function.getBody().front();
   if (body.getOperations().size() > kMostOps)
+    return false;
+  bool indexesFloats = llvm::any_of(body, [](Operation &op) {
+    return (isNamed(&op, guest::kDynamicSlice) ||
+            isNamed(&op, guest::kDynamicUpdateSlice)) &&
+           op.getNumOperands() > 0 &&
+           isa<FloatType>(getElementTypeOrSelf(op.getOperand(0)));
+  });
+  if (!indexesFloats)
     return false;
   return llvm::all_of(body.without_terminator(), [](Operation &op) {
     auto isScalar = [](Type type) {
