@@ -272,11 +272,12 @@ def test_a_training(config, collectives, target):
 
 def test_formats_of_the_way_back():
     program = PROGRAMS["pmean"]
-    most = {"i4": 0.27, "i8": 0.4, "none": 0.64}
+    # Of 4 + 4 bytes per element of f32; the scatter sends half a byte.
+    most = {"i4": 0.14, "i8": 0.2, "none": 0.57}
     for reduced, part in most.items():
         report = zpp.jit(step_of(program), target="portable", mesh=NODES,
                          reduced=reduced, **ON).report(*arguments(program))
-        assert part - 0.05 < share(report) <= part
+        assert part - 0.01 < share(report) <= part
 
 
 def arguments(program):

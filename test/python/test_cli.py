@@ -192,7 +192,7 @@ def test_nothing_to_do_is_said_with_a_next_step(tmp_path, capsys):
      "jax.export.Exported, but got 3 other bytes"),
     (b"\x0a\x02ab\xff", [], "step: expected a step as generic, export"),
     (b"HloModule what, {", [], "step: expected a step as generic, export"),
-    (b"module {}", ["--weights", "i3"], "weights: expected 'none', 'i8' or"),
+    (b"module {}", ["--weights", "i3"], "weights: expected 'none', 'i8', 'i4', "),
     (b"module {}", ["--mesh", "node"], "expected a mesh such as 'node:2,gpu:4'"),
     (None, [], "No such file or directory"),
 ], ids=["text", "bytes", "proto", "hlo", "weights", "mesh", "missing"])

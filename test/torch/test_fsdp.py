@@ -320,7 +320,8 @@ def test_fsdp1_is_an_error(pool):
 @pytest.mark.parametrize("options, error", [
     ({"mesh": "node:2,gpu:4"}, "mesh: expected tiers of 4 devices, as many as "
      "there are ranks, but got node:2,gpu:4"),
-    ({"weights": "i3"}, "weights: expected 'none', 'i8' or 'i4', but got 'i3'"),
+    ({"weights": "i3"}, "weights: expected 'none', 'i8', 'i4', 'i8:delta' or "
+     "'i4:delta', but got 'i3'"),
     ({"secondary": "rack"}, "secondary: expected a tier of node:2,gpu:2 or a "
      "number of devices, but got 'rack'"),
     ({"regather": True}, "regather: expected none for PyTorch, where "
