@@ -14,9 +14,9 @@
 
 namespace zpp {
 
-/// A file that is written part by part. It gets its name when it is complete: at
-/// any time, readers find either the old file or the new one. A symbolic link
-/// stays a link. A file that is not regular (a device, a pipe) is written
+/// A file that is written part by part. It gets its name when it is complete:
+/// at any time, readers find either the old file or the new one. A symbolic
+/// link stays a link. A file that is not regular (a device, a pipe) is written
 /// directly.
 ///
 /// Functions return an empty string, or the cause of a failure as the system

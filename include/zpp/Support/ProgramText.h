@@ -13,10 +13,10 @@
 
 namespace zpp {
 
-/// Brackets that may be open at once, and digits of a number. Both are far above
-/// what programs have, and far below what MLIR's parser can take: it calls
-/// itself for each bracket, and a long number takes it time in the square of
-/// the length.
+/// Brackets that may be open at once, and digits of a number. Both are far
+/// above what programs have, and far below what MLIR's parser can take: it
+/// calls itself for each bracket, and a long number takes it time in the square
+/// of the length.
 inline constexpr int kMaxNesting = 256;
 inline constexpr int kMaxDigits = 1000;
 

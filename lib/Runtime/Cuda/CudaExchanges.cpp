@@ -241,12 +241,12 @@ Status CudaRank::plainAllGather(const PlainOperation &operation,
 
 Status CudaRank::plainAllReduce(const PlainOperation &operation,
                                 const void *input, void *output) {
-  return communicateAsLibrary(
-      operation, input, output,
-      [&](size_t count, ncclDataType_t type, ncclComm_t handle,
-          cudaStream_t stream) {
-        return nccl->ncclAllReduce(input, output,
-                                   count * numDevices(operation.axes), type,
-                                   ncclSum, handle, stream);
-      });
+  return communicateAsLibrary(operation, input, output,
+                              [&](size_t count, ncclDataType_t type,
+                                  ncclComm_t handle, cudaStream_t stream) {
+                                return nccl->ncclAllReduce(
+                                    input, output,
+                                    count * numDevices(operation.axes), type,
+                                    ncclSum, handle, stream);
+                              });
 }

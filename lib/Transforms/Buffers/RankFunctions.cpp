@@ -47,7 +47,8 @@ BlockArgument zpp::getWorkspace(func::FuncOp function) {
     return {};
   auto type = dyn_cast<MemRefType>(function.getArgumentTypes().back());
   if (!type || !type.hasStaticShape() || type.getRank() != 1 ||
-      !type.getElementType().isSignlessInteger(8) || !type.getLayout().isIdentity())
+      !type.getElementType().isSignlessInteger(8) ||
+      !type.getLayout().isIdentity())
     return {};
   return function.getArgument(count - 1);
 }

@@ -759,8 +759,8 @@ private:
           !stack.layerPaths.back().path.doesTheSame(first.path))
         return std::nullopt;
     }
-    auto source = cast<RankedTensorType>(
-        stack.layerPaths.front().path.source.getType());
+    auto source =
+        cast<RankedTensorType>(stack.layerPaths.front().path.source.getType());
     if (!getStackedType(AllGatherOp(group.front()).getOperand().getType(),
                         source.getDimSize(0)))
       return std::nullopt;

@@ -66,10 +66,10 @@ bool isBarrier(mlir::Operation *op);
 /// barrier is not one.
 bool movesData(mlir::Operation *op);
 
-/// True if the types and attributes of `op`, a cast, reshape, transpose or slice
-/// of StableHLO with static shapes, are as its specification has them, so that
-/// the like of it can be built on other shapes. Nothing has verified ops of
-/// guest dialects.
+/// True if the types and attributes of `op`, a cast, reshape, transpose or
+/// slice of StableHLO with static shapes, are as its specification has them, so
+/// that the like of it can be built on other shapes. Nothing has verified ops
+/// of guest dialects.
 bool isConsistentMovement(mlir::Operation *op);
 
 /// True for the ops of `movesData` and for barriers.
