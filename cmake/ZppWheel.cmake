@@ -3,6 +3,10 @@
 # (pyproject.toml), or cmake/prebuilt does from a build tree.
 option(ZPP_WHEEL_STATIC "Link LLVM into the programs of a wheel, for machines without" ON)
 
+# lld and gold can keep equal functions once: a tenth of the wheel.
+include(CheckLinkerFlag)
+check_linker_flag(CXX -Wl,--icf=all ZPP_LINKER_HAS_ICF)
+
 # NAME-static, a program like `name` that needs no library of LLVM.
 function(zpp_add_static_program name)
   get_target_property(folder ${name} SOURCE_DIR)
@@ -22,12 +26,13 @@ function(zpp_add_static_program name)
   # Code for other processors than this machine's would be most of the program.
   target_compile_definitions(${name}-static PRIVATE ZPP_NATIVE_TARGET_ONLY)
   target_compile_options(${name}-static PRIVATE ${options})
-  target_include_directories(${name}-static PRIVATE ${folder})
+  target_include_directories(${name}-static PRIVATE ${folder} ${PROJECT_SOURCE_DIR}/tools/common)
   target_link_libraries(${name}-static PRIVATE ${libraries}
     -Wl,--start-group ${archives} -Wl,--end-group
     ${ZPP_ZSTD} ${ZPP_ZLIB} Threads::Threads ${CMAKE_DL_LIBS})
   target_link_options(${name}-static PRIVATE
-    -s -Wl,--gc-sections -Wl,--exclude-libs,ALL -static-libstdc++ -static-libgcc)
+    -s -Wl,--gc-sections $<$<BOOL:${ZPP_LINKER_HAS_ICF}>:-Wl,--icf=all>
+    -Wl,--exclude-libs,ALL -static-libstdc++ -static-libgcc)
 endfunction()
 
 set(wheel_targets zpp_rt)
