@@ -926,7 +926,7 @@ private:
       if (!loop || AllGatherOp(gather)->getBlock() != &loop->getBody())
         return std::nullopt;
       Value index = getIterationIndex(getSource(gather).getLocal(), ancestor);
-      if (!index)
+      if (!index || !isa<IntegerType>(getElementTypeOrSelf(index)))
         return std::nullopt;
       if (number == 0) {
         if (index != loop->counter)
