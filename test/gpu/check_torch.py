@@ -9,9 +9,9 @@ needs a GPU for each rank, PyTorch, and the wheel of zpp, or $ZPP_OPT and $ZPP_R
 With four ranks or more there are two nodes, with two there is a rank on each.
 
 Checked are: the losses of --steps steps are within 0.5 % of FSDP2's, with f32 and
-with bf16 gradients; two trainings are bit-equal in losses and weights; all ranks
-gather the same bits; and when the last rank is lost, the others end as they do
-with FSDP2.
+with bf16 gradients, and in HSDP with replicas on both nodes; two trainings are
+bit-equal in losses and weights; all ranks gather the same bits; and when the last
+rank is lost, the others end as they do with FSDP2.
 
 The last line is PASS, or what failed.
 """
@@ -22,6 +22,7 @@ import pathlib
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from concurrent import futures
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -44,6 +45,7 @@ TOLERANCE = 5e-3
 STEPS_BEFORE_LOSS = 3
 #: Seconds after which an exchange with a rank that is lost has failed.
 EXCHANGE_LIMIT = 10
+PARTS = ("float32", "bfloat16", "HSDP", "lost")
 
 
 def main():
@@ -52,6 +54,8 @@ def main():
     parser.add_argument("--ranks", type=int, default=None,
                         help="default: one for each GPU")
     parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS,
+                        help="default: all")
     parser.add_argument("--platform", default="cuda", choices=("cuda", "cpu"))
     args = parser.parse_args()
     count = args.ranks or torch.cuda.device_count()
@@ -62,13 +66,14 @@ def main():
                "gradients": "i8:i4"}
     with tempfile.TemporaryDirectory(prefix="zpp-") as cache:
         os.environ["XDG_CACHE_HOME"] = cache
-        failures = check(count, options, args.steps)
+        failures = check(count, options, args.steps, args.parts)
     if failures:
         sys.exit("FAILED: " + "; ".join(failures))
     print("PASS")
 
 
-def check(count: int, options: dict, steps: int) -> list[str]:
+def check(count: int, options: dict, steps: int, parts: Sequence[str]
+          ) -> list[str]:
     """What fails."""
     failures = []
 
@@ -79,29 +84,40 @@ def check(count: int, options: dict, steps: int) -> list[str]:
 
     pool = ranks.Pool(count)
     try:
-        for reduce in (torch.float32, torch.bfloat16):
-            name = str(reduce).removeprefix("torch.")
+        for part in parts:
+            if part == "lost":
+                continue
             start = time.monotonic()
-            plain = pool(train, None, steps, reduce)
-            first = pool(train, options, steps, reduce)
-            again = pool(train, options, steps, reduce)
+            given = {"steps": steps, "is_hybrid": part == "HSDP",
+                     "reduce": getattr(torch, part, torch.float32)}
+            plain = pool(train, None, **given)
+            first = pool(train, options, **given)
+            again = pool(train, options, **given)
             ours, others = first[0]["losses"], plain[0]["losses"]
             apart = max(abs(a / b - 1) for a, b in zip(ours, others))
             expect(apart <= TOLERANCE and ours[-1] < 0.9 * ours[0],
-                   f"{name}: {steps} losses within {TOLERANCE:.1%} of FSDP2's, "
+                   f"{part}: {steps} losses within {TOLERANCE:.1%} of FSDP2's, "
                    f"at most {apart:.4%} apart, from {ours[0]:.4f} to "
                    f"{ours[-1]:.4f} and {others[-1]:.4f}")
             expect([r["losses"] for r in first] == [r["losses"] for r in again],
-                   f"{name}: the losses of two trainings are bit-equal")
+                   f"{part}: the losses of two trainings are bit-equal")
             expect(len({r["digest"] for r in first + again}) == 1,
-                   f"{name}: all ranks gather the same weights, twice")
+                   f"{part}: all ranks gather the same weights, twice")
             total = first[0]["total"]
             expect(sum(total["after"].values()) <
                    0.75 * sum(total["before"].values()),
-                   f"{name}: bytes sent {total}; "
+                   f"{part}: bytes sent {total}; "
                    f"{time.monotonic() - start:.0f} s")
     finally:
         pool.close()
+    if "lost" in parts:
+        check_lost(count, options, expect)
+    return failures
+
+
+def check_lost(count: int, options: dict, expect: Callable[[bool, str], None]
+               ) -> None:
+    """That a lost rank ends the others as it does with FSDP2."""
     variants = {"FSDP2": None, "zpp": options}
     with futures.ThreadPoolExecutor() as threads:
         ends = dict(zip(variants, threads.map(
@@ -115,11 +131,11 @@ def check(count: int, options: dict, steps: int) -> list[str]:
     expect(seconds["zpp"] < seconds["FSDP2"] + EXCHANGE_LIMIT,
            f"a lost rank: all ended after {seconds['zpp']:.0f} s, with FSDP2 "
            f"after {seconds['FSDP2']:.0f} s")
-    return failures
 
 
-def train(options: dict | None, steps: int, reduce: torch.dtype,
-          steps_before_loss: int | None = None) -> dict:
+def train(options: dict | None, steps: int, reduce: torch.dtype = torch.float32,
+          is_hybrid: bool = False, steps_before_loss: int | None = None
+          ) -> dict:
     """The mean losses over the ranks, a digest of all weights as this rank
     gathers them, and the bytes sent."""
     torch.manual_seed(0)
@@ -128,6 +144,10 @@ def train(options: dict | None, steps: int, reduce: torch.dtype,
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16,
                                   reduce_dtype=reduce)
     mesh = training.all_ranks()
+    if is_hybrid:
+        size = dist.get_world_size()
+        mesh = training.replicated_mesh(torch.arange(size).view(
+            2 if size > 1 else 1, -1).tolist())
     for layer in model.layers:
         fully_shard(layer, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=policy)
@@ -155,11 +175,12 @@ def lose_last(count: int, options: dict | None) -> tuple[list, float]:
     and after how many seconds all have."""
     # Before the watchdog ends a process it waits for what others write down,
     # four times as long as this. Its own limit is a minute.
-    os.environ["TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC"] = "1000"
+    for name in ("NCCL", "FR"):
+        os.environ[f"TORCH_{name}_WAIT_TIMEOUT_DUMP_MILSEC"] = "1000"
     pool = ranks.Pool(count, 4 * EXCHANGE_LIMIT, EXCHANGE_LIMIT)
     start = time.monotonic()
     outcomes = pool.outcomes(train, options, 2 * STEPS_BEFORE_LOSS,
-                             torch.float32, STEPS_BEFORE_LOSS)
+                             steps_before_loss=STEPS_BEFORE_LOSS)
     return outcomes, time.monotonic() - start
 
 

@@ -1,7 +1,7 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Processes with a rank each, to which tests send functions: gloo on the CPU, or
-NCCL where ZPP_TEST_GPUS says how many GPUs there are."""
+NCCL where ZPP_TEST_GPUS says how many GPUs there are. Ranks may share a GPU."""
 
 import datetime
 import multiprocessing
@@ -105,6 +105,11 @@ def _serve(rank: int, size: int, store: str, limit: float, pipe) -> None:
     if gpus := os.environ.get("ZPP_TEST_GPUS"):
         torch.cuda.set_device(rank % int(gpus))
         backend = "cpu:gloo,cuda:nccl"
+        if size > int(gpus):
+            # NCCL refuses ranks that share a GPU, unless their hosts differ.
+            os.environ |= {
+                "NCCL_HOSTID": f"host{rank // int(gpus)}",
+                "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
     dist.init_process_group(
         backend, init_method=f"file://{store}", rank=rank, world_size=size,
         timeout=datetime.timedelta(seconds=limit))
