@@ -204,6 +204,7 @@ def write_folder(path: str | os.PathLike, files: Mapping[str, bytes],
             temporary, "old")
         parts.mkdir()
         for name, content in files.items():
+            (parts / name).parent.mkdir(exist_ok=True)
             (parts / name).write_bytes(content)
         if exists:
             folder.rename(old)

@@ -134,8 +134,23 @@ def test_a_state_of_another_step_is_refused():
     with pytest.raises(ValueError, match="expected 'own.0' sharded over all "
                        "devices of the mesh"):
         fast(state, batch)
+    fast.state = {**good, "own.0": np.zeros(4096, jnp.bfloat16)}
+    with pytest.raises(TypeError, match="expected 'own.0' as an array of JAX, "
+                       "sharded over all devices of the mesh, but got ndarray"):
+        fast(state, batch)
     fast.state = None
     fast(state, batch)
+
+
+def test_the_shapes_of_a_state_are_known_before_it():
+    fast, state, batch = started()
+    shapes = fast.rewritten(state, batch).step.state.shapes
+    fast(state, batch)
+    assert shapes.keys() == fast.state.keys()
+    for name, array in fast.state.items():
+        assert (array.shape, array.dtype) == (shapes[name].shape,
+                                              shapes[name].dtype)
+        assert array.sharding.is_equivalent_to(shapes[name].sharding, 1)
 
 
 def test_differences_need_a_secondary_partition():
@@ -145,15 +160,53 @@ def test_differences_need_a_secondary_partition():
         fast(state, batch)
 
 
-def test_only_zpp_jit_carries_state(tmp_path):
+@pytest.mark.parametrize("target", [
+    "portable", pytest.param("cpu", marks=needs_library)])
+def test_a_step_in_a_folder_keeps_state(tmp_path, target):
+    """As zpp.jit does: begun by itself, donated, to be saved and set."""
+    fast, state, batch = started(target=target)
+    step = jax.jit(FORM.step, donate_argnums=0)
+    zpp.save(zpp.rewrite(zpp.export(step, state, batch),
+                         **{**OPTIONS, "target": target}),
+             tmp_path / "step.zpp")
+    loaded = zpp.load(tmp_path / "step.zpp", FAST)
+    assert loaded.state is None
+    other = jax.tree.map(lambda leaf: leaf.copy(), state)
+    for _ in range(3):
+        state, loss = fast(state, batch)
+        kept = loaded.state
+        other, same = loaded(other, batch)
+        assert kept is None or all(
+            array.is_deleted() for array in kept.values())
+        assert same_bits((other, same, loaded.state),
+                         (state, loss, fast.state))
+    saved = jax.tree.map(lambda leaf: leaf.copy(), (other, loaded.state))
+    other, _ = loaded(other, batch)
+    resumed = zpp.load(tmp_path / "step.zpp", FAST)
+    restored, resumed.state = saved
+    restored, _ = resumed(restored, batch)
+    assert same_bits((restored, resumed.state), (other, loaded.state))
+    # Whole weights are sent again, where the state is not of these weights.
+    loaded(jax.tree.map(lambda leaf: leaf + 1, other), batch)
+    assert same_bits(
+        np.asarray(loaded.state["own.0"]),
+        np.asarray(jax.tree.leaves(other)[0] + 1).astype(
+            jnp.bfloat16).reshape(-1))
+
+
+def test_a_folder_without_its_beginning(tmp_path):
     _, state, batch = started()
-    step = zpp.rewrite(zpp.export(jax.jit(FORM.step), state, batch),
-                       target="portable", **OPTIONS)
-    with pytest.raises(ValueError, match="expected a step without state"):
-        zpp.save(step, tmp_path / "step.zpp")
-    with pytest.raises(ValueError, match="which only zpp.jit carries from call "
-                       "to call"):
-        zpp.load(step.step)
+    zpp.save(zpp.rewrite(zpp.export(jax.jit(FORM.step), state, batch),
+                         target="portable", **OPTIONS), tmp_path / "step.zpp")
+    notes = tmp_path / "step.zpp" / "start" / "jax.json"
+    written = notes.read_text()
+    notes.write_text(written.replace("step", "stop"))
+    with pytest.raises(ValueError, match="start/jax.json: expected the file "
+                       "that was written"):
+        zpp.load(tmp_path / "step.zpp")
+    notes.unlink()
+    with pytest.raises(FileNotFoundError, match="but got no start/jax.json"):
+        zpp.load(tmp_path / "step.zpp")
 
 
 @needs_library

@@ -21,7 +21,7 @@ from jax.interpreters.mlir import make_ir_context
 from zpp._bundle import Bundle
 from zpp._compiler import import_partitioned
 from zpp._rewrite import is_pretty
-from zpp.jax._state import State, extend, read_state
+from zpp.jax._state import State, read_state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,15 +37,11 @@ class Step:
     mesh: jax.sharding.Mesh | None
     #: Of a step that was rewritten for target cuda or cpu.
     bundle: Bundle | None = None
-    #: What it keeps from call to call; its arrays stand behind the flat
-    #: arguments and results.
+    #: What it keeps from call to call: more arguments and results of the
+    #: module, behind those of `exported`.
     state: State | None = None
-    #: The structure of the results, without the state.
-    out_tree: Any = None
-
-    def __post_init__(self):
-        if self.out_tree is None:
-            object.__setattr__(self, "out_tree", self.exported.out_tree)
+    #: The step that begins the state which this one takes.
+    start: "Step | None" = None
 
     @property
     def uses_runtime(self) -> bool:
@@ -100,18 +96,13 @@ class Step:
         that has state besides."""
         with make_ir_context() as context:
             module = ir.Module.parse(text, context)
-            state = read_state(
-                module, len(self.exported.module_kept_var_idx), self.mesh)
+            state = read_state(module, len(self.exported.module_kept_var_idx))
             serialized = _serialize(module)
         exported = dataclasses.replace(self.exported,
                                        mlir_module_serialized=serialized)
-        donated = self.donated
-        if state is not None:
-            first = len(exported.in_avals)
-            exported = extend(exported, state)
-            donated += tuple(range(first, len(exported.in_avals)))
-        return dataclasses.replace(self, exported=exported, donated=donated,
-                                   bundle=bundle, state=state)
+        return dataclasses.replace(
+            self, exported=exported, bundle=bundle,
+            state=state and state.on(self.mesh))
 
 
 def export(step: Callable, *args: Any, platforms: Sequence[str] | None = None,

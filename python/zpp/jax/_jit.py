@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """`jit`: export, rewrite and load on the first call with new arguments."""
 
-import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 
@@ -14,10 +13,9 @@ from zpp._compiler import Rewritten
 from zpp._options import OPTION_NAMES, Options, read_schedule
 from zpp._plan import Auto, Plan, plan
 from zpp._rewrite import split_auto
-from zpp.jax import _runtime
 from zpp.jax._export import Step, export_call
 from zpp.jax._libraries import call_with, is_jitted_by_library
-from zpp.jax._load import check_not_traced, device_context, load_flat, prepare
+from zpp.jax._load import Program, check_not_traced
 from zpp.jax._rewrite import complete_auto, rewrite_step
 from zpp.jax._state import Keeper
 
@@ -70,15 +68,9 @@ def jit(step: Callable | None = None, /, *,
 _ANY_CALL = (jax.export.DisabledSafetyCheck.custom_call("ALL"),)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Loaded:
+class _Loaded(NamedTuple):
     rewritten: Rewritten
-    #: Flat arguments to flat results.
-    function: jax.stages.Wrapped
-    #: The same, compiled; None where the first call may do it.
-    compiled: jax.stages.Compiled | None
-    #: What begins the state that this one takes; None where it has none.
-    start: "_Loaded | None" = None
+    program: Program
 
 
 class JittedStep:
@@ -114,22 +106,9 @@ class JittedStep:
 
     def __call__(self, *args, **kwargs):
         loaded, leaves = self._load(args, kwargs)
-        running, state = loaded, []
-        if loaded.start is not None:
-            state = self._keeper.take(
-                loaded, loaded.rewritten.step.state, leaves)
-            if state is None:
-                running, state = loaded.start, []
-        step = running.rewritten.step
-        with device_context(step, leaves):
-            results = (running.compiled or running.function)(*leaves, *state)
+        results = loaded.program.call(leaves, self._keeper)
         self.calls += 1
-        _runtime.keep(step, results)
-        if step.state is not None:
-            count = len(results) - len(step.state.shapes)
-            results, kept = results[:count], results[count:]
-            self._keeper.put(loaded, step.state, kept, results)
-        return jax.tree.unflatten(step.out_tree, results)
+        return results
 
     @property
     def state(self) -> dict[str, jax.Array] | None:
@@ -146,10 +125,9 @@ class JittedStep:
 
     def lower(self, *args, **kwargs) -> jax.stages.Lowered:
         """As in `jax.jit`, for the variant that the next call runs. It takes
-        flat arguments."""
+        flat arguments, and behind them the state if there is one."""
         loaded, leaves = self._load(args, kwargs)
-        with device_context(loaded.rewritten.step, leaves):
-            return loaded.function.lower(*leaves)
+        return loaded.program.lower(leaves)
 
     def rewritten(self, *args, **kwargs) -> Rewritten:
         """The rewritten step that the next call with these arguments runs.
@@ -202,24 +180,11 @@ class JittedStep:
                     zip(self._schedule, variants) if first <= self.calls)
 
     def _compile(self, step: Step, options: Options, leaves: list) -> _Loaded:
-        loaded = self._compile_part(step, options, leaves, starts=False)
-        if loaded.rewritten.step.state is None:
-            return loaded
-        return dataclasses.replace(loaded, start=self._compile_part(
-            step, options, leaves, starts=True))
-
-    def _compile_part(self, step: Step, options: Options, leaves: list,
-                      starts: bool) -> _Loaded:
-        rewritten = rewrite_step(step, options, self._auto, starts)
-        prepare(rewritten.step, leaves)
-        function = load_flat(rewritten.step, self._compiler_options)
-        if len(self._schedule) == 1:
-            return _Loaded(rewritten, function, None)
-        state = rewritten.step.state
-        taken = state.shapes.values() if state and state.is_taken else ()
-        with device_context(rewritten.step, leaves):
-            return _Loaded(rewritten, function,
-                           function.lower(*leaves, *taken).compile())
+        rewritten = rewrite_step(step, options, self._auto)
+        program = Program.of(rewritten.step, self._compiler_options)
+        program.prepare(leaves)
+        return _Loaded(rewritten, program if len(self._schedule) == 1
+                       else program.compile_ahead(leaves))
 
     def _split(self, args: tuple, kwargs: dict) -> tuple[Hashable, Any]:
         """The static arguments as a key, and the others as `jax.export` takes
@@ -251,6 +216,7 @@ class LibraryStep(JittedStep):
         self._step = step
         self._make = lambda jitted: JittedStep(jitted, options, jit_options,
                                                schedule, auto)
+        self._keeper = Keeper()
         self._schedule = read_schedule(schedule, options, "call")
         self._inner: dict[jax.stages.Wrapped, JittedStep] = {}
         self._latest: JittedStep | None = None
@@ -284,6 +250,7 @@ class LibraryStep(JittedStep):
             def call(*given, **named):
                 if jitted not in self._inner:
                     self._inner[jitted] = self._make(jitted)
+                    self._inner[jitted]._keeper = self._keeper
                 self._latest = self._inner[jitted]
                 self._latest.calls = self.calls
                 return ask(self._latest, *given, **named)

@@ -3,8 +3,9 @@
 """Steps as functions to call."""
 
 import contextlib
+import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -12,11 +13,94 @@ import jax
 from zpp.jax import _runtime
 from zpp.jax._export import Step
 from zpp.jax._save import read
-from zpp.jax._state import check_stateless
+from zpp.jax._state import Keeper, extend
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A step that can be called with flat arguments."""
+
+    step: Step
+    function: jax.stages.Wrapped
+    #: The function, compiled; None where the first call may do it.
+    compiled: jax.stages.Compiled | None = None
+    #: What begins the state that this one takes; None where it has none.
+    start: "Program | None" = None
+
+    @staticmethod
+    def of(step: Step, compiler_options: dict | None) -> "Program":
+        return Program(
+            step, load_flat(step, compiler_options),
+            start=step.start and Program.of(step.start, compiler_options))
+
+    def lower(self, leaves: Sequence[Any]) -> jax.stages.Lowered:
+        """The function for these arguments; those of the state are added."""
+        state = self.step.state
+        taken = state.shapes.values() if state and state.is_taken else ()
+        with _device_context(self.step, leaves):
+            return self.function.lower(*leaves, *taken)
+
+    def compile_ahead(self, leaves: Sequence[Any]) -> "Program":
+        return dataclasses.replace(
+            self, compiled=self.lower(leaves).compile(),
+            start=self.start and self.start.compile_ahead(leaves))
+
+    def prepare(self, leaves: Sequence[Any]) -> None:
+        """Prepares the runtime for a call with these arguments. Does nothing if
+        it is ready or the step does not need it."""
+        for step in (self.step, self.step.start):
+            if step is not None and step.uses_runtime:
+                _runtime.load_bundle(step.bundle, _devices(step, leaves))
+
+    def call(self, leaves: Sequence[Any], keeper: Keeper) -> Any:
+        """The results for these arguments, with what `keeper` has for them."""
+        running, state = self, []
+        if self.start is not None:
+            state = keeper.take(self, self.step.state.on(
+                _find_mesh(self.step, leaves)), leaves)
+            if state is None:
+                running, state = self.start, []
+        step = running.step
+        with _device_context(step, leaves):
+            results = (running.compiled or running.function)(*leaves, *state)
+        _runtime.keep(step, results)
+        if step.state is not None:
+            count = len(results) - len(step.state.shapes)
+            results, kept = results[:count], results[count:]
+            keeper.put(self, step.state, kept, results)
+        return jax.tree.unflatten(step.exported.out_tree, results)
+
+
+class LoadedStep:
+    """The result of `load`, which is called like the original step."""
+
+    def __init__(self, program: Program):
+        self.__name__ = program.step.exported.fun_name
+        self._program = program
+        self._keeper = Keeper()
+
+    def __call__(self, *args, **kwargs):
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        expected = self._program.step.exported.in_tree
+        if tree != expected:
+            raise TypeError(f"expected arguments of the structure {expected}, "
+                            f"but got {tree}")
+        check_not_traced(leaves)
+        self._program.prepare(leaves)
+        return self._program.call(leaves, self._keeper)
+
+    @property
+    def state(self) -> dict[str, jax.Array] | None:
+        """As in `zpp.jit`: what weights=i4:delta keeps between calls."""
+        return self._keeper.arrays
+
+    @state.setter
+    def state(self, arrays: Mapping[str, jax.Array] | None) -> None:
+        self._keeper.give(arrays)
 
 
 def load(step: Step | str | os.PathLike, compiler_options: dict | None = None
-         ) -> Callable:
+         ) -> LoadedStep:
     """The exported function as one that is called like the original.
 
     Donated arguments stay donated: `jax.export` loses donation, so the function
@@ -32,40 +116,22 @@ def load(step: Step | str | os.PathLike, compiler_options: dict | None = None
         returns a list.
       compiler_options: as in `jax.jit`; an export cannot keep them.
     """
-    step = step if isinstance(step, Step) else read(step)
-    check_stateless(step)
-    exported = step.exported
-    flat = load_flat(step, compiler_options)
-
-    def call(*args, **kwargs):
-        leaves, tree = jax.tree.flatten((args, kwargs))
-        if tree != exported.in_tree:
-            raise TypeError(
-                f"expected arguments of the structure {exported.in_tree}, but "
-                f"got {tree}")
-        check_not_traced(leaves)
-        prepare(step, leaves)
-        with device_context(step, leaves):
-            results = flat(*leaves)
-        _runtime.keep(step, results)
-        return jax.tree.unflatten(exported.out_tree, results)
-
-    call.__name__ = exported.fun_name
-    return call
+    return LoadedStep(Program.of(
+        step if isinstance(step, Step) else read(step), compiler_options))
 
 
 def load_flat(step: Step, compiler_options: dict | None = None
               ) -> jax.stages.Wrapped:
-    """Like `load`, but a jitted function from flat arguments to flat results.
-    The caller must call `prepare`."""
-    exported = step.exported
+    """A jitted function from flat arguments to flat results."""
+    exported = extend(step.exported, step.state)
+    first = len(step.exported.in_avals)
 
     def call(*leaves):
-        args, kwargs = jax.tree.unflatten(exported.in_tree, leaves)
-        return jax.tree.leaves(exported.call(*args, **kwargs))
+        return exported.call(*leaves)
 
     call.__name__ = exported.fun_name
-    return jax.jit(call, donate_argnums=step.donated,
+    return jax.jit(call, donate_argnums=(
+        *step.donated, *range(first, len(exported.in_avals))),
                    compiler_options=compiler_options)
 
 
@@ -78,14 +144,7 @@ def check_not_traced(leaves: Sequence[Any]) -> None:
             "transformation traces; call a rewritten step outside of it")
 
 
-def prepare(step: Step, leaves: Sequence[Any]) -> None:
-    """Prepares the runtime for a call of the step with these arguments. Does
-    nothing if it is ready or the step does not need it."""
-    if step.uses_runtime:
-        _runtime.load_bundle(step.bundle, _devices(step, leaves))
-
-
-def device_context(step: Step, leaves: Sequence[Any]):
+def _device_context(step: Step, leaves: Sequence[Any]):
     """The context in which to call a loaded step.
 
     A function knows its devices from its `shard_map`, but an exported one only
@@ -98,15 +157,24 @@ def device_context(step: Step, leaves: Sequence[Any]):
     return jax.set_mesh(step.mesh)
 
 
-def _devices(step: Step, leaves: Sequence[Any]) -> tuple[jax.Device, ...]:
-    """The devices of a call, in the order in which XLA numbers them."""
+def _find_mesh(step: Step, leaves: Sequence[Any]) -> jax.sharding.Mesh | None:
+    """The mesh of a call, with devices in the order in which XLA numbers
+    them."""
     count = step.exported.nr_devices
     shardings = (getattr(leaf, "sharding", None) for leaf in leaves)
     meshes = [sharding.mesh for sharding in shardings
               if isinstance(sharding, jax.sharding.NamedSharding)]
     for mesh in (*meshes, step.mesh, jax.sharding.get_mesh()):
         if isinstance(mesh, jax.sharding.Mesh) and mesh.size == count:
-            return tuple(mesh.devices.flat)
-    raise ValueError(
-        f"expected an argument on a mesh of {count} devices, or such a mesh in "
-        f"jax.set_mesh, but got neither")
+            return mesh
+    return None
+
+
+def _devices(step: Step, leaves: Sequence[Any]) -> tuple[jax.Device, ...]:
+    """The devices of a call."""
+    mesh = _find_mesh(step, leaves)
+    if mesh is None:
+        raise ValueError(
+            f"expected an argument on a mesh of {step.exported.nr_devices} "
+            f"devices, or such a mesh in jax.set_mesh, but got neither")
+    return tuple(mesh.devices.flat)

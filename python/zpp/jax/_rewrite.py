@@ -16,8 +16,8 @@ from zpp.jax._export import Step
 from zpp.jax._partition import PartitionError
 
 
-def rewrite_step(step: Step, options: Options, auto: Auto | None = None,
-                 starts: bool = False) -> Rewritten:
+def rewrite_step(step: Step, options: Options, auto: Auto | None = None
+                 ) -> Rewritten:
     """`zpp.rewrite` of a step. The result has the rewritten step."""
     if not isinstance(options.weights_of, str | None):
         options = options.replace(weights_of=_weights_in(step, options))
@@ -33,7 +33,7 @@ def rewrite_step(step: Step, options: Options, auto: Auto | None = None,
              f"those that follow from its shardings: {error}")
     options, why = choose_if(auto and complete_auto(auto), text,
                              options.replace(target=target))
-    result = with_reason(rewrite_text(text, options, target, starts), why)
+    result = with_reason(rewrite_text(text, options, target), why)
     if is_complete and why is None:
         warn_if_nothing_was_rewritten(
             result, options, "it is a step for one device; place its arguments "
@@ -44,6 +44,9 @@ def rewrite_step(step: Step, options: Options, auto: Auto | None = None,
         _warn_of_activations(step, result, options)
     rewritten = step.with_text(result.text, result.bundle)
     if rewritten.state is not None:
+        start = rewrite_text(text, options, target, starts=True)
+        rewritten = dataclasses.replace(
+            rewritten, start=step.with_text(start.text, start.bundle))
         result.report["total"]["state_bytes"] = rewritten.state.bytes_per_device(
             step.exported.nr_devices)
     return dataclasses.replace(result, step=rewritten)

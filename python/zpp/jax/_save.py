@@ -7,9 +7,10 @@ Beside the files of zpp-bundle, if the step has a host side (see
 
     step.mlir    the step in StableHLO, to be read by people
     step.jax     the step as jax.export serializes it
-    jax.json     version; donated arguments; the id of the host side; JAX's
-                 version, the platforms and the number of devices; the digests
-                 of the other two files
+    jax.json     version; donated arguments; the arrays of the state;
+                 the id of the host side; JAX's version, the platforms and the
+                 number of devices; the digests of step.jax and step.mlir
+    start/       of a step with state: the step that begins it, as such a folder
 """
 
 import dataclasses
@@ -23,9 +24,11 @@ from zpp._bundle import MANIFEST, Bundle, about, check_digest, check_entries
 from zpp._bundle import read_bundle, read_file, seal, unseal, write_folder
 from zpp._compiler import Rewritten
 from zpp.jax._export import Step, from_text
-from zpp.jax._state import check_stateless
+from zpp.jax._state import State
 
 NOTES = "jax.json"
+#: The folder of the step that begins the state.
+START = "start"
 VERSION = 1
 
 
@@ -44,19 +47,28 @@ def save(step: Step | Rewritten, path: str | os.PathLike) -> None:
         raise TypeError(
             "expected a rewritten zpp.Step, but got " +
             ("rewritten text" if step is None else type(step).__name__))
-    check_stateless(step)
+    write_folder(path, _files_of(step), (MANIFEST, NOTES))
+
+
+def _files_of(step: Step) -> dict[str, bytes]:
     exported = step.exported
     files = {} if step.bundle is None else dict(step.bundle.files)
     own = {"step.jax": bytes(exported.serialize())}
     if step.bundle is None:
         own["step.mlir"] = step.text().encode()
     files |= own
+    if step.start is not None:
+        start = _files_of(step.start)
+        files |= {f"{START}/{name}": content for name, content in start.items()}
+        # It seals the others.
+        own[f"{START}/{NOTES}"] = start[NOTES]
     files[NOTES] = seal({
         "version": VERSION, "name": exported.fun_name,
         "jax": jax.__version__, "platforms": list(exported.platforms),
         "devices": exported.nr_devices, "donated": list(step.donated),
+        "state": {} if step.state is None else step.state.describe(),
         "bundle": "" if step.bundle is None else step.bundle.id}, own)
-    write_folder(path, files, (MANIFEST, NOTES))
+    return files
 
 
 def read(path: str | os.PathLike) -> Step:
@@ -88,7 +100,12 @@ def _read_saved(folder: pathlib.Path, bundle: Bundle | None) -> Step:
     for name, content in contents.items():
         check_digest(NOTES, notes, name, content)
     exported = jax.export.deserialize(bytearray(contents["step.jax"]))
-    return Step(exported, tuple(notes["donated"]), None, bundle)
+    # Older folders have no entry for it.
+    state, start = notes.get("state"), None
+    if f"{START}/{NOTES}" in contents:
+        start = read(folder / START)
+    return Step(exported, tuple(notes["donated"]), None, bundle,
+                State.of(state, start is not None) if state else None, start)
 
 
 def _read_bundled(bundle: Bundle) -> Step:

@@ -30,13 +30,31 @@ class State:
         return sum(shape.size * shape.dtype.itemsize
                    for shape in self.shapes.values()) // devices
 
+    def describe(self) -> dict[str, list]:
+        """As JSON has it."""
+        return {name: [str(shape.dtype), shape.size]
+                for name, shape in self.shapes.items()}
 
-def read_state(module: ir.Module, arguments: int, mesh: Any) -> State | None:
+    @staticmethod
+    def of(description: Mapping[str, Sequence], is_taken: bool) -> "State":
+        return State({name: jax.ShapeDtypeStruct((size,), np.dtype(dtype))
+                      for name, (dtype, size) in description.items()}, is_taken)
+
+    def on(self, mesh: jax.sharding.Mesh | None) -> "State":
+        """The same, on the devices of a mesh if there is one."""
+        sharding = mesh and NamedSharding(
+            mesh, PartitionSpec(mesh.axis_names))
+        return dataclasses.replace(self, shapes={
+            name: jax.ShapeDtypeStruct(shape.shape, shape.dtype,
+                                       sharding=sharding)
+            for name, shape in self.shapes.items()})
+
+
+def read_state(module: ir.Module, arguments: int) -> State | None:
     """The state that the compiler has given to a module.
 
     Args:
       arguments: how many arguments it had before.
-      mesh: of the step's devices.
     """
     if "zpp.state" not in module.operation.attributes:
         return None
@@ -46,9 +64,7 @@ def read_state(module: ir.Module, arguments: int, mesh: Any) -> State | None:
         type_ = ir.RankedTensorType(ir.TypeAttr(entry["type"]).value)
         number = counts[kind] = counts.get(kind, -1) + 1
         shapes[f"{kind}.{number}"] = jax.ShapeDtypeStruct(
-            tuple(type_.shape), _TYPES[str(type_.element_type)],
-            sharding=mesh and NamedSharding(
-                mesh, PartitionSpec(mesh.axis_names)))
+            tuple(type_.shape), _TYPES[str(type_.element_type)])
     main = next(op for op in module.body.operations
                 if ir.StringAttr(op.attributes["sym_name"]).value == "main")
     taken = len(ir.FunctionType(ir.TypeAttr(
@@ -56,14 +72,14 @@ def read_state(module: ir.Module, arguments: int, mesh: Any) -> State | None:
     return State(shapes, taken)
 
 
-def extend(exported: jax.export.Exported, state: State
+def extend(exported: jax.export.Exported, state: State | None
            ) -> jax.export.Exported:
     """`exported` with flat arguments and results, behind which stand those of
-    the state."""
-    shapes = list(state.shapes.values())
+    the state that its module has."""
+    shapes = list(state.shapes.values()) if state else []
     avals = tuple(jax.core.ShapedArray(shape.shape, shape.dtype)
                   for shape in shapes)
-    taken = avals if state.is_taken else ()
+    taken = avals if state and state.is_taken else ()
     in_avals, out_avals = exported.in_avals + taken, exported.out_avals + avals
     changes = {
         "in_avals": in_avals, "out_avals": out_avals,
@@ -82,15 +98,6 @@ def extend(exported: jax.export.Exported, state: State
             exported._in_named_shardings + named[:len(taken)])
         changes["_out_named_shardings"] = exported._out_named_shardings + named
     return dataclasses.replace(exported, **changes)
-
-
-def check_stateless(step: Any) -> None:
-    """Raises ValueError for a step that keeps something from call to call."""
-    if step.state is not None:
-        raise ValueError(
-            "expected a step without state, but got one whose weights travel "
-            "as differences (weights=i4:delta), which only zpp.jit carries from "
-            "call to call")
 
 
 class Keeper:
@@ -152,6 +159,10 @@ def _check(arrays: Mapping[str, jax.Array], state: State) -> None:
             f"it is of another step. Set it to None to send whole weights once")
     for name, shape in state.shapes.items():
         got = arrays[name]
+        if not isinstance(got, jax.Array):
+            raise TypeError(
+                f"state: expected '{name}' as an array of JAX, sharded over all "
+                f"devices of the mesh, but got {type(got).__name__}")
         if (got.shape, got.dtype) != (shape.shape, shape.dtype):
             raise ValueError(
                 f"state: expected '{name}' of {shape.dtype}{list(shape.shape)}, "
