@@ -414,6 +414,140 @@ func.func @main(%g: tensor<21x3xf32>) -> (tensor<6x3xf32>, tensor<3x3xf32>) {
   EXPECT_EQ(count<zero::ReduceScatterOp>(), 0);
 }
 
+//===----------------------------------------------------------------------===//
+// All-reduces
+//===----------------------------------------------------------------------===//
+
+std::vector<std::string> allReducePasses(StringRef formats, StringRef reduced,
+                                         int64_t stages) {
+  std::vector<std::string> passes = {
+      "zero-split-all-reduce{block=32 formats=" + formats.str() +
+      " reduced=" + reduced.str() + " stages=" + std::to_string(stages) + "}"};
+  llvm::append_range(passes, scatterPasses(formats, stages));
+  passes.insert(passes.end() - 1, "zero-decompose-all-gather");
+  return passes;
+}
+
+/// The sum of `shape` over `refs`.
+std::string allReduce(const Mesh &mesh, const std::vector<int64_t> &shape,
+                      const std::vector<AxisRef> &refs, StringRef kind) {
+  Tensor tensor{mesh, shape, 0, refs};
+  std::string local = str(shape);
+  std::string type = "!zero.shard<" + local.substr(7, local.size() - 8) +
+                     ", dim 0 = () on #mesh>";
+  return "#mesh = " + tensor.meshText() + "\nfunc.func @main(%g: " + local +
+         ") -> " + local + " {\n  %0 = zero.from_local %g : " + local + " to " +
+         type + "\n  %1 = zero.all_reduce " + kind.str() + " %0 along " +
+         tensor.along() + " : " + type + "\n  %2 = zero.to_local %1 : " + type +
+         " to " + local + "\n  return %2 : " + local + "\n}\n";
+}
+
+TEST_F(PlacementProof, AllReduce) {
+  std::vector<Mesh> meshes = twoTierMeshes();
+  llvm::append_range(meshes, threeTierMeshes());
+  for (const Mesh &mesh : meshes)
+    for (int64_t extra : {0, -5}) {
+      int64_t rows = 6 * mesh.numDevices() + extra;
+      for (auto [formats, reduced] :
+           std::vector<std::pair<StringRef, StringRef>>{
+               {"i8:i4", "i8"}, {"i4", "i4"}, {"none:none", "none"}})
+        prove(mesh, allReduce(mesh, {rows, 2}, allAxes(mesh), "mean"),
+              allReducePasses(formats, reduced, /*stages=*/1));
+      if (HasFatalFailure())
+        return;
+    }
+  EXPECT_EQ(proofs, (32 + 24) * 2 * 3);
+  EXPECT_EQ(count<zero::AllReduceOp>(), 0);
+}
+
+/// Parts of a large tensor are all-reduces of their own.
+TEST_F(PlacementProof, AllReduceInStages) {
+  for (const Mesh &mesh : {makeMesh({2, 1}), makeMesh({2, 2})}) {
+    prove(mesh,
+          allReduce(mesh, {3 * 4096 * mesh.numDevices() - 100}, allAxes(mesh),
+                    "sum"),
+          allReducePasses("i8:i4", "i8", /*stages=*/3));
+    EXPECT_EQ(count<zero::DequantizeOp>(), 2);
+  }
+}
+
+/// Other axes stand among those of the sum, and only parts of axes are summed
+/// over.
+TEST_F(PlacementProof, AllReduceOverOtherAxes) {
+  Mesh mesh({{"node", 2}, {"tensor", 2}, {"gpu", 4}});
+  AxisRef node{"node", 1, 2}, gpu{"gpu", 1, 4};
+  AxisRef pair{"gpu", 1, 2}, inPair{"gpu", 2, 2};
+  for (const std::vector<AxisRef> &refs : std::vector<std::vector<AxisRef>>{
+           {node, gpu}, {gpu}, {node}, {node, pair}, {node, inPair}, {pair}})
+    for (StringRef formats : {"i8:i4", "i4", "none:i4"})
+      prove(mesh, allReduce(mesh, {301}, refs, "sum"),
+            allReducePasses(formats, "i8", 2));
+}
+
+/// A scatter within nodes and an all-reduce between them, in either order.
+TEST_F(PlacementProof, ScatterAndAllReduce) {
+  Mesh mesh = makeMesh({2, 3, 4});
+  AxisRef rack = mesh.getAxis(0), node = mesh.getAxis(1), gpu = mesh.getAxis(2);
+  struct Axes {
+    std::vector<AxisRef> scattered, summed;
+  };
+  for (const Axes &axes : std::vector<Axes>{{{gpu}, {rack, node}},
+                                            {{node, gpu}, {rack}},
+                                            {{rack, gpu}, {node}},
+                                            {{rack}, {node, gpu}}})
+    // What divides, what is flat, and what stays apart.
+    for (const Shape &shape : std::vector<Shape>{
+             {{24, 8}, 0}, {{12, 16}, 0}, {{2, 96}, 1}, {{4, 60}, 1}})
+      for (bool isBehind : {false, true}) {
+        Tensor tensor{mesh, shape.shape, shape.dim, axes.scattered};
+        std::vector<int64_t> part = tensor.localShape();
+        std::string whole = str(shape.shape), local = str(part);
+        const std::string &summed = isBehind ? whole : local;
+        std::string type = "!zero.shard<" +
+                           summed.substr(7, summed.size() - 8) +
+                           ", dim 0 = () on #mesh>";
+        std::string along = Tensor{mesh, {}, 0, axes.summed}.along();
+        auto sum = [&](const std::string &from, const std::string &to) {
+          return "  %a = zero.from_local " + from + " : " + summed + " to " +
+                 type + "\n  %b = zero.all_reduce sum %a along " + along +
+                 " : " + type + "\n  " + to + " = zero.to_local %b : " + type +
+                 " to " + summed + "\n";
+        };
+        auto scatter = [&](const std::string &from, const std::string &to) {
+          return "  %c = zero.from_local " + from + " : " + whole + " to " +
+                 tensor.type(true) + "\n  %d = zero.reduce_scatter sum %c " +
+                 "along " + tensor.along() + " : " + tensor.type(true) +
+                 " to " + tensor.type(false) + "\n  " + to +
+                 " = zero.to_local %d : " + tensor.type(false) + " to " +
+                 local + "\n";
+        };
+        std::string program =
+            "#mesh = " + tensor.meshText() + "\nfunc.func @main(%g: " + whole +
+            ") -> " + local + " {\n" +
+            (isBehind ? sum("%g", "%m") + scatter("%m", "%r")
+                      : scatter("%g", "%m") + sum("%m", "%r")) +
+            "  return %r : " + local + "\n}\n";
+        for (StringRef formats : {"i8:i4", "i4"})
+          prove(mesh, program, allReducePasses(formats, "i8", 1));
+        if (HasFatalFailure())
+          return;
+      }
+}
+
+/// The chunk that is gathered is the fused kernel's, and the own piece is read
+/// from it.
+TEST_F(PlacementProof, AllReduceIsQuantizedAndFused) {
+  Mesh mesh = makeMesh({2, 4});
+  prove(mesh, allReduce(mesh, {4096}, allAxes(mesh), "sum"),
+        allReducePasses("i8:i4", "i8", 1));
+  EXPECT_EQ(count<zero::QuantizeOp>(), 1);
+  EXPECT_EQ(count<zero::AllToAllOp>(), 2);
+  EXPECT_EQ(count<zero::DequantizeReduceQuantizeOp>(), 2);
+  EXPECT_EQ(count<zero::AllGatherChunksOp>(), 2);
+  EXPECT_EQ(count<zero::DequantizeOp>(), 1);
+  EXPECT_EQ(count<zero::DequantizeReduceOp>(), 0);
+}
+
 TEST_F(PlacementProof, NoElements) {
   Mesh mesh = makeMesh({2, 4});
   for (const std::vector<int64_t> &shape :

@@ -205,13 +205,18 @@ public:
           values[result] = values[operand];
         continue;
       }
+      // Elements are in row-major order.
+      if (op.getName().getStringRef() == "stablehlo.reshape") {
+        values[op.getResult(0)] = values[op.getOperand(0)];
+        continue;
+      }
       values[op.getResult(0)] =
           llvm::TypeSwitch<Operation *, PerRank>(&op)
               .Case<FromLocalOp, ToLocalOp, EncodeOp, DecodeOp, AllGatherOp,
-                    ReduceScatterOp, PackSlicesOp, UnpackSlicesOp, QuantizeOp,
-                    DequantizeOp, ReduceOp, DequantizeReduceOp,
+                    ReduceScatterOp, AllReduceOp, PackSlicesOp, UnpackSlicesOp,
+                    QuantizeOp, DequantizeOp, ReduceOp, DequantizeReduceOp,
                     DequantizeReduceQuantizeOp, AllToAllOp, AllGatherChunksOp,
-                    tensor::EmptyOp, tensor::ConcatOp>(
+                    tensor::EmptyOp, tensor::ConcatOp, tensor::ExtractSliceOp>(
                   [&](auto known) { return evaluate(known); })
               .Default([&](Operation *unknown) {
                 error = "unknown op " + unknown->getName().getStringRef().str();
@@ -264,6 +269,22 @@ private:
     return moveRows(
         values[op.getOperand()], op.getOperand().getType(), op.getType(),
         [&](const Placement &, int64_t rank, int64_t) { return groups[rank]; });
+  }
+
+  PerRank evaluate(AllReduceOp op) {
+    const PerRank &operands = values[op.getOperand()];
+    PerRank results(operands.size());
+    for (const std::vector<int64_t> &group :
+         mesh.getGroups(toVector(op.getAxisRefs()))) {
+      SymbolicTensor stacked;
+      for (int64_t rank : group)
+        stacked.insert(stacked.end(), operands[rank].begin(),
+                       operands[rank].end());
+      SymbolicTensor sum = reduceChunks(stacked, group.size());
+      for (int64_t rank : group)
+        results[rank] = sum;
+    }
+    return results;
   }
 
   //===--------------------------------------------------------------------===//
@@ -351,6 +372,19 @@ private:
     SymbolicTensor nothing(op.getType().getNumElements(),
                            SymbolicValue::ofSource(-1, 0));
     return PerRank(mesh.numDevices(), nothing);
+  }
+
+  /// A part of a flat tensor.
+  PerRank evaluate(tensor::ExtractSliceOp op) {
+    if (op.getSourceType().getRank() != 1 || op.getStaticStride(0) != 1) {
+      error = "expected a slice of a flat tensor";
+      return {};
+    }
+    int64_t begin = op.getStaticOffset(0), size = op.getStaticSize(0);
+    return map(op.getSource(), [&](const SymbolicTensor &tensor) {
+      return SymbolicTensor(tensor.begin() + begin,
+                            tensor.begin() + begin + size);
+    });
   }
 
   PerRank evaluate(tensor::ConcatOp op) {
