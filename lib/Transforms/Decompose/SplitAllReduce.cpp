@@ -139,7 +139,10 @@ private:
   static OpOperand *getScaled(Operation *op) {
     bool isProduct = isNamed(op, guest::kMultiply);
     if ((!isProduct && !isNamed(op, guest::kDivide)) ||
-        op->getNumOperands() != 2 || op->getNumResults() != 1)
+        op->getNumOperands() != 2 || op->getNumResults() != 1 ||
+        !llvm::all_equal({op->getOperand(0).getType(),
+                          op->getOperand(1).getType(),
+                          op->getResult(0).getType()}))
       return nullptr;
     for (unsigned index : {0, 1})
       if ((index == 0 || isProduct) && isSplat(op->getOperand(1 - index)))
@@ -150,8 +153,9 @@ private:
   /// True for a constant, also a broadcast one, with equal elements.
   static bool isSplat(Value value) {
     Operation *op = value.getDefiningOp();
-    while (op && (isNamed(op, guest::kBroadcastInDim) ||
-                  isNamed(op, guest::kConvert) || isNamed(op, guest::kReshape)))
+    while (op && op->getNumOperands() == 1 &&
+           (isNamed(op, guest::kBroadcastInDim) ||
+            isNamed(op, guest::kConvert) || isNamed(op, guest::kReshape)))
       op = op->getOperand(0).getDefiningOp();
     if (!op || !isNamed(op, guest::kConstant))
       return false;
@@ -170,7 +174,7 @@ private:
   static OpOperand *getPassed(Operation *op) {
     if (isNamed(op, guest::kTranspose) || isNamed(op, guest::kReshape) ||
         isNamed(op, guest::kConvert))
-      return isFloat(op->getOperand(0).getType()) &&
+      return isConsistentMovement(op) && isFloat(op->getOperand(0).getType()) &&
                      isFloat(op->getResult(0).getType())
                  ? &op->getOpOperand(0)
                  : nullptr;

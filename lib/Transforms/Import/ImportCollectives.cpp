@@ -11,6 +11,7 @@
 #include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
+#include "zpp/Support/Limits.h"
 #include "zpp/Transforms/Passes.h"
 
 namespace zpp {
@@ -92,8 +93,14 @@ private:
   /// whole tensor of as many parts as the group has devices.
   static LogicalResult check(const StepCollective &collective) {
     Operation *op = collective.op;
-    if (collective.kind == CollectiveKind::AllReduce)
+    if (collective.kind == CollectiveKind::AllReduce) {
+      Type operand = op->getOperand(0).getType();
+      Type result = op->getResult(0).getType();
+      if (operand != result)
+        return op->emitError("expected a result of ")
+               << operand << ", but got " << result;
       return success();
+    }
     if (!collective.groupError.empty())
       return op->emitError("in the groups of a ")
              << getRoleName(collective.role)
@@ -106,12 +113,25 @@ private:
     if (dim < 0 || dim >= part.getRank())
       return op->emitError("expected a dim of ") << part << ", but got " << dim;
     SmallVector<int64_t> shape(part.getShape());
-    shape[dim] *= zpp::numDevices(collective.axes);
+    shape[dim] =
+        multiplySaturating(shape[dim], zpp::numDevices(collective.axes));
     if (RankedTensorType expected = part.clone(shape); whole != expected)
       return op->emitError("expected the parts ")
              << part << " of " << zpp::numDevices(collective.axes)
              << " devices to make " << expected << ", but got " << whole;
     return success();
+  }
+
+  /// True if `zero` ops may have the tensors of `op` (docs/reliability.md).
+  static bool fitsShards(Operation *op) {
+    auto fits = [](Type type) {
+      int64_t elements = 1;
+      for (int64_t size : cast<ShapedType>(type).getShape())
+        elements = multiplySaturating(elements, size);
+      return elements < int64_t(1) << 57;
+    };
+    return fits(op->getOperand(0).getType()) &&
+           fits(op->getResult(0).getType());
   }
 
   /// The reason why the collective is left alone, or empty.
@@ -140,6 +160,8 @@ private:
     if (cast<ShapedType>(collective.op->getOperand(0).getType())
             .getNumElements() == 0)
       return "its tensor is empty";
+    if (!fitsShards(collective.op))
+      return "its tensor has 2^57 elements or more";
     if (collective.axes.empty() && collective.groupError.empty())
       return "its groups have one device each";
     return "";

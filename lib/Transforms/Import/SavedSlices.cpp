@@ -54,6 +54,7 @@ Value getRowIndex(Operation *op, Type row, unsigned firstIndex) {
   auto part = dyn_cast<RankedTensorType>(row);
   if (!stack || !part || stack.getRank() == 0 ||
       stack.getRank() != part.getRank() || part.getDimSize(0) != 1 ||
+      stack.getElementType() != part.getElementType() ||
       stack.getShape().drop_front() != part.getShape().drop_front() ||
       op->getNumOperands() != firstIndex + stack.getRank())
     return {};
@@ -62,15 +63,15 @@ Value getRowIndex(Operation *op, Type row, unsigned firstIndex) {
 }
 
 Value getSlicedRow(Operation *op) {
-  if (!isNamed(op, guest::kDynamicSlice) || op->getNumOperands() < 1 ||
-      op->getNumResults() != 1)
+  if (!isNamed(op, guest::kDynamicSlice) || !isConsistentMovement(op))
     return {};
   return getRowIndex(op, op->getResult(0).getType(), 1);
 }
 
 Value getUpdatedRow(Operation *op) {
   if (!isNamed(op, guest::kDynamicUpdateSlice) || op->getNumOperands() < 2 ||
-      op->getNumResults() != 1)
+      op->getNumResults() != 1 ||
+      op->getResult(0).getType() != op->getOperand(0).getType())
     return {};
   return getRowIndex(op, op->getOperand(1).getType(), 2);
 }
@@ -112,6 +113,7 @@ std::optional<Row> getRow(Operation *loop, unsigned index) {
   if (!update || update->getBlock() != &body || !stack.hasOneUse() ||
       !update->getResult(0).hasOneUse() || !getUpdatedRow(update) ||
       update->getOperand(0) != stack ||
+      loop->getResult(index).getType() != stack.getType() ||
       !loop->getRegion(0).getArgument(index).use_empty())
     return std::nullopt;
   int64_t count = cast<ShapedType>(stack.getType()).getDimSize(0);
@@ -206,12 +208,12 @@ SmallVector<Reading> findReadings(Operation *loop) {
 void skipReshapes(Value value) {
   Value source = value;
   while (Operation *op = source.getDefiningOp()) {
-    if (!isNamed(op, guest::kReshape))
+    if (!isNamed(op, guest::kReshape) || !isConsistentMovement(op))
       break;
     source = op->getOperand(0);
   }
   for (Operation *user : llvm::make_early_inc_range(value.getUsers())) {
-    if (!isNamed(user, guest::kReshape))
+    if (!isNamed(user, guest::kReshape) || !isConsistentMovement(user))
       continue;
     user->setOperand(0, source);
     if (user->getResult(0).getType() == source.getType()) {

@@ -159,9 +159,12 @@ private:
     if (isWire(type)) {
       part.rows = type.getDimSize(0);
       part.rowBytes = type.getDimSize(1);
-      // An order that splits rows cannot be applied to several tensors at once.
+      // An order that splits rows, or drops some, cannot be applied to several
+      // tensors at once.
       if (part.order && (part.order.getSlices().getDim() != 0 ||
-                         !isWire(getType(part.order->getResult(0)))))
+                         getType(part.order->getResult(0)) !=
+                             type.clone({part.rows * exchange.getGroupSize(),
+                                         part.rowBytes})))
         return std::nullopt;
       return part;
     }

@@ -7,8 +7,8 @@
 
 #include "FormatOptions.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Schedule.h"
-#include "zpp/Support/Limits.h"
 #include "zpp/Transforms/Passes.h"
 
 #include <set>
@@ -138,8 +138,7 @@ private:
     if (std::optional<CollectiveView> view = getCollective(op, mesh))
       return model.getExchangeUsec(view->getSentBytes(mesh));
     return LinkModel::getKernelUsec(
-        addSaturating(getBytes(op->getOperand(0).getType()),
-                      getBytes(op->getOperand(1).getType())));
+        getBytes(TypeRange(op->getOperandTypes()).take_front(2)));
   }
 
   /// Called when all operands of `node` are known.
@@ -221,14 +220,23 @@ public:
     LinksOption linksOption(getOperation(), links);
     for (auto function : host.getOps<func::FuncOp>()) {
       CollectiveOpInterface first;
+      bool hasOneMesh = true;
       function.walk([&](CollectiveOpInterface exchange) {
-        first = exchange;
-        return WalkResult::interrupt();
+        if (!first)
+          first = exchange;
+        hasOneMesh &= exchange.getMeshAttr() == first.getMeshAttr();
       });
       // After bufferization the order of ops is also that of memory accesses.
       if (!first || first->getNumResults() == 0 ||
           !function.getBody().hasOneBlock())
         continue;
+      if (!hasOneMesh) {
+        remark::missed(
+            function.getLoc(),
+            remark::RemarkOpts::name("not-ordered").category(getArgument()))
+            << "its exchanges stay in their order: they are on several meshes";
+        continue;
+      }
       Mesh mesh = first.getMeshAttr().getMesh();
       FailureOr<std::optional<LinkModel>> model = linksOption.getModel(mesh);
       if (failed(model))

@@ -214,6 +214,63 @@ func.func @other_layers(%w: tensor<3x2xf32>, %s: tensor<3xf32>, %x: tensor<16xf3
 
 // -----
 
+// Nor where they count in floats, which choose no layers.
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!primary = !zero.shard<16xf32, dim 0 = ("node", "gpu") on #mesh>
+!whole = !zero.shard<16xf32, dim 0 = (2, 4) on #mesh>
+
+// CHECK-LABEL: func @floats
+// CHECK-NOT: zpp.keep
+func.func @floats(%w: tensor<3x2xf32>, %s: tensor<3xf32>, %x: tensor<16xf32>) -> tensor<16xf32> {
+  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<f32>
+  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<f32>
+  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<f32>
+  %0:2 = "stablehlo.while"(%c0, %x) ({
+  ^bb0(%i: tensor<f32>, %h: tensor<16xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<f32>, %h: tensor<16xf32>):
+    %f = "stablehlo.dynamic_slice"(%w, %i, %c0) <{slice_sizes = array<i64: 1, 2>}> : (tensor<3x2xf32>, tensor<f32>, tensor<f32>) -> tensor<1x2xf32>
+    %f1 = "stablehlo.reshape"(%f) : (tensor<1x2xf32>) -> tensor<2xf32>
+    %f2 = "stablehlo.dynamic_slice"(%s, %i) <{slice_sizes = array<i64: 1>}> : (tensor<3xf32>, tensor<f32>) -> tensor<1xf32>
+    %f3 = "stablehlo.broadcast_in_dim"(%f2) <{broadcast_dimensions = array<i64: 0>}> : (tensor<1xf32>) -> tensor<2xf32>
+    %f4 = "stablehlo.multiply"(%f1, %f3) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+    %f5 = zero.from_local %f4 : tensor<2xf32> to !primary
+    // expected-remark@+1 {{zero.all_gather is left alone: the regions around the gathers of its weight are not loops over one stack of weights}}
+    %f6 = zero.all_gather %f5 along ["node", "gpu"] : !primary to !whole
+    %f7 = zero.to_local %f6 : !whole to tensor<16xf32>
+    %y = "stablehlo.multiply"(%h, %f7) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
+    %next = "stablehlo.add"(%i, %c1) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%next, %y) : (tensor<f32>, tensor<16xf32>) -> ()
+  }) : (tensor<f32>, tensor<16xf32>) -> (tensor<f32>, tensor<16xf32>)
+  %1:2 = "stablehlo.while"(%c0, %0#1) ({
+  ^bb0(%i: tensor<f32>, %h: tensor<16xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<f32>, %h: tensor<16xf32>):
+    %left = "stablehlo.subtract"(%c3, %i) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    %j = "stablehlo.subtract"(%left, %c1) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    %b = "stablehlo.dynamic_slice"(%w, %j, %c0) <{slice_sizes = array<i64: 1, 2>}> : (tensor<3x2xf32>, tensor<f32>, tensor<f32>) -> tensor<1x2xf32>
+    %b1 = "stablehlo.reshape"(%b) : (tensor<1x2xf32>) -> tensor<2xf32>
+    %b2 = "stablehlo.dynamic_slice"(%s, %j) <{slice_sizes = array<i64: 1>}> : (tensor<3xf32>, tensor<f32>) -> tensor<1xf32>
+    %b3 = "stablehlo.broadcast_in_dim"(%b2) <{broadcast_dimensions = array<i64: 0>}> : (tensor<1xf32>) -> tensor<2xf32>
+    %b4 = "stablehlo.multiply"(%b1, %b3) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+    %b5 = zero.from_local %b4 : tensor<2xf32> to !primary
+    // expected-remark@+1 {{zero.all_gather is left alone: the regions around the gathers of its weight are not loops over one stack of weights}}
+    %b6 = zero.all_gather %b5 along ["node", "gpu"] : !primary to !whole
+    %b7 = zero.to_local %b6 : !whole to tensor<16xf32>
+    %y = "stablehlo.multiply"(%h, %b7) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
+    %next = "stablehlo.add"(%i, %c1) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%next, %y) : (tensor<f32>, tensor<16xf32>) -> ()
+  }) : (tensor<f32>, tensor<16xf32>) -> (tensor<f32>, tensor<16xf32>)
+  return %1#1 : tensor<16xf32>
+}
+
+// -----
+
 // Loops that cut one stack in different ways, with a layer left over: one hop
 // gathers all layers.
 

@@ -217,3 +217,47 @@ func.func @small(%g: tensor<16xf32>, %h: tensor<4096xf32>) -> (tensor<16xf32>, t
   %5 = zero.to_local %4 : !large to tensor<4096xf32>
   return %2, %5 : tensor<16xf32>, tensor<4096xf32>
 }
+
+// -----
+
+// What lies between the two is not what StableHLO knows: the all-reduce is done
+// by itself. Nothing has verified these ops.
+
+#mesh = #zero.mesh<"data" = 2, "fsdp" = 4>
+!whole = !zero.shard<32x64xbf16, dim 0 = (4) on #mesh>
+!part = !zero.shard<32x64xbf16, dim 0 = ("fsdp") on #mesh>
+!summed = !zero.shard<64x8xf32, dim 0 = () on #mesh>
+
+// CHECK-LABEL: func @malformed
+func.func @malformed(%g: tensor<32x64xbf16>) -> (tensor<64x8xf32>, tensor<64x8xf32>, tensor<64x8xf32>) {
+  // CHECK-COUNT-3: zero.reduce_scatter {{.*}} along ["fsdp"]
+  %shape = zero.from_local %g : tensor<32x64xbf16> to !whole
+  %shape1 = zero.reduce_scatter sum %shape along ["fsdp"] : !whole to !part
+  %shape2 = zero.to_local %shape1 : !part to tensor<8x64xbf16>
+  %shape3 = "stablehlo.convert"(%shape2) : (tensor<8x64xbf16>) -> tensor<64x4xf32>
+  %shape4 = "stablehlo.reshape"(%shape3) : (tensor<64x4xf32>) -> tensor<64x8xf32>
+  %shape5 = zero.from_local %shape4 : tensor<64x8xf32> to !summed
+  %shape6 = zero.all_reduce sum %shape5 along ["data"] : !summed
+  %shape7 = zero.to_local %shape6 : !summed to tensor<64x8xf32>
+
+  %scale = "stablehlo.constant"() <{value = dense<0.125> : tensor<64x8xf32>}> : () -> tensor<64x8xf32>
+  %type = zero.from_local %g : tensor<32x64xbf16> to !whole
+  %type1 = zero.reduce_scatter sum %type along ["fsdp"] : !whole to !part
+  %type2 = zero.to_local %type1 : !part to tensor<8x64xbf16>
+  %type3 = "stablehlo.multiply"(%type2, %scale) : (tensor<8x64xbf16>, tensor<64x8xf32>) -> tensor<64x8xf32>
+  %type5 = zero.from_local %type3 : tensor<64x8xf32> to !summed
+  %type6 = zero.all_reduce sum %type5 along ["data"] : !summed
+  %type7 = zero.to_local %type6 : !summed to tensor<64x8xf32>
+
+  %nothing = "stablehlo.convert"() : () -> tensor<64x8xf32>
+  %none = zero.from_local %g : tensor<32x64xbf16> to !whole
+  %none1 = zero.reduce_scatter sum %none along ["fsdp"] : !whole to !part
+  %none2 = zero.to_local %none1 : !part to tensor<8x64xbf16>
+  %none3 = "stablehlo.convert"(%none2) : (tensor<8x64xbf16>) -> tensor<8x64xf32>
+  %none4 = "stablehlo.reshape"(%none3) : (tensor<8x64xf32>) -> tensor<64x8xf32>
+  %none5 = "stablehlo.multiply"(%none4, %nothing) : (tensor<64x8xf32>, tensor<64x8xf32>) -> tensor<64x8xf32>
+  %none6 = zero.from_local %none5 : tensor<64x8xf32> to !summed
+  %none7 = zero.all_reduce sum %none6 along ["data"] : !summed
+  %none8 = zero.to_local %none7 : !summed to tensor<64x8xf32>
+  return %shape7, %type7, %none8 : tensor<64x8xf32>, tensor<64x8xf32>, tensor<64x8xf32>
+}

@@ -196,3 +196,37 @@ func.func @malformed(%w: tensor<4x8xf32>, %i: tensor<i32>) {
   }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
   return
 }
+
+// -----
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+func.func @all_reduce(%w: tensor<32x8xf32>, %x: tensor<16x32xf32>) -> tensor<32x8xf32> {
+  %y = "stablehlo.dot"(%x, %w) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%x, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<64x8xf32>
+  // expected-error@+1 {{expected a result of 'tensor<64x8xf32>', but got 'tensor<32x8xf32>'}}
+  %0 = "stablehlo.all_reduce"(%g) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<64x8xf32>) -> tensor<32x8xf32>
+  return %0 : tensor<32x8xf32>
+}
+
+// -----
+
+// More elements than `zero` ops may have.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+func.func @huge(%w: tensor<4x9223372036854775807xf32>, %x: tensor<16x32xf32>) -> tensor<4x9223372036854775807xf32> {
+  // expected-remark@+1 {{its tensor has 2^57 elements or more}}
+  %0 = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x9223372036854775807xf32>) -> tensor<32x9223372036854775807xf32>
+  %y = "stablehlo.dot"(%x, %0) : (tensor<16x32xf32>, tensor<32x9223372036854775807xf32>) -> tensor<16x9223372036854775807xf32>
+  %g = "stablehlo.dot"(%x, %y) : (tensor<16x32xf32>, tensor<16x9223372036854775807xf32>) -> tensor<4x9223372036854775807xf32>
+  // expected-remark@+1 {{its tensor has 2^57 elements or more}}
+  %1 = "stablehlo.all_reduce"(%g) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<4x9223372036854775807xf32>) -> tensor<4x9223372036854775807xf32>
+  return %1 : tensor<4x9223372036854775807xf32>
+}

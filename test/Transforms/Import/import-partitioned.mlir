@@ -311,6 +311,57 @@ module attributes {mhlo.num_partitions = 2 : i32} {
 
 // -----
 
+// A float is no index of a row. Nothing has verified these ops.
+
+module attributes {mhlo.num_partitions = 2 : i32} {
+  // CHECK-LABEL: func @saved_by_float
+  // CHECK: %[[LOOP:.*]]:3 = "stablehlo.while"
+  // CHECK: "stablehlo.while"(%{{.*}}, %{{.*}}, %[[LOOP]]#1)
+  func.func @saved_by_float(%arg: tensor<4x2x8xf32>, %empty: tensor<4x2x8xbf16>, %start: tensor<4x8xbf16>) -> tensor<4x8xbf16> {
+    %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<f32>
+    %f:3 = "stablehlo.while"(%zero, %empty, %arg) ({
+    ^bb0(%i: tensor<f32>, %s: tensor<4x2x8xbf16>, %w: tensor<4x2x8xf32>):
+      %n = "stablehlo.constant"() <{value = dense<4> : tensor<i32>}> : () -> tensor<f32>
+      %go = "stablehlo.compare"(%i, %n) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      "stablehlo.return"(%go) : (tensor<i1>) -> ()
+    }, {
+    ^bb0(%i: tensor<f32>, %s: tensor<4x2x8xbf16>, %w: tensor<4x2x8xf32>):
+      %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<f32>
+      %zero_ = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<f32>
+      %next = "stablehlo.add"(%i, %one) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      %slice = "stablehlo.dynamic_slice"(%w, %i, %zero_, %zero_) <{slice_sizes = array<i64: 1, 2, 8>}> : (tensor<4x2x8xf32>, tensor<f32>, tensor<f32>, tensor<f32>) -> tensor<1x2x8xf32>
+      %flat = "stablehlo.reshape"(%slice) : (tensor<1x2x8xf32>) -> tensor<2x8xf32>
+      %cast = "stablehlo.convert"(%flat) : (tensor<2x8xf32>) -> tensor<2x8xbf16>
+      %unit = "stablehlo.constant"() <{value = dense<1.0> : tensor<2x8xbf16>}> : () -> tensor<2x8xbf16>
+      %row = "stablehlo.add"(%cast, %unit) : (tensor<2x8xbf16>, tensor<2x8xbf16>) -> tensor<2x8xbf16>
+      %part = "stablehlo.reshape"(%row) : (tensor<2x8xbf16>) -> tensor<1x2x8xbf16>
+      %saved = "stablehlo.dynamic_update_slice"(%s, %part, %i, %zero_, %zero_) : (tensor<4x2x8xbf16>, tensor<1x2x8xbf16>, tensor<f32>, tensor<f32>, tensor<f32>) -> tensor<4x2x8xbf16>
+      "stablehlo.return"(%next, %saved, %w) : (tensor<f32>, tensor<4x2x8xbf16>, tensor<4x2x8xf32>) -> ()
+    }) : (tensor<f32>, tensor<4x2x8xbf16>, tensor<4x2x8xf32>) -> (tensor<f32>, tensor<4x2x8xbf16>, tensor<4x2x8xf32>)
+    %r:3 = "stablehlo.while"(%zero, %start, %f#1) ({
+    ^bb0(%i: tensor<f32>, %x: tensor<4x8xbf16>, %s: tensor<4x2x8xbf16>):
+      %n = "stablehlo.constant"() <{value = dense<4> : tensor<i32>}> : () -> tensor<f32>
+      %go = "stablehlo.compare"(%i, %n) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      "stablehlo.return"(%go) : (tensor<i1>) -> ()
+    }, {
+    ^bb0(%i: tensor<f32>, %x: tensor<4x8xbf16>, %s: tensor<4x2x8xbf16>):
+      %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<f32>
+      %zero_ = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<f32>
+      %next = "stablehlo.add"(%i, %one) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      %last = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<f32>
+      %j = "stablehlo.subtract"(%last, %i) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      %slice = "stablehlo.dynamic_slice"(%s, %j, %zero_, %zero_) <{slice_sizes = array<i64: 1, 2, 8>}> : (tensor<4x2x8xbf16>, tensor<f32>, tensor<f32>, tensor<f32>) -> tensor<1x2x8xbf16>
+      %flat = "stablehlo.reshape"(%slice) : (tensor<1x2x8xbf16>) -> tensor<2x8xbf16>
+      %all = "stablehlo.all_gather"(%flat) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, use_global_device_ids}> : (tensor<2x8xbf16>) -> tensor<4x8xbf16>
+      %sum = "stablehlo.add"(%x, %all) : (tensor<4x8xbf16>, tensor<4x8xbf16>) -> tensor<4x8xbf16>
+      "stablehlo.return"(%next, %sum, %s) : (tensor<f32>, tensor<4x8xbf16>, tensor<4x2x8xbf16>) -> ()
+    }) : (tensor<f32>, tensor<4x8xbf16>, tensor<4x2x8xbf16>) -> (tensor<f32>, tensor<4x8xbf16>, tensor<4x2x8xbf16>)
+    return %r#1 : tensor<4x8xbf16>
+  }
+}
+
+// -----
+
 // What is saved is something else: some rows only, rows of a stack that
 // changes, other rows; or nobody gathers it.
 

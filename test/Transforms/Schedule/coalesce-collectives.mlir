@@ -228,6 +228,28 @@ func.func @not_needed(%w: tensor<1x528xi8>, %v: tensor<1x16xi8>) -> (tensor<2x52
   return %1, %3, %6 : tensor<2x528xi8>, tensor<2x16xi8>, tensor<32x64xbf16>
 }
 
+// What is unpacked is less than what was received, the rest being padding: it does
+// not join others.
+// CHECK-LABEL: func @padded
+// CHECK: zero.all_gather_chunks %arg0 {{.*}} -> tensor<2x1x528xi8>
+// CHECK: zero.all_gather_chunks %arg1 {{.*}} -> tensor<2x1x16xi8>
+// CHECK: zero.unpack_slices {{.*}} -> tensor<1x16xi8>
+func.func @padded(%w: tensor<1x528xi8>, %v: tensor<1x16xi8>) -> (tensor<2x528xi8>, tensor<1x16xi8>) {
+  %e1 = tensor.empty() : tensor<2x1x528xi8>
+  %e2 = tensor.empty() : tensor<2x528xi8>
+  %f1 = tensor.empty() : tensor<2x1x16xi8>
+  %f2 = tensor.empty() : tensor<1x16xi8>
+  %0 = zero.all_gather_chunks %w along ["node"] on #mesh into %e1 {zpp.origin = {id = 0, role = "weight"}}
+      : tensor<1x528xi8> into tensor<2x1x528xi8> -> tensor<2x1x528xi8>
+  %1 = zero.unpack_slices %0 slices <dim = 0, factors = [2], chunk = [0]> into %e2
+      : tensor<2x1x528xi8> into tensor<2x528xi8> -> tensor<2x528xi8>
+  %2 = zero.all_gather_chunks %v along ["node"] on #mesh into %f1 {zpp.origin = {id = 1, role = "weight"}}
+      : tensor<1x16xi8> into tensor<2x1x16xi8> -> tensor<2x1x16xi8>
+  %3 = zero.unpack_slices %2 slices <dim = 0, factors = [2], chunk = [0]> into %f2
+      : tensor<2x1x16xi8> into tensor<1x16xi8> -> tensor<1x16xi8>
+  return %1, %3 : tensor<2x528xi8>, tensor<1x16xi8>
+}
+
 // CHECK-LABEL: func @half_needed
 // CHECK: zero.all_gather_chunks {{.*}} -> tensor<2x1x544xi8>
 // CHECK: %[[HALF:.*]] = tensor.extract_slice %{{.*}}[0, 0] [2, 272] [1, 1]

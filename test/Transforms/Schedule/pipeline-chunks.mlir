@@ -1,4 +1,4 @@
-// RUN: zpp-opt %s --zero-pipeline-chunks | FileCheck %s
+// RUN: zpp-opt %s --zero-pipeline-chunks --verify-diagnostics | FileCheck %s
 // RUN: zpp-opt %s --zero-pipeline-chunks --zero-pipeline-chunks | FileCheck %s
 // RUN: zpp-opt %s --zero-pipeline-chunks="links=node=400gbyte,gpu=400gbyte" | FileCheck %s --check-prefix=FAST
 // RUN: not zpp-opt %s --zero-pipeline-chunks="links=node=50gbit" 2>&1 | FileCheck %s --check-prefix=LINKS
@@ -6,6 +6,7 @@
 // LINKS: error: in links 'node=50gbit': expected a link for tier 'gpu', but got none
 
 #mesh = #zero.mesh<"node" = 2, "gpu" = 2>
+#other = #zero.mesh<"host" = 2, "gpu" = 2>
 
 func.func private @step()
 
@@ -68,5 +69,20 @@ module @zpp_host {
     zero.reduce sum %y into %z : memref<2x8xf32> into memref<8xf32>
     zero.all_to_all %x along ["node"] on #mesh into %y : memref<2x8xf32> into memref<2x8xf32>
     return
+  }
+
+  // One link is not compared with another of another mesh.
+  // CHECK-LABEL: func @meshes
+  // CHECK: zero.all_to_all %arg0 along ["gpu"]
+  // CHECK-NEXT: zero.reduce
+  // CHECK-NEXT: zero.all_to_all %arg0 along ["host"]
+  // CHECK-NEXT: zero.reduce
+  // expected-remark@+1 {{its exchanges stay in their order: they are on several meshes}}
+  func.func @meshes(%x: tensor<2x8xf32>, %y: tensor<2x8xf32>, %z: tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>) {
+    %0 = zero.all_to_all %x along ["gpu"] on #mesh into %y : tensor<2x8xf32> into tensor<2x8xf32> -> tensor<2x8xf32>
+    %1 = zero.reduce sum %0 into %z : tensor<2x8xf32> into tensor<8xf32> -> tensor<8xf32>
+    %2 = zero.all_to_all %x along ["host"] on #other into %y : tensor<2x8xf32> into tensor<2x8xf32> -> tensor<2x8xf32>
+    %3 = zero.reduce sum %2 into %z : tensor<2x8xf32> into tensor<8xf32> -> tensor<8xf32>
+    return %1, %3 : tensor<8xf32>, tensor<8xf32>
   }
 }
