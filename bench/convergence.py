@@ -10,21 +10,22 @@ losses.
 
 --export writes the steps and the text into a folder, --run trains what is
 missing there, and --table prints what has been found and draws curves.svg. --run
-ends after --seconds and saves what it was doing; called again it goes on. Runs
-that are finished are in results/*.json, a few KiB each, so that a folder may
-travel between machines.
+ends after --seconds and saves what it was doing; called again it goes on. The
+losses so far are in results/*.json, a few KiB each, so that a folder may travel
+between machines. The table has the last step that all runs have reached.
 
 The text are the pages of Debian packages, without HTML: linux-doc-6.1 (GPL-2)
 and python3.11-doc (PSF-2) have 72 MB together. Tokens are bytes. The last 5 %
 are for validation: their loss is that of the step as it is written, with weights
 that are not quantized, on the same sequences for all.
 
-There is a process for each of the 2 x 2 ranks. They may share GPUs (--gpus), for
-which NCCL 2.30 or newer and NCCL_MULTI_RANK_GPU_ENABLE=1 are needed. With
---platform cpu, one process trains on CPU devices.
+The steps are those that zpp writes for 2 x 2 devices, target portable. All four
+run on one device (`lab.one_device`): they compute what four would, and nothing
+travels. There is a process for each row of the table, several on a GPU.
 """
 
 import argparse
+import concurrent.futures
 import dataclasses
 import gzip
 import hashlib
@@ -34,6 +35,7 @@ import lzma
 import math
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -43,7 +45,6 @@ import time
 import numpy as np
 
 import lab
-from lab import launch
 from lab.tables import Table
 
 MESH = (("node", 2), ("gpu", 2))
@@ -54,15 +55,17 @@ PAPER = {"weights": "i8", "secondary": "gpu", "gradients": "i4:i4"}
 VARIANTS = {
     "weights": WEIGHTS, "paper": PAPER,
     "default": PAPER | {"gradients": "i8:i4"},
+    "rotate": PAPER | {"rotate": 32},
     "delta": PAPER | {"weights": "i4:delta", "gradients": "i8:i4"},
 }
-#: Rows: name -> the step of the first and of the second half, None for FSDP, and
-#: the number of seeds.
+#: Rows: name -> the step of the first and of the second half, and the number of
+#: seeds.
 ROWS = {
-    "FSDP": (None, None, 3),
+    "FSDP": ("fsdp", "fsdp", 3),
     "qwZ + hpZ": ("weights", "weights", 2),
     "ZeRO++, i4:i4 (paper)": ("paper", "paper", 2),
     "ZeRO++, i8:i4 (default)": ("default", "default", 2),
+    "ZeRO++, i4:i4, rotate=32": ("rotate", "rotate", 2),
     "ZeRO++, weights i4:delta": ("delta", "delta", 2),
     "i4:i4 in the first half (5.4)": ("paper", "weights", 2),
 }
@@ -72,7 +75,8 @@ VALIDATION = 0.05
 SKIPPED = (".html", ".js", ".css", ".svg", ".png", ".gif", ".woff", ".woff2",
            ".dot", ".inv", ".json", ".py")
 CHUNK = 25
-LAUNCH_SECONDS = 3600
+#: For ranks to end and save after --seconds.
+GRACE_SECONDS = 60
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,25 +94,20 @@ class Experiment:
     platform: str
     variants: tuple[str, ...]
 
-    def trainer(self):
+    def trainer(self, mesh=(("node", 1), ("gpu", 1))):
         import gpt
-        return gpt.Trainer(gpt.Config(**self.config | {"mesh": MESH}))
+        return gpt.Trainer(gpt.Config(**self.config | {"mesh": mesh}))
 
     def rows(self) -> dict:
         return {name: row for name, row in ROWS.items()
-                if {*row[:2]} - {None} <= set(self.variants)}
-
-    def runs(self) -> list[tuple[str, int]]:
-        """Rows and seeds, the first seed of every row first."""
-        return sorted(((name, seed) for name, (*_, seeds) in self.rows().items()
-                       for seed in range(seeds)), key=lambda run: run[1])
+                if {*row[:2]} <= set(self.variants)}
 
 
 def full() -> dict:
     return {"config": dict(layers=12, width=960, heads=15, vocab=256,
                            context=512, learning_rate=3e-4,
                            checkpoint="policy"),
-            "sequences": 16, "steps": 2000, "every": 200, "batches": 8}
+            "sequences": 16, "steps": 1500, "every": 100, "batches": 8}
 
 
 def tiny() -> dict:
@@ -186,37 +185,45 @@ class Tokens:
 
 
 def export(folder: pathlib.Path, text: bytes, settings: dict, platform: str):
-    """Writes the steps and the text; needs zpp-opt."""
+    """Writes the steps and the text; needs zpp-opt and four devices."""
     import jax
     import zpp
+    from zpp.jax._rewrite import rewrite_step
     folder.mkdir(parents=True, exist_ok=True)
-    found = []
-    experiment = Experiment(**settings, platform=platform, variants=())
-    trainer = experiment.trainer()
+    experiment = Experiment(**settings, platform=platform,
+                            variants=("fsdp", *VARIANTS))
+    trainer = experiment.trainer(MESH)
     step = zpp.export(
-        jax.jit(trainer.step, donate_argnums=0), trainer.abstract_state(),
+        jax.jit(trainer.step), trainer.abstract_state(),
         trainer.abstract_batch(experiment.sequences), platforms=[platform])
+    write(folder / "fsdp.step", step, platform)
     for name, options in VARIANTS.items():
-        try:
-            chosen = zpp.Options(mesh="node:2,gpu:2", target="portable",
-                                 **options)
-            rewritten = zpp.rewrite(step, chosen)
-        except (TypeError, ValueError) as error:
-            print(f"left out: {name}: {error}")
-            continue
-        if getattr(rewritten.step, "state", None) is not None:
-            print(f"left out: {name}: it keeps state between calls, which only "
-                  f"zpp.jit does")
-            continue
-        zpp.save(rewritten, folder / f"{name}.zpp")
-        found.append(name)
-    experiment = dataclasses.replace(experiment, variants=tuple(found))
+        options = zpp.Options(mesh="node:2,gpu:2", target="portable", **options)
+        rewritten = rewrite_step(step, options).step
+        write(folder / f"{name}.step", rewritten, platform)
+        if rewritten.state is not None:
+            write(folder / f"{name}-start.step",
+                  rewrite_step(step, options, starts=True).step, platform)
     (folder / "text.xz").write_bytes(lzma.compress(text))
     (folder / "experiment.json").write_text(
         json.dumps(dataclasses.asdict(experiment), indent=1))
     print(f"{trainer.model_elements() / 1e6:.0f} M parameters, "
           f"{len(text) / 1e6:.1f} MB of text, "
-          f"{len(experiment.runs())} runs of {experiment.steps} steps")
+          f"{sum(row[-1] for row in experiment.rows().values())} runs of "
+          f"{experiment.steps} steps")
+
+
+def write(path: pathlib.Path, step, platform: str):
+    """Writes a step of zpp so that it runs on one device. Its arguments and
+    results are flat."""
+    import jax
+    from lab import one_device
+    exported = jax.export.export(
+        jax.jit(one_device.Program(step.text(locations=False))),
+        platforms=[platform])(*(
+            jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+            for aval in step.exported.in_avals))
+    path.write_bytes(lzma.compress(bytes(exported.serialize()), preset=1))
 
 
 def use_cpu():
@@ -234,158 +241,229 @@ def read(folder: pathlib.Path) -> Experiment:
 # Run ---------------------------------------------------------------------
 
 
+def label(row: str) -> str:
+    return re.sub(r"[^0-9A-Za-z]+", "-", row).strip("-")
+
+
 def result_path(folder: pathlib.Path, row: str, seed: int) -> pathlib.Path:
-    label = "".join(c if c.isalnum() else "-" for c in row)
-    return folder / "results" / f"{label}-{seed}.json"
+    return folder / "results" / f"{label(row)}-{seed}.json"
+
+
+def load(folder: pathlib.Path, name: str):
+    """A step that `write` has written, compiled."""
+    import jax
+    exported = jax.export.deserialize(
+        bytearray(lzma.decompress((folder / f"{name}.step").read_bytes())))
+    return jax.jit(exported.call).lower(*exported.in_avals).compile()
+
+
+@dataclasses.dataclass
+class Training:
+    """One run: a row with one order of the data."""
+
+    row: str
+    seed: int
+    #: Leaves of the state, without what weights=i4:delta keeps.
+    state: list
+    kept: list
+    done: int
+    curve: list
 
 
 class Runner:
-    """Trains on the devices of this process."""
+    """Trains a row on one device, all seeds in turn."""
 
-    def __init__(self, folder: pathlib.Path, end: float):
-        self.folder, self.end = folder, end
+    def __init__(self, folder: pathlib.Path, row: str, end: float):
+        self.folder, self.row, self.end = folder, row, end
         self.experiment = read(folder)
         self.tokens = Tokens(folder, self.experiment)
-        self.trainer = self.experiment.trainer()
         import jax
         self.jax = jax
-        #: As it is written; without donation it validates.
-        self.steps = {None: jax.jit(self.trainer.step, donate_argnums=0)}
-        self.validate = jax.jit(lambda state, batch: self.trainer.step(
-            state, batch)[1])
+        trainer = self.experiment.trainer()
+        initial = jax.tree.map(np.asarray, trainer.init())
+        self.initial, self.tree = jax.tree.flatten(initial)
 
-    def step(self, variant: str | None):
-        if variant not in self.steps:
-            import zpp
-            self.steps[variant] = zpp.load(self.folder / f"{variant}.zpp")
-        return self.steps[variant]
+        @jax.jit
+        def validate(state, batch):
+            return trainer.step(jax.tree.unflatten(self.tree, state), batch)[1]
+
+        batch = self.tokens.validation(0)
+        first, second, self.seeds = self.experiment.rows()[row]
+        names = {name for variant in (first, second)
+                 for name in (variant, f"{variant}-start")
+                 if (folder / f"{name}.step").exists()}
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            loading = {name: pool.submit(load, folder, name) for name in names}
+            self.validate = validate.lower(self.initial, batch).compile()
+            self.steps = {name: step.result()
+                          for name, step in loading.items()}
+        self.variants = first, second
 
     def run(self):
-        for row, seed in self.experiment.runs():
-            if result_path(self.folder, row, seed).exists():
-                continue
-            if not self.train(row, seed):
-                return
+        """Trains what is missing; the seeds in turn, up to each validation."""
+        trainings = [self.restore(seed) for seed in range(self.seeds)]
+        missing = [training for training in trainings
+                   if training.done < self.experiment.steps]
+        while missing and not self.is_over():
+            for training in missing:
+                self.advance(training)
+            missing = [training for training in missing
+                       if training.done < self.experiment.steps]
+        for training in missing:
+            self.save(training)
 
-    def train(self, row: str, seed: int) -> bool:
-        """Trains one run to its end; False if the time is over before."""
-        first, second, _ = self.experiment.rows()[row]
-        state, done, curve = self.restore(row, seed)
-        half = self.experiment.steps // 2
-        for index in range(done, self.experiment.steps):
-            if index % CHUNK == 0 and self.is_over():
-                self.save(row, seed, state, index, curve)
-                return False
-            batch = self.trainer.batch(self.tokens.batch(seed, index))
-            state, loss = self.step(first if index < half else second)(
-                state, batch)
-            if (index + 1) % self.experiment.every == 0:
-                curve.append((index + 1, float(loss), self.loss(state)))
-                if self.jax.process_index() == 0:
-                    print(f"{row}, seed {seed}: step {index + 1}, validation "
-                          f"{curve[-1][2]:.4f}", flush=True)
-        if self.jax.process_index() == 0:
-            path = result_path(self.folder, row, seed)
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(json.dumps({"row": row, "seed": seed,
-                                        "curve": curve}))
-        self.state_path(row, seed).unlink(missing_ok=True)
-        return True
+    def is_over(self) -> bool:
+        return time.monotonic() > self.end
+
+    def advance(self, training: Training):
+        """Trains up to the next validation or the end of the time."""
+        every, started = self.experiment.every, time.monotonic()
+        first = training.done
+        while True:
+            loss = self.step(training)
+            training.done += 1
+            if training.done % every == 0:
+                break
+            # Waits, so that the time is not that of starting work alone.
+            if training.done % CHUNK == 0 and (float(loss), self.is_over())[1]:
+                return
+        loss = float(loss)
+        milliseconds = (time.monotonic() - started) / (
+            training.done - first) * 1e3
+        training.curve.append((training.done, loss, self.loss(training.state)))
+        print(f"{self.row}, seed {training.seed}: step {training.done}, "
+              f"validation {training.curve[-1][2]:.4f}, "
+              f"{milliseconds:.1f} ms per step", flush=True)
+        path = result_path(self.folder, self.row, training.seed)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps({"row": self.row, "seed": training.seed,
+                                    "curve": training.curve}))
+
+    def step(self, training: Training):
+        half = training.done >= self.experiment.steps // 2
+        name = self.variants[half]
+        if f"{name}-start" in self.steps and not training.kept:
+            name += "-start"
+        results = self.steps[name](
+            *training.state, self.tokens.batch(training.seed, training.done),
+            *training.kept)
+        count = len(training.state)
+        training.state, training.kept = results[:count], results[count + 1:]
+        return results[count]
 
     def loss(self, state) -> float:
         return statistics.mean(
-            float(self.validate(state, self.trainer.batch(
-                self.tokens.validation(number))))
+            float(self.validate(state, self.tokens.validation(number)))
             for number in range(self.experiment.batches))
 
-    def is_over(self) -> bool:
-        """The first process decides for all."""
-        over = np.int32(time.monotonic() > self.end)
-        if self.jax.process_count() == 1:
-            return bool(over)
-        from jax.experimental import multihost_utils
-        return bool(multihost_utils.broadcast_one_to_all(over))
+    def state_path(self, seed: int) -> pathlib.Path:
+        return result_path(self.folder, self.row, seed).with_suffix(".npz")
 
-    def state_path(self, row: str, seed: int) -> pathlib.Path:
-        path = result_path(self.folder, row, seed)
-        return path.with_name(f"{path.stem}-{self.jax.process_index()}.npz")
-
-    def save(self, row: str, seed: int, state, done: int, curve: list):
-        """What each process holds; two processes may not mix."""
-        arrays = {f"{number}-{index}": np.asarray(shard.data)
-                  for number, leaf in enumerate(self.jax.tree.leaves(state))
-                  for index, shard in enumerate(leaf.addressable_shards)}
-        path = self.state_path(row, seed)
+    def save(self, training: Training):
+        path = self.state_path(training.seed)
         path.parent.mkdir(exist_ok=True)
         partial = path.with_suffix(".part")
         with open(partial, "wb") as file:
-            np.savez(file, done=done, curve=json.dumps(curve), **arrays)
+            np.savez(file, done=training.done,
+                     curve=json.dumps(training.curve),
+                     **pack("state", training.state),
+                     **pack("kept", training.kept))
         partial.rename(path)
 
-    def restore(self, row: str, seed: int):
-        state = self.trainer.init()
-        path = self.state_path(row, seed)
+    def restore(self, seed: int) -> Training:
+        """Where a run was saved, or its start. A run whose losses are there but
+        whose state is on another machine begins again if it has not ended."""
+        result = result_path(self.folder, self.row, seed)
+        if result.exists():
+            curve = json.loads(result.read_text())["curve"]
+            if curve[-1][0] >= self.experiment.steps:
+                return Training(self.row, seed, [], [],
+                                self.experiment.steps, curve)
+        path = self.state_path(seed)
         if not path.exists():
-            return state, 0, []
+            return Training(self.row, seed, self.initial, [], 0, [])
         with np.load(path) as saved:
-            leaves, tree = self.jax.tree.flatten(state)
-            for number, leaf in enumerate(leaves):
-                parts = [self.jax.device_put(saved[f"{number}-{index}"],
-                                             shard.device)
-                         for index, shard in enumerate(
-                             leaf.addressable_shards)]
-                leaves[number] = (
-                    self.jax.make_array_from_single_device_arrays(
-                        leaf.shape, leaf.sharding, parts))
-            return (self.jax.tree.unflatten(tree, leaves), int(saved["done"]),
-                    json.loads(str(saved["curve"])))
+            return Training(self.row, seed, unpack("state", saved),
+                            unpack("kept", saved), int(saved["done"]),
+                            json.loads(str(saved["curve"])))
+
+
+def pack(name: str, arrays: list) -> dict[str, np.ndarray]:
+    """Arrays by name, as NumPy can save them: bf16 as bits."""
+    found = {}
+    for number, array in enumerate(map(np.asarray, arrays)):
+        is_bits = array.dtype.kind == "V"
+        found[f"{name}-{number}-{'bf16' if is_bits else 'plain'}"] = (
+            array.view(np.uint16) if is_bits else array)
+    return found
+
+
+def unpack(name: str, saved) -> list[np.ndarray]:
+    import jax.numpy
+    keys = sorted((key for key in saved if key.startswith(name + "-")),
+                  key=lambda key: int(key.split("-")[1]))
+    return [saved[key].view(jax.numpy.bfloat16.dtype)
+            if key.endswith("bf16") else saved[key] for key in keys]
 
 
 def run(folder: pathlib.Path, seconds: float, gpus: int):
-    """Trains what is missing, in a process per rank, or on CPU in this one."""
+    """Trains what is missing: in a process for each row, or on CPU in this
+    one."""
     experiment = read(folder)
+    end = time.monotonic() + seconds
     if experiment.platform == "cpu":
         use_cpu()
-        Runner(folder, time.monotonic() + seconds).run()
+        for row in experiment.rows():
+            if time.monotonic() < end:
+                Runner(folder, row, end).run()
         return
-    launch.prepare()
-    port, ranks = launch.free_port(), math.prod(size for _, size in MESH)
-    environment = {
-        "PYTHONPATH": os.pathsep.join((
-            str(lab.ROOT / "bench"), os.environ.get("PYTHONPATH", ""))),
-        "PYTHONUNBUFFERED": "1", "NCCL_NVLS_ENABLE": "0",
-        "JAX_COMPILATION_CACHE_DIR": str(folder / "cache"),
-        # Ranks that share a GPU share its memory.
-        "XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.8 * gpus / ranks:.2f}"}
-    if gpus < ranks:
-        environment["NCCL_MULTI_RANK_GPU_ENABLE"] = "1"
-    launch.run([
-        launch.Process([sys.executable, __file__, "--run", folder, "--seconds",
-                        seconds, "--gpus", gpus, "--port", port, "--rank", rank],
-                       environment, folder / f"rank-{rank}.txt")
-        for rank in range(ranks)], seconds + LAUNCH_SECONDS,
-        lambda line: print(line, end="", flush=True)
-        if ", seed " in line else None)
+    processes, load_of = {}, [0] * gpus
+    for row, (*_, seeds) in experiment.rows().items():
+        gpu = load_of.index(min(load_of))
+        load_of[gpu] += seeds
+        environment = {
+            "PYTHONPATH": os.pathsep.join((
+                str(lab.ROOT / "bench"), os.environ.get("PYTHONPATH", ""))),
+            "CUDA_VISIBLE_DEVICES": str(gpu),
+            "JAX_COMPILATION_CACHE_DIR": str(folder / "cache"),
+            # Several share a GPU and its memory.
+            "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+        with open(log_path(folder, row), "w") as log:
+            processes[row] = subprocess.Popen(
+                [sys.executable, __file__, "--run", folder, "--row", row,
+                 "--seconds", str(max(end - time.monotonic(), 0))],
+                env=os.environ | environment, stdout=log,
+                stderr=subprocess.STDOUT)
+    for row, process in processes.items():
+        try:
+            code = process.wait(max(end + GRACE_SECONDS - time.monotonic(), 1))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code = process.wait()
+        if code:
+            print(f"{row} ended with {code}:\n"
+                  f"{log_path(folder, row).read_text()[-2000:]}")
 
 
-def run_rank(args):
-    end = time.monotonic() + args.seconds
-    import jax
-    jax.distributed.initialize(
-        f"localhost:{args.port}", math.prod(size for _, size in MESH),
-        args.rank, local_device_ids=[args.rank % args.gpus])
-    Runner(args.run, end).run()
-    jax.distributed.shutdown()
+def log_path(folder: pathlib.Path, row: str) -> pathlib.Path:
+    return folder / f"{label(row)}.txt"
 
 
 # Table -------------------------------------------------------------------
 
 
 def read_results(folder: pathlib.Path) -> dict[str, list[dict]]:
+    """The runs of each row, up to the last step that all have reached."""
     found = {}
     for path in sorted((folder / "results").glob("*.json")):
         result = json.loads(path.read_text())
         found.setdefault(result["row"], []).append(result)
+    last = min((run["curve"][-1][0] for runs in found.values()
+                for run in runs), default=0)
+    for runs in found.values():
+        for run in runs:
+            run["curve"] = [point for point in run["curve"]
+                            if point[0] <= last]
     return {row: found[row] for row in ROWS if row in found}
 
 
@@ -393,7 +471,7 @@ def print_table(results: dict[str, list[dict]]) -> bool:
     """True if every row holds: within the spread of FSDP's seeds, or at most
     0.5 % above its mean."""
     if "FSDP" not in results:
-        sys.exit("expected a finished run of FSDP, but got none")
+        sys.exit("expected a run of FSDP, but got none")
     last = {row: [run["curve"][-1][2] for run in runs]
             for row, runs in results.items()}
     base = statistics.mean(last["FSDP"])
@@ -468,9 +546,8 @@ def main():
     parser.add_argument("--steps", type=int, help="export for so many steps")
     parser.add_argument("--platform", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--seconds", type=float, default=math.inf)
-    parser.add_argument("--gpus", type=int, default=4)
-    for name in ("--port", "--rank"):
-        parser.add_argument(name, type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--gpus", type=int, default=1)
+    parser.add_argument("--row", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.export:
         settings = tiny() if args.tiny else full()
@@ -481,8 +558,8 @@ def main():
             sys.exit(f"expected more text, but got {len(text)} bytes")
         use_cpu()
         export(args.export, text, settings, args.platform)
-    elif args.rank is not None:
-        run_rank(args)
+    elif args.row:
+        Runner(args.run, args.row, time.monotonic() + args.seconds).run()
     elif args.run:
         run(args.run, args.seconds, args.gpus)
     else:
