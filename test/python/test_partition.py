@@ -332,6 +332,75 @@ def test_all_variants_of_a_schedule_are_partitioned_at_once(monkeypatch):
     assert calls == [1]
 
 
+def test_groups_in_another_order():
+    """As HLO writes them: along axes of a mesh whose devices are in an order of
+    their own."""
+    def groups(text):
+        return _partition.groups_in(
+            f"%a = f32[8]{{0}} all-gather(%p), channel_id=3, replica_groups="
+            f"mesh{text}, dimensions={{0}}, use_global_device_ids=true")
+
+    assert groups("['a'=4,'b'=2] {'a'}") == {}
+    in_nodes = [[0, 1, 2, 3], [4, 5, 6, 7]]
+    across = [[0, 4], [1, 5], [2, 6], [3, 7]]
+    for text, expected in {
+            "['a'=4,'b'=1,'c'=2], device_ids=([2,4]T(1,0)) {'a'}": in_nodes,
+            "['a'=4,'b'=1,'c'=2], device_ids=([2,4]T(1,0)) {'c'}": across,
+            "['a'=2], device_ids=(1,0) {'a'}": [[1, 0]],
+            "['a'=4,'b'=2], device_ids=([8]) {'b'}":
+                [[0, 1], [2, 3], [4, 5], [6, 7]],
+            "['a'=8], device_ids=([2,4]T(1,0)) {'a':(1)4}":
+                [[0, 1, 2, 3], [4, 5, 6, 7]],
+            "['a'=4,'b'=2], device_ids=([2,4]T(1,0)) {'b', 'a':(2)2}":
+                [[0, 1, 4, 5], [2, 3, 6, 7]]}.items():
+        assert groups(text)[3].tolist() == expected, text
+    with pytest.raises(_partition.PartitionError, match="axes of a mesh"):
+        groups("['a'=4], device_ids=(unknown) {'a'}")
+    with pytest.raises(_partition.PartitionError, match="got two"):
+        _partition.groups_in("\n".join(
+            f"channel_id=1, replica_groups=mesh['a'=2,'b'=2], "
+            f"device_ids=([2,2]T(1,0)) {{'{axis}'}}" for axis in "ab"))
+
+
+@pytest.mark.compiler
+def test_weights_over_the_last_axis():
+    """Replicated over the first one: the partitioner names devices in another
+    order than the mesh's."""
+    mesh = mesh_of(("data", 2), ("fsdp", 4))
+    shardings = [jax.sharding.NamedSharding(
+        mesh, jax.sharding.PartitionSpec(*spec)) for spec in
+        [("fsdp",), (None, "fsdp"), (("data", "fsdp"),)]]
+
+    def step(up, down, x):
+        def loss_of(up, down):
+            return ((jax.numpy.tanh(x @ up) @ down) ** 2).mean()
+
+        loss, (a, b) = jax.value_and_grad(loss_of, (0, 1))(up, down)
+        return jax.lax.with_sharding_constraint(
+            up - a, shardings[0]), jax.lax.with_sharding_constraint(
+                down - b, shardings[1]), loss
+
+    def run(step):
+        rng = np.random.default_rng(0)
+        up, down, x = (jax.device_put(
+            rng.standard_normal(shape).astype(np.float32) / 8, sharding)
+            for shape, sharding in zip([(64, 128), (128, 64), (16, 64)],
+                                       shardings))
+        losses = []
+        for _ in range(3):
+            up, down, loss = step(up, down, x)
+            losses.append(float(loss))
+        return losses
+
+    expected = run(jax.jit(step))
+    fast = zpp.jit(step, mesh="data:2,fsdp:4", block=32, target="portable")
+    np.testing.assert_allclose(run(fast), expected, rtol=1e-2)
+    plain = zpp.jit(step, mesh="data:2,fsdp:4", target="portable", **OFF)
+    np.testing.assert_allclose(run(plain), expected, rtol=1e-5)
+    total = fast.report()["total"]
+    assert total["after"]["data"] < 0.5 * total["before"]["data"]
+
+
 #: Rank and coordinator come as arguments.
 PROCESS = """
 import sys

@@ -72,7 +72,7 @@ def partition(step: Step) -> str:
         start = time.monotonic()
         logger.info("XLA partitions the step '%s', which takes one more "
                     "compilation", step.exported.fun_name)
-        local, inputs, results = _partition_by_compiling(step, mesh)
+        local, text, inputs, results = _partition_by_compiling(step, mesh)
         logger.info("XLA has partitioned the step '%s' in %.1f s",
                     step.exported.fun_name, time.monotonic() - start)
         try:
@@ -80,6 +80,7 @@ def partition(step: Step) -> str:
         except ir.MLIRError as error:
             raise PartitionError(f"its partitioned program is not StableHLO: "
                                  f"{error}") from None
+        _restore_groups(partitioned, groups_in(text))
         _wrap(module, partitioned, name, mesh, inputs, results,
               step.exported.module_kept_var_idx)
         return module.operation.get_asm(print_generic_op_form=True,
@@ -183,9 +184,9 @@ _CHEAP = {"cpu": {"xla_backend_optimization_level": 0,
 
 
 def _partition_by_compiling(step: Step, mesh: Mesh
-                            ) -> tuple[bytes, list, list]:
-    """The program of a device, and the shardings of all flat arguments and
-    results."""
+                            ) -> tuple[bytes, str, list, list]:
+    """The program of a device, also as the text of HLO, and the shardings of all
+    flat arguments and results."""
     exported = dataclasses.replace(step.exported, disabled_safety_checks=(
         *step.exported.disabled_safety_checks,
         jax.export.DisabledSafetyCheck.platform()))
@@ -208,6 +209,7 @@ def _partition_by_compiling(step: Step, mesh: Mesh
                     "xla_dump_to": folder,
                     "xla_dump_hlo_pass_re": "spmd-partitioning",
                     "xla_dump_hlo_as_proto": True,
+                    "xla_dump_hlo_as_text": True,
                     # XLA_FLAGS may say others.
                     "xla_dump_hlo_module_re": ".*",
                     "xla_dump_max_hlo_modules": -1,
@@ -222,8 +224,10 @@ def _partition_by_compiling(step: Step, mesh: Mesh
             raise PartitionError(f"expected one dump of the partitioner, but "
                                  f"got {len(dumps)}")
         content = hlo_module_in(dumps[0].read_bytes())
+        text = "".join(path.read_text() for path in pathlib.Path(folder).glob(
+            "*after_spmd-partitioning*.txt"))
     from jaxlib import _jax
-    return (_jax.mlir.hlo_to_stablehlo(content),
+    return (_jax.mlir.hlo_to_stablehlo(content), text,
             jax.tree.leaves(compiled.input_shardings),
             jax.tree.leaves(compiled.output_shardings))
 
@@ -253,6 +257,93 @@ def hlo_module_in(proto: bytes) -> bytes:
         position += 1
         if byte < 0x80:
             return proto[position:position + size]
+
+
+# Groups ----------------------------------------------------------------------
+
+#: Groups along axes of a mesh whose devices have an order of their own. The
+#: translation to StableHLO loses this order.
+_GROUPS = re.compile(
+    r"channel_id=(\d+),.*replica_groups=mesh\[([^\]]*)\], *device_ids="
+    r"\((?:\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d, ]+))\) *\{([^}]*)\}")
+
+
+def groups_in(text: str) -> dict[int, np.ndarray]:
+    """Of HLO's text: the channels of collectives along such axes, and the
+    devices of each of their groups, one row each."""
+    found: dict[int, np.ndarray] = {}
+    for line in text.splitlines():
+        if "device_ids=(" not in line:
+            continue
+        match = _GROUPS.search(line)
+        if not match:
+            raise PartitionError(f"expected groups with a channel and axes of "
+                                 f"a mesh, but got {line.strip()[:200]}")
+        channel, axes, shape, order, ids, chosen = match.groups()
+        if ids:
+            devices = np.array(_numbers(ids))
+        else:
+            sizes = _numbers(shape)
+            devices = np.arange(math.prod(sizes)).reshape(sizes)
+            if order:
+                devices = devices.transpose(_numbers(order))
+            devices = devices.ravel()
+        groups = _groups_along(devices, axes, chosen)
+        if not np.array_equal(found.setdefault(int(channel), groups), groups):
+            raise PartitionError(f"expected one list of groups for channel "
+                                 f"{channel}, but got two")
+    return found
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
+
+
+def _groups_along(devices: np.ndarray, axes: str, chosen: str) -> np.ndarray:
+    """The groups along `chosen` ('a', 'b':(2)2) on a mesh of `axes` ('a'=4)."""
+    sizes = {name: int(size)
+             for name, size in re.findall(r"'([^']*)'=(\d+)", axes)}
+    wanted = [(name, int(pre or 1), int(size or sizes[name]))
+              for name, pre, size in re.findall(
+                  r"'([^']*)'(?::\((\d+)\)(\d+))?", chosen)]
+    # Every place where a part of an axis begins or ends.
+    cuts = {name: {1, size} for name, size in sizes.items()}
+    for name, pre, size in wanted:
+        cuts[name] |= {pre, pre * size}
+    shape, places = [], {}
+    for name in sizes:
+        ordered = sorted(cuts[name])
+        for begin, end in zip(ordered, ordered[1:]):
+            places[name, begin] = len(shape)
+            shape.append(end // begin)
+    inner = [places[name, begin] for name, pre, size in wanted
+             for begin in sorted(cuts[name]) if pre <= begin < pre * size]
+    outer = [place for place in range(len(shape)) if place not in inner]
+    size = math.prod(shape[place] for place in inner)
+    return devices.reshape(shape).transpose(outer + inner).reshape(-1, size)
+
+
+def _restore_groups(module: ir.Module, groups: dict[int, np.ndarray]) -> None:
+    """Lists the devices of the collectives with the channels of `groups`."""
+    missing = set(groups)
+
+    def visit(operation):
+        if "replica_groups" in operation.attributes and (
+                "channel_handle" in operation.attributes):
+            channel = int(re.search(r"handle *= *(\d+)", str(
+                operation.attributes["channel_handle"]))[1])
+            if channel in groups:
+                missing.discard(channel)
+                operation.attributes["replica_groups"] = (
+                    ir.DenseElementsAttr.get(
+                        np.ascontiguousarray(groups[channel], np.int64)))
+        return ir.WalkResult.ADVANCE
+
+    if groups:
+        module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    if missing:
+        raise PartitionError(f"expected a collective of channel "
+                             f"{min(missing)}, but got none")
 
 
 # One manual computation ------------------------------------------------------
