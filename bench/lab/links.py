@@ -66,5 +66,8 @@ def environment(rank: int, gpus_per_node: int, two_nodes: bool
         variables |= {
             "NCCL_HOSTID": f"node{rank // gpus_per_node}",
             "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1",
-            "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"}
+            "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4",
+            # Sends to single peers in messages as long as those of NCCL's
+            # collectives.
+            "NCCL_P2P_NET_CHUNKSIZE": "524288"}
     return variables
