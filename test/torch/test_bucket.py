@@ -141,7 +141,24 @@ def test_old_pytorch_is_an_error(monkeypatch):
         zpp.torch.compress(nn.Linear(2, 2))
 
 
+def run_python(code):
+    return subprocess.run([sys.executable, "-c", code], text=True,
+                          stderr=subprocess.PIPE, check=False, env=os.environ | {
+                              "PYTHONPATH": os.pathsep.join(sys.path)})
+
+
 def test_zpp_imports_no_framework():
     code = "import sys, zpp; sys.exit('torch' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True,
-                   env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
+    assert run_python(code).returncode == 0
+
+
+@pytest.mark.parametrize("module", ["torch", "torch.distributed.fsdp"],
+                         ids=["none", "before FSDP2"])
+def test_without_pytorch_the_error_says_what_to_install(module):
+    process = run_python(f"""
+import sys, types
+sys.modules["{module}"] = {"None" if module == "torch" else "types.ModuleType('old')"}
+import zpp.torch""")
+    assert process.returncode == 1
+    assert ("ImportError: zpp.torch needs PyTorch 2.9 or later: pip install "
+            "'zpp[torch]' (") in process.stderr

@@ -3,6 +3,7 @@
 """Training with zpp.torch.compress beside FSDP2 as it is, on four ranks."""
 
 import functools
+import math
 import os
 import re
 
@@ -12,7 +13,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 
 import ranks
 import training
-from training import MIXED, ZEROPP
+from training import MIXED, OFF, ZEROPP
 
 #: The relative L2 error of a gradient: a step of i4 is a seventh of the largest
 #: value of a block, one of i8 a 127th.
@@ -84,6 +85,24 @@ def test_gradients_are_accumulated(pool, plain, sync_each):
         plain(training.gradients, **options), I4_ERROR)
 
 
+def test_forced_sums(pool, plain):
+    check_gradients(
+        pool(training.gradients, {**ZEROPP, "weights": "none"},
+             forced_sum=True), plain(training.gradients), I4_ERROR)
+
+
+@pytest.mark.parametrize("scale", [math.inf, math.nan])
+def test_divergence_stays_visible(pool, plain, scale):
+    """What is not finite on one rank is not finite on any."""
+    expected = plain(training.gradients, last_scale=scale)
+    for result, other in zip(pool(training.gradients, ZEROPP,
+                                  last_scale=scale), expected):
+        for name, value in other.items():
+            diverged = ~value.isfinite()
+            assert diverged.any(), name
+            assert not result[name][diverged].isfinite().any(), name
+
+
 def test_divide_factor(pool, plain):
     """gloo knows no such sum, but zpp multiplies its own."""
     expected = [{name: value / 2 for name, value in gradients.items()}
@@ -119,11 +138,32 @@ def test_secondary_must_be_asked_of_fully_shard(pool):
 
 @pytest.mark.parametrize("options", [
     {"checkpointed": True}, {"clip": 0.1}, {"frozen": True}, {"adapters": True},
-    {"compiled": True}, {"offloaded": True}],
+    {"compiled": True}, {"offloaded": True}, {"reshard": False}],
     ids=lambda options: next(iter(options)))
 def test_training_with(pool, plain, options):
     check_losses(pool(training.train, ZEROPP, **options),
                  plain(training.train, **options))
+
+
+def test_training_like_torchtitan(pool, plain):
+    results = pool(training.train_like_torchtitan, ZEROPP)
+    check_losses(results, plain(training.train_like_torchtitan))
+    entries = results[0]["report"]["collectives"]
+    assert {entry["module"] for entry in entries} == {"0", "1", "2"}
+    for entry in entries:
+        assert entry["rewritten"] and entry["group"] == "node:2"
+
+
+def test_parameters_of_several_meshes(pool):
+    for report in pool(training.train_with_expert_mesh, ZEROPP):
+        if report is None:
+            pytest.skip("this PyTorch has one mesh for a module")
+        entries = report["collectives"]
+        assert sorted((entry["kind"], entry["group"]) for entry in entries) == [
+            (kind, group) for kind in ("all_gather", "reduce_scatter")
+            for group in ("gpu:2", "node:2,gpu:2")]
+        # Not one of them is taken for a gather from a secondary partition.
+        assert all(entry["rewritten"] for entry in entries)
 
 
 #: Rows of ranks that shard; weights are replicated between rows.
@@ -134,9 +174,9 @@ HYBRID, REPLICATED = ((0, 1), (2, 3)), ((0,), (1,), (2,), (3,))
                          ids=["shards", "replicas only"])
 def test_replicas_stay_equal(pool, rows):
     """HSDP: all ranks have the same weights, to the bit, after each training."""
-    first = pool(training.hybrid_train, ZEROPP, rows, report=True)
-    check_losses(first, pool(training.hybrid_train, None, rows))
-    again = pool(training.hybrid_train, ZEROPP, rows)
+    first = pool(training.train, ZEROPP, rows=rows, report=True)
+    check_losses(first, pool(training.train, None, rows=rows))
+    again = pool(training.train, ZEROPP, rows=rows)
     assert [r["losses"] for r in again] == [r["losses"] for r in first]
     assert {r["digest"] for r in first + again} == {first[0]["digest"]}
     reduces = [entry for entry in first[0]["report"]["collectives"]
@@ -155,23 +195,22 @@ def test_replicas_stay_equal(pool, rows):
     {"micro_batches": 3}, {"micro_batches": 3, "sync_each": True},
     {"micro_batches": 3, "sync_each": True, "reduce_each": False}],
     ids=["one", "factor", "bf16", "f16", "accumulated", "each", "scattered"])
-def test_hybrid_sharding(pool, options):
+def test_hybrid_sharding(pool, plain, options):
     if "factor" in options:
         # gloo knows no such sum.
         expected = [{name: value / 2 for name, value in gradients.items()}
-                    for gradients in pool(training.hybrid_gradients, None)]
+                    for gradients in plain(training.gradients, rows=HYBRID)]
     else:
-        expected = pool(training.hybrid_gradients, None, **options)
+        expected = plain(training.gradients, rows=HYBRID, **options)
     check_gradients(
-        pool(training.hybrid_gradients, {**ZEROPP, "weights": "none"},
+        pool(training.gradients, {**ZEROPP, "weights": "none"}, rows=HYBRID,
              **options), expected, I4_ERROR)
 
 
-def test_all_reduces_may_stay_as_they_are(pool):
-    results = pool(training.hybrid_train, {**ZEROPP, "weights": "none",
-                                           "gradients": "none"}, report=True)
+def test_all_reduces_may_stay_as_they_are(pool, plain):
+    results = pool(training.train, {**ZEROPP, **OFF}, rows=HYBRID, report=True)
     assert [r["losses"] for r in results] == [
-        r["losses"] for r in pool(training.hybrid_train, None)]
+        r["losses"] for r in plain(training.train, rows=HYBRID)]
     assert {entry["reason"] for entry in results[0]["report"]["collectives"]
             if entry["kind"] == "all_reduce"} == {
                 "all-reduces of gradients are to stay as they are"}
@@ -185,7 +224,7 @@ def test_state_dicts_are_those_of_fsdp2(pool):
 
 
 def test_checkpoints_are_those_of_fsdp2(pool, tmp_path):
-    off = {**ZEROPP, "weights": "none", "gradients": "none"}
+    off = {**ZEROPP, **OFF}
     for number, (saved, loaded) in enumerate(
             [(None, ZEROPP), (ZEROPP, None), (off, ZEROPP)]):
         assert all(pool(training.resumes_from_checkpoint,
@@ -201,11 +240,13 @@ def test_what_does_not_gain_is_left_alone(pool, plain):
         assert entry["reason"].startswith("on these links it takes")
 
 
-def test_off_again(pool, plain):
-    results = pool(training.train, {**ZEROPP, "weights": "none",
-                                    "gradients": "none"}, report=True)
+@pytest.mark.parametrize("rows", [None, HYBRID], ids=["FSDP", "HSDP"])
+def test_off_again(pool, plain, rows):
+    options = {} if rows is None else {"rows": rows}
+    results = pool(training.train, ZEROPP, report=True, switched_off=True,
+                   **options)
     assert [r["losses"] for r in results] == [
-        r["losses"] for r in plain(training.train)]
+        r["losses"] for r in plain(training.train, **options)]
     total = results[0]["report"]["total"]
     assert total["before"] == total["after"]
 
@@ -290,8 +331,16 @@ def test_other_types_are_left_alone(pool):
             "float64"}
 
 
+def test_mixed_types_are_left_alone(pool):
+    for report in pool(training.report_of_mixed_types):
+        (entry,) = report["collectives"]
+        assert entry["reason"] == (
+            "it has parameters of several types, which fully_shard gathers as "
+            "bytes; set param_dtype, or shard them as modules of their own")
+
+
 def test_groups_outside_of_the_mesh_are_errors(pool):
-    for error in pool(training.error_of_hybrid, ((0, 3), (1, 2))):
+    for error in pool(training.error_of, ZEROPP, rows=((0, 3), (1, 2))):
         assert "expected a process group of ranks that differ in whole tiers " \
             "of the mesh node:2,gpu:2, in order, but got the ranks" in error
 

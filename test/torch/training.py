@@ -17,6 +17,9 @@ from torch.distributed.checkpoint.state_dict import (get_state_dict,
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import (CPUOffloadPolicy, MixedPrecisionPolicy,
                                     OffloadPolicy, fully_shard)
+from torch.distributed.tensor import Shard
+from torch.distributed.tensor.parallel import (ColwiseParallel, RowwiseParallel,
+                                               parallelize_module)
 from torch.utils.checkpoint import checkpoint as checkpointed_call
 
 import zpp.torch
@@ -39,12 +42,14 @@ def all_ranks() -> DeviceMesh:
 
 
 class Block(nn.Module):
-    def __init__(self, checkpointed=False):
+    #: 4 ranks do not divide this.
+    HIDDEN = 3 * WIDTH + 5
+
+    def __init__(self, checkpointed=False, hidden=HIDDEN):
         super().__init__()
         self.norm = nn.LayerNorm(WIDTH)
-        # 4 ranks do not divide this.
-        self.up = nn.Linear(WIDTH, 3 * WIDTH + 5)
-        self.down = nn.Linear(3 * WIDTH + 5, WIDTH, bias=False)
+        self.up = nn.Linear(WIDTH, hidden)
+        self.down = nn.Linear(hidden, WIDTH, bias=False)
         self.scale = nn.Parameter(torch.ones(1))
         self.checkpointed = checkpointed
 
@@ -59,12 +64,13 @@ class Block(nn.Module):
 
 
 def make_model(options: Mapping[str, Any] | None, *, policy=MIXED, mesh=None,
-               reshard=True, checkpointed=False, frozen=False, adapters=False,
-               compiled=False, offloaded=False) -> nn.Module:
+               rows=None, reshard=True, checkpointed=False, frozen=False,
+               adapters=False, compiled=False, offloaded=False) -> nn.Module:
     """Two blocks and a last layer, each under fully_shard; `options` are those
     of compress, None for FSDP2 as it is.
 
     Args:
+      rows: HSDP; the ranks of each row shard the weights.
       frozen: the first block is not trained.
       adapters: of each block only one matrix is (PEFT).
     """
@@ -82,7 +88,7 @@ def make_model(options: Mapping[str, Any] | None, *, policy=MIXED, mesh=None,
     offload = OffloadPolicy()
     if offloaded:
         offload = CPUOffloadPolicy(pin_memory=device().type == "cuda")
-    mesh = mesh or all_ranks()
+    mesh = mesh or (all_ranks() if rows is None else replicated_mesh(rows))
     for block in model[:2]:
         if compiled:
             block.compile(backend="eager")
@@ -94,9 +100,10 @@ def make_model(options: Mapping[str, Any] | None, *, policy=MIXED, mesh=None,
     return model
 
 
-def make_batch(seed: int = 0):
+def make_batch(seed: int = 0, rank: int | None = None):
     """Another one on each rank."""
-    generator = torch.Generator().manual_seed(100 * seed + dist.get_rank())
+    generator = torch.Generator().manual_seed(
+        100 * seed + (dist.get_rank() if rank is None else rank))
     return (torch.randn(BATCH, WIDTH, generator=generator).to(device()),
             torch.randint(CLASSES, (BATCH,), generator=generator).to(device()))
 
@@ -106,10 +113,23 @@ def loss_of(model, batch):
     return nn.functional.cross_entropy(model(inputs).float(), labels)
 
 
-def train(options, steps=6, clip=None, report=False, **model_options):
+OFF = {"weights": "none", "gradients": "none"}
+
+
+def train(options, steps=6, clip=None, report=False, switched_off=False,
+          **model_options):
     """The mean losses over the ranks, and a digest of all weights as this rank
-    gathers them; with the report if asked."""
+    gathers them; with the report if asked.
+
+    Args:
+      switched_off: compress, and no longer after the first gradients, which are
+        dropped.
+    """
     model = make_model(options, **model_options)
+    if switched_off:
+        loss_of(model, make_batch()).backward()
+        model.zero_grad()
+        zpp.torch.compress(model, **{**options, **OFF})
     optimizer = torch.optim.Adam(
         [p for p in model.parameters() if p.requires_grad], 3e-3)
     losses = []
@@ -143,12 +163,14 @@ def gathered_digest(model) -> str:
     return content.hexdigest()
 
 
-def gradients(options, *, scale=1.0, micro_batches=1, sync_each=False,
-              reduce_each=True, factor=None, **model_options
-              ) -> dict[str, torch.Tensor]:
+def gradients(options, *, scale=1.0, last_scale=1.0, micro_batches=1,
+              sync_each=False, reduce_each=True, factor=None, forced_sum=False,
+              **model_options) -> dict[str, torch.Tensor]:
     """Whole gradients of one step, by the names of their parameters.
 
     Args:
+      last_scale: on the last rank alone.
+      forced_sum: FSDP2 takes no mean, but divides itself.
       sync_each: reduce gradients after each micro-batch, not only the last.
       reduce_each: of HSDP, with sync_each: between replicas too.
     """
@@ -159,6 +181,12 @@ def gradients(options, *, scale=1.0, micro_batches=1, sync_each=False,
                 module.set_gradient_divide_factor(factor)
             elif hasattr(module, "set_reduce_scatter_divide_factor"):
                 module.set_reduce_scatter_divide_factor(factor)
+    if forced_sum:
+        for module in model.modules():
+            if hasattr(module, "set_force_sum_reduction_for_comms"):
+                module.set_force_sum_reduction_for_comms(True)
+    if dist.get_rank() == dist.get_world_size() - 1:
+        scale *= last_scale
     for i in range(micro_batches):
         is_last = i == micro_batches - 1
         model.set_requires_gradient_sync(sync_each or is_last)
@@ -174,19 +202,69 @@ def replicated_mesh(ranks) -> DeviceMesh:
     return DeviceMesh(device().type, ranks, mesh_dim_names=("replicate", "shard"))
 
 
-def hybrid_gradients(options, ranks=((0, 1), (2, 3)), **more):
-    """Of HSDP: sharded within the rows, replicated between them."""
-    return gradients(options, mesh=replicated_mesh(ranks), **more)
+def train_like_torchtitan(options, steps=6) -> dict:
+    """Losses and the report of a training with tensor parallelism within nodes,
+    checkpointed and compiled blocks that are made on the meta device, and a group
+    of two modules."""
+    mesh = init_device_mesh(device().type, (2, 2), mesh_dim_names=("dp", "tp"))
+    with torch.device("meta"):
+        model = nn.Sequential(*(Block(True, 3 * WIDTH) for _ in range(2)),
+                              nn.LayerNorm(WIDTH), nn.Linear(WIDTH, CLASSES))
+    for block in model[:2]:
+        parallelize_module(block, mesh["tp"], {
+            "up": ColwiseParallel(), "down": RowwiseParallel()})
+        block.compile(backend="aot_eager")
+        fully_shard(block, mesh=mesh["dp"], mp_policy=MIXED)
+    fully_shard([model[2], model[3]], mesh=mesh["dp"], mp_policy=MIXED,
+                reshard_after_forward=False)
+    fully_shard(model, mesh=mesh["dp"], mp_policy=MIXED)
+    if options is not None:
+        zpp.torch.compress(model, **options)
+    model.to_empty(device=device())
+    torch.manual_seed(0)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.1)
+    optimizer = torch.optim.AdamW(model.parameters(), 2e-2)
+    losses = []
+    for _ in range(steps):
+        loss = loss_of(model, make_batch(rank=mesh["dp"].get_local_rank()))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return {"losses": losses,
+            "report": zpp.torch.report(model) if options else None}
 
 
-def hybrid_train(options, ranks=((0, 1), (2, 3)), **more):
-    return train(options, mesh=replicated_mesh(ranks), **more)
+def train_with_expert_mesh(options) -> dict | None:
+    """A report of a module whose parameters have several meshes: one is sharded
+    over two ranks only. None where PyTorch has no such modules."""
+    from torch.distributed.fsdp._fully_shard import _fsdp_common
+    if not hasattr(_fsdp_common, "ShardPlacementResult"):
+        return None
+    torch.manual_seed(0)
+    mesh = init_device_mesh(device().type, (2, 2), mesh_dim_names=("node", "gpu"))
+    infos = [_fsdp_common.FSDPMeshInfo(each, shard_mesh_dim=0)
+             for each in (all_ranks(), mesh["gpu"])]
+    model = Block().to(device())
+
+    def place(parameter):
+        return _fsdp_common.ShardPlacementResult(
+            Shard(0), infos[parameter is model.down.weight])
+
+    fully_shard(model, mesh=infos[0].mesh, mp_policy=MIXED,
+                shard_placement_fn=place)
+    zpp.torch.compress(model, **options)
+    inputs, _ = make_batch()
+    for _ in range(2):
+        model(inputs).sum().backward()
+    return zpp.torch.report(model)
 
 
 def states() -> tuple[dict, dict]:
     """The state dicts with and without zpp, after a step each."""
     result = []
-    for options in (None, {**ZEROPP, "weights": "none", "gradients": "none"}):
+    for options in (None, {**ZEROPP, **OFF}):
         model = make_model(options)
         loss_of(model, make_batch()).backward()
         torch.optim.SGD(model.parameters(), 0.1).step()
@@ -274,10 +352,6 @@ def error_of(options, **model_options) -> str:
     return "none"
 
 
-def error_of_hybrid(ranks) -> str:
-    return error_of(ZEROPP, mesh=replicated_mesh(ranks))
-
-
 def error_of_exchange() -> str:
     """An exchange that fails on all ranks."""
     def fail(*args, **kwargs):
@@ -306,6 +380,18 @@ def error_of_f64() -> dict:
     zpp.torch.compress(model, **ZEROPP)
     model(torch.ones(2, 8, dtype=torch.float64, device=device())
           ).sum().backward()
+    return zpp.torch.report(model)
+
+
+def report_of_mixed_types() -> dict:
+    """Of a module whose parameters FSDP2 gathers as bytes: an adapter in f32 of a
+    frozen bf16 weight."""
+    model = nn.Linear(8, 8, device=device())
+    model.weight = nn.Parameter(model.weight.detach().bfloat16(),
+                                requires_grad=False)
+    fully_shard(model, mesh=all_ranks())
+    zpp.torch.compress(model, **ZEROPP)
+    model.unshard()
     return zpp.torch.report(model)
 
 

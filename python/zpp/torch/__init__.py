@@ -11,6 +11,12 @@
 The training loop stays as it is. `report` returns what was sent.
 """
 
+try:
+    from torch.distributed.fsdp import FSDPModule as _FSDPModule  # noqa: F401
+except ImportError as error:
+    raise ImportError(f"zpp.torch needs PyTorch 2.9 or later: pip install "
+                      f"'zpp[torch]' ({error})") from error
+
 from zpp._options import Options
 from zpp.torch._compress import compress, report
 

@@ -5,6 +5,7 @@
 import copy
 import dataclasses
 import functools
+import itertools
 import math
 import weakref
 from collections import Counter
@@ -16,7 +17,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
-from torch.distributed.tensor import DTensor
 
 from zpp._options import Options, parse_mesh, read_schedule
 from zpp.torch import _mesh
@@ -32,7 +32,7 @@ _REPLICAS = "replicate_process_group"
 _OF_STEPS = ("regather", "prefetch_bytes", "coalesce_bytes")
 
 #: What `compress` has attached, by the module of fully_shard.
-_attached: "weakref.WeakKeyDictionary[FSDPModule, _Communication]" = (
+_attached: "weakref.WeakKeyDictionary[FSDPModule, list[_Communication]]" = (
     weakref.WeakKeyDictionary())
 #: They live as long as the process.
 _runners: dict[tuple[dist.ProcessGroup, str, torch.device, str], Runner] = {}
@@ -100,22 +100,36 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
         variants.append((step, variant.replace(
             links=_mesh.read_links(variant.links, tiers))))
     for name, module in modules.items():
-        for group in (_shard_group(module), *_replica_groups(module)):
-            if group is None:
-                continue
+        for group in itertools.chain(*map(_process_groups,
+                                          _parameter_groups(module))):
             try:
                 _mesh.find_tiers(tiers, dist.get_process_group_ranks(group))
             except ValueError as error:
                 raise ValueError(f"'{name}': {error}") from None
     others: list[_Communication] = []
+    done = set()
     for name, module in modules.items():
-        communication = _Communication(name, options.mesh, variants, steps_done,
-                                       others)
-        others.append(communication)
-        module.set_custom_all_gather(_AllGather(communication))
-        module.set_custom_reduce_scatter(_ReduceScatter(communication))
-        _set_all_reduce(module, communication)
-        _attached[module] = communication
+        _attached[module] = []
+        parameter_groups = _parameter_groups(module)
+        for parameters in parameter_groups:
+            # fully_shard([a, b]) makes one group of two modules.
+            if parameters in done:
+                continue
+            done.add(parameters)
+            communication = _Communication(name, options.mesh, variants,
+                                           steps_done, others)
+            others.append(communication)
+            _attached[module].append(communication)
+            gather = _AllGather(communication)
+            scatter = _ReduceScatter(communication)
+            if len(parameter_groups) == 1:
+                module.set_custom_all_gather(gather)
+                module.set_custom_reduce_scatter(scatter)
+            else:
+                # These refuse modules whose parameters have several meshes.
+                parameters._all_gather_comm = gather
+                parameters._reduce_scatter_comm = scatter
+            _set_all_reduce(parameters, communication)
     return model
 
 
@@ -130,9 +144,9 @@ def report(model: nn.Module) -> dict:
       "after", whether it was "rewritten", and the "reason" where not; "total",
       the bytes of all calls, "before" and "after".
     """
-    communications = [(name, _attached[module])
+    communications = [(name, communication)
                       for name, module in _modules_of(model)
-                      if module in _attached]
+                      for communication in _attached.get(module, ())]
     if not communications:
         raise ValueError("expected a model that zpp.torch.compress was called "
                          "with, but got another one")
@@ -187,6 +201,9 @@ def _plan(kind: str, dtype: torch.dtype, elements: int, is_mean: bool,
         type_ = type_ or str(dtype).removeprefix("torch.")
         return _Plan(kind, type_, elements, None, None, reason or (
             "nothing is sent" if not elements or not tiers else
+            "it has parameters of several types, which fully_shard gathers as "
+            "bytes; set param_dtype, or shard them as modules of their own"
+            if dtype == torch.uint8 else
             f"expected elements of float32, bfloat16 or float16, but got "
             f"{type_}"))
     bucket = Bucket(kind, type_, elements, tuple(tiers.items()), is_mean)
@@ -202,7 +219,8 @@ def _plan(kind: str, dtype: torch.dtype, elements: int, is_mean: bool,
 
 
 class _Communication:
-    """The state that the collectives of one module of fully_shard share."""
+    """The state that the collectives of a group of parameters share. A module of
+    fully_shard has one group, or one for each mesh of its parameters."""
 
     def __init__(self, name: str, mesh: str,
                  variants: list[tuple[int, Options]], steps: int,
@@ -381,10 +399,11 @@ class _Replicas(dist.ProcessGroup):
         self._communication.all_reduce(tensor, self.group, opts.reduceOp)
 
 
-def _replica_groups(module: FSDPModule) -> list[dist.ProcessGroup]:
-    """The groups over which the weights of `module` itself are replicated."""
-    return [group for parameters in _parameter_groups(module)
-            if (group := _replica_group(parameters)) is not None]
+def _process_groups(parameters: Any) -> list[dist.ProcessGroup]:
+    """Those over which a group of parameters is sharded and replicated."""
+    groups = [getattr(parameters.mesh_info, "shard_process_group", None),
+              _replica_group(parameters)]
+    return [group for group in groups if group is not None]
 
 
 def _replica_group(parameters: Any) -> dist.ProcessGroup | None:
@@ -392,14 +411,13 @@ def _replica_group(parameters: Any) -> dist.ProcessGroup | None:
     return group.group if isinstance(group, _Replicas) else group
 
 
-def _set_all_reduce(module: FSDPModule, communication: _Communication) -> None:
-    for parameters in _parameter_groups(module):
-        group = _replica_group(parameters)
-        if group is not None:
-            # Other modules may have the same one.
-            parameters.mesh_info = copy.copy(parameters.mesh_info)
-            setattr(parameters.mesh_info, _REPLICAS,
-                    _Replicas(communication, group))
+def _set_all_reduce(parameters: Any, communication: _Communication) -> None:
+    group = _replica_group(parameters)
+    if group is not None:
+        # Other modules may have the same one.
+        parameters.mesh_info = copy.copy(parameters.mesh_info)
+        setattr(parameters.mesh_info, _REPLICAS,
+                _Replicas(communication, group))
 
 
 def _parameter_groups(module: FSDPModule) -> list[Any]:
@@ -433,22 +451,6 @@ def _modules_of(model: nn.Module) -> Iterator[tuple[str, FSDPModule]]:
         raise TypeError(f"expected a module of fully_shard, but got "
                         f"{type(model).__name__} without one; call fully_shard "
                         f"before compress")
-
-
-def _shard_group(module: FSDPModule) -> dist.ProcessGroup | None:
-    """The group over which the weights of `module` itself are sharded; None if
-    it has none or its parameters do not show the group."""
-    inner = {id(parameter) for other in module.modules()
-             if other is not module and isinstance(other, FSDPModule)
-             for parameter in other.parameters()}
-    for parameter in module.parameters():
-        if id(parameter) in inner or not isinstance(parameter, DTensor):
-            continue
-        dims = [dim for dim, placement in enumerate(parameter.placements)
-                if placement.is_shard()]
-        return (parameter.device_mesh.get_group(dims[0]) if len(dims) == 1
-                else None)
-    return None
 
 
 def _check_options(options: Options) -> None:
