@@ -13,11 +13,24 @@ using namespace zpp;
 
 static bool isDigit(char c) { return c >= '0' && c <= '9'; }
 
-std::string zpp::verifyProgramText(std::string_view text) {
+/// What `text` is instead of MLIR's text, or null.
+static const char *getOtherForm(std::string_view text) {
   if (text.substr(0, 4) == "ML\xef"
                            "R")
-    return "1: error: expected the text of a program, but got bytecode; "
-           "convert it first: zpp convert FILE -o generic.mlir";
+    return "bytecode";
+  if (text.substr(0, 10) == "HloModule ")
+    return "HLO";
+  if (text.find('\0') != std::string_view::npos)
+    return "binary data";
+  return nullptr;
+}
+
+std::string zpp::verifyProgramText(std::string_view text,
+                                   std::string_view file) {
+  if (const char *form = getOtherForm(text))
+    return "1: error: expected the text of a program, but got " +
+           std::string(form) + "; convert it first: zpp convert " +
+           std::string(file) + " -o generic.mlir";
   int depth = 0;
   size_t line = 1;
   auto fail = [&](const char *what, int most) {

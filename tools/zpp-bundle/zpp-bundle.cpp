@@ -77,7 +77,7 @@ readStep(StringRef path, const std::shared_ptr<llvm::SourceMgr> &sources,
         << path << ": " << file.getError().message() << "\n";
     return {};
   }
-  if (std::string error = verifyProgramText((*file)->getBuffer());
+  if (std::string error = verifyProgramText((*file)->getBuffer(), path);
       !error.empty()) {
     llvm::errs() << path << ":" << error << "\n";
     return {};

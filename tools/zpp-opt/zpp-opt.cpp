@@ -75,7 +75,7 @@ static LogicalResult run(StringRef input, const std::string &output,
     llvm::errs() << message << "\n";
     return failure();
   }
-  if (std::string error = zpp::verifyProgramText(buffer->getBuffer());
+  if (std::string error = zpp::verifyProgramText(buffer->getBuffer(), input);
       !error.empty()) {
     llvm::errs() << input << ":" << error << "\n";
     return failure();

@@ -42,8 +42,14 @@ TEST(ProgramTextTest, Numbers) {
   EXPECT_EQ(verifyProgramText("\"0x" + repeat("9", 5000) + "\""), "");
 }
 
-TEST(ProgramTextTest, Bytecode) {
+TEST(ProgramTextTest, OtherForms) {
   EXPECT_EQ(verifyProgramText("ML\xefR\x06"),
             "1: error: expected the text of a program, but got bytecode; "
             "convert it first: zpp convert FILE -o generic.mlir");
+  EXPECT_EQ(verifyProgramText("HloModule jit_step, entry", "step.hlo"),
+            "1: error: expected the text of a program, but got HLO; convert it "
+            "first: zpp convert step.hlo -o generic.mlir");
+  EXPECT_EQ(verifyProgramText(std::string("\x0a\0", 2), "step.pb"),
+            "1: error: expected the text of a program, but got binary data; "
+            "convert it first: zpp convert step.pb -o generic.mlir");
 }
