@@ -9,6 +9,7 @@
 
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/Remarks.h"
+#include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Support/Limits.h"
 
@@ -187,6 +188,18 @@ void zpp::leaveAlone(Operation *op, StringRef pass, const Twine &reason) {
   remark::missed(op->getLoc(),
                  remark::RemarkOpts::name("left-alone").category(pass))
       << (op->getName().getStringRef() + " is left alone: " + reason).str();
+}
+
+void zpp::remarkNoCollectives(ModuleOp module, StringRef pass) {
+  bool isForOneDevice = getNumDevices(module).value_or(1) == 1;
+  remark::missed(module.getLoc(),
+                 remark::RemarkOpts::name("no-collectives").category(pass))
+      << (isForOneDevice
+              ? "the module has no collectives: it is for one device; export "
+                "the step with its arguments on a mesh"
+              : "the module has no collectives: the step names none, and XLA "
+                "makes those of its shardings when it compiles the step; the "
+                "command `zpp rewrite` lets XLA make them first");
 }
 
 void zpp::remarkRewrite(Operation *op, StringRef pass, const Twine &what) {

@@ -364,10 +364,24 @@ private:
   // Gathers
   //===--------------------------------------------------------------------===//
 
+  /// True if `value` is made of weights, with 2 to 8 bits per element.
+  bool isQuantizedWeight(Value value) const {
+    Type element = getElementTypeOrSelf(value.getType());
+    if (!element.isIntOrFloat())
+      return false;
+    unsigned width = element.getIntOrFloatBitWidth();
+    return width > 1 && width <= 8 && flow.isMadeOfWeights(value);
+  }
+
   /// The reason why `gather` alone shows that it does not gather a weight, or
   /// empty; `candidate` is then filled in.
   std::string getReason(StepCollective &gather, Candidate &candidate) {
     Operation *op = gather.op;
+    if (op->getNumOperands() == 1 && isQuantizedWeight(op->getOperand(0)))
+      return "the step has quantized what it gathers, to " +
+             printType(getElementTypeOrSelf(op->getOperand(0).getType())) +
+             "; if it gathers first and quantizes then, zpp can quantize and "
+             "keep secondary partitions";
     if (op->getNumOperands() != 1 || op->getNumResults() != 1 ||
         !isFloatTensor(op->getOperand(0).getType()) ||
         !isFloatTensor(op->getResult(0).getType()))

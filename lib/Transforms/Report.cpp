@@ -508,6 +508,9 @@ public:
     } else {
       report = build(module);
     }
+    // A rewrite has said so already.
+    if (report.entries.empty() && !module->hasAttr(kMeshAttr))
+      remarkNoCollectives(module, getArgument());
     if (format == "json")
       printJSON(report, os);
     else

@@ -93,6 +93,10 @@ void restoreSource(mlir::Operation *from, mlir::Operation *to);
 void leaveAlone(mlir::Operation *op, llvm::StringRef pass,
                 const llvm::Twine &reason);
 
+/// Emits a remark of `pass` that there is nothing to rewrite: the reason, and
+/// what to do about it. For modules without collectives.
+void remarkNoCollectives(mlir::ModuleOp module, llvm::StringRef pass);
+
 /// Emits a remark on what `pass` did with `op`.
 void remarkRewrite(mlir::Operation *op, llvm::StringRef pass,
                    const llvm::Twine &what);

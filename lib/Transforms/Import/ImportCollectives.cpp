@@ -49,6 +49,8 @@ public:
         imported.insert(collective.op);
     if (buckets.restore([&](Operation *op) { return imported.contains(op); }))
       collectives = getStepCollectives(module, *stepMesh, *named);
+    if (collectives.empty() && !module->hasAttr(kMeshAttr))
+      remarkNoCollectives(module, getArgument());
     int64_t nextId = 0;
     for (const StepCollective &collective : collectives)
       for (const Origin &origin : getOrigins(collective))
