@@ -6,9 +6,11 @@ Text in the generic form needs no framework; all other forms need JAX.
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import pathlib
+import re
 import sys
 import tempfile
 import warnings
@@ -17,8 +19,8 @@ from typing import Any
 
 import zpp
 from zpp import _plan_command
-from zpp._compiler import Rewritten, report_table
-from zpp._rewrite import is_pretty
+from zpp._compiler import report_entries, report_table
+from zpp._rewrite import complete, is_pretty
 
 #: As in `zpp.jax._forms`, which cannot be asked where JAX is missing.
 FORMS = ("generic", "pretty", "bytecode", "artifact", "export", "hlo-text",
@@ -105,7 +107,7 @@ def _chosen(options: argparse.Namespace) -> zpp.Options:
 def _rewrite(options: argparse.Namespace) -> None:
     chosen = _chosen(options)
     form, step = _read(options.step)
-    result = zpp.rewrite(step, chosen)
+    result = zpp.rewrite(_provide_devices(step), chosen)
     if result.target != "portable":
         if result.step is not None:
             zpp.save(result, options.output)
@@ -124,8 +126,8 @@ def _report(options: argparse.Namespace) -> None:
     if options.format == "table":
         print(report_table(_text(_read(options.step)[1]), chosen), end="")
     else:
-        result: Rewritten = zpp.rewrite(_read(options.step)[1], chosen)
-        print(json.dumps(result.report, indent=1))
+        print(json.dumps(report_entries(_text(_read(options.step)[1]), chosen),
+                         indent=1))
 
 
 def _plan(options: argparse.Namespace) -> None:
@@ -140,8 +142,8 @@ def _convert(options: argparse.Namespace) -> None:
         raise ValueError(f"expected a form of a module to convert {form} to, "
                          f"but got export: zpp.export of the function makes it")
     else:
-        _write(options.output, _in_form(_text(step, partition=False),
-                                        options.to))
+        text = step if isinstance(step, str) else step.text()
+        _write(options.output, _in_form(text, options.to))
 
 
 def _read(path: pathlib.Path) -> tuple[str, Any]:
@@ -163,12 +165,25 @@ def _read(path: pathlib.Path) -> tuple[str, Any]:
     return source.form, source.step or source.text
 
 
-def _text(step: Any, partition: bool = True) -> str:
+def _provide_devices(step: Any) -> Any:
+    """The same step. It can be partitioned on any machine."""
+    if isinstance(step, str):
+        count = re.search(r"mhlo.num_partitions = (\d+)", step)
+        if count is None or importlib.util.find_spec("jax") is None:
+            return step
+        count = int(count.group(1))
+    else:
+        count = step.exported.nr_devices
+    from zpp.jax import provide_devices
+    provide_devices(count)
+    return step
+
+
+def _text(step: Any) -> str:
     """The module of what `_read` returns, with the collectives that XLA makes
     of its shardings."""
-    if isinstance(step, str):
-        return step
-    return step.complete_text if partition else step.text()
+    return (complete(_provide_devices(step)) if isinstance(step, str)
+            else _provide_devices(step).complete_text)
 
 
 def _in_form(text: str, form: str) -> bytes:

@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from zpp._bundle import Bundle, read_bundle
@@ -111,6 +111,10 @@ def rewrite_text(text: str, options: Options, target: str,
     return result
 
 
+#: The scatters that XLA's partitioner has spelled out become scatters.
+_IMPORT = "--zero-import-partitioned"
+
+
 def import_partitioned(text: str) -> str:
     """The program of XLA's partitioner as one that jax.export can have: with
     scatters where it has sums and slices, and groups of the step's devices."""
@@ -118,8 +122,8 @@ def import_partitioned(text: str) -> str:
         source, output = (pathlib.Path(name) / file for file in (
             "step.mlir", "imported.mlir"))
         source.write_text(text)
-        _run([find_compiler(), source, "--zero-import-partitioned",
-              "--mlir-print-debuginfo", "-o", output], None)
+        _run([find_compiler(), source, _IMPORT, "--mlir-print-debuginfo",
+              "-o", output], None)
         return output.read_text()
 
 
@@ -158,8 +162,8 @@ def predict(text: str, options: Options, target: str | None, device: str,
             "device": device, "compute-scale": repr(float(scale)),
             "links": options.links, "timeline": True}
         passes = [f"--zero-report={_join(report_options)}"]
-        if target is not None:
-            passes.insert(0, f"--zeropp={_join(_pipeline(options, target))}")
+        passes.insert(0, _IMPORT if target is None else
+                      f"--zeropp={_join(_pipeline(options, target))}")
         _run([find_compiler(), source, *passes, "--verify-each=false", "-o",
               os.devnull], options.compile_timeout)
         return json.loads(report.read_text())
@@ -182,10 +186,22 @@ def _report(text: str, options: Options, form: str) -> str:
         source.write_text(text)
         report_options = {"mesh": options.mesh, "format": form,
                           "output": report}
-        _run([find_compiler(), source,
-              f"--zero-report={_join(report_options)}", "-o", os.devnull],
-             options.compile_timeout)
+        warn_of_no_collectives(_run(
+            [find_compiler(), source, _IMPORT,
+             f"--zero-report={_join(report_options)}", "-o", os.devnull],
+            options.compile_timeout))
         return report.read_text()
+
+
+#: The remark of a module without anything to do.
+_NO_COLLECTIVES = re.compile(r'no-collectives \| .*(the module has [^"]*)')
+
+
+def warn_of_no_collectives(remarks: Iterable[Diagnostic]) -> None:
+    """Warns if the compiler says that there was nothing to do, and why."""
+    for remark in remarks:
+        if match := _NO_COLLECTIVES.search(remark.message):
+            warn(match.group(1))
 
 
 def find_compiler() -> str:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from zpp._compiler import predict
+from zpp._compiler import predict, report_entries
 from zpp._options import Options
 
 _OFF = {"weights": "none", "gradients": "none", "secondary": "none"}
@@ -203,6 +203,9 @@ def plan_text(text: str, options: Options, *, device: str | None,
                 lambda name: run(name, scale), variants)):
             reports[name] = report
     first = reports["FSDP"]
+    if not first["collectives"]:
+        # Which says why.
+        report_entries(text, options)
     return Plan(
         {tier: first["mesh"][tier] for tier in first["time"]["tiers"]}, device,
         options.links,

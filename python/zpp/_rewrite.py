@@ -3,10 +3,12 @@
 """`rewrite`, for what front ends export and for text."""
 
 import dataclasses
+import importlib.util
 import re
 from typing import Any, Literal
 
 from zpp._compiler import Diagnostic, Rewritten, logger, rewrite_text
+from zpp._compiler import warn_of_no_collectives
 from zpp._options import Options
 from zpp._plan import Auto, choose
 from zpp._warn import warn
@@ -40,15 +42,21 @@ def rewrite(step: Any,
         if not isinstance(step, str) and not jax.is_bytecode(step):
             return jax.rewrite_step(jax.as_step(step), options, auto)
         step = jax.to_generic(step)
+    step = complete(step)
     target = "portable" if options.target == "auto" else options.target
     options, why = choose_if(auto, step, options.replace(target=target))
     result = with_reason(rewrite_text(step, options, target), why)
-    warn_if_nothing_was_rewritten(
-        result, options, "a module has only those that the step names itself "
-        "(jax.shard_map); pass the result of jax.export or "
-        "jax.jit(...).lower(), for which XLA first makes collectives from "
-        "shardings")
+    warn_if_nothing_was_rewritten(result, options)
     return result
+
+
+def complete(text: str) -> str:
+    """A module in the generic form with the collectives that XLA makes of its
+    shardings, if it has any and JAX is there."""
+    if "sdy.sharding" not in text or importlib.util.find_spec("jax") is None:
+        return text
+    from zpp import jax
+    return jax.complete_module(text)
 
 
 def split_auto(options: Any) -> tuple[Options, Auto | None]:
@@ -85,10 +93,10 @@ def module_of(step: Any, options: Options) -> tuple[str, Options]:
     """The module of a step in the generic form, with all collectives, and the
     options for it."""
     if isinstance(step, str) and not is_pretty(step):
-        return step, options
+        return complete(step), options
     from zpp import jax
     if isinstance(step, str) or jax.is_bytecode(step):
-        return jax.to_generic(step), options
+        return complete(jax.to_generic(step)), options
     return jax.module_of_step(jax.as_step(step), options)
 
 
@@ -105,15 +113,20 @@ def is_pretty(text: str) -> bool:
 
 
 def warn_if_nothing_was_rewritten(result: Rewritten, options: Options,
-                                  hint: str) -> None:
+                                  hint: str | None = None) -> None:
     """Warns if nothing was rewritten.
 
-    hint: why a step may have no collectives, and what to do about it.
+    hint: why the step has no collectives, and what to do about it; by default
+      what the compiler says.
     """
     entries = result.report["collectives"]
     if {options.weights, options.gradients, options.secondary} == {"none"} or (
             any(entry["rewritten"] for entry in entries)):
         return
-    warn(f"zpp left all {len(entries)} collectives as they are; "
-         f"Rewritten.left_alone says why" if entries else
-         f"expected a step with collectives, but got none: {hint}")
+    if entries:
+        warn(f"zpp left all {len(entries)} collectives as they are; "
+             f"Rewritten.left_alone says why")
+    elif hint is None:
+        warn_of_no_collectives(result.remarks)
+    else:
+        warn(f"expected a step with collectives, but got none: {hint}")

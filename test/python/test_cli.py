@@ -3,7 +3,10 @@
 """The command `zpp`, on files of all forms."""
 
 import json
+import os
 import pathlib
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -146,16 +149,44 @@ def test_the_report_as_a_table(forms, tmp_path, capsys):
     assert "in units of M" in capsys.readouterr().out
 
 
-def test_shardings_are_partitioned(tmp_path, capsys):
-    """Of an export alone: its devices are any."""
-    def step(w, x):
-        return (x @ w).sum()
+def sharded(w, x):
+    value, gradient = jax.value_and_grad(lambda w: ((x @ w) ** 2).mean())(w)
+    return w - 0.1 * gradient, value
 
+
+def test_shardings_are_partitioned(tmp_path, capsys):
+    """Those of an export, whose devices are any, and those of a module."""
+    lowered = jax.jit(sharded).lower(*arguments())
+    text = lowered.compiler_ir("stablehlo").operation.get_asm(
+        print_generic_op_form=True)
+    contents = [jax.export.export(jax.jit(sharded))(*arguments()).serialize(),
+                text.encode(), lowered.as_text().encode(),
+                _forms.write(text, "bytecode")]
+    source, output, reports = tmp_path / "step", tmp_path / "fast", []
+    for content in contents:
+        source.write_bytes(content)
+        reports.append(report_of(source, capsys, "--mesh", NODES)["total"])
+        assert main(["rewrite", str(source), "-o", str(output), *OPTIONS]) == 0
+        assert "warning" not in capsys.readouterr().err
+        assert _forms.form_of(output.read_bytes()) == _forms.form_of(
+            bytes(content))
+        after = report_of(output, capsys, "--mesh", NODES)["total"]["after"]
+        assert after["node"] < 0.5 * reports[-1]["after"]["node"]
+    assert reports[0]["after"]["node"] > 4096
+    assert all(report == reports[0] for report in reports)
+
+
+def test_no_devices_are_needed(tmp_path):
+    """As many as the step is for are made."""
     source = tmp_path / "step"
-    source.write_bytes(jax.export.export(jax.jit(step))(
+    source.write_bytes(jax.export.export(jax.jit(sharded))(
         *arguments()).serialize())
-    assert main(["report", str(source)]) == 0
-    assert "all_" in capsys.readouterr().out
+    package = pathlib.Path(zpp.__file__).parent.parent
+    process = subprocess.run(
+        [sys.executable, "-m", "zpp", "report", source],
+        env=os.environ | {"PYTHONPATH": str(package), "JAX_PLATFORMS": "cpu"},
+        stdout=subprocess.PIPE, text=True, check=True)
+    assert "reduce_scatter" in process.stdout
 
 
 @needs_library
@@ -175,15 +206,16 @@ def test_a_target_with_a_runtime_gives_a_folder(forms, tmp_path):
                                    rtol=0.02)
 
 
-def test_nothing_to_do_is_said_with_a_next_step(tmp_path, capsys):
+@pytest.mark.parametrize("command", [
+    "rewrite -o OUT", "report", "report --format json", "plan"])
+def test_nothing_to_do_is_said_with_a_next_step(command, tmp_path, capsys):
     source = tmp_path / "step"
     source.write_text(jax.jit(lambda x: x + 1).lower(1.0).as_text())
-    assert main(["rewrite", str(source), "-o", str(tmp_path / "out"),
-                 "--mesh", "node:2,gpu:4"]) == 0
-    error = capsys.readouterr().err
-    assert error.startswith("zpp: warning: expected a step with collectives, "
-                            "but got none: ")
-    assert "pass the result of jax.export" in error
+    words = command.replace("OUT", str(tmp_path / "out")).split()
+    assert main([*words, str(source), "--mesh", NODES]) == 0
+    assert capsys.readouterr().err == (
+        "zpp: warning: the module has no collectives: it is for one device; "
+        "export the step with its arguments on a mesh\n")
 
 
 @pytest.mark.parametrize("content, options, message", [

@@ -246,6 +246,24 @@ def test_partitioned_on_export():
 
 
 @pytest.mark.compiler
+def test_partitioned_of_what_jax_lowers():
+    """It has shardings in its module only, also those of results."""
+    mesh = mesh_of(*TWO)
+    spec = jax.sharding.NamedSharding(mesh, P(("node", "gpu")))
+    jitted = jax.jit(lambda w, unused, x: descend(w, x),
+                     out_shardings=(spec, None))
+    arguments = put(W, mesh), put(W, mesh), put(X, mesh, ("node", "gpu"))
+    step = zpp.rewrite(jitted.lower(*arguments), mesh=NODES, **OFF)
+    for a, b in zip(zpp.load(step.step)(*arguments), jitted(*arguments)):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+        assert a.sharding.is_equivalent_to(b.sharding, a.ndim)
+    lowered, exported = (
+        zpp.rewrite(given, mesh=NODES, block=32).report["total"] for given in (
+            jitted.lower(*arguments), zpp.export(jitted, *arguments)))
+    assert lowered == exported and lowered["before"]["node"] > 0
+
+
+@pytest.mark.compiler
 def test_custom_calls():
     """Also those that mean nothing in another process: what zpp.jit exports
     does not leave this one."""

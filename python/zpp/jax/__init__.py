@@ -12,11 +12,13 @@ from zpp.jax._export import Step, as_step, export, is_bytecode
 from zpp.jax._export import to_generic
 from zpp.jax._jit import JittedStep, jit
 from zpp.jax._load import load
+from zpp.jax._partition import complete_module, provide_devices
 from zpp.jax._rewrite import module_of_step, rewrite_step
 from zpp.jax._runtime import host_times, set_time_limit, synchronize
 from zpp.jax._save import save
 from zpp.jax._trace import trace
 
-__all__ = ["JittedStep", "Step", "as_step", "export", "host_times",
-           "is_bytecode", "jit", "load", "module_of_step", "rewrite_step",
-           "save", "set_time_limit", "synchronize", "to_generic", "trace"]
+__all__ = ["JittedStep", "Step", "as_step", "complete_module", "export",
+           "host_times", "is_bytecode", "jit", "load", "module_of_step",
+           "provide_devices", "rewrite_step", "save", "set_time_limit",
+           "synchronize", "to_generic", "trace"]

@@ -11,7 +11,9 @@ of the step. A step that is one `jax.shard_map` has the same form.
 
 import contextlib
 import dataclasses
+import itertools
 import math
+import os
 import pathlib
 import re
 import tempfile
@@ -20,13 +22,19 @@ from collections.abc import Iterator
 
 import jax
 import numpy as np
+from jax.extend import source_info_util
 from jax.extend.mlir import ir, passmanager
 from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters.mlir import make_ir_context
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from zpp._compiler import logger
-from zpp.jax._export import Step
+from zpp._warn import warn
+from zpp.jax._export import Step, from_text
+
+
+# What the step does not name a line for is not of a line here.
+source_info_util.register_exclusion(__file__)
 
 
 class PartitionError(ValueError):
@@ -57,6 +65,39 @@ def needs_partitioning(step: Step) -> bool:
                    and _symbol(operation) not in manual)
 
 
+def complete_module(text: str) -> str:
+    """A module with the collectives that XLA makes of its shardings, in the
+    generic form. If there are none, or if XLA cannot partition it ahead of time,
+    which is a warning, it is the same module."""
+    with make_ir_context() as context:
+        try:
+            module = ir.Module.parse(text, context)
+        except ir.MLIRError:
+            # The compiler says what is wrong.
+            return text
+        devices = _count_partitions(module)
+    if devices == 1:
+        return text
+    try:
+        step = from_text(text, devices)
+        return partition(step) if needs_partitioning(step) else text
+    except (PartitionError, TypeError, ValueError) as error:
+        warn_of_shardings(error)
+        return text
+
+
+def warn_of_shardings(reason: Exception) -> None:
+    warn(f"zpp sees only the collectives that the step names itself, not those "
+         f"that follow from its shardings: {reason}")
+
+
+def _count_partitions(module: ir.Module) -> int:
+    name = "mhlo.num_partitions"
+    attributes = module.operation.attributes
+    return (ir.IntegerAttr(attributes[name]).value if name in attributes
+            else 1)
+
+
 def partition(step: Step) -> str:
     """The module of the step with explicit collectives, as text in the generic
     form. It may have operations that zpp-opt reads but an export cannot have.
@@ -72,7 +113,8 @@ def partition(step: Step) -> str:
         start = time.monotonic()
         logger.info("XLA partitions the step '%s', which takes one more "
                     "compilation", step.exported.fun_name)
-        local, text, inputs, results = _partition_by_compiling(step, mesh)
+        local, text, inputs, results = _partition_by_compiling(
+            step, mesh, _Shardings.read(step, module, mesh))
         logger.info("XLA has partitioned the step '%s' in %.1f s",
                     step.exported.fun_name, time.monotonic() - start)
         try:
@@ -169,12 +211,24 @@ def _devices_for(step: Step, axes: dict[str, int]) -> Mesh:
     for mesh in (step.mesh, jax.sharding.get_mesh()):
         if isinstance(mesh, Mesh) and mesh.size == count:
             return mesh
-    if len(jax.devices()) < count:
+    devices = next((devices for devices in (jax.devices(), jax.devices("cpu"))
+                    if len(devices) >= count), None)
+    if devices is None:
         raise PartitionError(
             f"expected {count} devices to partition it for, but got "
             f"{len(jax.devices())}; jax_num_cpu_devices gives virtual ones")
-    return Mesh(np.array(jax.devices()[:count]).reshape(list(axes.values())),
+    return Mesh(np.array(devices[:count]).reshape(list(axes.values())),
                 tuple(axes))
+
+
+def provide_devices(count: int) -> None:
+    """Makes so many virtual devices, if JAX has not looked for devices yet."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    if "host_platform_device_count" in flags or (
+            jax.config.jax_num_cpu_devices >= count):
+        return
+    with contextlib.suppress(RuntimeError):
+        jax.config.update("jax_num_cpu_devices", count)
 
 
 #: What makes the extra compilation cheap, by platform.
@@ -183,7 +237,50 @@ _CHEAP = {"cpu": {"xla_backend_optimization_level": 0,
           "gpu": {"xla_gpu_autotune_level": 0}}
 
 
-def _partition_by_compiling(step: Step, mesh: Mesh
+@dataclasses.dataclass(frozen=True)
+class _Shardings:
+    """Those that a step asks for; None where XLA may choose."""
+
+    #: Of all flat arguments.
+    inputs: list[NamedSharding | None]
+    #: Of all flat results; None if the exported function has them itself.
+    results: list[NamedSharding | None] | None
+
+    @classmethod
+    def read(cls, step: Step, module: ir.Module, mesh: Mesh) -> "_Shardings":
+        exported = step.exported
+        inputs = list(exported.in_shardings_jax(mesh))
+        if any(sharding is not None for sharding in inputs):
+            return cls(inputs, None)
+        # What was a module only has them there.
+        main = ir.SymbolTable(module.operation)["main"].operation
+        for index, sharding in zip(exported.module_kept_var_idx,
+                                   _read_shardings(main, "arg_attrs", mesh)):
+            inputs[index] = sharding
+        return cls(inputs, _read_shardings(main, "res_attrs", mesh))
+
+
+def _read_shardings(main: ir.Operation, attributes: str, mesh: Mesh
+                    ) -> list[NamedSharding | None]:
+    if attributes not in main.attributes:
+        return []
+    return [_parse_sharding(str(entries["sdy.sharding"]), mesh)
+            if "sdy.sharding" in entries else None
+            for entries in main.attributes[attributes]]
+
+
+def _parse_sharding(text: str, mesh: Mesh) -> NamedSharding:
+    """`#sdy.sharding<@mesh, [{"x", "y"}, {}]>`."""
+    dims = re.search(r"\[(.*)\]", text).group(1)
+    if ":(" in dims:
+        raise PartitionError(f"expected shardings over whole axes, but got "
+                             f"{text}")
+    return NamedSharding(mesh, PartitionSpec(*(
+        tuple(re.findall(r'"([^"]+)"', dim))
+        for dim in re.findall(r"\{([^}]*)\}", dims))))
+
+
+def _partition_by_compiling(step: Step, mesh: Mesh, shardings: _Shardings
                             ) -> tuple[bytes, str, list, list]:
     """The program of a device, also as the text of HLO, and the shardings of all
     flat arguments and results."""
@@ -195,12 +292,15 @@ def _partition_by_compiling(step: Step, mesh: Mesh
         jax.ShapeDtypeStruct(
             aval.shape, aval.dtype,
             sharding=sharding if isinstance(sharding, NamedSharding) else whole)
-        for aval, sharding in zip(exported.in_avals,
-                                  exported.in_shardings_jax(mesh))]
+        for aval, sharding in zip(exported.in_avals, shardings.inputs)]
 
     def call(*leaves):
         args, kwargs = jax.tree.unflatten(exported.in_tree, leaves)
-        return jax.tree.leaves(exported.call(*args, **kwargs))
+        results = jax.tree.leaves(exported.call(*args, **kwargs))
+        return [result if sharding is None else
+                jax.lax.with_sharding_constraint(result, sharding)
+                for result, sharding in itertools.zip_longest(
+                    results, shardings.results or ())]
 
     with tempfile.TemporaryDirectory(prefix="zpp-") as folder:
         try:

@@ -13,7 +13,7 @@ from zpp._rewrite import choose_if, warn_if_nothing_was_rewritten, with_reason
 from zpp._warn import warn
 from zpp.jax import _runtime
 from zpp.jax._export import Step
-from zpp.jax._partition import PartitionError
+from zpp.jax._partition import PartitionError, warn_of_shardings
 
 
 def rewrite_step(step: Step, options: Options, auto: Auto | None = None
@@ -29,8 +29,7 @@ def rewrite_step(step: Step, options: Options, auto: Auto | None = None
         text, is_complete = step.complete_text, True
     except PartitionError as error:
         text, is_complete = step.text(), False
-        warn(f"zpp sees only the collectives that the step names itself, not "
-             f"those that follow from its shardings: {error}")
+        warn_of_shardings(error)
     options, why = choose_if(auto and complete_auto(auto), text,
                              options.replace(target=target))
     result = with_reason(rewrite_text(text, options, target), why)
