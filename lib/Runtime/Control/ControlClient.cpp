@@ -131,6 +131,8 @@ private:
   /// Set by the destructor.
   std::optional<Clock::time_point> stopDeadline;
   std::deque<std::string> broadcasts;
+  /// Those that broadcast() has not returned yet.
+  size_t broadcastBytes = 0;
   std::vector<std::vector<int64_t>> groups;
   std::map<Exchange<std::string>, std::shared_ptr<const Definition>, Before>
       definitions;
@@ -446,6 +448,7 @@ Status ControlClient::Loop::broadcast(std::string &bytes) {
   if (!broadcasts.empty()) {
     bytes = std::move(broadcasts.front());
     broadcasts.pop_front();
+    broadcastBytes -= bytes.size();
     return {};
   }
   if (!hasEnded)
@@ -592,6 +595,10 @@ bool ControlClient::Loop::handle(Frame frame, std::string_view payload) {
   case Frame::Broadcast: {
     std::string bytes(reader.text());
     Lock lock(mutex);
+    if (broadcastBytes + bytes.size() > kMaxUnreadBytes ||
+        broadcasts.size() == kMaxBroadcasts)
+      return false;
+    broadcastBytes += bytes.size();
     broadcasts.push_back(std::move(bytes));
     changed.notify_all();
     break;

@@ -138,15 +138,23 @@ ControlLedger::define(int64_t rank, const std::vector<int64_t> &members,
     if (known == groups.end() || !ranks[rank].groups.count(&known->second))
       return nullptr;
   }
+  size_t bytes = kind.size() + title.size();
+  std::shared_ptr<size_t> defined = ranks[rank].definedBytes;
+  if (*defined + bytes > kMaxDefinitionBytes)
+    return nullptr;
   Group &group = groups[members];
   ranks[rank].groups.insert(&group);
   if (group.members.empty()) {
     group.members = members;
     group.queues.resize(members.size());
   }
-  return std::make_shared<Exchange>(
-      Exchange{&group, static_cast<size_t>(self - members.begin()), chunkBytes,
-               std::string(kind), std::string(title)});
+  *defined += bytes;
+  return {new Exchange{&group, static_cast<size_t>(self - members.begin()),
+                       chunkBytes, std::string(kind), std::string(title)},
+          [=](const Exchange *exchange) {
+            *defined -= bytes;
+            delete exchange;
+          }};
 }
 
 bool ControlLedger::announce(int64_t rank,

@@ -55,7 +55,8 @@ public:
     std::string kind;
     std::string title;
   };
-  /// Null if `rank` cannot take part in it, or has defined too many groups.
+  /// Null if `rank` cannot take part in it, or has defined too many groups or
+  /// too long texts.
   std::shared_ptr<const Exchange>
   define(int64_t rank, const std::vector<int64_t> &members, int64_t chunkBytes,
          std::string_view kind, std::string_view title);
@@ -110,6 +111,9 @@ private:
     bool knowsFailure = false;
     /// The groups that it has defined.
     std::set<const Group *> groups;
+    /// Bytes of the texts of exchanges that it has defined and that are still
+    /// known. Exchanges take theirs off when they end.
+    std::shared_ptr<size_t> definedBytes = std::make_shared<size_t>(0);
   };
 
   int64_t numRanks() const { return ranks.size(); }

@@ -109,6 +109,8 @@ private:
   std::list<Connection> connections;
   std::vector<Connection *> byRank;
   bool isWelcome = false;
+  /// Since when there was always something left to read.
+  std::optional<Clock::time_point> behindSince;
   std::vector<pollfd> polled;
   Clock::time_point nextReport;
   Clock::time_point nextAccept;
@@ -206,9 +208,15 @@ void ControlServer::Loop::run() {
         isUpToDate = false;
     loseBroken();
     acceptAll();
-    // Nobody is late whose announcement has arrived but was not read yet.
+    // Nobody is late whose announcement has arrived but was not read yet. A
+    // rank that never stops talking makes nobody wait for ever.
+    now = Clock::now();
     if (isUpToDate)
-      ledger.expire(Clock::now());
+      behindSince.reset();
+    else if (!behindSince)
+      behindSince = now;
+    if (isUpToDate || now >= *behindSince + timeLimit)
+      ledger.expire(now);
   }
 }
 
@@ -226,8 +234,10 @@ void ControlServer::Loop::wait() {
     until(nextAccept);
   for (const Connection &connection : connections) {
     bool mustWrite = connection.sent < connection.out.size();
+    // What comes after the end is not read, and must not keep the loop busy.
     polled.push_back({connection.socket.get(),
-                      static_cast<short>(POLLIN | (mustWrite ? POLLOUT : 0)),
+                      static_cast<short>((connection.isEnding ? 0 : POLLIN) |
+                                         (mustWrite ? POLLOUT : 0)),
                       0});
     if (connection.rank < 0)
       until(connection.since + kHelloLimit);
@@ -504,6 +514,11 @@ void ControlServer::Loop::write(Connection &connection) {
   if (result == Transfer::Blocked) {
     connection.isBroken =
         connection.out.size() - connection.sent > kMaxUnreadBytes;
+    // A rank that reads slowly may never read everything.
+    if (connection.sent > connection.out.size() / 2) {
+      connection.out.erase(0, connection.sent);
+      connection.sent = 0;
+    }
     return;
   }
   // read() finds out whether the other side has more to say.

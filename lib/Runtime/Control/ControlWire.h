@@ -65,12 +65,19 @@ constexpr uint32_t kMaxDefinitions = 4096;
 constexpr size_t kMaxGroups = 256;
 /// Announcements of a rank that wait for others.
 constexpr size_t kMaxPending = 1 << 20;
+/// Bytes of the titles and kinds of exchanges that a rank has defined, or has
+/// announced and that wait for others.
+constexpr size_t kMaxDefinitionBytes = 32 << 20;
 /// Bytes of a frame: from a rank, and from a client before its proof.
 constexpr uint32_t kMaxFrameBytes = 4 << 20;
 constexpr uint32_t kMaxHelloBytes = 32 << 10;
-/// Bytes of a broadcast, of the title or kind of an exchange, and of other
-/// texts: greetings and messages.
+/// Bytes of a broadcast.
 constexpr size_t kMaxBroadcastBytes = 1 << 20;
+/// Broadcasts that a rank has received but not asked for. All of them have at
+/// most kMaxUnreadBytes.
+constexpr size_t kMaxBroadcasts = 1 << 12;
+/// Bytes of the title or kind of an exchange, and of other texts: greetings and
+/// messages.
 constexpr size_t kMaxTitleBytes = 1 << 10;
 constexpr size_t kMaxTextBytes = 16 << 10;
 /// Bytes that wait for a rank that does not read them.

@@ -832,6 +832,135 @@ TEST(ControlMember, IsBounded) {
   expectLost("many announcements", frames);
 }
 
+/// Frames that a rank does not send, or not any more.
+TEST(ControlMember, StaysInItsRole) {
+  std::string frames;
+  FrameWriter(frames, Frame::Hello).text(std::string(kNonceBytes, 'n'));
+  expectLost("a hello", frames);
+  frames.clear();
+  FrameWriter(frames, Frame::Proof)
+      .text(std::string(kDigestBytes, 'p'))
+      .i64(0)
+      .i64(2)
+      .text(kGreeting);
+  expectLost("a proof", frames);
+  for (Frame frame : {Frame(0), Frame::Challenge, Frame::Accept, Frame::Welcome,
+                      Frame::Progress, Frame::Failure, Frame(255)}) {
+    frames.clear();
+    writeFrame(frames, frame);
+    expectLost("frame " + std::to_string(static_cast<int>(frame)), frames);
+  }
+  const std::string exchange = define(0, "all_to_all", "x", {0, 1});
+  for (Frame frame : {Frame::Confirm, Frame::Fail, Frame::Announce}) {
+    frames = exchange;
+    FrameWriter(frames, frame).u32(0).u32(0);
+    expectLost("too much in frame " + std::to_string(static_cast<int>(frame)),
+               frames);
+  }
+  frames.clear();
+  FrameWriter(frames, Frame::Announce).u32(0);
+  expectLost("an announcement of nothing", frames);
+  expectLost("a number that is left out", define(1, "x", "x", {0, 1}));
+  expectLost("a group without it", define(0, "x", "x", {0}));
+  expectLost("a group of nobody", define(0, "x", "x", {}));
+  expectLost("a rank that there is not", define(0, "x", "x", {1, 2}));
+  expectLost("a rank below 0", define(0, "x", "x", {-1, 1}));
+  expectLost("a rank twice", define(0, "x", "x", {1, 1}));
+  expectLost("an empty frame", std::string(4, '\0'));
+  expectLost("a long frame", std::string(4, '\xff'));
+}
+
+TEST(ControlMember, FrameIsCutOff) {
+  std::string frames = define(0, "all_to_all", "x", {0, 1});
+  FrameWriter(frames, Frame::Announce).u32(0);
+  for (size_t size = 1; size < frames.size(); size += 3)
+    expectLost(std::to_string(size) + " bytes", frames.substr(0, size));
+}
+
+/// It is late like one that says nothing.
+TEST(ControlMember, FrameStopsHalfway) {
+  std::unique_ptr<ControlServer> server = makeServer(2, kSoon);
+  std::string frames = define(0, "all_to_all", "x", {0, 1});
+  FrameWriter(frames, Frame::Announce).u32(0);
+  frames.pop_back();
+  std::atomic<bool> isOver{false};
+  std::thread thread([&] {
+    Member member(server->getEndpoint(), 1, 2);
+    member.say(frames);
+    while (!isOver)
+      std::this_thread::sleep_for(1ms);
+  });
+  Rank rank;
+  EXPECT_TRUE(rank.connect(makeOptions(server->getEndpoint(), 0, 2)).ok());
+  rank.announce({0, 1}, "x");
+  expectStatus(rank.client->confirm(), ZPP_RT_TIMEOUT,
+               "x: expected 2 ranks within 400000 usec, but rank 1 did not "
+               "arrive");
+  isOver = true;
+  thread.join();
+}
+
+/// What the others hear does not depend on how much it says.
+TEST(ControlMember, NeverStopsTalking) {
+  std::unique_ptr<ControlServer> server = makeServer(3, kSoon);
+  std::string frames;
+  while (frames.size() < 1 << 20)
+    writeFrame(frames, Frame::Confirm);
+  std::atomic<bool> isOver{false};
+  std::vector<std::thread> threads;
+  // Two, so that one talks while the other is heard.
+  for (int64_t index : {1, 2})
+    threads.emplace_back([&, index] {
+      Member member(server->getEndpoint(), index, 3);
+      while (!isOver)
+        member.say(frames);
+    });
+  Rank rank;
+  EXPECT_TRUE(rank.connect(makeOptions(server->getEndpoint(), 0, 3)).ok());
+  rank.announce({0, 1, 2}, "x");
+  expectStatus(rank.client->confirm(), ZPP_RT_TIMEOUT,
+               "x: expected 3 ranks within 400000 usec, but ranks 1, 2 did "
+               "not arrive");
+  isOver = true;
+  for (std::thread &thread : threads)
+    thread.join();
+}
+
+/// Nothing that it does not read piles up at the server.
+TEST(ControlMember, StopsReading) {
+  std::unique_ptr<ControlServer> server = makeServer(2);
+  std::atomic<bool> isOver{false};
+  std::thread thread([&] {
+    Member member(server->getEndpoint(), 1, 2);
+    while (!isOver)
+      std::this_thread::sleep_for(1ms);
+  });
+  Rank rank;
+  EXPECT_TRUE(rank.connect(makeOptions(server->getEndpoint(), 0, 2)).ok());
+  std::string bytes(kMaxBroadcastBytes, 'x');
+  // The system keeps some for it, too.
+  for (size_t sent = 0; rank.isWell() && sent < 16 * kMaxUnreadBytes;
+       sent += bytes.size())
+    (void)rank.client->broadcast(bytes);
+  expectStatus(rank.waitForFailure(), ZPP_RT_RANK_LOST,
+               "expected 2 ranks, but rank 1 was lost");
+  isOver = true;
+  thread.join();
+}
+
+/// Exchanges that nobody joins, each with a title of its own.
+TEST(ControlMember, TitlesAreBounded) {
+  std::string frames;
+  std::string title(kMaxTitleBytes, 'x');
+  for (size_t i = 0; i * kMaxTitleBytes <= kMaxDefinitionBytes; ++i) {
+    std::string number = std::to_string(i);
+    title.replace(0, number.size(), number);
+    frames += define(0, "all_to_all", title, {0, 1});
+    FrameWriter(frames, Frame::Announce).u32(0);
+  }
+  expectLost("many titles", frames);
+}
+
 TEST(ControlMember, BroadcastOfRankZeroIsBounded) {
   std::unique_ptr<ControlServer> server = makeServer(2);
   std::thread thread([&] {
@@ -849,6 +978,33 @@ TEST(ControlMember, BroadcastOfRankZeroIsBounded) {
   expectStatus(status, ZPP_RT_RANK_LOST,
                "expected 2 ranks, but rank 0 was lost");
   thread.join();
+}
+
+/// A rank keeps what it has not asked for, but not without end.
+TEST(ControlMember, BroadcastsArePatient) {
+  for (size_t bytes : {size_t(0), kMaxBroadcastBytes}) {
+    std::unique_ptr<ControlServer> server = makeServer(2);
+    std::atomic<bool> isOver{false};
+    std::thread thread([&] {
+      Member member(server->getEndpoint(), 0, 2);
+      std::string frames;
+      FrameWriter(frames, Frame::Broadcast).text(std::string(bytes, 'x'));
+      for (size_t i = 0; !isOver && i <= kMaxBroadcasts; ++i)
+        member.say(frames);
+      while (!isOver)
+        std::this_thread::sleep_for(1ms);
+    });
+    Rank rank;
+    Status status = rank.connect(makeOptions(server->getEndpoint(), 1, 2));
+    if (status.ok())
+      status = rank.waitForFailure();
+    expectStatus(status, ZPP_RT_SYSTEM_ERROR,
+                 "expected a zpp process of the same version at " +
+                     server->getEndpoint() +
+                     ", but got one that speaks another protocol");
+    isOver = true;
+    thread.join();
+  }
 }
 
 /// Messages of other ranks may be printed on a terminal.
