@@ -106,8 +106,12 @@ def read_bundle(folder: pathlib.Path) -> Bundle:
 
 def read_file(folder: pathlib.Path, name: str) -> bytes:
     """The content of a file that a bundle must have."""
+    path = folder / name
+    # A pipe or a device may have no end.
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{name}: expected a file, but got something else")
     try:
-        return (folder / name).read_bytes()
+        return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(f"expected a bundle at '{folder}', but got no "
                                 f"{name} there") from None
@@ -184,7 +188,8 @@ def write_folder(path: str | os.PathLike, files: Mapping[str, bytes],
     """Writes a folder with these files. It gets its name when it is complete;
     if anything fails, nothing has changed.
 
-    markers: an older folder with these files is replaced.
+    markers: an older folder with these files is replaced. A symbolic link to
+      it stays a link.
 
     Raises:
       FileExistsError: if something else is at the path.
@@ -195,6 +200,8 @@ def write_folder(path: str | os.PathLike, files: Mapping[str, bytes],
         raise FileExistsError(
             f"expected a bundle or nothing at '{folder}', but got something "
             f"else")
+    if exists:
+        folder = folder.resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(
             dir=folder.parent, prefix=f".{folder.name}-",

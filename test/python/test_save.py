@@ -21,6 +21,7 @@ from startwait import RANKS, ROOT, bundle, gather, make_bundle
 from startwait import needs_library, program, put, token
 from training import ALL_ON, BATCH, FAST, NODES, OFF, TINY, same_bits
 from training import tokens, trainer_of, with_options
+from zpp._bundle import read_file, write_folder
 from zpp._library import find_library
 from zpp.jax import _runtime
 
@@ -324,3 +325,22 @@ def test_a_trace_of_nothing_is_a_warning(tmp_path):
         with zpp.trace(tmp_path / "trace.json"):
             pass
     assert not (tmp_path / "trace.json").exists()
+
+
+def test_links_and_pipes(tmp_path):
+    """A link to a folder stays a link, and what has no end is not read."""
+    there, link = tmp_path / "there", tmp_path / "link"
+    link.symlink_to(there)
+    with pytest.raises(FileExistsError, match="expected a bundle or nothing"):
+        write_folder(link, {"mark": b"new"}, ("mark",))
+    write_folder(there, {"mark": b"old"}, ("mark",))
+    write_folder(link, {"mark": b"new"}, ("mark",))
+    assert link.is_symlink()
+    assert read_file(there, "mark") == read_file(link, "mark") == b"new"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "there"]
+    os.mkfifo(there / "pipe")
+    (there / "zero").symlink_to("/dev/zero")
+    for name in ("pipe", "zero"):
+        with pytest.raises(ValueError, match=f"{name}: expected a file, but "
+                                             "got something else"):
+            read_file(there, name)

@@ -22,6 +22,9 @@
 #include "llvm/Support/Path.h"
 #include "llvm/Support/SHA256.h"
 
+#include <cstdio>
+#include <fcntl.h>
+
 using namespace mlir;
 using namespace zpp;
 
@@ -291,6 +294,18 @@ static llvm::Expected<SmallString<128>> makeFolder(const llvm::Twine &prefix) {
   return fail(path, code);
 }
 
+/// Exchanges the names of two folders at one moment. False where the system or
+/// the file system cannot.
+static bool exchangeNames(const SmallString<128> &a,
+                          const SmallString<128> &b) {
+#ifdef RENAME_EXCHANGE
+  return renameat2(AT_FDCWD, std::string(a).c_str(), AT_FDCWD,
+                   std::string(b).c_str(), RENAME_EXCHANGE) == 0;
+#else
+  return false;
+#endif
+}
+
 llvm::Error
 zpp::writeFolder(StringRef path,
                  llvm::function_ref<llvm::Error(StringRef folder)> fill) {
@@ -305,9 +320,16 @@ zpp::writeFolder(StringRef path,
   SmallString<128> manifest(target);
   names::append(manifest, "bundle.json");
   bool exists = fs::exists(target);
-  if (exists && !fs::exists(manifest))
+  if (exists ? !fs::exists(manifest) : fs::is_symlink_file(target))
     return llvm::createStringError("expected a bundle or nothing at '" + path +
                                    "', but got something else");
+  if (exists) {
+    // A symbolic link stays a link.
+    SmallString<128> real;
+    if (std::error_code code = fs::real_path(target, real))
+      return fail(target, code);
+    target = real;
+  }
   SmallString<128> prefix(names::parent_path(target));
   names::append(prefix, "." + names::filename(target));
   auto made = makeFolder(prefix);
@@ -321,6 +343,9 @@ zpp::writeFolder(StringRef path,
   });
   if (llvm::Error error = fill(*made))
     return error;
+  // What has the name of the new folder then is removed.
+  if (exists && exchangeNames(*made, target))
+    return llvm::Error::success();
   if (exists) {
     auto aside = makeFolder(prefix + "-old");
     if (!aside)
