@@ -7,6 +7,7 @@
 
 #include "SavedSlices.h"
 #include "SplitBuckets.h"
+#include "StepInliner.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/IR/Remarks.h"
@@ -16,6 +17,8 @@
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
 #include "zpp/Transforms/Passes.h"
 #include "llvm/ADT/SetVector.h"
+
+#include <map>
 
 namespace zpp {
 #define GEN_PASS_DEF_IMPORTPARTITIONEDPASS
@@ -48,6 +51,9 @@ public:
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
+    // A shard_map in the step is a function, whose caller may take the slices.
+    if (isPartitioned(module) && failed(inlineStep(module)))
+      return signalPassFailure();
     eraseXlaCopies(module);
     recomputeSavedSlices(module, [&](Operation *slice) {
       remark::passed(
@@ -63,9 +69,18 @@ public:
     SmallVector<Operation *> allReduces;
     SplitBuckets buckets(module);
     std::optional<ModuleMesh> mesh = getFirstMesh(module);
+    std::map<SmallVector<const void *>, Attribute> listed;
     module.walk([&](Operation *op) {
-      if (mesh && getGuestCollective(op))
-        listReplicaGroups(op, *mesh);
+      if (mesh && getGuestCollective(op)) {
+        // Most collectives have the same groups.
+        auto [place, isNew] = listed.try_emplace(getReplicaGroupsKey(op));
+        if (isNew) {
+          listReplicaGroups(op, *mesh);
+          place->second = op->getAttr("replica_groups");
+        } else if (place->second) {
+          op->setAttr("replica_groups", place->second);
+        }
+      }
       if (getGuestCollective(op) == CollectiveKind::AllReduce &&
           op->getNumOperands() == 1 && op->getNumResults() == 1 &&
           op->getOperandTypes() == op->getResultTypes() && isSum(op) &&
@@ -89,6 +104,16 @@ public:
   }
 
 private:
+  /// True if a partitioner has cut tensors by the number of the device.
+  static bool isPartitioned(ModuleOp module) {
+    return module
+        .walk([](Operation *op) {
+          return isNamed(op, guest::kPartitionId) ? WalkResult::interrupt()
+                                                  : WalkResult::advance();
+        })
+        .wasInterrupted();
+  }
+
   /// The mesh of the step. Other meshes were made up by the partitioner and are
   /// not in scope when the step is compiled again.
   static std::optional<ModuleMesh> getFirstMesh(ModuleOp module) {

@@ -684,3 +684,35 @@ module attributes {mhlo.num_partitions = 2 : i32} {
     return %2, %4 : tensor<2xi24>, tensor<2xf32>
   }
 }
+
+// -----
+
+// The sum is in a function, as that of a shard_map in the step, and its slices
+// are in the caller.
+
+module attributes {mhlo.num_partitions = 4 : i32} {
+  // CHECK-LABEL: func @in_a_function
+  // CHECK-SAME: (%[[X:.*]]: tensor<8x4xbf16>)
+  // CHECK: %[[PART:.*]] = "stablehlo.reduce_scatter"(%[[X]])
+  // CHECK: (tensor<8x4xbf16>) -> tensor<2x4xbf16>
+  // CHECK: return %[[PART]]
+  func.func @in_a_function(%x: tensor<8x4xbf16>) -> tensor<2x4xbf16> {
+    %0 = call @sum(%x) : (tensor<8x4xbf16>) -> tensor<8x4xbf16>
+    %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+    %table = "stablehlo.constant"() <{value = dense<[0, 2, 4, 6]> : tensor<4xi32>}> : () -> tensor<4xi32>
+    %id = "stablehlo.partition_id"() : () -> tensor<ui32>
+    %entry = "stablehlo.dynamic_slice"(%table, %id) <{slice_sizes = array<i64: 1>}> : (tensor<4xi32>, tensor<ui32>) -> tensor<1xi32>
+    %offset = "stablehlo.reshape"(%entry) : (tensor<1xi32>) -> tensor<i32>
+    %1 = "stablehlo.dynamic_slice"(%0, %offset, %zero) <{slice_sizes = array<i64: 2, 4>}> : (tensor<8x4xbf16>, tensor<i32>, tensor<i32>) -> tensor<2x4xbf16>
+    return %1 : tensor<2x4xbf16>
+  }
+  func.func private @sum(%x: tensor<8x4xbf16>) -> tensor<8x4xbf16> {
+    // expected-remark @below {{becomes a reduce-scatter}}
+    %0 = "stablehlo.all_reduce"(%x) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+      "stablehlo.return"(%sum) : (tensor<bf16>) -> ()
+    }) : (tensor<8x4xbf16>) -> tensor<8x4xbf16>
+    return %0 : tensor<8x4xbf16>
+  }
+}
