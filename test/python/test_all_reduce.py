@@ -266,6 +266,19 @@ def test_programs(name, target):
                    for entry in report["collectives"])
 
 
+@pytest.mark.parametrize("target", ["portable", "cpu"])
+@pytest.mark.parametrize("name", ["hsdp", "swapped"])
+def test_stages(name, target):
+    """Each stage is scattered, summed between nodes and gathered by itself."""
+    program = PROGRAMS[name]
+    step = zpp.jit(step_of(program), compiler_options=FAST, target=target,
+                   mesh=NODES, stages=2, **ON)
+    weights, _, losses = run(program, step)
+    np.testing.assert_allclose(losses, unmodified(name)[2], rtol=1e-2)
+    assert all(map(ranks_agree, weights))
+    assert share(step.report()) <= 0.41
+
+
 @pytest.mark.parametrize("config", [HSDP, DDP], ids=["hsdp", "ddp"])
 @pytest.mark.parametrize("collectives", ["step", "xla"])
 @pytest.mark.parametrize("target", ["portable", "cpu"])

@@ -527,11 +527,42 @@ TEST_F(PlacementProof, ScatterAndAllReduce) {
             (isBehind ? sum("%g", "%m") + scatter("%m", "%r")
                       : scatter("%g", "%m") + sum("%m", "%r")) +
             "  return %r : " + local + "\n}\n";
-        for (StringRef formats : {"i8:i4", "i4"})
-          prove(mesh, program, allReducePasses(formats, "i8", 1));
+        for (auto [formats, stages] :
+             std::vector<std::pair<StringRef, int64_t>>{
+                 {"i8:i4", 1}, {"i8:i4", 2}, {"i4", 1}})
+          prove(mesh, program, allReducePasses(formats, "i8", stages));
         if (HasFatalFailure())
           return;
       }
+}
+
+/// In stages too, the chunk that is gathered is the fused kernel's.
+TEST_F(PlacementProof, StagesOfAnAllReduceAreFused) {
+  Mesh mesh = makeMesh({2, 4});
+  prove(
+      mesh,
+      "#mesh = #zero.mesh<\"node\" = 2, \"gpu\" = 4>\n"
+      "func.func @main(%g: tensor<192x8xf32>) -> tensor<48x8xf32> {\n"
+      "  %0 = zero.from_local %g : tensor<192x8xf32> to "
+      "!zero.shard<192x8xf32, dim 0 = (4) on #mesh>\n"
+      "  %1 = zero.reduce_scatter sum %0 along [\"gpu\"] : "
+      "!zero.shard<192x8xf32, dim 0 = (4) on #mesh> to "
+      "!zero.shard<192x8xf32, dim 0 = (\"gpu\") on #mesh>\n"
+      "  %2 = zero.to_local %1 : !zero.shard<192x8xf32, dim 0 = (\"gpu\") on "
+      "#mesh> to tensor<48x8xf32>\n"
+      "  %3 = zero.from_local %2 : tensor<48x8xf32> to !zero.shard<48x8xf32, "
+      "dim 0 = () on #mesh>\n"
+      "  %4 = zero.all_reduce sum %3 along [\"node\"] : !zero.shard<48x8xf32, "
+      "dim 0 = () on #mesh>\n"
+      "  %5 = zero.to_local %4 : !zero.shard<48x8xf32, dim 0 = () on #mesh> to "
+      "tensor<48x8xf32>\n  return %5 : tensor<48x8xf32>\n}\n",
+      allReducePasses("i8:i4", "i8", 3));
+  EXPECT_EQ(count<zero::QuantizeOp>(), 3);
+  EXPECT_EQ(count<zero::AllToAllOp>(), 6);
+  EXPECT_EQ(count<zero::DequantizeReduceQuantizeOp>(), 6);
+  EXPECT_EQ(count<zero::AllGatherChunksOp>(), 3);
+  EXPECT_EQ(count<zero::DequantizeOp>(), 3);
+  EXPECT_EQ(count<zero::DequantizeReduceOp>(), 0);
 }
 
 /// The chunk that is gathered is the fused kernel's, and the own piece is read

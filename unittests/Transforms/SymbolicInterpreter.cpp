@@ -202,12 +202,12 @@ public:
       if (op.getName().getStringRef() == "stablehlo.optimization_barrier") {
         for (auto [operand, result] :
              llvm::zip_equal(op.getOperands(), op.getResults()))
-          values[result] = values[operand];
+          copy(operand, result);
         continue;
       }
       // Elements are in row-major order.
       if (op.getName().getStringRef() == "stablehlo.reshape") {
-        values[op.getResult(0)] = values[op.getOperand(0)];
+        copy(op.getOperand(0), op.getResult(0));
         continue;
       }
       values[op.getResult(0)] =
@@ -229,6 +229,12 @@ public:
   }
 
 private:
+  void copy(Value from, Value to) {
+    // Not a reference: a new key may move all values.
+    PerRank value = values[from];
+    values[to] = std::move(value);
+  }
+
   //===--------------------------------------------------------------------===//
   // Logical ops
   //===--------------------------------------------------------------------===//

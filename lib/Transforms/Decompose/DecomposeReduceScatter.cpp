@@ -7,9 +7,13 @@
 
 #include "FormatOptions.h"
 #include "LocalValues.h"
+#include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Origin.h"
+#include "zpp/Analysis/TypeBytes.h"
 #include "zpp/Transforms/Passes.h"
+
+#include <limits>
 
 namespace zpp {
 #define GEN_PASS_DEF_DECOMPOSEREDUCESCATTERPASS
@@ -61,25 +65,41 @@ public:
           ReduceScatterOp(chain.front()).getMeshAttr().getMesh());
       if (failed(model))
         return signalPassFailure();
-      decompose(chain,
-                isOfAllReduce(chain.back()) ? 1 : getStages(chain, *model));
+      SmallVector<Operation *> gathers = getGathers(chain.back());
+      int64_t chosen = getStages(chain, gathers, *model);
+      if (!gathers.empty())
+        chosen = getStagesWithGathers(chain, gathers, chosen);
+      if (stages == 0 && chosen > 1)
+        remark::passed(
+            ReduceScatterOp(chain.front()).getLoc(),
+            remark::RemarkOpts::name("stages").category(getArgument()))
+            << ("cut into " + std::to_string(chosen) + " stages");
+      if (!gathers.empty() && chosen > 1)
+        decomposeWithGathers(chain, gathers, chosen);
+      else
+        decompose(chain, chosen);
     }
   }
 
 private:
-  /// True if all devices gather the sum of `scatter`: zero-split-all-reduce
-  /// cuts what is reduced to everyone before it comes here.
-  static bool isOfAllReduce(ReduceScatterOp scatter) {
+  /// What gathers the sum of `scatter`, if it is part of an all-reduce:
+  /// gathers, behind an encode and before a decode unless they are plain.
+  static SmallVector<Operation *> getGathers(ReduceScatterOp scatter) {
+    SmallVector<Operation *> ops;
     Value value = scatter;
     while (value.hasOneUse() &&
-           isa<EncodeOp, AllGatherOp, DecodeOp>(*value.user_begin()))
-      value = value.user_begin()->getResult(0);
-    return value != scatter.getResult() &&
-           cast<ShardType>(value.getType()).isWhole();
+           isa<EncodeOp, AllGatherOp, DecodeOp>(*value.user_begin())) {
+      ops.push_back(*value.user_begin());
+      value = ops.back()->getResult(0);
+    }
+    if (llvm::none_of(ops, llvm::IsaPred<AllGatherOp>))
+      ops.clear();
+    return ops;
   }
 
   /// The stages that are asked for, or those that suit the links.
   int64_t getStages(ArrayRef<ReduceScatterOp> chain,
+                    ArrayRef<Operation *> gathers,
                     const std::optional<LinkModel> &model) {
     if (stages > 0)
       return stages;
@@ -99,13 +119,15 @@ private:
                : elements * (from.getGlobal().getElementTypeBitWidth() / 8);
       usec.push_back(model->getExchangeUsec(getSentBytes(
           mesh, CollectiveKind::AllToAll, {refs.begin(), refs.end()}, bytes)));
+      // The scatter and the gather over a tier take the same links.
+      for (Operation *op : gathers)
+        if (auto gather = dyn_cast<AllGatherOp>(op);
+            gather && gather.getAlong() == scatter.getAlong())
+          usec.back() += model->getExchangeUsec(getSentBytes(
+              mesh, CollectiveKind::AllGather, {refs.begin(), refs.end()},
+              getBytes(gather.getOperand().getType().getLocalType())));
     }
-    int64_t chosen = chooseStages(usec, kMostStages);
-    if (chosen > 1)
-      remark::passed(ReduceScatterOp(chain.front()).getLoc(),
-                     remark::RemarkOpts::name("stages").category(getArgument()))
-          << ("cut into " + std::to_string(chosen) + " stages");
-    return chosen;
+    return chooseStages(usec, kMostStages);
   }
 
   /// All hops of one scatter, for every stage. Each stage takes its part of
@@ -142,8 +164,100 @@ private:
       eraseDeadChain(scatter);
   }
 
+  /// The stages, at most `wanted`, into which the hops of `chain` can be cut
+  /// together with `gathers`: each is a part of the rows that a device has in
+  /// the end. 1 if these are all rows (zero-split-all-reduce cuts those), or if
+  /// what the first hop sends does not have them in one piece.
+  static int64_t getStagesWithGathers(ArrayRef<ReduceScatterOp> chain,
+                                      ArrayRef<Operation *> gathers,
+                                      int64_t wanted) {
+    ReduceScatterOp first = chain.front();
+    ShardType from = first.getOperand().getType();
+    auto to = cast<ShardType>(gathers.back()->getResult(0).getType());
+    int64_t extent = from.getGlobal().getDimSize(from.getDim());
+    int64_t slices = llvm::product_of(from.getFactorSizes());
+    if (to.isWhole() || slices == 0 || extent % slices != 0 ||
+        from.getWholeSizes().size() != from.getFactors().size())
+      return 1;
+    // What is gathered has the least significant factors, and stays whole in
+    // the first hop.
+    size_t kept = getNumKept(to);
+    if (llvm::any_of(to.getFactors().take_front(kept),
+                     [](FactorAttr factor) { return factor.isWhole(); }) ||
+        llvm::any_of(first.getType().getFactors().drop_front(kept),
+                     [](FactorAttr factor) { return !factor.isWhole(); }))
+      return 1;
+    int64_t gathered =
+        llvm::product_of(ArrayRef(to.getFactorSizes()).drop_front(kept));
+    int64_t rows = extent / slices * gathered;
+    int64_t stages = std::max<int64_t>(wanted, 1);
+    while (rows % (stages * gathered) != 0)
+      --stages;
+    return stages;
+  }
+
+  /// The number of factors of `to`, what a device has in the end, up to the
+  /// last one that is partitioned.
+  static size_t getNumKept(ShardType to) {
+    size_t kept = to.getFactors().size();
+    while (kept > 0 && to.getFactors()[kept - 1].isWhole())
+      --kept;
+    return kept;
+  }
+
+  /// The hops of one scatter and the gathers behind them, for every stage: the
+  /// sum of a stage is encoded where it is computed.
+  void decomposeWithGathers(ArrayRef<ReduceScatterOp> chain,
+                            ArrayRef<Operation *> gathers, int64_t stages) {
+    ReduceScatterOp first = chain.front();
+    Operation *last = gathers.back();
+    OpBuilder builder(last);
+    Location loc = last->getLoc();
+    auto to = cast<ShardType>(last->getResult(0).getType());
+    int64_t dim = to.getDim();
+    size_t kept = getNumKept(to);
+    Value local = getLocal(builder, loc, first.getOperand());
+    SmallVector<Value> parts;
+    for (int64_t stage = 0; stage < stages; ++stage) {
+      Value value = decompose(builder, first, local, stage, stages, kept);
+      for (ReduceScatterOp scatter : chain.drop_front())
+        value = decompose(builder, scatter, value, 0, 1);
+      // The same on fewer rows.
+      auto getPart = [&](Value whole) {
+        auto type = cast<ShardType>(whole.getType());
+        SmallVector<int64_t> shape(type.getGlobal().getShape());
+        shape[dim] /= stages;
+        return ShardType::get(&getContext(), type.getGlobal().clone(shape), dim,
+                              type.getFactors(), type.getMesh(),
+                              type.getQuant());
+      };
+      value = FromLocalOp::create(
+          builder, loc, getPart(gathers.front()->getOperand(0)), value);
+      for (Operation *op : gathers) {
+        IRMapping mapping;
+        mapping.map(op->getOperand(0), value);
+        Operation *part = builder.clone(*op, mapping);
+        part->getResult(0).setType(getPart(op->getResult(0)));
+        value = part->getResult(0);
+      }
+      parts.push_back(getLocal(builder, loc, value));
+    }
+    Value result = tensor::ConcatOp::create(builder, loc, dim, parts);
+    // An encode goes with the gather that reads it.
+    SmallVector<Operation *> replaced(chain.begin(), chain.end());
+    llvm::append_range(replaced,
+                       llvm::make_filter_range(gathers.drop_back(),
+                                               llvm::IsaPred<AllGatherOp>));
+    replaceWithLocal(builder, last, result);
+    for (Operation *op : llvm::reverse(replaced))
+      eraseDeadChain(op);
+  }
+
+  /// One hop. If only the first `numFactors` factors are counted, a stage is a
+  /// part of what lies between these.
   Value decompose(OpBuilder &builder, ReduceScatterOp scatter, Value value,
-                  int64_t stage, int64_t numStages) {
+                  int64_t stage, int64_t numStages,
+                  size_t numFactors = std::numeric_limits<size_t>::max()) {
     Location loc = scatter.getLoc();
     ShardType from = scatter.getOperand().getType(), to = scatter.getType();
     // The positions, among the factors held whole, of those that this hop
@@ -157,9 +271,10 @@ private:
     SmallVector<int64_t> scattered = *to.findFactors(scatter.getAlong());
     for (int64_t index : scattered)
       chunk.push_back(wholePosition[index]);
-    auto slices =
-        SlicesAttr::get(&getContext(), from.getDim(), from.getWholeSizes(),
-                        chunk, stage, numStages);
+    SmallVector<int64_t> sizes = from.getWholeSizes();
+    sizes.truncate(std::min(sizes.size(), numFactors));
+    auto slices = SlicesAttr::get(&getContext(), from.getDim(), sizes, chunk,
+                                  stage, numStages);
 
     auto type = cast<RankedTensorType>(value.getType());
     SmallVector<int64_t> chunkShape = slices.getChunkShape(type.getShape());

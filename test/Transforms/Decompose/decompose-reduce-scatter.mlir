@@ -136,3 +136,69 @@ func.func @stays(%g: tensor<8xf32>, %e: tensor<0xf32>) -> (tensor<1xf32>, tensor
   %5 = zero.to_local %4 : !empty to tensor<0xf32>
   return %2, %5 : tensor<1xf32>, tensor<0xf32>
 }
+
+// -----
+
+// HSDP: what is scattered within the node is summed between nodes. A stage is a
+// part of the rows that a device has in the end, and encodes its own sum.
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!whole = !zero.shard<192x8xf32, dim 0 = (4, 2) on #mesh>
+!scattered = !zero.shard<192x8xf32, dim 0 = ("gpu", 2) on #mesh>
+!piece = !zero.shard<192x8xf32, dim 0 = ("gpu", "node") on #mesh>
+!sent = !zero.shard<192x8xf32, dim 0 = ("gpu", "node") on #mesh, #zero.quant<i8, block = 32>>
+!read = !zero.shard<192x8xf32, dim 0 = ("gpu", 2) on #mesh, #zero.quant<i8, block = 32>>
+
+// CHECK-LABEL: func @with_gather
+// STAGES-LABEL: func @with_gather
+func.func @with_gather(%g: tensor<192x8xf32>) -> tensor<48x8xf32> {
+  // CHECK: %[[HOP:.*]] = zero.all_to_all %arg0 along ["gpu"] on #{{.*}} slices <dim = 0, factors = [4, 2], chunk = [0]>
+  // CHECK-NOT: zero.all_to_all %arg0
+  // CHECK: zero.encode {{.*}} to <192x8xf32, dim 0 = ("gpu", "node")
+  // CHECK-NOT: zero.encode
+  // STAGES: zero.all_to_all %arg0 along ["gpu"] on #{{.*}} slices <dim = 0, factors = [4], chunk = [0], stage = 0 of 3>
+  // STAGES: zero.reduce sum {{.*}} -> tensor<16x8xf32>
+  // STAGES: zero.all_to_all %{{.*}} along ["node"] on #{{.*}} slices <dim = 0, factors = [2], chunk = [0]>
+  // STAGES: %[[SUM:.*]] = zero.reduce sum {{.*}} -> tensor<8x8xf32>
+  // STAGES: %[[PIECE:.*]] = zero.from_local %[[SUM]] : tensor<8x8xf32> to <64x8xf32, dim 0 = ("gpu", "node")
+  // STAGES: zero.encode %[[PIECE]]
+  // STAGES: zero.all_gather {{.*}} along ["node"]
+  // STAGES: zero.decode
+  // STAGES: %[[FIRST:.*]] = zero.to_local {{.*}} to tensor<16x8xf32>
+  // STAGES: stage = 1 of 3
+  // STAGES: stage = 2 of 3
+  // STAGES: %[[ALL:.*]] = tensor.concat dim(0) %[[FIRST]], %{{.*}}, %{{.*}} -> tensor<48x8xf32>
+  // STAGES: return %[[ALL]]
+  %0 = zero.from_local %g : tensor<192x8xf32> to !whole
+  %1 = zero.reduce_scatter sum %0 along ["gpu"] : !whole to !scattered
+  %2 = zero.reduce_scatter sum %1 along ["node"] : !scattered to !piece
+  %3 = zero.encode %2 : !piece to !sent
+  %4 = zero.all_gather %3 along ["node"] : !sent to !read
+  %5 = zero.decode %4 : !read to !scattered
+  %6 = zero.to_local %5 : !scattered to tensor<48x8xf32>
+  return %6 : tensor<48x8xf32>
+}
+
+// -----
+
+// The first hop is part of the sum between nodes: its chunks have no rows of a
+// stage in one piece. It is not cut.
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!whole = !zero.shard<192xf32, dim 0 = (4, 2) on #mesh>
+!hop = !zero.shard<192xf32, dim 0 = (4, "node") on #mesh>
+!piece = !zero.shard<192xf32, dim 0 = ("gpu", "node") on #mesh>
+!scattered = !zero.shard<192xf32, dim 0 = ("gpu", 2) on #mesh>
+
+// STAGES-LABEL: func @gather_of_the_first_hop
+func.func @gather_of_the_first_hop(%g: tensor<192xf32>) -> tensor<48xf32> {
+  // STAGES: zero.all_to_all %arg0
+  // STAGES-NOT: zero.all_to_all %arg0
+  // STAGES: zero.all_gather
+  %0 = zero.from_local %g : tensor<192xf32> to !whole
+  %1 = zero.reduce_scatter sum %0 along ["node"] : !whole to !hop
+  %2 = zero.reduce_scatter sum %1 along ["gpu"] : !hop to !piece
+  %3 = zero.all_gather %2 along ["node"] : !piece to !scattered
+  %4 = zero.to_local %3 : !scattered to tensor<48xf32>
+  return %4 : tensor<48xf32>
+}
