@@ -11,6 +11,7 @@
 #include "zpp/kernels/Launch.h"
 #include "zpp/kernels/Reorder.cuh"
 #include "zpp/kernels/Rotate.cuh"
+#include "zpp/kernels/Store.cuh"
 
 using namespace zpp;
 using namespace zpp::kernels;
@@ -19,6 +20,8 @@ namespace {
 
 /// Items that a thread loads at a time.
 constexpr int kRows = 4;
+/// The same for items that are rotated.
+constexpr int kRotatedRows = 2;
 
 struct DequantizeParams {
   const uint8_t *source;
@@ -27,6 +30,8 @@ struct DequantizeParams {
   int64_t scalesOffset;
   int32_t blockLog2;
   bool rotates;
+  /// Whether each rotated group lies in one run.
+  bool areInRuns;
   SliceIndex map;
 };
 
@@ -78,8 +83,6 @@ __global__ void __launch_bounds__(kThreads)
     });
     Int element = (first + r * kThreads) * kItem;
     Int left = elements - element;
-    if (p.rotates)
-      rotateItem<Rotation::Back>(values, left);
     if (left <= 0)
       continue;
     auto position = p.map.at(begin, element);
@@ -90,6 +93,57 @@ __global__ void __launch_bounds__(kThreads)
       drainOneByOne(values, count, [&](int i, float value) {
         dest[position.index + i] = E::narrow(value);
       });
+  }
+}
+
+/// The same with groups rotated back.
+///
+/// An item is a group, so that its rotation needs no other thread. Thread t of
+/// thread block b has the items (b * kRotatedRows + r) * kThreads + t of chunk
+/// c = chunkOfBlock(), r < kRotatedRows.
+template <WireFormat format, Kind type, Path path>
+__global__ void __launch_bounds__(kThreads) dequantizeRotatedKernel(
+    const __grid_constant__ Batch<DequantizeParams> batch) {
+  int threadBlock;
+  const DequantizeParams &p = batch.find(threadBlock);
+  using E = Element<type>;
+  using Int = IndexOf<path>;
+  constexpr int kItem = static_cast<int>(kRotation);
+  constexpr int kBytes = kItem * codeBits(format) / 8;
+  __shared__ WarpPacks<E, kItem> storage[kThreads / 32];
+  auto *dest = static_cast<typename E::Storage *>(p.dest);
+  Int c = chunkOfBlock<Int>();
+  if (c >= p.map.chunks)
+    return;
+  Int begin = p.map.chunkBegin(c);
+  Int elements = static_cast<Int>(p.map.elements);
+  Int first = static_cast<Int>(threadBlock) * (kRotatedRows * kThreads) +
+              static_cast<Int>(threadIdx.x);
+  const uint8_t *chunk = p.source + static_cast<int64_t>(c) * p.stride;
+  auto *scales = reinterpret_cast<const uint16_t *>(chunk + p.scalesOffset);
+
+  Pack<kBytes> codes[kRotatedRows];
+  float itemScales[kRotatedRows];
+#pragma unroll
+  for (int r = 0; r < kRotatedRows; ++r) {
+    Int item = first + r * kThreads;
+    codes[r] = {};
+    itemScales[r] = 0.0f;
+    if (item * kItem < elements) {
+      // The last item can be longer than the payload: the scales follow, 16
+      // bytes at least.
+      codes[r] = Pack<kBytes>::load(chunk + item * kBytes);
+      itemScales[r] =
+          floatOfBF16Bits(__ldg(scales + ((item * kItem) >> p.blockLog2)));
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < kRotatedRows; ++r) {
+    Int element = (first + r * kThreads) * kItem;
+    auto packs =
+        decodeGroup<format, E>(codes[r], itemScales[r], elements - element);
+    storeItems<E, kItem>(packs, storage[threadIdx.x / 32], dest, element, begin,
+                         p.map, p.areInRuns);
   }
 }
 
@@ -151,8 +205,13 @@ cudaError_t zpp::kernels::dequantize(const ConstChunks &source,
               getChunkLayout(index.elements, format, source.block).scalesOffset,
               log2Of(source.block),
               source.rotate != 0,
+              index.allowsVectors(kRotation, kItem),
               index};
           auto launchPath = [&](auto path) {
+            if (params.rotates)
+              return launch<dequantizeRotatedKernel<format, to, path>>(
+                  divideUp(index.elements, kRotation * kThreads * kRotatedRows),
+                  index.chunks, kThreads, params, target);
             return launch<dequantizeKernel<format, to, path>>(
                 divideUp(index.elements, kItem * kThreads * kRows),
                 index.chunks, kThreads, params, target);

@@ -28,13 +28,12 @@ struct QuantizeParams {
   SliceIndex map;
 };
 
-/// dest chunk c, element e = encode(source[map.at(c, e)]), of rotated groups
-/// where it `rotates`
+/// dest chunk c, element e = encode(source[map.at(c, e)])
 ///
 /// Thread t of thread block b has the elements e = (b * kThreads + t) * kItem +
 /// [0, kItem) of chunk c = chunkOfBlock(); the threads of a quantization block
 /// are neighbors in one thread block.
-template <Kind type, WireFormat format, Path path, bool rotates>
+template <Kind type, WireFormat format, Path path>
 __global__ void __launch_bounds__(kThreads)
     quantizeKernel(const __grid_constant__ Batch<QuantizeParams> batch) {
   int threadBlock;
@@ -74,13 +73,89 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
   }
-  if constexpr (rotates) {
-    rotateItem<Rotation::Forward>(values, static_cast<Int>(p.map.elements) -
-                                              item * kItem);
-    amax = amaxBits(values);
+  encodeItem<format, /*isFirst=*/true>(
+      values, /*factor=*/1.0f, amax, item, p.writer,
+      p.dest + static_cast<int64_t>(c) * p.stride);
+}
+
+/// Elements of a group, which a thread rotates alone, and groups that a thread
+/// loads at a time.
+constexpr int kGroup = static_cast<int>(kRotation);
+ZPP_HOST_DEVICE constexpr int groupsOf(Path path) {
+  return path == Path::Single ? 1 : 2;
+}
+
+/// The same of rotated groups
+///
+/// Thread t of thread block b has the groups (b * kRows + r) * kThreads + t of
+/// chunk c = chunkOfBlock(), r < kRows = groupsOf(path).
+template <Kind type, WireFormat format, Path path>
+__global__ void __launch_bounds__(kThreads, 8)
+    quantizeRotatedKernel(const __grid_constant__ Batch<QuantizeParams> batch) {
+  int threadBlock;
+  const QuantizeParams &p = batch.find(threadBlock);
+  constexpr int kRows = groupsOf(path);
+  using E = Element<type>;
+  using Int = IndexOf<path>;
+  auto *source = static_cast<const typename E::Storage *>(p.source);
+  Int c = chunkOfBlock<Int>();
+  if (c >= p.map.chunks)
+    return;
+  Int begin = p.map.chunkBegin(c);
+  Int elements = static_cast<Int>(p.map.elements);
+  uint8_t *chunk = p.dest + static_cast<int64_t>(c) * p.stride;
+  Int firstGroup = static_cast<Int>(threadBlock) * (kRows * kThreads);
+  Int firstOfThread = firstGroup + static_cast<Int>(threadIdx.x);
+  // The group's values are get(i), i < count, and zeros.
+  auto encode = [&](float (&values)[kGroup], Int group, Int count,
+                    const auto &get) {
+    float factor = 1.0f;
+    uint32_t amax;
+    if (elements - group * kGroup >= kGroup)
+      factor = rotateForward(values, amax, get, count);
+    else
+      amax = amaxBits(values);
+    encodeItem<format, /*isFirst=*/kRows == 1>(values, factor, amax, group,
+                                               p.writer, chunk);
+  };
+  if constexpr (path == Path::Single) {
+    float values[kGroup];
+    gatherItems(values, firstGroup * kGroup, begin, p.map,
+                [&](Int index) { return E::widen(source[index]); });
+    auto get = [&](int i) {
+      auto position = p.map.at(begin, firstOfThread * kGroup + i);
+      return position.inside > 0 ? E::widen(source[position.index]) : 0.0f;
+    };
+    encode(values, firstOfThread, Int(kGroup), get);
+  } else {
+    Pack<kGroup * E::kBytes> packs[kRows];
+    Int indices[kRows];
+    // Elements of the group that are in the tensor.
+    Int counts[kRows];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      Int element = (firstOfThread + r * kThreads) * kGroup;
+      Int left = elements - element;
+      packs[r] = {};
+      indices[r] = counts[r] = 0;
+      if (left > 0) {
+        auto position = p.map.at(begin, element);
+        indices[r] = position.index;
+        counts[r] = min(min(left, position.inside), Int(kGroup));
+        if (counts[r] == kGroup)
+          packs[r] = Pack<kGroup * E::kBytes>::load(source + position.index);
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      float values[kGroup];
+      E::template widen<kGroup>(packs[r], values);
+      auto get = [&](int i) { return E::widen(source[indices[r] + i]); };
+      if (counts[r] > 0 && counts[r] < kGroup)
+        fillOneByOne(values, counts[r], get);
+      encode(values, firstOfThread + r * kThreads, counts[r], get);
+    }
   }
-  encodeItem<format>(values, amax, item, p.writer,
-                     p.dest + static_cast<int64_t>(c) * p.stride);
 }
 
 } // namespace
@@ -107,22 +182,23 @@ cudaError_t zpp::kernels::quantize(const ConstTensor &source,
                          target);
         } else {
           constexpr WireFormat format = formatOf(to);
+          int item = dest.rotate ? kGroup : kItem;
           QuantizeParams params{
               source.data, static_cast<uint8_t *>(dest.data), dest.stride,
-              ChunkWriter::create(index.elements, format, dest.block, kItem),
+              ChunkWriter::create(index.elements, format, dest.block, item),
               index};
-          int64_t items = params.writer.layout.blocks * (dest.block / kItem);
+          int64_t items = params.writer.layout.blocks * (dest.block / item);
           bool vectors =
               isAligned(source.data, 16) &&
-              index.allowsVectors(kItem, 16 / elementBytes(source.type));
-          auto launchKernel = [&](auto path, auto rotates) {
-            return launch<quantizeKernel<from, format, path, rotates>>(
+              index.allowsVectors(item, 16 / elementBytes(source.type));
+          auto launchPath = [&](auto path) {
+            if (dest.rotate)
+              return launch<quantizeRotatedKernel<from, format, path>>(
+                  divideUp(items, kThreads * groupsOf(path)), index.chunks,
+                  kThreads, params, target);
+            return launch<quantizeKernel<from, format, path>>(
                 divideUp(items, kThreads), index.chunks, kThreads, params,
                 target);
-          };
-          auto launchPath = [&](auto path) {
-            return dest.rotate ? launchKernel(path, std::true_type())
-                               : launchKernel(path, std::false_type());
           };
           if (!vectors)
             return launchPath(PathConstant<Path::Single>());

@@ -7,6 +7,7 @@
 
 #include "zpp/kernels/Launch.h"
 #include "zpp/kernels/Rotate.cuh"
+#include "zpp/kernels/Store.cuh"
 #include "zpp/kernels/Sum.cuh"
 
 using namespace zpp;
@@ -20,16 +21,19 @@ struct ReduceParams {
   void *dest;
   bool rotates;
   SliceIndex map;
+  /// Whether each item lies in one run.
+  bool areInRuns;
+  /// For few sources: the items of a thread, and what multiplies exact sums in
+  /// place of `finish` and of the first step of a rotation, or 0.
+  int32_t rows;
+  float power;
 };
 
 /// dest[map.at(0, e)] = sum over s of decode(source s, element e) / divisor
 ///
 /// Thread t of thread block b sums the elements e = (b * kThreads + t) * n +
-/// [0, n). The threads of a warp then exchange them through shared memory, so
-/// that they store packs of 16 bytes next to each other: pack v of the warp is
-/// elements v * kPack + [0, kPack) of it, and thread t stores the packs
-/// 32 * i + t.
-template <Kind from, Kind to, Path path, int n, int stages>
+/// [0, n), and the threads of a warp store them together.
+template <Kind from, Kind to, Path path, int n>
 __global__ void __launch_bounds__(kThreads, 5)
     reduceKernel(const __grid_constant__ Batch<ReduceParams> batch) {
   int threadBlock;
@@ -37,16 +41,13 @@ __global__ void __launch_bounds__(kThreads, 5)
   using E = Element<to>;
   using Storage = typename E::Storage;
   using Int = IndexOf<path>;
-  constexpr int kPack = 16 / E::kBytes;
-  using Sum = Summer<from, n, stages>;
-  constexpr int kResultBytes = 32 * n * E::kBytes;
+  using Sum = Summer<from, n>;
   union WarpStorage {
     typename Sum::Storage sources;
-    uint4 packs[kResultBytes / 16];
+    WarpPacks<E, n> packs;
   };
   __shared__ WarpStorage storage[kThreads / 32];
   WarpStorage &warpStorage = storage[threadIdx.x / 32];
-  int lane = threadIdx.x % 32;
 
   auto *dest = static_cast<Storage *>(p.dest);
   Int elements = static_cast<Int>(p.map.elements);
@@ -67,30 +68,57 @@ __global__ void __launch_bounds__(kThreads, 5)
     if (p.rotates)
       rotateItem<Rotation::Back>(values, left);
 
-  // Packs are in rows of eight, each row in another order, so that neither
-  // writes nor reads have bank conflicts.
-  auto slot = [&](int v) { return &warpStorage.packs[v ^ ((v / 8) % 8)]; };
-  auto packs = E::template narrow<n>(values);
-  __syncwarp();
+  storeItems<E, n>(E::template narrow<n>(values), warpStorage.packs, dest,
+                   element, begin, p.map, p.areInRuns);
+}
+
+/// The same for up to `sources` sources and 32-bit indices: the time of a
+/// thread's copies is hidden behind the sums of the items before.
+///
+/// Thread t of thread block b has the items (b * rows + r) * kThreads + t,
+/// r < rows, of n elements each.
+template <Kind from, Kind to, int n, int sources>
+__global__ void __launch_bounds__(kThreads, 5)
+    reduceFewKernel(const __grid_constant__ Batch<ReduceParams> batch) {
+  int threadBlock;
+  const ReduceParams &p = batch.find(threadBlock);
+  using E = Element<to>;
+  using Sum = FewSummer<from, n, sources>;
+  __shared__ typename Sum::Storage storage[kThreads / 32];
+  __shared__ WarpPacks<E, n> packs[kThreads / 32];
+  typename Sum::Storage &warpStorage = storage[threadIdx.x / 32];
+  auto *dest = static_cast<typename E::Storage *>(p.dest);
+  auto elements = static_cast<int32_t>(p.map.elements);
+  auto begin = p.map.template chunkBegin<int32_t>(/*chunk=*/0);
+  int32_t element =
+      (threadBlock * p.rows * kThreads + static_cast<int32_t>(threadIdx.x)) * n;
+  Sum::copy(p.sources, warpStorage, /*half=*/0, element < elements, element);
+#pragma unroll 1
+  for (int r = 0; r < p.rows; ++r, element += kThreads * n) {
+    int32_t next = element + kThreads * n;
+    Sum::copy(p.sources, warpStorage, (r + 1) % 2,
+              r + 1 < p.rows && next < elements, next);
+    int32_t left = elements - element;
+    float values[n];
+    // Exact sums take the divisor, and the power of two of a rotation back, in
+    // their stride. Rotations are for whole groups only.
+    bool isMultiplied = false;
+    if (!Sum::sum(p.sources, warpStorage, r % 2, left > 0, element,
+                  left >= n ? p.power : 0.0f, isMultiplied, values))
+      fillOneByOne(values, min(left, n), [&](int i) {
+        return sumElement<from>(p.sources, element + i);
+      });
+    if (!isMultiplied) {
+      p.finish.apply(values);
+      if (p.rotates)
+        rotateItem<Rotation::Back>(values, left);
+    } else if (p.rotates) {
 #pragma unroll
-  for (int i = 0; i < n / kPack; ++i)
-    packs.template slice<16>(i).store(slot(lane * (n / kPack) + i));
-  __syncwarp();
-  Int warpElement = element - lane * n;
-#pragma unroll
-  for (int i = 0; i < n / kPack; ++i) {
-    int v = 32 * i + lane;
-    Int packElement = warpElement + v * kPack;
-    if (packElement >= elements)
-      continue;
-    auto position = p.map.at(begin, packElement);
-    Int count = min(elements - packElement, position.inside);
-    if (count >= kPack)
-      *reinterpret_cast<uint4 *>(dest + position.index) = *slot(v);
-    else
-      for (int k = 0; k < count; ++k)
-        dest[position.index + k] =
-            reinterpret_cast<const Storage *>(slot(v))[k];
+      for (int g = 0; g < n; g += kRotation)
+        addStages<kRotation>(values + g);
+    }
+    storeItems<E, n>(E::template narrow<n>(values), packs[threadIdx.x / 32],
+                     dest, element, begin, p.map, p.areInRuns);
   }
 }
 
@@ -143,17 +171,31 @@ cudaError_t zpp::kernels::dequantizeReduce(const ConstChunks &sources,
           return cudaSuccess;
         ReduceParams params{createSources(sources, index.elements),
                             Finish::create(reduction.divisor, ElementType::F32),
-                            dest.data, sources.rotate != 0, index};
+                            dest.data,
+                            sources.rotate != 0,
+                            index,
+                            /*areInRuns=*/false,
+                            /*rows=*/1};
         constexpr int kPack = 16 / Element<to>::kBytes;
         if (isAligned(dest.data, 16) && index.allowsVectors(kPack, kPack) &&
             (isQuantized(from) || allowsVectors(sources))) {
-          auto launchStages = [&](auto item, auto path, auto stages) {
-            return launch<reduceKernel<from, to, path, item, stages>>(
+          auto launchItems = [&](auto item, auto path) {
+            params.areInRuns = index.allowsVectors(item, kPack);
+            return launch<reduceKernel<from, to, path, item>>(
                 divideUp(index.elements, item * kThreads),
                 /*chunks=*/1, kThreads, params, target);
           };
-          auto launchItems = [&](auto item, auto path) {
-            return launchStages(item, path, Stages<manyStages(from, item)>());
+          auto launchFew = [&](auto item, auto count) {
+            int64_t items = divideUp(index.elements, item);
+            params.areInRuns = index.allowsVectors(item, kPack);
+            params.rows = chooseRows(items);
+            float power =
+                params.finish.factor * (params.rotates ? 0x1p-2f : 1.0f);
+            if (power >= 0x1p-12f && power <= 1.0f)
+              params.power = power;
+            return launch<reduceFewKernel<from, to, item, count>>(
+                divideUp(items, params.rows * kThreads), /*chunks=*/1, kThreads,
+                params, target);
           };
           using Large = std::integral_constant<int, largeItem(from)>;
           using Small = std::integral_constant<int, smallItem(from)>;
@@ -161,10 +203,14 @@ cudaError_t zpp::kernels::dequantizeReduce(const ConstChunks &sources,
             return launchItems(Small(), PathConstant<Path::Wide>());
           if (isQuantized(from) && sources.block < Large())
             return launchItems(Small(), PathConstant<Path::Narrow>());
-          if constexpr (isQuantized(from))
-            if (sources.count <= kFewStages)
-              return launchStages(Large(), PathConstant<Path::Narrow>(),
-                                  Stages<kFewStages>());
+          if constexpr (isQuantized(from)) {
+            // What is in flight and the results have to fit in 48 KiB.
+            using Few =
+                std::integral_constant<int, Element<to>::kBytes == 4 ? Small()
+                                                                     : Large()>;
+            if (sources.count <= 2)
+              return launchFew(Few(), std::integral_constant<int, 2>());
+          }
           return launchItems(Large(), PathConstant<Path::Narrow>());
         }
         return launch<reduceSingleKernel<from, to>>(

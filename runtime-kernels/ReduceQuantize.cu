@@ -20,6 +20,8 @@ struct ReduceQuantizeParams {
   int64_t stride;
   ChunkWriter writer;
   SliceIndex map;
+  /// Items of a thread, for few sources.
+  int32_t rows;
 };
 
 /// dest chunk c, element e =
@@ -28,7 +30,7 @@ struct ReduceQuantizeParams {
 /// Thread t of thread block b has the elements e = (b * kThreads + t) * n + [0,
 /// n) of chunk c = chunkOfBlock(); the threads of a quantization block are
 /// neighbors in one thread block.
-template <Kind from, WireFormat format, Path path, int n, int stages>
+template <Kind from, WireFormat format, Path path, int n>
 __global__ void __launch_bounds__(kThreads, 5) reduceQuantizeKernel(
     const __grid_constant__ Batch<ReduceQuantizeParams> batch) {
   int threadBlock;
@@ -52,7 +54,7 @@ __global__ void __launch_bounds__(kThreads, 5) reduceQuantizeKernel(
       position = p.map.at(begin, item * n);
       count = min(left, position.inside);
     }
-    using Sum = Summer<from, n, stages>;
+    using Sum = Summer<from, n>;
     __shared__ typename Sum::Storage storage[kThreads / 32];
     if (!Sum::sum(p.sources, storage[threadIdx.x / 32], count >= n,
                   position.index, values))
@@ -61,8 +63,63 @@ __global__ void __launch_bounds__(kThreads, 5) reduceQuantizeKernel(
       });
   }
   p.finish.apply(values);
-  encodeItem<format>(values, amaxBits(values), item, p.writer,
-                     p.dest + static_cast<int64_t>(c) * p.stride);
+  encodeItem<format, /*isFirst=*/true>(
+      values, /*factor=*/1.0f, amaxBits(values), item, p.writer,
+      p.dest + static_cast<int64_t>(c) * p.stride);
+}
+
+/// The same for up to `sources` sources and 32-bit indices: the time of a
+/// thread's copies is hidden behind the sums of the items before.
+///
+/// Thread t of thread block b has the items (b * rows + r) * kThreads + t,
+/// r < rows, of n elements each.
+template <Kind from, WireFormat format, int n, int sources>
+__global__ void __launch_bounds__(kThreads, 5) reduceFewQuantizeKernel(
+    const __grid_constant__ Batch<ReduceQuantizeParams> batch) {
+  int threadBlock;
+  const ReduceQuantizeParams &p = batch.find(threadBlock);
+  using Sum = FewSummer<from, n, sources>;
+  __shared__ typename Sum::Storage storage[kThreads / 32];
+  typename Sum::Storage &warpStorage = storage[threadIdx.x / 32];
+  auto c = chunkOfBlock<int32_t>();
+  if (c >= p.map.chunks)
+    return;
+  auto begin = p.map.chunkBegin(c);
+  uint8_t *chunk = p.dest + static_cast<int64_t>(c) * p.stride;
+  int32_t item =
+      threadBlock * p.rows * kThreads + static_cast<int32_t>(threadIdx.x);
+  struct Place {
+    int32_t index;
+    int32_t count;
+  };
+  auto locate = [&](int32_t item) {
+    int32_t left = static_cast<int32_t>(p.map.elements) - item * n;
+    if (left <= 0)
+      return Place{0, 0};
+    auto position = p.map.at(begin, item * n);
+    return Place{position.index, min(left, position.inside)};
+  };
+  Place place = locate(item);
+  Sum::copy(p.sources, warpStorage, /*half=*/0, place.count >= n, place.index);
+#pragma unroll 1
+  for (int r = 0; r < p.rows; ++r) {
+    Place next{0, 0};
+    if (r + 1 < p.rows)
+      next = locate(item + kThreads);
+    Sum::copy(p.sources, warpStorage, (r + 1) % 2, next.count >= n, next.index);
+    float values[n];
+    bool isMultiplied = false;
+    if (!Sum::sum(p.sources, warpStorage, r % 2, place.count >= n, place.index,
+                  /*power=*/0.0f, isMultiplied, values))
+      fillOneByOne(values, min(place.count, n), [&](int i) {
+        return sumElement<from>(p.sources, place.index + i);
+      });
+    p.finish.apply(values);
+    encodeItem<format, /*isFirst=*/false>(
+        values, /*factor=*/1.0f, amaxBits(values), item, p.writer, chunk);
+    item += kThreads;
+    place = next;
+  }
 }
 
 } // namespace
@@ -88,21 +145,32 @@ cudaError_t zpp::kernels::dequantizeReduceQuantize(const ConstChunks &sources,
         if (index.elements == 0)
           return cudaSuccess;
         constexpr WireFormat format = formatOf(to);
-        auto launchStages = [&](auto item, auto path, auto stages) {
-          ReduceQuantizeParams params{
+        auto createParams = [&](int item) {
+          return ReduceQuantizeParams{
               createSources(sources, sourceElements),
               Finish::create(reduction.divisor, reduction.partial),
               static_cast<uint8_t *>(dest.data),
               dest.stride,
               ChunkWriter::create(index.elements, format, dest.block, item),
-              index};
-          return launch<reduceQuantizeKernel<from, format, path, item, stages>>(
-              divideUp(params.writer.layout.blocks * (dest.block / item),
-                       kThreads),
-              index.chunks, kThreads, params, target);
+              index,
+              /*rows=*/1};
+        };
+        auto countItems = [&](const ReduceQuantizeParams &params, int item) {
+          return params.writer.layout.blocks * (dest.block / item);
+        };
+        auto launchFew = [&](auto item, auto count) {
+          ReduceQuantizeParams params = createParams(item);
+          int64_t items = countItems(params, item);
+          params.rows = chooseRows(items * index.chunks);
+          return launch<reduceFewQuantizeKernel<from, format, item, count>>(
+              divideUp(items, params.rows * kThreads), index.chunks, kThreads,
+              params, target);
         };
         auto launchItems = [&](auto item, auto path) {
-          return launchStages(item, path, Stages<manyStages(from, item)>());
+          ReduceQuantizeParams params = createParams(item);
+          return launch<reduceQuantizeKernel<from, format, path, item>>(
+              divideUp(countItems(params, item), kThreads), index.chunks,
+              kThreads, params, target);
         };
         // If the sources are codes, an item must begin at a multiple of its
         // size, so that it has a single scale.
@@ -117,10 +185,14 @@ cudaError_t zpp::kernels::dequantizeReduceQuantize(const ConstChunks &sources,
         using Small = std::integral_constant<int, smallItem(from)>;
         using Single = std::integral_constant<int, kSingleItem>;
         if (fits(Large()) && index.isNarrow) {
-          if constexpr (isQuantized(from))
-            if (sources.count <= kFewStages)
-              return launchStages(Large(), PathConstant<Path::Narrow>(),
-                                  Stages<kFewStages>());
+          if constexpr (isQuantized(from)) {
+            if (sources.count <= 2)
+              return launchFew(Large(), std::integral_constant<int, 2>());
+            // Four sources of i4 gain nothing from it.
+            if constexpr (from == Kind::I8)
+              if (sources.count <= 4)
+                return launchFew(Large(), std::integral_constant<int, 4>());
+          }
           return launchItems(Large(), PathConstant<Path::Narrow>());
         }
         if (fits(Small()) && index.isNarrow)

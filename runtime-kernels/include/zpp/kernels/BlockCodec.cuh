@@ -172,7 +172,8 @@ __device__ __forceinline__ uint32_t amaxBits(const float (&values)[n]) {
 }
 
 /// Maximum over the 2^lanesLog2 threads of a block. All threads of the thread
-/// block must take part.
+/// block must take part. `isFirst`: the thread block has not called it before.
+template <bool isFirst>
 __device__ __forceinline__ uint32_t blockMax(uint32_t value,
                                              int32_t lanesLog2) {
 #pragma unroll 1
@@ -181,6 +182,9 @@ __device__ __forceinline__ uint32_t blockMax(uint32_t value,
   if (lanesLog2 > 5) {
     __shared__ uint32_t warps[kThreads / 32];
     int warp = threadIdx.x / 32;
+    // What an earlier item has left there has been read.
+    if constexpr (!isFirst)
+      __syncthreads();
     if (threadIdx.x % 32 == 0)
       warps[warp] = value;
     __syncthreads();
@@ -241,17 +245,19 @@ packCodes(const float (&values)[n], float inverse) {
 }
 
 /// Encodes and stores item `item` of a chunk; `values` beyond the chunk's
-/// elements are zero, and `amax` is their largest magnitude, as bits. All
+/// elements are zero. What is encoded are the products of the values and
+/// `factor`, a power of two, whose largest magnitude is `amax`, as bits. All
 /// threads of the thread block must take part, including those whose items lie
 /// after the chunk. Writes every byte of the chunk, padding included.
-template <WireFormat format, typename Int, int n>
+template <WireFormat format, bool isFirst, typename Int, int n>
 __device__ __forceinline__ void
-encodeItem(const float (&values)[n], uint32_t amax, Int item,
+encodeItem(const float (&values)[n], float factor, uint32_t amax, Int item,
            const ChunkWriter &writer, uint8_t *chunk) {
   constexpr int kBytes = n * codeBits(format) / 8;
-  amax = blockMax(amax, writer.lanesLog2);
+  amax = blockMax<isFirst>(amax, writer.lanesLog2);
   uint32_t scale = quickScaleBits<format>(amax);
-  Pack<kBytes> codes = packCodes<format>(values, quickInverseScale(scale));
+  Pack<kBytes> codes =
+      packCodes<format>(values, quickInverseScale(scale) * factor);
 
   Int block = item >> writer.lanesLog2;
   Int blocks = static_cast<Int>(writer.layout.blocks);

@@ -123,6 +123,16 @@ template <> struct Element<Kind::F32> {
       pack.words[i] = __float_as_uint(narrow(values[i]));
     return pack;
   }
+  /// The same for values that are not NaN.
+  template <int n>
+  __device__ __forceinline__ static Pack<4 * n>
+  narrowNumbers(const float (&values)[n]) {
+    Pack<4 * n> pack;
+#pragma unroll
+    for (int i = 0; i < n; ++i)
+      pack.words[i] = __float_as_uint(values[i]);
+    return pack;
+  }
   /// The largest magnitude as f32 bits; NaN is above all numbers.
   template <int n>
   __device__ __forceinline__ static uint32_t amaxBits(const Pack<4 * n> &pack) {
@@ -171,6 +181,18 @@ template <> struct Element<Kind::BF16> {
     return pack;
   }
   template <int n>
+  __device__ __forceinline__ static Pack<2 * n>
+  narrowNumbers(const float (&values)[n]) {
+    Pack<2 * n> pack;
+#pragma unroll
+    for (int i = 0; i < n / 2; ++i) {
+      __nv_bfloat162 pair =
+          __floats2bfloat162_rn(values[2 * i], values[2 * i + 1]);
+      pack.words[i] = *reinterpret_cast<uint32_t *>(&pair);
+    }
+    return pack;
+  }
+  template <int n>
   __device__ __forceinline__ static uint32_t amaxBits(const Pack<2 * n> &pack) {
     uint32_t amax = 0;
 #pragma unroll
@@ -213,6 +235,17 @@ template <> struct Element<Kind::F16> {
       uint32_t nan = __hneu2_mask(pair, pair);
       uint32_t bits = *reinterpret_cast<uint32_t *>(&pair);
       pack.words[i] = (bits & ~nan) | (kNaNWord & nan);
+    }
+    return pack;
+  }
+  template <int n>
+  __device__ __forceinline__ static Pack<2 * n>
+  narrowNumbers(const float (&values)[n]) {
+    Pack<2 * n> pack;
+#pragma unroll
+    for (int i = 0; i < n / 2; ++i) {
+      __half2 pair = __floats2half2_rn(values[2 * i], values[2 * i + 1]);
+      pack.words[i] = *reinterpret_cast<uint32_t *>(&pair);
     }
     return pack;
   }

@@ -14,17 +14,14 @@
 #ifndef ZPP_KERNELS_ROTATE_CUH
 #define ZPP_KERNELS_ROTATE_CUH
 
-#include "zpp/Support/BlockQuant.h"
+#include "zpp/kernels/BlockCodec.cuh"
+#include "zpp/kernels/Gather.cuh"
 
 namespace zpp::kernels {
 
-/// The stages of a group whose pairs lie `n` = kRotation or fewer elements
-/// apart at most, on `values`.
-template <Rotation rotation, int n>
-__device__ __forceinline__ void rotateWithinThread(float *values) {
-#pragma unroll
-  for (int i = 0; i < n; ++i)
-    values[i] = enterRotation(values[i], rotation);
+/// The stages of a group whose pairs lie fewer than `n` elements apart, on
+/// values that have entered the rotation.
+template <int n> __device__ __forceinline__ void addStages(float *values) {
 #pragma unroll
   for (int h = 1; h < n; h *= 2)
 #pragma unroll
@@ -34,6 +31,178 @@ __device__ __forceinline__ void rotateWithinThread(float *values) {
         values[i] = __fadd_rn(a, b);
         values[i + h] = __fsub_rn(a, b);
       }
+}
+
+template <Rotation rotation, int n>
+__device__ __forceinline__ void rotateWithinThread(float *values) {
+#pragma unroll
+  for (int i = 0; i < n; ++i)
+    values[i] = enterRotation(values[i], rotation);
+  addStages<n>(values);
+}
+
+/// Rotates a group forward. The rotated values are the returned power of two
+/// times `values`; `amax` is their largest magnitude, as bits. The values were
+/// get(i), i < count, and zeros.
+template <typename Int, typename Get>
+__device__ __forceinline__ float rotateForward(float (&values)[kRotation],
+                                               uint32_t &amax, const Get &get,
+                                               Int count) {
+  // The first step of enterRotation(), without the power of two of the second.
+  constexpr float kShift = 0x1p-26f;
+  constexpr float kFactor = 0x1p23f;
+#pragma unroll
+  for (int i = 0; i < kRotation; ++i)
+    values[i] = multiplyFlushed(values[i], kShift);
+  addStages<kRotation>(values);
+  amax = amaxBits(values);
+  if (amax == 0)
+    return 1.0f;
+  // Neither the stages nor the encoder meet infinities or subnormal numbers in
+  // one of both ways alone: amax is from 2^-113 up to 2^97.
+  constexpr uint32_t kLeast = (127u - 113u) << 23, kMost = (127u + 97u) << 23;
+  if (amax - kLeast < kMost - kLeast) {
+    amax += 23u << 23;
+    return kFactor;
+  }
+  fillOneByOne(values, count, get);
+  rotateWithinThread<Rotation::Forward, kRotation>(values);
+  amax = amaxBits(values);
+  return 1.0f;
+}
+
+/// Sums and differences of `count` pairs of numbers: of words i and i + h.
+template <typename Pair, int count>
+__device__ __forceinline__ void addPairs(Pair (&words)[count], int h) {
+#pragma unroll
+  for (int i = 0; i < count; ++i)
+    if ((i & h) == 0) {
+      Pair a = words[i], b = words[i + h];
+      words[i] = __hadd2(a, b);
+      words[i + h] = __hsub2(a, b);
+    }
+}
+template <typename Pair>
+__device__ __forceinline__ Pair pairOfBits(uint32_t bits) {
+  return *reinterpret_cast<Pair *>(&bits);
+}
+template <typename Pair>
+__device__ __forceinline__ uint32_t bitsOfPair(Pair pair) {
+  return *reinterpret_cast<uint32_t *>(&pair);
+}
+
+/// All stages on codes of i4. Their sums are integers of at most 2^8, which
+/// bf16 holds: so they are exact in whatever order. Word i is elements 2 * i
+/// and 2 * i + 1.
+__device__ __forceinline__ void
+rotateCodes(const Pack<16> &codes, __nv_bfloat162 (&words)[kRotation / 2]) {
+  using Pair = __nv_bfloat162;
+  // A nibble with its sign flipped is code + 8, in the low bits of 2^7. Word
+  // 4 * k + j is elements 8 * k + j and 8 * k + j + 4.
+#pragma unroll
+  for (int k = 0; k < 4; ++k)
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      words[4 * k + j] =
+          __hsub2(pairOfBits<Pair>(maskFlip(codes.words[k] >> (4 * j),
+                                            0x000f000fu, 0x43084308u)),
+                  pairOfBits<Pair>(0x43084308u));
+  for (int h : {1, 2, 4, 8})
+    addPairs(words, h);
+  // The stage of elements 4 apart, and the order.
+#pragma unroll
+  for (int k = 0; k < 4; ++k)
+#pragma unroll
+    for (int j = 0; j < 4; j += 2) {
+      uint32_t a = bitsOfPair(words[4 * k + j]);
+      uint32_t b = bitsOfPair(words[4 * k + j + 1]);
+      words[4 * k + j] = pairOfBits<Pair>(__byte_perm(a, b, 0x5410));
+      words[4 * k + j + 1] = pairOfBits<Pair>(__byte_perm(a, b, 0x7632));
+    }
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    Pair *w = words + 4 * k;
+    Pair low0 = __hadd2(w[0], w[1]), high0 = __hsub2(w[0], w[1]);
+    Pair low2 = __hadd2(w[2], w[3]), high2 = __hsub2(w[2], w[3]);
+    w[0] = low0;
+    w[1] = low2;
+    w[2] = high0;
+    w[3] = high2;
+  }
+}
+
+/// All stages on codes of i8, but that of neighbors: integers of at most 2^11,
+/// which f16 holds. Word i is elements 2 * i and 2 * i + 1.
+__device__ __forceinline__ void rotateCodes(const Pack<32> &codes,
+                                            __half2 (&words)[kRotation / 2]) {
+  // A byte with its sign flipped is code + 128, in the low byte of 2^10.
+#pragma unroll
+  for (int k = 0; k < 8; ++k)
+#pragma unroll
+    for (int j = 0; j < 2; ++j)
+      words[2 * k + j] = __hsub2(pairOfBits<__half2>(__byte_perm(
+                                     codes.words[k] ^ 0x80808080u, 0x64646464u,
+                                     j == 0 ? 0x4140 : 0x4342)),
+                                 pairOfBits<__half2>(0x64806480u));
+  for (int h : {1, 2, 4, 8})
+    addPairs(words, h);
+}
+
+/// The group of these codes, rotated back if all of it is there: `left`
+/// elements of its chunk are left.
+template <WireFormat format, typename E, typename Int>
+__device__ __forceinline__ Pack<kRotation * E::kBytes>
+decodeGroup(const Pack<kRotation * codeBits(format) / 8> &codes, float scale,
+            Int left) {
+  constexpr int n = static_cast<int>(kRotation);
+  float values[n];
+  bool rotates = left >= n;
+  // A group has one scale, so that all its sums are exact: of codes as well as
+  // of their products with the scale. No value but zero is flushed if the scale
+  // is not too small. The comparisons are false for NaN.
+  uint32_t allCodes = 0;
+#pragma unroll
+  for (uint32_t word : codes.words)
+    allCodes |= word;
+  if (rotates && ((scale >= 0x1p-100f && scale < 0x1p110f) ||
+                  (scale == 0.0f && allCodes == 0))) {
+    float factor = scale * 0x1p-2f;
+    if constexpr (format == WireFormat::I4) {
+      __nv_bfloat162 words[n / 2];
+      rotateCodes(codes, words);
+      if constexpr (std::is_same_v<E, Element<Kind::BF16>>) {
+        Pack<2 * n> packs;
+#pragma unroll
+        for (int i = 0; i < n / 2; ++i)
+          packs.words[i] = bitsOfPair(
+              __hmul2(words[i], __floats2bfloat162_rn(factor, factor)));
+        return packs;
+      } else {
+#pragma unroll
+        for (int i = 0; i < n / 2; ++i) {
+          float2 pair = __bfloat1622float2(words[i]);
+          values[2 * i] = __fmul_rn(pair.x, factor);
+          values[2 * i + 1] = __fmul_rn(pair.y, factor);
+        }
+        return E::template narrowNumbers<n>(values);
+      }
+    } else {
+      __half2 words[n / 2];
+      rotateCodes(codes, words);
+#pragma unroll
+      for (int i = 0; i < n / 2; ++i) {
+        float2 pair = __half22float2(words[i]);
+        values[2 * i] = __fmul_rn(__fadd_rn(pair.x, pair.y), factor);
+        values[2 * i + 1] = __fmul_rn(__fsub_rn(pair.x, pair.y), factor);
+      }
+      return E::template narrowNumbers<n>(values);
+    }
+  }
+  forEachCode<format, n>(
+      codes, [&](int i, float code) { values[i] = __fmul_rn(code, scale); });
+  if (rotates)
+    rotateWithinThread<Rotation::Back, n>(values);
+  return E::template narrow<n>(values);
 }
 
 /// Rotates the whole groups of a chunk in an item of `n` elements. `left` are

@@ -17,6 +17,7 @@
 #include "zpp/kernels/Gather.cuh"
 #include "zpp/kernels/Launch.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace zpp::kernels {
@@ -170,6 +171,11 @@ struct ScaleRange {
     largest = max(largest, scaleBits);
     smallest = min(smallest, scaleBits - 1);
   }
+  /// Whether no sum but zero is below 2^-88, or above 2^108.
+  __device__ __forceinline__ bool isUsual() const {
+    return smallest + 1 >= ((127u - 80u) << 23) &&
+           largest < ((127u + 96u) << 23);
+  }
   /// False also for what ExactSum cannot scale: numbers that no encoder makes,
   /// and those from 2^73 on.
   __device__ __forceinline__ bool isExact() const {
@@ -217,10 +223,11 @@ public:
     }
   }
 
-  /// sum over s of (n - 8) * scale, n the biased code.
-  __device__ __forceinline__ void finish(float (&sum)[n]) const {
-    float factor = __uint_as_float((exponent + 9) << 23);
-    float bias = __fmaf_rn(scales, -8.0f, -0.5f * factor);
+  /// sum over s of (n - 8) * scale, n the biased code, times a power of two.
+  __device__ __forceinline__ void finish(float (&sum)[n],
+                                         float power = 1.0f) const {
+    float factor = __uint_as_float((exponent + 9) << 23) * power;
+    float bias = __fmaf_rn(scales, -8.0f * power, -0.5f * factor);
 #pragma unroll
     for (int i = 0; i < n / 2; ++i) {
       constexpr int kLower[kPairs] = {0, 1, 4, 5};
@@ -243,10 +250,17 @@ private:
   double sums[n / 2];
 };
 
+/// A product that overflows must do so before it is added: a fused multiply-add
+/// could come back below infinity. Codes are below 2^8, so that scales below
+/// 2^120 cannot. As f32 bits.
+inline constexpr uint32_t kLargestFusedScale = 0x7b800000u;
+
 /// Sums items of `n` elements. The sources travel through shared memory, so
 /// that what is in flight costs no registers and the loop over them stays
 /// small: kStages of them at once.
-template <Kind kind, int n, int kStages> class Summer {
+template <Kind kind, int n> class Summer {
+  static constexpr int kStages =
+      isQuantized(kind) ? 8 : 128 / (n * bitsOf(kind) / 8);
   static constexpr int kBytes = n * bitsOf(kind) / 8;
   /// Copies of 16 bytes.
   static constexpr int kPieces = kBytes / 16;
@@ -388,10 +402,130 @@ public:
       commitCopies();
       moveOn();
     }
-    // A product that overflows must do so before it is added: a fused
-    // multiply-add could come back below infinity. Codes are below 2^8, so that
-    // scales below 2^120 cannot.
-    return active && largestScale < 0x7b800000u;
+    return active && largestScale < kLargestFusedScale;
+  }
+};
+
+/// Sums items of `n` elements of up to kStages sources. All sources of an item
+/// are in flight at once, beside those of the thread's next item.
+template <Kind kind, int n, int kStages> class FewSummer {
+  static_assert(isQuantized(kind));
+  static constexpr int kBytes = n * bitsOf(kind) / 8;
+  /// Copies of 16 bytes.
+  static constexpr int kPieces = kBytes / 16;
+  static_assert(kBytes % 16 == 0);
+
+  /// Of a warp. No thread reads what another one has copied.
+  struct Stage {
+    uint4 packs[kPieces][32];
+    uint32_t scales[32];
+  };
+
+public:
+  struct Storage {
+    Stage stages[2][kStages];
+  };
+
+  /// Begins to copy the sources' elements from `element` on, a multiple of n,
+  /// to a half of the storage: one group of copies, which is empty if the
+  /// thread is not `active`. If it is, all elements must be there, as padding
+  /// at least.
+  template <typename Int>
+  __device__ __forceinline__ static void copy(const Sources &sources,
+                                              Storage &storage, int half,
+                                              bool active, Int element) {
+    if (active) {
+      int lane = threadIdx.x % 32;
+      const uint8_t *packs =
+          sources.data + static_cast<int64_t>(element) * bitsOf(kind) / 8;
+      // Scales come in pairs, because 4 bytes are the least that can be copied.
+      const uint8_t *scales = sources.data + sources.scalesOffset +
+                              (element >> sources.blockLog2) / 2 * 4;
+      uint32_t sharedPacks =
+          sharedAddress(&storage.stages[half][0].packs[0][lane]);
+      uint32_t sharedScales =
+          sharedAddress(&storage.stages[half][0].scales[lane]);
+#pragma unroll
+      for (int k = 0; k < kStages; ++k)
+        if (k < sources.count) {
+          int64_t source = k * sources.stride;
+          copyAsync<4>(sharedScales + k * sizeof(Stage), scales + source);
+#pragma unroll
+          for (int i = 0; i < kPieces; ++i)
+            copyAsync<16>(sharedPacks + k * sizeof(Stage) + 512 * i,
+                          packs + source + 16 * i);
+        }
+    }
+    commitCopies();
+  }
+
+  /// The sums of the elements that the last but one copy() has brought. Returns
+  /// false if they are not valid and sumElement() must be used. If `power` is
+  /// not 0, the sums may be multiplied by it: then `isMultiplied` is set. It is
+  /// a power of two from 2^-12 to 1, and no such sum is below 2^-100.
+  template <typename Int>
+  __device__ __forceinline__ static bool
+  sum(const Sources &sources, Storage &storage, int half, bool active,
+      Int element, float power, bool &isMultiplied, float (&sum)[n]) {
+    int lane = threadIdx.x % 32;
+    uint32_t sharedPacks =
+        sharedAddress(&storage.stages[half][0].packs[0][lane]);
+    uint32_t sharedScales =
+        sharedAddress(&storage.stages[half][0].scales[lane]);
+    uint32_t scaleSelector =
+        (element >> sources.blockLog2) % 2 != 0 ? 0x3244 : 0x1044;
+    auto loadPack = [&](int k) {
+      Pack<kBytes> pack;
+#pragma unroll
+      for (int i = 0; i < kPieces; ++i)
+        pack.setSlice(i,
+                      loadShared16(sharedPacks + k * sizeof(Stage) + 512 * i));
+      return pack;
+    };
+    waitForCopies<1>();
+    // As f32 bits.
+    uint32_t scales[kStages];
+#pragma unroll
+    for (int k = 0; k < kStages; ++k)
+      scales[k] =
+          k < sources.count
+              ? __byte_perm(loadShared4(sharedScales + k * sizeof(Stage)), 0,
+                            scaleSelector)
+              : 0;
+
+    if constexpr (kind == Kind::I4 && kHasFastF64) {
+      static_assert(kStages <= ScaleRange::kMaxSources);
+      ScaleRange range;
+#pragma unroll
+      for (int k = 0; k < kStages; ++k)
+        if (k < sources.count)
+          range.add(scales[k]);
+      if (__all_sync(0xffffffffu, !active || range.isExact())) {
+        ExactSum<n> exact(range);
+#pragma unroll
+        for (int k = 0; k < kStages; ++k)
+          if (k < sources.count)
+            exact.add(loadPack(k), scales[k]);
+        isMultiplied = power != 0.0f && range.isUsual();
+        exact.finish(sum, isMultiplied ? power : 1.0f);
+        return active;
+      }
+    }
+
+#pragma unroll
+    for (int i = 0; i < n; ++i)
+      sum[i] = 0.0f;
+    uint32_t largestScale = 0;
+#pragma unroll
+    for (int k = 0; k < kStages; ++k)
+      if (k < sources.count) {
+        largestScale = max(largestScale, scales[k]);
+        float scale = __uint_as_float(scales[k]);
+        forEachCode<formatOf(kind), n>(loadPack(k), [&](int i, float code) {
+          sum[i] = __fmaf_rn(code, scale, sum[i]);
+        });
+      }
+    return active && largestScale < kLargestFusedScale;
   }
 };
 
@@ -407,14 +541,14 @@ ZPP_HOST_DEVICE constexpr int smallItem(Kind from) {
 /// The same if elements are gathered one by one.
 inline constexpr int kSingleItem = 16;
 
-/// Sources in flight, for items of n elements.
-ZPP_HOST_DEVICE constexpr int manyStages(Kind from, int n) {
-  return isQuantized(from) ? 8 : 128 / (n * bitsOf(from) / 8);
+/// Items of a thread that sums few sources: as many as leave enough thread
+/// blocks for every multiprocessor.
+inline int32_t chooseRows(int64_t items) {
+  constexpr int64_t kMaxRows = 4;
+  constexpr int64_t kEnoughThreads = int64_t(1) << 17;
+  return static_cast<int32_t>(
+      std::clamp<int64_t>(items / kEnoughThreads, 1, kMaxRows));
 }
-/// The same if there are no more sources: groups of two are common, and with
-/// less shared memory more threads fit.
-inline constexpr int kFewStages = 2;
-template <int stages> using Stages = std::integral_constant<int, stages>;
 
 } // namespace zpp::kernels
 
