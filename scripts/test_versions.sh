@@ -7,8 +7,8 @@
 #
 #   scripts/test_versions.sh [PYTHON:JAX ...] [-- PYTEST OPTIONS]
 #
-# PYTHON is a version, of which `python3.12` is in PATH or known to pyenv. Each
-# pair has a virtual environment in .venv-versions. The compiler is that of
+# PYTHON is a version, of which `python3.12` is in PATH or known to pyenv or uv.
+# Each pair has a virtual environment in .venv-versions. The compiler is that of
 # build/, or ZPP_OPT.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -23,26 +23,29 @@ done
 ((${#options[@]})) || options=(test_jit.py test_partition.py test_libraries.py)
 
 find_python() {
-  local name=python$1 found
-  if found=$(command -v "$name") && "$found" -c "" 2>/dev/null; then
-    echo "$found"
-  elif [[ -d ${PYENV_ROOT:-$HOME/.pyenv}/versions ]]; then
-    compgen -G "${PYENV_ROOT:-$HOME/.pyenv}/versions/$1.*/bin/$name" | tail -n 1
-  fi
+  local found
+  for found in "$(command -v "python$1")" "$(uv python find "$1" 2>/dev/null)" \
+      "${PYENV_ROOT:-$HOME/.pyenv}/versions/$1".*/bin/"python$1"; do
+    # pyenv's shims are there for versions that are not installed.
+    if [[ -n $found ]] && "$found" -c "" 2>/dev/null; then
+      echo "$found"
+      return
+    fi
+  done
 }
 
 root=$PWD failed=()
 export ZPP_OPT=${ZPP_OPT:-$root/build/bin/zpp-opt}
 export ZPP_XLA=${ZPP_XLA:-$root/build/lib/libzpp_xla.so}
 for pair in "${pairs[@]}"; do
-  python=$(find_python "${pair%:*}")
-  if [[ -z $python ]]; then
-    echo "Python ${pair%:*}, JAX ${pair#*:}: skipped; expected python${pair%:*}" \
-      "in PATH, but found none"
-    continue
-  fi
   venv=$root/.venv-versions/${pair/:/-}
   if [[ ! -e $venv/complete ]]; then
+    python=$(find_python "${pair%:*}") || true
+    if [[ -z $python ]]; then
+      echo "Python ${pair%:*}, JAX ${pair#*:}: skipped; expected" \
+        "python${pair%:*} in PATH, but found none"
+      continue
+    fi
     "$python" -m venv "$venv"
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
       "jax==${pair#*:}" flatbuffers pytest equinox flax optax
