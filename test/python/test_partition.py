@@ -172,6 +172,26 @@ def test_axes_that_the_step_handles_itself():
 
 
 @pytest.mark.compiler
+def test_dropout():
+    """Its key is an argument, and every device draws what it would alone."""
+    mesh = mesh_of(*TWO)
+
+    def step(w, x, key):
+        kept = jax.random.bernoulli(jax.random.fold_in(key, 1), 0.5, x.shape)
+        return descend(w, jax.numpy.where(kept, x, 0)), jax.random.split(key)[0]
+
+    arguments = put(W, mesh, ("node", "gpu")), put(X, mesh, ("node", "gpu"))
+    key = jax.random.key(3)
+    fast = zpp.jit(step, mesh=NODES, **OFF)
+    (new, loss), next_key = fast(*arguments, key)
+    (expected, expected_loss), expected_key = jax.jit(step)(*arguments, key)
+    np.testing.assert_allclose(new, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(loss, expected_loss, rtol=1e-5)
+    assert (next_key == expected_key).all()
+    assert fast.report()["collectives"]
+
+
+@pytest.mark.compiler
 def test_a_mesh_from_the_context():
     mesh = mesh_of(*TWO)
     with jax.set_mesh(mesh):
