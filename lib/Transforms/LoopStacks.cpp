@@ -30,16 +30,25 @@ static std::optional<int64_t> getInteger(Value value,
   return data.getSplatValue<APInt>().getSExtValue();
 }
 
+/// Other numbers are no indices of layers, and could overflow.
+static bool isSmall(int64_t value) {
+  constexpr int64_t kLimit = int64_t(1) << 31;
+  return value > -kLimit && value < kLimit;
+}
+
 std::optional<CountedLoop>
 zpp::getCountedLoop(Operation *loop, ProvenanceAnalysis &provenances) {
   if (!isWhile(loop))
     return std::nullopt;
   std::optional<LoopCounter> counter = provenances.getCounter(loop);
   if (!counter || counter->begin != 0 || counter->step != 1 ||
-      counter->trips < 1)
+      counter->trips < 1 || !isSmall(counter->trips))
     return std::nullopt;
-  Block &body = loop->getRegion(1).front();
-  return CountedLoop{loop, body.getArgument(counter->index), counter->trips};
+  BlockArgument number = loop->getRegion(1).front().getArgument(counter->index);
+  auto type = dyn_cast<RankedTensorType>(number.getType());
+  if (!type || type.getRank() != 0 || !type.getElementType().isInteger())
+    return std::nullopt;
+  return CountedLoop{loop, number, counter->trips};
 }
 
 namespace {
@@ -50,26 +59,33 @@ struct Affine {
 };
 } // namespace
 
-/// What `value` is in the iterations of `loop`.
+/// The number of ops that an index may follow from: they take few.
+static constexpr int kMostIndexOps = 64;
+
+/// What `value` is in the iterations of `loop`. Takes the ops that it looks at
+/// from `budget`.
 static std::optional<Affine> getAffine(Value value, const CountedLoop &loop,
-                                       ProvenanceAnalysis &provenances) {
-  // Larger numbers are no indices, and could overflow.
-  constexpr int64_t kLimit = int64_t(1) << 31;
+                                       ProvenanceAnalysis &provenances,
+                                       int &budget) {
+  if (--budget < 0)
+    return std::nullopt;
   if (value == loop.counter)
     return Affine{1, 0};
   if (std::optional<int64_t> constant = getInteger(value, provenances))
-    return std::abs(*constant) < kLimit ? std::optional(Affine{0, *constant})
-                                        : std::nullopt;
+    return isSmall(*constant) ? std::optional(Affine{0, *constant})
+                              : std::nullopt;
   Operation *op = value.getDefiningOp();
   if (!op || op->getNumResults() != 1)
     return std::nullopt;
   if (isNamed(op, guest::kConvert) || isNamed(op, guest::kReshape))
-    return getAffine(op->getOperand(0), loop, provenances);
+    return op->getNumOperands() == 1
+               ? getAffine(op->getOperand(0), loop, provenances, budget)
+               : std::nullopt;
   if (isNamed(op, guest::kSelect) && op->getNumOperands() == 3) {
     // `where(i < 0, i + count, i)`
     Operation *compare = op->getOperand(0).getDefiningOp();
     std::optional<Affine> index =
-        getAffine(op->getOperand(2), loop, provenances);
+        getAffine(op->getOperand(2), loop, provenances, budget);
     if (!index || index->at(0) < 0 || index->at(loop.trips - 1) < 0 ||
         !compare || !comparesLess(compare) ||
         compare->getOperand(0) != op->getOperand(2) ||
@@ -80,20 +96,23 @@ static std::optional<Affine> getAffine(Value value, const CountedLoop &loop,
   bool isAdd = isNamed(op, guest::kAdd);
   if ((!isAdd && !isNamed(op, guest::kSubtract)) || op->getNumOperands() != 2)
     return std::nullopt;
-  std::optional<Affine> a = getAffine(op->getOperand(0), loop, provenances);
-  std::optional<Affine> b = getAffine(op->getOperand(1), loop, provenances);
+  std::optional<Affine> a =
+      getAffine(op->getOperand(0), loop, provenances, budget);
+  std::optional<Affine> b =
+      getAffine(op->getOperand(1), loop, provenances, budget);
   if (!a || !b)
     return std::nullopt;
   int64_t sign = isAdd ? 1 : -1;
   Affine sum{a->factor + sign * b->factor, a->offset + sign * b->offset};
-  if (std::abs(sum.factor) > 1 || std::abs(sum.offset) >= kLimit)
+  if (std::abs(sum.factor) > 1 || !isSmall(sum.offset))
     return std::nullopt;
   return sum;
 }
 
 bool zpp::isIndexBelow(Value index, int64_t count, const CountedLoop &loop,
                        ProvenanceAnalysis &provenances) {
-  std::optional<Affine> affine = getAffine(index, loop, provenances);
+  int budget = kMostIndexOps;
+  std::optional<Affine> affine = getAffine(index, loop, provenances, budget);
   auto isIn = [&](int64_t value) { return value >= 0 && value < count; };
   return affine && isIn(affine->at(0)) && isIn(affine->at(loop.trips - 1));
 }
@@ -110,6 +129,7 @@ static Value getLayerIndex(Operation *op, RankedTensorType stack,
                            ProvenanceAnalysis &provenances) {
   if (!stack || !layer || !stack.hasStaticShape() || stack.getRank() < 1 ||
       layer.getRank() != stack.getRank() || layer.getDimSize(0) != 1 ||
+      layer.getElementType() != stack.getElementType() ||
       layer.getShape().drop_front() != stack.getShape().drop_front() ||
       static_cast<int64_t>(op->getNumOperands()) != first + stack.getRank())
     return {};
@@ -128,7 +148,8 @@ static void findReads(Value value, LoopStack &stack,
                       ProvenanceAnalysis &provenances) {
   for (OpOperand &use : value.getUses()) {
     Operation *user = use.getOwner();
-    if (isNamed(user, guest::kDynamicSlice) && use.getOperandNumber() == 0) {
+    if (isNamed(user, guest::kDynamicSlice) && user->getNumResults() == 1 &&
+        use.getOperandNumber() == 0) {
       std::optional<CountedLoop> loop =
           getCountedLoop(user->getParentOp(), provenances);
       Value index =
@@ -170,14 +191,16 @@ SmallVector<LoopStack> zpp::getLoopStacks(const CountedLoop &loop,
     auto type = typeOf(argument);
     if (!update || !isNamed(update, guest::kDynamicUpdateSlice) ||
         update->getNumOperands() < 3 || update->getOperand(0) != argument ||
+        update->getResultTypes() != TypeRange(argument.getType()) ||
         !argument.hasOneUse() || !update->getResult(0).hasOneUse() ||
         !loop.loop->getRegion(0).front().getArgument(index).use_empty() ||
         !type || type.getDimSize(0) != loop.trips)
       continue;
     Value at = getLayerIndex(update, type, typeOf(update->getOperand(1)), 2,
                              provenances);
+    int budget = kMostIndexOps;
     std::optional<Affine> affine =
-        at ? getAffine(at, loop, provenances) : std::nullopt;
+        at ? getAffine(at, loop, provenances, budget) : std::nullopt;
     if (!affine || affine->factor != 1 || affine->offset != 0)
       continue;
     LoopStack stack{loop, index, update->getOperand(1), {}};
