@@ -15,9 +15,9 @@ losses so far are in results/*.json, a few KiB each, so that a folder may travel
 between machines. The table has the last step that all runs have reached.
 
 The text are the pages of Debian packages, without HTML: linux-doc-6.1 (GPL-2)
-and python3.11-doc (PSF-2) have 72 MB together. Tokens are bytes. The last 5 %
-are for validation: their loss is that of the step as it is written, with weights
-that are not quantized, on the same sequences for all.
+and python3.11-doc (PSF-2) have 72 MB together. Tokens are bytes. Each 20th piece of
+4 KiB is for validation: its loss is that of the step as it is written, with
+weights that are not quantized, on the same sequences for all.
 
 The steps are those that zpp writes for 2 x 2 devices, target portable. All four
 run on one device (`lab.one_device`): they compute what four would, and nothing
@@ -70,11 +70,14 @@ ROWS = {
     "i4:i4 in the first half (5.4)": ("paper", "weights", 2),
 }
 LIMIT = 0.005
-VALIDATION = 0.05
+#: Of the text's pieces of so many bytes, each 20th is for validation.
+PIECE, VALIDATION = 4096, 20
 #: Of packages and folders: what is no text that somebody wrote to be read.
 SKIPPED = (".html", ".js", ".css", ".svg", ".png", ".gif", ".woff", ".woff2",
            ".dot", ".inv", ".json", ".py")
 CHUNK = 25
+#: The learning rate grows in this part of all steps.
+WARM_UP = 8
 #: For ranks to end and save after --seconds.
 GRACE_SECONDS = 60
 
@@ -96,7 +99,9 @@ class Experiment:
 
     def trainer(self, mesh=(("node", 1), ("gpu", 1))):
         import gpt
-        return gpt.Trainer(gpt.Config(**self.config | {"mesh": mesh}))
+        return gpt.Trainer(gpt.Config(
+            **self.config, mesh=mesh, last_step=self.steps,
+            warm_up=max(1, self.steps // WARM_UP)))
 
     def rows(self) -> dict:
         return {name: row for name, row in ROWS.items()
@@ -107,7 +112,7 @@ def full() -> dict:
     return {"config": dict(layers=12, width=960, heads=15, vocab=256,
                            context=512, learning_rate=3e-4,
                            checkpoint="policy"),
-            "sequences": 16, "steps": 1500, "every": 100, "batches": 8}
+            "sequences": 16, "steps": 1200, "every": 100, "batches": 8}
 
 
 def tiny() -> dict:
@@ -165,8 +170,10 @@ class Tokens:
             lzma.decompress((folder / "text.xz").read_bytes()), np.uint8)
         self.length = experiment.config["context"] + 1
         self.sequences = experiment.sequences
-        border = int(len(text) * (1 - VALIDATION))
-        self.train, self.held_out = text[:border], text[border:]
+        pieces = text[:len(text) // PIECE * PIECE].reshape(-1, PIECE)
+        held_out = np.arange(len(pieces)) % VALIDATION == VALIDATION - 1
+        self.train = pieces[~held_out].reshape(-1)
+        self.held_out = pieces[held_out].reshape(-1)
 
     def batch(self, seed: int, step: int) -> np.ndarray:
         """The same for every row: the seed is that of the data's order."""
@@ -188,7 +195,6 @@ def export(folder: pathlib.Path, text: bytes, settings: dict, platform: str):
     """Writes the steps and the text; needs zpp-opt and four devices."""
     import jax
     import zpp
-    from zpp.jax._rewrite import rewrite_step
     folder.mkdir(parents=True, exist_ok=True)
     experiment = Experiment(**settings, platform=platform,
                             variants=("fsdp", *VARIANTS))
@@ -198,12 +204,11 @@ def export(folder: pathlib.Path, text: bytes, settings: dict, platform: str):
         trainer.abstract_batch(experiment.sequences), platforms=[platform])
     write(folder / "fsdp.step", step, platform)
     for name, options in VARIANTS.items():
-        options = zpp.Options(mesh="node:2,gpu:2", target="portable", **options)
-        rewritten = rewrite_step(step, options).step
+        rewritten = zpp.rewrite(step, zpp.Options(
+            mesh="node:2,gpu:2", target="portable", **options)).step
         write(folder / f"{name}.step", rewritten, platform)
-        if rewritten.state is not None:
-            write(folder / f"{name}-start.step",
-                  rewrite_step(step, options, starts=True).step, platform)
+        if rewritten.start is not None:
+            write(folder / f"{name}-start.step", rewritten.start, platform)
     (folder / "text.xz").write_bytes(lzma.compress(text))
     (folder / "experiment.json").write_text(
         json.dumps(dataclasses.asdict(experiment), indent=1))
@@ -218,11 +223,13 @@ def write(path: pathlib.Path, step, platform: str):
     results are flat."""
     import jax
     from lab import one_device
+    taken = (step.state.shapes.values()
+             if step.state and step.state.is_taken else ())
     exported = jax.export.export(
         jax.jit(one_device.Program(step.text(locations=False))),
         platforms=[platform])(*(
             jax.ShapeDtypeStruct(aval.shape, aval.dtype)
-            for aval in step.exported.in_avals))
+            for aval in (*step.exported.in_avals, *taken)))
     path.write_bytes(lzma.compress(bytes(exported.serialize()), preset=1))
 
 
@@ -554,7 +561,7 @@ def main():
         if args.steps:
             settings |= {"steps": args.steps, "every": max(1, args.steps // 10)}
         text = read_text(args.text)
-        if len(text) < 100 * settings["config"]["context"]:
+        if len(text) < PIECE * VALIDATION:
             sys.exit(f"expected more text, but got {len(text)} bytes")
         use_cpu()
         export(args.export, text, settings, args.platform)

@@ -59,6 +59,10 @@ class Config:
     #: "adam" or "sgd" (with momentum 0.9).
     optimizer: str = "adam"
     learning_rate: float = 1e-3
+    #: The step at which the learning rate has fallen to zero, as a cosine, and
+    #: the steps in which it grows before that. With 0 it does not change.
+    last_step: int = 0
+    warm_up: int = 1
 
     @property
     def tensor(self) -> int:
@@ -410,9 +414,20 @@ class Trainer:
             result["m"] = jax.tree.map(lambda m, g: 0.9 * m + g, state["m"],
                                        grads)
             update = result["m"]
+        rate = config.learning_rate
+        if config.last_step:
+            rate = _scheduled(config, count)
         result["params"] = jax.tree.map(
-            lambda p, u: p - config.learning_rate * u, state["params"], update)
+            lambda p, u: p - rate * u, state["params"], update)
         return result, loss
+
+
+def _scheduled(config: Config, count):
+    """The learning rate of step `count`, which is 1 for the first."""
+    at = count.astype(jnp.float32)
+    fall = (at - config.warm_up) / (config.last_step - config.warm_up)
+    return config.learning_rate * jnp.minimum(
+        at / config.warm_up, 0.5 + 0.5 * jnp.cos(math.pi * fall))
 
 
 def _keep(primitive, *_, **__) -> bool:

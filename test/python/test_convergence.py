@@ -89,12 +89,15 @@ def test_text_has_every_page_once(tmp_path):
 
 
 def test_validation_is_held_out(tmp_path):
-    text = bytes(range(100)) * 100
-    (tmp_path / "text.xz").write_bytes(lzma.compress(text))
+    piece, count = convergence.PIECE, convergence.VALIDATION
+    text = b"".join(bytes([number]) * piece for number in range(2 * count))
+    (tmp_path / "text.xz").write_bytes(lzma.compress(text + b"rest"))
     experiment = convergence.Experiment(
         **convergence.tiny(), platform="cpu", variants=())
     tokens = convergence.Tokens(tmp_path, experiment)
-    assert len(tokens.held_out) == 500
+    assert set(tokens.held_out) == {count - 1, 2 * count - 1}
+    assert set(tokens.train) == set(range(2 * count)) - set(tokens.held_out)
+    assert len(tokens.train) + len(tokens.held_out) == len(text)
     first, again = tokens.batch(1, 5), tokens.batch(1, 5)
     assert first.shape == (8, 33) and first.dtype == np.int32
     assert np.array_equal(first, again)
