@@ -149,7 +149,19 @@ private:
   static std::string getReason(const Outlined &chain) {
     if (chain.outputs.empty())
       return "nothing reads its result";
+    auto isStatic = [](Value value) {
+      auto type = dyn_cast<RankedTensorType>(value.getType());
+      return type && type.hasStaticShape();
+    };
+    if (!llvm::all_of(chain.inputs, isStatic) ||
+        !llvm::all_of(chain.outputs, isStatic))
+      return "a tensor that it reads or makes has no static shape";
     for (Operation *op : chain.ops) {
+      if (llvm::any_of(op->getOperands(), [](Value operand) {
+            auto empty = operand.getDefiningOp<tensor::EmptyOp>();
+            return empty && !empty.getDynamicSizes().empty();
+          }))
+        return "the size of a destination is not static";
       if (auto exchange = dyn_cast<AllToAllOp>(op);
           exchange && (exchange.getWireAttr() || exchange.getSlicesAttr()))
         return "it is not decomposed";

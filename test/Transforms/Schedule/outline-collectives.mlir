@@ -193,3 +193,21 @@ func.func @unused(%x: tensor<32xf32>) {
   %0 = zero.all_gather_chunks %x along ["gpu"] on #mesh into %e : tensor<32xf32> into tensor<2x32xf32> -> tensor<2x32xf32>
   return
 }
+
+// -----
+
+// Starts give tensors of static shapes.
+
+#mesh = #zero.mesh<"gpu" = 2>
+
+// CHECK-LABEL: func @dynamic
+// CHECK-NOT: zero.start
+// CHECK: zero.all_gather_chunks
+func.func @dynamic(%x: tensor<32xf32>, %n: index) -> (tensor<?x32xf32>, tensor<4x32xf32>) {
+  %e = tensor.empty() : tensor<2x32xf32>
+  // REMARK: stays in the graph: a tensor that it reads or makes has no static shape
+  %0 = zero.all_gather_chunks %x along ["gpu"] on #mesh into %e {zpp.origin = {id = 0}} : tensor<32xf32> into tensor<2x32xf32> -> tensor<2x32xf32>
+  %1 = tensor.concat dim(0) %0, %0 : (tensor<2x32xf32>, tensor<2x32xf32>) -> tensor<?x32xf32>
+  %2 = "stablehlo.negate"(%1) : (tensor<?x32xf32>) -> tensor<4x32xf32>
+  return %1, %2 : tensor<?x32xf32>, tensor<4x32xf32>
+}
