@@ -250,6 +250,36 @@ func.func @padded(%w: tensor<1x528xi8>, %v: tensor<1x16xi8>) -> (tensor<2x528xi8
   return %1, %3 : tensor<2x528xi8>, tensor<1x16xi8>
 }
 
+// Wire chunks, and tensors of elements of three types: bytes go together.
+// CHECK-LABEL: func @elements
+// CHECK: zero.all_gather_chunks {{.*}}share = 528 {{.*}}share = 32 {{.*}}share = 16 {{.*}}share = 16 {{.*}} -> tensor<2x1x592xi8>
+// CHECK-NOT: zero.all_gather_chunks
+// CHECK: return
+func.func @elements(%w: tensor<1x528xi8>, %v: tensor<8xf32>, %u: tensor<8xbf16>, %t: tensor<8xf16>) -> (tensor<2x528xi8>, tensor<16xf32>, tensor<16xbf16>, tensor<16xf16>) {
+  %e1 = tensor.empty() : tensor<2x1x528xi8>
+  %e2 = tensor.empty() : tensor<2x528xi8>
+  %f1 = tensor.empty() : tensor<2x8xf32>
+  %f2 = tensor.empty() : tensor<16xf32>
+  %g1 = tensor.empty() : tensor<2x8xbf16>
+  %g2 = tensor.empty() : tensor<16xbf16>
+  %h1 = tensor.empty() : tensor<2x8xf16>
+  %h2 = tensor.empty() : tensor<16xf16>
+  %0 = zero.all_gather_chunks %w along ["node"] on #mesh into %e1 {zpp.origin = {id = 0, role = "weight"}}
+      : tensor<1x528xi8> into tensor<2x1x528xi8> -> tensor<2x1x528xi8>
+  %1 = zero.unpack_slices %0 slices <dim = 0, factors = [2], chunk = [0]> into %e2
+      : tensor<2x1x528xi8> into tensor<2x528xi8> -> tensor<2x528xi8>
+  %2 = zero.all_gather_chunks %v along ["node"] on #mesh into %f1 {zpp.origin = {id = 1, role = "weight"}}
+      : tensor<8xf32> into tensor<2x8xf32> -> tensor<2x8xf32>
+  %3 = zero.unpack_slices %2 slices <dim = 0, factors = [2], chunk = [0]> into %f2 : tensor<2x8xf32> into tensor<16xf32> -> tensor<16xf32>
+  %4 = zero.all_gather_chunks %u along ["node"] on #mesh into %g1 {zpp.origin = {id = 2, role = "weight"}}
+      : tensor<8xbf16> into tensor<2x8xbf16> -> tensor<2x8xbf16>
+  %5 = zero.unpack_slices %4 slices <dim = 0, factors = [2], chunk = [0]> into %g2 : tensor<2x8xbf16> into tensor<16xbf16> -> tensor<16xbf16>
+  %6 = zero.all_gather_chunks %t along ["node"] on #mesh into %h1 {zpp.origin = {id = 3, role = "weight"}}
+      : tensor<8xf16> into tensor<2x8xf16> -> tensor<2x8xf16>
+  %7 = zero.unpack_slices %6 slices <dim = 0, factors = [2], chunk = [0]> into %h2 : tensor<2x8xf16> into tensor<16xf16> -> tensor<16xf16>
+  return %1, %3, %5, %7 : tensor<2x528xi8>, tensor<16xf32>, tensor<16xbf16>, tensor<16xf16>
+}
+
 // CHECK-LABEL: func @half_needed
 // CHECK: zero.all_gather_chunks {{.*}} -> tensor<2x1x544xi8>
 // CHECK: %[[HALF:.*]] = tensor.extract_slice %{{.*}}[0, 0] [2, 272] [1, 1]
