@@ -332,8 +332,11 @@ private:
           !llvm::all_of(value.getUsers(),
                         [&](Operation *user) { return op->isAncestor(user); }))
         return;
-    if (!isRead.wasInterrupted())
-      op->erase();
+    if (isRead.wasInterrupted())
+      return;
+    // Its regions may read each other's values by now, and go one by one.
+    op->dropAllReferences();
+    op->erase();
   }
 
   void duplicate(Operation *op) {
