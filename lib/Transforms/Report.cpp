@@ -217,8 +217,23 @@ llvm::json::Object getTimeJSON(const Report &report) {
   };
   if (!report.listsTasks)
     return object;
+  // Tasks of one stream and label that follow each other are one.
+  std::vector<Timeline::Task> merged;
+  llvm::DenseMap<size_t, size_t> latest;
+  for (const Timeline::Task &task : time.timeline.getTasks()) {
+    auto [it, isFirst] = latest.try_emplace(task.stream, merged.size());
+    if (!isFirst) {
+      Timeline::Task &last = merged[it->second];
+      if (last.label == task.label && last.end == task.begin) {
+        last.end = task.end;
+        continue;
+      }
+      it->second = merged.size();
+    }
+    merged.push_back(task);
+  }
   llvm::json::Array tasks;
-  for (const Timeline::Task &task : time.timeline.getTasks())
+  for (const Timeline::Task &task : merged)
     tasks.push_back(llvm::json::Array{time.timeline.getName(task.stream),
                                       task.begin, task.end, task.label});
   object["tasks"] = std::move(tasks);

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Runs zpp-opt, and zpp-bundle if the runtime is to execute collectives."""
 
+import concurrent.futures
 import dataclasses
 import json
 import logging
@@ -143,30 +144,49 @@ def _pipeline(options: Options, target: str) -> dict:
     return pipeline
 
 
-def predict(text: str, options: Options, target: str | None, device: str,
-            scale: float) -> dict:
-    """The report of a module in the generic form with a prediction of its time.
+def predict(text: str, variants: Mapping[str, tuple[Options, str | None]],
+            device: str, scale: float) -> dict[str, dict]:
+    """Reports of a module in the generic form with predictions of its time.
 
     Args:
-      target: what executes the collectives, "portable" or the runtime; None
-        for the module as it is.
+      variants: by name, options and the target: what executes the collectives,
+        "portable" or the runtime; None for the module as it is.
       device: as --zero-report takes it.
       scale: factor on the predicted time of compute.
     """
-    with tempfile.TemporaryDirectory(prefix="zpp-") as name:
-        source, report = pathlib.Path(name, "step.mlir"), pathlib.Path(
-            name, "report.json")
+    names, count = list(variants), min(len(variants), os.cpu_count() or 1)
+    with tempfile.TemporaryDirectory(prefix="zpp-") as folder:
+        source = pathlib.Path(folder, "step.mlir")
         source.write_text(text)
-        report_options = {
-            "mesh": options.mesh, "format": "json", "output": report,
-            "device": device, "compute-scale": repr(float(scale)),
-            "links": options.links, "timeline": True}
-        passes = [f"--zero-report={_join(report_options)}"]
-        passes.insert(0, _IMPORT if target is None else
-                      f"--zeropp={_join(_pipeline(options, target))}")
-        _run([find_compiler(), source, *passes, "--verify-each=false", "-o",
-              os.devnull], options.compile_timeout)
-        return json.loads(report.read_text())
+
+        def report_path(name: str) -> pathlib.Path:
+            return pathlib.Path(folder, f"{names.index(name)}.json")
+
+        def pipeline(name: str) -> str:
+            options, target = variants[name]
+            report_options = {
+                "mesh": options.mesh, "format": "json",
+                "output": report_path(name), "device": device,
+                "compute-scale": repr(float(scale)), "links": options.links,
+                "timeline": True}
+            passes = [f"zero-report{{{_join(report_options)}}}"]
+            if target is not None:
+                passes.insert(0, f"zeropp{{{_join(_pipeline(options, target))}}}")
+            return ",".join(passes)
+
+        def run(number: int) -> None:
+            # Each process reads the text once.
+            pipelines = pathlib.Path(folder, f"{number}.txt")
+            pipelines.write_text("\n".join(map(pipeline, names[number::count])))
+            _run([find_compiler(), source,
+                  f"--run-on-copies=pipelines={pipelines}",
+                  "--verify-each=false", "-o", os.devnull],
+                 variants[names[0]][0].compile_timeout)
+
+        with concurrent.futures.ThreadPoolExecutor(count) as pool:
+            list(pool.map(run, range(count)))
+        return {name: json.loads(report_path(name).read_text())
+                for name in names}
 
 
 def report_table(text: str, options: Options) -> str:

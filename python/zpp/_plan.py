@@ -2,9 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What a step will take, as FSDP and with each technique, before it runs."""
 
-import concurrent.futures
 import dataclasses
-import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -190,18 +188,14 @@ def plan_text(text: str, options: Options, *, device: str | None,
         for name, on in wanted.items()}
     target = "portable" if options.target == "portable" else "cuda"
 
-    def run(name: str, scale: float = 1.0) -> dict:
-        return predict(text, variants[name], target if wanted[name] else None,
-                       device, scale)
-
-    scale, reports = 1.0, {}
+    chosen = {name: (variants[name], target if on else None)
+              for name, on in wanted.items()}
+    scale = 1.0
     if compute is not None:
-        scale = compute / (run("FSDP")["time"]["compute_usec"] / 1e6)
-    with concurrent.futures.ThreadPoolExecutor(
-            min(len(variants), os.cpu_count() or 1)) as pool:
-        for name, report in zip(variants, pool.map(
-                lambda name: run(name, scale), variants)):
-            reports[name] = report
+        fsdp = {"FSDP": chosen["FSDP"]}
+        found = predict(text, fsdp, device, 1.0)["FSDP"]["time"]["compute_usec"]
+        scale = compute / (found / 1e6)
+    reports = predict(text, chosen, device, scale)
     first = reports["FSDP"]
     if not first["collectives"]:
         # Which says why.

@@ -7,8 +7,10 @@
 
 #include "Register.h"
 
+#include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/Verifier.h"
 #include "mlir/Pass/PassManager.h"
+#include "mlir/Pass/PassRegistry.h"
 #include "mlir/Support/FileUtilities.h"
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
 #include "zpp/Support/OutputFile.h"
@@ -53,6 +55,75 @@ struct VerifyInput : public PassWrapper<VerifyInput, OperationPass<>> {
   }
 };
 
+/// Runs several pipelines, each on the module as it is here, which stays as it
+/// is. What is wanted from such pipelines are files that they write, such as
+/// reports.
+struct RunOnCopies : public PassWrapper<RunOnCopies, OperationPass<ModuleOp>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(RunOnCopies)
+
+  RunOnCopies() = default;
+  RunOnCopies(const RunOnCopies &other) : PassWrapper(other) {}
+
+  StringRef getArgument() const override { return "run-on-copies"; }
+  StringRef getDescription() const override {
+    return "Run pipelines on copies of the module, and keep the module";
+  }
+
+  void getDependentDialects(DialectRegistry &registry) const override {
+    std::vector<OpPassManager> found;
+    if (succeeded(parse(found)))
+      for (OpPassManager &pipeline : found)
+        pipeline.getDependentDialects(registry);
+  }
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    std::vector<OpPassManager> found;
+    if (failed(parse(found)))
+      return signalPassFailure();
+    OwningOpRef<ModuleOp> kept = module.clone();
+    for (OpPassManager &pipeline : found) {
+      if (failed(runPipeline(pipeline, module)))
+        return signalPassFailure();
+      OwningOpRef<ModuleOp> copy = kept->clone();
+      module->setAttrs(copy->getOperation()->getAttrDictionary());
+      module.getBodyRegion().takeBody(copy->getBodyRegion());
+    }
+  }
+
+  Option<std::string> pipelines{
+      *this, "pipelines",
+      llvm::cl::desc("a file with a pipeline in each line")};
+
+private:
+  LogicalResult parse(std::vector<OpPassManager> &found) const {
+    std::string message;
+    std::unique_ptr<llvm::MemoryBuffer> file =
+        openInputFile(pipelines.getValue(), &message);
+    if (!file) {
+      llvm::errs() << "error: " << message << "\n";
+      return failure();
+    }
+    SmallVector<StringRef> lines;
+    file->getBuffer().split(lines, '\n', /*MaxSplit=*/-1, /*KeepEmpty=*/false);
+    for (StringRef line : lines) {
+      OpPassManager pipeline(ModuleOp::getOperationName());
+      if (failed(parsePassPipeline(line, pipeline, llvm::errs())))
+        return failure();
+      found.push_back(std::move(pipeline));
+    }
+    return success();
+  }
+};
+
+/// Nobody reads the output.
+struct DropOutput : public PassWrapper<DropOutput, OperationPass<ModuleOp>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(DropOutput)
+
+  StringRef getName() const override { return "DropOutput"; }
+  void runOnOperation() override { getOperation().getBody()->clear(); }
+};
+
 /// Verifies the output of a pipeline that is not verified after each pass.
 struct VerifyOutput : public PassWrapper<VerifyOutput, OperationPass<>> {
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(VerifyOutput)
@@ -81,12 +152,15 @@ static LogicalResult run(StringRef input, const std::string &output,
     return failure();
   }
   MlirOptMainConfig config = MlirOptMainConfig::createFromCLOptions();
-  config.setPassPipelineSetupFn([passes = config](PassManager &pm) {
+  bool isRead = output != "/dev/null";
+  config.setPassPipelineSetupFn([passes = config, isRead](PassManager &pm) {
     pm.addPass(std::make_unique<VerifyInput>());
     if (failed(passes.setupPassPipeline(pm)))
       return failure();
     if (!passes.shouldVerifyPasses())
       pm.addPass(std::make_unique<VerifyOutput>());
+    if (!isRead)
+      pm.addPass(std::make_unique<DropOutput>());
     return success();
   });
   if (output == "-")
@@ -108,6 +182,7 @@ int main(int argc, char **argv) {
   std::signal(SIGXFSZ, SIG_IGN);
   DialectRegistry registry;
   zpp::tools::registerEverything(registry);
+  PassRegistration<RunOnCopies>();
 
   // Show missed remarks unless the user chooses: nothing is left alone or
   // guessed silently.
