@@ -237,9 +237,9 @@ static std::string choosePipeline(const Entry &entry, Random &random) {
       "coalesce-bytes=65536",
       "target=xla-ffi coalesce-bytes=0 prefetch-bytes=1024"};
   std::string zeropp = "zeropp{" + option + random.pick(kOptions).str() + "}";
-  std::string report = "zero-report{" + option +
-                       (random.oneIn(2) ? "format=json " : "") +
-                       "output=/dev/null}";
+  std::string report =
+      "zero-report{" + option + (random.oneIn(2) ? "format=json " : "") +
+      (random.oneIn(2) ? "device=h100 " : "") + "output=/dev/null}";
   static constexpr llvm::StringLiteral kLowerings[] = {
       "zero-to-llvm",
       "convert-zero-to-stablehlo",

@@ -103,7 +103,7 @@ double ComputeCosts::getLocalUsec(Operation *op) {
     bytes = getBytes(op->getResultTypes());
   if (name == guest::kDynamicUpdateSlice && op->getNumOperands() > 1)
     return scale *
-           device.getMemoryUsec(2 * getBytes(op->getOperand(1).getType()));
+           device.getMemoryUsec(2.0 * getBytes(op->getOperand(1).getType()));
   for (Value result : op->getResults())
     if (!isFused || isStored(result))
       bytes += getBytes(result.getType());

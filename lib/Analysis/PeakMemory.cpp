@@ -10,6 +10,7 @@
 #include "ComputeCosts.h"
 #include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
+#include "zpp/Support/Limits.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -35,7 +36,7 @@ static std::optional<unsigned> getAliased(OpResult result) {
   if (isBarrier(op))
     return index;
   if (isNamed(op, guest::kDynamicUpdateSlice))
-    return 0;
+    return op->getNumOperands() > 0 ? std::optional(0u) : std::nullopt;
   bool isAnyStart = isStart(op);
   if (!isAnyStart && !isa<zero::WaitOp>(op) && getCallTarget(op) != kWaitTarget)
     return std::nullopt;
@@ -46,7 +47,10 @@ static std::optional<unsigned> getAliased(OpResult result) {
     return fromEnd <= op->getNumOperands() - inputs
                ? std::optional(op->getNumOperands() - fromEnd)
                : std::nullopt;
-  return index < outputs ? inputs + index : op->getNumOperands() - fromEnd;
+  unsigned operand =
+      index < outputs ? inputs + index : op->getNumOperands() - fromEnd;
+  // Nothing has verified a custom call.
+  return operand < op->getNumOperands() ? std::optional(operand) : std::nullopt;
 }
 
 static bool isStoredOp(Operation *op) {
@@ -60,7 +64,8 @@ int64_t zpp::getPeakBytes(Block &block) {
   int64_t count = 0;
   for (Operation &op : block)
     order[&op] = count++;
-  std::vector<int64_t> change(count + 1, 0);
+  // The bytes of many large tensors may be more than 64 bits hold.
+  std::vector<double> change(count + 1, 0);
   // The op after which nothing reads a value any more.
   llvm::DenseMap<Value, int64_t> lastUse;
   std::vector<int64_t> inner(count, 0);
@@ -81,8 +86,9 @@ int64_t zpp::getPeakBytes(Block &block) {
       else if (!storesResults)
         until = std::max(until, last);
       else if (last < count - 1 || !isReturned(result)) {
-        change[index] += getBytes(result.getType());
-        change[last] -= getBytes(result.getType());
+        auto bytes = static_cast<double>(getBytes(result.getType()));
+        change[index] += bytes;
+        change[last] -= bytes;
       }
     }
     for (Value operand : op.getOperands())
@@ -93,12 +99,13 @@ int64_t zpp::getPeakBytes(Block &block) {
           extend(lastUse, operand, until);
       });
   }
-  int64_t alive = 0, peak = 0;
+  double alive = 0, peak = 0;
   for (int64_t i = 0; i < count; ++i) {
     alive += change[i];
-    peak = std::max(peak, alive + inner[i]);
+    peak = std::max(peak, alive + static_cast<double>(inner[i]));
   }
-  return peak;
+  return peak < 0x1p63 ? static_cast<int64_t>(peak)
+                       : std::numeric_limits<int64_t>::max();
 }
 
 int64_t zpp::getStateBytes(FunctionOpInterface function, int64_t devices) {
@@ -117,7 +124,7 @@ int64_t zpp::getStateBytes(FunctionOpInterface function, int64_t devices) {
                            ->getRegion(0)
                            .getArgument(use.getOperandNumber())
                            .getType());
-    bytes += own;
+    bytes = addSaturating(bytes, own);
   }
   return bytes;
 }

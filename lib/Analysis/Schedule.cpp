@@ -92,11 +92,14 @@ bool zpp::isStart(Operation *op) {
   return isa<zero::StartOp>(op) || getCallTarget(op) == kStartTarget;
 }
 
-/// The number `what` in the configuration of a custom call.
-static int64_t getCount(Operation *call, StringRef what) {
+/// The number `what` in the configuration of a custom call, which nothing has
+/// verified: at most `most`.
+static size_t getCount(Operation *call, StringRef what, size_t most) {
   auto config = call->getAttrOfType<DictionaryAttr>("backend_config");
   auto count = config ? config.getAs<IntegerAttr>(what) : IntegerAttr();
-  return count ? count.getInt() : 0;
+  return count && !count.getValue().isNegative()
+             ? count.getValue().getLimitedValue(most)
+             : 0;
 }
 
 ValueRange zpp::getOutputs(Operation *op) {
@@ -104,13 +107,15 @@ ValueRange zpp::getOutputs(Operation *op) {
     return start.getOutputs();
   if (auto wait = dyn_cast<zero::WaitOp>(op))
     return wait.getOutputs();
-  return op->getResults().take_front(getCount(op, "outputs"));
+  return op->getResults().take_front(
+      getCount(op, "outputs", op->getNumResults()));
 }
 
 ValueRange zpp::getInputs(Operation *op) {
   if (auto start = dyn_cast<zero::StartOp>(op))
     return start.getInputs();
-  return ValueRange(op->getOperands()).take_front(getCount(op, "inputs"));
+  return ValueRange(op->getOperands())
+      .take_front(getCount(op, "inputs", op->getNumOperands()));
 }
 
 Operation *zpp::getWait(Operation *start) {

@@ -12,6 +12,7 @@
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
+#include "zpp/Support/Limits.h"
 #include "llvm/ADT/MapVector.h"
 
 using namespace mlir;
@@ -518,10 +519,10 @@ StepTime zpp::predictStepTime(ModuleOp module, const Mesh &mesh,
     if (!function.isPublic() || function.isExternal())
       continue;
     int64_t state = getStateBytes(function, mesh.numDevices());
-    time.stateBytes += state;
-    time.peakBytes =
-        std::max(time.peakBytes,
-                 state + getPeakBytes(function.getFunctionBody().front()));
+    time.stateBytes = addSaturating(time.stateBytes, state);
+    time.peakBytes = std::max(
+        time.peakBytes,
+        addSaturating(state, getPeakBytes(function.getFunctionBody().front())));
   }
   return time;
 }
