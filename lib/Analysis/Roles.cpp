@@ -254,10 +254,8 @@ namespace {
 class RoleFinder {
 public:
   RoleFinder(ModuleOp module, const Mesh &mesh, const NamedWeights &named,
-             ProvenanceAnalysis &provenances,
              MutableArrayRef<StepCollective> collectives)
-      : named(named), provenances(provenances), collectives(collectives),
-        gathered(findGatheredInputs()),
+      : named(named), collectives(collectives), gathered(findGatheredInputs()),
         splitInputs(findSplitInputs(module, mesh)),
         flow(
             module, [&](BlockArgument input) { return named.contains(input); },
@@ -737,7 +735,7 @@ private:
   }
 
   const NamedWeights &named;
-  ProvenanceAnalysis &provenances;
+  ProvenanceAnalysis provenances;
   MutableArrayRef<StepCollective> collectives;
   llvm::DenseSet<Value> gathered;
   SplitInputs splitInputs;
@@ -751,9 +749,8 @@ private:
 };
 } // namespace
 
-SmallVector<StepCollective> zpp::getStepCollectives(ModuleOp module,
-                                                    const Mesh &mesh,
-                                                    const NamedWeights &named) {
+SmallVector<StepCollective> zpp::readStepCollectives(ModuleOp module,
+                                                     const Mesh &mesh) {
   SmallVector<StepCollective> result;
   CollectiveReader reader(mesh);
   ProvenanceAnalysis provenances;
@@ -780,6 +777,19 @@ SmallVector<StepCollective> zpp::getStepCollectives(ModuleOp module,
     }
     return WalkResult::advance();
   });
-  RoleFinder(module, mesh, named, provenances, result).run();
   return result;
+}
+
+void zpp::findRoles(ModuleOp module, const Mesh &mesh,
+                    const NamedWeights &named,
+                    MutableArrayRef<StepCollective> collectives) {
+  RoleFinder(module, mesh, named, collectives).run();
+}
+
+SmallVector<StepCollective> zpp::getStepCollectives(ModuleOp module,
+                                                    const Mesh &mesh,
+                                                    const NamedWeights &named) {
+  SmallVector<StepCollective> collectives = readStepCollectives(module, mesh);
+  findRoles(module, mesh, named, collectives);
+  return collectives;
 }

@@ -169,8 +169,9 @@ public:
         events(events) {}
 
   void run(int64_t &nextTransfer) {
-    llvm::SmallPtrSet<Operation *, 16> heavyOps(llvm::from_range,
-                                                heavy.getIn(block));
+    llvm::SmallPtrSet<Operation *, 16> heavyOps;
+    if (llvm::any_of(block, [](Operation &op) { return isStart(&op); }))
+      heavyOps.insert_range(heavy.getIn(block));
     for (Operation &op : block) {
       if (heavyOps.contains(&op)) {
         ++numHeavy;

@@ -502,7 +502,12 @@ public:
       return signalPassFailure();
     auto build = [&](ModuleOp module) {
       SmallVector<StepCollective> collectives =
-          getStepCollectives(module, *stepMesh, *named);
+          readStepCollectives(module, *stepMesh);
+      // Rewritten collectives carry their roles.
+      if (llvm::any_of(collectives, [](const StepCollective &collective) {
+            return getOrigins(collective).empty();
+          }))
+        findRoles(module, *stepMesh, *named, collectives);
       Report report = buildReport(module, *stepMesh, collectives);
       if (model)
         report.time = predictStepTime(module, *stepMesh, collectives,

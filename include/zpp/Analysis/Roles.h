@@ -56,8 +56,12 @@ private:
   llvm::DenseSet<unsigned> numbers;
 };
 
-/// Every collective of the module in program order, with its role. The
+/// Every collective of the module in program order, without its role. The
 /// collectives of an outlined function appear once for every start.
+llvm::SmallVector<StepCollective> readStepCollectives(mlir::ModuleOp module,
+                                                      const Mesh &mesh);
+
+/// Finds the roles of all collectives of the module.
 ///
 /// Roles are two-sided. Whether a collective moves a weight or a gradient
 /// depends on where its value comes from and on where it goes (ZeRO++ section
@@ -74,9 +78,16 @@ private:
 /// - A sum over devices that hold different data is a *gradient* if its result
 ///   reaches results of the step element by element, or mirrors a weight gather
 ///   (same dim, group and shapes); if its operand is computed, and if no other
-///   gradient is computed from it.
+///   gradient is computed from it. What cannot be negative, and what only
+///   divides updates, is a *statistic* instead: rounded to zero, it would make
+///   an update infinite.
 ///
 /// The first gather of a weight is forward, later ones are backward.
+void findRoles(mlir::ModuleOp module, const Mesh &mesh,
+               const NamedWeights &named,
+               llvm::MutableArrayRef<StepCollective> collectives);
+
+/// Every collective of the module with its role.
 llvm::SmallVector<StepCollective>
 getStepCollectives(mlir::ModuleOp module, const Mesh &mesh,
                    const NamedWeights &named = NamedWeights());

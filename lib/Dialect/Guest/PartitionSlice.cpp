@@ -283,6 +283,8 @@ int64_t zpp::eraseXlaCopies(Operation *module) {
     }
     // They describe the layout that XLA's partitioner assumed. If they were
     // kept, they would bind whoever compiles the step.
+    if (op->getRawDictionaryAttrs().empty())
+      return;
     for (StringRef name : {"xla_shape", "result_layout", "operand_layout"})
       op->removeDiscardableAttr(name);
   });

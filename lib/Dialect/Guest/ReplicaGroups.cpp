@@ -231,8 +231,10 @@ std::optional<ReplicaGroups> zpp::readReplicaGroups(Operation *op,
 
 void zpp::listReplicaGroups(Operation *op, const ModuleMesh &mesh) {
   Attribute attr = op->getAttr("replica_groups");
+  if (!attr || isa<DenseIntElementsAttr>(attr))
+    return;
   SmallVector<StringRef> match;
-  std::string text = attr ? printAttribute(attr) : "";
+  std::string text = printAttribute(attr);
   if (!llvm::Regex("replica_group_mesh_axes<mesh *= *@\"?([^,\" ]+)")
            .match(text, &match))
     return;
@@ -285,12 +287,19 @@ std::optional<int64_t> zpp::getNumDevices(ModuleOp module) {
   return count;
 }
 
-std::string zpp::getAutomaticAxes(Operation *op) {
+const std::string &AutomaticAxes::get(Operation *op) {
   Operation *manual = op->getParentOp();
-  while (manual && !isNamed(manual, "sdy.manual_computation"))
+  while (manual && !isNamed(manual, guest::kSdyManualComputation))
     manual = manual->getParentOp();
-  Attribute axes = manual ? manual->getAttr("manual_axes") : Attribute();
-  auto module = op->getParentOfType<ModuleOp>();
+  auto [it, isNew] = known.try_emplace(manual);
+  if (isNew && manual)
+    it->second = read(manual);
+  return it->second;
+}
+
+std::string AutomaticAxes::read(Operation *manual) {
+  Attribute axes = manual->getAttr("manual_axes");
+  auto module = manual->getParentOfType<ModuleOp>();
   if (!axes || !module)
     return "";
   std::string text = printAttribute(axes);

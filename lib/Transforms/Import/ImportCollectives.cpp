@@ -43,12 +43,11 @@ public:
     SplitBuckets buckets(module);
     SmallVector<StepCollective> collectives =
         getStepCollectives(module, *stepMesh, *named);
-    llvm::SmallDenseSet<Operation *> imported;
-    for (const StepCollective &collective : collectives)
-      if (getReason(collective).empty())
-        imported.insert(collective.op);
-    if (buckets.restore([&](Operation *op) { return imported.contains(op); }))
-      collectives = getStepCollectives(module, *stepMesh, *named);
+    // From here on, all that are left alone have a reason.
+    AutomaticAxes automatic;
+    for (StepCollective &collective : collectives)
+      collective.reason = getReason(collective, automatic);
+    restoreBuckets(buckets, collectives);
     if (collectives.empty() && !module->hasAttr(kMeshAttr))
       remarkNoCollectives(module, getArgument());
     int64_t nextId = 0;
@@ -63,7 +62,7 @@ public:
     // Change nothing before all checks have passed.
     bool isSound = true;
     for (const StepCollective &collective : collectives)
-      if (getReason(collective).empty())
+      if (collective.reason.empty())
         isSound &= succeeded(check(collective));
     if (!isSound)
       return signalPassFailure();
@@ -83,14 +82,56 @@ public:
                 op->getName().getStringRef() +
                 " is not constant; its bytes are counted once")
                    .str();
-      if (std::string reason = getReason(collective); !reason.empty())
-        leaveAlone(op, getArgument(), reason);
+      if (!collective.reason.empty())
+        leaveAlone(op, getArgument(), collective.reason);
       else
         import(collective, meshAttr);
     }
   }
 
 private:
+  /// Makes each bucket of which no part is imported one collective again, with
+  /// the reasons of its parts.
+  static void restoreBuckets(SplitBuckets &buckets,
+                             SmallVector<StepCollective> &collectives) {
+    llvm::SmallDenseSet<Operation *> imported;
+    for (const StepCollective &collective : collectives)
+      if (collective.reason.empty())
+        imported.insert(collective.op);
+    llvm::DenseMap<Operation *, Operation *> wholes;
+    for (const SplitBuckets::Bucket &bucket :
+         buckets.restore([&](Operation *op) { return imported.contains(op); }))
+      for (Operation *part : bucket.parts)
+        wholes[part] = bucket.whole;
+    if (wholes.empty())
+      return;
+    llvm::DenseMap<Operation *, size_t> known;
+    SmallVector<StepCollective> all;
+    for (StepCollective &collective : collectives) {
+      Operation *whole = wholes.lookup(collective.op);
+      if (!whole) {
+        all.push_back(std::move(collective));
+        continue;
+      }
+      auto [it, isFirst] = known.try_emplace(whole, all.size());
+      if (isFirst) {
+        all.push_back(std::move(collective));
+        all.back().op = whole;
+        continue;
+      }
+      StepCollective &first = all[it->second];
+      if (!StringRef(first.reason).contains(collective.reason))
+        first.reason += "; " + collective.reason;
+      // One op has one role.
+      if (first.role != collective.role || first.weight != collective.weight) {
+        first.role = Role::Other;
+        first.weight = -1;
+        first.modelBytes = 0;
+      }
+    }
+    collectives = std::move(all);
+  }
+
   /// Checks what import relies on: groups that are a product over tiers, and a
   /// whole tensor of as many parts as the group has devices.
   static LogicalResult check(const StepCollective &collective) {
@@ -137,7 +178,8 @@ private:
   }
 
   /// The reason why the collective is left alone, or empty.
-  std::string getReason(const StepCollective &collective) {
+  std::string getReason(const StepCollective &collective,
+                        AutomaticAxes &automatic) {
     if (collective.role == Role::Other)
       return collective.reason;
     if (collective.role == Role::Weight && !weights)
@@ -148,7 +190,7 @@ private:
                          : "scatters of gradients are to stay as they are";
     if (isAllReduce && !collective.groupError.empty())
       return collective.groupError;
-    if (std::string axes = getAutomaticAxes(collective.op); !axes.empty())
+    if (const std::string &axes = automatic.get(collective.op); !axes.empty())
       return "its manual computation leaves the axes " + axes +
              " to the partitioner";
     // A gather can use device ids, but an all-to-all only ids of replicas or of

@@ -67,6 +67,7 @@ public:
       return;
     PartitionTables tables(copies.partitions);
     SmallVector<Operation *> allReduces;
+    AutomaticAxes automatic;
     SplitBuckets buckets(module);
     std::optional<ModuleMesh> mesh = getFirstMesh(module);
     std::map<SmallVector<const void *>, Attribute> listed;
@@ -84,7 +85,7 @@ public:
       if (getGuestCollective(op) == CollectiveKind::AllReduce &&
           op->getNumOperands() == 1 && op->getNumResults() == 1 &&
           op->getOperandTypes() == op->getResultTypes() && isSum(op) &&
-          getAutomaticAxes(op).empty())
+          automatic.get(op).empty())
         allReduces.push_back(op);
     });
     llvm::SmallPtrSet<Operation *, 8> rewritten;

@@ -63,8 +63,9 @@ SplitBuckets::~SplitBuckets() {
     bucket.whole->destroy();
 }
 
-bool SplitBuckets::restore(llvm::function_ref<bool(Operation *)> isNeeded) {
-  size_t count = buckets.size();
+SmallVector<SplitBuckets::Bucket>
+SplitBuckets::restore(llvm::function_ref<bool(Operation *)> isNeeded) {
+  SmallVector<Bucket> restored;
   llvm::erase_if(buckets, [&](Bucket &bucket) {
     if (llvm::any_of(bucket.parts, isNeeded))
       return false;
@@ -78,7 +79,8 @@ bool SplitBuckets::restore(llvm::function_ref<bool(Operation *)> isNeeded) {
       part->getResult(0).replaceAllUsesWith(bucket.whole->getResult(index));
       part->erase();
     }
+    restored.push_back(std::move(bucket));
     return true;
   });
-  return buckets.size() < count;
+  return restored;
 }

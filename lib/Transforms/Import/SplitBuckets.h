@@ -19,22 +19,24 @@ namespace zpp {
 /// restored.
 class SplitBuckets {
 public:
+  struct Bucket {
+    /// The original op, which is in no block while it is split.
+    mlir::Operation *whole;
+    llvm::SmallVector<mlir::Operation *> parts;
+  };
+
   explicit SplitBuckets(mlir::ModuleOp module);
   /// Erases the buckets that were not restored.
   ~SplitBuckets();
   SplitBuckets(const SplitBuckets &) = delete;
   SplitBuckets &operator=(const SplitBuckets &) = delete;
 
-  /// Restores the buckets of which no part `isNeeded`. Returns true if there
-  /// were any.
-  bool restore(llvm::function_ref<bool(mlir::Operation *part)> isNeeded);
+  /// Restores the buckets of which no part `isNeeded`, and returns them. Their
+  /// parts exist no longer.
+  llvm::SmallVector<Bucket>
+  restore(llvm::function_ref<bool(mlir::Operation *part)> isNeeded);
 
 private:
-  struct Bucket {
-    /// The original op, which is in no block.
-    mlir::Operation *whole;
-    llvm::SmallVector<mlir::Operation *> parts;
-  };
   llvm::SmallVector<Bucket> buckets;
 };
 

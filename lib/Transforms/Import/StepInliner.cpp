@@ -27,16 +27,17 @@ static bool isGather(Operation *op) {
   return isCollective(op) && op->getName().stripDialect() == "all_gather";
 }
 
-/// The call that computes the operand of `gather`, or null: for instance a
-/// helper that computes a dynamic index.
-static func::CallOp getSourceCall(Operation *gather,
-                                  ProvenanceAnalysis &provenances) {
+/// The calls through which the operand of `gather` comes from an input of the
+/// step: for instance of a helper that computes a dynamic index.
+static SmallVector<func::CallOp>
+getSourceCalls(Operation *gather, ProvenanceAnalysis &provenances) {
+  SmallVector<func::CallOp> calls;
   Value operand = gather->getOperand(0);
-  if (!provenances.get(operand).isStepInput)
-    return {};
-  SmallVector<Operation *> path = provenances.getPath(operand);
-  auto *call = llvm::find_if(path, llvm::IsaPred<func::CallOp>);
-  return call == path.end() ? func::CallOp() : cast<func::CallOp>(*call);
+  if (provenances.get(operand).isStepInput)
+    for (Operation *op : provenances.getPath(operand))
+      if (auto call = dyn_cast<func::CallOp>(op))
+        calls.push_back(call);
+  return calls;
 }
 
 /// True if `function` only reads or writes a part of a tensor of floats, like
@@ -116,15 +117,14 @@ private:
       inlineCall(call);
   }
 
-  /// Inlines the calls nearest to `gathers` that compute their operands.
-  /// Returns false if there are none left. Inlining invalidates the analysis,
-  /// so each round has a new one.
+  /// Inlines the calls that compute the operands of `gathers`. Returns false if
+  /// there are none left. Inlining invalidates the analysis, so each round has
+  /// a new one; the next round finds calls in what this one has inlined.
   bool inlineSourceCalls(ArrayRef<Operation *> gathers) {
     ProvenanceAnalysis provenances;
     llvm::SetVector<func::CallOp> calls;
     for (Operation *gather : gathers)
-      if (func::CallOp call = getSourceCall(gather, provenances))
-        calls.insert(call);
+      calls.insert_range(getSourceCalls(gather, provenances));
     bool hasInlined = false;
     for (func::CallOp call : calls)
       hasInlined |= inlineCall(call);
@@ -223,6 +223,8 @@ private:
 
   /// Erases inlined private functions that are not referenced any more.
   void eraseUncalled() {
+    if (inlined.empty())
+      return;
     std::optional<SymbolTable::UseRange> uses =
         SymbolTable::getSymbolUses(&module.getBodyRegion());
     if (!uses)
@@ -274,7 +276,7 @@ bool zpp::needsInlining(ModuleOp module) {
     bool isPrivate = function.isPrivate();
     WalkResult result = function.walk([&](Operation *op) {
       if (isPrivate ? isCollective(op)
-                    : isGather(op) && getSourceCall(op, provenances) != nullptr)
+                    : isGather(op) && !getSourceCalls(op, provenances).empty())
         return WalkResult::interrupt();
       return WalkResult::advance();
     });

@@ -177,7 +177,7 @@ private:
     Operation *manual = block.getParentOp();
     if (blocks.size() > 1 || !isNamed(manual, guest::kSdyManualComputation))
       return "they are not all in one sdy.manual_computation";
-    if (std::string axes = getAutomaticAxes(&block.front()); !axes.empty())
+    if (std::string axes = AutomaticAxes().get(&block.front()); !axes.empty())
       return "the partitioner may add collectives along the axes " + axes;
     if (std::string reason = Surroundings(manual).check(getOperation());
         !reason.empty())

@@ -44,3 +44,47 @@ func.func @no_role(%n: tensor<1xi32>, %m: tensor<1x4xi32>) -> (tensor<8xi32>, te
   // CHECK: return %[[GATHERED]]#0, %[[GATHERED]]#1
   return %0#0, %0#1, %2#0, %2#1 : tensor<8xi32>, tensor<8x4xi32>, tensor<i32>, tensor<i32>
 }
+
+// -----
+
+// Weights that are gathered in fp8 are as small as they can be. Their gradients
+// are rewritten all the same.
+
+// CHECK-LABEL: func @fp8
+func.func @fp8(%w: tensor<32x64xf32>, %v: tensor<8x64xf32>, %x: tensor<4x256xbf16>) -> (tensor<32x64xf32>, tensor<8x64xf32>) {
+  %0 = "stablehlo.convert"(%w) : (tensor<32x64xf32>) -> tensor<32x64xf8E4M3FN>
+  %1 = "stablehlo.convert"(%v) : (tensor<8x64xf32>) -> tensor<8x64xf8E4M3FN>
+  // CHECK: %[[GATHERED:.*]]:2 = "stablehlo.all_gather"(%{{.*}}, %{{.*}}) {{.*}} zpp.reason = "the step has quantized what it gathers, to f8E4M3FN;
+  %2:2 = "stablehlo.all_gather"(%0, %1) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<32x64xf8E4M3FN>, tensor<8x64xf8E4M3FN>) -> (tensor<256x64xf8E4M3FN>, tensor<64x64xf8E4M3FN>)
+  // CHECK: "stablehlo.convert"(%[[GATHERED]]#0)
+  %3 = "stablehlo.convert"(%2#0) : (tensor<256x64xf8E4M3FN>) -> tensor<256x64xbf16>
+  %4 = "stablehlo.convert"(%2#1) : (tensor<64x64xf8E4M3FN>) -> tensor<64x64xbf16>
+  %5 = "stablehlo.dot_general"(%x, %3) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>}> : (tensor<4x256xbf16>, tensor<256x64xbf16>) -> tensor<4x64xbf16>
+  %6 = "stablehlo.dot_general"(%5, %4) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>}> : (tensor<4x64xbf16>, tensor<64x64xbf16>) -> tensor<4x64xbf16>
+  %7 = "stablehlo.dot_general"(%5, %6) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>}> : (tensor<4x64xbf16>, tensor<4x64xbf16>) -> tensor<64x64xbf16>
+  %8 = "stablehlo.dot_general"(%x, %6) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>}> : (tensor<4x256xbf16>, tensor<4x64xbf16>) -> tensor<256x64xbf16>
+  // CHECK: zero.reduce_scatter sum {{.*}}role = "gradient"
+  // CHECK: zero.reduce_scatter sum {{.*}}role = "gradient"
+  // CHECK-NOT: reduce_scatter
+  %9:2 = "stablehlo.reduce_scatter"(%8, %7) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>, scatter_dimension = 0 : i64}> ({
+  ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
+    %14 = "stablehlo.add"(%a, %b) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+    "stablehlo.return"(%14) : (tensor<bf16>) -> ()
+  }) : (tensor<256x64xbf16>, tensor<64x64xbf16>) -> (tensor<32x64xbf16>, tensor<8x64xbf16>)
+  %10 = "stablehlo.convert"(%9#0) : (tensor<32x64xbf16>) -> tensor<32x64xf32>
+  %11 = "stablehlo.convert"(%9#1) : (tensor<8x64xbf16>) -> tensor<8x64xf32>
+  %12 = "stablehlo.subtract"(%w, %10) : (tensor<32x64xf32>, tensor<32x64xf32>) -> tensor<32x64xf32>
+  %13 = "stablehlo.subtract"(%v, %11) : (tensor<8x64xf32>, tensor<8x64xf32>) -> tensor<8x64xf32>
+  return %12, %13 : tensor<32x64xf32>, tensor<8x64xf32>
+}
+
+// -----
+
+// A bucket that stays one says why each of its tensors stays.
+
+// CHECK-LABEL: func @several_reasons
+func.func @several_reasons(%n: tensor<1xi32>, %w: tensor<2x8xf32>) -> (tensor<8xi32>, tensor<16x8xf32>) {
+  // CHECK: "stablehlo.all_gather"(%arg0, %arg1) {{.*}}role = "other"{{.*}} zpp.reason = "it does not gather one f32, bf16 or f16 tensor of static shape; it gathers state, which is never rounded: result 1
+  %0:2 = "stablehlo.all_gather"(%n, %w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<1xi32>, tensor<2x8xf32>) -> (tensor<8xi32>, tensor<16x8xf32>)
+  return %0#0, %0#1 : tensor<8xi32>, tensor<16x8xf32>
+}

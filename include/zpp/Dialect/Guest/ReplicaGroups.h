@@ -64,10 +64,20 @@ ModuleCopies getModuleCopies(mlir::ModuleOp module);
 /// The number of devices that the module states, or nullopt.
 std::optional<int64_t> getNumDevices(mlir::ModuleOp module);
 
-/// The axes of the module's mesh that the `sdy.manual_computation` around `op`
-/// leaves to the partitioner, such as "tensor, expert", or empty. Along those
-/// axes, shapes in it are still global.
-std::string getAutomaticAxes(mlir::Operation *op);
+/// Finds axes that a manual computation leaves to the partitioner. Each manual
+/// computation is read once.
+class AutomaticAxes {
+public:
+  /// The axes of the module's mesh that the `sdy.manual_computation` around
+  /// `op` leaves to the partitioner, such as "tensor, expert", or empty. Along
+  /// those axes, shapes in it are still global.
+  const std::string &get(mlir::Operation *op);
+
+private:
+  static std::string read(mlir::Operation *manual);
+
+  llvm::DenseMap<mlir::Operation *, std::string> known;
+};
 
 /// Reads how an `sdy.manual_computation` splits its operands. The text of all
 /// shardings is looked through once.

@@ -37,6 +37,11 @@ StringRef zpp::zero::getMissingPass(Operation *op) {
 
 static bool hasShardType(TypeRange types) {
   return llvm::any_of(types, [](Type type) {
+    // Almost all types of a step are these, and to walk a type takes long.
+    if (auto tensor = dyn_cast<RankedTensorType>(type);
+        tensor && !tensor.getEncoding() &&
+        tensor.getElementType().isIntOrIndexOrFloat())
+      return false;
     return type.walk([](ShardType) { return WalkResult::interrupt(); })
         .wasInterrupted();
   });
