@@ -12,6 +12,7 @@
 #include "zpp/Analysis/Provenance.h"
 #include "zpp/Analysis/StepFlow.h"
 #include "zpp/Analysis/TypeBytes.h"
+#include "zpp/Dialect/Guest/ElementFlow.h"
 #include "zpp/Dialect/Guest/PartitionSlice.h"
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
@@ -518,6 +519,9 @@ private:
     auto type = cast<ShapedType>(op->getOperand(0).getType());
     if (!isScatter && type.getNumElements() == 1)
       return "it sums a scalar";
+    if (isNeverNegative(op->getOperand(0)))
+      return "it sums a statistic, not a gradient: no element of its operand "
+             "can be negative";
     if (flow.holdsStepInput(op->getOperand(0)))
       return "it sums state, not a gradient: its operand is made of an input "
              "of the step element by element";
@@ -572,9 +576,17 @@ private:
     StepFlow::Updates updates = flow.getUpdates(ofAll, inFlight);
 
     // A weight is updated with it, or it mirrors a gather and weights depend
-    // on it.
+    // on it. What only divides is no gradient: rounded to zero, it would make
+    // the update infinite.
+    auto divides = [&](StepCollective *sum) {
+      Value result = sum->op->getResult(0);
+      return updates.movedOrDivided.contains(result) &&
+             !updates.moved.contains(result);
+    };
     auto isGradient = [&](StepCollective *sum) {
       Value result = sum->op->getResult(0);
+      if (divides(sum))
+        return false;
       return updates.moved.contains(result) ||
              (mirrors.contains(sum) &&
               (!updates.hasUpdates || updates.contributing.contains(result) ||
@@ -595,7 +607,10 @@ private:
                               updates.returned.contains(result);
       std::optional<StepFlow::StepResult> reached =
           flow.getReachedResult(result);
-      if (!reached)
+      if (divides(sum))
+        sum->reason = "it sums a statistic, not a gradient: weights are "
+                      "updated only with what is divided by it";
+      else if (!reached)
         sum->reason = "it mirrors no weight gather, and no result of the step "
                       "is made of it element by element";
       else if (isKept && !statistics.contains(result))

@@ -11,19 +11,15 @@
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/SymbolTable.h"
 #include "zpp/Analysis/HostModule.h"
+#include "zpp/Dialect/Guest/ElementFlow.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "llvm/ADT/MapVector.h"
-#include "llvm/ADT/StringSet.h"
 
 #include <set>
 
 using namespace mlir;
 using namespace zpp;
-
-//===----------------------------------------------------------------------===//
-// What ops do
-//===----------------------------------------------------------------------===//
 
 /// The number of elements of a tensor, or nullopt if it is not known.
 static std::optional<int64_t> getNumElements(Type type) {
@@ -38,110 +34,17 @@ static bool isFloat(Type type) {
   return shaped && isa<FloatType>(shaped.getElementType());
 }
 
-static bool isPredicate(Type type) {
-  auto shaped = dyn_cast<ShapedType>(type);
-  return shaped && shaped.getElementType().isInteger(1);
-}
-
-/// True for ops that mix elements of their operands even if the shapes agree.
-static bool isCompute(Operation *op) {
-  static const llvm::StringSet<> names = {"batch_norm_grad",
-                                          "batch_norm_inference",
-                                          "batch_norm_training",
-                                          "cholesky",
-                                          "convolution",
-                                          "dot",
-                                          "dot_general",
-                                          "dynamic_conv",
-                                          "dynamic_gather",
-                                          "einsum",
-                                          "fft",
-                                          "gather",
-                                          "reduce_window",
-                                          "rng",
-                                          "rng_bit_generator",
-                                          "select_and_scatter",
-                                          "sort",
-                                          "torch_index_select",
-                                          "triangular_solve",
-                                          "unary_einsum"};
-  return names.contains(op->getName().stripDialect()) ||
-         op->getName().getDialectNamespace() == "linalg";
-}
-
-/// True if a `stablehlo.scatter` stores its updates unchanged.
-static bool isAssignment(Operation *scatter) {
-  if (scatter->getNumRegions() != 1 || !scatter->getRegion(0).hasOneBlock() ||
-      scatter->getRegion(0).front().empty())
-    return true;
-  Block &body = scatter->getRegion(0).front();
-  unsigned count = scatter->getNumResults();
-  return llvm::all_of(body.back().getOperands(), [&](Value value) {
-    auto argument = dyn_cast<BlockArgument>(value);
-    return argument && argument.getOwner() == &body &&
-           argument.getArgNumber() >= count;
-  });
-}
-
-/// True if `result` of an op that is no loop, call or branch holds the elements
-/// of `operand`, each changed by itself.
-static bool movesOperand(OpOperand &operand, OpResult result) {
-  Operation *op = operand.getOwner();
-  StringRef name = op->getName().stripDialect();
-  unsigned index = operand.getOperandNumber();
-  if (isBarrier(op))
-    return index == result.getResultNumber();
-  if (getGuestCollective(op))
-    return index == result.getResultNumber() || op->getNumResults() == 1;
-  if (isa_and_present<zero::ZeroDialect>(op->getDialect()))
-    return true;
-  if (name == "dynamic_update_slice")
-    return index < 2;
-  if (name == "scatter") {
-    // The operands are inputs, indices and updates. Updates that are added up
-    // are mixed.
-    unsigned count = op->getNumResults();
-    if (index < count)
-      return index == result.getResultNumber();
-    return index == count + 1 + result.getResultNumber() && isAssignment(op);
-  }
-  if (movesData(op))
-    return index == 0 || name == "concatenate";
-  if (isPredicate(operand.get().getType()))
-    return false;
-  if (isCompute(op))
-    return false;
-  // Assume that all other ops that keep the shape are elementwise, since
-  // unknown ops must not hide that state is rounded.
-  std::optional<int64_t> from = getNumElements(operand.get().getType());
-  std::optional<int64_t> to = getNumElements(result.getType());
-  return from && from == to;
-}
-
-/// True for operands that only select a part of another one.
-static bool isPosition(OpOperand &operand) {
-  Operation *op = operand.getOwner();
-  StringRef name = op->getName().stripDialect();
-  unsigned index = operand.getOperandNumber();
-  return (name == "dynamic_slice" && index >= 1) ||
-         (name == "dynamic_update_slice" && index >= 2);
-}
-
-/// True for ops without operands whose results depend on no input.
-static bool isKnownSource(Operation *op) {
-  static const llvm::StringSet<> names = {
-      "constant",   "create_token",        "empty", "iota", "partition_id",
-      "replica_id", "process_linear_index"};
-  return names.contains(op->getName().stripDialect());
-}
-
 //===----------------------------------------------------------------------===//
 // The graph
 //===----------------------------------------------------------------------===//
 
 class StepFlow::Graph {
 public:
-  enum class Kind : uint8_t { Moved, Computed, Carried };
+  enum class Kind : uint8_t { Moved, Divided, Computed, Carried };
+  /// True for the kinds that keep elements apart within an iteration.
+  static bool isMoved(Kind kind) {
+    return kind == Kind::Moved || kind == Kind::Divided;
+  }
   /// Which arguments of a function reach which of its results, and by which
   /// kinds of edges.
   struct Summary {
@@ -305,6 +208,8 @@ void StepFlow::Graph::addOp(Operation *op) {
     }
     return;
   }
+  // Zero ops move what they quantize and exchange.
+  bool isZero = isa_and_present<zero::ZeroDialect>(op->getDialect());
   for (OpOperand &operand : op->getOpOperands()) {
     if (isPosition(operand))
       continue;
@@ -316,7 +221,9 @@ void StepFlow::Graph::addOp(Operation *op) {
     }
     for (OpResult result : op->getResults())
       addEdge(operand.get(), result,
-              movesOperand(operand, result) ? Kind::Moved : Kind::Computed);
+              !isZero && !movesElements(operand, result) ? Kind::Computed
+              : isDivisor(operand)                       ? Kind::Divided
+                                                         : Kind::Moved);
   }
 }
 
@@ -345,7 +252,7 @@ void StepFlow::Graph::cutActivations(std::vector<char> data) {
                     });
   for (Edge &edge : edges) {
     Operation *op = values[edge.target].getDefiningOp();
-    if (edge.kind != Kind::Moved || !op || op->getNumOperands() != 2 ||
+    if (!isMoved(edge.kind) || !op || op->getNumOperands() != 2 ||
         !(isNamed(op, guest::kMultiply) || isNamed(op, guest::kDivide)))
       continue;
     bool isFirst = op->getOperand(0) == values[edge.source];
@@ -384,9 +291,14 @@ StepFlow::Graph::getSummary(func::FuncOp function) {
   graph.sortEdges();
   std::vector<Summary> summary;
   for (auto [index, value] : llvm::enumerate(body.back().getOperands())) {
-    std::vector<char> moved(graph.size()), any(graph.size());
-    moved[graph.getNumber(value)] = any[graph.getNumber(value)] = true;
-    graph.mark(moved, /*forward=*/false,
+    std::vector<char> moved(graph.size()), divided(graph.size()),
+        any(graph.size());
+    int64_t last = graph.getNumber(value);
+    moved[last] = divided[last] = any[last] = true;
+    graph.mark(moved, /*forward=*/false, [](Kind kind) {
+      return kind == Kind::Moved || kind == Kind::Carried;
+    });
+    graph.mark(divided, /*forward=*/false,
                [](Kind kind) { return kind != Kind::Computed; });
     graph.mark(any, /*forward=*/false, [](Kind) { return true; });
     for (BlockArgument argument : body.getArguments()) {
@@ -394,7 +306,9 @@ StepFlow::Graph::getSummary(func::FuncOp function) {
       if (any[number])
         summary.push_back({argument.getArgNumber(),
                            static_cast<unsigned>(index),
-                           moved[number] ? Kind::Moved : Kind::Computed});
+                           moved[number]     ? Kind::Moved
+                           : divided[number] ? Kind::Divided
+                                             : Kind::Computed});
     }
   }
   return summaries[function] = std::move(summary);
@@ -576,7 +490,7 @@ static std::vector<char> markComputed(const GraphT &graph,
                                       ArrayRef<Value> values, bool forward) {
   using Kind = typename GraphT::Kind;
   std::vector<char> moved = markValues(graph, values);
-  graph.mark(moved, forward, [](Kind kind) { return kind == Kind::Moved; });
+  graph.mark(moved, forward, GraphT::isMoved);
   std::vector<char> found(graph.size());
   for (size_t value = 0; value < moved.size(); ++value)
     if (moved[value])
@@ -636,18 +550,20 @@ StepFlow::Updates StepFlow::getUpdates(const ValueSet &ancestors,
   }
   Updates updates;
   updates.hasUpdates = !updated.empty();
-  auto markBack = [&](ArrayRef<Value> values, bool alsoComputed) {
+  auto markBack = [&](ArrayRef<Value> values,
+                      llvm::function_ref<bool(Graph::Kind)> follows) {
     std::vector<char> found = markValues(*graph, values);
-    graph->mark(found, /*forward=*/false, [&](Graph::Kind kind) {
-      return alsoComputed || isElementwise(kind);
-    });
+    graph->mark(found, /*forward=*/false, follows);
     return getSet(std::move(found));
   };
-  updates.contributing = markBack(updated, /*alsoComputed=*/true);
+  updates.contributing = markBack(updated, [](Graph::Kind) { return true; });
   llvm::append_range(updated, inFlight);
-  updates.moved = markBack(updated, /*alsoComputed=*/false);
-  updates.accumulated = markBack(accumulated, /*alsoComputed=*/false);
-  updates.returned = markBack(fresh, /*alsoComputed=*/false);
+  updates.moved = markBack(updated, [&](Graph::Kind kind) {
+    return isElementwise(kind) && kind != Graph::Kind::Divided;
+  });
+  updates.movedOrDivided = markBack(updated, isElementwise);
+  updates.accumulated = markBack(accumulated, isElementwise);
+  updates.returned = markBack(fresh, isElementwise);
   return updates;
 }
 
@@ -688,7 +604,7 @@ StepFlow::getHeldInputs(ArrayRef<Value> values,
     int64_t value = worklist.pop_back_val();
     graph->forEachNeighbor(value, /*forward=*/true,
                            [&](int64_t target, Graph::Kind kind) {
-                             if (kind == Graph::Kind::Moved)
+                             if (Graph::isMoved(kind))
                                add(target, held[value]);
                            });
   }

@@ -120,6 +120,80 @@ TEST(RolesTest, ComputedValuesAreNoWeights) {
 }
 
 //===----------------------------------------------------------------------===//
+// Statistics
+//===----------------------------------------------------------------------===//
+
+/// A step that updates %w with the scatter %m of its gradient %g, scaled by
+/// `body`, which makes %update of it and of the scatter %q of %h.
+std::string scaledUpdate(const std::string &statistic,
+                         const std::string &body) {
+  return step(gather("%0", "%w") + multiply("%y", "%0") +
+                  differentiate("%g", "%y") + scatter("%m", "%g") + statistic +
+                  scatter("%q", "%h") + body +
+                  subtract("%new", "%w", "%update"),
+              "%new", "tensor<4x8xf32>");
+}
+
+std::string onShards(const std::string &result, const std::string &name,
+                     const std::string &a, const std::string &b) {
+  return op(result, name, a, b, "tensor<4x8xf32>, tensor<4x8xf32>",
+            "tensor<4x8xf32>");
+}
+
+TEST(RolesTest, DivisorsAreStatistics) {
+  // Rounded to zero, they would make updates infinite.
+  std::string other = differentiate("%h", "%y");
+  for (std::string body :
+       {onShards("%update", "divide", "%m", "%q"),
+        "%r = \"stablehlo.rsqrt\"(%q) : (tensor<4x8xf32>) -> "
+        "tensor<4x8xf32>\n" +
+            onShards("%update", "multiply", "%m", "%r")}) {
+    ParsedModule module(scaledUpdate(other, body));
+    SmallVector<StepCollective> collectives =
+        getStepCollectives(module.get(), kMesh);
+    ASSERT_EQ(collectives.size(), 3u);
+    EXPECT_EQ(collectives[0].role, Role::Weight);
+    EXPECT_EQ(collectives[1].role, Role::Gradient);
+    EXPECT_EQ(collectives[2].role, Role::Other);
+    EXPECT_EQ(collectives[2].reason,
+              "it sums a statistic, not a gradient: weights are updated only "
+              "with what is divided by it");
+  }
+  // A gradient that also divides is a gradient.
+  ParsedModule module(
+      scaledUpdate(other, onShards("%d", "divide", "%m", "%q") +
+                              onShards("%update", "add", "%d", "%q")));
+  EXPECT_EQ(getStepCollectives(module.get(), kMesh)[2].role, Role::Gradient);
+}
+
+TEST(RolesTest, SquaresAreStatistics) {
+  auto square = [](const std::string &factor) {
+    return differentiate("%k", "%y") + op("%h", "multiply", "%k", factor,
+                                          "tensor<32x8xf32>, tensor<32x8xf32>",
+                                          "tensor<32x8xf32>");
+  };
+  std::string body = onShards("%update", "add", "%m", "%q");
+  ParsedModule squares(scaledUpdate(square("%k"), body));
+  SmallVector<StepCollective> collectives =
+      getStepCollectives(squares.get(), kMesh);
+  EXPECT_EQ(collectives[1].role, Role::Gradient);
+  EXPECT_EQ(collectives[2].role, Role::Other);
+  EXPECT_EQ(collectives[2].reason, "it sums a statistic, not a gradient: no "
+                                   "element of its operand can be negative");
+  // Counts: how often a condition holds.
+  ParsedModule counts(scaledUpdate(
+      differentiate("%k", "%y") +
+          op("%p", "compare", "%k", "%g", "tensor<32x8xf32>, tensor<32x8xf32>",
+             "tensor<32x8xi1>") +
+          "%h = \"stablehlo.convert\"(%p) : (tensor<32x8xi1>) -> "
+          "tensor<32x8xf32>\n",
+      body));
+  EXPECT_EQ(getStepCollectives(counts.get(), kMesh)[2].role, Role::Other);
+  ParsedModule products(scaledUpdate(square("%g"), body));
+  EXPECT_EQ(getStepCollectives(products.get(), kMesh)[2].role, Role::Gradient);
+}
+
+//===----------------------------------------------------------------------===//
 // Named weights
 //===----------------------------------------------------------------------===//
 

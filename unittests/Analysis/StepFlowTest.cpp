@@ -112,6 +112,38 @@ TEST(StepFlowTest, FindsWhatIsComputedFromAValue) {
   EXPECT_FALSE(ancestors.contains(module.value("loss")));
 }
 
+TEST(StepFlowTest, TellsDivisorsFromWhatTheyDivide) {
+  // @scale divides.
+  ParsedModule module(R"(
+    func.func @main(%w: tensor<8x8xf32>, %x: tensor<8x8xf32>)
+        -> tensor<8x8xf32> {
+      %g = "stablehlo.dot"(%x, %w) {tag = "gradient"}
+        : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
+      %v = "stablehlo.dot"(%x, %g) {tag = "statistic"}
+        : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
+      %d = func.call @scale(%g, %v) : (tensor<8x8xf32>, tensor<8x8xf32>)
+        -> tensor<8x8xf32>
+      %1 = "stablehlo.subtract"(%w, %d)
+        : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
+      return %1 : tensor<8x8xf32>
+    }
+    func.func private @scale(%g: tensor<8x8xf32>, %v: tensor<8x8xf32>)
+        -> tensor<8x8xf32> {
+      %0 = "stablehlo.sqrt"(%v) : (tensor<8x8xf32>) -> tensor<8x8xf32>
+      %1 = "stablehlo.divide"(%g, %0)
+        : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
+      return %1 : tensor<8x8xf32>
+    })");
+  StepFlow flow = getFlow(module);
+  StepFlow::Updates updates =
+      flow.getUpdates(flow.getAncestors({module.value("gradient")}), {});
+  EXPECT_TRUE(updates.hasUpdates);
+  EXPECT_TRUE(updates.moved.contains(module.value("gradient")));
+  EXPECT_TRUE(updates.movedOrDivided.contains(module.value("gradient")));
+  EXPECT_FALSE(updates.moved.contains(module.value("statistic")));
+  EXPECT_TRUE(updates.movedOrDivided.contains(module.value("statistic")));
+}
+
 TEST(StepFlowTest, NamesResults) {
   ParsedModule module(R"(
     func.func @main(%w: tensor<8xf32>)

@@ -7,13 +7,15 @@
 //
 // A step as a graph of values. An edge leads from an operand to a result, into
 // and out of loops, branches, manual computations and called functions. It is
-// one of three kinds:
+// one of four kinds:
 //
 //   Moved     the result holds the operand's elements, each changed by itself:
 //             elementwise ops, casts, slices, shape changes, updates of a part,
 //             and collectives. An elementwise product with an activation is
 //             Computed instead, because state never depends on data that
 //             differs between devices
+//   Divided   like Moved, but the result grows as the operand shrinks to zero:
+//             it is a divisor
 //   Computed  the result mixes elements of the operand: products, convolutions,
 //             reductions, lookups, broadcasts
 //   Carried   like Moved, from one iteration of a loop to the next
@@ -91,9 +93,11 @@ public:
   struct Updates {
     /// True if the step returns any weight updated.
     bool hasUpdates = false;
-    /// What updated weights are made of element by element, and what they
-    /// depend on in whatever way.
-    ValueSet moved, contributing;
+    /// What updated weights are made of element by element: without what only
+    /// divides, as the second moments of Adam do, and with it.
+    ValueSet moved, movedOrDivided;
+    /// What they depend on in whatever way.
+    ValueSet contributing;
     /// What other results of the shape of a weight, with two dims or more, are
     /// made of element by element: those that an input of the step is part of,
     /// such as sums of gradients, and those that are new, such as gradients.

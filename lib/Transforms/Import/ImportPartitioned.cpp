@@ -208,7 +208,8 @@ private:
       return std::nullopt;
     if (!isSliced) {
       if (error.empty())
-        error = "some of its readers need the whole sum";
+        error = "some of its readers need the whole sum; a norm of it can be "
+                "the psum of the squares of scattered parts";
       return std::nullopt;
     }
     std::optional<ReplicaGroups> groups = readReplicaGroups(op, error);

@@ -165,7 +165,7 @@ module attributes {mhlo.num_partitions = 4 : i32} {
     %1 = "stablehlo.dynamic_slice"(%wrong, %id) <{slice_sizes = array<i64: 1>}> : (tensor<4xi32>, tensor<ui32>) -> tensor<1xi32>
     %wrong_offset = "stablehlo.reshape"(%1) : (tensor<1xi32>) -> tensor<i32>
 
-    // expected-remark @below {{an all-reduce is not imported as a reduce-scatter: some of its readers need the whole sum}}
+    // expected-remark @below {{an all-reduce is not imported as a reduce-scatter: some of its readers need the whole sum; a norm of it can be the psum of the squares of scattered parts}}
     %whole = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
     ^bb0(%a: tensor<f32>, %b: tensor<f32>):
       %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
