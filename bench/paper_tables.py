@@ -64,8 +64,10 @@ MICS = {("7.5B", 1): ("36.99", "38.39", "38.96"),
         ("18B", 1): ("51.47", "52.42", "OOM"),
         ("18B", 2): ("60.94", "61.44", "OOM")}
 OFF = {"weights": "none", "gradients": "none", "secondary": "none"}
+#: Steps as they are written: the axes over which weights are replicated.
+PLACEMENTS = {"ZeRO-3": (), "MiCS": ("node",)}
 TECHNIQUES = {
-    "ZeRO-3": None, "qwZ": OFF | {"weights": "i8"},
+    "qwZ": OFF | {"weights": "i8"},
     "hpZ": OFF | {"secondary": "gpu"}, "qgZ": OFF | {"gradients": "i4:i4"},
     # The paper's formats.
     "ZeRO++": {"weights": "i8", "gradients": "i4:i4", "secondary": "gpu"}}
@@ -102,10 +104,10 @@ class Model:
     @functools.cache
     def path(self, shape: Shape, technique: str) -> pathlib.Path:
         path = self.folder / f"{shape}-{technique}.mlir".replace(" ", "")
-        options = TECHNIQUES[technique]
-        if options is None:
-            path.write_text(self._export(shape))
+        if technique in PLACEMENTS:
+            path.write_text(self._export(shape, PLACEMENTS[technique]))
             return path
+        options = TECHNIQUES[technique]
         pipeline = {"mesh": shape.mesh, "target": "xla-ffi"} | options
         words = " ".join(f"{name}={value}" for name, value in pipeline.items())
         self._run([self.path(shape, "ZeRO-3"), f"--zeropp={words}", "-o", path])
@@ -144,7 +146,7 @@ class Model:
         self.scale = (usec[1] - busy[1] / self.reached) / times[1][
             "compute_usec"]
 
-    def _export(self, shape: Shape) -> str:
+    def _export(self, shape: Shape, replicated: tuple[str, ...]) -> str:
         import gpt
         import jax
         import zpp
@@ -152,7 +154,7 @@ class Model:
         trainer = gpt.Trainer(gpt.Config(
             layers=layers, width=width, heads=width // 128, vocab=51200,
             context=1024, mesh=(("node", shape.nodes), ("gpu", 16)),
-            dtype="float16", scan=True))
+            replicated=replicated, dtype="float16", scan=True))
         self.parameters[shape.size] = trainer.model_elements()
         batch = shape.nodes * 16 * shape.tokens
         return zpp.export(
@@ -285,31 +287,32 @@ def print_memory(model: Model):
 
 
 def print_mics(model: Model):
-    """Volumes are those of the minimal algorithms, as in the report."""
+    """MiCS is a step whose weights are replicated over the nodes: it gathers and
+    scatters within a node, and sums gradients over the nodes."""
     print("### hpZ beside MiCS on 4 nodes of 16: memory of states and bytes "
           "between nodes, per GPU and step\n")
-    table = Table(["size", "tokens", "ZeRO / hpZ / MiCS, paper",
-                   "ZeRO / hpZ, in sequence", "memory: ZeRO-3", "hpZ", "MiCS",
-                   "between nodes: ZeRO-3", "hpZ", "MiCS"])
+    names = ("ZeRO-3", "hpZ", "MiCS")
+    table = Table(["size", "tokens", "ZeRO / hpZ / MiCS, paper", "in sequence",
+                   *(f"memory: {name}" if name == names[0] else name
+                     for name in names),
+                   *(f"between nodes: {name}" if name == names[0] else name
+                     for name in names)])
     for (size, tokens), paper in MICS.items():
         shape = Shape(size, tokens, 4)
-        reports = {name: model.report(shape, name, 8)
-                   for name in ("ZeRO-3", "hpZ")}
-        weights = model.parameters[size]
-        state = {"ZeRO-3": 16 * weights / 64, "MiCS": 16 * weights / 16}
-        state["hpZ"] = state["ZeRO-3"] + reports["hpZ"]["total"][
-            "secondary_bytes"]
-        # MiCS scatters within the node and then sums each part over the nodes.
-        sent = {name: report["total"]["after"]["node"]
-                for name, report in reports.items()}
-        sent["MiCS"] = 2 * 3 / 4 * 2 * weights / 16
-        tflops = [model.tflops(shape, name, 8, True) for name in reports]
+        reports = [model.report(shape, name, 8) for name in names]
+        tflops = [model.tflops(shape, name, 8, True) for name in names]
         table.row([size, f"{tokens}K", " / ".join(paper),
                    " / ".join(f"{value:.1f}" for value in tflops),
-                   *(f"{state[name] / 1e9:.1f} GB"
-                     for name in ("ZeRO-3", "hpZ", "MiCS")),
-                   *(f"{sent[name] / 1e9:.2f} GB"
-                     for name in ("ZeRO-3", "hpZ", "MiCS"))])
+                   *(f"{memory(report) / 1e9:.1f} GB" for report in reports),
+                   *(f"{report['total']['after']['node'] / 1e9:.2f} GB"
+                     for report in reports)])
+
+
+def memory(report: dict) -> float:
+    """Of a device's states: the step has 12 bytes per weight in f32, and the
+    paper counts 16."""
+    return (report["time"]["state_bytes"] * 16 / 12 +
+            report["total"]["secondary_bytes"])
 
 
 if __name__ == "__main__":
