@@ -60,7 +60,8 @@ def main():
             sys.exit(str(error))
         measured = json.loads(written.read_text())
     gpu = launch.describe_gpu() if args.platform == "cuda" else "CPU"
-    print(f"\n{gpu}; medians of {args.rounds} rounds of {args.steps} steps\n")
+    print(f"\n{gpu}; {args.sequences} x {args.config['context']} tokens per "
+          f"device; medians of {args.rounds} rounds of {args.steps} steps\n")
     table = Table(["step", "time", "of FSDP2's", "half of the rounds",
                    "fastest round"])
     plain = list(zip(measured["FSDP2"], measured["FSDP2 again"]))
@@ -83,6 +84,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--tiny", action="store_true",
                         help="a model of two narrow layers")
     parser.add_argument("--gpus", type=int, default=2, metavar="N")
+    parser.add_argument("--sequences", type=int, default=1, metavar="N",
+                        help="per GPU; with one, the host may be slower than a GPU")
     parser.add_argument("--steps", type=int, default=5, metavar="N")
     parser.add_argument("--warm-up", type=int, default=2, metavar="N",
                         help="steps after each switch that are not timed")
@@ -91,7 +94,7 @@ def parse_arguments() -> argparse.Namespace:
                          ("results", pathlib.Path)):
         parser.add_argument(f"--{hidden}", type=kind, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    args.ranks, args.sequences = args.gpus, 1
+    args.ranks = args.gpus
     args.config = MODEL | (TINY if args.tiny else {}) | {
         "mesh": [["node", 1], ["gpu", args.gpus]]}
     return args
