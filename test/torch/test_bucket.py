@@ -133,6 +133,12 @@ def test_modules_without_fully_shard_are_errors():
         zpp.torch.report(nn.Linear(2, 2))
 
 
+def test_options_without_names_are_errors():
+    with pytest.raises(TypeError, match="expected zpp.Options, or options by "
+                       "name, such as weights='i8', but got 'i8'"):
+        zpp.torch.compress(nn.Linear(2, 2), "i8")
+
+
 def test_old_pytorch_is_an_error(monkeypatch):
     monkeypatch.delattr(FSDPModule, "set_custom_all_gather")
     with pytest.raises(RuntimeError, match="expected PyTorch 2.9 or later, "

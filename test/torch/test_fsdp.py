@@ -378,6 +378,10 @@ def test_fsdp1_is_an_error(pool):
      "number of devices, but got 'rack'"),
     ({"regather": True}, "regather: expected none for PyTorch, where "
      "fully_shard decides it, but got True"),
+    ({"weights_of": "all"}, "weights_of: expected none for PyTorch, where "
+     "fully_shard decides it, but got 'all'"),
+    ({"weights": "i8:delta"}, "weights: expected 'none', 'i8' or 'i4' for "
+     "PyTorch, where nothing is kept between steps, but got 'i8:delta'"),
     ({"target": "cuda"}, "target: expected 'auto', because the model's device "
      "decides it, but got 'cuda'"),
     ({"schedule": {0: {}}}, "schedule: expected steps counted from 1, but got "

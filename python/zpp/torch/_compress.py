@@ -29,7 +29,7 @@ _TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
 #: Where FSDP2 keeps the process group of the replicas of HSDP.
 _REPLICAS = "replicate_process_group"
 #: Options of steps that are compiled as a whole.
-_OF_STEPS = ("regather", "prefetch_bytes", "coalesce_bytes")
+_OF_STEPS = ("weights_of", "regather", "prefetch_bytes", "coalesce_bytes")
 
 #: What `compress` has attached, by the module of fully_shard.
 _attached: "weakref.WeakKeyDictionary[FSDPModule, list[_Communication]]" = (
@@ -71,10 +71,14 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
       `model`.
 
     Raises:
-      TypeError: if `model` has no module of fully_shard, or one of FSDP1.
+      TypeError: if `model` has no module of fully_shard, or one of FSDP1, or if
+        `options` is something else.
       ValueError: if an option, the mesh or a group is not valid.
       RuntimeError: if this version of PyTorch is too old.
     """
+    if not isinstance(options, Options | None):
+        raise TypeError(f"expected zpp.Options, or options by name, such as "
+                        f"weights='i8', but got {options!r}")
     if isinstance(changes.get("mesh"), DeviceMesh):
         devices = changes["mesh"]
         changes["mesh"] = _mesh.tiers_of_devices(devices)
