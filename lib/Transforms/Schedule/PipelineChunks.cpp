@@ -8,6 +8,7 @@
 #include "FormatOptions.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Remarks.h"
+#include "zpp/Analysis/HostModule.h"
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Transforms/Passes.h"
 
@@ -218,6 +219,7 @@ public:
     if (!host)
       return;
     LinksOption linksOption(getOperation(), links);
+    llvm::DenseMap<Operation *, SmallVector<Operation *>> exchangesBefore;
     for (auto function : host.getOps<func::FuncOp>()) {
       CollectiveOpInterface first;
       bool hasOneMesh = true;
@@ -241,10 +243,40 @@ public:
       FailureOr<std::optional<LinkModel>> model = linksOption.getModel(mesh);
       if (failed(model))
         return signalPassFailure();
+      exchangesBefore[function] = getExchanges(function);
       Issue(function.getBody().front(), mesh,
             *model ? **model : LinkModel(mesh))
           .run();
     }
+    getOperation().walk([&](StartOp start) {
+      FunctionOpInterface function = getStartedFunction(start);
+      auto found = exchangesBefore.find(function);
+      if (found != exchangesBefore.end())
+        reorderOrigins(start, found->second, getExchanges(function));
+    });
+  }
+
+private:
+  static SmallVector<Operation *> getExchanges(Operation *function) {
+    SmallVector<Operation *> exchanges;
+    function->walk(
+        [&](CollectiveOpInterface exchange) { exchanges.push_back(exchange); });
+    return exchanges;
+  }
+
+  /// The origins of a start are in the order of the exchanges that it runs.
+  static void reorderOrigins(StartOp start, ArrayRef<Operation *> before,
+                             ArrayRef<Operation *> after) {
+    ArrayAttr origins = start.getOriginsAttr();
+    if (!origins || origins.size() != before.size() || before == after)
+      return;
+    llvm::DenseMap<Operation *, Attribute> known;
+    for (auto [exchange, origin] : llvm::zip_equal(before, origins))
+      known[exchange] = origin;
+    SmallVector<Attribute> ordered;
+    for (Operation *exchange : after)
+      ordered.push_back(known.lookup(exchange));
+    start.setOriginsAttr(ArrayAttr::get(start.getContext(), ordered));
   }
 };
 } // namespace

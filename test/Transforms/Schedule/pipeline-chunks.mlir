@@ -8,7 +8,15 @@
 #mesh = #zero.mesh<"node" = 2, "gpu" = 2>
 #other = #zero.mesh<"host" = 2, "gpu" = 2>
 
-func.func private @step()
+// The origins of a start follow the order of its exchanges.
+// CHECK-LABEL: func @step
+// CHECK: origins = [{id = 1 : i64}, {id = 3 : i64}, {id = 2 : i64}, {id = 4 : i64}]
+func.func @step(%g: tensor<4096x4096xf32>) -> tensor<1024x4096xf32> {
+  %0 = zero.start @zpp_host::@stages(%g) {origins = [{id = 1}, {id = 2}, {id = 3}, {id = 4}]}
+      : (tensor<4096x4096xf32>) -> tensor<1024x4096xf32>
+  %1 = zero.wait %0 from(%g : tensor<4096x4096xf32>) : tensor<1024x4096xf32>
+  return %1 : tensor<1024x4096xf32>
+}
 
 module @zpp_host {
   // Two stages, written one after the other: the second one is quantized and goes
