@@ -71,8 +71,9 @@ static Span getSpan(Value value) {
       int64_t begin = 0;
       if (auto constant = op->getOperand(1).getDefiningOp())
         if (auto attr = constant->getAttrOfType<IntegerAttr>("value"))
-          begin = attr.getInt();
-      return {op->getOperand(0), begin, begin + getBytes(value.getType())};
+          begin = std::max<int64_t>(attr.getInt(), 0);
+      return {op->getOperand(0), begin,
+              addSaturating(begin, getBytes(value.getType()))};
     }
     if (op->getNumOperands() == 0 || name == "memref.alloc" ||
         name == "tensor.empty")
@@ -104,6 +105,8 @@ public:
 
 private:
   void read(FunctionOpInterface function, std::vector<HostTask> &tasks) {
+    if (function.isExternal())
+      return;
     // What each task reads and writes, and the slowest tier whose exchange it
     // needs; -1 for none.
     SmallVector<std::pair<Span, Span>> spans;
