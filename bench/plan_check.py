@@ -12,9 +12,10 @@ are the only ones that numbers are fitted to, one number each:
 - on each link between nodes, the rate that XLA's rings reach on it.
 
 Exchanges with single peers reach the nominal rate at 50 Gbit/s. At 100 Gbit/s
-they reach the rate of the gather of 64 MiB in the page's table of collectives,
-and on the link that is not shaped that of the rings. What the page says of the
-links is shared by all ranks and both directions.
+they reach that of the gathers of 64 and 256 MiB in the page's table of
+collectives, and on the link that is not shaped that of the rings. The latency of
+TCP is that of the same two gathers: what they would take without bytes. What the
+page says of the links is shared by all ranks and both directions.
 
 A prediction holds if it is within 15 % of the measurement. The order of two
 steps is wrong if they differ by 3 % or more, measured, and the prediction says
@@ -173,22 +174,22 @@ class Model:
 
 def check(page: str, model: Model):
     """Yields a dict per measured step and link."""
-    exchange_100 = exchange_rate(page)
+    exchange_100, latency = read_exchange(page)
     for heading, number, per_node, wanted in TABLES:
         measured = read_table(page, heading, number, wanted)
-        links = list(measured["FSDP, exported and loaded"])
+        base = measured[next(step for step, options in wanted.items()
+                             if options is None)]
         scale = fit_scale(model, per_node, measured_nvlink(page, per_node))
-        for link in links:
-            target = measured["FSDP, exported and loaded"][link]
+        for link, target in base.items():
             if link == NVLINK:
                 text = "node=400gbyte,gpu=400gbyte"
             else:
-                ring = fit_ring(model, per_node, scale, target)
+                ring = fit_ring(model, per_node, scale, latency, target)
                 nominal = {"50 Gbit/s": 50.0, "100 Gbit/s": exchange_100}
                 exchange = (nominal[link] / (2 * per_node)
                             if link in nominal else ring)
-                text = (f"node={exchange:.3f}gbit/{ring:.3f}gbit,"
-                        f"gpu=400gbyte")
+                text = (f"node={exchange:.3f}gbit/{ring:.3f}gbit"
+                        f"+{latency:.0f}us,gpu=400gbyte")
             for step, options in wanted.items():
                 if link not in measured[step]:
                     continue
@@ -206,11 +207,13 @@ def fit_scale(model: Model, per_node: int, target: float) -> float:
         per_node, None, "node=400gbyte,gpu=400gbyte", scale), 0.7, target)
 
 
-def fit_ring(model: Model, per_node: int, scale: float, target: float) -> float:
+def fit_ring(model: Model, per_node: int, scale: float, latency: float,
+             target: float) -> float:
     """The rate of rings per device, in Gbit/s, with which FSDP is as measured.
     Times are nearly linear in 1 / rate."""
     return 1 / solve(lambda inverse: model.milliseconds(
-        per_node, None, f"node={1 / inverse:.4f}gbit,gpu=400gbyte", scale),
+        per_node, None,
+        f"node={1 / inverse:.4f}gbit+{latency:.0f}us,gpu=400gbyte", scale),
         1 / 15, target)
 
 
@@ -235,15 +238,17 @@ def measured_nvlink(page: str, per_node: int) -> float:
     return read_table(page, heading, 0, {name: None})[name][NVLINK]
 
 
-def exchange_rate(page: str) -> float:
-    """Gbit/s that the gather of 64 MiB reaches at 100 Gbit/s: each of 4 devices
+def read_exchange(page: str) -> tuple[float, float]:
+    """Gbit/s and latency in usec of the gathers at 100 Gbit/s: each of 4 devices
     sends its part of int8 codes and scales to the other node."""
-    match = re.search(r"\| 100 Gbit/s \| all_gather i8[^|]*\| ([\d.]+) ms",
-                      page)
+    match = re.search(r"\| 100 Gbit/s \| all_gather i8[^|]*\| ([\d.]+) ms.*"
+                      r"\| ([\d.]+) ms \|[^|]*\|[^|]*\|\n", page)
     if not match:
         sys.exit(f"{PAGE.name}: expected all_gather i8 at 100 Gbit/s")
-    sent = 2**25 * (1 + 2 / 128)
-    return sent * 8 / 1e9 / (float(match[1]) / 1e3)
+    first, last = float(match[1]), float(match[2])
+    per_mib = (last - first) / (256 - 64)
+    sent = 2**20 / 2 * (1 + 2 / 128)
+    return sent * 8 / 1e6 / per_mib, (first - 64 * per_mib) * 1e3
 
 
 def read_table(page: str, heading: str, number: int, wanted: dict

@@ -16,8 +16,8 @@ using namespace zpp;
 LinkModel::LinkModel(const Mesh &mesh) {
   double speed = 4e5;
   for (size_t axis = mesh.getAxes().size(); axis-- > 0; speed /= 10)
-    bytesPerUsec.insert(bytesPerUsec.begin(), speed);
-  ringBytesPerUsec = bytesPerUsec;
+    rates.insert(rates.begin(), {speed, speed});
+  latencyUsec.assign(rates.size(), kExchangeUsec);
 }
 
 /// Parses "50gbit" or "400gbyte" to bytes per microsecond; 0 on failure.
@@ -32,6 +32,18 @@ static double parseSpeed(const std::string &text) {
   return unit == "gbyte" ? number * 1e3 : 0;
 }
 
+/// Parses "270us" or "0.27ms" to microseconds; negative on failure.
+static double parseLatency(const std::string &text) {
+  char *end = nullptr;
+  double number = std::strtod(text.c_str(), &end);
+  std::string unit = end;
+  if (end == text.c_str() || !(number >= 0) || std::isinf(number))
+    return -1;
+  if (unit == "us")
+    return number;
+  return unit == "ms" ? number * 1e3 : -1;
+}
+
 std::optional<LinkModel> LinkModel::parse(const std::string &spec,
                                           const Mesh &mesh,
                                           std::string &error) {
@@ -42,13 +54,21 @@ std::optional<LinkModel> LinkModel::parse(const std::string &spec,
     std::string item = spec.substr(begin, end - begin);
     begin = end + 1;
     size_t equals = item.find('=');
-    double speed = 0, ring = 0;
+    double speed = 0, ring = 0, latency = kExchangeUsec;
     if (equals != std::string::npos) {
-      size_t slash = std::min(item.find('/', equals), item.size());
-      speed = parseSpeed(item.substr(equals + 1, slash - equals - 1));
-      ring = slash == item.size() ? speed : parseSpeed(item.substr(slash + 1));
+      std::string value = item.substr(equals + 1);
+      // A number may have a sign in its exponent.
+      size_t plus = value.rfind('+');
+      if (plus != std::string::npos && value.back() == 's') {
+        latency = parseLatency(value.substr(plus + 1));
+        value.resize(plus);
+      }
+      size_t slash = std::min(value.find('/'), value.size());
+      speed = parseSpeed(value.substr(0, slash));
+      ring =
+          slash == value.size() ? speed : parseSpeed(value.substr(slash + 1));
     }
-    if (speed == 0 || ring == 0) {
+    if (speed == 0 || ring == 0 || latency < 0) {
       error = "expected TIER=NUMBERgbit or TIER=NUMBERgbyte, but got '" + item +
               "'";
       return std::nullopt;
@@ -60,8 +80,8 @@ std::optional<LinkModel> LinkModel::parse(const std::string &spec,
       return std::nullopt;
     }
     isGiven[axis] = true;
-    model.bytesPerUsec[axis] = speed;
-    model.ringBytesPerUsec[axis] = ring;
+    model.rates[axis] = {speed, ring};
+    model.latencyUsec[axis] = latency;
   }
   for (size_t axis = 0; axis < isGiven.size(); ++axis)
     if (!isGiven[axis]) {
@@ -73,10 +93,14 @@ std::optional<LinkModel> LinkModel::parse(const std::string &spec,
 }
 
 double LinkModel::getExchangeUsec(const std::vector<int64_t> &sent) const {
-  double usec = 0;
-  for (size_t axis = 0; axis < sent.size(); ++axis)
-    usec = std::max(usec, static_cast<double>(sent[axis]) / bytesPerUsec[axis]);
-  return kExchangeUsec + usec;
+  double usec = 0, latency = kExchangeUsec;
+  for (size_t axis = 0; axis < sent.size(); ++axis) {
+    usec =
+        std::max(usec, static_cast<double>(sent[axis]) / rates[axis].exchange);
+    if (sent[axis] > 0)
+      latency = std::max(latency, latencyUsec[axis]);
+  }
+  return latency + usec;
 }
 
 double LinkModel::getRingUsec(const std::vector<int64_t> &sizes,
@@ -90,18 +114,20 @@ double LinkModel::getRingUsec(const std::vector<int64_t> &sizes,
   // devices, which share these links.
   double steps = static_cast<double>(devices - 1), usec = 0;
   double faster = static_cast<double>(devices), nodes = 1;
+  double latency = kExchangeUsec;
   for (size_t axis = 0; axis < sizes.size(); ++axis) {
     faster /= static_cast<double>(sizes[axis]);
-    if (sizes[axis] > 1)
+    if (sizes[axis] > 1) {
       usec = std::max(usec, steps * static_cast<double>(bytes) / faster /
-                                ringBytesPerUsec[axis]);
+                                rates[axis].ring);
+      latency = std::max(latency, latencyUsec[axis]);
+    }
     // The last axis is within a node.
     if (axis + 1 < sizes.size())
       nodes *= static_cast<double>(sizes[axis]);
   }
   double hops = nodes - 1;
-  return kExchangeUsec + usec + hops * kRingHopUsec +
-         (steps - hops) * kRingStepUsec;
+  return latency + usec + hops * kRingHopUsec + (steps - hops) * kRingStepUsec;
 }
 
 double LinkModel::getKernelUsec(int64_t bytes) {

@@ -56,6 +56,23 @@ TEST(LinkModel, RingsMayHaveAnotherSpeed) {
                    LinkModel::kExchangeUsec + 80);
 }
 
+TEST(LinkModel, TiersMayHaveLongerLatencies) {
+  std::string error;
+  for (const char *spec : {"node=80gbit+270us,gpu=400gbyte",
+                           "node=80gbit/80gbit+0.27ms,gpu=4e+2gbyte+1us"}) {
+    std::optional<LinkModel> model = LinkModel::parse(spec, mesh, error);
+    ASSERT_TRUE(model) << error;
+    EXPECT_DOUBLE_EQ(model->getExchangeUsec({1000000, 400000}), 270 + 100);
+    EXPECT_DOUBLE_EQ(model->getExchangeUsec({0, 4000000}),
+                     LinkModel::kExchangeUsec + 10);
+    EXPECT_DOUBLE_EQ(model->getRingUsec({2, 1}, 400000),
+                     270 + 40 + LinkModel::kRingHopUsec);
+    EXPECT_DOUBLE_EQ(model->getRingUsec({1, 4}, 400000),
+                     LinkModel::kExchangeUsec + 3 +
+                         3 * LinkModel::kRingStepUsec);
+  }
+}
+
 TEST(LinkModel, SlowerTiersAreSlower) {
   LinkModel model(mesh);
   EXPECT_GT(model.getExchangeUsec({1000000, 0}),
@@ -78,6 +95,11 @@ TEST(LinkModel, Errors) {
   EXPECT_EQ(parse("node=1gbit/,gpu=1gbit"),
             "expected TIER=NUMBERgbit or TIER=NUMBERgbyte, but got "
             "'node=1gbit/'");
+  for (std::string item : {"node=1gbit+270s", "node=1gbit+us",
+                           "node=1gbit+-1us", "node=+270us", "node=s"})
+    EXPECT_EQ(parse((item + ",gpu=1gbit").c_str()),
+              "expected TIER=NUMBERgbit or TIER=NUMBERgbyte, but got '" + item +
+                  "'");
   EXPECT_EQ(parse("rack=50gbit"),
             "expected each tier of node:2,gpu:4 once, but got 'rack'");
   EXPECT_EQ(parse("node=1gbit,node=1gbit"),

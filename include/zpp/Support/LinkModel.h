@@ -42,8 +42,9 @@ public:
 
   /// Parses "node=50gbit,gpu=400gbyte": what a device sends per second over the
   /// links of each tier. "node=50gbit/60gbit" has another speed for rings,
-  /// which keep a link busier than sends to single peers. Every tier of `mesh`
-  /// must occur once. On failure returns nullopt and sets `error`.
+  /// which keep a link busier than sends to single peers; "node=50gbit+270us"
+  /// has a longer latency than kExchangeUsec. Every tier of `mesh` must occur
+  /// once. On failure returns nullopt and sets `error`.
   static std::optional<LinkModel> parse(const std::string &spec,
                                         const Mesh &mesh, std::string &error);
 
@@ -61,8 +62,13 @@ public:
   static double getKernelUsec(int64_t bytes);
 
 private:
+  /// In bytes per microsecond.
+  struct Rates {
+    double exchange, ring;
+  };
   /// Indexed by the axes of the mesh.
-  std::vector<double> bytesPerUsec, ringBytesPerUsec;
+  std::vector<Rates> rates;
+  std::vector<double> latencyUsec;
 };
 
 /// The best number of stages for a collective, at most `most`, given the time
