@@ -499,7 +499,8 @@ def print_table(results: dict[str, list[dict]]) -> bool:
 def draw(results: dict[str, list[dict]]) -> str:
     """Curves of the validation loss, the mean of the seeds, as SVG."""
     width, height, left, top = 720, 400, 60, 40
-    colors = ("#818b98", "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#bf3989")
+    colors = ("#818b98", "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#bf3989",
+              "#57606a")
     curves = {}
     for row, runs in results.items():
         steps = [step for step, *_ in runs[0]["curve"]]
