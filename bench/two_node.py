@@ -7,8 +7,10 @@
 exports the step of the example GPT for a mesh of 2 nodes x 2 GPUs
 (--gpus-per-node) as it is, rewritten with all of ZeRO++ in portable StableHLO
 (a), and rewritten for the runtime (b) with each technique and with all of them.
-"jit (b)" is the step with shardings alone, whose collectives XLA makes. Then it trains all of these from the same weights on the same batch, prints a
-table and draws it (if matplotlib is installed). Steps that were exported into
+"0.52 M (b)" has weights=i4:delta besides, whose first step sends whole weights.
+"jit (b)" is the step with shardings alone, whose collectives XLA makes. Then it
+trains all of these from the same weights on the same batch, prints a table and
+draws it (if matplotlib is installed). Steps that were exported into
 --log before, with the same options and at the same commit, are used again.
 
 --kind HSDP and --kind DDP do the same with weights that are replicated between

@@ -24,8 +24,9 @@ JITTED, EXPORTED = "FSDP", "FSDP, exported"
 #: These of all kinds of steps.
 BASELINES = tuple(name for kind in REPLICATED
                   for name in (kind, f"{kind}, exported"))
-#: All techniques, with the runtime.
+#: All techniques, with the runtime; and with weights as differences.
 RUNTIME = "all (b)"
+DIFFERENCES = "0.52 M (b)"
 
 _OFF = {"weights": "none", "gradients": "none", "secondary": "none"}
 _ALL = {"weights": "i8", "gradients": "i8:i4", "secondary": "gpu"}
@@ -41,6 +42,14 @@ VARIANTS = {
     "jit (b)": _ALL | {"collectives": "xla"},
     "all (b), links": _ALL | {"links": "node=400gbyte,gpu=400gbyte"},
 }
+
+
+def _variants(gpus_per_node: int) -> dict[str, dict]:
+    """With one GPU per node there is one hop, to which the first format would
+    belong."""
+    formats = "i8:i4" if gpus_per_node > 1 else "i4"
+    return VARIANTS | {DIFFERENCES: _ALL | {"weights": "i4:delta",
+                                            "gradients": formats}}
 
 
 def _replicated_variants(gpus_per_node: int) -> dict[str, dict]:
@@ -146,7 +155,7 @@ def describe(layers: int, gpus_per_node: int, sequences: int, platform: str,
     return json.loads(json.dumps({
         "config": dataclasses.asdict(config), "sequences": sequences,
         "platform": platform, "kind": kind, "variants": (
-            VARIANTS if kind == "FSDP" else _replicated_variants(gpus_per_node)),
+            _variants(gpus_per_node) if kind == "FSDP" else _replicated_variants(gpus_per_node)),
         "jax": jax.__version__, "commit": _commit()}))
 
 

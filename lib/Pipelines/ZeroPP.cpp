@@ -55,6 +55,20 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
         "expected a secondary partition with weights=" + options.weights +
         ", which is what differences are taken to, but got secondary=none"));
 
+  bool keepsFrozen = options.frozen == "keep";
+  if (!keepsFrozen && options.frozen != "none")
+    return pm.addPass(std::make_unique<RefuseOption>(
+        "expected frozen as none or keep, but got '" + options.frozen + "'"));
+  if (keepsFrozen && !hasSecondary)
+    return pm.addPass(
+        std::make_unique<RefuseOption>("expected a secondary partition with "
+                                       "frozen=keep, which is what is kept, "
+                                       "but got secondary=none"));
+  if (!llvm::is_contained({"none", "frozen", "all"}, StringRef(options.start)))
+    return pm.addPass(std::make_unique<RefuseOption>(
+        "expected start as none, frozen or all, but got '" + options.start +
+        "'"));
+
   int64_t coalesceBytes = options.coalesceBytes;
   for (auto [bytes, least, what] :
        {std::tuple{coalesceBytes, kDefaultCoalesceBytes, "coalesce"},
@@ -97,18 +111,30 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
     partition.links = options.links;
     // Small gathers can travel with those that are split into hops.
     partition.splitSmall = coalesceBytes > 0;
+    partition.betweenSteps = sendsDifferences ? "all"
+                             : keepsFrozen    ? "frozen"
+                                              : "none";
     pm.addPass(createPartitionWithinNodePass(partition));
   }
   if (sendsDifferences) {
-    // Weights without a secondary partition are gathered once per step and
-    // not kept: they have no difference to send.
+    // Weights without a secondary partition, such as those that are gathered
+    // within a node only, have no difference to send.
     quantize.format = "i8";
     quantize.singleOnly = true;
     pm.addPass(createQuantizeAllGatherPass(quantize));
+  }
+  if (keepsFrozen) {
+    // What does not change has no differences to send. qwZ, which must know
+    // what reads secondary partitions, is behind us.
+    KeepFrozenPassOptions keep;
+    keep.start = options.start != "none";
+    pm.addPass(createKeepFrozenPass(keep));
+  }
+  if (sendsDifferences) {
     SendDifferencesPassOptions differences;
     differences.format = weightFormat.str();
     differences.block = options.block;
-    differences.start = options.start;
+    differences.start = options.start == "all";
     pm.addPass(createSendDifferencesPass(differences));
   }
 

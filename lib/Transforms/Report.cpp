@@ -12,6 +12,7 @@
 #include "zpp/Support/Limits.h"
 #include "zpp/Support/OutputFile.h"
 #include "zpp/Transforms/Passes.h"
+#include "zpp/Transforms/State.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/JSON.h"
 
@@ -49,6 +50,8 @@ struct Report {
   Bytes unit;
   int64_t modelBytes = 0;
   int64_t secondaryBytes = 0;
+  /// What a device keeps from step to step.
+  int64_t stateBytes = 0;
   /// With target xla-ffi, the starts and waits in order.
   SmallVector<ScheduleEvent> schedule;
   /// The prediction, if it is wanted.
@@ -105,6 +108,12 @@ Report buildReport(ModuleOp module, const Mesh &mesh,
   size_t numAxes = mesh.getAxes().size();
   report.before = report.after = report.unit = Bytes(numAxes, 0);
 
+  if (auto state = module->getAttrOfType<ArrayAttr>(kStateAttr))
+    for (auto entry : state.getAsRange<DictionaryAttr>())
+      if (auto type = entry.getAs<TypeAttr>("type"))
+        report.stateBytes = addSaturating(
+            report.stateBytes, getBytes(type.getValue()) / mesh.numDevices());
+
   // The collectives in their order in the input, which rewritten ones record.
   std::map<int64_t, Entry> entries;
   llvm::DenseMap<int64_t, int64_t> numOps;
@@ -112,6 +121,10 @@ Report buildReport(ModuleOp module, const Mesh &mesh,
   for (const StepCollective &collective : collectives)
     for (const Origin &origin : getOrigins(collective))
       nextId = std::max(nextId, addSaturating(origin.id, 1));
+  // Those that nothing is left of.
+  SmallVector<Origin> removed = getOrigins(module);
+  for (const Origin &origin : removed)
+    nextId = std::max(nextId, addSaturating(origin.id, 1));
   for (const StepCollective &collective : collectives) {
     SmallVector<Origin> origins = getOrigins(collective);
     bool isNew = origins.empty();
@@ -148,6 +161,18 @@ Report buildReport(ModuleOp module, const Mesh &mesh,
       entry.origin = std::move(origin);
     }
   }
+
+  if (auto attrs = module->getAttrOfType<ArrayAttr>(kOriginAttr))
+    for (auto [origin, attr] :
+         llvm::zip(removed, attrs.getAsRange<DictionaryAttr>())) {
+      auto [entry, isNew] = entries.try_emplace(origin.id);
+      if (!isNew)
+        continue;
+      if (auto location = attr.getAs<StringAttr>("location"))
+        entry->second.location = location.str();
+      entry->second.after.assign(numAxes, 0);
+      entry->second.origin = std::move(origin);
+    }
 
   report.schedule = getSchedule(module);
 
@@ -289,6 +314,7 @@ void printJSON(const Report &report, raw_ostream &os) {
            {"after_in_M", getUnits(report, report.after)},
            {"model_bytes", report.modelBytes},
            {"secondary_bytes", report.secondaryBytes},
+           {"state_bytes", report.stateBytes},
        }},
   };
   if (report.time)
@@ -446,6 +472,9 @@ void printTable(const Report &report, raw_ostream &os) {
   os << "\nM = " << formatBytes(report.modelBytes)
      << " of weights, as they are gathered; secondary partitions keep "
      << formatBytes(report.secondaryBytes) << " per device\n";
+  if (report.stateBytes > 0)
+    os << "from step to step, a device keeps " << formatBytes(report.stateBytes)
+       << " of weights\n";
 
   // One line per reason, not one per collective.
   std::map<std::string, std::vector<const Entry *>> reasons;

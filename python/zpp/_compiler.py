@@ -72,20 +72,19 @@ class Rewritten:
 
 
 def rewrite_text(text: str, options: Options, target: str,
-                 starts: bool = False) -> Rewritten:
+                 start: str = "none") -> Rewritten:
     """Rewrites a module in the generic form.
 
     Args:
       target: "portable", "cuda" or "cpu"; that of `options` is ignored.
-      starts: whether the step begins the state of weights that are sent as
-        differences, rather than taking it.
+      start: what of the state the step begins rather than takes: "all",
+        "frozen" or "none".
 
     Raises:
       CompileError: with the compiler's message.
     """
     pipeline = _pipeline(options, target)
-    if starts:
-        pipeline["start"] = True
+    pipeline["start"] = None if start == "none" else start
     with tempfile.TemporaryDirectory(prefix="zpp-") as name:
         folder = pathlib.Path(name)
         source, output, report = (folder / name for name in (
@@ -131,8 +130,8 @@ def import_partitioned(text: str) -> str:
 def _pipeline(options: Options, target: str) -> dict:
     """The options of the pass pipeline."""
     pipeline = {name.replace("_", "-"): getattr(options, name) for name in (
-        "mesh", "weights", "gradients", "reduced", "secondary", "block",
-        "rotate", "regather", "stages", "links", "prefetch_bytes",
+        "mesh", "weights", "gradients", "reduced", "secondary", "frozen",
+        "block", "rotate", "regather", "stages", "links", "prefetch_bytes",
         "coalesce_bytes")}
     if options.weights_of is not None:
         # The front end has turned names into numbers of the module's arguments.

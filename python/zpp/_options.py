@@ -55,6 +55,10 @@ class Options:
     #: The group that keeps a second copy of the weights for the backward pass
     #: (hpZ): the name of a tier, a number of devices, or "none".
     secondary: str | int | None = None
+    #: "keep" sends weights that the step returns as they came in the first call
+    #: only: what a device has received of them, the secondary partition, is kept
+    #: between calls. Or "none".
+    frozen: str | None = None
     #: Arguments to treat as weights even if the step does not show that they
     #: are, for instance in an evaluation: "all", the numbers of leaves of the
     #: arguments, or a function that returns for each leaf's path, as
@@ -103,6 +107,7 @@ class Options:
         _check_choice("reduced", self.reduced, (None, "none", *FORMATS))
         if not isinstance(self.secondary, str | None):
             _check_number("secondary", self.secondary, 1)
+        _check_choice("frozen", self.frozen, (None, "none", "keep"))
         put("weights_of", _weights_of(self.weights_of))
         _check_number("block", self.block, 32, 2048)
         if self.block is not None and self.block & (self.block - 1):

@@ -19,6 +19,7 @@ TECHNIQUES = {
     "qgZ": ("gradients",),
     "qwZ + hpZ": ("weights", "secondary"),
     "ZeRO++": ("weights", "secondary", "gradients"),
+    "differences": ("weights", "secondary", "gradients", "state"),
 }
 #: A plan with more techniques must be faster by this part to be chosen.
 LEAST_GAIN = 0.02
@@ -38,7 +39,8 @@ class Prediction:
     #: By tier: what it sends, and how long the links are busy.
     sent: Mapping[str, int]
     busy: Mapping[str, float]
-    #: Arguments of the step, secondary partitions, and an estimate of the most
+    #: Arguments of the step, with what is kept from step to step; secondary
+    #: partitions; and an estimate of the most
     #: that is alive at one time, with both of these.
     state_bytes: int
     secondary_bytes: int
@@ -181,10 +183,16 @@ def plan_text(text: str, options: Options, *, device: str | None,
     if compute is not None and not compute > 0:
         raise ValueError(f"compute: expected a positive number of seconds, but "
                          f"got {compute!r}")
+    has_state = (options.weights or "").endswith(":delta")
     wanted = {name: on for name, on in TECHNIQUES.items()
-              if all(getattr(options, technique) != "none" for technique in on)}
-    variants = {name: options.replace(**{
-        technique: "none" for technique in _OFF if technique not in on})
+              if all(has_state if technique == "state" else
+                     getattr(options, technique) != "none"
+                     for technique in on)}
+    variants = {name: options.replace(
+        **{technique: "none" for technique in _OFF if technique not in on},
+        # What the rows without state would do.
+        **{"weights": "i8"} if has_state and "weights" in on
+        and "state" not in on else {})
         for name, on in wanted.items()}
     target = "portable" if options.target == "portable" else "cuda"
 

@@ -25,6 +25,10 @@
 !node = !zero.shard<5x40xbf16, dim 1 = (1, "gpu") on #mesh>
 !node_q = !zero.shard<5x40xbf16, dim 1 = (1, "gpu") on #mesh, #zero.quant<i8, block = 32>>
 !whole = !zero.shard<5x40xbf16, dim 1 = (1, 3) on #mesh>
+!slice_f = !zero.shard<5x40xf32, dim 1 = ("node", "gpu") on #mesh>
+!slice_d = !zero.shard<5x40xf32, dim 1 = ("node", "gpu") on #mesh, #zero.quant<i4, block = 32>>
+!whole_f = !zero.shard<5x40xf32, dim 1 = (1, 3) on #mesh>
+!whole_d = !zero.shard<5x40xf32, dim 1 = (1, 3) on #mesh, #zero.quant<i4, block = 32>>
 !whole_q = !zero.shard<5x40xbf16, dim 1 = (1, 3) on #mesh, #zero.quant<i8, block = 32>>
 
 func.func @plain(%w: tensor<5x14xbf16>) -> tensor<5x40xbf16> {
@@ -56,6 +60,18 @@ func.func @quantized_two_hops(%w: tensor<5x14xbf16>) -> tensor<5x40xbf16> {
   %4 = zero.decode %3 : !whole_q to !whole
   %5 = zero.to_local %4 : !whole to tensor<5x40xbf16>
   return %5 : tensor<5x40xbf16>
+}
+// What weights=i4:delta moves: all devices decode what the owner has sent, the
+// owner too.
+func.func @differences(%d: tensor<5x14xf32>) -> (tensor<5x40xf32>, tensor<5x14xf32>) {
+  %0 = zero.from_local %d : tensor<5x14xf32> to !slice_f
+  %1 = zero.encode %0 : !slice_f to !slice_d
+  %2 = zero.all_gather %1 along ["node", "gpu"] : !slice_d to !whole_d
+  %3 = zero.decode %2 : !whole_d to !whole_f
+  %4 = zero.to_local %3 : !whole_f to tensor<5x40xf32>
+  %5 = zero.decode %1 : !slice_d to !slice_f
+  %6 = zero.to_local %5 : !slice_f to tensor<5x14xf32>
+  return %4, %6 : tensor<5x40xf32>, tensor<5x14xf32>
 }
 func.func @identity(%w: tensor<5x40xbf16>) -> tensor<5x40xbf16> {
   return %w : tensor<5x40xbf16>

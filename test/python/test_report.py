@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The report against an independent count of what was emitted."""
 
+import dataclasses
 import re
 
 import collectives
@@ -31,6 +32,12 @@ CASES = {
     "1-D": (with_options(mesh=(("data", 8),)), {"mesh": NODES, **ALL_ON}),
     "tensor": (with_options(mesh=(("node", 2), ("gpu", 2), ("tensor", 2))),
                {"mesh": "node:2,gpu:2,tensor:2", **ALL_ON}),
+    "differences": (TINY, {"mesh": NODES, **ALL_ON, "weights": "i4:delta"}),
+    "differences, nodes of one": (
+        with_options(mesh=(("node", 2), ("gpu", 1))),
+        {"mesh": "node:2,gpu:1", **ALL_ON, "weights": "i4:delta"}),
+    "differences, scan": (with_options(scan=True), {
+        "mesh": NODES, **ALL_ON, "weights": "i4:delta"}),
     "three tiers": (with_options(
         mesh=(("rack", 2), ("node", 2), ("gpu", 2))),
         {"mesh": "rack:2,node:2,gpu:2", **ALL_ON, "secondary": "node"}),
@@ -80,6 +87,20 @@ def test_inter_node_bytes_fall_to_0_78_of_three():
     before = sum(entry["before"]["node"] for entry in entries)
     after = sum(entry["after"]["node"] for entry in entries)
     assert 3 * after / before <= 0.78
+
+
+@pytest.mark.parametrize("nodes", [
+    (("node", 2), ("gpu", 4)), (("node", 2), ("gpu", 1))], ids=str)
+def test_inter_node_bytes_fall_to_0_52_of_three(nodes):
+    """With differences. Each tensor's last block and what is too small count."""
+    config = dataclasses.replace(LARGE, mesh=nodes)
+    _, result = rewrite(config, {
+        "mesh": ",".join(f"{name}:{size}" for name, size in nodes),
+        **ALL_ON, "weights": "i4:delta",
+        "gradients": "i8:i4" if nodes[1][1] > 1 else "i4"})
+    assert result.report["total"]["after_in_M"]["node"] <= 0.53
+    assert "from step to step, a device keeps" in zpp._compiler.report_table(
+        result.text, zpp.Options())
 
 
 def test_model_and_secondary_memory():

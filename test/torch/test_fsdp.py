@@ -374,6 +374,8 @@ def test_fsdp1_is_an_error(pool):
      "there are ranks, but got node:2,gpu:4"),
     ({"weights": "i3"}, "weights: expected 'none', 'i8', 'i4', 'i8:delta' or "
      "'i4:delta', but got 'i3'"),
+    ({"frozen": "keep"}, "frozen: expected 'none' for PyTorch, where nothing is "
+     "kept between steps, but got 'keep'"),
     ({"secondary": "rack"}, "secondary: expected a tier of node:2,gpu:2 or a "
      "number of devices, but got 'rack'"),
     ({"regather": True}, "regather: expected none for PyTorch, where "

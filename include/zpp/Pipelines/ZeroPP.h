@@ -37,11 +37,16 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
                      "i8:delta and i4:delta send differences to the secondary "
                      "partitions, which are then kept from step to step"),
       llvm::cl::init("i8")};
-  Option<bool> start{
+  Option<std::string> frozen{
+      *this, "frozen",
+      llvm::cl::desc("keep: secondary partitions of weights that the step does "
+                     "not change are kept from step to step; none"),
+      llvm::cl::init("none")};
+  Option<std::string> start{
       *this, "start",
-      llvm::cl::desc("With differences: the step that begins them. It sends "
-                     "whole weights and takes no state"),
-      llvm::cl::init(false)};
+      llvm::cl::desc("What of the state the step begins rather than takes, by "
+                     "sending whole weights: all, frozen or none"),
+      llvm::cl::init("none")};
   Option<std::string> gradients{
       *this, "gradients",
       llvm::cl::desc("none, or the format of each hop of a gradient scatter "

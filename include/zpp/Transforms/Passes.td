@@ -143,6 +143,11 @@ def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
     them) is split and quantized. The two can then travel together
     (zero-coalesce-collectives), and the small one costs next to nothing. A
     large weight that is gathered once is not split.
+
+    With `between-steps`, partitions are also for zero-send-differences (of all
+    weights) or zero-keep-frozen (of those that the step does not change), which
+    keep them from step to step: weights that are gathered once have one too, and
+    on nodes of one device it is the whole weight.
   }];
   let options = [
     Option<"secondary", "secondary", "std::string", "\"\"",
@@ -155,6 +160,10 @@ def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
     Option<"splitSmall", "split-small", "bool", "false",
            "Split small gathers too if they can travel with others "
            "(zero-coalesce-collectives)">,
+    Option<"betweenSteps", "between-steps", "std::string", "\"none\"",
+           "Keep the partitions of these weights for the next step too, also if "
+           "they are gathered once, and if the group is one device: none, "
+           "frozen or all">,
   ];
 }
 
@@ -196,6 +205,25 @@ def SplitAllReducePass : Zpp_ModulePass<"zero-split-all-reduce"> {
     Option<"splitSmall", "split-small", "bool", "false",
            "Split all-reduces of pieces too, unquantized, that are too small to "
            "shrink; they are to travel with others (zero-coalesce-collectives)">,
+  ];
+}
+
+def KeepFrozenPass : Zpp_ModulePass<"zero-keep-frozen"> {
+  let summary = "Send weights that the step does not change once";
+  let description = [{
+    The secondary partition of a weight that the step returns as it came is the
+    same in every step. It is kept from step to step, and the gather over the axes
+    outside the secondary group is dropped. The gathers within the group stay.
+
+    What is kept is an argument and a result of the function, a flat tensor
+    sharded over all axes, of which each device has a part of its own. The module
+    attribute `zpp.state` lists it, with the arguments that it is made of: it holds
+    as long as these are what the step before has returned. With `start` it is a
+    result only: the weights are sent, and the state begins.
+  }];
+  let options = [
+    Option<"start", "start", "bool", "false",
+           "Send the weights, take no state">,
   ];
 }
 

@@ -79,6 +79,10 @@ SmallVector<std::string> zpp::getOperandShardings(Operation *manual) {
   return *getShardings(manual, kInShardings);
 }
 
+SmallVector<std::string> zpp::getResultShardings(Operation *manual) {
+  return *getShardings(manual, kOutShardings);
+}
+
 std::string zpp::getSharedNothingSharding(Operation *manual) {
   std::string mesh;
   for (StringRef name : {kInShardings, kOutShardings}) {

@@ -6,8 +6,10 @@
 //===----------------------------------------------------------------------===//
 
 #include "FormatOptions.h"
+#include "FrozenWeights.h"
 #include "LocalValues.h"
 #include "LoopStacks.h"
+#include "RemovedOrigins.h"
 #include "WeightPath.h"
 #include "mlir/IR/Dominance.h"
 #include "zpp/Analysis/Origin.h"
@@ -67,6 +69,8 @@ struct Plan {
   /// True if they are left alone only because of the latency of the hops, which
   /// would cost nothing if they travelled with others.
   bool isSmall = false;
+  /// What is kept is for the next step too.
+  bool isBetweenSteps = false;
   SecondaryGroup axes;
   /// For each later gather, the barrier through which its operand passes and
   /// through which the kept value can pass too, or null. Empty if a stack is
@@ -99,7 +103,17 @@ public:
   }
 
   void runOnOperation() override {
+    if (!llvm::is_contained({"none", "frozen", "all"},
+                            StringRef(betweenSteps))) {
+      emitError(
+          getOperation().getLoc(),
+          "expected partitions between steps none, frozen or all, but got "
+          "'")
+          << betweenSteps << "'";
+      return signalPassFailure();
+    }
     provenances = ProvenanceAnalysis();
+    frozen.emplace(getOperation());
     passages.clear();
     loopsOver.clear();
     // Gathers of the same values, which come from the same root through the
@@ -260,7 +274,8 @@ private:
 
   /// Divides the axes of `gather` by `secondary`; an empty reason means
   /// success.
-  FailureOr<SecondaryGroup> getGroup(AllGatherOp gather, std::string &reason) {
+  FailureOr<SecondaryGroup> getGroup(AllGatherOp gather, bool isBetweenSteps,
+                                     std::string &reason) {
     ShardType type = gather.getOperand().getType();
     Mesh mesh = type.getMesh().getMesh();
     SmallVector<AxisRef> refs =
@@ -296,7 +311,7 @@ private:
                               "the ")
              << devices << " devices of a weight's group on " << mesh.str()
              << ", but got " << size;
-    if (inner.empty()) {
+    if (inner.empty() && !isBetweenSteps) {
       reason = "its secondary group is one device";
       return SecondaryGroup();
     }
@@ -342,6 +357,16 @@ private:
     return type.withFactors(factors);
   }
 
+  /// The gather of what is kept within its group, which may be one device.
+  Value gatherInner(OpBuilder &builder, AllGatherOp like, Value operand,
+                    ArrayAttr inner) {
+    if (!inner.empty())
+      return createGather(builder, like, operand, inner);
+    // Recorded twice where a gather over the outer axes stands for it.
+    recordRemoved(like);
+    return operand;
+  }
+
   AllGatherOp createGather(OpBuilder &builder, AllGatherOp like, Value operand,
                            ArrayAttr along) {
     auto result = AllGatherOp::create(
@@ -374,6 +399,10 @@ private:
         Value local = getLocal(builder, gather.getLoc(), value);
         return replaceWithLocal(builder, gather, local);
       }
+    } else if (auto source = value.getDefiningOp<FromLocalOp>()) {
+      // The group is one device.
+      replaceWithLocal(builder, gather, source.getLocal());
+      return eraseIfDead(value);
     } else {
       gather.replaceAllUsesWith(value);
     }
@@ -410,8 +439,11 @@ private:
       return getExchangeUsec(forward, along, sent, model);
     };
     SmallVector<AxisRef> outer = resolveAxes(axes.outer, forward.getMeshAttr());
-    double inner = getUsec(
-        axes.inner, bytes * zpp::numDevices({outer.begin(), outer.end()}));
+    double inner =
+        axes.inner.empty()
+            ? 0
+            : getUsec(axes.inner,
+                      bytes * zpp::numDevices({outer.begin(), outer.end()}));
     return {group.size() * getUsec(forward.getAlongAttr(), bytes),
             getUsec(axes.outer, bytes) + group.size() * inner};
   }
@@ -435,7 +467,13 @@ private:
     AllGatherOp forward = group.front();
     Plan plan;
     plan.group = group;
-    FailureOr<SecondaryGroup> axes = getGroup(forward, plan.reason);
+    plan.isBetweenSteps =
+        betweenSteps == "all" ||
+        (betweenSteps == "frozen" &&
+         !frozen->getSources(getSource(forward).getLocal(), /*anySlice=*/true)
+              .empty());
+    FailureOr<SecondaryGroup> axes =
+        getGroup(forward, plan.isBetweenSteps, plan.reason);
     if (failed(axes))
       return failure();
     plan.axes = *axes;
@@ -446,6 +484,11 @@ private:
     if (failed(model))
       return failure();
     plan.isSmall = isMostlyLatency(forward, model->value_or(LinkModel(mesh)));
+    if (group.size() == 1 && plan.isBetweenSteps) {
+      plan.isSmall = false;
+      (void)choosePlace(plan);
+      return plan;
+    }
     if (group.size() == 1 && readsOtherSlices(forward)) {
       plan.reason = "it is gathered once: other loops gather other slices of "
                     "its stack, for example because the number of layers is "
@@ -483,6 +526,8 @@ private:
   /// reason and returns false.
   bool choosePlace(Plan &plan) {
     Block *common = getCommonBlock(plan.group);
+    if (plan.isBetweenSteps && common && chooseStack(plan))
+      return true;
     if (!common) {
       plan.reason = "the gathers of its weight have no region in common";
       return false;
@@ -517,6 +562,26 @@ private:
       return true;
     plan.reason = reason;
     return false;
+  }
+
+  /// Has all layers gathered at once if the gathers of `plan` lie in one loop
+  /// over them: what is to be kept for the next step must leave the loop.
+  bool chooseStack(Plan &plan) {
+    AllGatherOp forward = plan.group.front();
+    Operation *around = forward->getParentOp();
+    while (around && !isManualComputation(around))
+      around = around->getParentOp();
+    if (!around || around == forward->getParentOp())
+      return false;
+    SmallVector<Operation *> ancestors;
+    for (AllGatherOp gather : plan.group)
+      if (Operation *ancestor =
+              around->getRegion(0).front().findAncestorOpInBlock(*gather))
+        ancestors.push_back(ancestor);
+    std::string reason;
+    if (ancestors.size() == plan.group.size())
+      plan.stack = getStack(plan.group, ancestors, reason);
+    return plan.stack.has_value();
   }
 
   /// The innermost block that all of `group` lie in, or null.
@@ -661,8 +726,8 @@ private:
     AllGatherOp kept =
         gatherOuter(builder, forward, plan.axes.primary,
                     getSource(forward).getLocal(), plan.axes.outer);
-    AllGatherOp whole = createGather(builder, forward, kept, plan.axes.inner);
-    if (plan.group.size() == 1) {
+    Value whole = gatherInner(builder, forward, kept, plan.axes.inner);
+    if (plan.group.size() == 1 && !plan.isBetweenSteps) {
       replaceGather(builder, forward, whole);
       remarkRewrite(kept, getArgument(),
                     "gathered in 2 hops, to travel with others");
@@ -671,9 +736,12 @@ private:
     kept->setAttr(kKeepAttr, builder.getUnitAttr());
     Value local = getLocal(builder, loc, kept);
     replaceGather(builder, forward, whole);
-    remarkRewrite(kept, getArgument(),
-                  "its result is kept for " + Twine(plan.group.size() - 1) +
-                      " later gathers");
+    remarkRewrite(
+        kept, getArgument(),
+        "its result is kept for " +
+            (plan.group.size() == 1
+                 ? "the next step"
+                 : std::to_string(plan.group.size() - 1) + " later gathers"));
     std::optional<Passage> passage;
     if (!plan.computations.empty())
       passage = Passage{plan.computations.front(), local, {}};
@@ -867,7 +935,7 @@ private:
       Value shard =
           FromLocalOp::create(builder, gather.getLoc(), layerType, layer);
       replaceGather(builder, gather,
-                    createGather(builder, gather, shard, plan.axes.inner));
+                    gatherInner(builder, gather, shard, plan.axes.inner));
     }
     if (passage)
       passages.push_back(std::move(*passage));
@@ -961,8 +1029,7 @@ private:
                         getSource(forward).getLocal(), plan->axes.outer);
         kept->setAttr(kKeepAttr,
                       builder.getI64IntegerAttr(plan->kept->loop.trips));
-        AllGatherOp whole =
-            createGather(builder, forward, kept, plan->axes.inner);
+        Value whole = gatherInner(builder, forward, kept, plan->axes.inner);
         layers.push_back(getLocal(builder, forward.getLoc(), kept));
         types.push_back(kept.getType());
         replaceGather(builder, forward, whole);
@@ -1000,7 +1067,7 @@ private:
           Value shard = FromLocalOp::create(builder, gather.getLoc(),
                                             types[number], layer);
           replaceGather(builder, gather,
-                        createGather(builder, gather, shard, plan->axes.inner));
+                        gatherInner(builder, gather, shard, plan->axes.inner));
         }
       }
     }
@@ -1104,7 +1171,7 @@ private:
       behind = createBarrier(builder, gather.getLoc(), local)->getResult(0);
     }
     Value shard = FromLocalOp::create(builder, gather.getLoc(), kept, behind);
-    replaceGather(builder, gather, createGather(builder, gather, shard, inner));
+    replaceGather(builder, gather, gatherInner(builder, gather, shard, inner));
   }
 
   /// The barrier nearest to `gather` through which its operand, or a value that
@@ -1163,6 +1230,7 @@ private:
 
   /// Valid until the first rewrite.
   ProvenanceAnalysis provenances;
+  std::optional<FrozenWeights> frozen;
   /// For each root, the blocks of loops that gather from it.
   llvm::DenseMap<Value, llvm::SmallPtrSet<Block *, 2>> loopsOver;
 

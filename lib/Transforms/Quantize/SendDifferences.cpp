@@ -5,17 +5,14 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "CarriedState.h"
 #include "FormatOptions.h"
 #include "LocalValues.h"
-#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/PatternMatch.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/TypeBytes.h"
-#include "zpp/Dialect/Guest/ManualComputation.h"
-#include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
 #include "zpp/Transforms/Passes.h"
-#include "zpp/Transforms/State.h"
 #include "llvm/ADT/MapVector.h"
 
 namespace zpp {
@@ -28,16 +25,6 @@ using namespace zpp;
 using namespace zpp::zero;
 
 namespace {
-/// One tensor that a device keeps, of any shape.
-struct State {
-  /// What is held before the step, until it becomes an argument; null where the
-  /// step starts.
-  UnrealizedConversionCastOp before;
-  /// In the region of the manual computation.
-  Value after;
-  StringRef kind;
-};
-
 class SendDifferencesPass
     : public zpp::impl::SendDifferencesPassBase<SendDifferencesPass> {
 public:
@@ -57,6 +44,7 @@ public:
       return signalPassFailure();
     }
     llvm::MapVector<Operation *, SmallVector<AllGatherOp>> gathers;
+    SmallVector<std::pair<AllGatherOp, std::string>> refused;
     getOperation().walk([&](AllGatherOp gather) {
       if (!gather->hasAttr(kKeepAttr) || gather.getType().getQuant())
         return;
@@ -64,13 +52,20 @@ public:
       if (reason.empty())
         gathers[gather->getParentOp()].push_back(gather);
       else
-        leaveAlone(gather, getArgument(), reason);
+        refused.push_back({gather, reason});
     });
+    FailureOr<QuantAttr> whole = parseFormat(getOperation(), "i8", block);
+    if (failed(whole))
+      return signalPassFailure();
+    for (auto &[gather, reason] : refused) {
+      leaveAlone(gather, getArgument(), reason);
+      sendWhole(gather, *whole);
+    }
     for (auto &[manual, group] : gathers) {
-      SmallVector<State> states;
+      SmallVector<CarriedTensor> tensors;
       for (AllGatherOp gather : group)
-        rewrite(gather, *quant, states);
-      carry(manual, states);
+        rewrite(gather, *quant, tensors);
+      carryState(manual, tensors);
     }
   }
 
@@ -88,15 +83,30 @@ private:
     if (wire >= plain)
       return "a slice of " + std::to_string(plain) + " bytes would take " +
              std::to_string(wire) + " as a difference";
-    Operation *manual = gather->getParentOp();
-    auto function = isManualComputation(manual)
-                        ? dyn_cast_or_null<func::FuncOp>(manual->getParentOp())
-                        : func::FuncOp();
-    if (!function || !function.isPublic() ||
-        getSharedNothingSharding(manual).empty())
-      return "what is held of it cannot become an argument of the step: it is "
-             "not gathered in a manual computation of the step itself";
+    if (!getCarryingFunction(gather))
+      return kCarryReason.str();
     return "";
+  }
+
+  /// Has `gather` move its values in int8, if that is shorter.
+  static void sendWhole(AllGatherOp gather, QuantAttr quant) {
+    ShardType from = gather.getOperand().getType(), to = gather.getType();
+    Type element = from.getGlobal().getElementType();
+    if ((!element.isF32() && !element.isBF16() && !element.isF16()) ||
+        quant.getLayout(from.getElementsPerUnit()).chunkBytes >=
+            from.getElementsPerUnit() * getElementBits(element) / 8)
+      return;
+    OpBuilder builder(gather);
+    Location loc = gather.getLoc();
+    Value encoded = EncodeOp::create(builder, loc, from.withQuant(quant),
+                                     gather.getOperand());
+    auto moved = AllGatherOp::create(builder, loc, to.withQuant(quant), encoded,
+                                     gather.getAlong());
+    copyOrigin(gather, moved);
+    moved->setAttr(kKeepAttr, gather->getAttr(kKeepAttr));
+    Value decoded = DecodeOp::create(builder, loc, to, moved);
+    gather.replaceAllUsesWith(decoded);
+    gather.erase();
   }
 
   /// `value` of element type `element`, widened or rounded.
@@ -107,7 +117,7 @@ private:
   }
 
   void rewrite(AllGatherOp gather, QuantAttr quant,
-               SmallVectorImpl<State> &states) {
+               SmallVectorImpl<CarriedTensor> &tensors) {
     IRRewriter builder(gather);
     builder.setInsertionPoint(gather);
     Location loc = gather.getLoc();
@@ -116,18 +126,12 @@ private:
     Type element = from.getGlobal().getElementType();
     if (start) {
       builder.setInsertionPointAfter(gather);
-      states.push_back({{}, source.getLocal(), "own"});
-      states.push_back({{}, getLocal(builder, loc, gather), "held"});
+      tensors.push_back({{}, source.getLocal(), "own"});
+      tensors.push_back({{}, getLocal(builder, loc, gather), "held"});
       return;
     }
-    auto getBefore = [&](RankedTensorType type) {
-      OpBuilder::InsertionGuard guard(builder);
-      builder.setInsertionPointToStart(gather->getBlock());
-      return UnrealizedConversionCastOp::create(builder, loc, type,
-                                                ValueRange());
-    };
-    State own{getBefore(from.getLocalType()), {}, "own"};
-    State held{getBefore(to.getLocalType()), {}, "held"};
+    CarriedTensor own{createBefore(gather, from.getLocalType()), {}, "own"};
+    CarriedTensor held{createBefore(gather, to.getLocalType()), {}, "held"};
     StablehloBuilder b(builder, loc);
     Type f32 = builder.getF32Type();
     Value ownBefore = b.convert(own.before.getResult(0), f32);
@@ -141,7 +145,6 @@ private:
                                      to.withElementType(f32).withQuant(quant),
                                      sent, gather.getAlong());
     copyOrigin(gather, moved);
-    moved->setAttr(kKeepAttr, gather->getAttr(kKeepAttr));
     auto decode = [&](Value encoded) {
       ShardType type =
           cast<ShardType>(encoded.getType()).withQuant(QuantAttr());
@@ -161,63 +164,8 @@ private:
         after, after.elementwise("add", {ownBefore, ownDifference}), element);
     remarkRewrite(moved, getArgument(), "sends the difference to what is held");
     replaceWithLocal(builder, gather, held.after);
-    states.push_back(own);
-    states.push_back(held);
-  }
-
-  /// Makes `states`, which are in `manual`, arguments and results of the step.
-  void carry(Operation *manual, ArrayRef<State> states) {
-    auto function = cast<func::FuncOp>(manual->getParentOp());
-    MLIRContext *context = &getContext();
-    int64_t devices = getNumDevices(getOperation()).value_or(1);
-    DictionaryAttr attributes = getSharedNothingAttributes(manual);
-    Block &body = manual->getRegion(0).front();
-    IRRewriter builder(context);
-    builder.setInsertionPoint(body.getTerminator());
-    auto reshape = [&](Value value, ArrayRef<int64_t> shape) {
-      return StablehloBuilder(builder, value.getLoc()).reshape(value, shape);
-    };
-    SmallVector<Value> operands, results;
-    SmallVector<Attribute> list;
-    if (auto before = getOperation()->getAttrOfType<ArrayAttr>(kStateAttr))
-      llvm::append_range(list, before);
-    for (const State &state : states) {
-      auto type = cast<RankedTensorType>(state.after.getType());
-      int64_t elements = type.getNumElements();
-      results.push_back(reshape(state.after, elements));
-      auto global =
-          RankedTensorType::get({elements * devices}, type.getElementType());
-      list.push_back(builder.getDictionaryAttr(
-          {builder.getNamedAttr("kind", builder.getStringAttr(state.kind)),
-           builder.getNamedAttr("type", TypeAttr::get(global))}));
-      if (state.before) {
-        unsigned number = function.getNumArguments();
-        (void)function.insertArgument(number, global, attributes,
-                                      state.after.getLoc());
-        operands.push_back(function.getArgument(number));
-      }
-    }
-    size_t numOperands = manual->getNumOperands();
-    size_t numResults = manual->getNumResults();
-    Operation *extended =
-        extendManualComputation(manual, operands, results, devices);
-    Block &region = extended->getRegion(0).front();
-    builder.setInsertionPointToStart(&region);
-    for (auto [index, state] : llvm::enumerate(states))
-      if (UnrealizedConversionCastOp before = state.before) {
-        Value flat = region.getArgument(numOperands + index);
-        before.getResult(0).replaceAllUsesWith(reshape(
-            flat,
-            cast<RankedTensorType>(before.getResult(0).getType()).getShape()));
-        before.erase();
-      }
-    Operation *end = function.getBody().front().getTerminator();
-    for (Value result : extended->getResults().drop_front(numResults)) {
-      unsigned number = function.getNumResults();
-      (void)function.insertResult(number, result.getType(), attributes);
-      end->insertOperands(end->getNumOperands(), result);
-    }
-    getOperation()->setAttr(kStateAttr, builder.getArrayAttr(list));
+    tensors.push_back(own);
+    tensors.push_back(held);
   }
 };
 } // namespace

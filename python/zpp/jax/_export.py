@@ -40,8 +40,10 @@ class Step:
     #: What it keeps from call to call: more arguments and results of the
     #: module, behind those of `exported`.
     state: State | None = None
-    #: The step that begins the state which this one takes.
+    #: The steps that begin the state which this one takes: all of it, and what
+    #: follows from the arguments. None where that is nothing or all of it.
     start: "Step | None" = None
+    resume: "Step | None" = None
 
     @property
     def uses_runtime(self) -> bool:
@@ -96,7 +98,7 @@ class Step:
         that has state besides."""
         with make_ir_context() as context:
             module = ir.Module.parse(text, context)
-            state = read_state(module, len(self.exported.module_kept_var_idx))
+            state = read_state(module, self.exported.module_kept_var_idx)
             serialized = _serialize(module)
         exported = dataclasses.replace(self.exported,
                                        mlir_module_serialized=serialized)

@@ -320,9 +320,14 @@ def _leaf_key(leaf: Any) -> Hashable:
     sharding = leaf.sharding if placed else None
     if isinstance(sharding, jax.sharding.NamedSharding):
         # Results have the same placement in a shorter spelling: P("data")
-        # instead of P("data", None).
-        spec = list(sharding.spec)
-        while spec and spec[-1] is None:
+        # instead of P("data", None) or, if that has one device, P("data", "x").
+        mesh = sharding.mesh
+        spec = [tuple(axis for axis in ((entry,) if isinstance(entry, str)
+                                        else entry or ())
+                      if mesh.shape[axis] > 1) if entry is not
+                jax.sharding.PartitionSpec.UNCONSTRAINED else entry
+                for entry in sharding.spec]
+        while spec and not spec[-1]:
             spec.pop()
-        sharding = (sharding.mesh, tuple(spec), sharding.memory_kind)
+        sharding = (mesh, tuple(spec), sharding.memory_kind)
     return jax.typeof(leaf), sharding

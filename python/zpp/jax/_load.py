@@ -24,50 +24,55 @@ class Program:
     function: jax.stages.Wrapped
     #: The function, compiled; None where the first call may do it.
     compiled: jax.stages.Compiled | None = None
-    #: What begins the state that this one takes; None where it has none.
+    #: See `Step`.
     start: "Program | None" = None
+    resume: "Program | None" = None
 
     @staticmethod
     def of(step: Step, compiler_options: dict | None) -> "Program":
         return Program(
             step, load_flat(step, compiler_options),
-            start=step.start and Program.of(step.start, compiler_options))
+            start=step.start and Program.of(step.start, compiler_options),
+            resume=step.resume and Program.of(step.resume, compiler_options))
 
     def lower(self, leaves: Sequence[Any]) -> jax.stages.Lowered:
         """The function for these arguments; those of the state are added."""
-        state = self.step.state
-        taken = state.shapes.values() if state and state.is_taken else ()
+        taken = self.step.state.arguments if self.step.state else ()
         with _device_context(self.step, leaves):
             return self.function.lower(*leaves, *taken)
 
     def compile_ahead(self, leaves: Sequence[Any]) -> "Program":
         return dataclasses.replace(
             self, compiled=self.lower(leaves).compile(),
-            start=self.start and self.start.compile_ahead(leaves))
+            start=self.start and self.start.compile_ahead(leaves),
+            resume=self.resume and self.resume.compile_ahead(leaves))
 
     def prepare(self, leaves: Sequence[Any]) -> None:
         """Prepares the runtime for a call with these arguments. Does nothing if
         it is ready or the step does not need it."""
-        for step in (self.step, self.step.start):
+        for step in (self.step, self.step.start, self.step.resume):
             if step is not None and step.uses_runtime:
                 _runtime.load_bundle(step.bundle, _devices(step, leaves))
 
     def call(self, leaves: Sequence[Any], keeper: Keeper) -> Any:
         """The results for these arguments, with what `keeper` has for them."""
-        running, state = self, []
+        running, kept = self, {}
         if self.start is not None:
-            state = keeper.take(self, self.step.state.on(
+            kept = keeper.take(self, self.step.state.on(
                 _find_mesh(self.step, leaves)), leaves)
-            if state is None:
-                running, state = self.start, []
+            running = next(
+                program for program in (self, self.resume, self.start)
+                if program and kept.keys() >= set(program.step.state.taken))
         step = running.step
         with _device_context(step, leaves):
-            results = (running.compiled or running.function)(*leaves, *state)
+            results = (running.compiled or running.function)(
+                *leaves, *(kept[name] for name in
+                           (step.state.taken if step.state else ())))
         _runtime.keep(step, results)
         if step.state is not None:
             count = len(results) - len(step.state.shapes)
-            results, kept = results[:count], results[count:]
-            keeper.put(self, step.state, kept, results)
+            results, arrays = results[:count], results[count:]
+            keeper.put(self, step.state, arrays, leaves, results)
         return jax.tree.unflatten(step.exported.out_tree, results)
 
 

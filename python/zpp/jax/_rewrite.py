@@ -43,11 +43,14 @@ def rewrite_step(step: Step, options: Options, auto: Auto | None = None
         _warn_of_activations(step, result, options)
     rewritten = step.with_text(result.text, result.bundle)
     if rewritten.state is not None:
-        start = rewrite_text(text, options, target, starts=True)
+        def begin(what: str) -> Step:
+            begun = rewrite_text(text, options, target, start=what)
+            return step.with_text(begun.text, begun.bundle)
+
+        state = rewritten.state
         rewritten = dataclasses.replace(
-            rewritten, start=step.with_text(start.text, start.bundle))
-        result.report["total"]["state_bytes"] = rewritten.state.bytes_per_device(
-            step.exported.nr_devices)
+            rewritten, start=begin("all"),
+            resume=begin("frozen") if state.frozen and state.saved else None)
     return dataclasses.replace(result, step=rewritten)
 
 

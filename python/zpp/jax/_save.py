@@ -11,6 +11,8 @@ Beside the files of zpp-bundle, if the step has a host side (see
                  the id of the host side; JAX's version, the platforms and the
                  number of devices; the digests of step.jax and step.mlir
     start/       of a step with state: the step that begins it, as such a folder
+    resume/      the same for the one that begins only what follows from the
+                 arguments, if there is more
 """
 
 import dataclasses
@@ -27,8 +29,8 @@ from zpp.jax._export import Step, from_text
 from zpp.jax._state import State
 
 NOTES = "jax.json"
-#: The folder of the step that begins the state.
-START = "start"
+#: The folders of the steps that begin state.
+BEGINNINGS = ("start", "resume")
 VERSION = 1
 
 
@@ -57,16 +59,18 @@ def _files_of(step: Step) -> dict[str, bytes]:
     if step.bundle is None:
         own["step.mlir"] = step.text().encode()
     files |= own
-    if step.start is not None:
-        start = _files_of(step.start)
-        files |= {f"{START}/{name}": content for name, content in start.items()}
-        # It seals the others.
-        own[f"{START}/{NOTES}"] = start[NOTES]
+    for folder in BEGINNINGS:
+        if (begins := getattr(step, folder)) is not None:
+            parts = _files_of(begins)
+            files |= {f"{folder}/{name}": content
+                      for name, content in parts.items()}
+            # It seals the others.
+            own[f"{folder}/{NOTES}"] = parts[NOTES]
     files[NOTES] = seal({
         "version": VERSION, "name": exported.fun_name,
         "jax": jax.__version__, "platforms": list(exported.platforms),
         "devices": exported.nr_devices, "donated": list(step.donated),
-        "state": {} if step.state is None else step.state.describe(),
+        "state": {} if step.state is None else step.state.to_json(),
         "bundle": "" if step.bundle is None else step.bundle.id}, own)
     return files
 
@@ -101,11 +105,11 @@ def _read_saved(folder: pathlib.Path, bundle: Bundle | None) -> Step:
         check_digest(NOTES, notes, name, content)
     exported = jax.export.deserialize(bytearray(contents["step.jax"]))
     # Older folders have no entry for it.
-    state, start = notes.get("state"), None
-    if f"{START}/{NOTES}" in contents:
-        start = read(folder / START)
+    state = notes.get("state")
     return Step(exported, tuple(notes["donated"]), None, bundle,
-                State.of(state, start is not None) if state else None, start)
+                State.from_json(state) if state else None,
+                *(read(folder / name) if f"{name}/{NOTES}" in contents else None
+                  for name in BEGINNINGS))
 
 
 def _read_bundled(bundle: Bundle) -> Step:

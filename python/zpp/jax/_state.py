@@ -1,6 +1,7 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a rewritten step keeps from call to call (weights=i4:delta)."""
+"""What a rewritten step keeps from call to call (weights=i4:delta,
+frozen=keep)."""
 
 import dataclasses
 import weakref
@@ -12,9 +13,9 @@ import numpy as np
 from jax.extend.mlir import ir
 from jax.sharding import NamedSharding, PartitionSpec
 
-#: What the compiler calls the types of weights.
+#: What the compiler calls the types of weights, and bytes on the wire.
 _TYPES = {"f32": np.dtype(np.float32), "bf16": jax.numpy.bfloat16.dtype,
-          "f16": np.dtype(np.float16)}
+          "f16": np.dtype(np.float16), "i8": np.dtype(np.int8)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,23 +23,40 @@ class State:
     """The state of a rewritten step: by name, flat arrays, of which each device
     holds a part of its own."""
 
+    #: Of all, in the order of the results.
     shapes: Mapping[str, jax.ShapeDtypeStruct]
-    #: Whether the step takes it, or begins it.
-    is_taken: bool
+    #: Which of them the step takes, in the order of the arguments. The others it
+    #: begins.
+    taken: tuple[str, ...]
+    #: Those that follow from arguments that do not change: flat numbers of an
+    #: argument and of the result that returns it.
+    frozen: Mapping[str, tuple[tuple[int, int], ...]]
 
-    def bytes_per_device(self, devices: int) -> int:
-        return sum(shape.size * shape.dtype.itemsize
-                   for shape in self.shapes.values()) // devices
+    @property
+    def saved(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """Those that do not follow from arguments."""
+        return {name: shape for name, shape in self.shapes.items()
+                if name not in self.frozen}
 
-    def describe(self) -> dict[str, list]:
-        """As JSON has it."""
-        return {name: [str(shape.dtype), shape.size]
-                for name, shape in self.shapes.items()}
+    @property
+    def arguments(self) -> list[jax.ShapeDtypeStruct]:
+        return [self.shapes[name] for name in self.taken]
+
+    def to_json(self) -> dict:
+        return {"arrays": {name: [str(shape.dtype), shape.size]
+                           for name, shape in self.shapes.items()},
+                "taken": list(self.taken),
+                "frozen": {name: list(pairs)
+                           for name, pairs in self.frozen.items()}}
 
     @staticmethod
-    def of(description: Mapping[str, Sequence], is_taken: bool) -> "State":
-        return State({name: jax.ShapeDtypeStruct((size,), np.dtype(dtype))
-                      for name, (dtype, size) in description.items()}, is_taken)
+    def from_json(entries: Mapping[str, Any]) -> "State":
+        return State(
+            {name: jax.ShapeDtypeStruct((size,), np.dtype(dtype))
+             for name, (dtype, size) in entries["arrays"].items()},
+            tuple(entries["taken"]),
+            {name: tuple(map(tuple, pairs))
+             for name, pairs in entries["frozen"].items()})
 
     def on(self, mesh: jax.sharding.Mesh | None) -> "State":
         """The same, on the devices of a mesh if there is one."""
@@ -50,26 +68,34 @@ class State:
             for name, shape in self.shapes.items()})
 
 
-def read_state(module: ir.Module, arguments: int) -> State | None:
+def read_state(module: ir.Module, arguments: Sequence[int]) -> State | None:
     """The state that the compiler has given to a module.
 
     Args:
-      arguments: how many arguments it had before.
+      arguments: the flat numbers of the arguments that it had before.
     """
     if "zpp.state" not in module.operation.attributes:
         return None
-    shapes, counts = {}, {}
+    shapes, counts, frozen = {}, {}, {}
     for entry in module.operation.attributes["zpp.state"]:
         kind = ir.StringAttr(entry["kind"]).value
         type_ = ir.RankedTensorType(ir.TypeAttr(entry["type"]).value)
         number = counts[kind] = counts.get(kind, -1) + 1
-        shapes[f"{kind}.{number}"] = jax.ShapeDtypeStruct(
+        name = f"{kind}.{number}"
+        shapes[name] = jax.ShapeDtypeStruct(
             tuple(type_.shape), _TYPES[str(type_.element_type)])
+        if kind == "frozen":
+            frozen[name] = tuple(
+                (arguments[argument], result) for argument, result in zip(
+                    ir.DenseI64ArrayAttr(entry["arguments"]),
+                    ir.DenseI64ArrayAttr(entry["results"]), strict=True))
     main = next(op for op in module.body.operations
                 if ir.StringAttr(op.attributes["sym_name"]).value == "main")
     taken = len(ir.FunctionType(ir.TypeAttr(
-        main.attributes["function_type"]).value).inputs) > arguments
-    return State(shapes, taken)
+        main.attributes["function_type"]).value).inputs) - len(arguments)
+    return State(shapes, tuple(
+        () if taken == 0 else shapes if taken == len(shapes) else
+        (name for name in shapes if name not in frozen)), frozen)
 
 
 def extend(exported: jax.export.Exported, state: State | None
@@ -79,7 +105,8 @@ def extend(exported: jax.export.Exported, state: State | None
     shapes = list(state.shapes.values()) if state else []
     avals = tuple(jax.core.ShapedArray(shape.shape, shape.dtype)
                   for shape in shapes)
-    taken = avals if state and state.is_taken else ()
+    taken = tuple(jax.core.ShapedArray(shape.shape, shape.dtype)
+                  for shape in (state.arguments if state else ()))
     in_avals, out_avals = exported.in_avals + taken, exported.out_avals + avals
     changes = {
         "in_avals": in_avals, "out_avals": out_avals,
@@ -106,63 +133,93 @@ class Keeper:
 
     def __init__(self):
         self._arrays: dict[str, jax.Array] | None = None
+        self._state: State | None = None
         self._owner: Any = None
         self._is_given = False
         self._results: list[weakref.ref] = []
+        #: Of the latest call, by flat number.
+        self._arguments: dict[int, weakref.ref] = {}
 
     @property
     def arrays(self) -> dict[str, jax.Array] | None:
-        return self._arrays
+        """What must be saved to go on elsewhere."""
+        if self._arrays is None or self._state is None:
+            return self._arrays
+        return {name: self._arrays[name] for name in self._state.saved} or None
 
     def give(self, arrays: Mapping[str, jax.Array] | None) -> None:
         """Sets what the next call starts from."""
         self._arrays = None if arrays is None else dict(arrays)
-        self._is_given = arrays is not None
+        self._state, self._is_given = None, arrays is not None
 
     def take(self, owner: Any, state: State, leaves: Sequence[Any]
-             ) -> list[jax.Array] | None:
-        """The state for a call of what `owner` stands for; None where whole
-        weights must be sent: nothing is kept, it is of another step, or no
-        argument is a result of the latest call.
+             ) -> dict[str, jax.Array]:
+        """What a call of that which `owner` stands for can go on from: all of
+        the state, what does not follow from the arguments, or nothing. Whole
+        weights must be sent for the rest: none is kept, it is of another step,
+        or of weights that are not results of the latest call.
 
         Raises:
-          ValueError: where the state that was given is of another step.
+          TypeError, ValueError: where the state that was given is of another
+          step.
         """
         if self._arrays is None:
-            return None
+            return {}
         if self._is_given:
-            _check(self._arrays, state)
-            return self._in_order(state)
+            _check(self._arrays, state.saved)
+            _check_copies(self._arrays)
+            return dict(self._arrays)
+        if self._owner is not owner or state.saved and not self._follow(leaves):
+            return {}
+        if all(self._is_same(leaves, argument, result)
+               for pairs in state.frozen.values()
+               for argument, result in pairs):
+            return self._arrays
+        return self.arrays or {}
+
+    def _follow(self, leaves: Sequence[Any]) -> bool:
+        """Whether an argument is a result of the latest call."""
         results = {id(array) for ref in self._results
                    if (array := ref()) is not None}
-        if self._owner is not owner or not any(
-                id(leaf) in results for leaf in leaves):
-            return None
-        return self._in_order(state)
+        return any(id(leaf) in results for leaf in leaves)
 
-    def _in_order(self, state: State) -> list[jax.Array]:
-        # Whoever saves a dict may sort it.
-        return [self._arrays[name] for name in state.shapes]
+    def _is_same(self, leaves: Sequence[Any], argument: int, result: int
+                 ) -> bool:
+        """Whether an argument is that of the latest call."""
+        known = (self._arguments.get(argument), self._results[result])
+        return any(ref is not None and ref() is leaves[argument]
+                   for ref in known)
 
     def put(self, owner: Any, state: State, arrays: Sequence[jax.Array],
-            results: Sequence[jax.Array]) -> None:
+            leaves: Sequence[Any], results: Sequence[jax.Array]) -> None:
         self._arrays = dict(zip(state.shapes, arrays, strict=True))
-        self._owner, self._is_given = owner, False
+        self._owner, self._state, self._is_given = owner, state, False
         self._results = [weakref.ref(result) for result in results]
+        self._arguments = {
+            argument: weakref.ref(leaves[argument])
+            for pairs in state.frozen.values() for argument, _ in pairs
+            if isinstance(leaves[argument], jax.Array)}
 
 
-def _check(arrays: Mapping[str, jax.Array], state: State) -> None:
-    if set(arrays) != set(state.shapes):
+def _check(arrays: Mapping[str, jax.Array],
+           shapes: Mapping[str, jax.ShapeDtypeStruct]) -> None:
+    if set(arrays) != set(shapes):
         raise ValueError(
-            f"state: expected {len(state.shapes)} arrays, "
-            f"{', '.join(state.shapes)}, but got {', '.join(arrays) or 'none'}; "
+            f"state: expected {len(shapes)} arrays, "
+            f"{', '.join(shapes) or 'none'}, but got "
+            f"{', '.join(arrays) or 'none'}; "
             f"it is of another step. Set it to None to send whole weights once")
-    for name, shape in state.shapes.items():
+    for name, shape in shapes.items():
         got = arrays[name]
         if not isinstance(got, jax.Array):
             raise TypeError(
                 f"state: expected '{name}' as an array of JAX, sharded over all "
                 f"devices of the mesh, but got {type(got).__name__}")
+        if got.is_deleted():
+            raise ValueError(
+                f"state: expected '{name}', but a call has used it up; state is "
+                f"donated. Copy it before the call, or set it to None to send "
+                f"whole weights once")
         if (got.shape, got.dtype) != (shape.shape, shape.dtype):
             raise ValueError(
                 f"state: expected '{name}' of {shape.dtype}{list(shape.shape)}, "
@@ -173,3 +230,29 @@ def _check(arrays: Mapping[str, jax.Array], state: State) -> None:
             raise ValueError(
                 f"state: expected '{name}' sharded over all devices of the "
                 f"mesh, {shape.sharding.spec}, but got {got.sharding}")
+
+
+@jax.jit
+def _sum_bits(array: jax.Array) -> jax.Array:
+    """A sum that changes with (almost) any change of the elements."""
+    bits = jax.lax.bitcast_convert_type(
+        array, np.dtype(f"uint{8 * array.dtype.itemsize}"))
+    return bits.astype(np.uint32).sum(dtype=np.uint32)
+
+
+def _check_copies(arrays: Mapping[str, jax.Array]) -> None:
+    """Raises ValueError where what devices hold of the others is not what these
+    hold of themselves: they would never agree again."""
+    for name, held in arrays.items():
+        kind, _, number = name.partition(".")
+        if kind != "held":
+            continue
+        own = arrays[f"own.{number}"]
+        # Otherwise one of them is padded.
+        if held.size % own.size == 0 and (
+                int(_sum_bits(held)) != held.size // own.size
+                * int(_sum_bits(own)) % 2**32):
+            raise ValueError(
+                f"state: expected '{name}' as copies of 'own.{number}', but got "
+                f"other values; they are of different steps. Restore all arrays "
+                f"of one step, or set it to None to send whole weights once")

@@ -3,7 +3,7 @@
 // RUN:   --zeropp="mesh=node:2,gpu:4 weights=i4:delta block=32" \
 // RUN:   | FileCheck %s --check-prefix=TAKES
 // RUN: zpp-opt %S/../../Inputs/fsdp-2x4-jax0.10.mlir --remarks-filter=none \
-// RUN:   --zeropp="mesh=node:2,gpu:4 weights=i4:delta block=32 start=true" \
+// RUN:   --zeropp="mesh=node:2,gpu:4 weights=i4:delta block=32 start=all" \
 // RUN:   | FileCheck %s --check-prefix=STARTS
 // RUN: zpp-opt %S/../../Inputs/fsdp-2x4-jax0.10.mlir --remarks-filter=none \
 // RUN:   --zeropp="mesh=node:2,gpu:4 weights=i4:delta block=32 target=xla-ffi" \
@@ -20,16 +20,17 @@
 // KIND: error: expected weights as none, i8, i4, i8:delta or i4:delta, but got 'i4:sum'
 // NONE: error: expected a format i8 or i4 of differences, but got none
 
-// TAKES: zpp.state = [{kind = "own", type = tensor<768xbf16>}, {kind = "held", type = tensor<1536xbf16>}
-// TAKES: func.func public @main({{.*}}, %{{[a-z0-9]+}}: tensor<768xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"node", "gpu"}]>}, %{{[a-z0-9]+}}: tensor<1536xbf16>
+// The embedding is gathered once and has a partition nevertheless.
+// TAKES: zpp.state = [{kind = "own", type = tensor<512xbf16>}, {kind = "held", type = tensor<1024xbf16>}, {kind = "own", type = tensor<768xbf16>}, {kind = "held", type = tensor<1536xbf16>}
+// TAKES: func.func public @main({{.*}}, %{{[a-z0-9]+}}: tensor<512xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"node", "gpu"}]>}, %{{[a-z0-9]+}}: tensor<1024xbf16>
 // TAKES: "stablehlo.subtract"
-// TAKES: "stablehlo.all_gather"{{.*}}zpp.keep{{.*}}xi8>
+// TAKES: "stablehlo.all_gather"{{.*}}xi8>
 // TAKES: "stablehlo.add"
 // Within the node, what is held travels as it is.
 // TAKES: "stablehlo.all_gather"{{.*}}(tensor<1x{{.*}}xbf16>)
 
-// STARTS: zpp.state = [{kind = "own", type = tensor<768xbf16>}
-// STARTS-NOT: %{{[a-z0-9]+}}: tensor<768xbf16> {sdy.sharding
+// STARTS: zpp.state = [{kind = "own", type = tensor<512xbf16>}
+// STARTS-NOT: %{{[a-z0-9]+}}: tensor<512xbf16> {sdy.sharding
 // STARTS: "stablehlo.all_gather"{{.*}}zpp.keep{{.*}}xbf16>
 
 // FFI: zpp.state
@@ -41,7 +42,10 @@
 
 // CHECK: zero.all_gather is left alone: what is held of it cannot become an argument of the step: it is not gathered in a manual computation of the step itself
 // CHECK-LABEL: func @no_step
-// CHECK: zero.all_gather %{{.*}} along ["node"] {zpp.keep
+// Whole values travel, in int8.
+// CHECK: %[[SENT:.*]] = zero.encode %{{.*}} to {{.*}}#zero.quant<i8, block = 32>
+// CHECK: %[[MOVED:.*]] = zero.all_gather %[[SENT]] along ["node"] {zpp.keep
+// CHECK: zero.decode %[[MOVED]]
 func.func @no_step(%w: tensor<32x64xbf16>) -> tensor<64x64xbf16> {
   %0 = zero.from_local %w : tensor<32x64xbf16> to !primary
   %1 = zero.all_gather %0 along ["node"] {zpp.keep} : !primary to !secondary

@@ -29,6 +29,8 @@ bool isManualComputation(mlir::Operation *op);
 /// The sharding of each operand of `manual`, a manual computation, as text:
 /// `<@mesh, [{"node", "gpu"}, {}]>`.
 llvm::SmallVector<std::string> getOperandShardings(mlir::Operation *manual);
+/// The same of each result.
+llvm::SmallVector<std::string> getResultShardings(mlir::Operation *manual);
 
 /// The dims of the shardings in an attribute of Shardy, as text. The names of
 /// the meshes are dropped: a step has only one mesh, possibly under several

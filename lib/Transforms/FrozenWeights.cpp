@@ -1,0 +1,108 @@
+//===- FrozenWeights.cpp - Weights that a step does not change ------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "FrozenWeights.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "zpp/Dialect/Guest/ManualComputation.h"
+#include "zpp/Dialect/Guest/Names.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
+#include "llvm/ADT/SetVector.h"
+
+using namespace mlir;
+using namespace zpp;
+
+static Value getPassedOn(Value value);
+
+/// The operand of `manual`, a manual computation, that result `number` is, with
+/// the same sharding; or null.
+static Value getPassedThrough(Operation *manual, unsigned number) {
+  Block &body = manual->getRegion(0).front();
+  Value inside = body.getTerminator()->getOperand(number);
+  while (true) {
+    auto argument = dyn_cast<BlockArgument>(inside);
+    if (argument && argument.getOwner() == &body)
+      break;
+    inside = getPassedOn(inside);
+    if (!inside)
+      return {};
+  }
+  unsigned operand = cast<BlockArgument>(inside).getArgNumber();
+  return getOperandShardings(manual)[operand] ==
+                 getResultShardings(manual)[number]
+             ? manual->getOperand(operand)
+             : Value();
+}
+
+/// The value that `value` is equal to because an op or a region passes it on,
+/// or null.
+static Value getPassedOn(Value value) {
+  if (auto argument = dyn_cast<BlockArgument>(value)) {
+    Operation *parent = argument.getOwner()->getParentOp();
+    unsigned number = argument.getArgNumber();
+    if (isManualComputation(parent) ||
+        (isWhile(parent) && isLoopInvariant(parent, number)))
+      return parent->getOperand(number);
+    return {};
+  }
+  Operation *op = value.getDefiningOp();
+  unsigned number = cast<OpResult>(value).getResultNumber();
+  if (isManualComputation(op))
+    return getPassedThrough(op, number);
+  if (isBarrier(op) || (isWhile(op) && isLoopInvariant(op, number)))
+    return op->getOperand(number);
+  if (isNamed(op, guest::kSdyShardingConstraint) && op->getNumOperands() == 1)
+    return op->getOperand(0);
+  return {};
+}
+
+/// Where `value` comes from as it is.
+static Value follow(Value value) {
+  while (Value next = getPassedOn(value))
+    value = next;
+  return value;
+}
+
+FrozenWeights::FrozenWeights(ModuleOp module) {
+  for (auto function : module.getOps<func::FuncOp>()) {
+    if (!function.isPublic() || function.isExternal())
+      continue;
+    Block &body = function.getBody().front();
+    for (auto [number, value] :
+         llvm::enumerate(body.getTerminator()->getOperands())) {
+      auto argument = dyn_cast<BlockArgument>(follow(value));
+      if (argument && argument.getOwner() == &body &&
+          argument.getType() == value.getType())
+        results.try_emplace(argument, number);
+    }
+  }
+}
+
+SmallVector<FrozenWeights::Source>
+FrozenWeights::getSources(Value value, bool anySlice) const {
+  SmallVector<Source> sources;
+  llvm::SetVector<Value> pending;
+  pending.insert(follow(value));
+  for (size_t i = 0; i < pending.size(); ++i) {
+    Value next = pending[i];
+    if (auto argument = dyn_cast<BlockArgument>(next)) {
+      auto found = results.find(argument);
+      if (found == results.end())
+        return {};
+      sources.push_back(
+          {static_cast<int64_t>(argument.getArgNumber()), found->second});
+      continue;
+    }
+    Operation *op = next.getDefiningOp();
+    if (!isDeterministic(op))
+      return {};
+    bool isSlice = anySlice && isNamed(op, guest::kDynamicSlice);
+    for (Value operand :
+         op->getOperands().take_front(isSlice ? 1 : op->getNumOperands()))
+      pending.insert(follow(operand));
+  }
+  return sources;
+}

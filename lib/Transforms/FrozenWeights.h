@@ -1,0 +1,43 @@
+//===- FrozenWeights.h - Weights that a step does not change ----*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_LIB_TRANSFORMS_FROZENWEIGHTS_H
+#define ZPP_LIB_TRANSFORMS_FROZENWEIGHTS_H
+
+#include "mlir/IR/BuiltinOps.h"
+#include "llvm/ADT/DenseMap.h"
+
+#include <optional>
+
+namespace zpp {
+
+/// The arguments of a step that it returns as they came. Valid while the module
+/// does not change.
+class FrozenWeights {
+public:
+  explicit FrozenWeights(mlir::ModuleOp module);
+
+  /// An argument of the step and the result that is equal to it.
+  struct Source {
+    int64_t argument;
+    int64_t result;
+  };
+
+  /// What `value` is made of, if these are such arguments and constants alone;
+  /// otherwise nothing. With `anySlice`, it may be a slice that something else
+  /// chooses, such as the counter of a loop.
+  llvm::SmallVector<Source> getSources(mlir::Value value,
+                                       bool anySlice = false) const;
+
+private:
+  /// By argument: the first result that it is.
+  llvm::DenseMap<mlir::Value, int64_t> results;
+};
+
+} // namespace zpp
+
+#endif // ZPP_LIB_TRANSFORMS_FROZENWEIGHTS_H
