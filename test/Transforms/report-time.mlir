@@ -40,15 +40,14 @@
 // CHECK-NEXT:   [
 // CHECK-NEXT:     "node",
 // CHECK-NEXT:     0,
-// CHECK-NEXT:     {{822\.[0-9]+}},
+// CHECK-NEXT:     {{1644\.[0-9]+}},
 // CHECK-NEXT:     "other"
 // CHECK-NEXT:   ],
 // CHECK-NEXT:   [
 // CHECK-NEXT:     "compute",
 // CHECK-NEXT:     {{822\.[0-9]+}},
 // CHECK:        "compute"
-// CHECK:        "node",
-// CHECK-NEXT:     {{822\.[0-9]+}},
+// CHECK:        "compute",
 // CHECK-NEXT:     {{1644\.[0-9]+}},
 // CHECK:      "tiers": [
 // CHECK-NEXT:   "node",
