@@ -92,7 +92,9 @@ private:
       ops.push_back(*value.user_begin());
       value = ops.back()->getResult(0);
     }
-    if (llvm::none_of(ops, llvm::IsaPred<AllGatherOp>))
+    // Several decodes may read what was gathered.
+    if (llvm::none_of(ops, llvm::IsaPred<AllGatherOp>) ||
+        cast<ShardType>(value.getType()).getQuant())
       ops.clear();
     return ops;
   }

@@ -202,3 +202,33 @@ func.func @gather_of_the_first_hop(%g: tensor<192xf32>) -> tensor<48xf32> {
   %4 = zero.to_local %3 : !scattered to tensor<48xf32>
   return %4 : tensor<48xf32>
 }
+
+// -----
+
+// Two decodes read what was gathered: the sum is cut into stages, the gather is
+// not.
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!whole = !zero.shard<192x8xf32, dim 0 = (4, 2) on #mesh>
+!hop = !zero.shard<192x8xf32, dim 0 = ("gpu", 2) on #mesh>
+!piece = !zero.shard<192x8xf32, dim 0 = ("gpu", "node") on #mesh>
+!sent = !zero.shard<192x8xf32, dim 0 = ("gpu", "node") on #mesh, #zero.quant<i8, block = 32>>
+!read = !zero.shard<192x8xf32, dim 0 = ("gpu", 2) on #mesh, #zero.quant<i8, block = 32>>
+
+// CHECK-LABEL: func @two_decodes
+// STAGES-LABEL: func @two_decodes
+// STAGES-COUNT-1: zero.all_gather
+// STAGES-NOT: zero.all_gather
+// STAGES-COUNT-2: zero.decode
+func.func @two_decodes(%g: tensor<192x8xf32>) -> (tensor<48x8xf32>, tensor<48x8xf32>) {
+  %0 = zero.from_local %g : tensor<192x8xf32> to !whole
+  %1 = zero.reduce_scatter sum %0 along ["gpu"] : !whole to !hop
+  %2 = zero.reduce_scatter sum %1 along ["node"] : !hop to !piece
+  %3 = zero.encode %2 : !piece to !sent
+  %4 = zero.all_gather %3 along ["node"] : !sent to !read
+  %5 = zero.decode %4 : !read to !hop
+  %6 = zero.decode %4 : !read to !hop
+  %7 = zero.to_local %5 : !hop to tensor<48x8xf32>
+  %8 = zero.to_local %6 : !hop to tensor<48x8xf32>
+  return %7, %8 : tensor<48x8xf32>, tensor<48x8xf32>
+}
