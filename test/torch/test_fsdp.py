@@ -355,7 +355,7 @@ def test_failed_exchanges_are_pytorchs_errors(pool):
 @pytest.mark.parametrize("options", [None, ZEROPP], ids=["FSDP2", "zpp"])
 def test_a_lost_rank_ends_the_others(cache, options):
     """As it does with FSDP2: an error of the process group, in time."""
-    *others, (_, lost) = ranks.Pool(4, 60, exchange_limit=20).outcomes(
+    *others, (_, lost) = ranks.Pool(4, exchange_limit=20).outcomes(
         training.lose_last, options)
     assert lost == "ended with 1"
     for error, trace in others:
