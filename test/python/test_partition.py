@@ -277,6 +277,11 @@ def test_partitioned_of_what_jax_lowers():
     for a, b in zip(zpp.load(step.step)(*arguments), jitted(*arguments)):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
         assert a.sharding.is_equivalent_to(b.sharding, a.ndim)
+    with jax.set_mesh(mesh_of(*TWO, kind=jax.sharding.AxisType.Explicit)):
+        explicit = jax.jit(lambda w, x: x @ jax.sharding.reshard(w, P()))
+        values = put(W, jax.sharding.get_mesh(), "gpu"), X
+        assert zpp.rewrite(explicit.lower(*values), mesh=NODES,
+                           **OFF).report["collectives"]
     lowered, exported = (
         zpp.rewrite(given, mesh=NODES, block=32).report["total"] for given in (
             jitted.lower(*arguments), zpp.export(jitted, *arguments)))

@@ -245,19 +245,24 @@ class _Shardings:
     inputs: list[NamedSharding | None]
     #: Of all flat results; None if the exported function has them itself.
     results: list[NamedSharding | None] | None
+    #: The mesh for both, if it is not that of the context.
+    mesh: Mesh | None = None
 
     @classmethod
     def read(cls, step: Step, module: ir.Module, mesh: Mesh) -> "_Shardings":
         exported = step.exported
         inputs = list(exported.in_shardings_jax(mesh))
-        if any(sharding is not None for sharding in inputs):
+        if any(sharding is not None for sharding in (
+                *inputs, *exported.out_shardings_jax(mesh))):
             return cls(inputs, None)
-        # What was a module only has them there.
+        # What was a module only has them there. Its results can be constrained
+        # if no axis is explicit.
+        mesh = Mesh(mesh.devices, mesh.axis_names)
         main = ir.SymbolTable(module.operation)["main"].operation
         for index, sharding in zip(exported.module_kept_var_idx,
                                    _read_shardings(main, "arg_attrs", mesh)):
             inputs[index] = sharding
-        return cls(inputs, _read_shardings(main, "res_attrs", mesh))
+        return cls(inputs, _read_shardings(main, "res_attrs", mesh), mesh)
 
 
 def _read_shardings(main: ir.Operation, attributes: str, mesh: Mesh
@@ -304,7 +309,8 @@ def _partition_by_compiling(step: Step, mesh: Mesh, shardings: _Shardings
 
     with tempfile.TemporaryDirectory(prefix="zpp-") as folder:
         try:
-            with _no_cache():
+            with _no_cache(), (jax.set_mesh(shardings.mesh) if shardings.mesh
+                               else contextlib.nullcontext()):
                 compiled = jax.jit(call).lower(*arguments).compile({
                     "xla_dump_to": folder,
                     "xla_dump_hlo_pass_re": "spmd-partitioning",
