@@ -169,8 +169,8 @@ def predict(text: str, variants: Mapping[str, tuple[Options, str | None]],
                 "compute-scale": repr(float(scale)), "links": options.links,
                 "timeline": True}
             passes = [f"zero-report{{{_join(report_options)}}}"]
-            if target is not None:
-                passes.insert(0, f"zeropp{{{_join(_pipeline(options, target))}}}")
+            passes.insert(0, _IMPORT.strip("-") if target is None else
+                          f"zeropp{{{_join(_pipeline(options, target))}}}")
             return ",".join(passes)
 
         def run(number: int) -> None:

@@ -261,6 +261,9 @@ def test_partitioned_on_export():
     first, second = (zpp.rewrite(given, mesh=NODES, block=32).report["total"]
                      for given in (later, step))
     assert first == second
+    # What is planned begins with scatters too, not with sums and slices.
+    planned = zpp.plan(later, mesh=NODES, device="h100").predictions[0]
+    assert planned.sent == first["before"]
     with pytest.raises(ValueError, match="expected None or 'xla', but got"):
         zpp.export(descend, *arguments, partition="gspmd")
 
