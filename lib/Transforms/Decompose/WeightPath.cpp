@@ -8,6 +8,7 @@
 #include "WeightPath.h"
 
 #include "mlir/Interfaces/FunctionInterfaces.h"
+#include "zpp/Dialect/Guest/LayerOps.h"
 #include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Support/Limits.h"
@@ -310,55 +311,6 @@ std::optional<LayerPath> zpp::getLayerPath(const WeightPath &path) {
 // All layers at once
 //===----------------------------------------------------------------------===//
 
-static NamedAttribute getArray(OpBuilder &builder, StringRef name,
-                               ArrayRef<int64_t> values) {
-  return builder.getNamedAttr(name, builder.getDenseI64ArrayAttr(values));
-}
-
-static Value createSplat(OpBuilder &builder, Location loc, TypedAttr value,
-                         ArrayRef<int64_t> shape) {
-  auto scalar = RankedTensorType::get({}, value.getType());
-  Value constant =
-      createConstant(builder, loc, DenseElementsAttr::get(scalar, value));
-  return createOp(builder, loc, guest::kBroadcastInDim, constant,
-                  scalar.clone(shape),
-                  getArray(builder, "broadcast_dimensions", {}));
-}
-
-Value zpp::createReshape(OpBuilder &builder, Location loc, Value value,
-                         ArrayRef<int64_t> shape) {
-  // An unused reshape was just created here.
-  Operation *last = value.getDefiningOp();
-  if (last && isNamed(last, guest::kReshape) && last->use_empty()) {
-    value = last->getOperand(0);
-    last->erase();
-  }
-  if (typeOf(value).getShape() == shape)
-    return value;
-  return createOp(builder, loc, guest::kReshape, value,
-                  typeOf(value).clone(shape));
-}
-
-static Value createTranspose(OpBuilder &builder, Location loc, Value value,
-                             ArrayRef<int64_t> permutation) {
-  SmallVector<int64_t> shape = llvm::map_to_vector(
-      permutation, [&](int64_t dim) { return typeOf(value).getDimSize(dim); });
-  return createOp(builder, loc, guest::kTranspose, value,
-                  typeOf(value).clone(shape),
-                  getArray(builder, "permutation", permutation));
-}
-
-Value zpp::createMoveDim(OpBuilder &builder, Location loc, Value value,
-                         int64_t from, int64_t to) {
-  if (from == to)
-    return value;
-  SmallVector<int64_t> permutation =
-      llvm::to_vector(llvm::seq<int64_t>(0, typeOf(value).getRank()));
-  permutation.erase(permutation.begin() + from);
-  permutation.insert(permutation.begin() + to, from);
-  return createTranspose(builder, loc, value, permutation);
-}
-
 namespace {
 /// Applies the ops of a path to a stack, one after the other.
 class StackBuilder {
@@ -409,12 +361,8 @@ private:
     llvm::append_range(limits, getArrayOf(op, "limit_indices"));
     llvm::append_range(strides, getArrayOf(op, "strides"));
     stack.value =
-        createOp(builder, loc, guest::kSlice, stack.value,
-                 typeOf(stack.value)
-                     .clone(getShape(typeOf(op->getResult(0)).getShape())),
-                 {getArray(builder, "start_indices", starts),
-                  getArray(builder, "limit_indices", limits),
-                  getArray(builder, "strides", strides)});
+        createSlice(builder, loc, stack.value, starts, limits, strides,
+                    getShape(typeOf(op->getResult(0)).getShape()));
   }
 
   /// Keeps all elements of the dim from which `op` chooses, as one more dim of
@@ -471,39 +419,11 @@ LayerStack zpp::createStack(OpBuilder &builder, const LayerPath &path) {
                        path.path.steps);
 }
 
-static Value createScalar(OpBuilder &builder, Location loc,
-                          RankedTensorType type, int64_t value) {
-  Attribute element = builder.getIntegerAttr(type.getElementType(), value);
-  return createConstant(builder, loc, DenseElementsAttr::get(type, element));
-}
-
-/// `value` of another integer type.
-static Value createConvert(OpBuilder &builder, Location loc, Value value,
-                           RankedTensorType type) {
-  return value.getType() == type
-             ? value
-             : createOp(builder, loc, guest::kConvert, value, type);
-}
-
 Value zpp::createLayerSlice(OpBuilder &builder, Location loc,
                             const LayerStack &stack, ArrayRef<Value> indices) {
   if (stack.layers.empty())
     return stack.value;
-  RankedTensorType type = typeOf(stack.value);
-  SmallVector<int64_t> sizes(stack.layers.size(), 1);
-  llvm::append_range(sizes, type.getShape().drop_front(stack.layers.size()));
-  SmallVector<Value> operands{stack.value};
-  // Loops may have counters of different types, but a slice needs one type.
-  RankedTensorType indexType = typeOf(indices.front());
-  for (Value index : indices)
-    operands.push_back(createConvert(builder, loc, index, indexType));
-  operands.append(type.getRank() - stack.layers.size(),
-                  createScalar(builder, loc, indexType, 0));
-  Value layer =
-      createOp(builder, loc, guest::kDynamicSlice, operands, type.clone(sizes),
-               getArray(builder, "slice_sizes", sizes));
-  return createReshape(builder, loc, layer,
-                       ArrayRef(sizes).drop_front(stack.layers.size()));
+  return createLayerSlice(builder, loc, stack.value, indices);
 }
 
 Value zpp::createLayerSlice(OpBuilder &builder, Location loc,
@@ -519,35 +439,9 @@ Value zpp::createLayerSlice(OpBuilder &builder, Location loc,
   auto type = path.terms.empty()
                   ? RankedTensorType::get({}, builder.getI32Type())
                   : typeOf(path.terms.front().index);
-  Value layer = createScalar(builder, loc, type, path.offset);
-  for (const LayerPath::Term &term : path.terms) {
-    Value index = createConvert(builder, loc, term.index, type);
-    Value last = createScalar(builder, loc, type, term.count - 1);
-    Value first = createScalar(builder, loc, type, 0);
-    index = createOp(builder, loc, guest::kClamp, {first, index, last}, type);
-    index =
-        createOp(builder, loc, guest::kMultiply,
-                 {index, createScalar(builder, loc, type, term.factor)}, type);
-    layer = createOp(builder, loc, guest::kAdd, {layer, index}, type);
-  }
+  Value layer = createIndex(builder, loc, type, path.offset);
+  for (const LayerPath::Term &term : path.terms)
+    layer = addClampedIndex(builder, loc, layer, term.index, term.count,
+                            term.factor);
   return createLayerSlice(builder, loc, stack, layer);
-}
-
-Value zpp::createZeros(OpBuilder &builder, Location loc,
-                       RankedTensorType type) {
-  auto zero = cast<TypedAttr>(builder.getZeroAttr(type.getElementType()));
-  return createSplat(builder, loc, zero, type.getShape());
-}
-
-Value zpp::createLayerUpdate(OpBuilder &builder, Location loc, Value stack,
-                             Value layer, Value index) {
-  SmallVector<int64_t> shape{1};
-  llvm::append_range(shape, typeOf(layer).getShape());
-  layer = createOp(builder, loc, guest::kReshape, layer,
-                   typeOf(layer).clone(shape));
-  SmallVector<Value> operands{stack, layer, index};
-  operands.append(shape.size() - 1,
-                  createScalar(builder, loc, typeOf(index), 0));
-  return createOp(builder, loc, guest::kDynamicUpdateSlice, operands,
-                  typeOf(stack));
 }

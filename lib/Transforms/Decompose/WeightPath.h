@@ -99,19 +99,6 @@ mlir::Value createLayerSlice(mlir::OpBuilder &builder, mlir::Location loc,
 mlir::Value createLayerSlice(mlir::OpBuilder &builder, mlir::Location loc,
                              const LayerStack &stack,
                              llvm::ArrayRef<mlir::Value> indices);
-/// A stack of zeros, and `stack` with `layer` written at `index`.
-mlir::Value createZeros(mlir::OpBuilder &builder, mlir::Location loc,
-                        mlir::RankedTensorType type);
-mlir::Value createLayerUpdate(mlir::OpBuilder &builder, mlir::Location loc,
-                              mlir::Value stack, mlir::Value layer,
-                              mlir::Value index);
-
-/// Creates a reshape if the shape differs.
-mlir::Value createReshape(mlir::OpBuilder &builder, mlir::Location loc,
-                          mlir::Value value, llvm::ArrayRef<int64_t> shape);
-/// Moves dim `from` to position `to`.
-mlir::Value createMoveDim(mlir::OpBuilder &builder, mlir::Location loc,
-                          mlir::Value value, int64_t from, int64_t to);
 
 } // namespace zpp
 
