@@ -14,6 +14,7 @@
 #include "mlir/IR/Dominance.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/Schedule.h"
+#include "zpp/Dialect/Guest/LayerOps.h"
 #include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Support/Limits.h"
