@@ -503,6 +503,9 @@ static bool isOfPlainScatter(Operation *op) {
   return isPlain(op);
 }
 
+/// Sums become one op per source, in the order in which numerics define them.
+static constexpr int64_t kMaxSources = int64_t(1) << 16;
+
 static LogicalResult verifyConvertible(Operation *op) {
   auto emitError = [&]() {
     return op->emitError("failed to legalize '") << op->getName() << "': ";
@@ -524,6 +527,11 @@ static LogicalResult verifyConvertible(Operation *op) {
     if (decomposed.isOnBuffers())
       return emitError() << "expected tensors, but got buffers of type "
                          << decomposed.getInputType();
+    if (isa<ReduceOp, DequantizeReduceOp, DequantizeReduceQuantizeOp>(op) &&
+        decomposed.getInputType().getDimSize(0) > kMaxSources)
+      return emitError() << "expected at most " << kMaxSources
+                         << " sources, but got "
+                         << decomposed.getInputType().getDimSize(0);
     return verifyElements(decomposed.getInputType());
   }
   if (holdsShard(op))

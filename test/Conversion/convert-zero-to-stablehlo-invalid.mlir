@@ -126,3 +126,11 @@ func.func @vectors() -> tensor<4xvector<2xf32>> {
   %0 = tensor.empty() : tensor<4xvector<2xf32>>
   return %0 : tensor<4xvector<2xf32>>
 }
+
+// -----
+
+func.func @sources(%x: tensor<65537x2xf32>, %y: tensor<2xf32>) -> tensor<2xf32> {
+  // expected-error@+1 {{failed to legalize 'zero.reduce': expected at most 65536 sources, but got 65537}}
+  %0 = zero.reduce sum %x into %y : tensor<65537x2xf32> into tensor<2xf32> -> tensor<2xf32>
+  return %0 : tensor<2xf32>
+}

@@ -66,6 +66,7 @@ bool zpp::isManualComputation(Operation *op) {
   if (!isNamed(op, "sdy.manual_computation") || op->getNumRegions() != 1 ||
       !op->getRegion(0).hasOneBlock() || op->getRegion(0).front().empty() ||
       op->getRegion(0).getNumArguments() != op->getNumOperands() ||
+      !isNamed(&op->getRegion(0).front().back(), guest::kSdyReturn) ||
       op->getRegion(0).front().back().getNumOperands() != op->getNumResults() ||
       !op->getAttr(kManualAxes))
     return false;
