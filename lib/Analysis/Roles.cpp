@@ -773,6 +773,11 @@ SmallVector<StepCollective> zpp::readStepCollectives(ModuleOp module,
     std::optional<CollectiveView> view = reader.read(op);
     if (!view)
       return false;
+    // What is in the region of another collective goes with it.
+    for (Operation *parent = op->getParentOp(); parent;
+         parent = parent->getParentOp())
+      if (getGuestCollective(parent))
+        return false;
     StepCollective collective;
     static_cast<CollectiveView &>(collective) = std::move(*view);
     collective.start = start;

@@ -115,7 +115,7 @@ class Options:
                 f"block: expected a power of two, but got {self.block}")
         _check_choice("rotate", self.rotate, (None, 0, 32))
         _check_choice("regather", self.regather, (None, True, False))
-        _check_number("stages", self.stages, 0)
+        _check_number("stages", self.stages, 0, 1024)
         put("links", _links_text(self.links))
         _check_number("prefetch_bytes", self.prefetch_bytes, 0)
         _check_number("coalesce_bytes", self.coalesce_bytes, 0)

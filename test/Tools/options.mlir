@@ -40,7 +40,7 @@
 
 // REDEFINE: %{option} = --zeropp=stages=-1
 // RUN: %{fails} | FileCheck %s --check-prefix=STAGES --implicit-check-not=func && %{no_output}
-// STAGES: error: expected at least 1 stage, or 0 to choose, but got -1
+// STAGES: error: expected 1 to 1024 stages, or 0 to choose, but got -1
 
 // REDEFINE: %{option} = --zeropp=target=cuda
 // RUN: %{fails} | FileCheck %s --check-prefix=TARGET --implicit-check-not=func && %{no_output}

@@ -83,7 +83,7 @@ def test_options_are_values():
     ({"block": 100}, "block: expected a power of two, but got 100"),
     ({"block": 16}, "block: expected an integer, 32 to 2048, but got 16"),
     ({"regather": 1}, "regather: expected True or False, but got 1"),
-    ({"stages": -1}, "stages: expected an integer, 0 or more, but got -1"),
+    ({"stages": -1}, "stages: expected an integer, 0 to 1024, but got -1"),
     ({"links": 50}, "links: expected {'node': '50gbit'}, .*, but got 50"),
     ({"prefetch_bytes": "1M"}, "prefetch_bytes: .*, but got '1M'"),
     ({"coalesce_bytes": True}, "coalesce_bytes: .*, but got True"),

@@ -17,6 +17,10 @@ namespace zpp {
 /// and a mesh larger than any machine would only take memory.
 inline constexpr int64_t kMaxDevices = int64_t(1) << 20;
 
+/// The maximal number of parts into which a collective is cut. Each is some ten
+/// ops.
+inline constexpr int64_t kMaxStages = 1024;
+
 /// a + b and a * b of numbers that are not negative, such as bytes or times.
 /// Results that 64 bits do not hold become the largest number.
 inline int64_t addSaturating(int64_t a, int64_t b) {

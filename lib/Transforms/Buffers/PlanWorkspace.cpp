@@ -284,6 +284,14 @@ static bool escapes(memref::AllocOp alloc,
 /// them.
 static std::optional<int64_t> getBytes(memref::AllocOp alloc) {
   MemRefType type = alloc.getType();
+  // The layout's own arithmetic overflows.
+  if (auto vector = dyn_cast<VectorType>(type.getElementType())) {
+    int64_t elements = 1;
+    for (int64_t size : vector.getShape())
+      elements = multiplySaturating(elements, size);
+    if (elements > kMaxBytes)
+      return std::nullopt;
+  }
   DataLayout layout = DataLayout::closest(alloc);
   int64_t bytes =
       llvm::alignTo(layout.getTypeSize(type.getElementType()),

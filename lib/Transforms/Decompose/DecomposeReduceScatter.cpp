@@ -11,6 +11,7 @@
 #include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/TypeBytes.h"
+#include "zpp/Support/Limits.h"
 #include "zpp/Transforms/Passes.h"
 
 #include <limits>
@@ -35,9 +36,9 @@ public:
   using DecomposeReduceScatterPassBase::DecomposeReduceScatterPassBase;
 
   void runOnOperation() override {
-    if (stages < 0) {
-      emitError(getOperation().getLoc(),
-                "expected at least 1 stage, or 0 to choose, but got ")
+    if (stages < 0 || stages > kMaxStages) {
+      emitError(getOperation().getLoc(), "expected 1 to ")
+          << kMaxStages << " stages, or 0 to choose, but got "
           << stages.getValue();
       return signalPassFailure();
     }

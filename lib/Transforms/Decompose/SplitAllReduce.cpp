@@ -20,6 +20,7 @@
 #include "zpp/Dialect/Guest/PartitionSlice.h"
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
 #include "zpp/Support/CollectiveCost.h"
+#include "zpp/Support/Limits.h"
 #include "zpp/Support/Placement.h"
 #include "zpp/Transforms/Passes.h"
 
@@ -84,9 +85,9 @@ public:
   }
 
   void runOnOperation() override {
-    if (stages < 0) {
-      emitError(getOperation().getLoc(),
-                "expected at least 1 stage, or 0 to choose, but got ")
+    if (stages < 0 || stages > kMaxStages) {
+      emitError(getOperation().getLoc(), "expected 1 to ")
+          << kMaxStages << " stages, or 0 to choose, but got "
           << stages.getValue();
       return signalPassFailure();
     }

@@ -5,8 +5,11 @@
 // RUN:   | FileCheck %s --check-prefix=STAGES
 // RUN: echo "module {}" | not zpp-opt --zero-decompose-reduce-scatter=stages=-1 \
 // RUN:   2>&1 | FileCheck %s --check-prefix=INVALID
+// RUN: echo "module {}" | not zpp-opt --zero-decompose-reduce-scatter=stages=4611686018427387904 \
+// RUN:   2>&1 | FileCheck %s --check-prefix=MANY
 
-// INVALID: error: expected at least 1 stage, or 0 to choose, but got -1
+// INVALID: error: expected 1 to 1024 stages, or 0 to choose, but got -1
+// MANY: error: expected 1 to 1024 stages, or 0 to choose, but got 4611686018427387904
 
 #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
 !primary = !zero.shard<256x64xbf16, dim 0 = ("node", "gpu") on #mesh>

@@ -9,7 +9,7 @@
 // RUN: not zpp-opt %s --zero-split-all-reduce=stages=-1 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=NEGATIVE
 
-// NEGATIVE: error: expected at least 1 stage, or 0 to choose, but got -1
+// NEGATIVE: error: expected 1 to 1024 stages, or 0 to choose, but got -1
 
 // An all-reduce is split where that is faster, and a large one cut into parts
 // that travel one after the other, each on its own. What hops would not make
