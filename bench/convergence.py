@@ -223,8 +223,7 @@ def write(path: pathlib.Path, step, platform: str):
     results are flat."""
     import jax
     from lab import one_device
-    taken = (step.state.shapes.values()
-             if step.state and step.state.is_taken else ())
+    taken = step.state.arguments if step.state else ()
     exported = jax.export.export(
         jax.jit(one_device.Program(step.text(locations=False))),
         platforms=[platform])(*(

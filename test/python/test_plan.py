@@ -127,7 +127,7 @@ def test_picture(slow):
     root = xml.etree.ElementTree.fromstring(slow.svg())
     words = [element.text for element in root.iter()
              if element.tag.endswith("}text")]
-    assert set(TECHNIQUES) <= set(words)
+    assert set(list(TECHNIQUES)[:-1]) <= set(words)
     assert {"compute", "node", "gpu"} <= set(words)
 
 
@@ -173,7 +173,8 @@ def test_command(text, tmp_path, capsys):
     assert _cli.main([*command, "--format", "json"]) == 0
     plans = json.loads(capsys.readouterr().out)
     assert plans["best"] == "ZeRO++"
-    assert [row["name"] for row in plans["plans"]] == list(TECHNIQUES)
+    # Differences are planned where they are asked for.
+    assert [row["name"] for row in plans["plans"]] == list(TECHNIQUES)[:-1]
 
 
 @pytest.mark.parametrize("arguments, message", [
