@@ -17,8 +17,8 @@ namespace zpp {
 /// arguments too, unless the step begins what is kept.
 inline constexpr llvm::StringLiteral kStateAttr = "zpp.state";
 
-/// The `kind` of weights that do not change. `arguments` names those of the step
-/// that they are made of, and `results` where it returns them.
+/// The `kind` of weights that do not change. `arguments` names those of the
+/// step that they are made of, and `results` where it returns them.
 inline constexpr llvm::StringLiteral kFrozenKind = "frozen";
 
 } // namespace zpp
