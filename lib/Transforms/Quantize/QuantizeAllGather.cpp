@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "EncodeGather.h"
 #include "FormatOptions.h"
 #include "zpp/Analysis/Provenance.h"
 #include "zpp/Analysis/Schedule.h"
@@ -84,7 +85,7 @@ private:
 
   void quantize(AllGatherOp gather, QuantAttr quant,
                 const std::optional<LinkModel> &model) {
-    ShardType from = gather.getOperand().getType(), to = gather.getType();
+    ShardType from = gather.getOperand().getType();
     if (from.getQuant())
       return;
     Type element = from.getGlobal().getElementType();
@@ -114,18 +115,7 @@ private:
         return;
       }
     }
-    OpBuilder builder(gather);
-    Location loc = gather.getLoc();
-    Value encoded = EncodeOp::create(builder, loc, from.withQuant(quant),
-                                     gather.getOperand());
-    auto moved = AllGatherOp::create(builder, loc, to.withQuant(quant), encoded,
-                                     gather.getAlong());
-    copyOrigin(gather, moved);
-    if (Attribute forwardOnly = gather->getAttr(kForwardOnlyAttr))
-      moved->setAttr(kForwardOnlyAttr, forwardOnly);
-    Value decoded = DecodeOp::create(builder, loc, to, moved);
-    gather.replaceAllUsesWith(decoded);
-    gather.erase();
+    AllGatherOp moved = encodeGather(gather, quant, kForwardOnlyAttr);
     remarkRewrite(moved, getArgument(),
                   "slices of " + Twine(plain) + " bytes travel in " +
                       Twine(wire));

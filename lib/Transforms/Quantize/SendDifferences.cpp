@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "CarriedState.h"
+#include "EncodeGather.h"
 #include "FormatOptions.h"
 #include "LocalValues.h"
 #include "mlir/IR/PatternMatch.h"
@@ -90,23 +91,13 @@ private:
 
   /// Has `gather` move its values in int8, if that is shorter.
   static void sendWhole(AllGatherOp gather, QuantAttr quant) {
-    ShardType from = gather.getOperand().getType(), to = gather.getType();
+    ShardType from = gather.getOperand().getType();
     Type element = from.getGlobal().getElementType();
     if ((!element.isF32() && !element.isBF16() && !element.isF16()) ||
         quant.getLayout(from.getElementsPerUnit()).chunkBytes >=
             from.getElementsPerUnit() * getElementBits(element) / 8)
       return;
-    OpBuilder builder(gather);
-    Location loc = gather.getLoc();
-    Value encoded = EncodeOp::create(builder, loc, from.withQuant(quant),
-                                     gather.getOperand());
-    auto moved = AllGatherOp::create(builder, loc, to.withQuant(quant), encoded,
-                                     gather.getAlong());
-    copyOrigin(gather, moved);
-    moved->setAttr(kKeepAttr, gather->getAttr(kKeepAttr));
-    Value decoded = DecodeOp::create(builder, loc, to, moved);
-    gather.replaceAllUsesWith(decoded);
-    gather.erase();
+    encodeGather(gather, quant, kKeepAttr);
   }
 
   /// `value` of element type `element`, widened or rounded.
