@@ -24,8 +24,10 @@ JITTED, EXPORTED = "FSDP", "FSDP, exported"
 #: These of all kinds of steps.
 BASELINES = tuple(name for kind in REPLICATED
                   for name in (kind, f"{kind}, exported"))
-#: All techniques, with the runtime; and with weights as differences.
+#: All techniques, with the runtime; with int4 gradients on the slow links
+#: whatever the number of GPUs per node; and with weights as differences, too.
 RUNTIME = "all (b)"
+INT4 = "0.77 M (b)"
 DIFFERENCES = "0.52 M (b)"
 
 _OFF = {"weights": "none", "gradients": "none", "secondary": "none"}
@@ -46,10 +48,11 @@ VARIANTS = {
 
 def _variants(gpus_per_node: int) -> dict[str, dict]:
     """With one GPU per node there is one hop, to which the first format would
-    belong."""
+    belong: there the gradients of "all (b)" are int8."""
     formats = "i8:i4" if gpus_per_node > 1 else "i4"
-    return VARIANTS | {DIFFERENCES: _ALL | {"weights": "i4:delta",
-                                            "gradients": formats}}
+    int4 = _ALL | {"gradients": formats}
+    own = {} if int4 == _ALL else {INT4: int4}
+    return VARIANTS | own | {DIFFERENCES: int4 | {"weights": "i4:delta"}}
 
 
 def _replicated_variants(gpus_per_node: int) -> dict[str, dict]:
