@@ -25,6 +25,8 @@ constexpr int kRotatedRows = 2;
 
 struct DequantizeParams {
   const uint8_t *source;
+  /// What the values are added to, which may be `dest`; null if they are not.
+  const void *held;
   void *dest;
   int64_t stride;
   int64_t scalesOffset;
@@ -35,12 +37,40 @@ struct DequantizeParams {
   SliceIndex map;
 };
 
-/// dest[map.at(c, e)] = decode(source chunk c, element e)
+/// `n` codes of a chunk and their scale.
+template <WireFormat format, int n> struct CodedItem {
+  static constexpr int kBytes = n * codeBits(format) / 8;
+  Pack<kBytes> codes = {};
+  /// As bf16.
+  uint32_t scaleBits = 0;
+
+  __device__ __forceinline__ float scale() const {
+    return floatOfBits(scaleBits << 16);
+  }
+
+  /// Item `item` of a chunk, or zeros behind its last element.
+  template <typename Int>
+  __device__ __forceinline__ static CodedItem
+  load(const uint8_t *chunk, const DequantizeParams &p, Int item) {
+    CodedItem result;
+    if (item * n < static_cast<Int>(p.map.elements)) {
+      auto *scales = reinterpret_cast<const uint16_t *>(chunk + p.scalesOffset);
+      // The last item can be longer than the payload, which is padded to 16
+      // bytes: the scales follow, 16 bytes at least.
+      result.codes = Pack<kBytes>::load(chunk + item * kBytes);
+      result.scaleBits = __ldg(scales + ((item * n) >> p.blockLog2));
+    }
+    return result;
+  }
+};
+
+/// dest[map.at(c, e)] = decode(source chunk c, element e), or
+/// held[map.at(c, e)] plus that
 ///
 /// An item is 16 bytes of the destination, so that a warp stores in one piece.
 /// Thread t of thread block b has the items (b * kRows + r) * kThreads + t of
 /// chunk c = chunkOfBlock(), r < kRows.
-template <WireFormat format, Kind type, Path path>
+template <WireFormat format, Kind type, Path path, bool isDifference>
 __global__ void __launch_bounds__(kThreads)
     dequantizeKernel(const __grid_constant__ Batch<DequantizeParams> batch) {
   int threadBlock;
@@ -48,8 +78,8 @@ __global__ void __launch_bounds__(kThreads)
   using E = Element<type>;
   using Int = IndexOf<path>;
   constexpr int kItem = 16 / E::kBytes;
-  constexpr int kBytes = kItem * codeBits(format) / 8;
   auto *dest = static_cast<typename E::Storage *>(p.dest);
+  auto *held = static_cast<const typename E::Storage *>(p.held);
   Int c = chunkOfBlock<Int>();
   if (c >= p.map.chunks)
     return;
@@ -58,41 +88,64 @@ __global__ void __launch_bounds__(kThreads)
   Int first = static_cast<Int>(threadBlock) * (kRows * kThreads) +
               static_cast<Int>(threadIdx.x);
   const uint8_t *chunk = p.source + static_cast<int64_t>(c) * p.stride;
-  auto *scales = reinterpret_cast<const uint16_t *>(chunk + p.scalesOffset);
 
-  Pack<kBytes> codes[kRows];
-  uint32_t scaleBits[kRows];
+  /// Where item r lies in the tensor, and how much of it does.
+  struct Place {
+    Int index, count;
+  };
+  auto find = [&](int r) -> Place {
+    Int element = (first + r * kThreads) * kItem;
+    Int left = elements - element;
+    if (left <= 0)
+      return {0, 0};
+    auto position = p.map.at(begin, element);
+    return {position.index, min(left, position.inside)};
+  };
+
+  CodedItem<format, kItem> items[kRows];
+  Place places[isDifference ? kRows : 1];
+  Pack<16> before[isDifference ? kRows : 1];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    Int item = first + r * kThreads;
-    codes[r] = {};
-    scaleBits[r] = 0;
-    if (item * kItem < elements) {
-      // Packs are whole even at the end, because the payload is padded to 16
-      // bytes.
-      codes[r] = Pack<kBytes>::load(chunk + item * kBytes);
-      scaleBits[r] = __ldg(scales + ((item * kItem) >> p.blockLog2));
+    items[r] =
+        CodedItem<format, kItem>::load(chunk, p, Int(first + r * kThreads));
+    if constexpr (isDifference) {
+      places[r] = find(r);
+      before[r] = {};
+      if (places[r].count >= kItem)
+        before[r] = Pack<16>::loadOwn(held + places[r].index);
     }
   }
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     float values[kItem];
-    float scale = floatOfBits(scaleBits[r] << 16);
-    forEachCode<format, kItem>(codes[r], [&](int i, float code) {
+    float scale = items[r].scale();
+    forEachCode<format, kItem>(items[r].codes, [&](int i, float code) {
       values[i] = __fmul_rn(code, scale);
     });
-    Int element = (first + r * kThreads) * kItem;
-    Int left = elements - element;
-    if (left <= 0)
-      continue;
-    auto position = p.map.at(begin, element);
-    Int count = min(left, position.inside);
-    if (count >= kItem)
-      E::template narrow<kItem>(values).store(dest + position.index);
+    Place place;
+    if constexpr (isDifference)
+      place = places[r];
     else
-      drainOneByOne(values, count, [&](int i, float value) {
-        dest[position.index + i] = E::narrow(value);
+      place = find(r);
+    if (place.count <= 0)
+      continue;
+    if (place.count >= kItem) {
+      if constexpr (isDifference) {
+        float others[kItem];
+        E::template widen<kItem>(before[r], others);
+#pragma unroll
+        for (int i = 0; i < kItem; ++i)
+          values[i] = addHeld(others[i], values[i]);
+      }
+      E::template narrow<kItem>(values).store(dest + place.index);
+    } else {
+      drainOneByOne(values, place.count, [&](int i, float value) {
+        if constexpr (isDifference)
+          value = addHeld(E::widen(held[place.index + i]), value);
+        dest[place.index + i] = E::narrow(value);
       });
+    }
   }
 }
 
@@ -109,7 +162,6 @@ __global__ void __launch_bounds__(kThreads) dequantizeRotatedKernel(
   using E = Element<type>;
   using Int = IndexOf<path>;
   constexpr int kItem = static_cast<int>(kRotation);
-  constexpr int kBytes = kItem * codeBits(format) / 8;
   __shared__ WarpPacks<E, kItem> storage[kThreads / 32];
   auto *dest = static_cast<typename E::Storage *>(p.dest);
   Int c = chunkOfBlock<Int>();
@@ -120,28 +172,17 @@ __global__ void __launch_bounds__(kThreads) dequantizeRotatedKernel(
   Int first = static_cast<Int>(threadBlock) * (kRotatedRows * kThreads) +
               static_cast<Int>(threadIdx.x);
   const uint8_t *chunk = p.source + static_cast<int64_t>(c) * p.stride;
-  auto *scales = reinterpret_cast<const uint16_t *>(chunk + p.scalesOffset);
 
-  Pack<kBytes> codes[kRotatedRows];
-  float itemScales[kRotatedRows];
+  CodedItem<format, kItem> items[kRotatedRows];
 #pragma unroll
-  for (int r = 0; r < kRotatedRows; ++r) {
-    Int item = first + r * kThreads;
-    codes[r] = {};
-    itemScales[r] = 0.0f;
-    if (item * kItem < elements) {
-      // The last item can be longer than the payload: the scales follow, 16
-      // bytes at least.
-      codes[r] = Pack<kBytes>::load(chunk + item * kBytes);
-      itemScales[r] =
-          floatOfBF16Bits(__ldg(scales + ((item * kItem) >> p.blockLog2)));
-    }
-  }
+  for (int r = 0; r < kRotatedRows; ++r)
+    items[r] =
+        CodedItem<format, kItem>::load(chunk, p, Int(first + r * kThreads));
 #pragma unroll
   for (int r = 0; r < kRotatedRows; ++r) {
     Int element = (first + r * kThreads) * kItem;
-    auto packs =
-        decodeGroup<format, E>(codes[r], itemScales[r], elements - element);
+    auto packs = decodeGroup<format, E>(items[r].codes, items[r].scale(),
+                                        elements - element);
     storeItems<E, kItem>(packs, storage[threadIdx.x / 32], dest, element, begin,
                          p.map, p.areInRuns);
   }
@@ -170,15 +211,18 @@ __global__ void __launch_bounds__(kThreads)
   if (left <= 0)
     return;
   auto position = p.map.at(p.map.chunkBegin(c), element);
-  if (position.inside > 0)
-    dest[position.index] = E::narrow(value[0]);
+  if (position.inside <= 0)
+    return;
+  if (auto *held = static_cast<const typename E::Storage *>(p.held))
+    value[0] = addHeld(E::widen(held[position.index]), value[0]);
+  dest[position.index] = E::narrow(value[0]);
 }
 
-} // namespace
-
-cudaError_t zpp::kernels::dequantize(const ConstChunks &source,
-                                     const SliceMap &map, const Tensor &dest,
-                                     const LaunchTarget &target) {
+/// Launches the kernel of Dequantize or, with `held`, of DequantizeAdd.
+template <Operation op>
+cudaError_t launchDequantize(const ConstChunks &source, const void *held,
+                             const SliceMap &map, const Tensor &dest,
+                             const LaunchTarget &target) {
   SliceIndex index;
   if (cudaError_t error = SliceIndex::create(map, index))
     return error;
@@ -186,7 +230,7 @@ cudaError_t zpp::kernels::dequantize(const ConstChunks &source,
     return error;
   if (cudaError_t error = checkChunks(source, index.chunks, index.elements))
     return error;
-  return dispatch<Operation::Dequantize>(
+  return dispatch<op>(
       kindOf(source), kindOf(dest.type), [&](auto from, auto to) {
         if (index.elements == 0)
           return cudaSuccess;
@@ -197,9 +241,11 @@ cudaError_t zpp::kernels::dequantize(const ConstChunks &source,
                          target);
         } else {
           constexpr WireFormat format = formatOf(from);
+          constexpr bool isDifference = op == Operation::DequantizeAdd;
           constexpr int kItem = 16 / Element<to>::kBytes;
           DequantizeParams params{
               static_cast<const uint8_t *>(source.data),
+              held,
               dest.data,
               source.stride,
               getChunkLayout(index.elements, format, source.block).scalesOffset,
@@ -208,15 +254,18 @@ cudaError_t zpp::kernels::dequantize(const ConstChunks &source,
               index.allowsVectors(kRotation, kItem),
               index};
           auto launchPath = [&](auto path) {
-            if (params.rotates)
-              return launch<dequantizeRotatedKernel<format, to, path>>(
-                  divideUp(index.elements, kRotation * kThreads * kRotatedRows),
-                  index.chunks, kThreads, params, target);
-            return launch<dequantizeKernel<format, to, path>>(
+            if constexpr (!isDifference)
+              if (params.rotates)
+                return launch<dequantizeRotatedKernel<format, to, path>>(
+                    divideUp(index.elements,
+                             kRotation * kThreads * kRotatedRows),
+                    index.chunks, kThreads, params, target);
+            return launch<dequantizeKernel<format, to, path, isDifference>>(
                 divideUp(index.elements, kItem * kThreads * kRows),
                 index.chunks, kThreads, params, target);
           };
-          if (!isAligned(dest.data, 16) || !index.allowsVectors(kItem, kItem))
+          if (!isAligned(dest.data, 16) || !isAligned(held, 16) ||
+              !index.allowsVectors(kItem, kItem))
             return launch<scatterKernel<format, to>>(
                 divideUp(index.elements, kThreads), index.chunks, kThreads,
                 params, target);
@@ -225,4 +274,25 @@ cudaError_t zpp::kernels::dequantize(const ConstChunks &source,
           return launchPath(PathConstant<Path::Narrow>());
         }
       });
+}
+
+} // namespace
+
+cudaError_t zpp::kernels::dequantize(const ConstChunks &source,
+                                     const SliceMap &map, const Tensor &dest,
+                                     const LaunchTarget &target) {
+  return launchDequantize<Operation::Dequantize>(source, /*held=*/nullptr, map,
+                                                 dest, target);
+}
+
+cudaError_t zpp::kernels::dequantizeAdd(const ConstChunks &source,
+                                        const ConstTensor &held,
+                                        const SliceMap &map, const Tensor &dest,
+                                        const LaunchTarget &target) {
+  if (held.type != dest.type || source.rotate != 0)
+    return cudaErrorInvalidValue;
+  if (cudaError_t error = checkTensor(held))
+    return error;
+  return launchDequantize<Operation::DequantizeAdd>(source, held.data, map,
+                                                    dest, target);
 }

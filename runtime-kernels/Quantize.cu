@@ -22,18 +22,21 @@ constexpr int kItem = 16;
 
 struct QuantizeParams {
   const void *source;
+  /// What the difference is taken to; null if there is none.
+  const void *held;
   uint8_t *dest;
   int64_t stride;
   ChunkWriter writer;
   SliceIndex map;
 };
 
-/// dest chunk c, element e = encode(source[map.at(c, e)])
+/// dest chunk c, element e = encode(source[map.at(c, e)]), or of that minus
+/// held[map.at(c, e)]
 ///
 /// Thread t of thread block b has the elements e = (b * kThreads + t) * kItem +
 /// [0, kItem) of chunk c = chunkOfBlock(); the threads of a quantization block
 /// are neighbors in one thread block.
-template <Kind type, WireFormat format, Path path>
+template <Kind type, WireFormat format, Path path, bool isDifference>
 __global__ void __launch_bounds__(kThreads)
     quantizeKernel(const __grid_constant__ Batch<QuantizeParams> batch) {
   int threadBlock;
@@ -41,6 +44,13 @@ __global__ void __launch_bounds__(kThreads)
   using E = Element<type>;
   using Int = IndexOf<path>;
   auto *source = static_cast<const typename E::Storage *>(p.source);
+  auto *held = static_cast<const typename E::Storage *>(p.held);
+  auto get = [&](Int index) {
+    float value = E::widen(source[index]);
+    if constexpr (isDifference)
+      value = subtractHeld(value, E::widen(held[index]));
+    return value;
+  };
   Int c = chunkOfBlock<Int>();
   if (c >= p.map.chunks)
     return;
@@ -50,8 +60,7 @@ __global__ void __launch_bounds__(kThreads)
   float values[kItem];
   uint32_t amax = 0;
   if constexpr (path == Path::Single) {
-    gatherItems(values, firstItem * kItem, begin, p.map,
-                [&](Int index) { return E::widen(source[index]); });
+    gatherItems(values, firstItem * kItem, begin, p.map, get);
     amax = amaxBits(values);
   } else {
 #pragma unroll
@@ -62,13 +71,23 @@ __global__ void __launch_bounds__(kThreads)
       auto position = p.map.at(begin, item * kItem);
       Int count = min(left, position.inside);
       if (count >= kItem) {
-        auto pack = Pack<kItem * E::kBytes>::load(source + position.index);
+        using ItemPack = Pack<kItem * E::kBytes>;
+        auto pack = ItemPack::load(source + position.index);
         E::template widen<kItem>(pack, values);
-        amax = E::template amaxBits<kItem>(pack);
+        if constexpr (isDifference) {
+          float others[kItem];
+          E::template widen<kItem>(ItemPack::load(held + position.index),
+                                   others);
+#pragma unroll
+          for (int i = 0; i < kItem; ++i)
+            values[i] = subtractHeld(values[i], others[i]);
+          amax = amaxBits(values);
+        } else {
+          amax = E::template amaxBits<kItem>(pack);
+        }
       } else {
-        fillOneByOne(values, count, [&](int i) {
-          return E::widen(source[position.index + i]);
-        });
+        fillOneByOne(values, count,
+                     [&](int i) { return get(position.index + i); });
         amax = amaxBits(values);
       }
     }
@@ -158,11 +177,11 @@ __global__ void __launch_bounds__(kThreads, 8)
   }
 }
 
-} // namespace
-
-cudaError_t zpp::kernels::quantize(const ConstTensor &source,
-                                   const SliceMap &map, const Chunks &dest,
-                                   const LaunchTarget &target) {
+/// Launches the kernel of Quantize or, with `held`, of QuantizeDifference.
+template <Operation op>
+cudaError_t launchQuantize(const ConstTensor &source, const void *held,
+                           const SliceMap &map, const Chunks &dest,
+                           const LaunchTarget &target) {
   SliceIndex index;
   if (cudaError_t error = SliceIndex::create(map, index))
     return error;
@@ -170,7 +189,7 @@ cudaError_t zpp::kernels::quantize(const ConstTensor &source,
     return error;
   if (cudaError_t error = checkChunks(dest, index.chunks, index.elements))
     return error;
-  return dispatch<Operation::Quantize>(
+  return dispatch<op>(
       kindOf(source.type), kindOf(dest), [&](auto from, auto to) {
         if (index.elements == 0)
           return cudaSuccess;
@@ -182,21 +201,26 @@ cudaError_t zpp::kernels::quantize(const ConstTensor &source,
                          target);
         } else {
           constexpr WireFormat format = formatOf(to);
+          constexpr bool isDifference = op == Operation::QuantizeDifference;
           int item = dest.rotate ? kGroup : kItem;
           QuantizeParams params{
-              source.data, static_cast<uint8_t *>(dest.data), dest.stride,
+              source.data,
+              held,
+              static_cast<uint8_t *>(dest.data),
+              dest.stride,
               ChunkWriter::create(index.elements, format, dest.block, item),
               index};
           int64_t items = params.writer.layout.blocks * (dest.block / item);
           bool vectors =
-              isAligned(source.data, 16) &&
+              isAligned(source.data, 16) && isAligned(held, 16) &&
               index.allowsVectors(item, 16 / elementBytes(source.type));
           auto launchPath = [&](auto path) {
-            if (dest.rotate)
-              return launch<quantizeRotatedKernel<from, format, path>>(
-                  divideUp(items, kThreads * groupsOf(path)), index.chunks,
-                  kThreads, params, target);
-            return launch<quantizeKernel<from, format, path>>(
+            if constexpr (!isDifference)
+              if (dest.rotate)
+                return launch<quantizeRotatedKernel<from, format, path>>(
+                    divideUp(items, kThreads * groupsOf(path)), index.chunks,
+                    kThreads, params, target);
+            return launch<quantizeKernel<from, format, path, isDifference>>(
                 divideUp(items, kThreads), index.chunks, kThreads, params,
                 target);
           };
@@ -207,4 +231,26 @@ cudaError_t zpp::kernels::quantize(const ConstTensor &source,
           return launchPath(PathConstant<Path::Narrow>());
         }
       });
+}
+
+} // namespace
+
+cudaError_t zpp::kernels::quantize(const ConstTensor &source,
+                                   const SliceMap &map, const Chunks &dest,
+                                   const LaunchTarget &target) {
+  return launchQuantize<Operation::Quantize>(source, /*held=*/nullptr, map,
+                                             dest, target);
+}
+
+cudaError_t zpp::kernels::quantizeDifference(const ConstTensor &source,
+                                             const ConstTensor &held,
+                                             const SliceMap &map,
+                                             const Chunks &dest,
+                                             const LaunchTarget &target) {
+  if (held.type != source.type || dest.rotate != 0)
+    return cudaErrorInvalidValue;
+  if (cudaError_t error = checkTensor(held))
+    return error;
+  return launchQuantize<Operation::QuantizeDifference>(source, held.data, map,
+                                                       dest, target);
 }

@@ -333,6 +333,47 @@ void benchQuantize(Table &table, ElementType type, WireFormat format,
             });
 }
 
+/// The ends of a gather that moves differences.
+void benchDifference(Table &table, ElementType type, WireFormat format,
+                     int64_t block, int64_t elements, double target) {
+  Memory memory;
+  SliceMap map = makeOrder(elements);
+  ChunkLayout layout = getChunkLayout(elements / 4, format, block);
+  int64_t tensorBytes = elements * elementBytes(type);
+  int64_t bytes = 2 * tensorBytes + 4 * layout.chunkBytes;
+  int sets = setsFor(bytes);
+  std::vector<Tensor> tensors, held;
+  std::vector<Chunks> chunks;
+  for (int i = 0; i < sets; ++i) {
+    for (auto *list : {&tensors, &held}) {
+      list->push_back({memory.allocate(tensorBytes), type});
+      fill(list->back().data, type, elements, 2 * i + (list == &held));
+    }
+    chunks.push_back(makeChunks(memory, 4, elements / 4, format, block));
+  }
+  auto asConst = [](const Tensor &tensor) {
+    return ConstTensor{tensor.data, tensor.type};
+  };
+  std::string types = std::string(str(type)) + " > " + str(format);
+  table.add("quantize-difference", types, block, elements, bytes, sets, target,
+            [&](int set, cudaStream_t stream) {
+              check(quantizeDifference(asConst(tensors[set]),
+                                       asConst(held[set]), map, chunks[set],
+                                       stream));
+            });
+  types = std::string(str(format)) + " > " + str(type);
+  table.add("dequantize-add", types, block, elements, bytes, sets, target,
+            [&](int set, cudaStream_t stream) {
+              check(dequantizeAdd(::asConst(chunks[set]), asConst(held[set]),
+                                  map, tensors[set], stream));
+            });
+  table.add("dequantize-add in place", types, block, elements, bytes, sets,
+            target, [&](int set, cudaStream_t stream) {
+              check(dequantizeAdd(::asConst(chunks[set]), asConst(held[set]),
+                                  map, held[set], stream));
+            });
+}
+
 void benchReorder(Table &table, ElementType type, int64_t elements) {
   Memory memory;
   SliceMap map = makeOrder(elements);
@@ -447,6 +488,9 @@ int main(int argc, char **argv) {
       benchReduce(table, 8, WireFormat::I4, WireFormat::I4, block, elements,
                   85 * part);
   }
+  for (WireFormat format : {WireFormat::I8, WireFormat::I4})
+    benchDifference(table, ElementType::BF16, format, 128, 256 * kMi, 90);
+  benchDifference(table, ElementType::F32, WireFormat::I4, 128, 256 * kMi, 90);
   // Rows without targets: the sum over tensors of 256 Mi elements in total,
   // other formats, types and blocks, and other numbers of sources.
   benchReduce(table, 8, WireFormat::I4, WireFormat::I4, 128, 32 * kMi, 0);

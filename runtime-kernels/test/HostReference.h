@@ -115,20 +115,25 @@ inline std::vector<float> decode(const uint8_t *chunk, int64_t elements,
   return values;
 }
 
+/// With `held`, of what `source` differs from it.
 inline void quantize(const uint8_t *source, ElementType type,
-                     const SliceMap &map, const Chunks &dest) {
+                     const SliceMap &map, const Chunks &dest,
+                     const uint8_t *held = nullptr) {
   int64_t elements = map.elementsPerChunk();
   std::vector<float> values(elements);
   for (int64_t c = 0; c < map.numChunks(); ++c) {
     uint8_t *chunk = static_cast<uint8_t *>(dest.data) + c * dest.stride;
     for (int64_t e = 0; e < elements; ++e) {
       int64_t index = map.tensorIndex(c, e);
-      if (dest.format != WireFormat::None)
+      if (dest.format != WireFormat::None) {
         values[e] = index < 0 ? 0.0f : load(type, source, index);
-      else if (index < 0)
+        if (held && index >= 0)
+          values[e] = subtractHeld(values[e], load(type, held, index));
+      } else if (index < 0) {
         store(type, chunk, e, 0.0f);
-      else
+      } else {
         copyElement(type, chunk, e, source, index);
+      }
     }
     if (dest.rotate != 0)
       rotateChunk(values.data(), elements, Rotation::Forward);
@@ -137,8 +142,10 @@ inline void quantize(const uint8_t *source, ElementType type,
   }
 }
 
+/// With `held`, which may be `dest`, the values are added to it.
 inline void dequantize(const ConstChunks &source, const SliceMap &map,
-                       uint8_t *dest, ElementType type) {
+                       uint8_t *dest, ElementType type,
+                       const uint8_t *held = nullptr) {
   int64_t elements = map.elementsPerChunk();
   for (int64_t c = 0; c < map.numChunks(); ++c) {
     const uint8_t *chunk =
@@ -155,7 +162,8 @@ inline void dequantize(const ConstChunks &source, const SliceMap &map,
       if (source.format == WireFormat::None)
         copyElement(type, dest, index, chunk, e);
       else
-        store(type, dest, index, values[e]);
+        store(type, dest, index,
+              held ? addHeld(load(type, held, index), values[e]) : values[e]);
     }
   }
 }

@@ -358,6 +358,10 @@ struct Case {
   bool anyBits = false;
   /// The misalignment in elements of the tensor or of unquantized chunks.
   int64_t misalignment = 0;
+  /// The same of a tensor that is held.
+  int64_t heldMisalignment = 0;
+  /// Whether the sum is written to the tensor that is held.
+  bool inPlace = false;
   /// Bytes between chunks, times their alignment.
   int64_t gap = 0;
   /// Of the chunks on the side that has codes, but between two hops.
@@ -371,9 +375,10 @@ struct Case {
            std::to_string(destBlock) + " sources " + std::to_string(sources) +
            " data " + std::to_string(static_cast<int>(data)) +
            (anyBits ? " any bits" : "") + " misaligned by " +
-           std::to_string(misalignment) + " gap " + std::to_string(gap) +
-           (rotate ? " rotated" : "") + " divisor " +
-           std::to_string(reduction.divisor) + " partial " +
+           std::to_string(misalignment) + " and " +
+           std::to_string(heldMisalignment) + (inPlace ? " in place" : "") +
+           " gap " + std::to_string(gap) + (rotate ? " rotated" : "") +
+           " divisor " + std::to_string(reduction.divisor) + " partial " +
            str(kindOf(reduction.partial)) + ": " + zpp::describe(map);
   }
 };
@@ -415,9 +420,27 @@ int64_t tensorElements(const SliceMap &map) {
   return map.outer * map.extent * map.inner;
 }
 
-Buffer makeTensorBuffer(const Case &c, Kind kind) {
+Buffer makeTensorBuffer(const Case &c, Kind kind, int64_t misalignment) {
   int64_t bytes = elementBytes(typeOf(kind));
-  return Buffer(tensorElements(c.map) * bytes, c.misalignment * bytes);
+  return Buffer(tensorElements(c.map) * bytes, misalignment * bytes);
+}
+Buffer makeTensorBuffer(const Case &c, Kind kind) {
+  return makeTensorBuffer(c, kind, c.misalignment);
+}
+
+/// What is held before a difference arrives: close to `values`, equal to them,
+/// or anything.
+void fillHeld(const Case &c, ElementType type, const uint8_t *values,
+              uint8_t *held) {
+  int64_t elements = tensorElements(c.map);
+  if (!values || pick(3) == 0)
+    return fillTensor(held, type, elements, static_cast<Data>(pick(kNumData)));
+  bool isEqual = pick(4) == 0;
+  for (int64_t i = 0; i < elements; ++i) {
+    float value = reference::load(type, values, i);
+    reference::store(type, held, i,
+                     isEqual ? value : value * (1.0f + gauss(0.01f)));
+  }
 }
 
 void testQuantize(const Case &c) {
@@ -455,6 +478,49 @@ void testDequantize(const Case &c) {
   reference::dequantize(ChunkSet::asConst(source.host), c.map, dest.hostData(),
                         type);
   dest.compare(c.describe("dequantize"));
+}
+
+void testQuantizeDifference(const Case &c) {
+  Buffer source = makeTensorBuffer(c, c.source);
+  Buffer held = makeTensorBuffer(c, c.source, c.heldMisalignment);
+  ElementType type = typeOf(c.source);
+  fillTensor(source.hostData(), type, tensorElements(c.map), c.data);
+  fillHeld(c, type, source.hostData(), held.hostData());
+  ChunkSet dest(c.map.numChunks(), c.map.elementsPerChunk(), c.dest,
+                c.destBlock, c.misalignment, c.gap);
+  for (Buffer *buffer : {&source, &held, &dest.buffer})
+    buffer->upload();
+  expectError(cudaSuccess,
+              quantizeDifference({source.deviceData(), type},
+                                 {held.deviceData(), type}, c.map, dest.device,
+                                 c.stream),
+              c.describe("quantize-difference"));
+  reference::quantize(source.hostData(), type, c.map, dest.host,
+                      held.hostData());
+  dest.buffer.compare(c.describe("quantize-difference"));
+  held.compare(c.describe("quantize-difference: held"));
+}
+
+void testDequantizeAdd(const Case &c) {
+  ElementType type = typeOf(c.dest);
+  ChunkSet source(c.map.numChunks(), c.map.elementsPerChunk(), c.source,
+                  c.sourceBlock, c.misalignment, c.gap);
+  fillChunks(source.host, c.map.elementsPerChunk(), c.data, c.anyBits);
+  Buffer held = makeTensorBuffer(c, c.dest, c.heldMisalignment);
+  Buffer separate = makeTensorBuffer(c, c.dest);
+  Buffer &dest = c.inPlace ? held : separate;
+  fillHeld(c, type, /*values=*/nullptr, held.hostData());
+  for (Buffer *buffer : {&source.buffer, &held, &separate})
+    buffer->upload();
+  expectError(cudaSuccess,
+              dequantizeAdd(ChunkSet::asConst(source.device),
+                            {held.deviceData(), type}, c.map,
+                            {dest.deviceData(), type}, c.stream),
+              c.describe("dequantize-add"));
+  reference::dequantize(ChunkSet::asConst(source.host), c.map, dest.hostData(),
+                        type, held.hostData());
+  held.compare(c.describe("dequantize-add: held"));
+  separate.compare(c.describe("dequantize-add"));
 }
 
 void testReduce(const Case &c) {
@@ -500,6 +566,10 @@ void runCase(Operation operation, const Case &c) {
     return testQuantize(c);
   case Operation::Dequantize:
     return testDequantize(c);
+  case Operation::QuantizeDifference:
+    return testQuantizeDifference(c);
+  case Operation::DequantizeAdd:
+    return testDequantizeAdd(c);
   case Operation::Reduce:
     return testReduce(c);
   case Operation::ReduceQuantize:
@@ -522,6 +592,8 @@ void pickFree(Case &c) {
   c.data = static_cast<Data>(pick(kNumData));
   c.anyBits = pick(4) == 0;
   c.misalignment = pick(2) ? 0 : pick(9);
+  c.heldMisalignment = pick(3) ? c.misalignment : pick(9);
+  c.inPlace = pick(2);
   c.gap = pick(2) ? 0 : pick(5);
   c.rotate = pick(2) ? kRotation : 0;
   c.reduction.divisor = kDivisors[pick(std::size(kDivisors))];
@@ -640,8 +712,10 @@ void testManyChunks() {
   Case c{map, Kind::BF16, Kind::I4};
   c.destBlock = 32;
   testQuantize(c);
+  testQuantizeDifference(c);
   c = Case{map, Kind::I8, Kind::BF16};
   testDequantize(c);
+  testDequantizeAdd(c);
   c = Case{map, Kind::I4, Kind::I8};
   c.sources = 2;
   testReduceQuantize(c);
@@ -682,6 +756,19 @@ void testErrors() {
                     dequantize(constChunks(source, 4), map,
                                {data, typeOf(dest)}, stream),
                     "dequantize " + what);
+      if (!isQuantized(source) &&
+          !isSupported(Operation::QuantizeDifference, source, dest))
+        expectError(cudaErrorInvalidValue,
+                    quantizeDifference({data, typeOf(source)},
+                                       {data, typeOf(source)}, map,
+                                       chunks(dest, 4), stream),
+                    "quantize-difference " + what);
+      if (!isQuantized(dest) &&
+          !isSupported(Operation::DequantizeAdd, source, dest))
+        expectError(cudaErrorInvalidValue,
+                    dequantizeAdd(constChunks(source, 4), {data, typeOf(dest)},
+                                  map, {data, typeOf(dest)}, stream),
+                    "dequantize-add " + what);
       if (!isQuantized(dest) && !isSupported(Operation::Reduce, source, dest))
         expectError(cudaErrorInvalidValue,
                     dequantizeReduce(constChunks(source, 4), one, {},
@@ -733,6 +820,33 @@ void testErrors() {
               dequantizeReduceQuantize(constChunks(Kind::I8, 4), map, {},
                                        turned, stream),
               "rotated destination");
+
+  // Differences are of two tensors of one type, and not rotated.
+  ConstTensor other{data, ElementType::F16};
+  expectError(
+      cudaErrorInvalidValue,
+      quantizeDifference(tensor, other, map, chunks(Kind::I8, 4), stream),
+      "types of a difference");
+  expectError(cudaErrorInvalidValue,
+              dequantizeAdd(constChunks(Kind::I8, 4), other, map,
+                            {data, ElementType::BF16}, stream),
+              "types of a sum");
+  expectError(cudaErrorInvalidValue,
+              quantizeDifference(tensor, tensor, map, turned, stream),
+              "rotated difference");
+  expectError(cudaErrorInvalidValue,
+              dequantizeAdd(ChunkSet::asConst(turned), tensor, map,
+                            {data, ElementType::BF16}, stream),
+              "rotated difference to add");
+  other = {data + 1, ElementType::BF16};
+  expectError(
+      cudaErrorMisalignedAddress,
+      quantizeDifference(tensor, other, map, chunks(Kind::I8, 4), stream),
+      "misaligned held tensor");
+  expectError(cudaErrorMisalignedAddress,
+              dequantizeAdd(constChunks(Kind::I8, 4), other, map,
+                            {data, ElementType::BF16}, stream),
+              "misaligned held tensor");
 
   // Counts, strides, alignment.
   expectError(cudaErrorInvalidValue,
@@ -788,6 +902,65 @@ void testErrors() {
   // None of this has launched anything or left an error.
   expectError(cudaSuccess, cudaDeviceSynchronize(), "after the errors");
   expectError(cudaSuccess, cudaGetLastError(), "after the errors");
+}
+
+/// Steps that send differences: what is held of a tensor follows it, with the
+/// same bits wherever it is held, and does not drift away.
+void testManyDifferences() {
+  SliceMap map = makeMap(1, {2, 3}, 40, 32, {1});
+  int64_t elements = tensorElements(map);
+  Case c{map, Kind::BF16, Kind::I4};
+  Buffer tensor = makeTensorBuffer(c, Kind::BF16);
+  Buffer own = makeTensorBuffer(c, Kind::BF16);
+  Buffer others = makeTensorBuffer(c, Kind::BF16);
+  ChunkSet sent(map.numChunks(), map.elementsPerChunk(), Kind::I4, 128, 0, 0);
+  std::vector<float> weights(elements);
+  for (float &weight : weights)
+    weight = gauss(1.0f);
+  for (Buffer *buffer : {&own, &others}) {
+    for (int64_t i = 0; i < elements; ++i)
+      reference::store(ElementType::BF16, buffer->hostData(), i, weights[i]);
+    buffer->upload();
+  }
+  sent.buffer.upload();
+  for (int step = 0; step < 100; ++step) {
+    for (int64_t i = 0; i < elements; ++i) {
+      weights[i] += gauss(1e-3f);
+      reference::store(ElementType::BF16, tensor.hostData(), i, weights[i]);
+    }
+    tensor.upload();
+    ConstTensor held{own.deviceData(), ElementType::BF16};
+    expectError(cudaSuccess,
+                quantizeDifference({tensor.deviceData(), ElementType::BF16},
+                                   held, map, sent.device, nullptr),
+                "step");
+    for (Buffer *buffer : {&own, &others}) {
+      Tensor dest{buffer->deviceData(), ElementType::BF16};
+      expectError(cudaSuccess,
+                  dequantizeAdd(ChunkSet::asConst(sent.device),
+                                {dest.data, dest.type}, map, dest, nullptr),
+                  "step");
+    }
+    reference::quantize(tensor.hostData(), ElementType::BF16, map, sent.host,
+                        own.hostData());
+    for (Buffer *buffer : {&own, &others})
+      reference::dequantize(ChunkSet::asConst(sent.host), map,
+                            buffer->hostData(), ElementType::BF16,
+                            buffer->hostData());
+  }
+  own.compare("what the owner holds after 100 steps");
+  others.compare("what others hold after 100 steps");
+  double error = 0;
+  for (int64_t i = 0; i < elements; ++i)
+    error = std::max<double>(
+        error,
+        std::fabs(reference::load(ElementType::BF16, own.hostData(), i) -
+                  reference::load(ElementType::BF16, tensor.hostData(), i)));
+  ++numChecks;
+  // A step of i4 of the last difference, and one of bf16.
+  if (error > 0.05)
+    fail("expected differences without drift, but got " +
+         std::to_string(error));
 }
 
 /// Kernels that follow each other become one launch if they are the same, and
@@ -1124,6 +1297,7 @@ int main(int argc, char **argv) {
     testErrors();
     testGraph();
     testBatches();
+    testManyDifferences();
     testMatrix(quick);
     if (!quick) {
       testScales();

@@ -475,6 +475,55 @@ TEST(BlockQuant, InverseScaleOfZeroAndNaN) {
 // Layout
 //===----------------------------------------------------------------------===//
 
+TEST(BlockQuant, DifferencesFlushWhatIsSubnormal) {
+  EXPECT_EQ(subtractHeld(3.0f, 1.0f), 2.0f);
+  EXPECT_EQ(addHeld(1.0f, 2.0f), 3.0f);
+  // What goes in,
+  EXPECT_EQ(subtractHeld(0x1.8p-126f, 0x1p-127f), 0x1.8p-126f);
+  EXPECT_EQ(addHeld(0x1p-127f, 0x1.8p-126f), 0x1.8p-126f);
+  // and what comes out; with its sign.
+  EXPECT_EQ(bitsOfFloat(subtractHeld(0x1p-126f, 0x1.8p-126f)), 0x80000000u);
+  EXPECT_EQ(bitsOfFloat(addHeld(0x1.8p-126f, -0x1p-126f)), 0u);
+  EXPECT_EQ(bitsOfFloat(addHeld(-0x1p-127f, -0.0f)), 0x80000000u);
+  EXPECT_EQ(bitsOfFloat(subtractHeld(1.0f, 1.0f)), 0u);
+  // What is not finite stays visible.
+  float largest = std::numeric_limits<float>::max();
+  EXPECT_TRUE(std::isinf(subtractHeld(largest, -largest)));
+  EXPECT_TRUE(std::isnan(addHeld(1.0f, NAN)));
+  EXPECT_TRUE(std::isnan(subtractHeld(INFINITY, INFINITY)));
+}
+
+TEST_P(BlockQuantTest, DifferencesDoNotDrift) {
+  Random random(17);
+  constexpr int64_t kElements = 256, kBlock = 64;
+  std::vector<float> weights(kElements), held(kElements);
+  for (float &weight : weights)
+    weight = random.normal();
+  std::vector<float> differences(kElements), values(kElements);
+  std::vector<uint8_t> chunk(
+      getChunkLayout(kElements, GetParam(), kBlock).chunkBytes);
+  for (int step = 0; step < 1000; ++step) {
+    float change = step == 0 ? 0.0f : 1e-3f, largest = 0.0f;
+    for (int64_t i = 0; i < kElements; ++i) {
+      weights[i] += change * random.normal();
+      differences[i] = subtractHeld(weights[i], held[i]);
+      largest = std::max(largest, std::fabs(differences[i]));
+    }
+    quantizeChunk(differences.data(), kElements, GetParam(), kBlock,
+                  chunk.data());
+    dequantizeChunk(chunk.data(), kElements, GetParam(), kBlock, values.data());
+    for (int64_t i = 0; i < kElements; ++i) {
+      held[i] = addHeld(held[i], values[i]);
+      // Half a step of this difference, whatever came before, and the rounding
+      // of the sum.
+      double bound = getBlockErrorBound(largest, GetParam()) +
+                     std::fabs(static_cast<double>(weights[i])) * 0x1p-22;
+      ASSERT_LE(std::fabs(static_cast<double>(held[i]) - weights[i]), bound)
+          << "step " << step << ", element " << i;
+    }
+  }
+}
+
 TEST(BlockQuant, NibblesAreLowFirstAndTwosComplement) {
   for (int low = -8; low < 8; ++low) {
     for (int high = -8; high < 8; ++high) {

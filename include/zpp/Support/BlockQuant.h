@@ -51,6 +51,13 @@
 // group with NaN or Inf has no finite values left. The elements after the last
 // whole group of a chunk are not rotated.
 //
+// A hop may send how much a tensor a differs from what its receivers hold, h:
+// the values are v = a - h, and each receiver, and the sender for its own copy,
+// then holds h + value, rounded to the type of its elements. Both steps are in
+// f32, and what goes in or comes out below 2^-126 counts as a zero of its sign.
+// So all copies have the same bits, and what was rounded is part of the next
+// difference. A difference that overflows is Inf.
+//
 //===----------------------------------------------------------------------===//
 
 #ifndef ZPP_SUPPORT_BLOCKQUANT_H
@@ -223,6 +230,35 @@ ZPP_HOST_DEVICE int32_t encodeValue(float value, float inverse) {
 /// The value of `code` in a block with stored scale `scale` (as f32).
 ZPP_HOST_DEVICE float decodeValue(int32_t code, float scale) {
   return static_cast<float>(code) * scale;
+}
+
+#if !defined(__CUDA_ARCH__)
+/// A zero of the sign of `value` if |value| < 2^-126, else `value`.
+inline float flushToZero(float value) {
+  return magnitudeBits(value) == 0 ? std::copysign(0.0f, value) : value;
+}
+#endif
+
+/// a - held: what is quantized of a difference.
+ZPP_HOST_DEVICE float subtractHeld(float a, float held) {
+#if defined(__CUDA_ARCH__)
+  float result;
+  asm("sub.rn.ftz.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(held));
+  return result;
+#else
+  return flushToZero(flushToZero(a) - flushToZero(held));
+#endif
+}
+
+/// held + value: what is held once the decoded `value` has arrived.
+ZPP_HOST_DEVICE float addHeld(float held, float value) {
+#if defined(__CUDA_ARCH__)
+  float result;
+  asm("add.rn.ftz.f32 %0, %1, %2;" : "=f"(result) : "f"(held), "f"(value));
+  return result;
+#else
+  return flushToZero(flushToZero(held) + flushToZero(value));
+#endif
 }
 
 /// Before the first quantization, or after the last dequantization.

@@ -22,9 +22,9 @@
 //   cudaErrorInvalidConfiguration  larger than a grid can be
 //   others                         what the launch returned
 //
-// Source and destination must not overlap. Tensors that are aligned to 16 bytes
-// and whose slices are multiples of 16 bytes run at full speed. Others are
-// slower.
+// Source and destination must not overlap, but where it is allowed. Tensors
+// that are aligned to 16 bytes and whose slices are multiples of 16 bytes run
+// at full speed. Others are slower.
 //
 //===----------------------------------------------------------------------===//
 
@@ -129,6 +129,19 @@ cudaError_t quantize(const ConstTensor &source, const SliceMap &map,
 /// Elements of other stages are not touched, padding is dropped.
 cudaError_t dequantize(const ConstChunks &source, const SliceMap &map,
                        const Tensor &dest, const LaunchTarget &target);
+
+/// Quantization of how much `source` differs from `held`, a tensor of the same
+/// shape and type, in one pass; nothing is rotated:
+///   dest[c][e] = source[map.tensorIndex(c, e)] - held[map.tensorIndex(c, e)]
+cudaError_t quantizeDifference(const ConstTensor &source,
+                               const ConstTensor &held, const SliceMap &map,
+                               const Chunks &dest, const LaunchTarget &target);
+
+/// The inverse: adds such a difference to what is held. `dest` may be `held`.
+///   dest[map.tensorIndex(c, e)] = held[map.tensorIndex(c, e)] + source[c][e]
+cudaError_t dequantizeAdd(const ConstChunks &source, const ConstTensor &held,
+                          const SliceMap &map, const Tensor &dest,
+                          const LaunchTarget &target);
 
 /// Slice order alone, for elements of any number of bytes: chunk c of the
 /// elements of the tensor `source` goes to byte c * stride of `dest`.

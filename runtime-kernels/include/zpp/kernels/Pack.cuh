@@ -49,6 +49,14 @@ template <int bytes> struct Pack {
     return pack;
   }
 
+  /// Reads memory that this thread, and no other, may write during the kernel.
+  __device__ __forceinline__ static Pack loadOwn(const void *address) {
+    static_assert(bytes == 16);
+    Pack pack;
+    pack.setSlice(0, *static_cast<const uint4 *>(address));
+    return pack;
+  }
+
   /// Bytes [i * sliceBytes, (i + 1) * sliceBytes).
   template <int sliceBytes>
   __device__ __forceinline__ Pack<sliceBytes> slice(int i) const {

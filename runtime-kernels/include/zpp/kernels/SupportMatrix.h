@@ -29,6 +29,10 @@ enum class Operation : int32_t {
   Quantize,
   /// chunks -> tensor, in the order of a SliceMap
   Dequantize,
+  /// tensor - tensor -> chunks, in the order of a SliceMap
+  QuantizeDifference,
+  /// tensor + chunks -> tensor, in the order of a SliceMap
+  DequantizeAdd,
   /// sum of chunks -> tensor
   Reduce,
   /// sum of chunks -> chunks of the next hop
@@ -89,6 +93,20 @@ inline constexpr SupportRow kSupport[] = {
     {Operation::Dequantize, Kind::F32,  Kind::F32},
     {Operation::Dequantize, Kind::BF16, Kind::BF16},
     {Operation::Dequantize, Kind::F16,  Kind::F16},
+
+    {Operation::QuantizeDifference, Kind::F32,  Kind::I8},
+    {Operation::QuantizeDifference, Kind::F32,  Kind::I4},
+    {Operation::QuantizeDifference, Kind::BF16, Kind::I8},
+    {Operation::QuantizeDifference, Kind::BF16, Kind::I4},
+    {Operation::QuantizeDifference, Kind::F16,  Kind::I8},
+    {Operation::QuantizeDifference, Kind::F16,  Kind::I4},
+
+    {Operation::DequantizeAdd, Kind::I8, Kind::F32},
+    {Operation::DequantizeAdd, Kind::I8, Kind::BF16},
+    {Operation::DequantizeAdd, Kind::I8, Kind::F16},
+    {Operation::DequantizeAdd, Kind::I4, Kind::F32},
+    {Operation::DequantizeAdd, Kind::I4, Kind::BF16},
+    {Operation::DequantizeAdd, Kind::I4, Kind::F16},
 
     {Operation::Reduce, Kind::I8, Kind::F32},
     {Operation::Reduce, Kind::I8, Kind::BF16},
