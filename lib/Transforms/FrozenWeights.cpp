@@ -7,7 +7,6 @@
 
 #include "FrozenWeights.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Guest/Names.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "llvm/ADT/SetVector.h"
@@ -15,43 +14,44 @@
 using namespace mlir;
 using namespace zpp;
 
-static Value getPassedOn(Value value);
+static Value getPassedOn(Value value, ManualComputations &manuals);
 
 /// The operand of `manual`, a manual computation, that result `number` is, with
 /// the same sharding; or null.
-static Value getPassedThrough(Operation *manual, unsigned number) {
+static Value getPassedThrough(Operation *manual, unsigned number,
+                              ManualComputations &manuals) {
   Block &body = manual->getRegion(0).front();
   Value inside = body.getTerminator()->getOperand(number);
   while (true) {
     auto argument = dyn_cast<BlockArgument>(inside);
     if (argument && argument.getOwner() == &body)
       break;
-    inside = getPassedOn(inside);
+    inside = getPassedOn(inside, manuals);
     if (!inside)
       return {};
   }
   unsigned operand = cast<BlockArgument>(inside).getArgNumber();
-  return getOperandShardings(manual)[operand] ==
-                 getResultShardings(manual)[number]
+  return manuals.getOperandShardings(manual)[operand] ==
+                 manuals.getResultShardings(manual)[number]
              ? manual->getOperand(operand)
              : Value();
 }
 
 /// The value that `value` is equal to because an op or a region passes it on,
 /// or null.
-static Value getPassedOn(Value value) {
+static Value getPassedOn(Value value, ManualComputations &manuals) {
   if (auto argument = dyn_cast<BlockArgument>(value)) {
     Operation *parent = argument.getOwner()->getParentOp();
     unsigned number = argument.getArgNumber();
-    if (isManualComputation(parent) ||
+    if (manuals.contains(parent) ||
         (isWhile(parent) && isLoopInvariant(parent, number)))
       return parent->getOperand(number);
     return {};
   }
   Operation *op = value.getDefiningOp();
   unsigned number = cast<OpResult>(value).getResultNumber();
-  if (isManualComputation(op))
-    return getPassedThrough(op, number);
+  if (manuals.contains(op))
+    return getPassedThrough(op, number, manuals);
   if (isBarrier(op) || (isWhile(op) && isLoopInvariant(op, number)))
     return op->getOperand(number);
   if (isNamed(op, guest::kSdyShardingConstraint) && op->getNumOperands() == 1)
@@ -60,8 +60,8 @@ static Value getPassedOn(Value value) {
 }
 
 /// Where `value` comes from as it is.
-static Value follow(Value value) {
-  while (Value next = getPassedOn(value))
+static Value follow(Value value, ManualComputations &manuals) {
+  while (Value next = getPassedOn(value, manuals))
     value = next;
   return value;
 }
@@ -73,7 +73,7 @@ FrozenWeights::FrozenWeights(ModuleOp module) {
     Block &body = function.getBody().front();
     for (auto [number, value] :
          llvm::enumerate(body.getTerminator()->getOperands())) {
-      auto argument = dyn_cast<BlockArgument>(follow(value));
+      auto argument = dyn_cast<BlockArgument>(follow(value, manuals));
       if (argument && argument.getOwner() == &body &&
           argument.getType() == value.getType())
         results.try_emplace(argument, number);
@@ -81,11 +81,11 @@ FrozenWeights::FrozenWeights(ModuleOp module) {
   }
 }
 
-SmallVector<FrozenWeights::Source>
-FrozenWeights::getSources(Value value, bool anySlice) const {
+SmallVector<FrozenWeights::Source> FrozenWeights::getSources(Value value,
+                                                             bool anySlice) {
   SmallVector<Source> sources;
   llvm::SetVector<Value> pending;
-  pending.insert(follow(value));
+  pending.insert(follow(value, manuals));
   for (size_t i = 0; i < pending.size(); ++i) {
     Value next = pending[i];
     if (auto argument = dyn_cast<BlockArgument>(next)) {
@@ -102,7 +102,7 @@ FrozenWeights::getSources(Value value, bool anySlice) const {
     bool isSlice = anySlice && isNamed(op, guest::kDynamicSlice);
     for (Value operand :
          op->getOperands().take_front(isSlice ? 1 : op->getNumOperands()))
-      pending.insert(follow(operand));
+      pending.insert(follow(operand, manuals));
   }
   return sources;
 }

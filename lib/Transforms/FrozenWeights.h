@@ -9,6 +9,7 @@
 #define ZPP_LIB_TRANSFORMS_FROZENWEIGHTS_H
 
 #include "mlir/IR/BuiltinOps.h"
+#include "zpp/Dialect/Guest/ManualComputation.h"
 #include "llvm/ADT/DenseMap.h"
 
 #include <optional>
@@ -31,11 +32,12 @@ public:
   /// otherwise nothing. With `anySlice`, it may be a slice that something else
   /// chooses, such as the counter of a loop.
   llvm::SmallVector<Source> getSources(mlir::Value value,
-                                       bool anySlice = false) const;
+                                       bool anySlice = false);
 
 private:
   /// By argument: the first result that it is.
   llvm::DenseMap<mlir::Value, int64_t> results;
+  ManualComputations manuals;
 };
 
 } // namespace zpp

@@ -270,6 +270,7 @@ void printJSON(const Report &report, raw_ostream &os) {
   for (const MeshAxis &axis : report.mesh.getAxes())
     mesh[axis.name] = axis.size;
   llvm::json::Array collectives;
+  collectives.reserve(report.entries.size());
   for (const Entry &entry : report.entries)
     collectives.push_back(llvm::json::Object{
         {"location", entry.location},
@@ -283,6 +284,7 @@ void printJSON(const Report &report, raw_ostream &os) {
         {"after", toJSON(report.mesh, entry.after)},
     });
   llvm::json::Array schedule;
+  schedule.reserve(report.schedule.size());
   for (const ScheduleEvent &event : report.schedule) {
     llvm::json::Object object{
         {"event", event.isStart ? "start" : "wait"},

@@ -22,11 +22,8 @@ static constexpr llvm::StringLiteral kManualAxes = "manual_axes";
 static constexpr llvm::StringLiteral kListBegin = "#sdy.sharding_per_value<[";
 static constexpr llvm::StringLiteral kListEnd = "]>";
 
-/// The shardings in the attribute `name`, or nullopt if it is not a list of
-/// shardings.
-static std::optional<SmallVector<std::string>> getShardings(Operation *manual,
-                                                            StringRef name) {
-  Attribute attr = manual->getAttr(name);
+/// The shardings in `attr`, or nullopt if it is not a list of shardings.
+static std::optional<SmallVector<std::string>> readShardings(Attribute attr) {
   if (!attr)
     return std::nullopt;
   std::string text = printAttribute(attr);
@@ -49,6 +46,12 @@ static std::optional<SmallVector<std::string>> getShardings(Operation *manual,
   return shardings;
 }
 
+/// The shardings in the attribute `name` of a manual computation.
+static SmallVector<std::string> getShardings(Operation *manual,
+                                             StringRef name) {
+  return *readShardings(manual->getAttr(name));
+}
+
 SmallVector<std::string> zpp::getShardingDims(Attribute attribute) {
   SmallVector<std::string> shardings;
   if (!attribute)
@@ -62,7 +65,16 @@ SmallVector<std::string> zpp::getShardingDims(Attribute attribute) {
   return shardings;
 }
 
-bool zpp::isManualComputation(Operation *op) {
+const ManualComputations::Shardings &ManualComputations::get(Operation *manual,
+                                                             StringRef name) {
+  Attribute attr = manual->getAttr(name);
+  auto [place, isNew] = lists.try_emplace(attr);
+  if (isNew)
+    place->second = readShardings(attr);
+  return place->second;
+}
+
+bool ManualComputations::contains(Operation *op) {
   if (!isNamed(op, "sdy.manual_computation") || op->getNumRegions() != 1 ||
       !op->getRegion(0).hasOneBlock() || op->getRegion(0).front().empty() ||
       op->getRegion(0).getNumArguments() != op->getNumOperands() ||
@@ -70,24 +82,40 @@ bool zpp::isManualComputation(Operation *op) {
       op->getRegion(0).front().back().getNumOperands() != op->getNumResults() ||
       !op->getAttr(kManualAxes))
     return false;
-  auto in = getShardings(op, kInShardings);
-  auto out = getShardings(op, kOutShardings);
-  return in && out && in->size() == op->getNumOperands() &&
-         out->size() == op->getNumResults();
+  for (auto [name, count] :
+       {std::pair(StringRef(kInShardings), op->getNumOperands()),
+        std::pair(StringRef(kOutShardings), op->getNumResults())}) {
+    if (!op->getAttr(name))
+      return false;
+    const Shardings &shardings = get(op, name);
+    if (!shardings || shardings->size() != count)
+      return false;
+  }
+  return true;
+}
+
+ArrayRef<std::string>
+ManualComputations::getOperandShardings(Operation *manual) {
+  return *get(manual, kInShardings);
+}
+
+ArrayRef<std::string>
+ManualComputations::getResultShardings(Operation *manual) {
+  return *get(manual, kOutShardings);
+}
+
+bool zpp::isManualComputation(Operation *op) {
+  return ManualComputations().contains(op);
 }
 
 SmallVector<std::string> zpp::getOperandShardings(Operation *manual) {
-  return *getShardings(manual, kInShardings);
-}
-
-SmallVector<std::string> zpp::getResultShardings(Operation *manual) {
-  return *getShardings(manual, kOutShardings);
+  return getShardings(manual, kInShardings);
 }
 
 std::string zpp::getSharedNothingSharding(Operation *manual) {
   std::string mesh;
   for (StringRef name : {kInShardings, kOutShardings}) {
-    SmallVector<std::string> shardings = *getShardings(manual, name);
+    SmallVector<std::string> shardings = getShardings(manual, name);
     for (const std::string &sharding : shardings) {
       SmallVector<StringRef> match;
       if (mesh.empty() && llvm::Regex("^<(@[^,]+), ").match(sharding, &match))
@@ -115,7 +143,7 @@ Operation *zpp::extendManualComputation(Operation *manual, ValueRange operands,
   OpBuilder builder(manual);
   std::string sharding = getSharedNothingSharding(manual);
   auto extend = [&](StringRef name, size_t count) {
-    SmallVector<std::string> shardings = *getShardings(manual, name);
+    SmallVector<std::string> shardings = getShardings(manual, name);
     shardings.append(count, sharding);
     return parseAttribute(
         (kListBegin + llvm::join(shardings, ", ") + kListEnd).str(),

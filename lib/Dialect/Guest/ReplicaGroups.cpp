@@ -259,9 +259,17 @@ void zpp::listReplicaGroups(Operation *op, const ModuleMesh &mesh) {
 SmallVector<const void *> zpp::getReplicaGroupsKey(Operation *op) {
   SmallVector<const void *> key{op->getName().getAsOpaquePointer(),
                                 op->getParentOfType<ModuleOp>()};
-  for (StringRef name : {"replica_groups", "channel_handle",
-                         "use_global_device_ids", "grid", "grid_axes"})
+  for (StringRef name :
+       {"replica_groups", "use_global_device_ids", "grid", "grid_axes"})
     key.push_back(op->getAttr(name).getAsOpaquePointer());
+  // Each collective has a channel of its own. What ids stand for depends on it
+  // only if they are not flattened (getDevices).
+  bool isFlattened =
+      op->hasAttr("use_global_device_ids") ||
+      !isa_and_nonnull<DenseIntElementsAttr>(op->getAttr("replica_groups"));
+  key.push_back(isFlattened
+                    ? nullptr
+                    : op->getAttr("channel_handle").getAsOpaquePointer());
   return key;
 }
 

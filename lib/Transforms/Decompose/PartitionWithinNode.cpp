@@ -114,7 +114,9 @@ public:
       return signalPassFailure();
     }
     provenances = ProvenanceAnalysis();
-    frozen.emplace(getOperation());
+    frozen.reset();
+    if (betweenSteps == "frozen")
+      frozen.emplace(getOperation());
     passages.clear();
     loopsOver.clear();
     // Gathers of the same values, which come from the same root through the

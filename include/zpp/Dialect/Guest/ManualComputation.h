@@ -16,6 +16,7 @@
 
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/BuiltinTypes.h"
+#include "llvm/ADT/DenseMap.h"
 
 #include <optional>
 #include <string>
@@ -29,8 +30,24 @@ bool isManualComputation(mlir::Operation *op);
 /// The sharding of each operand of `manual`, a manual computation, as text:
 /// `<@mesh, [{"node", "gpu"}, {}]>`.
 llvm::SmallVector<std::string> getOperandShardings(mlir::Operation *manual);
-/// The same of each result.
-llvm::SmallVector<std::string> getResultShardings(mlir::Operation *manual);
+
+/// Answers the same many times, and reads each list of shardings once: a manual
+/// computation may have thousands of operands.
+class ManualComputations {
+public:
+  /// isManualComputation.
+  bool contains(mlir::Operation *op);
+
+  /// The shardings of a manual computation's operands and of its results.
+  llvm::ArrayRef<std::string> getOperandShardings(mlir::Operation *manual);
+  llvm::ArrayRef<std::string> getResultShardings(mlir::Operation *manual);
+
+private:
+  using Shardings = std::optional<llvm::SmallVector<std::string>>;
+  const Shardings &get(mlir::Operation *manual, llvm::StringRef name);
+
+  llvm::DenseMap<mlir::Attribute, Shardings> lists;
+};
 
 /// The dims of the shardings in an attribute of Shardy, as text. The names of
 /// the meshes are dropped: a step has only one mesh, possibly under several
