@@ -106,7 +106,7 @@ tidy: build ## clang-tidy over the compiler (slow)
 
 # MLIR's dylib is not instrumented: what it poisons or allocates, headers that
 # are compiled here would report.
-sanitize: export ASAN_OPTIONS := allow_user_poisoning=0:detect_container_overflow=0
+sanitize: export ASAN_OPTIONS := allow_user_poisoning=0
 sanitize: ## the compiler's tests under address and undefined-behavior sanitizers
 	@$(SETUP) --tools
 	cmake --preset sanitize -DPython3_EXECUTABLE=$(VENV_PYTHON)
@@ -115,14 +115,14 @@ sanitize: ## the compiler's tests under address and undefined-behavior sanitizer
 
 FUZZ_SECONDS ?= 600
 FUZZERS = mesh links npy wire formats
-fuzz: export ASAN_OPTIONS := allow_user_poisoning=0:detect_container_overflow=0
+fuzz: export ASAN_OPTIONS := allow_user_poisoning=0
 fuzz: export UBSAN_OPTIONS := halt_on_error=1:print_stacktrace=1
 fuzz: ## mutated programs, then mutated text and bytes, FUZZ_SECONDS for each
 	@$(SETUP) --tools
 	cmake --preset sanitize -DPython3_EXECUTABLE=$(VENV_PYTHON) -DZPP_LIBFUZZER=ON
 	cmake --build --preset sanitize --parallel $(JOBS) --target zpp-fuzz $(FUZZERS:%=fuzz-%)
 	build-sanitize/bin/zpp-fuzz test --seconds=$(FUZZ_SECONDS) --time-limit=60 --jobs=$(JOBS) \
-	  --memory-limit=0 --keep=build-sanitize/findings
+	  --keep=build-sanitize/findings
 	for name in $(FUZZERS); do \
 	  mkdir -p build-sanitize/corpus/$$name && build-sanitize/bin/fuzz-$$name \
 	    -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -artifact_prefix=build-sanitize/findings- \

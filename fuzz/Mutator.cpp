@@ -48,7 +48,7 @@ static std::string mutateNumber(StringRef old, Random &random) {
   case 0:
     return std::to_string(static_cast<uint64_t>(value) + 1);
   case 1:
-    return std::to_string(value - 1);
+    return std::to_string(static_cast<uint64_t>(value) - 1);
   case 2:
     return std::to_string(2 * static_cast<uint64_t>(value));
   default:

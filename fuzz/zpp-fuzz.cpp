@@ -26,6 +26,7 @@
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassRegistry.h"
 #include "llvm/Support/CommandLine.h"
+#include "llvm/Support/Compiler.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/InitLLVM.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -58,10 +59,13 @@ static cl::opt<unsigned> seconds("seconds",
                                  cl::init(0));
 static cl::opt<unsigned>
     limit("time-limit", cl::desc("CPU seconds of one execution"), cl::init(10));
-static cl::opt<uint64_t> memory("memory-limit",
-                                cl::desc("MiB of address space of a batch; 0: "
-                                         "no limit, as sanitizers need"),
-                                cl::init(4096));
+// The address sanitizer reserves terabytes. Under a limit it ends a process
+// with exit code 1 as soon as it wants more, whatever the execution did.
+static cl::opt<uint64_t>
+    memory("memory-limit",
+           cl::desc("MiB of address space of a batch; 0, the default under the "
+                    "address sanitizer: no limit"),
+           cl::init(LLVM_ADDRESS_SANITIZER_BUILD ? 0 : 4096));
 static cl::opt<unsigned> jobs("jobs", cl::desc("Batches at the same time"),
                               cl::init(1));
 static cl::opt<std::string> keep("keep", cl::desc("Folder for what was found"));

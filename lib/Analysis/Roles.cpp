@@ -167,7 +167,7 @@ static void limitModelBytes(ArrayRef<StepCollective *> gathers,
     auto [weight, isNew] = known.try_emplace(gather->weight, 0);
     auto type = dyn_cast<RankedTensorType>(root.getType());
     auto part = cast<ShapedType>(gather->op->getOperand(0).getType());
-    if (isNew && type && type.hasStaticShape() && part.getNumElements() > 0) {
+    if (isNew && type && type.hasStaticShape() && getBytes(part) > 0) {
       auto whole = cast<ShapedType>(gather->op->getResult(0).getType());
       // Outside of a manual computation an input is whole; inside it is the
       // part of one device.
@@ -176,10 +176,9 @@ static void limitModelBytes(ArrayRef<StepCollective *> gathers,
         manual = manual->getParentOp();
       bool isWhole = manual && !manual->getRegion(0).isAncestor(
                                    Value(root).getParentRegion());
-      int64_t devices =
-          isWhole ? 1 : whole.getNumElements() / part.getNumElements();
-      int64_t all =
-          type.getNumElements() * devices * whole.getElementTypeBitWidth() / 8;
+      int64_t devices = isWhole ? 1 : getBytes(whole) / getBytes(part);
+      int64_t all = multiplySaturating(
+          getBytes(type.clone(whole.getElementType())), devices);
       auto [bytes, isFirst] = left.try_emplace(root, all);
       // What has been gathered before, in other slices, is gathered again.
       if (bytes->second == 0 && inLoops.contains(root))

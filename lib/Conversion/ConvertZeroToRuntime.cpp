@@ -726,8 +726,8 @@ static LogicalResult verifyDeviceMemory(Operation *op, SymbolTable &symbols) {
       return success();
     return op->emitError("failed to legalize '")
            << op->getName()
-           << "': expected buffers of static shape and strides with elements "
-              "of 1, 2, 4 or 8 bytes, but got "
+           << "': expected buffers of static shape and strides within 2^63 "
+              "bytes, with elements of 1, 2, 4 or 8 bytes, but got "
            << copy.getSource().getType() << " and "
            << copy.getTarget().getType();
   }

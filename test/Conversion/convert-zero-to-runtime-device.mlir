@@ -86,7 +86,15 @@ func.func @uses_constant(%y: memref<f32>) {
 // -----
 
 func.func @dynamic(%x: memref<4x4xf32, strided<[?, 1]>>, %y: memref<4x4xf32>) {
-  // expected-error@below {{failed to legalize 'memref.copy': expected buffers of static shape and strides with elements of 1, 2, 4 or 8 bytes, but got 'memref<4x4xf32, strided<[?, 1]>>' and 'memref<4x4xf32>'}}
+  // expected-error@below {{failed to legalize 'memref.copy': expected buffers of static shape and strides within 2^63 bytes, with elements of 1, 2, 4 or 8 bytes, but got 'memref<4x4xf32, strided<[?, 1]>>' and 'memref<4x4xf32>'}}
   memref.copy %x, %y : memref<4x4xf32, strided<[?, 1]>> to memref<4x4xf32>
+  return
+}
+
+// -----
+
+func.func @far(%x: memref<2x2xf32, strided<[4611686018427387904, 1]>>, %y: memref<2x2xf32>) {
+  // expected-error@below {{failed to legalize 'memref.copy': expected buffers of static shape and strides within 2^63 bytes, with elements of 1, 2, 4 or 8 bytes, but got 'memref<2x2xf32, strided<[4611686018427387904, 1]>>' and 'memref<2x2xf32>'}}
+  memref.copy %x, %y : memref<2x2xf32, strided<[4611686018427387904, 1]>> to memref<2x2xf32>
   return
 }

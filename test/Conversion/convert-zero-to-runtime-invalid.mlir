@@ -107,3 +107,11 @@ func.func @strided_tensor(%x: memref<4x8xf32, strided<[16, 1]>>, %q: memref<4x32
       : memref<4x8xf32, strided<[16, 1]>> into memref<4x32xi8>
   return
 }
+
+// -----
+
+func.func @far(%x: memref<4x3xf32, strided<[4611686018427387904, 1]>>, %y: memref<3xf32>) {
+  // expected-error@below {{failed to legalize 'zero.reduce': expected dense chunks at equal distances, but got 'memref<4x3xf32, strided<[4611686018427387904, 1]>>'}}
+  zero.reduce sum %x into %y : memref<4x3xf32, strided<[4611686018427387904, 1]>> into memref<3xf32>
+  return
+}

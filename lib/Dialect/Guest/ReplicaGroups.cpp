@@ -79,9 +79,28 @@ static std::optional<ModuleMesh> lookupMesh(Operation *from, StringRef name) {
   return getModuleMesh(op);
 }
 
-/// The groups of the axes that `names` refers to on `mesh`.
-static ReplicaGroups getGroups(const ModuleMesh &mesh,
-                               const std::vector<AxisRef> &refs) {
+/// The axis `name` of `mesh`, or its part (preSize)size if `preSize` has text.
+/// What `mesh` does not have is a reference that does not verify.
+static AxisRef getAxisRef(const Mesh &mesh, StringRef name, StringRef preSize,
+                          StringRef size) {
+  AxisRef ref{name.str(), 1, 0};
+  int64_t index = mesh.findAxis(ref.name);
+  if (preSize.empty())
+    return index >= 0 ? mesh.getAxis(index) : ref;
+  // More than 64 bits hold: no axis has a part of size 0.
+  if (preSize.getAsInteger(10, ref.preSize) || size.getAsInteger(10, ref.size))
+    ref.size = 0;
+  return ref;
+}
+
+/// The groups of `refs` on `mesh`. If these overlap, or are not of the mesh,
+/// returns nullopt and sets `error`.
+static std::optional<ReplicaGroups> getGroups(const ModuleMesh &mesh,
+                                              const std::vector<AxisRef> &refs,
+                                              std::string &error) {
+  error = mesh.mesh.verify(refs);
+  if (!error.empty())
+    return std::nullopt;
   ReplicaGroups groups = mesh.mesh.getGroups(refs);
   if (!mesh.devices.empty())
     for (std::vector<int64_t> &group : groups)
@@ -157,7 +176,7 @@ std::optional<ReplicaGroups> zpp::readReplicaGroups(Operation *op,
       }
       refs.push_back(mesh->mesh.getAxis(axis));
     }
-    return getGroups(*mesh, refs);
+    return getGroups(*mesh, refs, error);
   }
 
   Attribute attr = op->getAttr("replica_groups");
@@ -213,20 +232,10 @@ std::optional<ReplicaGroups> zpp::readReplicaGroups(Operation *op,
   llvm::Regex axis("name *= *\"([^\"]*)\"( *, *sub_axis_info *= *"
                    "\\(([0-9]+)\\)([0-9]+))?");
   while (axis.match(rest, &match)) {
-    AxisRef ref{match[1].str(), 1, 0};
-    if (!match[2].empty()) {
-      (void)match[3].getAsInteger(10, ref.preSize);
-      (void)match[4].getAsInteger(10, ref.size);
-    } else if (int64_t index = mesh->mesh.findAxis(ref.name); index >= 0) {
-      ref = mesh->mesh.getAxis(index);
-    }
-    error = mesh->mesh.verify(ref);
-    if (!error.empty())
-      return std::nullopt;
-    refs.push_back(ref);
+    refs.push_back(getAxisRef(mesh->mesh, match[1], match[3], match[4]));
     rest = rest.substr(match[0].end() - rest.begin());
   }
-  return getGroups(*mesh, refs);
+  return getGroups(*mesh, refs, error);
 }
 
 void zpp::listReplicaGroups(Operation *op, const ModuleMesh &mesh) {
@@ -362,19 +371,11 @@ std::optional<ReplicaGroups> OperandShardings::readGroups(StringRef entry) {
   SmallVector<StringRef> match;
   std::vector<AxisRef> refs;
   while (axis.match(dims, &match)) {
-    AxisRef ref{match[1].str(), 1, 0};
-    if (!match[2].empty()) {
-      (void)match[3].getAsInteger(10, ref.preSize);
-      (void)match[4].getAsInteger(10, ref.size);
-    } else if (int64_t found = mesh->mesh.findAxis(ref.name); found >= 0) {
-      ref = mesh->mesh.getAxis(found);
-    }
-    if (!mesh->mesh.verify(ref).empty())
-      return std::nullopt;
-    refs.push_back(ref);
+    refs.push_back(getAxisRef(mesh->mesh, match[1], match[3], match[4]));
     dims = dims.substr(match[0].end() - dims.begin());
   }
   if (refs.empty())
     return std::nullopt;
-  return ::getGroups(*mesh, refs);
+  std::string error;
+  return ::getGroups(*mesh, refs, error);
 }

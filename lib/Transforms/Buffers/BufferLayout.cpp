@@ -10,21 +10,46 @@
 #include "zpp/Analysis/TypeBytes.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Support/BlockQuant.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
 
-bool zpp::isDense(MemRefType type) {
+static bool isEmpty(MemRefType type) {
+  return llvm::is_contained(type.getShape(), 0);
+}
+
+/// The strides of `type`, in elements. Fails if there are none, or if 64 bits
+/// do not hold the bytes of the elements, or those from the start to the end of
+/// a dim: layouts may say anything.
+static FailureOr<SmallVector<int64_t>> getStrides(MemRefType type) {
   SmallVector<int64_t> strides;
   int64_t offset;
   if (failed(type.getStridesAndOffset(strides, offset)))
+    return failure();
+  int64_t elementBytes = std::max<int64_t>(getElementBytes(type), 1);
+  int64_t all = elementBytes;
+  for (auto [size, stride] : llvm::zip_equal(type.getShape(), strides)) {
+    int64_t bytes = 0;
+    if (llvm::MulOverflow(all, std::max<int64_t>(size, 1), all) ||
+        (!ShapedType::isDynamic(size) && !ShapedType::isDynamic(stride) &&
+         (llvm::MulOverflow(size, stride, bytes) ||
+          llvm::MulOverflow(bytes, elementBytes, bytes))))
+      return failure();
+  }
+  return strides;
+}
+
+bool zpp::isDense(MemRefType type) {
+  FailureOr<SmallVector<int64_t>> strides = getStrides(type);
+  if (failed(strides))
     return false;
-  if (type.getNumElements() == 0)
+  if (isEmpty(type))
     return true;
   int64_t expected = 1;
   for (auto [size, stride] :
-       llvm::reverse(llvm::zip_equal(type.getShape(), strides))) {
+       llvm::reverse(llvm::zip_equal(type.getShape(), *strides))) {
     if (size == 1)
       continue;
     if (stride != expected)
@@ -71,10 +96,10 @@ static int64_t getNumChunks(OpOperand &operand) {
 /// The distance, in elements, from the start of each row of a buffer to the
 /// next, if the buffer consists of `rows` dense rows at equal distances.
 static std::optional<int64_t> getRowStride(MemRefType type, int64_t rows) {
-  SmallVector<int64_t> strides;
-  int64_t offset;
-  if (failed(type.getStridesAndOffset(strides, offset)))
+  FailureOr<SmallVector<int64_t>> layout = getStrides(type);
+  if (failed(layout))
     return std::nullopt;
+  ArrayRef<int64_t> strides = *layout;
   // The leading dims number the rows.
   ArrayRef<int64_t> shape = type.getShape();
   size_t split = 0;
@@ -82,8 +107,7 @@ static std::optional<int64_t> getRowStride(MemRefType type, int64_t rows) {
     leading *= shape[split];
   auto row = MemRefType::get(
       shape.drop_front(split), type.getElementType(),
-      StridedLayoutAttr::get(type.getContext(), 0,
-                             ArrayRef(strides).drop_front(split)));
+      StridedLayoutAttr::get(type.getContext(), 0, strides.drop_front(split)));
   if (row.getNumElements() * rows != type.getNumElements() || !isDense(row))
     return std::nullopt;
   std::optional<int64_t> stride;
@@ -131,20 +155,21 @@ std::optional<int64_t> zpp::getChunkStride(OpOperand &operand,
 
 std::optional<StridedCopy> StridedCopy::get(MemRefType target,
                                             MemRefType source) {
-  SmallVector<int64_t> targetStrides, sourceStrides;
-  int64_t offset;
-  if (failed(target.getStridesAndOffset(targetStrides, offset)) ||
-      failed(source.getStridesAndOffset(sourceStrides, offset)))
+  FailureOr<SmallVector<int64_t>> targetStrides = getStrides(target),
+                                  sourceStrides = getStrides(source);
+  if (failed(targetStrides) || failed(sourceStrides))
     return std::nullopt;
   int64_t elementBytes = getElementBytes(target);
   StridedCopy copy;
-  copy.rowBytes = target.getNumElements() == 0 ? 0 : elementBytes;
+  if (isEmpty(target))
+    return copy;
+  copy.rowBytes = elementBytes;
   // From the innermost dim outwards, a dim that continues the previous one is
   // merged with it.
   SmallVector<Loop> loops;
-  for (auto [size, targetStride, sourceStride] : llvm::reverse(
-           llvm::zip_equal(target.getShape(), targetStrides, sourceStrides))) {
-    if (size <= 1)
+  for (auto [size, targetStride, sourceStride] : llvm::reverse(llvm::zip_equal(
+           target.getShape(), *targetStrides, *sourceStrides))) {
+    if (size == 1)
       continue;
     if (ShapedType::isDynamic(targetStride) ||
         ShapedType::isDynamic(sourceStride))

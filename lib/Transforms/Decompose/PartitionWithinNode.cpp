@@ -253,7 +253,8 @@ private:
   bool areGatheredAgain(ArrayRef<AllGatherOp> group, const WeightPath &path) {
     int64_t times = 0;
     for (AllGatherOp gather : group)
-      times += provenances.getTripCount(gather).value_or(1);
+      times =
+          addSaturating(times, provenances.getTripCount(gather).value_or(1));
     return times > cast<RankedTensorType>(path.source.getType()).getDimSize(0);
   }
 

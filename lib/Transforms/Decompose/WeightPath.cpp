@@ -13,6 +13,7 @@
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Support/Limits.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -61,6 +62,8 @@ static std::optional<int64_t> getLayerDim(Operation *op) {
     return std::nullopt;
   RankedTensorType from = typeOf(op->getOperand(0));
   RankedTensorType to = typeOf(op->getResult(0));
+  if (from.getRank() != to.getRank())
+    return std::nullopt;
   int64_t layerDim = -1;
   for (auto [dim, size, whole] :
        llvm::enumerate(to.getShape(), from.getShape())) {
@@ -223,7 +226,9 @@ public:
       for (auto [index, dim] : llvm::enumerate(dims)) {
         path.offset += getArrayOf(op, "start_indices")[index] * dim.stride;
         dim.size = to[index];
-        dim.stride *= getArrayOf(op, "strides")[index];
+        // Where no second layer is left, the stride may be any number.
+        if (dim.size > 1)
+          dim.stride *= getArrayOf(op, "strides")[index];
       }
       // Weights are whole, so that they are read from 0 on.
       return from.take_back(weight.size()) == ArrayRef(weight);
@@ -262,11 +267,11 @@ private:
         Dim next = before.pop_back_val();
         if (taken == 1)
           dim.stride = next.stride;
-        else if (next.stride != dim.stride * taken)
+        else if (next.stride != multiplySaturating(dim.stride, taken))
           return false;
         int64_t needed = dim.size / taken;
         int64_t part = std::min(needed, next.size);
-        if (needed % part != 0 || next.size % part != 0)
+        if (part == 0 || needed % part != 0 || next.size % part != 0)
           return false;
         if (part < next.size)
           before.push_back({next.size / part, next.stride * part});
@@ -281,6 +286,28 @@ private:
   SmallVector<Dim> dims;
 };
 } // namespace
+
+/// The type in which the layer of `path` is computed: the widest of its terms.
+static RankedTensorType getIndexType(const LayerPath &path) {
+  RankedTensorType widest;
+  for (const LayerPath::Term &term : path.terms)
+    if (RankedTensorType type = typeOf(term.index);
+        !widest ||
+        type.getElementTypeBitWidth() > widest.getElementTypeBitWidth())
+      widest = type;
+  return widest ? widest
+                : RankedTensorType::get(
+                      {}, IntegerType::get(path.path.source.getContext(), 32));
+}
+
+/// True if the numbers of all layers of the stack fit into the type in which
+/// they are computed. An index of eight bits may choose from a thousand layers,
+/// of which it reaches the first ones.
+static bool fitsIndexType(const LayerPath &path) {
+  Type index = getIndexType(path).getElementType();
+  return llvm::isUIntN(index.getIntOrFloatBitWidth() - 1,
+                       typeOf(path.path.source).getDimSize(0));
+}
 
 std::optional<LayerPath> zpp::getLayerPath(const WeightPath &path) {
   RankedTensorType stack = typeOf(path.source);
@@ -302,7 +329,8 @@ std::optional<LayerPath> zpp::getLayerPath(const WeightPath &path) {
         }))
       return std::nullopt;
     llvm::append_range(result.path.steps, steps);
-    return result;
+    return fitsIndexType(result) ? std::optional(std::move(result))
+                                 : std::nullopt;
   }
   return std::nullopt;
 }
@@ -436,10 +464,7 @@ Value zpp::createLayerSlice(OpBuilder &builder, Location loc,
 
 Value zpp::createLayerSlice(OpBuilder &builder, Location loc,
                             const LayerStack &stack, const LayerPath &path) {
-  auto type = path.terms.empty()
-                  ? RankedTensorType::get({}, builder.getI32Type())
-                  : typeOf(path.terms.front().index);
-  Value layer = createIndex(builder, loc, type, path.offset);
+  Value layer = createIndex(builder, loc, getIndexType(path), path.offset);
   for (const LayerPath::Term &term : path.terms)
     layer = addClampedIndex(builder, loc, layer, term.index, term.count,
                             term.factor);

@@ -54,6 +54,26 @@ module attributes {zpp.mesh = "node:2,gpu:2", mhlo.num_partitions = 4 : i32, mhl
 // Groups of weights and gradients
 //===----------------------------------------------------------------------===//
 
+// Of axes that overlap there are no groups, and a number that 64 bits do not
+// hold is no part of an axis.
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+func.func @overlapping(%w: tensor<4x8xf32>) {
+  // expected-error@+1 {{in the groups of a weight collective: expected separate parts of axis 'node', but got "node":(1)2 and "node":(1)2}}
+  %0 = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "node">]>}> : (tensor<4x8xf32>) -> tensor<16x8xf32>
+  return
+}
+
+// -----
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+func.func @large_part(%w: tensor<4x8xf32>) {
+  // expected-error@+1 {{in the groups of a weight collective: expected a part of axis 'gpu:4', but got "gpu":(1)0}}
+  %0 = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "gpu", sub_axis_info = (36893488147419103232)4>]>}> : (tensor<4x8xf32>) -> tensor<16x8xf32>
+  return
+}
+
+// -----
+
 "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
 func.func @order(%w: tensor<4x8xf32>) {
   // expected-error@+1 {{in the groups of a weight collective: expected groups along axes of mesh 'node:2,gpu:4', but got [0, 3, 2, 1]}}

@@ -558,3 +558,19 @@ func.func @transposed(%w: tensor<4x64xf32>) -> (tensor<4x64xf32>, tensor<4x1x64x
   %5 = "stablehlo.dot"(%4, %4) : (tensor<8x32xf32>, tensor<8x32xf32>) -> tensor<f32>
   return %2, %3, %5 : tensor<4x64xf32>, tensor<4x1x64xf32>, tensor<f32>
 }
+
+// -----
+
+// A slice of a stack whose bytes 64 bits do not hold.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+
+// CHECK-LABEL: func @large_stack
+// CHECK: zero.all_gather {{.*}} model_bytes = 33554432 : i64
+func.func @large_stack(%stack: tensor<2199023255552x1048576xf32>) -> tensor<f32> {
+  %0 = "stablehlo.slice"(%stack) <{limit_indices = array<i64: 1, 1048576>, start_indices = array<i64: 0, 0>, strides = array<i64: 1, 1>}> : (tensor<2199023255552x1048576xf32>) -> tensor<1x1048576xf32>
+  %1 = "stablehlo.reshape"(%0) : (tensor<1x1048576xf32>) -> tensor<1048576xf32>
+  %2 = "stablehlo.all_gather"(%1) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<1048576xf32>) -> tensor<8388608xf32>
+  %3 = "stablehlo.dot"(%2, %2) : (tensor<8388608xf32>, tensor<8388608xf32>) -> tensor<f32>
+  return %3 : tensor<f32>
+}

@@ -46,7 +46,8 @@ struct StridedCopy {
   int64_t rowBytes = 0;
   llvm::SmallVector<Loop> loops;
 
-  /// The copy with the fewest loops; nullopt if a stride is dynamic.
+  /// The copy with the fewest loops; nullopt if a stride is dynamic or leads
+  /// further than 64 bits.
   static std::optional<StridedCopy> get(mlir::MemRefType target,
                                         mlir::MemRefType source);
 };
