@@ -16,6 +16,7 @@ files, and "digest" that of the JSON file itself, with 64 zeros in its place.
 """
 
 import contextlib
+import ctypes
 import dataclasses
 import functools
 import hashlib
@@ -25,6 +26,7 @@ import os
 import pathlib
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -213,14 +215,34 @@ def write_folder(path: str | os.PathLike, files: Mapping[str, bytes],
         for name, content in files.items():
             (parts / name).parent.mkdir(exist_ok=True)
             (parts / name).write_bytes(content)
+        if exists and _exchange_names(parts, folder):
+            return  # What has the name of the new folder now is removed.
+        # Where the system cannot exchange names, there is a moment without the
+        # folder. What ends the process there should leave the older one.
         if exists:
             folder.rename(old)
         try:
             parts.rename(folder)
-        except OSError:
+        except BaseException:
             if exists:
                 old.rename(folder)
             raise
+
+
+def _exchange_names(a: pathlib.Path, b: pathlib.Path) -> bool:
+    """Exchanges the names of two folders at one moment. False where the system
+    or the file system cannot."""
+    at_cwd, exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):
+        return False
+    rename.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int,
+                       ctypes.c_char_p, ctypes.c_uint]
+    return rename(at_cwd, os.fsencode(a), at_cwd, os.fsencode(b),
+                  exchange) == 0
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ from startwait import RANKS, ROOT, bundle, gather, make_bundle
 from startwait import needs_library, program, put, token
 from training import ALL_ON, BATCH, FAST, NODES, OFF, TINY, same_bits
 from training import tokens, trainer_of, with_options
+from zpp import _bundle
 from zpp._bundle import read_file, write_folder
 from zpp._library import find_library
 from zpp.jax import _runtime
@@ -344,3 +345,35 @@ def test_links_and_pipes(tmp_path):
         with pytest.raises(ValueError, match=f"{name}: expected a file, but "
                                              "got something else"):
             read_file(there, name)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="of Linux")
+def test_a_folder_is_replaced_at_once(tmp_path, monkeypatch):
+    """There is no moment without a folder, and where the system cannot do
+    this, whatever ends the process between two renames leaves the older one."""
+    folder = tmp_path / "step.zpp"
+    write_folder(folder, {"mark": b"old", "other": b""}, ("mark",))
+    rename = pathlib.Path.rename
+
+    def interrupt(path, target):
+        if pathlib.Path(target) == folder and path.name == "new":
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    def refuse(path, target):
+        raise AssertionError(f"{path} is renamed to {target}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pathlib.Path, "rename", refuse)
+        write_folder(folder, {"mark": b"new"}, ("mark",))
+    assert os.listdir(folder) == ["mark"]
+    with monkeypatch.context() as patch:
+        patch.setattr(_bundle, "_exchange_names", lambda a, b: False)
+        patch.setattr(pathlib.Path, "rename", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            write_folder(folder, {"mark": b"newer"}, ("mark",))
+        assert read_file(folder, "mark") == b"new"
+        patch.setattr(pathlib.Path, "rename", rename)
+        write_folder(folder, {"mark": b"newer"}, ("mark",))
+    assert read_file(folder, "mark") == b"newer"
+    assert os.listdir(tmp_path) == ["step.zpp"]
