@@ -15,10 +15,15 @@
 // RUN: not zpp-opt %t/module.mlir --run-on-copies=pipelines=%t/missing.txt 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=MISSING
 // MISSING: error: cannot open input file '{{.*}}missing.txt'
+// MISSING-NOT: error:
 
 // RUN: not zpp-opt %t/module.mlir --run-on-copies=pipelines=%t/unknown.txt 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=UNKNOWN
 // UNKNOWN: 'no-such-pass' does not refer to a registered pass
+
+// RUN: cd %t && not zpp-opt module.mlir --run-on-copies=pipelines=itself.txt 2>&1 \
+// RUN:   | FileCheck %s --check-prefix=ITSELF
+// ITSELF: error: in 'itself.txt': expected pipelines without run-on-copies, but got 'builtin.module(run-on-copies{pipelines=itself.txt})'
 
 // A pipeline that fails ends the others.
 // RUN: cd %t && not zpp-opt module.mlir --run-on-copies=pipelines=fails.txt 2>&1 \
@@ -36,6 +41,8 @@ zeropp{mesh=node:2,gpu:2 weights=i8 weights-of=all secondary=none},zero-report{m
 //--- none.txt
 //--- unknown.txt
 no-such-pass
+//--- itself.txt
+builtin.module(run-on-copies{pipelines=itself.txt})
 //--- fails.txt
 zeropp{mesh=node:2,gpu:4}
 zero-report{mesh=node:2,gpu:2 format=json output=never.json}

@@ -22,7 +22,12 @@
 #include "llvm/Support/Path.h"
 #include "llvm/Support/SHA256.h"
 
+#include <chrono>
+#include <csignal>
 #include <cstdio>
+#include <mutex>
+#include <thread>
+
 #include <fcntl.h>
 
 using namespace mlir;
@@ -294,6 +299,46 @@ static llvm::Expected<SmallString<128>> makeFolder(const llvm::Twine &prefix) {
   return fail(path, code);
 }
 
+/// The folder that is removed if a signal ends the process, if any. Who gives
+/// it another name or removes it has the lock.
+static std::string pending;
+static std::mutex pendingLock;
+
+[[noreturn]] static void endAtSignal(const sigset_t &signals) {
+  int number = SIGTERM;
+  sigwait(&signals, &number);
+  {
+    std::lock_guard<std::mutex> lock(pendingLock);
+    // A linker that still runs may write into it meanwhile.
+    for (int tries = 0;
+         tries < 100 && !pending.empty() && llvm::sys::fs::exists(pending);
+         ++tries) {
+      if (tries > 0)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      llvm::sys::fs::remove_directories(pending);
+    }
+    std::signal(number, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+    std::raise(number);
+  }
+  std::_Exit(1);
+}
+
+void zpp::removeFolderAtSignal() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (int number : {SIGHUP, SIGINT, SIGTERM}) {
+    struct sigaction action{};
+    if (sigaction(number, nullptr, &action) == 0 &&
+        action.sa_handler != SIG_IGN)
+      sigaddset(&signals, number);
+  }
+  // All threads inherit this: the signals reach only the one that waits, which,
+  // unlike a handler, may do anything.
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::thread(endAtSignal, signals).detach();
+}
+
 /// Exchanges the names of two folders at one moment. False where the system or
 /// the file system cannot.
 static bool exchangeNames(const SmallString<128> &a,
@@ -332,9 +377,12 @@ zpp::writeFolder(StringRef path,
   }
   SmallString<128> prefix(names::parent_path(target));
   names::append(prefix, "." + names::filename(target));
+  std::unique_lock<std::mutex> lock(pendingLock);
   auto made = makeFolder(prefix);
   if (!made)
     return made.takeError();
+  pending = made->str();
+  lock.unlock();
   SmallString<128> old;
   llvm::scope_exit cleanUp([&] {
     fs::remove_directories(*made);
@@ -343,6 +391,7 @@ zpp::writeFolder(StringRef path,
   });
   if (llvm::Error error = fill(*made))
     return error;
+  lock.lock();
   // What has the name of the new folder then is removed.
   if (exists && exchangeNames(*made, target))
     return llvm::Error::success();

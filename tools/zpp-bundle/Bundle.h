@@ -66,6 +66,11 @@ llvm::Error
 writeFolder(llvm::StringRef path,
             llvm::function_ref<llvm::Error(llvm::StringRef folder)> fill);
 
+/// From now on, a signal that ends the process (SIGHUP, SIGINT or SIGTERM, if
+/// they are not ignored) first removes the folder that writeFolder has not
+/// completed. To be called before there are other threads.
+void removeFolderAtSignal();
+
 } // namespace zpp
 
 #endif // ZPP_TOOLS_ZPP_BUNDLE_BUNDLE_H

@@ -73,7 +73,8 @@ struct RunOnCopies : public PassWrapper<RunOnCopies, OperationPass<ModuleOp>> {
 
   void getDependentDialects(DialectRegistry &registry) const override {
     std::vector<OpPassManager> found;
-    if (succeeded(parse(found)))
+    // Before it runs, nobody may be told what is wrong.
+    if (succeeded(parse(found, llvm::nulls())))
       for (OpPassManager &pipeline : found)
         pipeline.getDependentDialects(registry);
   }
@@ -81,7 +82,7 @@ struct RunOnCopies : public PassWrapper<RunOnCopies, OperationPass<ModuleOp>> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
     std::vector<OpPassManager> found;
-    if (failed(parse(found)))
+    if (failed(parse(found, llvm::errs())))
       return signalPassFailure();
     OwningOpRef<ModuleOp> kept = module.clone();
     for (OpPassManager &pipeline : found) {
@@ -98,19 +99,26 @@ struct RunOnCopies : public PassWrapper<RunOnCopies, OperationPass<ModuleOp>> {
       llvm::cl::desc("a file with a pipeline in each line")};
 
 private:
-  LogicalResult parse(std::vector<OpPassManager> &found) const {
+  LogicalResult parse(std::vector<OpPassManager> &found,
+                      llvm::raw_ostream &errors) const {
     std::string message;
     std::unique_ptr<llvm::MemoryBuffer> file =
         openInputFile(pipelines.getValue(), &message);
     if (!file) {
-      llvm::errs() << "error: " << message << "\n";
+      errors << "error: " << message << "\n";
       return failure();
     }
     SmallVector<StringRef> lines;
     file->getBuffer().split(lines, '\n', /*MaxSplit=*/-1, /*KeepEmpty=*/false);
     for (StringRef line : lines) {
+      // A file that names itself would be read for ever.
+      if (line.contains(getArgument())) {
+        errors << "error: in '" << pipelines << "': expected pipelines "
+               << "without " << getArgument() << ", but got '" << line << "'\n";
+        return failure();
+      }
       OpPassManager pipeline(ModuleOp::getOperationName());
-      if (failed(parsePassPipeline(line, pipeline, llvm::errs())))
+      if (failed(parsePassPipeline(line, pipeline, errors)))
         return failure();
       found.push_back(std::move(pipeline));
     }

@@ -93,6 +93,9 @@ struct FuseChunkOrderIntoDequantize : public OpRewritePattern<DequantizeOp> {
     if (order.getDim() != 0 || order.getFactors() != slices.getFactors() ||
         slices.getChunk() != ArrayRef(identity))
       return rewriter.notifyMatchFailure(op, "chunks are not in factor order");
+    ArrayRef<int64_t> from = unpack.getInputType().getShape();
+    if (from.empty() || from.back() != op.getInputType().getShape().back())
+      return rewriter.notifyMatchFailure(op, "rows are not wire chunks");
     SmallVector<int64_t> chunk(order.getChunk());
     for (int64_t position : identity)
       if (!llvm::is_contained(order.getChunk(), position))

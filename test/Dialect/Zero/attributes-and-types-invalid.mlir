@@ -141,6 +141,11 @@ func.func private @shard_quant(!zero.shard<4xi32, dim 0 = ("gpu") on #zero.mesh<
 
 // -----
 
+// expected-error@+1 {{expected f32, bf16 or f16 in a quantized tensor, but got 'i16'}}
+func.func private @shard_quant(!zero.shard<4xi16, dim 0 = ("gpu") on #zero.mesh<"gpu" = 4>, #zero.quant<i8, block = 32>>)
+
+// -----
+
 // expected-error@+1 {{expected integer or float elements, but got 'vector<2xf32>'}}
 func.func private @shard_of_vectors(!zero.shard<4xvector<2xf32>, dim 0 = ("gpu") on #zero.mesh<"gpu" = 4>>)
 

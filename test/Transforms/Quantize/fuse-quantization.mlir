@@ -125,3 +125,20 @@ func.func @other_chunks(%x: tensor<8x48xi8>, %d: tensor<8x4x8xbf16>, %e: tensor<
       : tensor<8x4x8xbf16> into tensor<4x64xbf16> -> tensor<4x64xbf16>
   return %1 : tensor<4x64xbf16>
 }
+
+// -----
+
+// Bytes whose rows are not chunks of the wire are reordered first.
+
+// CHECK-LABEL: func @other_rows
+// CHECK: zero.unpack_slices %{{.*}} : tensor<2x2x96xi8>
+// CHECK: zero.dequantize
+func.func @other_rows(%b: tensor<2x2x96xi8>, %o: tensor<8x48xi8>, %d: tensor<8x4x8xbf16>, %e: tensor<4x64xbf16>) -> tensor<4x64xbf16> {
+  %0 = zero.unpack_slices %b slices <dim = 0, factors = [2, 4], chunk = [1]> into %o
+      : tensor<2x2x96xi8> into tensor<8x48xi8> -> tensor<8x48xi8>
+  %1 = zero.dequantize %0 quant <i8, block = 128> into %d
+      : tensor<8x48xi8> into tensor<8x4x8xbf16> -> tensor<8x4x8xbf16>
+  %2 = zero.unpack_slices %1 slices <dim = 1, factors = [2, 4], chunk = [0, 1]> into %e
+      : tensor<8x4x8xbf16> into tensor<4x64xbf16> -> tensor<4x64xbf16>
+  return %2 : tensor<4x64xbf16>
+}

@@ -98,3 +98,14 @@ func.func @integers(%w: tensor<256xi64>) -> tensor<1024xi64> {
   %2 = zero.to_local %1 : !zero.shard<1024xi64, dim 0 = (4) on #mesh> to tensor<1024xi64>
   return %2 : tensor<1024xi64>
 }
+
+// CHECK-LABEL: func @short_integers
+// CHECK: zero.all_gather {{.*}} along ["gpu"] {zpp.reason = "expected f32, bf16 or f16 elements to quantize, but got i16"}
+func.func @short_integers(%w: tensor<256xi16>) -> tensor<1024xi16> {
+  %0 = zero.from_local %w : tensor<256xi16> to !zero.shard<1024xi16, dim 0 = ("gpu") on #mesh>
+  // expected-remark@+1 {{zero.all_gather is left alone: expected f32, bf16 or f16 elements to quantize, but got i16}}
+  %1 = zero.all_gather %0 along ["gpu"]
+      : !zero.shard<1024xi16, dim 0 = ("gpu") on #mesh> to !zero.shard<1024xi16, dim 0 = (4) on #mesh>
+  %2 = zero.to_local %1 : !zero.shard<1024xi16, dim 0 = (4) on #mesh> to tensor<1024xi16>
+  return %2 : tensor<1024xi16>
+}
