@@ -31,6 +31,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from zpp._files import named
 from zpp._options import parse_mesh
 
 MANIFEST = "bundle.json"
@@ -197,6 +198,12 @@ def write_folder(path: str | os.PathLike, files: Mapping[str, bytes],
       FileExistsError: if something else is at the path.
     """
     folder = pathlib.Path(path)
+    with named(folder):
+        _write_folder(folder, files, markers)
+
+
+def _write_folder(folder: pathlib.Path, files: Mapping[str, bytes],
+                  markers: tuple[str, ...]) -> None:
     exists = os.path.lexists(folder)
     if exists and not any((folder / name).exists() for name in markers):
         raise FileExistsError(

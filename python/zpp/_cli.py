@@ -12,7 +12,6 @@ import os
 import pathlib
 import re
 import sys
-import tempfile
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 import zpp
 from zpp import _plan_command
 from zpp._compiler import report_entries, report_table
+from zpp._files import write_file
 from zpp._rewrite import complete, is_pretty
 
 #: As in `zpp.jax._forms`, which cannot be asked where JAX is missing.
@@ -34,11 +34,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"zpp: warning: {message}", file=sys.stderr)
     try:
         options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # Who reads has seen enough.
+        _drop_output()
+        return 1
     except (zpp.CompileError, ImportError, OSError, TypeError, ValueError
             ) as error:
         print(f"zpp: error: {error}", file=sys.stderr)
+        _drop_output()
         return 1
     return 0
+
+
+def _drop_output() -> None:
+    """Where standard output takes no more, the rest goes nowhere. Python would
+    try again at its end, and fail without telling why."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -115,9 +129,9 @@ def _rewrite(options: argparse.Namespace) -> None:
             from zpp._bundle import MANIFEST, write_folder
             write_folder(options.output, result.bundle.files, (MANIFEST,))
     elif result.step is not None:
-        _write(options.output, bytes(result.step.exported.serialize()))
+        write_file(options.output, bytes(result.step.exported.serialize()))
     else:
-        _write(options.output, _in_form(result.text, form))
+        write_file(options.output, _in_form(result.text, form))
 
 
 def _report(options: argparse.Namespace) -> None:
@@ -137,13 +151,13 @@ def _plan(options: argparse.Namespace) -> None:
 def _convert(options: argparse.Namespace) -> None:
     form, step = _read(options.step)
     if options.to == form:
-        _write(options.output, options.step.read_bytes())
+        write_file(options.output, options.step.read_bytes())
     elif options.to == "export":
         raise ValueError(f"expected a form of a module to convert {form} to, "
                          f"but got export: zpp.export of the function makes it")
     else:
         text = step if isinstance(step, str) else step.text()
-        _write(options.output, _in_form(text, options.to))
+        write_file(options.output, _in_form(text, options.to))
 
 
 def _read(path: pathlib.Path) -> tuple[str, Any]:
@@ -191,19 +205,3 @@ def _in_form(text: str, form: str) -> bytes:
         return text.encode()
     from zpp.jax import _forms
     return _forms.write(text, form)
-
-
-def _write(path: pathlib.Path, content: bytes) -> None:
-    """The file is there when it is complete."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-",
-                                     delete=False) as file:
-        try:
-            file.write(content)
-            file.close()
-            umask = os.umask(0)
-            os.umask(umask)
-            os.chmod(file.name, 0o666 & ~umask)
-            os.replace(file.name, path)
-        except BaseException:
-            os.unlink(file.name)
-            raise

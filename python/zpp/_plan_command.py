@@ -7,6 +7,7 @@ import json
 import pathlib
 from collections.abc import Callable
 
+from zpp._files import write_file
 from zpp._options import Options
 from zpp._plan import parse_bytes, parse_seconds, plan
 
@@ -33,7 +34,7 @@ def run(arguments: argparse.Namespace, options: Options, text: str) -> None:
     best = found.best(arguments.memory_limit)
     why = found.explain(best, arguments.memory_limit)
     if arguments.plot:
-        arguments.plot.write_text(found.svg())
+        write_file(arguments.plot, found.svg().encode())
     if arguments.format == "json":
         print(json.dumps(found.to_json() | {"best": best.name, "why": why},
                          indent=1))

@@ -206,6 +206,10 @@ def test_a_target_with_a_runtime_gives_a_folder(forms, tmp_path):
                                    rtol=0.02)
 
 
+NOTHING = ("zpp: warning: the module has no collectives: it is for one device; "
+           "export the step with its arguments on a mesh\n")
+
+
 @pytest.mark.parametrize("command", [
     "rewrite -o OUT", "report", "report --format json", "plan"])
 def test_nothing_to_do_is_said_with_a_next_step(command, tmp_path, capsys):
@@ -213,9 +217,7 @@ def test_nothing_to_do_is_said_with_a_next_step(command, tmp_path, capsys):
     source.write_text(jax.jit(lambda x: x + 1).lower(1.0).as_text())
     words = command.replace("OUT", str(tmp_path / "out")).split()
     assert main([*words, str(source), "--mesh", NODES]) == 0
-    assert capsys.readouterr().err == (
-        "zpp: warning: the module has no collectives: it is for one device; "
-        "export the step with its arguments on a mesh\n")
+    assert capsys.readouterr().err == NOTHING
 
 
 @pytest.mark.parametrize("content, options, message", [
@@ -237,3 +239,44 @@ def test_errors(content, options, message, tmp_path, capsys):
     error = capsys.readouterr().err
     assert error.startswith("zpp: error: ") and message in error
     assert [path.name for path in tmp_path.iterdir()] in ([], ["step"])
+
+
+def test_outputs_are_whole_files_or_what_they_were(tmp_path, capfdbinary):
+    """Files keep their mode, links stay links, and what is no file is written
+    to; where that is full, the error says what."""
+    source, there, link = tmp_path / "step", tmp_path / "there", tmp_path / "link"
+    source.write_text("module {}")
+    there.write_text("old")
+    there.chmod(0o640)
+    link.symlink_to(there)
+
+    def convert(output):
+        return main(["convert", str(source), "-o", str(output)])
+
+    assert convert(link) == 0 and link.is_symlink()
+    assert there.read_text() == "module {}"
+    assert there.stat().st_mode & 0o777 == 0o640
+    assert convert("/dev/stdout") == 0
+    assert capfdbinary.readouterr().out == b"module {}"
+    before = os.stat("/dev/full")
+    for output, message in ((tmp_path / "missing" / "step", "No such file"),
+                            ("/dev/full", "No space left on device")):
+        assert convert(output) == 1
+        error = capfdbinary.readouterr().err.decode()
+        assert message in error and f"'{output}'" in error
+    assert os.path.samestat(before, os.stat("/dev/full"))
+    assert sorted(os.listdir(tmp_path)) == ["link", "step", "there"]
+
+
+@pytest.mark.parametrize("reader, message", [
+    ("> /dev/full", "zpp: error: [Errno 28] No space left on device\n"),
+    ("| true", "")])
+def test_standard_output_that_ends(reader, message, tmp_path):
+    source = tmp_path / "step"
+    source.write_text("module {}")
+    # The reader is gone before the first line.
+    done = subprocess.run(
+        f"(sleep 1; exec {sys.executable} -m zpp report {source} --mesh {NODES}) "
+        f"{reader}", shell=True, capture_output=True, text=True)
+    assert done.stderr.replace(NOTHING, "") == message
+    assert "true" in reader or done.returncode == 1
