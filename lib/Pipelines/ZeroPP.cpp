@@ -64,6 +64,15 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
         std::make_unique<RefuseOption>("expected a secondary partition with "
                                        "frozen=keep, which is what is kept, "
                                        "but got secondary=none"));
+  bool feedsBack = options.feedback != "none";
+  if (!llvm::is_contained({"none", "last", "all"}, StringRef(options.feedback)))
+    return pm.addPass(std::make_unique<RefuseOption>(
+        "expected feedback as none, last or all, but got '" + options.feedback +
+        "'"));
+  if (feedsBack && !hasGradients)
+    return pm.addPass(std::make_unique<RefuseOption>(
+        "expected formats of gradients with feedback=" + options.feedback +
+        ", which is of what they round, but got gradients=none"));
   if (!llvm::is_contained({"none", "frozen", "all"}, StringRef(options.start)))
     return pm.addPass(std::make_unique<RefuseOption>(
         "expected start as none, frozen or all, but got '" + options.start +
@@ -168,6 +177,14 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
     // wire chunk must hold what one device is to get.
     pm.addPass(createReorderSlicesPass());
     pm.addPass(createQuantizeAllToAllPass());
+    if (feedsBack) {
+      // What a hop quantizes is one value until it is fused with the sum or the
+      // order before it.
+      FeedErrorsBackPassOptions feed;
+      feed.hops = options.feedback;
+      feed.start = options.start == "all";
+      pm.addPass(createFeedErrorsBackPass(feed));
+    }
   }
   pm.addPass(createDecomposeAllGatherPass());
   // Reordering, quantization and sums are separate ops until here.

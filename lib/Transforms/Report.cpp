@@ -50,8 +50,9 @@ struct Report {
   Bytes unit;
   int64_t modelBytes = 0;
   int64_t secondaryBytes = 0;
-  /// What a device keeps from step to step.
-  int64_t stateBytes = 0;
+  /// What a device keeps from step to step, and what of it are errors of
+  /// gradients.
+  int64_t stateBytes = 0, errorBytes = 0;
   /// With target xla-ffi, the starts and waits in order.
   SmallVector<ScheduleEvent> schedule;
   /// The prediction, if it is wanted.
@@ -110,9 +111,13 @@ Report buildReport(ModuleOp module, const Mesh &mesh,
 
   if (auto state = module->getAttrOfType<ArrayAttr>(kStateAttr))
     for (auto entry : state.getAsRange<DictionaryAttr>())
-      if (auto type = entry.getAs<TypeAttr>("type"))
-        report.stateBytes = addSaturating(
-            report.stateBytes, getBytes(type.getValue()) / mesh.numDevices());
+      if (auto type = entry.getAs<TypeAttr>("type")) {
+        int64_t bytes = getBytes(type.getValue()) / mesh.numDevices();
+        report.stateBytes = addSaturating(report.stateBytes, bytes);
+        auto kind = entry.getAs<StringAttr>("kind");
+        if (kind && kind.getValue() == kErrorKind)
+          report.errorBytes = addSaturating(report.errorBytes, bytes);
+      }
 
   // The collectives in their order in the input, which rewritten ones record.
   std::map<int64_t, Entry> entries;
@@ -474,9 +479,12 @@ void printTable(const Report &report, raw_ostream &os) {
   os << "\nM = " << formatBytes(report.modelBytes)
      << " of weights, as they are gathered; secondary partitions keep "
      << formatBytes(report.secondaryBytes) << " per device\n";
-  if (report.stateBytes > 0)
-    os << "from step to step, a device keeps " << formatBytes(report.stateBytes)
+  if (int64_t weights = report.stateBytes - report.errorBytes; weights > 0)
+    os << "from step to step, a device keeps " << formatBytes(weights)
        << " of weights\n";
+  if (report.errorBytes > 0)
+    os << "from step to step, a device keeps " << formatBytes(report.errorBytes)
+       << " of what gradients lost in rounding\n";
 
   // One line per reason, not one per collective.
   std::map<std::string, std::vector<const Entry *>> reasons;

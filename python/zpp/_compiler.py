@@ -131,8 +131,8 @@ def _pipeline(options: Options, target: str) -> dict:
     """The options of the pass pipeline."""
     pipeline = {name.replace("_", "-"): getattr(options, name) for name in (
         "mesh", "weights", "gradients", "reduced", "secondary", "frozen",
-        "block", "rotate", "regather", "stages", "links", "prefetch_bytes",
-        "coalesce_bytes")}
+        "block", "rotate", "feedback", "regather", "stages", "links",
+        "prefetch_bytes", "coalesce_bytes")}
     if options.weights_of is not None:
         # The front end has turned names into numbers of the module's arguments.
         pipeline["weights-of"] = (

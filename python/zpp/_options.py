@@ -69,6 +69,10 @@ class Options:
     #: Elements of a gradient's group that is rotated before it is quantized,
     #: which spreads outliers: 32, or 0 for none.
     rotate: int | None = None
+    #: What a gradient's hops have rounded is kept between calls and added to what
+    #: the next call sends: "last", of the last hop, which needs the memory of
+    #: partial sums; "all"; or "none".
+    feedback: str | None = None
     #: Whether to drop gathered weights that a step keeps alive and to gather
     #: them again in the backward pass (ZeRO-3).
     regather: bool | None = None
@@ -114,6 +118,7 @@ class Options:
             raise ValueError(
                 f"block: expected a power of two, but got {self.block}")
         _check_choice("rotate", self.rotate, (None, 0, 32))
+        _check_choice("feedback", self.feedback, (None, "none", "last", "all"))
         _check_choice("regather", self.regather, (None, True, False))
         _check_number("stages", self.stages, 0, 1024)
         put("links", _links_text(self.links))

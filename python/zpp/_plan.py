@@ -21,6 +21,8 @@ TECHNIQUES = {
     "ZeRO++": ("weights", "secondary", "gradients"),
     "differences": ("weights", "secondary", "gradients", "state"),
 }
+#: Options that only mean something with a technique.
+_NEEDS = {"frozen": "secondary", "feedback": "gradients"}
 #: A plan with more techniques must be faster by this part to be chosen.
 LEAST_GAIN = 0.02
 
@@ -190,6 +192,8 @@ def plan_text(text: str, options: Options, *, device: str | None,
                      for technique in on)}
     variants = {name: options.replace(
         **{technique: "none" for technique in _OFF if technique not in on},
+        **{option: "none" for option, technique in _NEEDS.items()
+           if technique not in on},
         # What the rows without state would do.
         **{"weights": "i8"} if has_state and "weights" in on
         and "state" not in on else {})

@@ -149,7 +149,7 @@ def test_a_state_of_another_step_is_refused():
     fast.state = {"own.0": good["own.0"]}
     with pytest.raises(ValueError, match=r"state: expected 4 arrays, own.0, "
                        r"held.0, own.1, held.1, but got own.0; it is of another "
-                       r"step. Set it to None to send whole weights once"):
+                       r"step or of other options. Set it to None to send whole weights once"):
         fast(state, batch)
     fast.state = {**good, "held.1": good["own.0"]}
     with pytest.raises(ValueError, match=r"state: expected 'held.1' of "

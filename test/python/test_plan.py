@@ -123,6 +123,16 @@ def test_options_restrict_the_rows(text):
         "FSDP", "qwZ", "hpZ", "qwZ + hpZ"]
 
 
+def test_rows_without_what_an_option_needs(text):
+    """frozen needs hpZ, feedback qgZ; the other rows do without."""
+    found = zpp.plan(text, mesh=NODES, device="h100", frozen="keep",
+                     feedback="last")
+    assert [row.name for row in found.predictions][:4] == [
+        "FSDP", "qwZ", "hpZ", "qgZ"]
+    assert found["qgZ"].state_bytes > found["FSDP"].state_bytes
+    assert found["qwZ"].state_bytes == found["FSDP"].state_bytes
+
+
 def test_picture(slow):
     root = xml.etree.ElementTree.fromstring(slow.svg())
     words = [element.text for element in root.iter()

@@ -376,6 +376,8 @@ def test_fsdp1_is_an_error(pool):
      "'i4:delta', but got 'i3'"),
     ({"frozen": "keep"}, "frozen: expected 'none' for PyTorch, where nothing is "
      "kept between steps, but got 'keep'"),
+    ({"feedback": "last"}, "feedback: expected 'none' for PyTorch, where nothing "
+     "is kept between steps, but got 'last'"),
     ({"secondary": "rack"}, "secondary: expected a tier of node:2,gpu:2 or a "
      "number of devices, but got 'rack'"),
     ({"regather": True}, "regather: expected none for PyTorch, where "

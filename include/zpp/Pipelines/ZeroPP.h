@@ -73,6 +73,12 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
       llvm::cl::desc("Elements of a gradient's group that is rotated before it "
                      "is quantized, which spreads outliers: 32, or 0 for none"),
       llvm::cl::init(0)};
+  Option<std::string> feedback{
+      *this, "feedback",
+      llvm::cl::desc("What is added to the next step's gradients of what their "
+                     "hops have rounded, and kept until then: last (that of "
+                     "the last hop), all, or none"),
+      llvm::cl::init("none")};
   Option<bool> regather{
       *this, "regather",
       llvm::cl::desc("Gather weights again for the backward pass instead of "

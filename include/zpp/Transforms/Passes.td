@@ -306,6 +306,31 @@ def QuantizeAllToAllPass : Zpp_ModulePass<"zero-quantize-all-to-all"> {
   let summary = "Send quantized chunks in all-to-alls (qgZ, 3.3)";
 }
 
+def FeedErrorsBackPass : Zpp_ModulePass<"zero-feed-errors-back"> {
+  let summary = "Send what a gradient's hops round in the next step";
+  let description = [{
+    What quantization takes away from the values that a hop of a gradient's
+    scatter sends is kept from step to step, and added to what the next step
+    sends there. So the errors of a sum over many steps do not add up: they are
+    those of one step.
+
+    What is kept is state of the step: for each hop, an argument and a result of
+    the function, a flat bf16 tensor sharded over all axes, of which each device
+    has a part of its own. The module attribute `zpp.state` lists them, with the
+    kind `error`. With `start` there are results only: nothing is added, and the
+    state begins. What is not finite is not kept.
+
+    A hop in the body of a loop is left without, with a remark.
+  }];
+  let options = [
+    Option<"hops", "hops", "std::string", "\"last\"",
+           "last: the last quantized hop, which sends partial sums where hops "
+           "come before it. all: each quantized hop">,
+    Option<"start", "start", "bool", "false",
+           "Take no state, add nothing">,
+  ];
+}
+
 def DecomposeAllGatherPass : Zpp_ModulePass<"zero-decompose-all-gather"> {
   let summary = "Turn gathers into exchanges of local chunks";
 }

@@ -57,7 +57,9 @@ class Program:
     def call(self, leaves: Sequence[Any], keeper: Keeper) -> Any:
         """The results for these arguments, with what `keeper` has for them."""
         running, kept = self, {}
-        if self.start is not None:
+        if self.start is None:
+            keeper.check_not_given()
+        else:
             kept = keeper.take(self, self.step.state.on(
                 _find_mesh(self.step, leaves)), leaves)
             running = next(
@@ -96,7 +98,8 @@ class LoadedStep:
 
     @property
     def state(self) -> dict[str, jax.Array] | None:
-        """As in `zpp.jit`: what weights=i4:delta keeps between calls."""
+        """As in `zpp.jit`: what weights=i4:delta and feedback=last keep between
+        calls."""
         return self._keeper.arrays
 
     @state.setter

@@ -1,7 +1,7 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What a rewritten step keeps from call to call (weights=i4:delta,
-frozen=keep)."""
+frozen=keep, feedback=last)."""
 
 import dataclasses
 import weakref
@@ -149,8 +149,22 @@ class Keeper:
 
     def give(self, arrays: Mapping[str, jax.Array] | None) -> None:
         """Sets what the next call starts from."""
+        if not isinstance(arrays, Mapping | None):
+            raise TypeError(
+                f"state: expected a dict of arrays, as it was read, or None, but "
+                f"got {type(arrays).__name__}")
         self._arrays = None if arrays is None else dict(arrays)
         self._state, self._is_given = None, arrays is not None
+
+    def check_not_given(self) -> None:
+        """Raises ValueError where a state was given to a step that keeps
+        none."""
+        if self._is_given:
+            raise ValueError(
+                "state: expected None for a step that keeps nothing between "
+                "calls, but got arrays; weights=i4:delta or feedback=last would "
+                "keep some. Restore it with the options with which it was saved, "
+                "or set it to None")
 
     def take(self, owner: Any, state: State, leaves: Sequence[Any]
              ) -> dict[str, jax.Array]:
@@ -203,12 +217,14 @@ class Keeper:
 
 def _check(arrays: Mapping[str, jax.Array],
            shapes: Mapping[str, jax.ShapeDtypeStruct]) -> None:
+    begin = ("Set it to None to send whole weights once" if "own.0" in shapes
+             else "Set it to None to begin it anew")
     if set(arrays) != set(shapes):
         raise ValueError(
             f"state: expected {len(shapes)} arrays, "
             f"{', '.join(shapes) or 'none'}, but got "
             f"{', '.join(arrays) or 'none'}; "
-            f"it is of another step. Set it to None to send whole weights once")
+            f"it is of another step or of other options. {begin}")
     for name, shape in shapes.items():
         got = arrays[name]
         if not isinstance(got, jax.Array):
@@ -218,18 +234,18 @@ def _check(arrays: Mapping[str, jax.Array],
         if got.is_deleted():
             raise ValueError(
                 f"state: expected '{name}', but a call has used it up; state is "
-                f"donated. Copy it before the call, or set it to None to send "
-                f"whole weights once")
+                f"donated. Copy it before the call. {begin}")
         if (got.shape, got.dtype) != (shape.shape, shape.dtype):
             raise ValueError(
                 f"state: expected '{name}' of {shape.dtype}{list(shape.shape)}, "
                 f"but got {got.dtype}{list(got.shape)}; it is of another mesh "
-                f"or format. Set it to None to send whole weights once")
+                f"or format. {begin}")
         if shape.sharding is not None and not got.sharding.is_equivalent_to(
                 shape.sharding, 1):
             raise ValueError(
                 f"state: expected '{name}' sharded over all devices of the "
-                f"mesh, {shape.sharding.spec}, but got {got.sharding}")
+                f"mesh, {shape.sharding.spec}, but got {got.sharding}. Place it "
+                f"as rewritten().step.state.shapes says. {begin}")
 
 
 @jax.jit

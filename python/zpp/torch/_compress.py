@@ -468,9 +468,11 @@ def _check_options(options: Options) -> None:
         raise ValueError(f"weights: expected 'none', 'i8' or 'i4' for PyTorch, "
                          f"where nothing is kept between steps, but got "
                          f"{options.weights!r}")
-    if options.frozen not in (None, "none"):
-        raise ValueError(f"frozen: expected 'none' for PyTorch, where nothing is "
-                         f"kept between steps, but got {options.frozen!r}")
+    for name in ("frozen", "feedback"):
+        value = getattr(options, name)
+        if value not in (None, "none"):
+            raise ValueError(f"{name}: expected 'none' for PyTorch, where nothing "
+                             f"is kept between steps, but got {value!r}")
     if options.target != "auto":
         raise ValueError(f"target: expected 'auto', because the model's device "
                          f"decides it, but got {options.target!r}")
