@@ -13,6 +13,7 @@
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Support/Limits.h"
+#include "llvm/ADT/SmallSet.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -44,50 +45,169 @@ bool zpp::isCollective(Operation *op) {
 // The mesh of a step
 //===----------------------------------------------------------------------===//
 
-/// If `mesh` has the axes of the module's mesh in another order, these axes of
-/// the module's mesh; otherwise nullopt. In another order, the names would
-/// stand for other links.
-static std::optional<Mesh> getReordered(ModuleOp module, const Mesh &mesh) {
-  for (Operation &op : module.getOps()) {
-    std::optional<ModuleMesh> own = getModuleMesh(&op);
-    if (!own || own->mesh.getAxes() == mesh.getAxes())
+/// The mesh of a module as a grid of device ids; nullopt if its ids do not form
+/// one.
+static std::optional<Mesh> getGrid(const ModuleMesh &own) {
+  if (own.devices.empty())
+    return own.mesh;
+  std::vector<int64_t> strides;
+  for (size_t axis = 0; axis < own.mesh.getAxes().size(); ++axis) {
+    int64_t neighbour = own.mesh.getStride(own.mesh.getAxis(axis));
+    strides.push_back(own.mesh.getAxes()[axis].size > 1
+                          ? own.devices[neighbour] - own.devices[0]
+                          : 1);
+  }
+  std::string error;
+  std::optional<Mesh> grid =
+      Mesh::get(own.mesh.getAxes(), std::move(strides), error);
+  if (!grid)
+    return std::nullopt;
+  for (auto [position, device] : llvm::enumerate(own.devices))
+    for (size_t axis = 0; axis < own.mesh.getAxes().size(); ++axis) {
+      AxisRef ref = own.mesh.getAxis(axis);
+      if (own.mesh.getCoordinate(position, ref) !=
+          grid->getCoordinate(device, ref))
+        return std::nullopt;
+    }
+  return grid;
+}
+
+namespace {
+/// Devices at equal distances: a tier, an axis, or several axes that follow
+/// each other.
+struct Run {
+  int64_t stride;
+  int64_t size;
+
+  bool contains(const Run &other) const {
+    return other.stride >= stride && other.stride * other.size <= stride * size;
+  }
+};
+} // namespace
+
+static Run getRun(const Mesh &mesh, size_t axis) {
+  return {mesh.getStride(mesh.getAxis(axis)), mesh.getAxes()[axis].size};
+}
+
+/// The strides of those tiers of `mesh` that have none yet, which is 0: they
+/// take the axes of `own` that are not in `taken`, in the order of its devices.
+/// Returns the tier that does not fit, or nullopt.
+static std::optional<size_t> placeRest(const Mesh &mesh, const Mesh &own,
+                                       const llvm::SmallSet<size_t, 4> &taken,
+                                       std::vector<int64_t> &strides) {
+  SmallVector<Run> runs;
+  for (size_t axis : own.getOrder()) {
+    if (taken.contains(axis))
       continue;
-    if (std::is_permutation(own->mesh.getAxes().begin(),
-                            own->mesh.getAxes().end(), mesh.getAxes().begin(),
-                            mesh.getAxes().end()))
-      return own->mesh;
+    Run run = getRun(own, axis);
+    if (!runs.empty() && runs.back().stride * runs.back().size == run.stride)
+      runs.back().size *= run.size;
+    else
+      runs.push_back(run);
+  }
+  auto run = runs.begin();
+  for (size_t tier = strides.size(); tier-- > 0;) {
+    int64_t size = mesh.getAxes()[tier].size;
+    if (strides[tier] != 0)
+      continue;
+    if (size == 1) {
+      strides[tier] = 1;
+      continue;
+    }
+    while (run != runs.end() && run->size == 1)
+      ++run;
+    if (run == runs.end() || run->size % size != 0)
+      return tier;
+    strides[tier] = run->stride;
+    *run = {run->stride * size, run->size / size};
   }
   return std::nullopt;
+}
+
+/// The tiers `mesh`, which were named without strides, on the devices of a
+/// module with the mesh `own`. A tier with the name of an axis is that axis or
+/// a part of it; others take the devices in their order. Emits an error if a
+/// tier has the name of an axis but not its size.
+static FailureOr<Mesh> matchNames(Location loc, const Mesh &mesh,
+                                  const Mesh &own) {
+  SmallVector<std::pair<size_t, size_t>> named;
+  bool isPlaced = true;
+  for (size_t tier = 0; tier < mesh.getAxes().size(); ++tier) {
+    int64_t axis = own.findAxis(mesh.getAxes()[tier].name);
+    if (axis < 0 || mesh.getAxes()[tier].size == 1)
+      continue;
+    named.push_back({tier, axis});
+    isPlaced &= getRun(own, axis).contains(getRun(mesh, tier));
+  }
+  if (isPlaced)
+    return mesh;
+  std::vector<int64_t> strides(mesh.getAxes().size(), 0);
+  llvm::SmallSet<size_t, 4> taken;
+  for (auto [tier, axis] : named) {
+    if (mesh.getAxes()[tier].size != own.getAxes()[axis].size)
+      return emitError(loc, "expected '")
+             << own.getAxes()[axis].name << ':' << own.getAxes()[axis].size
+             << "', an axis of the module's mesh '" << own.str()
+             << "', but got '" << mesh.getAxes()[tier].name << ':'
+             << mesh.getAxes()[tier].size << "' in '" << mesh.str()
+             << "'; a tier that is no axis needs another name";
+    strides[tier] = getRun(own, axis).stride;
+    taken.insert(axis);
+  }
+  if (std::optional<size_t> tier = placeRest(mesh, own, taken, strides))
+    return emitError(loc, "expected a size of tier '")
+           << mesh.getAxes()[*tier].name
+           << "' that divides the other axes of the module's mesh '"
+           << own.str() << "', but got '" << mesh.str() << "'";
+  std::string error;
+  std::optional<Mesh> result =
+      Mesh::get(mesh.getAxes(), std::move(strides), error);
+  if (!result)
+    return emitError(loc, "in mesh '") << mesh.str() << "': " << error;
+  return *result;
 }
 
 FailureOr<Mesh> zpp::getStepMesh(ModuleOp module, StringRef spec) {
   // Errors are emitted at the location, because an error at the module prints
   // all of it.
+  Location loc = module.getLoc();
   std::optional<int64_t> devices = getNumDevices(module);
   // A rewritten module records its tiers.
   auto rewritten = module->getAttrOfType<StringAttr>(kMeshAttr);
-  if (rewritten && !spec.empty() && spec != rewritten.getValue())
-    return emitError(module.getLoc(), "expected the mesh of the rewrite, ")
-           << rewritten << ", but got '" << spec << "'";
-  if (rewritten)
+  bool isOfRewrite = rewritten && spec.empty();
+  if (isOfRewrite)
     spec = rewritten.getValue();
   if (!spec.empty()) {
     std::string error;
     std::optional<Mesh> mesh = Mesh::parse(spec.str(), error);
     if (!mesh)
-      return emitError(module.getLoc(), "in mesh '") << spec << "': " << error;
+      return emitError(loc, "in mesh '") << spec << "': " << error;
     if (mesh->numDevices() > kMaxDevices)
-      return emitError(module.getLoc(), "expected a mesh of at most ")
+      return emitError(loc, "expected a mesh of at most ")
              << kMaxDevices << " devices, but got '" << spec << "' of "
              << mesh->numDevices();
     if (devices && *devices != mesh->numDevices())
-      return emitError(module.getLoc(), "expected a mesh of ")
+      return emitError(loc, "expected a mesh of ")
              << *devices << " devices, on which the module runs, but got '"
              << spec << "' of " << mesh->numDevices();
-    if (std::optional<Mesh> own = getReordered(module, *mesh))
-      return emitError(module.getLoc(), "expected axes in the order of the "
-                                        "module's mesh, '")
-             << own->str() << "', but got '" << spec << "'";
+    if (!isOfRewrite && !spec.contains('@'))
+      for (Operation &op : module.getOps()) {
+        std::optional<ModuleMesh> own = getModuleMesh(&op);
+        std::optional<Mesh> grid = own ? getGrid(*own) : std::nullopt;
+        if (!grid || grid->numDevices() != mesh->numDevices() ||
+            llvm::none_of(mesh->getAxes(), [&](const MeshAxis &tier) {
+              return grid->findAxis(tier.name) >= 0;
+            }))
+          continue;
+        FailureOr<Mesh> matched = matchNames(op.getLoc(), *mesh, *grid);
+        if (failed(matched))
+          return failure();
+        mesh = *matched;
+        break;
+      }
+    if (rewritten && mesh->str() != rewritten.getValue())
+      return emitError(loc, "expected the mesh of the rewrite, ")
+             << rewritten << ", but got '" << spec << "'";
     return *mesh;
   }
   for (Operation &op : module.getOps()) {
@@ -105,12 +225,11 @@ FailureOr<Mesh> zpp::getStepMesh(ModuleOp module, StringRef spec) {
              << error
              << "; name the tiers from slowest to fastest with "
                 "mesh=node:N,gpu:M";
-    return mesh->mesh;
+    return getGrid(*mesh).value_or(mesh->mesh);
   }
-  return emitError(module.getLoc(),
-                   "expected a mesh, but the module has none; name the "
-                   "tiers from slowest to fastest with "
-                   "mesh=node:N,gpu:M");
+  return emitError(loc, "expected a mesh, but the module has none; name the "
+                        "tiers from slowest to fastest with "
+                        "mesh=node:N,gpu:M");
 }
 
 //===----------------------------------------------------------------------===//
@@ -126,7 +245,7 @@ static std::optional<CollectiveView> getZeroCollective(Operation *op,
   view.op = op;
   // On another mesh, the same name stands for another axis.
   Mesh own = collective.getMeshAttr().getMesh();
-  if (own.getAxes() == mesh.getAxes())
+  if (own == mesh)
     llvm::append_range(view.axes, collective.getAxisRefs());
   else
     view.groupError = "expected an op on the mesh '" + mesh.str() +

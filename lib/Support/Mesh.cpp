@@ -18,6 +18,10 @@ bool zpp::operator==(const MeshAxis &a, const MeshAxis &b) {
   return a.name == b.name && a.size == b.size;
 }
 
+bool zpp::operator==(const Mesh &a, const Mesh &b) {
+  return a.getAxes() == b.getAxes() && a.getStrides() == b.getStrides();
+}
+
 bool zpp::operator==(const AxisRef &a, const AxisRef &b) {
   return a.name == b.name && a.preSize == b.preSize && a.size == b.size;
 }
@@ -42,8 +46,19 @@ static bool isAxisName(std::string_view name) {
   });
 }
 
+/// The number that `digits` is, or nullopt if it is not positive.
+static std::optional<int64_t> parsePositive(std::string_view digits) {
+  int64_t number = 0;
+  const char *last = digits.data() + digits.size();
+  auto [end, code] = std::from_chars(digits.data(), last, number);
+  if (code != std::errc() || end != last || number < 1)
+    return std::nullopt;
+  return number;
+}
+
 std::optional<Mesh> Mesh::parse(std::string_view text, std::string &error) {
   Mesh mesh;
+  std::vector<int64_t> strides;
   int64_t devices = 1;
   std::string_view rest = text;
   while (true) {
@@ -68,33 +83,77 @@ std::optional<Mesh> Mesh::parse(std::string_view text, std::string &error) {
     }
 
     std::string_view digits = item.substr(colon + 1);
-    int64_t size = 0;
-    auto [end, code] =
-        std::from_chars(digits.data(), digits.data() + digits.size(), size);
-    if (code != std::errc() || end != digits.data() + digits.size() ||
-        size < 1) {
+    size_t at = digits.find('@');
+    std::optional<int64_t> size = parsePositive(digits.substr(0, at));
+    if (!size) {
       error = "expected a positive size for axis " + quote(name) +
-              ", but got " + quote(digits);
+              ", but got " + quote(digits.substr(0, at));
       return std::nullopt;
     }
-    if (__builtin_mul_overflow(devices, size, &devices)) {
+    if (__builtin_mul_overflow(devices, *size, &devices)) {
       error = "expected fewer than 2^63 devices, but got " + quote(text);
       return std::nullopt;
     }
-    mesh.axes.push_back({std::string(name), size});
+    mesh.axes.push_back({std::string(name), *size});
+    if (at != std::string_view::npos) {
+      std::optional<int64_t> stride = parsePositive(digits.substr(at + 1));
+      if (!stride) {
+        error = "expected a positive stride for axis " + quote(name) +
+                ", but got " + quote(digits.substr(at + 1));
+        return std::nullopt;
+      }
+      strides.push_back(*stride);
+    }
 
     if (comma == std::string_view::npos)
-      return mesh;
+      break;
     rest.remove_prefix(comma + 1);
   }
+  if (strides.empty())
+    return mesh;
+  if (strides.size() != mesh.axes.size()) {
+    error = "expected strides of all axes or of none, but got " + quote(text);
+    return std::nullopt;
+  }
+  return get(std::move(mesh.axes), std::move(strides), error);
+}
+
+std::optional<Mesh> Mesh::get(std::vector<MeshAxis> axes,
+                              std::vector<int64_t> strides,
+                              std::string &error) {
+  Mesh mesh(std::move(axes));
+  mesh.strides = std::move(strides);
+  int64_t covered = 1;
+  bool isRowMajor = true;
+  for (size_t index : mesh.getOrder()) {
+    if (mesh.strides[index] != covered) {
+      error = "expected a stride of " + std::to_string(covered) + " of axis " +
+              quote(mesh.axes[index].name) + ", but got " +
+              std::to_string(mesh.strides[index]) + " in " + quote(mesh.str());
+      return std::nullopt;
+    }
+    covered *= mesh.axes[index].size;
+    isRowMajor &= mesh.strides[index] == mesh.getRowMajorStride(index);
+  }
+  if (isRowMajor) {
+    mesh.strides.clear();
+    return mesh;
+  }
+  // Along an axis of size 1 there are no neighbours: any stride would do.
+  for (size_t index = 0; index < mesh.axes.size(); ++index)
+    if (mesh.axes[index].size == 1)
+      mesh.strides[index] = 1;
+  return mesh;
 }
 
 std::string Mesh::str() const {
   std::string text;
-  for (const MeshAxis &axis : axes) {
-    if (!text.empty())
+  for (size_t index = 0; index < axes.size(); ++index) {
+    if (index > 0)
       text += ',';
-    text += axis.name + ':' + std::to_string(axis.size);
+    text += axes[index].name + ':' + std::to_string(axes[index].size);
+    if (!strides.empty())
+      text += '@' + std::to_string(strides[index]);
   }
   return text;
 }
@@ -127,10 +186,27 @@ int64_t Mesh::findSlowest(const std::vector<AxisRef> &refs) const {
 int64_t Mesh::getStride(const AxisRef &ref) const {
   assert(verify(ref).empty() && "expected a valid axis");
   int64_t index = findAxis(ref.name);
-  int64_t stride = axes[index].size / ref.preSize / ref.size;
+  return axes[index].size / ref.preSize / ref.size *
+         (strides.empty() ? getRowMajorStride(index) : strides[index]);
+}
+
+int64_t Mesh::getRowMajorStride(size_t index) const {
+  int64_t stride = 1;
   for (size_t faster = index + 1; faster < axes.size(); ++faster)
     stride *= axes[faster].size;
   return stride;
+}
+
+std::vector<size_t> Mesh::getOrder() const {
+  std::vector<size_t> order;
+  for (size_t index = axes.size(); index-- > 0;)
+    if (axes[index].size > 1)
+      order.push_back(index);
+  if (!strides.empty())
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      return strides[a] < strides[b];
+    });
+  return order;
 }
 
 AxisRef Mesh::getAxis(int64_t index) const {
@@ -258,10 +334,11 @@ static std::string verifyGroups(const std::vector<std::vector<int64_t>> &groups,
 /// result.
 static void prependRun(const Mesh &mesh, int64_t stride, int64_t size,
                        std::vector<AxisRef> &refs) {
-  const std::vector<MeshAxis> &axes = mesh.getAxes();
   int64_t axisStride = 1;
-  for (size_t index = axes.size(); index-- > 0 && size > 1;) {
-    const MeshAxis &axis = axes[index];
+  for (size_t index : mesh.getOrder()) {
+    if (size == 1)
+      break;
+    const MeshAxis &axis = mesh.getAxes()[index];
     int64_t axisEnd = axisStride * axis.size;
     if (stride < axisEnd) {
       // The run takes everything of the axis that is more major than `stride`,

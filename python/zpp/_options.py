@@ -177,17 +177,19 @@ def read_schedule(schedule: Mapping[int, Mapping[str, Any]], options: Options,
 
 
 def parse_mesh(text: str) -> dict[str, int]:
-    """The tiers in "node:2,gpu:4".
+    """The tiers in "node:2,gpu:4", or with strides "node:2@1,gpu:4@2".
 
     Raises:
       ValueError: if `text` is not a mesh.
     """
     tiers = {}
     for part in text.split(","):
-        name, separator, size = part.partition(":")
-        if not _NAME.fullmatch(name) or not separator or not (
-                size.isascii() and size.isdigit()) or len(
-                size) > 18 or int(size) < 1:
+        name, separator, numbers = part.partition(":")
+        size, _, stride = numbers.partition("@")
+        if not _NAME.fullmatch(name) or not separator or not all(
+                number.isascii() and number.isdigit() and len(number) <= 18
+                and int(number) > 0
+                for number in (size, stride or size)) or numbers[-1] == "@":
             raise ValueError(f"expected a mesh such as 'node:2,gpu:4', but got "
                              f"{part!a} in {text!a}")
         if name in tiers:

@@ -1,6 +1,6 @@
 // RUN: zpp-opt %s --zeropp="weights=none gradients=i8:i4" --remarks-filter=none \
 // RUN:   | FileCheck %s
-// RUN: zpp-opt %s --zeropp="mesh=fsdp:4,gpu:2 weights=none gradients=none" \
+// RUN: zpp-opt %s --zeropp="mesh=rack:4,gpu:2 weights=none gradients=none" \
 // RUN:   --remarks-filter=none | FileCheck %s --check-prefix=OTHER
 
 // Weights sharded over a part of an axis: "fsdp":(1)2 is its slower half. Devices

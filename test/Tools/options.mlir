@@ -66,16 +66,24 @@
 // RUN: %{fails} | FileCheck %s --check-prefix=DEVICES --implicit-check-not=func && %{no_output}
 // DEVICES: error: expected a mesh of 8 devices, on which the module runs, but got 'node:2,gpu:2' of 4
 
-// One tier; tiers of other names and sizes; the module's own, which have an
-// order.
+// One tier; tiers of other names and sizes; parts of the module's own axes.
 // REDEFINE: %{option} = --zeropp=mesh=a:8
 // RUN: zpp-opt %s %{option} --remarks-filter=none -o /dev/null
-// REDEFINE: %{option} = --zero-import-collectives=mesh=node:4,gpu:2
+// REDEFINE: %{option} = --zero-import-collectives=mesh=rack:4,socket:2
 // RUN: zpp-opt %s %{option} -o - | FileCheck %s --check-prefix=CUT
-// CUT: zero.all_gather {{.*}} along ["node", "gpu"]
+// CUT: zero.all_gather {{.*}} along ["rack", "socket"]
+// REDEFINE: %{option} = --zero-import-collectives=mesh=node:2,socket:2,gpu:2
+// RUN: zpp-opt %s %{option} -o - | FileCheck %s --check-prefix=PART
+// PART: zero.all_gather {{.*}} along ["node", "socket", "gpu"]
+
+// A tier with the name of an axis is this axis, wherever it stands.
 // REDEFINE: %{option} = --zeropp=mesh=gpu:4,node:2
-// RUN: %{fails} | FileCheck %s --check-prefix=ORDER --implicit-check-not=func && %{no_output}
-// ORDER: error: expected axes in the order of the module's mesh, 'node:2,gpu:4', but got 'gpu:4,node:2'
+// RUN: zpp-opt %s %{option} --zero-report=mesh=gpu:4,node:2 --remarks-filter=none -o - 2>&1 | FileCheck %s --check-prefix=ORDER
+// ORDER: over each tier of gpu:4@1,node:2@4
+// ORDER: zpp.mesh = "gpu:4@1,node:2@4"
+// REDEFINE: %{option} = --zero-import-collectives=mesh=node:4,gpu:2
+// RUN: %{fails} | FileCheck %s --check-prefix=AXIS --implicit-check-not=func && %{no_output}
+// AXIS: error: expected 'node:2', an axis of the module's mesh 'node:2,gpu:4', but got 'node:4' in 'node:4,gpu:2'; a tier that is no axis needs another name
 
 // REDEFINE: %{option} = --zeropp=weights-of=2-1
 // RUN: %{fails} | FileCheck %s --check-prefix=WEIGHTS-OF --implicit-check-not=func && %{no_output}
@@ -108,9 +116,9 @@
 // RUN: %{fails} | FileCheck %s --check-prefix=FULL --implicit-check-not=func && %{no_output}
 // FULL: error: cannot write the report to '/dev/full': No space left on device
 
-// REDEFINE: %{option} = --zeropp --zero-report=mesh=node:4,gpu:2
+// REDEFINE: %{option} = --zeropp --zero-report=mesh=rack:4,gpu:2
 // RUN: %{fails} | FileCheck %s --check-prefix=OTHER --implicit-check-not=func && %{no_output}
-// OTHER: error: expected the mesh of the rewrite, "node:2,gpu:4", but got 'node:4,gpu:2'
+// OTHER: error: expected the mesh of the rewrite, "node:2,gpu:4", but got 'rack:4,gpu:2'
 
 // RUN: not zpp-opt %s --zeropp --remarks-filter=none -o %t.none/out.mlir 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=OUTPUT

@@ -25,6 +25,7 @@ def test_structures_are_what_their_text_is():
                  jax.sharding.Mesh(devices, ("node", "gpu")),
                  jax.sharding.AbstractMesh((2, 4), ("node", "gpu"))):
         assert zpp.Options(mesh=mesh).mesh == "node:2,gpu:4"
+    assert zpp.Options(mesh="node:2@1,gpu:4@2").mesh == "node:2@1,gpu:4@2"
     for gradients in (("i8", "i4"), ["i8", "i4"], "i8:i4"):
         assert zpp.Options(gradients=gradients).gradients == "i8:i4"
     assert zpp.Options(links={"node": "50gbit", "gpu": "400gbyte"}
@@ -66,6 +67,8 @@ def test_options_are_values():
     ({"mesh": "node:2, gpu:4"}, "but got ' gpu:4'"),
     ({"mesh": {"node": 0}}, "but got 'node:0'"),
     ({"mesh": {"2": 2}}, "but got '2:2'"),
+    ({"mesh": "node:2@,gpu:4"}, "but got 'node:2@'"),
+    ({"mesh": "node:2@0,gpu:4"}, "but got 'node:2@0'"),
     ({"mesh": "gpu:2,gpu:4"}, "but got 'gpu' twice"),
     ({"mesh": {}}, "mesh with named axes, but got {}"),
     ({"mesh": 8}, "mesh with named axes, but got 8"),

@@ -47,9 +47,22 @@ std::string parseError(const std::string &text) {
 }
 
 const char *const kMeshes[] = {
-    "gpu:1",        "gpu:8",           "node:2,gpu:4", "node:4,gpu:8",
-    "a:2,b:3,c:4",  "a:2,b:2,c:2",     "a:1,b:4,c:1",  "node:3,gpu:6",
-    "a:4,t:2,b:12", "a:2,b:1,c:2,d:3", "x:1,y:1",      "node:5,gpu:7",
+    "gpu:1",
+    "gpu:8",
+    "node:2,gpu:4",
+    "node:4,gpu:8",
+    "a:2,b:3,c:4",
+    "a:2,b:2,c:2",
+    "a:1,b:4,c:1",
+    "node:3,gpu:6",
+    "a:4,t:2,b:12",
+    "a:2,b:1,c:2,d:3",
+    "x:1,y:1",
+    "node:5,gpu:7",
+    // Devices that are not numbered in the order of the tiers.
+    "node:2@1,gpu:4@2",
+    "a:2@3,b:3@1,c:4@6",
+    "a:2@6,b:1@1,c:6@1,d:4@12",
 };
 
 //===----------------------------------------------------------------------===//
@@ -65,6 +78,8 @@ TEST(Mesh, Parse) {
   EXPECT_EQ(parse("a:9223372036854775807").numDevices(), INT64_MAX);
   for (const char *text : kMeshes)
     EXPECT_EQ(parse(text).str(), text);
+  EXPECT_EQ(parse("node:2@4,gpu:4@1").str(), "node:2,gpu:4");
+  EXPECT_EQ(parse("a:2@1,b:1@7,c:2@2").str(), "a:2@1,b:1@1,c:2@2");
   EXPECT_EQ(Mesh().str(), "");
   EXPECT_EQ(Mesh().numDevices(), 1);
 }
@@ -106,6 +121,17 @@ TEST(Mesh, ParseErrors) {
   EXPECT_EQ(parseError("a:4294967296,b:2147483648"),
             "expected fewer than 2^63 devices, but got "
             "'a:4294967296,b:2147483648'");
+
+  for (const char *stride : {"0", "-1", "", "x", "1@2"})
+    EXPECT_EQ(parseError(std::string("a:2@2,b:2@") + stride),
+              "expected a positive stride for axis 'b', but got '" +
+                  std::string(stride) + "'");
+  EXPECT_EQ(parseError("a:2@1,b:2"),
+            "expected strides of all axes or of none, but got 'a:2@1,b:2'");
+  EXPECT_EQ(parseError("a:2@1,b:2@1"), "expected a stride of 2 of axis 'a', "
+                                       "but got 1 in 'a:2@1,b:2@1'");
+  EXPECT_EQ(parseError("a:2@4,b:2@1"), "expected a stride of 2 of axis 'a', "
+                                       "but got 4 in 'a:2@4,b:2@1'");
 }
 
 TEST(Mesh, ParseStopsAtTheEndOfTheView) {
@@ -146,19 +172,31 @@ TEST(Mesh, Strides) {
   EXPECT_EQ(mesh.getStride({"b", 4, 3}), 1);
 }
 
+TEST(Mesh, StridesOfAGridThatIsNotRowMajor) {
+  Mesh mesh = parse("node:2@1,gpu:4@2");
+  EXPECT_EQ(mesh.getStride({"node", 1, 2}), 1);
+  EXPECT_EQ(mesh.getStride({"gpu", 1, 4}), 2);
+  EXPECT_EQ(mesh.getStride({"gpu", 1, 2}), 4);
+  EXPECT_EQ(mesh.findSlowest({{"gpu", 1, 4}, {"node", 1, 2}}), 0);
+  EXPECT_EQ(mesh.getGroups({{"gpu", 1, 4}}),
+            (std::vector<Group>{{0, 2, 4, 6}, {1, 3, 5, 7}}));
+  EXPECT_FALSE(mesh == parse("node:2,gpu:4"));
+}
+
 /// Coordinates along the axes, and along the digits of an axis, number the
-/// devices in row-major order.
+/// devices; without strides, in row-major order.
 TEST(Mesh, CoordinatesAreTheDigitsOfTheDevice) {
   for (const char *text : kMeshes) {
     Mesh mesh = parse(text);
     for (int64_t device = 0; device < mesh.numDevices(); ++device) {
-      int64_t number = 0;
+      int64_t number = 0, digits = 0;
       for (size_t axis = 0; axis < mesh.getAxes().size(); ++axis) {
         AxisRef ref = mesh.getAxis(axis);
         int64_t coordinate = mesh.getCoordinate(device, ref);
+        number += coordinate * mesh.getStride(ref);
         ASSERT_GE(coordinate, 0);
         ASSERT_LT(coordinate, ref.size);
-        number = number * ref.size + coordinate;
+        digits = digits * ref.size + coordinate;
         for (int64_t major = 1; major <= ref.size; ++major) {
           if (ref.size % major)
             continue;
@@ -169,6 +207,9 @@ TEST(Mesh, CoordinatesAreTheDigitsOfTheDevice) {
         }
       }
       ASSERT_EQ(number, device);
+      if (mesh.getStrides().empty()) {
+        ASSERT_EQ(digits, device);
+      }
     }
   }
 }

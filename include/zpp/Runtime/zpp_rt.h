@@ -167,7 +167,8 @@ typedef struct zpp_rt_world_desc {
    * built with it: a GPU each, in any number of processes. */
   const char *backend;
   /* Axes from the slowest link to the fastest, "node:2,gpu:4". Rank r is device
-   * r of the row-major grid. At most 2^20 ranks. */
+   * r of the row-major grid; "node:2@1,gpu:4@2" is a grid in which neighbours
+   * along an axis are 1 and 2 ranks apart. At most 2^20 ranks. */
   const char *mesh;
   /* How long a collective waits for its last rank. 0: five minutes. */
   int64_t time_limit_usec;

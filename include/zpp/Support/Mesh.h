@@ -34,21 +34,36 @@ struct AxisRef {
 };
 bool operator==(const AxisRef &a, const AxisRef &b);
 
-/// Devices as a row-major grid, with axes from the slowest link to the fastest.
-/// Device d has coordinates (d / strides[0] % sizes[0], ...).
+/// Devices as a grid, with axes from the slowest link to the fastest. Device d
+/// has coordinates (d / strides[0] % sizes[0], ...). Usually the grid is
+/// row-major; in another one, devices that are neighbours along the fastest
+/// link do not have consecutive ids.
 class Mesh {
 public:
   Mesh() = default;
+  /// A row-major grid.
   explicit Mesh(std::vector<MeshAxis> axes) : axes(std::move(axes)) {}
 
-  /// Parses "node:2,gpu:4". Names consist of letters, digits, '_', '-' and '.'
-  /// and do not start with a digit; sizes are positive and their product fits
-  /// in int64_t. On failure returns nullopt and sets `error` ("expected
-  /// NAME:SIZE, but got 'gpu'").
+  /// A grid with these strides, one per axis. On failure returns nullopt and
+  /// sets `error`: the strides of the axes must be those of a row-major grid of
+  /// the same axes in some order.
+  static std::optional<Mesh> get(std::vector<MeshAxis> axes,
+                                 std::vector<int64_t> strides,
+                                 std::string &error);
+
+  /// Parses "node:2,gpu:4", or "node:2@1,gpu:4@2" with strides. Names consist
+  /// of letters, digits, '_', '-' and '.' and do not start with a digit; sizes
+  /// are positive and their product fits in int64_t. On failure returns nullopt
+  /// and sets `error` ("expected NAME:SIZE, but got 'gpu'").
   static std::optional<Mesh> parse(std::string_view text, std::string &error);
 
   const std::vector<MeshAxis> &getAxes() const { return axes; }
+  /// The strides of the axes, or nothing if the grid is row-major.
+  const std::vector<int64_t> &getStrides() const { return strides; }
   int64_t numDevices() const;
+  /// The indices of the axes of more than one device, those with the smallest
+  /// stride first.
+  std::vector<size_t> getOrder() const;
   /// Index of the axis, or -1.
   int64_t findAxis(std::string_view name) const;
   /// Index of the axis with the slowest link among those of `refs`, which must
@@ -65,7 +80,7 @@ public:
   /// What is wrong with one of `refs` or with using them together, or an empty
   /// string. Parts of one axis must be different digits of one mixed radix.
   std::string verify(const std::vector<AxisRef> &refs) const;
-  /// "node:2,gpu:4"
+  /// "node:2,gpu:4", or "node:2@1,gpu:4@2" if the grid is not row-major.
   std::string str() const;
 
   /// The groups of devices that differ only along `refs`, which must be valid.
@@ -87,8 +102,13 @@ public:
                std::string &error) const;
 
 private:
+  int64_t getRowMajorStride(size_t index) const;
+
   std::vector<MeshAxis> axes;
+  /// Empty for a row-major grid.
+  std::vector<int64_t> strides;
 };
+bool operator==(const Mesh &a, const Mesh &b);
 
 /// Splits `refs` (the most significant first) into an outer and an inner part
 /// so that the inner part has `innerSize` devices. An axis is cut in two if the

@@ -44,11 +44,7 @@ CudaRank::CudaRank(World &world)
     : world(world), streamPlan(getAxisNames(world.mesh)) {}
 
 std::string zpp::rt::getGreeting(const Mesh &mesh) {
-  std::string text = "libzpp_rt 1 cuda mesh";
-  for (size_t i = 0; i < mesh.getAxes().size(); ++i)
-    text += " " + mesh.getAxes()[i].name + ":" +
-            std::to_string(mesh.getAxes()[i].size);
-  return text;
+  return "libzpp_rt 1 cuda mesh " + mesh.str();
 }
 
 Status CudaRank::create(World &world, const Place &place, int64_t index,

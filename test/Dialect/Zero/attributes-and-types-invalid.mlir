@@ -5,6 +5,21 @@ func.func private @mesh_size() attributes {test.a = #zero.mesh<"node" = 2, "gpu"
 
 // -----
 
+// expected-error@+1 {{expected strides of all mesh axes or of none, but got 1 of 2}}
+func.func private @mesh_strides() attributes {test.a = #zero.mesh<"node" = 2 stride 1, "gpu" = 4>}
+
+// -----
+
+// expected-error@+1 {{expected a stride of 2 of axis 'gpu', but got 4 in 'node:2@1,gpu:4@4'}}
+func.func private @mesh_stride() attributes {test.a = #zero.mesh<"node" = 2 stride 1, "gpu" = 4 stride 4>}
+
+// -----
+
+// expected-error@+1 {{expected the shortest form of the mesh, 'node:2,gpu:4'}}
+func.func private @mesh_row_major() attributes {test.a = #zero.mesh<"node" = 2 stride 4, "gpu" = 4 stride 1>}
+
+// -----
+
 // expected-error@+1 {{expected distinct mesh axes, but got "gpu" twice}}
 func.func private @mesh_twice() attributes {test.a = #zero.mesh<"gpu" = 2, "gpu" = 4>}
 

@@ -3,6 +3,7 @@
 
 // CHECK-DAG: #[[MESH:.*]] = #zero.mesh<"node" = 2, "gpu" = 4>
 // CHECK-DAG: #[[ONE:.*]] = #zero.mesh<>
+// CHECK-DAG: #[[STRIDED:.*]] = #zero.mesh<"node" = 2 stride 1, "gpu" = 4 stride 2>
 // CHECK-DAG: #[[THREE:.*]] = #zero.mesh<"rack" = 2, "node" = 3, "gpu" = 1>
 #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
 
@@ -17,6 +18,7 @@
 // CHECK-SAME: rotated = #zero.quant<i4, block = 128, rotate = 32>
 // CHECK-SAME: slices = #zero.slices<dim = 1, factors = [2, 4], chunk = [1, 0]>
 // CHECK-SAME: stage = #zero.slices<dim = 0, factors = [], chunk = [], stage = 1 of 3>
+// CHECK-SAME: strided = #[[STRIDED]]
 // CHECK-SAME: three = #[[THREE]]
 // CHECK-SAME: whole = #zero.factor<2>
 func.func private @attributes() attributes {
@@ -30,6 +32,7 @@ func.func private @attributes() attributes {
   test.rotated = #zero.quant<i4, block = 128, rotate = 32>,
   test.slices = #zero.slices<dim = 1, factors = [2, 4], chunk = [1, 0]>,
   test.stage = #zero.slices<dim = 0, factors = [], chunk = [], stage = 1 of 3>,
+  test.strided = #zero.mesh<"node" = 2 stride 1, "gpu" = 4 stride 2>,
   test.three = #zero.mesh<"rack" = 2, "node" = 3, "gpu" = 1>,
   test.whole = #zero.factor<2>
 }

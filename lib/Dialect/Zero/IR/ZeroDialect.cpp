@@ -66,22 +66,30 @@ MeshAttr MeshAttr::get(MLIRContext *context, const zpp::Mesh &mesh) {
     names.push_back(StringAttr::get(context, axis.name));
     sizes.push_back(axis.size);
   }
-  return get(context, names, sizes);
+  return get(context, names, sizes, mesh.getStrides());
 }
 
 zpp::Mesh MeshAttr::getMesh() const {
   std::vector<zpp::MeshAxis> axes;
   for (auto [name, size] : llvm::zip_equal(getNames(), getSizes()))
     axes.push_back({name.str(), size});
-  return zpp::Mesh(std::move(axes));
+  if (getStrides().empty())
+    return zpp::Mesh(std::move(axes));
+  std::string error;
+  return *zpp::Mesh::get(std::move(axes), getStrides().vec(), error);
 }
 
 LogicalResult MeshAttr::verify(function_ref<InFlightDiagnostic()> emitError,
                                ArrayRef<StringAttr> names,
-                               ArrayRef<int64_t> sizes) {
+                               ArrayRef<int64_t> sizes,
+                               ArrayRef<int64_t> strides) {
   if (names.size() != sizes.size())
     return emitError() << "expected as many axis sizes as names, but got "
                        << sizes.size() << " and " << names.size();
+  if (!strides.empty() && strides.size() != sizes.size())
+    return emitError() << "expected strides of all mesh axes or of none, but "
+                          "got "
+                       << strides.size() << " of " << sizes.size();
   llvm::SmallDenseSet<StringAttr> seen;
   int64_t devices = 1;
   for (auto [name, size] : llvm::zip_equal(names, sizes)) {
@@ -97,33 +105,53 @@ LogicalResult MeshAttr::verify(function_ref<InFlightDiagnostic()> emitError,
                          << " devices, but got an axis " << name << " of size "
                          << size;
   }
+  if (strides.empty())
+    return success();
+  std::vector<zpp::MeshAxis> axes;
+  for (auto [name, size] : llvm::zip_equal(names, sizes))
+    axes.push_back({name.str(), size});
+  std::string error;
+  std::optional<zpp::Mesh> mesh =
+      zpp::Mesh::get(std::move(axes), strides.vec(), error);
+  if (!mesh)
+    return emitError() << error;
+  if (ArrayRef(mesh->getStrides()) != strides)
+    return emitError() << "expected the shortest form of the mesh, '"
+                       << mesh->str() << "'";
   return success();
 }
 
 Attribute MeshAttr::parse(AsmParser &parser, Type) {
   SmallVector<StringAttr> names;
-  SmallVector<int64_t> sizes;
+  SmallVector<int64_t> sizes, strides;
   SMLoc loc = parser.getCurrentLocation();
   if (parser.parseCommaSeparatedList(AsmParser::Delimiter::LessGreater, [&] {
         std::string name;
-        int64_t size;
+        int64_t size, stride;
         if (parser.parseString(&name) || parser.parseEqual() ||
             parser.parseInteger(size))
           return failure();
         names.push_back(StringAttr::get(parser.getContext(), name));
         sizes.push_back(size);
+        if (failed(parser.parseOptionalKeyword("stride")))
+          return success();
+        if (parser.parseInteger(stride))
+          return failure();
+        strides.push_back(stride);
         return success();
       }))
     return {};
   return getChecked([&] { return parser.emitError(loc); }, parser.getContext(),
-                    names, sizes);
+                    names, sizes, strides);
 }
 
 void MeshAttr::print(AsmPrinter &printer) const {
   printer << "<";
   llvm::interleaveComma(
-      llvm::zip_equal(getNames(), getSizes()), printer, [&](auto axis) {
-        printer << std::get<0>(axis) << " = " << std::get<1>(axis);
+      llvm::seq<size_t>(0, getNames().size()), printer, [&](size_t index) {
+        printer << getNames()[index] << " = " << getSizes()[index];
+        if (!getStrides().empty())
+          printer << " stride " << getStrides()[index];
       });
   printer << ">";
 }

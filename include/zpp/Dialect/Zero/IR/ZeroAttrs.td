@@ -27,9 +27,17 @@ def Zero_MeshAttr : Zero_Attr<"Mesh", "mesh"> {
     ```mlir
     #zero.mesh<"node" = 2, "gpu" = 4>
     ```
+
+    If devices are numbered in another order than that of their links, each axis
+    has a stride: the difference of the ids of neighbours along it.
+
+    ```mlir
+    #zero.mesh<"node" = 2 stride 1, "gpu" = 4 stride 2>
+    ```
   }];
   let parameters = (ins ArrayRefParameter<"::mlir::StringAttr">:$names,
-                        ArrayRefParameter<"int64_t">:$sizes);
+                        ArrayRefParameter<"int64_t">:$sizes,
+                        OptionalArrayRefParameter<"int64_t">:$strides);
   let hasCustomAssemblyFormat = 1;
   let genVerifyDecl = 1;
   let extraClassDeclaration = [{
