@@ -116,7 +116,8 @@ def extend(exported: jax.export.Exported, state: State | None
         "out_shardings_hlo": exported.out_shardings_hlo + (None,) * len(avals),
         "module_kept_var_idx": exported.module_kept_var_idx + tuple(
             range(len(exported.in_avals), len(in_avals)))}
-    if getattr(exported, "_has_named_shardings", False):
+    # JAX 0.10 has a field that says whether there are any, 0.11.2 always has them.
+    if len(exported._out_named_shardings) == len(exported.out_avals):
         named = tuple(
             shape.sharding and NamedSharding(
                 shape.sharding.mesh.abstract_mesh, shape.sharding.spec)
