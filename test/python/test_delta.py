@@ -15,6 +15,7 @@ import test_forms as forms
 import zpp
 from startwait import needs_library
 from training import FAST, NODES, OFF, same_bits, tokens
+from zpp.jax import _state
 
 pytestmark = [pytest.mark.compiler,
               pytest.mark.filterwarnings("ignore:expected a step with")]
@@ -128,6 +129,34 @@ def test_restored_weights_are_sent_whole():
                          np.asarray(weight).astype(jnp.bfloat16).reshape(-1))
 
 
+def test_a_part_of_restored_weights_is_sent_whole(monkeypatch):
+    """The rest are results of the latest call."""
+    taken = []
+    take = _state.Keeper.take
+    monkeypatch.setattr(_state.Keeper, "take", lambda *arguments: taken.append(
+        take(*arguments)) or taken[-1])
+    fast, state, batch = started()
+    for _ in range(3):
+        state, _ = fast(state, batch)
+    leaves, tree = jax.tree.flatten(state)
+    others = jax.tree.unflatten(tree, [leaves[0] + 1, *leaves[1:]])
+    state, _ = fast(others, batch)
+    assert same_bits(np.asarray(fast.state["own.0"]),
+                     np.asarray(leaves[0] + 1).astype(jnp.bfloat16).reshape(-1))
+    fast(state, batch)
+    assert [len(kept) for kept in taken] == [0, 4, 4, 0, 4]
+
+
+def test_no_weight_with_differences_is_a_warning():
+    for options in ({"mesh": "gpu:8", "secondary": None}, {"secondary": 8}):
+        fast, state, batch = started(**options)
+        with pytest.warns(UserWarning, match="weights=i4:delta: no weight has "
+                          "differences; .* its group lies within the secondary "
+                          "group of 8"):
+            fast(state, batch)
+        assert fast.state is None
+
+
 def test_a_saved_state_continues():
     fast, state, batch = started()
     for _ in range(3):
@@ -162,7 +191,8 @@ def test_a_state_of_another_step_is_refused():
         fast(state, batch)
     fast.state = {**good, "own.0": np.zeros(4096, jnp.bfloat16)}
     with pytest.raises(TypeError, match="expected 'own.0' as an array of JAX, "
-                       "sharded over all devices of the mesh, but got ndarray"):
+                       "sharded over all devices of the mesh, but got ndarray. "
+                       "Place it with jax.device_put as "):
         fast(state, batch)
     # Of two steps: devices would never agree on the weights again.
     saved = jax.tree.map(lambda leaf: leaf.copy(), good)

@@ -3,6 +3,7 @@
 """`zpp.rewrite` of what JAX exports."""
 
 import dataclasses
+import re
 
 import jax
 
@@ -14,6 +15,7 @@ from zpp._warn import warn
 from zpp.jax import _runtime
 from zpp.jax._export import Step
 from zpp.jax._partition import PartitionError, warn_of_shardings
+from zpp.jax._state import State
 
 
 def rewrite_step(step: Step, options: Options, auto: Auto | None = None
@@ -42,6 +44,7 @@ def rewrite_step(step: Step, options: Options, auto: Auto | None = None
     if is_complete and is_partitioned:
         _warn_of_activations(step, result, options)
     rewritten = step.with_text(result.text, result.bundle)
+    _warn_of_missing_state(result, options, rewritten.state)
     if rewritten.state is not None:
         def begin(what: str) -> Step:
             begun = rewrite_text(text, options, target, start=what)
@@ -90,6 +93,34 @@ def module_of_step(step: Step, options: Options) -> tuple[str, Options]:
 
 #: Devices that the compiler knows, as JAX calls them.
 _DEVICES = ("v100", "a100", "h100", "h200", "b200", "l40s", "mi250x", "mi300x")
+
+
+_REMARK = re.compile(
+    r'\[Missed\].*Category:(?P<pass>[\w-]+) \| Remark="(?P<text>.*)"', re.DOTALL)
+
+
+def _warn_of_missing_state(result: Rewritten, options: Options,
+                           state: State | None) -> None:
+    """Where an option is to keep something between calls, and nothing is."""
+    kinds = {name.split(".")[0] for name in (state.shapes if state else ())}
+    for kind, option, passes, what in (
+            ("own", "weights", ("zero-partition-within-node",
+                                "zero-send-differences"),
+             "no weight has differences"),
+            ("frozen", "frozen", ("zero-partition-within-node",
+                                  "zero-keep-frozen"),
+             "no weight is kept: the step returns none as it came, or their "
+             "group lies within the secondary group"),
+            ("error", "feedback", ("zero-feed-errors-back",),
+             "no gradient has any")):
+        value = getattr(options, option) or "none"
+        if kind in kinds or value == "none" or (
+                option == "weights" and not value.endswith(":delta")):
+            continue
+        found = (_REMARK.search(remark.message) for remark in result.remarks)
+        reasons = {remark["text"] for remark in found
+                   if remark and remark["pass"] in passes}
+        warn(f"{option}={value}: " + "; ".join([what, *sorted(reasons)]))
 
 
 def complete_auto(auto: Auto) -> Auto:

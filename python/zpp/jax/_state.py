@@ -138,6 +138,8 @@ class Keeper:
         self._owner: Any = None
         self._is_given = False
         self._results: list[weakref.ref] = []
+        #: Which arguments of the latest call were results of the one before.
+        self._passed_on: set[int] = set()
         #: Of the latest call, by flat number.
         self._arguments: dict[int, weakref.ref] = {}
 
@@ -185,6 +187,7 @@ class Keeper:
             _check_copies(self._arrays)
             return dict(self._arrays)
         if self._owner is not owner or state.saved and not self._follow(leaves):
+            self._passed_on = set()
             return {}
         if all(self._is_same(leaves, argument, result)
                for pairs in state.frozen.values()
@@ -193,10 +196,13 @@ class Keeper:
         return self.arrays or {}
 
     def _follow(self, leaves: Sequence[Any]) -> bool:
-        """Whether an argument is a result of the latest call."""
+        """Whether arguments are results of the latest call: one at least, and
+        all that were in the call before."""
         results = {id(array) for ref in self._results
                    if (array := ref()) is not None}
-        return any(id(leaf) in results for leaf in leaves)
+        before, self._passed_on = self._passed_on, {
+            number for number, leaf in enumerate(leaves) if id(leaf) in results}
+        return bool(self._passed_on) and before <= self._passed_on
 
     def _is_same(self, leaves: Sequence[Any], argument: int, result: int
                  ) -> bool:
@@ -220,6 +226,8 @@ def _check(arrays: Mapping[str, jax.Array],
            shapes: Mapping[str, jax.ShapeDtypeStruct]) -> None:
     begin = ("Set it to None to send whole weights once" if "own.0" in shapes
              else "Set it to None to begin it anew")
+    place = ("Place it with jax.device_put as rewritten().step.state.shapes "
+             "says, or set it to None")
     if set(arrays) != set(shapes):
         raise ValueError(
             f"state: expected {len(shapes)} arrays, "
@@ -231,7 +239,7 @@ def _check(arrays: Mapping[str, jax.Array],
         if not isinstance(got, jax.Array):
             raise TypeError(
                 f"state: expected '{name}' as an array of JAX, sharded over all "
-                f"devices of the mesh, but got {type(got).__name__}")
+                f"devices of the mesh, but got {type(got).__name__}. {place}")
         if got.is_deleted():
             raise ValueError(
                 f"state: expected '{name}', but a call has used it up; state is "
@@ -245,8 +253,7 @@ def _check(arrays: Mapping[str, jax.Array],
                 shape.sharding, 1):
             raise ValueError(
                 f"state: expected '{name}' sharded over all devices of the "
-                f"mesh, {shape.sharding.spec}, but got {got.sharding}. Place it "
-                f"as rewritten().step.state.shapes says. {begin}")
+                f"mesh, {shape.sharding.spec}, but got {got.sharding}. {place}")
 
 
 @jax.jit
