@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The error of reduced gradients, by format and by what gradients look like.
 
-    python bench/gradient_error.py
+    python bench/gradient_error.py            # of one step
+    python bench/gradient_error.py --steps    # of sums over 1, 4 and 16 steps
 
 Eight devices, node:2,gpu:4, contribute a vector each. The table has the L2
 norm of the sum's error, relative to the sum, in the mean over draws. Formats
@@ -19,6 +20,9 @@ more things were tried, which zpp does not have:
 
 "all-reduce" is a sum that all devices gather in another format afterwards, as
 where weights are replicated. "bits" are what an element takes between the nodes.
+
+The gradients of the second table, over steps, are a signal that is the same in
+all steps and noise of each step, as large as the signal.
 """
 
 import argparse
@@ -69,6 +73,8 @@ class Format:
     rotates: bool = False
     searches: bool = False
     is_stochastic: bool = False
+    #: The option of that name.
+    feedback: str = "none"
     #: The format in which all devices gather the sum.
     reduced: str = ""
 
@@ -76,6 +82,7 @@ class Format:
         parts = [f"{self.formats}, {self.block}"]
         parts += ["rotate"] * self.rotates + ["search"] * self.searches
         parts += ["stochastic"] * self.is_stochastic
+        parts += [f"feedback {self.feedback}"] * (self.feedback != "none")
         parts += [f"all-reduce, back {self.reduced}"] * bool(self.reduced)
         return ", ".join(parts)
 
@@ -84,8 +91,9 @@ class Format:
         return sum(blockquant.ELEMENT_BITS[form] + 16 / self.block for form in (
             self.formats.split(":")[-1], self.reduced) if form)
 
-    def reduce(self, values, random) -> np.ndarray:
-        total = self.scatter(values, random)
+    def reduce(self, values, random, errors: dict | None = None) -> np.ndarray:
+        """The sum; `errors` is what is kept from step to step."""
+        total = self.scatter(values, random, errors)
         if not self.reduced:
             return total
         if not self.rotates:
@@ -94,12 +102,12 @@ class Format:
         return blockquant.rotate(
             self.transport(rotated, self.reduced, random), 1 / 4)
 
-    def scatter(self, values, random) -> np.ndarray:
+    def scatter(self, values, random, errors) -> np.ndarray:
         forms = self.formats.split(":")
         if not self.searches and not self.is_stochastic:
             return np.concatenate(blockquant.reduce_scatter(
                 values, [NODES, GPUS], forms, self.block, 0, np.float32,
-                rotates=self.rotates))
+                rotates=self.rotates, feedback=self.feedback, errors=errors))
         rows = values.astype(np.float32)
         if self.rotates:
             rows = np.stack([blockquant.rotate(row, 1 / 8) for row in rows])
@@ -152,13 +160,55 @@ FORMATS = (
     Format("i4", 128, rotates=True, is_stochastic=True),
 )
 
+#: For sums over steps.
+FORMATS_OF_STEPS = (
+    Format("i8:i4", 128),
+    Format("i8:i4", 128, rotates=True),
+    Format("i8:i4", 128, rotates=True, is_stochastic=True),
+    Format("i8:i4", 128, feedback="last"),
+    Format("i8:i4", 128, rotates=True, feedback="last"),
+    Format("i8:i4", 128, rotates=True, feedback="all"),
+    Format("i4", 128, rotates=True),
+    Format("i4", 128, rotates=True, feedback="all"),
+)
+STEPS = (1, 4, 16)
+
+
+def print_steps(draws: int):
+    print("| formats, block | bits |", " | ".join(
+        f"{count} step{'s' * (count > 1)}" for count in STEPS), "|")
+    print("| --- | --- |" + " --- |" * len(STEPS))
+    for form in FORMATS_OF_STEPS:
+        found = {count: [] for count in STEPS}
+        for draw in range(draws):
+            random = np.random.default_rng(draw)
+            rounding = np.random.default_rng(1000 + draw)
+            signal, errors = normal(random), {}
+            exact = np.zeros(ELEMENTS)
+            got = np.zeros(ELEMENTS)
+            for step in range(1, max(STEPS) + 1):
+                values = (signal + normal(random)).astype(np.float32)
+                exact += values.astype(np.float64).sum(0)
+                got += form.reduce(values, rounding, errors)
+                if step in found:
+                    found[step].append(np.linalg.norm(got - exact)
+                                       / np.linalg.norm(exact))
+        cells = [f"{100 * np.mean(found[count]):.1f} %" for count in STEPS]
+        print(f"| {form} | {form.bits:g} |", " | ".join(cells), "|",
+              flush=True)
+
 
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=20)
+    parser.add_argument("--steps", action="store_true",
+                        help="the table of sums over steps")
     args = parser.parse_args()
+    if args.steps:
+        print_steps(args.draws)
+        return
     print("| formats, block | bits |", " | ".join(GRADIENTS), "|")
     print("| --- | --- |" + " --- |" * len(GRADIENTS))
     for form in FORMATS:
