@@ -31,7 +31,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from zpp._files import named
+from zpp._files import named, undisturbed
 from zpp._options import parse_mesh
 
 MANIFEST = "bundle.json"
@@ -198,7 +198,7 @@ def write_folder(path: str | os.PathLike, files: Mapping[str, bytes],
       FileExistsError: if something else is at the path.
     """
     folder = pathlib.Path(path)
-    with named(folder):
+    with named(folder), undisturbed():
         _write_folder(folder, files, markers)
 
 

@@ -5,8 +5,10 @@
 import contextlib
 import os
 import pathlib
+import signal
 import stat
 import tempfile
+import threading
 from collections.abc import Iterator
 
 
@@ -18,7 +20,7 @@ def write_file(path: str | os.PathLike, content: bytes) -> None:
     Raises:
       OSError: with the path, where the system's own error has none.
     """
-    with named(path):
+    with named(path), undisturbed():
         try:
             mode = os.stat(path).st_mode
         except FileNotFoundError:
@@ -55,6 +57,27 @@ def _write_all(file, content: bytes) -> None:
     left = memoryview(content)
     while left:
         left = left[file.write(left):]
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """A signal that would end the process at once does so behind the context:
+    nothing that is not complete is left."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Only the main thread may handle signals.
+        return
+    came = []
+    handled = [number for number in (signal.SIGHUP, signal.SIGTERM)
+               if signal.getsignal(number) == signal.SIG_DFL]
+    for number in handled:
+        signal.signal(number, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        for number in handled:
+            signal.signal(number, signal.SIG_DFL)
+        if came:
+            os.kill(os.getpid(), came[0])
 
 
 @contextlib.contextmanager

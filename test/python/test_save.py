@@ -6,10 +6,12 @@ import dataclasses
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import sysconfig
 import textwrap
+import time
 import venv
 import zipfile
 
@@ -345,6 +347,34 @@ def test_links_and_pipes(tmp_path):
         with pytest.raises(ValueError, match=f"{name}: expected a file, but "
                                              "got something else"):
             read_file(there, name)
+
+
+def test_a_signal_leaves_whole_folders_and_nothing_else(tmp_path):
+    """Whenever it comes."""
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent("""
+        import sys
+        from zpp._bundle import write_folder
+        from zpp._files import write_file
+        print("begins", flush=True)
+        while True:
+            write_folder(sys.argv[1] + "/step.zpp",
+                         {"mark": bytes(1 << 20), "other": bytes(1 << 20)},
+                         ("mark",))
+            write_file(sys.argv[1] + "/step.mlir", bytes(1 << 20))
+    """))
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for wait in range(6):
+        process = subprocess.Popen([sys.executable, script, folder],
+                                   stdout=subprocess.PIPE)
+        process.stdout.readline()
+        time.sleep(0.1 + 0.013 * wait)
+        process.terminate()
+        assert process.wait() == -signal.SIGTERM
+        assert set(os.listdir(folder)) <= {"step.zpp", "step.mlir"}
+        for path in folder.glob("*/*"):
+            assert path.stat().st_size == 1 << 20
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="of Linux")
