@@ -215,7 +215,7 @@ def calls(size: int) -> str:
 SHAPES = {
     "weight joined with itself": (concatenations, (500, 1000, 2000)),
     "squarings of a constant": (squarings, (500, 1000, 2000)),
-    "small weights in one buffer": (small_weights, (100, 200, 400)),
+    "small weights in one buffer": (small_weights, (500, 1000, 2000)),
     "functions that call the next one twice": (calls, (250, 500, 1000)),
     "gathers and scatters": (collectives, (25000, 50000, 100000)),
 }

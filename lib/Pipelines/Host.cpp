@@ -108,6 +108,8 @@ static void addBufferization(OpPassManager &pm) {
   // its result is needed, so that parts of a tensor are computed in their
   // place.
   pm.addPass(createConcatInPlacePass());
+  // Parts of what arrives are read where they are, without an analysis.
+  pm.addPass(createViewPartsPass());
   pm.addPass(bufferization::createEmptyTensorEliminationPass());
   // The runtime takes dense buffers: arguments and results have no strides.
   bufferization::OneShotBufferizePassOptions bufferize;

@@ -86,9 +86,11 @@ bool OutputFile::openTemporary(bool exists, unsigned mode) {
 std::string OutputFile::open() {
   struct stat status{};
   bool exists = stat(path.c_str(), &status) == 0;
-  isDirect = exists && !S_ISREG(status.st_mode);
+  // /dev/stdout may be a file, in which others may have written before.
+  bool isStream = path.rfind("/dev/", 0) == 0 || path.rfind("/proc/", 0) == 0;
+  isDirect = exists && (isStream || !S_ISREG(status.st_mode));
   if (isDirect) {
-    file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    file = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
     return file < 0 ? fail() : "";
   }
   // Only who may write the file may replace it.

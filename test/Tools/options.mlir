@@ -124,6 +124,11 @@
 // RUN:   | FileCheck %s --check-prefix=OUTPUT
 // OUTPUT: cannot write '{{.*}}.none/out.mlir': No such file or directory
 
+// RUN: echo // before > %t.mlir && zpp-opt %s --remarks-filter=none -o /dev/stdout >> %t.mlir
+// RUN: FileCheck %s --check-prefix=BEHIND --input-file=%t.mlir && rm %t.mlir
+// BEHIND:      // before
+// BEHIND-NEXT: module
+
 // RUN: not zpp-opt %s --zeropp --remarks-filter=none -o /dev/full 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=DISK
 // DISK: cannot write '/dev/full': No space left on device

@@ -587,6 +587,28 @@ def ConcatInPlacePass : Pass<"zero-concat-in-place"> {
   let dependentDialects = ["::mlir::tensor::TensorDialect"];
 }
 
+def ViewPartsPass : Pass<"zero-view-parts"> {
+  let summary = "Read the parts of a tensor as views of its buffer";
+  let description = [{
+    Where zero ops read more than 16 slices of what an op has written into a
+    tensor of its own, and nothing else is done with it, replaces the slices by
+    views of its future buffer:
+
+    ```mlir
+    %b = bufferization.to_buffer %t read_only : tensor<8x96xi8> to memref<8x96xi8>
+    %v = memref.subview %b[0, 32] [8, 16] [1, 1]
+        : memref<8x96xi8> to memref<8x16xi8, strided<[96, 1], offset: 32>>
+    %s = bufferization.to_tensor %v restrict
+        : memref<8x16xi8, strided<[96, 1], offset: 32>> to tensor<8x16xi8>
+    ```
+
+    Bufferization gives the same with and without this pass, but compares each
+    slice with all others, in quadratic time.
+  }];
+  let dependentDialects = ["::mlir::bufferization::BufferizationDialect",
+                           "::mlir::memref::MemRefDialect"];
+}
+
 def ForwardPartsPass : Pass<"zero-forward-parts"> {
   let summary = "Compute parts of bufferized concatenations in their place";
   let description = [{

@@ -74,17 +74,23 @@ static LogicalResult moveResults(func::FuncOp function) {
   OpBuilder builder(function.getContext());
   auto attributes = builder.getDictionaryAttr(
       builder.getNamedAttr(kResultAttr, builder.getUnitAttr()));
-  for (auto [index, type] : llvm::enumerate(function.getResultTypes())) {
-    if (!isDenseBuffer(type))
-      continue;
-    moved.set(index);
-    unsigned position = function.getNumArguments();
-    if (failed(function.insertArgument(position, type, attributes,
-                                       function.getLoc())))
-      return failure();
+  SmallVector<Type> types;
+  for (auto [index, type] : llvm::enumerate(function.getResultTypes()))
+    if (isDenseBuffer(type)) {
+      moved.set(index);
+      types.push_back(type);
+    }
+  // All at once: each change makes the type of the function anew.
+  unsigned position = function.getNumArguments();
+  if (failed(function.insertArguments(
+          SmallVector<unsigned>(types.size(), position), types,
+          SmallVector<DictionaryAttr>(types.size(), attributes),
+          SmallVector<Location>(types.size(), function.getLoc()))))
+    return failure();
+  for (unsigned index : moved.set_bits()) {
     if (function.isExternal())
-      continue;
-    Value argument = function.getArgument(position);
+      break;
+    Value argument = function.getArgument(position++);
     SmallVector<Operation *> reshapes;
     if (returns.size() == 1)
       if (auto alloc = findAlloc(returns[0].getOperand(index), reshapes)) {
