@@ -140,9 +140,12 @@ docs: zpp-opt ## the documentation as a site, into build/docs/site
 install: build ## install to PREFIX (default: what CMake says)
 	cmake --install $(BUILD) $(if $(PREFIX),--prefix $(PREFIX))
 
-# `pip wheel .` compiles everything anew; this takes what `make build` made.
+# `pip wheel .` compiles everything anew; this takes what `make build` made. The
+# name of the wheel says which glibc it needs, so pip refuses it where that is
+# older than here.
 wheel: build ## a wheel of the Python package with all it needs, into build/wheel
-	$(VENV_PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps \
+	_PYTHON_HOST_PLATFORM=manylinux_$$(getconf GNU_LIBC_VERSION | sed 's/.* //; s/\./_/')_$$(uname -m) \
+	  $(VENV_PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps \
 	  --no-build-isolation --wheel-dir $(BUILD)/wheel \
 	  -C cmake.source-dir=cmake/prebuilt \
 	  -C cmake.define.ZPP_BUILD_DIR=$(abspath $(BUILD)) .

@@ -3,6 +3,10 @@
 # (pyproject.toml), or cmake/prebuilt does from a build tree.
 option(ZPP_WHEEL_STATIC "Link LLVM into the programs of a wheel, for machines without" ON)
 
+# LLVM was built with them. Only their run-time libraries may be installed.
+find_library(ZPP_ZSTD NAMES zstd libzstd.so.1)
+find_library(ZPP_ZLIB NAMES z libz.so.1)
+
 # lld and gold can keep equal functions once: a tenth of the wheel.
 include(CheckLinkerFlag)
 check_linker_flag(CXX -Wl,--icf=all ZPP_LINKER_HAS_ICF)
@@ -17,12 +21,10 @@ function(zpp_add_static_program name)
   list(REMOVE_ITEM libraries MLIR LLVM)
   file(GLOB archives ${LLVM_LIBRARY_DIR}/libMLIR*.a ${LLVM_LIBRARY_DIR}/libLLVM*.a)
   list(FILTER archives EXCLUDE REGEX "CAPI")
-  # LLVM was built with them. Only their run-time libraries may be installed.
-  find_library(ZPP_ZSTD NAMES zstd libzstd.so.1)
-  find_library(ZPP_ZLIB NAMES z libz.so.1)
 
   add_executable(${name}-static EXCLUDE_FROM_ALL ${sources})
-  set_target_properties(${name}-static PROPERTIES ZPP_STATIC_MLIR ON)
+  set_target_properties(${name}-static PROPERTIES ZPP_STATIC_MLIR ON
+    BUILD_RPATH "\$ORIGIN/../lib")
   # Code for other processors than this machine's would be most of the program.
   target_compile_definitions(${name}-static PRIVATE ZPP_NATIVE_TARGET_ONLY)
   target_compile_options(${name}-static PRIVATE ${options})
@@ -63,5 +65,12 @@ if(ZPP_BUILD_COMPILER)
         COMPONENT wheel EXCLUDE_FROM_ALL)
     endif()
   endforeach()
+endif()
+# Of the libraries that the programs need, this is the only one that a Linux may
+# lack (PEP 600).
+if(ZPP_BUILD_COMPILER AND ZPP_ZSTD MATCHES "\\.so")
+  file(REAL_PATH ${ZPP_ZSTD} zstd)
+  install(PROGRAMS ${zstd} DESTINATION lib RENAME libzstd.so.1
+    COMPONENT wheel EXCLUDE_FROM_ALL)
 endif()
 add_custom_target(zpp-wheel DEPENDS ${wheel_targets})

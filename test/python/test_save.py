@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import platform
 import signal
 import subprocess
 import sys
@@ -214,13 +215,17 @@ def test_a_bundle_of_another_step(tmp_path):
 @pytest.mark.compiler
 def test_a_wheel_needs_nothing_else(tmp_path):
     build = pathlib.Path(find_library("zpp_xla")).parent.parent
+    # As `make wheel` does.
+    glibc = platform.libc_ver()[1].replace(".", "_")
+    name = f"manylinux_{glibc}_{platform.machine()}"
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-index",
          "--no-deps", "--no-build-isolation", "--disable-pip-version-check",
          "--wheel-dir", tmp_path, "-C", "cmake.source-dir=cmake/prebuilt",
-         "-C", f"cmake.define.ZPP_BUILD_DIR={build}", ROOT], check=True)
+         "-C", f"cmake.define.ZPP_BUILD_DIR={build}", ROOT], check=True,
+        env=os.environ | {"_PYTHON_HOST_PLATFORM": name})
     (wheel,) = tmp_path.glob("*.whl")
-    assert wheel.name == f"zpp-{zpp.__version__}-py3-none-linux_x86_64.whl"
+    assert wheel.name == f"zpp-{zpp.__version__}-py3-none-{name}.whl"
     assert wheel.stat().st_size < 30e6
     names = zipfile.ZipFile(wheel).namelist()
     assert {"zpp/lib/libzpp_xla.so",
@@ -265,6 +270,7 @@ def test_a_wheel_needs_nothing_else(tmp_path):
     needed = subprocess.run(["ldd", program], text=True, check=True,
                             capture_output=True).stdout
     assert "libLLVM" not in needed and "libMLIR" not in needed, needed
+    assert f"libzstd.so.1 => {site}" in needed, needed
     trainer = trainer_of(with_options(layers=1))
     text = zpp.export(trainer.step, trainer.abstract_state(),
                       trainer.abstract_batch(BATCH)).text()
