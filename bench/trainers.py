@@ -579,6 +579,13 @@ def run_apart(name: str, python: pathlib.Path, log: pathlib.Path
         return json.loads(result.read_text())
 
 
+def commit() -> str:
+    return subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--exclude=*"],
+        cwd=pathlib.Path(__file__).parent, check=True, text=True,
+        stdout=subprocess.PIPE).stdout.strip()
+
+
 def row(title: str, version: str, result: dict | str) -> str:
     if isinstance(result, str):
         return f"| {title} | {version} | {result} | | | |"
@@ -615,8 +622,9 @@ def main():
     table = "\n".join([
         "| trainer | version | loss | with zpp.jit | between nodes | with "
         "zpp.jit |", "| --- | --- | --- | --- | --- | --- |", *lines, "",
-        f"{datetime.date.today()}, JAX {', '.join(sorted(versions))}, step "
-        f"{STEPS}, bytes of one step between two nodes."])
+        f"{datetime.date.today()}, {commit()}, JAX "
+        f"{', '.join(sorted(versions))}, step {STEPS}, bytes of one step "
+        "between two nodes."])
     if arguments.write:
         path = pathlib.Path(__file__).parents[1] / "docs" / "using.md"
         before, begin, rest = path.read_text().partition(
