@@ -39,9 +39,22 @@ SymbolicValue SymbolicValue::ofSource(int64_t rank, int64_t element) {
 }
 
 SymbolicValue &SymbolicValue::operator+=(const SymbolicValue &other) {
+  add(other, 1);
+  return *this;
+}
+
+SymbolicValue &SymbolicValue::operator-=(const SymbolicValue &other) {
+  add(other, -1);
+  return *this;
+}
+
+void SymbolicValue::add(const SymbolicValue &other, int64_t factor) {
+  std::vector<Term> added = other.terms;
+  for (Term &term : added)
+    term.count *= factor;
   std::vector<Term> merged;
-  merged.reserve(terms.size() + other.terms.size());
-  std::merge(terms.begin(), terms.end(), other.terms.begin(), other.terms.end(),
+  merged.reserve(terms.size() + added.size());
+  std::merge(terms.begin(), terms.end(), added.begin(), added.end(),
              std::back_inserter(merged), [](const Term &a, const Term &b) {
                return std::tie(a.rank, a.element) < std::tie(b.rank, b.element);
              });
@@ -52,8 +65,9 @@ SymbolicValue &SymbolicValue::operator+=(const SymbolicValue &other) {
       terms.back().count += term.count;
     else
       terms.push_back(term);
+    if (terms.back().count == 0)
+      terms.pop_back();
   }
-  return *this;
 }
 
 std::string SymbolicValue::str() const {

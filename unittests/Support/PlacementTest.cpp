@@ -58,6 +58,10 @@ TEST(SymbolicValue, SumsCountPerRankAndElement) {
   SymbolicValue doubled = value;
   doubled += value;
   EXPECT_EQ(doubled.str(), "2*r0[7] + 4*r1[5]");
+  doubled -= sum({source(1, 5), source(0, 7), source(0, 7)});
+  EXPECT_EQ(doubled.str(), "3*r1[5]");
+  doubled -= source(2, 1);
+  EXPECT_EQ(doubled.str(), "3*r1[5] + -1*r2[1]");
   // The order does not matter.
   EXPECT_EQ(sum({source(3, 1), source(0, 1)}),
             sum({source(0, 1), source(3, 1)}));

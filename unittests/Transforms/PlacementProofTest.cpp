@@ -104,6 +104,34 @@ struct Tensor {
            str(localShape()) + "\n  return %2 : " + str(localShape()) + "\n}\n";
   }
 
+  /// The same as a step: in a manual computation over all axes.
+  std::string gatherInStep() const {
+    std::string axes, sizes;
+    for (const MeshAxis &axis : mesh.getAxes()) {
+      axes += (axes.empty() ? "\"" : ", \"") + axis.name + "\"";
+      sizes += (sizes.empty() ? "\"" : ", \"") + axis.name +
+               "\"=" + std::to_string(axis.size);
+    }
+    std::string whole = str(shape), local = str(localShape());
+    std::string body = gather(/*twice=*/true);
+    body = body.substr(body.find("{\n") + 2);
+    body = body.substr(0, body.find("  return")) +
+           "  \"sdy.return\"(%r0, %r1) : (" + whole + ", " + whole +
+           ") -> ()\n";
+    std::string sharding = "<@mesh, [{" + axes + "}]>";
+    return "#mesh = " + meshText() + "\n\"sdy.mesh\"() <{mesh = #sdy.mesh<[" +
+           sizes +
+           "]>, sym_name = \"mesh\"}> : () -> ()\nfunc.func public @main(%a: " +
+           local + ") -> (" + whole + ", " + whole +
+           ") {\n  %m:2 = \"sdy.manual_computation\"(%a) <{in_shardings = "
+           "#sdy.sharding_per_value<[" +
+           sharding + "]>, manual_axes = #sdy<manual_axes{" + axes +
+           "}>, out_shardings = #sdy.sharding_per_value<[" + sharding + ", " +
+           sharding + "]>}> ({\n^bb0(%w: " + local + "):\n" + body +
+           "  }) : (" + local + ") -> (" + whole + ", " + whole +
+           ")\n  return %m#0, %m#1 : " + whole + ", " + whole + "\n}\n";
+  }
+
   /// A weight, gathered once, or again behind a barrier.
   std::string gather(bool twice) const {
     std::string local = str(localShape()), whole = str(shape);
@@ -148,12 +176,45 @@ protected:
     });
   }
 
-  std::vector<PerRank> run(ModuleOp module, const Mesh &mesh) {
+  std::vector<PerRank> run(ModuleOp module, const Mesh &mesh,
+                           ArrayRef<PerRank> arguments = {}) {
     std::string error;
-    auto results =
-        interpret(module.lookupSymbol<func::FuncOp>("main"), mesh, error);
+    auto results = interpret(module.lookupSymbol<func::FuncOp>("main"), mesh,
+                             error, arguments);
     EXPECT_EQ(error, "");
     return results;
+  }
+
+  /// `program`, a step, after `passes`: what its manual computation does on
+  /// each device, as a function.
+  OwningOpRef<ModuleOp> compileStep(const std::string &program,
+                                    ArrayRef<std::string> passes) {
+    OwningOpRef<ModuleOp> module =
+        parseSourceString<ModuleOp>(program, &context);
+    EXPECT_TRUE(module) << diagnostics;
+    if (!module)
+      return {};
+    for (const std::string &pass : passes) {
+      PassManager manager(&context);
+      EXPECT_TRUE(succeeded(parsePassPipeline(pass, manager)));
+      EXPECT_TRUE(succeeded(manager.run(*module))) << diagnostics;
+    }
+    auto step = module->lookupSymbol<func::FuncOp>("main");
+    Operation *manual = &step.getBody().front().front();
+    Block &body = manual->getRegion(0).front();
+    OpBuilder builder(&context);
+    builder.setInsertionPointToEnd(module->getBody());
+    auto local = func::FuncOp::create(
+        builder, step.getLoc(), "main",
+        builder.getFunctionType(body.getArgumentTypes(),
+                                body.getTerminator()->getOperandTypes()));
+    builder.setInsertionPoint(body.getTerminator());
+    func::ReturnOp::create(builder, step.getLoc(),
+                           body.getTerminator()->getOperands());
+    body.getTerminator()->erase();
+    local.getBody().takeBody(manual->getRegion(0));
+    step.erase();
+    return module;
   }
 
   /// Runs `passes` one after the other and compares after each.
@@ -216,6 +277,17 @@ std::vector<std::string> gatherPasses(StringRef format, StringRef secondary) {
   passes.push_back("zero-decompose-all-gather");
   passes.push_back("zero-fuse-quantization");
   return passes;
+}
+
+/// The local parts of `tensor`, with elements numbered from `from`.
+PerRank makeArgument(const Tensor &tensor, int64_t from) {
+  std::vector<int64_t> shape = tensor.localShape();
+  int64_t elements = llvm::product_of(shape);
+  PerRank parts(tensor.mesh.numDevices());
+  for (auto [rank, part] : llvm::enumerate(parts))
+    for (int64_t element = 0; element < elements; ++element)
+      part.push_back(SymbolicValue::ofSource(rank, from + element));
+  return parts;
 }
 
 Mesh makeMesh(ArrayRef<int64_t> sizes) {
@@ -680,6 +752,82 @@ TEST_F(PlacementProof, GatherIsQuantizedAndKept) {
   // Between nodes once, within the node twice.
   EXPECT_EQ(count<zero::AllGatherChunksOp>(), 3);
   EXPECT_EQ(count<zero::DequantizeOp>(), 2);
+}
+
+//===----------------------------------------------------------------------===//
+// Weights by difference
+//===----------------------------------------------------------------------===//
+
+/// What `passes` do to a weight that is gathered for both passes of a step, and
+/// kept.
+std::vector<std::string> differencePasses(StringRef secondary, bool isStart) {
+  return {"zero-partition-within-node{between-steps=all secondary=" +
+              secondary.str() + "}",
+          "zero-send-differences{block=32 start=" +
+              std::string(isStart ? "true}" : "false}"),
+          "zero-decompose-all-gather", "zero-fuse-quantization"};
+}
+
+/// By induction over the steps: a step that begins the state gathers the
+/// weight, and a step that takes the state of any other weight leaves what a
+/// step leaves that begins it with its own. So own parts and held copies are of
+/// the same elements on all devices, and both passes read what the owners have.
+/// Rounding aside, which adds the same numbers to both.
+TEST_F(PlacementProof, DifferencesLeaveWhatWholeWeightsLeave) {
+  std::vector<Mesh> meshes = twoTierMeshes();
+  llvm::append_range(meshes, threeTierMeshes());
+  int64_t withState = 0;
+  for (const Mesh &mesh : meshes)
+    for (const Shape &shape : shapesFor(mesh.numDevices()))
+      for (StringRef secondary : {"gpu", "node"}) {
+        if (mesh.findAxis(secondary.str()) == -1)
+          continue;
+        Tensor tensor{mesh, shape.shape, shape.dim, allAxes(mesh)};
+        std::string program = tensor.gatherInStep();
+        SCOPED_TRACE(program + secondary.str());
+        OwningOpRef<ModuleOp> logical = compileStep(program, {});
+        OwningOpRef<ModuleOp> begins =
+            compileStep(program, differencePasses(secondary, true));
+        OwningOpRef<ModuleOp> takes =
+            compileStep(program, differencePasses(secondary, false));
+        ASSERT_TRUE(logical && begins && takes);
+        // Of another weight, whose elements have other numbers.
+        PerRank before = makeArgument(tensor, /*from=*/1 << 19);
+        std::vector<PerRank> state = run(*begins, mesh, before);
+        ASSERT_GE(state.size(), 2u);
+        state.erase(state.begin(), state.begin() + 2);
+        std::vector<PerRank> arguments = {makeArgument(tensor, 0)};
+        llvm::append_range(arguments, state);
+        std::vector<PerRank> expected = run(*begins, mesh, arguments.front());
+        ASSERT_EQ(compare(expected, run(*takes, mesh, arguments)), "")
+            << print(*takes);
+        std::vector<PerRank> gathered = {expected[0], expected[1]};
+        ASSERT_EQ(compare(run(*logical, mesh), gathered), "");
+        withState += !state.empty();
+      }
+  EXPECT_GT(withState, 100);
+}
+
+/// It finds what belongs to another device.
+TEST_F(PlacementProof, FindsAStateOfAnotherDevice) {
+  Mesh mesh = makeMesh({2, 2});
+  Tensor tensor{mesh, {48, 4}, 0, allAxes(mesh)};
+  OwningOpRef<ModuleOp> begins =
+      compileStep(tensor.gatherInStep(), differencePasses("gpu", true));
+  OwningOpRef<ModuleOp> takes =
+      compileStep(tensor.gatherInStep(), differencePasses("gpu", false));
+  std::vector<PerRank> state =
+      run(*begins, mesh, makeArgument(tensor, 1 << 19));
+  ASSERT_EQ(state.size(), 4u);
+  std::vector<PerRank> arguments = {makeArgument(tensor, 0), state[2],
+                                    state[3]};
+  std::vector<PerRank> expected = run(*begins, mesh, arguments.front());
+  ASSERT_EQ(compare(expected, run(*takes, mesh, arguments)), "");
+  std::swap(arguments[2][0], arguments[2][2]);
+  ASSERT_EQ(compare(expected, run(*takes, mesh, arguments)), "")
+      << "nodes hold the same";
+  std::swap(arguments[2][0], arguments[2][1]);
+  EXPECT_NE(compare(expected, run(*takes, mesh, arguments)), "");
 }
 
 //===----------------------------------------------------------------------===//

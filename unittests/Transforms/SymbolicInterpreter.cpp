@@ -182,8 +182,12 @@ public:
   Interpreter(const Mesh &mesh, std::string &error)
       : mesh(mesh), error(error) {}
 
-  std::vector<PerRank> run(func::FuncOp function) {
+  std::vector<PerRank> run(func::FuncOp function, ArrayRef<PerRank> given) {
     for (auto [index, argument] : llvm::enumerate(function.getArguments())) {
+      if (index < given.size()) {
+        values[argument] = given[index];
+        continue;
+      }
       int64_t elements = cast<ShapedType>(argument.getType()).getNumElements();
       PerRank value(mesh.numDevices());
       for (size_t rank = 0; rank < value.size(); ++rank)
@@ -205,9 +209,21 @@ public:
           copy(operand, result);
         continue;
       }
-      // Elements are in row-major order.
-      if (op.getName().getStringRef() == "stablehlo.reshape") {
+      // Elements are in row-major order, and numbers are exact.
+      StringRef name = op.getName().getStringRef();
+      if (llvm::is_contained({"stablehlo.reshape", "stablehlo.convert",
+                              "stablehlo.reduce_precision"},
+                             name)) {
         copy(op.getOperand(0), op.getResult(0));
+        continue;
+      }
+      if (name == "stablehlo.add" || name == "stablehlo.subtract") {
+        PerRank sum = values[op.getOperand(0)];
+        const PerRank &other = values[op.getOperand(1)];
+        for (auto [to, from] : llvm::zip_equal(sum, other))
+          for (auto [left, right] : llvm::zip_equal(to, from))
+            name == "stablehlo.add" ? left += right : left -= right;
+        values[op.getResult(0)] = std::move(sum);
         continue;
       }
       values[op.getResult(0)] =
@@ -416,8 +432,9 @@ private:
 } // namespace
 
 std::vector<PerRank> zpp::interpret(func::FuncOp function, const Mesh &mesh,
-                                    std::string &error) {
-  return Interpreter(mesh, error).run(function);
+                                    std::string &error,
+                                    ArrayRef<PerRank> arguments) {
+  return Interpreter(mesh, error).run(function, arguments);
 }
 
 std::string zpp::compare(const std::vector<PerRank> &expected,

@@ -29,11 +29,12 @@ namespace zpp {
 /// A value on every rank.
 using PerRank = std::vector<SymbolicTensor>;
 
-/// The results of `function`, whose every argument is, on rank r,
-/// makeSymbolicSource(r, its number of elements), with the elements of argument
-/// i numbered from 2^20 * i. Sets `error` where an op is not known.
+/// The results of `function` for `arguments`. An argument that is not given is,
+/// on rank r, makeSymbolicSource(r, its number of elements), with the elements of
+/// argument i numbered from 2^20 * i. Sets `error` where an op is not known.
 std::vector<PerRank> interpret(mlir::func::FuncOp function, const Mesh &mesh,
-                               std::string &error);
+                               std::string &error,
+                               llvm::ArrayRef<PerRank> arguments = {});
 
 /// The first difference between the results, or an empty string.
 std::string compare(const std::vector<PerRank> &expected,

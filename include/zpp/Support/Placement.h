@@ -30,7 +30,8 @@ namespace zpp {
 // Values
 //===----------------------------------------------------------------------===//
 
-/// A formal sum of source elements. The empty sum is zero, as in padding.
+/// A formal sum of source elements. The empty sum is zero, as in padding. No
+/// element occurs 0 times.
 class SymbolicValue {
 public:
   /// Element `element` of the tensor that `rank` started with, `count` times.
@@ -46,10 +47,13 @@ public:
   /// Ordered by rank, then by element; each pair of these occurs once.
   const std::vector<Term> &getTerms() const { return terms; }
   SymbolicValue &operator+=(const SymbolicValue &other);
+  SymbolicValue &operator-=(const SymbolicValue &other);
   /// "0", or "r0[5] + 2*r1[5]" for element 5 once of rank 0, twice of rank 1.
   std::string str() const;
 
 private:
+  void add(const SymbolicValue &other, int64_t factor);
+
   std::vector<Term> terms;
 };
 bool operator==(const SymbolicValue::Term &a, const SymbolicValue::Term &b);
