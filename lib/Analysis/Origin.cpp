@@ -194,7 +194,11 @@ void zpp::remarkNoCollectives(ModuleOp module, StringRef pass) {
   bool isForOneDevice = getNumDevices(module).value_or(1) == 1;
   remark::missed(module.getLoc(),
                  remark::RemarkOpts::name("no-collectives").category(pass))
-      << (isForOneDevice
+      << (isForOneDevice && hasHloShardings(module)
+              ? "the module has no collectives: it is HLO with shardings that "
+                "XLA has not applied, and does not say for how many devices; "
+                "give the step as StableHLO, or the HLO that XLA has compiled"
+          : isForOneDevice
               ? "the module has no collectives: it is for one device; export "
                 "the step with its arguments on a mesh"
               : "the module has no collectives: the step names none, and XLA "

@@ -9,6 +9,7 @@
 
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/SymbolTable.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Support/Limits.h"
 #include "llvm/ADT/StringExtras.h"
@@ -302,6 +303,23 @@ std::optional<int64_t> zpp::getNumDevices(ModuleOp module) {
       count <= 1)
     return std::nullopt;
   return count;
+}
+
+bool zpp::hasHloShardings(ModuleOp module) {
+  auto isSharding = [](Attribute attr) {
+    auto text = dyn_cast_or_null<StringAttr>(attr);
+    return text && text.getValue().contains("devices=");
+  };
+  constexpr StringLiteral name = "mhlo.sharding";
+  return module
+      .walk([&](Operation *op) {
+        bool isSharded = isSharding(op->getAttr(name));
+        if (auto function = dyn_cast<FunctionOpInterface>(op))
+          for (unsigned i = 0; i < function.getNumArguments(); ++i)
+            isSharded |= isSharding(function.getArgAttr(i, name));
+        return isSharded ? WalkResult::interrupt() : WalkResult::advance();
+      })
+      .wasInterrupted();
 }
 
 const std::string &AutomaticAxes::get(Operation *op) {
