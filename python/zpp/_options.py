@@ -37,8 +37,8 @@ class Options:
 
     #: Tiers from the slowest link to the fastest: {"node": 2, "gpu": 4},
     #: "node:2,gpu:4", or a mesh of the framework with its axes in this order.
-    #: None means the axes of the step's own mesh or, if that has only one axis,
-    #: the processes and their devices.
+    #: None means the axes of the step's own mesh, those first along which
+    #: processes change, or if it has only one, the processes and their devices.
     mesh: str | Mapping[str, int] | NamedMesh | None = None
     #: Wire format of weight gathers (qwZ): "none", "i8" or "i4". With
     #: "i4:delta" or "i8:delta" devices send differences to what the others hold,

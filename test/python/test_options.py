@@ -37,12 +37,18 @@ def test_structures_are_what_their_text_is():
     ([0, 0, 0, 0, 1, 1, 1, 1], {"data": 8}, "process:2,device:4"),
     ([3, 3, 0, 0, 1, 1], {"one": 1, "data": 6}, "process:3,device:2"),
     ([0, 0, 0, 0, 1, 1, 1, 1], {"node": 2, "gpu": 4}, None),
+    ([0, 1, 0, 1, 0, 1, 0, 1], {"tensor": 4, "x": 1, "data": 2},
+     "data:2,tensor:4"),
+    ([0, 0, 1, 1, 2, 2, 3, 3], {"a": 2, "b": 2, "c": 2}, None),
+    ([0, 2, 1, 3, 0, 2, 1, 3], {"c": 2, "b": 2, "a": 2}, "b:2,a:2,c:2"),
+    ([0, 0, 0, 0], {"b": 2, "a": 2}, None),
+    ([0, 1, 2, 3], {"b": 2, "a": 2}, None),
     ([0, 1, 0, 1], {"data": 4}, None), ([0, 0, 1, 1, 1], {"data": 5}, None),
     ([0, 1, 2, 3], {"data": 4}, None), ([0, 0, 0, 0], {"data": 4}, None),
 ], ids=str)
 def test_tiers_from_processes(owners, axes, tiers):
     devices = np.array([types.SimpleNamespace(process_index=owner)
-                        for owner in owners])
+                        for owner in owners]).reshape(*axes.values())
     assert find_tiers(types.SimpleNamespace(devices=devices,
                                             shape=axes)) == tiers
 

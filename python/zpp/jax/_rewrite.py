@@ -6,6 +6,7 @@ import dataclasses
 import re
 
 import jax
+import numpy as np
 
 from zpp._compiler import Rewritten, find_bundler, logger, rewrite_text
 from zpp._options import Options, parse_mesh
@@ -138,18 +139,36 @@ def complete_auto(auto: Auto) -> Auto:
 
 def find_tiers(mesh: jax.sharding.Mesh | None) -> str | None:
     """Tiers for a mesh with one axis: the processes, and the devices of each.
-    None if the mesh has several axes, if each process has one device, or if the
-    devices of a process do not follow each other."""
-    if mesh is None or sum(size > 1 for size in mesh.shape.values()) != 1:
+    For a mesh with several axes: these, those first along which processes
+    change. None if the tiers are the axes of the mesh in their order, if each
+    process has one device, or if the devices of a process do not follow each
+    other."""
+    if mesh is None:
         return None
     owners = [device.process_index for device in mesh.devices.flat]
     count = len(set(owners))
+    if sum(size > 1 for size in mesh.shape.values()) != 1:
+        return _slowest_first(mesh) if 1 < count < len(owners) else None
     size = len(owners) // count
     if count == 1 or size == 1 or len(owners) % count or any(
             owner != owners[index - index % size]
             for index, owner in enumerate(owners)):
         return None
     return f"process:{count},device:{size}"
+
+
+def _slowest_first(mesh: jax.sharding.Mesh) -> str | None:
+    """The axes of the mesh, those first along which processes change. None if
+    that is their order."""
+    owners = np.array([device.process_index for device in mesh.devices.flat]
+                      ).reshape(mesh.devices.shape)
+    is_inside = {name: not np.diff(owners, axis=axis).any()
+                 for axis, (name, size) in enumerate(mesh.shape.items())
+                 if size > 1}
+    names = sorted(is_inside, key=is_inside.get)
+    if names == list(is_inside):
+        return None
+    return ",".join(f"{name}:{mesh.shape[name]}" for name in names)
 
 
 def _weights_in(step: Step, options: Options) -> tuple[int, ...]:
