@@ -42,7 +42,10 @@ sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "python")]
 
 ALL_ON = {"weights": "i8", "gradients": "i8:i4", "secondary": "gpu"}
 #: Ways to write the step; the first is trained for long.
-MODELS = {"layers": {}, "scan": {"scan": True}, "f16": {"dtype": "float16"}}
+MODELS = {"layers": {}, "scan": {"scan": True}, "f16": {"dtype": "float16"},
+          "state": {}}
+#: Other options than ALL_ON: what is kept from step to step.
+OPTIONS = {"state": {"weights": "i4:delta", "feedback": "all", "rotate": 32}}
 LONG = "layers"
 SHORT_STEPS = 8
 #: Of a training in which a process is lost: the steps before that.
@@ -108,7 +111,8 @@ def export(args):
             jax.jit(trainer.step, donate_argnums=0), trainer.abstract_state(),
             trainer.abstract_batch(args.devices), platforms=[args.platform])
         for target in ("portable", args.platform):
-            rewritten = zpp.rewrite(step, target=target, **ALL_ON)
+            rewritten = zpp.rewrite(step, target=target, **{
+                **ALL_ON, **OPTIONS.get(model, {})})
             zpp.save(rewritten, args.export / model / f"{target}.zpp")
             print(f"{model}, {target}: {len(rewritten.left_alone)} collectives "
                   f"left as they are", flush=True)
