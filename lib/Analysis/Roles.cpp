@@ -74,6 +74,9 @@ struct WholeTensor {
   bool
   follow(Operation *op,
          llvm::function_ref<std::optional<int64_t>(Operation *, int64_t)> map) {
+    // Without dims, any op would be a cast, also one without results.
+    if (dims.empty())
+      return false;
     SmallVector<Dim> moved(dims);
     for (Dim &dim : moved) {
       std::optional<int64_t> index = map(op, dim.index);

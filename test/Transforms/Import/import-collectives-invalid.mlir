@@ -54,6 +54,22 @@ module attributes {zpp.mesh = "node:2,gpu:2", mhlo.num_partitions = 4 : i32, mhl
 // Groups of weights and gradients
 //===----------------------------------------------------------------------===//
 
+// A scalar has no dim that could lead to a weight.
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+func.func @scalar(%w: tensor<4x64xbf16>) -> (tensor<f32>, tensor<4x64xf32>) {
+  %0 = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<4x64xbf16>) -> tensor<32x64xbf16>
+  %1 = "stablehlo.dot"(%0, %0) : (tensor<32x64xbf16>, tensor<32x64xbf16>) -> tensor<f32>
+  // expected-error@+1 {{expected the parts 'tensor<4x64xf32>' of 8 devices to make 'tensor<32x64xf32>', but got 'tensor<f32>'}}
+  %2 = "stablehlo.reduce_scatter"(%1) <{scatter_dimension = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+  }) : (tensor<f32>) -> tensor<4x64xf32>
+  return %1, %2 : tensor<f32>, tensor<4x64xf32>
+}
+
+// -----
+
 // Of axes that overlap there are no groups, and a number that 64 bits do not
 // hold is no part of an axis.
 "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
