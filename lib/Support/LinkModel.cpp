@@ -130,6 +130,19 @@ double LinkModel::getRingUsec(const std::vector<int64_t> &sizes,
   return latency + usec + hops * kRingHopUsec + (steps - hops) * kRingStepUsec;
 }
 
+double LinkModel::getCollectiveUsec(const Mesh &mesh, CollectiveKind kind,
+                                    const std::vector<AxisRef> &refs,
+                                    int64_t bytes) const {
+  // The last axis is within a node.
+  const std::string &within = mesh.getAxes().back().name;
+  double nodes = 1;
+  for (const AxisRef &ref : refs)
+    if (ref.name != within)
+      nodes *= static_cast<double>(ref.size);
+  double usec = getExchangeUsec(getSentBytes(mesh, kind, refs, bytes));
+  return usec + std::min(usec, (nodes - 1) * kRingHopUsec);
+}
+
 double LinkModel::getKernelUsec(int64_t bytes) {
   return kKernelUsec + static_cast<double>(bytes) / kMemoryBytesPerUsec;
 }

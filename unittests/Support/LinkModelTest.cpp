@@ -45,6 +45,29 @@ TEST(LinkModel, RingsShareTheLinksOfANode) {
   EXPECT_EQ(model->getRingUsec({1, 1}, 400000), 0);
 }
 
+TEST(LinkModel, CollectivesGoFromNodeToNode) {
+  std::string error;
+  std::optional<LinkModel> model =
+      LinkModel::parse("node=80gbit,gpu=400gbyte", mesh, error);
+  ASSERT_TRUE(model) << error;
+  std::vector<AxisRef> all = {mesh.getAxis(0), mesh.getAxis(1)};
+  EXPECT_DOUBLE_EQ(
+      model->getCollectiveUsec(mesh, CollectiveKind::AllGather, all, 400000),
+      model->getExchangeUsec({400000, 0}) + LinkModel::kRingHopUsec);
+  // There are no hops within a node.
+  EXPECT_DOUBLE_EQ(model->getCollectiveUsec(mesh, CollectiveKind::ReduceScatter,
+                                            {mesh.getAxis(1)}, 400000),
+                   model->getExchangeUsec({0, 3 * 400000}));
+  // The latency never counts for more than the rest.
+  const Mesh large({{"node", 100}, {"gpu", 4}});
+  model = LinkModel::parse("node=80gbit,gpu=400gbyte", large, error);
+  ASSERT_TRUE(model) << error;
+  EXPECT_DOUBLE_EQ(
+      model->getCollectiveUsec(large, CollectiveKind::AllGather,
+                               {large.getAxis(0), large.getAxis(1)}, 0),
+      2 * LinkModel::kExchangeUsec);
+}
+
 TEST(LinkModel, RingsMayHaveAnotherSpeed) {
   std::string error;
   std::optional<LinkModel> model =

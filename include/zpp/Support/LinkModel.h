@@ -14,6 +14,7 @@
 #ifndef ZPP_SUPPORT_LINKMODEL_H
 #define ZPP_SUPPORT_LINKMODEL_H
 
+#include "zpp/Support/CollectiveCost.h"
 #include "zpp/Support/Mesh.h"
 
 #include <cstdint>
@@ -58,6 +59,13 @@ public:
   double getRingUsec(const std::vector<int64_t> &sizes, int64_t bytes) const;
   static constexpr double kRingStepUsec = 3.4;
   static constexpr double kRingHopUsec = 14;
+  /// The time of a gather, a scatter or an all-reduce that is left to NCCL,
+  /// over the groups of `refs`, to compare it with exchanges: theirs with these
+  /// `bytes` (see `getSentBytes`), and the latency of a ring that goes from
+  /// node to node, which NCCL keeps shorter than that by other algorithms.
+  double getCollectiveUsec(const Mesh &mesh, CollectiveKind kind,
+                           const std::vector<AxisRef> &refs,
+                           int64_t bytes) const;
   /// The time of a kernel that reads and writes `bytes` bytes in total.
   static double getKernelUsec(int64_t bytes);
 

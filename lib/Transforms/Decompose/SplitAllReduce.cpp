@@ -410,8 +410,8 @@ private:
   static double getPlainUsec(CollectiveOpInterface op, CollectiveKind kind,
                              int64_t bytes, const LinkModel &model) {
     SmallVector<AxisRef> refs = op.getAxisRefs();
-    return model.getExchangeUsec(getSentBytes(
-        op.getMeshAttr().getMesh(), kind, {refs.begin(), refs.end()}, bytes));
+    return model.getCollectiveUsec(op.getMeshAttr().getMesh(), kind,
+                                   {refs.begin(), refs.end()}, bytes);
   }
 
   /// What each exchange of `plan` takes on the links of `model`.

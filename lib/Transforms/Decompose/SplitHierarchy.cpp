@@ -98,10 +98,10 @@ private:
     std::vector<AxisRef> axes(refs.begin(), refs.end());
     int64_t elements =
         to.getElementsPerUnit() * llvm::product_of(from.getWholeSizes());
-    return model.getExchangeUsec(getSentBytes(
+    return model.getCollectiveUsec(
         scatter.getMeshAttr().getMesh(), CollectiveKind::ReduceScatter, axes,
         elements / zpp::numDevices(axes) *
-            (from.getGlobal().getElementTypeBitWidth() / 8)));
+            (from.getGlobal().getElementTypeBitWidth() / 8));
   }
 
   Plan getPlan(ReduceScatterOp scatter, ArrayRef<QuantAttr> formats,

@@ -72,15 +72,13 @@ private:
     int64_t plain = getBytes(from.getLocalType());
     int64_t wire = getBytes(from.withQuant(quant).getLocalType());
     int64_t devices = zpp::numDevices(axes);
-    auto getExchange = [&](int64_t bytes) {
-      return model.getExchangeUsec(
-          getSentBytes(mesh, CollectiveKind::AllGather, axes, bytes));
-    };
-    return {getExchange(plain),
-            getExchange(wire) +
-                LinkModel::kKernelWeight *
-                    (LinkModel::getKernelUsec(plain + wire) +
-                     LinkModel::getKernelUsec(devices * (plain + wire)))};
+    double exchange = model.getExchangeUsec(
+        getSentBytes(mesh, CollectiveKind::AllGather, axes, wire));
+    return {
+        model.getCollectiveUsec(mesh, CollectiveKind::AllGather, axes, plain),
+        exchange + LinkModel::kKernelWeight *
+                       (LinkModel::getKernelUsec(plain + wire) +
+                        LinkModel::getKernelUsec(devices * (plain + wire)))};
   }
 
   void quantize(AllGatherOp gather, QuantAttr quant,
