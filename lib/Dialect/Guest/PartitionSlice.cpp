@@ -314,3 +314,33 @@ void zpp::eraseUnread(Operation *op) {
     next->erase();
   }
 }
+
+bool zpp::isConcatenation(Operation *op) {
+  return isNamed(op, "stablehlo.concatenate") && op->getNumResults() == 1 &&
+         op->getAttrOfType<IntegerAttr>("dimension");
+}
+
+Value zpp::getSlicedOperand(Operation *op) {
+  if (!isNamed(op, "stablehlo.slice") || !isConsistentMovement(op))
+    return {};
+  Operation *concatenation = op->getOperand(0).getDefiningOp();
+  auto starts = op->getAttrOfType<DenseI64ArrayAttr>("start_indices");
+  auto strides = op->getAttrOfType<DenseI64ArrayAttr>("strides");
+  if (!concatenation || !isConcatenation(concatenation) || !starts ||
+      !strides ||
+      llvm::any_of(strides.asArrayRef(), [](int64_t s) { return s != 1; }))
+    return {};
+  int64_t dim = concatenation->getAttrOfType<IntegerAttr>("dimension").getInt();
+  int64_t offset = 0;
+  for (Value operand : concatenation->getOperands()) {
+    auto type = dyn_cast<RankedTensorType>(operand.getType());
+    if (!type || !type.hasStaticShape() || dim < 0 || dim >= type.getRank() ||
+        dim >= starts.size())
+      return {};
+    // In the other dims a slice of this type is the whole result.
+    if (starts[dim] == offset)
+      return op->getResult(0).getType() == type ? operand : Value();
+    offset += type.getDimSize(dim);
+  }
+  return {};
+}

@@ -150,7 +150,8 @@ std::optional<Row> getRow(Operation *loop, unsigned index) {
     }
     if (isNamed(op, guest::kConstant))
       continue;
-    bool isShape = isNamed(op, guest::kBroadcastInDim) ||
+    // Of the layers of one iteration.
+    bool isShape = isConcatenation(op) || isNamed(op, guest::kBroadcastInDim) ||
                    (movesData(op) && op->getNumOperands() == 1);
     if (!isElementwise(op) && !isShape)
       return std::nullopt;
@@ -250,7 +251,21 @@ void recompute(const Reading &reading,
     builder.clone(*op, mapping);
   Value row = mapping.lookup(reading.row.result);
   reading.slice->getResult(0).replaceAllUsesWith(row);
+  Operation *whole = row.getDefiningOp();
+  while (isNamed(whole, guest::kReshape) &&
+         whole->getOperand(0).getDefiningOp())
+    whole = whole->getOperand(0).getDefiningOp();
   skipReshapes(row);
+  if (!isConcatenation(whole))
+    return;
+  for (Operation *user :
+       llvm::make_early_inc_range(whole->getResult(0).getUsers()))
+    if (Value part = getSlicedOperand(user)) {
+      user->getResult(0).replaceAllUsesWith(part);
+      user->erase();
+      skipReshapes(part);
+    }
+  eraseUnread(whole);
 }
 
 } // namespace

@@ -311,6 +311,73 @@ module attributes {mhlo.num_partitions = 2 : i32} {
 
 // -----
 
+// An iteration of an unrolled loop saves several layers in one row. The gather
+// of one of them reads what the loop has joined.
+module attributes {mhlo.num_partitions = 2 : i32} {
+  // CHECK-LABEL: func @saved_by_unrolled
+  func.func @saved_by_unrolled(%arg: tensor<4x4x8xf32>, %empty: tensor<4x4x8xbf16>, %start: tensor<4x8xbf16>) -> (tensor<4x8xbf16>, tensor<4x8xbf16>) {
+    %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+    // CHECK: "stablehlo.while"
+    // CHECK: "stablehlo.while"
+    // CHECK: ^bb0
+    // CHECK: ^bb0({{.*}}, %[[STACK:.*]]: tensor<4x4x8xf32>):
+    %f:3 = "stablehlo.while"(%zero, %empty, %arg) ({
+    ^bb0(%i: tensor<i32>, %s: tensor<4x4x8xbf16>, %w: tensor<4x4x8xf32>):
+      %n = "stablehlo.constant"() <{value = dense<4> : tensor<i32>}> : () -> tensor<i32>
+      %go = "stablehlo.compare"(%i, %n) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      "stablehlo.return"(%go) : (tensor<i1>) -> ()
+    }, {
+    ^bb0(%i: tensor<i32>, %s: tensor<4x4x8xbf16>, %w: tensor<4x4x8xf32>):
+      %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+      %zero_ = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+      %next = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      %slice = "stablehlo.dynamic_slice"(%w, %i, %zero_, %zero_) <{slice_sizes = array<i64: 1, 4, 8>}> : (tensor<4x4x8xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x4x8xf32>
+      %flat = "stablehlo.reshape"(%slice) : (tensor<1x4x8xf32>) -> tensor<4x8xf32>
+      %a = "stablehlo.slice"(%flat) <{start_indices = array<i64: 0, 0>, limit_indices = array<i64: 2, 8>, strides = array<i64: 1, 1>}> : (tensor<4x8xf32>) -> tensor<2x8xf32>
+      %b = "stablehlo.slice"(%flat) <{start_indices = array<i64: 2, 0>, limit_indices = array<i64: 4, 8>, strides = array<i64: 1, 1>}> : (tensor<4x8xf32>) -> tensor<2x8xf32>
+      %ca = "stablehlo.convert"(%a) : (tensor<2x8xf32>) -> tensor<2x8xbf16>
+      %cb = "stablehlo.convert"(%b) : (tensor<2x8xf32>) -> tensor<2x8xbf16>
+      %both = "stablehlo.concatenate"(%ca, %cb) <{dimension = 0 : i64}> : (tensor<2x8xbf16>, tensor<2x8xbf16>) -> tensor<4x8xbf16>
+      %part = "stablehlo.reshape"(%both) : (tensor<4x8xbf16>) -> tensor<1x4x8xbf16>
+      %saved = "stablehlo.dynamic_update_slice"(%s, %part, %i, %zero_, %zero_) : (tensor<4x4x8xbf16>, tensor<1x4x8xbf16>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<4x4x8xbf16>
+      "stablehlo.return"(%next, %saved, %w) : (tensor<i32>, tensor<4x4x8xbf16>, tensor<4x4x8xf32>) -> ()
+    }) : (tensor<i32>, tensor<4x4x8xbf16>, tensor<4x4x8xf32>) -> (tensor<i32>, tensor<4x4x8xbf16>, tensor<4x4x8xf32>)
+    %r:4 = "stablehlo.while"(%zero, %start, %start, %f#1) ({
+    ^bb0(%i: tensor<i32>, %x: tensor<4x8xbf16>, %y: tensor<4x8xbf16>, %s: tensor<4x4x8xbf16>):
+      %n = "stablehlo.constant"() <{value = dense<4> : tensor<i32>}> : () -> tensor<i32>
+      %go = "stablehlo.compare"(%i, %n) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      "stablehlo.return"(%go) : (tensor<i1>) -> ()
+    }, {
+    ^bb0(%i: tensor<i32>, %x: tensor<4x8xbf16>, %y: tensor<4x8xbf16>, %s: tensor<4x4x8xbf16>):
+      %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+      %zero_ = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+      %next = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      // CHECK: %[[SLICE:.*]] = "stablehlo.dynamic_slice"(%[[STACK]]
+      // CHECK: %[[FLAT:.*]] = "stablehlo.reshape"(%[[SLICE]])
+      // CHECK: %[[B:.*]] = "stablehlo.slice"(%[[FLAT]]) <{limit_indices = array<i64: 4, 8>, start_indices = array<i64: 2, 0>
+      // CHECK: %[[CB:.*]] = "stablehlo.convert"(%[[B]])
+      // CHECK: %[[BOTH:.*]] = "stablehlo.concatenate"({{.*}}, %[[CB]])
+      // CHECK: "stablehlo.all_gather"(%[[CB]])
+      // What is part of both layers stays a slice of both.
+      // CHECK: %[[MIDDLE:.*]] = "stablehlo.slice"(%[[BOTH]])
+      // CHECK: "stablehlo.all_gather"(%[[MIDDLE]])
+      // expected-remark @below {{a slice that a loop has saved is made again where it is gathered}}
+      %slice = "stablehlo.dynamic_slice"(%s, %i, %zero_, %zero_) <{slice_sizes = array<i64: 1, 4, 8>}> : (tensor<4x4x8xbf16>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x4x8xbf16>
+      %flat = "stablehlo.reshape"(%slice) : (tensor<1x4x8xbf16>) -> tensor<4x8xbf16>
+      %b = "stablehlo.slice"(%flat) <{start_indices = array<i64: 2, 0>, limit_indices = array<i64: 4, 8>, strides = array<i64: 1, 1>}> : (tensor<4x8xbf16>) -> tensor<2x8xbf16>
+      %all = "stablehlo.all_gather"(%b) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, use_global_device_ids}> : (tensor<2x8xbf16>) -> tensor<4x8xbf16>
+      %middle = "stablehlo.slice"(%flat) <{start_indices = array<i64: 1, 0>, limit_indices = array<i64: 3, 8>, strides = array<i64: 1, 1>}> : (tensor<4x8xbf16>) -> tensor<2x8xbf16>
+      %other = "stablehlo.all_gather"(%middle) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, use_global_device_ids}> : (tensor<2x8xbf16>) -> tensor<4x8xbf16>
+      %sum = "stablehlo.add"(%x, %all) : (tensor<4x8xbf16>, tensor<4x8xbf16>) -> tensor<4x8xbf16>
+      %sum1 = "stablehlo.add"(%y, %other) : (tensor<4x8xbf16>, tensor<4x8xbf16>) -> tensor<4x8xbf16>
+      "stablehlo.return"(%next, %sum, %sum1, %s) : (tensor<i32>, tensor<4x8xbf16>, tensor<4x8xbf16>, tensor<4x4x8xbf16>) -> ()
+    }) : (tensor<i32>, tensor<4x8xbf16>, tensor<4x8xbf16>, tensor<4x4x8xbf16>) -> (tensor<i32>, tensor<4x8xbf16>, tensor<4x8xbf16>, tensor<4x4x8xbf16>)
+    return %r#1, %r#2 : tensor<4x8xbf16>, tensor<4x8xbf16>
+  }
+}
+
+// -----
+
 // A float is no index of a row. Nothing has verified these ops.
 
 module attributes {mhlo.num_partitions = 2 : i32} {

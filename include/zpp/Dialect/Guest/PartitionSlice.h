@@ -75,6 +75,13 @@ int64_t eraseXlaCopies(mlir::Operation *module);
 /// only it has read.
 void eraseUnread(mlir::Operation *op);
 
+/// True for a concatenation.
+bool isConcatenation(mlir::Operation *op);
+
+/// The operand of a concatenation that `op`, a slice of its result, cuts out
+/// whole; null if it is no such slice.
+mlir::Value getSlicedOperand(mlir::Operation *op);
+
 } // namespace zpp
 
 #endif // ZPP_DIALECT_GUEST_PARTITIONSLICE_H
