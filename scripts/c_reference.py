@@ -13,7 +13,7 @@ import re
 import tree_sitter
 import tree_sitter_c
 
-ENTRYPOINT = re.compile(r"^ZPP_RT_ENTRYPOINT\((\w+),\s*(\w+),",
+ENTRYPOINT = re.compile(r"^ZPP_RT_(HELD_)?ENTRYPOINT\((\w+),\s*(\w+),",
                         re.MULTILINE)
 #: Which preprocessor lines are no part of the interface.
 GUARDS = re.compile(
@@ -120,14 +120,15 @@ def function(source: str) -> str:
 
 def operations(entrypoints: pathlib.Path) -> str:
     """The functions that the list declares, which differ in names only."""
-    rows = [f"| `zpp_rt_{name}` | `zpp_rt_{descriptor}` | "
-            f"[`zero.{name}`](dialect.md#zero{name}) |"
-            for name, descriptor in ENTRYPOINT.findall(
+    rows = [f"| `zpp_rt_{name}`{' (also reads `held`)' if held else ''} | "
+            f"`zpp_rt_{descriptor}` | [`zero.{name}`](dialect.md#zero{name}) |"
+            for held, name, descriptor in ENTRYPOINT.findall(
                 entrypoints.read_text())]
     return "\n".join([
         "### Functions of the operations\n", "```c",
         "zpp_rt_status zpp_rt_NAME(zpp_rt_rank *rank, const DESCRIPTOR *desc,",
-        "                          const void *input, void *output);", "```\n",
+        "                          const void *input, [const void *held,]",
+        "                          void *output);", "```\n",
         "| function | descriptor | op of the dialect |", "| --- | --- | --- |",
         *rows, ""])
 

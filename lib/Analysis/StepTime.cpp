@@ -130,9 +130,7 @@ private:
       if (!isExchange) {
         task.isKernel = true;
         task.streams = {tier < 0 ? streams.kernels : streams.after[tier]};
-        task.usec =
-            LinkModel::getKernelUsec(getBytes(op.getOperand(0).getType()) +
-                                     getBytes(op.getOperand(1).getType()));
+        task.usec = LinkModel::getKernelUsec(getBytes(op.getOperandTypes()));
         addTask(tasks, spans, tiers, std::move(task), {input, output}, tier);
         continue;
       }

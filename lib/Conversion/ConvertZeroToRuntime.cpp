@@ -312,8 +312,10 @@ static void fill(UnpackSlicesOp op, Descriptor<zpp_rt_pack_desc> &desc,
   desc.values.chunk_stride = *getChunkStride(op.getInputMutable());
 }
 
-static void fill(QuantizeOp op, Descriptor<zpp_rt_quantize_desc> &desc,
-                 Constants &constants) {
+/// QuantizeOp and QuantizeDifferenceOp.
+template <typename OpT>
+static void fillQuantize(OpT op, Descriptor<zpp_rt_quantize_desc> &desc,
+                         Constants &constants) {
   desc.values.element_type = getElementType(op.getInputType().getElementType());
   desc.values.format = getFormat(op.getQuant());
   desc.values.block = op.getQuant().getBlock();
@@ -323,8 +325,10 @@ static void fill(QuantizeOp op, Descriptor<zpp_rt_quantize_desc> &desc,
   desc.values.rotate = op.getQuant().getRotate();
 }
 
-static void fill(DequantizeOp op, Descriptor<zpp_rt_quantize_desc> &desc,
-                 Constants &constants) {
+/// DequantizeOp and DequantizeAddOp.
+template <typename OpT>
+static void fillDequantize(OpT op, Descriptor<zpp_rt_quantize_desc> &desc,
+                           Constants &constants) {
   desc.values.element_type = getElementType(op.getInitType().getElementType());
   desc.values.format = getFormat(op.getQuant());
   desc.values.block = op.getQuant().getBlock();
@@ -332,6 +336,26 @@ static void fill(DequantizeOp op, Descriptor<zpp_rt_quantize_desc> &desc,
             getMap(op.getSlicesAttr(), op.getInitType()), constants);
   desc.values.chunk_stride = *getChunkStride(op.getInputMutable());
   desc.values.rotate = op.getQuant().getRotate();
+}
+
+static void fill(QuantizeOp op, Descriptor<zpp_rt_quantize_desc> &desc,
+                 Constants &constants) {
+  fillQuantize(op, desc, constants);
+}
+
+static void fill(QuantizeDifferenceOp op,
+                 Descriptor<zpp_rt_quantize_desc> &desc, Constants &constants) {
+  fillQuantize(op, desc, constants);
+}
+
+static void fill(DequantizeOp op, Descriptor<zpp_rt_quantize_desc> &desc,
+                 Constants &constants) {
+  fillDequantize(op, desc, constants);
+}
+
+static void fill(DequantizeAddOp op, Descriptor<zpp_rt_quantize_desc> &desc,
+                 Constants &constants) {
+  fillDequantize(op, desc, constants);
 }
 
 static void fill(ReduceOp op, Descriptor<zpp_rt_reduce_desc> &desc,
@@ -460,10 +484,18 @@ static void lowerOp(OpBuilder &builder, Operation *op, Value rank,
 #include "zpp/Runtime/Entrypoints.def"
 
   Location loc = op->getLoc();
+  SmallVector<Value> arguments{rank};
   Value input = getPointer(builder, loc, op->getOperand(0));
+  Value held;
+  if (op->getNumOperands() > 2)
+    held = getPointer(builder, loc, op->getOperand(2));
   Value init = getPointer(builder, loc, op->getOperand(1));
-  Value address = LLVM::AddressOfOp::create(builder, loc, descriptor);
-  createCall(builder, loc, entrypoint, {rank, address, input, init}, constants);
+  arguments.push_back(LLVM::AddressOfOp::create(builder, loc, descriptor));
+  arguments.push_back(input);
+  if (held)
+    arguments.push_back(held);
+  arguments.push_back(init);
+  createCall(builder, loc, entrypoint, arguments, constants);
 }
 
 /// Turns a copy into a call of the runtime, which can access the memory and

@@ -350,8 +350,27 @@ static Value lower(StablehloBuilder &b, UnpackSlicesOp op, Value input) {
   return unpackSlices(b, chunks, op.getSlices(), init.getShape());
 }
 
-static Value lower(StablehloBuilder &b, QuantizeOp op, Value input) {
-  Value values = input;
+/// `values` (f32) with zeros of their sign where they are subnormal.
+static Value flush(StablehloBuilder &b, Value values) {
+  Value bits = b.bitcast(values, b.ui32());
+  Value magnitudes = b.withUI32("and", bits, kMagnitudeMask);
+  Value isTiny = b.compare("LT", magnitudes,
+                           b.splatUI32(b.shapeOf(values), kMinNormalBits));
+  Value zero = b.bitcast(b.withUI32("and", bits, ~kMagnitudeMask), b.f32());
+  return b.select(isTiny, zero, values);
+}
+
+/// subtractHeld() and addHeld(): `operation` on `a` and `c`, with what is
+/// subnormal as zero.
+static Value combineFlushed(StablehloBuilder &b, StringRef operation, Value a,
+                            Value c) {
+  return flush(b, b.elementwise(operation, {flush(b, b.convert(a, b.f32())),
+                                            flush(b, b.convert(c, b.f32()))}));
+}
+
+/// QuantizeOp, and QuantizeDifferenceOp of values that are subtracted already.
+template <typename OpT>
+static Value lowerQuantize(StablehloBuilder &b, OpT op, Value values) {
   if (SlicesAttr slices = op.getSlicesAttr())
     values = packSlices(b, values, slices);
   int64_t chunks =
@@ -364,7 +383,20 @@ static Value lower(StablehloBuilder &b, QuantizeOp op, Value input) {
   return quantize(b, values, chunks, op.getQuant());
 }
 
-static Value lower(StablehloBuilder &b, DequantizeOp op, Value input) {
+static Value lower(StablehloBuilder &b, QuantizeOp op, Value input) {
+  return lowerQuantize(b, op, input);
+}
+
+static Value lower(StablehloBuilder &b, QuantizeDifferenceOp op, Value input,
+                   Value held) {
+  return lowerQuantize(b, op, combineFlushed(b, "subtract", input, held));
+}
+
+/// The values of wire chunks, as elements of type `rounded` in the order of the
+/// tensor.
+template <typename OpT>
+static Value lowerDequantize(StablehloBuilder &b, OpT op, Value input,
+                             Type rounded) {
   ShapedType init = op.getInitType();
   SmallVector<int64_t> chunkShape(init.getShape());
   if (SlicesAttr slices = op.getSlicesAttr())
@@ -374,10 +406,23 @@ static Value lower(StablehloBuilder &b, DequantizeOp op, Value input) {
                             op.getQuant());
   if (op.getQuant().isRotated())
     values = rotate(b, values, zpp::Rotation::Back);
-  values = roundTo(b, values, init.getElementType());
+  values = roundTo(b, values, rounded);
   if (SlicesAttr slices = op.getSlicesAttr())
     values = unpackSlices(b, values, slices, init.getShape());
   return values;
+}
+
+static Value lower(StablehloBuilder &b, DequantizeOp op, Value input) {
+  return lowerDequantize(b, op, input, op.getInitType().getElementType());
+}
+
+static Value lower(StablehloBuilder &b, DequantizeAddOp op, Value input,
+                   Value held) {
+  ShapedType init = op.getInitType();
+  Value values =
+      b.reshape(lowerDequantize(b, op, input, b.f32()), init.getShape());
+  return roundTo(b, combineFlushed(b, "add", held, values),
+                 init.getElementType());
 }
 
 static Value lower(StablehloBuilder &b, ReduceOp op, Value input) {
@@ -434,9 +479,16 @@ static UnpackSlicesOp getPlainOrder(Operation *op) {
   return dyn_cast<UnpackSlicesOp>(*gather->user_begin());
 }
 
-/// Lowers a decomposed op that reads `input`, and returns the result.
+/// What a decomposed op reads, among its `operands`: all but its destination.
+static SmallVector<Value> getInputs(ValueRange operands) {
+  SmallVector<Value> inputs{operands.front()};
+  llvm::append_range(inputs, operands.drop_front(2));
+  return inputs;
+}
+
+/// Lowers a decomposed op that reads `inputs`, and returns the result.
 static Value lowerDecomposed(StablehloBuilder &b, DecomposedOpInterface op,
-                             Value input) {
+                             ValueRange inputs) {
   auto type = cast<RankedTensorType>(op->getResult(0).getType());
   // Without elements there is nothing to compute. A collective stays, because
   // all devices must take part in it.
@@ -447,7 +499,10 @@ static Value lowerDecomposed(StablehloBuilder &b, DecomposedOpInterface op,
           .Case<PackSlicesOp, UnpackSlicesOp, QuantizeOp, DequantizeOp,
                 ReduceOp, DequantizeReduceOp, DequantizeReduceQuantizeOp,
                 AllToAllOp, AllGatherChunksOp>(
-              [&](auto local) { return lower(b, local, input); });
+              [&](auto local) { return lower(b, local, inputs[0]); })
+          .Case<QuantizeDifferenceOp, DequantizeAddOp>([&](auto local) {
+            return lower(b, local, inputs[0], inputs[1]);
+          });
   return b.reshape(value, type.getShape());
 }
 
@@ -571,12 +626,12 @@ public:
     return true;
   }
 
-  /// Calls the function for `op` with `input`, and returns the result.
-  Value call(OpBuilder &builder, DecomposedOpInterface op, Value input) {
+  /// Calls the function for `op` with `inputs`, and returns the result.
+  Value call(OpBuilder &builder, DecomposedOpInterface op, ValueRange inputs) {
     func::FuncOp &function = functions[getKey(op)];
     if (!function)
       function = create(op);
-    return func::CallOp::create(builder, op->getLoc(), function, input)
+    return func::CallOp::create(builder, op->getLoc(), function, inputs)
         .getResult(0);
   }
 
@@ -605,17 +660,18 @@ private:
 
   func::FuncOp create(DecomposedOpInterface op) {
     IRRewriter builder(OpBuilder::atBlockEnd(module.getBody()));
-    Type input = op->getOperand(0).getType(),
-         result = op->getResult(0).getType();
+    SmallVector<Value> inputs = getInputs(op->getOperands());
     std::string name = op->getName().getStringRef().str();
     std::replace(name.begin(), name.end(), '.', '_');
     auto function = func::FuncOp::create(
-        builder, op->getLoc(), name, builder.getFunctionType(input, result));
+        builder, op->getLoc(), name,
+        builder.getFunctionType(ValueRange(inputs).getTypes(),
+                                op->getResultTypes()));
     function.setPrivate();
     symbols.insert(function);
     builder.setInsertionPointToStart(function.addEntryBlock());
     StablehloBuilder b(builder, op->getLoc());
-    Value value = lowerDecomposed(b, op, function.getArgument(0));
+    Value value = lowerDecomposed(b, op, function.getArguments());
     func::ReturnOp::create(builder, op->getLoc(), value);
     return function;
   }
@@ -644,13 +700,13 @@ struct LowerDecomposedOp : public OpConversionPattern<OpT> {
       return rewriter.notifyMatchFailure(op, "it is on buffers");
     if (!getMissingPass(op).empty())
       return rewriter.notifyMatchFailure(op, "it is not decomposed");
-    Value input = adaptor.getInput();
+    SmallVector<Value> inputs = getInputs(adaptor.getOperands());
     if (functions && OutlinedFunctions::canOutline(op)) {
-      rewriter.replaceOp(op, functions->call(rewriter, op, input));
+      rewriter.replaceOp(op, functions->call(rewriter, op, inputs));
       return success();
     }
     StablehloBuilder b(rewriter, op.getLoc());
-    rewriter.replaceOp(op, lowerDecomposed(b, op, input));
+    rewriter.replaceOp(op, lowerDecomposed(b, op, inputs));
     return success();
   }
 
@@ -772,7 +828,9 @@ void zpp::populateZeroToStablehloPatterns(const TypeConverter &converter,
   patterns
       .add<LowerDecomposedOp<PackSlicesOp>, LowerDecomposedOp<UnpackSlicesOp>,
            LowerDecomposedOp<QuantizeOp>, LowerDecomposedOp<DequantizeOp>,
-           LowerDecomposedOp<ReduceOp>, LowerDecomposedOp<DequantizeReduceOp>,
+           LowerDecomposedOp<QuantizeDifferenceOp>,
+           LowerDecomposedOp<DequantizeAddOp>, LowerDecomposedOp<ReduceOp>,
+           LowerDecomposedOp<DequantizeReduceOp>,
            LowerDecomposedOp<DequantizeReduceQuantizeOp>,
            LowerDecomposedOp<AllToAllOp>, LowerDecomposedOp<AllGatherChunksOp>>(
           converter, context, functions);

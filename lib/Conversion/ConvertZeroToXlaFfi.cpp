@@ -18,6 +18,7 @@
 #include "mlir/Transforms/DialectConversion.h"
 #include "zpp/Analysis/HostModule.h"
 #include "zpp/Analysis/Origin.h"
+#include "zpp/Analysis/TypeBytes.h"
 #include "zpp/Conversion/Passes.h"
 #include "zpp/Conversion/Patterns.h"
 #include "zpp/Dialect/Guest/CustomCall.h"
@@ -125,10 +126,46 @@ static RankedTensorType getWorkspace(StartOp start) {
   return RankedTensorType::get(type.getShape(), type.getElementType());
 }
 
+/// The inputs of `start` that an output may overwrite, and these outputs: the
+/// callee adds to what is held, and neither reads it afterwards nor writes the
+/// output before.
+static SmallVector<std::pair<unsigned, unsigned>> getInPlace(StartOp start) {
+  SmallVector<std::pair<unsigned, unsigned>> pairs;
+  FunctionOpInterface function = getHostFunction(start);
+  unsigned numInputs = start.getInputs().size();
+  unsigned numOutputs = start.getOutputs().size();
+  if (function.isExternal() ||
+      function.getNumArguments() < numInputs + numOutputs)
+    return pairs;
+  Block &block = function.getFunctionBody().front();
+  for (auto add : block.getOps<DequantizeAddOp>()) {
+    auto held = dyn_cast<BlockArgument>(add.getHeld());
+    auto init = dyn_cast<BlockArgument>(add.getInit());
+    if (!held || !init || held.getArgNumber() >= numInputs ||
+        init.getArgNumber() < numInputs ||
+        init.getArgNumber() >= numInputs + numOutputs)
+      continue;
+    unsigned input = held.getArgNumber();
+    unsigned output = init.getArgNumber() - numInputs;
+    auto isBefore = [&](Operation *user) {
+      return user->getBlock() == &block && user->isBeforeInBlock(add);
+    };
+    Type type = start.getInputs()[input].getType();
+    if (type == start.getOutputs()[output].getType() && getBytes(type) > 0 &&
+        llvm::all_of(
+            held.getUsers(),
+            [&](Operation *user) { return user == add || isBefore(user); }) &&
+        llvm::none_of(init.getUsers(), isBefore))
+      pairs.push_back({input, output});
+  }
+  return pairs;
+}
+
 namespace {
-/// The configuration of the calls of a start and its wait.
+/// The configuration of the calls of a start and its wait, which pass
+/// `numInputs`.
 SmallVector<NamedAttribute> getConfig(Builder &builder, StringRef bundle,
-                                      StartOp start) {
+                                      StartOp start, size_t numInputs) {
   auto integer = [&](int64_t value) {
     return builder.getI64IntegerAttr(value);
   };
@@ -136,7 +173,7 @@ SmallVector<NamedAttribute> getConfig(Builder &builder, StringRef bundle,
   return {
       builder.getNamedAttr("bundle", builder.getStringAttr(bundle)),
       builder.getNamedAttr("function", builder.getStringAttr(name)),
-      builder.getNamedAttr("inputs", integer(start.getInputs().size())),
+      builder.getNamedAttr("inputs", integer(numInputs)),
       builder.getNamedAttr("outputs", integer(start.getOutputs().size())),
       builder.getNamedAttr("workspace",
                            integer(getWorkspace(start) != nullptr)),
@@ -156,11 +193,14 @@ struct LowerStart : public OpConversionPattern<StartOp> {
     CustomCallBuilder call(rewriter, op.getLoc());
     call.addOperands(adaptor.getInputs());
     call.addResults(op.getOutputs().getTypes());
+    for (auto [input, output] : getInPlace(op))
+      call.addAlias(output, input);
     if (RankedTensorType workspace = getWorkspace(op))
       call.addResults(TypeRange(workspace));
     size_t firstTie = call.getNumResults();
     call.passOn(adaptor.getTies());
-    SmallVector<NamedAttribute> config = getConfig(rewriter, bundle, op);
+    SmallVector<NamedAttribute> config =
+        getConfig(rewriter, bundle, op, op.getInputs().size());
     config.push_back(rewriter.getNamedAttr(
         "deferrable", rewriter.getBoolAttr(op.getDeferrable())));
     Operation *created =
@@ -191,7 +231,14 @@ struct LowerWait : public OpConversionPattern<WaitOp> {
     if (!start || !started || isa<StartOp>(started))
       return rewriter.notifyMatchFailure(op, "its start is not converted");
     CustomCallBuilder call(rewriter, op.getLoc());
-    call.addOperands(adaptor.getInputs());
+    // Inputs that the start has overwritten are outputs now.
+    llvm::SmallDenseSet<unsigned> overwritten;
+    for (auto [input, output] : getInPlace(start))
+      overwritten.insert(input);
+    for (auto [index, input] : llvm::enumerate(adaptor.getInputs()))
+      if (!overwritten.contains(index))
+        call.addOperands(input);
+    size_t numInputs = start.getInputs().size() - overwritten.size();
     call.passOn(adaptor.getStarted());
     if (getWorkspace(start))
       call.addOperands(started->getResult(start.getOutputs().size()));
@@ -201,7 +248,7 @@ struct LowerWait : public OpConversionPattern<WaitOp> {
     bool isRead = llvm::any_of(op.getOutputs(),
                                [](Value value) { return !value.use_empty(); });
     Operation *created =
-        call.create(kWaitTarget, getConfig(rewriter, bundle, start),
+        call.create(kWaitTarget, getConfig(rewriter, bundle, start, numInputs),
                     /*hasSideEffect=*/!isRead);
     created->setDiscardableAttrs(op->getDiscardableAttrDictionary());
     rewriter.replaceOp(op, created);

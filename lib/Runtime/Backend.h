@@ -53,10 +53,13 @@ public:
                             void *output) = 0;
   virtual Status unpackSlices(const PackOperation &operation, const void *input,
                               void *output) = 0;
+  /// `held` is null if the operation has no such tensor. It may be the output
+  /// of dequantize().
   virtual Status quantize(const QuantizeOperation &operation, const void *input,
-                          void *output) = 0;
+                          const void *held, void *output) = 0;
   virtual Status dequantize(const QuantizeOperation &operation,
-                            const void *input, void *output) = 0;
+                            const void *input, const void *held,
+                            void *output) = 0;
   /// The sources are elements (format None) or wire chunks.
   virtual Status reduce(const ReduceOperation &operation, const void *input,
                         void *output) = 0;

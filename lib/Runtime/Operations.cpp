@@ -206,12 +206,14 @@ Status rt::parse(const zpp_rt_pack_desc &desc, bool isUnpack,
 }
 
 Status rt::parse(const zpp_rt_quantize_desc &desc, bool isDequantize,
-                 QuantizeOperation &operation) {
+                 bool isDifference, QuantizeOperation &operation) {
   Status status = checkType(desc.element_type, operation.type);
   if (status.ok())
     status = checkWire(desc.format, desc.block, operation.wire);
   if (status.ok())
     status = checkRotation(desc.rotate, operation.wire);
+  if (status.ok() && isDifference && operation.wire.isRotated)
+    status = unsupported(expected("nothing to rotate", desc.rotate));
   if (status.ok())
     status = checkSlices(desc.slices, isDequantize, operation.slices);
   if (status.ok())
@@ -228,6 +230,8 @@ Status rt::parse(const zpp_rt_quantize_desc &desc, bool isDequantize,
         kChunkAlignment, chunks);
   operation.footprint =
       isDequantize ? Footprint{chunks, tensor} : Footprint{tensor, chunks};
+  if (isDifference)
+    operation.footprint.held = tensor;
   return status;
 }
 

@@ -60,6 +60,10 @@ struct Pieces {
 struct Footprint {
   Pieces input;
   Pieces output;
+  /// A second input.
+  Pieces held = {};
+
+  int64_t bytesRead() const { return input.span() + held.span(); }
 };
 
 /// The names of an operation.
@@ -90,6 +94,8 @@ struct PackOperation : Operation {
   SliceMap slices;
 };
 
+/// With a tensor that is held, of its difference to the input (to quantize), or
+/// added to it (to dequantize).
 struct QuantizeOperation : Operation {
   ElementType type;
   Wire wire;
@@ -136,7 +142,7 @@ Status parse(const zpp_rt_copy_desc &desc, Operation &operation);
 Status parse(const zpp_rt_pack_desc &desc, bool isUnpack,
              PackOperation &operation);
 Status parse(const zpp_rt_quantize_desc &desc, bool isDequantize,
-             QuantizeOperation &operation);
+             bool isDifference, QuantizeOperation &operation);
 Status parse(const zpp_rt_reduce_desc &desc, bool isQuantized,
              ReduceOperation &operation);
 Status parse(const zpp_rt_reduce_quantize_desc &desc,

@@ -602,13 +602,14 @@ Status zpp_rt_rank::read(const char *entrypoint, const Desc &desc,
   return {};
 }
 
-/// Reads and runs one operation. `parse(desc, operation)` reads the
-/// descriptor.
-template <typename OperationT, typename Desc, typename Parse>
-static zpp_rt_status
-execute(zpp_rt_rank *rank, const char *entrypoint, const Desc *desc,
-        const void *input, void *output, const Parse &parse,
-        Status (RankBackend::*run)(const OperationT &, const void *, void *)) {
+/// Reads and runs one operation on memory `input` and `output`, and `held` if
+/// it has such an input. `parse(desc, operation)` reads the descriptor,
+/// `run(backend, operation)` runs the operation.
+template <typename OperationT, typename Desc, typename Parse, typename Run>
+static zpp_rt_status execute(zpp_rt_rank *rank, const char *entrypoint,
+                             const Desc *desc, const void *input,
+                             const void *held, const void *output,
+                             const Parse &parse, const Run &run) {
   zpp_rt_status code;
   if (!isWell(rank, code))
     return code;
@@ -620,10 +621,13 @@ execute(zpp_rt_rank *rank, const char *entrypoint, const Desc *desc,
     if (Status status = rank->read(entrypoint, read, parse, operation);
         !status.ok())
       return status;
-    if ((!input && operation->footprint.input.span() > 0) ||
-        (!output && operation->footprint.output.span() > 0))
+    const Footprint &footprint = operation->footprint;
+    if ((!input && footprint.input.span() > 0) ||
+        (!output && footprint.output.span() > 0))
       return invalid(expected(input ? "an output" : "an input", "NULL"));
-    return (rank->backend.get()->*run)(*operation, input, output);
+    if (!held && footprint.held.span() > 0)
+      return invalid(expected("a tensor that is held", "NULL"));
+    return run(*rank->backend, *operation);
   });
   if (status.ok())
     return rank->settle(status);
@@ -631,6 +635,35 @@ execute(zpp_rt_rank *rank, const char *entrypoint, const Desc *desc,
                   operation ? operation->name->title
                             : OperationName(entrypoint, read.name).title,
                   std::move(status));
+}
+
+/// The same for operations with one input.
+template <typename OperationT, typename Desc, typename Parse>
+static zpp_rt_status
+execute(zpp_rt_rank *rank, const char *entrypoint, const Desc *desc,
+        const void *input, void *output, const Parse &parse,
+        Status (RankBackend::*run)(const OperationT &, const void *, void *)) {
+  return execute<OperationT>(
+      rank, entrypoint, desc, input, /*held=*/nullptr, output, parse,
+      [&](RankBackend &backend, const OperationT &operation) {
+        return (backend.*run)(operation, input, output);
+      });
+}
+
+/// The four ends of a hop that quantizes.
+static zpp_rt_status quantize(zpp_rt_rank *rank, const char *entrypoint,
+                              const zpp_rt_quantize_desc *desc,
+                              const void *input, const void *held, void *output,
+                              bool isDequantize, bool isDifference) {
+  return execute<QuantizeOperation>(
+      rank, entrypoint, desc, input, held, output,
+      [&](auto &desc, auto &operation) {
+        return parse(desc, isDequantize, isDifference, operation);
+      },
+      [&](RankBackend &backend, const QuantizeOperation &operation) {
+        return isDequantize ? backend.dequantize(operation, input, held, output)
+                            : backend.quantize(operation, input, held, output);
+      });
 }
 
 zpp_rt_status zpp_rt_copy(zpp_rt_rank *rank, void *dest, const void *source,
@@ -683,23 +716,31 @@ zpp_rt_status zpp_rt_unpack_slices(zpp_rt_rank *rank,
 zpp_rt_status zpp_rt_quantize(zpp_rt_rank *rank,
                               const zpp_rt_quantize_desc *desc,
                               const void *input, void *output) {
-  return execute<QuantizeOperation>(
-      rank, "quantize", desc, input, output,
-      [](auto &desc, auto &operation) {
-        return parse(desc, /*isDequantize=*/false, operation);
-      },
-      &RankBackend::quantize);
+  return quantize(rank, "quantize", desc, input, /*held=*/nullptr, output,
+                  /*isDequantize=*/false, /*isDifference=*/false);
 }
 
 zpp_rt_status zpp_rt_dequantize(zpp_rt_rank *rank,
                                 const zpp_rt_quantize_desc *desc,
                                 const void *input, void *output) {
-  return execute<QuantizeOperation>(
-      rank, "dequantize", desc, input, output,
-      [](auto &desc, auto &operation) {
-        return parse(desc, /*isDequantize=*/true, operation);
-      },
-      &RankBackend::dequantize);
+  return quantize(rank, "dequantize", desc, input, /*held=*/nullptr, output,
+                  /*isDequantize=*/true, /*isDifference=*/false);
+}
+
+zpp_rt_status zpp_rt_quantize_difference(zpp_rt_rank *rank,
+                                         const zpp_rt_quantize_desc *desc,
+                                         const void *input, const void *held,
+                                         void *output) {
+  return quantize(rank, "quantize_difference", desc, input, held, output,
+                  /*isDequantize=*/false, /*isDifference=*/true);
+}
+
+zpp_rt_status zpp_rt_dequantize_add(zpp_rt_rank *rank,
+                                    const zpp_rt_quantize_desc *desc,
+                                    const void *input, const void *held,
+                                    void *output) {
+  return quantize(rank, "dequantize_add", desc, input, held, output,
+                  /*isDequantize=*/true, /*isDifference=*/true);
 }
 
 zpp_rt_status zpp_rt_reduce(zpp_rt_rank *rank, const zpp_rt_reduce_desc *desc,

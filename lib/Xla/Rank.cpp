@@ -8,8 +8,11 @@
 #include "Rank.h"
 #include "HostTimes.h"
 
+#include <algorithm>
 #include <atomic>
 #include <future>
+#include <iterator>
+#include <set>
 
 using namespace zpp;
 using namespace zpp::xla;
@@ -63,6 +66,24 @@ static std::string toText(const void *address) {
   return text;
 }
 
+/// The buffers without the inputs that are outputs as well, which a wait gets
+/// as outputs only.
+static std::vector<zpp_rt_buffer> getKept(const Collective &collective) {
+  auto outputs = collective.buffers.begin() +
+                 static_cast<ptrdiff_t>(collective.firstOutput);
+  std::set<const void *> written;
+  for (auto it = outputs; it != collective.buffers.end(); ++it)
+    if (it->bytes > 0)
+      written.insert(it->data);
+  std::vector<zpp_rt_buffer> kept;
+  std::copy_if(collective.buffers.begin(), outputs, std::back_inserter(kept),
+               [&](const zpp_rt_buffer &input) {
+                 return written.count(input.data) == 0;
+               });
+  kept.insert(kept.end(), outputs, collective.buffers.end());
+  return kept;
+}
+
 std::shared_ptr<Rank::Ticket> Rank::open(Collective collective) {
   auto ticket = std::make_shared<Ticket>();
   ticket->collective = std::move(collective);
@@ -93,7 +114,16 @@ Status Rank::close(const Collective &collective,
                      "a copy of it at " + toText(key) +
                          "; the program uses it before zpp.wait, or passes it "
                          "through a loop that copies it"));
-  const std::vector<zpp_rt_buffer> &given = ticket->collective.buffers;
+  std::vector<zpp_rt_buffer> kept;
+  bool isAll = ticket->collective.buffers.size() == collective.buffers.size();
+  if (!isAll)
+    kept = getKept(ticket->collective);
+  const std::vector<zpp_rt_buffer> &given =
+      isAll ? ticket->collective.buffers : kept;
+  if (given.size() != collective.buffers.size())
+    return rt::invalid(
+        rt::expected(std::to_string(given.size()) + " buffers of zpp.start",
+                     std::to_string(collective.buffers.size())));
   for (size_t i = 0; i < given.size(); ++i)
     if (given[i].bytes > 0 && given[i].data != collective.buffers[i].data)
       return rt::invalid(rt::expected(

@@ -50,6 +50,30 @@ func.func @quantize(%x: memref<61x7xbf16>, %y: memref<4x48xi8>) {
 
 // -----
 
+// What is held comes between input and output.
+// CHECK-LABEL: func.func @differences
+// CHECK-SAME:    (%[[RANK:.*]]: !llvm.ptr, %[[X:.*]]: memref<4x8xbf16>, %[[H:.*]]: memref<4x8xbf16>, %[[B:.*]]: memref<4x32xi8>)
+func.func @differences(%x: memref<4x8xbf16>, %h: memref<4x8xbf16>, %b: memref<4x32xi8>) {
+  // CHECK: %[[XINDEX:.*]] = memref.extract_aligned_pointer_as_index %[[X]]
+  // CHECK: %[[XINT:.*]] = arith.index_cast %[[XINDEX]]
+  // CHECK: %[[XPTR:.*]] = llvm.inttoptr %[[XINT]]
+  // CHECK: %[[HINDEX:.*]] = memref.extract_aligned_pointer_as_index %[[H]]
+  // CHECK: %[[HINT:.*]] = arith.index_cast %[[HINDEX]]
+  // CHECK: %[[HPTR:.*]] = llvm.inttoptr %[[HINT]]
+  // CHECK: %[[BINDEX:.*]] = memref.extract_aligned_pointer_as_index %[[B]]
+  // CHECK: %[[BINT:.*]] = arith.index_cast %[[BINDEX]]
+  // CHECK: %[[BPTR:.*]] = llvm.inttoptr %[[BINT]]
+  // CHECK: llvm.call @zpp_rt_quantize_difference(%[[RANK]], %{{.*}}, %[[XPTR]], %[[HPTR]], %[[BPTR]])
+  zero.quantize_difference %x minus %h quant <i8, block = 32> into %b
+      : memref<4x8xbf16>, memref<4x8xbf16> into memref<4x32xi8>
+  // CHECK: llvm.call @zpp_rt_dequantize_add(%[[RANK]], %{{.*}}, %{{.*}}, %[[SAME:.*]], %{{.*}})
+  zero.dequantize_add %b plus %h quant <i8, block = 32> into %h
+      : memref<4x32xi8>, memref<4x8xbf16> into memref<4x8xbf16>
+  return
+}
+
+// -----
+
 #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
 
 // Axes: name, pre_size, size. A fused location stands for its first part, a

@@ -68,6 +68,51 @@ func.func @unpack_slices(%c: tensor<4x4x3xbf16>) -> tensor<15x3xbf16> {
 // Quantization
 //===----------------------------------------------------------------------===//
 
+// The difference is taken before the slices, in f32, with what is subnormal as
+// zero.
+// CHECK-LABEL: func @quantize_difference
+func.func @quantize_difference(%g: tensor<256x64xbf16>, %h: tensor<256x64xbf16>) -> tensor<4x4160xi8> {
+  // CHECK: %[[G:.*]] = "stablehlo.convert"(%arg0) : (tensor<256x64xbf16>) -> tensor<256x64xf32>
+  // CHECK: %[[GFLUSHED:.*]] = "stablehlo.select"(%{{.*}}, %{{.*}}, %[[G]])
+  // CHECK: %[[H:.*]] = "stablehlo.convert"(%arg1) : (tensor<256x64xbf16>) -> tensor<256x64xf32>
+  // CHECK: %[[HFLUSHED:.*]] = "stablehlo.select"(%{{.*}}, %{{.*}}, %[[H]])
+  // CHECK: %[[D:.*]] = "stablehlo.subtract"(%[[GFLUSHED]], %[[HFLUSHED]])
+  // CHECK: %[[FLUSHED:.*]] = "stablehlo.select"(%{{.*}}, %{{.*}}, %[[D]])
+  // CHECK: "stablehlo.transpose"({{.*}}) <{permutation = array<i64: 1, 0, 2>}> : (tensor<2x4x2048xf32>)
+  %e = tensor.empty() : tensor<4x4160xi8>
+  %0 = zero.quantize_difference %g minus %h quant <i8, block = 128> slices <dim = 0, factors = [2, 4], chunk = [1]> into %e
+      : tensor<256x64xbf16>, tensor<256x64xbf16> into tensor<4x4160xi8> -> tensor<4x4160xi8>
+  return %0 : tensor<4x4160xi8>
+}
+
+// The sum is rounded once, after the values are in their places.
+// CHECK-LABEL: func @dequantize_add
+func.func @dequantize_add(%b: tensor<4x528xi8>, %h: tensor<77x52xf16>) -> tensor<77x52xf16> {
+  // CHECK: %[[VALUES:.*]] = "stablehlo.multiply"(%{{.*}}, %{{.*}}) : (tensor<4x1001xf32>, tensor<4x1001xf32>)
+  // CHECK-NOT: f16
+  // CHECK: %[[H:.*]] = "stablehlo.convert"(%arg1) : (tensor<77x52xf16>) -> tensor<77x52xf32>
+  // CHECK: %[[HFLUSHED:.*]] = "stablehlo.select"(%{{.*}}, %{{.*}}, %[[H]])
+  // CHECK: %[[SUM:.*]] = "stablehlo.add"(%[[HFLUSHED]], %{{.*}}) : (tensor<77x52xf32>, tensor<77x52xf32>)
+  // CHECK: %[[FLUSHED:.*]] = "stablehlo.select"(%{{.*}}, %{{.*}}, %[[SUM]])
+  // CHECK: %[[ROUNDED:.*]] = "stablehlo.convert"(%[[FLUSHED]]) : (tensor<77x52xf32>) -> tensor<77x52xf16>
+  %e = tensor.empty() : tensor<77x52xf16>
+  %0 = zero.dequantize_add %b plus %h quant <i4, block = 128> slices <dim = 1, factors = [4], chunk = [0]> into %e
+      : tensor<4x528xi8>, tensor<77x52xf16> into tensor<77x52xf16> -> tensor<77x52xf16>
+  return %0 : tensor<77x52xf16>
+}
+
+// Nothing to compute.
+// CHECK-LABEL: func @no_difference
+func.func @no_difference(%b: tensor<4x0xi8>, %h: tensor<4x0xf16>) -> tensor<4x0xf16> {
+  // CHECK-NOT: "stablehlo.{{(add|multiply)}}"
+  // CHECK: %[[ZERO:.*]] = "stablehlo.broadcast_in_dim"{{.*}} -> tensor<4x0xf16>
+  // CHECK-NEXT: return %[[ZERO]]
+  %e = tensor.empty() : tensor<4x0xf16>
+  %0 = zero.dequantize_add %b plus %h quant <i4, block = 128> into %e
+      : tensor<4x0xi8>, tensor<4x0xf16> into tensor<4x0xf16> -> tensor<4x0xf16>
+  return %0 : tensor<4x0xf16>
+}
+
 // CHECK-LABEL: func @quantize_i8
 // CHECK-SAME: (%[[G:.*]]: tensor<256x64xbf16>)
 func.func @quantize_i8(%g: tensor<256x64xbf16>) -> tensor<4x4160xi8> {

@@ -53,6 +53,29 @@ func.func @workspace(%x: tensor<4xf32>) {
   return
 }
 
+// What is held is updated in place if the callee does not read it later: the
+// wait gets the sum only.
+
+// CHECK-LABEL: func @in_place
+func.func @in_place(%w: tensor<4x8xbf16>, %own: tensor<4x8xbf16>) -> (tensor<4x8xbf16>, tensor<4x32xi8>) {
+  // CHECK: %[[S:.*]]:3 = "stablehlo.custom_call"(%arg0, %arg1, %{{.*}}) {{.*}}"zpp.start"
+  // CHECK-SAME: output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [0], operand_index = 1, operand_tuple_indices = []>, #stablehlo.output_operand_alias<output_tuple_indices = [2], operand_index = 2, operand_tuple_indices = []>]
+  %y:2 = zero.start @zpp_host::@update(%w, %own) : (tensor<4x8xbf16>, tensor<4x8xbf16>) -> (tensor<4x8xbf16>, tensor<4x32xi8>)
+  // CHECK-NEXT: "stablehlo.custom_call"(%arg0, %[[S]]#0, %[[S]]#1, %[[S]]#2) {{.*}}function = "update", inputs = 1 : i64, outputs = 2 : i64
+  %z:2 = zero.wait %y#0, %y#1 from(%w, %own : tensor<4x8xbf16>, tensor<4x8xbf16>) : tensor<4x8xbf16>, tensor<4x32xi8>
+  return %z#0, %z#1 : tensor<4x8xbf16>, tensor<4x32xi8>
+}
+
+// CHECK-LABEL: func @not_in_place
+func.func @not_in_place(%w: tensor<4x8xbf16>, %own: tensor<4x8xbf16>) -> (tensor<4x8xbf16>, tensor<4x32xi8>) {
+  // CHECK: %[[S:.*]]:3 = "stablehlo.custom_call"(%arg0, %arg1, %{{.*}}) {{.*}}"zpp.start"
+  // CHECK-SAME: output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [2], operand_index = 2, operand_tuple_indices = []>]
+  %y:2 = zero.start @zpp_host::@read_later(%w, %own) : (tensor<4x8xbf16>, tensor<4x8xbf16>) -> (tensor<4x8xbf16>, tensor<4x32xi8>)
+  // CHECK-NEXT: "stablehlo.custom_call"(%arg0, %arg1, %[[S]]#0, %[[S]]#1, %[[S]]#2)
+  %z:2 = zero.wait %y#0, %y#1 from(%w, %own : tensor<4x8xbf16>, tensor<4x8xbf16>) : tensor<4x8xbf16>, tensor<4x32xi8>
+  return %z#0, %z#1 : tensor<4x8xbf16>, tensor<4x32xi8>
+}
+
 // Loops carry the token: what comes after one starts after what it starts.
 
 // CHECK-LABEL: func @loop
@@ -111,6 +134,22 @@ module @zpp_host {
   }
   func.func @gather_buffers(%x: memref<4xf32>, %y: memref<2x4xf32>, %workspace: memref<64xi8>) {
     zero.all_gather_chunks %x along ["gpu"] on #mesh into %y : memref<4xf32> into memref<2x4xf32>
+    return
+  }
+  func.func @update(%w: memref<4x8xbf16>, %own: memref<4x8xbf16>, %after: memref<4x8xbf16>, %sent: memref<4x32xi8>) {
+    zero.quantize_difference %w minus %own quant <i8, block = 32> into %sent
+        : memref<4x8xbf16>, memref<4x8xbf16> into memref<4x32xi8>
+    zero.dequantize_add %sent plus %own quant <i8, block = 32> into %after
+        : memref<4x32xi8>, memref<4x8xbf16> into memref<4x8xbf16>
+    return
+  }
+  func.func @read_later(%w: memref<4x8xbf16>, %own: memref<4x8xbf16>, %after: memref<4x8xbf16>, %sent: memref<4x32xi8>) {
+    zero.quantize_difference %w minus %own quant <i8, block = 32> into %sent
+        : memref<4x8xbf16>, memref<4x8xbf16> into memref<4x32xi8>
+    zero.dequantize_add %sent plus %own quant <i8, block = 32> into %after
+        : memref<4x32xi8>, memref<4x8xbf16> into memref<4x8xbf16>
+    zero.quantize_difference %after minus %own quant <i8, block = 32> into %sent
+        : memref<4x8xbf16>, memref<4x8xbf16> into memref<4x32xi8>
     return
   }
 }

@@ -58,6 +58,13 @@ public:
     return {bound.norm * factor, bound.error * factor};
   }
 
+  /// The sum or difference of two tensors in f32, in which what is subnormal is
+  /// zero.
+  Bound add(Bound a, Bound b, int64_t elements) const {
+    Bound sum{a.norm + b.norm, a.error + b.error};
+    return addRelative(sum, 0x1p-24, 0x1p-124, elements);
+  }
+
   /// A sum or mean in f32.
   Bound reduce(Bound bound, ReduceKind kind, int64_t sources) const {
     bound = scale(bound, std::sqrt(static_cast<double>(sources)));
@@ -88,6 +95,17 @@ static FailureOr<Bound> getBound(Operation *op, ArrayRef<Bound> operands,
         return builder.roundTo(
             builder.rotate(operands[0], dequantize.getQuant(), elements),
             dequantize.getInitType().getElementType(), elements);
+      })
+      .Case([&](QuantizeDifferenceOp quantize) {
+        int64_t elements = quantize.getInputType().getNumElements();
+        return builder.quantize(builder.add(operands[0], operands[2], elements),
+                                quantize.getQuant(), elements);
+      })
+      .Case([&](DequantizeAddOp dequantize) {
+        int64_t elements = dequantize.getInitType().getNumElements();
+        return builder.roundTo(builder.add(operands[0], operands[2], elements),
+                               dequantize.getInitType().getElementType(),
+                               elements);
       })
       .Case<ReduceOp, DequantizeReduceOp>([&](auto reduce) {
         Bound sum = builder.reduce(operands[0], reduce.getKind(),

@@ -223,6 +223,66 @@ TEST_P(Local, Dequantize) {
       }
 }
 
+TEST_P(Local, QuantizeDifference) {
+  for (const SliceMap &map : getMapsWithStages())
+    for (ElementType type : kTypes)
+      for (WireFormatAndBlock wire : getWires())
+        for (bool hasSpecials : {false, true}) {
+          SCOPED_TRACE(describe(map));
+          auto desc = makeDesc<zpp_rt_quantize_desc>();
+          desc.element_type = static_cast<int64_t>(type);
+          desc.format = static_cast<int64_t>(wire.format);
+          desc.block = wire.block;
+          desc.slices = getSlices(map);
+          Bytes tensor = makeTensor(type, numElements(map), 3, hasSpecials);
+          Bytes held = makeTensor(type, numElements(map), 4, hasSpecials);
+          Bytes chunks = quantizeReference(map, type, wire, tensor, &held);
+          ASSERT_EQ(runLocal(rank, zpp_rt_quantize_difference, desc, tensor,
+                             held, fill(chunks.size())),
+                    chunks);
+          desc.chunk_stride = wire.chunkBytes(map.elementsPerChunk()) + 48;
+          ASSERT_EQ(runLocal(rank, zpp_rt_quantize_difference, desc, tensor,
+                             held,
+                             spread(fill(chunks.size()), map.numChunks(),
+                                    desc.chunk_stride)),
+                    spread(chunks, map.numChunks(), desc.chunk_stride));
+        }
+}
+
+TEST_P(Local, DequantizeAdd) {
+  for (const SliceMap &map : getMaps())
+    for (ElementType type : kTypes)
+      for (WireFormatAndBlock wire : getWires()) {
+        SCOPED_TRACE(describe(map));
+        auto desc = makeDesc<zpp_rt_quantize_desc>();
+        desc.element_type = static_cast<int64_t>(type);
+        desc.format = static_cast<int64_t>(wire.format);
+        desc.block = wire.block;
+        desc.slices = getSlices(map);
+        Bytes values = makeTensor(ElementType::F32, numElements(map), 4, true);
+        Bytes chunks = quantizeReference(map, ElementType::F32, wire, values);
+        Bytes held = makeTensor(type, numElements(map), 5, true);
+        Bytes tensor = fill(numElements(map) * elementBytes(type));
+        Bytes expected =
+            dequantizeReference(map, type, wire, chunks, tensor, &held);
+        ASSERT_EQ(
+            runLocal(rank, zpp_rt_dequantize_add, desc, chunks, held, tensor),
+            expected);
+        // In place.
+        DeviceBuffer source(rank, chunks), both(rank, held);
+        ASSERT_EQ(zpp_rt_dequantize_add(rank, &desc, source.data(), both.data(),
+                                        both.data()),
+                  ZPP_RT_OK);
+        ASSERT_EQ(both.read(),
+                  dequantizeReference(map, type, wire, chunks, held, &held));
+        desc.chunk_stride = wire.chunkBytes(map.elementsPerChunk()) + 16;
+        ASSERT_EQ(runLocal(rank, zpp_rt_dequantize_add, desc,
+                           spread(chunks, map.numChunks(), desc.chunk_stride),
+                           held, tensor),
+                  expected);
+      }
+}
+
 TEST_P(Local, Reduce) {
   for (int64_t elements : {0, 1, 31, 1000, 4099})
     for (int64_t sources : {1, 2, 3, 8})

@@ -211,18 +211,19 @@ constexpr size_t kFirstSize<zpp_rt_exchange_desc> =
     offsetof(zpp_rt_exchange_desc, mesh);
 
 /// Every entry point refuses these before it reads anything else.
-template <typename Desc>
+template <typename Desc, typename... Buffers>
 void testCommonErrors(const char *name,
                       zpp_rt_status (*entrypoint)(zpp_rt_rank *, const Desc *,
-                                                  const void *, void *)) {
+                                                  Buffers...)) {
+  auto call = [&](zpp_rt_rank *rank, const Desc *desc) {
+    return entrypoint(rank, desc, Buffers(nullptr)...);
+  };
   Desc desc = makeDesc<Desc>();
-  EXPECT_EQ(entrypoint(nullptr, &desc, nullptr, nullptr),
-            ZPP_RT_INVALID_ARGUMENT);
+  EXPECT_EQ(call(nullptr, &desc), ZPP_RT_INVALID_ARGUMENT);
   {
     TestWorld world("cpu", "gpu:1");
     zpp_rt_rank *rank = world.join(0);
-    EXPECT_EQ(entrypoint(rank, nullptr, nullptr, nullptr),
-              ZPP_RT_INVALID_ARGUMENT);
+    EXPECT_EQ(call(rank, nullptr), ZPP_RT_INVALID_ARGUMENT);
     EXPECT_EQ(zpp_rt_rank_message(rank),
               std::string(name) + ": expected a descriptor, but got NULL");
     zpp_rt_rank_destroy(rank);
@@ -232,8 +233,7 @@ void testCommonErrors(const char *name,
     zpp_rt_rank *rank = world.join(0);
     desc.struct_size = size;
     desc.name = "not read";
-    EXPECT_EQ(entrypoint(rank, &desc, nullptr, nullptr),
-              ZPP_RT_INVALID_ARGUMENT);
+    EXPECT_EQ(call(rank, &desc), ZPP_RT_INVALID_ARGUMENT);
     EXPECT_EQ(zpp_rt_rank_message(rank),
               std::string(name) + ": expected a struct_size of at least " +
                   std::to_string(kFirstSize<Desc>) + ", but got " +
@@ -373,6 +373,40 @@ TEST(Descriptor, Formats) {
             "got 64");
   EXPECT_EQ(refuse(zpp_rt_quantize, desc, ZPP_RT_INVALID_ARGUMENT, false),
             "quantize 'q': expected an input, but got NULL");
+}
+
+TEST(Descriptor, Differences) {
+  SliceMap map = makeMap();
+  auto refuseWith = [&](auto entrypoint, int64_t rotate, zpp_rt_status expected,
+                        bool hasHeld) {
+    auto desc = makeDesc<zpp_rt_quantize_desc>();
+    desc.name = "d";
+    desc.format = ZPP_RT_FORMAT_I4;
+    desc.block = 128;
+    desc.rotate = rotate;
+    desc.slices = getSlices(map);
+    TestWorld world("cpu", "node:2,gpu:4");
+    zpp_rt_rank *rank = world.join(0);
+    alignas(16) uint8_t bytes[2][1024];
+    EXPECT_EQ(entrypoint(rank, &desc, bytes[0], hasHeld ? bytes[1] : nullptr,
+                         bytes[1]),
+              expected);
+    std::string message = zpp_rt_rank_message(rank);
+    zpp_rt_rank_destroy(rank);
+    return message;
+  };
+  EXPECT_EQ(
+      refuseWith(zpp_rt_quantize_difference, 32, ZPP_RT_UNSUPPORTED, true),
+      "quantize_difference 'd': expected nothing to rotate, but got 32");
+  EXPECT_EQ(refuseWith(zpp_rt_dequantize_add, 32, ZPP_RT_UNSUPPORTED, true),
+            "dequantize_add 'd': expected nothing to rotate, but got 32");
+  EXPECT_EQ(
+      refuseWith(zpp_rt_quantize_difference, 0, ZPP_RT_INVALID_ARGUMENT, false),
+      "quantize_difference 'd': expected a tensor that is held, but got "
+      "NULL");
+  EXPECT_EQ(
+      refuseWith(zpp_rt_dequantize_add, 0, ZPP_RT_INVALID_ARGUMENT, false),
+      "dequantize_add 'd': expected a tensor that is held, but got NULL");
 }
 
 TEST(Descriptor, Reductions) {

@@ -354,6 +354,22 @@ Bytes runLocal(zpp_rt_rank *rank,
   return dest.read();
 }
 
+/// The same for an entry point that also reads `held`.
+template <typename Desc>
+Bytes runLocal(zpp_rt_rank *rank,
+               zpp_rt_status (*entrypoint)(zpp_rt_rank *, const Desc *,
+                                           const void *, const void *, void *),
+               const Desc &desc, const Bytes &input, const Bytes &held,
+               const Bytes &output) {
+  DeviceBuffer source(rank, input), other(rank, held), dest(rank, output);
+  EXPECT_EQ(entrypoint(rank, &desc, source.data(), other.data(), dest.data()),
+            ZPP_RT_OK)
+      << zpp_rt_rank_message(rank);
+  EXPECT_EQ(source.read(), input) << "the input was written";
+  EXPECT_EQ(other.read(), held) << "what is held was written";
+  return dest.read();
+}
+
 } // namespace zpp
 
 #endif // ZPP_UNITTESTS_RUNTIME_HARNESS_H

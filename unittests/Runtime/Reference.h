@@ -122,15 +122,24 @@ inline Bytes unpackReference(const SliceMap &map, int64_t elementBytes,
   return tensor;
 }
 
+/// With `held`, of what the tensor differs from it.
 inline Bytes quantizeReference(const SliceMap &map, ElementType type,
-                               WireFormatAndBlock wire, const Bytes &tensor) {
+                               WireFormatAndBlock wire, const Bytes &tensor,
+                               const Bytes *held = nullptr) {
   int64_t elements = map.elementsPerChunk();
   Bytes packed = packReference(map, elementBytes(type), tensor);
+  Bytes others;
+  if (held)
+    others = packReference(map, elementBytes(type), *held);
   Bytes chunks(map.numChunks() * wire.chunkBytes(elements));
   std::vector<float> values(elements);
   for (int64_t c = 0; c < map.numChunks(); ++c) {
     for (int64_t e = 0; e < elements; ++e)
       values[e] = readElement(type, packed.data(), c * elements + e);
+    if (held)
+      for (int64_t e = 0; e < elements; ++e)
+        values[e] = subtractHeld(
+            values[e], readElement(type, others.data(), c * elements + e));
     if (wire.rotate)
       rotateChunk(values.data(), elements, Rotation::Forward);
     quantizeChunk(values.data(), elements, wire.format, wire.block,
@@ -139,17 +148,25 @@ inline Bytes quantizeReference(const SliceMap &map, ElementType type,
   return chunks;
 }
 
+/// With `held`, the values are added to it.
 inline Bytes dequantizeReference(const SliceMap &map, ElementType type,
                                  WireFormatAndBlock wire, const Bytes &chunks,
-                                 Bytes tensor) {
+                                 Bytes tensor, const Bytes *held = nullptr) {
   int64_t elements = map.elementsPerChunk();
   Bytes packed(map.numChunks() * elements * elementBytes(type));
+  Bytes others;
+  if (held)
+    others = packReference(map, elementBytes(type), *held);
   std::vector<float> values(elements);
   for (int64_t c = 0; c < map.numChunks(); ++c) {
     dequantizeChunk(chunks.data() + c * wire.chunkBytes(elements), elements,
                     wire.format, wire.block, values.data());
     if (wire.rotate)
       rotateChunk(values.data(), elements, Rotation::Back);
+    if (held)
+      for (int64_t e = 0; e < elements; ++e)
+        values[e] = addHeld(readElement(type, others.data(), c * elements + e),
+                            values[e]);
     for (int64_t e = 0; e < elements; ++e)
       writeElement(type, values[e], packed.data(), c * elements + e);
   }

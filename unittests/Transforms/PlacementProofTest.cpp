@@ -754,6 +754,34 @@ TEST_F(PlacementProof, GatherIsQuantizedAndKept) {
   EXPECT_EQ(count<zero::DequantizeOp>(), 2);
 }
 
+/// What arrives is added where the sender has subtracted it.
+TEST_F(PlacementProof, GatherOfDifferences) {
+  Mesh mesh = makeMesh({2, 4});
+  prove(mesh, R"(
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!part = !zero.shard<5x21xf32, dim 1 = ("node", "gpu") on #mesh>
+!sent = !zero.shard<5x21xf32, dim 1 = ("node", "gpu") on #mesh, #zero.quant<i4, block = 32>>
+!received = !zero.shard<5x21xf32, dim 1 = (2, "gpu") on #mesh, #zero.quant<i4, block = 32>>
+!held = !zero.shard<5x21xf32, dim 1 = (2, "gpu") on #mesh>
+func.func @main(%w: tensor<5x3xf32>, %own: tensor<5x3xf32>, %h: tensor<5x6xf32>) -> (tensor<5x6xf32>, tensor<5x3xf32>) {
+  %0 = zero.from_local %w : tensor<5x3xf32> to !part
+  %1 = zero.from_local %own : tensor<5x3xf32> to !part
+  %2 = zero.from_local %h : tensor<5x6xf32> to !held
+  %3 = zero.encode %0 minus %1 : !part to !sent
+  %4 = zero.all_gather %3 along ["node"] : !sent to !received
+  %5 = zero.decode %4 plus %2 : !received to !held
+  %6 = zero.decode %3 plus %1 : !sent to !part
+  %7 = zero.to_local %5 : !held to tensor<5x6xf32>
+  %8 = zero.to_local %6 : !part to tensor<5x3xf32>
+  return %7, %8 : tensor<5x6xf32>, tensor<5x3xf32>
+}
+)",
+        {"zero-decompose-all-gather", "zero-fuse-quantization"});
+  EXPECT_EQ(count<zero::QuantizeDifferenceOp>(), 1);
+  EXPECT_EQ(count<zero::DequantizeAddOp>(), 2);
+  EXPECT_EQ(count<zero::UnpackSlicesOp>(), 0);
+}
+
 //===----------------------------------------------------------------------===//
 // Weights by difference
 //===----------------------------------------------------------------------===//

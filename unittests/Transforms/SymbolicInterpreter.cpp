@@ -230,7 +230,8 @@ public:
           llvm::TypeSwitch<Operation *, PerRank>(&op)
               .Case<FromLocalOp, ToLocalOp, EncodeOp, DecodeOp, AllGatherOp,
                     ReduceScatterOp, AllReduceOp, PackSlicesOp, UnpackSlicesOp,
-                    QuantizeOp, DequantizeOp, ReduceOp, DequantizeReduceOp,
+                    QuantizeOp, DequantizeOp, QuantizeDifferenceOp,
+                    DequantizeAddOp, ReduceOp, DequantizeReduceOp,
                     DequantizeReduceQuantizeOp, AllToAllOp, AllGatherChunksOp,
                     tensor::EmptyOp, tensor::ConcatOp, tensor::ExtractSliceOp>(
                   [&](auto known) { return evaluate(known); })
@@ -271,8 +272,20 @@ private:
       return placement.toChunks(tensor);
     });
   }
-  PerRank evaluate(EncodeOp op) { return values[op.getOperand()]; }
-  PerRank evaluate(DecodeOp op) { return values[op.getOperand()]; }
+  PerRank evaluate(EncodeOp op) {
+    PerRank result = values[op.getOperand()];
+    if (op.getHeld())
+      forEachWith(result, op.getHeld(),
+                  [](SymbolicValue &a, const SymbolicValue &b) { a -= b; });
+    return result;
+  }
+  PerRank evaluate(DecodeOp op) {
+    PerRank result = values[op.getOperand()];
+    if (op.getHeld())
+      forEachWith(result, op.getHeld(),
+                  [](SymbolicValue &a, const SymbolicValue &b) { a += b; });
+    return result;
+  }
 
   PerRank evaluate(AllGatherOp op) {
     return moveRows(values[op.getOperand()], op.getOperand().getType(),
@@ -320,6 +333,14 @@ private:
     return result;
   }
 
+  /// Calls `function(a, b)` for the elements a of `result` and b of `other`.
+  template <typename Function>
+  void forEachWith(PerRank &result, Value other, Function function) {
+    for (auto [tensor, others] : llvm::zip_equal(result, values[other]))
+      for (auto [a, b] : llvm::zip_equal(tensor, others))
+        function(a, b);
+  }
+
   PerRank pack(Value value, SlicesAttr slices) {
     return map(value, [&](const SymbolicTensor &tensor) {
       return packChunks(tensor,
@@ -356,6 +377,26 @@ private:
     return op.getSlicesAttr()
                ? unpack(op.getInput(), op.getSlicesAttr(), op.getInitType())
                : values[op.getInput()];
+  }
+
+  PerRank evaluate(QuantizeDifferenceOp op) {
+    PerRank result = values[op.getInput()];
+    forEachWith(result, op.getHeld(),
+                [](SymbolicValue &a, const SymbolicValue &b) { a -= b; });
+    if (SlicesAttr slices = op.getSlicesAttr())
+      for (SymbolicTensor &tensor : result)
+        tensor =
+            packChunks(tensor, slices.getMap(op.getInputType().getShape()));
+    return result;
+  }
+  PerRank evaluate(DequantizeAddOp op) {
+    PerRank result =
+        op.getSlicesAttr()
+            ? unpack(op.getInput(), op.getSlicesAttr(), op.getInitType())
+            : values[op.getInput()];
+    forEachWith(result, op.getHeld(),
+                [](SymbolicValue &a, const SymbolicValue &b) { a += b; });
+    return result;
   }
 
   PerRank sum(Value value) {

@@ -51,11 +51,13 @@ def ConvertZeroToXlaFfiPass
     The workspace is a tensor<Wxi8>. It exists only if the callee, which works on
     buffers, takes one. The token is a tensor<1xi8>. All calls of a block pass it
     on in program order, also through loops, so every rank makes the calls in
-    this order. A result that is also an operand aliases it.
+    this order. A result that is also an operand aliases it. So does the sum of
+    a `zero.dequantize_add` to an input that the callee does not read afterwards:
+    what is held is updated in place, and the wait does not get that input.
 
     The `backend_config` of both is {bundle, function, inputs, outputs,
     workspace}: the id of the bundle, the name of the callee, and the number of
-    inputs, outputs and workspaces. Calls have no side effects, except for a wait
+    inputs, outputs and workspaces that the call has. Calls have no side effects, except for a wait
     whose outputs nothing reads.
 
     The module `@zpp_host` remains. `zpp-bundle` makes a library of it.

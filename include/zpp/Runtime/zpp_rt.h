@@ -71,7 +71,7 @@ extern "C" {
 /* The version of this interface. A library of the same major version and the
  * same or a later minor version runs what was compiled with this header. */
 #define ZPP_RT_VERSION_MAJOR 1
-#define ZPP_RT_VERSION_MINOR 1
+#define ZPP_RT_VERSION_MINOR 2
 #define ZPP_RT_VERSION (ZPP_RT_VERSION_MAJOR * 1000 + ZPP_RT_VERSION_MINOR)
 
 /* ZPP_RT_VERSION of the header that the library was compiled with. */
@@ -398,8 +398,8 @@ ZPP_RT_EXPORT void zpp_rt_mark_destroy(zpp_rt_mark *mark);
 |* their element type. Chunks follow each other without gaps, or start `stride`
 |* bytes apart if a stride is not 0, so that the chunks of several tensors can
 |* travel in one buffer. The addresses and strides of wire chunks are multiples
-|* of 16 bytes. Input and output must not overlap. Nothing else is read or
-|* written.
+|* of 16 bytes. Input and output must not overlap, but the output of
+|* dequantize_add may be what is held. Nothing else is read or written.
 \*===----------------------------------------------------------------------===*/
 
 /* Element types, as zpp::ElementType. */
@@ -440,7 +440,9 @@ typedef struct zpp_rt_pack_desc {
 } zpp_rt_pack_desc;
 
 /* quantize: tensor to wire chunks. dequantize: wire chunks to tensor, one
- * stage. */
+ * stage. quantize_difference: a tensor minus `held`, which has its type, to
+ * wire chunks. dequantize_add: to `held`, which has the type of the output, the
+ * tensor of wire chunks is added. */
 typedef struct zpp_rt_quantize_desc {
   size_t struct_size;
   const char *name;
@@ -452,7 +454,8 @@ typedef struct zpp_rt_quantize_desc {
   zpp_rt_slices slices;
   int64_t chunk_stride;
   /* 32: groups of as many elements of a chunk are rotated before they are
-   * quantized, and after they are dequantized. 0: none are. */
+   * quantized, and after they are dequantized. 0: none are, as in all
+   * differences. */
   int64_t rotate;
 } zpp_rt_quantize_desc;
 
@@ -553,6 +556,10 @@ zpp_rt_plain_all_reduce(zpp_rt_rank *rank, const zpp_rt_plain_desc *desc,
   ZPP_RT_EXPORT zpp_rt_status zpp_rt_##NAME(zpp_rt_rank *rank,                 \
                                             const zpp_rt_##DESC *desc,         \
                                             const void *input, void *output);
+#define ZPP_RT_HELD_ENTRYPOINT(NAME, DESC, OP)                                 \
+  ZPP_RT_EXPORT zpp_rt_status zpp_rt_##NAME(                                   \
+      zpp_rt_rank *rank, const zpp_rt_##DESC *desc, const void *input,         \
+      const void *held, void *output);
 #include "zpp/Runtime/Entrypoints.def"
 
 #ifdef __cplusplus

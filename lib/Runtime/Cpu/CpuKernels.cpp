@@ -126,13 +126,18 @@ void rt::unpackSlicesOnCpu(const PackOperation &operation, const void *input,
 //===----------------------------------------------------------------------===//
 
 void rt::quantizeOnCpu(const QuantizeOperation &operation, const void *input,
-                       void *output) {
+                       const void *held, void *output) {
   const SliceMap &map = operation.slices;
   const Wire &wire = operation.wire;
   int64_t elements = map.elementsPerChunk();
-  std::vector<float> values(elements);
+  std::vector<float> values(elements), others(held ? elements : 0);
   for (int64_t chunk = 0, e = map.numChunks(); chunk < e; ++chunk) {
     gatherChunk(operation.type, input, map, chunk, values.data());
+    if (held) {
+      gatherChunk(operation.type, held, map, chunk, others.data());
+      std::transform(values.begin(), values.end(), others.begin(),
+                     values.begin(), subtractHeld);
+    }
     if (wire.isRotated)
       rotateChunk(values.data(), elements, Rotation::Forward);
     quantizeChunk(values.data(), elements, wire.format, wire.block,
@@ -141,16 +146,21 @@ void rt::quantizeOnCpu(const QuantizeOperation &operation, const void *input,
 }
 
 void rt::dequantizeOnCpu(const QuantizeOperation &operation, const void *input,
-                         void *output) {
+                         const void *held, void *output) {
   const SliceMap &map = operation.slices;
   const Wire &wire = operation.wire;
   int64_t elements = map.elementsPerChunk();
-  std::vector<float> values(elements);
+  std::vector<float> values(elements), others(held ? elements : 0);
   for (int64_t chunk = 0, e = map.numChunks(); chunk < e; ++chunk) {
     dequantizeChunk(bytesAt(input, chunk * operation.footprint.input.stride),
                     elements, wire.format, wire.block, values.data());
     if (wire.isRotated)
       rotateChunk(values.data(), elements, Rotation::Back);
+    if (held) {
+      gatherChunk(operation.type, held, map, chunk, others.data());
+      std::transform(others.begin(), others.end(), values.begin(),
+                     values.begin(), addHeld);
+    }
     forEachRun(map, chunk, [&](int64_t element, int64_t index, int64_t count) {
       if (index >= 0)
         narrow(operation.type, values.data() + element, count, output, index);
@@ -211,7 +221,7 @@ void rt::reduceQuantizeOnCpu(const ReduceQuantizeOperation &operation,
   quantize.wire = operation.to;
   quantize.slices = operation.slices;
   quantize.footprint.output = operation.footprint.output;
-  quantizeOnCpu(quantize, partial.data(), output);
+  quantizeOnCpu(quantize, partial.data(), /*held=*/nullptr, output);
 }
 
 void rt::addOnCpu(ElementType type, const std::vector<const void *> &inputs,

@@ -16,10 +16,11 @@ void packSlicesOnCpu(const PackOperation &operation, const void *input,
                      void *output);
 void unpackSlicesOnCpu(const PackOperation &operation, const void *input,
                        void *output);
+/// `held` may be null, and the output of dequantizeOnCpu().
 void quantizeOnCpu(const QuantizeOperation &operation, const void *input,
-                   void *output);
+                   const void *held, void *output);
 void dequantizeOnCpu(const QuantizeOperation &operation, const void *input,
-                     void *output);
+                     const void *held, void *output);
 void reduceOnCpu(const ReduceOperation &operation, const void *input,
                  void *output);
 void reduceQuantizeOnCpu(const ReduceQuantizeOperation &operation,

@@ -55,8 +55,9 @@ public:
               void *output) override {
     auto *dest = static_cast<uint8_t *>(output);
     auto *source = static_cast<const uint8_t *>(input);
-    auto [from, to] = operation.footprint;
-    return run(operation, [&, from = from, to = to] {
+    const Pieces &from = operation.footprint.input;
+    const Pieces &to = operation.footprint.output;
+    return run(operation, [&] {
       for (int64_t row = 0; row < from.count; ++row)
         std::memcpy(dest + row * to.stride, source + row * from.stride,
                     from.bytes);
@@ -84,12 +85,14 @@ public:
     return run(operation, [&] { unpackSlicesOnCpu(operation, input, output); });
   }
   Status quantize(const QuantizeOperation &operation, const void *input,
-                  void *output) override {
-    return run(operation, [&] { quantizeOnCpu(operation, input, output); });
+                  const void *held, void *output) override {
+    return run(operation,
+               [&] { quantizeOnCpu(operation, input, held, output); });
   }
   Status dequantize(const QuantizeOperation &operation, const void *input,
-                    void *output) override {
-    return run(operation, [&] { dequantizeOnCpu(operation, input, output); });
+                    const void *held, void *output) override {
+    return run(operation,
+               [&] { dequantizeOnCpu(operation, input, held, output); });
   }
   Status reduce(const ReduceOperation &operation, const void *input,
                 void *output) override {
@@ -112,7 +115,7 @@ protected:
         if (world.trace && world.trace->isRecording())
           world.trace->add(
               {rank, "", operation.name->label, operation.name->kind,
-               operation.footprint.input.span(),
+               operation.footprint.bytesRead(),
                operation.footprint.output.span(), begin, Trace::Clock::now()});
       }
       World &world;

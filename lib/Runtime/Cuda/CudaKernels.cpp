@@ -51,16 +51,21 @@ cudaError_t zpp::rt::unpackSlicesOnDevice(const PackOperation &operation,
 }
 
 cudaError_t zpp::rt::quantizeOnDevice(const QuantizeOperation &operation,
-                                      const void *input, void *output,
+                                      const void *input, const void *held,
+                                      void *output,
                                       const kernels::LaunchTarget &target) {
-  return kernels::quantize({input, operation.type}, operation.slices,
-                           getDest(operation.slices, operation.footprint.output,
-                                   operation.wire, output),
-                           target);
+  kernels::ConstTensor tensor{input, operation.type};
+  kernels::Chunks chunks = getDest(operation.slices, operation.footprint.output,
+                                   operation.wire, output);
+  if (held)
+    return kernels::quantizeDifference(tensor, {held, operation.type},
+                                       operation.slices, chunks, target);
+  return kernels::quantize(tensor, operation.slices, chunks, target);
 }
 
 cudaError_t zpp::rt::dequantizeOnDevice(const QuantizeOperation &operation,
-                                        const void *input, void *output,
+                                        const void *input, const void *held,
+                                        void *output,
                                         const kernels::LaunchTarget &target) {
   kernels::ConstChunks chunks{input,
                               operation.slices.numChunks(),
@@ -69,8 +74,11 @@ cudaError_t zpp::rt::dequantizeOnDevice(const QuantizeOperation &operation,
                               operation.wire.block,
                               ElementType::F32,
                               getRotation(operation.wire)};
-  return kernels::dequantize(chunks, operation.slices, {output, operation.type},
-                             target);
+  kernels::Tensor tensor{output, operation.type};
+  if (held)
+    return kernels::dequantizeAdd(chunks, {held, operation.type},
+                                  operation.slices, tensor, target);
+  return kernels::dequantize(chunks, operation.slices, tensor, target);
 }
 
 cudaError_t zpp::rt::reduceOnDevice(const ReduceOperation &operation,

@@ -19,11 +19,13 @@ cudaError_t packSlicesOnDevice(const PackOperation &operation,
 cudaError_t unpackSlicesOnDevice(const PackOperation &operation,
                                  const void *input, void *output,
                                  const kernels::LaunchTarget &target);
+/// `held` may be null, and the output of dequantizeOnDevice().
 cudaError_t quantizeOnDevice(const QuantizeOperation &operation,
-                             const void *input, void *output,
+                             const void *input, const void *held, void *output,
                              const kernels::LaunchTarget &target);
 cudaError_t dequantizeOnDevice(const QuantizeOperation &operation,
-                               const void *input, void *output,
+                               const void *input, const void *held,
+                               void *output,
                                const kernels::LaunchTarget &target);
 cudaError_t reduceOnDevice(const ReduceOperation &operation, const void *input,
                            void *output, const kernels::LaunchTarget &target);

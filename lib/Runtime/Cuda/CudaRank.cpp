@@ -151,7 +151,8 @@ Status CudaRank::getWorkspace(int64_t bytes, void *&data) {
 Status CudaRank::copy(const Operation &operation, const void *input,
                       void *output) {
   DeviceGuard guard(device);
-  const auto &[from, to] = operation.footprint;
+  const Pieces &from = operation.footprint.input;
+  const Pieces &to = operation.footprint.output;
   int64_t rows = from.count, rowBytes = from.bytes, bytes = rows * rowBytes;
   if (bytes == 0)
     return {};
@@ -169,22 +170,21 @@ Status CudaRank::copy(const Operation &operation, const void *input,
     ZPP_RT_CUDA(cudaPointerGetAttributes, &dest, output);
     if (source.type == cudaMemoryTypeDevice &&
         dest.type == cudaMemoryTypeDevice && source.device == dest.device)
-      return compute(operation, input, output,
-                     [&, to = to, from = from](kernels::Launches &launches) {
-                       if (isDense)
-                         return copyByKernel(input, output, bytes, launches);
-                       // Rows are the chunks of the tensor on the dense side.
-                       SliceMap map;
-                       map.factors = {rows};
-                       map.chunkFactors = {0};
-                       map.unit = rowBytes;
-                       map.extent = bytes;
-                       return isSourceDense
-                                  ? kernels::pack(input, 1, map, output,
-                                                  to.stride, launches)
-                                  : kernels::unpack(input, 1, map, output,
-                                                    from.stride, launches);
-                     });
+      return compute(
+          operation, input, output, [&](kernels::Launches &launches) {
+            if (isDense)
+              return copyByKernel(input, output, bytes, launches);
+            // Rows are the chunks of the tensor on the dense side.
+            SliceMap map;
+            map.factors = {rows};
+            map.chunkFactors = {0};
+            map.unit = rowBytes;
+            map.extent = bytes;
+            return isSourceDense ? kernels::pack(input, 1, map, output,
+                                                 to.stride, launches)
+                                 : kernels::unpack(input, 1, map, output,
+                                                   from.stride, launches);
+          });
   }
   return queue->addCopy(
       {*operation.name, operation.footprint},
@@ -231,9 +231,11 @@ Status CudaRank::leave(void *stream, const Mark &mark) {
 //===----------------------------------------------------------------------===//
 
 Accesses CudaRank::getAccesses(const Operation &operation, const void *input,
-                               void *output) {
+                               void *output, const void *held) {
   accessList.clear();
   addAccesses(operation.footprint.input, input, false);
+  if (held)
+    addAccesses(operation.footprint.held, held, false);
   addAccesses(operation.footprint.output, output, true);
   return accessList;
 }
@@ -266,17 +268,23 @@ Status CudaRank::unpackSlices(const PackOperation &operation, const void *input,
 }
 
 Status CudaRank::quantize(const QuantizeOperation &operation, const void *input,
-                          void *output) {
-  return compute(operation, input, output, [&](kernels::Launches &launches) {
-    return quantizeOnDevice(operation, input, output, launches);
-  });
+                          const void *held, void *output) {
+  return compute(
+      operation, input, output,
+      [&](kernels::Launches &launches) {
+        return quantizeOnDevice(operation, input, held, output, launches);
+      },
+      held);
 }
 
 Status CudaRank::dequantize(const QuantizeOperation &operation,
-                            const void *input, void *output) {
-  return compute(operation, input, output, [&](kernels::Launches &launches) {
-    return dequantizeOnDevice(operation, input, output, launches);
-  });
+                            const void *input, const void *held, void *output) {
+  return compute(
+      operation, input, output,
+      [&](kernels::Launches &launches) {
+        return dequantizeOnDevice(operation, input, held, output, launches);
+      },
+      held);
 }
 
 Status CudaRank::reduce(const ReduceOperation &operation, const void *input,

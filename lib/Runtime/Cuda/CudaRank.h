@@ -68,9 +68,9 @@ public:
   Status unpackSlices(const PackOperation &operation, const void *input,
                       void *output) override;
   Status quantize(const QuantizeOperation &operation, const void *input,
-                  void *output) override;
+                  const void *held, void *output) override;
   Status dequantize(const QuantizeOperation &operation, const void *input,
-                    void *output) override;
+                    const void *held, void *output) override;
   Status reduce(const ReduceOperation &operation, const void *input,
                 void *output) override;
   Status reduceQuantize(const ReduceQuantizeOperation &operation,
@@ -97,15 +97,15 @@ private:
 
   // Return what an operation reads and writes. Valid until the next call.
   Accesses getAccesses(const Operation &operation, const void *input,
-                       void *output);
+                       void *output, const void *held = nullptr);
   void addAccesses(const Pieces &pieces, const void *data, bool isWrite);
 
   template <typename Launch>
   Status compute(const Operation &operation, const void *input, void *output,
-                 const Launch &launch) {
+                 const Launch &launch, const void *held = nullptr) {
     DeviceGuard guard(device);
-    return queue->addKernel(operation, getAccesses(operation, input, output),
-                            launch);
+    return queue->addKernel(
+        operation, getAccesses(operation, input, output, held), launch);
   }
 
   // Exchanges.

@@ -479,7 +479,7 @@ Status CudaStreams::resolveTimes(std::vector<Timed> &timed) {
     float duration;
     ZPP_RT_CUDA(cudaEventElapsedTime, &duration, slice.begin, slice.end);
     trace->add({rank, slice.row, slice.label, slice.kind,
-                slice.footprint.input.span(), slice.footprint.output.span(),
+                slice.footprint.bytesRead(), slice.footprint.output.span(),
                 begin, begin + toDuration(duration)});
     cudaEventDestroy(slice.begin);
     cudaEventDestroy(slice.end);

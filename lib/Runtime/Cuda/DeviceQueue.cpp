@@ -22,7 +22,7 @@ Status DeviceQueue::addToBatch(const Operation &operation, Accesses accesses) {
   if (batch.count > 0) {
     ZPP_RT_TRY(streams.extend(stream, accesses, conflicts));
     batch.footprint = {
-        batch.footprint.input.span() + operation.footprint.input.span(),
+        batch.footprint.bytesRead() + operation.footprint.bytesRead(),
         batch.footprint.output.span() + operation.footprint.output.span()};
   } else {
     ZPP_RT_TRY(streams.begin(stream, accesses, conflicts));

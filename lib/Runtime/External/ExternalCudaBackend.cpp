@@ -135,12 +135,16 @@ public:
     return compute(operation, unpackSlicesOnDevice, input, output);
   }
   Status quantize(const QuantizeOperation &operation, const void *input,
-                  void *output) override {
-    return compute(operation, quantizeOnDevice, input, output);
+                  const void *held, void *output) override {
+    DeviceGuard guard(device);
+    return getStatus(quantizeOnDevice(operation, input, held, output, stream),
+                     kLaunch);
   }
   Status dequantize(const QuantizeOperation &operation, const void *input,
-                    void *output) override {
-    return compute(operation, dequantizeOnDevice, input, output);
+                    const void *held, void *output) override {
+    DeviceGuard guard(device);
+    return getStatus(dequantizeOnDevice(operation, input, held, output, stream),
+                     kLaunch);
   }
   Status reduce(const ReduceOperation &operation, const void *input,
                 void *output) override {
@@ -213,14 +217,14 @@ private:
       : device(device), exchanges(world, rank),
         memory(std::make_unique<DeviceMemory>()) {}
 
+  static constexpr const char *kLaunch = "launch of a kernel";
   template <typename OperationT>
   Status compute(const OperationT &operation,
                  cudaError_t (*launch)(const OperationT &, const void *, void *,
                                        const kernels::LaunchTarget &),
                  const void *input, void *output) {
     DeviceGuard guard(device);
-    return getStatus(launch(operation, input, output, stream),
-                     "launch of a kernel");
+    return getStatus(launch(operation, input, output, stream), kLaunch);
   }
 
   Status exchange(const ExchangeOperation &operation,

@@ -80,7 +80,7 @@ static int64_t getNumChunks(OpOperand &operand) {
   if (isInput) {
     if (isa<ReduceOp, DequantizeReduceOp, DequantizeReduceQuantizeOp>(op))
       return type.getDimSize(0);
-    if (isa<DequantizeOp>(op))
+    if (isa<DequantizeOp, DequantizeAddOp>(op))
       return llvm::product_of(type.getShape().drop_back());
     if (auto unpack = dyn_cast<UnpackSlicesOp>(op))
       return unpack.getSlices()
@@ -88,7 +88,10 @@ static int64_t getNumChunks(OpOperand &operand) {
           .numChunks();
     return 0;
   }
-  if (isa<QuantizeOp, PackSlicesOp, DequantizeReduceQuantizeOp>(op))
+  // The third operand is what is held of a tensor.
+  if (operand.getOperandNumber() == 1 &&
+      isa<QuantizeOp, QuantizeDifferenceOp, PackSlicesOp,
+          DequantizeReduceQuantizeOp>(op))
     return type.getDimSize(0);
   return 0;
 }
@@ -142,8 +145,9 @@ std::optional<int64_t> zpp::getChunkStride(OpOperand &operand,
   if (!stride)
     return fail("dense chunks at equal distances");
   int64_t bytes = *stride * getElementBytes(type);
-  bool isWire = isa<QuantizeOp, DequantizeOp, DequantizeReduceOp,
-                    DequantizeReduceQuantizeOp>(operand.getOwner());
+  bool isWire =
+      isa<QuantizeOp, DequantizeOp, QuantizeDifferenceOp, DequantizeAddOp,
+          DequantizeReduceOp, DequantizeReduceQuantizeOp>(operand.getOwner());
   if (isWire && bytes % kChunkAlignment != 0)
     return fail("chunks at multiples of 16 bytes");
   return bytes;

@@ -55,6 +55,11 @@ private:
     ShardType type = encode.getOperand().getType();
     auto localType = cast<RankedTensorType>(local.getType());
     SlicesAttr units = getUnits(type);
+    if (Value held = encode.getHeld())
+      return createLocal<QuantizeDifferenceOp>(
+          builder, encode.getLoc(), encode.getType().getLocalType(), local,
+          getLocal(builder, encode.getLoc(), held), encode.getType().getQuant(),
+          units);
     auto packed = RankedTensorType::get(
         units.getChunkShape(localType.getShape()), localType.getElementType());
     Value chunks = createLocal<PackSlicesOp>(builder, encode.getLoc(), packed,
@@ -68,6 +73,11 @@ private:
     ShardType type = decode.getType();
     RankedTensorType localType = type.getLocalType();
     SlicesAttr units = getUnits(type);
+    if (Value held = decode.getHeld())
+      return createLocal<DequantizeAddOp>(
+          builder, decode.getLoc(), localType, local,
+          getLocal(builder, decode.getLoc(), held),
+          decode.getOperand().getType().getQuant(), units);
     auto packed = RankedTensorType::get(
         units.getChunkShape(localType.getShape()), localType.getElementType());
     Value chunks = createLocal<DequantizeOp>(

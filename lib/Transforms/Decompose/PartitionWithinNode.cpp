@@ -394,7 +394,8 @@ private:
         builder.setInsertionPoint(decode);
         Value decoded = DecodeOp::create(
             builder, decode.getLoc(),
-            cast<ShardType>(value.getType()).withQuant(QuantAttr()), value);
+            cast<ShardType>(value.getType()).withQuant(QuantAttr()), value,
+            /*held=*/Value());
         replaceWithLocal(builder, decode,
                          getLocal(builder, decode.getLoc(), decoded));
       }
@@ -766,7 +767,7 @@ private:
     Value shard = FromLocalOp::create(builder, loc,
                                       primary.withQuant(QuantAttr()), local);
     if (primary.getQuant())
-      shard = EncodeOp::create(builder, loc, primary, shard);
+      shard = EncodeOp::create(builder, loc, primary, shard, /*held=*/Value());
     return createGather(builder, like, shard, outer);
   }
 

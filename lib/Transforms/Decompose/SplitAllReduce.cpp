@@ -629,8 +629,8 @@ private:
     AllReduceOp allReduce = plan.allReduce;
     Location loc = allReduce.getLoc();
     if (plan.reduced)
-      value =
-          EncodeOp::create(builder, loc, type.withQuant(plan.reduced), value);
+      value = EncodeOp::create(builder, loc, type.withQuant(plan.reduced),
+                               value, /*held=*/Value());
     Mesh mesh = allReduce.getMeshAttr().getMesh();
     for (ArrayAttr along : plan.gathers) {
       auto from = cast<ShardType>(value.getType());
@@ -647,8 +647,8 @@ private:
     if (!plan.reduced)
       return value;
     auto encoded = cast<ShardType>(value.getType());
-    return DecodeOp::create(builder, loc, encoded.withQuant(QuantAttr()),
-                            value);
+    return DecodeOp::create(builder, loc, encoded.withQuant(QuantAttr()), value,
+                            /*held=*/Value());
   }
 
   /// What `op`, of the path between the partners, makes of `value`, in the type

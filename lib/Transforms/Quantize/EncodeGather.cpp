@@ -20,13 +20,13 @@ AllGatherOp zpp::encodeGather(AllGatherOp gather, QuantAttr quant,
   OpBuilder builder(gather);
   Location loc = gather.getLoc();
   Value encoded = EncodeOp::create(builder, loc, from.withQuant(quant),
-                                   gather.getOperand());
+                                   gather.getOperand(), /*held=*/Value());
   auto moved = AllGatherOp::create(builder, loc, to.withQuant(quant), encoded,
                                    gather.getAlong());
   copyOrigin(gather, moved);
   if (Attribute attribute = gather->getAttr(kept))
     moved->setAttr(kept, attribute);
-  Value decoded = DecodeOp::create(builder, loc, to, moved);
+  Value decoded = DecodeOp::create(builder, loc, to, moved, /*held=*/Value());
   gather.replaceAllUsesWith(decoded);
   gather.erase();
   return moved;

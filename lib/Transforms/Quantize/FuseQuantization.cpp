@@ -76,10 +76,11 @@ struct FuseUnpackIntoDequantize : public OpRewritePattern<UnpackSlicesOp> {
 };
 
 /// dequantize(unpack_slices(b)) of whole chunks -> dequantize(b), whose slices
-/// take the chunks in the order in which they are
-struct FuseChunkOrderIntoDequantize : public OpRewritePattern<DequantizeOp> {
-  using OpRewritePattern::OpRewritePattern;
-  LogicalResult matchAndRewrite(DequantizeOp op,
+/// take the chunks in the order in which they are; dequantize_add too
+template <typename OpT>
+struct FuseChunkOrderIntoDequantize : public OpRewritePattern<OpT> {
+  using OpRewritePattern<OpT>::OpRewritePattern;
+  LogicalResult matchAndRewrite(OpT op,
                                 PatternRewriter &rewriter) const override {
     auto unpack = getOnlySource<UnpackSlicesOp>(op.getInput());
     SlicesAttr slices = op.getSlicesAttr();
@@ -162,8 +163,10 @@ public:
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
     patterns.add<FusePackIntoQuantize, FuseUnpackIntoDequantize,
-                 FuseChunkOrderIntoDequantize, FuseDequantizeIntoReduce,
-                 FuseReduceIntoQuantize>(&getContext());
+                 FuseChunkOrderIntoDequantize<DequantizeOp>,
+                 FuseChunkOrderIntoDequantize<DequantizeAddOp>,
+                 FuseDequantizeIntoReduce, FuseReduceIntoQuantize>(
+        &getContext());
     // Apply the patterns to zero ops only. The step's own graph must not be
     // folded.
     SmallVector<Operation *> ops;

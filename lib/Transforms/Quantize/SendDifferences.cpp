@@ -100,13 +100,6 @@ private:
     encodeGather(gather, quant, kKeepAttr);
   }
 
-  /// `value` of element type `element`, widened or rounded.
-  static Value convert(StablehloBuilder &b, Value value, Type element) {
-    if (element.isBF16() && b.typeOf(value).getElementType().isF32())
-      value = b.roundToBF16(value);
-    return b.convert(value, element);
-  }
-
   void rewrite(AllGatherOp gather, QuantAttr quant,
                SmallVectorImpl<CarriedTensor> &tensors) {
     IRRewriter builder(gather);
@@ -114,7 +107,6 @@ private:
     Location loc = gather.getLoc();
     auto source = gather.getOperand().getDefiningOp<FromLocalOp>();
     ShardType from = source.getType(), to = gather.getType();
-    Type element = from.getGlobal().getElementType();
     if (start) {
       builder.setInsertionPointAfter(gather);
       tensors.push_back({{}, source.getLocal(), "own"});
@@ -123,36 +115,22 @@ private:
     }
     CarriedTensor own{createBefore(gather, from.getLocalType()), {}, "own"};
     CarriedTensor held{createBefore(gather, to.getLocalType()), {}, "held"};
-    StablehloBuilder b(builder, loc);
-    Type f32 = builder.getF32Type();
-    Value ownBefore = b.convert(own.before.getResult(0), f32);
-    Value difference = b.elementwise(
-        "subtract", {b.convert(source.getLocal(), f32), ownBefore});
-    ShardType wide = from.withElementType(f32);
-    Value sent =
-        EncodeOp::create(builder, loc, wide.withQuant(quant),
-                         FromLocalOp::create(builder, loc, wide, difference));
-    auto moved = AllGatherOp::create(builder, loc,
-                                     to.withElementType(f32).withQuant(quant),
-                                     sent, gather.getAlong());
-    copyOrigin(gather, moved);
-    auto decode = [&](Value encoded) {
-      ShardType type =
-          cast<ShardType>(encoded.getType()).withQuant(QuantAttr());
-      Value decoded = DecodeOp::create(builder, loc, type, encoded);
-      return getLocal(builder, loc, decoded);
+    auto asShard = [&](ShardType type, CarriedTensor tensor) {
+      return FromLocalOp::create(builder, loc, type,
+                                 tensor.before.getResult(0));
     };
-    Value arrived = decode(moved), ownDifference = decode(sent);
-    StablehloBuilder after(builder, loc);
-    // A product of a code and a scale is exact: both sums have the same bits,
-    // fused or not.
-    held.after = convert(
-        after,
-        after.elementwise(
-            "add", {after.convert(held.before.getResult(0), f32), arrived}),
-        element);
-    own.after = convert(
-        after, after.elementwise("add", {ownBefore, ownDifference}), element);
+    Value ownBefore = asShard(from, own);
+    Value sent = EncodeOp::create(builder, loc, from.withQuant(quant), source,
+                                  ownBefore);
+    auto moved = AllGatherOp::create(builder, loc, to.withQuant(quant), sent,
+                                     gather.getAlong());
+    copyOrigin(gather, moved);
+    // The owner adds to its own part what it has sent, as everyone does.
+    Value arrived =
+        DecodeOp::create(builder, loc, to, moved, asShard(to, held));
+    held.after = getLocal(builder, loc, arrived);
+    own.after = getLocal(builder, loc,
+                         DecodeOp::create(builder, loc, from, sent, ownBefore));
     remarkRewrite(moved, getArgument(), "sends the difference to what is held");
     replaceWithLocal(builder, gather, held.after);
     tensors.push_back(own);

@@ -184,7 +184,8 @@ private:
         return ("it is in a region of " + name).str();
     }
     if (llvm::none_of(chain.ops, [](Operation *op) {
-          return isa<QuantizeOp, DequantizeOp>(op) ||
+          return isa<QuantizeOp, DequantizeOp, QuantizeDifferenceOp,
+                     DequantizeAddOp>(op) ||
                  (isa<CollectiveOpInterface>(op) && !op->hasAttr(kReasonAttr));
         }))
       return "it sends nothing quantized";

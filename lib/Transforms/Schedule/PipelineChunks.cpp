@@ -138,8 +138,7 @@ private:
   double getUsec(Operation *op) const {
     if (std::optional<CollectiveView> view = getCollective(op, mesh))
       return model.getExchangeUsec(view->getSentBytes(mesh));
-    return LinkModel::getKernelUsec(
-        getBytes(TypeRange(op->getOperandTypes()).take_front(2)));
+    return LinkModel::getKernelUsec(getBytes(op->getOperandTypes()));
   }
 
   /// Called when all operands of `node` are known.

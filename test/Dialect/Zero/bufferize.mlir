@@ -43,15 +43,24 @@ func.func @ops(%g: tensor<61x7xf32>, %packed: tensor<4x16x7xf32>,
 // CHECK-LABEL: func.func @more_ops
 // CHECK-NOT:     memref.copy
 func.func @more_ops(%wire: tensor<4x128xi8>, %values: tensor<4x16x7xbf16>,
-                    %sum: tensor<16x7xf32>)
-    -> (tensor<4x16x7xbf16>, tensor<16x7xf32>) {
+                    %sum: tensor<16x7xf32>, %held: tensor<4x16x7xbf16>,
+                    %sent: tensor<4x128xi8>, %after: tensor<4x16x7xbf16>)
+    -> (tensor<4x16x7xbf16>, tensor<16x7xf32>, tensor<4x128xi8>,
+        tensor<4x16x7xbf16>) {
   // CHECK: zero.dequantize %arg0 {{.*}} into %arg1 : memref<4x128xi8> into memref<4x16x7xbf16>{{$}}
   %0 = zero.dequantize %wire quant <i8, block = 32> into %values
       : tensor<4x128xi8> into tensor<4x16x7xbf16> -> tensor<4x16x7xbf16>
   // CHECK: zero.reduce sum %arg1 into %arg2 : memref<4x16x7xbf16> into memref<16x7xf32>{{$}}
   %1 = zero.reduce sum %0 into %sum
       : tensor<4x16x7xbf16> into tensor<16x7xf32> -> tensor<16x7xf32>
-  return %0, %1 : tensor<4x16x7xbf16>, tensor<16x7xf32>
+  // CHECK: zero.quantize_difference %arg1 minus %arg3 {{.*}} into %arg4 : memref<4x16x7xbf16>, memref<4x16x7xbf16> into memref<4x128xi8>{{$}}
+  %2 = zero.quantize_difference %0 minus %held quant <i8, block = 32> into %sent
+      : tensor<4x16x7xbf16>, tensor<4x16x7xbf16> into tensor<4x128xi8> -> tensor<4x128xi8>
+  // CHECK: zero.dequantize_add %arg4 plus %arg3 {{.*}} into %arg5 : memref<4x128xi8>, memref<4x16x7xbf16> into memref<4x16x7xbf16>{{$}}
+  %3 = zero.dequantize_add %2 plus %held quant <i8, block = 32> into %after
+      : tensor<4x128xi8>, tensor<4x16x7xbf16> into tensor<4x16x7xbf16> -> tensor<4x16x7xbf16>
+  return %0, %1, %2, %3 : tensor<4x16x7xbf16>, tensor<16x7xf32>,
+      tensor<4x128xi8>, tensor<4x16x7xbf16>
 }
 
 // -----

@@ -471,6 +471,118 @@ func.func @quantize_c3_no_chunks(%g: tensor<f32>, %e: tensor<1x32xi8>) {
 
 // -----
 
+func.func @quantize_difference_c1(%g: tensor<4x8xf32>, %h: tensor<8x4xf32>, %e: tensor<4x32xi8>) {
+  // expected-error@+1 {{'zero.quantize_difference' op expected what is held to have the shape and elements of 'tensor<4x8xf32>', but got 'tensor<8x4xf32>'}}
+  %0 = zero.quantize_difference %g minus %h quant <i8, block = 32> into %e
+      : tensor<4x8xf32>, tensor<8x4xf32> into tensor<4x32xi8> -> tensor<4x32xi8>
+  return
+}
+
+// -----
+
+func.func @quantize_difference_c1_input(%g: tensor<4x8xi32>, %e: tensor<4x32xi8>) {
+  // expected-error@+1 {{'zero.quantize_difference' op expected f32, bf16 or f16 elements of the input, but got 'i32'}}
+  %0 = zero.quantize_difference %g minus %g quant <i8, block = 32> into %e
+      : tensor<4x8xi32>, tensor<4x8xi32> into tensor<4x32xi8> -> tensor<4x32xi8>
+  return
+}
+
+// -----
+
+func.func @quantize_difference_buffer(%g: tensor<4x8xf32>, %h: memref<4x8xf32>, %e: tensor<4x32xi8>) {
+  // expected-error@+1 {{'zero.quantize_difference' op expected what is held to have the shape and elements of 'tensor<4x8xf32>', but got 'memref<4x8xf32>'}}
+  %0 = zero.quantize_difference %g minus %h quant <i8, block = 32> into %e
+      : tensor<4x8xf32>, memref<4x8xf32> into tensor<4x32xi8> -> tensor<4x32xi8>
+  return
+}
+
+// -----
+
+func.func @quantize_difference_c2(%g: tensor<4x8xf32>, %e: tensor<4x32xi8>) {
+  // expected-error@+1 {{'zero.quantize_difference' op expected a dim of slices below the rank 2, but got 2}}
+  %0 = zero.quantize_difference %g minus %g quant <i8, block = 32> slices <dim = 2, factors = [4], chunk = [0]> into %e
+      : tensor<4x8xf32>, tensor<4x8xf32> into tensor<4x32xi8> -> tensor<4x32xi8>
+  return
+}
+
+// -----
+
+func.func @quantize_difference_c3(%g: tensor<4x100xf32>, %e: tensor<4x100xi8>) {
+  // expected-error@+1 {{'zero.quantize_difference' op expected 4 chunks of 128 bytes in the destination, but got 'tensor<4x100xi8>'}}
+  %0 = zero.quantize_difference %g minus %g quant <i8, block = 32> into %e
+      : tensor<4x100xf32>, tensor<4x100xf32> into tensor<4x100xi8> -> tensor<4x100xi8>
+  return
+}
+
+// -----
+
+func.func @quantize_difference_c4(%g: tensor<4x8xf32>, %e: tensor<4x32xi8>) {
+  // expected-error@+1 {{'zero.quantize_difference' op expected a format that does not rotate, but got #zero.quant<i8, block = 32, rotate = 32>}}
+  %0 = zero.quantize_difference %g minus %g quant <i8, block = 32, rotate = 32> into %e
+      : tensor<4x8xf32>, tensor<4x8xf32> into tensor<4x32xi8> -> tensor<4x32xi8>
+  return
+}
+
+// -----
+
+func.func @dequantize_add_c1(%b: tensor<4x32xi8>, %h: tensor<4x8xbf16>, %e: tensor<4x8xf32>) {
+  // expected-error@+1 {{'zero.dequantize_add' op expected what is held to have the shape and elements of 'tensor<4x8xf32>', but got 'tensor<4x8xbf16>'}}
+  %0 = zero.dequantize_add %b plus %h quant <i8, block = 32> into %e
+      : tensor<4x32xi8>, tensor<4x8xbf16> into tensor<4x8xf32> -> tensor<4x8xf32>
+  return
+}
+
+// -----
+
+func.func @dequantize_add_c2(%b: tensor<4x32xi8>, %e: tensor<32xf32>) {
+  // expected-error@+1 {{'zero.dequantize_add' op expected 1 stage, but got 2}}
+  %0 = zero.dequantize_add %b plus %e quant <i8, block = 32> slices <dim = 0, factors = [4], chunk = [0], stage = 1 of 2> into %e
+      : tensor<4x32xi8>, tensor<32xf32> into tensor<32xf32> -> tensor<32xf32>
+  return
+}
+
+// -----
+
+func.func @dequantize_add_c3(%b: tensor<4x48xi8>, %e: tensor<4x8xf32>) {
+  // expected-error@+1 {{'zero.dequantize_add' op expected 4 chunks of 32 bytes in the input, but got 'tensor<4x48xi8>'}}
+  %0 = zero.dequantize_add %b plus %e quant <i8, block = 32> into %e
+      : tensor<4x48xi8>, tensor<4x8xf32> into tensor<4x8xf32> -> tensor<4x8xf32>
+  return
+}
+
+// -----
+
+func.func @dequantize_add_c4(%b: tensor<4x48xi8>, %e: tensor<4x32xf32>) {
+  // expected-error@+1 {{'zero.dequantize_add' op expected a format that does not rotate, but got #zero.quant<i8, block = 32, rotate = 32>}}
+  %0 = zero.dequantize_add %b plus %e quant <i8, block = 32, rotate = 32> into %e
+      : tensor<4x48xi8>, tensor<4x32xf32> into tensor<4x32xf32> -> tensor<4x32xf32>
+  return
+}
+
+// -----
+
+#mesh = #zero.mesh<"gpu" = 4>
+!part = !zero.shard<16xf32, dim 0 = ("gpu") on #mesh>
+!whole = !zero.shard<16xf32, dim 0 = (4) on #mesh>
+!sent = !zero.shard<16xf32, dim 0 = ("gpu") on #mesh, #zero.quant<i4, block = 32>>
+func.func @decode_c2(%s: !sent, %w: !whole) {
+  // expected-error@+1 {{'zero.decode' op expected the type '!zero.shard<16xf32, dim 0 = ("gpu") on #zero.mesh<"gpu" = 4>>' of what is held, but got '!zero.shard<16xf32, dim 0 = (4) on #zero.mesh<"gpu" = 4>>'}}
+  %0 = "zero.decode"(%s, %w) : (!sent, !whole) -> !part
+  return
+}
+
+// -----
+
+#mesh = #zero.mesh<"gpu" = 4>
+!part = !zero.shard<16xf32, dim 0 = ("gpu") on #mesh>
+func.func @encode_c2(%p: !part, %h: !part) {
+  // expected-error@+1 {{'zero.encode' op expected a format that does not rotate, but got #zero.quant<i4, block = 32, rotate = 32>}}
+  %0 = zero.encode %p minus %h : !part to !zero.shard<16xf32, dim 0 = ("gpu") on #mesh, #zero.quant<i4, block = 32, rotate = 32>>
+  return
+}
+
+// -----
+
 func.func @dequantize_c1(%b: tensor<4x32xi8>, %e: tensor<4x8xi8>) {
   // expected-error@+1 {{'zero.dequantize' op expected f32, bf16 or f16 elements of the destination, but got 'i8'}}
   %0 = zero.dequantize %b quant <i8, block = 32> into %e

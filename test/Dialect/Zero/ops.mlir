@@ -110,6 +110,41 @@ func.func @unpack_slices(%c: tensor<8x1xi8>, %e: tensor<7xi8>) -> tensor<7xi8> {
   return %0 : tensor<7xi8>
 }
 
+// CHECK-LABEL: func @encode_decode_difference
+func.func @encode_decode_difference(%p: !secondary, %held: !secondary) -> !secondary {
+  // CHECK: zero.encode %{{.*}} minus %{{.*}} : <256x64xbf16, dim 0 = (2, "gpu") on #[[MESH]]> to <256x64xbf16, dim 0 = (2, "gpu") on #[[MESH]], #zero.quant<i4, block = 128>>
+  %0 = zero.encode %p minus %held : !secondary to
+      !zero.shard<256x64xbf16, dim 0 = (2, "gpu") on #mesh, #zero.quant<i4, block = 128>>
+  // CHECK: zero.decode %{{.*}} plus %{{.*}} : <256x64xbf16, dim 0 = (2, "gpu") on #[[MESH]], #zero.quant<i4, block = 128>> to <256x64xbf16, dim 0 = (2, "gpu") on #[[MESH]]>
+  %1 = zero.decode %0 plus %held : !zero.shard<256x64xbf16, dim 0 = (2, "gpu") on #mesh, #zero.quant<i4, block = 128>> to
+      !secondary
+  return %1 : !secondary
+}
+
+// CHECK-LABEL: func @quantize_difference
+func.func @quantize_difference(%g: tensor<4x1001xf16>, %h: tensor<4x1001xf16>, %e: tensor<4x1024xi8>, %f: tensor<2x1072xi8>) {
+  // CHECK: zero.quantize_difference %{{.*}} minus %{{.*}} quant <i8, block = 128> into %{{.*}} : tensor<4x1001xf16>, tensor<4x1001xf16> into tensor<4x1024xi8> -> tensor<4x1024xi8>
+  %0 = zero.quantize_difference %g minus %h quant <i8, block = 128> into %e
+      : tensor<4x1001xf16>, tensor<4x1001xf16> into tensor<4x1024xi8> -> tensor<4x1024xi8>
+  // CHECK: zero.quantize_difference %{{.*}} minus %{{.*}} quant <i4, block = 64> slices <dim = 1, factors = [2], chunk = [0]> into
+  %1 = zero.quantize_difference %g minus %h quant <i4, block = 64> slices <dim = 1, factors = [2], chunk = [0]> into %f
+      : tensor<4x1001xf16>, tensor<4x1001xf16> into tensor<2x1072xi8> -> tensor<2x1072xi8>
+  return
+}
+
+// CHECK-LABEL: func @dequantize_add
+func.func @dequantize_add(%b: tensor<2x2x1024xi8>, %h: tensor<4004xf32>, %f: tensor<4004xf32>,
+                          %c: memref<4x32xi8>, %held: memref<4x8xbf16>) {
+  // CHECK: zero.dequantize_add %{{.*}} plus %{{.*}} quant <i8, block = 128> slices <dim = 0, factors = [4], chunk = [0]> into %{{.*}} : tensor<2x2x1024xi8>, tensor<4004xf32> into tensor<4004xf32> -> tensor<4004xf32>
+  %0 = zero.dequantize_add %b plus %h quant <i8, block = 128> slices <dim = 0, factors = [4], chunk = [0]> into %f
+      : tensor<2x2x1024xi8>, tensor<4004xf32> into tensor<4004xf32> -> tensor<4004xf32>
+  // In place.
+  // CHECK: zero.dequantize_add %arg3 plus %[[HELD:.*]] quant <i8, block = 32> into %[[HELD]] : memref<4x32xi8>, memref<4x8xbf16> into memref<4x8xbf16>{{$}}
+  zero.dequantize_add %c plus %held quant <i8, block = 32> into %held
+      : memref<4x32xi8>, memref<4x8xbf16> into memref<4x8xbf16>
+  return
+}
+
 // CHECK-LABEL: func @quantize
 func.func @quantize(%g: tensor<4x1001xf16>, %e: tensor<4x1024xi8>, %f: tensor<2x1072xi8>) {
   // CHECK: zero.quantize %{{.*}} quant <i8, block = 128> into %{{.*}} : tensor<4x1001xf16> into tensor<4x1024xi8> -> tensor<4x1024xi8>

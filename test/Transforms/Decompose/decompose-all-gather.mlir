@@ -29,6 +29,34 @@ func.func @quantized(%w: tensor<4x64xbf16>) -> tensor<32x64xbf16> {
 
 // -----
 
+// A gather of differences: the ops read what is held as it is.
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!primary = !zero.shard<32x64xbf16, dim 0 = ("node", "gpu") on #mesh>
+!sent = !zero.shard<32x64xbf16, dim 0 = ("node", "gpu") on #mesh, #zero.quant<i4, block = 128>>
+!received = !zero.shard<32x64xbf16, dim 0 = (2, "gpu") on #mesh, #zero.quant<i4, block = 128>>
+!secondary = !zero.shard<32x64xbf16, dim 0 = (2, "gpu") on #mesh>
+
+// CHECK-LABEL: func @differences
+func.func @differences(%w: tensor<4x64xbf16>, %own: tensor<4x64xbf16>, %held: tensor<8x64xbf16>) -> tensor<8x64xbf16> {
+  // CHECK-NOT: zero.pack_slices
+  // CHECK: %[[CODES:.*]] = zero.quantize_difference %arg0 minus %arg1 quant <i4, block = 128> slices <dim = 0, factors = [], chunk = []> {{.*}} -> tensor<1x144xi8>
+  // CHECK: %[[STACKED:.*]] = zero.all_gather_chunks %[[CODES]] along ["node"]
+  // CHECK: %[[ORDERED:.*]] = zero.unpack_slices %[[STACKED]] slices <dim = 0, factors = [2], chunk = [0]> {{.*}} -> tensor<2x144xi8>
+  // CHECK: %[[AFTER:.*]] = zero.dequantize_add %[[ORDERED]] plus %arg2 quant <i4, block = 128> slices <dim = 0, factors = [2], chunk = [0]> {{.*}} -> tensor<8x64xbf16>
+  // CHECK: return %[[AFTER]]
+  %0 = zero.from_local %w : tensor<4x64xbf16> to !primary
+  %1 = zero.from_local %own : tensor<4x64xbf16> to !primary
+  %2 = zero.encode %0 minus %1 : !primary to !sent
+  %3 = zero.all_gather %2 along ["node"] : !sent to !received
+  %4 = zero.from_local %held : tensor<8x64xbf16> to !secondary
+  %5 = zero.decode %3 plus %4 : !received to !secondary
+  %6 = zero.to_local %5 : !secondary to tensor<8x64xbf16>
+  return %6 : tensor<8x64xbf16>
+}
+
+// -----
+
 // Two hops. Between them a device holds a unit of each node; the second hop puts
 // the gpus' units between them. What is kept stays marked.
 

@@ -53,6 +53,24 @@ func.func @gather(%stacked: tensor<4x2x48xi8>) -> tensor<4x64xbf16> {
 
 // -----
 
+// Differences, too.
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+
+// CHECK-LABEL: func @gather_differences
+func.func @gather_differences(%stacked: tensor<4x2x48xi8>, %held: tensor<4x64xbf16>) -> tensor<4x64xbf16> {
+  // CHECK-NEXT: %[[EMPTY:.*]] = tensor.empty() : tensor<4x64xbf16>
+  // CHECK-NEXT: %[[WHOLE:.*]] = zero.dequantize_add %arg0 plus %arg1 quant <i8, block = 128> slices <dim = 1, factors = [2, 4], chunk = [1, 0]> into %[[EMPTY]]
+  // CHECK-NEXT: return %[[WHOLE]]
+  %0 = tensor.empty() : tensor<8x48xi8>
+  %1 = zero.unpack_slices %stacked slices <dim = 0, factors = [2, 4], chunk = [1]> into %0 : tensor<4x2x48xi8> into tensor<8x48xi8> -> tensor<8x48xi8>
+  %2 = tensor.empty() : tensor<4x64xbf16>
+  %3 = zero.dequantize_add %1 plus %held quant <i8, block = 128> slices <dim = 1, factors = [2, 4], chunk = [0, 1]> into %2 : tensor<8x48xi8>, tensor<4x64xbf16> into tensor<4x64xbf16> -> tensor<4x64xbf16>
+  return %3 : tensor<4x64xbf16>
+}
+
+// -----
+
 // Ops with other readers stay. A sum of values that were rounded to bf16 is
 // another sum.
 

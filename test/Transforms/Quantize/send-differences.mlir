@@ -23,9 +23,9 @@
 // The embedding is gathered once and has a partition nevertheless.
 // TAKES: zpp.state = [{kind = "own", type = tensor<512xbf16>}, {kind = "held", type = tensor<1024xbf16>}, {kind = "own", type = tensor<768xbf16>}, {kind = "held", type = tensor<1536xbf16>}
 // TAKES: func.func public @main({{.*}}, %{{[a-z0-9]+}}: tensor<512xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"node", "gpu"}]>}, %{{[a-z0-9]+}}: tensor<1024xbf16>
-// TAKES: "stablehlo.subtract"
+// TAKES: call @zero_quantize_difference{{.*}}xbf16>, tensor<{{.*}}xbf16>) -> tensor<{{.*}}xi8>
 // TAKES: "stablehlo.all_gather"{{.*}}xi8>
-// TAKES: "stablehlo.add"
+// TAKES: call @zero_dequantize_add{{.*}}xi8>, tensor<{{.*}}xbf16>) -> tensor<{{.*}}xbf16>
 // Within the node, what is held travels as it is.
 // TAKES: "stablehlo.all_gather"{{.*}}(tensor<1x{{.*}}xbf16>)
 

@@ -25,6 +25,10 @@ public:
   void addResults(mlir::TypeRange types) { llvm::append_range(results, types); }
   /// Adds operands that are also results, in the same memory.
   void passOn(mlir::ValueRange values);
+  /// Result `result` takes the memory of operand `operand`.
+  void addAlias(size_t result, size_t operand) {
+    aliases.emplace_back(result, operand);
+  }
   size_t getNumResults() const { return results.size(); }
 
   mlir::Operation *create(llvm::StringRef target,

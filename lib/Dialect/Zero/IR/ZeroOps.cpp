@@ -100,6 +100,17 @@ static void printTies(OpAsmPrinter &printer, Operation *, OperandRange ties,
   printer << ties << " : " << types;
 }
 
+/// The type of an optional operand, that of another one.
+static ParseResult
+parseHeldType(OpAsmParser &, std::optional<OpAsmParser::UnresolvedOperand> held,
+              Type &type, Type other) {
+  if (held)
+    type = other;
+  return success();
+}
+
+static void printHeldType(OpAsmPrinter &, Operation *, Value, Type, Type) {}
+
 static ParseResult parseSameTypes(OpAsmParser &parser,
                                   SmallVectorImpl<Type> &types,
                                   SmallVectorImpl<Type> &sameTypes) {
@@ -299,12 +310,35 @@ static LogicalResult verifyEncoding(Operation *op, ShardType encoded,
   return success();
 }
 
+/// Verifies that a format of differences does not rotate.
+static LogicalResult verifyNoRotation(Operation *op, QuantAttr quant) {
+  if (!quant.isRotated())
+    return success();
+  return op->emitOpError("expected a format that does not rotate, but got ")
+         << quant;
+}
+
+/// Verifies what is held of a tensor, if there is such an operand.
+static LogicalResult verifyHeld(Operation *op, Value held, ShardType encoded,
+                                ShardType decoded) {
+  if (!held)
+    return success();
+  if (held.getType() != decoded)
+    return op->emitOpError("expected the type ")
+           << decoded << " of what is held, but got " << held.getType();
+  return verifyNoRotation(op, encoded.getQuant());
+}
+
 LogicalResult EncodeOp::verify() {
-  return verifyEncoding(*this, getType(), getOperand().getType());
+  if (failed(verifyEncoding(*this, getType(), getOperand().getType())))
+    return failure();
+  return verifyHeld(*this, getHeld(), getType(), getOperand().getType());
 }
 
 LogicalResult DecodeOp::verify() {
-  return verifyEncoding(*this, getOperand().getType(), getType());
+  if (failed(verifyEncoding(*this, getOperand().getType(), getType())))
+    return failure();
+  return verifyHeld(*this, getHeld(), getOperand().getType(), getType());
 }
 
 //===----------------------------------------------------------------------===//
@@ -333,6 +367,24 @@ ZPP_LOCAL_EFFECTS(ReduceOp)
 ZPP_LOCAL_EFFECTS(DequantizeReduceOp)
 ZPP_LOCAL_EFFECTS(DequantizeReduceQuantizeOp)
 #undef ZPP_LOCAL_EFFECTS
+
+/// The same for an op that also reads what is held of a tensor.
+static void addDifferenceEffects(Effects &effects, OpOperand &input,
+                                 OpOperand &held, OpOperand &init) {
+  if (isa<MemRefType>(held.get().getType()))
+    effects.emplace_back(MemoryEffects::Read::get(), &held);
+  addLocalEffects(effects, input, init);
+}
+
+void QuantizeDifferenceOp::getEffects(Effects &effects) {
+  addDifferenceEffects(effects, getInputMutable(), getHeldMutable(),
+                       getInitMutable());
+}
+
+void DequantizeAddOp::getEffects(Effects &effects) {
+  addDifferenceEffects(effects, getInputMutable(), getHeldMutable(),
+                       getInitMutable());
+}
 
 void AllToAllOp::getEffects(Effects &effects) {
   addLocalEffects(effects, getInputMutable(), getInitMutable());
@@ -493,50 +545,84 @@ LogicalResult UnpackSlicesOp::verify() {
   return success();
 }
 
-LogicalResult QuantizeOp::verify() {
-  if (failed(verifySizes(*this)))
+/// Verifies an op that quantizes the chunks of its input.
+template <typename OpT> static LogicalResult verifyQuantize(OpT op) {
+  if (failed(verifySizes(op)))
     return failure();
-  ShapedType input = getInputType();
-  if (failed(verifyFloat(*this, "input", input)))
+  ShapedType input = op.getInputType();
+  if (failed(verifyFloat(op, "input", input)))
     return failure();
   SmallVector<int64_t> chunkShape(input.getShape());
-  if (SlicesAttr slices = getSlicesAttr()) {
-    if (failed(verifySlices(*this, slices, input)))
+  if (SlicesAttr slices = op.getSlicesAttr()) {
+    if (failed(verifySlices(op, slices, input)))
       return failure();
     chunkShape = slices.getChunkShape(input.getShape());
   } else if (input.getRank() == 0) {
-    return emitOpError("expected a leading dim of chunks, but got ") << input;
+    return op.emitOpError("expected a leading dim of chunks, but got ")
+           << input;
   }
-  return verifyWire(*this, "destination", getInitType(), chunkShape.front(),
-                    numElements(ArrayRef(chunkShape).drop_front()), getQuant());
+  return verifyWire(op, "destination", op.getInitType(), chunkShape.front(),
+                    numElements(ArrayRef(chunkShape).drop_front()),
+                    op.getQuant());
 }
 
-LogicalResult DequantizeOp::verify() {
-  if (failed(verifySizes(*this)))
+/// Verifies an op that reads chunks of its destination.
+template <typename OpT> static LogicalResult verifyDequantize(OpT op) {
+  if (failed(verifySizes(op)))
     return failure();
-  ShapedType init = getInitType();
-  if (failed(verifyFloat(*this, "destination", init)))
+  ShapedType init = op.getInitType();
+  if (failed(verifyFloat(op, "destination", init)))
     return failure();
   SmallVector<int64_t> chunkShape(init.getShape());
-  if (SlicesAttr slices = getSlicesAttr()) {
-    if (failed(verifyCoveringSlices(*this, slices, init)))
+  if (SlicesAttr slices = op.getSlicesAttr()) {
+    if (failed(verifyCoveringSlices(op, slices, init)))
       return failure();
     chunkShape = slices.getChunkShape(init.getShape());
   } else if (init.getRank() == 0) {
-    return emitOpError("expected a leading dim of chunks, but got ") << init;
+    return op.emitOpError("expected a leading dim of chunks, but got ") << init;
   }
   // A gathered tensor has two leading dims of chunks: by device and by unit.
-  ShapedType input = getInputType();
+  ShapedType input = op.getInputType();
   int64_t chunks = chunkShape.front();
-  int64_t bytes = getQuant()
+  int64_t bytes = op.getQuant()
                       .getLayout(numElements(ArrayRef(chunkShape).drop_front()))
                       .chunkBytes;
   if (input.getElementType().isSignlessInteger(8) && input.getRank() > 0 &&
       input.getShape().back() == bytes &&
       numElements(input.getShape().drop_back()) == chunks)
     return success();
-  return emitOpError("expected ") << chunks << " chunks of " << bytes
-                                  << " bytes in the input, but got " << input;
+  return op.emitOpError("expected ")
+         << chunks << " chunks of " << bytes << " bytes in the input, but got "
+         << input;
+}
+
+/// Verifies what is held of a tensor of type `type`.
+template <typename OpT>
+static LogicalResult verifyDifference(OpT op, ShapedType type) {
+  auto held = cast<ShapedType>(op.getHeld().getType());
+  if (isa<TensorType>(held) != isa<TensorType>(type) ||
+      held.getShape() != type.getShape() ||
+      held.getElementType() != type.getElementType())
+    return op.emitOpError("expected what is held to have the shape and "
+                          "elements of ")
+           << type << ", but got " << held;
+  return verifyNoRotation(op, op.getQuant());
+}
+
+LogicalResult QuantizeOp::verify() { return verifyQuantize(*this); }
+
+LogicalResult DequantizeOp::verify() { return verifyDequantize(*this); }
+
+LogicalResult QuantizeDifferenceOp::verify() {
+  if (failed(verifyQuantize(*this)))
+    return failure();
+  return verifyDifference(*this, getInputType());
+}
+
+LogicalResult DequantizeAddOp::verify() {
+  if (failed(verifyDequantize(*this)))
+    return failure();
+  return verifyDifference(*this, getInitType());
 }
 
 LogicalResult ReduceOp::verify() {

@@ -36,14 +36,18 @@ struct LocalOpInterface
                           BufferizationState &state) const {
     if (op->getNumResults() == 0)
       return success();
-    FailureOr<Value> input =
-        getBuffer(rewriter, op->getOperand(0), options, state);
-    FailureOr<Value> init =
-        getBuffer(rewriter, op->getOperand(1), options, state);
-    if (failed(input) || failed(init))
-      return failure();
-    clone(rewriter, op, /*newResultTypes=*/TypeRange(), {*input, *init});
-    replaceOpWithBufferizedValues(rewriter, op, *init);
+    SmallVector<Value> buffers;
+    for (Value operand : op->getOperands()) {
+      FailureOr<Value> buffer = getBuffer(rewriter, operand, options, state);
+      if (failed(buffer))
+        return failure();
+      buffers.push_back(*buffer);
+    }
+    clone(rewriter, op, /*newResultTypes=*/TypeRange(), buffers);
+    OpOperand &init =
+        *cast<DestinationStyleOpInterface>(op).getDpsInitOperand(0);
+    replaceOpWithBufferizedValues(rewriter, op,
+                                  buffers[init.getOperandNumber()]);
     return success();
   }
 };
@@ -57,8 +61,9 @@ void zpp::zero::registerBufferizableOpInterfaceExternalModels(
     DialectRegistry &registry) {
   registry.addExtension(+[](MLIRContext *context, ZeroDialect *) {
     attachInterfaces<PackSlicesOp, UnpackSlicesOp, QuantizeOp, DequantizeOp,
-                     ReduceOp, DequantizeReduceOp, DequantizeReduceQuantizeOp,
-                     AllToAllOp, AllGatherChunksOp>(*context);
+                     QuantizeDifferenceOp, DequantizeAddOp, ReduceOp,
+                     DequantizeReduceOp, DequantizeReduceQuantizeOp, AllToAllOp,
+                     AllGatherChunksOp>(*context);
     // The dialects of the ops that bufferization creates.
     context->loadDialect<BufferizationDialect, memref::MemRefDialect>();
   });

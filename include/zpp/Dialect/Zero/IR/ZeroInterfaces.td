@@ -43,7 +43,7 @@ def Zero_DecomposedOpInterface : OpInterface<"DecomposedOpInterface"> {
   let cppNamespace = "::zpp::zero";
   let description = [{
     A decomposed op reads one input and overwrites one destination, both local
-    to the device. Either both are tensors and the op has one result, or both
+    to the device. It may read one more tensor. Either all are tensors and the op has one result, or both
     are buffers and it has none.
   }];
   let methods = [

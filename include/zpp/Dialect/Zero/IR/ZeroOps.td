@@ -195,32 +195,53 @@ def Zero_EncodeOp : Zero_Op<"encode", [Pure]> {
   let summary = "A partitioned tensor in quantized form";
   let description = [{
     Quantizes every unit that a device holds into a wire chunk of its own
-    (qwZ, paper section 3.1). Gathering an encoded tensor moves chunks.
+    (qwZ, paper section 3.1). Gathering an encoded tensor moves chunks. With
+    `minus`, how much the tensor differs from what is held of it is quantized.
+
+    ```mlir
+    %e = zero.encode %w minus %h
+        : !zero.shard<256x64xbf16, dim 0 = ("node", "gpu") on #mesh> to
+          !zero.shard<256x64xbf16, dim 0 = ("node", "gpu") on #mesh,
+                      quant <i4, block = 128>>
+    ```
 
     **Constraints**
 
     - C1: the result type is the operand type with `quant`; the element types
       may differ.
+    - C2: with `minus`, both tensors have the same type, and the format does not
+      rotate.
   }];
-  let arguments = (ins Zero_ShardType:$operand);
+  let arguments = (ins Zero_ShardType:$operand, Optional<Zero_ShardType>:$held);
   let results = (outs Zero_ShardType:$result);
-  let assemblyFormat = "$operand attr-dict `:` type($operand) `to` type($result)";
+  let assemblyFormat = [{
+    $operand (`minus` $held^)? attr-dict
+    `:` type($operand) custom<HeldType>(ref($held), type($held), ref(type($operand)))
+    `to` type($result)
+  }];
   let hasVerifier = 1;
 }
 
 def Zero_DecodeOp : Zero_Op<"decode", [Pure]> {
   let summary = "The values of a quantized partitioned tensor";
   let description = [{
-    The inverse of `encode`, up to rounding.
+    The inverse of `encode`, up to rounding. With `plus`, the values are added
+    to what is held of the tensor, and the sums rounded to its elements.
 
     **Constraints**
 
     - C1: the operand type is the result type with `quant`; the element types
       may differ.
+    - C2: with `plus`, what is held has the result type, and the format does not
+      rotate.
   }];
-  let arguments = (ins Zero_ShardType:$operand);
+  let arguments = (ins Zero_ShardType:$operand, Optional<Zero_ShardType>:$held);
   let results = (outs Zero_ShardType:$result);
-  let assemblyFormat = "$operand attr-dict `:` type($operand) `to` type($result)";
+  let assemblyFormat = [{
+    $operand (`plus` $held^)? attr-dict
+    `:` type($operand) `to` type($result)
+    custom<HeldType>(ref($held), type($held), ref(type($result)))
+  }];
   let hasVerifier = 1;
 }
 
@@ -339,6 +360,61 @@ def Zero_DequantizeOp
   let assemblyFormat = [{
     $input `quant` $quant (`slices` $slices^)? `into` $init attr-dict
     `:` type($input) `into` type($init) (`->` type($results)^)?
+  }];
+}
+
+/// An op that also reads what is held of a tensor, of the type of that tensor.
+class Zero_DifferenceOp<string mnemonic>
+    : Zero_LocalOp<mnemonic, (ins Zero_Data:$held, Zero_QuantAttr:$quant,
+                                  OptionalAttr<Zero_SlicesAttr>:$slices)>;
+
+def Zero_QuantizeDifferenceOp : Zero_DifferenceOp<"quantize_difference"> {
+  let summary = "Quantizes what a tensor differs from what is held of it";
+  let description = [{
+    `quantize` of the input minus what is held, in one. The difference is taken
+    in f32.
+
+    ```mlir
+    %b = zero.quantize_difference %w minus %h quant <i4, block = 128> into %e
+        : tensor<4x4096xbf16>, tensor<4x4096xbf16> into tensor<4x2112xi8>
+        -> tensor<4x2112xi8>
+    ```
+
+    **Constraints**
+
+    - C1: the input has float elements (f32, bf16, f16), and what is held has
+      its shape and elements.
+    - C2: `slices` fits the input.
+    - C3: the destination is CxBxi8 with C chunks of B bytes.
+    - C4: `quant` does not rotate.
+  }];
+  let assemblyFormat = [{
+    $input `minus` $held `quant` $quant (`slices` $slices^)? `into` $init
+    attr-dict `:` type($input) `,` type($held) `into` type($init)
+    (`->` type($results)^)?
+  }];
+}
+
+def Zero_DequantizeAddOp : Zero_DifferenceOp<"dequantize_add"> {
+  let summary = "Reads wire chunks and adds them to what is held";
+  let description = [{
+    `dequantize` and the sum of its values and what is held, in one. The sum is
+    taken in f32 and rounded once. On buffers, the destination may be what is
+    held.
+
+    **Constraints**
+
+    - C1: the destination has float elements (f32, bf16, f16), and what is held
+      has its shape and elements.
+    - C2: `slices` fits the destination and covers it (one stage).
+    - C3: the last dim of the input has the bytes of a chunk; the other dims
+      number the chunks.
+    - C4: `quant` does not rotate.
+  }];
+  let assemblyFormat = [{
+    $input `plus` $held `quant` $quant (`slices` $slices^)? `into` $init
+    attr-dict `:` type($input) `,` type($held) `into` type($init)
+    (`->` type($results)^)?
   }];
 }
 
