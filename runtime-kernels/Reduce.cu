@@ -86,24 +86,24 @@ __global__ void __launch_bounds__(kThreads, 5)
   using Sum = FewSummer<from, n, sources>;
   __shared__ typename Sum::Storage storage[kThreads / 32];
   __shared__ WarpPacks<E, n> packs[kThreads / 32];
-  typename Sum::Storage &warpStorage = storage[threadIdx.x / 32];
+  typename Sum::Lane lane(storage[threadIdx.x / 32]);
   auto *dest = static_cast<typename E::Storage *>(p.dest);
   auto elements = static_cast<int32_t>(p.map.elements);
   auto begin = p.map.template chunkBegin<int32_t>(/*chunk=*/0);
   int32_t element =
       (threadBlock * p.rows * kThreads + static_cast<int32_t>(threadIdx.x)) * n;
-  Sum::copy(p.sources, warpStorage, /*half=*/0, element < elements, element);
+  Sum::copy(p.sources, lane, /*half=*/0, element < elements, element);
 #pragma unroll 1
   for (int r = 0; r < p.rows; ++r, element += kThreads * n) {
     int32_t next = element + kThreads * n;
-    Sum::copy(p.sources, warpStorage, (r + 1) % 2,
-              r + 1 < p.rows && next < elements, next);
+    Sum::copy(p.sources, lane, (r + 1) % 2, r + 1 < p.rows && next < elements,
+              next);
     int32_t left = elements - element;
     float values[n];
     // Exact sums take the divisor, and the power of two of a rotation back, in
     // their stride. Rotations are for whole groups only.
     bool isMultiplied = false;
-    if (!Sum::sum(p.sources, warpStorage, r % 2, left > 0, element,
+    if (!Sum::sum(p.sources, lane, r % 2, left > 0, element,
                   left >= n ? p.power : 0.0f, isMultiplied, values))
       fillOneByOne(values, min(left, n), [&](int i) {
         return sumElement<from>(p.sources, element + i);

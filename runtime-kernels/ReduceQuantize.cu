@@ -80,12 +80,15 @@ __global__ void __launch_bounds__(kThreads, 5) reduceFewQuantizeKernel(
   const ReduceQuantizeParams &p = batch.find(threadBlock);
   using Sum = FewSummer<from, n, sources>;
   __shared__ typename Sum::Storage storage[kThreads / 32];
-  typename Sum::Storage &warpStorage = storage[threadIdx.x / 32];
+  typename Sum::Lane lane(storage[threadIdx.x / 32]);
   auto c = chunkOfBlock<int32_t>();
   if (c >= p.map.chunks)
     return;
   auto begin = p.map.chunkBegin(c);
-  uint8_t *chunk = p.dest + static_cast<int64_t>(c) * p.stride;
+  int64_t offset = static_cast<int64_t>(c) * p.stride;
+  // Kept in registers, not computed for each item.
+  asm volatile("" : "+l"(offset));
+  uint8_t *chunk = p.dest + offset;
   int32_t item =
       threadBlock * p.rows * kThreads + static_cast<int32_t>(threadIdx.x);
   struct Place {
@@ -100,16 +103,16 @@ __global__ void __launch_bounds__(kThreads, 5) reduceFewQuantizeKernel(
     return Place{position.index, min(left, position.inside)};
   };
   Place place = locate(item);
-  Sum::copy(p.sources, warpStorage, /*half=*/0, place.count >= n, place.index);
+  Sum::copy(p.sources, lane, /*half=*/0, place.count >= n, place.index);
 #pragma unroll 1
   for (int r = 0; r < p.rows; ++r) {
     Place next{0, 0};
     if (r + 1 < p.rows)
       next = locate(item + kThreads);
-    Sum::copy(p.sources, warpStorage, (r + 1) % 2, next.count >= n, next.index);
+    Sum::copy(p.sources, lane, (r + 1) % 2, next.count >= n, next.index);
     float values[n];
     bool isMultiplied = false;
-    if (!Sum::sum(p.sources, warpStorage, r % 2, place.count >= n, place.index,
+    if (!Sum::sum(p.sources, lane, r % 2, place.count >= n, place.index,
                   /*power=*/0.0f, isMultiplied, values))
       fillOneByOne(values, min(place.count, n), [&](int i) {
         return sumElement<from>(p.sources, place.index + i);

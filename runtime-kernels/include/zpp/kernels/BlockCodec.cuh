@@ -197,48 +197,53 @@ __device__ __forceinline__ uint32_t blockMax(uint32_t value,
   return value;
 }
 
-/// (mask & a) | (~mask & b) in one instruction.
-__device__ __forceinline__ uint32_t select(uint32_t mask, uint32_t a,
-                                           uint32_t b) {
-  uint32_t result;
-  asm("lop3.b32 %0, %1, %2, %3, 0xca;"
-      : "=r"(result)
-      : "r"(mask), "r"(a), "r"(b));
-  return result;
-}
-
 /// The codes of `values`, packed as on the wire.
 template <WireFormat format, int n>
 __device__ __forceinline__ Pack<n * codeBits(format) / 8>
 packCodes(const float (&values)[n], float inverse) {
-  // Added to a float up to 2^22, 1.5 * 2^23 leaves its nearest integer, ties to
-  // even, in the low bits, in two's complement.
-  uint32_t bits[n];
-#pragma unroll
-  for (int i = 0; i < n; ++i)
-    bits[i] = __float_as_uint(
-        __fadd_rn(multiplyFlushed(values[i], inverse), 12582912.0f));
-
-  auto lowBytes = [](uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-    return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040),
-                       0x5410);
-  };
-  // In a NaN block the values above can be anything, and the codes are zero.
-  uint32_t keep = inverse == 0.0f ? 0u : 0xffffffffu;
+  // In a NaN block the values can be anything, and the codes are zero.
+  // A mask made by arithmetic: a predicate takes an instruction more per word.
+  auto keep = static_cast<uint32_t>(
+      -static_cast<int32_t>(__float_as_uint(inverse)) >> 31);
   Pack<n * codeBits(format) / 8> pack;
+  // Added to a float up to 2^22, a large one leaves its nearest integer, ties
+  // to even, in the low bits.
+  auto round = [&](int i, float large) {
+    return __float_as_uint(
+        __fadd_rn(multiplyFlushed(values[i], inverse), large));
+  };
   if constexpr (format == WireFormat::I8) {
+    // In two's complement, of 1.5 * 2^23.
+    auto lowBytes = [](uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+      return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040),
+                         0x5410);
+    };
 #pragma unroll
-    for (int w = 0; w < n / 4; ++w)
-      pack.words[w] = keep & lowBytes(bits[4 * w], bits[4 * w + 1],
-                                      bits[4 * w + 2], bits[4 * w + 3]);
+    for (int w = 0; w < n / 4; ++w) {
+      uint32_t bits[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        bits[i] = round(4 * w + i, 12582912.0f);
+      pack.words[w] = keep & lowBytes(bits[0], bits[1], bits[2], bits[3]);
+    }
   } else {
+    // Biased by 8, of 2^23 = 0x4b000000: such words, 4 bits apart, add up to
+    // the nibbles and 0xfb000000. The third one is larger by 0x50000, so that
+    // nothing but the nibbles is left.
 #pragma unroll
     for (int w = 0; w < n / 8; ++w) {
-      uint32_t even = lowBytes(bits[8 * w], bits[8 * w + 2], bits[8 * w + 4],
-                               bits[8 * w + 6]);
-      uint32_t odd = lowBytes(bits[8 * w + 1], bits[8 * w + 3], bits[8 * w + 5],
-                              bits[8 * w + 7]);
-      pack.words[w] = keep & select(0x0f0f0f0fu, even, odd << 4);
+      uint32_t bits[8];
+#pragma unroll
+      for (int i = 0; i < 8; ++i)
+        bits[i] = round(8 * w + i, i == 2 ? 8388616.0f + 0x50000 : 8388616.0f);
+#pragma unroll
+      for (int count = 8, shift = 4; count > 1; count /= 2, shift *= 2)
+#pragma unroll
+        for (int i = 0; i < count / 2; ++i)
+          asm("mad.lo.u32 %0, %1, %2, %3;"
+              : "=r"(bits[i])
+              : "r"(bits[2 * i + 1]), "r"(1u << shift), "r"(bits[2 * i]));
+      pack.words[w] = keep & (bits[0] ^ 0x88888888u);
     }
   }
   return pack;

@@ -182,6 +182,13 @@ struct ScaleRange {
     return largest - (smallest + 1) <= (8u << 23) && smallest >= 0x007fffffu &&
            largest < (200u << 23);
   }
+  /// Whether PairSum can sum two sources.
+  __device__ __forceinline__ bool isExactPair() const {
+    return largest - (smallest + 1) <= (6u << 23) &&
+           smallest >= (kLeastPairExponent << 23) - 1 && largest < (200u << 23);
+  }
+  /// So that the factors of PairSum are not subnormal.
+  static constexpr uint32_t kLeastPairExponent = 12;
 };
 
 /// Such sums of n codes, two in each f64: one instruction masks two codes, and
@@ -250,10 +257,105 @@ private:
   double sums[n / 2];
 };
 
+/// Such sums of n codes of two sources, with eMax - eMin <= 6: one instruction
+/// multiplies an element's two codes by their scales and adds the products.
+///
+/// The scales are integers below 2^14 in units of 2^(eMin - 7). The codes are
+/// bytes, biased to 0..15, or to 16 times that where they are masked but not
+/// shifted. Added to the bits of 1.5 * 2^23, a sum below 2^22 makes the float
+/// 1.5 * 2^23 + sum.
+template <int n> class PairSum {
+public:
+  __device__ __forceinline__ PairSum(const ScaleRange &range,
+                                     const uint32_t (&scales)[2])
+      : exponent(
+            max((range.smallest + 1) >> 23, ScaleRange::kLeastPairExponent)) {
+    uint32_t integers[2];
+#pragma unroll
+    for (int k = 0; k < 2; ++k)
+      integers[k] = scales[k] == 0 ? 0
+                                   : (((scales[k] >> 16) & 0x7fu) | 0x80u)
+                                         << ((scales[k] >> 23) - exponent);
+    factors = integers[0] | integers[1] << 16;
+    bias = 8 * (integers[0] + integers[1]);
+  }
+
+  /// The sums, times a power of two.
+  __device__ __forceinline__ void add(const Pack<n / 2> &a,
+                                      const Pack<n / 2> &b, float power,
+                                      float (&sum)[n]) const {
+    // Of elements with an even and with an odd index.
+    float factor[2], rest[2];
+    uint32_t first[2];
+#pragma unroll
+    for (int odd = 0; odd < 2; ++odd) {
+      factor[odd] = __uint_as_float((exponent - 7 - 4 * odd) << 23) * power;
+      rest[odd] = -kMagic * factor[odd];
+      first[odd] = kMagicBits - (bias << (4 * odd));
+    }
+#pragma unroll
+    for (int w = 0; w < n / 8; ++w)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        // Two bytes of each source, in turn: four elements.
+        uint32_t bytes =
+            __byte_perm(a.words[w], b.words[w], half == 0 ? 0x5140 : 0x7362);
+#pragma unroll
+        for (int odd = 0; odd < 2; ++odd) {
+          uint32_t codes = maskFlip(bytes, 0x0f0f0f0fu << (4 * odd),
+                                    0x08080808u << (4 * odd));
+          int i = 8 * w + 4 * half + odd;
+          uint32_t lower = __dp2a_lo(factors, codes, first[odd]);
+          uint32_t upper = __dp2a_hi(factors, codes, first[odd]);
+          sum[i] = __fmaf_rn(__uint_as_float(lower), factor[odd], rest[odd]);
+          sum[i + 2] =
+              __fmaf_rn(__uint_as_float(upper), factor[odd], rest[odd]);
+        }
+      }
+  }
+
+private:
+  static constexpr float kMagic = 12582912.0f;
+  static constexpr uint32_t kMagicBits = 0x4b400000u;
+  /// eMin, as in an f32.
+  uint32_t exponent;
+  /// The two scales.
+  uint32_t factors;
+  /// What the bias of the codes adds to a sum.
+  uint32_t bias;
+};
+
 /// A product that overflows must do so before it is added: a fused multiply-add
 /// could come back below infinity. Codes are below 2^8, so that scales below
 /// 2^120 cannot. As f32 bits.
 inline constexpr uint32_t kLargestFusedScale = 0x7b800000u;
+
+/// Where the items of a warp, of `n` elements of one source, arrive in shared
+/// memory. No thread reads what another one has copied.
+template <Kind kind, int n> struct SourceStage {
+  static constexpr int kBytes = n * bitsOf(kind) / 8;
+  /// Copies of 16 bytes.
+  static constexpr int kPieces = kBytes / 16;
+  static_assert(kBytes % 16 == 0);
+
+  uint4 packs[kPieces][32];
+  uint32_t scales[32];
+
+  /// Between `global` and the thread's place at `shared`.
+  __device__ __forceinline__ static void copy(uint32_t shared,
+                                              const uint8_t *global) {
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i)
+      copyAsync<16>(shared + 512 * i, global + 16 * i);
+  }
+  __device__ __forceinline__ static Pack<kBytes> load(uint32_t shared) {
+    Pack<kBytes> pack;
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i)
+      pack.setSlice(i, loadShared16(shared + 512 * i));
+    return pack;
+  }
+};
 
 /// Sums items of `n` elements. The sources travel through shared memory, so
 /// that what is in flight costs no registers and the loop over them stays
@@ -261,16 +363,7 @@ inline constexpr uint32_t kLargestFusedScale = 0x7b800000u;
 template <Kind kind, int n> class Summer {
   static constexpr int kStages =
       isQuantized(kind) ? 8 : 128 / (n * bitsOf(kind) / 8);
-  static constexpr int kBytes = n * bitsOf(kind) / 8;
-  /// Copies of 16 bytes.
-  static constexpr int kPieces = kBytes / 16;
-  static_assert(kBytes % 16 == 0);
-
-  /// Of a warp. No thread reads what another one has copied.
-  struct Stage {
-    uint4 packs[kPieces][32];
-    uint32_t scales[32];
-  };
+  using Stage = SourceStage<kind, n>;
 
 public:
   struct Storage {
@@ -306,9 +399,7 @@ public:
     };
     auto copyPacks = [&](uint32_t offset, bool exists) {
       if (exists)
-#pragma unroll
-        for (int i = 0; i < kPieces; ++i)
-          copyAsync<16>(sharedPacks + offset + 512 * i, packs + 16 * i);
+        Stage::copy(sharedPacks + offset, packs);
       advance(packs);
     };
     // One group for the first scales, then one per source.
@@ -322,13 +413,6 @@ public:
       commitCopies();
     }
 
-    auto loadPack = [&](uint32_t offset) {
-      Pack<kBytes> pack;
-#pragma unroll
-      for (int i = 0; i < kPieces; ++i)
-        pack.setSlice(i, loadShared16(sharedPacks + offset + 512 * i));
-      return pack;
-    };
     // As f32 bits.
     auto loadScale = [&](uint32_t offset) {
       return __byte_perm(loadShared4(sharedScales + offset), 0, scaleSelector);
@@ -349,7 +433,7 @@ public:
 #pragma unroll 1
           for (int left = sources.count; left > 0; --left) {
             waitForCopies<kStages - 1>();
-            exact.add(loadPack(offset), loadScale(offset));
+            exact.add(Stage::load(sharedPacks + offset), loadScale(offset));
             commitCopies();
             offset += sizeof(Stage);
           }
@@ -365,7 +449,7 @@ public:
     uint32_t largestScale = 0;
     auto add = [&](uint32_t offset) {
       waitForCopies<kStages - 1>();
-      Pack<kBytes> pack = loadPack(offset);
+      auto pack = Stage::load(sharedPacks + offset);
       if constexpr (isQuantized(kind)) {
         uint32_t scaleBits = loadScale(offset);
         largestScale = max(largestScale, scaleBits);
@@ -410,20 +494,29 @@ public:
 /// are in flight at once, beside those of the thread's next item.
 template <Kind kind, int n, int kStages> class FewSummer {
   static_assert(isQuantized(kind));
-  static constexpr int kBytes = n * bitsOf(kind) / 8;
-  /// Copies of 16 bytes.
-  static constexpr int kPieces = kBytes / 16;
-  static_assert(kBytes % 16 == 0);
-
-  /// Of a warp. No thread reads what another one has copied.
-  struct Stage {
-    uint4 packs[kPieces][32];
-    uint32_t scales[32];
-  };
+  using Stage = SourceStage<kind, n>;
 
 public:
   struct Storage {
     Stage stages[2][kStages];
+  };
+
+  /// The addresses of a thread in the storage of its warp. Kept in registers,
+  /// because the compiler would compute them anew for each item.
+  struct Lane {
+    uint32_t packs, scales;
+
+    __device__ __forceinline__ explicit Lane(Storage &storage)
+        : packs(
+              sharedAddress(&storage.stages[0][0].packs[0][threadIdx.x % 32])),
+          scales(
+              sharedAddress(&storage.stages[0][0].scales[threadIdx.x % 32])) {
+      asm volatile("" : "+r"(packs), "+r"(scales));
+    }
+    /// Of stage `k` of a half.
+    static __device__ __forceinline__ uint32_t offset(int half, int k) {
+      return (half * kStages + k) * static_cast<uint32_t>(sizeof(Stage));
+    }
   };
 
   /// Begins to copy the sources' elements from `element` on, a multiple of n,
@@ -432,28 +525,21 @@ public:
   /// at least.
   template <typename Int>
   __device__ __forceinline__ static void copy(const Sources &sources,
-                                              Storage &storage, int half,
+                                              const Lane &lane, int half,
                                               bool active, Int element) {
     if (active) {
-      int lane = threadIdx.x % 32;
       const uint8_t *packs =
           sources.data + static_cast<int64_t>(element) * bitsOf(kind) / 8;
       // Scales come in pairs, because 4 bytes are the least that can be copied.
       const uint8_t *scales = sources.data + sources.scalesOffset +
                               (element >> sources.blockLog2) / 2 * 4;
-      uint32_t sharedPacks =
-          sharedAddress(&storage.stages[half][0].packs[0][lane]);
-      uint32_t sharedScales =
-          sharedAddress(&storage.stages[half][0].scales[lane]);
 #pragma unroll
       for (int k = 0; k < kStages; ++k)
         if (k < sources.count) {
           int64_t source = k * sources.stride;
-          copyAsync<4>(sharedScales + k * sizeof(Stage), scales + source);
-#pragma unroll
-          for (int i = 0; i < kPieces; ++i)
-            copyAsync<16>(sharedPacks + k * sizeof(Stage) + 512 * i,
-                          packs + source + 16 * i);
+          uint32_t stage = Lane::offset(half, k);
+          copyAsync<4>(lane.scales + stage, scales + source);
+          Stage::copy(lane.packs + stage, packs + source);
         }
     }
     commitCopies();
@@ -465,22 +551,12 @@ public:
   /// a power of two from 2^-12 to 1, and no such sum is below 2^-100.
   template <typename Int>
   __device__ __forceinline__ static bool
-  sum(const Sources &sources, Storage &storage, int half, bool active,
+  sum(const Sources &sources, const Lane &lane, int half, bool active,
       Int element, float power, bool &isMultiplied, float (&sum)[n]) {
-    int lane = threadIdx.x % 32;
-    uint32_t sharedPacks =
-        sharedAddress(&storage.stages[half][0].packs[0][lane]);
-    uint32_t sharedScales =
-        sharedAddress(&storage.stages[half][0].scales[lane]);
     uint32_t scaleSelector =
         (element >> sources.blockLog2) % 2 != 0 ? 0x3244 : 0x1044;
     auto loadPack = [&](int k) {
-      Pack<kBytes> pack;
-#pragma unroll
-      for (int i = 0; i < kPieces; ++i)
-        pack.setSlice(i,
-                      loadShared16(sharedPacks + k * sizeof(Stage) + 512 * i));
-      return pack;
+      return Stage::load(lane.packs + Lane::offset(half, k));
     };
     waitForCopies<1>();
     // As f32 bits.
@@ -489,25 +565,24 @@ public:
     for (int k = 0; k < kStages; ++k)
       scales[k] =
           k < sources.count
-              ? __byte_perm(loadShared4(sharedScales + k * sizeof(Stage)), 0,
+              ? __byte_perm(loadShared4(lane.scales + Lane::offset(half, k)), 0,
                             scaleSelector)
               : 0;
 
-    if constexpr (kind == Kind::I4 && kHasFastF64) {
-      static_assert(kStages <= ScaleRange::kMaxSources);
+    if constexpr (kind == Kind::I4) {
+      static_assert(kStages == 2);
       ScaleRange range;
 #pragma unroll
       for (int k = 0; k < kStages; ++k)
         if (k < sources.count)
           range.add(scales[k]);
-      if (__all_sync(0xffffffffu, !active || range.isExact())) {
-        ExactSum<n> exact(range);
-#pragma unroll
-        for (int k = 0; k < kStages; ++k)
-          if (k < sources.count)
-            exact.add(loadPack(k), scales[k]);
+      if (__all_sync(0xffffffffu, !active || range.isExactPair())) {
         isMultiplied = power != 0.0f && range.isUsual();
-        exact.finish(sum, isMultiplied ? power : 1.0f);
+        Pack<Stage::kBytes> first = loadPack(0), second = {};
+        if (sources.count > 1)
+          second = loadPack(1);
+        PairSum<n>(range, scales)
+            .add(first, second, isMultiplied ? power : 1.0f, sum);
         return active;
       }
     }
