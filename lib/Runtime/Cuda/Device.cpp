@@ -72,7 +72,7 @@ Status DeviceMemory::getWorkspace(int64_t bytes, void *&data) {
 
 Status rt::copyRows(const Footprint &footprint, const void *input, void *output,
                     cudaStream_t stream) {
-  const auto &[from, to] = footprint;
+  const Pieces &from = footprint.input, &to = footprint.output;
   bool isDense =
       from.count == 1 || (from.stride == from.bytes && to.stride == to.bytes);
   if (isDense)
