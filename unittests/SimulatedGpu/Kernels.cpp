@@ -191,9 +191,17 @@ static ChunkBuffer<Void> translated(ChunkBuffer<Void> buffer) {
   return buffer;
 }
 
-cudaError_t kernels::quantize(const ConstTensor &source, const SliceMap &map,
-                              const Chunks &dest, const LaunchTarget &target) {
-  if (!isSupported(Operation::Quantize, kindOf(source.type), kindOf(dest)) ||
+static const uint8_t *atHeld(const ConstTensor *held) {
+  return held ? at(held->data) : nullptr;
+}
+
+/// With `held`, of what `source` differs from it.
+static cudaError_t queueQuantize(const char *name, Operation operation,
+                                 const ConstTensor &source,
+                                 const ConstTensor *held, const SliceMap &map,
+                                 const Chunks &dest,
+                                 const LaunchTarget &target) {
+  if (!isSupported(operation, kindOf(source.type), kindOf(dest)) ||
       !map.verify().empty())
     return cudaErrorInvalidValue;
   if (cudaError_t error =
@@ -203,20 +211,43 @@ cudaError_t kernels::quantize(const ConstTensor &source, const SliceMap &map,
     return error;
   std::vector<Access> accesses;
   addTensor(accesses, source.data, elementBytes(source.type), map, false);
+  if (held)
+    addTensor(accesses, held->data, elementBytes(held->type), map, false);
   addChunks(accesses, dest, map.elementsPerChunk(), true);
   return queue(
-      "quantize", std::move(accesses),
-      [=] {
-        reference::quantize(at(source.data), source.type, map,
-                            translated(dest));
+      name, std::move(accesses),
+      [=, heldData = atHeld(held)] {
+        reference::quantize(at(source.data), source.type, map, translated(dest),
+                            heldData);
       },
       target);
 }
 
-cudaError_t kernels::dequantize(const ConstChunks &source, const SliceMap &map,
-                                const Tensor &dest,
-                                const LaunchTarget &target) {
-  if (!isSupported(Operation::Dequantize, kindOf(source), kindOf(dest.type)) ||
+cudaError_t kernels::quantize(const ConstTensor &source, const SliceMap &map,
+                              const Chunks &dest, const LaunchTarget &target) {
+  return queueQuantize("quantize", Operation::Quantize, source, nullptr, map,
+                       dest, target);
+}
+
+cudaError_t kernels::quantizeDifference(const ConstTensor &source,
+                                        const ConstTensor &held,
+                                        const SliceMap &map, const Chunks &dest,
+                                        const LaunchTarget &target) {
+  if (held.type != source.type || dest.rotate != 0)
+    return cudaErrorInvalidValue;
+  if (cudaError_t error = checkTensor(held))
+    return error;
+  return queueQuantize("quantizeDifference", Operation::QuantizeDifference,
+                       source, &held, map, dest, target);
+}
+
+/// With `held`, which may be `dest`, the values are added to it.
+static cudaError_t queueDequantize(const char *name, Operation operation,
+                                   const ConstChunks &source,
+                                   const ConstTensor *held, const SliceMap &map,
+                                   const Tensor &dest,
+                                   const LaunchTarget &target) {
+  if (!isSupported(operation, kindOf(source), kindOf(dest.type)) ||
       !map.verify().empty())
     return cudaErrorInvalidValue;
   if (cudaError_t error =
@@ -226,14 +257,35 @@ cudaError_t kernels::dequantize(const ConstChunks &source, const SliceMap &map,
     return error;
   std::vector<Access> accesses;
   addChunks(accesses, source, map.elementsPerChunk(), false);
+  if (held && held->data != dest.data)
+    addTensor(accesses, held->data, elementBytes(held->type), map, false);
   addTensor(accesses, dest.data, elementBytes(dest.type), map, true);
   return queue(
-      "dequantize", std::move(accesses),
-      [=] {
-        reference::dequantize(translated(source), map, at(dest.data),
-                              dest.type);
+      name, std::move(accesses),
+      [=, heldData = atHeld(held)] {
+        reference::dequantize(translated(source), map, at(dest.data), dest.type,
+                              heldData);
       },
       target);
+}
+
+cudaError_t kernels::dequantize(const ConstChunks &source, const SliceMap &map,
+                                const Tensor &dest,
+                                const LaunchTarget &target) {
+  return queueDequantize("dequantize", Operation::Dequantize, source, nullptr,
+                         map, dest, target);
+}
+
+cudaError_t kernels::dequantizeAdd(const ConstChunks &source,
+                                   const ConstTensor &held, const SliceMap &map,
+                                   const Tensor &dest,
+                                   const LaunchTarget &target) {
+  if (held.type != dest.type || source.rotate != 0)
+    return cudaErrorInvalidValue;
+  if (cudaError_t error = checkTensor(held))
+    return error;
+  return queueDequantize("dequantizeAdd", Operation::DequantizeAdd, source,
+                         &held, map, dest, target);
 }
 
 cudaError_t kernels::dequantizeReduce(const ConstChunks &sources,
