@@ -148,7 +148,7 @@ def test_a_part_of_restored_weights_is_sent_whole(monkeypatch):
 
 
 def test_no_weight_with_differences_is_a_warning():
-    for options in ({"mesh": "gpu:8", "secondary": None}, {"secondary": 8}):
+    for options in ({"mesh": "all:8", "secondary": None}, {"secondary": 8}):
         fast, state, batch = started(**options)
         with pytest.warns(UserWarning, match="weights=i4:delta: no weight has "
                           "differences; .* its group lies within the secondary "
