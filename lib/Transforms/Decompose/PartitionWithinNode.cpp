@@ -420,12 +420,12 @@ private:
 
   /// The time to gather `bytes` from each device along some axes of the mesh of
   /// `gather`, on the links of `model`.
-  static double getExchangeUsec(AllGatherOp gather, ArrayAttr along,
-                                int64_t bytes, const LinkModel &model) {
+  static double getGatherUsec(AllGatherOp gather, ArrayAttr along,
+                              int64_t bytes, const LinkModel &model) {
     SmallVector<AxisRef> refs = resolveAxes(along, gather.getMeshAttr());
-    return model.getExchangeUsec(
-        getSentBytes(gather.getMeshAttr().getMesh(), CollectiveKind::AllGather,
-                     {refs.begin(), refs.end()}, bytes));
+    return model.getCollectiveUsec(gather.getMeshAttr().getMesh(),
+                                   CollectiveKind::AllGather,
+                                   {refs.begin(), refs.end()}, bytes);
   }
 
   /// The bytes that a device contributes to a gather.
@@ -441,7 +441,7 @@ private:
     AllGatherOp forward = group.front();
     int64_t bytes = getOwnBytes(forward);
     auto getUsec = [&](ArrayAttr along, int64_t sent) {
-      return getExchangeUsec(forward, along, sent, model);
+      return getGatherUsec(forward, along, sent, model);
     };
     SmallVector<AxisRef> outer = resolveAxes(axes.outer, forward.getMeshAttr());
     double inner =
@@ -455,8 +455,12 @@ private:
 
   /// True if the bytes of a gather take less time than its latency.
   static bool isMostlyLatency(AllGatherOp gather, const LinkModel &model) {
-    return getExchangeUsec(gather, gather.getAlongAttr(), getOwnBytes(gather),
-                           model) < 2 * LinkModel::kExchangeUsec;
+    SmallVector<AxisRef> refs =
+        cast<CollectiveOpInterface>(gather.getOperation()).getAxisRefs();
+    return model.getExchangeUsec(getSentBytes(
+               gather.getMeshAttr().getMesh(), CollectiveKind::AllGather,
+               {refs.begin(), refs.end()}, getOwnBytes(gather))) <
+           2 * LinkModel::kExchangeUsec;
   }
 
   /// True if `gather` lies in a loop over a stack of weights and another loop
