@@ -17,8 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (mesh) {
     require(mesh->numDevices() >= 1, "at least one device");
     std::optional<zpp::Mesh> again = zpp::Mesh::parse(mesh->str(), error);
-    require(again && *again == *mesh,
-            "what is printed is what was parsed");
+    require(again && *again == *mesh, "what is printed is what was parsed");
   }
   return 0;
 }
