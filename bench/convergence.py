@@ -493,48 +493,65 @@ def print_table(results: dict[str, list[dict]]) -> bool:
     return everything
 
 
+COLORS = ("#818b98", "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#bf3989",
+          "#57606a")
+PANEL_WIDTH, PANEL_HEIGHT, LEFT, TOP = 720, 300, 60, 40
+
+
 def draw(results: dict[str, list[dict]]) -> str:
-    """Curves of the validation loss, the mean of the seeds, as SVG."""
-    width, height, left, top = 720, 400, 60, 40
-    colors = ("#818b98", "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#bf3989",
-              "#57606a")
-    curves = {}
-    for row, runs in results.items():
-        steps = [step for step, *_ in runs[0]["curve"]]
-        curves[row] = [(step, statistics.mean(run["curve"][index][2]
-                                              for run in runs))
-                       for index, step in enumerate(steps)]
+    """Curves of the validation loss, the mean of the seeds, and below them how
+    much each is above FSDP's; as SVG."""
+    means = {row: [(step, statistics.mean(run["curve"][index][2]
+                                          for run in runs))
+                   for index, (step, *_) in enumerate(runs[0]["curve"])]
+             for row, runs in results.items()}
+    base = [loss for _, loss in means["FSDP"]]
+    above = {row: [(step, (loss / base[index] - 1) * 100)
+                   for index, (step, loss) in enumerate(curve)]
+             for row, curve in means.items()}
+    parts = []
+    for number, row in enumerate(means):
+        parts.append(
+            f'<text x="{PANEL_WIDTH - 240}" y="{TOP + 16 * number + 12}" '
+            f'fill="{COLORS[number % len(COLORS)]}">{row}</text>')
+    height = 2 * PANEL_HEIGHT
+    return "\n".join([
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {PANEL_WIDTH} '
+        f'{height}" width="{PANEL_WIDTH}" height="{height}" role="img" '
+        'font-family="system-ui, sans-serif" font-size="12">',
+        f'<rect width="{PANEL_WIDTH}" height="{height}" fill="#ffffff"/>',
+        *draw_panel(0, "Validation loss by step, mean of the seeds", "{:.2f}",
+                    means),
+        *draw_panel(PANEL_HEIGHT, "The same, above FSDP", "{:+.1f} %", above),
+        *parts, "</svg>", ""])
+
+
+def draw_panel(y: int, title: str, label: str,
+               curves: dict[str, list[tuple[int, float]]]) -> list[str]:
+    """Curves in a panel whose top is at `y`; `label` formats their values."""
     points = [point for curve in curves.values() for point in curve]
     most = max(step for step, _ in points)
-    low, high = (pick(loss for _, loss in points) for pick in (min, max))
+    low, high = (pick(value for _, value in points) for pick in (min, max))
     spread = max(high - low, 1e-6)
 
-    def place(step, loss):
-        return (left + (width - left - 20) * step / most,
-                top + (height - top - 40) * (high - loss) / spread)
+    def place(step, value):
+        return (LEFT + (PANEL_WIDTH - LEFT - 20) * step / most,
+                y + TOP + (PANEL_HEIGHT - TOP - 40) * (high - value) / spread)
 
-    parts = []
-    for number, (row, curve) in enumerate(curves.items()):
-        color = colors[number % len(colors)]
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in
-                        (place(*point) for point in curve))
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" '
-                     f'stroke-width="1.5"/>')
-        parts.append(f'<text x="{width - 240}" y="{top + 16 * number + 12}" '
-                     f'fill="{color}">{row}</text>')
-    for loss in (low, (low + high) / 2, high):
-        parts.append(f'<text x="8" y="{place(0, loss)[1] + 4:.0f}">{loss:.3f}'
-                     f'</text>')
+    parts = [f'<text x="8" y="{y + 20}" font-weight="bold">{title}</text>']
+    for number, curve in enumerate(curves.values()):
+        path = " ".join("{:.1f},{:.1f}".format(*place(*point))
+                        for point in curve)
+        parts.append(f'<polyline points="{path}" fill="none" '
+                     f'stroke="{COLORS[number % len(COLORS)]}" '
+                     'stroke-width="1.5"/>')
+    for value in (low, (low + high) / 2, high):
+        parts.append(f'<text x="8" y="{place(0, value)[1] + 4:.0f}">'
+                     f'{label.format(value)}</text>')
     for step in (most // 2, most):
         parts.append(f'<text x="{place(step, low)[0] - 16:.0f}" '
-                     f'y="{height - 16}">{step}</text>')
-    return "\n".join([
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} '
-        f'{height}" width="{width}" height="{height}" role="img" '
-        'font-family="system-ui, sans-serif" font-size="12">',
-        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-        '<text x="8" y="20" font-weight="bold">Validation loss by step, mean of '
-        'the seeds</text>', *parts, "</svg>", ""])
+                     f'y="{y + PANEL_HEIGHT - 16}">{step}</text>')
+    return parts
 
 
 def main():
