@@ -14,6 +14,7 @@
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Support/Limits.h"
 #include "llvm/ADT/SmallSet.h"
+#include "llvm/ADT/StringSet.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -48,6 +49,11 @@ bool zpp::isCollective(Operation *op) {
 /// The mesh of a module as a grid of device ids; nullopt if its ids do not form
 /// one.
 static std::optional<Mesh> getGrid(const ModuleMesh &own) {
+  // Nobody has verified the op: two axes may have one name.
+  llvm::StringSet<> names;
+  for (const MeshAxis &axis : own.mesh.getAxes())
+    if (!names.insert(axis.name).second)
+      return std::nullopt;
   if (own.devices.empty())
     return own.mesh;
   std::vector<int64_t> strides;

@@ -387,10 +387,10 @@ def test_modules_of_replicas_run_as_replicas():
 def test_three_tiers_send_no_more_over_the_slowest():
     """Eight devices as three tiers: each carries less than the plain scatter."""
     report = zpp.jit(FORMS["chain"].step, compiler_options=FAST,
-                     target="portable", mesh="pod:2,node:2,gpu:2",
+                     target="portable", mesh="pod:2,host:2,device:2",
                      **{**OFF, "gradients": "i8:i4"}).report(
         [array(*leaf) for leaf in PAIR], array((16, WIDTH), BATCH))
-    for tier, most in ("pod", 0.27), ("node", 0.52), ("gpu", 0.52):
+    for tier, most in ("pod", 0.27), ("host", 0.52), ("device", 0.52):
         plain = sent(report, "before", tier, role="gradient")
         assert 0 < sent(report, "after", tier, role="gradient") <= most * plain
 
