@@ -103,6 +103,19 @@ Bytes spread(const Bytes &chunks, int64_t count, int64_t stride) {
   return result;
 }
 
+/// A tensor of `type` to or from all chunks of `map`, without space between
+/// them.
+zpp_rt_quantize_desc getQuantizeDesc(const SliceMap &map, ElementType type,
+                                     const WireFormatAndBlock &wire) {
+  auto desc = makeDesc<zpp_rt_quantize_desc>();
+  desc.element_type = static_cast<int64_t>(type);
+  desc.format = static_cast<int64_t>(wire.format);
+  desc.block = wire.block;
+  desc.rotate = wire.rotate;
+  desc.slices = getSlices(map);
+  return desc;
+}
+
 /// A test on one rank.
 class Local : public testing::TestWithParam<std::string> {
 protected:
@@ -179,12 +192,7 @@ TEST_P(Local, Quantize) {
       for (WireFormatAndBlock wire : getWiresAndRotations())
         for (bool hasSpecials : {false, true}) {
           SCOPED_TRACE(describe(map));
-          auto desc = makeDesc<zpp_rt_quantize_desc>();
-          desc.element_type = static_cast<int64_t>(type);
-          desc.format = static_cast<int64_t>(wire.format);
-          desc.block = wire.block;
-          desc.rotate = wire.rotate;
-          desc.slices = getSlices(map);
+          zpp_rt_quantize_desc desc = getQuantizeDesc(map, type, wire);
           Bytes tensor = makeTensor(type, numElements(map), 3, hasSpecials);
           Bytes chunks = quantizeReference(map, type, wire, tensor);
           ASSERT_EQ(runLocal(rank, zpp_rt_quantize, desc, tensor,
@@ -203,12 +211,7 @@ TEST_P(Local, Dequantize) {
     for (ElementType type : kTypes)
       for (WireFormatAndBlock wire : getWiresAndRotations()) {
         SCOPED_TRACE(describe(map));
-        auto desc = makeDesc<zpp_rt_quantize_desc>();
-        desc.element_type = static_cast<int64_t>(type);
-        desc.format = static_cast<int64_t>(wire.format);
-        desc.block = wire.block;
-        desc.rotate = wire.rotate;
-        desc.slices = getSlices(map);
+        zpp_rt_quantize_desc desc = getQuantizeDesc(map, type, wire);
         Bytes values = makeTensor(ElementType::F32, numElements(map), 4, true);
         Bytes chunks = quantizeReference(map, ElementType::F32, wire, values);
         Bytes tensor = fill(numElements(map) * elementBytes(type));
@@ -229,11 +232,7 @@ TEST_P(Local, QuantizeDifference) {
       for (WireFormatAndBlock wire : getWires())
         for (bool hasSpecials : {false, true}) {
           SCOPED_TRACE(describe(map));
-          auto desc = makeDesc<zpp_rt_quantize_desc>();
-          desc.element_type = static_cast<int64_t>(type);
-          desc.format = static_cast<int64_t>(wire.format);
-          desc.block = wire.block;
-          desc.slices = getSlices(map);
+          zpp_rt_quantize_desc desc = getQuantizeDesc(map, type, wire);
           Bytes tensor = makeTensor(type, numElements(map), 3, hasSpecials);
           Bytes held = makeTensor(type, numElements(map), 4, hasSpecials);
           Bytes chunks = quantizeReference(map, type, wire, tensor, &held);
@@ -254,11 +253,7 @@ TEST_P(Local, DequantizeAdd) {
     for (ElementType type : kTypes)
       for (WireFormatAndBlock wire : getWires()) {
         SCOPED_TRACE(describe(map));
-        auto desc = makeDesc<zpp_rt_quantize_desc>();
-        desc.element_type = static_cast<int64_t>(type);
-        desc.format = static_cast<int64_t>(wire.format);
-        desc.block = wire.block;
-        desc.slices = getSlices(map);
+        zpp_rt_quantize_desc desc = getQuantizeDesc(map, type, wire);
         Bytes values = makeTensor(ElementType::F32, numElements(map), 4, true);
         Bytes chunks = quantizeReference(map, ElementType::F32, wire, values);
         Bytes held = makeTensor(type, numElements(map), 5, true);

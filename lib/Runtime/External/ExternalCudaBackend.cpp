@@ -136,15 +136,11 @@ public:
   }
   Status quantize(const QuantizeOperation &operation, const void *input,
                   const void *held, void *output) override {
-    DeviceGuard guard(device);
-    return getStatus(quantizeOnDevice(operation, input, held, output, stream),
-                     kLaunch);
+    return compute(operation, quantizeOnDevice, input, held, output);
   }
   Status dequantize(const QuantizeOperation &operation, const void *input,
                     const void *held, void *output) override {
-    DeviceGuard guard(device);
-    return getStatus(dequantizeOnDevice(operation, input, held, output, stream),
-                     kLaunch);
+    return compute(operation, dequantizeOnDevice, input, held, output);
   }
   Status reduce(const ReduceOperation &operation, const void *input,
                 void *output) override {
@@ -217,14 +213,13 @@ private:
       : device(device), exchanges(world, rank),
         memory(std::make_unique<DeviceMemory>()) {}
 
-  static constexpr const char *kLaunch = "launch of a kernel";
-  template <typename OperationT>
-  Status compute(const OperationT &operation,
-                 cudaError_t (*launch)(const OperationT &, const void *, void *,
-                                       const kernels::LaunchTarget &),
-                 const void *input, void *output) {
+  /// Launches with what the operation reads and writes, on this rank's stream.
+  template <typename OperationT, typename LaunchT, typename... Buffers>
+  Status compute(const OperationT &operation, LaunchT launch,
+                 Buffers... buffers) {
     DeviceGuard guard(device);
-    return getStatus(launch(operation, input, output, stream), kLaunch);
+    return getStatus(launch(operation, buffers..., stream),
+                     "launch of a kernel");
   }
 
   Status exchange(const ExchangeOperation &operation,
