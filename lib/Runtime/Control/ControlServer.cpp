@@ -396,12 +396,13 @@ bool ControlServer::Loop::handleProof(Connection &connection,
   return true;
 }
 
-/// NCCL connects to what the others are told, so only rank 0 tells them.
+/// NCCL connects to what the others are told, so only rank 0 tells them, and
+/// only when all are there to hear it.
 bool ControlServer::Loop::handleBroadcast(const Connection &connection,
                                           std::string_view payload) {
   FrameReader reader(payload);
   std::string_view bytes = reader.text();
-  if (!reader.isComplete() || connection.rank != 0 ||
+  if (!reader.isComplete() || connection.rank != 0 || !isWelcome ||
       bytes.size() > kMaxBroadcastBytes)
     return false;
   for (Connection *other : byRank)

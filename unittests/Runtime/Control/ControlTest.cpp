@@ -780,6 +780,9 @@ public:
     stranger.say(proof);
   }
   void say(const std::string &frames) { stranger.say(frames); }
+  /// Returns when all ranks have joined: hears Accept and Welcome.
+  void waitForOthers() { stranger.hear(4 + 1 + 4 + kDigestBytes + 4 + 1); }
+  void expectEnd() { stranger.expectEnd(); }
 
 private:
   Stranger stranger;
@@ -791,15 +794,13 @@ void expectLost(const std::string &what, const std::string &frames) {
   std::unique_ptr<ControlServer> server = makeServer(2);
   std::thread thread([&] {
     Member member(server->getEndpoint(), 1, 2);
+    member.waitForOthers();
     member.say(frames);
-    // This works as long as the server listens.
-    std::this_thread::sleep_for(50ms);
+    member.expectEnd();
   });
   Rank rank;
-  Status status = rank.connect(makeOptions(server->getEndpoint(), 0, 2));
-  if (status.ok())
-    status = rank.waitForFailure();
-  expectStatus(status, ZPP_RT_RANK_LOST,
+  EXPECT_TRUE(rank.connect(makeOptions(server->getEndpoint(), 0, 2)).ok());
+  expectStatus(rank.waitForFailure(), ZPP_RT_RANK_LOST,
                "expected 2 ranks, but rank 1 was lost");
   thread.join();
 }
@@ -873,8 +874,17 @@ TEST(ControlMember, StaysInItsRole) {
 TEST(ControlMember, FrameIsCutOff) {
   std::string frames = define(0, "all_to_all", "x", {0, 1});
   FrameWriter(frames, Frame::Announce).u32(0);
-  for (size_t size = 1; size < frames.size(); size += 3)
-    expectLost(std::to_string(size) + " bytes", frames.substr(0, size));
+  for (size_t size = 1; size < frames.size(); size += 3) {
+    SCOPED_TRACE(size);
+    std::unique_ptr<ControlServer> server = makeServer(2);
+    {
+      Member member(server->getEndpoint(), 1, 2);
+      member.say(frames.substr(0, size));
+    }
+    Rank rank;
+    expectStatus(rank.connect(makeOptions(server->getEndpoint(), 0, 2)),
+                 ZPP_RT_RANK_LOST, "expected 2 ranks, but rank 1 was lost");
+  }
 }
 
 /// It is late like one that says nothing.
@@ -965,19 +975,30 @@ TEST(ControlMember, BroadcastOfRankZeroIsBounded) {
   std::unique_ptr<ControlServer> server = makeServer(2);
   std::thread thread([&] {
     Member member(server->getEndpoint(), 0, 2);
+    member.waitForOthers();
     std::string frames;
     FrameWriter(frames, Frame::Broadcast)
         .text(std::string(kMaxBroadcastBytes + 1, 'x'));
     member.say(frames);
-    std::this_thread::sleep_for(50ms);
+    member.expectEnd();
   });
   Rank rank;
-  Status status = rank.connect(makeOptions(server->getEndpoint(), 1, 2));
-  if (status.ok())
-    status = rank.waitForFailure();
-  expectStatus(status, ZPP_RT_RANK_LOST,
+  EXPECT_TRUE(rank.connect(makeOptions(server->getEndpoint(), 1, 2)).ok());
+  expectStatus(rank.waitForFailure(), ZPP_RT_RANK_LOST,
                "expected 2 ranks, but rank 0 was lost");
   thread.join();
+}
+
+/// Nobody hears it, so it is refused.
+TEST(ControlMember, BroadcastsBeforeOthersHaveJoined) {
+  std::unique_ptr<ControlServer> server = makeServer(2);
+  Member member(server->getEndpoint(), 0, 2);
+  std::string frames;
+  FrameWriter(frames, Frame::Broadcast).text("an id of NCCL");
+  member.say(frames);
+  Rank rank;
+  expectStatus(rank.connect(makeOptions(server->getEndpoint(), 1, 2)),
+               ZPP_RT_RANK_LOST, "expected 2 ranks, but rank 0 was lost");
 }
 
 /// A rank keeps what it has not asked for, but not without end.
@@ -987,6 +1008,7 @@ TEST(ControlMember, BroadcastsArePatient) {
     std::atomic<bool> isOver{false};
     std::thread thread([&] {
       Member member(server->getEndpoint(), 0, 2);
+      member.waitForOthers();
       std::string frames;
       FrameWriter(frames, Frame::Broadcast).text(std::string(bytes, 'x'));
       for (size_t i = 0; !isOver && i <= kMaxBroadcasts; ++i)
