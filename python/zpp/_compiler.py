@@ -153,7 +153,7 @@ def predict(text: str, variants: Mapping[str, tuple[Options, str | None]],
       device: as --zero-report takes it.
       scale: factor on the predicted time of compute.
     """
-    names, count = list(variants), min(len(variants), os.cpu_count() or 1)
+    names, count = list(variants), min(len(variants), _count_cores())
     with tempfile.TemporaryDirectory(prefix="zpp-") as folder:
         source = pathlib.Path(folder, "step.mlir")
         source.write_text(text)
@@ -186,6 +186,13 @@ def predict(text: str, variants: Mapping[str, tuple[Options, str | None]],
             list(pool.map(run, range(count)))
         return {name: json.loads(report_path(name).read_text())
                 for name in names}
+
+
+def _count_cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def report_table(text: str, options: Options) -> str:

@@ -54,15 +54,20 @@ def needs_partitioning(step: Step) -> bool:
     if step.exported.nr_devices == 1:
         return False
     with make_ir_context() as context:
-        module = stablehlo.deserialize_portable_artifact(
-            context, step.exported.mlir_module_serialized)
-        if _find_mesh(module, step.exported.nr_devices) is None:
-            return False
-        manual = _called_in_manual(module)
-        return any(_has_global_product(operation.operation)
-                   for operation in module.body.operations
-                   if operation.operation.name == "func.func"
-                   and _symbol(operation) not in manual)
+        return _needs_partitioning(
+            stablehlo.deserialize_portable_artifact(
+                context, step.exported.mlir_module_serialized),
+            step.exported.nr_devices)
+
+
+def _needs_partitioning(module: ir.Module, devices: int) -> bool:
+    if devices == 1 or _find_mesh(module, devices) is None:
+        return False
+    manual = _called_in_manual(module)
+    return any(_has_global_product(operation.operation)
+               for operation in module.body.operations
+               if operation.operation.name == "func.func"
+               and _symbol(operation) not in manual)
 
 
 def complete_module(text: str) -> str:
@@ -76,11 +81,10 @@ def complete_module(text: str) -> str:
             # The compiler says what is wrong.
             return text
         devices = _count_partitions(module)
-    if devices == 1:
-        return text
+        if not _needs_partitioning(module, devices):
+            return text
     try:
-        step = from_text(text, devices)
-        return partition(step) if needs_partitioning(step) else text
+        return partition(from_text(text, devices))
     except (PartitionError, TypeError, ValueError) as error:
         warn_of_shardings(error)
         return text
