@@ -121,8 +121,8 @@ fuzz: ## mutated programs, then mutated text and bytes, FUZZ_SECONDS for each
 	@$(SETUP) --tools
 	cmake --preset sanitize -DPython3_EXECUTABLE=$(VENV_PYTHON) -DZPP_LIBFUZZER=ON
 	cmake --build --preset sanitize --parallel $(JOBS) --target zpp-fuzz $(FUZZERS:%=fuzz-%)
-	build-sanitize/bin/zpp-fuzz test --seconds=$(FUZZ_SECONDS) --time-limit=60 --jobs=$(JOBS) \
-	  --keep=build-sanitize/findings
+	build-sanitize/bin/zpp-fuzz test fuzz/corpus/ir --seconds=$(FUZZ_SECONDS) --time-limit=60 \
+	  --jobs=$(JOBS) --keep=build-sanitize/findings
 	for name in $(FUZZERS); do \
 	  mkdir -p build-sanitize/corpus/$$name && build-sanitize/bin/fuzz-$$name \
 	    -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -artifact_prefix=build-sanitize/findings- \
