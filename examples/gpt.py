@@ -338,6 +338,11 @@ class Trainer:
             layer = jax.checkpoint(layer, prevent_cse=config.prevent_cse)
 
         embed = self._gather(self.parameters["embed"], params["embed"])
+        if not config.is_manual:
+            # XLA would look tokens up in each part of the table, and send
+            # activations in place of weights.
+            embed = jax.lax.with_sharding_constraint(
+                embed, NamedSharding(self.mesh, PartitionSpec()))
         position = self._gather(self.parameters["position"],
                                 params["position"])
         inputs, targets = tokens[:, :-1], tokens[:, 1:]

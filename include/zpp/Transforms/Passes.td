@@ -25,6 +25,10 @@ def ImportPartitionedPass : Zpp_ModulePass<"zero-import-partitioned"> {
     groups, in the order of the slices. Casts, transposes and reshapes between
     them then work on the slice.
 
+    The gradient of a weight that is used twice, as a tied embedding is, is the
+    sum of two, each of which the partitioner sums over the devices. They are
+    added first and summed once, in the more precise of their types.
+
     A scan without a checkpoint saves what its backward pass gathers again: XLA
     saves each device's part, in a stack. If a loop makes all rows of a stack
     from slices of other stacks, by casts and elementwise ops alone, loops that

@@ -52,7 +52,8 @@ public:
   void runOnOperation() override {
     ModuleOp module = getOperation();
     // A shard_map in the step is a function, whose caller may take the slices.
-    if (isPartitioned(module) && failed(inlineStep(module)))
+    bool isFromPartitioner = isPartitioned(module);
+    if (isFromPartitioner && failed(inlineStep(module)))
       return signalPassFailure();
     eraseXlaCopies(module);
     recomputeSavedSlices(module, [&](Operation *slice) {
@@ -88,6 +89,8 @@ public:
           automatic.get(op).empty())
         allReduces.push_back(op);
     });
+    if (isFromPartitioner)
+      mergeSums(allReduces);
     llvm::SmallPtrSet<Operation *, 8> rewritten;
     for (Operation *allReduce : allReduces) {
       std::string error;
@@ -123,6 +126,108 @@ private:
         return mesh;
     return std::nullopt;
   }
+
+  //===--------------------------------------------------------------------===//
+  // Sums of sums
+  //===--------------------------------------------------------------------===//
+
+  /// The gradient of a weight that is used twice, as a tied embedding is, is
+  /// the sum of two. The partitioner sums each over the devices, and adds them
+  /// then. Here they are added first. XLA does this, too, but behind the
+  /// partitioner.
+  void mergeSums(SmallVectorImpl<Operation *> &allReduces) {
+    llvm::SetVector<Operation *> known(allReduces.begin(), allReduces.end());
+    llvm::SmallPtrSet<Operation *, 8> merged;
+    SmallVector<Operation *> adds;
+    // A sum that is made here may be added to another one.
+    for (size_t i = 0; i < known.size(); ++i) {
+      Operation *add =
+          merged.contains(known[i]) ? nullptr : getOnlyReader(known[i]);
+      if (!add || !isNamed(add, guest::kAdd) || add->getNumOperands() != 2 ||
+          add->getNumResults() != 1)
+        continue;
+      Operation *lhs = getConverted(add->getOperand(0));
+      Operation *rhs = getConverted(add->getOperand(1));
+      if (!known.contains(lhs) || !known.contains(rhs) ||
+          getOnlyReader(lhs) != add || getOnlyReader(rhs) != add ||
+          !canMerge(lhs, rhs, add))
+        continue;
+      known.insert(mergeSums(lhs, rhs, add));
+      merged.insert_range(ArrayRef{lhs, rhs});
+      adds.push_back(add);
+    }
+    for (Operation *add : adds)
+      eraseUnread(add);
+    allReduces = llvm::filter_to_vector(
+        known, [&](Operation *op) { return !merged.contains(op); });
+  }
+
+  /// The op, other than conversions, that alone reads the result of `op`.
+  static Operation *getOnlyReader(Operation *op) {
+    do {
+      if (op->getNumResults() != 1 || !op->getResult(0).hasOneUse())
+        return nullptr;
+      op = *op->getResult(0).user_begin();
+    } while (isNamed(op, guest::kConvert));
+    return op;
+  }
+
+  /// The op whose result `value` is, but for conversions.
+  static Operation *getConverted(Value value) {
+    Operation *op = value.getDefiningOp();
+    while (op && isNamed(op, guest::kConvert) && op->getNumOperands() == 1)
+      op = op->getOperand(0).getDefiningOp();
+    return op;
+  }
+
+  /// Whether these are sums of floating-point tensors over the same devices.
+  static bool canMerge(Operation *lhs, Operation *rhs, Operation *add) {
+    auto type = dyn_cast<RankedTensorType>(add->getResultTypes().front());
+    if (!type || type.getRank() == 0)
+      return false;
+    for (Operation *op : {lhs, rhs, add}) {
+      auto other = dyn_cast<RankedTensorType>(op->getResultTypes().front());
+      if (op->getBlock() != add->getBlock() || !other ||
+          other.getShape() != type.getShape() ||
+          !isa<FloatType>(other.getElementType()))
+        return false;
+    }
+    std::string error;
+    std::optional<ReplicaGroups> groups = readReplicaGroups(lhs, error);
+    return groups && groups == readReplicaGroups(rhs, error);
+  }
+
+  /// The sum of the two, in the type of the most precise of the three.
+  Operation *mergeSums(Operation *lhs, Operation *rhs, Operation *add) {
+    IRRewriter builder(add);
+    StablehloBuilder stablehlo(builder, lhs->getLoc());
+    Type element = getElementTypeOrSelf(add->getResult(0));
+    for (Operation *op : {lhs, rhs}) {
+      auto other = cast<FloatType>(getElementTypeOrSelf(op->getResult(0)));
+      unsigned width = element.getIntOrFloatBitWidth();
+      if (other.getWidth() > width)
+        element = other;
+      else if (other.getWidth() == width && other != element)
+        element = stablehlo.f32();
+    }
+    std::string error;
+    Operation *sum = stablehlo.allReduce(
+        stablehlo.elementwise("add",
+                              {stablehlo.convert(lhs->getOperand(0), element),
+                               stablehlo.convert(rhs->getOperand(0), element)}),
+        *readReplicaGroups(lhs, error));
+    add->getResult(0).replaceAllUsesWith(stablehlo.convert(
+        sum->getResult(0), getElementTypeOrSelf(add->getResult(0))));
+    remark::passed(
+        sum->getLoc(),
+        remark::RemarkOpts::name("rewritten").category(getArgument()))
+        << "two sums over the same devices that are added become one";
+    return sum;
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Sums of which each device reads a slice
+  //===--------------------------------------------------------------------===//
 
   /// Finds the slices of `value` and the ops on the way. Returns false if
   /// `value` has other readers.

@@ -783,3 +783,174 @@ module attributes {mhlo.num_partitions = 4 : i32} {
     return %0 : tensor<8x4xbf16>
   }
 }
+
+// -----
+
+// The gradients of a weight that is used twice are added before they are summed
+// over the devices, in the most precise of their types.
+
+module attributes {mhlo.num_partitions = 4 : i32} {
+  // CHECK-LABEL: func @used_twice
+  // CHECK-SAME: (%[[X:.*]]: tensor<8x4xf32>, %[[Y:.*]]: tensor<8x4xbf16>)
+  // CHECK: %[[WIDE:.*]] = "stablehlo.convert"(%[[Y]]) : (tensor<8x4xbf16>) -> tensor<8x4xf32>
+  // CHECK: %[[SUM:.*]] = "stablehlo.add"(%[[X]], %[[WIDE]]) : (tensor<8x4xf32>
+  // CHECK-NOT: stablehlo.all_reduce
+  // CHECK: %[[PART:.*]] = "stablehlo.reduce_scatter"(%[[SUM]])
+  // CHECK: (tensor<8x4xf32>) -> tensor<2x4xf32>
+  // CHECK: %[[NARROW:.*]] = "stablehlo.convert"(%[[PART]]) : (tensor<2x4xf32>) -> tensor<2x4xbf16>
+  // CHECK-NOT: stablehlo.all_reduce
+  // CHECK: return %[[NARROW]]
+  func.func @used_twice(%x: tensor<8x4xf32>, %y: tensor<8x4xbf16>) -> tensor<2x4xbf16> {
+    // expected-remark @below {{two sums over the same devices that are added become one}}
+    // expected-remark @below {{becomes a reduce-scatter}}
+    %0 = "stablehlo.all_reduce"(%x) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<8x4xf32>) -> tensor<8x4xf32>
+    %1 = "stablehlo.convert"(%0) : (tensor<8x4xf32>) -> tensor<8x4xbf16>
+    %2 = "stablehlo.all_reduce"(%y) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+      "stablehlo.return"(%sum) : (tensor<bf16>) -> ()
+    }) : (tensor<8x4xbf16>) -> tensor<8x4xbf16>
+    %3 = "stablehlo.add"(%1, %2) : (tensor<8x4xbf16>, tensor<8x4xbf16>) -> tensor<8x4xbf16>
+    %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+    %table = "stablehlo.constant"() <{value = dense<[0, 2, 4, 6]> : tensor<4xi32>}> : () -> tensor<4xi32>
+    %id = "stablehlo.partition_id"() : () -> tensor<ui32>
+    %entry = "stablehlo.dynamic_slice"(%table, %id) <{slice_sizes = array<i64: 1>}> : (tensor<4xi32>, tensor<ui32>) -> tensor<1xi32>
+    %offset = "stablehlo.reshape"(%entry) : (tensor<1xi32>) -> tensor<i32>
+    %4 = "stablehlo.dynamic_slice"(%3, %offset, %zero) <{slice_sizes = array<i64: 2, 4>}> : (tensor<8x4xbf16>, tensor<i32>, tensor<i32>) -> tensor<2x4xbf16>
+    return %4 : tensor<2x4xbf16>
+  }
+}
+
+// -----
+
+// Three uses. Where the whole sum is read, it stays an all-reduce.
+
+module attributes {mhlo.num_partitions = 4 : i32} {
+  // CHECK-LABEL: func @used_three_times
+  // CHECK-SAME: (%[[X:.*]]: tensor<8x4xbf16>, %[[Y:.*]]: tensor<8x4xbf16>, %[[Z:.*]]: tensor<8x4xf16>)
+  // CHECK: %[[XY:.*]] = "stablehlo.add"(%[[X]], %[[Y]]) : (tensor<8x4xbf16>
+  // CHECK: %[[WIDE_Z:.*]] = "stablehlo.convert"(%[[Z]]) : (tensor<8x4xf16>) -> tensor<8x4xf32>
+  // CHECK: %[[WIDE_XY:.*]] = "stablehlo.convert"(%[[XY]]) : (tensor<8x4xbf16>) -> tensor<8x4xf32>
+  // CHECK: %[[SUM:.*]] = "stablehlo.add"(%[[WIDE_Z]], %[[WIDE_XY]]) : (tensor<8x4xf32>
+  // CHECK: %[[ALL:.*]] = "stablehlo.all_reduce"(%[[SUM]])
+  // CHECK-NOT: stablehlo.all_reduce
+  // CHECK: return %[[ALL]]
+  func.func @used_three_times(%x: tensor<8x4xbf16>, %y: tensor<8x4xbf16>, %z: tensor<8x4xf16>) -> (tensor<8x4xf32>, tensor<ui32>) {
+    // expected-remark @below {{two sums over the same devices that are added become one}}
+    %0 = "stablehlo.all_reduce"(%x) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+      "stablehlo.return"(%sum) : (tensor<bf16>) -> ()
+    }) : (tensor<8x4xbf16>) -> tensor<8x4xbf16>
+    %1 = "stablehlo.all_reduce"(%y) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+      "stablehlo.return"(%sum) : (tensor<bf16>) -> ()
+    }) : (tensor<8x4xbf16>) -> tensor<8x4xbf16>
+    // expected-remark @below {{two sums over the same devices that are added become one}}
+    %2 = "stablehlo.all_reduce"(%z) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<f16>, %b: tensor<f16>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f16>, tensor<f16>) -> tensor<f16>
+      "stablehlo.return"(%sum) : (tensor<f16>) -> ()
+    }) : (tensor<8x4xf16>) -> tensor<8x4xf16>
+    %3 = "stablehlo.add"(%0, %1) : (tensor<8x4xbf16>, tensor<8x4xbf16>) -> tensor<8x4xbf16>
+    %4 = "stablehlo.convert"(%3) : (tensor<8x4xbf16>) -> tensor<8x4xf32>
+    %5 = "stablehlo.convert"(%2) : (tensor<8x4xf16>) -> tensor<8x4xf32>
+    %6 = "stablehlo.add"(%5, %4) : (tensor<8x4xf32>, tensor<8x4xf32>) -> tensor<8x4xf32>
+    %id = "stablehlo.partition_id"() : () -> tensor<ui32>
+    return %6, %id : tensor<8x4xf32>, tensor<ui32>
+  }
+}
+
+// -----
+
+// Other devices, another reader, one sum added to itself, scalars, and integers.
+
+module attributes {mhlo.num_partitions = 4 : i32} {
+  // CHECK-LABEL: func @not_merged
+  // CHECK-COUNT-9: "stablehlo.all_reduce"(%{{.*}})
+  // CHECK-NOT: stablehlo.all_reduce
+  // CHECK: return
+  func.func @not_merged(%x: tensor<8x4xf32>, %s: tensor<f32>, %i: tensor<8x4xi32>) -> (tensor<8x4xf32>, tensor<8x4xf32>, tensor<8x4xf32>, tensor<8x4xf32>, tensor<f32>, tensor<8x4xi32>, tensor<ui32>) {
+    %0 = "stablehlo.all_reduce"(%x) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<8x4xf32>) -> tensor<8x4xf32>
+    %1 = "stablehlo.all_reduce"(%x) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<8x4xf32>) -> tensor<8x4xf32>
+    %other_devices = "stablehlo.add"(%0, %1) : (tensor<8x4xf32>, tensor<8x4xf32>) -> tensor<8x4xf32>
+    %2 = "stablehlo.all_reduce"(%x) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<8x4xf32>) -> tensor<8x4xf32>
+    %3 = "stablehlo.all_reduce"(%x) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<8x4xf32>) -> tensor<8x4xf32>
+    %other_reader = "stablehlo.add"(%2, %3) : (tensor<8x4xf32>, tensor<8x4xf32>) -> tensor<8x4xf32>
+    %4 = "stablehlo.all_reduce"(%x) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<8x4xf32>) -> tensor<8x4xf32>
+    %itself = "stablehlo.add"(%4, %4) : (tensor<8x4xf32>, tensor<8x4xf32>) -> tensor<8x4xf32>
+    %5 = "stablehlo.all_reduce"(%s) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<f32>) -> tensor<f32>
+    %6 = "stablehlo.all_reduce"(%s) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<f32>) -> tensor<f32>
+    %scalars = "stablehlo.add"(%5, %6) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    %7 = "stablehlo.all_reduce"(%i) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      "stablehlo.return"(%sum) : (tensor<i32>) -> ()
+    }) : (tensor<8x4xi32>) -> tensor<8x4xi32>
+    %8 = "stablehlo.all_reduce"(%i) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      "stablehlo.return"(%sum) : (tensor<i32>) -> ()
+    }) : (tensor<8x4xi32>) -> tensor<8x4xi32>
+    %integers = "stablehlo.add"(%7, %8) : (tensor<8x4xi32>, tensor<8x4xi32>) -> tensor<8x4xi32>
+    %id = "stablehlo.partition_id"() : () -> tensor<ui32>
+    return %other_devices, %other_reader, %3, %itself, %scalars, %integers, %id : tensor<8x4xf32>, tensor<8x4xf32>, tensor<8x4xf32>, tensor<8x4xf32>, tensor<f32>, tensor<8x4xi32>, tensor<ui32>
+  }
+}
+
+// -----
+
+// No partitioner has made these.
+
+module attributes {mhlo.num_partitions = 4 : i32} {
+  // CHECK-LABEL: func @of_the_step
+  // CHECK-COUNT-2: "stablehlo.all_reduce"(%{{.*}})
+  // CHECK: return
+  func.func @of_the_step(%x: tensor<8x4xf32>, %y: tensor<8x4xf32>) -> tensor<8x4xf32> {
+    %0 = "stablehlo.all_reduce"(%x) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<8x4xf32>) -> tensor<8x4xf32>
+    %1 = "stablehlo.all_reduce"(%y) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<8x4xf32>) -> tensor<8x4xf32>
+    %2 = "stablehlo.add"(%0, %1) : (tensor<8x4xf32>, tensor<8x4xf32>) -> tensor<8x4xf32>
+    return %2 : tensor<8x4xf32>
+  }
+}
