@@ -5,8 +5,9 @@
 
     python bench/plan_check.py [--plot FILE.svg]
 
-Needs zpp-opt and JAX, no GPU. Each table of measured steps has FSDP. Its rows
-are the only ones that numbers are fitted to, one number each:
+Needs zpp-opt and JAX, no GPU. Each table of measured steps has the step as it is
+written, with FSDP or with replicated weights. These rows are the only ones that
+numbers are fitted to, one number each:
 
 - on NVLink, the factor between the model's compute and the measured step;
 - on each link between nodes, the rate that XLA's rings reach on it.
@@ -14,7 +15,8 @@ are the only ones that numbers are fitted to, one number each:
 Exchanges with single peers reach the nominal rate at 50 Gbit/s. At 100 Gbit/s
 they reach that of the gathers of 64 and 256 MiB in the page's table of
 collectives, and on the link that is not shaped that of the rings. The latency of
-TCP is that of the same two gathers: what they would take without bytes. What the
+TCP is that of the same two gathers: what they would take without bytes. For what
+was measured with NCCL's longer messages, both are those of the all-reduces. What the
 page says of the links is shared by all ranks and both directions.
 
 A prediction holds if it is within 15 % of the measurement. The order of two
@@ -23,6 +25,7 @@ the opposite. The exit status is 0 in any case; a table says what holds.
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import pathlib
@@ -38,32 +41,64 @@ from lab.tables import Table
 PAGE = lab.ROOT / "docs" / "performance.md"
 LIMIT = 0.15
 NVLINK = "NVLink only"
-#: First cells of rows -> the options of zpp-opt; None: as it is written.
+#: Options of zpp-opt.
 OFF = {"weights": "none", "gradients": "none", "secondary": "none"}
 ALL = {"weights": "i8", "gradients": "i8:i4", "secondary": "gpu"}
 PORTABLE, RUNTIME = {"target": "portable"}, {"target": "xla-ffi"}
-#: (heading, number of its table, devices per node, tokens per device / 2048,
-#:  rows)
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """A table of the page; links are as its collectives were measured."""
+
+    heading: str
+    #: Which of the tables below the heading.
+    number: int
+    per_node: int
+    #: First cells of its rows -> options of zpp-opt; None: as it is written.
+    rows: dict[str, dict | None]
+    kind: str = "FSDP"
+    #: Did NCCL send to single peers in messages as long as its collectives'?
+    has_long_messages: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.heading}{f' ({self.number + 1})' if self.number else ''}"
+
+
 TABLES = [
-    ("Portable back end on GPUs", 0, 2, {
+    Measured("Portable back end on GPUs", 0, 2, {
         "FSDP, exported and loaded": None,
         "weights i8 (qwZ)": OFF | {"weights": "i8"} | PORTABLE,
         "secondary (hpZ)": OFF | {"secondary": "gpu"} | PORTABLE,
         "gradients i8:i4 (qgZ)": OFF | {"gradients": "i8:i4"} | PORTABLE,
         "all (ZeRO++)": ALL | PORTABLE}),
-    ("Portable back end on GPUs", 2, 2, {
+    Measured("Portable back end on GPUs", 2, 2, {
         "FSDP, exported and loaded": None, "all (ZeRO++)": ALL | PORTABLE}),
-    ("The runtime under JAX on GPUs", 0, 2, {
+    Measured("The runtime under JAX on GPUs", 0, 2, {
         "FSDP, exported and loaded": None, "all (b)": ALL | RUNTIME}),
-    ("Each technique alone", 0, 2, {
+    Measured("Each technique alone", 0, 2, {
         "FSDP, exported and loaded": None,
         "all, portable (a)": ALL | PORTABLE,
         "weights i8 (qwZ)": OFF | {"weights": "i8"} | RUNTIME,
         "secondary (hpZ)": OFF | {"secondary": "gpu"} | RUNTIME,
         "gradients i8:i4 (qgZ)": OFF | {"gradients": "i8:i4"} | RUNTIME,
         "all (b), then": ALL | RUNTIME}),
-    ("Two GPUs as two nodes of one", 0, 1, {
+    Measured("Two GPUs as two nodes of one", 0, 1, {
         "FSDP, exported and loaded": None, "all (b)": ALL | RUNTIME}),
+    Measured("Two GPUs as two nodes of one", 1, 1, {
+        "FSDP": None,
+        "weights i8, gradients i4 (0.77 M)":
+            ALL | {"gradients": "i4"} | RUNTIME,
+        "weights i4:delta, gradients i4 (0.52 M)":
+            ALL | {"weights": "i4:delta", "gradients": "i4"} | RUNTIME},
+        has_long_messages=True),
+    Measured("Data parallelism", 0, 1, {
+        "DDP, exported": None,
+        "all (b), i4 there and i8 back": OFF | {"gradients": "i4"} | RUNTIME,
+        "the same, `prefetch-bytes` of 1 GiB":
+            OFF | {"gradients": "i4", "prefetch-bytes": 2**30} | RUNTIME,
+        "gradients i4, back i4":
+            OFF | {"gradients": "i4", "reduced": "i4"} | RUNTIME},
+        kind="DDP", has_long_messages=True),
 ]
 
 
@@ -126,25 +161,26 @@ class Model:
         self.folder = folder
         self.known = {}
 
-    def rewritten(self, per_node: int, options: dict | None) -> pathlib.Path:
-        key = per_node, json.dumps(options)
+    def rewritten(self, kind: str, per_node: int, options: dict | None
+                  ) -> pathlib.Path:
+        key = kind, per_node, json.dumps(options)
         if key not in self.known:
             path = self.folder / f"{len(self.known)}.mlir"
             if options is None:
-                path.write_text(self._export(per_node))
+                path.write_text(self._export(kind, per_node))
             else:
                 pipeline = " ".join(f"{name}={value}" for name, value in (
                     {"mesh": self.mesh(per_node)} | options).items())
-                self._run([self.rewritten(per_node, None),
+                self._run([self.rewritten(kind, per_node, None),
                            f"--zeropp={pipeline}", "-o", path])
             self.known[key] = path
         return self.known[key]
 
-    def milliseconds(self, per_node: int, options: dict | None, links: str,
-                     scale: float) -> float:
+    def milliseconds(self, kind: str, per_node: int, options: dict | None,
+                     links: str, scale: float) -> float:
         """The time of a step. options: those of --zeropp, or None."""
         report = self.folder / "report.json"
-        self._run([self.rewritten(per_node, options), "-o", os.devnull,
+        self._run([self.rewritten(kind, per_node, options), "-o", os.devnull,
                    f"--zero-report=mesh={self.mesh(per_node)} device=h200 "
                    f"links={links} compute-scale={scale} format=json "
                    f"output={report}"])
@@ -153,10 +189,10 @@ class Model:
     def mesh(self, per_node: int) -> str:
         return f"node:2,gpu:{per_node}"
 
-    def _export(self, per_node: int) -> str:
+    def _export(self, kind: str, per_node: int) -> str:
         import jax
         import zpp
-        of = steps.describe(16, per_node, 1, "cuda", False)
+        of = steps.describe(16, per_node, 1, "cuda", False, kind)
         described = steps.Steps(self.folder, of, 0, {})
         trainer = described.trainer()
         return zpp.export(
@@ -174,45 +210,47 @@ class Model:
 
 def check(page: str, model: Model):
     """Yields a dict per measured step and link."""
-    exchange_100, latency = read_exchange(page)
-    for heading, number, per_node, wanted in TABLES:
-        measured = read_table(page, heading, number, wanted)
-        base = measured[next(step for step, options in wanted.items()
+    for table in TABLES:
+        exchange_100, latency = (read_all_reduce if table.has_long_messages
+                                 else read_gather)(page)
+        measured = read_table(page, table.heading, table.number, table.rows)
+        base = measured[next(step for step, options in table.rows.items()
                              if options is None)]
-        scale = fit_scale(model, per_node, measured_nvlink(page, per_node))
+        scale = fit_scale(model, table.per_node,
+                          measured_nvlink(page, table.per_node))
         for link, target in base.items():
             if link == NVLINK:
                 text = "node=400gbyte,gpu=400gbyte"
             else:
-                ring = fit_ring(model, per_node, scale, latency, target)
+                ring = fit_ring(model, table, scale, latency, target)
                 nominal = {"50 Gbit/s": 50.0, "100 Gbit/s": exchange_100}
-                exchange = (nominal[link] / (2 * per_node)
+                exchange = (nominal[link] / (2 * table.per_node)
                             if link in nominal else ring)
                 text = (f"node={exchange:.3f}gbit/{ring:.3f}gbit"
                         f"+{latency:.0f}us,gpu=400gbyte")
-            for step, options in wanted.items():
+            for step, options in table.rows.items():
                 if link not in measured[step]:
                     continue
-                yield {"table": f"{heading}{f' ({number + 1})' if number else ''}",
-                       "step": step, "link": link,
+                yield {"table": str(table), "step": step, "link": link,
                        "measured": measured[step][link],
                        "predicted": model.milliseconds(
-                           per_node, options, text, scale),
+                           table.kind, table.per_node, options, text, scale),
                        "is_fit": options is None}
 
 
 def fit_scale(model: Model, per_node: int, target: float) -> float:
     """The factor on compute with which FSDP on NVLink is as measured."""
     return solve(lambda scale: model.milliseconds(
-        per_node, None, "node=400gbyte,gpu=400gbyte", scale), 0.7, target)
+        "FSDP", per_node, None, "node=400gbyte,gpu=400gbyte", scale), 0.7, target)
 
 
-def fit_ring(model: Model, per_node: int, scale: float, latency: float,
+def fit_ring(model: Model, table: Measured, scale: float, latency: float,
              target: float) -> float:
-    """The rate of rings per device, in Gbit/s, with which FSDP is as measured.
+    """The rate of rings per device, in Gbit/s, with which the step as it is
+    written takes what was measured.
     Times are nearly linear in 1 / rate."""
     return 1 / solve(lambda inverse: model.milliseconds(
-        per_node, None,
+        table.kind, table.per_node, None,
         f"node={1 / inverse:.4f}gbit+{latency:.0f}us,gpu=400gbyte", scale),
         1 / 15, target)
 
@@ -238,17 +276,38 @@ def measured_nvlink(page: str, per_node: int) -> float:
     return read_table(page, heading, 0, {name: None})[name][NVLINK]
 
 
-def read_exchange(page: str) -> tuple[float, float]:
+def read_gather(page: str) -> tuple[float, float]:
     """Gbit/s and latency in usec of the gathers at 100 Gbit/s: each of 4 devices
     sends its part of int8 codes and scales to the other node."""
     match = re.search(r"\| 100 Gbit/s \| all_gather i8[^|]*\| ([\d.]+) ms.*"
                       r"\| ([\d.]+) ms \|[^|]*\|[^|]*\|\n", page)
     if not match:
         sys.exit(f"{PAGE.name}: expected all_gather i8 at 100 Gbit/s")
-    first, last = float(match[1]), float(match[2])
-    per_mib = (last - first) / (256 - 64)
-    sent = 2**20 / 2 * (1 + 2 / 128)
-    return sent * 8 / 1e6 / per_mib, (first - 64 * per_mib) * 1e3
+    return fit_link({64: float(match[1]), 256: float(match[2])},
+                    sent=1 / 2 * (1 + 2 / 128))
+
+
+def read_all_reduce(page: str) -> tuple[float, float]:
+    """The same of the last all-reduces at 100 Gbit/s: each of 2 devices sends
+    int4 codes and scales of half of the bf16 elements, and int8 back."""
+    matches = re.findall(r"\| 100 Gbit/s \|[^|]*\| \**([\d.]+) ms\** \|[^|]*"
+                         r"\| \**([\d.]+) ms", page.split(
+                             "# All-reduces\n", 1)[-1])
+    if not matches:
+        sys.exit(f"{PAGE.name}: expected all-reduces at 100 Gbit/s")
+    first, second = map(float, matches[-1])
+    scales = 2 / 128
+    return fit_link({64: first, 128: second},
+                    sent=2 * (1 / 8 * (1 + 2 * scales) + 1 / 4 * (1 + scales)))
+
+
+def fit_link(times: dict[int, float], sent: float) -> tuple[float, float]:
+    """Gbit/s and latency in usec of a link over which so many ms pass for so
+    many MiB of a tensor, each of which is `sent` MiB on the link."""
+    (small, first), (large, last) = times.items()
+    per_mib = (last - first) / (large - small)
+    return (sent * 2**20 * 8 / 1e6 / per_mib,
+            max(first - small * per_mib, 0.0) * 1e3)
 
 
 def read_table(page: str, heading: str, number: int, wanted: dict
