@@ -32,11 +32,12 @@ inline constexpr llvm::StringLiteral kCarryReason =
     "gathered in a manual computation of the step itself";
 
 /// The function whose arguments and results may stand for what is made at `op`:
-/// `op` is in a manual computation of the step itself. Null if there is none.
+/// `op` is in the body of a manual computation of the step itself, not in a
+/// region there. Null if there is none.
 mlir::func::FuncOp getCarryingFunction(mlir::Operation *op);
 
-/// A placeholder of what the manual computation around `op` holds before the
-/// step.
+/// A placeholder of what the manual computation around `op`, which is in its
+/// body, holds before the step.
 mlir::UnrealizedConversionCastOp createBefore(mlir::Operation *op,
                                               mlir::RankedTensorType type);
 

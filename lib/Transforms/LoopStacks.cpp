@@ -10,6 +10,7 @@
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/IRMapping.h"
+#include "mlir/IR/SymbolTable.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "llvm/ADT/SetVector.h"
 
@@ -62,6 +63,50 @@ struct Affine {
 /// The number of ops that an index may follow from: they take few.
 static constexpr int kMostIndexOps = 64;
 
+/// True if `value`, in the body of `loop`, is 0, 1, 2, ...:
+/// `jnp.arange(layers)`, which a scan slices.
+static bool isIota(Value value, const CountedLoop &loop) {
+  auto argument = dyn_cast<BlockArgument>(value);
+  if (argument && argument.getOwner() == &loop.getBody() &&
+      isLoopInvariant(loop.loop, argument.getArgNumber()))
+    value = loop.loop->getOperand(argument.getArgNumber());
+  Operation *op = value.getDefiningOp();
+  auto type = dyn_cast<RankedTensorType>(value.getType());
+  return op && isNamed(op, guest::kIota) && type && type.getRank() == 1 &&
+         type.getElementType().isInteger();
+}
+
+/// Where `op` takes one element of a tensor of rank 1: the tensor and the
+/// index. JAX calls a function for it.
+static std::optional<std::pair<Value, Value>> getElementRead(Operation *op) {
+  auto call = dyn_cast<func::CallOp>(op);
+  Operation *slice = op;
+  if (call) {
+    auto callee = SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
+        call, call.getCalleeAttr());
+    if (!callee || callee.isExternal() || !callee.getBody().hasOneBlock() ||
+        callee.getBody().front().back().getNumOperands() != 1)
+      return std::nullopt;
+    slice = callee.getBody().front().back().getOperand(0).getDefiningOp();
+    if (slice && isNamed(slice, guest::kReshape))
+      slice = slice->getOperand(0).getDefiningOp();
+  }
+  auto type = dyn_cast<RankedTensorType>(op->getResult(0).getType());
+  if (!slice || !isNamed(slice, guest::kDynamicSlice) ||
+      slice->getNumOperands() != 2 || !type || !type.hasStaticShape() ||
+      type.getNumElements() != 1)
+    return std::nullopt;
+  Value from = slice->getOperand(0), at = slice->getOperand(1);
+  if (!call)
+    return std::pair(from, at);
+  auto fromArgument = dyn_cast<BlockArgument>(from);
+  auto atArgument = dyn_cast<BlockArgument>(at);
+  if (!fromArgument || !atArgument)
+    return std::nullopt;
+  return std::pair(call.getOperand(fromArgument.getArgNumber()),
+                   call.getOperand(atArgument.getArgNumber()));
+}
+
 /// What `value` is in the iterations of `loop`. Takes the ops that it looks at
 /// from `budget`.
 static std::optional<Affine> getAffine(Value value, const CountedLoop &loop,
@@ -77,10 +122,22 @@ static std::optional<Affine> getAffine(Value value, const CountedLoop &loop,
   Operation *op = value.getDefiningOp();
   if (!op || op->getNumResults() != 1)
     return std::nullopt;
-  if (isNamed(op, guest::kConvert) || isNamed(op, guest::kReshape))
+  if (isNamed(op, guest::kConvert) || isNamed(op, guest::kReshape) ||
+      (isNamed(op, guest::kBroadcastInDim) && movesData(op)))
     return op->getNumOperands() == 1
                ? getAffine(op->getOperand(0), loop, provenances, budget)
                : std::nullopt;
+  if (auto read = getElementRead(op)) {
+    std::optional<Affine> index =
+        isIota(read->first, loop)
+            ? getAffine(read->second, loop, provenances, budget)
+            : std::nullopt;
+    int64_t count = cast<ShapedType>(read->first.getType()).getNumElements();
+    auto isIn = [&](int64_t at) { return at >= 0 && at < count; };
+    return index && isIn(index->at(0)) && isIn(index->at(loop.trips - 1))
+               ? index
+               : std::nullopt;
+  }
   if (isNamed(op, guest::kSelect) && op->getNumOperands() == 3) {
     // `where(i < 0, i + count, i)`
     Operation *compare = op->getOperand(0).getDefiningOp();
@@ -115,6 +172,13 @@ bool zpp::isIndexBelow(Value index, int64_t count, const CountedLoop &loop,
   std::optional<Affine> affine = getAffine(index, loop, provenances, budget);
   auto isIn = [&](int64_t value) { return value >= 0 && value < count; };
   return affine && isIn(affine->at(0)) && isIn(affine->at(loop.trips - 1));
+}
+
+bool zpp::isIndexOfIteration(Value index, const CountedLoop &loop,
+                             ProvenanceAnalysis &provenances) {
+  int budget = kMostIndexOps;
+  std::optional<Affine> affine = getAffine(index, loop, provenances, budget);
+  return affine && affine->factor != 0;
 }
 
 //===----------------------------------------------------------------------===//

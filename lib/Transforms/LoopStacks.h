@@ -35,6 +35,11 @@ std::optional<CountedLoop> getCountedLoop(mlir::Operation *loop,
 bool isIndexBelow(mlir::Value index, int64_t count, const CountedLoop &loop,
                   ProvenanceAnalysis &provenances);
 
+/// True if `index`, an integer in the body of `loop`, follows from the number
+/// of the iteration alone and differs in all of them.
+bool isIndexOfIteration(mlir::Value index, const CountedLoop &loop,
+                        ProvenanceAnalysis &provenances);
+
 /// A read of one layer: a `stablehlo.dynamic_slice` in the body of a loop.
 struct LayerRead {
   mlir::Operation *slice;

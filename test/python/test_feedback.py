@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-import test_forms as forms
 import zpp
 from jax.sharding import AxisType, PartitionSpec
 from startwait import needs_library
@@ -36,21 +35,25 @@ def placed(mesh: str, dim: int) -> PartitionSpec:
     return PartitionSpec(*[None] * dim, tuple(MESHES[mesh]))
 
 
+def value_and_gradient(shard, contribution, axes, dim=0):
+    """A gradient that is the reduce-scatter of what each rank contributes. All
+    rows are looked up, as in test_numerics."""
+    def loss(shard):
+        whole = jax.lax.all_gather(shard, axes, axis=dim, tiled=True)
+        whole = whole.at[jnp.arange(whole.shape[0])].get(
+            mode="promise_in_bounds")
+        return jnp.sum(whole * contribution)
+
+    return jax.value_and_grad(loss)(shard)
+
+
 @functools.cache
 def gradient_step(mesh_name: str, dim: int):
-    """(shard, contribution) -> (updated shard, gradient shard, loss), where the
-    gradient is the reduce-scatter of what each rank contributes. All rows are
-    looked up, as in test_numerics."""
+    """(shard, contribution) -> (updated shard, gradient shard, loss)"""
     axes = tuple(MESHES[mesh_name])
 
     def step(shard, contribution):
-        def loss(shard):
-            whole = jax.lax.all_gather(shard, axes, axis=dim, tiled=True)
-            whole = whole.at[jnp.arange(whole.shape[0])].get(
-                mode="promise_in_bounds")
-            return jnp.sum(whole * contribution[0])
-
-        value, gradient = jax.value_and_grad(loss)(shard)
+        value, gradient = value_and_gradient(shard, contribution[0], axes, dim)
         return ((shard - gradient / 64).astype(shard.dtype), gradient,
                 value[None])
 
@@ -268,25 +271,6 @@ def test_a_state_of_other_options_is_refused():
     with pytest.raises(TypeError, match="state: expected a dict of arrays, as it "
                        "was read, or None, but got list"):
         fast.state = list(fast.state.values())
-
-
-def test_a_scan_goes_without():
-    """With a remark that says why, and the same bits."""
-    form = forms.FORMS["scan"]
-    batch = forms.array((16, forms.WIDTH), forms.BATCH)
-    state = jax.tree.map(lambda leaf: forms.array(*leaf), form.state,
-                         is_leaf=forms.is_leaf)
-    options = {**OFF, "mesh": NODES, "target": "portable", "gradients": "i8:i4"}
-    fast, plain = (zpp.jit(form.step, compiler_options=FAST, feedback=feedback,
-                           **options) for feedback in ("all", "none"))
-    with pytest.warns(UserWarning, match="feedback=all: no gradient has any; "
-                      ".* is not fed back"):
-        results = fast(state, batch)
-    assert same_bits(results, plain(state, batch))
-    assert fast.state is None
-    assert any("what it rounds is not fed back: it is not scattered in a manual "
-               "computation of the step itself" in remark.message
-               for remark in fast.rewritten().remarks)
 
 
 def test_feedback_needs_formats():

@@ -324,7 +324,12 @@ def FeedErrorsBackPass : Zpp_ModulePass<"zero-feed-errors-back"> {
     kind `error`. With `start` there are results only: nothing is added, and the
     state begins. What is not finite is not kept.
 
-    A hop in the body of a loop is left without, with a remark.
+    A loop carries what is kept of a hop in its body. Where the loop writes the
+    gradients of one layer per iteration to a stack, that is a stack of as many
+    layers, of which each iteration takes and leaves its own. Where all iterations
+    add to one gradient, as those of micro-batches do, an iteration adds what the
+    one before has kept. If it is neither, the hop is left without, with a remark:
+    what is kept would be added to the gradient of another weight.
   }];
   let options = [
     Option<"hops", "hops", "std::string", "\"last\"",

@@ -6,9 +6,11 @@
 //===----------------------------------------------------------------------===//
 
 #include "CarriedState.h"
+#include "IterationPlaces.h"
 #include "LocalValues.h"
 #include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Origin.h"
+#include "zpp/Dialect/Guest/LayerOps.h"
 #include "zpp/Dialect/Guest/Names.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
@@ -44,31 +46,70 @@ public:
           << hops.getValue() << "'";
       return signalPassFailure();
     }
-    llvm::MapVector<Operation *, SmallVector<QuantizeOp>> groups;
+    llvm::MapVector<Operation *, SmallVector<Hop>> groups;
+    ProvenanceAnalysis provenances;
     getOperation().walk([&](QuantizeOp quantize) {
       AllToAllOp exchange = getExchange(quantize);
       if (!exchange || (hops == "last" && hasQuantizedHopBehind(exchange)))
         return;
-      if (getCarryingFunction(quantize))
-        groups[quantize->getParentOp()].push_back(quantize);
-      else
+      Hop hop{quantize};
+      if (std::string reason = findLoops(hop, provenances); !reason.empty())
         remark::missed(
             exchange.getLoc(),
             remark::RemarkOpts::name("no-feedback").category(getArgument()))
-            << "what it rounds is not fed back: it is not scattered in a "
-               "manual "
-               "computation of the step itself, where each piece has a place "
-               "of its own from step to step";
+            << "what it rounds is not fed back: " + reason;
+      else
+        groups[hop.getOutermost()->getParentOp()].push_back(std::move(hop));
     });
     for (auto &[manual, group] : groups) {
       SmallVector<CarriedTensor> tensors;
-      for (QuantizeOp quantize : group)
-        tensors.push_back(feedBack(quantize));
+      SmallVector<unsigned> numbers;
+      for (const Hop &hop : group) {
+        tensors.push_back(feedBack(hop));
+        numbers.push_back(
+            cast<OpResult>(tensors.back().after).getResultNumber());
+      }
+      // Each hop has rebuilt the loops around it.
+      for (auto [hop, tensor, number] : llvm::zip(group, tensors, numbers))
+        if (!hop.loops.empty())
+          tensor.after = hop.getOutermost()->getResult(number);
       carryState(manual, tensors);
     }
   }
 
 private:
+  /// A hop that quantizes, and what the loops around it do with the gradient,
+  /// the innermost first.
+  struct Hop {
+    QuantizeOp quantize;
+    SmallVector<IterationPlaces> loops = {};
+
+    /// The loop, or the op itself, that is in the manual computation.
+    Operation *getOutermost() const {
+      Operation *op = quantize;
+      for (size_t i = 0; i < loops.size(); ++i)
+        op = op->getParentOp();
+      return op;
+    }
+  };
+
+  /// Finds the loops around `hop`. Returns why nothing of it can be kept from
+  /// step to step, or an empty string.
+  static std::string findLoops(Hop &hop, ProvenanceAnalysis &provenances) {
+    Value received = getExchange(hop.quantize)->getResult(0);
+    for (Operation *loop = hop.quantize->getParentOp(); isWhile(loop);
+         loop = loop->getParentOp()) {
+      hop.loops.push_back(getIterationPlaces(received, loop, provenances));
+      if (hop.loops.back().kind == IterationPlaces::Unknown)
+        return hop.loops.back().reason;
+    }
+    if (!getCarryingFunction(hop.getOutermost()))
+      return "it is not scattered in a manual computation of the step itself, "
+             "or in loops there, where each piece has a place of its own from "
+             "step to step";
+    return "";
+  }
+
   /// The all-to-all that sends what `quantize` makes, and is its only reader;
   /// otherwise null. Those that are no part of a sum have none.
   static AllToAllOp getExchange(QuantizeOp quantize) {
@@ -92,7 +133,66 @@ private:
     return false;
   }
 
-  CarriedTensor feedBack(QuantizeOp quantize) {
+  /// Has the loops around `hop` carry what is kept of it, of `type` where it is
+  /// quantized. Where a loop writes the layers of a stack, it is a layer of
+  /// another stack. Returns what to add, or null, and sets `error.before`.
+  Value enterLoops(const Hop &hop, RankedTensorType type,
+                   CarriedTensor &error) const {
+    Operation *outermost = hop.getOutermost();
+    SmallVector<int64_t> shape(type.getShape());
+    bool isAdded = !start;
+    for (const IterationPlaces &places : hop.loops) {
+      if (places.kind == IterationPlaces::Own)
+        shape.insert(shape.begin(), places.loop.trips);
+      else
+        // An iteration adds what the one before has kept.
+        isAdded = true;
+    }
+    if (!isAdded && hop.loops.empty())
+      return {};
+    OpBuilder builder(outermost);
+    Location loc = outermost->getLoc();
+    Value held;
+    if (start) {
+      held = createZeros(builder, loc, type.clone(shape));
+    } else {
+      error.before = createBefore(outermost, type.clone(shape));
+      held = error.before.getResult(0);
+    }
+    Operation *op = outermost;
+    for (size_t i = hop.loops.size(); i-- > 0;) {
+      Block &body = extendLoop(op, held)->getRegion(1).front();
+      held = body.getArguments().back();
+      op = hop.quantize;
+      for (size_t inner = 0; inner < i; ++inner)
+        op = op->getParentOp();
+      builder.setInsertionPoint(op);
+      if (hop.loops[i].kind == IterationPlaces::Own && (isAdded || i > 0))
+        held = createLayerSlice(builder, loc, held, hop.loops[i].loop.counter);
+    }
+    return isAdded ? held : Value();
+  }
+
+  /// Has the loops around `hop` hand on what is kept, `lost` where it is
+  /// quantized. Returns what it is behind them.
+  static Value leaveLoops(const Hop &hop, Value lost) {
+    for (const IterationPlaces &places : hop.loops) {
+      Block &body = *lost.getDefiningOp()->getBlock();
+      if (places.kind == IterationPlaces::Own) {
+        OpBuilder builder(lost.getContext());
+        builder.setInsertionPointAfterValue(lost);
+        lost = createLayerUpdate(builder, lost.getLoc(),
+                                 body.getArguments().back(), lost,
+                                 places.loop.counter);
+      }
+      body.back().insertOperands(body.back().getNumOperands(), lost);
+      lost = body.getParentOp()->getResults().back();
+    }
+    return lost;
+  }
+
+  CarriedTensor feedBack(const Hop &hop) {
+    QuantizeOp quantize = hop.quantize;
     AllToAllOp exchange = getExchange(quantize);
     IRRewriter builder(quantize);
     Location loc = quantize.getLoc();
@@ -112,13 +212,11 @@ private:
     Type f32 = builder.getF32Type(), bf16 = builder.getBF16Type();
 
     CarriedTensor error{{}, {}, kErrorKind};
+    Value held = enterLoops(hop, type.clone(bf16), error);
     StablehloBuilder b(builder, loc);
     Value wanted = b.convert(input, f32);
-    if (!start) {
-      error.before = createBefore(quantize, type.clone(bf16));
-      wanted = b.elementwise(
-          "add", {wanted, b.convert(error.before.getResult(0), f32)});
-    }
+    if (held)
+      wanted = b.elementwise("add", {wanted, b.convert(held, f32)});
     quantize.getInputMutable().assign(wanted);
     if (slices)
       quantize.setSlicesAttr(slices);
@@ -137,7 +235,8 @@ private:
                       after.splatF32(type.getShape(),
                                      std::numeric_limits<float>::infinity()));
     lost = after.select(isFinite, lost, after.splatF32(type.getShape(), 0));
-    error.after = after.convert(after.roundToBF16(lost), bf16);
+    lost = after.convert(after.roundToBF16(lost), bf16);
+    error.after = leaveLoops(hop, lost);
     remarkRewrite(exchange, getArgument(),
                   "what it rounds is added to what the next step sends");
     return error;

@@ -29,7 +29,7 @@
 // REPORT: from step to step, a device keeps 2.0 KiB of what gradients lost in rounding
 
 // REMARK: what it rounds is added to what the next step sends
-// REMARK: what it rounds is not fed back: it is not scattered in a manual computation of the step itself, where each piece has a place of its own from step to step
+// REMARK: what it rounds is not fed back: it is not scattered in a manual computation of the step itself, or in loops there, where each piece has a place of its own from step to step
 
 #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
 

@@ -38,6 +38,7 @@ inline constexpr llvm::StringLiteral kPartitionId = "stablehlo.partition_id";
 inline constexpr llvm::StringLiteral kReduce = "stablehlo.reduce";
 inline constexpr llvm::StringLiteral kReshape = "stablehlo.reshape";
 inline constexpr llvm::StringLiteral kReturn = "stablehlo.return";
+inline constexpr llvm::StringLiteral kScatter = "stablehlo.scatter";
 inline constexpr llvm::StringLiteral kSelect = "stablehlo.select";
 inline constexpr llvm::StringLiteral kSlice = "stablehlo.slice";
 inline constexpr llvm::StringLiteral kSubtract = "stablehlo.subtract";
