@@ -5,6 +5,7 @@
 
     python bench/gradient_error.py            # of one step
     python bench/gradient_error.py --steps    # of sums over 1, 4 and 16 steps
+    python bench/gradient_error.py --updates  # of replicated weights, over steps
 
 Eight devices, node:2,gpu:4, contribute a vector each. The table has the L2
 norm of the sum's error, relative to the sum, in the mean over draws. Formats
@@ -22,7 +23,9 @@ more things were tried, which zpp does not have:
 where weights are replicated. "bits" are what an element takes between the nodes.
 
 The gradients of the second table, over steps, are a signal that is the same in
-all steps and noise of each step, as large as the signal.
+all steps and noise of each step, as large as the signal. So are those of the
+third table, which has the error of weights that devices update in parts
+(`updated`), relative to how far all steps together move them.
 """
 
 import argparse
@@ -198,6 +201,63 @@ def print_steps(draws: int):
               flush=True)
 
 
+def sgd(gradient, moments):
+    return gradient
+
+
+def adam(gradient, moments):
+    """The update of a step, with the moments in a dict."""
+    moments["count"] = count = moments.get("count", 0) + 1
+    first = moments["first"] = (
+        0.9 * moments.get("first", 0) + 0.1 * gradient)
+    second = moments["second"] = (
+        0.999 * moments.get("second", 0) + 0.001 * gradient * gradient)
+    return (first / (1 - 0.9**count)) / (
+        np.sqrt(second / (1 - 0.999**count)) + 1e-8)
+
+
+#: The distribution of a gradient's elements, and the optimizer.
+UPDATES = {
+    "SGD, normal": (np.random.Generator.standard_normal, sgd),
+    "SGD, student-t, df 3": (
+        lambda random, count: random.standard_t(3, count), sgd),
+    "Adam": (np.random.Generator.standard_normal, adam),
+}
+UPDATE_STEPS = (1, 256)
+
+
+def print_updates(draws: int):
+    """The error of weights of which only updates are sent."""
+    columns = [f"{name}: {count} step{'s' * (count > 1)}"
+               for name in UPDATES for count in UPDATE_STEPS]
+    print("| updated | beside the weights |", " | ".join(columns), "|")
+    print("| --- | --- |" + " --- |" * len(columns))
+    for form in ("i8", "i4"):
+        sent = Format(form, 128)
+        for keeps in (False, True):
+            cells = []
+            for draw_of, optimizer in UPDATES.values():
+                found = {count: [] for count in UPDATE_STEPS}
+                for draw in range(draws):
+                    random = np.random.default_rng(draw)
+                    signal, moments = draw_of(random, ELEMENTS), {}
+                    exact = np.zeros(ELEMENTS, np.float32)
+                    held = np.zeros(ELEMENTS, np.float32)
+                    for step in range(1, max(UPDATE_STEPS) + 1):
+                        gradient = signal + draw_of(random, ELEMENTS)
+                        update = optimizer(gradient, moments).astype(np.float32)
+                        exact += update
+                        held += sent.transport(
+                            exact - held if keeps else update, form, random)
+                        if step in found:
+                            found[step].append(np.linalg.norm(held - exact)
+                                               / np.linalg.norm(exact))
+                cells += [f"{100 * np.mean(found[count]):.2g} %"
+                          for count in UPDATE_STEPS]
+            print(f"| {form} | {'a slice in f32' if keeps else 'nothing'} |",
+                  " | ".join(cells), "|", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__,
@@ -205,7 +265,12 @@ def main():
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--steps", action="store_true",
                         help="the table of sums over steps")
+    parser.add_argument("--updates", action="store_true",
+                        help="the table of updated weights")
     args = parser.parse_args()
+    if args.updates:
+        print_updates(args.draws)
+        return
     if args.steps:
         print_steps(args.draws)
         return

@@ -31,6 +31,8 @@ StringRef zpp::getRoleName(Role role) {
     return "weight";
   case Role::Gradient:
     return "gradient";
+  case Role::Update:
+    return "update";
   case Role::Other:
     return "other";
   }
@@ -413,11 +415,13 @@ private:
 
   /// The same for a gather of floating-point inputs, or of what is made of
   /// weights; `slice` is filled in.
-  std::string getReason(const StepCollective &gather, int64_t &slice) {
+  std::string getReason(StepCollective &gather, int64_t &slice) {
     Operation *op = gather.op;
-    if (std::optional<StepFlow::StepResult> result =
-            flow.getReachedResult(op->getResult(0)))
-      return "it gathers state, which is never rounded: result " +
+    std::optional<StepFlow::StepResult> result =
+        flow.getReachedResult(op->getResult(0));
+    gather.isState = result.has_value();
+    if (result)
+      return "it gathers state, which is not rounded: result " +
              result->describe() +
              " of the step is made of it element by element";
     if (std::string axes = getOtherAxes(gather); !axes.empty())

@@ -39,6 +39,7 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
   bool hasWeights = options.weights != "none";
   bool hasGradients = options.gradients != "none";
   bool hasSecondary = options.secondary != "none";
+  bool sendsUpdates = options.updated != "none";
 
   bool isXlaFfi = options.target == "xla-ffi";
   if (!isXlaFfi && options.target != "portable")
@@ -99,6 +100,7 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
   import.weightsOf = options.weightsOf;
   import.weights = hasWeights || hasSecondary || options.regather;
   import.gradients = hasGradients;
+  import.updated = sendsUpdates;
   pm.addPass(createImportCollectivesPass(import));
 
   // The later gathers that hpZ shortens must exist before it looks for them.
@@ -145,6 +147,16 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
     differences.block = options.block;
     differences.start = options.start == "all";
     pm.addPass(createSendDifferencesPass(differences));
+  }
+
+  if (sendsUpdates) {
+    // The gathers that it makes are of state, not of weights to compute with:
+    // the passes for those are behind us.
+    SendUpdatesPassOptions updates;
+    updates.format = options.updated;
+    updates.block = options.block;
+    updates.links = options.links;
+    pm.addPass(createSendUpdatesPass(updates));
   }
 
   // qgZ starts on the logical level, where types rule out misplaced slices.

@@ -130,8 +130,8 @@ def import_partitioned(text: str) -> str:
 def _pipeline(options: Options, target: str) -> dict:
     """The options of the pass pipeline."""
     pipeline = {name.replace("_", "-"): getattr(options, name) for name in (
-        "mesh", "weights", "gradients", "reduced", "secondary", "frozen",
-        "block", "rotate", "feedback", "regather", "stages", "links",
+        "mesh", "weights", "gradients", "reduced", "updated", "secondary",
+        "frozen", "block", "rotate", "feedback", "regather", "stages", "links",
         "prefetch_bytes", "coalesce_bytes")}
     if options.weights_of is not None:
         # The front end has turned names into numbers of the module's arguments.

@@ -52,6 +52,10 @@ class Options:
     #: weights are replicated (HSDP, plain data parallelism): "none", "i8" or
     #: "i4". The scatter of that sum has the formats of `gradients`.
     reduced: str | None = None
+    #: Where each device updates a slice of replicated weights (ZeRO-1, ZeRO-2):
+    #: the format in which it sends by how much they have changed: "none", "i8"
+    #: or "i4".
+    updated: str | None = None
     #: The group that keeps a second copy of the weights for the backward pass
     #: (hpZ): the name of a tier, a number of devices, or "none".
     secondary: str | int | None = None
@@ -109,6 +113,7 @@ class Options:
             None, "none", *FORMATS, *(f"{form}:delta" for form in FORMATS)))
         put("gradients", _gradients_text(self.gradients))
         _check_choice("reduced", self.reduced, (None, "none", *FORMATS))
+        _check_choice("updated", self.updated, (None, "none", *FORMATS))
         if not isinstance(self.secondary, str | None):
             _check_number("secondary", self.secondary, 1)
         _check_choice("frozen", self.frozen, (None, "none", "keep"))

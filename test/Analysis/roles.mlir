@@ -31,7 +31,7 @@ func.func @usual(%w: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> tensor<4x8xf32> 
 "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
 // CHECK-LABEL: func @update_whole
 func.func @update_whole(%w: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> tensor<4x8xf32> {
-  // expected-remark@+1 {{it gathers state, which is never rounded: result 0 of the step is made of it element by element}}
+  // expected-remark@+1 {{it gathers state, which is not rounded: result 0 of the step is made of it element by element}}
   %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
   %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
   %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
@@ -76,7 +76,7 @@ func.func @scatter_state(%w: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> tensor<4
 "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
 // CHECK-LABEL: func @average
 func.func @average(%w: tensor<4x8xf32>, %ema: tensor<32x8xf32>, %x: tensor<16x32xi32>) -> (tensor<4x8xf32>, tensor<32x8xf32>) {
-  // expected-remark@+1 {{it gathers state, which is never rounded: result 1 of the step}}
+  // expected-remark@+1 {{it gathers state, which is not rounded: result 1 of the step}}
   %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
   %average = "stablehlo.add"(%ema, %whole) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
   // CHECK: zero.all_gather {{.*}} role = "weight"
@@ -179,7 +179,7 @@ func.func @zero_2(%whole: tensor<32x8xf32>, %w: tensor<4x8xf32>, %x: tensor<16x3
     "stablehlo.return"(%add) : (tensor<f32>) -> ()
   }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
   %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
-  // expected-remark@+1 {{it gathers state, which is never rounded: result 0 of the step}}
+  // expected-remark@+1 {{it gathers state, which is not rounded: result 0 of the step}}
   %all = "stablehlo.all_gather"(%new) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
   return %all, %new : tensor<32x8xf32>, tensor<4x8xf32>
 }

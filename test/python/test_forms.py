@@ -309,7 +309,7 @@ def test_a_secondary_partition_changes_no_bit(name):
     report = fast.report()
     form = FORMS[name]
     if not form.gathers:
-        assert any("it gathers state, which is never rounded" in entry["reason"]
+        assert any("it gathers state, which is not rounded" in entry["reason"]
                    for entry in report["collectives"])
         assert report["total"]["model_bytes"] == 0
         return

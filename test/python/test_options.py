@@ -87,6 +87,7 @@ def test_options_are_values():
     ({"gradients": ()}, "but got ()"),
     ({"gradients": 4}, "but got 4"),
     ({"reduced": "i8:i4"}, "reduced: expected .*, but got .i8:i4."),
+    ({"updated": "i3"}, "updated: expected 'none', 'i8' or 'i4', but got 'i3'"),
     ({"secondary": 0}, "secondary: expected an integer, 1 or more, but got 0"),
     ({"secondary": 2.0}, "but got 2.0"),
     ({"block": 100}, "block: expected a power of two, but got 100"),

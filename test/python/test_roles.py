@@ -87,7 +87,7 @@ def test_state_is_never_rounded(step, result):
     ours, theirs, _ = run(step, gradients="none")
     assert training.same_bits(ours, theirs)
     _, _, report = run(step)
-    assert any("it gathers state, which is never rounded" in reason
+    assert any("it gathers state, which is not rounded" in reason
                and result in reason for reason in reasons(report))
 
 

@@ -380,6 +380,8 @@ def test_fsdp1_is_an_error(pool):
      "is kept between steps, but got 'last'"),
     ({"secondary": "rack"}, "secondary: expected a tier of node:2,gpu:2 or a "
      "number of devices, but got 'rack'"),
+    ({"updated": "i8"}, "updated: expected none for PyTorch, where "
+     "fully_shard decides it, but got 'i8'"),
     ({"regather": True}, "regather: expected none for PyTorch, where "
      "fully_shard decides it, but got True"),
     ({"weights_of": "all"}, "weights_of: expected none for PyTorch, where "

@@ -16,6 +16,8 @@
 //   zpp.keep     its result is a secondary partition
 //   zpp.forward_only  on a gather: zero-regather has found that the backward
 //                pass does not read it; not in the output
+//   zpp.updated  on a gather of state: zero-send-updates decides about it; not
+//                in the output
 //   zpp.source   {properties, attributes} of the StableHLO op from which it was
 //                imported. If it is neither quantized nor split nor joined, it
 //                becomes this op again; not in the output
@@ -39,6 +41,7 @@ inline constexpr llvm::StringLiteral kOriginsAttr = "zpp.origins";
 inline constexpr llvm::StringLiteral kReasonAttr = "zpp.reason";
 inline constexpr llvm::StringLiteral kKeepAttr = "zpp.keep";
 inline constexpr llvm::StringLiteral kForwardOnlyAttr = "zpp.forward_only";
+inline constexpr llvm::StringLiteral kUpdatedAttr = "zpp.updated";
 inline constexpr llvm::StringLiteral kSourceAttr = "zpp.source";
 
 /// The contents of `zpp.origin`.

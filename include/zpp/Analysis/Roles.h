@@ -13,7 +13,9 @@
 
 namespace zpp {
 
-enum class Role { Weight, Gradient, Other };
+/// Update is what zero-send-updates makes of gathers of state: no collective of
+/// a step has this role before.
+enum class Role { Weight, Gradient, Update, Other };
 enum class Phase { Forward, Backward };
 llvm::StringRef getRoleName(Role role);
 llvm::StringRef getPhaseName(Phase phase);
@@ -34,6 +36,9 @@ struct StepCollective : CollectiveView {
   int64_t modelBytes = 0;
   /// For Role::Other: the reason why it is neither.
   std::string reason;
+  /// True for a gather of state: a result of the step is made of what it
+  /// gathers, element by element.
+  bool isState = false;
 };
 
 /// The arguments of the step that its user declares to be weights: "all", or
@@ -73,8 +78,8 @@ llvm::SmallVector<StepCollective> readStepCollectives(mlir::ModuleOp module,
 ///   updated or unchanged, if a gradient of the shape of the gathered tensor is
 ///   reduced, or if they are named.
 /// - A value that reaches a result of the step element by element is *state*,
-///   which is never rounded: updated weights, averages of weights, optimizer
-///   state.
+///   which is not rounded: updated weights, averages of weights, optimizer
+///   state. Only zero-send-updates rounds by how much such weights change.
 /// - A sum over devices that hold different data is a *gradient* if its result
 ///   reaches results of the step element by element, or mirrors a weight gather
 ///   (same dim, group and shapes); if its operand is computed, and if no other

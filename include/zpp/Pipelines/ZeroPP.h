@@ -59,6 +59,12 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
       llvm::cl::desc("Format in which the sum of a gradient's all-reduce is "
                      "gathered: none, i8 or i4"),
       llvm::cl::init("i8")};
+  Option<std::string> updated{
+      *this, "updated",
+      llvm::cl::desc("Where each device updates a slice of replicated weights "
+                     "(ZeRO-1, ZeRO-2): the format in which it sends by how "
+                     "much they have changed: none, i8 or i4"),
+      llvm::cl::init("none")};
   Option<std::string> secondary{
       *this, "secondary",
       llvm::cl::desc("none, or the slowest tier of a secondary partition, or "

@@ -86,6 +86,8 @@ def ImportCollectivesPass : Zpp_ModulePass<"zero-import-collectives"> {
     Option<"weights", "weights", "bool", "true", "Import weight gathers">,
     Option<"gradients", "gradients", "bool", "true",
            "Import gradient scatters and all-reduces">,
+    Option<"updated", "updated", "bool", "false",
+           "Leave the decision about gathers of state to zero-send-updates">,
   ];
 }
 
@@ -254,6 +256,42 @@ def SendDifferencesPass : Zpp_ModulePass<"zero-send-differences"> {
            "Elements that share a scale: a power of two from 32 to 2048">,
     Option<"start", "start", "bool", "false",
            "Take no state, send whole weights">,
+  ];
+}
+
+def SendUpdatesPass : Zpp_ModulePass<"zero-send-updates"> {
+  let summary = "Send by how much a step has changed weights (ZeRO-1, ZeRO-2)";
+  let description = [{
+    Where weights are replicated and each device updates a slice of them, the
+    gather of the new slices moves by how much they have changed, quantized. All
+    devices hold the weights from before the step, and add what arrives to them,
+    the owner of a slice too: they hold the same bits. The hops go from the
+    slowest tier inwards, each with the chunks that have arrived.
+
+    A gather is rewritten only if it is certain what the devices hold of what it
+    gathers, which is one of:
+
+    - what the step cuts the slice from that the new one is made of: the
+      argument that the result replaces, at the place at which the gather puts
+      the slice;
+    - where the new slice is made of something else, such as a copy in f32 that
+      the device keeps: the argument that the step donates for the result, or
+      that has the name of the result.
+
+    In both cases all devices of the gather's groups have the same of it. Any
+    other gather stays as it is, with a remark. Gathers of one tensor over
+    several tiers become one.
+
+    It expects gathers that zero-import-collectives has marked with `updated`.
+  }];
+  let options = [
+    Option<"format", "format", "std::string", "\"i8\"", "none, i8 or i4">,
+    Option<"block", "block", "int64_t", "128",
+           "Elements that share a scale: a power of two from 32 to 2048">,
+    Option<"links", "links", "std::string", "\"\"",
+           "Speeds of the tiers' links, such as node=50gbit,gpu=400gbyte, or a "
+           "file with them; a gather that this would not make faster is left "
+           "alone">,
   ];
 }
 

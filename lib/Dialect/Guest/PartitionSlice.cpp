@@ -10,6 +10,7 @@
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Dialect/Guest/StablehloBuilder.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/ADT/StringSwitch.h"
@@ -183,6 +184,40 @@ std::optional<PartitionSlice> PartitionTables::getSlice(Operation *op,
   for (int64_t &offset : slice.offsets)
     offset = std::clamp<int64_t>(offset, 0, last);
   return slice;
+}
+
+Value zpp::buildPartitionSlice(RewriterBase &builder, Location loc, Value value,
+                               int64_t dim, ArrayRef<int64_t> offsets,
+                               int64_t size) {
+  auto whole = cast<RankedTensorType>(value.getType());
+  auto index = [&](ArrayRef<int64_t> values) {
+    return builder.getI64TensorAttr(values).reshape(RankedTensorType::get(
+        values.size() == 1 ? ArrayRef<int64_t>()
+                           : ArrayRef<int64_t>(values.size()),
+        builder.getI64Type()));
+  };
+  auto slice = [&](Value operand, ArrayRef<Value> starts,
+                   ArrayRef<int64_t> sizes) {
+    SmallVector<Value> operands{operand};
+    llvm::append_range(operands, starts);
+    auto type = cast<RankedTensorType>(operand.getType());
+    return createOp(builder, loc, guest::kDynamicSlice, operands,
+                    type.clone(sizes),
+                    builder.getNamedAttr("slice_sizes",
+                                         builder.getDenseI64ArrayAttr(sizes)));
+  };
+  Value device =
+      createOp(builder, loc, guest::kPartitionId, {},
+               RankedTensorType::get(
+                   {}, builder.getIntegerType(32, /*isSigned=*/false)));
+  Value offset = slice(createConstant(builder, loc, index(offsets)), device, 1);
+  offset = StablehloBuilder(builder, loc).reshape(offset, {});
+  Value zero = createConstant(builder, loc, index(0));
+  SmallVector<Value> starts(whole.getRank(), zero);
+  starts[dim] = offset;
+  SmallVector<int64_t> sizes(whole.getShape());
+  sizes[dim] = size;
+  return slice(value, starts, sizes);
 }
 
 //===----------------------------------------------------------------------===//

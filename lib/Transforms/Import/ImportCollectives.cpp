@@ -82,7 +82,9 @@ public:
                 op->getName().getStringRef() +
                 " is not constant; its bytes are counted once")
                    .str();
-      if (!collective.reason.empty())
+      if (updated && collective.isState)
+        op->setAttr(kUpdatedAttr, UnitAttr::get(&getContext()));
+      else if (!collective.reason.empty())
         leaveAlone(op, getArgument(), collective.reason);
       else
         import(collective, meshAttr);

@@ -50,7 +50,8 @@ void BlockTransfers::addTransfer(StartOp start) {
     });
   };
   bool isGather = hasRole(Role::Weight);
-  if (!isGather && !hasRole(Role::Gradient)) {
+  // An update is sent when it is there, and read at the end, as a gradient is.
+  if (!isGather && !hasRole(Role::Gradient) && !hasRole(Role::Update)) {
     remark::missed(start.getLoc(),
                    remark::RemarkOpts::name("not-scheduled").category(pass))
         << "stays where it is: it moves no weights and no gradients";

@@ -29,7 +29,8 @@ _TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
 #: Where FSDP2 keeps the process group of the replicas of HSDP.
 _REPLICAS = "replicate_process_group"
 #: Options of steps that are compiled as a whole.
-_OF_STEPS = ("weights_of", "regather", "prefetch_bytes", "coalesce_bytes")
+_OF_STEPS = ("weights_of", "updated", "regather", "prefetch_bytes",
+             "coalesce_bytes")
 
 #: What `compress` has attached, by the module of fully_shard.
 _attached: "weakref.WeakKeyDictionary[FSDPModule, list[_Communication]]" = (

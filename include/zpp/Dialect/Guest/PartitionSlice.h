@@ -14,8 +14,8 @@
 #ifndef ZPP_DIALECT_GUEST_PARTITIONSLICE_H
 #define ZPP_DIALECT_GUEST_PARTITIONSLICE_H
 
-#include "mlir/IR/Builders.h"
 #include "mlir/IR/Operation.h"
+#include "mlir/IR/PatternMatch.h"
 
 #include <optional>
 #include <string>
@@ -53,6 +53,12 @@ private:
   int64_t numPartitions;
   llvm::DenseMap<mlir::Value, Table> known;
 };
+
+/// Cuts `size` elements of dim `dim` out of `value`, on each device of a module
+/// of one replica at its one of `offsets`.
+mlir::Value buildPartitionSlice(mlir::RewriterBase &builder, mlir::Location loc,
+                                mlir::Value value, int64_t dim,
+                                llvm::ArrayRef<int64_t> offsets, int64_t size);
 
 /// The dim of the operand of `op` that is dim `dim` of its result, if `op` is a
 /// cast, a transpose, or a reshape that only adds or drops dims of size 1;

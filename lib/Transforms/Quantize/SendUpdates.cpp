@@ -1,0 +1,256 @@
+//===- SendUpdates.cpp - Updated weights as what has changed --------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The owner of a slice adds to what it held what it has sent, as all others do:
+// all devices then hold the same bits. Where it keeps the slice in f32 as well,
+// what is rounded is part of the next update.
+//
+//===----------------------------------------------------------------------===//
+
+#include "FormatOptions.h"
+#include "LocalValues.h"
+#include "UpdatedWeights.h"
+#include "mlir/IR/PatternMatch.h"
+#include "mlir/IR/Remarks.h"
+#include "zpp/Analysis/Origin.h"
+#include "zpp/Analysis/TypeBytes.h"
+#include "zpp/Dialect/Guest/StablehloBuilder.h"
+#include "zpp/Support/Placement.h"
+#include "zpp/Transforms/Passes.h"
+
+namespace zpp {
+#define GEN_PASS_DEF_SENDUPDATESPASS
+#include "zpp/Transforms/Passes.h.inc"
+} // namespace zpp
+
+using namespace mlir;
+using namespace zpp;
+using namespace zpp::zero;
+
+namespace {
+
+/// An exchange of updates, of the axes of one of the gathers over one tier.
+struct Hop {
+  ArrayAttr along;
+  std::vector<AxisRef> axes;
+  Operation *gather;
+};
+
+/// How updates of a weight are sent.
+struct Plan {
+  UpdatedWeight weight;
+  ShardType from, to;
+  SmallVector<Hop> hops;
+};
+
+class SendUpdatesPass : public zpp::impl::SendUpdatesPassBase<SendUpdatesPass> {
+public:
+  using SendUpdatesPassBase::SendUpdatesPassBase;
+
+  LogicalResult initialize(MLIRContext *context) override {
+    loadStablehlo(context);
+    return success();
+  }
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    FailureOr<QuantAttr> quant = parseFormat(module, format, block);
+    if (failed(quant))
+      return signalPassFailure();
+    if (!*quant)
+      return;
+    SmallVector<Operation *> gathers;
+    module.walk([&](Operation *op) {
+      if (op->hasAttr(kUpdatedAttr))
+        gathers.push_back(op);
+    });
+    if (gathers.empty()) {
+      remark::missed(
+          module.getLoc(),
+          remark::RemarkOpts::name("nothing-updated").category(getArgument()))
+          << "no update is sent: the step gathers no weights that its devices "
+             "have updated in parts";
+      return;
+    }
+    FailureOr<Mesh> mesh = getStepMesh(module, "");
+    FailureOr<std::optional<LinkModel>> model = failure();
+    if (succeeded(mesh))
+      model = LinksOption(module, links).getModel(*mesh);
+    if (failed(model))
+      return signalPassFailure();
+    // Everything is decided before anything changes.
+    UpdatedWeights updated(module, *mesh);
+    llvm::SmallPtrSet<Operation *, 8> taken;
+    std::vector<Plan> plans;
+    SmallVector<std::pair<Operation *, std::string>> left;
+    // The last gather of a tensor comes first.
+    for (Operation *gather : llvm::reverse(gathers)) {
+      if (taken.contains(gather))
+        continue;
+      std::string reason;
+      std::optional<UpdatedWeight> weight = updated.find(
+          gather, [](Operation *op) { return op->hasAttr(kUpdatedAttr); },
+          reason);
+      std::optional<Plan> plan;
+      if (weight)
+        plan = getPlan(std::move(*weight), *mesh, *quant, *model, reason);
+      if (!plan) {
+        left.push_back({gather, reason});
+        continue;
+      }
+      for (const CollectiveView &view : plan->weight.gathers)
+        taken.insert(view.op);
+      plans.push_back(std::move(*plan));
+    }
+    for (auto &[gather, reason] : llvm::reverse(left))
+      leaveAlone(gather, getArgument(),
+                 "it gathers state, of which no update is sent: " + reason);
+    for (Operation *gather : gathers)
+      gather->removeAttr(kUpdatedAttr);
+    for (Plan &plan : llvm::reverse(plans))
+      rewrite(plan, *quant);
+  }
+
+private:
+  /// How updates of `weight` are sent, or nullopt and the reason why they are
+  /// not.
+  std::optional<Plan> getPlan(UpdatedWeight weight, const Mesh &mesh,
+                              QuantAttr quant,
+                              const std::optional<LinkModel> &model,
+                              std::string &reason) {
+    Plan plan{std::move(weight), {}, {}, {}};
+    MLIRContext *context = &getContext();
+    auto meshAttr = MeshAttr::get(context, mesh);
+    SmallVector<FactorAttr> partitioned, whole;
+    for (const AxisRef &axis : plan.weight.getAxes()) {
+      partitioned.push_back(
+          FactorAttr::getPartitioned(AxisRefAttr::get(context, mesh, axis)));
+      whole.push_back(FactorAttr::getWhole(context, axis.size));
+    }
+    plan.from =
+        ShardType::get(context, plan.weight.getWhole(), plan.weight.getDim(),
+                       partitioned, meshAttr, QuantAttr());
+    plan.to = plan.from.withFactors(whole);
+    // From the slowest tier inwards, which has the least to carry then.
+    std::vector<TierHop> tiers =
+        getTierHops(mesh, plan.weight.getAxes(), /*numFormats=*/2);
+    for (const TierHop &tier : llvm::reverse(tiers))
+      for (const CollectiveView &gather : plan.weight.gathers) {
+        std::vector<AxisRef> axes;
+        for (const AxisRef &axis : tier.axes)
+          if (llvm::is_contained(gather.axes, axis))
+            axes.push_back(axis);
+        if (!axes.empty())
+          plan.hops.push_back(
+              {getAxesAttr(context, mesh, axes), axes, gather.op});
+      }
+    int64_t elements = plan.from.getElementsPerUnit();
+    int64_t plain =
+        elements * getElementBits(plan.from.getGlobal().getElementType()) / 8;
+    int64_t wire = quant.getLayout(elements).chunkBytes;
+    if (wire >= plain) {
+      reason = "a slice of " + std::to_string(plain) + " bytes would take " +
+               std::to_string(wire) + " as an update";
+      return std::nullopt;
+    }
+    if (!model)
+      return plan;
+    double usec = 0, sent = 0;
+    for (const CollectiveView &gather : plan.weight.gathers)
+      usec += model->getCollectiveUsec(
+          mesh, CollectiveKind::AllGather, gather.axes,
+          getBytes(gather.op->getOperand(0).getType()));
+    int64_t devices = 1;
+    for (const Hop &hop : plan.hops) {
+      sent += model->getExchangeUsec(getSentBytes(
+          mesh, CollectiveKind::AllGather, hop.axes, devices * wire));
+      devices *= zpp::numDevices(hop.axes);
+    }
+    sent += LinkModel::kKernelWeight *
+            (LinkModel::getKernelUsec(2 * plain + wire) +
+             LinkModel::getKernelUsec(devices * (2 * plain + wire)));
+    if (sent >= usec) {
+      reason = "on these links it takes " +
+               std::to_string(static_cast<int64_t>(usec)) +
+               " usec, as an update " +
+               std::to_string(static_cast<int64_t>(sent));
+      return std::nullopt;
+    }
+    return plan;
+  }
+
+  /// What all devices hold of `weight`, and the slice of it whose update a
+  /// device sends, in the type and shape in which the new one is gathered.
+  static std::pair<Value, Value> buildHeld(IRRewriter &builder, Location loc,
+                                           const UpdatedWeight &weight) {
+    StablehloBuilder stablehlo(builder, loc);
+    RankedTensorType type = weight.getWhole();
+    auto part = cast<RankedTensorType>(weight.getOperand().getType());
+    auto as = [&](Value value, RankedTensorType wanted) {
+      return stablehlo.convert(stablehlo.reshape(value, wanted.getShape()),
+                               wanted.getElementType());
+    };
+    if (weight.slice)
+      return {as(weight.held, type), as(weight.slice->getResult(0), part)};
+    Value held = weight.held;
+    for (Operation *op : llvm::reverse(weight.path)) {
+      auto from = cast<RankedTensorType>(op->getOperand(0).getType());
+      if (auto order = op->getAttrOfType<DenseI64ArrayAttr>("permutation")) {
+        SmallVector<int64_t> inverse(order.size());
+        for (auto [result, operand] : llvm::enumerate(order.asArrayRef()))
+          inverse[operand] = result;
+        auto shape = cast<RankedTensorType>(held.getType()).getShape();
+        held = stablehlo.permute(held, shape, inverse);
+      } else {
+        held = as(held, from);
+      }
+    }
+    return {held, buildPartitionSlice(builder, loc, held, weight.getDim(),
+                                      weight.offsets,
+                                      part.getDimSize(weight.getDim()))};
+  }
+
+  void rewrite(const Plan &plan, QuantAttr quant) {
+    const UpdatedWeight &weight = plan.weight;
+    Operation *last = weight.gathers.front().op;
+    Location loc = last->getLoc();
+    IRRewriter builder(last);
+    auto [held, own] = buildHeld(builder, loc, weight);
+    auto asShard = [&](ShardType type, Value local) {
+      return FromLocalOp::create(builder, loc, type, local);
+    };
+    Value value = EncodeOp::create(builder, loc, plan.from.withQuant(quant),
+                                   asShard(plan.from, weight.getOperand()),
+                                   asShard(plan.from, own));
+    Mesh mesh = plan.from.getMesh().getMesh();
+    for (const Hop &hop : plan.hops) {
+      auto from = cast<ShardType>(value.getType());
+      SmallVector<FactorAttr> factors(from.getFactors());
+      SmallVector<int64_t> positions = *from.findFactors(hop.along);
+      for (int64_t position : positions)
+        factors[position] = FactorAttr::getWhole(
+            &getContext(), factors[position].getAxis().resolve(mesh)->size);
+      auto moved =
+          AllGatherOp::create(builder, hop.gather->getLoc(),
+                              from.withFactors(factors), value, hop.along);
+      if (std::optional<Origin> origin = getOrigin(hop.gather)) {
+        origin->role = getRoleName(Role::Update).str();
+        moved->setAttr(kOriginAttr, getOriginAttr(&getContext(), *origin));
+      }
+      value = moved;
+    }
+    value =
+        DecodeOp::create(builder, loc, plan.to, value, asShard(plan.to, held));
+    remarkRewrite(last, getArgument(),
+                  "sends by how much its tensor has changed, in " +
+                      Twine(plan.hops.size()) + " hops");
+    last->getResult(0).replaceAllUsesWith(getLocal(builder, loc, value));
+    for (const CollectiveView &gather : weight.gathers)
+      gather.op->erase();
+  }
+};
+} // namespace

@@ -1,0 +1,420 @@
+//===- UpdatedWeights.cpp - What devices hold of updated weights ----------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "UpdatedWeights.h"
+
+#include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Support/Limits.h"
+#include "llvm/ADT/StringExtras.h"
+
+using namespace mlir;
+using namespace zpp;
+
+std::vector<AxisRef> UpdatedWeight::getAxes() const {
+  std::vector<AxisRef> axes;
+  for (const CollectiveView &gather : gathers)
+    llvm::append_range(axes, gather.axes);
+  return axes;
+}
+
+UpdatedWeights::UpdatedWeights(ModuleOp module, const Mesh &mesh)
+    : module(module), mesh(mesh), reader(mesh), copies(getModuleCopies(module)),
+      tables(copies.partitions) {}
+
+//===----------------------------------------------------------------------===//
+// Gathers
+//===----------------------------------------------------------------------===//
+
+static bool isFloatToSend(Type type) {
+  Type element = getElementTypeOrSelf(type);
+  return element.isF32() || element.isBF16() || element.isF16();
+}
+
+/// Reads `op`, a gather. Returns the reason why it is left alone, or nothing.
+std::string UpdatedWeights::readGather(Operation *op, CollectiveView &view) {
+  std::optional<CollectiveView> read = reader.read(op);
+  if (!read || read->kind != CollectiveKind::AllGather)
+    return "it is no gather";
+  view = std::move(*read);
+  if (op->getNumOperands() != 1 || op->getNumResults() != 1)
+    return "it gathers several tensors at once";
+  auto part = dyn_cast<RankedTensorType>(op->getOperand(0).getType());
+  auto whole = dyn_cast<RankedTensorType>(op->getResult(0).getType());
+  if (!part || !whole || !part.hasStaticShape() || !whole.hasStaticShape() ||
+      !isFloatToSend(part))
+    return "its tensor is not of f32, bf16 or f16 and of static shape";
+  if (!view.groupError.empty())
+    return view.groupError;
+  if (view.axes.empty())
+    return "its groups have one device each";
+  if (view.dim < 0 || view.dim >= part.getRank())
+    return "its dim is none of its tensor";
+  SmallVector<int64_t> shape(part.getShape());
+  shape[view.dim] =
+      multiplySaturating(shape[view.dim], zpp::numDevices(view.axes));
+  int64_t elements = 1;
+  for (int64_t size : shape)
+    elements = multiplySaturating(elements, size);
+  if (part.clone(shape) != whole || elements == 0 ||
+      elements >= int64_t(1) << 57)
+    return "its tensor is not made of a part of each device";
+  return "";
+}
+
+/// Sets the gathers of `weight`: `gather` and those before it.
+std::string
+UpdatedWeights::readGathers(UpdatedWeight &weight, Operation *gather,
+                            llvm::function_ref<bool(Operation *)> isGather) {
+  while (true) {
+    CollectiveView view;
+    if (std::string reason = readGather(gather, view); !reason.empty())
+      return reason;
+    weight.gathers.push_back(std::move(view));
+    Operation *before = gather->getOperand(0).getDefiningOp();
+    if (!before || !isGather(before) || !before->hasOneUse() ||
+        before->getBlock() != gather->getBlock())
+      break;
+    CollectiveView next;
+    if (!readGather(before, next).empty() || next.dim != weight.getDim())
+      break;
+    std::vector<AxisRef> axes = weight.getAxes();
+    llvm::append_range(axes, next.axes);
+    if (!mesh.verify(axes).empty())
+      break;
+    gather = before;
+  }
+  return setOffsets(weight);
+}
+
+/// Sets where the slice of each device begins.
+std::string UpdatedWeights::setOffsets(UpdatedWeight &weight) {
+  weight.offsets.assign(copies.partitions, -1);
+  for (const CollectiveView &gather : weight.gathers) {
+    std::string error;
+    std::optional<ReplicaGroups> groups = readReplicaGroups(gather.op, error);
+    if (!groups)
+      return error;
+    int64_t size = cast<RankedTensorType>(gather.op->getOperand(0).getType())
+                       .getDimSize(gather.dim);
+    std::vector<int64_t> places(copies.partitions, -1);
+    for (const std::vector<int64_t> &group : *groups)
+      for (auto [place, device] : llvm::enumerate(group))
+        if (device >= 0 && device < copies.partitions)
+          places[device] = place;
+    for (auto [place, offset] : llvm::zip_equal(places, weight.offsets)) {
+      if (place < 0)
+        return "its groups do not have all devices";
+      offset = (offset < 0 ? 0 : offset) + static_cast<int64_t>(place) * size;
+    }
+  }
+  return "";
+}
+
+//===----------------------------------------------------------------------===//
+// Where what is gathered comes from
+//===----------------------------------------------------------------------===//
+
+/// The slices at an offset from which `value` is made element by element.
+SmallVector<Operation *> UpdatedWeights::findSlices(Value value) {
+  SmallVector<Operation *> slices;
+  llvm::SetVector<Value> pending;
+  pending.insert(value);
+  int64_t elements = cast<ShapedType>(value.getType()).getNumElements();
+  for (size_t i = 0; i < pending.size(); ++i) {
+    Operation *op = pending[i].getDefiningOp();
+    if (!op)
+      continue;
+    if (isNamed(op, guest::kDynamicSlice)) {
+      slices.push_back(op);
+      continue;
+    }
+    if (isBarrier(op)) {
+      pending.insert(
+          op->getOperand(cast<OpResult>(pending[i]).getResultNumber()));
+      continue;
+    }
+    // Functions that a step calls are helpers, such as jnp.where.
+    if (!isElementwise(op) && !isNamed(op, guest::kReshape) &&
+        !isa<func::CallOp>(op))
+      continue;
+    for (Value operand : op->getOperands())
+      if (auto type = dyn_cast<RankedTensorType>(operand.getType());
+          type && type.hasStaticShape() && type.getNumElements() == elements)
+        pending.insert(operand);
+  }
+  return slices;
+}
+
+/// The elements of the dims of `type` before `dim`.
+static int64_t getOuter(RankedTensorType type, int64_t dim) {
+  return llvm::product_of(type.getShape().take_front(dim));
+}
+
+/// True if the gathers put the part of each device where `slice` cuts it out.
+/// On the way from the one to the other, elements keep their order.
+bool UpdatedWeights::isAtOffsets(const PartitionSlice &slice,
+                                 const UpdatedWeight &weight) {
+  auto from = cast<RankedTensorType>(slice.op->getOperand(0).getType());
+  RankedTensorType to = weight.getWhole();
+  if (from.getNumElements() != to.getNumElements())
+    return false;
+  // Of each dim the elements of one row.
+  auto getInner = [](RankedTensorType type, int64_t dim) {
+    return llvm::product_of(type.getShape().drop_front(dim + 1));
+  };
+  bool isSameDim =
+      from.getShape() == to.getShape() && slice.dim == weight.getDim();
+  if (!isSameDim &&
+      (getOuter(from, slice.dim) != 1 || getOuter(to, weight.getDim()) != 1))
+    return false;
+  int64_t fromRow = getInner(from, slice.dim);
+  int64_t toRow = getInner(to, weight.getDim());
+  return llvm::equal(slice.offsets, weight.offsets, [&](int64_t a, int64_t b) {
+    return multiplySaturating(a, fromRow) == multiplySaturating(b, toRow);
+  });
+}
+
+/// The arguments of `manual`, a manual computation, that `value` is made of by
+/// casts, slices and changes of its shape that are the same on all devices;
+/// nullopt if it is made of anything else.
+std::optional<SmallVector<unsigned>>
+UpdatedWeights::getArguments(Value value, Operation *manual) {
+  SmallVector<unsigned> arguments;
+  llvm::SetVector<Value> pending;
+  pending.insert(value);
+  for (size_t i = 0; i < pending.size(); ++i) {
+    if (auto argument = dyn_cast<BlockArgument>(pending[i])) {
+      if (argument.getOwner() != &manual->getRegion(0).front())
+        return std::nullopt;
+      arguments.push_back(argument.getArgNumber());
+      continue;
+    }
+    Operation *op = pending[i].getDefiningOp();
+    if (isNamed(op, guest::kConstant))
+      continue;
+    if (isBarrier(op))
+      pending.insert(
+          op->getOperand(cast<OpResult>(pending[i]).getResultNumber()));
+    else if (isJoin(op))
+      pending.insert(op->operand_begin(), op->operand_end());
+    else if (movesData(op) && op->getNumOperands() == 1)
+      pending.insert(op->getOperand(0));
+    else
+      return std::nullopt;
+  }
+  return arguments;
+}
+
+//===----------------------------------------------------------------------===//
+// Where what is gathered goes
+//===----------------------------------------------------------------------===//
+
+/// The results of the step that are `value`, or a part of it, in another shape
+/// or type.
+SmallVector<UpdatedWeights::Returned>
+UpdatedWeights::findReturned(Value value, Operation *manual) {
+  SmallVector<Returned> returned;
+  struct Step {
+    Value value;
+    SmallVector<Operation *> path;
+    bool isWhole;
+  };
+  SmallVector<Step> pending{{value, {}, true}};
+  while (!pending.empty()) {
+    Step step = pending.pop_back_val();
+    for (OpOperand &use : step.value.getUses()) {
+      Operation *op = use.getOwner();
+      if (op == &manual->getRegion(0).front().back()) {
+        unsigned number = use.getOperandNumber();
+        SmallVector<Value> outside{manual->getResult(number)};
+        while (!outside.empty())
+          for (OpOperand &reader : outside.pop_back_val().getUses()) {
+            if (isa<func::ReturnOp>(reader.getOwner()))
+              returned.push_back(
+                  {reader.getOperandNumber(), number, step.path, step.isWhole});
+            else if (isNamed(reader.getOwner(), guest::kSdyShardingConstraint))
+              llvm::append_range(outside, reader.getOwner()->getResults());
+          }
+        continue;
+      }
+      if (isBarrier(op)) {
+        pending.push_back(
+            {op->getResult(use.getOperandNumber()), step.path, step.isWhole});
+        continue;
+      }
+      bool isSlice = isNamed(op, guest::kSlice);
+      if (!isConsistentMovement(op) ||
+          !(isSlice || isNamed(op, guest::kReshape) ||
+            isNamed(op, guest::kTranspose) || isNamed(op, guest::kConvert)))
+        continue;
+      Step next{op->getResult(0), step.path, step.isWhole && !isSlice};
+      next.path.push_back(op);
+      pending.push_back(std::move(next));
+    }
+  }
+  return returned;
+}
+
+/// True if the step may return `returned` for what `argument` of `manual` is.
+bool UpdatedWeights::mayReplace(const Returned &returned, unsigned argument,
+                                Operation *manual,
+                                const StepSignature &signature) {
+  auto input = dyn_cast<BlockArgument>(manual->getOperand(argument));
+  auto function = cast<func::FuncOp>(manual->getParentOp());
+  return input && input.getOwner() == &function.getBody().front() &&
+         input.getType() ==
+             function.getFunctionType().getResult(returned.result) &&
+         manuals.getOperandShardings(manual)[argument] ==
+             manuals.getResultShardings(manual)[returned.number] &&
+         signature.mayReplace(returned.result, input.getArgNumber());
+}
+
+/// True if all devices of a group have the same of `argument`.
+bool UpdatedWeights::isReplicated(unsigned argument,
+                                  const UpdatedWeight &weight,
+                                  Operation *manual) {
+  std::unique_ptr<OperandShardings> &known = shardings[manual];
+  if (!known)
+    known = std::make_unique<OperandShardings>(manual);
+  const ReplicaGroups *groups = known->getGroups(argument);
+  if (!groups)
+    return !StringRef(manuals.getOperandShardings(manual)[argument])
+                .contains('"');
+  std::string error;
+  std::optional<std::vector<AxisRef>> axes = mesh.factorGroups(*groups, error);
+  if (!axes)
+    return false;
+  llvm::append_range(*axes, weight.getAxes());
+  return mesh.verify(*axes).empty();
+}
+
+//===----------------------------------------------------------------------===//
+// What is held
+//===----------------------------------------------------------------------===//
+
+/// Sets what is held of `weight`, or returns the reason why it is not certain.
+std::string UpdatedWeights::findHeld(UpdatedWeight &weight, Operation *manual,
+                                     const StepSignature &signature) {
+  SmallVector<Returned> returned =
+      findReturned(weight.gathers.front().op->getResult(0), manual);
+  if (returned.empty())
+    return "no result of the step is what it gathers";
+  auto describe = [&](unsigned argument) {
+    auto input = cast<BlockArgument>(manual->getOperand(argument));
+    return "argument " + signature.describeArgument(input.getArgNumber());
+  };
+  auto isReturned = [&](const Source &source) {
+    return llvm::any_of(source.arguments, [&](unsigned argument) {
+      return llvm::any_of(returned, [&](const Returned &result) {
+        return mayReplace(result, argument, manual, signature);
+      });
+    });
+  };
+  SmallVector<Source> sources;
+  for (Operation *op : findSlices(weight.getOperand())) {
+    std::optional<SmallVector<unsigned>> arguments =
+        getArguments(op->getOperand(0), manual);
+    if (!arguments)
+      continue;
+    Source source{op, std::move(*arguments)};
+    if (!isReturned(source) || llvm::any_of(sources, [&](const Source &other) {
+          return other.slice->getOperand(0) == op->getOperand(0) &&
+                 other.slice->getOperands() == op->getOperands();
+        }))
+      continue;
+    std::string error;
+    std::optional<PartitionSlice> slice = tables.getSlice(op, error);
+    if (!slice || !isAtOffsets(*slice, weight))
+      return "the slice of " + describe(source.arguments.front()) +
+             " that it is made of is not the one that it puts in its place";
+    sources.push_back(std::move(source));
+  }
+  // Equal slices that the step has cut twice.
+  if (!sources.empty() && llvm::any_of(sources, [&](const Source &source) {
+        return source.slice->getOperand(0) !=
+               sources.front().slice->getOperand(0);
+      }))
+    return "it is made of slices of " +
+           describe(sources.front().arguments.front()) + " and " +
+           describe(sources.back().arguments.front()) +
+           ", and which of them it replaces is not certain: donate them, or "
+           "return them under the names that they came with";
+  SmallVector<unsigned> arguments;
+  if (!sources.empty()) {
+    weight.slice = sources.front().slice;
+    weight.held = weight.slice->getOperand(0);
+    arguments = sources.front().arguments;
+  } else {
+    Block &body = manual->getRegion(0).front();
+    for (const Returned &result : returned) {
+      SmallVector<unsigned> candidates;
+      llvm::DenseMap<unsigned, unsigned> numbers;
+      for (unsigned number = 0; number < manual->getNumOperands(); ++number)
+        if (mayReplace(result, number, manual, signature)) {
+          auto input = cast<BlockArgument>(manual->getOperand(number));
+          candidates.push_back(input.getArgNumber());
+          numbers[input.getArgNumber()] = number;
+        }
+      std::optional<unsigned> replaced =
+          signature.getReplaced(result.result, candidates);
+      if (!result.isWhole || !replaced)
+        continue;
+      arguments = {numbers[*replaced]};
+      weight.held = body.getArgument(arguments.front());
+      weight.path = result.path;
+      break;
+    }
+    if (arguments.empty())
+      return "which argument it replaces is not certain: the step cuts the "
+             "slice of none; donate the weights, or return them under the "
+             "names that they came with";
+  }
+  for (unsigned argument : arguments)
+    if (!isReplicated(argument, weight, manual))
+      return "devices of its groups have different parts of " +
+             describe(argument);
+  return "";
+}
+
+std::optional<UpdatedWeight>
+UpdatedWeights::find(Operation *gather,
+                     llvm::function_ref<bool(Operation *)> isGather,
+                     std::string &reason) {
+  Operation *manual = gather->getParentOp();
+  func::FuncOp function;
+  if (manuals.contains(manual))
+    function = dyn_cast<func::FuncOp>(manual->getParentOp());
+  if (isInLoop(gather)) {
+    reason = "it is in a loop, in which what devices hold changes";
+    return std::nullopt;
+  }
+  if (!function || !function.isPublic()) {
+    reason = "it is not in a manual computation (jax.shard_map) of the step "
+             "itself";
+    return std::nullopt;
+  }
+  if (const std::string &axes = automatic.get(gather); !axes.empty()) {
+    reason = "its manual computation leaves the axes " + axes +
+             " to the partitioner";
+    return std::nullopt;
+  }
+  if (copies.replicas != 1) {
+    reason = "the module has " + std::to_string(copies.replicas) +
+             " replicas, whose slices are not known";
+    return std::nullopt;
+  }
+  std::unique_ptr<StepSignature> &signature = signatures[function];
+  if (!signature)
+    signature = std::make_unique<StepSignature>(function);
+  UpdatedWeight weight;
+  reason = readGathers(weight, gather, isGather);
+  if (reason.empty())
+    reason = findHeld(weight, manual, *signature);
+  if (!reason.empty())
+    return std::nullopt;
+  return weight;
+}

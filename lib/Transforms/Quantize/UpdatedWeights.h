@@ -1,0 +1,110 @@
+//===- UpdatedWeights.h - What devices hold of updated weights --*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// With ZeRO-1 and ZeRO-2 every device has all weights, updates a slice of them,
+// and gathers the new slices. This finds the weights from before the step.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_LIB_TRANSFORMS_QUANTIZE_UPDATEDWEIGHTS_H
+#define ZPP_LIB_TRANSFORMS_QUANTIZE_UPDATEDWEIGHTS_H
+
+#include "zpp/Analysis/Collectives.h"
+#include "zpp/Dialect/Guest/ManualComputation.h"
+#include "zpp/Dialect/Guest/PartitionSlice.h"
+#include "zpp/Dialect/Guest/ReplicaGroups.h"
+#include "zpp/Dialect/Guest/StepSignature.h"
+#include "llvm/ADT/SetVector.h"
+
+namespace zpp {
+
+/// A gather of updated slices, and what every device holds of its result.
+struct UpdatedWeight {
+  /// Gathers of one tensor, the last one first: its axes are the most
+  /// significant ones.
+  llvm::SmallVector<CollectiveView> gathers;
+  /// For each device where its slice begins, in the dim that is gathered.
+  std::vector<int64_t> offsets;
+  /// What is held, the same on all devices of a group, up to `path`.
+  mlir::Value held;
+  /// The op that cuts a device's slice out of `held`, or null.
+  mlir::Operation *slice = nullptr;
+  /// Without `slice`: the casts, reshapes and transposes from what is gathered
+  /// to what the step returns for `held`.
+  llvm::SmallVector<mlir::Operation *> path;
+
+  mlir::RankedTensorType getWhole() const {
+    return mlir::cast<mlir::RankedTensorType>(
+        gathers.front().op->getResult(0).getType());
+  }
+  mlir::Value getOperand() const { return gathers.back().op->getOperand(0); }
+  int64_t getDim() const { return gathers.front().dim; }
+  /// Of all gathers, most significant first.
+  std::vector<AxisRef> getAxes() const;
+};
+
+/// Finds what devices hold. Valid while the module does not change.
+class UpdatedWeights {
+public:
+  UpdatedWeights(mlir::ModuleOp module, const Mesh &mesh);
+
+  /// What is held of the result of `gather`, together with the gathers of
+  /// `isGather` that its operand comes from alone. If that is not certain, sets
+  /// `reason` and returns nullopt.
+  std::optional<UpdatedWeight>
+  find(mlir::Operation *gather,
+       llvm::function_ref<bool(mlir::Operation *)> isGather,
+       std::string &reason);
+
+private:
+  /// A result of the step.
+  struct Returned {
+    /// Of the function, and of the manual computation.
+    unsigned result, number;
+    llvm::SmallVector<mlir::Operation *> path;
+    /// False if `path` drops a part.
+    bool isWhole = true;
+  };
+  /// A slice from which what is gathered is made, and the arguments of the
+  /// manual computation that it is cut from.
+  struct Source {
+    mlir::Operation *slice;
+    llvm::SmallVector<unsigned> arguments;
+  };
+
+  std::string readGathers(UpdatedWeight &weight, mlir::Operation *gather,
+                          llvm::function_ref<bool(mlir::Operation *)> isGather);
+  std::string readGather(mlir::Operation *op, CollectiveView &view);
+  std::string setOffsets(UpdatedWeight &weight);
+  bool isAtOffsets(const PartitionSlice &slice, const UpdatedWeight &weight);
+  llvm::SmallVector<mlir::Operation *> findSlices(mlir::Value value);
+  std::optional<llvm::SmallVector<unsigned>>
+  getArguments(mlir::Value value, mlir::Operation *manual);
+  llvm::SmallVector<Returned> findReturned(mlir::Value value,
+                                           mlir::Operation *manual);
+  bool mayReplace(const Returned &returned, unsigned argument,
+                  mlir::Operation *manual, const StepSignature &signature);
+  bool isReplicated(unsigned argument, const UpdatedWeight &weight,
+                    mlir::Operation *manual);
+  std::string findHeld(UpdatedWeight &weight, mlir::Operation *manual,
+                       const StepSignature &signature);
+
+  mlir::ModuleOp module;
+  const Mesh &mesh;
+  CollectiveReader reader;
+  ModuleCopies copies;
+  PartitionTables tables;
+  ManualComputations manuals;
+  AutomaticAxes automatic;
+  llvm::DenseMap<mlir::Operation *, std::unique_ptr<OperandShardings>>
+      shardings;
+  llvm::DenseMap<mlir::Operation *, std::unique_ptr<StepSignature>> signatures;
+};
+
+} // namespace zpp
+
+#endif // ZPP_LIB_TRANSFORMS_QUANTIZE_UPDATEDWEIGHTS_H

@@ -1,0 +1,367 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""ZeRO-1 and ZeRO-2 with `updated`: devices send by how much their slices of
+the weights have changed. What a training must keep is that all replicas hold
+the same bits, and its losses."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import zpp
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+from training import FAST, NODES, ranks_agree
+
+pytestmark = [pytest.mark.compiler,
+              pytest.mark.filterwarnings("ignore:expected a step with")]
+
+AXES = ("node", "gpu")
+MESH = jax.make_mesh((2, 4), AXES,
+                     axis_types=(jax.sharding.AxisType.Auto,) * 2)
+WIDTH = 64
+DEVICES = 8
+EXACT = {"weights": "none", "gradients": "none", "secondary": "none"}
+
+
+def put(x, spec=P()):
+    return jax.device_put(x, NamedSharding(MESH, spec))
+
+
+def array(shape, spec=P(), scale=WIDTH**-0.5):
+    rng = np.random.default_rng(sum(shape))
+    return put((scale * rng.standard_normal(shape)).astype(np.float32), spec)
+
+
+def loss_of(weights, batch):
+    x, y = batch
+    for weight in weights:
+        x = jnp.tanh(x @ weight.astype(jnp.float32))
+    return jnp.mean(jnp.square(x - y))
+
+
+def slice_of(x):
+    """The rows of a device."""
+    size = x.shape[0] // DEVICES
+    return jax.lax.dynamic_slice_in_dim(
+        x, size * jax.lax.axis_index(AXES), size)
+
+
+def gather(x):
+    return jax.lax.all_gather(x, AXES, tiled=True)
+
+
+def sum_and_slice(gradients):
+    """ZeRO-1."""
+    return jax.tree.map(slice_of, jax.lax.pmean(gradients, AXES))
+
+
+def sum_in_parts(gradients):
+    """ZeRO-2."""
+    return jax.tree.map(lambda g: jax.lax.psum_scatter(
+        g, AXES, tiled=True) / DEVICES, gradients)
+
+
+def adam(gradients, moments, rate=1e-3):
+    """Updates, and moments with the number of the step."""
+    first, second, count = moments
+    count += 1
+    first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, gradients)
+    second = jax.tree.map(lambda v, g: 0.99 * v + 0.01 * g * g, second,
+                          gradients)
+    updates = jax.tree.map(
+        lambda m, v: rate * (m / (1 - 0.9**count))
+        / (jnp.sqrt(v / (1 - 0.99**count)) + 1e-8), first, second)
+    return updates, (first, second, count)
+
+
+# Programs as other people write them: (state, batch) -> (state, loss).
+
+def sgd_step(scatter, state, batch):
+    """The weights are the only copy."""
+    loss, gradients = jax.value_and_grad(loss_of)(state, batch)
+    own = jax.tree.map(lambda w, g: slice_of(w) - 0.3 * g, state,
+                       scatter(gradients))
+    return jax.tree.map(gather, own), jax.lax.pmean(loss, AXES)
+
+
+def adam_step(scatter, state, batch):
+    """Moments are sharded, the weights are the only copy."""
+    weights, moments = state
+    loss, gradients = jax.value_and_grad(loss_of)(weights, batch)
+    updates, moments = adam(scatter(gradients), moments)
+    own = jax.tree.map(lambda w, u: slice_of(w) - u, weights, updates)
+    return (jax.tree.map(gather, own), moments), jax.lax.pmean(loss, AXES)
+
+
+def master_step(scatter, state, batch):
+    """Each device keeps its slice in f32, beside all weights in bf16."""
+    weights, masters, moments = state
+    loss, gradients = jax.value_and_grad(loss_of)(weights, batch)
+    gradients = jax.tree.map(lambda g: g.astype(jnp.float32), gradients)
+    updates, moments = adam(scatter(gradients), moments)
+    masters = jax.tree.map(jnp.subtract, masters, updates)
+    weights = jax.tree.map(lambda m: gather(m.astype(jnp.bfloat16)), masters)
+    return (weights, masters, moments), jax.lax.pmean(loss, AXES)
+
+
+def moments_of(weights):
+    zeros = [put(np.zeros(w.shape, np.float32), P(AXES)) for w in weights]
+    return zeros, zeros, put(np.zeros((), np.float32))
+
+
+def first_sgd():
+    weights = [array((WIDTH, WIDTH)), array((WIDTH, WIDTH))]
+    return weights, [P(), P()]
+
+
+def first_adam():
+    weights, specs = first_sgd()
+    sharded = [P(AXES), P(AXES)]
+    return ((weights, moments_of(weights)),
+            (specs, (sharded, sharded, P())))
+
+
+def first_master():
+    (weights, moments), (specs, moment_specs) = first_adam()
+    return (([w.astype(jnp.bfloat16) for w in weights],
+             [put(np.asarray(w), P(AXES)) for w in weights], moments),
+            (specs, moment_specs[0], moment_specs))
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    step: Callable
+    first: Callable
+
+
+PROGRAMS = {
+    "sgd": Program(sgd_step, first_sgd),
+    "adam": Program(adam_step, first_adam),
+    "master": Program(master_step, first_master),
+}
+KINDS = {"zero-1": sum_and_slice, "zero-2": sum_in_parts}
+
+
+def program_of(name, kind):
+    """The step and its first state."""
+    state, specs = PROGRAMS[name].first()
+    step = functools.partial(PROGRAMS[name].step, KINDS[kind])
+    return jax.shard_map(step, mesh=MESH, in_specs=(specs, P(AXES)),
+                         out_specs=(specs, P()), check_vma=False), state
+
+
+def batch_of(step):
+    """What another model makes of random rows, with noise that stays as a
+    loss."""
+    rng = np.random.default_rng(step)
+    x = rng.standard_normal((64, WIDTH), np.float32)
+    teacher = np.random.default_rng(7).standard_normal((WIDTH, WIDTH))
+    y = np.tanh(x @ teacher * WIDTH**-0.5)
+    y += 0.5 * rng.standard_normal(y.shape)
+    return put(x, P(AXES)), put(y.astype(np.float32), P(AXES))
+
+
+def run(step, state, steps):
+    losses = []
+    for number in range(steps):
+        state, loss = step(state, batch_of(number))
+        losses.append(float(loss))
+    return state, np.array(losses)
+
+
+@functools.cache
+def unmodified(name, kind, steps):
+    step, state = program_of(name, kind)
+    return run(jax.jit(step, compiler_options=FAST), state, steps)
+
+
+def rewritten(name, kind, target="portable", **options):
+    step, state = program_of(name, kind)
+    return zpp.jit(step, compiler_options=FAST, target=target, mesh=NODES,
+                   **{**EXACT, **options}), state
+
+
+def gathers_of(report):
+    return [entry for entry in report["collectives"]
+            if entry["kind"] == "all_gather"]
+
+
+def share(report, tier):
+    gathers = gathers_of(report)
+    return (sum(entry["after"][tier] for entry in gathers)
+            / sum(entry["before"][tier] for entry in gathers))
+
+
+@pytest.mark.parametrize("form", ["i8", "i4"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_training(name, kind, form):
+    """300 steps. An update is rounded, never a weight."""
+    steps = 300
+    fast, state = rewritten(name, kind, updated=form)
+    state, losses = run(fast, state, steps)
+    _, expected = unmodified(name, kind, steps)
+    assert expected[-1] < 0.6 * expected[0]
+    np.testing.assert_allclose(losses, expected, rtol=1e-2)
+    assert all(map(ranks_agree, jax.tree.leaves(state)))
+    report = fast.report()
+    assert all(entry["rewritten"] and entry["role"] == "update"
+               for entry in gathers_of(report))
+    # A chunk of 512 elements has four scales, in 16 bytes.
+    part = ({"i8": 8, "i4": 4}[form] + 32 / 128) / (
+        16 if name == "master" else 32)
+    for tier in AXES:
+        assert share(report, tier) == pytest.approx(part, rel=0.02)
+
+
+# Where slices go. Updates that int8 has exactly make the same bits.
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """How a device cuts out its slice, and how all of them gather it."""
+    cut: Callable
+    gather: Callable
+    #: The axes of the devices that have slices.
+    axes: tuple = AXES
+    #: Which dim is partitioned over them, where a slice has two.
+    dim: int | None = 0
+
+
+def cut(axes, dim=0):
+    def slice_of(x):
+        size = x.shape[dim] // jax.lax.axis_size(axes)
+        return jax.lax.dynamic_slice_in_dim(
+            x, size * jax.lax.axis_index(axes), size, dim)
+    return slice_of
+
+
+def gather_over(*hops, dim=0):
+    def gather(x):
+        for axes in hops:
+            x = jax.lax.all_gather(x, axes, axis=dim, tiled=True)
+        return x
+    return gather
+
+
+FORMS = {
+    "all": Form(cut(AXES), gather_over(AXES)),
+    "columns": Form(cut(AXES, 1), gather_over(AXES, dim=1), dim=1),
+    "within-nodes": Form(cut("gpu"), gather_over("gpu"), ("gpu",)),
+    "between-nodes": Form(cut("node"), gather_over("node"), ("node",)),
+    "other-order": Form(cut(AXES[::-1]), gather_over(AXES[::-1]), AXES[::-1]),
+    "hop-by-hop": Form(cut(AXES), gather_over("gpu", "node")),
+    "hop-by-hop-outwards": Form(cut(AXES[::-1]), gather_over("node", "gpu"),
+                                AXES[::-1]),
+    "rows-of-a-reshape": Form(
+        lambda x: x.reshape(DEVICES, -1)[jax.lax.axis_index(AXES)],
+        lambda x: gather_over(AXES)(x).reshape(WIDTH, WIDTH), dim=None),
+    "untiled": Form(
+        cut(AXES),
+        lambda x: jax.lax.all_gather(x, AXES).reshape(WIDTH, WIDTH)),
+    "transposed": Form(
+        lambda x: cut(AXES)(x.T), lambda x: gather_over(AXES)(x).T),
+}
+
+
+def exact_in_int8(shape):
+    """Numbers of which each block has the largest code, 127."""
+    rng = np.random.default_rng(5)
+    values = rng.integers(-127, 128, shape).astype(np.float32)
+    values[..., ::4] = 127
+    return values / 1024
+
+
+def shares_of(form):
+    return (P(form.axes) if form.dim is None
+            else P(*[None] * form.dim, form.axes))
+
+
+def step_in(form, keeps):
+    """Adds updates to a slice, of the weights or of a copy that is kept."""
+    def step(state, update):
+        weights, own = state["weights"], state["own"]
+        own = (own if keeps else form.cut(weights)) + update
+        return ({"weights": form.gather(own), "own": own},
+                jnp.sum(jnp.abs(weights)))
+
+    spec = {"weights": P(), "own": shares_of(form)}
+    return jax.shard_map(step, mesh=MESH, in_specs=(spec, shares_of(form)),
+                         out_specs=(spec, P()), check_vma=False)
+
+
+@pytest.mark.parametrize("target", ["portable", "cpu"])
+@pytest.mark.parametrize("keeps", [False, True], ids=["only-copy", "own-copy"])
+@pytest.mark.parametrize("name", FORMS)
+def test_each_slice_goes_to_its_place(name, keeps, target):
+    form = FORMS[name]
+    weights = put(exact_in_int8((WIDTH, WIDTH)))
+    own = jax.jit(jax.shard_map(form.cut, mesh=MESH, in_specs=P(),
+                                out_specs=shares_of(form),
+                                check_vma=False))(weights)
+    update = jax.device_put(exact_in_int8(own.shape), own.sharding)
+    step = step_in(form, keeps)
+
+    def run(step):
+        state = {"weights": weights, "own": own}
+        for _ in range(2):
+            state, _ = step(state, update)
+        return state
+
+    expected = run(jax.jit(step, compiler_options=FAST))
+    fast = zpp.jit(step, compiler_options=FAST, target=target, mesh=NODES,
+                   updated="i8", block=32, **EXACT)
+    state = run(fast)
+    gathers = gathers_of(fast.report())
+    assert gathers and all(entry["role"] == "update" for entry in gathers)
+    for key in state:
+        np.testing.assert_array_equal(state[key], expected[key])
+    assert ranks_agree(state["weights"])
+
+
+# What is left as it is.
+
+def in_a_loop(weights, update):
+    """Several steps of the optimizer: weights change in between."""
+    def one(weights, _):
+        return gather(slice_of(weights) + update), None
+
+    return jax.lax.scan(one, weights, None, length=2)[0]
+
+
+def not_in_place(weights, update):
+    """Devices update the slices of their neighbors."""
+    index = (jax.lax.axis_index(AXES) + 1) % DEVICES
+    own = jax.lax.dynamic_slice_in_dim(
+        weights, WIDTH // DEVICES * index, WIDTH // DEVICES)
+    return gather(own + update)
+
+
+def normalized(weights, update):
+    """What is returned is not what is gathered."""
+    whole = gather(slice_of(weights) + update)
+    return whole / jnp.max(jnp.abs(whole))
+
+
+@pytest.mark.parametrize("step, reason", [
+    (in_a_loop, "it is in a loop, in which what devices hold changes"),
+    (not_in_place, "is not the one that it puts in its place"),
+    (normalized, "no result of the step is what it gathers"),
+])
+def test_what_is_not_certain_stays_exact(step, reason):
+    step = jax.shard_map(step, mesh=MESH, in_specs=(P(), P(AXES)),
+                         out_specs=P(), check_vma=False)
+    arguments = (array((WIDTH, WIDTH)), array((WIDTH, WIDTH), P(AXES)))
+    fast = zpp.jit(step, compiler_options=FAST, target="portable", mesh=NODES,
+                   updated="i8", **EXACT)
+    np.testing.assert_array_equal(
+        fast(*arguments), jax.jit(step, compiler_options=FAST)(*arguments))
+    entry, = gathers_of(fast.report())
+    assert not entry["rewritten"]
+    assert reason in entry["reason"]
+    assert any("of which no update is sent" in str(remark)
+               for remark in fast.rewritten(*arguments).remarks)
