@@ -9,7 +9,8 @@
 // is written, with logical ops, and again after every pass of the pipeline:
 // every element of every rank must be the same sum of the same elements of the
 // same ranks. All meshes of two tiers up to 4x8, of three up to 2x3x4, stages 1
-// to 4, dims that do not divide, parts of axes and other axes in between.
+// to 4, dims that do not divide, parts of axes and other axes in between. What a
+// step keeps is proven by induction over steps.
 //
 //===----------------------------------------------------------------------===//
 
@@ -25,6 +26,8 @@
 #include "zpp/Transforms/Passes.h"
 #include "llvm/ADT/StringExtras.h"
 #include "gtest/gtest.h"
+
+#include <set>
 
 using namespace mlir;
 using namespace zpp;
@@ -104,32 +107,116 @@ struct Tensor {
            str(localShape()) + "\n  return %2 : " + str(localShape()) + "\n}\n";
   }
 
-  /// The same as a step: in a manual computation over all axes.
-  std::string gatherInStep() const {
+  /// `body`, which computes `results` of `type` from `%w` of `from`, as a step:
+  /// in a manual computation over all axes.
+  std::string inStep(const std::string &body, const std::string &from,
+                     const std::string &results, const std::string &types,
+                     int64_t numResults) const {
     std::string axes, sizes;
     for (const MeshAxis &axis : mesh.getAxes()) {
       axes += (axes.empty() ? "\"" : ", \"") + axis.name + "\"";
       sizes += (sizes.empty() ? "\"" : ", \"") + axis.name +
                "\"=" + std::to_string(axis.size);
     }
-    std::string whole = str(shape), local = str(localShape());
-    std::string body = gather(/*twice=*/true);
-    body = body.substr(body.find("{\n") + 2);
-    body = body.substr(0, body.find("  return")) +
-           "  \"sdy.return\"(%r0, %r1) : (" + whole + ", " + whole +
-           ") -> ()\n";
-    std::string sharding = "<@mesh, [{" + axes + "}]>";
+    std::string sharding = "<@mesh, [{" + axes + "}]>", shardings = sharding,
+                names = "%m#0";
+    for (int64_t i = 1; i < numResults; ++i) {
+      shardings += ", " + sharding;
+      names += ", %m#" + std::to_string(i);
+    }
     return "#mesh = " + meshText() + "\n\"sdy.mesh\"() <{mesh = #sdy.mesh<[" +
            sizes +
            "]>, sym_name = \"mesh\"}> : () -> ()\nfunc.func public @main(%a: " +
-           local + ") -> (" + whole + ", " + whole +
-           ") {\n  %m:2 = \"sdy.manual_computation\"(%a) <{in_shardings = "
+           from + ") -> (" + types + ") {\n  %m:" + std::to_string(numResults) +
+           " = \"sdy.manual_computation\"(%a) <{in_shardings = "
            "#sdy.sharding_per_value<[" +
            sharding + "]>, manual_axes = #sdy<manual_axes{" + axes +
-           "}>, out_shardings = #sdy.sharding_per_value<[" + sharding + ", " +
-           sharding + "]>}> ({\n^bb0(%w: " + local + "):\n" + body +
-           "  }) : (" + local + ") -> (" + whole + ", " + whole +
-           ")\n  return %m#0, %m#1 : " + whole + ", " + whole + "\n}\n";
+           "}>, out_shardings = #sdy.sharding_per_value<[" + shardings +
+           "]>}> ({\n^bb0(%w: " + from + "):\n" + body + "  \"sdy.return\"(" +
+           results + ") : (" + types + ") -> ()\n  }) : (" + from + ") -> (" +
+           types + ")\n  return " + names + " : " + types + "\n}\n";
+  }
+
+  std::string gatherInStep() const {
+    std::string whole = str(shape);
+    std::string body = gather(/*twice=*/true);
+    body = body.substr(body.find("{\n") + 2);
+    return inStep(body.substr(0, body.find("  return")), str(localShape()),
+                  "%r0, %r1", whole + ", " + whole, 2);
+  }
+
+  /// Computes `%sum` from `%gradient`.
+  std::string scatterOps() const {
+    return "%s0 = zero.from_local %gradient : " + str(shape) + " to " +
+           type(true) + "\n%s1 = zero.reduce_scatter sum %s0 along " + along() +
+           " : " + type(true) + " to " + type(false) +
+           "\n%sum = zero.to_local %s1 : " + type(false) + " to " +
+           str(localShape()) + "\n";
+  }
+
+  std::string scatterInStep() const {
+    std::string ops = scatterOps();
+    for (size_t at; (at = ops.find("%gradient")) != std::string::npos;)
+      ops.replace(at, 9, "%w");
+    return inStep(ops, str(shape), "%sum", str(localShape()), 1);
+  }
+
+  /// A loop over `trips` gradients. It writes a stack, from the last one on, or
+  /// adds them up.
+  std::string scatterInLoop(int64_t trips, bool addsUp) const {
+    auto stacked = [&](std::vector<int64_t> layer, int64_t count) {
+      layer.insert(layer.begin(), count);
+      return str(layer);
+    };
+    std::string whole = stacked(shape, trips), one = stacked(shape, 1);
+    std::string local = str(localShape()), row = stacked(localShape(), 1);
+    std::string carried = addsUp ? local : stacked(localShape(), trips);
+    std::string zeros, sizes = "1";
+    for (size_t i = 0; i < shape.size(); ++i) {
+      zeros += ", %zero";
+      sizes += ", " + std::to_string(shape[i]);
+    }
+    std::string index, indices = "tensor<i32>";
+    for (size_t i = 0; i < shape.size(); ++i)
+      indices += ", tensor<i32>";
+    auto constant = [](const std::string &name, int64_t value) {
+      return "%" + name + " = \"stablehlo.constant\"() <{value = dense<" +
+             std::to_string(value) + "> : tensor<i32>}> : () -> tensor<i32>\n";
+    };
+    std::string arguments =
+        "^bb0(%i: tensor<i32>, %s: " + carried + ", %gs: " + whole + "):\n";
+    std::string types = "tensor<i32>, " + carried + ", " + whole;
+    std::string left =
+        addsUp ? "%next = \"stablehlo.add\"(%s, %sum) : (" + local + ", " +
+                     local + ") -> " + local + "\n"
+               : "%at = \"stablehlo.subtract\"(%last, %i) : (tensor<i32>, "
+                 "tensor<i32>) -> tensor<i32>\n%row = "
+                 "\"stablehlo.reshape\"(%sum) : (" +
+                     local + ") -> " + row +
+                     "\n%next = \"stablehlo.dynamic_update_slice\"(%s, %row, "
+                     "%at" +
+                     zeros + ") : (" + carried + ", " + row + ", " + indices +
+                     ") -> " + carried + "\n";
+    return inStep(
+        constant("zero", 0) + constant("one", 1) + constant("trips", trips) +
+            constant("last", trips - 1) +
+            "%none = \"stablehlo.constant\"() <{value = dense<0.0> : " +
+            carried + "}> : () -> " + carried +
+            "\n%loop:3 = \"stablehlo.while\"(%zero, %none, %w) ({\n" +
+            arguments +
+            "%c = \"stablehlo.compare\"(%i, %trips) <{comparison_direction = "
+            "#stablehlo<comparison_direction LT>}> : (tensor<i32>, "
+            "tensor<i32>) -> tensor<i1>\n\"stablehlo.return\"(%c) : "
+            "(tensor<i1>) -> ()\n}, {\n" +
+            arguments + "%slice = \"stablehlo.dynamic_slice\"(%gs, %i" + zeros +
+            ") <{slice_sizes = array<i64: " + sizes + ">}> : (" + whole + ", " +
+            indices + ") -> " + one +
+            "\n%gradient = \"stablehlo.reshape\"(%slice) : (" + one + ") -> " +
+            str(shape) + "\n" + scatterOps() + left +
+            "%j = \"stablehlo.add\"(%i, %one) : (tensor<i32>, tensor<i32>) -> "
+            "tensor<i32>\n\"stablehlo.return\"(%j, %next, %gs) : (" +
+            types + ") -> ()\n}) : (" + types + ") -> (" + types + ")\n",
+        whole, "%loop#1", carried, 1);
   }
 
   /// A weight, gathered once, or again behind a barrier.
@@ -177,10 +264,11 @@ protected:
   }
 
   std::vector<PerRank> run(ModuleOp module, const Mesh &mesh,
-                           ArrayRef<PerRank> arguments = {}) {
+                           ArrayRef<PerRank> arguments = {},
+                           Roundings *roundings = nullptr) {
     std::string error;
     auto results = interpret(module.lookupSymbol<func::FuncOp>("main"), mesh,
-                             error, arguments);
+                             error, arguments, roundings);
     EXPECT_EQ(error, "");
     return results;
   }
@@ -856,6 +944,328 @@ TEST_F(PlacementProof, FindsAStateOfAnotherDevice) {
       << "nodes hold the same";
   std::swap(arguments[2][0], arguments[2][1]);
   EXPECT_NE(compare(expected, run(*takes, mesh, arguments)), "");
+}
+
+//===----------------------------------------------------------------------===//
+// Error feedback
+//===----------------------------------------------------------------------===//
+
+/// What `passes` do to a gradient whose hops keep what they round.
+std::vector<std::string> feedbackPasses(StringRef formats, int64_t stages,
+                                        StringRef hops, bool isStart,
+                                        int64_t rotate = 0) {
+  std::vector<std::string> passes = scatterPasses(formats, stages, rotate);
+  passes.insert(passes.end() - 1,
+                "zero-feed-errors-back{hops=" + hops.str() +
+                    " start=" + (isStart ? "true}" : "false}"));
+  return passes;
+}
+
+/// A step that begins what is kept, one that takes it, and one that rounds
+/// nothing.
+struct FeedbackStep {
+  const Mesh &mesh;
+  OwningOpRef<ModuleOp> logical, begins, takes;
+};
+
+constexpr int64_t kFirstErrors = int64_t(1) << 40, kLaterErrors = int64_t(1)
+                                                                  << 50;
+
+std::string describe(int64_t state, int64_t rank, int64_t element) {
+  return "element " + std::to_string(element) + " of state " +
+         std::to_string(state) + " on rank " + std::to_string(rank);
+}
+
+bool hasTerm(const SymbolicValue &value, int64_t rank, int64_t element) {
+  return llvm::is_contained(value.getTerms(),
+                            SymbolicValue::Term{rank, element, 1});
+}
+
+/// A step of any state and any gradient keeps, on each device, just what its
+/// quantize has taken from a value to which it had added what was kept at that
+/// place. In a loop, that may be what an earlier run of the same op has taken
+/// there. Returns what is wrong.
+std::string checkKept(const std::vector<PerRank> &results,
+                      const Roundings &roundings, bool keepsAll) {
+  int64_t kept = 0, taken = 0;
+  for (const Rounding &run : roundings.runs)
+    for (const SymbolicTensor &tensor : run.taken)
+      taken += llvm::count_if(tensor, [](const SymbolicValue &value) {
+        return value != SymbolicValue();
+      });
+  for (size_t state = 1; state < results.size(); ++state)
+    for (auto [rank, tensor] : llvm::enumerate(results[state]))
+      for (auto [element, value] : llvm::enumerate(tensor)) {
+        std::string where = describe(state, rank, element);
+        if (value.getTerms().size() != 1)
+          return "expected one error as " + where + ", but got " + value.str();
+        SymbolicValue::Term error = value.getTerms().front();
+        int64_t number = error.element - roundings.firstElement;
+        if (error.rank != static_cast<int64_t>(rank) || error.count != 1 ||
+            number < 0)
+          return "expected an error of its own as " + where + ", but got " +
+                 value.str();
+        int64_t run = number / kElementsPerArgument,
+                position = number % kElementsPerArgument;
+        Operation *op = roundings.runs[run].op;
+        // Back to the run that has added what was kept before the step.
+        while (!hasTerm(roundings.runs[run].wanted[rank][position], rank,
+                        state * kElementsPerArgument + element)) {
+          const SymbolicValue &wanted =
+              roundings.runs[run].wanted[rank][position];
+          int64_t earlier = run;
+          while (--earlier >= 0)
+            if (roundings.runs[earlier].op == op &&
+                hasTerm(wanted, rank,
+                        roundings.firstElement +
+                            earlier * kElementsPerArgument + position))
+              break;
+          if (earlier < 0)
+            return "what was kept as " + where + " is not in " + wanted.str();
+          run = earlier;
+          // It is given on, not kept.
+          ++kept;
+        }
+        ++kept;
+      }
+  if (kept == 0 || (keepsAll && kept != taken))
+    return "expected " + std::to_string(taken) + " errors, but got " +
+           std::to_string(kept);
+  return "";
+}
+
+/// The sum over two steps of any gradients has no error of the first one that
+/// is kept. Returns what is wrong.
+std::string checkSum(const std::vector<PerRank> &exact,
+                     const std::vector<PerRank> &first,
+                     const std::vector<PerRank> &second, bool keepsAll) {
+  std::set<std::pair<int64_t, int64_t>> kept, seen;
+  for (const PerRank &state : ArrayRef(first).drop_front())
+    for (const SymbolicTensor &tensor : state)
+      for (const SymbolicValue &value : tensor)
+        for (const SymbolicValue::Term &term : value.getTerms())
+          kept.insert({term.rank, term.element});
+  for (auto [rank, tensor] : llvm::enumerate(exact[0]))
+    for (size_t element = 0; element < tensor.size(); ++element) {
+      for (const auto &term : first[0][rank][element].getTerms())
+        if (kept.count({term.rank, term.element}))
+          seen.insert({term.rank, term.element});
+      SymbolicValue off = first[0][rank][element];
+      off += second[0][rank][element];
+      off -= tensor[element];
+      for (const SymbolicValue::Term &term : off.getTerms())
+        if (term.element < kFirstErrors ||
+            (term.element < kLaterErrors &&
+             (keepsAll || kept.count({term.rank, term.element}))))
+          return describe(0, rank, element) + " is off by " + off.str();
+    }
+  if (seen.empty() || seen != kept)
+    return "expected " + std::to_string(kept.size()) +
+           " errors in the first sum, but got " + std::to_string(seen.size());
+  return "";
+}
+
+class FeedbackProof : public PlacementProof {
+protected:
+  std::string check(const FeedbackStep &step, bool keepsAll) {
+    Roundings any{kFirstErrors};
+    std::vector<PerRank> results = run(*step.takes, step.mesh, {}, &any);
+    if (std::string wrong = checkKept(results, any, keepsAll); !wrong.empty())
+      return wrong;
+    std::vector<PerRank> gradients = {argument(step, 0),
+                                      argument(step, kElementsPerArgument / 2)};
+    Roundings early{kFirstErrors}, late{kLaterErrors};
+    std::vector<PerRank> first =
+        run(*step.begins, step.mesh, gradients[0], &early);
+    std::vector<PerRank> arguments = {gradients[1]};
+    llvm::append_range(arguments, ArrayRef(first).drop_front());
+    std::vector<PerRank> second = run(*step.takes, step.mesh, arguments, &late);
+    PerRank both = gradients[0];
+    for (auto [tensor, other] : llvm::zip_equal(both, gradients[1]))
+      for (auto [a, b] : llvm::zip_equal(tensor, other))
+        a += b;
+    return checkSum(run(*step.logical, step.mesh, both), first, second,
+                    keepsAll);
+  }
+
+  FeedbackStep compile(const Mesh &mesh, const std::string &program,
+                       StringRef formats, int64_t stages, StringRef hops,
+                       int64_t rotate = 0) {
+    return {mesh, compileStep(program, {}),
+            compileStep(program,
+                        feedbackPasses(formats, stages, hops, true, rotate)),
+            compileStep(program,
+                        feedbackPasses(formats, stages, hops, false, rotate))};
+  }
+
+  /// Returns whether something is kept.
+  bool proveStep(const Mesh &mesh, const std::string &program,
+                 StringRef formats, int64_t stages, StringRef hops,
+                 int64_t rotate = 0) {
+    SCOPED_TRACE(program + formats.str() + hops.str() + std::to_string(stages));
+    FeedbackStep step = compile(mesh, program, formats, stages, hops, rotate);
+    if (!step.logical || !step.begins || !step.takes)
+      return false;
+    // Chunks that are too short are not quantized.
+    if (step.takes->lookupSymbol<func::FuncOp>("main").getNumArguments() == 1)
+      return false;
+    EXPECT_EQ(check(step, hops == "all"), "") << print(*step.takes);
+    return true;
+  }
+
+  /// The gradient, with elements numbered from `from`.
+  PerRank argument(const FeedbackStep &step, int64_t from) {
+    Type type = ModuleOp(*step.takes)
+                    .lookupSymbol<func::FuncOp>("main")
+                    .getArgument(0)
+                    .getType();
+    PerRank parts(step.mesh.numDevices());
+    for (auto [rank, part] : llvm::enumerate(parts))
+      for (int64_t element = 0;
+           element < cast<ShapedType>(type).getNumElements(); ++element)
+        part.push_back(SymbolicValue::ofSource(rank, from + element));
+    return parts;
+  }
+};
+
+TEST_F(FeedbackProof, OfEachHop) {
+  std::vector<Mesh> meshes = twoTierMeshes();
+  llvm::append_range(meshes, threeTierMeshes());
+  int64_t kept = 0;
+  for (const Mesh &mesh : meshes)
+    for (const Shape &shape : shapesFor(mesh.numDevices()))
+      for (int64_t stages : {1, 2, 3})
+        for (StringRef hops : {"last", "all"}) {
+          Tensor tensor{mesh, shape.shape, shape.dim, allAxes(mesh)};
+          kept += proveStep(mesh, tensor.scatterInStep(), "i8:i4:i4", stages,
+                            hops, stages == 1 ? 32 : 0);
+          if (HasFailure())
+            return;
+        }
+  EXPECT_GT(kept, 500);
+}
+
+TEST_F(FeedbackProof, OfLayersAndMicroBatches) {
+  int64_t kept = 0;
+  for (const Mesh &mesh : threeTierMeshes())
+    for (const Shape &shape : shapesFor(mesh.numDevices()))
+      for (bool addsUp : {false, true})
+        for (StringRef hops : {"last", "all"}) {
+          Tensor tensor{mesh, shape.shape, shape.dim, allAxes(mesh)};
+          kept += proveStep(mesh, tensor.scatterInLoop(3, addsUp), "i8:i4:i4",
+                            1, hops);
+          if (HasFailure())
+            return;
+        }
+  EXPECT_GT(kept, 150);
+}
+
+/// It finds what is kept on another device, at another position, of another
+/// layer, or of another hop, what is not added, and what is kept of the wrong
+/// value.
+TEST_F(FeedbackProof, FindsWhatIsKeptElsewhere) {
+  Mesh mesh = makeMesh({2, 2});
+  Tensor tensor{mesh, {48, 4}, 0, allAxes(mesh)};
+  auto mutate = [&](const std::string &program,
+                    llvm::function_ref<void(func::FuncOp)> change) {
+    FeedbackStep step = compile(mesh, program, "i4:i4", 1, "all");
+    EXPECT_EQ(check(step, true), "");
+    change(step.takes->lookupSymbol<func::FuncOp>("main"));
+    return check(step, true);
+  };
+  auto find = [](func::FuncOp function, StringRef name, int64_t number) {
+    Operation *found = nullptr;
+    function.walk([&](Operation *op) {
+      if (op->getName().getStringRef() == name && number-- == 0)
+        found = op;
+    });
+    return found;
+  };
+  std::string once = tensor.scatterInStep();
+  // Nothing is added.
+  EXPECT_NE(mutate(once,
+                   [&](func::FuncOp function) {
+                     Operation *add = find(function, "stablehlo.add", 0);
+                     add->getResult(0).replaceAllUsesWith(add->getOperand(0));
+                   }),
+            "");
+  // What is kept is of the value before the addition.
+  EXPECT_NE(mutate(once,
+                   [&](func::FuncOp function) {
+                     Operation *add = find(function, "stablehlo.add", 0);
+                     find(function, "stablehlo.subtract", 0)
+                         ->setOperand(0, add->getOperand(0));
+                   }),
+            "");
+  // What is kept lies as chunks do, not as the tensor does.
+  EXPECT_NE(mutate(once,
+                   [&](func::FuncOp function) {
+                     function.walk([&](zero::DequantizeOp op) {
+                       if (zero::SlicesAttr slices = op.getSlicesAttr();
+                           slices && slices.getFactors().size() > 1)
+                         op.setSlicesAttr(zero::SlicesAttr::get(
+                             &context, slices.getDim(), slices.getFactors(),
+                             {0}, 0, 1));
+                     });
+                   }),
+            "");
+  // Layers: another one is taken, or left.
+  std::string layers = tensor.scatterInLoop(3, /*addsUp=*/false);
+  for (StringRef name :
+       {"stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"})
+    EXPECT_NE(
+        mutate(layers,
+               [&](func::FuncOp function) {
+                 Operation *at = find(function, "stablehlo.subtract", 0);
+                 ASSERT_EQ(at->getOperand(0).getType(),
+                           at->getOperand(1).getType());
+                 function.walk([&](Operation *op) {
+                   if (op->getName().getStringRef() != name ||
+                       !cast<ShapedType>(op->getOperand(0).getType())
+                            .getElementType()
+                            .isBF16())
+                     return;
+                   unsigned index = name.ends_with("update_slice") ? 2 : 1;
+                   OpBuilder builder(op);
+                   OperationState state(op->getLoc(), "stablehlo.subtract");
+                   Value last;
+                   function.walk([&](Operation *constant) {
+                     if (constant->getName().getStringRef() !=
+                         "stablehlo.constant")
+                       return;
+                     auto value =
+                         constant->getAttrOfType<DenseIntElementsAttr>("value");
+                     if (value && value.getSplatValue<APInt>() == 2)
+                       last = constant->getResult(0);
+                   });
+                   state.addOperands({last, op->getOperand(index)});
+                   state.addTypes(op->getOperand(index).getType());
+                   op->setOperand(index, builder.create(state)->getResult(0));
+                 });
+               }),
+        "")
+        << name.str();
+  // Micro-batches: the error of an iteration is dropped.
+  EXPECT_NE(mutate(tensor.scatterInLoop(3, /*addsUp=*/true),
+                   [&](func::FuncOp function) {
+                     Operation *loop = find(function, "stablehlo.while", 0);
+                     Block &body = loop->getRegion(1).front();
+                     unsigned last = body.getNumArguments() - 1;
+                     body.back().setOperand(last, body.getArgument(last));
+                   }),
+            "");
+
+  // Devices swap what they have kept.
+  FeedbackStep step = compile(mesh, once, "i4:i4", 1, "all");
+  Roundings any{kFirstErrors};
+  std::vector<PerRank> results = run(*step.takes, mesh, {}, &any);
+  ASSERT_EQ(results.size(), 3u);
+  ASSERT_EQ(checkKept(results, any, true), "");
+  std::swap(results[1][0], results[1][1]);
+  EXPECT_NE(checkKept(results, any, true), "");
+  std::swap(results[1][0], results[1][1]);
+  std::swap(results[2][3][0], results[2][3][1]);
+  EXPECT_NE(checkKept(results, any, true), "");
 }
 
 //===----------------------------------------------------------------------===//

@@ -15,8 +15,6 @@ using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
 
-static constexpr int64_t kElementsPerArgument = 1 << 20;
-
 static std::vector<AxisRef> toVector(ArrayRef<AxisRef> refs) {
   return {refs.begin(), refs.end()};
 }
@@ -179,8 +177,8 @@ static SmallVector<int64_t> getShape(Type type, const SymbolicTensor &value) {
 namespace {
 class Interpreter {
 public:
-  Interpreter(const Mesh &mesh, std::string &error)
-      : mesh(mesh), error(error) {}
+  Interpreter(const Mesh &mesh, std::string &error, Roundings *roundings)
+      : mesh(mesh), error(error), roundings(roundings) {}
 
   std::vector<PerRank> run(func::FuncOp function, ArrayRef<PerRank> given) {
     for (auto [index, argument] : llvm::enumerate(function.getArguments())) {
@@ -196,34 +194,32 @@ public:
               rank, index * kElementsPerArgument + element));
       values[argument] = std::move(value);
     }
-    for (Operation &op : function.getBody().front()) {
-      if (auto ret = dyn_cast<func::ReturnOp>(op)) {
-        std::vector<PerRank> results;
-        for (Value operand : ret.getOperands())
-          results.push_back(values[operand]);
-        return results;
-      }
-      if (op.getName().getStringRef() == "stablehlo.optimization_barrier") {
+    Block &body = function.getBody().front();
+    run(body);
+    std::vector<PerRank> results;
+    if (error.empty())
+      for (Value operand : body.getTerminator()->getOperands())
+        results.push_back(values[operand]);
+    return results;
+  }
+
+private:
+  /// Runs what is before the terminator.
+  void run(Block &block) {
+    for (Operation &op : llvm::drop_end(block)) {
+      StringRef name = op.getName().getStringRef();
+      if (name == "stablehlo.optimization_barrier") {
         for (auto [operand, result] :
              llvm::zip_equal(op.getOperands(), op.getResults()))
           copy(operand, result);
         continue;
       }
-      // Elements are in row-major order, and numbers are exact.
-      StringRef name = op.getName().getStringRef();
-      if (llvm::is_contained({"stablehlo.reshape", "stablehlo.convert",
-                              "stablehlo.reduce_precision"},
-                             name)) {
-        copy(op.getOperand(0), op.getResult(0));
-        continue;
-      }
-      if (name == "stablehlo.add" || name == "stablehlo.subtract") {
-        PerRank sum = values[op.getOperand(0)];
-        const PerRank &other = values[op.getOperand(1)];
-        for (auto [to, from] : llvm::zip_equal(sum, other))
-          for (auto [left, right] : llvm::zip_equal(to, from))
-            name == "stablehlo.add" ? left += right : left -= right;
-        values[op.getResult(0)] = std::move(sum);
+      if (name.starts_with("stablehlo.")) {
+        name == "stablehlo.while"             ? runLoop(op)
+        : isNumber(op.getResult(0).getType()) ? count(op)
+                                              : evaluateGuest(op);
+        if (!error.empty())
+          return;
         continue;
       }
       values[op.getResult(0)] =
@@ -236,16 +232,124 @@ public:
                     tensor::EmptyOp, tensor::ConcatOp, tensor::ExtractSliceOp>(
                   [&](auto known) { return evaluate(known); })
               .Default([&](Operation *unknown) {
-                error = "unknown op " + unknown->getName().getStringRef().str();
-                return PerRank();
+                return fail(*unknown), PerRank();
               });
       if (!error.empty())
-        return {};
+        return;
     }
-    return {};
   }
 
-private:
+  void fail(Operation &op) {
+    error = "unknown op " + op.getName().getStringRef().str();
+  }
+
+  //===--------------------------------------------------------------------===//
+  // StableHLO
+  //===--------------------------------------------------------------------===//
+
+  /// A scalar that is known: the number of an iteration, an index, a condition.
+  static bool isNumber(Type type) {
+    auto tensor = dyn_cast<RankedTensorType>(type);
+    return tensor && tensor.getRank() == 0 &&
+           tensor.getElementType().isInteger();
+  }
+
+  void count(Operation &op) {
+    StringRef name = op.getName().getStringRef();
+    int64_t &result = numbers[op.getResult(0)];
+    auto number = [&](unsigned index) {
+      return numbers.lookup(op.getOperand(index));
+    };
+    if (name == "stablehlo.constant")
+      result = op.getAttrOfType<DenseIntElementsAttr>("value")
+                   .getSplatValue<APInt>()
+                   .getSExtValue();
+    else if (name == "stablehlo.add")
+      result = number(0) + number(1);
+    else if (name == "stablehlo.subtract")
+      result = number(0) - number(1);
+    else if (name == "stablehlo.compare")
+      result = number(0) < number(1);
+    else
+      fail(op);
+  }
+
+  void runLoop(Operation &op) {
+    Block &condition = op.getRegion(0).front(), &body = op.getRegion(1).front();
+    auto pass = [&](ValueRange from, ValueRange to) {
+      SmallVector<PerRank> tensors;
+      SmallVector<int64_t> counts;
+      for (Value value : from) {
+        tensors.push_back(values.lookup(value));
+        counts.push_back(numbers.lookup(value));
+      }
+      for (auto [value, tensor, number] : llvm::zip_equal(to, tensors, counts))
+        if (isNumber(value.getType()))
+          numbers[value] = number;
+        else
+          values[value] = tensor;
+    };
+    pass(op.getOperands(), condition.getArguments());
+    while (true) {
+      run(condition);
+      if (!error.empty() || !numbers.lookup(condition.back().getOperand(0)))
+        break;
+      pass(condition.getArguments(), body.getArguments());
+      run(body);
+      if (!error.empty())
+        return;
+      pass(body.back().getOperands(), condition.getArguments());
+    }
+    pass(condition.getArguments(), op.getResults());
+  }
+
+  void evaluateGuest(Operation &op) {
+    StringRef name = op.getName().getStringRef();
+    Value result = op.getResult(0);
+    int64_t elements = cast<ShapedType>(result.getType()).getNumElements();
+    // Elements are in row-major order, numbers are exact, and all are finite.
+    if (llvm::is_contained({"stablehlo.reshape", "stablehlo.convert",
+                            "stablehlo.reduce_precision", "stablehlo.abs",
+                            "stablehlo.compare"},
+                           name))
+      return copy(op.getOperand(0), result);
+    if (name == "stablehlo.select")
+      return copy(op.getOperand(1), result);
+    // Zeros, and what the elements are compared with.
+    if (name == "stablehlo.constant" || name == "stablehlo.broadcast_in_dim") {
+      values[result] = PerRank(mesh.numDevices(), SymbolicTensor(elements));
+      return;
+    }
+    if (name == "stablehlo.add" || name == "stablehlo.subtract") {
+      PerRank sum = values[op.getOperand(0)];
+      forEachWith(sum, op.getOperand(1),
+                  [&](SymbolicValue &left, const SymbolicValue &right) {
+                    name == "stablehlo.add" ? left += right : left -= right;
+                  });
+      values[result] = std::move(sum);
+      return;
+    }
+    // One layer of a stack.
+    if (name == "stablehlo.dynamic_slice") {
+      int64_t begin = numbers.lookup(op.getOperand(1)) * elements;
+      values[result] = map(op.getOperand(0), [&](const SymbolicTensor &tensor) {
+        return SymbolicTensor(tensor.begin() + begin,
+                              tensor.begin() + begin + elements);
+      });
+      return;
+    }
+    if (name == "stablehlo.dynamic_update_slice") {
+      PerRank stack = values[op.getOperand(0)];
+      for (auto [tensor, layer] :
+           llvm::zip_equal(stack, values[op.getOperand(1)]))
+        llvm::copy(layer, tensor.begin() +
+                              numbers.lookup(op.getOperand(2)) * layer.size());
+      values[result] = std::move(stack);
+      return;
+    }
+    fail(op);
+  }
+
   void copy(Value from, Value to) {
     // Not a reference: a new key may move all values.
     PerRank value = values[from];
@@ -369,9 +473,31 @@ private:
   PerRank evaluate(UnpackSlicesOp op) {
     return unpack(op.getInput(), op.getSlices(), op.getInitType());
   }
+  /// What `op` sends of `wanted`.
+  PerRank round(Operation *op, PerRank wanted) {
+    if (!roundings)
+      return wanted;
+    int64_t first =
+        roundings->firstElement +
+        static_cast<int64_t>(roundings->runs.size()) * kElementsPerArgument;
+    PerRank taken(wanted.size()), sent = wanted;
+    for (auto [rank, tensor] : llvm::enumerate(sent)) {
+      taken[rank].resize(tensor.size());
+      for (auto [position, value] : llvm::enumerate(tensor))
+        if (value != SymbolicValue()) {
+          taken[rank][position] =
+              SymbolicValue::ofSource(rank, first + position);
+          value -= taken[rank][position];
+        }
+    }
+    roundings->runs.push_back({op, std::move(wanted), std::move(taken)});
+    return sent;
+  }
+
   PerRank evaluate(QuantizeOp op) {
-    return op.getSlicesAttr() ? pack(op.getInput(), op.getSlicesAttr())
-                              : values[op.getInput()];
+    return round(op, op.getSlicesAttr()
+                         ? pack(op.getInput(), op.getSlicesAttr())
+                         : values[op.getInput()]);
   }
   PerRank evaluate(DequantizeOp op) {
     return op.getSlicesAttr()
@@ -412,7 +538,7 @@ private:
     auto partial = cast<ShapedType>(op.getPartial());
     for (SymbolicTensor &tensor : result)
       tensor = packChunks(tensor, op.getSlices().getMap(partial.getShape()));
-    return result;
+    return round(op, std::move(result));
   }
 
   PerRank evaluate(AllToAllOp op) {
@@ -468,14 +594,17 @@ private:
 
   const Mesh &mesh;
   std::string &error;
+  Roundings *roundings;
   llvm::DenseMap<Value, PerRank> values;
+  llvm::DenseMap<Value, int64_t> numbers;
 };
 } // namespace
 
 std::vector<PerRank> zpp::interpret(func::FuncOp function, const Mesh &mesh,
                                     std::string &error,
-                                    ArrayRef<PerRank> arguments) {
-  return Interpreter(mesh, error).run(function, arguments);
+                                    ArrayRef<PerRank> arguments,
+                                    Roundings *roundings) {
+  return Interpreter(mesh, error, roundings).run(function, arguments);
 }
 
 std::string zpp::compare(const std::vector<PerRank> &expected,

@@ -12,6 +12,7 @@
 // agree shows that a pass did not misplace, drop or double an element.
 //
 // Quantization keeps values as they are: a wire chunk stands for its elements.
+// Or it takes something from each of them, which is a symbol too.
 //
 //===----------------------------------------------------------------------===//
 
@@ -26,15 +27,32 @@
 
 namespace zpp {
 
+/// Elements of an argument have numbers below.
+inline constexpr int64_t kElementsPerArgument = 1 << 20;
+
 /// A value on every rank.
 using PerRank = std::vector<SymbolicTensor>;
 
+/// One run of an op that quantizes: the values of the chunks that it sends, and
+/// what it takes from each. Nothing is taken from padding.
+struct Rounding {
+  mlir::Operation *op;
+  PerRank wanted, taken;
+};
+/// What runs take are elements from `firstElement` on.
+struct Roundings {
+  int64_t firstElement;
+  std::vector<Rounding> runs = {};
+};
+
 /// The results of `function` for `arguments`. An argument that is not given is,
 /// on rank r, makeSymbolicSource(r, its number of elements), with the elements
-/// of argument i numbered from 2^20 * i. Sets `error` where an op is not known.
+/// of argument i numbered from 2^20 * i. Quantization is exact, or appends to
+/// `roundings`. Sets `error` where an op is not known.
 std::vector<PerRank> interpret(mlir::func::FuncOp function, const Mesh &mesh,
                                std::string &error,
-                               llvm::ArrayRef<PerRank> arguments = {});
+                               llvm::ArrayRef<PerRank> arguments = {},
+                               Roundings *roundings = nullptr);
 
 /// The first difference between the results, or an empty string.
 std::string compare(const std::vector<PerRank> &expected,
