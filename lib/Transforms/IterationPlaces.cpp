@@ -138,8 +138,8 @@ private:
       if (isInvariant(index))
         continue;
       if (!counted)
-        return refuse("the number of the loop's iterations is not a constant, "
-                      "and each has a place of its own for it");
+        return refuse("the loop does not count its iterations from 0 to a "
+                      "constant, and each has a place of its own for it");
       if (!isIndexOfIteration(index, *counted, provenances))
         return refuse("the loop stores it at an index that does not follow "
                       "from the number of the iteration alone");

@@ -228,8 +228,8 @@ def test_as_many_micro_batches_as_the_step_says():
      "the loop stores it at an index that does not follow from the number of "
      "the iteration alone"),
     (over_some_layers, (LAYERS,),
-     "the number of the loop's iterations is not a constant, and each has a "
-     "place of its own for it"),
+     "the loop does not count its iterations from 0 to a constant, and each has "
+     "a place of its own for it"),
     (handed_on, (), "the loop hands it to its next iteration, which may use it "
      "for anything"),
 ])

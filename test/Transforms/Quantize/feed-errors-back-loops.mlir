@@ -195,7 +195,7 @@ func.func public @order(%gradients: tensor<64x32xf32>, %order_: tensor<3xi32>) -
 // CHECK-NOT: zpp.state
 // CHECK-LABEL: func public @count
 // CHECK-NOT: bf16
-// REMARK: what it rounds is not fed back: the number of the loop's iterations is not a constant, and each has a place of its own for it
+// REMARK: what it rounds is not fed back: the loop does not count its iterations from 0 to a constant, and each has a place of its own for it
 func.func public @count(%gradients: tensor<64x32xf32>, %count_: tensor<i32>) -> tensor<3x16x32xf32> {
   %0 = "sdy.manual_computation"(%gradients, %count_) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}, {}]>, <@mesh, []>]>, manual_axes = #sdy<manual_axes{"gpu"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{}, {"gpu"}, {}]>]>}> ({
   ^bb0(%g: tensor<16x32xf32>, %count: tensor<i32>):
