@@ -48,12 +48,27 @@ public:
     }
     llvm::MapVector<Operation *, SmallVector<Hop>> groups;
     ProvenanceAnalysis provenances;
+    // Shardings are text, so each list of them is read once.
+    llvm::DenseMap<Operation *, bool> carries;
+    auto isCarried = [&](const Hop &hop) {
+      Operation *outermost = hop.getOutermost();
+      auto [known, isNew] =
+          carries.try_emplace(outermost->getParentOp(), false);
+      if (isNew)
+        known->second = static_cast<bool>(getCarryingFunction(outermost));
+      return known->second;
+    };
     getOperation().walk([&](QuantizeOp quantize) {
       AllToAllOp exchange = getExchange(quantize);
       if (!exchange || (hops == "last" && hasQuantizedHopBehind(exchange)))
         return;
       Hop hop{quantize};
-      if (std::string reason = findLoops(hop, provenances); !reason.empty())
+      std::string reason = findLoops(hop, provenances);
+      if (reason.empty() && !isCarried(hop))
+        reason = "it is not scattered in a manual computation of the step "
+                 "itself, or in loops there, where each piece has a place of "
+                 "its own from step to step";
+      if (!reason.empty())
         remark::missed(
             exchange.getLoc(),
             remark::RemarkOpts::name("no-feedback").category(getArgument()))
@@ -93,8 +108,8 @@ private:
     }
   };
 
-  /// Finds the loops around `hop`. Returns why nothing of it can be kept from
-  /// step to step, or an empty string.
+  /// Finds the loops around `hop`. Returns why nothing of it can be carried by
+  /// them, or an empty string.
   static std::string findLoops(Hop &hop, ProvenanceAnalysis &provenances) {
     Value received = getExchange(hop.quantize)->getResult(0);
     for (Operation *loop = hop.quantize->getParentOp(); isWhile(loop);
@@ -103,10 +118,6 @@ private:
       if (hop.loops.back().kind == IterationPlaces::Unknown)
         return hop.loops.back().reason;
     }
-    if (!getCarryingFunction(hop.getOutermost()))
-      return "it is not scattered in a manual computation of the step itself, "
-             "or in loops there, where each piece has a place of its own from "
-             "step to step";
     return "";
   }
 
