@@ -68,6 +68,9 @@ public:
         reason = "it is not scattered in a manual computation of the step "
                  "itself, or in loops there, where each piece has a place of "
                  "its own from step to step";
+      SlicesAttr slices = quantize.getSlicesAttr();
+      if (slices && slices.getStages() != 1)
+        reason = "it packs one stage of a tensor of several";
       if (!reason.empty())
         remark::missed(
             exchange.getLoc(),

@@ -4,6 +4,8 @@
 // RUN: zpp-opt %s --zero-feed-errors-back=hops=all --split-input-file --remarks-filter=none | FileCheck %s --check-prefix=ALL
 // RUN: zpp-opt %s --zero-feed-errors-back=start=true --split-input-file --remarks-filter=none | FileCheck %s --check-prefix=START
 // RUN: zpp-opt %s --zero-feed-errors-back --split-input-file --remarks-filter=zero-feed-errors-back -o /dev/null 2>&1 | FileCheck %s --check-prefix=REMARK
+// RUN: zpp-opt %s --zero-fuse-quantization --zero-feed-errors-back --split-input-file --remarks-filter=zero-feed-errors-back 2>%t.err | FileCheck %s --check-prefix=FUSED
+// RUN: FileCheck %s --check-prefix=FUSED-REMARK < %t.err
 // RUN: zpp-opt %S/../../Inputs/fsdp-2x4-jax0.10.mlir --remarks-filter=none \
 // RUN:   --zeropp="mesh=node:2,gpu:4 feedback=last block=32" \
 // RUN:   | FileCheck %s --check-prefix=STEP
@@ -98,6 +100,11 @@ func.func public @main(%gradient: tensor<2048x32xbf16>) -> tensor<256x32xf32> {
 #mesh = #zero.mesh<"gpu" = 4>
 
 "sdy.mesh"() <{mesh = #sdy.mesh<["gpu"=4]>, sym_name = "mesh"}> : () -> ()
+
+// FUSED-REMARK: what it rounds is not fed back: it packs one stage of a tensor of several
+// FUSED-LABEL: func public @stages
+// FUSED-COUNT-2: zero.quantize {{.*}} stage = {{[01]}} of 2
+// FUSED-NOT: zero.dequantize
 
 // CHECK: zpp.state = [{kind = "error", type = tensor<4096xbf16>}, {kind = "error", type = tensor<4096xbf16>}]
 // CHECK-LABEL: func public @stages
