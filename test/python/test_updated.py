@@ -110,8 +110,10 @@ def master_step(scatter, state, batch):
 
 
 def moments_of(weights):
-    zeros = [put(np.zeros(w.shape, np.float32), P(AXES)) for w in weights]
-    return zeros, zeros, put(np.zeros((), np.float32))
+    # Each is donated.
+    first, second = ([put(np.zeros(w.shape, np.float32), P(AXES))
+                      for w in weights] for _ in range(2))
+    return first, second, put(np.zeros((), np.float32))
 
 
 def first_sgd():
@@ -219,6 +221,64 @@ def test_a_training(name, kind, form):
         assert share(report, tier) == pytest.approx(part, rel=0.02)
 
 
+@pytest.mark.parametrize("target", ["portable", "cpu"])
+@pytest.mark.parametrize("name", ["adam", "master"])
+def test_with_everything_else(name, target):
+    fast, state = rewritten(name, "zero-1", target, updated="i8", weights="i8",
+                            gradients="i8:i4", secondary="gpu",
+                            donate_argnums=0)
+    state, losses = run(fast, state, 50)
+    np.testing.assert_allclose(losses, unmodified(name, "zero-1", 50)[1],
+                               rtol=1e-2)
+    assert all(map(ranks_agree, jax.tree.leaves(state)))
+    report = fast.report()
+    assert {entry["role"] for entry in report["collectives"]
+            if entry["rewritten"]} == {"gradient", "update"}
+    if target == "cpu":
+        # Updates are started when they are there.
+        assert any(event["role"] == "update" for event in report["schedule"])
+
+
+@pytest.mark.parametrize("target", ["portable", "cpu"])
+@pytest.mark.parametrize("keeps", [False, True], ids=["only-copy", "own-copy"])
+def test_jit_with_shardings(keeps, target):
+    """ZeRO-1 as shardings say it: the partitioner makes slices and gathers."""
+    whole, part = NamedSharding(MESH, P()), NamedSharding(MESH, P(AXES))
+
+    def to(sharding, tree):
+        return jax.tree.map(
+            lambda x: jax.lax.with_sharding_constraint(x, sharding), tree)
+
+    def step(state, batch):
+        weights, masters, momentum = state
+        loss, gradients = jax.value_and_grad(loss_of)(weights, batch)
+        gradients = to(part, jax.tree.map(
+            lambda g: g.astype(jnp.float32), gradients))
+        momentum = jax.tree.map(lambda m, g: 0.9 * m + g, momentum, gradients)
+        masters = jax.tree.map(
+            lambda w, m: w - 0.1 * m,
+            masters if keeps else to(part, weights), momentum)
+        weights = to(whole, jax.tree.map(
+            lambda m, w: m.astype(w.dtype), masters, weights))
+        return (weights, masters, momentum), loss
+
+    weights, _ = first_sgd()
+    masters = [put(np.asarray(w), P(AXES)) for w in weights]
+    if keeps:
+        weights = [w.astype(jnp.bfloat16) for w in weights]
+    momentum = [put(np.zeros(w.shape, np.float32), P(AXES)) for w in weights]
+    state = (weights, masters, momentum)
+    shardings = (jax.tree.map(lambda x: x.sharding, state), whole)
+    step = jax.jit(step, out_shardings=shardings, compiler_options=FAST)
+    _, expected = run(step, state, 100)
+    fast = zpp.jit(step, target=target, mesh=NODES, updated="i8", **EXACT)
+    state, losses = run(fast, state, 100)
+    np.testing.assert_allclose(losses, expected, rtol=1e-2)
+    assert all(map(ranks_agree, jax.tree.leaves(state)))
+    roles = [entry["role"] for entry in gathers_of(fast.report())]
+    assert roles.count("update") == 2
+
+
 # Where slices go. Updates that int8 has exactly make the same bits.
 
 @dataclasses.dataclass(frozen=True)
@@ -324,6 +384,35 @@ def test_each_slice_goes_to_its_place(name, keeps, target):
 
 
 # What is left as it is.
+
+def test_an_average_of_weights_stays_exact():
+    """The optimizer's state is gathered here, too."""
+    def step(state, batch):
+        loss, gradients = jax.value_and_grad(loss_of)(state["weights"], batch)
+        own = jax.tree.map(lambda w, g: slice_of(w) - 0.3 * g,
+                           state["weights"], sum_in_parts(gradients))
+        average = jax.tree.map(lambda a, w: 0.9 * slice_of(a) + 0.1 * w,
+                               state["average"], own)
+        return ({"weights": jax.tree.map(gather, own),
+                 "average": jax.tree.map(gather, average)},
+                jax.lax.pmean(loss, AXES))
+
+    weights, specs = first_sgd()
+    specs = {"weights": specs, "average": specs}
+    step = jax.shard_map(step, mesh=MESH, in_specs=(specs, P(AXES)),
+                         out_specs=(specs, P()), check_vma=False)
+    state = {"weights": weights, "average": weights}
+    fast = zpp.jit(step, compiler_options=FAST, target="portable", mesh=NODES,
+                   updated="i8", **EXACT)
+    state, _ = fast(state, batch_of(0))
+    assert all(map(ranks_agree, jax.tree.leaves(state)))
+    gathers = gathers_of(fast.report())
+    assert [entry["role"] for entry in gathers].count("update") == 2
+    assert [entry["reason"] for entry in gathers if entry["reason"]] == [
+        f"it gathers state, of which no update is sent: argument {number} "
+        f"(state['average'][{number}]) is no weight: no gradient is computed "
+        "from it" for number in (0, 1)]
+
 
 def in_a_loop(weights, update):
     """Several steps of the optimizer: weights change in between."""

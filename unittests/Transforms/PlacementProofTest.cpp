@@ -9,8 +9,8 @@
 // is written, with logical ops, and again after every pass of the pipeline:
 // every element of every rank must be the same sum of the same elements of the
 // same ranks. All meshes of two tiers up to 4x8, of three up to 2x3x4, stages 1
-// to 4, dims that do not divide, parts of axes and other axes in between. What a
-// step keeps is proven by induction over steps.
+// to 4, dims that do not divide, parts of axes and other axes in between. What
+// a step keeps is proven by induction over steps.
 //
 //===----------------------------------------------------------------------===//
 
@@ -1266,6 +1266,159 @@ TEST_F(FeedbackProof, FindsWhatIsKeptElsewhere) {
   std::swap(results[1][0], results[1][1]);
   std::swap(results[2][3][0], results[2][3][1]);
   EXPECT_NE(checkKept(results, any, true), "");
+}
+
+//===----------------------------------------------------------------------===//
+// Updates of replicated weights
+//===----------------------------------------------------------------------===//
+
+/// A step that gathers slices of a weight %w which every device has whole, hop
+/// by hop, and returns it: the sums of its slices and %g if `isCut`, and
+/// otherwise %g. `hops` are the axes of each gather, the last one first.
+std::string updateStep(const Mesh &mesh, const Shape &shape,
+                       const std::vector<std::vector<AxisRef>> &hops,
+                       bool isCut) {
+  std::vector<AxisRef> refs;
+  for (const std::vector<AxisRef> &hop : hops)
+    llvm::append_range(refs, hop);
+  Tensor tensor{mesh, shape.shape, shape.dim, refs};
+  std::string whole = str(shape.shape), local = str(tensor.localShape());
+  std::vector<int64_t> offsets(mesh.numDevices());
+  for (const std::vector<int64_t> &group : mesh.getGroups(refs))
+    for (auto [place, device] : llvm::enumerate(group))
+      offsets[device] = place * tensor.localShape()[shape.dim];
+  auto join = [](const auto &items) {
+    std::string text;
+    for (const auto &item : items)
+      text += (text.empty() ? "" : ", ") + std::to_string(item);
+    return text;
+  };
+  std::string axes, sizes, devices = std::to_string(mesh.numDevices());
+  for (const MeshAxis &axis : mesh.getAxes()) {
+    axes += (axes.empty() ? "\"" : ", \"") + axis.name + "\"";
+    sizes += (sizes.empty() ? "\"" : ", \"") + axis.name +
+             "\"=" + std::to_string(axis.size);
+  }
+  std::string starts, indexTypes;
+  for (size_t dim = 0; dim < shape.shape.size(); ++dim) {
+    starts += static_cast<int64_t>(dim) == shape.dim ? ", %at" : ", %zero";
+    indexTypes += ", tensor<i32>";
+  }
+  std::string body =
+      "  %zero = \"stablehlo.constant\"() <{value = dense<0> : tensor<i32>}> "
+      ": () -> tensor<i32>\n"
+      "  %table = \"stablehlo.constant\"() <{value = dense<[" +
+      join(offsets) + "]> : tensor<" + devices + "xi32>}> : () -> tensor<" +
+      devices +
+      "xi32>\n"
+      "  %id = \"stablehlo.partition_id\"() : () -> tensor<ui32>\n"
+      "  %entry = \"stablehlo.dynamic_slice\"(%table, %id) <{slice_sizes = "
+      "array<i64: 1>}> : (tensor<" +
+      devices +
+      "xi32>, tensor<ui32>) -> tensor<1xi32>\n"
+      "  %at = \"stablehlo.reshape\"(%entry) : (tensor<1xi32>) -> "
+      "tensor<i32>\n"
+      "  %own = \"stablehlo.dynamic_slice\"(%w" +
+      starts + ") <{slice_sizes = array<i64: " + join(tensor.localShape()) +
+      ">}> : (" + whole + indexTypes + ") -> " + local +
+      "\n  %new = \"stablehlo.add\"(%own, %g) : (" + local + ", " + local +
+      ") -> " + local + "\n";
+  std::string from = isCut ? "%new" : "%g", type = local;
+  std::vector<int64_t> held = tensor.localShape();
+  for (size_t index = hops.size(); index-- > 0;) {
+    std::vector<std::vector<int64_t>> groups = mesh.getGroups(hops[index]);
+    std::string list;
+    for (const std::vector<int64_t> &group : groups)
+      list += (list.empty() ? "[" : ", [") + join(group) + "]";
+    held[shape.dim] *= numDevices(hops[index]);
+    std::string result = "%r" + std::to_string(index);
+    body +=
+        "  " + result + " = \"stablehlo.all_gather\"(" + from +
+        ") <{all_gather_dim = " + std::to_string(shape.dim) +
+        " : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type "
+        "= 0>, replica_groups = dense<[" +
+        list + "]> : tensor<" + std::to_string(groups.size()) + "x" +
+        std::to_string(groups.front().size()) +
+        "xi64>, use_global_device_ids}> {zpp.updated} : (" + type + ") -> " +
+        str(held) + "\n";
+    from = result;
+    type = str(held);
+  }
+  std::string sharded;
+  for (const AxisRef &ref : refs)
+    sharded += (sharded.empty() ? "\"" : ", \"") + ref.name + "\"";
+  std::string all = "<@mesh, [{}, {}, {}]>",
+              part = "<@mesh, [{" + sharded + "}]>";
+  return "module attributes {mhlo.num_partitions = " + devices +
+         " : i32, zpp.mesh = \"" + mesh.str() + "\"} {\n" +
+         "\"sdy.mesh\"() <{mesh = #sdy.mesh<[" + sizes +
+         "]>, sym_name = \"mesh\"}> : () -> ()\nfunc.func public @main(%a: " +
+         whole + " {tf.aliasing_output = 0 : i32}, %b: " + local + ") -> " +
+         whole +
+         " {\n  %m = \"sdy.manual_computation\"(%a, %b) <{in_shardings = "
+         "#sdy.sharding_per_value<[" +
+         all + ", " + part + "]>, manual_axes = #sdy<manual_axes{" + axes +
+         "}>, out_shardings = #sdy.sharding_per_value<[" + all +
+         "]>}> ({\n^bb0(%w: " + whole + ", %g: " + local + "):\n" + body +
+         "  \"sdy.return\"(%r0) : (" + whole + ") -> ()\n  }) : (" + whole +
+         ", " + local + ") -> " + whole + "\n  return %m : " + whole +
+         "\n}\n}\n";
+}
+
+/// Everyone adds to what it holds what the owner has sent: the difference of
+/// the new slice and what it held of it. This leaves the new slices, in their
+/// places, if all hold the same before.
+TEST_F(PlacementProof, UpdatesLeaveWhatWholeWeightsLeave) {
+  std::vector<Mesh> meshes = twoTierMeshes();
+  llvm::append_range(meshes, threeTierMeshes());
+  int64_t sent = 0;
+  for (const Mesh &mesh : meshes) {
+    std::vector<AxisRef> all = allAxes(mesh);
+    // All at once in both orders, one tier, and tier by tier in both orders.
+    std::vector<std::vector<std::vector<AxisRef>>> ways = {
+        {all},
+        {{all.rbegin(), all.rend()}},
+        {{all.back()}},
+        {{all.front()}},
+        {{all.front()}, {all.begin() + 1, all.end()}},
+        {{all.begin() + 1, all.end()}, {all.front()}}};
+    for (const auto &hops : ways)
+      for (auto [dim, isCut] :
+           {std::pair<int64_t, bool>{0, true}, {1, false}}) {
+        int64_t slices = 1;
+        for (const std::vector<AxisRef> &hop : hops)
+          slices *= numDevices(hop);
+        Shape shape{{2, 3, 16}, dim};
+        shape.shape[dim] = 2 * slices;
+        std::string program = updateStep(mesh, shape, hops, isCut);
+        SCOPED_TRACE(program);
+        std::vector<PerRank> arguments(2);
+        int64_t elements = llvm::product_of(shape.shape);
+        for (int64_t rank = 0; rank < mesh.numDevices(); ++rank) {
+          arguments[0].push_back(makeSymbolicSource(0, elements));
+          SymbolicTensor &own = arguments[1].emplace_back();
+          for (int64_t element = 0; element < elements / slices; ++element)
+            own.push_back(SymbolicValue::ofSource(rank, (1 << 20) + element));
+        }
+        OwningOpRef<ModuleOp> written = compileStep(program, {});
+        ASSERT_TRUE(written);
+        std::vector<PerRank> expected = run(*written, mesh, arguments);
+        std::vector<std::string> passes = {"zero-send-updates{block=32}",
+                                           "zero-decompose-all-gather",
+                                           "zero-fuse-quantization"};
+        for (size_t count : {size_t(1), passes.size()}) {
+          last = compileStep(program, ArrayRef(passes).take_front(count));
+          ASSERT_TRUE(last);
+          ASSERT_EQ(compare(expected, run(*last, mesh, arguments)), "")
+              << print(*last);
+        }
+        int64_t differences = count<zero::QuantizeDifferenceOp>();
+        EXPECT_EQ(differences, slices > 1 ? 1 : 0);
+        EXPECT_EQ(count<zero::DequantizeAddOp>(), differences);
+        sent += differences;
+      }
+  }
+  EXPECT_GT(sent, 500);
 }
 
 //===----------------------------------------------------------------------===//

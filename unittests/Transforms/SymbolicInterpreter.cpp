@@ -214,6 +214,8 @@ private:
           copy(operand, result);
         continue;
       }
+      if (evaluatePlace(op))
+        continue;
       if (name.starts_with("stablehlo.")) {
         name == "stablehlo.while"             ? runLoop(op)
         : isNumber(op.getResult(0).getType()) ? count(op)
@@ -348,6 +350,102 @@ private:
       return;
     }
     fail(op);
+  }
+
+  /// The elements of `tensor`, of the type of operand 0 of `op`, that `op`, a
+  /// dynamic slice, cuts out on `rank`.
+  template <typename Element>
+  std::vector<Element> cut(Operation &op, const std::vector<Element> &tensor,
+                           size_t rank) {
+    ArrayRef<int64_t> from =
+        cast<ShapedType>(op.getOperand(0).getType()).getShape();
+    ArrayRef<int64_t> to =
+        cast<ShapedType>(op.getResult(0).getType()).getShape();
+    std::vector<Element> result;
+    for (int64_t i = 0; i < llvm::product_of(to); ++i) {
+      int64_t rest = i, index = 0, stride = 1;
+      for (size_t dim = to.size(); dim-- > 0;) {
+        Value at = op.getOperand(1 + dim);
+        int64_t begin =
+            places.contains(at) ? places[at][rank].front() : numbers.lookup(at);
+        index += (begin + rest % to[dim]) * stride;
+        rest /= to[dim];
+        stride *= from[dim];
+      }
+      result.push_back(tensor[index]);
+    }
+    return result;
+  }
+
+  /// Evaluates `op` if it makes integers that depend on the rank, slices at
+  /// such offsets, or is a gather of StableHLO.
+  bool evaluatePlace(Operation &op) {
+    StringRef name = op.getName().getStringRef();
+    bool hasPlace = llvm::any_of(
+        op.getOperands(), [&](Value value) { return places.contains(value); });
+    if (name == "stablehlo.partition_id") {
+      for (int64_t rank = 0; rank < mesh.numDevices(); ++rank)
+        places[op.getResult(0)].push_back({rank});
+      return true;
+    }
+    if (name == "stablehlo.constant") {
+      auto data = op.getAttrOfType<DenseIntElementsAttr>("value");
+      if (!data || isNumber(op.getResult(0).getType()))
+        return false;
+      std::vector<int64_t> table;
+      for (const APInt &number : data.getValues<APInt>())
+        table.push_back(number.getSExtValue());
+      places[op.getResult(0)].assign(mesh.numDevices(), table);
+      return true;
+    }
+    if (name == "stablehlo.all_gather")
+      return gather(op), true;
+    if (!hasPlace)
+      return false;
+    if (name == "stablehlo.reshape") {
+      std::vector<std::vector<int64_t>> same = places[op.getOperand(0)];
+      places[op.getResult(0)] = std::move(same);
+      return true;
+    }
+    if (name != "stablehlo.dynamic_slice")
+      return false;
+    PerRank parts;
+    std::vector<std::vector<int64_t>> entries;
+    for (int64_t rank = 0; rank < mesh.numDevices(); ++rank)
+      if (places.contains(op.getOperand(0)))
+        entries.push_back(cut(op, places[op.getOperand(0)][rank], rank));
+      else
+        parts.push_back(cut(op, values[op.getOperand(0)][rank], rank));
+    if (parts.empty())
+      places[op.getResult(0)] = std::move(entries);
+    else
+      values[op.getResult(0)] = std::move(parts);
+    return true;
+  }
+
+  void gather(Operation &op) {
+    auto groups = op.getAttrOfType<DenseIntElementsAttr>("replica_groups");
+    int64_t dim = op.getAttrOfType<IntegerAttr>("all_gather_dim").getInt();
+    size_t size = groups.getType().getDimSize(1);
+    int64_t outer = llvm::product_of(
+        cast<ShapedType>(op.getResult(0).getType()).getShape().take_front(dim));
+    auto ids = llvm::to_vector(groups.getValues<APInt>());
+    const PerRank &parts = values[op.getOperand(0)];
+    PerRank result(mesh.numDevices());
+    for (size_t begin = 0; begin < ids.size(); begin += size) {
+      auto group = ArrayRef(ids).slice(begin, size);
+      SymbolicTensor whole;
+      for (int64_t o = 0; o < outer; ++o)
+        for (const APInt &id : group) {
+          const SymbolicTensor &part = parts[id.getSExtValue()];
+          size_t rows = part.size() / outer;
+          whole.insert(whole.end(), part.begin() + o * rows,
+                       part.begin() + (o + 1) * rows);
+        }
+      for (const APInt &id : group)
+        result[id.getSExtValue()] = whole;
+    }
+    values[op.getResult(0)] = std::move(result);
   }
 
   void copy(Value from, Value to) {
@@ -597,6 +695,8 @@ private:
   Roundings *roundings;
   llvm::DenseMap<Value, PerRank> values;
   llvm::DenseMap<Value, int64_t> numbers;
+  /// Integers, on each rank.
+  llvm::DenseMap<Value, std::vector<std::vector<int64_t>>> places;
 };
 } // namespace
 

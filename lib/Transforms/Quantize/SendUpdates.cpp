@@ -13,6 +13,7 @@
 
 #include "FormatOptions.h"
 #include "LocalValues.h"
+#include "RemovedOrigins.h"
 #include "UpdatedWeights.h"
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/IR/Remarks.h"
@@ -249,8 +250,12 @@ private:
                   "sends by how much its tensor has changed, in " +
                       Twine(plan.hops.size()) + " hops");
     last->getResult(0).replaceAllUsesWith(getLocal(builder, loc, value));
-    for (const CollectiveView &gather : weight.gathers)
+    for (const CollectiveView &gather : weight.gathers) {
+      // A gather of one device moves nothing.
+      if (gather.axes.empty())
+        recordRemoved(gather.op);
       gather.op->erase();
+    }
   }
 };
 } // namespace

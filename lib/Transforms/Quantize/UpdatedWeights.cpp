@@ -7,6 +7,7 @@
 
 #include "UpdatedWeights.h"
 
+#include "zpp/Analysis/Origin.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Support/Limits.h"
 #include "llvm/ADT/StringExtras.h"
@@ -22,8 +23,20 @@ std::vector<AxisRef> UpdatedWeight::getAxes() const {
 }
 
 UpdatedWeights::UpdatedWeights(ModuleOp module, const Mesh &mesh)
-    : module(module), mesh(mesh), reader(mesh), copies(getModuleCopies(module)),
-      tables(copies.partitions) {}
+    : mesh(mesh), reader(mesh), copies(getModuleCopies(module)),
+      tables(copies.partitions),
+      flow(
+          module, [](BlockArgument) { return false; },
+          [](BlockArgument) { return false; }) {
+  SmallVector<Value> gradients;
+  module.walk([&](Operation *op) {
+    std::optional<Origin> origin = getOrigin(op);
+    if (origin && origin->role == getRoleName(Role::Gradient))
+      gradients.push_back(op->getOperand(0));
+  });
+  if (!gradients.empty())
+    ancestors = flow.getAncestors(gradients);
+}
 
 //===----------------------------------------------------------------------===//
 // Gathers
@@ -49,8 +62,6 @@ std::string UpdatedWeights::readGather(Operation *op, CollectiveView &view) {
     return "its tensor is not of f32, bf16 or f16 and of static shape";
   if (!view.groupError.empty())
     return view.groupError;
-  if (view.axes.empty())
-    return "its groups have one device each";
   if (view.dim < 0 || view.dim >= part.getRank())
     return "its dim is none of its tensor";
   SmallVector<int64_t> shape(part.getShape());
@@ -87,6 +98,8 @@ UpdatedWeights::readGathers(UpdatedWeight &weight, Operation *gather,
       break;
     gather = before;
   }
+  if (weight.getAxes().empty())
+    return "its groups have one device each";
   return setOffsets(weight);
 }
 
@@ -292,6 +305,13 @@ bool UpdatedWeights::isReplicated(unsigned argument,
   return mesh.verify(*axes).empty();
 }
 
+/// True if a gradient is computed from `argument` of `manual`: it is no average
+/// of weights, and not the optimizer's state.
+bool UpdatedWeights::isWeight(unsigned argument, Operation *manual) {
+  return !ancestors ||
+         ancestors->contains(manual->getRegion(0).getArgument(argument));
+}
+
 //===----------------------------------------------------------------------===//
 // What is held
 //===----------------------------------------------------------------------===//
@@ -373,6 +393,10 @@ std::string UpdatedWeights::findHeld(UpdatedWeight &weight, Operation *manual,
              "slice of none; donate the weights, or return them under the "
              "names that they came with";
   }
+  for (unsigned argument : arguments)
+    if (!isWeight(argument, manual))
+      return describe(argument) +
+             " is no weight: no gradient is computed from it";
   for (unsigned argument : arguments)
     if (!isReplicated(argument, weight, manual))
       return "devices of its groups have different parts of " +

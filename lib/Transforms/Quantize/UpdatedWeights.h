@@ -14,6 +14,7 @@
 #define ZPP_LIB_TRANSFORMS_QUANTIZE_UPDATEDWEIGHTS_H
 
 #include "zpp/Analysis/Collectives.h"
+#include "zpp/Analysis/StepFlow.h"
 #include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Guest/PartitionSlice.h"
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
@@ -90,14 +91,17 @@ private:
                   mlir::Operation *manual, const StepSignature &signature);
   bool isReplicated(unsigned argument, const UpdatedWeight &weight,
                     mlir::Operation *manual);
+  bool isWeight(unsigned argument, mlir::Operation *manual);
   std::string findHeld(UpdatedWeight &weight, mlir::Operation *manual,
                        const StepSignature &signature);
 
-  mlir::ModuleOp module;
   const Mesh &mesh;
   CollectiveReader reader;
   ModuleCopies copies;
   PartitionTables tables;
+  StepFlow flow;
+  /// What gradients are computed from, if the step has any.
+  std::optional<StepFlow::ValueSet> ancestors;
   ManualComputations manuals;
   AutomaticAxes automatic;
   llvm::DenseMap<mlir::Operation *, std::unique_ptr<OperandShardings>>
