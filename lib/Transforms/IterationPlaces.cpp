@@ -7,6 +7,7 @@
 
 #include "IterationPlaces.h"
 
+#include "mlir/IR/SymbolTable.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "llvm/ADT/SetVector.h"
@@ -15,35 +16,67 @@ using namespace mlir;
 using namespace zpp;
 
 namespace {
-/// Follows a value through one iteration of a loop, up to what the iteration
-/// hands on.
+/// Follows a value through one iteration of a loop, or through a step, up to
+/// what it hands on.
 class PlaceFinder {
 public:
-  PlaceFinder(Operation *loop, ProvenanceAnalysis &provenances)
-      : loop(loop), body(loop->getRegion(1).front()), provenances(provenances),
-        counted(getCountedLoop(loop, provenances)) {}
+  PlaceFinder(Block &body, ProvenanceAnalysis &provenances)
+      : body(body), isLoop(isWhile(body.getParentOp())),
+        provenances(provenances),
+        counted(getCountedLoop(body.getParentOp(), provenances)) {}
+
+  /// Why steps may leave the value at different places, or an empty string.
+  std::string findInStep(Value value) {
+    values.insert(value);
+    followAll();
+    return result.reason;
+  }
 
   IterationPlaces find(Value value) {
     source = value;
+    // First what has the elements at positions that follow from theirs, then
+    // the rest.
     values.insert(value);
-    for (size_t i = 0; i < values.size() && result.reason.empty(); ++i)
-      for (OpOperand &use : values[i].getUses()) {
-        follow(use);
-        if (!result.reason.empty())
-          break;
-      }
+    followAll();
+    llvm::DenseSet<Value> placed(values.begin(), values.end());
+    for (Operation *op : mixing)
+      values.insert_range(op->getResults());
+    isMixed = true;
+    followAll();
     // All that follows from the value is known now.
     for (Operation *op : mixing)
       for (Value operand : op->getOperands())
         if (!values.contains(operand) && !isInvariant(operand))
-          refuse("the loop computes with it and with what changes from "
-                 "iteration to iteration, which may choose where it goes");
+          refuse(kChosen);
+    // A mask, for instance, puts one of many copies into one layer.
+    for (Operation *op : elementwise)
+      if (llvm::none_of(op->getOperands(), [&](Value operand) {
+            return placed.contains(operand);
+          }))
+        for (Value operand : op->getOperands())
+          if (!values.contains(operand) && !isUniform(operand) &&
+              !isInvariant(operand, /*orCarried=*/true))
+            refuse(kChosen);
     if (!result.reason.empty())
       return {IterationPlaces::Unknown, {}, result.reason};
     return std::move(result);
   }
 
 private:
+  static constexpr llvm::StringLiteral kChosen =
+      "the loop computes with it and with what changes from iteration to "
+      "iteration, which may choose where it goes";
+
+  /// Follows all values, and those that are added meanwhile.
+  void followAll() {
+    for (; numFollowed < values.size(); ++numFollowed)
+      for (OpOperand &use : values[numFollowed].getUses()) {
+        if (!result.reason.empty())
+          return;
+        follow(use);
+      }
+  }
+
   void refuse(StringRef reason) {
     if (result.reason.empty())
       result.reason = reason;
@@ -76,8 +109,20 @@ private:
         chooseBy(op->getOperand(1));
       values.insert_range(op->getResults());
     } else {
-      if (!isElementwise(op) && !movesData(op) && !isZero(op))
+      if (isElementwise(op)) {
+        elementwise.insert(op);
+      } else if (!movesData(op) && !isZero(op)) {
         mixing.insert(op);
+        // A permutation.
+        if (!isLoop && op->getNumOperands() > 1 &&
+            ((isNamed(op, guest::kGather) && number == 0) ||
+             (isNamed(op, guest::kScatter) && number == 2)))
+          chooseBy(op->getOperand(1));
+        if (auto call = dyn_cast<func::CallOp>(op); call && !isLoop)
+          enter(call);
+        if (!isMixed)
+          return;
+      }
       values.insert_range(op->getResults());
     }
   }
@@ -96,12 +141,36 @@ private:
     return isa_and_nonnull<zero::ZeroDialect>(op->getDialect());
   }
 
+  /// JAX calls functions for updates of slices, which are inlined in loops
+  /// only.
+  void enter(func::CallOp call) {
+    auto callee = SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
+        call, call.getCalleeAttr());
+    if (callee && callee
+                      .walk([](Operation *op) {
+                        return isNamed(op, guest::kDynamicSlice) ||
+                                       isNamed(op,
+                                               guest::kDynamicUpdateSlice) ||
+                                       isNamed(op, guest::kGather) ||
+                                       isNamed(op, guest::kScatter)
+                                   ? WalkResult::interrupt()
+                                   : WalkResult::advance();
+                      })
+                      .wasInterrupted())
+      for (Value operand : call.getOperands())
+        if (auto type = dyn_cast<RankedTensorType>(operand.getType());
+            type && type.getElementType().isInteger())
+          chooseBy(operand);
+  }
+
   /// `use` is in the terminator of a region.
   void leave(OpOperand &use) {
     Block *block = use.getOwner()->getBlock();
     Operation *parent = block->getParentOp();
     unsigned number = use.getOperandNumber();
     if (block == &body) {
+      if (!isLoop)
+        return;
       // Of what the next iteration overwrites, nothing says where it goes.
       // Metrics, which are scalars, are no gradients.
       if (!isScalar(use.get()) && !keeps(use.get(), body.getArgument(number)))
@@ -137,6 +206,9 @@ private:
     for (Value index : indices) {
       if (isInvariant(index))
         continue;
+      if (!isLoop)
+        return refuse("the step stores it at an index that it computes, which "
+                      "may be another one in the next step");
       if (!counted)
         return refuse("the loop does not count its iterations from 0 to a "
                       "constant, and each has a place of its own for it");
@@ -148,13 +220,31 @@ private:
     }
   }
 
-  /// True if each iteration of the loop computes `value` alike.
-  bool isInvariant(Value value) {
+  /// True if all elements of `value` are equal.
+  static bool isUniform(Value value) {
+    auto type = dyn_cast<RankedTensorType>(value.getType());
+    if (type && type.getRank() == 0)
+      return true;
+    Operation *op = value.getDefiningOp();
+    if (!op)
+      return false;
+    if (isElementwise(op))
+      return op->getNumOperands() == 1 && isUniform(op->getOperand(0));
+    if (!isNamed(op, guest::kBroadcastInDim) || op->getNumOperands() != 1)
+      return false;
+    type = dyn_cast<RankedTensorType>(op->getOperand(0).getType());
+    return type && type.hasStaticShape() && type.getNumElements() == 1;
+  }
+
+  /// True if each iteration of the loop computes `value` alike, or, with
+  /// `orCarried`, from tensors that the loop carries, such as the state of an
+  /// optimizer, but from no number that it carries.
+  bool isInvariant(Value value, bool orCarried = false) {
     llvm::SetVector<Value> pending;
     pending.insert(value);
     for (size_t i = 0; i < pending.size(); ++i) {
       Value next = pending[i];
-      if (!loop->getRegion(1).isAncestor(next.getParentRegion()))
+      if (!body.getParent()->isAncestor(next.getParentRegion()))
         continue;
       if (auto argument = dyn_cast<BlockArgument>(next)) {
         Block *block = argument.getOwner();
@@ -166,8 +256,12 @@ private:
           pending.insert(parent->getOperand(number));
           continue;
         }
-        if (block == &body)
-          return false;
+        if (block == &body) {
+          auto type = dyn_cast<RankedTensorType>(next.getType());
+          if (!orCarried || !type || type.getElementType().isInteger())
+            return false;
+          continue;
+        }
         pending.insert(parent->getOperand(number));
         pending.insert(parent->getRegion(1).front().back().getOperand(number));
         continue;
@@ -186,7 +280,11 @@ private:
         pending.insert(op->getOperand(cast<OpResult>(next).getResultNumber()));
         continue;
       }
-      if (!isDeterministic(op) && !isNamed(op, guest::kPartitionId))
+      // JAX calls functions for where, clip and the like.
+      if (!isDeterministic(op) && !isNamed(op, guest::kPartitionId) &&
+          !isa<func::CallOp>(op) &&
+          !(orCarried &&
+            (op->getNumRegions() == 0 || isNamed(op, guest::kReduce))))
         return false;
       pending.insert(op->operand_begin(), op->operand_end());
     }
@@ -229,20 +327,30 @@ private:
     return false;
   }
 
-  Operation *loop;
   Block &body;
+  bool isLoop;
   ProvenanceAnalysis &provenances;
   std::optional<CountedLoop> counted;
   Value source;
   /// What follows from the source.
   llvm::SetVector<Value> values;
-  /// The ops among them that may move elements to other positions.
-  llvm::SetVector<Operation *> mixing;
+  size_t numFollowed = 0;
+  /// The ops that compute them which may move elements to other positions, and
+  /// those that do not.
+  llvm::SetVector<Operation *> mixing, elementwise;
+  /// Whether `values` has what `mixing` computes.
+  bool isMixed = false;
   IterationPlaces result;
 };
 } // namespace
 
 IterationPlaces zpp::getIterationPlaces(Value value, Operation *loop,
                                         ProvenanceAnalysis &provenances) {
-  return PlaceFinder(loop, provenances).find(value);
+  return PlaceFinder(loop->getRegion(1).front(), provenances).find(value);
+}
+
+std::string zpp::getMovingPlace(Value value, Operation *manual,
+                                ProvenanceAnalysis &provenances) {
+  return PlaceFinder(manual->getRegion(0).front(), provenances)
+      .findInStep(value);
 }

@@ -42,6 +42,11 @@ struct IterationPlaces {
 IterationPlaces getIterationPlaces(mlir::Value value, mlir::Operation *loop,
                                    ProvenanceAnalysis &provenances);
 
+/// Why `manual`, the manual computation around `value`, may leave it at another
+/// place in each step, or an empty string.
+std::string getMovingPlace(mlir::Value value, mlir::Operation *manual,
+                           ProvenanceAnalysis &provenances);
+
 } // namespace zpp
 
 #endif // ZPP_LIB_TRANSFORMS_ITERATIONPLACES_H

@@ -106,6 +106,41 @@ def handed_on(shards, contributions):
     return stack.at[-1].set(last), losses.sum()
 
 
+def masked(shards, contributions):
+    """Each iteration adds a stack with one layer in it."""
+    def layer(stack, index):
+        layer, loss = gradient(shards[index], contributions[index])
+        mask = jnp.arange(shards.shape[0]) == index
+        return stack + mask[:, None, None] * layer, loss
+
+    stack, losses = jax.lax.scan(layer, jnp.zeros_like(shards),
+                                 jnp.arange(shards.shape[0]))
+    return stack, losses.sum()
+
+
+def permuted(shards, contributions, order):
+    """The step says in which order the layers are."""
+    gradients, loss = over_layers(shards, contributions)
+    return jnp.zeros_like(shards).at[order].set(gradients), loss
+
+
+def one_of_them(shards, contributions, number):
+    """Without a loop."""
+    layer, loss = gradient(shards[number], contributions[number])
+    return jax.lax.dynamic_update_index_in_dim(
+        jnp.zeros_like(shards), layer, number, 0), loss
+
+
+def clipped(shards, contributions, loop=over_micro_batches):
+    """What is added is scaled by what is known of all of it."""
+    def clip(shard, contribution):
+        shard, loss = gradient(shard, contribution)
+        norm = jnp.sqrt(jnp.sum(jnp.square(shard)))
+        return shard * jnp.minimum(1, 100 / norm), loss
+
+    return loop(shards, contributions, gradient=clip)
+
+
 def looped(loop, numLayers, **options):
     """The step with this loop, jitted."""
     spec = PartitionSpec(*[None] * bool(numLayers), AXES)
@@ -213,6 +248,12 @@ def test_layers_in_micro_batches():
                              state[name])
 
 
+def test_what_is_scaled_by_its_norm():
+    fast, train = looped(clipped, 0)
+    train(contributions(1, MICRO))
+    assert len(fast.state) == 2
+
+
 def test_as_many_micro_batches_as_the_step_says():
     given = contributions(3, MICRO + 1)
     fast, train = looped(over_some_micro_batches, 0)
@@ -232,6 +273,14 @@ def test_as_many_micro_batches_as_the_step_says():
      "a place of its own for it"),
     (handed_on, (), "the loop hands it to its next iteration, which may use it "
      "for anything"),
+    (masked, (), "the loop computes with it and with what changes from "
+     "iteration to iteration, which may choose where it goes"),
+    (permuted, (jnp.array([2, 0, 1]),),
+     "the step stores it at an index that it computes, which may be another one "
+     "in the next step"),
+    (one_of_them, (1,),
+     "the step stores it at an index that it computes, which may be another one "
+     "in the next step"),
 ])
 def test_a_loop_that_is_not_understood_goes_without(loop, more, reason):
     """With a remark that says why, and the same bits."""
@@ -305,8 +354,8 @@ def test_a_saved_state_continues():
 @pytest.mark.parametrize("name", [
     "scan", "scan-nested", "scan-unrolled", "scan-unrolled-with-a-rest",
     "scan-without-checkpoint", "scan-scaled", "grad-outside-scan",
-    "several-steps"])
-def test_forms_of_loops_have_feedback(name):
+    "several-steps", "zero-1", "zero-2"])
+def test_forms_have_feedback(name):
     """Each scatter of them, and no rounding adds up."""
     form = forms.FORMS[name]
     off = {}

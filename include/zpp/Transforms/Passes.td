@@ -367,7 +367,8 @@ def FeedErrorsBackPass : Zpp_ModulePass<"zero-feed-errors-back"> {
     layers, of which each iteration takes and leaves its own. Where all iterations
     add to one gradient, as those of micro-batches do, an iteration adds what the
     one before has kept. If it is neither, the hop is left without, with a remark:
-    what is kept would be added to the gradient of another weight.
+    what is kept would be added to the gradient of another weight. So is a hop
+    whose gradient the step stores at an index that it computes from its inputs.
   }];
   let options = [
     Option<"hops", "hops", "std::string", "\"last\"",

@@ -71,6 +71,9 @@ public:
       SlicesAttr slices = quantize.getSlicesAttr();
       if (slices && slices.getStages() != 1)
         reason = "it packs one stage of a tensor of several";
+      if (reason.empty())
+        reason = getMovingPlace(exchange->getResult(0),
+                                hop.getOutermost()->getParentOp(), provenances);
       if (!reason.empty())
         remark::missed(
             exchange.getLoc(),

@@ -319,3 +319,81 @@ func.func public @mixed(%gradients: tensor<64x32xf32>) -> tensor<3x16x32xf32> {
   }) : (tensor<64x32xf32>) -> tensor<3x16x32xf32>
   return %0 : tensor<3x16x32xf32>
 }
+
+// -----
+
+// A mask puts copies of it into one layer.
+
+#mesh = #zero.mesh<"gpu" = 4>
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["gpu"=4]>, sym_name = "mesh"}> : () -> ()
+
+// CHECK-NOT: zpp.state
+// CHECK-LABEL: func public @masked
+// CHECK-NOT: bf16
+// REMARK: what it rounds is not fed back: the loop computes with it and with what changes from iteration to iteration, which may choose where it goes
+func.func public @masked(%gradients: tensor<64x32xf32>, %masks: tensor<3x3x16x32xf32>) -> tensor<3x16x32xf32> {
+  %0 = "sdy.manual_computation"(%gradients, %masks) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}, {}]>, <@mesh, [{}, {}, {"gpu"}, {}]>]>, manual_axes = #sdy<manual_axes{"gpu"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{}, {"gpu"}, {}]>]>}> ({
+  ^bb0(%g: tensor<16x32xf32>, %m: tensor<3x3x4x32xf32>):
+    %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+    %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+    %three = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+    %stack = "stablehlo.constant"() <{value = dense<0.0> : tensor<3x4x32xf32>}> : () -> tensor<3x4x32xf32>
+    %1:2 = "stablehlo.while"(%zero, %stack) ({
+    ^bb0(%i: tensor<i32>, %s: tensor<3x4x32xf32>):
+      %2 = "stablehlo.compare"(%i, %three) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      "stablehlo.return"(%2) : (tensor<i1>) -> ()
+    }, {
+    ^bb0(%i: tensor<i32>, %s: tensor<3x4x32xf32>):
+      %e1 = tensor.empty() : tensor<4x80xi8>
+      %3 = zero.quantize %g quant <i4, block = 32> slices <dim = 0, factors = [4], chunk = [0]> into %e1 : tensor<16x32xf32> into tensor<4x80xi8> -> tensor<4x80xi8>
+      %e2 = tensor.empty() : tensor<4x80xi8>
+      %4 = zero.all_to_all %3 along ["gpu"] on #mesh into %e2 : tensor<4x80xi8> into tensor<4x80xi8> -> tensor<4x80xi8>
+      %e3 = tensor.empty() : tensor<4x4x32xf32>
+      %5 = zero.dequantize %4 quant <i4, block = 32> into %e3 : tensor<4x80xi8> into tensor<4x4x32xf32> -> tensor<4x4x32xf32>
+      %e4 = tensor.empty() : tensor<4x32xf32>
+      %6 = zero.reduce sum %5 into %e4 : tensor<4x4x32xf32> into tensor<4x32xf32> -> tensor<4x32xf32>
+      %7 = "stablehlo.broadcast_in_dim"(%6) <{broadcast_dimensions = array<i64: 1, 2>}> : (tensor<4x32xf32>) -> tensor<3x4x32xf32>
+      %8 = "stablehlo.dynamic_slice"(%m, %i, %zero, %zero, %zero) <{slice_sizes = array<i64: 1, 3, 4, 32>}> : (tensor<3x3x4x32xf32>, tensor<i32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x3x4x32xf32>
+      %9 = "stablehlo.reshape"(%8) : (tensor<1x3x4x32xf32>) -> tensor<3x4x32xf32>
+      %10 = "stablehlo.multiply"(%7, %9) : (tensor<3x4x32xf32>, tensor<3x4x32xf32>) -> tensor<3x4x32xf32>
+      %11 = "stablehlo.add"(%s, %10) : (tensor<3x4x32xf32>, tensor<3x4x32xf32>) -> tensor<3x4x32xf32>
+      %12 = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      "stablehlo.return"(%12, %11) : (tensor<i32>, tensor<3x4x32xf32>) -> ()
+    }) : (tensor<i32>, tensor<3x4x32xf32>) -> (tensor<i32>, tensor<3x4x32xf32>)
+    "sdy.return"(%1#1) : (tensor<3x4x32xf32>) -> ()
+  }) : (tensor<64x32xf32>, tensor<3x3x16x32xf32>) -> tensor<3x16x32xf32>
+  return %0 : tensor<3x16x32xf32>
+}
+
+// -----
+
+// Without a loop, the step says which layer it is of.
+
+#mesh = #zero.mesh<"gpu" = 4>
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["gpu"=4]>, sym_name = "mesh"}> : () -> ()
+
+// CHECK-NOT: zpp.state
+// CHECK-LABEL: func public @one_of_them
+// CHECK-NOT: bf16
+// REMARK: what it rounds is not fed back: the step stores it at an index that it computes, which may be another one in the next step
+func.func public @one_of_them(%gradients: tensor<64x32xf32>, %number: tensor<i32>) -> tensor<3x16x32xf32> {
+  %0 = "sdy.manual_computation"(%gradients, %number) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}, {}]>, <@mesh, []>]>, manual_axes = #sdy<manual_axes{"gpu"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{}, {"gpu"}, {}]>]>}> ({
+  ^bb0(%g: tensor<16x32xf32>, %at: tensor<i32>):
+    %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+    %stack = "stablehlo.constant"() <{value = dense<0.0> : tensor<3x4x32xf32>}> : () -> tensor<3x4x32xf32>
+    %e1 = tensor.empty() : tensor<4x80xi8>
+    %3 = zero.quantize %g quant <i4, block = 32> slices <dim = 0, factors = [4], chunk = [0]> into %e1 : tensor<16x32xf32> into tensor<4x80xi8> -> tensor<4x80xi8>
+    %e2 = tensor.empty() : tensor<4x80xi8>
+    %4 = zero.all_to_all %3 along ["gpu"] on #mesh into %e2 : tensor<4x80xi8> into tensor<4x80xi8> -> tensor<4x80xi8>
+    %e3 = tensor.empty() : tensor<4x4x32xf32>
+    %5 = zero.dequantize %4 quant <i4, block = 32> into %e3 : tensor<4x80xi8> into tensor<4x4x32xf32> -> tensor<4x4x32xf32>
+    %e4 = tensor.empty() : tensor<4x32xf32>
+    %6 = zero.reduce sum %5 into %e4 : tensor<4x4x32xf32> into tensor<4x32xf32> -> tensor<4x32xf32>
+    %7 = "stablehlo.reshape"(%6) : (tensor<4x32xf32>) -> tensor<1x4x32xf32>
+    %8 = "stablehlo.dynamic_update_slice"(%stack, %7, %at, %zero, %zero) : (tensor<3x4x32xf32>, tensor<1x4x32xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<3x4x32xf32>
+    "sdy.return"(%8) : (tensor<3x4x32xf32>) -> ()
+  }) : (tensor<64x32xf32>, tensor<i32>) -> tensor<3x16x32xf32>
+  return %0 : tensor<3x16x32xf32>
+}
