@@ -279,6 +279,95 @@ def test_jit_with_shardings(keeps, target):
     assert roles.count("update") == 2
 
 
+@pytest.mark.parametrize("keeps", [False, True], ids=["only-copy", "own-copy"])
+def test_all_weights_as_one_vector(keeps):
+    """Raveled, padded, and gathered at once."""
+    shapes = [(WIDTH, WIDTH), (WIDTH,), (WIDTH, 6)]
+    weights = [exact_in_int8(shape) for shape in shapes]
+    size = sum(w.size for w in weights) + 64
+    assert size % (DEVICES * 32) == 0
+
+    def ravel(weights):
+        return jnp.concatenate([*map(jnp.ravel, weights), jnp.zeros(64)])
+
+    def step(state, update):
+        weights, own = state
+        flat = ravel(weights)
+        own = (own if keeps else slice_of(flat)) + update
+        whole, parts = gather(own), []
+        for shape in shapes:
+            parts.append(whole[:np.prod(shape)].reshape(shape))
+            whole = whole[np.prod(shape):]
+        return (parts, own), jnp.sum(jnp.abs(flat))
+
+    specs = ([P()] * 3, P(AXES))
+    step = jax.shard_map(step, mesh=MESH, in_specs=(specs, P(AXES)),
+                         out_specs=(specs, P()), check_vma=False)
+    state = ([put(w) for w in weights], put(np.asarray(ravel(weights)),
+                                            P(AXES)))
+    update = put(exact_in_int8((size,)), P(AXES))
+    expected = jax.jit(step, compiler_options=FAST)(state, update)
+    fast = zpp.jit(step, compiler_options=FAST, target="portable", mesh=NODES,
+                   updated="i8", block=32, **EXACT)
+    for a, b in zip(*map(jax.tree.leaves, (fast(state, update), expected))):
+        np.testing.assert_array_equal(a, b)
+    entry, = gathers_of(fast.report())
+    if keeps:
+        assert "the step returns it in parts" in entry["reason"]
+    else:
+        assert entry["role"] == "update", entry["reason"]
+
+
+def test_three_tiers():
+    tiers = ("rack", "node", "gpu")
+    mesh = jax.make_mesh((2, 2, 2), tiers,
+                         axis_types=(jax.sharding.AxisType.Auto,) * 3)
+
+    def step(weights, batch):
+        loss, gradients = jax.value_and_grad(loss_of)(weights, batch)
+        index = jax.lax.axis_index(tiers)
+        own = [jax.lax.dynamic_slice_in_dim(w, 8 * index, 8) - 0.3 / 8
+               * jax.lax.psum_scatter(g, tiers, tiled=True)
+               for w, g in zip(weights, gradients)]
+        return ([jax.lax.all_gather(w, tiers, tiled=True) for w in own],
+                jax.lax.pmean(loss, tiers))
+
+    step = jax.shard_map(step, mesh=mesh, in_specs=(P(), P(tiers)),
+                         out_specs=P(), check_vma=False)
+    first, _ = first_sgd()
+    first = [jax.device_put(np.asarray(w), NamedSharding(mesh, P()))
+             for w in first]
+    batch = [jax.device_put(np.asarray(x), NamedSharding(mesh, P(tiers)))
+             for x in batch_of(0)]
+
+    def run(step):
+        state, losses = first, []
+        for _ in range(20):
+            state, loss = step(state, tuple(batch))
+            losses.append(float(loss))
+        return state, losses
+
+    _, expected = run(jax.jit(step, compiler_options=FAST))
+    fast = zpp.jit(step, compiler_options=FAST, target="cpu",
+                   mesh="rack:2,node:2,gpu:2", updated="i4", **EXACT)
+    state, losses = run(fast)
+    np.testing.assert_allclose(losses, expected, rtol=1e-2)
+    assert all(map(ranks_agree, state))
+    for tier in tiers:
+        assert share(fast.report(), tier) < 0.14
+
+
+def test_a_plan_has_its_bytes():
+    step, state = program_of("master", "zero-2")
+    exported = zpp.export(step, state, batch_of(0))
+    plans = {form: zpp.plan(exported, mesh=NODES, device="h100",
+                            gradients="i8:i4", updated=form)
+             for form in ("none", "i8")}
+    sent = {form: {row.name: row.sent["node"] for row in plan.predictions}
+            for form, plan in plans.items()}
+    assert sent["i8"]["qgZ"] < 0.7 * sent["none"]["qgZ"]
+
+
 # Where slices go. Updates that int8 has exactly make the same bits.
 
 @dataclasses.dataclass(frozen=True)

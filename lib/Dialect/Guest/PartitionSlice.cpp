@@ -186,38 +186,37 @@ std::optional<PartitionSlice> PartitionTables::getSlice(Operation *op,
   return slice;
 }
 
-Value zpp::buildPartitionSlice(RewriterBase &builder, Location loc, Value value,
-                               int64_t dim, ArrayRef<int64_t> offsets,
-                               int64_t size) {
-  auto whole = cast<RankedTensorType>(value.getType());
-  auto index = [&](ArrayRef<int64_t> values) {
-    return builder.getI64TensorAttr(values).reshape(RankedTensorType::get(
-        values.size() == 1 ? ArrayRef<int64_t>()
-                           : ArrayRef<int64_t>(values.size()),
-        builder.getI64Type()));
-  };
-  auto slice = [&](Value operand, ArrayRef<Value> starts,
-                   ArrayRef<int64_t> sizes) {
-    SmallVector<Value> operands{operand};
-    llvm::append_range(operands, starts);
-    auto type = cast<RankedTensorType>(operand.getType());
-    return createOp(builder, loc, guest::kDynamicSlice, operands,
-                    type.clone(sizes),
-                    builder.getNamedAttr("slice_sizes",
-                                         builder.getDenseI64ArrayAttr(sizes)));
-  };
-  Value device =
-      createOp(builder, loc, guest::kPartitionId, {},
-               RankedTensorType::get(
-                   {}, builder.getIntegerType(32, /*isSigned=*/false)));
-  Value offset = slice(createConstant(builder, loc, index(offsets)), device, 1);
-  offset = StablehloBuilder(builder, loc).reshape(offset, {});
-  Value zero = createConstant(builder, loc, index(0));
-  SmallVector<Value> starts(whole.getRank(), zero);
+static Value buildDynamicSlice(RewriterBase &builder, Location loc, Value value,
+                               ArrayRef<Value> starts,
+                               ArrayRef<int64_t> sizes) {
+  SmallVector<Value> operands{value};
+  llvm::append_range(operands, starts);
+  return createOp(
+      builder, loc, guest::kDynamicSlice, operands,
+      cast<RankedTensorType>(value.getType()).clone(sizes),
+      builder.getNamedAttr("slice_sizes", builder.getDenseI64ArrayAttr(sizes)));
+}
+
+Value zpp::buildPartitionOffset(RewriterBase &builder, Location loc,
+                                ArrayRef<int64_t> offsets) {
+  Type id = builder.getIntegerType(32, /*isSigned=*/false);
+  Value device = createOp(builder, loc, guest::kPartitionId, {},
+                          RankedTensorType::get({}, id));
+  Value table = createConstant(builder, loc, builder.getI64TensorAttr(offsets));
+  return StablehloBuilder(builder, loc)
+      .reshape(buildDynamicSlice(builder, loc, table, device, 1), {});
+}
+
+Value zpp::buildSliceAt(RewriterBase &builder, Location loc, Value value,
+                        int64_t dim, Value offset, int64_t size) {
+  auto type = cast<RankedTensorType>(value.getType());
+  Value zero = createConstant(
+      builder, loc, cast<TypedAttr>(builder.getZeroAttr(offset.getType())));
+  SmallVector<Value> starts(type.getRank(), zero);
   starts[dim] = offset;
-  SmallVector<int64_t> sizes(whole.getShape());
+  SmallVector<int64_t> sizes(type.getShape());
   sizes[dim] = size;
-  return slice(value, starts, sizes);
+  return buildDynamicSlice(builder, loc, value, starts, sizes);
 }
 
 //===----------------------------------------------------------------------===//

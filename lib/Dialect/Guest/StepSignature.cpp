@@ -14,14 +14,19 @@ using namespace zpp;
 
 StepSignature::StepSignature(func::FuncOp function) : function(function) {
   for (BlockArgument argument : function.getArguments()) {
+    unsigned number = argument.getArgNumber();
     auto name = dyn_cast<NameLoc>(argument.getLoc());
     arguments.push_back(name ? name.getName().str() : "");
-    size_t begin = arguments.back().find_first_of(".[");
-    tails.push_back(
-        begin == std::string::npos ? "" : arguments.back().substr(begin));
+    StringRef text = arguments.back();
+    if (StringRef tail =
+            text.drop_front(std::min(text.find_first_of(".["), text.size()));
+        !tail.empty())
+      tails[tail].push_back(number);
     if (auto alias = function.getArgAttrOfType<IntegerAttr>(
-            argument.getArgNumber(), "tf.aliasing_output"))
-      donated[argument.getArgNumber()] = alias.getInt();
+            number, "tf.aliasing_output")) {
+      donated[number] = alias.getInt();
+      taken[alias.getInt()] = number;
+    }
   }
   for (unsigned result = 0; result < function.getNumResults(); ++result) {
     auto name =
@@ -34,36 +39,45 @@ Type StepSignature::getType(unsigned argument) const {
   return const_cast<func::FuncOp &>(function).getArgument(argument).getType();
 }
 
-bool StepSignature::haveOneName(unsigned result, unsigned argument) const {
-  return !tails[argument].empty() &&
-         StringRef(results[result]).ends_with(tails[argument]);
+SmallVector<unsigned> StepSignature::getNamesakes(unsigned result) const {
+  SmallVector<unsigned> found;
+  StringRef name = results[result];
+  for (size_t begin = name.find_first_of(".["); begin != StringRef::npos;
+       begin = name.find_first_of(".[", begin + 1)) {
+    auto it = tails.find(name.drop_front(begin));
+    if (it != tails.end())
+      llvm::append_range(found, it->second);
+  }
+  return found;
 }
 
 bool StepSignature::mayReplace(unsigned result, unsigned argument) const {
-  for (auto [other, paired] : donated)
-    if ((other == argument) != (paired == result))
-      return false;
-  if (haveOneName(result, argument))
-    return true;
-  for (unsigned other = 0; other < arguments.size(); ++other)
-    if (getType(other) == getType(argument) && haveOneName(result, other))
-      return false;
-  return true;
+  auto given = donated.find(argument);
+  auto used = taken.find(result);
+  if ((given != donated.end() && given->second != result) ||
+      (used != taken.end() && used->second != argument))
+    return false;
+  bool isOther = false;
+  for (unsigned namesake : getNamesakes(result)) {
+    if (namesake == argument)
+      return true;
+    isOther |= getType(namesake) == getType(argument);
+  }
+  return !isOther;
 }
 
-std::optional<unsigned>
-StepSignature::getReplaced(unsigned result,
-                           ArrayRef<unsigned> candidates) const {
-  SmallVector<unsigned> named;
-  for (unsigned argument : candidates) {
-    if (!mayReplace(result, argument))
-      continue;
-    if (donated.contains(argument))
-      return argument;
-    if (haveOneName(result, argument))
-      named.push_back(argument);
-  }
-  return named.size() == 1 ? std::optional(named.front()) : std::nullopt;
+std::optional<unsigned> StepSignature::getReplaced(
+    unsigned result, llvm::function_ref<bool(unsigned)> isCandidate) const {
+  auto used = taken.find(result);
+  SmallVector<unsigned> found;
+  if (used != taken.end())
+    found.push_back(used->second);
+  else
+    found = getNamesakes(result);
+  llvm::erase_if(found, [&](unsigned argument) {
+    return !isCandidate(argument) || !mayReplace(result, argument);
+  });
+  return found.size() == 1 ? std::optional(found.front()) : std::nullopt;
 }
 
 std::string StepSignature::describeArgument(unsigned argument) const {

@@ -23,6 +23,8 @@
 #include "zpp/Support/Placement.h"
 #include "zpp/Transforms/Passes.h"
 
+#include <map>
+
 namespace zpp {
 #define GEN_PASS_DEF_SENDUPDATESPASS
 #include "zpp/Transforms/Passes.h.inc"
@@ -83,6 +85,7 @@ public:
       model = LinksOption(module, links).getModel(*mesh);
     if (failed(model))
       return signalPassFailure();
+    offsets.clear();
     // Everything is decided before anything changes.
     UpdatedWeights updated(module, *mesh);
     llvm::SmallPtrSet<Operation *, 8> taken;
@@ -186,8 +189,8 @@ private:
 
   /// What all devices hold of `weight`, and the slice of it whose update a
   /// device sends, in the type and shape in which the new one is gathered.
-  static std::pair<Value, Value> buildHeld(IRRewriter &builder, Location loc,
-                                           const UpdatedWeight &weight) {
+  std::pair<Value, Value> buildHeld(IRRewriter &builder, Location loc,
+                                    const UpdatedWeight &weight) {
     StablehloBuilder stablehlo(builder, loc);
     RankedTensorType type = weight.getWhole();
     auto part = cast<RankedTensorType>(weight.getOperand().getType());
@@ -210,9 +213,15 @@ private:
         held = as(held, from);
       }
     }
-    return {held, buildPartitionSlice(builder, loc, held, weight.getDim(),
-                                      weight.offsets,
-                                      part.getDimSize(weight.getDim()))};
+    // Most weights have the same offsets.
+    Value &offset = offsets[{builder.getBlock(), weight.offsets}];
+    if (!offset) {
+      OpBuilder::InsertionGuard guard(builder);
+      builder.setInsertionPointToStart(builder.getBlock());
+      offset = buildPartitionOffset(builder, loc, weight.offsets);
+    }
+    return {held, buildSliceAt(builder, loc, held, weight.getDim(), offset,
+                               part.getDimSize(weight.getDim()))};
   }
 
   void rewrite(const Plan &plan, QuantAttr quant) {
@@ -257,5 +266,8 @@ private:
       gather.op->erase();
     }
   }
+
+  /// Where the slice of a device begins, by block and by those of all devices.
+  std::map<std::pair<Block *, std::vector<int64_t>>, Value> offsets;
 };
 } // namespace

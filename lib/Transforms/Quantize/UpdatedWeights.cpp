@@ -214,7 +214,9 @@ UpdatedWeights::getArguments(Value value, Operation *manual) {
           op->getOperand(cast<OpResult>(pending[i]).getResultNumber()));
     else if (isJoin(op))
       pending.insert(op->operand_begin(), op->operand_end());
-    else if (movesData(op) && op->getNumOperands() == 1)
+    // Padding may be a constant that is broadcast.
+    else if ((movesData(op) || isNamed(op, guest::kBroadcastInDim)) &&
+             op->getNumOperands() == 1)
       pending.insert(op->getOperand(0));
     else
       return std::nullopt;
@@ -270,6 +272,19 @@ UpdatedWeights::findReturned(Value value, Operation *manual) {
     }
   }
   return returned;
+}
+
+/// The number of the operand of `manual` that is `argument` of the step.
+std::optional<unsigned> UpdatedWeights::getOperand(unsigned argument,
+                                                   Operation *manual) {
+  auto [known, isNew] = operands.try_emplace(manual);
+  if (isNew)
+    for (auto [number, value] : llvm::enumerate(manual->getOperands()))
+      if (auto input = dyn_cast<BlockArgument>(value))
+        known->second.try_emplace(input.getArgNumber(), number);
+  auto found = known->second.find(argument);
+  return found == known->second.end() ? std::nullopt
+                                      : std::optional(found->second);
 }
 
 /// True if the step may return `returned` for what `argument` of `manual` is.
@@ -371,23 +386,22 @@ std::string UpdatedWeights::findHeld(UpdatedWeight &weight, Operation *manual,
   } else {
     Block &body = manual->getRegion(0).front();
     for (const Returned &result : returned) {
-      SmallVector<unsigned> candidates;
-      llvm::DenseMap<unsigned, unsigned> numbers;
-      for (unsigned number = 0; number < manual->getNumOperands(); ++number)
-        if (mayReplace(result, number, manual, signature)) {
-          auto input = cast<BlockArgument>(manual->getOperand(number));
-          candidates.push_back(input.getArgNumber());
-          numbers[input.getArgNumber()] = number;
-        }
       std::optional<unsigned> replaced =
-          signature.getReplaced(result.result, candidates);
+          signature.getReplaced(result.result, [&](unsigned argument) {
+            std::optional<unsigned> number = getOperand(argument, manual);
+            return number && mayReplace(result, *number, manual, signature);
+          });
       if (!result.isWhole || !replaced)
         continue;
-      arguments = {numbers[*replaced]};
+      arguments = {*getOperand(*replaced, manual)};
       weight.held = body.getArgument(arguments.front());
       weight.path = result.path;
       break;
     }
+    if (llvm::none_of(returned,
+                      [](const Returned &result) { return result.isWhole; }))
+      return "the step returns it in parts, and cuts the slice that it is made "
+             "of out of no argument";
     if (arguments.empty())
       return "which argument it replaces is not certain: the step cuts the "
              "slice of none; donate the weights, or return them under the "

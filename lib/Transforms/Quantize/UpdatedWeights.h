@@ -87,6 +87,8 @@ private:
   getArguments(mlir::Value value, mlir::Operation *manual);
   llvm::SmallVector<Returned> findReturned(mlir::Value value,
                                            mlir::Operation *manual);
+  std::optional<unsigned> getOperand(unsigned argument,
+                                     mlir::Operation *manual);
   bool mayReplace(const Returned &returned, unsigned argument,
                   mlir::Operation *manual, const StepSignature &signature);
   bool isReplicated(unsigned argument, const UpdatedWeight &weight,
@@ -104,6 +106,9 @@ private:
   std::optional<StepFlow::ValueSet> ancestors;
   ManualComputations manuals;
   AutomaticAxes automatic;
+  /// By argument of the step.
+  llvm::DenseMap<mlir::Operation *, llvm::DenseMap<unsigned, unsigned>>
+      operands;
   llvm::DenseMap<mlir::Operation *, std::unique_ptr<OperandShardings>>
       shardings;
   llvm::DenseMap<mlir::Operation *, std::unique_ptr<StepSignature>> signatures;

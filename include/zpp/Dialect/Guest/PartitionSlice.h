@@ -54,11 +54,15 @@ private:
   llvm::DenseMap<mlir::Value, Table> known;
 };
 
-/// Cuts `size` elements of dim `dim` out of `value`, on each device of a module
-/// of one replica at its one of `offsets`.
-mlir::Value buildPartitionSlice(mlir::RewriterBase &builder, mlir::Location loc,
-                                mlir::Value value, int64_t dim,
-                                llvm::ArrayRef<int64_t> offsets, int64_t size);
+/// The one of `offsets` that each device of a module of one replica has.
+mlir::Value buildPartitionOffset(mlir::RewriterBase &builder,
+                                 mlir::Location loc,
+                                 llvm::ArrayRef<int64_t> offsets);
+
+/// Cuts `size` elements of dim `dim` out of `value`, at `offset`.
+mlir::Value buildSliceAt(mlir::RewriterBase &builder, mlir::Location loc,
+                         mlir::Value value, int64_t dim, mlir::Value offset,
+                         int64_t size);
 
 /// The dim of the operand of `op` that is dim `dim` of its result, if `op` is a
 /// cast, a transpose, or a reshape that only adds or drops dims of size 1;

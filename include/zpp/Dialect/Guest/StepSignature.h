@@ -16,6 +16,7 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/StringMap.h"
 
 #include <optional>
 #include <string>
@@ -32,26 +33,29 @@ public:
   /// this type. Their types must agree.
   bool mayReplace(unsigned result, unsigned argument) const;
 
-  /// The one of `candidates`, arguments of its type, that is donated for
-  /// `result`, or the only one that has its name; nullopt where there is none,
-  /// or where names and donation disagree.
+  /// The argument that is donated for `result`, or the only one that has its
+  /// name, of those that `isCandidate` accepts; nullopt where there is none, or
+  /// where names and donation disagree.
   std::optional<unsigned>
-  getReplaced(unsigned result, llvm::ArrayRef<unsigned> candidates) const;
+  getReplaced(unsigned result,
+              llvm::function_ref<bool(unsigned)> isCandidate) const;
 
   /// "2 (params['w'])".
   std::string describeArgument(unsigned argument) const;
 
 private:
   mlir::Type getType(unsigned argument) const;
-  /// True if both have names, and the same but for what is in front.
-  bool haveOneName(unsigned result, unsigned argument) const;
+  /// The arguments whose names end as that of `result` does.
+  llvm::SmallVector<unsigned> getNamesakes(unsigned result) const;
 
   mlir::func::FuncOp function;
-  /// The names, and the part of those of arguments that results have too:
-  /// `['w']` of `params['w']`. Empty if there are none.
-  llvm::SmallVector<std::string> arguments, tails, results;
-  /// The result for which each argument is donated.
-  llvm::DenseMap<unsigned, unsigned> donated;
+  /// The names; empty if there are none.
+  llvm::SmallVector<std::string> arguments, results;
+  /// The arguments by the part of their names that results have too: `['w']` of
+  /// `params['w']`.
+  llvm::StringMap<llvm::SmallVector<unsigned>> tails;
+  /// The result for which each argument is donated, and the other way round.
+  llvm::DenseMap<unsigned, unsigned> donated, taken;
 };
 
 } // namespace zpp
