@@ -461,7 +461,7 @@ def _modules_of(model: nn.Module) -> Iterator[tuple[str, FSDPModule]]:
 def _check_options(options: Options) -> None:
     """Raises ValueError if an option has no meaning here."""
     for name in _OF_STEPS:
-        if getattr(options, name) is not None:
+        if getattr(options, name) not in (None, "none"):
             raise ValueError(f"{name}: expected none for PyTorch, where "
                              f"fully_shard decides it, but got "
                              f"{getattr(options, name)!r}")

@@ -10,6 +10,9 @@
 // RUN: zpp-opt %t/wrong.mlir --zero-import-collectives="mesh=node:2,gpu:2 updated" --zero-send-updates=block=32 --verify-diagnostics --remarks-filter='.*send-updates' -o %t/wrong.out
 // RUN: FileCheck %s --input-file=%t/wrong.out --check-prefix=LEFT
 
+// RUN: zpp-opt %t/average.mlir --zero-import-collectives="mesh=node:2,gpu:2 updated" --zero-send-updates=block=32 --verify-diagnostics --remarks-filter='.*send-updates' -o %t/average.out
+// RUN: FileCheck %s --input-file=%t/average.out --check-prefix=AVERAGE
+
 // On slow links it pays, on fast ones not.
 // RUN: zpp-opt %t/sliced.mlir --zero-import-collectives="mesh=node:2,gpu:2 updated" --zero-send-updates="block=32 links=node=1gbit,gpu=400gbyte" 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=FAST
@@ -232,5 +235,43 @@ module @wrong attributes {mhlo.num_partitions = 4 : i32} {
       "sdy.return"(%3, %6, %9, %10, %14) : (tensor<64x8xf32>, tensor<64x8xf32>, tensor<64x8xf32>, tensor<64x8xf32>, tensor<64x8xf32>) -> ()
     }) : (tensor<64x8xf32>, tensor<64x8xf32>, tensor<64x8xf32>, tensor<64x8xf32>) -> (tensor<64x8xf32>, tensor<64x8xf32>, tensor<64x8xf32>, tensor<64x8xf32>, tensor<64x8xf32>)
     return %0#0, %0#1, %0#2, %0#3, %0#4 : tensor<64x8xf32>, tensor<64x8xf32>, tensor<64x8xf32>, tensor<64x8xf32>, tensor<64x8xf32>
+  }
+}
+
+//--- average.mlir
+
+// An average of weights is made of slices of both. By its name it is the second
+// argument, which no gradient is computed from.
+// AVERAGE: zero.decode
+// AVERAGE: "stablehlo.all_gather"{{.*}}zpp.reason = "it gathers state, of which no update is sent: argument 1
+
+module @average attributes {mhlo.num_partitions = 4 : i32} {
+  "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=2]>, sym_name = "mesh"}> : () -> ()
+  func.func public @main(%arg0: tensor<64x8xf32> loc("state['w']"), %arg1: tensor<64x8xf32> loc("state['a']"), %arg2: tensor<16x64xf32> loc("batch")) -> (tensor<64x8xf32> {jax.result_info = "result['w']"}, tensor<64x8xf32> {jax.result_info = "result['a']"}) {
+    %0:2 = "sdy.manual_computation"(%arg0, %arg1, %arg2) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{}, {}]>, <@mesh, [{}, {}]>, <@mesh, [{"node", "gpu"}, {}]>]>, manual_axes = #sdy<manual_axes{"node", "gpu"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{}, {}]>, <@mesh, [{}, {}]>]>}> ({
+    ^bb0(%w: tensor<64x8xf32>, %a: tensor<64x8xf32>, %x: tensor<4x64xf32>):
+      %1 = "stablehlo.dot_general"(%x, %w) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>}> : (tensor<4x64xf32>, tensor<64x8xf32>) -> tensor<4x8xf32>
+      %2 = "stablehlo.dot_general"(%x, %1) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>}> : (tensor<4x64xf32>, tensor<4x8xf32>) -> tensor<64x8xf32>
+      %3 = "stablehlo.reduce_scatter"(%2) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, scatter_dimension = 0 : i64, use_global_device_ids}> ({
+      ^bb0(%l: tensor<f32>, %r: tensor<f32>):
+        %sum = "stablehlo.add"(%l, %r) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+        "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+      }) : (tensor<64x8xf32>) -> tensor<16x8xf32>
+      %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+      %size = "stablehlo.constant"() <{value = dense<16> : tensor<i32>}> : () -> tensor<i32>
+      %id = "stablehlo.partition_id"() : () -> tensor<ui32>
+      %index = "stablehlo.convert"(%id) : (tensor<ui32>) -> tensor<i32>
+      %at = "stablehlo.multiply"(%index, %size) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      %4 = "stablehlo.dynamic_slice"(%w, %at, %zero) <{slice_sizes = array<i64: 16, 8>}> : (tensor<64x8xf32>, tensor<i32>, tensor<i32>) -> tensor<16x8xf32>
+      %5 = "stablehlo.subtract"(%4, %3) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+      // expected-remark @below {{in 2 hops}}
+      %6 = "stablehlo.all_gather"(%5) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> : (tensor<16x8xf32>) -> tensor<64x8xf32>
+      %7 = "stablehlo.dynamic_slice"(%a, %at, %zero) <{slice_sizes = array<i64: 16, 8>}> : (tensor<64x8xf32>, tensor<i32>, tensor<i32>) -> tensor<16x8xf32>
+      %8 = "stablehlo.add"(%7, %5) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+      // expected-remark @below {{of which no update is sent: argument 1 (state['a']) is no weight: no gradient is computed from it}}
+      %9 = "stablehlo.all_gather"(%8) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> : (tensor<16x8xf32>) -> tensor<64x8xf32>
+      "sdy.return"(%6, %9) : (tensor<64x8xf32>, tensor<64x8xf32>) -> ()
+    }) : (tensor<64x8xf32>, tensor<64x8xf32>, tensor<16x64xf32>) -> (tensor<64x8xf32>, tensor<64x8xf32>)
+    return %0#0, %0#1 : tensor<64x8xf32>, tensor<64x8xf32>
   }
 }
