@@ -72,8 +72,8 @@ static bool isIota(Value value, const CountedLoop &loop) {
     value = loop.loop->getOperand(argument.getArgNumber());
   Operation *op = value.getDefiningOp();
   auto type = dyn_cast<RankedTensorType>(value.getType());
-  return op && isNamed(op, guest::kIota) && type && type.getRank() == 1 &&
-         type.getElementType().isInteger();
+  return op && isNamed(op, guest::kIota) && type && type.hasStaticShape() &&
+         type.getRank() == 1 && type.getElementType().isInteger();
 }
 
 /// Where `op` takes one element of a tensor of rank 1: the tensor and the
@@ -88,7 +88,8 @@ static std::optional<std::pair<Value, Value>> getElementRead(Operation *op) {
         callee.getBody().front().back().getNumOperands() != 1)
       return std::nullopt;
     slice = callee.getBody().front().back().getOperand(0).getDefiningOp();
-    if (slice && isNamed(slice, guest::kReshape))
+    if (slice && isNamed(slice, guest::kReshape) &&
+        slice->getNumOperands() == 1)
       slice = slice->getOperand(0).getDefiningOp();
   }
   auto type = dyn_cast<RankedTensorType>(op->getResult(0).getType());
@@ -128,10 +129,10 @@ static std::optional<Affine> getAffine(Value value, const CountedLoop &loop,
                ? getAffine(op->getOperand(0), loop, provenances, budget)
                : std::nullopt;
   if (auto read = getElementRead(op)) {
+    if (!isIota(read->first, loop))
+      return std::nullopt;
     std::optional<Affine> index =
-        isIota(read->first, loop)
-            ? getAffine(read->second, loop, provenances, budget)
-            : std::nullopt;
+        getAffine(read->second, loop, provenances, budget);
     int64_t count = cast<ShapedType>(read->first.getType()).getNumElements();
     auto isIn = [&](int64_t at) { return at >= 0 && at < count; };
     return index && isIn(index->at(0)) && isIn(index->at(loop.trips - 1))

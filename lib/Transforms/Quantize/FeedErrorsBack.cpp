@@ -114,15 +114,24 @@ private:
     }
   };
 
+  /// More than any device has. Times the devices, it is still a number.
+  static constexpr int64_t kMostElements = int64_t(1) << 40;
+
   /// Finds the loops around `hop`. Returns why nothing of it can be carried by
   /// them, or an empty string.
   static std::string findLoops(Hop &hop, ProvenanceAnalysis &provenances) {
     Value received = getExchange(hop.quantize)->getResult(0);
+    int64_t elements = hop.quantize.getInputType().getNumElements();
     for (Operation *loop = hop.quantize->getParentOp(); isWhile(loop);
          loop = loop->getParentOp()) {
       hop.loops.push_back(getIterationPlaces(received, loop, provenances));
       if (hop.loops.back().kind == IterationPlaces::Unknown)
         return hop.loops.back().reason;
+      if (hop.loops.back().kind == IterationPlaces::Own &&
+          (llvm::MulOverflow(elements, hop.loops.back().loop.trips, elements) ||
+           elements > kMostElements))
+        return "its loops would keep more than " +
+               std::to_string(kMostElements) + " elements";
     }
     return "";
   }
