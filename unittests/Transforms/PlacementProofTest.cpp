@@ -501,19 +501,22 @@ TEST_F(PlacementProof, ScatterIsQuantizedAndFused) {
 
 /// The order of the factors is the program's, not the mesh's; another axis
 /// stands among them, and only parts of axes are scattered over.
-TEST_F(PlacementProof, ScatterOverOtherAxes) {
-  Mesh mesh({{"node", 2}, {"tensor", 2}, {"gpu", 4}});
+std::vector<std::vector<AxisRef>> otherAxes() {
   AxisRef node{"node", 1, 2}, gpu{"gpu", 1, 4};
   AxisRef pair{"gpu", 1, 2}, inPair{"gpu", 2, 2};
-  for (const std::vector<AxisRef> &factors :
-       std::vector<std::vector<AxisRef>>{{node, gpu},
-                                         {gpu, node},
-                                         {gpu},
-                                         {node},
-                                         {node, pair},
-                                         {node, inPair},
-                                         {pair, inPair, node},
-                                         {inPair, node, pair}})
+  return {{node, gpu},
+          {gpu, node},
+          {gpu},
+          {node},
+          {node, pair},
+          {node, inPair},
+          {pair, inPair, node},
+          {inPair, node, pair}};
+}
+
+TEST_F(PlacementProof, ScatterOverOtherAxes) {
+  Mesh mesh({{"node", 2}, {"tensor", 2}, {"gpu", 4}});
+  for (const std::vector<AxisRef> &factors : otherAxes())
     for (const Shape &shape : shapesFor(numDevices(factors))) {
       Tensor tensor{mesh, shape.shape, shape.dim, factors};
       for (int64_t stages = 1; stages <= 3; ++stages)
@@ -1143,6 +1146,24 @@ TEST_F(FeedbackProof, OfEachHop) {
             return;
         }
   EXPECT_GT(kept, 500);
+}
+
+/// In the orders of ScatterOverOtherAxes, and where some hops round nothing.
+TEST_F(FeedbackProof, OverOtherAxes) {
+  Mesh mesh({{"node", 2}, {"tensor", 2}, {"gpu", 4}});
+  int64_t kept = 0;
+  for (const std::vector<AxisRef> &factors : otherAxes())
+    for (const Shape &shape : shapesFor(numDevices(factors)))
+      for (int64_t stages : {1, 2, 3})
+        for (StringRef formats : {"i8:i4", "i4", "none:i4", "i4:none"})
+          for (StringRef hops : {"last", "all"}) {
+            Tensor tensor{mesh, shape.shape, shape.dim, factors};
+            kept +=
+                proveStep(mesh, tensor.scatterInStep(), formats, stages, hops);
+            if (HasFailure())
+              return;
+          }
+  EXPECT_GT(kept, 300);
 }
 
 TEST_F(FeedbackProof, OfLayersAndMicroBatches) {
