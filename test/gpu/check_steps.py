@@ -43,9 +43,10 @@ sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "python")]
 ALL_ON = {"weights": "i8", "gradients": "i8:i4", "secondary": "gpu"}
 #: Ways to write the step; the first is trained for long.
 MODELS = {"layers": {}, "scan": {"scan": True}, "f16": {"dtype": "float16"},
-          "state": {}}
+          "state": {}, "state-scan": {"scan": True}}
 #: Other options than ALL_ON: what is kept from step to step.
-OPTIONS = {"state": {"weights": "i4:delta", "feedback": "all", "rotate": 32}}
+OPTIONS = dict.fromkeys(("state", "state-scan"), {
+    "weights": "i4:delta", "feedback": "all", "rotate": 32})
 LONG = "layers"
 SHORT_STEPS = 8
 #: Of a training in which a process is lost: the steps before that.
