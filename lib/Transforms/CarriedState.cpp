@@ -15,13 +15,13 @@
 using namespace mlir;
 using namespace zpp;
 
-func::FuncOp zpp::getCarryingFunction(Operation *op) {
+func::FuncOp zpp::getCarryingFunction(Operation *op,
+                                      ManualComputations &manuals) {
   Operation *manual = op->getParentOp();
-  auto function = isManualComputation(manual)
+  auto function = manuals.contains(manual)
                       ? dyn_cast_or_null<func::FuncOp>(manual->getParentOp())
                       : func::FuncOp();
-  return function && function.isPublic() &&
-                 !getSharedNothingSharding(manual).empty()
+  return function && function.isPublic() && manuals.namesMesh(manual)
              ? function
              : func::FuncOp();
 }

@@ -9,6 +9,7 @@
 #define ZPP_LIB_TRANSFORMS_CARRIEDSTATE_H
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "zpp/Dialect/Guest/ManualComputation.h"
 
 #include <optional>
 
@@ -34,7 +35,8 @@ inline constexpr llvm::StringLiteral kCarryReason =
 /// The function whose arguments and results may stand for what is made at `op`:
 /// `op` is in the body of a manual computation of the step itself, not in a
 /// region there. Null if there is none.
-mlir::func::FuncOp getCarryingFunction(mlir::Operation *op);
+mlir::func::FuncOp getCarryingFunction(mlir::Operation *op,
+                                       ManualComputations &manuals);
 
 /// A placeholder of what the manual computation around `op`, which is in its
 /// body, holds before the step.

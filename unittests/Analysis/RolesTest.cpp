@@ -103,7 +103,7 @@ TEST(RolesTest, StateIsNeitherWeightNorGradient) {
   ASSERT_EQ(collectives.size(), 1u);
   EXPECT_EQ(collectives[0].role, Role::Other);
   EXPECT_EQ(collectives[0].reason,
-            "it gathers state, which is never rounded: result 0 of the step is "
+            "it gathers state, which is not rounded: result 0 of the step is "
             "made of it element by element");
 }
 

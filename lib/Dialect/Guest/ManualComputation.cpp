@@ -104,6 +104,13 @@ ManualComputations::getResultShardings(Operation *manual) {
   return *get(manual, kOutShardings);
 }
 
+bool ManualComputations::namesMesh(Operation *manual) {
+  auto [place, isNew] = meshes.try_emplace(manual->getAttrDictionary());
+  if (isNew)
+    place->second = !getSharedNothingSharding(manual).empty();
+  return place->second;
+}
+
 bool zpp::isManualComputation(Operation *op) {
   return ManualComputations().contains(op);
 }

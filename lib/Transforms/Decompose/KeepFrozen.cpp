@@ -34,6 +34,7 @@ public:
 
   void runOnOperation() override {
     FrozenWeights frozen(getOperation());
+    ManualComputations manuals;
     using Sources = SmallVector<FrozenWeights::Source>;
     llvm::MapVector<Operation *, SmallVector<std::pair<AllGatherOp, Sources>>>
         gathers;
@@ -43,7 +44,7 @@ public:
       Sources sources = frozen.getSources(getSource(gather));
       if (sources.empty())
         return;
-      if (getCarryingFunction(gather))
+      if (getCarryingFunction(gather, manuals))
         gathers[gather->getParentOp()].push_back({gather, std::move(sources)});
       else
         leaveAlone(gather, getArgument(), kCarryReason);

@@ -262,7 +262,7 @@ private:
   /// the layer that `gather` gathers.
   std::optional<LayerPath> getLayerPath(AllGatherOp gather) {
     Operation *ancestor = gather->getParentOp();
-    while (ancestor && !isManualComputation(ancestor) &&
+    while (ancestor && !manuals.contains(ancestor) &&
            !isa<FunctionOpInterface>(ancestor))
       ancestor = ancestor->getParentOp();
     std::optional<WeightPath> path =
@@ -546,7 +546,8 @@ private:
     };
     SmallVector<Operation *> ancestors =
         llvm::map_to_vector(plan.group, getAncestor);
-    if (llvm::any_of(ancestors, isManualComputation)) {
+    if (llvm::any_of(ancestors,
+                     [&](Operation *op) { return manuals.contains(op); })) {
       if (std::string reason = getPassageReason(ancestors); !reason.empty()) {
         plan.reason = reason;
         return false;
@@ -578,7 +579,7 @@ private:
   bool chooseStack(Plan &plan) {
     AllGatherOp forward = plan.group.front();
     Operation *around = forward->getParentOp();
-    while (around && !isManualComputation(around))
+    while (around && !manuals.contains(around))
       around = around->getParentOp();
     if (!around || around == forward->getParentOp())
       return false;
@@ -816,7 +817,7 @@ private:
                "have";
       return std::nullopt;
     }
-    if (isManualComputation(stack.anchor))
+    if (manuals.contains(stack.anchor))
       stack.anchor = stack.anchor->getRegion(0).front().findAncestorOpInBlock(
           *AllGatherOp(group.front()).getOperation());
     return stack;
@@ -843,7 +844,7 @@ private:
       return std::nullopt;
     if (!areGatheredAgain(group, stack.layerPaths.front().path))
       return std::nullopt;
-    if (isManualComputation(stack.anchor))
+    if (manuals.contains(stack.anchor))
       stack.anchor = stack.anchor->getRegion(0).front().findAncestorOpInBlock(
           *AllGatherOp(group.front()).getOperation());
     return stack;
@@ -1237,6 +1238,7 @@ private:
     eraseIfDead(dropped);
   }
 
+  ManualComputations manuals;
   /// Valid until the first rewrite.
   ProvenanceAnalysis provenances;
   std::optional<FrozenWeights> frozen;

@@ -48,23 +48,14 @@ public:
     }
     llvm::MapVector<Operation *, SmallVector<Hop>> groups;
     ProvenanceAnalysis provenances;
-    // Shardings are text, so each list of them is read once.
-    llvm::DenseMap<Operation *, bool> carries;
-    auto isCarried = [&](const Hop &hop) {
-      Operation *outermost = hop.getOutermost();
-      auto [known, isNew] =
-          carries.try_emplace(outermost->getParentOp(), false);
-      if (isNew)
-        known->second = static_cast<bool>(getCarryingFunction(outermost));
-      return known->second;
-    };
+    ManualComputations manuals;
     getOperation().walk([&](QuantizeOp quantize) {
       AllToAllOp exchange = getExchange(quantize);
       if (!exchange || (hops == "last" && hasQuantizedHopBehind(exchange)))
         return;
       Hop hop{quantize};
       std::string reason = findLoops(hop, provenances);
-      if (reason.empty() && !isCarried(hop))
+      if (reason.empty() && !getCarryingFunction(hop.getOutermost(), manuals))
         reason = "it is not scattered in a manual computation of the step "
                  "itself, or in loops there, where each piece has a place of "
                  "its own from step to step";

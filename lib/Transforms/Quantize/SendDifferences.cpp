@@ -46,10 +46,11 @@ public:
     }
     llvm::MapVector<Operation *, SmallVector<AllGatherOp>> gathers;
     SmallVector<std::pair<AllGatherOp, std::string>> refused;
+    ManualComputations manuals;
     getOperation().walk([&](AllGatherOp gather) {
       if (!gather->hasAttr(kKeepAttr) || gather.getType().getQuant())
         return;
-      std::string reason = getReason(gather, *quant);
+      std::string reason = getReason(gather, *quant, manuals);
       if (reason.empty())
         gathers[gather->getParentOp()].push_back(gather);
       else
@@ -72,7 +73,8 @@ public:
 
 private:
   /// Why whole values of `gather` are sent, or empty.
-  static std::string getReason(AllGatherOp gather, QuantAttr quant) {
+  static std::string getReason(AllGatherOp gather, QuantAttr quant,
+                               ManualComputations &manuals) {
     ShardType from = gather.getOperand().getType();
     Type element = from.getGlobal().getElementType();
     if (!gather.getOperand().getDefiningOp<FromLocalOp>())
@@ -84,7 +86,7 @@ private:
     if (wire >= plain)
       return "a slice of " + std::to_string(plain) + " bytes would take " +
              std::to_string(wire) + " as a difference";
-    if (!getCarryingFunction(gather))
+    if (!getCarryingFunction(gather, manuals))
       return kCarryReason.str();
     return "";
   }

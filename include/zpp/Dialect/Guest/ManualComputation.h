@@ -42,11 +42,16 @@ public:
   llvm::ArrayRef<std::string> getOperandShardings(mlir::Operation *manual);
   llvm::ArrayRef<std::string> getResultShardings(mlir::Operation *manual);
 
+  /// Whether getSharedNothingSharding finds a mesh.
+  bool namesMesh(mlir::Operation *manual);
+
 private:
   using Shardings = std::optional<llvm::SmallVector<std::string>>;
   const Shardings &get(mlir::Operation *manual, llvm::StringRef name);
 
   llvm::DenseMap<mlir::Attribute, Shardings> lists;
+  /// By all attributes of the computation.
+  llvm::DenseMap<mlir::Attribute, bool> meshes;
 };
 
 /// The dims of the shardings in an attribute of Shardy, as text. The names of
