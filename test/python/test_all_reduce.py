@@ -16,26 +16,16 @@ import pytest
 import zpp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from training import FAST, NODES, OFF, TINY, ranks_agree, same_bits, train
-from training import trainer_of, with_options
+from training import AXES, FAST, MESH, NODES, OFF, TINY, array, ranks_agree
+from training import same_bits, train, trainer_of, with_options
 
 pytestmark = [pytest.mark.compiler,
               pytest.mark.filterwarnings("ignore:expected a step with")]
 
-AXES = ("node", "gpu")
-MESH = jax.make_mesh((2, 4), AXES,
-                     axis_types=(jax.sharding.AxisType.Auto,) * 2)
 WIDTH = 64
 HSDP = with_options(replicated=("node",))
 DDP = with_options(replicated=AXES)
 ON = {"weights": "i8", "gradients": "i8:i4", "secondary": "none"}
-
-
-def array(shape, spec, scale=WIDTH**-0.5):
-    rng = np.random.default_rng(sum(shape))
-    return jax.device_put(
-        (scale * rng.standard_normal(shape)).astype(np.float32),
-        NamedSharding(MESH, spec))
 
 
 def share(report: dict, tier: str = "node", **wanted) -> float:

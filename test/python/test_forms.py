@@ -22,14 +22,11 @@ from conftest import ROOT
 from jax._src.lib import xla_client
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from training import ALL_ON, FAST, OFF, same_bits
+from training import ALL_ON, AXES, FAST, MESH, OFF, same_bits
 
 pytestmark = [pytest.mark.compiler,
               pytest.mark.filterwarnings("ignore:expected a step with")]
 
-AXES = ("node", "gpu")
-MESH = jax.make_mesh((2, 4), AXES,
-                     axis_types=(jax.sharding.AxisType.Auto,) * 2)
 WIDTH = 64
 STEPS = 3
 

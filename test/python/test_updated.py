@@ -15,14 +15,11 @@ import pytest
 import zpp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from training import FAST, NODES, ranks_agree
+from training import AXES, FAST, MESH, NODES, array, ranks_agree
 
 pytestmark = [pytest.mark.compiler,
               pytest.mark.filterwarnings("ignore:expected a step with")]
 
-AXES = ("node", "gpu")
-MESH = jax.make_mesh((2, 4), AXES,
-                     axis_types=(jax.sharding.AxisType.Auto,) * 2)
 WIDTH = 64
 DEVICES = 8
 EXACT = {"weights": "none", "gradients": "none", "secondary": "none"}
@@ -30,11 +27,6 @@ EXACT = {"weights": "none", "gradients": "none", "secondary": "none"}
 
 def put(x, spec=P()):
     return jax.device_put(x, NamedSharding(MESH, spec))
-
-
-def array(shape, spec=P(), scale=WIDTH**-0.5):
-    rng = np.random.default_rng(sum(shape))
-    return put((scale * rng.standard_normal(shape)).astype(np.float32), spec)
 
 
 def loss_of(weights, batch):

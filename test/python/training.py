@@ -10,10 +10,15 @@ import logging
 import gpt
 import jax
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
 BATCH = 16
 STEPS = 4
 NODES = "node:2,gpu:4"
+#: The same as a mesh of devices.
+AXES = ("node", "gpu")
+MESH = jax.make_mesh((2, 4), AXES,
+                     axis_types=(jax.sharding.AxisType.Auto,) * 2)
 #: Tiny, but with every kind of weight: matrices that shrink on the wire, gains
 #: that are too small to, a vocabulary that does not divide.
 TINY = gpt.Config(layers=2, width=32, heads=2, vocab=60, context=8)
@@ -32,6 +37,15 @@ class Run:
     state: dict
     shardings: dict
     dtypes: dict
+
+
+def array(shape, spec=PartitionSpec(), scale: float = 64**-0.5) -> jax.Array:
+    """Normal values on `MESH`, the same for the same shape. The scale is that
+    of a weight whose products add up 64 elements."""
+    rng = np.random.default_rng(sum(shape))
+    return jax.device_put(
+        (scale * rng.standard_normal(shape)).astype(np.float32),
+        NamedSharding(MESH, spec))
 
 
 def tokens(config: gpt.Config, step: int) -> np.ndarray:
