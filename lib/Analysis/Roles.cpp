@@ -45,10 +45,8 @@ StringRef zpp::getPhaseName(Phase phase) {
 
 static bool isFloatTensor(Type type) {
   auto tensor = dyn_cast<RankedTensorType>(type);
-  if (!tensor || !tensor.hasStaticShape())
-    return false;
-  Type element = tensor.getElementType();
-  return element.isF32() || element.isBF16() || element.isF16();
+  return tensor && tensor.hasStaticShape() &&
+         zero::isQuantizable(tensor.getElementType());
 }
 
 namespace {

@@ -166,8 +166,7 @@ private:
   }
 
   static bool isFloat(Type type) {
-    Type element = getElementTypeOrSelf(type);
-    return element.isF32() || element.isBF16() || element.isF16();
+    return isQuantizable(getElementTypeOrSelf(type));
   }
 
   /// The operand of `op` that goes on to its result if `op` may lie between the

@@ -87,7 +87,7 @@ private:
     if (from.getQuant())
       return;
     Type element = from.getGlobal().getElementType();
-    if (!element.isF32() && !element.isBF16() && !element.isF16()) {
+    if (!isQuantizable(element)) {
       std::string text;
       llvm::raw_string_ostream(text) << element;
       leaveAlone(gather, getArgument(),

@@ -79,7 +79,7 @@ private:
     Type element = from.getGlobal().getElementType();
     if (!gather.getOperand().getDefiningOp<FromLocalOp>())
       return "its operand is no local tensor";
-    if (!element.isF32() && !element.isBF16() && !element.isF16())
+    if (!isQuantizable(element))
       return "its elements are no floating-point numbers to subtract";
     int64_t plain = from.getElementsPerUnit() * getElementBits(element) / 8;
     int64_t wire = quant.getLayout(from.getElementsPerUnit()).chunkBytes;
@@ -95,7 +95,7 @@ private:
   static void sendWhole(AllGatherOp gather, QuantAttr quant) {
     ShardType from = gather.getOperand().getType();
     Type element = from.getGlobal().getElementType();
-    if ((!element.isF32() && !element.isBF16() && !element.isF16()) ||
+    if (!isQuantizable(element) ||
         quant.getLayout(from.getElementsPerUnit()).chunkBytes >=
             from.getElementsPerUnit() * getElementBits(element) / 8)
       return;

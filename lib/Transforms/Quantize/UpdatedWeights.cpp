@@ -9,6 +9,7 @@
 
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Support/Limits.h"
 #include "llvm/ADT/StringExtras.h"
 
@@ -42,11 +43,6 @@ UpdatedWeights::UpdatedWeights(ModuleOp module, const Mesh &mesh)
 // Gathers
 //===----------------------------------------------------------------------===//
 
-static bool isFloatToSend(Type type) {
-  Type element = getElementTypeOrSelf(type);
-  return element.isF32() || element.isBF16() || element.isF16();
-}
-
 /// Reads `op`, a gather. Returns the reason why it is left alone, or nothing.
 std::string UpdatedWeights::readGather(Operation *op, CollectiveView &view) {
   std::optional<CollectiveView> read = reader.read(op);
@@ -58,7 +54,7 @@ std::string UpdatedWeights::readGather(Operation *op, CollectiveView &view) {
   auto part = dyn_cast<RankedTensorType>(op->getOperand(0).getType());
   auto whole = dyn_cast<RankedTensorType>(op->getResult(0).getType());
   if (!part || !whole || !part.hasStaticShape() || !whole.hasStaticShape() ||
-      !isFloatToSend(part))
+      !zero::isQuantizable(part.getElementType()))
     return "its tensor is not of f32, bf16 or f16 and of static shape";
   if (!view.groupError.empty())
     return view.groupError;
@@ -357,8 +353,7 @@ std::string UpdatedWeights::findHeld(UpdatedWeight &weight, Operation *manual,
       continue;
     Source source{op, std::move(*arguments)};
     if (!isReturned(source) || llvm::any_of(sources, [&](const Source &other) {
-          return other.slice->getOperand(0) == op->getOperand(0) &&
-                 other.slice->getOperands() == op->getOperands();
+          return other.slice->getOperands() == op->getOperands();
         }))
       continue;
     std::string error;

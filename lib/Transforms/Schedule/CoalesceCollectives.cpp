@@ -169,7 +169,7 @@ private:
       return part;
     }
     Type element = type.getElementType();
-    if (!element.isF32() && !element.isBF16() && !element.isF16())
+    if (!isQuantizable(element))
       return std::nullopt;
     part.elementBytes = element.getIntOrFloatBitWidth() / 8;
     if (gather) {

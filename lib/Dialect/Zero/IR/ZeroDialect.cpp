@@ -474,7 +474,7 @@ LogicalResult ShardType::verify(function_ref<InFlightDiagnostic()> emitError,
   if (overflows)
     return emitError() << "expected fewer than 2^57 elements, but got "
                        << global << " in " << numSlices << " slices";
-  if (quant && !element.isF32() && !element.isBF16() && !element.isF16())
+  if (quant && !isQuantizable(element))
     return emitError()
            << "expected f32, bf16 or f16 in a quantized tensor, but got "
            << element;

@@ -125,10 +125,14 @@ static void printSameTypes(OpAsmPrinter &printer, Operation *, TypeRange types,
   printer << types;
 }
 
+bool zpp::zero::isQuantizable(Type element) {
+  return element.isF32() || element.isBF16() || element.isF16();
+}
+
 static LogicalResult verifyFloat(Operation *op, StringRef what,
                                  ShapedType type) {
   Type element = type.getElementType();
-  if (element.isF32() || element.isBF16() || element.isF16())
+  if (isQuantizable(element))
     return success();
   return op->emitOpError("expected f32, bf16 or f16 elements of the ")
          << what << ", but got " << element;
@@ -301,8 +305,7 @@ static LogicalResult verifyEncoding(Operation *op, ShardType encoded,
   // Chunks have no element type: those of a sum in f32 may be read as bf16.
   Type element = encoded.getGlobal().getElementType();
   Type read = decoded.getGlobal().getElementType();
-  if (!encoded.getQuant() || decoded.getQuant() ||
-      !(read.isF32() || read.isBF16() || read.isF16()) ||
+  if (!encoded.getQuant() || decoded.getQuant() || !isQuantizable(read) ||
       encoded != decoded.withElementType(element).withQuant(encoded.getQuant()))
     return op->emitOpError("expected the same partitioned tensor with and "
                            "without quantization, but got ")

@@ -51,6 +51,8 @@ mlir::ArrayAttr getAxesAttr(mlir::MLIRContext *context, const zpp::Mesh &mesh,
 /// The syntax of an axis: "gpu" or "gpu":(2)2
 mlir::ParseResult parseAxisRef(mlir::AsmParser &parser, AxisRefAttr &axis);
 void printAxisRef(mlir::AsmPrinter &printer, AxisRefAttr axis);
+/// Whether tensors of this element type can be quantized: f32, bf16 and f16.
+bool isQuantizable(mlir::Type element);
 /// K1..K3 of CollectiveOpInterface.
 llvm::LogicalResult verifyCollective(mlir::Operation *op);
 } // namespace zpp::zero
