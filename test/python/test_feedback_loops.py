@@ -30,7 +30,15 @@ def gradient(shard, contribution):
     return value_and_gradient(shard, contribution, AXES)[::-1]
 
 
-def over_layers(shards, contributions, unroll=1):
+def behind_products(shard, contribution):
+    """With something for a loop's next iteration to hide the hops under."""
+    product = contribution.T @ contribution
+    product = jnp.sum(product @ product)
+    shard, loss = gradient(shard, contribution)
+    return shard, loss + product
+
+
+def over_layers(shards, contributions, unroll=1, gradient=gradient):
     gradients, losses = jax.lax.scan(
         lambda _, layer: (None, gradient(*layer)), None,
         (shards, contributions), unroll=unroll)[1]
@@ -329,6 +337,36 @@ def test_runtime_and_xla_agree_to_the_bit(loop, dims):
         fast, train = looped(loop, layers, target=target)
         results.append((train(given), fast.state))
     assert same_bits(*results)
+
+
+@needs_library
+@pytest.mark.parametrize("feedback", ["last", "all"])
+@pytest.mark.parametrize("loop, dims", [
+    (over_layers, (8,)), (over_micro_batches, (9,)), (over_both, (2, 8))])
+def test_an_iteration_sends_what_the_one_before_computes(loop, dims, feedback):
+    """With the bits of iterations that send it themselves."""
+    given = contributions(3, *dims)
+    # What is not finite is not kept.
+    given[1, 2, ..., 5, 7] = np.inf
+    layers = 0 if loop is over_micro_batches else dims[-1]
+    within = (functools.partial(over_layers, gradient=behind_products)
+              if loop is over_both else behind_products)
+    results = []
+    for options in ({"prefetch_bytes": 0}, {}):
+        fast, train = looped(functools.partial(loop, gradient=within), layers,
+                             target="cpu", feedback=feedback, **options)
+        results.append((train(given), fast.state))
+        left = [remark.message for remark in fast.rewritten().remarks if
+                "scattered in the iteration that computes it" in remark.message]
+        if options:
+            assert all("more than prefetch-bytes = 0" in reason
+                       for reason in left)
+        # An outer loop is given the last ones of the inner loop.
+        assert len(left) == (2 if options or loop is over_both else 0)
+    assert same_bits(*results)
+    assert not np.isfinite(results[0][0]).all()
+    assert all(np.isfinite(array.astype(np.float32)).all()
+               for array in per_device(fast).values())
 
 
 def test_a_saved_state_continues():

@@ -21,7 +21,9 @@
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassRegistry.h"
+#include "zpp/Analysis/Origin.h"
 #include "zpp/Dialect/Guest/GuestDialects.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Transforms/Passes.h"
 #include "llvm/ADT/StringExtras.h"
@@ -162,7 +164,8 @@ struct Tensor {
   }
 
   /// A loop over `trips` gradients. It writes a stack, from the last one on, or
-  /// adds them up.
+  /// adds them up. Each is computed behind a product, which another iteration
+  /// can hide its scatter under.
   std::string scatterInLoop(int64_t trips, bool addsUp) const {
     auto stacked = [&](std::vector<int64_t> layer, int64_t count) {
       layer.insert(layer.begin(), count);
@@ -200,7 +203,9 @@ struct Tensor {
     return inStep(
         constant("zero", 0) + constant("one", 1) + constant("trips", trips) +
             constant("last", trips - 1) +
-            "%none = \"stablehlo.constant\"() <{value = dense<0.0> : " +
+            "%zeros = \"stablehlo.constant\"() <{value = dense<0.0> : " +
+            str(shape) + "}> : () -> " + str(shape) +
+            "\n%none = \"stablehlo.constant\"() <{value = dense<0.0> : " +
             carried + "}> : () -> " + carried +
             "\n%loop:3 = \"stablehlo.while\"(%zero, %none, %w) ({\n" +
             arguments +
@@ -211,8 +216,13 @@ struct Tensor {
             arguments + "%slice = \"stablehlo.dynamic_slice\"(%gs, %i" + zeros +
             ") <{slice_sizes = array<i64: " + sizes + ">}> : (" + whole + ", " +
             indices + ") -> " + one +
-            "\n%gradient = \"stablehlo.reshape\"(%slice) : (" + one + ") -> " +
-            str(shape) + "\n" + scatterOps() + left +
+            "\n%layer = \"stablehlo.reshape\"(%slice) : (" + one + ") -> " +
+            str(shape) +
+            "\n%product = \"stablehlo.dot_general\"(%layer, %layer) : (" +
+            str(shape) + ", " + str(shape) + ") -> " + str(shape) +
+            "\n%gradient = \"stablehlo.add\"(%layer, %zeros) : (" + str(shape) +
+            ", " + str(shape) + ") -> " + str(shape) + "\n" + scatterOps() +
+            left +
             "%j = \"stablehlo.add\"(%i, %one) : (tensor<i32>, tensor<i32>) -> "
             "tensor<i32>\n\"stablehlo.return\"(%j, %next, %gs) : (" +
             types + ") -> ()\n}) : (" + types + ") -> (" + types + ")\n",
@@ -282,6 +292,12 @@ protected:
     EXPECT_TRUE(module) << diagnostics;
     if (!module)
       return {};
+    // As if it had been imported.
+    OpBuilder builder(&context);
+    module->walk([&](zero::ReduceScatterOp op) {
+      op->setAttr(kOriginAttr, builder.getDictionaryAttr(builder.getNamedAttr(
+                                   "role", builder.getStringAttr("gradient"))));
+    });
     for (const std::string &pass : passes) {
       PassManager manager(&context);
       EXPECT_TRUE(succeeded(parsePassPipeline(pass, manager)));
@@ -290,7 +306,6 @@ protected:
     auto step = module->lookupSymbol<func::FuncOp>("main");
     Operation *manual = &step.getBody().front().front();
     Block &body = manual->getRegion(0).front();
-    OpBuilder builder(&context);
     builder.setInsertionPointToEnd(module->getBody());
     auto local = func::FuncOp::create(
         builder, step.getLoc(), "main",
@@ -956,11 +971,15 @@ TEST_F(PlacementProof, FindsAStateOfAnotherDevice) {
 /// What `passes` do to a gradient whose hops keep what they round.
 std::vector<std::string> feedbackPasses(StringRef formats, int64_t stages,
                                         StringRef hops, bool isStart,
-                                        int64_t rotate = 0) {
+                                        int64_t rotate = 0,
+                                        bool overlaps = false) {
   std::vector<std::string> passes = scatterPasses(formats, stages, rotate);
   passes.insert(passes.end() - 1,
                 "zero-feed-errors-back{hops=" + hops.str() +
                     " start=" + (isStart ? "true}" : "false}"));
+  if (overlaps)
+    passes.insert(passes.end(), {"zero-outline-collectives",
+                                 "zero-rotate-loops{min-trips=2}"});
   return passes;
 }
 
@@ -1093,12 +1112,13 @@ protected:
 
   FeedbackStep compile(const Mesh &mesh, const std::string &program,
                        StringRef formats, int64_t stages, StringRef hops,
-                       int64_t rotate = 0) {
+                       int64_t rotate = 0, bool overlaps = false) {
+    auto getPasses = [&](bool isStart) {
+      return feedbackPasses(formats, stages, hops, isStart, rotate, overlaps);
+    };
     return {mesh, compileStep(program, {}),
-            compileStep(program,
-                        feedbackPasses(formats, stages, hops, true, rotate)),
-            compileStep(program,
-                        feedbackPasses(formats, stages, hops, false, rotate))};
+            compileStep(program, getPasses(true)),
+            compileStep(program, getPasses(false))};
   }
 
   /// Returns whether something is kept.
@@ -1179,6 +1199,36 @@ TEST_F(FeedbackProof, OfLayersAndMicroBatches) {
             return;
         }
   EXPECT_GT(kept, 150);
+}
+
+/// Iterations scatter what the one before has computed, and keep its errors.
+TEST_F(FeedbackProof, OfTheIterationBefore) {
+  auto isOverlapped = [](ModuleOp step) {
+    return step
+        .walk([](zero::StartOp start) {
+          return isInLoop(start) ? WalkResult::advance()
+                                 : WalkResult::interrupt();
+        })
+        .wasInterrupted();
+  };
+  int64_t overlapped = 0;
+  for (const Mesh &mesh : threeTierMeshes())
+    for (const Shape &shape : shapesFor(mesh.numDevices()))
+      for (bool addsUp : {false, true})
+        for (StringRef hops : {"last", "all"}) {
+          Tensor tensor{mesh, shape.shape, shape.dim, allAxes(mesh)};
+          int64_t trips = hops == "all" ? 2 : 3;
+          FeedbackStep step =
+              compile(mesh, tensor.scatterInLoop(trips, addsUp), "i8:i4:i4", 1,
+                      hops, 0, /*overlaps=*/true);
+          ASSERT_TRUE(step.logical && step.begins && step.takes);
+          if (!isOverlapped(*step.takes))
+            continue;
+          ASSERT_TRUE(isOverlapped(*step.begins));
+          ASSERT_EQ(check(step, hops == "all"), "") << print(*step.takes);
+          ++overlapped;
+        }
+  EXPECT_GT(overlapped, 150);
 }
 
 /// It finds what is kept on another device, at another position, of another
@@ -1275,6 +1325,34 @@ TEST_F(FeedbackProof, FindsWhatIsKeptElsewhere) {
                      body.back().setOperand(last, body.getArgument(last));
                    }),
             "");
+
+  // The first iteration of a loop that is one behind sends what is kept (its
+  // result would only be overwritten in a stack), or keeps what it rounds.
+  for (bool addsUp : {false, true}) {
+    int64_t mutated = 0;
+    for (int64_t number = 0, numSelects = 1; number < numSelects; ++number) {
+      FeedbackStep step = compile(mesh, tensor.scatterInLoop(3, addsUp),
+                                  "i4:i4", 1, "all", 0, /*overlaps=*/true);
+      EXPECT_EQ(check(step, true), "");
+      SmallVector<Operation *> selects;
+      step.takes->lookupSymbol<func::FuncOp>("main").walk([&](Operation *op) {
+        if (op->getName().getStringRef() != "stablehlo.select" ||
+            cast<ShapedType>(op->getOperand(0).getType()).getRank() != 0)
+          return;
+        StringRef reader = op->user_begin()->getName().getStringRef();
+        if (addsUp || reader == "stablehlo.dynamic_update_slice")
+          selects.push_back(op);
+      });
+      numSelects = selects.size();
+      ASSERT_LT(number, numSelects);
+      selects[number]->getResult(0).replaceAllUsesWith(
+          selects[number]->getOperand(2));
+      EXPECT_NE(check(step, true), "") << print(*step.takes);
+      ++mutated;
+    }
+    // For each of two hops.
+    EXPECT_EQ(mutated, addsUp ? 4 : 2);
+  }
 
   // Devices swap what they have kept.
   FeedbackStep step = compile(mesh, once, "i4:i4", 1, "all");

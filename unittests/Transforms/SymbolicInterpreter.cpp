@@ -214,6 +214,18 @@ private:
           copy(operand, result);
         continue;
       }
+      if (auto wait = dyn_cast<WaitOp>(op)) {
+        for (auto [operand, result] :
+             llvm::zip(wait->getOperands(), wait->getResults()))
+          copy(operand, result);
+        continue;
+      }
+      if (auto start = dyn_cast<StartOp>(op)) {
+        call(start);
+        if (!error.empty())
+          return;
+        continue;
+      }
       if (evaluatePlace(op))
         continue;
       if (name.starts_with("stablehlo.")) {
@@ -239,6 +251,22 @@ private:
       if (!error.empty())
         return;
     }
+  }
+
+  /// Nothing is gained by starting early here: results are there at once.
+  void call(StartOp start) {
+    auto function = SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
+        start, start.getCallee());
+    Block &body = function.getBody().front();
+    for (auto [operand, argument] :
+         llvm::zip_equal(start.getInputs(), body.getArguments()))
+      copy(operand, argument);
+    run(body);
+    if (!error.empty())
+      return;
+    for (auto [operand, result] :
+         llvm::zip_equal(body.back().getOperands(), start.getOutputs()))
+      copy(operand, result);
   }
 
   void fail(Operation &op) {
@@ -316,9 +344,15 @@ private:
                            name))
       return copy(op.getOperand(0), result);
     if (name == "stablehlo.select")
-      return copy(op.getOperand(1), result);
-    // Zeros, and what the elements are compared with.
-    if (name == "stablehlo.constant" || name == "stablehlo.broadcast_in_dim") {
+      return copy(op.getOperand(!isNumber(op.getOperand(0).getType()) ||
+                                        numbers.lookup(op.getOperand(0))
+                                    ? 1
+                                    : 2),
+                  result);
+    // Zeros, what the elements are compared with, and what nothing reads.
+    if (llvm::is_contained({"stablehlo.constant", "stablehlo.broadcast_in_dim",
+                            "stablehlo.dot_general"},
+                           name)) {
       values[result] = PerRank(mesh.numDevices(), SymbolicTensor(elements));
       return;
     }

@@ -491,6 +491,12 @@ def RotateLoopsPass : Zpp_ModulePass<"zero-rotate-loops"> {
       of a stack or add it to a sum, and must have at least two iterations. The
       first iteration scatters zeros: they are stored where the true result
       replaces them later, or are added to the sum.
+    - All that follows from a scatter moves with it: further scatters, as hops
+      with error feedback are, and what is kept of them. Scatters that follow
+      from each other share the compute of the iteration. A carried value that
+      they update, such as the error of a hop (a slice of a stack, or one tensor
+      for all iterations), may be read too, if nothing else reads it. The first
+      iteration reads zeros and leaves it as it is.
 
     Both take one collective more than the loop has iterations, so loops of
     fewer than `min-trips` iterations are left alone. Remarks say what moves,

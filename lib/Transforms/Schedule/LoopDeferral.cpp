@@ -1,0 +1,500 @@
+//===- LoopDeferral.cpp - Scatters that an iteration leaves to the next one
+//===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "LoopRotation.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/SymbolTable.h"
+#include "zpp/Analysis/Schedule.h"
+#include "zpp/Dialect/Guest/LayerOps.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Support/Limits.h"
+#include "llvm/ADT/StringSet.h"
+
+using namespace mlir;
+using namespace zpp;
+using namespace zpp::zero;
+
+static constexpr const char *kRead =
+    "the iteration that computes it does more with its result than store it";
+static constexpr const char *kUsed =
+    "the loop uses the tensor that it is stored in for other purposes";
+static constexpr const char *kPlace =
+    "the place where it is stored is not known before the loop";
+
+//===----------------------------------------------------------------------===//
+// What ops do
+//===----------------------------------------------------------------------===//
+
+/// The operand of which `op` overwrites a part, or null. `op` is a
+/// dynamic_update_slice or, as JAX writes it, a call of a function that
+/// contains one.
+static OpOperand *getUpdated(Operation *op) {
+  if (isNamed(op, guest::kDynamicUpdateSlice) && op->getNumOperands() > 1)
+    return &op->getOpOperand(0);
+  auto call = dyn_cast<func::CallOp>(op);
+  auto callee = call ? SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
+                           call, call.getCalleeAttr())
+                     : func::FuncOp();
+  if (!callee || callee.isExternal() || !callee.getBody().hasOneBlock())
+    return nullptr;
+  Block &block = callee.getBody().front();
+  if (block.back().getNumOperands() != 1)
+    return nullptr;
+  Operation *update = block.back().getOperand(0).getDefiningOp();
+  if (!update || !isNamed(update, guest::kDynamicUpdateSlice) ||
+      update->getNumOperands() < 2)
+    return nullptr;
+  auto argument = dyn_cast<BlockArgument>(update->getOperand(0));
+  if (!argument || !argument.hasOneUse() ||
+      !llvm::all_of(block.without_terminator(), [&](Operation &nested) {
+        return &nested == update || isCheap(&nested);
+      }))
+    return nullptr;
+  return &op->getOpOperand(argument.getArgNumber());
+}
+
+/// True for casts, shape changes, arithmetic and reads of slices.
+static bool isMovable(Operation *op) {
+  static const llvm::StringSet<> names = {
+      "stablehlo.abs",  guest::kAdd,    guest::kSubtract,
+      guest::kMultiply, guest::kDivide, guest::kNegate,
+      guest::kCompare,  guest::kSelect, guest::kBroadcastInDim};
+  return names.contains(op->getName().getStringRef()) ||
+         (movesData(op) && isCheap(op));
+}
+
+/// True for a tensor whose elements can be zeros.
+static bool hasZeros(Value value) {
+  auto type = dyn_cast<RankedTensorType>(value.getType());
+  return type && type.hasStaticShape() && type.getElementType().isIntOrFloat();
+}
+
+/// The number of the carried value that the result of `op` becomes in the next
+/// iteration, if nothing else reads the result.
+std::optional<unsigned> Deferral::getYielded(Operation *op) const {
+  if (op->getNumResults() != 1 || !op->getResult(0).hasOneUse())
+    return std::nullopt;
+  OpOperand &use = *op->getResult(0).use_begin();
+  if (use.getOwner() != &body.back())
+    return std::nullopt;
+  return use.getOperandNumber();
+}
+
+/// True if `operand` of a deferred op says which slice it reads or overwrites.
+bool Deferral::isIndex(OpOperand &operand) const {
+  Operation *op = operand.getOwner();
+  unsigned number = operand.getOperandNumber();
+  if (isNamed(op, guest::kDynamicSlice))
+    return number >= 1;
+  if (isNamed(op, guest::kDynamicUpdateSlice))
+    return number >= 2;
+  if (!isa<func::CallOp>(op))
+    return false;
+  // A function takes the tensor that it updates, gradients, and indices.
+  auto type = dyn_cast<RankedTensorType>(operand.get().getType());
+  return !values.contains(operand.get()) ||
+         (type && type.getRank() == 0 && type.getElementType().isInteger());
+}
+
+//===----------------------------------------------------------------------===//
+// What to defer
+//===----------------------------------------------------------------------===//
+
+/// Why `op` cannot be done in the next iteration, or null. `unknown` is the
+/// reason if it is none of the ops that can.
+const char *Deferral::getObstacle(Operation *op, const char *unknown) const {
+  if (op->getBlock() != &body)
+    return unknown;
+  if (auto other = dyn_cast<StartOp>(op))
+    return hasRole(other, Role::Gradient) && other.getTies().empty() ? nullptr
+                                                                     : unknown;
+  if (auto wait = dyn_cast<WaitOp>(op))
+    return wait.getTies().empty() ? nullptr : unknown;
+  if (OpOperand *stack = getUpdated(op)) {
+    std::optional<unsigned> number = getYielded(op);
+    return number && stack->get() == body.getArgument(*number) ? nullptr
+                                                               : kUsed;
+  }
+  return isMovable(op) ? nullptr : unknown;
+}
+
+/// Finds what follows from the scatter, and then what follows from the carried
+/// values that this updates. The latter reaches what an iteration adds to a
+/// gradient before it is scattered. Returns why not all of it can be deferred,
+/// or null.
+const char *Deferral::findOps() {
+  ops.push_back(start);
+  members.insert(start);
+  values.insert_range(start->getResults());
+  const char *unknown = kRead;
+  for (size_t next = 0, numFollowed = 0;; ++numFollowed) {
+    for (; next < values.size(); ++next)
+      for (OpOperand &use : values[next].getUses()) {
+        Operation *op = use.getOwner();
+        if (op == &body.back()) {
+          updated.insert(use.getOperandNumber());
+          continue;
+        }
+        if (members.contains(op))
+          continue;
+        if (const char *reason = getObstacle(op, unknown))
+          return reason;
+        members.insert(op);
+        ops.push_back(op);
+        values.insert_range(op->getResults());
+      }
+    if (numFollowed == updated.size())
+      break;
+    unsigned number = updated[numFollowed];
+    if (!loop->getRegion(0).front().getArgument(number).use_empty())
+      return kUsed;
+    values.insert(body.getArgument(number));
+    unknown = kUsed;
+  }
+  llvm::sort(ops,
+             [](Operation *a, Operation *b) { return a->isBeforeInBlock(b); });
+  return nullptr;
+}
+
+/// Defers casts to larger types as well: the loop then carries what is cast.
+void Deferral::addCasts(Recomputation &inputs) {
+  auto getWidth = [](Value value) {
+    return getElementTypeOrSelf(value.getType()).getIntOrFloatBitWidth();
+  };
+  SmallVector<Operation *> casts;
+  for (Operation *op : ops)
+    for (Value operand : op->getOperands()) {
+      Operation *cast = operand.getDefiningOp();
+      if (!isa<StartOp, WaitOp>(op) && cast && cast->getBlock() == &body &&
+          isNamed(cast, guest::kConvert) && operand.hasOneUse() &&
+          !members.contains(cast) && hasZeros(operand) &&
+          hasZeros(cast->getOperand(0)) &&
+          getWidth(cast->getOperand(0)) < getWidth(operand) &&
+          !inputs.isPossible(operand))
+        casts.push_back(cast);
+    }
+  for (Operation *cast : casts) {
+    ops.push_back(cast);
+    members.insert(cast);
+    values.insert(cast->getResult(0));
+  }
+  llvm::sort(ops,
+             [](Operation *a, Operation *b) { return a->isBeforeInBlock(b); });
+}
+
+const Deferral::State *Deferral::findState(Value value) const {
+  auto it = llvm::find_if(states, [&](const State &state) {
+    return value == body.getArgument(state.number);
+  });
+  return it == states.end() ? nullptr : &*it;
+}
+
+/// True if the ops only add to the carried value.
+bool Deferral::isSum(const State &state) const {
+  Value sum = body.getArgument(state.number);
+  Operation *add = body.back().getOperand(state.number).getDefiningOp();
+  return sum.hasOneUse() && isNamed(add, guest::kAdd) &&
+         add->getNumOperands() == 2 && getYielded(add) == state.number &&
+         llvm::is_contained(add->getOperands(), sum) &&
+         llvm::all_of(add->getOperands(),
+                      [&](Value operand) { return values.contains(operand); });
+}
+
+/// Finds out what the ops do with the carried values that they update. Returns
+/// the reason if that is not understood, or null.
+const char *Deferral::findStates() {
+  for (unsigned number : updated) {
+    Value value = body.getArgument(number);
+    Operation *op = body.back().getOperand(number).getDefiningOp();
+    if (!op || !members.contains(op) || !hasZeros(value))
+      return kUsed;
+    State state{number, nullptr, false};
+    if (OpOperand *stack = getUpdated(op)) {
+      state.update = op;
+      for (OpOperand &use : value.getUses()) {
+        if (&use == stack)
+          continue;
+        if (!isNamed(op, guest::kDynamicUpdateSlice) ||
+            !isNamed(use.getOwner(), guest::kDynamicSlice))
+          return kUsed;
+        state.isRead = true;
+      }
+    } else {
+      state.isRead = !value.use_empty() && !isSum(state);
+    }
+    states.push_back(state);
+  }
+  return nullptr;
+}
+
+/// Finds what else the ops read.
+const char *Deferral::findOperands(Recomputation &inputs) {
+  for (Operation *op : ops)
+    for (OpOperand &operand : op->getOpOperands()) {
+      Value value = operand.get();
+      if (values.contains(value)) {
+        if (isIndex(operand))
+          return kPlace;
+      } else if (!isa<StartOp, WaitOp>(op) && inputs.isPossible(value)) {
+        if (inputs.changes(value))
+          liveIns.insert(value);
+        else if (!isOutside(value))
+          constants.insert(value);
+      } else if (isIndex(operand)) {
+        return kPlace;
+      } else if (!hasZeros(value)) {
+        return "its type has no zero";
+      } else {
+        data.insert(value);
+      }
+    }
+  return nullptr;
+}
+
+/// True if sums stay as they are in the first iteration, in which all data are
+/// zeros, and so is what the ops read of values that they keep.
+bool Deferral::keepsSums() const {
+  llvm::DenseSet<Value> zeros(llvm::from_range, data);
+  for (const State &state : states)
+    if (state.isRead)
+      zeros.insert(body.getArgument(state.number));
+  for (Operation *op : ops) {
+    auto isZero = [&](Value value) { return zeros.contains(value); };
+    bool hasZeros =
+        isNamed(op, guest::kDynamicSlice)
+            ? isZero(op->getOperand(0)) && findState(op->getOperand(0))
+            : llvm::all_of(op->getOperands(), isZero) &&
+                  (op->getNumOperands() == 1 || isNamed(op, guest::kAdd) ||
+                   isa<StartOp, WaitOp>(op));
+    if (hasZeros)
+      zeros.insert_range(op->getResults());
+  }
+  return llvm::all_of(states, [&](const State &state) {
+    if (state.update || state.isRead || !isSum(state))
+      return true;
+    Value sum = body.getArgument(state.number);
+    Operation *add = body.back().getOperand(state.number).getDefiningOp();
+    return llvm::all_of(add->getOperands(), [&](Value operand) {
+      return operand == sum || zeros.contains(operand);
+    });
+  });
+}
+
+void Deferral::findLevels() {
+  for (Operation *op : ops) {
+    unsigned level = 0;
+    for (Value operand : op->getOperands())
+      if (Operation *source = operand.getDefiningOp())
+        level = std::max(level, levels.lookup(source));
+    if (isa<StartOp>(op))
+      numLevels = std::max(numLevels, level + 1);
+    if (isa<WaitOp>(op))
+      ++level;
+    levels[op] = level;
+  }
+}
+
+std::string Deferral::analyze(Recomputation &inputs) {
+  if (const char *reason = findOps())
+    return reason;
+  addCasts(inputs);
+  if (const char *reason = findStates())
+    return reason;
+  if (const char *reason = findOperands(inputs))
+    return reason;
+  if (!keepsSums())
+    return "scattering zeros would not leave the sum as it is";
+  findLevels();
+  return "";
+}
+
+SmallVector<StartOp> Deferral::getStarts() const {
+  SmallVector<StartOp> starts;
+  for (Operation *op : ops)
+    if (auto other = dyn_cast<StartOp>(op))
+      starts.push_back(other);
+  return starts;
+}
+
+bool Deferral::dependsOnFirst() const {
+  return llvm::any_of(states, [](const State &state) { return state.isRead; });
+}
+
+int64_t Deferral::getCarriedBytes() const {
+  int64_t bytes =
+      addSaturating(getBytes(ValueRange(data.getArrayRef()).getTypes()),
+                    getBytes(ValueRange(liveIns.getArrayRef()).getTypes()));
+  for (StartOp other : getStarts())
+    bytes = addSaturating(bytes, getBytes(other.getOutputs().getTypes()));
+  return bytes;
+}
+
+/// True if `value` is defined before the loop or carried unchanged.
+bool Deferral::isOutside(Value value) const {
+  return isa<BlockArgument>(value) || value.getParentBlock() != &body;
+}
+
+//===----------------------------------------------------------------------===//
+// The rewrite
+//===----------------------------------------------------------------------===//
+
+void Deferral::carry(OpBuilder &outside, Recomputation &inputs,
+                     Carried &carried, llvm::MapVector<Value, size_t> &shared) {
+  for (Value value : data)
+    numbers.emplace_back(
+        value, carried.add(createConstant(outside, start.getLoc(),
+                                          outside.getZeroAttr(value.getType())),
+                           value));
+  for (Value value : liveIns) {
+    auto [it, isNew] = shared.try_emplace(value, 0);
+    if (isNew)
+      it->second = carried.add(inputs.getFirst(outside, value), value);
+    numbers.emplace_back(value, it->second);
+  }
+  for (Value value : constants)
+    known.map(value, inputs.getFirst(outside, value));
+}
+
+void Deferral::rewrite(Operation *extended, size_t first, Operation *front,
+                       ArrayRef<Operation *> heavy, Recomputation &inputs) {
+  IRMapping before;
+  for (auto [value, number] : numbers) {
+    before.map(value, body.getArgument(first + number));
+    known.map(body.getArgument(first + number),
+              extended->getResult(first + number));
+  }
+  OpBuilder builder(front);
+  for (Operation *op : ops) {
+    unsigned level = levels.lookup(op);
+    Operation *place = &body.back();
+    if (level == 0)
+      place = front;
+    else if (level < numLevels && !heavy.empty())
+      place = heavy[level * heavy.size() / numLevels];
+    for (OpOperand &operand : op->getOpOperands()) {
+      Value value = operand.get();
+      if (Value carried = before.lookupOrNull(value))
+        operand.set(carried);
+      else if (place != &body.back() && constants.contains(value)) {
+        operand.set(inputs.getAgain(builder, value));
+        known.map(operand.get(), known.lookup(value));
+      }
+    }
+    op->moveBefore(place);
+  }
+}
+
+void Deferral::finish(Operation *extended, Value isFirst) {
+  OpBuilder builder(extended->getContext());
+  builder.setInsertionPointAfter(extended);
+  auto map = [&](Value value) {
+    auto argument = dyn_cast<BlockArgument>(value);
+    if (!argument || argument.getOwner() != &body || known.contains(value))
+      return;
+    unsigned number = argument.getArgNumber();
+    known.map(value, isLoopInvariant(extended, number)
+                         ? extended->getOperand(number)
+                         : extended->getResult(number));
+  };
+  SmallVector<Operation *> copies;
+  for (Operation *op : ops) {
+    llvm::for_each(op->getOperands(), map);
+    copies.push_back(builder.clone(*op, known));
+  }
+  llvm::DenseSet<Operation *> isCopy(llvm::from_range, copies);
+  for (const State &state : states)
+    extended->getResult(state.number)
+        .replaceUsesWithIf(
+            known.lookup(body.back().getOperand(state.number)),
+            [&](OpOperand &use) { return !isCopy.contains(use.getOwner()); });
+  // Scatters start at once, and what they need is computed at once.
+  llvm::DenseSet<Operation *> isEarly;
+  for (Operation *op : llvm::reverse(copies)) {
+    Operation *reader = nullptr;
+    bool feedsStart = isa<StartOp>(op);
+    for (Operation *user : op->getUsers()) {
+      feedsStart |= isEarly.contains(user);
+      user = op->getBlock()->findAncestorOpInBlock(*user);
+      if (!reader || user->isBeforeInBlock(reader))
+        reader = user;
+    }
+    if (feedsStart)
+      isEarly.insert(op);
+    else if (reader && !isa<WaitOp>(op))
+      op->moveBefore(reader);
+  }
+  for (const State &state : states)
+    if (state.isRead && state.update)
+      keepSlice(state, isFirst);
+    else if (state.isRead)
+      keepInFirst(state, isFirst);
+}
+
+static Value createSelect(OpBuilder &builder, Value condition, Value onTrue,
+                          Value onFalse) {
+  return createOp(builder, onFalse.getLoc(), guest::kSelect,
+                  {condition, onTrue, onFalse}, onFalse.getType());
+}
+
+static Value createZerosLike(OpBuilder &builder, Value value) {
+  return createZeros(builder, value.getLoc(),
+                     cast<RankedTensorType>(value.getType()));
+}
+
+/// Lets the first iteration read zeros and hand the value on as it is.
+void Deferral::keepInFirst(const State &state, Value isFirst) {
+  Value value = body.getArgument(state.number);
+  Operation *reader = nullptr;
+  for (Operation *user : value.getUsers())
+    if (!reader || user->isBeforeInBlock(reader))
+      reader = user;
+  OpBuilder builder(reader);
+  Value read =
+      createSelect(builder, isFirst, createZerosLike(builder, value), value);
+  value.replaceAllUsesExcept(read, read.getDefiningOp());
+  OpOperand &next = body.back().getOpOperand(state.number);
+  builder.setInsertionPoint(&body.back());
+  next.set(createSelect(builder, isFirst, value, next.get()));
+}
+
+/// The same for a stack: the first iteration reads zeros, and overwrites a
+/// slice with what it is.
+void Deferral::keepSlice(const State &state, Value isFirst) {
+  Value stack = body.getArgument(state.number);
+  Operation *update = state.update;
+  Value slice = update->getOperand(1), kept;
+  OpBuilder builder(update);
+  for (Operation *user : llvm::to_vector(stack.getUsers())) {
+    if (user == update)
+      continue;
+    Value read = user->getResult(0);
+    if (read.getType() == slice.getType() &&
+        llvm::equal(user->getOperands().drop_front(1),
+                    update->getOperands().drop_front(2)))
+      kept = read;
+    builder.setInsertionPointAfter(user);
+    Value masked =
+        createSelect(builder, isFirst, createZerosLike(builder, read), read);
+    read.replaceAllUsesExcept(masked, masked.getDefiningOp());
+  }
+  builder.setInsertionPoint(update);
+  if (!kept)
+    kept = createOp(
+        builder, update->getLoc(), guest::kDynamicSlice,
+        [&] {
+          SmallVector<Value> operands(update->getOperands());
+          operands.erase(operands.begin() + 1);
+          return operands;
+        }(),
+        slice.getType(),
+        builder.getNamedAttr(
+            "slice_sizes",
+            builder.getDenseI64ArrayAttr(
+                cast<RankedTensorType>(slice.getType()).getShape())));
+  update->setOperand(1, createSelect(builder, isFirst, kept, slice));
+}

@@ -1,0 +1,194 @@
+//===- LoopRotation.h - What moves to another iteration ---------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// What `zero-rotate-loops` needs to do a part of an iteration in another one:
+// values of the body computed elsewhere (`Recomputation`), and scatters whose
+// results the loop only stores (`Deferral`).
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_LIB_TRANSFORMS_SCHEDULE_LOOPROTATION_H
+#define ZPP_LIB_TRANSFORMS_SCHEDULE_LOOPROTATION_H
+
+#include "mlir/IR/IRMapping.h"
+#include "zpp/Analysis/Roles.h"
+#include "zpp/Dialect/Zero/IR/Zero.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SetVector.h"
+
+#include <optional>
+#include <string>
+
+namespace zpp {
+
+/// Casts, slices, broadcasts, and arithmetic of scalars.
+bool isCheap(mlir::Operation *op);
+
+/// True if `start` moves nothing but what has `role`.
+bool hasRole(zero::StartOp start, Role role);
+
+/// Recomputes values of a loop's body for another iteration: before the loop
+/// for the first one, in the body for the next one.
+class Recomputation {
+public:
+  explicit Recomputation(mlir::Operation *loop)
+      : loop(loop), body(&loop->getRegion(1).front()) {}
+
+  /// True if `value` depends only on values that the loop carries unchanged and
+  /// on scalars, such as the loop's counter, that depend only on such values
+  /// themselves.
+  bool isPossible(mlir::Value value);
+
+  /// True if `value` may differ between iterations. isPossible(value) must be
+  /// true.
+  bool changes(mlir::Value value);
+
+  /// The value that `value` has in the first iteration, computed before the
+  /// loop.
+  mlir::Value getFirst(mlir::OpBuilder &builder, mlir::Value value);
+
+  /// The value that `value` will have in the next iteration, computed in this
+  /// one.
+  mlir::Value getNext(mlir::OpBuilder &builder, mlir::Value value);
+
+  /// The value that `value` has in this iteration, computed once more, also if
+  /// the loop has been replaced. `builder` must stand at the same op each time.
+  mlir::Value getAgain(mlir::OpBuilder &builder, mlir::Value value);
+
+private:
+  bool argumentChanges(mlir::BlockArgument argument) const;
+  mlir::Value
+  recompute(mlir::OpBuilder &builder, mlir::Value value,
+            mlir::IRMapping &mapping,
+            llvm::function_ref<mlir::Value(mlir::BlockArgument)> getArgument);
+
+  mlir::Operation *loop;
+  mlir::Block *body;
+  llvm::DenseMap<mlir::Value, bool> known;
+  /// The ops of the body whose results differ between iterations; computed on
+  /// the first use.
+  std::optional<llvm::DenseSet<mlir::Operation *>> changing;
+  mlir::IRMapping first, next, current, again;
+};
+
+/// Values that the loop is to carry in addition: those that enter the first
+/// iteration, and those that each iteration hands to the next one.
+struct Carried {
+  llvm::SmallVector<mlir::Value> init, next;
+
+  /// Returns the number of the new value.
+  size_t add(mlir::Value initial, mlir::Value value) {
+    init.push_back(initial);
+    next.push_back(value);
+    return init.size() - 1;
+  }
+};
+
+/// A scatter and all that follows from its result, if the loop only stores what
+/// this makes: in a slice of a stack, added to a sum, or where only this reads
+/// it, as what a hop rounds is kept for the next one.
+///
+/// All of it is done one iteration later, in the order in which it was, so what
+/// it reads of values that it updates itself is the same as before. There is
+/// one iteration more of it: the first one, which has no gradient. It works on
+/// zeros. What it stores is overwritten later, or are zeros that are added to a
+/// sum; values that are read again stay as they are.
+class Deferral {
+public:
+  Deferral(mlir::Operation *loop, zero::StartOp start)
+      : loop(loop), body(loop->getRegion(1).front()), start(start) {}
+
+  zero::StartOp getStart() const { return start; }
+  /// All scatters that are deferred with it, in order.
+  llvm::SmallVector<zero::StartOp> getStarts() const;
+
+  /// Finds the ops to defer. Returns the reason if they cannot be moved to the
+  /// next iteration, otherwise an empty string.
+  std::string analyze(Recomputation &inputs);
+
+  llvm::ArrayRef<mlir::Operation *> getOps() const { return ops; }
+  bool contains(mlir::Operation *op) const { return members.contains(op); }
+  /// What the iteration computes for the ops.
+  llvm::ArrayRef<mlir::Value> getData() const { return data.getArrayRef(); }
+  /// True if ops must know whether the iteration is the first one.
+  bool dependsOnFirst() const;
+  /// The memory that is live from one iteration to the next.
+  int64_t getCarriedBytes() const;
+
+  /// Adds to `carried` what is to be scattered and where to store the result.
+  /// The loop starts with zeros, which are stored where the result of the first
+  /// iteration goes. `shared` has the numbers of values that are already
+  /// carried.
+  void carry(mlir::OpBuilder &outside, Recomputation &inputs, Carried &carried,
+             llvm::MapVector<mlir::Value, size_t> &shared);
+
+  /// Lets each iteration of `extended`, the loop, do the ops for the one
+  /// before. The loop carries the additional values from its operand `first`
+  /// on. The first scatter starts before `front`. If another one follows from
+  /// it, they share the compute of the iteration: it starts before one of
+  /// `heavy`. Results are stored at the end.
+  void rewrite(mlir::Operation *extended, size_t first, mlir::Operation *front,
+               llvm::ArrayRef<mlir::Operation *> heavy, Recomputation &inputs);
+
+  /// Does the ops for the last iteration behind the loop; stores come just
+  /// before the first reader. `isFirst`, a value of the body, is true in the
+  /// first iteration, if the ops depend on this.
+  void finish(mlir::Operation *extended, mlir::Value isFirst);
+
+private:
+  /// A carried value that the ops update.
+  struct State {
+    unsigned number;
+    /// The op that overwrites a slice of it, or null.
+    mlir::Operation *update;
+    /// Whether the ops do anything else with it.
+    bool isRead;
+  };
+
+  const char *findOps();
+  const char *getObstacle(mlir::Operation *op, const char *unknown) const;
+  void addCasts(Recomputation &inputs);
+  const char *findStates();
+  const char *findOperands(Recomputation &inputs);
+  bool isSum(const State &state) const;
+  bool keepsSums() const;
+  void findLevels();
+  std::optional<unsigned> getYielded(mlir::Operation *op) const;
+  bool isIndex(mlir::OpOperand &operand) const;
+  const State *findState(mlir::Value value) const;
+  bool isOutside(mlir::Value value) const;
+  void keepInFirst(const State &state, mlir::Value isFirst);
+  void keepSlice(const State &state, mlir::Value isFirst);
+
+  mlir::Operation *loop;
+  mlir::Block &body;
+  zero::StartOp start;
+  /// The deferred ops, in order.
+  llvm::SmallVector<mlir::Operation *> ops;
+  llvm::DenseSet<mlir::Operation *> members;
+  /// What they compute, and the values that they update.
+  llvm::SetVector<mlir::Value> values;
+  /// The numbers of carried values that they update.
+  llvm::SetVector<unsigned> updated;
+  llvm::SmallVector<State> states;
+  /// Other values that they read: those of the iteration alone, those that can
+  /// be computed anywhere and differ between iterations, and those that do not
+  /// differ.
+  llvm::SetVector<mlir::Value> data, liveIns, constants;
+  /// The number of starts that each op needs one after the other, and the
+  /// largest one of a start, plus 1.
+  llvm::DenseMap<mlir::Operation *, unsigned> levels;
+  unsigned numLevels = 1;
+  /// The carried values and their numbers.
+  llvm::SmallVector<std::pair<mlir::Value, size_t>> numbers;
+  /// Maps values of the body to their values behind the loop.
+  mlir::IRMapping known;
+};
+
+} // namespace zpp
+
+#endif // ZPP_LIB_TRANSFORMS_SCHEDULE_LOOPROTATION_H
