@@ -41,9 +41,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "python")]
 
 ALL_ON = {"weights": "i8", "gradients": "i8:i4", "secondary": "gpu"}
-#: Ways to write the step; the first is trained for long.
+#: Ways to write the step; the first is trained for long. Loops of 8 layers
+#: scatter in their next iteration.
 MODELS = {"layers": {}, "scan": {"scan": True}, "f16": {"dtype": "float16"},
-          "state": {}, "state-scan": {"scan": True}}
+          "state": {}, "state-scan": {"scan": True, "layers": 8}}
 #: Other options than ALL_ON: what is kept from step to step.
 OPTIONS = dict.fromkeys(("state", "state-scan"), {
     "weights": "i4:delta", "feedback": "all", "rotate": 32})
@@ -94,9 +95,10 @@ def main():
 def config_of(devices: int, model: str):
     import gpt
     nodes = 2 if devices > 2 else 1
-    return gpt.Config(
-        layers=2, width=256, heads=4, vocab=500, context=64, learning_rate=3e-4,
-        mesh=(("node", nodes), ("gpu", devices // nodes)), **MODELS[model])
+    return gpt.Config(**{
+        "layers": 2, "width": 256, "heads": 4, "vocab": 500, "context": 64,
+        "learning_rate": 3e-4,
+        "mesh": (("node", nodes), ("gpu", devices // nodes)), **MODELS[model]})
 
 
 def export(args):
