@@ -171,8 +171,8 @@ void Deferral::addCasts(Recomputation &inputs) {
     for (Value operand : op->getOperands()) {
       Operation *cast = operand.getDefiningOp();
       if (!isa<StartOp, WaitOp>(op) && cast && cast->getBlock() == &body &&
-          isNamed(cast, guest::kConvert) && operand.hasOneUse() &&
-          !members.contains(cast) && hasZeros(operand) &&
+          isNamed(cast, guest::kConvert) && movesData(cast) &&
+          operand.hasOneUse() && !members.contains(cast) && hasZeros(operand) &&
           hasZeros(cast->getOperand(0)) &&
           getWidth(cast->getOperand(0)) < getWidth(operand) &&
           !inputs.isPossible(operand))
@@ -210,8 +210,11 @@ bool Deferral::isSum(const State &state) const {
 const char *Deferral::findStates() {
   for (unsigned number : updated) {
     Value value = body.getArgument(number);
-    Operation *op = body.back().getOperand(number).getDefiningOp();
-    if (!op || !members.contains(op) || !hasZeros(value))
+    Value next = body.back().getOperand(number);
+    Operation *op = next.getDefiningOp();
+    // Nothing has verified the types.
+    if (!op || !members.contains(op) || !hasZeros(value) ||
+        next.getType() != value.getType())
       return kUsed;
     State state{number, nullptr, false};
     if (OpOperand *stack = getUpdated(op)) {
@@ -220,7 +223,9 @@ const char *Deferral::findStates() {
         if (&use == stack)
           continue;
         if (!isNamed(op, guest::kDynamicUpdateSlice) ||
-            !isNamed(use.getOwner(), guest::kDynamicSlice))
+            !isNamed(use.getOwner(), guest::kDynamicSlice) ||
+            !hasZeros(op->getOperand(1)) ||
+            !hasZeros(use.getOwner()->getResult(0)))
           return kUsed;
         state.isRead = true;
       }
