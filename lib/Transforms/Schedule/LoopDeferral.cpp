@@ -214,7 +214,8 @@ const char *Deferral::findStates() {
     Operation *op = next.getDefiningOp();
     // Nothing has verified the types.
     if (!op || !members.contains(op) || !hasZeros(value) ||
-        next.getType() != value.getType())
+        next.getType() != value.getType() ||
+        next.getType() != loop->getResult(number).getType())
       return kUsed;
     State state{number, nullptr, false};
     if (OpOperand *stack = getUpdated(op)) {
