@@ -31,6 +31,17 @@ cudaError_t zpp::kernels::load() {
   return cudaSuccess;
 }
 
+int64_t zpp::kernels::countResident(const void *kernel, int threads) {
+  int device = 0, multiprocessors = 0, each = 0;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount,
+                             device) != cudaSuccess ||
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+          &each, kernel, threads, /*dynamicSMemSize=*/0) != cudaSuccess)
+    return 1;
+  return std::max<int64_t>(1, int64_t(multiprocessors) * each);
+}
+
 cudaError_t Launches::State::flush() {
   if (count == 0)
     return cudaSuccess;

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "zpp/kernels/Async.cuh"
 #include "zpp/kernels/BlockCodec.cuh"
 #include "zpp/kernels/Gather.cuh"
 #include "zpp/kernels/Kernels.h"
@@ -28,6 +29,8 @@ struct QuantizeParams {
   int64_t stride;
   ChunkWriter writer;
   SliceIndex map;
+  /// Items of a thread that rotates.
+  int32_t rows;
 };
 
 /// dest chunk c, element e = encode(source[map.at(c, e)]), or of that minus
@@ -97,82 +100,144 @@ __global__ void __launch_bounds__(kThreads)
       p.dest + static_cast<int64_t>(c) * p.stride);
 }
 
-/// Elements of a group, which a thread rotates alone, and groups that a thread
-/// loads at a time.
+/// Elements of a group, which a thread rotates alone.
 constexpr int kGroup = static_cast<int>(kRotation);
-ZPP_HOST_DEVICE constexpr int groupsOf(Path path) {
-  return path == Path::Single ? 1 : 2;
-}
 
-/// The same of rotated groups
+/// Where the items of a warp, of n elements each, arrive in shared memory.
 ///
-/// Thread t of thread block b has the groups (b * kRows + r) * kThreads + t of
-/// chunk c = chunkOfBlock(), r < kRows = groupsOf(path).
+/// Where they are consecutive in the tensor, neighboring threads copy
+/// neighboring packs of 16 bytes, whoever's they are.
+template <typename E, typename Int, int n> class ItemStage {
+  static constexpr int kPack = 16 / E::kBytes;
+  static constexpr int kPacks = n / kPack;
+  static constexpr uint32_t kRowBytes = 32 * 16;
+  static constexpr uint32_t kBytes = kPacks * kRowBytes;
+  static_assert(kPacks <= 8);
+
+public:
+  struct alignas(128) Storage {
+    uint4 halves[2][kPacks][32];
+  };
+
+  __device__ __forceinline__ explicit ItemStage(const Storage &storage)
+      : base(sharedAddress(&storage)) {
+    keepInRegister(base);
+  }
+
+  /// Begins to copy the warp's items to a half of the storage, the thread's own
+  /// one from chunk element `element` on: one group of copies. Items that are
+  /// not there as a whole may be left out.
+  __device__ __forceinline__ void copy(const typename E::Storage *source,
+                                       const SpanIndex<Int> &span, int half,
+                                       Int element) const {
+    int lane = threadIdx.x % 32;
+    uint32_t stage = base + half * kBytes;
+    auto first = span.at(element - lane * n);
+    if (span.isConsecutive() && first.count >= 32 * n) {
+      const auto *address = source + first.index + lane * kPack;
+      // Pack lane % kPacks of the threads i * kThreads + lane / kPacks.
+      constexpr int kThreads = 32 / kPacks;
+      uint32_t place = addressOf(stage, lane / kPacks, lane % kPacks);
+#pragma unroll
+      for (int i = 0; i < kPacks; ++i) {
+        int thread = i * kThreads;
+        copyAsync<16>((place ^ (thread % 8 * 16)) + thread / 8 * 128,
+                      address + 32 * i * kPack);
+      }
+    } else {
+      auto place = span.at(element);
+      if (place.count >= n) {
+#pragma unroll
+        for (int i = 0; i < kPacks; ++i)
+          copyAsync<16>(addressOf(stage, lane, i),
+                        source + place.index + i * kPack);
+      }
+    }
+    commitCopies();
+  }
+
+  /// The thread's item of the last but one copy().
+  __device__ __forceinline__ Pack<n * E::kBytes> load(int half) const {
+    int lane = threadIdx.x % 32;
+    uint32_t stage = base + half * kBytes;
+    waitForCopies<1>();
+    __syncwarp();
+    Pack<n * E::kBytes> pack;
+#pragma unroll
+    for (int i = 0; i < kPacks; ++i)
+      pack.setSlice(i, loadShared16(addressOf(stage, lane, i)));
+    __syncwarp();
+    return pack;
+  }
+
+private:
+  /// The address of pack i of a thread: in row i, in an order such that neither
+  /// copies nor loads have bank conflicts. Bits 4 to 6 of a stage are zero.
+  __device__ __forceinline__ static uint32_t addressOf(uint32_t stage,
+                                                       int thread, int i) {
+    return ((stage + thread * 16) ^ (i * (8 / kPacks) * 16)) + i * kRowBytes;
+  }
+
+  uint32_t base;
+};
+
+/// The same of rotated groups.
+///
+/// Thread t of thread block b has the groups (b * rows + r) * kThreads + t of
+/// chunk c = chunkOfBlock(), r < rows.
 template <Kind type, WireFormat format, Path path>
-__global__ void __launch_bounds__(kThreads, 8)
+__global__ void __launch_bounds__(kThreads, Element<type>::kBytes == 2 ? 8 : 6)
     quantizeRotatedKernel(const __grid_constant__ Batch<QuantizeParams> batch) {
   int threadBlock;
   const QuantizeParams &p = batch.find(threadBlock);
-  constexpr int kRows = groupsOf(path);
   using E = Element<type>;
   using Int = IndexOf<path>;
+  constexpr int n = kGroup;
   auto *source = static_cast<const typename E::Storage *>(p.source);
   Int c = chunkOfBlock<Int>();
   if (c >= p.map.chunks)
     return;
   Int begin = p.map.chunkBegin(c);
   Int elements = static_cast<Int>(p.map.elements);
-  uint8_t *chunk = p.dest + static_cast<int64_t>(c) * p.stride;
-  Int firstGroup = static_cast<Int>(threadBlock) * (kRows * kThreads);
-  Int firstOfThread = firstGroup + static_cast<Int>(threadIdx.x);
-  // The group's values are get(i), i < count, and zeros.
-  auto encode = [&](float (&values)[kGroup], Int group, Int count,
-                    const auto &get) {
-    float factor = 1.0f;
+  int64_t offset = static_cast<int64_t>(c) * p.stride;
+  keepInRegister(offset);
+  uint8_t *chunk = p.dest + offset;
+  Int firstItem = static_cast<Int>(threadBlock) * (p.rows * kThreads);
+  Int item = firstItem + static_cast<Int>(threadIdx.x);
+  auto encode = [&](float (&values)[n], const auto &get, Int count) {
     uint32_t amax;
-    if (elements - group * kGroup >= kGroup)
-      factor = rotateForward(values, amax, get, count);
-    else
-      amax = amaxBits(values);
-    encodeItem<format, /*isFirst=*/kRows == 1>(values, factor, amax, group,
-                                               p.writer, chunk);
+    float factor = rotateForward(values, elements - item * n, get, count, amax);
+    encodeItem<format, path == Path::Single>(values, factor, amax, item,
+                                             p.writer, chunk);
   };
+  float values[n];
   if constexpr (path == Path::Single) {
-    float values[kGroup];
-    gatherItems(values, firstGroup * kGroup, begin, p.map,
+    gatherItems(values, firstItem * n, begin, p.map,
                 [&](Int index) { return E::widen(source[index]); });
     auto get = [&](int i) {
-      auto position = p.map.at(begin, firstOfThread * kGroup + i);
+      auto position = p.map.at(begin, item * n + i);
       return position.inside > 0 ? E::widen(source[position.index]) : 0.0f;
     };
-    encode(values, firstOfThread, Int(kGroup), get);
+    encode(values, get, Int(n));
   } else {
-    Pack<kGroup * E::kBytes> packs[kRows];
-    Int indices[kRows];
-    // Elements of the group that are in the tensor.
-    Int counts[kRows];
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      Int element = (firstOfThread + r * kThreads) * kGroup;
-      Int left = elements - element;
-      packs[r] = {};
-      indices[r] = counts[r] = 0;
-      if (left > 0) {
-        auto position = p.map.at(begin, element);
-        indices[r] = position.index;
-        counts[r] = min(min(left, position.inside), Int(kGroup));
-        if (counts[r] == kGroup)
-          packs[r] = Pack<kGroup * E::kBytes>::load(source + position.index);
-      }
-    }
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      float values[kGroup];
-      E::template widen<kGroup>(packs[r], values);
-      auto get = [&](int i) { return E::widen(source[indices[r] + i]); };
-      if (counts[r] > 0 && counts[r] < kGroup)
-        fillOneByOne(values, counts[r], get);
-      encode(values, firstOfThread + r * kThreads, counts[r], get);
+    using Stage = ItemStage<E, Int, n>;
+    __shared__ typename Stage::Storage storage[kThreads / 32];
+    Stage stage(storage[threadIdx.x / 32]);
+    SpanIndex<Int> span(p.map, begin, firstItem * n, p.rows * kThreads * n);
+    stage.copy(source, span, /*half=*/0, item * n);
+#pragma unroll 1
+    for (int r = 0; r < p.rows; ++r, item += kThreads) {
+      if (r + 1 < p.rows)
+        stage.copy(source, span, (r + 1) % 2, (item + kThreads) * n);
+      else
+        commitCopies();
+      E::template widen<n>(stage.load(r % 2), values);
+      auto place = span.at(item * n);
+      auto get = [&](int i) { return E::widen(source[place.index + i]); };
+      Int count = min(place.count, Int(n));
+      if (count < n)
+        fillOneByOne(values, count, get);
+      encode(values, get, count);
     }
   }
 }
@@ -202,29 +267,47 @@ cudaError_t launchQuantize(const ConstTensor &source, const void *held,
         } else {
           constexpr WireFormat format = formatOf(to);
           constexpr bool isDifference = op == Operation::QuantizeDifference;
-          int item = dest.rotate ? kGroup : kItem;
-          QuantizeParams params{
-              source.data,
-              held,
-              static_cast<uint8_t *>(dest.data),
-              dest.stride,
-              ChunkWriter::create(index.elements, format, dest.block, item),
-              index};
-          int64_t items = params.writer.layout.blocks * (dest.block / item);
-          bool vectors =
-              isAligned(source.data, 16) && isAligned(held, 16) &&
-              index.allowsVectors(item, 16 / elementBytes(source.type));
+          auto create = [&](int item) {
+            return QuantizeParams{
+                source.data,
+                held,
+                static_cast<uint8_t *>(dest.data),
+                dest.stride,
+                ChunkWriter::create(index.elements, format, dest.block, item),
+                index,
+                /*rows=*/1};
+          };
+          auto countItems = [&](const QuantizeParams &params, int item) {
+            return params.writer.layout.blocks * (dest.block / item);
+          };
+          auto allowsVectors = [&](int item) {
+            return isAligned(source.data, 16) && isAligned(held, 16) &&
+                   index.allowsVectors(item, 16 / elementBytes(source.type));
+          };
+          auto launchRotated = [&](auto path) {
+            constexpr auto *kernel = quantizeRotatedKernel<from, format, path>;
+            QuantizeParams params = create(kGroup);
+            int64_t items = countItems(params, kGroup);
+            if (path != Path::Single)
+              params.rows = chooseRows<kernel>(items, index.chunks, kThreads,
+                                               /*waitsForMemory=*/format !=
+                                                   WireFormat::I4);
+            return launch<kernel>(divideUp(items, params.rows * kThreads),
+                                  index.chunks, kThreads, params, target);
+          };
+          auto launchPlain = [&](auto path) {
+            QuantizeParams params = create(kItem);
+            return launch<quantizeKernel<from, format, path, isDifference>>(
+                divideUp(countItems(params, kItem), kThreads), index.chunks,
+                kThreads, params, target);
+          };
           auto launchPath = [&](auto path) {
             if constexpr (!isDifference)
               if (dest.rotate)
-                return launch<quantizeRotatedKernel<from, format, path>>(
-                    divideUp(items, kThreads * groupsOf(path)), index.chunks,
-                    kThreads, params, target);
-            return launch<quantizeKernel<from, format, path, isDifference>>(
-                divideUp(items, kThreads), index.chunks, kThreads, params,
-                target);
+                return launchRotated(path);
+            return launchPlain(path);
           };
-          if (!vectors)
+          if (!allowsVectors(dest.rotate ? kGroup : kItem))
             return launchPath(PathConstant<Path::Single>());
           if (!index.isNarrow)
             return launchPath(PathConstant<Path::Wide>());

@@ -72,8 +72,8 @@ __global__ void __launch_bounds__(kThreads, 5)
                    element, begin, p.map, p.areInRuns);
 }
 
-/// The same for up to `sources` sources and 32-bit indices: the time of a
-/// thread's copies is hidden behind the sums of the items before.
+/// The same for so many `sources` and 32-bit indices: the time of a thread's
+/// copies is hidden behind the sums of the items before.
 ///
 /// Thread t of thread block b has the items (b * rows + r) * kThreads + t,
 /// r < rows, of n elements each.
@@ -188,14 +188,15 @@ cudaError_t zpp::kernels::dequantizeReduce(const ConstChunks &sources,
           auto launchFew = [&](auto item, auto count) {
             int64_t items = divideUp(index.elements, item);
             params.areInRuns = index.allowsVectors(item, kPack);
-            params.rows = chooseRows(items);
+            constexpr auto *kernel = reduceFewKernel<from, to, item, count>;
+            params.rows = chooseRows<kernel>(items, /*chunks=*/1, kThreads,
+                                             /*waitsForMemory=*/true);
             float power =
                 params.finish.factor * (params.rotates ? 0x1p-2f : 1.0f);
             if (power >= 0x1p-12f && power <= 1.0f)
               params.power = power;
-            return launch<reduceFewKernel<from, to, item, count>>(
-                divideUp(items, params.rows * kThreads), /*chunks=*/1, kThreads,
-                params, target);
+            return launch<kernel>(divideUp(items, params.rows * kThreads),
+                                  /*chunks=*/1, kThreads, params, target);
           };
           using Large = std::integral_constant<int, largeItem(from)>;
           using Small = std::integral_constant<int, smallItem(from)>;
@@ -208,7 +209,7 @@ cudaError_t zpp::kernels::dequantizeReduce(const ConstChunks &sources,
             using Few =
                 std::integral_constant<int, Element<to>::kBytes == 4 ? Small()
                                                                      : Large()>;
-            if (sources.count <= 2)
+            if (sources.count == 2)
               return launchFew(Few(), std::integral_constant<int, 2>());
           }
           return launchItems(Large(), PathConstant<Path::Narrow>());

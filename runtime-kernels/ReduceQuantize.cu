@@ -68,8 +68,8 @@ __global__ void __launch_bounds__(kThreads, 5) reduceQuantizeKernel(
       p.dest + static_cast<int64_t>(c) * p.stride);
 }
 
-/// The same for up to `sources` sources and 32-bit indices: the time of a
-/// thread's copies is hidden behind the sums of the items before.
+/// The same for so many `sources` and 32-bit indices: the time of a thread's
+/// copies is hidden behind the sums of the items before.
 ///
 /// Thread t of thread block b has the items (b * rows + r) * kThreads + t,
 /// r < rows, of n elements each.
@@ -84,44 +84,40 @@ __global__ void __launch_bounds__(kThreads, 5) reduceFewQuantizeKernel(
   auto c = chunkOfBlock<int32_t>();
   if (c >= p.map.chunks)
     return;
-  auto begin = p.map.chunkBegin(c);
   int64_t offset = static_cast<int64_t>(c) * p.stride;
-  // Kept in registers, not computed for each item.
-  asm volatile("" : "+l"(offset));
+  keepInRegister(offset);
   uint8_t *chunk = p.dest + offset;
-  int32_t item =
-      threadBlock * p.rows * kThreads + static_cast<int32_t>(threadIdx.x);
-  struct Place {
-    int32_t index;
-    int32_t count;
-  };
+  bool finishes = !p.finish.isNothing();
+  int32_t firstItem = threadBlock * p.rows * kThreads;
+  int32_t item = firstItem + static_cast<int32_t>(threadIdx.x);
+  SpanIndex<int32_t> span(p.map, p.map.chunkBegin(c), firstItem * n,
+                          p.rows * kThreads * n);
+  // Where an item begins, or -1 if it is not there as a whole.
   auto locate = [&](int32_t item) {
-    int32_t left = static_cast<int32_t>(p.map.elements) - item * n;
-    if (left <= 0)
-      return Place{0, 0};
-    auto position = p.map.at(begin, item * n);
-    return Place{position.index, min(left, position.inside)};
+    auto place = span.at(item * n);
+    return place.count >= n ? place.index : -1;
   };
-  Place place = locate(item);
-  Sum::copy(p.sources, lane, /*half=*/0, place.count >= n, place.index);
+  int32_t index = locate(item);
+  Sum::copy(p.sources, lane, /*half=*/0, index >= 0, index);
 #pragma unroll 1
   for (int r = 0; r < p.rows; ++r) {
-    Place next{0, 0};
-    if (r + 1 < p.rows)
-      next = locate(item + kThreads);
-    Sum::copy(p.sources, lane, (r + 1) % 2, next.count >= n, next.index);
+    int32_t next = r + 1 < p.rows ? locate(item + kThreads) : -1;
+    Sum::copy(p.sources, lane, (r + 1) % 2, next >= 0, next);
     float values[n];
     bool isMultiplied = false;
-    if (!Sum::sum(p.sources, lane, r % 2, place.count >= n, place.index,
-                  /*power=*/0.0f, isMultiplied, values))
+    if (!Sum::sum(p.sources, lane, r % 2, index >= 0, index, /*power=*/0.0f,
+                  isMultiplied, values)) {
+      auto place = span.at(item * n);
       fillOneByOne(values, min(place.count, n), [&](int i) {
         return sumElement<from>(p.sources, place.index + i);
       });
-    p.finish.apply(values);
+    }
+    if (finishes)
+      p.finish.apply(values);
     encodeItem<format, /*isFirst=*/false>(
         values, /*factor=*/1.0f, amaxBits(values), item, p.writer, chunk);
     item += kThreads;
-    place = next;
+    index = next;
   }
 }
 
@@ -164,10 +160,13 @@ cudaError_t zpp::kernels::dequantizeReduceQuantize(const ConstChunks &sources,
         auto launchFew = [&](auto item, auto count) {
           ReduceQuantizeParams params = createParams(item);
           int64_t items = countItems(params, item);
-          params.rows = chooseRows(items * index.chunks);
-          return launch<reduceFewQuantizeKernel<from, format, item, count>>(
-              divideUp(items, params.rows * kThreads), index.chunks, kThreads,
-              params, target);
+          constexpr auto *kernel =
+              reduceFewQuantizeKernel<from, format, item, count>;
+          params.rows = chooseRows<kernel>(
+              items, index.chunks, kThreads,
+              /*waitsForMemory=*/from == Kind::I4 && count > 2);
+          return launch<kernel>(divideUp(items, params.rows * kThreads),
+                                index.chunks, kThreads, params, target);
         };
         auto launchItems = [&](auto item, auto path) {
           ReduceQuantizeParams params = createParams(item);
@@ -189,12 +188,12 @@ cudaError_t zpp::kernels::dequantizeReduceQuantize(const ConstChunks &sources,
         using Single = std::integral_constant<int, kSingleItem>;
         if (fits(Large()) && index.isNarrow) {
           if constexpr (isQuantized(from)) {
-            if (sources.count <= 2)
+            if (sources.count == 2)
               return launchFew(Large(), std::integral_constant<int, 2>());
-            // Four sources of i4 gain nothing from it.
-            if constexpr (from == Kind::I8)
-              if (sources.count <= 4)
-                return launchFew(Large(), std::integral_constant<int, 4>());
+            if (sources.count == 3)
+              return launchFew(Large(), std::integral_constant<int, 3>());
+            if (sources.count == 4)
+              return launchFew(Large(), std::integral_constant<int, 4>());
           }
           return launchItems(Large(), PathConstant<Path::Narrow>());
         }

@@ -198,13 +198,13 @@ void fillTensor(uint8_t *bytes, ElementType type, int64_t elements, Data data) {
     reference::store(type, bytes, i, makeValue(data, i));
 }
 
-/// bf16 scales at both ends of 2^7 to 2^9, where sums of i4 cease to be exact,
+/// bf16 scales at both ends of 2^4 to 2^9, where sums of i4 cease to be exact,
 /// and some between them or zero. What several threads sum together has the
 /// same ends.
 void fillCloseScales(uint16_t *scales, int64_t blocks, int64_t block) {
   for (int64_t b = 0; b < blocks; ++b) {
     uint64_t hash = (b * block / 2048 + 1) * 0x9e3779b97f4a7c15u >> 40;
-    int64_t largest = 1 + hash % 254, span = 7 + hash / 254 % 3;
+    int64_t largest = 1 + hash % 254, span = 4 + hash / 254 % 6;
     int64_t down = pick(3) ? pick(2) * span : pick(span);
     int64_t mantissa = pick(2) ? 127 : pick(128);
     scales[b] =
@@ -694,7 +694,7 @@ void testScales() {
 
 /// Sums that need all available bits, and one more.
 void testExactSums() {
-  for (int64_t sources : {7, 8, 9})
+  for (int64_t sources : {2, 3, 4, 7, 8, 9})
     for (int64_t block : {32, 64, 256}) {
       Case c{makeMap(1, {}, 1 << 19, 1, {}), Kind::I4, Kind::F32};
       c.sources = sources;
@@ -704,6 +704,39 @@ void testExactSums() {
       c.dest = Kind::I4;
       testReduceQuantize(c);
     }
+}
+
+/// Tensors so large that a thread has several items, one after the other: in
+/// one run, in runs that are shorter than what a thread block has, and with an
+/// end within an item.
+void testRows() {
+  for (const SliceMap &map :
+       {makeMap(1, {2, 4}, 4500, 1024, {1}), makeMap(4500, {2, 4}, 8, 128, {1}),
+        makeMap(1, {2, 4}, 4608000, 1, {1}, /*missing=*/1000003)}) {
+    for (auto [source, dest] : {std::pair(Kind::BF16, Kind::I4),
+                                {Kind::F16, Kind::I8},
+                                {Kind::F32, Kind::I4}}) {
+      Case c{map, source, dest};
+      c.data = Data::Ties;
+      c.rotate = kRotation;
+      testQuantize(c);
+    }
+    for (auto [sources, source] : {std::pair(2, Kind::I4),
+                                   {3, Kind::I4},
+                                   {4, Kind::I4},
+                                   {2, Kind::I8}}) {
+      Case c{map, source, Kind::I4};
+      c.data = Data::CloseScales;
+      c.sources = sources;
+      testReduceQuantize(c);
+    }
+    Case c{map, Kind::I4, Kind::BF16};
+    c.map.chunkFactors.clear();
+    c.data = Data::CloseScales;
+    c.sources = 2;
+    c.rotate = kRotation;
+    testReduce(c);
+  }
 }
 
 /// More chunks than one dim of a grid has.
@@ -1302,6 +1335,7 @@ int main(int argc, char **argv) {
     if (!quick) {
       testScales();
       testExactSums();
+      testRows();
       testManyChunks();
     }
   }

@@ -60,6 +60,38 @@ void checkItems(const SliceMap &map, const SliceIndex &index, int64_t size,
     }
 }
 
+/// The elements of a span are where the map says, and consecutive if the span
+/// says so.
+template <typename Int>
+void checkSpan(const SliceMap &map, const SliceIndex &index, int64_t first,
+               int64_t count) {
+  for (int64_t c = 0; c < index.chunks; ++c) {
+    SpanIndex<Int> span(index, index.chunkBegin(static_cast<Int>(c)),
+                        static_cast<Int>(first), static_cast<Int>(count));
+    for (int64_t e = first; e < first + count; ++e) {
+      auto place = span.at(static_cast<Int>(e));
+      int64_t expected = e < index.elements ? map.tensorIndex(c, e) : -1;
+      ASSERT_EQ(place.count > 0, expected >= 0)
+          << describe(map) << ": chunk " << c << " element " << e << " of "
+          << first << " + " << count;
+      if (expected >= 0) {
+        ASSERT_EQ(place.index, expected)
+            << describe(map) << ": chunk " << c << " element " << e << " of "
+            << first << " + " << count;
+      }
+      if (span.isConsecutive() && expected >= 0) {
+        ASSERT_EQ(expected - e, map.tensorIndex(c, first) - first)
+            << describe(map);
+        int64_t end = std::min(first + count, e + place.count);
+        ASSERT_TRUE(e + place.count <= index.elements) << describe(map);
+        if (end < std::min(first + count, index.elements)) {
+          ASSERT_LT(map.tensorIndex(c, end), 0) << describe(map);
+        }
+      }
+    }
+  }
+}
+
 void check(const SliceMap &map) {
   SliceIndex index;
   ASSERT_EQ(SliceIndex::create(map, index), cudaSuccess) << describe(map);
@@ -76,6 +108,11 @@ void check(const SliceMap &map) {
                                  {4, 4},
                                  {2, 2}})
     checkItems(map, index, size, alignment);
+  for (int64_t count : {1, 7, 32, 1000})
+    for (int64_t first = 0; first <= index.elements; first += count) {
+      checkSpan<int32_t>(map, index, first, count);
+      checkSpan<int64_t>(map, index, first, count);
+    }
 }
 
 /// A stage as long as what exists of each outer index, all of it padding.

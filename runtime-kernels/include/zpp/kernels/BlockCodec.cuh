@@ -164,11 +164,18 @@ __device__ __forceinline__ float quickInverseScale(uint32_t scaleBits) {
 
 template <int n>
 __device__ __forceinline__ uint32_t amaxBits(const float (&values)[n]) {
-  float amax = 0.0f;
+  // Several chains: in one, each maximum would wait for the one before.
+  constexpr int kChains = n < 4 ? n : 4;
+  float amax[kChains];
 #pragma unroll
   for (int i = 0; i < n; ++i)
-    amax = maxOrNaN(amax, fabsf(values[i]));
-  return __float_as_uint(amax);
+    amax[i % kChains] = i < kChains
+                            ? fabsf(values[i])
+                            : maxOrNaN(amax[i % kChains], fabsf(values[i]));
+#pragma unroll
+  for (int i = 1; i < kChains; ++i)
+    amax[0] = maxOrNaN(amax[0], amax[i]);
+  return __float_as_uint(amax[0]);
 }
 
 /// Maximum over the 2^lanesLog2 threads of a block. All threads of the thread
@@ -176,9 +183,17 @@ __device__ __forceinline__ uint32_t amaxBits(const float (&values)[n]) {
 template <bool isFirst>
 __device__ __forceinline__ uint32_t blockMax(uint32_t value,
                                              int32_t lanesLog2) {
+  auto exchange = [&](int lanes) {
+    value = max(value, __shfl_xor_sync(0xffffffffu, value, lanes));
+  };
+  // Two or four threads are what most blocks have.
+  if (lanesLog2 > 0)
+    exchange(1);
+  if (lanesLog2 > 1)
+    exchange(2);
 #pragma unroll 1
-  for (int lanes = 1 << min(lanesLog2, 5); lanes > 1; lanes /= 2)
-    value = max(value, __shfl_xor_sync(0xffffffffu, value, lanes / 2));
+  for (int i = 2; i < min(lanesLog2, 5); ++i)
+    exchange(1 << i);
   if (lanesLog2 > 5) {
     __shared__ uint32_t warps[kThreads / 32];
     int warp = threadIdx.x / 32;
@@ -230,19 +245,22 @@ packCodes(const float (&values)[n], float inverse) {
     // Biased by 8, of 2^23 = 0x4b000000: such words, 4 bits apart, add up to
     // the nibbles and 0xfb000000. The third one is larger by 0x50000, so that
     // nothing but the nibbles is left.
+    //
+    // Multiplied by 16, which the compiler must not know: it would shift, on
+    // the pipe that is the busier one.
+    uint32_t sixteen = blockDim.x / (kThreads / 16);
 #pragma unroll
     for (int w = 0; w < n / 8; ++w) {
       uint32_t bits[8];
 #pragma unroll
       for (int i = 0; i < 8; ++i)
         bits[i] = round(8 * w + i, i == 2 ? 8388616.0f + 0x50000 : 8388616.0f);
+      uint32_t factor = sixteen;
 #pragma unroll
-      for (int count = 8, shift = 4; count > 1; count /= 2, shift *= 2)
+      for (int count = 8; count > 1; count /= 2, factor *= factor)
 #pragma unroll
         for (int i = 0; i < count / 2; ++i)
-          asm("mad.lo.u32 %0, %1, %2, %3;"
-              : "=r"(bits[i])
-              : "r"(bits[2 * i + 1]), "r"(1u << shift), "r"(bits[2 * i]));
+          bits[i] = bits[2 * i + 1] * factor + bits[2 * i];
       pack.words[w] = keep & (bits[0] ^ 0x88888888u);
     }
   }
@@ -269,12 +287,17 @@ encodeItem(const float (&values)[n], float factor, uint32_t amax, Int item,
   Int scalesOffset = static_cast<Int>(writer.layout.scalesOffset);
   if (block >= blocks)
     return;
-  // The payload ends at a multiple of 16 bytes.
-  constexpr int kPiece = kBytes < 16 ? kBytes : 16;
+  Int offset = item * kBytes;
+  if (offset + kBytes <= scalesOffset) {
+    codes.store(chunk + offset);
+  } else {
+    // The payload ends at a multiple of 16 bytes.
+    constexpr int kPiece = kBytes < 16 ? kBytes : 16;
 #pragma unroll
-  for (int i = 0; i < kBytes / kPiece; ++i)
-    if (item * kBytes + i * kPiece < scalesOffset)
-      codes.template slice<kPiece>(i).store(chunk + item * kBytes + i * kPiece);
+    for (int i = 0; i < kBytes; i += kPiece)
+      if (offset + i < scalesOffset)
+        codes.template slice<kPiece>(i / kPiece).store(chunk + offset + i);
+  }
   if ((item & ((1 << writer.lanesLog2) - 1)) != 0)
     return;
   uint16_t *scales = reinterpret_cast<uint16_t *>(chunk + scalesOffset);

@@ -27,6 +27,25 @@ template <auto kernel> struct LaunchedKernel {
       addKernel(reinterpret_cast<const void *>(kernel));
 };
 
+/// Thread blocks of `kernel` that the current device runs at a time.
+int64_t countResident(const void *kernel, int threads);
+
+/// How many of a chunk's `items` each thread of `kernel` handles, one after the
+/// other, loading one while it works on the one before. The more there are, the
+/// less the time to begin counts; but each thread block then works at a place
+/// of its own, which is slower if memory is what the kernel waits for.
+template <auto kernel>
+int32_t chooseRows(int64_t items, int64_t chunks, int threads,
+                   bool waitsForMemory) {
+  // So many turns of the device, as they do not end at the same time.
+  constexpr int64_t kTurns = 3;
+  static const int64_t resident =
+      countResident(reinterpret_cast<const void *>(kernel), threads);
+  int64_t most = divideUp(items, threads) * chunks / (kTurns * resident);
+  return static_cast<int32_t>(
+      std::clamp<int64_t>(most, 1, waitsForMemory ? 2 : 7));
+}
+
 /// The argument of a kernel: the parameters of several tensors, whose thread
 /// blocks follow each other in x.
 template <typename Params> struct Batch {

@@ -41,32 +41,43 @@ __device__ __forceinline__ void rotateWithinThread(float *values) {
   addStages<n>(values);
 }
 
-/// Rotates a group forward. The rotated values are the returned power of two
-/// times `values`; `amax` is their largest magnitude, as bits. The values were
-/// get(i), i < count, and zeros.
-template <typename Int, typename Get>
-__device__ __forceinline__ float rotateForward(float (&values)[kRotation],
-                                               uint32_t &amax, const Get &get,
-                                               Int count) {
-  // The first step of enterRotation(), without the power of two of the second.
-  constexpr float kShift = 0x1p-26f;
-  constexpr float kFactor = 0x1p23f;
+/// Rotates the whole groups of an item forward; `left` elements of the chunk
+/// are left from its first one on. The values were get(i), i < count, and
+/// zeros; the rotated ones are the returned power of two times `values`, and
+/// `amax` is their largest magnitude, as bits.
+template <int n, typename Int, typename Get>
+__device__ __forceinline__ float rotateForward(float (&values)[n], Int left,
+                                               const Get &get, Int count,
+                                               uint32_t &amax) {
+  static_assert(n % kRotation == 0);
+  if (left >= n) {
+    // The first step of enterRotation(), without the power of two of the
+    // second.
+    constexpr float kShift = 0x1p-26f;
+    constexpr float kFactor = 0x1p23f;
 #pragma unroll
-  for (int i = 0; i < kRotation; ++i)
-    values[i] = multiplyFlushed(values[i], kShift);
-  addStages<kRotation>(values);
-  amax = amaxBits(values);
-  if (amax == 0)
-    return 1.0f;
-  // Neither the stages nor the encoder meet infinities or subnormal numbers in
-  // one of both ways alone: amax is from 2^-113 up to 2^97.
-  constexpr uint32_t kLeast = (127u - 113u) << 23, kMost = (127u + 97u) << 23;
-  if (amax - kLeast < kMost - kLeast) {
-    amax += 23u << 23;
-    return kFactor;
+    for (int i = 0; i < n; ++i)
+      values[i] = multiplyFlushed(values[i], kShift);
+#pragma unroll
+    for (int g = 0; g < n; g += kRotation)
+      addStages<kRotation>(values + g);
+    amax = amaxBits(values);
+    if (amax == 0)
+      return 1.0f;
+    // Neither the stages nor the encoder meet infinities or subnormal numbers
+    // in one of both ways alone: amax is from 2^-113 up to 2^97. Sums that are
+    // subnormal here are exact, and too small for a code other than 0.
+    constexpr uint32_t kLeast = (127u - 113u) << 23, kMost = (127u + 97u) << 23;
+    if (amax - kLeast < kMost - kLeast) {
+      amax += 23u << 23;
+      return kFactor;
+    }
+    fillOneByOne(values, count, get);
   }
-  fillOneByOne(values, count, get);
-  rotateWithinThread<Rotation::Forward, kRotation>(values);
+#pragma unroll
+  for (int g = 0; g < n; g += kRotation)
+    if (left >= g + kRotation)
+      rotateWithinThread<Rotation::Forward, kRotation>(values + g);
   amax = amaxBits(values);
   return 1.0f;
 }

@@ -134,6 +134,17 @@ struct SliceIndex {
     return {index, static_cast<Int>(extent) - position};
   }
 
+  /// Whether the elements [first, last] of a chunk are consecutive in the
+  /// tensor, padding included.
+  template <typename Int>
+  ZPP_KERNELS_INLINE bool areConsecutive(Int first, Int last) const {
+    if (digits.numDims == 0)
+      return outer == 1 && digits.topStride == 1;
+    const Dim &fastest = digits.dims[0];
+    return fastest.stride == 1 &&
+           fastest.size.quotient(first) == fastest.size.quotient(last);
+  }
+
 private:
   template <typename Int>
   ZPP_KERNELS_INLINE static Int takeOff(const Digits &digits, Int rest,
@@ -150,6 +161,56 @@ private:
     }
     return rest;
   }
+};
+
+/// The places of `count` elements of a chunk from `first` on, for threads that
+/// need several of them.
+template <typename Int> class SpanIndex {
+public:
+  struct Place {
+    /// Index in the tensor.
+    Int index;
+    /// Elements from here to the end of the chunk or of the extent, whichever
+    /// comes first; none if not above 0.
+    Int count;
+  };
+
+  ZPP_KERNELS_INLINE SpanIndex(const SliceIndex &map, Int chunkBegin, Int first,
+                               Int count)
+      : map(map), base(chunkBegin) {
+    auto elements = static_cast<Int>(map.elements);
+    consecutive = first < elements &&
+                  map.areConsecutive(first, least(first + count, elements) - 1);
+    if (!consecutive)
+      return;
+    auto position = map.at(chunkBegin, first);
+    base = position.index - first;
+    end = least(elements, first + position.inside);
+  }
+
+  /// Whether all of the elements are consecutive in the tensor: index and count
+  /// then follow from the element.
+  ZPP_KERNELS_INLINE bool isConsecutive() const { return consecutive; }
+
+  ZPP_KERNELS_INLINE Place at(Int element) const {
+    if (consecutive)
+      return {element + base, end - element};
+    Int left = static_cast<Int>(map.elements) - element;
+    if (left <= 0)
+      return {0, 0};
+    auto position = map.at(base, element);
+    return {position.index, least(left, position.inside)};
+  }
+
+private:
+  ZPP_KERNELS_INLINE static Int least(Int a, Int b) { return a < b ? a : b; }
+
+  const SliceIndex &map;
+  bool consecutive;
+  /// If they are consecutive, what an element's index is larger by, and the
+  /// element where they end; else the start of the chunk.
+  Int base;
+  Int end = 0;
 };
 
 } // namespace zpp::kernels

@@ -13,6 +13,7 @@
 #ifndef ZPP_KERNELS_SUM_CUH
 #define ZPP_KERNELS_SUM_CUH
 
+#include "zpp/kernels/Async.cuh"
 #include "zpp/kernels/BlockCodec.cuh"
 #include "zpp/kernels/Gather.cuh"
 #include "zpp/kernels/Launch.h"
@@ -46,6 +47,11 @@ struct Finish {
   }
 
 #if defined(__CUDACC__)
+  /// Whether apply() changes nothing.
+  __device__ __forceinline__ bool isNothing() const {
+    return factor == 1.0f && partial == ElementType::F32;
+  }
+
   template <int n>
   __device__ __forceinline__ void apply(float (&values)[n]) const {
     if (factor == 0.0f) {
@@ -116,37 +122,6 @@ __device__ __forceinline__ float sumElement(const Sources &sources,
   return sum;
 }
 
-/// An address in shared memory, as instructions take it.
-__device__ __forceinline__ uint32_t sharedAddress(const void *pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-template <int bytes>
-__device__ __forceinline__ void copyAsync(uint32_t shared, const void *global) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared),
-               "l"(global), "n"(bytes)
-               : "memory");
-}
-__device__ __forceinline__ void commitCopies() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-/// Waits until at most `pending` of the thread's groups are under way.
-template <int pending> __device__ __forceinline__ void waitForCopies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
-}
-__device__ __forceinline__ uint4 loadShared16(uint32_t address) {
-  uint4 v;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "r"(address)
-               : "memory");
-  return v;
-}
-__device__ __forceinline__ uint32_t loadShared4(uint32_t address) {
-  uint32_t v;
-  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
-  return v;
-}
-
 /// Whether f64 runs at half the rate of f32, rather than at a small fraction.
 #if defined(__CUDA_ARCH__) &&                                                  \
     (__CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000)
@@ -165,7 +140,7 @@ struct ScaleRange {
   static constexpr int kMaxSources = 8;
   uint32_t largest = 0;
   /// Of those that are not zero, less one.
-  uint32_t smallest = 0xffffffffu;
+  uint32_t smallest = kMost - 1;
 
   __device__ __forceinline__ void add(uint32_t scaleBits) {
     largest = max(largest, scaleBits);
@@ -179,16 +154,23 @@ struct ScaleRange {
   /// False also for what ExactSum cannot scale: numbers that no encoder makes,
   /// and those from 2^73 on.
   __device__ __forceinline__ bool isExact() const {
-    return largest - (smallest + 1) <= (8u << 23) && smallest >= 0x007fffffu &&
-           largest < (200u << 23);
+    return isWithin(8) && smallest >= 0x007fffffu && largest < kMost;
   }
-  /// Whether PairSum can sum two sources.
-  __device__ __forceinline__ bool isExactPair() const {
-    return largest - (smallest + 1) <= (6u << 23) &&
-           smallest >= (kLeastPairExponent << 23) - 1 && largest < (200u << 23);
+  /// Whether IntegerSum can sum `sources` sources.
+  __device__ __forceinline__ bool isExactInteger(int sources) const {
+    return isWithin(sources <= 2 ? 6 : 5) &&
+           smallest >= (kLeastIntegerExponent << 23) - 1 && largest < kMost;
   }
-  /// So that the factors of PairSum are not subnormal.
-  static constexpr uint32_t kLeastPairExponent = 12;
+  /// So that the factors of IntegerSum are not subnormal.
+  static constexpr uint32_t kLeastIntegerExponent = 12;
+
+private:
+  static constexpr uint32_t kMost = 200u << 23;
+
+  /// Whether all are within a factor of 2^exponent, also if all are zero.
+  __device__ __forceinline__ bool isWithin(int exponent) const {
+    return static_cast<int32_t>(largest - smallest) <= (exponent << 23) + 1;
+  }
 };
 
 /// Such sums of n codes, two in each f64: one instruction masks two codes, and
@@ -257,32 +239,46 @@ private:
   double sums[n / 2];
 };
 
-/// Such sums of n codes of two sources, with eMax - eMin <= 6: one instruction
-/// multiplies an element's two codes by their scales and adds the products.
+/// Such sums of n codes of up to four sources, with eMax - eMin <= 6 for two
+/// and <= 5 for more: one instruction multiplies two codes by their scales and
+/// adds the products.
 ///
-/// The scales are integers below 2^14 in units of 2^(eMin - 7). The codes are
-/// bytes, biased to 0..15, or to 16 times that where they are masked but not
-/// shifted. Added to the bits of 1.5 * 2^23, a sum below 2^22 makes the float
-/// 1.5 * 2^23 + sum.
-template <int n> class PairSum {
+/// The scales are integers below 2^14 (2^13) in units of 2^(eMin - 7). The
+/// codes are bytes, biased to 0..15, or to 16 times that where they are masked
+/// but not shifted. Added to the bits of 1.5 * 2^23, a sum below 2^22 makes the
+/// float 1.5 * 2^23 + sum.
+template <int n, int sources> class IntegerSum {
+  static_assert(sources <= 4);
+  static constexpr int kPairs = (sources + 1) / 2;
+
 public:
-  __device__ __forceinline__ PairSum(const ScaleRange &range,
-                                     const uint32_t (&scales)[2])
-      : exponent(
-            max((range.smallest + 1) >> 23, ScaleRange::kLeastPairExponent)) {
-    uint32_t integers[2];
+  __device__ __forceinline__ IntegerSum(const ScaleRange &range,
+                                        const uint32_t (&scales)[sources])
+      : exponent(max((range.smallest + 1) >> 23,
+                     ScaleRange::kLeastIntegerExponent)) {
+    uint32_t sum = 0;
 #pragma unroll
-    for (int k = 0; k < 2; ++k)
-      integers[k] = scales[k] == 0 ? 0
-                                   : (((scales[k] >> 16) & 0x7fu) | 0x80u)
-                                         << ((scales[k] >> 23) - exponent);
-    factors = integers[0] | integers[1] << 16;
-    bias = 8 * (integers[0] + integers[1]);
+    for (int k = 0; k < kPairs; ++k)
+      factors[k] = 0;
+#pragma unroll
+    for (int k = 0; k < sources; ++k) {
+      uint32_t significand = __byte_perm(scales[k], 0, 0x4442) | 0x80u;
+      // Nothing is left of a scale of zero, which is shifted by 2^32 less
+      // `exponent`.
+      uint32_t integer;
+      asm("shl.b32 %0, %1, %2;"
+          : "=r"(integer)
+          : "r"(significand), "r"((scales[k] >> 23) - exponent));
+      factors[k / 2] |= integer << (16 * (k % 2));
+      sum += integer;
+    }
+    bias = 8 * sum;
   }
 
-  /// The sums, times a power of two.
-  __device__ __forceinline__ void add(const Pack<n / 2> &a,
-                                      const Pack<n / 2> &b, float power,
+  /// The sums, times a power of two. `load(k, w)` is word w of source k's
+  /// codes.
+  template <typename Load>
+  __device__ __forceinline__ void add(const Load &load, float power,
                                       float (&sum)[n]) const {
     // Of elements with an even and with an odd index.
     float factor[2], rest[2];
@@ -297,19 +293,29 @@ public:
     for (int w = 0; w < n / 8; ++w)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        // Two bytes of each source, in turn: four elements.
-        uint32_t bytes =
-            __byte_perm(a.words[w], b.words[w], half == 0 ? 0x5140 : 0x7362);
+        uint32_t lower[2] = {first[0], first[1]};
+        uint32_t upper[2] = {first[0], first[1]};
+#pragma unroll
+        for (int k = 0; k < kPairs; ++k) {
+          // Two bytes of each source, in turn: four elements.
+          uint32_t other = 2 * k + 1 < sources ? load(2 * k + 1, w) : 0;
+          uint32_t bytes =
+              __byte_perm(load(2 * k, w), other, half == 0 ? 0x5140 : 0x7362);
+#pragma unroll
+          for (int odd = 0; odd < 2; ++odd) {
+            uint32_t codes = maskFlip(bytes, 0x0f0f0f0fu << (4 * odd),
+                                      0x08080808u << (4 * odd));
+            lower[odd] = __dp2a_lo(factors[k], codes, lower[odd]);
+            upper[odd] = __dp2a_hi(factors[k], codes, upper[odd]);
+          }
+        }
 #pragma unroll
         for (int odd = 0; odd < 2; ++odd) {
-          uint32_t codes = maskFlip(bytes, 0x0f0f0f0fu << (4 * odd),
-                                    0x08080808u << (4 * odd));
           int i = 8 * w + 4 * half + odd;
-          uint32_t lower = __dp2a_lo(factors, codes, first[odd]);
-          uint32_t upper = __dp2a_hi(factors, codes, first[odd]);
-          sum[i] = __fmaf_rn(__uint_as_float(lower), factor[odd], rest[odd]);
+          sum[i] =
+              __fmaf_rn(__uint_as_float(lower[odd]), factor[odd], rest[odd]);
           sum[i + 2] =
-              __fmaf_rn(__uint_as_float(upper), factor[odd], rest[odd]);
+              __fmaf_rn(__uint_as_float(upper[odd]), factor[odd], rest[odd]);
         }
       }
   }
@@ -319,8 +325,8 @@ private:
   static constexpr uint32_t kMagicBits = 0x4b400000u;
   /// eMin, as in an f32.
   uint32_t exponent;
-  /// The two scales.
-  uint32_t factors;
+  /// The scales of two sources each.
+  uint32_t factors[kPairs];
   /// What the bias of the codes adds to a sum.
   uint32_t bias;
 };
@@ -490,19 +496,18 @@ public:
   }
 };
 
-/// Sums items of `n` elements of up to kStages sources. All sources of an item
-/// are in flight at once, beside those of the thread's next item.
-template <Kind kind, int n, int kStages> class FewSummer {
+/// Sums items of `n` elements of so many `sources`. All sources of an item are
+/// in flight at once, beside those of the thread's next item.
+template <Kind kind, int n, int sources> class FewSummer {
   static_assert(isQuantized(kind));
   using Stage = SourceStage<kind, n>;
 
 public:
   struct Storage {
-    Stage stages[2][kStages];
+    Stage stages[2][sources];
   };
 
-  /// The addresses of a thread in the storage of its warp. Kept in registers,
-  /// because the compiler would compute them anew for each item.
+  /// The addresses of a thread in the storage of its warp.
   struct Lane {
     uint32_t packs, scales;
 
@@ -511,11 +516,12 @@ public:
               sharedAddress(&storage.stages[0][0].packs[0][threadIdx.x % 32])),
           scales(
               sharedAddress(&storage.stages[0][0].scales[threadIdx.x % 32])) {
-      asm volatile("" : "+r"(packs), "+r"(scales));
+      keepInRegister(packs);
+      keepInRegister(scales);
     }
     /// Of stage `k` of a half.
     static __device__ __forceinline__ uint32_t offset(int half, int k) {
-      return (half * kStages + k) * static_cast<uint32_t>(sizeof(Stage));
+      return (half * sources + k) * static_cast<uint32_t>(sizeof(Stage));
     }
   };
 
@@ -523,24 +529,22 @@ public:
   /// to a half of the storage: one group of copies, which is empty if the
   /// thread is not `active`. If it is, all elements must be there, as padding
   /// at least.
-  template <typename Int>
-  __device__ __forceinline__ static void copy(const Sources &sources,
+  __device__ __forceinline__ static void copy(const Sources &from,
                                               const Lane &lane, int half,
-                                              bool active, Int element) {
+                                              bool active, int32_t element) {
     if (active) {
-      const uint8_t *packs =
-          sources.data + static_cast<int64_t>(element) * bitsOf(kind) / 8;
+      auto first = static_cast<uint32_t>(element);
+      const uint8_t *packs = from.data + first / (8 / bitsOf(kind));
       // Scales come in pairs, because 4 bytes are the least that can be copied.
-      const uint8_t *scales = sources.data + sources.scalesOffset +
-                              (element >> sources.blockLog2) / 2 * 4;
+      const uint8_t *scales =
+          from.data + from.scalesOffset + (first >> from.blockLog2) / 2 * 4;
 #pragma unroll
-      for (int k = 0; k < kStages; ++k)
-        if (k < sources.count) {
-          int64_t source = k * sources.stride;
-          uint32_t stage = Lane::offset(half, k);
-          copyAsync<4>(lane.scales + stage, scales + source);
-          Stage::copy(lane.packs + stage, packs + source);
-        }
+      for (int k = 0; k < sources; ++k) {
+        int64_t source = k * from.stride;
+        uint32_t stage = Lane::offset(half, k);
+        copyAsync<4>(lane.scales + stage, scales + source);
+        Stage::copy(lane.packs + stage, packs + source);
+      }
     }
     commitCopies();
   }
@@ -549,40 +553,36 @@ public:
   /// false if they are not valid and sumElement() must be used. If `power` is
   /// not 0, the sums may be multiplied by it: then `isMultiplied` is set. It is
   /// a power of two from 2^-12 to 1, and no such sum is below 2^-100.
-  template <typename Int>
   __device__ __forceinline__ static bool
-  sum(const Sources &sources, const Lane &lane, int half, bool active,
-      Int element, float power, bool &isMultiplied, float (&sum)[n]) {
+  sum(const Sources &from, const Lane &lane, int half, bool active,
+      int32_t element, float power, bool &isMultiplied, float (&sum)[n]) {
     uint32_t scaleSelector =
-        (element >> sources.blockLog2) % 2 != 0 ? 0x3244 : 0x1044;
+        (element >> from.blockLog2) % 2 != 0 ? 0x3244 : 0x1044;
     auto loadPack = [&](int k) {
       return Stage::load(lane.packs + Lane::offset(half, k));
     };
     waitForCopies<1>();
     // As f32 bits.
-    uint32_t scales[kStages];
+    uint32_t scales[sources];
 #pragma unroll
-    for (int k = 0; k < kStages; ++k)
-      scales[k] =
-          k < sources.count
-              ? __byte_perm(loadShared4(lane.scales + Lane::offset(half, k)), 0,
-                            scaleSelector)
-              : 0;
+    for (int k = 0; k < sources; ++k)
+      scales[k] = __byte_perm(loadShared4(lane.scales + Lane::offset(half, k)),
+                              0, scaleSelector);
 
     if constexpr (kind == Kind::I4) {
-      static_assert(kStages == 2);
       ScaleRange range;
 #pragma unroll
-      for (int k = 0; k < kStages; ++k)
-        if (k < sources.count)
-          range.add(scales[k]);
-      if (__all_sync(0xffffffffu, !active || range.isExactPair())) {
+      for (int k = 0; k < sources; ++k)
+        range.add(scales[k]);
+      if (__all_sync(0xffffffffu, !active || range.isExactInteger(sources))) {
         isMultiplied = power != 0.0f && range.isUsual();
-        Pack<Stage::kBytes> first = loadPack(0), second = {};
-        if (sources.count > 1)
-          second = loadPack(1);
-        PairSum<n>(range, scales)
-            .add(first, second, isMultiplied ? power : 1.0f, sum);
+        Pack<Stage::kBytes> packs[sources];
+#pragma unroll
+        for (int k = 0; k < sources; ++k)
+          packs[k] = loadPack(k);
+        IntegerSum<n, sources>(range, scales)
+            .add([&](int k, int w) { return packs[k].words[w]; },
+                 isMultiplied ? power : 1.0f, sum);
         return active;
       }
     }
@@ -592,14 +592,13 @@ public:
       sum[i] = 0.0f;
     uint32_t largestScale = 0;
 #pragma unroll
-    for (int k = 0; k < kStages; ++k)
-      if (k < sources.count) {
-        largestScale = max(largestScale, scales[k]);
-        float scale = __uint_as_float(scales[k]);
-        forEachCode<formatOf(kind), n>(loadPack(k), [&](int i, float code) {
-          sum[i] = __fmaf_rn(code, scale, sum[i]);
-        });
-      }
+    for (int k = 0; k < sources; ++k) {
+      largestScale = max(largestScale, scales[k]);
+      float scale = __uint_as_float(scales[k]);
+      forEachCode<formatOf(kind), n>(loadPack(k), [&](int i, float code) {
+        sum[i] = __fmaf_rn(code, scale, sum[i]);
+      });
+    }
     return active && largestScale < kLargestFusedScale;
   }
 };
@@ -615,15 +614,6 @@ ZPP_HOST_DEVICE constexpr int smallItem(Kind from) {
 }
 /// The same if elements are gathered one by one.
 inline constexpr int kSingleItem = 16;
-
-/// Items of a thread that sums few sources: as many as leave enough thread
-/// blocks for every multiprocessor.
-inline int32_t chooseRows(int64_t items) {
-  constexpr int64_t kMaxRows = 4;
-  constexpr int64_t kEnoughThreads = int64_t(1) << 17;
-  return static_cast<int32_t>(
-      std::clamp<int64_t>(items / kEnoughThreads, 1, kMaxRows));
-}
 
 } // namespace zpp::kernels
 
