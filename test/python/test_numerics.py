@@ -160,7 +160,7 @@ def test_small_gradients_do_not_vanish(tiny):
 
 
 @pytest.mark.parametrize("forms, options, bound", [
-    ("i8:i4", {"rotate": 32}, 0.12), ("i8:i4", {}, 0.20), ("i8:i8", {}, 0.03)])
+    ("i8:i4", {}, 0.12), ("i8:i4", {"rotate": 0}, 0.20), ("i8:i8", {}, 0.03)])
 def test_error_on_heavy_tailed_gradients(forms, options, bound):
     """Student-t with 3 degrees of freedom; DeepSpeed's scheme has 0.54."""
     rng = np.random.default_rng(3)

@@ -78,7 +78,7 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
       *this, "rotate",
       llvm::cl::desc("Elements of a gradient's group that is rotated before it "
                      "is quantized, which spreads outliers: 32, or 0 for none"),
-      llvm::cl::init(0)};
+      llvm::cl::init(32)};
   Option<std::string> feedback{
       *this, "feedback",
       llvm::cl::desc("What is added to the next step's gradients of what their "
