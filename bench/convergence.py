@@ -50,27 +50,28 @@ from lab.tables import Table
 MESH = (("node", 2), ("gpu", 2))
 OFF = {"weights": "none", "gradients": "none", "secondary": "none"}
 WEIGHTS = OFF | {"weights": "i8", "secondary": "gpu"}
-PAPER = {"weights": "i8", "secondary": "gpu", "gradients": "i4:i4"}
+PAPER = {"weights": "i8", "secondary": "gpu", "gradients": "i4:i4", "rotate": 0}
+DEFAULT = PAPER | {"gradients": "i8:i4", "rotate": 32}
 #: Rewritten steps: name -> options.
 VARIANTS = {
-    "weights": WEIGHTS, "paper": PAPER,
-    "default": PAPER | {"gradients": "i8:i4"},
-    "rotate": PAPER | {"rotate": 32},
-    "delta": PAPER | {"weights": "i4:delta", "gradients": "i8:i4"},
+    "weights": WEIGHTS, "paper": PAPER, "paper-rotate": PAPER | {"rotate": 32},
+    "unrotated": DEFAULT | {"rotate": 0}, "default": DEFAULT,
+    "delta": DEFAULT | {"weights": "i4:delta", "rotate": 0},
 }
 #: Rows: name -> the step of the first and of the second half.
 ROWS = {
     "FSDP": ("fsdp", "fsdp"),
     "qwZ + hpZ": ("weights", "weights"),
     "ZeRO++, i4:i4 (paper)": ("paper", "paper"),
-    "ZeRO++, i8:i4 (default)": ("default", "default"),
-    "ZeRO++, i4:i4, rotate=32": ("rotate", "rotate"),
-    "ZeRO++, weights i4:delta": ("delta", "delta"),
+    "ZeRO++, i4:i4, rotate=32": ("paper-rotate", "paper-rotate"),
+    "ZeRO++, i8:i4": ("unrotated", "unrotated"),
+    "ZeRO++, i8:i4, rotate=32 (default)": ("default", "default"),
+    "ZeRO++, i8:i4, weights i4:delta": ("delta", "delta"),
     "i4:i4 in the first half (5.4)": ("paper", "weights"),
 }
 #: Orders of the data. All rows have the same, because one may be 1 % better than
 #: another.
-SEEDS = 3
+SEEDS = 5
 LIMIT = 0.005
 #: Of the text's pieces of so many bytes, each 20th is for validation.
 PIECE, VALIDATION = 4096, 20
@@ -468,47 +469,58 @@ def read_results(folder: pathlib.Path) -> dict[str, list[dict]]:
         for run in runs:
             run["curve"] = [point for point in run["curve"]
                             if point[0] <= last]
-    return {row: found[row] for row in ROWS if row in found}
+    if "FSDP" not in found:
+        sys.exit("expected a run of FSDP, but got none")
+    # Rows are compared with FSDP of the same seeds.
+    seeds = {run["seed"] for run in found["FSDP"]}
+    found = {row: [run for run in runs if run["seed"] in seeds]
+             for row, runs in found.items()}
+    return {row: found[row] for row in ROWS if found.get(row)}
 
 
 def print_table(results: dict[str, list[dict]]) -> bool:
     """True if every row holds: within the spread of FSDP's seeds, or at most
-    0.5 % above its mean."""
-    if "FSDP" not in results:
-        sys.exit("expected a run of FSDP, but got none")
-    last = {row: [run["curve"][-1][2] for run in runs]
+    0.5 % above its mean, for the seeds of the row."""
+    last = {row: {run["seed"]: run["curve"][-1][2] for run in runs}
             for row, runs in results.items()}
-    base = statistics.mean(last["FSDP"])
-    limit = max(max(last["FSDP"]), base * (1 + LIMIT))
     table = Table(["step", "seeds", "validation loss", "smallest", "largest",
-                   "compared with FSDP", "holds"])
+                   "compared with FSDP", "standard error", "holds"])
     everything = True
     for row, losses in last.items():
-        mean = statistics.mean(losses)
-        holds = mean <= limit
+        base = [last["FSDP"][seed] for seed in losses]
+        above = [loss / other - 1
+                 for loss, other in zip(losses.values(), base)]
+        mean = statistics.mean(losses.values())
+        holds = mean <= max(*base, statistics.mean(base) * (1 + LIMIT))
         everything &= holds
-        table.row([row, len(losses), f"{mean:.4f}", f"{min(losses):.4f}",
-                   f"{max(losses):.4f}", f"{mean / base - 1:+.2%}",
-                   "yes" if holds else "no"])
+        error = (f"{statistics.stdev(above) / math.sqrt(len(above)):.2%}"
+                 if len(above) > 1 else "")
+        table.row([row, len(losses), f"{mean:.4f}", f"{min(losses.values()):.4f}",
+                   f"{max(losses.values()):.4f}", f"{statistics.mean(above):+.2%}",
+                   error, "yes" if holds else "no"])
     return everything
 
 
 COLORS = ("#818b98", "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#bf3989",
-          "#57606a")
+          "#57606a", "#9a6700")
 PANEL_WIDTH, PANEL_HEIGHT, LEFT, TOP = 720, 300, 60, 40
 
 
 def draw(results: dict[str, list[dict]]) -> str:
     """Curves of the validation loss, the mean of the seeds, and below them how
-    much each is above FSDP's; as SVG."""
-    means = {row: [(step, statistics.mean(run["curve"][index][2]
-                                          for run in runs))
-                   for index, (step, *_) in enumerate(runs[0]["curve"])]
-             for row, runs in results.items()}
-    base = [loss for _, loss in means["FSDP"]]
-    above = {row: [(step, (loss / base[index] - 1) * 100)
-                   for index, (step, loss) in enumerate(curve)]
-             for row, curve in means.items()}
+    much each is above FSDP's of the same seeds; as SVG."""
+    base = {run["seed"]: run["curve"] for run in results["FSDP"]}
+    means, above = {}, {}
+    for row, runs in results.items():
+        steps = [step for step, *_ in runs[0]["curve"]]
+        means[row] = [
+            (step, statistics.mean(run["curve"][index][2] for run in runs))
+            for index, step in enumerate(steps)]
+        above[row] = [
+            (step, statistics.mean(
+                run["curve"][index][2] / base[run["seed"]][index][2] - 1
+                for run in runs) * 100)
+            for index, step in enumerate(steps)]
     parts = []
     for number, row in enumerate(means):
         parts.append(

@@ -53,7 +53,7 @@ def test_every_row_trains_like_fsdp(folder, monkeypatch, capsys):
 
     # The same again, interrupted in the middle; what is kept between calls is
     # saved as well.
-    row = "ZeRO++, weights i4:delta"
+    row = "ZeRO++, i8:i4, weights i4:delta"
     path = convergence.result_path(folder, row, 0)
     before = json.loads(path.read_text())
     path.unlink()
@@ -105,11 +105,30 @@ def test_validation_is_held_out(tmp_path):
 
 def test_a_row_above_the_limit_does_not_hold(capsys):
     def runs(*losses):
-        return [{"curve": [[10, loss, loss]]} for loss in losses]
+        return [{"seed": seed, "curve": [[10, loss, loss]]}
+                for seed, loss in enumerate(losses)]
 
     assert convergence.print_table({"FSDP": runs(2.0, 2.02),
-                                    "good": runs(2.019)})
+                                    "good": runs(2.018, 2.02)})
     assert not convergence.print_table({"FSDP": runs(2.0, 2.002),
-                                        "bad": runs(2.02)})
-    assert "| bad | 1 | 2.0200 | 2.0200 | 2.0200 | +0.95% | no |" in (
+                                        "bad": runs(2.02, 2.02)})
+    assert "| bad | 2 | 2.0200 | 2.0200 | 2.0200 | +0.95% | 0.05% | no |" in (
         capsys.readouterr().out)
+
+
+def test_rows_are_compared_with_fsdp_of_their_seeds(tmp_path, capsys):
+    """One seed is 10 % worse for all, and a seed without FSDP is left out."""
+    (tmp_path / "results").mkdir()
+    losses = {"FSDP": {0: 2.0, 1: 2.2}, "qwZ + hpZ": {1: 2.2},
+              "ZeRO++, i8:i4": {0: 2.02, 1: 2.222, 2: 9.0}}
+    for row, seeds in losses.items():
+        for seed, loss in seeds.items():
+            convergence.result_path(tmp_path, row, seed).write_text(json.dumps(
+                {"row": row, "seed": seed, "curve": [[10, loss, loss]]}))
+    results = convergence.read_results(tmp_path)
+    assert convergence.print_table(results)
+    table = capsys.readouterr().out
+    assert "| qwZ + hpZ | 1 | 2.2000 | 2.2000 | 2.2000 | +0.00% |  | yes |" in table
+    assert ("| ZeRO++, i8:i4 | 2 | 2.1210 | 2.0200 | 2.2220 | +1.00% | 0.00% | yes |"
+            in table)
+    xml.etree.ElementTree.fromstring(convergence.draw(results))
