@@ -1,5 +1,4 @@
-//===- LoopDeferral.cpp - Scatters that an iteration leaves to the next one
-//===//
+//===- LoopDeferral.cpp - Scatters left to the next iteration -------------===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
