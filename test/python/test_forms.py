@@ -377,8 +377,9 @@ def test_modules_of_replicas_run_as_replicas():
     assert same_bits(result(secondary="gpu"), plain)
     quantized = result(weights="i8", gradients="i8:i4")
     assert not same_bits(quantized, plain)
-    np.testing.assert_allclose(quantized, plain,
-                               atol=0.1 * np.abs(plain).max())
+    # Single elements of rotated groups may be off by more.
+    assert (np.linalg.norm(quantized - plain)
+            <= 0.15 * np.linalg.norm(plain))
 
 
 def test_three_tiers_send_no_more_over_the_slowest():
