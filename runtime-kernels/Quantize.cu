@@ -288,12 +288,12 @@ cudaError_t launchQuantize(const ConstTensor &source, const void *held,
             constexpr auto *kernel = quantizeRotatedKernel<from, format, path>;
             QuantizeParams params = create(kGroup);
             int64_t items = countItems(params, kGroup);
-            if (path != Path::Single)
-              params.rows = chooseRows<kernel>(items, index.chunks, kThreads,
-                                               /*waitsForMemory=*/format !=
-                                                   WireFormat::I4);
-            return launch<kernel>(divideUp(items, params.rows * kThreads),
-                                  index.chunks, kThreads, params, target);
+            if constexpr (path == Path::Single)
+              return launch<kernel>(divideUp(items, kThreads), index.chunks,
+                                    kThreads, params, target);
+            return launchRows<kernel>(
+                items, index.chunks, kThreads,
+                /*waitsForMemory=*/format != WireFormat::I4, params, target);
           };
           auto launchPlain = [&](auto path) {
             QuantizeParams params = create(kItem);

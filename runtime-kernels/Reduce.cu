@@ -188,15 +188,13 @@ cudaError_t zpp::kernels::dequantizeReduce(const ConstChunks &sources,
           auto launchFew = [&](auto item, auto count) {
             int64_t items = divideUp(index.elements, item);
             params.areInRuns = index.allowsVectors(item, kPack);
-            constexpr auto *kernel = reduceFewKernel<from, to, item, count>;
-            params.rows = chooseRows<kernel>(items, /*chunks=*/1, kThreads,
-                                             /*waitsForMemory=*/true);
             float power =
                 params.finish.factor * (params.rotates ? 0x1p-2f : 1.0f);
             if (power >= 0x1p-12f && power <= 1.0f)
               params.power = power;
-            return launch<kernel>(divideUp(items, params.rows * kThreads),
-                                  /*chunks=*/1, kThreads, params, target);
+            return launchRows<reduceFewKernel<from, to, item, count>>(
+                items, /*chunks=*/1, kThreads, /*waitsForMemory=*/true, params,
+                target);
           };
           using Large = std::integral_constant<int, largeItem(from)>;
           using Small = std::integral_constant<int, smallItem(from)>;

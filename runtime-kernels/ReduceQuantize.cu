@@ -160,13 +160,9 @@ cudaError_t zpp::kernels::dequantizeReduceQuantize(const ConstChunks &sources,
         auto launchFew = [&](auto item, auto count) {
           ReduceQuantizeParams params = createParams(item);
           int64_t items = countItems(params, item);
-          constexpr auto *kernel =
-              reduceFewQuantizeKernel<from, format, item, count>;
-          params.rows = chooseRows<kernel>(
+          return launchRows<reduceFewQuantizeKernel<from, format, item, count>>(
               items, index.chunks, kThreads,
-              /*waitsForMemory=*/from == Kind::I4 && count > 2);
-          return launch<kernel>(divideUp(items, params.rows * kThreads),
-                                index.chunks, kThreads, params, target);
+              /*waitsForMemory=*/from == Kind::I4 && count > 2, params, target);
         };
         auto launchItems = [&](auto item, auto path) {
           ReduceQuantizeParams params = createParams(item);

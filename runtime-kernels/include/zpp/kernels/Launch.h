@@ -128,6 +128,17 @@ cudaError_t launch(int64_t threadBlocks, int64_t chunks, int threads,
   return target.launches ? cudaSuccess : state.flush();
 }
 
+/// The same for threads that handle `params.rows` of a chunk's `items` each:
+/// see chooseRows().
+template <auto kernel, typename Params>
+cudaError_t launchRows(int64_t items, int64_t chunks, int threads,
+                       bool waitsForMemory, Params params,
+                       const LaunchTarget &target) {
+  params.rows = chooseRows<kernel>(items, chunks, threads, waitsForMemory);
+  return launch<kernel>(divideUp(items, params.rows * threads), chunks, threads,
+                        params, target);
+}
+
 } // namespace zpp::kernels
 
 #endif // ZPP_KERNELS_LAUNCH_H
