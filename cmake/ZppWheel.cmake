@@ -29,7 +29,7 @@ function(zpp_add_static_program name)
   target_compile_definitions(${name}-static PRIVATE ZPP_NATIVE_TARGET_ONLY)
   target_compile_options(${name}-static PRIVATE ${options})
   target_include_directories(${name}-static PRIVATE ${folder} ${PROJECT_SOURCE_DIR}/tools/common)
-  target_link_libraries(${name}-static PRIVATE ${libraries}
+  target_link_libraries(${name}-static PRIVATE ${libraries} ZppOlderGlibc
     -Wl,--start-group ${archives} -Wl,--end-group
     ${ZPP_ZSTD} ${ZPP_ZLIB} Threads::Threads ${CMAKE_DL_LIBS})
   target_link_options(${name}-static PRIVATE

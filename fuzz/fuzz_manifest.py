@@ -5,7 +5,7 @@
     python fuzz/fuzz_manifest.py [--runs N | --seconds S] [--seed N]
 
 Half of the changed manifests are sealed again, as one is who means harm: what
-is behind the digest is read too. Whatever the bytes are, the bundle is read or
+is after the digest is read too. Whatever the bytes are, the bundle is read or
 a ValueError says what was expected. A manifest that was changed and not sealed
 again must not be read.
 """
@@ -88,7 +88,7 @@ def change_value(text: bytes, choose: random.Random) -> bytes:
 
 
 def run(seed: int) -> str:
-    """What one execution ends in; raises what it should not."""
+    """Runs one execution; raises an error that it should not end in."""
     choose = random.Random(seed)
     original = make()
     change = choose.choice([change_bytes, change_value])
@@ -101,7 +101,8 @@ def run(seed: int) -> str:
     try:
         bundle = _bundle.Bundle({_bundle.MANIFEST: text, "step.mlir": step,
                                  "libstep.so": LIBRARY})
-        bundle.devices, bundle.id, bundle.mesh
+        for read in ("devices", "id", "mesh"):
+            getattr(bundle, read)
     except ValueError as error:
         if not re.search("expected .* but got", str(error), re.DOTALL):
             raise AssertionError(f"expected an error that says what was "

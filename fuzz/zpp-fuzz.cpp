@@ -12,7 +12,7 @@
 //
 // Executions are numbered; the number is the seed of all that is random in one.
 // They run in batches, each in a process of its own, so that one that crashes
-// takes down no more than its batch, which goes on behind it. Programs are
+// takes down no more than its batch, which goes on after it. Programs are
 // parsed once, before the first batch; an execution changes a copy.
 //
 //===----------------------------------------------------------------------===//
@@ -212,7 +212,7 @@ static std::string mutateOption(StringRef pipeline, MLIRContext &context,
       "node=1e308gbit,gpu=1e-308gbit",
       "any",
       "dependent",
-      "xla-ffi",
+      "cuda",
       "portable",
       "table",
       "json"};
@@ -231,23 +231,23 @@ static std::string choosePipeline(const Entry &entry, Random &random) {
   std::string option = mesh.empty() ? "" : "mesh=" + mesh + " ";
   static constexpr llvm::StringLiteral kOptions[] = {
       "",
-      "target=xla-ffi",
+      "target=cuda",
       "regather=true",
-      "stages=2 secondary=none",
-      "weights=i4 gradients=i4 target=xla-ffi",
+      "secondary=none",
+      "weights=i4 gradients=i4 target=cuda",
       "weights=none gradients=none",
       "weights=i4:delta frozen=keep",
-      "weights=i4:delta frozen=keep start=frozen target=xla-ffi",
+      "weights=i4:delta frozen=keep start=frozen target=cuda",
       "frozen=keep start=all",
-      "feedback=last rotate=32",
+      "feedback=last tuning.rotate=32",
       "feedback=all frozen=keep start=all",
-      "feedback=all weights=i4:delta target=xla-ffi",
+      "feedback=all weights=i4:delta target=cuda",
       "updated=i8 reduced=i4",
-      "updated=i4 weights=none secondary=none target=xla-ffi",
+      "updated=i4 weights=none secondary=none target=cuda",
       "links=node=50gbit,gpu=400gbyte",
-      "target=xla-ffi regather=true links=node=50gbit,gpu=400gbyte",
-      "coalesce-bytes=65536",
-      "target=xla-ffi coalesce-bytes=0 prefetch-bytes=1024"};
+      "target=cuda regather=true links=node=50gbit,gpu=400gbyte",
+      "tuning.coalesce-bytes=65536",
+      "target=cuda tuning.coalesce-bytes=0 tuning.prefetch-bytes=1024"};
   std::string zeropp = "zeropp{" + option + random.pick(kOptions).str() + "}";
   std::string report =
       "zero-report{" + option + (random.oneIn(2) ? "format=json " : "") +
@@ -270,7 +270,12 @@ static std::string choosePipeline(const Entry &entry, Random &random) {
   static constexpr llvm::StringLiteral kSchedule =
       "zero-outline-collectives,zero-pipeline-chunks,zero-rotate-loops{min-"
       "trips=2},zero-overlap-collectives,zero-defer-starts";
-  switch (random.below(8)) {
+  static constexpr llvm::StringLiteral kStages =
+      "zero-import-collectives,zero-split-hierarchy,"
+      "zero-decompose-reduce-scatter{stages=2},zero-reorder-slices,"
+      "zero-quantize-all-to-all,zero-decompose-all-gather,"
+      "zero-fuse-quantization,zero-outline-collectives,zero-pipeline-chunks";
+  switch (random.below(9)) {
   case 0:
     return report;
   case 1:
@@ -283,6 +288,8 @@ static std::string choosePipeline(const Entry &entry, Random &random) {
     return (kSteps + "," + kSchedule).str();
   case 5:
     return kSchedule.str();
+  case 6:
+    return kStages.str();
   default:
     return zeropp;
   }
@@ -502,7 +509,7 @@ private:
 };
 } // namespace
 
-/// Runs executions from `next` on. Ends with 0 behind the last one, or where
+/// Runs executions from `next` on. Ends with 0 after the last one, or where
 /// time is up, with 1 at one that found something.
 void Search::runBatch(const Batch &batch) const {
   // Reports and remarks are not of interest.

@@ -25,7 +25,7 @@ constexpr int kRotatedRows = 2;
 
 struct DequantizeParams {
   const uint8_t *source;
-  /// What the values are added to, which may be `dest`; null if they are not.
+  /// Addend of the values, which may be `dest`; null if there is none.
   const void *held;
   void *dest;
   int64_t stride;
@@ -48,7 +48,7 @@ template <WireFormat format, int n> struct CodedItem {
     return floatOfBits(scaleBits << 16);
   }
 
-  /// Item `item` of a chunk, or zeros behind its last element.
+  /// Item `item` of a chunk, or zeros after its last element.
   template <typename Int>
   __device__ __forceinline__ static CodedItem
   load(const uint8_t *chunk, const DequantizeParams &p, Int item) {
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kThreads)
               static_cast<Int>(threadIdx.x);
   const uint8_t *chunk = p.source + static_cast<int64_t>(c) * p.stride;
 
-  /// Where item r lies in the tensor, and how much of it does.
+  /// Place of item r in the tensor, and how much of it lies there.
   struct Place {
     Int index, count;
   };
@@ -207,7 +207,7 @@ __global__ void __launch_bounds__(kThreads)
     value[0] = decodeElement<format>(p.source + c * p.stride, p.scalesOffset,
                                      p.blockLog2, element);
   if (p.rotates)
-    rotateItem<Rotation::Back>(value, left);
+    rotateBack(value, left);
   if (left <= 0)
     return;
   auto position = p.map.at(p.map.chunkBegin(c), element);

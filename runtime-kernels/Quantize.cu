@@ -23,7 +23,7 @@ constexpr int kItem = 16;
 
 struct QuantizeParams {
   const void *source;
-  /// What the difference is taken to; null if there is none.
+  /// Base of the difference; null if there is none.
   const void *held;
   uint8_t *dest;
   int64_t stride;
@@ -103,7 +103,8 @@ __global__ void __launch_bounds__(kThreads)
 /// Elements of a group, which a thread rotates alone.
 constexpr int kGroup = static_cast<int>(kRotation);
 
-/// Where the items of a warp, of n elements each, arrive in shared memory.
+/// Buffer in shared memory in which the items of a warp, of n elements each,
+/// arrive.
 ///
 /// Where they are consecutive in the tensor, neighboring threads copy
 /// neighboring packs of 16 bytes, whoever's they are.

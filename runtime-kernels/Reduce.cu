@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kThreads, 5)
   p.finish.apply(values);
   if constexpr (isQuantized(from))
     if (p.rotates)
-      rotateItem<Rotation::Back>(values, left);
+      rotateBack(values, left);
 
   storeItems<E, n>(E::template narrow<n>(values), warpStorage.packs, dest,
                    element, begin, p.map, p.areInRuns);
@@ -111,11 +111,11 @@ __global__ void __launch_bounds__(kThreads, 5)
     if (!isMultiplied) {
       p.finish.apply(values);
       if (p.rotates)
-        rotateItem<Rotation::Back>(values, left);
+        rotateBack(values, left);
     } else if (p.rotates) {
 #pragma unroll
       for (int g = 0; g < n; g += kRotation)
-        addStages<kRotation>(values + g);
+        addStages<Rotation::Back>(values + g);
     }
     storeItems<E, n>(E::template narrow<n>(values), packs[threadIdx.x / 32],
                      dest, element, begin, p.map, p.areInRuns);
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(kThreads)
   p.finish.apply(sum);
   if constexpr (isQuantized(from))
     if (p.rotates)
-      rotateItem<Rotation::Back>(sum, left);
+      rotateBack(sum, left);
   if (left <= 0)
     return;
   auto position =

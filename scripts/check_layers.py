@@ -30,7 +30,7 @@ class Layers:
         #: Layer -> layers that it may include, in the order of the page.
         self.allowed = {name: {name} for name in EXTERNAL}
         #: Folder or file, relative to the root -> layer.
-        self.places = {}
+        self.places: dict[str, str] = {}
         page = root / "docs" / "architecture.md"
         for row in rows(page.read_text()):
             self.add(*row)
@@ -61,7 +61,7 @@ class Layers:
             self.places |= dict.fromkeys(found, name)
 
     def layer_of(self, path: str) -> str | None:
-        """Of a file: that of the innermost folder that has one."""
+        """Returns the layer of a file: that of the innermost folder that has one."""
         while path:
             if path in self.places:
                 return self.places[path]
@@ -71,7 +71,7 @@ class Layers:
     def resolve(self, includer: str, name: str) -> str | None:
         """The path of an included file of zpp, from the root."""
         beside = pathlib.PurePosixPath(includer).parent / name
-        parts = []
+        parts: list[str] = []
         for part in beside.parts:
             parts = parts[:-1] if part == ".." else [*parts, part]
         places = ["/".join(parts), f"include/{name}",

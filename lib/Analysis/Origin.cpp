@@ -16,13 +16,25 @@
 using namespace mlir;
 using namespace zpp;
 
+StringRef zpp::getKindName(std::optional<CollectiveKind> kind) {
+  return kind ? getKindName(*kind) : StringRef();
+}
+
+StringRef zpp::getRoleName(std::optional<Role> role) {
+  return role ? getRoleName(*role) : StringRef();
+}
+
+StringRef zpp::getPhaseName(std::optional<Phase> phase) {
+  return phase ? getPhaseName(*phase) : StringRef();
+}
+
 Origin zpp::getOrigin(const StepCollective &collective, const Mesh &mesh,
                       int64_t id) {
   Origin origin;
   origin.id = id;
-  origin.kind = getKindName(collective.kind).str();
-  origin.role = getRoleName(collective.role).str();
-  origin.phase = getPhaseName(collective.phase).str();
+  origin.kind = collective.kind;
+  origin.role = collective.role;
+  origin.phase = collective.phase;
   llvm::raw_string_ostream os(origin.group);
   llvm::interleave(
       collective.axes, os,
@@ -46,9 +58,12 @@ DictionaryAttr zpp::getOriginAttr(MLIRContext *context, const Origin &origin) {
   Builder builder(context);
   NamedAttrList attrs({
       builder.getNamedAttr("id", builder.getI64IntegerAttr(origin.id)),
-      builder.getNamedAttr("kind", builder.getStringAttr(origin.kind)),
-      builder.getNamedAttr("role", builder.getStringAttr(origin.role)),
-      builder.getNamedAttr("phase", builder.getStringAttr(origin.phase)),
+      builder.getNamedAttr("kind",
+                           builder.getStringAttr(getKindName(origin.kind))),
+      builder.getNamedAttr("role",
+                           builder.getStringAttr(getRoleName(origin.role))),
+      builder.getNamedAttr("phase",
+                           builder.getStringAttr(getPhaseName(origin.phase))),
       builder.getNamedAttr("group", builder.getStringAttr(origin.group)),
       builder.getNamedAttr("weight", builder.getI64IntegerAttr(origin.weight)),
       builder.getNamedAttr("model_bytes",
@@ -73,16 +88,39 @@ static int64_t readNumber(Attribute attr) {
                              int64_t(1) << 62);
 }
 
+/// The one of `values` whose name is `name`, if any.
+template <typename T>
+static std::optional<T> findNamed(std::initializer_list<T> values,
+                                  StringRef name, StringRef (*getName)(T)) {
+  const T *found =
+      llvm::find_if(values, [&](T value) { return getName(value) == name; });
+  return found == values.end() ? std::nullopt : std::optional(*found);
+}
+
 static Origin readOrigin(DictionaryAttr attr) {
   auto getInt = [&](StringRef name) { return readNumber(attr.get(name)); };
   auto getString = [&](StringRef name) {
     auto value = attr.getAs<StringAttr>(name);
-    return value ? value.str() : std::string();
+    return value ? value.getValue() : StringRef();
   };
-  Origin origin{getInt("id"),          getString("kind"),  getString("role"),
-                getString("phase"),    getString("group"), getInt("weight"),
-                getInt("model_bytes"), getInt("trips"),    {},
-                getInt("share"),       getString("reason")};
+  Origin origin;
+  origin.id = getInt("id");
+  origin.kind = findNamed<CollectiveKind>(
+      {CollectiveKind::AllGather, CollectiveKind::ReduceScatter,
+       CollectiveKind::AllReduce, CollectiveKind::AllToAll,
+       CollectiveKind::CollectivePermute, CollectiveKind::CollectiveBroadcast},
+      getString("kind"), getKindName);
+  origin.role =
+      findNamed<Role>({Role::Weight, Role::Gradient, Role::Update, Role::Other},
+                      getString("role"), getRoleName);
+  origin.phase = findNamed<Phase>({Phase::Forward, Phase::Backward},
+                                  getString("phase"), getPhaseName);
+  origin.group = getString("group").str();
+  origin.weight = getInt("weight");
+  origin.modelBytes = getInt("model_bytes");
+  origin.trips = getInt("trips");
+  origin.share = getInt("share");
+  origin.reason = getString("reason").str();
   if (auto before = attr.getAs<ArrayAttr>("before"))
     for (Attribute bytes : before)
       origin.before.push_back(readNumber(bytes));
@@ -175,6 +213,10 @@ void zpp::restoreSource(Operation *from, Operation *to) {
   (void)result;
   if (auto attributes = source.getAs<DictionaryAttr>(kAttributes))
     to->setDiscardableAttrs(attributes);
+}
+
+void zpp::leaveAlone(Operation *op, StringRef pass, const LeftAlone &why) {
+  leaveAlone(op, pass, Twine(why.getReason()));
 }
 
 void zpp::leaveAlone(Operation *op, StringRef pass, const Twine &reason) {

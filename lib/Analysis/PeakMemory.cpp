@@ -9,6 +9,7 @@
 
 #include "ComputeCosts.h"
 #include "zpp/Dialect/Guest/ManualComputation.h"
+#include "zpp/Dialect/Guest/While.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Support/Limits.h"
 
@@ -22,7 +23,7 @@ static void extend(llvm::DenseMap<Value, int64_t> &lastUse, Value value,
     it->second = std::max(it->second, until);
 }
 
-/// Of a donated step: the memory of its arguments holds its results.
+/// Whether the step is donated: the memory of its arguments holds its results.
 static bool isReturned(Value value) {
   return llvm::all_of(value.getUsers(), [](Operation *user) {
     return user == &user->getBlock()->back();
@@ -40,7 +41,7 @@ static std::optional<unsigned> getAliased(OpResult result) {
   bool isAnyStart = isStart(op);
   if (!isAnyStart && !isa<zero::WaitOp>(op) && getCallTarget(op) != kWaitTarget)
     return std::nullopt;
-  // Behind inputs and outputs there are ties, which pass through.
+  // After inputs and outputs there are ties, which pass through.
   unsigned inputs = getInputs(op).size(), outputs = getOutputs(op).size();
   unsigned fromEnd = op->getNumResults() - index;
   if (isAnyStart)
@@ -120,8 +121,7 @@ int64_t zpp::getStateBytes(FunctionOpInterface function, int64_t devices) {
         getBytes(argument.getType()) / (computations.empty() ? 1 : devices);
     for (OpOperand &use : argument.getUses())
       if (computations.contains(use.getOwner()))
-        own = getBytes(use.getOwner()
-                           ->getRegion(0)
+        own = getBytes(ManualView(use.getOwner())
                            .getArgument(use.getOperandNumber())
                            .getType());
     bytes = addSaturating(bytes, own);

@@ -9,7 +9,9 @@
 
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/SymbolTable.h"
+#include "zpp/Analysis/Loops/CountedLoop.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Dialect/Guest/While.h"
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/Support/MathExtras.h"
 
@@ -305,51 +307,8 @@ int64_t ProvenanceAnalysis::getSliceId(Value value, bool inAnyIteration) {
 // Loops
 //===----------------------------------------------------------------------===//
 
-/// The value of an integer constant, also through operands that a loop or a
-/// manual computation carries unchanged.
-std::optional<int64_t> ProvenanceAnalysis::getInteger(Value value) {
-  Operation *op = getConstant(value);
-  auto dense = op ? op->getAttrOfType<DenseIntElementsAttr>("value")
-                  : DenseIntElementsAttr();
-  if (!dense || !dense.isSplat())
-    return std::nullopt;
-  return dense.getSplatValue<APInt>().getSExtValue();
-}
-
-/// How a `stablehlo.while` counts: from a constant, by a constant, while less
-/// than a constant, as `lax.scan` and `lax.fori_loop` produce it.
-std::optional<LoopCounter> ProvenanceAnalysis::getCounter(Operation *loop) {
-  if (!isWhile(loop))
-    return std::nullopt;
-  Block &condition = loop->getRegion(0).front();
-  Block &body = loop->getRegion(1).front();
-  if (condition.back().getNumOperands() != 1)
-    return std::nullopt;
-  Operation *compare = condition.back().getOperand(0).getDefiningOp();
-  if (!compare || !comparesLess(compare) || compare->getNumOperands() != 2)
-    return std::nullopt;
-  auto counter = dyn_cast<BlockArgument>(compare->getOperand(0));
-  if (!counter || counter.getOwner() != &condition)
-    return std::nullopt;
-  unsigned index = counter.getArgNumber();
-  std::optional<int64_t> begin = getInteger(loop->getOperand(index));
-  std::optional<int64_t> end = getInteger(compare->getOperand(1));
-  Operation *add = body.back().getOperand(index).getDefiningOp();
-  if (!begin || !end || !add || !isNamed(add, guest::kAdd) ||
-      add->getNumOperands() != 2)
-    return std::nullopt;
-  Value argument = body.getArgument(index);
-  Value step = add->getOperand(0) == argument   ? add->getOperand(1)
-               : add->getOperand(1) == argument ? add->getOperand(0)
-                                                : Value();
-  std::optional<int64_t> stride =
-      step ? getInteger(step) : std::optional<int64_t>();
-  int64_t distance;
-  if (!stride || *stride < 1 || llvm::SubOverflow(*end, *begin, distance))
-    return std::nullopt;
-  return LoopCounter{
-      index, *begin, *stride,
-      std::max<int64_t>(0, llvm::divideCeilSigned(distance, *stride))};
+std::optional<int64_t> ProvenanceAnalysis::getConstantInteger(Value value) {
+  return zpp::getConstantInteger(get(value).root);
 }
 
 std::optional<int64_t> ProvenanceAnalysis::getTripCount(Operation *op) {
@@ -360,7 +319,8 @@ std::optional<int64_t> ProvenanceAnalysis::getTripCount(Operation *op) {
       continue;
     auto known = tripCounts.find(parent);
     if (known == tripCounts.end()) {
-      std::optional<LoopCounter> counter = getCounter(parent);
+      std::optional<LoopCounter> counter =
+          getLoopCounter(WhileView::get(parent), *this);
       known = tripCounts
                   .try_emplace(parent, counter ? std::optional(counter->trips)
                                                : std::nullopt)

@@ -13,6 +13,7 @@
 #include "zpp/Analysis/StepFlow.h"
 #include "zpp/Analysis/TypeBytes.h"
 #include "zpp/Dialect/Guest/ElementFlow.h"
+#include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Guest/PartitionSlice.h"
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
@@ -102,7 +103,7 @@ private:
 
 /// The keys of a gather or a scatter. A scatter mirrors a gather if they share
 /// a key: their shapes are equal either at the collective or where the weight
-/// is stored, since XLA's partitioner leaves transposes behind scatters.
+/// is stored, since XLA's partitioner leaves transposes after scatters.
 static SmallVector<std::string>
 getMirrorKeys(const StepCollective &collective) {
   bool isGather = collective.kind == CollectiveKind::AllGather;
@@ -177,8 +178,7 @@ static void limitModelBytes(ArrayRef<StepCollective *> gathers,
       Operation *manual = gather->op->getParentOp();
       while (manual && !isNamed(manual, guest::kSdyManualComputation))
         manual = manual->getParentOp();
-      bool isWhole = manual && !manual->getRegion(0).isAncestor(
-                                   Value(root).getParentRegion());
+      bool isWhole = manual && !ManualView(manual).contains(root);
       int64_t devices = isWhole ? 1 : getBytes(whole) / getBytes(part);
       int64_t all = multiplySaturating(
           getBytes(type.clone(whole.getElementType())), devices);

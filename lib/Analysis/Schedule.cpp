@@ -214,7 +214,7 @@ private:
     if (Operation *next = getNextCompute(start))
       event.before = describeOp(next);
     event.trips = provenances.getTripCount(start).value_or(1);
-    bool isGather = event.role == getRoleName(Role::Weight);
+    bool isGather = event.role == Role::Weight;
     int64_t bytes = getBytes(getOutputs(start).getTypes());
     if (!isGather)
       bytes = addSaturating(bytes, getBytes(getInputs(start).getTypes()));
@@ -231,7 +231,7 @@ private:
   void settle() {
     for (size_t index : unsettled) {
       ScheduleEvent &event = events[index];
-      bool isGather = event.role == getRoleName(Role::Weight);
+      bool isGather = event.role == Role::Weight;
       int64_t total = inFlight[isGather];
       if (isGather && budget >= 0 && total > budget &&
           total > event.bytesInFlight)
@@ -248,7 +248,7 @@ private:
       return;
     ScheduleEvent event = it->second.event;
     event.isStart = false;
-    bool isGather = event.role == getRoleName(Role::Weight);
+    bool isGather = event.role == Role::Weight;
     inFlight[isGather] -= it->second.bytes;
     event.bytesInFlight = 0;
     event.heavyOps = numHeavy - it->second.numHeavy;

@@ -13,6 +13,7 @@
 #include "zpp/Analysis/HostModule.h"
 #include "zpp/Dialect/Guest/ElementFlow.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Dialect/Guest/While.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "llvm/ADT/MapVector.h"
 
@@ -45,7 +46,7 @@ public:
   static bool isMoved(Kind kind) {
     return kind == Kind::Moved || kind == Kind::Divided;
   }
-  /// Which arguments of a function reach which of its results, and by which
+  /// A path from an argument of a function to one of its results, and its
   /// kinds of edges.
   struct Summary {
     unsigned argument, result;
@@ -175,16 +176,14 @@ void StepFlow::Graph::addOp(Operation *op) {
     for (Value result : op->getResults())
       unknown.push_back(getNumber(result));
 
-  if (isWhile(op)) {
-    Block &condition = op->getRegion(0).front();
-    Block &body = op->getRegion(1).front();
+  if (WhileView loop = WhileView::get(op)) {
     for (auto [index, init] : llvm::enumerate(op->getOperands())) {
-      Value next = body.back().getOperand(index);
-      addEdge(init, condition.getArgument(index), Kind::Moved);
-      addEdge(init, body.getArgument(index), Kind::Moved);
-      addEdge(init, op->getResult(index), Kind::Moved);
-      addEdge(next, body.getArgument(index), Kind::Carried);
-      addEdge(next, op->getResult(index), Kind::Moved);
+      Value next = loop.getNext(index);
+      addEdge(init, loop.getConditionArgument(index), Kind::Moved);
+      addEdge(init, loop.getCarried(index), Kind::Moved);
+      addEdge(init, loop.getResult(index), Kind::Moved);
+      addEdge(next, loop.getCarried(index), Kind::Carried);
+      addEdge(next, loop.getResult(index), Kind::Moved);
     }
     return;
   }
@@ -483,8 +482,8 @@ static std::vector<char> markValues(const GraphT &graph,
   return found;
 }
 
-/// What is computed from, or (not `forward`) what computes, `values`: over what
-/// holds their elements, one Computed edge, and then any but Carried ones.
+/// Marks the values computed from, or (not `forward`) computing, `values`: over
+/// what holds their elements, one Computed edge, and then any but Carried ones.
 template <typename GraphT>
 static std::vector<char> markComputed(const GraphT &graph,
                                       ArrayRef<Value> values, bool forward) {

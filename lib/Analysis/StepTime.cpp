@@ -11,6 +11,7 @@
 #include "PeakMemory.h"
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Dialect/Guest/ManualComputation.h"
+#include "zpp/Dialect/Guest/While.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Support/Limits.h"
 #include "llvm/ADT/MapVector.h"
@@ -226,15 +227,15 @@ private:
   void addLabel(const StepCollective &collective) {
     Operation *site = collective.start ? collective.start : collective.op;
     SmallVector<Origin> origins = getOrigins(collective);
-    StringRef role = getRoleName(collective.role);
-    StringRef phase = getPhaseName(collective.phase);
+    std::optional<Role> role = collective.role;
+    std::optional<Phase> phase = collective.phase;
     if (!origins.empty()) {
       role = origins.front().role;
       phase = origins.front().phase;
     }
-    std::string label = role.str();
-    if (role == getRoleName(Role::Weight) && !phase.empty())
-      label = phase.str() + " " + label;
+    std::string label = getRoleName(role).str();
+    if (role == Role::Weight && phase)
+      label = getPhaseName(*phase).str() + " " + label;
     labels.try_emplace(site, std::move(label));
   }
 
@@ -272,7 +273,7 @@ private:
     if (isWhile(op))
       return runLoop(op);
     if (isManualComputation(op)) {
-      Block &block = op->getRegion(0).front();
+      Block &block = ManualView(op).getBody();
       for (auto [operand, argument] :
            llvm::zip(op->getOperands(), block.getArguments()))
         setReady(ValueRange(argument), getReady(operand));
@@ -329,15 +330,14 @@ private:
   }
 
   void runLoop(Operation *op) {
-    std::optional<int64_t> all =
-        provenances.getTripCount(&op->getRegion(1).front().front());
+    Block &body = WhileView(op).getBody();
+    std::optional<int64_t> all = provenances.getTripCount(&body.front());
     std::optional<int64_t> outside = provenances.getTripCount(op);
     int64_t count = 1;
     if (all && outside && *outside > 0)
       count = *all / *outside;
     else if (outside)
       unknownLoops.insert(op);
-    Block &body = op->getRegion(1).front();
     for (auto [operand, argument] :
          llvm::zip(op->getOperands(), body.getArguments()))
       setReady(ValueRange(argument), getReady(operand));
@@ -494,7 +494,7 @@ private:
   CollectiveReader reader;
   ComputeCosts costs;
   ProvenanceAnalysis provenances;
-  /// What the picture calls collectives and starts.
+  /// Labels of collectives and starts in the picture.
   llvm::DenseMap<Operation *, std::string> labels;
   /// When values are there; all others are when the step begins.
   llvm::DenseMap<Value, double> ready;

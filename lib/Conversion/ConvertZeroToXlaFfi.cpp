@@ -24,6 +24,7 @@
 #include "zpp/Dialect/Guest/CustomCall.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
+#include "zpp/Dialect/Guest/While.h"
 #include "zpp/Dialect/Zero/IR/Contracts.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 
@@ -89,11 +90,9 @@ private:
 
   /// Makes `loop` carry the token.
   Value runLoop(Operation *loop, Value token) {
-    Operation *extended = extendLoop(loop, token);
-    Block &body = extended->getRegion(1).front();
-    Value last = run(body, body.getArguments().back());
-    Operation *terminator = body.getTerminator();
-    terminator->insertOperands(terminator->getNumOperands(), last);
+    WhileView extended = extendLoop(loop, token);
+    Block &body = extended.getBody();
+    extended.addNext(run(body, body.getArguments().back()));
     return extended->getResults().back();
   }
 
@@ -193,8 +192,11 @@ struct LowerStart : public OpConversionPattern<StartOp> {
     CustomCallBuilder call(rewriter, op.getLoc());
     call.addOperands(adaptor.getInputs());
     call.addResults(op.getOutputs().getTypes());
-    for (auto [input, output] : getInPlace(op))
+    SmallVector<int64_t> inPlace;
+    for (auto [input, output] : getInPlace(op)) {
       call.addAlias(output, input);
+      inPlace.append({input, output});
+    }
     if (RankedTensorType workspace = getWorkspace(op))
       call.addResults(TypeRange(workspace));
     size_t firstTie = call.getNumResults();
@@ -203,6 +205,9 @@ struct LowerStart : public OpConversionPattern<StartOp> {
         getConfig(rewriter, bundle, op, op.getInputs().size());
     config.push_back(rewriter.getNamedAttr(
         "deferrable", rewriter.getBoolAttr(op.getDeferrable())));
+    if (!inPlace.empty())
+      config.push_back(rewriter.getNamedAttr(
+          "in_place", rewriter.getDenseI64ArrayAttr(inPlace)));
     Operation *created =
         call.create(kStartTarget, config, /*hasSideEffect=*/false);
     created->setDiscardableAttrs(op->getDiscardableAttrDictionary());

@@ -8,6 +8,7 @@
 #include "zpp/Pipelines/Host.h"
 
 #include "mlir/Conversion/Passes.h"
+#include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Arith/Transforms/BufferizableOpInterfaceImpl.h"
 #include "mlir/Dialect/Bufferization/IR/Bufferization.h"
@@ -45,11 +46,12 @@ using namespace mlir;
 using namespace zpp;
 
 void zpp::registerHostDialects(DialectRegistry &registry) {
-  registry
-      .insert<arith::ArithDialect, bufferization::BufferizationDialect,
-              cf::ControlFlowDialect, func::FuncDialect, linalg::LinalgDialect,
-              LLVM::LLVMDialect, math::MathDialect, memref::MemRefDialect,
-              scf::SCFDialect, tensor::TensorDialect>();
+  // Sizes that are computed on buffers are affine maps.
+  registry.insert<affine::AffineDialect, arith::ArithDialect,
+                  bufferization::BufferizationDialect, cf::ControlFlowDialect,
+                  func::FuncDialect, linalg::LinalgDialect, LLVM::LLVMDialect,
+                  math::MathDialect, memref::MemRefDialect, scf::SCFDialect,
+                  tensor::TensorDialect>();
 }
 
 void zpp::registerHostExtensions(DialectRegistry &registry) {
@@ -97,7 +99,7 @@ struct LowerStridedCopies
 };
 } // namespace
 
-/// From tensors to buffers, results behind the arguments.
+/// From tensors to buffers, results after the arguments.
 static void addBufferization(OpPassManager &pm) {
   // Ops that are not decomposed cannot be bufferized, and the error of
   // bufferization would not name the missing pass.

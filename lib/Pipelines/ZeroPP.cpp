@@ -7,6 +7,7 @@
 
 #include "zpp/Pipelines/ZeroPP.h"
 
+#include "Options.h"
 #include "mlir/Pass/Pass.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassRegistry.h"
@@ -18,78 +19,92 @@ using namespace mlir;
 using namespace zpp;
 
 namespace {
-/// Reports an invalid option when the pipeline runs: nothing can be reported
-/// while it is built.
-struct RefuseOption : public PassWrapper<RefuseOption, OperationPass<>> {
-  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(RefuseOption)
+/// Says what is wrong with options when the pipeline runs: nothing can be
+/// reported while it is built.
+struct ReportOptions : public PassWrapper<ReportOptions, OperationPass<>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(ReportOptions)
 
-  explicit RefuseOption(const Twine &message) : message(message.str()) {}
-  StringRef getName() const override { return "RefuseOption"; }
+  ReportOptions(SmallVector<std::string> errors,
+                SmallVector<std::string> warnings)
+      : errors(std::move(errors)), warnings(std::move(warnings)) {}
+  StringRef getName() const override { return "ReportOptions"; }
   void runOnOperation() override {
-    emitError(getOperation()->getLoc(), message);
-    signalPassFailure();
+    for (const std::string &warning : warnings)
+      emitWarning(getOperation()->getLoc(), warning);
+    for (const std::string &error : errors)
+      emitError(getOperation()->getLoc(), error);
+    if (!errors.empty())
+      return signalPassFailure();
+    markAllAnalysesPreserved();
   }
-  std::string message;
+  SmallVector<std::string> errors, warnings;
 };
 } // namespace
 
-void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
-  auto [weightFormat, weightKind] = StringRef(options.weights).split(':');
-  bool sendsDifferences = weightKind == "delta";
-  bool hasWeights = options.weights != "none";
-  bool hasGradients = options.gradients != "none";
-  bool hasSecondary = options.secondary != "none";
-  bool sendsUpdates = options.updated != "none";
+/// Has the pipeline say all that is wrong with `options`, before anything else
+/// is built. Returns false if it can do nothing else.
+static bool checkOptions(OpPassManager &pm, const ZeroPPOptions &options) {
+  SmallVector<std::string> errors = findErrors(options);
+  SmallVector<std::string> warnings = findWarnings(options);
+  if (!errors.empty() || !warnings.empty())
+    pm.addPass(std::make_unique<ReportOptions>(errors, warnings));
+  return errors.empty();
+}
 
-  bool isXlaFfi = options.target == "xla-ffi";
-  if (!isXlaFfi && options.target != "portable")
-    return pm.addPass(std::make_unique<RefuseOption>(
-        "expected a target portable or xla-ffi, but got '" + options.target +
-        "'"));
+//===----------------------------------------------------------------------===//
+// Requests of the options
+//===----------------------------------------------------------------------===//
 
-  if (!weightKind.empty() && !sendsDifferences)
-    return pm.addPass(std::make_unique<RefuseOption>(
-        "expected weights as none, i8, i4, i8:delta or i4:delta, but got '" +
-        options.weights + "'"));
-  if (sendsDifferences && !hasSecondary)
-    return pm.addPass(std::make_unique<RefuseOption>(
-        "expected a secondary partition with weights=" + options.weights +
-        ", which is what differences are taken to, but got secondary=none"));
+static bool hasWeights(const ZeroPPOptions &options) {
+  return options.weights != "none";
+}
 
-  bool keepsFrozen = options.frozen == "keep";
-  if (!keepsFrozen && options.frozen != "none")
-    return pm.addPass(std::make_unique<RefuseOption>(
-        "expected frozen as none or keep, but got '" + options.frozen + "'"));
-  if (keepsFrozen && !hasSecondary)
-    return pm.addPass(
-        std::make_unique<RefuseOption>("expected a secondary partition with "
-                                       "frozen=keep, which is what is kept, "
-                                       "but got secondary=none"));
-  bool feedsBack = options.feedback != "none";
-  if (!llvm::is_contained({"none", "last", "all"}, StringRef(options.feedback)))
-    return pm.addPass(std::make_unique<RefuseOption>(
-        "expected feedback as none, last or all, but got '" + options.feedback +
-        "'"));
-  if (feedsBack && !hasGradients)
-    return pm.addPass(std::make_unique<RefuseOption>(
-        "expected formats of gradients with feedback=" + options.feedback +
-        ", which is of what they round, but got gradients=none"));
-  if (!llvm::is_contained({"none", "frozen", "all"}, StringRef(options.start)))
-    return pm.addPass(std::make_unique<RefuseOption>(
-        "expected start as none, frozen or all, but got '" + options.start +
-        "'"));
+/// The format of weights, without what follows the colon.
+static std::string getWeightFormat(const ZeroPPOptions &options) {
+  return StringRef(options.weights).split(':').first.str();
+}
 
-  int64_t coalesceBytes = options.coalesceBytes;
-  for (auto [bytes, least, what] :
-       {std::tuple{coalesceBytes, kDefaultCoalesceBytes, "coalesce"},
-        std::tuple{int64_t(options.prefetchBytes), int64_t(0), "prefetch"}})
-    if (bytes < least)
-      return pm.addPass(std::make_unique<RefuseOption>(
-          "expected a number of bytes to " + Twine(what) + ", but got " +
-          Twine(bytes)));
-  if (coalesceBytes == kDefaultCoalesceBytes)
-    coalesceBytes = isXlaFfi ? 4 << 20 : 0;
+static bool sendsDifferences(const ZeroPPOptions &options) {
+  return StringRef(options.weights).contains(':');
+}
 
+static bool hasSecondary(const ZeroPPOptions &options) {
+  return options.secondary != "none";
+}
+
+static bool keepsFrozen(const ZeroPPOptions &options) {
+  return options.frozen == ZeroPPOptions::Frozen::Keep;
+}
+
+static bool sendsUpdates(const ZeroPPOptions &options) {
+  return options.updated != "none";
+}
+
+static bool hasGradients(const ZeroPPOptions &options) {
+  return options.gradients != "none";
+}
+
+static bool feedsBack(const ZeroPPOptions &options) {
+  return options.feedback != ZeroPPOptions::Feedback::None;
+}
+
+static bool startsAll(const ZeroPPOptions &options) {
+  return options.start == ZeroPPOptions::Start::All;
+}
+
+//===----------------------------------------------------------------------===//
+// Phases
+//===----------------------------------------------------------------------===//
+
+/// Ends a phase: what the next one needs is verified.
+static void verifyPhase(OpPassManager &pm, StringRef phase) {
+  VerifyPhasePassOptions verify;
+  verify.after = phase.str();
+  pm.addPass(createVerifyPhasePass(verify));
+}
+
+/// From collectives of StableHLO to those of the zero dialect.
+static void addImportPhase(OpPassManager &pm, const ZeroPPOptions &options) {
   // XLA's partitioner spells scatters out; the passes below look for scatters.
   pm.addPass(createImportPartitionedPass());
 
@@ -98,103 +113,122 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
   ImportCollectivesPassOptions import;
   import.mesh = options.mesh;
   import.weightsOf = options.weightsOf;
-  import.weights = hasWeights || hasSecondary || options.regather;
-  import.gradients = hasGradients;
-  import.updated = sendsUpdates;
+  import.weights =
+      hasWeights(options) || hasSecondary(options) || options.regather;
+  import.gradients = hasGradients(options);
+  import.updated = sendsUpdates(options);
   pm.addPass(createImportCollectivesPass(import));
 
   // The later gathers that hpZ shortens must exist before it looks for them.
   if (options.regather)
     pm.addPass(createRegatherPass());
+  verifyPhase(pm, "import");
+}
 
+/// Decides how weights travel, and what is kept of them.
+static void addWeightsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
+  Settings settings = getSettings(options);
   // qwZ comes before hpZ: the secondary partition of a quantized gather is then
   // kept as it was received, and the forward and the backward pass read the
   // same bits.
   QuantizeAllGatherPassOptions quantize;
-  quantize.format = weightFormat.str();
-  quantize.block = options.block;
+  quantize.format = getWeightFormat(options);
+  quantize.block = settings.block;
   quantize.links = options.links;
-  if (hasWeights && !sendsDifferences)
+  if (hasWeights(options) && !sendsDifferences(options))
     pm.addPass(createQuantizeAllGatherPass(quantize));
-  if (hasSecondary) {
+  if (hasSecondary(options)) {
     PartitionWithinNodePassOptions partition;
     partition.secondary = options.secondary;
     partition.links = options.links;
     // Small gathers can travel with those that are split into hops.
-    partition.splitSmall = coalesceBytes > 0;
-    partition.betweenSteps = sendsDifferences ? "all"
-                             : keepsFrozen    ? "frozen"
-                                              : "none";
+    partition.splitSmall = settings.coalesceBytes > 0;
+    partition.betweenSteps = sendsDifferences(options) ? "all"
+                             : keepsFrozen(options)    ? "frozen"
+                                                       : "none";
     pm.addPass(createPartitionWithinNodePass(partition));
   }
-  if (sendsDifferences) {
+  if (sendsDifferences(options)) {
     // Weights without a secondary partition, such as those that are gathered
     // within a node only, have no difference to send.
     quantize.format = "i8";
     quantize.singleOnly = true;
     pm.addPass(createQuantizeAllGatherPass(quantize));
   }
-  if (keepsFrozen) {
+  if (keepsFrozen(options)) {
     // What does not change has no differences to send. qwZ, which must know
     // what reads secondary partitions, is behind us.
     KeepFrozenPassOptions keep;
-    keep.start = options.start != "none";
+    keep.start = options.start != ZeroPPOptions::Start::None;
     pm.addPass(createKeepFrozenPass(keep));
   }
-  if (sendsDifferences) {
+  if (sendsDifferences(options)) {
     SendDifferencesPassOptions differences;
-    differences.format = weightFormat.str();
-    differences.block = options.block;
-    differences.start = options.start == "all";
+    differences.format = getWeightFormat(options);
+    differences.block = settings.block;
+    differences.start = startsAll(options);
     pm.addPass(createSendDifferencesPass(differences));
   }
 
-  if (sendsUpdates) {
+  if (sendsUpdates(options)) {
     // The gathers that it makes are of state, not of weights to compute with:
     // the passes for those are behind us.
     SendUpdatesPassOptions updates;
     updates.format = options.updated;
-    updates.block = options.block;
+    updates.block = settings.block;
     updates.links = options.links;
     pm.addPass(createSendUpdatesPass(updates));
   }
+  verifyPhase(pm, "weights");
+}
 
+/// Decides over which hops gradients travel, and in which formats.
+static void addGradientsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
+  Settings settings = getSettings(options);
   // qgZ starts on the logical level, where types rule out misplaced slices.
-  if (hasGradients) {
-    // An all-reduce is a scatter and a gather. It takes in the scatter before
-    // it, while that is one op. Its gathers are not those of weights: the
-    // passes for these are behind us.
-    SplitAllReducePassOptions allReduce;
-    allReduce.formats = options.gradients;
-    allReduce.reduced = options.reduced;
-    allReduce.block = options.block;
-    allReduce.rotate = options.rotate;
-    allReduce.stages = options.stages;
-    allReduce.links = options.links;
-    allReduce.splitSmall = coalesceBytes > 0;
-    pm.addPass(createSplitAllReducePass(allReduce));
-    SplitHierarchyPassOptions split;
-    split.formats = options.gradients;
-    split.block = options.block;
-    split.rotate = options.rotate;
-    split.links = options.links;
-    // Scatters that travel with others are split even if they do not shrink.
-    split.splitSmall = coalesceBytes > 0;
-    pm.addPass(createSplitHierarchyPass(split));
+  if (!hasGradients(options))
+    return verifyPhase(pm, "gradients");
+  // An all-reduce is a scatter and a gather. It takes in the scatter before
+  // it, while that is one op. Its gathers are not those of weights: the
+  // passes for these are behind us.
+  SplitAllReducePassOptions allReduce;
+  allReduce.formats = options.gradients;
+  allReduce.reduced = options.reduced;
+  allReduce.block = settings.block;
+  allReduce.rotate = settings.rotate;
+  allReduce.stages = settings.stages;
+  allReduce.links = options.links;
+  allReduce.splitSmall = settings.coalesceBytes > 0;
+  pm.addPass(createSplitAllReducePass(allReduce));
+  SplitHierarchyPassOptions split;
+  split.formats = options.gradients;
+  split.block = settings.block;
+  split.rotate = settings.rotate;
+  split.links = options.links;
+  // Scatters that travel with others are split even if they do not shrink.
+  split.splitSmall = settings.coalesceBytes > 0;
+  pm.addPass(createSplitHierarchyPass(split));
+  verifyPhase(pm, "gradients");
+}
+
+/// From partitioned tensors to local tensors and chunks of bytes.
+static void addDecomposePhase(OpPassManager &pm, const ZeroPPOptions &options) {
+  Settings settings = getSettings(options);
+  if (hasGradients(options)) {
     DecomposeReduceScatterPassOptions decompose;
-    decompose.stages = options.stages;
+    decompose.stages = settings.stages;
     decompose.links = options.links;
     pm.addPass(createDecomposeReduceScatterPass(decompose));
     // The order of slices becomes explicit before anything is quantized: a
     // wire chunk must hold what one device is to get.
     pm.addPass(createReorderSlicesPass());
     pm.addPass(createQuantizeAllToAllPass());
-    if (feedsBack) {
+    if (feedsBack(options)) {
       // What a hop quantizes is one value until it is fused with the sum or the
       // order before it.
       FeedErrorsBackPassOptions feed;
-      feed.hops = options.feedback;
-      feed.start = options.start == "all";
+      feed.hops = getWord(options.feedback).str();
+      feed.start = startsAll(options);
       pm.addPass(createFeedErrorsBackPass(feed));
     }
   }
@@ -202,29 +236,43 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
   // Reordering, quantization and sums are separate ops until here.
   pm.addPass(createFuseQuantizationPass());
   // Only fused ops can read and write rows of a shared buffer without copies.
-  if (coalesceBytes > 0) {
+  if (settings.coalesceBytes > 0) {
     CoalesceCollectivesPassOptions coalesce;
-    coalesce.bytes = coalesceBytes;
+    coalesce.bytes = settings.coalesceBytes;
     pm.addPass(createCoalesceCollectivesPass(coalesce));
   }
+  verifyPhase(pm, "decompose");
+}
 
-  // With target xla-ffi, the step only contains the points where collectives
-  // start and where their results are needed.
-  if (isXlaFfi) {
-    pm.addPass(createOutlineCollectivesPass());
-    // First the order within each function is decided, then the order of
-    // functions among the compute.
-    PipelineChunksPassOptions pipeline;
-    pipeline.links = options.links;
-    pm.addPass(createPipelineChunksPass(pipeline));
-    // Iterations of a loop overlap if one gathers what the next one needs.
-    RotateLoopsPassOptions rotate;
-    rotate.prefetchBytes = options.prefetchBytes;
-    pm.addPass(createRotateLoopsPass(rotate));
-    OverlapCollectivesPassOptions overlap;
-    overlap.prefetchBytes = options.prefetchBytes;
-    pm.addPass(createOverlapCollectivesPass(overlap));
-    pm.addPass(createDeferStartsPass());
+/// Decides when collectives start, and when they must have ended. With target
+/// portable, XLA does.
+static void addSchedulePhase(OpPassManager &pm, const ZeroPPOptions &options) {
+  Settings settings = getSettings(options);
+  if (!settings.isCuda)
+    return verifyPhase(pm, "schedule");
+  // The step only contains the points where collectives start and where their
+  // results are needed.
+  pm.addPass(createOutlineCollectivesPass());
+  // First the order within each function is decided, then the order of
+  // functions among the compute.
+  PipelineChunksPassOptions pipeline;
+  pipeline.links = options.links;
+  pm.addPass(createPipelineChunksPass(pipeline));
+  // Iterations of a loop overlap if one gathers what the next one needs.
+  RotateLoopsPassOptions rotate;
+  rotate.prefetchBytes = settings.prefetchBytes;
+  pm.addPass(createRotateLoopsPass(rotate));
+  OverlapCollectivesPassOptions overlap;
+  overlap.prefetchBytes = settings.prefetchBytes;
+  pm.addPass(createOverlapCollectivesPass(overlap));
+  pm.addPass(createDeferStartsPass());
+  verifyPhase(pm, "schedule");
+}
+
+/// From the zero dialect to what the target runs.
+static void addLeavePhase(OpPassManager &pm, const ZeroPPOptions &options) {
+  Settings settings = getSettings(options);
+  if (settings.isCuda) {
     // The memory that a function needs is known once it works on buffers. The
     // caller provides it.
     buildHostBufferizationPipeline(pm.nest<ModuleOp>());
@@ -235,12 +283,57 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
   ConvertZeroToStablehloPassOptions convert;
   convert.outline = true;
   pm.addPass(createConvertZeroToStablehloPass(convert));
+  verifyPhase(pm, "leave");
+}
+
+namespace {
+using AddPhase = void (*)(OpPassManager &, const ZeroPPOptions &);
+
+/// A part of the pipeline that can be run alone.
+struct ZeroPPPhase {
+  StringLiteral flag, description;
+  AddPhase add;
+};
+} // namespace
+
+static constexpr ZeroPPPhase kPhases[] = {
+    {"zeropp-import",
+     "Phase 1 of zeropp: import the collectives of weights and gradients",
+     addImportPhase},
+    {"zeropp-weights",
+     "Phase 2 of zeropp: decide how weights travel and what is kept of them",
+     addWeightsPhase},
+    {"zeropp-gradients",
+     "Phase 3 of zeropp: split sums of gradients into hops with formats",
+     addGradientsPhase},
+    {"zeropp-decompose",
+     "Phase 4 of zeropp: decompose collectives into exchanges of chunks",
+     addDecomposePhase},
+    {"zeropp-schedule",
+     "Phase 5 of zeropp: for target=cuda, place starts and waits",
+     addSchedulePhase},
+    {"zeropp-leave", "Phase 6 of zeropp: leave the dialect for the target",
+     addLeavePhase},
+};
+
+void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
+  if (!checkOptions(pm, options))
+    return;
+  for (const ZeroPPPhase &phase : kPhases)
+    phase.add(pm, options);
 }
 
 void zpp::registerZeroPPPipeline() {
   PassPipelineRegistration<ZeroPPOptions>(
       "zeropp",
       "Rewrite the collectives of a ZeRO-3/FSDP step as ZeRO++ and lower the "
-      "step to StableHLO, with custom calls for target=xla-ffi",
+      "step to StableHLO, with custom calls for target=cuda",
       buildZeroPPPipeline);
+  for (const ZeroPPPhase &phase : kPhases)
+    PassPipelineRegistration<ZeroPPOptions>(
+        phase.flag, phase.description,
+        [add = phase.add](OpPassManager &pm, const ZeroPPOptions &options) {
+          if (checkOptions(pm, options))
+            add(pm, options);
+        });
 }

@@ -48,6 +48,9 @@ public:
   virtual Status markOperations(const std::vector<zpp_rt_buffer> &buffers,
                                 std::unique_ptr<Mark> &mark) = 0;
   virtual Status leave(void *stream, const Mark &mark) = 0;
+  /// Copies `bytes`, at least one, on a stream of the caller. From any thread.
+  virtual Status copyOnStream(void *stream, const void *input, void *output,
+                              int64_t bytes) = 0;
 
   virtual Status packSlices(const PackOperation &operation, const void *input,
                             void *output) = 0;

@@ -149,7 +149,7 @@ Status parse(const zpp_rt_reduce_quantize_desc &desc,
              ReduceQuantizeOperation &operation);
 Status parse(const zpp_rt_exchange_desc &desc, const Mesh &mesh, bool isGather,
              ExchangeOperation &operation);
-/// What a collective of the communication library does.
+/// The action of a collective of the communication library.
 enum class PlainKind { ReduceScatter, AllGather, AllReduce };
 Status parse(const zpp_rt_plain_desc &desc, const Mesh &mesh, PlainKind kind,
              PlainOperation &operation);

@@ -1,100 +1,24 @@
-//===- Runtime.cpp - The C interface --------------------------------------===//
+//===- Runtime.cpp - Worlds, ranks and memory of the C interface ----------===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#include "Backend.h"
 #include "Descriptor.h"
-#include "FirstFailure.h"
+#include "Handles.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <exception>
-#include <new>
 #include <optional>
-#include <string_view>
-#include <unordered_map>
 
 using namespace zpp;
 using namespace zpp::rt;
 
 //===----------------------------------------------------------------------===//
-// Handles
-//===----------------------------------------------------------------------===//
-
-namespace {
-/// The state of a world, which ranks keep alive.
-struct WorldState {
-  WorldState(Mesh mesh, std::chrono::microseconds timeLimit, bool isTraced,
-             std::string rendezvous, std::string token,
-             World::OnFailure onFailure,
-             std::optional<zpp_rt_exchanges> exchanges)
-      : world(std::move(mesh), timeLimit, isTraced, std::move(rendezvous),
-              std::move(token), std::move(onFailure), exchanges) {}
-  World world;
-  std::unique_ptr<WorldBackend> backend;
-};
-} // namespace
-
-struct zpp_rt_world {
-  std::shared_ptr<WorldState> state;
-};
-
-struct zpp_rt_rank {
-  std::shared_ptr<WorldState> state;
-  int64_t index;
-  std::unique_ptr<RankBackend> backend;
-
-  /// Records a failure, which fails the world, unless the rank had failed
-  /// before. Returns the rank's status.
-  zpp_rt_status settle(const Status &result) {
-    if (!result.ok() && failure.set(result)) {
-      state->world.fail(index, result);
-      backend->fail(result);
-    }
-    return failure.get().code;
-  }
-  /// The message of the status. Valid as long as the rank.
-  const char *getMessage() const { return failure.get().message.c_str(); }
-
-  /// Reads a descriptor with `parse(desc, operation)`, or finds the operation
-  /// of an equal descriptor: programs repeat theirs. The operation lives until
-  /// the next call.
-  template <typename OperationT, typename Desc, typename Parse>
-  Status read(const char *entrypoint, const Desc &desc, const Parse &parse,
-              const OperationT *&operation);
-
-private:
-  FirstFailure<> failure;
-
-  /// Programs have fewer different operations, unless they generate
-  /// descriptors.
-  static constexpr size_t kMaxOperations = 4096;
-  /// Operations by their keys, which include the entry point and so the type.
-  std::unordered_map<std::string, std::shared_ptr<const Operation>> operations;
-  std::string key;
-  /// The last operation that was read, which may not be in `operations`.
-  std::shared_ptr<const Operation> current;
-};
-
-//===----------------------------------------------------------------------===//
 // Errors
 //===----------------------------------------------------------------------===//
-
-/// Calls `function`, which returns a Status; no exception gets out.
-template <typename Function>
-static Status guarded(const Function &function) noexcept {
-  try {
-    return function();
-  } catch (const std::bad_alloc &) {
-    return {ZPP_RT_OUT_OF_MEMORY, "out of memory"};
-  } catch (const std::exception &error) {
-    return {ZPP_RT_SYSTEM_ERROR, error.what()};
-  }
-}
 
 /// Copies the message to the caller, for functions without a rank that keeps
 /// it.
@@ -108,15 +32,6 @@ static zpp_rt_status report(const Status &status, char *message,
 template <>
 constexpr size_t zpp::rt::kFirstSize<zpp_rt_world_desc> =
     offsetof(zpp_rt_world_desc, on_failure);
-template <>
-constexpr size_t zpp::rt::kFirstSize<zpp_rt_quantize_desc> =
-    offsetof(zpp_rt_quantize_desc, rotate);
-template <>
-constexpr size_t zpp::rt::kFirstSize<zpp_rt_reduce_desc> =
-    offsetof(zpp_rt_reduce_desc, rotate);
-template <>
-constexpr size_t zpp::rt::kFirstSize<zpp_rt_exchange_desc> =
-    offsetof(zpp_rt_exchange_desc, mesh);
 
 int32_t zpp_rt_version(void) { return ZPP_RT_VERSION; }
 
@@ -154,24 +69,6 @@ static constexpr int64_t kMaxTimeLimitUsec = 1'000'000'000'000'000;
 /// The limit that zpp_rt.h states.
 static constexpr int64_t kMaxRanks = 1 << 20;
 
-namespace {
-struct BackendEntry {
-  using Create = Status (*)(World &world,
-                            std::unique_ptr<WorldBackend> &backend);
-  const char *name;
-  Create create;
-  /// Creates the back end that uses the exchanges of the caller.
-  Create createExternal;
-};
-} // namespace
-
-static constexpr BackendEntry kBackends[] = {
-    {"cpu", createCpuBackend, createExternalCpuBackend},
-#ifdef ZPP_RT_HAS_CUDA
-    {"cuda", createCudaBackend, createExternalCudaBackend},
-#endif
-};
-
 /// Reads the exchange functions of the caller, if there are any.
 static Status readExchanges(const zpp_rt_world_desc &desc,
                             std::optional<zpp_rt_exchanges> &exchanges) {
@@ -205,18 +102,9 @@ static Status createWorld(const zpp_rt_world_desc *given,
     return invalid(
         expected(desc.backend ? "a mesh" : "the name of a back end", "NULL"));
 
-  const BackendEntry *backend =
-      std::find_if(std::begin(kBackends), std::end(kBackends),
-                   [&](const BackendEntry &entry) {
-                     return std::strcmp(entry.name, desc.backend) == 0;
-                   });
-  if (backend == std::end(kBackends)) {
-    std::string names;
-    for (const BackendEntry &entry : kBackends)
-      names += (names.empty() ? "" : ", ") + quote(entry.name);
-    return {ZPP_RT_UNSUPPORTED,
-            expected("one of the back ends " + names, quote(desc.backend))};
-  }
+  const BackendEntry *backend = nullptr;
+  if (Status status = findBackend(desc.backend, backend); !status.ok())
+    return status;
   std::string error;
   std::optional<Mesh> mesh = Mesh::parse(desc.mesh, error);
   if (!mesh)
@@ -396,39 +284,6 @@ const char *zpp_rt_rank_message(zpp_rt_rank *rank) {
 // Memory
 //===----------------------------------------------------------------------===//
 
-/// Whether the rank has not failed. `status` is its status.
-static bool isWell(zpp_rt_rank *rank, zpp_rt_status &status) {
-  if (!rank) {
-    status = ZPP_RT_INVALID_ARGUMENT;
-    return false;
-  }
-  status = rank->settle(rank->backend->getFailure());
-  return status == ZPP_RT_OK;
-}
-
-/// Settles the result of the operation that errors call `title`.
-static zpp_rt_status settleAs(zpp_rt_rank *rank, std::string_view title,
-                              Status status) {
-  if (!status.ok()) {
-    // The error may be a consequence of an earlier failure.
-    Status earlier = rank->backend->getFailure();
-    status.message = std::string(title) + ": " + status.message;
-    if (!earlier.ok())
-      status = std::move(earlier);
-  }
-  return rank->settle(status);
-}
-
-/// Calls `function` unless the rank has failed.
-template <typename Function>
-static zpp_rt_status call(zpp_rt_rank *rank, const char *title,
-                          const Function &function) {
-  zpp_rt_status status;
-  if (!isWell(rank, status))
-    return status;
-  return settleAs(rank, title, guarded(function));
-}
-
 zpp_rt_status zpp_rt_alloc(zpp_rt_rank *rank, int64_t bytes, void **data) {
   if (data)
     *data = nullptr;
@@ -464,374 +319,4 @@ zpp_rt_status zpp_rt_workspace(zpp_rt_rank *rank, int64_t bytes, void **data) {
       return invalid(expected("a number of bytes", bytes));
     return rank->backend->getWorkspace(bytes, *data);
   });
-}
-
-//===----------------------------------------------------------------------===//
-// Streams of the caller
-//===----------------------------------------------------------------------===//
-
-static Status markOperations(zpp_rt_rank *rank, const zpp_rt_buffer *buffers,
-                             int64_t numBuffers, std::unique_ptr<Mark> &mark) {
-  if (numBuffers < 0)
-    return invalid(expected("a number of buffers", numBuffers));
-  if (numBuffers > 0 && !buffers)
-    return invalid(expected(std::to_string(numBuffers) + " buffers", "NULL"));
-  for (int64_t i = 0; i < numBuffers; ++i)
-    if (buffers[i].bytes < 0)
-      return invalid(expected("a number of bytes", buffers[i].bytes));
-  return rank->backend->markOperations({buffers, buffers + numBuffers}, mark);
-}
-
-zpp_rt_status zpp_rt_enter(zpp_rt_rank *rank, void *stream) {
-  return call(rank, "enter", [&]() -> Status {
-    std::unique_ptr<Mark> mark;
-    Status status = rank->backend->markStream(stream, mark);
-    return status.ok() ? rank->backend->enter(*mark) : status;
-  });
-}
-
-zpp_rt_status zpp_rt_leave(zpp_rt_rank *rank, void *stream,
-                           const zpp_rt_buffer *buffers, int64_t numBuffers) {
-  return call(rank, "leave", [&]() -> Status {
-    std::unique_ptr<Mark> mark;
-    Status status = markOperations(rank, buffers, numBuffers, mark);
-    return status.ok() ? rank->backend->leave(stream, *mark) : status;
-  });
-}
-
-struct zpp_rt_mark {
-  bool isOfStream;
-  std::unique_ptr<Mark> mark;
-};
-
-/// Makes a mark with `function(mark)`.
-template <typename Function>
-static zpp_rt_status createMark(zpp_rt_rank *rank, const char *title,
-                                bool isOfStream, zpp_rt_mark **result,
-                                const Function &function) {
-  if (result)
-    *result = nullptr;
-  return call(rank, title, [&]() -> Status {
-    if (!result)
-      return invalid(expected("where to write the mark", "NULL"));
-    auto mark = std::make_unique<zpp_rt_mark>();
-    mark->isOfStream = isOfStream;
-    if (Status status = function(mark->mark); !status.ok())
-      return status;
-    *result = mark.release();
-    return {};
-  });
-}
-
-/// Checks that `mark` is not null and of the right kind.
-static Status checkMark(const zpp_rt_mark *mark, bool isOfStream) {
-  auto describe = [](bool isOfStream) {
-    return std::string("a mark of ") + (isOfStream ? "a stream" : "operations");
-  };
-  if (!mark)
-    return invalid(expected(describe(isOfStream), "NULL"));
-  if (mark->isOfStream != isOfStream)
-    return invalid(expected(describe(isOfStream), describe(mark->isOfStream)));
-  return {};
-}
-
-zpp_rt_status zpp_rt_mark_stream(zpp_rt_rank *rank, void *stream,
-                                 zpp_rt_mark **mark) {
-  return createMark(
-      rank, "mark_stream", /*isOfStream=*/true, mark,
-      [&](auto &result) { return rank->backend->markStream(stream, result); });
-}
-
-zpp_rt_status zpp_rt_enter_mark(zpp_rt_rank *rank, const zpp_rt_mark *mark) {
-  return call(rank, "enter_mark", [&] {
-    Status status = checkMark(mark, /*isOfStream=*/true);
-    return status.ok() ? rank->backend->enter(*mark->mark) : status;
-  });
-}
-
-zpp_rt_status zpp_rt_mark_operations(zpp_rt_rank *rank,
-                                     const zpp_rt_buffer *buffers,
-                                     int64_t numBuffers, zpp_rt_mark **mark) {
-  return createMark(rank, "mark_operations", /*isOfStream=*/false, mark,
-                    [&](auto &result) {
-                      return markOperations(rank, buffers, numBuffers, result);
-                    });
-}
-
-zpp_rt_status zpp_rt_leave_mark(zpp_rt_rank *rank, void *stream,
-                                const zpp_rt_mark *mark) {
-  return call(rank, "leave_mark", [&] {
-    Status status = checkMark(mark, /*isOfStream=*/false);
-    return status.ok() ? rank->backend->leave(stream, *mark->mark) : status;
-  });
-}
-
-void zpp_rt_mark_destroy(zpp_rt_mark *mark) { delete mark; }
-
-//===----------------------------------------------------------------------===//
-// Operations
-//===----------------------------------------------------------------------===//
-
-template <typename OperationT, typename Desc, typename Parse>
-Status zpp_rt_rank::read(const char *entrypoint, const Desc &desc,
-                         const Parse &parse, const OperationT *&operation) {
-  key = entrypoint;
-  key.push_back('\0');
-  bool hasKey = appendKey(desc, key);
-  if (hasKey)
-    if (auto found = operations.find(key); found != operations.end()) {
-      operation = static_cast<const OperationT *>(found->second.get());
-      return {};
-    }
-  auto fresh = std::make_shared<OperationT>();
-  if (Status status = parse(desc, *fresh); !status.ok())
-    return status;
-  OperationName name(entrypoint, desc.name);
-  if constexpr (std::is_base_of_v<ExchangeOperation, OperationT>) {
-    name.title += " along";
-    for (const AxisRef &axis : fresh->axes)
-      name.title += (&axis == &fresh->axes.front() ? " " : ", ") + axis.name;
-  }
-  fresh->name = std::make_shared<const OperationName>(std::move(name));
-  operation = fresh.get();
-  current = fresh;
-  if (operations.size() == kMaxOperations)
-    operations.clear();
-  if (hasKey)
-    operations.emplace(key, std::move(fresh));
-  return {};
-}
-
-/// Reads and runs one operation on memory `input` and `output`, and `held` if
-/// it has such an input. `parse(desc, operation)` reads the descriptor,
-/// `run(backend, operation)` runs the operation.
-template <typename OperationT, typename Desc, typename Parse, typename Run>
-static zpp_rt_status execute(zpp_rt_rank *rank, const char *entrypoint,
-                             const Desc *desc, const void *input,
-                             const void *held, const void *output,
-                             const Parse &parse, const Run &run) {
-  zpp_rt_status code;
-  if (!isWell(rank, code))
-    return code;
-  Desc read{};
-  const OperationT *operation = nullptr;
-  Status status = guarded([&]() -> Status {
-    if (Status status = readDescriptor(desc, read); !status.ok())
-      return status;
-    if (Status status = rank->read(entrypoint, read, parse, operation);
-        !status.ok())
-      return status;
-    const Footprint &footprint = operation->footprint;
-    if ((!input && footprint.input.span() > 0) ||
-        (!output && footprint.output.span() > 0))
-      return invalid(expected(input ? "an output" : "an input", "NULL"));
-    if (!held && footprint.held.span() > 0)
-      return invalid(expected("a tensor that is held", "NULL"));
-    return run(*rank->backend, *operation);
-  });
-  if (status.ok())
-    return rank->settle(status);
-  return settleAs(rank,
-                  operation ? operation->name->title
-                            : OperationName(entrypoint, read.name).title,
-                  std::move(status));
-}
-
-/// The same for operations with one input.
-template <typename OperationT, typename Desc, typename Parse>
-static zpp_rt_status
-execute(zpp_rt_rank *rank, const char *entrypoint, const Desc *desc,
-        const void *input, void *output, const Parse &parse,
-        Status (RankBackend::*run)(const OperationT &, const void *, void *)) {
-  return execute<OperationT>(
-      rank, entrypoint, desc, input, /*held=*/nullptr, output, parse,
-      [&](RankBackend &backend, const OperationT &operation) {
-        return (backend.*run)(operation, input, output);
-      });
-}
-
-/// The four ends of a hop that quantizes.
-static zpp_rt_status quantize(zpp_rt_rank *rank, const char *entrypoint,
-                              const zpp_rt_quantize_desc *desc,
-                              const void *input, const void *held, void *output,
-                              bool isDequantize, bool isDifference) {
-  return execute<QuantizeOperation>(
-      rank, entrypoint, desc, input, held, output,
-      [&](auto &desc, auto &operation) {
-        return parse(desc, isDequantize, isDifference, operation);
-      },
-      [&](RankBackend &backend, const QuantizeOperation &operation) {
-        return isDequantize ? backend.dequantize(operation, input, held, output)
-                            : backend.quantize(operation, input, held, output);
-      });
-}
-
-zpp_rt_status zpp_rt_copy(zpp_rt_rank *rank, void *dest, const void *source,
-                          int64_t bytes) {
-  return call(rank, "copy", [&]() -> Status {
-    static const auto name =
-        std::make_shared<const OperationName>("copy", nullptr);
-    zpp_rt_copy_desc desc{};
-    desc.rows = 1;
-    desc.row_bytes = bytes;
-    Operation operation{name, {}};
-    if (Status status = parse(desc, operation); !status.ok())
-      return status;
-    if (bytes > 0 && (!dest || !source))
-      return invalid(expected(dest ? "a source" : "a destination", "NULL"));
-    return rank->backend->copy(operation, source, dest);
-  });
-}
-
-zpp_rt_status zpp_rt_copy_rows(zpp_rt_rank *rank, const zpp_rt_copy_desc *desc,
-                               const void *source, void *dest) {
-  return execute<Operation>(
-      rank, "copy_rows", desc, source, dest,
-      [](auto &desc, auto &operation) { return parse(desc, operation); },
-      &RankBackend::copy);
-}
-
-zpp_rt_status zpp_rt_pack_slices(zpp_rt_rank *rank,
-                                 const zpp_rt_pack_desc *desc,
-                                 const void *input, void *output) {
-  return execute<PackOperation>(
-      rank, "pack_slices", desc, input, output,
-      [](auto &desc, auto &operation) {
-        return parse(desc, /*isUnpack=*/false, operation);
-      },
-      &RankBackend::packSlices);
-}
-
-zpp_rt_status zpp_rt_unpack_slices(zpp_rt_rank *rank,
-                                   const zpp_rt_pack_desc *desc,
-                                   const void *input, void *output) {
-  return execute<PackOperation>(
-      rank, "unpack_slices", desc, input, output,
-      [](auto &desc, auto &operation) {
-        return parse(desc, /*isUnpack=*/true, operation);
-      },
-      &RankBackend::unpackSlices);
-}
-
-zpp_rt_status zpp_rt_quantize(zpp_rt_rank *rank,
-                              const zpp_rt_quantize_desc *desc,
-                              const void *input, void *output) {
-  return quantize(rank, "quantize", desc, input, /*held=*/nullptr, output,
-                  /*isDequantize=*/false, /*isDifference=*/false);
-}
-
-zpp_rt_status zpp_rt_dequantize(zpp_rt_rank *rank,
-                                const zpp_rt_quantize_desc *desc,
-                                const void *input, void *output) {
-  return quantize(rank, "dequantize", desc, input, /*held=*/nullptr, output,
-                  /*isDequantize=*/true, /*isDifference=*/false);
-}
-
-zpp_rt_status zpp_rt_quantize_difference(zpp_rt_rank *rank,
-                                         const zpp_rt_quantize_desc *desc,
-                                         const void *input, const void *held,
-                                         void *output) {
-  return quantize(rank, "quantize_difference", desc, input, held, output,
-                  /*isDequantize=*/false, /*isDifference=*/true);
-}
-
-zpp_rt_status zpp_rt_dequantize_add(zpp_rt_rank *rank,
-                                    const zpp_rt_quantize_desc *desc,
-                                    const void *input, const void *held,
-                                    void *output) {
-  return quantize(rank, "dequantize_add", desc, input, held, output,
-                  /*isDequantize=*/true, /*isDifference=*/true);
-}
-
-zpp_rt_status zpp_rt_reduce(zpp_rt_rank *rank, const zpp_rt_reduce_desc *desc,
-                            const void *input, void *output) {
-  return execute<ReduceOperation>(
-      rank, "reduce", desc, input, output,
-      [](auto &desc, auto &operation) {
-        return parse(desc, /*isQuantized=*/false, operation);
-      },
-      &RankBackend::reduce);
-}
-
-zpp_rt_status zpp_rt_dequantize_reduce(zpp_rt_rank *rank,
-                                       const zpp_rt_reduce_desc *desc,
-                                       const void *input, void *output) {
-  return execute<ReduceOperation>(
-      rank, "dequantize_reduce", desc, input, output,
-      [](auto &desc, auto &operation) {
-        return parse(desc, /*isQuantized=*/true, operation);
-      },
-      &RankBackend::reduce);
-}
-
-zpp_rt_status
-zpp_rt_dequantize_reduce_quantize(zpp_rt_rank *rank,
-                                  const zpp_rt_reduce_quantize_desc *desc,
-                                  const void *input, void *output) {
-  return execute<ReduceQuantizeOperation>(
-      rank, "dequantize_reduce_quantize", desc, input, output,
-      [](auto &desc, auto &operation) { return parse(desc, operation); },
-      &RankBackend::reduceQuantize);
-}
-
-static zpp_rt_status
-exchange(zpp_rt_rank *rank, const char *entrypoint,
-         const zpp_rt_exchange_desc *desc, const void *input, void *output,
-         bool isGather,
-         Status (RankBackend::*run)(const ExchangeOperation &, const void *,
-                                    void *)) {
-  return execute<ExchangeOperation>(
-      rank, entrypoint, desc, input, output,
-      [&](auto &desc, auto &operation) {
-        return parse(desc, rank->state->world.mesh, isGather, operation);
-      },
-      run);
-}
-
-zpp_rt_status zpp_rt_all_to_all(zpp_rt_rank *rank,
-                                const zpp_rt_exchange_desc *desc,
-                                const void *input, void *output) {
-  return exchange(rank, "all_to_all", desc, input, output, /*isGather=*/false,
-                  &RankBackend::allToAll);
-}
-
-zpp_rt_status zpp_rt_all_gather_chunks(zpp_rt_rank *rank,
-                                       const zpp_rt_exchange_desc *desc,
-                                       const void *input, void *output) {
-  return exchange(rank, "all_gather_chunks", desc, input, output,
-                  /*isGather=*/true, &RankBackend::allGatherChunks);
-}
-
-static zpp_rt_status plain(zpp_rt_rank *rank, const char *entrypoint,
-                           const zpp_rt_plain_desc *desc, const void *input,
-                           void *output, PlainKind kind,
-                           Status (RankBackend::*run)(const PlainOperation &,
-                                                      const void *, void *)) {
-  return execute<PlainOperation>(
-      rank, entrypoint, desc, input, output,
-      [&](auto &desc, auto &operation) {
-        return parse(desc, rank->state->world.mesh, kind, operation);
-      },
-      run);
-}
-
-zpp_rt_status zpp_rt_plain_reduce_scatter(zpp_rt_rank *rank,
-                                          const zpp_rt_plain_desc *desc,
-                                          const void *input, void *output) {
-  return plain(rank, "plain_reduce_scatter", desc, input, output,
-               PlainKind::ReduceScatter, &RankBackend::plainReduceScatter);
-}
-
-zpp_rt_status zpp_rt_plain_all_gather(zpp_rt_rank *rank,
-                                      const zpp_rt_plain_desc *desc,
-                                      const void *input, void *output) {
-  return plain(rank, "plain_all_gather", desc, input, output,
-               PlainKind::AllGather, &RankBackend::plainAllGather);
-}
-
-zpp_rt_status zpp_rt_plain_all_reduce(zpp_rt_rank *rank,
-                                      const zpp_rt_plain_desc *desc,
-                                      const void *input, void *output) {
-  return plain(rank, "plain_all_reduce", desc, input, output,
-               PlainKind::AllReduce, &RankBackend::plainAllReduce);
 }

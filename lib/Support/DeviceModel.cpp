@@ -27,7 +27,7 @@ static const DataSheet kDataSheets[] = {
     {"mi250x", 383, 3277}, {"mi300x", 1307, 5300},
 };
 
-/// Reads "NUMBERunit" and moves `text` behind it; 0 on failure.
+/// Reads "NUMBERunit" and moves `text` after it; 0 on failure.
 static double readNumber(const char *&text, const std::string &unit) {
   char *end = nullptr;
   double number = std::strtod(text, &end);

@@ -19,6 +19,9 @@
 
 using namespace zpp;
 
+// The runtime needs this without LLVM. llvm::writeToOutput would also replace
+// links and devices, and end the program where the disk is full.
+
 static constexpr size_t kBufferBytes = 1 << 20;
 
 /// The file that `path` leads to through symbolic links, or `path` if there is

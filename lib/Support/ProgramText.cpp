@@ -13,7 +13,7 @@ using namespace zpp;
 
 static bool isDigit(char c) { return c >= '0' && c <= '9'; }
 
-/// What `text` is instead of MLIR's text, or null.
+/// Names the format of `text` if it is not MLIR's, or null.
 static const char *getOtherForm(std::string_view text) {
   if (text.substr(0, 4) == "ML\xef"
                            "R")

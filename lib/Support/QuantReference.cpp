@@ -59,14 +59,17 @@ void zpp::rotateChunk(float *values, int64_t elements, Rotation rotation) {
   for (int64_t begin = 0; begin + kRotation <= elements; begin += kRotation) {
     float *group = values + begin;
     for (int64_t i = 0; i < kRotation; ++i)
-      group[i] = enterRotation(group[i], rotation);
-    for (int64_t h = 1; h < kRotation; h *= 2)
+      group[i] = enterRotation(group[i], rotation, i);
+    for (int64_t step = 1; step < kRotation; step *= 2) {
+      bool isBack = rotation == Rotation::Back;
+      int64_t h = isBack ? kRotation / 2 / step : step;
       for (int64_t i = 0; i < kRotation; ++i)
         if ((i & h) == 0) {
           float a = group[i], b = group[i + h];
           group[i] = a + b;
-          group[i + h] = a - b;
+          group[i + h] = isBack && isReversed(i, h) ? b - a : a - b;
         }
+    }
   }
 }
 

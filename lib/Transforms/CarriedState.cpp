@@ -40,7 +40,7 @@ void zpp::carryState(Operation *manual, ArrayRef<CarriedTensor> tensors) {
   auto module = function->getParentOfType<ModuleOp>();
   int64_t devices = getNumDevices(module).value_or(1);
   DictionaryAttr attributes = getSharedNothingAttributes(manual);
-  Block &body = manual->getRegion(0).front();
+  Block &body = ManualView(manual).getBody();
   IRRewriter builder(manual->getContext());
   builder.setInsertionPoint(body.getTerminator());
   auto reshape = [&](Value value, ArrayRef<int64_t> shape) {
@@ -70,9 +70,9 @@ void zpp::carryState(Operation *manual, ArrayRef<CarriedTensor> tensors) {
   }
   size_t numOperands = manual->getNumOperands();
   size_t numResults = manual->getNumResults();
-  Operation *extended =
+  ManualView extended =
       extendManualComputation(manual, operands, results, devices);
-  Block &region = extended->getRegion(0).front();
+  Block &region = extended.getBody();
   builder.setInsertionPointToStart(&region);
   size_t taken = 0;
   for (const CarriedTensor &tensor : tensors)

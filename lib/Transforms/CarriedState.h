@@ -17,13 +17,13 @@ namespace zpp {
 
 /// One tensor that a device keeps, of any shape.
 struct CarriedTensor {
-  /// What is held before the step, until it becomes an argument; null where the
-  /// step begins it.
+  /// The value held before the step, until it becomes an argument; null where
+  /// the step begins it.
   mlir::UnrealizedConversionCastOp before;
   /// In the region of the manual computation.
   mlir::Value after;
   llvm::StringRef kind;
-  /// What `zpp.state` says of it besides `kind` and `type`.
+  /// Entries of `zpp.state` besides `kind` and `type`.
   llvm::SmallVector<mlir::NamedAttribute> more = {};
 };
 
@@ -44,7 +44,7 @@ mlir::UnrealizedConversionCastOp createBefore(mlir::Operation *op,
                                               mlir::RankedTensorType type);
 
 /// Makes `tensors`, which are in `manual`, arguments and results of the step,
-/// behind those that it has, and appends them to `zpp.state`.
+/// after those that it has, and appends them to `zpp.state`.
 void carryState(mlir::Operation *manual, llvm::ArrayRef<CarriedTensor> tensors);
 
 } // namespace zpp

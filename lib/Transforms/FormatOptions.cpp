@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "FormatOptions.h"
+#include "zpp/Transforms/Schedule/OverlapPlan.h"
 
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/LineIterator.h"
@@ -97,7 +98,7 @@ FailureOr<std::optional<LinkModel>> LinksOption::getModel(const Mesh &mesh) {
 }
 
 LogicalResult zpp::verifyPrefetchBytes(Operation *op, int64_t bytes) {
-  if (bytes >= 0)
+  if (bytes >= 0 || bytes == kChooseBudget)
     return success();
   return emitError(op->getLoc(),
                    "expected a number of bytes to prefetch, but got ")

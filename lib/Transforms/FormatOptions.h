@@ -45,8 +45,8 @@ private:
   llvm::StringMap<LinkModel> models;
 };
 
-/// Emits an error at `op` if the value of the option `prefetch-bytes` is not a
-/// size.
+/// Emits an error at `op` if the value of the option `prefetch-bytes` is
+/// neither a size nor kChooseBudget.
 mlir::LogicalResult verifyPrefetchBytes(mlir::Operation *op, int64_t bytes);
 
 } // namespace zpp

@@ -9,6 +9,7 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "zpp/Dialect/Guest/Names.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Dialect/Guest/While.h"
 #include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
@@ -20,7 +21,7 @@ static Value getPassedOn(Value value, ManualComputations &manuals);
 /// the same sharding; or null.
 static Value getPassedThrough(Operation *manual, unsigned number,
                               ManualComputations &manuals) {
-  Block &body = manual->getRegion(0).front();
+  Block &body = ManualView(manual).getBody();
   Value inside = body.getTerminator()->getOperand(number);
   while (true) {
     auto argument = dyn_cast<BlockArgument>(inside);
@@ -59,7 +60,7 @@ static Value getPassedOn(Value value, ManualComputations &manuals) {
   return {};
 }
 
-/// Where `value` comes from as it is.
+/// Finds the origin of `value` as it is.
 static Value follow(Value value, ManualComputations &manuals) {
   while (Value next = getPassedOn(value, manuals))
     value = next;

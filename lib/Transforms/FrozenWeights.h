@@ -28,9 +28,9 @@ public:
     int64_t result;
   };
 
-  /// What `value` is made of, if these are such arguments and constants alone;
-  /// otherwise nothing. With `anySlice`, it may be a slice that something else
-  /// chooses, such as the counter of a loop.
+  /// Returns the parts of `value`, if these are such arguments and constants
+  /// alone; otherwise nothing. With `anySlice`, it may be a slice that
+  /// something else chooses, such as the counter of a loop.
   llvm::SmallVector<Source> getSources(mlir::Value value,
                                        bool anySlice = false);
 

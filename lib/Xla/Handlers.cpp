@@ -8,10 +8,12 @@
 // zpp.start: inputs, ties, token -> outputs, [workspace,] ties, token
 // zpp.wait: inputs, outputs, [workspace,] ties -> outputs, ties
 //
-// Ties, and the outputs of a wait, have the same memory as operand and as
-// result. The handlers only check that. Neither handler may be part of a
-// command buffer: a capture would fail if start and wait were in different
-// ones.
+// Ties, and the outputs of a wait, ought to have the same memory as operand and
+// as result, and so do the pairs of an input and an output that a start names
+// in `in_place`. Where XLA has given a result memory of its own, as it does
+// when it makes the operand a view of a larger array, the handlers copy.
+// Neither handler may be part of a command buffer: a capture would fail if
+// start and wait were in different ones.
 //
 //===----------------------------------------------------------------------===//
 
@@ -21,6 +23,8 @@
 
 #include "xla/ffi/api/ffi.h"
 
+#include <cstdio>
+#include <cstring>
 #include <tuple>
 #include <vector>
 
@@ -60,9 +64,15 @@ ffi::Error toError(const char *call, std::string_view function,
 struct Attributes {
   std::string_view bundle;
   std::string_view function;
-  int64_t inputs;
-  int64_t outputs;
-  int64_t workspace;
+  int64_t inputs = 0;
+  int64_t outputs = 0;
+  int64_t workspace = 0;
+};
+
+/// A result with memory of its own in place of that of its operand.
+struct Copy {
+  zpp_rt_buffer from;
+  void *to;
 };
 
 /// A custom call, looked up and checked.
@@ -70,6 +80,7 @@ struct Call {
   std::shared_ptr<Bundle> bundle;
   Rank *rank = nullptr;
   Collective collective;
+  std::vector<Copy> copies;
 };
 
 Status lookUp(const Attributes &attributes, int64_t device, Call &call) {
@@ -97,21 +108,51 @@ zpp_rt_buffer getBuffer(const ffi::RemainingRets &rets, size_t index) {
   return {buffer.untyped_data(), static_cast<int64_t>(buffer.size_bytes())};
 }
 
-/// Operands [firstArg, + count) and results [firstRet, + count) must be the
-/// same memory.
-Status checkAliases(const ffi::RemainingArgs &args, size_t firstArg,
-                    const ffi::RemainingRets &rets, size_t firstRet,
-                    size_t count) {
+/// Notes in `copies` which of the operands [firstArg, + count) have other
+/// memory than the results [firstRet, + count).
+Status findCopies(const ffi::RemainingArgs &args, size_t firstArg,
+                  const ffi::RemainingRets &rets, size_t firstRet, size_t count,
+                  std::vector<Copy> &copies) {
   for (size_t i = 0; i < count; ++i) {
     zpp_rt_buffer arg = getBuffer(args, firstArg + i);
     zpp_rt_buffer ret = getBuffer(rets, firstRet + i);
-    if (arg.bytes != ret.bytes || (arg.bytes > 0 && arg.data != ret.data))
+    if (arg.bytes != ret.bytes)
       return rt::invalid(rt::expected("result " + std::to_string(firstRet + i) +
-                                          " in the memory of "
-                                          "operand " +
+                                          " of " + std::to_string(arg.bytes) +
+                                          " bytes, as operand " +
                                           std::to_string(firstArg + i),
-                                      "other memory"));
+                                      std::to_string(ret.bytes)));
+    if (arg.bytes > 0 && arg.data != ret.data)
+      copies.push_back({arg, const_cast<void *>(ret.data)});
   }
+  return {};
+}
+
+/// Says once for each call of a collective that it copies.
+void sayOnce(const std::string &call, const Call &made) {
+  const std::string text = call + " " + made.collective.name;
+  if (!made.bundle->isFirst(text))
+    return;
+  int64_t bytes = 0;
+  for (const Copy &copy : made.copies)
+    bytes += copy.from.bytes;
+  std::fprintf(stderr,
+               "zpp: %s: copies %lld bytes in every step, because XLA has not "
+               "left %zu of its results in the memory of their operands\n",
+               text.c_str(), static_cast<long long>(bytes), made.copies.size());
+}
+
+void copyOnHost(const std::vector<Copy> &copies) {
+  for (const Copy &copy : copies)
+    std::memcpy(copy.to, copy.from.data, copy.from.bytes);
+}
+
+Status copyOnStream(Rank &rank, void *stream, const std::vector<Copy> &copies) {
+  for (const Copy &copy : copies)
+    if (Status status =
+            rank.copy(stream, copy.from.data, copy.to, copy.from.bytes);
+        !status.ok())
+      return status;
   return {};
 }
 
@@ -127,7 +168,8 @@ Status checkCounts(const ffi::RemainingArgs &args,
       std::to_string(args.size()) + " and " + std::to_string(rets.size())));
 }
 
-Status prepareStart(const Attributes &attributes, int64_t device,
+Status prepareStart(const Attributes &attributes,
+                    ffi::Span<const int64_t> inPlace, int64_t device,
                     const ffi::RemainingArgs &args,
                     const ffi::RemainingRets &rets, Call &call) {
   if (Status status = lookUp(attributes, device, call); !status.ok())
@@ -141,7 +183,22 @@ Status prepareStart(const Attributes &attributes, int64_t device,
     call.collective.buffers.push_back(getBuffer(args, i));
   for (int64_t i = 0; i < written; ++i)
     call.collective.buffers.push_back(getBuffer(rets, i));
-  return checkAliases(args, inputs, rets, written, args.size() - inputs);
+  // The wait does not keep an input alive that is to be overwritten. If it is
+  // not, the function takes a copy in its place.
+  for (size_t i = 0; i + 1 < inPlace.size(); i += 2) {
+    int64_t input = inPlace[i], output = inPlace[i + 1];
+    if (input < 0 || input >= inputs || output < 0 ||
+        output >= attributes.outputs)
+      return rt::invalid(rt::expected(
+          "an input and an output that it overwrites",
+          std::to_string(input) + " and " + std::to_string(output)));
+    if (Status status = findCopies(args, input, rets, output, 1, call.copies);
+        !status.ok())
+      return status;
+    call.collective.buffers[input] = call.collective.buffers[inputs + output];
+  }
+  return findCopies(args, inputs, rets, written, args.size() - inputs,
+                    call.copies);
 }
 
 Status prepareWait(const Attributes &attributes, int64_t device,
@@ -155,37 +212,60 @@ Status prepareWait(const Attributes &attributes, int64_t device,
     return status;
   for (int64_t i = 0; i < fixed; ++i)
     call.collective.buffers.push_back(getBuffer(args, i));
-  if (Status status = checkAliases(args, inputs, rets, 0, outputs);
+  if (Status status = findCopies(args, inputs, rets, 0, outputs, call.copies);
       !status.ok())
     return status;
-  return checkAliases(args, fixed, rets, outputs, args.size() - fixed);
+  return findCopies(args, fixed, rets, outputs, args.size() - fixed,
+                    call.copies);
 }
 
-ffi::Error start(int32_t device, void *stream, ffi::RemainingArgs args,
-                 ffi::RemainingRets rets, const Attributes &attributes,
-                 bool isDeferrable) {
+ffi::Error start(int32_t device, bool isOnHost, void *stream,
+                 ffi::RemainingArgs args, ffi::RemainingRets rets,
+                 ffi::Dictionary given) {
   HostTimes::Timer timer(startTimes);
+  Attributes attributes;
+  bool isDeferrable = false;
+  ffi::Span<const int64_t> inPlace;
+  Status status;
+  auto read = [&](const char *name, auto &value) {
+    using Value = std::decay_t<decltype(value)>;
+    if (auto found = given.get<Value>(name); found.has_value())
+      value = *found;
+    else if (status.ok())
+      status = rt::invalid(rt::expected(
+          "an attribute '" + std::string(name) + "'", found.error().message()));
+  };
+  read("bundle", attributes.bundle);
+  read("function", attributes.function);
+  read("inputs", attributes.inputs);
+  read("outputs", attributes.outputs);
+  read("workspace", attributes.workspace);
+  read("deferrable", isDeferrable);
+  if (given.contains("in_place"))
+    read("in_place", inPlace);
   Call call;
-  Status status = prepareStart(attributes, device, args, rets, call);
+  if (status.ok())
+    status = prepareStart(attributes, inPlace, device, args, rets, call);
+  if (status.ok() && !call.copies.empty()) {
+    sayOnce("zpp.start", call);
+    if (isOnHost)
+      copyOnHost(call.copies);
+    else
+      status = copyOnStream(*call.rank, stream, call.copies);
+  }
   if (status.ok())
     status = call.rank->start(std::move(call.collective), stream, isDeferrable);
   return toError("zpp.start", attributes.function, status);
 }
 
 ffi::Error startOnHost(int32_t device, ffi::RemainingArgs args,
-                       ffi::RemainingRets rets, std::string_view bundle,
-                       std::string_view function, int64_t inputs,
-                       int64_t outputs, int64_t workspace, bool isDeferrable) {
-  return start(device, nullptr, args, rets,
-               {bundle, function, inputs, outputs, workspace}, isDeferrable);
+                       ffi::RemainingRets rets, ffi::Dictionary attributes) {
+  return start(device, /*isOnHost=*/true, nullptr, args, rets, attributes);
 }
 
 ffi::Error startOnCuda(int32_t device, void *stream, ffi::RemainingArgs args,
-                       ffi::RemainingRets rets, std::string_view bundle,
-                       std::string_view function, int64_t inputs,
-                       int64_t outputs, int64_t workspace, bool isDeferrable) {
-  return start(device, stream, args, rets,
-               {bundle, function, inputs, outputs, workspace}, isDeferrable);
+                       ffi::RemainingRets rets, ffi::Dictionary attributes) {
+  return start(device, /*isOnHost=*/false, stream, args, rets, attributes);
 }
 
 ffi::Future waitOnHost(int32_t device, ffi::RemainingArgs args,
@@ -195,15 +275,20 @@ ffi::Future waitOnHost(int32_t device, ffi::RemainingArgs args,
   HostTimes::Timer timer(waitTimes);
   ffi::Promise promise;
   ffi::Future future(promise);
-  auto done = [promise, name = std::string(function)](Status status) mutable {
-    if (status.ok())
-      promise.SetAvailable();
-    else
-      promise.SetError(toError("zpp.wait", name, status));
-  };
+  Attributes attributes{bundle, function, inputs, outputs, workspace};
   Call call;
-  Status status = prepareWait({bundle, function, inputs, outputs, workspace},
-                              device, args, rets, call);
+  Status status = prepareWait(attributes, device, args, rets, call);
+  if (status.ok() && !call.copies.empty())
+    sayOnce("zpp.wait", call);
+  auto done = [promise, name = std::string(function),
+               copies = call.copies](Status status) mutable {
+    if (status.ok()) {
+      copyOnHost(copies);
+      promise.SetAvailable();
+    } else {
+      promise.SetError(toError("zpp.wait", name, status));
+    }
+  };
   if (status.ok())
     call.rank->wait(call.collective, nullptr, std::move(done));
   else
@@ -216,16 +301,25 @@ ffi::Error waitOnCuda(int32_t device, void *stream, ffi::RemainingArgs args,
                       std::string_view function, int64_t inputs,
                       int64_t outputs, int64_t workspace) {
   HostTimes::Timer timer(waitTimes);
+  Attributes attributes{bundle, function, inputs, outputs, workspace};
   Call call;
-  Status status = prepareWait({bundle, function, inputs, outputs, workspace},
-                              device, args, rets, call);
+  Status status = prepareWait(attributes, device, args, rets, call);
+  if (status.ok() && !call.copies.empty())
+    sayOnce("zpp.wait", call);
   if (status.ok())
     call.rank->wait(call.collective, stream,
                     [&](Status result) { status = std::move(result); });
+  // After the collective.
+  if (status.ok())
+    status = copyOnStream(*call.rank, stream, call.copies);
   return toError("zpp.wait", function, status);
 }
 
-template <typename Binding> auto bindAttributes(Binding &&binding) {
+template <typename Binding> auto bindStart(Binding &&binding) {
+  return std::move(binding).RemainingArgs().RemainingRets().Attrs();
+}
+
+template <typename Binding> auto bindWait(Binding &&binding) {
   return std::move(binding)
       .RemainingArgs()
       .RemainingRets()
@@ -234,10 +328,6 @@ template <typename Binding> auto bindAttributes(Binding &&binding) {
       .template Attr<int64_t>("inputs")
       .template Attr<int64_t>("outputs")
       .template Attr<int64_t>("workspace");
-}
-
-template <typename Binding> auto bindStart(Binding &&binding) {
-  return bindAttributes(std::move(binding)).template Attr<bool>("deferrable");
 }
 
 auto bindHost() { return ffi::Ffi::Bind().Ctx<ffi::DeviceOrdinal>(); }
@@ -266,7 +356,7 @@ XLA_FFI_Error *zpp_xla_start_host(XLA_FFI_CallFrame *frame) {
   return handler->Call(frame);
 }
 XLA_FFI_Error *zpp_xla_wait_host(XLA_FFI_CallFrame *frame) {
-  static auto *handler = bindAttributes(bindHost()).To(waitOnHost).release();
+  static auto *handler = bindWait(bindHost()).To(waitOnHost).release();
   return handler->Call(frame);
 }
 XLA_FFI_Error *zpp_xla_start_cuda(XLA_FFI_CallFrame *frame) {
@@ -274,6 +364,6 @@ XLA_FFI_Error *zpp_xla_start_cuda(XLA_FFI_CallFrame *frame) {
   return handler->Call(frame);
 }
 XLA_FFI_Error *zpp_xla_wait_cuda(XLA_FFI_CallFrame *frame) {
-  static auto *handler = bindAttributes(bindCuda()).To(waitOnCuda).release();
+  static auto *handler = bindWait(bindCuda()).To(waitOnCuda).release();
   return handler->Call(frame);
 }

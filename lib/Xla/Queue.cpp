@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Queue.h"
+#include "../Runtime/Wait.h"
 
 using namespace zpp::xla;
 
@@ -40,7 +41,8 @@ void Queue::run() {
     {
       std::unique_lock<std::mutex> lock(mutex);
       isAsleep = true;
-      changed.wait(lock, [this] { return isClosed || !tasks.empty(); });
+      zpp::rt::waitUntil(changed, lock,
+                         [this] { return isClosed || !tasks.empty(); });
       isAsleep = false;
       if (tasks.empty())
         return;

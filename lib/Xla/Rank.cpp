@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Rank.h"
+#include "../Runtime/Wait.h"
 #include "HostTimes.h"
 
 #include <algorithm>
@@ -39,6 +40,14 @@ void Rank::leave() {
 Status Rank::getStatus() {
   Status status;
   status.code = zpp_rt_rank_synchronize(handle);
+  if (!status.ok())
+    status.message = zpp_rt_rank_message(handle);
+  return status;
+}
+
+Status Rank::copy(void *stream, const void *source, void *dest, int64_t bytes) {
+  Status status;
+  status.code = zpp_rt_copy_on_stream(handle, stream, dest, source, bytes);
   if (!status.ok())
     status.message = zpp_rt_rank_message(handle);
   return status;
@@ -277,7 +286,7 @@ private:
     while (!ticket.isDone && std::chrono::steady_clock::now() < end)
       std::this_thread::yield();
     std::unique_lock<std::mutex> lock(ticket.mutex);
-    ticket.changed.wait(lock, [&] { return ticket.isDone.load(); });
+    rt::waitUntil(ticket.changed, lock, [&] { return ticket.isDone.load(); });
   }
 
   /// Longer than the usual time between two collectives of a step.

@@ -67,6 +67,9 @@ public:
   /// returned, and not at all if the function does the work itself.
   virtual void wait(const Collective &collective, void *stream, Done done) = 0;
 
+  /// Copies memory of the device on `stream`, after the work that is there.
+  Status copy(void *stream, const void *source, void *dest, int64_t bytes);
+
   /// Waits for what was started and returns the rank's status.
   Status synchronize();
 

@@ -48,6 +48,11 @@ Status Bundle::find(std::string_view name, HostFunction &function) {
   return {};
 }
 
+bool Bundle::isFirst(const std::string &text) {
+  std::unique_lock<std::shared_mutex> lock(mutex);
+  return said.insert(text).second;
+}
+
 Registry &Registry::get() {
   static auto *registry = new Registry;
   return *registry;

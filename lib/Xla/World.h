@@ -12,6 +12,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <shared_mutex>
 #include <string>
 #include <string_view>
@@ -47,6 +48,9 @@ public:
 
   Status find(std::string_view name, HostFunction &function);
 
+  /// True for the first call with this text.
+  bool isFirst(const std::string &text);
+
   const std::shared_ptr<World> world;
   /// The library's file, by which two of the same id are told apart.
   const std::string content;
@@ -55,6 +59,7 @@ private:
   void *const library;
   std::shared_mutex mutex;
   std::map<std::string, HostFunction, std::less<>> functions;
+  std::set<std::string> said;
 };
 
 /// Everything that custom calls can find.

@@ -14,6 +14,9 @@
 //                              compute-sanitizer runs
 //   zpp-kernels-test --large   only the tensors above 2^32 elements (40 GB)
 //
+// GoogleTest's own options choose tests too. Each test has the same data
+// whatever runs before it, so they can be distributed (GTEST_TOTAL_SHARDS).
+//
 //===----------------------------------------------------------------------===//
 
 #include "HostReference.h"
@@ -27,6 +30,7 @@
 #include <cstdio>
 #include <deque>
 #include <functional>
+#include <gtest/gtest.h>
 #include <random>
 #include <string>
 
@@ -40,11 +44,12 @@ namespace {
 //===----------------------------------------------------------------------===//
 
 int64_t numChecks = 0;
+/// Failures of the test that runs. The first ones are shown.
 int64_t numFailures = 0;
 
 void fail(const std::string &what) {
   if (++numFailures <= 20)
-    std::printf("FAILED: %s\n", what.c_str());
+    ADD_FAILURE() << what;
 }
 
 void checkCuda(cudaError_t error, const char *what) {
@@ -122,7 +127,8 @@ private:
 // Data
 //===----------------------------------------------------------------------===//
 
-std::mt19937_64 rng(20240607);
+/// Begins anew in each test.
+std::mt19937_64 rng;
 
 int64_t pick(int64_t count) { return static_cast<int64_t>(rng() % count); }
 float gauss(float deviation) {
@@ -364,7 +370,7 @@ struct Case {
   bool inPlace = false;
   /// Bytes between chunks, times their alignment.
   int64_t gap = 0;
-  /// Of the chunks on the side that has codes, but between two hops.
+  /// Rotation of the chunks on the side that has codes, but between two hops.
   int64_t rotate = 0;
   Reduction reduction = {};
   cudaStream_t stream = nullptr;
@@ -428,8 +434,8 @@ Buffer makeTensorBuffer(const Case &c, Kind kind) {
   return makeTensorBuffer(c, kind, c.misalignment);
 }
 
-/// What is held before a difference arrives: close to `values`, equal to them,
-/// or anything.
+/// Fills what is held before a difference arrives: close to `values`, equal to
+/// them, or anything.
 void fillHeld(const Case &c, ElementType type, const uint8_t *values,
               uint8_t *held) {
   int64_t elements = tensorElements(c.map);
@@ -600,58 +606,56 @@ void pickFree(Case &c) {
   c.reduction.partial = kPartials[pick(std::size(kPartials))];
 }
 
-void testMatrix(bool quick) {
-  std::vector<SliceMap> maps = makeMaps(quick);
-  for (const SupportRow &row : kSupport) {
-    size_t turn = 0;
-    for (const SliceMap &map : maps) {
-      if (row.operation == Operation::Reduce && map.numChunks() != 1) {
-        // The tensor of the hop, whose slices stay in this rank's chunk.
-        SliceMap one = map;
-        one.chunkFactors.clear();
-        Case c{one, row.source, row.dest};
-        pickFree(c);
-        c.sourceBlock = kBlocks[turn++ % std::size(kBlocks)];
-        runCase(row.operation, c);
-        continue;
-      }
-      for (size_t b = 0; b < std::size(kBlocks); ++b) {
-        if (quick && (b + turn) % std::size(kBlocks) != 0)
-          continue;
-        Case c{map, row.source, row.dest};
-        pickFree(c);
-        // Both blocks matter where both sides are quantized.
-        c.sourceBlock = kBlocks[b];
-        c.destBlock = kBlocks[row.operation == Operation::ReduceQuantize &&
-                                      isQuantized(row.source)
-                                  ? pick(std::size(kBlocks))
-                                  : b];
-        runCase(row.operation, c);
-      }
-      ++turn;
-    }
-    if (quick)
+void testRow(const SupportRow &row, const std::vector<SliceMap> &maps,
+             bool quick) {
+  size_t turn = 0;
+  for (const SliceMap &map : maps) {
+    if (row.operation == Operation::Reduce && map.numChunks() != 1) {
+      // The tensor of the hop, whose slices stay in this rank's chunk.
+      SliceMap one = map;
+      one.chunkFactors.clear();
+      Case c{one, row.source, row.dest};
+      pickFree(c);
+      c.sourceBlock = kBlocks[turn++ % std::size(kBlocks)];
+      runCase(row.operation, c);
       continue;
-    // Every kind of data and every number of sources on the aligned path.
-    for (int data = 0; data < kNumData; ++data)
-      for (int64_t block : kBlocks)
-        for (int64_t sources = 1; sources <= 9; ++sources) {
-          bool sums = row.operation == Operation::Reduce ||
-                      row.operation == Operation::ReduceQuantize;
-          if (sources > 1 && !sums)
-            break;
-          Case c{makeMap(1, {}, 4096 + 32 * sources, 1, {}), row.source,
-                 row.dest};
-          c.data = static_cast<Data>(data);
-          c.sourceBlock = block;
-          c.destBlock = kBlocks[pick(std::size(kBlocks))];
-          c.sources = sources;
-          for (int64_t rotate : {int64_t(0), kRotation}) {
-            c.rotate = rotate;
-            runCase(row.operation, c);
-          }
-        }
+    }
+    for (size_t b = 0; b < std::size(kBlocks); ++b) {
+      if (quick && (b + turn) % std::size(kBlocks) != 0)
+        continue;
+      Case c{map, row.source, row.dest};
+      pickFree(c);
+      // Both blocks matter where both sides are quantized.
+      c.sourceBlock = kBlocks[b];
+      c.destBlock = kBlocks[row.operation == Operation::ReduceQuantize &&
+                                    isQuantized(row.source)
+                                ? pick(std::size(kBlocks))
+                                : b];
+      runCase(row.operation, c);
+    }
+    ++turn;
   }
+  if (quick)
+    return;
+  // Every kind of data and every number of sources on the aligned path.
+  for (int data = 0; data < kNumData; ++data)
+    for (int64_t block : kBlocks)
+      for (int64_t sources = 1; sources <= 9; ++sources) {
+        bool sums = row.operation == Operation::Reduce ||
+                    row.operation == Operation::ReduceQuantize;
+        if (sources > 1 && !sums)
+          break;
+        Case c{makeMap(1, {}, 4096 + 32 * sources, 1, {}), row.source,
+               row.dest};
+        c.data = static_cast<Data>(data);
+        c.sourceBlock = block;
+        c.destBlock = kBlocks[pick(std::size(kBlocks))];
+        c.sources = sources;
+        for (int64_t rotate : {int64_t(0), kRotation}) {
+          c.rotate = rotate;
+          runCase(row.operation, c);
+        }
+      }
 }
 
 /// Every possible scale, and values around each tie between two codes: the
@@ -1307,39 +1311,101 @@ private:
   std::vector<void *> allocations;
 };
 
+//===----------------------------------------------------------------------===//
+// Tests
+//===----------------------------------------------------------------------===//
+
+/// The part that the command line chooses.
+enum class Mode { Full, Quick, Large };
+Mode mode = Mode::Full;
+
+class Kernels : public testing::Test {
+protected:
+  void SetUp() override {
+    numFailures = 0;
+    rng.seed(20240607);
+  }
+  void TearDown() override {
+    if (numFailures > 20)
+      ADD_FAILURE() << numFailures << " failures";
+  }
+};
+
+TEST_F(Kernels, Errors) { testErrors(); }
+TEST_F(Kernels, Graph) { testGraph(); }
+TEST_F(Kernels, Batches) { testBatches(); }
+TEST_F(Kernels, ManyDifferences) { testManyDifferences(); }
+
+/// A row of the support matrix.
+class Matrix : public Kernels,
+               public testing::WithParamInterface<SupportRow> {};
+
+TEST_P(Matrix, Row) {
+  bool quick = mode == Mode::Quick;
+  std::vector<SliceMap> maps = makeMaps(quick);
+  // Rows of one operation differ in what is free.
+  auto [operation, source, dest] = GetParam();
+  rng.seed(static_cast<int>(operation) * 100 + static_cast<int>(source) * 10 +
+           static_cast<int>(dest));
+  testRow(GetParam(), maps, quick);
+}
+
+std::string describeRow(const testing::TestParamInfo<SupportRow> &info) {
+  constexpr const char *kNames[] = {
+      "Quantize",      "Dequantize", "QuantizeDifference",
+      "DequantizeAdd", "Reduce",     "ReduceQuantize"};
+  return std::string(kNames[static_cast<int>(info.param.operation)]) + "_" +
+         str(info.param.source) + "_" + str(info.param.dest);
+}
+INSTANTIATE_TEST_SUITE_P(Support, Matrix, testing::ValuesIn(kSupport),
+                         describeRow);
+
+/// Tests that take too long for --quick.
+class Full : public Kernels {};
+
+TEST_F(Full, Scales) { testScales(); }
+TEST_F(Full, ExactSums) { testExactSums(); }
+TEST_F(Full, Rows) { testRows(); }
+TEST_F(Full, ManyChunks) { testManyChunks(); }
+
+class Large : public Kernels {};
+
+TEST_F(Large, OneRun) {
+  LargeTest(makeMap(1, {}, (int64_t(1) << 32) + 12345, 1, {})).run();
+}
+TEST_F(Large, SlicesOfAChunk) {
+  LargeTest(makeMap(1, {2, 2, 2}, (int64_t(1) << 30) + 4096, 1, {2}, 77)).run();
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
-  std::string mode = argc > 1 ? argv[1] : "";
-  if (argc > 2 || (!mode.empty() && mode != "--quick" && mode != "--large")) {
-    std::printf("usage: zpp-kernels-test [--quick | --large]\n");
+  testing::InitGoogleTest(&argc, argv);
+  std::string argument = argc > 1 ? argv[1] : "";
+  if (argc > 2 ||
+      (!argument.empty() && argument != "--quick" && argument != "--large")) {
+    std::printf("usage: zpp-kernels-test [--quick | --large] [--gtest_...]\n");
     return 2;
   }
-  cudaDeviceProp properties;
-  checkCuda(cudaGetDeviceProperties(&properties, 0), "no device");
-  std::printf("%s\n", properties.name);
-  if (mode == "--large") {
-    // One run above 2^32, and slices of a chunk above 2^32.
-    LargeTest(makeMap(1, {}, (int64_t(1) << 32) + 12345, 1, {})).run();
-    LargeTest(makeMap(1, {2, 2, 2}, (int64_t(1) << 30) + 4096, 1, {2}, 77))
-        .run();
-  } else {
-    bool quick = mode == "--quick";
-    if (quick)
-      slack = 0;
-    testErrors();
-    testGraph();
-    testBatches();
-    testManyDifferences();
-    testMatrix(quick);
-    if (!quick) {
-      testScales();
-      testExactSums();
-      testRows();
-      testManyChunks();
-    }
+  auto &filter = testing::GTEST_FLAG(filter);
+  bool choosesTests = filter != "*";
+  if (argument == "--large")
+    mode = Mode::Large;
+  if (argument == "--quick") {
+    mode = Mode::Quick;
+    slack = 0;
   }
-  std::printf("%lld checks, %lld failures\n", static_cast<long long>(numChecks),
-              static_cast<long long>(numFailures));
-  return numFailures == 0 ? 0 : 1;
+  if (!choosesTests)
+    filter = mode == Mode::Large   ? "Large.*"
+             : mode == Mode::Quick ? "-Large.*:Full.*"
+                                   : "-Large.*";
+  if (!testing::GTEST_FLAG(list_tests)) {
+    cudaDeviceProp properties;
+    checkCuda(cudaGetDeviceProperties(&properties, 0), "no device");
+    std::printf("%s\n", properties.name);
+  }
+  int result = RUN_ALL_TESTS();
+  std::printf("%lld checks, %s\n", static_cast<long long>(numChecks),
+              result == 0 ? "0 failures" : "FAILED");
+  return result;
 }

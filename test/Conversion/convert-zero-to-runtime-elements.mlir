@@ -5,7 +5,7 @@
 
 #mesh = #zero.mesh<"gpu" = 4>
 
-// Bytes of a chunk, behind the axes and their number.
+// Bytes of a chunk, after the axes and their number.
 // CHECK-DAG: llvm.mlir.constant(16 : i64)
 // CHECK-LABEL: func.func @predicates
 // CHECK:         llvm.call @zpp_rt_all_gather

@@ -157,7 +157,7 @@ func.func @quantize_i8(%g: tensor<256x64xbf16>) -> tensor<4x4160xi8> {
   return %0 : tensor<4x4160xi8>
 }
 
-// Padded elements have code 0, as the gap behind 501 bytes of payload has.
+// Padded elements have code 0, as the gap after 501 bytes of payload has.
 // CHECK-LABEL: func @quantize_i4
 func.func @quantize_i4(%g: tensor<4x1001xf32>) -> tensor<4x528xi8> {
   // CHECK: "stablehlo.pad"(%{{.*}}, %{{.*}}) <{edge_padding_high = array<i64: 0, 23>
@@ -306,25 +306,28 @@ func.func @dequantize_reduce(%b: tensor<2x80xi8>) -> tensor<8x8xf32> {
 }
 
 // Rotated sums are rotated back: tiny values to zero, times 1/4, then five
-// stages of a + b and a - b of elements 1, 2, .. 16 apart. The elements after
-// the last whole group stay.
+// stages of a + b and, by the signs, a - b or b - a of elements 16, 8, .. 1
+// apart. The elements after the last whole group stay.
 // CHECK-LABEL: func @dequantize_reduce_rotated
 func.func @dequantize_reduce_rotated(%b: tensor<2x96xi8>) -> tensor<70xf32> {
   // CHECK: %[[SUM:.*]] = "stablehlo.add"(%{{.*}}, %{{.*}}) : (tensor<1x70xf32>, tensor<1x70xf32>)
   // CHECK: %[[REST:.*]] = "stablehlo.slice"(%[[SUM]]) {{.*}} -> tensor<1x6xf32>
   // CHECK: %[[WHOLE:.*]] = "stablehlo.slice"(%[[SUM]]) {{.*}} -> tensor<1x64xf32>
-  // CHECK: "stablehlo.compare"({{.*}} : (tensor<1x64xui32>, tensor<1x64xui32>)
-  // CHECK: "stablehlo.constant"() <{value = dense<2.500000e-01> : tensor<f32>}>
-  // CHECK: "stablehlo.multiply"(%[[WHOLE]]
+  // CHECK: %[[GROUPS:.*]] = "stablehlo.reshape"(%[[WHOLE]]) : (tensor<1x64xf32>) -> tensor<2x32xf32>
+  // CHECK: "stablehlo.compare"({{.*}} : (tensor<2x32xui32>, tensor<2x32xui32>)
+  // CHECK: "stablehlo.constant"() <{value = dense<2.500000e-01> : tensor<32xf32>}>
+  // CHECK: "stablehlo.multiply"(%[[GROUPS]]
   // CHECK: "stablehlo.select"
-  // CHECK: %[[ONE:.*]] = "stablehlo.reshape"({{.*}} -> tensor<32x2x1xf32>
-  // CHECK: "stablehlo.constant"() <{value = dense<[1.000000e+00, -1.000000e+00]> : tensor<2xf32>}>
-  // CHECK: %[[OTHER:.*]] = "stablehlo.reverse"(%[[ONE]]) <{dimensions = array<i64: 1>}>
+  // CHECK: %[[FIRST:.*]] = "stablehlo.reshape"({{.*}} -> tensor<2x1x2x16xf32>
+  // CHECK: %[[OTHER:.*]] = "stablehlo.reverse"(%[[FIRST]]) <{dimensions = array<i64: 2>}>
+  // CHECK: "stablehlo.constant"() <{value = dense<{{\[\[}}1.000000e+00, -1.000000e+00]]> : tensor<1x2xf32>}>
   // CHECK: "stablehlo.add"(%[[OTHER]]
-  // CHECK: -> tensor<16x2x2xf32>
-  // CHECK: -> tensor<8x2x4xf32>
-  // CHECK: -> tensor<4x2x8xf32>
-  // CHECK: -> tensor<2x2x16xf32>
+  // CHECK: -> tensor<2x2x2x8xf32>
+  // CHECK: "stablehlo.constant"() <{value = dense<{{\[\[}}1.000000e+00, -1.000000e+00], [1.000000e+00, 1.000000e+00]]> : tensor<2x2xf32>}>
+  // CHECK: "stablehlo.constant"() <{value = dense<{{\[\[}}1.000000e+00, 1.000000e+00], [1.000000e+00, -1.000000e+00]]> : tensor<2x2xf32>}>
+  // CHECK: -> tensor<2x4x2x4xf32>
+  // CHECK: -> tensor<2x8x2x2xf32>
+  // CHECK: -> tensor<2x16x2x1xf32>
   // CHECK: "stablehlo.concatenate"(%{{.*}}, %[[REST]])
   %e = tensor.empty() : tensor<70xf32>
   %0 = zero.dequantize_reduce sum %b quant <i8, block = 128, rotate = 32> into %e

@@ -58,7 +58,7 @@ func.func @workspace(%x: tensor<4xf32>) {
 
 // CHECK-LABEL: func @in_place
 func.func @in_place(%w: tensor<4x8xbf16>, %own: tensor<4x8xbf16>) -> (tensor<4x8xbf16>, tensor<4x32xi8>) {
-  // CHECK: %[[S:.*]]:3 = "stablehlo.custom_call"(%arg0, %arg1, %{{.*}}) {{.*}}"zpp.start"
+  // CHECK: %[[S:.*]]:3 = "stablehlo.custom_call"(%arg0, %arg1, %{{.*}}) {{.*}}in_place = array<i64: 1, 0>{{.*}}"zpp.start"
   // CHECK-SAME: output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [0], operand_index = 1, operand_tuple_indices = []>, #stablehlo.output_operand_alias<output_tuple_indices = [2], operand_index = 2, operand_tuple_indices = []>]
   %y:2 = zero.start @zpp_host::@update(%w, %own) : (tensor<4x8xbf16>, tensor<4x8xbf16>) -> (tensor<4x8xbf16>, tensor<4x32xi8>)
   // CHECK-NEXT: "stablehlo.custom_call"(%arg0, %[[S]]#0, %[[S]]#1, %[[S]]#2) {{.*}}function = "update", inputs = 1 : i64, outputs = 2 : i64

@@ -4,6 +4,10 @@
 // RUN: zpp-opt %s --zero-bufferize-host | FileCheck %s
 // RUN: zpp-opt %s --zero-to-llvm | FileCheck %s --check-prefix=LLVM
 
+// What is written can be read again.
+// RUN: zpp-opt %s --zero-bufferize-host -o %t.mlir
+// RUN: zpp-opt %t.mlir -o %t.again.mlir && cmp %t.mlir %t.again.mlir
+
 // CHECK-LABEL: func.func @join
 // CHECK:         affine.apply
 // CHECK:         memref.alloc

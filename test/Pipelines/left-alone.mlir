@@ -10,7 +10,7 @@
 // DEFINE:       --implicit-check-not=zero. --implicit-check-not=zpp.source --implicit-check-not=private
 // DEFINE: %{loops} = zpp-opt %t.dir/loops.mlir --zeropp="%{fast} target=%{target}" --remarks-filter=none \
 // DEFINE:   | FileCheck %t.dir/loops.mlir --implicit-check-not=reshape --implicit-check-not=private
-// DEFINE: %{mixed} = zpp-opt %t.dir/mixed.mlir --zeropp="%{slow} secondary=none coalesce-bytes=0 target=%{target}" --remarks-filter=none
+// DEFINE: %{mixed} = zpp-opt %t.dir/mixed.mlir --zeropp="%{slow} secondary=none tuning.coalesce-bytes=0 target=%{target}" --remarks-filter=none
 
 // RUN: rm -rf %t.dir && split-file %s %t.dir
 
@@ -18,14 +18,14 @@
 // RUN: %{fast-step}
 // RUN: %{loops}
 // RUN: %{mixed} | FileCheck %t.dir/mixed.mlir --check-prefixes=CHECK,PORTABLE
-// REDEFINE: %{target} = xla-ffi
+// REDEFINE: %{target} = cuda
 // RUN: %{fast-step}
 // RUN: %{loops}
 // RUN: %{mixed} | FileCheck %t.dir/mixed.mlir --check-prefixes=CHECK,FFI
 
 // A collective that shares a buffer with others does not become the original op
 // again.
-// RUN: zpp-opt %t.dir/mixed.mlir --zeropp="%{slow} secondary=none target=xla-ffi" --remarks-filter=none \
+// RUN: zpp-opt %t.dir/mixed.mlir --zeropp="%{slow} secondary=none target=cuda" --remarks-filter=none \
 // RUN:   | FileCheck %t.dir/mixed.mlir --check-prefix=JOINED
 
 // A gather that is split is not either, nor are its halves.

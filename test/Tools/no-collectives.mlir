@@ -1,5 +1,5 @@
 // A module without anything to do: why, and what to do about it. A rewrite and
-// the report behind it say so once.
+// the report after it say so once.
 
 // RUN: split-file %s %t
 // RUN: zpp-opt %t/one.mlir --zeropp="mesh=node:2,gpu:4" --zero-report=output=%t/report -o %t/out.mlir 2>&1 \

@@ -14,13 +14,21 @@
 // RUN: %{fails} | FileCheck %s --check-prefix=OPTION && %{no_output}
 // OPTION: no such option bogus
 
-// REDEFINE: %{option} = --zeropp=block=abc
-// RUN: %{fails} | FileCheck %s --check-prefix=NUMBER && %{no_output}
-// NUMBER: 'abc' value invalid
+// REDEFINE: %{option} = --zeropp=tuning.bogus=1
+// RUN: %{fails} | FileCheck %s --check-prefix=TUNING && %{no_output}
+// TUNING: no such option tuning.bogus
 
-// REDEFINE: %{option} = --zeropp=block=100
+// REDEFINE: %{option} = --zeropp=tuning.block=abc
+// RUN: %{fails} | FileCheck %s --check-prefix=NUMBER && %{no_output}
+// NUMBER: for the --tuning.block option: 'abc' value invalid
+
+// REDEFINE: %{option} = --zeropp=tuning.block=100
 // RUN: %{fails} | FileCheck %s --check-prefix=BLOCK --implicit-check-not=func && %{no_output}
 // BLOCK: options.mlir:0:0: error: expected a block that is a power of two from 32 to 2048, but got 100
+
+// REDEFINE: %{option} = --zeropp=tuning.rotate=64
+// RUN: %{fails} | FileCheck %s --check-prefix=ROTATE --implicit-check-not=func && %{no_output}
+// ROTATE: options.mlir:0:0: error: expected groups of 0 or 32 elements to rotate, but got 64
 
 // REDEFINE: %{option} = --zeropp=weights=I8
 // RUN: %{fails} | FileCheck %s --check-prefix=WEIGHTS --implicit-check-not=func && %{no_output}
@@ -38,19 +46,31 @@
 // RUN: %{fails} | FileCheck %s --check-prefix=GRADIENTS --implicit-check-not=func && %{no_output}
 // GRADIENTS: error: expected a format none, i8 or i4, but got 'i7'
 
-// REDEFINE: %{option} = --zeropp=stages=-1
+// REDEFINE: %{option} = --zero-decompose-reduce-scatter=stages=-1
 // RUN: %{fails} | FileCheck %s --check-prefix=STAGES --implicit-check-not=func && %{no_output}
 // STAGES: error: expected 1 to 1024 stages, or 0 to choose, but got -1
 
-// REDEFINE: %{option} = --zeropp=target=cuda
+// REDEFINE: %{option} = --zeropp=target=tpu
 // RUN: %{fails} | FileCheck %s --check-prefix=TARGET --implicit-check-not=func && %{no_output}
-// TARGET: error: expected a target portable or xla-ffi, but got 'cuda'
+// TARGET: for the --target option: expected one of portable, cuda, but got 'tpu'
 
-// REDEFINE: %{option} = --zeropp=coalesce-bytes=-5
+// REDEFINE: %{option} = --zeropp=frozen=true
+// RUN: %{fails} | FileCheck %s --check-prefix=FROZEN --implicit-check-not=func && %{no_output}
+// FROZEN: for the --frozen option: expected one of none, keep, but got 'true'
+
+// REDEFINE: %{option} = --zeropp=feedback=first
+// RUN: %{fails} | FileCheck %s --check-prefix=FEEDBACK --implicit-check-not=func && %{no_output}
+// FEEDBACK: for the --feedback option: expected one of none, last, all, but got 'first'
+
+// REDEFINE: %{option} = --zeropp=start=
+// RUN: %{fails} | FileCheck %s --check-prefix=START --implicit-check-not=func && %{no_output}
+// START: for the --start option: expected one of none, frozen, all, but got ''
+
+// REDEFINE: %{option} = --zeropp=tuning.coalesce-bytes=-5
 // RUN: %{fails} | FileCheck %s --check-prefix=COALESCE --implicit-check-not=func && %{no_output}
 // COALESCE: error: expected a number of bytes to coalesce, but got -5
 
-// REDEFINE: %{option} = --zeropp=prefetch-bytes=-5
+// REDEFINE: %{option} = --zeropp=tuning.prefetch-bytes=-5
 // RUN: %{fails} | FileCheck %s --check-prefix=PREFETCH --implicit-check-not=func && %{no_output}
 // PREFETCH: error: expected a number of bytes to prefetch, but got -5
 
@@ -135,7 +155,7 @@
 
 // A file that is there stays as it is.
 // RUN: echo old > %t.old.mlir
-// RUN: not zpp-opt %s --zeropp=stages=-1 --remarks-filter=none -o %t.old.mlir
+// RUN: not zpp-opt %s --zeropp=tuning.block=100 --remarks-filter=none -o %t.old.mlir
 // RUN: grep -x old %t.old.mlir
 
 // RUN: not zpp-opt %t.none.mlir --zeropp 2>&1 | FileCheck %s --check-prefix=INPUT

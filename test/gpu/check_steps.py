@@ -47,10 +47,10 @@ MODELS = {"layers": {}, "scan": {"scan": True}, "f16": {"dtype": "float16"},
           "state": {}, "state-scan": {"scan": True, "layers": 8}}
 #: Other options than ALL_ON: what is kept from step to step.
 OPTIONS = dict.fromkeys(("state", "state-scan"), {
-    "weights": "i4:delta", "feedback": "all", "rotate": 32})
+    "weights": "i4:delta", "feedback": "all", "tuning": {"rotate": 32}})
 LONG = "layers"
 SHORT_STEPS = 8
-#: Of a training in which a process is lost: the steps before that.
+#: Steps of a training before a process of it is lost.
 STEPS_BEFORE_LOSS = 3
 #: A process that fails waits at its end for those that JAX believes to be
 #: alive. JAX's own limit is 100 s.
@@ -127,7 +127,7 @@ def export(args):
 
 
 def run_part(args) -> list[str]:
-    """What fails in this process, of one or of many."""
+    """Runs the checks of this process, of one or of many; returns what fails."""
     os.environ["XLA_FLAGS"] = (os.environ.get("XLA_FLAGS", "") +
                                " --xla_gpu_deterministic_ops=true")
     import jax

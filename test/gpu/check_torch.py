@@ -39,7 +39,7 @@ import zpp.torch  # noqa: E402
 from lab import torch_gpt  # noqa: E402
 
 MODEL = {"layers": 2, "width": 256, "heads": 4, "vocab": 500, "context": 64}
-#: Of a rank.
+#: Sequences of a rank.
 SEQUENCES = 4
 TOLERANCE = 5e-3
 STEPS_BEFORE_LOSS = 3
@@ -74,7 +74,7 @@ def main():
 
 def check(count: int, options: dict, steps: int, parts: Sequence[str]
           ) -> list[str]:
-    """What fails."""
+    """Returns what fails."""
     failures = []
 
     def expect(is_right, text):

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
+#include <optional>
 #include <stdexcept>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -36,15 +37,14 @@ struct Launcher {
 
 class Detector {
 public:
-  Detector(const LaunchOptions &options, const Environment &environment)
-      : options(options), environment(environment) {}
+  Detector(const std::string &rendezvous, const Environment &environment)
+      : rendezvous(rendezvous), environment(environment) {}
 
   Launch detect();
 
 private:
   const char *get(const char *name) const;
   std::optional<int64_t> getNumber(const char *name) const;
-  void readOptions();
   void readLauncher(const Launcher &launcher);
   void checkAgreement(const Launcher &launcher) const;
   std::string getRendezvous() const;
@@ -52,7 +52,7 @@ private:
   std::string getHost() const;
   int64_t getPort() const;
 
-  const LaunchOptions &options;
+  const std::string &rendezvous;
   const Environment &environment;
   Launch launch;
   bool isOneHost = false;
@@ -113,23 +113,6 @@ std::optional<int64_t> Detector::getNumber(const char *name) const {
 //===----------------------------------------------------------------------===//
 // The number of the process
 //===----------------------------------------------------------------------===//
-
-void Detector::readOptions() {
-  if (!options.process || !options.numProcesses)
-    throw expected(
-        "both the number of this process and of all",
-        options.process
-            ? "process " + std::to_string(*options.process) + " alone"
-            : std::to_string(*options.numProcesses) + " processes alone");
-  launch.process = *options.process;
-  launch.numProcesses = *options.numProcesses;
-  if (launch.numProcesses < 1)
-    throw expected("at least 1 process", std::to_string(launch.numProcesses));
-  if (launch.process < 0 || launch.process >= launch.numProcesses)
-    throw expected("a process in [0, " + std::to_string(launch.numProcesses) +
-                       ")",
-                   std::to_string(launch.process));
-}
 
 void Detector::readLauncher(const Launcher &launcher) {
   const std::string rank = launcher.rank, size = launcher.size;
@@ -223,8 +206,8 @@ int64_t Detector::getPort() const {
 }
 
 std::string Detector::getRendezvous() const {
-  if (!options.rendezvous.empty())
-    return options.rendezvous;
+  if (!rendezvous.empty())
+    return rendezvous;
   std::string host = getHost();
   if (host.find(':') != std::string::npos)
     host = "[" + host + "]";
@@ -283,31 +266,26 @@ std::string Detector::getToken() const {
 }
 
 Launch Detector::detect() {
-  bool isLaunched = options.process || options.numProcesses;
-  if (isLaunched) {
-    readOptions();
-  } else {
-    for (const Launcher *launcher :
-         {&kTorchrun, &kOpenMpi, &kPmi, &kSlurm, &kPlain}) {
-      if (!get(launcher->rank) || (launcher->marker && !get(launcher->marker)))
-        continue;
-      isLaunched = true;
-      readLauncher(*launcher);
-      if (launcher != &kTorchrun && launcher != &kPlain)
-        checkAgreement(*launcher);
-      if (launcher == &kSlurm) {
-        isSlurmStep = true;
-        isOneHost = getNumber("SLURM_STEP_NUM_NODES") == 1;
-      }
-      break;
+  bool isLaunched = false;
+  for (const Launcher *launcher :
+       {&kTorchrun, &kOpenMpi, &kPmi, &kSlurm, &kPlain}) {
+    if (!get(launcher->rank) || (launcher->marker && !get(launcher->marker)))
+      continue;
+    isLaunched = true;
+    readLauncher(*launcher);
+    if (launcher != &kTorchrun && launcher != &kPlain)
+      checkAgreement(*launcher);
+    if (launcher == &kSlurm) {
+      isSlurmStep = true;
+      isOneHost = getNumber("SLURM_STEP_NUM_NODES") == 1;
     }
+    break;
   }
   if (launch.numProcesses > 1) {
     launch.rendezvous = getRendezvous();
     launch.token = getToken();
-  } else if (!options.rendezvous.empty() && !isLaunched) {
-    throw expected("several processes for rendezvous " +
-                       quote(options.rendezvous),
+  } else if (!rendezvous.empty() && !isLaunched) {
+    throw expected("several processes for rendezvous " + quote(rendezvous),
                    std::to_string(launch.numProcesses));
   }
   return launch;
@@ -317,11 +295,11 @@ Launch Detector::detect() {
 // Interface
 //===----------------------------------------------------------------------===//
 
-bool zpp::tools::detectLaunch(const LaunchOptions &options,
+bool zpp::tools::detectLaunch(const std::string &rendezvous,
                               const Environment &environment, Launch &launch,
                               std::string &error) {
   try {
-    launch = Detector(options, environment).detect();
+    launch = Detector(rendezvous, environment).detect();
     return true;
   } catch (const LaunchError &caught) {
     error = caught.what();

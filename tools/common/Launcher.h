@@ -10,7 +10,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 
 namespace zpp::tools {
@@ -18,15 +17,6 @@ namespace zpp::tools {
 /// The default port at which processes meet. In a Slurm job, the job's number
 /// modulo 1000 is added. It is below the ports that systems assign.
 constexpr int64_t kDefaultPort = 28500;
-
-/// The options of the command line. Everything else comes from the environment.
-struct LaunchOptions {
-  /// Either both are given or neither.
-  std::optional<int64_t> process;
-  std::optional<int64_t> numProcesses;
-  /// "HOST:PORT", for processes of a launcher.
-  std::string rendezvous;
-};
 
 struct Launch {
   int64_t process = 0;
@@ -46,23 +36,24 @@ using Environment = std::function<const char *(const char *name)>;
 /// launcher, the process is the only one.
 ///
 /// The number of this process comes from the first of these that is present:
-/// the options; torchrun (RANK, WORLD_SIZE, LOCAL_RANK with
-/// TORCHELASTIC_RUN_ID, because it may run inside others); Open MPI
-/// (OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK); other MPIs (PMI_RANK, PMI_SIZE,
-/// MPI_LOCALRANKID); srun (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID with
-/// SLURM_STEP_ID, which batch scripts lack); RANK and WORLD_SIZE. All but the
-/// first two must agree with RANK and WORLD_SIZE if these are set.
+/// torchrun (RANK, WORLD_SIZE, LOCAL_RANK with TORCHELASTIC_RUN_ID, because it
+/// may run inside others); Open MPI (OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK);
+/// other MPIs (PMI_RANK, PMI_SIZE, MPI_LOCALRANKID); srun (SLURM_PROCID,
+/// SLURM_NTASKS, SLURM_LOCALID with SLURM_STEP_ID, which batch scripts lack);
+/// RANK and WORLD_SIZE. All but the first must agree with RANK and WORLD_SIZE
+/// if these are set.
 ///
-/// The rendezvous is the first of these that is present: the options;
-/// MASTER_ADDR; 127.0.0.1 if all processes are on one host; the first node of
-/// the Slurm job. The port is MASTER_PORT, or the next one if torchrun itself
-/// listens there, or kDefaultPort.
+/// The rendezvous is the first of these that is present: `rendezvous`, which
+/// the user gives as "HOST:PORT" or leaves empty; MASTER_ADDR; 127.0.0.1 if all
+/// processes are on one host; the first node of the Slurm job. The port is
+/// MASTER_PORT, or the next one if torchrun itself listens there, or
+/// kDefaultPort.
 ///
 /// The token is in ZPP_TOKEN, or in the file that ZPP_TOKEN_FILE names, which
 /// only this user may be able to read.
 ///
 /// On failure returns false and sets `error`.
-bool detectLaunch(const LaunchOptions &options, const Environment &environment,
+bool detectLaunch(const std::string &rendezvous, const Environment &environment,
                   Launch &launch, std::string &error);
 
 /// The ranks that a process runs. Each process gets the same number, in order.

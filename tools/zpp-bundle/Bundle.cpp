@@ -172,7 +172,7 @@ FailureOr<Bundle> Bundle::split(OwningOpRef<ModuleOp> module) {
     if (!isa_and_present<zero::ZeroDialect>(op->getDialect()))
       return WalkResult::advance();
     op->emitError("expected a step in StableHLO, but got '")
-        << op->getName() << "'; run zeropp with target=xla-ffi first";
+        << op->getName() << "'; run zeropp with target=cuda first";
     return WalkResult::interrupt();
   });
   if (result.wasInterrupted())
@@ -300,7 +300,8 @@ static llvm::Expected<SmallString<128>> makeFolder(const llvm::Twine &prefix) {
 }
 
 /// The folder that is removed if a signal ends the process, if any. Who gives
-/// it another name or removes it has the lock.
+/// it another name or removes it has the lock. llvm::sys::RemoveFileOnSignal
+/// removes regular files alone.
 static std::string pending;
 static std::mutex pendingLock;
 

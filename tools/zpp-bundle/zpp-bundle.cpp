@@ -29,7 +29,7 @@ namespace cl = llvm::cl;
 static constexpr const char *kOverview =
     R"(zpp-bundle: makes of a rewritten step a folder that runs without LLVM
 
-  zpp-opt step.mlir --zeropp="mesh=node:2,gpu:4 target=xla-ffi" -o fast.mlir
+  zpp-opt step.mlir --zeropp="mesh=node:2,gpu:4 target=cuda" -o fast.mlir
   zpp-bundle fast.mlir -o step.zpp
 
 The folder holds

@@ -164,7 +164,7 @@ static void readOption(std::string_view name, std::string_view value,
   } else if (name == "time-limit-usec") {
     options.timeLimitUsec = parseNumber(value, /*isBytes=*/false);
   } else if (name == "rendezvous") {
-    options.launch.rendezvous = value;
+    options.rendezvous = value;
   } else if (name == "trace") {
     options.trace = value;
   } else {

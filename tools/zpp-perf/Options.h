@@ -44,7 +44,8 @@ struct Options {
   std::string backend = "cpu";
   int64_t timeLimitUsec = 0;
   std::string trace;
-  tools::LaunchOptions launch;
+  /// "HOST:PORT", for processes of a launcher.
+  std::string rendezvous;
 };
 
 /// Reads the command line. Throws std::runtime_error if it is not valid.

@@ -20,7 +20,7 @@
 
 namespace zpp::perf {
 
-/// What the communication library does in one call.
+/// The action of the communication library in one call.
 enum class PlainCollective { ReduceScatter, AllGather, AllReduce };
 
 /// Operations of a rank on their own buffers. A plan is made once for all

@@ -407,8 +407,8 @@ static void run(int argc, char **argv) {
   tools::Launch launch;
   tools::RankRange ranks;
   if (!tools::detectLaunch(
-          options.launch, [](const char *name) { return std::getenv(name); },
-          launch, error) ||
+          options.rendezvous,
+          [](const char *name) { return std::getenv(name); }, launch, error) ||
       !tools::getRanks(launch, mesh->numDevices(), ranks, error))
     fail(error);
 

@@ -728,7 +728,7 @@ TEST_P(Collective, HierarchicalReduceScatter) {
             scatter.plan.outer = 2;
             scatter.plan.extent = extent;
             scatter.plan.inner = 21;
-            ASSERT_EQ(scatter.plan.verify(scatter.mesh), "");
+            ASSERT_EQ(scatter.getMap(0).verify(), "");
             scatter.wires.assign(scatter.plan.hops.size(),
                                  {WireFormat::I8, 64});
             scatter.wires.back() = {last, 32};

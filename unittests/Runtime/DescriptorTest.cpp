@@ -156,6 +156,8 @@ TEST(Descriptor, Null) {
   EXPECT_EQ(zpp_rt_enter_mark(nullptr, nullptr), ZPP_RT_INVALID_ARGUMENT);
   EXPECT_EQ(zpp_rt_leave_mark(nullptr, nullptr, nullptr),
             ZPP_RT_INVALID_ARGUMENT);
+  EXPECT_EQ(zpp_rt_copy_on_stream(nullptr, nullptr, &data, &data, 0),
+            ZPP_RT_INVALID_ARGUMENT);
 
   int64_t size = 1;
   EXPECT_EQ(zpp_rt_world_size(nullptr, &size), ZPP_RT_INVALID_ARGUMENT);
@@ -516,8 +518,28 @@ TEST(Descriptor, Memory) {
               return zpp_rt_copy(rank, &byte, &byte, -1);
             }),
             "copy: expected a number of bytes, but got -1");
+  EXPECT_EQ(refuseMemory([&](auto *rank) {
+              return zpp_rt_copy_on_stream(rank, nullptr, &byte, &byte, -1);
+            }),
+            "copy_on_stream: expected a number of bytes, but got -1");
+  EXPECT_EQ(refuseMemory([&](auto *rank) {
+              return zpp_rt_copy_on_stream(rank, nullptr, &byte, nullptr, 1);
+            }),
+            "copy_on_stream: expected memory of 1 bytes, but got NULL");
   EXPECT_EQ(refuseMemory([&](auto *rank) { return zpp_rt_free(rank, &byte); }),
             "free: expected memory of alloc, but got other memory");
+}
+
+TEST(Descriptor, CopiesOnStreams) {
+  TestWorld world("cpu", "gpu:1");
+  zpp_rt_rank *rank = world.join(0);
+  int32_t from = 7, to = 0;
+  EXPECT_EQ(zpp_rt_copy_on_stream(rank, nullptr, &to, &from, sizeof(to)),
+            ZPP_RT_OK);
+  EXPECT_EQ(to, 7);
+  EXPECT_EQ(zpp_rt_copy_on_stream(rank, nullptr, nullptr, nullptr, 0),
+            ZPP_RT_OK);
+  zpp_rt_rank_destroy(rank);
 }
 
 TEST(Descriptor, Marks) {

@@ -46,7 +46,7 @@ inline std::vector<std::string> getBackends() {
   return backends;
 }
 
-/// Copies between the current device and the host, behind the work on `stream`,
+/// Copies between the current device and the host, after the work on `stream`,
 /// and returns when that is done. Null in tests without device memory.
 using CopyOnStream = void (*)(void *dest, const void *source, size_t bytes,
                               void *stream);
@@ -313,7 +313,7 @@ public:
     EXPECT_TRUE(std::equal(guard.begin(), guard.end(), all.begin()))
         << "written before the buffer";
     EXPECT_TRUE(std::equal(guard.begin(), guard.end(), all.end() - kGuardBytes))
-        << "written behind the buffer";
+        << "written after the buffer";
     return Bytes(all.begin() + kGuardBytes, all.end() - kGuardBytes);
   }
 

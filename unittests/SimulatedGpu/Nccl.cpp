@@ -324,14 +324,6 @@ static ncclResult_t finalize(const std::shared_ptr<Comm> &comm) {
   return ncclSuccess;
 }
 
-ncclResult_t ncclCommFinalize(ncclComm_t handle) {
-  ZPP_COUNT(ncclCommFinalize);
-  std::shared_ptr<Comm> comm = findComm(handle);
-  if (!comm)
-    return fail(ncclInvalidArgument, "no such communicator");
-  return start({comm}, comm->isBlocking, [comm] { return finalize(comm); });
-}
-
 ncclResult_t ncclCommDestroy(ncclComm_t handle) {
   ZPP_COUNT(ncclCommDestroy);
   std::shared_ptr<Comm> comm = removeComm(handle);

@@ -12,8 +12,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "Random.h"
+#include "SymbolicPlacement.h"
 #include "zpp/Support/Float16.h"
-#include "zpp/Support/Placement.h"
 #include "zpp/Support/QuantReference.h"
 #include "gtest/gtest.h"
 
@@ -65,7 +65,7 @@ std::vector<BoundedValues> reduceScatter(const Mesh &mesh, const HopPlan &plan,
         }
       current = std::move(next);
     }
-    SliceMap part = plan.getPartMap(stage);
+    SliceMap part = getPartMap(plan, stage);
     for (size_t device = 0; device < slices.size(); ++device)
       for (int64_t i = 0; i < part.elementsPerChunk(); ++i) {
         int64_t index = part.tensorIndex(0, i);
@@ -167,7 +167,7 @@ getExactSlices(const Mesh &mesh, const HopPlan &plan,
 
 struct Errors {
   double error = 0; ///< L2 over all devices' slices.
-  double norm = 0;  ///< Of the exact result.
+  double norm = 0;  ///< Norm of the exact result.
   double relative() const { return error / norm; }
 };
 

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "zpp/Support/Placement.h"
+#include "SymbolicPlacement.h"
 #include "gtest/gtest.h"
 
 #include <ostream>
@@ -137,7 +137,7 @@ TEST(SymbolicOps, AllGather) {
 //===----------------------------------------------------------------------===//
 
 void provePlan(const Mesh &mesh, const HopPlan &plan) {
-  ASSERT_EQ(plan.verify(mesh), "");
+  ASSERT_EQ(verifyPlan(mesh, plan), "");
   int64_t elements = plan.outer * plan.extent * plan.inner;
   ASSERT_EQ(verifyReduceScatter(
                 mesh, plan,
@@ -364,7 +364,7 @@ TEST(Placement, HopMapsOfThreeTiers) {
                 next.outer * next.extent * next.inner);
     }
 
-  map = plan.getPartMap(1);
+  map = getPartMap(plan, 1);
   EXPECT_EQ(map.verify(), "");
   EXPECT_EQ(map.extent, 3);
   EXPECT_EQ(map.partBegin(), 2);
@@ -476,22 +476,22 @@ TEST_F(PlacementErrorTest, AllGather) {
 }
 
 TEST_F(PlacementErrorTest, Plan) {
-  EXPECT_EQ(plan.verify(mesh), "");
+  EXPECT_EQ(verifyPlan(mesh, plan), "");
   plan.hops.clear();
-  EXPECT_EQ(plan.verify(mesh), "expected at least one hop, but got 0");
+  EXPECT_EQ(verifyPlan(mesh, plan), "expected at least one hop, but got 0");
   plan.hops = {{{"x", 1, 2}}};
-  EXPECT_EQ(plan.verify(mesh),
+  EXPECT_EQ(verifyPlan(mesh, plan),
             "expected an axis of mesh 'node:2,gpu:2', but got 'x'");
   plan.hops = {{mesh.getAxis(1)}, {mesh.getAxis(1)}};
-  EXPECT_EQ(plan.verify(mesh),
+  EXPECT_EQ(verifyPlan(mesh, plan),
             "expected separate parts of axis 'gpu', but got \"gpu\":(1)2 and "
             "\"gpu\":(1)2");
   plan.hops = {{mesh.getAxis(1)}};
   plan.stages = 0;
-  EXPECT_EQ(plan.verify(mesh), "expected at least one stage, but got 0");
+  EXPECT_EQ(verifyPlan(mesh, plan), "expected at least one stage, but got 0");
   plan.stages = 1;
   plan.extent = -1;
-  EXPECT_EQ(plan.verify(mesh), "expected an extent in [0, 2], but got -1");
+  EXPECT_EQ(verifyPlan(mesh, plan), "expected an extent in [0, 2], but got -1");
 }
 
 //===----------------------------------------------------------------------===//
@@ -524,9 +524,24 @@ TEST(TierHops, TheLastFormatIsThatOfTheOutermostTier) {
   EXPECT_EQ(getHopText("a:2,b:2,c:2,d:2", 3), "d:0 c:1 b:1 a:2");
 }
 
-TEST(TierHops, FormatsBeyondTheOutermostTierAreNotUsed) {
-  EXPECT_EQ(getHopText("gpu:8", 2), "gpu:0");
-  EXPECT_EQ(getHopText("node:2,gpu:4", 3), "gpu:0 node:1");
+TEST(TierHops, OfManyFormatsTheLastIsStillThatOfTheOutermostTier) {
+  EXPECT_EQ(getHopText("gpu:8", 2), "gpu:1");
+  EXPECT_EQ(getHopText("node:2,gpu:4", 3), "gpu:0 node:2");
+}
+
+TEST(TierHops, ATierHasItsFormatInAllGroups) {
+  Refs node = {{"node", 1, 2}}, gpu = {{"gpu", 1, 4}};
+  EXPECT_EQ(getHopText("node:2,gpu:4", 2, &node), "node:1");
+  EXPECT_EQ(getHopText("node:2,gpu:4", 2, &gpu), "gpu:0");
+  EXPECT_EQ(getHopText("pod:2,node:2,gpu:4", 2, &node), "node:0");
+  EXPECT_EQ(getHopText("pod:2,node:2,gpu:4", 3, &node), "node:1");
+  EXPECT_EQ(getHopText("node:2,gpu:4", 1, &node), "node:0");
+}
+
+TEST(TierHops, ATierOfOneDeviceCounts) {
+  Refs node = {{"node", 1, 2}}, gpu = {{"gpu", 1, 8}};
+  EXPECT_EQ(getHopText("node:2,gpu:1", 2, &node), "node:1");
+  EXPECT_EQ(getHopText("node:1,gpu:8", 2, &gpu), "gpu:0");
 }
 
 TEST(TierHops, OneFormatIsOneHop) {

@@ -335,17 +335,73 @@ std::vector<float> rotated(std::vector<float> values, Rotation rotation) {
   return values;
 }
 
-TEST(QuantReference, RotationIsTheHadamardMatrix) {
+/// 1 or -1: the signs, then the matrix.
+float getRotationEntry(int64_t row, int64_t column) {
+  bool isNegative = __builtin_popcountll(row & column) % 2;
+  return isNegative != isNegated(column) ? -1.0f : 1.0f;
+}
+
+TEST(QuantReference, RotationIsTheHadamardMatrixAfterSigns) {
   // Small integers times powers of two: nothing rounds.
   for (int64_t column = 0; column < kRotation; ++column) {
     std::vector<float> values(kRotation, 0.0f);
     values[column] = 8.0f;
     std::vector<float> result = rotated(values, Rotation::Forward);
     for (int64_t row = 0; row < kRotation; ++row)
-      EXPECT_EQ(result[row],
-                __builtin_popcountll(row & column) % 2 ? -1.0f : 1.0f);
+      EXPECT_EQ(result[row], getRotationEntry(row, column));
     EXPECT_EQ(rotated(result, Rotation::Back), values);
+    // The way back is the matrix transposed.
+    result = rotated(values, Rotation::Back);
+    for (int64_t row = 0; row < kRotation; ++row)
+      EXPECT_EQ(result[row], 2.0f * getRotationEntry(column, row));
   }
+}
+
+/// The largest magnitude of the rotated group, relative to its norm times that
+/// of a row: 1 if all magnitudes are equal, sqrt(32) = 5.7 if one holds all.
+double getPeak(const std::vector<float> &values) {
+  double most = 0;
+  for (float value : rotated(values, Rotation::Forward))
+    most = std::max(most, std::fabs(static_cast<double>(value)));
+  return most * 8 / getNorm(values);
+}
+
+TEST(QuantReference, RotationSpreadsWhatIsAlike) {
+  // Rows of the matrix, of which constants and alternating signs are two.
+  // There are no signs with less than sqrt(2) for each of them.
+  for (int64_t row = 0; row < kRotation; ++row) {
+    std::vector<float> values(kRotation);
+    for (int64_t i = 0; i < kRotation; ++i)
+      values[i] = __builtin_popcountll(row & i) % 2 ? -3.0f : 3.0f;
+    EXPECT_NEAR(getPeak(values), std::sqrt(2.0), 1e-6) << row;
+  }
+  // Runs of ones among zeros, or among ones of the other sign, the same with
+  // alternating signs, and waves.
+  for (int64_t begin = 0; begin < kRotation; ++begin)
+    for (int64_t end = begin + 1; end <= kRotation; ++end)
+      for (float other : {0.0f, -1.0f})
+        for (bool alternates : {false, true}) {
+          std::vector<float> values(kRotation);
+          for (int64_t i = 0; i < kRotation; ++i)
+            values[i] = (begin <= i && i < end ? 1.0f : other) *
+                        (alternates && i % 2 ? -1.0f : 1.0f);
+          EXPECT_LT(getPeak(values), 2.5) << begin << " to " << end;
+        }
+  for (int quarters = 0; quarters <= 64; ++quarters)
+    for (int phase = 0; phase < 16; ++phase) {
+      std::vector<float> values(kRotation);
+      for (int64_t i = 0; i < kRotation; ++i)
+        values[i] = static_cast<float>(
+            std::cos(M_PI * (quarters * i / 64.0 + phase / 16.0)));
+      EXPECT_LT(getPeak(values), 2.5) << quarters << " " << phase;
+    }
+}
+
+TEST(QuantReference, NoSumThatCancelsIsANegativeZero) {
+  std::vector<float> alike(kRotation, 1.0f), zeros(kRotation, 0.0f);
+  for (const std::vector<float> &values : {alike, zeros})
+    for (float value : rotated(values, Rotation::Back))
+      EXPECT_FALSE(value == 0.0f && std::signbit(value));
 }
 
 TEST(QuantReference, OnlyWholeGroupsAreRotated) {
@@ -412,9 +468,11 @@ TEST(QuantReference, RotationHasNoSubnormals) {
   for (Rotation rotation : {Rotation::Forward, Rotation::Back})
     for (float value : rotated(values, rotation))
       EXPECT_TRUE(value == 0.0f || std::fabs(value) >= kMinNormal) << value;
-  EXPECT_EQ(enterRotation(0x1.fffffep-101f, Rotation::Forward), 0.0f);
-  EXPECT_EQ(enterRotation(0x1p-100f, Rotation::Forward), 0x1p-103f);
-  EXPECT_EQ(enterRotation(-0x1p-100f, Rotation::Back), -0x1p-102f);
+  EXPECT_EQ(enterRotation(0x1.fffffep-101f, Rotation::Forward, 0), 0.0f);
+  EXPECT_EQ(enterRotation(0x1p-100f, Rotation::Forward, 0), 0x1p-103f);
+  ASSERT_TRUE(isNegated(1));
+  EXPECT_EQ(enterRotation(0x1p-100f, Rotation::Forward, 1), -0x1p-103f);
+  EXPECT_EQ(enterRotation(-0x1p-100f, Rotation::Back, 1), -0x1p-102f);
 }
 
 TEST(QuantReference, RotationShowsWhatIsNotFinite) {

@@ -17,7 +17,7 @@ TEST(TimelineTest, AStreamKeepsTheOrderOfItsTasks) {
   Timeline timeline;
   size_t stream = timeline.addStream("node");
   EXPECT_EQ(timeline.place({stream}, 5, 10, "first"), 15);
-  // It could begin earlier, but stands behind the first.
+  // It could begin earlier, but stands after the first.
   EXPECT_EQ(timeline.place({stream}, 0, 10, "second"), 25);
   EXPECT_EQ(timeline.getBusy(stream), 20);
   EXPECT_EQ(timeline.getEnd(), 25);

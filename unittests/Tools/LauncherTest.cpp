@@ -21,22 +21,22 @@ namespace {
 using Variables = std::map<std::string, std::string>;
 
 /// Fills in `launch`, or returns the error.
-std::string detect(const Variables &variables, const LaunchOptions &options,
+std::string detect(const Variables &variables, const std::string &rendezvous,
                    Launch &launch) {
   std::string error;
   auto environment = [&](const char *name) -> const char * {
     auto it = variables.find(name);
     return it == variables.end() ? nullptr : it->second.c_str();
   };
-  detectLaunch(options, environment, launch, error);
+  detectLaunch(rendezvous, environment, launch, error);
   return error;
 }
 
 /// "PROCESS of NUMBER, local LOCAL, at RENDEZVOUS", or the error.
-std::string detect(Variables variables, const LaunchOptions &options = {}) {
+std::string detect(Variables variables, const std::string &rendezvous = "") {
   variables.emplace("ZPP_TOKEN", "a token for this test");
   Launch launch;
-  if (std::string error = detect(variables, options, launch); !error.empty())
+  if (std::string error = detect(variables, rendezvous, launch); !error.empty())
     return error;
   return std::to_string(launch.process) + " of " +
          std::to_string(launch.numProcesses) + ", local " +
@@ -50,6 +50,8 @@ Variables merge(Variables variables, const Variables &others) {
   return variables;
 }
 
+const Variables kTwo = {
+    {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}};
 const Variables kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "3"},
                             {"OMPI_COMM_WORLD_SIZE", "4"},
                             {"OMPI_COMM_WORLD_LOCAL_RANK", "3"},
@@ -154,27 +156,18 @@ TEST(Launcher, Plain) {
             "1 of 2, local -1, at 127.0.0.1:29500");
 }
 
-TEST(Launcher, OptionsWin) {
-  EXPECT_EQ(detect(merge(kTorchrun, kSlurm), {2, 3, "here:1"}),
-            "2 of 3, local -1, at here:1");
-  EXPECT_EQ(detect(kSlurm, {{}, {}, "here:1"}), "6 of 8, local 2, at here:1");
-  EXPECT_EQ(detect({{"MASTER_ADDR", "host"}}, {2, 3, ""}),
-            "2 of 3, local -1, at host:28500");
+TEST(Launcher, RendezvousOfTheUserWins) {
+  EXPECT_EQ(detect(kSlurm, "here:1"), "6 of 8, local 2, at here:1");
+  EXPECT_EQ(detect(merge(kTwo, {{"RANK", "1"}}), "here:1"),
+            "1 of 2, local -1, at here:1");
+  // A launcher may have started one.
+  EXPECT_EQ(detect({{"RANK", "0"}, {"WORLD_SIZE", "1"}}, "here:1"),
+            "0 of 1, local -1, at ");
 }
 
 TEST(Launcher, Errors) {
-  EXPECT_EQ(detect({}, {2, {}, ""}),
-            "expected both the number of this process and of all, but got "
-            "process 2 alone");
-  EXPECT_EQ(detect({}, {{}, 4, ""}),
-            "expected both the number of this process and of all, but got 4 "
-            "processes alone");
-  EXPECT_EQ(detect({}, {0, 0, ""}), "expected at least 1 process, but got 0");
-  EXPECT_EQ(detect({}, {4, 4, ""}), "expected a process in [0, 4), but got 4");
-  EXPECT_EQ(detect({}, {{}, {}, "here:1"}),
+  EXPECT_EQ(detect({}, "here:1"),
             "expected several processes for rendezvous 'here:1', but got 1");
-  // A launcher may have started one.
-  EXPECT_EQ(detect({}, {0, 1, "here:1"}), "0 of 1, local -1, at ");
   EXPECT_EQ(detect({{"RANK", "3"}}),
             "expected WORLD_SIZE beside RANK=3, but got none");
   EXPECT_EQ(detect({{"RANK", "3"}, {"WORLD_SIZE", "3"}}),
@@ -231,12 +224,9 @@ TEST(Launcher, FilesOfProcesses) {
 /// The token, or the error.
 std::string getToken(const Variables &variables) {
   Launch launch;
-  std::string error = detect(variables, {}, launch);
+  std::string error = detect(variables, "", launch);
   return error.empty() ? launch.token : error;
 }
-
-const Variables kTwo = {
-    {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}};
 
 TEST(Token, FromTheEnvironment) {
   EXPECT_EQ(getToken(merge(kTwo, {{"ZPP_TOKEN", "secret"}})), "secret");

@@ -24,6 +24,7 @@
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Dialect/Guest/GuestDialects.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Dialect/Guest/While.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Transforms/Passes.h"
 #include "llvm/ADT/StringExtras.h"
@@ -164,7 +165,7 @@ struct Tensor {
   }
 
   /// A loop over `trips` gradients. It writes a stack, from the last one on, or
-  /// adds them up. Each is computed behind a product, which another iteration
+  /// adds them up. Each is computed after a product, which another iteration
   /// can hide its scatter under.
   std::string scatterInLoop(int64_t trips, bool addsUp) const {
     auto stacked = [&](std::vector<int64_t> layer, int64_t count) {
@@ -229,7 +230,7 @@ struct Tensor {
         whole, "%loop#1", carried, 1);
   }
 
-  /// A weight, gathered once, or again behind a barrier.
+  /// A weight, gathered once, or again after a barrier.
   std::string gather(bool twice) const {
     std::string local = str(localShape()), whole = str(shape);
     auto once = [&](const std::string &id, const std::string &from) {
@@ -485,8 +486,8 @@ TEST_F(PlacementProof, ScatterOverThreeTiers) {
   EXPECT_EQ(proofs, 24 * 3 * 4 * 2);
 }
 
-/// The logical ops mean what Placement.h proves about plans: one oracle for
-/// both.
+/// The logical ops mean what SymbolicPlacement.h proves about plans: one oracle
+/// for both.
 TEST_F(PlacementProof, LogicalScatterIsThePlans) {
   for (const Mesh &mesh : threeTierMeshes())
     for (const Shape &shape : shapesFor(mesh.numDevices())) {
@@ -860,7 +861,7 @@ TEST_F(PlacementProof, GatherIsQuantizedAndKept) {
   EXPECT_EQ(count<zero::DequantizeOp>(), 2);
 }
 
-/// What arrives is added where the sender has subtracted it.
+/// The receiver adds what the sender has subtracted.
 TEST_F(PlacementProof, GatherOfDifferences) {
   Mesh mesh = makeMesh({2, 4});
   prove(mesh, R"(
@@ -892,8 +893,8 @@ func.func @main(%w: tensor<5x3xf32>, %own: tensor<5x3xf32>, %h: tensor<5x6xf32>)
 // Weights by difference
 //===----------------------------------------------------------------------===//
 
-/// What `passes` do to a weight that is gathered for both passes of a step, and
-/// kept.
+/// Checks what `passes` do to a weight that is gathered for both passes of a
+/// step, and kept.
 std::vector<std::string> differencePasses(StringRef secondary, bool isStart) {
   return {"zero-partition-within-node{between-steps=all secondary=" +
               secondary.str() + "}",
@@ -968,7 +969,7 @@ TEST_F(PlacementProof, FindsAStateOfAnotherDevice) {
 // Error feedback
 //===----------------------------------------------------------------------===//
 
-/// What `passes` do to a gradient whose hops keep what they round.
+/// Checks what `passes` do to a gradient whose hops keep what they round.
 std::vector<std::string> feedbackPasses(StringRef formats, int64_t stages,
                                         StringRef hops, bool isStart,
                                         int64_t rotate = 0,
@@ -1319,10 +1320,9 @@ TEST_F(FeedbackProof, FindsWhatIsKeptElsewhere) {
   // Micro-batches: the error of an iteration is dropped.
   EXPECT_NE(mutate(tensor.scatterInLoop(3, /*addsUp=*/true),
                    [&](func::FuncOp function) {
-                     Operation *loop = find(function, "stablehlo.while", 0);
-                     Block &body = loop->getRegion(1).front();
-                     unsigned last = body.getNumArguments() - 1;
-                     body.back().setOperand(last, body.getArgument(last));
+                     WhileView loop(find(function, "stablehlo.while", 0));
+                     unsigned last = loop.getNumCarried() - 1;
+                     loop.setNext(last, loop.getCarried(last));
                    }),
             "");
 

@@ -8,6 +8,7 @@
 #include "SymbolicInterpreter.h"
 
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "zpp/Dialect/Guest/While.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -305,7 +306,8 @@ private:
   }
 
   void runLoop(Operation &op) {
-    Block &condition = op.getRegion(0).front(), &body = op.getRegion(1).front();
+    WhileView loop(&op);
+    Block &condition = loop.getCondition(), &body = loop.getBody();
     auto pass = [&](ValueRange from, ValueRange to) {
       SmallVector<PerRank> tensors;
       SmallVector<int64_t> counts;
@@ -605,7 +607,7 @@ private:
   PerRank evaluate(UnpackSlicesOp op) {
     return unpack(op.getInput(), op.getSlices(), op.getInitType());
   }
-  /// What `op` sends of `wanted`.
+  /// The part of `wanted` that `op` sends.
   PerRank round(Operation *op, PerRank wanted) {
     if (!roundings)
       return wanted;

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 //
 // Runs a function of zero ops on all ranks at once, with formal sums of source
-// elements instead of numbers (zpp/Support/Placement.h). Logical ops are read
+// elements instead of numbers (SymbolicPlacement.h). Logical ops are read
 // from their types alone: row by row, from the digits of the slice that a row
 // is in. Decomposed ops move elements as zpp/Support/SliceMap.h says. That both
 // agree shows that a pass did not misplace, drop or double an element.
@@ -19,8 +19,9 @@
 #ifndef ZPP_UNITTESTS_TRANSFORMS_SYMBOLICINTERPRETER_H
 #define ZPP_UNITTESTS_TRANSFORMS_SYMBOLICINTERPRETER_H
 
+#include "SymbolicPlacement.h"
+
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "zpp/Support/Placement.h"
 
 #include <string>
 #include <vector>
@@ -39,7 +40,7 @@ struct Rounding {
   mlir::Operation *op;
   PerRank wanted, taken;
 };
-/// What runs take are elements from `firstElement` on.
+/// Elements that runs take, from `firstElement` on.
 struct Roundings {
   int64_t firstElement;
   std::vector<Rounding> runs = {};

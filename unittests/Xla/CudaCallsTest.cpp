@@ -121,6 +121,37 @@ TEST(CudaCalls, RunOnTheirStreams) {
   });
 }
 
+TEST(CudaCalls, WhatIsNotInPlaceIsCopied) {
+  CudaWorld world;
+  testing::internal::CaptureStderr();
+  runAll([](Device &device) {
+    FakeBuffer x = device.allocate(16), y = device.allocate(128),
+               whole = device.allocate(128), tie = device.allocate(20),
+               passed = device.allocate(20), last = device.allocate(20);
+    for (int step = 0; step < 3; ++step) {
+      device.write(x, std::vector<float>(16, device.rank + step));
+      device.write(tie, std::vector<float>(20, step));
+      FakeCall start{
+          device.ordinal, device.stream, "test", "gather_16", 1, 1, 0,
+          {x, tie},       {y, passed},   true};
+      EXPECT_EQ(start.run(zpp_xla_start_cuda), "");
+      FakeCall wait{
+          device.ordinal, device.stream, "test",      "gather_16", 1, 1, 0,
+          {x, y, passed}, {whole, last}, std::nullopt};
+      EXPECT_EQ(wait.run(zpp_xla_wait_cuda), "");
+      EXPECT_EQ(device.read(whole)[127], 7 + step);
+      EXPECT_EQ(device.read(last)[19], step);
+    }
+  });
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "zpp: zpp.start gather_16: copies 80 bytes in every step, because "
+            "XLA has not left 1 of its results in the memory of their "
+            "operands\n"
+            "zpp: zpp.wait gather_16: copies 592 bytes in every step, because "
+            "XLA has not left 2 of its results in the memory of their "
+            "operands\n");
+}
+
 TEST(CudaCalls, SeveralAtATime) {
   CudaWorld world;
   runAll([](Device &device) {

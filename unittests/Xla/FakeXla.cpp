@@ -140,6 +140,10 @@ FakeCall::run(XLA_FFI_Error *(*handler)(XLA_FFI_CallFrame *)) const {
   if (isDeferrable)
     addScalar("deferrable", XLA_FFI_DataType_PRED, &*isDeferrable);
   addString("function", function);
+  XLA_FFI_Array pairs{XLA_FFI_DataType_S64, inPlace.size(),
+                      const_cast<int64_t *>(inPlace.data())};
+  if (!inPlace.empty())
+    add("in_place", XLA_FFI_AttrType_ARRAY, &pairs);
   addScalar("inputs", XLA_FFI_DataType_S64, &inputs);
   addScalar("outputs", XLA_FFI_DataType_S64, &outputs);
   addScalar("workspace", XLA_FFI_DataType_S64, &workspace);

@@ -61,6 +61,8 @@ struct FakeCall {
   std::vector<FakeBuffer> results;
   /// Whether a start is deferrable; only for starts.
   std::optional<bool> isDeferrable;
+  /// Pairs of an input and an output that overwrites it; only for starts.
+  std::vector<int64_t> inPlace = {};
 
   /// Calls `handler`, waits for its future if it returns one, and returns its
   /// error, empty if there is none.

@@ -103,6 +103,83 @@ TEST(HostCalls, ACopiedOutputIsAnErrorOnceNobodyUsesIt) {
   });
 }
 
+/// XLA may give the result of a start or wait memory of its own, and the
+/// operand is then a view of something larger.
+TEST(HostCalls, WhatIsNotInPlaceIsCopied) {
+  HostWorld world;
+  testing::internal::CaptureStderr();
+  runAll([](Device &device) {
+    std::vector<float> tie(16, device.rank + 100), passed(16), last(16),
+        whole(kRanks * 16);
+    for (int step = 0; step < 2; ++step) {
+      FakeCall start = device.call("gather_16", 16, false);
+      start.operands.push_back({tie.data(), 16});
+      start.results.push_back({passed.data(), 16});
+      EXPECT_EQ(start.run(zpp_xla_start_host), "");
+      EXPECT_EQ(passed, tie);
+      FakeCall wait = device.call("gather_16", 16, true);
+      wait.operands.push_back({passed.data(), 16});
+      wait.results = {{whole.data(), kRanks * 16}, {last.data(), 16}};
+      EXPECT_EQ(wait.run(zpp_xla_wait_host), "");
+      EXPECT_EQ(last, tie);
+      for (int64_t i = 0; i < kRanks * 16; ++i)
+        ASSERT_EQ(whole[i], i / 16);
+      std::fill(passed.begin(), passed.end(), 0);
+    }
+  });
+  // Once for each call of a collective, whatever the devices and steps.
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "zpp: zpp.start gather_16: copies 64 bytes in every step, because "
+            "XLA has not left 1 of its results in the memory of their "
+            "operands\n"
+            "zpp: zpp.wait gather_16: copies 576 bytes in every step, because "
+            "XLA has not left 2 of its results in the memory of their "
+            "operands\n");
+}
+
+/// A wait does not take inputs that its start overwrites.
+TEST(HostCalls, AnInputThatIsNotOverwrittenIsCopied) {
+  HostWorld world;
+  testing::internal::CaptureStderr();
+  runAll([](Device &device) {
+    std::vector<float> held(16, device.rank + 1), written(16);
+    FakeCall start = device.call("do_nothing", 16, false);
+    start.operands = {{held.data(), 16}};
+    start.results = {{written.data(), 16}};
+    start.inPlace = {0, 0};
+    EXPECT_EQ(start.run(zpp_xla_start_host), "");
+    FakeCall wait = device.call("do_nothing", 16, true);
+    wait.inputs = 0;
+    wait.operands = wait.results = start.results;
+    EXPECT_EQ(wait.run(zpp_xla_wait_host), "");
+    EXPECT_EQ(written, held);
+    // As it is meant to be.
+    start.operands = start.results;
+    EXPECT_EQ(start.run(zpp_xla_start_host), "");
+    EXPECT_EQ(wait.run(zpp_xla_wait_host), "");
+    // An output that there is not.
+    start.inPlace = {0, 1};
+    EXPECT_EQ(start.run(zpp_xla_start_host),
+              "zpp.start do_nothing: expected an input and an output that it "
+              "overwrites, but got 0 and 1");
+  });
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "zpp: zpp.start do_nothing: copies 64 bytes in every step, because "
+            "XLA has not left 1 of its results in the memory of their "
+            "operands\n");
+}
+
+TEST(HostCalls, ATieOfAnotherSizeIsAnError) {
+  HostWorld world;
+  Device device(0);
+  FakeCall start = device.call("gather_16", 16, false);
+  start.operands.push_back({device.x.data(), 16});
+  start.results.push_back({device.x.data(), 8});
+  EXPECT_EQ(start.run(zpp_xla_start_host),
+            "zpp.start gather_16: expected result 1 of 64 bytes, as operand 1, "
+            "but got 32");
+}
+
 TEST(HostCalls, AWorldIsDestroyedUnderWay) {
   HostWorld world;
   std::vector<Device> devices;

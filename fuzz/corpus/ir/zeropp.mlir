@@ -1,6 +1,6 @@
 // RUN: zpp-opt %s --zeropp --remarks-filter=none | FileCheck %s
 // RUN: zpp-opt %s --zeropp --zeropp --remarks-filter=none | FileCheck %s
-// RUN: zpp-opt %s --zeropp="mesh=node:2,gpu:4 weights=i8 gradients=i8:i4 secondary=gpu block=128 regather=false stages=1" \
+// RUN: zpp-opt %s --zeropp="mesh=node:2,gpu:4 weights=i8 gradients=i8:i4 secondary=gpu tuning.block=128 regather=false" \
 // RUN:   --remarks-filter=none | FileCheck %s
 // RUN: zpp-opt %s --remarks-filter=none --zero-import-collectives \
 // RUN:   --zero-quantize-all-gather --zero-partition-within-node \
@@ -16,16 +16,18 @@
 // RUN:   | FileCheck %s --check-prefix=QGZ
 // RUN: zpp-opt %s --zeropp="weights=none secondary=none gradients=i4" \
 // RUN:   --remarks-filter=none | FileCheck %s --check-prefix=HOP
-// RUN: zpp-opt %s --zeropp="weights=none secondary=none gradients=i8 stages=2" \
-// RUN:   --remarks-filter=none | FileCheck %s --check-prefix=STAGES
+// RUN: zpp-opt %s --remarks-filter=none --zero-import-collectives=weights=false \
+// RUN:   --zero-split-hierarchy=formats=i8 --zero-decompose-reduce-scatter=stages=2 \
+// RUN:   --zero-reorder-slices --zero-quantize-all-to-all --zero-fuse-quantization \
+// RUN:   --convert-zero-to-stablehlo=outline=true | FileCheck %s --check-prefix=STAGES
 // RUN: zpp-opt %s --zeropp="weights=none secondary=none gradients=none" \
 // RUN:   --remarks-filter=none | FileCheck %s --check-prefix=NONE
-// RUN: zpp-opt %s --zeropp="target=xla-ffi" --remarks-filter=none \
+// RUN: zpp-opt %s --zeropp="target=cuda" --remarks-filter=none \
 // RUN:   | FileCheck %s --check-prefix=FFI
-// RUN: zpp-opt %s --zeropp="target=xla-ffi" --zeropp="target=xla-ffi" \
+// RUN: zpp-opt %s --zeropp="target=cuda" --zeropp="target=cuda" \
 // RUN:   --remarks-filter=none | FileCheck %s --check-prefix=FFI
 // RUN: zpp-opt %s --zeropp --zero-report=output=%t.portable --remarks-filter=none -o %t
-// RUN: zpp-opt %s --zeropp=target=xla-ffi --zero-report=output=%t.ffi --remarks-filter=none -o %t
+// RUN: zpp-opt %s --zeropp=target=cuda --zero-report=output=%t.ffi --remarks-filter=none -o %t
 // RUN: sed '/^schedule/,$d' %t.ffi | diff -B %t.portable -
 // RUN: zpp-opt %s --zeropp --remarks-filter=none -o %t.1
 // RUN: zpp-opt %s --zeropp --remarks-filter=none -o %t.2

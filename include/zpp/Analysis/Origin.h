@@ -33,6 +33,7 @@
 #define ZPP_ANALYSIS_ORIGIN_H
 
 #include "zpp/Analysis/Roles.h"
+#include "zpp/Support/Decision.h"
 
 namespace zpp {
 
@@ -47,9 +48,11 @@ inline constexpr llvm::StringLiteral kSourceAttr = "zpp.source";
 /// The contents of `zpp.origin`.
 struct Origin {
   int64_t id;
-  std::string kind;
-  std::string role;
-  std::string phase;
+  /// Kind and role; nullopt where the attribute does not say, or says in words
+  /// that nobody writes.
+  std::optional<CollectiveKind> kind;
+  std::optional<Role> role;
+  std::optional<Phase> phase;
   /// The axes of the groups, or empty.
   std::string group;
   /// See StepCollective.
@@ -64,6 +67,11 @@ struct Origin {
   /// The reason why it was left alone, or empty.
   std::string reason;
 };
+
+/// The words of the attribute; empty for nullopt.
+llvm::StringRef getKindName(std::optional<CollectiveKind> kind);
+llvm::StringRef getRoleName(std::optional<Role> role);
+llvm::StringRef getPhaseName(std::optional<Phase> phase);
 
 /// The origin of `collective`, which is number `id` in the module.
 Origin getOrigin(const StepCollective &collective, const Mesh &mesh,
@@ -93,6 +101,8 @@ void restoreSource(mlir::Operation *from, mlir::Operation *to);
 
 /// Records the reason why `op` is left alone, in a remark of `pass` and for the
 /// report.
+void leaveAlone(mlir::Operation *op, llvm::StringRef pass,
+                const LeftAlone &why);
 void leaveAlone(mlir::Operation *op, llvm::StringRef pass,
                 const llvm::Twine &reason);
 

@@ -27,13 +27,6 @@ struct Provenance {
   bool isSliced = false;
 };
 
-/// How a `stablehlo.while` counts its iterations.
-struct LoopCounter {
-  /// Which of the values that it carries.
-  unsigned index;
-  int64_t begin, step, trips;
-};
-
 /// Follows values back to their roots: through casts, reshapes, slices,
 /// barriers, calls, loops that carry them unchanged, and the first operand of a
 /// concatenation of step inputs and constants only.
@@ -49,6 +42,8 @@ public:
 
   /// The constant that defines `value`, also through loops, or null.
   mlir::Operation *getConstant(mlir::Value value);
+  /// The integer that all of its elements are, or nullopt.
+  std::optional<int64_t> getConstantInteger(mlir::Value value);
 
   /// A number that identifies the slice of the root that `value` holds,
   /// regardless of casts. It is equal for two values only if they hold the same
@@ -61,10 +56,6 @@ public:
   /// The number of times that the loops around `op` execute it, or nullopt if a
   /// trip count is not constant.
   std::optional<int64_t> getTripCount(mlir::Operation *op);
-
-  /// How `loop` counts, or nullopt where it does not from a constant by a
-  /// constant to a constant.
-  std::optional<LoopCounter> getCounter(mlir::Operation *loop);
 
 private:
   /// One step on the way to the root.
@@ -93,7 +84,6 @@ private:
   mlir::Value getPassedOperand(mlir::func::CallOp call, unsigned index,
                                bool &isSliced);
   mlir::func::CallOp findCall(mlir::func::FuncOp function);
-  std::optional<int64_t> getInteger(mlir::Value value);
 
   /// The queries that the result of `query` depends on, and a description of
   /// what else distinguishes it.

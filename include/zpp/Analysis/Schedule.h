@@ -75,7 +75,8 @@ struct ScheduleEvent {
   std::string function;
   /// Role and phase of the first collective in it, and the number of
   /// collectives.
-  std::string role, phase;
+  std::optional<Role> role;
+  std::optional<Phase> phase;
   int64_t numCollectives = 0;
   std::string location;
   /// The op of the compute before which it stands.

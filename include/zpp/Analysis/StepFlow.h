@@ -89,18 +89,19 @@ public:
   /// The values that are computed from others, likewise.
   ValueSet getDescendants(llvm::ArrayRef<mlir::Value> values) const;
 
-  /// What becomes of the weights of the step.
+  /// The updates of the step's weights.
   struct Updates {
     /// True if the step returns any weight updated.
     bool hasUpdates = false;
-    /// What updated weights are made of element by element: without what only
-    /// divides, as the second moments of Adam do, and with it.
+    /// Values from which weights are updated element by element: without what
+    /// only divides, as the second moments of Adam do, and with it.
     ValueSet moved, movedOrDivided;
-    /// What they depend on in whatever way.
+    /// All values that they depend on in any way.
     ValueSet contributing;
-    /// What other results of the shape of a weight, with two dims or more, are
-    /// made of element by element: those that an input of the step is part of,
-    /// such as sums of gradients, and those that are new, such as gradients.
+    /// Values that other results of the shape of a weight, with two dims or
+    /// more, are made of element by element: those that an input of the step is
+    /// part of, such as sums of gradients, and those that are new, such as
+    /// gradients.
     ValueSet accumulated, returned;
   };
 

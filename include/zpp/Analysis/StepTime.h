@@ -21,14 +21,14 @@
 namespace zpp {
 
 struct StepTime {
-  /// Of one step, in microseconds: all of it, the work of the device, and the
-  /// time for which this work stands still for communication.
+  /// Times of one step, in microseconds: all of it, the work of the device, and
+  /// the time for which this work stands still for communication.
   double usec = 0, computeUsec = 0, exposedUsec = 0;
-  /// Of products and convolutions, on one device.
+  /// Operations of products and convolutions, on one device.
   double flops = 0;
   /// For each axis of the mesh, how long its links are busy.
   std::vector<double> busyUsec;
-  /// What one device holds of the arguments of the step; and with it the most
+  /// Bytes of the step's arguments on one device; and with them the most
   /// that is alive at one time, an estimate.
   int64_t stateBytes = 0, peakBytes = 0;
   /// Loops whose number of iterations is not a constant, which count once.
@@ -39,20 +39,18 @@ struct StepTime {
 /// Schedules the ops of `module`, as it is written or rewritten, on a stream
 /// for compute and streams for each tier.
 ///
-/// - Starts and waits are where the compiler put them. The exchanges and
-/// kernels
-///   of a start run on the streams of their tiers in the order of starts.
+/// - Starts and waits are where the compiler put them. The exchanges and the
+///   kernels of a start run on the streams of their tiers, in the order of
+///   starts.
 /// - XLA's collectives run one after the other, as NCCL's rings. A gather
-/// starts
-///   when the device takes up what the gather before it brought, or earlier if
-///   its operand is there and the links are free; a scatter when its operand is
-///   computed. What needs them waits.
+///   starts when the device takes up what the gather before it brought, or
+///   earlier if its operand is there and the links are free; a scatter when its
+///   operand is computed. What needs them waits.
 /// - Hops that a rewrite to portable StableHLO left to XLA are as XLA has been
 ///   seen to place them (docs/performance.md): gathers between nodes of what is
 ///   there when the step begins before all else, all-to-alls where they stand.
 /// - Chains of element-wise ops are one kernel each, which reads and writes
-/// what
-///   other ops computed or need.
+///   what other ops computed or need.
 ///
 /// `collectives` are those of the module. `scale` multiplies the time of
 /// compute.

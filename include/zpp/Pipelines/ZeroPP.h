@@ -9,6 +9,8 @@
 #define ZPP_PIPELINES_ZEROPP_H
 
 #include "mlir/Pass/PassOptions.h"
+#include "llvm/ADT/SmallVector.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/LogicalResult.h"
 
 namespace mlir {
@@ -19,9 +21,38 @@ namespace zpp {
 
 /// The pipeline chooses a value that suits the target.
 constexpr int64_t kDefaultCoalesceBytes = -1;
+/// Each loop and each function has one layer in flight.
+constexpr int64_t kDefaultPrefetchBytes = -1;
 
-/// The options of `--zeropp`.
+/// The options of `--zeropp`. This is where their names, defaults and meanings
+/// are written down for C++; python/zpp/_options.py is the same for Python, and
+/// a test compares the two.
 struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
+  /// Who executes the collectives. XlaFfi is an old word for Cuda.
+  enum class Target { Portable, Cuda, XlaFfi };
+  enum class Frozen { None, Keep };
+  enum class Feedback { None, Last, All };
+  enum class Start { None, Frozen, All };
+
+  /// Reads a word of an enumeration. An error lists them all.
+  template <typename T> struct WordParser : public OptionParser<T> {
+    using OptionParser<T>::OptionParser;
+    bool parse(llvm::cl::Option &option, llvm::StringRef name,
+               llvm::StringRef text, T &value);
+    static void print(llvm::raw_ostream &os, T value);
+  };
+  template <typename T> using WordOption = Option<T, WordParser<T>>;
+
+  /// Options for experts, as tuning.block=64. The defaults suit most steps.
+  struct Tuning {
+    explicit Tuning(ZeroPPOptions &options);
+
+    Option<int64_t> block;
+    Option<int64_t> rotate;
+    Option<int64_t> coalesceBytes;
+    Option<int64_t> prefetchBytes;
+  };
+
   Option<std::string> mesh{
       *this, "mesh",
       llvm::cl::desc("Tiers from slowest to fastest, such as node:2,gpu:4 "
@@ -37,16 +68,22 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
                      "i8:delta and i4:delta send differences to the secondary "
                      "partitions, which are then kept from step to step"),
       llvm::cl::init("i8")};
-  Option<std::string> frozen{
+  WordOption<Frozen> frozen{
       *this, "frozen",
-      llvm::cl::desc("keep: secondary partitions of weights that the step does "
-                     "not change are kept from step to step; none"),
-      llvm::cl::init("none")};
-  Option<std::string> start{
+      llvm::cl::desc("Whether secondary partitions of weights that the step "
+                     "does not change are kept from step to step"),
+      llvm::cl::values(clEnumValN(Frozen::None, "none", "send them each time"),
+                       clEnumValN(Frozen::Keep, "keep", "keep them")),
+      llvm::cl::init(Frozen::None)};
+  WordOption<Start> start{
       *this, "start",
       llvm::cl::desc("What of the state the step begins rather than takes, by "
-                     "sending whole weights: all, frozen or none"),
-      llvm::cl::init("none")};
+                     "sending whole weights"),
+      llvm::cl::values(
+          clEnumValN(Start::None, "none", "nothing"),
+          clEnumValN(Start::Frozen, "frozen", "what frozen=keep keeps"),
+          clEnumValN(Start::All, "all", "all of it")),
+      llvm::cl::init(Start::None)};
   Option<std::string> gradients{
       *this, "gradients",
       llvm::cl::desc("none, or the format of each hop of a gradient scatter "
@@ -69,32 +106,20 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
       *this, "secondary",
       llvm::cl::desc("none, or the slowest tier of a secondary partition, or "
                      "its number of devices (default: the fastest tier)")};
-  Option<int64_t> block{
-      *this, "block",
-      llvm::cl::desc("Elements that share a scale: a power of two from 32 to "
-                     "2048"),
-      llvm::cl::init(128)};
-  Option<int64_t> rotate{
-      *this, "rotate",
-      llvm::cl::desc("Elements of a gradient's group that is rotated before it "
-                     "is quantized, which spreads outliers: 32, or 0 for none"),
-      llvm::cl::init(32)};
-  Option<std::string> feedback{
+  WordOption<Feedback> feedback{
       *this, "feedback",
       llvm::cl::desc("What is added to the next step's gradients of what their "
-                     "hops have rounded, and kept until then: last (that of "
-                     "the last hop), all, or none"),
-      llvm::cl::init("none")};
+                     "hops have rounded, and kept until then"),
+      llvm::cl::values(
+          clEnumValN(Feedback::None, "none", "nothing"),
+          clEnumValN(Feedback::Last, "last", "what the last hop has rounded"),
+          clEnumValN(Feedback::All, "all", "what all hops have rounded")),
+      llvm::cl::init(Feedback::None)};
   Option<bool> regather{
       *this, "regather",
       llvm::cl::desc("Gather weights again for the backward pass instead of "
                      "keeping them"),
       llvm::cl::init(false)};
-  Option<int64_t> stages{
-      *this, "stages",
-      llvm::cl::desc("Cut every gradient scatter into this many parts; 0 picks "
-                     "the number that suits the links"),
-      llvm::cl::init(0)};
   Option<std::string> links{
       *this, "links",
       llvm::cl::desc(
@@ -103,33 +128,98 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
           "--calibrate). Collectives that would not become faster "
           "are left alone (default: rewrite all that become smaller, in "
           "one stage)")};
-  Option<std::string> target{
-      *this, "target",
-      llvm::cl::desc(
-          "portable: plain StableHLO. xla-ffi: collectives run "
-          "beside the compute, as custom calls of functions in the "
-          "module @zpp_host, which zpp-bundle compiles to a library"),
-      llvm::cl::init("portable")};
+  WordOption<Target> target{
+      *this, "target", llvm::cl::desc("Who executes the collectives"),
+      llvm::cl::values(
+          clEnumValN(Target::Portable, "portable", "XLA: plain StableHLO"),
+          clEnumValN(Target::Cuda, "cuda",
+                     "the runtime, beside the compute: custom calls of "
+                     "functions in the module @zpp_host, which zpp-bundle "
+                     "compiles to a library"),
+          clEnumValN(Target::XlaFfi, "xla-ffi", "an old word for cuda")),
+      llvm::cl::init(Target::Portable)};
+  Tuning tuning{*this};
+
+  // Old words, which work in this release only. They are read where the new
+  // ones are not given.
+  Option<int64_t> block{*this, "block",
+                        llvm::cl::desc("An old word for tuning.block")};
+  Option<int64_t> rotate{*this, "rotate",
+                         llvm::cl::desc("An old word for tuning.rotate")};
   Option<int64_t> coalesceBytes{
       *this, "coalesce-bytes",
-      llvm::cl::desc("Bytes that a device contributes to a buffer shared by "
-                     "several tensors; with 0 each travels alone (default: "
-                     "4194304 for xla-ffi, 0 for portable)"),
-      llvm::cl::init(kDefaultCoalesceBytes)};
+      llvm::cl::desc("An old word for tuning.coalesce-bytes")};
   Option<int64_t> prefetchBytes{
       *this, "prefetch-bytes",
-      llvm::cl::desc("xla-ffi: bytes of weights that may be gathered before "
-                     "they are needed, and of gradients that may wait to be "
-                     "scattered"),
-      llvm::cl::init(268435456)};
+      llvm::cl::desc("An old word for tuning.prefetch-bytes")};
+  Option<int64_t> stages{
+      *this, "stages",
+      llvm::cl::desc("An old option; zero-decompose-reduce-scatter and "
+                     "zero-split-all-reduce have it")};
 };
 
+inline ZeroPPOptions::Tuning::Tuning(ZeroPPOptions &options)
+    : block{options, "tuning.block",
+            llvm::cl::desc("Elements that share a scale: a power of two from "
+                           "32 to 2048"),
+            llvm::cl::init(128)},
+      rotate{options, "tuning.rotate",
+             llvm::cl::desc("Elements of a gradient's group that is rotated "
+                            "before it is quantized, which spreads outliers: "
+                            "32, or 0 for none"),
+             llvm::cl::init(32)},
+      coalesceBytes{
+          options, "tuning.coalesce-bytes",
+          llvm::cl::desc("Bytes that a device contributes to a buffer shared "
+                         "by several tensors; with 0 each travels alone "
+                         "(default: 4194304 with target=cuda, otherwise 0)"),
+          llvm::cl::init(kDefaultCoalesceBytes)},
+      prefetchBytes{
+          options, "tuning.prefetch-bytes",
+          llvm::cl::desc("With target=cuda: bytes of weights that may be "
+                         "gathered before they are needed, and of gradients "
+                         "that may wait to be scattered (default: one layer "
+                         "of the step, at least 268435456)"),
+          llvm::cl::init(kDefaultPrefetchBytes)} {}
+
+/// The word of a value: "keep" of Frozen::Keep.
+llvm::StringRef getWord(ZeroPPOptions::Target target);
+llvm::StringRef getWord(ZeroPPOptions::Frozen frozen);
+llvm::StringRef getWord(ZeroPPOptions::Feedback feedback);
+llvm::StringRef getWord(ZeroPPOptions::Start start);
+
+template <typename T>
+bool ZeroPPOptions::WordParser<T>::parse(llvm::cl::Option &option,
+                                         llvm::StringRef name,
+                                         llvm::StringRef text, T &value) {
+  llvm::SmallVector<llvm::StringRef> words;
+  for (const auto &word : this->Values) {
+    if (word.Name == text) {
+      value = word.V.getValue();
+      return false;
+    }
+    if (!word.HelpStr.starts_with("an old word"))
+      words.push_back(word.Name);
+  }
+  return option.error("expected one of " + llvm::join(words, ", ") +
+                          ", but got '" + text + "'",
+                      name);
+}
+
+template <typename T>
+void ZeroPPOptions::WordParser<T>::print(llvm::raw_ostream &os, T value) {
+  os << getWord(value);
+}
+
 /// Appends the passes that rewrite a step as ZeRO++ and lower it to StableHLO,
-/// for the target portable or xla-ffi. Options are checked when the pipeline
+/// for the target portable or cuda. Options are checked when the pipeline
 /// runs.
 void buildZeroPPPipeline(mlir::OpPassManager &pm, const ZeroPPOptions &options);
 
-/// Registers `--zeropp`.
+/// Registers `--zeropp` and a pipeline for each of its phases, which run in
+/// this order with the same options: `--zeropp-import`, `--zeropp-weights`,
+/// `--zeropp-gradients`, `--zeropp-decompose`, `--zeropp-schedule` and
+/// `--zeropp-leave`. Each ends with `zero-verify-phase`.
 void registerZeroPPPipeline();
 
 } // namespace zpp

@@ -71,7 +71,7 @@ extern "C" {
 /* The version of this interface. A library of the same major version and the
  * same or a later minor version runs what was compiled with this header. */
 #define ZPP_RT_VERSION_MAJOR 1
-#define ZPP_RT_VERSION_MINOR 2
+#define ZPP_RT_VERSION_MINOR 3
 #define ZPP_RT_VERSION (ZPP_RT_VERSION_MAJOR * 1000 + ZPP_RT_VERSION_MINOR)
 
 /* ZPP_RT_VERSION of the header that the library was compiled with. */
@@ -383,6 +383,14 @@ ZPP_RT_EXPORT zpp_rt_status zpp_rt_mark_operations(zpp_rt_rank *rank,
  * from zpp_rt_mark_operations. From any thread. */
 ZPP_RT_EXPORT zpp_rt_status zpp_rt_leave_mark(zpp_rt_rank *rank, void *stream,
                                               const zpp_rt_mark *mark);
+
+/* Copies device memory on `stream`, after the work that is there and with no
+ * regard to operations. On the CPU it copies at once. From any thread. The
+ * pointers may be NULL if `bytes` is 0; the memory must not overlap. */
+ZPP_RT_EXPORT zpp_rt_status zpp_rt_copy_on_stream(zpp_rt_rank *rank,
+                                                  void *stream, void *dest,
+                                                  const void *source,
+                                                  int64_t bytes);
 
 /* From any thread, also after the rank is destroyed. NULL is allowed. */
 ZPP_RT_EXPORT void zpp_rt_mark_destroy(zpp_rt_mark *mark);

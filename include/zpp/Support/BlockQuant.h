@@ -33,17 +33,28 @@
 // above 0x1.ffp127, which is beyond every finite bf16 and f16, may become Inf
 // in an i4 block, as in a cast to bf16.
 //
-// A format may rotate: each group of 32 consecutive elements of a chunk is
-// multiplied by the Hadamard matrix of that size before it is quantized, and
-// once more after it is dequantized, or summed. The matrix is symmetric and a
-// multiple of an orthonormal one, so that this gives the values back, and sums
-// can stay rotated from hop to hop. An outlier spreads over its group, and a
-// block has a smaller amax. The definition for a group x, in f32:
+// A format may rotate: before it is quantized, each group of 32 consecutive
+// elements of a chunk is multiplied by fixed signs s and then by the Hadamard
+// matrix of that size; after it is dequantized, or summed, by the matrix and
+// then by the signs. The matrix is symmetric and a multiple of an orthonormal
+// one, so that this gives the values back, and sums can stay rotated from hop
+// to hop. An outlier spreads over its group, and a block has a smaller amax.
+// The matrix alone would make one large element of 32 equal ones; the signs
+// make noise of them. The definition for a group x, in f32:
 //
-//   enter    a zero of x's sign if |x| < 2^-100, else x * 2^-3 (before) or
-//            x * 2^-2 (after)
-//   stage h  for h = 1, 2, 4, 8, 16, and each i without the bit h:
+//   before   x[i] = a zero of x[i]'s sign if |x[i]| < 2^-100, else
+//            s[i] * x[i] * 2^-3. Then for h = 1, 2, 4, 8, 16, and each i
+//            without the bit h:
 //            x[i], x[i + h] = x[i] + x[i + h], x[i] - x[i + h]
+//   after    x[i] = a zero of x[i]'s sign if |x[i]| < 2^-100, else x[i] * 2^-2.
+//            Then for h = 16, 8, 4, 2, 1, and each i without the bit h, with
+//            k = i less its bits below h:
+//            x[i], x[i + h] = x[i] + x[i + h], d
+//            d = x[i] - x[i + h] if s[k] = s[k + h], else x[i + h] - x[i]
+//
+// The element i meets the sign s[k] * s[k + h] for each of its bits h, and
+// these multiply to s[i], as s[0] = 1. In this way signs cost no instruction,
+// and no sum that cancels is a negative zero.
 //
 // Both factors together are 1 / 32. They are powers of two, so that a fused
 // multiply-add changes no bit. What enters is a multiple of 2^-126, and so is
@@ -94,6 +105,23 @@ inline constexpr int64_t kChunkAlignment = 16;
 
 /// The elements of a group that is rotated. No block is smaller.
 inline constexpr int64_t kRotation = 32;
+
+/// The signs of a rotation: element i's is negative if bit i is set. Whatever
+/// is as alike as a row of the Hadamard matrix spreads over its group.
+inline constexpr uint32_t kRotationSigns = 0xfa36f5c6u;
+static_assert((kRotationSigns & 1) == 0, "element 0 keeps its sign");
+
+/// Whether element i of a group is negated before the matrix.
+ZPP_HOST_DEVICE constexpr bool isNegated(int64_t i) {
+  return (kRotationSigns >> i & 1) != 0;
+}
+
+/// Whether stage `h` of the way back takes the difference of the elements i and
+/// i + h of a group the other way round.
+ZPP_HOST_DEVICE constexpr bool isReversed(int64_t i, int64_t h) {
+  int64_t k = i & -h;
+  return isNegated(k) != isNegated(k + h);
+}
 
 /// Elements of a group, or 0 for a format that does not rotate.
 constexpr bool isValidRotation(int64_t rotate) {
@@ -264,9 +292,12 @@ ZPP_HOST_DEVICE float addHeld(float held, float value) {
 /// Before the first quantization, or after the last dequantization.
 enum class Rotation { Forward, Back };
 
-/// What the stages of a rotation start with for `value`.
-ZPP_HOST_DEVICE float enterRotation(float value, Rotation rotation) {
-  float factor = rotation == Rotation::Forward ? 0x1p-3f : 0x1p-2f;
+/// Scales `value`, element i of a group, for the first stage of a rotation.
+/// The sign of a zero that goes forward does not show.
+ZPP_HOST_DEVICE float enterRotation(float value, Rotation rotation, int64_t i) {
+  float factor = rotation == Rotation::Back ? 0x1p-2f
+                 : isNegated(i)             ? -0x1p-3f
+                                            : 0x1p-3f;
 #if defined(__CUDA_ARCH__)
   // Products with powers of two are exact, but where they would be subnormal.
   float flushed;

@@ -75,9 +75,9 @@ public:
   AxisRef getAxis(int64_t index) const;
   /// Coordinate of `device` along `ref`.
   int64_t getCoordinate(int64_t device, const AxisRef &ref) const;
-  /// What is wrong with `ref` on this mesh, or an empty string.
+  /// Returns the error of `ref` on this mesh, or an empty string.
   std::string verify(const AxisRef &ref) const;
-  /// What is wrong with one of `refs` or with using them together, or an empty
+  /// Returns the error of one of `refs` or of using them together, or an empty
   /// string. Parts of one axis must be different digits of one mixed radix.
   std::string verify(const std::vector<AxisRef> &refs) const;
   /// "node:2,gpu:4", or "node:2@1,gpu:4@2" if the grid is not row-major.

@@ -45,7 +45,7 @@ private:
   const std::string &fail();
 
   const std::string path;
-  /// Where `path` leads through symbolic links.
+  /// The file that `path` leads to through symbolic links.
   std::string target;
   /// The name that the new file has meanwhile; empty where it has none yet.
   std::string temporary;

@@ -44,8 +44,8 @@ void dequantizeChunk(const uint8_t *chunk, int64_t elements, WireFormat format,
 /// Rotates the whole groups of a chunk's values.
 void rotateChunk(float *values, int64_t elements, Rotation rotation);
 
-/// What the receiver of a hop computes: the sum of `numChunks` chunks, in f32
-/// and in this order. Each chunk lies `stride` bytes after the one before.
+/// Computes what the receiver of a hop does: the sum of `numChunks` chunks, in
+/// f32 and in this order. Each chunk lies `stride` bytes after the one before.
 void dequantizeReduceChunks(const uint8_t *chunks, int64_t numChunks,
                             int64_t stride, int64_t elements, WireFormat format,
                             int64_t block, float *sum);

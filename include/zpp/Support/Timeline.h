@@ -28,7 +28,7 @@ public:
   struct Task {
     size_t stream;
     double begin, end;
-    /// What tasks with the same label have in common.
+    /// The label, which tasks of one kind share.
     std::string label;
   };
   /// Iterations of a loop that are placed one by one. The others take as long
@@ -60,7 +60,6 @@ public:
   const std::string &getName(size_t stream) const {
     return streams[stream].name;
   }
-  size_t getNumStreams() const { return streams.size(); }
   /// When all streams are done.
   double getEnd() const;
   const std::vector<Task> &getTasks() const { return tasks; }

@@ -15,6 +15,59 @@ class Zpp_ModulePass<string flag> : Pass<flag, "::mlir::ModuleOp"> {
                            "::mlir::tensor::TensorDialect"];
 }
 
+//===----------------------------------------------------------------------===//
+// Options that several passes have
+//===----------------------------------------------------------------------===//
+
+class MeshOption<string defaultText>
+    : Option<"mesh", "mesh", "std::string", "\"\"",
+             "Tiers from slowest to fastest, such as node:2,gpu:4 (default: " #
+                 defaultText # ")">;
+
+class LinksOption<string more = "">
+    : Option<"links", "links", "std::string", "\"\"",
+             "Speeds of the tiers' links, such as node=50gbit,gpu=400gbyte, or "
+             "a file with them" # more>;
+
+class FormatOption<string defaultFormat, string formats>
+    : Option<"format", "format", "std::string", "\"" # defaultFormat # "\"",
+             "Format on the wire: " # formats>;
+
+def FormatsOption
+    : Option<"formats", "formats", "std::string", "\"i8:i4\"",
+             "Format of each hop from the innermost outwards: none, i8 or i4, "
+             "separated by ':'">;
+
+def BlockOption
+    : Option<"block", "block", "int64_t", "128",
+             "Elements that share a scale: a power of two from 32 to 2048">;
+
+def RotateOption
+    : Option<"rotate", "rotate", "int64_t", "0",
+             "Elements of a group that is rotated before it is quantized: 32, "
+             "or 0 for none">;
+
+class StagesOption<string what>
+    : Option<"stages", "stages", "int64_t", "1",
+             "Cut every " # what # " into this many parts, sent one after the "
+             "other (4.1.2); 0 picks the number that suits the links">;
+
+class SplitSmallOption<string what>
+    : Option<"splitSmall", "split-small", "bool", "false",
+             "Also split " # what # ", so that they can travel with others "
+             "(zero-coalesce-collectives)">;
+
+class StartOption<string what>
+    : Option<"start", "start", "bool", "false", "Take no state, " # what>;
+
+class PrefetchBytesOption<string what>
+    : Option<"prefetchBytes", "prefetch-bytes", "int64_t", "-1",
+             "Bytes " # what # "; -1: of one layer">;
+
+//===----------------------------------------------------------------------===//
+// Passes
+//===----------------------------------------------------------------------===//
+
 def ImportPartitionedPass : Zpp_ModulePass<"zero-import-partitioned"> {
   let summary = "Import scatters of steps that XLA has partitioned";
   let description = [{
@@ -74,11 +127,52 @@ def ImportCollectivesPass : Zpp_ModulePass<"zero-import-collectives"> {
     knows what it was before the rewrite. An imported one also keeps the
     attributes of its op, as `zpp.source`: if no pass rewrites it, it becomes
     that op again.
+
+    *Input*, with `mesh=node:2,gpu:4`:
+
+    ```mlir
+    func.func @step(%w: tensor<128xf32>, %x: tensor<1024xf32>)
+        -> (tensor<f32>, tensor<128xf32>) {
+      %0 = "stablehlo.all_gather"(%w)
+          <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4,
+          5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<128xf32>) ->
+          tensor<1024xf32>
+      %1 = "stablehlo.dot"(%0, %x) : (tensor<1024xf32>, tensor<1024xf32>)
+          -> tensor<f32>
+      return %1, %w : tensor<f32>, tensor<128xf32>
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    module attributes {zpp.mesh = "node:2,gpu:4"} {
+      func.func @step(%arg0: tensor<128xf32>, %arg1: tensor<1024xf32>)
+          -> (tensor<f32>, tensor<128xf32>) {
+        %0 = zero.from_local %arg0 : tensor<128xf32>
+            to <1024xf32, dim 0 = ("node", "gpu") on #mesh>
+        %1 = zero.all_gather %0
+            along ["node", "gpu"]
+            {zpp.origin = {before = [512, 3072], group = "node,gpu",
+            id = 0 : i64, kind = "all_gather", model_bytes = 4096
+            : i64, phase = "forward", role = "weight", trips = 1
+            : i64, weight = 0 : i64}, zpp.source = {attributes = {},
+            properties = {all_gather_dim = 0 : i64,
+            replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]>
+            : tensor<1x8xi64>}}} : <1024xf32, dim 0 = ("node",
+            "gpu") on #mesh> to <1024xf32, dim 0 = (2, 4) on #mesh>
+        %2 = zero.to_local %1 : <1024xf32, dim 0 = (2, 4) on #mesh>
+            to tensor<1024xf32>
+        %3 = "stablehlo.dot"(%2, %arg1) : (tensor<1024xf32>, tensor<1024xf32>)
+            -> tensor<f32>
+        return %3, %arg0 : tensor<f32>, tensor<128xf32>
+      }
+    }
+    ```
   }];
   let options = [
-    Option<"mesh", "mesh", "std::string", "\"\"",
-           "Tiers from slowest to fastest, such as node:2,gpu:4 (default: the "
-           "module's own mesh)">,
+    MeshOption<"the module's own mesh">,
     Option<"weightsOf", "weights-of", "std::string", "\"\"",
            "Arguments of the step to treat as weights even if the step does "
            "not show that they are: all, or numbers and ranges, such as "
@@ -96,7 +190,7 @@ def RegatherPass : Zpp_ModulePass<"zero-regather"> {
   let description = [{
     A weight that is gathered once and read in both passes is kept whole in
     between. This pass gathers it again for the reads of the backward pass,
-    behind an `optimization_barrier` that keeps the two gathers apart. A read
+    after an `optimization_barrier` that keeps the two gathers apart. A read
     belongs to the forward pass if the first gradient scatter (the one with the
     shortest chain of ops before it) depends on it. Casts of the forward pass
     are repeated, also if a loop carries their results unchanged.
@@ -109,14 +203,50 @@ def QuantizeAllGatherPass : Zpp_ModulePass<"zero-quantize-all-gather"> {
     Rewrites a gather only if this pays: the quantized slice must be smaller,
     and with `links` the gather must be faster, including the time of the
     kernels.
+
+    *Input*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    func.func @step(%w: tensor<128xbf16>) -> tensor<1024xbf16> {
+      %0 = zero.from_local %w : tensor<128xbf16>
+          to <1024xbf16, dim 0 = ("node", "gpu") on #mesh>
+      %1 = zero.all_gather %0 along ["node", "gpu"]
+          : <1024xbf16, dim 0 = ("node", "gpu") on #mesh>
+          to <1024xbf16, dim 0 = (2, 4) on #mesh>
+      %2 = zero.to_local %1 : <1024xbf16, dim 0 = (2, 4) on #mesh>
+          to tensor<1024xbf16>
+      return %2 : tensor<1024xbf16>
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    func.func @step(%arg0: tensor<128xbf16>) -> tensor<1024xbf16> {
+      %0 = zero.from_local %arg0 : tensor<128xbf16>
+          to <1024xbf16, dim 0 = ("node", "gpu") on #mesh>
+      %1 = zero.encode %0 : <1024xbf16, dim 0 = ("node", "gpu") on #mesh>
+          to <1024xbf16, dim 0 = ("node", "gpu") on #mesh, #zero.quant<i8,
+          block = 128>>
+      %2 = zero.all_gather %1 along ["node", "gpu"]
+          : <1024xbf16, dim 0 = ("node", "gpu") on #mesh, #zero.quant<i8,
+          block = 128>> to <1024xbf16, dim 0 = (2,
+          4) on #mesh, #zero.quant<i8, block = 128>>
+      %3 = zero.decode %2 :
+          <1024xbf16, dim 0 = (2, 4) on #mesh, #zero.quant<i8, block = 128>>
+          to <1024xbf16, dim 0 = (2, 4) on #mesh>
+      %4 = zero.to_local %3 : <1024xbf16, dim 0 = (2, 4) on #mesh>
+          to tensor<1024xbf16>
+      return %4 : tensor<1024xbf16>
+    }
+    ```
   }];
   let options = [
-    Option<"format", "format", "std::string", "\"i8\"", "i8 or i4">,
-    Option<"block", "block", "int64_t", "128",
-           "Elements that share a scale: a power of two from 32 to 2048">,
-    Option<"links", "links", "std::string", "\"\"",
-           "Speeds of the tiers' links, such as node=50gbit,gpu=400gbyte, or a "
-           "file with them">,
+    FormatOption<"i8", "i8 or i4">,
+    BlockOption,
+    LinksOption<>,
     Option<"singleOnly", "single-only", "bool", "false",
            "Leave gathers to and from a secondary partition as they are">,
   ];
@@ -159,13 +289,9 @@ def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
     Option<"secondary", "secondary", "std::string", "\"\"",
            "The slowest tier of the group, or its number of devices (default: "
            "the fastest tier)">,
-    Option<"links", "links", "std::string", "\"\"",
-           "Speeds of the tiers' links, such as node=50gbit,gpu=400gbyte, or a "
-           "file with them; a weight that a secondary partition would not make "
-           "faster is left alone">,
-    Option<"splitSmall", "split-small", "bool", "false",
-           "Split small gathers too if they can travel with others "
-           "(zero-coalesce-collectives)">,
+    LinksOption<"; a weight that a secondary partition would not make faster "
+                "is left alone">,
+    SplitSmallOption<"small gathers">,
     Option<"betweenSteps", "between-steps", "std::string", "\"none\"",
            "Keep the partitions of these weights for the next step too, also if "
            "they are gathered once, and if the group is one device: none, "
@@ -185,32 +311,70 @@ def SplitAllReducePass : Zpp_ModulePass<"zero-split-all-reduce"> {
 
     If the operand is the result of a scatter (HSDP), the two become one, whose
     sums stay in f32 from hop to hop. Casts, transposes, reshapes and products
-    with constants between the two come behind the gather.
+    with constants between the two come after the gather.
 
     Formats are those of tiers: an all-reduce over the slowest tier alone takes
     the last one. What does not shrink becomes the all-reduce again that it was.
+
+    *Input*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    func.func @step(%g: tensor<2048xbf16>) -> tensor<2048xbf16> {
+      %0 = zero.from_local %g : tensor<2048xbf16>
+          to <2048xbf16, dim 0 = () on #mesh>
+      %1 = zero.all_reduce sum %0 along ["node", "gpu"]
+          : <2048xbf16, dim 0 = () on #mesh>
+      %2 = zero.to_local %1 : <2048xbf16, dim 0 = () on #mesh>
+          to tensor<2048xbf16>
+      return %2 : tensor<2048xbf16>
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    func.func @step(%arg0: tensor<2048xbf16>) -> tensor<2048xbf16> {
+      %0 = zero.from_local %arg0 : tensor<2048xbf16>
+          to <2048xbf16, dim 0 = (4, 2) on #mesh>
+      %1 = zero.reduce_scatter sum %0 along ["gpu"] wire <i8, block = 128>
+          : <2048xbf16, dim 0 = (4, 2) on #mesh>
+          to <2048xf32, dim 0 = ("gpu", 2) on #mesh>
+      %2 = zero.reduce_scatter sum %1 along ["node"] wire <i4, block = 128>
+          : <2048xf32, dim 0 = ("gpu", 2) on #mesh>
+          to <2048xf32, dim 0 = ("gpu", "node") on #mesh>
+      %3 = zero.encode %2 : <2048xf32, dim 0 = ("gpu", "node") on #mesh>
+          to <2048xbf16, dim 0 = ("gpu", "node") on #mesh, #zero.quant<i8,
+          block = 128>>
+      %4 = zero.all_gather %3 along ["node"]
+          : <2048xbf16, dim 0 = ("gpu", "node") on #mesh, #zero.quant<i8,
+          block = 128>> to <2048xbf16, dim 0 = ("gpu",
+          2) on #mesh, #zero.quant<i8, block = 128>>
+      %5 = zero.all_gather %4 along ["gpu"]
+          : <2048xbf16, dim 0 = ("gpu", 2) on #mesh, #zero.quant<i8,
+          block = 128>> to <2048xbf16, dim 0 = (4,
+          2) on #mesh, #zero.quant<i8, block = 128>>
+      %6 = zero.decode %5 :
+          <2048xbf16, dim 0 = (4, 2) on #mesh, #zero.quant<i8, block = 128>>
+          to <2048xbf16, dim 0 = (4, 2) on #mesh>
+      %7 = zero.to_local %6 : <2048xbf16, dim 0 = (4, 2) on #mesh>
+          to tensor<2048xbf16>
+      return %7 : tensor<2048xbf16>
+    }
+    ```
   }];
   let options = [
-    Option<"formats", "formats", "std::string", "\"i8:i4\"",
-           "Format of each hop of the scatter from the innermost outwards: "
-           "none, i8 or i4, separated by ':'">,
+    FormatsOption,
     Option<"reduced", "reduced", "std::string", "\"i8\"",
            "Format in which the sum is gathered: none, i8 or i4">,
-    Option<"stages", "stages", "int64_t", "1",
-           "Cut a large all-reduce into this many parts that travel one after "
-           "the other (4.1.2); 0: as many as suit the links">,
-    Option<"block", "block", "int64_t", "128",
-           "Elements that share a scale: a power of two from 32 to 2048">,
-    Option<"rotate", "rotate", "int64_t", "0",
-           "Elements of a group that is rotated before it is quantized: 32, or "
-           "0 for none">,
-    Option<"links", "links", "std::string", "\"\"",
-           "Speeds of the tiers' links, as node=50gbit,gpu=400gbyte, or a file "
-           "with them; an all-reduce that hops would not make faster is left "
-           "alone">,
-    Option<"splitSmall", "split-small", "bool", "false",
-           "Split all-reduces of pieces too, unquantized, that are too small to "
-           "shrink; they are to travel with others (zero-coalesce-collectives)">,
+    StagesOption<"large all-reduce">,
+    BlockOption,
+    RotateOption,
+    LinksOption<"; an all-reduce that hops would not make faster is left "
+                "alone">,
+    SplitSmallOption<"all-reduces of pieces that are too small to shrink, "
+                     "unquantized">,
   ];
 }
 
@@ -228,8 +392,7 @@ def KeepFrozenPass : Zpp_ModulePass<"zero-keep-frozen"> {
     result only: the weights are sent, and the state begins.
   }];
   let options = [
-    Option<"start", "start", "bool", "false",
-           "Send the weights, take no state">,
+    StartOption<"send whole weights">,
   ];
 }
 
@@ -251,11 +414,9 @@ def SendDifferencesPass : Zpp_ModulePass<"zero-send-differences"> {
     secondary group read what is held as it is.
   }];
   let options = [
-    Option<"format", "format", "std::string", "\"i4\"", "i8 or i4">,
-    Option<"block", "block", "int64_t", "128",
-           "Elements that share a scale: a power of two from 32 to 2048">,
-    Option<"start", "start", "bool", "false",
-           "Take no state, send whole weights">,
+    FormatOption<"i4", "i8 or i4">,
+    BlockOption,
+    StartOption<"send whole weights">,
   ];
 }
 
@@ -285,13 +446,9 @@ def SendUpdatesPass : Zpp_ModulePass<"zero-send-updates"> {
     It expects gathers that zero-import-collectives has marked with `updated`.
   }];
   let options = [
-    Option<"format", "format", "std::string", "\"i8\"", "none, i8 or i4">,
-    Option<"block", "block", "int64_t", "128",
-           "Elements that share a scale: a power of two from 32 to 2048">,
-    Option<"links", "links", "std::string", "\"\"",
-           "Speeds of the tiers' links, such as node=50gbit,gpu=400gbyte, or a "
-           "file with them; a gather that this would not make faster is left "
-           "alone">,
+    FormatOption<"i8", "none, i8 or i4">,
+    BlockOption,
+    LinksOption<"; a gather that this would not make faster is left alone">,
   ];
 }
 
@@ -306,46 +463,180 @@ def SplitHierarchyPass : Zpp_ModulePass<"zero-split-hierarchy"> {
     With `rotate`, quantized hops send groups of that many elements multiplied by
     a Hadamard matrix. This spreads outliers, so that the steps of a block are
     finer.
+
+    *Input*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    func.func @step(%g: tensor<1024xf32>) -> tensor<128xf32> {
+      %0 = zero.from_local %g : tensor<1024xf32>
+          to <1024xf32, dim 0 = (2, 4) on #mesh>
+      %1 = zero.reduce_scatter sum %0 along ["node", "gpu"]
+          : <1024xf32, dim 0 = (2, 4) on #mesh>
+          to <1024xf32, dim 0 = ("node", "gpu") on #mesh>
+      %2 = zero.to_local %1 : <1024xf32, dim 0 = ("node", "gpu") on #mesh>
+          to tensor<128xf32>
+      return %2 : tensor<128xf32>
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    func.func @step(%arg0: tensor<1024xf32>) -> tensor<128xf32> {
+      %0 = zero.from_local %arg0 : tensor<1024xf32>
+          to <1024xf32, dim 0 = (2, 4) on #mesh>
+      %1 = zero.reduce_scatter sum %0 along ["gpu"] wire <i8, block = 128>
+          : <1024xf32, dim 0 = (2, 4) on #mesh>
+          to <1024xf32, dim 0 = (2, "gpu") on #mesh>
+      %2 = zero.reduce_scatter sum %1 along ["node"] wire <i4, block = 128>
+          : <1024xf32, dim 0 = (2, "gpu") on #mesh>
+          to <1024xf32, dim 0 = ("node", "gpu") on #mesh>
+      %3 = zero.to_local %2 : <1024xf32, dim 0 = ("node", "gpu") on #mesh>
+          to tensor<128xf32>
+      return %3 : tensor<128xf32>
+    }
+    ```
   }];
   let options = [
-    Option<"formats", "formats", "std::string", "\"i8:i4\"",
-           "Format of each hop from the innermost outwards: none, i8 or i4, "
-           "separated by ':'">,
-    Option<"block", "block", "int64_t", "128",
-           "Elements that share a scale: a power of two from 32 to 2048">,
-    Option<"rotate", "rotate", "int64_t", "0",
-           "Elements of a group that is rotated before it is quantized: 32, or "
-           "0 for none">,
-    Option<"links", "links", "std::string", "\"\"",
-           "Speeds of the tiers' links, such as node=50gbit,gpu=400gbyte, or a "
-           "file with them; a scatter that hops would not make faster is left "
-           "alone">,
-    Option<"splitSmall", "split-small", "bool", "false",
-           "Also split scatters whose chunks are too small to shrink, "
-           "unquantized, so that they can travel with others "
-           "(zero-coalesce-collectives)">,
+    FormatsOption,
+    BlockOption,
+    RotateOption,
+    LinksOption<"; a scatter that hops would not make faster is left alone">,
+    SplitSmallOption<"scatters whose chunks are too small to shrink, "
+                     "unquantized">,
   ];
 }
 
 def DecomposeReduceScatterPass
     : Zpp_ModulePass<"zero-decompose-reduce-scatter"> {
   let summary = "Turn scatters into all-to-all and local sums (qgZ, 3.3.1)";
+  let description = [{
+    A hop of a `reduce_scatter` becomes an `all_to_all`, whose `slices` say what
+    goes to which device, and a `reduce` of what arrives. Scatters that an
+    earlier pass has left alone (`zpp.reason`) stay.
+
+    *Input*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    func.func @step(%g: tensor<1024xf32>) -> tensor<128xf32> {
+      %0 = zero.from_local %g : tensor<1024xf32>
+          to <1024xf32, dim 0 = (2, 4) on #mesh>
+      %1 = zero.reduce_scatter sum %0
+          along ["node", "gpu"] wire <i4, block = 128>
+          : <1024xf32, dim 0 = (2, 4) on #mesh>
+          to <1024xf32, dim 0 = ("node", "gpu") on #mesh>
+      %2 = zero.to_local %1 : <1024xf32, dim 0 = ("node", "gpu") on #mesh>
+          to tensor<128xf32>
+      return %2 : tensor<128xf32>
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    func.func @step(%arg0: tensor<1024xf32>) -> tensor<128xf32> {
+      %0 = tensor.empty() : tensor<8x128xf32>
+      %1 = zero.all_to_all %arg0
+          along ["node", "gpu"] on #mesh slices
+          <dim = 0, factors = [2, 4], chunk = [0, 1]> wire <i4, block = 128>
+          into %0 : tensor<1024xf32> into tensor<8x128xf32>
+          -> tensor<8x128xf32>
+      %2 = tensor.empty() : tensor<128xf32>
+      %3 = zero.reduce sum %1 into %2 : tensor<8x128xf32> into tensor<128xf32>
+          -> tensor<128xf32>
+      return %3 : tensor<128xf32>
+    }
+    ```
+  }];
   let options = [
-    Option<"stages", "stages", "int64_t", "1",
-           "Cut every scatter into this many parts, sent one after the other "
-           "(4.1.2); 0 picks the number that suits the links">,
-    Option<"links", "links", "std::string", "\"\"",
-           "Speeds of the tiers' links, such as node=50gbit,gpu=400gbyte, or a "
-           "file with them">,
+    StagesOption<"scatter">,
+    LinksOption<>,
   ];
 }
 
 def ReorderSlicesPass : Zpp_ModulePass<"zero-reorder-slices"> {
   let summary = "Make the data for one device contiguous (qgZ, 3.3.3)";
+  let description = [{
+    An `all_to_all` with `slices` sends what these put into each chunk. A
+    `pack_slices` before it does so instead, and the `all_to_all` sends its
+    leading dim. What is quantized next then never has elements for two devices
+    in one block.
+
+    *Input*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    func.func @step(%g: tensor<1024xf32>) -> tensor<4x256xf32> {
+      %e = tensor.empty() : tensor<4x256xf32>
+      %0 = zero.all_to_all %g
+          along ["gpu"] on #mesh slices
+          <dim = 0, factors = [2, 4], chunk = [1]> wire <i8, block = 128>
+          into %e : tensor<1024xf32> into tensor<4x256xf32>
+          -> tensor<4x256xf32>
+      return %0 : tensor<4x256xf32>
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    func.func @step(%arg0: tensor<1024xf32>) -> tensor<4x256xf32> {
+      %0 = tensor.empty() : tensor<4x256xf32>
+      %1 = tensor.empty() : tensor<4x256xf32>
+      %2 = zero.pack_slices %arg0 slices
+          <dim = 0, factors = [2, 4], chunk = [1]> into %1 : tensor<1024xf32>
+          into tensor<4x256xf32> -> tensor<4x256xf32>
+      %3 = zero.all_to_all %2 along ["gpu"] on #mesh wire <i8, block = 128>
+          into %0 : tensor<4x256xf32> into tensor<4x256xf32>
+          -> tensor<4x256xf32>
+      return %3 : tensor<4x256xf32>
+    }
+    ```
+  }];
 }
 
 def QuantizeAllToAllPass : Zpp_ModulePass<"zero-quantize-all-to-all"> {
   let summary = "Send quantized chunks in all-to-alls (qgZ, 3.3)";
+  let description = [{
+    An `all_to_all` with a format, `wire`, becomes one that moves bytes, with a
+    `quantize` before it and a `dequantize` behind it.
+
+    *Input*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    func.func @step(%g: tensor<4x256xf32>) -> tensor<4x256xf32> {
+      %e = tensor.empty() : tensor<4x256xf32>
+      %0 = zero.all_to_all %g along ["gpu"] on #mesh wire <i8, block = 128>
+          into %e : tensor<4x256xf32> into tensor<4x256xf32>
+          -> tensor<4x256xf32>
+      return %0 : tensor<4x256xf32>
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    func.func @step(%arg0: tensor<4x256xf32>) -> tensor<4x256xf32> {
+      %0 = tensor.empty() : tensor<4x272xi8>
+      %1 = zero.quantize %arg0 quant <i8, block = 128> into %0
+          : tensor<4x256xf32> into tensor<4x272xi8> -> tensor<4x272xi8>
+      %2 = tensor.empty() : tensor<4x272xi8>
+      %3 = zero.all_to_all %1 along ["gpu"] on #mesh into %2
+          : tensor<4x272xi8> into tensor<4x272xi8> -> tensor<4x272xi8>
+      %4 = tensor.empty() : tensor<4x256xf32>
+      %5 = zero.dequantize %3 quant <i8, block = 128> into %4
+          : tensor<4x272xi8> into tensor<4x256xf32> -> tensor<4x256xf32>
+      return %5 : tensor<4x256xf32>
+    }
+    ```
+  }];
 }
 
 def FeedErrorsBackPass : Zpp_ModulePass<"zero-feed-errors-back"> {
@@ -374,17 +665,88 @@ def FeedErrorsBackPass : Zpp_ModulePass<"zero-feed-errors-back"> {
     Option<"hops", "hops", "std::string", "\"last\"",
            "last: the last quantized hop, which sends partial sums where hops "
            "come before it. all: each quantized hop">,
-    Option<"start", "start", "bool", "false",
-           "Take no state, add nothing">,
+    StartOption<"add nothing">,
   ];
 }
 
 def DecomposeAllGatherPass : Zpp_ModulePass<"zero-decompose-all-gather"> {
   let summary = "Turn gathers into exchanges of local chunks";
+  let description = [{
+    A `zero.all_gather` becomes an `all_gather_chunks` of local tensors and an
+    `unpack_slices`, which puts the chunks into the order of the tensor. The
+    `encode` and `decode` of a quantized gather become `quantize` and
+    `dequantize`.
+
+    *Input*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    func.func @step(%w: tensor<128xbf16>) -> tensor<1024xbf16> {
+      %0 = zero.from_local %w : tensor<128xbf16>
+          to <1024xbf16, dim 0 = ("node", "gpu") on #mesh>
+      %1 = zero.all_gather %0 along ["node", "gpu"]
+          : <1024xbf16, dim 0 = ("node", "gpu") on #mesh>
+          to <1024xbf16, dim 0 = (2, 4) on #mesh>
+      %2 = zero.to_local %1 : <1024xbf16, dim 0 = (2, 4) on #mesh>
+          to tensor<1024xbf16>
+      return %2 : tensor<1024xbf16>
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    func.func @step(%arg0: tensor<128xbf16>) -> tensor<1024xbf16> {
+      %0 = tensor.empty() : tensor<8x128xbf16>
+      %1 = zero.all_gather_chunks %arg0 along ["node", "gpu"] on #mesh into %0
+          : tensor<128xbf16> into tensor<8x128xbf16> -> tensor<8x128xbf16>
+      %2 = tensor.empty() : tensor<1024xbf16>
+      %3 = zero.unpack_slices %1 slices
+          <dim = 0, factors = [2, 4], chunk = [0, 1]> into %2
+          : tensor<8x128xbf16> into tensor<1024xbf16> -> tensor<1024xbf16>
+      return %3 : tensor<1024xbf16>
+    }
+    ```
+  }];
 }
 
 def FuseQuantizationPass : Zpp_ModulePass<"zero-fuse-quantization"> {
   let summary = "Fuse reordering, quantization and reduction (4.2)";
+  let description = [{
+    A `quantize` takes in the `pack_slices` before it, a `dequantize` the
+    `unpack_slices` behind it. A `dequantize` and the `reduce` that reads it
+    become a `dequantize_reduce`; with the `quantize` of the next hop behind it,
+    a `dequantize_reduce_quantize`. Each is one kernel that computes what its
+    parts do, but does not rotate a sum back to rotate it again.
+
+    *Input*:
+
+    ```mlir
+    func.func @step(%g: tensor<1024xf32>) -> tensor<4x272xi8> {
+      %e = tensor.empty() : tensor<4x256xf32>
+      %0 = zero.pack_slices %g slices <dim = 0, factors = [2, 4], chunk = [1]>
+          into %e : tensor<1024xf32> into tensor<4x256xf32>
+          -> tensor<4x256xf32>
+      %d = tensor.empty() : tensor<4x272xi8>
+      %1 = zero.quantize %0 quant <i8, block = 128> into %d
+          : tensor<4x256xf32> into tensor<4x272xi8> -> tensor<4x272xi8>
+      return %1 : tensor<4x272xi8>
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    func.func @step(%arg0: tensor<1024xf32>) -> tensor<4x272xi8> {
+      %0 = tensor.empty() : tensor<4x272xi8>
+      %1 = zero.quantize %arg0 quant <i8, block = 128> slices
+          <dim = 0, factors = [2, 4], chunk = [1]> into %0 : tensor<1024xf32>
+          into tensor<4x272xi8> -> tensor<4x272xi8>
+      return %1 : tensor<4x272xi8>
+    }
+    ```
+  }];
 }
 
 def VerifyDecomposedPass : Pass<"zero-verify-decomposed"> {
@@ -409,6 +771,36 @@ def VerifyDecomposedPass : Pass<"zero-verify-decomposed"> {
   ];
 }
 
+def VerifyPhasePass : Pass<"zero-verify-phase", "::mlir::ModuleOp"> {
+  let summary = "Check what a phase of zeropp leaves to the next one";
+  let description = [{
+    Closes each phase of the pipeline `zeropp`. The pass changes nothing. It
+    fails with an error at each op that the next phase could not treat:
+
+    - P1: after `import`, `zero` ops are collectives on partitioned tensors
+      (`all_gather`, `reduce_scatter`, `all_reduce`) and the border around them
+      (`from_local`, `to_local`). Nothing is encoded, and no scatter has a wire
+      format.
+    - P2: after `weights`, there may also be `encode` and `decode`. No gather
+      waits for a decision about updates (`zpp.updated`).
+    - P3: after `gradients`, there is no `all_reduce`.
+    - P4: after `decompose`, the contract of `zero-verify-decomposed` holds,
+      without starts and waits. A scatter that was left alone, for a reason
+      (`zpp.reason`), may still be on partitioned tensors.
+    - P5: after `schedule`, the same with starts and waits, which match.
+    - P6: after `leave`, there is no `zero` op and no partitioned tensor in the
+      step, and none of the attributes that passes only leave to each other.
+
+    Functions of the host (`@zpp_host`), which the schedule makes, are left out:
+    the pipeline that bufferizes them verifies what it needs.
+  }];
+  let options = [
+    Option<"after", "after", "std::string", "\"\"",
+           "The phase that has run: import, weights, gradients, decompose, "
+           "schedule or leave">,
+  ];
+}
+
 def CoalesceCollectivesPass : Zpp_ModulePass<"zero-coalesce-collectives"> {
   let summary = "Let small tensors share one buffer";
   let description = [{
@@ -425,6 +817,51 @@ def CoalesceCollectivesPass : Zpp_ModulePass<"zero-coalesce-collectives"> {
     in one buffer are also sent in one piece if later gathers read all of them,
     or all but a small part; each counts with the bytes that it had when it was
     kept.
+
+    *Input*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    func.func @step(%x: tensor<4x64xi8>, %y: tensor<4x32xi8>)
+        -> (tensor<4x64xi8>, tensor<4x32xi8>) {
+      %e = tensor.empty() : tensor<4x64xi8>
+      %0 = zero.all_to_all %x along ["gpu"] on #mesh
+          into %e {zpp.origin = {id = 0}} : tensor<4x64xi8>
+          into tensor<4x64xi8> -> tensor<4x64xi8>
+      %f = tensor.empty() : tensor<4x32xi8>
+      %1 = zero.all_to_all %y along ["gpu"] on #mesh
+          into %f {zpp.origin = {id = 1}} : tensor<4x32xi8>
+          into tensor<4x32xi8> -> tensor<4x32xi8>
+      return %0, %1 : tensor<4x64xi8>, tensor<4x32xi8>
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    func.func @step(%arg0: tensor<4x64xi8>, %arg1: tensor<4x32xi8>)
+        -> (tensor<4x64xi8>, tensor<4x32xi8>) {
+      %concat = tensor.concat dim(1) %arg0, %arg1
+          : (tensor<4x64xi8>, tensor<4x32xi8>) -> tensor<4x96xi8>
+      %0 = tensor.empty() : tensor<4x96xi8>
+      %1 = zero.all_to_all %concat along ["gpu"] on #mesh
+          into %0 {zpp.origin = [{before = [], group = "", id = 0 : i64,
+          kind = "", model_bytes = 0 : i64, phase = "", role = "", share = 64
+          : i64, trips = 0 : i64, weight = 0
+          : i64}, {before = [], group = "", id = 1
+          : i64, kind = "", model_bytes = 0
+          : i64, phase = "", role = "", share = 32 : i64, trips = 0
+          : i64, weight = 0 : i64} ]} : tensor<4x96xi8> into tensor<4x96xi8> ->
+          tensor<4x96xi8>
+      %extracted_slice = tensor.extract_slice %1[0, 0] [4, 64] [1, 1]
+          : tensor<4x96xi8> to tensor<4x64xi8>
+      %extracted_slice_0 = tensor.extract_slice %1[0, 64] [4, 32] [1, 1]
+          : tensor<4x96xi8> to tensor<4x32xi8>
+      return %extracted_slice, %extracted_slice_0
+          : tensor<4x64xi8>, tensor<4x32xi8>
+    }
+    ```
   }];
   let options = [
     Option<"bytes", "bytes", "int64_t", "4194304",
@@ -449,6 +886,40 @@ def OutlineCollectivesPass : Zpp_ModulePass<"zero-outline-collectives"> {
     sends nothing quantized, lies in a branch, has slices that are not static,
     or because one of its operands depends on one of its results. A remark says
     why.
+
+    *Input*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    func.func @step(%x: tensor<4x272xi8>) -> tensor<4x272xi8> {
+      %e = tensor.empty() : tensor<4x272xi8>
+      %0 = zero.all_to_all %x along ["gpu"] on #mesh into %e
+          : tensor<4x272xi8> into tensor<4x272xi8> -> tensor<4x272xi8>
+      return %0 : tensor<4x272xi8>
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    func.func @step(%arg0: tensor<4x272xi8>) -> tensor<4x272xi8> {
+      %outputs = zero.start @zpp_host::@zpp_collective_0(%arg0)
+          {origins = [[]]} : (tensor<4x272xi8>) -> tensor<4x272xi8>
+      %outputs_0 = zero.wait %outputs from(%arg0 : tensor<4x272xi8>)
+          : tensor<4x272xi8>
+      return %outputs_0 : tensor<4x272xi8>
+    }
+    module @zpp_host {
+      func.func @zpp_collective_0(%arg0: tensor<4x272xi8>)
+          -> tensor<4x272xi8> {
+        %0 = tensor.empty() : tensor<4x272xi8>
+        %1 = zero.all_to_all %arg0 along ["gpu"] on #mesh into %0
+            : tensor<4x272xi8> into tensor<4x272xi8> -> tensor<4x272xi8>
+        return %1 : tensor<4x272xi8>
+      }
+    }
+    ```
   }];
   let dependentDialects = ["::zpp::zero::ZeroDialect",
                            "::mlir::func::FuncDialect",
@@ -464,10 +935,8 @@ def PipelineChunksPass : Zpp_ModulePass<"zero-pipeline-chunks"> {
     waits for a slower tier. The order is the same on every rank.
   }];
   let options = [
-    Option<"links", "links", "std::string", "\"\"",
-           "Speeds of the tiers' links, such as node=50gbit,gpu=400gbyte, or a "
-           "file with them (default: each tier has a tenth of the speed of the "
-           "next faster one)">,
+    LinksOption<" (default: each tier has a tenth of the speed of the next "
+                "faster one)">,
   ];
 }
 
@@ -486,7 +955,7 @@ def RotateLoopsPass : Zpp_ModulePass<"zero-rotate-loops"> {
       counter. The gather of the last iteration is not used.
     - Gradients that are computed after the last heavy op are scattered one
       iteration later. The loop carries them, each iteration scatters those of
-      the one before, and those of the last iteration are scattered behind the
+      the one before, and those of the last iteration are scattered after the
       loop. The loop must do nothing with the result except store it in a slice
       of a stack or add it to a sum, and must have at least two iterations. The
       first iteration scatters zeros: they are stored where the true result
@@ -503,10 +972,9 @@ def RotateLoopsPass : Zpp_ModulePass<"zero-rotate-loops"> {
     and why the rest does not.
   }];
   let options = [
-    Option<"prefetchBytes", "prefetch-bytes", "int64_t", "268435456",
-           "Bytes that a loop may carry from one iteration to the next: first "
-           "gathered weights, then gradients and the results of their "
-           "scatters">,
+    PrefetchBytesOption<"that a loop may carry from one iteration to the "
+                        "next: first gathered weights, then gradients and "
+                        "the results of their scatters">,
     Option<"minTrips", "min-trips", "int64_t", "8",
            "Leave loops alone that are known to have fewer iterations">,
   ];
@@ -523,10 +991,14 @@ def OverlapCollectivesPass : Zpp_ModulePass<"zero-overlap-collectives"> {
       first. Casts and shape changes of weights move with them. A second gather
       of a weight reads its operand from before the barrier that kept the two
       apart, since ties do this from now on. If the operand is cast, the cast is
-      repeated behind a barrier of its own.
+      repeated after a barrier of its own.
     - A scatter of gradients starts once its gradient is available, and is
       waited for where its result is needed. It is waited for earlier only if
       `prefetch-bytes` are in flight and another scatter is to start.
+
+    With `prefetch-bytes=-1` each block has what one layer needs, and at least
+    256 MiB: the bytes after which the sizes of its transfers repeat, all of a
+    loop's body if they do not, or the largest transfer if that is more.
 
     XLA respects no other order than that of data, so values of the compute are
     tied through starts and waits:
@@ -547,9 +1019,9 @@ def OverlapCollectivesPass : Zpp_ModulePass<"zero-overlap-collectives"> {
     is nothing to hide under, the remark is a missed one.
   }];
   let options = [
-    Option<"prefetchBytes", "prefetch-bytes", "int64_t", "268435456",
-           "Bytes of weights that may be gathered before they are needed, and "
-           "of gradients that may wait to be scattered">,
+    PrefetchBytesOption<"of weights that may be gathered before they are "
+                        "needed, and of gradients that may wait to be "
+                        "scattered">,
   ];
 }
 
@@ -582,7 +1054,7 @@ def ReportPass : Pass<"zero-report", "::mlir::ModuleOp"> {
     of M as in the paper's volume table (a plain gather of all weights is 1),
     and with the memory that secondary partitions take.
 
-    With `target=xla-ffi` it also shows the schedule: every start and wait in
+    With `target=cuda` it also shows the schedule: every start and wait in
     order, the op of the compute before which it stands, the bytes in flight and
     the number of heavy ops between start and wait. It flags weights that are
     gathered too early (more than the schedule's `prefetch-bytes` in flight),
@@ -602,9 +1074,7 @@ def ReportPass : Pass<"zero-report", "::mlir::ModuleOp"> {
     arguments of the step, and an estimate of its peak.
   }];
   let options = [
-    Option<"mesh", "mesh", "std::string", "\"\"",
-           "Tiers from slowest to fastest, such as node:2,gpu:4 (default: the "
-           "tiers of the rewrite, otherwise the module's own mesh)">,
+    MeshOption<"the tiers of the rewrite, otherwise the module's own mesh">,
     Option<"device", "device", "std::string", "\"\"",
            "Predict the time on this device: a name such as h200, or the peak in "
            "16 bits and the memory, such as 989tflops,4800gbyte">,
@@ -637,6 +1107,44 @@ def ConcatInPlacePass : Pass<"zero-concat-in-place"> {
     Concatenations of more than 16 parts are left to `zero-forward-parts` if it
     can handle them: if each part is computed by a zero op in the same block and
     has no other reader, and only zero ops read the whole.
+
+    *Input*:
+
+    ```mlir
+    func.func @join(%x: tensor<2x256xf32>, %y: tensor<2x256xf32>)
+        -> tensor<2x544xi8> {
+      %e = tensor.empty() : tensor<2x272xi8>
+      %0 = zero.quantize %x quant <i8, block = 128> into %e
+          : tensor<2x256xf32> into tensor<2x272xi8> -> tensor<2x272xi8>
+      %f = tensor.empty() : tensor<2x272xi8>
+      %1 = zero.quantize %y quant <i8, block = 128> into %f
+          : tensor<2x256xf32> into tensor<2x272xi8> -> tensor<2x272xi8>
+      %2 = tensor.concat dim(1) %0, %1 : (tensor<2x272xi8>, tensor<2x272xi8>)
+          -> tensor<2x544xi8>
+      return %2 : tensor<2x544xi8>
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    func.func @join(%arg0: tensor<2x256xf32>, %arg1: tensor<2x256xf32>)
+        -> tensor<2x544xi8> {
+      %0 = tensor.empty() : tensor<2x544xi8>
+      %1 = tensor.empty() : tensor<2x272xi8>
+      %2 = zero.quantize %arg0 quant <i8, block = 128> into %1
+          : tensor<2x256xf32> into tensor<2x272xi8> -> tensor<2x272xi8>
+      %inserted_slice = tensor.insert_slice %2 into %0[0, 0] [2, 272] [1, 1]
+          : tensor<2x272xi8> into tensor<2x544xi8>
+      %3 = tensor.empty() : tensor<2x272xi8>
+      %4 = zero.quantize %arg1 quant <i8, block = 128> into %3
+          : tensor<2x256xf32> into tensor<2x272xi8> -> tensor<2x272xi8>
+      %inserted_slice_0 = tensor.insert_slice %4
+          into %inserted_slice[0, 272] [2, 272] [1, 1] : tensor<2x272xi8>
+          into tensor<2x544xi8>
+      return %inserted_slice_0 : tensor<2x544xi8>
+    }
+    ```
   }];
   let dependentDialects = ["::mlir::tensor::TensorDialect"];
 }
@@ -682,6 +1190,26 @@ def ResultsToArgumentsPass
     `bufferize.result`. The argument replaces the buffer that was allocated for
     the result, even if that buffer has another shape. Other results are copied
     into their arguments. Callers allocate the buffers that they pass.
+
+    *Input*:
+
+    ```mlir
+    func.func @copy(%x: memref<4xf32>) -> memref<4xf32> {
+      %0 = memref.alloc() : memref<4xf32>
+      memref.copy %x, %0 : memref<4xf32> to memref<4xf32>
+      return %0 : memref<4xf32>
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    func.func @copy(%arg0: memref<4xf32>,
+        %arg1: memref<4xf32> {bufferize.result}) {
+      memref.copy %arg0, %arg1 : memref<4xf32> to memref<4xf32>
+      return
+    }
+    ```
   }];
   let dependentDialects = ["::mlir::memref::MemRefDialect"];
 }
@@ -720,6 +1248,34 @@ def PlanWorkspacePass : Pass<"zero-plan-workspace", "::mlir::ModuleOp"> {
     The pass leaves alone allocations of dynamic size, allocations that a loop
     carries into its next iteration or that a function returns, and functions
     with more than one block.
+
+    *Input*:
+
+    ```mlir
+    func.func @host(%x: memref<4x256xf32>, %z: memref<4x256xf32>) {
+      %0 = memref.alloc() : memref<4x272xi8>
+      zero.quantize %x quant <i8, block = 128> into %0 : memref<4x256xf32>
+          into memref<4x272xi8>
+      zero.dequantize %0 quant <i8, block = 128> into %z : memref<4x272xi8>
+          into memref<4x256xf32>
+      return
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    func.func @host(%arg0: memref<4x256xf32>, %arg1: memref<4x256xf32>,
+        %arg2: memref<1280xi8> {zpp.workspace}) {
+      %c0 = arith.constant 0 : index
+      %view = memref.view %arg2[%c0][] : memref<1280xi8> to memref<4x272xi8>
+      zero.quantize %arg0 quant <i8, block = 128> into %view
+          : memref<4x256xf32> into memref<4x272xi8>
+      zero.dequantize %view quant <i8, block = 128> into %arg1
+          : memref<4x272xi8> into memref<4x256xf32>
+      return
+    }
+    ```
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect",
                            "::mlir::memref::MemRefDialect"];
@@ -742,6 +1298,22 @@ def PackArgumentsPass : Pass<"zero-pack-arguments", "::mlir::ModuleOp"> {
 
     where `buffers` lists the addresses of their former arguments. All other
     functions become internal.
+
+    *Input*:
+
+    ```mlir
+    func.func @host(%rank: !llvm.ptr, %x: memref<4xf32>) {
+      return
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    func.func @host(%arg0: !llvm.ptr, %arg1: !llvm.ptr) {
+      return
+    }
+    ```
   }];
   let dependentDialects = ["::mlir::LLVM::LLVMDialect"];
 }

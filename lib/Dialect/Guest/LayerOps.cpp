@@ -23,6 +23,39 @@ static NamedAttribute getArray(OpBuilder &builder, StringRef name,
 }
 
 //===----------------------------------------------------------------------===//
+// Reading
+//===----------------------------------------------------------------------===//
+
+/// Operand `first` of `op`, the index of the first dim, if the first operand is
+/// a stack of which a tensor of type `part` is one layer; null otherwise. The
+/// other indices do not matter, since all of their dims is taken.
+static Value getLayerIndex(Operation *op, Type part, unsigned first) {
+  auto stack = dyn_cast<RankedTensorType>(op->getOperand(0).getType());
+  auto layer = dyn_cast<RankedTensorType>(part);
+  if (!stack || !layer || !stack.hasStaticShape() || stack.getRank() == 0 ||
+      layer.getRank() != stack.getRank() || layer.getDimSize(0) != 1 ||
+      layer.getElementType() != stack.getElementType() ||
+      layer.getShape().drop_front() != stack.getShape().drop_front() ||
+      static_cast<int64_t>(op->getNumOperands()) != first + stack.getRank())
+    return {};
+  return op->getOperand(first);
+}
+
+Value zpp::getReadLayer(Operation *op) {
+  if (!isNamed(op, guest::kDynamicSlice) || !isConsistentMovement(op))
+    return {};
+  return getLayerIndex(op, op->getResult(0).getType(), 1);
+}
+
+Value zpp::getWrittenLayer(Operation *op) {
+  if (!isNamed(op, guest::kDynamicUpdateSlice) || op->getNumOperands() < 3 ||
+      op->getNumResults() != 1 ||
+      op->getResult(0).getType() != op->getOperand(0).getType())
+    return {};
+  return getLayerIndex(op, op->getOperand(1).getType(), 2);
+}
+
+//===----------------------------------------------------------------------===//
 // Shapes
 //===----------------------------------------------------------------------===//
 

@@ -145,7 +145,7 @@ DictionaryAttr zpp::getSharedNothingAttributes(Operation *manual) {
       NamedAttribute(StringAttr::get(context, "sdy.sharding"), sharding));
 }
 
-Operation *zpp::extendManualComputation(Operation *manual, ValueRange operands,
+ManualView zpp::extendManualComputation(Operation *manual, ValueRange operands,
                                         ValueRange results, int64_t devices) {
   OpBuilder builder(manual);
   std::string sharding = getSharedNothingSharding(manual);
@@ -177,8 +177,8 @@ Operation *zpp::extendManualComputation(Operation *manual, ValueRange operands,
   state.propertiesAttr = inherent.getDictionary(builder.getContext());
   state.addAttributes(discardable.getAttrs());
   state.addRegion()->takeBody(manual->getRegion(0));
-  Operation *extended = builder.create(state);
-  Block &body = extended->getRegion(0).front();
+  ManualView extended(builder.create(state));
+  Block &body = extended.getBody();
   for (Value operand : operands) {
     auto global = cast<RankedTensorType>(operand.getType());
     body.addArgument(global.clone({global.getDimSize(0) / devices}),

@@ -11,6 +11,7 @@
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
+#include "zpp/Dialect/Guest/While.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/ADT/StringSwitch.h"

@@ -101,6 +101,16 @@ bool zpp::comparesLess(Operation *op) {
   return direction && StringRef(printAttribute(direction)).contains(" LT");
 }
 
+std::optional<int64_t> zpp::getConstantInteger(Value value) {
+  Operation *op = value.getDefiningOp();
+  auto data = op && isNamed(op, guest::kConstant)
+                  ? op->getAttrOfType<DenseIntElementsAttr>("value")
+                  : DenseIntElementsAttr();
+  if (!data || !data.isSplat())
+    return std::nullopt;
+  return data.getSplatValue<APInt>().getSExtValue();
+}
+
 //===----------------------------------------------------------------------===//
 // Data movement
 //===----------------------------------------------------------------------===//
@@ -147,7 +157,7 @@ bool zpp::movesData(Operation *op) {
   return target == "Sharding" || target == "SPMDFullToShardShape";
 }
 
-/// Of `op` with one entry per dim, or nullopt.
+/// Reads the attribute of `op` with one entry per dim, or nullopt.
 static std::optional<ArrayRef<int64_t>> getPerDim(Operation *op, StringRef name,
                                                   int64_t rank) {
   auto attr = op->getAttrOfType<DenseI64ArrayAttr>(name);
@@ -299,7 +309,7 @@ bool zpp::isDeterministic(Operation *op) {
           isNamed(op, "stablehlo.dot_general"));
 }
 
-/// The numbers in the brackets behind `name` in the text of an attribute:
+/// The numbers in the brackets after `name` in the text of an attribute:
 /// "name = [0, 1]".
 static SmallVector<int64_t> getNumbersIn(StringRef text, StringRef name) {
   SmallVector<int64_t> numbers;
@@ -388,58 +398,28 @@ Operation *zpp::createBarrier(OpBuilder &builder, Location loc,
   return builder.create(state);
 }
 
-//===----------------------------------------------------------------------===//
-// Loops
-//===----------------------------------------------------------------------===//
-
-bool zpp::isWhile(Operation *op) {
-  unsigned count = op->getNumOperands();
-  return isNamed(op, "stablehlo.while") && op->getNumRegions() == 2 &&
-         op->getNumResults() == count &&
-         llvm::all_of(op->getRegions(),
-                      [&](Region &region) {
-                        return region.hasOneBlock() &&
-                               !region.front().empty() &&
-                               region.getNumArguments() == count;
-                      }) &&
-         op->getRegion(1).front().back().getNumOperands() == count;
-}
-
-bool zpp::isInLoop(Operation *op) {
-  while ((op = op->getParentOp()))
-    if (isNamed(op, "stablehlo.while"))
-      return true;
-  return false;
-}
-
-bool zpp::isLoopInvariant(Operation *whileOp, unsigned index) {
-  if (!isWhile(whileOp))
-    return false;
-  Block &body = whileOp->getRegion(1).front();
-  return body.back().getOperand(index) == body.getArgument(index) &&
-         body.getArgument(index).getType() ==
-             whileOp->getOperand(index).getType();
-}
-
-Operation *zpp::extendLoop(Operation *loop, ValueRange init) {
-  OpBuilder builder(loop);
-  OperationState state(loop->getLoc(), loop->getName());
-  state.addOperands(loop->getOperands());
-  state.addOperands(init);
-  state.addTypes(loop->getResultTypes());
-  state.addTypes(init.getTypes());
-  state.propertiesAttr = loop->getPropertiesAsAttribute();
-  state.addAttributes(loop->getDiscardableAttrDictionary().getValue());
-  for (Region &region : loop->getRegions())
-    state.addRegion()->takeBody(region);
-  Operation *extended = builder.create(state);
-  for (Region &region : extended->getRegions())
-    for (Value value : init)
-      region.addArgument(value.getType(), value.getLoc());
-  loop->replaceAllUsesWith(
-      extended->getResults().take_front(loop->getNumResults()));
-  loop->erase();
-  return extended;
+Operation *zpp::rebuildBarrier(Operation *barrier, ValueRange added,
+                               SmallVectorImpl<Value> *dropped) {
+  SmallVector<Value> operands, results;
+  for (auto [operand, result] :
+       llvm::zip_equal(barrier->getOperands(), barrier->getResults()))
+    if (dropped && result.use_empty()) {
+      dropped->push_back(operand);
+    } else {
+      operands.push_back(operand);
+      results.push_back(result);
+    }
+  llvm::append_range(operands, added);
+  Operation *rebuilt = nullptr;
+  if (!operands.empty()) {
+    OpBuilder builder(barrier);
+    rebuilt = createBarrier(builder, barrier->getLoc(), operands);
+    rebuilt->setDiscardableAttrs(barrier->getDiscardableAttrDictionary());
+    for (auto [from, to] : llvm::zip(results, rebuilt->getResults()))
+      from.replaceAllUsesWith(to);
+  }
+  barrier->erase();
+  return rebuilt;
 }
 
 void zpp::loadStablehlo(MLIRContext *context) {

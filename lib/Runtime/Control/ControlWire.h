@@ -145,11 +145,10 @@ public:
   Result next(Frame &frame, std::string_view &payload);
   /// Drops the frames that next() has returned.
   void compact();
-  /// Whether the other side speaks this protocol in this version.
-  bool hasPreamble() const { return isPast; }
 
 private:
   size_t position = 0;
+  /// Whether the preamble was read: the other side speaks this protocol.
   bool isPast = false;
 };
 

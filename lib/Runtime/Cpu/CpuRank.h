@@ -75,6 +75,11 @@ public:
     return {};
   }
   Status leave(void *, const Mark &) override { return {}; }
+  Status copyOnStream(void *, const void *input, void *output,
+                      int64_t bytes) override {
+    std::memcpy(output, input, bytes);
+    return {};
+  }
 
   Status packSlices(const PackOperation &operation, const void *input,
                     void *output) override {

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "CpuRendezvous.h"
+#include "Wait.h"
 
 #include <algorithm>
 #include <cstring>
@@ -114,6 +115,7 @@ Status CpuRendezvous::meet(int64_t rank, const ExchangeOperation &operation,
   // limit. It must not end earlier, because others still read `input`.
   if (++round->done == group.members.size())
     world.changed.notify_all();
-  world.changed.wait(lock, [&] { return round->done == group.members.size(); });
+  waitUntil(world.changed, lock,
+            [&] { return round->done == group.members.size(); });
   return {};
 }

@@ -202,6 +202,14 @@ Status CudaRank::markStream(void *stream, std::unique_ptr<Mark> &mark) {
   return streams->markStream(static_cast<cudaStream_t>(stream), mark);
 }
 
+Status CudaRank::copyOnStream(void *stream, const void *input, void *output,
+                              int64_t bytes) {
+  DeviceGuard guard(device);
+  ZPP_RT_CUDA(copyOnDevice, input, output, bytes,
+              static_cast<cudaStream_t>(stream));
+  return {};
+}
+
 Status CudaRank::enter(const Mark &mark) {
   DeviceGuard guard(device);
   ZPP_RT_TRY(queue->flush());

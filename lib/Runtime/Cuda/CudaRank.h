@@ -58,6 +58,8 @@ public:
               void *output) override;
 
   Status markStream(void *stream, std::unique_ptr<Mark> &mark) override;
+  Status copyOnStream(void *stream, const void *input, void *output,
+                      int64_t bytes) override;
   Status enter(const Mark &mark) override;
   Status markOperations(const std::vector<zpp_rt_buffer> &buffers,
                         std::unique_ptr<Mark> &mark) override;

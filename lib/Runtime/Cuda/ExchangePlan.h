@@ -42,7 +42,7 @@ struct Transfer {
 
 /// Messages that travel at the same time.
 struct ExchangeStep {
-  /// Which of the groups the messages stay in.
+  /// The group in which the messages stay.
   size_t tier = 0;
   /// The rank's own chunk: `bytes` from the input to the output, before any
   /// message. A step without messages is only this copy.

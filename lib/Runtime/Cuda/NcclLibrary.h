@@ -29,7 +29,6 @@
   X(ncclCommSplit)                                                             \
   X(ncclCommGetAsyncError)                                                     \
   X(ncclCommAbort)                                                             \
-  X(ncclCommFinalize)                                                          \
   X(ncclCommDestroy)                                                           \
   X(ncclGroupStart)                                                            \
   X(ncclGroupEnd)                                                              \

@@ -31,7 +31,7 @@ size_t StreamPlan::chooseForKernel(const Situation &situation,
     size_t exchanges = getExchanges(tier), after = getKernelsAfter(tier);
     bool followsExchange = isRecent(producers, exchanges);
     if (followsExchange || isRecent(producers, after)) {
-      // Behind exchanges that it need not wait for, the kernel would come late
+      // After exchanges that it need not wait for, the kernel would come late
       // and delay the next exchange. A batch that waits there is joined.
       int64_t last = situation.last[exchanges];
       if (situation.batch == exchanges)

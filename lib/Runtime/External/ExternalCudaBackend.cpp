@@ -12,6 +12,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Backend.h"
+#include "Cuda/CopyOnDevice.h"
 #include "Cuda/CudaKernels.h"
 #include "Cuda/Device.h"
 #include "ExternalExchanges.h"
@@ -97,7 +98,7 @@ public:
     mark = std::make_unique<StreamMark>(static_cast<cudaStream_t>(other));
     return {};
   }
-  /// Queues all further operations on that stream, behind the mark and behind
+  /// Queues all further operations on that stream, after the mark and after
   /// earlier operations.
   Status enter(const Mark &mark) override {
     DeviceGuard guard(device);
@@ -107,6 +108,13 @@ public:
     ZPP_RT_TRY(last.record(stream));
     ZPP_RT_TRY(last.makeWait(next));
     stream = next;
+    return {};
+  }
+  Status copyOnStream(void *other, const void *input, void *output,
+                      int64_t bytes) override {
+    DeviceGuard guard(device);
+    ZPP_RT_CUDA(copyOnDevice, input, output, bytes,
+                static_cast<cudaStream_t>(other));
     return {};
   }
   Status markOperations(const std::vector<zpp_rt_buffer> &buffers,

@@ -47,7 +47,7 @@ public:
 };
 } // namespace
 
-/// The copies directly behind the allocation of `whole`, up to one that may
+/// The copies directly after the allocation of `whole`, up to one that may
 /// overlap with those before it: the parts follow each other along one
 /// dimension.
 static SmallVector<Part> findParts(memref::AllocOp whole) {

@@ -147,7 +147,7 @@ private:
   DenseMap<Value, SmallVector<Value>> origins;
 };
 
-/// Which ops of a block need which earlier ones, because they read what those
+/// Dependences between the ops of a block, of those that read what others
 /// have written. Two writers of one buffer do not need each other, and
 /// overwriting a buffer adds no order: only true dependences count.
 class DataDependences {

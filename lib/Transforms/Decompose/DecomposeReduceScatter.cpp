@@ -83,8 +83,8 @@ public:
   }
 
 private:
-  /// What gathers the sum of `scatter`, if it is part of an all-reduce:
-  /// gathers, behind an encode and before a decode unless they are plain.
+  /// Finds the gathers of the sum of `scatter`, if it is part of an all-reduce:
+  /// gathers, after an encode and before a decode unless they are plain.
   static SmallVector<Operation *> getGathers(ReduceScatterOp scatter) {
     SmallVector<Operation *> ops;
     Value value = scatter;
@@ -142,7 +142,7 @@ private:
     Value local =
         getLocal(builder, loc, ReduceScatterOp(chain.front()).getOperand());
     int64_t unit = last.getType().getUnit();
-    // Parts are put together one behind the other: of one unit, no more.
+    // Parts are put together one after the other: of one unit, no more.
     bool endsWithOneUnit =
         llvm::product_of(last.getType().getWholeSizes()) == 1;
     int64_t numStages = 1;
@@ -208,7 +208,7 @@ private:
     return kept;
   }
 
-  /// The hops of one scatter and the gathers behind them, for every stage: the
+  /// The hops of one scatter and the gathers after them, for every stage: the
   /// sum of a stage is encoded where it is computed.
   void decomposeWithGathers(ArrayRef<ReduceScatterOp> chain,
                             ArrayRef<Operation *> gathers, int64_t stages) {

@@ -58,7 +58,7 @@ public:
   }
 
 private:
-  /// What `gather` moves, before it is quantized and laid out.
+  /// Finds the value that `gather` moves, before it is quantized and laid out.
   static Value getSource(AllGatherOp gather) {
     Value operand = gather.getOperand();
     if (auto encode = operand.getDefiningOp<EncodeOp>())

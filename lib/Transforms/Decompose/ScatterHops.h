@@ -17,7 +17,7 @@ namespace zpp {
 struct ScatterHops {
   zero::ShardType from, to;
   llvm::SmallVector<mlir::ArrayAttr> along;
-  /// Of each hop; null where its elements travel as they are.
+  /// The format of each hop; null where its elements travel unquantized.
   llvm::SmallVector<zero::QuantAttr> quants;
   /// The elements of what each hop yields, unless these stay in f32.
   llvm::SmallVector<mlir::Type> elements;
@@ -35,7 +35,7 @@ struct ScatterHops {
   /// format.
   void dropFormatsThatDoNotPay();
 
-  /// What the exchange of each hop takes on the links of `model`, and what the
+  /// Time of the exchange of each hop on the links of `model`, and of what the
   /// kernels of all hops count.
   std::vector<double> getExchanges(const LinkModel &model) const;
   double getKernelUsec() const;

@@ -40,29 +40,34 @@ public:
     });
     // Small scatters are split only if they can travel with a large one.
     bool hasLarge = false;
-    SmallVector<Plan> plans;
+    SmallVector<std::pair<ReduceScatterOp, Decision<Plan>>> plans;
     LinksOption linksOption(getOperation(), links);
     for (ReduceScatterOp scatter : scatters) {
       FailureOr<std::optional<LinkModel>> model =
           linksOption.getModel(scatter.getMeshAttr().getMesh());
       if (failed(model))
         return signalPassFailure();
-      plans.push_back(getPlan(scatter, *quants, *model));
-      hasLarge |= plans.back().reason.empty() && !plans.back().isSmall;
+      plans.push_back({scatter, getPlan(scatter, *quants, *model)});
+      const Decision<Plan> &plan = plans.back().second;
+      hasLarge |= plan && !plan->isSmall;
     }
-    for (const Plan &plan : plans)
-      split(plan, splitSmall && hasLarge);
+    for (auto &[scatter, plan] : plans) {
+      if (!plan)
+        leaveAlone(scatter, getArgument(), plan.getLeftAlone());
+      else if (plan->isSmall && !(splitSmall && hasLarge))
+        leaveAlone(scatter, getArgument(),
+                   "its chunks are so small that they would not shrink");
+      else
+        split(scatter, *plan);
+    }
   }
 
 private:
   /// The hops of a scatter and their formats.
   struct Plan {
-    ReduceScatterOp scatter;
     ScatterHops hops;
     /// No chunk would shrink, in any format.
     bool isSmall = false;
-    /// The reason why it is left alone in any case, or empty.
-    std::string reason;
   };
 
   /// One of several hops, or what `zero-split-all-reduce` has made.
@@ -72,9 +77,9 @@ private:
                         llvm::IsaPred<ReduceScatterOp, EncodeOp, AllGatherOp>);
   }
 
-  /// Sets hops and formats of `plan`.
-  static void chooseHops(Plan &plan, ArrayRef<QuantAttr> formats) {
-    ReduceScatterOp scatter = plan.scatter;
+  /// The hops of `scatter`, with the formats that pay.
+  static Plan chooseHops(ReduceScatterOp scatter, ArrayRef<QuantAttr> formats) {
+    Plan plan;
     Mesh mesh = scatter.getMeshAttr().getMesh();
     SmallVector<AxisRef> refs =
         cast<CollectiveOpInterface>(scatter.getOperation()).getAxisRefs();
@@ -88,9 +93,10 @@ private:
     plan.isSmall = plan.hops.isQuantized();
     plan.hops.dropFormatsThatDoNotPay();
     plan.isSmall &= !plan.hops.isQuantized();
+    return plan;
   }
 
-  /// What a scatter takes in one piece on the links of `model`.
+  /// Time of a scatter in one piece on the links of `model`.
   static double getPlainUsec(ReduceScatterOp scatter, const LinkModel &model) {
     ShardType from = scatter.getOperand().getType(), to = scatter.getType();
     SmallVector<AxisRef> refs =
@@ -104,11 +110,12 @@ private:
             (from.getGlobal().getElementTypeBitWidth() / 8));
   }
 
-  Plan getPlan(ReduceScatterOp scatter, ArrayRef<QuantAttr> formats,
-               const std::optional<LinkModel> &model) {
-    Plan plan;
-    plan.scatter = scatter;
-    chooseHops(plan, formats);
+  /// How `scatter` is split, unless it is faster in one piece on the links of
+  /// `model`.
+  static Decision<Plan> getPlan(ReduceScatterOp scatter,
+                                ArrayRef<QuantAttr> formats,
+                                const std::optional<LinkModel> &model) {
+    Plan plan = chooseHops(scatter, formats);
     if (!model || plan.isSmall)
       return plan;
     double plain = getPlainUsec(scatter, *model);
@@ -116,24 +123,14 @@ private:
     for (double exchange : plan.hops.getExchanges(*model))
       usec += exchange;
     if (usec >= plain)
-      plan.reason = "on these links it takes " +
-                    std::to_string(static_cast<int64_t>(plain)) +
-                    " usec, in hops " +
-                    std::to_string(static_cast<int64_t>(usec));
+      return LeftAlone("on these links it takes " +
+                       std::to_string(static_cast<int64_t>(plain)) +
+                       " usec, in hops " +
+                       std::to_string(static_cast<int64_t>(usec)));
     return plan;
   }
 
-  void split(const Plan &plan, bool splitsSmall) {
-    ReduceScatterOp scatter = plan.scatter;
-    if (!plan.reason.empty()) {
-      leaveAlone(scatter, getArgument(), plan.reason);
-      return;
-    }
-    if (plan.isSmall && !splitsSmall) {
-      leaveAlone(scatter, getArgument(),
-                 "its chunks are so small that they would not shrink");
-      return;
-    }
+  void split(ReduceScatterOp scatter, const Plan &plan) {
     OpBuilder builder(scatter);
     // What is left unquantized as too small was rounded once before: sums stay
     // in f32, but on the slowest links, which are to carry no more than before.

@@ -133,7 +133,7 @@ private:
 
   /// The gradient of a weight that is used twice, as a tied embedding is, is
   /// the sum of two. The partitioner sums each over the devices, and adds them
-  /// then. Here they are added first. XLA does this, too, but behind the
+  /// then. Here they are added first. XLA does this, too, but after the
   /// partitioner.
   void mergeSums(SmallVectorImpl<Operation *> &allReduces) {
     llvm::SetVector<Operation *> known(allReduces.begin(), allReduces.end());
@@ -293,8 +293,8 @@ private:
     return isNamed(op, guest::kConstant) && data && data.isSplat();
   }
 
-  /// Where dim `dim` of the result of `op`, an op between an all-reduce and its
-  /// slices, is in its operand; and the other way round.
+  /// Maps dim `dim` of the result of `op`, an op between an all-reduce and its
+  /// slices, to one of its operand; and the other way round.
   static std::optional<int64_t> mapToOperand(Operation *op, int64_t dim) {
     return op->getNumOperands() > 1 ? dim : getOperandDim(op, dim);
   }

@@ -6,9 +6,11 @@
 //===----------------------------------------------------------------------===//
 
 #include "LocalValues.h"
-#include "LoopStacks.h"
+#include "Loops/LayerStacks.h"
+#include "Loops/Recomputation.h"
 #include "mlir/IR/IRMapping.h"
 #include "zpp/Analysis/Origin.h"
+#include "zpp/Dialect/Guest/While.h"
 #include "zpp/Transforms/Passes.h"
 #include "llvm/ADT/SetVector.h"
 
@@ -91,15 +93,25 @@ private:
     return {};
   }
 
-  /// Where a loop leaves a stack of whole weights to the loop of the backward
-  /// pass, lets that gather them again.
+  /// The stacks that `loop` writes, and who reads them.
+  static SmallVector<std::pair<WrittenStack, StackReads>>
+  getStacks(const CountedLoop &loop, ProvenanceAnalysis &provenances) {
+    SmallVector<std::pair<WrittenStack, StackReads>> stacks;
+    for (unsigned index = 0; index < loop.loop.getNumCarried(); ++index)
+      if (auto stack = getWrittenStack(loop, index, provenances))
+        stacks.push_back({*stack, getReads(*stack, provenances)});
+    return stacks;
+  }
+
+  /// Lets the loop of the backward pass gather weights again that the loop of
+  /// the forward pass leaves to it as a stack of whole weights.
   void
   regatherInLoops(llvm::MapVector<Block *, SmallVector<AllGatherOp>> &gathers,
                   llvm::DenseMap<Attribute, int64_t> &numGathers,
                   int64_t &nextId) {
     ProvenanceAnalysis provenances;
-    auto isAllowed = [](Operation *op) {
-      return movesData(op) || isElementwise(op) || isa<AllGatherOp>(op);
+    auto isRepeatable = [](Operation *op) {
+      return isa<AllGatherOp>(op) || mayRepeat(op, Effort::Tensors);
     };
     for (auto &[block, inBlock] : gathers) {
       std::optional<CountedLoop> loop =
@@ -109,20 +121,21 @@ private:
       if (!loop || block != &loop->getBody())
         continue;
       // All reads of one weight in one iteration share a gather.
-      std::map<std::pair<Block *, void *>, IterationRebuilder> rebuilders;
+      std::map<std::pair<Block *, void *>, IterationValues> iterations;
       llvm::SmallDenseSet<Operation *> known;
       llvm::SetVector<Value> layers;
-      for (LoopStack &stack : getLoopStacks(*loop, provenances)) {
+      for (auto [stack, reads] : getStacks(*loop, provenances)) {
         AllGatherOp gather = getStackedGather(stack.layer);
         if (!gather || numGathersOf(gather, numGathers) > 1)
           continue;
-        bool canRebuild =
-            stack.isReadByLayer && !stack.reads.empty() &&
-            llvm::all_of(stack.reads, [&](const LayerRead &read) {
-              return IterationRebuilder(*loop, read.index, isAllowed)
-                  .canRebuild(stack.layer);
+        Value layer = stack.layer;
+        bool canRepeat =
+            reads.areComplete && !reads.layers.empty() &&
+            llvm::all_of(reads.layers, [&](const LayerRead &read) {
+              return IterationValues(*loop, read.index, isRepeatable)
+                  .canGet(layer);
             });
-        if (!canRebuild) {
+        if (!canRepeat) {
           leaveAlone(gather, getArgument(),
                      "the loop around it keeps the gathered weights of all "
                      "iterations, and not only loops that count read them; "
@@ -130,12 +143,12 @@ private:
           done.insert(gather);
           continue;
         }
-        for (const LayerRead &read : stack.reads) {
-          IterationRebuilder &rebuilder =
-              rebuilders
+        for (const LayerRead &read : reads.layers) {
+          IterationValues &iteration =
+              iterations
                   .try_emplace(
                       {read.slice->getBlock(), read.index.getAsOpaquePointer()},
-                      *loop, read.index, isAllowed)
+                      *loop, read.index, isRepeatable)
                   .first->second;
           // In front of all reads.
           OpBuilder builder(read.slice);
@@ -143,7 +156,7 @@ private:
             builder.setInsertionPointAfter(index);
           else
             builder.setInsertionPointToStart(read.slice->getBlock());
-          Value again = rebuilder.rebuild(builder, stack.layer);
+          Value again = iteration.get(builder, stack.layer);
           AllGatherOp second = getStackedGather(again);
           if (second && known.insert(second).second) {
             setSecond(second, nextId);
@@ -167,7 +180,7 @@ private:
     if (!origin)
       return;
     origin->id = nextId++;
-    origin->phase = getPhaseName(Phase::Backward).str();
+    origin->phase = Phase::Backward;
     origin->before.assign(origin->before.size(), 0);
     second->setAttr(kOriginAttr, getOriginAttr(second.getContext(), *origin));
   }
@@ -207,7 +220,7 @@ private:
       });
       depths[&op] = depth;
       std::optional<Origin> origin = getOrigin(&op);
-      if (origin && origin->role == getRoleName(Role::Gradient) &&
+      if (origin && origin->role == Role::Gradient &&
           (!first || depth < depths[first]))
         first = &op;
     }

@@ -6,11 +6,13 @@
 //===----------------------------------------------------------------------===//
 
 #include "SavedSlices.h"
-#include "mlir/IR/IRMapping.h"
-#include "mlir/IR/PatternMatch.h"
+
+#include "Loops/LayerStacks.h"
+#include "Loops/Recomputation.h"
+#include "zpp/Dialect/Guest/LayerOps.h"
 #include "zpp/Dialect/Guest/PartitionSlice.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
-#include "zpp/Dialect/Guest/StablehloBuilder.h"
+#include "zpp/Dialect/Guest/While.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SetVector.h"
 
@@ -19,153 +21,55 @@ using namespace zpp;
 
 namespace {
 
-/// What it takes at most to make a row again.
+/// The most ops that make a layer again.
 constexpr size_t kMaxOps = 32;
 
-/// How a loop makes row i of a stack.
-struct Row {
-  Value result;
-  /// In the order of the block, without `slices`.
-  SmallVector<Operation *> ops;
-  /// Each a slice of one row, with the stack outside of the loop that it is
-  /// cut from.
-  SmallVector<std::pair<Operation *, Value>> slices;
-};
-
-/// A row that another loop reads, and how it was made.
+/// A layer that a loop gathers, of a stack that another loop has written.
 struct Reading {
+  /// The op that reads it, and its index.
   Operation *slice;
-  Row row;
+  Value index;
+  WrittenStack stack;
+  /// The layers, in the loop that wrote it, that it is made of, each with the
+  /// stack outside of the loop that it is cut from.
+  llvm::SmallMapVector<Value, Value, 2> sources;
 };
 
-std::optional<int64_t> getInteger(Value value) {
-  Operation *op = value.getDefiningOp();
-  if (op && isNamed(op, guest::kConstant))
-    if (auto elements = op->getAttrOfType<DenseIntElementsAttr>("value");
-        elements && elements.isSplat())
-      return elements.getSplatValue<APInt>().getSExtValue();
-  return std::nullopt;
-}
-
-/// The index of the first row that `op`, a dynamic slice or an update by one,
-/// cuts out or writes, where it is one whole row of a stack; null otherwise.
-Value getRowIndex(Operation *op, Type row, unsigned firstIndex) {
-  auto stack = dyn_cast<RankedTensorType>(op->getOperand(0).getType());
-  auto part = dyn_cast<RankedTensorType>(row);
-  if (!stack || !part || stack.getRank() == 0 ||
-      stack.getRank() != part.getRank() || part.getDimSize(0) != 1 ||
-      stack.getElementType() != part.getElementType() ||
-      stack.getShape().drop_front() != part.getShape().drop_front() ||
-      op->getNumOperands() != firstIndex + stack.getRank())
-    return {};
-  // Other indices do not matter: all of their dims is taken.
-  return op->getOperand(firstIndex);
-}
-
-Value getSlicedRow(Operation *op) {
-  if (!isNamed(op, guest::kDynamicSlice) || !isConsistentMovement(op))
-    return {};
-  return getRowIndex(op, op->getResult(0).getType(), 1);
-}
-
-Value getUpdatedRow(Operation *op) {
-  if (!isNamed(op, guest::kDynamicUpdateSlice) || op->getNumOperands() < 2 ||
-      op->getNumResults() != 1 ||
-      op->getResult(0).getType() != op->getOperand(0).getType())
-    return {};
-  return getRowIndex(op, op->getOperand(1).getType(), 2);
-}
-
-/// The argument of the body of `loop` that counts its iterations, from 0 to
-/// `count` by 1; null if there is none.
-BlockArgument getCounter(Operation *loop, int64_t count) {
-  Block &condition = loop->getRegion(0).front();
-  Block &body = loop->getRegion(1).front();
-  if (condition.back().getNumOperands() != 1)
-    return {};
-  Operation *compare = condition.back().getOperand(0).getDefiningOp();
-  if (!compare || !comparesLess(compare) || compare->getNumOperands() != 2)
-    return {};
-  auto left = dyn_cast<BlockArgument>(compare->getOperand(0));
-  if (!left || left.getOwner() != &condition ||
-      getInteger(compare->getOperand(1)) != count ||
-      getInteger(loop->getOperand(left.getArgNumber())) != 0)
-    return {};
-  BlockArgument counter = body.getArgument(left.getArgNumber());
-  Operation *next = body.back().getOperand(left.getArgNumber()).getDefiningOp();
-  if (!next || !isNamed(next, guest::kAdd) || next->getNumOperands() != 2)
-    return {};
-  for (unsigned side : {0, 1})
-    if (next->getOperand(side) == counter &&
-        getInteger(next->getOperand(1 - side)) == 1)
-      return counter;
-  return {};
-}
-
-/// How result `index` of `loop` is made, if the loop writes all rows of it,
-/// each from the rows of the same number of stacks that it does not change.
-std::optional<Row> getRow(Operation *loop, unsigned index) {
-  if (!isWhile(loop))
-    return std::nullopt;
-  Block &body = loop->getRegion(1).front();
-  BlockArgument stack = body.getArgument(index);
-  Operation *update = body.back().getOperand(index).getDefiningOp();
-  if (!update || update->getBlock() != &body || !stack.hasOneUse() ||
-      !update->getResult(0).hasOneUse() || !getUpdatedRow(update) ||
-      update->getOperand(0) != stack ||
-      loop->getResult(index).getType() != stack.getType() ||
-      !loop->getRegion(0).getArgument(index).use_empty())
-    return std::nullopt;
-  int64_t count = cast<ShapedType>(stack.getType()).getDimSize(0);
-  BlockArgument counter = getCounter(loop, count);
-  if (!counter || getUpdatedRow(update) != counter)
-    return std::nullopt;
-
-  Row row{update->getOperand(1), {}, {}};
+/// The layers of other stacks that the layer of `written` in the same iteration
+/// is made of, by ops that may be done again, with these stacks; empty if it is
+/// made of anything else.
+llvm::SmallMapVector<Value, Value, 2> getSources(const WrittenStack &written) {
+  WhileView loop = written.loop.loop;
+  llvm::SmallMapVector<Value, Value, 2> sources;
   llvm::SetVector<Operation *> ops;
-  SmallVector<Value> pending{row.result};
+  SmallVector<Value> pending{written.layer};
   while (!pending.empty()) {
-    Value value = pending.pop_back_val();
-    Operation *op = value.getDefiningOp();
-    if (!op || op->getBlock() != &body)
-      return std::nullopt;
+    Operation *op = pending.pop_back_val().getDefiningOp();
+    if (!op || op->getBlock() != &loop.getBody() ||
+        !mayRepeat(op, Effort::Tensors))
+      return {};
     if (!ops.insert(op))
       continue;
     if (ops.size() > kMaxOps)
-      return std::nullopt;
-    if (getSlicedRow(op) == counter) {
-      Value from = op->getOperand(0);
-      if (auto argument = dyn_cast<BlockArgument>(from);
-          argument && argument.getOwner() == &body) {
-        if (!isLoopInvariant(loop, argument.getArgNumber()))
-          return std::nullopt;
-        from = loop->getOperand(argument.getArgNumber());
-      }
-      auto type = dyn_cast<RankedTensorType>(from.getType());
-      if (from.getParentRegion() == &loop->getRegion(1) || !type ||
-          type.getDimSize(0) != count)
-        return std::nullopt;
-      row.slices.push_back({op, from});
+      return {};
+    if (getReadLayer(op) != written.loop.counter) {
+      llvm::append_range(pending, op->getOperands());
       continue;
     }
-    if (isNamed(op, guest::kConstant))
-      continue;
-    // Of the layers of one iteration.
-    bool isShape = isConcatenation(op) || isNamed(op, guest::kBroadcastInDim) ||
-                   (movesData(op) && op->getNumOperands() == 1);
-    if (!isElementwise(op) && !isShape)
-      return std::nullopt;
-    llvm::append_range(pending, op->getOperands());
+    Value stack = op->getOperand(0);
+    if (auto argument = dyn_cast<BlockArgument>(stack);
+        argument && argument.getOwner() == &loop.getBody()) {
+      if (!loop.isInvariant(argument.getArgNumber()))
+        return {};
+      stack = loop.getInit(argument.getArgNumber());
+    }
+    auto type = dyn_cast<RankedTensorType>(stack.getType());
+    if (loop.contains(stack) || !type ||
+        type.getDimSize(0) != written.loop.trips)
+      return {};
+    sources[op->getResult(0)] = stack;
   }
-  // Otherwise it depends on nothing, and is no weight.
-  if (row.slices.empty())
-    return std::nullopt;
-  for (Operation &op : body)
-    if (ops.contains(&op) && llvm::none_of(row.slices, [&](auto &slice) {
-          return slice.first == &op;
-        }))
-      row.ops.push_back(&op);
-  return row;
+  return sources;
 }
 
 /// True if what is gathered holds `value`, moved at most.
@@ -182,24 +86,32 @@ bool isGathered(Value value) {
   return false;
 }
 
-/// The rows that `loop` gathers and that another loop has made.
-SmallVector<Reading> findReadings(Operation *loop) {
+/// The layers that `loop` gathers and that another loop has written.
+SmallVector<Reading> findReadings(WhileView loop,
+                                  ProvenanceAnalysis &provenances) {
   SmallVector<Reading> readings;
-  Block &body = loop->getRegion(1).front();
   for (auto [index, operand] : llvm::enumerate(loop->getOperands())) {
     auto made = dyn_cast<OpResult>(operand);
-    if (!made || !isWhile(made.getOwner()) ||
-        made.getOwner()->getBlock() != loop->getBlock() ||
-        !isLoopInvariant(loop, index))
+    if (!made || made.getOwner()->getBlock() != loop->getBlock() ||
+        !loop.isInvariant(index))
       continue;
-    std::optional<Row> row = getRow(made.getOwner(), made.getResultNumber());
-    if (!row)
+    std::optional<CountedLoop> other =
+        getCountedLoop(made.getOwner(), provenances);
+    std::optional<WrittenStack> stack =
+        other ? getWrittenStack(*other, made.getResultNumber(), provenances)
+              : std::nullopt;
+    if (!stack)
       continue;
-    for (Operation *user : body.getArgument(index).getUsers())
-      if (user->getBlock() == &body && getSlicedRow(user) &&
-          user->getOperand(0) == body.getArgument(index) &&
+    auto sources = getSources(*stack);
+    // Without any, it depends on nothing, and is no weight.
+    if (sources.empty())
+      continue;
+    for (Operation *user : loop.getCarried(index).getUsers())
+      if (Value layer = getReadLayer(user);
+          layer && user->getBlock() == &loop.getBody() &&
+          user->getOperand(0) == loop.getCarried(index) &&
           isGathered(user->getResult(0)))
-        readings.push_back({user, *row});
+        readings.push_back({user, layer, *stack, sources});
   }
   return readings;
 }
@@ -226,36 +138,35 @@ void skipReshapes(Value value) {
     eraseUnread(op);
 }
 
-/// Makes a row again where it is read. `inside` has what stands for each stack
-/// in the loop.
+/// Makes a layer again where it is read. `inside` has what stands for each
+/// stack in the loop.
 void recompute(const Reading &reading,
                const llvm::MapVector<Value, Value> &inside) {
-  IRRewriter builder(reading.slice);
-  IRMapping mapping;
-  Value index = getSlicedRow(reading.slice);
-  StablehloBuilder stablehlo(builder, reading.slice->getLoc());
-  for (auto [slice, stack] : reading.row.slices) {
-    auto type = cast<RankedTensorType>(slice->getResult(0).getType());
-    SmallVector<Value> operands{inside.lookup(stack), index};
-    if (type.getRank() > 1)
-      operands.append(type.getRank() - 1,
-                      stablehlo.zeros(cast<RankedTensorType>(index.getType())));
+  OpBuilder builder(reading.slice);
+  Value zero;
+  Recomputation values([&](OpBuilder &builder, Value value) -> Value {
+    auto source = reading.sources.find(value);
+    if (source == reading.sources.end())
+      return {};
+    Operation *slice = value.getDefiningOp();
     OperationState state(slice->getLoc(), slice->getName());
-    state.addOperands(operands);
-    state.addTypes(type);
+    state.addOperands({inside.lookup(source->second), reading.index});
+    if (slice->getNumOperands() > 2 && !zero)
+      zero = createIndex(builder, slice->getLoc(),
+                         cast<RankedTensorType>(reading.index.getType()), 0);
+    state.operands.append(slice->getNumOperands() - 2, zero);
+    state.addTypes(value.getType());
     state.propertiesAttr = slice->getPropertiesAsAttribute();
     state.addAttributes(slice->getDiscardableAttrDictionary().getValue());
-    mapping.map(slice->getResult(0), builder.create(state)->getResult(0));
-  }
-  for (Operation *op : reading.row.ops)
-    builder.clone(*op, mapping);
-  Value row = mapping.lookup(reading.row.result);
-  reading.slice->getResult(0).replaceAllUsesWith(row);
-  Operation *whole = row.getDefiningOp();
+    return builder.create(state)->getResult(0);
+  });
+  Value layer = values.get(builder, reading.stack.layer);
+  reading.slice->getResult(0).replaceAllUsesWith(layer);
+  Operation *whole = layer.getDefiningOp();
   while (isNamed(whole, guest::kReshape) &&
          whole->getOperand(0).getDefiningOp())
     whole = whole->getOperand(0).getDefiningOp();
-  skipReshapes(row);
+  skipReshapes(layer);
   if (!isConcatenation(whole))
     return;
   for (Operation *user :
@@ -272,38 +183,42 @@ void recompute(const Reading &reading,
 
 void zpp::recomputeSavedSlices(
     ModuleOp module, llvm::function_ref<void(Operation *slice)> onRewrite) {
-  SmallVector<Operation *> loops;
+  SmallVector<WhileView> loops;
   module.walk<WalkOrder::PreOrder>([&](Operation *op) {
-    if (isWhile(op))
-      loops.push_back(op);
+    if (WhileView loop = WhileView::get(op))
+      loops.push_back(loop);
   });
-  for (Operation *loop : loops) {
-    SmallVector<Reading> readings = findReadings(loop);
+  ProvenanceAnalysis provenances;
+  for (WhileView loop : loops) {
+    SmallVector<Reading> readings = findReadings(loop, provenances);
     if (readings.empty())
       continue;
     // Those stacks that the loop has already need not enter it again.
     llvm::MapVector<Value, Value> inside;
     SmallVector<Value> added;
     for (const Reading &reading : readings)
-      for (auto [slice, stack] : reading.row.slices)
+      for (auto [slice, stack] : reading.sources)
         if (inside.insert({stack, {}}).second) {
           for (auto [index, operand] : llvm::enumerate(loop->getOperands()))
-            if (operand == stack && isLoopInvariant(loop, index))
-              inside[stack] = loop->getRegion(1).getArgument(index);
+            if (operand == stack && loop.isInvariant(index))
+              inside[stack] = loop.getCarried(index);
           if (!inside[stack])
             added.push_back(stack);
         }
     if (!added.empty()) {
-      unsigned first = loop->getNumOperands();
-      Block &body = extendLoop(loop, added)->getRegion(1).front();
+      unsigned first = loop.getNumCarried();
+      WhileView extended = extendLoop(loop.getOperation(), added);
       for (auto [index, stack] : llvm::enumerate(added))
-        inside[stack] = body.getArgument(first + index);
-      body.back().insertOperands(first, body.getArguments().drop_front(first));
+        inside[stack] = extended.getCarried(first + index);
+      extended.addNext(
+          ValueRange(extended.getBody().getArguments().drop_front(first)));
     }
     for (const Reading &reading : readings) {
       recompute(reading, inside);
       onRewrite(reading.slice);
       eraseUnread(reading.slice);
     }
+    // The module has changed.
+    provenances = ProvenanceAnalysis();
   }
 }

@@ -15,6 +15,7 @@
 #include "zpp/Analysis/FunctionsWith.h"
 #include "zpp/Analysis/Provenance.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Dialect/Guest/While.h"
 #include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
@@ -108,7 +109,7 @@ private:
                                })
                                .wasInterrupted();
       if (hasCollective)
-        for (auto call : loop->getRegion(1).front().getOps<func::CallOp>())
+        for (auto call : WhileView(loop).getBody().getOps<func::CallOp>())
           if (auto callee = symbols.lookup<func::FuncOp>(call.getCallee());
               callee && callee.isPrivate() && isIndexing(callee))
             calls.insert(call);

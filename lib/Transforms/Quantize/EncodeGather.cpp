@@ -1,5 +1,4 @@
-//===- EncodeGather.cpp - Gathers of encoded values
-//--------------------------===//
+//===- EncodeGather.cpp - Gathers of encoded values -----------------------===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- EncodeGather.h - Gathers of encoded values -------------*- C++ -*-===//
+//===- EncodeGather.h - Gathers of encoded values ---------------*- C++ -*-===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -6,14 +6,16 @@
 //===----------------------------------------------------------------------===//
 
 #include "CarriedState.h"
-#include "IterationPlaces.h"
 #include "LocalValues.h"
 #include "mlir/IR/Remarks.h"
+#include "zpp/Analysis/Loops/IterationPlaces.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Dialect/Guest/LayerOps.h"
 #include "zpp/Dialect/Guest/Names.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
+#include "zpp/Dialect/Guest/While.h"
+#include "zpp/Support/Decision.h"
 #include "zpp/Transforms/Passes.h"
 #include "zpp/Transforms/State.h"
 #include "llvm/ADT/MapVector.h"
@@ -53,25 +55,14 @@ public:
       AllToAllOp exchange = getExchange(quantize);
       if (!exchange || (hops == "last" && hasQuantizedHopBehind(exchange)))
         return;
-      Hop hop{quantize};
-      std::string reason = findLoops(hop, provenances);
-      if (reason.empty() && !getCarryingFunction(hop.getOutermost(), manuals))
-        reason = "it is not scattered in a manual computation of the step "
-                 "itself, or in loops there, where each piece has a place of "
-                 "its own from step to step";
-      SlicesAttr slices = quantize.getSlicesAttr();
-      if (slices && slices.getStages() != 1)
-        reason = "it packs one stage of a tensor of several";
-      if (reason.empty())
-        reason = getMovingPlace(exchange->getResult(0),
-                                hop.getOutermost()->getParentOp(), provenances);
-      if (!reason.empty())
+      Decision<Hop> hop = getHop(quantize, provenances, manuals);
+      if (!hop)
         remark::missed(
             exchange.getLoc(),
             remark::RemarkOpts::name("no-feedback").category(getArgument()))
-            << "what it rounds is not fed back: " + reason;
+            << "what it rounds is not fed back: " + hop.getReason();
       else
-        groups[hop.getOutermost()->getParentOp()].push_back(std::move(hop));
+        groups[hop->getOutermost()->getParentOp()].push_back(std::move(*hop));
     });
     for (auto &[manual, group] : groups) {
       SmallVector<CarriedTensor> tensors;
@@ -108,23 +99,48 @@ private:
   /// More than any device has. Times the devices, it is still a number.
   static constexpr int64_t kMostElements = int64_t(1) << 40;
 
-  /// Finds the loops around `hop`. Returns why nothing of it can be carried by
-  /// them, or an empty string.
-  static std::string findLoops(Hop &hop, ProvenanceAnalysis &provenances) {
-    Value received = getExchange(hop.quantize)->getResult(0);
+  /// `quantize` and the loops around it, unless these cannot carry what it
+  /// loses.
+  static Decision<Hop> findLoops(QuantizeOp quantize,
+                                 ProvenanceAnalysis &provenances) {
+    Hop hop{quantize};
+    Value received = getExchange(quantize)->getResult(0);
     int64_t elements = hop.quantize.getInputType().getNumElements();
     for (Operation *loop = hop.quantize->getParentOp(); isWhile(loop);
          loop = loop->getParentOp()) {
       hop.loops.push_back(getIterationPlaces(received, loop, provenances));
       if (hop.loops.back().kind == IterationPlaces::Unknown)
-        return hop.loops.back().reason;
+        return LeftAlone(hop.loops.back().reason);
       if (hop.loops.back().kind == IterationPlaces::Own &&
           (llvm::MulOverflow(elements, hop.loops.back().loop.trips, elements) ||
            elements > kMostElements))
-        return "its loops would keep more than " +
-               std::to_string(kMostElements) + " elements";
+        return LeftAlone("its loops would keep more than " +
+                         std::to_string(kMostElements) + " elements");
     }
-    return "";
+    return hop;
+  }
+
+  /// The hop that `quantize` is of, if what it loses can be carried to the next
+  /// step.
+  static Decision<Hop> getHop(QuantizeOp quantize,
+                              ProvenanceAnalysis &provenances,
+                              ManualComputations &manuals) {
+    SlicesAttr slices = quantize.getSlicesAttr();
+    if (slices && slices.getStages() != 1)
+      return LeftAlone("it packs one stage of a tensor of several");
+    Decision<Hop> hop = findLoops(quantize, provenances);
+    if (!hop)
+      return hop;
+    if (!getCarryingFunction(hop->getOutermost(), manuals))
+      return LeftAlone("it is not scattered in a manual computation of the "
+                       "step itself, or in loops there, where each piece has a "
+                       "place of its own from step to step");
+    std::string reason =
+        getMovingPlace(getExchange(quantize)->getResult(0),
+                       hop->getOutermost()->getParentOp(), provenances);
+    if (!reason.empty())
+      return LeftAlone(reason);
+    return hop;
   }
 
   /// The all-to-all that sends what `quantize` makes, and is its only reader;
@@ -178,8 +194,7 @@ private:
     }
     Operation *op = outermost;
     for (size_t i = hop.loops.size(); i-- > 0;) {
-      Block &body = extendLoop(op, held)->getRegion(1).front();
-      held = body.getArguments().back();
+      held = extendLoop(op, held).getBody().getArguments().back();
       op = hop.quantize;
       for (size_t inner = 0; inner < i; ++inner)
         op = op->getParentOp();
@@ -191,7 +206,7 @@ private:
   }
 
   /// Has the loops around `hop` hand on what is kept, `lost` where it is
-  /// quantized. Returns what it is behind them.
+  /// quantized. Returns what it is after them.
   static Value leaveLoops(const Hop &hop, Value lost) {
     for (const IterationPlaces &places : hop.loops) {
       Block &body = *lost.getDefiningOp()->getBlock();

@@ -45,11 +45,22 @@ public:
           linksOption.getModel(gather.getMeshAttr().getMesh());
       if (failed(model))
         return signalPassFailure();
-      quantize(gather, *quant, *model);
+      if (gather.getOperand().getType().getQuant())
+        continue;
+      Decision<Sizes> sizes = getSizes(gather, *quant, *model);
+      if (sizes)
+        quantize(gather, *quant, *sizes);
+      else
+        leaveAlone(gather, getArgument(), sizes.getLeftAlone());
     }
   }
 
 private:
+  /// The bytes of a slice, as it is and quantized.
+  struct Sizes {
+    int64_t plain, wire;
+  };
+
   /// True if `gather` makes a secondary partition, or reads one.
   static bool isOfSecondary(AllGatherOp gather,
                             ProvenanceAnalysis &provenances) {
@@ -81,42 +92,40 @@ private:
                         LinkModel::getKernelUsec(devices * (plain + wire)))};
   }
 
-  void quantize(AllGatherOp gather, QuantAttr quant,
-                const std::optional<LinkModel> &model) {
+  /// Sizes before and after quantization, unless it does not pay on the links
+  /// of `model`.
+  static Decision<Sizes> getSizes(AllGatherOp gather, QuantAttr quant,
+                                  const std::optional<LinkModel> &model) {
     ShardType from = gather.getOperand().getType();
-    if (from.getQuant())
-      return;
     Type element = from.getGlobal().getElementType();
     if (!isQuantizable(element)) {
       std::string text;
       llvm::raw_string_ostream(text) << element;
-      leaveAlone(gather, getArgument(),
-                 "expected f32, bf16 or f16 elements to quantize, but got " +
-                     text);
-      return;
+      return LeftAlone(
+          "expected f32, bf16 or f16 elements to quantize, but got " + text);
     }
     int64_t plain = from.getElementsPerUnit() * getElementBits(element) / 8;
     int64_t wire = quant.getLayout(from.getElementsPerUnit()).chunkBytes;
-    if (wire >= plain) {
-      leaveAlone(gather, getArgument(),
-                 "a slice of " + Twine(plain) + " bytes would take " +
-                     Twine(wire) + " quantized");
-      return;
-    }
+    if (wire >= plain)
+      return LeftAlone("a slice of " + std::to_string(plain) +
+                       " bytes would take " + std::to_string(wire) +
+                       " quantized");
     if (model) {
       auto [usec, quantized] = getUsec(gather, quant, *model);
-      if (quantized >= usec) {
-        leaveAlone(gather, getArgument(),
-                   "on these links it takes " +
-                       Twine(static_cast<int64_t>(usec)) + " usec, quantized " +
-                       Twine(static_cast<int64_t>(quantized)));
-        return;
-      }
+      if (quantized >= usec)
+        return LeftAlone("on these links it takes " +
+                         std::to_string(static_cast<int64_t>(usec)) +
+                         " usec, quantized " +
+                         std::to_string(static_cast<int64_t>(quantized)));
     }
+    return Sizes{plain, wire};
+  }
+
+  void quantize(AllGatherOp gather, QuantAttr quant, Sizes sizes) {
     AllGatherOp moved = encodeGather(gather, quant, kForwardOnlyAttr);
     remarkRewrite(moved, getArgument(),
-                  "slices of " + Twine(plain) + " bytes travel in " +
-                      Twine(wire));
+                  "slices of " + Twine(sizes.plain) + " bytes travel in " +
+                      Twine(sizes.wire));
   }
 };
 } // namespace

@@ -45,22 +45,22 @@ public:
       return signalPassFailure();
     }
     llvm::MapVector<Operation *, SmallVector<AllGatherOp>> gathers;
-    SmallVector<std::pair<AllGatherOp, std::string>> refused;
+    SmallVector<std::pair<AllGatherOp, LeftAlone>> refused;
     ManualComputations manuals;
     getOperation().walk([&](AllGatherOp gather) {
       if (!gather->hasAttr(kKeepAttr) || gather.getType().getQuant())
         return;
-      std::string reason = getReason(gather, *quant, manuals);
-      if (reason.empty())
+      Decision<> decision = maySendDifference(gather, *quant, manuals);
+      if (decision)
         gathers[gather->getParentOp()].push_back(gather);
       else
-        refused.push_back({gather, reason});
+        refused.push_back({gather, decision.getLeftAlone()});
     });
     FailureOr<QuantAttr> whole = parseFormat(getOperation(), "i8", block);
     if (failed(whole))
       return signalPassFailure();
-    for (auto &[gather, reason] : refused) {
-      leaveAlone(gather, getArgument(), reason);
+    for (auto &[gather, why] : refused) {
+      leaveAlone(gather, getArgument(), why);
       sendWhole(gather, *whole);
     }
     for (auto &[manual, group] : gathers) {
@@ -72,23 +72,26 @@ public:
   }
 
 private:
-  /// Why whole values of `gather` are sent, or empty.
-  static std::string getReason(AllGatherOp gather, QuantAttr quant,
-                               ManualComputations &manuals) {
+  /// Whether differences of what `gather` moves may be sent, or whole values
+  /// must be.
+  static Decision<> maySendDifference(AllGatherOp gather, QuantAttr quant,
+                                      ManualComputations &manuals) {
     ShardType from = gather.getOperand().getType();
     Type element = from.getGlobal().getElementType();
     if (!gather.getOperand().getDefiningOp<FromLocalOp>())
-      return "its operand is no local tensor";
+      return LeftAlone("its operand is no local tensor");
     if (!isQuantizable(element))
-      return "its elements are no floating-point numbers to subtract";
+      return LeftAlone("its elements are no floating-point numbers to "
+                       "subtract");
     int64_t plain = from.getElementsPerUnit() * getElementBits(element) / 8;
     int64_t wire = quant.getLayout(from.getElementsPerUnit()).chunkBytes;
     if (wire >= plain)
-      return "a slice of " + std::to_string(plain) + " bytes would take " +
-             std::to_string(wire) + " as a difference";
+      return LeftAlone("a slice of " + std::to_string(plain) +
+                       " bytes would take " + std::to_string(wire) +
+                       " as a difference");
     if (!getCarryingFunction(gather, manuals))
-      return kCarryReason.str();
-    return "";
+      return LeftAlone(kCarryReason.str());
+    return Yes();
   }
 
   /// Has `gather` move its values in int8, if that is shorter.

@@ -90,29 +90,28 @@ public:
     UpdatedWeights updated(module, *mesh);
     llvm::SmallPtrSet<Operation *, 8> taken;
     std::vector<Plan> plans;
-    SmallVector<std::pair<Operation *, std::string>> left;
+    SmallVector<std::pair<Operation *, LeftAlone>> left;
     // The last gather of a tensor comes first.
     for (Operation *gather : llvm::reverse(gathers)) {
       if (taken.contains(gather))
         continue;
-      std::string reason;
-      std::optional<UpdatedWeight> weight = updated.find(
-          gather, [](Operation *op) { return op->hasAttr(kUpdatedAttr); },
-          reason);
-      std::optional<Plan> plan;
-      if (weight)
-        plan = getPlan(std::move(*weight), *mesh, *quant, *model, reason);
+      Decision<UpdatedWeight> weight = updated.find(
+          gather, [](Operation *op) { return op->hasAttr(kUpdatedAttr); });
+      Decision<Plan> plan =
+          weight ? getPlan(std::move(*weight), *mesh, *quant, *model)
+                 : Decision<Plan>(weight.getLeftAlone());
       if (!plan) {
-        left.push_back({gather, reason});
+        left.push_back({gather, plan.getLeftAlone()});
         continue;
       }
       for (const CollectiveView &view : plan->weight.gathers)
         taken.insert(view.op);
       plans.push_back(std::move(*plan));
     }
-    for (auto &[gather, reason] : llvm::reverse(left))
+    for (auto &[gather, why] : llvm::reverse(left))
       leaveAlone(gather, getArgument(),
-                 "it gathers state, of which no update is sent: " + reason);
+                 "it gathers state, of which no update is sent: " +
+                     why.getReason());
     for (Operation *gather : gathers)
       gather->removeAttr(kUpdatedAttr);
     for (Plan &plan : llvm::reverse(plans))
@@ -120,12 +119,10 @@ public:
   }
 
 private:
-  /// How updates of `weight` are sent, or nullopt and the reason why they are
-  /// not.
-  std::optional<Plan> getPlan(UpdatedWeight weight, const Mesh &mesh,
-                              QuantAttr quant,
-                              const std::optional<LinkModel> &model,
-                              std::string &reason) {
+  /// How updates of `weight` are sent.
+  Decision<Plan> getPlan(UpdatedWeight weight, const Mesh &mesh,
+                         QuantAttr quant,
+                         const std::optional<LinkModel> &model) {
     Plan plan{std::move(weight), {}, {}, {}};
     MLIRContext *context = &getContext();
     auto meshAttr = MeshAttr::get(context, mesh);
@@ -156,11 +153,10 @@ private:
     int64_t plain =
         elements * getElementBits(plan.from.getGlobal().getElementType()) / 8;
     int64_t wire = quant.getLayout(elements).chunkBytes;
-    if (wire >= plain) {
-      reason = "a slice of " + std::to_string(plain) + " bytes would take " +
-               std::to_string(wire) + " as an update";
-      return std::nullopt;
-    }
+    if (wire >= plain)
+      return LeftAlone("a slice of " + std::to_string(plain) +
+                       " bytes would take " + std::to_string(wire) +
+                       " as an update");
     if (!model)
       return plan;
     double usec = 0, sent = 0;
@@ -177,18 +173,17 @@ private:
     sent += LinkModel::kKernelWeight *
             (LinkModel::getKernelUsec(2 * plain + wire) +
              LinkModel::getKernelUsec(devices * (2 * plain + wire)));
-    if (sent >= usec) {
-      reason = "on these links it takes " +
-               std::to_string(static_cast<int64_t>(usec)) +
-               " usec, as an update " +
-               std::to_string(static_cast<int64_t>(sent));
-      return std::nullopt;
-    }
+    if (sent >= usec)
+      return LeftAlone("on these links it takes " +
+                       std::to_string(static_cast<int64_t>(usec)) +
+                       " usec, as an update " +
+                       std::to_string(static_cast<int64_t>(sent)));
     return plan;
   }
 
-  /// What all devices hold of `weight`, and the slice of it whose update a
-  /// device sends, in the type and shape in which the new one is gathered.
+  /// Builds the value of `weight` that all devices hold, and the slice of it
+  /// whose update a device sends, in the type and shape in which the new one is
+  /// gathered.
   std::pair<Value, Value> buildHeld(IRRewriter &builder, Location loc,
                                     const UpdatedWeight &weight) {
     StablehloBuilder stablehlo(builder, loc);
@@ -248,7 +243,7 @@ private:
           AllGatherOp::create(builder, hop.gather->getLoc(),
                               from.withFactors(factors), value, hop.along);
       if (std::optional<Origin> origin = getOrigin(hop.gather)) {
-        origin->role = getRoleName(Role::Update).str();
+        origin->role = Role::Update;
         moved->setAttr(kOriginAttr, getOriginAttr(&getContext(), *origin));
       }
       value = moved;
@@ -267,7 +262,7 @@ private:
     }
   }
 
-  /// Where the slice of a device begins, by block and by those of all devices.
+  /// Offsets of a device's slice, by block and by those of all devices.
   std::map<std::pair<Block *, std::vector<int64_t>>, Value> offsets;
 };
 } // namespace

@@ -8,7 +8,9 @@
 #include "UpdatedWeights.h"
 
 #include "zpp/Analysis/Origin.h"
+#include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Dialect/Guest/While.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Support/Limits.h"
 #include "llvm/ADT/StringExtras.h"
@@ -32,7 +34,7 @@ UpdatedWeights::UpdatedWeights(ModuleOp module, const Mesh &mesh)
   SmallVector<Value> gradients;
   module.walk([&](Operation *op) {
     std::optional<Origin> origin = getOrigin(op);
-    if (origin && origin->role == getRoleName(Role::Gradient))
+    if (origin && origin->role == Role::Gradient)
       gradients.push_back(op->getOperand(0));
   });
   if (!gradients.empty())
@@ -43,70 +45,76 @@ UpdatedWeights::UpdatedWeights(ModuleOp module, const Mesh &mesh)
 // Gathers
 //===----------------------------------------------------------------------===//
 
-/// Reads `op`, a gather. Returns the reason why it is left alone, or nothing.
-std::string UpdatedWeights::readGather(Operation *op, CollectiveView &view) {
-  std::optional<CollectiveView> read = reader.read(op);
-  if (!read || read->kind != CollectiveKind::AllGather)
-    return "it is no gather";
-  view = std::move(*read);
+/// Reads `op`, a gather of one tensor.
+Decision<CollectiveView> UpdatedWeights::readGather(Operation *op) {
+  std::optional<CollectiveView> view = reader.read(op);
+  if (!view || view->kind != CollectiveKind::AllGather)
+    return LeftAlone("it is no gather");
   if (op->getNumOperands() != 1 || op->getNumResults() != 1)
-    return "it gathers several tensors at once";
+    return LeftAlone("it gathers several tensors at once");
   auto part = dyn_cast<RankedTensorType>(op->getOperand(0).getType());
   auto whole = dyn_cast<RankedTensorType>(op->getResult(0).getType());
   if (!part || !whole || !part.hasStaticShape() || !whole.hasStaticShape() ||
       !zero::isQuantizable(part.getElementType()))
-    return "its tensor is not of f32, bf16 or f16 and of static shape";
-  if (!view.groupError.empty())
-    return view.groupError;
-  if (view.dim < 0 || view.dim >= part.getRank())
-    return "its dim is none of its tensor";
+    return LeftAlone("its tensor is not of f32, bf16 or f16 and of static "
+                     "shape");
+  if (!view->groupError.empty())
+    return LeftAlone(view->groupError);
+  if (view->dim < 0 || view->dim >= part.getRank())
+    return LeftAlone("its dim is none of its tensor");
   SmallVector<int64_t> shape(part.getShape());
-  shape[view.dim] =
-      multiplySaturating(shape[view.dim], zpp::numDevices(view.axes));
+  shape[view->dim] =
+      multiplySaturating(shape[view->dim], zpp::numDevices(view->axes));
   int64_t elements = 1;
   for (int64_t size : shape)
     elements = multiplySaturating(elements, size);
   if (part.clone(shape) != whole || elements == 0 ||
       elements >= int64_t(1) << 57)
-    return "its tensor is not made of a part of each device";
-  return "";
+    return LeftAlone("its tensor is not made of a part of each device");
+  return std::move(*view);
 }
 
-/// Sets the gathers of `weight`: `gather` and those before it.
-std::string
-UpdatedWeights::readGathers(UpdatedWeight &weight, Operation *gather,
+/// `gather` and those before it, and where the slice of each device begins.
+Decision<UpdatedWeight>
+UpdatedWeights::readGathers(Operation *gather,
                             llvm::function_ref<bool(Operation *)> isGather) {
+  UpdatedWeight weight;
   while (true) {
-    CollectiveView view;
-    if (std::string reason = readGather(gather, view); !reason.empty())
-      return reason;
-    weight.gathers.push_back(std::move(view));
+    Decision<CollectiveView> view = readGather(gather);
+    if (!view)
+      return view.getLeftAlone();
+    weight.gathers.push_back(std::move(*view));
     Operation *before = gather->getOperand(0).getDefiningOp();
     if (!before || !isGather(before) || !before->hasOneUse() ||
         before->getBlock() != gather->getBlock())
       break;
-    CollectiveView next;
-    if (!readGather(before, next).empty() || next.dim != weight.getDim())
+    Decision<CollectiveView> next = readGather(before);
+    if (!next || next->dim != weight.getDim())
       break;
     std::vector<AxisRef> axes = weight.getAxes();
-    llvm::append_range(axes, next.axes);
+    llvm::append_range(axes, next->axes);
     if (!mesh.verify(axes).empty())
       break;
     gather = before;
   }
   if (weight.getAxes().empty())
-    return "its groups have one device each";
-  return setOffsets(weight);
+    return LeftAlone("its groups have one device each");
+  Decision<std::vector<int64_t>> offsets = getOffsets(weight);
+  if (!offsets)
+    return offsets.getLeftAlone();
+  weight.offsets = std::move(*offsets);
+  return weight;
 }
 
-/// Sets where the slice of each device begins.
-std::string UpdatedWeights::setOffsets(UpdatedWeight &weight) {
-  weight.offsets.assign(copies.partitions, -1);
+/// For each device where its slice begins.
+Decision<std::vector<int64_t>>
+UpdatedWeights::getOffsets(const UpdatedWeight &weight) const {
+  std::vector<int64_t> offsets(copies.partitions, -1);
   for (const CollectiveView &gather : weight.gathers) {
     std::string error;
     std::optional<ReplicaGroups> groups = readReplicaGroups(gather.op, error);
     if (!groups)
-      return error;
+      return LeftAlone(error);
     int64_t size = cast<RankedTensorType>(gather.op->getOperand(0).getType())
                        .getDimSize(gather.dim);
     std::vector<int64_t> places(copies.partitions, -1);
@@ -114,13 +122,13 @@ std::string UpdatedWeights::setOffsets(UpdatedWeight &weight) {
       for (auto [place, device] : llvm::enumerate(group))
         if (device >= 0 && device < copies.partitions)
           places[device] = place;
-    for (auto [place, offset] : llvm::zip_equal(places, weight.offsets)) {
+    for (auto [place, offset] : llvm::zip_equal(places, offsets)) {
       if (place < 0)
-        return "its groups do not have all devices";
+        return LeftAlone("its groups do not have all devices");
       offset = (offset < 0 ? 0 : offset) + static_cast<int64_t>(place) * size;
     }
   }
-  return "";
+  return offsets;
 }
 
 //===----------------------------------------------------------------------===//
@@ -197,7 +205,7 @@ UpdatedWeights::getArguments(Value value, Operation *manual) {
   pending.insert(value);
   for (size_t i = 0; i < pending.size(); ++i) {
     if (auto argument = dyn_cast<BlockArgument>(pending[i])) {
-      if (argument.getOwner() != &manual->getRegion(0).front())
+      if (argument.getOwner() != &ManualView(manual).getBody())
         return std::nullopt;
       arguments.push_back(argument.getArgNumber());
       continue;
@@ -239,7 +247,7 @@ UpdatedWeights::findReturned(Value value, Operation *manual) {
     Step step = pending.pop_back_val();
     for (OpOperand &use : step.value.getUses()) {
       Operation *op = use.getOwner();
-      if (op == &manual->getRegion(0).front().back()) {
+      if (op == ManualView(manual).getYield()) {
         unsigned number = use.getOperandNumber();
         SmallVector<Value> outside{manual->getResult(number)};
         while (!outside.empty())
@@ -320,24 +328,26 @@ bool UpdatedWeights::isReplicated(unsigned argument,
 /// of weights, and not the optimizer's state.
 bool UpdatedWeights::isWeight(unsigned argument, Operation *manual) {
   return !ancestors ||
-         ancestors->contains(manual->getRegion(0).getArgument(argument));
+         ancestors->contains(ManualView(manual).getArgument(argument));
 }
 
 //===----------------------------------------------------------------------===//
 // What is held
 //===----------------------------------------------------------------------===//
 
-/// Sets what is held of `weight`, or returns the reason why it is not certain.
-std::string UpdatedWeights::findHeld(UpdatedWeight &weight, Operation *manual,
-                                     const StepSignature &signature) {
-  SmallVector<Returned> returned =
-      findReturned(weight.gathers.front().op->getResult(0), manual);
-  if (returned.empty())
-    return "no result of the step is what it gathers";
-  auto describe = [&](unsigned argument) {
-    auto input = cast<BlockArgument>(manual->getOperand(argument));
-    return "argument " + signature.describeArgument(input.getArgNumber());
-  };
+/// The name of `argument` of `manual`, an argument of the step.
+static std::string describe(unsigned argument, Operation *manual,
+                            const StepSignature &signature) {
+  auto input = cast<BlockArgument>(manual->getOperand(argument));
+  return "argument " + signature.describeArgument(input.getArgNumber());
+}
+
+/// The slices of returned arguments from which what is gathered is made: equal
+/// ones of one tensor, or none.
+Decision<SmallVector<UpdatedWeights::Source>>
+UpdatedWeights::findSources(const UpdatedWeight &weight,
+                            ArrayRef<Returned> returned, Operation *manual,
+                            const StepSignature &signature) {
   auto isReturned = [&](const Source &source) {
     return llvm::any_of(source.arguments, [&](unsigned argument) {
       return llvm::any_of(returned, [&](const Returned &result) {
@@ -359,8 +369,10 @@ std::string UpdatedWeights::findHeld(UpdatedWeight &weight, Operation *manual,
     std::string error;
     std::optional<PartitionSlice> slice = tables.getSlice(op, error);
     if (!slice || !isAtOffsets(*slice, weight))
-      return "the slice of " + describe(source.arguments.front()) +
-             " that it is made of is not the one that it puts in its place";
+      return LeftAlone(
+          "the slice of " +
+          describe(source.arguments.front(), manual, signature) +
+          " that it is made of is not the one that it puts in its place");
     sources.push_back(std::move(source));
   }
   // Equal slices that the step has cut twice.
@@ -368,86 +380,104 @@ std::string UpdatedWeights::findHeld(UpdatedWeight &weight, Operation *manual,
         return source.slice->getOperand(0) !=
                sources.front().slice->getOperand(0);
       }))
-    return "it is made of slices of " +
-           describe(sources.front().arguments.front()) + " and " +
-           describe(sources.back().arguments.front()) +
-           ", and which of them it replaces is not certain: donate them, or "
-           "return them under the names that they came with";
-  SmallVector<unsigned> arguments;
-  if (!sources.empty()) {
-    weight.slice = sources.front().slice;
-    weight.held = weight.slice->getOperand(0);
-    arguments = sources.front().arguments;
-  } else {
-    Block &body = manual->getRegion(0).front();
-    for (const Returned &result : returned) {
-      std::optional<unsigned> replaced =
-          signature.getReplaced(result.result, [&](unsigned argument) {
-            std::optional<unsigned> number = getOperand(argument, manual);
-            return number && mayReplace(result, *number, manual, signature);
-          });
-      if (!result.isWhole || !replaced)
-        continue;
-      arguments = {*getOperand(*replaced, manual)};
-      weight.held = body.getArgument(arguments.front());
-      weight.path = result.path;
-      break;
-    }
-    if (llvm::none_of(returned,
-                      [](const Returned &result) { return result.isWhole; }))
-      return "the step returns it in parts, and cuts the slice that it is made "
-             "of out of no argument";
-    if (arguments.empty())
-      return "which argument it replaces is not certain: the step cuts the "
-             "slice of none; donate the weights, or return them under the "
-             "names that they came with";
-  }
-  for (unsigned argument : arguments)
-    if (!isWeight(argument, manual))
-      return describe(argument) +
-             " is no weight: no gradient is computed from it";
-  for (unsigned argument : arguments)
-    if (!isReplicated(argument, weight, manual))
-      return "devices of its groups have different parts of " +
-             describe(argument);
-  return "";
+    return LeftAlone(
+        "it is made of slices of " +
+        describe(sources.front().arguments.front(), manual, signature) +
+        " and " +
+        describe(sources.back().arguments.front(), manual, signature) +
+        ", and which of them it replaces is not certain: donate them, or "
+        "return them under the names that they came with");
+  return sources;
 }
 
-std::optional<UpdatedWeight>
+/// The argument that what is gathered replaces, where the step cuts a slice of
+/// none.
+Decision<UpdatedWeights::Held>
+UpdatedWeights::findReplaced(ArrayRef<Returned> returned, Operation *manual,
+                             const StepSignature &signature) {
+  for (const Returned &result : returned) {
+    std::optional<unsigned> replaced =
+        signature.getReplaced(result.result, [&](unsigned argument) {
+          std::optional<unsigned> number = getOperand(argument, manual);
+          return number && mayReplace(result, *number, manual, signature);
+        });
+    if (!result.isWhole || !replaced)
+      continue;
+    unsigned argument = *getOperand(*replaced, manual);
+    return Held{ManualView(manual).getArgument(argument),
+                nullptr,
+                result.path,
+                {argument}};
+  }
+  if (llvm::none_of(returned,
+                    [](const Returned &result) { return result.isWhole; }))
+    return LeftAlone("the step returns it in parts, and cuts the slice that it "
+                     "is made of out of no argument");
+  return LeftAlone("which argument it replaces is not certain: the step cuts "
+                   "the slice of none; donate the weights, or return them "
+                   "under the names that they came with");
+}
+
+/// The value held of `weight`.
+Decision<UpdatedWeights::Held>
+UpdatedWeights::findHeld(const UpdatedWeight &weight, Operation *manual,
+                         const StepSignature &signature) {
+  SmallVector<Returned> returned =
+      findReturned(weight.gathers.front().op->getResult(0), manual);
+  if (returned.empty())
+    return LeftAlone("no result of the step is what it gathers");
+  Decision<SmallVector<Source>> sources =
+      findSources(weight, returned, manual, signature);
+  if (!sources)
+    return sources.getLeftAlone();
+  Decision<Held> held = sources->empty()
+                            ? findReplaced(returned, manual, signature)
+                            : Held{sources->front().slice->getOperand(0),
+                                   sources->front().slice,
+                                   {},
+                                   sources->front().arguments};
+  if (!held)
+    return held;
+  for (unsigned argument : held->arguments)
+    if (!isWeight(argument, manual))
+      return LeftAlone(describe(argument, manual, signature) +
+                       " is no weight: no gradient is computed from it");
+  for (unsigned argument : held->arguments)
+    if (!isReplicated(argument, weight, manual))
+      return LeftAlone("devices of its groups have different parts of " +
+                       describe(argument, manual, signature));
+  return held;
+}
+
+Decision<UpdatedWeight>
 UpdatedWeights::find(Operation *gather,
-                     llvm::function_ref<bool(Operation *)> isGather,
-                     std::string &reason) {
+                     llvm::function_ref<bool(Operation *)> isGather) {
   Operation *manual = gather->getParentOp();
   func::FuncOp function;
   if (manuals.contains(manual))
     function = dyn_cast<func::FuncOp>(manual->getParentOp());
-  if (isInLoop(gather)) {
-    reason = "it is in a loop, in which what devices hold changes";
-    return std::nullopt;
-  }
-  if (!function || !function.isPublic()) {
-    reason = "it is not in a manual computation (jax.shard_map) of the step "
-             "itself";
-    return std::nullopt;
-  }
-  if (const std::string &axes = automatic.get(gather); !axes.empty()) {
-    reason = "its manual computation leaves the axes " + axes +
-             " to the partitioner";
-    return std::nullopt;
-  }
-  if (copies.replicas != 1) {
-    reason = "the module has " + std::to_string(copies.replicas) +
-             " replicas, whose slices are not known";
-    return std::nullopt;
-  }
+  if (isInLoop(gather))
+    return LeftAlone("it is in a loop, in which what devices hold changes");
+  if (!function || !function.isPublic())
+    return LeftAlone("it is not in a manual computation (jax.shard_map) of the "
+                     "step itself");
+  if (const std::string &axes = automatic.get(gather); !axes.empty())
+    return LeftAlone("its manual computation leaves the axes " + axes +
+                     " to the partitioner");
+  if (copies.replicas != 1)
+    return LeftAlone("the module has " + std::to_string(copies.replicas) +
+                     " replicas, whose slices are not known");
   std::unique_ptr<StepSignature> &signature = signatures[function];
   if (!signature)
     signature = std::make_unique<StepSignature>(function);
-  UpdatedWeight weight;
-  reason = readGathers(weight, gather, isGather);
-  if (reason.empty())
-    reason = findHeld(weight, manual, *signature);
-  if (!reason.empty())
-    return std::nullopt;
+  Decision<UpdatedWeight> weight = readGathers(gather, isGather);
+  if (!weight)
+    return weight;
+  Decision<Held> held = findHeld(*weight, manual, *signature);
+  if (!held)
+    return held.getLeftAlone();
+  weight->held = held->value;
+  weight->slice = held->slice;
+  weight->path = std::move(held->path);
   return weight;
 }

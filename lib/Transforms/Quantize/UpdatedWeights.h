@@ -19,6 +19,7 @@
 #include "zpp/Dialect/Guest/PartitionSlice.h"
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Dialect/Guest/StepSignature.h"
+#include "zpp/Support/Decision.h"
 #include "llvm/ADT/SetVector.h"
 
 namespace zpp {
@@ -30,7 +31,7 @@ struct UpdatedWeight {
   llvm::SmallVector<CollectiveView> gathers;
   /// For each device where its slice begins, in the dim that is gathered.
   std::vector<int64_t> offsets;
-  /// What is held, the same on all devices of a group, up to `path`.
+  /// The value that is held, the same on all devices of a group, up to `path`.
   mlir::Value held;
   /// The op that cuts a device's slice out of `held`, or null.
   mlir::Operation *slice = nullptr;
@@ -44,7 +45,7 @@ struct UpdatedWeight {
   }
   mlir::Value getOperand() const { return gathers.back().op->getOperand(0); }
   int64_t getDim() const { return gathers.front().dim; }
-  /// Of all gathers, most significant first.
+  /// The axes of all gathers, most significant first.
   std::vector<AxisRef> getAxes() const;
 };
 
@@ -53,18 +54,17 @@ class UpdatedWeights {
 public:
   UpdatedWeights(mlir::ModuleOp module, const Mesh &mesh);
 
-  /// What is held of the result of `gather`, together with the gathers of
-  /// `isGather` that its operand comes from alone. If that is not certain, sets
-  /// `reason` and returns nullopt.
-  std::optional<UpdatedWeight>
+  /// Finds the value held of the result of `gather`, together with the gathers
+  /// of `isGather` that its operand comes from alone; no value where that is
+  /// not certain.
+  Decision<UpdatedWeight>
   find(mlir::Operation *gather,
-       llvm::function_ref<bool(mlir::Operation *)> isGather,
-       std::string &reason);
+       llvm::function_ref<bool(mlir::Operation *)> isGather);
 
 private:
   /// A result of the step.
   struct Returned {
-    /// Of the function, and of the manual computation.
+    /// Numbers of a result of the function, and of the manual computation.
     unsigned result, number;
     llvm::SmallVector<mlir::Operation *> path;
     /// False if `path` drops a part.
@@ -77,10 +77,20 @@ private:
     llvm::SmallVector<unsigned> arguments;
   };
 
-  std::string readGathers(UpdatedWeight &weight, mlir::Operation *gather,
-                          llvm::function_ref<bool(mlir::Operation *)> isGather);
-  std::string readGather(mlir::Operation *op, CollectiveView &view);
-  std::string setOffsets(UpdatedWeight &weight);
+  /// A held value, and the arguments of the manual computation that it is made
+  /// of. For `slice` and `path` see UpdatedWeight.
+  struct Held {
+    mlir::Value value;
+    mlir::Operation *slice = nullptr;
+    llvm::SmallVector<mlir::Operation *> path;
+    llvm::SmallVector<unsigned> arguments;
+  };
+
+  Decision<UpdatedWeight>
+  readGathers(mlir::Operation *gather,
+              llvm::function_ref<bool(mlir::Operation *)> isGather);
+  Decision<CollectiveView> readGather(mlir::Operation *op);
+  Decision<std::vector<int64_t>> getOffsets(const UpdatedWeight &weight) const;
   bool isAtOffsets(const PartitionSlice &slice, const UpdatedWeight &weight);
   llvm::SmallVector<mlir::Operation *> findSlices(mlir::Value value);
   std::optional<llvm::SmallVector<unsigned>>
@@ -94,15 +104,21 @@ private:
   bool isReplicated(unsigned argument, const UpdatedWeight &weight,
                     mlir::Operation *manual);
   bool isWeight(unsigned argument, mlir::Operation *manual);
-  std::string findHeld(UpdatedWeight &weight, mlir::Operation *manual,
-                       const StepSignature &signature);
+  Decision<llvm::SmallVector<Source>>
+  findSources(const UpdatedWeight &weight, llvm::ArrayRef<Returned> returned,
+              mlir::Operation *manual, const StepSignature &signature);
+  Decision<Held> findReplaced(llvm::ArrayRef<Returned> returned,
+                              mlir::Operation *manual,
+                              const StepSignature &signature);
+  Decision<Held> findHeld(const UpdatedWeight &weight, mlir::Operation *manual,
+                          const StepSignature &signature);
 
   const Mesh &mesh;
   CollectiveReader reader;
   ModuleCopies copies;
   PartitionTables tables;
   StepFlow flow;
-  /// What gradients are computed from, if the step has any.
+  /// The values that gradients are computed from, if the step has any.
   std::optional<StepFlow::ValueSet> ancestors;
   ManualComputations manuals;
   AutomaticAxes automatic;

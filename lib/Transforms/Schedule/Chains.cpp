@@ -90,25 +90,9 @@ SmallVector<Operation *> zpp::getDependents(ArrayRef<Operation *> ops) {
 }
 
 SmallVector<Value> zpp::shrinkBarrier(Operation *barrier) {
-  SmallVector<Value> operands, results, dropped;
-  for (auto [operand, result] :
-       llvm::zip_equal(barrier->getOperands(), barrier->getResults())) {
-    if (result.use_empty()) {
-      dropped.push_back(operand);
-      continue;
-    }
-    operands.push_back(operand);
-    results.push_back(result);
-  }
-  if (dropped.empty())
-    return dropped;
-  if (!operands.empty()) {
-    OpBuilder builder(barrier);
-    Operation *smaller = createBarrier(builder, barrier->getLoc(), operands);
-    smaller->setDiscardableAttrs(barrier->getDiscardableAttrDictionary());
-    for (auto [from, to] : llvm::zip_equal(results, smaller->getResults()))
-      from.replaceAllUsesWith(to);
-  }
-  barrier->erase();
+  SmallVector<Value> dropped;
+  if (llvm::any_of(barrier->getResults(),
+                   [](Value result) { return result.use_empty(); }))
+    rebuildBarrier(barrier, {}, &dropped);
   return dropped;
 }

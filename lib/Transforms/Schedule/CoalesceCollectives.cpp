@@ -199,8 +199,8 @@ private:
           {builder.getStringAttr(exchange->getName().getStringRef()),
            exchange.getAlongAttr(), exchange.getMeshAttr(),
            builder.getI64IntegerAttr(part->rows),
-           builder.getStringAttr(origins.front().role),
-           builder.getStringAttr(origins.front().phase)});
+           builder.getStringAttr(getRoleName(origins.front().role)),
+           builder.getStringAttr(getPhaseName(origins.front().phase))});
     }
     candidate.chain = std::move(chain);
     return candidate;
@@ -392,14 +392,7 @@ private:
   /// returns the new result. The rows that the caller reads still cross the
   /// barrier.
   Value crossBarrier(Operation *barrier, Value value) {
-    OpBuilder builder(barrier);
-    SmallVector<Value> operands(barrier->getOperands());
-    operands.push_back(value);
-    Operation *extended = createBarrier(builder, barrier->getLoc(), operands);
-    extended->setDiscardableAttrs(barrier->getDiscardableAttrDictionary());
-    barrier->replaceAllUsesWith(extended->getResults().drop_back());
-    barrier->erase();
-    return extended->getResults().back();
+    return rebuildBarrier(barrier, value)->getResults().back();
   }
 
   /// Joins exchanges of one kind into one. If one of them depends on what
@@ -588,7 +581,7 @@ private:
   }
 
   /// The places of a block's exchanges, compared lexicographically. An op that
-  /// moves behind another one gets the place of that one, extended by a number.
+  /// moves after another one gets the place of that one, extended by a number.
   /// Operation::isBeforeInBlock() would number all ops again after each move.
   llvm::DenseMap<Operation *, SmallVector<int64_t>> positions;
 };

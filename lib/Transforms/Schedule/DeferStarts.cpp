@@ -8,7 +8,7 @@
 // NCCL needs the same order of all collectives on all ranks. As long as XLA's
 // thread queues both its own collectives and those of the starts, there is one
 // order. Another thread may queue those of the starts only if no collective of
-// XLA can come between them. Therefore XLA's collectives are moved behind the
+// XLA can come between them. Therefore XLA's collectives are moved after the
 // last wait: XLA's thread gets there only after all starts have been queued.
 //
 // The partitioner runs later and may add collectives. It has no reason to do so
@@ -25,6 +25,7 @@
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
+#include "zpp/Dialect/Guest/While.h"
 #include "zpp/Dialect/Zero/IR/Contracts.h"
 #include "zpp/Support/Limits.h"
 #include "zpp/Transforms/Passes.h"
@@ -158,7 +159,7 @@ public:
   }
 
 private:
-  /// Moves XLA's collectives behind the last wait. Returns the reason if that
+  /// Moves XLA's collectives after the last wait. Returns the reason if that
   /// is not possible, otherwise an empty string.
   std::string order(ArrayRef<StartOp> starts) {
     llvm::SetVector<Block *> blocks;
@@ -243,7 +244,7 @@ private:
   }
 
   /// Moves `others`, which are ops of `block`, and the ops that depend on them
-  /// behind the last wait, and ties an operand of each through that wait.
+  /// after the last wait, and ties an operand of each through that wait.
   /// Returns the reason if that is not possible, otherwise an empty string.
   std::string moveBehindLast(Block &block,
                              const llvm::SetVector<Operation *> &others,
@@ -260,10 +261,10 @@ private:
         others, [&](Operation *op) { return !behind.contains(op); });
     for (Operation *op : moved)
       if (!isLight(op))
-        return describe(op) + " would come too late behind the last wait";
+        return describe(op) + " would come too late after the last wait";
     if (moved.size() > kMostCollectives)
       return std::to_string(moved.size()) +
-             " collectives of XLA would come too late behind the last wait";
+             " collectives of XLA would come too late after the last wait";
 
     // The collectives and the ops that depend on them. Only collectives that do
     // not depend on another one need a tie.

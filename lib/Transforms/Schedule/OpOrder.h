@@ -35,7 +35,7 @@ public:
   /// Records that `op` was created directly before `next`. At most one op may
   /// be created before each `next`.
   void insertBefore(mlir::Operation *op, mlir::Operation *next);
-  /// Moves `ops` directly behind `previous`, which must not have moved, and
+  /// Moves `ops` directly after `previous`, which must not have moved, and
   /// keeps their order.
   void moveBehind(llvm::ArrayRef<mlir::Operation *> ops,
                   mlir::Operation *previous);

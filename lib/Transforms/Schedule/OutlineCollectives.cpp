@@ -53,7 +53,7 @@ struct Outlined {
   llvm::SetVector<Value> inputs;
   /// Results of `ops` that others read.
   SmallVector<Value> outputs;
-  /// Ops that have to move behind the chain.
+  /// Ops that have to move after the chain.
   SmallVector<Operation *> dependents;
 };
 

@@ -79,6 +79,12 @@ public:
   /// True if `value` is computed in this block and does not come from a gather.
   bool isComputed(mlir::Value value) const;
 
+  /// True if a start or wait can pass `value` on in its place. A slice cannot
+  /// be: XLA gives the call a view of what the slice is taken from, and the
+  /// result memory of its own. Nor can a weight that is held: the step returns
+  /// it, too, and XLA would copy it.
+  bool isTieable(mlir::Value value) const;
+
   /// True if `op` moves with a start.
   bool isMovedSource(mlir::Operation *op) const {
     return movedSources.contains(op);
@@ -151,7 +157,7 @@ public:
   /// instead. Returns the op that replaces `op`.
   mlir::Operation *tie(mlir::Operation *op, mlir::Value value);
 
-  /// Moves `ops` directly behind `wait` and keeps their order.
+  /// Moves `ops` directly after `wait` and keeps their order.
   void moveBehind(llvm::ArrayRef<mlir::Operation *> ops,
                   mlir::Operation *wait) {
     order.moveBehind(ops, wait);
@@ -163,6 +169,7 @@ public:
   }
 
 private:
+  bool isTiedHere(mlir::Value value) const;
   bool canTie(mlir::Value value, mlir::Operation *op) const;
   bool canRetie(mlir::OpOperand &use, mlir::Operation *user,
                 mlir::Operation *op) const;

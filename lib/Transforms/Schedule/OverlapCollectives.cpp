@@ -12,6 +12,7 @@
 #include "FormatOptions.h"
 #include "Overlap.h"
 #include "mlir/IR/Remarks.h"
+#include "zpp/Dialect/Guest/While.h"
 #include "zpp/Dialect/Zero/IR/Contracts.h"
 #include "zpp/Transforms/Passes.h"
 
@@ -37,36 +38,42 @@ public:
     llvm::SetVector<Block *> blocks;
     getOperation()->walk(
         [&](StartOp start) { blocks.insert(start->getBlock()); });
-    if (!blocks.empty())
-      getOperation()->setAttr(
-          kPrefetchAttr,
-          Builder(&getContext()).getI64IntegerAttr(prefetchBytes));
     HeavyOps compute(getOperation());
+    int64_t most = std::max<int64_t>(prefetchBytes, 0);
     for (Block *block : blocks)
-      schedule(*block, compute);
+      most = std::max(most, schedule(*block, compute));
+    if (!blocks.empty())
+      getOperation()->setAttr(kPrefetchAttr,
+                              Builder(&getContext()).getI64IntegerAttr(most));
   }
 
 private:
-  void schedule(Block &block, HeavyOps &compute) {
+  /// Returns the bytes that may be in flight.
+  int64_t schedule(Block &block, HeavyOps &compute) {
     // A block with ties has been scheduled already.
     auto hasTies = [](auto call) { return !call.getTies().empty(); };
     if (llvm::any_of(block.getOps<StartOp>(), hasTies) ||
         llvm::any_of(block.getOps<WaitOp>(), hasTies))
-      return;
+      return 0;
     BlockTransfers transfers(block, compute, getArgument());
     if (transfers.empty())
-      return;
-    OverlapPlan plan = planOverlap(transfers.getProblem(prefetchBytes));
+      return 0;
+    OverlapProblem problem = transfers.getProblem(prefetchBytes);
+    if (prefetchBytes == kChooseBudget)
+      problem.budget = chooseBudget(problem, isWhile(block.getParentOp()));
+    OverlapPlan plan = planOverlap(problem);
     for (const OverlapPlan::Placement &placement : plan.placements)
-      remarkPlacement(transfers, placement);
+      remarkPlacement(transfers, placement, problem.budget);
     SmallVector<PlacedCall> calls = placeTransfers(transfers, plan);
     Ties ties(transfers);
     ties.tieCalls(calls);
-    keepInPlace(ties, prefetchBytes);
+    keepInPlace(ties, problem.budget);
+    return problem.budget;
   }
 
   void remarkPlacement(const BlockTransfers &transfers,
-                       const OverlapPlan::Placement &placement) {
+                       const OverlapPlan::Placement &placement,
+                       int64_t budget) {
     const Transfer &transfer = transfers[placement.transfer];
     std::string text =
         std::string(transfer.isGather ? "gather" : "scatter") +
@@ -84,7 +91,7 @@ private:
       return;
     case OverlapPlan::Exposure::Budget:
       text += ": more in flight would exceed prefetch-bytes = " +
-              std::to_string(prefetchBytes);
+              std::to_string(budget);
       break;
     case OverlapPlan::Exposure::NoCompute:
       text += transfer.isGather

@@ -104,12 +104,12 @@ private:
     collectives.insert_range(ordered);
   }
 
-  /// The number of the first wait behind `op`, which is not a wait itself.
+  /// The number of the first wait after `op`, which is not a wait itself.
   size_t getNextWait(Operation *op) const {
     return ties.getOrder().countBefore(waits, op);
   }
 
-  /// Where more bytes than `budget` would be in flight behind a wait, ties the
+  /// Ties, if more bytes than `budget` would be in flight after a wait, the
   /// results of the oldest collectives through it.
   void limitInFlight() {
     std::deque<std::pair<Operation *, uint64_t>> queue;
@@ -139,7 +139,7 @@ private:
     }
   }
 
-  /// Ties `value` through wait `number` if all its readers are behind the wait
+  /// Ties `value` through wait `number` if all its readers are after the wait
   /// or can be moved there: shape changes, collectives, and casts of their
   /// results.
   void tieBehind(Value value, size_t number) {

@@ -92,13 +92,13 @@ private:
     return ordered;
   }
 
-  /// The first slot behind `position`.
+  /// The first slot after `position`.
   size_t getSlotAfter(int64_t position) const {
     return std::upper_bound(slots.begin(), slots.end(), position) -
            slots.begin();
   }
 
-  /// The first heavy op at or behind `position`.
+  /// The first heavy op at or after `position`.
   std::vector<HeavyOp>::const_iterator findHeavy(int64_t position) const {
     return std::partition_point(
         problem.heavy.begin(), problem.heavy.end(),
@@ -231,6 +231,96 @@ private:
   std::vector<size_t> makesRoom;
 };
 } // namespace
+
+//===----------------------------------------------------------------------===//
+// Layers
+//===----------------------------------------------------------------------===//
+
+/// A layer has at most so many transfers.
+static constexpr size_t kLongestPeriod = 64;
+
+/// The part of the bytes of `sizes` that is the same `period` transfers later.
+static double getRepeated(const std::vector<int64_t> &sizes, size_t period) {
+  double repeated = 0, all = 0;
+  for (size_t i = 0; i + period < sizes.size(); ++i) {
+    all += static_cast<double>(sizes[i]);
+    if (sizes[i] == sizes[i + period])
+      repeated += static_cast<double>(sizes[i]);
+  }
+  return all > 0 ? repeated / all : 0;
+}
+
+/// The number of transfers after which `sizes` repeat, or 0. The shortest of
+/// those that explain about the same part of the bytes: multiples do, too.
+static size_t findPeriod(const std::vector<int64_t> &sizes) {
+  constexpr double kLeast = 0.75, kSame = 0.02;
+  std::vector<double> repeated;
+  for (size_t period = 1; period <= std::min(kLongestPeriod, sizes.size() / 2);
+       ++period)
+    repeated.push_back(getRepeated(sizes, period));
+  if (repeated.empty())
+    return 0;
+  double best = *std::max_element(repeated.begin(), repeated.end());
+  if (best < kLeast)
+    return 0;
+  auto found = std::find_if(repeated.begin(), repeated.end(),
+                            [&](double part) { return part >= best - kSame; });
+  return found - repeated.begin() + 1;
+}
+
+static int64_t addUpTo(int64_t a, int64_t b) {
+  int64_t sum;
+  return llvm::AddOverflow(a, b, sum) ? std::numeric_limits<int64_t>::max()
+                                      : sum;
+}
+
+int64_t zpp::getLayerBytes(const std::vector<int64_t> &sizes, bool isLoop) {
+  if (sizes.empty())
+    return 0;
+  int64_t most = *std::max_element(sizes.begin(), sizes.end());
+  size_t period = findPeriod(sizes);
+  if (period == 0) {
+    int64_t sum = 0;
+    for (int64_t size : sizes)
+      sum = addUpTo(sum, size);
+    return isLoop ? sum : most;
+  }
+  // The largest sum of a period in which each size occurs again.
+  int64_t sum = 0;
+  size_t length = 0;
+  for (size_t i = 0; i + period < sizes.size(); ++i) {
+    if (sizes[i] != sizes[i + period]) {
+      sum = 0;
+      length = 0;
+      continue;
+    }
+    sum = addUpTo(sum, sizes[i]);
+    if (++length > period)
+      sum -= sizes[i - period];
+    most = std::max(most, sum);
+  }
+  return most;
+}
+
+int64_t zpp::chooseBudget(const OverlapProblem &problem, bool isLoop) {
+  int64_t budget = kLeastBudget;
+  for (bool isGather : {true, false}) {
+    std::vector<const Transfer *> ordered;
+    for (const Transfer &transfer : problem.transfers)
+      if (transfer.isGather == isGather)
+        ordered.push_back(&transfer);
+    std::stable_sort(ordered.begin(), ordered.end(),
+                     [&](const Transfer *a, const Transfer *b) {
+                       return isGather ? a->need < b->need
+                                       : a->ready < b->ready;
+                     });
+    std::vector<int64_t> sizes;
+    for (const Transfer *transfer : ordered)
+      sizes.push_back(transfer->bytes);
+    budget = std::max(budget, getLayerBytes(sizes, isLoop));
+  }
+  return budget;
+}
 
 OverlapPlan zpp::planOverlap(const OverlapProblem &problem) {
   return Planner(problem).run();

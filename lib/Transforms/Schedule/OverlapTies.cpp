@@ -24,15 +24,18 @@ static bool isFolded(Operation *op) {
   return isNamed(op, guest::kTranspose) || isNamed(op, guest::kBroadcastInDim);
 }
 
-bool Ties::isComputed(Value value) const {
+bool Ties::isTiedHere(Value value) const {
   Operation *source = value.getDefiningOp();
-  if (source && isa<StartOp, WaitOp>(source))
-    return source->getBlock() == &getBlock() && isTied(value);
-  return transfers.isComputed(value);
+  return source && source->getBlock() == &getBlock() && isTied(value);
+}
+
+bool Ties::isComputed(Value value) const {
+  return isTiedHere(value) || transfers.isComputed(value);
 }
 
 bool Ties::canTie(Value value, Operation *op) const {
-  return isComputed(value) && order.isBefore(value.getDefiningOp(), op);
+  return (isTiedHere(value) || transfers.isTieable(value)) &&
+         order.isBefore(value.getDefiningOp(), op);
 }
 
 /// True if `use`, in or below `user`, may read the value that is tied through
@@ -80,7 +83,7 @@ Value Ties::getStartTie(Operation *start) const {
   return next < heavy.size() ? getTie(start, heavy[next]) : Value();
 }
 
-/// The value that keeps a call behind the heavy op that it is to come after.
+/// The value that keeps a call after the heavy op that it is to come after.
 Value Ties::getWaitTie(Operation *wait, Operation *reader) const {
   size_t numBefore = order.countBefore(getHeavyOps(), wait);
   if (numBefore == 0)
@@ -118,16 +121,16 @@ void Ties::tieCalls(ArrayRef<PlacedCall> calls) {
     Value value;
     if (isStart || call.kind == OverlapPlan::Call::Room)
       value = getStartTie(op);
+    // Note which values the calls so far depend on.
+    if (isStart)
+      for (Value input : cast<StartOp>(op).getInputs())
+        note(input);
     // If no operand of that op is available yet, the order of the calls keeps a
     // start from coming late. It must not come early either.
     if (!value)
       value = getWaitTie(op, call.before);
     if (value)
       op = tie(op, value);
-    // Note which values the calls so far depend on.
-    if (isStart)
-      for (Value input : cast<StartOp>(op).getInputs())
-        note(input);
     if (value)
       note(value);
     if (isStart && call.transfer->isRepeated)
@@ -151,7 +154,7 @@ void Ties::note(Value value) {
   }
 }
 
-/// Repeats the casts of the operands of `start` behind a barrier of their own.
+/// Repeats the casts of the operands of `start` after a barrier of their own.
 /// Without the barrier XLA would merge them with the casts for the earlier
 /// gather, and keep their results in memory in between.
 void Ties::castAgain(StartOp start, const Transfer &transfer) {

@@ -9,6 +9,7 @@
 #include "LocalValues.h"
 #include "Overlap.h"
 #include "mlir/IR/Remarks.h"
+#include "mlir/IR/TypeUtilities.h"
 #include "zpp/Analysis/Roles.h"
 
 #include <queue>
@@ -46,7 +47,7 @@ void BlockTransfers::addTransfer(StartOp start) {
   SmallVector<Origin> origins = getStartedOrigins(start);
   auto hasRole = [&](Role role) {
     return !origins.empty() && llvm::all_of(origins, [&](const Origin &origin) {
-      return origin.role == getRoleName(role);
+      return origin.role == role;
     });
   };
   bool isGather = hasRole(Role::Weight);
@@ -88,9 +89,9 @@ void BlockTransfers::bypassBarriers(Transfer &transfer) {
 }
 
 /// The value that `value` has before the barriers of this block. Casts and
-/// shape changes behind a barrier are repeated before it.
+/// shape changes after a barrier are repeated before it.
 Value BlockTransfers::getBeforeBarriers(Value value) {
-  // Casts and shape changes on the way, and how many of them are behind a
+  // Casts and shape changes on the way, and how many of them are after a
   // barrier.
   SmallVector<Operation *> path;
   size_t numBehind = 0;
@@ -177,6 +178,30 @@ bool BlockTransfers::isComputed(Value value) const {
     return false;
   return !isa<StartOp, WaitOp>(source) && !owners.contains(source) &&
          !movedSources.contains(source) && !isConstant(value);
+}
+
+/// True if `value` is a slice or was sent by another device, or was that before
+/// its shape changed. What XLA can make of a transpose depends on layouts.
+static bool isView(Value value) {
+  while (Operation *op = value.getDefiningOp()) {
+    if (isa<StartOp, WaitOp>(op))
+      return !isTied(value);
+    if (isNamed(op, guest::kSlice) || isNamed(op, guest::kDynamicSlice))
+      return true;
+    if (isBarrier(op)) {
+      value = op->getOperand(cast<OpResult>(value).getResultNumber());
+      continue;
+    }
+    if (!movesData(op) || isJoin(op) ||
+        getElementTypeOrSelf(op->getOperand(0)) != getElementTypeOrSelf(value))
+      return false;
+    value = op->getOperand(0);
+  }
+  return false;
+}
+
+bool BlockTransfers::isTieable(Value value) const {
+  return isComputed(value) && !isView(value);
 }
 
 /// True if `op` reads only `values` and constants and can move.
@@ -343,7 +368,7 @@ OverlapProblem BlockTransfers::getProblem(int64_t budget) const {
     OverlapProblem::HeavyOp heavyOp;
     heavyOp.position = getPosition(op);
     for (Value operand : op->getOperands())
-      if (isComputed(operand))
+      if (isTieable(operand))
         heavyOp.firstTie =
             std::min(heavyOp.firstTie, getPosition(operand.getDefiningOp()));
     problem.heavy.push_back(heavyOp);

@@ -181,7 +181,7 @@ private:
     return best;
   }
 
-  /// Moves `op`, and before it the tensor ops that it reads, behind the ops
+  /// Moves `op`, and before it the tensor ops that it reads, after the ops
   /// that have been issued.
   void bring(Operation *op) {
     for (Value operand : op->getOperands())

@@ -14,12 +14,14 @@
 
 #include "FormatOptions.h"
 #include "LocalValues.h"
-#include "LoopRotation.h"
+#include "Loops/Deferral.h"
 #include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Schedule.h"
+#include "zpp/Dialect/Guest/While.h"
 #include "zpp/Dialect/Zero/IR/Contracts.h"
 #include "zpp/Support/Limits.h"
 #include "zpp/Transforms/Passes.h"
+#include "zpp/Transforms/Schedule/OverlapPlan.h"
 
 namespace zpp {
 #define GEN_PASS_DEF_ROTATELOOPSPASS
@@ -78,18 +80,18 @@ private:
   /// The reason why `size` more bytes do not fit beside `bytes`, or empty.
   std::string getExcess(int64_t bytes, int64_t size) const {
     int64_t total = addSaturating(bytes, size);
-    if (total <= prefetchBytes)
+    if (total <= budget)
       return "";
     return std::to_string(total) +
            " bytes would be in flight, more than prefetch-bytes = " +
-           std::to_string(prefetchBytes);
+           std::to_string(budget);
   }
 
   /// The gathers that are needed before the first heavy op of the body, as far
   /// as they fit into memory, of which `bytes` are taken.
-  SmallVector<StartOp> getGathers(Operation *loop, Recomputation &inputs,
+  SmallVector<StartOp> getGathers(Operation *loop, ShiftedValues &inputs,
                                   int64_t &bytes) {
-    Block &body = loop->getRegion(1).front();
+    Block &body = WhileView(loop).getBody();
     SmallVector<Operation *> heavy = compute->getIn(body);
     SmallVector<StartOp> result;
     for (auto start : body.getOps<StartOp>()) {
@@ -117,9 +119,9 @@ private:
   /// The scatters whose gradients are computed after the last heavy op of the
   /// body, as far as the loop only stores their results and they fit into
   /// memory, of which `bytes` are taken.
-  std::vector<Deferral> getScatters(Operation *loop, Recomputation &inputs,
+  std::vector<Deferral> getScatters(Operation *loop, ShiftedValues &inputs,
                                     int64_t &bytes) {
-    Block &body = loop->getRegion(1).front();
+    Block &body = WhileView(loop).getBody();
     SmallVector<Operation *> heavy = compute->getIn(body);
     std::vector<Deferral> result;
     llvm::DenseSet<Operation *> deferred;
@@ -146,7 +148,7 @@ private:
   }
 
   std::string getReason(Deferral &deferral, ArrayRef<Operation *> heavy,
-                        Recomputation &inputs) const {
+                        ShiftedValues &inputs) const {
     StartOp start = deferral.getStart();
     Block &body = *start->getBlock();
     std::string reason = deferral.analyze(inputs);
@@ -228,14 +230,34 @@ private:
     return false;
   }
 
+  /// The bytes that the loop of `body` may carry: one layer's weights, and its
+  /// gradients.
+  int64_t getBudget(Block &body) const {
+    if (prefetchBytes != kChooseBudget)
+      return prefetchBytes;
+    std::vector<int64_t> gathers, scatters;
+    for (auto start : body.getOps<StartOp>()) {
+      int64_t size = getBytes(start.getOutputs().getTypes());
+      if (hasRole(start, Role::Weight))
+        gathers.push_back(size);
+      else if (hasRole(start, Role::Gradient))
+        scatters.push_back(
+            addSaturating(size, getBytes(start.getInputs().getTypes())));
+    }
+    return std::max(kLeastBudget,
+                    addSaturating(getLayerBytes(gathers, /*isLoop=*/true),
+                                  getLayerBytes(scatters, /*isLoop=*/true)));
+  }
+
   void rotate(Operation *loop) {
-    Recomputation inputs(loop);
+    ShiftedValues inputs(loop);
+    budget = getBudget(loop->getRegion(1).front());
     int64_t bytes = 0;
     SmallVector<StartOp> gathers = getGathers(loop, inputs, bytes);
     std::vector<Deferral> scatters = getScatters(loop, inputs, bytes);
     if (gathers.empty() && scatters.empty())
       return;
-    Block &body = loop->getRegion(1).front();
+    Block &body = WhileView(loop).getBody();
     OpBuilder outside(loop);
     OpBuilder builder = OpBuilder::atBlockBegin(&body);
     Carried carried;
@@ -279,8 +301,8 @@ private:
       isFirst = carried.add(createBool(outside, loop->getLoc(), true),
                             createBool(builder, loop->getLoc(), false));
     size_t first = loop->getNumOperands();
-    Operation *extended = extendLoop(loop, carried.init);
-    body.back().insertOperands(first, carried.next);
+    WhileView extended = extendLoop(loop, carried.init);
+    extended.addNext(carried.next);
     llvm::DenseSet<Operation *> deferred;
     for (const Deferral &scatter : scatters)
       deferred.insert_range(scatter.getOps());
@@ -289,11 +311,11 @@ private:
     SmallVector<Operation *> heavy = compute->getIn(body);
     llvm::erase_if(heavy, [&](Operation *op) { return deferred.contains(op); });
     for (Deferral &scatter : scatters)
-      scatter.rewrite(extended, first, front, heavy, inputs);
-    // Each one is inserted directly behind the loop, before those inserted
+      scatter.rewrite(extended.getOperation(), first, front, heavy, inputs);
+    // Each one is inserted directly after the loop, before those inserted
     // earlier.
     for (Deferral &scatter : llvm::reverse(scatters))
-      scatter.finish(extended,
+      scatter.finish(extended.getOperation(),
                      isFirst ? body.getArgument(first + *isFirst) : Value());
     for (auto [index, value] : llvm::enumerate(gathered))
       value.replaceAllUsesWith(body.getArgument(first + index));
@@ -307,5 +329,7 @@ private:
 
   /// Set while the pass runs.
   HeavyOps *compute = nullptr;
+  /// The bytes that the loop that is rotated may have in flight.
+  int64_t budget = 0;
 };
 } // namespace

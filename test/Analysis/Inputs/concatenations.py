@@ -1,6 +1,6 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Prints a step that gathers a weight behind N concatenations with itself."""
+"""Prints a step that gathers a weight after N concatenations with itself."""
 
 import sys
 

@@ -454,7 +454,7 @@ func.func @quantize_c3_rank(%g: tensor<4x100xf32>, %e: tensor<2x2x128xi8>) {
 // -----
 
 func.func @quantize_c3_element(%g: tensor<4x100xf32>, %e: tensor<4x128xf32>) {
-  // expected-error@+1 {{'zero.quantize' op expected 4 chunks of 128 bytes in the destination, but got 'tensor<4x128xf32>'}}
+  // expected-error@+1 {{'zero.quantize' op expected i8 elements of the destination, but got 'f32'}}
   %0 = zero.quantize %g quant <i8, block = 32> into %e
       : tensor<4x100xf32> into tensor<4x128xf32> -> tensor<4x128xf32>
   return
@@ -915,7 +915,7 @@ func.func @sizes(%x: tensor<4611686018427387904x4xf32>, %y: tensor<4xf32>) -> te
 
 // Bytes have no sign.
 func.func @wire_sign(%x: tensor<4x64xf32>, %y: tensor<4x80xui8>) -> tensor<4x80xui8> {
-  // expected-error@+1 {{'zero.quantize' op expected 4 chunks of 80 bytes in the destination, but got 'tensor<4x80xui8>'}}
+  // expected-error@+1 {{'zero.quantize' op expected i8 elements of the destination, but got 'ui8'}}
   %0 = zero.quantize %x quant <i8, block = 64> into %y
       : tensor<4x64xf32> into tensor<4x80xui8> -> tensor<4x80xui8>
   return %0 : tensor<4x80xui8>

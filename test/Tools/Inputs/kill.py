@@ -25,7 +25,7 @@ def read(path: pathlib.Path):
 
 
 def list_beside() -> list[pathlib.Path]:
-    """What has the name of PATH as a part of its own."""
+    """Files whose names contain that of PATH."""
     return [other for other in path.parent.glob("*")
             if path.name in other.name and other.name != path.name]
 

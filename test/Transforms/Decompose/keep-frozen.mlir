@@ -9,8 +9,8 @@
 
 // SOME: error: expected partitions between steps none, frozen or all, but got 'some'
 // SECONDARY: error: expected a secondary partition with frozen=keep, which is what is kept, but got secondary=none
-// FROZEN: error: expected frozen as none or keep, but got 'yes'
-// START: error: expected start as none, frozen or all, but got 'true'
+// FROZEN: for the --frozen option: expected one of none, keep, but got 'yes'
+// START: for the --start option: expected one of none, frozen, all, but got 'true'
 
 // REMARK: what it moves does not change: it is sent in the first step and kept
 

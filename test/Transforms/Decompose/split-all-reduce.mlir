@@ -75,7 +75,7 @@ func.func @mean(%g: tensor<1000xf32>) -> tensor<1000xf32> {
 // -----
 
 // HSDP: the scatter within the node and the all-reduce between nodes are one.
-// What is between them comes behind the gather.
+// What is between them comes after the gather.
 
 #mesh = #zero.mesh<"data" = 2, "fsdp" = 4>
 !whole = !zero.shard<32x64xbf16, dim 0 = (4) on #mesh>

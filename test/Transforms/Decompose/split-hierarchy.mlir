@@ -48,8 +48,9 @@ func.func @two_tiers(%g: !whole) -> !primary {
   // CHECK: return %[[SUM]]
   // ONE: zero.reduce_scatter sum %{{.*}} along ["node", "gpu"] wire <i4, block = 64>
   // ONE-NOT: zero.reduce_scatter
-  // THREE: along ["gpu"] wire <i8, block = 128> {{.*}} to <256x64xbf16, dim 0 = (2, "gpu") on #mesh>
-  // THREE: along ["node"] {zpp.origin
+  // The last format is that of the outermost tier, however many there are.
+  // THREE: along ["gpu"] wire <i8, block = 128> {{.*}} to <256x64xf32, dim 0 = (2, "gpu") on #mesh>
+  // THREE: along ["node"] wire <i4, block = 128>
   // PLAIN: along ["gpu"] {zpp.origin {{.*}} to <256x64xbf16, dim 0 = (2, "gpu") on #mesh>
   // PLAIN: along ["node"] {zpp.origin
   %0 = zero.reduce_scatter sum %g along ["node", "gpu"] {zpp.origin = {id = 3}} : !whole to !primary
@@ -107,7 +108,27 @@ func.func @order(%a: !swapped_whole, %b: !parts_whole) -> (!swapped, !parts) {
 
 // -----
 
-// A group within one tier is one hop, with the first format.
+// A group within one tier is one hop, with the format of that tier: weights may
+// be sharded over nodes alone, beside another parallelism within them.
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!nodes = !zero.shard<256x64xbf16, dim 0 = ("node") on #mesh>
+!nodes_whole = !zero.shard<256x64xbf16, dim 0 = (2) on #mesh>
+!gpus = !zero.shard<256x64xbf16, dim 0 = ("gpu") on #mesh>
+!gpus_whole = !zero.shard<256x64xbf16, dim 0 = (4) on #mesh>
+
+// CHECK-LABEL: func @a_group_within_a_tier
+func.func @a_group_within_a_tier(%a: !nodes_whole, %b: !gpus_whole) -> (!nodes, !gpus) {
+  // CHECK: zero.reduce_scatter sum %{{.*}} along ["node"] wire <i4, block = 128>
+  %0 = zero.reduce_scatter sum %a along ["node"] : !nodes_whole to !nodes
+  // CHECK: zero.reduce_scatter sum %{{.*}} along ["gpu"] wire <i8, block = 128>
+  %1 = zero.reduce_scatter sum %b along ["gpu"] : !gpus_whole to !gpus
+  return %0, %1 : !nodes, !gpus
+}
+
+// -----
+
+// A tier of one device counts.
 
 #mesh = #zero.mesh<"node" = 1, "gpu" = 3>
 !primary = !zero.shard<100x7xbf16, dim 0 = ("gpu") on #mesh>

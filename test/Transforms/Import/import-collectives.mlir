@@ -398,7 +398,7 @@ func.func @loops(%w: tensor<4x8xf32>, %stack: tensor<5x4x8xf32>, %n: tensor<i32>
     %other = "stablehlo.negate"(%changing) : (tensor<4x8xf32>) -> tensor<4x8xf32>
     "stablehlo.return"(%next, %same, %other, %s) : (tensor<i32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<5x4x8xf32>) -> ()
   }) : (tensor<i32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<5x4x8xf32>) -> (tensor<i32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<5x4x8xf32>)
-  // Behind the loop too; the slice of another loop is the same weight again.
+  // After the loop too; the slice of another loop is the same weight again.
   // CHECK: zero.all_gather {{.*}} phase = "backward", {{.*}} weight = 0 : i64
   %9 = "stablehlo.all_gather"(%0#1) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
   %10 = "stablehlo.while"(%n) ({
@@ -524,7 +524,7 @@ module attributes {mhlo.num_partitions = 2 : i32, mhlo.num_replicas = 4 : i32, z
 // -----
 
 // A scatter mirrors a gather of the same tensor seen from where the weight is
-// stored, even if one of them lies behind a transpose or has dims of size 1.
+// stored, even if one of them lies after a transpose or has dims of size 1.
 
 "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
 

@@ -4,7 +4,7 @@
 // RUN: zpp-opt %s --zero-import-partitioned --zero-import-partitioned \
 // RUN:   --split-input-file 2>/dev/null | diff %t.once -
 
-// A table of offsets, and what the partitioner leaves behind the slice.
+// A table of offsets, and what the partitioner leaves after the slice.
 
 module attributes {mhlo.num_partitions = 4 : i32} {
   // CHECK-LABEL: func @table

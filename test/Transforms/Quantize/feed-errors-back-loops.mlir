@@ -5,7 +5,7 @@
 // RUN: zpp-opt %s --zero-feed-errors-back="hops=all start=true" --split-input-file --remarks-filter=none | FileCheck %s --check-prefix=START
 // RUN: zpp-opt %s --zero-feed-errors-back=hops=all --split-input-file --remarks-filter=zero-feed-errors-back -o /dev/null 2>&1 | FileCheck %s --check-prefix=REMARK
 // RUN: zpp-opt %S/../../Inputs/fsdp-2x4-scan.mlir --remarks-filter=none \
-// RUN:   --zeropp="mesh=node:2,gpu:4 feedback=last block=32" --zero-report=format=table -o /dev/null 2>&1 \
+// RUN:   --zeropp="mesh=node:2,gpu:4 feedback=last tuning.block=32" --zero-report=format=table -o /dev/null 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=REPORT
 
 // REPORT: from step to step, a device keeps {{.*}} of what gradients lost in rounding

@@ -7,20 +7,20 @@
 // RUN: zpp-opt %s --zero-fuse-quantization --zero-feed-errors-back --split-input-file --remarks-filter=zero-feed-errors-back 2>%t.err | FileCheck %s --check-prefix=FUSED
 // RUN: FileCheck %s --check-prefix=FUSED-REMARK < %t.err
 // RUN: zpp-opt %S/../../Inputs/fsdp-2x4-jax0.10.mlir --remarks-filter=none \
-// RUN:   --zeropp="mesh=node:2,gpu:4 feedback=last block=32" \
+// RUN:   --zeropp="mesh=node:2,gpu:4 feedback=last tuning.block=32" \
 // RUN:   | FileCheck %s --check-prefix=STEP
 // RUN: zpp-opt %S/../../Inputs/fsdp-2x4-jax0.10.mlir --remarks-filter=none \
-// RUN:   --zeropp="mesh=node:2,gpu:4 feedback=all block=32 target=xla-ffi" \
+// RUN:   --zeropp="mesh=node:2,gpu:4 feedback=all tuning.block=32 target=cuda" \
 // RUN:   | FileCheck %s --check-prefix=FFI
 // RUN: zpp-opt %S/../../Inputs/fsdp-2x4-jax0.10.mlir --remarks-filter=none \
-// RUN:   --zeropp="mesh=node:2,gpu:4 feedback=last block=32" --zero-report=format=table -o /dev/null 2>&1 \
+// RUN:   --zeropp="mesh=node:2,gpu:4 feedback=last tuning.block=32" --zero-report=format=table -o /dev/null 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=REPORT
 // RUN: echo "module {}" | not zpp-opt --zero-feed-errors-back=hops=first 2>&1 | FileCheck %s --check-prefix=HOPS
 // RUN: echo "module {}" | not zpp-opt --zeropp="feedback=some" 2>&1 | FileCheck %s --check-prefix=OPTION
 // RUN: echo "module {}" | not zpp-opt --zeropp="feedback=last gradients=none" 2>&1 | FileCheck %s --check-prefix=GRADIENTS
 
 // HOPS: error: expected hops as last or all, but got 'first'
-// OPTION: error: expected feedback as none, last or all, but got 'some'
+// OPTION: for the --feedback option: expected one of none, last, all, but got 'some'
 // GRADIENTS: error: expected formats of gradients with feedback=last, which is of what they round, but got gradients=none
 
 // STEP: zpp.state = [{kind = "error", type = tensor<2048xbf16>}

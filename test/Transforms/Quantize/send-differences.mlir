@@ -1,12 +1,12 @@
 // What is kept enters and leaves the step as flat tensors over all axes.
 // RUN: zpp-opt %S/../../Inputs/fsdp-2x4-jax0.10.mlir --remarks-filter=none \
-// RUN:   --zeropp="mesh=node:2,gpu:4 weights=i4:delta block=32" \
+// RUN:   --zeropp="mesh=node:2,gpu:4 weights=i4:delta tuning.block=32" \
 // RUN:   | FileCheck %s --check-prefix=TAKES
 // RUN: zpp-opt %S/../../Inputs/fsdp-2x4-jax0.10.mlir --remarks-filter=none \
-// RUN:   --zeropp="mesh=node:2,gpu:4 weights=i4:delta block=32 start=all" \
+// RUN:   --zeropp="mesh=node:2,gpu:4 weights=i4:delta tuning.block=32 start=all" \
 // RUN:   | FileCheck %s --check-prefix=STARTS
 // RUN: zpp-opt %S/../../Inputs/fsdp-2x4-jax0.10.mlir --remarks-filter=none \
-// RUN:   --zeropp="mesh=node:2,gpu:4 weights=i4:delta block=32 target=xla-ffi" \
+// RUN:   --zeropp="mesh=node:2,gpu:4 weights=i4:delta tuning.block=32 target=cuda" \
 // RUN:   | FileCheck %s --check-prefix=FFI
 // RUN: zpp-opt %s --zero-send-differences=block=32 2>&1 | FileCheck %s
 // RUN: echo "module {}" | not zpp-opt --zeropp="weights=i4:delta secondary=none" 2>&1 \

@@ -23,9 +23,9 @@
 // EXACT-COUNT-3: "stablehlo.all_gather"{{.*}}zpp.reason = "it gathers state, which is not rounded
 // EXACT-NOT: xi8>
 
-// RUN: zpp-opt %t/sliced.mlir --zeropp="mesh=node:2,gpu:2 updated=i4 block=32" --zero-report --remarks-filter=none -o %t/all.out 2>&1 | FileCheck %s --check-prefix=REPORT
+// RUN: zpp-opt %t/sliced.mlir --zeropp="mesh=node:2,gpu:2 updated=i4 tuning.block=32" --zero-report --remarks-filter=none -o %t/all.out 2>&1 | FileCheck %s --check-prefix=REPORT
 // RUN: FileCheck %s --input-file=%t/all.out --check-prefix=OUTPUT
-// RUN: zpp-opt %t/sliced.mlir --zeropp="mesh=node:2,gpu:2 updated=i8 block=32 target=xla-ffi" --remarks-filter=none | FileCheck %s --check-prefix=FFI
+// RUN: zpp-opt %t/sliced.mlir --zeropp="mesh=node:2,gpu:2 updated=i8 tuning.block=32 target=cuda" --remarks-filter=none | FileCheck %s --check-prefix=FFI
 // REPORT: all_gather {{ *}}update {{.*}} node,gpu
 // OUTPUT-NOT: zpp.updated
 // OUTPUT: zero_quantize_difference

@@ -75,7 +75,7 @@ func.func @gathers(%w: tensor<4x64xbf16>, %v: tensor<2x64xbf16>, %b: tensor<4xbf
       : tensor<2x272xi8> into tensor<4x2x272xi8> -> tensor<4x2x272xi8>
   %4 = zero.dequantize %3 quant <i8, block = 128> slices <dim = 0, factors = [2, 4], chunk = [1, 0]> into %e4
       : tensor<4x2x272xi8> into tensor<32x64xbf16> -> tensor<32x64xbf16>
-  // A vector between the matrices goes behind them.
+  // A vector between the matrices goes after them.
   %b1 = tensor.empty() : tensor<2x4xbf16>
   %b2 = tensor.empty() : tensor<8xbf16>
   %b3 = tensor.empty() : tensor<4x8xbf16>

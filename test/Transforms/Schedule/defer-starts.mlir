@@ -31,7 +31,7 @@ module @zpp_host {
 
 #mesh = #zero.mesh<"gpu" = 2>
 
-// XLA's own collectives come behind the last wait, with what reads them: the
+// XLA's own collectives come after the last wait, with what reads them: the
 // wait passes on an operand of those that do not depend on it anyway. What the
 // wait passes on is read from there on.
 
@@ -291,7 +291,7 @@ module @zpp_host {
 // CHECK-LABEL: func @large
 // CHECK: zero.wait
 // CHECK-NOT: deferrable
-// REMARK: not-deferred{{.*}}stablehlo.collective_permute would come too late behind the last wait
+// REMARK: not-deferred{{.*}}stablehlo.collective_permute would come too late after the last wait
 func.func @large(%x: tensor<4xf32>, %l: tensor<16384xf32>) -> (tensor<2x4xf32>, tensor<16384xf32>) {
   %r:2 = "sdy.manual_computation"(%x, %l) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>, <@mesh, [{}]>]>}> ({
   ^bb0(%a: tensor<4xf32>, %l1: tensor<16384xf32>):
@@ -319,7 +319,7 @@ module @zpp_host {
 
 // CHECK-LABEL: func @many
 // CHECK-NOT: deferrable
-// REMARK: not-deferred{{.*}}9 collectives of XLA would come too late behind the last wait
+// REMARK: not-deferred{{.*}}9 collectives of XLA would come too late after the last wait
 func.func @many(%x: tensor<4xf32>, %l: tensor<f32>) -> tensor<2x4xf32> {
   %r = "sdy.manual_computation"(%x, %l) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>, <@mesh, []>]>}> ({
   ^bb0(%a: tensor<4xf32>, %l1: tensor<f32>):

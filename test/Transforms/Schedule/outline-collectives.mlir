@@ -127,7 +127,7 @@ func.func @stages(%g: tensor<4x32xf32>) -> tensor<2x32xf32> {
 
 // -----
 
-// Readers of a part of the results move behind the rest of the chain.
+// Readers of a part of the results move after the rest of the chain.
 
 #mesh = #zero.mesh<"gpu" = 2>
 

@@ -63,7 +63,7 @@ module @zpp_host {
 }
 
 // A gradient that XLA scatters is computed before the next wait and scattered
-// behind it, together with shape changes and casts of the result. A cast of the
+// after it, together with shape changes and casts of the result. A cast of the
 // gradient stays with the gradient. If another op reads the gradient before the
 // wait, it is scattered where it was. With it, more would be in flight than
 // allowed, so the wait comes after the scatter. An activation, which the

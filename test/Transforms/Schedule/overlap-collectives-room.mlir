@@ -13,7 +13,7 @@ module @zpp_host {
 }
 
 // Two gradients are there before the same product, and only one fits: the first
-// one is waited for behind its start.
+// one is waited for after its start.
 
 // CHECK-LABEL: func @at_once
 // CHECK: %[[S:[^,]*]], {{.*}} = zero.start @zpp_host::@scatter

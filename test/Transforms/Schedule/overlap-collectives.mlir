@@ -5,10 +5,10 @@
 // RUN:   | FileCheck %s --check-prefix=REMARK
 // RUN: zpp-opt %s --zero-overlap-collectives=prefetch-bytes=0 --remarks-filter=zero-overlap-collectives --split-input-file -o /dev/null 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=NONE
-// RUN: not zpp-opt %s --zero-overlap-collectives=prefetch-bytes=-1 --split-input-file -o /dev/null 2>&1 \
+// RUN: not zpp-opt %s --zero-overlap-collectives=prefetch-bytes=-2 --split-input-file -o /dev/null 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=NEGATIVE
 
-// NEGATIVE: error: expected a number of bytes to prefetch, but got -1
+// NEGATIVE: error: expected a number of bytes to prefetch, but got -2
 
 #mesh = #zero.mesh<"gpu" = 8>
 module @zpp_host {
@@ -139,7 +139,7 @@ module @zpp_host {
 // A scatter starts when its gradient is available, before the product that
 // follows, and is waited for at the end; the third one makes room by a wait for
 // the first one. Ops on the result alone move with the wait, with their
-// constants. A gradient that is read only behind a wait is tied through it, so
+// constants. A gradient that is read only after a wait is tied through it, so
 // that XLA cannot compute it later.
 
 // CHECK-LABEL: func @backward

@@ -39,7 +39,7 @@ func.func private @update(%stack: tensor<3x2x32xf32>, %slice: tensor<2x32xf32>, 
 }
 
 // A stack with an error per iteration. The first iteration adds zeros to zeros,
-// and leaves the first error as it is. Behind the loop there is no such choice.
+// and leaves the first error as it is. After the loop there is no such choice.
 
 // CHECK-LABEL: func @layers(
 func.func @layers(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tensor<3x2x32xf32>, %e0: tensor<3x16x32xbf16>) -> (tensor<3x2x32xf32>, tensor<3x16x32xbf16>) {

@@ -44,7 +44,7 @@ func.func private @update(%stack: tensor<3x2x32xf32>, %slice: tensor<2x32xf32>, 
 
 // A stack of three gradients, backwards: that of layer 2 - i is computed last in
 // iteration i. It is scattered from the start of iteration i + 1 on and stored at
-// its end; that of the last iteration behind the loop. In the first iteration
+// its end; that of the last iteration after the loop. In the first iteration
 // zeros go where the result of that iteration will be stored.
 
 // CHECK-LABEL: func @stack(
@@ -81,7 +81,7 @@ func.func @stack(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tensor<3x2
     // REMARK: [Passed] rotated {{.*}}scattered in the iteration after the one that computes it; the first one scatters zeros
     // LESS: [Missed] not-rotated {{.*}}scattered in the iteration that computes it: 2308 bytes would be in flight, more than prefetch-bytes = 2307
     // One more than there are iterations: that of zeros. The last one runs under
-    // what is computed behind the loop.
+    // what is computed after the loop.
     // PLAIN: reduce_scatter gradient backward gpu 5.2 KiB 5.2 KiB
     // PLAIN: start 0: backward gradient, 1 in scatter {{.*}}, 3 times
     // PLAIN-NEXT: wait 0: backward gradient, 1 in scatter {{.*}}under 0 heavy ops, 3 times [nothing heavy to hide under]
@@ -181,7 +181,7 @@ func.func @sum(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tensor<2x32x
   return %r#3 : tensor<2x32xf32>
 }
 
-// Two scatters start in the order of the program, in the loop and behind it. They
+// Two scatters start in the order of the program, in the loop and after it. They
 // share the index that is carried. What reads one stack first is what its last
 // slice is stored before.
 

@@ -4,10 +4,10 @@
 // RUN:   | FileCheck %s --check-prefix=REMARK
 // RUN: zpp-opt %s --zero-rotate-loops="min-trips=2 prefetch-bytes=2047" --remarks-filter=zero-rotate-loops --split-input-file 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=NONE
-// RUN: not zpp-opt %s --zero-rotate-loops=prefetch-bytes=-1 --split-input-file -o /dev/null 2>&1 \
+// RUN: not zpp-opt %s --zero-rotate-loops=prefetch-bytes=-2 --split-input-file -o /dev/null 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=NEGATIVE
 
-// NEGATIVE: error: expected a number of bytes to prefetch, but got -1
+// NEGATIVE: error: expected a number of bytes to prefetch, but got -2
 
 #mesh = #zero.mesh<"gpu" = 8>
 module @zpp_host {
@@ -22,7 +22,7 @@ module @zpp_host {
 // A loop over three layers, backwards: the weight of layer 2 - i is a slice of
 // a stack. The first one is gathered before the loop, the one of i + 1 in each
 // iteration; the product reads the value that the loop carries. A weight that
-// is needed behind the product can hide under it, and stays.
+// is needed after the product can hide under it, and stays.
 
 // CHECK-LABEL: func @layers
 // CHECK-SAME: (%[[X:.*]]: tensor<32x16xf32>, %[[W:.*]]: tensor<3x2x32xf32>)

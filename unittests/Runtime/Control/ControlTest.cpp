@@ -910,7 +910,7 @@ TEST(ControlMember, FrameStopsHalfway) {
   thread.join();
 }
 
-/// What the others hear does not depend on how much it says.
+/// The others hear the same, however much it says.
 TEST(ControlMember, NeverStopsTalking) {
   std::unique_ptr<ControlServer> server = makeServer(3, kSoon);
   std::string frames;

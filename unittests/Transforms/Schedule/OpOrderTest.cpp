@@ -56,7 +56,7 @@ TEST_F(OpOrderTest, FollowsMoves) {
   order.moveBefore(ops[7], ops[2]);
   order.moveBefore(ops[6], ops[2]);
   check(order);
-  // The later batch stands directly behind the op.
+  // The later batch stands directly after the op.
   order.moveBehind({ops[0], ops[1]}, ops[3]);
   order.moveBehind({ops[4]}, ops[3]);
   check(order);

@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <random>
 
@@ -106,7 +107,7 @@ TEST(OverlapPlanTest, ScatterStartsAtOnceOrBeforeTheNextProduct) {
   // A value that is computed only then does not help.
   problem.heavy[1].firstTie = 4;
   EXPECT_EQ(str(planOverlap(problem).calls), "start 0@6 wait 0@9");
-  // Nor does a product behind the need.
+  // Nor does a product after the need.
   problem.transfers[0].need = 5;
   EXPECT_EQ(str(planOverlap(problem).calls), "start 0@4 wait 0@5");
 }
@@ -269,6 +270,50 @@ TEST(OverlapPlanTest, RandomBlocks) {
       return;
     }
   }
+}
+
+TEST(LayerBytesTest, NothingRepeats) {
+  EXPECT_EQ(getLayerBytes({}, false), 0);
+  EXPECT_EQ(getLayerBytes({}, true), 0);
+  EXPECT_EQ(getLayerBytes({5}, false), 5);
+  // A loop's body is a layer, other ops are not.
+  EXPECT_EQ(getLayerBytes({3, 1, 2}, true), 6);
+  EXPECT_EQ(getLayerBytes({3, 1, 2}, false), 3);
+  EXPECT_EQ(getLayerBytes({0, 0, 0}, false), 0);
+  int64_t most = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(getLayerBytes({most, most - 1}, true), most);
+}
+
+TEST(LayerBytesTest, LayersRepeat) {
+  // Between an embedding and a head; as a loop over micro-batches, too.
+  std::vector<int64_t> sizes{9};
+  for (int layer = 0; layer < 12; ++layer)
+    for (int64_t size : {4, 4, 4, 4, 10, 10, 10, 1})
+      sizes.push_back(size);
+  sizes.push_back(9);
+  EXPECT_EQ(getLayerBytes(sizes, false), 47);
+  EXPECT_EQ(getLayerBytes(sizes, true), 47);
+  // A tensor that is larger than a layer.
+  sizes.back() = 100;
+  EXPECT_EQ(getLayerBytes(sizes, false), 100);
+  // Backward, the layers come in the other order.
+  std::vector<int64_t> both{7, 2, 3, 7, 2, 3, 7, 2, 3, 7, 2, 3,
+                            3, 2, 7, 3, 2, 7, 3, 2, 7, 3, 2, 7};
+  EXPECT_EQ(getLayerBytes(both, false), 12);
+  // All alike: one at a time.
+  EXPECT_EQ(getLayerBytes(std::vector<int64_t>(40, 8), false), 8);
+}
+
+TEST(LayerBytesTest, ABudgetIsForTheLargerKind) {
+  OverlapProblem problem = getProblem(100, {}, 0);
+  EXPECT_EQ(chooseBudget(problem, true), kLeastBudget);
+  addTransfer(problem, true, kLeastBudget, 1, 0, 9);
+  addTransfer(problem, true, 1, 2, 0, 8);
+  addTransfer(problem, false, kLeastBudget, 3, 0, 9);
+  EXPECT_EQ(chooseBudget(problem, false), kLeastBudget);
+  EXPECT_EQ(chooseBudget(problem, true), kLeastBudget + 1);
+  addTransfer(problem, false, 7, 4, 0, 9);
+  EXPECT_EQ(chooseBudget(problem, true), kLeastBudget + 7);
 }
 
 TEST(OverlapPlanTest, ManyTransfers) {

@@ -1,13 +1,12 @@
-//===- LayerOps.h - StableHLO ops of stacks of layers ------------*- C++
-//-*-===//
+//===- LayerOps.h - StableHLO ops of stacks of layers -----------*- C++ -*-===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 //
-// StableHLO ops on stacks of layers, built at the insertion point of any
-// builder: shapes, layers cut out and written, indices of layers.
+// StableHLO ops on stacks of layers, read, and built at the insertion point of
+// any builder: shapes, layers cut out and written, indices of layers.
 //
 //===----------------------------------------------------------------------===//
 
@@ -18,6 +17,14 @@
 #include "mlir/IR/BuiltinTypes.h"
 
 namespace zpp {
+
+/// The index of the layer that `op`, a `stablehlo.dynamic_slice`, cuts out of a
+/// stack: one element of the first dim, all of the others. Null if `op` does
+/// something else.
+mlir::Value getReadLayer(mlir::Operation *op);
+/// The index of the layer that `op`, a `stablehlo.dynamic_update_slice`, writes
+/// to a stack, or null.
+mlir::Value getWrittenLayer(mlir::Operation *op);
 
 /// Creates a reshape if the shape differs.
 mlir::Value createReshape(mlir::OpBuilder &builder, mlir::Location loc,

@@ -27,6 +27,35 @@ namespace zpp {
 /// read.
 bool isManualComputation(mlir::Operation *op);
 
+/// A manual computation with names for its parts. Operand i is argument i of
+/// its body; operand i of the terminator there is result i.
+class ManualView {
+public:
+  /// `manual` must be an `sdy.manual_computation` with a region of one block.
+  explicit ManualView(mlir::Operation *manual) : manual(manual) {}
+
+  mlir::Operation *getOperation() const { return manual; }
+  mlir::Operation *operator->() const { return manual; }
+
+  mlir::Block &getBody() const { return manual->getRegion(0).front(); }
+  /// True if `value` is defined in the body, also in a region there.
+  bool contains(mlir::Value value) const {
+    return manual->getRegion(0).isAncestor(value.getParentRegion());
+  }
+  mlir::BlockArgument getArgument(unsigned number) const {
+    return getBody().getArgument(number);
+  }
+  /// The terminator of the body.
+  mlir::Operation *getYield() const { return &getBody().back(); }
+  /// The value, in the body, that becomes result `number`.
+  mlir::Value getYielded(unsigned number) const {
+    return getYield()->getOperand(number);
+  }
+
+private:
+  mlir::Operation *manual;
+};
+
 /// The sharding of each operand of `manual`, a manual computation, as text:
 /// `<@mesh, [{"node", "gpu"}, {}]>`.
 llvm::SmallVector<std::string> getOperandShardings(mlir::Operation *manual);
@@ -71,10 +100,9 @@ mlir::DictionaryAttr getSharedNothingAttributes(mlir::Operation *manual);
 /// sharding of getSharedNothingSharding. `operands` are tensors outside,
 /// `results` are local tensors in the region. `devices` is the number of parts.
 /// The last results and the last arguments of the region are the new ones.
-mlir::Operation *extendManualComputation(mlir::Operation *manual,
-                                         mlir::ValueRange operands,
-                                         mlir::ValueRange results,
-                                         int64_t devices);
+ManualView extendManualComputation(mlir::Operation *manual,
+                                   mlir::ValueRange operands,
+                                   mlir::ValueRange results, int64_t devices);
 
 } // namespace zpp
 

@@ -13,6 +13,7 @@
 namespace zpp::guest {
 
 // StableHLO.
+inline constexpr llvm::StringLiteral kAbs = "stablehlo.abs";
 inline constexpr llvm::StringLiteral kAdd = "stablehlo.add";
 inline constexpr llvm::StringLiteral kBroadcastInDim =
     "stablehlo.broadcast_in_dim";

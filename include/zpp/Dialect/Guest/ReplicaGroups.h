@@ -98,7 +98,7 @@ private:
 
   mlir::Operation *manual;
   std::string text;
-  /// Where the sharding of each operand is in the text.
+  /// Position in the text of the sharding of each operand.
   llvm::SmallVector<llvm::StringRef> entries;
   llvm::StringMap<std::optional<ReplicaGroups>> known;
 };

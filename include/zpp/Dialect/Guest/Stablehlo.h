@@ -53,6 +53,11 @@ bool mayCommunicate(mlir::Operation *op);
 /// True for a `stablehlo.compare` whose result is lhs < rhs.
 bool comparesLess(mlir::Operation *op);
 
+/// The integer that all elements of `value` are, if a `stablehlo.constant`
+/// defines it; nullopt otherwise. ProvenanceAnalysis::getConstantInteger looks
+/// further.
+std::optional<int64_t> getConstantInteger(mlir::Value value);
+
 //===----------------------------------------------------------------------===//
 // Data movement
 //===----------------------------------------------------------------------===//
@@ -110,24 +115,13 @@ mlir::Value createConstant(mlir::OpBuilder &builder, mlir::Location loc,
 mlir::Operation *createBarrier(mlir::OpBuilder &builder, mlir::Location loc,
                                mlir::ValueRange operands);
 
-//===----------------------------------------------------------------------===//
-// Loops
-//===----------------------------------------------------------------------===//
-
-/// True for a `stablehlo.while` whose regions fit its operands. Ops of guest
-/// dialects have not been verified.
-bool isWhile(mlir::Operation *op);
-
-/// True if `op` is in a `stablehlo.while`.
-bool isInLoop(mlir::Operation *op);
-
-/// True if operand `index` of the `stablehlo.while` has the same value in every
-/// iteration.
-bool isLoopInvariant(mlir::Operation *whileOp, unsigned index);
-
-/// Replaces `loop`, a `stablehlo.while`, by one that carries more values, which
-/// start as `init`. The caller must add the values that its body passes on.
-mlir::Operation *extendLoop(mlir::Operation *loop, mlir::ValueRange init);
+/// Replaces `barrier`, an `optimization_barrier`, by one that `added` pass
+/// through too, after its own operands. With `dropped`, operands whose results
+/// are not read leave the barrier and are appended there. Returns the new
+/// barrier, or null if nothing passes through it.
+mlir::Operation *
+rebuildBarrier(mlir::Operation *barrier, mlir::ValueRange added,
+               llvm::SmallVectorImpl<mlir::Value> *dropped = nullptr);
 
 /// Loads StableHLO's dialect, or its guest, for a pass that builds its ops by
 /// name. If neither is registered, such ops do not verify.

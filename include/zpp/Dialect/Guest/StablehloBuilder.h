@@ -55,7 +55,7 @@ public:
   /// A tensor of `shape` whose elements are all `value`. It is built as a
   /// scalar and a broadcast, because XLA does not fold large constants.
   mlir::Value splat(llvm::ArrayRef<int64_t> shape, mlir::TypedAttr value);
-  /// Of elements that have a zero.
+  /// Zeros, of elements that have one.
   mlir::Value zeros(mlir::RankedTensorType type);
   /// True for integers, floats and complex numbers.
   static bool hasZero(mlir::Type element);

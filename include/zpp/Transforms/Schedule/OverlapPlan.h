@@ -20,6 +20,18 @@
 
 namespace zpp {
 
+/// The value of `prefetch-bytes` with which each block has what suits it.
+constexpr int64_t kChooseBudget = -1;
+
+/// The least that such a block has: small tensors fill a link only together.
+constexpr int64_t kLeastBudget = 256 << 20;
+
+/// The bytes of one layer, among transfers of `sizes` in the order in which
+/// they are needed: the sum of a period after which the sizes repeat, or the
+/// largest transfer if that is larger. If nothing repeats, a loop's body is a
+/// layer. Takes O(n) time.
+int64_t getLayerBytes(const std::vector<int64_t> &sizes, bool isLoop);
+
 /// The transfers and heavy ops of a block.
 struct OverlapProblem {
   /// A start and its wait.
@@ -52,7 +64,11 @@ struct OverlapProblem {
   int64_t budget = 0;
 };
 
-/// Where starts and waits go.
+/// The bytes that `problem`, a loop's body if `isLoop`, may have in flight: one
+/// layer. Less keeps a link waiting for compute, more only takes memory.
+int64_t chooseBudget(const OverlapProblem &problem, bool isLoop);
+
+/// The places of starts and waits.
 struct OverlapPlan {
   /// The reason why a transfer has no heavy op to hide under.
   enum class Exposure { None, Budget, NoCompute };

@@ -61,7 +61,7 @@ bool zpp::zero::holdsShard(Operation *op) {
   });
 }
 
-static LogicalResult verifyOp(Operation *op, bool inPlace) {
+LogicalResult zpp::zero::verifyDecomposedOp(Operation *op, bool inPlace) {
   auto emitError = [&]() {
     return op->emitError("expected decomposed IR, but got ");
   };
@@ -79,8 +79,9 @@ static LogicalResult verifyOp(Operation *op, bool inPlace) {
 
 LogicalResult zpp::zero::verifyDecomposed(Operation *root, bool inPlace) {
   bool isDecomposed = true;
-  root->walk<WalkOrder::PreOrder>(
-      [&](Operation *op) { isDecomposed &= succeeded(verifyOp(op, inPlace)); });
+  root->walk<WalkOrder::PreOrder>([&](Operation *op) {
+    isDecomposed &= succeeded(verifyDecomposedOp(op, inPlace));
+  });
   if (!inPlace)
     isDecomposed &= succeeded(verifySchedule(root));
   return success(isDecomposed);

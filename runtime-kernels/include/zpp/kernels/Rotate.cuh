@@ -19,26 +19,31 @@
 
 namespace zpp::kernels {
 
-/// The stages of a group whose pairs lie fewer than `n` elements apart, on
-/// values that have entered the rotation.
-template <int n> __device__ __forceinline__ void addStages(float *values) {
+/// The stages of a group, on values that have entered the rotation.
+template <Rotation rotation>
+__device__ __forceinline__ void addStages(float *values) {
+  constexpr int n = static_cast<int>(kRotation);
+  constexpr bool isBack = rotation == Rotation::Back;
 #pragma unroll
-  for (int h = 1; h < n; h *= 2)
+  for (int step = 1; step < n; step *= 2)
 #pragma unroll
-    for (int i = 0; i < n; ++i)
+    for (int i = 0; i < n; ++i) {
+      int h = isBack ? n / 2 / step : step;
       if ((i & h) == 0) {
         float a = values[i], b = values[i + h];
         values[i] = __fadd_rn(a, b);
-        values[i + h] = __fsub_rn(a, b);
+        values[i + h] =
+            isBack && isReversed(i, h) ? __fsub_rn(b, a) : __fsub_rn(a, b);
       }
+    }
 }
 
-template <Rotation rotation, int n>
-__device__ __forceinline__ void rotateWithinThread(float *values) {
+template <Rotation rotation>
+__device__ __forceinline__ void rotateGroup(float *values) {
 #pragma unroll
-  for (int i = 0; i < n; ++i)
-    values[i] = enterRotation(values[i], rotation);
-  addStages<n>(values);
+  for (int i = 0; i < kRotation; ++i)
+    values[i] = enterRotation(values[i], rotation, i);
+  addStages<rotation>(values);
 }
 
 /// Rotates the whole groups of an item forward; `left` elements of the chunk
@@ -57,10 +62,11 @@ __device__ __forceinline__ float rotateForward(float (&values)[n], Int left,
     constexpr float kFactor = 0x1p23f;
 #pragma unroll
     for (int i = 0; i < n; ++i)
-      values[i] = multiplyFlushed(values[i], kShift);
+      values[i] = multiplyFlushed(values[i],
+                                  isNegated(i % kRotation) ? -kShift : kShift);
 #pragma unroll
     for (int g = 0; g < n; g += kRotation)
-      addStages<kRotation>(values + g);
+      addStages<Rotation::Forward>(values + g);
     amax = amaxBits(values);
     if (amax == 0)
       return 1.0f;
@@ -77,7 +83,7 @@ __device__ __forceinline__ float rotateForward(float (&values)[n], Int left,
 #pragma unroll
   for (int g = 0; g < n; g += kRotation)
     if (left >= g + kRotation)
-      rotateWithinThread<Rotation::Forward, kRotation>(values + g);
+      rotateGroup<Rotation::Forward>(values + g);
   amax = amaxBits(values);
   return 1.0f;
 }
@@ -102,9 +108,9 @@ __device__ __forceinline__ uint32_t bitsOfPair(Pair pair) {
   return *reinterpret_cast<uint32_t *>(&pair);
 }
 
-/// All stages on codes of i4. Their sums are integers of at most 2^8, which
-/// bf16 holds: so they are exact in whatever order. Word i is elements 2 * i
-/// and 2 * i + 1.
+/// All stages on codes of i4, without signs. Their sums are integers of at most
+/// 2^8, which bf16 holds: so they are exact in whatever order. Word i is
+/// elements 2 * i and 2 * i + 1.
 __device__ __forceinline__ void
 rotateCodes(const Pack<16> &codes, __nv_bfloat162 (&words)[kRotation / 2]) {
   using Pair = __nv_bfloat162;
@@ -142,8 +148,8 @@ rotateCodes(const Pack<16> &codes, __nv_bfloat162 (&words)[kRotation / 2]) {
   }
 }
 
-/// All stages on codes of i8, but that of neighbors: integers of at most 2^11,
-/// which f16 holds. Word i is elements 2 * i and 2 * i + 1.
+/// All stages on codes of i8, but that of neighbors, without signs: integers of
+/// at most 2^11, which f16 holds. Word i is elements 2 * i and 2 * i + 1.
 __device__ __forceinline__ void rotateCodes(const Pack<32> &codes,
                                             __half2 (&words)[kRotation / 2]) {
   // A byte with its sign flipped is code + 128, in the low byte of 2^10.
@@ -178,6 +184,10 @@ decodeGroup(const Pack<kRotation * codeBits(format) / 8> &codes, float scale,
   if (rotates && ((scale >= 0x1p-100f && scale < 0x1p110f) ||
                   (scale == 0.0f && allCodes == 0))) {
     float factor = scale * 0x1p-2f;
+    // Zeros are added so that none is negative.
+    auto multiply = [&](int i, float sum) {
+      return __fmaf_rn(sum, isNegated(i) ? -factor : factor, 0.0f);
+    };
     if constexpr (format == WireFormat::I4) {
       __nv_bfloat162 words[n / 2];
       rotateCodes(codes, words);
@@ -185,15 +195,18 @@ decodeGroup(const Pack<kRotation * codeBits(format) / 8> &codes, float scale,
         Pack<2 * n> packs;
 #pragma unroll
         for (int i = 0; i < n / 2; ++i)
-          packs.words[i] = bitsOfPair(
-              __hmul2(words[i], __floats2bfloat162_rn(factor, factor)));
+          packs.words[i] = bitsOfPair(__hfma2(
+              words[i],
+              __floats2bfloat162_rn(isNegated(2 * i) ? -factor : factor,
+                                    isNegated(2 * i + 1) ? -factor : factor),
+              __floats2bfloat162_rn(0.0f, 0.0f)));
         return packs;
       } else {
 #pragma unroll
         for (int i = 0; i < n / 2; ++i) {
           float2 pair = __bfloat1622float2(words[i]);
-          values[2 * i] = __fmul_rn(pair.x, factor);
-          values[2 * i + 1] = __fmul_rn(pair.y, factor);
+          values[2 * i] = multiply(2 * i, pair.x);
+          values[2 * i + 1] = multiply(2 * i + 1, pair.y);
         }
         return E::template narrowNumbers<n>(values);
       }
@@ -203,8 +216,8 @@ decodeGroup(const Pack<kRotation * codeBits(format) / 8> &codes, float scale,
 #pragma unroll
       for (int i = 0; i < n / 2; ++i) {
         float2 pair = __half22float2(words[i]);
-        values[2 * i] = __fmul_rn(__fadd_rn(pair.x, pair.y), factor);
-        values[2 * i + 1] = __fmul_rn(__fsub_rn(pair.x, pair.y), factor);
+        values[2 * i] = multiply(2 * i, __fadd_rn(pair.x, pair.y));
+        values[2 * i + 1] = multiply(2 * i + 1, __fsub_rn(pair.x, pair.y));
       }
       return E::template narrowNumbers<n>(values);
     }
@@ -212,51 +225,56 @@ decodeGroup(const Pack<kRotation * codeBits(format) / 8> &codes, float scale,
   forEachCode<format, n>(
       codes, [&](int i, float code) { values[i] = __fmul_rn(code, scale); });
   if (rotates)
-    rotateWithinThread<Rotation::Back, n>(values);
+    rotateGroup<Rotation::Back>(values);
   return E::template narrow<n>(values);
 }
 
-/// Rotates the whole groups of a chunk in an item of `n` elements. `left` are
-/// the elements of the chunk from the item's first one on, none or fewer where
-/// it lies behind the chunk. Items begin at multiples of n, with neighbors in
-/// neighboring threads. If an item is smaller than a group, all threads of the
-/// warp must take part.
-template <Rotation rotation, int n, typename Int>
-__device__ __forceinline__ void rotateItem(float (&values)[n], Int left) {
+/// The lanes whose element is the upper one of stage `h` and is subtracted, or
+/// that others are subtracted from if `reversed`, as bits.
+template <int h>
+ZPP_HOST_DEVICE constexpr uint32_t lanesNegating(bool reversed) {
+  uint32_t lanes = 0;
+  for (int i = 0; i < 32; ++i)
+    if ((i & h) != 0 && isReversed(i - h, h) == reversed)
+      lanes |= 1u << i;
+  return lanes;
+}
+
+/// Stage `h` of the way back of a group with an element in each lane. The lower
+/// of two is their sum, the upper one a difference.
+template <int h> __device__ __forceinline__ float addAcross(float value) {
+  constexpr uint32_t kOwn = lanesNegating<h>(/*reversed=*/false);
+  constexpr uint32_t kOther = lanesNegating<h>(/*reversed=*/true);
+  uint32_t shift = 31 - threadIdx.x % 32;
+  float other = __shfl_xor_sync(0xffffffffu, value, h);
+  auto negate = [&](float x, uint32_t lanes) {
+    return __uint_as_float(__float_as_uint(x) ^
+                           ((lanes << shift) & 0x80000000u));
+  };
+  return __fadd_rn(negate(value, kOwn), negate(other, kOther));
+}
+
+/// Rotates the whole groups of a chunk back, in an item of `n` elements. `left`
+/// are the elements of the chunk from the item's first one on, none or fewer
+/// where it lies after the chunk. Items begin at multiples of n, with
+/// neighbors in neighboring threads. If an item is smaller than a group, it is
+/// one element, and all threads of the warp must take part.
+template <int n, typename Int>
+__device__ __forceinline__ void rotateBack(float (&values)[n], Int left) {
   if constexpr (n >= kRotation) {
 #pragma unroll
     for (int g = 0; g < n / kRotation; ++g)
       if (left >= (g + 1) * kRotation)
-        rotateWithinThread<rotation, kRotation>(values + g * kRotation);
+        rotateGroup<Rotation::Back>(values + g * kRotation);
   } else {
-    constexpr int kLanes = kRotation / n;
-    int lane = static_cast<int>(threadIdx.x) % kLanes;
-    Int inGroup = left + lane * n;
-    auto rotate = [&](float *group) {
-      rotateWithinThread<rotation, n>(group);
-#pragma unroll
-      for (int l = 1; l < kLanes; l *= 2) {
-        // The lower of two is their sum, the upper one the difference.
-        float sign = (lane & l) == 0 ? 1.0f : -1.0f;
-#pragma unroll
-        for (int i = 0; i < n; ++i)
-          group[i] = __fmaf_rn(group[i], sign,
-                               __shfl_xor_sync(0xffffffffu, group[i], l));
-      }
-    };
-    // A group behind the chunk is zeros, which stay zeros.
-    if (__all_sync(0xffffffffu, inGroup >= kRotation || inGroup <= 0)) {
-      rotate(values);
-      return;
-    }
-    float rotated[n];
-#pragma unroll
-    for (int i = 0; i < n; ++i)
-      rotated[i] = values[i];
-    rotate(rotated);
-#pragma unroll
-    for (int i = 0; i < n; ++i)
-      values[i] = inGroup >= kRotation ? rotated[i] : values[i];
+    static_assert(n == 1 && kRotation == 32);
+    int lane = static_cast<int>(threadIdx.x) % 32;
+    float rotated = enterRotation(values[0], Rotation::Back, lane);
+    rotated = addAcross<8>(addAcross<16>(rotated));
+    rotated = addAcross<1>(addAcross<2>(addAcross<4>(rotated)));
+    // A group after the chunk is zeros, which stay as they are.
+    if (left + lane >= kRotation)
+      values[0] = rotated;
   }
 }
 

@@ -139,7 +139,7 @@ inline constexpr bool kHasFastF64 = false;
 struct ScaleRange {
   static constexpr int kMaxSources = 8;
   uint32_t largest = 0;
-  /// Of those that are not zero, less one.
+  /// Smallest of those that are not zero, less one.
   uint32_t smallest = kMost - 1;
 
   __device__ __forceinline__ void add(uint32_t scaleBits) {
@@ -183,7 +183,7 @@ private:
 /// bits apart. The upper byte stays 0x3f, so that bytes of it and of a sum are
 /// the f32 1/2 + sum * 2^-24.
 template <int n> class ExactSum {
-  /// Of a word: nibbles 0 and 6, 1 and 7, then those of the word with its
+  /// Pairs of a word: nibbles 0 and 6, 1 and 7, then those of the word with its
   /// halves swapped.
   static constexpr int kPairs = 4;
 
@@ -232,7 +232,7 @@ public:
   }
 
 private:
-  /// Of the largest scale, as in an f32.
+  /// Exponent of the largest scale, as in an f32.
   uint32_t exponent;
   uint32_t shift;
   float scales = 0.0f;
@@ -327,7 +327,7 @@ private:
   uint32_t exponent;
   /// The scales of two sources each.
   uint32_t factors[kPairs];
-  /// What the bias of the codes adds to a sum.
+  /// Contribution of the codes' bias to a sum.
   uint32_t bias;
 };
 
@@ -336,8 +336,8 @@ private:
 /// 2^120 cannot. As f32 bits.
 inline constexpr uint32_t kLargestFusedScale = 0x7b800000u;
 
-/// Where the items of a warp, of `n` elements of one source, arrive in shared
-/// memory. No thread reads what another one has copied.
+/// Buffer in which the items of a warp, of `n` elements of one source, arrive
+/// in shared memory. No thread reads what another one has copied.
 template <Kind kind, int n> struct SourceStage {
   static constexpr int kBytes = n * bitsOf(kind) / 8;
   /// Copies of 16 bytes.
@@ -519,7 +519,7 @@ public:
       keepInRegister(packs);
       keepInRegister(scales);
     }
-    /// Of stage `k` of a half.
+    /// Offset of stage `k` of a half.
     static __device__ __forceinline__ uint32_t offset(int half, int k) {
       return (half * sources + k) * static_cast<uint32_t>(sizeof(Stage));
     }

@@ -39,6 +39,10 @@ bool holdsShard(mlir::Operation *op);
 llvm::LogicalResult verifyDecomposed(mlir::Operation *root,
                                      bool inPlace = false);
 
+/// D1, D2 and D3 of `op` alone. Emits an error if it breaks them.
+llvm::LogicalResult verifyDecomposedOp(mlir::Operation *op,
+                                       bool inPlace = false);
+
 /// The contract of a schedule, S1 to S5 of `zero.start` and `zero.wait`: each
 /// start has its wait. Emits an error at each op that breaks it.
 llvm::LogicalResult verifySchedule(mlir::Operation *root);

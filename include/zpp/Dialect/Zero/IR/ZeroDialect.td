@@ -37,6 +37,14 @@ def Zero_Dialect : Dialect {
   let useDefaultAttributePrinterParser = 1;
   let useDefaultTypePrinterParser = 1;
   let dependentDialects = ["::mlir::tensor::TensorDialect"];
+  let extraClassDeclaration = [{
+  private:
+    // Each in the file that has the storage.
+    void registerAttributes();
+    void registerTypes();
+
+  public:
+  }];
 }
 
 #endif // ZPP_DIALECT_ZERO_IR_ZERODIALECT

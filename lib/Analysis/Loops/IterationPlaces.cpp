@@ -1,14 +1,16 @@
-//===- IterationPlaces.cpp - Where iterations leave a gradient ------------===//
+//===- IterationPlaces.cpp - The places of a loop's gradients -------------===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#include "IterationPlaces.h"
+#include "zpp/Analysis/Loops/IterationPlaces.h"
 
 #include "mlir/IR/SymbolTable.h"
+#include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Dialect/Guest/While.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "llvm/ADT/SetVector.h"
 
@@ -25,7 +27,8 @@ public:
         provenances(provenances),
         counted(getCountedLoop(body.getParentOp(), provenances)) {}
 
-  /// Why steps may leave the value at different places, or an empty string.
+  /// The reason why steps may leave the value at different places, or an empty
+  /// string.
   std::string findInStep(Value value) {
     values.insert(value);
     followAll();
@@ -90,7 +93,7 @@ private:
     if (isBarrier(op)) {
       values.insert(op->getResult(number));
     } else if (isWhile(op)) {
-      values.insert(op->getRegion(1).front().getArgument(number));
+      values.insert(WhileView(op).getCarried(number));
       values.insert(op->getResult(number));
     } else if (isNamed(op, guest::kDynamicSlice) ||
                isNamed(op, guest::kDynamicUpdateSlice)) {
@@ -171,8 +174,8 @@ private:
     if (block == &body) {
       if (!isLoop)
         return;
-      // Of what the next iteration overwrites, nothing says where it goes.
-      // Metrics, which are scalars, are no gradients.
+      // A value that the next iteration may overwrite can go anywhere. Metrics,
+      // which are scalars, are no gradients.
       if (!isScalar(use.get()) && !keeps(use.get(), body.getArgument(number)))
         refuse("the loop hands it to its next iteration, which may use it for "
                "anything");
@@ -186,7 +189,7 @@ private:
       values.insert(parent->getResult(number));
       return;
     }
-    if (block != &parent->getRegion(1).front())
+    if (block != &WhileView(parent).getBody())
       return;
     values.insert(block->getArgument(number));
     values.insert(parent->getResult(number));
@@ -263,17 +266,16 @@ private:
           continue;
         }
         pending.insert(parent->getOperand(number));
-        pending.insert(parent->getRegion(1).front().back().getOperand(number));
+        pending.insert(WhileView(parent).getNext(number));
         continue;
       }
       Operation *op = next.getDefiningOp();
-      if (isWhile(op)) {
+      if (WhileView loop = WhileView::get(op)) {
         unsigned number = cast<OpResult>(next).getResultNumber();
-        pending.insert(op->getOperand(number));
-        pending.insert(op->getRegion(1).front().back().getOperand(number));
-        // How often it runs.
-        Operation &condition = op->getRegion(0).front().back();
-        pending.insert(condition.operand_begin(), condition.operand_end());
+        pending.insert(loop.getInit(number));
+        pending.insert(loop.getNext(number));
+        // The number of its iterations.
+        pending.insert_range(loop.getPredicates());
         continue;
       }
       if (isBarrier(op)) {
@@ -306,10 +308,9 @@ private:
       unsigned number = cast<OpResult>(next).getResultNumber();
       if (isBarrier(op)) {
         pending.insert(op->getOperand(number));
-      } else if (isWhile(op)) {
-        Block &inner = op->getRegion(1).front();
-        if (keeps(inner.back().getOperand(number), inner.getArgument(number)))
-          pending.insert(op->getOperand(number));
+      } else if (WhileView inner = WhileView::get(op)) {
+        if (keeps(inner.getNext(number), inner.getCarried(number)))
+          pending.insert(inner.getInit(number));
       } else if (isNamed(op, guest::kDynamicUpdateSlice) || isRowUpdate(op)) {
         pending.insert(op->getOperand(0));
       } else if (isElementwise(op) || isNamed(op, guest::kReshape) ||
@@ -332,7 +333,7 @@ private:
   ProvenanceAnalysis &provenances;
   std::optional<CountedLoop> counted;
   Value source;
-  /// What follows from the source.
+  /// The values that follow from the source.
   llvm::SetVector<Value> values;
   size_t numFollowed = 0;
   /// The ops that compute them which may move elements to other positions, and
@@ -346,11 +347,11 @@ private:
 
 IterationPlaces zpp::getIterationPlaces(Value value, Operation *loop,
                                         ProvenanceAnalysis &provenances) {
-  return PlaceFinder(loop->getRegion(1).front(), provenances).find(value);
+  return PlaceFinder(WhileView(loop).getBody(), provenances).find(value);
 }
 
 std::string zpp::getMovingPlace(Value value, Operation *manual,
                                 ProvenanceAnalysis &provenances) {
-  return PlaceFinder(manual->getRegion(0).front(), provenances)
+  return PlaceFinder(ManualView(manual).getBody(), provenances)
       .findInStep(value);
 }

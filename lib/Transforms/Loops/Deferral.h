@@ -1,19 +1,19 @@
-//===- LoopRotation.h - What moves to another iteration ---------*- C++ -*-===//
+//===- Deferral.h - Scatters left to the next iteration ---------*- C++ -*-===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 //
-// What `zero-rotate-loops` needs to do a part of an iteration in another one:
-// values of the body computed elsewhere (`Recomputation`), and scatters whose
-// results the loop only stores (`Deferral`).
+// `zero-rotate-loops` leaves a scatter whose result the loop only stores to the
+// next iteration, with all that follows from it.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef ZPP_LIB_TRANSFORMS_SCHEDULE_LOOPROTATION_H
-#define ZPP_LIB_TRANSFORMS_SCHEDULE_LOOPROTATION_H
+#ifndef ZPP_LIB_TRANSFORMS_LOOPS_DEFERRAL_H
+#define ZPP_LIB_TRANSFORMS_LOOPS_DEFERRAL_H
 
+#include "Loops/Recomputation.h"
 #include "mlir/IR/IRMapping.h"
 #include "zpp/Analysis/Roles.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
@@ -25,55 +25,8 @@
 
 namespace zpp {
 
-/// Casts, slices, broadcasts, and arithmetic of scalars.
-bool isCheap(mlir::Operation *op);
-
 /// True if `start` moves nothing but what has `role`.
 bool hasRole(zero::StartOp start, Role role);
-
-/// Recomputes values of a loop's body for another iteration: before the loop
-/// for the first one, in the body for the next one.
-class Recomputation {
-public:
-  explicit Recomputation(mlir::Operation *loop)
-      : loop(loop), body(&loop->getRegion(1).front()) {}
-
-  /// True if `value` depends only on values that the loop carries unchanged and
-  /// on scalars, such as the loop's counter, that depend only on such values
-  /// themselves.
-  bool isPossible(mlir::Value value);
-
-  /// True if `value` may differ between iterations. isPossible(value) must be
-  /// true.
-  bool changes(mlir::Value value);
-
-  /// The value that `value` has in the first iteration, computed before the
-  /// loop.
-  mlir::Value getFirst(mlir::OpBuilder &builder, mlir::Value value);
-
-  /// The value that `value` will have in the next iteration, computed in this
-  /// one.
-  mlir::Value getNext(mlir::OpBuilder &builder, mlir::Value value);
-
-  /// The value that `value` has in this iteration, computed once more, also if
-  /// the loop has been replaced. `builder` must stand at the same op each time.
-  mlir::Value getAgain(mlir::OpBuilder &builder, mlir::Value value);
-
-private:
-  bool argumentChanges(mlir::BlockArgument argument) const;
-  mlir::Value
-  recompute(mlir::OpBuilder &builder, mlir::Value value,
-            mlir::IRMapping &mapping,
-            llvm::function_ref<mlir::Value(mlir::BlockArgument)> getArgument);
-
-  mlir::Operation *loop;
-  mlir::Block *body;
-  llvm::DenseMap<mlir::Value, bool> known;
-  /// The ops of the body whose results differ between iterations; computed on
-  /// the first use.
-  std::optional<llvm::DenseSet<mlir::Operation *>> changing;
-  mlir::IRMapping first, next, current, again;
-};
 
 /// Values that the loop is to carry in addition: those that enter the first
 /// iteration, and those that each iteration hands to the next one.
@@ -100,7 +53,7 @@ struct Carried {
 class Deferral {
 public:
   Deferral(mlir::Operation *loop, zero::StartOp start)
-      : loop(loop), body(loop->getRegion(1).front()), start(start) {}
+      : loop(loop), body(WhileView(loop).getBody()), start(start) {}
 
   zero::StartOp getStart() const { return start; }
   /// All scatters that are deferred with it, in order.
@@ -108,11 +61,11 @@ public:
 
   /// Finds the ops to defer. Returns the reason if they cannot be moved to the
   /// next iteration, otherwise an empty string.
-  std::string analyze(Recomputation &inputs);
+  std::string analyze(ShiftedValues &inputs);
 
   llvm::ArrayRef<mlir::Operation *> getOps() const { return ops; }
   bool contains(mlir::Operation *op) const { return members.contains(op); }
-  /// What the iteration computes for the ops.
+  /// The values that the iteration computes for the ops.
   llvm::ArrayRef<mlir::Value> getData() const { return data.getArrayRef(); }
   /// True if ops must know whether the iteration is the first one.
   bool dependsOnFirst() const;
@@ -123,7 +76,7 @@ public:
   /// The loop starts with zeros, which are stored where the result of the first
   /// iteration goes. `shared` has the numbers of values that are already
   /// carried.
-  void carry(mlir::OpBuilder &outside, Recomputation &inputs, Carried &carried,
+  void carry(mlir::OpBuilder &outside, ShiftedValues &inputs, Carried &carried,
              llvm::MapVector<mlir::Value, size_t> &shared);
 
   /// Lets each iteration of `extended`, the loop, do the ops for the one
@@ -132,9 +85,9 @@ public:
   /// it, they share the compute of the iteration: it starts before one of
   /// `heavy`. Results are stored at the end.
   void rewrite(mlir::Operation *extended, size_t first, mlir::Operation *front,
-               llvm::ArrayRef<mlir::Operation *> heavy, Recomputation &inputs);
+               llvm::ArrayRef<mlir::Operation *> heavy, ShiftedValues &inputs);
 
-  /// Does the ops for the last iteration behind the loop; stores come just
+  /// Does the ops for the last iteration after the loop; stores come just
   /// before the first reader. `isFirst`, a value of the body, is true in the
   /// first iteration, if the ops depend on this.
   void finish(mlir::Operation *extended, mlir::Value isFirst);
@@ -151,9 +104,9 @@ private:
 
   const char *findOps();
   const char *getObstacle(mlir::Operation *op, const char *unknown) const;
-  void addCasts(Recomputation &inputs);
+  void addCasts(ShiftedValues &inputs);
   const char *findStates();
-  const char *findOperands(Recomputation &inputs);
+  const char *findOperands(ShiftedValues &inputs);
   bool isSum(const State &state) const;
   bool keepsSums() const;
   void findLevels();
@@ -170,7 +123,7 @@ private:
   /// The deferred ops, in order.
   llvm::SmallVector<mlir::Operation *> ops;
   llvm::DenseSet<mlir::Operation *> members;
-  /// What they compute, and the values that they update.
+  /// Their results, and the values that they update.
   llvm::SetVector<mlir::Value> values;
   /// The numbers of carried values that they update.
   llvm::SetVector<unsigned> updated;
@@ -185,10 +138,10 @@ private:
   unsigned numLevels = 1;
   /// The carried values and their numbers.
   llvm::SmallVector<std::pair<mlir::Value, size_t>> numbers;
-  /// Maps values of the body to their values behind the loop.
+  /// Maps values of the body to their values after the loop.
   mlir::IRMapping known;
 };
 
 } // namespace zpp
 
-#endif // ZPP_LIB_TRANSFORMS_SCHEDULE_LOOPROTATION_H
+#endif // ZPP_LIB_TRANSFORMS_LOOPS_DEFERRAL_H

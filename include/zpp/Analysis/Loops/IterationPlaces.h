@@ -1,4 +1,5 @@
-//===- IterationPlaces.h - Where iterations leave a gradient ----*- C++ -*-===//
+//===- IterationPlaces.h - The places of a loop's gradients ------*- C++
+//-*-===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -10,16 +11,17 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef ZPP_LIB_TRANSFORMS_ITERATIONPLACES_H
-#define ZPP_LIB_TRANSFORMS_ITERATIONPLACES_H
+#ifndef ZPP_ANALYSIS_LOOPS_ITERATIONPLACES_H
+#define ZPP_ANALYSIS_LOOPS_ITERATIONPLACES_H
 
-#include "LoopStacks.h"
+#include "zpp/Analysis/Loops/CountedLoop.h"
 
 #include <string>
 
 namespace zpp {
 
-/// Where the iterations of a loop leave what they compute of a value.
+/// The places at which the iterations of a loop leave what they compute of a
+/// value.
 struct IterationPlaces {
   enum Kind {
     /// All at the same place: they add to one sum.
@@ -31,22 +33,22 @@ struct IterationPlaces {
     Unknown,
   };
   Kind kind = Same;
-  /// If they are `Own`.
+  /// The loop, if they are `Own`.
   CountedLoop loop = {};
-  /// Why they are not known.
+  /// The reason, if they are `Unknown`.
   std::string reason = {};
 };
 
-/// Where the iterations of `loop`, a `stablehlo.while`, leave what follows from
-/// `value`, which is computed in its body or in a loop there.
+/// The places at which the iterations of `loop`, a `stablehlo.while`, leave
+/// what follows from `value`, which is computed in its body or in a loop there.
 IterationPlaces getIterationPlaces(mlir::Value value, mlir::Operation *loop,
                                    ProvenanceAnalysis &provenances);
 
-/// Why `manual`, the manual computation around `value`, may leave it at another
-/// place in each step, or an empty string.
+/// The reason why `manual`, the manual computation around `value`, may leave it
+/// at another place in each step, or an empty string.
 std::string getMovingPlace(mlir::Value value, mlir::Operation *manual,
                            ProvenanceAnalysis &provenances);
 
 } // namespace zpp
 
-#endif // ZPP_LIB_TRANSFORMS_ITERATIONPLACES_H
+#endif // ZPP_ANALYSIS_LOOPS_ITERATIONPLACES_H

@@ -5,12 +5,13 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "WeightPath.h"
+#include "Loops/WeightPath.h"
 
 #include "mlir/Interfaces/FunctionInterfaces.h"
 #include "zpp/Dialect/Guest/LayerOps.h"
 #include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Dialect/Guest/While.h"
 #include "zpp/Support/Limits.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/MathExtras.h"
@@ -128,7 +129,7 @@ int64_t WeightPath::getNumLayers() const {
 bool WeightPath::doesTheSame(const WeightPath &other) const {
   // Loops may count in different types.
   auto haveSameTypes = [](Operation *a, Operation *b) {
-    return isNamed(a, "stablehlo.dynamic_slice")
+    return isNamed(a, guest::kDynamicSlice)
                ? a->getOperand(0).getType() == b->getOperand(0).getType()
                : a->getOperandTypes() == b->getOperandTypes();
   };
@@ -445,13 +446,6 @@ LayerStack zpp::createStack(OpBuilder &builder, const LayerPath &path) {
   Value source = path.path.source;
   return ::createStack(builder, {source, {typeOf(source).getDimSize(0)}},
                        path.path.steps);
-}
-
-Value zpp::createLayerSlice(OpBuilder &builder, Location loc,
-                            const LayerStack &stack, ArrayRef<Value> indices) {
-  if (stack.layers.empty())
-    return stack.value;
-  return createLayerSlice(builder, loc, stack.value, indices);
 }
 
 Value zpp::createLayerSlice(OpBuilder &builder, Location loc,

@@ -11,9 +11,10 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef ZPP_LIB_TRANSFORMS_DECOMPOSE_WEIGHTPATH_H
-#define ZPP_LIB_TRANSFORMS_DECOMPOSE_WEIGHTPATH_H
+#ifndef ZPP_LIB_TRANSFORMS_LOOPS_WEIGHTPATH_H
+#define ZPP_LIB_TRANSFORMS_LOOPS_WEIGHTPATH_H
 
+#include "Loops/LayerStacks.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Analysis/Provenance.h"
@@ -66,7 +67,7 @@ struct LayerPath {
     int64_t factor, count;
   };
 
-  /// What it does to the layer.
+  /// The transformation of the layer.
   WeightPath path;
   /// The sum of these is the layer.
   int64_t offset = 0;
@@ -75,14 +76,6 @@ struct LayerPath {
 
 /// nullopt where `path` does something else.
 std::optional<LayerPath> getLayerPath(const WeightPath &path);
-
-/// The weights of all layers, as a tensor of shape [layers..., weight...].
-struct LayerStack {
-  mlir::Value value;
-  /// The number of layers of each loop, the outermost first; empty for a single
-  /// weight.
-  llvm::SmallVector<int64_t> layers;
-};
 
 /// Applies the ops of `path` to all layers at once, at the insertion point.
 LayerStack createStack(mlir::OpBuilder &builder, const WeightPath &path);
@@ -95,11 +88,6 @@ mlir::Value createLayerSlice(mlir::OpBuilder &builder, mlir::Location loc,
 mlir::Value createLayerSlice(mlir::OpBuilder &builder, mlir::Location loc,
                              const LayerStack &stack, const LayerPath &path);
 
-/// The layers of `stack` at `indices`, one for each of its dims of layers.
-mlir::Value createLayerSlice(mlir::OpBuilder &builder, mlir::Location loc,
-                             const LayerStack &stack,
-                             llvm::ArrayRef<mlir::Value> indices);
-
 } // namespace zpp
 
-#endif // ZPP_LIB_TRANSFORMS_DECOMPOSE_WEIGHTPATH_H
+#endif // ZPP_LIB_TRANSFORMS_LOOPS_WEIGHTPATH_H

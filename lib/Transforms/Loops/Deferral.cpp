@@ -1,11 +1,12 @@
-//===- LoopDeferral.cpp - Scatters left to the next iteration -------------===//
+//===- Deferral.cpp - Scatters left to the next iteration -----------------===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#include "LoopRotation.h"
+#include "Loops/Deferral.h"
+
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/SymbolTable.h"
 #include "zpp/Analysis/Schedule.h"
@@ -17,6 +18,13 @@
 using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
+
+bool zpp::hasRole(StartOp start, Role role) {
+  SmallVector<Origin> origins = getStartedOrigins(start);
+  return !origins.empty() && llvm::all_of(origins, [&](const Origin &origin) {
+    return origin.role == role;
+  });
+}
 
 static constexpr const char *kRead =
     "the iteration that computes it does more with its result than store it";
@@ -51,7 +59,7 @@ static OpOperand *getUpdated(Operation *op) {
   auto argument = dyn_cast<BlockArgument>(update->getOperand(0));
   if (!argument || !argument.hasOneUse() ||
       !llvm::all_of(block.without_terminator(), [&](Operation &nested) {
-        return &nested == update || isCheap(&nested);
+        return &nested == update || mayRepeat(&nested, Effort::Scalars);
       }))
     return nullptr;
   return &op->getOpOperand(argument.getArgNumber());
@@ -60,11 +68,11 @@ static OpOperand *getUpdated(Operation *op) {
 /// True for casts, shape changes, arithmetic and reads of slices.
 static bool isMovable(Operation *op) {
   static const llvm::StringSet<> names = {
-      "stablehlo.abs",  guest::kAdd,    guest::kSubtract,
+      guest::kAbs,      guest::kAdd,    guest::kSubtract,
       guest::kMultiply, guest::kDivide, guest::kNegate,
       guest::kCompare,  guest::kSelect, guest::kBroadcastInDim};
   return names.contains(op->getName().getStringRef()) ||
-         (movesData(op) && isCheap(op));
+         (movesData(op) && mayRepeat(op, Effort::Scalars));
 }
 
 /// True for a tensor whose elements can be zeros.
@@ -150,7 +158,7 @@ const char *Deferral::findOps() {
     if (numFollowed == updated.size())
       break;
     unsigned number = updated[numFollowed];
-    if (!loop->getRegion(0).front().getArgument(number).use_empty())
+    if (!WhileView(loop).getConditionArgument(number).use_empty())
       return kUsed;
     values.insert(body.getArgument(number));
     unknown = kUsed;
@@ -161,7 +169,7 @@ const char *Deferral::findOps() {
 }
 
 /// Defers casts to larger types as well: the loop then carries what is cast.
-void Deferral::addCasts(Recomputation &inputs) {
+void Deferral::addCasts(ShiftedValues &inputs) {
   auto getWidth = [](Value value) {
     return getElementTypeOrSelf(value.getType()).getIntOrFloatBitWidth();
   };
@@ -238,7 +246,7 @@ const char *Deferral::findStates() {
 }
 
 /// Finds what else the ops read.
-const char *Deferral::findOperands(Recomputation &inputs) {
+const char *Deferral::findOperands(ShiftedValues &inputs) {
   for (Operation *op : ops)
     for (OpOperand &operand : op->getOpOperands()) {
       Value value = operand.get();
@@ -304,7 +312,7 @@ void Deferral::findLevels() {
   }
 }
 
-std::string Deferral::analyze(Recomputation &inputs) {
+std::string Deferral::analyze(ShiftedValues &inputs) {
   if (const char *reason = findOps())
     return reason;
   addCasts(inputs);
@@ -348,7 +356,7 @@ bool Deferral::isOutside(Value value) const {
 // The rewrite
 //===----------------------------------------------------------------------===//
 
-void Deferral::carry(OpBuilder &outside, Recomputation &inputs,
+void Deferral::carry(OpBuilder &outside, ShiftedValues &inputs,
                      Carried &carried, llvm::MapVector<Value, size_t> &shared) {
   for (Value value : data)
     numbers.emplace_back(
@@ -366,7 +374,7 @@ void Deferral::carry(OpBuilder &outside, Recomputation &inputs,
 }
 
 void Deferral::rewrite(Operation *extended, size_t first, Operation *front,
-                       ArrayRef<Operation *> heavy, Recomputation &inputs) {
+                       ArrayRef<Operation *> heavy, ShiftedValues &inputs) {
   IRMapping before;
   for (auto [value, number] : numbers) {
     before.map(value, body.getArgument(first + number));

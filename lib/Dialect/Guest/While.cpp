@@ -1,0 +1,60 @@
+//===- While.cpp - StableHLO's loops --------------------------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "zpp/Dialect/Guest/While.h"
+
+#include "zpp/Dialect/Guest/Stablehlo.h"
+
+using namespace mlir;
+using namespace zpp;
+
+bool zpp::isWhile(Operation *op) {
+  unsigned count = op->getNumOperands();
+  return isNamed(op, guest::kWhile) && op->getNumRegions() == 2 &&
+         op->getNumResults() == count &&
+         llvm::all_of(op->getRegions(),
+                      [&](Region &region) {
+                        return region.hasOneBlock() &&
+                               !region.front().empty() &&
+                               region.getNumArguments() == count;
+                      }) &&
+         op->getRegion(1).front().back().getNumOperands() == count;
+}
+
+bool zpp::isInLoop(Operation *op) {
+  while ((op = op->getParentOp()))
+    if (isNamed(op, guest::kWhile))
+      return true;
+  return false;
+}
+
+bool zpp::isLoopInvariant(Operation *loop, unsigned index) {
+  WhileView view = WhileView::get(loop);
+  return view && view.getNext(index) == view.getCarried(index) &&
+         view.getCarried(index).getType() == view.getInit(index).getType();
+}
+
+WhileView zpp::extendLoop(Operation *loop, ValueRange init) {
+  OpBuilder builder(loop);
+  OperationState state(loop->getLoc(), loop->getName());
+  state.addOperands(loop->getOperands());
+  state.addOperands(init);
+  state.addTypes(loop->getResultTypes());
+  state.addTypes(init.getTypes());
+  state.propertiesAttr = loop->getPropertiesAsAttribute();
+  state.addAttributes(loop->getDiscardableAttrDictionary().getValue());
+  for (Region &region : loop->getRegions())
+    state.addRegion()->takeBody(region);
+  Operation *extended = builder.create(state);
+  for (Region &region : extended->getRegions())
+    for (Value value : init)
+      region.addArgument(value.getType(), value.getLoc());
+  loop->replaceAllUsesWith(
+      extended->getResults().take_front(loop->getNumResults()));
+  loop->erase();
+  return WhileView(extended);
+}

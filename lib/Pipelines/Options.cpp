@@ -1,0 +1,176 @@
+//===- Options.cpp - The meaning of the zeropp pipeline's options ---------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Options.h"
+
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/Twine.h"
+
+using namespace zpp;
+using llvm::StringRef;
+using llvm::Twine;
+
+using Feedback = ZeroPPOptions::Feedback;
+using Frozen = ZeroPPOptions::Frozen;
+using Start = ZeroPPOptions::Start;
+using Target = ZeroPPOptions::Target;
+
+StringRef zpp::getWord(Target target) {
+  switch (target) {
+  case Target::Portable:
+    return "portable";
+  case Target::Cuda:
+    return "cuda";
+  case Target::XlaFfi:
+    return "xla-ffi";
+  }
+  llvm_unreachable("unknown target");
+}
+
+StringRef zpp::getWord(Frozen frozen) {
+  return frozen == Frozen::Keep ? "keep" : "none";
+}
+
+StringRef zpp::getWord(Feedback feedback) {
+  switch (feedback) {
+  case Feedback::None:
+    return "none";
+  case Feedback::Last:
+    return "last";
+  case Feedback::All:
+    return "all";
+  }
+  llvm_unreachable("unknown feedback");
+}
+
+StringRef zpp::getWord(Start start) {
+  switch (start) {
+  case Start::None:
+    return "none";
+  case Start::Frozen:
+    return "frozen";
+  case Start::All:
+    return "all";
+  }
+  llvm_unreachable("unknown start");
+}
+
+using Number = ZeroPPOptions::Option<int64_t>;
+
+/// The value of a new word, or of the old one where only that is given.
+static int64_t choose(const Number &current, const Number &old) {
+  return old.hasValue() && !current.hasValue() ? old : current;
+}
+
+Settings zpp::getSettings(const ZeroPPOptions &options) {
+  const ZeroPPOptions::Tuning &tuning = options.tuning;
+  Settings settings;
+  settings.isCuda = options.target != Target::Portable;
+  settings.block = choose(tuning.block, options.block);
+  settings.rotate = choose(tuning.rotate, options.rotate);
+  settings.stages = options.stages;
+  settings.coalesceBytes = choose(tuning.coalesceBytes, options.coalesceBytes);
+  if (settings.coalesceBytes == kDefaultCoalesceBytes)
+    settings.coalesceBytes = settings.isCuda ? 4 << 20 : 0;
+  settings.prefetchBytes = choose(tuning.prefetchBytes, options.prefetchBytes);
+  return settings;
+}
+
+static bool sendsDifferences(const ZeroPPOptions &options) {
+  return StringRef(options.weights).ends_with(":delta");
+}
+
+llvm::SmallVector<std::string> zpp::findErrors(const ZeroPPOptions &options) {
+  llvm::SmallVector<std::string> errors;
+  auto add = [&](const Twine &error) { errors.push_back(error.str()); };
+  const std::string &weights = options.weights;
+  if (StringRef(weights).contains(':') && !sendsDifferences(options))
+    add("expected weights as none, i8, i4, i8:delta or i4:delta, but got '" +
+        weights + "'");
+  StringRef leaveOut = "; write secondary=gpu, the name of a tier, or leave "
+                       "secondary out";
+  if (options.secondary == "none") {
+    if (sendsDifferences(options))
+      add("expected a secondary partition with weights=" + weights +
+          ", which is what differences are taken to, but got secondary=none" +
+          leaveOut);
+    if (options.frozen == Frozen::Keep)
+      add("expected a secondary partition with frozen=keep, which is what is "
+          "kept, but got secondary=none" +
+          leaveOut);
+  }
+  if (options.feedback != Feedback::None && options.gradients == "none")
+    add("expected formats of gradients with feedback=" +
+        getWord(options.feedback) +
+        ", which is of what they round, but got gradients=none; write "
+        "gradients=i8:i4, or leave feedback out");
+  Settings settings = getSettings(options);
+  for (auto [bytes, least, what] :
+       {std::tuple{settings.coalesceBytes, int64_t(0), "coalesce"},
+        std::tuple{settings.prefetchBytes, kDefaultPrefetchBytes, "prefetch"}})
+    if (bytes < least)
+      add("expected a number of bytes to " + Twine(what) + ", but got " +
+          Twine(bytes));
+  return errors;
+}
+
+static void findOldWords(const ZeroPPOptions &options,
+                         llvm::SmallVectorImpl<std::string> &warnings) {
+  const ZeroPPOptions::Tuning &tuning = options.tuning;
+  for (auto [old, current] :
+       {std::pair{&options.block, &tuning.block},
+        std::pair{&options.rotate, &tuning.rotate},
+        std::pair{&options.coalesceBytes, &tuning.coalesceBytes},
+        std::pair{&options.prefetchBytes, &tuning.prefetchBytes}}) {
+    if (!old->hasValue())
+      continue;
+    std::string given = (old->ArgStr + "=" + Twine(*old)).str();
+    std::string now = (current->ArgStr + "=" + Twine(*current)).str();
+    warnings.push_back(
+        current->hasValue()
+            ? given + " is ignored beside " + now + ", its new word"
+            : given +
+                  " is an old word, which works in this release only; "
+                  "write tuning." +
+                  given);
+  }
+  if (options.stages.hasValue())
+    warnings.push_back(
+        "stages=" + std::to_string(options.stages) +
+        " is an old option, which works in this release only; leave it out: "
+        "the number that suits the links is picked");
+  if (options.target == Target::XlaFfi)
+    warnings.push_back("target=xla-ffi is an old word, which works in this "
+                       "release only; write target=cuda");
+}
+
+llvm::SmallVector<std::string> zpp::findWarnings(const ZeroPPOptions &options) {
+  llvm::SmallVector<std::string> warnings;
+  findOldWords(options, warnings);
+  bool isFrozen = options.frozen == Frozen::Keep;
+  bool hasState = isFrozen || sendsDifferences(options) ||
+                  options.feedback != Feedback::None;
+  if (options.start == Start::Frozen && !isFrozen)
+    warnings.push_back("start=frozen has no effect with frozen=none; write "
+                       "frozen=keep, or leave start out");
+  if (options.start == Start::All && !hasState)
+    warnings.push_back(
+        "start=all has no effect, because the step keeps no state; write "
+        "weights=i4:delta, frozen=keep or feedback=last, or leave start out");
+  if (options.reduced.hasValue() && options.reduced != "none" &&
+      options.gradients == "none")
+    warnings.push_back("reduced=" + options.reduced +
+                       " has no effect with gradients=none; write "
+                       "gradients=i8:i4, or leave reduced out");
+  if (options.target == Target::Portable &&
+      (options.tuning.prefetchBytes.hasValue() ||
+       options.prefetchBytes.hasValue()))
+    warnings.push_back("tuning.prefetch-bytes has no effect with "
+                       "target=portable, where XLA orders collectives; write "
+                       "target=cuda, or leave it out");
+  return warnings;
+}

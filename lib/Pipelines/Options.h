@@ -1,0 +1,40 @@
+//===- Options.h - The meaning of the zeropp pipeline's options -*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_LIB_PIPELINES_OPTIONS_H
+#define ZPP_LIB_PIPELINES_OPTIONS_H
+
+#include "zpp/Pipelines/ZeroPP.h"
+
+#include <string>
+
+namespace zpp {
+
+/// The values that options and their defaults amount to.
+struct Settings {
+  bool isCuda;
+  int64_t block;
+  int64_t rotate;
+  int64_t stages;
+  /// 0: each tensor travels alone.
+  int64_t coalesceBytes;
+  int64_t prefetchBytes;
+};
+
+Settings getSettings(const ZeroPPOptions &options);
+
+/// All reasons why the pipeline cannot do what the options say, with what to
+/// write instead. Empty if it can.
+llvm::SmallVector<std::string> findErrors(const ZeroPPOptions &options);
+
+/// Old words, with the new ones, and options that have no effect beside the
+/// others, with what to write instead.
+llvm::SmallVector<std::string> findWarnings(const ZeroPPOptions &options);
+
+} // namespace zpp
+
+#endif // ZPP_LIB_PIPELINES_OPTIONS_H

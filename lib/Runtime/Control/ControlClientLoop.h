@@ -1,0 +1,138 @@
+//===- ControlClientLoop.h - What is after a ControlClient -----*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_LIB_RUNTIME_CONTROLCLIENTLOOP_H
+#define ZPP_LIB_RUNTIME_CONTROLCLIENTLOOP_H
+
+#include "Control.h"
+#include "ControlWire.h"
+#include "FirstFailure.h"
+#include "Socket.h"
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <tuple>
+
+namespace zpp::rt {
+
+/// How late the server may answer: it measures time from the first rank that
+/// came, and may be busy.
+inline constexpr std::chrono::seconds kAnswerLimit{5};
+
+/// The state of a client, and the thread that sends and receives for it.
+class ControlClient::Loop {
+public:
+  explicit Loop(Options options) : options(std::move(options)) {}
+  ~Loop();
+
+  Status start();
+  Status broadcast(std::string &bytes);
+  Status addGroup(const std::vector<int64_t> &members, int64_t &group);
+  void announce(int64_t group, std::string_view kind, int64_t chunkBytes,
+                const std::string &title);
+  std::string getPlace();
+  Status confirm();
+  void fail(const std::string &message);
+  void leave();
+  Failure getFailure() const { return failure.get(); }
+
+private:
+  using Lock = std::unique_lock<std::mutex>;
+
+  /// A definition that the server knows by a number.
+  struct Definition {
+    uint32_t id;
+    std::string title;
+  };
+
+  /// The key of a definition.
+  template <typename Text> struct Exchange {
+    int64_t group;
+    int64_t chunkBytes;
+    Text title;
+    Text kind;
+
+    auto tie() const { return std::tie(group, chunkBytes, title, kind); }
+  };
+  /// Compares strings with views of them.
+  struct Before {
+    using is_transparent = void;
+    template <typename A, typename B>
+    bool operator()(const Exchange<A> &a, const Exchange<B> &b) const {
+      return a.tie() < b.tie();
+    }
+  };
+
+  Status checkOptions() const;
+  /// Connects, and finds out whether the other side is the server of the job.
+  Status shakeHands(const Endpoint &endpoint);
+  /// Both sides prove that they know the token. Sets `mustRetry` if the other
+  /// side hung up before it had asked for a proof.
+  Status proveToken(Clock::time_point deadline, bool &mustRetry);
+  /// Sends `data`, and waits for a frame of `kind`, which contains one text.
+  enum class Answer { Arrived, Ended, Foreign, Late };
+  Answer ask(const std::string &data, Frame kind, Clock::time_point deadline,
+             std::string &text);
+  /// Gets the thread to send `outgoing` at once.
+  void wake();
+  /// Ends what the rank waits for. False if it had failed before, or left.
+  bool setFailure(Failure cause);
+  /// The error if there is no answer, or an answer in another protocol.
+  Status getSilence() const;
+  Status getForeign() const;
+
+  // Called by the thread.
+  void run();
+  std::optional<Clock::time_point> sendOutgoing();
+  bool receiveAll();
+  bool handleAll();
+  bool handle(Frame frame, std::string_view payload);
+  void giveUp(Failure cause);
+  void handleEnd();
+
+  const Options options;
+  Descriptor connection;
+  WakeUp wakeUp;
+  std::thread thread;
+  FrameParser in{kMaxFrameBytes};
+  std::string out;
+  size_t sent = 0;
+  Clock::time_point lastSent = Clock::now();
+
+  /// Guards all below.
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::string outgoing;
+  /// The state of the thread: it works, waits for kNap, or waits until it is
+  /// woken.
+  enum class Rest { None, Nap, Sleep } rest = Rest::None;
+  bool isWelcome = false;
+  bool hasLeft = false;
+  FirstFailure<Failure> failure;
+  /// Set by the destructor.
+  std::optional<Clock::time_point> stopDeadline;
+  std::deque<std::string> broadcasts;
+  /// Those that broadcast() has not returned yet.
+  size_t broadcastBytes = 0;
+  std::vector<std::vector<int64_t>> groups;
+  std::map<Exchange<std::string>, std::shared_ptr<const Definition>, Before>
+      definitions;
+  /// Announcements that are not known to be matched.
+  std::deque<std::shared_ptr<const Definition>> pending;
+  /// The last announcement; null before the first.
+  std::shared_ptr<const Definition> last;
+  uint64_t announced = 0;
+  uint64_t matched = 0;
+};
+
+} // namespace zpp::rt
+
+#endif // ZPP_LIB_RUNTIME_CONTROLCLIENTLOOP_H

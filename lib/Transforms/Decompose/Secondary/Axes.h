@@ -1,0 +1,62 @@
+//===- Axes.h - The axes of a secondary partition ---------------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A secondary partition is cut over the axes of a gather that lie inside the
+// secondary group. Its gather goes over the other axes first.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_LIB_TRANSFORMS_DECOMPOSE_SECONDARY_AXES_H
+#define ZPP_LIB_TRANSFORMS_DECOMPOSE_SECONDARY_AXES_H
+
+#include "zpp/Dialect/Zero/IR/Zero.h"
+#include "zpp/Support/Decision.h"
+#include "zpp/Support/LinkModel.h"
+
+namespace zpp::zero {
+
+/// The axes of a gather, inside and outside the secondary group.
+struct SecondaryAxes {
+  /// The primary partition. An axis is cut in two if the border of the group
+  /// falls inside it.
+  ShardType primary;
+  mlir::ArrayAttr outer;
+  mlir::ArrayAttr inner;
+};
+
+/// Divides the axes of `gather` by `secondary`: a tier of the mesh, a number of
+/// devices, or, if empty, the fastest tier. `mayBeOneDevice` says whether a
+/// group of one device, which keeps the whole weight, is worth it. Emits an
+/// error if `secondary` does not fit the mesh.
+mlir::FailureOr<Decision<SecondaryAxes>>
+getSecondaryAxes(AllGatherOp gather, llvm::StringRef secondary,
+                 bool mayBeOneDevice);
+
+/// `type` with the factors over `along` whole.
+ShardType getGathered(ShardType type, mlir::ArrayAttr along);
+
+/// The type of `layers` tensors of type `layer` as one, whose dim has the layer
+/// as its most significant factor; null where there is none so large.
+ShardType getStackedType(ShardType layer, int64_t layers);
+
+/// The time of all `gathers` of a weight on the links of `model`, in
+/// microseconds.
+struct GatherTimes {
+  /// Each over all axes.
+  double whole;
+  /// With a secondary partition.
+  double partitioned;
+};
+GatherTimes getGatherTimes(llvm::ArrayRef<AllGatherOp> gathers,
+                           const SecondaryAxes &axes, const LinkModel &model);
+
+/// True if the bytes of a gather take less time than its latency.
+bool isMostlyLatency(AllGatherOp gather, const LinkModel &model);
+
+} // namespace zpp::zero
+
+#endif // ZPP_LIB_TRANSFORMS_DECOMPOSE_SECONDARY_AXES_H

@@ -1,0 +1,143 @@
+//===- Plan.h - How secondary partitions are kept ---------------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Decides for each weight, without changing anything, whether a secondary
+// partition of it is kept, and in which way.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_LIB_TRANSFORMS_DECOMPOSE_SECONDARY_PLAN_H
+#define ZPP_LIB_TRANSFORMS_DECOMPOSE_SECONDARY_PLAN_H
+
+#include "Decompose/Secondary/Axes.h"
+#include "Decompose/Secondary/Gathers.h"
+#include "FormatOptions.h"
+#include "FrozenWeights.h"
+#include "mlir/IR/Dominance.h"
+
+#include <variant>
+#include <vector>
+
+namespace zpp::zero {
+
+/// The first gather runs before all others, in one block or in several manual
+/// computations.
+struct KeepInBlock {
+  /// For each later gather, the barrier through which its operand passes and
+  /// through which the kept value can pass too, or null.
+  llvm::SmallVector<mlir::Operation *> crossed;
+};
+
+/// The gathers lie in loops over a stack of weights: the secondary partitions
+/// of all layers are gathered in front of the loops.
+struct HoistStack {
+  /// The path of each gather.
+  llvm::SmallVector<WeightPath> paths;
+  /// The same, where the gathers take layers of the stack in different ways.
+  llvm::SmallVector<LayerPath> layerPaths;
+  /// The first op with a gather in the block around all loops. Hoisted ops are
+  /// inserted before it.
+  mlir::Operation *anchor = nullptr;
+};
+
+/// Each iteration of the first loop leaves what it keeps in a stack, which the
+/// loops with the later gathers read.
+struct KeepInLoop {
+  CountedLoop loop;
+  /// The iteration whose partition each later gather needs.
+  llvm::SmallVector<mlir::Value> indices;
+};
+
+using WayToKeep = std::variant<KeepInBlock, HoistStack, KeepInLoop>;
+
+/// The way, and the manual computation of each gather if they lie in several;
+/// otherwise none.
+struct PlaceToKeep {
+  WayToKeep way;
+  llvm::SmallVector<mlir::Operation *> computations = {};
+};
+
+/// The rewrite of the gathers of one weight.
+struct SecondaryPlan {
+  llvm::SmallVector<AllGatherOp> group;
+  SecondaryAxes axes;
+  /// Whether the partition is kept for the next step too.
+  bool isBetweenSteps = false;
+  PlaceToKeep place;
+
+  bool isHoisted() const {
+    return std::holds_alternative<HoistStack>(place.way);
+  }
+};
+
+/// The decision on one weight.
+struct WeightDecision {
+  llvm::SmallVector<AllGatherOp> group;
+  Decision<SecondaryPlan> plan;
+  /// The plan of a weight that is left alone only because of the latency of the
+  /// hops, which would cost nothing if they travelled with others.
+  std::optional<SecondaryPlan> besideOthers = std::nullopt;
+};
+
+/// The weights of which what is kept stays for the next step.
+enum class BetweenSteps { None, Frozen, All };
+
+/// Decides about the weights of a module. Valid while it does not change.
+class SecondaryPlanner {
+public:
+  /// `secondary`: see getSecondaryAxes.
+  SecondaryPlanner(mlir::ModuleOp module, llvm::StringRef secondary,
+                   BetweenSteps betweenSteps);
+
+  /// The decisions on all weights, or failure after an error. With
+  /// `splitSmall`, also splits small gathers if a large one in the same place
+  /// is split: they can travel with it (zero-coalesce-collectives).
+  mlir::FailureOr<std::vector<WeightDecision>> decide(LinksOption &links,
+                                                      bool splitSmall);
+
+  /// The place where the secondary partition of `group` is made and read.
+  Decision<PlaceToKeep> choosePlace(llvm::ArrayRef<AllGatherOp> group,
+                                    bool isBetweenSteps);
+
+private:
+  mlir::FailureOr<WeightDecision> decide(llvm::ArrayRef<AllGatherOp> group,
+                                         LinksOption &links);
+  void splitBesideOthers(llvm::MutableArrayRef<WeightDecision> decisions);
+
+  bool isReadable(llvm::ArrayRef<AllGatherOp> group,
+                  llvm::ArrayRef<mlir::Operation *> computations,
+                  mlir::Operation *op);
+  std::optional<KeepInBlock>
+  keepInBlock(llvm::ArrayRef<AllGatherOp> group,
+              llvm::ArrayRef<mlir::Operation *> computations);
+  std::optional<HoistStack>
+  hoistWithinComputation(llvm::ArrayRef<AllGatherOp> group);
+  Decision<HoistStack> hoistStack(llvm::ArrayRef<AllGatherOp> group,
+                                  llvm::ArrayRef<mlir::Operation *> ancestors);
+  std::optional<HoistStack>
+  hoistLayers(llvm::ArrayRef<AllGatherOp> group,
+              llvm::ArrayRef<mlir::Operation *> ancestors);
+  mlir::Operation *getAnchor(AllGatherOp gather, mlir::Operation *ancestor);
+  std::optional<KeepInLoop>
+  keepInLoop(llvm::ArrayRef<AllGatherOp> group,
+             llvm::ArrayRef<mlir::Operation *> ancestors);
+
+  mlir::ModuleOp module;
+  llvm::StringRef secondary;
+  BetweenSteps betweenSteps;
+  WeightGathers gathers;
+  std::optional<FrozenWeights> frozen;
+  mlir::DominanceInfo dominance;
+};
+
+/// The barrier nearest to `gather` through which its operand, or a value that
+/// the operand is computed from, passes; or null.
+mlir::Operation *getBarrier(AllGatherOp gather);
+
+} // namespace zpp::zero
+
+#endif // ZPP_LIB_TRANSFORMS_DECOMPOSE_SECONDARY_PLAN_H

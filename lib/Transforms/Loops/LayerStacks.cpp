@@ -1,0 +1,102 @@
+//===- LayerStacks.cpp - Stacks of layers that loops write and read -------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Loops/LayerStacks.h"
+
+#include "mlir/IR/BuiltinTypes.h"
+#include "zpp/Dialect/Guest/LayerOps.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
+
+using namespace mlir;
+using namespace zpp;
+
+Value zpp::createLayerSlice(OpBuilder &builder, Location loc,
+                            const LayerStack &stack, ArrayRef<Value> indices) {
+  if (stack.layers.empty())
+    return stack.value;
+  return createLayerSlice(builder, loc, stack.value, indices);
+}
+
+std::optional<WrittenStack>
+zpp::getWrittenStack(const CountedLoop &counted, unsigned index,
+                     ProvenanceAnalysis &provenances) {
+  WhileView loop = counted.loop;
+  BlockArgument argument = loop.getCarried(index);
+  Operation *update = loop.getNext(index).getDefiningOp();
+  Value at = update && update->getBlock() == &loop.getBody()
+                 ? getWrittenLayer(update)
+                 : Value();
+  if (!at || update->getOperand(0) != argument || !argument.hasOneUse() ||
+      !update->getResult(0).hasOneUse() ||
+      loop.getResult(index).getType() != argument.getType() ||
+      !loop.getConditionArgument(index).use_empty() ||
+      cast<ShapedType>(argument.getType()).getDimSize(0) != counted.trips ||
+      !isNumberOfIteration(at, counted, provenances))
+    return std::nullopt;
+  return WrittenStack{counted, index, update->getOperand(1)};
+}
+
+/// Adds the reads of `value`, which holds the stack.
+static void findReads(Value value, const WrittenStack &stack, StackReads &reads,
+                      ProvenanceAnalysis &provenances) {
+  for (OpOperand &use : value.getUses()) {
+    Operation *user = use.getOwner();
+    Value index = use.getOperandNumber() == 0 ? getReadLayer(user) : Value();
+    if (index) {
+      std::optional<CountedLoop> loop =
+          getCountedLoop(user->getParentOp(), provenances);
+      if (loop && user->getBlock() == &loop->getBody() &&
+          isIndexBelow(index, stack.loop.trips, *loop, provenances)) {
+        reads.layers.push_back({user, index});
+        continue;
+      }
+    }
+    // Another loop has it in all iterations, and passes it on.
+    if (isLoopInvariant(user, use.getOperandNumber()) &&
+        user->getResult(use.getOperandNumber()).use_empty()) {
+      unsigned number = use.getOperandNumber();
+      WhileView other(user);
+      if (other.getConditionArgument(number).use_empty()) {
+        findReads(other.getCarried(number), stack, reads, provenances);
+        continue;
+      }
+    }
+    // The terminator of that loop.
+    if (auto argument = dyn_cast<BlockArgument>(value);
+        argument && user == &argument.getOwner()->back() &&
+        use.getOperandNumber() == argument.getArgNumber())
+      continue;
+    reads.areComplete = false;
+  }
+}
+
+StackReads zpp::getReads(const WrittenStack &stack,
+                         ProvenanceAnalysis &provenances) {
+  StackReads reads;
+  findReads(stack.loop.loop.getResult(stack.index), stack, reads, provenances);
+  return reads;
+}
+
+void WrittenStack::erase() const {
+  Operation *update = loop.loop.getNext(index).getDefiningOp();
+  loop.loop.setNext(index, loop.loop.getCarried(index));
+  update->erase();
+}
+
+void LayerRead::replace(Value layer) const {
+  Value read = slice->getResult(0);
+  Operation *reshape = layer.getDefiningOp();
+  if (reshape && movesData(reshape) && reshape->getNumOperands() == 1)
+    for (Operation *user : llvm::make_early_inc_range(read.getUsers()))
+      if (isNamed(user, guest::kReshape) &&
+          user->getResultTypes() == reshape->getOperandTypes()) {
+        user->replaceAllUsesWith(reshape->getOperands());
+        user->erase();
+      }
+  read.replaceAllUsesWith(layer);
+  slice->erase();
+}

@@ -1,0 +1,163 @@
+//===- Contents.cpp - What a rewrite made of each collective --------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Report.h"
+#include "zpp/Analysis/Location.h"
+#include "zpp/Analysis/TypeBytes.h"
+#include "zpp/Support/Limits.h"
+#include "zpp/Transforms/State.h"
+
+#include <map>
+
+using namespace mlir;
+using namespace zpp;
+using namespace zpp::report;
+
+void zpp::report::add(Bytes &sum, const Bytes &part, int64_t times) {
+  for (size_t i = 0; i < sum.size() && i < part.size(); ++i)
+    sum[i] = addSaturating(sum[i], multiplySaturating(part[i], times));
+}
+
+/// "file.py:12:3", or another text that describes the location.
+static std::string getLocationText(Location loc) {
+  if (std::string file = getFileLocation(loc); !file.empty())
+    return file;
+  std::string text;
+  llvm::raw_string_ostream(text) << loc;
+  return text;
+}
+
+/// The bytes of the result of `op`: a tensor, or its last operand, a buffer.
+static int64_t getResultBytes(Operation *op) {
+  return getBytes(op->getNumResults() > 0 ? op->getResult(0).getType()
+                                          : op->getOperands().back().getType());
+}
+
+/// The axes that Origin::group names.
+static std::vector<AxisRef> parseGroup(StringRef group, const Mesh &mesh) {
+  std::vector<AxisRef> refs;
+  SmallVector<StringRef> names;
+  group.split(names, ',', -1, /*KeepEmpty=*/false);
+  for (StringRef text : names) {
+    auto [name, part] = text.split(":(");
+    int64_t index = mesh.findAxis(name.str());
+    if (index < 0)
+      continue;
+    AxisRef ref = mesh.getAxis(index);
+    auto [preSize, size] = part.split(")");
+    if (!part.empty() && (preSize.getAsInteger(10, ref.preSize) ||
+                          size.getAsInteger(10, ref.size)))
+      continue;
+    refs.push_back(ref);
+    if (!mesh.verify(refs).empty())
+      refs.pop_back();
+  }
+  return refs;
+}
+
+Report zpp::report::buildReport(ModuleOp module, const Mesh &mesh,
+                                ArrayRef<StepCollective> collectives) {
+  Report report;
+  report.mesh = mesh;
+  size_t numAxes = mesh.getAxes().size();
+  report.before = report.after = report.unit = Bytes(numAxes, 0);
+
+  if (auto state = module->getAttrOfType<ArrayAttr>(kStateAttr))
+    for (auto entry : state.getAsRange<DictionaryAttr>())
+      if (auto type = entry.getAs<TypeAttr>("type")) {
+        int64_t bytes = getBytes(type.getValue()) / mesh.numDevices();
+        report.stateBytes = addSaturating(report.stateBytes, bytes);
+        auto kind = entry.getAs<StringAttr>("kind");
+        if (kind && kind.getValue() == kErrorKind)
+          report.errorBytes = addSaturating(report.errorBytes, bytes);
+      }
+
+  // The collectives in their order in the input, which rewritten ones record.
+  std::map<int64_t, Entry> entries;
+  llvm::DenseMap<int64_t, int64_t> numOps;
+  int64_t nextId = 0;
+  for (const StepCollective &collective : collectives)
+    for (const Origin &origin : getOrigins(collective))
+      nextId = std::max(nextId, addSaturating(origin.id, 1));
+  // Those that nothing is left of.
+  SmallVector<Origin> removed = getOrigins(module);
+  for (const Origin &origin : removed)
+    nextId = std::max(nextId, addSaturating(origin.id, 1));
+  for (const StepCollective &collective : collectives) {
+    SmallVector<Origin> origins = getOrigins(collective);
+    bool isNew = origins.empty();
+    if (isNew)
+      origins.push_back(getOrigin(collective, mesh, nextId++));
+    if (Attribute keep = collective.op->getAttr(kKeepAttr)) {
+      auto times = dyn_cast<IntegerAttr>(keep);
+      report.secondaryBytes =
+          addSaturating(report.secondaryBytes,
+                        multiplySaturating(getResultBytes(collective.op),
+                                           times ? times.getInt() : 1));
+    }
+    Operation *site = collective.start ? collective.start : collective.op;
+    Bytes sent = collective.getSentBytes(mesh);
+    int64_t chunkBytes = 0;
+    for (const Origin &origin : origins)
+      chunkBytes = addSaturating(chunkBytes, origin.share);
+    for (Origin &origin : origins) {
+      Entry &entry = entries[origin.id];
+      if (numOps[origin.id]++ == 0) {
+        entry.location = getLocationText(site->getLoc());
+        entry.after.assign(numAxes, 0);
+        if (isNew)
+          entry.reason = collective.reason;
+      }
+      if (!origin.reason.empty())
+        entry.reason = origin.reason;
+      Bytes share = sent;
+      if (origins.size() > 1 && chunkBytes > 0)
+        for (int64_t &bytes : share)
+          bytes = multiplySaturating(bytes / chunkBytes, origin.share);
+      add(entry.after, share, collective.trips.value_or(1));
+      entry.isRewritten |= origin.kind != collective.kind;
+      entry.origin = std::move(origin);
+    }
+  }
+
+  if (auto attrs = module->getAttrOfType<ArrayAttr>(kOriginAttr))
+    for (auto [origin, attr] :
+         llvm::zip(removed, attrs.getAsRange<DictionaryAttr>())) {
+      auto [entry, isNew] = entries.try_emplace(origin.id);
+      if (!isNew)
+        continue;
+      if (auto location = attr.getAs<StringAttr>("location"))
+        entry->second.location = location.str();
+      entry->second.after.assign(numAxes, 0);
+      entry->second.origin = std::move(origin);
+    }
+
+  report.schedule = getSchedule(module);
+
+  llvm::DenseMap<int64_t, const Origin *> weights;
+  for (auto &[id, entry] : entries) {
+    entry.origin.before.resize(numAxes, 0);
+    entry.isRewritten |= numOps[id] > 1 || entry.after != entry.origin.before;
+    if (entry.isRewritten)
+      entry.reason.clear();
+    add(report.before, entry.origin.before);
+    add(report.after, entry.after);
+    report.entries.push_back(entry);
+  }
+  for (const Entry &entry : report.entries) {
+    const Origin &origin = entry.origin;
+    if (origin.weight < 0 ||
+        !weights.try_emplace(origin.weight, &origin).second)
+      continue;
+    report.modelBytes = addSaturating(report.modelBytes, origin.modelBytes);
+    std::vector<AxisRef> axes = parseGroup(origin.group, mesh);
+    if (!axes.empty())
+      add(report.unit, getSentBytes(mesh, CollectiveKind::AllGather, axes,
+                                    origin.modelBytes / zpp::numDevices(axes)));
+  }
+  return report;
+}

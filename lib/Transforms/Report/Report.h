@@ -1,0 +1,60 @@
+//===- Report.h - What zero-report says -------------------------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_LIB_TRANSFORMS_REPORT_REPORT_H
+#define ZPP_LIB_TRANSFORMS_REPORT_REPORT_H
+
+#include "zpp/Analysis/Origin.h"
+#include "zpp/Analysis/Schedule.h"
+#include "zpp/Analysis/StepTime.h"
+
+namespace zpp::report {
+
+/// Bytes by axis of the mesh.
+using Bytes = std::vector<int64_t>;
+
+/// One collective of the input, and what the rewrite made of it.
+struct Entry {
+  Origin origin;
+  std::string location;
+  std::string reason;
+  bool isRewritten = false;
+  Bytes after;
+};
+
+struct Report {
+  Mesh mesh;
+  std::vector<Entry> entries;
+  Bytes before, after;
+  /// The bytes of one plain gather of all weights: 1 M on each tier.
+  Bytes unit;
+  int64_t modelBytes = 0;
+  int64_t secondaryBytes = 0;
+  /// The bytes that a device keeps from step to step, and those of them that
+  /// are errors of gradients.
+  int64_t stateBytes = 0, errorBytes = 0;
+  /// With target cuda, the starts and waits in order.
+  llvm::SmallVector<ScheduleEvent> schedule;
+  /// The prediction, if it is wanted.
+  std::optional<StepTime> time;
+  bool listsTasks = false;
+};
+
+/// Adds `part`, `times` times, to `sum`.
+void add(Bytes &sum, const Bytes &part, int64_t times = 1);
+
+/// The collectives of `module` before and after the rewrite, without a
+/// prediction.
+Report buildReport(mlir::ModuleOp module, const Mesh &mesh,
+                   llvm::ArrayRef<StepCollective> collectives);
+
+void printJSON(const Report &report, llvm::raw_ostream &os);
+void printTable(const Report &report, llvm::raw_ostream &os);
+
+} // namespace zpp::report
+
+#endif // ZPP_LIB_TRANSFORMS_REPORT_REPORT_H

@@ -1,0 +1,189 @@
+//===- Table.cpp - The report as a table ----------------------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Report.h"
+#include "llvm/Support/Format.h"
+
+#include <map>
+#include <tuple>
+#include <utility>
+
+using namespace mlir;
+using namespace zpp;
+using namespace zpp::report;
+
+/// 1536 -> "1.5 KiB"
+static std::string formatBytes(int64_t bytes) {
+  static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(units)) {
+    value /= 1024;
+    ++unit;
+  }
+  std::string text;
+  llvm::raw_string_ostream(text)
+      << llvm::format(unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+  return text;
+}
+
+static std::string formatUnits(int64_t bytes, int64_t unit) {
+  if (unit == 0)
+    return "-";
+  std::string text;
+  llvm::raw_string_ostream(text)
+      << llvm::format("%.2f M", static_cast<double>(bytes) / unit);
+  return text;
+}
+
+static void printTime(const Report &report, raw_ostream &os) {
+  if (!report.time)
+    return;
+  const StepTime &time = *report.time;
+  auto milliseconds = [](double usec) {
+    return llvm::format("%.1f ms", usec / 1e3);
+  };
+  os << "\npredicted step: " << milliseconds(time.usec) << ", of which compute "
+     << milliseconds(time.computeUsec) << " and exposed communication "
+     << milliseconds(time.exposedUsec) << "; links busy";
+  for (auto [index, axis] : llvm::enumerate(report.mesh.getAxes()))
+    os << (index == 0 ? " " : ", ") << axis.name << " "
+       << milliseconds(time.busyUsec[index]);
+  os << "\na device holds " << formatBytes(time.stateBytes)
+     << " of arguments, and about " << formatBytes(time.peakBytes)
+     << " at the peak\n";
+  if (time.numUnknownLoops > 0)
+    os << "loops of an unknown number of iterations, which count once: "
+       << time.numUnknownLoops << "\n";
+}
+
+/// One line per start and wait, in their order.
+static void printSchedule(ArrayRef<ScheduleEvent> schedule, raw_ostream &os) {
+  if (schedule.empty())
+    return;
+  os << "\nschedule, in the order of every rank:\n";
+  for (const ScheduleEvent &event : schedule) {
+    os << "  " << (event.isStart ? "start" : "wait ") << " " << event.transfer
+       << ": " << getPhaseName(event.phase) << (event.phase ? " " : "")
+       << getRoleName(event.role) << ", " << event.numCollectives << " in "
+       << event.function;
+    if (!event.location.empty())
+      os << " (" << event.location << ")";
+    os << ", before " << event.before;
+    if (event.isStart)
+      os << ", " << formatBytes(event.bytesInFlight) << " in flight";
+    else
+      os << ", under " << event.heavyOps << " heavy ops";
+    if (event.trips != 1)
+      os << ", " << event.trips << " times";
+    if (!event.flag.empty())
+      os << " [" << event.flag << "]";
+    os << "\n";
+  }
+}
+
+void zpp::report::printTable(const Report &report, raw_ostream &os) {
+  std::vector<std::vector<std::string>> rows;
+  std::vector<std::string> header{"collective", "role", "phase", "group"};
+  for (const MeshAxis &axis : report.mesh.getAxes()) {
+    header.push_back(axis.name + " before");
+    header.push_back("after");
+  }
+  header.push_back("location");
+  rows.push_back(header);
+  auto addRow = [&](std::vector<std::string> row, const Bytes &before,
+                    const Bytes &after, std::string last) {
+    for (auto [b, a] : llvm::zip_equal(before, after)) {
+      row.push_back(formatBytes(b));
+      row.push_back(formatBytes(a));
+    }
+    row.push_back(std::move(last));
+    rows.push_back(std::move(row));
+  };
+  // Collectives that are the same in every layer share one row with their total
+  // bytes.
+  auto getKey = [](const Entry &entry) {
+    return std::tie(entry.origin.kind, entry.origin.role, entry.origin.phase,
+                    entry.origin.group, entry.origin.before, entry.after,
+                    entry.location);
+  };
+  std::map<decltype(getKey(report.entries.front())), int64_t> counts;
+  for (const Entry &entry : report.entries)
+    ++counts[getKey(entry)];
+  for (const Entry &entry : report.entries) {
+    int64_t count = std::exchange(counts[getKey(entry)], 0);
+    if (count == 0)
+      continue;
+    std::string kind = getKindName(entry.origin.kind).str();
+    if (count > 1)
+      kind = std::to_string(count) + " x " + kind;
+    Bytes before(entry.after.size()), after(entry.after.size());
+    add(before, entry.origin.before, count);
+    add(after, entry.after, count);
+    addRow({kind, getRoleName(entry.origin.role).str(),
+            getPhaseName(entry.origin.phase).str(), entry.origin.group},
+           before, after, entry.location);
+  }
+  addRow({"total", "", "", ""}, report.before, report.after, "");
+  std::vector<std::string> units{"in units of M", "", "", ""};
+  for (auto [b, a, unit] :
+       llvm::zip_equal(report.before, report.after, report.unit)) {
+    units.push_back(formatUnits(b, unit));
+    units.push_back(formatUnits(a, unit));
+  }
+  units.push_back("");
+  rows.push_back(units);
+
+  std::vector<size_t> widths(header.size(), 0);
+  for (const std::vector<std::string> &row : rows)
+    for (auto [width, cell] : llvm::zip_equal(widths, row))
+      width = std::max(width, cell.size());
+  os << "bytes that a device sends per step over each tier of "
+     << report.mesh.str() << "\n\n";
+  for (auto [index, row] : llvm::enumerate(rows)) {
+    std::string line;
+    llvm::raw_string_ostream text(line);
+    for (auto [column, cell] : llvm::enumerate(row)) {
+      bool isNumber = column >= 4 && column + 1 < row.size();
+      text << (isNumber ? llvm::right_justify(cell, widths[column])
+                        : llvm::left_justify(cell, widths[column]))
+           << "  ";
+    }
+    os << StringRef(line).rtrim() << "\n";
+    if (index == 0 || index + 3 == rows.size()) {
+      size_t width = 0;
+      for (size_t column : widths)
+        width += column + 2;
+      os << std::string(width - 2, '-') << "\n";
+    }
+  }
+  os << "\nM = " << formatBytes(report.modelBytes)
+     << " of weights, as they are gathered; secondary partitions keep "
+     << formatBytes(report.secondaryBytes) << " per device\n";
+  if (int64_t weights = report.stateBytes - report.errorBytes; weights > 0)
+    os << "from step to step, a device keeps " << formatBytes(weights)
+       << " of weights\n";
+  if (report.errorBytes > 0)
+    os << "from step to step, a device keeps " << formatBytes(report.errorBytes)
+       << " of what gradients lost in rounding\n";
+
+  // One line per reason, not one per collective.
+  std::map<std::string, std::vector<const Entry *>> reasons;
+  for (const Entry &entry : report.entries)
+    if (!entry.reason.empty())
+      reasons[(getRoleName(entry.origin.role) + " " +
+               getKindName(entry.origin.kind) + ": " + entry.reason)
+                  .str()]
+          .push_back(&entry);
+  if (!reasons.empty())
+    os << "\nleft alone:\n";
+  for (const auto &[reason, left] : reasons)
+    os << "  " << left.size() << " x " << reason << " (first at "
+       << left.front()->location << ")\n";
+  printTime(report, os);
+  printSchedule(report.schedule, os);
+}

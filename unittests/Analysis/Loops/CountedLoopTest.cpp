@@ -1,0 +1,152 @@
+//===- CountedLoopTest.cpp - Loops that count their iterations ------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "zpp/Analysis/Loops/CountedLoop.h"
+
+#include "ParsedModule.h"
+#include "zpp/Analysis/Loops/IterationPlaces.h"
+
+using namespace mlir;
+using namespace zpp;
+
+namespace {
+
+/// A loop of `trips` iterations over a stack of four layers, with `body`, in
+/// which %i is the number of the iteration, %c0 is 0 and %c1 is 1.
+std::string loopWith(const std::string &body, int trips = 4,
+                     const std::string &next = "%s, %a") {
+  return R"(func.func @main(%stack: tensor<4x8xf32>, %x: tensor<8xf32>)
+                -> tensor<8xf32> {
+      %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}>
+        : () -> tensor<i32>
+      %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}>
+        : () -> tensor<i32>
+      %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}>
+        : () -> tensor<i32>
+    )" +
+         makeLoop("%r:3", trips, "%stack, %x", "tensor<4x8xf32>, tensor<8xf32>",
+                  "%s: tensor<4x8xf32>, %a: tensor<8xf32>", body, next) +
+         "return %r#2 : tensor<8xf32>\n}";
+}
+
+std::string apply(const std::string &op, const std::string &a,
+                  const std::string &b, const std::string &tag) {
+  return "%" + tag + " = \"stablehlo." + op + "\"(" + a + ", " + b +
+         ") {tag = \"" + tag +
+         "\"} : (tensor<i32>, tensor<i32>) -> tensor<i32>\n";
+}
+
+TEST(CountedLoopTest, FindsTheCounter) {
+  ParsedModule module(loopWith(""));
+  ProvenanceAnalysis provenances;
+  std::optional<LoopCounter> counter =
+      getLoopCounter(WhileView::get(module.op("loop")), provenances);
+  ASSERT_TRUE(counter);
+  EXPECT_EQ(counter->index, 0u);
+  EXPECT_EQ(counter->begin, 0);
+  EXPECT_EQ(counter->step, 1);
+  EXPECT_EQ(counter->trips, 4);
+  std::optional<CountedLoop> loop =
+      getCountedLoop(module.op("loop"), provenances);
+  ASSERT_TRUE(loop);
+  EXPECT_EQ(loop->trips, 4);
+  EXPECT_EQ(loop->counter, loop->loop.getCarried(0));
+}
+
+TEST(CountedLoopTest, LeavesOtherLoops) {
+  ProvenanceAnalysis provenances;
+  EXPECT_FALSE(getLoopCounter(WhileView(), provenances));
+  // No iterations.
+  ParsedModule empty(loopWith("", 0));
+  EXPECT_EQ(
+      getLoopCounter(WhileView::get(empty.op("loop")), provenances)->trips, 0);
+  EXPECT_FALSE(getCountedLoop(empty.op("loop"), provenances));
+  // Its counter starts elsewhere, or at a number that is not known.
+  ParsedModule late(loopWith(""));
+  WhileView loop(late.op("loop"));
+  Operation *begin = loop.getInit(0).getDefiningOp();
+  begin->setAttr("value", DenseIntElementsAttr::get(
+                              cast<ShapedType>(begin->getResult(0).getType()),
+                              int32_t(1)));
+  ProvenanceAnalysis others;
+  EXPECT_EQ(getLoopCounter(loop, others)->trips, 3);
+  EXPECT_FALSE(getCountedLoop(loop.getOperation(), others));
+}
+
+TEST(CountedLoopTest, ComparesIndices) {
+  ParsedModule module(loopWith(apply("add", "%i", "%c0", "equal") +
+                               apply("add", "%i", "%c1", "later") +
+                               apply("subtract", "%c3", "%i", "reverse") +
+                               apply("multiply", "%i", "%i", "square") +
+                               apply("subtract", "%i", "%i", "zero")));
+  ProvenanceAnalysis provenances;
+  CountedLoop loop = *getCountedLoop(module.op("loop"), provenances);
+  auto isBelow = [&](llvm::StringRef tag, int64_t count) {
+    return isIndexBelow(module.value(tag), count, loop, provenances);
+  };
+  EXPECT_TRUE(isBelow("equal", 4));
+  EXPECT_FALSE(isBelow("equal", 3));
+  EXPECT_FALSE(isBelow("later", 4));
+  EXPECT_TRUE(isBelow("later", 5));
+  EXPECT_TRUE(isBelow("reverse", 4));
+  EXPECT_FALSE(isBelow("square", 100));
+  EXPECT_TRUE(isBelow("zero", 1));
+
+  auto isNumber = [&](llvm::StringRef tag) {
+    return isNumberOfIteration(module.value(tag), loop, provenances);
+  };
+  EXPECT_TRUE(isNumberOfIteration(loop.counter, loop, provenances));
+  EXPECT_TRUE(isNumber("equal"));
+  EXPECT_FALSE(isNumber("later"));
+  EXPECT_FALSE(isNumber("reverse"));
+  EXPECT_TRUE(isIndexOfIteration(module.value("reverse"), loop, provenances));
+  EXPECT_FALSE(isIndexOfIteration(module.value("zero"), loop, provenances));
+  EXPECT_FALSE(isIndexOfIteration(module.value("square"), loop, provenances));
+}
+
+TEST(IterationPlacesTest, TellsSumsFromStacks) {
+  std::string gradient =
+      R"(%g = "stablehlo.negate"(%x) {tag = "gradient"}
+           : (tensor<8xf32>) -> tensor<8xf32>
+         )";
+  // Added up.
+  ParsedModule sum(loopWith(gradient + R"(%next = "stablehlo.add"(%a, %g)
+        : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>)",
+                            4, "%s, %next"));
+  ProvenanceAnalysis ofSum;
+  EXPECT_EQ(
+      getIterationPlaces(sum.value("gradient"), sum.op("loop"), ofSum).kind,
+      IterationPlaces::Same);
+
+  auto writeAt = [&](const std::string &index) {
+    return loopWith(gradient + R"(%row = "stablehlo.reshape"(%g)
+          : (tensor<8xf32>) -> tensor<1x8xf32>
+        %next = "stablehlo.dynamic_update_slice"(%s, %row, )" +
+                        index + R"(, %c0)
+          : (tensor<4x8xf32>, tensor<1x8xf32>, tensor<i32>, tensor<i32>)
+            -> tensor<4x8xf32>)",
+                    4, "%next, %a");
+  };
+  ParsedModule stack(writeAt("%i"));
+  ProvenanceAnalysis ofStack;
+  IterationPlaces places =
+      getIterationPlaces(stack.value("gradient"), stack.op("loop"), ofStack);
+  EXPECT_EQ(places.kind, IterationPlaces::Own);
+  EXPECT_EQ(places.loop.trips, 4);
+
+  // An index that something else computes.
+  gradient += apply("multiply", "%i", "%i", "square");
+  ParsedModule unknown(writeAt("%square"));
+  ProvenanceAnalysis ofUnknown;
+  places = getIterationPlaces(unknown.value("gradient"), unknown.op("loop"),
+                              ofUnknown);
+  EXPECT_EQ(places.kind, IterationPlaces::Unknown);
+  EXPECT_EQ(places.reason, "the loop stores it at an index that does not "
+                           "follow from the number of the iteration alone");
+}
+
+} // namespace
