@@ -48,7 +48,7 @@ TECHNIQUES = {
     "i4:delta  int4 differences": DELTA,
 }
 
-#: What is trained, and how far its final loss may be from the original's.
+#: The trainings, and how far the final loss may be from the original's.
 RUNS = {"as written": None, "qwZ + hpZ": WEIGHTS, "ZeRO++": ALL_ON,
         "i4:delta": DELTA}
 LIMITS = {"qwZ + hpZ": 0.001, "ZeRO++": 0.01, "i4:delta": 0.01}

@@ -85,7 +85,7 @@ GRAPHS = {
         "mesh": (("node", 2), ("tensor", 2), ("gpu", 2))},
 }
 
-#: What JAX 0.10 spells differently enough to be worth a file.
+#: Exports that JAX 0.10 spells differently enough to be worth a file.
 OLDER = ("fsdp-2x4", "fsdp-2x4-scan", "fsdp-8", "fsdp-tensor-2x2x2")
 
 #: Small enough to read.

@@ -39,7 +39,7 @@ class Config:
     collectives: str = "step"
     #: Type of the gathered weights and of the activations.
     dtype: str = "bfloat16"
-    #: What the backward pass gathers again. "none": nothing, gathered weights
+    #: Gathers that the backward pass repeats. "none": none, gathered weights
     #: stay alive; "layer": `jax.checkpoint` around each layer; "policy": one
     #: checkpoint around the loss that saves everything but gathered weights.
     checkpoint: str = "layer"

@@ -18,9 +18,9 @@ import typing
 
 from zpp._bundle import Bundle
 from zpp._compiler import CompileError, Diagnostic, Rewritten, find_compiler
-from zpp._options import Options
-from zpp._plan import Auto, Plan, Prediction, plan
-from zpp._rewrite import rewrite
+from zpp._options import Options, Tuning
+from zpp._plan import Auto, Plan, Prediction
+from zpp._rewrite import plan, rewrite
 
 if typing.TYPE_CHECKING:
     from zpp.jax import JittedStep, Step, export, host_times, jit, load, save
@@ -33,7 +33,7 @@ _OF_JAX = ("JittedStep", "Step", "export", "host_times", "jit", "load", "save",
            "set_time_limit", "synchronize", "trace")
 
 __all__ = ["Auto", "Bundle", "CompileError", "Diagnostic", "Options", "Plan",
-           "Prediction", "Rewritten", "find_compiler", "plan", "rewrite",
+           "Prediction", "Rewritten", "Tuning", "find_compiler", "plan", "rewrite",
            *_OF_JAX]
 
 

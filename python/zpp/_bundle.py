@@ -25,7 +25,6 @@ import math
 import os
 import pathlib
 import re
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping

@@ -13,14 +13,16 @@ import pathlib
 import re
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import zpp
-from zpp import _plan_command
+from zpp import _doctor, _plan_command
 from zpp._compiler import report_entries, report_table
 from zpp._files import write_file
-from zpp._rewrite import complete, is_pretty
+from zpp._options import OLD_WORDS, describe
+from zpp._rewrite import complete
+from zpp._text import is_pretty
 
 #: As in `zpp.jax._forms`, which cannot be asked where JAX is missing.
 FORMS = ("generic", "pretty", "bytecode", "artifact", "export", "hlo-text",
@@ -33,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.showwarning = lambda message, *_, **__: print(
         f"zpp: warning: {message}", file=sys.stderr)
     try:
-        options.run(options)
+        status = options.run(options) or 0
         sys.stdout.flush()
     except BrokenPipeError:  # Who reads has seen enough.
         _drop_output()
@@ -43,11 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"zpp: error: {error}", file=sys.stderr)
         _drop_output()
         return 1
-    return 0
+    return status
 
 
 def _drop_output() -> None:
-    """Where standard output takes no more, the rest goes nowhere. Python would
+    """Sends the rest nowhere once standard output takes no more. Python would
     try again at its end, and fail without telling why."""
     try:
         sys.stdout.flush()
@@ -76,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_options(rewrite)
     report = command("report", _report, "Print the bytes that a device sends "
                      "in a step over each tier.")
-    report.add_argument("--mesh")
+    report.add_argument("--mesh", help=describe(zpp.Options)["mesh"].help)
     report.add_argument("--format", choices=("table", "json"),
                         default="table")
     plan = command("plan", _plan, "Predict what a step takes as it is written "
@@ -87,35 +89,81 @@ def _parser() -> argparse.ArgumentParser:
     convert.add_argument("-o", "--output", type=pathlib.Path, required=True)
     convert.add_argument("--to", choices=FORMS, default="generic",
                          help="(default: generic, which zpp-opt reads)")
+    text = ("Show what is installed, what works with it, and how to mend the "
+            "rest. The exit status is 1 if something is broken.")
+    doctor = commands.add_parser("doctor", help=text, description=text)
+    doctor.set_defaults(run=lambda _: _doctor.run())
     return parser
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    """The fields of zpp.Options."""
-    kinds = {"block": int, "rotate": int, "stages": int, "prefetch_bytes": int,
-             "coalesce_bytes": int, "compile_timeout": float,
-             "regather": _boolean, "secondary": _group}
-    for name in zpp.Options.__dataclass_fields__:
-        parser.add_argument(f"--{name.replace('_', '-')}",
-                            type=kinds.get(name, str),
+    """The fields of zpp.Options and zpp.Tuning."""
+    _add_group(parser.add_argument_group("options"), zpp.Options, "")
+    _add_group(parser.add_argument_group(
+        "options for experts", "The defaults suit most steps."), zpp.Tuning,
+        _TUNING)
+    for word in OLD_WORDS:
+        parser.add_argument(f"--{word.replace('_', '-')}", action=_OldWord,
+                            dest=_TUNING + word, help=argparse.SUPPRESS,
                             default=argparse.SUPPRESS)
 
 
-def _boolean(text: str) -> bool:
-    if text not in ("true", "false"):
-        raise argparse.ArgumentTypeError(
-            f"expected true or false, but got '{text}'")
-    return text == "true"
+#: Prefix of the names of the fields of zpp.Tuning.
+_TUNING = "tuning."
 
 
-def _group(text: str) -> str | int:
-    return int(text) if text.isdecimal() else text
+def _add_group(group: Any, kind: type, prefix: str) -> None:
+    for name, option in describe(kind).items():
+        default = option.default_text or option.default
+        values = ("" if option.kind.words
+                  else f" Values: {option.kind.values}")
+        group.add_argument(
+            f"--{prefix}{name.replace('_', '-')}", dest=prefix + name,
+            type=_argument_type(option.kind.parse), default=argparse.SUPPRESS,
+            metavar=(option.kind.values if option.kind.words
+                     else name.upper().replace("_", "-")),
+            help=f"{option.help}{values} (default: {default})".replace(
+                "%", "%%"))
+
+
+def _argument_type(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """For argparse, which otherwise hides the message."""
+    def convert(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+    return convert
+
+
+class _OldWord(argparse.Action):
+    """An option of the last release."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        name = self.dest.removeprefix(_TUNING)
+        if name == "stages":
+            what = ("is an old option without effect: leave it out, the compiler "
+                    "picks the number that suits --links")
+        else:
+            new = f"--{_TUNING}{name.replace('_', '-')}"
+            what = (f"is an old word, which works in this release only; write "
+                    f"{new}")
+            try:
+                value = describe(zpp.Tuning)[name].kind.parse(values)
+            except ValueError as error:
+                raise argparse.ArgumentError(self, str(error)) from None
+            setattr(namespace, self.dest, value)
+        print(f"zpp: warning: {option_string} {what}", file=sys.stderr)
 
 
 def _chosen(options: argparse.Namespace) -> zpp.Options:
-    return zpp.Options(**{
-        name: value for name, value in vars(options).items()
-        if name in zpp.Options.__dataclass_fields__})
+    given = vars(options)
+    return zpp.Options(
+        **{name: given[name] for name in describe(zpp.Options)
+           if name in given},
+        tuning=zpp.Tuning(**{
+            name: given[_TUNING + name] for name in describe(zpp.Tuning)
+            if _TUNING + name in given}))
 
 
 def _rewrite(options: argparse.Namespace) -> None:
@@ -182,10 +230,10 @@ def _read(path: pathlib.Path) -> tuple[str, Any]:
 def _provide_devices(step: Any) -> Any:
     """The same step. It can be partitioned on any machine."""
     if isinstance(step, str):
-        count = re.search(r"mhlo.num_partitions = (\d+)", step)
-        if count is None or importlib.util.find_spec("jax") is None:
+        found = re.search(r"mhlo.num_partitions = (\d+)", step)
+        if found is None or importlib.util.find_spec("jax") is None:
             return step
-        count = int(count.group(1))
+        count = int(found.group(1))
     else:
         count = step.exported.nr_devices
     from zpp.jax import provide_devices

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from zpp._bundle import Bundle, read_bundle
-from zpp._options import Options
+from zpp._options import Options, describe
 from zpp._warn import warn
 
 logger = logging.getLogger("zpp")
@@ -55,7 +55,7 @@ class Rewritten:
     report: dict
     #: Everything the compiler said, in order.
     remarks: tuple[Diagnostic, ...]
-    #: What executes the collectives: "portable", "cuda" or "cpu".
+    #: The executor of the collectives: "portable", "cuda" or "cpu".
     target: str = "portable"
     #: The rewritten step as the front end has it; None where the input was
     #: text.
@@ -96,12 +96,13 @@ def rewrite_text(text: str, options: Options, target: str,
         remarks = _run([
             find_compiler(), source, f"--zeropp={_join(pipeline)}",
             f"--zero-report={_join(report_options)}", "--verify-each=false",
-            "--mlir-print-debuginfo", "-o", output], options.compile_timeout)
+            "--mlir-print-debuginfo", "-o", output],
+            options.tuning.compile_timeout)
         bundle = None
         if target != "portable":
             made = folder / "step.zpp"
             remarks += _run([find_bundler(), output, "-o", made],
-                            options.compile_timeout)
+                            options.tuning.compile_timeout)
             output, bundle = made / "step.mlir", read_bundle(made)
         result = Rewritten(output.read_text(), json.loads(report.read_text()),
                            tuple(remarks), target, bundle=bundle)
@@ -129,18 +130,23 @@ def import_partitioned(text: str) -> str:
 
 def _pipeline(options: Options, target: str) -> dict:
     """The options of the pass pipeline."""
-    pipeline = {name.replace("_", "-"): getattr(options, name) for name in (
-        "mesh", "weights", "gradients", "reduced", "updated", "secondary",
-        "frozen", "block", "rotate", "feedback", "regather", "stages", "links",
-        "prefetch_bytes", "coalesce_bytes")}
+    pipeline = _words(options) | _words(options.tuning, "tuning.")
     if options.weights_of is not None:
         # The front end has turned names into numbers of the module's arguments.
         pipeline["weights-of"] = (
             options.weights_of if isinstance(options.weights_of, str)
-            else ",".join(map(str, options.weights_of)) or None)
+            else ",".join(map(str, options.weights_of)) or None  # type: ignore
+        )
     if target != "portable":
-        pipeline["target"] = "xla-ffi"
+        pipeline["target"] = "cuda"
     return pipeline
+
+
+def _words(options: Any, prefix: str = "") -> dict:
+    """Options by the names that they have in the pass pipeline."""
+    return {prefix + name.replace("_", "-"): getattr(options, name)
+            for name, option in describe(type(options)).items()
+            if option.is_compilers}
 
 
 def predict(text: str, variants: Mapping[str, tuple[Options, str | None]],
@@ -182,7 +188,7 @@ def predict(text: str, variants: Mapping[str, tuple[Options, str | None]],
                   f"--run-on-copies=pipelines={pipelines}",
                   "--verify-each=false", "--remarks-filter=none",
                   "-o", os.devnull],
-                 variants[names[0]][0].compile_timeout)
+                 variants[names[0]][0].tuning.compile_timeout)
 
         with concurrent.futures.ThreadPoolExecutor(count) as pool:
             list(pool.map(run, range(count)))
@@ -217,7 +223,7 @@ def _report(text: str, options: Options, form: str) -> str:
         warn_of_no_collectives(_run(
             [find_compiler(), source, _IMPORT,
              f"--zero-report={_join(report_options)}", "-o", os.devnull],
-            options.compile_timeout))
+            options.tuning.compile_timeout))
         return report.read_text()
 
 
@@ -230,6 +236,34 @@ def warn_of_no_collectives(remarks: Iterable[Diagnostic]) -> None:
     for remark in remarks:
         if match := _NO_COLLECTIVES.search(remark.message):
             warn(match.group(1))
+
+
+def warn_if_nothing_was_rewritten(result: Rewritten, options: Options,
+                                  hint: str | None = None) -> None:
+    """Warns if nothing was rewritten.
+
+    hint: why the step has no collectives, and what to do about it; by default
+      what the compiler says.
+    """
+    entries = result.report["collectives"]
+    if {options.weights, options.gradients, options.secondary} == {"none"} or (
+            any(entry["rewritten"] for entry in entries)):
+        return
+    if entries:
+        warn(f"zpp left all {len(entries)} collectives as they are; "
+             f"Rewritten.left_alone says why")
+    elif hint is None:
+        warn_of_no_collectives(result.remarks)
+    else:
+        warn(f"expected a step with collectives, but got none: {hint}")
+
+
+def with_reason(result: Rewritten, why: str | None) -> Rewritten:
+    """The result with one more remark, if there is a reason."""
+    if why is None:
+        return result
+    remark = Diagnostic("plan", "remark", why)
+    return dataclasses.replace(result, remarks=(*result.remarks, remark))
 
 
 def find_compiler() -> str:
@@ -287,8 +321,8 @@ def _run(command: list, timeout: float | None) -> list[Diagnostic]:
     except subprocess.TimeoutExpired as error:
         written = error.stderr or b""
         raise CompileError(
-            f"{program}: expected an end within compile_timeout, {timeout} s, "
-            f"but got none",
+            f"{program}: expected an end within tuning.compile_timeout, "
+            f"{timeout} s, but got none",
             written if isinstance(written, str)
             else written.decode(errors="replace")) from None
     diagnostics = [Diagnostic(**match.groupdict()) for match in

@@ -1,17 +1,27 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How a step is to be rewritten."""
+"""How a step is to be rewritten.
+
+The fields of the classes here say all about an option once: type, values,
+default and meaning. Errors, `zpp rewrite --help` and the tables of the
+documentation (scripts/option_tables.py) come from them.
+include/zpp/Pipelines/ZeroPP.h is the same for C++; a test compares the two.
+"""
 
 import dataclasses
-import math
+import functools
 import os
-import re
+import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
-#: What a value can be on the wire.
-FORMATS = ("i8", "i4")
-TARGETS = ("auto", "portable", "cuda", "cpu")
+from zpp import _option_kinds as kinds
+from zpp._option_kinds import FORMATS, Kind, parse_mesh
+from zpp._warn import warn
+
+__all__ = ["OLD_WORDS", "OPTION_NAMES", "NamedMesh", "Option", "Options", "SharedOptions",
+           "SharedTuning", "Tuning", "describe", "old_words", "option", "options_type",
+           "parse_mesh", "read_schedule"]
 
 
 class NamedMesh(Protocol):
@@ -24,9 +34,200 @@ class NamedMesh(Protocol):
     def shape(self) -> Mapping[str, int]: ...
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
-    """How a step is to be rewritten; the same for every front end.
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """The description of an option."""
+
+    kind: Kind
+    #: The compiler's default, as a word of the command line; None where it
+    #: depends on the step.
+    default: str | None
+    #: The meaning, in sentences.
+    help: str
+    #: The default in words, where `default` does not say it well.
+    default_text: str | None = None
+    #: The page and heading of docs/ with more about it.
+    more: str = ""
+    #: Whether the pipeline of zpp-opt has an option of this name, too, whose
+    #: values are this one's.
+    is_compilers: bool = True
+
+
+def option(kind: Kind, default: str | None, text: str, **more: Any) -> Any:
+    """A field of an options type: None means the compiler's default."""
+    return dataclasses.field(default=None, metadata={
+        "option": Option(kind, default, text, **more)})
+
+
+def describe(kind: type) -> dict[str, Option]:
+    """The options of an options type by name, without its tuning."""
+    return {field.name: field.metadata["option"]
+            for field in dataclasses.fields(kind) if "option" in field.metadata}
+
+
+@typing.dataclass_transform(frozen_default=True, kw_only_default=True,
+                            field_specifiers=(option,))
+def options_type(kind: type) -> type:
+    """Makes a frozen dataclass that takes the last release's words, too."""
+    made = dataclasses.dataclass(frozen=True, kw_only=True)(kind)
+    initialize = made.__init__
+
+    @functools.wraps(initialize)
+    def __init__(self, *args, **given):
+        initialize(self, *args, **_with_new_words(made, given))
+
+    made.__init__ = __init__
+    return made
+
+
+class _Described:
+    """The base of options types."""
+
+    def __post_init__(self):
+        for name, described in describe(type(self)).items():
+            value = getattr(self, name)
+            if value is None:
+                continue
+            try:
+                value = described.kind.read(value)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+            object.__setattr__(self, name, value)
+
+    def replace(self, **changes: Any) -> Self:
+        """These options with some of them changed.
+
+        Raises:
+          TypeError: if an option does not exist.
+        """
+        names = [field.name for field in dataclasses.fields(self)]
+        if unknown := sorted(set(changes) - {*names, *old_words(type(self))}):
+            raise TypeError(f"expected options among {', '.join(names)}, but "
+                            f"got {', '.join(unknown)}")
+        given = {name: getattr(self, name) for name in names}
+        return type(self)(**given | changes)
+
+
+@options_type
+class SharedTuning(_Described):
+    """The part of `Tuning` that all front ends have."""
+
+    block: int | None = option(
+        kinds.integer(32, 2048, is_power_of_two=True), "128",
+        "Elements that share a scale.")
+    rotate: int | None = option(
+        kinds.choice(0, 32), "32",
+        "Elements of a gradient's group that is multiplied by a Hadamard matrix "
+        "before it is quantized, so that outliers cost less accuracy at the "
+        "same bytes; 0 for none.", more="rationale.md#rotated-blocks")
+    compile_timeout: float | None = option(
+        kinds.SECONDS, None,
+        "Seconds after which each run of the compiler is stopped with an error.",
+        default_text="never", is_compilers=False)
+
+
+@options_type
+class Tuning(SharedTuning):
+    """Options for experts; the defaults suit most steps.
+
+    Raises:
+      ValueError: if a value is not valid.
+    """
+
+    coalesce_bytes: int | None = option(
+        kinds.integer(0), "-1",
+        "Bytes that a device contributes to a buffer shared by tensors that "
+        "travel at the same time. This includes small weights that are gathered "
+        "only once. With 0 each tensor travels alone.",
+        default_text="4 MiB, with target=portable 0")
+    prefetch_bytes: int | None = option(
+        kinds.integer(0), "-1",
+        "With the targets cuda and cpu: bytes of weights that may be gathered "
+        "before they are needed, bytes of gradients that may wait to be "
+        "scattered, and bytes of both that a loop may carry.",
+        default_text="one layer, at least 256 MiB",
+        more="rationale.md#across-the-iterations-of-a-loop")
+
+
+@options_type
+class SharedOptions(_Described):
+    """The part of `Options` that all front ends have."""
+
+    mesh: str | Mapping[str, int] | NamedMesh | None = option(
+        kinds.MESH, None,
+        "The tiers, from the slowest link to the fastest. A tier with the name "
+        "of an axis of the step is that axis. In Python also "
+        "{\"node\": 2, \"gpu\": 4}, or a mesh of the framework with its axes in "
+        "this order.", default_text="the step's own mesh",
+        more="using.md#which-option-for-which-machine")
+    weights: str | None = option(
+        kinds.choice("none", *FORMATS, *(f"{form}:delta" for form in FORMATS)),
+        "i8",
+        "The format in which weight gathers send (qwZ). With :delta they send "
+        "differences to what the others hold, which is kept between steps.",
+        more="using.md#weights-by-difference")
+    gradients: str | Sequence[str] | None = option(
+        kinds.HOP_FORMATS, "i8:i4",
+        "A format per hop of a gradient's scatter, from the innermost tier "
+        "outwards (qgZ): none, i8 or i4. The last format is that of the "
+        "outermost tier, the one before it that of all tiers in between: i8:i4 "
+        "means int8 on every inner hop. One format alone means one hop over the "
+        "whole group. A tier has the same format in all groups; the only tier of "
+        "a mesh has the last one. In Python also "
+        "(\"i8\", \"i4\").")
+    reduced: str | None = option(
+        kinds.choice("none", *FORMATS), "i8",
+        "Where weights are replicated, over a tier or over all (HSDP, plain data "
+        "parallelism): the format in which the sum of a gradient's all-reduce is "
+        "gathered, after a scatter with the formats of gradients.",
+        more="using.md#replicated-weights")
+    secondary: str | int | None = option(
+        kinds.GROUP, None,
+        "The group that keeps a second copy of the weights for the backward pass "
+        "(hpZ).", default_text="the innermost tier")
+    links: str | os.PathLike | Mapping[str, str] | None = option(
+        kinds.LINKS, None,
+        "What a device sends per second over each tier; `zpp-perf --calibrate > "
+        "FILE` measures it. Collectives that quantization or hops would not make "
+        "faster are left alone, except small weights that can travel with "
+        "others. In Python also {\"node\": \"50gbit\"}.", default_text="none")
+    #: Options for experts: a `Tuning`, or its fields as a dict, of which one is
+    #: made.
+    tuning: Any = None
+
+    #: The type of `tuning`.
+    tuning_type: typing.ClassVar[type[SharedTuning]] = SharedTuning
+    #: The module that has these types, for messages.
+    module: typing.ClassVar[str] = "zpp"
+
+    def __post_init__(self):
+        super().__post_init__()
+        object.__setattr__(self, "tuning", self._read_tuning(self.tuning))
+
+    @classmethod
+    def _read_tuning(cls, value: Any) -> SharedTuning:
+        kind = cls.tuning_type
+        if value is None:
+            return kind()
+        if isinstance(value, Mapping):
+            return kind().replace(**value)
+        if not isinstance(value, kind):
+            raise ValueError(f"tuning: expected {cls.module}.Tuning, but got "
+                             f"{value!r}")
+        return value
+
+    def __getattr__(self, name: str) -> Any:
+        if name in OLD_WORDS and name in describe(self.tuning_type):
+            warn(f"options.{name} is an old word, which works in this release "
+                 f"only; write options.tuning.{name}", FutureWarning)
+            return getattr(self.tuning, name)
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute "
+                             f"'{name}'")
+
+
+@options_type
+class Options(SharedOptions):
+    """How a step is to be rewritten.
 
     None means the compiler's default. Structures are kept as the text that the
     compiler reads: mesh={"node": 2, "gpu": 4} becomes "node:2,gpu:4".
@@ -35,128 +236,86 @@ class Options:
       ValueError: if a value is not valid.
     """
 
-    #: Tiers from the slowest link to the fastest: {"node": 2, "gpu": 4},
-    #: "node:2,gpu:4", or a mesh of the framework with its axes in this order.
-    #: None means the axes of the step's own mesh, those first along which
-    #: processes change, or if it has only one, the processes and their devices.
-    mesh: str | Mapping[str, int] | NamedMesh | None = None
-    #: Wire format of weight gathers (qwZ): "none", "i8" or "i4". With
-    #: "i4:delta" or "i8:delta" devices send differences to what the others hold,
-    #: which `zpp.jit` keeps between calls. It needs a secondary partition.
-    weights: str | None = None
-    #: Formats of the gradient scatter's hops (qgZ) from the innermost outwards:
-    #: ("i8", "i4") or "i8:i4". A single format means one hop over the whole
-    #: group. Or "none".
-    gradients: str | Sequence[str] | None = None
-    #: Format in which the sum of a gradient's all-reduce is gathered, where
-    #: weights are replicated (HSDP, plain data parallelism): "none", "i8" or
-    #: "i4". The scatter of that sum has the formats of `gradients`.
-    reduced: str | None = None
-    #: Where each device updates a slice of replicated weights (ZeRO-1, ZeRO-2):
-    #: the format in which it sends by how much they have changed: "none", "i8"
-    #: or "i4".
-    updated: str | None = None
-    #: The group that keeps a second copy of the weights for the backward pass
-    #: (hpZ): the name of a tier, a number of devices, or "none".
-    secondary: str | int | None = None
-    #: "keep" sends weights that the step returns as they came in the first call
-    #: only: what a device has received of them, the secondary partition, is kept
-    #: between calls. Or "none".
-    frozen: str | None = None
-    #: Arguments to treat as weights even if the step does not show that they
-    #: are, for instance in an evaluation: "all", the numbers of leaves of the
-    #: arguments, or a function that returns for each leaf's path, as
-    #: `jax.tree_util.keystr` writes it (`[0]['head']`), whether it is a weight.
-    weights_of: str | Sequence[int] | Callable[[str], bool] | None = None
-    #: Elements that share a scale: a power of two from 32 to 2048.
-    block: int | None = None
-    #: Elements of a gradient's group that is rotated before it is quantized,
-    #: which spreads outliers: 32, or 0 for none.
-    rotate: int | None = None
-    #: What a gradient's hops have rounded is kept between calls and added to what
-    #: the next call sends: "last", of the last hop, which needs the memory of
-    #: partial sums; "all"; or "none".
-    feedback: str | None = None
-    #: Whether to drop gathered weights that a step keeps alive and to gather
-    #: them again in the backward pass (ZeRO-3).
-    regather: bool | None = None
-    #: Parts that a gradient's hops are cut into; 0 picks the number that suits
-    #: `links`.
-    stages: int | None = None
-    #: What a device sends per second over the links of each tier:
-    #: {"node": "50gbit", "gpu": "400gbyte"}, "node=50gbit,gpu=400gbyte", or the
-    #: path of a file with them (`zpp-perf --calibrate` measures and prints it).
-    #: Techniques that would not make a collective faster are left out.
-    links: str | os.PathLike | Mapping[str, str] | None = None
-    #: Bytes for weights that are gathered before they are needed and for
-    #: gradients that wait to be scattered; for targets cuda and cpu.
-    prefetch_bytes: int | None = None
-    #: Bytes that a device contributes to a buffer shared by several tensors;
-    #: with 0 each tensor travels alone.
-    coalesce_bytes: int | None = None
-    #: Who executes the collectives. "portable": XLA, on any device. "cuda":
-    #: the runtime on NVIDIA GPUs, with its kernels and NCCL. "cpu": the same
-    #: on CPU devices of one process, for tests of correctness. "auto": "cuda"
-    #: if the step was exported for it and the runtime is available, otherwise
-    #: "portable"; the reason is logged.
-    target: str = "auto"
-    #: Seconds after which each run of the compiler is stopped with an error;
-    #: None means never.
-    compile_timeout: float | None = None
+    updated: str | None = option(
+        kinds.choice("none", *FORMATS), "none",
+        "Where each device updates a slice of replicated weights (ZeRO-1, "
+        "ZeRO-2): the format in which it sends by how much they have changed.",
+        more="using.md#updates-of-replicated-weights")
+    frozen: str | None = option(
+        kinds.choice("none", "keep"), "none",
+        "keep: weights that the step returns as they came are sent in the first "
+        "step only. What a device has received of them, the secondary partition, "
+        "is kept between steps.", more="using.md#frozen-weights")
+    feedback: str | None = option(
+        kinds.choice("none", "last", "all"), "none",
+        "What a gradient's hops round is kept, and added to the next step's "
+        "gradient: that of the last hop, which needs the memory of partial sums, "
+        "or of all.", more="using.md#error-feedback")
+    weights_of: str | Sequence[int] | Callable[[str], bool] | None = option(
+        kinds.ARGUMENTS, None,
+        "Arguments of the step to treat as weights even if the step does not "
+        "show that they are, for instance in an evaluation. In Python the "
+        "numbers of leaves of the arguments, or a function that returns for each "
+        "leaf's path, as jax.tree_util.keystr writes it ([0]['head']), whether "
+        "it is a weight.", default_text="none",
+        more="using.md#what-is-a-weight")
+    regather: bool | None = option(
+        kinds.BOOLEAN, "false",
+        "Drop gathered weights that the step keeps alive, and gather them again "
+        "in the backward pass (ZeRO-3).")
+    target: str = dataclasses.field(default="auto", metadata={"option": Option(
+        kinds.choice("auto", "portable", "cuda", "cpu"), "portable",
+        "Who executes the collectives: XLA (portable), or the runtime on NVIDIA "
+        "GPUs, beside XLA's compute (cuda). Only in Python: cpu, the same on CPU "
+        "devices of one process, for tests; auto, which is cuda if the step was "
+        "exported for it and the runtime is available.",
+        default_text="portable; in Python auto",
+        more="using.md#target-who-executes-the-collectives",
+        is_compilers=False)})
 
-    def __post_init__(self):
-        def put(name, value):
-            object.__setattr__(self, name, value)
-
-        put("mesh", _mesh_text(self.mesh))
-        _check_choice("weights", self.weights, (
-            None, "none", *FORMATS, *(f"{form}:delta" for form in FORMATS)))
-        put("gradients", _gradients_text(self.gradients))
-        _check_choice("reduced", self.reduced, (None, "none", *FORMATS))
-        _check_choice("updated", self.updated, (None, "none", *FORMATS))
-        if not isinstance(self.secondary, str | None):
-            _check_number("secondary", self.secondary, 1)
-        _check_choice("frozen", self.frozen, (None, "none", "keep"))
-        put("weights_of", _weights_of(self.weights_of))
-        _check_number("block", self.block, 32, 2048)
-        if self.block is not None and self.block & (self.block - 1):
-            raise ValueError(
-                f"block: expected a power of two, but got {self.block}")
-        _check_choice("rotate", self.rotate, (None, 0, 32))
-        _check_choice("feedback", self.feedback, (None, "none", "last", "all"))
-        _check_choice("regather", self.regather, (None, True, False))
-        _check_number("stages", self.stages, 0, 1024)
-        put("links", _links_text(self.links))
-        _check_number("prefetch_bytes", self.prefetch_bytes, 0)
-        _check_number("coalesce_bytes", self.coalesce_bytes, 0)
-        _check_choice("target", self.target, TARGETS)
-        limit = self.compile_timeout
-        if limit is not None and not (
-                isinstance(limit, int | float) and 0 < limit < math.inf):
-            raise ValueError(f"compile_timeout: expected a positive number of "
-                             f"seconds, but got {limit!r}")
-
-    def replace(self, **changes: Any) -> "Options":
-        """These options with some of them changed.
-
-        Raises:
-          TypeError: if an option does not exist.
-        """
-        if unknown := sorted(set(changes) - set(OPTION_NAMES)):
-            raise TypeError(f"expected options among "
-                            f"{', '.join(OPTION_NAMES)}, but got "
-                            f"{', '.join(unknown)}")
-        return dataclasses.replace(self, **changes)
+    tuning_type: typing.ClassVar[type[SharedTuning]] = Tuning
 
 
-#: The name of a tier.
-_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+#: Words of the last release. These have moved to `tuning`; "stages" has gone,
+#: since the compiler picks their number.
+OLD_WORDS = ("block", "rotate", "stages", "prefetch_bytes", "coalesce_bytes",
+             "compile_timeout")
 
-OPTION_NAMES = tuple(field.name for field in dataclasses.fields(Options))
+#: Names that may be given, with old words.
+OPTION_NAMES = (*(field.name for field in dataclasses.fields(Options)),
+                *OLD_WORDS)
 
 
-def read_schedule(schedule: Mapping[int, Mapping[str, Any]], options: Options,
-                  unit: str) -> list[tuple[int, Options]]:
+def old_words(kind: type) -> list[str]:
+    """The old words of an options type."""
+    if not issubclass(kind, SharedOptions):
+        return []
+    return [word for word in OLD_WORDS
+            if word == "stages" or word in describe(kind.tuning_type)]
+
+
+def _with_new_words(kind: type, given: dict[str, Any]) -> dict[str, Any]:
+    """Options by name, with a warning for each that has an old one."""
+    for word in old_words(kind):
+        value = given.pop(word, None)
+        if value is None:
+            continue
+        if word == "stages":
+            warn(f"stages={value!r} is an old option without effect: leave it "
+                 f"out, the compiler picks the number that suits `links`",
+                 FutureWarning)
+            continue
+        warn(f"{word}={value!r} is an old word, which works in this release "
+             f"only; write tuning={kind.module}.Tuning({word}={value!r})",
+             FutureWarning)
+        given["tuning"] = kind._read_tuning(given.get("tuning")).replace(
+            **{word: value})
+    return given
+
+
+def read_schedule(schedule: Mapping[int, Mapping[str, Any]],
+                  options: SharedOptions, unit: str
+                  ) -> list[tuple[int, Any]]:
     """The entries of a schedule with all their options, the latest first. An
     entry replaces some of `options` from a number of calls or steps on.
 
@@ -179,105 +338,3 @@ def read_schedule(schedule: Mapping[int, Mapping[str, Any]], options: Options,
         except (TypeError, ValueError) as error:
             raise ValueError(f"schedule: {error}") from None
     return sorted(entries, key=lambda entry: -entry[0])
-
-
-def parse_mesh(text: str) -> dict[str, int]:
-    """The tiers in "node:2,gpu:4", or with strides "node:2@1,gpu:4@2".
-
-    Raises:
-      ValueError: if `text` is not a mesh.
-    """
-    tiers = {}
-    for part in text.split(","):
-        name, separator, numbers = part.partition(":")
-        size, _, stride = numbers.partition("@")
-        if not _NAME.fullmatch(name) or not separator or not all(
-                number.isascii() and number.isdigit() and len(number) <= 18
-                and int(number) > 0
-                for number in (size, stride or size)) or numbers[-1] == "@":
-            raise ValueError(f"expected a mesh such as 'node:2,gpu:4', but got "
-                             f"{part!a} in {text!a}")
-        if name in tiers:
-            raise ValueError(f"expected every name once in a mesh, but got "
-                             f"{name!a} twice in {text!a}")
-        tiers[name] = int(size)
-    return tiers
-
-
-def _mesh_text(mesh: Any) -> str | None:
-    if mesh is None:
-        return None
-    if isinstance(mesh, str):
-        parse_mesh(mesh)
-        return mesh
-    tiers = mesh
-    if hasattr(mesh, "axis_names"):
-        tiers = {name: mesh.shape[name] for name in mesh.axis_names}
-    if not isinstance(tiers, Mapping) or not tiers:
-        raise ValueError(f"mesh: expected {{'node': 2, 'gpu': 4}}, "
-                         f"'node:2,gpu:4' or a mesh with named axes, but got "
-                         f"{mesh!r}")
-    text = ",".join(f"{name}:{size}" for name, size in tiers.items())
-    parse_mesh(text)
-    return text
-
-
-def _gradients_text(gradients: Any) -> str | None:
-    if gradients is None or gradients == "none":
-        return gradients
-    formats = (gradients.split(":") if isinstance(gradients, str)
-               else gradients if isinstance(gradients, Sequence) else ())
-    # A hop may also send unquantized sums.
-    per_hop = (*FORMATS, "none")
-    if not formats or any(part not in per_hop for part in formats):
-        raise ValueError(
-            f"gradients: expected 'none', or one of {_list(per_hop)} per hop "
-            f"as ('i8', 'i4') or 'i8:i4', but got {gradients!r}")
-    return ":".join(formats)
-
-
-def _weights_of(weights: Any) -> Any:
-    if weights is None or weights == "all" or callable(weights):
-        return weights
-    if isinstance(weights, str) or not isinstance(weights, Sequence) or any(
-            not isinstance(number, int) or number < 0 for number in weights):
-        raise ValueError(
-            f"weights_of: expected 'all', numbers of arguments or a function of "
-            f"their paths, but got {weights!r}")
-    return tuple(weights)
-
-
-def _links_text(links: Any) -> str | None:
-    if links is None or isinstance(links, str):
-        return links
-    if isinstance(links, os.PathLike):
-        return os.fspath(links)
-    if isinstance(links, Mapping) and links:
-        return ",".join(f"{tier}={speed}" for tier, speed in links.items())
-    raise ValueError(f"links: expected {{'node': '50gbit'}}, 'node=50gbit' or "
-                     f"a file, but got {links!r}")
-
-
-def _check_choice(name: str, value: Any, choices: Sequence) -> None:
-    if not any(value is choice or isinstance(choice, str) and value == choice
-               for choice in choices):
-        raise ValueError(f"{name}: expected {_list(choices)}, but got "
-                         f"{value!r}")
-
-
-def _check_number(name: str, value: Any, least: int,
-                  most: float = math.inf) -> None:
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int) or not (
-            least <= value <= most):
-        limits = (f"{least} or more" if most == math.inf
-                  else f"{least} to {most}")
-        raise ValueError(
-            f"{name}: expected an integer, {limits}, but got {value!r}")
-
-
-def _list(choices: Sequence) -> str:
-    """'a', 'b' or 'c', without None, which stands for the default."""
-    *first, last = (repr(choice) for choice in choices if choice is not None)
-    return f"{', '.join(first)} or {last}"

@@ -1,13 +1,13 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a step will take, as FSDP and with each technique, before it runs."""
+"""Predictions of a step's time and memory, as FSDP and with each technique."""
 
 import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from zpp._compiler import predict, report_entries
+from zpp._compiler import logger, predict, report_entries
 from zpp._options import Options
 
 _OFF = {"weights": "none", "gradients": "none", "secondary": "none"}
@@ -22,7 +22,8 @@ TECHNIQUES = {
     "differences": ("weights", "secondary", "gradients", "state"),
 }
 #: Options that only mean something with a technique.
-_NEEDS = {"frozen": "secondary", "feedback": "gradients"}
+_NEEDS = {"frozen": "secondary", "feedback": "gradients",
+          "reduced": "gradients"}
 #: A plan with more techniques must be faster by this part to be chosen.
 LEAST_GAIN = 0.02
 
@@ -32,7 +33,7 @@ class Prediction:
     """One way to run a step. Times are seconds, bytes those of one device."""
 
     name: str
-    #: What differs from the step as it is written.
+    #: The options that differ from the step as it is written.
     options: Options
     seconds: float
     #: The device computes, and it stands still for communication.
@@ -214,7 +215,7 @@ def plan_text(text: str, options: Options, *, device: str | None,
         report_entries(text, options)
     return Plan(
         {tier: first["mesh"][tier] for tier in first["time"]["tiers"]}, device,
-        options.links,
+        None if options.links is None else str(options.links),
         tuple(_read(name, variants[name], report)
               for name, report in reports.items()),
         first["time"]["flops"], first["time"]["unknown_loops"])
@@ -230,40 +231,33 @@ def _read(name: str, options: Options, report: dict) -> Prediction:
         tuple(map(tuple, time["tasks"])))
 
 
-def plan(step: Any, options: Options | None = None, /, *,
-         device: str | None = None, compute: float | None = None,
-         **changes: Any) -> Plan:
-    """Predicts what a step takes, as it is written and with each technique.
-
-        print(zpp.plan(step, mesh="node:64,gpu:16", device="h100",
-                       links="node=50gbit,gpu=400gbyte").table())
-
-    Nothing runs and no device is needed; `step` may be for any number of them.
-
-    Args:
-      step: as for `zpp.rewrite`.
-      options: a `zpp.Options`, of which `links` says how fast the tiers are.
-      device: "h100" or another name that `zpp-opt --zero-report` knows, or the
-        peak in 16 bits and the memory of one: "989tflops,4800gbyte".
-      compute: seconds that a device computes in one step as it is written, if
-        that was measured. Otherwise it follows from `device`.
-      **changes: fields of `zpp.Options` in place of those in `options`.
-
-    Raises:
-      CompileError: with the compiler's message.
-      TypeError, ValueError: where the step or an option is something else.
-    """
-    from zpp._rewrite import module_of
-    options = (options or Options()).replace(**changes)
-    text, options = module_of(step, options)
-    return plan_text(text, options, device=device, compute=compute)
-
-
 def choose(text: str, options: Options, auto: Auto) -> tuple[Options, str]:
     """The options of the best plan, and why it is the best."""
     found = plan_text(text, options, device=auto.device, compute=auto.compute)
     best = found.best(auto.memory_limit)
     return best.options, found.explain(best, auto.memory_limit)
+
+
+def choose_if(auto: Auto | None, text: str, options: Options
+              ) -> tuple[Options, str | None]:
+    """The options to rewrite this module with, and why if they are chosen."""
+    if auto is None:
+        return options, None
+    chosen, why = choose(text, options, auto)
+    logger.info("%s", why)
+    return chosen, why
+
+
+def split_auto(options: Any) -> tuple[Options, Auto | None]:
+    """Options, and what is to choose among them."""
+    if isinstance(options, Auto):
+        return Options(), options
+    if options == "auto":
+        return Options(), Auto()
+    if not isinstance(options, Options | None):
+        raise TypeError(f"expected zpp.Options, zpp.Auto or 'auto', but got "
+                        f"{options!r}")
+    return options or Options(), None
 
 
 def parse_bytes(text: str) -> int:

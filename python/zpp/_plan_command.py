@@ -9,11 +9,12 @@ from collections.abc import Callable
 
 from zpp._files import write_file
 from zpp._options import Options
-from zpp._plan import parse_bytes, parse_seconds, plan
+from zpp._plan import parse_bytes, parse_seconds
+from zpp._rewrite import plan
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What `zpp plan` takes beside a step and the fields of zpp.Options."""
+    """Adds the arguments of `zpp plan` beside a step and the fields of zpp.Options."""
     parser.add_argument(
         "--device", metavar="NAME", help="a name such as h100, or the peak in 16 "
         "bits and the memory, such as 989tflops,4800gbyte (default: h100)")

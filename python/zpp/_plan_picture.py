@@ -71,7 +71,7 @@ def draw(plan: "Plan") -> str:
              f"{prediction.seconds * 1e3:.0f} ms", "strong")
         text(left + scale * prediction.seconds + 6, y + _BAR - 2 + _LINE,
              f"{first.seconds / prediction.seconds:.2f}x", "soft")
-        for index, (name, bars) in enumerate(lanes.items()):
+        for name, bars in lanes.items():
             text(left - 8 - 7 * len(name), y + _BAR - 3, name, "soft")
             bar(left, y, scale * prediction.seconds, "lane")
             for begin, end, style in bars:
@@ -94,7 +94,7 @@ def draw(plan: "Plan") -> str:
 def _merge(tasks, stream: str, scale: float) -> list[tuple[float, float, str]]:
     """(begin, end, style) of a stream's tasks, in pixels. What lies closer
     together than can be seen is one."""
-    bars = []
+    bars: list[tuple[float, float, str]] = []
     for name, begin, end, label in tasks:
         if name != stream:
             continue

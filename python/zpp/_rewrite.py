@@ -1,17 +1,18 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""`rewrite`, for what front ends export and for text."""
+"""`rewrite` and `plan`, for what front ends export and for text.
 
-import dataclasses
+The roof of the package: front ends do not import it.
+"""
+
 import importlib.util
-import re
 from typing import Any, Literal
 
-from zpp._compiler import Diagnostic, Rewritten, logger, rewrite_text
-from zpp._compiler import warn_of_no_collectives
+from zpp._compiler import Rewritten, rewrite_text
+from zpp._compiler import warn_if_nothing_was_rewritten, with_reason
 from zpp._options import Options
-from zpp._plan import Auto, choose
-from zpp._warn import warn
+from zpp._plan import Auto, Plan, choose_if, plan_text, split_auto
+from zpp._text import is_pretty
 
 
 def rewrite(step: Any,
@@ -50,6 +51,34 @@ def rewrite(step: Any,
     return result
 
 
+def plan(step: Any, options: Options | None = None, /, *,
+         device: str | None = None, compute: float | None = None,
+         **changes: Any) -> Plan:
+    """Predicts what a step takes, as it is written and with each technique.
+
+        print(zpp.plan(step, mesh="node:64,gpu:16", device="h100",
+                       links="node=50gbit,gpu=400gbyte").table())
+
+    Nothing runs and no device is needed; `step` may be for any number of them.
+
+    Args:
+      step: as for `zpp.rewrite`.
+      options: a `zpp.Options`, of which `links` says how fast the tiers are.
+      device: "h100" or another name that `zpp-opt --zero-report` knows, or the
+        peak in 16 bits and the memory of one: "989tflops,4800gbyte".
+      compute: seconds that a device computes in one step as it is written, if
+        that was measured. Otherwise it follows from `device`.
+      **changes: fields of `zpp.Options` in place of those in `options`.
+
+    Raises:
+      CompileError: with the compiler's message.
+      TypeError, ValueError: where the step or an option is something else.
+    """
+    options = (options or Options()).replace(**changes)
+    text, options = module_of(step, options)
+    return plan_text(text, options, device=device, compute=compute)
+
+
 def complete(text: str) -> str:
     """A module in the generic form with the collectives that XLA makes of its
     shardings, if it has any and JAX is there."""
@@ -59,74 +88,11 @@ def complete(text: str) -> str:
     return jax.complete_module(text)
 
 
-def split_auto(options: Any) -> tuple[Options, Auto | None]:
-    """Options, and what is to choose among them."""
-    if isinstance(options, Auto):
-        return Options(), options
-    if options == "auto":
-        return Options(), Auto()
-    if not isinstance(options, Options | None):
-        raise TypeError(f"expected zpp.Options, zpp.Auto or 'auto', but got "
-                        f"{options!r}")
-    return options or Options(), None
-
-
-def choose_if(auto: Auto | None, text: str, options: Options
-              ) -> tuple[Options, str | None]:
-    """The options to rewrite this module with, and why if they are chosen."""
-    if auto is None:
-        return options, None
-    chosen, why = choose(text, options, auto)
-    logger.info("%s", why)
-    return chosen, why
-
-
-def with_reason(result: Rewritten, why: str | None) -> Rewritten:
-    """The result with one more remark, if there is a reason."""
-    if why is None:
-        return result
-    remark = Diagnostic("plan", "remark", why)
-    return dataclasses.replace(result, remarks=(*result.remarks, remark))
-
-
 def module_of(step: Any, options: Options) -> tuple[str, Options]:
-    """The module of a step in the generic form, with all collectives, and the
-    options for it."""
+    """The same as `zpp.jax.module_of_step`, also of text and bytecode."""
     if isinstance(step, str) and not is_pretty(step):
         return complete(step), options
     from zpp import jax
     if isinstance(step, str) or jax.is_bytecode(step):
         return complete(jax.to_generic(step)), options
     return jax.module_of_step(jax.as_step(step), options)
-
-
-#: An operation of StableHLO or Shardy without quotes around its name.
-_PRETTY = re.compile(
-    r"^\s*(?:%[\w:]+(?:, %[\w:]+)* = )?(?:stablehlo|chlo|vhlo|sdy)\.\w",
-    re.MULTILINE | re.ASCII)
-
-
-def is_pretty(text: str) -> bool:
-    """Whether this module is in the pretty form of StableHLO, which zpp-opt
-    cannot read."""
-    return _PRETTY.search(text) is not None
-
-
-def warn_if_nothing_was_rewritten(result: Rewritten, options: Options,
-                                  hint: str | None = None) -> None:
-    """Warns if nothing was rewritten.
-
-    hint: why the step has no collectives, and what to do about it; by default
-      what the compiler says.
-    """
-    entries = result.report["collectives"]
-    if {options.weights, options.gradients, options.secondary} == {"none"} or (
-            any(entry["rewritten"] for entry in entries)):
-        return
-    if entries:
-        warn(f"zpp left all {len(entries)} collectives as they are; "
-             f"Rewritten.left_alone says why")
-    elif hint is None:
-        warn_of_no_collectives(result.remarks)
-    else:
-        warn(f"expected a step with collectives, but got none: {hint}")

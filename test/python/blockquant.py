@@ -8,6 +8,8 @@ import numpy as np
 MAX_CODE = {"i8": 127, "i4": 7}
 ELEMENT_BITS = {"i8": 8, "i4": 4}
 ROTATION = 32
+SIGNS = np.array([-1 if 0xFA36F5C6 >> i & 1 else 1
+                  for i in range(ROTATION)], np.float32)
 
 
 def chunk_bytes(elements: int, form: str, block: int) -> int:
@@ -19,27 +21,53 @@ def chunk_bytes(elements: int, form: str, block: int) -> int:
     return align(align(payload) + 2 * -(-elements // block))
 
 
-def rotate(values: np.ndarray, factor: float) -> np.ndarray:
-    """A chunk (flat, f32) with its whole groups rotated; the factor is 1/8
-    before quantization and 1/4 after it."""
+def _enter(groups: np.ndarray, factor) -> np.ndarray:
+    return np.where(np.abs(groups) < 2.0**-100,
+                    np.copysign(np.float32(0), groups), groups * factor)
+
+
+def _of_whole_groups(values: np.ndarray, function) -> np.ndarray:
+    """A chunk (flat, f32) with `function` of its groups, one in each row."""
     whole = values.size // ROTATION * ROTATION
-    groups = values[:whole].reshape(-1, ROTATION)
     with np.errstate(all="ignore"):
-        groups = np.where(np.abs(groups) < 2.0**-100,
-                          np.copysign(np.float32(0), groups),
-                          groups * np.float32(factor))
-        distance = 1
-        while distance < ROTATION:
-            pairs = groups.reshape(-1, ROTATION // (2 * distance), 2, distance)
-            groups = np.stack([pairs[:, :, 0] + pairs[:, :, 1],
-                               pairs[:, :, 0] - pairs[:, :, 1]], 2)
-            distance *= 2
+        groups = function(values[:whole].reshape(-1, ROTATION))
     return np.concatenate([groups.reshape(-1), values[whole:]]).astype(
         np.float32)
 
 
+def rotate(values: np.ndarray) -> np.ndarray:
+    """A chunk (flat, f32) as it is quantized: signs, then the matrix."""
+    def forward(groups):
+        groups = _enter(groups, SIGNS * np.float32(1 / 8))
+        for h in (1, 2, 4, 8, 16):
+            pairs = groups.reshape(-1, ROTATION // (2 * h), 2, h)
+            groups = np.stack([pairs[:, :, 0] + pairs[:, :, 1],
+                               pairs[:, :, 0] - pairs[:, :, 1]], 2)
+            groups = groups.reshape(-1, ROTATION)
+        return groups
+
+    return _of_whole_groups(values, forward)
+
+
+def rotate_back(values: np.ndarray) -> np.ndarray:
+    """The inverse of rotate(), after quantization: the matrix, then signs."""
+    def back(groups):
+        groups = _enter(groups, np.float32(1 / 4))
+        for h in (16, 8, 4, 2, 1):
+            pairs = groups.reshape(-1, ROTATION // (2 * h), 2, h)
+            first = np.arange(0, ROTATION, 2 * h)
+            is_reversed = (SIGNS[first] != SIGNS[first + h])[:, None]
+            lower, upper = pairs[:, :, 0], pairs[:, :, 1]
+            groups = np.stack([lower + upper, np.where(
+                is_reversed, upper - lower, lower - upper)], 2)
+            groups = groups.reshape(-1, ROTATION)
+        return groups
+
+    return _of_whole_groups(values, back)
+
+
 def transport(values: np.ndarray, form: str, block: int) -> np.ndarray:
-    """What arrives, as f32, of one chunk (flat, f32) sent as `form`."""
+    """The values that arrive, as f32, of one chunk (flat, f32) sent as `form`."""
     values = np.ravel(values).astype(np.float32)
     if form == "none":
         return values
@@ -83,13 +111,13 @@ def hops_of(tiers, forms) -> list[tuple[int, str]]:
 
     `tiers` are the mesh's sizes, slowest first. One format is one hop over all
     tiers. Otherwise the last format is that of the outermost tier, and the one
-    before it that of all tiers in between.
+    before it that of all tiers in between. There is no hop over one device.
     """
     if len(forms) == 1:
         return [(int(np.prod(tiers)), forms[0])]
     inner = [forms[min(hop, len(forms) - 2)] for hop in range(len(tiers) - 1)]
-    outermost = forms[min(len(tiers), len(forms)) - 1]
-    return list(zip(reversed(tiers), [*inner, outermost]))
+    return [(size, form) for size, form in zip(
+        reversed(tiers), [*inner, forms[-1]]) if size > 1]
 
 
 def reduce_scatter(operands, tiers, forms, block: int, dim: int, dtype,
@@ -148,12 +176,12 @@ def reduce_scatter(operands, tiers, forms, block: int, dim: int, dtype,
                 chunk = np.take(held[peer], rank[axis], axis=axis)
                 sent, lying = lay(chunk, axis)
                 if quantizes and not is_rotated:
-                    sent = rotate(sent, 1 / 8)
+                    sent = rotate(sent)
                 arrived = transport(sent, form, block)
                 total = arrived if total is None else (
                     total + arrived).astype(np.float32)
                 if hop in fed:
-                    there = rotate(arrived, 1 / 4) if quantizes else arrived
+                    there = rotate_back(arrived) if quantizes else arrived
                     with np.errstate(all="ignore"):
                         error = chunk - take_up(there, lying, chunk.shape)
                     place = [slice(None)] * error.ndim
@@ -161,7 +189,7 @@ def reduce_scatter(operands, tiers, forms, block: int, dim: int, dtype,
                     lost[peer][tuple(place)] = np.where(
                         np.abs(error) < np.inf, error, 0)
             if quantizes and not stays:
-                total = rotate(total, 1 / 4)
+                total = rotate_back(total)
             result[rank] = take_up(total, lying, chunk.shape)
         if hop in fed:
             errors |= {(hop, rank): value.astype(ml_dtypes.bfloat16).astype(

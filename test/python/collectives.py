@@ -77,7 +77,7 @@ def each(text: str, tiers: dict[str, int]):
 
 
 def _trip_count(loop) -> int:
-    """Of `for (i = 0; i < constant; ++i)`, as lax.scan makes them."""
+    """Trip count of `for (i = 0; i < constant; ++i)`, as lax.scan makes them."""
     *_, compare, _ = loop.regions[0].blocks[0].operations
     assert compare.operation.name == "stablehlo.compare"
     bound = compare.operation.operands[1].owner

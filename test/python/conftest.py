@@ -1,6 +1,6 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Eight virtual devices, and where the package and the examples are."""
+"""Eight virtual devices, and where the package, examples and scripts are."""
 
 import pathlib
 import sys
@@ -11,7 +11,7 @@ jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 8)
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-for folder in ("examples", "python"):
+for folder in ("examples", "python", "scripts"):
     if str(ROOT / folder) not in sys.path:
         sys.path.insert(0, str(ROOT / folder))
 
@@ -19,3 +19,5 @@ for folder in ("examples", "python"):
 def pytest_configure(config):
     config.addinivalue_line(
         "markers", "compiler: needs zpp-opt (deselect: -m 'not compiler')")
+    config.addinivalue_line(
+        "markers", "slow: runs in `make test-all`, not in `make test`")

@@ -116,7 +116,7 @@ def start(function, inputs, outputs, chain, *, ties=(), workspace=0):
 
 
 def wait(function, inputs, written, *, ties=(), workspace=0):
-    """What `start` returned, when it may be used; and the ties."""
+    """Waits for what `start` returned, until it may be used; and the ties."""
     inputs, ties = tuple(inputs), tuple(ties)
     written = tuple(written)
     outputs = written[:-1] if workspace else written

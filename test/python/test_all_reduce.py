@@ -16,7 +16,7 @@ import pytest
 import zpp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from training import AXES, FAST, MESH, NODES, OFF, TINY, array, ranks_agree
+from training import AXES, FAST, MESH, NODES, OFF, array, ranks_agree
 from training import same_bits, train, trainer_of, with_options
 
 pytestmark = [pytest.mark.compiler,
@@ -29,7 +29,7 @@ ON = {"weights": "i8", "gradients": "i8:i4", "secondary": "none"}
 
 
 def share(report: dict, tier: str = "node", **wanted) -> float:
-    """What all-reduces send over `tier`, compared with what they sent."""
+    """The part that all-reduces send over `tier` of what they sent."""
     chosen = [entry for entry in report["collectives"]
               if entry["kind"] == "all_reduce" and entry["role"] == "gradient"
               and all(entry[key] == value for key, value in wanted.items())]
@@ -123,7 +123,7 @@ def accumulated(weights, batch):
 
 
 def accumulated_first(weights, batch):
-    """Summed once, behind the loop over micro-batches, with the loss."""
+    """Summed once, after the loop over micro-batches, with the loss."""
     micro = jax.tree.map(lambda x: x.reshape(2, -1, x.shape[-1]), batch)
 
     def add(total, one):
@@ -256,20 +256,24 @@ def test_programs(name, target):
                    for entry in report["collectives"])
 
 
+#: Links on which even small sums are worth several stages.
+SLOW = "node=0.001gbit,gpu=0.001gbit"
+
+
 @pytest.mark.parametrize("target", ["portable", "cpu"])
 @pytest.mark.parametrize("name", ["hsdp", "swapped"])
 def test_stages(name, target):
     """Each stage is scattered, summed between nodes and gathered by itself."""
     program = PROGRAMS[name]
     step = zpp.jit(step_of(program), compiler_options=FAST, target=target,
-                   mesh=NODES, stages=2, **ON)
+                   mesh=NODES, links=SLOW, **ON)
     weights, _, losses = run(program, step)
     np.testing.assert_allclose(losses, unmodified(name)[2], rtol=1e-2)
     assert all(map(ranks_agree, weights))
     report = step.report()
-    # As written, "swapped" sums whole gradients between nodes.
-    assert share(report) == pytest.approx(
-        {"hsdp": 0.2, "swapped": 0.05}[name], rel=0.1)
+    # As written, "swapped" sums whole gradients between nodes. Stages have more
+    # padding: in one piece these are 0.1953 and 0.0488.
+    assert share(report) == {"hsdp": 0.21875, "swapped": 0.0546875}[name]
     # Each exchange counts for the collective that it is of.
     assert not any(entry["after"]["gpu"] for entry in report["collectives"]
                    if entry["kind"] == "all_reduce"
@@ -320,6 +324,7 @@ def test_without_a_format_for_gradients_nothing_changes():
     assert same_bits(weights, unmodified("pmean")[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pmean", "hsdp"])
 def test_replicas_are_equal_after_many_steps(name):
     """Bit for bit: an owner keeps what it sent."""

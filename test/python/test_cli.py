@@ -22,7 +22,7 @@ pytestmark = pytest.mark.compiler
 P = jax.sharding.PartitionSpec
 AXES = ("node", "gpu")
 OPTIONS = ["--mesh", NODES, "--weights", "i8", "--gradients", "i8:i4",
-           "--block", "32"]
+           "--tuning.block", "32"]
 
 
 def mesh() -> jax.sharding.Mesh:
@@ -48,7 +48,7 @@ def descend(w, x):
     return w - 0.1 * gradient, value
 
 
-#: The program of one device, as XLA has it behind its partitioner.
+#: The program of one device, as XLA has it after its partitioner.
 LOCAL = """
 module @step attributes {mhlo.num_partitions = 8 : i32} {
   func.func @main(%w: tensor<8x64xf32>, %x: tensor<8x64xf32>)

@@ -16,7 +16,7 @@ from conftest import ROOT
 
 sys.path.append(str(ROOT / "bench"))
 
-import convergence  # noqa: E402
+import convergence
 
 STEPS = 6
 
@@ -30,6 +30,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.compiler
 def test_every_row_trains_like_fsdp(folder, monkeypatch, capsys):
     monkeypatch.setattr(convergence, "SEEDS", 1)

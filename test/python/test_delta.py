@@ -49,7 +49,7 @@ def check_equal_copies(kept):
 
 
 def errors(weight, own):
-    """Of what is held, and of what plain int8 sends, relative to the weight in
+    """Errors of what is held, and of what plain int8 sends, relative to the weight in
     bf16."""
     exact = np.asarray(weight).astype(jnp.bfloat16).astype(np.float32)
     held = np.asarray(own).astype(np.float32).reshape(exact.shape)
@@ -147,12 +147,22 @@ def test_a_part_of_restored_weights_is_sent_whole(monkeypatch):
     assert [len(kept) for kept in taken] == [0, 4, 4, 0, 4]
 
 
+def test_nodes_of_one_device_hold_whole_weights():
+    """Without an option: their fastest tier has nobody to share with."""
+    fast, state, batch = started(mesh="host:8,device:1", secondary=None)
+    state, _ = fast(state, batch)
+    assert set(fast.state) == {
+        "own.0", "held.0", "own.1", "held.1", "mesh"}
+    assert fast.state["held.0"].size == 8 * forms.WIDTH**2
+    fast(state, batch)
+
+
 def test_no_weight_with_differences_is_a_warning():
     for options in ({"mesh": "all:8", "secondary": None}, {"secondary": 8}):
         fast, state, batch = started(**options)
         with pytest.warns(UserWarning, match="weights=i4:delta: no weight has "
                           "differences; .* its group lies within the secondary "
-                          "group of 8"):
+                          "group of 8.*secondary=1"):
             fast(state, batch)
         assert fast.state is None
 
@@ -176,9 +186,9 @@ def test_a_state_of_another_step_is_refused():
     state, _ = fast(state, batch)
     good = dict(fast.state)
     fast.state = {"own.0": good["own.0"]}
-    with pytest.raises(ValueError, match=r"state: expected 4 arrays, own.0, "
-                       r"held.0, own.1, held.1, but got own.0; it is of another "
-                       r"step or of other options. Set it to None to send whole weights once"):
+    with pytest.raises(ValueError, match=r"state: expected 5 arrays, own.0, "
+                       r"held.0, own.1, held.1, mesh, but got own.0; it is of "
+                       r"another step or of other options. Set it to None to send whole weights once"):
         fast(state, batch)
     fast.state = {**good, "held.1": good["own.0"]}
     with pytest.raises(ValueError, match=r"state: expected 'held.1' of "
@@ -209,6 +219,44 @@ def test_a_state_of_another_step_is_refused():
         fast(state, batch)
     fast.state = None
     fast(state, batch)
+
+
+def on_devices(nodes, gpus, axes=("node", "gpu")):
+    """The step of a GPT on so many devices, and its state. All sizes are the
+    same on any number of devices."""
+    sizes = {"node": nodes, "gpu": gpus}
+    trainer = gpt.Trainer(gpt.Config(
+        layers=1, width=64, heads=2, vocab=64, context=8, checkpoint="policy",
+        mesh=tuple((axis, sizes[axis]) for axis in axes)))
+    fast = zpp.jit(trainer.step, compiler_options=FAST, **{
+        **OPTIONS, "target": "portable", "mesh": sizes})
+    return fast, trainer.init(), trainer.batch(tokens(trainer.config, 0))
+
+
+@pytest.mark.parametrize("nodes, gpus, axes", [
+    (2, 2, ("node", "gpu")), (4, 2, ("node", "gpu")),
+    (2, 4, ("gpu", "node"))], ids=str)
+def test_a_state_of_another_mesh_is_dropped_with_a_warning(
+        tmp_path, nodes, gpus, axes):
+    """Saved as numbers, and placed as `shapes` says."""
+    fast, state, batch = on_devices(2, 4)
+    fast(state, batch)
+    np.savez(tmp_path / "state.npz", **fast.state)
+    fast, state, batch = on_devices(nodes, gpus, axes)
+    shapes = fast.rewritten(state, batch).step.state.shapes
+    with np.load(tmp_path / "state.npz") as saved:
+        fast.state = {
+            name: jax.device_put(array.view(shapes[name].dtype),
+                                 shapes[name].sharding)
+            for name, array in saved.items()}
+    with pytest.warns(UserWarning, match="state: expected one of a step on the "
+                      "mesh .*, but got one of another mesh, or of another "
+                      "order") as warned:
+        after = fast(state, batch)
+    assert len(warned) == 1
+    fresh, state, batch = on_devices(nodes, gpus, axes)
+    assert same_bits(after, fresh(state, batch))
+    assert same_bits(fast.state, fresh.state)
 
 
 def test_the_shapes_of_a_state_are_known_before_it():
@@ -246,7 +294,8 @@ def test_a_step_in_a_folder_keeps_state(tmp_path, target):
         kept = loaded.state
         other, same = loaded(other, batch)
         assert kept is None or all(
-            array.is_deleted() for array in kept.values())
+            array.is_deleted() for name, array in kept.items()
+            if name != "mesh")
         assert same_bits((other, same, loaded.state),
                          (state, loss, fast.state))
     saved = jax.tree.map(lambda leaf: leaf.copy(), (other, loaded.state))
@@ -287,7 +336,7 @@ def test_compiled_for_gpus():
     for made in (rewritten.step, rewritten.step.start):
         assert made.bundle is not None and made.uses_runtime
     assert len(rewritten.step.start.bundle.manifest["functions"]) > 0
-    assert rewritten.step.state.taken == tuple(rewritten.step.state.shapes)
+    assert rewritten.step.state.taken == tuple(rewritten.step.state.kept)
 
 
 @needs_library

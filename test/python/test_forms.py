@@ -347,7 +347,7 @@ def test_all_of_zeropp_keeps_the_losses(name):
 
 def run_replicas(text: str, *arguments) -> np.ndarray:
     """Runs a module of eight replicas; each argument holds those of all, one
-    behind the other, and so does the result."""
+    after the other, and so does the result."""
     module, context = collectives.parse(text)
     options = xla_client.CompileOptions()
     options.num_replicas = options.executable_build_options.num_replicas = 8

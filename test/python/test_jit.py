@@ -235,8 +235,9 @@ def test_other_forms_are_errors(form, error, message):
 
 def test_the_compiler_has_a_time_limit():
     with pytest.raises(zpp.CompileError, match="zpp-opt: expected an end within"
-                       " compile_timeout, 1e-05 s, but got none"):
-        zpp.jit(scale, mesh="node:1", compile_timeout=1e-5)(1.0, 2.0)
+                       " tuning.compile_timeout, 1e-05 s, but got none"):
+        zpp.jit(scale, mesh="node:1",
+                tuning=zpp.Tuning(compile_timeout=1e-5))(1.0, 2.0)
 
 
 def test_a_missing_compiler_is_named(monkeypatch, tmp_path):

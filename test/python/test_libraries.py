@@ -1,7 +1,6 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Steps that other libraries have jitted. Those of Flax run where it is
-installed: bench/trainers.py installs it."""
+"""Steps that other libraries have jitted."""
 
 import jax
 import jax.numpy as jnp

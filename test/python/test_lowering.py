@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import zpp
-from blockquant import MAX_CODE, rotate
+from blockquant import MAX_CODE, rotate, rotate_back
 from jax.sharding import PartitionSpec as P
 
 pytestmark = pytest.mark.compiler
@@ -237,16 +237,16 @@ def test_rotated_blocks(name, form):
         values = difficult(3 * length, dtype, seed).reshape(3, length)
         with np.errstate(all="ignore"):
             chunks = np.stack([
-                quantize(rotate(row.astype(np.float32), 1 / 8), form, block)
+                quantize(rotate(row.astype(np.float32)), form, block)
                 for row in values])
             rows = np.stack([dequantize(row, length, form, block)
                              for row in chunks])
             add("quantize", values, chunks)
             add("dequantize", chunks, np.stack(
-                [rotate(row, 1 / 4) for row in rows]).astype(dtype))
+                [rotate_back(row) for row in rows]).astype(dtype))
             for kind in ("sum", "mean"):
                 add(f"dequantize_reduce {kind}", chunks,
-                    rotate(reduce(rows, kind), 1 / 4).astype(dtype))
+                    rotate_back(reduce(rows, kind)).astype(dtype))
     for got, (result, what) in zip(program.run(), expected):
         assert_same_bits(got, result, what)
 

@@ -90,7 +90,7 @@ def test_gathered_weight_is_what_the_definition_says(
     weight = values(shape, DTYPES[dtype])
     contributions = np.zeros((8, *shape), DTYPES[dtype])
     gathered, _ = run(mesh, dim, weight, contributions, weights=form,
-                      block=block)
+                      tuning={"block": block})
     expected = blockquant.all_gather(np.split(weight, 8, dim), form, block, dim,
                                      DTYPES[dtype])
     assert training.same_bits(gathered, np.broadcast_to(
@@ -108,14 +108,15 @@ def test_gathered_weight_is_what_the_definition_says(
     ("f32", "2x4", 0, (64, 24), "i4", 128),
     ("bf16", "2x4", 1, (24, 64), "none:i8", 128),
     ("f32", "1x8", 0, (64, 24), "i8:i4", 128),
+    ("f32", "8", 0, (64, 24), "i8:i4", 128),
 ])
 def test_reduced_gradient_is_what_the_definition_says(
         dtype, mesh, dim, shape, forms, block, rotate):
     weight = values(shape, DTYPES[dtype])
     contributions = values((8, *shape), DTYPES[dtype], seed=1)
     gathered, gradient = run(mesh, dim, weight, contributions, gradients=forms,
-                             block=block, rotate=rotate)
-    tiers = [size for size in MESHES[mesh].values() if size > 1]
+                             tuning={"block": block, "rotate": rotate})
+    tiers = list(MESHES[mesh].values())
     expected = blockquant.reduce_scatter(
         contributions.astype(np.float32), tiers, forms.split(":"), block, dim,
         DTYPES[dtype], rotates=rotate == 32)
@@ -160,7 +161,7 @@ def test_small_gradients_do_not_vanish(tiny):
 
 
 @pytest.mark.parametrize("forms, options, bound", [
-    ("i8:i4", {}, 0.12), ("i8:i4", {"rotate": 0}, 0.20), ("i8:i8", {}, 0.03)])
+    ("i8:i4", {}, 0.12), ("i8:i4", {"tuning": {"rotate": 0}}, 0.20), ("i8:i8", {}, 0.03)])
 def test_error_on_heavy_tailed_gradients(forms, options, bound):
     """Student-t with 3 degrees of freedom; DeepSpeed's scheme has 0.54."""
     rng = np.random.default_rng(3)

@@ -14,9 +14,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 sys.path.append(str(ROOT / "bench"))
 
-import gpt  # noqa: E402
-import zpp  # noqa: E402
-from lab import one_device  # noqa: E402
+import gpt
+import zpp
+from lab import one_device
 
 AXES = ("node", "gpu")
 
@@ -69,7 +69,7 @@ def test_collectives_are_those_of_four_devices():
 
 @pytest.mark.compiler
 @pytest.mark.parametrize("options", [
-    None, {"gradients": "i4:i4"}, {"gradients": "i8", "rotate": 32}])
+    None, {"gradients": "i4:i4"}, {"gradients": "i8", "tuning": {"rotate": 32}}])
 def test_step_is_that_of_four_devices(options):
     trainer = gpt.Trainer(gpt.Config(
         layers=1, mesh=(("node", 2), ("gpu", 2)), checkpoint="policy"))

@@ -81,8 +81,6 @@ def test_options_are_values():
     ({"weights": "i3"}, "weights: expected 'none', 'i8', 'i4', 'i8:delta' or "
      "'i4:delta', but got 'i3'"),
     ({"weights": 8}, "but got 8"),
-    ({"rotate": 64}, "rotate: expected 0 or 32, but got 64"),
-    ({"rotate": True}, "rotate: expected 0 or 32, but got True"),
     ({"gradients": "i8:i5"}, "as .'i8', 'i4'. or 'i8:i4', but got 'i8:i5'"),
     ({"gradients": ()}, "but got ()"),
     ({"gradients": 4}, "but got 4"),
@@ -90,20 +88,34 @@ def test_options_are_values():
     ({"updated": "i3"}, "updated: expected 'none', 'i8' or 'i4', but got 'i3'"),
     ({"secondary": 0}, "secondary: expected an integer, 1 or more, but got 0"),
     ({"secondary": 2.0}, "but got 2.0"),
-    ({"block": 100}, "block: expected a power of two, but got 100"),
-    ({"block": 16}, "block: expected an integer, 32 to 2048, but got 16"),
     ({"regather": 1}, "regather: expected True or False, but got 1"),
-    ({"stages": -1}, "stages: expected an integer, 0 to 1024, but got -1"),
     ({"links": 50}, "links: expected {'node': '50gbit'}, .*, but got 50"),
-    ({"prefetch_bytes": "1M"}, "prefetch_bytes: .*, but got '1M'"),
-    ({"coalesce_bytes": True}, "coalesce_bytes: .*, but got True"),
     ({"target": "tpu"}, "target: expected 'auto', 'portable', 'cuda' or 'cpu', "
      "but got 'tpu'"),
-    ({"compile_timeout": 0}, "compile_timeout: .* seconds, but got 0"),
 ], ids=str)
 def test_bad_options(options, message):
     with pytest.raises(ValueError, match=message):
         zpp.Options(**options)
+
+
+@pytest.mark.parametrize("options, message", [
+    ({"rotate": 64}, "rotate: expected 0 or 32, but got 64"),
+    ({"rotate": True}, "rotate: expected 0 or 32, but got True"),
+    ({"block": 100}, "block: expected a power of two, but got 100"),
+    ({"block": 16}, "block: expected an integer, 32 to 2048, but got 16"),
+    ({"prefetch_bytes": "1M"}, "prefetch_bytes: .*, but got '1M'"),
+    ({"coalesce_bytes": True}, "coalesce_bytes: .*, but got True"),
+    ({"compile_timeout": 0}, "compile_timeout: .* seconds, but got 0"),
+], ids=str)
+def test_bad_tuning(options, message):
+    for make in (zpp.Tuning, lambda **given: zpp.Options(tuning=given)):
+        with pytest.raises(ValueError, match=message):
+            make(**options)
+    with pytest.raises(TypeError, match="among block, .*, but got blok$"):
+        zpp.Options(tuning={"blok": 32})
+    with pytest.raises(ValueError, match="tuning: expected zpp.Tuning, but got "
+                       "32"):
+        zpp.Options(tuning=32)
 
 
 def python(script: str) -> str:

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import pytest
 import zpp
-from training import ALL_ON, BATCH, FAST, NODES, OFF, TINY, baseline
+from training import ALL_ON, BATCH, FAST, NODES, OFF, baseline
 from training import recorded_compilations, same_bits, tokens, train
 from training import trainer_of, with_options
 from zpp.jax import _partition
@@ -93,18 +93,51 @@ def test_a_scan_without_a_checkpoint():
     {"mesh": (("data", 8),), "layers": 1},
 ], ids=str)
 def test_the_partitioned_step_is_the_step(options):
-    """Rewritten with everything off: only XLA's arithmetic may differ, as the
-    partitioner and its all-reduces are what they were."""
+    """What the compiler reads, before anything is rewritten: only XLA's
+    arithmetic may differ, as the partitioner and its all-reduces are what they
+    were."""
     config = with_options(collectives="xla", vocab=64, dtype="float32",
                           **options)
     trainer = trainer_of(config)
-    fast = zpp.jit(trainer.step, mesh=NODES, donate_argnums=0,
-                   compiler_options=FAST, **OFF)
-    run, expected = train(trainer, fast, 2), train(
+    run, expected = train(
+        trainer, zpp.load(exported(config).partitioned(), FAST), 2), train(
         trainer, jax.jit(trainer.step, compiler_options=FAST), 2)
     np.testing.assert_allclose(run.losses, expected.losses, rtol=1e-5)
     for a, b in zip(jax.tree.leaves(run.state), jax.tree.leaves(expected.state)):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-3)
+
+
+@pytest.mark.compiler
+def test_off_is_the_step_itself():
+    """With nothing rewritten it is not compiled from what the partitioner has
+    made of it: bf16 would be rounded elsewhere."""
+    trainer = trainer_of(SHARDED)
+    fast = zpp.jit(trainer.step, mesh=NODES, donate_argnums=0, **OFF)
+    later = zpp.jit(trainer.step, mesh=NODES, donate_argnums=0, **OFF,
+                    schedule={2: {"tuning": {"block": 64}}})
+    expected = train(trainer, jax.jit(trainer.step, donate_argnums=0))
+    assert fast.state is None
+    for step in (fast, later):
+        run = train(trainer, step)
+        np.testing.assert_array_equal(run.losses, expected.losses)
+        assert same_bits(run.state, expected.state)
+        report = step.report()
+        assert report["collectives"]
+        assert report["total"]["after"] == report["total"]["before"]
+
+
+@pytest.mark.compiler
+def test_what_is_left_alone_is_the_step_itself():
+    mesh = mesh_of(*TWO)
+    arguments = put(W, mesh, ("node", "gpu")), put(X, mesh, ("node", "gpu"))
+    fast = zpp.jit(descend, mesh=NODES, links="node=10000gbit,gpu=10000gbit")
+    with pytest.warns(UserWarning, match="left all .* collectives as they are"):
+        results = fast(*arguments)
+    assert same_bits(results, jax.jit(descend)(*arguments))
+    assert all(entry["reason"] for entry in fast.report()["collectives"])
+    fast.state = {"own.0": arguments[0]}
+    with pytest.raises(ValueError, match="keeps nothing between calls"):
+        fast(*arguments)
 
 
 # Steps of all kinds ----------------------------------------------------------
@@ -134,14 +167,17 @@ def descend(w, x):
     return w - 0.1 * gradient, loss
 
 
-def check(function, *arguments, **options):
-    """The rewritten function, everything off, gives what jax.jit does."""
-    expected = jax.jit(function)(*arguments)
-    fast = zpp.jit(function, mesh=NODES, **OFF, **options)
-    results = fast(*arguments)
+def check(function, *arguments):
+    """The step that the compiler reads gives what jax.jit does; with everything
+    off, the function itself runs."""
+    jitted = jax.jit(function)
+    expected = jitted(*arguments)
+    results = zpp.load(zpp.export(jitted, *arguments).partitioned())(*arguments)
     for a, b in zip(jax.tree.leaves(results), jax.tree.leaves(expected)):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
         assert a.sharding.is_equivalent_to(b.sharding, a.ndim)
+    fast = zpp.jit(function, mesh=NODES, **OFF)
+    assert same_bits(fast(*arguments), expected)
     assert fast.report()["collectives"]
     return fast
 
@@ -163,7 +199,8 @@ def test_arguments_that_jax_places():
     split = jax.sharding.NamedSharding(mesh, P(("node", "gpu")))
     jitted = jax.jit(descend, in_shardings=split)
     expected = jitted(W, X)
-    for fast in (zpp.jit(jitted, mesh=NODES, **OFF),
+    for fast in (zpp.load(zpp.export(jitted, W, X).partitioned()),
+                 zpp.jit(jitted, mesh=NODES, **OFF),
                  zpp.jit(descend, in_shardings=split, mesh=mesh, **OFF)):
         for a, b in zip(fast(W, X), expected):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
@@ -193,13 +230,12 @@ def test_dropout():
 
     arguments = put(W, mesh, ("node", "gpu")), put(X, mesh, ("node", "gpu"))
     key = jax.random.key(3)
-    fast = zpp.jit(step, mesh=NODES, **OFF)
-    (new, loss), next_key = fast(*arguments, key)
+    read = zpp.load(zpp.export(jax.jit(step), *arguments, key).partitioned())
+    (new, loss), next_key = read(*arguments, key)
     (expected, expected_loss), expected_key = jax.jit(step)(*arguments, key)
     np.testing.assert_allclose(new, expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(loss, expected_loss, rtol=1e-5)
     assert (next_key == expected_key).all()
-    assert fast.report()["collectives"]
 
 
 @pytest.mark.compiler
@@ -243,9 +279,9 @@ def test_what_names_its_collectives_is_not_partitioned():
         return w - 0.1 * gradient, loss
 
     arguments = put(W, mesh, *spec), put(X, mesh, *spec)
-    assert not _partition.needs_partitioning(zpp.export(step, *arguments))
-    assert _partition.needs_partitioning(zpp.export(descend, *arguments))
-    assert not _partition.needs_partitioning(zpp.export(descend, W, X))
+    assert not zpp.export(step, *arguments).needs_partitioning
+    assert zpp.export(descend, *arguments).needs_partitioning
+    assert not zpp.export(descend, W, X).needs_partitioning
 
 
 @pytest.mark.compiler
@@ -253,7 +289,8 @@ def test_a_step_for_another_platform_is_partitioned_here():
     mesh = mesh_of(*TWO)
     step = zpp.export(descend, put(W, mesh, ("node", "gpu")),
                       put(X, mesh, ("node", "gpu")), platforms=["cuda"])
-    result = zpp.rewrite(step, mesh=NODES, target="cuda", block=32)
+    result = zpp.rewrite(step, mesh=NODES, target="cuda",
+                         tuning={"block": 32})
     assert result.step.exported.platforms == ("cuda",)
     assert any(entry["rewritten"] for entry in result.report["collectives"])
 
@@ -269,8 +306,9 @@ def test_partitioned_on_export():
     assert zpp.export(descend, W, X, partition="xla").text()
     for a, b in zip(zpp.load(step)(*arguments), jax.jit(descend)(*arguments)):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
-    first, second = (zpp.rewrite(given, mesh=NODES, block=32).report["total"]
-                     for given in (later, step))
+    first, second = (
+        zpp.rewrite(given, mesh=NODES, tuning={"block": 32}).report["total"]
+        for given in (later, step))
     assert first == second
     # What is planned begins with scatters too, not with sums and slices.
     planned = zpp.plan(later, mesh=NODES, device="h100").predictions[0]
@@ -297,7 +335,8 @@ def test_partitioned_of_what_jax_lowers():
         assert zpp.rewrite(explicit.lower(*values), mesh=NODES,
                            **OFF).report["collectives"]
     lowered, exported = (
-        zpp.rewrite(given, mesh=NODES, block=32).report["total"] for given in (
+        zpp.rewrite(given, mesh=NODES, tuning={"block": 32}).report["total"]
+        for given in (
             jitted.lower(*arguments), zpp.export(jitted, *arguments)))
     assert lowered == exported and lowered["before"]["node"] > 0
 
@@ -345,7 +384,8 @@ def test_jaxs_persistent_cache_does_not_matter(tmp_path):
         jax.config.update(name, value)
     compilation_cache.reset_cache()
     try:
-        first, second = (_partition.partition(step) for _ in range(2))
+        first, second = (_partition.partition(step.exported, step.mesh)
+                         for _ in range(2))
         assert "stablehlo.all_gather" in first and first == second
         assert not list(tmp_path.iterdir())
         jax.jit(lambda x: x + 1)(1.0)
@@ -368,8 +408,8 @@ def test_tiers_in_another_order_than_the_axes_of_the_step(collectives, target):
     tiers = {"replica": 2, "data": 4}
 
     def run(**options):
-        fast = zpp.jit(trainer.step, mesh=tiers, target=target, block=32,
-                       donate_argnums=0, compiler_options=FAST, **options)
+        fast = zpp.jit(trainer.step, mesh=tiers, target=target,
+                       tuning={"block": 32}, donate_argnums=0, compiler_options=FAST, **options)
         return train(trainer, fast), fast.report()["total"]
 
     expected = baseline(config)
@@ -413,7 +453,7 @@ def test_all_variants_of_a_schedule_are_partitioned_at_once(monkeypatch):
     compiling = _partition._partition_by_compiling
     monkeypatch.setattr(_partition, "_partition_by_compiling", lambda *given: (
         calls.append(1), compiling(*given))[1])
-    fast = zpp.jit(descend, mesh=NODES, block=32,
+    fast = zpp.jit(descend, mesh=NODES, tuning={"block": 32},
                    schedule={1: {"weights": "none"}})
     for _ in range(2):
         fast(put(W, mesh, ("node", "gpu")), put(X, mesh, ("node", "gpu")))
@@ -481,7 +521,8 @@ def test_weights_over_the_last_axis():
         return losses
 
     expected = run(jax.jit(step))
-    fast = zpp.jit(step, mesh="data:2,fsdp:4", block=32, target="portable")
+    fast = zpp.jit(step, mesh="data:2,fsdp:4", tuning={"block": 32},
+                   target="portable")
     np.testing.assert_allclose(run(fast), expected, rtol=1e-2)
     plain = zpp.jit(step, mesh="data:2,fsdp:4", target="portable", **OFF)
     np.testing.assert_allclose(run(plain), expected, rtol=1e-5)
@@ -505,7 +546,7 @@ sharding = jax.sharding.NamedSharding(mesh_of(("data", 8)),
 w, v, x = (jax.make_array_from_callback(
     array.shape, sharding, lambda index, array=array: array[index])
     for array in (W, W, X))
-fast = zpp.jit(descend, block=32)
+fast = zpp.jit(descend, tuning={"block": 32})
 original = jax.jit(descend, out_shardings=(sharding, None))
 for _ in range(2):
     w, loss = fast(w, x)
@@ -518,6 +559,7 @@ print(float(loss), hash(fast.rewritten().text))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.compiler
 def test_processes_partition_alike(tmp_path):
     """Two of four devices each, whose tiers nobody names. The environment asks

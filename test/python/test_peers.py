@@ -11,6 +11,7 @@ import pytest
 from conftest import ROOT
 
 
+@pytest.mark.slow
 @pytest.mark.compiler
 def test_trains_and_prints(tmp_path):
     process = subprocess.run(

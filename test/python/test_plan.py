@@ -1,6 +1,6 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a plan predicts, and what is chosen by it."""
+"""Predictions of plans, and what is chosen by them."""
 
 import dataclasses
 import json

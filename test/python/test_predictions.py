@@ -11,9 +11,9 @@ from conftest import ROOT
 
 sys.path.append(str(ROOT / "bench"))
 
-import paper_tables  # noqa: E402
-import plan_check  # noqa: E402
-from lab import bars  # noqa: E402
+import paper_tables
+import plan_check
+from lab import bars
 
 PAGE = (ROOT / "docs" / "performance.md").read_text()
 

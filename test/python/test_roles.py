@@ -1,6 +1,6 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What is a weight: steps in which it is not what a gather alone suggests."""
+"""Weights in steps in which they are not what a gather alone suggests."""
 
 import jax
 import jax.numpy as jnp

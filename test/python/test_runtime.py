@@ -136,7 +136,7 @@ LOOPS = {
 def moved_scatters(step):
     """How often each is executed that a loop starts with what its last
     iteration has left, and waits for after something heavy; it is done once more
-    behind the loop."""
+    after the loop."""
     schedule = step.report()["schedule"]
     calls = {}
     for entry in schedule:
@@ -155,7 +155,8 @@ def test_gradients_scattered_in_the_next_iteration_are_the_same(loop):
     changes, options, trips = LOOPS[loop]
     config = with_options(dtype="float32", **changes)
     moved = jitted(config, "cpu", **ALL_ON | options)
-    left = jitted(config, "cpu", prefetch_bytes=0, **ALL_ON | options)
+    left = jitted(config, "cpu", tuning={"prefetch_bytes": 0},
+                  **ALL_ON | options)
     runs = [train(trainer_of(config), step, 1) for step in (moved, left)]
     assert moved_scatters(moved) == trips
     assert moved_scatters(left) == []
@@ -180,7 +181,8 @@ def test_bf16_loops_are_bit_equal_to_portable_ones(loop):
     changes, options, _ = LOOPS[loop]
     trainer = trainer_of(with_options(**changes))
     ours, portable = (
-        train(trainer, jitted(trainer.config, target, coalesce_bytes=0,
+        train(trainer, jitted(trainer.config, target,
+                              tuning={"coalesce_bytes": 0},
                               **ALL_ON | options))
         for target in ("cpu", "portable"))
     assert same_bits((ours.losses, ours.state), (portable.losses, portable.state))

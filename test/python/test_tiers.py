@@ -112,8 +112,8 @@ def test_the_slowest_tier_carries_no_more(name, group):
         kind = ("f32", "bf16")[number % 2]
         report = zpp.rewrite(
             module(mesh, group, kind), mesh=name, weights=weights,
-            gradients=gradients, secondary=secondary, block=block,
-            target="portable").report
+            gradients=gradients, secondary=secondary,
+            tuning=zpp.Tuning(block=block), target="portable").report
         entries = report["collectives"]
         assert len(entries) == 3 * len(PARTS)
         assert {entry["role"] for entry in entries} == {"weight", "gradient"}

@@ -4,7 +4,6 @@
 
 import math
 
-import blockquant
 import collectives
 import jax
 import numpy as np
@@ -177,7 +176,8 @@ def test_gradients_are_within_the_derived_bound(mesh, rotate):
                           dtype="float32")
     trainer = trainer_of(config)
     batch = tokens(config, 0)
-    options = {**OFF, "gradients": "i8:i4", "rotate": rotate, "mesh": tiers}
+    options = {**OFF, "gradients": "i8:i4", "mesh": tiers,
+               "tuning": {"rotate": rotate}}
     step = jax.jit(trainer.step, compiler_options=FAST)
     fast, _ = zpp.jit(trainer.step, compiler_options=FAST, **options)(
         trainer.init(), trainer.batch(batch))

@@ -14,7 +14,7 @@ from zpp.jax import _runtime
 
 sys.path.append(str(ROOT / "bench"))
 
-from lab import launch, results, steps, worker  # noqa: E402
+from lab import launch, results, steps, worker
 
 SCRIPT = ROOT / "bench" / "two_node.py"
 
@@ -25,6 +25,7 @@ def run(folder, *options):
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.compiler
 @pytest.mark.skipif(_runtime.obstacle("cpu") is not None,
                     reason="needs libzpp_xla")

@@ -150,7 +150,7 @@ def program_of(name, kind):
 
 
 def batch_of(step):
-    """What another model makes of random rows, with noise that stays as a
+    """Another model's results for random rows, with noise that stays as a
     loss."""
     rng = np.random.default_rng(step)
     x = rng.standard_normal((64, WIDTH), np.float32)
@@ -300,7 +300,7 @@ def test_all_weights_as_one_vector(keeps):
     update = put(exact_in_int8((size,)), P(AXES))
     expected = jax.jit(step, compiler_options=FAST)(state, update)
     fast = zpp.jit(step, compiler_options=FAST, target="portable", mesh=NODES,
-                   updated="i8", block=32, **EXACT)
+                   updated="i8", tuning={"block": 32}, **EXACT)
     for a, b in zip(*map(jax.tree.leaves, (fast(state, update), expected))):
         np.testing.assert_array_equal(a, b)
     entry, = gathers_of(fast.report())
@@ -369,7 +369,7 @@ class Form:
     gather: Callable
     #: The axes of the devices that have slices.
     axes: tuple = AXES
-    #: Which dim is partitioned over them, where a slice has two.
+    #: The dim that is partitioned over them, where a slice has two.
     dim: int | None = 0
     #: How the weights lie, and what is cut out of them.
     held: P = P()
@@ -463,7 +463,7 @@ def test_each_slice_goes_to_its_place(name, keeps, target):
 
     expected = run(jax.jit(step, compiler_options=FAST))
     fast = zpp.jit(step, compiler_options=FAST, target=target, mesh=NODES,
-                   updated="i8", block=32, **EXACT)
+                   updated="i8", tuning={"block": 32}, **EXACT)
     state = run(fast)
     gathers = gathers_of(fast.report())
     assert gathers and all(entry["role"] == "update" for entry in gathers)
@@ -521,7 +521,7 @@ def not_in_place(weights, update):
 
 
 def normalized(weights, update):
-    """What is returned is not what is gathered."""
+    """A step that returns something else than what is gathered."""
     whole = gather(slice_of(weights) + update)
     return whole / jnp.max(jnp.abs(whole))
 

@@ -24,8 +24,6 @@ MESH = jax.make_mesh((2, 4), AXES,
 TINY = gpt.Config(layers=2, width=32, heads=2, vocab=60, context=8)
 #: Most of the time goes into compiling programs that run for milliseconds.
 FAST = {"xla_backend_optimization_level": 0}
-if jax.__version__.startswith("0.10."):
-    FAST["xla_cpu_use_fusion_emitters"] = False
 ALL_ON = {"weights": "i8", "gradients": "i8:i4", "secondary": "gpu"}
 OFF = {"weights": "none", "gradients": "none", "secondary": "none"}
 
@@ -105,6 +103,12 @@ def same_bits(left, right) -> bool:
                 and a.tobytes() == b.tobytes())
 
     return jax.tree.all(jax.tree.map(same, left, right))
+
+
+def kept_arrays(fast) -> dict:
+    """The arrays that a step keeps, without the one that says of which mesh."""
+    return {name: array for name, array in fast.state.items()
+            if name != "mesh"}
 
 
 def ranks_agree(array: jax.Array) -> bool:

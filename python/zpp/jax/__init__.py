@@ -8,11 +8,11 @@ except ImportError as error:
     raise ImportError(f"zpp.jax needs JAX: pip install 'zpp[jax]' ({error})"
                       ) from error
 
-from zpp.jax._export import Step, as_step, export, is_bytecode
-from zpp.jax._export import to_generic
+from zpp.jax._export import Step, as_step, complete_module, export
+from zpp.jax._export import is_bytecode, to_generic
 from zpp.jax._jit import JittedStep, jit
 from zpp.jax._load import load
-from zpp.jax._partition import complete_module, provide_devices
+from zpp.jax._partition import provide_devices
 from zpp.jax._rewrite import module_of_step, rewrite_step
 from zpp.jax._runtime import host_times, set_time_limit, synchronize
 from zpp.jax._save import save

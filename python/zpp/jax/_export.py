@@ -20,7 +20,9 @@ from jax.interpreters.mlir import make_ir_context
 
 from zpp._bundle import Bundle
 from zpp._compiler import import_partitioned
-from zpp._rewrite import is_pretty
+from zpp._text import is_pretty
+from zpp.jax._partition import PartitionError, count_partitions
+from zpp.jax._partition import needs_partitioning, partition, warn_of_shardings
 from zpp.jax._state import State, read_state
 
 
@@ -35,10 +37,10 @@ class Step:
     #: The devices that the function names itself, or those of its arguments,
     #: where either does.
     mesh: jax.sharding.Mesh | None
-    #: Of a step that was rewritten for target cuda or cpu.
+    #: The bundle of a step that was rewritten for target cuda or cpu.
     bundle: Bundle | None = None
-    #: What it keeps from call to call: more arguments and results of the
-    #: module, behind those of `exported`.
+    #: The state that it keeps from call to call: more arguments and results of the
+    #: module, after those of `exported`.
     state: State | None = None
     #: The steps that begin the state which this one takes: all of it, and what
     #: follows from the arguments. None where that is nothing or all of it.
@@ -60,8 +62,12 @@ class Step:
     @functools.cached_property
     def needs_partitioning(self) -> bool:
         """Whether XLA decides where this step communicates."""
-        from zpp.jax import _partition
-        return _partition.needs_partitioning(self)
+        if self.exported.nr_devices == 1:
+            return False
+        with make_ir_context() as context:
+            return needs_partitioning(stablehlo.deserialize_portable_artifact(
+                context, self.exported.mlir_module_serialized),
+                self.exported.nr_devices)
 
     @functools.cached_property
     def complete_text(self) -> str:
@@ -71,9 +77,8 @@ class Step:
         Raises:
           ValueError: if XLA cannot partition the step ahead of time.
         """
-        from zpp.jax import _partition
-        return (_partition.partition(self) if self.needs_partitioning
-                else self.text())
+        return (partition(self.exported, self.mesh)
+                if self.needs_partitioning else self.text())
 
     def partitioned(self) -> "Step":
         """The same step with all collectives, as in `complete_text`. Runs the
@@ -98,13 +103,13 @@ class Step:
         that has state besides."""
         with make_ir_context() as context:
             module = ir.Module.parse(text, context)
-            state = read_state(module, self.exported.module_kept_var_idx)
+            state = read_state(module, self.exported.module_kept_var_idx,
+                               self.mesh)
             serialized = _serialize(module)
         exported = dataclasses.replace(self.exported,
                                        mlir_module_serialized=serialized)
         return dataclasses.replace(
-            self, exported=exported, bundle=bundle,
-            state=state and state.on(self.mesh))
+            self, exported=exported, bundle=bundle, state=state)
 
 
 def export(step: Callable, *args: Any, platforms: Sequence[str] | None = None,
@@ -183,6 +188,26 @@ def from_text(text: str, devices: int) -> Step:
     It takes flat arguments, donates none and returns a list."""
     with make_ir_context() as context:
         return _from_module(ir.Module.parse(text, context), devices)
+
+
+def complete_module(text: str) -> str:
+    """A module with the collectives that XLA makes of its shardings, in the
+    generic form. If there are none, or if XLA cannot partition it ahead of time,
+    which is a warning, it is the same module."""
+    with make_ir_context() as context:
+        try:
+            module = ir.Module.parse(text, context)
+        except ir.MLIRError:
+            # The compiler says what is wrong.
+            return text
+        devices = count_partitions(module)
+        if not needs_partitioning(module, devices):
+            return text
+    try:
+        return partition(from_text(text, devices).exported, None)
+    except (PartitionError, TypeError, ValueError) as error:
+        warn_of_shardings(error)
+        return text
 
 
 #: How MLIR's bytecode begins.
@@ -288,8 +313,9 @@ def _from_module(module: ir.Module, devices: int, donated: tuple[int, ...] = (),
             jax.export.maximum_supported_calling_convention_version,
         "module_kept_var_idx": tuple(range(len(inputs)))} | more
     # Shardings are in the module. There are no effects and no gradients.
-    nothing = {"_get_vjp": None, "_has_named_shardings": False,
-               "uses_global_constants": False}
+    nothing: dict[str, Any] = {
+        "_get_vjp": None, "_has_named_shardings": False,
+        "uses_global_constants": False}
     for prefix, shapes in (("in", inputs), ("out", results)):
         for name in (f"_{prefix}_named_shardings", f"{prefix}_shardings_hlo"):
             nothing[name] = (None,) * len(shapes)

@@ -6,13 +6,12 @@ import dataclasses
 import io
 from collections.abc import Callable
 
-import jax
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters.mlir import make_ir_context
 from jaxlib import _hlo, _jax
 
-from zpp._rewrite import is_pretty
+from zpp._text import is_pretty
 from zpp.jax._export import Step, as_step, to_generic
 from zpp.jax._partition import hlo_module_in
 
@@ -25,7 +24,7 @@ class Source:
     form: str
     #: The module, as text in the generic form.
     text: str
-    #: What `jax.export` knows beside the module, where it was an export.
+    #: The export's knowledge beside the module, where it was an export.
     step: Step | None = None
 
 
@@ -139,7 +138,7 @@ _WRITERS: dict[str, Callable[[ir.Module], bytes]] = {
         module).as_serialized_hlo_module_proto(),
 }
 
-#: What a file can be: a module of StableHLO as text in the generic or the
+#: The forms of a file: a module of StableHLO as text in the generic or the
 #: pretty form, bytecode or portable artifact; what `jax.export` serializes; and
 #: a module of HLO as text, or as protocol buffer, alone or as XLA dumps it.
 FORMS = ("generic", "export", *_WRITERS)

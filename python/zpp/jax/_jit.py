@@ -11,15 +11,14 @@ import jax
 
 from zpp._compiler import Rewritten
 from zpp._options import OPTION_NAMES, Options, read_schedule
-from zpp._plan import Auto, Plan, plan
-from zpp._rewrite import split_auto
+from zpp._plan import Auto, Plan, plan_text, split_auto
 from zpp.jax._export import Step, export_call
 from zpp.jax._libraries import call_with, is_jitted_by_library
 from zpp.jax._load import Program, check_not_traced
-from zpp.jax._rewrite import complete_auto, rewrite_step
+from zpp.jax._rewrite import complete_auto, module_of_step, rewrite_step
 from zpp.jax._state import Keeper
 
-#: What of the options of `jax.jit` may be named again beside a step that is
+#: Options of `jax.jit` that may be named again beside a step that is
 #: jitted already.
 _NAMED_AGAIN = {"static_argnums", "static_argnames", "compiler_options"}
 
@@ -27,7 +26,7 @@ _NAMED_AGAIN = {"static_argnums", "static_argnames", "compiler_options"}
 def jit(step: Callable | None = None, /, *,
         options: Options | Auto | Literal["auto"] | None = None,
         schedule: Mapping[int, Mapping[str, Any]] | None = None,
-        **more: Any) -> "JittedStep | Callable[[Callable], JittedStep]":
+        **more: Any) -> "JittedStep | LibraryStep | Callable":
     """`jax.jit` for training steps, with ZeRO++ collectives.
 
         fast = zpp.jit(step, mesh={"node": 2, "gpu": 4}, weights="i8",
@@ -57,20 +56,23 @@ def jit(step: Callable | None = None, /, *,
     given, auto = split_auto(options)
     complete = given.replace(**ours)
 
-    def make(step: Callable) -> JittedStep:
+    def make(step: Callable) -> "JittedStep | LibraryStep":
         kind = LibraryStep if is_jitted_by_library(step) else JittedStep
         return kind(step, complete, jit_options, schedule or {}, auto)
 
     return make if step is None else make(step)
 
 
-#: What is exported stays in this process, where custom calls mean the same.
+#: Any custom call: an export stays in this process, where they mean the same.
 _ANY_CALL = (jax.export.DisabledSafetyCheck.custom_call("ALL"),)
 
 
 class _Loaded(NamedTuple):
     rewritten: Rewritten
     program: Program
+    #: The step itself where nothing was rewritten, which is called in place of
+    #: the program. Takes all arguments.
+    original: Callable | None = None
 
 
 class JittedStep:
@@ -86,7 +88,7 @@ class JittedStep:
 
     def __init__(self, step: Callable, options: Options, jit_options: dict,
                  schedule: Mapping[int, Mapping[str, Any]],
-                 auto: Auto | None = None):
+                 auto: Auto | None = None, keeper: Keeper | None = None):
         functools.update_wrapper(self, step)
         self.calls = 0
         self._auto = auto
@@ -102,17 +104,21 @@ class JittedStep:
         self._compiler_options = jit_options.get("compiler_options")
         #: For each kind of arguments the variants, as `_schedule` has them.
         self._loaded: dict[Hashable, list[_Loaded]] = {}
-        self._keeper = Keeper()
+        self._keeper = keeper or Keeper()
 
     def __call__(self, *args, **kwargs):
         loaded, leaves = self._load(args, kwargs)
-        results = loaded.program.call(leaves, self._keeper)
+        if loaded.original is None:
+            results = loaded.program.call(leaves, self._keeper)
+        else:
+            self._keeper.check_not_given()
+            results = loaded.original(*args, **kwargs)
         self.calls += 1
         return results
 
     @property
     def state(self) -> dict[str, jax.Array] | None:
-        """What weights=i4:delta and feedback=last keep between calls, by name;
+        """The arrays that weights=i4:delta and feedback=last keep between calls, by name;
         None before the first call. Save it with the weights, and set it when
         they are restored, on the same mesh. Without it the next call sends whole
         weights once and adds no errors to gradients, as it does when no argument
@@ -126,7 +132,7 @@ class JittedStep:
 
     def lower(self, *args, **kwargs) -> jax.stages.Lowered:
         """As in `jax.jit`, for the variant that the next call runs. It takes
-        flat arguments, and behind them the state if there is one."""
+        flat arguments, and after them the state if there is one."""
         loaded, leaves = self._load(args, kwargs)
         return loaded.program.lower(leaves)
 
@@ -146,14 +152,15 @@ class JittedStep:
 
     def plan(self, *args, device: str | None = None,
              compute: float | None = None, **kwargs) -> Plan:
-        """What a call with these arguments will take, as it is written and with
+        """Predicts a call with these arguments, as it is written and with
         each technique: see `zpp.plan`. Nothing is compiled for a device, and the
         arguments may be `jax.ShapeDtypeStruct`s."""
         given = complete_auto(Auto(device, compute))
         step = export_call(self._jitted, args, kwargs, None, _ANY_CALL)
         _, options = next(entry for entry in self._schedule
                           if entry[0] <= self.calls)
-        return plan(step, options, device=given.device, compute=compute)
+        text, options = module_of_step(step, options)
+        return plan_text(text, options, device=given.device, compute=compute)
 
     def _load(self, args: tuple, kwargs: dict) -> tuple[_Loaded, list]:
         static, dynamic = self._split(args, kwargs)
@@ -168,8 +175,9 @@ class JittedStep:
                     f"expected arguments of the structure "
                     f"{step.exported.in_tree}, but got {tree}; name static "
                     f"arguments in zpp.jit, not in a jax.jit around the step")
-            self._loaded[key] = [self._compile(step, options, leaves)
-                                 for _, options in self._schedule]
+            self._loaded[key] = [
+                self._compile(step, options, leaves, (args, kwargs))
+                for _, options in self._schedule]
         return self._scheduled(self._loaded[key]), leaves
 
     def _scheduled(self, variants: list[_Loaded]) -> _Loaded:
@@ -180,12 +188,27 @@ class JittedStep:
         return next(variant for (first, _), variant in
                     zip(self._schedule, variants) if first <= self.calls)
 
-    def _compile(self, step: Step, options: Options, leaves: list) -> _Loaded:
+    def _compile(self, step: Step, options: Options, leaves: list,
+                 given: tuple[tuple, dict]) -> _Loaded:
         rewritten = rewrite_step(step, options, self._auto)
         program = Program.of(rewritten.step, self._compiler_options)
+        if rewritten.step is step:
+            return _Loaded(rewritten, program, self._original(*given))
         program.prepare(leaves)
         return _Loaded(rewritten, program if len(self._schedule) == 1
                        else program.compile_ahead(leaves))
+
+    def _original(self, args: tuple, kwargs: dict) -> Callable:
+        """The step itself; compiled now if there are several variants."""
+        if len(self._schedule) == 1:
+            return self._jitted
+        compiled = self._jitted.lower(*args, **kwargs).compile()
+
+        def call(*args, **kwargs):
+            _, (positional, named) = self._split(args, kwargs)
+            return compiled(*positional, **named)
+
+        return call
 
     def _split(self, args: tuple, kwargs: dict) -> tuple[Hashable, Any]:
         """The static arguments as a key, and the others as `jax.export` takes
@@ -202,12 +225,17 @@ class JittedStep:
         return static, (positional, named)
 
 
-class LibraryStep(JittedStep):
-    """What `jit` returns of what another library has jitted: called like that.
+class LibraryStep:
+    """The result of `jit` for what another library has jitted: called like that.
 
-    The library makes arrays of its objects and calls a function of these, which
-    is what `_inner` has a `JittedStep` for.
+    The library makes arrays of its objects and calls a function of these. There
+    is a `JittedStep` for each such function, and what a `JittedStep` can be asked
+    for is answered by that one.
     """
+
+    #: As in `JittedStep`.
+    calls: int
+    __name__: str
 
     def __init__(self, step: Callable, options: Options, jit_options: dict,
                  schedule: Mapping[int, Mapping[str, Any]],
@@ -215,10 +243,11 @@ class LibraryStep(JittedStep):
         functools.update_wrapper(self, step, updated=())
         _check_named_again(jit_options)
         self._step = step
-        self._make = lambda jitted: JittedStep(jitted, options, jit_options,
-                                               schedule, auto)
         self._keeper = Keeper()
-        self._schedule = read_schedule(schedule, options, "call")
+        self._make = lambda jitted: JittedStep(jitted, options, jit_options,
+                                               schedule, auto, self._keeper)
+        # A wrong one is an error before the first call.
+        read_schedule(schedule, options, "call")
         self._inner: dict[jax.stages.Wrapped, JittedStep] = {}
         self._latest: JittedStep | None = None
         self.calls = 0
@@ -229,15 +258,27 @@ class LibraryStep(JittedStep):
         self.calls += 1
         return results
 
+    @property
+    def state(self) -> dict[str, jax.Array] | None:
+        """As in `JittedStep`."""
+        return self._keeper.arrays
+
+    @state.setter
+    def state(self, arrays: Mapping[str, jax.Array] | None) -> None:
+        self._keeper.give(arrays)
+
     def lower(self, *args, **kwargs) -> jax.stages.Lowered:
+        """As in `JittedStep`."""
         return self._ask(JittedStep.lower, args, kwargs)
 
     def plan(self, *args, device: str | None = None,
              compute: float | None = None, **kwargs) -> Plan:
+        """As in `JittedStep`."""
         return self._ask(lambda inner, *given, **named: inner.plan(
             *given, device=device, compute=compute, **named), args, kwargs)
 
     def rewritten(self, *args, **kwargs) -> Rewritten:
+        """As in `JittedStep`."""
         if args or kwargs:
             return self._ask(JittedStep.rewritten, args, kwargs)
         if self._latest is None:
@@ -246,12 +287,15 @@ class LibraryStep(JittedStep):
         self._latest.calls = self.calls
         return self._latest.rewritten()
 
+    def report(self, *args, **kwargs) -> dict:
+        """As in `JittedStep`."""
+        return self.rewritten(*args, **kwargs).report
+
     def _call(self, ask: Callable, args: tuple, kwargs: dict) -> Any:
         def replace(jitted):
             def call(*given, **named):
                 if jitted not in self._inner:
                     self._inner[jitted] = self._make(jitted)
-                    self._inner[jitted]._keeper = self._keeper
                 self._latest = self._inner[jitted]
                 self._latest.calls = self.calls
                 return ask(self._latest, *given, **named)

@@ -1,6 +1,6 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What other libraries jit: `flax.nnx.jit`, `equinox.filter_jit` and
+"""Steps that other libraries jit: `flax.nnx.jit`, `equinox.filter_jit` and
 `haliax.named_jit`.
 
 Each of these turns its arguments into arrays, calls a function that `jax.jit`
@@ -24,7 +24,9 @@ def call_with(step: Callable, replace: Replace, args: tuple, kwargs: dict
               ) -> Any:
     """Calls `step`, of which `is_jitted_by_library` is true, with what
     `replace` gives."""
-    return _find(step)(step, replace, args, kwargs)
+    call = _find(step)
+    assert call is not None, "is_jitted_by_library"
+    return call(step, replace, args, kwargs)
 
 
 def is_jitted_by_library(step: Any) -> bool:
@@ -41,7 +43,7 @@ def is_jitted_by_library(step: Any) -> bool:
     return _find(step) is not None
 
 
-#: What to give zpp.jit instead, where a library has changed or it is none of
+#: Advice on what to give zpp.jit where a library has changed or it is none of
 #: its jitted functions.
 _OTHER_WAYS = {
     "flax": "give zpp.jit what flax.nnx.jit returns, or the step as a function "

@@ -57,11 +57,11 @@ class Program:
     def call(self, leaves: Sequence[Any], keeper: Keeper) -> Any:
         """The results for these arguments, with what `keeper` has for them."""
         running, kept = self, {}
+        mesh = _find_mesh(self.step, leaves)
         if self.start is None:
             keeper.check_not_given()
         else:
-            kept = keeper.take(self, self.step.state.on(
-                _find_mesh(self.step, leaves)), leaves)
+            kept = keeper.take(self, self.step.state.on(mesh), leaves)
             running = next(
                 program for program in (self, self.resume, self.start)
                 if program and kept.keys() >= set(program.step.state.taken))
@@ -72,9 +72,9 @@ class Program:
                            (step.state.taken if step.state else ())))
         _runtime.keep(step, results)
         if step.state is not None:
-            count = len(results) - len(step.state.shapes)
+            count = len(results) - len(step.state.kept)
             results, arrays = results[:count], results[count:]
-            keeper.put(self, step.state, arrays, leaves, results)
+            keeper.put(self, step.state.on(mesh), arrays, leaves, results)
         return jax.tree.unflatten(step.exported.out_tree, results)
 
 

@@ -24,13 +24,12 @@ import jax
 import numpy as np
 from jax.extend import source_info_util
 from jax.extend.mlir import ir, passmanager
-from jax.extend.mlir.dialects import stablehlo
+from jax.extend.mlir.dialects import sdy, stablehlo
 from jax.interpreters.mlir import make_ir_context
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from zpp._compiler import logger
 from zpp._warn import warn
-from zpp.jax._export import Step, from_text
 
 
 # What the step does not name a line for is not of a line here.
@@ -48,19 +47,9 @@ _PRODUCTS = {"stablehlo.dot_general", "stablehlo.dot",
 _MARKS = ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape")
 
 
-def needs_partitioning(step: Step) -> bool:
+def needs_partitioning(module: ir.Module, devices: int) -> bool:
     """Whether XLA decides where this step communicates: it has shardings, and
     matrix products outside of every manual computation (`jax.shard_map`)."""
-    if step.exported.nr_devices == 1:
-        return False
-    with make_ir_context() as context:
-        return _needs_partitioning(
-            stablehlo.deserialize_portable_artifact(
-                context, step.exported.mlir_module_serialized),
-            step.exported.nr_devices)
-
-
-def _needs_partitioning(module: ir.Module, devices: int) -> bool:
     if devices == 1 or _find_mesh(module, devices) is None:
         return False
     manual = _called_in_manual(module)
@@ -70,57 +59,41 @@ def _needs_partitioning(module: ir.Module, devices: int) -> bool:
                and _symbol(operation) not in manual)
 
 
-def complete_module(text: str) -> str:
-    """A module with the collectives that XLA makes of its shardings, in the
-    generic form. If there are none, or if XLA cannot partition it ahead of time,
-    which is a warning, it is the same module."""
-    with make_ir_context() as context:
-        try:
-            module = ir.Module.parse(text, context)
-        except ir.MLIRError:
-            # The compiler says what is wrong.
-            return text
-        devices = _count_partitions(module)
-        if not _needs_partitioning(module, devices):
-            return text
-    try:
-        return partition(from_text(text, devices))
-    except (PartitionError, TypeError, ValueError) as error:
-        warn_of_shardings(error)
-        return text
-
-
 def warn_of_shardings(reason: Exception) -> None:
     warn(f"zpp sees only the collectives that the step names itself, not those "
          f"that follow from its shardings: {reason}")
 
 
-def _count_partitions(module: ir.Module) -> int:
+def count_partitions(module: ir.Module) -> int:
     name = "mhlo.num_partitions"
     attributes = module.operation.attributes
     return (ir.IntegerAttr(attributes[name]).value if name in attributes
             else 1)
 
 
-def partition(step: Step) -> str:
-    """The module of the step with explicit collectives, as text in the generic
+def partition(exported: jax.export.Exported, mesh: Mesh | None) -> str:
+    """The module of an exported step with explicit collectives, as text in the generic
     form. It may have operations that zpp-opt reads but an export cannot have.
+
+    mesh: the devices of the step, where it has any.
 
     Raises:
       PartitionError: with the reason.
     """
     with make_ir_context() as context, ir.Location.unknown():
         module = stablehlo.deserialize_portable_artifact(
-            context, step.exported.mlir_module_serialized)
-        name, axes = _find_mesh(module, step.exported.nr_devices)
-        mesh = _devices_for(step, axes)
+            context, exported.mlir_module_serialized)
+        found = _find_mesh(module, exported.nr_devices)
+        assert found is not None, "needs_partitioning"
+        name, axes = found
+        mesh = _devices_for(exported, mesh, axes)
         start = time.monotonic()
         logger.info("XLA partitions the step '%s', which takes one more "
-                    "compilation", step.exported.fun_name)
+                    "compilation", exported.fun_name)
         local, text, inputs, results = _partition_by_compiling(
-            step, mesh, _Shardings.read(step, module, mesh))
+            exported, mesh, _Shardings.read(exported, module, mesh))
         logger.info("XLA has partitioned the step '%s' in %.1f s",
-                    step.exported.fun_name, time.monotonic() - start)
+                    exported.fun_name, time.monotonic() - start)
         try:
             partitioned = ir.Module.parse(local, context)
         except ir.MLIRError as error:
@@ -128,7 +101,7 @@ def partition(step: Step) -> str:
                                  f"{error}") from None
         _restore_groups(partitioned, groups_in(text))
         _wrap(module, partitioned, name, mesh, inputs, results,
-              step.exported.module_kept_var_idx)
+              exported.module_kept_var_idx)
         return module.operation.get_asm(print_generic_op_form=True,
                                         enable_debug_info=True)
 
@@ -146,10 +119,10 @@ def _find_mesh(module: ir.Module, devices: int
     for operation in module.body.operations:
         if operation.operation.name != "sdy.mesh":
             continue
-        text = str(operation.attributes["mesh"])
-        axes = {axis: int(size) for axis, size in
-                re.findall(r'"([^"]+)"\s*=\s*(\d+)', text)}
-        if math.prod(axes.values()) == devices and "device_ids" not in text:
+        mesh = sdy.MeshAttr(operation.attributes["mesh"])
+        axes = {axis.name: axis.size
+                for axis in map(sdy.MeshAxisAttr, mesh.axes)}
+        if math.prod(axes.values()) == devices and not list(mesh.device_ids):
             return _symbol(operation), axes
     return None
 
@@ -208,13 +181,14 @@ def _has_global_product(function: ir.Operation) -> bool:
 # The partitioner -------------------------------------------------------------
 
 
-def _devices_for(step: Step, axes: dict[str, int]) -> Mesh:
+def _devices_for(exported: jax.export.Exported, mesh: Mesh | None,
+                 axes: dict[str, int]) -> Mesh:
     """The devices of the step, or as many others as it needs: the result does
     not depend on the choice."""
-    count = step.exported.nr_devices
-    for mesh in (step.mesh, jax.sharding.get_mesh()):
-        if isinstance(mesh, Mesh) and mesh.size == count:
-            return mesh
+    count = exported.nr_devices
+    for given in (mesh, jax.sharding.get_mesh()):
+        if isinstance(given, Mesh) and given.size == count:
+            return given
     devices = next((devices for devices in (jax.devices(), jax.devices("cpu"))
                     if len(devices) >= count), None)
     if devices is None:
@@ -235,7 +209,7 @@ def provide_devices(count: int) -> None:
         jax.config.update("jax_num_cpu_devices", count)
 
 
-#: What makes the extra compilation cheap, by platform.
+#: Options that make the extra compilation cheap, by platform.
 _CHEAP = {"cpu": {"xla_backend_optimization_level": 0,
                   "xla_llvm_disable_expensive_passes": True},
           "gpu": {"xla_gpu_autotune_level": 0}}
@@ -245,16 +219,16 @@ _CHEAP = {"cpu": {"xla_backend_optimization_level": 0,
 class _Shardings:
     """Those that a step asks for; None where XLA may choose."""
 
-    #: Of all flat arguments.
+    #: The shardings of all flat arguments.
     inputs: list[NamedSharding | None]
-    #: Of all flat results; None if the exported function has them itself.
+    #: The shardings of all flat results; None if the exported function has them itself.
     results: list[NamedSharding | None] | None
     #: The mesh for both, if it is not that of the context.
     mesh: Mesh | None = None
 
     @classmethod
-    def read(cls, step: Step, module: ir.Module, mesh: Mesh) -> "_Shardings":
-        exported = step.exported
+    def read(cls, exported: jax.export.Exported, module: ir.Module,
+             mesh: Mesh) -> "_Shardings":
         inputs = list(exported.in_shardings_jax(mesh))
         if any(sharding is not None for sharding in (
                 *inputs, *exported.out_shardings_jax(mesh))):
@@ -273,28 +247,29 @@ def _read_shardings(main: ir.Operation, attributes: str, mesh: Mesh
                     ) -> list[NamedSharding | None]:
     if attributes not in main.attributes:
         return []
-    return [_parse_sharding(str(entries["sdy.sharding"]), mesh)
+    return [_read_sharding(entries["sdy.sharding"], mesh)
             if "sdy.sharding" in entries else None
             for entries in main.attributes[attributes]]
 
 
-def _parse_sharding(text: str, mesh: Mesh) -> NamedSharding:
+def _read_sharding(attribute: ir.Attribute, mesh: Mesh) -> NamedSharding:
     """`#sdy.sharding<@mesh, [{"x", "y"}, {}]>`."""
-    dims = re.search(r"\[(.*)\]", text).group(1)
-    if ":(" in dims:
+    dims = [list(map(sdy.AxisRefAttr, sdy.DimensionShardingAttr(dim).axes))
+            for dim in sdy.TensorShardingAttr(attribute).dimension_shardings]
+    if any(axis.sub_axis_info for axes in dims for axis in axes):
         raise PartitionError(f"expected shardings over whole axes, but got "
-                             f"{text}")
+                             f"{attribute}")
     return NamedSharding(mesh, PartitionSpec(*(
-        tuple(re.findall(r'"([^"]+)"', dim))
-        for dim in re.findall(r"\{([^}]*)\}", dims))))
+        tuple(axis.name for axis in axes) for axes in dims)))
 
 
-def _partition_by_compiling(step: Step, mesh: Mesh, shardings: _Shardings
+def _partition_by_compiling(exported: jax.export.Exported, mesh: Mesh,
+                            shardings: _Shardings
                             ) -> tuple[bytes, str, list, list]:
     """The program of a device, also as the text of HLO, and the shardings of all
     flat arguments and results."""
-    exported = dataclasses.replace(step.exported, disabled_safety_checks=(
-        *step.exported.disabled_safety_checks,
+    exported = dataclasses.replace(exported, disabled_safety_checks=(
+        *exported.disabled_safety_checks,
         jax.export.DisabledSafetyCheck.platform()))
     whole = NamedSharding(mesh, PartitionSpec())
     arguments = [
@@ -379,7 +354,7 @@ _GROUPS = re.compile(
 
 
 def groups_in(text: str) -> dict[int, np.ndarray]:
-    """Of HLO's text: the channels of collectives along such axes, and the
+    """Reads from HLO's text the channels of collectives along such axes, and the
     devices of each of their groups, one row each."""
     found: dict[int, np.ndarray] = {}
     for line in text.splitlines():
@@ -420,7 +395,8 @@ def _groups_along(devices: np.ndarray, axes: str, chosen: str) -> np.ndarray:
     cuts = {name: {1, size} for name, size in sizes.items()}
     for name, pre, size in wanted:
         cuts[name] |= {pre, pre * size}
-    shape, places = [], {}
+    shape: list[int] = []
+    places: dict[tuple[str, int], int] = {}
     for name in sizes:
         ordered = sorted(cuts[name])
         for begin, end in zip(ordered, ordered[1:]):
@@ -483,13 +459,11 @@ def _wrap(module: ir.Module, local: ir.Module, mesh_name: str, mesh: Mesh,
                              f"{len(local_type.inputs)}")
 
     def per_value(shardings, types):
-        texts = [_sharding_text(sharding, ir.RankedTensorType(value).rank,
-                                mesh_name, mesh)
-                 for sharding, value in zip(shardings, types)]
-        return ir.Attribute.parse(
-            f"#sdy.sharding_per_value<[{', '.join(texts)}]>")
+        return sdy.TensorShardingPerValueAttr.get([
+            _make_sharding(sharding, ir.RankedTensorType(value).rank,
+                           mesh_name, mesh)
+            for sharding, value in zip(shardings, types)])
 
-    axes = ", ".join(f'"{name}"' for name in mesh.axis_names)
     location = main.location
     with ir.InsertionPoint(entry), location:
         manual = ir.Operation.create(
@@ -498,8 +472,8 @@ def _wrap(module: ir.Module, local: ir.Module, mesh_name: str, mesh: Mesh,
                 "in_shardings": per_value([inputs[index] for index in kept],
                                           function.inputs),
                 "out_shardings": per_value(results, function.results),
-                "manual_axes": ir.Attribute.parse(
-                    f"#sdy<manual_axes{{{axes}}}>")})
+                "manual_axes": sdy.ManualAxesAttr.get(
+                    list(map(ir.StringAttr.get, mesh.axis_names)))})
         ir.Operation.create("func.return", operands=list(manual.results))
     block = ir.Block.create_at_start(
         manual.regions[0], [local_type.inputs[index] for index in kept],
@@ -555,8 +529,9 @@ def _zeros(value: ir.Type) -> ir.Value:
             "value": ir.DenseElementsAttr.get_splat(tensor, zero)}).result
 
 
-def _sharding_text(sharding, rank: int, mesh_name: str, mesh: Mesh) -> str:
-    """A sharding as Shardy writes it, over the axes of `mesh`."""
+def _make_sharding(sharding, rank: int, mesh_name: str, mesh: Mesh
+                   ) -> sdy.TensorShardingAttr:
+    """A sharding as Shardy has it, over the axes of `mesh`."""
     if isinstance(sharding, NamedSharding) and (
             dict(sharding.mesh.shape) == dict(mesh.shape)):
         spec = sharding.spec
@@ -573,6 +548,6 @@ def _sharding_text(sharding, rank: int, mesh_name: str, mesh: Mesh) -> str:
     dims = [names if isinstance(names, tuple) else
             () if names is None else (names,) for names in spec]
     dims += [()] * (rank - len(dims))
-    return f"<@{mesh_name}, [" + ", ".join(
-        "{" + ", ".join(f'"{name}"' for name in names) + "}"
-        for names in dims) + "]>"
+    return sdy.TensorShardingAttr.get(mesh_name, [
+        sdy.DimensionShardingAttr.get(list(map(sdy.AxisRefAttr.get, names)),
+                                      is_closed=True) for names in dims])

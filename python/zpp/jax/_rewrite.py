@@ -9,9 +9,9 @@ import jax
 import numpy as np
 
 from zpp._compiler import Rewritten, find_bundler, logger, rewrite_text
+from zpp._compiler import warn_if_nothing_was_rewritten, with_reason
 from zpp._options import Options, parse_mesh
-from zpp._plan import Auto
-from zpp._rewrite import choose_if, warn_if_nothing_was_rewritten, with_reason
+from zpp._plan import Auto, choose_if
 from zpp._warn import warn
 from zpp.jax import _runtime
 from zpp.jax._export import Step
@@ -21,7 +21,9 @@ from zpp.jax._state import State
 
 def rewrite_step(step: Step, options: Options, auto: Auto | None = None
                  ) -> Rewritten:
-    """`zpp.rewrite` of a step. The result has the rewritten step."""
+    """`zpp.rewrite` of a step. The result has the rewritten step, which is `step`
+    itself if nothing was rewritten: XLA would round the same step elsewhere if
+    it compiled what its partitioner has made of it."""
     if not isinstance(options.weights_of, str | None):
         options = options.replace(weights_of=_weights_in(step, options))
     target = _target_of(step, options)
@@ -44,8 +46,10 @@ def rewrite_step(step: Step, options: Options, auto: Auto | None = None
             "it names none (jax.shard_map), and its shardings require none")
     if is_complete and is_partitioned:
         _warn_of_activations(step, result, options)
-    rewritten = step.with_text(result.text, result.bundle)
+    rewritten = step if _is_as_written(result) else step.with_text(
+        result.text, result.bundle)
     _warn_of_missing_state(result, options, rewritten.state)
+    _warn_of_loss_scales(text, options, rewritten.state)
     if rewritten.state is not None:
         def begin(what: str) -> Step:
             begun = rewrite_text(text, options, target, start=what)
@@ -58,7 +62,14 @@ def rewrite_step(step: Step, options: Options, auto: Auto | None = None
     return dataclasses.replace(result, step=rewritten)
 
 
-#: What part of the bytes that are left may be activations.
+def _is_as_written(result: Rewritten) -> bool:
+    """Whether nothing was rewritten. A collective that was gathered once more
+    sends more than before."""
+    return not any(entry["rewritten"] or entry["before"] != entry["after"]
+                   for entry in result.report["collectives"])
+
+
+#: The part of the bytes that are left that may be activations.
 _ACTIVATIONS = 0.2
 
 
@@ -84,7 +95,8 @@ def _warn_of_activations(step: Step, result: Rewritten, options: Options
 
 
 def module_of_step(step: Step, options: Options) -> tuple[str, Options]:
-    """See `zpp._rewrite.module_of`."""
+    """The module of a step in the generic form, with all collectives, and the
+    options for it."""
     if not isinstance(options.weights_of, str | None):
         options = options.replace(weights_of=_weights_in(step, options))
     if options.mesh is None:
@@ -102,8 +114,8 @@ _REMARK = re.compile(
 
 def _warn_of_missing_state(result: Rewritten, options: Options,
                            state: State | None) -> None:
-    """Where an option is to keep something between calls, and nothing is."""
-    kinds = {name.split(".")[0] for name in (state.shapes if state else ())}
+    """Warns where an option is to keep something between calls, and nothing is kept."""
+    kinds = {name.split(".")[0] for name in (state.kept if state else ())}
     for kind, option, passes, what in (
             ("own", "weights", ("zero-partition-within-node",
                                 "zero-send-differences"),
@@ -121,7 +133,22 @@ def _warn_of_missing_state(result: Rewritten, options: Options,
         found = (_REMARK.search(remark.message) for remark in result.remarks)
         reasons = {remark["text"] for remark in found
                    if remark and remark["pass"] in passes}
-        warn(f"{option}={value}: " + "; ".join([what, *sorted(reasons)]))
+        texts = [what, *sorted(reasons)]
+        if any("within the secondary group" in text for text in reasons):
+            texts.append("write secondary=N with N devices, fewer than share a "
+                         "weight: each keeps its part of what the N hold "
+                         "together, and with secondary=1 all of it")
+        warn(f"{option}={value}: " + "; ".join(texts))
+
+
+def _warn_of_loss_scales(text: str, options: Options, state: State | None
+                         ) -> None:
+    """A loss scale does not show in a step, but f16 is why there is one."""
+    if state and "error.0" in state.kept and re.search(r"[<x]f16>", text):
+        warn(f"feedback={options.feedback}: what is kept has the scale of the "
+             f"gradients of its step, and this step has values in f16. If it "
+             f"changes a loss scale itself, train without feedback; if you "
+             f"change one between calls, set the state to None with it")
 
 
 def complete_auto(auto: Auto) -> Auto:

@@ -227,7 +227,7 @@ def is_recording() -> bool:
 def write_traces(path: pathlib.Path) -> list[pathlib.Path]:
     """Writes the recorded traces: that of the first world to `path`, the others
     beside it. Returns the files, none if nothing was recorded."""
-    paths = []
+    paths: list[pathlib.Path] = []
     with _lock:
         if not _has_recorded:
             return paths

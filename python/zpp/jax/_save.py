@@ -18,7 +18,6 @@ Beside the files of zpp-bundle, if the step has a host side (see
 import dataclasses
 import os
 import pathlib
-from typing import Any
 
 import jax
 

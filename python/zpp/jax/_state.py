@@ -1,10 +1,11 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a rewritten step keeps from call to call (weights=i4:delta,
+"""The state that a rewritten step keeps from call to call (weights=i4:delta,
 frozen=keep, feedback=last)."""
 
 import dataclasses
 import weakref
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,11 @@ import numpy as np
 from jax.extend.mlir import ir
 from jax.sharding import NamedSharding, PartitionSpec
 
-#: What the compiler calls the types of weights, and bytes on the wire.
+from zpp._warn import warn
+
+#: The name of the array that says of which mesh a saved state is.
+_MESH = "mesh"
+#: Types of weights, and bytes on the wire, as the compiler calls them.
 _TYPES = {"f32": np.dtype(np.float32), "bf16": jax.numpy.bfloat16.dtype,
           "f16": np.dtype(np.float16), "i8": np.dtype(np.int8)}
 
@@ -23,29 +28,53 @@ class State:
     """The state of a rewritten step: by name, flat arrays, of which each device
     holds a part of its own."""
 
-    #: Of all, in the order of the results.
-    shapes: Mapping[str, jax.ShapeDtypeStruct]
-    #: Which of them the step takes, in the order of the arguments. The others it
+    #: Shapes of all, in the order of the results.
+    kept: Mapping[str, jax.ShapeDtypeStruct]
+    #: Names of those that the step takes, in the order of the arguments. The others it
     #: begins.
     taken: tuple[str, ...]
     #: Those that follow from arguments that do not change: flat numbers of an
     #: argument and of the result that returns it.
     frozen: Mapping[str, tuple[tuple[int, int], ...]]
+    #: The tiers and the axes of the step, each in their order: which device has
+    #: which part follows from them, and does not show in the shapes.
+    order: str = ""
+    #: The devices, where they are known.
+    mesh: jax.sharding.Mesh | None = None
 
     @property
     def saved(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Those that do not follow from arguments."""
-        return {name: shape for name, shape in self.shapes.items()
+        return {name: shape for name, shape in self.kept.items()
                 if name not in self.frozen}
 
     @property
+    def shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """Shapes of what is saved, with the array that says of which mesh it is."""
+        sharding = self.mesh and NamedSharding(self.mesh, PartitionSpec())
+        mesh = jax.ShapeDtypeStruct((1,), np.uint32, sharding=sharding)
+        return self.saved and self.saved | {_MESH: mesh}
+
+    @property
     def arguments(self) -> list[jax.ShapeDtypeStruct]:
-        return [self.shapes[name] for name in self.taken]
+        return [self.kept[name] for name in self.taken]
+
+    def stamp(self) -> jax.Array | np.ndarray:
+        """The array that says of which mesh a state is."""
+        digest = np.array([zlib.crc32(self.order.encode())], np.uint32)
+        return digest if self.mesh is None else jax.make_array_from_callback(
+            digest.shape, self.shapes[_MESH].sharding, lambda index: digest)
+
+    def is_own(self, stamp: Any) -> bool:
+        """Whether this is the stamp of such a state."""
+        if isinstance(stamp, jax.Array):
+            stamp = stamp.addressable_data(0)
+        return np.ravel(stamp).tolist() == [zlib.crc32(self.order.encode())]
 
     def to_json(self) -> dict:
         return {"arrays": {name: [str(shape.dtype), shape.size]
-                           for name, shape in self.shapes.items()},
-                "taken": list(self.taken),
+                           for name, shape in self.kept.items()},
+                "order": self.order, "taken": list(self.taken),
                 "frozen": {name: list(pairs)
                            for name, pairs in self.frozen.items()}}
 
@@ -56,33 +85,38 @@ class State:
              for name, (dtype, size) in entries["arrays"].items()},
             tuple(entries["taken"]),
             {name: tuple(map(tuple, pairs))
-             for name, pairs in entries["frozen"].items()})
+             for name, pairs in entries["frozen"].items()},
+            entries.get("order", ""))
 
     def on(self, mesh: jax.sharding.Mesh | None) -> "State":
         """The same, on the devices of a mesh if there is one."""
         sharding = mesh and NamedSharding(
             mesh, PartitionSpec(mesh.axis_names))
-        return dataclasses.replace(self, shapes={
+        return dataclasses.replace(self, mesh=mesh, kept={
             name: jax.ShapeDtypeStruct(shape.shape, shape.dtype,
                                        sharding=sharding)
-            for name, shape in self.shapes.items()})
+            for name, shape in self.kept.items()})
 
 
-def read_state(module: ir.Module, arguments: Sequence[int]) -> State | None:
+def read_state(module: ir.Module, arguments: Sequence[int],
+               mesh: jax.sharding.Mesh | None) -> State | None:
     """The state that the compiler has given to a module.
 
     Args:
       arguments: the flat numbers of the arguments that it had before.
+      mesh: that of the step, if it is known.
     """
     if "zpp.state" not in module.operation.attributes:
         return None
-    shapes, counts, frozen = {}, {}, {}
+    kept: dict[str, Any] = {}
+    counts: dict[str, int] = {}
+    frozen: dict[str, Any] = {}
     for entry in module.operation.attributes["zpp.state"]:
         kind = ir.StringAttr(entry["kind"]).value
         type_ = ir.RankedTensorType(ir.TypeAttr(entry["type"]).value)
         number = counts[kind] = counts.get(kind, -1) + 1
         name = f"{kind}.{number}"
-        shapes[name] = jax.ShapeDtypeStruct(
+        kept[name] = jax.ShapeDtypeStruct(
             tuple(type_.shape), _TYPES[str(type_.element_type)])
         if kind == "frozen":
             frozen[name] = tuple(
@@ -93,16 +127,20 @@ def read_state(module: ir.Module, arguments: Sequence[int]) -> State | None:
                 if ir.StringAttr(op.attributes["sym_name"]).value == "main")
     taken = len(ir.FunctionType(ir.TypeAttr(
         main.attributes["function_type"]).value).inputs) - len(arguments)
-    return State(shapes, tuple(
-        () if taken == 0 else shapes if taken == len(shapes) else
-        (name for name in shapes if name not in frozen)), frozen)
+    order = [ir.StringAttr(module.operation.attributes["zpp.mesh"]).value]
+    if mesh is not None:
+        order += (f"{name}:{size}" for name, size in mesh.shape.items())
+    return State(kept, tuple(
+        () if taken == 0 else kept if taken == len(kept) else
+        (name for name in kept if name not in frozen)), frozen,
+        " ".join(order)).on(mesh)
 
 
 def extend(exported: jax.export.Exported, state: State | None
            ) -> jax.export.Exported:
-    """`exported` with flat arguments and results, behind which stand those of
+    """`exported` with flat arguments and results, after which stand those of
     the state that its module has."""
-    shapes = list(state.shapes.values()) if state else []
+    shapes = list(state.kept.values()) if state else []
     avals = tuple(jax.core.ShapedArray(shape.shape, shape.dtype)
                   for shape in shapes)
     taken = tuple(jax.core.ShapedArray(shape.shape, shape.dtype)
@@ -138,17 +176,21 @@ class Keeper:
         self._owner: Any = None
         self._is_given = False
         self._results: list[weakref.ref] = []
-        #: Which arguments of the latest call were results of the one before.
+        #: Arguments of the latest call that were results of the one before.
         self._passed_on: set[int] = set()
-        #: Of the latest call, by flat number.
+        #: Arguments of the latest call, by flat number.
         self._arguments: dict[int, weakref.ref] = {}
 
     @property
     def arrays(self) -> dict[str, jax.Array] | None:
-        """What must be saved to go on elsewhere."""
+        """The arrays that must be saved to go on elsewhere."""
         if self._arrays is None or self._state is None:
             return self._arrays
-        return {name: self._arrays[name] for name in self._state.saved} or None
+        saved = self._saved()
+        return saved and saved | {_MESH: self._state.stamp()} or None
+
+    def _saved(self) -> dict[str, jax.Array]:
+        return {name: self._arrays[name] for name in self._state.saved}
 
     def give(self, arrays: Mapping[str, jax.Array] | None) -> None:
         """Sets what the next call starts from."""
@@ -171,10 +213,13 @@ class Keeper:
 
     def take(self, owner: Any, state: State, leaves: Sequence[Any]
              ) -> dict[str, jax.Array]:
-        """What a call of that which `owner` stands for can go on from: all of
+        """The state that a call of that which `owner` stands for can go on from: all of
         the state, what does not follow from the arguments, or nothing. Whole
         weights must be sent for the rest: none is kept, it is of another step,
         or of weights that are not results of the latest call.
+
+        A state that was given is dropped, with a warning, if it is of another
+        mesh.
 
         Raises:
           TypeError, ValueError: where the state that was given is of another
@@ -183,7 +228,14 @@ class Keeper:
         if self._arrays is None:
             return {}
         if self._is_given:
-            _check(self._arrays, state.saved)
+            if _MESH in self._arrays and not state.is_own(self._arrays[_MESH]):
+                warn(f"state: expected one of a step on the mesh "
+                     f"{state.order}, but got one of another mesh, or of another "
+                     f"order of its axes. It is dropped: this call sends whole "
+                     f"weights, and no errors are added to gradients")
+                self.give(None)
+                return {}
+            _check(self._arrays, state)
             _check_copies(self._arrays)
             return dict(self._arrays)
         if self._owner is not owner or state.saved and not self._follow(leaves):
@@ -193,7 +245,7 @@ class Keeper:
                for pairs in state.frozen.values()
                for argument, result in pairs):
             return self._arrays
-        return self.arrays or {}
+        return self._saved()
 
     def _follow(self, leaves: Sequence[Any]) -> bool:
         """Whether arguments are results of the latest call: one at least, and
@@ -213,7 +265,7 @@ class Keeper:
 
     def put(self, owner: Any, state: State, arrays: Sequence[jax.Array],
             leaves: Sequence[Any], results: Sequence[jax.Array]) -> None:
-        self._arrays = dict(zip(state.shapes, arrays, strict=True))
+        self._arrays = dict(zip(state.kept, arrays, strict=True))
         self._owner, self._state, self._is_given = owner, state, False
         self._results = [weakref.ref(result) for result in results]
         self._arguments = {
@@ -222,8 +274,8 @@ class Keeper:
             if isinstance(leaves[argument], jax.Array)}
 
 
-def _check(arrays: Mapping[str, jax.Array],
-           shapes: Mapping[str, jax.ShapeDtypeStruct]) -> None:
+def _check(arrays: Mapping[str, jax.Array], state: State) -> None:
+    shapes = state.shapes
     begin = ("Set it to None to send whole weights once" if "own.0" in shapes
              else "Set it to None to begin it anew")
     place = ("Place it with jax.device_put as rewritten().step.state.shapes "
@@ -234,7 +286,7 @@ def _check(arrays: Mapping[str, jax.Array],
             f"{', '.join(shapes) or 'none'}, but got "
             f"{', '.join(arrays) or 'none'}; "
             f"it is of another step or of other options. {begin}")
-    for name, shape in shapes.items():
+    for name, shape in state.saved.items():
         got = arrays[name]
         if not isinstance(got, jax.Array):
             raise TypeError(

@@ -17,7 +17,8 @@ except ImportError as error:
     raise ImportError(f"zpp.torch needs PyTorch 2.9 or later: pip install "
                       f"'zpp[torch]' ({error})") from error
 
-from zpp._options import Options
-from zpp.torch._compress import compress, report
+from zpp._torch_options import TorchOptions as Options
+from zpp._torch_options import TorchTuning as Tuning
+from zpp.torch._compress import compress, forget, report
 
-__all__ = ["Options", "compress", "report"]
+__all__ = ["Options", "Tuning", "compress", "forget", "report"]

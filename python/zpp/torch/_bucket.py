@@ -8,6 +8,7 @@ which zpp-opt and zpp-bundle compile to a function. The result is kept on disk,
 by its content, for other processes and later runs.
 """
 
+import atexit
 import contextlib
 import dataclasses
 import fcntl
@@ -17,13 +18,17 @@ import json
 import math
 import os
 import pathlib
+import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 
 from zpp._bundle import MANIFEST, Bundle, read_bundle, read_file, seal, unseal
 from zpp._bundle import write_folder
 from zpp._compiler import (find_bundler, find_compiler, report_entries,
                            rewrite_text)
-from zpp._options import Options
+from zpp._options import Options, Tuning
+from zpp._torch_options import TorchOptions
+from zpp._warn import warn
 
 _REPORT = "bucket.json"
 _VERSION = 1
@@ -41,7 +46,7 @@ class Bucket:
     elements: int
     #: The mesh of the group: (("node", 2), ("gpu", 4)).
     tiers: tuple[tuple[str, int], ...]
-    #: Of a reduction: whether it is a mean.
+    #: Whether a reduction is a mean.
     is_mean: bool = False
 
     def text(self, sent: Mapping[str, int] | None = None) -> str:
@@ -85,21 +90,20 @@ func.func @main(%source: {source}) -> {result} {{
 }} {loc}
 """
 
-    def options(self, options: Options) -> Options:
+    def options(self, options: TorchOptions) -> Options:
         """The options with which the bucket is compiled."""
         is_gather = self.kind == "all_gather"
         names = [name for name, _ in self.tiers]
-        links = [link for link in (options.links or "").split(",")
+        links = [link for link in str(options.links or "").split(",")
                  if link.partition("=")[0] in names]
         return Options(
             mesh=dict(self.tiers),
             weights=options.weights if is_gather else "none",
             gradients="none" if is_gather else options.gradients,
             reduced=options.reduced if self.kind == "all_reduce" else "none",
-            secondary="none", block=options.block, rotate=options.rotate,
-            regather=False, stages=options.stages,
-            links=",".join(links) or None,
-            coalesce_bytes=0, compile_timeout=options.compile_timeout)
+            secondary="none", regather=False, links=",".join(links) or None,
+            tuning=Tuning(**dataclasses.asdict(options.tuning),
+                          coalesce_bytes=0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,9 +123,22 @@ class Compiled:
     sent: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
-@functools.cache
+#: Bytes of an element of each type.
+_ITEM_BYTES = {"f32": 4, "bf16": 2, "f16": 2}
+
+
 def sent_as_it_is(bucket: Bucket) -> dict[str, int]:
     """Bytes that a rank sends over each tier if nothing is rewritten."""
+    if bucket.kind == "all_reduce":
+        return _sent(bucket)
+    # Of a gather and a scatter, each byte as often as any other.
+    one = dataclasses.replace(bucket, type="f32", elements=1, is_mean=False)
+    return {tier: bytes_ * bucket.elements * _ITEM_BYTES[bucket.type] // 4
+            for tier, bytes_ in _sent(one).items()}
+
+
+@functools.cache
+def _sent(bucket: Bucket) -> dict[str, int]:
     report = report_entries(bucket.text(), Options(mesh=dict(bucket.tiers)))
     return {tier: report["total"]["after"][tier] for tier, _ in bucket.tiers}
 
@@ -138,19 +155,35 @@ def compile_bucket(bucket: Bucket, options: Options) -> Compiled:
     """
     text = bucket.text()
     # The time limit does not change the result.
-    given = dataclasses.asdict(options.replace(compile_timeout=None))
+    given = dataclasses.asdict(options.replace(
+        tuning=options.tuning.replace(compile_timeout=None)))
     key = hashlib.sha256(json.dumps(
         [_VERSION, text, given, _compiler_digest()]
     ).encode()).hexdigest()
-    folder = cache_folder() / f"{key}.zpp"
+    return _compile_into(cache_folder() / f"{key}.zpp", bucket, options)
+
+
+def _compile_into(folder: pathlib.Path, bucket: Bucket, options: Options
+                  ) -> Compiled:
+    """Finds a result in a folder of the cache, or writes it there."""
     with _locked(folder.with_suffix(".lock")):
-        # Compile again if the files are damaged.
-        with contextlib.suppress(FileNotFoundError, ValueError):
+        # Compile again if files are damaged or missing. The folder is zpp's
+        # own: whatever is in it may go.
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError,
+                                 ValueError):
             return _read(folder)
         reason, files = _rewrite(bucket, options)
+        _remove(folder)
         report = seal({"version": _VERSION, "reason": reason}, {})
         write_folder(folder, {**files, _REPORT: report}, (MANIFEST, _REPORT))
         return _read(folder)
+
+
+def _remove(path: pathlib.Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _rewrite(bucket: Bucket, options: Options
@@ -173,12 +206,26 @@ def _rewrite(bucket: Bucket, options: Options
 
 
 def cache_folder() -> pathlib.Path:
-    """The folder of compiled buckets: `zpp` in the user's cache folder."""
+    """The folder for compiled buckets: `zpp` in the user's cache folder, or with
+    a warning, where that cannot be written to, one of this process."""
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    folder = pathlib.Path(base).expanduser() / "zpp"
-    # Its files are loaded as code.
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
+    return _make_cache_folder(pathlib.Path(base).expanduser() / "zpp")
+
+
+@functools.cache
+def _make_cache_folder(folder: pathlib.Path) -> pathlib.Path:
+    try:
+        # Its files are loaded as code.
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+        return folder
+    except OSError as error:
+        warn(f"expected a cache folder '{folder}' to write to, but got: "
+             f"{error.strerror}; compiling into a temporary folder, again in "
+             f"each run; set XDG_CACHE_HOME to a folder that can be written to")
+    private = tempfile.mkdtemp(prefix="zpp-")
+    atexit.register(shutil.rmtree, private, ignore_errors=True)
+    return pathlib.Path(private)
 
 
 def _read(folder: pathlib.Path) -> Compiled:
@@ -193,6 +240,11 @@ def _read(folder: pathlib.Path) -> Compiled:
                     function["workspace"], function["bytes"])
 
 
+def tool_versions() -> dict[str, str]:
+    """Returns what ranks must agree on of the tools that compile."""
+    return {"compiler": _compiler_digest()[:16]}
+
+
 @functools.cache
 def _compiler_digest() -> str:
     content = hashlib.sha256()
@@ -203,7 +255,9 @@ def _compiler_digest() -> str:
 
 @contextlib.contextmanager
 def _locked(path: pathlib.Path) -> Iterator[None]:
-    """Among the processes of a host, one compiles and the others wait."""
+    """Among the processes of a host, one compiles and the others wait. Where the
+    file system has no locks, each compiles: what they write is the same."""
     with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield

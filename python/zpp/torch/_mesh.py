@@ -28,6 +28,17 @@ def tiers_of_devices(mesh: DeviceMesh) -> dict[str, int]:
     return dict(zip(mesh.mesh_dim_names, mesh.shape))
 
 
+def tiers_of_sharding(mesh: DeviceMesh) -> dict[str, int] | None:
+    """The dims of a mesh of fully_shard, as tiers; None where it has no two, or
+    does not say which ranks are near each other."""
+    if mesh.ndim < 2:
+        return None
+    try:
+        return tiers_of_devices(mesh)
+    except ValueError:
+        return None
+
+
 def tiers_of_hosts() -> dict[str, int]:
     """Hosts and the ranks on each. All ranks call this together."""
     hosts: list[Any] = [None] * dist.get_world_size()
@@ -63,6 +74,31 @@ def find_tiers(mesh: Mapping[str, int], ranks: Sequence[int]) -> dict[str, int]:
             f"the groups of fully_shard consist of")
     return {name: len(part) for name, part in zip(mesh, coordinates)
             if len(part) > 1}
+
+
+def find_parts(tiers: Mapping[str, int], rank: int) -> list[tuple[int, ...]]:
+    """The parts of a group within which hops of its collectives exchange: the
+    ranks that differ from `rank`, one of the group, in a single tier, if there
+    are several tiers."""
+    sizes = list(tiers.values())
+    parts = []
+    for i, size in enumerate(sizes if len(sizes) > 1 else ()):
+        stride = math.prod(sizes[i + 1:])
+        first = rank - rank // stride % size * stride
+        parts.append(tuple(range(first, first + size * stride, stride)))
+    return parts
+
+
+def devices_of(secondary: str | int, tiers: Mapping[str, int]) -> int:
+    """The size of a secondary group: the devices of a tier, with those of the
+    faster ones."""
+    if isinstance(secondary, int):
+        return secondary
+    names = list(tiers)
+    if secondary not in names:
+        raise ValueError(f"secondary: expected a tier of {describe(tiers)} or a "
+                         f"number of devices, but got {secondary!r}")
+    return math.prod(list(tiers.values())[names.index(secondary):])
 
 
 def read_links(links: str | None, mesh: Mapping[str, int]) -> str | None:
@@ -102,17 +138,25 @@ def gradient_formats(formats: str | None, mesh: Mapping[str, int],
       formats: as `Options.gradients`.
       tiers: what `find_tiers` returned.
     """
-    whole = {name: size for name, size in mesh.items() if size > 1}
     parts = (formats or _GRADIENTS).split(":")
-    if tiers == whole or len(parts) == 1:
+    if tiers == mesh or len(parts) == 1:
         return formats
-    innermost_first = list(reversed(whole))
-    by_tier = {}
-    for place, name in enumerate(innermost_first):
-        is_outermost = place == len(whole) - 1
-        by_tier[name] = parts[
-            min(place, len(parts) - (1 if is_outermost else 2))]
+    *innermost_first, outermost = reversed(mesh)
+    by_tier = {name: parts[min(place, len(parts) - 2)]
+               for place, name in enumerate(innermost_first)}
+    by_tier[outermost] = parts[-1]
+    innermost_first.append(outermost)
     return ":".join(by_tier[name] for name in innermost_first if name in tiers)
+
+
+def check_formats(formats: str | None, mesh: Mapping[str, int]) -> None:
+    """Raises ValueError if there are more formats of hops than tiers."""
+    count = len((formats or _GRADIENTS).split(":"))
+    tiers = [name for name, size in mesh.items() if size > 1]
+    if formats and count > max(len(tiers), 2):
+        raise ValueError(
+            f"gradients: expected at most {max(len(tiers), 2)} formats on the "
+            f"mesh {describe(mesh)}, one for each tier, but got {formats!r}")
 
 
 def check_world(mesh: Mapping[str, int]) -> None:

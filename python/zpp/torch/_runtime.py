@@ -2,18 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """libzpp_rt: runs compiled buckets, through process groups of PyTorch."""
 
+import contextlib
 import ctypes
 import functools
+import hashlib
+import itertools
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from zpp._library import call, find_library
+from zpp.torch import _pytorch
 from zpp.torch._bucket import Compiled
-from zpp.torch._mesh import describe
+from zpp.torch._mesh import describe, find_parts
 
 _SYSTEM_ERROR = 8  # ZPP_RT_SYSTEM_ERROR
 
@@ -60,35 +64,77 @@ class _RankDesc(ctypes.Structure):
                 ("device", ctypes.c_int64)]
 
 
-#: Process groups for exchanges, the caller's or made here, by the group of all
-#: ranks that they belong to and their ranks.
-_known_groups: dict[tuple, dist.ProcessGroup] = {}
+#: Process groups for exchanges, the caller's or made here, by the group that
+#: they are a part of and their ranks. Groups of all ranks share their parts.
+_known_parts: dict[tuple[dist.ProcessGroup, tuple[int, ...]],
+                   dist.ProcessGroup] = {}
+#: Those of them that were made here.
+_made_parts: set[dist.ProcessGroup] = set()
+#: They live as long as the process.
+_runners: dict[tuple, "Runner"] = {}
 
 
 def use_groups(mesh: DeviceMesh) -> None:
     """Lets exchanges within a tier go through the groups of a device mesh."""
     for group in mesh.get_all_groups():
         ranks = tuple(dist.get_process_group_ranks(group))
-        _known_groups[dist.group.WORLD, ranks] = group
+        _known_parts[dist.group.WORLD, ranks] = group
+
+
+def get_runner(group: dist.ProcessGroup, tiers: Mapping[str, int],
+               device: torch.device, kind: str, is_separate: bool) -> "Runner":
+    """The runner of a group for collectives of one kind.
+
+    Args:
+      kind: FSDP2 has a stream for each kind. What one runner queues is in
+        order, so gathers would wait for scatters if they shared it.
+      is_separate: whether hops within a part of the group have process groups
+        of their own. All ranks of the group say the same.
+    """
+    key = group, describe(tiers), device, kind, is_separate
+    if key not in _runners:
+        _runners[key] = Runner(group, tiers, device, is_separate)
+    return _runners[key]
+
+
+def get_part(group: dist.ProcessGroup, ranks: tuple[int, ...],
+             device: torch.device, owner: dist.ProcessGroup | None = None
+             ) -> dist.ProcessGroup:
+    """The process group of some of the ranks of `group`, all of which call
+    this: one of the caller's, one that is known already, or a new one.
+
+    Args:
+      owner: for which group it is; by default for any.
+    """
+    key = owner or dist.group.WORLD, ranks
+    if key not in _known_parts:
+        made = _pytorch.part_of(group, ranks, device)
+        _known_parts[key] = made
+        _made_parts.add(made)
+    return _known_parts[key]
 
 
 class Runner:
     """Runs functions over the ranks of a process group, as this rank.
 
-    Exchanges within a part of the group use process groups of the caller if
-    they are known. Otherwise their members create groups when they first need
-    them.
+    All ranks of the group make it together. Exchanges within a part of the
+    group use process groups of the caller if they are known, otherwise new
+    ones, with the time limit of the group.
     """
 
     def __init__(self, group: dist.ProcessGroup, tiers: Mapping[str, int],
-                 device: torch.device):
+                 device: torch.device, is_separate: bool):
         self._group = group
         self._ranks = dist.get_process_group_ranks(group)
+        self._device = device
+        self._owner = group if is_separate else dist.group.WORLD
         #: By their members, as positions in the group.
         self._parts = {tuple(range(group.size())): group}
-        #: What the function that runs may read and write.
+        for members in find_parts(tiers, group.rank()):
+            self._part(members)
+        #: Tensors that the running function may read and write.
         self._tensors: Sequence[torch.Tensor] = ()
-        #: Of an exchange that failed.
+        #: The error of an exchange that failed.
         self._error: BaseException | None = None
         self._is_cuda = device.type == "cuda"
         library = _library()
@@ -96,9 +142,9 @@ class Runner:
         self._functions = _Exchanges(
             struct_size=ctypes.sizeof(_Exchanges),
             all_to_all=_ExchangeFunction(functools.partial(
-                self._exchange, dist.all_to_all_single, False)),
+                self._exchange, "all_to_all_single", False)),
             all_gather=_ExchangeFunction(functools.partial(
-                self._exchange, dist.all_gather_into_tensor, True)))
+                self._exchange, "all_gather_into_tensor", True)))
         desc = _WorldDesc(
             struct_size=ctypes.sizeof(_WorldDesc), backend=device.type.encode(),
             mesh=describe(tiers).encode(),
@@ -112,6 +158,11 @@ class Runner:
             device=device.index if self._is_cuda else -1)
         call(library, "zpp_rt_rank_create", world, ctypes.byref(rank),
               ctypes.byref(self._rank))
+
+    @functools.cached_property
+    def stream(self) -> torch.cuda.Stream:
+        """For collectives that the calling stream does not wait for."""
+        return torch.cuda.Stream(self._device)
 
     def run(self, compiled: Compiled, source: torch.Tensor, result: torch.Tensor
             ) -> None:
@@ -142,16 +193,19 @@ class Runner:
         if message := library.zpp_rt_rank_message(self._rank):
             raise RuntimeError(message.decode(errors="replace"))
 
-    def _exchange(self, collective, is_gather: bool, _, exchange, source,
+    def _exchange(self, collective: str, is_gather: bool, _, exchange, source,
                   result, message, message_bytes) -> int:
         """zpp_rt_exchange_function. No exception may leave it."""
         try:
             call = exchange.contents
             count, chunk = call.num_members, call.chunk_bytes
             group = self._part(tuple(call.members[:count]))
-            collective(self._find(result, chunk * count),
-                       self._find(source, chunk * (1 if is_gather else count)),
-                       group=group)
+            if group in _made_parts:
+                _pytorch.follow_timeout(group, self._group, self._device)
+            getattr(dist, collective)(
+                self._find(result, chunk * count),
+                self._find(source, chunk * (1 if is_gather else count)),
+                group=group)
             return 0
         except BaseException as error:
             self._error = error
@@ -174,13 +228,50 @@ class Runner:
                 raise RuntimeError(f"expected members in the order of the "
                                    f"ranks, but got {members}")
             ranks = tuple(self._ranks[member] for member in members)
-            key = dist.group.WORLD, ranks
-            if key not in _known_groups:
-                _known_groups[key] = dist.new_group(
-                    ranks, backend=dist.get_backend_config(self._group),
-                    use_local_synchronization=True, group_desc="zpp")
-            self._parts[members] = _known_groups[key]
+            self._parts[members] = get_part(self._group, ranks, self._device,
+                                            self._owner)
         return self._parts[members]
+
+
+#: The calls of the operator below, by number: an operator takes no objects.
+_pending: dict[int, tuple] = {}
+_numbers = itertools.count()
+_operators = torch.library.Library("zpp", "DEF")
+_operators.define("run(Tensor source, Tensor(a!) result, int call) -> ()")
+
+
+def run_as_op(get_runner: Callable[[], Runner], compiled: Compiled,
+              source: torch.Tensor, result: torch.Tensor, label: str) -> None:
+    """Runs a function as an operator of PyTorch, so that profiles and modes see
+    it. Fake tensors, of a dry run, need no runner: nothing is sent, and the
+    result has its shape already.
+
+    Args:
+      label: its name in profiles.
+    """
+    number = next(_numbers)
+    _pending[number] = get_runner, compiled, label
+    try:
+        torch.ops.zpp.run(source, result, number)
+    finally:
+        del _pending[number]
+
+
+@torch.library.impl(_operators, "run", "CompositeExplicitAutograd")
+def _run(source: torch.Tensor, result: torch.Tensor, call: int) -> None:
+    get_runner, compiled, label = _pending[call]
+    with torch.profiler.record_function(label), _nvtx_range(label, source):
+        get_runner().run(compiled, source, result)
+
+
+@torch.library.register_fake("zpp::run", lib=_operators)
+def _run_fake(source: torch.Tensor, result: torch.Tensor, call: int) -> None:
+    pass
+
+
+def _nvtx_range(label: str, tensor: torch.Tensor):
+    return (torch.cuda.nvtx.range(label) if tensor.is_cuda else
+            contextlib.nullcontext())
 
 
 @functools.cache
@@ -197,6 +288,14 @@ def _library() -> ctypes.CDLL:
     library.zpp_rt_rank_message.argtypes = (ctypes.c_void_p,)
     library.zpp_rt_rank_message.restype = ctypes.c_char_p
     return library
+
+
+@functools.cache
+def library_version() -> str:
+    """A digest of the runtime library, which it loads."""
+    _library()
+    return hashlib.sha256(
+        pathlib.Path(find_library("zpp_rt")).read_bytes()).hexdigest()[:16]
 
 
 @functools.cache

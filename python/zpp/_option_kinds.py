@@ -1,0 +1,201 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The kinds of values that options have: how they are read, and described."""
+
+import dataclasses
+import math
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+#: The format of a value on the wire.
+FORMATS = ("i8", "i4")
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A kind of values."""
+
+    #: As documentation and `--help` write it.
+    values: str
+    #: Returns a value as options keep it; raises ValueError, "expected …, but
+    #: got …", where it is another one.
+    read: Callable[[Any], Any]
+    #: Makes a value of a word of the command line.
+    parse: Callable[[str], Any] = str
+    #: The words, where they are few.
+    words: tuple[str, ...] = ()
+
+
+def choice(*choices: Any) -> Kind:
+    """One of several strings or numbers."""
+    def read(value: Any) -> Any:
+        if not any(value is one or isinstance(one, str) and value == one
+                   for one in choices):
+            raise ValueError(f"expected {one_of(choices)}, but got {value!r}")
+        return value
+
+    words = tuple(map(str, choices))
+    parse = int if isinstance(choices[0], int) else str
+    return Kind(",".join(words), read, parse, words)
+
+
+def _read_boolean(value: Any) -> bool:
+    if value is not True and value is not False:
+        raise ValueError(f"expected True or False, but got {value!r}")
+    return value
+
+
+def _parse_boolean(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError(f"expected true or false, but got '{text}'")
+    return text == "true"
+
+
+BOOLEAN = Kind("false,true", _read_boolean, _parse_boolean, ("false", "true"))
+
+
+def integer(least: int, most: float = math.inf, *,
+            is_power_of_two: bool = False) -> Kind:
+    """A number in a range."""
+    limits = f"{least} or more" if most == math.inf else f"{least} to {most}"
+
+    def read(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not (
+                least <= value <= most):
+            raise ValueError(
+                f"expected an integer, {limits}, but got {value!r}")
+        if is_power_of_two and value & (value - 1):
+            raise ValueError(f"expected a power of two, but got {value}")
+        return value
+
+    return Kind(("a power of two, " if is_power_of_two else "") + limits, read,
+                int)
+
+
+def _read_seconds(value: Any) -> float:
+    if not (isinstance(value, int | float) and 0 < value < math.inf):
+        raise ValueError(f"expected a positive number of seconds, but got "
+                         f"{value!r}")
+    return value
+
+
+SECONDS = Kind("a positive number", _read_seconds, float)
+
+
+def _read_group(value: Any) -> str | int:
+    return value if isinstance(value, str) else integer(1).read(value)
+
+
+GROUP = Kind("none, a tier, a size", _read_group,
+             lambda text: int(text) if text.isdecimal() else text)
+
+
+def _read_formats(value: Any) -> str:
+    if value == "none":
+        return value
+    formats = (value.split(":") if isinstance(value, str)
+               else value if isinstance(value, Sequence) else ())
+    # A hop may also send unquantized sums.
+    per_hop = (*FORMATS, "none")
+    if not formats or any(part not in per_hop for part in formats):
+        raise ValueError(
+            f"expected 'none', or one of {one_of(per_hop)} per hop as ('i8', "
+            f"'i4') or 'i8:i4', but got {value!r}")
+    return ":".join(formats)
+
+
+HOP_FORMATS = Kind("none, F, F:F...", _read_formats)
+
+
+def _read_arguments(value: Any) -> Any:
+    if value == "all" or callable(value):
+        return value
+    if isinstance(value, str) or not isinstance(value, Sequence) or any(
+            not isinstance(number, int) or number < 0 for number in value):
+        raise ValueError(f"expected 'all', numbers of arguments or a function "
+                         f"of their paths, but got {value!r}")
+    return tuple(value)
+
+
+def _parse_arguments(text: str) -> Any:
+    """"all", or numbers and ranges such as 0,3-7."""
+    if text == "all":
+        return text
+    numbers: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part, re.ASCII)
+        if not match or int(match[2] or match[1]) < int(match[1]):
+            raise ValueError(f"expected all, or numbers and ranges such as "
+                             f"0,3-7, but got '{text}'")
+        numbers += range(int(match[1]), int(match[2] or match[1]) + 1)
+    return tuple(numbers)
+
+
+ARGUMENTS = Kind("all, 0,3-7", _read_arguments, _parse_arguments)
+
+
+def _read_links(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Mapping) and value:
+        return ",".join(f"{tier}={speed}" for tier, speed in value.items())
+    raise ValueError(f"expected {{'node': '50gbit'}}, 'node=50gbit' or a file, "
+                     f"but got {value!r}")
+
+
+LINKS = Kind("TIER=NUMBERgbit,... or gbyte, a file", _read_links)
+
+
+#: The name of a tier.
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+
+
+def parse_mesh(text: str) -> dict[str, int]:
+    """The tiers in "node:2,gpu:4", or with strides "node:2@1,gpu:4@2".
+
+    Raises:
+      ValueError: if `text` is not a mesh.
+    """
+    tiers = {}
+    for part in text.split(","):
+        name, separator, numbers = part.partition(":")
+        size, _, stride = numbers.partition("@")
+        if not _NAME.fullmatch(name) or not separator or not all(
+                number.isascii() and number.isdigit() and len(number) <= 18
+                and int(number) > 0
+                for number in (size, stride or size)) or numbers[-1] == "@":
+            raise ValueError(f"expected a mesh such as 'node:2,gpu:4', but got "
+                             f"{part!a} in {text!a}")
+        if name in tiers:
+            raise ValueError(f"expected every name once in a mesh, but got "
+                             f"{name!a} twice in {text!a}")
+        tiers[name] = int(size)
+    return tiers
+
+
+def _read_mesh(value: Any) -> str:
+    if isinstance(value, str):
+        parse_mesh(value)
+        return value
+    tiers = value
+    if hasattr(value, "axis_names"):
+        tiers = {name: value.shape[name] for name in value.axis_names}
+    if not isinstance(tiers, Mapping) or not tiers:
+        raise ValueError(f"expected {{'node': 2, 'gpu': 4}}, 'node:2,gpu:4' or "
+                         f"a mesh with named axes, but got {value!r}")
+    text = ",".join(f"{name}:{size}" for name, size in tiers.items())
+    parse_mesh(text)
+    return text
+
+
+MESH = Kind("NAME:SIZE,...", _read_mesh)
+
+
+def one_of(choices: Sequence) -> str:
+    """'a', 'b' or 'c'."""
+    *first, last = map(repr, choices)
+    return f"{', '.join(first)} or {last}" if first else last

@@ -1,0 +1,322 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The collectives that FSDP2 calls in place of its own."""
+
+import functools
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from zpp._options import parse_mesh
+from zpp._torch_options import TorchOptions as Options
+from zpp.torch import _mesh, _pytorch
+from zpp.torch._plans import Plan, make_plan, plan_hops
+from zpp.torch._runtime import Runner, get_runner, run_as_op
+from zpp.torch._secondary import Hops, SecondaryPartition, make_hops
+
+_LEFT_ALONE = {
+    "all_gather": "gathers of weights are to stay as they are",
+    "reduce_scatter": "scatters of gradients are to stay as they are",
+    "all_reduce": "all-reduces of gradients are to stay as they are"}
+
+
+class Communication:
+    """The state that the collectives of a group of parameters share. A module of
+    fully_shard has one group, or one for each mesh of its parameters.
+
+    Args:
+      parameters: what fully_shard knows of the group.
+      variants: options by the step from which on they hold, the latest first.
+      steps: backward passes in which the gradients were reduced.
+      others: those of the same call of `compress`.
+    """
+
+    def __init__(self, name: str, parameters: Any, mesh: str,
+                 variants: list[tuple[int, Options]], steps: int,
+                 others: list["Communication"]):
+        self.name = name
+        self.mesh = mesh
+        self._parameters = parameters
+        self._variants = variants
+        self._steps = steps
+        self._has_gradients = False
+        #: The options of the latest scatter, until its result is reduced.
+        self._reduced: Options | None = None
+        self._others = others
+        #: Ranks of the largest group so far: that of the sharded weights.
+        self._ranks = 0
+        self._calls: Counter[Plan] = Counter()
+        self._secondary = SecondaryPartition(name, parameters)
+
+    def collectives(self) -> _pytorch.Collectives:
+        """For FSDP2."""
+        return _AllGather(self), _ReduceScatter(self)
+
+    def makers(self) -> list[Callable[[], Plan]]:
+        """Functions that make the plans of the collectives that the next steps
+        will have, as far as they are known."""
+        slices = _pytorch.slices_of(self._parameters)
+        wanted = [("reduce_scatter", _pytorch.scatter_group(self._parameters),
+                   slices.reduced),
+                  ("all_reduce", _pytorch.replica_group(self._parameters),
+                   slices.reduced)]
+        makers: list[Any] = [functools.partial(
+                      make_plan, kind, slice_[1], slice_[0], slices.is_mean,
+                      self.mesh, group, options, self._reason(kind, options))
+                  for kind, group, slice_ in wanted if group and slice_
+                  for _, options in self._variants]
+        group = _pytorch.shard_group(self._parameters)
+        for _, options in self._variants if group and slices.gathered else ():
+            elements, dtype = slices.gathered
+            if hops := self._hops(options, group, self._parameters.device):
+                makers.append(functools.partial(
+                    self._outer_plan, dtype, elements, hops, options))
+            else:
+                makers.append(functools.partial(
+                    make_plan, "all_gather", dtype, elements, False, self.mesh,
+                    group, options, self._reason("all_gather", options)))
+        return makers
+
+    def facts(self) -> list:
+        """Returns what the ranks of its groups must agree on, as JSON has it."""
+        slices = _pytorch.slices_of(self._parameters)
+        return [[str(part) for part in slice_] if slice_ else None
+                for slice_ in (slices.gathered, slices.reduced)]
+
+    def gather(self, result: torch.Tensor, source: torch.Tensor,
+               group: dist.ProcessGroup, async_op: bool) -> Any:
+        # A frozen module has no steps of its own.
+        options = self._options_at(self._steps if self._has_gradients else
+                                   max(other._steps for other in self._others))
+        self._check_secondary(options, group)
+        self._ranks = max(self._ranks, group.size())
+        reason = self._reason("all_gather", options)
+        if group.size() < self._ranks:
+            reason = "it is gathered from a secondary partition"
+        elif hops := self._hops(options, group, source.device):
+            self._gather_in_hops(result, source, group, hops, options)
+            return _Work() if async_op else None
+        plan = make_plan("all_gather", source.dtype, source.numel(), False,
+                         self.mesh, group, options, reason)
+        self._calls[plan] += 1
+        if not plan.compiled:
+            return dist.all_gather_into_tensor(result, source, group=group,
+                                               async_op=async_op)
+        return self._run(plan, source, result, group, async_op)
+
+    def _hops(self, options: Options, group: dist.ProcessGroup,
+              device: torch.device) -> Hops | None:
+        """The hops of a gather over all ranks of the weights, if what the secondary group
+        holds is kept."""
+        if (options.secondary in (None, "none") or _pytorch.is_dry_run(group)):
+            return None
+        size = _mesh.devices_of(options.secondary, parse_mesh(self.mesh))
+        return make_hops(group, size, device)
+
+    def _gather_in_hops(self, result: torch.Tensor, source: torch.Tensor,
+                        group: dist.ProcessGroup, hops: Hops, options: Options
+                        ) -> None:
+        # Trained weights change after their gradients were reduced, whoever
+        # changes them.
+        trained = _pytorch.is_trained(self._parameters)
+        state = self._secondary.get_state(
+            options, group, source.dtype, source.numel(),
+            self._steps if trained else 0)
+        outer = self._outer_plan(source.dtype, source.numel(), hops, options)
+        is_held = self._secondary.holds(state, source)
+        if not is_held:
+            held = self._secondary.get_buffer(
+                source.numel() * hops.outer.size(), source)
+            if outer.compiled:
+                self._run(outer, source, held, hops.outer)
+            else:
+                dist.all_gather_into_tensor(held, source, group=hops.outer)
+            self._secondary.keep(state, source)
+        self._secondary.gather(result, hops)
+        self._calls[plan_hops(outer, self.mesh, group, hops.inner,
+                              source.dtype, is_held)] += 1
+
+    def _outer_plan(self, dtype: torch.dtype, elements: int, hops: Hops,
+                    options: Options) -> Plan:
+        return make_plan("all_gather", dtype, elements, False, self.mesh,
+                         hops.outer, options, self._reason("all_gather",
+                                                           options))
+
+    def scatter(self, result: torch.Tensor, source: torch.Tensor,
+                group: dist.ProcessGroup, op: Any, async_op: bool) -> Any:
+        self._reduced = self._next_step()
+        plan, factor = self._plan_reduction(
+            "reduce_scatter", result, group, op, self._reduced)
+        if not plan.compiled:
+            return dist.reduce_scatter_tensor(result, source, op=op,
+                                              group=group, async_op=async_op)
+        return self._run(plan, source, result, group, async_op, factor)
+
+    def all_reduce(self, tensor: torch.Tensor, group: dist.ProcessGroup, op: Any
+                   ) -> None:
+        """In place, over the replicas of HSDP."""
+        # It is of the same step as the scatter, if there was one.
+        options, self._reduced = self._reduced or self._next_step(), None
+        plan, factor = self._plan_reduction(
+            "all_reduce", tensor, group, op, options)
+        if not plan.compiled:
+            dist.all_reduce(tensor, op=op, group=group)
+            return
+        self._run(plan, tensor, tensor, group, factor=factor)
+
+    def _plan_reduction(self, kind: str, result: torch.Tensor,
+                        group: dist.ProcessGroup, op: Any, options: Options
+                        ) -> tuple[Plan, float | None]:
+        """With the number by which the sum is multiplied, if it is."""
+        is_mean = op == dist.ReduceOp.AVG
+        # PyTorch multiplies each summand, zpp multiplies the sum.
+        factor = (op.__getstate__()[1] if op == dist.ReduceOp.PREMUL_SUM
+                  else None)
+        reason = self._reason(kind, options)
+        if (not reason and not is_mean and factor is None
+                and op != dist.ReduceOp.SUM):
+            reason = f"it is no sum and no mean, but {op}"
+        plan = make_plan(kind, result.dtype, result.numel(), is_mean, self.mesh,
+                         group, options, reason)
+        self._calls[plan] += 1
+        return plan, factor
+
+    @staticmethod
+    def _reason(kind: str, options: Options) -> str:
+        """Why the options leave a collective to PyTorch, or an empty string."""
+        format_ = (options.weights if kind == "all_gather" else
+                   options.gradients)
+        return _LEFT_ALONE[kind] if format_ == "none" else ""
+
+    def _next_step(self) -> Options:
+        """The options of a step whose gradients are reduced now."""
+        options = self._options_at(self._steps)
+        self._steps += 1
+        self._has_gradients = True
+        return options
+
+    def forget(self) -> None:
+        """The next gather crosses nodes, whatever is held."""
+        self._secondary.forget()
+
+    def entries(self, name: str) -> list[dict]:
+        """The entries of the report."""
+        return [plan.entry(name, calls) for plan, calls in self._calls.items()]
+
+    def make_runner(self, plan: Plan) -> None:
+        """Makes the runner of a plan before it is needed: the ranks of a group
+        make it together."""
+        # A dry run has no devices.
+        if not _pytorch.is_dry_run(plan.group):
+            self.runner(plan, plan.group, self._parameters.device)
+
+    def runner(self, plan: Plan, group: dist.ProcessGroup,
+               device: torch.device) -> Runner:
+        """Returns the runner of a plan on a group of this rank."""
+        # After set_separate_reduce_scatter_group, hops have groups of their own
+        # too.
+        is_separate = (plan.kind == "reduce_scatter" and
+                       group is not _pytorch.shard_group(self._parameters))
+        return get_runner(group, plan.tiers, device, plan.kind, is_separate)
+
+    def _run(self, plan: Plan, source: torch.Tensor, result: torch.Tensor,
+             group: dist.ProcessGroup, async_op: bool = False,
+             factor: float | None = None) -> dist.Work | None:
+        # FSDP2 gathers and reduces in place, but a function's buffers must not
+        # overlap.
+        if _share_memory(source, result):
+            source = source.clone()
+        label = (f"zpp::{plan.kind} {self.name or 'the root module'} "
+                 f"{sum(plan.compiled.sent.values())} B")
+        get = functools.partial(self.runner, plan, group, source.device)
+
+        def run():
+            run_as_op(get, plan.compiled, source, result, label)
+            if factor is not None:
+                result.mul_(factor)
+
+        if not async_op or source.device.type == "cpu":
+            run()
+            return _Work() if async_op else None
+        # The stream that calls it goes on.
+        stream = get().stream
+        stream.wait_stream(torch.cuda.current_stream(source.device))
+        with torch.cuda.stream(stream):
+            run()
+        for tensor in (source, result):
+            tensor.record_stream(stream)
+        return _Work(stream.record_event())
+
+    def _options_at(self, step: int) -> Options:
+        return next(options for first, options in self._variants
+                    if first <= step)
+
+    def _check_secondary(self, options: Options, group: dist.ProcessGroup
+                         ) -> None:
+        """Checks that FSDP2's own secondary partition, of
+        reshard_after_forward, is that of the options. PyTorch does not provide
+        its group earlier."""
+        if options.secondary in (None, "none") or group.size() >= self._ranks:
+            return
+        wanted = _mesh.devices_of(options.secondary, parse_mesh(self.mesh))
+        if group.size() != wanted:
+            raise ValueError(
+                f"secondary={options.secondary!r}: expected '{self.name}' to "
+                f"gather over {wanted} ranks in the backward pass, but got "
+                f"{group.size()}; call fully_shard with "
+                f"reshard_after_forward={wanted} or True")
+
+
+class _Allocating:
+    """FSDP2 asks its collectives for their buffers."""
+
+    def __init__(self, communication: Communication):
+        self._communication = communication
+
+    def allocate(self, size, *, dtype: torch.dtype, device: torch.device
+                 ) -> torch.Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+
+class _AllGather(_Allocating):
+    def __call__(self, output_tensor: torch.Tensor, input_tensor: torch.Tensor,
+                 group: dist.ProcessGroup, async_op: bool = False) -> Any:
+        return self._communication.gather(output_tensor, input_tensor, group,
+                                          async_op)
+
+
+class _ReduceScatter(_Allocating):
+    def __call__(self, output_tensor: torch.Tensor, input_tensor: torch.Tensor,
+                 group: dist.ProcessGroup, op: Any, async_op: bool = False
+                 ) -> Any:
+        return self._communication.scatter(output_tensor, input_tensor, group,
+                                           op, async_op)
+
+
+class _Work(dist.Work):
+    """A collective under way on a stream of its own, or one that is complete.
+
+    Args:
+      event: what its end records; None if it is complete.
+    """
+
+    def __init__(self, event: torch.cuda.Event | None = None):
+        super().__init__()
+        self._event = event
+
+    def wait(self, timeout=None) -> bool:
+        """Makes the current stream wait. Time limits are those of the process
+        groups, whose watchdog sees the exchanges."""
+        if self._event is not None:
+            self._event.wait()
+        return True
+
+    def is_completed(self) -> bool:
+        return self._event is None or self._event.query()
+
+
+def _share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.untyped_storage()._cdata == b.untyped_storage()._cdata

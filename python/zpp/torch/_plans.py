@@ -1,0 +1,130 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""How one collective of FSDP2 is to be executed."""
+
+import concurrent.futures
+import dataclasses
+import functools
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import torch
+import torch.distributed as dist
+
+from zpp._options import parse_mesh
+from zpp._torch_options import TorchOptions as Options
+from zpp.torch import _mesh
+from zpp.torch._bucket import (Bucket, Compiled, compile_bucket,
+                               sent_as_it_is)
+
+#: The compiler's names of the types that it knows.
+_TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Plan:
+    """The plan for one collective."""
+
+    kind: str
+    type: str
+    elements: int
+    group: dist.ProcessGroup
+    #: The tiers in which the ranks of the group differ; empty if nothing is
+    #: sent.
+    tiers: dict[str, int]
+    #: Bytes that a rank sends over each tier if PyTorch does it, and as it is.
+    before: dict[str, int]
+    after: dict[str, int]
+    #: None where PyTorch does it, for a reason.
+    compiled: Compiled | None
+    reason: str
+
+    def entry(self, name: str, calls: int) -> dict:
+        """The entry of the report."""
+        return {
+            "module": name, "kind": self.kind, "type": self.type,
+            "elements": self.elements, "group": _mesh.describe(self.tiers),
+            "calls": calls, "before": dict(self.before),
+            "after": dict(self.after), "rewritten": not self.reason,
+            "reason": self.reason}
+
+
+@functools.cache
+def make_plan(kind: str, dtype: torch.dtype, elements: int, is_mean: bool,
+              mesh: str, group: dist.ProcessGroup, options: Options,
+              reason: str) -> Plan:
+    """Args:
+      elements: of one rank's slice; of an all_reduce all.
+      mesh: the tiers of all ranks.
+      reason: why it is left to PyTorch, if this is known already.
+    """
+    tiers = _mesh.find_tiers(parse_mesh(mesh),
+                             dist.get_process_group_ranks(group))
+    name = _TYPES.get(dtype) or str(dtype).removeprefix("torch.")
+    if not elements or not tiers:
+        return Plan(kind, name, elements, group, {}, {}, {}, None,
+                    reason or "nothing is sent")
+    before = _volume(kind, dtype, elements, tiers)
+    compiled = None
+    if dtype not in _TYPES:
+        reason = reason or (
+            "fully_shard gathers it as bytes: its parameters have several "
+            "types, or are gathered in a format of their own; set param_dtype, "
+            "or shard them as modules of their own"
+            if dtype == torch.uint8 else
+            f"expected elements of float32, bfloat16 or float16, but got {name}")
+    elif not reason:
+        bucket = Bucket(kind, name, elements, tuple(tiers.items()), is_mean)
+        formats = _mesh.gradient_formats(options.gradients, parse_mesh(mesh),
+                                         tiers)
+        compiled = compile_bucket(
+            bucket, bucket.options(options.replace(gradients=formats)))
+        reason = compiled.reason
+    if reason:
+        return Plan(kind, name, elements, group, tiers, before, before, None,
+                    reason)
+    return Plan(kind, name, elements, group, tiers, before, compiled.sent,
+                compiled, "")
+
+
+def _volume(kind: str, dtype: torch.dtype, elements: int,
+            tiers: dict[str, int]) -> dict[str, int]:
+    """Bytes that a rank sends over each tier if PyTorch does it. They do not
+    depend on what the elements are."""
+    if not tiers:
+        return {}
+    as_f32 = sent_as_it_is(Bucket(kind, "f32", elements, tuple(tiers.items())))
+    return {tier: bytes_ * dtype.itemsize // 4
+            for tier, bytes_ in as_f32.items()}
+
+
+@functools.cache
+def plan_hops(outer: Plan, mesh: str, group: dist.ProcessGroup,
+              inner: dist.ProcessGroup, dtype: torch.dtype, is_held: bool
+              ) -> Plan:
+    """A gather over `group`, for the report: by the hop `outer` and one over
+    `inner` of what the ranks hold, or where they hold it already, by the latter
+    alone."""
+    def tiers_of(part):
+        return _mesh.find_tiers(parse_mesh(mesh),
+                                dist.get_process_group_ranks(part))
+
+    tiers = tiers_of(group)
+    after = Counter(dict.fromkeys(tiers, 0))
+    after.update(_volume("all_gather", dtype,
+                         outer.elements * dist.get_world_size(outer.group),
+                         tiers_of(inner)))
+    after.update({} if is_held else outer.after)
+    return Plan("all_gather", outer.type, outer.elements, group, tiers,
+                _volume("all_gather", dtype, outer.elements, tiers),
+                dict(after), None, "")
+
+
+def make_all(makers: Iterable[Callable[[], Plan]]) -> list[Plan]:
+    """The plans that the functions make, side by side: most of the time goes to
+    processes of the compiler."""
+    with concurrent.futures.ThreadPoolExecutor(
+            len(os.sched_getaffinity(0))) as pool:
+        return [future.result() for future in
+                [pool.submit(maker) for maker in makers]]

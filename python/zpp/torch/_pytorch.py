@@ -1,0 +1,282 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""All that zpp.torch uses of PyTorch beyond its public interface."""
+
+import copy
+import dataclasses
+import datetime
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed import distributed_c10d
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+
+#: The oldest and the newest version that the tests have run with.
+TESTED = (2, 9), (2, 15)
+
+#: Attribute in which FSDP2 keeps the process group of the replicas of HSDP.
+_REPLICAS = "replicate_process_group"
+#: FSDP2's own collectives, which others may replace.
+_DEFAULTS = ("DefaultAllGather", "DefaultReduceScatter")
+
+
+def check_version() -> None:
+    """Raises RuntimeError outside of the versions that were tested."""
+    found = re.match(r"(\d+)\.(\d+)", torch.__version__)
+    version = tuple(map(int, found.groups())) if found else ()
+    oldest, newest = TESTED
+    if not oldest <= version <= newest:
+        raise RuntimeError(
+            f"expected PyTorch {_dotted(oldest)} to {_dotted(newest)}, whose "
+            f"fully_shard zpp knows, but got {torch.__version__}")
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))
+
+
+def modules_of(model: nn.Module) -> Iterator[tuple[str, FSDPModule]]:
+    """The modules of fully_shard within `model`, with their names.
+
+    Raises:
+      TypeError: if there are none, or some of FSDP1.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"expected a module of fully_shard, but got "
+                        f"{type(model).__name__}")
+    found = False
+    for name, module in model.named_modules():
+        if isinstance(module, FullyShardedDataParallel):
+            raise TypeError(
+                f"expected modules of fully_shard (FSDP2), but got '{name}' of "
+                f"FullyShardedDataParallel (FSDP1); shard the model with "
+                f"torch.distributed.fsdp.fully_shard")
+        if isinstance(module, FSDPModule):
+            found = True
+            yield name, module
+    if not found:
+        raise TypeError(f"expected a module of fully_shard, but got "
+                        f"{type(model).__name__} without one; call fully_shard "
+                        f"before compress")
+
+
+def parameter_groups(module: FSDPModule) -> list[Any]:
+    """Returns what fully_shard knows of the weights of `module` itself: a group for
+    each mesh of its parameters."""
+    state = module._get_fsdp_state()
+    if hasattr(state, "_fsdp_param_groups"):
+        return state._fsdp_param_groups
+    return [state._fsdp_param_group] if state._fsdp_param_group else []
+
+
+def mesh_of(parameters: Any) -> DeviceMesh:
+    return parameters.mesh_info.mesh
+
+
+def shard_group(parameters: Any) -> dist.ProcessGroup | None:
+    """The ranks that gather the weights; None if they are only replicated."""
+    return getattr(parameters.mesh_info, "shard_process_group", None)
+
+
+def scatter_group(parameters: Any) -> dist.ProcessGroup | None:
+    """The group that scatters the gradients: another than the one that gathers
+    after set_separate_reduce_scatter_group."""
+    separate = getattr(parameters.mesh_info, "reduce_scatter_process_group", None)
+    return separate or shard_group(parameters)
+
+
+def replica_group(parameters: Any) -> dist.ProcessGroup | None:
+    """The ranks between which gradients are all-reduced; None if there are
+    none."""
+    group = getattr(parameters.mesh_info, _REPLICAS, None)
+    return group.group if isinstance(group, _Replicas) else group
+
+
+#: FSDP2's objects for one group of parameters: gather and scatter.
+Collectives = tuple[Any, Any]
+
+
+def own_collectives(parameters: Any) -> Collectives:
+    return parameters._all_gather_comm, parameters._reduce_scatter_comm
+
+
+def are_default(collectives: Collectives) -> bool:
+    """False if the user has replaced them."""
+    return tuple(type(each).__name__ for each in collectives) == _DEFAULTS
+
+
+def set_collectives(parameters: Any, collectives: Collectives,
+                    all_reduce: Callable[..., None] | None) -> None:
+    """Args:
+      all_reduce: called with a tensor, the group of the replicas and the
+        operation; None restores PyTorch's.
+    """
+    parameters._all_gather_comm, parameters._reduce_scatter_comm = collectives
+    group = replica_group(parameters)
+    if group is None:
+        return
+    # Other modules may have the same one.
+    parameters.mesh_info = copy.copy(parameters.mesh_info)
+    setattr(parameters.mesh_info, _REPLICAS,
+            _Replicas(all_reduce, group) if all_reduce else group)
+
+
+class _Replicas(dist.ProcessGroup):
+    """The replicas of a module of HSDP, for dist.all_reduce.
+
+    FSDP2 lets others reduce after it has reduced between replicas itself, but
+    not in its place. So it gets a process group that does it.
+    """
+
+    def __init__(self, all_reduce: Callable[..., None],
+                 group: dist.ProcessGroup):
+        super().__init__(group.rank(), group.size())
+        self.group = group
+        self._all_reduce = all_reduce
+        # PyTorch looks it up when it logs an error and in profiles.
+        world = distributed_c10d._world
+        for known in (world.pg_map, world.pg_backend_config,
+                      world.pg_group_ranks):
+            known[self] = known[group]
+
+    def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> None:
+        (tensor,) = tensors
+        self._all_reduce(tensor, self.group, opts.reduceOp)
+
+
+#===--------------------------------------------------------------------===#
+# Slices
+#===--------------------------------------------------------------------===#
+
+@dataclasses.dataclass(frozen=True)
+class Slices:
+    """Contents of the collectives of a group of parameters, as far as it is
+    known before the first step."""
+
+    #: The gather: the elements of one rank, and their type; None if tensor
+    #: subclasses decide it.
+    gathered: tuple[int, torch.dtype] | None
+    #: The reduction, likewise; None if nothing is trained.
+    reduced: tuple[int, torch.dtype] | None
+    #: Whether the reduction takes the mean, rather than a sum.
+    is_mean: bool
+
+
+def slices_of(parameters: Any) -> Slices:
+    """A prediction: where FSDP2 decides otherwise later, the collective is
+    compiled then."""
+    gathered, reduced = [], []
+    is_known = True
+    for each in parameters.fsdp_params:
+        weight = each.sharded_param
+        policy = each.mp_policy
+        dtype = weight.dtype
+        if policy.param_dtype and dtype.is_floating_point:
+            dtype = policy.param_dtype
+        count = each._sharded_param_data.numel()
+        is_known &= not hasattr(each._sharded_local_tensor,
+                                "fsdp_pre_all_gather")
+        gathered.append((count, dtype))
+        if weight.requires_grad:
+            reduced.append((count, policy.reduce_dtype or dtype))
+    types = {dtype for _, dtype in reduced}
+    reduced_type = types.pop() if len(types) == 1 else None
+    return Slices(
+        _join(gathered) if is_known else None,
+        (sum(count for count, _ in reduced), reduced_type) if reduced_type
+        else None,
+        reduced_type in (torch.float32, torch.bfloat16) and
+        parameters.gradient_divide_factor is None and
+        not parameters.force_sum_reduction_for_comms)
+
+
+def _join(parts: list[tuple[int, torch.dtype]]) -> tuple[int, torch.dtype]:
+    """FSDP2 gathers parameters of several types as bytes."""
+    types = {dtype for _, dtype in parts}
+    if len(types) == 1:
+        return sum(count for count, _ in parts), types.pop()
+    return sum(count * dtype.itemsize for count, dtype in parts), torch.uint8
+
+
+def state_of(parameters: Any) -> tuple[tuple[Any, int, int], ...] | None:
+    """A value that changes when PyTorch sees that one of the weights does: the memory of
+    each shard, and how often the parameter and the shard were written to. None
+    where nothing can be said: tensor subclasses may gather more than the shard,
+    and inference tensors do not count."""
+    state = []
+    for each in parameters.fsdp_params:
+        shard = each._sharded_local_tensor
+        if hasattr(shard, "fsdp_pre_all_gather") or shard.is_inference():
+            return None
+        state.append((shard.untyped_storage()._cdata,
+                      each.sharded_param._version, shard._version))
+    return tuple(state)
+
+
+def storages_of(parameters: Any) -> list[torch.UntypedStorage]:
+    """The memory of the shards; while they are referred to, no other shard can
+    have the same."""
+    return [each._sharded_local_tensor.untyped_storage()
+            for each in parameters.fsdp_params]
+
+
+def is_trained(parameters: Any) -> bool:
+    return any(each.sharded_param.requires_grad
+               for each in parameters.fsdp_params)
+
+
+#===--------------------------------------------------------------------===#
+# Process groups
+#===--------------------------------------------------------------------===#
+
+def part_of(group: dist.ProcessGroup, ranks: tuple[int, ...],
+            device: torch.device) -> dist.ProcessGroup:
+    """A new group of some of the ranks of `group`, with its back end for
+    `device`, its time limit and its options. All of `ranks` call this."""
+    backend = group._get_backend(device)
+    options = getattr(backend, "options", None)
+    return dist.new_group(
+        ranks, timeout=_timeout_of(group, device),
+        backend=f"{device.type}:{backend.name()}",
+        # NCCL's: priority of streams and configuration. Others have none.
+        pg_options=(copy.copy(options) if backend.name() == "nccl" else None),
+        use_local_synchronization=True, group_desc="zpp")
+
+
+def follow_timeout(group: dist.ProcessGroup, of: dist.ProcessGroup,
+                   device: torch.device) -> None:
+    """Gives `group` the time limit of another one, which may have changed."""
+    wanted = _timeout_of(of, device)
+    if wanted is not None and wanted != _timeout_of(group, device):
+        group._get_backend(device)._set_default_timeout(wanted)
+
+
+def _timeout_of(group: dist.ProcessGroup, device: torch.device
+                ) -> datetime.timedelta | None:
+    options = getattr(group._get_backend(device), "options", None)
+    return getattr(options, "_timeout", None)
+
+
+def is_fake(group: dist.ProcessGroup) -> bool:
+    """True for the group of a dry run, which sends nothing."""
+    return dist.get_backend(group) == "fake"
+
+
+def is_dry_run(group: dist.ProcessGroup) -> bool:
+    """True if nothing will run: with a fake group, or with fake tensors."""
+    return is_fake(group) or torch._guards.detect_fake_mode() is not None
+
+
+def store_of_all() -> dist.Store:
+    """Returns the store in which all ranks can leave each other notes."""
+    return distributed_c10d._get_default_store()
+
+
+def is_backward() -> bool:
+    """Whether autograd runs a backward pass in this thread."""
+    return torch._C._current_graph_task_id() != -1
