@@ -39,7 +39,7 @@ class Pool:
         self._processes: list = []
 
     def __call__(self, function: Callable, *args: Any, **kwargs: Any) -> list:
-        """What the function returns on each rank.
+        """Calls the function; returns its result on each rank.
 
         Raises:
           AssertionError: where it raises on a rank, or does not end.

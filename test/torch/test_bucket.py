@@ -1,19 +1,22 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What needs no ranks: groups and tiers, compiled buckets, early errors."""
+"""Tests that need no ranks: groups and tiers, compiled buckets, early errors."""
 
+import errno
+import fcntl
 import os
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
 import torch
 from torch import nn
-from torch.distributed.fsdp import FSDPModule
 
 import zpp.torch
-from zpp.torch import _bucket
+from zpp.torch import Options, _bucket
+from zpp.torch._bucket import Bucket, compile_bucket
 from zpp.torch._mesh import find_tiers, gradient_formats, read_links
 
 MESH = {"rack": 2, "node": 2, "gpu": 4}
@@ -96,7 +99,7 @@ def test_bad_links_are_errors(links, error, tmp_path, monkeypatch):
     ("i8:i4", {"rack": 2}, "i4"),
     (None, {"rack": 2, "gpu": 4}, "i8:i4"),
     ("i4:i8:i4", {"node": 2}, "i8"),
-    ("i8:i4:i8:i4", {"rack": 2}, "i8"),
+    ("i8:i4:i8:i4", {"rack": 2}, "i4"),
     ("i8", {"rack": 2}, "i8"),
     ("none", {"rack": 2}, "none")])
 def test_a_tier_has_the_same_format_in_all_groups(formats, tiers, expected):
@@ -134,16 +137,17 @@ def test_modules_without_fully_shard_are_errors():
 
 
 def test_options_without_names_are_errors():
-    with pytest.raises(TypeError, match="expected zpp.Options, or options by "
-                       "name, such as weights='i8', but got 'i8'"):
+    with pytest.raises(TypeError, match="expected zpp.torch.Options, or options "
+                       "by name, such as weights='i8', but got 'i8'"):
         zpp.torch.compress(nn.Linear(2, 2), "i8")
 
 
-def test_old_pytorch_is_an_error(monkeypatch):
-    monkeypatch.delattr(FSDPModule, "set_custom_all_gather")
-    with pytest.raises(RuntimeError, match="expected PyTorch 2.9 or later, "
-                       "whose fully_shard lets others communicate, but got "
-                       + torch.__version__.replace("+", r"\+")):
+@pytest.mark.parametrize("version", ["2.8.1", "2.16.0a0+git1", "3.0"])
+def test_other_versions_of_pytorch_are_errors(monkeypatch, version):
+    monkeypatch.setattr(torch, "__version__", version)
+    with pytest.raises(RuntimeError, match=re.escape(
+            f"expected PyTorch 2.9 to 2.15, whose fully_shard zpp knows, but got "
+            f"{version}")):
         zpp.torch.compress(nn.Linear(2, 2))
 
 
@@ -168,3 +172,94 @@ import zpp.torch""")
     assert process.returncode == 1
     assert ("ImportError: zpp.torch needs PyTorch 2.9 or later: pip install "
             "'zpp[torch]' (") in process.stderr
+
+
+@pytest.mark.parametrize("damage", ["emptied", "a file", "no manifest"])
+def test_a_damaged_cache_is_replaced(damage):
+    """By a scratch cleaner, say."""
+    bucket = Bucket("all_gather", "f32", 777, (("node", 2),))
+    options = bucket.options(Options(weights="i8"))
+    compile_bucket.cache_clear()
+    folder = compile_bucket(bucket, options).library.parent
+    compile_bucket.cache_clear()
+    if damage == "no manifest":
+        (folder / "bundle.json").unlink()
+    else:
+        shutil.rmtree(folder)
+        folder.mkdir() if damage == "emptied" else folder.write_text("")
+    assert compile_bucket(bucket, options).library.is_file()
+
+
+def test_a_cache_without_locks(monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    bucket = Bucket("all_gather", "f32", 778, (("node", 2),))
+    assert compile_bucket(
+        bucket, bucket.options(Options(weights="i8"))).library.is_file()
+
+
+def test_a_cache_that_cannot_be_written_to(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    bucket = Bucket("all_gather", "f32", 779, (("node", 2),))
+    with pytest.warns(UserWarning, match="expected a cache folder '.*zpp' to "
+                      "write to, but got: .*; compiling into a temporary folder, "
+                      "again in each run; set XDG_CACHE_HOME") as caught:
+        library = compile_bucket(
+            bucket, bucket.options(Options(weights="i8"))).library
+    assert caught[0].filename == __file__
+    assert library.is_file() and tmp_path not in library.parents
+
+
+DRY_RUN = """
+import torch, torch.distributed as dist
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.testing._internal.distributed.fake_pg import FakeStore
+import zpp.torch
+
+dist.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
+mesh = init_device_mesh("cpu", (4,))
+with FakeTensorMode():
+    model = nn.Linear(64, 64)
+    fully_shard(model, mesh=mesh)
+    zpp.torch.compress(model, mesh="node:2,gpu:2")
+    model(torch.ones(2, 64)).sum().backward()
+    entries = zpp.torch.report(model)["collectives"]
+    assert [entry["rewritten"] for entry in entries] == [True, True], entries
+    assert model.weight.grad.shape == (64, 64)
+"""
+
+
+def test_fake_tensors_send_nothing():
+    result = run_python(DRY_RUN)
+    assert result.returncode == 0, result.stderr
+
+
+MISSING = """
+import os, tempfile
+os.environ["{variable}"] = "/nowhere/file"
+import torch, torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+import zpp.torch
+
+store = tempfile.mkdtemp() + "/store"
+dist.init_process_group("gloo", init_method="file://" + store, rank=0, world_size=1)
+model = nn.Linear(8, 8)
+fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+zpp.torch.compress(model, mesh="node:1")
+"""
+
+
+@pytest.mark.parametrize("variable", ["ZPP_RT", "ZPP_OPT"])
+def test_compress_finds_what_is_missing(variable):
+    """Not the first step, after the checkpoint was loaded."""
+    result = run_python(MISSING.format(variable=variable))
+    assert result.returncode == 1
+    assert f"at ${variable}" in result.stderr

@@ -129,12 +129,82 @@ def test_secondary(pool):
     assert sent[0] < 0.8 * sent[1]
 
 
-def test_secondary_must_be_asked_of_fully_shard(pool):
-    for error in pool(training.error_of, {**ZEROPP, "secondary": "gpu"}):
+def test_another_secondary_of_fully_shard_is_an_error(pool):
+    for error in pool(training.error_of, {
+            **ZEROPP, "mesh": "node:4", "secondary": 1}, reshard=2):
         assert error == (
-            "ValueError: secondary='gpu': expected '1' to gather over 2 ranks "
-            "in the backward pass, but got 4; call fully_shard with "
-            "reshard_after_forward=2")
+            "ValueError: secondary=1: expected '1' to gather over 1 ranks in the "
+            "backward pass, but got 2; call fully_shard with "
+            "reshard_after_forward=1 or True")
+
+
+#: Options with which what a node holds is kept.
+HELD = {**ZEROPP, "secondary": "gpu"}
+
+
+@pytest.mark.parametrize("options", [{}, {"policy": F16}, {"frozen": True},
+                                     {"checkpointed": True}, {"offloaded": True}],
+                         ids=lambda options: next(iter(options), "plain"))
+def test_what_is_kept_has_the_same_bits(pool, options):
+    results = pool(training.train, HELD, report=True, **options)
+    expected = pool(training.train, ZEROPP, report=True, **options)
+    for result, other in zip(results, expected):
+        assert result["losses"] == other["losses"]
+        assert result["digest"] == other["digest"]
+        sent = [r["report"]["total"]["after"]["node"] for r in (result, other)]
+        assert sent[0] < 0.9 * sent[1]
+
+
+def test_exact_weights_may_be_kept(pool, plain):
+    results = pool(training.train, {**HELD, **OFF, "gradients": "i8"},
+                   report=True)
+    expected = pool(training.train, {**ZEROPP, **OFF, "gradients": "i8"})
+    assert [r["losses"] for r in results] == [r["losses"] for r in expected]
+
+
+def test_kept_weights_cross_nodes_once_per_update(pool):
+    (first, *others), = {tuple(sent) for sent in pool(
+        training.bytes_between_nodes, HELD)}
+    assert others == [first, first]
+    # Also with micro-batches, and what is frozen never again.
+    assert {tuple(sent) for sent in pool(
+        training.bytes_between_nodes, HELD, micro_batches=3)} == {
+            (first, first, first)}
+    (first, *others), = {tuple(sent) for sent in pool(
+        training.bytes_between_nodes, HELD, frozen=True)}
+    assert 0 < others[0] < 0.8 * first and others[0] == others[1]
+
+
+@pytest.mark.parametrize("change, frozen", [
+    *((change, False) for change in training.CHANGES),
+    *((change, True) for change in training.CHANGES if "optimizer" not in change)])
+def test_what_changes_is_gathered_again(pool, change, frozen):
+    results = pool(training.evaluate_around, change, HELD, frozen=frozen)
+    expected = pool(training.evaluate_around, change, ZEROPP, frozen=frozen)
+    for (result, entries), (other, _) in zip(results, expected):
+        assert all(map(torch.equal, result, other))
+        assert not torch.equal(result[1], result[2])
+        # The second time within the node.
+        assert {"node:2,gpu:2"} == {entry["group"] for entry in entries}
+        assert any(entry["after"]["node"] == 0 for entry in entries)
+
+
+@pytest.mark.parametrize("frozen", [False, True], ids=["trained", "frozen"])
+def test_unseen_changes_are_errors(pool, frozen):
+    for error in pool(training.error_of_unseen_change, frozen):
+        assert re.fullmatch(
+            "'.*': expected the weights that the secondary group holds, but got "
+            r"others with the same versions: they were written to through \.data, "
+            "or by a kernel that PyTorch does not know; call "
+            r"zpp\.torch\.forget\(model\) after that", error)
+
+
+def test_compress_drops_what_is_kept(pool):
+    options = {**HELD, "weights": "none"}
+    for (before, after), (other, _) in zip(
+            pool(training.evaluate_after_compress, HELD, options),
+            pool(training.evaluate_after_compress, options, HELD)):
+        assert torch.equal(after, other) and not torch.equal(before, after)
 
 
 @pytest.mark.parametrize("options", [
@@ -208,10 +278,9 @@ def test_hybrid_sharding(pool, plain, options):
              **options), expected, I4_ERROR)
 
 
-def test_all_reduces_may_stay_as_they_are(pool, plain):
-    results = pool(training.train, {**ZEROPP, **OFF}, rows=HYBRID, report=True)
-    assert [r["losses"] for r in results] == [
-        r["losses"] for r in plain(training.train, rows=HYBRID)]
+def test_all_reduces_may_stay_as_they_are(pool):
+    results = pool(training.train, {**ZEROPP, "gradients": "none"}, rows=HYBRID,
+                   report=True)
     assert {entry["reason"] for entry in results[0]["report"]["collectives"]
             if entry["kind"] == "all_reduce"} == {
                 "all-reduces of gradients are to stay as they are"}
@@ -336,8 +405,14 @@ def test_mixed_types_are_left_alone(pool):
     for report in pool(training.report_of_mixed_types):
         (entry,) = report["collectives"]
         assert entry["reason"] == (
-            "it has parameters of several types, which fully_shard gathers as "
-            "bytes; set param_dtype, or shard them as modules of their own")
+            "fully_shard gathers it as bytes: its parameters have several types, "
+            "or are gathered in a format of their own; set param_dtype, or shard "
+            "them as modules of their own")
+        # 2 x 8 bf16 and 2 f32 on each of 4 ranks, one of them on the other node
+        # in turn.
+        assert entry["type"] == "uint8" and entry["elements"] == 40
+        assert report["total"]["before"] == report["total"]["after"] == {
+            "node": 40, "gpu": 80}
 
 
 def test_groups_outside_of_the_mesh_are_errors(pool):
@@ -364,39 +439,140 @@ def test_a_lost_rank_ends_the_others(cache, options):
             "RuntimeError: .*(Connection|Timed out|peer)", error)
 
 
+@pytest.mark.skipif("ZPP_TEST_GPUS" in os.environ,
+                    reason="NCCL's watchdog ends the process")
+@pytest.mark.parametrize("options", [None, ZEROPP], ids=["FSDP2", "zpp"])
+def test_the_time_limit_holds_in_hops(cache, options):
+    *others, _ = ranks.Pool(4, limit=60, exchange_limit=6).outcomes(
+        training.stop_last, options)
+    for error, trace in others:
+        assert trace is None and re.search(
+            "RuntimeError: .*(Connection|Timed out|peer)", error)
+
+
+def test_hops_follow_the_time_limit_of_their_group(cache):
+    # Ranks of its own: others may know the groups of a mesh, which keep theirs.
+    own = ranks.Pool(4)
+    try:
+        for before, after in own(training.timeouts_of_hops):
+            assert before == [ranks.LIMIT] and after == [77]
+    finally:
+        own.close()
+
+
+@pytest.mark.parametrize("options, name", [
+    ({"tuning": {"rotate": 0}}, "options from step 0"),
+    ({"steps_done": 3}, "steps_done"),
+    ({"weights": "i4"}, "options from step 0"),
+    ({"schedule": {7: {"weights": "none"}}}, "options from step")],
+    ids=lambda value: value if isinstance(value, str) else next(iter(value)))
+def test_ranks_that_disagree_are_errors(pool, options, name):
+    for error in pool(training.error_of_disagreement, options, 2):
+        assert error.startswith(f"ValueError: {name}")
+        assert ": expected the same on all ranks, but got " in error
+        assert "on rank 0 and" in error and error.endswith("on rank 2")
+
+
+def test_ranks_that_do_not_call_are_errors(pool):
+    outcomes = pool.outcomes(training.error_of_absence, 3)
+    assert not any(error for _, error in outcomes)
+    *others, last = [result for result, _ in outcomes]
+    assert last == "none"
+    assert others[0] == (
+        "RuntimeError: expected rank 3 to call zpp.torch.compress as this one "
+        "does, but got no call within 2 s")
+    for error in others[1:]:
+        assert error.startswith("RuntimeError: expected rank")
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"policy": BF16}, {"policy": F16}, {"rows": HYBRID}, {"frozen": True},
+    {"offloaded": True}],
+    ids=lambda options: next(iter(options), "plain"))
+def test_compress_compiles_everything(pool, options):
+    assert all(pool(training.compiles_early, ZEROPP, **options))
+
+
+def test_off_gives_pytorchs_own_collectives_back(pool):
+    for found in pool(training.own_collectives_after_off):
+        assert found == 3 * [
+            "DefaultAllGather", "DefaultReduceScatter", "NoneType"]
+    for found in pool(training.own_collectives_after_off, rows=HYBRID):
+        assert found == 3 * [
+            "DefaultAllGather", "DefaultReduceScatter", "ProcessGroup"]
+
+
+def test_collectives_of_the_user_are_not_replaced(pool):
+    for error in pool(training.error_of_own_collectives):
+        assert error == (
+            "'0': expected PyTorch's own collectives, which zpp replaces, but "
+            "got _AllGather and DefaultReduceScatter; leave out "
+            "set_custom_all_gather, set_custom_reduce_scatter, "
+            "set_symm_mem_for_comm and "
+            "set_allocate_memory_from_process_group_for_comm for this module, or "
+            "compress the others alone")
+
+
+def test_separate_groups_of_scatters(pool):
+    expected = pool(training.train, ZEROPP)
+    for result, other in zip(pool(training.train_with_separate_scatters),
+                             expected):
+        if result is None:
+            pytest.skip("this PyTorch does not separate scatters")
+        losses, is_separate = result
+        assert losses == other["losses"] and is_separate
+
+
+def test_asynchronous_gathers(pool):
+    assert all(pool(training.unshards_asynchronously))
+
+
+@pytest.mark.parametrize("rows", [None, HYBRID], ids=["FSDP", "HSDP"])
+def test_profiles_have_names(pool, rows):
+    options = {} if rows is None else {"rows": rows}
+    for names in pool(training.names_in_profile, **options):
+        assert "zpp::run" in names
+        for kind in ("all_gather", "reduce_scatter"):
+            assert any(re.fullmatch(rf"zpp::{kind} 0 \d+ B", name)
+                       for name in names)
+
+
 def test_fsdp1_is_an_error(pool):
     for error in pool(training.error_of_fsdp1):
         assert "expected modules of fully_shard (FSDP2), but got '0' of " \
             "FullyShardedDataParallel (FSDP1)" in error
 
 
+def test_a_schedule_has_steps(pool):
+    for error in pool(training.error_of, {**ZEROPP, "schedule": [5000]}):
+        assert error == (
+            "TypeError: schedule: expected options by step, such as "
+            "{5000: {'gradients': 'none'}}, but got [5000]")
+
+
 @pytest.mark.parametrize("options, error", [
     ({"mesh": "node:2,gpu:4"}, "mesh: expected tiers of 4 devices, as many as "
      "there are ranks, but got node:2,gpu:4"),
-    ({"weights": "i3"}, "weights: expected 'none', 'i8', 'i4', 'i8:delta' or "
-     "'i4:delta', but got 'i3'"),
-    ({"frozen": "keep"}, "frozen: expected 'none' for PyTorch, where nothing is "
-     "kept between steps, but got 'keep'"),
-    ({"feedback": "last"}, "feedback: expected 'none' for PyTorch, where nothing "
-     "is kept between steps, but got 'last'"),
+    ({"weights": "i3"}, "weights: expected 'none', 'i8' or 'i4', but got 'i3'"),
+    ({"weights": "i8:delta"}, "weights: expected 'none', 'i8' or 'i4', but got "
+     "'i8:delta'"),
+    ({"frozen": "keep"}, "expected options among mesh, weights, gradients, "
+     "reduced, secondary, links, tuning, but got frozen"),
+    ({"target": "cuda", "updated": "i8"}, "expected options among mesh, weights, "
+     "gradients, reduced, secondary, links, tuning, but got target, updated"),
+    ({"tuning": {"prefetch_bytes": 1}}, "expected options among block, rotate, "
+     "compile_timeout, but got prefetch_bytes"),
     ({"secondary": "rack"}, "secondary: expected a tier of node:2,gpu:2 or a "
      "number of devices, but got 'rack'"),
-    ({"updated": "i8"}, "updated: expected none for PyTorch, where "
-     "fully_shard decides it, but got 'i8'"),
-    ({"regather": True}, "regather: expected none for PyTorch, where "
-     "fully_shard decides it, but got True"),
-    ({"weights_of": "all"}, "weights_of: expected none for PyTorch, where "
-     "fully_shard decides it, but got 'all'"),
-    ({"weights": "i8:delta"}, "weights: expected 'none', 'i8' or 'i4' for "
-     "PyTorch, where nothing is kept between steps, but got 'i8:delta'"),
-    ({"target": "cuda"}, "target: expected 'auto', because the model's device "
-     "decides it, but got 'cuda'"),
     ({"schedule": {0: {}}}, "schedule: expected steps counted from 1, but got "
      "0"),
     ({"schedule": {3: {"mesh": "gpu:4"}}}, "schedule: expected the mesh "
      "node:2,gpu:2 at all steps, but got gpu:4"),
     ({"steps_done": -1}, "steps_done: expected a number of steps, but got -1"),
+    ({"gradients": "i8:i4:i8:i4:i4"}, "gradients: expected at most 2 formats on "
+     "the mesh node:2,gpu:2, one for each tier, but got 'i8:i4:i8:i4:i4'"),
 ], ids=lambda value: next(iter(value)) if isinstance(value, dict) else "")
 def test_bad_options_are_errors(pool, options, error):
+    kind = "TypeError" if error.startswith("expected options") else "ValueError"
     for found in pool(training.error_of, {**ZEROPP, **options}):
-        assert found == f"ValueError: {error}"
+        assert found == f"{kind}: {error}"

@@ -1,9 +1,11 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the ranks run: small models under fully_shard, with and without zpp."""
+"""Functions that the ranks run: small models under fully_shard, with and without zpp."""
 
+import datetime
 import hashlib
 import os
+import time
 from collections.abc import Mapping
 from typing import Any
 from unittest import mock
@@ -23,6 +25,8 @@ from torch.distributed.tensor.parallel import (ColwiseParallel, RowwiseParallel,
 from torch.utils.checkpoint import checkpoint as checkpointed_call
 
 import zpp.torch
+from zpp.torch import (_agreement, _communication, _plans, _pytorch,
+                       _runtime)
 
 WIDTH, CLASSES, BATCH = 32, 24, 16
 #: Every hop and both formats.
@@ -32,7 +36,7 @@ MIXED = MixedPrecisionPolicy(param_dtype=torch.bfloat16,
 
 
 def device() -> torch.device:
-    """Of this rank."""
+    """Returns the device of this rank."""
     return (torch.device("cuda", torch.cuda.current_device())
             if "ZPP_TEST_GPUS" in os.environ else torch.device("cpu"))
 
@@ -150,7 +154,7 @@ def train(options, steps=6, clip=None, report=False, switched_off=False,
 
 
 def gathered_digest(model) -> str:
-    """Of the weights that the next forward pass of this rank would use."""
+    """Digests the weights that the next forward pass of this rank would use."""
     content = hashlib.sha256()
     for module in model.modules():
         if hasattr(module, "unshard"):
@@ -319,6 +323,256 @@ def resumes_from_checkpoint(folder: str, saved: Mapping | None,
     return is_equal
 
 
+def stop_last(options: Mapping[str, Any] | None) -> str:
+    """The error of a training in which the last rank waits too long."""
+    model = make_model(options)
+    loss_of(model, make_batch()).backward()
+    if dist.get_rank() == dist.get_world_size() - 1:
+        time.sleep(14)
+    try:
+        for _ in range(3):
+            loss_of(model, make_batch()).backward()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "none"
+
+
+def timeouts_of_hops() -> tuple[list[float], list[float]]:
+    """In seconds, of the groups of hops: before and after that of all ranks is
+    changed."""
+    rank = dist.get_rank()
+    hops = [(rank % 2, rank % 2 + 2), (rank - rank % 2, rank - rank % 2 + 1)]
+
+    def seconds():
+        return sorted({_pytorch._timeout_of(
+            _runtime._known_parts[dist.group.WORLD, ranks], device()
+        ).total_seconds() for ranks in hops})
+
+    model = make_model(ZEROPP)
+    loss_of(model, make_batch()).backward()
+    before = seconds()
+    old = _pytorch._timeout_of(dist.group.WORLD, device())
+    change = getattr(dist, "set_timeout", dist.distributed_c10d._set_pg_timeout)
+    change(datetime.timedelta(seconds=77), dist.group.WORLD)
+    loss_of(model, make_batch()).backward()
+    after = seconds()
+    change(old, dist.group.WORLD)
+    return before, after
+
+
+def error_of_disagreement(options: Mapping[str, Any], rank: int) -> str:
+    """Returns the error of compress where one rank has other options."""
+    return error_of({**ZEROPP, **(options if dist.get_rank() == rank else {})})
+
+
+def error_of_absence(rank: int) -> str:
+    """Returns the error of compress where one rank does not call it."""
+    if dist.get_rank() == rank:
+        return "none"
+    with mock.patch.object(_agreement, "TIME_LIMIT",
+                           datetime.timedelta(seconds=2)):
+        return error_of(ZEROPP)
+
+
+def compiles_early(options, **model_options) -> bool:
+    """Whether the steps after compress need the compiler."""
+    def fail(*args, **kwargs):
+        raise AssertionError("compiled late")
+
+    model = make_model(None, **model_options)
+    zpp.torch.compress(model, **options)
+    with mock.patch.object(_plans, "compile_bucket", fail), \
+            mock.patch.object(_runtime, "Runner", fail):
+        for _ in range(2):
+            loss_of(model, make_batch()).backward()
+    return any(entry["rewritten"]
+               for entry in zpp.torch.report(model)["collectives"])
+
+
+def own_collectives_after_off(**model_options) -> list[str]:
+    """The names of what FSDP2 communicates with."""
+    model = make_model(ZEROPP, **model_options)
+    loss_of(model, make_batch()).backward()
+    zpp.torch.compress(model, **{**ZEROPP, **OFF})
+    found = []
+    for _, module in _pytorch.modules_of(model):
+        for parameters in _pytorch.parameter_groups(module):
+            found += [type(each).__name__ for each in (
+                *_pytorch.own_collectives(parameters),
+                getattr(parameters.mesh_info, "replicate_process_group", None))]
+    loss_of(model, make_batch()).backward()
+    return found
+
+
+def error_of_own_collectives() -> str:
+    """A module with a gather of its user's."""
+    model = make_model(None)
+    model[0].set_custom_all_gather(_communication._AllGather(None))
+    try:
+        zpp.torch.compress(model, **ZEROPP)
+    except ValueError as error:
+        return str(error)
+    return "none"
+
+
+def train_with_separate_scatters() -> tuple[list[float], bool] | None:
+    """Losses, and whether hops of scatters have groups of their own. None where
+    PyTorch does not separate them."""
+    model = make_model(None)
+    if not hasattr(model, "set_separate_reduce_scatter_group"):
+        return None
+    model.set_separate_reduce_scatter_group(True)
+    zpp.torch.compress(model, **ZEROPP)
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    losses = []
+    for _ in range(6):
+        loss = loss_of(model, make_batch())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        mean = loss.detach().clone()
+        dist.all_reduce(mean)
+        losses.append(mean.item() / dist.get_world_size())
+    owners = {owner for owner, _ in _runtime._known_parts}
+    return losses, len(owners - {dist.group.WORLD}) > 0
+
+
+def unshards_asynchronously() -> bool:
+    """Whether an asynchronous gather has the weights of one that is not."""
+    model = make_model(ZEROPP)
+    block = model[0]
+    weights = []
+    for async_op in (False, True):
+        handle = block.unshard(async_op=async_op)
+        if async_op:
+            (parameters,) = _pytorch.parameter_groups(block)
+            work = parameters._all_gather_result.all_gather_work
+            assert isinstance(work, dist.Work)
+            handle.wait()
+            assert work.is_completed()
+        weights.append([each.detach().clone() for each in block.parameters()])
+        block.reshard()
+    return all(map(torch.equal, *weights))
+
+
+def names_in_profile(**model_options) -> set[str]:
+    model = make_model(ZEROPP, **model_options)
+    with torch.profiler.profile() as profile:
+        loss_of(model, make_batch()).backward()
+    return {event.key for event in profile.key_averages()}
+
+
+def _change_by_optimizer(model):
+    loss_of(model, make_batch()).backward()
+    torch.optim.SGD(model.parameters(), 0.5).step()
+    model.zero_grad()
+
+
+def _change_by_load(model):
+    model.load_state_dict({name: value * 0.5 for name, value in
+                           model.state_dict().items()})
+
+
+def _change_in_place(model):
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(0.5)
+
+
+def _change_data(model):
+    for parameter in model.parameters():
+        parameter.data.copy_(parameter.data * 0.5)
+
+
+def _change_local(model):
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.to_local().mul_(0.5)
+
+
+def _change_data_and_forget(model):
+    _change_data(model)
+    zpp.torch.forget(model)
+
+
+#: The ways in which weights change.
+CHANGES = {change.__name__: change for change in (
+    _change_by_optimizer, _change_by_load, _change_in_place,
+    _change_data_and_forget, _change_local)}
+
+
+def error_of_unseen_change(frozen: bool) -> str:
+    """Returns the error of weights that are written to through .data."""
+    model = make_model({**ZEROPP, "secondary": "gpu"})
+    model.requires_grad_(not frozen)
+    inputs, _ = make_batch()
+    try:
+        with torch.no_grad():
+            model(inputs)
+            _change_data(model)
+            model(inputs)
+            zpp.torch.forget(model)
+    except RuntimeError as error:
+        return str(error)
+    return "none"
+
+
+def evaluate_around(change: str, options: Mapping[str, Any] | None, *,
+                    frozen: bool = False) -> tuple[list[torch.Tensor], list[dict]]:
+    """Results of a model: twice, and once more after its weights have
+    changed; and the gathers of the report."""
+    model = make_model(options)
+    if frozen:
+        model.requires_grad_(False)
+    inputs, _ = make_batch()
+    results = []
+    with torch.no_grad():
+        results += [model(inputs), model(inputs)]
+    # The last module keeps its weights after a forward pass.
+    model.reshard()
+    CHANGES[change](model)
+    with torch.no_grad():
+        results.append(model(inputs))
+    model.reshard()
+    entries = [] if options is None else [
+        entry for entry in zpp.torch.report(model)["collectives"]
+        if entry["kind"] == "all_gather"]
+    return [result.float() for result in results], entries
+
+
+def evaluate_after_compress(first: Mapping, second: Mapping) -> list[torch.Tensor]:
+    """Results of a model before and after another call of compress."""
+    model = make_model(first)
+    inputs, _ = make_batch()
+    results = []
+    with torch.no_grad():
+        results.append(model(inputs))
+        model.reshard()
+        zpp.torch.compress(model, **second)
+        results.append(model(inputs))
+    return [result.float() for result in results]
+
+
+def bytes_between_nodes(options: Mapping[str, Any], micro_batches: int = 1,
+                        **model_options) -> list[int]:
+    """Bytes of gathers, in each of three steps."""
+    model = make_model(options, **model_options)
+    optimizer = torch.optim.SGD(
+        [p for p in model.parameters() if p.requires_grad], 0.1)
+    sent = [0]
+    for _ in range(3):
+        for i in range(micro_batches):
+            model.set_requires_gradient_sync(i == micro_batches - 1)
+            loss_of(model, make_batch(i)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        sent.append(sum(
+            entry["after"].get("node", 0) * entry["calls"]
+            for entry in zpp.torch.report(model)["collectives"]
+            if entry["kind"] == "all_gather"))
+    return [after - before for before, after in zip(sent, sent[1:])]
+
+
 def lose_last(options: Mapping[str, Any] | None) -> str:
     """The error of a training in which the last rank is lost."""
     model = make_model(options)
@@ -343,7 +597,7 @@ def overridden() -> dict:
 
 
 def error_of(options, **model_options) -> str:
-    """What compress, or the step after it, raises."""
+    """The error that compress, or the step after it, raises."""
     try:
         model = make_model(options, **model_options)
         loss_of(model, make_batch()).backward()
@@ -384,7 +638,7 @@ def error_of_f64() -> dict:
 
 
 def report_of_mixed_types() -> dict:
-    """Of a module whose parameters FSDP2 gathers as bytes: an adapter in f32 of a
+    """Trains a module whose parameters FSDP2 gathers as bytes: an adapter in f32 of a
     frozen bf16 weight."""
     model = nn.Linear(8, 8, device=device())
     model.weight = nn.Parameter(model.weight.detach().bfloat16(),
@@ -396,11 +650,12 @@ def report_of_mixed_types() -> dict:
 
 
 def report_on_device_mesh() -> dict:
-    """Of a model whose mesh for compress is a DeviceMesh."""
+    """Trains a model whose mesh for compress is a DeviceMesh."""
     tiers = init_device_mesh(device().type, (2, 2), mesh_dim_names=("node", "gpu"))
-    model = make_model({**ZEROPP, "mesh": tiers}, mesh=tiers._flatten("all"))
+    sharded = tiers._flatten("all")
     # Its process groups are enough.
     with mock.patch.object(dist, "new_group", None):
+        model = make_model({**ZEROPP, "mesh": tiers}, mesh=sharded)
         loss_of(model, make_batch()).backward()
     return zpp.torch.report(model)
 
