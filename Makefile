@@ -16,7 +16,10 @@ CUDA ?= auto
 ifeq ($(filter auto yes no,$(CUDA)),)
 $(error expected CUDA to be auto, yes or no, but got '$(CUDA)')
 endif
-WITH_CUDA := $(if $(filter yes,$(CUDA)),yes,$(if $(filter auto,$(CUDA)),$(filter test wheel,$(MAKECMDGOALS))))
+# A wheel has machine code for all GPUs since Ampere, and PTX for later ones. The
+# tests compile for two generations, which takes half as long.
+CUDA_ARCHITECTURES ?= $(if $(filter wheel,$(MAKECMDGOALS)),80-real;90-real;100;120-real)
+WITH_CUDA := $(if $(filter yes,$(CUDA)),yes,$(if $(filter auto,$(CUDA)),$(filter test test-all wheel,$(MAKECMDGOALS))))
 
 VENV_PYTHON := $(CURDIR)/.venv/bin/python
 PYTHON := ZPP_OPT=$(abspath $(BUILD))/bin/zpp-opt \
@@ -32,6 +35,7 @@ CMAKE_FLAGS = -DCMAKE_BUILD_TYPE=$(BUILD_TYPE) -DCMAKE_EXPORT_COMPILE_COMMANDS=O
   -DPython3_EXECUTABLE=$(VENV_PYTHON) \
   -DZPP_ENABLE_CUDA=$(if $(filter yes,$(CUDA)),ON,$(if $(filter no,$(CUDA)),OFF,AUTO)) \
   $(if $(MLIR_DIR),-DMLIR_DIR=$(MLIR_DIR)) \
+  $(if $(CUDA_ARCHITECTURES),'-DCMAKE_CUDA_ARCHITECTURES=$(CUDA_ARCHITECTURES)') \
   $(if $(call have,ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
 ifeq ($(origin CXX),default)
 CMAKE_FLAGS += $(if $(call have,$(LLVM_BIN)/clang++), \
@@ -43,7 +47,7 @@ CMAKE_FLAGS += -DCMAKE_CXX_COMPILER=$(CXX)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test test-torch check check-python gpu-test demo bench lint tidy \
+.PHONY: help setup build test test-all test-torch check check-python gpu-test demo bench lint tidy \
   format sanitize fuzz docs install wheel clean
 
 ##@ Start here
@@ -56,8 +60,11 @@ help: ## list these commands
 demo: zpp-opt ## train a small GPT on 8 virtual devices, as written and as ZeRO++
 	$(PYTHON) examples/demo.py
 
-test: build ## run every test; the last line counts them
+test: build ## run the tests; the last line counts them
 	$(VENV_PYTHON) scripts/run_tests.py --build $(BUILD) --jobs $(JOBS)
+
+test-all: build ## the same, and those that take the better part of a minute each
+	$(VENV_PYTHON) scripts/run_tests.py --build $(BUILD) --jobs $(JOBS) --all
 
 test-torch: configure ## the tests of zpp.torch; PyTorch (5.4 GB) goes into .venv-torch
 	@$(SETUP) --torch
@@ -92,9 +99,14 @@ gpu-test: ## on a host with GPUs, CUDA and CMake, no LLVM: tests, sanitizers, be
 
 CXX_SOURCES = $(shell git ls-files '*.h' '*.cpp' '*.cu' '*.cuh')
 
-lint: ## fail on any file that `make format` would change
+TOOLS := .venv-tools/bin
+lint: ## C++, CUDA, Python, comments and words, as .pre-commit-config.yaml has them
 	@$(SETUP) --tools --no-python
 	clang-format-22 --dry-run -Werror $(CXX_SOURCES)
+	$(TOOLS)/ruff check
+	$(TOOLS)/mypy
+	$(TOOLS)/python scripts/check_comments.py
+	git ls-files -z | xargs -0 $(TOOLS)/codespell
 
 format: ## rewrite C++ and CUDA sources in the project's format
 	@$(SETUP) --tools --no-python
@@ -140,11 +152,15 @@ docs: zpp-opt ## the documentation as a site, into build/docs/site
 install: build ## install to PREFIX (default: what CMake says)
 	cmake --install $(BUILD) $(if $(PREFIX),--prefix $(PREFIX))
 
-# `pip wheel .` compiles everything anew; this takes what `make build` made. The
-# name of the wheel says which glibc it needs, so pip refuses it where that is
-# older than here.
+# `pip wheel .` compiles everything anew; this takes what `make build` made, with
+# machine code for more GPUs (CUDA_ARCHITECTURES). The name of the wheel says which
+# glibc its programs need, so pip refuses it where that is older.
 wheel: build ## a wheel of the Python package with all it needs, into build/wheel
-	_PYTHON_HOST_PLATFORM=manylinux_$$(getconf GNU_LIBC_VERSION | sed 's/.* //; s/\./_/')_$$(uname -m) \
+	cmake --build $(BUILD) --parallel $(JOBS) --target zpp-wheel
+	rm -rf $(BUILD)/wheel
+	cmake --install $(BUILD) --component wheel --prefix $(BUILD)/wheel/files > /dev/null
+	_PYTHON_HOST_PLATFORM=$$($(VENV_PYTHON) scripts/wheel_platform.py $(BUILD)/wheel/files) && \
+	  export _PYTHON_HOST_PLATFORM && \
 	  $(VENV_PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps \
 	  --no-build-isolation --wheel-dir $(BUILD)/wheel \
 	  -C cmake.source-dir=cmake/prebuilt \

@@ -25,7 +25,7 @@ import lab
 from lab import launch, links
 from lab.tables import Table
 
-#: What is measured: collective, options of zpp-perf.
+#: The measurements: collective, options of zpp-perf.
 CASES = {
     "reduce_scatter i8:i4": ["reduce_scatter", "--format=i8:i4"],
     "reduce_scatter i8:i4, 4 stages": ["reduce_scatter", "--format=i8:i4",

@@ -15,7 +15,7 @@ because only the number of operations matters. These processes run in turn:
              in its favor.
   parse      zpp-opt without passes: parses, verifies and prints.
   portable   zpp-opt with the whole pipeline: all techniques and the report.
-  xla-ffi    the same with target=xla-ffi.
+  cuda       the same with target=cuda.
 
 The second table has programs that consist of one shape that is easy to compile
 in exponential time by mistake.
@@ -51,7 +51,7 @@ import zpp  # noqa: E402
 LIMIT = 3.0
 LIMIT_SECONDS = 120
 OPTIONS = ("mesh=node:2,gpu:4 weights=i8 gradients=i8:i4 secondary=gpu "
-           "block=128")
+           "tuning.block=128")
 PRINTING = ["--mlir-print-op-generic", "--mlir-print-debuginfo", "-o",
             os.devnull]
 
@@ -294,9 +294,9 @@ def print_model(arguments, folder: pathlib.Path, empty: float) -> bool:
                      "--mlir-very-unsafe-disable-verifier-on-parsing",
                      "--verify-each=false", *PRINTING],
         "parse": [zpp.find_compiler(), *PRINTING],
-        "portable": pipeline("portable"), "xla-ffi": pipeline("xla-ffi")}
+        "portable": pipeline("portable"), "cuda": pipeline("cuda")}
     table = Table(["layers", "MiB", *tools, "portable / mlir-opt",
-                   "exponent of portable", "exponent of xla-ffi"])
+                   "exponent of portable", "exponent of cuda"])
     previous, is_fast = None, True
     rows = [(layers, "step") for layers in arguments.layers]
     rows += [(layers, "xla") for layers in arguments.partitioned]
@@ -310,7 +310,7 @@ def print_model(arguments, folder: pathlib.Path, empty: float) -> bool:
             previous = None
         growth = ["", ""] if previous is None else [
             exponent((previous[1], previous[2][tool]), (layers, times[tool]),
-                     empty) for tool in ("portable", "xla-ffi")]
+                     empty) for tool in ("portable", "cuda")]
         table.row([f"{layers}{', partitioned' * (collectives == 'xla')}",
                    f"{path.stat().st_size / 2**20:.1f}",
                    *map(describe, times.values()), f"{ratio:.2f}", *growth])
@@ -324,7 +324,7 @@ def print_model(arguments, folder: pathlib.Path, empty: float) -> bool:
 
 def print_shapes(arguments, folder: pathlib.Path, empty: float):
     """The second table."""
-    tools = {"portable": pipeline("portable"), "xla-ffi": pipeline("xla-ffi")}
+    tools = {"portable": pipeline("portable"), "cuda": pipeline("cuda")}
     table = Table(["shape", "n", *tools, *(f"exponent of {tool}"
                                            for tool in tools)])
     for number, (name, (program, sizes)) in enumerate(SHAPES.items()):

@@ -50,13 +50,14 @@ from lab.tables import Table
 MESH = (("node", 2), ("gpu", 2))
 OFF = {"weights": "none", "gradients": "none", "secondary": "none"}
 WEIGHTS = OFF | {"weights": "i8", "secondary": "gpu"}
-PAPER = {"weights": "i8", "secondary": "gpu", "gradients": "i4:i4", "rotate": 0}
-DEFAULT = PAPER | {"gradients": "i8:i4", "rotate": 32}
+ROTATED, UNROTATED = {"tuning": {"rotate": 32}}, {"tuning": {"rotate": 0}}
+PAPER = {"weights": "i8", "secondary": "gpu", "gradients": "i4:i4"} | UNROTATED
+DEFAULT = PAPER | {"gradients": "i8:i4"} | ROTATED
 #: Rewritten steps: name -> options.
 VARIANTS = {
-    "weights": WEIGHTS, "paper": PAPER, "paper-rotate": PAPER | {"rotate": 32},
-    "unrotated": DEFAULT | {"rotate": 0}, "default": DEFAULT,
-    "delta": DEFAULT | {"weights": "i4:delta", "rotate": 0},
+    "weights": WEIGHTS, "paper": PAPER, "paper-rotate": PAPER | ROTATED,
+    "unrotated": DEFAULT | UNROTATED, "default": DEFAULT,
+    "delta": DEFAULT | {"weights": "i4:delta"} | UNROTATED,
 }
 #: Rows: name -> the step of the first and of the second half.
 ROWS = {
@@ -73,9 +74,9 @@ ROWS = {
 #: another.
 SEEDS = 5
 LIMIT = 0.005
-#: Of the text's pieces of so many bytes, each 20th is for validation.
+#: Bytes of a piece of the text; each 20th piece is for validation.
 PIECE, VALIDATION = 4096, 20
-#: Of packages and folders: what is no text that somebody wrote to be read.
+#: Files of packages and folders that nobody wrote to be read.
 SKIPPED = (".html", ".js", ".css", ".svg", ".png", ".gif", ".woff", ".woff2",
            ".dot", ".inv", ".json", ".py")
 CHUNK = 25
@@ -87,11 +88,11 @@ GRACE_SECONDS = 60
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """What is trained, as experiment.json has it."""
+    """The training, as experiment.json has it."""
 
     #: Options of gpt.Config.
     config: dict
-    #: Of all devices together, per step.
+    #: Sequences of all devices together, per step.
     sequences: int
     steps: int
     #: Steps between validations, and batches of each.
@@ -378,7 +379,7 @@ class Runner:
         partial.rename(path)
 
     def restore(self, seed: int) -> Training:
-        """Where a run was saved, or its start. A run whose losses are there but
+        """The point at which a run was saved, or its start. A run whose losses are there but
         whose state is on another machine begins again if it has not ended."""
         result = result_path(self.folder, self.row, seed)
         if result.exists():

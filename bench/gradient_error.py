@@ -10,9 +10,10 @@
 Eight devices, node:2,gpu:4, contribute a vector each. The table has the L2
 norm of the sum's error, relative to the sum, in the mean over draws. Formats
 are those of `--zeropp`; the arithmetic is that of zpp/Support/BlockQuant.h in
-numpy (test/python/blockquant.py, which tests hold to the compiler's bits). Two
+numpy (test/python/blockquant.py, which tests hold to the compiler's bits). Three
 more things were tried, which zpp does not have:
 
+  matrix      rotation by the Hadamard matrix alone, without signs
   search      of the scales amax / qmax, 0.95 amax / qmax, ... 0.7 amax / qmax,
               each block of the last hop takes the one with the least squared
               error. The elements above are clipped
@@ -37,7 +38,7 @@ import numpy as np
 
 sys.path.insert(
     0, str(pathlib.Path(__file__).resolve().parents[1] / "test" / "python"))
-import blockquant  # noqa: E402
+import blockquant
 
 NODES, GPUS = 2, 4
 ELEMENTS, COLUMNS = 1 << 16, 256
@@ -64,9 +65,27 @@ def shared_signal(random):
     return 3 * random.standard_t(3, ELEMENTS) + student(random)
 
 
+def alike(random):
+    """Neighbors are equal but for a hundredth."""
+    rows = normal(random).reshape(DEVICES, -1, COLUMNS)
+    return (rows[:, :, :1] + 0.01 * rows).reshape(DEVICES, -1)
+
+
+def one_signed(random, tokens):
+    """Errors of `tokens` tokens times activations after a ReLU, in rows."""
+    errors = random.standard_normal((DEVICES, ELEMENTS // COLUMNS, tokens))
+    activations = np.maximum(
+        random.standard_normal((DEVICES, tokens, COLUMNS)) + 1, 0)
+    return (errors @ activations).reshape(DEVICES, -1)
+
+
 GRADIENTS = {"normal": normal, "student-t, df 3": student,
              "hot columns": hot_columns,
-             "signal shared by devices + t noise": shared_signal}
+             "signal shared by devices + t noise": shared_signal,
+             "alike neighbors": alike,
+             "errors x activations of one sign":
+                 lambda random: one_signed(random, 64),
+             "the same of one token": lambda random: one_signed(random, 1)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +93,7 @@ class Format:
     formats: str
     block: int
     rotates: bool = False
+    has_signs: bool = True
     searches: bool = False
     is_stochastic: bool = False
     #: The option of that name.
@@ -83,7 +103,8 @@ class Format:
 
     def __str__(self):
         parts = [f"{self.formats}, {self.block}"]
-        parts += ["rotate"] * self.rotates + ["search"] * self.searches
+        parts += ["rotate"] * self.rotates + ["matrix"] * (not self.has_signs)
+        parts += ["search"] * self.searches
         parts += ["stochastic"] * self.is_stochastic
         parts += [f"feedback {self.feedback}"] * (self.feedback != "none")
         parts += [f"all-reduce, back {self.reduced}"] * bool(self.reduced)
@@ -96,14 +117,19 @@ class Format:
 
     def reduce(self, values, random, errors: dict | None = None) -> np.ndarray:
         """The sum; `errors` is what is kept from step to step."""
+        if not self.has_signs:
+            # Those of the rotation cancel.
+            signs = np.resize(blockquant.SIGNS, ELEMENTS)
+            return signs * dataclasses.replace(self, has_signs=True).reduce(
+                signs * values, random, errors)
         total = self.scatter(values, random, errors)
         if not self.reduced:
             return total
         if not self.rotates:
             return self.transport(total, self.reduced, random)
-        rotated = blockquant.rotate(total, 1 / 8)
-        return blockquant.rotate(
-            self.transport(rotated, self.reduced, random), 1 / 4)
+        rotated = blockquant.rotate(total)
+        return blockquant.rotate_back(
+            self.transport(rotated, self.reduced, random))
 
     def scatter(self, values, random, errors) -> np.ndarray:
         forms = self.formats.split(":")
@@ -113,12 +139,12 @@ class Format:
                 rotates=self.rotates, feedback=self.feedback, errors=errors))
         rows = values.astype(np.float32)
         if self.rotates:
-            rows = np.stack([blockquant.rotate(row, 1 / 8) for row in rows])
+            rows = np.stack([blockquant.rotate(row) for row in rows])
         for sources, form in blockquant.hops_of([NODES, GPUS], forms):
             sent = np.stack([self.transport(row, form, random) for row in rows])
             rows = sent.reshape(-1, sources, ELEMENTS).sum(
                 1, dtype=np.float32)
-        return blockquant.rotate(rows[0], 1 / 4) if self.rotates else rows[0]
+        return blockquant.rotate_back(rows[0]) if self.rotates else rows[0]
 
     def transport(self, values, form, random) -> np.ndarray:
         blocks = values.reshape(-1, self.block)
@@ -131,7 +157,8 @@ class Format:
         for clip in clips:
             bits = (amax * np.float32(clip) / qmax).view(np.uint32) + 0xFFFF
             scale = (bits & np.uint32(0xFFFF0000)).view(np.float32)
-            scaled = blocks / scale
+            scaled = np.divide(blocks, scale, out=np.zeros_like(blocks),
+                               where=scale > 0)
             codes = (np.floor(scaled + random.random(scaled.shape, np.float32))
                      if self.is_stochastic else np.rint(scaled))
             sent = np.clip(codes, -qmax, qmax) * scale
@@ -148,6 +175,7 @@ FORMATS = (
     Format("i8:i4", 64),
     Format("i4", 128),
     Format("i4", 64),
+    Format("i8:i4", 128, rotates=True, has_signs=False),
     Format("i8:i4", 128, rotates=True),
     Format("i8:i4", 64, rotates=True),
     Format("i8:i4", 32, rotates=True),

@@ -34,7 +34,6 @@ import subprocess
 import sys
 import tempfile
 
-import lab
 from lab import bars
 from lab.tables import Table
 
@@ -101,14 +100,14 @@ class Model:
         #: The two fitted numbers.
         self.scale = self.reached = 1.0
 
-    @functools.cache
+    @functools.cache  # noqa: B019
     def path(self, shape: Shape, technique: str) -> pathlib.Path:
         path = self.folder / f"{shape}-{technique}.mlir".replace(" ", "")
         if technique in PLACEMENTS:
             path.write_text(self._export(shape, PLACEMENTS[technique]))
             return path
         options = TECHNIQUES[technique]
-        pipeline = {"mesh": shape.mesh, "target": "xla-ffi"} | options
+        pipeline = {"mesh": shape.mesh, "target": "cuda"} | options
         words = " ".join(f"{name}={value}" for name, value in pipeline.items())
         self._run([self.path(shape, "ZeRO-3"), f"--zeropp={words}", "-o", path])
         return path
@@ -309,7 +308,7 @@ def print_mics(model: Model):
 
 
 def memory(report: dict) -> float:
-    """Of a device's states: the step has 12 bytes per weight in f32, and the
+    """Bytes of a device's states: the step has 12 bytes per weight in f32, and the
     paper counts 16."""
     return (report["time"]["state_bytes"] * 16 / 12 +
             report["total"]["secondary_bytes"])

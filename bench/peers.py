@@ -42,7 +42,7 @@ from lab.tables import Table
 LIMIT_SECONDS = 400
 #: Times as many steps on NVLink, where they are short.
 NVLINK_STEPS = 3
-#: What the others are compared with, by framework.
+#: Peers that the others are compared with, by framework.
 BASELINES = {"jax": "JAX FSDP", "torch": "FSDP2"}
 MODEL = {"layers": 16, "width": 2048, "heads": 16, "vocab": 32000,
           "context": 2048, "learning_rate": 1e-4}
@@ -211,7 +211,7 @@ def show(args, measured: dict[str, dict[str, dict]]):
                 if name in found}
         between = [run for link, run in runs.items() if link != "nvlink"]
         row = [name, f"{between[0]['bytes'] / 1e9:.2f} GB" if between else "-"]
-        for link, found in measured.items():
+        for found in measured.values():
             row += ([f"{results.median(found[name]) * 1e3:.1f} ms",
                      results.speed_up(found, name, [baseline]) or "-"]
                     if name in found else ["-", "-"])

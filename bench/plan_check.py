@@ -44,14 +44,14 @@ NVLINK = "NVLink only"
 #: Options of zpp-opt.
 OFF = {"weights": "none", "gradients": "none", "secondary": "none"}
 ALL = {"weights": "i8", "gradients": "i8:i4", "secondary": "gpu"}
-PORTABLE, RUNTIME = {"target": "portable"}, {"target": "xla-ffi"}
+PORTABLE, RUNTIME = {"target": "portable"}, {"target": "cuda"}
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
     """A table of the page; links are as its collectives were measured."""
 
     heading: str
-    #: Which of the tables below the heading.
+    #: The number of the table below the heading.
     number: int
     per_node: int
     #: First cells of its rows -> options of zpp-opt; None: as it is written.
@@ -95,7 +95,7 @@ TABLES = [
         "DDP, exported": None,
         "all (b), i4 there and i8 back": OFF | {"gradients": "i4"} | RUNTIME,
         "the same, `prefetch-bytes` of 1 GiB":
-            OFF | {"gradients": "i4", "prefetch-bytes": 2**30} | RUNTIME,
+            OFF | {"gradients": "i4", "tuning.prefetch-bytes": 2**30} | RUNTIME,
         "gradients i4, back i4":
             OFF | {"gradients": "i4", "reduced": "i4"} | RUNTIME},
         kind="DDP", has_long_messages=True),
@@ -192,7 +192,7 @@ class Model:
     def _export(self, kind: str, per_node: int) -> str:
         import jax
         import zpp
-        of = steps.describe(16, per_node, 1, "cuda", False, kind)
+        of = steps.describe("0.88 B", per_node, "cuda", kind=kind)
         described = steps.Steps(self.folder, of, 0, {})
         trainer = described.trainer()
         return zpp.export(
@@ -256,7 +256,7 @@ def fit_ring(model: Model, table: Measured, scale: float, latency: float,
 
 
 def solve(function, guess: float, target: float) -> float:
-    """Where a nearly linear function has a value."""
+    """Finds the argument for which a nearly linear function has a value."""
     left, right = guess, guess * 1.1
     low, high = function(left), function(right)
     for _ in range(4):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the steps of bench/two_node.py allocate on a GPU, found without one.
+"""GPU memory that the steps of bench/two_node.py allocate, found without a GPU.
 
     python bench/two_node.py --export DIR [--gpus-per-node N]
     python bench/step_memory.py DIR
@@ -94,28 +94,32 @@ def main():
                    f"{sum(sizes) / first - 1:+.1%}"])
 
 
-def describe_arguments(exported: steps.Steps) -> list:
-    """The arguments of the steps, on devices that are only described. Prepares
-    JAX to compile for these."""
+def describe_devices(count: int) -> list:
+    """Devices that are only described. Prepares JAX to compile for these."""
     # There is neither a driver nor a GPU to try kernels on.
     os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
     os.environ["XLA_FLAGS"] = (os.environ.get("XLA_FLAGS", "") +
                                " --xla_gpu_autotune_level=0")
     import jax
-    import numpy as np
     from jax.experimental import topologies
     devices = topologies.get_topology_desc(
-        "step", "cuda", target_config=TARGET,
-        topology=f"1x1x{exported.ranks}").devices
+        "step", "cuda", target_config=TARGET, topology=f"1x1x{count}").devices
     jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_num_cpu_devices", exported.ranks)
+    jax.config.update("jax_num_cpu_devices", count)
     from zpp._library import find_library
     library = ctypes.CDLL(find_library("zpp_xla"))
     for call in ("start", "wait"):
         jax.ffi.register_ffi_target(
             f"zpp.{call}", jax.ffi.pycapsule(
                 getattr(library, f"zpp_xla_{call}_cuda")), platform="CUDA")
+    return devices
 
+
+def describe_arguments(exported: steps.Steps) -> list:
+    """The arguments of the steps, on devices that are only described."""
+    devices = describe_devices(exported.ranks)
+    import jax
+    import numpy as np
     mesh = jax.sharding.Mesh(
         np.array(devices).reshape([size for _, size in exported.mesh]),
         tuple(name for name, _ in exported.mesh))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What zpp.torch costs where links are fast: FSDP2's step without and with it, in
+"""The cost of zpp.torch on fast links: FSDP2's step without and with it, in
 the same processes.
 
     python bench/torch_overhead.py [--gpus N] [--steps N] [--rounds N]

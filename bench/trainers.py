@@ -175,7 +175,6 @@ def levanter(**changed):
 
 def nnx(wrap) -> list[float]:
     """A transformer of Flax' own layers, with dropout, and `nnx.jit`."""
-    import functools
 
     import jax
     import jax.numpy as jnp

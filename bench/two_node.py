@@ -15,6 +15,9 @@ trains all of these from the same weights on the same batch, prints a table and
 draws it (if matplotlib is installed). Steps that were exported into
 --log before, with the same options and at the same commit, are used again.
 
+--model wide has layers four times as large, 6 of 0.4 GB, and four times as many
+tokens; --scan has them in a loop.
+
 --kind HSDP and --kind DDP do the same with weights that are replicated between
 the nodes, or on all GPUs: what crosses the links is the gradients' all-reduce.
 
@@ -65,8 +68,10 @@ def main():
     if args.run:
         exported = steps.read(args.run)
     else:
-        of = steps.describe(args.layers, args.gpus_per_node, args.sequences,
-                            args.platform, args.tiny, args.kind)
+        of = steps.describe(
+            args.model, args.gpus_per_node, args.platform, layers=args.layers,
+            sequences=args.sequences, scan=args.scan, tiny=args.tiny,
+            kind=args.kind, words=args.variants)
         if args.export:
             steps.export(of, args.export)
             return
@@ -100,19 +105,24 @@ def parse_arguments() -> argparse.Namespace:
                         help="export for these devices")
     parser.add_argument("--tiny", action="store_true",
                         help="export a model of two narrow layers")
-    parser.add_argument("--layers", type=int, default=16, metavar="N",
+    parser.add_argument("--model", default="0.88 B", choices=steps.MODELS,
+                        help="export the example model in this size")
+    parser.add_argument("--scan", action="store_true",
+                        help="export a step whose layers are a lax.scan")
+    parser.add_argument("--layers", type=int, metavar="N",
                         help="export a model of N layers")
     parser.add_argument("--kind", default="FSDP", choices=steps.REPLICATED,
                         help="export a step whose weights lie so")
     parser.add_argument("--gpus-per-node", type=int, default=2, metavar="N",
                         help="export for two nodes of N GPUs")
-    parser.add_argument("--sequences", type=int, default=1, metavar="N",
+    parser.add_argument("--sequences", type=int, metavar="N",
                         help="export for N sequences per device")
     parser.add_argument("--links", nargs="+", default=[
         "25gbit", "50gbit", "100gbit", "shared", "nvlink"], metavar="LINK",
         help="Ngbit, shared or nvlink")
     parser.add_argument("--variants", nargs="+", metavar="WORD",
-                        help="run the steps whose name has one of these words")
+                        help="export or run the steps whose name has one of "
+                             "these words,\nbeside FSDP when exporting")
     parser.add_argument("--warm-up", type=int, default=3, metavar="N",
                         help="steps before the timed ones")
     parser.add_argument("--steps", type=int, default=10, metavar="N",

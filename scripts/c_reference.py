@@ -15,7 +15,7 @@ import tree_sitter_c
 
 ENTRYPOINT = re.compile(r"^ZPP_RT_(HELD_)?ENTRYPOINT\((\w+),\s*(\w+),",
                         re.MULTILINE)
-#: Which preprocessor lines are no part of the interface.
+#: Preprocessor lines that are no part of the interface.
 GUARDS = re.compile(
     r"^#ifdef __cplusplus\n.*?^#endif\n|^#if defined\(__GNUC__\)\n.*?^#endif\n"
     r"|^#(?:ifndef|define|endif)\b[^\n]*_H\b[^\n]*\n|^#include <[^\n]*\n"
@@ -114,8 +114,8 @@ def function(source: str) -> str:
     if len(source) <= 80:
         return source
     start, _, parameters = source.partition("(")
-    parameters = parameters.removesuffix(");").split(", ")
-    return f"{start}(\n    " + ",\n    ".join(parameters) + ");"
+    lines = parameters.removesuffix(");").split(", ")
+    return f"{start}(\n    " + ",\n    ".join(lines) + ");"
 
 
 def operations(entrypoints: pathlib.Path) -> str:

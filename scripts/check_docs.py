@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Checks what README.md, CONTRIBUTING.md and docs/ say about the tree.
+"""Checks what README.md, CONTRIBUTING.md, SECURITY.md and docs/ say about the tree.
 
 - Relative links lead to a file and, if they have a fragment, to a heading.
 - The tables of passes in README.md and docs/architecture.md together have every
   pass of zpp-opt, with its file and its test.
 - The table of attributes in docs/architecture.md has every zpp.* attribute that a
   header names, and no other.
+- The measured numbers in README.md are those of docs/performance.md, as
+  scripts/readme_numbers.py writes them.
 - Quoted messages are in a test, or word for word in the source. A quote is a line
   of a fenced block with the info string "message", or code in a table's column
   whose header begins with "message". Numbers in it stand for any number, and "…"
@@ -21,6 +23,8 @@ import re
 import subprocess
 import sys
 
+import readme_numbers
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(?:#([^)\s]*))?\)")
 ROW = re.compile(r"^\|[^|]*\| `([\w-]+)` \| `([^`]+)` \| `([^`]+)` \|$", re.MULTILINE)
@@ -28,7 +32,7 @@ ATTRIBUTE_ROW = re.compile(r"^\| `(zpp\.\w+)`", re.MULTILINE)
 ATTRIBUTE = re.compile(r'StringLiteral k\w+Attr = "(zpp\.\w+)"')
 FLAG = re.compile(r"^ +--((?:zero|convert-zero)-[\w-]+) ", re.MULTILINE)
 MESSAGES = re.compile(r"^```message\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-#: Where messages come from, and where tests expect them.
+#: Folders that messages come from, and in which tests expect them.
 SOURCES = ("lib", "tools", "python", "scripts", "test", "unittests",
            "runtime-kernels")
 #: Between two string literals that make one.
@@ -80,6 +84,26 @@ def check_attributes(root):
         yield f"architecture.md: expected a header to name attribute '{name}'"
 
 
+def check_numbers(root):
+    readme, page = root / "README.md", root / "docs" / "performance.md"
+    if not page.exists():
+        return
+    text = readme.read_text()
+    try:
+        expected = readme_numbers.updated(text, page.read_text())
+    except ValueError as error:
+        yield str(error)
+        return
+    for line, right in zip(text.splitlines(), expected.splitlines()):
+        if line != right:
+            yield (f"README.md: expected the numbers of performance.md, '{right}', but "
+                   f"got '{line}'; scripts/readme_numbers.py writes them")
+            return
+    if text != expected:
+        yield ("README.md: expected as many lines with numbers as "
+               "scripts/readme_numbers.py writes; run it")
+
+
 def quotes(text):
     """The messages that a page quotes."""
     for block in MESSAGES.findall(text):
@@ -126,11 +150,13 @@ def main():
     parser.add_argument("--root", type=pathlib.Path, default=ROOT)
     arguments = parser.parse_args()
     root = arguments.root
-    pages = [root / "README.md", root / "CONTRIBUTING.md",
-             *sorted(root.glob("docs/*.md"))]
+    pages = [page for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")
+             if (page := root / name).exists()]
+    pages += sorted(root.glob("docs/*.md"))
     errors = [error for page in pages for error in check_links(page)]
     errors += [error for page in pages for error in check_quotes(page, root)]
     errors += check_attributes(root)
+    errors += check_numbers(root)
     errors += check_passes(arguments.build / "bin" / "zpp-opt", root)
     print(*errors, sep="\n", end="\n" if errors else "")
     return 1 if errors else 0

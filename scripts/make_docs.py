@@ -5,7 +5,7 @@
 
     make_docs.py [--build BUILD] [--output OUTPUT] [--site]
 
-The pages are README.md, CONTRIBUTING.md, docs/ and, generated, the reference.
+The pages are README.md, CONTRIBUTING.md, SECURITY.md, docs/ and, generated, the reference.
 Without --site only the reference of the dialect and the passes is made; --site
 needs docs/requirements.txt.
 
@@ -38,6 +38,7 @@ MAX_LINES = 60
 LINK = re.compile(r"(!?\[[^\]]*\]\()(?!https?://|#)([^)#\s]+)((?:#[^)\s]*)?\))")
 #: Files of the tree that are pages, besides docs/: path -> page.
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "CONTRIBUTING.md",
+         "SECURITY.md": "SECURITY.md",
          "runtime-kernels/README.md": "runtime-kernels.md"}
 LANGUAGES = {".cpp": "cpp", ".h": "cpp", ".def": "cpp", ".cu": "cuda",
              ".cuh": "cuda", ".c": "c", ".py": "python", ".sh": "bash",
@@ -155,7 +156,11 @@ def api():
     import c_reference
     entrypoints = ROOT / "include/zpp/Runtime/Entrypoints.def"
     sys.path.insert(0, str(ROOT / "python"))
+    import option_tables
     import zpp
+    described = {name: "\n\n" + option_tables.table(
+        option_tables.describe(getattr(zpp, name)), "python.md", "../")
+        for name in ("Options", "Tuning")}
     return {
         "reference/zpp_rt.md": c_reference.page(
             ROOT / "include/zpp/Runtime/zpp_rt.h", "zpp_rt.h: the runtime in C",
@@ -165,7 +170,8 @@ def api():
             "zpp_xla.h: the runtime behind XLA", entrypoints),
         "reference/python.md": "\n".join([
             "# The Python package\n", zpp.__doc__.partition("\n\n")[2],
-            *(f"\n::: zpp.{name}" for name in sorted(zpp.__all__, key=str.lower)),
+            *(f"\n::: zpp.{name}" + described.get(name, "")
+              for name in sorted(zpp.__all__, key=str.lower)),
             "\n::: zpp.torch.compress", "\n::: zpp.torch.report", ""]),
     }
 

@@ -4,9 +4,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
 # Installs what the build and the tests need and is not there yet: packages
-# through apt, JAX in the virtual environment .venv, CUDA in .cuda, what the
-# documentation needs in .venv-docs, PyTorch in .venv-torch. Says what it does. If everything is in place
-# it does nothing, in well under a second.
+# through apt, JAX in the virtual environment .venv, CUDA in .cuda, linters in
+# .venv-tools, what the documentation needs in .venv-docs, PyTorch in .venv-torch.
+# Says what it does. If everything is in place it does nothing, in well under a
+# second.
 
 set -euo pipefail
 
@@ -14,7 +15,9 @@ usage() {
   cat <<'USAGE'
 usage: scripts/setup.sh [--tools] [--docs] [--torch] [--cuda] [--no-apt] [--no-python]
 
-  --tools      also install what `make lint`, `make tidy` and `make sanitize` need
+  --tools      also install what `make lint`, `make tidy` and `make sanitize` need:
+               clang-format and clang-tidy with apt, linters of Python and of words
+               into .venv-tools
   --docs       also install what `make docs` needs, into .venv-docs
   --torch      also install what `make test-torch` needs, into .venv-torch: PyTorch,
                with the libraries of NVIDIA that its wheel needs also on a machine
@@ -191,6 +194,8 @@ setup_venv() {
 }
 
 [[ $python == no ]] || setup_venv "$venv" "$root/python/requirements.txt"
+[[ $tools == no ]] ||
+  setup_venv "$root/.venv-tools" "$root/scripts/requirements-tools.txt"
 [[ $docs == no ]] || setup_venv "$root/.venv-docs" "$root/docs/requirements.txt"
 [[ $torch == no ]] || setup_venv "$root/.venv-torch" "$root/test/torch/requirements.txt"
 

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
 # Runs the tests of the JAX front end with other versions of Python and JAX than
-# that of .venv, which `make test` runs:
+# that of .venv, which `make test-all` runs:
 #
 #   scripts/test_versions.sh [PYTHON:JAX ...] [-- PYTEST OPTIONS]
 #

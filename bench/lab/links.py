@@ -40,13 +40,13 @@ def shape(tc: str, link: str | None):
 
 
 def sent_bytes() -> int:
-    """What the loopback device has sent since the host booted."""
+    """Returns the bytes that the loopback device has sent since the host booted."""
     return int(pathlib.Path(
         "/sys/class/net/lo/statistics/tx_bytes").read_text())
 
 
 def lost() -> dict[str, int]:
-    """What TCP has lost on this host since it booted: segments that were sent
+    """Counts TCP's losses on this host since it booted: segments that were sent
     again, and times that a sender stood still until its timer ran out (200 ms
     and more), as it does if the last segments of a message are dropped."""
     counts = {}

@@ -241,8 +241,8 @@ class Program:
             _integer(op, "mantissa_bits"))
 
     def _run_compare(self, op, operands, values):
-        if "TOTALORDER" in str(op.attributes["compare_type"]
-                               if "compare_type" in op.attributes else ""):
+        if "compare_type" in op.attributes and (
+                "TOTALORDER" in str(op.attributes["compare_type"])):
             raise NotImplementedError("comparisons in the total order")
         direction = stablehlo.ComparisonDirectionAttr(
             op.attributes["comparison_direction"]).value

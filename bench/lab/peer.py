@@ -19,7 +19,7 @@ from collections.abc import Mapping
 
 from lab import links
 
-#: What NVLink carries, for those peers that are told.
+#: The bandwidth of NVLink, for those peers that are told.
 NVLINK = "node=400gbyte,gpu=400gbyte"
 #: A collective that waits for longer has failed.
 _TIMEOUT = datetime.timedelta(seconds=120)
@@ -33,9 +33,9 @@ class Peer:
     framework: str
     #: Modules of Python beside the framework.
     needs: tuple[str, ...] = ()
-    #: Of zpp; None: without it.
+    #: Options of zpp; None: without it.
     options: Mapping[str, str] | None = None
-    #: Of DeepSpeed; None: without it.
+    #: Options of DeepSpeed; None: without it.
     zero: Mapping | None = None
     #: The only link that it is for; None: all.
     link: str | None = None
@@ -169,7 +169,7 @@ class JaxTrainer:
         multihost_utils.sync_global_devices("lab.peer")
 
     def mean(self, losses: list[float]) -> list[float]:
-        """Of all devices; the step has taken it."""
+        """Returns the losses: the step has taken the mean of all devices."""
         return losses
 
     def peak_bytes(self) -> int:
@@ -277,7 +277,7 @@ class TorchTrainer:
             self._cuda.synchronize()
 
     def mean(self, losses: list[float]) -> list[float]:
-        """Of all devices."""
+        """Returns the mean over all devices."""
         import torch
         import torch.distributed as dist
         total = torch.tensor(losses, device=self._tokens.device)

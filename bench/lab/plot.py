@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from lab.results import median, speed_up
 from lab.steps import BASELINES, Steps
 
-#: Of steps that zpp has rewritten, and of those that it has not.
+#: Colours of steps that zpp has rewritten, and of those that it has not.
 OURS, OTHERS = "#3572b0", "#888888"
 
 
@@ -18,7 +18,7 @@ class Bar:
     """The time of a step."""
 
     seconds: float
-    #: What stands beside the bar.
+    #: The words beside the bar.
     text: str
     color: str
     #: A part of the time that is drawn lighter.

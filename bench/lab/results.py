@@ -1,6 +1,6 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the measured steps say: results per link and step, and their tables.
+"""Results of measured steps, per link and step, and their tables.
 
 The result of a step on a link is a dict: "seconds" of each timed step; "losses"
 of all steps; the "peak" of a device's memory and "bytes" sent between the nodes
@@ -17,7 +17,7 @@ from lab.tables import Table
 
 
 def join(rounds: list[dict]) -> dict:
-    """What several rounds of a step say together. Each round trains from the
+    """Joins several rounds of a step. Each round trains from the
     same weights on the same batch, so the losses are those of the first."""
     joined = rounds[0] | {
         "rounds": [run["seconds"] for run in rounds],

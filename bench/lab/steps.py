@@ -85,7 +85,7 @@ class Variant:
 
     #: Its bundle in the folder; None for `JITTED`, which needs none.
     path: str | None
-    #: What a device sends per step over each tier, as zpp's report counts it.
+    #: Bytes that a device sends per step over each tier, as zpp's report counts.
     bytes: dict[str, int]
     #: The links that it is made for; None: all.
     links: list[str] | None
@@ -100,7 +100,7 @@ class Steps:
     """The exported steps in a folder, and what they were made from."""
 
     folder: pathlib.Path
-    #: What the steps depend on, as JSON; see `describe`.
+    #: The parameters of the steps, as JSON; see `describe`.
     of: dict
     #: Elements of all weights.
     parameters: int
@@ -116,7 +116,7 @@ class Steps:
 
     @property
     def sequences(self) -> int:
-        """Of a batch, all devices together."""
+        """Sequences of a batch, all devices together."""
         return self.ranks * self.of["sequences"]
 
     def trainer(self, **changes):
@@ -147,23 +147,40 @@ def _write(steps: Steps):
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
 
 
-def describe(layers: int, gpus_per_node: int, sequences: int, platform: str,
-             tiny: bool, kind: str = "FSDP") -> dict:
-    """What exported steps depend on: the model's configuration, for two nodes,
-    sequences per device, platform, and versions. As JSON reads it back."""
+#: The example model in two sizes of a layer, 0.1 GB and 0.4 GB, and with how
+#: many sequences per device it is trained.
+MODELS = {
+    "0.88 B": {"layers": 16, "width": 2048, "heads": 16, "sequences": 1},
+    "wide": {"layers": 6, "width": 4096, "heads": 32, "sequences": 4},
+}
+
+
+def describe(model: str, gpus_per_node: int, platform: str, *,
+             layers: int | None = None, sequences: int | None = None,
+             scan: bool = False, tiny: bool = False, kind: str = "FSDP",
+             words: list[str] | None = None) -> dict:
+    """The parameters of exported steps: the model's configuration, for two nodes,
+    sequences per device, platform, and versions. As JSON reads it back. `words`
+    chooses steps, as in `Steps.chosen`."""
     import gpt
     import jax
+    sizes = MODELS[model] | {name: value for name, value in {
+        "layers": layers, "sequences": sequences}.items() if value is not None}
+    sequences = sizes.pop("sequences")
     config = gpt.Config(
-        layers=layers, width=2048, heads=16, vocab=32000, context=2048,
+        **sizes, vocab=32000, context=2048,
         mesh=(("node", links.NODES), ("gpu", gpus_per_node)),
-        learning_rate=1e-4, replicated=REPLICATED[kind])
+        learning_rate=1e-4, replicated=REPLICATED[kind], scan=scan)
     if tiny:
         config = dataclasses.replace(
             config, layers=2, width=256, heads=4, vocab=512, context=64)
+    variants = (_variants if kind == "FSDP" else _replicated_variants)(
+        gpus_per_node)
     return json.loads(json.dumps({
         "config": dataclasses.asdict(config), "sequences": sequences,
-        "platform": platform, "kind": kind, "variants": (
-            _variants(gpus_per_node) if kind == "FSDP" else _replicated_variants(gpus_per_node)),
+        "platform": platform, "kind": kind, "variants": {
+            name: options for name, options in variants.items()
+            if words is None or any(word in name for word in words)},
         "jax": jax.__version__, "commit": _commit()}))
 
 

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Predictions of zpp for models of real sizes, by the speed of the links.
+
+    python bench/real_sizes.py [7b] [70b] [--forms layers scan jit] [--links N ...]
+
+A step of the example GPT on H100s (`zpp plan`), in ms: as FSDP, with zpp's
+default options, and the least that these leave to reach: the compute, or the
+time for which the busiest links send, whichever is longer. `of the bound` is the
+part by which the default step is longer than that. The links' speed is that of
+one GPU between nodes, in Gbit/s. No GPU is needed.
+"""
+
+import argparse
+
+from lab.tables import Table
+
+#: Name -> the model, the tokens per GPU and the mesh.
+SIZES = {
+    "7b": ({"layers": 32, "width": 4096, "heads": 32, "vocab": 51200,
+            "context": 1024}, 2, (("node", 8), ("gpu", 8))),
+    "70b": ({"layers": 80, "width": 8192, "heads": 64, "vocab": 32000,
+             "context": 4096}, 1, (("node", 16), ("gpu", 8))),
+}
+FORMS = {"layers": {}, "scan": {"scan": True}, "jit": {"collectives": "xla"}}
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("sizes", nargs="*", default=["7b"], metavar="SIZE",
+                        help="7b or 70b")
+    parser.add_argument("--forms", nargs="+", default=["layers", "scan"],
+                        choices=FORMS)
+    parser.add_argument("--links", nargs="+", type=float, metavar="N",
+                        default=[12.5, 25, 50, 100, 400])
+    parser.add_argument("--prefetch-bytes", type=int, metavar="N",
+                        help="in place of the default")
+    args = parser.parse_args()
+    for size in args.sizes:
+        if size not in SIZES:
+            parser.error(f"expected a size 7b or 70b, but got {size}")
+
+    import jax
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", 128)
+    import gpt
+    import zpp
+
+    table = Table(["step", "Gbit/s", "FSDP", "default", "bound",
+                   "of the bound"])
+    for size in args.sizes:
+        model, sequences, mesh = SIZES[size]
+        devices = mesh[0][1] * mesh[1][1]
+        for form in args.forms:
+            trainer = gpt.Trainer(gpt.Config(**model, mesh=mesh,
+                                             **FORMS[form]))
+            step = zpp.export(
+                jax.jit(trainer.step, donate_argnums=0),
+                trainer.abstract_state(),
+                trainer.abstract_batch(devices * sequences))
+            for link in args.links:
+                plan = zpp.plan(
+                    step, mesh=",".join(f"{name}:{count}"
+                                        for name, count in mesh),
+                    device="h100", links=f"node={link}gbit,gpu=400gbyte",
+                    tuning=zpp.Tuning(prefetch_bytes=args.prefetch_bytes))
+                fsdp, default = plan["FSDP"], plan["ZeRO++"]
+                bound = max(default.compute, *default.busy.values())
+                table.row([f"{size}, {form}", f"{link:g}",
+                           f"{fsdp.seconds * 1e3:.0f}",
+                           f"{default.seconds * 1e3:.0f}",
+                           f"{bound * 1e3:.0f}",
+                           f"{default.seconds / bound - 1:+.1%}"])
+
+
+if __name__ == "__main__":
+    main()

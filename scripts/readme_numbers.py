@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Writes the measured numbers in README.md, from the tables of docs/performance.md.
+
+README.md has them in blocks between "<!-- NAME: begin ... -->" and "<!-- NAME: end
+-->". scripts/check_docs.py fails where a block is not what this script writes.
+"""
+
+import pathlib
+import re
+import sys
+import textwrap
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+WIDTH = 120
+#: In words up to here, as in running text.
+WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight",
+         "nine", "ten")
+
+
+def section(page, heading):
+    """The text below a heading, up to the next one of its rank or above."""
+    match = re.search(rf"^(#+) {re.escape(heading)}\n", page, re.MULTILINE)
+    if match is None:
+        raise ValueError(f"expected the heading '{heading}' in performance.md, but "
+                         f"got none")
+    rest = page[match.end():]
+    end = re.search(rf"^#{{1,{len(match[1])}}} ", rest, re.MULTILINE)
+    return rest[:end.start()] if end else rest
+
+
+def table(page, heading, *columns):
+    """The rows, as dictionaries, of the first table below a heading that has these
+    columns."""
+    names = None
+    rows: list[dict[str, str]] = []
+    for line in [*section(page, heading).splitlines(), ""]:
+        if not line.startswith("|"):
+            if rows:
+                return rows
+            names = None
+            continue
+        cells = [cell.strip().replace("*", "")
+                 for cell in line.strip().strip("|").split("|")]
+        if names is None:
+            names = cells
+        elif set(columns) <= set(names) and not set(line) <= set("|-: "):
+            rows.append(dict(zip(names, cells)))
+    raise ValueError(f"expected a table with {', '.join(columns)} below '{heading}' "
+                     f"in performance.md, but got none")
+
+
+def row(rows, step):
+    found = [entry for entry in rows if entry.get("step", "").startswith(step)]
+    if not found:
+        raise ValueError(f"expected the row '{step}', but got "
+                         f"{[entry.get('step') for entry in rows]}")
+    return found[0]
+
+
+def milliseconds(cell):
+    return float(re.match(r"([\d.]+) ms", cell)[1])
+
+
+def count(number):
+    return WORDS[number] if number < len(WORDS) else str(number)
+
+
+def steps(page):
+    """The picture's caption."""
+    link = "50 Gbit/s"
+    below = "The runtime under JAX on GPUs"
+    runtime = table(page, below, "step", link, "peak memory")
+    part = (milliseconds(row(runtime, "all (b)")[link])
+            / milliseconds(row(runtime, "FSDP")[link]))
+    alone = table(page, "Each technique alone", "step", link)
+    portable = milliseconds(row(alone, "all, portable")[link])
+    two = table(page, "Two GPUs as two nodes of one", "loss after 11", link)
+    small = row(two, "weights i4:delta")[link]
+    return (
+        f"This is one step of a GPT of 0.88 B parameters on GPUs, with fused CUDA "
+        f"kernels and NCCL beside XLA's compute. With links of {link} between the "
+        f"nodes, ZeRO++ takes {100 * part:.0f} % of the time of JAX FSDP. As plain StableHLO, "
+        f"without any library of zpp, it takes {portable:.0f} ms. Where weights "
+        f"travel as int4 differences (0.52 M), two GPUs as two nodes take "
+        f"{milliseconds(small):.0f} ms for a step that takes FSDP "
+        f"{milliseconds(row(two, 'FSDP')[link]):.0f} ms. Machines, commands and more "
+        f"numbers are in [docs/performance.md](docs/performance.md).")
+
+
+def predictions(page):
+    rows = table(page, "Predictions and measurements", "table", "predicted", "error")
+    missed = sum("misses" in entry["error"] for entry in rows)
+    return (
+        f"Of {len(rows)} steps that were measured on H200, it predicts "
+        f"{len(rows) - missed} within 15 % "
+        f"([each of them](docs/performance.md#predictions-and-measurements)).")
+
+
+def training(page):
+    rows = table(page, "Does it train", "step", "compared with FSDP", "holds")
+    fsdp, default = row(rows, "FSDP"), next(
+        entry for entry in rows if "(default)" in entry["step"])
+    failed = [entry["step"] for entry in rows if entry["holds"] != "yes"]
+    return (
+        f"**Does it train?** In 1200 steps of a GPT of 134 M weights on real text, with "
+        f"{count(int(default['seeds']))} orders of the data, the default ended at a "
+        f"loss of {default['validation loss']}, "
+        f"{default['compared with FSDP'].replace('%', ' %')} compared with FSDP on the "
+        f"same orders (standard error {default['standard error'].replace('%', ' %')}), "
+        f"where FSDP's own orders end between {fsdp['smallest']} and "
+        f"{fsdp['largest']}. Of {count(len(rows))} rows "
+        + (f"{count(len(failed))} ended more than 0.5 % above FSDP: "
+           f"{'; '.join(failed)}" if failed else "all end within 0.5 % of FSDP")
+        + " ([losses](docs/performance.md#does-it-train)).")
+
+
+BLOCKS = {"steps": steps, "predictions": predictions, "training": training}
+MARKED = re.compile(
+    r"^(<!-- (\w+): begin \(scripts/readme_numbers\.py\) -->\n)(.*?)"
+    r"^(<!-- \2: end -->)$", re.MULTILINE | re.DOTALL)
+
+
+def updated(readme, page):
+    """The text of README.md with the numbers of the text of performance.md."""
+    def write(match):
+        if match[2] not in BLOCKS:
+            raise ValueError(f"README.md: expected a block of {', '.join(BLOCKS)}, "
+                             f"but got '{match[2]}'")
+        # Links stay whole.
+        lines = textwrap.fill(BLOCKS[match[2]](page), WIDTH, break_long_words=False,
+                              break_on_hyphens=False)
+        return f"{match[1]}{lines}\n{match[4]}"
+
+    return MARKED.sub(write, readme)
+
+
+def main():
+    readme = ROOT / "README.md"
+    readme.write_text(updated(
+        readme.read_text(), (ROOT / "docs" / "performance.md").read_text()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
