@@ -172,7 +172,9 @@ def api():
             "# The Python package\n", zpp.__doc__.partition("\n\n")[2],
             *(f"\n::: zpp.{name}" + described.get(name, "")
               for name in sorted(zpp.__all__, key=str.lower)),
-            "\n::: zpp.torch.compress", "\n::: zpp.torch.report", ""]),
+            *(f"\n::: zpp.torch.{name}" for name in (
+                "compress", "forget", "load_state_dict", "report",
+                "state_dict")), ""]),
     }
 
 

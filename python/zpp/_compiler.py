@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from zpp._bundle import Bundle, read_bundle
@@ -72,13 +72,15 @@ class Rewritten:
 
 
 def rewrite_text(text: str, options: Options, target: str,
-                 start: str = "none") -> Rewritten:
+                 start: str = "none", phases: Sequence[str] = ("zeropp",)
+                 ) -> Rewritten:
     """Rewrites a module in the generic form.
 
     Args:
       target: "portable", "cuda" or "cpu"; that of `options` is ignored.
       start: what of the state the step begins rather than takes: "all",
         "frozen" or "none".
+      phases: the pipelines to run: all of zeropp, or some of its phases.
 
     Raises:
       CompileError: with the compiler's message.
@@ -94,7 +96,8 @@ def rewrite_text(text: str, options: Options, target: str,
                           "output": report}
         # The input and the output are verified in any case.
         remarks = _run([
-            find_compiler(), source, f"--zeropp={_join(pipeline)}",
+            find_compiler(), source,
+            *(f"--{phase}={_join(pipeline)}" for phase in phases),
             f"--zero-report={_join(report_options)}", "--verify-each=false",
             "--mlir-print-debuginfo", "-o", output],
             options.tuning.compile_timeout)

@@ -38,13 +38,17 @@ class TorchOptions(SharedOptions):
         "then uses.", default_text="the mesh of fully_shard if it has several dims with names "
         "and all ranks, otherwise the hosts, and the ranks on each")
     weights: str | None = option(
-        kinds.choice("none", *kinds.FORMATS), "i8",
-        "The format in which weights are gathered (qwZ).")
+        kinds.choice("none", *kinds.FORMATS,
+                     *(f"{form}:delta" for form in kinds.FORMATS)), "i8",
+        "The format in which weights are gathered (qwZ). With :delta they are "
+        "sent as differences to what the secondary group holds.",
+        more="torch.md#weights-by-difference")
     secondary: str | int | None = option(
-        kinds.GROUP, "none",
+        kinds.GROUP, None,
         "The group that keeps a second copy of the weights, as long as they do "
         "not change (hpZ). Backward passes, further micro-batches, evaluation "
-        "and frozen weights gather within it.")
+        "and frozen weights gather within it.",
+        default_text="none; with :delta the innermost tier")
 
     tuning_type: typing.ClassVar[type[SharedTuning]] = TorchTuning
     module: typing.ClassVar[str] = "zpp.torch"

@@ -53,7 +53,7 @@ def compile_anew():
 
 def test_compiled_buckets_are_kept_on_disk(monkeypatch):
     first = compile_anew()
-    assert (first.input_bytes, first.output_bytes) == (8000, 2000)
+    assert (first.input_bytes, first.output_bytes) == ((8000,), 2000)
     assert first.sent == {"node": 528, "gpu": 2032}
     with monkeypatch.context() as patch:
         patch.setattr(_bucket, "rewrite_text", None)
@@ -106,9 +106,25 @@ def test_a_tier_has_the_same_format_in_all_groups(formats, tiers, expected):
     assert gradient_formats(formats, MESH, tiers) == expected
 
 
+def test_differences():
+    bucket = _bucket.Bucket("all_gather", "bf16", 1000, (("node", 2),),
+                            difference="i4", block=64)
+    options = zpp.torch.Options(weights="i4:delta", tuning={"block": 64})
+    compiled = _bucket.compile_bucket(bucket, bucket.options(options))
+    # This rank's slice, what the others hold of it, and all that is held.
+    assert compiled.input_bytes == (2000, 2000, 4000)
+    assert compiled.output_bytes == 4000 and compiled.reason == ""
+    assert compiled.sent == {"node": 1000 // 2 + 16 * 2 - 4}
+
+
 @pytest.mark.parametrize("bucket, links, reason, sent", [
     (_bucket.Bucket("all_gather", "bf16", 4, (("gpu", 2),)), None,
      "a slice of 8 bytes would take 32 quantized", 8),
+    (_bucket.Bucket("all_gather", "bf16", 4, (("gpu", 2),), difference="i8",
+                    block=128), None,
+     "a slice of 8 bytes would take 32 quantized", 8),
+    (_bucket.Bucket("all_gather", "bf16", 2**20, (("gpu", 2),), difference="i8",
+                    block=128), "gpu=900gbyte", "on these links it takes", 2**21),
     (_bucket.Bucket("reduce_scatter", "bf16", 4, (("gpu", 2),)), None,
      "its chunks are so small that they would not shrink", 8),
     (_bucket.Bucket("reduce_scatter", "bf16", 4, (("gpu", 2),), is_mean=True),

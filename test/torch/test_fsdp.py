@@ -191,7 +191,7 @@ def test_what_changes_is_gathered_again(pool, change, frozen):
 
 @pytest.mark.parametrize("frozen", [False, True], ids=["trained", "frozen"])
 def test_unseen_changes_are_errors(pool, frozen):
-    for error in pool(training.error_of_unseen_change, frozen):
+    for error in pool(training.error_of_unseen_change, HELD, frozen):
         assert re.fullmatch(
             "'.*': expected the weights that the secondary group holds, but got "
             r"others with the same versions: they were written to through \.data, "
@@ -553,9 +553,13 @@ def test_a_schedule_has_steps(pool):
 @pytest.mark.parametrize("options, error", [
     ({"mesh": "node:2,gpu:4"}, "mesh: expected tiers of 4 devices, as many as "
      "there are ranks, but got node:2,gpu:4"),
-    ({"weights": "i3"}, "weights: expected 'none', 'i8' or 'i4', but got 'i3'"),
-    ({"weights": "i8:delta"}, "weights: expected 'none', 'i8' or 'i4', but got "
-     "'i8:delta'"),
+    ({"weights": "i3"}, "weights: expected 'none', 'i8', 'i4', 'i8:delta' or "
+     "'i4:delta', but got 'i3'"),
+    ({"weights": "i8:delta", "secondary": "none"}, "secondary: expected a tier or "
+     "a number of devices, whose group holds what weights='i8:delta' adds "
+     "differences to, but got 'none'; leave it out for the innermost tier"),
+    ({"secondary": 3}, "secondary: expected a number that divides the devices of "
+     "node:2,gpu:2, but got 3"),
     ({"frozen": "keep"}, "expected options among mesh, weights, gradients, "
      "reduced, secondary, links, tuning, but got frozen"),
     ({"target": "cuda", "updated": "i8"}, "expected options among mesh, weights, "

@@ -6,6 +6,7 @@ import datetime
 import hashlib
 import os
 import time
+import warnings
 from collections.abc import Mapping
 from typing import Any
 from unittest import mock
@@ -160,7 +161,9 @@ def gathered_digest(model) -> str:
         if hasattr(module, "unshard"):
             module.unshard()
     for parameter in model.parameters():
-        content.update(parameter.detach().float().cpu().numpy().tobytes())
+        # FSDP2 frees what it gathered, which NumPy must not refer to.
+        content.update(
+            parameter.detach().float().cpu().clone().numpy().tobytes())
     for module in model.modules():
         if hasattr(module, "reshard"):
             module.reshard()
@@ -501,9 +504,9 @@ CHANGES = {change.__name__: change for change in (
     _change_data_and_forget, _change_local)}
 
 
-def error_of_unseen_change(frozen: bool) -> str:
+def error_of_unseen_change(options, frozen: bool) -> str:
     """Returns the error of weights that are written to through .data."""
-    model = make_model({**ZEROPP, "secondary": "gpu"})
+    model = make_model(options)
     model.requires_grad_(not frozen)
     inputs, _ = make_batch()
     try:
@@ -540,6 +543,130 @@ def evaluate_around(change: str, options: Mapping[str, Any] | None, *,
     return [result.float() for result in results], entries
 
 
+def train_shared_block(options, steps=6) -> dict:
+    """Losses, and a digest of the weights, of a model that uses a block twice."""
+    torch.manual_seed(0)
+    block = Block().to(device())
+    model = nn.Sequential(block, block, nn.Linear(WIDTH, CLASSES).to(device()))
+    fully_shard(block, mesh=all_ranks(), mp_policy=MIXED)
+    fully_shard(model, mesh=all_ranks(), mp_policy=MIXED)
+    if options is not None:
+        zpp.torch.compress(model, **options)
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    return {"losses": [update(model, optimizer) for _ in range(steps)],
+            "digest": gathered_digest(model)}
+
+
+def update(model, optimizer) -> float:
+    """Takes a step; returns the mean loss over the ranks."""
+    loss = loss_of(model, make_batch())
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    mean = loss.detach().clone()
+    dist.all_reduce(mean)
+    return mean.item() / dist.get_world_size()
+
+
+def train_and_evaluate(options, evaluations: int) -> list[float]:
+    """Losses of a training that is evaluated before each step."""
+    model = make_model(options)
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    losses = []
+    for _ in range(6):
+        with torch.no_grad():
+            for _ in range(evaluations):
+                model(make_batch(7)[0])
+        losses.append(update(model, optimizer))
+    return losses
+
+
+def resume(options, folder: str, with_state: bool, **model_options) -> dict:
+    """Losses of six steps without a break, and of the last three after a restart from
+    a checkpoint; with the bytes of weights between nodes after it."""
+    def restart():
+        model = make_model(options, **model_options)
+        optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+        return model, optimizer
+
+    def state_of(model, optimizer):
+        weights, moments = get_state_dict(model, optimizer)
+        state = {"model": weights, "optimizer": moments}
+        return {**state, "zpp": zpp.torch.state_dict(model)} if with_state else state
+
+    model, optimizer = restart()
+    losses = []
+    for i in range(6):
+        if i == 3:
+            checkpoint.save(state_of(model, optimizer), checkpoint_id=folder)
+        losses.append(update(model, optimizer))
+    model, optimizer = restart()
+    # Moments exist after a step.
+    update(model, optimizer)
+    state = state_of(model, optimizer)
+    checkpoint.load(state, checkpoint_id=folder)
+    set_state_dict(model, optimizer, model_state_dict=state["model"],
+                   optim_state_dict=state["optimizer"])
+    if with_state:
+        zpp.torch.load_state_dict(model, state["zpp"])
+    before = gathered_bytes(model)
+    resumed = [update(model, optimizer) for _ in range(3)]
+    return {"losses": losses, "resumed": resumed,
+            "keys": [key for key in model.state_dict() if "zpp" in key],
+            "bytes": gathered_bytes(model) - before}
+
+
+def gathered_bytes(model) -> int:
+    """Bytes of all gathers between nodes so far."""
+    return sum(entry["after"].get("node", 0) * entry["calls"]
+               for entry in zpp.torch.report(model)["collectives"]
+               if entry["kind"] == "all_gather")
+
+
+def bytes_after_state_of_another_mesh(options) -> tuple[list[str], int, int]:
+    """Warnings, and bytes of a pass after a state was dropped and before."""
+    model = make_model(options)
+    with torch.no_grad():
+        model(make_batch()[0])
+    first = gathered_bytes(model)
+    state = zpp.torch.state_dict(model)
+    model.reshard()
+    zpp.torch.forget(model)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        zpp.torch.load_state_dict(model, {**state, "mesh": "node:4"})
+        name, slice_ = next(iter(state[f"rank{dist.get_rank()}"].items()))
+        zpp.torch.load_state_dict(model, {
+            **state, f"rank{dist.get_rank()}": {name: slice_[1:]}})
+    with torch.no_grad():
+        model(make_batch()[0])
+    return ([str(warning.message) for warning in caught], first,
+            gathered_bytes(model) - first)
+
+
+def load_after_backward(options) -> torch.Tensor:
+    """Results of a model after weights were loaded beside gradients."""
+    model = make_model(options)
+    loss_of(model, make_batch()).backward()
+    model.zero_grad()
+    torch.manual_seed(1)
+    with torch.no_grad():
+        state = model.state_dict()
+        for name, value in state.items():
+            state[name] = value + 0.01 * (1 + len(name))
+        model.load_state_dict(state)
+        return model(make_batch()[0])
+
+
+def warnings_of(options, **model_options) -> list[str]:
+    """The warnings of compress."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        make_model(options, **model_options)
+    return [str(warning.message) for warning in caught
+            if warning.category is UserWarning]
+
+
 def evaluate_after_compress(first: Mapping, second: Mapping) -> list[torch.Tensor]:
     """Results of a model before and after another call of compress."""
     model = make_model(first)
@@ -554,22 +681,26 @@ def evaluate_after_compress(first: Mapping, second: Mapping) -> list[torch.Tenso
 
 
 def bytes_between_nodes(options: Mapping[str, Any], micro_batches: int = 1,
-                        **model_options) -> list[int]:
-    """Bytes of gathers, in each of three steps."""
+                        forget_after: int | None = None, **model_options
+                        ) -> list[int]:
+    """Bytes of gathers, in each of three steps.
+
+    Args:
+      forget_after: number of a step.
+    """
     model = make_model(options, **model_options)
     optimizer = torch.optim.SGD(
         [p for p in model.parameters() if p.requires_grad], 0.1)
     sent = [0]
-    for _ in range(3):
+    for number in range(3):
         for i in range(micro_batches):
             model.set_requires_gradient_sync(i == micro_batches - 1)
             loss_of(model, make_batch(i)).backward()
         optimizer.step()
         optimizer.zero_grad()
-        sent.append(sum(
-            entry["after"].get("node", 0) * entry["calls"]
-            for entry in zpp.torch.report(model)["collectives"]
-            if entry["kind"] == "all_gather"))
+        if number == forget_after:
+            zpp.torch.forget(model)
+        sent.append(gathered_bytes(model))
     return [after - before for before, after in zip(sent, sent[1:])]
 
 

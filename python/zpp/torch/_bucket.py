@@ -48,6 +48,11 @@ class Bucket:
     tiers: tuple[tuple[str, int], ...]
     #: Whether a reduction is a mean.
     is_mean: bool = False
+    #: The format of a gather that sends differences to what is held, which it
+    #: updates; empty if it sends whole values.
+    difference: str = ""
+    #: The elements that share a scale in it.
+    block: int = 0
 
     def text(self, sent: Mapping[str, int] | None = None) -> str:
         """The module. `sent` has the bytes that a rank sends over each tier if
@@ -78,6 +83,8 @@ class Bucket:
                   f'trips = 1 : i64, before = [{before}]}}')
         # The text of errors and traces, regardless of where it was compiled.
         loc = f'loc("{role}s of {self.elements} {self.type}")'
+        if self.difference:
+            return self._difference_text(mesh, names, sizes, origin, loc)
         return f"""\
 #mesh = #zero.mesh<{mesh}>
 !part = !zero.shard<{whole}x{self.type}, dim 0 = ({names}) on #mesh>
@@ -90,6 +97,32 @@ func.func @main(%source: {source}) -> {result} {{
 }} {loc}
 """
 
+    def _difference_text(self, mesh: str, names: str, sizes: str, origin: str,
+                         loc: str) -> str:
+        """The module of a gather of differences. What this rank's slice was is
+        a part of what is held; the result may take the place of the latter."""
+        whole = self.elements * math.prod(size for _, size in self.tiers)
+        part = f"tensor<{self.elements}x{self.type}>"
+        full = f"tensor<{whole}x{self.type}>"
+        quant = f"#zero.quant<{self.difference}, block = {self.block}>"
+        return f"""\
+#mesh = #zero.mesh<{mesh}>
+!part = !zero.shard<{whole}x{self.type}, dim 0 = ({names}) on #mesh>
+!sent = !zero.shard<{whole}x{self.type}, dim 0 = ({names}) on #mesh, {quant}>
+!arrived = !zero.shard<{whole}x{self.type}, dim 0 = ({sizes}) on #mesh, {quant}>
+!whole = !zero.shard<{whole}x{self.type}, dim 0 = ({sizes}) on #mesh>
+func.func @main(%source: {part}, %own: {part}, %held: {full}) -> {full} {{
+  %0 = zero.from_local %source : {part} to !part {loc}
+  %1 = zero.from_local %own : {part} to !part {loc}
+  %2 = zero.encode %0 minus %1 : !part to !sent {loc}
+  %3 = zero.all_gather %2 along [{names}] {{{origin}}} : !sent to !arrived {loc}
+  %4 = zero.from_local %held : {full} to !whole {loc}
+  %5 = zero.decode %3 plus %4 : !arrived to !whole {loc}
+  %6 = zero.to_local %5 : !whole to {full} {loc}
+  return %6 : {full} {loc}
+}} {loc}
+"""
+
     def options(self, options: TorchOptions) -> Options:
         """The options with which the bucket is compiled."""
         is_gather = self.kind == "all_gather"
@@ -98,12 +131,30 @@ func.func @main(%source: {source}) -> {result} {{
                  if link.partition("=")[0] in names]
         return Options(
             mesh=dict(self.tiers),
-            weights=options.weights if is_gather else "none",
+            weights=format_of(options.weights) if is_gather else "none",
             gradients="none" if is_gather else options.gradients,
             reduced=options.reduced if self.kind == "all_reduce" else "none",
             secondary="none", regather=False, links=",".join(links) or None,
             tuning=Tuning(**dataclasses.asdict(options.tuning),
                           coalesce_bytes=0))
+
+
+#: The end of `Options.weights` for differences.
+_DELTA = ":delta"
+
+
+def sends_differences(options: TorchOptions) -> bool:
+    return (options.weights or "").endswith(_DELTA)
+
+
+def format_of(weights: str | None) -> str | None:
+    """The format of the values in `Options.weights`."""
+    return weights and weights.removesuffix(_DELTA)
+
+
+#: The phases of zeropp after its decisions about weights and gradients. What a
+#: bucket of differences sends is decided already.
+_LATER_PHASES = ("zeropp-decompose", "zeropp-schedule", "zeropp-leave")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,9 +165,9 @@ class Compiled:
     reason: str
     #: The library with the function, in the cache.
     library: pathlib.Path
-    #: Its name, and the bytes of its input, its output and its workspace.
+    #: Its name, and the bytes of its inputs, its output and its workspace.
     function: str = ""
-    input_bytes: int = 0
+    input_bytes: tuple[int, ...] = ()
     output_bytes: int = 0
     workspace_bytes: int = 0
     #: Bytes that a rank sends over each tier.
@@ -132,7 +183,7 @@ def sent_as_it_is(bucket: Bucket) -> dict[str, int]:
     if bucket.kind == "all_reduce":
         return _sent(bucket)
     # Of a gather and a scatter, each byte as often as any other.
-    one = dataclasses.replace(bucket, type="f32", elements=1, is_mean=False)
+    one = Bucket(bucket.kind, "f32", 1, bucket.tiers)
     return {tier: bytes_ * bucket.elements * _ITEM_BYTES[bucket.type] // 4
             for tier, bytes_ in _sent(one).items()}
 
@@ -190,15 +241,17 @@ def _rewrite(bucket: Bucket, options: Options
              ) -> tuple[str, Mapping[str, bytes]]:
     """The reason why a bucket is left to PyTorch, or the files of its bundle."""
     def rewrite(bucket, target):
-        result = rewrite_text(bucket.text(sent_as_it_is(bucket)), options,
-                              target)
+        result = rewrite_text(
+            bucket.text(sent_as_it_is(bucket)), options, target,
+            phases=_LATER_PHASES if bucket.difference else ("zeropp",))
         (entry,) = result.report["collectives"]
         return entry["reason"], result.bundle
 
-    if bucket.is_mean:
-        # The compiler has no op for a mean that it leaves alone.
-        reason, _ = rewrite(dataclasses.replace(bucket, is_mean=False),
-                            "portable")
+    if bucket.is_mean or bucket.difference:
+        # The compiler has no op for a mean that it leaves alone. A difference
+        # is sent where it would quantize whole values.
+        reason, _ = rewrite(dataclasses.replace(
+            bucket, is_mean=False, difference=""), "portable")
         if reason:
             return reason, {}
     reason, bundle = rewrite(bucket, "cuda")
@@ -235,9 +288,9 @@ def _read(folder: pathlib.Path) -> Compiled:
         return Compiled(reason, library)
     bundle: Bundle = read_bundle(folder)
     (function,) = bundle.manifest["functions"]
-    (input_bytes,), (output_bytes,) = function["inputs"], function["outputs"]
-    return Compiled("", library, function["name"], input_bytes, output_bytes,
-                    function["workspace"], function["bytes"])
+    (output_bytes,) = function["outputs"]
+    return Compiled("", library, function["name"], tuple(function["inputs"]),
+                    output_bytes, function["workspace"], function["bytes"])
 
 
 def tool_versions() -> dict[str, str]:

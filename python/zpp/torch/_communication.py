@@ -13,6 +13,7 @@ import torch.distributed as dist
 from zpp._options import parse_mesh
 from zpp._torch_options import TorchOptions as Options
 from zpp.torch import _mesh, _pytorch
+from zpp.torch._bucket import sends_differences
 from zpp.torch._plans import Plan, make_plan, plan_hops
 from zpp.torch._runtime import Runner, get_runner, run_as_op
 from zpp.torch._secondary import Hops, SecondaryPartition, make_hops
@@ -50,6 +51,7 @@ class Communication:
         self._ranks = 0
         self._calls: Counter[Plan] = Counter()
         self._secondary = SecondaryPartition(name, parameters)
+        self._hooks: list[Any] = []
 
     def collectives(self) -> _pytorch.Collectives:
         """For FSDP2."""
@@ -73,11 +75,12 @@ class Communication:
             elements, dtype = slices.gathered
             if hops := self._hops(options, group, self._parameters.device):
                 makers.append(functools.partial(
-                    self._outer_plan, dtype, elements, hops, options))
+                    self._outer_plan, dtype, elements, hops, options,
+                    sends_differences(options)))
             else:
                 makers.append(functools.partial(
                     make_plan, "all_gather", dtype, elements, False, self.mesh,
-                    group, options, self._reason("all_gather", options)))
+                    group, _whole(options), self._reason("all_gather", options)))
         return makers
 
     def facts(self) -> list:
@@ -100,50 +103,62 @@ class Communication:
             self._gather_in_hops(result, source, group, hops, options)
             return _Work() if async_op else None
         plan = make_plan("all_gather", source.dtype, source.numel(), False,
-                         self.mesh, group, options, reason)
+                         self.mesh, group, _whole(options), reason)
         self._calls[plan] += 1
         if not plan.compiled:
             return dist.all_gather_into_tensor(result, source, group=group,
                                                async_op=async_op)
-        return self._run(plan, source, result, group, async_op)
+        return self._run(plan, [source], result, group, async_op)
 
     def _hops(self, options: Options, group: dist.ProcessGroup,
               device: torch.device) -> Hops | None:
         """The hops of a gather over all ranks of the weights, if what the secondary group
         holds is kept."""
-        if (options.secondary in (None, "none") or _pytorch.is_dry_run(group)):
+        tiers = parse_mesh(self.mesh)
+        secondary = options.secondary
+        if secondary is None and sends_differences(options):
+            secondary = list(tiers)[-1]
+        if secondary in (None, "none") or _pytorch.is_dry_run(group):
             return None
-        size = _mesh.devices_of(options.secondary, parse_mesh(self.mesh))
-        return make_hops(group, size, device)
+        return make_hops(group, _mesh.devices_of(secondary, tiers), device)
 
     def _gather_in_hops(self, result: torch.Tensor, source: torch.Tensor,
                         group: dist.ProcessGroup, hops: Hops, options: Options
                         ) -> None:
+        secondary = self._secondary
+        state = secondary.get_state(options, group, source.dtype, source.numel())
         # Trained weights change after their gradients were reduced, whoever
         # changes them.
-        trained = _pytorch.is_trained(self._parameters)
-        state = self._secondary.get_state(
-            options, group, source.dtype, source.numel(),
-            self._steps if trained else 0)
-        outer = self._outer_plan(source.dtype, source.numel(), hops, options)
-        is_held = self._secondary.holds(state, source)
-        if not is_held:
-            held = self._secondary.get_buffer(
-                source.numel() * hops.outer.size(), source)
+        step = self._steps if _pytorch.is_trained(self._parameters) else 0
+        is_held = secondary.holds(state, step, source)
+        base = None
+        if not is_held and sends_differences(options):
+            base = secondary.get_base(hops.outer, step, source)
+        outer = self._outer_plan(source.dtype, source.numel(), hops, options,
+                                 base is not None)
+        if base is not None and outer.compiled:
+            own = base.chunk(hops.outer.size())[hops.outer.rank()]
+            self._run(outer, [source, own, base], base, hops.outer)
+        elif not is_held:
+            held = secondary.get_buffer(source.numel() * hops.outer.size(),
+                                        source)
             if outer.compiled:
-                self._run(outer, source, held, hops.outer)
+                self._run(outer, [source], held, hops.outer)
             else:
                 dist.all_gather_into_tensor(held, source, group=hops.outer)
-            self._secondary.keep(state, source)
-        self._secondary.gather(result, hops)
+        if not is_held:
+            secondary.keep(state, step, source, hops.outer)
+        secondary.gather(result, hops)
         self._calls[plan_hops(outer, self.mesh, group, hops.inner,
                               source.dtype, is_held)] += 1
 
     def _outer_plan(self, dtype: torch.dtype, elements: int, hops: Hops,
-                    options: Options) -> Plan:
+                    options: Options, is_difference: bool) -> Plan:
+        reason = self._reason("all_gather", options)
+        if sends_differences(options) and not is_difference:
+            reason = "there is nothing that differences could be added to"
         return make_plan("all_gather", dtype, elements, False, self.mesh,
-                         hops.outer, options, self._reason("all_gather",
-                                                           options))
+                         hops.outer, options, reason, is_difference)
 
     def scatter(self, result: torch.Tensor, source: torch.Tensor,
                 group: dist.ProcessGroup, op: Any, async_op: bool) -> Any:
@@ -153,7 +168,7 @@ class Communication:
         if not plan.compiled:
             return dist.reduce_scatter_tensor(result, source, op=op,
                                               group=group, async_op=async_op)
-        return self._run(plan, source, result, group, async_op, factor)
+        return self._run(plan, [source], result, group, async_op, factor)
 
     def all_reduce(self, tensor: torch.Tensor, group: dist.ProcessGroup, op: Any
                    ) -> None:
@@ -165,7 +180,7 @@ class Communication:
         if not plan.compiled:
             dist.all_reduce(tensor, op=op, group=group)
             return
-        self._run(plan, tensor, tensor, group, factor=factor)
+        self._run(plan, [tensor], tensor, group, factor=factor)
 
     def _plan_reduction(self, kind: str, result: torch.Tensor,
                         group: dist.ProcessGroup, op: Any, options: Options
@@ -198,9 +213,63 @@ class Communication:
         self._has_gradients = True
         return options
 
-    def forget(self) -> None:
-        """The next gather crosses nodes, whatever is held."""
+    def forget(self, *_: Any) -> None:
+        """The next gather crosses nodes, whatever is held; with whole weights."""
         self._secondary.forget()
+
+    def sends_differences(self) -> bool:
+        """Whether gathers send differences, at some steps."""
+        return self._difference_hops() is not None
+
+    def _difference_hops(self) -> Hops | None:
+        """The hops of the first options that send differences."""
+        group = _pytorch.shard_group(self._parameters)
+        hops = (self._hops(options, group, self._parameters.device)
+                for _, options in reversed(self._variants)
+                if group is not None and sends_differences(options))
+        return next(filter(None, hops), None)
+
+    def own(self) -> torch.Tensor | None:
+        """A copy of what the other ranks hold of this one's slice; None if they
+        hold nothing that differences could be added to."""
+        hops = self._difference_hops()
+        own = hops and self._secondary.own(hops.outer)
+        return own if own is None else own.clone()
+
+    def empty_own(self) -> torch.Tensor | None:
+        """Zeros of its shape, on the device; None if the latter is not known
+        before the first step."""
+        slices = _pytorch.slices_of(self._parameters)
+        if slices.gathered is None:
+            return None
+        elements, dtype = slices.gathered
+        return torch.zeros(elements, dtype=dtype, device=self._parameters.device)
+
+    def load_own(self, own: torch.Tensor) -> None:
+        """The next gather sends differences to what `own` returned. All ranks
+        of the group call it."""
+        hops = self._difference_hops()
+        assert hops
+        self._secondary.load(own.to(self._parameters.device), hops.outer)
+
+    def is_dry_run(self) -> bool:
+        group = _pytorch.shard_group(self._parameters)
+        return group is not None and _pytorch.is_dry_run(group)
+
+    def follow_loads(self) -> None:
+        """Has whole weights sent after a state dict was loaded."""
+        if self.sends_differences():
+            self._hooks = _pytorch.on_load(self._parameters, self.forget)
+
+    def detach(self) -> None:
+        """Undoes `follow_loads`."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    def state_bytes(self) -> int:
+        """Bytes of this rank's device that hold weights between gathers."""
+        return self._secondary.bytes
 
     def entries(self, name: str) -> list[dict]:
         """The entries of the report."""
@@ -222,31 +291,33 @@ class Communication:
                        group is not _pytorch.shard_group(self._parameters))
         return get_runner(group, plan.tiers, device, plan.kind, is_separate)
 
-    def _run(self, plan: Plan, source: torch.Tensor, result: torch.Tensor,
-             group: dist.ProcessGroup, async_op: bool = False,
-             factor: float | None = None) -> dist.Work | None:
+    def _run(self, plan: Plan, sources: list[torch.Tensor],
+             result: torch.Tensor, group: dist.ProcessGroup,
+             async_op: bool = False, factor: float | None = None
+             ) -> dist.Work | None:
         # FSDP2 gathers and reduces in place, but a function's buffers must not
-        # overlap.
-        if _share_memory(source, result):
-            source = source.clone()
+        # overlap, but for what is held.
+        if _share_memory(sources[0], result):
+            sources = [sources[0].clone(), *sources[1:]]
+        device = result.device
         label = (f"zpp::{plan.kind} {self.name or 'the root module'} "
                  f"{sum(plan.compiled.sent.values())} B")
-        get = functools.partial(self.runner, plan, group, source.device)
+        get = functools.partial(self.runner, plan, group, device)
 
         def run():
-            run_as_op(get, plan.compiled, source, result, label)
+            run_as_op(get, plan.compiled, sources, result, label)
             if factor is not None:
                 result.mul_(factor)
 
-        if not async_op or source.device.type == "cpu":
+        if not async_op or device.type == "cpu":
             run()
             return _Work() if async_op else None
         # The stream that calls it goes on.
         stream = get().stream
-        stream.wait_stream(torch.cuda.current_stream(source.device))
+        stream.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(stream):
             run()
-        for tensor in (source, result):
+        for tensor in (*sources, result):
             tensor.record_stream(stream)
         return _Work(stream.record_event())
 
@@ -316,6 +387,12 @@ class _Work(dist.Work):
 
     def is_completed(self) -> bool:
         return self._event is None or self._event.query()
+
+
+def _whole(options: Options) -> Options:
+    """The options of a gather that has no differences to send."""
+    return (options.replace(weights="i8") if sends_differences(options)
+            else options)
 
 
 def _share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:

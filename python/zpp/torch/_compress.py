@@ -3,7 +3,7 @@
 """`compress` and `report`: FSDP2's collectives as zpp's functions."""
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -16,8 +16,9 @@ from zpp._options import Options as StepOptions
 from zpp._options import parse_mesh, read_schedule
 from zpp._torch_options import TorchOptions as Options
 from zpp._torch_options import as_torch_options
+from zpp._warn import warn
 from zpp.torch import _agreement, _mesh, _pytorch
-from zpp.torch._bucket import cache_folder, tool_versions
+from zpp.torch._bucket import cache_folder, sends_differences, tool_versions
 from zpp.torch._communication import Communication
 from zpp.torch._plans import make_all
 from zpp.torch._runtime import library_version, use_groups
@@ -120,7 +121,10 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
                               for each in communications]})
     if not is_off:
         _make_ready(communications)
+        _check_differences(communications, variants)
     for module in modules.values():
+        for communication in _attached.get(module, ()):
+            communication.detach()
         _attached[module] = []
     for (_, module, parameters), communication in zip(groups, communications):
         original = _originals.pop(parameters, None)
@@ -132,8 +136,31 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
             original or _pytorch.own_collectives(parameters))
         _pytorch.set_collectives(parameters, communication.collectives(),
                                  communication.all_reduce)
+        communication.follow_loads()
         _attached[module].append(communication)
     return model
+
+
+def communications_of(model: nn.Module
+                      ) -> Iterator[tuple[str, int, Communication]]:
+    """Communications within `model`, with the name of the module and their
+    numbers there."""
+    for name, module in _pytorch.modules_of(model):
+        for number, communication in enumerate(_attached.get(module, ())):
+            yield name, number, communication
+
+
+def _check_differences(communications: list[Communication],
+                       variants: list[tuple[int, Options]]) -> None:
+    """Warns if differences are asked for, but none will be sent."""
+    for _, options in variants:
+        if sends_differences(options) and not any(
+                each.sends_differences() or each.is_dry_run()
+                for each in communications):
+            warn(f"weights={options.weights!r}: no weights are gathered from "
+                 f"another secondary group, so they are sent whole, in i8; "
+                 f"with secondary=1 each device holds all weights")
+            return
 
 
 def _make_ready(communications: list[Communication]) -> None:
@@ -149,17 +176,16 @@ def _make_ready(communications: list[Communication]) -> None:
 
 def forget(model: nn.Module) -> None:
     """Drops what nodes hold of the weights within `model`, so that the next
-    gathers cross nodes again. All ranks call it after weights were written to
-    in a way that PyTorch does not see: through `.data`, or by a kernel of your
-    own. Only with secondary=; otherwise it does nothing.
+    gathers cross nodes again, with whole weights. All ranks call it after weights
+    were written to in a way that PyTorch does not see: through `.data`, or by a
+    kernel of your own. Only with secondary=; otherwise it does nothing.
 
     Raises:
       RuntimeError: if steps have used other weights than there are.
     """
     check_comparisons(wait=True)
-    for _, module in _pytorch.modules_of(model):
-        for communication in _attached.get(module, ()):
-            communication.forget()
+    for _, _, communication in communications_of(model):
+        communication.forget()
 
 
 def report(model: nn.Module) -> dict:
@@ -171,8 +197,9 @@ def report(model: nn.Module) -> dict:
       "module", "kind", "type", "elements" of one rank's slice, "group",
       "calls", the bytes that a rank sends over each tier per call, "before" and
       "after", whether it was "rewritten", and the "reason" where not; "total",
-      the bytes of all calls, "before" and "after". What PyTorch's own
-      collectives send is not in it, once compress has given them back.
+      the bytes of all calls, "before" and "after", and "state_bytes" that the
+      device of this rank holds between gathers. What PyTorch's own collectives
+      send is not in it, once compress has given them back.
     """
     modules = [(name, module) for name, module in _pytorch.modules_of(model)
                if module in _attached]
@@ -184,10 +211,13 @@ def report(model: nn.Module) -> dict:
     mesh = parse_mesh(communications[0][1].mesh) if communications else {}
     entries = [entry for name, communication in communications
                for entry in communication.entries(name)]
-    return {"mesh": mesh, "collectives": entries, "total": {
+    total: dict[str, Any] = {
         side: {tier: sum(entry[side].get(tier, 0) * entry["calls"]
                          for entry in entries) for tier in mesh}
-        for side in ("before", "after")}}
+        for side in ("before", "after")}
+    total["state_bytes"] = sum(communication.state_bytes()
+                               for _, communication in communications)
+    return {"mesh": mesh, "collectives": entries, "total": total}
 
 
 def _groups_of(modules: Mapping[str, FSDPModule]
@@ -267,5 +297,10 @@ def _check_own(name: str, parameters: Any) -> None:
 
 def _check_options(options: Options) -> None:
     """Raises ValueError if the secondary group is none of the mesh."""
+    if options.secondary == "none" and sends_differences(options):
+        raise ValueError(
+            f"secondary: expected a tier or a number of devices, whose group "
+            f"holds what weights={options.weights!r} adds differences to, but "
+            f"got 'none'; leave it out for the innermost tier")
     if options.mesh is not None and options.secondary not in (None, "none"):
         _mesh.devices_of(options.secondary, parse_mesh(options.mesh))

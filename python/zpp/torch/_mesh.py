@@ -93,6 +93,10 @@ def devices_of(secondary: str | int, tiers: Mapping[str, int]) -> int:
     """The size of a secondary group: the devices of a tier, with those of the
     faster ones."""
     if isinstance(secondary, int):
+        if math.prod(tiers.values()) % secondary:
+            raise ValueError(
+                f"secondary: expected a number that divides the devices of "
+                f"{describe(tiers)}, but got {secondary}")
         return secondary
     names = list(tiers)
     if secondary not in names:

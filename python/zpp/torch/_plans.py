@@ -12,14 +12,16 @@ from collections.abc import Callable, Iterable
 import torch
 import torch.distributed as dist
 
-from zpp._options import parse_mesh
+from zpp._options import describe, parse_mesh
 from zpp._torch_options import TorchOptions as Options
+from zpp._torch_options import TorchTuning as Tuning
 from zpp.torch import _mesh
-from zpp.torch._bucket import (Bucket, Compiled, compile_bucket,
+from zpp.torch._bucket import (Bucket, Compiled, compile_bucket, format_of,
                                sent_as_it_is)
 
 #: The compiler's names of the types that it knows.
 _TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
+_DEFAULT_BLOCK = int(describe(Tuning)["block"].default)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -53,11 +55,12 @@ class Plan:
 @functools.cache
 def make_plan(kind: str, dtype: torch.dtype, elements: int, is_mean: bool,
               mesh: str, group: dist.ProcessGroup, options: Options,
-              reason: str) -> Plan:
+              reason: str, is_difference: bool = False) -> Plan:
     """Args:
       elements: of one rank's slice; of an all_reduce all.
       mesh: the tiers of all ranks.
       reason: why it is left to PyTorch, if this is known already.
+      is_difference: of a gather, whether it sends differences to what is held.
     """
     tiers = _mesh.find_tiers(parse_mesh(mesh),
                              dist.get_process_group_ranks(group))
@@ -76,6 +79,10 @@ def make_plan(kind: str, dtype: torch.dtype, elements: int, is_mean: bool,
             f"expected elements of float32, bfloat16 or float16, but got {name}")
     elif not reason:
         bucket = Bucket(kind, name, elements, tuple(tiers.items()), is_mean)
+        if is_difference:
+            bucket = dataclasses.replace(
+                bucket, difference=format_of(options.weights),
+                block=options.tuning.block or _DEFAULT_BLOCK)
         formats = _mesh.gradient_formats(options.gradients, parse_mesh(mesh),
                                          tiers)
         compiled = compile_bucket(

@@ -225,6 +225,14 @@ def storages_of(parameters: Any) -> list[torch.UntypedStorage]:
             for each in parameters.fsdp_params]
 
 
+def on_load(parameters: Any, call: Callable[..., None]) -> list[Any]:
+    """Has `call` called after a state dict was loaded into one of the weights.
+    Returns handles, to remove it."""
+    modules = {each._module_info.module for each in parameters.fsdp_params}
+    return [module.register_load_state_dict_post_hook(call)
+            for module in modules]
+
+
 def is_trained(parameters: Any) -> bool:
     return any(each.sharded_param.requires_grad
                for each in parameters.fsdp_params)

@@ -164,25 +164,29 @@ class Runner:
         """For collectives that the calling stream does not wait for."""
         return torch.cuda.Stream(self._device)
 
-    def run(self, compiled: Compiled, source: torch.Tensor, result: torch.Tensor
-            ) -> None:
+    def run(self, compiled: Compiled, sources: Sequence[torch.Tensor],
+            result: torch.Tensor) -> None:
         """Queues a function on the current stream; on the CPU, runs it.
+
+        Args:
+          result: does not overlap the sources, unless the function updates one
+            of them.
 
         Raises:
           The exception of PyTorch if an exchange failed, otherwise
           RuntimeError.
         """
         workspace = torch.empty(compiled.workspace_bytes, dtype=torch.uint8,
-                                device=source.device)
+                                device=result.device)
         self._tensors = (
-            _as_bytes(source, compiled.input_bytes),
+            *map(_as_bytes, sources, compiled.input_bytes),
             _as_bytes(result, compiled.output_bytes), workspace)
-        buffers = (ctypes.c_void_p * 3)(
+        buffers = (ctypes.c_void_p * len(self._tensors))(
             *(tensor.data_ptr() for tensor in self._tensors))
         library = _library()
         try:
             if self._is_cuda:
-                stream = torch.cuda.current_stream(source.device)
+                stream = torch.cuda.current_stream(result.device)
                 library.zpp_rt_enter(self._rank, stream.cuda_stream)
             _function(compiled.library, compiled.function)(self._rank, buffers)
         finally:
@@ -237,11 +241,12 @@ class Runner:
 _pending: dict[int, tuple] = {}
 _numbers = itertools.count()
 _operators = torch.library.Library("zpp", "DEF")
-_operators.define("run(Tensor source, Tensor(a!) result, int call) -> ()")
+_operators.define("run(Tensor[] sources, Tensor(a!) result, int call) -> ()")
 
 
 def run_as_op(get_runner: Callable[[], Runner], compiled: Compiled,
-              source: torch.Tensor, result: torch.Tensor, label: str) -> None:
+              sources: Sequence[torch.Tensor], result: torch.Tensor,
+              label: str) -> None:
     """Runs a function as an operator of PyTorch, so that profiles and modes see
     it. Fake tensors, of a dry run, need no runner: nothing is sent, and the
     result has its shape already.
@@ -252,20 +257,22 @@ def run_as_op(get_runner: Callable[[], Runner], compiled: Compiled,
     number = next(_numbers)
     _pending[number] = get_runner, compiled, label
     try:
-        torch.ops.zpp.run(source, result, number)
+        torch.ops.zpp.run(list(sources), result, number)
     finally:
         del _pending[number]
 
 
 @torch.library.impl(_operators, "run", "CompositeExplicitAutograd")
-def _run(source: torch.Tensor, result: torch.Tensor, call: int) -> None:
+def _run(sources: Sequence[torch.Tensor], result: torch.Tensor, call: int
+         ) -> None:
     get_runner, compiled, label = _pending[call]
-    with torch.profiler.record_function(label), _nvtx_range(label, source):
-        get_runner().run(compiled, source, result)
+    with torch.profiler.record_function(label), _nvtx_range(label, result):
+        get_runner().run(compiled, sources, result)
 
 
 @torch.library.register_fake("zpp::run", lib=_operators)
-def _run_fake(source: torch.Tensor, result: torch.Tensor, call: int) -> None:
+def _run_fake(sources: Sequence[torch.Tensor], result: torch.Tensor, call: int
+              ) -> None:
     pass
 
 

@@ -8,6 +8,12 @@ place in the other secondary groups, and holds them; then the ranks of the
 secondary group gather what they hold. As long as the weights do not change, the
 second hop is enough.
 
+With weights=i4:delta the first hop sends by how much the weights differ from what is
+held, once that is there. All ranks that hold a slice, its owner among them, add the
+same numbers to the same numbers, so what they hold stays equal to the bit. What is
+rounded is part of the next difference. Whole weights are sent as they are: at first,
+and where the weights change otherwise than by steps, so that differences stay small.
+
 Whether they have changed, PyTorch says by the versions of tensors, which the
 ranks count alike. What is written past them (through `.data`, or by a kernel of
 the user's) is not missed either: with each use of what is held, the device
@@ -41,20 +47,22 @@ def make_hops(group: dist.ProcessGroup, size: int, device: torch.device
     """All ranks of the group call this together.
 
     Args:
-      size: ranks of a secondary group.
+      size: ranks of a secondary group, of which `group` may have some only.
 
     Returns:
-      None if the group is not larger than a secondary group, or is no multiple
-      of it.
+      None if the group lies within a secondary group, or has more ranks of one
+      than of another.
     """
     ranks = dist.get_process_group_ranks(group)
-    if len(ranks) <= size or len(ranks) % size:
+    counts = set(collections.Counter(rank // size for rank in ranks).values())
+    count = counts.pop()
+    if counts or count == len(ranks):
         return None
     place = group.rank()
-    first = place - place % size
+    first = place - place % count
     return Hops(
-        get_part(group, tuple(ranks[place % size::size]), device),
-        get_part(group, tuple(ranks[first:first + size]), device))
+        get_part(group, tuple(ranks[place % count::count]), device),
+        get_part(group, tuple(ranks[first:first + count]), device))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,6 +116,11 @@ class SecondaryPartition:
         self._storages: list[torch.UntypedStorage] = []
         self._checksum: torch.Tensor | None = None
         self._tensor: torch.Tensor | None = None
+        #: The group and the place of this rank's slice whose differences may be
+        #: added to `_tensor`; None if it does not hold the same bits on all ranks.
+        self._base: dist.ProcessGroup | None = None
+        #: The step at which it was filled; -1 for one before all steps.
+        self._step = -1
         #: The end of its latest use.
         self._used: torch.cuda.Event | None = None
 
@@ -116,16 +129,28 @@ class SecondaryPartition:
         weights = _pytorch.state_of(self._parameters)
         return None if weights is None else (weights, *also)
 
-    def holds(self, state: tuple | None, source: torch.Tensor) -> bool:
+    @property
+    def bytes(self) -> int:
+        """Bytes of the device that it takes."""
+        return 0 if self._tensor is None else self._tensor.nbytes
+
+    def holds(self, state: tuple | None, step: int, source: torch.Tensor
+              ) -> bool:
         """True if what `source`, this rank's slice, is a part of has been
         gathered already.
+
+        Args:
+          step: so many have changed the weights.
 
         Raises:
           RuntimeError: if it has been, but the slice is another one. On GPUs
             that may come with a later call.
         """
         check_comparisons()
-        if state is None or state != self._state:
+        # A module that is used twice may be gathered for its second use after
+        # the gradients of the first are reduced.
+        if state is None or state != self._state or (
+                step != self._step and not _pytorch.is_backward()):
             return False
         differs = _checksum(source) != self._checksum
         if not source.is_cuda:
@@ -141,34 +166,69 @@ class SecondaryPartition:
     def get_buffer(self, elements: int, like: torch.Tensor) -> torch.Tensor:
         """Returns a buffer to gather to. What it held is lost."""
         self.forget()
-        self._wait()
+        self.wait()
         buffer = self._tensor
         if (buffer is None or buffer.numel() != elements
                 or buffer.dtype != like.dtype or buffer.device != like.device):
             self._tensor = like.new_empty(elements)
         return self._tensor
 
-    def keep(self, state: tuple | None, source: torch.Tensor) -> None:
-        """Says of what the buffer was gathered."""
+    def get_base(self, group: dist.ProcessGroup, step: int, source: torch.Tensor
+                 ) -> torch.Tensor | None:
+        """Returns what the ranks of `group` hold, if the difference of `source`, this
+        rank's slice, is to be added to it: steps have changed the weights since."""
+        held = self._tensor
+        if (self._base is not group or step <= self._step or held is None
+                or held.numel() != source.numel() * group.size()
+                or held.dtype != source.dtype or held.device != source.device):
+            return None
+        # Until it is known that all have arrived.
+        self.forget()
+        self.wait()
+        return held
+
+    def keep(self, state: tuple | None, step: int, source: torch.Tensor,
+             group: dist.ProcessGroup) -> None:
+        """Says of what the buffer was gathered, over which group."""
         self._state = state
+        self._step = step
+        self._base = group
         self._storages = _pytorch.storages_of(self._parameters)
         self._checksum = _checksum(source)
 
+    def own(self, group: dist.ProcessGroup) -> torch.Tensor | None:
+        """Returns what all ranks hold of this rank's slice."""
+        if self._base is not group:
+            return None
+        return self._tensor.chunk(group.size())[group.rank()]
+
+    def load(self, own: torch.Tensor, group: dist.ProcessGroup) -> None:
+        """Gathers what `own` has returned on the ranks of the group earlier: the next
+        difference is one to that."""
+        held = self.get_buffer(own.numel() * group.size(), own)
+        dist.all_gather_into_tensor(held, own, group=group)
+        self._base, self._step = group, -1
+        if held.is_cuda:
+            self._used = torch.cuda.current_stream(held.device).record_event()
+
     def forget(self) -> None:
-        self._state = None
+        self._state = self._base = None
 
     def gather(self, result: torch.Tensor, hops: Hops) -> None:
         """Gathers what the ranks of the secondary group hold."""
-        self._wait()
-        # Slice by slice, so that each comes to its place.
-        count = self._tensor.numel() // hops.outer.size()
-        for held, part in zip(self._tensor.split(count),
-                              result.split(count * hops.inner.size())):
-            dist.all_gather_into_tensor(part, held, group=hops.inner)
+        self.wait()
+        if hops.inner.size() == 1:
+            result.copy_(self._tensor)
+        else:
+            # Slice by slice, so that each comes to its place.
+            count = self._tensor.numel() // hops.outer.size()
+            for held, part in zip(self._tensor.split(count),
+                                  result.split(count * hops.inner.size())):
+                dist.all_gather_into_tensor(part, held, group=hops.inner)
         if result.is_cuda:
             self._used = torch.cuda.current_stream(result.device).record_event()
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
         """Gathers may be called on different streams."""
         if self._used is not None:
             self._used.wait()
