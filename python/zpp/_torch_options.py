@@ -49,6 +49,12 @@ class TorchOptions(SharedOptions):
         "not change (hpZ). Backward passes, further micro-batches, evaluation "
         "and frozen weights gather within it.",
         default_text="none; with :delta the innermost tier")
+    accumulate: str | int | None = option(
+        kinds.GROUP, "none",
+        "The group within which the gradients of micro-batches are summed, in "
+        "float32, until the last one of an update: a tier with the faster ones, or "
+        "their number of devices. Only then they are sent to other groups.",
+        more="torch.md#once-per-update", is_compilers=False)
 
     tuning_type: typing.ClassVar[type[SharedTuning]] = TorchTuning
     module: typing.ClassVar[str] = "zpp.torch"

@@ -177,11 +177,12 @@ def test_old_words_of_the_command_line(tmp_path, capsys):
 
 
 def test_options_of_pytorch_are_those_that_apply():
-    names = "mesh, weights, gradients, reduced, secondary, links, tuning"
+    names = ("mesh, weights, gradients, reduced, secondary, links, tuning, "
+             "accumulate")
     with pytest.raises(TypeError, match=f"among {names}, but got frozen$"):
         TorchOptions().replace(frozen="keep")
-    with pytest.raises(ValueError, match="expected 'none', 'i8' or 'i4', but "):
-        TorchOptions(weights="i4:delta")
+    with pytest.raises(ValueError, match="'i8:delta' or 'i4:delta', but got "):
+        TorchOptions(weights="i2:delta")
     with pytest.raises(TypeError, match="among block, rotate, compile_timeout, "
                        "but got prefetch_bytes"):
         TorchOptions(tuning={"prefetch_bytes": 1})

@@ -561,9 +561,10 @@ def test_a_schedule_has_steps(pool):
     ({"secondary": 3}, "secondary: expected a number that divides the devices of "
      "node:2,gpu:2, but got 3"),
     ({"frozen": "keep"}, "expected options among mesh, weights, gradients, "
-     "reduced, secondary, links, tuning, but got frozen"),
+     "reduced, secondary, links, tuning, accumulate, but got frozen"),
     ({"target": "cuda", "updated": "i8"}, "expected options among mesh, weights, "
-     "gradients, reduced, secondary, links, tuning, but got target, updated"),
+     "gradients, reduced, secondary, links, tuning, accumulate, but got target, "
+     "updated"),
     ({"tuning": {"prefetch_bytes": 1}}, "expected options among block, rotate, "
      "compile_timeout, but got prefetch_bytes"),
     ({"secondary": "rack"}, "secondary: expected a tier of node:2,gpu:2 or a "

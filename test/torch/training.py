@@ -170,6 +170,118 @@ def gathered_digest(model) -> str:
     return content.hexdigest()
 
 
+class Alternating(nn.Module):
+    """Uses one of two blocks, in turn."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(), Block()])
+        self.last = nn.Linear(WIDTH, CLASSES)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.last(self.blocks[self.calls % 2](x))
+
+
+def alternating_gradients(options, shards_blocks: bool) -> dict:
+    """Gradients of three micro-batches, the last of which uses one block only, and one
+    that the first does not use; of one group, or one for each block. Those that have
+    none are None."""
+    torch.manual_seed(0)
+    model = Alternating().to(device())
+    # Nobody uses it.
+    model.other = nn.Linear(WIDTH, 1, bias=False, device=device())
+    for block in model.blocks if shards_blocks else ():
+        fully_shard(block, mesh=all_ranks(), mp_policy=MIXED)
+    fully_shard(model, mesh=all_ranks(), mp_policy=MIXED)
+    if options is not None:
+        zpp.torch.compress(model, **options)
+    for i in range(3):
+        model.set_requires_gradient_sync(i == 2)
+        loss_of(model, make_batch(i)).backward()
+    return {name: None if parameter.grad is None else
+            parameter.grad.full_tensor().cpu()
+            for name, parameter in model.named_parameters()}
+
+
+def updates(options, how: str, micro_batches: int, **model_options) -> dict:
+    """Losses of two updates, the bytes of gradients between nodes in the latter, and
+    the bytes that wait before its last micro-batch.
+
+    Args:
+      how: the way to say which micro-batch is the last: "sync", "last", "count", or
+        "none" for reductions in each.
+    """
+    if how == "count":
+        options = {**options, "micro_batches": micro_batches}
+    model = make_model(options, **model_options)
+    optimizer = torch.optim.SGD(
+        [p for p in model.parameters() if p.requires_grad], 0.5)
+    losses, sent, waiting = [], [0], 0
+    for _ in range(2):
+        for i in range(micro_batches):
+            is_last = i == micro_batches - 1
+            if how == "sync":
+                model.set_requires_gradient_sync(is_last)
+            if how == "last":
+                model.set_is_last_backward(is_last)
+            if is_last and options is not None:
+                waiting = zpp.torch.report(model)["total"]["state_bytes"]
+            loss = loss_of(model, make_batch(i)) / micro_batches
+            loss.backward()
+            losses.append(loss.item())
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        losses.append(float(norm.full_tensor()))
+        optimizer.step()
+        optimizer.zero_grad()
+        if options is not None:
+            report = zpp.torch.report(model)
+            assert report["total"]["state_bytes"] == 0
+            sent.append(sum(
+                entry["after"]["node"] * entry["calls"]
+                for entry in report["collectives"]
+                if entry["kind"] != "all_gather" and "node" in entry["after"]))
+    return {"losses": losses, "sent": sent[-1] - sent[-2] if len(sent) > 1 else 0,
+            "waiting": waiting, "digest": gathered_digest(model)}
+
+
+def errors_of_accumulation() -> list[str]:
+    """A call of compress while gradients wait, and one for a part of the model whose
+    passes are counted."""
+    model = make_model({**ZEROPP, "accumulate": "gpu"})
+    model.set_requires_gradient_sync(False)
+    loss_of(model, make_batch()).backward()
+    found = []
+    try:
+        zpp.torch.compress(model, **ZEROPP)
+    except RuntimeError as error:
+        found.append(str(error))
+    model = make_model(None)
+    zpp.torch.compress(model[0], **ZEROPP, accumulate="gpu", micro_batches=2)
+    try:
+        loss_of(model, make_batch()).backward()
+    except RuntimeError as error:
+        found.append(str(error))
+    return found
+
+
+def hooks_see_gradients_of_each() -> tuple[list[str], int]:
+    """Warnings, and calls of a hook of the user's that sees reduced gradients."""
+    model = make_model({**ZEROPP, "accumulate": "gpu"})
+    calls = []
+    weight = model[0].up.weight
+    weight.register_post_accumulate_grad_hook(
+        lambda parameter: calls.append(bool(parameter.grad.to_local().any())))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for is_last in (False, True):
+            model.set_is_last_backward(is_last)
+            loss_of(model, make_batch()).backward()
+    return [str(warning.message) for warning in caught
+            if warning.category is UserWarning], sum(calls)
+
+
 def gradients(options, *, scale=1.0, last_scale=1.0, micro_batches=1,
               sync_each=False, reduce_each=True, factor=None, forced_sum=False,
               **model_options) -> dict[str, torch.Tensor]:
@@ -545,6 +657,23 @@ def evaluate_around(change: str, options: Mapping[str, Any] | None, *,
 
 def train_shared_block(options, steps=6) -> dict:
     """Losses, and a digest of the weights, of a model that uses a block twice."""
+    model = make_shared_block(options)
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    return {"losses": [update(model, optimizer) for _ in range(steps)],
+            "digest": gathered_digest(model)}
+
+
+def gradients_of_shared_block(options) -> dict[str, torch.Tensor]:
+    """Gradients of three micro-batches."""
+    model = make_shared_block(options)
+    for i in range(3):
+        model.set_requires_gradient_sync(i == 2)
+        loss_of(model, make_batch(i)).backward()
+    return {name: parameter.grad.full_tensor().cpu()
+            for name, parameter in model.named_parameters()}
+
+
+def make_shared_block(options) -> nn.Module:
     torch.manual_seed(0)
     block = Block().to(device())
     model = nn.Sequential(block, block, nn.Linear(WIDTH, CLASSES).to(device()))
@@ -552,9 +681,7 @@ def train_shared_block(options, steps=6) -> dict:
     fully_shard(model, mesh=all_ranks(), mp_policy=MIXED)
     if options is not None:
         zpp.torch.compress(model, **options)
-    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
-    return {"losses": [update(model, optimizer) for _ in range(steps)],
-            "digest": gathered_digest(model)}
+    return model
 
 
 def update(model, optimizer) -> float:

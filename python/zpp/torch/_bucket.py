@@ -48,6 +48,9 @@ class Bucket:
     tiers: tuple[tuple[str, int], ...]
     #: Whether a reduction is a mean.
     is_mean: bool = False
+    #: The tiers of the hop of a scatter, if it is not all: the innermost ones,
+    #: or the outermost ones, of the result of the former.
+    along: tuple[str, ...] = ()
     #: The format of a gather that sends differences to what is held, which it
     #: updates; empty if it sends whole values.
     difference: str = ""
@@ -83,6 +86,8 @@ class Bucket:
                   f'trips = 1 : i64, before = [{before}]}}')
         # The text of errors and traces, regardless of where it was compiled.
         loc = f'loc("{role}s of {self.elements} {self.type}")'
+        if self.along:
+            return self._hop_text(mesh, names, origin, loc)
         if self.difference:
             return self._difference_text(mesh, names, sizes, origin, loc)
         return f"""\
@@ -92,6 +97,34 @@ class Bucket:
 func.func @main(%source: {source}) -> {result} {{
   %0 = zero.from_local %source : {source} to {held} {loc}
   %1 = zero.{operation} %0 along [{names}] {{{origin}}} : {types} {loc}
+  %2 = zero.to_local %1 : {given} to {result} {loc}
+  return %2 : {result} {loc}
+}} {loc}
+"""
+
+    def _hop_text(self, mesh: str, names: str, origin: str, loc: str) -> str:
+        """The module of the inner or the outer hop of a scatter."""
+        whole = self.elements * math.prod(size for _, size in self.tiers)
+        is_outer = self.along[0] == self.tiers[0][0]
+        inner = [name for name, _ in self.tiers
+                 if (name in self.along) != is_outer]
+        between = ", ".join(f'"{name}"' if name in inner else str(size)
+                            for name, size in self.tiers)
+        sizes = ", ".join(str(size) for _, size in self.tiers)
+        middle = self.elements * math.prod(
+            size for name, size in self.tiers if name not in inner)
+        before, after = (middle, self.elements) if is_outer else (whole, middle)
+        factors = (between, names) if is_outer else (sizes, between)
+        along = ", ".join(f'"{name}"' for name in self.along)
+        source, result = (f"tensor<{count}x{self.type}>"
+                          for count in (before, after))
+        held, given = (f"!zero.shard<{whole}x{self.type}, dim 0 = ({parts}) on "
+                       f"#mesh>" for parts in factors)
+        return f"""\
+#mesh = #zero.mesh<{mesh}>
+func.func @main(%source: {source}) -> {result} {{
+  %0 = zero.from_local %source : {source} to {held} {loc}
+  %1 = zero.reduce_scatter sum %0 along [{along}] {{{origin}}} : {held} to {given} {loc}
   %2 = zero.to_local %1 : {given} to {result} {loc}
   return %2 : {result} {loc}
 }} {loc}
@@ -183,7 +216,7 @@ def sent_as_it_is(bucket: Bucket) -> dict[str, int]:
     if bucket.kind == "all_reduce":
         return _sent(bucket)
     # Of a gather and a scatter, each byte as often as any other.
-    one = Bucket(bucket.kind, "f32", 1, bucket.tiers)
+    one = Bucket(bucket.kind, "f32", 1, bucket.tiers, along=bucket.along)
     return {tier: bytes_ * bucket.elements * _ITEM_BYTES[bucket.type] // 4
             for tier, bytes_ in _sent(one).items()}
 

@@ -3,18 +3,22 @@
 """The collectives that FSDP2 calls in place of its own."""
 
 import functools
+import math
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.fsdp import FSDPModule
 
 from zpp._options import parse_mesh
 from zpp._torch_options import TorchOptions as Options
+from zpp._warn import warn
 from zpp.torch import _mesh, _pytorch
+from zpp.torch._accumulate import Accumulation, Passes
 from zpp.torch._bucket import sends_differences
-from zpp.torch._plans import Plan, make_plan, plan_hops
+from zpp.torch._plans import Plan, make_plan, plan_hops, plan_sum
 from zpp.torch._runtime import Runner, get_runner, run_as_op
 from zpp.torch._secondary import Hops, SecondaryPartition, make_hops
 
@@ -29,15 +33,16 @@ class Communication:
     fully_shard has one group, or one for each mesh of its parameters.
 
     Args:
+      module: the one of fully_shard that the group belongs to.
       parameters: what fully_shard knows of the group.
       variants: options by the step from which on they hold, the latest first.
       steps: backward passes in which the gradients were reduced.
-      others: those of the same call of `compress`.
+      passes: those of the same call of `compress`, as are `others`.
     """
 
-    def __init__(self, name: str, parameters: Any, mesh: str,
+    def __init__(self, name: str, module: FSDPModule, parameters: Any, mesh: str,
                  variants: list[tuple[int, Options]], steps: int,
-                 others: list["Communication"]):
+                 passes: Passes, others: list["Communication"]):
         self.name = name
         self.mesh = mesh
         self._parameters = parameters
@@ -52,6 +57,9 @@ class Communication:
         self._calls: Counter[Plan] = Counter()
         self._secondary = SecondaryPartition(name, parameters)
         self._hooks: list[Any] = []
+        self._has_warned = False
+        self._accumulation = Accumulation(name, module, parameters, passes,
+                                          self._accumulates)
 
     def collectives(self) -> _pytorch.Collectives:
         """For FSDP2."""
@@ -65,11 +73,17 @@ class Communication:
                    slices.reduced),
                   ("all_reduce", _pytorch.replica_group(self._parameters),
                    slices.reduced)]
+        scatters = _pytorch.scatter_group(self._parameters)
         makers: list[Any] = [functools.partial(
                       make_plan, kind, slice_[1], slice_[0], slices.is_mean,
                       self.mesh, group, options, self._reason(kind, options))
                   for kind, group, slice_ in wanted if group and slice_
                   for _, options in self._variants]
+        for _, options in self._variants if scatters and slices.reduced else ():
+            if self._sum_hops(options, scatters):
+                makers += [functools.partial(
+                    self._sum_plan, options, scatters, *slices.reduced, is_inner)
+                    for is_inner in (True, False)]
         group = _pytorch.shard_group(self._parameters)
         for _, options in self._variants if group and slices.gathered else ():
             elements, dtype = slices.gathered
@@ -162,7 +176,14 @@ class Communication:
 
     def scatter(self, result: torch.Tensor, source: torch.Tensor,
                 group: dist.ProcessGroup, op: Any, async_op: bool) -> Any:
-        self._reduced = self._next_step()
+        accumulation = self._accumulation
+        # The micro-batches of an update are one step.
+        self._reduced = (self._options_at(self._steps) if accumulation.is_partial
+                         else self._next_step())
+        if (accumulation.is_partial or accumulation.is_pending) and (
+                hops := self._sum_hops(self._reduced, group)):
+            self._scatter_sum(result, source, group, op, hops)
+            return _Work() if async_op else None
         plan, factor = self._plan_reduction(
             "reduce_scatter", result, group, op, self._reduced)
         if not plan.compiled:
@@ -174,7 +195,22 @@ class Communication:
                    ) -> None:
         """In place, over the replicas of HSDP."""
         # It is of the same step as the scatter, if there was one.
-        options, self._reduced = self._reduced or self._next_step(), None
+        accumulation = self._accumulation
+        if accumulation.is_partial:
+            options, self._reduced = (
+                self._reduced or self._options_at(self._steps), None)
+        else:
+            options, self._reduced = self._reduced or self._next_step(), None
+        shards = _pytorch.scatter_group(self._parameters)
+        if not (shards and self._sum_hops(options, shards)):
+            # Between replicas alone.
+            if accumulation.is_partial:
+                accumulation.add(tensor)
+            elif accumulation.is_pending:
+                tensor += accumulation.take()
+        if accumulation.is_partial:
+            tensor.zero_()
+            return
         plan, factor = self._plan_reduction(
             "all_reduce", tensor, group, op, options)
         if not plan.compiled:
@@ -198,6 +234,101 @@ class Communication:
                          group, options, reason)
         self._calls[plan] += 1
         return plan, factor
+
+    def _accumulates(self) -> bool:
+        """Whether gradients wait for the last micro-batch, at this step."""
+        options = self._options_at(self._steps)
+        if not self._can_accumulate(options):
+            return False
+        if not _pytorch.has_gradient_hooks(self._parameters):
+            return True
+        if not self._has_warned:
+            self._has_warned = True
+            warn(f"'{self.name}': gradients cross nodes in each micro-batch, "
+                 f"because hooks of the user see them as soon as they are reduced")
+        return False
+
+    def can_accumulate(self) -> bool:
+        """Whether there is something to send once per update, at some steps."""
+        return any(self._can_accumulate(options) for _, options in self._variants)
+
+    def _can_accumulate(self, options: Options) -> bool:
+        if options.accumulate in (None, "none"):
+            return False
+        shards = _pytorch.scatter_group(self._parameters)
+        return (shards is not None and self._sum_hops(options, shards) is not None
+                or self._crosses(options,
+                                 _pytorch.replica_group(self._parameters)))
+
+    def _crosses(self, options: Options, group: dist.ProcessGroup | None) -> bool:
+        """Whether a group has ranks that do not sum their gradients in each
+        micro-batch."""
+        tiers = parse_mesh(self.mesh)
+        return group is not None and not set(_mesh.find_tiers(
+            tiers, dist.get_process_group_ranks(group))) <= set(
+                _mesh.inner_tiers(options.accumulate, tiers))
+
+    def _sum_hops(self, options: Options, group: dist.ProcessGroup
+                  ) -> Hops | None:
+        """The hops of a scatter of which the outer one waits for the last micro-batch;
+        None if it has no such two."""
+        if (options.accumulate in (None, "none") or _pytorch.is_dry_run(group)
+                or not self._crosses(options, group)):
+            return None
+        tiers = parse_mesh(self.mesh)
+        devices = math.prod(tiers[name] for name in _mesh.inner_tiers(
+            options.accumulate, tiers))
+        hops = make_hops(group, devices, self._parameters.device)
+        return hops if hops and hops.inner.size() > 1 else None
+
+    def _sum_plan(self, options: Options, group: dist.ProcessGroup,
+                  elements: int, dtype: torch.dtype, is_inner: bool) -> Plan:
+        """The inner hop, or the outer one of sums in float32."""
+        tiers = parse_mesh(self.mesh)
+        inner = _mesh.inner_tiers(options.accumulate, tiers)
+        along = tuple(
+            name for name in _mesh.find_tiers(
+                tiers, dist.get_process_group_ranks(group))
+            if (name in inner) is is_inner)
+        return make_plan(
+            "reduce_scatter", dtype if is_inner else torch.float32, elements,
+            False, self.mesh, group, options,
+            self._reason("reduce_scatter", options), along=along)
+
+    def _scatter_sum(self, result: torch.Tensor, source: torch.Tensor,
+                     group: dist.ProcessGroup, op: Any, hops: Hops) -> None:
+        """The inner hop; for the last micro-batch the outer one, of all."""
+        accumulation, options = self._accumulation, self._reduced
+        inner, outer = (
+            self._sum_plan(options, group, result.numel(), source.dtype, is_inner)
+            for is_inner in (True, False))
+        part = source.new_empty(result.numel() * hops.outer.size())
+        if inner.compiled:
+            self._run(inner, [source], part, group)
+        else:
+            count = hops.inner.size() * result.numel()
+            for slices, sums in zip(source.split(count),
+                                    part.split(result.numel())):
+                dist.reduce_scatter_tensor(sums, slices, group=hops.inner)
+        accumulation.add(part)
+        run = (inner,) if accumulation.is_partial else (inner, outer)
+        self._calls[plan_sum(run, source.dtype, accumulation.is_reduced)] += 1
+        if accumulation.is_partial:
+            result.zero_()
+            return
+        total = accumulation.take()
+        sums = (result if result.dtype == torch.float32 else
+                total.new_empty(result.numel()))
+        if outer.compiled:
+            self._run(outer, [total], sums, group)
+        else:
+            dist.reduce_scatter_tensor(sums, total, group=hops.outer)
+        if op == dist.ReduceOp.AVG:
+            sums /= group.size()
+        elif op == dist.ReduceOp.PREMUL_SUM:
+            sums *= op.__getstate__()[1]
+        if sums is not result:
+            result.copy_(sums)
 
     @staticmethod
     def _reason(kind: str, options: Options) -> str:
@@ -268,8 +399,17 @@ class Communication:
         self._hooks = []
 
     def state_bytes(self) -> int:
-        """Bytes of this rank's device that hold weights between gathers."""
-        return self._secondary.bytes
+        """Bytes of this rank's device that hold weights, and gradients of an update
+        that is not complete."""
+        return self._secondary.bytes + self._accumulation.bytes
+
+    def is_pending(self) -> bool:
+        """Whether gradients wait for the last micro-batch of an update."""
+        return self._accumulation.is_pending
+
+    def post_backward(self, original: Callable[..., None], *args: Any) -> None:
+        """In the place of FSDP2's."""
+        self._accumulation.post_backward(original, *args)
 
     def entries(self, name: str) -> list[dict]:
         """The entries of the report."""

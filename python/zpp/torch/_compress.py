@@ -18,6 +18,7 @@ from zpp._torch_options import TorchOptions as Options
 from zpp._torch_options import as_torch_options
 from zpp._warn import warn
 from zpp.torch import _agreement, _mesh, _pytorch
+from zpp.torch._accumulate import Passes
 from zpp.torch._bucket import cache_folder, sends_differences, tool_versions
 from zpp.torch._communication import Communication
 from zpp.torch._plans import make_all
@@ -34,7 +35,8 @@ _originals: "weakref.WeakKeyDictionary[Any, _pytorch.Collectives]" = (
 
 def compress(model: nn.Module, options: Options | None = None, /, *,
              schedule: Mapping[int, Mapping[str, Any]] | None = None,
-             steps_done: int = 0, **changes: Any) -> nn.Module:
+             steps_done: int = 0, micro_batches: int = 1, **changes: Any
+             ) -> nn.Module:
     """Replaces the collectives of fully_shard (FSDP2) by those of ZeRO++.
 
         for block in model.blocks:
@@ -57,6 +59,9 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
         {5000: {"gradients": "none"}} compresses gradients for 5000 steps. A
         step of a module is a backward pass in which its gradients are reduced.
       steps_done: steps before this call, for a training that is resumed.
+      micro_batches: with accumulate, backward passes of an update, for trainers
+        that call neither set_requires_gradient_sync nor set_is_last_backward of
+        fully_shard. The next pass is the first of an update.
       **changes: fields of `zpp.torch.Options` that replace those in `options`.
         mesh: the tiers of all ranks, or a `DeviceMesh` of them, whose process
         groups are then used; None means the mesh of fully_shard if it has
@@ -66,6 +71,9 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
         as they do not change: a tier or a number of ranks. Backward passes,
         further micro-batches, evaluation and frozen weights gather within it.
         Costs the bytes of the weights, divided by its ranks, on each device.
+        accumulate: the group within which gradients of micro-batches are summed
+        until the last one of an update. Costs four bytes for each element of the
+        gradients, divided by its ranks, on each device, until then.
 
     Returns:
       `model`.
@@ -93,6 +101,9 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
     if not isinstance(steps_done, int) or steps_done < 0:
         raise ValueError(f"steps_done: expected a number of steps, but got "
                          f"{steps_done!r}")
+    if not isinstance(micro_batches, int) or micro_batches < 1:
+        raise ValueError(f"micro_batches: expected a positive number, but got "
+                         f"{micro_batches!r}")
     modules = dict(_pytorch.modules_of(model))
     groups = _groups_of(modules)
     options = _with_mesh(options or Options(), changes,
@@ -100,34 +111,40 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
     _check_options(options)
     variants = _read_variants(schedule or {}, options)
     is_off = all(variant.weights == "none" and variant.gradients == "none"
+                 and variant.accumulate in (None, "none")
                  for _, variant in variants)
+    _check_pending(modules)
     for name, _, parameters in groups:
         _check_groups(name, parameters, parse_mesh(options.mesh))
         _check_own(name, parameters)
 
+    passes = Passes(micro_batches)
     communications: list[Communication] = []
-    for name, _, parameters in groups:
+    for name, module, parameters in groups:
         communications.append(Communication(
-            name, parameters, options.mesh, variants, steps_done,
+            name, module, parameters, options.mesh, variants, steps_done, passes,
             communications))
     all_groups = [group for _, _, parameters in groups
                   for group in _process_groups(parameters)]
     _agreement.check(all_groups, {
         **{f"options from step {step}": repr(variant)
            for step, variant in variants},
-        "steps_done": steps_done, **tool_versions(),
+        "steps_done": steps_done, "micro_batches": micro_batches, **tool_versions(),
         "runtime library": library_version(), "PyTorch": torch.__version__,
         "slices of modules": [[each.name, each.facts()]
                               for each in communications]})
     if not is_off:
         _make_ready(communications)
-        _check_differences(communications, variants)
+        _check_use(communications, variants)
     for module in modules.values():
         for communication in _attached.get(module, ()):
             communication.detach()
         _attached[module] = []
     for (_, module, parameters), communication in zip(groups, communications):
         original = _originals.pop(parameters, None)
+        _pytorch.set_post_backward(
+            parameters, communication.post_backward
+            if not is_off and communication.can_accumulate() else None)
         if is_off:
             if original is not None:
                 _pytorch.set_collectives(parameters, original, None)
@@ -138,6 +155,7 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
                                  communication.all_reduce)
         communication.follow_loads()
         _attached[module].append(communication)
+    passes.follow(list(modules.values()))
     return model
 
 
@@ -150,16 +168,32 @@ def communications_of(model: nn.Module
             yield name, number, communication
 
 
-def _check_differences(communications: list[Communication],
-                       variants: list[tuple[int, Options]]) -> None:
-    """Warns if differences are asked for, but none will be sent."""
+def _check_pending(modules: Mapping[str, FSDPModule]) -> None:
+    """Checks that no gradients wait, which would be lost."""
+    for name, module in modules.items():
+        if any(each.is_pending() for each in _attached.get(module, ())):
+            raise RuntimeError(
+                f"'{name}': expected compress to be called between updates, but "
+                f"gradients wait for the last micro-batch of one")
+
+
+def _check_use(communications: list[Communication],
+               variants: list[tuple[int, Options]]) -> None:
+    """Warns of options without effect."""
+    if any(each.is_dry_run() for each in communications):
+        return
     for _, options in variants:
         if sends_differences(options) and not any(
-                each.sends_differences() or each.is_dry_run()
-                for each in communications):
+                each.sends_differences() for each in communications):
             warn(f"weights={options.weights!r}: no weights are gathered from "
                  f"another secondary group, so they are sent whole, in i8; "
                  f"with secondary=1 each device holds all weights")
+            return
+        if options.accumulate not in (None, "none") and not any(
+                each.can_accumulate() for each in communications):
+            warn(f"accumulate={options.accumulate!r}: no gradients are summed "
+                 f"both within such a group and between groups, so it has no "
+                 f"effect")
             return
 
 
@@ -302,5 +336,7 @@ def _check_options(options: Options) -> None:
             f"secondary: expected a tier or a number of devices, whose group "
             f"holds what weights={options.weights!r} adds differences to, but "
             f"got 'none'; leave it out for the innermost tier")
+    if options.mesh is not None and options.accumulate not in (None, "none"):
+        _mesh.inner_tiers(options.accumulate, parse_mesh(options.mesh))
     if options.mesh is not None and options.secondary not in (None, "none"):
         _mesh.devices_of(options.secondary, parse_mesh(options.mesh))

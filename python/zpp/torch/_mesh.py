@@ -105,6 +105,20 @@ def devices_of(secondary: str | int, tiers: Mapping[str, int]) -> int:
     return math.prod(list(tiers.values())[names.index(secondary):])
 
 
+def inner_tiers(group: str | int, tiers: Mapping[str, int]) -> tuple[str, ...]:
+    """The tiers whose devices make up a group: one with all that are faster.
+
+    Raises:
+      ValueError: if it is none of the tiers, or not whole ones.
+    """
+    names = list(tiers)
+    for place, name in enumerate(names):
+        if group in (name, math.prod(list(tiers.values())[place:])):
+            return tuple(names[place:])
+    raise ValueError(f"accumulate: expected a tier of {describe(tiers)} or the "
+                     f"number of devices of whole ones, but got {group!r}")
+
+
 def read_links(links: str | None, mesh: Mapping[str, int]) -> str | None:
     """`Options.links` as text, where it is a file.
 

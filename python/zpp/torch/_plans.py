@@ -55,12 +55,14 @@ class Plan:
 @functools.cache
 def make_plan(kind: str, dtype: torch.dtype, elements: int, is_mean: bool,
               mesh: str, group: dist.ProcessGroup, options: Options,
-              reason: str, is_difference: bool = False) -> Plan:
+              reason: str, is_difference: bool = False,
+              along: tuple[str, ...] = ()) -> Plan:
     """Args:
       elements: of one rank's slice; of an all_reduce all.
       mesh: the tiers of all ranks.
       reason: why it is left to PyTorch, if this is known already.
       is_difference: of a gather, whether it sends differences to what is held.
+      along: of a scatter, the tiers of the hop, as `Bucket` has it.
     """
     tiers = _mesh.find_tiers(parse_mesh(mesh),
                              dist.get_process_group_ranks(group))
@@ -68,7 +70,7 @@ def make_plan(kind: str, dtype: torch.dtype, elements: int, is_mean: bool,
     if not elements or not tiers:
         return Plan(kind, name, elements, group, {}, {}, {}, None,
                     reason or "nothing is sent")
-    before = _volume(kind, dtype, elements, tiers)
+    before = _volume(kind, dtype, elements, tiers, along)
     compiled = None
     if dtype not in _TYPES:
         reason = reason or (
@@ -78,7 +80,8 @@ def make_plan(kind: str, dtype: torch.dtype, elements: int, is_mean: bool,
             if dtype == torch.uint8 else
             f"expected elements of float32, bfloat16 or float16, but got {name}")
     elif not reason:
-        bucket = Bucket(kind, name, elements, tuple(tiers.items()), is_mean)
+        bucket = Bucket(kind, name, elements, tuple(tiers.items()), is_mean,
+                        along)
         if is_difference:
             bucket = dataclasses.replace(
                 bucket, difference=format_of(options.weights),
@@ -96,12 +99,14 @@ def make_plan(kind: str, dtype: torch.dtype, elements: int, is_mean: bool,
 
 
 def _volume(kind: str, dtype: torch.dtype, elements: int,
-            tiers: dict[str, int]) -> dict[str, int]:
+            tiers: dict[str, int], along: tuple[str, ...] = ()
+            ) -> dict[str, int]:
     """Bytes that a rank sends over each tier if PyTorch does it. They do not
     depend on what the elements are."""
     if not tiers:
         return {}
-    as_f32 = sent_as_it_is(Bucket(kind, "f32", elements, tuple(tiers.items())))
+    as_f32 = sent_as_it_is(Bucket(kind, "f32", elements, tuple(tiers.items()),
+                                  along=along))
     return {tier: bytes_ * dtype.itemsize // 4
             for tier, bytes_ in as_f32.items()}
 
@@ -126,6 +131,24 @@ def plan_hops(outer: Plan, mesh: str, group: dist.ProcessGroup,
     return Plan("all_gather", outer.type, outer.elements, group, tiers,
                 _volume("all_gather", dtype, outer.elements, tiers),
                 dict(after), None, "")
+
+
+@functools.cache
+def plan_sum(hops: tuple[Plan, ...], dtype: torch.dtype, is_reduced: bool) -> Plan:
+    """A scatter by some of its hops, for the report: the inner one, and for the
+    last micro-batch the outer one.
+
+    Args:
+      is_reduced: whether FSDP2 would reduce this micro-batch.
+    """
+    first = hops[0]
+    before = _volume("reduce_scatter", dtype, first.elements, first.tiers)
+    after = Counter(dict.fromkeys(first.tiers, 0))
+    for hop in hops:
+        after.update(hop.after)
+    return Plan(first.kind, first.type, first.elements, first.group, first.tiers,
+                before if is_reduced else dict.fromkeys(before, 0), dict(after),
+                None, "")
 
 
 def make_all(makers: Iterable[Callable[[], Plan]]) -> list[Plan]:

@@ -5,8 +5,9 @@
 import copy
 import dataclasses
 import datetime
+import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -21,6 +22,8 @@ TESTED = (2, 9), (2, 15)
 
 #: Attribute in which FSDP2 keeps the process group of the replicas of HSDP.
 _REPLICAS = "replicate_process_group"
+#: FSDP2's functions at the end of a group's backward pass, and of the model's.
+_POST_BACKWARD, _BACKWARD_END = "post_backward", "_root_post_backward_final_callback"
 #: FSDP2's own collectives, which others may replace.
 _DEFAULTS = ("DefaultAllGather", "DefaultReduceScatter")
 
@@ -223,6 +226,75 @@ def storages_of(parameters: Any) -> list[torch.UntypedStorage]:
     have the same."""
     return [each._sharded_local_tensor.untyped_storage()
             for each in parameters.fsdp_params]
+
+
+#===--------------------------------------------------------------------===#
+# Backward passes
+#===--------------------------------------------------------------------===#
+
+def set_post_backward(parameters: Any,
+                      call: Callable[..., None] | None) -> None:
+    """Has `call` called with FSDP2's function, and its arguments, after the
+    backward pass of the group; None restores FSDP2's."""
+    vars(parameters).pop(_POST_BACKWARD, None)
+    if call is not None:
+        original = getattr(parameters, _POST_BACKWARD)
+        setattr(parameters, _POST_BACKWARD, functools.partial(call, original))
+
+
+def on_backward_end(modules: Iterable[FSDPModule], call: Callable[[], None]
+                    ) -> set[Any]:
+    """Has `call` called once after each backward pass, in the place of an earlier
+    one; returns FSDP2's states of the modules."""
+    def end(original: Callable[[], None]) -> None:
+        original()
+        call()
+
+    states = {module._get_fsdp_state() for module in modules}
+    for state in states:
+        vars(state).pop(_BACKWARD_END, None)
+        original = getattr(state, _BACKWARD_END)
+        setattr(state, _BACKWARD_END, functools.partial(end, original))
+    return states
+
+
+def all_states(module: FSDPModule) -> set[Any]:
+    """FSDP2's states of the whole model, once it has run."""
+    return set(module._get_fsdp_state()._state_ctx.all_states)
+
+
+def reduces_fully(module: FSDPModule, parameters: Any) -> bool:
+    """Whether the user wants gradients to be reduced after this backward pass, and
+    it is the last."""
+    return (parameters.reduce_grads and
+            (replica_group(parameters) is None or parameters.all_reduce_grads)
+            and module._get_fsdp_state()._state_ctx.is_last_backward)
+
+
+def gathered_parameters(parameters: Any) -> list[Any]:
+    """FSDP2's trained parameters that have been gathered so far."""
+    return [each for each in parameters.fsdp_params
+            if each.sharded_param.requires_grad
+            and hasattr(each, "_unsharded_param")]
+
+
+def has_gradient(parameter: Any) -> bool:
+    """Whether there is a gradient that has not been reduced."""
+    return (getattr(parameter, "unsharded_accumulated_grad", None) is not None
+            or parameter._unsharded_param.grad is not None)
+
+
+def give_zero_gradient(parameter: Any) -> None:
+    weight = parameter._unsharded_param
+    dtype = getattr(weight, "grad_dtype", None) or weight.dtype
+    weight.grad = torch.zeros_like(weight, dtype=dtype)
+
+
+def has_gradient_hooks(parameters: Any) -> bool:
+    """Whether the user sees gradients as soon as they are reduced."""
+    return parameters._all_reduce_hook is not None or any(
+        getattr(each.sharded_param, "_post_accumulate_grad_hooks", None)
+        for each in parameters.fsdp_params)
 
 
 def on_load(parameters: Any, call: Callable[..., None]) -> list[Any]:

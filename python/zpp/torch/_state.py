@@ -1,6 +1,6 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What weights="i4:delta" keeps, in checkpoints.
+"""State of weights="i4:delta" in checkpoints.
 
 Each rank saves what all others hold of its own slices. Loaded, it is gathered
 between the nodes as it is, once. The entries of a rank have names of their own, since

@@ -1,0 +1,151 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Gradients that cross nodes once per update (accumulate="gpu"), on four ranks."""
+
+import pytest
+
+import training
+from test_fsdp import (BF16, F16, HYBRID, I4_ERROR, REPLICATED,
+                       check_gradients)
+from training import ZEROPP
+
+#: Exact weights, so that gradients are those of FSDP2 but for their own format.
+ONCE = {**ZEROPP, "weights": "none", "accumulate": "gpu"}
+ACROSS = ((0, 2), (1, 3))
+
+
+def plain(pool, function, **options):
+    return pool(function, None, **options)
+
+
+@pytest.mark.parametrize("options, more", [
+    (ONCE, {}), (ONCE, {"policy": BF16}), (ONCE, {"policy": F16}),
+    (ONCE, {"forced_sum": True}), (ONCE, {"frozen": True}),
+    (ONCE, {"checkpointed": True}), (ONCE, {"offloaded": True}),
+    (ONCE, {"rows": HYBRID}), (ONCE, {"rows": REPLICATED}),
+    ({**ONCE, "accumulate": 2}, {})],
+    ids=lambda value: next(iter(value), "") if "weights" not in value else
+    str(value["accumulate"]))
+def test_gradients_are_those_of_fsdp2(pool, options, more):
+    more = {"micro_batches": 3, **more}
+    check_gradients(pool(training.gradients, options, **more),
+                    plain(pool, training.gradients, **more), I4_ERROR)
+
+
+def test_exact_gradients_may_be_summed(pool):
+    options = {**ONCE, "gradients": "none"}
+    check_gradients(pool(training.gradients, options, micro_batches=3),
+                    plain(pool, training.gradients, micro_batches=3), 1e-5)
+
+
+def test_divide_factor(pool):
+    expected = [{name: value / 2 for name, value in gradients.items()}
+                for gradients in plain(pool, training.gradients, micro_batches=2)]
+    check_gradients(pool(training.gradients, ONCE, micro_batches=2, factor=8.0),
+                    expected, I4_ERROR)
+
+
+@pytest.mark.parametrize("how", ["sync", "last", "count"])
+def test_gradients_cross_nodes_once_per_update(pool, how):
+    """Losses and norms are those of FSDP2; all ranks agree."""
+    one = pool(training.updates, ONCE, "sync", 1)
+    each = pool(training.updates, {**ONCE, "accumulate": "none"}, "none", 3)
+    once = pool(training.updates, ONCE, how, 3)
+    assert len({result["digest"] for result in once}) == 1
+    expected = plain(pool, training.updates, how="sync", micro_batches=3)
+    for result, other in zip(once, expected):
+        assert result["losses"] == pytest.approx(other["losses"], rel=0.05)
+    assert once[0]["sent"] == one[0]["sent"] == each[0]["sent"] / 3
+    # In float32, divided by the ranks of a node.
+    elements = 4 * sum(entry for entry in _slices(pool))
+    assert once[0]["waiting"] == 4 * elements // 2 and one[0]["waiting"] == 0
+
+
+def _slices(pool) -> list[int]:
+    """Elements of a rank's slice of the gradients of each module."""
+    report = pool(training.train, ZEROPP, steps=1, report=True)[0]["report"]
+    return [entry["elements"] for entry in report["collectives"]
+            if entry["kind"] == "reduce_scatter"]
+
+
+@pytest.mark.parametrize("rows", [None, HYBRID], ids=["FSDP", "HSDP"])
+def test_one_micro_batch_has_the_same_bits(pool, rows):
+    options = {} if rows is None else {"rows": rows}
+    for how in ("sync", "last", "count"):
+        for result, other in zip(
+                pool(training.updates, ONCE, how, 1, **options),
+                pool(training.updates, {**ONCE, "accumulate": "none"}, "none", 1,
+                     **options)):
+            assert result == other
+
+
+def test_replicas_are_reduced_once_per_update(pool):
+    one = pool(training.updates, ONCE, "sync", 1, rows=HYBRID)
+    once = pool(training.updates, ONCE, "last", 3, rows=HYBRID)
+    assert len({result["digest"] for result in once}) == 1
+    assert once[0]["sent"] == one[0]["sent"] > 0 and once[0]["waiting"] > 0
+
+
+@pytest.mark.parametrize("shards_blocks", [False, True], ids=["one", "each"])
+def test_modules_that_the_last_micro_batch_does_not_use(pool, shards_blocks):
+    results = pool(training.alternating_gradients, ONCE, shards_blocks)
+    expected = plain(pool, training.alternating_gradients,
+                     shards_blocks=shards_blocks)
+    for result, other in zip(results, expected):
+        without = {name for name, value in other.items() if value is None}
+        assert without == {"other.weight"}
+        assert without == {name for name, value in result.items()
+                           if value is None}
+        result.pop("other.weight"), other.pop("other.weight")
+    check_gradients(results, expected, I4_ERROR)
+
+
+def test_with_differences(pool):
+    """Weights cross nodes once per update, too."""
+    options = {**ZEROPP, "weights": "i4:delta", "accumulate": "gpu"}
+    (found,) = {tuple(each) for each in pool(
+        training.bytes_between_nodes, options, micro_batches=3)}
+    assert found == tuple(pool(training.bytes_between_nodes, {
+        **ZEROPP, "weights": "i4:delta"})[0])
+
+
+def test_a_block_that_is_used_twice(pool):
+    check_gradients(pool(training.gradients_of_shared_block, ONCE),
+                    plain(pool, training.gradients_of_shared_block), I4_ERROR)
+
+
+@pytest.mark.parametrize("options, rows", [({}, ACROSS), ({"mesh": "gpu:4"}, None)],
+                         ids=["one of each node", "one node"])
+def test_nothing_to_sum_is_a_warning(pool, options, rows):
+    for found in pool(training.warnings_of, {**ONCE, **options}, rows=rows):
+        assert found == [
+            "accumulate='gpu': no gradients are summed both within such a group and "
+            "between groups, so it has no effect"]
+
+
+def test_errors(pool):
+    for pending, part in pool(training.errors_of_accumulation):
+        assert pending == (
+            "'': expected compress to be called between updates, but gradients "
+            "wait for the last micro-batch of one")
+        assert part == (
+            "micro_batches=2: expected compress to be called for the whole model, "
+            "whose backward passes are counted, but got a part of it")
+    for error in pool(training.error_of, {**ONCE, "accumulate": 3}):
+        assert error == (
+            "ValueError: accumulate: expected a tier of node:2,gpu:2 or the number "
+            "of devices of whole ones, but got 3")
+    for error in pool(training.error_of, {**ONCE, "micro_batches": 0}):
+        assert error == ("ValueError: micro_batches: expected a positive number, "
+                         "but got 0")
+
+
+def test_hooks_see_the_gradients_of_each_micro_batch(pool):
+    for warnings, calls in pool(training.hooks_see_gradients_of_each):
+        assert calls == 2 and warnings == [
+            "'0': gradients cross nodes in each micro-batch, because hooks of the "
+            "user see them as soon as they are reduced"]
+
+
+def test_everything_is_compiled_early(pool):
+    assert all(pool(training.compiles_early, ONCE))
