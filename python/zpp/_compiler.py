@@ -96,7 +96,7 @@ def rewrite_text(text: str, options: Options, target: str,
                           "output": report}
         # The input and the output are verified in any case.
         remarks = _run([
-            find_compiler(), source,
+            find_compiler(), source, *_import_of_compiled(text, options),
             *(f"--{phase}={_join(pipeline)}" for phase in phases),
             f"--zero-report={_join(report_options)}", "--verify-each=false",
             "--mlir-print-debuginfo", "-o", output],
@@ -117,6 +117,20 @@ def rewrite_text(text: str, options: Options, target: str,
 
 #: The scatters that XLA's partitioner has spelled out become scatters.
 _IMPORT = "--zero-import-partitioned"
+
+
+def _is_compiled(text: str, options: Options) -> bool:
+    """Whether this is HLO from inside of XLA's compiler, which does not say on
+    how many devices it runs. A step of JAX says it."""
+    return (options.mesh is not None and "mhlo.is_dynamic" in text
+            and "mhlo.num_partitions" not in text
+            and "sdy.manual_computation" not in text)
+
+
+def _import_of_compiled(text: str, options: Options) -> list[str]:
+    """The flag that imports such a module."""
+    return ([f"--zero-import-compiled=mesh={options.mesh}"]
+            if _is_compiled(text, options) else [])
 
 
 def import_partitioned(text: str) -> str:
@@ -180,6 +194,8 @@ def predict(text: str, variants: Mapping[str, tuple[Options, str | None]],
             passes = [f"zero-report{{{_join(report_options)}}}"]
             passes.insert(0, _IMPORT.strip("-") if target is None else
                           f"zeropp{{{_join(_pipeline(options, target))}}}")
+            if _is_compiled(text, options):
+                passes.insert(0, f"zero-import-compiled{{mesh={options.mesh}}}")
             return ",".join(passes)
 
         def run(number: int) -> None:
@@ -224,8 +240,8 @@ def _report(text: str, options: Options, form: str) -> str:
         report_options = {"mesh": options.mesh, "format": form,
                           "output": report}
         warn_of_no_collectives(_run(
-            [find_compiler(), source, _IMPORT,
-             f"--zero-report={_join(report_options)}", "-o", os.devnull],
+            [find_compiler(), source, *_import_of_compiled(text, options),
+             _IMPORT, f"--zero-report={_join(report_options)}", "-o", os.devnull],
             options.tuning.compile_timeout))
         return report.read_text()
 

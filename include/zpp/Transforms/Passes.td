@@ -68,6 +68,49 @@ class PrefetchBytesOption<string what>
 // Passes
 //===----------------------------------------------------------------------===//
 
+def ImportCompiledPass : Zpp_ModulePass<"zero-import-compiled"> {
+  let summary = "Import a module that XLA is compiling";
+  let description = [{
+    JAX hands over the HLO of a step between XLA's partitioner and its fusions
+    (`zpp run`). As StableHLO, this is the program of one device without a
+    manual computation around it. It has the bodies of its loops twice, as
+    regions and as functions that nothing calls, and does not say on how many
+    devices it runs.
+
+    This pass erases the functions and writes down the number of devices of
+    `mesh`. Partition p is device p of the mesh, in row-major order. Then
+    `zero-import-partitioned` finds the scatters. A module that runs on another
+    number of devices is an error, and so is one that has a manual computation.
+
+    *Input*, with `mesh=node:2,gpu:4`:
+
+    ```mlir
+    func.func private @body(%x: tensor<4xf32>) -> tensor<4xf32> {
+      %0 = "stablehlo.negate"(%x) : (tensor<4xf32>) -> tensor<4xf32>
+      return %0 : tensor<4xf32>
+    }
+    func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+      return %x : tensor<4xf32>
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    module attributes {mhlo.num_partitions = 8 : i32} {
+      func.func @main(%arg0: tensor<4xf32>) -> tensor<4xf32> {
+        return %arg0 : tensor<4xf32>
+      }
+    }
+    ```
+  }];
+  let options = [
+    Option<"mesh", "mesh", "std::string", "\"\"",
+           "The devices that run the module, as tiers from slowest to fastest, "
+           "such as node:2,gpu:4">,
+  ];
+}
+
 def ImportPartitionedPass : Zpp_ModulePass<"zero-import-partitioned"> {
   let summary = "Import scatters of steps that XLA has partitioned";
   let description = [{
