@@ -20,6 +20,8 @@ took, so that you can choose some of them if time is limited.
             suites of the back ends on the GPUs
   jax       rewritten steps under JAX, first in one process, then in one per GPU,
             one of which is lost at the end; needs --steps
+  run       plain jax.jit under 'zpp run'; needs JAX 0.11, and ZPP_OPT where there
+            is more than one GPU
   torch     a small GPT under FSDP2 with zpp.torch, one process per GPU, one of
             which is lost at the end; needs PyTorch and ZPP_OPT
   bench     the kernels' benchmark, compared with its targets, and collectives
@@ -36,14 +38,14 @@ or its sources in third_party/googletest (on Debian, those in
 environment:
   CUDA_ARCHITECTURES  what to compile for; default: this machine's GPUs
   CMAKE_ARGS          more options for CMake, such as -DNCCL_ROOT=...
-  ZPP_OPT             zpp-opt, with zpp-bundle beside it, for torch: those of a
-                      wheel need no LLVM
+  ZPP_OPT             zpp-opt, with zpp-bundle beside it, for run and torch: those
+                      of a wheel need no LLVM
 USAGE
 }
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=$root/build-gpu
-all_steps=(kernels sanitize runtime jax torch bench)
+all_steps=(kernels sanitize runtime jax run torch bench)
 steps=()
 exported=
 while (($#)); do
@@ -56,7 +58,7 @@ while (($#)); do
     exported=$(realpath "${2:?expected a directory after --steps}")
     shift
     ;;
-  kernels | sanitize | runtime | jax | torch | bench) steps+=("$1") ;;
+  kernels | sanitize | runtime | jax | run | torch | bench) steps+=("$1") ;;
   -h | --help) usage && exit 0 ;;
   *) usage >&2 && exit 2 ;;
   esac
@@ -138,6 +140,15 @@ step_jax() {
   done
 }
 
+step_run() {
+  if ((gpus > 1)) && [[ -z ${ZPP_OPT:-} ]]; then
+    echo "=== run: skipped, no ZPP_OPT"
+    return
+  fi
+  run "run" env ZPP_XLA="$build/lib/libzpp_xla.so" \
+    python3 "$root/test/gpu/check_run.py"
+}
+
 step_torch() {
   if [[ -z ${ZPP_OPT:-} ]] || ! python3 -c 'import torch' 2>/dev/null; then
     echo "=== torch: skipped, no ZPP_OPT or no PyTorch"
@@ -168,6 +179,7 @@ run "GPUs, by nvidia-smi" nvidia-smi -L &&
     sanitize) step_sanitize ;;
     runtime) step_runtime ;;
     jax) step_jax ;;
+    run) step_run ;;
     torch) step_torch ;;
     bench) step_bench ;;
     esac

@@ -8,6 +8,8 @@
     fast = zpp.rewrite(step, mesh={"node": 2, "gpu": 4}, weights="i8")
     state, loss = zpp.load(fast.step)(state, batch)
 
+`install` rewrites all steps of a program that holds none of them in hand.
+
 `rewrite` of text, the compiler and the report need no framework. The names that
 come from `zpp.jax` import JAX when they are first used. `zpp.torch` is the
 front end for PyTorch, and must be imported by its name.
@@ -23,14 +25,16 @@ from zpp._plan import Auto, Plan, Prediction
 from zpp._rewrite import plan, rewrite
 
 if typing.TYPE_CHECKING:
-    from zpp.jax import JittedStep, Step, export, host_times, jit, load, save
-    from zpp.jax import set_time_limit, synchronize, trace
+    from zpp.jax import JittedStep, ModuleReport, Step, export, host_times, install
+    from zpp.jax import jit, load, report, save, set_time_limit, synchronize, trace
+    from zpp.jax import uninstall
 
     __version__: str
 
 #: Names of the front end for JAX that are found here too.
-_OF_JAX = ("JittedStep", "Step", "export", "host_times", "jit", "load", "save",
-           "set_time_limit", "synchronize", "trace")
+_OF_JAX = ("JittedStep", "ModuleReport", "Step", "export", "host_times", "install",
+           "jit", "load", "report", "save", "set_time_limit", "synchronize", "trace",
+           "uninstall")
 
 __all__ = ["Auto", "Bundle", "CompileError", "Diagnostic", "Options", "Plan",
            "Prediction", "Rewritten", "Tuning", "find_compiler", "plan", "rewrite",

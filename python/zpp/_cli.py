@@ -1,6 +1,6 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The command `zpp`: steps in files of any form.
+"""The command `zpp`: steps in files of any form, and programs.
 
 Text in the generic form needs no framework; all other forms need JAX.
 """
@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import zpp
-from zpp import _doctor, _plan_command
+from zpp import _doctor, _plan_command, _run_command
 from zpp._compiler import report_entries, report_table
 from zpp._files import write_file
 from zpp._options import OLD_WORDS, describe
@@ -85,6 +85,14 @@ def _parser() -> argparse.ArgumentParser:
                    "and with each technique. No device is needed.")
     _plan_command.add_arguments(plan)
     _add_options(plan)
+    run = commands.add_parser(
+        "run", description=_run_command.DESCRIPTION,
+        help="Run a JAX program on NVIDIA GPUs whose steps are rewritten while "
+        "XLA compiles them. The program stays as it is.")
+    run.set_defaults(run=lambda options: _run_command.run(
+        options, _chosen(options)))
+    _run_command.add_arguments(run)
+    _add_options(run)
     convert = command("convert", _convert, "Write a step in another form.")
     convert.add_argument("-o", "--output", type=pathlib.Path, required=True)
     convert.add_argument("--to", choices=FORMS, default="generic",

@@ -99,7 +99,7 @@ def partition(exported: jax.export.Exported, mesh: Mesh | None) -> str:
         except ir.MLIRError as error:
             raise PartitionError(f"its partitioned program is not StableHLO: "
                                  f"{error}") from None
-        _restore_groups(partitioned, groups_in(text))
+        restore_groups(partitioned, groups_in(text))
         _wrap(module, partitioned, name, mesh, inputs, results,
               exported.module_kept_var_idx)
         return module.operation.get_asm(print_generic_op_form=True,
@@ -349,16 +349,17 @@ def hlo_module_in(proto: bytes) -> bytes:
 #: Groups along axes of a mesh whose devices have an order of their own. The
 #: translation to StableHLO loses this order.
 _GROUPS = re.compile(
-    r"channel_id=(\d+),.*replica_groups=mesh\[([^\]]*)\], *device_ids="
-    r"\((?:\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d, ]+))\) *\{([^}]*)\}")
+    r"channel_id=(\d+),.*replica_groups=mesh\[([^\]]*)\](?:, *device_ids="
+    r"\((?:\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d, ]+))\))? *\{([^}]*)\}")
 
 
-def groups_in(text: str) -> dict[int, np.ndarray]:
-    """Reads from HLO's text the channels of collectives along such axes, and the
-    devices of each of their groups, one row each."""
+def groups_in(text: str, is_of_all: bool = False) -> dict[int, np.ndarray]:
+    """Reads from HLO's text the channels of collectives along such axes, or along
+    axes of any mesh, and the devices of each of their groups, one row each."""
     found: dict[int, np.ndarray] = {}
+    marker = "replica_groups=mesh[" if is_of_all else "device_ids=("
     for line in text.splitlines():
-        if "device_ids=(" not in line:
+        if marker not in line:
             continue
         match = _GROUPS.search(line)
         if not match:
@@ -368,7 +369,8 @@ def groups_in(text: str) -> dict[int, np.ndarray]:
         if ids:
             devices = np.array(_numbers(ids))
         else:
-            sizes = _numbers(shape)
+            sizes = (_numbers(shape) if shape else
+                     [int(size) for size in re.findall(r"=(\d+)", axes)])
             devices = np.arange(math.prod(sizes)).reshape(sizes)
             if order:
                 devices = devices.transpose(_numbers(order))
@@ -409,7 +411,7 @@ def _groups_along(devices: np.ndarray, axes: str, chosen: str) -> np.ndarray:
     return devices.reshape(shape).transpose(outer + inner).reshape(-1, size)
 
 
-def _restore_groups(module: ir.Module, groups: dict[int, np.ndarray]) -> None:
+def restore_groups(module: ir.Module, groups: dict[int, np.ndarray]) -> None:
     """Lists the devices of the collectives with the channels of `groups`."""
     missing = set(groups)
 

@@ -46,7 +46,7 @@ def rewrite_step(step: Step, options: Options, auto: Auto | None = None
             "it names none (jax.shard_map), and its shardings require none")
     if is_complete and is_partitioned:
         _warn_of_activations(step, result, options)
-    rewritten = step if _is_as_written(result) else step.with_text(
+    rewritten = step if is_as_written(result) else step.with_text(
         result.text, result.bundle)
     _warn_of_missing_state(result, options, rewritten.state)
     _warn_of_loss_scales(text, options, rewritten.state)
@@ -62,7 +62,7 @@ def rewrite_step(step: Step, options: Options, auto: Auto | None = None
     return dataclasses.replace(result, step=rewritten)
 
 
-def _is_as_written(result: Rewritten) -> bool:
+def is_as_written(result: Rewritten) -> bool:
     """Whether nothing was rewritten. A collective that was gathered once more
     sends more than before."""
     return not any(entry["rewritten"] or entry["before"] != entry["after"]
@@ -223,14 +223,14 @@ def _target_of(step: Step, options: Options) -> str:
     target, platforms = options.target, step.exported.platforms
     if target == "auto":
         # The runtime's cpu back end is for tests only.
-        return _cuda_if_possible() if platforms == ("cuda",) else "portable"
+        return cuda_if_possible() if platforms == ("cuda",) else "portable"
     if target != "portable" and platforms != (target,):
         raise ValueError(f"expected a step exported for {target}, but got one "
                          f"for {', '.join(platforms)}")
     return target
 
 
-def _cuda_if_possible() -> str:
+def cuda_if_possible() -> str:
     reason = _runtime.obstacle("cuda")
     if reason is None:
         try:

@@ -1,0 +1,99 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The start of a Python process under `zpp run`.
+
+`begin` runs before the program does: from zpp.pth, which a wheel brings, or from
+`startup/sitecustomize.py`, which `zpp run` puts into PYTHONPATH. Without ZPP_RUN
+in the environment it does nothing. With it, zpp is installed as soon as the
+program has imported JAX.
+"""
+
+import os
+import shlex
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+#: The variable with the words of `zpp run`, such as "mesh=node:2 weights=i8".
+VARIABLE = "ZPP_RUN"
+_has_begun = False
+
+
+def begin() -> None:
+    """Does so once per process."""
+    global _has_begun
+    if _has_begun or not os.environ.get(VARIABLE):
+        return
+    _has_begun = True
+    if "jax" in sys.modules:
+        install_from(os.environ[VARIABLE])
+    else:
+        sys.meta_path.insert(0, _AfterJax())
+
+
+class _AfterJax:
+    """A finder that installs zpp once the module `jax` is there."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != "jax":
+            return None
+        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        spec = find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        loader, load = spec.loader, spec.loader.exec_module
+
+        def load_and_install(module):
+            load(module)
+            # Such an attribute of the loader hides the method of its class.
+            del loader.exec_module
+            install_from(os.environ[VARIABLE])
+
+        loader.exec_module = load_and_install  # type: ignore[method-assign]
+        return spec
+
+
+def install_from(words: str) -> None:
+    """Installs zpp with the words of the environment. Where this JAX has no
+    hook, the program goes on without zpp, and a line says so.
+
+    Raises:
+      ValueError: if a word is wrong.
+    """
+    import zpp
+    try:
+        zpp.install(**parse_words(words))
+    except RuntimeError as error:
+        print(f"zpp: nothing is rewritten: {error}", file=sys.stderr, flush=True)
+
+
+def parse_words(text: str) -> dict[str, Any]:
+    """Arguments of `zpp.install`: "mesh=node:2 tuning.block=64 report=FILE".
+
+    Raises:
+      ValueError: if a word is wrong.
+    """
+    from zpp._options import Options, Tuning, describe
+    options, tuning = describe(Options), describe(Tuning)
+    given: dict[str, Any] = {}
+    for word in shlex.split(text):
+        name, equals, value = word.partition("=")
+        name = name.replace("-", "_")
+        is_expert = name.startswith("tuning.")
+        option = (tuning.get(name.removeprefix("tuning.")) if is_expert
+                  else options.get(name))
+        if not equals or option is None and name != "report":
+            raise ValueError(f"{VARIABLE}: expected words of zpp run such as "
+                             f"mesh=node:8,gpu:8, but got {word!r}")
+        if option is None:
+            given[name] = value
+            continue
+        try:
+            read = option.kind.parse(value)
+        except ValueError as error:
+            raise ValueError(f"{VARIABLE}: {name}: {error}") from None
+        if is_expert:
+            given.setdefault("tuning", {})[name.removeprefix("tuning.")] = read
+        else:
+            given[name] = read
+    return given

@@ -1,0 +1,414 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The hook in XLA's compiler, and all that zpp takes for granted about it.
+
+`jax.extend.xla.register_hlo_module_transformation` hands over each module that
+XLA compiles for NVIDIA GPUs, as a serialized HloModuleProto, after the
+partitioner and before layouts, fusions and the schedule. It is new and may
+change; so may the private parts of JAX that this file uses. `probe` says whether
+this JAX keeps the contract. Nothing else in zpp depends on it.
+"""
+
+import dataclasses
+import functools
+import io
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+import jax
+from jax.extend.mlir import ir
+from jax.interpreters.mlir import make_ir_context
+
+from zpp.jax._partition import groups_in, restore_groups
+
+#: The oldest JAX whose hook was seen to work on GPUs.
+OLDEST = (0, 11)
+#: XLA's name for the platform, and JAX's.
+_PLATFORMS = ("cuda", "gpu")
+_USE_JIT = "zpp.jit works without the hook"
+
+
+class ContractError(RuntimeError):
+    """This JAX does not do what zpp expects of the hook; the message says what
+    is different."""
+
+
+# Registration -----------------------------------------------------------------
+
+
+def obstacle() -> str | None:
+    """The reason why the hook cannot be used in this process, or None."""
+    if jax.__version_info__ < OLDEST:
+        return (f"expected JAX {'.'.join(map(str, OLDEST))} or later, whose "
+                f"compiler calls zpp on GPUs, but got {jax.__version__}; "
+                f"{_USE_JIT}")
+    try:
+        from jax.extend.xla import register_hlo_module_transformation  # noqa: F401
+    except ImportError:
+        return (f"expected jax.extend.xla.register_hlo_module_transformation, "
+                f"but JAX {jax.__version__} has none; {_USE_JIT}")
+    platforms = _initialized_platforms()
+    if platforms and not platforms & set(_PLATFORMS):
+        return (f"expected NVIDIA GPUs, whose compiler calls zpp, but JAX runs "
+                f"on {', '.join(sorted(platforms))}; {_USE_JIT}")
+    if jax.config.jax_share_binary_between_hosts:
+        return (f"expected each process to compile, but got "
+                f"jax_share_binary_between_hosts=True; {_USE_JIT}")
+    return None
+
+
+def _initialized_platforms() -> set[str]:
+    """The platforms that JAX has looked for devices of and found some."""
+    from jax._src import xla_bridge
+    if not xla_bridge.backends_are_initialized():
+        return set()
+    return {backend.platform for backend in xla_bridge.backends().values()}
+
+
+def has_gpus() -> bool:
+    """Whether JAX uses NVIDIA GPUs; False if it has not looked for devices."""
+    return bool(_initialized_platforms() & set(_PLATFORMS))
+
+
+@functools.cache
+def register(callback: Callable[[bytes], bytes | None]) -> None:
+    """Lets XLA call `callback` for each module that it compiles for GPUs, until
+    the process ends, from any thread."""
+    from jax.extend.xla import register_hlo_module_transformation
+    register_hlo_module_transformation(callback, name="zpp",
+                                       platforms=_PLATFORMS)
+
+
+class CompilationCache:
+    """JAX's persistent compilation cache, whose key knows of no transformation
+    of modules."""
+
+    def __init__(self, key: Callable[[], str], is_bypassed: Callable[[], bool]):
+        """Starts to add `key` to the keys of all modules. While `is_bypassed`,
+        nothing is read or written."""
+        from jax._src import cache_key, compilation_cache
+        self._modules = cache_key, compilation_cache
+        self._is_on = True
+        other_key = cache_key.custom_hook
+        is_used = compilation_cache.is_cache_used
+        cache_key.custom_hook = lambda: (
+            other_key() + (key() if self._is_on else ""))
+        compilation_cache.is_cache_used = lambda *arguments: (
+            is_used(*arguments) and not (self._is_on and is_bypassed()))
+
+    def leave(self) -> None:
+        """Makes the keys what they were. What others have put around them since
+        stays."""
+        self._is_on = False
+
+
+# Modules ----------------------------------------------------------------------
+
+#: Fields of HloModuleProto by what zpp does with them.
+_NAME, _ENTRY_NAME, _COMPUTATIONS, _PROGRAM_SHAPE, _ENTRY_ID = 1, 2, 3, 4, 6
+_SCHEDULE, _DEVICE_ASSIGNMENT, _STACK_FRAMES, _RECOVERY = 7, 15, 17, 20
+#: The fields that belong to the instructions, and come from the new module. All
+#: others stay: aliases, donors, shardings, the layouts of arguments and results.
+_REPLACED = {_ENTRY_NAME, _COMPUTATIONS, _ENTRY_ID, _STACK_FRAMES, _RECOVERY}
+#: Fields of HloComputationProto and HloInstructionProto.
+_INSTRUCTIONS, _OPCODE, _CONTROL_PREDECESSORS = 2, 2, 37
+
+_COLLECTIVES = {"all-gather", "all-reduce", "reduce-scatter", "all-to-all",
+                "collective-permute", "all-gather-start", "all-reduce-start",
+                "ragged-all-to-all", "collective-broadcast"}
+
+
+_TRUNCATED = ("expected a serialized HloModuleProto, but got one that ends in a "
+              "field")
+
+
+def _read_fields(proto: bytes) -> Iterator[tuple[int, bytes, bytes | int]]:
+    """The fields of a serialized message: number, the field as it is written,
+    and its value."""
+    position = 0
+
+    def read_number() -> int:
+        nonlocal position
+        number = shift = 0
+        while True:
+            if position >= len(proto):
+                raise ContractError(_TRUNCATED)
+            byte = proto[position]
+            position += 1
+            number |= (byte & 0x7f) << shift
+            shift += 7
+            if byte < 0x80:
+                return number
+
+    while position < len(proto):
+        begin = position
+        tag = read_number()
+        value: bytes | int
+        match tag & 7:
+            case 0:
+                value = read_number()
+            case 1 | 5 as kind:
+                size = 8 if kind == 1 else 4
+                value = proto[position:position + size]
+                position += size
+            case 2:
+                size = read_number()
+                value = proto[position:position + size]
+                position += size
+            case kind:
+                raise ContractError(f"expected a serialized HloModuleProto, but "
+                                    f"got a field of wire type {kind}")
+        if position > len(proto):
+            raise ContractError(_TRUNCATED)
+        yield tag >> 3, proto[begin:position], value
+
+
+def _read_numbers(value: bytes | int) -> list[int]:
+    """A repeated number, which may be packed."""
+    if isinstance(value, int):
+        return [value]
+    numbers, number, shift = [], 0, 0
+    for byte in value:
+        number |= (byte & 0x7f) << shift
+        shift += 7
+        if byte < 0x80:
+            numbers.append(number)
+            number = shift = 0
+    return numbers
+
+
+@dataclasses.dataclass(frozen=True)
+class HloModule:
+    """A module as XLA hands it over."""
+
+    content: bytes = dataclasses.field(repr=False)
+
+    @functools.cached_property
+    def _fields(self) -> list[tuple[int, bytes, bytes | int]]:
+        return list(_read_fields(self.content))
+
+    @functools.cached_property
+    def name(self) -> str:
+        return next((value.decode() for number, _, value in self._fields
+                     if number == _NAME and isinstance(value, bytes)), "")
+
+    @functools.cached_property
+    def _instructions(self) -> list[dict[int, bytes | int]]:
+        return [{number: value for number, _, value in _read_fields(instruction)}
+                for field, _, computation in self._fields
+                if field == _COMPUTATIONS and isinstance(computation, bytes)
+                for part, _, instruction in _read_fields(computation)
+                if part == _INSTRUCTIONS and isinstance(instruction, bytes)]
+
+    @property
+    def may_have_collectives(self) -> bool:
+        """False if certainly none; a quick look."""
+        return any(name.encode() in self.content for name in _COLLECTIVES)
+
+    @functools.cached_property
+    def opcodes(self) -> list[str]:
+        return [opcode.decode() for instruction in self._instructions
+                if isinstance(opcode := instruction.get(_OPCODE), bytes)]
+
+    @property
+    def has_collectives(self) -> bool:
+        return not _COLLECTIVES.isdisjoint(self.opcodes)
+
+    @functools.cached_property
+    def devices(self) -> list[int] | None:
+        """The ids of the devices that run it, by partition; None if the module
+        does not say, or has several replicas."""
+        assignment = next((value for number, _, value in self._fields
+                           if number == _DEVICE_ASSIGNMENT), None)
+        if not isinstance(assignment, bytes):
+            return None
+        devices: list[int] = []
+        for number, _, value in _read_fields(assignment):
+            if number == 1 and value != 1:
+                return None
+            if number == 3 and isinstance(value, bytes):
+                for _, _, ids in _read_fields(value):
+                    devices += _read_numbers(ids)
+        return devices or None
+
+    def why_not(self) -> str | None:
+        """What StableHLO cannot say about the module, or None."""
+        if any(number == _SCHEDULE for number, _, _ in self._fields):
+            return "XLA has scheduled it before it called zpp"
+        if any(_CONTROL_PREDECESSORS in instruction
+               for instruction in self._instructions):
+            return ("it has instructions with control dependences, which "
+                    "StableHLO does not have")
+        if not {"send", "recv"}.isdisjoint(self.opcodes):
+            return "it has a send or a receive, whose channels come in pairs"
+        if "fusion" in self.opcodes:
+            return "XLA has fused it before it called zpp"
+        return None
+
+    def to_stablehlo(self) -> str:
+        """The program of one device in the generic form."""
+        from jax._src.lib import _jax, hlo
+        text = hlo.HloModule.from_serialized_hlo_module_proto(
+            self.content).to_string()
+        with make_ir_context() as context, ir.Location.unknown():
+            module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(self.content),
+                                     context)
+            # The translation mixes up the meshes of a module that has several.
+            restore_groups(module, groups_in(text, is_of_all=True))
+            return module.operation.get_asm(print_generic_op_form=True,
+                                            enable_debug_info=True)
+
+    def with_stablehlo(self, text: str) -> bytes:
+        """The module with another program of the same signature, serialized.
+        Every field that does not belong to its instructions stays."""
+        own, new = self._fields, list(_read_fields(_to_hlo(
+            _renumber_channels(text))))
+        if _signature(own) != _signature(new):
+            raise ContractError("expected a module with the arguments and "
+                                "results of the old one, but got others")
+        return b"".join(
+            [written for number, written, _ in own if number not in _REPLACED]
+            + [written for number, written, _ in new
+               if number in _REPLACED - {_RECOVERY}])
+
+
+def _renumber_channels(text: str) -> str:
+    """The module with a channel of its own for each collective, as XLA wants
+    them behind its partitioner, which gives them out otherwise."""
+    numbers = itertools.count(1)
+    return re.sub(r"(#stablehlo\.channel_handle<handle = )\d+",
+                  lambda match: f"{match[1]}{next(numbers)}", text)
+
+
+def _signature(fields: Sequence[tuple[int, bytes, bytes | int]]) -> list:
+    """Element types and sizes of arguments and results, without layouts and
+    names."""
+    def read_shape(proto: bytes) -> tuple:
+        # Shape: element_type 2, dimensions 3, tuple_shapes 4.
+        kind, sizes, parts = [], [], []
+        for number, _, value in _read_fields(proto):
+            if number == 2:
+                kind.append(value)
+            elif number == 3:
+                sizes += _read_numbers(value)
+            elif number == 4 and isinstance(value, bytes):
+                parts.append(read_shape(value))
+        return tuple(kind), tuple(sizes), tuple(parts)
+
+    # ProgramShape: parameters 1, result 2.
+    return [(part, read_shape(value)) for number, _, shape in fields
+            if number == _PROGRAM_SHAPE and isinstance(shape, bytes)
+            for part, _, value in _read_fields(shape)
+            if part in (1, 2) and isinstance(value, bytes)]
+
+
+def _to_hlo(text: str) -> bytes:
+    from jax._src.lib import _jax
+    with make_ir_context() as context:
+        bytecode = io.BytesIO()
+        ir.Module.parse(text, context).operation.write_bytecode(bytecode)
+        return _jax.mlir.mlir_module_to_xla_computation(
+            bytecode.getvalue(), use_tuple_args=False, return_tuple=False
+        ).as_serialized_hlo_module_proto()
+
+
+# The probe ----------------------------------------------------------------------
+
+#: A loop, a sum over two devices, a donated argument and a sharding.
+_TINY = """
+module @probe attributes {mhlo.num_partitions = 2 : i32} {
+  func.func public @main(
+      %x: tensor<4xf32> {tf.aliasing_output = 0 : i32}) -> tensor<4xf32> {
+    %zero = stablehlo.constant dense<0> : tensor<i32>
+    %loop:2 = stablehlo.while(%i = %zero, %y = %x) : tensor<i32>, tensor<4xf32>
+    cond {
+      %three = stablehlo.constant dense<3> : tensor<i32>
+      %less = stablehlo.compare LT, %i, %three :
+        (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %less : tensor<i1>
+    } do {
+      %one = stablehlo.constant dense<1> : tensor<i32>
+      %next = stablehlo.add %i, %one : tensor<i32>
+      %sum = "stablehlo.all_reduce"(%y) <{
+        channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>,
+        replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>,
+        use_global_device_ids}> ({
+      ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+        %c = stablehlo.add %a, %b : tensor<f32>
+        stablehlo.return %c : tensor<f32>
+      }) : (tensor<4xf32>) -> tensor<4xf32>
+      stablehlo.return %next, %sum : tensor<i32>, tensor<4xf32>
+    }
+    return %loop#1 : tensor<4xf32>
+  }
+}
+"""
+_INPUT_OUTPUT_ALIAS = 8
+
+
+@functools.cache
+def probe() -> None:
+    """Takes a tiny module apart and puts it together, as the callback does.
+
+    Raises:
+      ContractError: if this JAX does not keep the contract.
+    """
+    try:
+        module = HloModule(_to_hlo(_TINY))
+        again = HloModule(module.with_stablehlo(module.to_stablehlo()))
+        kept = [[written for number, written, _ in each._fields
+                 if number not in _REPLACED] for each in (module, again)]
+        aliases = sum(number == _INPUT_OUTPUT_ALIAS and bool(value)
+                      for number, _, value in module._fields)
+        is_same = (module.name == "probe" and aliases == 1
+                   and kept[0] == kept[1]
+                   and sorted(again.opcodes) == sorted(module.opcodes)
+                   and again.has_collectives and module.why_not() is None)
+    except Exception as error:
+        reason = re.sub(r"\s+", " ", str(error))[:300]
+        raise ContractError(f"expected JAX {jax.__version__} to give a tiny "
+                            f"module back as it was, but got {reason}; "
+                            f"{_USE_JIT}") from error
+    if not is_same:
+        raise ContractError(f"expected JAX {jax.__version__} to give a tiny "
+                            f"module back as it was, but got another one; "
+                            f"{_USE_JIT}")
+
+
+# Processes -----------------------------------------------------------------------
+
+
+def process_index() -> int:
+    """The number of this process; 0 if JAX has not looked for devices."""
+    from jax._src import xla_bridge
+    return (jax.process_index() if xla_bridge.backends_are_initialized()
+            else 0)
+
+
+def exchange(key: str, own: str, processes: Sequence[int], seconds: float
+             ) -> dict[int, str]:
+    """What each of these processes says under this key, by its number.
+
+    Raises:
+      RuntimeError: if one of them says nothing; the message names it.
+    """
+    from jax._src.distributed import global_state
+    client = global_state.client
+    if client is None:
+        raise RuntimeError("expected jax.distributed to be initialized, as the "
+                           "devices are of several processes, but it is not")
+    me = jax.process_index()
+    client.key_value_set(f"{key}/{me}", own)
+    said = {me: own}
+    for process in processes:
+        if process == me:
+            continue
+        try:
+            said[process] = client.blocking_key_value_get(
+                f"{key}/{process}", round(seconds * 1e3))
+        except Exception as error:
+            raise RuntimeError(
+                f"expected process {process} to compile {key} too within "
+                f"{seconds:g} s, but got nothing from it") from error
+    return said

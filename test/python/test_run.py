@@ -1,0 +1,458 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""zpp.install and `zpp run`: the callback on a recorded module, and the start of
+programs."""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import types
+
+import jax
+import numpy as np
+import pytest
+import recorded
+
+import zpp
+from zpp import _run_command, _start
+from zpp.jax import _hook, _install
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+MESH = "node:2,gpu:2"
+
+
+@pytest.fixture(scope="module")
+def module():
+    return _hook.HloModule(recorded.record())
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Installs as on a GPU, but lets nobody call the callback."""
+    monkeypatch.setattr(_hook, "obstacle", lambda: None)
+    monkeypatch.setattr(_hook, "register", lambda callback: None)
+
+    def install(**options):
+        zpp.install(**{"mesh": MESH, "target": "portable", **options})
+        return _install._current
+    yield install
+    zpp.uninstall()
+
+
+def transform(module, **changes):
+    rewriter = _install._Rewriter(
+        zpp.Options(**{"mesh": MESH, "target": "portable", **changes}), None)
+    return rewriter, rewriter.rewrite(module.content)
+
+
+def results(module):
+    return recorded.execute(module.to_stablehlo(), *recorded.make_arguments())
+
+
+# The module --------------------------------------------------------------------
+
+
+def test_recorded_module(module):
+    """It is what a GPU's compiler hands over, and does what the step does."""
+    assert module.name == "jit_step"
+    assert module.devices == [0, 1, 2, 3]
+    assert module.has_collectives and module.why_not() is None
+    assert "reduce-scatter" not in module.opcodes
+    assert module.opcodes.count("while") == 2
+    expected = jax.jit(recorded.step)(*recorded.make_arguments())
+    for shards, leaf in zip(results(module), jax.tree.leaves(expected)):
+        for own, shard in zip(shards, leaf.addressable_shards):
+            np.testing.assert_array_equal(own, np.asarray(shard.data))
+
+
+@pytest.mark.compiler
+def test_rewrite_is_exact_where_nothing_is_rounded(module, capsys):
+    """The secondary partition alone: other collectives, equal bits."""
+    rewriter, content = transform(module, weights="none", gradients="none")
+    assert content is not None
+    new = _hook.HloModule(content)
+    assert "reduce-scatter" in new.opcodes
+    for old, own in zip(results(module), results(new)):
+        np.testing.assert_array_equal(old, own)
+    (report,) = rewriter.reports
+    assert report.rewritten
+    assert capsys.readouterr().err == f"zpp: {report}\n"
+
+
+@pytest.mark.compiler
+def test_rewrite_in_loops(module):
+    """Weights and gradients in the loops are found, as in the step of zpp.jit."""
+    rewriter, content = transform(module)
+    (report,) = rewriter.reports
+    roles = sorted((entry["role"], entry["kind"], entry["rewritten"])
+                   for entry in report.report["collectives"])
+    assert roles == [("gradient", "reduce_scatter", True)] * 2 + [
+        ("other", "all_reduce", False)] + [("weight", "all_gather", True)] * 3
+    step = zpp.rewrite(zpp.export(jax.jit(recorded.step, donate_argnums=0),
+                                  *recorded.make_arguments()),
+                       mesh=MESH, target="portable")
+    assert report.report["total"]["after"] == step.report["total"]["after"]
+    for old, own in zip(results(module), results(_hook.HloModule(content))):
+        assert not np.array_equal(old, own)
+        np.testing.assert_allclose(own, old, atol=2e-3)
+
+
+@pytest.mark.compiler
+def test_fields_survive(module):
+    """Aliases, donors, shardings, layouts and the device assignment are those of the
+    old module, by the same bytes."""
+    _, content = transform(module)
+    old, new = (
+        [written for number, written, _ in each._fields
+         if number not in _hook._REPLACED]
+        for each in (module, _hook.HloModule(content)))
+    assert old == new
+    # The shape, aliases, donors, the shardings and the device assignment.
+    assert {4, 8, 12, 14, 15, 18} <= {number for number, _, _ in module._fields}
+
+
+@pytest.mark.compiler
+def test_channels_are_unique(module):
+    """The partitioner, which numbers them otherwise, is done."""
+    from jax._src.lib import hlo
+    _, content = transform(module)
+    text = hlo.HloModule.from_serialized_hlo_module_proto(content).to_string()
+    channels = re.findall(r"channel_id=(\d+)", text)
+    assert len(channels) > 6 and len(set(channels)) == len(channels)
+
+
+def test_other_signature(module):
+    with pytest.raises(_hook.ContractError, match="arguments and results"):
+        module.with_stablehlo(
+            "func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {\n"
+            "  return %x : tensor<4xf32>\n}")
+
+
+def test_truncated(module):
+    with pytest.raises(_hook.ContractError, match="ends in a field"):
+        list(_hook._read_fields(module.content[:-1]))
+    with pytest.raises(_hook.ContractError, match="wire type 7"):
+        list(_hook._read_fields(b"\x0f\x00"))
+
+
+def compiled(function, *arguments):
+    """A module as XLA's compiler leaves it at its end."""
+    return _hook.HloModule(
+        jax.jit(function).lower(*arguments).compile().runtime_executable()
+        .hlo_modules()[0].as_serialized_hlo_module_proto())
+
+
+def test_too_late():
+    """A module that StableHLO cannot say everything of is left alone."""
+    late = compiled(lambda x: (x * 2 + 1).sum(), np.ones((8, 8), np.float32))
+    assert "scheduled" in late.why_not()
+    fields = list(_hook._read_fields(late.content))
+    fused = _hook.HloModule(b"".join(
+        written for number, written, _ in fields if number != _hook._SCHEDULE))
+    assert "fused" in fused.why_not()
+
+
+def test_probe(monkeypatch):
+    _hook.probe()
+    monkeypatch.setattr(_hook, "_to_hlo", lambda text: b"\x0a\x05probe")
+    with pytest.raises(_hook.ContractError, match="tiny module back"):
+        _hook.probe.__wrapped__()
+
+
+# Untouched -----------------------------------------------------------------------
+
+
+def test_without_collectives():
+    rewriter = _install._Rewriter(zpp.Options(mesh=MESH), None)
+    assert rewriter.rewrite(compiled(lambda x: x + 1, 1.0).content) is None
+    assert not rewriter.reports
+    assert rewriter.last_words() == (
+        "nothing was rewritten: of 1 modules: 1 x no collectives")
+
+
+def test_other_mesh(module):
+    rewriter, content = transform(module, mesh="node:2,gpu:4")
+    assert content is None
+    assert rewriter.reports[0].reason == (
+        "it runs on 4 devices, not on the 8 of mesh=node:2,gpu:4")
+    assert "it runs on 4 devices" in rewriter.last_words()
+
+
+@pytest.mark.compiler
+def test_all_left_alone(module, capsys):
+    rewriter, content = transform(module, secondary="none",
+                                  links="node=1000000gbit,gpu=1000000gbit")
+    assert content is None
+    assert "on these links" in rewriter.reports[0].reason
+    assert str(rewriter.reports[0]).startswith("jit_step stays as it was: ")
+    assert capsys.readouterr().err == ""
+
+
+# Faults ---------------------------------------------------------------------------
+
+
+def test_failures_warn_once(module, monkeypatch, capsys, installed):
+    """A compiler that fails does not end the training."""
+    installed()
+    monkeypatch.setenv("ZPP_OPT", "/bin/false")
+    for _ in range(2):
+        assert _install._transform(module.content) is None
+    err = capsys.readouterr().err
+    assert err.count("zpp: warning: jit_step stays as it was: CompileError") == 1
+    assert len(err.splitlines()) == 1
+    assert [each.rewritten for each in zpp.report()] == [False, False]
+
+
+def test_garbage_warns_once(installed, capsys):
+    installed()
+    for _ in range(2):
+        assert _install._transform(b"\x0f all-gather") is None
+    assert capsys.readouterr().err.count("warning") == 1
+
+
+@pytest.mark.compiler
+def test_threads(module, installed):
+    installed()
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        contents = list(pool.map(_install._transform, [module.content] * 3))
+    assert contents[0] is not None and len(set(contents)) == 1
+    assert len(zpp.report()) == 3
+
+
+def test_compilation_inside_of_another(module, installed, monkeypatch):
+    rewriter = installed()
+    inner = []
+    monkeypatch.setattr(rewriter, "rewrite", lambda content: inner.append(
+        _install._transform(content)))
+    _install._transform(module.content)
+    assert inner == [None]
+
+
+# Processes --------------------------------------------------------------------------
+
+
+def devices_of(*processes):
+    return [types.SimpleNamespace(process_index=index) for index in processes]
+
+
+def test_agreement(module, installed, monkeypatch):
+    rewriter = installed()
+    left = _install._Decision(None, "it has no weights")
+    keys = []
+
+    def exchange(key, own, processes, seconds):
+        keys.append(key)
+        return dict.fromkeys(processes, own)
+    monkeypatch.setattr(_hook, "exchange", exchange)
+    rewriter._agree(module, left, devices_of(0, 0))
+    assert keys == []
+    for _ in range(2):
+        rewriter._agree(module, left, devices_of(0, 0, 1, 1))
+    assert keys == ["zpp/run/jit_step/0,1/1", "zpp/run/jit_step/0,1/2"]
+
+
+def test_disagreement_names_the_process(module, installed, monkeypatch):
+    rewriter = installed()
+    other = json.dumps({"text": "zpp 9.9", "digest": "other"})
+    monkeypatch.setattr(_hook, "exchange", lambda key, own, processes, seconds: {
+        0: own, 1: own, 2: other})
+    with pytest.raises(_install.DisagreementError,
+                       match=r"rewrite jit_step alike, but process 0 has left as it "
+                       r"was \(why\), and process 2 has zpp 9.9"):
+        rewriter._agree(module, _install._Decision(None, "why"),
+                        devices_of(0, 1, 2))
+
+
+@pytest.mark.compiler
+def test_digest(module):
+    """The same options have one digest, and others another."""
+    def summary(**options):
+        rewriter = _install._Rewriter(
+            zpp.Options(mesh=MESH, target="portable", **options), None)
+        return rewriter._decide(module).summary(rewriter.options)
+    assert summary() == summary()
+    assert summary()["digest"] != summary(weights="i4")["digest"]
+
+
+def test_exchange(monkeypatch):
+    from jax._src.distributed import global_state
+    values = {"key/1": "theirs"}
+
+    def get(key, timeout):
+        if key not in values:
+            raise RuntimeError("deadline exceeded")
+        return values[key]
+    monkeypatch.setattr(global_state, "client", types.SimpleNamespace(
+        key_value_set=values.__setitem__, blocking_key_value_get=get))
+    assert _hook.exchange("key", "mine", [0, 1], 1) == {0: "mine", 1: "theirs"}
+    with pytest.raises(RuntimeError, match="expected process 2 to compile key too"):
+        _hook.exchange("key", "mine", [0, 1, 2], 1)
+
+
+# install ----------------------------------------------------------------------------
+
+
+def test_where_there_is_no_hook(monkeypatch):
+    monkeypatch.setattr(jax, "__version_info__", (0, 10, 2))
+    with pytest.raises(RuntimeError, match=r"expected JAX 0.11 or later.*; zpp.jit "):
+        zpp.install(mesh=MESH)
+    monkeypatch.setattr(jax, "__version_info__", (0, 11, 2))
+    jax.devices()
+    with pytest.raises(RuntimeError, match="JAX runs on cpu; zpp.jit "):
+        zpp.install(mesh=MESH)
+
+
+@pytest.mark.parametrize("options, message", [
+    ({"weights": "i4:delta"}, "weights: expected a word without state, such as i8,.* "
+     "but got i4:delta; zpp.jit keeps state"),
+    ({"frozen": "keep"}, "frozen: expected .* none,.* but got keep"),
+    ({"feedback": "last"}, "feedback: expected .* none,.* but got last"),
+    ({"weights_of": "all"}, "weights_of: expected none,.* but got 'all'"),
+    ({"mesh": None}, "expected mesh, .* but got none"),
+    ({"weights": "i3"}, "weights: expected")])
+def test_options_that_do_not_fit(installed, options, message):
+    with pytest.raises(ValueError, match=message):
+        installed(**options)
+
+
+def test_twice(installed):
+    installed()
+    with pytest.raises(RuntimeError, match="zpp.uninstall before another"):
+        installed()
+    zpp.uninstall()
+    zpp.uninstall()
+    installed()
+
+
+def test_cache_key(installed, monkeypatch):
+    """Runs with zpp, without it and with other options share nothing."""
+    from jax._src import cache_key, compilation_cache
+    monkeypatch.setattr(compilation_cache, "is_cache_used", lambda *_: True)
+    monkeypatch.setattr(cache_key, "custom_hook", lambda: "own ")
+    keys = []
+    for options in ({}, {"weights": "i4"}, {"tuning": {"block": 64}}):
+        installed(**options)
+        keys.append(cache_key.custom_hook())
+        assert compilation_cache.is_cache_used(None)
+        zpp.uninstall()
+        assert cache_key.custom_hook() == "own "
+    assert len(set(keys)) == 3
+    assert all(key.startswith(f"own zpp {zpp.__version__} ") for key in keys)
+
+
+def test_runtime_bypasses_the_cache(installed, monkeypatch):
+    """What the runtime executes is not in a cached program."""
+    from jax._src import compilation_cache
+    monkeypatch.setattr(compilation_cache, "is_cache_used", lambda *_: True)
+    monkeypatch.setattr(_hook, "has_gpus", lambda: True)
+    installed(target="cuda")
+    assert not compilation_cache.is_cache_used(None)
+    zpp.uninstall()
+    assert compilation_cache.is_cache_used(None)
+
+
+@pytest.mark.compiler
+def test_report_file(module, installed, tmp_path, capsys):
+    installed(report=tmp_path / "report.json")
+    assert _install._transform(module.content) is not None
+    content = json.loads((tmp_path / "report.json").read_text())
+    assert content["options"] == "mesh=node:2,gpu:2 target=portable"
+    (entry,) = content["modules"]
+    assert entry["name"] == "jit_step" and entry["rewritten"]
+    assert len(entry["report"]["collectives"]) == 6
+    zpp.uninstall()
+    installed(report=tmp_path / "missing" / "report.json")
+    assert _install._transform(module.content) is not None
+    assert "zpp: warning: no report is written" in capsys.readouterr().err
+
+
+# zpp run -----------------------------------------------------------------------------
+
+
+def start(program, *, words=None, run=None, cwd, path=()):
+    """Runs a program in a new Python, by `zpp run` or with ZPP_RUN."""
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(
+        [*map(str, path), str(ROOT / "python")])}
+    environment.pop("ZPP_RUN", None)
+    if words is not None:
+        environment["ZPP_RUN"] = words
+        environment["PYTHONPATH"] = os.pathsep.join(
+            [str(ROOT / "python" / "zpp" / "startup"), environment["PYTHONPATH"]])
+    command = [sys.executable, "-c", program]
+    if run is not None:
+        command = [sys.executable, "-m", "zpp", "run", *run, "--", *command]
+    return subprocess.run(command, env=environment, cwd=cwd, text=True,
+                          capture_output=True, timeout=120)
+
+
+PROGRAM = "import sys; assert 'zpp' not in sys.modules; import jax; print('trained')"
+
+
+def test_run(tmp_path):
+    """Where this JAX has no hook, a line says so, and the program goes on."""
+    result = start(PROGRAM.replace("assert 'zpp' not in sys.modules; ", ""),
+                   run=["--mesh", MESH], cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (0, "trained\n"), result.stderr
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("zpp: nothing ") and "zpp.jit" in line
+
+
+def test_off_unless_asked_for(tmp_path):
+    startup = ROOT / "python" / "zpp" / "startup"
+    result = start(PROGRAM + "; assert 'zpp.jax' not in sys.modules", cwd=tmp_path,
+                   path=[startup], words="")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "trained\n", "")
+
+
+def test_own_sitecustomize_runs(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("print('own')\nVALUE = 3\n")
+    result = start("import sitecustomize; print(sitecustomize.VALUE)",
+                   words=f"mesh={MESH}", cwd=tmp_path, path=[tmp_path])
+    assert (result.stdout, result.stderr) == ("own\n3\n", "")
+
+
+def test_wrong_words(tmp_path):
+    result = start("import jax", words="mesh=node:2 format=i8", cwd=tmp_path)
+    assert result.returncode != 0
+    assert "expected words of zpp run such as" in result.stderr
+
+
+@pytest.mark.parametrize("run, message", [
+    ([], "expected --mesh"),
+    (["--mesh", MESH, "--weights", "i8:delta"], "zpp.jit keeps state")])
+def test_run_with_wrong_options(tmp_path, run, message):
+    result = start("", run=run, cwd=tmp_path)
+    assert result.returncode == 1
+    assert message in result.stderr
+
+
+def test_run_without_a_program():
+    with pytest.raises(FileNotFoundError, match="write: python train.py --fast"):
+        _run_command.find_program(["train.py", "--fast"])
+
+
+def test_words_come_back(tmp_path):
+    options = zpp.Options(mesh=MESH, weights="i4", regather=True, secondary=2,
+                          links={"node": "50gbit", "gpu": "400gbyte"},
+                          tuning=zpp.Tuning(block=64))
+    words = _run_command.make_words(options, tmp_path / "a report.json")
+    given = _start.parse_words(words)
+    assert given.pop("report") == str(tmp_path / "a report.json")
+    assert zpp.Options(**given) == options
+
+
+@pytest.mark.compiler
+def test_report_of_a_recorded_module(module, tmp_path):
+    """`zpp report` reads such a module from a file."""
+    path = tmp_path / "step.hlo.pb"
+    path.write_bytes(module.content)
+    result = subprocess.run(
+        [sys.executable, "-m", "zpp", "report", "--mesh", MESH, "--format", "json",
+         str(path)], env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+        capture_output=True, text=True, timeout=120)
+    entries = json.loads(result.stdout)["collectives"]
+    assert [entry["role"] for entry in entries].count("weight") == 3
