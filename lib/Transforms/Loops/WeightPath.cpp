@@ -143,23 +143,23 @@ bool WeightPath::doesTheSame(const WeightPath &other) const {
   return llvm::equal(steps, other.steps, isSame);
 }
 
-std::optional<WeightPath> zpp::getWeightPath(Value value, Operation *gather,
-                                             Operation *ancestor,
-                                             ProvenanceAnalysis &provenances) {
-  bool isManual =
-      isManualComputation(ancestor) || isa<FunctionOpInterface>(ancestor);
+/// See getWeightPath. With `endsInside`, arguments of the region of `ancestor`
+/// end the path.
+static std::optional<WeightPath> findPath(Value value, Operation *gather,
+                                          Operation *ancestor, bool endsInside,
+                                          ProvenanceAnalysis &provenances) {
   // If it were hoisted out of a branch, a gather could run that the step does
   // not run.
   for (Operation *parent = gather; parent != ancestor;) {
     parent = parent->getParentOp();
-    if (!isWhile(parent) && !(isManual && parent == ancestor))
+    if (!isWhile(parent) && !(endsInside && parent == ancestor))
       return std::nullopt;
   }
   WeightPath path{value, {}};
   while (true) {
     if (auto argument = dyn_cast<BlockArgument>(path.source)) {
       Operation *parent = argument.getOwner()->getParentOp();
-      if (!ancestor->isAncestor(parent) || (isManual && parent == ancestor))
+      if (!ancestor->isAncestor(parent) || (endsInside && parent == ancestor))
         break;
       if (!isLoopInvariant(parent, argument.getArgNumber()))
         return std::nullopt;
@@ -184,6 +184,21 @@ std::optional<WeightPath> zpp::getWeightPath(Value value, Operation *gather,
     return std::nullopt;
   std::reverse(path.steps.begin(), path.steps.end());
   return path;
+}
+
+std::optional<WeightPath> zpp::getWeightPath(Value value, Operation *gather,
+                                             Operation *ancestor,
+                                             ProvenanceAnalysis &provenances) {
+  bool endsInside =
+      isManualComputation(ancestor) || isa<FunctionOpInterface>(ancestor);
+  return findPath(value, gather, ancestor, endsInside, provenances);
+}
+
+std::optional<WeightPath>
+zpp::getWeightPathIn(Block &block, Value value, Operation *gather,
+                     ProvenanceAnalysis &provenances) {
+  return findPath(value, gather, block.getParentOp(), /*endsInside=*/true,
+                  provenances);
 }
 
 //===----------------------------------------------------------------------===//

@@ -58,6 +58,12 @@ std::optional<WeightPath> getWeightPath(mlir::Value value,
                                         mlir::Operation *ancestor,
                                         ProvenanceAnalysis &provenances);
 
+/// The same from an argument of `block`, around the gather, or from outside of
+/// it.
+std::optional<WeightPath> getWeightPathIn(mlir::Block &block, mlir::Value value,
+                                          mlir::Operation *gather,
+                                          ProvenanceAnalysis &provenances);
+
 /// A path that chooses one layer of [layers, weight...] and then works on that
 /// alone: its slices, of a part of the layers for instance, are an index.
 struct LayerPath {

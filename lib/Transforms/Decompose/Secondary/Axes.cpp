@@ -144,10 +144,9 @@ static int64_t getOwnBytes(AllGatherOp gather) {
   return getBytes(gather.getOperand().getType().getLocalType());
 }
 
-GatherTimes zpp::zero::getGatherTimes(ArrayRef<AllGatherOp> group,
+GatherTimes zpp::zero::getGatherTimes(AllGatherOp forward, double times,
                                       const SecondaryAxes &axes,
                                       const LinkModel &model) {
-  AllGatherOp forward = group.front();
   int64_t bytes = getOwnBytes(forward);
   auto getUsec = [&](ArrayAttr along, int64_t sent) {
     return getGatherUsec(forward, along, sent, model);
@@ -158,8 +157,8 @@ GatherTimes zpp::zero::getGatherTimes(ArrayRef<AllGatherOp> group,
           ? 0
           : getUsec(axes.inner,
                     bytes * zpp::numDevices({outer.begin(), outer.end()}));
-  return {group.size() * getUsec(forward.getAlongAttr(), bytes),
-          getUsec(axes.outer, bytes) + group.size() * inner};
+  return {times * getUsec(forward.getAlongAttr(), bytes),
+          getUsec(axes.outer, bytes) + times * inner};
 }
 
 bool zpp::zero::isMostlyLatency(AllGatherOp gather, const LinkModel &model) {

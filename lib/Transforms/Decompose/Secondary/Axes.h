@@ -43,15 +43,15 @@ ShardType getGathered(ShardType type, mlir::ArrayAttr along);
 /// as its most significant factor; null where there is none so large.
 ShardType getStackedType(ShardType layer, int64_t layers);
 
-/// The time of all `gathers` of a weight on the links of `model`, in
-/// microseconds.
+/// The time of the gathers of a weight on the links of `model`, in
+/// microseconds. Those like `gather` run `times` for each time that it is sent.
 struct GatherTimes {
   /// Each over all axes.
   double whole;
   /// With a secondary partition.
   double partitioned;
 };
-GatherTimes getGatherTimes(llvm::ArrayRef<AllGatherOp> gathers,
+GatherTimes getGatherTimes(AllGatherOp gather, double times,
                            const SecondaryAxes &axes, const LinkModel &model);
 
 /// True if the bytes of a gather take less time than its latency.

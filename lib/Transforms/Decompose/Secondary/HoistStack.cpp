@@ -16,6 +16,19 @@ using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
 
+/// The barrier in front of `gather` that `value`, which stands before `anchor`
+/// or at the begin of another region, can pass through, or null.
+static Operation *getBarrierBehind(AllGatherOp gather, Value value,
+                                   Operation *anchor) {
+  Operation *barrier = getBarrier(gather);
+  Block *block = value.getParentBlock();
+  Operation *inBlock =
+      barrier ? block->findAncestorOpInBlock(*barrier) : nullptr;
+  bool isBehind = inBlock && (block != anchor->getBlock() ||
+                              !inBlock->isBeforeInBlock(anchor));
+  return isBehind ? barrier : nullptr;
+}
+
 /// Hoists the gather over the outer axes before the loops, for all layers at
 /// once. A stack is one partitioned tensor whose dim has the layer as its most
 /// significant factor, held whole, so that every layer has its own units and
@@ -73,13 +86,20 @@ void SecondaryRewriter::hoistStack(const SecondaryPlan &plan,
   std::optional<Passage> passage;
   if (!plan.place.computations.empty())
     passage = Passage{plan.place.computations.front(), secondary.value, {}};
+  llvm::SmallPtrSet<Block *, 4> seen;
   for (auto [index, later] : llvm::enumerate(group)) {
     AllGatherOp gather = later;
     builder.setInsertionPoint(gather);
-    noteBarrier(gather);
     LayerStack here = secondary;
     if (passage)
       here.value = passage->getValueIn(plan.place.computations[index]);
+    // XLA would merge a second gather of the same layer with the first one.
+    if (!seen.insert(gather->getBlock()).second && here.layers.empty()) {
+      gatherWithin(gather, getBarrierBehind(gather, here.value, stack.anchor),
+                   here.value, layerType, plan.axes.inner);
+      continue;
+    }
+    noteBarrier(gather);
     Value layer = hasPaths ? createLayerSlice(builder, gather.getLoc(), here,
                                               stack.paths[index])
                            : createLayerSlice(builder, gather.getLoc(), here,

@@ -73,7 +73,8 @@ FailureOr<WeightDecision> SecondaryPlanner::decide(ArrayRef<AllGatherOp> group,
       decision.besideOthers = plan;
     return decision;
   };
-  if (group.size() == 1 && !isBetweenSteps) {
+  std::optional<HoistStack> once = hoistOnce(group);
+  if (group.size() == 1 && !isBetweenSteps && !once) {
     if (gathers.readsOtherSlices(forward))
       return leaveAlone(
           "it is gathered once: other loops gather other slices of its stack, "
@@ -86,8 +87,11 @@ FailureOr<WeightDecision> SecondaryPlanner::decide(ArrayRef<AllGatherOp> group,
               "backward pass");
   }
   std::string slower;
-  if (*model && group.size() > 1) {
-    GatherTimes times = getGatherTimes(group, plan.axes, **model);
+  if (*model && (group.size() > 1 || once)) {
+    GatherTimes times = getGatherTimes(
+        forward,
+        once ? static_cast<double>(once->times) / once->layers : group.size(),
+        plan.axes, **model);
     if (times.partitioned >= times.whole)
       slower = "on these links its gathers take " +
                std::to_string(static_cast<int64_t>(times.whole)) +
@@ -100,6 +104,7 @@ FailureOr<WeightDecision> SecondaryPlanner::decide(ArrayRef<AllGatherOp> group,
   if (!place)
     return WeightDecision{all, place.getLeftAlone()};
   plan.place = std::move(*place);
+  plan.isRepeated = isRepeated(forward, plan.place.way);
   if (!slower.empty())
     return leaveAlone(slower);
   return WeightDecision{all, std::move(plan)};
@@ -163,8 +168,7 @@ void SecondaryPlanner::splitBesideOthers(
 // Places
 //===----------------------------------------------------------------------===//
 
-/// The innermost block that all of `group` lie in, or null.
-static Block *getCommonBlock(ArrayRef<AllGatherOp> group) {
+Block *zpp::zero::getCommonBlock(ArrayRef<AllGatherOp> group) {
   Block *common = AllGatherOp(group.front())->getBlock();
   auto isCommon = [&](AllGatherOp gather) {
     return common->findAncestorOpInBlock(*gather.getOperation()) != nullptr;
@@ -214,6 +218,8 @@ Decision<PlaceToKeep> SecondaryPlanner::choosePlace(ArrayRef<AllGatherOp> group,
   if (isBetweenSteps)
     if (std::optional<HoistStack> stack = hoistWithinComputation(group))
       return PlaceToKeep{std::move(*stack)};
+  if (std::optional<HoistStack> stack = hoistOnce(group))
+    return PlaceToKeep{std::move(*stack)};
   SmallVector<Operation *> ancestors =
       llvm::map_to_vector(group, [&](AllGatherOp gather) {
         return common->findAncestorOpInBlock(*gather.getOperation());
@@ -233,9 +239,12 @@ Decision<PlaceToKeep> SecondaryPlanner::choosePlace(ArrayRef<AllGatherOp> group,
     return PlaceToKeep{std::move(*stack), computations};
   if (std::optional<HoistStack> layers = hoistLayers(group, ancestors))
     return PlaceToKeep{std::move(*layers), computations};
-  if (computations.empty())
+  if (computations.empty()) {
     if (std::optional<KeepInLoop> kept = keepInLoop(group, ancestors))
       return PlaceToKeep{std::move(*kept)};
+    if (std::optional<HoistStack> kept = hoistFromBlock(group))
+      return PlaceToKeep{std::move(*kept)};
+  }
   return stack.getLeftAlone();
 }
 

@@ -42,6 +42,9 @@ struct HoistStack {
   /// The first op with a gather in the block around all loops. Hoisted ops are
   /// inserted before it.
   mlir::Operation *anchor = nullptr;
+  /// How many times the gathers run where a loop leaves the weights as they
+  /// are, and the number of layers. Otherwise 0.
+  int64_t times = 0, layers = 0;
 };
 
 /// Each iteration of the first loop leaves what it keeps in a stack, which the
@@ -68,6 +71,8 @@ struct SecondaryPlan {
   /// Whether the partition is kept for the next step too.
   bool isBetweenSteps = false;
   PlaceToKeep place;
+  /// Whether a loop computes the weight and gathers it in each iteration.
+  bool isRepeated = false;
 
   bool isHoisted() const {
     return std::holds_alternative<HoistStack>(place.way);
@@ -118,6 +123,20 @@ private:
   hoistWithinComputation(llvm::ArrayRef<AllGatherOp> group);
   Decision<HoistStack> hoistStack(llvm::ArrayRef<AllGatherOp> group,
                                   llvm::ArrayRef<mlir::Operation *> ancestors);
+  /// True if a loop around what is kept computes the weight, which is gathered
+  /// in each iteration.
+  bool isRepeated(AllGatherOp forward, const WayToKeep &way);
+  /// The stack in front of the outermost loop that leaves the weight as it is,
+  /// if all gathers lie in one.
+  std::optional<HoistStack> hoistOnce(llvm::ArrayRef<AllGatherOp> group);
+  /// The same in front of the first op with a gather in the innermost block
+  /// around all of them, some of which may lie in no loop.
+  std::optional<HoistStack> hoistFromBlock(llvm::ArrayRef<AllGatherOp> group);
+  /// Counts in `stack` the gathers of `group` that each run of `block`, around
+  /// all of them, does. True if these are more than layers: a stack of which
+  /// loops use a part is not worth it.
+  bool gathersLayersAgain(HoistStack &stack, llvm::ArrayRef<AllGatherOp> group,
+                          mlir::Block &block);
   std::optional<HoistStack>
   hoistLayers(llvm::ArrayRef<AllGatherOp> group,
               llvm::ArrayRef<mlir::Operation *> ancestors);
@@ -133,6 +152,9 @@ private:
   std::optional<FrozenWeights> frozen;
   mlir::DominanceInfo dominance;
 };
+
+/// The innermost block that all of `group` lie in, or null.
+mlir::Block *getCommonBlock(llvm::ArrayRef<AllGatherOp> group);
 
 /// The barrier nearest to `gather` through which its operand, or a value that
 /// the operand is computed from, passes; or null.

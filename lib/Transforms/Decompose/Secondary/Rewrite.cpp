@@ -9,6 +9,7 @@
 
 #include "LocalValues.h"
 #include "RemovedOrigins.h"
+#include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 
@@ -26,6 +27,13 @@ void SecondaryRewriter::run(ArrayRef<WeightDecision> decisions) {
       continue;
     }
     const SecondaryPlan &plan = *decision.plan;
+    if (plan.isRepeated)
+      remark::missed(
+          AllGatherOp(plan.group.front()).getLoc(),
+          remark::RemarkOpts::name("in-each-iteration").category(pass))
+          << "it crosses the slower tiers in each iteration of a loop, which "
+             "computes it; what does not change can be computed in front of "
+             "the loop";
     if (auto *block = std::get_if<KeepInBlock>(&plan.place.way))
       keepInBlock(plan, *block);
     else if (auto *stack = std::get_if<HoistStack>(&plan.place.way))
