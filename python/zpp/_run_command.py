@@ -104,7 +104,7 @@ def make_environment(chosen: Options, report: pathlib.Path | None
 
 
 def make_words(chosen: Options, report: pathlib.Path | None) -> str:
-    """What `zpp._start.parse_words` reads."""
+    """The text that `zpp._start.parse_words` reads."""
     words = [f"{prefix}{name}={_write(value)}"
              for prefix, values in (("", chosen), ("tuning.", chosen.tuning))
              for name in describe(type(values))

@@ -162,7 +162,7 @@ def check(steps, record):
 
 
 def run_child(mode, steps, more=(), run=None):
-    """What a training prints, or None, and its standard error."""
+    """Returns what a training prints, or None, and its standard error."""
     command = [sys.executable, __file__, "--train", mode, "--steps", str(steps),
                *more]
     if run is not None:

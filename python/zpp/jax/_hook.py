@@ -233,7 +233,7 @@ class HloModule:
         return devices or None
 
     def why_not(self) -> str | None:
-        """What StableHLO cannot say about the module, or None."""
+        """The reason why StableHLO cannot stand for the module, or None."""
         if any(number == _SCHEDULE for number, _, _ in self._fields):
             return "XLA has scheduled it before it called zpp"
         if any(_CONTROL_PREDECESSORS in instruction
@@ -388,7 +388,8 @@ def process_index() -> int:
 
 def exchange(key: str, own: str, processes: Sequence[int], seconds: float
              ) -> dict[int, str]:
-    """What each of these processes says under this key, by its number.
+    """Tells each of these processes `own`, and returns what each says under
+    this key, by its number.
 
     Raises:
       RuntimeError: if one of them says nothing; the message names it.

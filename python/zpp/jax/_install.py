@@ -47,7 +47,7 @@ class ModuleReport:
     #: The collectives and totals, as in `Rewritten.report`; None if zpp-opt did
     #: not get as far.
     report: dict | None = dataclasses.field(repr=False)
-    #: What executes the collectives: "portable" or "cuda".
+    #: Executes the collectives: "portable" or "cuda".
     target: str | None
     #: The time that the rewrite took, in seconds.
     seconds: float
@@ -97,7 +97,7 @@ class DisagreementError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True)
 class _Decision:
-    """What becomes of a module."""
+    """The fate of a module."""
 
     #: The new module, serialized; None if it stays.
     content: bytes | None
@@ -105,7 +105,7 @@ class _Decision:
     result: Rewritten | None = None
 
     def summary(self, options: Options) -> dict[str, Any]:
-        """What all processes must have in common. Paths of files, which differ
+        """The part that all processes must have in common. Paths of files, which differ
         between hosts, are not among it."""
         if self.content is None or self.result is None:
             return {"text": f"left as it was ({self.reason})", "digest": "left"}
@@ -148,7 +148,7 @@ class _Rewriter:
 
     @functools.cached_property
     def target(self) -> str:
-        """What executes the collectives."""
+        """The target, which executes the collectives."""
         return (cuda_if_possible() if self.options.target == "auto"
                 else self.options.target)
 
