@@ -3,6 +3,7 @@
 """Gradients that cross nodes once per update (accumulate="gpu"), on four ranks."""
 
 import pytest
+import torch
 
 import training
 from test_fsdp import (BF16, F16, HYBRID, I4_ERROR, REPLICATED,
@@ -123,11 +124,21 @@ def test_nothing_to_sum_is_a_warning(pool, options, rows):
             "between groups, so it has no effect"]
 
 
+def test_an_update_may_be_given_up(pool):
+    """Or left without its last micro-batch, as with FSDP2."""
+    for dropped, alone, kept, both in pool(training.gradients_after_one_given_up,
+                                           {**ONCE, "gradients": "none"}):
+        torch.testing.assert_close(dropped, alone)
+        torch.testing.assert_close(kept, both)
+        assert not torch.equal(kept, alone)
+
+
 def test_errors(pool):
     for pending, part in pool(training.errors_of_accumulation):
         assert pending == (
             "'': expected compress to be called between updates, but gradients "
-            "wait for the last micro-batch of one")
+            "wait for the last micro-batch of one; zpp.torch.forget(model) drops "
+            "them")
         assert part == (
             "micro_batches=2: expected compress to be called for the whole model, "
             "whose backward passes are counted, but got a part of it")

@@ -65,6 +65,24 @@ def test_compiled_buckets_are_kept_on_disk(monkeypatch):
     assert first.library.read_bytes() == content
 
 
+def test_counted_bytes_are_kept_on_disk(monkeypatch):
+    bucket = _bucket.Bucket("all_gather", "f32", 1, (("node", 2), ("gpu", 2)))
+
+    def sent():
+        _bucket._sent.cache_clear()
+        return _bucket._sent(bucket)
+
+    first = sent()
+    assert first == {"node": 4, "gpu": 8}
+    with monkeypatch.context() as patch:
+        patch.setattr(_bucket, "report_entries", None)
+        assert sent() == first
+    # Damaged, it is counted again.
+    for path in _bucket.cache_folder().glob("*.json"):
+        path.write_text(path.read_text().replace("4", "5"))
+    assert sent() == first
+
+
 def test_links_of_other_tiers_do_not_matter(tmp_path):
     bucket = _bucket.Bucket("all_gather", "bf16", 2**24, (("node", 2),))
     for node, is_rewritten in (("50gbit", True), ("900gbyte", False)):

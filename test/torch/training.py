@@ -266,6 +266,25 @@ def errors_of_accumulation() -> list[str]:
     return found
 
 
+def gradients_after_one_given_up(options) -> list[torch.Tensor]:
+    """Gradients of a weight after an update whose first micro-batch was dropped, and of
+    one that had only the last; after one whose first was left without a last, and of
+    both with FSDP2."""
+    def gradient(options, drops=False, first=True):
+        model = make_model(options)
+        for i in range(2) if first else (1,):
+            model.set_requires_gradient_sync(i == 1)
+            loss_of(model, make_batch(i)).backward()
+            if i == 0:
+                model.zero_grad()
+            if i == 0 and drops:
+                zpp.torch.forget(model)
+        return model[0].up.weight.grad.full_tensor()
+
+    return [gradient(options, drops=True), gradient(None, first=False),
+            gradient(options), gradient(None)]
+
+
 def hooks_see_gradients_of_each() -> tuple[list[str], int]:
     """Warnings, and calls of a hook of the user's that sees reduced gradients."""
     model = make_model({**ZEROPP, "accumulate": "gpu"})

@@ -130,6 +130,11 @@ class Accumulation:
                 f"{part.numel()} elements after {self._sum.numel()}")
         self._sum += part
 
+    def drop(self) -> None:
+        """Begins a new sum."""
+        self._sum = None
+        self._seen = set()
+
     def take(self) -> torch.Tensor:
         """Returns the sum, and begins a new one."""
         total, self._sum = self._sum, None

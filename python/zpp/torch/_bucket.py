@@ -223,8 +223,29 @@ def sent_as_it_is(bucket: Bucket) -> dict[str, int]:
 
 @functools.cache
 def _sent(bucket: Bucket) -> dict[str, int]:
-    report = report_entries(bucket.text(), Options(mesh=dict(bucket.tiers)))
-    return {tier: report["total"]["after"][tier] for tier, _ in bucket.tiers}
+    """Counts by the compiler, or finds what it counted in an earlier run."""
+    text, options = bucket.text(), Options(mesh=dict(bucket.tiers))
+    path = cache_folder() / f"{_key(text, options)}.json"
+    with contextlib.suppress(OSError, ValueError):
+        return unseal(path.name, path.read_bytes(), _VERSION)["sent"]
+    report = report_entries(text, options)
+    sent = {tier: report["total"]["after"][tier] for tier, _ in bucket.tiers}
+    # Whoever reads it finds all of it or nothing. Without it, the compiler
+    # counts again.
+    with contextlib.suppress(OSError):
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(seal({"version": _VERSION, "sent": sent}, {}))
+        os.replace(file.name, path)
+    return sent
+
+
+def _key(text: str, options: Options) -> str:
+    """The name of a result in the cache."""
+    # The time limit does not change the result.
+    given = dataclasses.asdict(options.replace(
+        tuning=options.tuning.replace(compile_timeout=None)))
+    return hashlib.sha256(json.dumps(
+        [_VERSION, text, given, _compiler_digest()]).encode()).hexdigest()
 
 
 @functools.cache
@@ -237,24 +258,21 @@ def compile_bucket(bucket: Bucket, options: Options) -> Compiled:
     Raises:
       CompileError: with the compiler's message.
     """
-    text = bucket.text()
-    # The time limit does not change the result.
-    given = dataclasses.asdict(options.replace(
-        tuning=options.tuning.replace(compile_timeout=None)))
-    key = hashlib.sha256(json.dumps(
-        [_VERSION, text, given, _compiler_digest()]
-    ).encode()).hexdigest()
+    key = _key(bucket.text(), options)
     return _compile_into(cache_folder() / f"{key}.zpp", bucket, options)
 
 
 def _compile_into(folder: pathlib.Path, bucket: Bucket, options: Options
                   ) -> Compiled:
     """Finds a result in a folder of the cache, or writes it there."""
+    # Compile again if files are damaged or missing. The folder is zpp's own:
+    # whatever is in it may go.
+    unusable = FileNotFoundError, NotADirectoryError, ValueError
+    # Without a lock, for which the processes of a host would wait.
+    with contextlib.suppress(*unusable):
+        return _read(folder)
     with _locked(folder.with_suffix(".lock")):
-        # Compile again if files are damaged or missing. The folder is zpp's
-        # own: whatever is in it may go.
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError,
-                                 ValueError):
+        with contextlib.suppress(*unusable):
             return _read(folder)
         reason, files = _rewrite(bucket, options)
         _remove(folder)

@@ -344,9 +344,11 @@ class Communication:
         self._has_gradients = True
         return options
 
-    def forget(self, *_: Any) -> None:
-        """The next gather crosses nodes, whatever is held; with whole weights."""
+    def forget(self) -> None:
+        """The next gather crosses nodes, whatever is held; with whole weights.
+        Gradients that wait are dropped."""
         self._secondary.forget()
+        self._accumulation.drop()
 
     def sends_differences(self) -> bool:
         """Whether gathers send differences, at some steps."""
@@ -390,7 +392,8 @@ class Communication:
     def follow_loads(self) -> None:
         """Has whole weights sent after a state dict was loaded."""
         if self.sends_differences():
-            self._hooks = _pytorch.on_load(self._parameters, self.forget)
+            self._hooks = _pytorch.on_load(
+                self._parameters, lambda *_: self._secondary.forget())
 
     def detach(self) -> None:
         """Undoes `follow_loads`."""

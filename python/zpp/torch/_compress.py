@@ -174,7 +174,8 @@ def _check_pending(modules: Mapping[str, FSDPModule]) -> None:
         if any(each.is_pending() for each in _attached.get(module, ())):
             raise RuntimeError(
                 f"'{name}': expected compress to be called between updates, but "
-                f"gradients wait for the last micro-batch of one")
+                f"gradients wait for the last micro-batch of one; "
+                f"zpp.torch.forget(model) drops them")
 
 
 def _check_use(communications: list[Communication],
@@ -210,9 +211,11 @@ def _make_ready(communications: list[Communication]) -> None:
 
 def forget(model: nn.Module) -> None:
     """Drops what nodes hold of the weights within `model`, so that the next
-    gathers cross nodes again, with whole weights. All ranks call it after weights
-    were written to in a way that PyTorch does not see: through `.data`, or by a
-    kernel of your own. Only with secondary=; otherwise it does nothing.
+    gathers cross nodes again, with whole weights, and the gradients that wait for the
+    last micro-batch of an update. All ranks call it after weights were written to in a
+    way that PyTorch does not see, through `.data` or by a kernel of your own, or to
+    give up an update. Only with secondary=, weights="i4:delta" or accumulate=;
+    otherwise it does nothing.
 
     Raises:
       RuntimeError: if steps have used other weights than there are.
