@@ -93,6 +93,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--gpus-per-node", type=int, default=1, metavar="N")
     parser.add_argument("--sequences", type=int, default=1, metavar="N",
                         help="per device")
+    parser.add_argument("--micro-batches", type=int, default=1, metavar="N",
+                        help="of a step; with PyTorch's FSDP2 only")
     parser.add_argument("--links", nargs="+",
                         default=["50gbit", "100gbit", "nvlink"], metavar="LINK",
                         help="Ngbit, shared or nvlink")
@@ -134,6 +136,8 @@ def why_absent(args, peer: Peer) -> str:
     """Why a peer cannot run here; empty if it can."""
     if args.platform == "cpu" and peer.zero:
         return "DeepSpeed is not run on CPU devices"
+    if args.micro_batches > 1 and (peer.framework == "jax" or peer.zero):
+        return "it is trained without micro-batches here"
     for module in (peer.framework, *peer.needs):
         code = (f"import importlib.util as u, sys; "
                 f"sys.exit(u.find_spec('{module}') is None)")
@@ -165,7 +169,7 @@ def run_processes(args, name: str, two_nodes: bool, on_links: list[str]
     command = [
         python_of(args, peer), "-m", "lab.peer", "--peer", name, "--config",
         json.dumps(args.config), "--sequences", args.sequences, "--platform",
-        args.platform, "--links", *on_links, "--warm-up", args.warm_up,
+        args.platform, "--micro-batches", args.micro_batches, "--links", *on_links, "--warm-up", args.warm_up,
         "--timed", args.steps * (1 if two_nodes else NVLINK_STEPS), "--tc",
         args.tc, "--port", launch.free_port(),
         "--ranks", args.ranks, "--processes", count, "--results", written]
@@ -193,7 +197,8 @@ def show(args, measured: dict[str, dict[str, dict]]):
         lambda package: version_of(package, args),
         ("jax", "torch", "deepspeed"))))
     print(f"\n{args.config['layers']} layers of width {args.config['width']}, "
-          f"{args.sequences} x {args.config['context']} tokens per device, "
+          f"{args.sequences} x {args.config['context']} tokens per device"
+          f"{f', {args.micro_batches} times' if args.micro_batches > 1 else ''}, "
           f"{links.NODES} nodes x {args.gpus_per_node}; {gpu}; {versions}; "
           f"median of {args.steps} steps after {args.warm_up}, on NVLink of "
           f"{NVLINK_STEPS * args.steps}"

@@ -57,6 +57,8 @@ PEERS = {
     "FSDP2 + zpp": Peer("torch", options=_ZPP),
     "FSDP2 + zpp, links": Peer("torch", options=_ZPP | {"links": NVLINK},
                                link="nvlink"),
+    "FSDP2 + zpp, i4:delta": Peer("torch", options=_ZPP | {
+        "weights": "i4:delta", "accumulate": "gpu"}),
     "DeepSpeed ZeRO-3": Peer("torch", ("deepspeed",), zero=_ZERO3),
     "DeepSpeed ZeRO++": Peer("torch", ("deepspeed",), zero=_ZERO3 | {
         "zero_quantized_weights": True, "zero_quantized_gradients": True}),
@@ -108,6 +110,7 @@ def parse_arguments() -> argparse.Namespace:
                         help="of examples/gpt.py")
     parser.add_argument("--sequences", type=int, required=True,
                         help="per device")
+    parser.add_argument("--micro-batches", type=int, default=1)
     parser.add_argument("--platform", required=True)
     parser.add_argument("--links", nargs="+", required=True)
     parser.add_argument("--warm-up", type=int, required=True)
@@ -215,14 +218,15 @@ class TorchTrainer:
         # As in examples/gpt.py.
         adam = {"lr": config["learning_rate"], "betas": (0.9, 0.99)}
         make = self._with_deepspeed if peer.zero else self._with_fsdp2
-        self.step = make(model, peer, adam, config)
+        self.step = make(model, peer, adam, args)
         if self._cuda:
             # The whole model was on each device once, to draw it.
             del model
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
 
-    def _with_fsdp2(self, model, peer: Peer, adam: dict, config: dict):
+    def _with_fsdp2(self, model, peer: Peer, adam: dict,
+                    args: argparse.Namespace):
         import torch
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -235,19 +239,24 @@ class TorchTrainer:
         fully_shard(model, mesh=mesh, mp_policy=policy)
         if peer.options is not None:
             import zpp.torch
-            zpp.torch.compress(model, mesh=tiers_of(config), **peer.options)
+            zpp.torch.compress(model, mesh=tiers_of(args.config),
+                               **peer.options)
         optimizer = torch.optim.Adam(model.parameters(), **adam, fused=True)
         self.model = model
+        count = getattr(args, "micro_batches", 1)
 
         def step() -> float:
-            loss = model(self._tokens)
-            loss.backward()
+            for index in range(count):
+                model.set_requires_gradient_sync(index == count - 1)
+                loss = model(self._tokens) / count
+                loss.backward()
             optimizer.step()
             optimizer.zero_grad()
-            return self._wait(loss)
+            return self._wait(loss * count)
         return step
 
-    def _with_deepspeed(self, model, peer: Peer, adam: dict, config: dict):
+    def _with_deepspeed(self, model, peer: Peer, adam: dict,
+                        args: argparse.Namespace):
         import deepspeed
         engine, *_ = deepspeed.initialize(
             model=model, model_parameters=model.parameters(), config={

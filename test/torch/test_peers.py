@@ -41,6 +41,21 @@ def test_trains_and_prints(tmp_path):
     assert ours["losses"][-1] < ours["losses"][0]
 
 
+def test_micro_batches(tmp_path):
+    process = run(tmp_path, "--links", "shared", "--peers", "JAX", "FSDP2",
+                  "--warm-up", "1", "--steps", "2", "--micro-batches", "2")
+    assert process.returncode == 0, process.stdout
+    assert "1 x 64 tokens per device, 2 times, 2 nodes x 1" in process.stdout
+    assert ("\nJAX FSDP: skipped; it is trained without micro-batches here\n"
+            in process.stdout)
+    measured = json.loads((tmp_path / "results.json").read_text())["shared"]
+    plain, ours = measured["FSDP2"], measured["FSDP2 + zpp, i4:delta"]
+    # Weights once, as differences, where FSDP2 gathers them four times.
+    assert ours["bytes"] < 0.25 * plain["bytes"]
+    for one, other in zip(ours["losses"], plain["losses"], strict=True):
+        assert abs(one / other - 1) < 0.01
+
+
 def test_a_peer_that_fails_is_named(tmp_path):
     # The link gets no rate.
     process = run(tmp_path, "--links", "9gbit", "--peers", "FSDP2 +", "--tc",
@@ -48,4 +63,5 @@ def test_a_peer_that_fails_is_named(tmp_path):
     assert process.returncode == 1
     assert "FSDP2 + zpp: expected all ranks to end with 0, but got" in (
         process.stdout)
-    assert process.stdout.endswith("failed: FSDP2 + zpp\n")
+    assert process.stdout.endswith(
+        "failed: FSDP2 + zpp, FSDP2 + zpp, i4:delta\n")

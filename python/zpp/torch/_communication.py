@@ -80,10 +80,11 @@ class Communication:
                   for kind, group, slice_ in wanted if group and slice_
                   for _, options in self._variants]
         for _, options in self._variants if scatters and slices.reduced else ():
-            if self._sum_hops(options, scatters):
+            if hops := self._sum_hops(options, scatters):
                 makers += [functools.partial(
                     self._sum_plan, options, scatters, *slices.reduced, is_inner)
-                    for is_inner in (True, False)]
+                    for is_inner in (True, False)
+                    if hops.inner.size() > 1 or not is_inner]
         group = _pytorch.shard_group(self._parameters)
         for _, options in self._variants if group and slices.gathered else ():
             elements, dtype = slices.gathered
@@ -270,16 +271,15 @@ class Communication:
 
     def _sum_hops(self, options: Options, group: dist.ProcessGroup
                   ) -> Hops | None:
-        """The hops of a scatter of which the outer one waits for the last micro-batch;
-        None if it has no such two."""
+        """The hops of a scatter, of which the outer one waits for the last
+        micro-batch; None if there is none. The inner group may be this rank."""
         if (options.accumulate in (None, "none") or _pytorch.is_dry_run(group)
                 or not self._crosses(options, group)):
             return None
         tiers = parse_mesh(self.mesh)
         devices = math.prod(tiers[name] for name in _mesh.inner_tiers(
             options.accumulate, tiers))
-        hops = make_hops(group, devices, self._parameters.device)
-        return hops if hops and hops.inner.size() > 1 else None
+        return make_hops(group, devices, self._parameters.device)
 
     def _sum_plan(self, options: Options, group: dist.ProcessGroup,
                   elements: int, dtype: torch.dtype, is_inner: bool) -> Plan:
@@ -299,20 +299,27 @@ class Communication:
                      group: dist.ProcessGroup, op: Any, hops: Hops) -> None:
         """The inner hop; for the last micro-batch the outer one, of all."""
         accumulation, options = self._accumulation, self._reduced
-        inner, outer = (
-            self._sum_plan(options, group, result.numel(), source.dtype, is_inner)
-            for is_inner in (True, False))
-        part = source.new_empty(result.numel() * hops.outer.size())
-        if inner.compiled:
-            self._run(inner, [source], part, group)
+        run = []
+        if hops.inner.size() == 1:
+            accumulation.add(source)
         else:
-            count = hops.inner.size() * result.numel()
-            for slices, sums in zip(source.split(count),
-                                    part.split(result.numel())):
-                dist.reduce_scatter_tensor(sums, slices, group=hops.inner)
-        accumulation.add(part)
-        run = (inner,) if accumulation.is_partial else (inner, outer)
-        self._calls[plan_sum(run, source.dtype, accumulation.is_reduced)] += 1
+            inner = self._sum_plan(options, group, result.numel(), source.dtype,
+                                   True)
+            part = source.new_empty(result.numel() * hops.outer.size())
+            if inner.compiled:
+                self._run(inner, [source], part, group)
+            else:
+                count = hops.inner.size() * result.numel()
+                for slices, sums in zip(source.split(count),
+                                        part.split(result.numel())):
+                    dist.reduce_scatter_tensor(sums, slices, group=hops.inner)
+            accumulation.add(part)
+            run.append(inner)
+        outer = self._sum_plan(options, group, result.numel(), source.dtype, False)
+        if not accumulation.is_partial:
+            run.append(outer)
+        self._calls[plan_sum(outer, source.dtype, tuple(run),
+                             accumulation.is_reduced)] += 1
         if accumulation.is_partial:
             result.zero_()
             return

@@ -193,8 +193,7 @@ def _check_use(communications: list[Communication],
         if options.accumulate not in (None, "none") and not any(
                 each.can_accumulate() for each in communications):
             warn(f"accumulate={options.accumulate!r}: no gradients are summed "
-                 f"both within such a group and between groups, so it has no "
-                 f"effect")
+                 f"between such groups, so it has no effect")
             return
 
 

@@ -106,11 +106,14 @@ def devices_of(secondary: str | int, tiers: Mapping[str, int]) -> int:
 
 
 def inner_tiers(group: str | int, tiers: Mapping[str, int]) -> tuple[str, ...]:
-    """The tiers whose devices make up a group: one with all that are faster.
+    """The tiers whose devices make up a group: one with all that are faster; none
+    for a group of one device.
 
     Raises:
       ValueError: if it is none of the tiers, or not whole ones.
     """
+    if group == 1:
+        return ()
     names = list(tiers)
     for place, name in enumerate(names):
         if group in (name, math.prod(list(tiers.values())[place:])):

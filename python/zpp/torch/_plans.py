@@ -134,19 +134,21 @@ def plan_hops(outer: Plan, mesh: str, group: dist.ProcessGroup,
 
 
 @functools.cache
-def plan_sum(hops: tuple[Plan, ...], dtype: torch.dtype, is_reduced: bool) -> Plan:
-    """A scatter by some of its hops, for the report: the inner one, and for the
-    last micro-batch the outer one.
+def plan_sum(outer: Plan, dtype: torch.dtype, hops: tuple[Plan, ...],
+             is_reduced: bool) -> Plan:
+    """A scatter by some of its hops, for the report.
 
     Args:
+      outer: the hop that waits for the last micro-batch.
+      hops: those that were run.
       is_reduced: whether FSDP2 would reduce this micro-batch.
     """
-    first = hops[0]
-    before = _volume("reduce_scatter", dtype, first.elements, first.tiers)
-    after = Counter(dict.fromkeys(first.tiers, 0))
+    before = _volume("reduce_scatter", dtype, outer.elements, outer.tiers)
+    after = Counter(dict.fromkeys(outer.tiers, 0))
     for hop in hops:
         after.update(hop.after)
-    return Plan(first.kind, first.type, first.elements, first.group, first.tiers,
+    return Plan(outer.kind, _TYPES.get(dtype) or str(dtype), outer.elements,
+                outer.group, outer.tiers,
                 before if is_reduced else dict.fromkeys(before, 0), dict(after),
                 None, "")
 
