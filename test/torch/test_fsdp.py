@@ -310,6 +310,22 @@ def test_what_does_not_gain_is_left_alone(pool, plain):
         assert entry["reason"].startswith("on these links it takes")
 
 
+def test_links_are_measured(pool):
+    """The same on all ranks, in steps that do not change from run to run."""
+    results = pool(training.train, {**ZEROPP, "links": "measure"}, report=True)
+    (links,) = {r["report"]["links"] for r in results}
+    speeds = re.fullmatch(r"node=(\S+)gbit,gpu=(\S+)gbit", links).groups()
+    for speed in speeds:
+        steps = 2 * math.log2(float(speed))
+        assert steps == pytest.approx(round(steps), abs=0.02)
+    # A link of gloo is slow.
+    assert any(entry["rewritten"]
+               for entry in results[0]["report"]["collectives"])
+    for error in pool(training.error_of_disagreement, {"links": "measure"}, 2):
+        assert re.match("ValueError: .*: expected the same on all ranks, but got "
+                        ".*links=None.* on rank 0 and None on rank 2$", error)
+
+
 @pytest.mark.parametrize("rows", [None, HYBRID], ids=["FSDP", "HSDP"])
 def test_off_again(pool, plain, rows):
     options = {} if rows is None else {"rows": rows}

@@ -408,6 +408,10 @@ class Communication:
             hook.remove()
         self._hooks = []
 
+    def links(self) -> Any:
+        """The speeds of the tiers, in the options of the next step."""
+        return self._options_at(self._steps).links
+
     def state_bytes(self) -> int:
         """Bytes of this rank's device that hold weights, and gradients of an update
         that is not complete."""

@@ -21,6 +21,7 @@ from zpp.torch import _agreement, _mesh, _pytorch
 from zpp.torch._accumulate import Passes
 from zpp.torch._bucket import cache_folder, sends_differences, tool_versions
 from zpp.torch._communication import Communication
+from zpp.torch._links import MEASURE, measure
 from zpp.torch._plans import make_all
 from zpp.torch._runtime import library_version, use_groups
 from zpp.torch._secondary import check_comparisons
@@ -109,6 +110,10 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
     options = _with_mesh(options or Options(), changes,
                          [parameters for _, _, parameters in groups])
     _check_options(options)
+    all_groups = [group for _, _, parameters in groups
+                  for group in _process_groups(parameters)]
+    if options.links == MEASURE:
+        options = options.replace(links=_measure(options, groups, all_groups))
     variants = _read_variants(schedule or {}, options)
     is_off = all(variant.weights == "none" and variant.gradients == "none"
                  and variant.accumulate in (None, "none")
@@ -124,8 +129,6 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
         communications.append(Communication(
             name, module, parameters, options.mesh, variants, steps_done, passes,
             communications))
-    all_groups = [group for _, _, parameters in groups
-                  for group in _process_groups(parameters)]
     _agreement.check(all_groups, {
         **{f"options from step {step}": repr(variant)
            for step, variant in variants},
@@ -229,7 +232,8 @@ def report(model: nn.Module) -> dict:
     since `compress`.
 
     Returns:
-      "mesh", the tiers; "collectives", for each collective of a module its
+      "mesh", the tiers; "links", as they were given or measured, or None;
+      "collectives", for each collective of a module its
       "module", "kind", "type", "elements" of one rank's slice, "group",
       "calls", the bytes that a rank sends over each tier per call, "before" and
       "after", whether it was "rewritten", and the "reason" where not; "total",
@@ -253,7 +257,8 @@ def report(model: nn.Module) -> dict:
         for side in ("before", "after")}
     total["state_bytes"] = sum(communication.state_bytes()
                                for _, communication in communications)
-    return {"mesh": mesh, "collectives": entries, "total": total}
+    links = communications[0][1].links() if communications else None
+    return {"mesh": mesh, "links": links, "collectives": entries, "total": total}
 
 
 def _groups_of(modules: Mapping[str, FSDPModule]
@@ -300,6 +305,16 @@ def _read_variants(schedule: Mapping[int, Mapping[str, Any]], options: Options
         variants.append((step, variant.replace(
             links=_mesh.read_links(variant.links, tiers))))
     return variants
+
+
+def _measure(options: Options, groups: list[Any],
+             all_groups: list[dist.ProcessGroup]) -> str | None:
+    """The links of the mesh; None in a dry run."""
+    if not all_groups or any(map(_pytorch.is_dry_run, all_groups)):
+        return None
+    # Otherwise the ranks that measure would wait for the others.
+    _agreement.check(all_groups, {"links": options.links})
+    return measure(parse_mesh(options.mesh), groups[0][2].device)
 
 
 def _process_groups(parameters: Any) -> list[dist.ProcessGroup]:
