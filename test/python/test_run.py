@@ -3,6 +3,7 @@
 """zpp.install and `zpp run`: the callback on a recorded module, and the start of
 programs."""
 
+import collections
 import concurrent.futures
 import json
 import os
@@ -240,6 +241,7 @@ def devices_of(*processes):
 
 
 def test_agreement(module, installed, monkeypatch):
+    monkeypatch.setattr(_install, "_agreements", collections.Counter())
     rewriter = installed()
     left = _install._Decision(None, "it has no weights")
     keys = []
@@ -253,6 +255,9 @@ def test_agreement(module, installed, monkeypatch):
     for _ in range(2):
         rewriter._agree(module, left, devices_of(0, 0, 1, 1))
     assert keys == ["zpp/run/jit_step/0,1/1", "zpp/run/jit_step/0,1/2"]
+    zpp.uninstall()
+    installed()._agree(module, left, devices_of(0, 1))
+    assert keys[2:] == ["zpp/run/jit_step/0,1/3"]
 
 
 def test_disagreement_names_the_process(module, installed, monkeypatch):
@@ -317,6 +322,47 @@ def test_where_there_is_no_hook(monkeypatch):
 def test_options_that_do_not_fit(installed, options, message):
     with pytest.raises(ValueError, match=message):
         installed(**options)
+
+
+@pytest.mark.parametrize("platforms, calls", [({"cuda", "cpu"}, 1), ({"cpu"}, 0)])
+def test_registration_waits_for_devices(monkeypatch, platforms, calls, capsys):
+    """It must not look for them before the program does."""
+    import jax.extend.xla
+    from jax._src import xla_bridge
+    found, registered = [], []
+    monkeypatch.setattr(xla_bridge, "backends_are_initialized", lambda: bool(found))
+    monkeypatch.setattr(xla_bridge, "backends", lambda: (
+        found.append(1), dict.fromkeys(platforms))[1])
+    monkeypatch.setattr(
+        jax.extend.xla, "register_hlo_module_transformation",
+        lambda callback, **options: registered.append(options))
+    _hook.register.__wrapped__(len)
+    assert not found and not registered
+    for _ in range(2):
+        assert xla_bridge.backends().keys() == platforms
+    assert registered == [{"name": "zpp", "platforms": "cuda"}] * calls
+    # And at once where there are devices.
+    _hook.register.__wrapped__(len)
+    assert len(registered) == 2 * calls
+    assert capsys.readouterr().err == ""
+
+
+def test_registration_that_fails(monkeypatch, capsys):
+    """It does not keep JAX from its devices."""
+    import jax.extend.xla
+    from jax._src import xla_bridge
+
+    def refuse(callback, **options):
+        raise RuntimeError("planted")
+    found = []
+    monkeypatch.setattr(xla_bridge, "backends_are_initialized", lambda: bool(found))
+    monkeypatch.setattr(xla_bridge, "backends", lambda: (
+        found.append(1), {"cuda": None})[1])
+    monkeypatch.setattr(jax.extend.xla, "register_hlo_module_transformation", refuse)
+    _hook.register.__wrapped__(len)
+    for _ in range(2):
+        assert xla_bridge.backends() == {"cuda": None}
+    assert capsys.readouterr().err.count("does not take zpp: planted") == 1
 
 
 def test_twice(installed):

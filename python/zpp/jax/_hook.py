@@ -14,6 +14,7 @@ import functools
 import io
 import itertools
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 
 import jax
@@ -24,8 +25,8 @@ from zpp.jax._partition import groups_in, restore_groups
 
 #: The oldest JAX whose hook was seen to work on GPUs.
 OLDEST = (0, 11)
-#: XLA's name for the platform, and JAX's.
-_PLATFORMS = ("cuda", "gpu")
+#: JAX's name for the platform.
+_PLATFORM = "cuda"
 _USE_JIT = "zpp.jit works without the hook"
 
 
@@ -49,7 +50,7 @@ def obstacle() -> str | None:
         return (f"expected jax.extend.xla.register_hlo_module_transformation, "
                 f"but JAX {jax.__version__} has none; {_USE_JIT}")
     platforms = _initialized_platforms()
-    if platforms and not platforms & set(_PLATFORMS):
+    if platforms and _PLATFORM not in platforms:
         return (f"expected NVIDIA GPUs, whose compiler calls zpp, but JAX runs "
                 f"on {', '.join(sorted(platforms))}; {_USE_JIT}")
     if jax.config.jax_share_binary_between_hosts:
@@ -63,21 +64,49 @@ def _initialized_platforms() -> set[str]:
     from jax._src import xla_bridge
     if not xla_bridge.backends_are_initialized():
         return set()
-    return {backend.platform for backend in xla_bridge.backends().values()}
+    return set(xla_bridge.backends())
 
 
 def has_gpus() -> bool:
     """Whether JAX uses NVIDIA GPUs; False if it has not looked for devices."""
-    return bool(_initialized_platforms() & set(_PLATFORMS))
+    return _PLATFORM in _initialized_platforms()
 
 
 @functools.cache
 def register(callback: Callable[[bytes], bytes | None]) -> None:
     """Lets XLA call `callback` for each module that it compiles for GPUs, until
     the process ends, from any thread."""
+    from jax._src import xla_bridge
+    if xla_bridge.backends_are_initialized():
+        _register_now(callback)
+        return
+    # JAX's function looks for devices, which must not be before the program has
+    # called jax.distributed.initialize. So it is called once the program looks.
+    look = xla_bridge.backends
+    is_done = False
+
+    def look_and_register():
+        nonlocal is_done
+        found = look()
+        if not is_done:
+            is_done = True
+            try:
+                _register_now(callback)
+            except Exception as error:
+                print(f"zpp: nothing is rewritten: JAX {jax.__version__} does "
+                      f"not take zpp: {error}; {_USE_JIT}", file=sys.stderr,
+                      flush=True)
+        return found
+
+    xla_bridge.backends = look_and_register
+
+
+def _register_now(callback: Callable[[bytes], bytes | None]) -> None:
+    """Registers it where there are GPUs."""
     from jax.extend.xla import register_hlo_module_transformation
-    register_hlo_module_transformation(callback, name="zpp",
-                                       platforms=_PLATFORMS)
+    if has_gpus():
+        register_hlo_module_transformation(callback, name="zpp",
+                                           platforms=_PLATFORM)
 
 
 class CompilationCache:

@@ -128,6 +128,12 @@ def _words(options: Options) -> str:
         if (value := getattr(values, name)) is not None)
 
 
+#: How many modules of a name the processes have agreed on, by the key of JAX's
+#: coordination service, in which each key is written once.
+_agreements: collections.Counter[str] = collections.Counter()
+_agreements_lock = threading.Lock()
+
+
 class _Rewriter:
     """The callback, and what it has done so far."""
 
@@ -137,8 +143,6 @@ class _Rewriter:
             maxlen=_MOST_REPORTS)
         self._path = report
         self._lock = threading.Lock()
-        #: The modules of each device set that the processes have agreed on.
-        self._agreements: collections.Counter[str] = collections.Counter()
         self._num_offered = self._num_rewritten = 0
         self._reasons: collections.Counter[str] = collections.Counter()
         self._has_warned = False
@@ -226,9 +230,9 @@ class _Rewriter:
         if len(processes) == 1:
             return
         key = f"zpp/run/{module.name}/{','.join(map(str, processes))}"
-        with self._lock:
-            self._agreements[key] += 1
-            key += f"/{self._agreements[key]}"
+        with _agreements_lock:
+            _agreements[key] += 1
+            key += f"/{_agreements[key]}"
         try:
             texts = _hook.exchange(
                 key, json.dumps(decision.summary(self.options)), processes,
