@@ -23,6 +23,7 @@ def plain(pool, function, **options):
     (ONCE, {}), (ONCE, {"policy": BF16}), (ONCE, {"policy": F16}),
     (ONCE, {"forced_sum": True}), (ONCE, {"frozen": True}),
     (ONCE, {"checkpointed": True}), (ONCE, {"offloaded": True}),
+    (ONCE, {"adapters": True}), (ONCE, {"compiled": True}),
     (ONCE, {"rows": HYBRID}), (ONCE, {"rows": REPLICATED}),
     # One rank of each node: it sums its own.
     (ONCE, {"rows": ACROSS}), ({**ONCE, "accumulate": 2}, {}),

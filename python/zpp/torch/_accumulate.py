@@ -90,7 +90,7 @@ class Accumulation:
         if not self._applies():
             original(*args)
             return
-        self.is_reduced = parameters.reduce_grads
+        self.is_reduced = _pytorch.reduces(parameters)
         is_last = (_pytorch.reduces_fully(self._module, parameters)
                    and self._passes.is_last(self._module))
         trained = _pytorch.gathered_parameters(parameters)
@@ -104,17 +104,18 @@ class Accumulation:
         for each in trained:
             if each not in seen:
                 _pytorch.give_zero_gradient(each)
-        without = [each for each in trained if each.sharded_param.grad is None]
+        without = [each for each in trained
+                   if not _pytorch.has_reduced_gradient(each)]
         self.is_partial = not is_last
-        parameters.reduce_grads = True
+        _pytorch.set_reduces(parameters, True)
         try:
             original(*args)
         finally:
-            parameters.reduce_grads = self.is_reduced
+            _pytorch.set_reduces(parameters, self.is_reduced)
             self.is_partial = False
         for each in without:
             if not is_last or each not in self._seen:
-                each.sharded_param.grad = None
+                _pytorch.drop_reduced_gradient(each)
         if is_last:
             self._seen = set()
 

@@ -373,8 +373,7 @@ class Communication:
         """A copy of what the other ranks hold of this one's slice; None if they
         hold nothing that differences could be added to."""
         hops = self._difference_hops()
-        own = hops and self._secondary.own(hops.outer)
-        return own if own is None else own.clone()
+        return self._secondary.own(hops.outer) if hops else None
 
     def empty_own(self) -> torch.Tensor | None:
         """Zeros of its shape, on the device; None if the latter is not known

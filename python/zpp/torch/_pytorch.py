@@ -263,6 +263,24 @@ def all_states(module: FSDPModule) -> set[Any]:
     return set(module._get_fsdp_state()._state_ctx.all_states)
 
 
+def reduces(parameters: Any) -> bool:
+    """Whether FSDP2 reduces gradients after the backward pass of the group."""
+    return parameters.reduce_grads
+
+
+def set_reduces(parameters: Any, value: bool) -> None:
+    parameters.reduce_grads = value
+
+
+def has_reduced_gradient(parameter: Any) -> bool:
+    """Whether the shard of one of FSDP2's parameters has a gradient."""
+    return parameter.sharded_param.grad is not None
+
+
+def drop_reduced_gradient(parameter: Any) -> None:
+    parameter.sharded_param.grad = None
+
+
 def reduces_fully(module: FSDPModule, parameters: Any) -> bool:
     """Whether the user wants gradients to be reduced after this backward pass, and
     it is the last."""

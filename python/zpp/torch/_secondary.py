@@ -197,10 +197,13 @@ class SecondaryPartition:
         self._checksum = _checksum(source)
 
     def own(self, group: dist.ProcessGroup) -> torch.Tensor | None:
-        """Returns what all ranks hold of this rank's slice."""
+        """Returns a copy of what all ranks hold of this rank's slice."""
         if self._base is not group:
             return None
-        return self._tensor.chunk(group.size())[group.rank()]
+        self.wait()
+        own = self._tensor.chunk(group.size())[group.rank()].clone()
+        self._record_use()
+        return own
 
     def load(self, own: torch.Tensor, group: dist.ProcessGroup) -> None:
         """Gathers what `own` has returned on the ranks of the group earlier: the next
@@ -208,8 +211,7 @@ class SecondaryPartition:
         held = self.get_buffer(own.numel() * group.size(), own)
         dist.all_gather_into_tensor(held, own, group=group)
         self._base, self._step = group, -1
-        if held.is_cuda:
-            self._used = torch.cuda.current_stream(held.device).record_event()
+        self._record_use()
 
     def forget(self) -> None:
         self._state = self._base = None
@@ -225,8 +227,12 @@ class SecondaryPartition:
             for held, part in zip(self._tensor.split(count),
                                   result.split(count * hops.inner.size())):
                 dist.all_gather_into_tensor(part, held, group=hops.inner)
-        if result.is_cuda:
-            self._used = torch.cuda.current_stream(result.device).record_event()
+        self._record_use()
+
+    def _record_use(self) -> None:
+        if self._tensor.is_cuda:
+            self._used = torch.cuda.current_stream(
+                self._tensor.device).record_event()
 
     def wait(self) -> None:
         """Gathers may be called on different streams."""
