@@ -10,6 +10,7 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "zpp/Analysis/FunctionsWith.h"
+#include "zpp/Dialect/Guest/While.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Support/Limits.h"
 #include "llvm/ADT/StringSet.h"
@@ -75,6 +76,30 @@ SmallVector<Operation *> HeavyOps::getIn(Block &block) {
   if (heavy.empty() && largest)
     heavy.push_back(largest);
   return heavy;
+}
+
+double HeavyOps::getWork(Operation *op) {
+  double work = getProductFlops(op);
+  auto addBlock = [&](Block &block, double times) {
+    for (Operation &nested : block)
+      if (isHeavy(&nested))
+        work += times * getWork(&nested);
+  };
+  if (auto call = dyn_cast<func::CallOp>(op)) {
+    auto callee = symbols.lookupNearestSymbolFrom<FunctionOpInterface>(
+        call, call.getCalleeAttr());
+    if (callee && !callee.isExternal())
+      addBlock(callee.getFunctionBody().front(), 1);
+  } else if (isWhile(op)) {
+    Block &body = WhileView(op).getBody();
+    std::optional<int64_t> all = getTripCount(&body.front());
+    std::optional<int64_t> outer = getTripCount(op);
+    addBlock(body, all && outer && *outer > 0 ? *all / *outer : 1);
+  }
+  return work > 0 ? work
+                  : 1.0 + static_cast<double>(
+                              addSaturating(getBytes(op->getOperandTypes()),
+                                            getBytes(op->getResultTypes())));
 }
 
 int64_t zpp::countBefore(ArrayRef<Operation *> ops, Operation *op) {

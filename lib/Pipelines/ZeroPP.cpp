@@ -146,6 +146,10 @@ static void addWeightsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
     partition.betweenSteps = sendsDifferences(options) ? "all"
                              : keepsFrozen(options)    ? "frozen"
                                                        : "none";
+    // The schedule gathers an iteration ahead in these loops, under compute.
+    // XLA, which has the schedule otherwise, does not.
+    if (settings.isCuda)
+      partition.inIterations = RotateLoopsPassOptions().minTrips;
     pm.addPass(createPartitionWithinNodePass(partition));
   }
   if (sendsDifferences(options)) {

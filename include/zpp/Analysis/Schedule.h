@@ -43,6 +43,11 @@ public:
   /// and writes the most data.
   llvm::SmallVector<mlir::Operation *> getIn(mlir::Block &block);
 
+  /// How long a heavy op takes, compared with others: the operations of its
+  /// products, with those of functions that it calls and of all iterations of
+  /// loops; for other ops the bytes that they read and write. Never 0.
+  double getWork(mlir::Operation *op);
+
 private:
   mlir::Operation *root;
   mlir::SymbolTableCollection symbols;

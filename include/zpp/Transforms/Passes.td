@@ -316,6 +316,14 @@ def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
     flat tensor that is sharded over all axes, so that each device has its own
     part.
 
+    With `in-iterations`, a loop over layers gathers the secondary partition of
+    a layer in its iteration and leaves it to the backward loop in a stack, if
+    the operand is known an iteration ahead: zero-rotate-loops then gathers it
+    there, under the compute of the layer before. Hoisted, nothing hides the
+    gathers of all layers. A loop with fewer iterations is not rotated, and a
+    partition that is kept for the next step, or that another manual computation
+    reads, is hoisted as before.
+
     With `split-small`, a gather whose bytes take less time than its latency is
     split too, even if its weight is gathered only once or `links` speak against
     it, if a gather in the same place (the same block, with no heavy op between
@@ -339,6 +347,9 @@ def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
            "Keep the partitions of these weights for the next step too, also if "
            "they are gathered once, and if the group is one device: none, "
            "frozen or all">,
+    Option<"inIterations", "in-iterations", "int64_t", "0",
+           "Gather in each iteration of loops that have at least so many, "
+           "rather than before the loop; 0 for none">,
   ];
 }
 
@@ -988,16 +999,17 @@ def RotateLoopsPass : Zpp_ModulePass<"zero-rotate-loops"> {
                 "gradients one behind (4.1.1)";
   let description = [{
     In a loop (`lax.scan` over layers or micro-batches), two kinds of
-    collectives have no compute in their own iteration to hide under. Both move
-    to another iteration:
+    collectives have too little compute in their own iteration to hide under.
+    Both move to another iteration:
 
     - Weights that are needed before the first heavy op are gathered one
       iteration ahead: those of the first iteration before the loop, and in each
       iteration those of the next one, which the loop carries. Their operands
       must be slices of values that the loop carries unchanged, chosen by its
       counter. The gather of the last iteration is not used.
-    - Gradients that are computed after the last heavy op are scattered one
-      iteration later. The loop carries them, each iteration scatters those of
+    - Gradients whose scatters the compute behind them does not hide are
+      scattered one iteration later: those that would not end with the iteration
+      if the links took as long for all of its gradients as it computes. The loop carries them, each iteration scatters those of
       the one before, and those of the last iteration are scattered after the
       loop. The loop must do nothing with the result except store it in a slice
       of a stack or add it to a sum, and must have at least two iterations. The

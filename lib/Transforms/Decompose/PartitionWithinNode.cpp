@@ -46,7 +46,7 @@ public:
     // the module as it was, and the order of ops, which dominance needs, is not
     // invalidated by insertions.
     LinksOption linksOption(getOperation(), links);
-    SecondaryPlanner planner(getOperation(), secondary, *weights);
+    SecondaryPlanner planner(getOperation(), secondary, *weights, inIterations);
     FailureOr<std::vector<WeightDecision>> decisions =
         planner.decide(linksOption, splitSmall);
     if (failed(decisions))

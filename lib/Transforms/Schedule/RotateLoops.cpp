@@ -116,60 +116,131 @@ private:
     return result;
   }
 
-  /// The scatters whose gradients are computed after the last heavy op of the
-  /// body, as far as the loop only stores their results and they fit into
+  /// A scatter, and when its gradient is there.
+  struct Candidate {
+    Deferral deferral;
+    /// The reason why it cannot be deferred, or empty.
+    std::string obstacle;
+    /// The bytes of its gradients, and the part of the iteration's compute that
+    /// comes before they are complete.
+    double bytes, ready;
+    /// Whether nothing heavy is computed in the iteration at all, and whether
+    /// what is computed behind it there is too short.
+    bool isWithoutCompute, isLate = false;
+  };
+
+  /// The scatters that the compute behind them in their iteration does not
+  /// hide, as far as the loop only stores their results and they fit into
   /// memory, of which `bytes` are taken.
   std::vector<Deferral> getScatters(Operation *loop, ShiftedValues &inputs,
                                     int64_t &bytes) {
     Block &body = WhileView(loop).getBody();
-    SmallVector<Operation *> heavy = compute->getIn(body);
-    std::vector<Deferral> result;
+    std::vector<Candidate> candidates = getCandidates(loop, inputs);
+    std::vector<Candidate *> late;
     llvm::DenseSet<Operation *> deferred;
-    for (auto start : body.getOps<StartOp>()) {
-      // A start with ties has been placed already. One that follows from
-      // another one is deferred with it.
-      if (!hasRole(start, Role::Gradient) || !start.getTies().empty() ||
-          deferred.contains(start))
+    for (Candidate &candidate : candidates) {
+      StartOp start = candidate.deferral.getStart();
+      // One that follows from another one is deferred with it.
+      if (deferred.contains(start))
         continue;
-      Deferral deferral(loop, start);
-      std::string reason = getReason(deferral, heavy, inputs);
-      if (reason.empty())
-        reason = getExcess(bytes, deferral.getCarriedBytes());
+      std::string reason = getReason(candidate, body);
       if (!reason.empty()) {
         remarkLeft(start,
                    "scattered in the iteration that computes it: " + reason);
         continue;
       }
+      deferred.insert_range(candidate.deferral.getOps());
+      late.push_back(&candidate);
+    }
+    // The last ones have the least compute behind them, so they come first
+    // where not all fit.
+    llvm::SmallPtrSet<Candidate *, 8> fitting;
+    deferred.clear();
+    for (Candidate *candidate : llvm::reverse(late)) {
+      const Deferral &deferral = candidate->deferral;
+      std::string reason = getExcess(bytes, deferral.getCarriedBytes());
+      auto isDeferred = [&](Operation *op) { return deferred.contains(op); };
+      if (llvm::any_of(deferral.getOps(), isDeferred))
+        reason = "its result is stored with that of a later one, which is "
+                 "deferred";
+      if (!reason.empty()) {
+        remarkLeft(deferral.getStart(),
+                   "scattered in the iteration that computes it: " + reason);
+        continue;
+      }
       bytes += deferral.getCarriedBytes();
       deferred.insert_range(deferral.getOps());
-      result.push_back(std::move(deferral));
+      fitting.insert(candidate);
     }
+    std::vector<Deferral> result;
+    for (Candidate *candidate : late)
+      if (fitting.contains(candidate))
+        result.push_back(std::move(candidate->deferral));
     return result;
   }
 
-  std::string getReason(Deferral &deferral, ArrayRef<Operation *> heavy,
-                        ShiftedValues &inputs) const {
-    StartOp start = deferral.getStart();
-    Block &body = *start->getBlock();
-    std::string reason = deferral.analyze(inputs);
-    // The op that completes what is to be scattered.
-    Operation *last = nullptr;
-    SmallVector<Value> data(deferral.getData());
-    if (!reason.empty())
-      llvm::append_range(data, start.getInputs());
-    for (Value value : data) {
-      Operation *op = getSource(value, body);
-      if (op && (!last || last->isBeforeInBlock(op)))
-        last = op;
+  /// All scatters of the loop that have not been placed yet.
+  std::vector<Candidate> getCandidates(Operation *loop, ShiftedValues &inputs) {
+    Block &body = WhileView(loop).getBody();
+    SmallVector<Operation *> heavy = compute->getIn(body);
+    std::vector<Candidate> candidates;
+    for (auto start : body.getOps<StartOp>()) {
+      // A start with ties has been placed already.
+      if (!hasRole(start, Role::Gradient) || !start.getTies().empty())
+        continue;
+      Deferral deferral(loop, start);
+      std::string obstacle = deferral.analyze(inputs);
+      SmallVector<Value> data(deferral.getData());
+      if (!obstacle.empty())
+        llvm::append_range(data, start.getInputs());
+      Operation *last = getLastSource(std::move(data), body);
+      double all = 0, behind = 0;
+      for (Operation *op : heavy) {
+        if (deferral.contains(op))
+          continue;
+        double work = compute->getWork(op);
+        all += work;
+        if (!last || last->isBeforeInBlock(op))
+          behind += work;
+      }
+      candidates.push_back(
+          {std::move(deferral), std::move(obstacle),
+           static_cast<double>(getBytes(start.getInputs().getTypes())),
+           all > 0 ? 1 - behind / all : 1, /*isWithoutCompute=*/all == 0});
     }
-    if (llvm::any_of(heavy, [&](Operation *op) {
-          return !deferral.contains(op) && (!last || last->isBeforeInBlock(op));
-        }))
-      return "something heavy is computed after it there";
-    if (!reason.empty())
-      return reason;
-    if (llvm::all_of(heavy,
-                     [&](Operation *op) { return deferral.contains(op); }))
+    findLate(candidates);
+    return candidates;
+  }
+
+  /// Finds the scatters that would not end with the iteration if they took the
+  /// links as long as it computes, one after the other. On slower links the
+  /// others wait anyway, and what is deferred fills the time until the first
+  /// gradient is there; on faster ones nothing is left to wait for.
+  static void findLate(std::vector<Candidate> &candidates) {
+    double total = 0;
+    std::vector<Candidate *> ordered;
+    for (Candidate &candidate : candidates) {
+      total += candidate.bytes;
+      ordered.push_back(&candidate);
+    }
+    llvm::sort(ordered, [](const Candidate *a, const Candidate *b) {
+      return std::make_pair(a->ready, a) < std::make_pair(b->ready, b);
+    });
+    constexpr double kRounding = 1e-9;
+    double end = 0;
+    for (Candidate *candidate : ordered) {
+      end = std::max(end, candidate->ready) + candidate->bytes / total;
+      candidate->isLate = end > 1 + kRounding;
+    }
+  }
+
+  /// The reason why the scatter stays in its iteration, or empty.
+  std::string getReason(const Candidate &candidate, Block &body) const {
+    if (!candidate.isLate)
+      return "what is computed after it there hides it";
+    if (!candidate.obstacle.empty())
+      return candidate.obstacle;
+    if (candidate.isWithoutCompute)
       return "the loop computes nothing heavy";
     // Without a first iteration nothing would overwrite the zeros. Without a
     // second one there is nothing to hide under.
@@ -192,15 +263,22 @@ private:
            " iterations, with min-trips = " + std::to_string(minTrips);
   }
 
-  /// The op of `body` that computes `value`, apart from casts and shape
-  /// changes, or null.
-  static Operation *getSource(Value value, Block &body) {
-    Operation *op = value.getDefiningOp();
-    while (op && op->getBlock() == &body && movesData(op)) {
-      value = op->getOperand(0);
-      op = value.getDefiningOp();
+  /// The last op of `body` that computes one of `values`, apart from casts,
+  /// shape changes and transfers; null if none does.
+  static Operation *getLastSource(SmallVector<Value> values, Block &body) {
+    Operation *last = nullptr;
+    while (!values.empty()) {
+      Operation *op = values.pop_back_val().getDefiningOp();
+      if (!op || op->getBlock() != &body)
+        continue;
+      if (auto wait = dyn_cast<WaitOp>(op))
+        llvm::append_range(values, wait.getInputs());
+      else if (movesData(op) && op->getNumOperands() > 0)
+        values.push_back(op->getOperand(0));
+      else if (!last || last->isBeforeInBlock(op))
+        last = op;
     }
-    return op && op->getBlock() == &body ? op : nullptr;
+    return last;
   }
 
   /// The number of iterations of the loop of `body`, if it is known.
@@ -231,7 +309,8 @@ private:
   }
 
   /// The bytes that the loop of `body` may carry: one layer's weights, and its
-  /// gradients.
+  /// gradients. With them go counters, a few bytes each, for which a MiB more
+  /// is enough.
   int64_t getBudget(Block &body) const {
     if (prefetchBytes != kChooseBudget)
       return prefetchBytes;
@@ -244,9 +323,9 @@ private:
         scatters.push_back(
             addSaturating(size, getBytes(start.getInputs().getTypes())));
     }
-    return std::max(kLeastBudget,
-                    addSaturating(getLayerBytes(gathers, /*isLoop=*/true),
-                                  getLayerBytes(scatters, /*isLoop=*/true)));
+    int64_t layer = addSaturating(getLayerBytes(gathers, /*isLoop=*/true),
+                                  getLayerBytes(scatters, /*isLoop=*/true));
+    return std::max(kLeastBudget, addSaturating(layer, 1 << 20));
   }
 
   void rotate(Operation *loop) {

@@ -368,30 +368,92 @@ func.func @once(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tensor<3x2x
   return %r#3 : tensor<3x2x32xf32>
 }
 
+// Three of four products come after the first gradient, which they hide. One
+// comes after the second gradient, too short for it if the links take as long as
+// the iteration computes: it is scattered an iteration later.
+
 // CHECK-LABEL: func @covered(
-func.func @covered(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tensor<3x2x32xf32>) -> tensor<3x2x32xf32> {
+func.func @covered(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tensor<3x2x32xf32>, %h0: tensor<3x2x32xf32>) -> (tensor<3x2x32xf32>, tensor<3x2x32xf32>) {
   %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
   %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
   %two = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}> : () -> tensor<i32>
   %three = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
-  // CHECK: "stablehlo.while"(%{{.*}}, %arg0, %arg1, %arg2)
-  %r:4 = "stablehlo.while"(%zero, %x0, %a0, %g0) ({
-  ^bb0(%i: tensor<i32>, %x: tensor<16x32xf32>, %a: tensor<32x32xf32>, %g: tensor<3x2x32xf32>):
+  // CHECK: %[[ZEROS:.*]] = "stablehlo.constant"() <{value = dense<0.000000e+00> : tensor<16x32xf32>}>
+  // CHECK: "stablehlo.while"(%{{.*}}, %arg0, %arg1, %arg2, %arg3, %[[ZEROS]], %{{.*}})
+  %r:5 = "stablehlo.while"(%zero, %x0, %a0, %g0, %h0) ({
+  ^bb0(%i: tensor<i32>, %x: tensor<16x32xf32>, %a: tensor<32x32xf32>, %g: tensor<3x2x32xf32>, %h: tensor<3x2x32xf32>):
     %c = "stablehlo.compare"(%i, %three) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
     "stablehlo.return"(%c) : (tensor<i1>) -> ()
   }, {
-  ^bb0(%i: tensor<i32>, %x: tensor<16x32xf32>, %a: tensor<32x32xf32>, %g: tensor<3x2x32xf32>):
-    // REMARK: [Missed] not-rotated {{.*}}scattered in the iteration that computes it: something heavy is computed after it there
+  // CHECK: }, {
+  // CHECK-NEXT: ^bb0({{.*}}, %[[OLD:.*]]: tensor<16x32xf32>, %{{.*}}: tensor<i32>):
+  ^bb0(%i: tensor<i32>, %x: tensor<16x32xf32>, %a: tensor<32x32xf32>, %g: tensor<3x2x32xf32>, %h: tensor<3x2x32xf32>):
+    // REMARK: [Missed] not-rotated {{.*}}scattered in the iteration that computes it: what is computed after it there hides it
+    // REMARK: [Passed] rotated {{.*}}scattered in the iteration after the one that computes it
     %l = "stablehlo.subtract"(%two, %i) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    // CHECK: zero.start @zpp_host::@scatter(%[[OLD]])
+    // CHECK: %[[FIRST:.*]] = "stablehlo.dot_general"
+    // CHECK-NEXT: zero.start @zpp_host::@scatter(%[[FIRST]])
     %d = "stablehlo.dot_general"(%x, %a) : (tensor<16x32xf32>, tensor<32x32xf32>) -> tensor<16x32xf32>
     %s1 = zero.start @zpp_host::@scatter(%d) {origins = [{role = "gradient"}]} : (tensor<16x32xf32>) -> tensor<2x32xf32>
     %g1 = zero.wait %s1 from(%d : tensor<16x32xf32>) : tensor<2x32xf32>
-    %h = "stablehlo.dot_general"(%x, %d) : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<16x32xf32>
+    // CHECK: "stablehlo.dot_general"
+    // CHECK: %[[SECOND:.*]] = "stablehlo.dot_general"
+    // CHECK-NOT: zero.start
+    %e = "stablehlo.dot_general"(%d, %a) : (tensor<16x32xf32>, tensor<32x32xf32>) -> tensor<16x32xf32>
+    %f = "stablehlo.dot_general"(%e, %a) : (tensor<16x32xf32>, tensor<32x32xf32>) -> tensor<16x32xf32>
+    %s2 = zero.start @zpp_host::@scatter(%f) {origins = [{role = "gradient"}]} : (tensor<16x32xf32>) -> tensor<2x32xf32>
+    %h1 = zero.wait %s2 from(%f : tensor<16x32xf32>) : tensor<2x32xf32>
+    %k = "stablehlo.dot_general"(%f, %a) : (tensor<16x32xf32>, tensor<32x32xf32>) -> tensor<16x32xf32>
     %u = func.call @update(%g, %g1, %l) : (tensor<3x2x32xf32>, tensor<2x32xf32>, tensor<i32>) -> tensor<3x2x32xf32>
+    %v = func.call @update(%h, %h1, %l) : (tensor<3x2x32xf32>, tensor<2x32xf32>, tensor<i32>) -> tensor<3x2x32xf32>
+    // CHECK: "stablehlo.return"({{.*}}, %[[SECOND]], %{{.*}})
     %n = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    "stablehlo.return"(%n, %x, %a, %u) : (tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x2x32xf32>) -> ()
-  }) : (tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x2x32xf32>) -> (tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x2x32xf32>)
-  return %r#3 : tensor<3x2x32xf32>
+    "stablehlo.return"(%n, %x, %a, %u, %v) : (tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x2x32xf32>, tensor<3x2x32xf32>) -> ()
+  }) : (tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x2x32xf32>, tensor<3x2x32xf32>) -> (tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x2x32xf32>, tensor<3x2x32xf32>)
+  // CHECK: zero.start @zpp_host::@scatter
+  return %r#3, %r#4 : tensor<3x2x32xf32>, tensor<3x2x32xf32>
+}
+
+// Two gradients of one iteration are stored in one slice, as where a scan is
+// unrolled: the later one is deferred, with what the other one has brought.
+
+// CHECK-LABEL: func @joined(
+func.func @joined(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tensor<3x4x32xf32>) -> tensor<3x4x32xf32> {
+  %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %three = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  %r:4 = "stablehlo.while"(%zero, %x0, %a0, %g0) ({
+  ^bb0(%i: tensor<i32>, %x: tensor<16x32xf32>, %a: tensor<32x32xf32>, %g: tensor<3x4x32xf32>):
+    %c = "stablehlo.compare"(%i, %three) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%c) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %x: tensor<16x32xf32>, %a: tensor<32x32xf32>, %g: tensor<3x4x32xf32>):
+    // REMARK: [Missed] not-rotated {{.*}}scattered in the iteration that computes it: its result is stored with that of a later one, which is deferred
+    // REMARK: [Passed] rotated {{.*}}scattered in the iteration after the one that computes it
+    // CHECK: }, {
+    // CHECK-NEXT: ^bb0({{.*}}, %[[SECOND:.*]]: tensor<16x32xf32>, %[[FIRST:.*]]: tensor<2x32xf32>, %{{.*}}: tensor<i32>)
+    // CHECK: %[[S:.*]] = zero.start @zpp_host::@scatter(%[[SECOND]])
+    // CHECK: "stablehlo.dot_general"
+    // CHECK: %[[E:.*]] = "stablehlo.dot_general"
+    // CHECK: %[[T:.*]] = zero.start @zpp_host::@scatter(%{{.*}})
+    // CHECK: %[[NOW:.*]] = zero.wait %[[T]]
+    // CHECK: %[[SENT:.*]] = zero.wait %[[S]]
+    // CHECK: "stablehlo.concatenate"(%[[FIRST]], %[[SENT]])
+    // CHECK: "stablehlo.return"({{.*}}, %[[E]], %[[NOW]], %{{.*}})
+    %d = "stablehlo.dot_general"(%x, %a) : (tensor<16x32xf32>, tensor<32x32xf32>) -> tensor<16x32xf32>
+    %e = "stablehlo.dot_general"(%d, %a) : (tensor<16x32xf32>, tensor<32x32xf32>) -> tensor<16x32xf32>
+    %s1 = zero.start @zpp_host::@scatter(%d) {origins = [{role = "gradient"}]} : (tensor<16x32xf32>) -> tensor<2x32xf32>
+    %g1 = zero.wait %s1 from(%d : tensor<16x32xf32>) : tensor<2x32xf32>
+    %s2 = zero.start @zpp_host::@scatter(%e) {origins = [{role = "gradient"}]} : (tensor<16x32xf32>) -> tensor<2x32xf32>
+    %g2 = zero.wait %s2 from(%e : tensor<16x32xf32>) : tensor<2x32xf32>
+    %both = "stablehlo.concatenate"(%g1, %g2) <{dimension = 0 : i64}> : (tensor<2x32xf32>, tensor<2x32xf32>) -> tensor<4x32xf32>
+    %layer = "stablehlo.reshape"(%both) : (tensor<4x32xf32>) -> tensor<1x4x32xf32>
+    %u = "stablehlo.dynamic_update_slice"(%g, %layer, %i, %zero, %zero) : (tensor<3x4x32xf32>, tensor<1x4x32xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<3x4x32xf32>
+    %n = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%n, %x, %a, %u) : (tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x4x32xf32>) -> ()
+  }) : (tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x4x32xf32>) -> (tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x4x32xf32>)
+  return %r#3 : tensor<3x4x32xf32>
 }
 
 // CHECK-LABEL: func @stack_read(

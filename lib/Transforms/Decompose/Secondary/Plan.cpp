@@ -7,6 +7,7 @@
 
 #include "Decompose/Secondary/Plan.h"
 
+#include "Loops/Recomputation.h"
 #include "mlir/IR/TypeUtilities.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/Schedule.h"
@@ -21,9 +22,10 @@ using namespace zpp;
 using namespace zpp::zero;
 
 SecondaryPlanner::SecondaryPlanner(ModuleOp module, StringRef secondary,
-                                   BetweenSteps betweenSteps)
+                                   BetweenSteps betweenSteps,
+                                   int64_t inIterations)
     : module(module), secondary(secondary), betweenSteps(betweenSteps),
-      gathers(module) {
+      inIterations(inIterations), gathers(module) {
   if (betweenSteps == BetweenSteps::Frozen)
     frozen.emplace(module);
 }
@@ -234,17 +236,20 @@ Decision<PlaceToKeep> SecondaryPlanner::choosePlace(ArrayRef<AllGatherOp> group,
   }
   if (std::optional<KeepInBlock> kept = keepInBlock(group, computations))
     return PlaceToKeep{std::move(*kept), computations};
+  std::optional<KeepInLoop> inLoop =
+      computations.empty() ? keepInLoop(group, ancestors) : std::nullopt;
+  if (!isBetweenSteps && inLoop && isKnownAhead(*inLoop, group.front()))
+    return PlaceToKeep{std::move(*inLoop)};
   Decision<HoistStack> stack = hoistStack(group, ancestors);
   if (stack)
     return PlaceToKeep{std::move(*stack), computations};
   if (std::optional<HoistStack> layers = hoistLayers(group, ancestors))
     return PlaceToKeep{std::move(*layers), computations};
-  if (computations.empty()) {
-    if (std::optional<KeepInLoop> kept = keepInLoop(group, ancestors))
-      return PlaceToKeep{std::move(*kept)};
+  if (inLoop)
+    return PlaceToKeep{std::move(*inLoop)};
+  if (computations.empty())
     if (std::optional<HoistStack> kept = hoistFromBlock(group))
       return PlaceToKeep{std::move(*kept)};
-  }
   return stack.getLeftAlone();
 }
 
@@ -441,4 +446,13 @@ SecondaryPlanner::keepInLoop(ArrayRef<AllGatherOp> group,
     kept.indices.push_back(index);
   }
   return kept;
+}
+
+/// True if the schedule can gather what `forward` gathers in the iteration
+/// before the one that needs it, and the loop is long enough for it.
+bool SecondaryPlanner::isKnownAhead(const KeepInLoop &kept,
+                                    AllGatherOp forward) {
+  return inIterations > 0 && kept.loop.trips >= inIterations &&
+         ShiftedValues(kept.loop.loop.getOperation())
+             .isPossible(getSource(forward).getLocal());
 }

@@ -94,9 +94,11 @@ enum class BetweenSteps { None, Frozen, All };
 /// Decides about the weights of a module. Valid while it does not change.
 class SecondaryPlanner {
 public:
-  /// `secondary`: see getSecondaryAxes.
+  /// `secondary`: see getSecondaryAxes. Loops of at least `inIterations`
+  /// iterations, unless it is 0, gather what can be gathered an iteration ahead
+  /// in each iteration, rather than all layers in front of the loop.
   SecondaryPlanner(mlir::ModuleOp module, llvm::StringRef secondary,
-                   BetweenSteps betweenSteps);
+                   BetweenSteps betweenSteps, int64_t inIterations = 0);
 
   /// The decisions on all weights, or failure after an error. With
   /// `splitSmall`, also splits small gathers if a large one in the same place
@@ -144,10 +146,12 @@ private:
   std::optional<KeepInLoop>
   keepInLoop(llvm::ArrayRef<AllGatherOp> group,
              llvm::ArrayRef<mlir::Operation *> ancestors);
+  bool isKnownAhead(const KeepInLoop &kept, AllGatherOp forward);
 
   mlir::ModuleOp module;
   llvm::StringRef secondary;
   BetweenSteps betweenSteps;
+  int64_t inIterations;
   WeightGathers gathers;
   std::optional<FrozenWeights> frozen;
   mlir::DominanceInfo dominance;

@@ -69,9 +69,10 @@ std::string getLoops(const std::string &ops) {
 
 FailureOr<std::vector<WeightDecision>>
 decide(ModuleOp module, llvm::StringRef secondary = "gpu",
-       BetweenSteps betweenSteps = BetweenSteps::None) {
+       BetweenSteps betweenSteps = BetweenSteps::None,
+       int64_t inIterations = 0) {
   LinksOption links(module, "");
-  return SecondaryPlanner(module, secondary, betweenSteps)
+  return SecondaryPlanner(module, secondary, betweenSteps, inIterations)
       .decide(links, /*splitSmall=*/false);
 }
 
@@ -158,6 +159,29 @@ TEST(SecondaryPlanTest, KeepsInLoop) {
   EXPECT_EQ(way->loop.trips, 3);
   WhileView backward(module.op("loop of backward"));
   EXPECT_EQ(way->indices, SmallVector<Value>{backward.getCarried(0)});
+}
+
+// A layer that is only cast is known an iteration ahead, one that is computed
+// is not.
+TEST(SecondaryPlanTest, KeepsInIterations) {
+  auto isInLoop = [](const std::string &op, BetweenSteps betweenSteps,
+                     int64_t inIterations) {
+    ParsedModule module(getLoops("%l1 = \"stablehlo." + op + R"("(%l)
+      : (tensor<2xf32>) -> tensor<2xf32>
+    )"));
+    auto decisions = decide(module.get(), "gpu", betweenSteps, inIterations);
+    EXPECT_TRUE(succeeded(decisions));
+    const WeightDecision &weight = decisions->front();
+    EXPECT_TRUE(weight.plan) << weight.plan.getReason();
+    bool isInLoop = std::holds_alternative<KeepInLoop>(weight.plan->place.way);
+    EXPECT_NE(isInLoop, weight.plan->isHoisted());
+    return isInLoop;
+  };
+  EXPECT_TRUE(isInLoop("convert", BetweenSteps::None, 3));
+  EXPECT_FALSE(isInLoop("convert", BetweenSteps::None, 4));
+  EXPECT_FALSE(isInLoop("convert", BetweenSteps::None, 0));
+  EXPECT_FALSE(isInLoop("convert", BetweenSteps::All, 3));
+  EXPECT_FALSE(isInLoop("negate", BetweenSteps::None, 3));
 }
 
 TEST(SecondaryPlanTest, LeavesOtherLoopsAlone) {

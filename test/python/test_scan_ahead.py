@@ -1,0 +1,71 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Loops over so many layers that their iterations overlap: what the runtime
+gathers an iteration ahead and scatters one behind changes no bit."""
+
+import functools
+
+import jax
+import pytest
+import test_forms as forms
+import zpp
+from jax.sharding import PartitionSpec as P
+from startwait import needs_library
+from training import ALL_ON, FAST, same_bits
+
+pytestmark = [pytest.mark.compiler, needs_library,
+              pytest.mark.filterwarnings("ignore:expected a step with")]
+
+#: zero-rotate-loops takes loops of at least so many iterations.
+LEAST = 8
+MATRIX = forms.MATRIX
+
+
+def deep_scan(weights, x):
+    """Micro-batches around the loop over layers."""
+    def micro_batch(total, part):
+        return total + forms.scan(weights, part), None
+
+    return jax.lax.scan(micro_batch, 0.0,
+                        x.reshape(2, -1, *x.shape[1:]))[0] / 2
+
+
+def policy(name: str):
+    return functools.partial(jax.checkpoint,
+                             policy=getattr(jax.checkpoint_policies, name))
+
+
+def form(scan, layers, spec=forms.STACK, wrap=forms.inside, **options):
+    scan = functools.partial(scan, **options) if options else scan
+    return forms.Form(wrap(scan, spec), ((layers, *MATRIX), spec),
+                      matrices=layers)
+
+
+FORMS = {
+    "scan": form(forms.scan, LEAST),
+    "odd": form(forms.scan, LEAST + 1),
+    "unrolled": form(forms.scan, 2 * LEAST, unroll=2),
+    "unrolled-with-a-rest": form(forms.scan, 2 * LEAST + 1, unroll=2),
+    "short": form(forms.scan, LEAST - 1),
+    "outside": form(forms.scan, LEAST, wrap=forms.outside),
+    "policy-dots": form(forms.scan, LEAST, checkpoint=policy("dots_saveable")),
+    "policy-everything-again":
+        form(forms.scan, LEAST, checkpoint=policy("nothing_saveable")),
+    "micro-batches": form(deep_scan, LEAST),
+    "nested": forms.Form(forms.inside(forms.nested_scan, forms.STACKS),
+                         ((2, LEAST, *MATRIX), forms.STACKS)),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_gathers_of_a_loop_change_no_bit(name):
+    """Against XLA's collectives, with all layers gathered before the loop."""
+    form = FORMS[name]
+    options = {"compiler_options": FAST, "mesh": forms.MESH, **ALL_ON}
+    fast = zpp.jit(form.step, target="cpu", **options)
+    assert same_bits(forms.run(form, fast), forms.run(
+        form, zpp.jit(form.step, target="portable", **options)))
+    # The backward loop sends nothing between the nodes.
+    report = fast.report()
+    assert forms.sent(report, "before", role="weight", phase="backward") > 0
+    assert forms.sent(report, "after", role="weight", phase="backward") == 0
