@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import sys
 import types
@@ -296,6 +297,50 @@ def test_exchange(monkeypatch):
     assert _hook.exchange("key", "mine", [0, 1], 1) == {0: "mine", 1: "theirs"}
     with pytest.raises(RuntimeError, match="expected process 2 to compile key too"):
         _hook.exchange("key", "mine", [0, 1, 2], 1)
+
+
+PROCESS = """
+import sys
+import jax
+jax.config.update("jax_platforms", "cpu")
+me = int(sys.argv[1])
+jax.distributed.initialize(f"127.0.0.1:{sys.argv[2]}", 2, me)
+import zpp
+from zpp.jax import _install
+content = open(sys.argv[3], "rb").read()
+_install._Rewriter._find_devices = staticmethod(
+    lambda module: [jax.devices()[number] for number in (0, 0, 1, 1)])
+for options in ({}, {"weights": "i8" if me else "i4"}):
+    rewriter = _install._Rewriter(
+        zpp.Options(mesh="node:2,gpu:2", target="portable", **options), None)
+    try:
+        print("rewritten" if rewriter.rewrite(content) else "left", flush=True)
+    except _install.DisagreementError as error:
+        print(error, flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.compiler
+def test_two_processes(module, tmp_path):
+    """They agree, and then differ, through JAX's coordination service."""
+    path = tmp_path / "step.hlo.pb"
+    path.write_bytes(module.content)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    processes = [subprocess.Popen(
+        [sys.executable, "-c", PROCESS, str(number), str(port), str(path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for number in range(2)]
+    outputs = [process.communicate(timeout=240) for process in processes]
+    for number, (output, errors) in enumerate(outputs):
+        lines = output.splitlines()
+        assert lines[0] == "rewritten", errors
+        assert "process 0 has" in lines[1] and "weights=i4" in lines[1]
+        # One process says so for all.
+        assert errors.count("zpp: jit_step: ") == (number == 0), errors
 
 
 # install ----------------------------------------------------------------------------
