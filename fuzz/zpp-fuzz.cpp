@@ -242,6 +242,8 @@ static std::string choosePipeline(const Entry &entry, Random &random) {
       "feedback=last tuning.rotate=32",
       "feedback=all frozen=keep start=all",
       "feedback=all weights=i4:delta target=cuda",
+      "accumulate=gpu feedback=last",
+      "accumulate=2 weights=i4:delta target=cuda",
       "updated=i8 reduced=i4",
       "updated=i4 weights=none secondary=none target=cuda",
       "links=node=50gbit,gpu=400gbyte",

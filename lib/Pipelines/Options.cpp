@@ -166,6 +166,11 @@ llvm::SmallVector<std::string> zpp::findWarnings(const ZeroPPOptions &options) {
     warnings.push_back("reduced=" + options.reduced +
                        " has no effect with gradients=none; write "
                        "gradients=i8:i4, or leave reduced out");
+  if (options.accumulate != "none" && options.gradients == "none")
+    warnings.push_back("accumulate=" + options.accumulate +
+                       " has no effect with gradients=none; write "
+                       "gradients=none:none, for hops that round nothing, or "
+                       "leave accumulate out");
   if (options.target == Target::Portable &&
       (options.tuning.prefetchBytes.hasValue() ||
        options.prefetchBytes.hasValue()))

@@ -84,6 +84,10 @@ static bool hasGradients(const ZeroPPOptions &options) {
   return options.gradients != "none";
 }
 
+static bool accumulates(const ZeroPPOptions &options) {
+  return options.accumulate != "none";
+}
+
 static bool feedsBack(const ZeroPPOptions &options) {
   return options.feedback != ZeroPPOptions::Feedback::None;
 }
@@ -212,6 +216,12 @@ static void addGradientsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
   // Scatters that travel with others are split even if they do not shrink.
   split.splitSmall = settings.coalesceBytes > 0;
   pm.addPass(createSplitHierarchyPass(split));
+  if (accumulates(options)) {
+    // Hops exist now, and nothing stands between them and the sums yet.
+    AccumulateGradientsPassOptions accumulate;
+    accumulate.group = options.accumulate;
+    pm.addPass(createAccumulateGradientsPass(accumulate));
+  }
   verifyPhase(pm, "gradients");
 }
 

@@ -236,6 +236,11 @@ class Options(SharedOptions):
       ValueError: if a value is not valid.
     """
 
+    accumulate: str | int | None = option(
+        kinds.GROUP, "none",
+        "The group within which gradients of micro-batches are added up, in f32, "
+        "before they cross slower tiers, once per update: a tier with the faster "
+        "ones, or their number of devices.", more="using.md#micro-batches")
     updated: str | None = option(
         kinds.choice("none", *FORMATS), "none",
         "Where each device updates a slice of replicated weights (ZeRO-1, "

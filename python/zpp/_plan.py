@@ -23,7 +23,7 @@ TECHNIQUES = {
 }
 #: Options that only mean something with a technique.
 _NEEDS = {"frozen": "secondary", "feedback": "gradients",
-          "reduced": "gradients"}
+          "reduced": "gradients", "accumulate": "gradients"}
 #: A plan with more techniques must be faster by this part to be chosen.
 LEAST_GAIN = 0.02
 

@@ -35,6 +35,10 @@
 // RUN: %{run} PREFETCH
 // PREFETCH: warning: tuning.prefetch-bytes has no effect with target=portable, where XLA orders collectives; write target=cuda, or leave it out
 
+// REDEFINE: %{options} = accumulate=gpu gradients=none
+// RUN: %{run} ACCUMULATE
+// ACCUMULATE: warning: accumulate=gpu has no effect with gradients=none; write gradients=none:none, for hops that round nothing, or leave accumulate out
+
 // REDEFINE: %{options} = tuning.prefetch-bytes=7 reduced=none gradients=none start=all frozen=keep target=cuda
 // RUN: zpp-opt %s --zeropp="%{options}" --remarks-filter=none -o /dev/null 2>&1 | count 0
 

@@ -5,6 +5,7 @@
 import functools
 
 import jax
+import numpy as np
 import pytest
 import updates
 import zpp
@@ -89,3 +90,83 @@ def test_bits_are_those_without_a_secondary_partition(kind, over, form,
                        compiler_options=FAST)(*given)
                for secondary in ("none", "gpu")]
     assert same_bits(*results)
+
+
+# Gradients.
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("over", ["layers", "scan"])
+@pytest.mark.parametrize("kind", ["shard_mapped", "jitted"])
+def test_gradients_cross_the_nodes_once_per_update(kind, over, form):
+    once = between_nodes(rewritten(kind, over, "scan", 1), "gradient")
+    report = rewritten(kind, over, form, accumulate="gpu")
+    assert between_nodes(report, "gradient", "before") >= MICRO
+    # A stack has less padding.
+    assert 0.95 * once < between_nodes(report, "gradient") <= once
+    # Partial sums in f32, of which a device has a quarter, not an eighth.
+    elements = updates.LAYERS * updates.WIDTH**2
+    assert report["total"]["accumulated_bytes"] == elements * 4 // 8
+    # The hops within the node are as they were.
+    assert (report["total"]["after"]["gpu"]
+            <= rewritten(kind, over, form)["total"]["after"]["gpu"])
+
+
+@pytest.mark.parametrize("axes", [("gpu",), ()], ids=["hsdp", "replicated"])
+@pytest.mark.parametrize("over", ["layers", "scan"])
+def test_all_reduces_wait_likewise(over, axes):
+    once = between_nodes(rewritten("shard_mapped", over, "scan", 1, axes),
+                         "gradient")
+    report = rewritten("shard_mapped", over, "scan", MICRO, axes,
+                       accumulate="gpu")
+    # A stack has less padding.
+    assert 0.95 * once < between_nodes(report, "gradient") <= once
+    # The gradients are as large.
+    assert report["total"]["accumulated_bytes"] == 0
+
+
+def test_feedback_of_the_last_hop_keeps_partial_sums_only():
+    report = rewritten("shard_mapped", "scan", "scan", accumulate="gpu",
+                       feedback="last")
+    assert (report["total"]["state_bytes"]
+            == updates.LAYERS * updates.WIDTH**2 // 4 * 2)
+
+
+def test_numbers_that_all_devices_know_may_scale():
+    once = between_nodes(rewritten("shard_mapped", "scan", "scan", 1),
+                         "gradient")
+    report = rewritten("shard_mapped", "scan", "tokens", accumulate="gpu")
+    # A stack has less padding.
+    assert 0.95 * once < between_nodes(report, "gradient") <= once
+
+
+@pytest.mark.parametrize("form", ["own", "norms", "stop"])
+def test_what_a_loop_reads_is_left_alone(form):
+    step, sharding = made("shard_mapped", "layers", form)
+    given = arguments("layers", sharding)
+    fast = zpp.jit(step, mesh=NODES, target="portable", **ALL_ON,
+                   accumulate="gpu")
+    left = fast.rewritten(*given)
+    assert any("it crosses the slower tiers in each iteration of a loop"
+               in str(remark) for remark in left.remarks)
+    plain = zpp.jit(step, mesh=NODES, target="portable", **ALL_ON)
+    assert (left.step.text(locations=False)
+            == plain.rewritten(*given).step.text(locations=False))
+
+
+@pytest.mark.parametrize("kind, over, form", [
+    ("shard_mapped", "scan", "scan"), ("shard_mapped", "layers", "first"),
+    ("shard_mapped", "scan", "last"), ("shard_mapped", "layers", "tokens"),
+    ("jitted", "scan", "mean")])
+def test_only_the_order_of_sums_differs(kind, over, form):
+    """In f32, without formats."""
+    step, sharding = getattr(updates, kind)(over, form, dtype=np.float32)
+    given = arguments(over, sharding)
+    fast = zpp.jit(step, mesh=NODES, target="portable", **{
+        **OFF, "gradients": "none:none"}, accumulate="gpu",
+        compiler_options=FAST)
+    params, loss = fast(*given)
+    expected, expected_loss = jax.jit(step, compiler_options=FAST)(*given)
+    assert loss == pytest.approx(float(expected_loss), rel=1e-6)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(
+        np.asarray(a), np.asarray(b), rtol=0, atol=2e-6), params, expected)
+    assert fast.report()["total"]["accumulated_bytes"] > 0

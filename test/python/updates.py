@@ -13,20 +13,17 @@ from training import AXES, MESH
 LAYERS, WIDTH, ROWS = 3, 64, 16
 
 
-def gather(weight, axes):
-    return jax.lax.all_gather(weight.astype(jnp.bfloat16), axes, axis=0,
-                              tiled=True)
-
-
-def layer(hidden, weight, axes):
-    weight = gather(weight, axes) if axes else weight.astype(jnp.bfloat16)
+def layer(hidden, weight, axes, dtype):
+    weight = weight.astype(dtype)
+    if axes:
+        weight = jax.lax.all_gather(weight, axes, axis=0, tiled=True)
     return hidden + jnp.tanh(hidden @ weight).astype(hidden.dtype)
 
 
-def loss_of(params, batch, axes, over):
+def loss_of(params, batch, axes, over, dtype):
     """The mean over a micro-batch, of which a device has some rows."""
-    apply = jax.checkpoint(functools.partial(layer, axes=axes))
-    hidden = batch.astype(jnp.bfloat16)
+    apply = jax.checkpoint(functools.partial(layer, axes=axes, dtype=dtype))
+    hidden = batch.astype(dtype)
     if over == "scan":
         hidden, _ = jax.lax.scan(lambda h, w: (apply(h, w), None), hidden,
                                  params)
@@ -86,8 +83,66 @@ def by_pairs(grad, params, batches):
         params, pairs)
 
 
+def by_tokens(grad, params, batches):
+    """Each weighed by a number of tokens that all devices know."""
+    def micro(total, batch):
+        tokens = 1 + jnp.mean(jax.lax.pmean(jnp.square(batch), AXES))
+        return add(total, jax.tree.map(lambda g: g * tokens,
+                                       grad(params, batch))), None
+
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    return jax.lax.scan(micro, (0.0, zeros), batches)[0]
+
+
+def by_mean(grad, params, batches):
+    """The mean, taken in the loop."""
+    return by_scan(lambda *args: jax.tree.map(
+        lambda g: g / batches.shape[0], grad(*args)), params, batches)
+
+
+def by_own_numbers(grad, params, batches):
+    """Each device weighs the sum by a number of its own."""
+    def micro(total, batch):
+        own = jnp.mean(jnp.square(batch))
+        return add(total, jax.tree.map(lambda g: g * own,
+                                       grad(params, batch))), None
+
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    return jax.lax.scan(micro, (0.0, zeros), batches)[0]
+
+
+def by_norms(grad, params, batches):
+    """The loop reads the norm of each micro-batch's gradient."""
+    def micro(total, batch):
+        loss, gradients = grad(params, batch)
+        norm = sum(jnp.sum(jnp.square(g)) for g in jax.tree.leaves(gradients))
+        return add(total, (loss + norm, gradients)), None
+
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    return jax.lax.scan(micro, (0.0, zeros), batches)[0]
+
+
+def by_early_stop(grad, params, batches):
+    """The loop ends where the sum is large."""
+    def more(state):
+        index, (_, total) = state
+        largest = jnp.max(jnp.stack([jnp.max(jnp.abs(leaf))
+                                     for leaf in jax.tree.leaves(total)]))
+        return (index < batches.shape[0]) & (jax.lax.pmax(largest, AXES) < 1e9)
+
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    return jax.lax.while_loop(
+        more, lambda state: (state[0] + 1, add(
+            state[1], grad(params, batches[state[0]]))),
+        (0, (0.0, zeros)))[1]
+
+
 SUMS = {"scan": by_scan, "fori": by_fori, "python": by_python,
-        "first": by_first, "last": by_last, "pairs": by_pairs}
+        "first": by_first, "last": by_last, "pairs": by_pairs,
+        "mean": by_mean}
+#: In a shard_map.
+MORE_SUMS = {"tokens": by_tokens, "own": by_own_numbers, "norms": by_norms,
+             "stop": by_early_stop}
 
 
 def init(over):
@@ -108,7 +163,7 @@ def update(params, gradients, count):
                         gradients)
 
 
-def shard_mapped(over, form, axes=AXES):
+def shard_mapped(over, form, axes=AXES, dtype=jnp.bfloat16):
     """A step (params, batches) -> (params, loss) and the sharding of weights
     over `axes`. Gradients are summed over all devices."""
     rest = tuple(axis for axis in AXES if axis not in axes)
@@ -116,13 +171,15 @@ def shard_mapped(over, form, axes=AXES):
             else PartitionSpec(axes or None))
 
     def step(params, batches):
-        loss = functools.partial(loss_of, axes=axes, over=over)
+        loss = functools.partial(loss_of, axes=axes, over=over, dtype=dtype)
+
         def grad(params, batch):
             value, gradients = jax.value_and_grad(loss)(params, batch)
             if rest:
                 gradients = jax.tree.map(
                     lambda g: jax.lax.psum(g, rest), gradients)
             return value, gradients
+
         if form == "grad":
             def total(params):
                 def micro(carry, batch):
@@ -133,7 +190,7 @@ def shard_mapped(over, form, axes=AXES):
             value, gradients = by_scan(grad, params, batches)
             value = value + loss(params, batches[0])
         else:
-            value, gradients = SUMS[form](grad, params, batches)
+            value, gradients = (SUMS | MORE_SUMS)[form](grad, params, batches)
         params = update(params, gradients, batches.shape[0])
         return params, jax.lax.pmean(value, AXES)
 
@@ -146,14 +203,14 @@ def shard_mapped(over, form, axes=AXES):
     return wrapped, NamedSharding(MESH, spec)
 
 
-def jitted(over, form, axes=AXES):
+def jitted(over, form, axes=AXES, dtype=jnp.bfloat16):
     """The same for XLA's partitioner."""
     spec = (PartitionSpec(None, axes or None) if over == "scan"
             else PartitionSpec(axes or None))
     sharding = NamedSharding(MESH, spec)
 
     def step(params, batches):
-        loss = functools.partial(loss_of, axes=(), over=over)
+        loss = functools.partial(loss_of, axes=(), over=over, dtype=dtype)
 
         def grad(params, batch):
             value, gradients = jax.value_and_grad(loss)(params, batch)

@@ -1521,6 +1521,167 @@ TEST_F(PlacementProof, UpdatesLeaveWhatWholeWeightsLeave) {
 }
 
 //===----------------------------------------------------------------------===//
+// Partial sums
+//===----------------------------------------------------------------------===//
+
+/// Loops over micro-batches that add up partial sums. By induction: whatever
+/// partial sum an iteration takes over, the loop ends with what it would have
+/// added to the gradient of that sum.
+class AccumulationProof : public PlacementProof {
+protected:
+  static std::string split() {
+    return "zero-split-hierarchy{block=32 formats=i8:i4:i4}";
+  }
+
+  /// The step with what its loop begins to add up as a second argument, or null
+  /// if it adds up no partial sums. `change` may break it.
+  OwningOpRef<ModuleOp> accumulate(
+      const std::string &program, StringRef group,
+      ArrayRef<std::string> later = {},
+      llvm::function_ref<void(WhileView)> change = [](WhileView) {}) {
+    OwningOpRef<ModuleOp> plain = compileStep(program, {split()});
+    OwningOpRef<ModuleOp> step = compileStep(
+        program,
+        {split(), "zero-accumulate-gradients{group=" + group.str() + "}"});
+    WhileView before = findLoop(*plain), loop = findLoop(*step);
+    if (loop.getNumCarried() == before.getNumCarried())
+      return {};
+    auto function = step->lookupSymbol<func::FuncOp>("main");
+    unsigned last = loop.getNumCarried() - 1;
+    Type type = loop.getInit(last).getType();
+    loop->setOperand(
+        last, function.getBody().addArgument(type, function.getLoc()));
+    SmallVector<Type> types(function.getArgumentTypes());
+    types.push_back(type);
+    function.setType(FunctionType::get(
+        &context, types, function.getFunctionType().getResults()));
+    change(loop);
+    for (const std::string &pass : later) {
+      PassManager manager(&context);
+      EXPECT_TRUE(succeeded(parsePassPipeline(pass, manager)));
+      EXPECT_TRUE(succeeded(manager.run(*step))) << diagnostics;
+    }
+    return step;
+  }
+
+  /// The gradients of `program`, and of any partial sum that `step` takes.
+  std::vector<PerRank> getExpected(const Mesh &mesh, const std::string &program,
+                                   StringRef group) {
+    std::vector<PerRank> expected = run(*compileStep(program, {}), mesh);
+    // The hops outside of the group, as they were in the loop.
+    OwningOpRef<ModuleOp> plain = compileStep(program, {split()});
+    SmallVector<zero::ReduceScatterOp> hops;
+    plain->walk([&](zero::ReduceScatterOp hop) { hops.push_back(hop); });
+    auto isWithin = [&](zero::ReduceScatterOp hop) {
+      return hop.getAlong().size() == 1 &&
+             mesh.findAxis(cast<zero::AxisRefAttr>(hop.getAlong()[0])
+                               .resolve(mesh)
+                               ->name) >= mesh.findAxis(group.str());
+    };
+    hops.erase(hops.begin(), llvm::find_if_not(hops, isWithin));
+    OpBuilder builder(&context);
+    builder.setInsertionPointToEnd(plain->getBody());
+    Location loc = plain->getLoc();
+    zero::ShardType from = hops.front().getOperand().getType();
+    zero::ShardType to = hops.back().getType();
+    auto outer = func::FuncOp::create(
+        builder, loc, "outer",
+        builder.getFunctionType(from.getLocalType(), to.getLocalType()));
+    builder.setInsertionPointToStart(outer.addEntryBlock());
+    Value value = zero::FromLocalOp::create(builder, loc, from,
+                                            outer.getArgument(0));
+    for (zero::ReduceScatterOp hop : hops) {
+      Operation *clone = builder.clone(*hop);
+      clone->setOperand(0, value);
+      value = clone->getResult(0);
+    }
+    func::ReturnOp::create(
+        builder, loc,
+        zero::ToLocalOp::create(builder, loc, to.getLocalType(), value)
+            ->getResults());
+    std::string error;
+    PerRank sums(mesh.numDevices());
+    for (auto [rank, sum] : llvm::enumerate(sums))
+      for (int64_t i = 0; i < from.getLocalType().getNumElements(); ++i)
+        sum.push_back(SymbolicValue::ofSource(rank, kElementsPerArgument + i));
+    std::vector<PerRank> more = interpret(outer, mesh, error, {sums});
+    EXPECT_EQ(error, "");
+    for (auto [tensor, other] : llvm::zip_equal(expected[0], more[0]))
+      for (auto [a, b] : llvm::zip_equal(tensor, other))
+        a += b;
+    return expected;
+  }
+
+private:
+  static WhileView findLoop(ModuleOp module) {
+    WhileView found;
+    module.walk([&](Operation *op) {
+      if (isWhile(op))
+        found = WhileView(op);
+    });
+    return found;
+  }
+};
+
+TEST_F(AccumulationProof, OfMicroBatches) {
+  int64_t proven = 0;
+  SmallVector<std::string> later = {
+      "zero-decompose-reduce-scatter{stages=1}", "zero-reorder-slices",
+      "zero-quantize-all-to-all", "zero-fuse-quantization"};
+  for (const Mesh &mesh : threeTierMeshes())
+    for (const Shape &shape : shapesFor(mesh.numDevices()))
+      for (StringRef group : {"gpu", "node"}) {
+        Tensor tensor{mesh, shape.shape, shape.dim, allAxes(mesh)};
+        std::string program = tensor.scatterInLoop(2, /*addsUp=*/true);
+        OwningOpRef<ModuleOp> logical = accumulate(program, group);
+        // Scatters in one piece have no partial sums.
+        if (!logical)
+          continue;
+        std::vector<PerRank> expected = getExpected(mesh, program, group);
+        ASSERT_EQ(compare(expected, run(*logical, mesh)), "")
+            << print(*logical);
+        OwningOpRef<ModuleOp> decomposed = accumulate(program, group, later);
+        ASSERT_EQ(compare(expected, run(*decomposed, mesh)), "")
+            << print(*decomposed);
+        ++proven;
+      }
+  EXPECT_GT(proven, 50);
+}
+
+/// It finds a sum that forgets earlier iterations, one that is added twice, and
+/// one that another axis adds up.
+TEST_F(AccumulationProof, FindsWrongSums) {
+  Mesh mesh = makeMesh({2, 2});
+  Tensor tensor{mesh, {48, 4}, 0, allAxes(mesh)};
+  std::string program = tensor.scatterInLoop(2, /*addsUp=*/true);
+  std::vector<PerRank> expected = getExpected(mesh, program, "gpu");
+  auto mutate = [&](llvm::function_ref<void(WhileView)> change) {
+    OwningOpRef<ModuleOp> step = accumulate(program, "gpu", {}, change);
+    return compare(expected, run(*step, mesh));
+  };
+  EXPECT_EQ(mutate([](WhileView) {}), "");
+  auto getLast = [](WhileView loop) { return loop.getNumCarried() - 1; };
+  EXPECT_NE(mutate([&](WhileView loop) {
+              Operation *add = loop.getNext(getLast(loop)).getDefiningOp();
+              loop.setNext(getLast(loop), add->getOperand(1));
+            }),
+            "");
+  EXPECT_NE(mutate([&](WhileView loop) {
+              Operation *add = loop.getNext(getLast(loop)).getDefiningOp();
+              add->setOperand(0, add->getOperand(1));
+            }),
+            "");
+  EXPECT_NE(mutate([&](WhileView loop) {
+              // The hop between the nodes goes within them.
+              for (Operation &op : *loop->getBlock())
+                if (auto hop = dyn_cast<zero::ReduceScatterOp>(&op))
+                  hop.setAlongAttr(
+                      zero::getAxesAttr(&context, mesh, mesh.getAxis(1)));
+            }),
+            "");
+}
+
+//===----------------------------------------------------------------------===//
 // The proof itself
 //===----------------------------------------------------------------------===//
 

@@ -106,6 +106,12 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
       *this, "secondary",
       llvm::cl::desc("none, or the slowest tier of a secondary partition, or "
                      "its number of devices (default: the fastest tier)")};
+  Option<std::string> accumulate{
+      *this, "accumulate",
+      llvm::cl::desc("none, or the slowest tier, or the number of devices, of "
+                     "the group within which gradients of micro-batches are "
+                     "added up before they cross slower tiers"),
+      llvm::cl::init("none")};
   WordOption<Feedback> feedback{
       *this, "feedback",
       llvm::cl::desc("What is added to the next step's gradients of what their "

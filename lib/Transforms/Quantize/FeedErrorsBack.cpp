@@ -16,6 +16,7 @@
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
 #include "zpp/Dialect/Guest/While.h"
 #include "zpp/Support/Decision.h"
+#include "zpp/Transforms/Accumulated.h"
 #include "zpp/Transforms/Passes.h"
 #include "zpp/Transforms/State.h"
 #include "llvm/ADT/MapVector.h"
@@ -154,6 +155,8 @@ private:
   /// Whether what `exchange` receives is summed and quantized for another hop,
   /// perhaps with what an earlier run of the pass adds.
   static bool hasQuantizedHopBehind(AllToAllOp exchange) {
+    if (exchange->hasAttr(kPartialAttr))
+      return true;
     SmallVector<Operation *> readers(exchange->getUsers());
     while (!readers.empty()) {
       Operation *reader = readers.pop_back_val();

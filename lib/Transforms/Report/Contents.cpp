@@ -9,6 +9,7 @@
 #include "zpp/Analysis/Location.h"
 #include "zpp/Analysis/TypeBytes.h"
 #include "zpp/Support/Limits.h"
+#include "zpp/Transforms/Accumulated.h"
 #include "zpp/Transforms/State.h"
 
 #include <map>
@@ -75,6 +76,9 @@ Report zpp::report::buildReport(ModuleOp module, const Mesh &mesh,
         if (kind && kind.getValue() == kErrorKind)
           report.errorBytes = addSaturating(report.errorBytes, bytes);
       }
+
+  if (auto bytes = module->getAttrOfType<IntegerAttr>(kAccumulatedAttr))
+    report.accumulatedBytes = bytes.getInt();
 
   // The collectives in their order in the input, which rewritten ones record.
   std::map<int64_t, Entry> entries;

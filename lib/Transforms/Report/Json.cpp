@@ -125,6 +125,7 @@ void zpp::report::printJSON(const Report &report, raw_ostream &os) {
            {"after_in_M", getUnits(report, report.after)},
            {"model_bytes", report.modelBytes},
            {"secondary_bytes", report.secondaryBytes},
+           {"accumulated_bytes", report.accumulatedBytes},
            {"state_bytes", report.stateBytes},
        }},
   };

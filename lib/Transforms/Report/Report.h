@@ -34,6 +34,8 @@ struct Report {
   Bytes unit;
   int64_t modelBytes = 0;
   int64_t secondaryBytes = 0;
+  /// The bytes of partial sums of gradients beyond the gradients.
+  int64_t accumulatedBytes = 0;
   /// The bytes that a device keeps from step to step, and those of them that
   /// are errors of gradients.
   int64_t stateBytes = 0, errorBytes = 0;

@@ -164,6 +164,10 @@ void zpp::report::printTable(const Report &report, raw_ostream &os) {
   os << "\nM = " << formatBytes(report.modelBytes)
      << " of weights, as they are gathered; secondary partitions keep "
      << formatBytes(report.secondaryBytes) << " per device\n";
+  if (report.accumulatedBytes > 0)
+    os << "partial sums of gradients take "
+       << formatBytes(report.accumulatedBytes)
+       << " per device beyond the gradients\n";
   if (int64_t weights = report.stateBytes - report.errorBytes; weights > 0)
     os << "from step to step, a device keeps " << formatBytes(weights)
        << " of weights\n";

@@ -1,0 +1,263 @@
+// RUN: zpp-opt %s --zero-accumulate-gradients=group=gpu --split-input-file \
+// RUN:   --remarks-filter=none | FileCheck %s
+// RUN: zpp-opt %s --zero-accumulate-gradients=group=4 --split-input-file \
+// RUN:   --remarks-filter=none | FileCheck %s
+// RUN: zpp-opt %s --zero-accumulate-gradients=group=gpu --split-input-file \
+// RUN:   --remarks-filter=.* 2>&1 | FileCheck %s --check-prefix=REMARK
+// RUN: not zpp-opt %s --zero-accumulate-gradients=group=3 --split-input-file \
+// RUN:   2>&1 | FileCheck %s --check-prefix=GROUP
+// GROUP: error: expected a tier of the mesh node:2,gpu:4, or the number of devices of its fastest tiers, as the group that adds up gradients, but got '3'
+
+// Gradients of micro-batches are added up before they leave the group.
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!whole = !zero.shard<32xf32, dim 0 = (2, 4) on #mesh>
+!partial = !zero.shard<32xf32, dim 0 = (2, "gpu") on #mesh>
+!own = !zero.shard<32xf32, dim 0 = ("node", "gpu") on #mesh>
+
+// A loop in Python: what the hops within the node leave is added up.
+// CHECK-LABEL: func @in_a_row
+// CHECK: zero.reduce_scatter sum %{{.*}} along ["gpu"] wire <i8
+// CHECK: %[[A:.*]] = zero.to_local %{{.*}} to tensor<8xf32>
+// CHECK: zero.reduce_scatter sum %{{.*}} along ["gpu"] wire <i8
+// CHECK: %[[B:.*]] = zero.to_local %{{.*}} to tensor<8xf32>
+// CHECK: %[[SUM:.*]] = "stablehlo.add"(%[[A]], %[[B]]) : (tensor<8xf32>
+// CHECK: %[[SHARD:.*]] = zero.from_local %[[SUM]]
+// CHECK: zero.reduce_scatter sum %[[SHARD]] along ["node"] wire <i4
+// CHECK-NOT: reduce_scatter
+func.func @in_a_row(%x: tensor<32xf32>, %y: tensor<32xf32>) -> tensor<4xf32> {
+  %ap = zero.from_local %x : tensor<32xf32> to !whole
+  %bp = zero.reduce_scatter sum %ap along ["gpu"] wire <i8, block = 32> : !whole to !partial
+  %cp = zero.reduce_scatter sum %bp along ["node"] wire <i4, block = 32> : !partial to !own
+  %p = zero.to_local %cp : !own to tensor<4xf32>
+  %aq = zero.from_local %y : tensor<32xf32> to !whole
+  %bq = zero.reduce_scatter sum %aq along ["gpu"] wire <i8, block = 32> : !whole to !partial
+  %cq = zero.reduce_scatter sum %bq along ["node"] wire <i4, block = 32> : !partial to !own
+  %q = zero.to_local %cq : !own to tensor<4xf32>
+  %r = "stablehlo.add"(%p, %q) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  return %r : tensor<4xf32>
+}
+
+// -----
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!whole = !zero.shard<32xf32, dim 0 = (2, 4) on #mesh>
+!partial = !zero.shard<32xf32, dim 0 = (2, "gpu") on #mesh>
+!own = !zero.shard<32xf32, dim 0 = ("node", "gpu") on #mesh>
+
+// The loop carries the sum of partial sums; the hop between nodes is behind it.
+// CHECK-LABEL: func @micro_batches
+// CHECK: %[[LOOP:.*]]:4 = "stablehlo.while"
+// CHECK: zero.reduce_scatter {{.*}} along ["gpu"]
+// CHECK: %[[PART:.*]] = zero.to_local %{{.*}} to tensor<8xf32>
+// CHECK-NOT: along ["node"]
+// CHECK: %[[NEXT:.*]] = "stablehlo.add"(%{{.*}}, %[[PART]]) : (tensor<8xf32>
+// CHECK: "stablehlo.return"({{.*}}, %[[NEXT]])
+// CHECK: %[[SHARD:.*]] = zero.from_local %[[LOOP]]#3
+// CHECK: zero.reduce_scatter sum %[[SHARD]] along ["node"]
+func.func @micro_batches(%x: tensor<32xf32>) -> tensor<4xf32> {
+  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<4xf32>}> : () -> tensor<4xf32>
+  %0:3 = "stablehlo.while"(%c0, %zeros, %x) ({
+  ^bb0(%i: tensor<i32>, %s: tensor<4xf32>, %g: tensor<32xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %s: tensor<4xf32>, %g: tensor<32xf32>):
+    %ap = zero.from_local %g : tensor<32xf32> to !whole
+    %bp = zero.reduce_scatter sum %ap along ["gpu"] wire <i8, block = 32> : !whole to !partial
+    %cp = zero.reduce_scatter sum %bp along ["node"] wire <i4, block = 32> : !partial to !own
+    %p = zero.to_local %cp : !own to tensor<4xf32>
+    %next = "stablehlo.add"(%s, %p) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<4xf32>, tensor<32xf32>) -> ()
+  }) : (tensor<i32>, tensor<4xf32>, tensor<32xf32>) -> (tensor<i32>, tensor<4xf32>, tensor<32xf32>)
+  return %0#1 : tensor<4xf32>
+}
+
+// -----
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!whole = !zero.shard<32xf32, dim 0 = (2, 4) on #mesh>
+!partial = !zero.shard<32xf32, dim 0 = (2, "gpu") on #mesh>
+!own = !zero.shard<32xf32, dim 0 = ("node", "gpu") on #mesh>
+
+// What the loop begins with is part of the same sum.
+// CHECK-LABEL: func @after_a_first_one
+// CHECK: along ["gpu"]
+// CHECK-NOT: along ["node"]
+// CHECK: stablehlo.while
+// CHECK: along ["gpu"]
+// CHECK: "stablehlo.return"
+// CHECK: along ["node"]
+// CHECK-NOT: along ["node"]
+func.func @after_a_first_one(%x: tensor<32xf32>) -> tensor<4xf32> {
+  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<4xf32>}> : () -> tensor<4xf32>
+  %af = zero.from_local %x : tensor<32xf32> to !whole
+  %bf = zero.reduce_scatter sum %af along ["gpu"] wire <i8, block = 32> : !whole to !partial
+  %cf = zero.reduce_scatter sum %bf along ["node"] wire <i4, block = 32> : !partial to !own
+  %f = zero.to_local %cf : !own to tensor<4xf32>
+  %0:3 = "stablehlo.while"(%c0, %f, %x) ({
+  ^bb0(%i: tensor<i32>, %s: tensor<4xf32>, %g: tensor<32xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %s: tensor<4xf32>, %g: tensor<32xf32>):
+    %ap = zero.from_local %g : tensor<32xf32> to !whole
+    %bp = zero.reduce_scatter sum %ap along ["gpu"] wire <i8, block = 32> : !whole to !partial
+    %cp = zero.reduce_scatter sum %bp along ["node"] wire <i4, block = 32> : !partial to !own
+    %p = zero.to_local %cp : !own to tensor<4xf32>
+    %next = "stablehlo.add"(%s, %p) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<4xf32>, tensor<32xf32>) -> ()
+  }) : (tensor<i32>, tensor<4xf32>, tensor<32xf32>) -> (tensor<i32>, tensor<4xf32>, tensor<32xf32>)
+  return %0#1 : tensor<4xf32>
+}
+
+// -----
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!whole = !zero.shard<32xf32, dim 0 = (2, 4) on #mesh>
+!partial = !zero.shard<32xf32, dim 0 = (2, "gpu") on #mesh>
+!own = !zero.shard<32xf32, dim 0 = ("node", "gpu") on #mesh>
+
+// CHECK-LABEL: func @one_iteration
+// CHECK: stablehlo.while
+// CHECK: along ["node"]
+// CHECK: "stablehlo.return"
+// CHECK-NOT: along ["node"]
+func.func @one_iteration(%x: tensor<32xf32>) -> tensor<4xf32> {
+  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<4xf32>}> : () -> tensor<4xf32>
+  %0:3 = "stablehlo.while"(%c0, %zeros, %x) ({
+  ^bb0(%i: tensor<i32>, %s: tensor<4xf32>, %g: tensor<32xf32>):
+    %more = "stablehlo.compare"(%i, %c1) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %s: tensor<4xf32>, %g: tensor<32xf32>):
+    %ap = zero.from_local %g : tensor<32xf32> to !whole
+    %bp = zero.reduce_scatter sum %ap along ["gpu"] wire <i8, block = 32> : !whole to !partial
+    %cp = zero.reduce_scatter sum %bp along ["node"] wire <i4, block = 32> : !partial to !own
+    %p = zero.to_local %cp : !own to tensor<4xf32>
+    %next = "stablehlo.add"(%s, %p) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<4xf32>, tensor<32xf32>) -> ()
+  }) : (tensor<i32>, tensor<4xf32>, tensor<32xf32>) -> (tensor<i32>, tensor<4xf32>, tensor<32xf32>)
+  return %0#1 : tensor<4xf32>
+}
+
+// -----
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!whole = !zero.shard<32xf32, dim 0 = (2, 4) on #mesh>
+!partial = !zero.shard<32xf32, dim 0 = (2, "gpu") on #mesh>
+!own = !zero.shard<32xf32, dim 0 = ("node", "gpu") on #mesh>
+
+// The loop reads the sum: each micro-batch is sent as before.
+// CHECK-LABEL: func @sum_is_read
+// CHECK: stablehlo.while
+// CHECK: along ["node"]
+// CHECK: "stablehlo.return"
+// CHECK-NOT: along ["node"]
+// REMARK: in-each-iteration {{.*}}read norms and conditions behind the loop
+func.func @sum_is_read(%x: tensor<32xf32>) -> tensor<4xf32> {
+  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<4xf32>}> : () -> tensor<4xf32>
+  %0:3 = "stablehlo.while"(%c0, %zeros, %x) ({
+  ^bb0(%i: tensor<i32>, %s: tensor<4xf32>, %g: tensor<32xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %s: tensor<4xf32>, %g: tensor<32xf32>):
+    %ap = zero.from_local %g : tensor<32xf32> to !whole
+    %bp = zero.reduce_scatter sum %ap along ["gpu"] wire <i8, block = 32> : !whole to !partial
+    %cp = zero.reduce_scatter sum %bp along ["node"] wire <i4, block = 32> : !partial to !own
+    %p = zero.to_local %cp : !own to tensor<4xf32>
+    %sq = "stablehlo.multiply"(%s, %s) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+    %r = "stablehlo.add"(%sq, %p) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+    %next = "stablehlo.add"(%s, %r) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<4xf32>, tensor<32xf32>) -> ()
+  }) : (tensor<i32>, tensor<4xf32>, tensor<32xf32>) -> (tensor<i32>, tensor<4xf32>, tensor<32xf32>)
+  return %0#1 : tensor<4xf32>
+}
+
+// -----
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!whole = !zero.shard<32xf32, dim 0 = (2, 4) on #mesh>
+!partial = !zero.shard<32xf32, dim 0 = (2, "gpu") on #mesh>
+!own = !zero.shard<32xf32, dim 0 = ("node", "gpu") on #mesh>
+
+// The loop reads the gradient of a micro-batch.
+// CHECK-LABEL: func @gradient_is_read
+// CHECK: stablehlo.while
+// CHECK: along ["node"]
+// CHECK: "stablehlo.return"
+// CHECK-NOT: along ["node"]
+// REMARK: in-each-iteration {{.*}}read norms and conditions behind the loop
+func.func @gradient_is_read(%x: tensor<32xf32>) -> tensor<4xf32> {
+  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<4xf32>}> : () -> tensor<4xf32>
+  %0:3 = "stablehlo.while"(%c0, %zeros, %x) ({
+  ^bb0(%i: tensor<i32>, %s: tensor<4xf32>, %g: tensor<32xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %s: tensor<4xf32>, %g: tensor<32xf32>):
+    %ap = zero.from_local %g : tensor<32xf32> to !whole
+    %bp = zero.reduce_scatter sum %ap along ["gpu"] wire <i8, block = 32> : !whole to !partial
+    %cp = zero.reduce_scatter sum %bp along ["node"] wire <i4, block = 32> : !partial to !own
+    %p = zero.to_local %cp : !own to tensor<4xf32>
+    %sq = "stablehlo.multiply"(%p, %p) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+    %r = "stablehlo.add"(%sq, %p) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+    %next = "stablehlo.add"(%s, %r) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<4xf32>, tensor<32xf32>) -> ()
+  }) : (tensor<i32>, tensor<4xf32>, tensor<32xf32>) -> (tensor<i32>, tensor<4xf32>, tensor<32xf32>)
+  return %0#1 : tensor<4xf32>
+}
+
+// -----
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!whole = !zero.shard<32xf32, dim 0 = (2, 4) on #mesh>
+!partial = !zero.shard<32xf32, dim 0 = (2, "gpu") on #mesh>
+!own = !zero.shard<32xf32, dim 0 = ("node", "gpu") on #mesh>
+
+// One hop over the whole group has no partial sums.
+// CHECK-LABEL: func @one_hop
+// CHECK: stablehlo.while
+// CHECK: along ["node", "gpu"]
+// REMARK: in-each-iteration {{.*}}give formats of several hops
+func.func @one_hop(%x: tensor<32xf32>) -> tensor<4xf32> {
+  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<4xf32>}> : () -> tensor<4xf32>
+  %0:3 = "stablehlo.while"(%c0, %zeros, %x) ({
+  ^bb0(%i: tensor<i32>, %s: tensor<4xf32>, %g: tensor<32xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %s: tensor<4xf32>, %g: tensor<32xf32>):
+    %ap = zero.from_local %g : tensor<32xf32> to !whole
+    %cp = zero.reduce_scatter sum %ap along ["node", "gpu"] wire <i8, block = 32> : !whole to !own
+    %p = zero.to_local %cp : !own to tensor<4xf32>
+    %next = "stablehlo.add"(%s, %p) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<4xf32>, tensor<32xf32>) -> ()
+  }) : (tensor<i32>, tensor<4xf32>, tensor<32xf32>) -> (tensor<i32>, tensor<4xf32>, tensor<32xf32>)
+  return %0#1 : tensor<4xf32>
+}
