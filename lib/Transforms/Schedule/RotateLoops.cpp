@@ -164,8 +164,9 @@ private:
         reason = "its result is stored with that of a later one, which is "
                  "deferred";
       if (!reason.empty()) {
-        remarkLeft(deferral.getStart(),
-                   "scattered in the iteration that computes it: " + reason);
+        for (StartOp start : deferral.getStarts())
+          remarkLeft(start,
+                     "scattered in the iteration that computes it: " + reason);
         continue;
       }
       bytes += deferral.getCarriedBytes();
