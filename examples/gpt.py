@@ -363,7 +363,9 @@ class Trainer:
         loss = jax.nn.logsumexp(logits, -1) - jnp.sum(chosen, -1)
         return jnp.mean(loss) * config.loss_scale
 
-    def _loss_and_gradients(self, params: dict, tokens):
+    def loss_and_gradients(self, params: dict, tokens):
+        """The loss of one device's sequences, and its gradients. They are where
+        the parameters are: summed over all devices that gather one."""
         config = self.config
         loss = self._loss
         if config.checkpoint == "policy":
@@ -393,7 +395,7 @@ class Trainer:
             params = jax.tree.map(
                 lambda p: jax.lax.pcast(p, config.replicated, to="varying"),
                 params)
-        loss, grads = self._loss_and_gradients(params, tokens)
+        loss, grads = self.loss_and_gradients(params, tokens)
         if sums_replicas:
             grads = jax.tree.map(lambda g: jax.lax.psum(g, config.replicated),
                                  grads)
