@@ -96,8 +96,6 @@ class Format:
     has_signs: bool = True
     searches: bool = False
     is_stochastic: bool = False
-    #: The option of that name.
-    feedback: str = "none"
     #: The format in which all devices gather the sum.
     reduced: str = ""
 
@@ -106,7 +104,6 @@ class Format:
         parts += ["rotate"] * self.rotates + ["matrix"] * (not self.has_signs)
         parts += ["search"] * self.searches
         parts += ["stochastic"] * self.is_stochastic
-        parts += [f"feedback {self.feedback}"] * (self.feedback != "none")
         parts += [f"all-reduce, back {self.reduced}"] * bool(self.reduced)
         return ", ".join(parts)
 
@@ -115,14 +112,14 @@ class Format:
         return sum(blockquant.ELEMENT_BITS[form] + 16 / self.block for form in (
             self.formats.split(":")[-1], self.reduced) if form)
 
-    def reduce(self, values, random, errors: dict | None = None) -> np.ndarray:
-        """The sum; `errors` is what is kept from step to step."""
+    def reduce(self, values, random) -> np.ndarray:
+        """The sum."""
         if not self.has_signs:
             # Those of the rotation cancel.
             signs = np.resize(blockquant.SIGNS, ELEMENTS)
             return signs * dataclasses.replace(self, has_signs=True).reduce(
-                signs * values, random, errors)
-        total = self.scatter(values, random, errors)
+                signs * values, random)
+        total = self.scatter(values, random)
         if not self.reduced:
             return total
         if not self.rotates:
@@ -131,12 +128,12 @@ class Format:
         return blockquant.rotate_back(
             self.transport(rotated, self.reduced, random))
 
-    def scatter(self, values, random, errors) -> np.ndarray:
+    def scatter(self, values, random) -> np.ndarray:
         forms = self.formats.split(":")
         if not self.searches and not self.is_stochastic:
             return np.concatenate(blockquant.reduce_scatter(
                 values, [NODES, GPUS], forms, self.block, 0, np.float32,
-                rotates=self.rotates, feedback=self.feedback, errors=errors))
+                rotates=self.rotates))
         rows = values.astype(np.float32)
         if self.rotates:
             rows = np.stack([blockquant.rotate(row) for row in rows])
@@ -196,11 +193,7 @@ FORMATS_OF_STEPS = (
     Format("i8:i4", 128),
     Format("i8:i4", 128, rotates=True),
     Format("i8:i4", 128, rotates=True, is_stochastic=True),
-    Format("i8:i4", 128, feedback="last"),
-    Format("i8:i4", 128, rotates=True, feedback="last"),
-    Format("i8:i4", 128, rotates=True, feedback="all"),
     Format("i4", 128, rotates=True),
-    Format("i4", 128, rotates=True, feedback="all"),
 )
 STEPS = (1, 4, 16)
 
@@ -214,13 +207,13 @@ def print_steps(draws: int):
         for draw in range(draws):
             random = np.random.default_rng(draw)
             rounding = np.random.default_rng(1000 + draw)
-            signal, errors = normal(random), {}
+            signal = normal(random)
             exact = np.zeros(ELEMENTS)
             got = np.zeros(ELEMENTS)
             for step in range(1, max(STEPS) + 1):
                 values = (signal + normal(random)).astype(np.float32)
                 exact += values.astype(np.float64).sum(0)
-                got += form.reduce(values, rounding, errors)
+                got += form.reduce(values, rounding)
                 if step in found:
                     found[step].append(np.linalg.norm(got - exact)
                                        / np.linalg.norm(exact))

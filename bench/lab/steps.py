@@ -25,12 +25,10 @@ JITTED, EXPORTED = "FSDP", "FSDP, exported"
 BASELINES = tuple(name for kind in REPLICATED
                   for name in (kind, f"{kind}, exported"))
 #: All techniques, with the runtime; with int4 gradients on the slow links
-#: whatever the number of GPUs per node; with weights as differences, too; and
-#: with error feedback besides.
+#: whatever the number of GPUs per node; and with weights as differences, too.
 RUNTIME = "all (b)"
 INT4 = "0.77 M (b)"
 DIFFERENCES = "0.52 M (b)"
-FEEDBACK = "0.52 M, feedback (b)"
 
 _OFF = {"weights": "none", "gradients": "none", "secondary": "none"}
 _ALL = {"weights": "i8", "gradients": "i8:i4", "secondary": "gpu"}
@@ -55,9 +53,7 @@ def _variants(gpus_per_node: int) -> dict[str, dict]:
     int4 = _ALL | {"gradients": formats}
     own = {} if int4 == _ALL else {INT4: int4}
     differences = int4 | {"weights": "i4:delta"}
-    return VARIANTS | own | {
-        DIFFERENCES: differences,
-        FEEDBACK: differences | {"feedback": "last"}}
+    return VARIANTS | own | {DIFFERENCES: differences}
 
 
 def _replicated_variants(gpus_per_node: int) -> dict[str, dict]:

@@ -14,7 +14,6 @@ using namespace zpp;
 using llvm::StringRef;
 using llvm::Twine;
 
-using Feedback = ZeroPPOptions::Feedback;
 using Frozen = ZeroPPOptions::Frozen;
 using Start = ZeroPPOptions::Start;
 using Target = ZeroPPOptions::Target;
@@ -33,18 +32,6 @@ StringRef zpp::getWord(Target target) {
 
 StringRef zpp::getWord(Frozen frozen) {
   return frozen == Frozen::Keep ? "keep" : "none";
-}
-
-StringRef zpp::getWord(Feedback feedback) {
-  switch (feedback) {
-  case Feedback::None:
-    return "none";
-  case Feedback::Last:
-    return "last";
-  case Feedback::All:
-    return "all";
-  }
-  llvm_unreachable("unknown feedback");
 }
 
 StringRef zpp::getWord(Start start) {
@@ -103,11 +90,6 @@ llvm::SmallVector<std::string> zpp::findErrors(const ZeroPPOptions &options) {
           "kept, but got secondary=none" +
           leaveOut);
   }
-  if (options.feedback != Feedback::None && options.gradients == "none")
-    add("expected formats of gradients with feedback=" +
-        getWord(options.feedback) +
-        ", which is of what they round, but got gradients=none; write "
-        "gradients=i8:i4, or leave feedback out");
   Settings settings = getSettings(options);
   for (auto [bytes, least, what] :
        {std::tuple{settings.coalesceBytes, int64_t(0), "coalesce"},
@@ -143,6 +125,10 @@ static void findOldWords(const ZeroPPOptions &options,
         "stages=" + std::to_string(options.stages) +
         " is an old option, which works in this release only; leave it out: "
         "the number that suits the links is picked");
+  if (options.feedback.hasValue())
+    warnings.push_back("feedback=" + options.feedback +
+                       " is an old option without effect: leave it out; no "
+                       "training was closer with it");
   if (options.target == Target::XlaFfi)
     warnings.push_back("target=xla-ffi is an old word, which works in this "
                        "release only; write target=cuda");
@@ -152,15 +138,14 @@ llvm::SmallVector<std::string> zpp::findWarnings(const ZeroPPOptions &options) {
   llvm::SmallVector<std::string> warnings;
   findOldWords(options, warnings);
   bool isFrozen = options.frozen == Frozen::Keep;
-  bool hasState = isFrozen || sendsDifferences(options) ||
-                  options.feedback != Feedback::None;
+  bool hasState = isFrozen || sendsDifferences(options);
   if (options.start == Start::Frozen && !isFrozen)
     warnings.push_back("start=frozen has no effect with frozen=none; write "
                        "frozen=keep, or leave start out");
   if (options.start == Start::All && !hasState)
     warnings.push_back(
         "start=all has no effect, because the step keeps no state; write "
-        "weights=i4:delta, frozen=keep or feedback=last, or leave start out");
+        "weights=i4:delta or frozen=keep, or leave start out");
   if (options.reduced.hasValue() && options.reduced != "none" &&
       options.gradients == "none")
     warnings.push_back("reduced=" + options.reduced +

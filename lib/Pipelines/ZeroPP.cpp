@@ -88,10 +88,6 @@ static bool accumulates(const ZeroPPOptions &options) {
   return options.accumulate != "none";
 }
 
-static bool feedsBack(const ZeroPPOptions &options) {
-  return options.feedback != ZeroPPOptions::Feedback::None;
-}
-
 static bool startsAll(const ZeroPPOptions &options) {
   return options.start == ZeroPPOptions::Start::All;
 }
@@ -237,14 +233,6 @@ static void addDecomposePhase(OpPassManager &pm, const ZeroPPOptions &options) {
     // wire chunk must hold what one device is to get.
     pm.addPass(createReorderSlicesPass());
     pm.addPass(createQuantizeAllToAllPass());
-    if (feedsBack(options)) {
-      // What a hop quantizes is one value until it is fused with the sum or the
-      // order before it.
-      FeedErrorsBackPassOptions feed;
-      feed.hops = getWord(options.feedback).str();
-      feed.start = startsAll(options);
-      pm.addPass(createFeedErrorsBackPass(feed));
-    }
   }
   pm.addPass(createDecomposeAllGatherPass());
   // Reordering, quantization and sums are separate ops until here.

@@ -20,7 +20,7 @@ import zpp
 from zpp import _doctor, _plan_command, _run_command
 from zpp._compiler import report_entries, report_table
 from zpp._files import write_file
-from zpp._options import OLD_WORDS, describe
+from zpp._options import GONE_WORDS, OLD_WORDS, describe
 from zpp._rewrite import complete
 from zpp._text import is_pretty
 
@@ -149,9 +149,9 @@ class _OldWord(argparse.Action):
 
     def __call__(self, parser, namespace, values, option_string=None):
         name = self.dest.removeprefix(_TUNING)
-        if name == "stages":
-            what = ("is an old option without effect: leave it out, the compiler "
-                    "picks the number that suits --links")
+        if name in GONE_WORDS:
+            what = (f"is an old option without effect: leave it out; "
+                    f"{GONE_WORDS[name]}")
         else:
             new = f"--{_TUNING}{name.replace('_', '-')}"
             what = (f"is an old word, which works in this release only; write "

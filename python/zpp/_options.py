@@ -251,11 +251,6 @@ class Options(SharedOptions):
         "keep: weights that the step returns as they came are sent in the first "
         "step only. What a device has received of them, the secondary partition, "
         "is kept between steps.", more="using.md#frozen-weights")
-    feedback: str | None = option(
-        kinds.choice("none", "last", "all"), "none",
-        "What a gradient's hops round is kept, and added to the next step's "
-        "gradient: that of the last hop, which needs the memory of partial sums, "
-        "or of all.", more="using.md#error-feedback")
     weights_of: str | Sequence[int] | Callable[[str], bool] | None = option(
         kinds.ARGUMENTS, None,
         "Arguments of the step to treat as weights even if the step does not "
@@ -281,10 +276,14 @@ class Options(SharedOptions):
     tuning_type: typing.ClassVar[type[SharedTuning]] = Tuning
 
 
-#: Words of the last release. These have moved to `tuning`; "stages" has gone,
-#: since the compiler picks their number.
-OLD_WORDS = ("block", "rotate", "stages", "prefetch_bytes", "coalesce_bytes",
-             "compile_timeout")
+#: Words of the last release that have moved to `tuning`.
+_MOVED_WORDS = ("block", "rotate", "prefetch_bytes", "coalesce_bytes",
+                "compile_timeout")
+#: Words of the last release that have gone, and what to know about them.
+GONE_WORDS = {
+    "stages": "the compiler picks the number that suits `links`",
+    "feedback": "no training was closer with it"}
+OLD_WORDS = (*_MOVED_WORDS, *GONE_WORDS)
 
 #: Names that may be given, with old words.
 OPTION_NAMES = (*(field.name for field in dataclasses.fields(Options)),
@@ -296,7 +295,7 @@ def old_words(kind: type) -> list[str]:
     if not issubclass(kind, SharedOptions):
         return []
     return [word for word in OLD_WORDS
-            if word == "stages" or word in describe(kind.tuning_type)]
+            if word in GONE_WORDS or word in describe(kind.tuning_type)]
 
 
 def _with_new_words(kind: type, given: dict[str, Any]) -> dict[str, Any]:
@@ -305,10 +304,9 @@ def _with_new_words(kind: type, given: dict[str, Any]) -> dict[str, Any]:
         value = given.pop(word, None)
         if value is None:
             continue
-        if word == "stages":
-            warn(f"stages={value!r} is an old option without effect: leave it "
-                 f"out, the compiler picks the number that suits `links`",
-                 FutureWarning)
+        if word in GONE_WORDS:
+            warn(f"{word}={value!r} is an old option without effect: leave it "
+                 f"out; {GONE_WORDS[word]}", FutureWarning)
             continue
         warn(f"{word}={value!r} is an old word, which works in this release "
              f"only; write tuning={kind.module}.Tuning({word}={value!r})",

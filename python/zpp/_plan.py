@@ -22,8 +22,8 @@ TECHNIQUES = {
     "differences": ("weights", "secondary", "gradients", "state"),
 }
 #: Options that only mean something with a technique.
-_NEEDS = {"frozen": "secondary", "feedback": "gradients",
-          "reduced": "gradients", "accumulate": "gradients"}
+_NEEDS = {"frozen": "secondary", "reduced": "gradients",
+          "accumulate": "gradients"}
 #: A plan with more techniques must be faster by this part to be chosen.
 LEAST_GAIN = 0.02
 

@@ -37,14 +37,13 @@
 // All errors of options are said at once, whatever phase is run.
 
 // RUN: echo "module {}" | not zpp-opt \
-// RUN:   --zeropp="weights=i4:delta secondary=none frozen=keep feedback=last gradients=none tuning.coalesce-bytes=-2 tuning.prefetch-bytes=-2" 2>&1 \
+// RUN:   --zeropp="weights=i4:delta secondary=none frozen=keep gradients=none tuning.coalesce-bytes=-2 tuning.prefetch-bytes=-2" 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=ERRORS
 // RUN: echo "module {}" | not zpp-opt \
-// RUN:   --zeropp-leave="weights=i4:delta secondary=none frozen=keep feedback=last gradients=none tuning.coalesce-bytes=-2 tuning.prefetch-bytes=-2" 2>&1 \
+// RUN:   --zeropp-leave="weights=i4:delta secondary=none frozen=keep gradients=none tuning.coalesce-bytes=-2 tuning.prefetch-bytes=-2" 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=ERRORS
 
 // ERRORS: error: expected a secondary partition with weights=i4:delta, which is what differences are taken to, but got secondary=none
 // ERRORS: error: expected a secondary partition with frozen=keep, which is what is kept, but got secondary=none
-// ERRORS: error: expected formats of gradients with feedback=last, which is of what they round, but got gradients=none
 // ERRORS: error: expected a number of bytes to coalesce, but got -2
 // ERRORS: error: expected a number of bytes to prefetch, but got -2

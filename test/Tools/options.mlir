@@ -58,10 +58,6 @@
 // RUN: %{fails} | FileCheck %s --check-prefix=FROZEN --implicit-check-not=func && %{no_output}
 // FROZEN: for the --frozen option: expected one of none, keep, but got 'true'
 
-// REDEFINE: %{option} = --zeropp=feedback=first
-// RUN: %{fails} | FileCheck %s --check-prefix=FEEDBACK --implicit-check-not=func && %{no_output}
-// FEEDBACK: for the --feedback option: expected one of none, last, all, but got 'first'
-
 // REDEFINE: %{option} = --zeropp=start=
 // RUN: %{fails} | FileCheck %s --check-prefix=START --implicit-check-not=func && %{no_output}
 // START: for the --start option: expected one of none, frozen, all, but got ''

@@ -47,7 +47,7 @@ MODELS = {"layers": {}, "scan": {"scan": True}, "f16": {"dtype": "float16"},
           "state": {}, "state-scan": {"scan": True, "layers": 8}}
 #: Other options than ALL_ON: what is kept from step to step.
 OPTIONS = dict.fromkeys(("state", "state-scan"), {
-    "weights": "i4:delta", "feedback": "all", "tuning": {"rotate": 32}})
+    "weights": "i4:delta", "tuning": {"rotate": 32}})
 LONG = "layers"
 SHORT_STEPS = 8
 #: Steps of a training before a process of it is lost.

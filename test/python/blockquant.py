@@ -121,15 +121,12 @@ def hops_of(tiers, forms) -> list[tuple[int, str]]:
 
 
 def reduce_scatter(operands, tiers, forms, block: int, dim: int, dtype,
-                   rotates: bool = True, feedback: str = "none",
-                   errors: dict | None = None):
+                   rotates: bool = True):
     """qgZ: the slice that each rank gets of the sum over all of them.
 
     `operands` are the ranks' f32 arrays; `tiers` the mesh's sizes, slowest
     first; `forms` as for hops_of. Where it `rotates`, sums of rotated values
-    stay rotated up to the next hop if its slices are whole groups. With
-    `feedback`, `errors` has what the hops rounded in the step before, and is
-    given what they round now.
+    stay rotated up to the next hop if its slices are whole groups.
     """
     hops = hops_of(tiers, forms)
     tiers = [size for size, _ in reversed(hops)]
@@ -155,20 +152,13 @@ def reduce_scatter(operands, tiers, forms, block: int, dim: int, dtype,
     shape = np.asarray(operands[0]).shape
     run = (shape[dim] // int(np.prod(tiers))
            * int(np.prod(shape[dim + 1:], dtype=int)))
-    quantized = [hop for hop, (_, form) in enumerate(hops) if form != "none"]
-    fed = {"none": [], "last": quantized[-1:], "all": quantized}[feedback]
     is_rotated = False
     for hop, (_, form) in enumerate(hops):
         axis = len(tiers) - 1 - hop
         quantizes = rotates and form != "none"
         after = hops[hop + 1][1] if hop + 1 < len(hops) else "none"
-        stays = (quantizes and after != "none" and run % ROTATION == 0
-                 and hop + 1 not in fed)
+        stays = quantizes and after != "none" and run % ROTATION == 0
         result = {}
-        if hop in fed:
-            held = {rank: (value + errors.get((hop, rank), 0)).astype(
-                np.float32) for rank, value in held.items()}
-            lost = {rank: value.copy() for rank, value in held.items()}
         for rank in ordered:
             total = None
             for source in range(tiers[axis]):
@@ -180,20 +170,9 @@ def reduce_scatter(operands, tiers, forms, block: int, dim: int, dtype,
                 arrived = transport(sent, form, block)
                 total = arrived if total is None else (
                     total + arrived).astype(np.float32)
-                if hop in fed:
-                    there = rotate_back(arrived) if quantizes else arrived
-                    with np.errstate(all="ignore"):
-                        error = chunk - take_up(there, lying, chunk.shape)
-                    place = [slice(None)] * error.ndim
-                    place.insert(axis, rank[axis])
-                    lost[peer][tuple(place)] = np.where(
-                        np.abs(error) < np.inf, error, 0)
             if quantizes and not stays:
                 total = rotate_back(total)
             result[rank] = take_up(total, lying, chunk.shape)
-        if hop in fed:
-            errors |= {(hop, rank): value.astype(ml_dtypes.bfloat16).astype(
-                np.float32) for rank, value in lost.items()}
         held = result
         is_rotated = stays
     return [np.moveaxis(held[rank], 0, dim).astype(dtype) for rank in ordered]

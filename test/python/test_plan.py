@@ -124,13 +124,15 @@ def test_options_restrict_the_rows(text):
 
 
 def test_rows_without_what_an_option_needs(text):
-    """frozen needs hpZ, feedback qgZ; the other rows do without."""
+    """frozen needs hpZ, reduced qgZ; the other rows do without."""
     found = zpp.plan(text, mesh=NODES, device="h100", frozen="keep",
-                     feedback="last")
+                     reduced="i8")
     assert [row.name for row in found.predictions][:4] == [
         "FSDP", "qwZ", "hpZ", "qgZ"]
-    assert found["qgZ"].state_bytes > found["FSDP"].state_bytes
-    assert found["qwZ"].state_bytes == found["FSDP"].state_bytes
+    assert found["hpZ"].options.frozen == "keep"
+    assert found["qwZ"].options.frozen == "none"
+    assert found["qgZ"].options.reduced == "i8"
+    assert found["qwZ"].options.reduced == "none"
 
 
 def test_picture(slow):

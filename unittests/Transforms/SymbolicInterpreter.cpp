@@ -178,8 +178,8 @@ static SmallVector<int64_t> getShape(Type type, const SymbolicTensor &value) {
 namespace {
 class Interpreter {
 public:
-  Interpreter(const Mesh &mesh, std::string &error, Roundings *roundings)
-      : mesh(mesh), error(error), roundings(roundings) {}
+  Interpreter(const Mesh &mesh, std::string &error)
+      : mesh(mesh), error(error) {}
 
   std::vector<PerRank> run(func::FuncOp function, ArrayRef<PerRank> given) {
     for (auto [index, argument] : llvm::enumerate(function.getArguments())) {
@@ -607,31 +607,9 @@ private:
   PerRank evaluate(UnpackSlicesOp op) {
     return unpack(op.getInput(), op.getSlices(), op.getInitType());
   }
-  /// The part of `wanted` that `op` sends.
-  PerRank round(Operation *op, PerRank wanted) {
-    if (!roundings)
-      return wanted;
-    int64_t first =
-        roundings->firstElement +
-        static_cast<int64_t>(roundings->runs.size()) * kElementsPerArgument;
-    PerRank taken(wanted.size()), sent = wanted;
-    for (auto [rank, tensor] : llvm::enumerate(sent)) {
-      taken[rank].resize(tensor.size());
-      for (auto [position, value] : llvm::enumerate(tensor))
-        if (value != SymbolicValue()) {
-          taken[rank][position] =
-              SymbolicValue::ofSource(rank, first + position);
-          value -= taken[rank][position];
-        }
-    }
-    roundings->runs.push_back({op, std::move(wanted), std::move(taken)});
-    return sent;
-  }
-
   PerRank evaluate(QuantizeOp op) {
-    return round(op, op.getSlicesAttr()
-                         ? pack(op.getInput(), op.getSlicesAttr())
-                         : values[op.getInput()]);
+    return op.getSlicesAttr() ? pack(op.getInput(), op.getSlicesAttr())
+                              : values[op.getInput()];
   }
   PerRank evaluate(DequantizeOp op) {
     return op.getSlicesAttr()
@@ -672,7 +650,7 @@ private:
     auto partial = cast<ShapedType>(op.getPartial());
     for (SymbolicTensor &tensor : result)
       tensor = packChunks(tensor, op.getSlices().getMap(partial.getShape()));
-    return round(op, std::move(result));
+    return result;
   }
 
   PerRank evaluate(AllToAllOp op) {
@@ -728,7 +706,6 @@ private:
 
   const Mesh &mesh;
   std::string &error;
-  Roundings *roundings;
   llvm::DenseMap<Value, PerRank> values;
   llvm::DenseMap<Value, int64_t> numbers;
   /// Integers, on each rank.
@@ -738,9 +715,8 @@ private:
 
 std::vector<PerRank> zpp::interpret(func::FuncOp function, const Mesh &mesh,
                                     std::string &error,
-                                    ArrayRef<PerRank> arguments,
-                                    Roundings *roundings) {
-  return Interpreter(mesh, error, roundings).run(function, arguments);
+                                    ArrayRef<PerRank> arguments) {
+  return Interpreter(mesh, error).run(function, arguments);
 }
 
 std::string zpp::compare(const std::vector<PerRank> &expected,

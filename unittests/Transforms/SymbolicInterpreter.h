@@ -34,26 +34,13 @@ inline constexpr int64_t kElementsPerArgument = 1 << 20;
 /// A value on every rank.
 using PerRank = std::vector<SymbolicTensor>;
 
-/// One run of an op that quantizes: the values of the chunks that it sends, and
-/// what it takes from each. Nothing is taken from padding.
-struct Rounding {
-  mlir::Operation *op;
-  PerRank wanted, taken;
-};
-/// Elements that runs take, from `firstElement` on.
-struct Roundings {
-  int64_t firstElement;
-  std::vector<Rounding> runs = {};
-};
-
 /// The results of `function` for `arguments`. An argument that is not given is,
 /// on rank r, makeSymbolicSource(r, its number of elements), with the elements
-/// of argument i numbered from 2^20 * i. Quantization is exact, or appends to
-/// `roundings`. Sets `error` where an op is not known.
+/// of argument i numbered from 2^20 * i. Quantization is exact. Sets `error` where
+/// an op is not known.
 std::vector<PerRank> interpret(mlir::func::FuncOp function, const Mesh &mesh,
                                std::string &error,
-                               llvm::ArrayRef<PerRank> arguments = {},
-                               Roundings *roundings = nullptr);
+                               llvm::ArrayRef<PerRank> arguments = {});
 
 /// The first difference between the results, or an empty string.
 std::string compare(const std::vector<PerRank> &expected,

@@ -31,7 +31,6 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
   /// Who executes the collectives. XlaFfi is an old word for Cuda.
   enum class Target { Portable, Cuda, XlaFfi };
   enum class Frozen { None, Keep };
-  enum class Feedback { None, Last, All };
   enum class Start { None, Frozen, All };
 
   /// Reads a word of an enumeration. An error lists them all.
@@ -112,15 +111,6 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
                      "the group within which gradients of micro-batches are "
                      "added up before they cross slower tiers"),
       llvm::cl::init("none")};
-  WordOption<Feedback> feedback{
-      *this, "feedback",
-      llvm::cl::desc("What is added to the next step's gradients of what their "
-                     "hops have rounded, and kept until then"),
-      llvm::cl::values(
-          clEnumValN(Feedback::None, "none", "nothing"),
-          clEnumValN(Feedback::Last, "last", "what the last hop has rounded"),
-          clEnumValN(Feedback::All, "all", "what all hops have rounded")),
-      llvm::cl::init(Feedback::None)};
   Option<bool> regather{
       *this, "regather",
       llvm::cl::desc("Gather weights again for the backward pass instead of "
@@ -162,6 +152,8 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
       *this, "stages",
       llvm::cl::desc("An old option; zero-decompose-reduce-scatter and "
                      "zero-split-all-reduce have it")};
+  Option<std::string> feedback{
+      *this, "feedback", llvm::cl::desc("An old option, which has gone")};
 };
 
 inline ZeroPPOptions::Tuning::Tuning(ZeroPPOptions &options)
@@ -191,7 +183,6 @@ inline ZeroPPOptions::Tuning::Tuning(ZeroPPOptions &options)
 /// The word of a value: "keep" of Frozen::Keep.
 llvm::StringRef getWord(ZeroPPOptions::Target target);
 llvm::StringRef getWord(ZeroPPOptions::Frozen frozen);
-llvm::StringRef getWord(ZeroPPOptions::Feedback feedback);
 llvm::StringRef getWord(ZeroPPOptions::Start start);
 
 template <typename T>

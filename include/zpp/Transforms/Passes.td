@@ -781,36 +781,6 @@ def QuantizeAllToAllPass : Zpp_ModulePass<"zero-quantize-all-to-all"> {
   }];
 }
 
-def FeedErrorsBackPass : Zpp_ModulePass<"zero-feed-errors-back"> {
-  let summary = "Send what a gradient's hops round in the next step";
-  let description = [{
-    What quantization takes away from the values that a hop of a gradient's
-    scatter sends is kept from step to step, and added to what the next step
-    sends there. So the errors of a sum over many steps do not add up: they are
-    those of one step.
-
-    What is kept is state of the step: for each hop, an argument and a result of
-    the function, a flat bf16 tensor sharded over all axes, of which each device
-    has a part of its own. The module attribute `zpp.state` lists them, with the
-    kind `error`. With `start` there are results only: nothing is added, and the
-    state begins. What is not finite is not kept.
-
-    A loop carries what is kept of a hop in its body. Where the loop writes the
-    gradients of one layer per iteration to a stack, that is a stack of as many
-    layers, of which each iteration takes and leaves its own. Where all iterations
-    add to one gradient, as those of micro-batches do, an iteration adds what the
-    one before has kept. If it is neither, the hop is left without, with a remark:
-    what is kept would be added to the gradient of another weight. So is a hop
-    whose gradient the step stores at an index that it computes from its inputs.
-  }];
-  let options = [
-    Option<"hops", "hops", "std::string", "\"last\"",
-           "last: the last quantized hop, which sends partial sums where hops "
-           "come before it. all: each quantized hop">,
-    StartOption<"add nothing">,
-  ];
-}
-
 def DecomposeAllGatherPass : Zpp_ModulePass<"zero-decompose-all-gather"> {
   let summary = "Turn gathers into exchanges of local chunks";
   let description = [{
@@ -1103,12 +1073,10 @@ def RotateLoopsPass : Zpp_ModulePass<"zero-rotate-loops"> {
       of a stack or add it to a sum, and must have at least two iterations. The
       first iteration scatters zeros: they are stored where the true result
       replaces them later, or are added to the sum.
-    - All that follows from a scatter moves with it: further scatters, as hops
-      with error feedback are, and what is kept of them. Scatters that follow
-      from each other share the compute of the iteration. A carried value that
-      they update, such as the error of a hop (a slice of a stack, or one tensor
-      for all iterations), may be read too, if nothing else reads it. The first
-      iteration reads zeros and leaves it as it is.
+    - All that follows from a scatter moves with it, further scatters too.
+      Scatters that follow from each other share the compute of the iteration. A
+      carried value that they update may be read too, if nothing else reads it.
+      The first iteration reads zeros and leaves it as it is.
 
     Both take one collective more than the loop has iterations, so loops of
     fewer than `min-trips` iterations are left alone. Remarks say what moves,

@@ -21,9 +21,6 @@ inline constexpr llvm::StringLiteral kStateAttr = "zpp.state";
 /// step that they are made of, and `results` where it returns them.
 inline constexpr llvm::StringLiteral kFrozenKind = "frozen";
 
-/// The `kind` of what hops of a gradient have rounded.
-inline constexpr llvm::StringLiteral kErrorKind = "error";
-
 } // namespace zpp
 
 #endif // ZPP_TRANSFORMS_STATE_H

@@ -72,9 +72,6 @@ Report zpp::report::buildReport(ModuleOp module, const Mesh &mesh,
       if (auto type = entry.getAs<TypeAttr>("type")) {
         int64_t bytes = getBytes(type.getValue()) / mesh.numDevices();
         report.stateBytes = addSaturating(report.stateBytes, bytes);
-        auto kind = entry.getAs<StringAttr>("kind");
-        if (kind && kind.getValue() == kErrorKind)
-          report.errorBytes = addSaturating(report.errorBytes, bytes);
       }
 
   if (auto bytes = module->getAttrOfType<IntegerAttr>(kAccumulatedAttr))

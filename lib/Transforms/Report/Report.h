@@ -38,7 +38,7 @@ struct Report {
   int64_t accumulatedBytes = 0;
   /// The bytes that a device keeps from step to step, and those of them that
   /// are errors of gradients.
-  int64_t stateBytes = 0, errorBytes = 0;
+  int64_t stateBytes = 0;
   /// With target cuda, the starts and waits in order.
   llvm::SmallVector<ScheduleEvent> schedule;
   /// The prediction, if it is wanted.

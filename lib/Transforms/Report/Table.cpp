@@ -168,12 +168,9 @@ void zpp::report::printTable(const Report &report, raw_ostream &os) {
     os << "partial sums of gradients take "
        << formatBytes(report.accumulatedBytes)
        << " per device beyond the gradients\n";
-  if (int64_t weights = report.stateBytes - report.errorBytes; weights > 0)
-    os << "from step to step, a device keeps " << formatBytes(weights)
+  if (report.stateBytes > 0)
+    os << "from step to step, a device keeps " << formatBytes(report.stateBytes)
        << " of weights\n";
-  if (report.errorBytes > 0)
-    os << "from step to step, a device keeps " << formatBytes(report.errorBytes)
-       << " of what gradients lost in rounding\n";
 
   // One line per reason, not one per collective.
   std::map<std::string, std::vector<const Entry *>> reasons;

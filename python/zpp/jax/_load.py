@@ -98,8 +98,7 @@ class LoadedStep:
 
     @property
     def state(self) -> dict[str, jax.Array] | None:
-        """As in `zpp.jit`: what weights=i4:delta and feedback=last keep between
-        calls."""
+        """As in `zpp.jit`: what weights=i4:delta keeps between calls."""
         return self._keeper.arrays
 
     @state.setter

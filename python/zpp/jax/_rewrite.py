@@ -49,7 +49,6 @@ def rewrite_step(step: Step, options: Options, auto: Auto | None = None
     rewritten = step if is_as_written(result) else step.with_text(
         result.text, result.bundle)
     _warn_of_missing_state(result, options, rewritten.state)
-    _warn_of_loss_scales(text, options, rewritten.state)
     if rewritten.state is not None:
         def begin(what: str) -> Step:
             begun = rewrite_text(text, options, target, start=what)
@@ -123,9 +122,7 @@ def _warn_of_missing_state(result: Rewritten, options: Options,
             ("frozen", "frozen", ("zero-partition-within-node",
                                   "zero-keep-frozen"),
              "no weight is kept: the step returns none as it came, or their "
-             "group lies within the secondary group"),
-            ("error", "feedback", ("zero-feed-errors-back",),
-             "no gradient has any")):
+             "group lies within the secondary group")):
         value = getattr(options, option) or "none"
         if kind in kinds or value == "none" or (
                 option == "weights" and not value.endswith(":delta")):
@@ -139,16 +136,6 @@ def _warn_of_missing_state(result: Rewritten, options: Options,
                          "weight: each keeps its part of what the N hold "
                          "together, and with secondary=1 all of it")
         warn(f"{option}={value}: " + "; ".join(texts))
-
-
-def _warn_of_loss_scales(text: str, options: Options, state: State | None
-                         ) -> None:
-    """A loss scale does not show in a step, but f16 is why there is one."""
-    if state and "error.0" in state.kept and re.search(r"[<x]f16>", text):
-        warn(f"feedback={options.feedback}: what is kept has the scale of the "
-             f"gradients of its step, and this step has values in f16. If it "
-             f"changes a loss scale itself, train without feedback; if you "
-             f"change one between calls, set the state to None with it")
 
 
 def complete_auto(auto: Auto) -> Auto:

@@ -1,7 +1,7 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The state that a rewritten step keeps from call to call (weights=i4:delta,
-frozen=keep, feedback=last)."""
+frozen=keep)."""
 
 import dataclasses
 import weakref
@@ -207,8 +207,7 @@ class Keeper:
         if self._is_given:
             raise ValueError(
                 "state: expected None for a step that keeps nothing between "
-                "calls, but got arrays; weights=i4:delta or feedback=last would "
-                "keep some. Restore it with the options with which it was saved, "
+                "calls, but got arrays; weights=i4:delta would keep some. Restore it with the options with which it was saved, "
                 "or set it to None")
 
     def take(self, owner: Any, state: State, leaves: Sequence[Any]
@@ -232,7 +231,7 @@ class Keeper:
                 warn(f"state: expected one of a step on the mesh "
                      f"{state.order}, but got one of another mesh, or of another "
                      f"order of its axes. It is dropped: this call sends whole "
-                     f"weights, and no errors are added to gradients")
+                     f"weights")
                 self.give(None)
                 return {}
             _check(self._arrays, state)
@@ -276,8 +275,7 @@ class Keeper:
 
 def _check(arrays: Mapping[str, jax.Array], state: State) -> None:
     shapes = state.shapes
-    begin = ("Set it to None to send whole weights once" if "own.0" in shapes
-             else "Set it to None to begin it anew")
+    begin = "Set it to None to send whole weights once"
     place = ("Place it with jax.device_put as rewritten().step.state.shapes "
              "says, or set it to None")
     if set(arrays) != set(shapes):
