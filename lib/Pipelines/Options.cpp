@@ -53,12 +53,24 @@ static int64_t choose(const Number &current, const Number &old) {
   return old.hasValue() && !current.hasValue() ? old : current;
 }
 
+/// Whether each of several hops sends gradients in 4 bits. Trainings with the
+/// paper's formats ended nearer to FSDP without rotation (docs/performance.md).
+static bool hasShortHopsOnly(const ZeroPPOptions &options) {
+  llvm::SmallVector<StringRef> formats;
+  StringRef(options.gradients).split(formats, ':');
+  return formats.size() > 1 && llvm::all_equal(formats) &&
+         formats.front() == "i4";
+}
+
 Settings zpp::getSettings(const ZeroPPOptions &options) {
   const ZeroPPOptions::Tuning &tuning = options.tuning;
   Settings settings;
   settings.isCuda = options.target != Target::Portable;
   settings.block = choose(tuning.block, options.block);
   settings.rotate = choose(tuning.rotate, options.rotate);
+  if (!tuning.rotate.hasValue() && !options.rotate.hasValue() &&
+      hasShortHopsOnly(options))
+    settings.rotate = 0;
   settings.stages = options.stages;
   settings.coalesceBytes = choose(tuning.coalesceBytes, options.coalesceBytes);
   if (settings.coalesceBytes == kDefaultCoalesceBytes)

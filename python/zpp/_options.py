@@ -119,7 +119,8 @@ class SharedTuning(_Described):
         kinds.choice(0, 32), "32",
         "Elements of a gradient's group that is multiplied by a Hadamard matrix "
         "before it is quantized, so that outliers cost less accuracy at the "
-        "same bytes; 0 for none.", more="rationale.md#rotated-blocks")
+        "same bytes; 0 for none.", default_text="32; 0 with `i4:i4`",
+        more="rationale.md#rotated-blocks")
     compile_timeout: float | None = option(
         kinds.SECONDS, None,
         "Seconds after which each run of the compiler is stopped with an error.",

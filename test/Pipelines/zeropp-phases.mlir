@@ -19,9 +19,20 @@
 // IMPORT: zero.reduce_scatter
 // WEIGHTS: zero.encode
 // WEIGHTS: zero.all_gather
-// GRADIENTS: zero.reduce_scatter {{.*}} along ["gpu"] wire <i8, block = 128
+// GRADIENTS: zero.reduce_scatter {{.*}} along ["gpu"] wire <i8, block = 128, rotate
 // GRADIENTS: zero.reduce_scatter {{.*}} along ["node"] wire <i4, block = 128
 // DECOMPOSE: zero.all_gather_chunks
+
+// With i4 on each of several hops gradients are not rotated, unless told.
+
+// RUN: zpp-opt %t.1.mlir --zeropp-gradients="gradients=i4:i4" --remarks-filter=none \
+// RUN:   | FileCheck %s --check-prefix=SHORT --implicit-check-not=rotate
+// RUN: zpp-opt %t.1.mlir --zeropp-gradients="gradients=i4:i4 tuning.rotate=32" --remarks-filter=none \
+// RUN:   | FileCheck %s --check-prefix=TOLD
+
+// SHORT: zero.reduce_scatter {{.*}} along ["gpu"] wire <i4, block = 128
+// SHORT: zero.reduce_scatter {{.*}} along ["node"] wire <i4, block = 128
+// TOLD: zero.reduce_scatter {{.*}} along ["gpu"] wire <i4, block = 128, rotate
 
 // RUN: zpp-opt %S/../Inputs/fsdp-2x4.mlir --zeropp="target=cuda weights=i4:delta" \
 // RUN:   -o %t.whole.mlir --remarks-filter=none

@@ -164,7 +164,8 @@ inline ZeroPPOptions::Tuning::Tuning(ZeroPPOptions &options)
       rotate{options, "tuning.rotate",
              llvm::cl::desc("Elements of a gradient's group that is rotated "
                             "before it is quantized, which spreads outliers: "
-                            "32, or 0 for none"),
+                            "32, or 0 for none (default: 0 with i4 on each "
+                            "of several hops, otherwise 32)"),
              llvm::cl::init(32)},
       coalesceBytes{
           options, "tuning.coalesce-bytes",
