@@ -38,7 +38,7 @@ after, and what was left alone. If nothing was rewritten, the last line says why
 
 Devices are counted as the program's own mesh orders them: the last tier has the
 devices next to each other. Nothing can be kept between steps (weights=i4:delta,
-frozen, feedback); zpp.jit does that, and runs on CPUs."""
+frozen); zpp.jit does that, and runs on CPUs."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

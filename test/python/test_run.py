@@ -360,7 +360,6 @@ def test_where_there_is_no_hook(monkeypatch):
     ({"weights": "i4:delta"}, "weights: expected a word without state, such as i8,.* "
      "but got i4:delta; zpp.jit keeps state"),
     ({"frozen": "keep"}, "frozen: expected .* none,.* but got keep"),
-    ({"feedback": "last"}, "feedback: expected .* none,.* but got last"),
     ({"weights_of": "all"}, "weights_of: expected none,.* but got 'all'"),
     ({"mesh": None}, "expected mesh, .* but got none"),
     ({"weights": "i3"}, "weights: expected")])

@@ -124,13 +124,6 @@ def test_all_reduces_wait_likewise(over, axes):
     assert report["total"]["accumulated_bytes"] == 0
 
 
-def test_feedback_of_the_last_hop_keeps_partial_sums_only():
-    report = rewritten("shard_mapped", "scan", "scan", accumulate="gpu",
-                       feedback="last")
-    assert (report["total"]["state_bytes"]
-            == updates.LAYERS * updates.WIDTH**2 // 4 * 2)
-
-
 def test_numbers_that_all_devices_know_may_scale():
     once = between_nodes(rewritten("shard_mapped", "scan", "scan", 1),
                          "gradient")

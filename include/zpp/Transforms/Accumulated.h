@@ -15,9 +15,6 @@ namespace zpp {
 /// The attribute of a module that says how many bytes partial sums of gradients
 /// take on a device beyond the gradients.
 inline constexpr llvm::StringLiteral kAccumulatedAttr = "zpp.accumulated";
-/// The attribute of a hop whose sums are added up before another hop quantizes
-/// them.
-inline constexpr llvm::StringLiteral kPartialAttr = "zpp.partial";
 
 } // namespace zpp
 

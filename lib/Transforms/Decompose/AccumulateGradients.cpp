@@ -153,13 +153,6 @@ Value Accumulator::getPartial(OpBuilder &builder, const GradientTerm &term) {
   if (!partial) {
     at.setInsertionPoint(term.hops.getFirst());
     partial = term.hops.getPartial(at);
-    Operation *before = term.hops.getFirst().getOperand().getDefiningOp();
-    if (isa<ReduceScatterOp>(before) &&
-        llvm::any_of(term.hops.ops, [](Operation *op) {
-          auto hop = dyn_cast<ReduceScatterOp>(op);
-          return hop && hop.getWire();
-        }))
-      before->setAttr(kPartialAttr, at.getUnitAttr());
     if (!typeOf(partial).getElementType().isF32())
       partial = createOp(at, partial.getLoc(), guest::kConvert, partial,
                          typeOf(partial).clone(at.getF32Type()));

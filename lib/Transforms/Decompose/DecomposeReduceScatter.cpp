@@ -12,7 +12,6 @@
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/TypeBytes.h"
 #include "zpp/Support/Limits.h"
-#include "zpp/Transforms/Accumulated.h"
 #include "zpp/Transforms/Passes.h"
 
 #include <limits>
@@ -290,8 +289,6 @@ private:
                                        init, scatter.getAlong(), from.getMesh(),
                                        slices, scatter.getWireAttr());
     copyOrigin(scatter, exchange);
-    if (Attribute partial = scatter->getAttr(kPartialAttr))
-      exchange->setAttr(kPartialAttr, partial);
     auto reduced = RankedTensorType::get(ArrayRef(chunkShape).drop_front(),
                                          to.getGlobal().getElementType());
     return createLocal<ReduceOp>(builder, loc, reduced, exchange->getResult(0),

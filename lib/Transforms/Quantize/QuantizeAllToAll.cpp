@@ -7,7 +7,6 @@
 
 #include "LocalValues.h"
 #include "zpp/Analysis/Origin.h"
-#include "zpp/Transforms/Accumulated.h"
 #include "zpp/Transforms/Passes.h"
 
 namespace zpp {
@@ -50,8 +49,6 @@ private:
         builder, loc, TypeRange{wire}, sent, createEmpty(builder, loc, wire),
         exchange.getAlong(), exchange.getMesh(), SlicesAttr(), QuantAttr());
     copyOrigin(exchange, moved);
-    if (Attribute partial = exchange->getAttr(kPartialAttr))
-      moved->setAttr(kPartialAttr, partial);
     exchange->getResult(0).replaceAllUsesWith(createLocal<DequantizeOp>(
         builder, loc, received, moved->getResult(0), quant, SlicesAttr()));
     eraseDeadChain(exchange);

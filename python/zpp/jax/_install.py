@@ -29,7 +29,7 @@ from zpp.jax import _hook, _runtime
 from zpp.jax._rewrite import cuda_if_possible, is_as_written
 
 #: Options that keep state between calls, each with the word for none.
-_STATEFUL = {"weights": "i8", "frozen": "none", "feedback": "none"}
+_STATEFUL = {"weights": "i8", "frozen": "none"}
 #: Modules that `report` and the file of `install` have.
 _MOST_REPORTS = 64
 #: How long a process waits for the decisions of the others.
