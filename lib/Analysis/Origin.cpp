@@ -35,6 +35,7 @@ Origin zpp::getOrigin(const StepCollective &collective, const Mesh &mesh,
   origin.kind = collective.kind;
   origin.role = collective.role;
   origin.phase = collective.phase;
+  origin.rule = getRuleName(collective.rule).str();
   llvm::raw_string_ostream os(origin.group);
   llvm::interleave(
       collective.axes, os,
@@ -75,6 +76,8 @@ DictionaryAttr zpp::getOriginAttr(MLIRContext *context, const Origin &origin) {
     attrs.append("share", builder.getI64IntegerAttr(origin.share));
   if (!origin.reason.empty())
     attrs.append("reason", builder.getStringAttr(origin.reason));
+  if (!origin.rule.empty())
+    attrs.append("rule", builder.getStringAttr(origin.rule));
   return attrs.getDictionary(context);
 }
 
@@ -115,6 +118,7 @@ static Origin readOrigin(DictionaryAttr attr) {
                       getString("role"), getRoleName);
   origin.phase = findNamed<Phase>({Phase::Forward, Phase::Backward},
                                   getString("phase"), getPhaseName);
+  origin.rule = getString("rule").str();
   origin.group = getString("group").str();
   origin.weight = getInt("weight");
   origin.modelBytes = getInt("model_bytes");

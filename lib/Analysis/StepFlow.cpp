@@ -5,16 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "zpp/Analysis/StepFlow.h"
-
+#include "StepGraph.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinTypes.h"
-#include "mlir/IR/SymbolTable.h"
-#include "zpp/Analysis/HostModule.h"
-#include "zpp/Dialect/Guest/ElementFlow.h"
-#include "zpp/Dialect/Guest/Stablehlo.h"
-#include "zpp/Dialect/Guest/While.h"
-#include "zpp/Dialect/Zero/IR/Zero.h"
 #include "llvm/ADT/MapVector.h"
 
 #include <set>
@@ -33,284 +26,6 @@ static std::optional<int64_t> getNumElements(Type type) {
 static bool isFloat(Type type) {
   auto shaped = dyn_cast<ShapedType>(type);
   return shaped && isa<FloatType>(shaped.getElementType());
-}
-
-//===----------------------------------------------------------------------===//
-// The graph
-//===----------------------------------------------------------------------===//
-
-class StepFlow::Graph {
-public:
-  enum class Kind : uint8_t { Moved, Divided, Computed, Carried };
-  /// True for the kinds that keep elements apart within an iteration.
-  static bool isMoved(Kind kind) {
-    return kind == Kind::Moved || kind == Kind::Divided;
-  }
-  /// A path from an argument of a function to one of its results, and its
-  /// kinds of edges.
-  struct Summary {
-    unsigned argument, result;
-    Kind kind;
-  };
-  using Summaries = llvm::DenseMap<Operation *, std::vector<Summary>>;
-
-  explicit Graph(Summaries &summaries) : summaries(summaries) {}
-
-  void addBlock(Block &block) {
-    for (Value argument : block.getArguments())
-      (void)getNumber(argument);
-    for (Operation &op : block)
-      addOp(&op);
-  }
-
-  /// To be called once, when all blocks have been added.
-  void sortEdges() {
-    sort(in, [](const Edge &edge) { return edge.target; });
-    sort(out, [](const Edge &edge) { return edge.source; });
-  }
-
-  size_t size() const { return numbers.size(); }
-
-  Value getValue(int64_t number) const { return values[number]; }
-
-  int64_t getNumber(Value value) {
-    auto [it, isNew] = numbers.try_emplace(value, numbers.size());
-    if (isNew)
-      values.push_back(value);
-    return it->second;
-  }
-
-  std::optional<int64_t> findNumber(Value value) const {
-    auto it = numbers.find(value);
-    if (it == numbers.end())
-      return std::nullopt;
-    return it->second;
-  }
-
-  /// Calls `visit` for each neighbor along edges (`forward`) or against them.
-  void forEachNeighbor(
-      int64_t value, bool forward,
-      llvm::function_ref<void(int64_t neighbor, Kind kind)> visit) const {
-    const Index &index = forward ? out : in;
-    for (int64_t i = index.begin[value]; i < index.begin[value + 1]; ++i) {
-      const Edge &edge = edges[index.edges[i]];
-      visit(forward ? edge.target : edge.source, edge.kind);
-    }
-  }
-
-  /// Marks in `found` all values that can be reached from marked ones by edges
-  /// of the kinds that `follows` accepts.
-  void mark(std::vector<char> &found, bool forward,
-            llvm::function_ref<bool(Kind)> follows) const {
-    SmallVector<int64_t> worklist;
-    for (size_t value = 0; value < found.size(); ++value)
-      if (found[value])
-        worklist.push_back(value);
-    while (!worklist.empty())
-      forEachNeighbor(worklist.pop_back_val(), forward,
-                      [&](int64_t neighbor, Kind kind) {
-                        if (follows(kind) && !found[neighbor]) {
-                          found[neighbor] = true;
-                          worklist.push_back(neighbor);
-                        }
-                      });
-  }
-
-  /// Makes products with activations Computed. Activations are values that
-  /// depend on `data`, which is marked by value, unless a sum or a gather over
-  /// devices makes them the same everywhere.
-  void cutActivations(std::vector<char> data);
-
-  /// Results that are not constant but depend on something other than operands:
-  /// for instance, random numbers.
-  SmallVector<int64_t> unknown;
-
-private:
-  struct Edge {
-    int64_t source, target;
-    Kind kind;
-  };
-  /// The edges of value i are edges[begin[i]] to edges[begin[i + 1] - 1].
-  struct Index {
-    std::vector<int64_t> begin, edges;
-  };
-
-  template <typename KeyT> void sort(Index &index, KeyT getKey) {
-    index.begin.assign(numbers.size() + 1, 0);
-    for (const Edge &edge : edges)
-      ++index.begin[getKey(edge) + 1];
-    for (size_t i = 1; i < index.begin.size(); ++i)
-      index.begin[i] += index.begin[i - 1];
-    std::vector<int64_t> next = index.begin;
-    index.edges.resize(edges.size());
-    for (auto [number, edge] : llvm::enumerate(edges))
-      index.edges[next[getKey(edge)]++] = number;
-  }
-
-  void addEdge(Value source, Value target, Kind kind) {
-    int64_t from = getNumber(source);
-    edges.push_back({from, getNumber(target), kind});
-  }
-
-  void addOp(Operation *op);
-  void addCall(func::CallOp call);
-  ArrayRef<Summary> getSummary(func::FuncOp function);
-
-  llvm::DenseMap<Value, int64_t> numbers;
-  std::vector<Value> values;
-  std::vector<Edge> edges;
-  Index in, out;
-  Summaries &summaries;
-};
-
-void StepFlow::Graph::addOp(Operation *op) {
-  if (isHostModule(op))
-    return;
-  for (Value result : op->getResults())
-    (void)getNumber(result);
-  for (Region &region : op->getRegions())
-    for (Block &block : region)
-      addBlock(block);
-  if (op->getNumOperands() == 0 && op->getNumRegions() == 0 &&
-      !isKnownSource(op))
-    for (Value result : op->getResults())
-      unknown.push_back(getNumber(result));
-
-  if (WhileView loop = WhileView::get(op)) {
-    for (auto [index, init] : llvm::enumerate(op->getOperands())) {
-      Value next = loop.getNext(index);
-      addEdge(init, loop.getConditionArgument(index), Kind::Moved);
-      addEdge(init, loop.getCarried(index), Kind::Moved);
-      addEdge(init, loop.getResult(index), Kind::Moved);
-      addEdge(next, loop.getCarried(index), Kind::Carried);
-      addEdge(next, loop.getResult(index), Kind::Moved);
-    }
-    return;
-  }
-  if (auto call = dyn_cast<func::CallOp>(op))
-    return addCall(call);
-  // Regions whose terminator has the results.
-  StringRef name = op->getName().getStringRef();
-  bool isManual = name == guest::kSdyManualComputation;
-  if (isManual || name == guest::kCase || name == guest::kIf) {
-    for (Region &region : op->getRegions()) {
-      if (!region.hasOneBlock() || region.front().empty())
-        continue;
-      Block &body = region.front();
-      if (isManual)
-        for (auto [operand, argument] :
-             llvm::zip(op->getOperands(), body.getArguments()))
-          addEdge(operand, argument, Kind::Moved);
-      for (auto [value, result] :
-           llvm::zip(body.back().getOperands(), op->getResults()))
-        addEdge(value, result, Kind::Moved);
-    }
-    return;
-  }
-  // Zero ops move what they quantize and exchange.
-  bool isZero = isa_and_present<zero::ZeroDialect>(op->getDialect());
-  for (OpOperand &operand : op->getOpOperands()) {
-    if (isPosition(operand))
-      continue;
-    // A barrier orders its operands but does not mix them.
-    if (isBarrier(op)) {
-      addEdge(operand.get(), op->getResult(operand.getOperandNumber()),
-              Kind::Moved);
-      continue;
-    }
-    for (OpResult result : op->getResults())
-      addEdge(operand.get(), result,
-              !isZero && !movesElements(operand, result) ? Kind::Computed
-              : isDivisor(operand)                       ? Kind::Divided
-                                                         : Kind::Moved);
-  }
-}
-
-void StepFlow::Graph::cutActivations(std::vector<char> data) {
-  auto isShared = [&](int64_t value) {
-    Operation *op = values[value].getDefiningOp();
-    std::optional<CollectiveKind> kind =
-        op ? getGuestCollective(op) : std::nullopt;
-    // A scalar scales all elements alike.
-    return getNumElements(values[value].getType()) == 1 ||
-           kind == CollectiveKind::AllReduce ||
-           kind == CollectiveKind::ReduceScatter ||
-           kind == CollectiveKind::AllGather;
-  };
-  SmallVector<int64_t> worklist;
-  for (size_t value = 0; value < data.size(); ++value)
-    if (data[value])
-      worklist.push_back(value);
-  while (!worklist.empty())
-    forEachNeighbor(worklist.pop_back_val(), /*forward=*/true,
-                    [&](int64_t target, Kind) {
-                      if (data[target] || isShared(target))
-                        return;
-                      data[target] = true;
-                      worklist.push_back(target);
-                    });
-  for (Edge &edge : edges) {
-    Operation *op = values[edge.target].getDefiningOp();
-    if (!isMoved(edge.kind) || !op || op->getNumOperands() != 2 ||
-        !(isNamed(op, guest::kMultiply) || isNamed(op, guest::kDivide)))
-      continue;
-    bool isFirst = op->getOperand(0) == values[edge.source];
-    if (data[getNumber(op->getOperand(isFirst ? 1 : 0))])
-      edge.kind = Kind::Computed;
-  }
-}
-
-void StepFlow::Graph::addCall(func::CallOp call) {
-  auto callee = SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
-      call, call.getCalleeAttr());
-  // Nothing is known about a function without a body.
-  if (!callee || callee.isExternal() || !callee.getBody().hasOneBlock() ||
-      callee.getBody().front().empty()) {
-    for (Value operand : call.getOperands())
-      for (Value result : call.getResults())
-        addEdge(operand, result, Kind::Moved);
-    return;
-  }
-  for (const Summary &entry : getSummary(callee))
-    if (entry.argument < call.getNumOperands() &&
-        entry.result < call.getNumResults())
-      addEdge(call.getOperand(entry.argument), call.getResult(entry.result),
-              entry.kind);
-}
-
-ArrayRef<StepFlow::Graph::Summary>
-StepFlow::Graph::getSummary(func::FuncOp function) {
-  // A recursive call finds the empty summary.
-  auto [known, isNew] = summaries.try_emplace(function);
-  if (!isNew)
-    return known->second;
-  Block &body = function.getBody().front();
-  Graph graph(summaries);
-  graph.addBlock(body);
-  graph.sortEdges();
-  std::vector<Summary> summary;
-  for (auto [index, value] : llvm::enumerate(body.back().getOperands())) {
-    std::vector<char> moved(graph.size()), divided(graph.size()),
-        any(graph.size());
-    int64_t last = graph.getNumber(value);
-    moved[last] = divided[last] = any[last] = true;
-    graph.mark(moved, /*forward=*/false, [](Kind kind) {
-      return kind == Kind::Moved || kind == Kind::Carried;
-    });
-    graph.mark(divided, /*forward=*/false,
-               [](Kind kind) { return kind != Kind::Computed; });
-    graph.mark(any, /*forward=*/false, [](Kind) { return true; });
-    for (BlockArgument argument : body.getArguments()) {
-      int64_t number = graph.getNumber(argument);
-      if (any[number])
-        summary.push_back({argument.getArgNumber(),
-                           static_cast<unsigned>(index),
-                           moved[number]     ? Kind::Moved
-                           : divided[number] ? Kind::Divided
-                                             : Kind::Computed});
-    }
-  }
-  return summaries[function] = std::move(summary);
 }
 
 //===----------------------------------------------------------------------===//
@@ -564,6 +279,27 @@ StepFlow::Updates StepFlow::getUpdates(const ValueSet &ancestors,
   updates.accumulated = markBack(accumulated, isElementwise);
   updates.returned = markBack(fresh, isElementwise);
   return updates;
+}
+
+StepFlow::ValueSet
+StepFlow::getUpdatesOf(llvm::function_ref<bool(BlockArgument)> isWanted) const {
+  auto isElementwise = [](Graph::Kind kind) {
+    return kind != Graph::Kind::Computed;
+  };
+  llvm::MapVector<Type, SmallVector<Value>> wanted;
+  for (BlockArgument input : inputs)
+    if (isFloat(input.getType()) && isWanted(input))
+      wanted[input.getType()].push_back(input);
+  std::vector<char> found(graph->size());
+  for (auto &[type, ofType] : wanted) {
+    std::vector<char> held = markValues(*graph, ofType);
+    graph->mark(held, /*forward=*/true, isElementwise);
+    for (Value value : returned)
+      if (value.getType() == type && held[graph->getNumber(value)])
+        found[graph->getNumber(value)] = true;
+  }
+  graph->mark(found, /*forward=*/false, isElementwise);
+  return getSet(std::move(found));
 }
 
 StepFlow::ValueSet StepFlow::getDependents(ArrayRef<Value> cuts) const {

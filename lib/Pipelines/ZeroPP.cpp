@@ -113,6 +113,7 @@ static void addImportPhase(OpPassManager &pm, const ZeroPPOptions &options) {
   ImportCollectivesPassOptions import;
   import.mesh = options.mesh;
   import.weightsOf = options.weightsOf;
+  import.gradientsOf = options.gradientsOf;
   import.weights =
       hasWeights(options) || hasSecondary(options) || options.regather;
   import.gradients = hasGradients(options);

@@ -39,8 +39,9 @@ public:
     FailureOr<Mesh> stepMesh = getStepMesh(module, mesh);
     if (failed(stepMesh))
       return signalPassFailure();
-    FailureOr<NamedWeights> named = NamedWeights::parse(module, weightsOf);
-    if (failed(named))
+    FailureOr<Declarations> declared =
+        Declarations::parse(module, weightsOf, gradientsOf);
+    if (failed(declared))
       return signalPassFailure();
     std::optional<DeviceModel> model;
     if (!device.empty()) {
@@ -69,7 +70,7 @@ public:
       if (llvm::any_of(collectives, [](const StepCollective &collective) {
             return getOrigins(collective).empty();
           }))
-        findRoles(module, *stepMesh, *named, collectives);
+        findRoles(module, *stepMesh, *declared, collectives);
       Report report = buildReport(module, *stepMesh, collectives);
       if (model)
         report.time = predictStepTime(module, *stepMesh, collectives,

@@ -148,12 +148,12 @@ def import_partitioned(text: str) -> str:
 def _pipeline(options: Options, target: str) -> dict:
     """The options of the pass pipeline."""
     pipeline = _words(options) | _words(options.tuning, "tuning.")
-    if options.weights_of is not None:
+    for name in ("weights_of", "gradients_of"):
         # The front end has turned names into numbers of the module's arguments.
-        pipeline["weights-of"] = (
-            options.weights_of if isinstance(options.weights_of, str)
-            else ",".join(map(str, options.weights_of)) or None  # type: ignore
-        )
+        if (named := getattr(options, name)) is not None:
+            pipeline[name.replace("_", "-")] = (
+                named if isinstance(named, str)
+                else ",".join(map(str, named)) or None)
     if target != "portable":
         pipeline["target"] = "cuda"
     return pipeline

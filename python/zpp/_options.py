@@ -260,6 +260,12 @@ class Options(SharedOptions):
         "leaf's path, as jax.tree_util.keystr writes it ([0]['head']), whether "
         "it is a weight.", default_text="none",
         more="using.md#what-is-a-weight")
+    gradients_of: str | Sequence[int] | Callable[[str], bool] | None = option(
+        kinds.ARGUMENTS, None,
+        "Arguments of the step whose updates are sums of gradients even if "
+        "nothing proves it. Written as weights_of. All is for sums of all "
+        "arguments, and of steps that return gradients alone.",
+        default_text="none", more="rules.md#what-the-user-declares")
     regather: bool | None = option(
         kinds.BOOLEAN, "false",
         "Drop gathered weights that the step keeps alive, and gather them again "

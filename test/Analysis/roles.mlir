@@ -129,7 +129,8 @@ func.func @images(%w: tensor<4x8xf32>, %image: tensor<4x8xui8>) -> tensor<4x8xf3
   %images = "stablehlo.all_gather"(%pixels) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
   // CHECK: zero.all_gather {{.*}} role = "weight"
   %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
-  %g = "stablehlo.dot"(%images, %whole) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
+  %y = "stablehlo.dot"(%images, %whole) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
+  %g = "stablehlo.dot"(%images, %y) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
   // CHECK: zero.reduce_scatter {{.*}} role = "gradient"
   %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
@@ -142,16 +143,18 @@ func.func @images(%w: tensor<4x8xf32>, %image: tensor<4x8xui8>) -> tensor<4x8xf3
 
 // -----
 
-// If only gradients are returned, each weight needs one of its shape.
+// If only gradients are returned, the weight is what a gradient has for its
+// partner, whatever else has its shape.
 
 "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
-// CHECK-LABEL: func @ambiguous
-func.func @ambiguous(%w: tensor<4x8xf32>, %batch: tensor<4x8xf32>) -> tensor<4x8xf32> {
-  // expected-remark@+1 {{step input 0 may be data: 2 inputs of its shape are gathered, but 1 gradients reduced; weights-of names weights}}
+// CHECK-LABEL: func @partner_tells
+func.func @partner_tells(%w: tensor<4x8xf32>, %batch: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
   %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
-  // expected-remark@+1 {{step input 1 may be data}}
+  // expected-remark@+1 {{step input 1 seems to be data: no gradient of its shape is reduced, and the step does not return it updated; weights-of names weights (R4)}}
   %rows = "stablehlo.all_gather"(%batch) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
-  %g = "stablehlo.dot"(%rows, %whole) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
+  %y = "stablehlo.dot"(%rows, %whole) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
+  %g = "stablehlo.dot"(%rows, %y) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
   // CHECK: zero.reduce_scatter {{.*}} role = "gradient"
   %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
@@ -251,7 +254,8 @@ func.func @activations(%w: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> tensor<4x8
     %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
     "stablehlo.return"(%add) : (tensor<f32>) -> ()
   }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
-  %g = "stablehlo.dot"(%part, %whole) : (tensor<4x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
+  %y = "stablehlo.dot"(%part, %whole) : (tensor<4x8xf32>, tensor<32x8xf32>) -> tensor<4x8xf32>
+  %g = "stablehlo.dot"(%part, %y) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<32x8xf32>
   // CHECK: zero.reduce_scatter {{.*}} role = "gradient"
   %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
@@ -284,8 +288,9 @@ func.func @tensor(%w: tensor<16x8xf32>, %v: tensor<16x8xf32>, %x: tensor<64x32xi
       %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
       "stablehlo.return"(%add) : (tensor<f32>) -> ()
     }) : (tensor<16x8xf32>) -> tensor<8x8xf32>
+    %g = "stablehlo.dot"(%3, %4) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
     // CHECK: zero.reduce_scatter sum {{.*}} along ["node", "gpu"]
-    %6 = "stablehlo.reduce_scatter"(%4) <{scatter_dimension = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> ({
+    %6 = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> ({
     ^bb0(%a: tensor<f32>, %b: tensor<f32>):
       %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
       "stablehlo.return"(%add) : (tensor<f32>) -> ()

@@ -5,12 +5,12 @@
 // DEFINE: %{fast} = links=node=400gbyte,gpu=400gbyte
 // DEFINE: %{slow} = links=node=50gbit,gpu=400gbyte
 // DEFINE: %{target} =
-// DEFINE: %{fast-step} = zpp-opt %t.dir/step.mlir --zeropp="%{fast} target=%{target}" --remarks-filter=none \
+// DEFINE: %{fast-step} = zpp-opt %t.dir/step.mlir --zeropp="gradients-of=all %{fast} target=%{target}" --remarks-filter=none \
 // DEFINE:   | FileCheck %t.dir/step.mlir --implicit-check-not=reshape --implicit-check-not=transpose \
 // DEFINE:       --implicit-check-not=zero. --implicit-check-not=zpp.source --implicit-check-not=private
-// DEFINE: %{loops} = zpp-opt %t.dir/loops.mlir --zeropp="%{fast} target=%{target}" --remarks-filter=none \
+// DEFINE: %{loops} = zpp-opt %t.dir/loops.mlir --zeropp="gradients-of=all %{fast} target=%{target}" --remarks-filter=none \
 // DEFINE:   | FileCheck %t.dir/loops.mlir --implicit-check-not=reshape --implicit-check-not=private
-// DEFINE: %{mixed} = zpp-opt %t.dir/mixed.mlir --zeropp="%{slow} secondary=none tuning.coalesce-bytes=0 target=%{target}" --remarks-filter=none
+// DEFINE: %{mixed} = zpp-opt %t.dir/mixed.mlir --zeropp="gradients-of=all %{slow} secondary=none tuning.coalesce-bytes=0 target=%{target}" --remarks-filter=none
 
 // RUN: rm -rf %t.dir && split-file %s %t.dir
 
@@ -25,14 +25,14 @@
 
 // A collective that shares a buffer with others does not become the original op
 // again.
-// RUN: zpp-opt %t.dir/mixed.mlir --zeropp="%{slow} secondary=none target=cuda" --remarks-filter=none \
+// RUN: zpp-opt %t.dir/mixed.mlir --zeropp="gradients-of=all %{slow} secondary=none target=cuda" --remarks-filter=none \
 // RUN:   | FileCheck %t.dir/mixed.mlir --check-prefix=JOINED
 
 // A gather that is split is not either, nor are its halves.
-// RUN: zpp-opt %t.dir/again.mlir --zeropp="weights-of=all weights=none gradients=none" --remarks-filter=none \
+// RUN: zpp-opt %t.dir/again.mlir --zeropp="gradients-of=all weights-of=all weights=none gradients=none" --remarks-filter=none \
 // RUN:   | FileCheck %t.dir/again.mlir --check-prefix=SPLIT
 // One that is repeated is the same twice.
-// RUN: zpp-opt %t.dir/again.mlir --zeropp="weights-of=all weights=none gradients=none secondary=none regather=true" --remarks-filter=none \
+// RUN: zpp-opt %t.dir/again.mlir --zeropp="gradients-of=all weights-of=all weights=none gradients=none secondary=none regather=true" --remarks-filter=none \
 // RUN:   | FileCheck %t.dir/again.mlir --check-prefix=AGAIN
 
 //--- step.mlir

@@ -1,36 +1,36 @@
-// RUN: zpp-opt %s --zeropp --remarks-filter=none | FileCheck %s
-// RUN: zpp-opt %s --zeropp --zeropp --remarks-filter=none | FileCheck %s
-// RUN: zpp-opt %s --zeropp="mesh=node:2,gpu:4 weights=i8 gradients=i8:i4 secondary=gpu tuning.block=128 regather=false" \
+// RUN: zpp-opt %s --zeropp=gradients-of=all --remarks-filter=none | FileCheck %s
+// RUN: zpp-opt %s --zeropp=gradients-of=all --zeropp=gradients-of=all --remarks-filter=none | FileCheck %s
+// RUN: zpp-opt %s --zeropp="gradients-of=all mesh=node:2,gpu:4 weights=i8 gradients=i8:i4 secondary=gpu tuning.block=128 regather=false" \
 // RUN:   --remarks-filter=none | FileCheck %s
-// RUN: zpp-opt %s --remarks-filter=none --zero-import-collectives \
+// RUN: zpp-opt %s --remarks-filter=none --zero-import-collectives=gradients-of=all \
 // RUN:   --zero-quantize-all-gather --zero-partition-within-node \
 // RUN:   --zero-split-hierarchy --zero-decompose-reduce-scatter \
 // RUN:   --zero-reorder-slices --zero-quantize-all-to-all \
 // RUN:   --zero-decompose-all-gather --zero-fuse-quantization \
 // RUN:   --convert-zero-to-stablehlo | FileCheck %s
-// RUN: zpp-opt %s --zeropp="gradients=none secondary=none" --remarks-filter=none \
+// RUN: zpp-opt %s --zeropp="gradients-of=all gradients=none secondary=none" --remarks-filter=none \
 // RUN:   | FileCheck %s --check-prefix=QWZ
-// RUN: zpp-opt %s --zeropp="weights=none gradients=none" --remarks-filter=none \
+// RUN: zpp-opt %s --zeropp="gradients-of=all weights=none gradients=none" --remarks-filter=none \
 // RUN:   | FileCheck %s --check-prefix=HPZ
-// RUN: zpp-opt %s --zeropp="weights=none secondary=none" --remarks-filter=none \
+// RUN: zpp-opt %s --zeropp="gradients-of=all weights=none secondary=none" --remarks-filter=none \
 // RUN:   | FileCheck %s --check-prefix=QGZ
-// RUN: zpp-opt %s --zeropp="weights=none secondary=none gradients=i4" \
+// RUN: zpp-opt %s --zeropp="gradients-of=all weights=none secondary=none gradients=i4" \
 // RUN:   --remarks-filter=none | FileCheck %s --check-prefix=HOP
-// RUN: zpp-opt %s --remarks-filter=none --zero-import-collectives=weights=false \
+// RUN: zpp-opt %s --remarks-filter=none --zero-import-collectives="weights=false gradients-of=all" \
 // RUN:   --zero-split-hierarchy=formats=i8 --zero-decompose-reduce-scatter=stages=2 \
 // RUN:   --zero-reorder-slices --zero-quantize-all-to-all --zero-fuse-quantization \
 // RUN:   --convert-zero-to-stablehlo=outline=true | FileCheck %s --check-prefix=STAGES
-// RUN: zpp-opt %s --zeropp="weights=none secondary=none gradients=none" \
+// RUN: zpp-opt %s --zeropp="gradients-of=all weights=none secondary=none gradients=none" \
 // RUN:   --remarks-filter=none | FileCheck %s --check-prefix=NONE
-// RUN: zpp-opt %s --zeropp="target=cuda" --remarks-filter=none \
+// RUN: zpp-opt %s --zeropp="gradients-of=all target=cuda" --remarks-filter=none \
 // RUN:   | FileCheck %s --check-prefix=FFI
-// RUN: zpp-opt %s --zeropp="target=cuda" --zeropp="target=cuda" \
+// RUN: zpp-opt %s --zeropp="gradients-of=all target=cuda" --zeropp="gradients-of=all target=cuda" \
 // RUN:   --remarks-filter=none | FileCheck %s --check-prefix=FFI
-// RUN: zpp-opt %s --zeropp --zero-report=output=%t.portable --remarks-filter=none -o %t
-// RUN: zpp-opt %s --zeropp=target=cuda --zero-report=output=%t.ffi --remarks-filter=none -o %t
+// RUN: zpp-opt %s --zeropp=gradients-of=all --zero-report=output=%t.portable --remarks-filter=none -o %t
+// RUN: zpp-opt %s --zeropp="gradients-of=all target=cuda" --zero-report=output=%t.ffi --remarks-filter=none -o %t
 // RUN: sed '/^schedule/,$d' %t.ffi | diff -B %t.portable -
-// RUN: zpp-opt %s --zeropp --remarks-filter=none -o %t.1
-// RUN: zpp-opt %s --zeropp --remarks-filter=none -o %t.2
+// RUN: zpp-opt %s --zeropp=gradients-of=all --remarks-filter=none -o %t.1
+// RUN: zpp-opt %s --zeropp=gradients-of=all --remarks-filter=none -o %t.2
 // RUN: cmp %t.1 %t.2
 
 // Everything: the forward gather over the nodes and within them, the backward

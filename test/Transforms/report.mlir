@@ -1,15 +1,15 @@
-// RUN: zpp-opt %s --zero-report=weights-of=all --split-input-file -o /dev/null 2>&1 \
+// RUN: zpp-opt %s --zero-report="weights-of=all gradients-of=all" --split-input-file -o /dev/null 2>&1 \
 // RUN:   | FileCheck %s
-// RUN: zpp-opt %s --zero-report="output=- weights-of=all" --split-input-file -o /dev/null \
+// RUN: zpp-opt %s --zero-report="output=- weights-of=all gradients-of=all" --split-input-file -o /dev/null \
 // RUN:   | FileCheck %s
-// RUN: zpp-opt %s --zero-report="output=%t.txt weights-of=all" --split-input-file -o /dev/null \
+// RUN: zpp-opt %s --zero-report="output=%t.txt weights-of=all gradients-of=all" --split-input-file -o /dev/null \
 // RUN:   && FileCheck %s --check-prefix=LAST < %t.txt
-// RUN: zpp-opt %s --zero-report="format=json weights-of=all" --split-input-file -o /dev/null 2>&1 \
+// RUN: zpp-opt %s --zero-report="format=json weights-of=all gradients-of=all" --split-input-file -o /dev/null 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=JSON
-// RUN: zpp-opt %s --zeropp=weights-of=all --zero-report="format=json output=-" \
+// RUN: zpp-opt %s --zeropp="weights-of=all gradients-of=all" --zero-report="format=json output=-" \
 // RUN:   --split-input-file --remarks-filter=none -o /dev/null \
 // RUN:   | FileCheck %s --check-prefix=AFTER
-// RUN: zpp-opt %s --zero-report=weights-of=all --split-input-file 2>/dev/null | FileCheck %s \
+// RUN: zpp-opt %s --zero-report="weights-of=all gradients-of=all" --split-input-file 2>/dev/null | FileCheck %s \
 // RUN:   --check-prefix=SAME --implicit-check-not=zpp.
 
 // The module stays as it is.
@@ -30,7 +30,7 @@
 // CHECK: in units of M 4.50 M 4.50 M 4.07 M 4.07 M
 // CHECK: M = 32.0 KiB of weights, as they are gathered; secondary partitions keep 0 B per device
 // CHECK: left alone:
-// CHECK-NEXT: 1 x other all_reduce: it is neither a gather of a weight nor a scatter of a gradient (first at step.py:6:5)
+// CHECK-NEXT: 1 x other all_reduce: it is neither a gather of a weight nor a scatter of a gradient (R1) (first at step.py:6:5)
 
 // JSON: "before": {
 // JSON-NEXT: "gpu": 24576,
@@ -39,7 +39,8 @@
 // JSON-NEXT: "phase": "forward",
 // JSON-NEXT: "reason": "",
 // JSON-NEXT: "rewritten": false,
-// JSON-NEXT: "role": "weight"
+// JSON-NEXT: "role": "weight",
+// JSON-NEXT: "rule": "R15"
 
 // A unit is 2048 codes and 16 scales; the secondary partition has one of each
 // node. The first hop of the gradient sends 3 chunks of 4096 codes and 32
@@ -56,7 +57,7 @@
 // AFTER-NEXT: "node": 1056
 // AFTER: "kind": "reduce_scatter"
 // AFTER: "kind": "all_reduce",
-// AFTER: "reason": "it is neither a gather of a weight nor a scatter of a gradient",
+// AFTER: "reason": "it is neither a gather of a weight nor a scatter of a gradient (R1)",
 // AFTER-NEXT: "rewritten": false
 // AFTER: "mesh": {
 // AFTER-NEXT: "gpu": 4,

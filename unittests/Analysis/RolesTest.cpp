@@ -189,8 +189,12 @@ TEST(RolesTest, SquaresAreStatistics) {
           "tensor<32x8xf32>\n",
       body));
   EXPECT_EQ(getStepCollectives(counts.get(), kMesh)[2].role, Role::Other);
+  // Products of two gradients have both signs, but are none themselves.
   ParsedModule products(scaledUpdate(square("%g"), body));
-  EXPECT_EQ(getStepCollectives(products.get(), kMesh)[2].role, Role::Gradient);
+  SmallVector<StepCollective> ofProducts =
+      getStepCollectives(products.get(), kMesh);
+  EXPECT_EQ(ofProducts[2].role, Role::Other);
+  EXPECT_EQ(ofProducts[2].rule, Rule::Partner);
 }
 
 //===----------------------------------------------------------------------===//
@@ -207,13 +211,13 @@ TEST(RolesTest, NamesTellWeightsOfAnEvaluation) {
   ParsedModule module(evaluation());
   EXPECT_EQ(getStepCollectives(module.get(), kMesh)[0].role, Role::Other);
   for (StringRef text : {"all", "0", "0-1", "1,0"}) {
-    FailureOr<NamedWeights> named = NamedWeights::parse(module.get(), text);
+    FailureOr<Declarations> named = Declarations::parse(module.get(), text, "");
     ASSERT_TRUE(succeeded(named)) << text.str();
     EXPECT_EQ(getStepCollectives(module.get(), kMesh, *named)[0].role,
               Role::Weight)
         << text.str();
   }
-  FailureOr<NamedWeights> other = NamedWeights::parse(module.get(), "1");
+  FailureOr<Declarations> other = Declarations::parse(module.get(), "1", "");
   ASSERT_TRUE(succeeded(other));
   EXPECT_EQ(getStepCollectives(module.get(), kMesh, *other)[0].role,
             Role::Other);
@@ -232,7 +236,7 @@ TEST(RolesTest, NamesAreChecked) {
     ScopedDiagnosticHandler handler(
         module.get().getContext(),
         [&](Diagnostic &diagnostic) { error = diagnostic.str(); });
-    EXPECT_TRUE(failed(NamedWeights::parse(module.get(), text))) << text;
+    EXPECT_TRUE(failed(Declarations::parse(module.get(), text, ""))) << text;
     EXPECT_EQ(error.substr(0, std::string(message).size()), message) << text;
   }
 }

@@ -8,10 +8,10 @@
 // Discardable attributes that link each collective of the output to the one of
 // the input that it replaces:
 //
-//   zpp.origin   {id, kind, role, phase, group, weight, model_bytes, trips,
-//                 before}: the collective before the rewrite. If several travel
-//                 in one buffer, an array of these, each with its `share` of
-//                 the bytes of a chunk
+//   zpp.origin   {id, kind, role, rule, phase, group, weight, model_bytes,
+//                 trips, before}: the collective before the rewrite. If several
+//                 travel in one buffer, an array of these, each with its
+//                 `share` of the bytes of a chunk
 //   zpp.reason   the reason why it was left alone
 //   zpp.keep     its result is a secondary partition
 //   zpp.forward_only  on a gather: zero-regather has found that the backward
@@ -53,6 +53,8 @@ struct Origin {
   std::optional<CollectiveKind> kind;
   std::optional<Role> role;
   std::optional<Phase> phase;
+  /// The rule of docs/rules.md that decided about the role; may be empty.
+  std::string rule;
   /// The axes of the groups, or empty.
   std::string group;
   /// See StepCollective.

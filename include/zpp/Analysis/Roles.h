@@ -9,6 +9,7 @@
 #define ZPP_ANALYSIS_ROLES_H
 
 #include "zpp/Analysis/Collectives.h"
+#include "zpp/Analysis/Rules.h"
 #include "llvm/ADT/DenseSet.h"
 
 namespace zpp {
@@ -36,22 +37,25 @@ struct StepCollective : CollectiveView {
   int64_t modelBytes = 0;
   /// For Role::Other: the reason why it is neither.
   std::string reason;
+  /// The rule that decided about the role.
+  Rule rule = Rule::None;
+  /// The reason, with the rule: "it gathers state (R3)".
+  std::string explain() const;
   /// True for a gather of state: a result of the step is made of what it
   /// gathers, element by element.
   bool isState = false;
 };
 
-/// The arguments of the step that its user declares to be weights: "all", or
-/// argument numbers and ranges, such as "0,3-7". This is needed if the step
-/// itself does not show it, because no gradient is reduced and no weight is
-/// returned, for instance in an evaluation step.
-class NamedWeights {
+/// Arguments of the step that its user names: "all", or argument numbers and
+/// ranges, such as "0,3-7".
+class NamedArguments {
 public:
-  /// Emits an error at `module` if `text` is malformed or names an argument
-  /// that the step does not have.
-  static mlir::FailureOr<NamedWeights> parse(mlir::ModuleOp module,
-                                             llvm::StringRef text);
+  /// Emits an error at `module` if `text`, the value of `option`, is malformed
+  /// or names an argument that the step does not have.
+  static mlir::FailureOr<NamedArguments>
+  parse(mlir::ModuleOp module, llvm::StringRef option, llvm::StringRef text);
 
+  bool containsAll() const { return all; }
   bool contains(mlir::BlockArgument input) const {
     return all || numbers.contains(input.getArgNumber());
   }
@@ -59,6 +63,21 @@ public:
 private:
   bool all = false;
   llvm::DenseSet<unsigned> numbers;
+};
+
+/// Declarations of the step's user about what the step does not show.
+struct Declarations {
+  /// `weights-of`: these arguments are weights, for instance those of an
+  /// evaluation, which reduces no gradient and returns no weight.
+  NamedArguments weights;
+  /// `gradients-of`: sums by which these arguments are updated, element by
+  /// element, are gradients; with "all", so are all sums that some result of
+  /// the step is made of. No proof is asked for.
+  NamedArguments gradients;
+
+  static mlir::FailureOr<Declarations> parse(mlir::ModuleOp module,
+                                             llvm::StringRef weightsOf,
+                                             llvm::StringRef gradientsOf);
 };
 
 /// Every collective of the module in program order, without its role. The
@@ -72,30 +91,32 @@ llvm::SmallVector<StepCollective> readStepCollectives(mlir::ModuleOp module,
 /// depends on where its value comes from and on where it goes (ZeRO++ section
 /// 2.2):
 ///
+/// docs/rules.md has the rules, R1 to R15; `StepCollective::rule` names the one
+/// that decided. In short:
+///
 /// - A gather is a *weight* gather if its operand comes from floating-point
 ///   inputs of the step that are weights, if a gradient is computed from it,
-///   and if it is not state. Inputs are weights if the step returns them,
-///   updated or unchanged, if a gradient of the shape of the gathered tensor is
-///   reduced, or if they are named.
+///   and if it is not state. Inputs are weights if the step returns them
+///   updated, if their gradient is reduced, if products contract them, or if
+///   they are named.
 /// - A value that reaches a result of the step element by element is *state*,
 ///   which is not rounded: updated weights, averages of weights, optimizer
 ///   state. Only zero-send-updates rounds by how much such weights change.
-/// - A sum over devices that hold different data is a *gradient* if its result
-///   reaches results of the step element by element, or mirrors a weight gather
-///   (same dim, group and shapes); if its operand is computed, and if no other
-///   gradient is computed from it. What cannot be negative, and what only
+/// - A sum over devices that hold different data is a *gradient* if there is a
+///   proof of it (GradientProof.h), if a weight is updated with it, and if no
+///   other gradient is computed from it. What cannot be negative, and what only
 ///   divides updates, is a *statistic* instead: rounded to zero, it would make
 ///   an update infinite.
 ///
 /// The first gather of a weight is forward, later ones are backward.
 void findRoles(mlir::ModuleOp module, const Mesh &mesh,
-               const NamedWeights &named,
+               const Declarations &declared,
                llvm::MutableArrayRef<StepCollective> collectives);
 
 /// Every collective of the module with its role.
 llvm::SmallVector<StepCollective>
 getStepCollectives(mlir::ModuleOp module, const Mesh &mesh,
-                   const NamedWeights &named = NamedWeights());
+                   const Declarations &declared = Declarations());
 
 } // namespace zpp
 

@@ -111,6 +111,11 @@ public:
   Updates getUpdates(const ValueSet &ancestors,
                      llvm::ArrayRef<mlir::Value> inFlight) const;
 
+  /// The values by which the inputs that `isWanted` accepts are updated,
+  /// element by element: in results of their type that hold their elements.
+  ValueSet
+  getUpdatesOf(llvm::function_ref<bool(mlir::BlockArgument)> isWanted) const;
+
   /// The values that depend on an input which is no weight, other than through
   /// `cuts`.
   ValueSet getDependents(llvm::ArrayRef<mlir::Value> cuts) const;

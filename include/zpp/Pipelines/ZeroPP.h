@@ -61,6 +61,12 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
       llvm::cl::desc("Arguments of the step to treat as weights even if the "
                      "step does not show that they are: all, or numbers and "
                      "ranges, such as 0,3-7")};
+  Option<std::string> gradientsOf{
+      *this, "gradients-of",
+      llvm::cl::desc(
+          "Arguments of the step whose updates are sums of gradients "
+          "even if nothing proves it: all, or numbers and ranges, "
+          "such as 0,3-7")};
   Option<std::string> weights{
       *this, "weights",
       llvm::cl::desc("Format in which weights are gathered: none, i8 or i4. "

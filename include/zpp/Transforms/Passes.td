@@ -152,17 +152,21 @@ def ImportCollectivesPass : Zpp_ModulePass<"zero-import-collectives"> {
 
     - A gather moves a *weight* if its operand comes from floating-point inputs
       of the step that are weights, and if a gradient is computed from its
-      result. An input is a weight if the step returns it, updated or unchanged,
-      if a gradient of the shape of the gathered tensor is reduced, or if
-      `weights-of` names it. Other inputs are data.
+      result. An input is a weight if the step returns it updated, if its
+      gradient is reduced, if the step returns it as it came and products
+      contract it, or if `weights-of` names it. Other inputs are data.
     - A value is *state* if it reaches a result of the step element by element,
       through elementwise ops, casts, slices and shape changes only: for example
       a whole weight that is updated, or an average of weights. State is never
       rounded.
-    - A scatter with sum moves a *gradient* if its operand is computed and its
-      result reaches a result of the step element by element, or if it mirrors a
-      weight gather. An all-reduce does so if, in addition, an input of the step
-      on which its operand depends reaches that result too, or has its shape.
+    - A scatter or an all-reduce with sum moves a *gradient* if there is a proof
+      of it, or if `gradients-of` says so. Its operand contracts what a product
+      with a weight has contracted, with what follows from that product; or
+      autodiff has given it its name. And a weight must be updated with it.
+
+    The documentation (rules.md) numbers these rules. The one that decided is in
+    each remark and in the attribute `zpp.origin`.
+
     - Axes along which all devices have the same data belong to another kind of
       parallelism. Collectives along them stay exact.
 
@@ -199,9 +203,9 @@ def ImportCollectivesPass : Zpp_ModulePass<"zero-import-collectives"> {
             along ["node", "gpu"]
             {zpp.origin = {before = [512, 3072], group = "node,gpu",
             id = 0 : i64, kind = "all_gather", model_bytes = 4096
-            : i64, phase = "forward", role = "weight", trips = 1
-            : i64, weight = 0 : i64}, zpp.source = {attributes = {},
-            properties = {all_gather_dim = 0 : i64,
+            : i64, phase = "forward", role = "weight", rule = "R4",
+            trips = 1 : i64, weight = 0 : i64}, zpp.source =
+            {attributes = {}, properties = {all_gather_dim = 0 : i64,
             replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]>
             : tensor<1x8xi64>}}} : <1024xf32, dim 0 = ("node",
             "gpu") on #mesh> to <1024xf32, dim 0 = (2, 4) on #mesh>
@@ -220,6 +224,9 @@ def ImportCollectivesPass : Zpp_ModulePass<"zero-import-collectives"> {
            "Arguments of the step to treat as weights even if the step does "
            "not show that they are: all, or numbers and ranges, such as "
            "0,3-7">,
+    Option<"gradientsOf", "gradients-of", "std::string", "\"\"",
+           "Arguments of the step whose updates are sums of gradients even if "
+           "nothing proves it: all, or numbers and ranges, such as 0,3-7">,
     Option<"weights", "weights", "bool", "true", "Import weight gathers">,
     Option<"gradients", "gradients", "bool", "true",
            "Import gradient scatters and all-reduces">,
@@ -1197,6 +1204,8 @@ def ReportPass : Pass<"zero-report", "::mlir::ModuleOp"> {
     Option<"timeline", "timeline", "bool", "false",
            "List the predicted tasks as [stream, begin, end, label] (format=json)">,
     Option<"weightsOf", "weights-of", "std::string", "\"\"",
+           "For a step that is not rewritten: as in zero-import-collectives">,
+    Option<"gradientsOf", "gradients-of", "std::string", "\"\"",
            "For a step that is not rewritten: as in zero-import-collectives">,
     Option<"format", "format", "std::string", "\"table\"", "table or json">,
     Option<"output", "output", "std::string", "\"\"",

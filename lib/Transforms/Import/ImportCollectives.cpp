@@ -35,14 +35,15 @@ public:
     FailureOr<Mesh> stepMesh = getStepMesh(module, mesh);
     if (failed(stepMesh))
       return signalPassFailure();
-    FailureOr<NamedWeights> named = NamedWeights::parse(module, weightsOf);
-    if (failed(named))
+    FailureOr<Declarations> declared =
+        Declarations::parse(module, weightsOf, gradientsOf);
+    if (failed(declared))
       return signalPassFailure();
     if (failed(inlineStep(module)))
       return signalPassFailure();
     SplitBuckets buckets(module);
     SmallVector<StepCollective> collectives =
-        getStepCollectives(module, *stepMesh, *named);
+        getStepCollectives(module, *stepMesh, *declared);
     // From here on, all that are left alone have a reason.
     AutomaticAxes automatic;
     for (StepCollective &collective : collectives)
@@ -183,7 +184,7 @@ private:
   std::string getReason(const StepCollective &collective,
                         AutomaticAxes &automatic) {
     if (collective.role == Role::Other)
-      return collective.reason;
+      return collective.explain();
     if (collective.role == Role::Weight && !weights)
       return "gathers of weights are to stay as they are";
     bool isAllReduce = collective.kind == CollectiveKind::AllReduce;

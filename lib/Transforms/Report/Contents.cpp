@@ -111,7 +111,7 @@ Report zpp::report::buildReport(ModuleOp module, const Mesh &mesh,
         entry.location = getLocationText(site->getLoc());
         entry.after.assign(numAxes, 0);
         if (isNew)
-          entry.reason = collective.reason;
+          entry.reason = collective.reason.empty() ? "" : collective.explain();
       }
       if (!origin.reason.empty())
         entry.reason = origin.reason;

@@ -85,6 +85,7 @@ void zpp::report::printJSON(const Report &report, raw_ostream &os) {
         {"location", entry.location},
         {"kind", getKindName(entry.origin.kind)},
         {"role", getRoleName(entry.origin.role)},
+        {"rule", entry.origin.rule},
         {"phase", getPhaseName(entry.origin.phase)},
         {"group", entry.origin.group},
         {"rewritten", entry.isRewritten},

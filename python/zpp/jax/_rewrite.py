@@ -24,8 +24,7 @@ def rewrite_step(step: Step, options: Options, auto: Auto | None = None
     """`zpp.rewrite` of a step. The result has the rewritten step, which is `step`
     itself if nothing was rewritten: XLA would round the same step elsewhere if
     it compiled what its partitioner has made of it."""
-    if not isinstance(options.weights_of, str | None):
-        options = options.replace(weights_of=_weights_in(step, options))
+    options = _with_numbers(step, options)
     target = _target_of(step, options)
     if options.mesh is None:
         options = options.replace(mesh=find_tiers(step.mesh))
@@ -96,8 +95,7 @@ def _warn_of_activations(step: Step, result: Rewritten, options: Options
 def module_of_step(step: Step, options: Options) -> tuple[str, Options]:
     """The module of a step in the generic form, with all collectives, and the
     options for it."""
-    if not isinstance(options.weights_of, str | None):
-        options = options.replace(weights_of=_weights_in(step, options))
+    options = _with_numbers(step, options)
     if options.mesh is None:
         options = options.replace(mesh=find_tiers(step.mesh))
     return step.complete_text, options
@@ -185,10 +183,19 @@ def _slowest_first(mesh: jax.sharding.Mesh) -> str | None:
     return ",".join(f"{name}:{mesh.shape[name]}" for name in names)
 
 
-def _weights_in(step: Step, options: Options) -> tuple[int, ...]:
-    """The numbers of the module's arguments that `options.weights_of` names.
-    The module has only those leaves of the arguments that are used."""
-    exported, named = step.exported, options.weights_of
+def _with_numbers(step: Step, options: Options) -> Options:
+    """These options with numbers of the module's arguments where they name
+    leaves of the step's."""
+    return options.replace(**{
+        name: _arguments_in(step, name, named)
+        for name in ("weights_of", "gradients_of")
+        if not isinstance(named := getattr(options, name), str | None)})
+
+
+def _arguments_in(step: Step, option: str, named) -> tuple[int, ...]:
+    """The numbers of the module's arguments that `named` names. The module has
+    only those leaves of the arguments that are used."""
+    exported = step.exported
     leaves = jax.tree.unflatten(exported.in_tree, range(len(exported.in_avals)))
     if callable(named):
         (args, kwargs) = leaves
@@ -199,7 +206,7 @@ def _weights_in(step: Step, options: Options) -> tuple[int, ...]:
     else:
         chosen = set(named)
         if beyond := sorted(chosen - set(range(len(exported.in_avals)))):
-            raise ValueError(f"weights_of: expected arguments below "
+            raise ValueError(f"{option}: expected arguments below "
                              f"{len(exported.in_avals)}, but got {beyond[0]}")
     return tuple(index for index, number in enumerate(
         exported.module_kept_var_idx) if number in chosen)

@@ -1,4 +1,4 @@
-// RUN: zpp-opt %s --zero-import-collectives=weights-of=all --split-input-file \
+// RUN: zpp-opt %s --zero-import-collectives="weights-of=all gradients-of=all" --split-input-file \
 // RUN:   --verify-diagnostics
 
 //===----------------------------------------------------------------------===//

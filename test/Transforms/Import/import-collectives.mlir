@@ -1,7 +1,7 @@
-// RUN: zpp-opt %s --zero-import-collectives=weights-of=all --split-input-file \
+// RUN: zpp-opt %s --zero-import-collectives="weights-of=all gradients-of=all" --split-input-file \
 // RUN:   --verify-diagnostics | FileCheck %s
-// RUN: zpp-opt %s --zero-import-collectives=weights-of=all \
-// RUN:   --zero-import-collectives=weights-of=all \
+// RUN: zpp-opt %s --zero-import-collectives="weights-of=all gradients-of=all" \
+// RUN:   --zero-import-collectives="weights-of=all gradients-of=all" \
 // RUN:   --split-input-file --verify-diagnostics | FileCheck %s
 
 // A weight is gathered, its gradient scattered.
@@ -15,7 +15,7 @@ func.func @step(%w: tensor<4x64xf32>) -> tensor<4x64xf32> {
   // CHECK: %[[LOCAL:.*]] = "stablehlo.convert"
   // CHECK: %[[SHARD:.*]] = zero.from_local %[[LOCAL]] : tensor<4x64xbf16> to <32x64xbf16, dim 0 = ("node", "gpu") on #[[MESH]]>
   // CHECK: %[[WHOLE:.*]] = zero.all_gather %[[SHARD]] along ["node", "gpu"]
-  // CHECK-SAME: zpp.origin = {before = [512, 3072], group = "node,gpu", id = 0 : i64, kind = "all_gather", model_bytes = 4096 : i64, phase = "forward", role = "weight", trips = 1 : i64, weight = 0 : i64}
+  // CHECK-SAME: zpp.origin = {before = [512, 3072], group = "node,gpu", id = 0 : i64, kind = "all_gather", model_bytes = 4096 : i64, phase = "forward", role = "weight", rule = "R15", trips = 1 : i64, weight = 0 : i64}
   // CHECK-SAME: zpp.source = {attributes = {}, properties = {all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<{{.*}}>}}
   // CHECK-SAME: to <32x64xbf16, dim 0 = (2, 4) on #[[MESH]]>
   // CHECK: %[[HELD:.*]] = zero.to_local %[[WHOLE]]
@@ -133,7 +133,7 @@ func.func @provenance(%w: tensor<8x8xf32>, %v: tensor<2xbf16>, %u: tensor<3xbf16
   %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
   %zero = "stablehlo.constant"() <{value = dense<0.0> : tensor<bf16>}> : () -> tensor<bf16>
   %0:2 = "stablehlo.optimization_barrier"(%v, %w) : (tensor<2xbf16>, tensor<8x8xf32>) -> (tensor<2xbf16>, tensor<8x8xf32>)
-  // CHECK: zero.all_gather {{.*}} role = "weight", trips = 1 : i64, weight = 0 : i64
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R15", trips = 1 : i64, weight = 0 : i64
   %1 = "stablehlo.transpose"(%0#1) <{permutation = array<i64: 1, 0>}> : (tensor<8x8xf32>) -> tensor<8x8xf32>
   %2 = "stablehlo.all_gather"(%1) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<8x8xf32>) -> tensor<64x8xf32>
   // Slices of one input are weights of their own; the same slice is the same.
@@ -178,7 +178,7 @@ func.func @provenance(%w: tensor<8x8xf32>, %v: tensor<2xbf16>, %u: tensor<3xbf16
   %19 = "stablehlo.broadcast_in_dim"(%time) <{broadcast_dimensions = array<i64>}> : (tensor<bf16>) -> tensor<2xbf16>
   %20 = "stablehlo.concatenate"(%v, %19) <{dimension = 0 : i64}> : (tensor<2xbf16>, tensor<2xbf16>) -> tensor<4xbf16>
   // CHECK: stablehlo.all_gather
-  // CHECK-SAME: role = "other", {{.*}} zpp.reason = "its operand is computed in the step, not a weight"
+  // CHECK-SAME: role = "other", {{.*}} zpp.reason = "its operand is computed in the step, not a weight (R5)"
   // expected-remark@+1 {{its operand is computed in the step, not a weight}}
   %21 = "stablehlo.all_gather"(%20) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<4xbf16>) -> tensor<32xbf16>
   return
@@ -307,7 +307,7 @@ func.func @scatters(%w: tensor<4x8xf32>) {
 func.func @layers(%w: tensor<4x8xf32>, %v: tensor<4x8xf32>) -> (tensor<f32>, tensor<f32>) {
   // CHECK-COUNT-2: zero.all_gather {{.*}} phase = "forward"
   // CHECK: call @activate
-  // CHECK: zero.all_gather {{.*}} phase = "forward", role = "weight", trips = 1 : i64, weight = 2 : i64
+  // CHECK: zero.all_gather {{.*}} phase = "forward", role = "weight", rule = "R15", trips = 1 : i64, weight = 2 : i64
   // CHECK: return
   %0 = call @layer(%w) : (tensor<4x8xf32>) -> tensor<32x8xf32>
   %1 = call @layer(%v) : (tensor<4x8xf32>) -> tensor<32x8xf32>
@@ -409,7 +409,7 @@ func.func @loops(%w: tensor<4x8xf32>, %stack: tensor<5x4x8xf32>, %n: tensor<i32>
   ^bb0(%i: tensor<i32>):
     %11 = "stablehlo.dynamic_slice"(%0#3, %i, %c0, %c0) <{slice_sizes = array<i64: 1, 4, 8>}> : (tensor<5x4x8xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x4x8xf32>
     %12 = "stablehlo.reshape"(%11) : (tensor<1x4x8xf32>) -> tensor<4x8xf32>
-    // CHECK: zero.all_gather {{.*}} phase = "backward", role = "weight", trips = 1 : i64, weight = 2 : i64
+    // CHECK: zero.all_gather {{.*}} phase = "backward", role = "weight", rule = "R15", trips = 1 : i64, weight = 2 : i64
     // expected-remark@+1 {{the trip count of a loop around stablehlo.all_gather is not constant; its bytes are counted once}}
     %13 = "stablehlo.all_gather"(%12) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
     %next = "stablehlo.subtract"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>

@@ -26,9 +26,9 @@
 // CHECK-LABEL: func.func @main
 // ROLES-LABEL: func.func @main
 // ROLES: zero.all_gather
-// ROLES-SAME: role = "weight", trips = 3
+// ROLES-SAME: role = "weight", rule = "R4", trips = 3
 // ROLES: zero.reduce_scatter
-// ROLES-SAME: role = "gradient", trips = 3
+// ROLES-SAME: role = "gradient", rule = "R9", trips = 3
 module {
   func.func private @sum(%a: tensor<f32>, %b: tensor<f32>) -> tensor<f32> {
     %0 = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>

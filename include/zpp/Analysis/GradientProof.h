@@ -1,0 +1,95 @@
+//===- GradientProof.h - What shows that a sum is a gradient ----*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A shape proves nothing: a covariance of activations has that of a square
+// weight. Two things tell a gradient from a statistic (docs/rules.md):
+//
+//   its partner   The gradient of W contracts an operand that a product with W
+//                 has contracted, or a recomputed or saved copy of it, and its
+//                 other operand follows from that product's result: over
+//                 floating-point values alone, not through a comparison, an
+//                 index or a rounding. `x.T @ x`, `onehot.T @ z` and `g.T @ g`
+//                 have no such partner. If W is added, or scales rows, its
+//                 gradient is a reduction of what follows from that.
+//   its name      JAX writes `transpose(jvp(...))` into the locations of what
+//                 autodiff makes, also behind XLA's partitioner.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_ANALYSIS_GRADIENTPROOF_H
+#define ZPP_ANALYSIS_GRADIENTPROOF_H
+
+#include "mlir/IR/BuiltinOps.h"
+#include "llvm/ADT/SmallVector.h"
+
+#include <memory>
+#include <string>
+
+namespace zpp {
+
+/// Findings about one sum.
+struct GradientProof {
+  enum class Kind {
+    /// No step of a proof holds; `why` says which one failed.
+    None,
+    /// It cannot be a gradient, whatever else is known; `why` says why.
+    Statistic,
+    /// It reduces what follows from a use of a weight of its size. Activations
+    /// do so too, so a weight must be updated with it.
+    Reduced,
+    /// It contracts what a product with a weight has contracted with what
+    /// follows from that product.
+    Partner,
+    /// Autodiff has made it, by its name.
+    Name
+  };
+  Kind kind = Kind::None;
+  std::string why;
+  /// True if what it sums follows from something that autodiff has transposed.
+  bool followsAutodiff = false;
+  /// The gathers and inputs of the step of which the weight is made that the
+  /// partner product takes; empty without a partner.
+  llvm::SmallVector<mlir::Value> weights;
+};
+
+/// Proves what sums are. Valid while the module does not change.
+class GradientProver {
+public:
+  /// `isData` is true for inputs of the step of which devices have different
+  /// parts.
+  GradientProver(mlir::ModuleOp module,
+                 llvm::function_ref<bool(mlir::BlockArgument)> isData);
+  ~GradientProver();
+
+  /// True if any op of the module has a name that autodiff gave it.
+  bool hasNames() const;
+
+  GradientProof prove(mlir::Operation *sum);
+
+  /// Groups of `sums`, by number, whose results meet in a difference: elements
+  /// of one sum are subtracted from those of another one, before either is
+  /// added to an input of the step.
+  llvm::SmallVector<llvm::SmallVector<size_t>>
+  getDifferences(llvm::ArrayRef<mlir::Operation *> sums);
+
+  /// The inputs of the step that `value` depends on, if it is made of inputs
+  /// alone that the step returns as they came; empty otherwise.
+  llvm::SmallVector<mlir::BlockArgument> getReturnedSources(mlir::Value value);
+
+  /// True if the elements of `value`, made of weights and nothing else, are
+  /// contracted by a product or looked up by an index of the batch before
+  /// activations are added to them.
+  bool isContracted(mlir::Value value);
+
+private:
+  class Search;
+  std::unique_ptr<Search> search;
+};
+
+} // namespace zpp
+
+#endif // ZPP_ANALYSIS_GRADIENTPROOF_H

@@ -1,0 +1,317 @@
+//===- GradientProof.cpp - What shows that a sum is a gradient ------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "GradientSearch.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
+#include "llvm/ADT/DenseSet.h"
+
+using namespace mlir;
+using namespace zpp;
+
+using Node = ValueGraph::Node;
+using Edge = ValueGraph::Edge;
+
+//===----------------------------------------------------------------------===//
+// Proofs
+//===----------------------------------------------------------------------===//
+
+const GradientProver::Search::Use *
+GradientProver::Search::findPartner(Node contracted, Node other) {
+  if (contracted < 0 || other < 0)
+    return nullptr;
+  int64_t leaves = getClass(contracted);
+  auto first = firstOfClass.find(leaves);
+  if (first == firstOfClass.end())
+    return nullptr;
+  const Use *found = nullptr;
+  visitAncestors(other, first->second, [&](Node node) {
+    auto at = usesAt.find(node);
+    if (at == usesAt.end())
+      return false;
+    for (size_t index : at->second) {
+      const Use &use = uses[index];
+      if (use.other >= 0 && getClass(use.other) == leaves &&
+          !depends(contracted, use.result, /*byDerivative=*/false)) {
+        // A product with a weight itself says whose gradient it is; one with
+        // activations that a weight was added to does not.
+        if (!found || isWeight[use.weight])
+          found = &use;
+        if (isWeight[use.weight])
+          return true;
+      }
+    }
+    return false;
+  });
+  return found;
+}
+
+const GradientProver::Search::Use *
+GradientProver::Search::findReduced(Node source) {
+  int64_t count = getCount(graph.getValue(source).getType());
+  const Use *found = nullptr;
+  if (firstUse >= 0)
+    visitAncestors(source, firstUse, [&](Node node) {
+      auto at = usesAt.find(node);
+      if (at == usesAt.end() || node == source)
+        return false;
+      for (size_t index : at->second)
+        if (uses[index].count == count && !isProduct(graph.getOp(node))) {
+          found = &uses[index];
+          return true;
+        }
+      return false;
+    });
+  return found;
+}
+
+SmallVector<Value> GradientProver::Search::getWeights(const Use &use) const {
+  SmallVector<Value> weights;
+  if (!isWeight[use.weight])
+    return weights;
+  llvm::DenseSet<Node> seen{use.weight};
+  SmallVector<Node> pending{use.weight};
+  while (!pending.empty()) {
+    Node node = pending.pop_back_val();
+    Operation *op = graph.getOp(node);
+    if ((op && getGuestCollective(op)) || graph.getSources(node).empty())
+      weights.push_back(graph.getValue(node));
+    else
+      for (const Edge &edge : graph.getSources(node))
+        if (seen.insert(edge.node).second)
+          pending.push_back(edge.node);
+  }
+  return weights;
+}
+
+/// True for a product of a value with itself.
+bool GradientProver::Search::isGram(Node source) const {
+  Operation *op = graph.getOp(source);
+  if (!op || !isProduct(op))
+    return false;
+  SmallVector<Node> operands = graph.getOperands(source);
+  return operands[0] >= 0 && operands[1] >= 0 &&
+         strip(operands[0]) == strip(operands[1]);
+}
+
+GradientProof GradientProver::Search::prove(Operation *sum) {
+  GradientProof proof;
+  std::optional<Node> result = graph.find(sum->getResult(0));
+  std::optional<Node> operand = graph.find(sum->getOperand(0));
+  if (!result || !operand) {
+    proof.why = "the step does not reach it";
+    return proof;
+  }
+  SmallVector<Node> path, mixing;
+  findWays(*operand, path, mixing);
+  proof.followsAutodiff = isAfterAutodiff[*operand];
+  for (Node node : path) {
+    Operation *op = graph.getOp(node);
+    if (!op || !isNamed(op, guest::kMultiply))
+      continue;
+    SmallVector<Node> factors = graph.getOperands(node);
+    if (llvm::all_of(factors, [&](Node factor) {
+          return factor >= 0 && holdsProduct[factor];
+        })) {
+      proof.kind = GradientProof::Kind::Statistic;
+      proof.why = "its operand is a product of two contractions, element by "
+                  "element";
+      return proof;
+    }
+  }
+  auto isPartner = [&](const Use *use) {
+    if (use) {
+      proof.kind = GradientProof::Kind::Partner;
+      proof.weights = getWeights(*use);
+    }
+    return use != nullptr;
+  };
+  bool isGramAlone = !mixing.empty();
+  bool contracts = false;
+  const Use *reduced = nullptr;
+  for (Node source : mixing) {
+    Operation *op = graph.getOp(source);
+    bool isOfItself = isGram(source);
+    isGramAlone &= isOfItself;
+    if (!op || isOfItself)
+      continue;
+    if (isProduct(op)) {
+      contracts = true;
+      SmallVector<Node> operands = graph.getOperands(source);
+      if (isPartner(findPartner(operands[0], operands[1])) ||
+          isPartner(findPartner(operands[1], operands[0])))
+        break;
+    } else if (isScatter(op)) {
+      contracts = true;
+      SmallVector<Node> operands = graph.getOperands(source);
+      if (isPartner(findPartner(operands[1], operands[2])))
+        break;
+    } else if (!reduced) {
+      reduced = findReduced(source);
+    }
+  }
+  if (isGramAlone) {
+    proof.kind = GradientProof::Kind::Statistic;
+    proof.why = "its operand is the product of a value with itself";
+    return proof;
+  }
+  if (proof.kind == GradientProof::Kind::None && reduced) {
+    proof.kind = GradientProof::Kind::Reduced;
+    proof.weights = getWeights(*reduced);
+  }
+  bool isNamed =
+      graph.isTransposed(*result) ||
+      llvm::any_of(path, [&](Node node) { return graph.isTransposed(node); });
+  if (isNamed)
+    proof.kind = GradientProof::Kind::Name;
+  if (proof.kind == GradientProof::Kind::None)
+    proof.why =
+        contracts
+            ? "no product with a weight has contracted one of its operands "
+              "such that the other one follows from that product's result"
+            : "what it reduces follows from no use of a weight of its size";
+  return proof;
+}
+
+bool GradientProver::Search::isContracted(Value value) {
+  std::optional<Node> start = graph.find(value);
+  if (!start)
+    return false;
+  std::vector<char> reached(graph.size());
+  reached[*start] = true;
+  bool isFound = false;
+  graph.markForward(reached, [&](const Edge &edge, Node target) {
+    Operation *op = graph.getOp(target);
+    if (op && isProduct(op))
+      isFound = true;
+    // Tables of positions are looked up by constants.
+    if (op && isLookup(op) && edge.operand == 0)
+      isFound |= graph.getOperands(target)[1] >= 0 &&
+                 hasData[graph.getOperands(target)[1]];
+    return isWeight[target] && !(op && (isProduct(op) || isLookup(op)));
+  });
+  return isFound;
+}
+
+//===----------------------------------------------------------------------===//
+// Differences and buffers
+//===----------------------------------------------------------------------===//
+
+SmallVector<SmallVector<size_t>>
+GradientProver::Search::getDifferences(ArrayRef<Operation *> sums) {
+  llvm::DenseMap<Node, size_t> numbers;
+  std::vector<char> holdsSum(graph.size()), holdsInput(graph.size());
+  for (auto [index, sum] : llvm::enumerate(sums))
+    if (std::optional<Node> node = graph.find(sum->getResult(0))) {
+      numbers[*node] = index;
+      holdsSum[*node] = true;
+    }
+  for (Node leaf : graph.getLeaves()) {
+    auto input = dyn_cast<BlockArgument>(graph.getValue(leaf));
+    holdsInput[leaf] = input && isDifferentiable(input.getType()) &&
+                       getCount(input.getType()) != 1;
+  }
+  auto isMoved = [&](const Edge &edge, Node target) {
+    return edge.isMoved && isDifferentiable(graph.getValue(target).getType());
+  };
+  graph.markForward(holdsSum, isMoved);
+  graph.markForward(holdsInput, [&](const Edge &edge, Node target) {
+    return isMoved(edge, target) && !numbers.contains(target);
+  });
+  auto getSums = [&](Node node) {
+    SmallVector<size_t> found;
+    llvm::DenseSet<Node> seen{node};
+    SmallVector<Node> pending{node};
+    while (!pending.empty()) {
+      Node next = pending.pop_back_val();
+      if (auto number = numbers.find(next); number != numbers.end()) {
+        found.push_back(number->second);
+        continue;
+      }
+      for (const Edge &edge : graph.getSources(next))
+        if (edge.isMoved && !edge.isCarried && holdsSum[edge.node] &&
+            seen.insert(edge.node).second)
+          pending.push_back(edge.node);
+    }
+    llvm::sort(found);
+    return found;
+  };
+  SmallVector<SmallVector<size_t>> differences;
+  for (Node node = 0; node < graph.size(); ++node) {
+    Operation *op = graph.getOp(node);
+    if (!op || !holdsSum[node])
+      continue;
+    SmallVector<Node> operands = graph.getOperands(node);
+    auto isNegated = [&](Node operand) {
+      Operation *from = operand < 0 ? nullptr : graph.getOp(operand);
+      return from && isNamed(from, guest::kNegate);
+    };
+    bool subtracts = isNamed(op, guest::kSubtract) ||
+                     (isNamed(op, guest::kAdd) &&
+                      isNegated(operands[0]) != isNegated(operands[1]));
+    if (!subtracts || !llvm::all_of(operands, [&](Node operand) {
+          return operand >= 0 && holdsSum[operand] && !holdsInput[operand];
+        }))
+      continue;
+    SmallVector<size_t> left = getSums(operands[0]),
+                        right = getSums(operands[1]);
+    if (left == right)
+      continue;
+    left.append(right);
+    differences.push_back(std::move(left));
+  }
+  return differences;
+}
+
+SmallVector<BlockArgument>
+GradientProver::Search::getReturnedSources(Value value) {
+  llvm::DenseSet<Node> asTheyCame;
+  for (Node node : graph.getReturned())
+    asTheyCame.insert(graph.getPassed(node));
+  std::optional<Node> node = graph.find(value);
+  SmallVector<BlockArgument> inputs;
+  if (!node || !isWeight[*node])
+    return inputs;
+  for (auto [index, leaf] : llvm::enumerate(graph.getLeaves())) {
+    if (!(leafBits[*node * words + index / 64] >> (index % 64) & 1))
+      continue;
+    auto input = dyn_cast<BlockArgument>(graph.getValue(leaf));
+    if (!input || !asTheyCame.contains(leaf))
+      return {};
+    inputs.push_back(input);
+  }
+  return inputs;
+}
+
+//===----------------------------------------------------------------------===//
+// The interface
+//===----------------------------------------------------------------------===//
+
+GradientProver::GradientProver(ModuleOp module,
+                               llvm::function_ref<bool(BlockArgument)> isData)
+    : search(std::make_unique<Search>(module, isData)) {}
+
+GradientProver::~GradientProver() = default;
+
+bool GradientProver::hasNames() const { return search->graph.hasTransposed(); }
+
+GradientProof GradientProver::prove(Operation *sum) {
+  return search->prove(sum);
+}
+
+bool GradientProver::isContracted(Value value) {
+  return search->isContracted(value);
+}
+
+SmallVector<SmallVector<size_t>>
+GradientProver::getDifferences(ArrayRef<Operation *> sums) {
+  return search->getDifferences(sums);
+}
+
+SmallVector<BlockArgument> GradientProver::getReturnedSources(Value value) {
+  return search->getReturnedSources(value);
+}

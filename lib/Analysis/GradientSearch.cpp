@@ -1,0 +1,258 @@
+//===- GradientSearch.cpp - Uses of weights, and ways to them -------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "GradientSearch.h"
+
+#include "mlir/IR/BuiltinTypes.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
+#include "llvm/ADT/DenseSet.h"
+#include "llvm/ADT/StringSet.h"
+
+using namespace mlir;
+using namespace zpp;
+
+using Node = ValueGraph::Node;
+using Edge = ValueGraph::Edge;
+
+bool zpp::isDifferentiable(Type type) {
+  return isa<FloatType, ComplexType>(getElementTypeOrSelf(type));
+}
+
+int64_t zpp::getCount(Type type) {
+  auto shaped = dyn_cast<ShapedType>(type);
+  return shaped && shaped.hasStaticShape() ? shaped.getNumElements() : -1;
+}
+
+bool zpp::isProduct(Operation *op) {
+  static const llvm::StringSet<> names = {
+      "convolution", "dot",    "dot_general",  "dynamic_conv",
+      "einsum",      "matmul", "batch_matmul", "select_and_scatter"};
+  return op->getNumOperands() >= 2 &&
+         names.contains(op->getName().stripDialect());
+}
+
+bool zpp::isLookup(Operation *op) {
+  static const llvm::StringSet<> names = {"gather", "dynamic_gather",
+                                          "torch_index_select"};
+  return op->getNumOperands() >= 2 &&
+         names.contains(op->getName().stripDialect());
+}
+
+bool zpp::isScatter(Operation *op) {
+  return op->getNumOperands() == 3 && op->getNumResults() == 1 &&
+         op->getName().stripDialect() == "scatter";
+}
+
+//===----------------------------------------------------------------------===//
+// Weights and their uses
+//===----------------------------------------------------------------------===//
+
+void GradientProver::Search::findLeaves() {
+  ArrayRef<Node> leaves = graph.getLeaves();
+  words = (leaves.size() + 63) / 64;
+  leafBits.assign(words * graph.size(), 0);
+  weightLeaves.assign(words, 0);
+  for (auto [index, leaf] : llvm::enumerate(leaves)) {
+    leafBits[leaf * words + index / 64] |= uint64_t(1) << (index % 64);
+    Value value = graph.getValue(leaf);
+    auto type = dyn_cast<RankedTensorType>(value.getType());
+    if (isa<BlockArgument>(value) && type && isDifferentiable(type) &&
+        type.getRank() > 0)
+      weightLeaves[index / 64] |= uint64_t(1) << (index % 64);
+  }
+  for (bool isChanged = words > 0; isChanged;) {
+    isChanged = false;
+    for (Node node = 0; node < graph.size(); ++node)
+      for (const Edge &edge : graph.getSources(node))
+        for (size_t word = 0; word < words; ++word) {
+          uint64_t &bits = leafBits[node * words + word];
+          uint64_t more = bits | leafBits[edge.node * words + word];
+          isChanged |= more != bits;
+          bits = more;
+        }
+  }
+}
+
+int64_t GradientProver::Search::getClass(Node node) {
+  std::vector<uint64_t> bits(leafBits.begin() + node * words,
+                             leafBits.begin() + (node + 1) * words);
+  return classes.try_emplace(std::move(bits), classes.size()).first->second;
+}
+
+bool GradientProver::Search::dependsOnWeightLeaf(Node node) const {
+  for (size_t word = 0; word < words; ++word)
+    if (leafBits[node * words + word] & weightLeaves[word])
+      return true;
+  return false;
+}
+
+void GradientProver::Search::findWeights(
+    llvm::function_ref<bool(BlockArgument)> isData) {
+  hasData.assign(graph.size(), false);
+  isHeld.assign(graph.size(), false);
+  for (Node leaf : graph.getLeaves()) {
+    auto input = dyn_cast<BlockArgument>(graph.getValue(leaf));
+    hasData[leaf] =
+        !input || !isDifferentiable(input.getType()) || isData(input);
+    isHeld[leaf] = !hasData[leaf] && getCount(input.getType()) != 1;
+  }
+  // Sums over devices are the same everywhere.
+  graph.markForward(hasData, [&](const Edge &, Node target) {
+    Operation *op = graph.getOp(target);
+    std::optional<CollectiveKind> kind =
+        op ? getGuestCollective(op) : std::nullopt;
+    return kind != CollectiveKind::AllReduce &&
+           kind != CollectiveKind::ReduceScatter &&
+           getCount(graph.getValue(target).getType()) != 1;
+  });
+  graph.markForward(isHeld, [&](const Edge &edge, Node target) {
+    Operation *op = graph.getOp(target);
+    return isDifferentiable(graph.getValue(target).getType()) &&
+           (edge.isMoved || (op && isNamed(op, guest::kBroadcastInDim)));
+  });
+  isWeight.assign(graph.size(), false);
+  holdsProduct.assign(graph.size(), false);
+  for (Node node = 0; node < graph.size(); ++node) {
+    isWeight[node] = isDifferentiable(graph.getValue(node).getType()) &&
+                     !hasData[node] && dependsOnWeightLeaf(node);
+    Operation *op = graph.getOp(node);
+    holdsProduct[node] =
+        op && !isWeight[node] && (isProduct(op) || isScatter(op));
+  }
+  graph.markForward(holdsProduct, [&](const Edge &edge, Node target) {
+    return edge.isMoved && isDifferentiable(graph.getValue(target).getType());
+  });
+}
+
+void GradientProver::Search::findUses() {
+  auto add = [&](Node result, Node weight, Node other) {
+    if (weight < 0)
+      return;
+    Node stored = weight;
+    // A bias is broadcast to all rows.
+    while (Operation *op = graph.getOp(stored)) {
+      if (!isNamed(op, guest::kBroadcastInDim) && !movesData(op))
+        break;
+      Node operand = graph.getOperands(stored).front();
+      if (operand < 0 || (!isNamed(op, guest::kBroadcastInDim) &&
+                          getCount(graph.getValue(operand).getType()) !=
+                              getCount(graph.getValue(stored).getType())))
+        break;
+      stored = operand;
+    }
+    usesAt[result].push_back(uses.size());
+    uses.push_back(
+        {result, weight, other, getCount(graph.getValue(stored).getType())});
+    if (firstUse < 0)
+      firstUse = result;
+    if (other >= 0)
+      firstOfClass.try_emplace(getClass(other), result);
+  };
+  for (Node node = 0; node < graph.size(); ++node) {
+    Operation *op = graph.getOp(node);
+    if (!op || !isDifferentiable(graph.getValue(node).getType()))
+      continue;
+    SmallVector<Node> operands = graph.getOperands(node);
+    auto canBeWeight = [&](Node weight) {
+      return weight >= 0 && (isWeight[weight] || isHeld[weight]);
+    };
+    if (isLookup(op)) {
+      if (canBeWeight(operands[0]))
+        add(node, operands[0], operands[1]);
+    } else if (isProduct(op)) {
+      for (int index : {0, 1})
+        if (canBeWeight(operands[index]))
+          add(node, operands[index], operands[1 - index]);
+    } else if (isElementwise(op) && op->getNumOperands() == 2 &&
+               !isWeight[node]) {
+      for (int index : {0, 1})
+        if (operands[index] >= 0 && isWeight[operands[index]])
+          add(node, operands[index],
+              isNamed(op, guest::kMultiply) ? operands[1 - index] : -1);
+    }
+  }
+}
+
+void GradientProver::Search::findAutodiff() {
+  isAfterAutodiff.assign(graph.size(), false);
+  if (!graph.hasTransposed())
+    return;
+  for (Node node = 0; node < graph.size(); ++node)
+    isAfterAutodiff[node] = graph.isTransposed(node);
+  graph.markForward(isAfterAutodiff, [](const Edge &, Node) { return true; });
+}
+
+//===----------------------------------------------------------------------===//
+// Ways through the graph
+//===----------------------------------------------------------------------===//
+
+Node GradientProver::Search::strip(Node node) const {
+  while (true) {
+    Operation *op = graph.getOp(node);
+    ArrayRef<Edge> sources = graph.getSources(node);
+    bool isPassed = sources.size() == 1 && sources.front().operand < 0;
+    if (sources.empty() || (!isPassed && !(op && isDataMovement(op))))
+      return node;
+    node = sources.front().node;
+  }
+}
+
+bool GradientProver::Search::depends(Node from, Node on,
+                                     bool byDerivative) const {
+  if (from == on)
+    return true;
+  llvm::DenseSet<Node> seen;
+  SmallVector<Node> pending{from};
+  while (!pending.empty())
+    for (const Edge &edge : graph.getSources(pending.pop_back_val())) {
+      if (edge.isCarried || edge.node < on ||
+          (byDerivative && !edge.isDifferentiable))
+        continue;
+      if (edge.node == on)
+        return true;
+      if (seen.insert(edge.node).second)
+        pending.push_back(edge.node);
+    }
+  return false;
+}
+
+bool GradientProver::Search::visitAncestors(
+    Node from, Node first, llvm::function_ref<bool(Node)> visit) const {
+  llvm::DenseSet<Node> seen{from};
+  SmallVector<Node> pending{from};
+  // The nearest ones first.
+  for (size_t index = 0; index < pending.size(); ++index) {
+    if (visit(pending[index]))
+      return true;
+    for (const Edge &edge : graph.getSources(pending[index]))
+      if (!edge.isCarried && edge.isDifferentiable && edge.node >= first &&
+          seen.insert(edge.node).second)
+        pending.push_back(edge.node);
+  }
+  return false;
+}
+
+void GradientProver::Search::findWays(Node operand, SmallVectorImpl<Node> &path,
+                                      SmallVectorImpl<Node> &mixing) const {
+  llvm::DenseSet<Node> seen{operand};
+  SmallVector<Node> pending{operand};
+  while (!pending.empty()) {
+    Node node = pending.pop_back_val();
+    path.push_back(node);
+    bool isMixed = false;
+    for (const Edge &edge : graph.getSources(node)) {
+      if (!isDifferentiable(graph.getValue(edge.node).getType()))
+        continue;
+      if (!edge.isMoved)
+        isMixed = true;
+      else if (seen.insert(edge.node).second)
+        pending.push_back(edge.node);
+    }
+    if (isMixed)
+      mixing.push_back(node);
+  }
+}

@@ -1,0 +1,115 @@
+//===- GradientSearch.h - Uses of weights, and ways to them -----*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_LIB_ANALYSIS_GRADIENTSEARCH_H
+#define ZPP_LIB_ANALYSIS_GRADIENTSEARCH_H
+
+#include "zpp/Analysis/GradientProof.h"
+#include "zpp/Analysis/ValueGraph.h"
+#include "llvm/ADT/DenseMap.h"
+
+#include <map>
+#include <vector>
+
+namespace zpp {
+
+/// True for ops that contract their first two operands.
+bool isProduct(mlir::Operation *op);
+
+/// True for ops that take rows of their first operand by number.
+bool isLookup(mlir::Operation *op);
+
+/// True for ops that add rows by number: the transposes of lookups.
+bool isScatter(mlir::Operation *op);
+
+/// The number of elements, or -1 if it is not known.
+int64_t getCount(mlir::Type type);
+
+/// True for a number with a derivative, or a tensor of such.
+bool isDifferentiable(mlir::Type type);
+
+class GradientProver::Search {
+public:
+  using Node = ValueGraph::Node;
+  using Edge = ValueGraph::Edge;
+
+  Search(mlir::ModuleOp module,
+         llvm::function_ref<bool(mlir::BlockArgument)> isData)
+      : graph(module) {
+    findLeaves();
+    findWeights(isData);
+    findUses();
+    findAutodiff();
+  }
+
+  GradientProof prove(mlir::Operation *sum);
+  llvm::SmallVector<llvm::SmallVector<size_t>>
+  getDifferences(llvm::ArrayRef<mlir::Operation *> sums);
+  llvm::SmallVector<mlir::BlockArgument> getReturnedSources(mlir::Value value);
+  bool isContracted(mlir::Value value);
+
+  const ValueGraph graph;
+
+private:
+  /// A product, or another op, that takes a weight: in node `result`.
+  struct Use {
+    Node result, weight;
+    /// The operand that it takes the weight with; -1 where none matters.
+    Node other;
+    /// The elements of the weight before it is broadcast.
+    int64_t count;
+  };
+
+  void findLeaves();
+  void findWeights(llvm::function_ref<bool(mlir::BlockArgument)> isData);
+  void findUses();
+  void findAutodiff();
+
+  /// The class of values that depend on the same leaves as `node`.
+  int64_t getClass(Node node);
+  bool dependsOnWeightLeaf(Node node) const;
+  /// `node` before it was moved: cast, transposed, sliced, passed through a
+  /// loop.
+  Node strip(Node node) const;
+  /// True if `from` depends on `on`. With `byDerivative`, over edges that a
+  /// derivative passes. Not from iteration to iteration.
+  bool depends(Node from, Node on, bool byDerivative) const;
+  /// Calls `visit` for each node that `from` depends on by derivatives, and
+  /// whose number is `first` at least, until it returns true.
+  bool visitAncestors(Node from, Node first,
+                      llvm::function_ref<bool(Node)> visit) const;
+  /// The nodes that an element of `operand` is moved from, and those among
+  /// them where elements are mixed.
+  void findWays(Node operand, llvm::SmallVectorImpl<Node> &path,
+                llvm::SmallVectorImpl<Node> &mixing) const;
+
+  const Use *findPartner(Node contracted, Node other);
+  const Use *findReduced(Node source);
+  llvm::SmallVector<mlir::Value> getWeights(const Use &use) const;
+  bool isGram(Node source) const;
+
+  /// For each node, a bit per leaf.
+  size_t words = 0;
+  std::vector<uint64_t> leafBits;
+  std::vector<uint64_t> weightLeaves;
+  std::map<std::vector<uint64_t>, int64_t> classes;
+  /// Values that depend on data; those made of weights without any; those that
+  /// hold elements of a weight, also where a device has moved it by itself.
+  std::vector<char> hasData, isWeight, isHeld;
+  /// Values that hold elements of a product of activations, or that follow from
+  /// what autodiff has transposed.
+  std::vector<char> holdsProduct, isAfterAutodiff;
+  std::vector<Use> uses;
+  /// The products of each result, and the uses by class of the other operand.
+  llvm::DenseMap<Node, llvm::SmallVector<size_t, 2>> usesAt;
+  llvm::DenseMap<int64_t, Node> firstOfClass;
+  Node firstUse = -1;
+};
+
+} // namespace zpp
+
+#endif // ZPP_LIB_ANALYSIS_GRADIENTSEARCH_H

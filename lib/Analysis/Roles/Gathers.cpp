@@ -1,0 +1,224 @@
+//===- Gathers.cpp - Which gathers are of weights -------------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "RoleFinder.h"
+
+#include "mlir/IR/BuiltinTypes.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
+
+using namespace mlir;
+using namespace zpp;
+
+/// "step input 3".
+static std::string describeInput(BlockArgument input) {
+  return "step input " + std::to_string(input.getArgNumber());
+}
+
+static std::string printType(Type type) {
+  std::string text;
+  llvm::raw_string_ostream(text) << type;
+  return text;
+}
+
+/// True if `value` is made of weights, with 2 to 8 bits per element.
+bool RoleFinder::isQuantizedWeight(Value value) const {
+  Type element = getElementTypeOrSelf(value.getType());
+  if (!element.isIntOrFloat())
+    return false;
+  unsigned width = element.getIntOrFloatBitWidth();
+  return width > 1 && width <= 8 && flow.isMadeOfWeights(value);
+}
+
+/// The objection of `gather` alone to gathering a weight; `candidate`
+/// is filled in where nothing does.
+Objection RoleFinder::checkGather(StepCollective &gather,
+                                  Candidate &candidate) {
+  Operation *op = gather.op;
+  if (op->getNumOperands() == 1 && isQuantizedWeight(op->getOperand(0)))
+    return {Rule::Form,
+            "the step has quantized what it gathers, to " +
+                printType(getElementTypeOrSelf(op->getOperand(0).getType())) +
+                "; if it gathers first and quantizes then, zpp can quantize "
+                "and keep secondary partitions"};
+  if (op->getNumOperands() != 1 || op->getNumResults() != 1 ||
+      !isFloatTensor(op->getOperand(0).getType()) ||
+      !isFloatTensor(op->getResult(0).getType()))
+    return {Rule::Form,
+            "it does not gather one f32, bf16 or f16 tensor of static shape"};
+  Value operand = op->getOperand(0);
+  Provenance provenance = provenances.get(operand);
+  candidate.gather = &gather;
+  if (provenance.isStepInput) {
+    candidate.input = cast<BlockArgument>(provenance.root);
+    Type element = getElementTypeOrSelf(candidate.input.getType());
+    if (!isa<FloatType>(element))
+      return {Rule::Input, "it gathers data, not a weight: " +
+                               describeInput(candidate.input) +
+                               " has elements of type " + printType(element)};
+    candidate.isCertain = declared.weights.contains(candidate.input) ||
+                          flow.isReturned(candidate.input);
+  } else if (flow.isMadeOfWeights(operand)) {
+    candidate.isCertain = true;
+  } else {
+    if (Objection objection = checkState(gather, candidate.slice))
+      return objection;
+    computed.push_back(&gather);
+    return {Rule::Computed,
+            "its operand is computed in the step, not a weight"};
+  }
+  return checkState(gather, candidate.slice);
+}
+
+/// The same for a gather of floating-point inputs, or of what is made of
+/// weights; `slice` is filled in.
+Objection RoleFinder::checkState(StepCollective &gather, int64_t &slice) {
+  Operation *op = gather.op;
+  std::optional<StepFlow::StepResult> result =
+      flow.getReachedResult(op->getResult(0));
+  gather.isState = result.has_value();
+  if (result)
+    return {Rule::State, "it gathers state, which is not rounded: result " +
+                             result->describe() +
+                             " of the step is made of it element by element"};
+  if (Objection objection = checkAxes(gather, "it gathers"))
+    return objection;
+  slice = provenances.getSliceId(op->getOperand(0), /*inAnyIteration=*/true);
+  return {};
+}
+
+SmallVector<RoleFinder::Candidate> RoleFinder::getGathers() {
+  SmallVector<Candidate> gathers;
+  for (StepCollective &collective : collectives) {
+    if (collective.kind != CollectiveKind::AllGather || isRewritten(collective))
+      continue;
+    Candidate candidate{};
+    object(collective, checkGather(collective, candidate));
+    if (collective.reason.empty())
+      gathers.push_back(candidate);
+  }
+  return gathers;
+}
+
+/// Adds gathers of weights that the step has updated, or moved by a gradient
+/// for a while: made of weights, gradients and sums of scalars alone.
+void RoleFinder::addUpdatedWeights(SmallVectorImpl<Candidate> &gathers,
+                                   Sums sums,
+                                   const StepFlow::ValueSet &ancestors) {
+  if (computed.empty())
+    return;
+  SmallVector<Value> cuts;
+  for (StepCollective *sum : sums)
+    if (sum->reason.empty())
+      cuts.push_back(sum->op->getResult(0));
+  for (const StepCollective &sum : collectives)
+    if (sum.kind == CollectiveKind::AllReduce)
+      for (Value result : sum.op->getResults())
+        if (auto type = dyn_cast<ShapedType>(result.getType());
+            type && type.hasStaticShape() && type.getNumElements() == 1)
+          cuts.push_back(result);
+  StepFlow::ValueSet dependents = flow.getDependents(cuts);
+  SmallVector<Value> operands =
+      llvm::map_to_vector(computed, [](StepCollective *gather) {
+        return gather->op->getOperand(0);
+      });
+  SmallVector<BlockArgument> held = flow.getHeldInputs(operands, ancestors);
+  for (auto [index, gather] : llvm::enumerate(computed)) {
+    if (!held[index] || dependents.contains(operands[index]))
+      continue;
+    Candidate candidate{gather, held[index], /*isCertain=*/true, 0};
+    object(*gather, checkState(*gather, candidate.slice));
+    if (gather->reason.empty())
+      gathers.push_back(candidate);
+  }
+}
+
+/// Decides which of the gathers whose inputs may be data are weight gathers,
+/// and from which of all of them gradients are computed.
+void RoleFinder::chooseWeights(ArrayRef<Candidate> gathers, Sums sums,
+                               const StepFlow::ValueSet &ancestors) {
+  // A gradient whose partner is known belongs to that weight. Of the others,
+  // each weight of their shape that nothing else tells needs one of its own.
+  llvm::DenseSet<Value> partners;
+  llvm::DenseMap<int64_t, int64_t> gradients;
+  bool hasGradients = false;
+  for (StepCollective *sum : sums) {
+    if (!isGradient(*sum) && sum->rule != Rule::Difference)
+      continue;
+    hasGradients = true;
+    auto proof = proofs.find(sum);
+    if (proof != proofs.end() && !proof->second.weights.empty())
+      partners.insert_range(proof->second.weights);
+    else
+      for (int64_t key : getKeys(*sum))
+        ++gradients[key];
+  }
+  llvm::DenseMap<int64_t, llvm::DenseSet<int64_t>> weights;
+  llvm::DenseMap<int64_t, Slice> slices;
+  for (const Candidate &candidate : gathers) {
+    Value whole = candidate.gather->op->getResult(0);
+    Slice &slice = slices[candidate.slice];
+    slice.isCertain |= candidate.isCertain;
+    slice.isUsed |= ancestors.contains(whole);
+    slice.isProven |= partners.contains(whole) ||
+                      (candidate.input && partners.contains(candidate.input));
+  }
+  for (const Candidate &candidate : gathers)
+    if (!slices.lookup(candidate.slice).isProven)
+      for (int64_t key : getKeys(*candidate.gather))
+        weights[key].insert(candidate.slice);
+  auto isDeclared = [&](const Candidate &candidate) {
+    return candidate.input && declared.weights.contains(candidate.input);
+  };
+  // R7: what the step returns as it came, without a gradient.
+  auto isUnchanged = [&](const Candidate &candidate) {
+    return !slices.lookup(candidate.slice).isProven && !isDeclared(candidate) &&
+           !getProver()
+                .getReturnedSources(candidate.gather->op->getOperand(0))
+                .empty();
+  };
+  for (const Candidate &candidate : gathers)
+    if (isUnchanged(candidate))
+      slices[candidate.slice].isContracted |=
+          getProver().isContracted(candidate.gather->op->getResult(0));
+  for (const Candidate &candidate : gathers) {
+    StepCollective &gather = *candidate.gather;
+    Slice slice = slices.lookup(candidate.slice);
+    SmallVector<int64_t, 2> keys = getKeys(gather);
+    int64_t key = *llvm::max_element(keys, [&](int64_t a, int64_t b) {
+      return gradients.lookup(a) < gradients.lookup(b);
+    });
+    int64_t numGradients = gradients.lookup(key);
+    int64_t numWeights = weights[key].size();
+    bool isKnown = slice.isCertain || slice.isProven;
+    if (!isKnown && numGradients == 0)
+      object(gather,
+             {Rule::Input,
+              describeInput(candidate.input) +
+                  " seems to be data: no gradient of its shape is reduced, and "
+                  "the step does not return it updated; weights-of names "
+                  "weights"});
+    else if (!isKnown && numGradients < numWeights)
+      object(gather,
+             {Rule::Input, describeInput(candidate.input) +
+                               " may be data: " + std::to_string(numWeights) +
+                               " inputs of its shape are gathered, but " +
+                               std::to_string(numGradients) +
+                               " gradients reduced; weights-of names weights"});
+    else if (hasGradients && !slice.isUsed && !isDeclared(candidate))
+      object(gather, {Rule::Use, "no gradient is computed from it; weights-of "
+                                 "names weights"});
+    else if (isUnchanged(candidate) && !slice.isContracted)
+      object(gather,
+             {Rule::Buffer,
+              "it gathers a buffer: the step returns it as it came, and no "
+              "product contracts it; weights-of names weights"});
+    else {
+      gather.role = Role::Weight;
+      gather.rule = isDeclared(candidate) ? Rule::Declared : Rule::Input;
+    }
+  }
+}

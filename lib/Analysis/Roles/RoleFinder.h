@@ -1,0 +1,131 @@
+//===- RoleFinder.h - How roles are decided ---------------------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_LIB_ANALYSIS_ROLES_ROLEFINDER_H
+#define ZPP_LIB_ANALYSIS_ROLES_ROLEFINDER_H
+
+#include "zpp/Analysis/GradientProof.h"
+#include "zpp/Analysis/Provenance.h"
+#include "zpp/Analysis/Roles.h"
+#include "zpp/Analysis/StepFlow.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/StringMap.h"
+
+namespace zpp {
+
+/// Why a collective has no role, and the rule that says so; without a reason
+/// where nothing speaks against a role.
+struct Objection {
+  Rule rule = Rule::None;
+  std::string reason;
+  explicit operator bool() const { return !reason.empty(); }
+};
+
+/// Finds the roles of the collectives of one module. Gathers.cpp decides what
+/// is a weight, Sums.cpp what is a gradient.
+class RoleFinder {
+public:
+  RoleFinder(mlir::ModuleOp module, const Mesh &mesh,
+             const Declarations &declared,
+             llvm::MutableArrayRef<StepCollective> collectives);
+
+  void run();
+
+private:
+  /// A gather that may be a weight gather.
+  struct Candidate {
+    StepCollective *gather;
+    /// The input that it gathers, or null if its operand is computed from
+    /// several inputs.
+    mlir::BlockArgument input;
+    /// True if the input is known to be a weight, even if no scatter mirrors
+    /// the gather.
+    bool isCertain;
+    int64_t slice;
+  };
+  /// Knowledge about all gathers of one slice of a weight.
+  struct Slice {
+    /// True if it is known to be a weight; if a gradient is computed from it;
+    /// if a gradient has it for its partner; if a product contracts it.
+    bool isCertain = false, isUsed = false, isProven = false,
+         isContracted = false;
+  };
+
+  using SplitInputs = llvm::MapVector<mlir::Value, std::vector<AxisRef>>;
+  using Sums = llvm::ArrayRef<StepCollective *>;
+
+  llvm::DenseSet<mlir::Value> findGatheredInputs();
+  SplitInputs findSplitInputs(mlir::ModuleOp module, const Mesh &mesh);
+  bool isData(mlir::BlockArgument input) const;
+  void findDataAxes();
+  Objection checkAxes(const StepCollective &collective,
+                      llvm::StringRef verb) const;
+
+  bool isQuantizedWeight(mlir::Value value) const;
+  Objection checkGather(StepCollective &gather, Candidate &candidate);
+  Objection checkState(StepCollective &gather, int64_t &slice);
+  llvm::SmallVector<Candidate> getGathers();
+  void addUpdatedWeights(llvm::SmallVectorImpl<Candidate> &gathers, Sums sums,
+                         const StepFlow::ValueSet &ancestors);
+  void chooseWeights(llvm::ArrayRef<Candidate> gathers, Sums sums,
+                     const StepFlow::ValueSet &ancestors);
+
+  Objection checkSum(const StepCollective &sum);
+  Objection checkProof(StepCollective &sum);
+  llvm::SmallVector<StepCollective *> getSums();
+  StepFlow::ValueSet chooseGradients(llvm::ArrayRef<Candidate> gathers,
+                                     Sums sums);
+  void keepDifferences(llvm::SmallVectorImpl<StepCollective *> &chosen);
+  bool mirrorsGather(const StepCollective &sum,
+                     const llvm::DenseSet<int64_t> &gatherKeys);
+  /// True if a weight must be updated with `sum`: what is known of it holds for
+  /// some statistics too.
+  bool needsUpdate(const StepCollective &sum) const;
+  bool isGradient(const StepCollective &sum) const {
+    return sum.reason.empty();
+  }
+
+  GradientProver &getProver();
+  llvm::SmallVector<int64_t, 2> getKeys(const StepCollective &collective);
+  static void object(StepCollective &collective, Objection objection) {
+    collective.rule = objection.rule;
+    collective.reason = std::move(objection.reason);
+  }
+
+  void numberWeights(const StepFlow::ValueSet &ancestors);
+  void setPhases();
+
+  mlir::ModuleOp module;
+  const Declarations &declared;
+  ProvenanceAnalysis provenances;
+  llvm::MutableArrayRef<StepCollective> collectives;
+  llvm::DenseSet<mlir::Value> gathered;
+  SplitInputs splitInputs;
+  StepFlow flow;
+  std::unique_ptr<GradientProver> prover;
+  llvm::DenseMap<const StepCollective *, GradientProof> proofs;
+  /// Sums without a proof, and what each lacks.
+  llvm::SmallVector<std::pair<StepCollective *, Objection>> unproven;
+  /// Values by which arguments that `gradients-of` names are updated.
+  StepFlow::ValueSet declaredUpdates;
+  /// Gathers of what the step computes.
+  llvm::SmallVector<StepCollective *> computed;
+  /// The axes along which data differs; empty if nothing is known about data.
+  std::vector<AxisRef> dataAxes;
+  llvm::DenseMap<mlir::Operation *, llvm::SmallVector<int64_t, 2>> mirrorKeys;
+  llvm::StringMap<int64_t> keyNumbers;
+};
+
+/// True for a tensor of static shape that can be quantized.
+bool isFloatTensor(mlir::Type type);
+
+/// True if an earlier run has imported `collective`.
+bool isRewritten(const StepCollective &collective);
+
+} // namespace zpp
+
+#endif // ZPP_LIB_ANALYSIS_ROLES_ROLEFINDER_H

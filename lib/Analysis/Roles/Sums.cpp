@@ -1,0 +1,273 @@
+//===- Sums.cpp - Which sums are of gradients -----------------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "RoleFinder.h"
+
+#include "mlir/IR/BuiltinTypes.h"
+#include "zpp/Dialect/Guest/ElementFlow.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
+
+using namespace mlir;
+using namespace zpp;
+
+static SmallVector<Value> getOperands(ArrayRef<StepCollective *> sums) {
+  return llvm::map_to_vector(
+      sums, [](StepCollective *sum) { return sum->op->getOperand(0); });
+}
+
+static SmallVector<Value> getResults(ArrayRef<StepCollective *> sums) {
+  return llvm::map_to_vector(
+      sums, [](StepCollective *sum) -> Value { return sum->op->getResult(0); });
+}
+
+static constexpr StringLiteral kSumsActivations =
+    "a gradient is computed from its result: it sums activations";
+
+static bool isSumKind(const StepCollective &collective) {
+  return collective.kind == CollectiveKind::ReduceScatter ||
+         collective.kind == CollectiveKind::AllReduce;
+}
+
+/// True if `collective` adds up one tensor of more than one number.
+static bool sumsTensor(const StepCollective &collective) {
+  Operation *op = collective.op;
+  return isSumKind(collective) && op->getNumOperands() == 1 &&
+         op->getNumResults() == 1 &&
+         isFloatTensor(op->getOperand(0).getType()) &&
+         isFloatTensor(op->getResult(0).getType()) && isSum(op) &&
+         (collective.kind == CollectiveKind::ReduceScatter ||
+          cast<ShapedType>(op->getOperand(0).getType()).getNumElements() != 1);
+}
+
+/// The objection of `sum` alone to summing a gradient.
+Objection RoleFinder::checkSum(const StepCollective &sum) {
+  Operation *op = sum.op;
+  bool isScatter = sum.kind == CollectiveKind::ReduceScatter;
+  if (op->getNumOperands() != 1 || op->getNumResults() != 1 ||
+      !isFloatTensor(op->getOperand(0).getType()) ||
+      !isFloatTensor(op->getResult(0).getType()))
+    return {Rule::Form,
+            isScatter ? "it does not scatter one f32, bf16 or f16 tensor of "
+                        "static shape"
+                      : "it is neither a gather of a weight nor a scatter of a "
+                        "gradient"};
+  if (!isSum(op))
+    return {Rule::Form, "its reduction is not a sum"};
+  if (!sumsTensor(sum))
+    return {Rule::Form, "it sums a scalar"};
+  if (isNeverNegative(op->getOperand(0)))
+    return {Rule::Sign, "it sums a statistic, not a gradient: no element of "
+                        "its operand can be negative"};
+  if (flow.holdsStepInput(op->getOperand(0)))
+    return {Rule::State,
+            "it sums state, not a gradient: its operand is made of an input of "
+            "the step element by element"};
+  return checkAxes(sum, "it sums");
+}
+
+/// The proof that `sum` is a gradient, or what it lacks.
+Objection RoleFinder::checkProof(StepCollective &sum) {
+  constexpr StringLiteral remedy =
+      "; if it is a gradient, name its weight in gradients-of";
+  if (declared.gradients.containsAll() ||
+      declaredUpdates.contains(sum.op->getResult(0))) {
+    sum.rule = Rule::Declared;
+    return {};
+  }
+  GradientProof proof = getProver().prove(sum.op);
+  using Kind = GradientProof::Kind;
+  Objection objection;
+  sum.rule = proof.kind == Kind::Name ? Rule::Name : Rule::Partner;
+  if (proof.kind == Kind::Statistic)
+    objection = {Rule::Partner, "it sums a statistic, not a gradient: " +
+                                    proof.why + remedy.str()};
+  else if (proof.kind == Kind::None)
+    objection = {Rule::Partner, "nothing proves that it sums a gradient: " +
+                                    proof.why + remedy.str()};
+  else if (proof.kind != Kind::Name && getProver().hasNames() &&
+           !proof.followsAutodiff)
+    objection = {Rule::Name,
+                 "nothing proves that it sums a gradient: autodiff, which has "
+                 "made others here, has made neither it nor what it follows "
+                 "from" +
+                     remedy.str()};
+  proofs[&sum] = std::move(proof);
+  return objection;
+}
+
+/// The sums that may sum gradients. The others get their reasons.
+SmallVector<StepCollective *> RoleFinder::getSums() {
+  SmallVector<StepCollective *> sums;
+  declaredUpdates = flow.getUpdatesOf(
+      [&](BlockArgument input) { return declared.gradients.contains(input); });
+  for (StepCollective &collective : collectives) {
+    if (!isSumKind(collective) || isRewritten(collective))
+      continue;
+    object(collective, checkSum(collective));
+    if (isGradient(collective))
+      sums.push_back(&collective);
+  }
+  // Those without a proof get their reasons last: where a sum goes may say
+  // more.
+  llvm::erase_if(sums, [&](StepCollective *sum) {
+    Objection objection = checkProof(*sum);
+    if (objection)
+      unproven.push_back({sum, std::move(objection)});
+    return !unproven.empty() && unproven.back().first == sum;
+  });
+  return sums;
+}
+
+bool RoleFinder::needsUpdate(const StepCollective &sum) const {
+  using Kind = GradientProof::Kind;
+  auto proof = proofs.find(&sum);
+  return proof != proofs.end() &&
+         (proof->second.kind == Kind::Reduced ||
+          (proof->second.kind == Kind::Partner && prover->hasNames()));
+}
+
+/// True if the weight whose gradient `sum` may be is gathered. Where the
+/// partner of the sum is not known, any gather of its shape counts.
+bool RoleFinder::mirrorsGather(const StepCollective &sum,
+                               const llvm::DenseSet<int64_t> &gatherKeys) {
+  auto proof = proofs.find(&sum);
+  if (proof != proofs.end() && !proof->second.weights.empty() &&
+      llvm::any_of(proof->second.weights, [](Value weight) {
+        Operation *op = weight.getDefiningOp();
+        return op && getGuestCollective(op) == CollectiveKind::AllGather;
+      }))
+    return true;
+  if (proof != proofs.end() && !proof->second.weights.empty() &&
+      proof->second.kind == GradientProof::Kind::Partner)
+    return false;
+  return llvm::any_of(getKeys(sum),
+                      [&](int64_t key) { return gatherKeys.contains(key); });
+}
+
+/// R14: what two sums differ by has the errors of both, however little is left
+/// of them. Both stay exact.
+void RoleFinder::keepDifferences(SmallVectorImpl<StepCollective *> &chosen) {
+  SmallVector<Operation *> all;
+  llvm::DenseMap<Operation *, StepCollective *> byOp;
+  for (StepCollective &collective : collectives)
+    if (sumsTensor(collective) && !isRewritten(collective)) {
+      all.push_back(collective.op);
+      byOp[collective.op] = &collective;
+    }
+  if (chosen.empty() || all.size() < 2)
+    return;
+  for (ArrayRef<size_t> group : getProver().getDifferences(all))
+    for (size_t index : group)
+      if (StepCollective *sum = byOp[all[index]];
+          llvm::is_contained(chosen, sum) && sum->rule != Rule::Declared)
+        object(*sum, {Rule::Difference,
+                      "it is subtracted from another sum, or that from it: "
+                      "what is left has the errors of both; gradients-of names "
+                      "gradients"});
+}
+
+/// Decides which of `sums` are ones of gradients; the others get their reasons.
+/// Returns what the gradients are computed from.
+StepFlow::ValueSet RoleFinder::chooseGradients(ArrayRef<Candidate> gathers,
+                                               Sums sums) {
+  llvm::DenseSet<int64_t> gatherKeys;
+  for (const Candidate &candidate : gathers)
+    gatherKeys.insert_range(getKeys(*candidate.gather));
+  llvm::SmallDenseSet<StepCollective *> mirrors;
+  for (StepCollective *sum : sums)
+    if (mirrorsGather(*sum, gatherKeys))
+      mirrors.insert(sum);
+
+  StepFlow::ValueSet ofAll = flow.getAncestors(getOperands(sums));
+  SmallVector<Value> inFlight;
+  for (StepCollective *gather : computed)
+    if (ofAll.contains(gather->op->getResult(0)))
+      inFlight.push_back(gather->op->getOperand(0));
+  SmallVector<BlockArgument> held = flow.getHeldInputs(inFlight, ofAll);
+  for (size_t index = inFlight.size(); index-- > 0;)
+    if (!held[index])
+      inFlight.erase(inFlight.begin() + index);
+  StepFlow::Updates updates = flow.getUpdates(ofAll, inFlight);
+
+  // A weight is updated with it, or it mirrors a gather and weights depend
+  // on it. What only divides is no gradient: rounded to zero, it would make
+  // the update infinite.
+  auto divides = [&](StepCollective *sum) {
+    Value result = sum->op->getResult(0);
+    return updates.movedOrDivided.contains(result) &&
+           !updates.moved.contains(result);
+  };
+  auto updatesWeight = [&](StepCollective *sum) {
+    Value result = sum->op->getResult(0);
+    if (divides(sum))
+      return false;
+    if (needsUpdate(*sum) && updates.hasUpdates)
+      return updates.moved.contains(result);
+    return updates.moved.contains(result) ||
+           (mirrors.contains(sum) &&
+            (!updates.hasUpdates || updates.contributing.contains(result) ||
+             updates.accumulated.contains(result)));
+  };
+  SmallVector<StepCollective *> chosen, rest;
+  for (StepCollective *sum : sums)
+    (updatesWeight(sum) ? chosen : rest).push_back(sum);
+  // Or the step keeps it for another time: but not what is computed from
+  // gradients.
+  StepFlow::ValueSet statistics = flow.getDescendants(getResults(chosen));
+  auto checkGoal = [&](StepCollective *sum) -> Objection {
+    Value result = sum->op->getResult(0);
+    if (divides(sum))
+      return {Rule::Divisor,
+              "it sums a statistic, not a gradient: weights are updated only "
+              "with what is divided by it"};
+    std::optional<StepFlow::StepResult> reached = flow.getReachedResult(result);
+    if (!reached)
+      return {Rule::Goal, "it mirrors no weight gather, and no result of the "
+                          "step is made of it element by element"};
+    bool isKept = updates.hasUpdates ? updates.accumulated.contains(result) &&
+                                           updates.contributing.contains(result)
+                                     : updates.accumulated.contains(result) ||
+                                           updates.returned.contains(result);
+    if (isKept && !statistics.contains(result) &&
+        !(needsUpdate(*sum) && updates.hasUpdates))
+      return {};
+    return {Rule::Goal, "it sums no gradient: result " + reached->describe() +
+                            " of the step, which is made of it, is no weight "
+                            "that a gradient is computed from"};
+  };
+  for (StepCollective *sum : rest) {
+    Objection objection = checkGoal(sum);
+    if (!objection)
+      chosen.push_back(sum);
+    else
+      object(*sum, std::move(objection));
+  }
+  keepDifferences(chosen);
+
+  StepFlow::ValueSet ancestors = flow.getAncestors(getOperands(chosen));
+  for (StepCollective *sum : chosen) {
+    // Where a gradient is computed from an updated weight, it is computed
+    // from the gradient of that.
+    Value result = sum->op->getResult(0);
+    if (!sum->reason.empty())
+      continue;
+    if (ancestors.contains(result) &&
+        !(mirrors.contains(sum) && updates.moved.contains(result)))
+      object(*sum, {Rule::Activations, kSumsActivations.str()});
+    else
+      sum->role = Role::Gradient;
+  }
+  for (auto &[sum, lacking] : unproven) {
+    Objection objection;
+    if (ancestors.contains(sum->op->getResult(0)))
+      objection = {Rule::Activations, kSumsActivations.str()};
+    else if (!updatesWeight(sum))
+      objection = checkGoal(sum);
+    object(*sum, objection ? std::move(objection) : std::move(lacking));
+  }
+  return ancestors;
+}

@@ -1,0 +1,175 @@
+//===- StepGraph.cpp - The graph of StepFlow ------------------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "StepGraph.h"
+
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/SymbolTable.h"
+#include "zpp/Analysis/HostModule.h"
+#include "zpp/Dialect/Guest/ElementFlow.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Dialect/Guest/While.h"
+#include "zpp/Dialect/Zero/IR/Zero.h"
+
+using namespace mlir;
+using namespace zpp;
+
+/// True for a tensor of one element.
+static bool isScalar(Type type) {
+  auto shaped = dyn_cast<ShapedType>(type);
+  return shaped && shaped.hasStaticShape() && shaped.getNumElements() == 1;
+}
+
+void StepFlow::Graph::addOp(Operation *op) {
+  if (isHostModule(op))
+    return;
+  for (Value result : op->getResults())
+    (void)getNumber(result);
+  for (Region &region : op->getRegions())
+    for (Block &block : region)
+      addBlock(block);
+  if (op->getNumOperands() == 0 && op->getNumRegions() == 0 &&
+      !isKnownSource(op))
+    for (Value result : op->getResults())
+      unknown.push_back(getNumber(result));
+
+  if (WhileView loop = WhileView::get(op)) {
+    for (auto [index, init] : llvm::enumerate(op->getOperands())) {
+      Value next = loop.getNext(index);
+      addEdge(init, loop.getConditionArgument(index), Kind::Moved);
+      addEdge(init, loop.getCarried(index), Kind::Moved);
+      addEdge(init, loop.getResult(index), Kind::Moved);
+      addEdge(next, loop.getCarried(index), Kind::Carried);
+      addEdge(next, loop.getResult(index), Kind::Moved);
+    }
+    return;
+  }
+  if (auto call = dyn_cast<func::CallOp>(op))
+    return addCall(call);
+  // Regions whose terminator has the results.
+  StringRef name = op->getName().getStringRef();
+  bool isManual = name == guest::kSdyManualComputation;
+  if (isManual || name == guest::kCase || name == guest::kIf) {
+    for (Region &region : op->getRegions()) {
+      if (!region.hasOneBlock() || region.front().empty())
+        continue;
+      Block &body = region.front();
+      if (isManual)
+        for (auto [operand, argument] :
+             llvm::zip(op->getOperands(), body.getArguments()))
+          addEdge(operand, argument, Kind::Moved);
+      for (auto [value, result] :
+           llvm::zip(body.back().getOperands(), op->getResults()))
+        addEdge(value, result, Kind::Moved);
+    }
+    return;
+  }
+  // Zero ops move what they quantize and exchange.
+  bool isZero = isa_and_present<zero::ZeroDialect>(op->getDialect());
+  for (OpOperand &operand : op->getOpOperands()) {
+    if (isPosition(operand))
+      continue;
+    // A barrier orders its operands but does not mix them.
+    if (isBarrier(op)) {
+      addEdge(operand.get(), op->getResult(operand.getOperandNumber()),
+              Kind::Moved);
+      continue;
+    }
+    for (OpResult result : op->getResults())
+      addEdge(operand.get(), result,
+              !isZero && !movesElements(operand, result) ? Kind::Computed
+              : isDivisor(operand)                       ? Kind::Divided
+                                                         : Kind::Moved);
+  }
+}
+
+void StepFlow::Graph::cutActivations(std::vector<char> data) {
+  auto isShared = [&](int64_t value) {
+    Operation *op = values[value].getDefiningOp();
+    std::optional<CollectiveKind> kind =
+        op ? getGuestCollective(op) : std::nullopt;
+    // A scalar scales all elements alike.
+    return isScalar(values[value].getType()) ||
+           kind == CollectiveKind::AllReduce ||
+           kind == CollectiveKind::ReduceScatter ||
+           kind == CollectiveKind::AllGather;
+  };
+  SmallVector<int64_t> worklist;
+  for (size_t value = 0; value < data.size(); ++value)
+    if (data[value])
+      worklist.push_back(value);
+  while (!worklist.empty())
+    forEachNeighbor(worklist.pop_back_val(), /*forward=*/true,
+                    [&](int64_t target, Kind) {
+                      if (data[target] || isShared(target))
+                        return;
+                      data[target] = true;
+                      worklist.push_back(target);
+                    });
+  for (Edge &edge : edges) {
+    Operation *op = values[edge.target].getDefiningOp();
+    if (!isMoved(edge.kind) || !op || op->getNumOperands() != 2 ||
+        !(isNamed(op, guest::kMultiply) || isNamed(op, guest::kDivide)))
+      continue;
+    bool isFirst = op->getOperand(0) == values[edge.source];
+    if (data[getNumber(op->getOperand(isFirst ? 1 : 0))])
+      edge.kind = Kind::Computed;
+  }
+}
+
+void StepFlow::Graph::addCall(func::CallOp call) {
+  auto callee = SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
+      call, call.getCalleeAttr());
+  // Nothing is known about a function without a body.
+  if (!callee || callee.isExternal() || !callee.getBody().hasOneBlock() ||
+      callee.getBody().front().empty()) {
+    for (Value operand : call.getOperands())
+      for (Value result : call.getResults())
+        addEdge(operand, result, Kind::Moved);
+    return;
+  }
+  for (const Summary &entry : getSummary(callee))
+    if (entry.argument < call.getNumOperands() &&
+        entry.result < call.getNumResults())
+      addEdge(call.getOperand(entry.argument), call.getResult(entry.result),
+              entry.kind);
+}
+
+ArrayRef<StepFlow::Graph::Summary>
+StepFlow::Graph::getSummary(func::FuncOp function) {
+  // A recursive call finds the empty summary.
+  auto [known, isNew] = summaries.try_emplace(function);
+  if (!isNew)
+    return known->second;
+  Block &body = function.getBody().front();
+  Graph graph(summaries);
+  graph.addBlock(body);
+  graph.sortEdges();
+  std::vector<Summary> summary;
+  for (auto [index, value] : llvm::enumerate(body.back().getOperands())) {
+    std::vector<char> moved(graph.size()), divided(graph.size()),
+        any(graph.size());
+    int64_t last = graph.getNumber(value);
+    moved[last] = divided[last] = any[last] = true;
+    graph.mark(moved, /*forward=*/false, [](Kind kind) {
+      return kind == Kind::Moved || kind == Kind::Carried;
+    });
+    graph.mark(divided, /*forward=*/false,
+               [](Kind kind) { return kind != Kind::Computed; });
+    graph.mark(any, /*forward=*/false, [](Kind) { return true; });
+    for (BlockArgument argument : body.getArguments()) {
+      int64_t number = graph.getNumber(argument);
+      if (any[number])
+        summary.push_back({argument.getArgNumber(),
+                           static_cast<unsigned>(index),
+                           moved[number]     ? Kind::Moved
+                           : divided[number] ? Kind::Divided
+                                             : Kind::Computed});
+    }
+  }
+  return summaries[function] = std::move(summary);
+}

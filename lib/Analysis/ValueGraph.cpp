@@ -1,0 +1,267 @@
+//===- ValueGraph.cpp - A step as a graph, with calls expanded ------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "zpp/Analysis/ValueGraph.h"
+
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/SymbolTable.h"
+#include "zpp/Analysis/HostModule.h"
+#include "zpp/Dialect/Guest/ElementFlow.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Dialect/Guest/While.h"
+#include "zpp/Dialect/Zero/IR/Zero.h"
+#include "llvm/ADT/StringSet.h"
+
+using namespace mlir;
+using namespace zpp;
+
+AutodiffName zpp::readAutodiffName(Location loc) {
+  AutodiffName found = AutodiffName::None;
+  loc->walk([&](Location nested) {
+    auto name = dyn_cast<NameLoc>(nested);
+    if (!name)
+      return WalkResult::advance();
+    StringRef text = name.getName().getValue();
+    if (text.contains("rematted_computation")) {
+      found = AutodiffName::Recomputed;
+      return WalkResult::interrupt();
+    }
+    if (text.contains("transpose("))
+      found = AutodiffName::Transposed;
+    return WalkResult::advance();
+  });
+  return found;
+}
+
+static bool isFloat(Type type) {
+  Type element = getElementTypeOrSelf(type);
+  return isa<FloatType, ComplexType>(element);
+}
+
+/// True for ops whose derivative is zero wherever it exists.
+static bool isStep(Operation *op) {
+  static const llvm::StringSet<> names = {
+      "ceil", "floor", "is_finite", "round_nearest_afz", "round_nearest_even",
+      "sign"};
+  return names.contains(op->getName().stripDialect());
+}
+
+ValueGraph::Node ValueGraph::add(Value value, bool isTransposed, Scope &scope) {
+  Node node = size();
+  nodes.push_back({value, {}, isTransposed});
+  scope[value] = node;
+  first.try_emplace(value, node);
+  return node;
+}
+
+void ValueGraph::connect(Node source, Node target, int64_t operand,
+                         bool isMoved, bool isCarried) {
+  Value from = nodes[source].value, to = nodes[target].value;
+  Operation *op = to.getDefiningOp();
+  bool isDifferentiable = isFloat(from.getType()) && isFloat(to.getType()) &&
+                          !(operand >= 0 && op && isStep(op));
+  hasCarried |= isCarried;
+  nodes[target].in.push_back(
+      {source, operand, isMoved, isCarried, isDifferentiable});
+}
+
+void ValueGraph::pass(Value source, Value target, Scope &scope,
+                      bool isCarried) {
+  auto from = scope.find(source), to = scope.find(target);
+  if (from != scope.end() && to != scope.end())
+    connect(from->second, to->second, -1, /*isMoved=*/true, isCarried);
+}
+
+void ValueGraph::addLoop(Operation *op, Scope &scope, bool isTransposed) {
+  WhileView loop = WhileView::get(op);
+  for (auto [index, init] : llvm::enumerate(op->getOperands()))
+    for (Value argument : {Value(loop.getConditionArgument(index)),
+                           Value(loop.getCarried(index))}) {
+      add(argument, isTransposed, scope);
+      pass(init, argument, scope);
+    }
+  for (Region &region : op->getRegions())
+    for (Operation &nested : region.front())
+      addOp(&nested, scope, isTransposed);
+  for (auto [index, init] : llvm::enumerate(op->getOperands())) {
+    add(loop.getResult(index), isTransposed, scope);
+    pass(init, loop.getResult(index), scope);
+    pass(loop.getNext(index), loop.getResult(index), scope);
+    pass(loop.getNext(index), loop.getCarried(index), scope,
+         /*isCarried=*/true);
+  }
+}
+
+bool ValueGraph::addCall(func::CallOp call, Scope &scope, bool isTransposed) {
+  auto callee = SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
+      call, call.getCalleeAttr());
+  // A recursive function ends the graph.
+  if (!callee || callee.isExternal() || !callee.getBody().hasOneBlock() ||
+      callee.getBody().front().empty() || llvm::is_contained(callees, callee))
+    return false;
+  Block &body = callee.getBody().front();
+  if (body.getNumArguments() != call.getNumOperands() ||
+      body.back().getNumOperands() != call.getNumResults())
+    return false;
+  callees.push_back(callee);
+  Scope inner;
+  for (auto [argument, operand] :
+       llvm::zip_equal(body.getArguments(), call.getOperands())) {
+    auto known = scope.find(operand);
+    if (known == scope.end())
+      continue;
+    inner[argument] = known->second;
+    first.try_emplace(argument, known->second);
+  }
+  for (Operation &nested : body)
+    addOp(&nested, inner, isTransposed);
+  for (auto [value, result] :
+       llvm::zip_equal(body.back().getOperands(), call.getResults())) {
+    auto known = inner.find(value);
+    Node node = add(result, isTransposed, scope);
+    if (known != inner.end())
+      connect(known->second, node, -1, /*isMoved=*/true);
+  }
+  callees.pop_back();
+  return true;
+}
+
+void ValueGraph::addOp(Operation *op, Scope &scope, bool isTransposed) {
+  if (isHostModule(op))
+    return;
+  switch (readAutodiffName(op->getLoc())) {
+  case AutodiffName::Transposed:
+    isTransposed = hasNames = true;
+    break;
+  case AutodiffName::Recomputed:
+    isTransposed = false;
+    break;
+  case AutodiffName::None:
+    break;
+  }
+  if (WhileView::get(op))
+    return addLoop(op, scope, isTransposed);
+  if (auto call = dyn_cast<func::CallOp>(op))
+    if (addCall(call, scope, isTransposed))
+      return;
+  StringRef name = op->getName().getStringRef();
+  bool isManual = name == guest::kSdyManualComputation;
+  if (isManual || name == guest::kCase || name == guest::kIf) {
+    for (Region &region : op->getRegions()) {
+      if (!region.hasOneBlock() || region.front().empty())
+        continue;
+      for (BlockArgument argument : region.front().getArguments()) {
+        add(argument, isTransposed, scope);
+        if (isManual && argument.getArgNumber() < op->getNumOperands())
+          pass(op->getOperand(argument.getArgNumber()), argument, scope);
+      }
+      for (Operation &nested : region.front())
+        addOp(&nested, scope, isTransposed);
+    }
+    for (OpResult result : op->getResults()) {
+      add(result, isTransposed, scope);
+      for (Region &region : op->getRegions())
+        if (region.hasOneBlock() && !region.front().empty() &&
+            result.getResultNumber() < region.front().back().getNumOperands())
+          pass(region.front().back().getOperand(result.getResultNumber()),
+               result, scope);
+    }
+    return;
+  }
+  bool isZero = isa_and_present<zero::ZeroDialect>(op->getDialect());
+  for (OpResult result : op->getResults()) {
+    Node node = add(result, isTransposed, scope);
+    if (op->getNumOperands() == 0 && !isKnownSource(op))
+      leaves.push_back(node);
+    for (OpOperand &operand : op->getOpOperands()) {
+      auto source = scope.find(operand.get());
+      if (source == scope.end() || isPosition(operand))
+        continue;
+      if (isBarrier(op) &&
+          operand.getOperandNumber() != result.getResultNumber())
+        continue;
+      connect(source->second, node, operand.getOperandNumber(),
+              isZero || movesElements(operand, result));
+    }
+  }
+}
+
+ValueGraph::ValueGraph(ModuleOp module) {
+  for (auto function : module.getOps<func::FuncOp>()) {
+    if (function.isExternal() || !function.isPublic() ||
+        !function.getBody().hasOneBlock())
+      continue;
+    Scope scope;
+    Block &body = function.getBody().front();
+    for (BlockArgument argument : body.getArguments())
+      leaves.push_back(add(argument, /*isTransposed=*/false, scope));
+    for (Operation &op : body)
+      addOp(&op, scope, /*isTransposed=*/false);
+    if (!body.empty())
+      for (Value value : body.back().getOperands())
+        if (auto known = scope.find(value); known != scope.end())
+          returned.push_back(known->second);
+  }
+}
+
+ValueGraph::Node ValueGraph::getPassed(Node node) const {
+  while (true) {
+    Value value = nodes[node].value;
+    Operation *op = value.getDefiningOp();
+    ArrayRef<Edge> in = nodes[node].in;
+    // A loop passes its operand on first.
+    Operation *loop = op;
+    unsigned index = 0;
+    if (auto argument = dyn_cast<BlockArgument>(value)) {
+      loop = argument.getOwner()->getParentOp();
+      index = argument.getArgNumber();
+    } else {
+      index = cast<OpResult>(value).getResultNumber();
+    }
+    bool isUnchanged = loop && isWhile(loop) && isLoopInvariant(loop, index);
+    if (in.empty() ||
+        !(isUnchanged || (in.size() == 1 &&
+                          (in.front().operand < 0 || (op && isBarrier(op))))))
+      return node;
+    node = in.front().node;
+  }
+}
+
+SmallVector<ValueGraph::Node> ValueGraph::getOperands(Node node) const {
+  Operation *op = getOp(node);
+  SmallVector<Node> operands(op ? op->getNumOperands() : 0, -1);
+  for (const Edge &edge : nodes[node].in)
+    if (edge.operand >= 0 &&
+        edge.operand < static_cast<int64_t>(operands.size()))
+      operands[edge.operand] = edge.node;
+  return operands;
+}
+
+std::optional<ValueGraph::Node> ValueGraph::find(Value value) const {
+  auto known = first.find(value);
+  if (known == first.end())
+    return std::nullopt;
+  return known->second;
+}
+
+void ValueGraph::markForward(
+    std::vector<char> &found,
+    llvm::function_ref<bool(const Edge &, Node)> follows) const {
+  // One pass is enough but for edges between iterations.
+  for (bool isChanged = true; isChanged;) {
+    isChanged = false;
+    for (Node node = 0; node < size(); ++node)
+      if (!found[node] && llvm::any_of(nodes[node].in, [&](const Edge &edge) {
+            return found[edge.node] && follows(edge, node);
+          })) {
+        found[node] = true;
+        isChanged = true;
+      }
+    if (!hasCarried)
+      break;
+  }
+}
