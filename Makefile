@@ -129,7 +129,7 @@ FUZZ_SECONDS ?= 600
 FUZZERS = mesh links npy wire formats
 fuzz: export ASAN_OPTIONS := allow_user_poisoning=0
 fuzz: export UBSAN_OPTIONS := halt_on_error=1:print_stacktrace=1
-fuzz: ## mutated programs, then mutated text and bytes, FUZZ_SECONDS for each
+fuzz: zpp-opt ## mutated programs, text and bytes, then random trainings, FUZZ_SECONDS for each
 	@$(SETUP) --tools
 	cmake --preset sanitize -DPython3_EXECUTABLE=$(VENV_PYTHON) -DZPP_LIBFUZZER=ON
 	cmake --build --preset sanitize --parallel $(JOBS) --target zpp-fuzz $(FUZZERS:%=fuzz-%)
@@ -140,6 +140,7 @@ fuzz: ## mutated programs, then mutated text and bytes, FUZZ_SECONDS for each
 	    -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -artifact_prefix=build-sanitize/findings- \
 	    build-sanitize/corpus/$$name fuzz/corpus/$$name || exit 1; done
 	PYTHONPATH=python $(VENV_PYTHON) fuzz/fuzz_manifest.py --seconds=$(FUZZ_SECONDS)
+	$(PYTHON) test/python/programs.py --seconds=$(FUZZ_SECONDS)
 
 bench: zpp-opt ## run the experiments that need no GPU, one table each
 	$(PYTHON) bench/compile_time.py

@@ -1,0 +1,339 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Random small training programs: layers, an optimizer and statistics, drawn
+from a seed. Weights are sharded over all devices, and each statistic has the
+shape of a weight, or is a buffer that a layer adds.
+
+    python test/python/programs.py --seconds 600 [--seed 0]
+
+trains one after the other, as written and rewritten, and says which fail.
+"""
+
+import argparse
+import dataclasses
+import random
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import conftest  # noqa: F401  (devices and folders)
+import jax
+import jax.numpy as jnp
+import numpy as np
+import training
+import zpp
+from jax.sharding import NamedSharding, PartitionSpec
+
+AXES = training.AXES
+SHARDED, WHOLE = PartitionSpec(AXES), PartitionSpec()
+WIDTH, DEVICES = 64, 8
+ROWS = 8 * WIDTH
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A step (state, batch) -> (state, loss). The state has `weights`, `moments`
+    of the optimizer, `statistics` that no gradient flows into, and `buffers`,
+    which come back as they are."""
+
+    choices: tuple[str, ...]
+    step: Callable
+    state: dict[str, Any]
+    #: Whether the partitioner makes the collectives.
+    is_jitted: bool
+    #: How far weights may be from where they would be after one step, relative
+    #: to how far they move: of an optimizer that divides by the gradient's size,
+    #: small elements may turn around.
+    bound: float
+
+
+# Layers: functions (weights, hidden, bias) -> hidden. -------------------------
+
+
+def dense(weights, hidden, bias):
+    return jnp.tanh(hidden @ weights["a"])
+
+
+def residual(weights, hidden, bias):
+    return hidden + jax.nn.gelu(hidden @ weights["a"]) @ weights["b"]
+
+
+def gated(weights, hidden, bias):
+    return hidden + (jax.nn.silu(hidden @ weights["a"])
+                     * (hidden @ weights["b"])) @ weights["a"].T
+
+
+def attention(weights, hidden, bias):
+    rows = hidden.reshape(-1, WIDTH, WIDTH)
+    scores = (rows @ weights["a"]) @ jnp.swapaxes(rows, 1, 2) * WIDTH**-0.5
+    return hidden + (jax.nn.softmax(scores + bias) @ rows
+                     @ weights["b"]).reshape(hidden.shape)
+
+
+def rectified(weights, hidden, bias):
+    return jax.nn.relu(hidden @ weights["a"]) @ weights["b"]
+
+
+def normed(weights, hidden, bias):
+    scale = jax.lax.rsqrt(jnp.mean(hidden**2, -1, keepdims=True) + 1e-6)
+    return hidden + jnp.tanh((hidden * scale) @ weights["a"]) @ weights["b"]
+
+
+LAYERS = (dense, residual, gated, attention, rectified, normed)
+
+# Losses: functions (output, batch) -> a mean per device. ----------------------
+
+
+def squares(output, batch):
+    return jnp.mean((output - jnp.sin(3 * batch)) ** 2)
+
+
+def entropy(output, batch):
+    target = jax.nn.one_hot(jnp.argmax(batch, 1), WIDTH)
+    return -jnp.mean(jnp.sum(target * jax.nn.log_softmax(output), 1))
+
+
+def huber(output, batch):
+    error = jnp.abs(output - batch)
+    return jnp.mean(jnp.where(error < 1, error**2 / 2, error - 0.5))
+
+
+LOSSES = (squares, entropy, huber)
+
+# Optimizers: functions (weight, gradient, moment) -> (weight, moment). --------
+
+
+def sgd(weight, gradient, moment):
+    return weight - 0.3 * gradient, moment
+
+
+def momentum(weight, gradient, moment):
+    moment = 0.9 * moment + gradient
+    return weight - 0.1 * moment, moment
+
+
+def decayed(weight, gradient, moment):
+    return 0.999 * weight - 0.3 * gradient, 0.9 * moment + 0.1 * weight
+
+
+def rms(weight, gradient, moment):
+    moment = 0.9 * moment + 0.1 * gradient**2
+    return weight - 1e-2 * gradient / (jnp.sqrt(moment) + 1e-3), moment
+
+
+def lion(weight, gradient, moment):
+    return (weight - 1e-2 * jnp.sign(0.9 * moment + 0.1 * gradient),
+            0.99 * moment + 0.01 * gradient)
+
+
+OPTIMIZERS = {sgd: 0.2, momentum: 0.2, decayed: 0.2, rms: 0.9, lion: 0.9}
+
+# Statistics: functions (hidden, batch) -> a matrix of this device. ------------
+
+
+def covariance(hidden, batch):
+    return hidden.T @ hidden / len(hidden)
+
+
+def classes(hidden, batch):
+    return jax.nn.one_hot(jnp.argmax(batch, 1), WIDTH).T @ hidden / len(hidden)
+
+
+def correlation(hidden, batch):
+    return jnp.tanh(batch).T @ hidden / len(hidden)
+
+
+def largest(hidden, batch):
+    return jnp.zeros((WIDTH, WIDTH)).at[jnp.argmax(hidden, 1)].add(batch) / len(
+        hidden)
+
+
+STATISTICS = (covariance, classes, correlation, largest)
+
+
+def masks(draw: random.Random) -> np.ndarray:
+    hidden = draw.choice((-1e9, -np.inf, -30.0))
+    distance = np.abs(np.subtract.outer(np.arange(WIDTH), np.arange(WIDTH)))
+    return np.where(np.tri(WIDTH, dtype=bool), -0.05 * distance,
+                    hidden).astype(np.float32)
+
+
+def make(seed: int) -> Program:
+    draw = random.Random(seed)
+    layers = [draw.choice(LAYERS) for _ in range(draw.randint(1, 3))]
+    loss_of = draw.choice(LOSSES)
+    optimizer = draw.choice(list(OPTIMIZERS))
+    statistics = [draw.choice(STATISTICS) for _ in range(draw.randint(0, 2))]
+    is_jitted = draw.random() < 0.3
+    is_checkpointed = draw.random() < 0.5
+    clips = draw.random() < 0.3
+    numbers = np.random.default_rng(seed)
+
+    def matrix():
+        return (WIDTH**-0.5 * numbers.standard_normal((WIDTH, WIDTH))).astype(
+            np.float32)
+
+    weights = [{"a": matrix(), "b": matrix()} for _ in layers]
+    zeros = jax.tree.map(np.zeros_like, weights)
+    state = {"weights": weights, "moments": zeros,
+             "statistics": [np.zeros((WIDTH, WIDTH), np.float32)
+                            for _ in statistics],
+             "buffers": masks(draw)}
+
+    def gather(shard):
+        if is_jitted:
+            return shard
+        return jax.lax.all_gather(shard, AXES, axis=0, tiled=True)
+
+    def mean(value):
+        return value if is_jitted else jax.lax.pmean(value, AXES)
+
+    def scatter(value):
+        if is_jitted:
+            return value
+        return jax.lax.psum_scatter(value, AXES, tiled=True) / DEVICES
+
+    def step(state, batch):
+        bias = gather(state["buffers"])
+
+        def forward(weights):
+            hidden, seen = batch, []
+            for layer, shards in zip(layers, weights, strict=True):
+                def apply(shards, hidden, layer=layer):
+                    return layer(jax.tree.map(gather, shards), hidden, bias)
+                if is_checkpointed:
+                    apply = jax.checkpoint(apply)
+                hidden = apply(shards, hidden)
+                seen.append(hidden)
+            return loss_of(hidden, batch), seen
+
+        (loss, seen), gradients = jax.value_and_grad(forward, has_aux=True)(
+            state["weights"])
+        if not is_jitted:
+            # The transposes of gathers are sums.
+            gradients = jax.tree.map(lambda g: g / DEVICES, gradients)
+        if clips:
+            squared = sum(jnp.sum(g**2) for g in jax.tree.leaves(gradients))
+            norm = jnp.sqrt(squared if is_jitted
+                            else jax.lax.psum(squared, AXES))
+            gradients = jax.tree.map(
+                lambda g: g * jnp.minimum(1, 1 / (norm + 1e-6)), gradients)
+        found = [optimizer(w, g, m) for w, g, m in zip(*map(
+            jax.tree.leaves, (state["weights"], gradients, state["moments"])),
+            strict=True)]
+        tree = jax.tree.structure(state["weights"])
+        collected = [0.9 * old + 0.1 * scatter(statistic(hidden, batch))
+                     for old, statistic, hidden in zip(
+                         state["statistics"], statistics, reversed(seen),
+                         strict=False)]
+        collected += state["statistics"][len(collected):]
+        return {"weights": tree.unflatten([w for w, _ in found]),
+                "moments": tree.unflatten([m for _, m in found]),
+                "statistics": collected, "buffers": state["buffers"]}, mean(loss)
+
+    specs = jax.tree.map(lambda _: SHARDED, state)
+    if is_jitted:
+        def placed(state, batch):
+            batch = jax.lax.with_sharding_constraint(
+                batch, NamedSharding(training.MESH, SHARDED))
+            state, loss = step(state, batch)
+            return jax.lax.with_sharding_constraint(
+                state, jax.tree.map(lambda spec: NamedSharding(
+                    training.MESH, spec), specs)), loss
+    else:
+        placed = jax.shard_map(
+            step, mesh=training.MESH, in_specs=(specs, SHARDED),
+            out_specs=(specs, WHOLE), check_vma=False)
+    state = jax.tree.map(lambda leaf: jax.device_put(
+        leaf, NamedSharding(training.MESH, SHARDED)), state)
+    names = [each.__name__ for each in (
+        *layers, loss_of, optimizer, *statistics)]
+    return Program(
+        (*names, *["jit"] * is_jitted, *["checkpoint"] * is_checkpointed,
+         *["clip"] * clips), placed, state, is_jitted, OPTIMIZERS[optimizer])
+
+
+def batch_of(seed: int, step: int):
+    numbers = np.random.default_rng([seed, step])
+    # Some rows are all of one sign.
+    values = numbers.standard_normal((ROWS, WIDTH)).astype(np.float32)
+    return jax.device_put(np.where(numbers.random((ROWS, 1)) < 0.3,
+                                   np.abs(values), values),
+                          NamedSharding(training.MESH, SHARDED))
+
+
+def differences(seed: int) -> list[str]:
+    """What differs that must not between the program and its rewrites."""
+    program, found = make(seed), []
+    batches = [batch_of(seed, step) for step in range(2)]
+
+    def train(step):
+        state = program.state
+        for batch in batches:
+            state, loss = step(state, batch)
+            yield jax.tree.map(np.asarray, state), float(loss)
+
+    def rewritten(**options):
+        given = dict(weights="none", gradients="none", secondary="none")
+        return zpp.jit(program.step, mesh=training.NODES, target="portable",
+                       compiler_options=training.FAST, **given | options)
+
+    def compare(name, ours, theirs, bounds):
+        starts = jax.tree.map(np.asarray, program.state)
+        for kind, bound in bounds.items():
+            for start, left, right in zip(*map(jax.tree.leaves, (
+                    starts[kind], ours[kind], theirs[kind])), strict=True):
+                finite = np.isfinite(right)
+                moved = np.linalg.norm((right - start)[finite])
+                off = np.linalg.norm((left - right)[finite])
+                if not (np.array_equal(np.isfinite(left), finite)
+                        and off <= bound * moved):
+                    found.append(f"{name}: {kind} are off by {off:.3g} of "
+                                 f"{moved:.3g}")
+
+    plain = list(train(jax.jit(program.step, compiler_options=training.FAST)))
+    # What XLA compiles once more may round elsewhere.
+    exact = 1e-4 if program.is_jitted else 0
+    same = dict.fromkeys(program.state, exact)
+    for name, options in {"off": {}, "hpZ": {"secondary": "gpu"}}.items():
+        for (ours, loss), (theirs, their_loss) in zip(
+                train(rewritten(**options)), plain, strict=True):
+            compare(name, ours, theirs, same)
+            if abs(loss - their_loss) > exact * abs(their_loss):
+                found.append(f"{name}: loss {loss}, not {their_loss}")
+    # One step: what does not follow from a rounded gradient has its bits.
+    (ours, _), *_ = train(rewritten(gradients="i8:i4"))
+    compare("gradients", ours, plain[0][0], {
+        "weights": program.bound, "moments": 0.4,
+        "statistics": 1e-4, "buffers": 0})
+    # Weights in int8 change what all activations are, but not by much.
+    for ours, theirs in zip(train(rewritten(weights="i8", gradients="i8:i4",
+                                            secondary="gpu")), plain,
+                            strict=True):
+        compare("all", ours[0], theirs[0], {
+            "weights": 1.5 * program.bound, "moments": 0.5,
+            "statistics": 0.1, "buffers": 0})
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seed", type=int, default=0,
+                        help="the first of the programs")
+    args = parser.parse_args()
+    end, seed, failed = time.monotonic() + args.seconds, args.seed, 0
+    while time.monotonic() < end:
+        if found := differences(seed):
+            failed += 1
+            print(f"seed {seed}, {' '.join(make(seed).choices)}:",
+                  *found, sep="\n  ", flush=True)
+        seed += 1
+    print(f"{seed - args.seed} programs, {failed} failed")
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
