@@ -68,7 +68,7 @@ class Row:
     #: Formats of the two hops of gradients, or none.
     gradients: tuple[str, str] | None = ("i8", "i4")
     rotates: bool = True
-    #: Which hops add what they have rounded away.
+    #: The hops that add what they have rounded away.
     feedback: tuple[bool, bool] = (False, False)
     #: The format of differences of weights, or none.
     weights: str | None = None
@@ -230,8 +230,8 @@ class Training:
         return self.optax.adam(rate, b1=0.9, b2=0.99)
 
     def _split(self, params, leading: int = 0):
-        """What travels exactly, without the matrices; and these, [...,
-        elements] in f32, with so many leading dims."""
+        """The leaves that travel exactly, and all others, the matrices, as one
+        array [..., elements] in f32 with so many leading dims."""
         leaves, _ = self.jax.tree.flatten(params)
         matrices = [leaf.astype("float32").reshape(*leaf.shape[:leading], -1)
                     for leaf in leaves if leaf.ndim >= leading + 2]

@@ -264,7 +264,7 @@ def batch_of(seed: int, step: int):
 
 
 def differences(seed: int) -> list[str]:
-    """What differs that must not between the program and its rewrites."""
+    """Differences between the program and its rewrites that must not be."""
     program, found = make(seed), []
     batches = [batch_of(seed, step) for step in range(2)]
 
