@@ -961,8 +961,8 @@ TEST_F(PlacementProof, FindsAStateOfAnotherDevice) {
 
 std::vector<std::string> rotatedPasses(StringRef formats) {
   std::vector<std::string> passes = scatterPasses(formats, 1);
-  passes.insert(passes.end(), {"zero-outline-collectives",
-                               "zero-rotate-loops{min-trips=2}"});
+  passes.insert(passes.end(),
+                {"zero-outline-collectives", "zero-rotate-loops{min-trips=2}"});
   return passes;
 }
 
@@ -1008,17 +1008,17 @@ TEST_F(PlacementProof, FindsScattersOfAnotherIteration) {
     std::vector<PerRank> expected = run(*logical, mesh);
     int64_t mutated = 0;
     for (int64_t number = 0, numStores = 1; number < numStores; ++number) {
-      OwningOpRef<ModuleOp> step =
-          compileStep(program, rotatedPasses("i4:i4"));
+      OwningOpRef<ModuleOp> step = compileStep(program, rotatedPasses("i4:i4"));
       ASSERT_TRUE(isRotated(*step));
       ASSERT_EQ(compare(expected, run(*step, mesh)), "");
       SmallVector<Operation *> stores;
       step->lookupSymbol<func::FuncOp>("main").walk([&](Operation *op) {
         StringRef name = op->getName().getStringRef();
-        if (addsUp ? name == "stablehlo.add" &&
-                         cast<ShapedType>(op->getResult(0).getType())
-                                 .getShape() == ArrayRef(tensor.localShape())
-                   : name == "stablehlo.dynamic_update_slice")
+        if (addsUp
+                ? name == "stablehlo.add" &&
+                      cast<ShapedType>(op->getResult(0).getType()).getShape() ==
+                          ArrayRef(tensor.localShape())
+                : name == "stablehlo.dynamic_update_slice")
           stores.push_back(op);
       });
       numStores = stores.size();
@@ -1216,8 +1216,8 @@ protected:
     auto function = step->lookupSymbol<func::FuncOp>("main");
     unsigned last = loop.getNumCarried() - 1;
     Type type = loop.getInit(last).getType();
-    loop->setOperand(
-        last, function.getBody().addArgument(type, function.getLoc()));
+    loop->setOperand(last,
+                     function.getBody().addArgument(type, function.getLoc()));
     SmallVector<Type> types(function.getArgumentTypes());
     types.push_back(type);
     function.setType(FunctionType::get(
@@ -1255,8 +1255,8 @@ protected:
         builder, loc, "outer",
         builder.getFunctionType(from.getLocalType(), to.getLocalType()));
     builder.setInsertionPointToStart(outer.addEntryBlock());
-    Value value = zero::FromLocalOp::create(builder, loc, from,
-                                            outer.getArgument(0));
+    Value value =
+        zero::FromLocalOp::create(builder, loc, from, outer.getArgument(0));
     for (zero::ReduceScatterOp hop : hops) {
       Operation *clone = builder.clone(*hop);
       clone->setOperand(0, value);

@@ -36,8 +36,8 @@ using PerRank = std::vector<SymbolicTensor>;
 
 /// The results of `function` for `arguments`. An argument that is not given is,
 /// on rank r, makeSymbolicSource(r, its number of elements), with the elements
-/// of argument i numbered from 2^20 * i. Quantization is exact. Sets `error` where
-/// an op is not known.
+/// of argument i numbered from 2^20 * i. Quantization is exact. Sets `error`
+/// where an op is not known.
 std::vector<PerRank> interpret(mlir::func::FuncOp function, const Mesh &mesh,
                                std::string &error,
                                llvm::ArrayRef<PerRank> arguments = {});

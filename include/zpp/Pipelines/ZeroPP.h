@@ -158,8 +158,8 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
       *this, "stages",
       llvm::cl::desc("An old option; zero-decompose-reduce-scatter and "
                      "zero-split-all-reduce have it")};
-  Option<std::string> feedback{
-      *this, "feedback", llvm::cl::desc("An old option, which has gone")};
+  Option<std::string> feedback{*this, "feedback",
+                               llvm::cl::desc("An old option, which has gone")};
 };
 
 inline ZeroPPOptions::Tuning::Tuning(ZeroPPOptions &options)
