@@ -43,11 +43,11 @@ import time
 import numpy as np
 
 import convergence
-import lab  # noqa: F401  (finds the examples)
+import lab
 from lab.tables import Table
 
 sys.path.insert(0, str(lab.ROOT / "test" / "python"))
-import blockquant  # noqa: E402
+import blockquant
 
 NODES, GPUS, BLOCK = 2, 2, 128
 #: Codes of largest magnitude.

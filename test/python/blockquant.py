@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """include/zpp/Support/BlockQuant.h in numpy: an oracle of its own."""
 
-import ml_dtypes
 import numpy as np
 
 MAX_CODE = {"i8": 127, "i4": 7}

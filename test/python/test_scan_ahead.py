@@ -9,7 +9,6 @@ import jax
 import pytest
 import test_forms as forms
 import zpp
-from jax.sharding import PartitionSpec as P
 from startwait import needs_library
 from training import ALL_ON, FAST, same_bits
 

@@ -118,9 +118,10 @@ class JittedStep:
 
     @property
     def state(self) -> dict[str, jax.Array] | None:
-        """The arrays that weights=i4:delta keeps between calls, by name; None before the first call. Save it with the weights, and set it when
-        they are restored, on the same mesh. Without it the next call sends whole
-        weights once, as it does when no argument is a result of the latest call.
+        """The arrays that weights=i4:delta keeps between calls, by name; None
+        before the first call. Save it with the weights, and set it when they are
+        restored, on the same mesh. Without it the next call sends whole weights
+        once, as it does when no argument is a result of the latest call.
         """
         return self._keeper.arrays
 

@@ -207,8 +207,8 @@ class Keeper:
         if self._is_given:
             raise ValueError(
                 "state: expected None for a step that keeps nothing between "
-                "calls, but got arrays; weights=i4:delta would keep some. Restore it with the options with which it was saved, "
-                "or set it to None")
+                "calls, but got arrays; weights=i4:delta would keep some. Restore "
+                "it with the options with which it was saved, or set it to None")
 
     def take(self, owner: Any, state: State, leaves: Sequence[Any]
              ) -> dict[str, jax.Array]:

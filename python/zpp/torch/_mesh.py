@@ -162,11 +162,10 @@ def gradient_formats(formats: str | None, mesh: Mapping[str, int],
     parts = (formats or _GRADIENTS).split(":")
     if tiers == mesh or len(parts) == 1:
         return formats
-    *innermost_first, outermost = reversed(mesh)
+    innermost_first = list(reversed(mesh))
     by_tier = {name: parts[min(place, len(parts) - 2)]
                for place, name in enumerate(innermost_first)}
-    by_tier[outermost] = parts[-1]
-    innermost_first.append(outermost)
+    by_tier[innermost_first[-1]] = parts[-1]
     return ":".join(by_tier[name] for name in innermost_first if name in tiers)
 
 
