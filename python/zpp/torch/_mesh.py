@@ -162,7 +162,7 @@ def gradient_formats(formats: str | None, mesh: Mapping[str, int],
     parts = (formats or _GRADIENTS).split(":")
     if tiers == mesh or len(parts) == 1:
         return formats
-    innermost_first = list(reversed(mesh))
+    innermost_first: list[str] = list(mesh)[::-1]
     by_tier = {name: parts[min(place, len(parts) - 2)]
                for place, name in enumerate(innermost_first)}
     by_tier[innermost_first[-1]] = parts[-1]
