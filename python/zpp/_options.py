@@ -288,7 +288,7 @@ _MOVED_WORDS = ("block", "rotate", "prefetch_bytes", "coalesce_bytes",
                 "compile_timeout")
 #: Words of the last release that have gone, and what to know about them.
 GONE_WORDS = {
-    "stages": "the compiler picks the number that suits `links`",
+    "stages": "the compiler picks the number that suits the links",
     "feedback": "no training was closer with it"}
 OLD_WORDS = (*_MOVED_WORDS, *GONE_WORDS)
 

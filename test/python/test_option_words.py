@@ -144,8 +144,8 @@ def test_old_words_leave_other_tuning():
         tuning={"coalesce_bytes": 0}))
     assert options.tuning == zpp.Tuning(block=64, rotate=0, coalesce_bytes=0)
     assert len(messages) == 3 and messages[2] == (
-        "stages=2 is an old option without effect: leave it out, the compiler "
-        "picks the number that suits `links`")
+        "stages=2 is an old option without effect: leave it out; the compiler "
+        "picks the number that suits the links")
     with pytest.raises(AttributeError, match="no attribute 'stages'"):
         options.stages  # noqa: B018
 
@@ -166,8 +166,8 @@ def test_old_words_of_the_command_line(tmp_path, capsys):
     assert capsys.readouterr().err == (
         "zpp: warning: --block is an old word, which works in this release only; "
         "write --tuning.block\n"
-        "zpp: warning: --stages is an old option without effect: leave it out, "
-        "the compiler picks the number that suits --links\n")
+        "zpp: warning: --stages is an old option without effect: leave it out; "
+        "the compiler picks the number that suits the links\n")
     assert main([*run, "--block", "100"]) == 1
     assert "block: expected a power of two" in capsys.readouterr().err
     with pytest.raises(SystemExit):
