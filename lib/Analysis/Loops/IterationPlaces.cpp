@@ -7,8 +7,7 @@
 
 #include "zpp/Analysis/Loops/IterationPlaces.h"
 
-#include "mlir/IR/SymbolTable.h"
-#include "zpp/Dialect/Guest/ManualComputation.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/While.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
@@ -18,22 +17,12 @@ using namespace mlir;
 using namespace zpp;
 
 namespace {
-/// Follows a value through one iteration of a loop, or through a step, up to
-/// what it hands on.
+/// Follows a value through one iteration of a loop, up to what it hands on.
 class PlaceFinder {
 public:
   PlaceFinder(Block &body, ProvenanceAnalysis &provenances)
-      : body(body), isLoop(isWhile(body.getParentOp())),
-        provenances(provenances),
+      : body(body), provenances(provenances),
         counted(getCountedLoop(body.getParentOp(), provenances)) {}
-
-  /// The reason why steps may leave the value at different places, or an empty
-  /// string.
-  std::string findInStep(Value value) {
-    values.insert(value);
-    followAll();
-    return result.reason;
-  }
 
   IterationPlaces find(Value value) {
     source = value;
@@ -116,13 +105,6 @@ private:
         elementwise.insert(op);
       } else if (!movesData(op) && !isZero(op)) {
         mixing.insert(op);
-        // A permutation.
-        if (!isLoop && op->getNumOperands() > 1 &&
-            ((isNamed(op, guest::kGather) && number == 0) ||
-             (isNamed(op, guest::kScatter) && number == 2)))
-          chooseBy(op->getOperand(1));
-        if (auto call = dyn_cast<func::CallOp>(op); call && !isLoop)
-          enter(call);
         if (!isMixed)
           return;
       }
@@ -144,36 +126,12 @@ private:
     return isa_and_nonnull<zero::ZeroDialect>(op->getDialect());
   }
 
-  /// JAX calls functions for updates of slices, which are inlined in loops
-  /// only.
-  void enter(func::CallOp call) {
-    auto callee = SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
-        call, call.getCalleeAttr());
-    if (callee && callee
-                      .walk([](Operation *op) {
-                        return isNamed(op, guest::kDynamicSlice) ||
-                                       isNamed(op,
-                                               guest::kDynamicUpdateSlice) ||
-                                       isNamed(op, guest::kGather) ||
-                                       isNamed(op, guest::kScatter)
-                                   ? WalkResult::interrupt()
-                                   : WalkResult::advance();
-                      })
-                      .wasInterrupted())
-      for (Value operand : call.getOperands())
-        if (auto type = dyn_cast<RankedTensorType>(operand.getType());
-            type && type.getElementType().isInteger())
-          chooseBy(operand);
-  }
-
   /// `use` is in the terminator of a region.
   void leave(OpOperand &use) {
     Block *block = use.getOwner()->getBlock();
     Operation *parent = block->getParentOp();
     unsigned number = use.getOperandNumber();
     if (block == &body) {
-      if (!isLoop)
-        return;
       // A value that the next iteration may overwrite can go anywhere. Metrics,
       // which are scalars, are no gradients.
       if (!isScalar(use.get()) && !keeps(use.get(), body.getArgument(number)))
@@ -209,9 +167,6 @@ private:
     for (Value index : indices) {
       if (isInvariant(index))
         continue;
-      if (!isLoop)
-        return refuse("the step stores it at an index that it computes, which "
-                      "may be another one in the next step");
       if (!counted)
         return refuse("the loop does not count its iterations from 0 to a "
                       "constant, and each has a place of its own for it");
@@ -329,7 +284,6 @@ private:
   }
 
   Block &body;
-  bool isLoop;
   ProvenanceAnalysis &provenances;
   std::optional<CountedLoop> counted;
   Value source;
@@ -348,10 +302,4 @@ private:
 IterationPlaces zpp::getIterationPlaces(Value value, Operation *loop,
                                         ProvenanceAnalysis &provenances) {
   return PlaceFinder(WhileView(loop).getBody(), provenances).find(value);
-}
-
-std::string zpp::getMovingPlace(Value value, Operation *manual,
-                                ProvenanceAnalysis &provenances) {
-  return PlaceFinder(ManualView(manual).getBody(), provenances)
-      .findInStep(value);
 }

@@ -1,13 +1,12 @@
-//===- IterationPlaces.h - The places of a loop's gradients ------*- C++
-//-*-===//
+//===- IterationPlaces.h - Places of a loop's gradients ---------*- C++ -*-===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 //
-// What is kept of a gradient from step to step belongs to a weight. In a loop,
-// which weight it is shows where the iterations leave the gradient.
+// Gradients that iterations add to one sum are those of micro-batches; those
+// that they write to places of their own are those of layers.
 //
 //===----------------------------------------------------------------------===//
 
@@ -43,11 +42,6 @@ struct IterationPlaces {
 /// what follows from `value`, which is computed in its body or in a loop there.
 IterationPlaces getIterationPlaces(mlir::Value value, mlir::Operation *loop,
                                    ProvenanceAnalysis &provenances);
-
-/// The reason why `manual`, the manual computation around `value`, may leave it
-/// at another place in each step, or an empty string.
-std::string getMovingPlace(mlir::Value value, mlir::Operation *manual,
-                           ProvenanceAnalysis &provenances);
 
 } // namespace zpp
 
