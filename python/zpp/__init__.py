@@ -22,6 +22,7 @@ from zpp._bundle import Bundle
 from zpp._compiler import CompileError, Diagnostic, Rewritten, find_compiler
 from zpp._options import Options, Tuning
 from zpp._plan import Auto, Plan, Prediction
+from zpp._release import find_version
 from zpp._rewrite import plan, rewrite
 
 if typing.TYPE_CHECKING:
@@ -43,7 +44,7 @@ __all__ = ["Auto", "Bundle", "CompileError", "Diagnostic", "Options", "Plan",
 
 def __getattr__(name: str) -> typing.Any:
     if name == "__version__":
-        return _find_version()
+        return find_version()
     if name == "jax" or name in _OF_JAX:
         front_end = importlib.import_module("zpp.jax")
         return front_end if name == "jax" else getattr(front_end, name)
@@ -52,17 +53,3 @@ def __getattr__(name: str) -> typing.Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_OF_JAX, "jax", "__version__"})
-
-
-def _find_version() -> str:
-    """The version that CMakeLists.txt names; a wheel has it in a file."""
-    try:
-        from zpp._version import version
-        return version
-    except ImportError:
-        import pathlib
-        import re
-        root = pathlib.Path(__file__).resolve().parent.parent.parent
-        return re.search(r"^project\(zpp VERSION (\S+)",
-                         (root / "CMakeLists.txt").read_text(),
-                         re.MULTILINE).group(1)

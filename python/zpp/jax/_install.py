@@ -21,10 +21,10 @@ from typing import Any
 
 import jax
 
-import zpp
 from zpp._compiler import Rewritten, rewrite_text
 from zpp._files import write_file
 from zpp._options import Options, describe, parse_mesh
+from zpp._release import find_version
 from zpp.jax import _hook, _runtime
 from zpp.jax._rewrite import cuda_if_possible, is_as_written
 
@@ -112,9 +112,9 @@ class _Decision:
         entries = [{name: value for name, value in entry.items()
                     if name not in ("location", "locations")}
                    for entry in self.result.report["collectives"]]
-        common = json.dumps([zpp.__version__, self.result.target, _words(options),
+        common = json.dumps([find_version(), self.result.target, _words(options),
                              entries], sort_keys=True)
-        return {"text": f"zpp {zpp.__version__} with {_words(options)} for target "
+        return {"text": f"zpp {find_version()} with {_words(options)} for target "
                         f"{self.result.target}",
                 "digest": hashlib.sha256(common.encode()).hexdigest()}
 
@@ -162,7 +162,7 @@ class _Rewriter:
 
     def cache_key(self) -> str:
         """The part of the keys of JAX's persistent cache that stands for zpp."""
-        return (f"zpp {zpp.__version__} {self.options.target} "
+        return (f"zpp {find_version()} {self.options.target} "
                 f"{_words(self.options)}")
 
     def rewrite(self, content: bytes) -> bytes | None:
@@ -291,7 +291,7 @@ class _Rewriter:
         if self._path is None or _hook.process_index() != 0:
             return
         content = {
-            "version": zpp.__version__, "options": _words(self.options),
+            "version": find_version(), "options": _words(self.options),
             "modules": [{"name": each.name, "rewritten": each.rewritten,
                          "reason": each.reason, "target": each.target,
                          "seconds": each.seconds, "report": each.report}
