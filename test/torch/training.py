@@ -457,18 +457,23 @@ def resumes_from_checkpoint(folder: str, saved: Mapping | None,
     return is_equal
 
 
-def stop_last(options: Mapping[str, Any] | None) -> str:
-    """The error of a training in which the last rank waits too long."""
-    model = make_model(options)
-    loss_of(model, make_batch()).backward()
-    if dist.get_rank() == dist.get_world_size() - 1:
-        time.sleep(14)
+def _error_of_passes(model: nn.Module) -> str:
+    """The error of three backward passes, or "none"."""
     try:
         for _ in range(3):
             loss_of(model, make_batch()).backward()
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return "none"
+
+
+def stop_last(options: Mapping[str, Any] | None) -> str:
+    """The error of a training in which the last rank waits too long."""
+    model = make_model(options)
+    loss_of(model, make_batch()).backward()
+    if dist.get_rank() == dist.get_world_size() - 1:
+        time.sleep(14)
+    return _error_of_passes(model)
 
 
 def timeouts_of_hops() -> tuple[list[float], list[float]]:
@@ -856,12 +861,7 @@ def lose_last(options: Mapping[str, Any] | None) -> str:
     loss_of(model, make_batch()).backward()
     if dist.get_rank() == dist.get_world_size() - 1:
         os._exit(1)
-    try:
-        for _ in range(3):
-            loss_of(model, make_batch()).backward()
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return "none"
+    return _error_of_passes(model)
 
 
 def overridden() -> dict:
