@@ -567,9 +567,10 @@ def draw_panel(y: int, title: str, label: str,
     return parts
 
 
-def main():
+def make_parser(description: str | None) -> argparse.ArgumentParser:
+    """The command line of an experiment that is exported, run and printed."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+        description=description, formatter_class=argparse.RawTextHelpFormatter)
     stage = parser.add_mutually_exclusive_group(required=True)
     stage.add_argument("--export", type=pathlib.Path, metavar="DIR")
     stage.add_argument("--run", type=pathlib.Path, metavar="DIR")
@@ -578,9 +579,14 @@ def main():
                         metavar="FILE", help="packages, folders or files")
     parser.add_argument("--tiny", action="store_true",
                         help="export a small model for a few steps")
+    parser.add_argument("--seconds", type=float, default=math.inf)
+    return parser
+
+
+def main():
+    parser = make_parser(__doc__)
     parser.add_argument("--steps", type=int, help="export for so many steps")
     parser.add_argument("--platform", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--row", help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -27,7 +27,6 @@ weights change in a step, which is what a code without an error has to send. For
 the learning rates of fine-tuning it goes on from the trained weights.
 """
 
-import argparse
 import collections
 import concurrent.futures
 import dataclasses
@@ -419,18 +418,7 @@ def print_tables(folder: pathlib.Path):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    stage = parser.add_mutually_exclusive_group(required=True)
-    stage.add_argument("--export", type=pathlib.Path, metavar="DIR")
-    stage.add_argument("--run", type=pathlib.Path, metavar="DIR")
-    stage.add_argument("--table", type=pathlib.Path, metavar="DIR")
-    parser.add_argument("--text", type=pathlib.Path, nargs="+", default=[],
-                        metavar="FILE", help="packages, folders or files")
-    parser.add_argument("--tiny", action="store_true",
-                        help="export a small model for a few steps")
-    parser.add_argument("--seconds", type=float, default=math.inf)
-    args = parser.parse_args()
+    args = convergence.make_parser(__doc__).parse_args()
     if args.export:
         export(args.export, convergence.read_text(args.text),
                tiny() if args.tiny else full())

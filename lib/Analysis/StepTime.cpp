@@ -233,6 +233,8 @@ private:
       role = origins.front().role;
       phase = origins.front().phase;
     }
+    if (role == Role::Weight && phase == Phase::Forward)
+      forwardWeights.insert(site);
     std::string label = getRoleName(role).str();
     if (role == Role::Weight && phase)
       label = getPhaseName(*phase).str() + " " + label;
@@ -449,8 +451,7 @@ private:
   /// Gathers between nodes that need nothing but the step's inputs.
   void placeEarlyHops(Block &block) {
     block.getParentOp()->walk([&](Operation *op) {
-      if (!isCollective(op) || isInLoop(op) ||
-          labels[op] != "forward " + getRoleName(Role::Weight).str())
+      if (!isCollective(op) || isInLoop(op) || !forwardWeights.contains(op))
         return;
       std::optional<CollectiveView> view = reader.read(op);
       if (!view || view->kind != CollectiveKind::AllGather || !isHop(*view) ||
@@ -496,6 +497,8 @@ private:
   ProvenanceAnalysis provenances;
   /// Labels of collectives and starts in the picture.
   llvm::DenseMap<Operation *, std::string> labels;
+  /// Collectives and starts that gather weights for the forward pass.
+  llvm::DenseSet<Operation *> forwardWeights;
   /// When values are there; all others are when the step begins.
   llvm::DenseMap<Value, double> ready;
   /// Gathered by XLA and not used yet; when the last of them was.

@@ -24,7 +24,7 @@ public:
       : body(body), provenances(provenances),
         counted(getCountedLoop(body.getParentOp(), provenances)) {}
 
-  IterationPlaces find(Value value) {
+  Decision<IterationPlaces> find(Value value) {
     source = value;
     // First what has the elements at positions that follow from theirs, then
     // the rest.
@@ -49,9 +49,9 @@ public:
           if (!values.contains(operand) && !isUniform(operand) &&
               !isInvariant(operand, /*orCarried=*/true))
             refuse(kChosen);
-    if (!result.reason.empty())
-      return {IterationPlaces::Unknown, {}, result.reason};
-    return std::move(result);
+    if (refused)
+      return *refused;
+    return result;
   }
 
 private:
@@ -63,15 +63,15 @@ private:
   void followAll() {
     for (; numFollowed < values.size(); ++numFollowed)
       for (OpOperand &use : values[numFollowed].getUses()) {
-        if (!result.reason.empty())
+        if (refused)
           return;
         follow(use);
       }
   }
 
   void refuse(StringRef reason) {
-    if (result.reason.empty())
-      result.reason = reason;
+    if (!refused)
+      refused = LeftAlone(reason.str());
   }
 
   void follow(OpOperand &use) {
@@ -173,8 +173,7 @@ private:
       if (!isIndexOfIteration(index, *counted, provenances))
         return refuse("the loop stores it at an index that does not follow "
                       "from the number of the iteration alone");
-      result.kind = IterationPlaces::Own;
-      result.loop = *counted;
+      result.stack = *counted;
     }
   }
 
@@ -296,10 +295,12 @@ private:
   /// Whether `values` has what `mixing` computes.
   bool isMixed = false;
   IterationPlaces result;
+  std::optional<LeftAlone> refused;
 };
 } // namespace
 
-IterationPlaces zpp::getIterationPlaces(Value value, Operation *loop,
-                                        ProvenanceAnalysis &provenances) {
+Decision<IterationPlaces>
+zpp::getIterationPlaces(Value value, Operation *loop,
+                        ProvenanceAnalysis &provenances) {
   return PlaceFinder(WhileView(loop).getBody(), provenances).find(value);
 }

@@ -416,10 +416,11 @@ private:
            loop = loop->getParentOp()) {
         std::optional<LoopCounter> counter =
             getLoopCounter(WhileView(loop), provenances);
-        isRepeated |=
-            (!counter || counter->trips > 1) &&
-            getIterationPlaces(scatter.getResult(), loop, provenances).kind !=
-                IterationPlaces::Own;
+        if (counter && counter->trips <= 1)
+          continue;
+        Decision<IterationPlaces> places =
+            getIterationPlaces(scatter.getResult(), loop, provenances);
+        isRepeated |= !places || !places->stack;
       }
       if (!isRepeated)
         return;

@@ -118,9 +118,10 @@ TEST(IterationPlacesTest, TellsSumsFromStacks) {
         : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>)",
                             4, "%s, %next"));
   ProvenanceAnalysis ofSum;
-  EXPECT_EQ(
-      getIterationPlaces(sum.value("gradient"), sum.op("loop"), ofSum).kind,
-      IterationPlaces::Same);
+  Decision<IterationPlaces> places =
+      getIterationPlaces(sum.value("gradient"), sum.op("loop"), ofSum);
+  ASSERT_TRUE(places);
+  EXPECT_FALSE(places->stack);
 
   auto writeAt = [&](const std::string &index) {
     return loopWith(gradient + R"(%row = "stablehlo.reshape"(%g)
@@ -133,10 +134,11 @@ TEST(IterationPlacesTest, TellsSumsFromStacks) {
   };
   ParsedModule stack(writeAt("%i"));
   ProvenanceAnalysis ofStack;
-  IterationPlaces places =
+  places =
       getIterationPlaces(stack.value("gradient"), stack.op("loop"), ofStack);
-  EXPECT_EQ(places.kind, IterationPlaces::Own);
-  EXPECT_EQ(places.loop.trips, 4);
+  ASSERT_TRUE(places);
+  ASSERT_TRUE(places->stack);
+  EXPECT_EQ(places->stack->trips, 4);
 
   // An index that something else computes.
   gradient += apply("multiply", "%i", "%i", "square");
@@ -144,9 +146,10 @@ TEST(IterationPlacesTest, TellsSumsFromStacks) {
   ProvenanceAnalysis ofUnknown;
   places = getIterationPlaces(unknown.value("gradient"), unknown.op("loop"),
                               ofUnknown);
-  EXPECT_EQ(places.kind, IterationPlaces::Unknown);
-  EXPECT_EQ(places.reason, "the loop stores it at an index that does not "
-                           "follow from the number of the iteration alone");
+  ASSERT_FALSE(places);
+  EXPECT_EQ(places.getReason(),
+            "the loop stores it at an index that does not follow from the "
+            "number of the iteration alone");
 }
 
 } // namespace

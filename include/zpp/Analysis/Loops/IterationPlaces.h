@@ -14,34 +14,27 @@
 #define ZPP_ANALYSIS_LOOPS_ITERATIONPLACES_H
 
 #include "zpp/Analysis/Loops/CountedLoop.h"
+#include "zpp/Support/Decision.h"
 
-#include <string>
+#include <optional>
 
 namespace zpp {
 
 /// The places at which the iterations of a loop leave what they compute of a
 /// value.
 struct IterationPlaces {
-  enum Kind {
-    /// All at the same place: they add to one sum.
-    Same,
-    /// Each at its own, which is the same in every run of the loop: they write
-    /// the layers of a stack.
-    Own,
-    /// Neither is known.
-    Unknown,
-  };
-  Kind kind = Same;
-  /// The loop, if they are `Own`.
-  CountedLoop loop = {};
-  /// The reason, if they are `Unknown`.
-  std::string reason = {};
+  /// The loop, if each has its own place, which is the same in every run of the
+  /// loop: they write the layers of a stack. Nullopt if all have the same
+  /// place: they add to one sum.
+  std::optional<CountedLoop> stack;
 };
 
 /// The places at which the iterations of `loop`, a `stablehlo.while`, leave
-/// what follows from `value`, which is computed in its body or in a loop there.
-IterationPlaces getIterationPlaces(mlir::Value value, mlir::Operation *loop,
-                                   ProvenanceAnalysis &provenances);
+/// what follows from `value`, which is computed in its body or in a loop there,
+/// or why they are not known.
+Decision<IterationPlaces> getIterationPlaces(mlir::Value value,
+                                             mlir::Operation *loop,
+                                             ProvenanceAnalysis &provenances);
 
 } // namespace zpp
 

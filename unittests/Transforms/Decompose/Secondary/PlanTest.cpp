@@ -127,16 +127,31 @@ TEST(SecondaryPlanTest, LeavesAloneWithAReason) {
   EXPECT_TRUE(between->front().plan);
 }
 
+/// The way of the only weight in `module`, or nullopt, which fails the test.
+template <typename WayT> std::optional<WayT> decideWay(ParsedModule &module) {
+  auto decisions = decide(module.get());
+  if (failed(decisions) || decisions->size() != 1) {
+    ADD_FAILURE() << "expected one weight";
+    return std::nullopt;
+  }
+  const WeightDecision &weight = decisions->front();
+  if (!weight.plan) {
+    ADD_FAILURE() << weight.plan.getReason();
+    return std::nullopt;
+  }
+  const auto *way = std::get_if<WayT>(&weight.plan->place.way);
+  if (!way) {
+    ADD_FAILURE() << "expected another way";
+    return std::nullopt;
+  }
+  return *way;
+}
+
 TEST(SecondaryPlanTest, HoistsAStack) {
   ParsedModule module(getLoops(R"(%l1 = "stablehlo.negate"(%l)
     : (tensor<2xf32>) -> tensor<2xf32>
   )"));
-  auto decisions = decide(module.get());
-  ASSERT_TRUE(succeeded(decisions));
-  ASSERT_EQ(decisions->size(), 1u);
-  const WeightDecision &weight = decisions->front();
-  ASSERT_TRUE(weight.plan) << weight.plan.getReason();
-  const auto *way = std::get_if<HoistStack>(&weight.plan->place.way);
+  auto way = decideWay<HoistStack>(module);
   ASSERT_TRUE(way);
   EXPECT_EQ(way->anchor, module.op("loop of forward"));
   ASSERT_EQ(way->paths.size(), 2u);
@@ -148,12 +163,7 @@ TEST(SecondaryPlanTest, KeepsInLoop) {
   ParsedModule module(getLoops(R"(%l1 = "stablehlo.add"(%l, %v)
     : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
   )"));
-  auto decisions = decide(module.get());
-  ASSERT_TRUE(succeeded(decisions));
-  ASSERT_EQ(decisions->size(), 1u);
-  const WeightDecision &weight = decisions->front();
-  ASSERT_TRUE(weight.plan) << weight.plan.getReason();
-  const auto *way = std::get_if<KeepInLoop>(&weight.plan->place.way);
+  auto way = decideWay<KeepInLoop>(module);
   ASSERT_TRUE(way);
   EXPECT_EQ(way->loop.loop.getOperation(), module.op("loop of forward"));
   EXPECT_EQ(way->loop.trips, 3);
