@@ -1074,16 +1074,14 @@ def RotateLoopsPass : Zpp_ModulePass<"zero-rotate-loops"> {
       counter. The gather of the last iteration is not used.
     - Gradients whose scatters the compute behind them does not hide are
       scattered one iteration later: those that would not end with the iteration
-      if the links took as long for all of its gradients as it computes. The loop carries them, each iteration scatters those of
-      the one before, and those of the last iteration are scattered after the
-      loop. The loop must do nothing with the result except store it in a slice
+      if the links took as long for all of its gradients as it computes. The loop
+      carries them, each iteration scatters those of the one before, and those of
+      the last iteration are scattered after the loop. The loop must do nothing with the result except store it in a slice
       of a stack or add it to a sum, and must have at least two iterations. The
       first iteration scatters zeros: they are stored where the true result
       replaces them later, or are added to the sum.
     - All that follows from a scatter moves with it, further scatters too.
-      Scatters that follow from each other share the compute of the iteration. A
-      carried value that they update may be read too, if nothing else reads it.
-      The first iteration reads zeros and leaves it as it is.
+      Scatters that follow from each other share the compute of the iteration.
 
     Both take one collective more than the loop has iterations, so loops of
     fewer than `min-trips` iterations are left alone. Remarks say what moves,

@@ -112,56 +112,51 @@ bool Deferral::isIndex(OpOperand &operand) const {
 // What to defer
 //===----------------------------------------------------------------------===//
 
-/// Why `op` cannot be done in the next iteration, or null. `unknown` is the
-/// reason if it is none of the ops that can.
-const char *Deferral::getObstacle(Operation *op, const char *unknown) const {
+/// Why `op` cannot be done in the next iteration, or null.
+const char *Deferral::getObstacle(Operation *op) const {
   if (op->getBlock() != &body)
-    return unknown;
+    return kRead;
   if (auto other = dyn_cast<StartOp>(op))
     return hasRole(other, Role::Gradient) && other.getTies().empty() ? nullptr
-                                                                     : unknown;
+                                                                     : kRead;
   if (auto wait = dyn_cast<WaitOp>(op))
-    return wait.getTies().empty() ? nullptr : unknown;
+    return wait.getTies().empty() ? nullptr : kRead;
   if (OpOperand *stack = getUpdated(op)) {
     std::optional<unsigned> number = getYielded(op);
     return number && stack->get() == body.getArgument(*number) ? nullptr
                                                                : kUsed;
   }
-  return isMovable(op) ? nullptr : unknown;
+  return isMovable(op) ? nullptr : kRead;
 }
 
-/// Finds what follows from the scatter, and then what follows from the carried
-/// values that this updates. The latter reaches what an iteration adds to a
-/// gradient before it is scattered. Returns why not all of it can be deferred,
-/// or null.
+/// Finds what follows from the scatter, up to the carried values that this
+/// updates. Returns why not all of it can be deferred, or null.
 const char *Deferral::findOps() {
   ops.push_back(start);
   members.insert(start);
   values.insert_range(start->getResults());
-  const char *unknown = kRead;
-  for (size_t next = 0, numFollowed = 0;; ++numFollowed) {
-    for (; next < values.size(); ++next)
-      for (OpOperand &use : values[next].getUses()) {
-        Operation *op = use.getOwner();
-        if (op == &body.back()) {
-          updated.insert(use.getOperandNumber());
-          continue;
-        }
-        if (members.contains(op))
-          continue;
-        if (const char *reason = getObstacle(op, unknown))
-          return reason;
-        members.insert(op);
-        ops.push_back(op);
-        values.insert_range(op->getResults());
+  for (size_t next = 0; next < values.size(); ++next)
+    for (OpOperand &use : values[next].getUses()) {
+      Operation *op = use.getOwner();
+      if (op == &body.back()) {
+        updated.insert(use.getOperandNumber());
+        continue;
       }
-    if (numFollowed == updated.size())
-      break;
-    unsigned number = updated[numFollowed];
-    if (!WhileView(loop).getConditionArgument(number).use_empty())
+      if (members.contains(op))
+        continue;
+      if (const char *reason = getObstacle(op))
+        return reason;
+      members.insert(op);
+      ops.push_back(op);
+      values.insert_range(op->getResults());
+    }
+  for (unsigned number : updated) {
+    BlockArgument carried = body.getArgument(number);
+    if (!WhileView(loop).getConditionArgument(number).use_empty() ||
+        !llvm::all_of(carried.getUsers(),
+                      [&](Operation *op) { return members.contains(op); }))
       return kUsed;
-    values.insert(body.getArgument(number));
-    unknown = kUsed;
+    values.insert(carried);
   }
   llvm::sort(ops,
              [](Operation *a, Operation *b) { return a->isBeforeInBlock(b); });
@@ -194,27 +189,20 @@ void Deferral::addCasts(ShiftedValues &inputs) {
              [](Operation *a, Operation *b) { return a->isBeforeInBlock(b); });
 }
 
-const Deferral::State *Deferral::findState(Value value) const {
-  auto it = llvm::find_if(states, [&](const State &state) {
-    return value == body.getArgument(state.number);
-  });
-  return it == states.end() ? nullptr : &*it;
-}
-
-/// True if the ops only add to the carried value.
-bool Deferral::isSum(const State &state) const {
-  Value sum = body.getArgument(state.number);
-  Operation *add = body.back().getOperand(state.number).getDefiningOp();
+/// True if the ops only add to carried value `number`.
+bool Deferral::isSum(unsigned number) const {
+  Value sum = body.getArgument(number);
+  Operation *add = body.back().getOperand(number).getDefiningOp();
   return sum.hasOneUse() && isNamed(add, guest::kAdd) &&
-         add->getNumOperands() == 2 && getYielded(add) == state.number &&
+         add->getNumOperands() == 2 && getYielded(add) == number &&
          llvm::is_contained(add->getOperands(), sum) &&
          llvm::all_of(add->getOperands(),
                       [&](Value operand) { return values.contains(operand); });
 }
 
-/// Finds out what the ops do with the carried values that they update. Returns
-/// the reason if that is not understood, or null.
-const char *Deferral::findStates() {
+/// Why the ops may do more with the carried values that they update than to
+/// overwrite a slice or to add, or null.
+const char *Deferral::checkUpdates() const {
   for (unsigned number : updated) {
     Value value = body.getArgument(number);
     Value next = body.back().getOperand(number);
@@ -224,23 +212,9 @@ const char *Deferral::findStates() {
         next.getType() != value.getType() ||
         next.getType() != loop->getResult(number).getType())
       return kUsed;
-    State state{number, nullptr, false};
-    if (OpOperand *stack = getUpdated(op)) {
-      state.update = op;
-      for (OpOperand &use : value.getUses()) {
-        if (&use == stack)
-          continue;
-        if (!isNamed(op, guest::kDynamicUpdateSlice) ||
-            !isNamed(use.getOwner(), guest::kDynamicSlice) ||
-            !hasZeros(op->getOperand(1)) ||
-            !hasZeros(use.getOwner()->getResult(0)))
-          return kUsed;
-        state.isRead = true;
-      }
-    } else {
-      state.isRead = !value.use_empty() && !isSum(state);
-    }
-    states.push_back(state);
+    bool isReplaced = getUpdated(op) ? value.hasOneUse() : value.use_empty();
+    if (!isReplaced && !isSum(number))
+      return kUsed;
   }
   return nullptr;
 }
@@ -270,30 +244,21 @@ const char *Deferral::findOperands(ShiftedValues &inputs) {
 }
 
 /// True if sums stay as they are in the first iteration, in which all data are
-/// zeros, and so is what the ops read of values that they keep.
+/// zeros.
 bool Deferral::keepsSums() const {
   llvm::DenseSet<Value> zeros(llvm::from_range, data);
-  for (const State &state : states)
-    if (state.isRead)
-      zeros.insert(body.getArgument(state.number));
-  for (Operation *op : ops) {
-    auto isZero = [&](Value value) { return zeros.contains(value); };
-    bool hasZeros =
-        isNamed(op, guest::kDynamicSlice)
-            ? isZero(op->getOperand(0)) && findState(op->getOperand(0))
-            : llvm::all_of(op->getOperands(), isZero) &&
-                  (op->getNumOperands() == 1 || isNamed(op, guest::kAdd) ||
-                   isa<StartOp, WaitOp>(op));
-    if (hasZeros)
+  for (Operation *op : ops)
+    if (llvm::all_of(op->getOperands(),
+                     [&](Value value) { return zeros.contains(value); }) &&
+        (op->getNumOperands() == 1 || isNamed(op, guest::kAdd) ||
+         isa<StartOp, WaitOp>(op)))
       zeros.insert_range(op->getResults());
-  }
-  return llvm::all_of(states, [&](const State &state) {
-    if (state.update || state.isRead || !isSum(state))
+  return llvm::all_of(updated, [&](unsigned number) {
+    Operation *op = body.back().getOperand(number).getDefiningOp();
+    if (getUpdated(op) || !isSum(number))
       return true;
-    Value sum = body.getArgument(state.number);
-    Operation *add = body.back().getOperand(state.number).getDefiningOp();
-    return llvm::all_of(add->getOperands(), [&](Value operand) {
-      return operand == sum || zeros.contains(operand);
+    return llvm::all_of(op->getOperands(), [&](Value operand) {
+      return operand == body.getArgument(number) || zeros.contains(operand);
     });
   });
 }
@@ -316,7 +281,7 @@ std::string Deferral::analyze(ShiftedValues &inputs) {
   if (const char *reason = findOps())
     return reason;
   addCasts(inputs);
-  if (const char *reason = findStates())
+  if (const char *reason = checkUpdates())
     return reason;
   if (const char *reason = findOperands(inputs))
     return reason;
@@ -332,10 +297,6 @@ SmallVector<StartOp> Deferral::getStarts() const {
     if (auto other = dyn_cast<StartOp>(op))
       starts.push_back(other);
   return starts;
-}
-
-bool Deferral::dependsOnFirst() const {
-  return llvm::any_of(states, [](const State &state) { return state.isRead; });
 }
 
 int64_t Deferral::getCarriedBytes() const {
@@ -402,7 +363,7 @@ void Deferral::rewrite(Operation *extended, size_t first, Operation *front,
   }
 }
 
-void Deferral::finish(Operation *extended, Value isFirst) {
+void Deferral::finish(Operation *extended) {
   OpBuilder builder(extended->getContext());
   builder.setInsertionPointAfter(extended);
   auto map = [&](Value value) {
@@ -420,11 +381,10 @@ void Deferral::finish(Operation *extended, Value isFirst) {
     copies.push_back(builder.clone(*op, known));
   }
   llvm::DenseSet<Operation *> isCopy(llvm::from_range, copies);
-  for (const State &state : states)
-    extended->getResult(state.number)
-        .replaceUsesWithIf(
-            known.lookup(body.back().getOperand(state.number)),
-            [&](OpOperand &use) { return !isCopy.contains(use.getOwner()); });
+  for (unsigned number : updated)
+    extended->getResult(number).replaceUsesWithIf(
+        known.lookup(body.back().getOperand(number)),
+        [&](OpOperand &use) { return !isCopy.contains(use.getOwner()); });
   // Scatters start at once, and what they need is computed at once.
   llvm::DenseSet<Operation *> isEarly;
   for (Operation *op : llvm::reverse(copies)) {
@@ -441,73 +401,4 @@ void Deferral::finish(Operation *extended, Value isFirst) {
     else if (reader && !isa<WaitOp>(op))
       op->moveBefore(reader);
   }
-  for (const State &state : states)
-    if (state.isRead && state.update)
-      keepSlice(state, isFirst);
-    else if (state.isRead)
-      keepInFirst(state, isFirst);
-}
-
-static Value createSelect(OpBuilder &builder, Value condition, Value onTrue,
-                          Value onFalse) {
-  return createOp(builder, onFalse.getLoc(), guest::kSelect,
-                  {condition, onTrue, onFalse}, onFalse.getType());
-}
-
-static Value createZerosLike(OpBuilder &builder, Value value) {
-  return createZeros(builder, value.getLoc(),
-                     cast<RankedTensorType>(value.getType()));
-}
-
-/// Lets the first iteration read zeros and hand the value on as it is.
-void Deferral::keepInFirst(const State &state, Value isFirst) {
-  Value value = body.getArgument(state.number);
-  Operation *reader = nullptr;
-  for (Operation *user : value.getUsers())
-    if (!reader || user->isBeforeInBlock(reader))
-      reader = user;
-  OpBuilder builder(reader);
-  Value read =
-      createSelect(builder, isFirst, createZerosLike(builder, value), value);
-  value.replaceAllUsesExcept(read, read.getDefiningOp());
-  OpOperand &next = body.back().getOpOperand(state.number);
-  builder.setInsertionPoint(&body.back());
-  next.set(createSelect(builder, isFirst, value, next.get()));
-}
-
-/// The same for a stack: the first iteration reads zeros, and overwrites a
-/// slice with what it is.
-void Deferral::keepSlice(const State &state, Value isFirst) {
-  Value stack = body.getArgument(state.number);
-  Operation *update = state.update;
-  Value slice = update->getOperand(1), kept;
-  OpBuilder builder(update);
-  for (Operation *user : llvm::to_vector(stack.getUsers())) {
-    if (user == update)
-      continue;
-    Value read = user->getResult(0);
-    if (read.getType() == slice.getType() &&
-        llvm::equal(user->getOperands().drop_front(1),
-                    update->getOperands().drop_front(2)))
-      kept = read;
-    builder.setInsertionPointAfter(user);
-    Value masked =
-        createSelect(builder, isFirst, createZerosLike(builder, read), read);
-    read.replaceAllUsesExcept(masked, masked.getDefiningOp());
-  }
-  builder.setInsertionPoint(update);
-  if (!kept)
-    kept = createOp(
-        builder, update->getLoc(), guest::kDynamicSlice,
-        [&] {
-          SmallVector<Value> operands(update->getOperands());
-          operands.erase(operands.begin() + 1);
-          return operands;
-        }(),
-        slice.getType(),
-        builder.getNamedAttr(
-            "slice_sizes",
-            builder.getDenseI64ArrayAttr(
-                cast<RankedTensorType>(slice.getType()).getShape())));
-  update->setOperand(1, createSelect(builder, isFirst, kept, slice));
 }

@@ -42,14 +42,12 @@ struct Carried {
 };
 
 /// A scatter and all that follows from its result, if the loop only stores what
-/// this makes: in a slice of a stack, added to a sum, or where only this reads
-/// it, as what a hop rounds is kept for the next one.
+/// this makes: in a slice of a stack, or added to a sum.
 ///
-/// All of it is done one iteration later, in the order in which it was, so what
-/// it reads of values that it updates itself is the same as before. There is
-/// one iteration more of it: the first one, which has no gradient. It works on
-/// zeros. What it stores is overwritten later, or are zeros that are added to a
-/// sum; values that are read again stay as they are.
+/// All of it is done one iteration later, in the order in which it was. There
+/// is one iteration more of it: the first one, which has no gradient. It works
+/// on zeros. What it stores is overwritten later, or are zeros that are added
+/// to a sum.
 class Deferral {
 public:
   Deferral(mlir::Operation *loop, zero::StartOp start)
@@ -67,8 +65,6 @@ public:
   bool contains(mlir::Operation *op) const { return members.contains(op); }
   /// The values that the iteration computes for the ops.
   llvm::ArrayRef<mlir::Value> getData() const { return data.getArrayRef(); }
-  /// True if ops must know whether the iteration is the first one.
-  bool dependsOnFirst() const;
   /// The memory that is live from one iteration to the next.
   int64_t getCarriedBytes() const;
 
@@ -88,34 +84,21 @@ public:
                llvm::ArrayRef<mlir::Operation *> heavy, ShiftedValues &inputs);
 
   /// Does the ops for the last iteration after the loop; stores come just
-  /// before the first reader. `isFirst`, a value of the body, is true in the
-  /// first iteration, if the ops depend on this.
-  void finish(mlir::Operation *extended, mlir::Value isFirst);
+  /// before the first reader.
+  void finish(mlir::Operation *extended);
 
 private:
-  /// A carried value that the ops update.
-  struct State {
-    unsigned number;
-    /// The op that overwrites a slice of it, or null.
-    mlir::Operation *update;
-    /// Whether the ops do anything else with it.
-    bool isRead;
-  };
-
   const char *findOps();
-  const char *getObstacle(mlir::Operation *op, const char *unknown) const;
+  const char *getObstacle(mlir::Operation *op) const;
   void addCasts(ShiftedValues &inputs);
-  const char *findStates();
+  const char *checkUpdates() const;
   const char *findOperands(ShiftedValues &inputs);
-  bool isSum(const State &state) const;
+  bool isSum(unsigned number) const;
   bool keepsSums() const;
   void findLevels();
   std::optional<unsigned> getYielded(mlir::Operation *op) const;
   bool isIndex(mlir::OpOperand &operand) const;
-  const State *findState(mlir::Value value) const;
   bool isOutside(mlir::Value value) const;
-  void keepInFirst(const State &state, mlir::Value isFirst);
-  void keepSlice(const State &state, mlir::Value isFirst);
 
   mlir::Operation *loop;
   mlir::Block &body;
@@ -127,7 +110,6 @@ private:
   llvm::SetVector<mlir::Value> values;
   /// The numbers of carried values that they update.
   llvm::SetVector<unsigned> updated;
-  llvm::SmallVector<State> states;
   /// Other values that they read: those of the iteration alone, those that can
   /// be computed anywhere and differ between iterations, and those that do not
   /// differ.

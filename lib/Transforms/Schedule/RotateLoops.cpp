@@ -42,13 +42,6 @@ WaitOp createTransfer(OpBuilder &builder, StartOp start, ValueRange inputs) {
                         TypeRange(), copy.getOutputs(), inputs, ValueRange());
 }
 
-Value createBool(OpBuilder &builder, Location loc, bool value) {
-  return createConstant(
-      builder, loc,
-      DenseElementsAttr::get(RankedTensorType::get({}, builder.getI1Type()),
-                             value));
-}
-
 class RotateLoopsPass : public zpp::impl::RotateLoopsPassBase<RotateLoopsPass> {
 public:
   using RotateLoopsPassBase::RotateLoopsPassBase;
@@ -374,12 +367,6 @@ private:
             << "scattered in the iteration after the one that computes it; the "
                "first one scatters zeros";
     }
-    std::optional<size_t> isFirst;
-    if (llvm::any_of(scatters, [](const Deferral &scatter) {
-          return scatter.dependsOnFirst();
-        }))
-      isFirst = carried.add(createBool(outside, loop->getLoc(), true),
-                            createBool(builder, loop->getLoc(), false));
     size_t first = loop->getNumOperands();
     WhileView extended = extendLoop(loop, carried.init);
     extended.addNext(carried.next);
@@ -395,8 +382,7 @@ private:
     // Each one is inserted directly after the loop, before those inserted
     // earlier.
     for (Deferral &scatter : llvm::reverse(scatters))
-      scatter.finish(extended.getOperation(),
-                     isFirst ? body.getArgument(first + *isFirst) : Value());
+      scatter.finish(extended.getOperation());
     for (auto [index, value] : llvm::enumerate(gathered))
       value.replaceAllUsesWith(body.getArgument(first + index));
     for (StartOp start : gathers) {
