@@ -10,6 +10,7 @@
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/SymbolTable.h"
 #include "zpp/Analysis/HostModule.h"
+#include "zpp/Dialect/Guest/Branches.h"
 #include "zpp/Dialect/Guest/ElementFlow.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/While.h"
@@ -50,22 +51,12 @@ void StepFlow::Graph::addOp(Operation *op) {
   }
   if (auto call = dyn_cast<func::CallOp>(op))
     return addCall(call);
-  // Regions whose terminator has the results.
-  StringRef name = op->getName().getStringRef();
-  bool isManual = name == guest::kSdyManualComputation;
-  if (isManual || name == guest::kCase || name == guest::kIf) {
-    for (Region &region : op->getRegions()) {
-      if (!region.hasOneBlock() || region.front().empty())
-        continue;
-      Block &body = region.front();
-      if (isManual)
-        for (auto [operand, argument] :
-             llvm::zip(op->getOperands(), body.getArguments()))
-          addEdge(operand, argument, Kind::Moved);
-      for (auto [value, result] :
-           llvm::zip(body.back().getOperands(), op->getResults()))
-        addEdge(value, result, Kind::Moved);
-    }
+  if (std::optional<BranchesView> branches = BranchesView::get(op)) {
+    auto pass = [&](Value source, Value target) {
+      addEdge(source, target, Kind::Moved);
+    };
+    branches->forEachEntry(pass);
+    branches->forEachExit(pass);
     return;
   }
   // Zero ops move what they quantize and exchange.

@@ -10,6 +10,7 @@
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/SymbolTable.h"
 #include "zpp/Analysis/HostModule.h"
+#include "zpp/Dialect/Guest/Branches.h"
 #include "zpp/Dialect/Guest/ElementFlow.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/While.h"
@@ -96,6 +97,23 @@ void ValueGraph::addLoop(Operation *op, Scope &scope, bool isTransposed) {
   }
 }
 
+void ValueGraph::addBranches(Operation *op, const BranchesView &branches,
+                             Scope &scope, bool isTransposed) {
+  auto passOn = [&](Value source, Value target) {
+    pass(source, target, scope);
+  };
+  for (Block *body : branches.getBodies())
+    for (Value argument : body->getArguments())
+      add(argument, isTransposed, scope);
+  branches.forEachEntry(passOn);
+  for (Block *body : branches.getBodies())
+    for (Operation &nested : *body)
+      addOp(&nested, scope, isTransposed);
+  for (Value result : op->getResults())
+    add(result, isTransposed, scope);
+  branches.forEachExit(passOn);
+}
+
 bool ValueGraph::addCall(func::CallOp call, Scope &scope, bool isTransposed) {
   auto callee = SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
       call, call.getCalleeAttr());
@@ -148,30 +166,8 @@ void ValueGraph::addOp(Operation *op, Scope &scope, bool isTransposed) {
   if (auto call = dyn_cast<func::CallOp>(op))
     if (addCall(call, scope, isTransposed))
       return;
-  StringRef name = op->getName().getStringRef();
-  bool isManual = name == guest::kSdyManualComputation;
-  if (isManual || name == guest::kCase || name == guest::kIf) {
-    for (Region &region : op->getRegions()) {
-      if (!region.hasOneBlock() || region.front().empty())
-        continue;
-      for (BlockArgument argument : region.front().getArguments()) {
-        add(argument, isTransposed, scope);
-        if (isManual && argument.getArgNumber() < op->getNumOperands())
-          pass(op->getOperand(argument.getArgNumber()), argument, scope);
-      }
-      for (Operation &nested : region.front())
-        addOp(&nested, scope, isTransposed);
-    }
-    for (OpResult result : op->getResults()) {
-      add(result, isTransposed, scope);
-      for (Region &region : op->getRegions())
-        if (region.hasOneBlock() && !region.front().empty() &&
-            result.getResultNumber() < region.front().back().getNumOperands())
-          pass(region.front().back().getOperand(result.getResultNumber()),
-               result, scope);
-    }
-    return;
-  }
+  if (std::optional<BranchesView> branches = BranchesView::get(op))
+    return addBranches(op, *branches, scope, isTransposed);
   bool isZero = isa_and_present<zero::ZeroDialect>(op->getDialect());
   for (OpResult result : op->getResults()) {
     Node node = add(result, isTransposed, scope);

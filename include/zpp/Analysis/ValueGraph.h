@@ -25,6 +25,8 @@
 
 namespace zpp {
 
+class BranchesView;
+
 class ValueGraph {
 public:
   using Node = int64_t;
@@ -93,6 +95,8 @@ private:
   void addBlock(mlir::Block &block, Scope &scope, bool isTransposed);
   void addOp(mlir::Operation *op, Scope &scope, bool isTransposed);
   void addLoop(mlir::Operation *op, Scope &scope, bool isTransposed);
+  void addBranches(mlir::Operation *op, const BranchesView &branches,
+                   Scope &scope, bool isTransposed);
   bool addCall(mlir::func::CallOp call, Scope &scope, bool isTransposed);
   void connect(Node source, Node target, int64_t operand, bool isMoved,
                bool isCarried = false);
