@@ -267,7 +267,7 @@ void Accumulator::leaveLoop(Operation *op) {
     if (!sum.hasCarried || sum.terms.empty())
       continue;
     Location loc = next.getLoc();
-    OpBuilder builder(op->getContext());
+    OpBuilder builder(loop->getContext());
     SmallVector<Value> partials, zeros;
     for (ArrayRef<GradientTerm> terms : sum.terms) {
       builder.setInsertionPoint(next.getDefiningOp());
