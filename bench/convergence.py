@@ -27,9 +27,6 @@ travels. There is a process for each row of the table, several on a GPU.
 import argparse
 import concurrent.futures
 import dataclasses
-import gzip
-import hashlib
-import io
 import json
 import lzma
 import math
@@ -39,12 +36,12 @@ import re
 import statistics
 import subprocess
 import sys
-import tarfile
 import time
 
 import numpy as np
 
 import lab
+from lab import stages, text
 from lab.tables import Table
 
 MESH = (("node", 2), ("gpu", 2))
@@ -74,14 +71,7 @@ ROWS = {
 #: another.
 SEEDS = 5
 LIMIT = 0.005
-#: Bytes of a piece of the text; each 20th piece is for validation.
-PIECE, VALIDATION = 4096, 20
-#: Files of packages and folders that nobody wrote to be read.
-SKIPPED = (".html", ".js", ".css", ".svg", ".png", ".gif", ".woff", ".woff2",
-           ".dot", ".inv", ".json", ".py")
 CHUNK = 25
-#: The learning rate grows in this part of all steps.
-WARM_UP = 8
 #: For ranks to end and save after --seconds.
 GRACE_SECONDS = 60
 
@@ -104,8 +94,10 @@ class Experiment:
     def trainer(self, mesh=(("node", 1), ("gpu", 1))):
         import gpt
         return gpt.Trainer(gpt.Config(
-            **self.config, mesh=mesh, last_step=self.steps,
-            warm_up=max(1, self.steps // WARM_UP)))
+            **self.config, mesh=mesh, is_scheduled=True))
+
+    def tokens(self, folder: pathlib.Path) -> text.Tokens:
+        return text.Tokens(folder, self.config["context"], self.sequences)
 
     def rows(self) -> dict:
         return {name: row for name, row in ROWS.items()
@@ -125,77 +117,10 @@ def tiny() -> dict:
             "sequences": 8, "steps": 60, "every": 20, "batches": 4}
 
 
-# Text --------------------------------------------------------------------
-
-
-def read_text(paths: list[pathlib.Path]) -> bytes:
-    """All pages of packages, folders and files, each once."""
-    pages, seen = [], set()
-    for path in paths:
-        for name, content in sorted(find_pages(path)):
-            if name.endswith(".gz"):
-                content = gzip.decompress(content)
-            digest = hashlib.sha256(content).digest()
-            try:
-                content.decode()
-            except UnicodeDecodeError:
-                continue
-            if digest not in seen:
-                seen.add(digest)
-                pages.append(content)
-    return b"\n".join(pages)
-
-
-def find_pages(path: pathlib.Path):
-    def is_page(name):
-        return (not name.removesuffix(".gz").endswith(SKIPPED)
-                and "changelog" not in name)
-
-    if path.is_dir():
-        for file in path.rglob("*"):
-            if file.is_file() and is_page(file.name):
-                yield str(file), file.read_bytes()
-    elif path.suffix == ".deb":
-        archive = subprocess.run(["dpkg-deb", "--fsys-tarfile", path],
-                                 stdout=subprocess.PIPE, check=True).stdout
-        with tarfile.open(fileobj=io.BytesIO(archive)) as members:
-            for member in members:
-                if member.isfile() and is_page(member.name):
-                    yield member.name, members.extractfile(member).read()
-    else:
-        yield path.name, path.read_bytes()
-
-
-class Tokens:
-    """Windows of the text of an exported folder."""
-
-    def __init__(self, folder: pathlib.Path, experiment: Experiment):
-        text = np.frombuffer(
-            lzma.decompress((folder / "text.xz").read_bytes()), np.uint8)
-        self.length = experiment.config["context"] + 1
-        self.sequences = experiment.sequences
-        pieces = text[:len(text) // PIECE * PIECE].reshape(-1, PIECE)
-        held_out = np.arange(len(pieces)) % VALIDATION == VALIDATION - 1
-        self.train = pieces[~held_out].reshape(-1)
-        self.held_out = pieces[held_out].reshape(-1)
-
-    def batch(self, seed: int, step: int) -> np.ndarray:
-        """The same for every row: the seed is that of the data's order."""
-        return self._windows(self.train, np.random.default_rng([seed, step]))
-
-    def validation(self, number: int) -> np.ndarray:
-        return self._windows(self.held_out,
-                             np.random.default_rng([2**31, number]))
-
-    def _windows(self, text, rng) -> np.ndarray:
-        starts = rng.integers(0, len(text) - self.length, self.sequences)
-        return text[starts[:, None] + np.arange(self.length)].astype(np.int32)
-
-
 # Export ------------------------------------------------------------------
 
 
-def export(folder: pathlib.Path, text: bytes, settings: dict, platform: str):
+def export(folder: pathlib.Path, pages: bytes, settings: dict, platform: str):
     """Writes the steps and the text; needs zpp-opt and four devices."""
     import jax
     import zpp
@@ -213,11 +138,11 @@ def export(folder: pathlib.Path, text: bytes, settings: dict, platform: str):
         write(folder / f"{name}.step", rewritten, platform)
         if rewritten.start is not None:
             write(folder / f"{name}-start.step", rewritten.start, platform)
-    (folder / "text.xz").write_bytes(lzma.compress(text))
+    text.write(folder, pages)
     (folder / "experiment.json").write_text(
         json.dumps(dataclasses.asdict(experiment), indent=1))
     print(f"{trainer.model_elements() / 1e6:.0f} M parameters, "
-          f"{len(text) / 1e6:.1f} MB of text, "
+          f"{len(pages) / 1e6:.1f} MB of text, "
           f"{len(experiment.rows()) * SEEDS} runs of {experiment.steps} steps")
 
 
@@ -285,11 +210,12 @@ class Runner:
     def __init__(self, folder: pathlib.Path, row: str, end: float):
         self.folder, self.row, self.end = folder, row, end
         self.experiment = read(folder)
-        self.tokens = Tokens(folder, self.experiment)
+        self.tokens = self.experiment.tokens(folder)
         import jax
         self.jax = jax
         trainer = self.experiment.trainer()
-        initial = jax.tree.map(np.asarray, trainer.init())
+        initial = jax.tree.map(
+            np.asarray, trainer.init(last_step=self.experiment.steps))
         self.initial, self.tree = jax.tree.flatten(initial)
 
         @jax.jit
@@ -567,24 +493,8 @@ def draw_panel(y: int, title: str, label: str,
     return parts
 
 
-def make_parser(description: str | None) -> argparse.ArgumentParser:
-    """The command line of an experiment that is exported, run and printed."""
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawTextHelpFormatter)
-    stage = parser.add_mutually_exclusive_group(required=True)
-    stage.add_argument("--export", type=pathlib.Path, metavar="DIR")
-    stage.add_argument("--run", type=pathlib.Path, metavar="DIR")
-    stage.add_argument("--table", type=pathlib.Path, metavar="DIR")
-    parser.add_argument("--text", type=pathlib.Path, nargs="+", default=[],
-                        metavar="FILE", help="packages, folders or files")
-    parser.add_argument("--tiny", action="store_true",
-                        help="export a small model for a few steps")
-    parser.add_argument("--seconds", type=float, default=math.inf)
-    return parser
-
-
 def main():
-    parser = make_parser(__doc__)
+    parser = stages.parser(__doc__)
     parser.add_argument("--steps", type=int, help="export for so many steps")
     parser.add_argument("--platform", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--gpus", type=int, default=1)
@@ -594,11 +504,8 @@ def main():
         settings = tiny() if args.tiny else full()
         if args.steps:
             settings |= {"steps": args.steps, "every": max(1, args.steps // 10)}
-        text = read_text(args.text)
-        if len(text) < PIECE * VALIDATION:
-            sys.exit(f"expected more text, but got {len(text)} bytes")
         use_cpu()
-        export(args.export, text, settings, args.platform)
+        export(args.export, text.read(args.text), settings, args.platform)
     elif args.row:
         Runner(args.run, args.row, time.monotonic() + args.seconds).run()
     elif args.run:

@@ -32,7 +32,6 @@ import concurrent.futures
 import dataclasses
 import functools
 import json
-import lzma
 import math
 import pathlib
 import statistics
@@ -43,6 +42,7 @@ import numpy as np
 
 import convergence
 import lab
+from lab import stages, text
 from lab.tables import Table
 
 sys.path.insert(0, str(lab.ROOT / "test" / "python"))
@@ -56,6 +56,8 @@ I2_STEP = 0.996
 #: The learning rates at which weights are compared after the training, and for
 #: how many steps each.
 LATER_RATES, LATER_STEPS = (3e-5, 1e-5, 1e-6), 20
+#: The learning rate grows in this part of all steps.
+WARM_UP = 8
 #: Rows that are trained at the same time.
 AT_A_TIME = 3
 #: Counts of changes: none, 1, 2, ... and all above.
@@ -119,9 +121,9 @@ def read(folder: pathlib.Path) -> Experiment:
     return Experiment(**content | {"variants": tuple(content["variants"])})
 
 
-def export(folder: pathlib.Path, text: bytes, settings: dict):
+def export(folder: pathlib.Path, pages: bytes, settings: dict):
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "text.xz").write_bytes(lzma.compress(text))
+    text.write(folder, pages)
     experiment = Experiment(**settings, platform="cuda", variants=())
     (folder / "experiment.json").write_text(
         json.dumps(dataclasses.asdict(experiment), indent=1))
@@ -192,7 +194,7 @@ class Training:
     """All orders of the data of one row."""
 
     def __init__(self, row: Row, experiment: Experiment,
-                 tokens: convergence.Tokens):
+                 tokens: text.Tokens):
         import jax
         import jax.numpy as jnp
         import optax
@@ -201,7 +203,7 @@ class Training:
         self.trainer = experiment.trainer()
         peak, steps = experiment.config["learning_rate"], experiment.steps
         self.schedule = optax.warmup_cosine_decay_schedule(
-            0, peak, max(1, steps // convergence.WARM_UP), steps)
+            0, peak, max(1, steps // WARM_UP), steps)
         params = self.trainer.init()["params"]
         self.state = jax.tree.map(
             lambda leaf: jnp.stack([leaf] * experiment.seeds),
@@ -328,7 +330,7 @@ def run(folder: pathlib.Path, seconds: float):
     compiled while others train."""
     end = time.monotonic() + seconds
     experiment = read(folder)
-    tokens = convergence.Tokens(folder, experiment)
+    tokens = experiment.tokens(folder)
     (folder / "results").mkdir(exist_ok=True)
     with concurrent.futures.ThreadPoolExecutor(AT_A_TIME) as pool:
         list(pool.map(
@@ -337,7 +339,7 @@ def run(folder: pathlib.Path, seconds: float):
 
 
 def train_row(folder: pathlib.Path, name: str, experiment: Experiment,
-              tokens: convergence.Tokens, end: float):
+              tokens: text.Tokens, end: float):
     path = convergence.result_path(folder, name, 0)
     if path.exists() or time.monotonic() > end:
         return
@@ -418,9 +420,9 @@ def print_tables(folder: pathlib.Path):
 
 
 def main():
-    args = convergence.make_parser(__doc__).parse_args()
+    args = stages.parser(__doc__).parse_args()
     if args.export:
-        export(args.export, convergence.read_text(args.text),
+        export(args.export, text.read(args.text),
                tiny() if args.tiny else full())
     elif args.run:
         run(args.run, args.seconds)

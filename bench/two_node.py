@@ -28,7 +28,8 @@ If the compiler and the GPUs are on different machines:
 Both need the same version of JAX, with `flatbuffers`. Shaped links need root.
 
 The GPUs of one host play two nodes (bench/lab/links.py); each GPU has its own
-process. Other NCCL_* variables and XLA_FLAGS are taken from the environment. The
+process. With fewer GPUs than ranks, ranks share a GPU. Other NCCL_* variables and
+XLA_FLAGS are taken from the environment. The
 output of the ranks, traces and the raw numbers go to --log.
 
 --platform cpu does the same on CPU devices, to check the script. It uses as many
@@ -188,7 +189,8 @@ def run_step(args, exported: steps.Steps, name: str, two_nodes: bool,
     processes = [
         launch.Process(
             [*command, "--rank", rank], environment | links.environment(
-                rank, exported.ranks // links.NODES, two_nodes),
+                rank, exported.ranks // links.NODES, two_nodes)
+            | launch.sharing(count),
             args.log / f"{label}-{rank}.txt")
         for rank in range(count)]
     try:

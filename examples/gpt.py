@@ -59,10 +59,10 @@ class Config:
     #: "adam" or "sgd" (with momentum 0.9).
     optimizer: str = "adam"
     learning_rate: float = 1e-3
-    #: The step at which the learning rate has fallen to zero, as a cosine, and
-    #: the steps in which it grows before that. With 0 it does not change.
-    last_step: int = 0
-    warm_up: int = 1
+    #: The learning rate grows in the first eighth of all steps, and then falls
+    #: to zero as a cosine. How many they are is a part of the state,
+    #: "last_step", so that one compiled step serves trainings of any length.
+    is_scheduled: bool = False
 
     @property
     def tensor(self) -> int:
@@ -187,6 +187,8 @@ class Trainer:
                             "count": PartitionSpec()}
         if config.optimizer == "adam":
             self.state_specs["v"] = specs
+        if config.is_scheduled:
+            self.state_specs["last_step"] = PartitionSpec()
         self.batch_spec = PartitionSpec(config.data_axes)
         #: (state, tokens) -> (state, loss), to be jitted with donate_argnums=0.
         self.step = self._sharded_step
@@ -199,8 +201,9 @@ class Trainer:
 
     # State and data ---------------------------------------------------------
 
-    def init(self, seed: int = 0) -> dict:
-        """The sharded initial state: {"params", "m"[, "v"], "count"}."""
+    def init(self, seed: int = 0, last_step: int = 0) -> dict:
+        """The sharded initial state: {"params", "m"[, "v"], "count"
+        [, "last_step"]}."""
         rng = np.random.default_rng(seed)
         config = self.config
 
@@ -221,6 +224,8 @@ class Trainer:
         state = {"params": params, "m": zeros, "count": np.int32(0)}
         if config.optimizer == "adam":
             state["v"] = zeros
+        if config.is_scheduled:
+            state["last_step"] = np.int32(last_step)
         return self.put(state, self.state_specs)
 
     def abstract_state(self) -> dict:
@@ -242,6 +247,8 @@ class Trainer:
                  "count": array((), PartitionSpec(), jnp.int32)}
         if config.optimizer == "adam":
             state["v"] = arrays()
+        if config.is_scheduled:
+            state["last_step"] = array((), PartitionSpec(), jnp.int32)
         return state
 
     def abstract_batch(self, size: int) -> jax.ShapeDtypeStruct:
@@ -422,19 +429,21 @@ class Trainer:
                                        grads)
             update = result["m"]
         rate = config.learning_rate
-        if config.last_step:
-            rate = _scheduled(config, count)
+        if config.is_scheduled:
+            result["last_step"] = state["last_step"]
+            rate *= _schedule(count, state["last_step"])
         result["params"] = jax.tree.map(
             lambda p, u: p - rate * u, state["params"], update)
         return result, loss
 
 
-def _scheduled(config: Config, count):
-    """The learning rate of step `count`, which is 1 for the first."""
-    at = count.astype(jnp.float32)
-    fall = (at - config.warm_up) / (config.last_step - config.warm_up)
-    return config.learning_rate * jnp.minimum(
-        at / config.warm_up, 0.5 + 0.5 * jnp.cos(math.pi * fall))
+def _schedule(count, last_step):
+    """The part of the learning rate that step `count` takes, which is 1 for the
+    first of `last_step` steps."""
+    at, end = count.astype(jnp.float32), last_step.astype(jnp.float32)
+    warm_up = jnp.maximum(1, end // 8)
+    fall = (at - warm_up) / (end - warm_up)
+    return jnp.minimum(at / warm_up, 0.5 + 0.5 * jnp.cos(math.pi * fall))
 
 
 def _keep(primitive, *_, **__) -> bool:

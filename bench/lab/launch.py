@@ -48,6 +48,29 @@ def show(line: str):
         print(line, end="", flush=True)
 
 
+def gpu_count() -> int:
+    """The GPUs of this machine; 0 if it has no driver."""
+    if not shutil.which("nvidia-smi"):
+        return 0
+    return len(subprocess.run(
+        ["nvidia-smi", "--list-gpus"], stdout=subprocess.PIPE, text=True,
+        check=True).stdout.splitlines())
+
+
+def sharing(ranks: int) -> dict[str, str]:
+    """The variables with which the processes of `ranks` share the GPUs of this
+    machine; none if each has its own."""
+    gpus = gpu_count()
+    if not 0 < gpus < ranks:
+        return {}
+    return {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 * gpus / ranks:.2f}"}
+
+
+def device_of(rank: int) -> int:
+    """The GPU of a rank; several ranks may have the same."""
+    return rank % max(1, gpu_count())
+
+
 def describe_gpu() -> str:
     """The GPUs of this machine, and their driver."""
     if not shutil.which("nvidia-smi"):

@@ -143,21 +143,23 @@ def _write(steps: Steps):
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
 
 
-#: The example model in two sizes of a layer, 0.1 GB and 0.4 GB, and with how
-#: many sequences per device it is trained.
+#: The example model in three sizes of a layer, 0.1 GB, 0.4 GB and 0.025 GB, and
+#: with how many sequences per device it is trained.
 MODELS = {
     "0.88 B": {"layers": 16, "width": 2048, "heads": 16, "sequences": 1},
     "wide": {"layers": 6, "width": 4096, "heads": 32, "sequences": 4},
+    "0.35 B": {"layers": 28, "width": 1024, "heads": 16, "sequences": 8},
 }
 
 
 def describe(model: str, gpus_per_node: int, platform: str, *,
              layers: int | None = None, sequences: int | None = None,
              scan: bool = False, tiny: bool = False, kind: str = "FSDP",
-             words: list[str] | None = None) -> dict:
+             words: list[str] | None = None, **changes) -> dict:
     """The parameters of exported steps: the model's configuration, for two nodes,
     sequences per device, platform, and versions. As JSON reads it back. `words`
-    chooses steps, as in `Steps.chosen`."""
+    chooses steps, as in `Steps.chosen`; `changes` are other values of the
+    configuration."""
     import gpt
     import jax
     sizes = MODELS[model] | {name: value for name, value in {
@@ -170,6 +172,7 @@ def describe(model: str, gpus_per_node: int, platform: str, *,
     if tiny:
         config = dataclasses.replace(
             config, layers=2, width=256, heads=4, vocab=512, context=64)
+    config = dataclasses.replace(config, **changes)
     variants = (_variants if kind == "FSDP" else _replicated_variants)(
         gpus_per_node)
     return json.loads(json.dumps({

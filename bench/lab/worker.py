@@ -12,7 +12,7 @@ import pathlib
 import statistics
 import time
 
-from lab import links, steps
+from lab import launch, links, steps
 
 TRACED_STEPS = 3
 
@@ -47,7 +47,7 @@ def main():
     if args.processes > 1:
         jax.distributed.initialize(
             f"localhost:{args.port}", args.processes, args.rank,
-            local_device_ids=None if on_cpu else [args.rank])
+            local_device_ids=None if on_cpu else [launch.device_of(args.rank)])
     from jax.experimental import multihost_utils
     import zpp
 

@@ -17,6 +17,7 @@ from conftest import ROOT
 sys.path.append(str(ROOT / "bench"))
 
 import convergence
+from lab import text
 
 STEPS = 6
 
@@ -25,8 +26,7 @@ STEPS = 6
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("convergence")
     settings = convergence.tiny() | {"steps": STEPS, "every": 3, "batches": 1}
-    convergence.export(folder, convergence.read_text([ROOT / "docs"]), settings,
-                       "cpu")
+    convergence.export(folder, text.read([ROOT / "docs"]), settings, "cpu")
     return folder
 
 

@@ -1,0 +1,345 @@
+#!/usr/bin/env python3
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Trains a GPT on real text as FSDP and as ZeRO++, each for the same time.
+
+    python bench/time_to_loss.py --export DIR --text PACKAGE.deb ...  # with zpp-opt
+    python bench/time_to_loss.py --run DIR --link 50gbit --minutes 2  # GPUs, root
+    python bench/time_to_loss.py --table DIR [--plot FILE]
+
+The question is not how fast a step is or what a step learns, but which loss on
+held-out text a training has after so many minutes. Every row is timed first.
+Its warm-up and its cosine are then those of as many steps as fit into its
+minutes, so that every row ends with a learning rate of zero. The clock stands
+still in validations, which are those of the step as it is written.
+
+The model has 0.35 B weights, and each GPU takes 8192 tokens, of the text that
+bench/convergence.py describes. Two GPUs are two nodes (bench/lab/links.py).
+Where the machine has one GPU, both ranks share it, and each has about half its
+rate. Rows "k = 4" take four micro-batches of as many tokens in a step, ZeRO++
+with accumulate=gpu; their learning rate is twice as high, as the square root of
+the batch.
+
+--run trains what is missing in results/, and --table prints what has been found
+and draws time-to-loss.svg (if matplotlib is installed).
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import statistics
+import sys
+import time
+
+import numpy as np
+
+from lab import launch, links, stages, steps, text, worker
+from lab.tables import Table
+
+#: Micro-batches of a step -> the learning rate. Each has a folder of steps.
+RATES = {1: 3e-4, 4: 6e-4}
+#: Rows of the table: name -> micro-batches, and the step of `lab.steps`.
+ROWS = {
+    "FSDP": (1, steps.JITTED),
+    "ZeRO++": (1, steps.INT4),
+    "ZeRO++, i4:delta": (1, steps.DIFFERENCES),
+    "FSDP, k = 4": (4, steps.JITTED),
+    "ZeRO++, k = 4": (4, steps.INT4),
+    "ZeRO++, i4:delta, k = 4": (4, steps.DIFFERENCES),
+}
+#: Steps before the timed ones and timed steps, from which the number of steps
+#: of a training follows.
+WARM_UP, TIMED = 3, 8
+#: Validations in a training, and batches of each.
+LOOKS, BATCHES = 12, 4
+#: Of a row, for what is not training: to start, to compile and to validate.
+OVERHEAD_SECONDS = 120
+
+
+# Export ------------------------------------------------------------------
+
+
+def export(args):
+    """Writes the steps, for each number of micro-batches, and the text."""
+    for micro_batches, rate in RATES.items():
+        of = steps.describe(
+            "0.35 B", 1, args.platform, tiny=args.tiny,
+            sequences=(2 if args.tiny else 8) * micro_batches,
+            words=[steps.INT4, steps.DIFFERENCES], vocab=256,
+            context=64 if args.tiny else 1024, learning_rate=rate,
+            is_scheduled=True, accumulate=micro_batches)
+        if micro_batches > 1:
+            for options in of["variants"].values():
+                options["accumulate"] = "gpu"
+        steps.export(of, args.export / f"k{micro_batches}")
+    text.write(args.export, text.read(args.text))
+
+
+# Run ---------------------------------------------------------------------
+
+
+def result_path(folder: pathlib.Path, row: str, link: str, seed: int
+                ) -> pathlib.Path:
+    label = re.sub(r"[^0-9A-Za-z]+", "-", row).strip("-")
+    return folder / "results" / f"{label}-{link}-{seed}.json"
+
+
+def run(args):
+    """Trains the rows that are missing, each in processes of its own."""
+    launch.prepare()
+    end = time.monotonic() + args.seconds
+    (args.run / "results").mkdir(exist_ok=True)
+    for row, (micro_batches, _) in ROWS.items():
+        if args.rows and not any(word == row for word in args.rows):
+            continue
+        path = result_path(args.run, row, args.link, args.seed)
+        needed = args.minutes * 60 + OVERHEAD_SECONDS
+        if path.exists() or time.monotonic() + needed > end:
+            continue
+        exported = steps.read(args.run / f"k{micro_batches}")
+        # The runtime's back end for CPU devices works within one process.
+        count = (exported.ranks if exported.of["platform"] == "cuda" else 1)
+        command = [sys.executable, __file__, "--run", args.run, "--row", row,
+                   "--link", args.link, "--minutes", args.minutes,
+                   "--seed", args.seed, "--tc", args.tc,
+                   "--port", launch.free_port()]
+        processes = [launch.Process(
+            [*command, "--rank", rank],
+            launch.environment() | links.environment(
+                rank, 1, args.link != "nvlink") | launch.sharing(count),
+            path.with_suffix(f".{rank}.txt")) for rank in range(count)]
+        try:
+            launch.run(processes, needed + OVERHEAD_SECONDS, launch.show)
+        except RuntimeError as error:
+            # The other rows say more than none.
+            print(f"{row}: {error}", flush=True)
+        finally:
+            if links.rate(args.link):
+                links.shape(args.tc, None)
+
+
+class Training:
+    """One row on one link, in the process of one rank."""
+
+    def __init__(self, args):
+        import jax
+        self.jax, self.args = jax, args
+        micro_batches, name = ROWS[args.row]
+        folder = args.run / f"k{micro_batches}"
+        self.exported = steps.read(folder)
+        if self.exported.of["platform"] == "cpu":
+            jax.config.update("jax_platforms", "cpu")
+            jax.config.update("jax_num_cpu_devices", self.exported.ranks)
+        else:
+            jax.distributed.initialize(
+                f"localhost:{args.port}", self.exported.ranks, args.rank,
+                local_device_ids=[launch.device_of(args.rank)])
+        import zpp
+        self.trainer = self.exported.trainer()
+        variant = self.exported.variants[name]
+        self.loaded = zpp.load(folder / variant.path) if variant.path else None
+        self.step = self.loaded or jax.jit(self.trainer.step, donate_argnums=0)
+        self.init, _ = worker.on_device(self.trainer, self.exported.sequences)
+        validator = self.exported.trainer(accumulate=1)
+        self.validate = jax.jit(lambda state, batch: validator.step(state, batch)[1])
+        context = self.exported.of["config"]["context"]
+        self.tokens = text.Tokens(args.run, context, self.exported.sequences)
+        # The same sequences for all rows, whatever their batch is.
+        self.held_out = text.Tokens(
+            args.run, context, self.exported.sequences // micro_batches)
+
+    def place(self, value: np.ndarray, leaf):
+        """An array of all processes from one that each of them has whole."""
+        return self.jax.make_array_from_callback(
+            value.shape, leaf.sharding, lambda index: value[index])
+
+    def start(self, last_step: int) -> dict:
+        """The initial state of a training of so many steps."""
+        if self.loaded is not None:
+            self.loaded.state = None
+        state = self.init()
+        leaf = self.trainer.abstract_state()["last_step"]
+        return state | {"last_step": self.place(np.int32(last_step), leaf)}
+
+    def batch(self, tokens: np.ndarray):
+        leaf = self.trainer.abstract_batch(len(tokens))
+        return self.place(tokens, leaf)
+
+    def advance(self, state: dict, first: int, last: int):
+        """Trains steps `first` to `last` - 1; returns state and seconds."""
+        began = time.perf_counter()
+        for number in range(first, last):
+            state, loss = self.step(
+                state, self.batch(self.tokens.batch(self.args.seed, number)))
+        self.jax.block_until_ready((state, loss))
+        return state, time.perf_counter() - began
+
+    def loss(self, state) -> float:
+        """The mean of some batches of held-out text."""
+        return statistics.mean(
+            float(self.validate(state, self.batch(self.held_out.validation(number))))
+            for number in range(BATCHES))
+
+    def run(self):
+        from jax.experimental import multihost_utils
+        args, first = self.args, self.args.rank == 0
+        if first and links.rate(args.link):
+            links.shape(args.tc, args.link)
+        multihost_utils.sync_global_devices(args.link)
+        state, seconds = self.start(2**30), []
+        for number in range(WARM_UP + TIMED):
+            state, spent = self.advance(state, number, number + 1)
+            seconds.append(spent)
+        del state
+        expected = statistics.median(seconds[WARM_UP:])
+        # The processes measure different times, but must agree.
+        count = int(multihost_utils.broadcast_one_to_all(
+            np.int32(max(LOOKS, args.minutes * 60 / expected))))
+        state = self.start(count)
+        curve, clock, sent = [(0.0, 0, self.loss(state))], 0.0, 0
+        for look in range(LOOKS):
+            done, next_look = (count * part // LOOKS
+                               for part in (look, look + 1))
+            before = links.sent_bytes()
+            state, spent = self.advance(state, done, next_look)
+            sent += links.sent_bytes() - before
+            clock += spent
+            curve.append((clock, next_look, self.loss(state)))
+            if first:
+                print(f"[{time.strftime('%H:%M:%S')}] {args.row}, {args.link}: "
+                      f"step {next_look} of {count}, {clock:.0f} s, held-out "
+                      f"loss {curve[-1][2]:.4f}", flush=True)
+        if first:
+            memory = self.jax.local_devices()[0].memory_stats() or {}
+            result_path(args.run, args.row, args.link, args.seed).write_text(
+                json.dumps({
+                    "row": args.row, "link": args.link, "seed": args.seed,
+                    "curve": curve, "sent": sent / count,
+                    "step": clock / count, "first": seconds[0],
+                    "tokens": count * self.exported.sequences
+                    * self.exported.of["config"]["context"],
+                    "peak": memory.get("peak_bytes_in_use", 0)}))
+        multihost_utils.sync_global_devices("end")
+
+
+# Table -------------------------------------------------------------------
+
+
+def read_results(folder: pathlib.Path) -> dict[str, dict[str, list[dict]]]:
+    """Link -> row -> the runs of all orders of the data."""
+    found: dict[str, dict[str, list[dict]]] = {}
+    for path in sorted((folder / "results").glob("*.json")):
+        result = json.loads(path.read_text())
+        found.setdefault(result["link"], {}).setdefault(
+            result["row"], []).append(result)
+    return {link: {row: rows[row] for row in ROWS if row in rows}
+            for link, rows in found.items()}
+
+
+def seconds_until(curve: list, loss: float) -> float | None:
+    """The time at which a curve has reached a loss; None if it has not."""
+    for (start, _, before), (end, _, after) in zip(curve, curve[1:]):
+        if after <= loss:
+            part = (before - loss) / (before - after) if after < before else 1
+            return start + max(0.0, part) * (end - start)
+    return None
+
+
+def print_tables(results: dict[str, dict[str, list[dict]]]):
+    for link, rows in results.items():
+        print(f"\n{link}\n")
+        table = Table(["training", "ms per step", "steps", "M tokens",
+                       "GB between nodes per step", "held-out loss",
+                       "smallest, largest", "reaches FSDP's last loss after"])
+        base = rows.get("FSDP")
+        for row, runs in rows.items():
+            def mean(value, runs=runs):
+                return statistics.mean(map(value, runs))
+            last = [run["curve"][-1][2] for run in runs]
+            reached = None
+            if base:
+                goal = statistics.mean(run["curve"][-1][2] for run in base)
+                times = [seconds_until(run["curve"], goal) for run in runs]
+                if None not in times:
+                    reached = statistics.mean(times)
+            table.row([
+                row, f"{mean(lambda run: run['step']) * 1e3:.1f}",
+                f"{mean(lambda run: run['curve'][-1][1]):.0f}",
+                f"{mean(lambda run: run['tokens']) / 1e6:.1f}",
+                f"{mean(lambda run: run['sent']) / 1e9:.2f}",
+                f"{statistics.mean(last):.4f}",
+                f"{min(last):.4f}, {max(last):.4f}" if len(last) > 1 else "",
+                f"{reached:.0f} s" if reached is not None else "not reached"])
+
+
+def draw(results: dict[str, dict[str, list[dict]]], path: pathlib.Path) -> bool:
+    """Draws a panel for each link: the loss over the time of the training.
+    Returns whether there is matplotlib to draw with."""
+    try:
+        import matplotlib
+    except ImportError:
+        return False
+    matplotlib.use("Agg")
+    # The same results make the same file.
+    matplotlib.rcParams["svg.hashsalt"] = "zpp"
+    from matplotlib import pyplot
+    figure, axes = pyplot.subplots(
+        1, len(results), sharey=True, squeeze=False, layout="constrained",
+        figsize=(2 + 5.5 * len(results), 4))
+    for axis, (link, rows) in zip(axes[0], results.items()):
+        for row, runs in rows.items():
+            color = f"C{[ROWS[other][1] for other in ROWS].index(ROWS[row][1])}"
+            for run in runs:
+                seconds, _, losses = zip(*run["curve"][1:])
+                axis.plot(seconds, losses, color=color, marker="o", markersize=3,
+                          linestyle="--" if ROWS[row][0] > 1 else "-",
+                          label=f"{row}: {run['sent'] / 1e9:.2f} GB per step"
+                          if run is runs[0] else None)
+        axis.set_title(link)
+        axis.set_xlabel("seconds of training")
+        axis.set_yscale("log")
+        axis.yaxis.set_major_formatter("{x:.2f}")
+        axis.yaxis.set_minor_formatter("{x:.2f}")
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.legend(frameon=False)
+    axes[0][0].set_ylabel("loss on held-out text")
+    figure.savefig(path, metadata={"Date": None})
+    return True
+
+
+def main():
+    parser = stages.parser(__doc__)
+    parser.add_argument("--platform", choices=("cuda", "cpu"), default="cuda",
+                        help="export for these devices")
+    parser.add_argument("--link", default="50gbit",
+                        help="Ngbit, shared or nvlink")
+    parser.add_argument("--minutes", type=float, default=2,
+                        help="of training, for each row")
+    parser.add_argument("--seed", type=int, default=0,
+                        help="of the order of the data")
+    parser.add_argument("--rows", nargs="+", choices=ROWS, metavar="ROW",
+                        help="train these rows")
+    parser.add_argument("--tc", default="tc", help="the program, with options")
+    parser.add_argument("--plot", type=pathlib.Path, metavar="FILE")
+    # The process of a rank.
+    for name, kind in (("row", str), ("rank", int), ("port", int)):
+        parser.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    links.rate(args.link)  # Exits if there is no such link.
+    if args.export:
+        export(args)
+    elif args.row:
+        Training(args).run()
+    elif args.run:
+        run(args)
+    else:
+        results = read_results(args.table)
+        print_tables(results)
+        path = args.plot or args.table / "time-to-loss.svg"
+        print(f"\nplot: {path}" if draw(results, path) else
+              "\nplot: none; expected matplotlib, but it is not installed")
+
+
+if __name__ == "__main__":
+    main()
