@@ -1,0 +1,520 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Programs of plain jax.jit under `zpp run`, beside the same without zpp and with
+zpp.jit.
+
+    python bench/run_programs.py [--programs NAME ...] [--processes N] [--write]
+
+The programs are a GPT, a Llama with a scan over layers and optax, a transformer of
+Flax NNX, and `Model.fit` of Keras. They need JAX 0.11 or later, flax, optax and keras,
+and zpp-opt and the runtime of the wheel or of $ZPP_OPT and $ZPP_XLA. Each is a node of
+one process with one GPU; processes may share a GPU, and then its time is theirs
+together. --cpu trains on CPUs, where `zpp run` rewrites nothing.
+
+A process trains on the same batches in each way. The table has the loss of the last
+step and the largest difference from plain in any step; what a device sends between
+nodes in a step; the time of the first call, which compiles; and the median of the
+steps after it. --write puts it into docs/using.md.
+"""
+
+import argparse
+import dataclasses
+import datetime
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+
+import lab
+from lab import launch
+from trainers import commit, sharding, tokens
+
+WAYS = {"plain": "plain", "run": "zpp run", "jit": "zpp.jit"}
+LIMIT_SECONDS = 900
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    layers: int
+    width: int
+    heads: int
+    vocabulary: int
+    length: int
+    #: Sequences of all devices together.
+    sequences: int
+    steps: int
+
+
+class Record:
+    """Losses of the steps, and how long each took."""
+
+    def __init__(self):
+        self.losses, self.seconds = [], []
+
+    def begin(self):
+        self._start = time.perf_counter()
+
+    def end(self, loss):
+        self.losses.append(float(loss))
+        self.seconds.append(time.perf_counter() - self._start)
+
+
+def all_devices():
+    import jax
+    return jax.make_mesh((jax.device_count(),), ("node",),
+                         axis_types=(jax.sharding.AxisType.Auto,))
+
+
+def put(value, on, *spec):
+    """Places what all processes have on the devices of all."""
+    import jax
+    import numpy as np
+    host = np.asarray(value)
+    return jax.make_array_from_callback(
+        host.shape, sharding(on, *spec), lambda index: host[index])
+
+
+def put_weight(value, on):
+    """In parts along its first dim that the devices divide."""
+    dims = [dim for dim, size in enumerate(value.shape)
+            if size % on.size == 0 and value.ndim > 1]
+    return put(value, on, *(["node" if dim == dims[0] else None
+                             for dim in range(value.ndim)] if dims else []))
+
+
+def batch_of(sizes: Sizes, number: int):
+    return tokens(number, (sizes.sequences, sizes.length + 1), sizes.vocabulary)
+
+
+# Programs ----------------------------------------------------------------------
+
+
+def gpt(sizes: Sizes, wrap: Callable, record: Record):
+    """The GPT of examples/gpt.py."""
+    import gpt
+    import jax
+    trainer = gpt.Trainer(gpt.Config(
+        layers=sizes.layers, width=sizes.width, heads=sizes.heads,
+        vocab=sizes.vocabulary, context=sizes.length, collectives="xla",
+        mesh=(("node", jax.device_count()),)))
+    from lab.worker import on_device
+    init, _ = on_device(trainer, sizes.sequences)
+    state = init()
+    step = wrap(jax.jit(trainer.step, donate_argnums=0))
+    for number in range(sizes.steps):
+        batch = put(batch_of(sizes, number), trainer.mesh, "node")
+        record.begin()
+        state, loss = step(state, batch)
+        record.end(loss)
+
+
+def llama(sizes: Sizes, wrap: Callable, record: Record):
+    """RMSNorm, rotary positions, gated units; a scan over checkpointed layers, and
+    optax.adamw."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    import optax
+    on, width, hidden = all_devices(), sizes.width, 3 * sizes.width
+    draw = np.random.default_rng(0)
+
+    def matrix(*shape):
+        return draw.standard_normal(shape, np.float32) * shape[-2] ** -0.5
+
+    layers = sizes.layers
+    weights = {
+        "embed": matrix(sizes.vocabulary, width), "norm": np.ones(width, np.float32),
+        "head": matrix(width, sizes.vocabulary),
+        "layers": {
+            "norm1": np.ones((layers, width), np.float32),
+            "qkv": matrix(layers, width, 3 * width),
+            "out": matrix(layers, width, width),
+            "norm2": np.ones((layers, width), np.float32),
+            "gate": matrix(layers, width, hidden), "up": matrix(layers, width, hidden),
+            "down": matrix(layers, hidden, width)}}
+
+    def is_stacked(path):
+        return any(getattr(entry, "key", None) == "layers" for entry in path)
+
+    def place_weight(path, value):
+        spec = (None, "node") if value.ndim == 3 else (
+            ("node",) if value.ndim == 2 and not is_stacked(path) else ())
+        return put(value, on, *spec)
+
+    weights = jax.tree_util.tree_map_with_path(place_weight, weights)
+    kept = jax.tree.map(lambda leaf: leaf.sharding, weights)
+    transform = optax.adamw(1e-3)
+    state = jax.jit(transform.init)(weights)
+    state = jax.tree.map(
+        lambda leaf: leaf if leaf.ndim else put(leaf, on), state)
+
+    def place(x):
+        return jax.lax.with_sharding_constraint(x, sharding(on, "node"))
+
+    def norm(x, gain):
+        scale = jax.lax.rsqrt(jnp.mean(x.astype(jnp.float32) ** 2, -1,
+                                       keepdims=True) + 1e-6)
+        return (x * scale * gain).astype(x.dtype)
+
+    def rotate(x):
+        half = x.shape[-1] // 2
+        angle = (jnp.arange(x.shape[1])[:, None] *
+                 1e4 ** (-jnp.arange(half) / half))[None, :, None]
+        a, b = jnp.split(x, 2, -1)
+        return jnp.concatenate([a * jnp.cos(angle) - b * jnp.sin(angle),
+                                a * jnp.sin(angle) + b * jnp.cos(angle)],
+                               -1).astype(x.dtype)
+
+    def layer(x, w):
+        w = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), w)
+        q, k, v = (part.reshape(*x.shape[:2], sizes.heads, -1) for part in
+                   jnp.split(place(norm(x, w["norm1"]) @ w["qkv"]), 3, -1))
+        mixed = jax.nn.dot_product_attention(rotate(q), rotate(k), v,
+                                             is_causal=True)
+        x = x + place(place(mixed.reshape(x.shape)) @ w["out"])
+        y = norm(x, w["norm2"])
+        y = place(jax.nn.silu(place(y @ w["gate"])) * place(y @ w["up"]))
+        return place(x + y @ w["down"]), None
+
+    def loss_of(weights, batch):
+        # Otherwise XLA would look tokens up in each part of the table.
+        embed = jax.lax.with_sharding_constraint(
+            weights["embed"].astype(jnp.bfloat16), sharding(on))
+        x = place(embed[batch[:, :-1]])
+        x, _ = jax.lax.scan(jax.checkpoint(layer), x, weights["layers"])
+        logits = place(norm(x, weights["norm"]) @
+                       weights["head"].astype(jnp.bfloat16))
+        return optax.softmax_cross_entropy_with_integer_labels(
+            logits.astype(jnp.float32), batch[:, 1:]).mean()
+
+    def train_step(weights, state, batch):
+        loss, gradients = jax.value_and_grad(loss_of)(weights, batch)
+        updates, state = transform.update(gradients, state, weights)
+        weights = jax.lax.with_sharding_constraint(
+            optax.apply_updates(weights, updates), kept)
+        return weights, state, loss
+
+    step = wrap(jax.jit(train_step, donate_argnums=(0, 1)))
+    for number in range(sizes.steps):
+        batch = put(batch_of(sizes, number), on, "node")
+        record.begin()
+        weights, state, loss = step(weights, state, batch)
+        record.end(loss)
+
+
+def nnx(sizes: Sizes, wrap: Callable, record: Record):
+    """Flax' own layers, and `nnx.jit`."""
+    import jax
+    import jax.numpy as jnp
+    import optax
+    from flax import nnx
+    on, width = all_devices(), sizes.width
+
+    def place(x):
+        return jax.lax.with_sharding_constraint(x, sharding(on, "node"))
+
+    class Block(nnx.Module):
+        def __init__(self, rngs):
+            bf16 = {"dtype": jnp.bfloat16, "rngs": rngs}
+            self.norm1 = nnx.RMSNorm(width, **bf16)
+            self.attention = nnx.MultiHeadAttention(
+                sizes.heads, width, decode=False, dropout_rate=0.0, **bf16)
+            self.norm2 = nnx.RMSNorm(width, **bf16)
+            self.up = nnx.Linear(width, 4 * width, **bf16)
+            self.down = nnx.Linear(4 * width, width, **bf16)
+
+        def __call__(self, x):
+            mask = nnx.make_causal_mask(x[..., 0])
+            x = x + place(self.attention(place(self.norm1(x)), mask=mask))
+            hidden = place(nnx.gelu(place(self.up(place(self.norm2(x))))))
+            return place(x + place(self.down(hidden)))
+
+    class Model(nnx.Module):
+        def __init__(self, rngs):
+            self.embed = nnx.Embed(sizes.vocabulary, width, dtype=jnp.bfloat16,
+                                   rngs=rngs)
+            self.blocks = nnx.List([Block(rngs) for _ in range(sizes.layers)])
+            self.norm = nnx.RMSNorm(width, dtype=jnp.bfloat16, rngs=rngs)
+            self.head = nnx.Linear(width, sizes.vocabulary, use_bias=False,
+                                   dtype=jnp.bfloat16, rngs=rngs)
+
+        def __call__(self, x):
+            x = place(self.embed(x))
+            for block in self.blocks:
+                x = nnx.remat(Block.__call__)(block, x)
+            return place(self.head(place(self.norm(x))))
+
+    model = Model(nnx.Rngs(0))
+    optimizer = nnx.Optimizer(model, optax.adamw(1e-3), wrt=nnx.Param)
+    for part in (model, optimizer):
+        nnx.update(part, jax.tree.map(lambda leaf: put_weight(leaf, on),
+                                      nnx.state(part)))
+
+    @nnx.jit
+    def train_step(model, optimizer, batch):
+        def loss_of(model):
+            logits = model(batch[:, :-1]).astype(jnp.float32)
+            return optax.softmax_cross_entropy_with_integer_labels(
+                logits, batch[:, 1:]).mean()
+
+        loss, gradients = nnx.value_and_grad(loss_of)(model)
+        optimizer.update(model, gradients)
+        return loss
+
+    step = wrap(train_step)
+    for number in range(sizes.steps):
+        batch = put(batch_of(sizes, number), on, "node")
+        record.begin()
+        record.end(step(model, optimizer, batch))
+
+
+def keras(sizes: Sizes, wrap: Callable, record: Record):
+    """`Model.fit` with a `ModelParallel` distribution, in float32, on one batch."""
+    import jax
+    import keras
+    from keras.src.backend.jax import trainer
+    keras.utils.set_random_seed(0)
+    devices = keras.distribution.DeviceMesh(
+        (jax.device_count(),), ["batch"], keras.distribution.list_devices())
+    layout = keras.distribution.LayoutMap(devices)
+    layout[".*kernel"] = layout[".*embeddings"] = ("batch", None)
+    keras.distribution.set_distribution(keras.distribution.ModelParallel(
+        layout_map=layout, batch_dim_name="batch", auto_shard_dataset=False))
+    x = inputs = keras.Input((sizes.length,), dtype="int32")
+    x = keras.layers.Embedding(sizes.vocabulary, sizes.width)(x)
+    for _ in range(sizes.layers):
+        hidden = keras.layers.LayerNormalization()(x)
+        hidden = keras.layers.Dense(4 * sizes.width, activation="gelu",
+                                    use_bias=False)(hidden)
+        x = x + keras.layers.Dense(sizes.width, use_bias=False)(hidden)
+    outputs = keras.layers.Dense(sizes.vocabulary, use_bias=False)(x)
+    model = keras.Model(inputs, outputs)
+    model.compile(keras.optimizers.Adam(1e-3),
+                  keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+
+    class Note(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            record.begin()
+
+        def on_epoch_end(self, epoch, logs=None):
+            record.end(logs["loss"])
+
+    # Each process has its own part of the batch.
+    batch = batch_of(sizes, 0)
+    rows = sizes.sequences // jax.process_count()
+    own = batch[rows * jax.process_index():][:rows]
+    before, trainer.jit = trainer.jit, (
+        lambda function, **options: wrap(jax.jit(function, **options)))
+    try:
+        model.fit(own[:, :-1], own[:, 1:], batch_size=rows, epochs=sizes.steps,
+                  verbose=0, callbacks=[Note()], shuffle=False)
+    finally:
+        trainer.jit = before
+
+
+PROGRAMS = {"gpt": ("the example GPT", gpt),
+            "llama": ("Llama, scan, optax", llama),
+            "nnx": ("Flax NNX, `nnx.jit`", nnx),
+            "keras": ("Keras, `Model.fit`", keras)}
+
+
+# Processes -----------------------------------------------------------------------
+
+
+def work(args, sizes: Sizes):
+    """Trains as one of the processes; the first one writes what it found."""
+    import jax
+    if args.cpu:
+        jax.config.update("jax_num_cpu_devices", 1)
+    jax.distributed.initialize(
+        f"localhost:{args.port}", args.processes, args.rank,
+        local_device_ids=None if args.cpu else [0])
+    import zpp
+    steps = []
+
+    def wrap(jitted):
+        if args.way != "jit":
+            return jitted
+        steps.append(zpp.jit(jitted, mesh=mesh_of(args)))
+        return steps[-1]
+
+    record = Record()
+    PROGRAMS[args.work][1](sizes, wrap, record)
+    sent = None
+    for step in steps:
+        try:
+            sent = largest([step.report()["total"]])
+        except ValueError:
+            continue  # It has not run.
+    if args.rank == 0:
+        args.result.write_text(json.dumps({
+            "losses": record.losses, "seconds": record.seconds, "sent": sent,
+            "jax": jax.__version__,
+            "device": jax.devices()[0].device_kind}))
+    # Nobody ends while another one still waits for it.
+    from jax.experimental import multihost_utils
+    multihost_utils.sync_global_devices("end")
+    jax.distributed.shutdown()
+
+
+def largest(totals: list[dict]) -> list[float] | None:
+    """Bytes between nodes before and after, of the module that sends most."""
+    found = [[total[side].get("node", 0) for side in ("before", "after")]
+             for total in totals]
+    return max(found, default=None)
+
+
+def mesh_of(args) -> str:
+    return f"node:{args.processes}"
+
+
+def train(args, program: str, way: str, folder: pathlib.Path) -> dict | str:
+    """What the processes of one way found, or why they found nothing."""
+    port = launch.free_port()
+    result, report = folder / "result.json", folder / "report.json"
+    for path in (result, report):
+        path.unlink(missing_ok=True)
+    processes = []
+    for rank in range(args.processes):
+        command = [sys.executable, __file__, *sys.argv[1:], "--work", program,
+                   "--way", way, "--rank", rank, "--port", port, "--result", result]
+        if way == "run":
+            command = [sys.executable, "-m", "zpp", "run", "--mesh", mesh_of(args),
+                       "--report", report, "--", *command]
+        processes.append(launch.Process(
+            command, environment_of(args, rank),
+            folder / f"{program}-{way}-{rank}.txt"))
+    try:
+        launch.run(processes, LIMIT_SECONDS)
+    except RuntimeError as error:
+        return str(error)
+    found = json.loads(result.read_text())
+    if way == "run":
+        # A line for people, and the last words.
+        print(*[line for line in processes[0].log.read_text().splitlines()
+                if line.startswith("zpp: ")], sep="\n", flush=True)
+        modules = (json.loads(report.read_text())["modules"]
+                   if report.exists() else [])
+        found["sent"] = largest([module["report"]["total"] for module in modules
+                                 if module["rewritten"]])
+    return found
+
+
+def environment_of(args, rank: int) -> dict[str, str]:
+    common = launch.environment() | {"KERAS_BACKEND": "jax"}
+    paths = [str(lab.ROOT / folder) for folder in ("python", "examples")]
+    common["PYTHONPATH"] = os.pathsep.join([*paths, common["PYTHONPATH"]])
+    if args.cpu:
+        return common | {"JAX_PLATFORMS": "cpu"}
+    shared = args.processes > args.gpus
+    return common | {
+        "CUDA_VISIBLE_DEVICES": str(rank % args.gpus),
+        # NCCL takes each process for a node, which may share a GPU.
+        "NCCL_HOSTID": f"host{rank}", "NCCL_SOCKET_IFNAME": "lo",
+        "NCCL_IB_DISABLE": "1",
+        **({"XLA_PYTHON_CLIENT_MEM_FRACTION":
+            f"{0.6 * args.gpus / args.processes:.2f}"} if shared else {})}
+
+
+# The table -----------------------------------------------------------------------
+
+
+def row(title: str, found: dict[str, dict | str]) -> list[str]:
+    plain = found["plain"]
+    lines = []
+    for way, result in found.items():
+        name = title if way == "plain" else ""
+        if isinstance(result, str):
+            first = result.splitlines()[0]
+            lines.append(f"| {name} | {WAYS[way]} | {first} | | | | |")
+            continue
+        off = (max(map(abs, map(float.__sub__, result["losses"], plain["losses"])))
+               if isinstance(plain, dict) else float("nan"))
+        sent = result["sent"] or [float("nan"), float("nan")]
+        bytes_ = ("" if way == "plain" else "nothing rewritten"
+                  if result["sent"] is None else
+                  f"{sent[0] / 1e6:.1f} -> {sent[1] / 1e6:.1f} MB")
+        lines.append(
+            f"| {name} | {WAYS[way]} | {result['losses'][-1]:.4f} | "
+            f"{'' if way == 'plain' else f'{off:.4f}'} | {bytes_} | "
+            f"{result['seconds'][0]:.1f} s | "
+            f"{statistics.median(result['seconds'][2:]) * 1e3:.1f} ms |")
+    return lines
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--programs", nargs="+", choices=PROGRAMS,
+                        default=list(PROGRAMS))
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--gpus", type=int, default=1)
+    parser.add_argument("--cpu", action="store_true")
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--width", type=int, default=1024)
+    parser.add_argument("--vocabulary", type=int, default=8192)
+    parser.add_argument("--length", type=int, default=512)
+    parser.add_argument("--sequences", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--logs", type=pathlib.Path, default=None,
+                        help="the folder for what the processes print")
+    parser.add_argument("--write", action="store_true",
+                        help="put the table into docs/using.md")
+    for name, kind in (("work", str), ("way", str), ("rank", int), ("port", int),
+                       ("result", pathlib.Path)):
+        parser.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    sizes = Sizes(args.layers, args.width, args.width // 64, args.vocabulary,
+                  args.length, args.sequences, args.steps)
+    if args.work:
+        work(args, sizes)
+        return 0
+    launch.prepare()
+    lines, about, is_complete = [], {}, True
+    folder = (args.logs or pathlib.Path(tempfile.mkdtemp(prefix="zpp-"))).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    for program in args.programs:
+        found = {way: train(args, program, way, folder)
+                 for way in WAYS if way in args.ways or way == "plain"}
+        for result in found.values():
+            if isinstance(result, str):
+                is_complete = False
+                print(result, flush=True)
+            else:
+                about = result
+        rows = row(PROGRAMS[program][0], found)
+        lines += rows
+        print(*rows, sep="\n", flush=True)
+    machine = about.get("device", "")
+    table = "\n".join([
+        "| program | | loss | off by at most | between nodes | first call | step |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: |", *lines, "",
+        f"{datetime.date.today()}, {commit_or_none()}, JAX {about.get('jax')}, "
+        f"{args.processes} processes on {args.gpus} {machine}, {args.layers} layers "
+        f"of {args.width}, {args.sequences} x {args.length} tokens, step "
+        f"{args.steps}; bytes of a device in a step."])
+    print(table)
+    if args.write:
+        path = lab.ROOT / "docs" / "using.md"
+        before, begin, rest = path.read_text().partition(
+            "<!-- run programs: begin -->\n")
+        _, end, after = rest.partition("<!-- run programs: end -->\n")
+        path.write_text(f"{before}{begin}{table}\n{end}{after}")
+    return 0 if is_complete else 1
+
+
+def commit_or_none() -> str:
+    try:
+        return commit()
+    except (OSError, subprocess.CalledProcessError):
+        return "a copy without git"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
