@@ -296,6 +296,17 @@ def sent(report: dict, when: str, tier: str = "node", **wanted) -> int:
                if all(entry[key] == value for key, value in wanted.items()))
 
 
+@pytest.mark.parametrize("name", ["chain", "scan", "scan-scaled", "grad-outside"])
+def test_whole_weights_on_each_device_change_no_bit(name):
+    """And no weight is sent in the backward pass, on any link."""
+    fast = rewritten(name, **{**OFF, "secondary": 1})
+    assert same_bits(run(FORMS[name], fast), unmodified(name))
+    report = fast.report()
+    assert sent(report, "after", role="weight", phase="backward") == 0
+    assert sent(report, "after", "gpu", role="weight", phase="backward") == 0
+    assert sent(report, "before", role="weight", phase="backward") > 0
+
+
 @pytest.mark.parametrize("name", FORMS)
 def test_a_secondary_partition_changes_no_bit(name):
     """hpZ alone: the same training, and nothing between nodes that was sent

@@ -9,6 +9,9 @@
 // RUN: zpp-opt %s --zero-partition-within-node=secondary=node \
 // RUN:   --split-input-file --remarks-filter=none \
 // RUN:   | FileCheck %s --check-prefix=NODE
+// RUN: zpp-opt %s --zero-partition-within-node=secondary=1 \
+// RUN:   --split-input-file --remarks-filter=none \
+// RUN:   | FileCheck %s --check-prefix=ONE
 
 #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
 !primary = !zero.shard<256x64xbf16, dim 0 = ("node", "gpu") on #mesh>
@@ -19,6 +22,7 @@
 // CHECK-LABEL: func @weight
 // PAIR-LABEL: func @weight
 // NODE-LABEL: func @weight
+// ONE-LABEL: func @weight
 func.func @weight(%w: tensor<32x64xf32>, %x: tensor<4xf32>)
     -> (tensor<256x64xbf16>, tensor<256x64xbf16>, tensor<4xf32>) {
   // CHECK: %[[CAST:.*]] = "stablehlo.convert"(%arg0)
@@ -33,6 +37,13 @@ func.func @weight(%w: tensor<32x64xf32>, %x: tensor<4xf32>)
   // CHECK: %[[BACKWARD:.*]] = zero.all_gather %[[SHARD]] along ["gpu"] {zpp.origin = {id = 2 : i64}}
   // CHECK: %[[SECOND:.*]] = zero.to_local %[[BACKWARD]]
   // CHECK: return %[[FIRST]], %[[SECOND]], %[[BARRIER]]#0
+
+  // A group of one device keeps the whole weight, which is not sent again.
+  // ONE: %[[GATHERED:.*]] = zero.all_gather {{.*}} along ["node", "gpu"] {zpp.keep
+  // ONE: %[[WHOLE:.*]] = zero.to_local %[[GATHERED]]
+  // ONE: "stablehlo.optimization_barrier"(%arg1, %[[WHOLE]])
+  // ONE-NOT: zero.all_gather
+  // ONE: return
 
   // A group size cuts an axis where its border falls inside it.
   // PAIR: zero.all_gather {{.*}} along ["node", "gpu":(1)2] {zpp.keep

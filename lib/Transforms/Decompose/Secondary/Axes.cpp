@@ -56,6 +56,9 @@ zpp::zero::getSecondaryAxes(AllGatherOp gather, StringRef secondary,
                      "expected a tier of the mesh ")
            << mesh.str() << " or a group size as the secondary partition, "
            << "but got '" << secondary << "'";
+  } else {
+    // Who writes 1 means it; a tier of one device is one by accident.
+    mayBeOneDevice |= size == 1;
   }
   std::vector<AxisRef> outer, inner;
   std::vector<AxisRef> ordered(refs.begin(), refs.end());
@@ -69,7 +72,8 @@ zpp::zero::getSecondaryAxes(AllGatherOp gather, StringRef secondary,
            << devices << " devices of a weight's group on " << mesh.str()
            << ", but got " << size;
   if (inner.empty() && !mayBeOneDevice)
-    return Result(LeftAlone("its secondary group is one device"));
+    return Result(LeftAlone("its secondary group is one device; "
+                            "secondary=1 keeps whole weights on each"));
   if (outer.empty())
     return Result(LeftAlone("its group lies within the secondary group of " +
                             std::to_string(size)));

@@ -30,8 +30,8 @@ struct SecondaryAxes {
 
 /// Divides the axes of `gather` by `secondary`: a tier of the mesh, a number of
 /// devices, or, if empty, the fastest tier. `mayBeOneDevice` says whether a
-/// group of one device, which keeps the whole weight, is worth it. Emits an
-/// error if `secondary` does not fit the mesh.
+/// tier of one device, which keeps the whole weight, is worth it; the number 1
+/// asks for it. Emits an error if `secondary` does not fit the mesh.
 mlir::FailureOr<Decision<SecondaryAxes>>
 getSecondaryAxes(AllGatherOp gather, llvm::StringRef secondary,
                  bool mayBeOneDevice);
