@@ -17,8 +17,10 @@ from zpp._torch_options import TorchOptions as Options
 from zpp._warn import warn
 from zpp.torch import _mesh, _pytorch
 from zpp.torch._accumulate import Accumulation, Passes
+from zpp.torch._ahead import Order, stream_of_hops
 from zpp.torch._bucket import sends_differences
-from zpp.torch._plans import Plan, make_plan, plan_hops, plan_sum
+from zpp.torch._calls import AllGather, ReduceScatter, Work
+from zpp.torch._plans import Plan, make_plan, plan_hops, plan_in_vain, plan_sum
 from zpp.torch._runtime import Runner, get_runner, run_as_op
 from zpp.torch._secondary import Hops, SecondaryPartition, make_hops
 
@@ -37,12 +39,13 @@ class Communication:
       parameters: what fully_shard knows of the group.
       variants: options by the step from which on they hold, the latest first.
       steps: backward passes in which the gradients were reduced.
-      passes: those of the same call of `compress`, as are `others`.
+      passes: those of the same call of `compress`, as are `order` and `others`.
     """
 
     def __init__(self, name: str, module: FSDPModule, parameters: Any, mesh: str,
                  variants: list[tuple[int, Options]], steps: int,
-                 passes: Passes, others: list["Communication"]):
+                 passes: Passes, order: "Order[Communication]",
+                 others: list["Communication"]):
         self.name = name
         self.mesh = mesh
         self._parameters = parameters
@@ -56,6 +59,12 @@ class Communication:
         self._ranks = 0
         self._calls: Counter[Plan] = Counter()
         self._secondary = SecondaryPartition(name, parameters)
+        self._order = order
+        #: The type and the elements of this rank's slice in the latest gather by hops,
+        #: the group and the hops.
+        self._latest: tuple[torch.dtype, int, dist.ProcessGroup, Hops] | None = None
+        #: The hop that was run ahead of its gather.
+        self._ahead: Plan | None = None
         self._hooks: list[Any] = []
         self._has_warned = False
         self._accumulation = Accumulation(name, module, parameters, passes,
@@ -63,7 +72,7 @@ class Communication:
 
     def collectives(self) -> _pytorch.Collectives:
         """For FSDP2."""
-        return _AllGather(self), _ReduceScatter(self)
+        return AllGather(self), ReduceScatter(self)
 
     def makers(self) -> list[Callable[[], Plan]]:
         """Functions that make the plans of the collectives that the next steps
@@ -106,9 +115,7 @@ class Communication:
 
     def gather(self, result: torch.Tensor, source: torch.Tensor,
                group: dist.ProcessGroup, async_op: bool) -> Any:
-        # A frozen module has no steps of its own.
-        options = self._options_at(self._steps if self._has_gradients else
-                                   max(other._steps for other in self._others))
+        options = self._gather_options()
         self._check_secondary(options, group)
         self._ranks = max(self._ranks, group.size())
         reason = self._reason("all_gather", options)
@@ -116,7 +123,7 @@ class Communication:
             reason = "it is gathered from a secondary partition"
         elif hops := self._hops(options, group, source.device):
             self._gather_in_hops(result, source, group, hops, options)
-            return _Work() if async_op else None
+            return Work() if async_op else None
         plan = make_plan("all_gather", source.dtype, source.numel(), False,
                          self.mesh, group, _whole(options), reason)
         self._calls[plan] += 1
@@ -137,35 +144,90 @@ class Communication:
             return None
         return make_hops(group, _mesh.devices_of(secondary, tiers), device)
 
+    def _gather_options(self) -> Options:
+        # A frozen module has no steps of its own.
+        return self._options_at(self._steps if self._has_gradients else
+                                max(other._steps for other in self._others))
+
     def _gather_in_hops(self, result: torch.Tensor, source: torch.Tensor,
                         group: dist.ProcessGroup, hops: Hops, options: Options
                         ) -> None:
-        secondary = self._secondary
-        state = secondary.get_state(options, group, source.dtype, source.numel())
+        self._latest = source.dtype, source.numel(), group, hops
+        state, step = self._version(source.dtype, source.numel(), group, options)
+        is_held = self._secondary.holds(state, step, source)
+        ahead, self._ahead = self._ahead, None
+        if is_held:
+            outer = ahead or self._outer_plan(source.dtype, source.numel(), hops,
+                                              options, False)
+        else:
+            outer = self._fill(source, hops, options, state, step)
+            if ahead is not None:
+                self._calls[plan_in_vain(ahead, self.mesh, group)] += 1
+        if not _pytorch.is_backward():
+            after = self._order.follow(self, group)
+            if after is not None and after is not self:
+                after._run_ahead()
+        self._secondary.gather(result, hops)
+        self._calls[plan_hops(outer, self.mesh, group, hops.inner, source.dtype,
+                              is_held and ahead is None)] += 1
+
+    def _version(self, dtype: torch.dtype, elements: int, group: dist.ProcessGroup,
+                 options: Options) -> tuple[tuple | None, int]:
+        """Returns the state and the step of the weights: what is held of other ones
+        is not that of a gather now."""
+        state = self._secondary.get_state(options, group, dtype, elements)
         # Trained weights change after their gradients were reduced, whoever
         # changes them.
-        step = self._steps if _pytorch.is_trained(self._parameters) else 0
-        is_held = secondary.holds(state, step, source)
+        return state, (self._steps if _pytorch.is_trained(self._parameters) else 0)
+
+    def _fill(self, source: torch.Tensor, hops: Hops, options: Options,
+              state: tuple | None, step: int) -> Plan:
+        """Runs the outer hop, whose result is held."""
+        secondary = self._secondary
         base = None
-        if not is_held and sends_differences(options):
+        if sends_differences(options):
             base = secondary.get_base(hops.outer, step, source)
         outer = self._outer_plan(source.dtype, source.numel(), hops, options,
                                  base is not None)
         if base is not None and outer.compiled:
             own = base.chunk(hops.outer.size())[hops.outer.rank()]
             self._run(outer, [source, own, base], base, hops.outer)
-        elif not is_held:
+        else:
             held = secondary.get_buffer(source.numel() * hops.outer.size(),
                                         source)
             if outer.compiled:
                 self._run(outer, [source], held, hops.outer)
             else:
                 dist.all_gather_into_tensor(held, source, group=hops.outer)
-        if not is_held:
-            secondary.keep(state, step, source, hops.outer)
-        secondary.gather(result, hops)
-        self._calls[plan_hops(outer, self.mesh, group, hops.inner,
-                              source.dtype, is_held)] += 1
+        secondary.keep(state, step, source, hops.outer)
+        return outer
+
+    def _run_ahead(self) -> None:
+        """Runs the outer hop of the gather that comes next, if it is needed, beside
+        what the calling stream does. That gather finds what is held."""
+        if self._latest is None:
+            return
+        dtype, elements, group, hops = self._latest
+        options = self._gather_options()
+        if self._hops(options, group, self._parameters.device) != hops:
+            return
+        state, step = self._version(dtype, elements, group, options)
+        if state is None or self._secondary.is_of(state, step):
+            return
+        source = _pytorch.next_slice(self._parameters)
+        if (source is None or source.dtype != dtype or source.numel() != elements):
+            return
+        if self._ahead is not None:
+            self._calls[plan_in_vain(self._ahead, self.mesh, group)] += 1
+        if not source.is_cuda:
+            self._ahead = self._fill(source, hops, options, state, step)
+            return
+        stream = stream_of_hops(source.device)
+        stream.wait_stream(torch.cuda.current_stream(source.device))
+        with torch.cuda.stream(stream):
+            self._ahead = self._fill(source, hops, options, state, step)
+            self._secondary.record_use()
+        source.record_stream(stream)
 
     def _outer_plan(self, dtype: torch.dtype, elements: int, hops: Hops,
                     options: Options, is_difference: bool) -> Plan:
@@ -184,7 +246,7 @@ class Communication:
         if (accumulation.is_partial or accumulation.is_pending) and (
                 hops := self._sum_hops(self._reduced, group)):
             self._scatter_sum(result, source, group, op, hops)
-            return _Work() if async_op else None
+            return Work() if async_op else None
         plan, factor = self._plan_reduction(
             "reduce_scatter", result, group, op, self._reduced)
         if not plan.compiled:
@@ -402,7 +464,8 @@ class Communication:
                 self._parameters, lambda *_: self._secondary.forget())
 
     def detach(self) -> None:
-        """Undoes `follow_loads`."""
+        """Undoes `follow_loads`, and leaves the order of gathers."""
+        self._order.leave(self)
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
@@ -426,7 +489,11 @@ class Communication:
 
     def entries(self, name: str) -> list[dict]:
         """The entries of the report."""
-        return [plan.entry(name, calls) for plan, calls in self._calls.items()]
+        calls = self._calls.copy()
+        if self._ahead is not None and self._latest is not None:
+            # Nobody has asked for it yet.
+            calls[plan_in_vain(self._ahead, self.mesh, self._latest[2])] += 1
+        return [plan.entry(name, count) for plan, count in calls.items()]
 
     def make_runner(self, plan: Plan) -> None:
         """Makes the runner of a plan before it is needed: the ranks of a group
@@ -464,7 +531,7 @@ class Communication:
 
         if not async_op or device.type == "cpu":
             run()
-            return _Work() if async_op else None
+            return Work() if async_op else None
         # The stream that calls it goes on.
         stream = get().stream
         stream.wait_stream(torch.cuda.current_stream(device))
@@ -472,7 +539,7 @@ class Communication:
             run()
         for tensor in (*sources, result):
             tensor.record_stream(stream)
-        return _Work(stream.record_event())
+        return Work(stream.record_event())
 
     def _options_at(self, step: int) -> Options:
         return next(options for first, options in self._variants
@@ -492,54 +559,6 @@ class Communication:
                 f"gather over {wanted} ranks in the backward pass, but got "
                 f"{group.size()}; call fully_shard with "
                 f"reshard_after_forward={wanted} or True")
-
-
-class _Allocating:
-    """FSDP2 asks its collectives for their buffers."""
-
-    def __init__(self, communication: Communication):
-        self._communication = communication
-
-    def allocate(self, size, *, dtype: torch.dtype, device: torch.device
-                 ) -> torch.Tensor:
-        return torch.empty(*size, dtype=dtype, device=device)
-
-
-class _AllGather(_Allocating):
-    def __call__(self, output_tensor: torch.Tensor, input_tensor: torch.Tensor,
-                 group: dist.ProcessGroup, async_op: bool = False) -> Any:
-        return self._communication.gather(output_tensor, input_tensor, group,
-                                          async_op)
-
-
-class _ReduceScatter(_Allocating):
-    def __call__(self, output_tensor: torch.Tensor, input_tensor: torch.Tensor,
-                 group: dist.ProcessGroup, op: Any, async_op: bool = False
-                 ) -> Any:
-        return self._communication.scatter(output_tensor, input_tensor, group,
-                                           op, async_op)
-
-
-class _Work(dist.Work):
-    """A collective under way on a stream of its own, or one that is complete.
-
-    Args:
-      event: what its end records; None if it is complete.
-    """
-
-    def __init__(self, event: torch.cuda.Event | None = None):
-        super().__init__()
-        self._event = event
-
-    def wait(self, timeout=None) -> bool:
-        """Makes the current stream wait. Time limits are those of the process
-        groups, whose watchdog sees the exchanges."""
-        if self._event is not None:
-            self._event.wait()
-        return True
-
-    def is_completed(self) -> bool:
-        return self._event is None or self._event.query()
 
 
 def _whole(options: Options) -> Options:

@@ -19,6 +19,7 @@ from zpp._torch_options import as_torch_options
 from zpp._warn import warn
 from zpp.torch import _agreement, _mesh, _pytorch
 from zpp.torch._accumulate import Passes
+from zpp.torch._ahead import Order
 from zpp.torch._bucket import cache_folder, sends_differences, tool_versions
 from zpp.torch._communication import Communication
 from zpp.torch._links import MEASURE, measure
@@ -124,11 +125,12 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
         _check_own(name, parameters)
 
     passes = Passes(micro_batches)
+    order: Order[Communication] = Order()
     communications: list[Communication] = []
     for name, module, parameters in groups:
         communications.append(Communication(
             name, module, parameters, options.mesh, variants, steps_done, passes,
-            communications))
+            order, communications))
     _agreement.check(all_groups, {
         **{f"options from step {step}": repr(variant)
            for step, variant in variants},

@@ -134,6 +134,16 @@ def plan_hops(outer: Plan, mesh: str, group: dist.ProcessGroup,
 
 
 @functools.cache
+def plan_in_vain(outer: Plan, mesh: str, group: dist.ProcessGroup) -> Plan:
+    """A hop that was run ahead of a gather over `group` and whose result was not used,
+    for the report: nobody would have sent it otherwise."""
+    tiers = _mesh.find_tiers(parse_mesh(mesh), dist.get_process_group_ranks(group))
+    none = dict.fromkeys(tiers, 0)
+    return Plan(outer.kind, outer.type, outer.elements, group, tiers, none,
+                {**none, **outer.after}, None, "")
+
+
+@functools.cache
 def plan_sum(outer: Plan, dtype: torch.dtype, hops: tuple[Plan, ...],
              is_reduced: bool) -> Plan:
     """A scatter by some of its hops, for the report.

@@ -221,6 +221,21 @@ def state_of(parameters: Any) -> tuple[tuple[Any, int, int], ...] | None:
     return tuple(state)
 
 
+def next_slice(parameters: Any) -> torch.Tensor | None:
+    """A copy of this rank's slice as FSDP2 would gather it now, over all ranks of the
+    weights; None where it would not, because they are not sharded, or where the
+    slice is not on the device."""
+    if not parameters.is_sharded or any(
+            each._sharded_param_data.device != parameters.device
+            for each in parameters.fsdp_params):
+        return None
+    with torch.no_grad():
+        parts = [part for each in parameters.fsdp_params
+                 for part in each.all_gather_inputs]
+        return (torch.cat(parts) if len({part.dtype for part in parts}) == 1
+                else None)
+
+
 def storages_of(parameters: Any) -> list[torch.UntypedStorage]:
     """The memory of the shards; while they are referred to, no other shard can
     have the same."""

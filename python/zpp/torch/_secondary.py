@@ -134,6 +134,10 @@ class SecondaryPartition:
         """Bytes of the device that it takes."""
         return 0 if self._tensor is None else self._tensor.nbytes
 
+    def is_of(self, state: tuple, step: int) -> bool:
+        """Whether it was gathered of these weights, if PyTorch has seen all changes."""
+        return state == self._state and step == self._step
+
     def holds(self, state: tuple | None, step: int, source: torch.Tensor
               ) -> bool:
         """True if what `source`, this rank's slice, is a part of has been
@@ -152,6 +156,8 @@ class SecondaryPartition:
         if state is None or state != self._state or (
                 step != self._step and not _pytorch.is_backward()):
             return False
+        # The checksum may come from another stream.
+        self.wait()
         differs = _checksum(source) != self._checksum
         if not source.is_cuda:
             _check(self._name, bool(differs))
@@ -202,7 +208,7 @@ class SecondaryPartition:
             return None
         self.wait()
         own = self._tensor.chunk(group.size())[group.rank()].clone()
-        self._record_use()
+        self.record_use()
         return own
 
     def load(self, own: torch.Tensor, group: dist.ProcessGroup) -> None:
@@ -211,7 +217,7 @@ class SecondaryPartition:
         held = self.get_buffer(own.numel() * group.size(), own)
         dist.all_gather_into_tensor(held, own, group=group)
         self._base, self._step = group, -1
-        self._record_use()
+        self.record_use()
 
     def forget(self) -> None:
         self._state = self._base = None
@@ -227,12 +233,14 @@ class SecondaryPartition:
             for held, part in zip(self._tensor.split(count),
                                   result.split(count * hops.inner.size())):
                 dist.all_gather_into_tensor(part, held, group=hops.inner)
-        self._record_use()
+        self.record_use()
 
-    def _record_use(self) -> None:
+    def record_use(self) -> None:
+        """Has later uses wait for what is queued on the current stream."""
         if self._tensor.is_cuda:
-            self._used = torch.cuda.current_stream(
-                self._tensor.device).record_event()
+            stream = torch.cuda.current_stream(self._tensor.device)
+            self._used = stream.record_event()
+            self._tensor.record_stream(stream)
 
     def wait(self) -> None:
         """Gathers may be called on different streams."""
