@@ -8,8 +8,9 @@ without zpp.
 
 needs JAX 0.11 or later. On one GPU there is nothing to rewrite. Checked are there:
 XLA calls zpp; modules that are given back through StableHLO, with a scan, a
-checkpoint and a donated argument, train with equal bits; a callback that fails
-changes nothing; and `zpp run` says that nothing was rewritten, and why. On more
+checkpoint and a donated argument, train with equal bits, also where several threads
+compile at once, ahead of time and inside of another; a callback that fails changes
+nothing; and `zpp run` says that nothing was rewritten, and why. On more
 GPUs, which need $ZPP_OPT or the wheel of zpp: the modules are rewritten for both
 targets, and losses stay within 1 % of those without zpp.
 
@@ -85,7 +86,31 @@ def train(mode, steps, record):
         weights, loss = step(weights, batch)
         losses.append(float(loss))
     print(json.dumps({"gpus": jax.device_count(), "losses": losses,
+                      "at_once": compile_at_once(step, weights, batch),
                       "platform": jax.devices()[0].platform, "calls": len(CALLS)}))
+
+
+def compile_at_once(step, weights, batch):
+    """Losses of steps that are compiled ahead of time by several threads, each for
+    another number of rows; while one is traced, a function is compiled and run."""
+    import concurrent.futures
+
+    import jax
+
+    def losses_of(parts):
+        rows = jax.device_put(batch[:batch.shape[0] * parts // 4], batch.sharding)
+
+        def traced(weights, rows):
+            # Compiled inside, for a value that is known.
+            with jax.ensure_compile_time_eval():
+                scale = float(jax.jit(lambda x: x * parts)(jax.numpy.ones(())))
+            return step(weights, rows * (scale / parts))
+
+        compiled = jax.jit(traced).lower(weights, rows).compile()
+        return float(compiled(weights, rows)[1])
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        return list(pool.map(losses_of, (1, 2, 3, 4)))
 
 
 #: The names of modules that XLA has handed over.
@@ -138,7 +163,8 @@ def check(steps, record):
     more = ["--record", str(record)] if record else []
     same, text = run_child("identity", steps, more)
     note("modules given back", bool(same) and same["calls"] > 0
-         and same["losses"] == losses, text[-2000:] if not same else
+         and same["losses"] == losses and same["at_once"] == plain["at_once"],
+         text[-2000:] if not same else
          f"{same['calls']} modules")
     fault, text = run_child("fault", steps)
     note("callback that fails", bool(fault) and fault["losses"] == losses
@@ -154,9 +180,11 @@ def check(steps, record):
         own, text = run_child("plain", steps, run=[*words, "--target", target])
         lines = [line for line in text.splitlines()
                  if line.startswith("zpp: jit_step: ")]
+        # Of the step, and of those that several threads compile.
         note(f"zpp run, target {target}", bool(own) and len(lines) == 1 and all(
             abs(mine - theirs) <= TOLERANCE * abs(theirs)
-            for mine, theirs in zip(own["losses"], losses)),
+            for name in ("losses", "at_once")
+            for mine, theirs in zip(own[name], plain[name], strict=True)),
              lines[0] if lines else text[-2000:])
     return failed
 
