@@ -442,6 +442,13 @@ def test_failed_exchanges_are_pytorchs_errors(pool):
         assert error == "DistBackendError: connection closed by peer"
 
 
+def test_captured_steps_are_errors(pool):
+    for error in pool(training.error_of_capture):
+        assert error.startswith(
+            "RuntimeError: '': expected collectives that run, but got some that a "
+            "CUDA graph records")
+
+
 @pytest.mark.skipif("ZPP_TEST_GPUS" in os.environ,
                     reason="test/gpu/check_torch.py does it with NCCL")
 @pytest.mark.parametrize("options", [None, ZEROPP], ids=["FSDP2", "zpp"])
@@ -522,7 +529,7 @@ def test_collectives_of_the_user_are_not_replaced(pool):
     for error in pool(training.error_of_own_collectives):
         assert error == (
             "'0': expected PyTorch's own collectives, which zpp replaces, but "
-            "got _AllGather and DefaultReduceScatter; leave out "
+            "got AllGather and DefaultReduceScatter; leave out "
             "set_custom_all_gather, set_custom_reduce_scatter, "
             "set_symm_mem_for_comm and "
             "set_allocate_memory_from_process_group_for_comm for this module, or "

@@ -26,8 +26,7 @@ from torch.distributed.tensor.parallel import (ColwiseParallel, RowwiseParallel,
 from torch.utils.checkpoint import checkpoint as checkpointed_call
 
 import zpp.torch
-from zpp.torch import (_agreement, _communication, _plans, _pytorch,
-                       _runtime)
+from zpp.torch import _agreement, _calls, _plans, _pytorch, _runtime
 
 WIDTH, CLASSES, BATCH = 32, 24, 16
 #: Every hop and both formats.
@@ -546,7 +545,7 @@ def own_collectives_after_off(**model_options) -> list[str]:
 def error_of_own_collectives() -> str:
     """A module with a gather of its user's."""
     model = make_model(None)
-    model[0].set_custom_all_gather(_communication._AllGather(None))
+    model[0].set_custom_all_gather(_calls.AllGather(None))
     try:
         zpp.torch.compress(model, **ZEROPP)
     except ValueError as error:
@@ -890,6 +889,12 @@ def error_of_exchange() -> str:
 
     with mock.patch.object(dist, "all_to_all_single", fail):
         return error_of({**ZEROPP, "mesh": "node:4"})
+
+
+def error_of_capture() -> str:
+    """Steps that a CUDA graph would record."""
+    with mock.patch.object(_pytorch, "is_captured", lambda: True):
+        return error_of(ZEROPP)
 
 
 def error_of_fsdp1() -> str:

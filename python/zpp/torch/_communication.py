@@ -115,6 +115,7 @@ class Communication:
 
     def gather(self, result: torch.Tensor, source: torch.Tensor,
                group: dist.ProcessGroup, async_op: bool) -> Any:
+        self._check_capture()
         options = self._gather_options()
         self._check_secondary(options, group)
         self._ranks = max(self._ranks, group.size())
@@ -239,6 +240,7 @@ class Communication:
 
     def scatter(self, result: torch.Tensor, source: torch.Tensor,
                 group: dist.ProcessGroup, op: Any, async_op: bool) -> Any:
+        self._check_capture()
         accumulation = self._accumulation
         # The micro-batches of an update are one step.
         self._reduced = (self._options_at(self._steps) if accumulation.is_partial
@@ -257,6 +259,7 @@ class Communication:
     def all_reduce(self, tensor: torch.Tensor, group: dist.ProcessGroup, op: Any
                    ) -> None:
         """In place, over the replicas of HSDP."""
+        self._check_capture()
         # It is of the same step as the scatter, if there was one.
         accumulation = self._accumulation
         if accumulation.is_partial:
@@ -544,6 +547,14 @@ class Communication:
     def _options_at(self, step: int) -> Options:
         return next(options for first, options in self._variants
                     if first <= step)
+
+    def _check_capture(self) -> None:
+        if _pytorch.is_captured():
+            raise RuntimeError(
+                f"'{self.name}': expected collectives that run, but got some that a "
+                f"CUDA graph records; what zpp counts and keeps from step to step "
+                f"would stand still while it is replayed; leave CUDA graphs out "
+                f"(torchtitan: training.disable_cuda_graphs)")
 
     def _check_secondary(self, options: Options, group: dist.ProcessGroup
                          ) -> None:

@@ -393,3 +393,8 @@ def store_of_all() -> dist.Store:
 def is_backward() -> bool:
     """Whether autograd runs a backward pass in this thread."""
     return torch._C._current_graph_task_id() != -1
+
+
+def is_captured() -> bool:
+    """Whether a CUDA graph records what the current stream gets."""
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
