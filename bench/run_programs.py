@@ -374,7 +374,7 @@ def mesh_of(args) -> str:
 
 
 def train(args, program: str, way: str, folder: pathlib.Path) -> dict | str:
-    """What the processes of one way found, or why they found nothing."""
+    """Returns the findings of the processes of one way, or why there are none."""
     port = launch.free_port()
     result, report = folder / "result.json", folder / "report.json"
     for path in (result, report):

@@ -1,6 +1,6 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which module is gathered next, so that its hop between nodes may begin.
+"""The module that is gathered next, so that its hop between nodes may begin.
 
 FSDP2 gathers a module after the one before it, and a gather has a hop between nodes
 and one within them. So the link between nodes would be idle while weights travel
