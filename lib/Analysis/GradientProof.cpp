@@ -123,12 +123,20 @@ GradientProof GradientProver::Search::prove(Operation *sum) {
       return proof;
     }
   }
-  auto isPartner = [&](const Use *use) {
-    if (use) {
-      proof.kind = GradientProof::Kind::Partner;
-      proof.weights = getWeights(*use);
+  bool assigns = false;
+  auto hasPartner = [&](Node contracted, Node other) {
+    const Use *use = findPartner(contracted, other);
+    if (!use)
+      return false;
+    // The derivative of a loss has both signs. What has one says how much a row
+    // belongs to a class, a codebook's entry or a position.
+    if (isNeverNegative(other)) {
+      assigns = true;
+      return false;
     }
-    return use != nullptr;
+    proof.kind = GradientProof::Kind::Partner;
+    proof.weights = getWeights(*use);
+    return true;
   };
   bool isGramAlone = !mixing.empty();
   bool contracts = false;
@@ -142,13 +150,13 @@ GradientProof GradientProver::Search::prove(Operation *sum) {
     if (isProduct(op)) {
       contracts = true;
       SmallVector<Node> operands = graph.getOperands(source);
-      if (isPartner(findPartner(operands[0], operands[1])) ||
-          isPartner(findPartner(operands[1], operands[0])))
+      if (hasPartner(operands[0], operands[1]) ||
+          hasPartner(operands[1], operands[0]))
         break;
     } else if (isScatter(op)) {
       contracts = true;
       SmallVector<Node> operands = graph.getOperands(source);
-      if (isPartner(findPartner(operands[1], operands[2])))
+      if (hasPartner(operands[1], operands[2]))
         break;
     } else if (!reduced) {
       reduced = findReduced(source);
@@ -170,7 +178,9 @@ GradientProof GradientProver::Search::prove(Operation *sum) {
     proof.kind = GradientProof::Kind::Name;
   if (proof.kind == GradientProof::Kind::None)
     proof.why =
-        contracts
+        assigns ? "what follows from the product with a weight has no negative "
+                  "element, as assignments and probabilities have none"
+        : contracts
             ? "no product with a weight has contracted one of its operands "
               "such that the other one follows from that product's result"
             : "what it reduces follows from no use of a weight of its size";
@@ -301,6 +311,11 @@ bool GradientProver::hasNames() const { return search->graph.hasTransposed(); }
 
 GradientProof GradientProver::prove(Operation *sum) {
   return search->prove(sum);
+}
+
+bool GradientProver::isNeverNegative(Value value) {
+  std::optional<Node> node = search->graph.find(value);
+  return node && search->isNeverNegative(*node);
 }
 
 bool GradientProver::isContracted(Value value) {

@@ -8,6 +8,7 @@
 #include "GradientSearch.h"
 
 #include "mlir/IR/BuiltinTypes.h"
+#include "zpp/Dialect/Guest/ElementFlow.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/StringSet.h"
@@ -199,6 +200,81 @@ Node GradientProver::Search::strip(Node node) const {
       return node;
     node = sources.front().node;
   }
+}
+
+Node GradientProver::Search::getKept(Node node) const {
+  auto getTerms = [&](Node of, StringRef name) -> SmallVector<Node> {
+    Operation *op = graph.getOp(of);
+    if (!op || !isNamed(op, name) || op->getNumOperands() != 2)
+      return {};
+    SmallVector<Node> terms = graph.getOperands(of);
+    return terms[0] < 0 || terms[1] < 0 ? SmallVector<Node>() : terms;
+  };
+  if (SmallVector<Node> sum = getTerms(node, guest::kAdd); !sum.empty())
+    for (int index : {0, 1})
+      if (SmallVector<Node> inner = getTerms(sum[index], guest::kSubtract);
+          !inner.empty() && strip(inner[1]) == strip(sum[1 - index]))
+        return inner[0];
+  if (SmallVector<Node> outer = getTerms(node, guest::kSubtract);
+      !outer.empty())
+    if (SmallVector<Node> sum = getTerms(outer[0], guest::kAdd); !sum.empty())
+      for (int index : {0, 1})
+        if (strip(sum[index]) == strip(outer[1]))
+          return sum[1 - index];
+  return -1;
+}
+
+bool GradientProver::Search::isNeverNegative(Node node) const {
+  // Statistics are computed in a few ops.
+  constexpr size_t kMostNodes = 64;
+  llvm::DenseSet<Node> seen{node};
+  SmallVector<Node> pending{node};
+  auto add = [&](Node source) {
+    if (source >= 0 && seen.insert(source).second)
+      pending.push_back(source);
+    return source >= 0 && seen.size() <= kMostNodes;
+  };
+  while (!pending.empty()) {
+    Node next = pending.pop_back_val();
+    if (isKnownNotNegative(graph.getValue(next)))
+      continue;
+    ArrayRef<Edge> sources = graph.getSources(next);
+    Operation *op = graph.getOp(next);
+    // The end of a loop, a branch or a call. What a loop carries is never
+    // negative if what it starts with is not and an iteration keeps it so.
+    if (!sources.empty() && llvm::all_of(sources, [](const Edge &edge) {
+          return edge.operand < 0;
+        })) {
+      if (!llvm::all_of(sources,
+                        [&](const Edge &edge) { return add(edge.node); }))
+        return false;
+      continue;
+    }
+    if (!op)
+      return false;
+    SmallVector<Node> operands = graph.getOperands(next);
+    // Result i has the elements of operand i.
+    if (isBarrier(op) || isNamed(op, "stablehlo.sort") ||
+        (isNamed(op, "chlo.top_k") &&
+         graph.getValue(next) == op->getResult(0))) {
+      if (!add(
+              operands[cast<OpResult>(graph.getValue(next)).getResultNumber()]))
+        return false;
+      continue;
+    }
+    // A hard choice whose derivative is that of a soft one.
+    if (Node kept = getKept(next); kept >= 0) {
+      if (!add(kept))
+        return false;
+      continue;
+    }
+    std::optional<SmallVector<unsigned>> numbers = getSignOperands(op);
+    if (!numbers || !llvm::all_of(*numbers, [&](unsigned number) {
+          return add(operands[number]);
+        }))
+      return false;
+  }
+  return true;
 }
 
 bool GradientProver::Search::depends(Node from, Node on,

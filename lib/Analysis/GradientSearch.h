@@ -51,6 +51,7 @@ public:
   getDifferences(llvm::ArrayRef<mlir::Operation *> sums);
   llvm::SmallVector<mlir::BlockArgument> getReturnedSources(mlir::Value value);
   bool isContracted(mlir::Value value);
+  bool isNeverNegative(Node node) const;
 
   const ValueGraph graph;
 
@@ -89,6 +90,8 @@ private:
 
   const Use *findPartner(Node contracted, Node other);
   const Use *findReduced(Node source);
+  /// x of `(x - y) + y` or `(x + y) - y`, or -1 for other values.
+  Node getKept(Node node) const;
   llvm::SmallVector<mlir::Value> getWeights(const Use &use) const;
   bool isGram(Node source) const;
 

@@ -493,6 +493,59 @@ func.func @r9_partner_not(%w: tensor<4x8xf32>, %r: tensor<4x8xf32>, %x: tensor<1
 
 // -----
 
+// A softmax has no negative element: it assigns rows. With the residual of that, the sum
+// is a gradient, also where a hard choice has the derivative of the soft one.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r9_partner_assigns(
+func.func @r9_partner_assigns(%w: tensor<4x8xf32>, %t: tensor<16x8xf32>, %x: tensor<16x32xi32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %e = "stablehlo.exponential"(%y) : (tensor<16x8xf32>) -> tensor<16x8xf32>
+  %zero = "stablehlo.constant"() <{value = dense<0.0> : tensor<f32>}> : () -> tensor<f32>
+  %s = "stablehlo.reduce"(%e, %zero) <{dimensions = array<i64: 1>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<16x8xf32>, tensor<f32>) -> tensor<16xf32>
+  %rows = "stablehlo.broadcast_in_dim"(%s) <{broadcast_dimensions = array<i64: 0>}> : (tensor<16xf32>) -> tensor<16x8xf32>
+  %p = "stablehlo.divide"(%e, %rows) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %largest = "stablehlo.compare"(%p, %rows) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xi1>
+  %hard = "stablehlo.convert"(%largest) : (tensor<16x8xi1>) -> tensor<16x8xf32>
+  %less = "stablehlo.subtract"(%hard, %p) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %through = "stablehlo.add"(%less, %p) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %c = "stablehlo.dot"(%tokens, %p) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{nothing proves that it sums a gradient: what follows from the product with a weight has no negative element, as assignments and probabilities have none; if it is a gradient, name its weight in gradients-of (R9)}}
+  %soft = "stablehlo.reduce_scatter"(%c) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %d = "stablehlo.dot"(%tokens, %through) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{what follows from the product with a weight has no negative element}}
+  %kept = "stablehlo.reduce_scatter"(%d) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %residual = "stablehlo.subtract"(%p, %t) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %residual) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %u = "stablehlo.add"(%soft, %kept) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %v = "stablehlo.add"(%u, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %v) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new, %u : tensor<4x8xf32>, tensor<4x8xf32>
+}
+
+// -----
+
 // R10, name: autodiff has made it. The derivative of the loss is a sign, so it has no
 // partner.
 

@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Weights in steps in which they are not what a gather alone suggests."""
 
+import json
+import subprocess
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -344,3 +347,85 @@ def test_steps_of_others(name):
                    if entry["kind"] == "all_reduce")
     if name == "metric":
         assert training.same_bits(our_loss[1], their_loss[1])
+
+
+# Statistics of a codebook, in a module without the names of autodiff. ---------
+
+
+def softmax(logits):
+    return jax.nn.softmax(logits)
+
+
+def masked_softmax(logits):
+    chances = jax.nn.softmax(jnp.where(jnp.arange(64) < 50, logits, -1e9))
+    return jnp.where(chances > 0.01, chances, 0)
+
+
+def straight_through(logits):
+    chances = jax.nn.softmax(logits)
+    hard = jax.nn.one_hot(jnp.argmax(logits, 1), 64)
+    return chances + jax.lax.stop_gradient(hard - chances)
+
+
+def other_straight_through(logits):
+    chances = jax.nn.softmax(logits)
+    return jax.nn.one_hot(jnp.argmax(logits, 1), 64) + chances - chances
+
+
+def gates(logits):
+    return jax.nn.sigmoid(logits)
+
+
+def sharpened(logits):
+    chances = jax.nn.softmax(logits) ** 1.5
+    return chances / chances.sum(0)
+
+
+def sinkhorn(logits):
+    def balance(chances, _):
+        chances /= jax.lax.psum(chances.sum(0, keepdims=True), AXES)
+        return chances / chances.sum(1, keepdims=True), None
+
+    return jax.lax.scan(balance, jnp.exp(logits), None, length=3)[0]
+
+
+def kernel(logits):
+    chances = 1 / (1 + jnp.maximum(3 - 2 * logits, 0))
+    return chances / chances.sum(1, keepdims=True)
+
+
+def largest(logits):
+    best, places = jax.lax.top_k(jax.nn.softmax(logits), 4)
+    return jnp.zeros_like(logits).at[
+        jnp.arange(len(logits))[:, None], places].add(best)
+
+
+@pytest.mark.parametrize("assign", [
+    softmax, masked_softmax, straight_through, other_straight_through, gates,
+    sharpened, sinkhorn, kernel, largest])
+def test_soft_assignments_are_no_gradients(assign):
+    """`p.T @ z` has the form of a gradient of `z @ codebook.T`. What is
+    written by hand beside it, with a residual of both signs, is one."""
+    def step(weight, codebook, x):
+        whole, codes = gather(weight), gather(codebook)
+        z = jnp.tanh(x @ whole)
+        chances = assign(z @ codes.T)
+        residual = z - chances @ codes
+        mine = jax.lax.psum_scatter(
+            x.T @ (residual * (1 - z**2)), AXES, tiled=True)
+        sums = jax.lax.psum_scatter(chances.T @ z, AXES, tiled=True)
+        return weight - 0.1 * mine, 0.9 * codebook + 0.1 * sums
+
+    mapped = jax.shard_map(step, mesh=training.MESH, in_specs=(SHARDED,) * 3,
+                           out_specs=(SHARDED,) * 2, check_vma=False)
+    weight, x = array(64, 64), array(512, 64)
+    text = jax.jit(mapped).lower(weight, weight, x).compiler_ir(
+        "stablehlo").operation.get_asm(
+            enable_debug_info=False, print_generic_op_form=True)
+    report = json.loads(subprocess.run(
+        [zpp.find_compiler(), "-", "-o", "/dev/null",
+         "--zero-report=format=json mesh=node:2,gpu:4 output=-"],
+        input=text, text=True, check=True, capture_output=True).stdout)
+    sums = [(entry["role"], entry["rule"]) for entry in report["collectives"]
+            if entry["kind"] == "reduce_scatter"]
+    assert sorted(sums) == [("gradient", "R9"), ("other", "R9")]

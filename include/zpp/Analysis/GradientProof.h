@@ -70,6 +70,10 @@ public:
 
   GradientProof prove(mlir::Operation *sum);
 
+  /// True if no element of `value` can be negative: a square, a count, a
+  /// probability, or what sums, products and quotients make of such.
+  bool isNeverNegative(mlir::Value value);
+
   /// Groups of `sums`, by number, whose results meet in a difference: elements
   /// of one sum are subtracted from those of another one, before either is
   /// added to an input of the step.

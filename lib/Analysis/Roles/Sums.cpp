@@ -59,7 +59,7 @@ Objection RoleFinder::checkSum(const StepCollective &sum) {
     return {Rule::Form, "its reduction is not a sum"};
   if (!sumsTensor(sum))
     return {Rule::Form, "it sums a scalar"};
-  if (isNeverNegative(op->getOperand(0)))
+  if (getProver().isNeverNegative(op->getOperand(0)))
     return {Rule::Sign, "it sums a statistic, not a gradient: no element of "
                         "its operand can be negative"};
   if (flow.holdsStepInput(op->getOperand(0)))

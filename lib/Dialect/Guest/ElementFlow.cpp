@@ -113,8 +113,12 @@ static bool isSplatOfNoNegative(Value value) {
       value = op->getOperand(0);
       continue;
     }
-    auto data = op->getAttrOfType<DenseFPElementsAttr>("value");
+    auto data = op->getAttrOfType<DenseElementsAttr>("value");
     if (!isNamed(op, guest::kConstant) || !data || !data.isSplat())
+      return false;
+    if (data.getElementType().isInteger())
+      return !data.getSplatValue<APInt>().isNegative();
+    if (!isa<FloatType>(data.getElementType()))
       return false;
     auto number = data.getSplatValue<APFloat>();
     return !number.isNaN() && (number.isZero() || !number.isNegative());
@@ -122,57 +126,47 @@ static bool isSplatOfNoNegative(Value value) {
   return false;
 }
 
-bool zpp::isNeverNegative(Value value) {
-  // Statistics are computed in a few ops.
-  constexpr size_t kMostOps = 16;
-  SmallVector<Value> pending{value};
-  for (size_t count = 0; !pending.empty(); ++count) {
-    Value next = pending.pop_back_val();
-    Operation *op = next.getDefiningOp();
-    if (count == kMostOps)
-      return false;
-    if (isPredicate(next.getType()) || isSplatOfNoNegative(next))
-      continue;
-    if (!op)
-      return false;
-    if (isNamed(op, "stablehlo.abs") || isNamed(op, "stablehlo.exponential"))
-      continue;
-    if (op->getNumOperands() == 1 &&
-        (movesData(op) || isNamed(op, guest::kBroadcastInDim))) {
-      pending.push_back(op->getOperand(0));
-      continue;
-    }
-    // A helper, such as that of jax.nn.one_hot.
-    if (auto call = dyn_cast<func::CallOp>(op)) {
-      auto callee = SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
-          call, call.getCalleeAttr());
-      if (!callee || callee.isExternal() || !callee.getBody().hasOneBlock())
-        return false;
-      pending.push_back(callee.getBody().front().getTerminator()->getOperand(
-          cast<OpResult>(next).getResultNumber()));
-      continue;
-    }
-    // Counts: a reduction that adds, or an addition to rows of zeros.
-    bool isScatter = isNamed(op, "stablehlo.scatter");
-    if ((isScatter || isNamed(op, guest::kReduce)) && isSum(op) &&
-        op->getNumResults() == 1 &&
-        op->getNumOperands() == (isScatter ? 3 : 2)) {
-      pending.push_back(op->getOperand(0));
-      pending.push_back(op->getOperands().back());
-      continue;
-    }
-    if (op->getNumOperands() != 2)
-      return false;
-    Value a = op->getOperand(0), b = op->getOperand(1);
-    bool isProduct = isNamed(op, guest::kMultiply);
-    if (isProduct && a == b)
-      continue;
-    if (isProduct || isNamed(op, guest::kAdd) || isNamed(op, guest::kDivide))
-      pending.append({a, b});
-    else
-      return false;
-  }
-  return true;
+bool zpp::isKnownNotNegative(Value value) {
+  return isPredicate(value.getType()) || isSplatOfNoNegative(value);
+}
+
+std::optional<SmallVector<unsigned>> zpp::getSignOperands(Operation *op) {
+  using Numbers = SmallVector<unsigned>;
+  static const llvm::StringSet<> always = {"abs",      "exponential", "iota",
+                                           "logistic", "rsqrt",       "sqrt"};
+  static const llvm::StringSet<> ofBoth = {
+      "add", "divide", "dot", "dot_general", "minimum", "multiply"};
+  StringRef name = op->getName().stripDialect();
+  unsigned count = op->getNumOperands();
+  if (op->getNumResults() != 1)
+    return std::nullopt;
+  if (always.contains(name))
+    return Numbers{};
+  // A square, and what is never below a number.
+  if (count == 2 && name == "multiply" &&
+      op->getOperand(0) == op->getOperand(1))
+    return Numbers{};
+  if (count == 2 && name == "maximum" &&
+      llvm::any_of(op->getOperands(), isSplatOfNoNegative))
+    return Numbers{};
+  if (count == 2 && ofBoth.contains(name))
+    return Numbers{0, 1};
+  if (count == 3 && isNamed(op, guest::kSelect))
+    return Numbers{1, 2};
+  if (name == "concatenate")
+    return llvm::to_vector(llvm::seq(count));
+  if (isNamed(op, guest::kDynamicSlice) || (count == 2 && name == "power") ||
+      (count == 1 && (movesData(op) || isNamed(op, guest::kBroadcastInDim))))
+    return Numbers{0};
+  // A sum over devices, a reduction that adds, or an addition to rows.
+  std::optional<CollectiveKind> kind = getGuestCollective(op);
+  if (count == 1 && (kind == CollectiveKind::AllGather || (kind && isSum(op))))
+    return Numbers{0};
+  bool isScatter = name == "scatter";
+  if ((isScatter || isNamed(op, guest::kReduce)) && isSum(op) &&
+      count == (isScatter ? 3 : 2))
+    return Numbers{0, count - 1};
+  return std::nullopt;
 }
 
 bool zpp::isPosition(OpOperand &operand) {

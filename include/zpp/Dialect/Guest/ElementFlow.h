@@ -9,6 +9,9 @@
 #define ZPP_DIALECT_GUEST_ELEMENTFLOW_H
 
 #include "mlir/IR/Operation.h"
+#include "llvm/ADT/SmallVector.h"
+
+#include <optional>
 
 namespace zpp {
 
@@ -21,9 +24,14 @@ bool movesElements(mlir::OpOperand &operand, mlir::OpResult result);
 /// divisors, and what roots and logarithms are taken of.
 bool isDivisor(mlir::OpOperand &operand);
 
-/// True if no element of `value` can be negative: a square, an absolute value,
-/// a count, or what sums, products and quotients make of such.
-bool isNeverNegative(mlir::Value value);
+/// True for truth values, and for a constant of equal elements that are not
+/// below zero.
+bool isKnownNotNegative(mlir::Value value);
+
+/// The operands of `op` that must have no negative element for its result to
+/// have none: none for squares, absolute values and exponentials, all for sums,
+/// products and quotients. Nullopt if elements can be negative in any case.
+std::optional<llvm::SmallVector<unsigned>> getSignOperands(mlir::Operation *op);
 
 /// True for operands that only select a part of another one: the indices of a
 /// dynamic slice or of an update of one.
