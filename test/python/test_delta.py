@@ -3,7 +3,9 @@
 """weights=i4:delta: what devices hold of each other's weights, from step to
 step."""
 
+import functools
 import json
+import warnings
 
 import blockquant
 import gpt
@@ -221,42 +223,164 @@ def test_a_state_of_another_step_is_refused():
     fast(state, batch)
 
 
-def on_devices(nodes, gpus, axes=("node", "gpu")):
-    """The step of a GPT on so many devices, and its state. All sizes are the
-    same on any number of devices."""
+@functools.cache
+def on_devices(dim, nodes, gpus, axes=("node", "gpu")):
+    """The step of a GPT on so many devices, and its trainer. Matrices are
+    partitioned along `dim`."""
     sizes = {"node": nodes, "gpu": gpus}
     trainer = gpt.Trainer(gpt.Config(
         layers=1, width=64, heads=2, vocab=64, context=8, checkpoint="policy",
-        mesh=tuple((axis, sizes[axis]) for axis in axes)))
-    fast = zpp.jit(trainer.step, compiler_options=FAST, **{
-        **OPTIONS, "target": "portable", "mesh": sizes})
-    return fast, trainer.init(), trainer.batch(tokens(trainer.config, 0))
+        gather_dim=dim, mesh=tuple((axis, sizes[axis]) for axis in axes)))
+    return zpp.jit(trainer.step, compiler_options=FAST, **{
+        **OPTIONS, "target": "portable", "mesh": sizes}), trainer
 
 
-@pytest.mark.parametrize("nodes, gpus, axes", [
-    (2, 2, ("node", "gpu")), (4, 2, ("node", "gpu")),
-    (2, 4, ("gpu", "node"))], ids=str)
-def test_a_state_of_another_mesh_is_dropped_with_a_warning(
-        tmp_path, nodes, gpus, axes):
-    """Saved as numbers, and placed as `shapes` says."""
-    fast, state, batch = on_devices(2, 4)
-    fast(state, batch)
-    np.savez(tmp_path / "state.npz", **fast.state)
-    fast, state, batch = on_devices(nodes, gpus, axes)
-    shapes = fast.rewritten(state, batch).step.state.shapes
-    with np.load(tmp_path / "state.npz") as saved:
-        fast.state = {
-            name: jax.device_put(array.view(shapes[name].dtype),
-                                 shapes[name].sharding)
-            for name, array in saved.items()}
-    with pytest.warns(UserWarning, match="state: expected one of a step on the "
-                      "mesh .*, but got one of another mesh, or of another "
-                      "order") as warned:
-        after = fast(state, batch)
-    assert len(warned) == 1
-    fresh, state, batch = on_devices(nodes, gpus, axes)
-    assert same_bits(after, fresh(state, batch))
-    assert same_bits(fast.state, fresh.state)
+def train_on(fast, trainer, state, steps):
+    losses = []
+    for step in steps:
+        state, loss = fast(state, trainer.batch(tokens(trainer.config, step)))
+        losses.append(float(loss))
+    return state, losses
+
+
+def shapes_of(fast, trainer):
+    return fast.rewritten(trainer.init(), trainer.batch(
+        tokens(trainer.config, 0))).step.state.shapes
+
+
+def restore(path, shapes):
+    """A state that was saved as numbers, placed as `shapes` says."""
+    with np.load(path) as saved:
+        return {name: jax.device_put(array.view(shapes[name].dtype),
+                                     shapes[name].sharding)
+                for name, array in saved.items()}
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory):
+    """By dim, a training on 2 x 4 devices: the state that was saved, the
+    weights and moments, and the losses after that."""
+    @functools.cache
+    def train(dim):
+        path = tmp_path_factory.mktemp("saved") / "state.npz"
+        fast, trainer = on_devices(dim, 2, 4)
+        state, _ = train_on(fast, trainer, trainer.init(), range(4))
+        np.savez(path, **fast.state)
+        saved = jax.tree.map(np.asarray, state)
+        return path, saved, train_on(fast, trainer, state, range(4, 8))[1]
+
+    return train
+
+
+def placed(saved, trainer):
+    """Weights and moments on the devices of the trainer."""
+    return jax.tree.map(
+        lambda array, like: jax.device_put(array, like.sharding), saved,
+        trainer.init())
+
+
+@pytest.mark.parametrize("dim, nodes, gpus, axes", [
+    (0, 2, 2, ("node", "gpu")), (1, 4, 2, ("node", "gpu")),
+    (0, 2, 4, ("gpu", "node"))], ids=str)
+def test_a_state_of_another_mesh_is_redistributed(
+        interrupted, monkeypatch, dim, nodes, gpus, axes):
+    """A training goes on with other devices as if it had not stopped, and sends
+    no whole weights."""
+    path, saved, expected = interrupted(dim)
+    fast, trainer = on_devices(dim, nodes, gpus, axes)
+    restored = placed(saved, trainer)
+    fast.state = restore(path, shapes_of(fast, trainer))
+    taken, take = [], _state.Keeper.take
+
+    def watch(*given):
+        arrays = take(*given)
+        taken.append({name: array.copy() for name, array in arrays.items()})
+        return arrays
+
+    monkeypatch.setattr(_state.Keeper, "take", watch)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _, losses = train_on(fast, trainer, restored, range(4, 8))
+    np.testing.assert_allclose(losses, expected, rtol=2e-3)
+    assert all(kept.keys() == taken[0].keys() for kept in taken)
+    check_parts(taken[0], jax.tree.leaves(restored["params"]), nodes, gpus, axes)
+
+
+def check_parts(kept, weights, nodes, gpus, axes):
+    """Each device holds of itself its part of a weight, as it was before the last
+    update, and of its peers in other nodes the same bits as they do."""
+    def parts(array):
+        found = [np.asarray(shard.data) for shard in sorted(
+            array.addressable_shards, key=lambda shard: shard.device.id)]
+        counts = [{"node": nodes, "gpu": gpus}[axis] for axis in axes]
+        order = np.arange(len(found)).reshape(counts)
+        return [[found[device] for device in row] for row in (
+            order if axes[0] == "node" else order.T)]
+
+    def is_almost(own, weight):
+        exact = np.asarray(weight).astype(np.float32).ravel()
+        return own.size == exact.size and np.linalg.norm(
+            own.astype(np.float32) - exact) < 0.5 * np.linalg.norm(exact)
+
+    wholes = [(weight.shape, parts(weight)) for weight in weights]
+    for number in range(len(kept) // 2):
+        own, held = (parts(kept[f"{kind}.{number}"]) for kind in ("own", "held"))
+        shape, weight = next(
+            (shape, weight) for shape, weight in wholes
+            if is_almost(own[0][0], weight[0][0]))
+        local = weight[0][0].shape
+        split = [whole != part for whole, part in zip(
+            shape, local, strict=True)].index(True)
+        for node in range(nodes):
+            for gpu in range(gpus):
+                assert is_almost(own[node][gpu], weight[node][gpu])
+                np.testing.assert_array_equal(
+                    bits(held[node][gpu]), bits(np.concatenate(
+                        [own[other][gpu].reshape(local)
+                         for other in range(nodes)], axis=split).ravel()))
+
+
+def test_a_state_of_another_mesh_is_dropped_with_a_warning(interrupted):
+    """Where it does not say which parts it has, as one that an older version
+    saved, or its weights are others."""
+    path, _, _ = interrupted(0)
+    fast, trainer = on_devices(0, 2, 2)
+    batch = trainer.batch(tokens(trainer.config, 0))
+    fast.state = None
+    expected, kept = fast(trainer.init(), batch), dict(fast.state)
+    shapes = shapes_of(fast, trainer)
+    for change in (lambda given: {**given, "mesh": given["mesh"][:1]},
+                   lambda given: {**given, "mesh": given["mesh"].at[1].add(1)},
+                   lambda given: {name: array for name, array in given.items()
+                                  if name != "own.0"}):
+        fast.state = change(restore(path, shapes))
+        with pytest.warns(UserWarning, match="state: expected one of a step on "
+                          "the mesh .*, but got one of another mesh, or of "
+                          "another order") as warned:
+            after = fast(trainer.init(), batch)
+        assert len(warned) == 1
+        assert same_bits((after, dict(fast.state)), (expected, kept))
+
+
+def test_orbax_restores_a_state_on_another_mesh(interrupted, tmp_path):
+    """What is held of others has another size there. It follows from the rest."""
+    checkpoint = pytest.importorskip("orbax.checkpoint")
+    path, saved, expected = interrupted(1)
+    given = restore(path, shapes_of(*on_devices(1, 2, 4)))
+    fast, trainer = on_devices(1, 4, 2)
+    shapes = {name: shape for name, shape in shapes_of(fast, trainer).items()
+              if not name.startswith("held")}
+    with checkpoint.PyTreeCheckpointer() as checkpointer:
+        checkpointer.save(tmp_path / "state", given)
+        fast.state = checkpointer.restore(
+            tmp_path / "state", checkpoint.args.PyTreeRestore(
+                shapes, partial_restore=True,
+                restore_args=checkpoint.checkpoint_utils.construct_restore_args(
+                    shapes)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _, losses = train_on(fast, trainer, placed(saved, trainer), range(4, 8))
+    np.testing.assert_allclose(losses, expected, rtol=2e-3)
 
 
 def test_the_shapes_of_a_state_are_known_before_it():

@@ -342,6 +342,63 @@ def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
     weights) or zero-keep-frozen (of those that the step does not change), which
     keep them from step to step: weights that are gathered once have one too, and
     on nodes of one device it is the whole weight.
+
+    *Input*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    func.func @step(%w: tensor<2x8xf32>, %x: tensor<4xf32>) ->
+        (tensor<16x8xf32>, tensor<16x8xf32>) {
+      %0 = zero.from_local %w : tensor<2x8xf32> to <16x8xf32, dim 0 = ("node",
+          "gpu") on #mesh>
+      %1 = zero.all_gather %0 along ["node", "gpu"] {zpp.origin = {id = 1}} :
+          <16x8xf32, dim 0 = ("node", "gpu") on #mesh> to <16x8xf32, dim 0 = (2,
+          4) on #mesh>
+      %2 = zero.to_local %1 : <16x8xf32, dim 0 = (2, 4) on #mesh> to
+          tensor<16x8xf32>
+      %3:2 = "stablehlo.optimization_barrier"(%x, %w) : (tensor<4xf32>,
+          tensor<2x8xf32>) -> (tensor<4xf32>, tensor<2x8xf32>)
+      %4 = zero.from_local %3#1 : tensor<2x8xf32> to <16x8xf32, dim 0 = ("node",
+          "gpu") on #mesh>
+      %5 = zero.all_gather %4 along ["node", "gpu"] {zpp.origin = {id = 2}} :
+          <16x8xf32, dim 0 = ("node", "gpu") on #mesh> to <16x8xf32, dim 0 = (2,
+          4) on #mesh>
+      %6 = zero.to_local %5 : <16x8xf32, dim 0 = (2, 4) on #mesh> to
+          tensor<16x8xf32>
+      return %2, %6 : tensor<16x8xf32>, tensor<16x8xf32>
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    func.func @step(%arg0: tensor<2x8xf32>, %arg1: tensor<4xf32>) ->
+        (tensor<16x8xf32>, tensor<16x8xf32>) {
+      %0 = zero.from_local %arg0 : tensor<2x8xf32> to <16x8xf32, dim 0 =
+          ("node", "gpu") on #mesh>
+      %1 = zero.all_gather %0 along ["node"] {zpp.keep, zpp.origin = {id = 1 :
+          i64}} : <16x8xf32, dim 0 = ("node", "gpu") on #mesh> to <16x8xf32, dim
+          0 = (2, "gpu") on #mesh>
+      %2 = zero.all_gather %1 along ["gpu"] {zpp.origin = {id = 1 : i64}} :
+          <16x8xf32, dim 0 = (2, "gpu") on #mesh> to <16x8xf32, dim 0 = (2, 4)
+          on #mesh>
+      %3 = zero.to_local %1 : <16x8xf32, dim 0 = (2, "gpu") on #mesh> to
+          tensor<4x8xf32>
+      %4 = zero.to_local %2 : <16x8xf32, dim 0 = (2, 4) on #mesh> to
+          tensor<16x8xf32>
+      %5 = "stablehlo.optimization_barrier"(%3) : (tensor<4x8xf32>) ->
+          tensor<4x8xf32>
+      %6 = zero.from_local %5 : tensor<4x8xf32> to <16x8xf32, dim 0 = (2, "gpu")
+          on #mesh>
+      %7 = zero.all_gather %6 along ["gpu"] {zpp.origin = {id = 2 : i64}} :
+          <16x8xf32, dim 0 = (2, "gpu") on #mesh> to <16x8xf32, dim 0 = (2, 4)
+          on #mesh>
+      %8 = zero.to_local %7 : <16x8xf32, dim 0 = (2, 4) on #mesh> to
+          tensor<16x8xf32>
+      return %4, %8 : tensor<16x8xf32>, tensor<16x8xf32>
+    }
+    ```
   }];
   let options = [
     Option<"secondary", "secondary", "std::string", "\"\"",
@@ -468,8 +525,10 @@ def SendDifferencesPass : Zpp_ModulePass<"zero-send-differences"> {
 
     Both are state of the step: for each weight, two arguments and two results of
     the function, flat tensors sharded over all axes, of which each device has a
-    part of its own. The module attribute `zpp.state` lists them. With `start`
-    there are results only: whole weights are sent, and the state begins.
+    part of its own. The module attribute `zpp.state` lists them, with the `shape`
+    of the weight, its partitioned `dim`, and the `factors` of that: the size of
+    each and its stride in device ids, 0 for one that a device holds whole. With
+    `start` there are results only: whole weights are sent, and the state begins.
 
     It expects secondary partitions that are not quantized. Gathers within the
     secondary group read what is held as it is.
@@ -1296,6 +1355,47 @@ def ForwardPartsPass : Pass<"zero-forward-parts"> {
     copies of the parts. Where a zero op of the same block computes a part into
     a buffer that only the copy reads, the op writes to the place in the whole
     instead, and the copy is gone. The time is linear in the number of parts.
+
+    *Input*:
+
+    ```mlir
+    func.func @join(%x: memref<4x40xf32>, %y: memref<4x24xf32>) ->
+        memref<4x112xi8> {
+      %a = memref.alloc() : memref<4x64xi8>
+      zero.quantize %x quant <i8, block = 64> into %a : memref<4x40xf32> into
+          memref<4x64xi8>
+      %b = memref.alloc() : memref<4x48xi8>
+      zero.quantize %y quant <i8, block = 32> into %b : memref<4x24xf32> into
+          memref<4x48xi8>
+      %whole = memref.alloc() : memref<4x112xi8>
+      %0 = memref.subview %whole[0, 0] [4, 64] [1, 1] : memref<4x112xi8> to
+          memref<4x64xi8, strided<[112, 1]>>
+      memref.copy %a, %0 : memref<4x64xi8> to memref<4x64xi8, strided<[112, 1]>>
+      %1 = memref.subview %whole[0, 64] [4, 48] [1, 1] : memref<4x112xi8> to
+          memref<4x48xi8, strided<[112, 1], offset: 64>>
+      memref.copy %b, %1 : memref<4x48xi8> to memref<4x48xi8, strided<[112, 1],
+          offset: 64>>
+      return %whole : memref<4x112xi8>
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    func.func @join(%arg0: memref<4x40xf32>, %arg1: memref<4x24xf32>) ->
+        memref<4x112xi8> {
+      %alloc = memref.alloc() : memref<4x112xi8>
+      %subview = memref.subview %alloc[0, 0] [4, 64] [1, 1] : memref<4x112xi8>
+          to memref<4x64xi8, strided<[112, 1]>>
+      zero.quantize %arg0 quant <i8, block = 64> into %subview :
+          memref<4x40xf32> into memref<4x64xi8, strided<[112, 1]>>
+      %subview_0 = memref.subview %alloc[0, 64] [4, 48] [1, 1] :
+          memref<4x112xi8> to memref<4x48xi8, strided<[112, 1], offset: 64>>
+      zero.quantize %arg1 quant <i8, block = 32> into %subview_0 :
+          memref<4x24xf32> into memref<4x48xi8, strided<[112, 1], offset: 64>>
+      return %alloc : memref<4x112xi8>
+    }
+    ```
   }];
   let dependentDialects = ["::mlir::memref::MemRefDialect"];
 }
@@ -1338,6 +1438,36 @@ def DenseOperandsPass : Pass<"zero-dense-operands"> {
     If the runtime does not support the strides of an operand of a `zero` op,
     the op gets a new dense buffer instead. An input is copied into it before
     the op; a destination is copied out of it after the op.
+
+    *Input*:
+
+    ```mlir
+    #mesh = #zero.mesh<"gpu" = 4>
+    func.func @exchange(%x: memref<4x8xi8, strided<[16, 1]>>, %y: memref<4x8xi8,
+        strided<[32, 1], offset: 8>>) {
+      zero.all_to_all %x along ["gpu"] on #mesh into %y : memref<4x8xi8,
+          strided<[16, 1]>> into memref<4x8xi8, strided<[32, 1], offset: 8>>
+      return
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    #mesh = #zero.mesh<"gpu" = 4>
+    func.func @exchange(%arg0: memref<4x8xi8, strided<[16, 1]>>, %arg1:
+        memref<4x8xi8, strided<[32, 1], offset: 8>>) {
+      %alloc = memref.alloc() : memref<4x8xi8>
+      memref.copy %arg0, %alloc : memref<4x8xi8, strided<[16, 1]>> to
+          memref<4x8xi8>
+      %alloc_0 = memref.alloc() : memref<4x8xi8>
+      zero.all_to_all %alloc along ["gpu"] on #mesh into %alloc_0 :
+          memref<4x8xi8> into memref<4x8xi8>
+      memref.copy %alloc_0, %arg1 : memref<4x8xi8> to memref<4x8xi8,
+          strided<[32, 1], offset: 8>>
+      return
+    }
+    ```
   }];
   let dependentDialects = ["::mlir::memref::MemRefDialect"];
 }

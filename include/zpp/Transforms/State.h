@@ -14,7 +14,9 @@ namespace zpp {
 
 /// On a module: a list of what its step keeps from call to call, one dictionary
 /// with `kind` and `type` for each of its last results. They are its last
-/// arguments too, unless the step begins what is kept.
+/// arguments too, unless the step begins what is kept. What a weight's elements
+/// are of which a device keeps a part is in `shape`, `dim` and `factors`, where
+/// it is known (zero-send-differences).
 inline constexpr llvm::StringLiteral kStateAttr = "zpp.state";
 
 /// The `kind` of weights that do not change. `arguments` names those of the

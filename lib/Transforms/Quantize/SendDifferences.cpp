@@ -105,6 +105,27 @@ private:
     encodeGather(gather, quant, kKeepAttr);
   }
 
+  /// Entries of `zpp.state` that say which elements of a weight a device keeps:
+  /// the weight's `shape`, the partitioned `dim`, and for each factor of it,
+  /// the most significant first, its size and the difference of the ids of
+  /// devices that are neighbours along it, 0 if it is held whole.
+  static SmallVector<NamedAttribute> describe(ShardType shard) {
+    Builder builder(shard.getContext());
+    Mesh mesh = shard.getMesh().getMesh();
+    SmallVector<int64_t> factors;
+    for (auto [factor, size] :
+         llvm::zip_equal(shard.getFactors(), shard.getFactorSizes()))
+      factors.append(
+          {size, factor.isWhole()
+                     ? 0
+                     : mesh.getStride(*factor.getAxis().resolve(mesh))});
+    return {
+        builder.getNamedAttr("dim", builder.getI64IntegerAttr(shard.getDim())),
+        builder.getNamedAttr("factors", builder.getDenseI64ArrayAttr(factors)),
+        builder.getNamedAttr("shape", builder.getDenseI64ArrayAttr(
+                                          shard.getGlobal().getShape()))};
+  }
+
   void rewrite(AllGatherOp gather, QuantAttr quant,
                SmallVectorImpl<CarriedTensor> &tensors) {
     IRRewriter builder(gather);
@@ -114,12 +135,15 @@ private:
     ShardType from = source.getType(), to = gather.getType();
     if (start) {
       builder.setInsertionPointAfter(gather);
-      tensors.push_back({{}, source.getLocal(), "own"});
-      tensors.push_back({{}, getLocal(builder, loc, gather), "held"});
+      tensors.push_back({{}, source.getLocal(), "own", describe(from)});
+      tensors.push_back(
+          {{}, getLocal(builder, loc, gather), "held", describe(to)});
       return;
     }
-    CarriedTensor own{createBefore(gather, from.getLocalType()), {}, "own"};
-    CarriedTensor held{createBefore(gather, to.getLocalType()), {}, "held"};
+    CarriedTensor own{
+        createBefore(gather, from.getLocalType()), {}, "own", describe(from)};
+    CarriedTensor held{
+        createBefore(gather, to.getLocalType()), {}, "held", describe(to)};
     auto asShard = [&](ShardType type, CarriedTensor tensor) {
       return FromLocalOp::create(builder, loc, type,
                                  tensor.before.getResult(0));

@@ -4,12 +4,15 @@
 frozen=keep)."""
 
 import dataclasses
+import functools
+import math
 import weakref
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend.mlir import ir
 from jax.sharding import NamedSharding, PartitionSpec
@@ -21,6 +24,39 @@ _MESH = "mesh"
 #: Types of weights, and bytes on the wire, as the compiler calls them.
 _TYPES = {"f32": np.dtype(np.float32), "bf16": jax.numpy.bfloat16.dtype,
           "f16": np.dtype(np.float16), "i8": np.dtype(np.int8)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """The elements of a weight that each device keeps: slices of one of its dims."""
+
+    shape: tuple[int, ...]
+    dim: int
+    #: Factors of the dim, the most significant first: the size of each, and the
+    #: difference of the ids of devices that are neighbours along it; 0 where a
+    #: device holds all of it.
+    factors: tuple[tuple[int, int], ...]
+
+    def slices(self, devices: int) -> np.ndarray:
+        """The numbers of the slices of each device, [devices, slices]."""
+        found = np.zeros((devices, 1), np.int64)
+        ids = np.arange(devices)[:, None]
+        for size, stride in self.factors:
+            digits = (ids // stride % size if stride
+                      else np.broadcast_to(np.arange(size), (devices, size)))
+            found = (found[:, :, None] * size + digits[:, None, :]).reshape(
+                devices, -1)
+        return found
+
+    def owners(self, devices: int) -> np.ndarray | None:
+        """The device of each slice, or None unless each device has one slice, of
+        its own and of the same size as the others."""
+        if (math.prod(size for size, _ in self.factors) != devices
+                or self.shape[self.dim] % devices):
+            return None
+        slices = self.slices(devices).reshape(-1)
+        return (np.argsort(slices) if len(slices) == devices
+                and len(set(slices.tolist())) == devices else None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +75,8 @@ class State:
     #: The tiers and the axes of the step, each in their order: which device has
     #: which part follows from them, and does not show in the shapes.
     order: str = ""
+    #: The elements of weights that the arrays hold, where they are known.
+    layouts: Mapping[str, Layout] = dataclasses.field(default_factory=dict)
     #: The devices, where they are known.
     mesh: jax.sharding.Mesh | None = None
 
@@ -52,8 +90,26 @@ class State:
     def shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Shapes of what is saved, with the array that says of which mesh it is."""
         sharding = self.mesh and NamedSharding(self.mesh, PartitionSpec())
-        mesh = jax.ShapeDtypeStruct((1,), np.uint32, sharding=sharding)
+        mesh = jax.ShapeDtypeStruct((len(self._numbers),), np.uint32,
+                                    sharding=sharding)
         return self.saved and self.saved | {_MESH: mesh}
+
+    @functools.cached_property
+    def _numbers(self) -> list[int]:
+        """The array that says of which mesh a state is: a digest of the mesh.
+        Where a step on another mesh can go on from the state, also a digest of the
+        weights, and the factors of all own parts."""
+        numbers = [zlib.crc32(self.order.encode())]
+        names = [name for name in self.saved if name.startswith("own.")]
+        own = [self.layouts[name] for name in names if name in self.layouts]
+        if len(own) < len(names) or len({each.factors for each in own}) != 1:
+            return numbers
+        weights = [(name, str(self.saved[name].dtype), each.shape, each.dim)
+                   for name, each in zip(names, own, strict=True)]
+        numbers.append(zlib.crc32(repr(weights).encode()))
+        for factor in own[0].factors:
+            numbers.extend(factor)
+        return numbers
 
     @property
     def arguments(self) -> list[jax.ShapeDtypeStruct]:
@@ -61,22 +117,48 @@ class State:
 
     def stamp(self) -> jax.Array | np.ndarray:
         """The array that says of which mesh a state is."""
-        digest = np.array([zlib.crc32(self.order.encode())], np.uint32)
+        digest = np.array(self._numbers, np.uint32)
         return digest if self.mesh is None else jax.make_array_from_callback(
             digest.shape, self.shapes[_MESH].sharding, lambda index: digest)
 
     def is_own(self, stamp: Any) -> bool:
         """Whether this is the stamp of such a state."""
-        if isinstance(stamp, jax.Array):
-            stamp = stamp.addressable_data(0)
-        return np.ravel(stamp).tolist() == [zlib.crc32(self.order.encode())]
+        return _numbers_of(stamp)[:1] == self._numbers[:1]
+
+    def redistribute(self, arrays: Mapping[str, Any]
+                     ) -> dict[str, jax.Array] | None:
+        """A state of this step from one of another mesh, or None where the parts of
+        one of them are not known. The parts that a node holds of the others are
+        made from their own ones, so `arrays` need not have them."""
+        _, *known = numbers = _numbers_of(arrays[_MESH])
+        if (self.mesh is None or known[:1] != self._numbers[1:2]
+                or len(numbers) % 2 or not known):
+            return None
+        factors = tuple(zip(known[1::2], known[2::2], strict=True))
+        found = {}
+        for name, shape in self.saved.items():
+            kind, _, number = name.partition(".")
+            layout, array = self.layouts.get(name), arrays.get(f"own.{number}")
+            if kind not in ("own", "held") or layout is None or array is None:
+                return None
+            before = dataclasses.replace(
+                self.layouts[f"own.{number}"], factors=factors)
+            if (before.owners(math.prod(size for size, _ in factors)) is None
+                    or self.layouts[f"own.{number}"].owners(self.mesh.size) is None
+                    or (array.size, array.dtype)
+                    != (math.prod(before.shape), shape.dtype)):
+                return None
+            found[name] = _moved(array, before, layout, shape)
+        return found
 
     def to_json(self) -> dict:
         return {"arrays": {name: [str(shape.dtype), shape.size]
                            for name, shape in self.kept.items()},
                 "order": self.order, "taken": list(self.taken),
                 "frozen": {name: list(pairs)
-                           for name, pairs in self.frozen.items()}}
+                           for name, pairs in self.frozen.items()},
+                "layouts": {name: dataclasses.asdict(layout)
+                            for name, layout in self.layouts.items()}}
 
     @staticmethod
     def from_json(entries: Mapping[str, Any]) -> "State":
@@ -86,7 +168,10 @@ class State:
             tuple(entries["taken"]),
             {name: tuple(map(tuple, pairs))
              for name, pairs in entries["frozen"].items()},
-            entries.get("order", ""))
+            entries.get("order", ""),
+            {name: Layout(tuple(layout["shape"]), layout["dim"],
+                          tuple(map(tuple, layout["factors"])))
+             for name, layout in entries.get("layouts", {}).items()})
 
     def on(self, mesh: jax.sharding.Mesh | None) -> "State":
         """The same, on the devices of a mesh if there is one."""
@@ -111,6 +196,7 @@ def read_state(module: ir.Module, arguments: Sequence[int],
     kept: dict[str, Any] = {}
     counts: dict[str, int] = {}
     frozen: dict[str, Any] = {}
+    layouts: dict[str, Layout] = {}
     for entry in module.operation.attributes["zpp.state"]:
         kind = ir.StringAttr(entry["kind"]).value
         type_ = ir.RankedTensorType(ir.TypeAttr(entry["type"]).value)
@@ -118,6 +204,12 @@ def read_state(module: ir.Module, arguments: Sequence[int],
         name = f"{kind}.{number}"
         kept[name] = jax.ShapeDtypeStruct(
             tuple(type_.shape), _TYPES[str(type_.element_type)])
+        if "factors" in entry:
+            factors = list(ir.DenseI64ArrayAttr(entry["factors"]))
+            layouts[name] = Layout(
+                tuple(ir.DenseI64ArrayAttr(entry["shape"])),
+                ir.IntegerAttr(entry["dim"]).value,
+                tuple(zip(factors[::2], factors[1::2], strict=True)))
         if kind == "frozen":
             frozen[name] = tuple(
                 (arguments[argument], result) for argument, result in zip(
@@ -133,7 +225,7 @@ def read_state(module: ir.Module, arguments: Sequence[int],
     return State(kept, tuple(
         () if taken == 0 else kept if taken == len(kept) else
         (name for name in kept if name not in frozen)), frozen,
-        " ".join(order)).on(mesh)
+        " ".join(order), layouts).on(mesh)
 
 
 def extend(exported: jax.export.Exported, state: State | None
@@ -217,8 +309,8 @@ class Keeper:
         weights must be sent for the rest: none is kept, it is of another step,
         or of weights that are not results of the latest call.
 
-        A state that was given is dropped, with a warning, if it is of another
-        mesh.
+        A state that was given is redistributed if it is of another mesh, or
+        dropped, with a warning, where that is not possible.
 
         Raises:
           TypeError, ValueError: where the state that was given is of another
@@ -228,10 +320,13 @@ class Keeper:
             return {}
         if self._is_given:
             if _MESH in self._arrays and not state.is_own(self._arrays[_MESH]):
+                moved = state.redistribute(self._arrays)
+                if moved is not None:
+                    return moved
                 warn(f"state: expected one of a step on the mesh "
                      f"{state.order}, but got one of another mesh, or of another "
-                     f"order of its axes. It is dropped: this call sends whole "
-                     f"weights")
+                     f"order of its axes, whose parts are not known. It is "
+                     f"dropped: this call sends whole weights")
                 self.give(None)
                 return {}
             _check(self._arrays, state)
@@ -271,6 +366,41 @@ class Keeper:
             argument: weakref.ref(leaves[argument])
             for pairs in state.frozen.values() for argument, _ in pairs
             if isinstance(leaves[argument], jax.Array)}
+
+
+def _numbers_of(stamp: Any) -> list[int]:
+    """The numbers of the array that says of which mesh a state is."""
+    if isinstance(stamp, jax.Array):
+        stamp = stamp.addressable_data(0)
+    return np.ravel(stamp).tolist()
+
+
+def _moved(array: Any, before: Layout, after: Layout,
+           target: jax.ShapeDtypeStruct) -> jax.Array:
+    """The parts that the devices of `target` keep of a weight whose own parts
+    `array` has. For a moment a device may hold the whole weight."""
+    sharding = target.sharding
+    if isinstance(array, jax.Array) and (
+            array.sharding.device_set != sharding.device_set):
+        # On devices of another step: not in the same program.
+        array = np.asarray(array)
+    return jax.jit(_move, static_argnums=(1, 2, 3, 4), out_shardings=sharding)(
+        array, before, after, math.prod(size for size, _ in before.factors),
+        sharding.mesh.size)
+
+
+def _move(array: jax.Array, before: Layout, after: Layout, from_devices: int,
+          devices: int) -> jax.Array:
+    dim, shape = before.dim, before.shape
+    rest = (*shape[:dim], -1, *shape[dim + 1:])
+    parts = array.reshape(from_devices, *shape[:dim], shape[dim] // from_devices,
+                          *shape[dim + 1:])
+    whole = jnp.moveaxis(parts[before.owners(from_devices)], 0, dim).reshape(shape)
+    count = math.prod(size for size, _ in after.factors)
+    slices = jnp.moveaxis(whole.reshape(
+        *shape[:dim], count, shape[dim] // count, *shape[dim + 1:]), dim, 0)
+    kept = slices[after.slices(devices)]
+    return jnp.moveaxis(kept, 1, dim + 1).reshape(devices, *rest).reshape(-1)
 
 
 def _check(arrays: Mapping[str, jax.Array], state: State) -> None:
