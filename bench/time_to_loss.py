@@ -13,12 +13,12 @@ Its warm-up and its cosine are then those of as many steps as fit into its
 minutes, so that every row ends with a learning rate of zero. The clock stands
 still in validations, which are those of the step as it is written.
 
-The model has 0.35 B weights, and each GPU takes 8192 tokens, of the text that
-bench/convergence.py describes. Two GPUs are two nodes (bench/lab/links.py).
+The model has 0.35 B weights (--model), and each GPU takes 8192 tokens of the text
+that bench/convergence.py describes. Two GPUs are two nodes (bench/lab/links.py).
 Where the machine has one GPU, both ranks share it, and each has about half its
 rate. Rows "k = 4" take four micro-batches of as many tokens in a step, ZeRO++
-with accumulate=gpu; their learning rate is twice as high, as the square root of
-the batch.
+with accumulate=gpu; their learning rate is twice as high: it grows with the
+square root of the batch.
 
 --run trains what is missing in results/, and --table prints what has been found
 and draws time-to-loss.svg (if matplotlib is installed).
@@ -37,9 +37,10 @@ import numpy as np
 from lab import launch, links, stages, steps, text, worker
 from lab.tables import Table
 
-#: Micro-batches of a step -> the learning rate. Each has a folder of steps.
-RATES = {1: 3e-4, 4: 6e-4}
-#: Rows of the table: name -> micro-batches, and the step of `lab.steps`.
+#: Models -> the learning rate, and tokens of a sequence.
+MODELS = {"0.35 B": (3e-4, 1024), "0.09 B": (6e-4, 512)}
+#: Rows of the table: name -> micro-batches, and the step of `lab.steps`. Each
+#: number of micro-batches has a folder of steps.
 ROWS = {
     "FSDP": (1, steps.JITTED),
     "ZeRO++": (1, steps.INT4),
@@ -48,13 +49,16 @@ ROWS = {
     "ZeRO++, k = 4": (4, steps.INT4),
     "ZeRO++, i4:delta, k = 4": (4, steps.DIFFERENCES),
 }
+COLORS = {steps.JITTED: "#818b98", steps.INT4: "#0969da",
+          steps.DIFFERENCES: "#bc4c00"}
 #: Steps before the timed ones and timed steps, from which the number of steps
 #: of a training follows.
-WARM_UP, TIMED = 3, 8
+WARM_UP, TIMED = 5, 25
 #: Validations in a training, and batches of each.
 LOOKS, BATCHES = 12, 4
-#: Of a row, for what is not training: to start, to compile and to validate.
-OVERHEAD_SECONDS = 120
+#: Of a row, for what is not training: to start, to compile and to validate; and
+#: on a machine that is busy with other things.
+OVERHEAD_SECONDS, LIMIT_SECONDS = 120, 1500
 
 
 # Export ------------------------------------------------------------------
@@ -62,15 +66,20 @@ OVERHEAD_SECONDS = 120
 
 def export(args):
     """Writes the steps, for each number of micro-batches, and the text."""
-    for micro_batches, rate in RATES.items():
+    rate, context = MODELS[args.model]
+    sequences = 2 if args.tiny else steps.MODELS[args.model]["sequences"]
+    for micro_batches in {count for count, _ in ROWS.values()}:
         of = steps.describe(
-            "0.35 B", 1, args.platform, tiny=args.tiny,
-            sequences=(2 if args.tiny else 8) * micro_batches,
+            args.model, 1, args.platform, tiny=args.tiny,
+            sequences=sequences * micro_batches,
             words=[steps.INT4, steps.DIFFERENCES], vocab=256,
-            context=64 if args.tiny else 1024, learning_rate=rate,
-            is_scheduled=True, accumulate=micro_batches)
-        if micro_batches > 1:
-            for options in of["variants"].values():
+            context=64 if args.tiny else context,
+            learning_rate=rate * micro_batches**0.5, is_scheduled=True,
+            accumulate=micro_batches)
+        for options in of["variants"].values():
+            # Nodes of one GPU keep whole weights, or send them twice.
+            options["secondary"] = 1
+            if micro_batches > 1:
                 options["accumulate"] = "gpu"
         steps.export(of, args.export / f"k{micro_batches}")
     text.write(args.export, text.read(args.text))
@@ -110,7 +119,7 @@ def run(args):
                 rank, 1, args.link != "nvlink") | launch.sharing(count),
             path.with_suffix(f".{rank}.txt")) for rank in range(count)]
         try:
-            launch.run(processes, needed + OVERHEAD_SECONDS, launch.show)
+            launch.run(processes, needed + LIMIT_SECONDS, launch.show)
         except RuntimeError as error:
             # The other rows say more than none.
             print(f"{row}: {error}", flush=True)
@@ -187,12 +196,12 @@ class Training:
         if first and links.rate(args.link):
             links.shape(args.tc, args.link)
         multihost_utils.sync_global_devices(args.link)
-        state, seconds = self.start(2**30), []
-        for number in range(WARM_UP + TIMED):
-            state, spent = self.advance(state, number, number + 1)
-            seconds.append(spent)
+        state, first_call = self.advance(self.start(2**30), 0, 1)
+        state, _ = self.advance(state, 1, WARM_UP)
+        # As steps of the training: none waits for the one before.
+        state, seconds = self.advance(state, WARM_UP, WARM_UP + TIMED)
+        expected = seconds / TIMED
         del state
-        expected = statistics.median(seconds[WARM_UP:])
         # The processes measure different times, but must agree.
         count = int(multihost_utils.broadcast_one_to_all(
             np.int32(max(LOOKS, args.minutes * 60 / expected))))
@@ -216,7 +225,7 @@ class Training:
                 json.dumps({
                     "row": args.row, "link": args.link, "seed": args.seed,
                     "curve": curve, "sent": sent / count,
-                    "step": clock / count, "first": seconds[0],
+                    "step": clock / count, "first": first_call,
                     "tokens": count * self.exported.sequences
                     * self.exported.of["config"]["context"],
                     "peak": memory.get("peak_bytes_in_use", 0)}))
@@ -281,15 +290,15 @@ def draw(results: dict[str, dict[str, list[dict]]], path: pathlib.Path) -> bool:
     except ImportError:
         return False
     matplotlib.use("Agg")
-    # The same results make the same file.
-    matplotlib.rcParams["svg.hashsalt"] = "zpp"
+    # The same results make the same file, and text stays text.
+    matplotlib.rcParams |= {"svg.hashsalt": "zpp", "svg.fonttype": "none"}
     from matplotlib import pyplot
     figure, axes = pyplot.subplots(
         1, len(results), sharey=True, squeeze=False, layout="constrained",
         figsize=(2 + 5.5 * len(results), 4))
     for axis, (link, rows) in zip(axes[0], results.items()):
         for row, runs in rows.items():
-            color = f"C{[ROWS[other][1] for other in ROWS].index(ROWS[row][1])}"
+            color = COLORS[ROWS[row][1]]
             for run in runs:
                 seconds, _, losses = zip(*run["curve"][1:])
                 axis.plot(seconds, losses, color=color, marker="o", markersize=3,
@@ -298,9 +307,6 @@ def draw(results: dict[str, dict[str, list[dict]]], path: pathlib.Path) -> bool:
                           if run is runs[0] else None)
         axis.set_title(link)
         axis.set_xlabel("seconds of training")
-        axis.set_yscale("log")
-        axis.yaxis.set_major_formatter("{x:.2f}")
-        axis.yaxis.set_minor_formatter("{x:.2f}")
         axis.spines[["top", "right"]].set_visible(False)
         axis.legend(frameon=False)
     axes[0][0].set_ylabel("loss on held-out text")
@@ -312,6 +318,8 @@ def main():
     parser = stages.parser(__doc__)
     parser.add_argument("--platform", choices=("cuda", "cpu"), default="cuda",
                         help="export for these devices")
+    parser.add_argument("--model", default="0.35 B", choices=MODELS,
+                        help="export the example model in this size")
     parser.add_argument("--link", default="50gbit",
                         help="Ngbit, shared or nvlink")
     parser.add_argument("--minutes", type=float, default=2,

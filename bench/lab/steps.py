@@ -143,12 +143,13 @@ def _write(steps: Steps):
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
 
 
-#: The example model in three sizes of a layer, 0.1 GB, 0.4 GB and 0.025 GB, and
-#: with how many sequences per device it is trained.
+#: The example model in several sizes of a layer, from 0.1 to 0.4 GB, and smaller;
+#: and with how many sequences per device it is trained.
 MODELS = {
     "0.88 B": {"layers": 16, "width": 2048, "heads": 16, "sequences": 1},
     "wide": {"layers": 6, "width": 4096, "heads": 32, "sequences": 4},
     "0.35 B": {"layers": 28, "width": 1024, "heads": 16, "sequences": 8},
+    "0.09 B": {"layers": 12, "width": 768, "heads": 12, "sequences": 16},
 }
 
 

@@ -1,0 +1,65 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""bench/time_to_loss.py, small: that it works, not how fast anything is."""
+
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT
+from zpp.jax import _runtime
+
+sys.path.append(str(ROOT / "bench"))
+
+import time_to_loss
+
+ROWS = ["FSDP", "ZeRO++, i4:delta, k = 4"]
+
+
+@pytest.mark.slow
+@pytest.mark.compiler
+@pytest.mark.skipif(_runtime.obstacle("cpu") is not None,
+                    reason="needs libzpp_xla")
+def test_exports_trains_and_prints(tmp_path, capsys):
+    def script(*options):
+        process = subprocess.run(
+            [sys.executable, ROOT / "bench" / "time_to_loss.py", *options],
+            text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        assert process.returncode == 0, process.stdout
+        return process.stdout
+
+    script("--export", tmp_path, "--tiny", "--platform", "cpu", "--text",
+           ROOT / "docs")
+    run = ["--run", tmp_path, "--link", "shared", "--minutes", "0.01", "--rows",
+           *ROWS]
+    assert f"{ROWS[1]}, shared: step 12 of" in script(*run)
+    results = time_to_loss.read_results(tmp_path)
+    assert {link: list(rows) for link, rows in results.items()} == {"shared": ROWS}
+    for [result] in results["shared"].values():
+        seconds, steps, losses = zip(*result["curve"])
+        assert list(seconds) == sorted(seconds) and list(steps) == sorted(steps)
+        assert losses[0] == pytest.approx(math.log(256), rel=0.05)
+        assert losses[-1] < losses[0]
+    # What is there is not trained again.
+    assert script(*run) == ""
+    time_to_loss.print_tables(results)
+    assert "\n| FSDP | " in capsys.readouterr().out
+
+
+def test_a_loss_is_reached_between_two_validations():
+    curve = json.loads("[[0, 0, 4.0], [10, 1, 3.0], [20, 2, 2.0]]")
+    assert time_to_loss.seconds_until(curve, 2.5) == 15
+    assert time_to_loss.seconds_until(curve, 3) == 10
+    assert time_to_loss.seconds_until(curve, 4.5) == 0
+    assert time_to_loss.seconds_until(curve, 1.9) is None
+
+
+def test_links_are_checked_first(tmp_path):
+    process = subprocess.run(
+        [sys.executable, ROOT / "bench" / "time_to_loss.py", "--run", tmp_path,
+         "--link", "fast"], text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, check=False)
+    assert process.returncode == 1
+    assert process.stdout == "expected Ngbit, shared or nvlink, but got 'fast'\n"
