@@ -546,8 +546,10 @@ def test_separate_groups_of_scatters(pool):
         assert losses == other["losses"] and is_separate
 
 
-def test_asynchronous_gathers(pool):
-    assert all(pool(training.unshards_asynchronously))
+@pytest.mark.parametrize("first", [False, True], ids=["second", "first"])
+@pytest.mark.parametrize("options", [ZEROPP, HELD], ids=["whole", "held"])
+def test_asynchronous_gathers(pool, options, first):
+    assert all(pool(training.unshards_asynchronously, options, first))
 
 
 @pytest.mark.parametrize("rows", [None, HYBRID], ids=["FSDP", "HSDP"])

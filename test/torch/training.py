@@ -575,12 +575,13 @@ def train_with_separate_scatters() -> tuple[list[float], bool] | None:
     return losses, len(owners - {dist.group.WORLD}) > 0
 
 
-def unshards_asynchronously() -> bool:
-    """Whether an asynchronous gather has the weights of one that is not."""
-    model = make_model(ZEROPP)
+def unshards_asynchronously(options, first: bool) -> bool:
+    """Whether an asynchronous gather, the first one or the second, has the weights of
+    one that is not."""
+    model = make_model(options)
     block = model[0]
     weights = []
-    for async_op in (False, True):
+    for async_op in (first, not first):
         handle = block.unshard(async_op=async_op)
         if async_op:
             (parameters,) = _pytorch.parameter_groups(block)

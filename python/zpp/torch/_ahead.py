@@ -49,3 +49,11 @@ class Order(Generic[Gathered]):
 def stream_of_hops(device: torch.device) -> torch.cuda.Stream:
     """The stream on which hops begin early, with FSDP2's priority for gathers."""
     return torch.cuda.Stream(device, priority=-1)
+
+
+@functools.cache
+def stream_of_gathers(device: torch.device) -> torch.cuda.Stream | None:
+    """The stream of gathers by hops for which FSDP2 does not wait at once; None on the
+    CPU."""
+    return (torch.cuda.Stream(device, priority=-1) if device.type == "cuda" else
+            None)

@@ -17,7 +17,7 @@ from zpp._torch_options import TorchOptions as Options
 from zpp._warn import warn
 from zpp.torch import _mesh, _pytorch
 from zpp.torch._accumulate import Accumulation, Passes
-from zpp.torch._ahead import Order, stream_of_hops
+from zpp.torch._ahead import Order, stream_of_gathers, stream_of_hops
 from zpp.torch._bucket import sends_differences
 from zpp.torch._calls import AllGather, ReduceScatter, Work
 from zpp.torch._plans import Plan, make_plan, plan_hops, plan_in_vain, plan_sum
@@ -123,8 +123,11 @@ class Communication:
         if group.size() < self._ranks:
             reason = "it is gathered from a secondary partition"
         elif hops := self._hops(options, group, source.device):
-            self._gather_in_hops(result, source, group, hops, options)
-            return Work() if async_op else None
+            def gather():
+                self._gather_in_hops(result, source, group, hops, options)
+
+            return _run_apart(gather, stream_of_gathers(source.device), source,
+                              result) if async_op else gather()
         plan = make_plan("all_gather", source.dtype, source.numel(), False,
                          self.mesh, group, _whole(options), reason)
         self._calls[plan] += 1
@@ -532,17 +535,10 @@ class Communication:
             if factor is not None:
                 result.mul_(factor)
 
-        if not async_op or device.type == "cpu":
-            run()
-            return Work() if async_op else None
-        # The stream that calls it goes on.
-        stream = get().stream
-        stream.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(stream):
-            run()
-        for tensor in (*sources, result):
-            tensor.record_stream(stream)
-        return Work(stream.record_event())
+        if not async_op:
+            return run()
+        return _run_apart(run, get().stream if result.is_cuda else None, *sources,
+                          result)
 
     def _options_at(self, step: int) -> Options:
         return next(options for first, options in self._variants
@@ -580,3 +576,18 @@ def _whole(options: Options) -> Options:
 
 def _share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.untyped_storage()._cdata == b.untyped_storage()._cdata
+
+
+def _run_apart(run: Callable[[], None], stream: torch.cuda.Stream | None,
+               *tensors: torch.Tensor) -> Work:
+    """Calls `run`, which uses the tensors, on a stream for which the calling one does
+    not wait; None on the CPU."""
+    if stream is None:
+        run()
+        return Work()
+    stream.wait_stream(torch.cuda.current_stream(stream.device))
+    with torch.cuda.stream(stream):
+        run()
+    for tensor in tensors:
+        tensor.record_stream(stream)
+    return Work(stream.record_event())
