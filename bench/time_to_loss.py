@@ -56,8 +56,8 @@ COLORS = {steps.JITTED: "#818b98", steps.INT4: "#0969da",
 WARM_UP, TIMED = 5, 25
 #: Validations in a training, and batches of each.
 LOOKS, BATCHES = 12, 4
-#: Of a row, for what is not training: to start, to compile and to validate; and
-#: on a machine that is busy with other things.
+#: Time of a row for what is not training: to start, to compile and to validate;
+#: and the same on a machine that is busy with other things.
 OVERHEAD_SECONDS, LIMIT_SECONDS = 120, 1500
 
 
