@@ -990,8 +990,11 @@ def CoalesceCollectivesPass : Zpp_ModulePass<"zero-coalesce-collectives"> {
     quantized ones.
 
     A buffer takes tensors until it has `bytes` bytes, so that large tensors
-    travel alone or with small ones. If the last buffer does not become full,
-    its tensors join the one before it. Secondary partitions (hpZ) that are kept
+    travel alone or with small ones. In the body of a loop, for tensors of more
+    than one hop, it is full with a quarter of what the iteration sends, and at
+    least 256 KiB: nothing is in flight from one iteration to the next, so the
+    last buffer's hops follow each other, and the links wait meanwhile. If the
+    last buffer does not become full, its tensors join the one before it. Secondary partitions (hpZ) that are kept
     in one buffer are also sent in one piece if later gathers read all of them,
     or all but a small part; each counts with the bytes that it had when it was
     kept.

@@ -15,8 +15,10 @@
 
 #include "Chains.h"
 #include "LocalValues.h"
+#include "UnitSlices.h"
 #include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Schedule.h"
+#include "zpp/Dialect/Guest/While.h"
 #include "zpp/Support/Limits.h"
 #include "zpp/Transforms/Passes.h"
 
@@ -35,6 +37,13 @@ namespace {
 /// if up to 1/16 of it is not needed this time. To send only the rest, it would
 /// have to be copied.
 constexpr int64_t kNotNeeded = 16;
+
+/// Nothing is in flight from one iteration of a loop to the next. If a layer
+/// fills one buffer, an iteration has nothing that its links to other nodes
+/// could do during the last hop within the node. So a layer fills several
+/// buffers, but none that is so small that latencies would count.
+constexpr int64_t kBuffersOfIteration = 4;
+constexpr int64_t kLeastInIteration = 256 << 10;
 
 /// One tensor's part of an exchange.
 struct Part {
@@ -80,33 +89,6 @@ bool isWire(RankedTensorType type) {
 /// The op that reads `value` if it is the only one and an OpT; otherwise null.
 template <typename OpT> OpT getOnlyReader(Value value) {
   return value.hasOneUse() ? dyn_cast<OpT>(*value.user_begin()) : OpT();
-}
-
-/// Slices in which every unit of the tensor is a chunk, in the order of the
-/// tensor: chunk i of the operand is unit i.
-SlicesAttr getUnits(SlicesAttr order) {
-  auto all = llvm::to_vector(
-      llvm::seq<int64_t>(0, static_cast<int64_t>(order.getFactors().size())));
-  return SlicesAttr::get(order.getContext(), order.getDim(), order.getFactors(),
-                         all, 0, 1);
-}
-
-/// The factors of `order` that do not number its chunks.
-SmallVector<int64_t> getRest(SlicesAttr order) {
-  SmallVector<int64_t> rest;
-  for (int64_t position : llvm::seq<int64_t>(order.getFactors().size()))
-    if (!llvm::is_contained(order.getChunk(), position))
-      rest.push_back(position);
-  return rest;
-}
-
-/// `order`, but with every unit as a chunk. The factors that number the chunks
-/// of `order` come first.
-SlicesAttr getUnitOrder(SlicesAttr order) {
-  SmallVector<int64_t> chunk(order.getChunk());
-  llvm::append_range(chunk, getRest(order));
-  return SlicesAttr::get(order.getContext(), order.getDim(), order.getFactors(),
-                         chunk, 0, 1);
 }
 
 class CoalesceCollectivesPass
@@ -206,9 +188,8 @@ private:
     return candidate;
   }
 
-  /// Groups of chains that are to travel together. A buffer is full once it has
-  /// `bytes` bytes. If the last buffer does not become full, its tensors join
-  /// the one before it.
+  /// Groups of chains that are to travel together. If the last buffer does not
+  /// become full, its tensors join the one before it.
   SmallVector<SmallVector<Candidate>> getGroups(Block &block,
                                                 HeavyOps &compute) {
     SmallVector<Chain> chains = getChains(block);
@@ -218,12 +199,8 @@ private:
     for (auto exchange : block.getOps<CollectiveOpInterface>())
       positions[exchange] = {static_cast<int64_t>(positions.size())};
     SmallVector<Operation *> heavy = compute.getIn(block);
-    /// Chains with equal keys, and the bytes that they contribute together.
-    struct Group {
-      SmallVector<Candidate> candidates;
-      int64_t bytes = 0;
-    };
-    llvm::MapVector<std::pair<int64_t, Attribute>, SmallVector<Group>> byKey;
+    llvm::MapVector<std::pair<int64_t, Attribute>, SmallVector<Candidate>>
+        byKey;
     for (Chain &chain : chains) {
       std::optional<Candidate> candidate = getCandidate(chain);
       if (!candidate)
@@ -232,32 +209,52 @@ private:
       auto key = std::make_pair(
           candidate->window,
           Attribute(ArrayAttr::get(&getContext(), candidate->key)));
-      SmallVector<Group> &groups = byKey[key];
-      if (groups.empty() || groups.back().bytes >= bytes)
-        groups.emplace_back();
-      groups.back().bytes =
-          addSaturating(groups.back().bytes, candidate->getBytes());
-      groups.back().candidates.push_back(std::move(*candidate));
+      byKey[key].push_back(std::move(*candidate));
     }
     SmallVector<SmallVector<Candidate>> result;
-    for (auto &[key, groups] : byKey) {
-      if (groups.size() > 1 && groups.back().bytes < bytes) {
-        llvm::append_range(
-            groups[groups.size() - 2].candidates,
-            llvm::make_range(
-                std::make_move_iterator(groups.back().candidates.begin()),
-                std::make_move_iterator(groups.back().candidates.end())));
-        groups.pop_back();
-      }
-      for (Group &group : groups)
+    for (auto &[key, candidates] : byKey)
+      for (SmallVector<Candidate> &group :
+           divide(candidates, getFull(block, candidates)))
         // At least one tensor must be quantized: joining collectives that are
         // left to XLA is not the task of this pass.
-        if (llvm::any_of(group.candidates, [](const Candidate &candidate) {
+        if (llvm::any_of(group, [](const Candidate &candidate) {
               return candidate.parts.front().elementBytes == 0;
             }))
-          result.push_back(std::move(group.candidates));
-    }
+          result.push_back(std::move(group));
     return result;
+  }
+
+  /// The bytes with which a buffer for some of `candidates` is full.
+  int64_t getFull(Block &block, ArrayRef<Candidate> candidates) const {
+    if (!isWhile(block.getParentOp()) || candidates.front().parts.size() < 2)
+      return bytes;
+    int64_t all = 0;
+    for (const Candidate &candidate : candidates)
+      all = addSaturating(all, candidate.getBytes());
+    return std::min<int64_t>(
+        bytes, std::max(all / kBuffersOfIteration, kLeastInIteration));
+  }
+
+  /// Divides `candidates` into groups of at least `full` bytes each, in order.
+  static SmallVector<SmallVector<Candidate>>
+  divide(MutableArrayRef<Candidate> candidates, int64_t full) {
+    SmallVector<SmallVector<Candidate>> groups;
+    int64_t last = full;
+    for (Candidate &candidate : candidates) {
+      if (last >= full) {
+        groups.emplace_back();
+        last = 0;
+      }
+      last = addSaturating(last, candidate.getBytes());
+      groups.back().push_back(std::move(candidate));
+    }
+    if (groups.size() > 1 && last < full) {
+      SmallVector<Candidate> rest = groups.pop_back_val();
+      llvm::append_range(groups.back(),
+                         llvm::make_range(std::make_move_iterator(rest.begin()),
+                                          std::make_move_iterator(rest.end())));
+    }
+    return groups;
   }
 
   //===--------------------------------------------------------------------===//

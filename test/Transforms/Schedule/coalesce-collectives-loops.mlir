@@ -1,0 +1,173 @@
+// RUN: zpp-opt %s --zero-coalesce-collectives --remarks-filter=none --split-input-file | FileCheck %s
+// RUN: zpp-opt %s --zero-coalesce-collectives --zero-coalesce-collectives --remarks-filter=none --split-input-file | FileCheck %s
+// RUN: zpp-opt %s --zero-coalesce-collectives=bytes=100000 --remarks-filter=none --split-input-file | FileCheck %s --check-prefix=SMALL
+
+// In a loop a buffer of two hops is full with a quarter of the bytes of the
+// iteration, 294,916 here. The two small tensors do not fill one, and join.
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+
+// CHECK-LABEL: func @loop
+func.func @loop(%a: tensor<1x524288xi8>, %b: tensor<1x524288xi8>, %c: tensor<1x131072xi8>, %d: tensor<1x16xi8>) -> (tensor<4x2x524288xi8>, tensor<4x2x524288xi8>, tensor<4x2x131072xi8>, tensor<4x2x16xi8>) {
+  // CHECK: "stablehlo.while"
+  // CHECK: zero.all_gather_chunks {{.*}} : tensor<1x524288xi8> into
+  // CHECK: zero.all_gather_chunks {{.*}} : tensor<2x524288xi8> into
+  // CHECK: tensor.concat dim(1) {{.*}} : (tensor<1x524288xi8>, tensor<1x131072xi8>, tensor<1x16xi8>) -> tensor<1x655376xi8>
+  // CHECK: zero.all_gather_chunks {{.*}} : tensor<1x655376xi8> into
+  // CHECK: zero.all_gather_chunks {{.*}} : tensor<2x655376xi8> into
+  // CHECK-NOT: zero.all_gather_chunks
+  // CHECK: return
+
+  // A limit below holds as everywhere.
+  // SMALL-LABEL: func @loop
+  // SMALL: zero.all_gather_chunks {{.*}} : tensor<1x524288xi8> into
+  // SMALL: zero.all_gather_chunks {{.*}} : tensor<1x524288xi8> into
+  // SMALL: zero.all_gather_chunks {{.*}} : tensor<1x131088xi8> into
+  %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %ten = "stablehlo.constant"() <{value = dense<10> : tensor<i32>}> : () -> tensor<i32>
+  %za = "stablehlo.constant"() <{value = dense<0> : tensor<4x2x524288xi8>}> : () -> tensor<4x2x524288xi8>
+  %zb = "stablehlo.constant"() <{value = dense<0> : tensor<4x2x524288xi8>}> : () -> tensor<4x2x524288xi8>
+  %zc = "stablehlo.constant"() <{value = dense<0> : tensor<4x2x131072xi8>}> : () -> tensor<4x2x131072xi8>
+  %zd = "stablehlo.constant"() <{value = dense<0> : tensor<4x2x16xi8>}> : () -> tensor<4x2x16xi8>
+  %r:5 = "stablehlo.while"(%zero, %za, %zb, %zc, %zd) ({
+  ^bb0(%i: tensor<i32>, %oa: tensor<4x2x524288xi8>, %ob: tensor<4x2x524288xi8>, %oc: tensor<4x2x131072xi8>, %od: tensor<4x2x16xi8>):
+    %t = "stablehlo.compare"(%i, %ten) : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%t) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %oa: tensor<4x2x524288xi8>, %ob: tensor<4x2x524288xi8>, %oc: tensor<4x2x131072xi8>, %od: tensor<4x2x16xi8>):
+    %a0 = tensor.empty() : tensor<2x1x524288xi8>
+    %a1 = zero.all_gather_chunks %a along ["node"] on #mesh into %a0 {zpp.origin = {id = 0, role = "weight"}}
+        : tensor<1x524288xi8> into tensor<2x1x524288xi8> -> tensor<2x1x524288xi8>
+    %a2 = tensor.empty() : tensor<2x524288xi8>
+    %a3 = zero.unpack_slices %a1 slices <dim = 0, factors = [2], chunk = [0]> into %a2
+        : tensor<2x1x524288xi8> into tensor<2x524288xi8> -> tensor<2x524288xi8>
+    %a4 = tensor.empty() : tensor<4x2x524288xi8>
+    %a5 = zero.all_gather_chunks %a3 along ["gpu"] on #mesh into %a4 {zpp.origin = {id = 0, role = "weight"}}
+        : tensor<2x524288xi8> into tensor<4x2x524288xi8> -> tensor<4x2x524288xi8>
+    %b0 = tensor.empty() : tensor<2x1x524288xi8>
+    %b1 = zero.all_gather_chunks %b along ["node"] on #mesh into %b0 {zpp.origin = {id = 1, role = "weight"}}
+        : tensor<1x524288xi8> into tensor<2x1x524288xi8> -> tensor<2x1x524288xi8>
+    %b2 = tensor.empty() : tensor<2x524288xi8>
+    %b3 = zero.unpack_slices %b1 slices <dim = 0, factors = [2], chunk = [0]> into %b2
+        : tensor<2x1x524288xi8> into tensor<2x524288xi8> -> tensor<2x524288xi8>
+    %b4 = tensor.empty() : tensor<4x2x524288xi8>
+    %b5 = zero.all_gather_chunks %b3 along ["gpu"] on #mesh into %b4 {zpp.origin = {id = 1, role = "weight"}}
+        : tensor<2x524288xi8> into tensor<4x2x524288xi8> -> tensor<4x2x524288xi8>
+    %c0 = tensor.empty() : tensor<2x1x131072xi8>
+    %c1 = zero.all_gather_chunks %c along ["node"] on #mesh into %c0 {zpp.origin = {id = 2, role = "weight"}}
+        : tensor<1x131072xi8> into tensor<2x1x131072xi8> -> tensor<2x1x131072xi8>
+    %c2 = tensor.empty() : tensor<2x131072xi8>
+    %c3 = zero.unpack_slices %c1 slices <dim = 0, factors = [2], chunk = [0]> into %c2
+        : tensor<2x1x131072xi8> into tensor<2x131072xi8> -> tensor<2x131072xi8>
+    %c4 = tensor.empty() : tensor<4x2x131072xi8>
+    %c5 = zero.all_gather_chunks %c3 along ["gpu"] on #mesh into %c4 {zpp.origin = {id = 2, role = "weight"}}
+        : tensor<2x131072xi8> into tensor<4x2x131072xi8> -> tensor<4x2x131072xi8>
+    %d0 = tensor.empty() : tensor<2x1x16xi8>
+    %d1 = zero.all_gather_chunks %d along ["node"] on #mesh into %d0 {zpp.origin = {id = 3, role = "weight"}}
+        : tensor<1x16xi8> into tensor<2x1x16xi8> -> tensor<2x1x16xi8>
+    %d2 = tensor.empty() : tensor<2x16xi8>
+    %d3 = zero.unpack_slices %d1 slices <dim = 0, factors = [2], chunk = [0]> into %d2
+        : tensor<2x1x16xi8> into tensor<2x16xi8> -> tensor<2x16xi8>
+    %d4 = tensor.empty() : tensor<4x2x16xi8>
+    %d5 = zero.all_gather_chunks %d3 along ["gpu"] on #mesh into %d4 {zpp.origin = {id = 3, role = "weight"}}
+        : tensor<2x16xi8> into tensor<4x2x16xi8> -> tensor<4x2x16xi8>
+    %next = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%next, %a5, %b5, %c5, %d5) : (tensor<i32>, tensor<4x2x524288xi8>, tensor<4x2x524288xi8>, tensor<4x2x131072xi8>, tensor<4x2x16xi8>) -> ()
+  }) : (tensor<i32>, tensor<4x2x524288xi8>, tensor<4x2x524288xi8>, tensor<4x2x131072xi8>, tensor<4x2x16xi8>) -> (tensor<i32>, tensor<4x2x524288xi8>, tensor<4x2x524288xi8>, tensor<4x2x131072xi8>, tensor<4x2x16xi8>)
+  return %r#1, %r#2, %r#3, %r#4 : tensor<4x2x524288xi8>, tensor<4x2x524288xi8>, tensor<4x2x131072xi8>, tensor<4x2x16xi8>
+}
+
+// -----
+
+// Outside of a loop the links go on with what comes next.
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+
+// CHECK-LABEL: func @outside
+func.func @outside(%a: tensor<1x524288xi8>, %b: tensor<1x524288xi8>, %c: tensor<1x131072xi8>, %d: tensor<1x16xi8>) -> (tensor<4x2x524288xi8>, tensor<4x2x524288xi8>, tensor<4x2x131072xi8>, tensor<4x2x16xi8>) {
+  // CHECK: zero.all_gather_chunks {{.*}} : tensor<1x1179664xi8> into
+  // CHECK: zero.all_gather_chunks {{.*}} : tensor<2x1179664xi8> into
+  // CHECK-NOT: zero.all_gather_chunks
+  // CHECK: return
+    %a0 = tensor.empty() : tensor<2x1x524288xi8>
+    %a1 = zero.all_gather_chunks %a along ["node"] on #mesh into %a0 {zpp.origin = {id = 0, role = "weight"}}
+        : tensor<1x524288xi8> into tensor<2x1x524288xi8> -> tensor<2x1x524288xi8>
+    %a2 = tensor.empty() : tensor<2x524288xi8>
+    %a3 = zero.unpack_slices %a1 slices <dim = 0, factors = [2], chunk = [0]> into %a2
+        : tensor<2x1x524288xi8> into tensor<2x524288xi8> -> tensor<2x524288xi8>
+    %a4 = tensor.empty() : tensor<4x2x524288xi8>
+    %a5 = zero.all_gather_chunks %a3 along ["gpu"] on #mesh into %a4 {zpp.origin = {id = 0, role = "weight"}}
+        : tensor<2x524288xi8> into tensor<4x2x524288xi8> -> tensor<4x2x524288xi8>
+    %b0 = tensor.empty() : tensor<2x1x524288xi8>
+    %b1 = zero.all_gather_chunks %b along ["node"] on #mesh into %b0 {zpp.origin = {id = 1, role = "weight"}}
+        : tensor<1x524288xi8> into tensor<2x1x524288xi8> -> tensor<2x1x524288xi8>
+    %b2 = tensor.empty() : tensor<2x524288xi8>
+    %b3 = zero.unpack_slices %b1 slices <dim = 0, factors = [2], chunk = [0]> into %b2
+        : tensor<2x1x524288xi8> into tensor<2x524288xi8> -> tensor<2x524288xi8>
+    %b4 = tensor.empty() : tensor<4x2x524288xi8>
+    %b5 = zero.all_gather_chunks %b3 along ["gpu"] on #mesh into %b4 {zpp.origin = {id = 1, role = "weight"}}
+        : tensor<2x524288xi8> into tensor<4x2x524288xi8> -> tensor<4x2x524288xi8>
+    %c0 = tensor.empty() : tensor<2x1x131072xi8>
+    %c1 = zero.all_gather_chunks %c along ["node"] on #mesh into %c0 {zpp.origin = {id = 2, role = "weight"}}
+        : tensor<1x131072xi8> into tensor<2x1x131072xi8> -> tensor<2x1x131072xi8>
+    %c2 = tensor.empty() : tensor<2x131072xi8>
+    %c3 = zero.unpack_slices %c1 slices <dim = 0, factors = [2], chunk = [0]> into %c2
+        : tensor<2x1x131072xi8> into tensor<2x131072xi8> -> tensor<2x131072xi8>
+    %c4 = tensor.empty() : tensor<4x2x131072xi8>
+    %c5 = zero.all_gather_chunks %c3 along ["gpu"] on #mesh into %c4 {zpp.origin = {id = 2, role = "weight"}}
+        : tensor<2x131072xi8> into tensor<4x2x131072xi8> -> tensor<4x2x131072xi8>
+    %d0 = tensor.empty() : tensor<2x1x16xi8>
+    %d1 = zero.all_gather_chunks %d along ["node"] on #mesh into %d0 {zpp.origin = {id = 3, role = "weight"}}
+        : tensor<1x16xi8> into tensor<2x1x16xi8> -> tensor<2x1x16xi8>
+    %d2 = tensor.empty() : tensor<2x16xi8>
+    %d3 = zero.unpack_slices %d1 slices <dim = 0, factors = [2], chunk = [0]> into %d2
+        : tensor<2x1x16xi8> into tensor<2x16xi8> -> tensor<2x16xi8>
+    %d4 = tensor.empty() : tensor<4x2x16xi8>
+    %d5 = zero.all_gather_chunks %d3 along ["gpu"] on #mesh into %d4 {zpp.origin = {id = 3, role = "weight"}}
+        : tensor<2x16xi8> into tensor<4x2x16xi8> -> tensor<4x2x16xi8>
+  return %a5, %b5, %c5, %d5 : tensor<4x2x524288xi8>, tensor<4x2x524288xi8>, tensor<4x2x131072xi8>, tensor<4x2x16xi8>
+}
+
+// -----
+
+// With one hop there is no other one to run under.
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+
+// CHECK-LABEL: func @one_hop
+func.func @one_hop(%a: tensor<1x524288xi8>, %b: tensor<1x524288xi8>, %c: tensor<1x131072xi8>, %d: tensor<1x16xi8>) -> (tensor<2x1x524288xi8>, tensor<2x1x524288xi8>, tensor<2x1x131072xi8>, tensor<2x1x16xi8>) {
+  // CHECK: "stablehlo.while"
+  // CHECK: zero.all_gather_chunks {{.*}} : tensor<1x1179664xi8> into
+  // CHECK-NOT: zero.all_gather_chunks
+  // CHECK: return
+  %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %ten = "stablehlo.constant"() <{value = dense<10> : tensor<i32>}> : () -> tensor<i32>
+  %za = "stablehlo.constant"() <{value = dense<0> : tensor<2x1x524288xi8>}> : () -> tensor<2x1x524288xi8>
+  %zb = "stablehlo.constant"() <{value = dense<0> : tensor<2x1x524288xi8>}> : () -> tensor<2x1x524288xi8>
+  %zc = "stablehlo.constant"() <{value = dense<0> : tensor<2x1x131072xi8>}> : () -> tensor<2x1x131072xi8>
+  %zd = "stablehlo.constant"() <{value = dense<0> : tensor<2x1x16xi8>}> : () -> tensor<2x1x16xi8>
+  %r:5 = "stablehlo.while"(%zero, %za, %zb, %zc, %zd) ({
+  ^bb0(%i: tensor<i32>, %oa: tensor<2x1x524288xi8>, %ob: tensor<2x1x524288xi8>, %oc: tensor<2x1x131072xi8>, %od: tensor<2x1x16xi8>):
+    %t = "stablehlo.compare"(%i, %ten) : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%t) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %oa: tensor<2x1x524288xi8>, %ob: tensor<2x1x524288xi8>, %oc: tensor<2x1x131072xi8>, %od: tensor<2x1x16xi8>):
+    %a0 = tensor.empty() : tensor<2x1x524288xi8>
+    %a5 = zero.all_gather_chunks %a along ["node"] on #mesh into %a0 {zpp.origin = {id = 0, role = "weight"}}
+        : tensor<1x524288xi8> into tensor<2x1x524288xi8> -> tensor<2x1x524288xi8>
+    %b0 = tensor.empty() : tensor<2x1x524288xi8>
+    %b5 = zero.all_gather_chunks %b along ["node"] on #mesh into %b0 {zpp.origin = {id = 1, role = "weight"}}
+        : tensor<1x524288xi8> into tensor<2x1x524288xi8> -> tensor<2x1x524288xi8>
+    %c0 = tensor.empty() : tensor<2x1x131072xi8>
+    %c5 = zero.all_gather_chunks %c along ["node"] on #mesh into %c0 {zpp.origin = {id = 2, role = "weight"}}
+        : tensor<1x131072xi8> into tensor<2x1x131072xi8> -> tensor<2x1x131072xi8>
+    %d0 = tensor.empty() : tensor<2x1x16xi8>
+    %d5 = zero.all_gather_chunks %d along ["node"] on #mesh into %d0 {zpp.origin = {id = 3, role = "weight"}}
+        : tensor<1x16xi8> into tensor<2x1x16xi8> -> tensor<2x1x16xi8>
+    %next = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%next, %a5, %b5, %c5, %d5) : (tensor<i32>, tensor<2x1x524288xi8>, tensor<2x1x524288xi8>, tensor<2x1x131072xi8>, tensor<2x1x16xi8>) -> ()
+  }) : (tensor<i32>, tensor<2x1x524288xi8>, tensor<2x1x524288xi8>, tensor<2x1x131072xi8>, tensor<2x1x16xi8>) -> (tensor<i32>, tensor<2x1x524288xi8>, tensor<2x1x524288xi8>, tensor<2x1x131072xi8>, tensor<2x1x16xi8>)
+  return %r#1, %r#2, %r#3, %r#4 : tensor<2x1x524288xi8>, tensor<2x1x524288xi8>, tensor<2x1x131072xi8>, tensor<2x1x16xi8>
+}
