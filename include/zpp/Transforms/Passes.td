@@ -130,6 +130,11 @@ def ImportPartitionedPass : Zpp_ModulePass<"zero-import-partitioned"> {
     from slices of other stacks, by casts and elementwise ops alone, loops that
     gather a row make it themselves, from the same stacks.
 
+    XLA's text has the ops in the order in which results need them: products
+    that only gradients need come last. Each sum of a tensor, with the ops that
+    only this sum needs, moves up to where all that it depends on is known, as
+    in the order in which JAX has traced the step.
+
     The `mhlo.copy` ops of the partitioner, which equal their operands, and its
     attributes for layouts are removed. Groups over meshes that it made up
     become lists. If some reader of an all-reduce needs more than slices, the

@@ -8,6 +8,7 @@
 #include "SavedSlices.h"
 #include "SplitBuckets.h"
 #include "StepInliner.h"
+#include "SumOrder.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/IR/Remarks.h"
@@ -105,6 +106,8 @@ public:
       }
     }
     buckets.restore([&](Operation *part) { return rewritten.contains(part); });
+    if (isFromPartitioner)
+      advanceSums(module);
   }
 
 private:
