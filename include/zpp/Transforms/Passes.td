@@ -1171,10 +1171,10 @@ def OverlapCollectivesPass : Zpp_ModulePass<"zero-overlap-collectives"> {
     - Gathers of weights start in the order in which their results are needed,
       each as soon as its operand is available and the bytes in flight stay
       within `prefetch-bytes`. Each is waited for where its result is needed
-      first. Casts and shape changes of weights move with them. A second gather
-      of a weight reads its operand from before the barrier that kept the two
-      apart, since ties do this from now on. If the operand is cast, the cast is
-      repeated after a barrier of its own.
+      first. Casts, shape changes and arithmetic of weights move with them. A
+      second gather of a weight reads its operand from before the barrier that
+      kept the two apart, since ties do this from now on. If the operand is
+      cast, the cast is repeated after a barrier of its own.
     - A scatter of gradients starts once its gradient is available, and is
       waited for where its result is needed. It is waited for earlier only if
       `prefetch-bytes` are in flight and another scatter is to start.

@@ -296,10 +296,14 @@ void BlockTransfers::dropDependent() {
   });
 }
 
-/// True if `op` may move up together with a start.
-bool BlockTransfers::isSource(Operation *op) const {
-  return op && op->getBlock() == &block && movesData(op) &&
-         op->getNumRegions() == 0 && !owners.contains(op);
+/// True if `op` may move up together with the start of a gather or scatter.
+/// Gathers of computed weights, such as `1 + gain`, take their arithmetic
+/// along: each device computes its own part only.
+bool BlockTransfers::isSource(Operation *op, bool isGather) const {
+  return op && op->getBlock() == &block && op->getNumRegions() == 0 &&
+         !owners.contains(op) &&
+         (movesData(op) || (isGather && (isElementwise(op) ||
+                                         isNamed(op, guest::kBroadcastInDim))));
 }
 
 void BlockTransfers::findSources() {
@@ -312,7 +316,7 @@ void BlockTransfers::findSources() {
     SmallVector<Value> worklist(transfer->start.getInputs());
     while (!worklist.empty()) {
       Operation *op = worklist.pop_back_val().getDefiningOp();
-      if (isSource(op) && sources.insert(op))
+      if (isSource(op, transfer->isGather) && sources.insert(op))
         llvm::append_range(worklist, op->getOperands());
     }
     transfer->sources = sources.takeVector();
