@@ -18,11 +18,12 @@ from typing import Any
 
 import zpp
 from zpp import _doctor, _plan_command, _run_command
-from zpp._compiler import report_entries, report_table
+from zpp._compiler import predict, report_entries, report_table
 from zpp._files import write_file
+from zpp._html import render
 from zpp._options import GONE_WORDS, OLD_WORDS, describe
 from zpp._rewrite import complete
-from zpp._text import is_pretty
+from zpp._text import check_no_jaxpr, is_pretty
 
 #: As in `zpp.jax._forms`, which cannot be asked where JAX is missing.
 FORMS = ("generic", "pretty", "bytecode", "artifact", "export", "hlo-text",
@@ -81,6 +82,12 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--mesh", help=describe(zpp.Options)["mesh"].help)
     report.add_argument("--format", choices=("table", "json"),
                         default="table")
+    report.add_argument("--html", type=pathlib.Path, metavar="FILE",
+                        help="write a page for a browser instead: tables that "
+                        "sort, what was left alone and why")
+    report.add_argument("--device", help="draw the predicted timeline of such a "
+                        "device into the page: h100, or as zpp plan takes it")
+    report.add_argument("--links", help=describe(zpp.Options)["links"].help)
     plan = command("plan", _plan, "Predict what a step takes as it is written "
                    "and with each technique. No device is needed.")
     _plan_command.add_arguments(plan)
@@ -192,8 +199,16 @@ def _rewrite(options: argparse.Namespace) -> None:
 
 def _report(options: argparse.Namespace) -> None:
     chosen = zpp.Options(mesh=options.mesh, weights="none", gradients="none",
-                         secondary="none")
-    if options.format == "table":
+                         secondary="none", links=options.links)
+    if options.html is None and (options.device or options.links):
+        raise ValueError("expected --html with --device or --links, which are for "
+                         "its timeline; zpp plan prints times")
+    if options.html is not None:
+        text = _text(_read(options.step)[1])
+        entries = (predict(text, {"": (chosen, None)}, options.device, 1.0)[""]
+                   if options.device else report_entries(text, chosen))
+        write_file(options.html, render(entries, options.step.name).encode())
+    elif options.format == "table":
         print(report_table(_text(_read(options.step)[1]), chosen), end="")
     else:
         print(json.dumps(report_entries(_text(_read(options.step)[1]), chosen),
@@ -224,11 +239,12 @@ def _read(path: pathlib.Path) -> tuple[str, Any]:
         text = content.decode()
     except UnicodeDecodeError:
         text = "\0"
-    if "\0" not in text and not text.startswith("HloModule") and (
-            not is_pretty(text)):
-        return "generic", text
-    from zpp.jax import _forms
     try:
+        if "\0" not in text and not text.startswith("HloModule") and (
+                not is_pretty(text)):
+            check_no_jaxpr(text)
+            return "generic", text
+        from zpp.jax import _forms
         source = _forms.read(content)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None

@@ -12,7 +12,7 @@ from zpp._compiler import Rewritten, rewrite_text
 from zpp._compiler import warn_if_nothing_was_rewritten, with_reason
 from zpp._options import Options
 from zpp._plan import Auto, Plan, choose_if, plan_text, split_auto
-from zpp._text import is_pretty
+from zpp._text import check_no_jaxpr, is_pretty
 
 
 def rewrite(step: Any,
@@ -81,7 +81,8 @@ def plan(step: Any, options: Options | None = None, /, *,
 
 def complete(text: str) -> str:
     """A module in the generic form with the collectives that XLA makes of its
-    shardings, if it has any and JAX is there."""
+    shardings, if it has any and JAX is there. Raises ValueError for a jaxpr."""
+    check_no_jaxpr(text)
     if "sdy.sharding" not in text or importlib.util.find_spec("jax") is None:
         return text
     from zpp import jax

@@ -14,3 +14,12 @@ def is_pretty(text: str) -> bool:
     """Whether this module is in the pretty form of StableHLO, which zpp-opt
     cannot read."""
     return _PRETTY.search(text) is not None
+
+
+def check_no_jaxpr(text: str) -> None:
+    """Raises ValueError if this is a printed jaxpr."""
+    if text.lstrip().startswith("{ lambda"):
+        raise ValueError(
+            "expected a module of StableHLO, but got a jaxpr, which says nothing "
+            "of devices; write what jax.jit(step).lower(...).as_text() returns, or "
+            "zpp.export(step, ...).serialize()")

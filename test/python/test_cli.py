@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The command `zpp`, on files of all forms."""
 
+import html.parser
 import json
 import os
 import pathlib
@@ -110,6 +111,61 @@ def test_every_form_is_rewritten_as_it_was(form, forms, tmp_path, capsys):
                      for path in (source, output))
     assert before["node"] == 4098
     assert after["node"] < 0.5 * before["node"]
+
+
+class _Page(html.parser.HTMLParser):
+    """The tags and texts of a page, and addresses of other files."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.open, self.texts, self.links = [], [], [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        if tag not in ("meta", "!doctype"):
+            self.open.append(tag)
+        self.links += [value for name, value in attrs
+                       if name in ("src", "href", "action")]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def test_a_page(forms, tmp_path, capsys):
+    source, page = tmp_path / "a<b>&.mlir", tmp_path / "page.html"
+    source.write_bytes(forms["generic"])
+    entries = report_of(source, capsys, "--mesh", NODES)
+    assert main(["report", str(source), "--mesh", NODES, "--html", str(page)]
+                ) == 0
+    parsed = _Page(page.read_text())
+    assert not parsed.open and not parsed.links
+    assert "http" not in page.read_text()
+    texts = set(parsed.texts)
+    assert {"a<b>&.mlir", "Total", "Collectives"} <= texts
+    assert {entry["location"] for entry in entries["collectives"]} <= texts
+    assert {entry["reason"] for entry in entries["collectives"]} <= texts | {""}
+    assert {f"{count:,}" for count in entries["total"]["after"].values()
+            } <= texts
+    assert "svg" not in parsed.tags
+    assert main(["report", str(source), "--mesh", NODES, "--html", str(page),
+                 "--device", "h100"]) == 0
+    timed = _Page(page.read_text())
+    assert not timed.open and timed.tags.count("rect") > 1
+    assert main(["report", str(source), "--device", "h100"]) == 1
+    assert "expected --html with --device" in capsys.readouterr().err
+
+
+def test_a_jaxpr_is_no_form(tmp_path, capsys):
+    source = tmp_path / "step"
+    source.write_text(str(jax.make_jaxpr(lambda x: x + 1)(1.0)))
+    assert main(["report", str(source)]) == 1
+    assert (f"{source}: expected a module of StableHLO, but got a jaxpr"
+            in capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("form", FORMS)

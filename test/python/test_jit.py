@@ -67,6 +67,21 @@ def test_a_call_inside_of_jax_jit_is_an_error():
             jax.jit(lambda x, step=step: step(x, 2.0))(1.0)
 
 
+def test_a_jaxpr_is_no_step():
+    jaxpr = jax.make_jaxpr(lambda x: x + 1)(1.0)
+    for call in (lambda: zpp.jit(jaxpr), lambda: zpp.export(jaxpr, 1.0)):
+        with pytest.raises(TypeError, match="step: expected a function, but got "
+                           "ClosedJaxpr; pass the function that jax.make_jaxpr"):
+            call()
+    with pytest.raises(TypeError, match="but got ClosedJaxpr; pass the function"):
+        zpp.rewrite(jaxpr)
+    with pytest.raises(ValueError, match="expected a module of StableHLO, but "
+                       "got a jaxpr"):
+        zpp.rewrite(str(jaxpr))
+    with pytest.raises(TypeError, match="expected a function, but got int$"):
+        zpp.jit(3)
+
+
 def test_compiles_once_per_shape_type_and_static_value(monkeypatch):
     compiled = []
     rewrite = zpp.jax._jit.rewrite_step

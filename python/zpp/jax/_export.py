@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import ml_dtypes
 import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters.mlir import make_ir_context
@@ -139,11 +140,25 @@ def export(step: Callable, *args: Any, platforms: Sequence[str] | None = None,
     return exported.partitioned() if partition else exported
 
 
+def check_callable(step: Any) -> None:
+    """Raises TypeError if `step` is no function, as a jaxpr is none."""
+    if not callable(step):
+        raise TypeError(f"step: expected a function, but got "
+                        f"{type(step).__name__}{_hint_of_jaxpr(step)}")
+
+
+def _hint_of_jaxpr(step: Any) -> str:
+    return ("; pass the function that jax.make_jaxpr was given, or "
+            "jax.extend.core.jaxpr_as_fun of the ClosedJaxpr"
+            if isinstance(step, ClosedJaxpr | Jaxpr) else "")
+
+
 def export_call(step: Callable, args: tuple, kwargs: dict,
                 platforms: Sequence[str] | None,
                 disabled_checks: Sequence[jax.export.DisabledSafetyCheck]
                 ) -> Step:
     """`export`; `kwargs` may have names of its parameters."""
+    check_callable(step)
     jitted = step if isinstance(step, jax.stages.Wrapped) else jax.jit(step)
     traced = jitted.trace(*args, **kwargs)
     exported = jax.export.export(
@@ -176,7 +191,7 @@ def as_step(step: Any) -> Step:
         return Step(step, _donated_in(step), None)
     hint = ("; call .lower(...) of it with its arguments, or zpp.export"
             if isinstance(step, jax.stages.Wrapped | jax.stages.Traced)
-            or callable(step) else "")
+            or callable(step) else _hint_of_jaxpr(step))
     raise TypeError(
         f"expected a zpp.Step, what jax.jit(...).lower() returns, a "
         f"jax.export.Exported, its serialized bytes or StableHLO text, but got "

@@ -12,7 +12,7 @@ import jax
 from zpp._compiler import Rewritten
 from zpp._options import OPTION_NAMES, Options, read_schedule
 from zpp._plan import Auto, Plan, plan_text, split_auto
-from zpp.jax._export import Step, export_call
+from zpp.jax._export import Step, check_callable, export_call
 from zpp.jax._libraries import call_with, is_jitted_by_library
 from zpp.jax._load import Program, check_not_traced
 from zpp.jax._rewrite import complete_auto, module_of_step, rewrite_step
@@ -57,6 +57,7 @@ def jit(step: Callable | None = None, /, *,
     complete = given.replace(**ours)
 
     def make(step: Callable) -> "JittedStep | LibraryStep":
+        check_callable(step)
         kind = LibraryStep if is_jitted_by_library(step) else JittedStep
         return kind(step, complete, jit_options, schedule or {}, auto)
 

@@ -1,0 +1,154 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The report as a page that needs no server and no other file."""
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 75em;
+       padding: 0 1em; color: #222; background: #fff }
+table { border-collapse: collapse; margin: 1em 0; width: 100% }
+th, td { border-bottom: 1px solid #ddd; padding: .2em .6em; text-align: left;
+         vertical-align: top }
+th button { all: unset; cursor: pointer; font-weight: 600 }
+th button:focus-visible { outline: 2px solid #06c }
+th[aria-sort=ascending] button::after { content: " \\25B2" }
+th[aria-sort=descending] button::after { content: " \\25BC" }
+td.number, th.number { text-align: right; font-variant-numeric: tabular-nums }
+code { font-size: 90%; overflow-wrap: anywhere }
+figure { margin: 1em 0; overflow-x: auto }
+svg text { font: 12px system-ui, sans-serif; fill: currentColor }
+@media (prefers-color-scheme: dark) {
+  body { background: #181818; color: #ddd } th, td { border-color: #444 } }
+"""
+
+_SCRIPT = """
+for (const head of document.querySelectorAll("th")) {
+  head.querySelector("button").addEventListener("click", () => {
+    const rows = head.closest("table").tBodies[0];
+    const falls = head.getAttribute("aria-sort") === "ascending";
+    for (const other of head.parentNode.children)
+      other.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", falls ? "descending" : "ascending");
+    const value = row => row.cells[head.cellIndex].dataset.value;
+    const isNumber = head.classList.contains("number");
+    rows.append(...[...rows.rows].sort((a, b) => (falls ? -1 : 1) * (isNumber
+      ? value(a) - value(b) : value(a).localeCompare(value(b)))));
+  });
+}
+"""
+
+#: Fills of the timeline, by stream.
+_COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377")
+
+
+def render(report: Mapping[str, Any], title: str) -> str:
+    """A page of HTML.
+
+    Args:
+      report: as in `zpp.Rewritten.report`; its predicted timeline is drawn if it
+        has one.
+      title: what was reported on.
+    """
+    tiers = list(report["mesh"])
+    total, entries = report["total"], report["collectives"]
+    shape = ", ".join(f"{name}:{size}" for name, size in report["mesh"].items())
+    parts = [
+        "<!DOCTYPE html>", '<html lang="en">', '<meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width">',
+        f"<title>{_escape(title)}</title>", f"<style>{_STYLE}</style>",
+        f"<h1>{_escape(title)}</h1>",
+        f"<p>Bytes that one device sends in a step, on the mesh "
+        f"<code>{_escape(shape)}</code>. 1 M is all weights once.</p>",
+        "<h2>Total</h2>", _table(
+            ["tier", *("before", "after"), "before, M", "after, M"],
+            ([tier, total["before"].get(tier, 0), total["after"].get(tier, 0),
+              total["before_in_M"].get(tier), total["after_in_M"].get(tier)]
+             for tier in tiers)),
+        _table(["memory of a device", "bytes"],
+               ([name.removesuffix("_bytes"), total[name]] for name in (
+                   "secondary_bytes", "accumulated_bytes", "state_bytes")))]
+    time = report.get("time", {})
+    if time.get("tasks"):
+        parts += ["<h2>Predicted timeline</h2>",
+                  _timeline(time["tasks"], time["usec"])]
+    left = [entry for entry in entries if entry["reason"]]
+    if left:
+        parts += ["<h2>Left alone</h2>", _table(
+            ["at", "kind", "why", *tiers],
+            ([_Code(entry["location"]), entry["kind"], entry["reason"],
+              *(entry["after"].get(tier, 0) for tier in tiers)]
+             for entry in left))]
+    parts += ["<h2>Collectives</h2>", _table(
+        ["at", "kind", "role", "rule", "phase", "group", "rewritten",
+         *(f"{tier}, {when}" for tier in tiers for when in ("before", "after"))],
+        ([_Code(entry["location"]), entry["kind"], entry["role"], entry["rule"],
+          entry["phase"], entry["group"], "yes" if entry["rewritten"] else "no",
+          *(entry[when].get(tier, 0) for tier in tiers
+            for when in ("before", "after"))] for entry in entries))]
+    return "\n".join([*parts, f"<script>{_SCRIPT}</script>", "</html>", ""])
+
+
+class _Code(str):
+    """Text of a program."""
+
+
+def _escape(text: str) -> str:
+    return html.escape(text, quote=True)
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A table that sorts by the column whose head is pressed. A column is of
+    numbers if all that it has are."""
+    rows = [list(row) for row in rows]
+    numbers = [all(isinstance(row[index], int | float | None) for row in rows)
+               for index in range(len(heads))]
+
+    def cell(value: Any, is_number: bool) -> str:
+        if isinstance(value, _Code):
+            text = f"<code>{_escape(value)}</code>"
+        elif isinstance(value, float):
+            text = f"{value:.3f}"
+        elif isinstance(value, int):
+            text = f"{value:,}"
+        else:
+            text = _escape(value or "")
+        kind = ' class="number"' if is_number else ""
+        order = _escape(str(0 if value is None and is_number else value))
+        return f'<td{kind} data-value="{order}">{text}</td>'
+
+    head = "".join(
+        f'<th scope="col"{" class=number" if is_number else ""}>'
+        f'<button type="button">{_escape(name)}</button></th>'
+        for name, is_number in zip(heads, numbers, strict=True))
+    body = "\n".join(
+        "<tr>" + "".join(map(cell, row, numbers)) + "</tr>" for row in rows)
+    return (f"<table><thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>"
+            f"</table>")
+
+
+def _timeline(tasks: Sequence[Sequence[Any]], usec: float) -> str:
+    """A row per stream, in the order in which they begin."""
+    streams = list(dict.fromkeys(stream for stream, *_ in tasks))
+    width, height, margin = 1000, 26, 110
+    scale = width / usec if usec > 0 else 0
+    rows = []
+    for row, stream in enumerate(streams):
+        rows.append(f'<text x="0" y="{row * height + 17}">{_escape(stream)}'
+                    f"</text>")
+        rows += (
+            f'<rect x="{margin + begin * scale:.2f}" y="{row * height + 3}" '
+            f'width="{max((end - begin) * scale, .3):.2f}" '
+            f'height="{height - 6}" fill="{_COLORS[row % len(_COLORS)]}">'
+            f"<title>{_escape(f'{label}: {begin:.0f} to {end:.0f} usec')}"
+            f"</title></rect>"
+            for name, begin, end, label in tasks if name == stream)
+    bottom = len(streams) * height
+    rows.append(f'<text x="{margin}" y="{bottom + 15}">0</text>'
+                f'<text x="{margin + width}" y="{bottom + 15}" '
+                f'text-anchor="end">{usec / 1000:.2f} ms</text>')
+    return (f'<figure><svg viewBox="0 0 {margin + width} {bottom + 20}" '
+            f'width="100%" role="img" aria-label="Predicted timeline">'
+            + "".join(rows) + "</svg></figure>")
