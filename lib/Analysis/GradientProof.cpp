@@ -124,18 +124,26 @@ GradientProof GradientProver::Search::prove(Operation *sum) {
     }
   }
   bool assigns = false;
-  auto hasPartner = [&](Node contracted, Node other) {
-    const Use *use = findPartner(contracted, other);
-    if (!use)
-      return false;
-    // The derivative of a loss has both signs. What has one says how much a row
-    // belongs to a class, a codebook's entry or a position.
-    if (isNeverNegative(other)) {
-      assigns = true;
-      return false;
+  // Takes what may be contracted, each with the other operand.
+  auto hasPartner = [&](ArrayRef<std::pair<Node, Node>> ways) {
+    const Use *found = nullptr;
+    for (auto [contracted, other] : ways) {
+      const Use *use = findPartner(contracted, other);
+      // The derivative of a loss has both signs. What has one says how much a
+      // row belongs to a class, a codebook's entry or a position. Where weights
+      // are adapted first, the rows may follow from earlier assignments, as if
+      // they were their derivative.
+      if (use && isNeverNegative(other)) {
+        assigns = true;
+        return false;
+      }
+      if (!found)
+        found = use;
     }
+    if (!found)
+      return false;
     proof.kind = GradientProof::Kind::Partner;
-    proof.weights = getWeights(*use);
+    proof.weights = getWeights(*found);
     return true;
   };
   bool isGramAlone = !mixing.empty();
@@ -150,15 +158,14 @@ GradientProof GradientProver::Search::prove(Operation *sum) {
     if (isProduct(op)) {
       contracts = true;
       SmallVector<Node> operands = graph.getOperands(source);
-      if (hasPartner(operands[0], operands[1]) ||
-          hasPartner(operands[1], operands[0]))
+      if (hasPartner({{operands[0], operands[1]}, {operands[1], operands[0]}}))
         break;
     } else if (isScatter(op)) {
       contracts = true;
       SmallVector<Node> operands = graph.getOperands(source);
-      if (hasPartner(operands[1], operands[2]))
+      if (hasPartner({{operands[1], operands[2]}}))
         break;
-    } else if (!reduced) {
+    } else if (!reduced && !isNeverNegative(source)) {
       reduced = findReduced(source);
     }
   }
@@ -167,7 +174,7 @@ GradientProof GradientProver::Search::prove(Operation *sum) {
     proof.why = "its operand is the product of a value with itself";
     return proof;
   }
-  if (proof.kind == GradientProof::Kind::None && reduced) {
+  if (proof.kind == GradientProof::Kind::None && reduced && !assigns) {
     proof.kind = GradientProof::Kind::Reduced;
     proof.weights = getWeights(*reduced);
   }

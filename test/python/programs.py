@@ -34,8 +34,8 @@ ROWS = 8 * WIDTH
 @dataclasses.dataclass(frozen=True)
 class Program:
     """A step (state, batch) -> (state, loss). The state has `weights`, `moments`
-    of the optimizer, `statistics` that no gradient flows into, and `buffers`,
-    which come back as they are."""
+    of the optimizer, `statistics` and `codebooks` that no gradient flows into,
+    and `buffers`, which come back as they are."""
 
     choices: tuple[str, ...]
     step: Callable
@@ -46,6 +46,9 @@ class Program:
     #: to how far they move: of an optimizer that divides by the gradient's size,
     #: small elements may turn around.
     bound: float
+    #: How far statistics may be where activations change a little: some count
+    #: which one is the largest.
+    drift: float
 
 
 # Layers: functions (weights, hidden, bias) -> hidden. -------------------------
@@ -80,7 +83,47 @@ def normed(weights, hidden, bias):
     return hidden + jnp.tanh((hidden * scale) @ weights["a"]) @ weights["b"]
 
 
-LAYERS = (dense, residual, gated, attention, rectified, normed)
+@jax.custom_vjp
+def product(hidden, weight):
+    return hidden @ weight
+
+
+def product_backward(saved, gradient):
+    hidden, weight = saved
+    return gradient @ weight.T, hidden.T @ gradient
+
+
+product.defvjp(lambda hidden, weight: (hidden @ weight, (hidden, weight)),
+               product_backward)
+
+
+def by_hand(weights, hidden, bias):
+    """A derivative that somebody has written."""
+    return hidden + jnp.tanh(product(hidden, weights["a"]))
+
+
+def tied(weights, hidden, bias):
+    return hidden + jnp.tanh(jnp.tanh(hidden @ weights["a"])
+                             @ weights["a"]) @ weights["a"].T
+
+
+def by_heads(weights, hidden, bias):
+    """A product per head, vmapped over slices of the weight."""
+    heads = weights["a"].reshape(4, WIDTH // 4, WIDTH)
+    parts = hidden.reshape(-1, 4, WIDTH // 4)
+    products = jax.vmap(jnp.matmul, (1, 0), 1)(parts, heads)
+    return hidden + jnp.tanh(products).mean(1) @ weights["b"]
+
+
+def synced(weights, hidden, bias):
+    """Batch normalization: sums of activations over all devices."""
+    first, second = (all_mean(jnp.mean(hidden**power, 0)) for power in (1, 2))
+    scale = jax.lax.rsqrt(jnp.maximum(second - first**2, 0) + 1e-3)
+    return hidden + jnp.tanh((hidden - first) * scale @ weights["a"])
+
+
+LAYERS = (dense, residual, gated, attention, rectified, normed, by_hand, tied,
+          by_heads, synced)
 
 # Losses: functions (output, batch) -> a mean per device. ----------------------
 
@@ -99,7 +142,16 @@ def huber(output, batch):
     return jnp.mean(jnp.where(error < 1, error**2 / 2, error - 0.5))
 
 
-LOSSES = (squares, entropy, huber)
+def policy(output, batch):
+    """A policy gradient, with advantages that are normalized over all devices."""
+    action = jnp.argmax(batch, 1)
+    reward = jnp.max(batch, 1) - all_mean(jnp.mean(jnp.max(batch, 1)))
+    deviation = jnp.sqrt(all_mean(jnp.mean(reward**2)))
+    log = jnp.take_along_axis(jax.nn.log_softmax(output), action[:, None], 1)
+    return -jnp.mean(reward / (deviation + 1e-6) * log[:, 0])
+
+
+LOSSES = (squares, entropy, huber, policy)
 
 # Optimizers: functions (weight, gradient, moment) -> (weight, moment). --------
 
@@ -127,7 +179,27 @@ def lion(weight, gradient, moment):
             0.99 * moment + 0.01 * gradient)
 
 
-OPTIMIZERS = {sgd: 0.2, momentum: 0.2, decayed: 0.2, rms: 0.9, lion: 0.9}
+def shampoo(weight, gradient, moment):
+    """Preconditioned by a covariance of gradients, which is state of its own. The
+    inverse is that of the first two terms of its series."""
+    moment = 0.9 * moment + all_scatter(gradient.T @ gradient)
+    covariance = all_gather(moment)
+    covariance /= jnp.sqrt(jnp.sum(covariance**2)) + 1e-12
+    return weight - 0.2 * (2 * gradient - gradient @ covariance), moment
+
+
+def muon(weight, gradient, moment):
+    """Orthogonalized momentum, by two steps of Newton and Schulz."""
+    moment = 0.9 * moment + gradient
+    whole = all_gather(moment)
+    whole /= jnp.sqrt(jnp.sum(whole**2)) + 1e-12
+    for _ in range(2):
+        whole = 1.5 * whole - 0.5 * whole @ (whole.T @ whole)
+    return weight - 0.1 * own_rows(whole), moment
+
+
+OPTIMIZERS = {sgd: 0.2, momentum: 0.2, decayed: 0.2, rms: 0.9, lion: 0.9,
+              shampoo: 0.3, muon: 0.4}
 
 # Statistics: functions (hidden, batch) -> a matrix of this device. ------------
 
@@ -149,7 +221,95 @@ def largest(hidden, batch):
         hidden)
 
 
-STATISTICS = (covariance, classes, correlation, largest)
+def probabilities(hidden, batch):
+    return jax.nn.softmax(hidden).T @ hidden / len(hidden)
+
+
+STATISTICS = (covariance, classes, correlation, largest, probabilities)
+
+# Assignments to a codebook: functions of logits. ------------------------------
+
+
+def soft(logits):
+    return jax.nn.softmax(logits)
+
+
+def hard(logits):
+    return jax.nn.one_hot(jnp.argmax(logits, 1), WIDTH)
+
+
+def straight_through(logits):
+    chances = soft(logits)
+    return chances + jax.lax.stop_gradient(hard(logits) - chances)
+
+
+def balanced(logits):
+    """By Sinkhorn and Knopp: sums over all devices on the way."""
+    chances = jnp.exp(logits - all_max(jnp.max(logits)))
+    for _ in range(2):
+        chances /= all_mean(jnp.mean(chances, 0)) + 1e-6
+        chances /= jnp.sum(chances, 1, keepdims=True)
+    return chances
+
+
+def sparse(logits):
+    best, places = jax.lax.top_k(jax.nn.softmax(logits), 4)
+    return jnp.zeros_like(logits).at[
+        jnp.arange(len(logits))[:, None], places].add(best)
+
+
+ASSIGNMENTS = (soft, hard, straight_through, balanced, sparse)
+
+#: Those that change by leaps.
+LEAPING = {largest, hard, straight_through, sparse}
+
+# Collectives, which the partitioner makes in a program of `jax.jit`. -----------
+
+#: Whether the step that is traced has none of its own.
+is_jitted_step = False
+
+
+def all_mean(value):
+    return value if is_jitted_step else jax.lax.pmean(value, AXES)
+
+
+def all_max(value):
+    return value if is_jitted_step else jax.lax.pmax(
+        jax.lax.stop_gradient(value), AXES)
+
+
+def all_gather(shard):
+    return shard if is_jitted_step else jax.lax.all_gather(
+        shard, AXES, axis=0, tiled=True)
+
+
+def all_scatter(value):
+    return value if is_jitted_step else jax.lax.psum_scatter(
+        value, AXES, tiled=True)
+
+
+def own_rows(whole):
+    if is_jitted_step:
+        return whole
+    rows = len(whole) // DEVICES
+    return jax.lax.dynamic_slice_in_dim(
+        whole, jax.lax.axis_index(AXES) * rows, rows)
+
+
+# Derivatives: functions (loss with what it has seen, weights). ----------------
+
+
+def reverse(function, weights):
+    return jax.value_and_grad(function, has_aux=True)(weights)
+
+
+def linearized(function, weights):
+    loss, linear, seen = jax.linearize(function, weights, has_aux=True)
+    (gradients,) = jax.linear_transpose(linear, weights)(jnp.ones_like(loss))
+    return (loss, seen), gradients
+
+
+DERIVATIVES = (reverse, reverse, linearized)
 
 
 def masks(draw: random.Random) -> np.ndarray:
@@ -168,6 +328,10 @@ def make(seed: int) -> Program:
     is_jitted = draw.random() < 0.3
     is_checkpointed = draw.random() < 0.5
     clips = draw.random() < 0.3
+    derive = draw.choice(DERIVATIVES)
+    #: Weights are adapted to a task first; the derivative of that may count.
+    adapts = draw.choice((None, None, None, "first", "second"))
+    assigns = [draw.choice(ASSIGNMENTS)] * (draw.random() < 0.4)
     numbers = np.random.default_rng(seed)
 
     def matrix():
@@ -179,25 +343,19 @@ def make(seed: int) -> Program:
     state = {"weights": weights, "moments": zeros,
              "statistics": [np.zeros((WIDTH, WIDTH), np.float32)
                             for _ in statistics],
+             "codebooks": [matrix() for _ in assigns],
              "buffers": masks(draw)}
 
-    def gather(shard):
-        if is_jitted:
-            return shard
-        return jax.lax.all_gather(shard, AXES, axis=0, tiled=True)
-
-    def mean(value):
-        return value if is_jitted else jax.lax.pmean(value, AXES)
-
     def scatter(value):
-        if is_jitted:
-            return value
-        return jax.lax.psum_scatter(value, AXES, tiled=True) / DEVICES
+        return all_scatter(value) if is_jitted else all_scatter(value) / DEVICES
 
     def step(state, batch):
-        bias = gather(state["buffers"])
+        global is_jitted_step
+        is_jitted_step = is_jitted
+        bias = all_gather(state["buffers"])
+        codebooks = [all_gather(codebook) for codebook in state["codebooks"]]
 
-        def forward(weights):
+        def run(weights, batch, gather):
             hidden, seen = batch, []
             for layer, shards in zip(layers, weights, strict=True):
                 def apply(shards, hidden, layer=layer):
@@ -206,10 +364,22 @@ def make(seed: int) -> Program:
                     apply = jax.checkpoint(apply)
                 hidden = apply(shards, hidden)
                 seen.append(hidden)
+            for codebook, assign in zip(codebooks, assigns, strict=True):
+                hidden += assign(hidden @ codebook.T) @ codebook
             return loss_of(hidden, batch), seen
 
-        (loss, seen), gradients = jax.value_and_grad(forward, has_aux=True)(
-            state["weights"])
+        def forward(weights):
+            if not adapts:
+                return run(weights, batch, all_gather)
+            whole = jax.tree.map(all_gather, weights)
+            changes = jax.grad(lambda whole: run(
+                whole, jnp.roll(batch, 1, 1), lambda weight: weight)[0])(whole)
+            if adapts == "first":
+                changes = jax.lax.stop_gradient(changes)
+            return run(jax.tree.map(lambda w, g: w - 0.1 * g, whole, changes),
+                       batch, lambda weight: weight)
+
+        (loss, seen), gradients = derive(forward, state["weights"])
         if not is_jitted:
             # The transposes of gathers are sums.
             gradients = jax.tree.map(lambda g: g / DEVICES, gradients)
@@ -228,9 +398,16 @@ def make(seed: int) -> Program:
                          state["statistics"], statistics, reversed(seen),
                          strict=False)]
         collected += state["statistics"][len(collected):]
+        books = []
+        for own, codebook, assign in zip(state["codebooks"], codebooks, assigns,
+                                         strict=True):
+            chances = assign(seen[-1] @ codebook.T)
+            books.append(0.9 * own + 0.1 * scatter(
+                chances.T @ seen[-1] / (0.1 + chances.sum(0)[:, None])))
         return {"weights": tree.unflatten([w for w, _ in found]),
                 "moments": tree.unflatten([m for _, m in found]),
-                "statistics": collected, "buffers": state["buffers"]}, mean(loss)
+                "statistics": collected, "codebooks": books,
+                "buffers": state["buffers"]}, all_mean(loss)
 
     specs = jax.tree.map(lambda _: SHARDED, state)
     if is_jitted:
@@ -248,10 +425,11 @@ def make(seed: int) -> Program:
     state = jax.tree.map(lambda leaf: jax.device_put(
         leaf, NamedSharding(training.MESH, SHARDED)), state)
     names = [each.__name__ for each in (
-        *layers, loss_of, optimizer, *statistics)]
+        *layers, loss_of, optimizer, *statistics, *assigns, derive)]
     return Program(
         (*names, *["jit"] * is_jitted, *["checkpoint"] * is_checkpointed,
-         *["clip"] * clips), placed, state, is_jitted, OPTIMIZERS[optimizer])
+         *["clip"] * clips, *[f"adapts, {adapts} order"] * bool(adapts)), placed, state, is_jitted, OPTIMIZERS[optimizer],
+        0.35 if LEAPING & {*statistics, *assigns} else 0.1)
 
 
 def batch_of(seed: int, step: int):
@@ -306,14 +484,15 @@ def differences(seed: int) -> list[str]:
     (ours, _), *_ = train(rewritten(gradients="i8:i4"))
     compare("gradients", ours, plain[0][0], {
         "weights": program.bound, "moments": 0.4,
-        "statistics": 1e-4, "buffers": 0})
+        "statistics": 1e-4, "codebooks": max(1e-4, 10 * exact), "buffers": 0})
     # Weights in int8 change what all activations are, but not by much.
     for ours, theirs in zip(train(rewritten(weights="i8", gradients="i8:i4",
                                             secondary="gpu")), plain,
                             strict=True):
         compare("all", ours[0], theirs[0], {
             "weights": 1.5 * program.bound, "moments": 0.5,
-            "statistics": 0.1, "buffers": 0})
+            "statistics": program.drift, "codebooks": program.drift,
+            "buffers": 0})
     return found
 
 
