@@ -21,9 +21,13 @@ TECHNIQUES = {
     "ZeRO++": ("weights", "secondary", "gradients"),
     "differences": ("weights", "secondary", "gradients", "state"),
 }
+#: Rows of steps over micro-batches -> the row that crosses slower tiers in each
+#: of them.
+ONCE = {f"{name}, once per update": name for name in ("ZeRO++", "differences")}
+TECHNIQUES |= {name: (*TECHNIQUES[base], "accumulate")
+               for name, base in ONCE.items()}
 #: Options that only mean something with a technique.
-_NEEDS = {"frozen": "secondary", "reduced": "gradients",
-          "accumulate": "gradients"}
+_NEEDS = {"frozen": "secondary", "reduced": "gradients"}
 #: A plan with more techniques must be faster by this part to be chosen.
 LEAST_GAIN = 0.02
 
@@ -187,11 +191,20 @@ def plan_text(text: str, options: Options, *, device: str | None,
         raise ValueError(f"compute: expected a positive number of seconds, but "
                          f"got {compute!r}")
     has_state = (options.weights or "").endswith(":delta")
+    tiers = [tier.split(":")[0] for tier in (options.mesh or "").split(",")]
+    # The group that sums up: where none is named, that of secondary partitions.
+    within = tiers[-1] if len(tiers) > 1 else "none"
+    for group in options.accumulate, options.secondary:
+        if group is not None:
+            within = group
+            break
     wanted = {name: on for name, on in TECHNIQUES.items()
               if all(has_state if technique == "state" else
+                     within != "none" if technique == "accumulate" else
                      getattr(options, technique) != "none"
                      for technique in on)}
     variants = {name: options.replace(
+        accumulate=within if "accumulate" in on else "none",
         **{technique: "none" for technique in _OFF if technique not in on},
         **{option: "none" for option, technique in _NEEDS.items()
            if technique not in on},
@@ -209,6 +222,11 @@ def plan_text(text: str, options: Options, *, device: str | None,
         found = predict(text, fsdp, device, 1.0)["FSDP"]["time"]["compute_usec"]
         scale = compute / (found / 1e6)
     reports = predict(text, chosen, device, scale)
+    for name, base in ONCE.items():
+        # A step without micro-batches.
+        if name in reports and (reports[name]["total"]["after"]
+                                == reports[base]["total"]["after"]):
+            del reports[name]
     first = reports["FSDP"]
     if not first["collectives"]:
         # Which says why.

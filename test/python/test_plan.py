@@ -12,12 +12,14 @@ import pytest
 import zpp
 from training import BATCH, FAST, NODES, TINY, train, trainer_of
 from zpp import _cli
-from zpp._plan import TECHNIQUES, parse_bytes, parse_seconds
+from zpp._plan import ONCE, TECHNIQUES, parse_bytes, parse_seconds
 
 pytestmark = pytest.mark.compiler
 
 SLOW = "node=10gbit,gpu=400gbyte"
 FAST_LINKS = "node=400gbyte,gpu=400gbyte"
+#: The rows of a step without micro-batches.
+ROWS = [name for name in TECHNIQUES if name not in ONCE]
 #: Weights are large enough that bytes decide, not latencies.
 LARGE = gpt.Config(width=512, layers=2, vocab=1024)
 
@@ -36,7 +38,7 @@ def slow(text):
 
 
 def test_all_techniques_have_a_row(slow):
-    assert [row.name for row in slow.predictions] == list(TECHNIQUES)[:-1]
+    assert [row.name for row in slow.predictions] == ROWS[:-1]
     first = slow["FSDP"]
     for row in slow.predictions:
         assert row.seconds == pytest.approx(row.compute + row.exposed, rel=0.02)
@@ -57,7 +59,7 @@ def test_differences_cost_memory(text, slow):
     """A row of their own; who cannot afford them is told what they take."""
     options = zpp.Options(mesh=NODES, links=SLOW, weights="i4:delta")
     found = zpp.plan(text, options, device="h100")
-    assert [row.name for row in found.predictions] == list(TECHNIQUES)
+    assert [row.name for row in found.predictions] == ROWS
     without, row = found["ZeRO++"], found["differences"]
     assert without.sent == slow["ZeRO++"].sent
     assert row.sent["node"] < 0.72 * without.sent["node"]
@@ -73,6 +75,42 @@ def test_differences_cost_memory(text, slow):
     assert without.peak_bytes < limit < row.peak_bytes
     assert found.best(limit).options.weights == "i8"
     assert "; differences would take " in found.explain(found.best(limit), limit)
+
+
+def micro_batches(count, **changes):
+    trainer = trainer_of(dataclasses.replace(LARGE, accumulate=count,
+                                             **changes))
+    return zpp.export(jax.jit(trainer.step, donate_argnums=0),
+                      trainer.abstract_state(),
+                      trainer.abstract_batch(BATCH * count)).text()
+
+
+@pytest.mark.parametrize("scan", [False, True])
+def test_micro_batches_have_a_row(scan):
+    """What crosses the nodes once per update, and what it takes."""
+    text = micro_batches(4, scan=scan)
+    found = zpp.plan(text, mesh=NODES, links=SLOW, device="h100")
+    assert [row.name for row in found.predictions] == [
+        *ROWS[:-1], "ZeRO++, once per update"]
+    without, row = found["ZeRO++"], found["ZeRO++, once per update"]
+    assert without.options.accumulate == "none"
+    assert row.options.accumulate == "gpu"
+    assert row.sent["node"] < 0.6 * without.sent["node"]
+    assert row.seconds < 0.9 * without.seconds
+    assert found.best() == row
+    # It is weighed against the memory.
+    assert row.peak_bytes > without.peak_bytes
+    assert found.best(row.peak_bytes - 1) != row
+    assert ("ZeRO++, once per update would take"
+            in found.explain(found.best(row.peak_bytes - 1),
+                             row.peak_bytes - 1))
+    assert "ZeRO++, once per update" in found.table()
+
+
+def test_no_group_has_no_row():
+    found = zpp.plan(micro_batches(2), mesh=NODES, links=SLOW, device="h100",
+                     accumulate="none")
+    assert [row.name for row in found.predictions] == ROWS[:-1]
 
 
 def test_state_is_what_a_device_holds(slow):
@@ -139,7 +177,7 @@ def test_picture(slow):
     root = xml.etree.ElementTree.fromstring(slow.svg())
     words = [element.text for element in root.iter()
              if element.tag.endswith("}text")]
-    assert set(list(TECHNIQUES)[:-1]) <= set(words)
+    assert set(ROWS[:-1]) <= set(words)
     assert {"compute", "node", "gpu"} <= set(words)
 
 
@@ -186,7 +224,7 @@ def test_command(text, tmp_path, capsys):
     plans = json.loads(capsys.readouterr().out)
     assert plans["best"] == "ZeRO++"
     # Differences are planned where they are asked for.
-    assert [row["name"] for row in plans["plans"]] == list(TECHNIQUES)[:-1]
+    assert [row["name"] for row in plans["plans"]] == ROWS[:-1]
 
 
 @pytest.mark.parametrize("arguments, message", [
