@@ -304,6 +304,20 @@ GradientProver::Search::getReturnedSources(Value value) {
   return inputs;
 }
 
+BlockArgument GradientProver::Search::getOnlyInput(Value value) {
+  std::optional<Node> node = graph.find(value);
+  std::optional<Node> only;
+  for (auto [index, leaf] : llvm::enumerate(graph.getLeaves())) {
+    if (!node || !(leafBits[*node * words + index / 64] >> (index % 64) & 1))
+      continue;
+    if (only)
+      return {};
+    only = leaf;
+  }
+  return only ? dyn_cast<BlockArgument>(graph.getValue(*only))
+              : BlockArgument();
+}
+
 //===----------------------------------------------------------------------===//
 // The interface
 //===----------------------------------------------------------------------===//
@@ -336,4 +350,13 @@ GradientProver::getDifferences(ArrayRef<Operation *> sums) {
 
 SmallVector<BlockArgument> GradientProver::getReturnedSources(Value value) {
   return search->getReturnedSources(value);
+}
+
+BlockArgument GradientProver::getOnlyInput(Value value) {
+  return search->getOnlyInput(value);
+}
+
+std::vector<bool>
+GradientProver::areLayerWeights(ArrayRef<SmallVector<GatheredValue>> inputs) {
+  return search->areLayerWeights(inputs);
 }

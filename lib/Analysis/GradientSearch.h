@@ -50,12 +50,17 @@ public:
   llvm::SmallVector<llvm::SmallVector<size_t>>
   getDifferences(llvm::ArrayRef<mlir::Operation *> sums);
   llvm::SmallVector<mlir::BlockArgument> getReturnedSources(mlir::Value value);
+  mlir::BlockArgument getOnlyInput(mlir::Value value);
   bool isContracted(mlir::Value value);
   bool isNeverNegative(Node node) const;
+  std::vector<bool>
+  areLayerWeights(llvm::ArrayRef<llvm::SmallVector<GatheredValue>> inputs);
 
   const ValueGraph graph;
 
 private:
+  class Layers;
+
   /// A product, or another op, that takes a weight: in node `result`.
   struct Use {
     Node result, weight;

@@ -209,6 +209,9 @@ void RoleFinder::numberWeights(const StepFlow::ValueSet &ancestors) {
     gather->phase = isNew ? Phase::Forward : Phase::Backward;
     gather->modelBytes = getBytes(gather->op->getResult(0).getType());
     Provenance provenance = provenances.get(operand);
+    // Rows of a weight in another order are that weight too.
+    if (!provenance.isStepInput && !input)
+      input = getProver().getOnlyInput(operand);
     bool isComputed = !provenance.isStepInput && input;
     roots.push_back(isComputed ? input : provenance.root);
     if (provenance.isSliced && gather->trips.value_or(1) > 1)

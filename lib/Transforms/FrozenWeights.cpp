@@ -10,6 +10,7 @@
 #include "zpp/Dialect/Guest/Names.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/While.h"
+#include "zpp/Transforms/State.h"
 #include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
@@ -79,6 +80,10 @@ FrozenWeights::FrozenWeights(ModuleOp module) {
           argument.getType() == value.getType())
         results.try_emplace(argument, number);
     }
+    if (auto taken = module->getAttrOfType<DenseI64ArrayAttr>(kTakenAttr))
+      for (int64_t number : taken.asArrayRef())
+        if (number < body.getNumArguments())
+          results.try_emplace(body.getArgument(number), -1);
   }
 }
 

@@ -16,13 +16,14 @@
 
 namespace zpp {
 
-/// The arguments of a step that it returns as they came. Valid while the module
-/// does not change.
+/// The arguments of a step that it returns as they came, and the weights that
+/// it takes and does not return. Valid while the module does not change.
 class FrozenWeights {
 public:
   explicit FrozenWeights(mlir::ModuleOp module);
 
-  /// An argument of the step and the result that is equal to it.
+  /// An argument of the step and the result that is equal to it, or -1 if it
+  /// does not return it.
   struct Source {
     int64_t argument;
     int64_t result;
@@ -35,7 +36,7 @@ public:
                                        bool anySlice = false);
 
 private:
-  /// By argument: the first result that it is.
+  /// By argument: the first result that it is, or -1.
   llvm::DenseMap<mlir::Value, int64_t> results;
   ManualComputations manuals;
 };

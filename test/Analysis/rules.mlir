@@ -200,7 +200,7 @@ func.func @r4_input(%w: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> tensor<4x8xf3
 func.func @r4_input_not(%w: tensor<4x8xf32>, %batch: tensor<2x32xf32>) -> tensor<4x8xf32> {
   // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
   %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
-  // expected-remark@+1 {{step input 1 seems to be data: no gradient of its shape is reduced, and the step does not return it updated; weights-of names weights (R4)}}
+  // expected-remark@+1 {{step input 1 seems to be data: no gradient of its shape is reduced, the step does not return it, and no layer takes it as its weight; weights-of names weights (R4)}}
   %tokens = "stablehlo.all_gather"(%batch) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<2x32xf32>) -> tensor<16x32xf32>
   %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
   %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
@@ -358,6 +358,33 @@ func.func @r7_buffer_not(%w: tensor<4x8xf32>, %m: tensor<4x8xf32>, %x: tensor<16
   }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
   %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
   return %new, %m : tensor<4x8xf32>, tensor<4x8xf32>
+}
+
+// -----
+
+// Averages of the past: updated without a gradient, and subtracted.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r7_buffer_not_updated(
+func.func @r7_buffer_not_updated(%w: tensor<4x8xf32>, %past: tensor<2x32xf32>, %x: tensor<16x32xi32>) -> (tensor<4x8xf32>, tensor<2x32xf32>) {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{it gathers a statistic: the step updates it without a gradient, and no product contracts it; weights-of names weights (R7)}}
+  %mean = "stablehlo.all_gather"(%past) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<2x32xf32>) -> tensor<16x32xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %t = "stablehlo.subtract"(%tokens, %mean) : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%t, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%t, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %rows = "stablehlo.slice"(%tokens) <{limit_indices = array<i64: 2, 32>, start_indices = array<i64: 0, 0>, strides = array<i64: 1, 1>}> : (tensor<16x32xf32>) -> tensor<2x32xf32>
+  %next = "stablehlo.add"(%past, %rows) : (tensor<2x32xf32>, tensor<2x32xf32>) -> tensor<2x32xf32>
+  return %new, %next : tensor<4x8xf32>, tensor<2x32xf32>
 }
 
 // -----
@@ -818,5 +845,143 @@ func.func @r14_difference_not(%w: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> ten
   %d = "stablehlo.subtract"(%mine, %q) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
   %u = "stablehlo.add"(%mine, %d) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
   %new = "stablehlo.subtract"(%w, %u) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new : tensor<4x8xf32>
+}
+
+// -----
+
+// R16, layer: a frozen layer contracts what the trained one has made, along the dim of
+// which each device has a part.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r16_layer(
+func.func @r16_layer(%w: tensor<4x8xf32>, %f: tensor<1x32xf32>, %x: tensor<16x32xi32>, %s: tensor<16x32xf32>) -> tensor<4x8xf32> {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R16"
+  %frozen = "stablehlo.all_gather"(%f) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<1x32xf32>) -> tensor<8x32xf32>
+  %i = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %t = "stablehlo.multiply"(%i, %s) : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%t, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %h = "stablehlo.tanh"(%y) : (tensor<16x8xf32>) -> tensor<16x8xf32>
+  %z = "stablehlo.dot"(%h, %frozen) : (tensor<16x8xf32>, tensor<8x32xf32>) -> tensor<16x32xf32>
+  %dy = "stablehlo.dot_general"(%z, %frozen) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [1]>}> : (tensor<16x32xf32>, tensor<8x32xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%t, %dy) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new : tensor<4x8xf32>
+}
+
+// -----
+
+// Negatives of other devices: scores against rows, which a softmax normalizes.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r16_layer_not_scored(
+func.func @r16_layer_not_scored(%w: tensor<4x8xf32>, %f: tensor<2x8xf32>, %x: tensor<16x32xi32>, %s: tensor<16x32xf32>) -> tensor<4x8xf32> {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{step input 1 seems to be data: no gradient of its shape is reduced, the step does not return it, and no layer takes it as its weight; weights-of names weights (R4)}}
+  %rows = "stablehlo.all_gather"(%f) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<2x8xf32>) -> tensor<16x8xf32>
+  %i = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %t = "stablehlo.multiply"(%i, %s) : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%t, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %scores = "stablehlo.dot_general"(%y, %rows) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [1]>}> : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x16xf32>
+  %p = "stablehlo.exponential"(%scores) : (tensor<16x16xf32>) -> tensor<16x16xf32>
+  %dy = "stablehlo.dot"(%p, %rows) : (tensor<16x16xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%t, %dy) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new : tensor<4x8xf32>
+}
+
+// -----
+
+// A batch of all devices: a weight contracts it.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r16_layer_not_batch(
+func.func @r16_layer_not_batch(%w: tensor<4x8xf32>, %f: tensor<2x32xf32>, %x: tensor<16x32xi32>, %s: tensor<16x32xf32>) -> tensor<4x8xf32> {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{step input 1 seems to be data: no gradient of its shape is reduced, the step does not return it, and no layer takes it as its weight; weights-of names weights (R4)}}
+  %rows = "stablehlo.all_gather"(%f) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<2x32xf32>) -> tensor<16x32xf32>
+  %i = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %t = "stablehlo.multiply"(%i, %s) : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<16x32xf32>
+  %other = "stablehlo.dot"(%rows, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %y = "stablehlo.dot"(%t, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %dy = "stablehlo.add"(%y, %other) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%t, %dy) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new : tensor<4x8xf32>
+}
+
+// -----
+
+// Keys with a sequence for each row of the batch.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r16_layer_not_cache(
+func.func @r16_layer_not_cache(%w: tensor<4x8xf32>, %f: tensor<2x8xf32>, %x: tensor<16x32xi32>, %s: tensor<16x32xf32>) -> tensor<4x8xf32> {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{step input 1 seems to be data: no gradient of its shape is reduced, the step does not return it, and no layer takes it as its weight; weights-of names weights (R4)}}
+  %rows = "stablehlo.all_gather"(%f) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<2x8xf32>) -> tensor<16x8xf32>
+  %i = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %t = "stablehlo.multiply"(%i, %s) : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%t, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %d = "stablehlo.dot_general"(%y, %rows) <{dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [0], rhs_batching_dimensions = [0], lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [1]>}> : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16xf32>
+  %all = "stablehlo.broadcast_in_dim"(%d) <{broadcast_dimensions = array<i64: 0>}> : (tensor<16xf32>) -> tensor<16x8xf32>
+  %dy = "stablehlo.multiply"(%y, %all) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%t, %dy) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new : tensor<4x8xf32>
+}
+
+// -----
+
+// A mask is added, not contracted.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r16_layer_not_mask(
+func.func @r16_layer_not_mask(%w: tensor<4x8xf32>, %f: tensor<2x8xf32>, %x: tensor<16x32xi32>, %s: tensor<16x32xf32>) -> tensor<4x8xf32> {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{step input 1 seems to be data: no gradient of its shape is reduced, the step does not return it, and no layer takes it as its weight; weights-of names weights (R4)}}
+  %rows = "stablehlo.all_gather"(%f) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<2x8xf32>) -> tensor<16x8xf32>
+  %i = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %t = "stablehlo.multiply"(%i, %s) : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%t, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %dy = "stablehlo.add"(%y, %rows) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%t, %dy) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
   return %new : tensor<4x8xf32>
 }

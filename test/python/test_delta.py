@@ -120,6 +120,32 @@ def test_bytes_and_the_first_step():
                if entry["role"] == "weight" and entry["phase"] == "backward")
 
 
+def test_batches_of_several_sizes_share_the_state(monkeypatch):
+    counts = []
+    take = _state.Keeper.take
+
+    def record(*arguments):
+        kept = take(*arguments)
+        counts.append(len(kept))
+        return kept
+
+    monkeypatch.setattr(_state.Keeper, "take", record)
+    fast, state, _ = started()
+    for rows in (16, 8, 16, 8, 8):
+        held = {name: np.asarray(array)
+                for name, array in (fast.state or {}).items()}
+        before = jax.tree.leaves(state)
+        state, _ = fast(state, forms.array((rows, forms.WIDTH), forms.BATCH))
+        check_equal_copies(fast.state)
+        for number, weight in enumerate(before):
+            if held:
+                # Differences have arrived; whole weights would be exact.
+                assert not same_bits(
+                    np.asarray(fast.state[f"own.{number}"]),
+                    np.asarray(weight).astype(jnp.bfloat16).reshape(-1))
+    assert counts == [0, 4, 4, 4, 4]
+
+
 def test_restored_weights_are_sent_whole():
     fast, state, batch = started()
     for _ in range(3):

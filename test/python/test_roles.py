@@ -102,6 +102,21 @@ def test_a_weight_that_is_state_too_is_left_alone():
     training.assert_rewritten(report, "gradient")
 
 
+def test_a_permuted_weight_is_one_weight():
+    """The copy travels, but 1 M is the weight once."""
+    order = np.random.default_rng(0).permutation(ROWS // 8)
+
+    def permuted(w, x):
+        return usual(w, x) - 0.1 * jax.grad(lambda w: jnp.mean(
+            jnp.tanh(x @ gather(w[order])) ** 2))(w) / 8
+
+    _, _, report = run(permuted)
+    gathers = [entry for entry in report["collectives"]
+               if entry["role"] == "weight"]
+    assert len(gathers) == 2
+    assert report["total"]["model_bytes"] == ROWS * COLUMNS * 4
+
+
 def test_weights_gathered_after_the_update_are_state():
     ours, theirs, report = run(gathered_after_update, steps=1)
     rounded = [collective["role"] for collective in report["collectives"]
@@ -218,6 +233,17 @@ def running_average(state, x):
         value, AXES)
 
 
+def normalized_by_the_past(state, x):
+    """Its averages are state of each device's own columns, gathered to be
+    subtracted: no gradient, no product."""
+    w, average = state
+    value, mine = jax.value_and_grad(
+        lambda w: loss_of(gather(w), x - gather(average)))(w)
+    mean = jax.lax.psum_scatter(jnp.mean(x, axis=0), AXES, tiled=True) / 8
+    return (w - 0.1 * mine / 8, 0.9 * average + 0.1 * mean), jax.lax.pmean(
+        value, AXES)
+
+
 def one_sequence(state, x):
     """Floating-point data, one sequence per device; a table of positions."""
     w, positions = state
@@ -294,6 +320,8 @@ STEPS = {
     "metric": (counts, W, SHARDED, (REPLICATED, SHARDED), DATA, 1, 1),
     "batch-norm": (running_average, (W, VECTOR), (SHARDED, REPLICATED),
                    REPLICATED, DATA, 1, 1),
+    "past": (normalized_by_the_past, (W, np.zeros(ROWS, np.float32)),
+             (SHARDED, SHARDED), REPLICATED, DATA, 1, 1),
     "squares": (squares_of_devices, (W, 0 * W, 0 * W), (SHARDED,) * 3,
                 REPLICATED, DATA, 2, 1),
     "curvature": (curvature, (W, 0 * W, 0 * W), (SHARDED,) * 3, REPLICATED,

@@ -28,6 +28,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace zpp {
 
@@ -54,6 +55,12 @@ struct GradientProof {
   /// The gathers and inputs of the step of which the weight is made that the
   /// partner product takes; empty without a partner.
   llvm::SmallVector<mlir::Value> weights;
+};
+
+/// A gathered value, and the dim along which devices have parts of it.
+struct GatheredValue {
+  mlir::Value whole;
+  int64_t dim;
 };
 
 /// Proves what sums are. Valid while the module does not change.
@@ -84,10 +91,19 @@ public:
   /// alone that the step returns as they came; empty otherwise.
   llvm::SmallVector<mlir::BlockArgument> getReturnedSources(mlir::Value value);
 
+  /// The only input of the step that `value` depends on, or null.
+  mlir::BlockArgument getOnlyInput(mlir::Value value);
+
   /// True if the elements of `value`, made of weights and nothing else, are
   /// contracted by a product or looked up by an index of the batch before
   /// activations are added to them.
   bool isContracted(mlir::Value value);
+
+  /// For each of `inputs`, which has the values that gather it: whether the
+  /// step takes it as a layer takes its weight (docs/rules.md, R16), though
+  /// there may be no gradient of it.
+  std::vector<bool>
+  areLayerWeights(llvm::ArrayRef<llvm::SmallVector<GatheredValue>> inputs);
 
 private:
   class Search;

@@ -12,6 +12,8 @@
 #include "zpp/Analysis/Rules.h"
 #include "llvm/ADT/DenseSet.h"
 
+#include <optional>
+
 namespace zpp {
 
 /// Update is what zero-send-updates makes of gathers of state: no collective of
@@ -41,6 +43,9 @@ struct StepCollective : CollectiveView {
   Rule rule = Rule::None;
   /// The reason, with the rule: "it gathers state (R3)".
   std::string explain() const;
+  /// For a weight of which the step computes neither a gradient nor a result:
+  /// the number of the argument.
+  std::optional<unsigned> taken;
   /// True for a gather of state: a result of the step is made of what it
   /// gathers, element by element.
   bool isState = false;
@@ -91,14 +96,14 @@ llvm::SmallVector<StepCollective> readStepCollectives(mlir::ModuleOp module,
 /// depends on where its value comes from and on where it goes (ZeRO++ section
 /// 2.2):
 ///
-/// docs/rules.md has the rules, R1 to R15; `StepCollective::rule` names the one
+/// docs/rules.md has the rules, R1 to R16; `StepCollective::rule` names the one
 /// that decided. In short:
 ///
 /// - A gather is a *weight* gather if its operand comes from floating-point
 ///   inputs of the step that are weights, if a gradient is computed from it,
 ///   and if it is not state. Inputs are weights if the step returns them
-///   updated, if their gradient is reduced, if products contract them, or if
-///   they are named.
+///   updated, if their gradient is reduced, if layers take them as their
+///   weights, or if they are named.
 /// - A value that reaches a result of the step element by element is *state*,
 ///   which is not rounded: updated weights, averages of weights, optimizer
 ///   state. Only zero-send-updates rounds by how much such weights change.

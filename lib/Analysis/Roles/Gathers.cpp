@@ -136,6 +136,26 @@ void RoleFinder::addUpdatedWeights(SmallVectorImpl<Candidate> &gathers,
   }
 }
 
+/// R16: finds the inputs that nothing but their use tells from data.
+void RoleFinder::findLayerWeights(ArrayRef<Candidate> gathers,
+                                  llvm::DenseMap<int64_t, Slice> &slices) {
+  llvm::MapVector<int64_t, SmallVector<GatheredValue>> unknown;
+  for (const Candidate &candidate : gathers) {
+    const Slice &slice = slices[candidate.slice];
+    Value whole = candidate.gather->op->getResult(0);
+    if (candidate.input && slice.isUsed && !slice.isCertain &&
+        cast<ShapedType>(whole.getType()).getRank() > 1)
+      unknown[candidate.slice].push_back({whole, candidate.gather->dim});
+  }
+  if (unknown.empty())
+    return;
+  SmallVector<SmallVector<GatheredValue>> inputs = llvm::map_to_vector(
+      unknown, [](const auto &entry) { return entry.second; });
+  std::vector<bool> areOfLayers = getProver().areLayerWeights(inputs);
+  for (auto [index, entry] : llvm::enumerate(unknown))
+    slices[entry.first].isOfLayer = areOfLayers[index];
+}
+
 /// Decides which of the gathers whose inputs may be data are weight gathers,
 /// and from which of all of them gradients are computed.
 void RoleFinder::chooseWeights(ArrayRef<Candidate> gathers, Sums sums,
@@ -143,6 +163,7 @@ void RoleFinder::chooseWeights(ArrayRef<Candidate> gathers, Sums sums,
   // A gradient whose partner is known belongs to that weight. Of the others,
   // each weight of their shape that nothing else tells needs one of its own.
   llvm::DenseSet<Value> partners;
+  llvm::DenseSet<std::pair<Value, int64_t>> mirrored;
   llvm::DenseMap<int64_t, int64_t> gradients;
   bool hasGradients = false;
   for (StepCollective *sum : sums) {
@@ -151,7 +172,11 @@ void RoleFinder::chooseWeights(ArrayRef<Candidate> gathers, Sums sums,
     hasGradients = true;
     auto proof = proofs.find(sum);
     if (proof != proofs.end() && !proof->second.weights.empty())
-      partners.insert_range(proof->second.weights);
+      for (Value weight : proof->second.weights) {
+        partners.insert(weight);
+        for (int64_t key : getKeys(*sum))
+          mirrored.insert({weight, key});
+      }
     else
       for (int64_t key : getKeys(*sum))
         ++gradients[key];
@@ -166,6 +191,7 @@ void RoleFinder::chooseWeights(ArrayRef<Candidate> gathers, Sums sums,
     slice.isProven |= partners.contains(whole) ||
                       (candidate.input && partners.contains(candidate.input));
   }
+  findLayerWeights(gathers, slices);
   for (const Candidate &candidate : gathers)
     if (!slices.lookup(candidate.slice).isProven)
       for (int64_t key : getKeys(*candidate.gather))
@@ -180,27 +206,47 @@ void RoleFinder::chooseWeights(ArrayRef<Candidate> gathers, Sums sums,
                 .getReturnedSources(candidate.gather->op->getOperand(0))
                 .empty();
   };
+  auto getKey = [&](const Candidate &candidate) {
+    return *llvm::max_element(
+        getKeys(*candidate.gather), [&](int64_t a, int64_t b) {
+          return gradients.lookup(a) < gradients.lookup(b);
+        });
+  };
+  // Weights that one activation goes into have one partner, so a gradient may
+  // be of either, but not if all gradients update weights that the step
+  // returns.
+  auto mayHaveGradient = [&](const Candidate &candidate) {
+    Value whole = candidate.gather->op->getResult(0);
+    return !areAllUpdates &&
+           llvm::any_of(getKeys(*candidate.gather), [&](int64_t key) {
+             return gradients.lookup(key) > 0 ||
+                    mirrored.contains({whole, key}) ||
+                    mirrored.contains({candidate.input, key});
+           });
+  };
+  // R7, too: what the step updates without a gradient, beside others.
+  auto isStatistic = [&](const Candidate &candidate) {
+    return hasGradients && !slices.lookup(candidate.slice).isProven &&
+           !isDeclared(candidate) && gradients.lookup(getKey(candidate)) == 0;
+  };
   for (const Candidate &candidate : gathers)
-    if (isUnchanged(candidate))
+    if (isUnchanged(candidate) || isStatistic(candidate))
       slices[candidate.slice].isContracted |=
           getProver().isContracted(candidate.gather->op->getResult(0));
   for (const Candidate &candidate : gathers) {
     StepCollective &gather = *candidate.gather;
     Slice slice = slices.lookup(candidate.slice);
-    SmallVector<int64_t, 2> keys = getKeys(gather);
-    int64_t key = *llvm::max_element(keys, [&](int64_t a, int64_t b) {
-      return gradients.lookup(a) < gradients.lookup(b);
-    });
+    int64_t key = getKey(candidate);
     int64_t numGradients = gradients.lookup(key);
     int64_t numWeights = weights[key].size();
-    bool isKnown = slice.isCertain || slice.isProven;
+    bool isKnown = slice.isCertain || slice.isProven || slice.isOfLayer;
     if (!isKnown && numGradients == 0)
       object(gather,
              {Rule::Input,
               describeInput(candidate.input) +
-                  " seems to be data: no gradient of its shape is reduced, and "
-                  "the step does not return it updated; weights-of names "
-                  "weights"});
+                  " seems to be data: no gradient of its shape is reduced, the "
+                  "step does not return it, and no layer takes it as its "
+                  "weight; weights-of names weights"});
     else if (!isKnown && numGradients < numWeights)
       object(gather,
              {Rule::Input, describeInput(candidate.input) +
@@ -216,9 +262,22 @@ void RoleFinder::chooseWeights(ArrayRef<Candidate> gathers, Sums sums,
              {Rule::Buffer,
               "it gathers a buffer: the step returns it as it came, and no "
               "product contracts it; weights-of names weights"});
+    else if (isStatistic(candidate) && !slice.isContracted)
+      object(gather,
+             {Rule::Buffer,
+              "it gathers a statistic: the step updates it without a gradient, "
+              "and no product contracts it; weights-of names weights"});
     else {
       gather.role = Role::Weight;
-      gather.rule = isDeclared(candidate) ? Rule::Declared : Rule::Input;
+      bool isTaken = candidate.input && !flow.isReturned(candidate.input) &&
+                     !flow.getReachedResult(candidate.input) &&
+                     (slice.isOfLayer || isDeclared(candidate)) &&
+                     !mayHaveGradient(candidate);
+      gather.rule = isDeclared(candidate) ? Rule::Declared
+                    : isTaken             ? Rule::Layer
+                                          : Rule::Input;
+      if (isTaken)
+        gather.taken = candidate.input.getArgNumber();
     }
   }
 }

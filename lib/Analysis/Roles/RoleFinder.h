@@ -50,9 +50,10 @@ private:
   /// Knowledge about all gathers of one slice of a weight.
   struct Slice {
     /// True if it is known to be a weight; if a gradient is computed from it;
-    /// if a gradient has it for its partner; if a product contracts it.
+    /// if a gradient has it for its partner; if a product contracts it; if a
+    /// layer takes it as its weight.
     bool isCertain = false, isUsed = false, isProven = false,
-         isContracted = false;
+         isContracted = false, isOfLayer = false;
   };
 
   using SplitInputs = llvm::MapVector<mlir::Value, std::vector<AxisRef>>;
@@ -77,6 +78,8 @@ private:
   Objection checkSum(const StepCollective &sum);
   Objection checkProof(StepCollective &sum);
   llvm::SmallVector<StepCollective *> getSums();
+  void findLayerWeights(llvm::ArrayRef<Candidate> gathers,
+                        llvm::DenseMap<int64_t, Slice> &slices);
   StepFlow::ValueSet chooseGradients(llvm::ArrayRef<Candidate> gathers,
                                      Sums sums);
   void keepDifferences(llvm::SmallVectorImpl<StepCollective *> &chosen);
@@ -110,6 +113,8 @@ private:
   llvm::DenseMap<const StepCollective *, GradientProof> proofs;
   /// Sums without a proof, and what each lacks.
   llvm::SmallVector<std::pair<StepCollective *, Objection>> unproven;
+  /// True if each gradient updates a weight that the step returns.
+  bool areAllUpdates = false;
   /// Values by which arguments that `gradients-of` names are updated.
   StepFlow::ValueSet declaredUpdates;
   /// Gathers of what the step computes.

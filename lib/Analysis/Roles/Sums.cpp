@@ -261,6 +261,11 @@ StepFlow::ValueSet RoleFinder::chooseGradients(ArrayRef<Candidate> gathers,
     else
       sum->role = Role::Gradient;
   }
+  areAllUpdates =
+      updates.hasUpdates && llvm::all_of(chosen, [&](StepCollective *sum) {
+        return !isGradient(*sum) ||
+               updates.moved.contains(sum->op->getResult(0));
+      });
   for (auto &[sum, lacking] : unproven) {
     Objection objection;
     if (ancestors.contains(sum->op->getResult(0)))

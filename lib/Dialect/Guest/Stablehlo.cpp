@@ -309,67 +309,6 @@ bool zpp::isDeterministic(Operation *op) {
           isNamed(op, "stablehlo.dot_general"));
 }
 
-/// The numbers in the brackets after `name` in the text of an attribute:
-/// "name = [0, 1]".
-static SmallVector<int64_t> getNumbersIn(StringRef text, StringRef name) {
-  SmallVector<int64_t> numbers;
-  size_t begin = text.find(name);
-  if (begin == StringRef::npos)
-    return numbers;
-  SmallVector<StringRef> parts;
-  text.drop_front(begin).split('[').second.split(']').first.split(parts, ',');
-  for (StringRef part : parts) {
-    int64_t number;
-    if (!part.trim().getAsInteger(10, number))
-      numbers.push_back(number);
-  }
-  return numbers;
-}
-
-double zpp::getProductFlops(Operation *op) {
-  bool isConvolution = isNamed(op, "stablehlo.convolution");
-  bool isDot = isNamed(op, "stablehlo.dot");
-  if (!isConvolution && !isDot && !isNamed(op, "stablehlo.dot_general"))
-    return 0;
-  if (op->getNumOperands() < 2 || op->getNumResults() != 1)
-    return 0;
-  auto left = dyn_cast<RankedTensorType>(op->getOperand(0).getType());
-  auto right = dyn_cast<RankedTensorType>(op->getOperand(1).getType());
-  auto result = dyn_cast<RankedTensorType>(op->getResult(0).getType());
-  for (RankedTensorType type : {left, right, result})
-    if (!type || !type.hasStaticShape())
-      return 0;
-  double flops = 2;
-  for (int64_t size : result.getShape())
-    flops *= size;
-  auto multiply = [&](RankedTensorType type, int64_t dim) {
-    if (dim >= 0 && dim < type.getRank())
-      flops *= type.getDimSize(dim);
-  };
-  if (isDot) {
-    multiply(left, left.getRank() - 1);
-    return flops;
-  }
-  Attribute dims = op->getAttr(isConvolution ? "dimension_numbers"
-                                             : "dot_dimension_numbers");
-  if (!dims)
-    return 0;
-  std::string text = printAttribute(dims);
-  if (!isConvolution) {
-    for (int64_t dim : getNumbersIn(text, "lhs_contracting_dimensions"))
-      multiply(left, dim);
-    return flops;
-  }
-  // "[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]": each element of the result takes
-  // all of the kernel but its output features.
-  SmallVector<StringRef> kernel;
-  StringRef(text).split("x[").second.split(']').first.split(kernel, ',');
-  for (auto [dim, name] : llvm::enumerate(kernel))
-    if (name.trim() != "o")
-      multiply(right, dim);
-  return flops;
-}
-
 //===----------------------------------------------------------------------===//
 // Building
 //===----------------------------------------------------------------------===//

@@ -13,6 +13,8 @@
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Support/Limits.h"
 #include "zpp/Transforms/Passes.h"
+#include "zpp/Transforms/State.h"
+#include "llvm/ADT/SetVector.h"
 
 namespace zpp {
 #define GEN_PASS_DEF_IMPORTCOLLECTIVESPASS
@@ -69,6 +71,7 @@ public:
       return signalPassFailure();
 
     module->setAttr(kMeshAttr, StringAttr::get(&getContext(), stepMesh->str()));
+    setTaken(module, collectives);
     auto meshAttr = MeshAttr::get(&getContext(), *stepMesh);
     for (const StepCollective &collective : collectives) {
       Operation *op = collective.op;
@@ -93,6 +96,16 @@ public:
   }
 
 private:
+  static void setTaken(ModuleOp module, ArrayRef<StepCollective> collectives) {
+    llvm::SmallSetVector<int64_t, 8> taken;
+    for (const StepCollective &collective : collectives)
+      if (collective.taken)
+        taken.insert(*collective.taken);
+    if (!taken.empty())
+      module->setAttr(kTakenAttr, DenseI64ArrayAttr::get(module.getContext(),
+                                                         taken.getArrayRef()));
+  }
+
   /// Makes each bucket of which no part is imported one collective again, with
   /// the reasons of its parts.
   static void restoreBuckets(SplitBuckets &buckets,

@@ -11,6 +11,7 @@
 #include "LocalValues.h"
 #include "mlir/IR/PatternMatch.h"
 #include "zpp/Analysis/Origin.h"
+#include "zpp/Analysis/Provenance.h"
 #include "zpp/Analysis/TypeBytes.h"
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
 #include "zpp/Transforms/Passes.h"
@@ -63,10 +64,15 @@ public:
       leaveAlone(gather, getArgument(), why);
       sendWhole(gather, *whole);
     }
+    // While nothing has changed.
+    llvm::DenseMap<Operation *, SmallVector<NamedAttribute>> sources;
+    for (auto &[manual, group] : gathers)
+      for (AllGatherOp gather : group)
+        sources[gather] = getSource(gather);
     for (auto &[manual, group] : gathers) {
       SmallVector<CarriedTensor> tensors;
       for (AllGatherOp gather : group)
-        rewrite(gather, *quant, tensors);
+        rewrite(gather, sources[gather], *quant, tensors);
       carryState(manual, tensors);
     }
   }
@@ -126,8 +132,25 @@ private:
                                           shard.getGlobal().getShape()))};
   }
 
-  void rewrite(AllGatherOp gather, QuantAttr quant,
-               SmallVectorImpl<CarriedTensor> &tensors) {
+  /// The argument of the step that `gather` gathers parts of, as an entry of
+  /// `zpp.state`; none if it gathers something computed.
+  SmallVector<NamedAttribute> getSource(AllGatherOp gather) {
+    auto source = gather.getOperand().getDefiningOp<FromLocalOp>();
+    Provenance provenance = provenances.get(source.getLocal());
+    if (!provenance.isStepInput)
+      return {};
+    Builder builder(gather.getContext());
+    int64_t number = cast<BlockArgument>(provenance.root).getArgNumber();
+    return {builder.getNamedAttr("source", builder.getI64IntegerAttr(number))};
+  }
+
+  void rewrite(AllGatherOp gather, ArrayRef<NamedAttribute> argument,
+               QuantAttr quant, SmallVectorImpl<CarriedTensor> &tensors) {
+    auto getEntries = [&](ShardType shard) {
+      SmallVector<NamedAttribute> entries = describe(shard);
+      llvm::append_range(entries, argument);
+      return entries;
+    };
     IRRewriter builder(gather);
     builder.setInsertionPoint(gather);
     Location loc = gather.getLoc();
@@ -135,15 +158,15 @@ private:
     ShardType from = source.getType(), to = gather.getType();
     if (start) {
       builder.setInsertionPointAfter(gather);
-      tensors.push_back({{}, source.getLocal(), "own", describe(from)});
+      tensors.push_back({{}, source.getLocal(), "own", getEntries(from)});
       tensors.push_back(
-          {{}, getLocal(builder, loc, gather), "held", describe(to)});
+          {{}, getLocal(builder, loc, gather), "held", getEntries(to)});
       return;
     }
     CarriedTensor own{
-        createBefore(gather, from.getLocalType()), {}, "own", describe(from)};
+        createBefore(gather, from.getLocalType()), {}, "own", getEntries(from)};
     CarriedTensor held{
-        createBefore(gather, to.getLocalType()), {}, "held", describe(to)};
+        createBefore(gather, to.getLocalType()), {}, "held", getEntries(to)};
     auto asShard = [&](ShardType type, CarriedTensor tensor) {
       return FromLocalOp::create(builder, loc, type,
                                  tensor.before.getResult(0));
@@ -165,5 +188,7 @@ private:
     tensors.push_back(own);
     tensors.push_back(held);
   }
+
+  ProvenanceAnalysis provenances;
 };
 } // namespace

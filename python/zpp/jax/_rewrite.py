@@ -43,8 +43,8 @@ def rewrite_step(step: Step, options: Options, auto: Auto | None = None
             "on a mesh (jax.sharding.NamedSharding)"
             if step.exported.nr_devices == 1 else
             "it names none (jax.shard_map), and its shardings require none")
-    if is_complete and is_partitioned:
-        _warn_of_activations(step, result, options)
+    if is_complete:
+        _warn_of_others(step, result, options, is_partitioned)
     rewritten = step if is_as_written(result) else step.with_text(
         result.text, result.bundle)
     _warn_of_missing_state(result, options, rewritten.state)
@@ -67,29 +67,51 @@ def is_as_written(result: Rewritten) -> bool:
                    for entry in result.report["collectives"])
 
 
-#: The part of the bytes that are left that may be activations.
-_ACTIVATIONS = 0.2
+#: The part of the bytes that are left that may be of something else than weights and
+#: gradients without a warning.
+_OTHERS = 0.2
+#: The rule of gathers of inputs (docs/rules.md): what they gather is data, or weights
+#: that the step does not show to be some.
+_INPUT = "R4"
 
 
-def _warn_of_activations(step: Step, result: Rewritten, options: Options
-                         ) -> None:
-    """Says where XLA has chosen another parallelism than ZeRO-3."""
+def _warn_of_others(step: Step, result: Rewritten, options: Options,
+                    is_partitioned: bool) -> None:
+    """Says what may be weights, and where XLA has chosen another parallelism
+    than ZeRO-3."""
     # The slowest one; the report sorts them by name.
     tier = next(iter(parse_mesh(options.mesh) if options.mesh else
                      step.mesh.shape if step.mesh else ()), None)
     left = result.report["total"]["after"].get(tier, 0)
     others = [entry for entry in result.report["collectives"]
               if entry["role"] == "other" and entry["after"].get(tier, 0)]
-    sent = sum(entry["after"][tier] for entry in others)
-    if {options.weights, options.gradients, options.secondary} == {"none"} or (
-            sent <= _ACTIVATIONS * left):
+    if {options.weights, options.gradients, options.secondary} == {"none"}:
         return
-    largest = max(others, key=lambda entry: entry["after"][tier])
-    warn(f"{sent / left:.0%} of the bytes that are left over {tier} are of "
-         f"neither weights nor gradients, but of what XLA has made of the "
-         f"step's shardings, such as the {largest['kind']} at "
-         f"{largest['location']}. To get ZeRO-3, constrain activations to the "
-         f"axes of the batch (jax.lax.with_sharding_constraint)")
+
+    def warn_if_many(entries: list[dict], text: str) -> None:
+        sent = sum(entry["after"][tier] for entry in entries)
+        if sent <= _OTHERS * left:
+            return
+        largest = max(entries, key=lambda entry: entry["after"][tier])
+        warn(f"{sent / left:.0%} of the bytes that are left over {tier} are of "
+             + text.format(kind=largest["kind"], location=largest["location"],
+                           reason=largest["reason"]))
+
+    def is_input(entry: dict) -> bool:
+        return entry["kind"] == "all_gather" and entry["rule"] == _INPUT
+
+    warn_if_many(
+        [entry for entry in others if is_input(entry)],
+        "arguments that seem to be data, such as the {kind} at {location}: "
+        "{reason}. If they are weights, name them: weights_of takes numbers of "
+        "leaves of the arguments, or a function of their path")
+    if is_partitioned:
+        warn_if_many(
+            [entry for entry in others if not is_input(entry)],
+            "neither weights nor gradients, but of what XLA has made of the "
+            "step's shardings, such as the {kind} at {location}. To get ZeRO-3, "
+            "constrain activations to the axes of the batch "
+            "(jax.lax.with_sharding_constraint)")
 
 
 def module_of_step(step: Step, options: Options) -> tuple[str, Options]:
@@ -119,8 +141,8 @@ def _warn_of_missing_state(result: Rewritten, options: Options,
              "no weight has differences"),
             ("frozen", "frozen", ("zero-partition-within-node",
                                   "zero-keep-frozen"),
-             "no weight is kept: the step returns none as it came, or their "
-             "group lies within the secondary group")):
+             "no weight is kept: the step changes all, or their group lies "
+             "within the secondary group")):
         value = getattr(options, option) or "none"
         if kind in kinds or value == "none" or (
                 option == "weights" and not value.endswith(":delta")):

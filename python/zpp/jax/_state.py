@@ -70,13 +70,16 @@ class State:
     #: begins.
     taken: tuple[str, ...]
     #: Those that follow from arguments that do not change: flat numbers of an
-    #: argument and of the result that returns it.
+    #: argument and of the result that returns it, or -1.
     frozen: Mapping[str, tuple[tuple[int, int], ...]]
     #: The tiers and the axes of the step, each in their order: which device has
     #: which part follows from them, and does not show in the shapes.
     order: str = ""
     #: The elements of weights that the arrays hold, where they are known.
     layouts: Mapping[str, Layout] = dataclasses.field(default_factory=dict)
+    #: Flat numbers of the arguments that those are of which are saved, where each is
+    #: of one.
+    sources: Mapping[str, int] = dataclasses.field(default_factory=dict)
     #: The devices, where they are known.
     mesh: jax.sharding.Mesh | None = None
 
@@ -114,6 +117,16 @@ class State:
     @property
     def arguments(self) -> list[jax.ShapeDtypeStruct]:
         return [self.kept[name] for name in self.taken]
+
+    def continues(self, other: "State | None") -> bool:
+        """Whether what is saved of a step with the state `other` is, array by
+        array, of the same arguments in the same way, as in a step for another size
+        of the batch."""
+        return (other is not None and bool(self.saved)
+                and self.sources.keys() == self.saved.keys()
+                and (self.sources, self.saved, self.layouts, self.order, self.mesh)
+                == (other.sources, other.saved, other.layouts, other.order,
+                    other.mesh))
 
     def stamp(self) -> jax.Array | np.ndarray:
         """The array that says of which mesh a state is."""
@@ -158,7 +171,8 @@ class State:
                 "frozen": {name: list(pairs)
                            for name, pairs in self.frozen.items()},
                 "layouts": {name: dataclasses.asdict(layout)
-                            for name, layout in self.layouts.items()}}
+                            for name, layout in self.layouts.items()},
+                "sources": dict(self.sources)}
 
     @staticmethod
     def from_json(entries: Mapping[str, Any]) -> "State":
@@ -171,7 +185,8 @@ class State:
             entries.get("order", ""),
             {name: Layout(tuple(layout["shape"]), layout["dim"],
                           tuple(map(tuple, layout["factors"])))
-             for name, layout in entries.get("layouts", {}).items()})
+             for name, layout in entries.get("layouts", {}).items()},
+            entries.get("sources", {}))
 
     def on(self, mesh: jax.sharding.Mesh | None) -> "State":
         """The same, on the devices of a mesh if there is one."""
@@ -197,6 +212,7 @@ def read_state(module: ir.Module, arguments: Sequence[int],
     counts: dict[str, int] = {}
     frozen: dict[str, Any] = {}
     layouts: dict[str, Layout] = {}
+    sources: dict[str, int] = {}
     for entry in module.operation.attributes["zpp.state"]:
         kind = ir.StringAttr(entry["kind"]).value
         type_ = ir.RankedTensorType(ir.TypeAttr(entry["type"]).value)
@@ -210,6 +226,8 @@ def read_state(module: ir.Module, arguments: Sequence[int],
                 tuple(ir.DenseI64ArrayAttr(entry["shape"])),
                 ir.IntegerAttr(entry["dim"]).value,
                 tuple(zip(factors[::2], factors[1::2], strict=True)))
+        if "source" in entry:
+            sources[name] = arguments[ir.IntegerAttr(entry["source"]).value]
         if kind == "frozen":
             frozen[name] = tuple(
                 (arguments[argument], result) for argument, result in zip(
@@ -225,7 +243,7 @@ def read_state(module: ir.Module, arguments: Sequence[int],
     return State(kept, tuple(
         () if taken == 0 else kept if taken == len(kept) else
         (name for name in kept if name not in frozen)), frozen,
-        " ".join(order), layouts).on(mesh)
+        " ".join(order), layouts, sources).on(mesh)
 
 
 def extend(exported: jax.export.Exported, state: State | None
@@ -306,8 +324,8 @@ class Keeper:
              ) -> dict[str, jax.Array]:
         """The state that a call of that which `owner` stands for can go on from: all of
         the state, what does not follow from the arguments, or nothing. Whole
-        weights must be sent for the rest: none is kept, it is of another step,
-        or of weights that are not results of the latest call.
+        weights must be sent for the rest: none is kept, it is of a step with
+        other weights, or of weights that are not results of the latest call.
 
         A state that was given is redistributed if it is of another mesh, or
         dropped, with a warning, where that is not possible.
@@ -332,10 +350,12 @@ class Keeper:
             _check(self._arrays, state)
             _check_copies(self._arrays)
             return dict(self._arrays)
-        if self._owner is not owner or state.saved and not self._follow(leaves):
+        is_own = self._owner is owner
+        if not (is_own or state.continues(self._state)) or (
+                state.saved and not self._follow(leaves)):
             self._passed_on = set()
             return {}
-        if all(self._is_same(leaves, argument, result)
+        if is_own and all(self._is_same(leaves, argument, result)
                for pairs in state.frozen.values()
                for argument, result in pairs):
             return self._arrays
@@ -353,7 +373,8 @@ class Keeper:
     def _is_same(self, leaves: Sequence[Any], argument: int, result: int
                  ) -> bool:
         """Whether an argument is that of the latest call."""
-        known = (self._arguments.get(argument), self._results[result])
+        known = (self._arguments.get(argument),
+                 self._results[result] if result >= 0 else None)
         return any(ref is not None and ref() is leaves[argument]
                    for ref in known)
 

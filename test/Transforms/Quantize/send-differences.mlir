@@ -23,7 +23,7 @@
 // The embedding is gathered once and has a partition nevertheless.
 // The state says which elements of a weight a device keeps: of itself one of 2 x 4
 // slices, and of a GPU in all nodes two of them.
-// TAKES: zpp.state = [{dim = 0 : i64, factors = array<i64: 2, 4, 4, 1>, kind = "own", shape = array<i64: 32, 16>, type = tensor<512xbf16>}, {dim = 0 : i64, factors = array<i64: 2, 0, 4, 1>, kind = "held", shape = array<i64: 32, 16>, type = tensor<1024xbf16>}, {dim = 0 : i64, factors = array<i64: 2, 4, 4, 1>, kind = "own", shape = array<i64: 16, 48>, type = tensor<768xbf16>}
+// TAKES: zpp.state = [{dim = 0 : i64, factors = array<i64: 2, 4, 4, 1>, kind = "own", shape = array<i64: 32, 16>, source = {{[0-9]+}} : i64, type = tensor<512xbf16>}, {dim = 0 : i64, factors = array<i64: 2, 0, 4, 1>, kind = "held", shape = array<i64: 32, 16>, source = {{[0-9]+}} : i64, type = tensor<1024xbf16>}, {dim = 0 : i64, factors = array<i64: 2, 4, 4, 1>, kind = "own", shape = array<i64: 16, 48>, source = {{[0-9]+}} : i64, type = tensor<768xbf16>}
 // TAKES: func.func public @main({{.*}}, %{{[a-z0-9]+}}: tensor<512xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"node", "gpu"}]>}, %{{[a-z0-9]+}}: tensor<1024xbf16>
 // TAKES: call @zero_quantize_difference{{.*}}xbf16>, tensor<{{.*}}xbf16>) -> tensor<{{.*}}xi8>
 // TAKES: "stablehlo.all_gather"{{.*}}xi8>
@@ -31,7 +31,7 @@
 // Within the node, what is held travels as it is.
 // TAKES: "stablehlo.all_gather"{{.*}}(tensor<1x{{.*}}xbf16>)
 
-// STARTS: zpp.state = [{dim = 0 : i64, factors = array<i64: 2, 4, 4, 1>, kind = "own", shape = array<i64: 32, 16>, type = tensor<512xbf16>}
+// STARTS: zpp.state = [{dim = 0 : i64, factors = array<i64: 2, 4, 4, 1>, kind = "own", shape = array<i64: 32, 16>, source = {{[0-9]+}} : i64, type = tensor<512xbf16>}
 // STARTS-NOT: %{{[a-z0-9]+}}: tensor<512xbf16> {sdy.sharding
 // STARTS: "stablehlo.all_gather"{{.*}}zpp.keep{{.*}}xbf16>
 

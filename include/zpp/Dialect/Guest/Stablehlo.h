@@ -95,6 +95,18 @@ bool isElementwise(mlir::Operation *op);
 /// element-wise ops, data movement, constants, products.
 bool isDeterministic(mlir::Operation *op);
 
+/// The dims of one operand of a product.
+struct ProductDims {
+  /// Those that are summed over, and those that the result has once for both
+  /// operands. Any others are dims of the result by themselves.
+  llvm::SmallVector<int64_t> summed, batching;
+};
+
+/// Reads the dims of operand 0 or 1 of a product, or of the kernel of a
+/// convolution; nullopt for other operands and ops, and if `op` cannot be read.
+std::optional<ProductDims> getProductDims(mlir::Operation *op,
+                                          unsigned operand);
+
 /// The floating-point operations of a product or a convolution of static shape,
 /// a sum and a product each; 0 for other ops, and if `op` cannot be read.
 double getProductFlops(mlir::Operation *op);
