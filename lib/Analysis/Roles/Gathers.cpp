@@ -165,11 +165,11 @@ void RoleFinder::chooseWeights(ArrayRef<Candidate> gathers, Sums sums,
   llvm::DenseSet<Value> partners;
   llvm::DenseSet<std::pair<Value, int64_t>> mirrored;
   llvm::DenseMap<int64_t, int64_t> gradients;
-  bool hasGradients = false;
+  SmallVector<Value> allGradients;
   for (StepCollective *sum : sums) {
     if (!isGradient(*sum) && sum->rule != Rule::Difference)
       continue;
-    hasGradients = true;
+    allGradients.push_back(sum->op->getResult(0));
     auto proof = proofs.find(sum);
     if (proof != proofs.end() && !proof->second.weights.empty())
       for (Value weight : proof->second.weights) {
@@ -224,15 +224,28 @@ void RoleFinder::chooseWeights(ArrayRef<Candidate> gathers, Sums sums,
                     mirrored.contains({candidate.input, key});
            });
   };
-  // R7, too: what the step updates without a gradient, beside others.
-  auto isStatistic = [&](const Candidate &candidate) {
-    return hasGradients && !slices.lookup(candidate.slice).isProven &&
-           !isDeclared(candidate) && gradients.lookup(getKey(candidate)) == 0;
+  auto isUpdatedByGradient = [&](const Candidate &candidate) {
+    StepFlow::ValueSet updates = flow.getUpdatesOf(
+        [&](BlockArgument input) { return input == candidate.input; });
+    return llvm::any_of(allGradients,
+                        [&](Value sum) { return updates.contains(sum); });
   };
-  for (const Candidate &candidate : gathers)
-    if (isUnchanged(candidate) || isStatistic(candidate))
-      slices[candidate.slice].isContracted |=
-          getProver().isContracted(candidate.gather->op->getResult(0));
+  // R7, too: what the step updates without a gradient, beside others. The
+  // gradient of a bias may have another one as its partner, and updates it.
+  auto isStatistic = [&](const Candidate &candidate) {
+    return !allGradients.empty() && !slices.lookup(candidate.slice).isProven &&
+           !isDeclared(candidate) && gradients.lookup(getKey(candidate)) == 0 &&
+           candidate.input && !isUpdatedByGradient(candidate);
+  };
+  llvm::SmallPtrSet<const Candidate *, 8> statistics;
+  for (const Candidate &candidate : gathers) {
+    if (isStatistic(candidate))
+      statistics.insert(&candidate);
+    else if (!isUnchanged(candidate))
+      continue;
+    slices[candidate.slice].isContracted |=
+        getProver().isContracted(candidate.gather->op->getResult(0));
+  }
   for (const Candidate &candidate : gathers) {
     StepCollective &gather = *candidate.gather;
     Slice slice = slices.lookup(candidate.slice);
@@ -254,7 +267,7 @@ void RoleFinder::chooseWeights(ArrayRef<Candidate> gathers, Sums sums,
                                " inputs of its shape are gathered, but " +
                                std::to_string(numGradients) +
                                " gradients reduced; weights-of names weights"});
-    else if (hasGradients && !slice.isUsed && !isDeclared(candidate))
+    else if (!allGradients.empty() && !slice.isUsed && !isDeclared(candidate))
       object(gather, {Rule::Use, "no gradient is computed from it; weights-of "
                                  "names weights"});
     else if (isUnchanged(candidate) && !slice.isContracted)
@@ -262,7 +275,7 @@ void RoleFinder::chooseWeights(ArrayRef<Candidate> gathers, Sums sums,
              {Rule::Buffer,
               "it gathers a buffer: the step returns it as it came, and no "
               "product contracts it; weights-of names weights"});
-    else if (isStatistic(candidate) && !slice.isContracted)
+    else if (statistics.contains(&candidate) && !slice.isContracted)
       object(gather,
              {Rule::Buffer,
               "it gathers a statistic: the step updates it without a gradient, "
