@@ -190,7 +190,7 @@ def run_step(args, exported: steps.Steps, name: str, two_nodes: bool,
         launch.Process(
             [*command, "--rank", rank], environment | links.environment(
                 rank, exported.ranks // links.NODES, two_nodes)
-            | launch.sharing(count),
+            | launch.sharing(rank, count),
             args.log / f"{label}-{rank}.txt")
         for rank in range(count)]
     try:

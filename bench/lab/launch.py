@@ -57,13 +57,15 @@ def gpu_count() -> int:
         check=True).stdout.splitlines())
 
 
-def sharing(ranks: int) -> dict[str, str]:
-    """The variables with which the processes of `ranks` share the GPUs of this
-    machine; none if each has its own."""
+def sharing(rank: int, ranks: int) -> dict[str, str]:
+    """The variables with which the process of `rank` shares a GPU of this machine
+    with others; none if each of the `ranks` has its own. NCCL takes two ranks on
+    one GPU for a mistake unless they are on different hosts."""
     gpus = gpu_count()
     if not 0 < gpus < ranks:
         return {}
-    return {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 * gpus / ranks:.2f}"}
+    return {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 * gpus / ranks:.2f}",
+            "NCCL_HOSTID": f"rank{rank}"}
 
 
 def device_of(rank: int) -> int:
