@@ -249,9 +249,9 @@ class Options(SharedOptions):
         more="using.md#updates-of-replicated-weights")
     frozen: str | None = option(
         kinds.choice("none", "keep"), "none",
-        "keep: weights that the step returns as they came are sent in the first "
-        "step only. What a device has received of them, the secondary partition, "
-        "is kept between steps.", more="using.md#frozen-weights")
+        "keep: weights that the step returns as they came, or takes and does not "
+        "return, are sent in the first step only. What a device has received of "
+        "them, the secondary partition, is kept between steps.", more="using.md#frozen-weights")
     weights_of: str | Sequence[int] | Callable[[str], bool] | None = option(
         kinds.ARGUMENTS, None,
         "Arguments of the step to treat as weights even if the step does not "
