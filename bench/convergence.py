@@ -125,6 +125,7 @@ def export(folder: pathlib.Path, pages: bytes, settings: dict, platform: str):
     import jax
     import zpp
     folder.mkdir(parents=True, exist_ok=True)
+    text.write(folder, pages)
     experiment = Experiment(**settings, platform=platform,
                             variants=("fsdp", *VARIANTS))
     trainer = experiment.trainer(MESH)
@@ -138,7 +139,6 @@ def export(folder: pathlib.Path, pages: bytes, settings: dict, platform: str):
         write(folder / f"{name}.step", rewritten, platform)
         if rewritten.start is not None:
             write(folder / f"{name}-start.step", rewritten.start, platform)
-    text.write(folder, pages)
     (folder / "experiment.json").write_text(
         json.dumps(dataclasses.asdict(experiment), indent=1))
     print(f"{trainer.model_elements() / 1e6:.0f} M parameters, "

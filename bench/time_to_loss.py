@@ -66,6 +66,8 @@ OVERHEAD_SECONDS, LIMIT_SECONDS = 120, 1500
 
 def export(args):
     """Writes the steps, for each number of micro-batches, and the text."""
+    args.export.mkdir(parents=True, exist_ok=True)
+    text.write(args.export, text.read(args.text))
     rate, context = MODELS[args.model]
     sequences = 2 if args.tiny else steps.MODELS[args.model]["sequences"]
     for micro_batches in {count for count, _ in ROWS.values()}:
@@ -82,7 +84,6 @@ def export(args):
             if micro_batches > 1:
                 options["accumulate"] = "gpu"
         steps.export(of, args.export / f"k{micro_batches}")
-    text.write(args.export, text.read(args.text))
 
 
 # Run ---------------------------------------------------------------------

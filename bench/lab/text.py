@@ -21,8 +21,7 @@ SKIPPED = (".html", ".js", ".css", ".svg", ".png", ".gif", ".woff", ".woff2",
 
 
 def read(paths: list[pathlib.Path]) -> bytes:
-    """All pages of packages, folders and files, each once. Exits if they are too
-    few for a piece to be held out."""
+    """All pages of packages, folders and files, each once."""
     pages, seen = [], set()
     for path in paths:
         for name, content in sorted(_find_pages(path)):
@@ -36,11 +35,7 @@ def read(paths: list[pathlib.Path]) -> bytes:
             if digest not in seen:
                 seen.add(digest)
                 pages.append(content)
-    text = b"\n".join(pages)
-    if len(text) < PIECE * VALIDATION:
-        sys.exit(f"expected at least {PIECE * VALIDATION} bytes of text, but got "
-                 f"{len(text)}")
-    return text
+    return b"\n".join(pages)
 
 
 def _find_pages(path: pathlib.Path):
@@ -64,7 +59,11 @@ def _find_pages(path: pathlib.Path):
 
 
 def write(folder: pathlib.Path, pages: bytes):
-    """Puts the text into the folder of an experiment, where `Tokens` finds it."""
+    """Puts the text into the folder of an experiment, where `Tokens` finds it.
+    Exits if it is too short for a piece to be held out."""
+    if len(pages) < PIECE * VALIDATION:
+        sys.exit(f"expected at least {PIECE * VALIDATION} bytes of text, but got "
+                 f"{len(pages)}")
     (folder / "text.xz").write_bytes(lzma.compress(pages))
 
 

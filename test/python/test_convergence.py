@@ -5,7 +5,6 @@ that is interrupted goes on as if it were not."""
 
 import gzip
 import json
-import lzma
 import math
 import sys
 import xml.etree.ElementTree
@@ -85,19 +84,25 @@ def test_text_has_every_page_once(tmp_path):
     (tmp_path / "c.rst.gz").write_bytes(gzip.compress(b"two"))
     (tmp_path / "d.html").write_text("three")
     (tmp_path / "e.txt").write_bytes(b"\xff\xfe")
-    assert convergence.read_text([tmp_path]) == b"one\ntwo"
+    assert text.read([tmp_path]) == b"one\ntwo"
+
+
+def test_a_text_that_is_too_short_is_an_error(tmp_path):
+    with pytest.raises(SystemExit, match="expected at least 81920 bytes of text, "
+                                         "but got 4"):
+        text.write(tmp_path, b"text")
+    assert not list(tmp_path.iterdir())
 
 
 def test_validation_is_held_out(tmp_path):
-    piece, count = convergence.PIECE, convergence.VALIDATION
-    text = b"".join(bytes([number]) * piece for number in range(2 * count))
-    (tmp_path / "text.xz").write_bytes(lzma.compress(text + b"rest"))
-    experiment = convergence.Experiment(
-        **convergence.tiny(), platform="cpu", variants=())
-    tokens = convergence.Tokens(tmp_path, experiment)
+    piece, count = text.PIECE, text.VALIDATION
+    pages = b"".join(bytes([number]) * piece for number in range(2 * count))
+    text.write(tmp_path, pages + b"rest")
+    tokens = convergence.Experiment(
+        **convergence.tiny(), platform="cpu", variants=()).tokens(tmp_path)
     assert set(tokens.held_out) == {count - 1, 2 * count - 1}
     assert set(tokens.train) == set(range(2 * count)) - set(tokens.held_out)
-    assert len(tokens.train) + len(tokens.held_out) == len(text)
+    assert len(tokens.train) + len(tokens.held_out) == len(pages)
     first, again = tokens.batch(1, 5), tokens.batch(1, 5)
     assert first.shape == (8, 33) and first.dtype == np.int32
     assert np.array_equal(first, again)
