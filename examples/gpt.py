@@ -441,7 +441,7 @@ def _schedule(count, last_step):
     """The part of the learning rate that step `count` takes, which is 1 for the
     first of `last_step` steps."""
     at, end = count.astype(jnp.float32), last_step.astype(jnp.float32)
-    warm_up = jnp.maximum(1, end // 8)
+    warm_up = jnp.maximum(1, end / 8)
     fall = (at - warm_up) / (end - warm_up)
     return jnp.minimum(at / warm_up, 0.5 + 0.5 * jnp.cos(math.pi * fall))
 
