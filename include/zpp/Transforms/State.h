@@ -13,11 +13,11 @@
 namespace zpp {
 
 /// On a module: a list of what its step keeps from call to call, one dictionary
-/// with `kind` and `type` for each of its last results, and `source`, the number
-/// of the argument that it is of, if that is one. They are its last arguments
-/// too, unless the step begins what is kept. What a weight's elements are of
-/// which a device keeps a part is in `shape`, `dim` and `factors`, where it is
-/// known (zero-send-differences).
+/// with `kind` and `type` for each of its last results, and `source`, the
+/// number of the argument that it is of, if that is one. They are its last
+/// arguments too, unless the step begins what is kept. What a weight's elements
+/// are of which a device keeps a part is in `shape`, `dim` and `factors`, where
+/// it is known (zero-send-differences).
 inline constexpr llvm::StringLiteral kStateAttr = "zpp.state";
 
 /// On a module: the numbers of the arguments that are weights of which its step

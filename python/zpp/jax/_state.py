@@ -39,7 +39,7 @@ class Layout:
 
     def slices(self, devices: int) -> np.ndarray:
         """The numbers of the slices of each device, [devices, slices]."""
-        found = np.zeros((devices, 1), np.int64)
+        found: np.ndarray = np.zeros((devices, 1), np.int64)
         ids = np.arange(devices)[:, None]
         for size, stride in self.factors:
             digits = (ids // stride % size if stride
