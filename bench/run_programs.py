@@ -24,7 +24,6 @@ import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -32,7 +31,8 @@ from collections.abc import Callable
 
 import lab
 from lab import launch
-from trainers import commit, sharding, tokens
+from lab.tables import describe_commit, write_between
+from trainers import sharding, tokens
 
 WAYS = {"plain": "plain", "run": "zpp run", "jit": "zpp.jit"}
 LIMIT_SECONDS = 900
@@ -495,25 +495,14 @@ def main():
     table = "\n".join([
         "| program | | loss | off by at most | between nodes | first call | step |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: |", *lines, "",
-        f"{datetime.date.today()}, {commit_or_none()}, JAX {about.get('jax')}, "
+        f"{datetime.date.today()}, {describe_commit() or 'a copy without git'}, JAX {about.get('jax')}, "
         f"{args.processes} processes on {args.gpus} {machine}, {args.layers} layers "
         f"of {args.width}, {args.sequences} x {args.length} tokens, step "
         f"{args.steps}; bytes of a device in a step."])
     print(table)
     if args.write:
-        path = lab.ROOT / "docs" / "using.md"
-        before, begin, rest = path.read_text().partition(
-            "<!-- run programs: begin -->\n")
-        _, end, after = rest.partition("<!-- run programs: end -->\n")
-        path.write_text(f"{before}{begin}{table}\n{end}{after}")
+        write_between(lab.ROOT / "docs" / "using.md", "run programs", table)
     return 0 if is_complete else 1
-
-
-def commit_or_none() -> str:
-    try:
-        return commit()
-    except (OSError, subprocess.CalledProcessError):
-        return "a copy without git"
 
 
 if __name__ == "__main__":

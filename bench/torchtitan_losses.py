@@ -26,13 +26,13 @@ import datetime
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 
 import lab
 from lab import launch
-from trainers import commit, tokens
+from lab.tables import describe_commit, write_between
+from trainers import tokens
 
 RANKS = 4
 LIMIT_SECONDS = 900
@@ -283,10 +283,7 @@ def main():
                     versions.add(each["torch"])
             lines.append(row(setup, options, found, plain))
             print(lines[-1], flush=True)
-    try:
-        version = commit()
-    except (OSError, subprocess.CalledProcessError):
-        version = "a copy without git"
+    version = describe_commit() or "a copy without git"
     where = f"{args.gpus} GPUs" if args.gpus else "CPU processes with gloo"
     table = "\n".join([
         "| setup | weights, gradients | loss of FSDP2 | with zpp | off by at most | "
@@ -297,11 +294,7 @@ def main():
         f"step {args.steps}; bytes of a rank per step."])
     print(table)
     if args.write and is_complete:
-        path = lab.ROOT / "docs" / "torch.md"
-        before, begin, rest = path.read_text().partition(
-            "<!-- torchtitan: begin -->\n")
-        _, end, after = rest.partition("<!-- torchtitan: end -->\n")
-        path.write_text(f"{before}{begin}{table}\n{end}{after}")
+        write_between(lab.ROOT / "docs" / "torch.md", "torchtitan", table)
     return 0 if is_complete else 1
 
 

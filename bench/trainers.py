@@ -28,6 +28,9 @@ import sys
 import tempfile
 from collections.abc import Callable
 
+import lab
+from lab.tables import describe_commit, write_between
+
 STEPS = 8
 TIERS = "node:2,gpu:4"
 JAX = ["jax==0.11.2", "flatbuffers"]
@@ -578,13 +581,6 @@ def run_apart(name: str, python: pathlib.Path, log: pathlib.Path
         return json.loads(result.read_text())
 
 
-def commit() -> str:
-    return subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--exclude=*"],
-        cwd=pathlib.Path(__file__).parent, check=True, text=True,
-        stdout=subprocess.PIPE).stdout.strip()
-
-
 def row(title: str, version: str, result: dict | str) -> str:
     if isinstance(result, str):
         return f"| {title} | {version} | {result} | | | |"
@@ -621,15 +617,11 @@ def main():
     table = "\n".join([
         "| trainer | version | loss | with zpp.jit | between nodes | with "
         "zpp.jit |", "| --- | --- | --- | --- | --- | --- |", *lines, "",
-        f"{datetime.date.today()}, {commit()}, JAX "
+        f"{datetime.date.today()}, {describe_commit() or 'a copy without git'}, JAX "
         f"{', '.join(sorted(versions))}, step {STEPS}, bytes of one step "
         "between two nodes."])
     if arguments.write:
-        path = pathlib.Path(__file__).parents[1] / "docs" / "using.md"
-        before, begin, rest = path.read_text().partition(
-            "<!-- trainers: begin -->\n")
-        _, end, after = rest.partition("<!-- trainers: end -->\n")
-        path.write_text(f"{before}{begin}{table}\n{end}{after}")
+        write_between(lab.ROOT / "docs" / "using.md", "trainers", table)
 
 
 if __name__ == "__main__":

@@ -11,11 +11,10 @@ import functools
 import json
 import math
 import pathlib
-import subprocess
 import time
 
-import lab
 from lab import links
+from lab.tables import describe_commit
 
 #: How weights lie -> the axes over which they are replicated.
 REPLICATED = {"FSDP": (), "HSDP": ("node",), "DDP": ("node", "gpu")}
@@ -181,7 +180,7 @@ def describe(model: str, gpus_per_node: int, platform: str, *,
         "platform": platform, "kind": kind, "variants": {
             name: options for name, options in variants.items()
             if words is None or any(word in name for word in words)},
-        "jax": jax.__version__, "commit": _commit()}))
+        "jax": jax.__version__, "commit": describe_commit() or "unknown"}))
 
 
 def export_once(of: dict, folder: pathlib.Path) -> Steps:
@@ -249,11 +248,3 @@ def export(of: dict, folder: pathlib.Path) -> Steps:
     # The manifest comes last: a folder without it has no steps.
     _write(steps)
     return steps
-
-
-def _commit() -> str:
-    process = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--exclude=*"],
-        cwd=lab.ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        text=True, check=False)
-    return process.stdout.strip() or "unknown"
