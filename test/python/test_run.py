@@ -255,10 +255,39 @@ def test_agreement(module, installed, monkeypatch):
     assert keys == []
     for _ in range(2):
         rewriter._agree(module, left, devices_of(0, 0, 1, 1))
-    assert keys == ["zpp/run/jit_step/0,1/1", "zpp/run/jit_step/0,1/2"]
+    step = f"zpp/run/jit_step/{module.digest}/0,1"
+    assert keys == [f"{step}/1", f"{step}/2"]
     zpp.uninstall()
     installed()._agree(module, left, devices_of(0, 1))
-    assert keys[2:] == ["zpp/run/jit_step/0,1/3"]
+    assert keys[2:] == [f"{step}/3"]
+
+
+def test_modules_of_one_name_do_not_swap_keys(module, installed, monkeypatch):
+    """Threads may compile them at once, in another order in each process."""
+    other = _hook.HloModule(module.content.replace(b"tanh", b"sqrt"))
+    assert other.name == module.name and other.digest != module.digest
+
+    def keys(modules):
+        found = {}
+        monkeypatch.setattr(_install, "_agreements", collections.Counter())
+        for each in modules:
+            def exchange(key, own, processes, seconds, each=each):
+                found[each.digest] = key
+                return dict.fromkeys(processes, own)
+            monkeypatch.setattr(_hook, "exchange", exchange)
+            installed()._agree(each, _install._Decision(None, "why"),
+                               devices_of(0, 1))
+            zpp.uninstall()
+        return found
+    assert keys([module, other]) == keys([other, module])
+
+
+def test_digests_are_those_of_other_processes(module):
+    """Names, numbers and places in source files are not in them."""
+    renamed = _hook.HloModule(module.content.replace(b"recorded.py", b"elsewhere.p")
+                              .replace(b"opt-barrier.", b"abc-barrier."))
+    assert renamed.content != module.content
+    assert renamed.digest == module.digest
 
 
 def test_disagreement_names_the_process(module, installed, monkeypatch):

@@ -11,6 +11,7 @@ this JAX keeps the contract. Nothing else in zpp depends on it.
 
 import dataclasses
 import functools
+import hashlib
 import io
 import itertools
 import re
@@ -141,7 +142,7 @@ _SCHEDULE, _DEVICE_ASSIGNMENT, _STACK_FRAMES, _RECOVERY = 7, 15, 17, 20
 #: others stay: aliases, donors, shardings, the layouts of arguments and results.
 _REPLACED = {_ENTRY_NAME, _COMPUTATIONS, _ENTRY_ID, _STACK_FRAMES, _RECOVERY}
 #: Fields of HloComputationProto and HloInstructionProto.
-_INSTRUCTIONS, _OPCODE, _CONTROL_PREDECESSORS = 2, 2, 37
+_INSTRUCTIONS, _OPCODE, _SHAPE, _CONTROL_PREDECESSORS = 2, 2, 3, 37
 
 _COLLECTIVES = {"all-gather", "all-reduce", "reduce-scatter", "all-to-all",
                 "collective-permute", "all-gather-start", "all-reduce-start",
@@ -239,6 +240,14 @@ class HloModule:
     def opcodes(self) -> list[str]:
         return [opcode.decode() for instruction in self._instructions
                 if isinstance(opcode := instruction.get(_OPCODE), bytes)]
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """A digest of the opcodes and shapes of its instructions. Their names,
+        their order and where they come from may differ between processes."""
+        lines = sorted(repr((each.get(_OPCODE), each.get(_SHAPE)))
+                       for each in self._instructions)
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     @property
     def has_collectives(self) -> bool:

@@ -128,8 +128,8 @@ def _words(options: Options) -> str:
         if (value := getattr(values, name)) is not None)
 
 
-#: How many modules of a name the processes have agreed on, by the key of JAX's
-#: coordination service, in which each key is written once.
+#: How often the processes have agreed on a module of this name and content, by the
+#: key of JAX's coordination service, in which each key is written once.
 _agreements: collections.Counter[str] = collections.Counter()
 _agreements_lock = threading.Lock()
 
@@ -229,7 +229,10 @@ class _Rewriter:
         processes = sorted({device.process_index for device in devices})
         if len(processes) == 1:
             return
-        key = f"zpp/run/{module.name}/{','.join(map(str, processes))}"
+        # Threads may compile several modules of a name at once, in another order in
+        # each process.
+        key = (f"zpp/run/{module.name}/{module.digest}/"
+               f"{','.join(map(str, processes))}")
         with _agreements_lock:
             _agreements[key] += 1
             key += f"/{_agreements[key]}"
