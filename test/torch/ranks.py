@@ -18,6 +18,9 @@ import torch.distributed as dist
 
 #: Seconds that are enough for every function.
 LIMIT = 120
+#: Imported once: each process begins as a copy of one that has them.
+_PRELOADED = ("torch.distributed.checkpoint", "torch.distributed.tensor.parallel",
+              "torch.utils.checkpoint", "zpp.torch")
 #: The outcome of a rank that does not end.
 NO_RESULT = "no result in time"
 
@@ -85,7 +88,8 @@ class Pool:
         self._processes = []
 
     def _start(self):
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(list(_PRELOADED))
         self._folder = tempfile.TemporaryDirectory(prefix="zpp-")
         store = str(pathlib.Path(self._folder.name, "store"))
         for rank in range(self._size):

@@ -53,7 +53,7 @@ def compile_anew():
 
 def test_compiled_buckets_are_kept_on_disk(monkeypatch):
     first = compile_anew()
-    assert (first.input_bytes, first.output_bytes) == ((8000,), 2000)
+    assert (first.input_bytes, first.output_bytes) == ((8000,), (2000,))
     assert first.sent == {"node": 528, "gpu": 2032}
     with monkeypatch.context() as patch:
         patch.setattr(_bucket, "rewrite_text", None)
@@ -131,7 +131,7 @@ def test_differences():
     compiled = _bucket.compile_bucket(bucket, bucket.options(options))
     # This rank's slice, what the others hold of it, and all that is held.
     assert compiled.input_bytes == (2000, 2000, 4000)
-    assert compiled.output_bytes == 4000 and compiled.reason == ""
+    assert compiled.output_bytes == (4000,) and compiled.reason == ""
     # Half a byte each, and 16 scales, in multiples of 16 bytes.
     assert compiled.sent == {"node": 544}
 

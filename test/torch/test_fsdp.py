@@ -417,18 +417,19 @@ def test_other_types_are_left_alone(pool):
             "float64"}
 
 
-def test_mixed_types_are_left_alone(pool):
-    for report in pool(training.report_of_mixed_types):
+def test_bytes_among_the_types_are_left_alone(pool):
+    """A base that is quantized already, with an adapter."""
+    for report in pool(training.report_of_quantized_base):
         (entry,) = report["collectives"]
         assert entry["reason"] == (
-            "fully_shard gathers it as bytes: its parameters have several types, "
-            "or are gathered in a format of their own; set param_dtype, or shard "
-            "them as modules of their own")
-        # 2 x 8 bf16 and 2 f32 on each of 4 ranks, one of them on the other node
+            "fully_shard gathers it as bytes: some of its parameters have other "
+            "types than float32, bfloat16 and float16, or are gathered in a format "
+            "of their own; shard them as modules of their own")
+        # 2 x 8 bytes and 2 f32 on each of 4 ranks, one of them on the other node
         # in turn.
-        assert entry["type"] == "uint8" and entry["elements"] == 40
+        assert entry["type"] == "uint8" and entry["elements"] == 24
         assert report["total"]["before"] == report["total"]["after"] == {
-            "node": 40, "gpu": 80}
+            "node": 24, "gpu": 48}
 
 
 def test_groups_outside_of_the_mesh_are_errors(pool):
@@ -454,7 +455,7 @@ def test_captured_steps_are_errors(pool):
 @pytest.mark.parametrize("options", [None, ZEROPP], ids=["FSDP2", "zpp"])
 def test_a_lost_rank_ends_the_others(cache, options):
     """As it does with FSDP2: an error of the process group, in time."""
-    *others, (_, lost) = ranks.Pool(4, exchange_limit=20).outcomes(
+    *others, (_, lost) = ranks.Pool(4, exchange_limit=10).outcomes(
         training.lose_last, options)
     assert lost == "ended with 1"
     for error, trace in others:

@@ -18,9 +18,11 @@ import json
 import math
 import os
 import pathlib
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from zpp._bundle import MANIFEST, Bundle, read_bundle, read_file, seal, unseal
 from zpp._bundle import write_folder
@@ -30,8 +32,10 @@ from zpp._options import Options, Tuning
 from zpp._torch_options import TorchOptions
 from zpp._warn import warn
 
+#: Bytes of an element of each type.
+_ITEM_BYTES = {"f32": 4, "bf16": 2, "f16": 2}
 _REPORT = "bucket.json"
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,49 +60,114 @@ class Bucket:
     difference: str = ""
     #: The elements that share a scale in it.
     block: int = 0
+    #: The types and elements of what else is in the same message, of a gather.
+    also: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def parts(self) -> tuple[tuple[str, int], ...]:
+        """The types in a message, and the elements of each in one rank's slice."""
+        return (self.type, self.elements), *self.also
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of one rank's slice."""
+        return sum(elements * _ITEM_BYTES[dtype] for dtype, elements in self.parts)
 
     def text(self, sent: Mapping[str, int] | None = None) -> str:
         """The module. `sent` has the bytes that a rank sends over each tier if
         nothing is rewritten. Without it the compiler cannot report the rewrite.
         """
-        names = ", ".join(f'"{name}"' for name, _ in self.tiers)
-        sizes = ", ".join(str(size) for _, size in self.tiers)
-        mesh = ", ".join(f'"{name}" = {size}' for name, size in self.tiers)
-        group = ",".join(name for name, _ in self.tiers)
-        whole = self.elements
-        if self.kind != "all_reduce":
-            whole *= math.prod(size for _, size in self.tiers)
-        part = f"tensor<{self.elements}x{self.type}>"
-        full = f"tensor<{whole}x{self.type}>"
         if self.kind == "all_gather":
-            operation, role, phase = "all_gather", "weight", "forward"
-            source, result, held, given = part, full, "!part", "!whole"
-        else:
-            operation = f"{self.kind} {'mean' if self.is_mean else 'sum'}"
-            role, phase = "gradient", "backward"
-            source, result, held, given = full, part, "!whole", "!part"
-        types = f"{held} to {given}"
-        if self.kind == "all_reduce":
-            result, given, types = full, held, held
-        before = ", ".join(str(bytes_) for bytes_ in (sent or {}).values())
-        origin = (f'zpp.origin = {{id = 0 : i64, kind = "{self.kind}", '
-                  f'role = "{role}", phase = "{phase}", group = "{group}", '
-                  f'trips = 1 : i64, before = [{before}]}}')
-        # The text of errors and traces, regardless of where it was compiled.
-        loc = f'loc("{role}s of {self.elements} {self.type}")'
+            return self._gather_text(sent)
+        names, sizes, mesh = self._axes()
+        whole = self.elements
+        if self.kind == "reduce_scatter":
+            whole *= math.prod(size for _, size in self.tiers)
+        source = f"tensor<{whole}x{self.type}>"
+        result = f"tensor<{self.elements}x{self.type}>"
+        origin = self._origin(0, "gradient", "backward", sent)
+        loc = f'loc("gradients of {self.elements} {self.type}")'
         if self.along:
             return self._hop_text(mesh, names, origin, loc)
-        if self.difference:
-            return self._difference_text(mesh, names, sizes, origin, loc)
+        given = "!part" if self.kind == "reduce_scatter" else "!whole"
+        types = "!whole to !part" if given == "!part" else given
+        operation = f"{self.kind} {'mean' if self.is_mean else 'sum'}"
         return f"""\
 #mesh = #zero.mesh<{mesh}>
 !part = !zero.shard<{whole}x{self.type}, dim 0 = ({names}) on #mesh>
 !whole = !zero.shard<{whole}x{self.type}, dim 0 = ({sizes}) on #mesh>
 func.func @main(%source: {source}) -> {result} {{
-  %0 = zero.from_local %source : {source} to {held} {loc}
+  %0 = zero.from_local %source : {source} to !whole {loc}
   %1 = zero.{operation} %0 along [{names}] {{{origin}}} : {types} {loc}
   %2 = zero.to_local %1 : {given} to {result} {loc}
   return %2 : {result} {loc}
+}} {loc}
+"""
+
+    def _axes(self) -> tuple[str, str, str]:
+        """The names of the tiers, their sizes and the mesh, as the text has them."""
+        return (", ".join(f'"{name}"' for name, _ in self.tiers),
+                ", ".join(str(size) for _, size in self.tiers),
+                ", ".join(f'"{name}" = {size}' for name, size in self.tiers))
+
+    def _origin(self, number: int, role: str, phase: str,
+                sent: Mapping[str, int] | None) -> str:
+        group = ",".join(name for name, _ in self.tiers)
+        before = ", ".join(str(bytes_) for bytes_ in (sent or {}).values())
+        return (f'zpp.origin = {{id = {number} : i64, kind = "{self.kind}", '
+                f'role = "{role}", phase = "{phase}", group = "{group}", '
+                f'trips = 1 : i64, before = [{before}]}}')
+
+    def _gather_text(self, sent: Mapping[str, int] | None) -> str:
+        """The module of a gather of each part. Of differences, what this rank's
+        slice was is a part of what is held; the result may take the place of the
+        latter."""
+        names, sizes, mesh = self._axes()
+        aliases, arguments, results, body = "", [], [], ""
+        for i, (dtype, elements) in enumerate(self.parts):
+            whole = elements * math.prod(size for _, size in self.tiers)
+            part, full = f"tensor<{elements}x{dtype}>", f"tensor<{whole}x{dtype}>"
+            # The text of errors and traces, regardless of where it was compiled.
+            loc = f'loc("weights of {elements} {dtype}")'
+            own = elements * _ITEM_BYTES[dtype]
+            origin = self._origin(i, "weight", "forward", sent and {
+                tier: bytes_ * own // self.bytes for tier, bytes_ in sent.items()})
+            shard = f"!zero.shard<{whole}x{dtype}, dim 0 ="
+            aliases += (f"!part{i} = {shard} ({names}) on #mesh>\n"
+                        f"!whole{i} = {shard} ({sizes}) on #mesh>\n")
+            arguments.append(f"%source{i}: {part}")
+            results.append(full)
+            body += (f"  %part{i} = zero.from_local %source{i} : {part} to "
+                     f"!part{i} {loc}\n")
+            sends, arrives, value = f"!part{i}", f"!whole{i}", f"%part{i}"
+            if self.difference:
+                sends, arrives, value = f"!sent{i}", f"!arrived{i}", f"%sent{i}"
+                quant = f"#zero.quant<{self.difference}, block = {self.block}>"
+                aliases += (f"{sends} = {shard} ({names}) on #mesh, {quant}>\n"
+                            f"{arrives} = {shard} ({sizes}) on #mesh, {quant}>\n")
+                arguments += [f"%own{i}: {part}", f"%held{i}: {full}"]
+                body += (
+                    f"  %before{i} = zero.from_local %own{i} : {part} to !part{i} "
+                    f"{loc}\n"
+                    f"  {value} = zero.encode %part{i} minus %before{i} : !part{i} "
+                    f"to {sends} {loc}\n")
+            body += (f"  %all{i} = zero.all_gather {value} along [{names}] "
+                     f"{{{origin}}} : {sends} to {arrives} {loc}\n")
+            value = f"%all{i}"
+            if self.difference:
+                value = f"%now{i}"
+                body += (
+                    f"  %old{i} = zero.from_local %held{i} : {full} to !whole{i} "
+                    f"{loc}\n"
+                    f"  {value} = zero.decode %all{i} plus %old{i} : {arrives} to "
+                    f"!whole{i} {loc}\n")
+            body += (f"  %result{i} = zero.to_local {value} : !whole{i} to {full} "
+                     f"{loc}\n")
+        values = ", ".join(f"%result{i}" for i in range(len(results)))
+        return f"""\
+#mesh = #zero.mesh<{mesh}>
+{aliases}func.func @main({", ".join(arguments)}) -> ({", ".join(results)}) {{
+{body}  return {values} : {", ".join(results)} {loc}
 }} {loc}
 """
 
@@ -130,32 +199,6 @@ func.func @main(%source: {source}) -> {result} {{
 }} {loc}
 """
 
-    def _difference_text(self, mesh: str, names: str, sizes: str, origin: str,
-                         loc: str) -> str:
-        """The module of a gather of differences. What this rank's slice was is
-        a part of what is held; the result may take the place of the latter."""
-        whole = self.elements * math.prod(size for _, size in self.tiers)
-        part = f"tensor<{self.elements}x{self.type}>"
-        full = f"tensor<{whole}x{self.type}>"
-        quant = f"#zero.quant<{self.difference}, block = {self.block}>"
-        return f"""\
-#mesh = #zero.mesh<{mesh}>
-!part = !zero.shard<{whole}x{self.type}, dim 0 = ({names}) on #mesh>
-!sent = !zero.shard<{whole}x{self.type}, dim 0 = ({names}) on #mesh, {quant}>
-!arrived = !zero.shard<{whole}x{self.type}, dim 0 = ({sizes}) on #mesh, {quant}>
-!whole = !zero.shard<{whole}x{self.type}, dim 0 = ({sizes}) on #mesh>
-func.func @main(%source: {part}, %own: {part}, %held: {full}) -> {full} {{
-  %0 = zero.from_local %source : {part} to !part {loc}
-  %1 = zero.from_local %own : {part} to !part {loc}
-  %2 = zero.encode %0 minus %1 : !part to !sent {loc}
-  %3 = zero.all_gather %2 along [{names}] {{{origin}}} : !sent to !arrived {loc}
-  %4 = zero.from_local %held : {full} to !whole {loc}
-  %5 = zero.decode %3 plus %4 : !arrived to !whole {loc}
-  %6 = zero.to_local %5 : !whole to {full} {loc}
-  return %6 : {full} {loc}
-}} {loc}
-"""
-
     def options(self, options: TorchOptions) -> Options:
         """The options with which the bucket is compiled."""
         is_gather = self.kind == "all_gather"
@@ -169,9 +212,11 @@ func.func @main(%source: {part}, %own: {part}, %held: {full}) -> {full} {{
             reduced=options.reduced if self.kind == "all_reduce" else "none",
             secondary="none", regather=False, links=",".join(links) or None,
             tuning=Tuning(**dataclasses.asdict(options.tuning),
-                          coalesce_bytes=0))
+                          coalesce_bytes=_ONE_MESSAGE if self.also else 0))
 
 
+#: More bytes than a buffer has.
+_ONE_MESSAGE = 1 << 62
 #: The end of `Options.weights` for differences.
 _DELTA = ":delta"
 
@@ -198,17 +243,17 @@ class Compiled:
     reason: str
     #: The library with the function, in the cache.
     library: pathlib.Path
-    #: Its name, and the bytes of its inputs, its output and its workspace.
+    #: Its name, and the bytes of its inputs, its outputs and its workspace.
     function: str = ""
     input_bytes: tuple[int, ...] = ()
-    output_bytes: int = 0
+    output_bytes: tuple[int, ...] = ()
     workspace_bytes: int = 0
+    #: The arguments of the bucket that are its inputs, by their places, and the
+    #: results that are its outputs.
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
     #: Bytes that a rank sends over each tier.
     sent: Mapping[str, int] = dataclasses.field(default_factory=dict)
-
-
-#: Bytes of an element of each type.
-_ITEM_BYTES = {"f32": 4, "bf16": 2, "f16": 2}
 
 
 def sent_as_it_is(bucket: Bucket) -> dict[str, int]:
@@ -217,7 +262,7 @@ def sent_as_it_is(bucket: Bucket) -> dict[str, int]:
         return _sent(bucket)
     # Of a gather and a scatter, each byte as often as any other.
     one = Bucket(bucket.kind, "f32", 1, bucket.tiers, along=bucket.along)
-    return {tier: bytes_ * bucket.elements * _ITEM_BYTES[bucket.type] // 4
+    return {tier: bytes_ * bucket.bytes // 4
             for tier, bytes_ in _sent(one).items()}
 
 
@@ -274,9 +319,9 @@ def _compile_into(folder: pathlib.Path, bucket: Bucket, options: Options
     with _locked(folder.with_suffix(".lock")):
         with contextlib.suppress(*unusable):
             return _read(folder)
-        reason, files = _rewrite(bucket, options)
+        result, files = _rewrite(bucket, options)
         _remove(folder)
-        report = seal({"version": _VERSION, "reason": reason}, {})
+        report = seal({"version": _VERSION, **result}, {})
         write_folder(folder, {**files, _REPORT: report}, (MANIFEST, _REPORT))
         return _read(folder)
 
@@ -289,14 +334,16 @@ def _remove(path: pathlib.Path) -> None:
 
 
 def _rewrite(bucket: Bucket, options: Options
-             ) -> tuple[str, Mapping[str, bytes]]:
-    """The reason why a bucket is left to PyTorch, or the files of its bundle."""
+             ) -> tuple[dict[str, Any], Mapping[str, bytes]]:
+    """The reason why a bucket is left to PyTorch, or the order of the buffers of its
+    function; and the files of its bundle."""
     def rewrite(bucket, target):
         result = rewrite_text(
             bucket.text(sent_as_it_is(bucket)), options, target,
             phases=_LATER_PHASES if bucket.difference else ("zeropp",))
-        (entry,) = result.report["collectives"]
-        return entry["reason"], result.bundle
+        # What does not shrink travels with what does.
+        reasons = [entry["reason"] for entry in result.report["collectives"]]
+        return "" if "" in reasons else reasons[0], result
 
     if bucket.is_mean or bucket.difference:
         # The compiler has no op for a mean that it leaves alone. A difference
@@ -304,9 +351,28 @@ def _rewrite(bucket: Bucket, options: Options
         reason, _ = rewrite(dataclasses.replace(
             bucket, is_mean=False, difference=""), "portable")
         if reason:
-            return reason, {}
-    reason, bundle = rewrite(bucket, "cuda")
-    return reason, {} if reason else bundle.files
+            return {"reason": reason}, {}
+    reason, result = rewrite(bucket, "cuda")
+    if not reason and len(result.bundle.manifest["functions"]) > 1:
+        reason = "its types would not travel in one message"
+    if reason:
+        return {"reason": reason}, {}
+    inputs, outputs = _find_order(result.text)
+    return ({"reason": "", "inputs": inputs, "outputs": outputs},
+            result.bundle.files)
+
+
+def _find_order(text: str) -> tuple[list[int], list[int]]:
+    """The places of the arguments of a module that are the inputs of its only
+    function, in their order, and of the results that are its outputs."""
+    start, end = (re.search(pattern, text) for pattern in (
+        r'"stablehlo\.custom_call"\(([^)]*)\)', r'"func\.return"\(([^)]*)\)'))
+    assert start and end
+    inputs = [int(number) for number in re.findall(r"%arg(\d+)", start[1])]
+    # A single result of a call has no number.
+    results = [int(number or 0) for number in
+               re.findall(r"%\w+(?:#(\d+))?", end[1])]
+    return inputs, [results.index(place) for place in range(len(results))]
 
 
 def cache_folder() -> pathlib.Path:
@@ -333,15 +399,16 @@ def _make_cache_folder(folder: pathlib.Path) -> pathlib.Path:
 
 
 def _read(folder: pathlib.Path) -> Compiled:
-    reason = unseal(_REPORT, read_file(folder, _REPORT), _VERSION)["reason"]
+    found = unseal(_REPORT, read_file(folder, _REPORT), _VERSION)
     library = folder / "libstep.so"
-    if reason:
-        return Compiled(reason, library)
+    if found["reason"]:
+        return Compiled(found["reason"], library)
     bundle: Bundle = read_bundle(folder)
     (function,) = bundle.manifest["functions"]
-    (output_bytes,) = function["outputs"]
     return Compiled("", library, function["name"], tuple(function["inputs"]),
-                    output_bytes, function["workspace"], function["bytes"])
+                    tuple(function["outputs"]), function["workspace"],
+                    tuple(found["inputs"]), tuple(found["outputs"]),
+                    function["bytes"])
 
 
 def tool_versions() -> dict[str, str]:

@@ -20,6 +20,7 @@ from zpp.torch._accumulate import Accumulation, Passes
 from zpp.torch._ahead import Order, stream_of_gathers, stream_of_hops
 from zpp.torch._bucket import sends_differences
 from zpp.torch._calls import AllGather, ReduceScatter, Work
+from zpp.torch._layout import Layout
 from zpp.torch._plans import Plan, make_plan, plan_hops, plan_in_vain, plan_sum
 from zpp.torch._runtime import Runner, get_runner, run_as_op
 from zpp.torch._secondary import Hops, SecondaryPartition, make_hops
@@ -104,14 +105,17 @@ class Communication:
             else:
                 makers.append(functools.partial(
                     make_plan, "all_gather", dtype, elements, False, self.mesh,
-                    group, _whole(options), self._reason("all_gather", options)))
+                    group, _whole(options), self._reason("all_gather", options),
+                    layout=slices.layout))
         return makers
 
     def facts(self) -> list:
         """Returns what the ranks of its groups must agree on, as JSON has it."""
         slices = _pytorch.slices_of(self._parameters)
-        return [[str(part) for part in slice_] if slice_ else None
-                for slice_ in (slices.gathered, slices.reduced)]
+        types = slices.layout.segments if slices.layout else ()
+        return [*([str(part) for part in slice_] if slice_ else None
+                  for slice_ in (slices.gathered, slices.reduced)),
+                [[str(dtype), count] for dtype, count in types]]
 
     def gather(self, result: torch.Tensor, source: torch.Tensor,
                group: dist.ProcessGroup, async_op: bool) -> Any:
@@ -129,7 +133,8 @@ class Communication:
             return _run_apart(gather, stream_of_gathers(source.device), source,
                               result) if async_op else gather()
         plan = make_plan("all_gather", source.dtype, source.numel(), False,
-                         self.mesh, group, _whole(options), reason)
+                         self.mesh, group, _whole(options), reason,
+                         layout=self._layout(source.dtype, source.numel()))
         self._calls[plan] += 1
         if not plan.compiled:
             return dist.all_gather_into_tensor(result, source, group=group,
@@ -239,7 +244,15 @@ class Communication:
         if sends_differences(options) and not is_difference:
             reason = "there is nothing that differences could be added to"
         return make_plan("all_gather", dtype, elements, False, self.mesh,
-                         hops.outer, options, reason, is_difference)
+                         hops.outer, options, reason, is_difference,
+                         layout=self._layout(dtype, elements))
+
+    def _layout(self, dtype: torch.dtype, elements: int) -> Layout | None:
+        """The order of a slice that is gathered as bytes, if it is known."""
+        if dtype != torch.uint8:
+            return None
+        layout = _pytorch.slices_of(self._parameters).layout
+        return layout if layout and layout.bytes == elements else None
 
     def scatter(self, result: torch.Tensor, source: torch.Tensor,
                 group: dist.ProcessGroup, op: Any, async_op: bool) -> Any:
@@ -523,15 +536,21 @@ class Communication:
              ) -> dist.Work | None:
         # FSDP2 gathers and reduces in place, but a function's buffers must not
         # overlap, but for what is held.
-        if _share_memory(sources[0], result):
+        if plan.layout is None and _share_memory(sources[0], result):
             sources = [sources[0].clone(), *sources[1:]]
         device = result.device
+        compiled, layout = plan.compiled, plan.layout
+        assert compiled
         label = (f"zpp::{plan.kind} {self.name or 'the root module'} "
-                 f"{sum(plan.compiled.sent.values())} B")
+                 f"{sum(compiled.sent.values())} B")
         get = functools.partial(self.runner, plan, group, device)
 
         def run():
-            run_as_op(get, plan.compiled, sources, result, label)
+            if layout is not None:
+                _run_parts(functools.partial(run_as_op, get, compiled, label=label),
+                           sources, result, layout)
+            else:
+                run_as_op(get, compiled, sources, [result], label)
             if factor is not None:
                 result.mul_(factor)
 
@@ -572,6 +591,19 @@ def _whole(options: Options) -> Options:
     """The options of a gather that has no differences to send."""
     return (options.replace(weights="i8") if sends_differences(options)
             else options)
+
+
+def _run_parts(run: Callable[[list[torch.Tensor], list[torch.Tensor]], None],
+               sources: list[torch.Tensor], result: torch.Tensor, layout: Layout
+               ) -> None:
+    """Runs a function that has arguments and a result for each type."""
+    packed = [layout.pack(source) for source in sources]
+    # A difference is added to what is held.
+    parts = (packed[-1] if sources[-1] is result else
+             [result.new_empty(count * (result.numel() // layout.bytes), dtype=dtype)
+              for dtype, count in layout.parts])
+    run([part for of_type in zip(*packed) for part in of_type], parts)
+    layout.unpack(parts, result)
 
 
 def _share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:

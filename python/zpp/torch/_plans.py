@@ -18,6 +18,7 @@ from zpp._torch_options import TorchTuning as Tuning
 from zpp.torch import _mesh
 from zpp.torch._bucket import (Bucket, Compiled, compile_bucket, format_of,
                                sent_as_it_is)
+from zpp.torch._layout import Layout
 
 #: The compiler's names of the types that it knows.
 _TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
@@ -30,6 +31,7 @@ class Plan:
 
     kind: str
     type: str
+    #: Elements of one rank's slice; its bytes, if it has several types.
     elements: int
     group: dist.ProcessGroup
     #: The tiers in which the ranks of the group differ; empty if nothing is
@@ -41,12 +43,15 @@ class Plan:
     #: None where PyTorch does it, for a reason.
     compiled: Compiled | None
     reason: str
+    #: The order of a slice with several types.
+    layout: Layout | None = None
 
     def entry(self, name: str, calls: int) -> dict:
         """The entry of the report."""
         return {
             "module": name, "kind": self.kind, "type": self.type,
-            "elements": self.elements, "group": _mesh.describe(self.tiers),
+            "elements": (self.elements if self.layout is None else
+                         sum(count for _, count in self.layout.parts)), "group": _mesh.describe(self.tiers),
             "calls": calls, "before": dict(self.before),
             "after": dict(self.after), "rewritten": not self.reason,
             "reason": self.reason}
@@ -56,32 +61,39 @@ class Plan:
 def make_plan(kind: str, dtype: torch.dtype, elements: int, is_mean: bool,
               mesh: str, group: dist.ProcessGroup, options: Options,
               reason: str, is_difference: bool = False,
-              along: tuple[str, ...] = ()) -> Plan:
+              along: tuple[str, ...] = (), layout: Layout | None = None) -> Plan:
     """Args:
       elements: of one rank's slice; of an all_reduce all.
       mesh: the tiers of all ranks.
       reason: why it is left to PyTorch, if this is known already.
       is_difference: of a gather, whether it sends differences to what is held.
       along: of a scatter, the tiers of the hop, as `Bucket` has it.
+      layout: of a gather of bytes, what they are, if it is known.
     """
+    if layout is not None and not {each for each, _ in layout.parts} <= set(_TYPES):
+        layout = None
     tiers = _mesh.find_tiers(parse_mesh(mesh),
                              dist.get_process_group_ranks(group))
-    name = _TYPES.get(dtype) or str(dtype).removeprefix("torch.")
+    parts = tuple((_TYPES[each], count) for each, count in layout.parts
+                  ) if layout else ()
+    name = ("+".join(each for each, _ in parts) or _TYPES.get(dtype)
+            or str(dtype).removeprefix("torch."))
     if not elements or not tiers:
         return Plan(kind, name, elements, group, {}, {}, {}, None,
                     reason or "nothing is sent")
     before = _volume(kind, dtype, elements, tiers, along)
     compiled = None
-    if dtype not in _TYPES:
+    if dtype not in _TYPES and not parts:
         reason = reason or (
-            "fully_shard gathers it as bytes: its parameters have several "
-            "types, or are gathered in a format of their own; set param_dtype, "
-            "or shard them as modules of their own"
+            "fully_shard gathers it as bytes: some of its parameters have other "
+            "types than float32, bfloat16 and float16, or are gathered in a format "
+            "of their own; shard them as modules of their own"
             if dtype == torch.uint8 else
             f"expected elements of float32, bfloat16 or float16, but got {name}")
     elif not reason:
-        bucket = Bucket(kind, name, elements, tuple(tiers.items()), is_mean,
-                        along)
+        (first, count), *also = parts or [(name, elements)]
+        bucket = Bucket(kind, first, count, tuple(tiers.items()), is_mean, along,
+                        also=tuple(also))
         if is_difference:
             bucket = dataclasses.replace(
                 bucket, difference=format_of(options.weights),
@@ -91,11 +103,11 @@ def make_plan(kind: str, dtype: torch.dtype, elements: int, is_mean: bool,
         compiled = compile_bucket(
             bucket, bucket.options(options.replace(gradients=formats)))
         reason = compiled.reason
-    if reason:
+    if compiled is None or reason:
         return Plan(kind, name, elements, group, tiers, before, before, None,
-                    reason)
+                    reason, layout)
     return Plan(kind, name, elements, group, tiers, before, compiled.sent,
-                compiled, "")
+                compiled, "", layout)
 
 
 def _volume(kind: str, dtype: torch.dtype, elements: int,
@@ -130,7 +142,7 @@ def plan_hops(outer: Plan, mesh: str, group: dist.ProcessGroup,
     after.update({} if is_held else outer.after)
     return Plan("all_gather", outer.type, outer.elements, group, tiers,
                 _volume("all_gather", dtype, outer.elements, tiers),
-                dict(after), None, "")
+                dict(after), None, "", outer.layout)
 
 
 @functools.cache
@@ -140,7 +152,7 @@ def plan_in_vain(outer: Plan, mesh: str, group: dist.ProcessGroup) -> Plan:
     tiers = _mesh.find_tiers(parse_mesh(mesh), dist.get_process_group_ranks(group))
     none = dict.fromkeys(tiers, 0)
     return Plan(outer.kind, outer.type, outer.elements, group, tiers, none,
-                {**none, **outer.after}, None, "")
+                {**none, **outer.after}, None, "", outer.layout)
 
 
 @functools.cache

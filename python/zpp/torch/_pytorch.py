@@ -17,6 +17,8 @@ from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 
+from zpp.torch._layout import Layout
+
 #: The oldest and the newest version that the tests have run with.
 TESTED = (2, 9), (2, 15)
 
@@ -164,6 +166,8 @@ class Slices:
     #: The gather: the elements of one rank, and their type; None if tensor
     #: subclasses decide it.
     gathered: tuple[int, torch.dtype] | None
+    #: Its order if it has several types.
+    layout: Layout | None
     #: The reduction, likewise; None if nothing is trained.
     reduced: tuple[int, torch.dtype] | None
     #: Whether the reduction takes the mean, rather than a sum.
@@ -191,6 +195,8 @@ def slices_of(parameters: Any) -> Slices:
     reduced_type = types.pop() if len(types) == 1 else None
     return Slices(
         _join(gathered) if is_known else None,
+        Layout(tuple((dtype, count) for count, dtype in gathered))
+        if is_known and len({dtype for _, dtype in gathered}) > 1 else None,
         (sum(count for count, _ in reduced), reduced_type) if reduced_type
         else None,
         reduced_type in (torch.float32, torch.bfloat16) and
@@ -232,8 +238,9 @@ def next_slice(parameters: Any) -> torch.Tensor | None:
     with torch.no_grad():
         parts = [part for each in parameters.fsdp_params
                  for part in each.all_gather_inputs]
-        return (torch.cat(parts) if len({part.dtype for part in parts}) == 1
-                else None)
+        if len({part.dtype for part in parts}) > 1:
+            parts = [part.view(torch.uint8) for part in parts]
+        return torch.cat(parts)
 
 
 def storages_of(parameters: Any) -> list[torch.UntypedStorage]:

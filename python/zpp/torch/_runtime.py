@@ -165,11 +165,11 @@ class Runner:
         return torch.cuda.Stream(self._device)
 
     def run(self, compiled: Compiled, sources: Sequence[torch.Tensor],
-            result: torch.Tensor) -> None:
+            results: Sequence[torch.Tensor]) -> None:
         """Queues a function on the current stream; on the CPU, runs it.
 
         Args:
-          result: does not overlap the sources, unless the function updates one
+          results: do not overlap the sources, unless the function updates one
             of them.
 
         Raises:
@@ -177,16 +177,18 @@ class Runner:
           RuntimeError.
         """
         workspace = torch.empty(compiled.workspace_bytes, dtype=torch.uint8,
-                                device=result.device)
+                                device=results[0].device)
         self._tensors = (
-            *map(_as_bytes, sources, compiled.input_bytes),
-            _as_bytes(result, compiled.output_bytes), workspace)
+            *(_as_bytes(sources[place], count) for place, count in
+              zip(compiled.inputs, compiled.input_bytes, strict=True)),
+            *(_as_bytes(results[place], count) for place, count in
+              zip(compiled.outputs, compiled.output_bytes, strict=True)), workspace)
         buffers = (ctypes.c_void_p * len(self._tensors))(
             *(tensor.data_ptr() for tensor in self._tensors))
         library = _library()
         try:
             if self._is_cuda:
-                stream = torch.cuda.current_stream(result.device)
+                stream = torch.cuda.current_stream(workspace.device)
                 library.zpp_rt_enter(self._rank, stream.cuda_stream)
             _function(compiled.library, compiled.function)(self._rank, buffers)
         finally:
@@ -241,15 +243,15 @@ class Runner:
 _pending: dict[int, tuple] = {}
 _numbers = itertools.count()
 _operators = torch.library.Library("zpp", "DEF")
-_operators.define("run(Tensor[] sources, Tensor(a!) result, int call) -> ()")
+_operators.define("run(Tensor[] sources, Tensor(a!)[] results, int call) -> ()")
 
 
 def run_as_op(get_runner: Callable[[], Runner], compiled: Compiled,
-              sources: Sequence[torch.Tensor], result: torch.Tensor,
+              sources: Sequence[torch.Tensor], results: Sequence[torch.Tensor],
               label: str) -> None:
     """Runs a function as an operator of PyTorch, so that profiles and modes see
-    it. Fake tensors, of a dry run, need no runner: nothing is sent, and the
-    result has its shape already.
+    it. Fake tensors, of a dry run, need no runner: nothing is sent, and
+    results have their shapes already.
 
     Args:
       label: its name in profiles.
@@ -257,22 +259,22 @@ def run_as_op(get_runner: Callable[[], Runner], compiled: Compiled,
     number = next(_numbers)
     _pending[number] = get_runner, compiled, label
     try:
-        torch.ops.zpp.run(list(sources), result, number)
+        torch.ops.zpp.run(list(sources), list(results), number)
     finally:
         del _pending[number]
 
 
 @torch.library.impl(_operators, "run", "CompositeExplicitAutograd")
-def _run(sources: Sequence[torch.Tensor], result: torch.Tensor, call: int
-         ) -> None:
+def _run(sources: Sequence[torch.Tensor], results: Sequence[torch.Tensor],
+         call: int) -> None:
     get_runner, compiled, label = _pending[call]
-    with torch.profiler.record_function(label), _nvtx_range(label, result):
-        get_runner().run(compiled, sources, result)
+    with torch.profiler.record_function(label), _nvtx_range(label, results[0]):
+        get_runner().run(compiled, sources, results)
 
 
 @torch.library.register_fake("zpp::run", lib=_operators)
-def _run_fake(sources: Sequence[torch.Tensor], result: torch.Tensor, call: int
-              ) -> None:
+def _run_fake(sources: Sequence[torch.Tensor], results: Sequence[torch.Tensor],
+              call: int) -> None:
     pass
 
 
