@@ -340,7 +340,7 @@ def work(args, sizes: Sizes):
     def wrap(jitted):
         if args.way != "jit":
             return jitted
-        steps.append(zpp.jit(jitted, mesh=mesh_of(args)))
+        steps.append(zpp.jit(jitted, mesh=mesh_of(args), links="none"))
         return steps[-1]
 
     record = Record()

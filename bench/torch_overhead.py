@@ -32,7 +32,7 @@ from peers import MODEL, TINY
 LIMIT_SECONDS = 400
 OFF = {"weights": "none", "gradients": "none"}
 #: Options of zpp.
-VARIANTS = {"FSDP2": OFF, "FSDP2 + zpp": {},
+VARIANTS = {"FSDP2": OFF, "FSDP2 + zpp": {"links": "none"},
             "FSDP2 + zpp, links": {"links": "gpu=400gbyte"},
             "FSDP2 again": OFF}
 

@@ -177,7 +177,8 @@ def train(args, folder: str) -> dict:
                 module.set_force_sum_reduction_for_comms(True)
         if options is not None:
             # The line.
-            zpp.torch.compress(model, mesh="node:2,gpu:2", **options)
+            zpp.torch.compress(model, mesh="node:2,gpu:2", links="none",
+                               **options)
         return model
 
     config.model_spec = dataclasses.replace(spec, parallelize_fn=parallelize)

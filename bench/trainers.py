@@ -513,7 +513,7 @@ def run_here(name: str) -> dict:
     steps = []
 
     def wrap(jitted):
-        steps.append(zpp.jit(jitted, mesh=TIERS))
+        steps.append(zpp.jit(jitted, mesh=TIERS, links="none"))
         return steps[-1]
 
     run = TRAINERS[name].run

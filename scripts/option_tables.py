@@ -44,7 +44,7 @@ def code(word: str) -> str:
 
 
 def values_of(text: str) -> str:
-    return re.sub(r"\bnone\b|\ball\b|0,3-7|[A-Z][\w:=,.]*[A-Z.]\w*|\bF\b",
+    return re.sub(r"\bnone\b|\bmeasured\b|\ball\b|0,3-7|[A-Z][\w:=,.]*[A-Z.]\w*|\bF\b",
                   lambda match: code(match[0]), text)
 
 

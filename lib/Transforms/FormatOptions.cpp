@@ -82,7 +82,7 @@ LogicalResult LinksOption::read() {
 }
 
 FailureOr<std::optional<LinkModel>> LinksOption::getModel(const Mesh &mesh) {
-  if (text.empty())
+  if (text.empty() || text == "none")
     return std::optional<LinkModel>();
   auto found = models.find(mesh.str());
   if (found != models.end())

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from zpp._bundle import Bundle, read_bundle
+from zpp._option_kinds import MEASURED, NO_LINKS
 from zpp._options import Options, describe
 from zpp._warn import warn
 
@@ -51,7 +52,8 @@ class Rewritten:
 
     text: str
     #: The parsed report: {"mesh", "collectives", "total"}, as --zero-report
-    #: writes it. Bytes per device and step.
+    #: writes it, and the "links" that were given or measured, or None. Bytes per
+    #: device and step.
     report: dict
     #: Everything the compiler said, in order.
     remarks: tuple[Diagnostic, ...]
@@ -107,8 +109,9 @@ def rewrite_text(text: str, options: Options, target: str,
             remarks += _run([find_bundler(), output, "-o", made],
                             options.tuning.compile_timeout)
             output, bundle = made / "step.mlir", read_bundle(made)
-        result = Rewritten(output.read_text(), json.loads(report.read_text()),
-                           tuple(remarks), target, bundle=bundle)
+        entries = {**json.loads(report.read_text()), "links": pipeline["links"]}
+        result = Rewritten(output.read_text(), entries, tuple(remarks), target,
+                           bundle=bundle)
     for collective in result.left_alone:
         logger.info("%s: %s left as it is: %s", collective["location"],
                     collective["kind"], collective["reason"])
@@ -148,6 +151,7 @@ def import_partitioned(text: str) -> str:
 def _pipeline(options: Options, target: str) -> dict:
     """The options of the pass pipeline."""
     pipeline = _words(options) | _words(options.tuning, "tuning.")
+    pipeline["links"] = _speeds(options)
     for name in ("weights_of", "gradients_of"):
         # The front end has turned names into numbers of the module's arguments.
         if (named := getattr(options, name)) is not None:
@@ -157,6 +161,16 @@ def _pipeline(options: Options, target: str) -> dict:
     if target != "portable":
         pipeline["target"] = "cuda"
     return pipeline
+
+
+def _speeds(options: Options) -> Any:
+    """The links as the compiler reads them."""
+    if options.links == MEASURED:
+        raise ValueError(
+            f"links: expected speeds such as 'node=50gbit,gpu=400gbyte', but got "
+            f"{MEASURED!r}, for which there must be devices; zpp.jit and "
+            f"zpp.torch.compress take it")
+    return None if options.links == NO_LINKS else options.links
 
 
 def _words(options: Any, prefix: str = "") -> dict:
@@ -189,7 +203,7 @@ def predict(text: str, variants: Mapping[str, tuple[Options, str | None]],
             report_options = {
                 "mesh": options.mesh, "format": "json",
                 "output": report_path(name), "device": device,
-                "compute-scale": repr(float(scale)), "links": options.links,
+                "compute-scale": repr(float(scale)), "links": _speeds(options),
                 "timeline": True}
             passes = [f"zero-report{{{_join(report_options)}}}"]
             passes.insert(0, _IMPORT.strip("-") if target is None else

@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from zpp._warn import warn
+
 #: The format of a value on the wire.
 FORMATS = ("i8", "i4")
 
@@ -136,7 +138,15 @@ def _parse_arguments(text: str) -> Any:
 ARGUMENTS = Kind("all, 0,3-7", _read_arguments, _parse_arguments)
 
 
+#: Words for links: to be measured, and not to be known.
+MEASURED, NO_LINKS = "measured", "none"
+
+
 def _read_links(value: Any) -> str:
+    if value == "measure":
+        warn("links='measure' is an old word, which works in this release only; "
+             "write links='measured'", FutureWarning)
+        return MEASURED
     if isinstance(value, str):
         return value
     if isinstance(value, os.PathLike):
@@ -147,7 +157,8 @@ def _read_links(value: Any) -> str:
                      f"but got {value!r}")
 
 
-LINKS = Kind("TIER=NUMBERgbit,... or gbyte, a file", _read_links)
+LINKS = Kind(f"{MEASURED}, {NO_LINKS}, TIER=NUMBERgbit,... or gbyte, a file",
+             _read_links)
 
 
 #: The name of a tier.

@@ -188,10 +188,13 @@ class SharedOptions(_Described):
         "(hpZ).", default_text="the innermost tier")
     links: str | os.PathLike | Mapping[str, str] | None = option(
         kinds.LINKS, None,
-        "What a device sends per second over each tier; `zpp-perf --calibrate > "
-        "FILE` measures it. Collectives that quantization or hops would not make "
-        "faster are left alone, except small weights that can travel with "
-        "others. In Python also {\"node\": \"50gbit\"}.", default_text="none")
+        "What a device sends per second over each tier. With measured, zpp.jit and "
+        "zpp.torch.compress find out over the step's own groups, in about a second, "
+        "and keep it; `zpp-perf --calibrate > FILE` measures it too. Collectives that "
+        "quantization or hops would not make faster are left alone, except small "
+        "weights that can travel with others. In Python also {\"node\": \"50gbit\"}.",
+        default_text="measured where the runtime communicates between GPUs, otherwise none",
+        more="using.md#links")
     #: Options for experts: a `Tuning`, or its fields as a dict, of which one is
     #: made.
     tuning: Any = None

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from zpp._compiler import logger, predict, report_entries
+from zpp._option_kinds import NO_LINKS
 from zpp._options import Options
 
 _OFF = {"weights": "none", "gradients": "none", "secondary": "none"}
@@ -233,7 +234,7 @@ def plan_text(text: str, options: Options, *, device: str | None,
         report_entries(text, options)
     return Plan(
         {tier: first["mesh"][tier] for tier in first["time"]["tiers"]}, device,
-        None if options.links is None else str(options.links),
+        None if options.links in (None, NO_LINKS) else str(options.links),
         tuple(_read(name, variants[name], report)
               for name, report in reports.items()),
         first["time"]["flops"], first["time"]["unknown_loops"])

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The options of `zpp.torch`: what applies to models of fully_shard."""
 
-import dataclasses
-import os
 import typing
 from collections.abc import Mapping
 from typing import Any
@@ -51,13 +49,6 @@ class TorchOptions(SharedOptions):
         "not change (hpZ). Backward passes, further micro-batches, evaluation "
         "and frozen weights gather within it.",
         default_text="none; with :delta the innermost tier")
-    links: str | os.PathLike | Mapping[str, str] | None = option(
-        dataclasses.replace(
-            kinds.LINKS, values=f"measure, {kinds.LINKS.values}"), None,
-        "What a device sends per second over each tier. With measure, compress "
-        "finds out, in about a second; `zpp-perf --calibrate > FILE` measures it "
-        "too. Collectives that quantization or hops would not make faster are left "
-        "alone. In Python also {\"node\": \"50gbit\"}.", default_text="none")
     accumulate: str | int | None = option(
         kinds.GROUP, "none",
         "The group within which the gradients of micro-batches are summed, in "

@@ -152,7 +152,7 @@ def train(options: dict | None, steps: int, reduce: torch.dtype = torch.float32,
         fully_shard(layer, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=policy)
     if options is not None:
-        zpp.torch.compress(model, **options)
+        training.compress(model, **options)
     optimizer = torch.optim.Adam(model.parameters(), 3e-4)
     losses = []
     for step in range(steps):

@@ -312,7 +312,7 @@ def test_what_does_not_gain_is_left_alone(pool, plain):
 
 def test_links_are_measured(pool):
     """The same on all ranks, in steps that do not change from run to run."""
-    results = pool(training.train, {**ZEROPP, "links": "measure"}, report=True)
+    results = pool(training.train, {**ZEROPP, "links": "measured"}, report=True)
     (links,) = {r["report"]["links"] for r in results}
     speeds = re.fullmatch(r"node=(\S+)gbit,gpu=(\S+)gbit", links).groups()
     for speed in speeds:
@@ -321,7 +321,7 @@ def test_links_are_measured(pool):
     # A link of gloo is slow.
     assert any(entry["rewritten"]
                for entry in results[0]["report"]["collectives"])
-    for error in pool(training.error_of_disagreement, {"links": "measure"}, 2):
+    for error in pool(training.error_of_disagreement, {"links": "measured"}, 2):
         assert re.match("ValueError: .*: expected the same on all ranks, but got "
                         ".*links=None.* on rank 0 and None on rank 2$", error)
 

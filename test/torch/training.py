@@ -35,6 +35,12 @@ MIXED = MixedPrecisionPolicy(param_dtype=torch.bfloat16,
                              reduce_dtype=torch.float32)
 
 
+def compress(model: nn.Module, *args, **options) -> nn.Module:
+    """`zpp.torch.compress`, which by default does not measure links: on those within a
+    host nothing would be left to test."""
+    return zpp.torch.compress(model, *args, **{"links": "none", **options})
+
+
 def device() -> torch.device:
     """Returns the device of this rank."""
     return (torch.device("cuda", torch.cuda.current_device())
@@ -100,7 +106,7 @@ def make_model(options: Mapping[str, Any] | None, *, policy=MIXED, mesh=None,
                     reshard_after_forward=reshard, offload_policy=offload)
     fully_shard(model, mesh=mesh, mp_policy=policy, offload_policy=offload)
     if options is not None:
-        zpp.torch.compress(model, **options)
+        compress(model, **options)
     return model
 
 
@@ -133,7 +139,7 @@ def train(options, steps=6, clip=None, report=False, switched_off=False,
     if switched_off:
         loss_of(model, make_batch()).backward()
         model.zero_grad()
-        zpp.torch.compress(model, **{**options, **OFF})
+        compress(model, **{**options, **OFF})
     optimizer = torch.optim.Adam(
         [p for p in model.parameters() if p.requires_grad], 3e-3)
     losses = []
@@ -195,7 +201,7 @@ def alternating_gradients(options, shards_blocks: bool) -> dict:
         fully_shard(block, mesh=all_ranks(), mp_policy=MIXED)
     fully_shard(model, mesh=all_ranks(), mp_policy=MIXED)
     if options is not None:
-        zpp.torch.compress(model, **options)
+        compress(model, **options)
     for i in range(3):
         model.set_requires_gradient_sync(i == 2)
         loss_of(model, make_batch(i)).backward()
@@ -253,11 +259,11 @@ def errors_of_accumulation() -> list[str]:
     loss_of(model, make_batch()).backward()
     found = []
     try:
-        zpp.torch.compress(model, **ZEROPP)
+        compress(model, **ZEROPP)
     except RuntimeError as error:
         found.append(str(error))
     model = make_model(None)
-    zpp.torch.compress(model[0], **ZEROPP, accumulate="gpu", micro_batches=2)
+    compress(model[0], **ZEROPP, accumulate="gpu", micro_batches=2)
     try:
         loss_of(model, make_batch()).backward()
     except RuntimeError as error:
@@ -356,7 +362,7 @@ def train_like_torchtitan(options, steps=6) -> dict:
                 reshard_after_forward=False)
     fully_shard(model, mesh=mesh["dp"], mp_policy=MIXED)
     if options is not None:
-        zpp.torch.compress(model, **options)
+        compress(model, **options)
     model.to_empty(device=device())
     torch.manual_seed(0)
     for parameter in model.parameters():
@@ -391,7 +397,7 @@ def train_with_expert_mesh(options) -> dict | None:
 
     fully_shard(model, mesh=infos[0].mesh, mp_policy=MIXED,
                 shard_placement_fn=place)
-    zpp.torch.compress(model, **options)
+    compress(model, **options)
     inputs, _ = make_batch()
     for _ in range(2):
         model(inputs).sum().backward()
@@ -518,7 +524,7 @@ def compiles_early(options, **model_options) -> bool:
         raise AssertionError("compiled late")
 
     model = make_model(None, **model_options)
-    zpp.torch.compress(model, **options)
+    compress(model, **options)
     with mock.patch.object(_plans, "compile_bucket", fail), \
             mock.patch.object(_runtime, "Runner", fail):
         for _ in range(2):
@@ -531,7 +537,7 @@ def own_collectives_after_off(**model_options) -> list[str]:
     """The names of what FSDP2 communicates with."""
     model = make_model(ZEROPP, **model_options)
     loss_of(model, make_batch()).backward()
-    zpp.torch.compress(model, **{**ZEROPP, **OFF})
+    compress(model, **{**ZEROPP, **OFF})
     found = []
     for _, module in _pytorch.modules_of(model):
         for parameters in _pytorch.parameter_groups(module):
@@ -547,7 +553,7 @@ def error_of_own_collectives() -> str:
     model = make_model(None)
     model[0].set_custom_all_gather(_calls.AllGather(None))
     try:
-        zpp.torch.compress(model, **ZEROPP)
+        compress(model, **ZEROPP)
     except ValueError as error:
         return str(error)
     return "none"
@@ -560,7 +566,7 @@ def train_with_separate_scatters() -> tuple[list[float], bool] | None:
     if not hasattr(model, "set_separate_reduce_scatter_group"):
         return None
     model.set_separate_reduce_scatter_group(True)
-    zpp.torch.compress(model, **ZEROPP)
+    compress(model, **ZEROPP)
     optimizer = torch.optim.Adam(model.parameters(), 3e-3)
     losses = []
     for _ in range(6):
@@ -704,7 +710,7 @@ def make_shared_block(options) -> nn.Module:
     fully_shard(block, mesh=all_ranks(), mp_policy=MIXED)
     fully_shard(model, mesh=all_ranks(), mp_policy=MIXED)
     if options is not None:
-        zpp.torch.compress(model, **options)
+        compress(model, **options)
     return model
 
 
@@ -826,7 +832,7 @@ def evaluate_after_compress(first: Mapping, second: Mapping) -> list[torch.Tenso
     with torch.no_grad():
         results.append(model(inputs))
         model.reshard()
-        zpp.torch.compress(model, **second)
+        compress(model, **second)
         results.append(model(inputs))
     return [result.float() for result in results]
 
@@ -867,7 +873,7 @@ def lose_last(options: Mapping[str, Any] | None) -> str:
 def overridden() -> dict:
     """A report where one block has options of its own."""
     model = make_model(ZEROPP)
-    zpp.torch.compress(model[0], mesh=ZEROPP["mesh"], weights="none",
+    compress(model[0], mesh=ZEROPP["mesh"], weights="none",
                        gradients="i8")
     loss_of(model, make_batch()).backward()
     return zpp.torch.report(model)
@@ -903,7 +909,7 @@ def error_of_fsdp1() -> str:
     model = nn.Sequential(FullyShardedDataParallel(
         nn.Linear(4, 4), device_id=device()))
     try:
-        zpp.torch.compress(model, mesh="gpu:4")
+        compress(model, mesh="gpu:4")
     except TypeError as error:
         return str(error)
     return "none"
@@ -914,7 +920,7 @@ def error_of_f64() -> dict:
     torch.manual_seed(0)
     model = nn.Linear(8, 8, dtype=torch.float64, device=device())
     fully_shard(model, mesh=all_ranks())
-    zpp.torch.compress(model, **ZEROPP)
+    compress(model, **ZEROPP)
     model(torch.ones(2, 8, dtype=torch.float64, device=device())
           ).sum().backward()
     return zpp.torch.report(model)
@@ -926,7 +932,7 @@ def report_of_quantized_base() -> dict:
     model.weight = nn.Parameter(torch.ones(8, 8, dtype=torch.uint8, device=device()),
                                 requires_grad=False)
     fully_shard(model, mesh=all_ranks())
-    zpp.torch.compress(model, **ZEROPP)
+    compress(model, **ZEROPP)
     model.unshard()
     return zpp.torch.report(model)
 

@@ -23,6 +23,7 @@ import jax
 
 from zpp._compiler import Rewritten, rewrite_text
 from zpp._files import write_file
+from zpp._option_kinds import MEASURED
 from zpp._options import Options, describe, parse_mesh
 from zpp._release import find_version
 from zpp.jax import _hook, _runtime
@@ -414,6 +415,10 @@ def check_options(options: Options) -> Options:
                 f"{name}: expected a word without state, such as {word}, as a "
                 f"compiled module has the arguments that it has, but got "
                 f"{value}; zpp.jit keeps state")
+    if options.links == MEASURED:
+        raise ValueError(f"links: expected speeds such as 'node=50gbit,gpu=400gbyte', "
+                         f"as nothing can run while XLA compiles, but got "
+                         f"{MEASURED!r}; zpp.jit takes it")
     if options.weights_of is not None:
         raise ValueError(f"weights_of: expected none, as it counts the arguments "
                          f"of one step, but got {options.weights_of!r}; zpp.jit "

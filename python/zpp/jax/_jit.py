@@ -14,8 +14,9 @@ from zpp._options import OPTION_NAMES, Options, read_schedule
 from zpp._plan import Auto, Plan, plan_text, split_auto
 from zpp.jax._export import Step, check_callable, export_call
 from zpp.jax._libraries import call_with, is_jitted_by_library
-from zpp.jax._load import Program, check_not_traced
+from zpp.jax._load import Program, check_not_traced, find_mesh
 from zpp.jax._rewrite import complete_auto, module_of_step, rewrite_step
+from zpp.jax._rewrite import with_links
 from zpp.jax._state import Keeper
 
 #: Options of `jax.jit` that may be named again beside a step that is
@@ -160,6 +161,9 @@ class JittedStep:
         _, options = next(entry for entry in self._schedule
                           if entry[0] <= self.calls)
         text, options = module_of_step(step, options)
+        # By default nothing runs on devices.
+        options = with_links(options, "portable",
+                             find_mesh(step, jax.tree.leaves((args, kwargs))))
         return plan_text(text, options, device=given.device, compute=compute)
 
     def _load(self, args: tuple, kwargs: dict) -> tuple[_Loaded, list]:
@@ -190,7 +194,7 @@ class JittedStep:
 
     def _compile(self, step: Step, options: Options, leaves: list,
                  given: tuple[tuple, dict]) -> _Loaded:
-        rewritten = rewrite_step(step, options, self._auto)
+        rewritten = rewrite_step(step, options, self._auto, find_mesh(step, leaves))
         program = Program.of(rewritten.step, self._compiler_options)
         if rewritten.step is step:
             return _Loaded(rewritten, program, self._original(*given))

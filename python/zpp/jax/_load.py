@@ -57,7 +57,7 @@ class Program:
     def call(self, leaves: Sequence[Any], keeper: Keeper) -> Any:
         """The results for these arguments, with what `keeper` has for them."""
         running, kept = self, {}
-        mesh = _find_mesh(self.step, leaves)
+        mesh = find_mesh(self.step, leaves)
         if self.start is None:
             keeper.check_not_given()
         else:
@@ -164,7 +164,7 @@ def _device_context(step: Step, leaves: Sequence[Any]):
     return jax.set_mesh(step.mesh)
 
 
-def _find_mesh(step: Step, leaves: Sequence[Any]) -> jax.sharding.Mesh | None:
+def find_mesh(step: Step, leaves: Sequence[Any]) -> jax.sharding.Mesh | None:
     """The mesh of a call, with devices in the order in which XLA numbers
     them."""
     count = step.exported.nr_devices
@@ -179,7 +179,7 @@ def _find_mesh(step: Step, leaves: Sequence[Any]) -> jax.sharding.Mesh | None:
 
 def _devices(step: Step, leaves: Sequence[Any]) -> tuple[jax.Device, ...]:
     """The devices of a call."""
-    mesh = _find_mesh(step, leaves)
+    mesh = find_mesh(step, leaves)
     if mesh is None:
         raise ValueError(
             f"expected an argument on a mesh of {step.exported.nr_devices} "

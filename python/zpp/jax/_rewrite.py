@@ -10,24 +10,31 @@ import numpy as np
 
 from zpp._compiler import Rewritten, find_bundler, logger, rewrite_text
 from zpp._compiler import warn_if_nothing_was_rewritten, with_reason
+from zpp._links import MEASURED
 from zpp._options import Options, parse_mesh
 from zpp._plan import Auto, choose_if
 from zpp._warn import warn
 from zpp.jax import _runtime
 from zpp.jax._export import Step
+from zpp.jax._links import find_links
 from zpp.jax._partition import PartitionError, warn_of_shardings
 from zpp.jax._state import State
 
 
-def rewrite_step(step: Step, options: Options, auto: Auto | None = None
-                 ) -> Rewritten:
+def rewrite_step(step: Step, options: Options, auto: Auto | None = None,
+                 devices: jax.sharding.Mesh | None = None) -> Rewritten:
     """`zpp.rewrite` of a step. The result has the rewritten step, which is `step`
     itself if nothing was rewritten: XLA would round the same step elsewhere if
-    it compiled what its partitioner has made of it."""
+    it compiled what its partitioner has made of it.
+
+    Args:
+      devices: those that will run it, whose links may be measured.
+    """
     options = _with_numbers(step, options)
     target = _target_of(step, options)
     if options.mesh is None:
         options = options.replace(mesh=find_tiers(step.mesh))
+    options = with_links(options, target, devices)
     is_partitioned = step.needs_partitioning
     try:
         text, is_complete = step.complete_text, True
@@ -58,6 +65,25 @@ def rewrite_step(step: Step, options: Options, auto: Auto | None = None
             rewritten, start=begin("all"),
             resume=begin("frozen") if state.frozen and state.saved else None)
     return dataclasses.replace(result, step=rewritten)
+
+
+def with_links(options: Options, target: str, devices: jax.sharding.Mesh | None
+                ) -> Options:
+    """The options with links that were measured, if they are to be: where they say
+    so, and by default where the runtime communicates between GPUs."""
+    if devices is None or options.links != MEASURED and (
+            options.links is not None or target != "cuda"):
+        return options
+    try:
+        links = find_links(options.mesh, devices)
+    except ValueError as error:
+        if options.links == MEASURED:
+            raise
+        logger.warning("%s", error)
+        return options
+    if links is not None:
+        logger.info("links measured: %s", links)
+    return options.replace(links=links)
 
 
 def is_as_written(result: Rewritten) -> bool:

@@ -8,7 +8,6 @@ which zpp-opt and zpp-bundle compile to a function. The result is kept on disk,
 by its content, for other processes and later runs.
 """
 
-import atexit
 import contextlib
 import dataclasses
 import fcntl
@@ -26,11 +25,11 @@ from typing import Any
 
 from zpp._bundle import MANIFEST, Bundle, read_bundle, read_file, seal, unseal
 from zpp._bundle import write_folder
+from zpp._cache import cache_folder
 from zpp._compiler import (find_bundler, find_compiler, report_entries,
                            rewrite_text)
 from zpp._options import Options, Tuning
 from zpp._torch_options import TorchOptions
-from zpp._warn import warn
 
 #: Bytes of an element of each type.
 _ITEM_BYTES = {"f32": 4, "bf16": 2, "f16": 2}
@@ -373,29 +372,6 @@ def _find_order(text: str) -> tuple[list[int], list[int]]:
     results = [int(number or 0) for number in
                re.findall(r"%\w+(?:#(\d+))?", end[1])]
     return inputs, [results.index(place) for place in range(len(results))]
-
-
-def cache_folder() -> pathlib.Path:
-    """The folder for compiled buckets: `zpp` in the user's cache folder, or with
-    a warning, where that cannot be written to, one of this process."""
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return _make_cache_folder(pathlib.Path(base).expanduser() / "zpp")
-
-
-@functools.cache
-def _make_cache_folder(folder: pathlib.Path) -> pathlib.Path:
-    try:
-        # Its files are loaded as code.
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-        return folder
-    except OSError as error:
-        warn(f"expected a cache folder '{folder}' to write to, but got: "
-             f"{error.strerror}; compiling into a temporary folder, again in "
-             f"each run; set XDG_CACHE_HOME to a folder that can be written to")
-    private = tempfile.mkdtemp(prefix="zpp-")
-    atexit.register(shutil.rmtree, private, ignore_errors=True)
-    return pathlib.Path(private)
 
 
 def _read(folder: pathlib.Path) -> Compiled:

@@ -12,6 +12,8 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
 
+from zpp._cache import cache_folder
+from zpp._links import MEASURED
 from zpp._options import Options as StepOptions
 from zpp._options import parse_mesh, read_schedule
 from zpp._torch_options import TorchOptions as Options
@@ -20,9 +22,9 @@ from zpp._warn import warn
 from zpp.torch import _agreement, _mesh, _pytorch
 from zpp.torch._accumulate import Passes
 from zpp.torch._ahead import Order
-from zpp.torch._bucket import cache_folder, sends_differences, tool_versions
+from zpp.torch._bucket import sends_differences, tool_versions
 from zpp.torch._communication import Communication
-from zpp.torch._links import MEASURE, measure
+from zpp.torch._links import find_links
 from zpp.torch._plans import make_all
 from zpp.torch._runtime import library_version, use_groups
 from zpp.torch._secondary import check_comparisons
@@ -113,8 +115,8 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
     _check_options(options)
     all_groups = [group for _, _, parameters in groups
                   for group in _process_groups(parameters)]
-    if options.links == MEASURE:
-        options = options.replace(links=_measure(options, groups, all_groups))
+    if _is_measured(options, groups):
+        options = options.replace(links=_find_links(options, groups, all_groups))
     variants = _read_variants(schedule or {}, options)
     is_off = all(variant.weights == "none" and variant.gradients == "none"
                  and variant.accumulate in (None, "none")
@@ -309,14 +311,21 @@ def _read_variants(schedule: Mapping[int, Mapping[str, Any]], options: Options
     return variants
 
 
-def _measure(options: Options, groups: list[Any],
-             all_groups: list[dist.ProcessGroup]) -> str | None:
+def _is_measured(options: Options, groups: list[Any]) -> bool:
+    """Whether the links are to be measured: where the options say so, and by default
+    on GPUs."""
+    return options.links == MEASURED or (
+        options.links is None and groups[0][2].device.type == "cuda")
+
+
+def _find_links(options: Options, groups: list[Any],
+                all_groups: list[dist.ProcessGroup]) -> str | None:
     """The links of the mesh; None in a dry run."""
     if not all_groups or any(map(_pytorch.is_dry_run, all_groups)):
         return None
     # Otherwise the ranks that measure would wait for the others.
     _agreement.check(all_groups, {"links": options.links})
-    return measure(parse_mesh(options.mesh), groups[0][2].device)
+    return find_links(parse_mesh(options.mesh), groups[0][2].device)
 
 
 def _process_groups(parameters: Any) -> list[dist.ProcessGroup]:

@@ -12,6 +12,8 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
+from zpp._links import NO_LINKS
+
 #: The compiler's default of `Options.gradients`.
 _GRADIENTS = "i8:i4"
 
@@ -128,7 +130,7 @@ def read_links(links: str | None, mesh: Mapping[str, int]) -> str | None:
     Raises:
       ValueError: if it has something else than links of the mesh.
     """
-    if links is None:
+    if links is None or links == NO_LINKS:
         return None
     text = links
     if "=" not in links:
