@@ -84,6 +84,9 @@ public:
 
   /// Waits for all operations.
   virtual Status synchronize() = 0;
+  /// Whether what operations do may be copied to look at it: not into a graph
+  /// that is being captured.
+  virtual bool canMeasure() { return true; }
   /// The failure of earlier operations, if it is known by now.
   virtual Status getFailure() { return {}; }
   /// Tells the ranks of other processes that this rank has failed with `cause`.

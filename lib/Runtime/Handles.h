@@ -10,6 +10,7 @@
 
 #include "Backend.h"
 #include "FirstFailure.h"
+#include "Sampler.h"
 
 #include <exception>
 #include <memory>
@@ -68,6 +69,7 @@ struct zpp_rt_rank {
   std::shared_ptr<zpp::rt::WorldState> state;
   int64_t index;
   std::unique_ptr<zpp::rt::RankBackend> backend;
+  zpp::rt::Sampler sampler;
 
   /// Records a failure, which fails the world, unless the rank had failed
   /// before. Returns the rank's status.

@@ -78,6 +78,8 @@ struct OperationName {
   std::string title;
   /// The name in traces: "all_to_all name".
   std::string label;
+  /// The axes of an exchange: "node,gpu".
+  std::string along;
 };
 
 /// The common part of all operations.

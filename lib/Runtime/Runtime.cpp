@@ -212,6 +212,42 @@ zpp_rt_status zpp_rt_world_write_trace(zpp_rt_world *world, const char *path,
   return report(guarded(write), message, messageBytes);
 }
 
+zpp_rt_status zpp_rt_world_measure(zpp_rt_world *world, int64_t on,
+                                   char *message, size_t messageBytes) {
+  auto measure = [&]() -> Status {
+    if (!world)
+      return invalid(expected("a world", "NULL"));
+    world->state->world.measures.measure(on != 0);
+    return {};
+  };
+  return report(guarded(measure), message, messageBytes);
+}
+
+zpp_rt_status zpp_rt_world_visit_measures(zpp_rt_world *world,
+                                          zpp_rt_measure_function visit,
+                                          void *context, char *message,
+                                          size_t messageBytes) {
+  auto visitAll = [&]() -> Status {
+    if (!world || !visit)
+      return invalid(expected(world ? "a function" : "a world", "NULL"));
+    for (const auto &[key, measure] : world->state->world.measures.get()) {
+      zpp_rt_measure found{};
+      found.struct_size = sizeof(found);
+      found.name = key.first.c_str();
+      found.format = static_cast<int64_t>(key.second);
+      found.samples = measure.samples;
+      found.elements = measure.elements;
+      found.squared_error = measure.squaredError;
+      found.squared = measure.squared;
+      found.not_finite = measure.notFinite;
+      found.left_out = measure.leftOut;
+      visit(context, &found);
+    }
+    return {};
+  };
+  return report(guarded(visitAll), message, messageBytes);
+}
+
 //===----------------------------------------------------------------------===//
 // Rank
 //===----------------------------------------------------------------------===//
@@ -273,7 +309,12 @@ zpp_rt_status zpp_rt_rank_abort(zpp_rt_rank *rank, const char *reason) {
 zpp_rt_status zpp_rt_rank_synchronize(zpp_rt_rank *rank) {
   if (!rank)
     return ZPP_RT_INVALID_ARGUMENT;
-  return rank->settle(guarded([&] { return rank->backend->synchronize(); }));
+  return rank->settle(guarded([&] {
+    Status status = rank->backend->synchronize();
+    return status.ok() ? rank->sampler.collect(rank->state->world.measures,
+                                               *rank->backend)
+                       : status;
+  }));
 }
 
 const char *zpp_rt_rank_message(zpp_rt_rank *rank) {

@@ -40,8 +40,11 @@ Status zpp_rt_rank::read(const char *entrypoint, const Desc &desc,
   OperationName name(entrypoint, desc.name);
   if constexpr (std::is_base_of_v<ExchangeOperation, OperationT>) {
     name.title += " along";
-    for (const AxisRef &axis : fresh->axes)
-      name.title += (&axis == &fresh->axes.front() ? " " : ", ") + axis.name;
+    for (const AxisRef &axis : fresh->axes) {
+      bool isFirst = &axis == &fresh->axes.front();
+      name.title += (isFirst ? " " : ", ") + axis.name;
+      name.along += (isFirst ? "" : ",") + axis.name;
+    }
   }
   fresh->name = std::make_shared<const OperationName>(std::move(name));
   operation = fresh.get();
@@ -112,8 +115,13 @@ static zpp_rt_status quantize(zpp_rt_rank *rank, const char *entrypoint,
         return parse(desc, isDequantize, isDifference, operation);
       },
       [&](RankBackend &backend, const QuantizeOperation &operation) {
-        return isDequantize ? backend.dequantize(operation, input, held, output)
-                            : backend.quantize(operation, input, held, output);
+        if (isDequantize)
+          return backend.dequantize(operation, input, held, output);
+        Status status = backend.quantize(operation, input, held, output);
+        return status.ok() ? rank->sampler.take(rank->state->world.measures,
+                                                backend, rank->index, operation,
+                                                input, held, output)
+                           : status;
       });
 }
 
@@ -220,9 +228,15 @@ zpp_rt_dequantize_reduce_quantize(zpp_rt_rank *rank,
                                   const zpp_rt_reduce_quantize_desc *desc,
                                   const void *input, void *output) {
   return execute<ReduceQuantizeOperation>(
-      rank, "dequantize_reduce_quantize", desc, input, output,
+      rank, "dequantize_reduce_quantize", desc, input, /*held=*/nullptr, output,
       [](auto &desc, auto &operation) { return parse(desc, operation); },
-      &RankBackend::reduceQuantize);
+      [&](RankBackend &backend, const ReduceQuantizeOperation &operation) {
+        Status status = backend.reduceQuantize(operation, input, output);
+        return status.ok()
+                   ? rank->sampler.take(rank->state->world.measures, backend,
+                                        rank->index, operation, input, output)
+                   : status;
+      });
 }
 
 static zpp_rt_status

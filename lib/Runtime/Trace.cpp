@@ -113,7 +113,10 @@ Status Trace::write(const Mesh &mesh, const std::string &path) {
     event += ", \"dur\": " + usec(slice.end - slice.begin);
     event +=
         ", \"args\": {\"input_bytes\": " + std::to_string(slice.inputBytes);
-    event += ", \"output_bytes\": " + std::to_string(slice.outputBytes) + "}}";
+    event += ", \"output_bytes\": " + std::to_string(slice.outputBytes);
+    if (!slice.along.empty())
+      event += ", \"along\": " + escape(slice.along);
+    event += "}}";
     if (std::string cause = file.write(event); !cause.empty())
       return getStatus(cause);
   }

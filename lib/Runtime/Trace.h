@@ -31,6 +31,8 @@ public:
     /// The label of the operation, and the name of its entry point.
     std::string name;
     const char *entrypoint;
+    /// The axes of an exchange.
+    std::string along;
     int64_t inputBytes;
     int64_t outputBytes;
     Clock::time_point begin;

@@ -9,6 +9,7 @@
 #define ZPP_LIB_RUNTIME_WORLD_H
 
 #include "FirstFailure.h"
+#include "Measures.h"
 #include "Status.h"
 #include "Trace.h"
 #include "zpp/Support/Mesh.h"
@@ -52,6 +53,7 @@ public:
   const std::optional<zpp_rt_exchanges> exchanges;
   /// Null if nothing is recorded.
   std::unique_ptr<Trace> trace;
+  Measures measures;
 
   Status join(int64_t rank);
   void leave(int64_t rank);

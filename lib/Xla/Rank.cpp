@@ -193,6 +193,7 @@ public:
       std::lock_guard<std::mutex> lock(ticket->mutex);
       if (!ticket->isDone) {
         ticket->done = std::move(done);
+        ticket->waited = std::chrono::steady_clock::now();
         return;
       }
     }
@@ -204,10 +205,12 @@ private:
     std::lock_guard<std::mutex> lock(ticket.mutex);
     ticket.isDone = true;
     ticket.status = std::move(status);
-    if (ticket.done)
+    if (ticket.done) {
+      addStalled(std::chrono::steady_clock::now() - ticket.waited);
       answers.add([done = std::move(ticket.done), status = ticket.status] {
         done(status);
       });
+    }
   }
 
   /// Functions that were started and have not returned.

@@ -12,6 +12,7 @@
 #include "Queue.h"
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <future>
@@ -73,6 +74,13 @@ public:
   /// Waits for what was started and returns the rank's status.
   Status synchronize();
 
+  /// The time from waits until their operations were done, since it was reset;
+  /// 0 where streams wait.
+  std::chrono::steady_clock::duration getStalled() const {
+    return std::chrono::steady_clock::duration(stalled.load());
+  }
+  void resetStalled() { stalled = 0; }
+
 protected:
   /// `patience` is passed to the queue of operations.
   explicit Rank(std::chrono::microseconds patience = {})
@@ -96,6 +104,8 @@ protected:
     std::atomic<bool> isDone{false};
     Status status;
     Done done;
+    /// When the wait came.
+    std::chrono::steady_clock::time_point waited;
     /// The operations that the stream of the wait must wait for.
     Mark operations;
   };
@@ -110,12 +120,17 @@ protected:
   /// Waits for the operations. Called on their thread.
   Status getStatus();
 
+  void addStalled(std::chrono::steady_clock::duration duration) {
+    stalled += duration.count();
+  }
+
   zpp_rt_rank *handle = nullptr;
   /// The thread that calls all functions of the rank except those that any
   /// thread may call. Its current device is the rank's.
   Queue operations;
 
 private:
+  std::atomic<std::chrono::steady_clock::rep> stalled{0};
   std::mutex mutex;
   std::unordered_map<const void *, std::shared_ptr<Ticket>> tickets;
 };

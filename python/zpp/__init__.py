@@ -26,14 +26,14 @@ from zpp._release import find_version
 from zpp._rewrite import plan, rewrite
 
 if typing.TYPE_CHECKING:
-    from zpp.jax import JittedStep, ModuleReport, Step, export, host_times, install
+    from zpp.jax import Guard, JittedStep, ModuleReport, Step, export, host_times, install
     from zpp.jax import jit, load, report, save, set_time_limit, synchronize, trace
     from zpp.jax import uninstall
 
     __version__: str
 
 #: Names of the front end for JAX that are found here too.
-_OF_JAX = ("JittedStep", "ModuleReport", "Step", "export", "host_times", "install",
+_OF_JAX = ("Guard", "JittedStep", "ModuleReport", "Step", "export", "host_times", "install",
            "jit", "load", "report", "save", "set_time_limit", "synchronize", "trace",
            "uninstall")
 

@@ -7,7 +7,7 @@
 // CHECK: result 0 on rank 1: [[VALUES]]
 // TRACE: "name": "rank 0 (gpu 0)"
 // TRACE: "name": "rank 1 (gpu 1)"
-// TRACE-COUNT-2: "name": "all_gather_chunks train.py:42:7", "cat": "all_gather_chunks",{{.*}}"args": {"input_bytes": 8, "output_bytes": 16}
+// TRACE-COUNT-2: "name": "all_gather_chunks train.py:42:7", "cat": "all_gather_chunks",{{.*}}"args": {"input_bytes": 8, "output_bytes": 16, "along": "gpu"}
 
 #mesh = #zero.mesh<"gpu" = 2>
 func.func @main(%w: tensor<2xf32>) -> tensor<2x2xf32> {

@@ -70,7 +70,9 @@ TEST(Trace, SlicesOfAllRanks) {
                   "\"all_gather_chunks\""),
             2);
   EXPECT_EQ(count("\"name\": \"all_gather_chunks\""), 2);
-  EXPECT_EQ(count("\"args\": {\"input_bytes\": 4, \"output_bytes\": 8}"), 4);
+  EXPECT_EQ(count("\"args\": {\"input_bytes\": 4, \"output_bytes\": 8, "
+                  "\"along\": \"gpu\"}"),
+            4);
 }
 
 /// JSON is UTF-8, whatever a name is.

@@ -71,7 +71,7 @@ extern "C" {
 /* The version of this interface. A library of the same major version and the
  * same or a later minor version runs what was compiled with this header. */
 #define ZPP_RT_VERSION_MAJOR 1
-#define ZPP_RT_VERSION_MINOR 3
+#define ZPP_RT_VERSION_MINOR 4
 #define ZPP_RT_VERSION (ZPP_RT_VERSION_MAJOR * 1000 + ZPP_RT_VERSION_MINOR)
 
 /* ZPP_RT_VERSION of the header that the library was compiled with. */
@@ -240,6 +240,45 @@ ZPP_RT_EXPORT zpp_rt_status zpp_rt_world_write_trace(zpp_rt_world *world,
                                                      const char *path,
                                                      char *message,
                                                      size_t message_bytes);
+
+/* Stops measuring (`on` is 0), or starts anew and forgets what was measured
+ * before. While the world measures, a few blocks of each operation that
+ * quantizes are copied beside it, and compared by the next
+ * zpp_rt_rank_synchronize. Operations that are captured in a CUDA graph are
+ * left out. `message` as above. */
+ZPP_RT_EXPORT zpp_rt_status zpp_rt_world_measure(zpp_rt_world *world,
+                                                 int64_t on, char *message,
+                                                 size_t message_bytes);
+
+/* What was measured of operations of one name on the ranks of this process. */
+typedef struct zpp_rt_measure {
+  size_t struct_size;
+  /* As in traces: the name of the operation, and that of its descriptor. */
+  const char *name;
+  /* The wire format to which it quantizes. */
+  int64_t format;
+  /* The operations that were sampled, and elements of them. Blocks with values
+   * that are not finite are left out. */
+  int64_t samples;
+  int64_t elements;
+  /* Sums of squares: of what the receiver gets less what was quantized, and of
+   * the latter. Of a difference that is sent, the whole values. */
+  double squared_error;
+  double squared;
+  /* Elements that the format has made NaN or Inf. */
+  int64_t not_finite;
+  /* Operations for whose samples there was no room. */
+  int64_t left_out;
+} zpp_rt_measure;
+
+typedef void (*zpp_rt_measure_function)(void *context,
+                                        const zpp_rt_measure *measure);
+
+/* Calls `visit` for each name, with what ranks have measured until their last
+ * zpp_rt_rank_synchronize. `message` as above. */
+ZPP_RT_EXPORT zpp_rt_status
+zpp_rt_world_visit_measures(zpp_rt_world *world, zpp_rt_measure_function visit,
+                            void *context, char *message, size_t message_bytes);
 
 /*===----------------------------------------------------------------------===*\
 |* Rank

@@ -120,7 +120,7 @@ protected:
         if (world.trace && world.trace->isRecording())
           world.trace->add(
               {rank, "", operation.name->label, operation.name->kind,
-               operation.footprint.bytesRead(),
+               operation.name->along, operation.footprint.bytesRead(),
                operation.footprint.output.span(), begin, Trace::Clock::now()});
       }
       World &world;

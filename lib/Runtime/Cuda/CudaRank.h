@@ -90,6 +90,7 @@ public:
                         void *output) override;
 
   Status synchronize() override;
+  bool canMeasure() override { return !streams->isCapturing(); }
   Status getFailure() override { return failure.get(); }
   void fail(const Status &cause) override;
 

@@ -190,6 +190,7 @@ Status CudaStreams::end(size_t stream, const Slice &slice) {
     if (slice.others > 0)
       last.label += " and " + std::to_string(slice.others) + " more";
     last.kind = slice.name.kind;
+    last.along = slice.name.along;
     last.footprint = slice.footprint;
     last.stream = stream;
     last.number = hazards.getLast(stream);
@@ -300,8 +301,8 @@ std::unique_ptr<Mark> CudaStreams::markOperations(Accesses accesses) {
 Status CudaStreams::leave(cudaStream_t other, const Mark &given) {
   const auto &mark = static_cast<const OperationsMark &>(given);
   bool isStall = !mark.label.empty() && getCapture(other) == 0;
-  Timed stall{"stalls", mark.label, "stall", {},     0,
-              0,        nullptr,    nullptr, nullptr};
+  Timed stall{"stalls", mark.label, "stall", "",      {},
+              0,        0,          nullptr, nullptr, nullptr};
   if (isStall)
     ZPP_RT_TRY(beginTimed(other, stall));
   for (const Event &event : mark.events)
@@ -478,7 +479,7 @@ Status CudaStreams::resolveTimes(std::vector<Timed> &timed) {
     ZPP_RT_TRY(slice.anchor->getTime(slice.begin, begin));
     float duration;
     ZPP_RT_CUDA(cudaEventElapsedTime, &duration, slice.begin, slice.end);
-    trace->add({rank, slice.row, slice.label, slice.kind,
+    trace->add({rank, slice.row, slice.label, slice.kind, slice.along,
                 slice.footprint.bytesRead(), slice.footprint.output.span(),
                 begin, begin + toDuration(duration)});
     cudaEventDestroy(slice.begin);

@@ -149,6 +149,7 @@ private:
     std::string row;
     std::string label;
     const char *kind;
+    std::string along;
     Footprint footprint;
     /// The number of the operation; 0 for a stall.
     size_t stream;

@@ -10,6 +10,7 @@
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Origin.h"
+#include "zpp/Analysis/Provenance.h"
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Support/Limits.h"
 #include "zpp/Transforms/Passes.h"
@@ -73,7 +74,8 @@ public:
     module->setAttr(kMeshAttr, StringAttr::get(&getContext(), stepMesh->str()));
     setTaken(module, collectives);
     auto meshAttr = MeshAttr::get(&getContext(), *stepMesh);
-    for (const StepCollective &collective : collectives) {
+    SmallVector<std::string> names = getNames(collectives);
+    for (auto [collective, name] : llvm::zip_equal(collectives, names)) {
       Operation *op = collective.op;
       op->setAttr(kOriginAttr,
                   getOriginAttr(&getContext(),
@@ -91,11 +93,30 @@ public:
       else if (!collective.reason.empty())
         leaveAlone(op, getArgument(), collective.reason);
       else
-        import(collective, meshAttr);
+        import(collective, name, meshAttr);
     }
   }
 
 private:
+  /// The arguments that collectives gather, as the producer calls them:
+  /// "params['w']". Empty where there is no such name.
+  static SmallVector<std::string>
+  getNames(ArrayRef<StepCollective> collectives) {
+    ProvenanceAnalysis provenances;
+    SmallVector<std::string> names;
+    for (const StepCollective &collective : collectives) {
+      std::string &name = names.emplace_back();
+      if (collective.kind != CollectiveKind::AllGather ||
+          collective.op->getNumOperands() == 0)
+        continue;
+      Provenance from = provenances.get(collective.op->getOperand(0));
+      if (auto named = dyn_cast<NameLoc>(from.root.getLoc());
+          named && from.isStepInput)
+        name = named.getName().str();
+    }
+    return names;
+  }
+
   static void setTaken(ModuleOp module, ArrayRef<StepCollective> collectives) {
     llvm::SmallSetVector<int64_t, 8> taken;
     for (const StepCollective &collective : collectives)
@@ -227,10 +248,17 @@ private:
     return "";
   }
 
-  void import(const StepCollective &collective, MeshAttr meshAttr) {
+  void import(const StepCollective &collective, StringRef name,
+              MeshAttr meshAttr) {
     Operation *op = collective.op;
     OpBuilder builder(op);
-    Location loc = op->getLoc();
+    // Everything that becomes of the collective has a name that leads back to
+    // it: the runtime measures what it does to which.
+    Location loc =
+        NameLoc::get(builder.getStringAttr(getRoleName(collective.role) + " #" +
+                                           Twine(getOrigin(op)->id) +
+                                           (name.empty() ? "" : " ") + name),
+                     op->getLoc());
     bool isGather = collective.kind == CollectiveKind::AllGather;
     bool isAllReduce = collective.kind == CollectiveKind::AllReduce;
     Value operand = op->getOperand(0), result = op->getResult(0);

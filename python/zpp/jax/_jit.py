@@ -15,6 +15,7 @@ from zpp._plan import Auto, Plan, plan_text, split_auto
 from zpp.jax._export import Step, check_callable, export_call
 from zpp.jax._libraries import call_with, is_jitted_by_library
 from zpp.jax._load import Program, check_not_traced, find_mesh
+from zpp.jax._metrics import Gauge, Guard
 from zpp.jax._rewrite import complete_auto, module_of_step, rewrite_step
 from zpp.jax._rewrite import with_links
 from zpp.jax._state import Keeper
@@ -27,6 +28,7 @@ _NAMED_AGAIN = {"static_argnums", "static_argnames", "compiler_options"}
 def jit(step: Callable | None = None, /, *,
         options: Options | Auto | Literal["auto"] | None = None,
         schedule: Mapping[int, Mapping[str, Any]] | None = None,
+        guard: Guard | float | None = None,
         **more: Any) -> "JittedStep | LibraryStep | Callable":
     """`jax.jit` for training steps, with ZeRO++ collectives.
 
@@ -45,6 +47,9 @@ def jit(step: Callable | None = None, /, *,
         {5000: {"gradients": "none"}} trains with compressed gradients for 5000
         steps and without from then on. The first call compiles all variants, so
         switching takes no time. `JittedStep.calls` counts the calls.
+      guard: a bound on the relative rounding error of each collective: a
+        `zpp.Guard`, or a number for weights and gradients alike. What is above
+        it travels in a wider format from the next call on.
       **more: fields of `zpp.Options`, which replace those in `options`. All
         others, such as donate_argnums, static_argnums and out_shardings, are
         passed to `jax.jit`. If `step` is jitted already, it keeps its own; only
@@ -56,11 +61,16 @@ def jit(step: Callable | None = None, /, *,
                    if name not in OPTION_NAMES}
     given, auto = split_auto(options)
     complete = given.replace(**ours)
+    guarded = Guard.of(guard)
+    if guarded is not None and auto is not None:
+        raise ValueError("guard: expected formats in the options, but got "
+                         "options='auto', which chooses them again")
 
     def make(step: Callable) -> "JittedStep | LibraryStep":
         check_callable(step)
         kind = LibraryStep if is_jitted_by_library(step) else JittedStep
-        return kind(step, complete, jit_options, schedule or {}, auto)
+        return kind(step, complete, jit_options, schedule or {}, auto,
+                    gauge=Gauge(guarded))
 
     return make if step is None else make(step)
 
@@ -90,7 +100,8 @@ class JittedStep:
 
     def __init__(self, step: Callable, options: Options, jit_options: dict,
                  schedule: Mapping[int, Mapping[str, Any]],
-                 auto: Auto | None = None, keeper: Keeper | None = None):
+                 auto: Auto | None = None, keeper: Keeper | None = None,
+                 gauge: Gauge | None = None):
         functools.update_wrapper(self, step)
         self.calls = 0
         self._auto = auto
@@ -107,16 +118,46 @@ class JittedStep:
         #: For each kind of arguments the variants, as `_schedule` has them.
         self._loaded: dict[Hashable, list[_Loaded]] = {}
         self._keeper = keeper or Keeper()
+        self._gauge = gauge or Gauge(None)
 
     def __call__(self, *args, **kwargs):
         loaded, leaves = self._load(args, kwargs)
         if loaded.original is None:
-            results = loaded.program.call(leaves, self._keeper)
+            call = functools.partial(loaded.program.call, leaves, self._keeper)
         else:
             self._keeper.check_not_given()
-            results = loaded.original(*args, **kwargs)
+            call = functools.partial(loaded.original, *args, **kwargs)
+        results = self._gauge.run(
+            self.calls, loaded.rewritten, call,
+            functools.partial(find_mesh, loaded.program.step, leaves))
         self.calls += 1
         return results
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers about the latest call that was measured, by name, for a log.
+        The next call is measured, and waits for its results; others cost
+        nothing. Empty before the first.
+
+            if step % 100 == 0:
+                wandb.log(fast.metrics(), step=step)
+
+        Each is of one device of this process, or of all of them:
+          call: which call it was, counted as `calls`.
+          bytes/TIER, bytes_as_written/TIER: bytes that a device sends, and would
+            send in the original step.
+          state_bytes: what a device keeps from call to call.
+          step_ms: the call and its results.
+          link_ms/TIER: the time in which the busiest device exchanged data over
+            this tier or those within it, and waited for others to do so.
+          exposed_ms: the longest that a device stood still for it.
+          error/ROLE, largest_error/ROLE: the L2 norm of the rounding errors of
+            sampled blocks by that of their values, for ROLE weights, gradients
+            and updates: of all collectives, and of the one where it is largest.
+          not_finite/ROLE: values of the sample that a format has made NaN or Inf.
+
+        Times and errors need target cuda or cpu.
+        """
+        return self._gauge.ask()
 
     @property
     def state(self) -> dict[str, jax.Array] | None:
@@ -160,7 +201,7 @@ class JittedStep:
         step = export_call(self._jitted, args, kwargs, None, _ANY_CALL)
         _, options = next(entry for entry in self._schedule
                           if entry[0] <= self.calls)
-        text, options = module_of_step(step, options)
+        text, options = module_of_step(step, self._gauge.allowed(options))
         # By default nothing runs on devices.
         options = with_links(options, "portable",
                              find_mesh(step, jax.tree.leaves((args, kwargs))))
@@ -171,7 +212,8 @@ class JittedStep:
         leaves, tree = jax.tree.flatten(dynamic)
         check_not_traced(leaves)
         key = (static, tree, tuple(map(_leaf_key, leaves)),
-               jax.sharding.get_abstract_mesh())
+               jax.sharding.get_abstract_mesh(),
+               tuple(self._gauge.floors.items()))
         if key not in self._loaded:
             step = export_call(self._jitted, args, kwargs, None, _ANY_CALL)
             if step.exported.in_tree != tree:
@@ -180,7 +222,8 @@ class JittedStep:
                     f"{step.exported.in_tree}, but got {tree}; name static "
                     f"arguments in zpp.jit, not in a jax.jit around the step")
             self._loaded[key] = [
-                self._compile(step, options, leaves, (args, kwargs))
+                self._compile(step, self._gauge.allowed(options), leaves,
+                              (args, kwargs))
                 for _, options in self._schedule]
         return self._scheduled(self._loaded[key]), leaves
 
@@ -243,13 +286,15 @@ class LibraryStep:
 
     def __init__(self, step: Callable, options: Options, jit_options: dict,
                  schedule: Mapping[int, Mapping[str, Any]],
-                 auto: Auto | None = None):
+                 auto: Auto | None = None, gauge: Gauge | None = None):
         functools.update_wrapper(self, step, updated=())
         _check_named_again(jit_options)
         self._step = step
         self._keeper = Keeper()
-        self._make = lambda jitted: JittedStep(jitted, options, jit_options,
-                                               schedule, auto, self._keeper)
+        self._gauge = gauge or Gauge(None)
+        self._make = lambda jitted: JittedStep(
+            jitted, options, jit_options, schedule, auto, self._keeper,
+            self._gauge)
         # A wrong one is an error before the first call.
         read_schedule(schedule, options, "call")
         self._inner: dict[jax.stages.Wrapped, JittedStep] = {}
@@ -270,6 +315,10 @@ class LibraryStep:
     @state.setter
     def state(self, arrays: Mapping[str, jax.Array] | None) -> None:
         self._keeper.give(arrays)
+
+    def metrics(self) -> dict[str, float]:
+        """As in `JittedStep`."""
+        return self._gauge.ask()
 
     def lower(self, *args, **kwargs) -> jax.stages.Lowered:
         """As in `JittedStep`."""

@@ -51,6 +51,21 @@ class _HostTimes(ctypes.Structure):
         ("queue_usec", ctypes.c_double), ("num_queued", ctypes.c_int64)]
 
 
+class _Measure(ctypes.Structure):
+    """zpp_rt_measure."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t), ("name", ctypes.c_char_p),
+        ("format", ctypes.c_int64), ("samples", ctypes.c_int64),
+        ("elements", ctypes.c_int64), ("squared_error", ctypes.c_double),
+        ("squared", ctypes.c_double), ("not_finite", ctypes.c_int64),
+        ("left_out", ctypes.c_int64)]
+
+
+#: zpp_rt_measure_function
+_OnMeasure = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(_Measure))
+
+
 @dataclasses.dataclass
 class _World:
     handle: ctypes.c_void_p
@@ -240,6 +255,33 @@ def write_traces(path: pathlib.Path) -> list[pathlib.Path]:
     return paths
 
 
+def measure(is_on: bool) -> None:
+    """Starts or stops sampling what operations quantize, on all worlds."""
+    with _lock:
+        for world in _worlds.values():
+            call(_library(), "zpp_xla_world_measure", world.handle, int(is_on))
+
+
+def read_measures() -> tuple[list[dict], float]:
+    """The samples, with the fields of zpp_rt_measure, and the longest that a rank
+    without streams has waited, in seconds."""
+    found: list[dict] = []
+
+    def add(_, measure):
+        of_name = measure.contents
+        found.append({field: getattr(of_name, field)
+                      for field, *_ in _Measure._fields_[2:]}
+                     | {"name": of_name.name.decode(errors="replace")})
+
+    visit, stalled, longest = _OnMeasure(add), ctypes.c_double(), 0.0
+    with _lock:
+        for world in _worlds.values():
+            call(_library(), "zpp_xla_world_visit_measures", world.handle, visit,
+                 None, ctypes.byref(stalled))
+            longest = max(longest, stalled.value)
+    return found, longest / 1e6
+
+
 def _create_world(mesh: str, devices: Sequence[jax.Device]) -> _World:
     library = _library()
     platform = platform_of(devices[0])
@@ -328,6 +370,11 @@ def _library() -> ctypes.CDLL:
         ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, *text)
     library.zpp_xla_world_synchronize.argtypes = (ctypes.c_void_p, *text)
     library.zpp_xla_take_host_times.argtypes = (ctypes.POINTER(_HostTimes),)
+    library.zpp_xla_world_measure.argtypes = (
+        ctypes.c_void_p, ctypes.c_int64, *text)
+    library.zpp_xla_world_visit_measures.argtypes = (
+        ctypes.c_void_p, _OnMeasure, ctypes.c_void_p,
+        ctypes.POINTER(ctypes.c_double), *text)
     library.zpp_xla_world_record.argtypes = (
         ctypes.c_void_p, ctypes.c_int64, *text)
     library.zpp_xla_world_write_trace.argtypes = (

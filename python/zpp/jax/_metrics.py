@@ -1,0 +1,341 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Numbers about a step: bytes, times and rounding errors; and a guard over them."""
+
+import contextlib
+import dataclasses
+import json
+import math
+import pathlib
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from zpp._compiler import Rewritten
+from zpp._options import Options, describe
+from zpp._warn import warn
+from zpp.jax import _runtime
+
+#: Formats by what they keep, the narrowest first.
+_FORMATS = ("i4", "i8", "none")
+#: Roles of collectives as the compiler calls them, and the options that say in
+#: which formats they travel.
+_OPTIONS = {"weight": ("weights",), "gradient": ("gradients", "reduced"),
+            "update": ("updated",)}
+#: The formats of options that are not given.
+_DEFAULTS = {name: described.default or "none"
+             for name, described in describe(Options).items()}
+#: The operations that exchange data.
+_EXCHANGES = ("all_to_all", "all_gather_chunks")
+#: "quantize gradient #12 at transpose(jvp())/dot_general at step.py:12:3"
+_NAME = re.compile(r"\w+ (?P<role>\w+) #(?P<number>\d+)(?P<text> .*)?", re.DOTALL)
+
+
+@dataclasses.dataclass(frozen=True)
+class Guard:
+    """A bound on what formats may cost, for `zpp.jit(guard=)`.
+
+        zpp.jit(step, gradients="i8:i4", guard=zpp.Guard(gradients=0.3))
+
+    Every so many calls a step is measured. If the relative rounding error of a
+    collective, the L2 norm of the errors of a sample of its blocks by that of
+    their values, is above the bound, or the format has made values that were
+    finite NaN or Inf, then from the next call on all collectives of its kind
+    travel in the next wider format: i4 becomes i8, and i8 none. A warning names
+    the collective. Nothing goes back to a narrower format.
+    """
+
+    #: Bounds for weights, and for gradients.
+    weights: float = math.inf
+    gradients: float = math.inf
+    #: The step of each so many calls that is measured.
+    every: int = 100
+
+    def __post_init__(self):
+        for name in ("weights", "gradients"):
+            bound = getattr(self, name)
+            if isinstance(bound, bool) or not isinstance(
+                    bound, (int, float)) or not bound > 0:
+                raise ValueError(f"guard: expected a positive bound for {name}, "
+                                 f"but got {bound!r}")
+        if not isinstance(self.every, int) or self.every < 1:
+            raise ValueError(f"guard: expected a positive number of calls, but "
+                             f"got every={self.every!r}")
+
+    @staticmethod
+    def of(given: "Guard | float | None") -> "Guard | None":
+        """The guard that a user means: a number is a bound for all."""
+        if given is None or isinstance(given, Guard):
+            return given
+        if isinstance(given, (int, float)) and not isinstance(given, bool):
+            return Guard(weights=given, gradients=given)
+        raise ValueError(f"guard: expected a number or a zpp.Guard, but got "
+                         f"{given!r}")
+
+    def bound(self, role: str) -> float:
+        return self.weights if role == "weight" else self.gradients
+
+
+class Rounding(NamedTuple):
+    """The rounding of the blocks that were sampled of a collective."""
+
+    role: str
+    #: The name of the collective.
+    name: str
+    format: str
+    elements: int
+    squared_error: float
+    squared: float
+    not_finite: int
+    left_out: int
+
+    @property
+    def error(self) -> float:
+        """The relative error; infinite if the format has lost a value."""
+        if self.not_finite:
+            return math.inf
+        return _relative(self.squared_error, self.squared)
+
+
+@dataclasses.dataclass
+class Measured:
+    """A step that was measured."""
+
+    seconds: float = 0.0
+    #: The seconds in which the busiest rank of this process exchanged data, by
+    #: the slowest tier of the exchange; None if others record a trace.
+    link_seconds: dict[str, float] | None = None
+    #: The longest that a rank of this process stood still in waits.
+    exposed_seconds: float | None = None
+    roundings: list[Rounding] = dataclasses.field(default_factory=list)
+
+
+def _relative(squared_error: float, squared: float) -> float:
+    if squared_error == 0:
+        return 0.0
+    return math.sqrt(squared_error / squared) if squared > 0 else math.inf
+
+
+class Gauge:
+    """Measures the calls that it is asked to, and those that a guard wants."""
+
+    def __init__(self, guard: Guard | None):
+        self.guard = guard
+        #: The narrowest formats that the guard still allows, by role.
+        self.floors: dict[str, str] = {}
+        self._is_wanted = False
+        self._is_first = True
+        self._latest: dict[str, float] = {}
+        self._has_warned = False
+
+    def ask(self) -> dict[str, float]:
+        """The metrics of the latest call that was measured. The next one is."""
+        self._is_wanted = True
+        return dict(self._latest)
+
+    def run(self, number: int, rewritten: Rewritten, call: Callable[[], Any],
+            find_mesh: Callable[[], jax.sharding.Mesh | None]) -> Any:
+        """The results of `call`, which is call `number` of the rewritten step."""
+        is_due = self.guard is not None and (
+            self._is_first or number % self.guard.every == 0)
+        self._is_first = False
+        if not (self._is_wanted or is_due):
+            return call()
+        if rewritten.bundle is None:
+            if is_due:
+                self._warn_of_target(rewritten)
+            self._latest = _static(rewritten, number)
+            self._is_wanted = False
+            return call()
+        mesh = find_mesh() if is_due else None
+        with measured() as found:
+            results = call()
+        self._latest = _static(rewritten, number) | _flat(found)
+        self._is_wanted = False
+        if is_due:
+            self._check(found.roundings, mesh)
+        return results
+
+    def allowed(self, options: Options) -> Options:
+        """These options without formats that the guard does not allow."""
+        changes = {}
+        for role, floor in self.floors.items():
+            for name in _OPTIONS[role]:
+                changes[name] = _widened(options, name, floor)
+        return options.replace(**changes)
+
+    def _warn_of_target(self, rewritten: Rewritten) -> None:
+        if any(entry["rewritten"] for entry in rewritten.report["collectives"]
+               ) and not self._has_warned:
+            self._has_warned = True
+            warn(f"guard: nothing is guarded with target {rewritten.target}; the "
+                 f"runtime measures, with target cuda")
+
+    def _check(self, roundings: Sequence[Rounding],
+               mesh: jax.sharding.Mesh | None) -> None:
+        """Widens what is above the bound, alike in all processes."""
+        # Where i8 is not enough, i4 has nothing to add.
+        bounds = [(role, form) for role in _OPTIONS for form in _FORMATS[-2::-1]]
+        worst: dict[tuple, Rounding | None] = {
+            each: max((rounding for rounding in roundings
+                       if (rounding.role, rounding.format) == each),
+                      key=lambda rounding: rounding.error, default=None)
+            for each in bounds}
+        errors = _largest_of_all(
+            [found.error if found else 0.0 for found in worst.values()], mesh)
+        for each, error in zip(bounds, errors, strict=True):
+            role, form = each
+            if error <= self.guard.bound(role) and not math.isinf(error):
+                continue
+            floor = _FORMATS[_FORMATS.index(form) + 1]
+            if _FORMATS.index(floor) <= _FORMATS.index(
+                    self.floors.get(role, "i4")):
+                continue
+            self.floors[role] = floor
+            found = worst[each]
+            self._warn(role, form, floor, error,
+                       found.name if found and found.error >= error
+                       else "a collective of another process")
+
+    def _warn(self, role: str, form: str, floor: str, error: float,
+              name: str) -> None:
+        cost = ("made values NaN or Inf that were finite" if math.isinf(error)
+                else f"has a relative rounding error of {error:.3g}, above the "
+                     f"bound of {self.guard.bound(role):.3g},")
+        warn(f"guard: {form} {cost} in {name}; {role}s travel as "
+             f"{'they are' if floor == 'none' else floor} from the next call on")
+
+
+def _widened(options: Options, name: str, floor: str) -> str | None:
+    """The value of an option with no format that is narrower than `floor`."""
+    given = getattr(options, name)
+    if given is None:
+        given = _DEFAULTS[name]
+    forms, colon, kind = given.partition(":") if name == "weights" else (
+        given, "", "")
+    wide = ":".join(max(form, floor, key=_FORMATS.index)
+                    for form in forms.split(":"))
+    if name == "gradients" and set(wide.split(":")) == {"none"}:
+        return "none"
+    return wide if wide == "none" else wide + colon + kind
+
+
+def _largest_of_all(values: Sequence[float], mesh: jax.sharding.Mesh | None
+                    ) -> list[float]:
+    """The largest of each value in all processes of the mesh."""
+    if jax.process_count() == 1 or mesh is None:
+        return list(values)
+    own = np.asarray([values], np.float32)
+    shape = (mesh.size, len(values))
+    array = jax.make_array_from_callback(
+        shape, NamedSharding(mesh, PartitionSpec(mesh.axis_names)),
+        lambda index: own)
+    largest = jax.jit(lambda all_values: all_values.max(0),
+                      out_shardings=NamedSharding(mesh, PartitionSpec()))(array)
+    return np.asarray(largest.addressable_data(0)).tolist()
+
+
+@contextlib.contextmanager
+def measured() -> Iterator[Measured]:
+    """Measures the steps that are called inside, and waits for them."""
+    found = Measured()
+    is_traced = not _runtime.is_recording()
+    _runtime.finish()
+    if is_traced:
+        _runtime.record(True)
+    try:
+        _runtime.measure(True)
+        begin = time.perf_counter()
+        yield found
+        _runtime.finish()
+        found.seconds = time.perf_counter() - begin
+        _runtime.measure(False)
+        measures, stalled = _runtime.read_measures()
+        found.roundings = [rounding for measure in measures
+                           if (rounding := _rounding(measure))]
+        if is_traced:
+            found.link_seconds, stalls = _read_traces()
+            found.exposed_seconds = max(stalls, stalled)
+    finally:
+        _runtime.measure(False)
+        if is_traced:
+            _runtime.record(False)
+
+
+def _rounding(measure: Mapping[str, Any]) -> Rounding | None:
+    match = _NAME.fullmatch(measure["name"])
+    if match is None or match["role"] not in _OPTIONS:
+        return None
+    text = (match["text"] or "").strip()
+    return Rounding(match["role"], f"{match['role']} #{match['number']} {text}".strip(),
+                    f"i{measure['format']}", measure["elements"],
+                    measure["squared_error"], measure["squared"],
+                    measure["not_finite"], measure["left_out"])
+
+
+def _read_traces() -> tuple[dict[str, float], float]:
+    """Seconds of links by tier and of stalls, of the rank that has most."""
+    links: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    stalls: dict[int, float] = {}
+    with tempfile.TemporaryDirectory(prefix="zpp-") as folder:
+        for path in _runtime.write_traces(pathlib.Path(folder) / "trace.json"):
+            events = json.loads(path.read_text())["traceEvents"]
+            ranks = {event["tid"]: int(event["args"]["name"].split()[1])
+                     for event in events if event["ph"] == "M"}
+            for event in events:
+                rank = ranks[event["tid"]]
+                if event.get("cat") == "stall":
+                    stalls[rank] = stalls.get(rank, 0.0) + event["dur"]
+                elif event.get("cat") in _EXCHANGES:
+                    tier = event["args"]["along"].split(",")[0]
+                    links.setdefault((tier, rank), []).append(
+                        (event["ts"], event["ts"] + event["dur"]))
+    busiest: dict[str, float] = {}
+    for (tier, _), times in links.items():
+        busiest[tier] = max(busiest.get(tier, 0.0), _covered(times) / 1e6)
+    return busiest, max(stalls.values(), default=0.0) / 1e6
+
+
+def _covered(times: list[tuple[float, float]]) -> float:
+    """How long at least one of these lasts."""
+    total, last = 0.0, -math.inf
+    for begin, end in sorted(times):
+        total += max(0.0, end - max(begin, last))
+        last = max(last, end)
+    return total
+
+
+def _static(rewritten: Rewritten, number: int) -> dict[str, float]:
+    """Numbers that are known of a step without running it."""
+    total = rewritten.report["total"]
+    return {"call": number,
+            **{f"bytes/{tier}": count for tier, count in total["after"].items()},
+            **{f"bytes_as_written/{tier}": count
+               for tier, count in total["before"].items()},
+            "state_bytes": total["state_bytes"]}
+
+
+def _flat(found: Measured) -> dict[str, float]:
+    """The numbers that were measured, by name."""
+    flat: dict[str, float] = {"step_ms": found.seconds * 1e3}
+    if found.link_seconds is not None:
+        flat |= {f"link_ms/{tier}": seconds * 1e3
+                 for tier, seconds in sorted(found.link_seconds.items())}
+    if found.exposed_seconds is not None:
+        flat["exposed_ms"] = found.exposed_seconds * 1e3
+    for role in _OPTIONS:
+        of_role = [each for each in found.roundings if each.role == role]
+        if not of_role:
+            continue
+        flat[f"error/{role}s"] = _relative(
+            sum(each.squared_error for each in of_role),
+            sum(each.squared for each in of_role))
+        flat[f"largest_error/{role}s"] = max(each.error for each in of_role)
+        flat[f"not_finite/{role}s"] = sum(each.not_finite for each in of_role)
+    return flat
