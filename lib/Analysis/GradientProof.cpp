@@ -20,8 +20,9 @@ using Edge = ValueGraph::Edge;
 // Proofs
 //===----------------------------------------------------------------------===//
 
-const GradientProver::Search::Use *
-GradientProver::Search::findPartner(Node contracted, Node other) {
+const GradientProver::Search::Use *GradientProver::Search::findPartner(
+    Node contracted, Node other,
+    llvm::function_ref<bool(const Use &)> isEnough) {
   if (contracted < 0 || other < 0)
     return nullptr;
   int64_t leaves = getClass(contracted);
@@ -37,6 +38,8 @@ GradientProver::Search::findPartner(Node contracted, Node other) {
       const Use &use = uses[index];
       if (use.other >= 0 && getClass(use.other) == leaves &&
           !depends(contracted, use.result, /*byDerivative=*/false)) {
+        if (!isEnough(use))
+          continue;
         // A product with a weight itself says whose gradient it is; one with
         // activations that a weight was added to does not.
         if (!found || isWeight[use.weight])
@@ -123,17 +126,23 @@ GradientProof GradientProver::Search::prove(Operation *sum) {
       return proof;
     }
   }
-  bool assigns = false;
+  bool isToldApart = graph.hasTransposed() || isDescent(*result);
+  bool assigns = false, lacksDerivative = false;
   // Takes what may be contracted, each with the other operand.
   auto hasPartner = [&](ArrayRef<std::pair<Node, Node>> ways) {
     const Use *found = nullptr;
-    for (auto [contracted, other] : ways) {
-      const Use *use = findPartner(contracted, other);
+    for (const auto &way : ways) {
+      Node contracted = way.first, other = way.second;
+      const Use *use = findPartner(contracted, other, [&](const Use &use) {
+        bool isEnough = isToldApart || isDerivative(use, contracted, other);
+        lacksDerivative |= !isEnough;
+        return isEnough;
+      });
       // The derivative of a loss has both signs. What has one says how much a
       // row belongs to a class, a codebook's entry or a position. Where weights
       // are adapted first, the rows may follow from earlier assignments, as if
       // they were their derivative.
-      if (use && isNeverNegative(other)) {
+      if ((use || lacksDerivative) && isNeverNegative(other)) {
         assigns = true;
         return false;
       }
@@ -178,15 +187,19 @@ GradientProof GradientProver::Search::prove(Operation *sum) {
     proof.kind = GradientProof::Kind::Reduced;
     proof.weights = getWeights(*reduced);
   }
-  bool isNamed =
-      graph.isTransposed(*result) ||
-      llvm::any_of(path, [&](Node node) { return graph.isTransposed(node); });
+  bool isNamed = isTransposed(*result) || llvm::any_of(path, [&](Node node) {
+                   return isTransposed(node);
+                 });
   if (isNamed)
     proof.kind = GradientProof::Kind::Name;
   if (proof.kind == GradientProof::Kind::None)
     proof.why =
         assigns ? "what follows from the product with a weight has no negative "
                   "element, as assignments and probabilities have none"
+        : lacksDerivative
+            ? "what follows from the product with a weight may be no "
+              "derivative: no weight is moved against the sum, no target "
+              "is subtracted, and it does not come back through a later layer"
         : contracts
             ? "no product with a weight has contracted one of its operands "
               "such that the other one follows from that product's result"

@@ -94,11 +94,13 @@ bool GradientProver::Search::dependsOnWeightLeaf(Node node) const {
 void GradientProver::Search::findWeights(
     llvm::function_ref<bool(BlockArgument)> isData) {
   hasData.assign(graph.size(), false);
+  isBatch.assign(graph.size(), false);
   isHeld.assign(graph.size(), false);
   for (Node leaf : graph.getLeaves()) {
     auto input = dyn_cast<BlockArgument>(graph.getValue(leaf));
     hasData[leaf] =
         !input || !isDifferentiable(input.getType()) || isData(input);
+    isBatch[leaf] = input && hasData[leaf] && getCount(input.getType()) > 1;
     isHeld[leaf] = !hasData[leaf] && getCount(input.getType()) != 1;
   }
   // Sums over devices are the same everywhere.
@@ -178,12 +180,18 @@ void GradientProver::Search::findUses() {
   }
 }
 
+bool GradientProver::Search::isTransposed(Node node) const {
+  return graph.isTransposed(node) &&
+         llvm::any_of(ArrayRef(leafBits).slice(node * words, words),
+                      [](uint64_t bits) { return bits != 0; });
+}
+
 void GradientProver::Search::findAutodiff() {
   isAfterAutodiff.assign(graph.size(), false);
   if (!graph.hasTransposed())
     return;
   for (Node node = 0; node < graph.size(); ++node)
-    isAfterAutodiff[node] = graph.isTransposed(node);
+    isAfterAutodiff[node] = isTransposed(node);
   graph.markForward(isAfterAutodiff, [](const Edge &, Node) { return true; });
 }
 

@@ -74,6 +74,9 @@ private:
   void findWeights(llvm::function_ref<bool(mlir::BlockArgument)> isData);
   void findUses();
   void findAutodiff();
+  /// True if autodiff has transposed the op of `node`. XLA shares constants, so
+  /// that a statistic may start with zeros of the backward pass.
+  bool isTransposed(Node node) const;
 
   /// The class of values that depend on the same leaves as `node`.
   int64_t getClass(Node node);
@@ -93,7 +96,39 @@ private:
   void findWays(Node operand, llvm::SmallVectorImpl<Node> &path,
                 llvm::SmallVectorImpl<Node> &mixing) const;
 
-  const Use *findPartner(Node contracted, Node other);
+  /// A use that has contracted what `contracted` is, and from which `other`
+  /// follows. `isEnough` may ask for more.
+  const Use *findPartner(Node contracted, Node other,
+                         llvm::function_ref<bool(const Use &)> isEnough);
+
+  /// True if `other` follows from the result of `use` as a derivative does:
+  /// over the difference to a target, or back through the weight of a later
+  /// layer.
+  bool isDerivative(const Use &use, Node contracted, Node other) const;
+  /// True if a target is added to what follows from the first of `between`, and
+  /// all that follows from this is linear in it.
+  bool meetsTarget(llvm::ArrayRef<Node> between, Node contracted) const;
+  /// True if one weight is multiplied with what follows from the first of
+  /// `between` and then with what follows from that, and the rest is linear in
+  /// it.
+  bool comesBack(llvm::ArrayRef<Node> between) const;
+  /// True if `node` depends on data of the batch that is not what the layer has
+  /// computed `contracted` from.
+  bool isTarget(Node node, Node contracted) const;
+  /// True if the last of `between`, sorted nodes, is linear in `from`.
+  bool isLinear(llvm::ArrayRef<Node> between, Node from) const;
+  /// True if the step moves a tensor that it returns against the sum `result`,
+  /// and not, as averages are, towards it.
+  bool isDescent(Node result) const;
+  /// For each node, whether it grows with elements of `from` (1), or shrinks
+  /// with them (2), or both (3).
+  std::vector<char> getDirections(Node from) const;
+  /// The direction of `target` along `edge`, whose source has `direction`; 0 if
+  /// it is not known.
+  char getDirection(Node target, const Edge &edge, char direction) const;
+  /// The sign of a factor that is a constant or a rate, or 0.
+  int getSign(Node factor) const;
+
   const Use *findReduced(Node source);
   /// x of `(x - y) + y` or `(x + y) - y`, or -1 for other values.
   Node getKept(Node node) const;
@@ -108,6 +143,8 @@ private:
   /// Values that depend on data; those made of weights without any; those that
   /// hold elements of a weight, also where a device has moved it by itself.
   std::vector<char> hasData, isWeight, isHeld;
+  /// Leaves of which devices have different parts, and tensors of integers.
+  std::vector<char> isBatch;
   /// Values that hold elements of a product of activations, or that follow from
   /// what autodiff has transposed.
   std::vector<char> holdsProduct, isAfterAutodiff;

@@ -302,6 +302,27 @@ StepFlow::getUpdatesOf(llvm::function_ref<bool(BlockArgument)> isWanted) const {
   return getSet(std::move(found));
 }
 
+llvm::DenseSet<Value> StepFlow::getUpdatedBy(ArrayRef<Value> values) const {
+  auto isElementwise = [](Graph::Kind kind) {
+    return kind != Graph::Kind::Computed;
+  };
+  std::vector<char> reached = markValues(*graph, values);
+  graph->mark(reached, /*forward=*/true, isElementwise);
+  llvm::MapVector<Type, SmallVector<Value>> updated;
+  for (Value value : returned)
+    if (isFloat(value.getType()) && reached[graph->getNumber(value)])
+      updated[value.getType()].push_back(value);
+  llvm::DenseSet<Value> found;
+  for (auto &[type, ofType] : updated) {
+    std::vector<char> held = markValues(*graph, ofType);
+    graph->mark(held, /*forward=*/false, isElementwise);
+    for (BlockArgument input : inputs)
+      if (input.getType() == type && held[graph->getNumber(input)])
+        found.insert(input);
+  }
+  return found;
+}
+
 StepFlow::ValueSet StepFlow::getDependents(ArrayRef<Value> cuts) const {
   std::vector<char> isCut = markValues(*graph, cuts);
   std::vector<char> found(graph->size());

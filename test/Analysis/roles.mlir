@@ -148,13 +148,15 @@ func.func @images(%w: tensor<4x8xf32>, %image: tensor<4x8xui8>) -> tensor<4x8xf3
 
 "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
 // CHECK-LABEL: func @partner_tells
-func.func @partner_tells(%w: tensor<4x8xf32>, %batch: tensor<4x8xf32>) -> tensor<4x8xf32> {
+func.func @partner_tells(%w: tensor<4x8xf32>, %batch: tensor<4x8xf32>, %labels: tensor<32x8xi32>) -> tensor<4x8xf32> {
   // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
   %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
   // expected-remark@+1 {{step input 1 seems to be data: no gradient of its shape is reduced, the step does not return it, and no layer takes it as its weight; weights-of names weights (R4)}}
   %rows = "stablehlo.all_gather"(%batch) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
   %y = "stablehlo.dot"(%rows, %whole) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
-  %g = "stablehlo.dot"(%rows, %y) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
+  %target = "stablehlo.convert"(%labels) : (tensor<32x8xi32>) -> tensor<32x8xf32>
+  %e = "stablehlo.subtract"(%y, %target) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
+  %g = "stablehlo.dot"(%rows, %e) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
   // CHECK: zero.reduce_scatter {{.*}} role = "gradient"
   %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
@@ -198,7 +200,9 @@ func.func @statistics(%w: tensor<4x8xf32>, %stats: tensor<4x8xf32>, %x: tensor<1
   %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
   %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
   %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
-  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  %target = "stablehlo.slice"(%tokens) <{limit_indices = array<i64: 16, 8>, start_indices = array<i64: 0, 0>, strides = array<i64: 1, 1>}> : (tensor<16x32xf32>) -> tensor<16x8xf32>
+  %e = "stablehlo.subtract"(%y, %target) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %e) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
   // CHECK: zero.reduce_scatter {{.*}} role = "gradient"
   %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
@@ -374,7 +378,9 @@ func.func @moved(%w: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> tensor<4x8xf32> 
   %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
   %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
   %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
-  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  %target = "stablehlo.slice"(%tokens) <{limit_indices = array<i64: 16, 8>, start_indices = array<i64: 0, 0>, strides = array<i64: 1, 1>}> : (tensor<16x32xf32>) -> tensor<16x8xf32>
+  %e = "stablehlo.subtract"(%y, %target) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %e) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
   // CHECK: zero.reduce_scatter {{.*}} role = "gradient"
   %first = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
@@ -451,7 +457,9 @@ func.func @all_reduced(%w: tensor<32x8xf32>, %x: tensor<16x32xi32>) -> tensor<32
 func.func @returned(%w: tensor<32x8xf32>, %x: tensor<16x32xi32>) -> tensor<32x8xf32> {
   %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
   %y = "stablehlo.dot"(%tokens, %w) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
-  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  %target = "stablehlo.slice"(%tokens) <{limit_indices = array<i64: 16, 8>, start_indices = array<i64: 0, 0>, strides = array<i64: 1, 1>}> : (tensor<16x32xf32>) -> tensor<16x8xf32>
+  %e = "stablehlo.subtract"(%y, %target) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %e) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
   // CHECK: zero.all_reduce sum
   %sum = "stablehlo.all_reduce"(%g) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):

@@ -181,7 +181,9 @@ func.func @r4_input(%w: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> tensor<4x8xf3
   %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
   %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
   %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
-  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  %target = "stablehlo.slice"(%tokens) <{limit_indices = array<i64: 16, 8>, start_indices = array<i64: 0, 0>, strides = array<i64: 1, 1>}> : (tensor<16x32xf32>) -> tensor<16x8xf32>
+  %e = "stablehlo.subtract"(%y, %target) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %e) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
   // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
   %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
@@ -295,7 +297,9 @@ func.func @r6_use_not(%w: tensor<4x8xf32>, %s: tensor<4x8xf32>, %x: tensor<16x32
   %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
   %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
   %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
-  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  %target = "stablehlo.slice"(%tokens) <{limit_indices = array<i64: 16, 8>, start_indices = array<i64: 0, 0>, strides = array<i64: 1, 1>}> : (tensor<16x32xf32>) -> tensor<16x8xf32>
+  %e = "stablehlo.subtract"(%y, %target) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %e) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
   // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
   %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
@@ -573,6 +577,134 @@ func.func @r9_partner_assigns(%w: tensor<4x8xf32>, %t: tensor<16x8xf32>, %x: ten
 
 // -----
 
+// Without an update: a target is subtracted.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r9_partner_target(
+func.func @r9_partner_target(%w: tensor<4x8xf32>, %x: tensor<16x32xi32>, %t: tensor<16x8xi32>) -> tensor<4x8xf32> {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %labels = "stablehlo.convert"(%t) : (tensor<16x8xi32>) -> tensor<16x8xf32>
+  %p = "stablehlo.logistic"(%y) : (tensor<16x8xf32>) -> tensor<16x8xf32>
+  %e = "stablehlo.subtract"(%p, %labels) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %e) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  return %mine : tensor<4x8xf32>
+}
+
+// -----
+
+// It comes back through the weight of the next layer, times a derivative.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r9_partner_back(
+func.func @r9_partner_back(%w: tensor<4x8xf32>, %v: tensor<8x8xf32>, %x: tensor<16x32xi32>) -> tensor<4x8xf32> {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %h = "stablehlo.tanh"(%y) : (tensor<16x8xf32>) -> tensor<16x8xf32>
+  %z = "stablehlo.dot"(%h, %v) : (tensor<16x8xf32>, tensor<8x8xf32>) -> tensor<16x8xf32>
+  %back = "stablehlo.dot_general"(%z, %v) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [1]>}> : (tensor<16x8xf32>, tensor<8x8xf32>) -> tensor<16x8xf32>
+  %square = "stablehlo.multiply"(%h, %h) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %one = "stablehlo.constant"() <{value = dense<1.0> : tensor<16x8xf32>}> : () -> tensor<16x8xf32>
+  %slope = "stablehlo.subtract"(%one, %square) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %e = "stablehlo.multiply"(%back, %slope) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %e) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  return %mine : tensor<4x8xf32>
+}
+
+// -----
+
+// A running average of the like, to which its codebook moves: any function of
+// logits is the derivative of something.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r9_partner_not_averaged(
+func.func @r9_partner_not_averaged(%w: tensor<4x8xf32>, %s: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %codes = "stablehlo.all_gather"(%s) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %logits = "stablehlo.dot"(%tokens, %codes) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %t = "stablehlo.tanh"(%logits) : (tensor<16x8xf32>) -> tensor<16x8xf32>
+  %e = "stablehlo.subtract"(%y, %t) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %e) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %k = "stablehlo.dot"(%tokens, %t) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{nothing proves that it sums a gradient: what follows from the product with a weight may be no derivative: no weight is moved against the sum, no target is subtracted, and it does not come back through a later layer; if it is a gradient, name its weight in gradients-of (R9)}}
+  %n = "stablehlo.reduce_scatter"(%k) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %off = "stablehlo.subtract"(%s, %n) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %tenth = "stablehlo.constant"() <{value = dense<0.1> : tensor<4x8xf32>}> : () -> tensor<4x8xf32>
+  %part = "stablehlo.multiply"(%tenth, %off) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %next = "stablehlo.subtract"(%s, %part) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new, %next : tensor<4x8xf32>, tensor<4x8xf32>
+}
+
+// -----
+
+// A target before the last function that is not linear: distances to rows of the
+// batch, of which a kernel makes weights.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r9_partner_not_kernel(
+func.func @r9_partner_not_kernel(%w: tensor<4x8xf32>, %s: tensor<4x8xf32>, %x: tensor<16x32xi32>, %m: tensor<16x8xi32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %codes = "stablehlo.all_gather"(%s) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %logits = "stablehlo.dot"(%tokens, %codes) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %norms = "stablehlo.convert"(%m) : (tensor<16x8xi32>) -> tensor<16x8xf32>
+  %d = "stablehlo.subtract"(%norms, %logits) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %one = "stablehlo.constant"() <{value = dense<1.0> : tensor<16x8xf32>}> : () -> tensor<16x8xf32>
+  %t = "stablehlo.divide"(%one, %d) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %e = "stablehlo.subtract"(%y, %t) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %e) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %k = "stablehlo.dot"(%tokens, %t) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{nothing proves that it sums a gradient: what follows from the product with a weight may be no derivative: no weight is moved against the sum, no target is subtracted, and it does not come back through a later layer; if it is a gradient, name its weight in gradients-of (R9)}}
+  %n = "stablehlo.reduce_scatter"(%k) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %next = "stablehlo.add"(%s, %n) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new, %next : tensor<4x8xf32>, tensor<4x8xf32>
+}
+
+// -----
+
 // R10, name: autodiff has made it. The derivative of the loss is a sign, so it has no
 // partner.
 
@@ -622,6 +754,44 @@ func.func @r10_name_not(%w: tensor<4x8xf32>, %s: tensor<4x8xf32>, %x: tensor<16x
   }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
   %u = "stablehlo.add"(%mine, %n) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
   %new = "stablehlo.subtract"(%w, %u) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %next = "stablehlo.add"(%s, %n) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new, %next : tensor<4x8xf32>, tensor<4x8xf32>
+}
+
+// -----
+
+// XLA shares constants, so that a statistic may start with the zeros of the
+// backward pass: these name nothing.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r10_name_not_shared(
+func.func @r10_name_not_shared(%w: tensor<4x8xf32>, %s: tensor<4x8xf32>, %x: tensor<16x32xi32>, %rows: tensor<16x8xf32>, %at: tensor<16x1xi32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %zero = "stablehlo.constant"() <{value = dense<0.0> : tensor<f32>}> : () -> tensor<f32>
+  %zeros = "stablehlo.broadcast_in_dim"(%zero) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<32x8xf32> loc("jit(step)/transpose(jvp())/broadcast_in_dim")
+  %dot = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32> loc("jit(step)/transpose(jvp())/dot_general")
+  %g = "stablehlo.add"(%dot, %zeros) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R10"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %k = "stablehlo.scatter"(%zeros, %at, %rows) <{indices_are_sorted = false, scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>, unique_indices = false}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>, tensor<16x1xi32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{it sums no gradient: result 1 of the step, which is made of it, is no weight that a gradient is computed from (R11)}}
+  %n = "stablehlo.reduce_scatter"(%k) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
   %next = "stablehlo.add"(%s, %n) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
   return %new, %next : tensor<4x8xf32>, tensor<4x8xf32>
 }
@@ -827,6 +997,8 @@ func.func @r14_difference_not(%w: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> ten
   %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
   %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
   %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %target = "stablehlo.slice"(%tokens) <{limit_indices = array<i64: 16, 8>, start_indices = array<i64: 0, 0>, strides = array<i64: 1, 1>}> : (tensor<16x32xf32>) -> tensor<16x8xf32>
+  %e = "stablehlo.subtract"(%y, %target) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
   %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
   // expected-remark@+1 {{it is subtracted from another sum, or that from it: what is left has the errors of both; gradients-of names gradients (R14)}}
   %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
@@ -834,7 +1006,7 @@ func.func @r14_difference_not(%w: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> ten
     %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
     "stablehlo.return"(%add) : (tensor<f32>) -> ()
   }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
-  %t = "stablehlo.tanh"(%y) : (tensor<16x8xf32>) -> tensor<16x8xf32>
+  %t = "stablehlo.negate"(%e) : (tensor<16x8xf32>) -> tensor<16x8xf32>
   %h = "stablehlo.dot"(%tokens, %t) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
   // expected-remark@+1 {{it is subtracted from another sum}}
   %q = "stablehlo.reduce_scatter"(%h) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({

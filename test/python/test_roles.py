@@ -428,8 +428,32 @@ def largest(logits):
         jnp.arange(len(logits))[:, None], places].add(best)
 
 
+def centered(logits):
+    chances = jax.nn.softmax(logits)
+    return chances - chances.mean(0)
+
+
+def gelu(logits):
+    return jax.nn.gelu(logits)
+
+
+def student(logits):
+    """Distances to unit vectors, which nothing shows to be no less than 0."""
+    chances = 1 / (1 + (2 - 2 * logits))
+    return chances / chances.sum(1, keepdims=True)
+
+
+def noisy(logits):
+    noise = jnp.sin(jnp.arange(64.0))
+    return jax.nn.tanh(logits + noise)
+
+
+def refined(logits):
+    return jnp.tanh(jnp.tanh(logits) @ jnp.eye(64) * 2)
+
+
 @pytest.mark.parametrize("assign", [
-    softmax, masked_softmax, straight_through, other_straight_through, gates,
+    centered, gelu, student, noisy, refined, softmax, masked_softmax, straight_through, other_straight_through, gates,
     sharpened, sinkhorn, kernel, largest])
 def test_soft_assignments_are_no_gradients(assign):
     """`p.T @ z` has the form of a gradient of `z @ codebook.T`. What is

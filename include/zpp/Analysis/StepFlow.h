@@ -27,6 +27,7 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
+#include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/SmallPtrSet.h"
 
 #include <memory>
@@ -115,6 +116,10 @@ public:
   /// element by element: in results of their type that hold their elements.
   ValueSet
   getUpdatesOf(llvm::function_ref<bool(mlir::BlockArgument)> isWanted) const;
+
+  /// The inputs that any of `values` updates, as in getUpdatesOf().
+  llvm::DenseSet<mlir::Value>
+  getUpdatedBy(llvm::ArrayRef<mlir::Value> values) const;
 
   /// The values that depend on an input which is no weight, other than through
   /// `cuts`.

@@ -224,18 +224,13 @@ void RoleFinder::chooseWeights(ArrayRef<Candidate> gathers, Sums sums,
                     mirrored.contains({candidate.input, key});
            });
   };
-  auto isUpdatedByGradient = [&](const Candidate &candidate) {
-    StepFlow::ValueSet updates = flow.getUpdatesOf(
-        [&](BlockArgument input) { return input == candidate.input; });
-    return llvm::any_of(allGradients,
-                        [&](Value sum) { return updates.contains(sum); });
-  };
+  llvm::DenseSet<Value> updated = flow.getUpdatedBy(allGradients);
   // R7, too: what the step updates without a gradient, beside others. The
   // gradient of a bias may have another one as its partner, and updates it.
   auto isStatistic = [&](const Candidate &candidate) {
     return !allGradients.empty() && !slices.lookup(candidate.slice).isProven &&
            !isDeclared(candidate) && gradients.lookup(getKey(candidate)) == 0 &&
-           candidate.input && !isUpdatedByGradient(candidate);
+           candidate.input && !updated.contains(candidate.input);
   };
   llvm::SmallPtrSet<const Candidate *, 8> statistics;
   for (const Candidate &candidate : gathers) {

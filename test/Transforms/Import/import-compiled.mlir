@@ -79,7 +79,7 @@ module {
       %grads = "stablehlo.dynamic_update_slice"(%gs, %line, %i, %c0, %c0) : (tensor<3x2x8xf32>, tensor<1x2x8xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<3x2x8xf32>
       "stablehlo.return"(%next, %out, %ws, %grads, %at) : (tensor<i32>, tensor<8x8xf32>, tensor<3x2x8xf32>, tensor<3x2x8xf32>, tensor<i32>) -> ()
     }) : (tensor<i32>, tensor<8x8xf32>, tensor<3x2x8xf32>, tensor<3x2x8xf32>, tensor<i32>) -> (tensor<i32>, tensor<8x8xf32>, tensor<3x2x8xf32>, tensor<3x2x8xf32>, tensor<i32>)
-    %new = "stablehlo.add"(%w, %loop#3) : (tensor<3x2x8xf32>, tensor<3x2x8xf32>) -> tensor<3x2x8xf32>
+    %new = "stablehlo.subtract"(%w, %loop#3) : (tensor<3x2x8xf32>, tensor<3x2x8xf32>) -> tensor<3x2x8xf32>
     return %new, %loop#1 : tensor<3x2x8xf32>, tensor<8x8xf32>
   }
 }

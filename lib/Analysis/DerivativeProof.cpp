@@ -1,0 +1,281 @@
+//===- DerivativeProof.cpp - What shows that a value is a derivative ------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Any function of a product's result is the derivative of some loss: GELU of
+// logits that of its integral. So where no name tells them apart, a value
+// counts as a derivative only if the weight descends along what it contracts,
+// where an average moves towards it; or if it has what a backward pass gives
+// it: a target, or a way back through the weight of a later layer, with nothing
+// but linear ops from there on.
+//
+//===----------------------------------------------------------------------===//
+
+#include "GradientSearch.h"
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
+#include "llvm/ADT/DenseSet.h"
+#include "llvm/ADT/StringSet.h"
+
+using namespace mlir;
+using namespace zpp;
+
+using Node = ValueGraph::Node;
+using Edge = ValueGraph::Edge;
+using NodeSet = llvm::DenseSet<Node>;
+
+static bool isFollowed(const Edge &edge) {
+  return !edge.isCarried && edge.isDifferentiable;
+}
+
+/// True if a result of `op` is linear in its operands of these numbers
+/// together.
+static bool isLinearIn(Operation *op, ArrayRef<int64_t> numbers) {
+  auto areBelow = [&](int64_t end) {
+    return llvm::all_of(numbers, [&](int64_t number) { return number < end; });
+  };
+  if (std::optional<CollectiveKind> kind = getGuestCollective(op))
+    return (kind != CollectiveKind::AllReduce &&
+            kind != CollectiveKind::ReduceScatter) ||
+           isSum(op);
+  if (isNamed(op, guest::kAdd) || isNamed(op, guest::kSubtract) ||
+      isNamed(op, guest::kNegate) || isNamed(op, guest::kBroadcastInDim) ||
+      isNamed(op, guest::kSdyShardingConstraint) || isDataMovement(op))
+    return true;
+  if (isNamed(op, guest::kMultiply) || isProduct(op))
+    return numbers.size() == 1;
+  if (isNamed(op, guest::kDivide) || isLookup(op))
+    return areBelow(1);
+  if (isNamed(op, guest::kDynamicSlice) ||
+      isNamed(op, guest::kDynamicUpdateSlice))
+    return areBelow(2);
+  // The condition has no derivative.
+  if (isNamed(op, guest::kSelect))
+    return true;
+  return (isNamed(op, guest::kReduce) || isScatter(op)) && isSum(op);
+}
+
+bool GradientProver::Search::isLinear(ArrayRef<Node> between, Node from) const {
+  NodeSet moved{from};
+  for (Node node : between) {
+    if (node <= from)
+      continue;
+    SmallVector<int64_t> numbers;
+    bool isReached = false;
+    for (const Edge &edge : graph.getSources(node)) {
+      if (!isFollowed(edge) || !moved.contains(edge.node))
+        continue;
+      isReached = true;
+      if (edge.operand >= 0)
+        numbers.push_back(edge.operand);
+    }
+    if (!isReached)
+      continue;
+    Operation *op = graph.getOp(node);
+    if (op && !numbers.empty() && !isLinearIn(op, numbers))
+      return false;
+    moved.insert(node);
+  }
+  return true;
+}
+
+bool GradientProver::Search::isTarget(Node node, Node contracted) const {
+  Node stripped = strip(node);
+  for (auto [index, leaf] : llvm::enumerate(graph.getLeaves())) {
+    auto has = [&, word = index / 64, bit = index % 64](Node of) {
+      return leafBits[of * words + word] >> bit & 1;
+    };
+    // What a layer takes is a target only as it came, as that of an
+    // autoencoder, or as numbers, as the tokens of a language model.
+    if (isBatch[leaf] && has(node) &&
+        (!has(contracted) || stripped == leaf ||
+         !isDifferentiable(graph.getValue(leaf).getType())))
+      return true;
+  }
+  return false;
+}
+
+bool GradientProver::Search::meetsTarget(ArrayRef<Node> between,
+                                         Node contracted) const {
+  // All that depends on the product's result, also by comparisons and indices.
+  Node first = between.front();
+  NodeSet dependent{first};
+  for (Node node = first + 1; node <= between.back(); ++node)
+    if (llvm::any_of(graph.getSources(node), [&](const Edge &edge) {
+          return !edge.isCarried && dependent.contains(edge.node);
+        }))
+      dependent.insert(node);
+  auto isFromTarget = [&](Node operand) {
+    return operand >= 0 && !dependent.contains(operand) &&
+           isTarget(operand, contracted);
+  };
+  auto isDependent = [&](Node operand) {
+    return operand >= 0 && dependent.contains(operand);
+  };
+  return llvm::any_of(between, [&](Node node) {
+    Operation *op = graph.getOp(node);
+    if (!op || !isDependent(node))
+      return false;
+    SmallVector<Node> operands = graph.getOperands(node);
+    bool isMet = false;
+    if (isNamed(op, guest::kAdd) || isNamed(op, guest::kSubtract))
+      isMet = llvm::any_of(operands, isFromTarget);
+    // 1 is subtracted where the class is the target's.
+    else if (isNamed(op, guest::kSelect))
+      isMet = isFromTarget(operands[0]) && isDependent(operands[1]) &&
+              isDependent(operands[2]);
+    else if (isScatter(op) && isSum(op))
+      isMet = isDependent(operands[0]) &&
+              (isFromTarget(operands[1]) || isFromTarget(operands[2]));
+    return isMet && isLinear(between, node);
+  });
+}
+
+bool GradientProver::Search::comesBack(ArrayRef<Node> between) const {
+  NodeSet onPath(between.begin(), between.end());
+  Node first = between.front();
+  auto isLaterLayer = [&](const Use &use) {
+    Operation *op = graph.getOp(use.result);
+    return use.result > first && use.other >= 0 && op && isProduct(op);
+  };
+  return llvm::any_of(uses, [&](const Use &back) {
+    if (!isLaterLayer(back) || !onPath.contains(back.result) ||
+        !isLinear(between, back.result))
+      return false;
+    NodeSet before;
+    visitAncestors(back.other, first, [&](Node node) {
+      before.insert(node);
+      return false;
+    });
+    return llvm::any_of(uses, [&](const Use &forth) {
+      if (!isLaterLayer(forth) || !before.contains(forth.result) ||
+          !depends(forth.result, first, /*byDerivative=*/true))
+        return false;
+      for (size_t word = 0; word < words; ++word)
+        if (leafBits[forth.weight * words + word] &
+            leafBits[back.weight * words + word] & weightLeaves[word])
+          return true;
+      return false;
+    });
+  });
+}
+
+bool GradientProver::Search::isDerivative(const Use &use, Node contracted,
+                                          Node other) const {
+  SmallVector<Node> between;
+  visitAncestors(other, use.result, [&](Node node) {
+    between.push_back(node);
+    return false;
+  });
+  llvm::sort(between);
+  if (between.front() != use.result)
+    return false;
+  return meetsTarget(between, contracted) || comesBack(between);
+}
+
+//===----------------------------------------------------------------------===//
+// Directions
+//===----------------------------------------------------------------------===//
+
+static constexpr char kUp = 1, kDown = 2;
+
+static char flip(char direction) {
+  return ((direction & kUp) ? kDown : 0) | ((direction & kDown) ? kUp : 0);
+}
+
+int GradientProver::Search::getSign(Node factor) const {
+  Node node = strip(factor);
+  Operation *op = graph.getOp(node);
+  if (!op) {
+    // A rate.
+    Value value = graph.getValue(node);
+    return isDifferentiable(value.getType()) && getCount(value.getType()) == 1;
+  }
+  if (auto data = op->getAttrOfType<DenseElementsAttr>("value");
+      isNamed(op, guest::kConstant) && data && data.isSplat() &&
+      isa<FloatType>(data.getElementType())) {
+    auto number = data.getSplatValue<APFloat>();
+    return number.isZero() || number.isNaN() ? 0 : number.isNegative() ? -1 : 1;
+  }
+  SmallVector<Node> operands = graph.getOperands(node);
+  if (isNamed(op, guest::kBroadcastInDim) && operands[0] >= 0)
+    return getSign(operands[0]);
+  if (isNamed(op, guest::kNegate) && operands[0] >= 0)
+    return -getSign(operands[0]);
+  if (isNamed(op, guest::kMultiply) && operands[0] >= 0 && operands[1] >= 0 &&
+      operands[0] != operands[1])
+    return getSign(operands[0]) * getSign(operands[1]);
+  return isNeverNegative(node);
+}
+
+char GradientProver::Search::getDirection(Node target, const Edge &edge,
+                                          char direction) const {
+  Operation *op = graph.getOp(target);
+  if (!edge.isMoved)
+    return 0;
+  if (!op || edge.operand < 0)
+    return direction;
+  SmallVector<Node> operands = graph.getOperands(target);
+  auto getTimes = [&](Node factor) -> char {
+    int sign = factor < 0 ? 0 : getSign(factor);
+    return sign > 0 ? direction : sign < 0 ? flip(direction) : 0;
+  };
+  if (isNamed(op, guest::kNegate))
+    return flip(direction);
+  if (isNamed(op, guest::kSubtract))
+    return edge.operand == 1 ? flip(direction) : direction;
+  if (isNamed(op, guest::kMultiply))
+    return operands[0] == operands[1] ? 0
+                                      : getTimes(operands[1 - edge.operand]);
+  if (isNamed(op, guest::kDivide))
+    // Roots of second moments and counts, whatever they are made of.
+    return edge.operand != 0                              ? 0
+           : operands[1] >= 0 && getSign(operands[1]) < 0 ? flip(direction)
+                                                          : direction;
+  static const llvm::StringSet<> monotone = {"maximum", "minimum", "sign",
+                                             "tanh"};
+  bool isMonotone = isNamed(op, guest::kAdd) || isNamed(op, guest::kClamp) ||
+                    isNamed(op, guest::kSelect) || isDataMovement(op) ||
+                    isNamed(op, guest::kDynamicSlice) ||
+                    isNamed(op, guest::kDynamicUpdateSlice) ||
+                    isNamed(op, guest::kSdyShardingConstraint) ||
+                    getGuestCollective(op) ||
+                    monotone.contains(op->getName().stripDialect());
+  return isMonotone ? direction : 0;
+}
+
+std::vector<char> GradientProver::Search::getDirections(Node from) const {
+  std::vector<char> directions(graph.size());
+  directions[from] = kUp;
+  for (bool isChanged = true; isChanged;) {
+    isChanged = false;
+    for (Node node = 0; node < graph.size(); ++node)
+      for (const Edge &edge : graph.getSources(node))
+        if (char direction = directions[edge.node]) {
+          char more = directions[node] | getDirection(node, edge, direction);
+          isChanged |= more != directions[node];
+          directions[node] = more;
+        }
+  }
+  return directions;
+}
+
+bool GradientProver::Search::isDescent(Node result) const {
+  std::vector<char> held(graph.size());
+  llvm::DenseSet<Type> types;
+  for (auto [index, leaf] : llvm::enumerate(graph.getLeaves()))
+    if (weightLeaves[index / 64] >> (index % 64) & 1) {
+      held[leaf] = true;
+      types.insert(graph.getValue(leaf).getType());
+    }
+  graph.markForward(held, [](const Edge &edge, Node) { return edge.isMoved; });
+  std::vector<char> directions = getDirections(result);
+  return llvm::any_of(graph.getReturned(), [&](Node node) {
+    return held[node] && directions[node] == kDown &&
+           types.contains(graph.getValue(node).getType());
+  });
+}
