@@ -10,8 +10,9 @@ import torch.distributed as dist
 from torch import nn
 
 import zpp.torch
-from training import (BATCH, CLASSES, WIDTH, all_ranks, device, fully_shard,
-                      gathered_bytes, gathered_digest, replicated_mesh, update)
+from training import (BATCH, CLASSES, WIDTH, all_ranks, compress, device,
+                      fully_shard, gathered_bytes, gathered_digest, replicated_mesh,
+                      update)
 
 
 class Adapted(nn.Module):
@@ -51,7 +52,7 @@ def make_adapted(options, rows=None, frozen=torch.bfloat16, compiled=False
         fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
     if options is not None:
-        zpp.torch.compress(model, **options)
+        compress(model, **options)
     return model
 
 

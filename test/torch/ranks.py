@@ -88,8 +88,7 @@ class Pool:
         self._processes = []
 
     def _start(self):
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(list(_PRELOADED))
+        context = _context()
         self._folder = tempfile.TemporaryDirectory(prefix="zpp-")
         store = str(pathlib.Path(self._folder.name, "store"))
         for rank in range(self._size):
@@ -101,6 +100,33 @@ class Pool:
             # Who reads learns that it has ended.
             end.close()
             self._processes.append((process, pipe))
+
+
+def run_code(code: str) -> str:
+    """Runs a program in a process of its own, which has imported PyTorch. Returns its
+    error, or an empty string."""
+    pipe, end = multiprocessing.Pipe()
+    process = _context().Process(target=_execute, args=(code, end))
+    process.start()
+    end.close()
+    error = pipe.recv() if pipe.poll(LIMIT) else NO_RESULT
+    process.kill()
+    process.join()
+    return error
+
+
+def _execute(code: str, pipe) -> None:
+    try:
+        exec(code, {"__name__": "__main__"})
+        pipe.send("")
+    except BaseException:
+        pipe.send(traceback.format_exc())
+
+
+def _context():
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(_PRELOADED))
+    return context
 
 
 def _serve(rank: int, size: int, store: str, limit: float, pipe) -> None:

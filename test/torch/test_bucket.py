@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 
+import ranks
 import zpp.torch
 from zpp.torch import Options, _bucket
 from zpp.torch._bucket import Bucket, compile_bucket
@@ -252,6 +253,7 @@ DRY_RUN = """
 import torch, torch.distributed as dist
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -259,20 +261,26 @@ import zpp.torch
 
 dist.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
 mesh = init_device_mesh("cpu", (4,))
-with FakeTensorMode():
-    model = nn.Linear(64, 64)
-    fully_shard(model, mesh=mesh)
-    zpp.torch.compress(model, mesh="node:2,gpu:2")
-    model(torch.ones(2, 64)).sum().backward()
-    entries = zpp.torch.report(model)["collectives"]
-    assert [entry["rewritten"] for entry in entries] == [True, True], entries
-    assert model.weight.grad.shape == (64, 64)
+for options in {}, {"weights": "i4:delta", "accumulate": "gpu"}:
+    with FakeTensorMode():
+        model = nn.Linear(64, 64)
+        fully_shard(model, mesh=mesh)
+        zpp.torch.compress(model, mesh="node:2,gpu:2", **options)
+        tracker = FSDPMemTracker(model, torch.optim.SGD(model.parameters()))
+        with tracker:
+            model(torch.ones(2, 64)).sum().backward()
+        entries = zpp.torch.report(model)["collectives"]
+        assert [entry["rewritten"] for entry in entries] == [True, True], entries
+        assert model.weight.grad.shape == (64, 64)
+        # The gathered weight is seen.
+        (peak,) = tracker.get_tracker_snapshot("peak").values()
+        assert peak["Total"] > 64 * 64 * 4, peak
 """
 
 
 def test_fake_tensors_send_nothing():
-    result = run_python(DRY_RUN)
-    assert result.returncode == 0, result.stderr
+    """Also as FSDPMemTracker predicts memory."""
+    assert ranks.run_code(DRY_RUN) == ""
 
 
 MISSING = """
@@ -295,6 +303,4 @@ zpp.torch.compress(model, mesh="node:1")
 @pytest.mark.parametrize("variable", ["ZPP_RT", "ZPP_OPT"])
 def test_compress_finds_what_is_missing(variable):
     """Not the first step, after the checkpoint was loaded."""
-    result = run_python(MISSING.format(variable=variable))
-    assert result.returncode == 1
-    assert f"at ${variable}" in result.stderr
+    assert f"at ${variable}" in ranks.run_code(MISSING.format(variable=variable))

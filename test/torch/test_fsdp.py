@@ -6,6 +6,7 @@ import functools
 import math
 import os
 import re
+import types
 
 import pytest
 import torch
@@ -13,6 +14,8 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 
 import ranks
 import training
+import zpp.torch
+from zpp.torch import _compress
 from training import MIXED, OFF, ZEROPP
 
 #: The relative L2 error of a gradient: a step of i4 is a seventh of the largest
@@ -308,6 +311,32 @@ def test_what_does_not_gain_is_left_alone(pool, plain):
         r["losses"] for r in plain(training.train)]
     for entry in results[0]["report"]["collectives"]:
         assert entry["reason"].startswith("on these links it takes")
+
+
+@pytest.mark.parametrize("more", [{}, {"rows": ((0, 1), (2, 3))}],
+                         ids=["FSDP", "HSDP"])
+def test_what_is_measured_decides(pool, plain, more):
+    """On NVLink nothing is rewritten, and the bits are those of FSDP2."""
+    results = pool(training.train_on_links, ZEROPP, "node=3200gbit,gpu=3200gbit",
+                   **more)
+    assert [r["losses"] for r in results] == [
+        r["losses"] for r in plain(training.train, **more)]
+    assert not any(entry["rewritten"] for r in results
+                   for entry in r["report"]["collectives"])
+    total = results[0]["report"]["total"]
+    assert total["before"] == total["after"]
+    results = pool(training.train_on_links, ZEROPP, "node=0.01gbit,gpu=0.01gbit", **more)
+    assert all(entry["rewritten"] for r in results
+               for entry in r["report"]["collectives"])
+
+
+@pytest.mark.parametrize("links, device, is_measured", [
+    (None, "cuda", True), (None, "cpu", False), ("measured", "cpu", True),
+    ("none", "cuda", False), ("gpu=1gbit", "cuda", False)])
+def test_links_are_measured_by_default_on_gpus(links, device, is_measured):
+    parameters = types.SimpleNamespace(device=torch.device(device))
+    assert _compress._is_measured(
+        zpp.torch.Options(links=links), [("", None, parameters)]) is is_measured
 
 
 def test_links_are_measured(pool):

@@ -26,7 +26,7 @@ from torch.distributed.tensor.parallel import (ColwiseParallel, RowwiseParallel,
 from torch.utils.checkpoint import checkpoint as checkpointed_call
 
 import zpp.torch
-from zpp.torch import _agreement, _calls, _plans, _pytorch, _runtime
+from zpp.torch import _agreement, _calls, _compress, _plans, _pytorch, _runtime
 
 WIDTH, CLASSES, BATCH = 32, 24, 16
 #: Every hop and both formats.
@@ -157,6 +157,12 @@ def train(options, steps=6, clip=None, report=False, switched_off=False,
     if report:
         result["report"] = zpp.torch.report(model)
     return result
+
+
+def train_on_links(options, links: str, **more) -> dict:
+    """As `train`, where `links` are what a measurement would find."""
+    with mock.patch.object(_compress, "find_links", lambda *_: links):
+        return train({**options, "links": "measured"}, report=True, **more)
 
 
 def gathered_digest(model) -> str:
