@@ -6,20 +6,25 @@ zpp.jit.
     python bench/run_programs.py [--programs NAME ...] [--processes N] [--write]
 
 The programs are a GPT, a Llama with a scan over layers and optax, a transformer of
-Flax NNX, and `Model.fit` of Keras. They need JAX 0.11 or later, flax, optax and keras,
-and zpp-opt and the runtime of the wheel or of $ZPP_OPT and $ZPP_XLA. Each is a node of
-one process with one GPU; processes may share a GPU, and then its time is theirs
-together. --cpu trains on CPUs, where `zpp run` rewrites nothing.
+Flax NNX, `Model.fit` of Keras, and MaxText by its own command line, in the size of
+the others and with 1 B weights. They need JAX 0.11 or later, flax, optax, keras and
+maxtext (0.2.5), and zpp-opt and the runtime of the wheel or of $ZPP_OPT and $ZPP_XLA.
+Each is a node of one process with one GPU; processes may share a GPU, and then its
+time is theirs together. --cpu trains on CPUs, where `zpp run` rewrites nothing.
 
 A process trains on the same batches in each way. The table has the loss of the last
 step and the largest difference from plain in any step; what a device sends between
 nodes in a step; the time of the first call, which compiles; and the median of the
-steps after it. --write puts it into docs/using.md.
+steps after it. MaxText compiles before its first step, so its time until the end of
+that step stands there, from the start of its processes. --write puts the table into
+docs/using.md.
 """
 
 import argparse
 import dataclasses
 import datetime
+import importlib.metadata
+import importlib.util
 import json
 import os
 import pathlib
@@ -30,7 +35,7 @@ import time
 from collections.abc import Callable
 
 import lab
-from lab import launch
+from lab import launch, links
 from lab.tables import describe_commit, write_between
 from trainers import sharding, tokens
 
@@ -317,10 +322,82 @@ def keras(sizes: Sizes, wrap: Callable, record: Record):
         trainer.jit = before
 
 
-PROGRAMS = {"gpt": ("the example GPT", gpt),
-            "llama": ("Llama, scan, optax", llama),
-            "nnx": ("Flax NNX, `nnx.jit`", nnx),
-            "keras": ("Keras, `Model.fit`", keras)}
+@dataclasses.dataclass(frozen=True)
+class Process:
+    """One of the processes of a program that is started by a command line."""
+    rank: int
+    processes: int
+    port: int
+    on_cpu: bool
+    #: Where it writes what it pleases.
+    folder: pathlib.Path
+
+
+def maxtext(*changed: str):
+    """MaxText's trainer with synthetic data, which are one batch."""
+    def command(sizes: Sizes, process: Process) -> tuple[list[str], dict[str, str]]:
+        found = importlib.util.find_spec("maxtext")
+        if found is None or found.origin is None:
+            raise SystemExit("expected the package maxtext, but it is not installed")
+        rank, count, port = process.rank, process.processes, process.port
+        return [
+            "-m", "maxtext.trainers.pre_train.train",
+            str(pathlib.Path(found.origin).parent / "configs" / "base.yml"),
+            f"base_output_directory={process.folder}", f"run_name=rank{rank}",
+            f"metrics_file={process.folder / f'metrics-{rank}.txt'}",
+            f"hardware={'cpu' if process.on_cpu else 'gpu'}", "jax_cache_dir=",
+            "attention=dot_product", "dataset_type=synthetic",
+            "enable_checkpointing=false", "enable_goodput_recording=false",
+            "enable_tensorboard=false", f"steps={sizes.steps}",
+            f"base_num_decoder_layers={sizes.layers}",
+            f"base_emb_dim={sizes.width}", f"base_mlp_dim={3 * sizes.width}",
+            f"base_num_query_heads={sizes.heads}",
+            f"base_num_kv_heads={sizes.heads}", "head_dim=64",
+            f"vocab_size={sizes.vocabulary}", f"max_target_length={sizes.length}",
+            f"per_device_batch_size={sizes.sequences // count}",
+            "learning_rate=1e-3", *changed], ({
+                "JAX_COORDINATOR_ADDRESS": "localhost", "JOB_INDEX": "0",
+                "JOB_COMPLETION_INDEX": str(rank), "PROCESSES_IN_JOB": str(count),
+                "JAX_PROCESS_COUNT": str(count)} if process.on_cpu else {
+                "JAX_COORDINATOR_IP": "127.0.0.1",
+                "JAX_COORDINATOR_PORT": str(port), "NNODES": str(count),
+                "NODE_RANK": str(rank)})
+    return command
+
+
+def read_maxtext(folder: pathlib.Path) -> tuple[list[float], list[float]]:
+    """Losses, and seconds of the steps."""
+    lines = [json.loads(line) for line in
+             (folder / "metrics-0.txt").read_text().splitlines()]
+    return ([line["learning/loss"] for line in lines],
+            [line["perf/step_time_seconds"] for line in lines])
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    title: str
+    #: Trains in a process of this script...
+    train: Callable[[Sizes, Callable, Record], None] | None = None
+    #: ... or gives the arguments of Python, and variables, for one of its own.
+    command: Callable[[Sizes, Process], tuple[list[str], dict[str, str]]] | None = None
+
+    @property
+    def ways(self) -> list[str]:
+        """zpp.jit wants the step in hand."""
+        return [way for way in WAYS if self.train or way != "jit"]
+
+
+PROGRAMS = {
+    "gpt": Program("the example GPT", gpt),
+    "llama": Program("Llama, scan, optax", llama),
+    "nnx": Program("Flax NNX, `nnx.jit`", nnx),
+    "keras": Program("Keras, `Model.fit`", keras),
+    "maxtext": Program("MaxText, its command line", command=maxtext()),
+    "maxtext-1b": Program("MaxText, 1.0 B weights", command=maxtext(
+        "base_num_decoder_layers=18", "base_emb_dim=2048", "base_mlp_dim=5632",
+        "base_num_query_heads=32", "base_num_kv_heads=32", "vocab_size=32000",
+        "max_target_length=1024", "per_device_batch_size=2")),
+}
 
 
 # Processes -----------------------------------------------------------------------
@@ -344,7 +421,7 @@ def work(args, sizes: Sizes):
         return steps[-1]
 
     record = Record()
-    PROGRAMS[args.work][1](sizes, wrap, record)
+    PROGRAMS[args.work].train(sizes, wrap, record)
     sent = None
     for step in steps:
         try:
@@ -353,9 +430,7 @@ def work(args, sizes: Sizes):
             continue  # It has not run.
     if args.rank == 0:
         args.result.write_text(json.dumps({
-            "losses": record.losses, "seconds": record.seconds, "sent": sent,
-            "jax": jax.__version__,
-            "device": jax.devices()[0].device_kind}))
+            "losses": record.losses, "seconds": record.seconds, "sent": sent}))
     # Nobody ends while another one still waits for it.
     from jax.experimental import multihost_utils
     multihost_utils.sync_global_devices("end")
@@ -373,27 +448,45 @@ def mesh_of(args) -> str:
     return f"node:{args.processes}"
 
 
-def train(args, program: str, way: str, folder: pathlib.Path) -> dict | str:
+def train(args, sizes: Sizes, name: str, way: str, folder: pathlib.Path
+          ) -> dict | str:
     """Returns the findings of the processes of one way, or why there are none."""
-    port = launch.free_port()
+    program, port = PROGRAMS[name], launch.free_port()
     result, report = folder / "result.json", folder / "report.json"
-    for path in (result, report):
+    for path in (result, report, folder / "metrics-0.txt"):
         path.unlink(missing_ok=True)
     processes = []
     for rank in range(args.processes):
-        command = [sys.executable, __file__, *sys.argv[1:], "--work", program,
-                   "--way", way, "--rank", rank, "--port", port, "--result", result]
+        environment = environment_of(args, rank)
+        if program.command:
+            arguments, own = program.command(sizes, Process(
+                rank, args.processes, port, args.cpu, folder))
+            environment |= own
+        else:
+            arguments = [__file__, *sys.argv[1:], "--work", name, "--way", way,
+                         "--rank", rank, "--port", port, "--result", result]
+        command = [sys.executable, *arguments]
         if way == "run":
             command = [sys.executable, "-m", "zpp", "run", "--mesh", mesh_of(args),
                        "--report", report, "--", *command]
         processes.append(launch.Process(
-            command, environment_of(args, rank),
-            folder / f"{program}-{way}-{rank}.txt"))
+            command, environment, folder / f"{name}-{way}-{rank}.txt"))
+    began, first_step = time.perf_counter(), []
+
+    def on_line(line: str):
+        if "completed step: 0," in line:
+            first_step.append(time.perf_counter() - began)
+
     try:
-        launch.run(processes, LIMIT_SECONDS)
+        launch.run(processes, LIMIT_SECONDS, on_line)
     except RuntimeError as error:
         return str(error)
-    found = json.loads(result.read_text())
+    if program.command:
+        losses, seconds = read_maxtext(folder)
+        found = {"losses": losses, "seconds": [*first_step, *seconds[1:]],
+                 "sent": None}
+    else:
+        found = json.loads(result.read_text())
     if way == "run":
         # A line for people, and the last words.
         print(*[line for line in processes[0].log.read_text().splitlines()
@@ -411,14 +504,10 @@ def environment_of(args, rank: int) -> dict[str, str]:
     common["PYTHONPATH"] = os.pathsep.join([*paths, common["PYTHONPATH"]])
     if args.cpu:
         return common | {"JAX_PLATFORMS": "cpu"}
-    shared = args.processes > args.gpus
-    return common | {
-        "CUDA_VISIBLE_DEVICES": str(rank % args.gpus),
-        # NCCL takes each process for a node, which may share a GPU.
-        "NCCL_HOSTID": f"host{rank}", "NCCL_SOCKET_IFNAME": "lo",
-        "NCCL_IB_DISABLE": "1",
-        **({"XLA_PYTHON_CLIENT_MEM_FRACTION":
-            f"{0.6 * args.gpus / args.processes:.2f}"} if shared else {})}
+    # A process sees one GPU, as under Slurm.
+    return (common | {"CUDA_VISIBLE_DEVICES": str(launch.device_of(rank))}
+            | links.environment(rank, 1, True)
+            | launch.sharing(rank, args.processes))
 
 
 # The table -----------------------------------------------------------------------
@@ -454,7 +543,6 @@ def main():
                         default=list(PROGRAMS))
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--width", type=int, default=1024)
@@ -476,29 +564,28 @@ def main():
         work(args, sizes)
         return 0
     launch.prepare()
-    lines, about, is_complete = [], {}, True
+    lines, is_complete = [], True
     folder = (args.logs or pathlib.Path(tempfile.mkdtemp(prefix="zpp-"))).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     for program in args.programs:
-        found = {way: train(args, program, way, folder)
-                 for way in WAYS if way in args.ways or way == "plain"}
+        found = {way: train(args, sizes, program, way, folder)
+                 for way in PROGRAMS[program].ways
+                 if way in args.ways or way == "plain"}
         for result in found.values():
             if isinstance(result, str):
                 is_complete = False
                 print(result, flush=True)
-            else:
-                about = result
-        rows = row(PROGRAMS[program][0], found)
+        rows = row(PROGRAMS[program].title, found)
         lines += rows
         print(*rows, sep="\n", flush=True)
-    machine = about.get("device", "")
     table = "\n".join([
         "| program | | loss | off by at most | between nodes | first call | step |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: |", *lines, "",
-        f"{datetime.date.today()}, {describe_commit() or 'a copy without git'}, JAX {about.get('jax')}, "
-        f"{args.processes} processes on {args.gpus} {machine}, {args.layers} layers "
-        f"of {args.width}, {args.sequences} x {args.length} tokens, step "
-        f"{args.steps}; bytes of a device in a step."])
+        f"{datetime.date.today()}, {describe_commit() or 'a copy without git'}, JAX "
+        f"{importlib.metadata.version('jax')}, {args.processes} processes on "
+        f"{launch.describe_gpu()}; {args.layers} layers of {args.width}, "
+        f"{args.sequences} x {args.length} tokens, step {args.steps}; bytes of a device "
+        f"in a step."])
     print(table)
     if args.write:
         write_between(lab.ROOT / "docs" / "using.md", "run programs", table)
