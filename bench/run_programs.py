@@ -396,7 +396,7 @@ PROGRAMS = {
     "maxtext-1b": Program("MaxText, 1.0 B weights", command=maxtext(
         "base_num_decoder_layers=18", "base_emb_dim=2048", "base_mlp_dim=5632",
         "base_num_query_heads=32", "base_num_kv_heads=32", "vocab_size=32000",
-        "max_target_length=1024", "per_device_batch_size=2")),
+        "max_target_length=1024", "per_device_batch_size=2", "learning_rate=1e-4")),
 }
 
 
