@@ -170,6 +170,8 @@ def test_modules_without_fully_shard_are_errors():
         zpp.torch.compress({})
     with pytest.raises(TypeError, match="of fully_shard, but got Linear"):
         zpp.torch.report(nn.Linear(2, 2))
+    with pytest.raises(TypeError, match="of fully_shard, but got Linear"):
+        zpp.torch.metrics(nn.Linear(2, 2))
 
 
 def test_options_without_names_are_errors():

@@ -412,6 +412,19 @@ def test_report(pool):
             for entry in report["collectives"])
 
 
+def test_metrics(pool):
+    for found, sent in pool(training.measured, **ZEROPP):
+        assert found[0] == {}
+        # An evaluation behind the pass belongs to it.
+        for numbers, bytes_ in zip(found[1:], (sent[0], sent[1], sent[3])):
+            assert numbers["bytes/node"] >= bytes_ > 0
+            assert numbers["bytes_as_written/node"] > numbers["bytes/node"]
+            assert 0.001 < numbers["error/weights"] < 0.02
+            assert 0.03 < numbers["error/gradients"] < 0.25
+            assert numbers["not_finite/gradients"] == 0
+            assert numbers["state_bytes"] == 0
+
+
 def test_modules_may_have_other_options(pool):
     entries = pool(training.overridden)[0]["collectives"]
     kinds = {(entry["module"], entry["kind"]): entry for entry in entries}

@@ -410,6 +410,28 @@ def train_with_expert_mesh(options) -> dict | None:
     return zpp.torch.report(model)
 
 
+def measured(**options) -> tuple[list[dict[str, float]], list[int]]:
+    """Metrics after each of some steps, which all but the second ask for, and the
+    bytes between nodes of each step."""
+    torch.manual_seed(0)
+    model = nn.Sequential(Block(), Block()).to(device())
+    for block in model:
+        fully_shard(block, mesh=all_ranks(), mp_policy=MIXED)
+    fully_shard(model, mesh=all_ranks(), mp_policy=MIXED)
+    compress(model, **options)
+    found, sent = [zpp.torch.metrics(model)], []
+    inputs, _ = make_batch()
+    for step in range(4):
+        before = zpp.torch.report(model)["total"]["after"]["node"]
+        model(inputs).square().sum().backward()
+        sent.append(zpp.torch.report(model)["total"]["after"]["node"] - before)
+        with torch.no_grad():
+            model(inputs)
+        if step != 1:
+            found.append(zpp.torch.metrics(model))
+    return found, sent
+
+
 def states() -> tuple[dict, dict]:
     """The state dicts with and without zpp, after a step each."""
     result = []

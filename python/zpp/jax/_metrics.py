@@ -18,6 +18,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from zpp._compiler import Rewritten
+from zpp._measures import relative
 from zpp._options import Options, describe
 from zpp._warn import warn
 from zpp.jax import _runtime
@@ -100,7 +101,7 @@ class Rounding(NamedTuple):
         """The relative error; infinite if the format has lost a value."""
         if self.not_finite:
             return math.inf
-        return _relative(self.squared_error, self.squared)
+        return relative(self.squared_error, self.squared)
 
 
 @dataclasses.dataclass
@@ -114,12 +115,6 @@ class Measured:
     #: The longest that a rank of this process stood still in waits.
     exposed_seconds: float | None = None
     roundings: list[Rounding] = dataclasses.field(default_factory=list)
-
-
-def _relative(squared_error: float, squared: float) -> float:
-    if squared_error == 0:
-        return 0.0
-    return math.sqrt(squared_error / squared) if squared > 0 else math.inf
 
 
 class Gauge:
@@ -333,7 +328,7 @@ def _flat(found: Measured) -> dict[str, float]:
         of_role = [each for each in found.roundings if each.role == role]
         if not of_role:
             continue
-        flat[f"error/{role}s"] = _relative(
+        flat[f"error/{role}s"] = relative(
             sum(each.squared_error for each in of_role),
             sum(each.squared for each in of_role))
         flat[f"largest_error/{role}s"] = max(each.error for each in of_role)

@@ -19,6 +19,7 @@ import jax
 
 from zpp._bundle import Bundle
 from zpp._library import call, find_library
+from zpp._measures import OnMeasure, collect
 from zpp.jax._export import Step
 
 #: The platforms that the runtime has back ends for, of the same names.
@@ -50,20 +51,6 @@ class _HostTimes(ctypes.Structure):
         ("wait_usec", ctypes.c_double), ("num_waits", ctypes.c_int64),
         ("queue_usec", ctypes.c_double), ("num_queued", ctypes.c_int64)]
 
-
-class _Measure(ctypes.Structure):
-    """zpp_rt_measure."""
-
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t), ("name", ctypes.c_char_p),
-        ("format", ctypes.c_int64), ("samples", ctypes.c_int64),
-        ("elements", ctypes.c_int64), ("squared_error", ctypes.c_double),
-        ("squared", ctypes.c_double), ("not_finite", ctypes.c_int64),
-        ("left_out", ctypes.c_int64)]
-
-
-#: zpp_rt_measure_function
-_OnMeasure = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(_Measure))
 
 
 @dataclasses.dataclass
@@ -265,20 +252,17 @@ def measure(is_on: bool) -> None:
 def read_measures() -> tuple[list[dict], float]:
     """The samples, with the fields of zpp_rt_measure, and the longest that a rank
     without streams has waited, in seconds."""
-    found: list[dict] = []
+    stalled, longest = ctypes.c_double(), 0.0
 
-    def add(_, measure):
-        of_name = measure.contents
-        found.append({field: getattr(of_name, field)
-                      for field, *_ in _Measure._fields_[2:]}
-                     | {"name": of_name.name.decode(errors="replace")})
-
-    visit, stalled, longest = _OnMeasure(add), ctypes.c_double(), 0.0
-    with _lock:
+    def visit_all(visit):
+        nonlocal longest
         for world in _worlds.values():
             call(_library(), "zpp_xla_world_visit_measures", world.handle, visit,
                  None, ctypes.byref(stalled))
             longest = max(longest, stalled.value)
+
+    with _lock:
+        found = collect(visit_all)
     return found, longest / 1e6
 
 
@@ -373,7 +357,7 @@ def _library() -> ctypes.CDLL:
     library.zpp_xla_world_measure.argtypes = (
         ctypes.c_void_p, ctypes.c_int64, *text)
     library.zpp_xla_world_visit_measures.argtypes = (
-        ctypes.c_void_p, _OnMeasure, ctypes.c_void_p,
+        ctypes.c_void_p, OnMeasure, ctypes.c_void_p,
         ctypes.POINTER(ctypes.c_double), *text)
     library.zpp_xla_world_record.argtypes = (
         ctypes.c_void_p, ctypes.c_int64, *text)

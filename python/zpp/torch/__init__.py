@@ -20,7 +20,8 @@ except ImportError as error:
 from zpp._torch_options import TorchOptions as Options
 from zpp._torch_options import TorchTuning as Tuning
 from zpp.torch._compress import compress, forget, report
+from zpp.torch._metrics import metrics
 from zpp.torch._state import load_state_dict, state_dict
 
 __all__ = ["Options", "Tuning", "compress", "forget", "load_state_dict",
-           "report", "state_dict"]
+           "metrics", "report", "state_dict"]

@@ -8,13 +8,14 @@ import functools
 import hashlib
 import itertools
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from zpp._library import call, find_library
+from zpp._measures import OnMeasure, collect
 from zpp.torch import _pytorch
 from zpp.torch._bucket import Compiled
 from zpp.torch._mesh import describe, find_parts
@@ -97,6 +98,19 @@ def get_runner(group: dist.ProcessGroup, tiers: Mapping[str, int],
     return _runners[key]
 
 
+def measure(is_on: bool) -> None:
+    """Starts or stops sampling what runners quantize."""
+    for runner in _runners.values():
+        runner.measure(is_on)
+
+
+def read_measures() -> Iterator[tuple[str, dict]]:
+    """The samples, each with the kind of its collective. Waits for the runners."""
+    for (*_, kind, _), runner in _runners.items():
+        for found in runner.read_measures():
+            yield kind, found
+
+
 def get_part(group: dist.ProcessGroup, ranks: tuple[int, ...],
              device: torch.device, owner: dist.ProcessGroup | None = None
              ) -> dist.ProcessGroup:
@@ -150,19 +164,32 @@ class Runner:
             mesh=describe(tiers).encode(),
             exchanges=ctypes.pointer(self._functions))
         # Both live as long as the process: functions may be under way.
-        world, self._rank = ctypes.c_void_p(), ctypes.c_void_p()
+        self._world, self._rank = ctypes.c_void_p(), ctypes.c_void_p()
         call(library, "zpp_rt_world_create", ctypes.byref(desc),
-              ctypes.byref(world))
+              ctypes.byref(self._world))
         rank = _RankDesc(
             struct_size=ctypes.sizeof(_RankDesc), index=group.rank(),
             device=device.index if self._is_cuda else -1)
-        call(library, "zpp_rt_rank_create", world, ctypes.byref(rank),
+        call(library, "zpp_rt_rank_create", self._world, ctypes.byref(rank),
               ctypes.byref(self._rank))
 
     @functools.cached_property
     def stream(self) -> torch.cuda.Stream:
         """For collectives that the calling stream does not wait for."""
         return torch.cuda.Stream(self._device)
+
+    def measure(self, is_on: bool) -> None:
+        """Starts or stops sampling what functions quantize."""
+        call(_library(), "zpp_rt_world_measure", self._world, int(is_on))
+
+    def read_measures(self) -> list[dict]:
+        """The samples, of functions that are done: waits for them."""
+        library = _library()
+        if library.zpp_rt_rank_synchronize(self._rank):
+            raise RuntimeError(library.zpp_rt_rank_message(self._rank).decode(
+                errors="replace"))
+        return collect(lambda visit: call(
+            library, "zpp_rt_world_visit_measures", self._world, visit, None))
 
     def run(self, compiled: Compiled, sources: Sequence[torch.Tensor],
             results: Sequence[torch.Tensor]) -> None:
@@ -293,6 +320,11 @@ def _library() -> ctypes.CDLL:
         ctypes.POINTER(_WorldDesc), handle, *text)
     library.zpp_rt_rank_create.argtypes = (
         ctypes.c_void_p, ctypes.POINTER(_RankDesc), handle, *text)
+    library.zpp_rt_world_measure.argtypes = (
+        ctypes.c_void_p, ctypes.c_int64, *text)
+    library.zpp_rt_world_visit_measures.argtypes = (
+        ctypes.c_void_p, OnMeasure, ctypes.c_void_p, *text)
+    library.zpp_rt_rank_synchronize.argtypes = (ctypes.c_void_p,)
     library.zpp_rt_enter.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
     library.zpp_rt_rank_message.argtypes = (ctypes.c_void_p,)
     library.zpp_rt_rank_message.restype = ctypes.c_char_p

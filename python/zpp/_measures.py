@@ -1,0 +1,44 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Samples of what the runtime quantizes."""
+
+import ctypes
+import math
+from collections.abc import Callable
+
+
+class Measure(ctypes.Structure):
+    """zpp_rt_measure."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t), ("name", ctypes.c_char_p),
+        ("format", ctypes.c_int64), ("samples", ctypes.c_int64),
+        ("elements", ctypes.c_int64), ("squared_error", ctypes.c_double),
+        ("squared", ctypes.c_double), ("not_finite", ctypes.c_int64),
+        ("left_out", ctypes.c_int64)]
+
+
+#: zpp_rt_measure_function
+OnMeasure = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(Measure))
+
+
+def collect(visit: Callable[[Callable], None]) -> list[dict]:
+    """The fields of all measures that `visit` passes to the function that it is
+    given."""
+    found: list[dict] = []
+
+    def add(_, measure):
+        of_name = measure.contents
+        found.append({field: getattr(of_name, field)
+                      for field, *_ in Measure._fields_[2:]}
+                     | {"name": of_name.name.decode(errors="replace")})
+
+    visit(OnMeasure(add))
+    return found
+
+
+def relative(squared_error: float, squared: float) -> float:
+    """The relative error that follows from sums of squares."""
+    if squared_error == 0:
+        return 0.0
+    return math.sqrt(squared_error / squared) if squared > 0 else math.inf

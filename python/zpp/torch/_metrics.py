@@ -1,0 +1,98 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Numbers about a pass of a model: bytes and rounding errors."""
+
+import weakref
+
+import torch
+from torch import nn
+
+from zpp._measures import relative
+from zpp.torch import _runtime
+from zpp.torch._compress import report
+
+#: Kinds of collectives, and what moves in them.
+_ROLES = {"all_gather": "weights", "reduce_scatter": "gradients",
+          "all_reduce": "gradients"}
+
+
+class _Meter:
+    """Measures a model from one forward pass to the next."""
+
+    def __init__(self):
+        self.latest: dict[str, float] = {}
+        self._hook = None
+        self._before: dict[str, int] | None = None
+
+    def arm(self, model: nn.Module) -> None:
+        """Measures the next pass; ends the one that is being measured."""
+        self._end(model)
+        if self._hook is None:
+            self._hook = model.register_forward_pre_hook(self._on_forward)
+
+    def _on_forward(self, model: nn.Module, _) -> None:
+        if not torch.is_grad_enabled():
+            return
+        if self._before is not None:
+            self._end(model)
+            return
+        self._before = _bytes_of(model)
+        _runtime.measure(True)
+
+    def _end(self, model: nn.Module) -> None:
+        if self._before is None:
+            return
+        before, self._before = self._before, None
+        self._hook.remove()
+        self._hook = None
+        _runtime.measure(False)
+        after = _bytes_of(model)
+        self.latest = {name: count - before.get(name, 0)
+                       for name, count in after.items()}
+        self.latest["state_bytes"] = report(model)["total"]["state_bytes"]
+        sums: dict[str, list[float]] = {}
+        for kind, measure in _runtime.read_measures():
+            of_role = sums.setdefault(_ROLES[kind], [0.0, 0.0, 0])
+            of_role[0] += measure["squared_error"]
+            of_role[1] += measure["squared"]
+            of_role[2] += measure["not_finite"]
+        for role, (squared_error, squared, not_finite) in sums.items():
+            self.latest[f"error/{role}"] = relative(squared_error, squared)
+            self.latest[f"not_finite/{role}"] = not_finite
+
+
+_meters: weakref.WeakKeyDictionary[nn.Module, _Meter] = weakref.WeakKeyDictionary()
+
+
+def metrics(model: nn.Module) -> dict[str, float]:
+    """Numbers about the latest pass of `model` that was measured, by name, for a log:
+    of what this rank has sent and rounded in a forward pass and the backward pass
+    behind it. The next pass is measured; others cost nothing. Empty at first.
+
+        if step % 100 == 0:
+            wandb.log(zpp.torch.metrics(model), step=step)
+
+    Each is of this rank:
+      bytes/TIER, bytes_as_written/TIER: bytes that it has sent, and would have.
+      state_bytes: what it holds between gathers.
+      error/weights, error/gradients: the L2 norm of the rounding errors of sampled
+        blocks by that of their values.
+      not_finite/weights, not_finite/gradients: values of the sample that a format has
+        made NaN or Inf.
+    A pass ends with the next call of `model` for which gradients are computed, or of
+    this function. Models in between are measured as well.
+
+    Raises:
+      ValueError: for a model that zpp.torch.compress was not called with.
+    """
+    report(model)  # An error where there is none.
+    meter = _meters.setdefault(model, _Meter())
+    meter.arm(model)
+    return dict(meter.latest)
+
+
+def _bytes_of(model: nn.Module) -> dict[str, int]:
+    total = report(model)["total"]
+    return ({f"bytes/{tier}": count for tier, count in total["after"].items()}
+            | {f"bytes_as_written/{tier}": count
+               for tier, count in total["before"].items()})
