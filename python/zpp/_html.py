@@ -18,6 +18,7 @@ th[aria-sort=ascending] button::after { content: " \\25B2" }
 th[aria-sort=descending] button::after { content: " \\25BC" }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums }
 code { font-size: 90%; overflow-wrap: anywhere }
+td code { white-space: nowrap }
 figure { margin: 1em 0; overflow-x: auto }
 svg text { font: 12px system-ui, sans-serif; fill: currentColor }
 @media (prefers-color-scheme: dark) {
@@ -52,9 +53,9 @@ def render(report: Mapping[str, Any], title: str) -> str:
         has one.
       title: what was reported on.
     """
-    tiers = list(report["mesh"])
+    tiers = _tiers(report)
     total, entries = report["total"], report["collectives"]
-    shape = ", ".join(f"{name}:{size}" for name, size in report["mesh"].items())
+    shape = ",".join(f"{tier}:{report['mesh'][tier]}" for tier in tiers)
     parts = [
         "<!DOCTYPE html>", '<html lang="en">', '<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width">',
@@ -92,7 +93,18 @@ def render(report: Mapping[str, Any], title: str) -> str:
 
 
 class _Code(str):
-    """Text of a program."""
+    """A place in a program. Of a file only the name is shown, so that lines stay
+    short."""
+
+
+def _tiers(report: Mapping[str, Any]) -> list[str]:
+    """The tiers from the slowest link to the fastest, where the report says which
+    come first: an object of JSON has no order."""
+    groups = [entry["group"].split(",") for entry in report["collectives"]]
+    longest: list[str] = max(groups, key=len, default=[])
+    known = report.get("time", {}).get("tiers") or longest
+    return sorted(report["mesh"], key=lambda tier: (
+        known.index(tier) if tier in known else len(known)))
 
 
 def _escape(text: str) -> str:
@@ -108,7 +120,8 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
     def cell(value: Any, is_number: bool) -> str:
         if isinstance(value, _Code):
-            text = f"<code>{_escape(value)}</code>"
+            text = (f'<code title="{_escape(value)}">'
+                    f'{_escape(value.rpartition("/")[2])}</code>')
         elif isinstance(value, float):
             text = f"{value:.3f}"
         elif isinstance(value, int):
@@ -140,7 +153,7 @@ def _timeline(tasks: Sequence[Sequence[Any]], usec: float) -> str:
                     f"</text>")
         rows += (
             f'<rect x="{margin + begin * scale:.2f}" y="{row * height + 3}" '
-            f'width="{max((end - begin) * scale, .3):.2f}" '
+            f'width="{max((end - begin) * scale, 1):.2f}" '
             f'height="{height - 6}" fill="{_COLORS[row % len(_COLORS)]}">'
             f"<title>{_escape(f'{label}: {begin:.0f} to {end:.0f} usec')}"
             f"</title></rect>"

@@ -119,6 +119,7 @@ class _Page(html.parser.HTMLParser):
     def __init__(self, text):
         super().__init__()
         self.tags, self.open, self.texts, self.links = [], [], [], []
+        self.titles = []
         self.feed(text)
         self.close()
 
@@ -128,6 +129,7 @@ class _Page(html.parser.HTMLParser):
             self.open.append(tag)
         self.links += [value for name, value in attrs
                        if name in ("src", "href", "action")]
+        self.titles += [value for name, value in attrs if name == "title"]
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -147,7 +149,11 @@ def test_a_page(forms, tmp_path, capsys):
     assert "http" not in page.read_text()
     texts = set(parsed.texts)
     assert {"a<b>&.mlir", "Total", "Collectives"} <= texts
-    assert {entry["location"] for entry in entries["collectives"]} <= texts
+    places = {entry["location"] for entry in entries["collectives"]}
+    assert places <= set(parsed.titles)
+    assert {place.rpartition("/")[2] for place in places} <= texts
+    # From the slowest tier to the fastest, as everywhere.
+    assert NODES in texts
     assert {entry["reason"] for entry in entries["collectives"]} <= texts | {""}
     assert {f"{count:,}" for count in entries["total"]["after"].values()
             } <= texts
