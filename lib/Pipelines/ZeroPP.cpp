@@ -144,9 +144,9 @@ static void addWeightsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
     partition.links = options.links;
     // Small gathers can travel with those that are split into hops.
     partition.splitSmall = settings.coalesceBytes > 0;
-    partition.betweenSteps = sendsDifferences(options) ? "all"
-                             : keepsFrozen(options)    ? "frozen"
-                                                       : "none";
+    partition.betweenSteps = sendsDifferences(options) ? BetweenSteps::All
+                             : keepsFrozen(options)    ? BetweenSteps::Frozen
+                                                       : BetweenSteps::None;
     // The schedule gathers an iteration ahead in these loops, under compute.
     // XLA, which has the schedule otherwise, does not.
     if (settings.isCuda)

@@ -30,12 +30,6 @@ public:
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
-    if (format != "table" && format != "json") {
-      emitError(module.getLoc(),
-                "expected a report format table or json, but got '")
-          << format << "'";
-      return signalPassFailure();
-    }
     FailureOr<Mesh> stepMesh = getStepMesh(module, mesh);
     if (failed(stepMesh))
       return signalPassFailure();
@@ -94,7 +88,7 @@ public:
     // A rewrite has said so already.
     if (report.entries.empty() && !module->hasAttr(kMeshAttr))
       remarkNoCollectives(module, getArgument());
-    if (format == "json")
+    if (format == ReportFormat::Json)
       printJSON(report, os);
     else
       printTable(report, os);

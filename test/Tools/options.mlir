@@ -122,7 +122,7 @@
 
 // REDEFINE: %{option} = --zero-report=format=xml
 // RUN: %{fails} | FileCheck %s --check-prefix=FORMAT --implicit-check-not=func && %{no_output}
-// FORMAT: error: expected a report format table or json, but got 'xml'
+// FORMAT: expected one of table, json, but got 'xml'
 
 // REDEFINE: %{option} = --zero-report=output=%t.none/report
 // RUN: %{fails} | FileCheck %s --check-prefix=REPORT --implicit-check-not=func && %{no_output}

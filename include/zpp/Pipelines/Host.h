@@ -9,8 +9,7 @@
 #define ZPP_PIPELINES_HOST_H
 
 #include "mlir/Pass/PassOptions.h"
-
-#include <string>
+#include "zpp/Transforms/Words.h"
 
 namespace mlir {
 class DialectRegistry;
@@ -29,22 +28,28 @@ void registerHostExtensions(mlir::DialectRegistry &registry);
 
 struct HostBufferizationOptions
     : mlir::PassPipelineOptions<HostBufferizationOptions> {
-  Option<std::string> reuse{
+  Option<Reuse> reuse{
       *this, "reuse",
-      llvm::cl::desc(
-          "Which temporary buffers may share memory: none, dependent "
-          "(whatever overlaps keeps its own) or any"),
-      llvm::cl::init("dependent")};
+      llvm::cl::desc("Which temporary buffers may share memory"),
+      llvm::cl::values(clEnumValN(Reuse::None, "none", "no two buffers"),
+                       clEnumValN(Reuse::Dependent, "dependent",
+                                  "whatever overlaps keeps its own"),
+                       clEnumValN(Reuse::Any, "any",
+                                  "all that are not needed at the same time")),
+      llvm::cl::init(Reuse::Dependent)};
 };
 
 struct RuntimePipelineOptions
     : mlir::PassPipelineOptions<RuntimePipelineOptions> {
-  Option<std::string> reuse{
+  Option<Reuse> reuse{
       *this, "reuse",
-      llvm::cl::desc(
-          "Which temporary buffers may share memory: none, dependent "
-          "(whatever overlaps keeps its own) or any"),
-      llvm::cl::init("dependent")};
+      llvm::cl::desc("Which temporary buffers may share memory"),
+      llvm::cl::values(clEnumValN(Reuse::None, "none", "no two buffers"),
+                       clEnumValN(Reuse::Dependent, "dependent",
+                                  "whatever overlaps keeps its own"),
+                       clEnumValN(Reuse::Any, "any",
+                                  "all that are not needed at the same time")),
+      llvm::cl::init(Reuse::Dependent)};
   Option<bool> deviceMemory{
       *this, "device-memory",
       llvm::cl::desc("Buffers may be in memory that the host cannot reach: "

@@ -9,8 +9,7 @@
 #define ZPP_PIPELINES_ZEROPP_H
 
 #include "mlir/Pass/PassOptions.h"
-#include "llvm/ADT/SmallVector.h"
-#include "llvm/ADT/StringExtras.h"
+#include "zpp/Transforms/Words.h"
 #include "llvm/Support/LogicalResult.h"
 
 namespace mlir {
@@ -33,11 +32,9 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
   enum class Frozen { None, Keep };
   enum class Start { None, Frozen, All };
 
-  /// Reads a word of an enumeration. An error lists them all.
-  template <typename T> struct WordParser : public OptionParser<T> {
-    using OptionParser<T>::OptionParser;
-    bool parse(llvm::cl::Option &option, llvm::StringRef name,
-               llvm::StringRef text, T &value);
+  /// Reads and prints words of an enumeration.
+  template <typename T> struct WordParser : public zpp::WordParser<T> {
+    using zpp::WordParser<T>::WordParser;
     static void print(llvm::raw_ostream &os, T value);
   };
   template <typename T> using WordOption = Option<T, WordParser<T>>;
@@ -191,24 +188,6 @@ inline ZeroPPOptions::Tuning::Tuning(ZeroPPOptions &options)
 llvm::StringRef getWord(ZeroPPOptions::Target target);
 llvm::StringRef getWord(ZeroPPOptions::Frozen frozen);
 llvm::StringRef getWord(ZeroPPOptions::Start start);
-
-template <typename T>
-bool ZeroPPOptions::WordParser<T>::parse(llvm::cl::Option &option,
-                                         llvm::StringRef name,
-                                         llvm::StringRef text, T &value) {
-  llvm::SmallVector<llvm::StringRef> words;
-  for (const auto &word : this->Values) {
-    if (word.Name == text) {
-      value = word.V.getValue();
-      return false;
-    }
-    if (!word.HelpStr.starts_with("an old word"))
-      words.push_back(word.Name);
-  }
-  return option.error("expected one of " + llvm::join(words, ", ") +
-                          ", but got '" + text + "'",
-                      name);
-}
 
 template <typename T>
 void ZeroPPOptions::WordParser<T>::print(llvm::raw_ostream &os, T value) {

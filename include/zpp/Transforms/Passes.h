@@ -15,6 +15,7 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Pass/Pass.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
+#include "zpp/Transforms/Words.h"
 
 namespace zpp {
 #define GEN_PASS_DECL

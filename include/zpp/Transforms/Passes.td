@@ -412,10 +412,15 @@ def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
     LinksOption<"; a weight that a secondary partition would not make faster "
                 "is left alone">,
     SplitSmallOption<"small gathers">,
-    Option<"betweenSteps", "between-steps", "std::string", "\"none\"",
+    Option<"betweenSteps", "between-steps", "::zpp::BetweenSteps",
+           "::zpp::BetweenSteps::None",
            "Keep the partitions of these weights for the next step too, also if "
-           "they are gathered once, and if the group is one device: none, "
-           "frozen or all">,
+           "they are gathered once, and if the group is one device",
+           [{::llvm::cl::values(
+               clEnumValN(::zpp::BetweenSteps::None, "none", "of no weights"),
+               clEnumValN(::zpp::BetweenSteps::Frozen, "frozen",
+                          "of those that the step does not change"),
+               clEnumValN(::zpp::BetweenSteps::All, "all", "of all weights"))}]>,
     Option<"inIterations", "in-iterations", "int64_t", "0",
            "Gather in each iteration of loops that have at least so many, "
            "rather than before the loop; 0 for none">,
@@ -1272,7 +1277,11 @@ def ReportPass : Pass<"zero-report", "::mlir::ModuleOp"> {
            "For a step that is not rewritten: as in zero-import-collectives">,
     Option<"gradientsOf", "gradients-of", "std::string", "\"\"",
            "For a step that is not rewritten: as in zero-import-collectives">,
-    Option<"format", "format", "std::string", "\"table\"", "table or json">,
+    Option<"format", "format", "::zpp::ReportFormat",
+           "::zpp::ReportFormat::Table", "Format of the report",
+           [{::llvm::cl::values(
+               clEnumValN(::zpp::ReportFormat::Table, "table", "for people"),
+               clEnumValN(::zpp::ReportFormat::Json, "json", "for programs"))}]>,
     Option<"output", "output", "std::string", "\"\"",
            "File to write; - is standard output (default: standard error, "
            "beside the module on standard output)">,
@@ -1536,8 +1545,14 @@ def PlanWorkspacePass : Pass<"zero-plan-workspace", "::mlir::ModuleOp"> {
   let dependentDialects = ["::mlir::arith::ArithDialect",
                            "::mlir::memref::MemRefDialect"];
   let options = [
-    Option<"reuse", "reuse", "std::string", "\"dependent\"",
-           "Which buffers may share memory: none, dependent or any">,
+    Option<"reuse", "reuse", "::zpp::Reuse", "::zpp::Reuse::Dependent",
+           "Which buffers may share memory",
+           [{::llvm::cl::values(
+               clEnumValN(::zpp::Reuse::None, "none", "no two buffers"),
+               clEnumValN(::zpp::Reuse::Dependent, "dependent",
+                          "those whose order follows from data"),
+               clEnumValN(::zpp::Reuse::Any, "any",
+                          "all that are not needed at the same time"))}]>,
     Option<"allFunctions", "all-functions", "bool", "false",
            "Plan functions without zero ops too">,
   ];

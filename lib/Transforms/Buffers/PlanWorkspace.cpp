@@ -38,8 +38,6 @@ static constexpr int64_t kAlignment = 256;
 static constexpr int64_t kMaxBytes = int64_t(1) << 48;
 
 namespace {
-enum class Reuse { None, Dependent, Any };
-
 /// A part of the workspace: an allocation, or the workspace of a callee.
 struct Part {
   Operation *op;
@@ -317,19 +315,6 @@ public:
   using PlanWorkspacePassBase::PlanWorkspacePassBase;
 
   void runOnOperation() override {
-    std::optional<Reuse> parsed =
-        llvm::StringSwitch<std::optional<Reuse>>(reuse)
-            .Case("none", Reuse::None)
-            .Case("dependent", Reuse::Dependent)
-            .Case("any", Reuse::Any)
-            .Default(std::nullopt);
-    if (!parsed) {
-      emitError(getOperation().getLoc(),
-                "expected reuse to be none, dependent or any, but got '")
-          << reuse << "'";
-      return signalPassFailure();
-    }
-    policy = *parsed;
     SymbolTable table(getOperation());
     symbols = &table;
     functions = getRankFunctions(getOperation(), allFunctions);
@@ -414,7 +399,7 @@ private:
     }
     if (parts.empty())
       return success();
-    Sharing sharing(hasOneBlock ? policy : Reuse::None, effects);
+    Sharing sharing(hasOneBlock ? reuse : Reuse::None, effects);
     int64_t bytes = place(parts, sharing);
     return rewrite(function, parts, bytes);
   }
@@ -456,7 +441,6 @@ private:
     return success();
   }
 
-  Reuse policy = Reuse::Dependent;
   SymbolTable *symbols = nullptr;
   llvm::SetVector<func::FuncOp> functions;
   /// Functions that are begun, and whether they are planned.

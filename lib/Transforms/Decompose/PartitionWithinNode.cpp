@@ -8,7 +8,6 @@
 #include "Decompose/Secondary/Rewrite.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Transforms/Passes.h"
-#include "llvm/ADT/StringSwitch.h"
 
 namespace zpp {
 #define GEN_PASS_DEF_PARTITIONWITHINNODEPASS
@@ -31,22 +30,12 @@ public:
   }
 
   void runOnOperation() override {
-    auto weights = llvm::StringSwitch<std::optional<BetweenSteps>>(betweenSteps)
-                       .Case("none", BetweenSteps::None)
-                       .Case("frozen", BetweenSteps::Frozen)
-                       .Case("all", BetweenSteps::All)
-                       .Default(std::nullopt);
-    if (!weights) {
-      emitError(getOperation().getLoc(), "expected partitions between steps "
-                                         "none, frozen or all, but got '")
-          << betweenSteps << "'";
-      return signalPassFailure();
-    }
     // Everything is decided before anything is changed. An error then leaves
     // the module as it was, and the order of ops, which dominance needs, is not
     // invalidated by insertions.
     LinksOption linksOption(getOperation(), links);
-    SecondaryPlanner planner(getOperation(), secondary, *weights, inIterations);
+    SecondaryPlanner planner(getOperation(), secondary, betweenSteps,
+                             inIterations);
     FailureOr<std::vector<WeightDecision>> decisions =
         planner.decide(linksOption, splitSmall);
     if (failed(decisions))

@@ -1,6 +1,6 @@
 // RUN: zpp-opt %s --zero-plan-workspace --split-input-file --verify-diagnostics
 // RUN: not zpp-opt %s --zero-plan-workspace=reuse=some 2>&1 | FileCheck %s
-// CHECK: error: expected reuse to be none, dependent or any, but got 'some'
+// CHECK: expected one of none, dependent, any, but got 'some'
 
 #mesh = #zero.mesh<"gpu" = 4>
 func.func @recursive(%x: memref<4xf32>, %y: memref<4xf32>) {

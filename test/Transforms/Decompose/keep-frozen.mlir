@@ -7,7 +7,7 @@
 // RUN: echo "module {}" | not zpp-opt --zeropp="frozen=yes" 2>&1 | FileCheck %s --check-prefix=FROZEN
 // RUN: echo "module {}" | not zpp-opt --zeropp="start=true" 2>&1 | FileCheck %s --check-prefix=START
 
-// SOME: error: expected partitions between steps none, frozen or all, but got 'some'
+// SOME: expected one of none, frozen, all, but got 'some'
 // SECONDARY: error: expected a secondary partition with frozen=keep, which is what is kept, but got secondary=none
 // FROZEN: for the --frozen option: expected one of none, keep, but got 'yes'
 // START: for the --start option: expected one of none, frozen, all, but got 'true'

@@ -18,6 +18,7 @@
 #include "FormatOptions.h"
 #include "FrozenWeights.h"
 #include "mlir/IR/Dominance.h"
+#include "zpp/Transforms/Words.h"
 
 #include <variant>
 #include <vector>
@@ -87,9 +88,6 @@ struct WeightDecision {
   /// hops, which would cost nothing if they travelled with others.
   std::optional<SecondaryPlan> besideOthers = std::nullopt;
 };
-
-/// The weights of which what is kept stays for the next step.
-enum class BetweenSteps { None, Frozen, All };
 
 /// Decides about the weights of a module. Valid while it does not change.
 class SecondaryPlanner {
