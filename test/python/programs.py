@@ -263,7 +263,10 @@ def sparse(logits):
 
 ASSIGNMENTS = (soft, hard, straight_through, balanced, sparse)
 
-#: Those that change by leaps.
+#: Those that change by leaps. Int8 weights move logits by 2 % of their deviation
+#: after three layers. The two largest of 64 are 0.35 deviations apart on average,
+#: so up to 6 % of the choices flip, and a sum of rows by class errs by the root
+#: of twice that: 0.35.
 LEAPING = {largest, hard, straight_through, sparse}
 
 # Collectives, which the partitioner makes in a program of `jax.jit`. -----------
