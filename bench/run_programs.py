@@ -329,7 +329,7 @@ class Process:
     processes: int
     port: int
     on_cpu: bool
-    #: Where it writes what it pleases.
+    #: For its logs and metrics.
     folder: pathlib.Path
 
 
