@@ -26,7 +26,8 @@ parseFormats(mlir::Operation *op, llvm::StringRef formats, int64_t block,
 
 /// The option `links` of a pass: speeds of the tiers' links, or the name of a
 /// file with a line "links=..." as `zpp-perf --calibrate` prints it. getModel()
-/// returns nullopt if the option is empty or none, and emits an error if it is invalid.
+/// returns nullopt if the option is empty or none, and emits an error if it is
+/// invalid.
 class LinksOption {
 public:
   /// Errors are emitted at `op`.
