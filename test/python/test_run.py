@@ -134,6 +134,46 @@ def test_other_signature(module):
             "  return %x : tensor<4xf32>\n}")
 
 
+TURNED = """
+func.func @main(%x: tensor<4x8xf32>) -> {results} {{
+  %turned = stablehlo.transpose %x, dims = [1, 0] :
+    (tensor<4x8xf32>) -> tensor<8x4xf32>
+  %sum = stablehlo.add %turned, %turned : tensor<8x4xf32>
+  return {values}
+}}"""
+PLAIN = """
+func.func @main(%x: tensor<4x8xf32>) -> {results} {{
+  %sum = stablehlo.reshape %x : (tensor<4x8xf32>) -> tensor<8x4xf32>
+  return {values}
+}}"""
+
+
+@pytest.mark.parametrize("results, values, layouts", [
+    ("tensor<8x4xf32>", "%sum : tensor<8x4xf32>", ["1,0"]),
+    ("(tensor<8x4xf32>, tensor<4x8xf32>)",
+     "%sum, %x : tensor<8x4xf32>, tensor<4x8xf32>", ["1,0", "1,0"])])
+def test_layouts_of_results(results, values, layouts):
+    """JAX reads results in the layouts of the old module. XLA infers others for a
+    transpose and what follows it, and would give the results in these."""
+    from jax._src.lib import hlo
+
+    def layouts_of(content):
+        text = hlo.HloModule.from_serialized_hlo_module_proto(content).to_string()
+        entry = text[text.index("ENTRY"):]
+        root = re.search(r"ROOT \S+ = (.*?) \w+\(%", entry)[1]
+        return re.findall(r"\{([\d,]*)\}", root)
+
+    old = _hook.HloModule(_hook._to_hlo(PLAIN.format(results=results, values=values)))
+    turned = TURNED.format(results=results, values=values)
+    assert layouts_of(old.content) == layouts
+    assert layouts_of(_hook._to_hlo(turned)) != layouts
+    new = _hook.HloModule(old.with_stablehlo(turned))
+    assert layouts_of(new.content) == layouts
+    # What is replaced keeps no layout of the old program.
+    assert "xla_shape" not in new.to_stablehlo()
+    assert layouts_of(new.with_stablehlo(new.to_stablehlo())) == layouts
+
+
 def test_truncated(module):
     with pytest.raises(_hook.ContractError, match="ends in a field"):
         list(_hook._read_fields(module.content[:-1]))

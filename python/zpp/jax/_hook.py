@@ -22,7 +22,7 @@ import jax
 from jax.extend.mlir import ir
 from jax.interpreters.mlir import make_ir_context
 
-from zpp.jax._partition import groups_in, restore_groups
+from zpp.jax._partition import drop_layouts, groups_in, restore_groups
 
 #: The oldest JAX whose hook was seen to work on GPUs.
 OLDEST = (0, 11)
@@ -136,13 +136,17 @@ class CompilationCache:
 # Modules ----------------------------------------------------------------------
 
 #: Fields of HloModuleProto by what zpp does with them.
-_NAME, _ENTRY_NAME, _COMPUTATIONS, _PROGRAM_SHAPE, _ENTRY_ID = 1, 2, 3, 4, 6
+_NAME, _ENTRY_NAME, _COMPUTATIONS, _ENTRY_ID = 1, 2, 3, 6
 _SCHEDULE, _DEVICE_ASSIGNMENT, _STACK_FRAMES, _RECOVERY = 7, 15, 17, 20
 #: The fields that belong to the instructions, and come from the new module. All
 #: others stay: aliases, donors, shardings, the layouts of arguments and results.
 _REPLACED = {_ENTRY_NAME, _COMPUTATIONS, _ENTRY_ID, _STACK_FRAMES, _RECOVERY}
 #: Fields of HloComputationProto and HloInstructionProto.
 _INSTRUCTIONS, _OPCODE, _SHAPE, _CONTROL_PREDECESSORS = 2, 2, 3, 37
+_INSTRUCTION_ID = 35
+_COMPUTATION_SHAPE, _COMPUTATION_ID, _ROOT_ID = 4, 5, 6
+#: Fields of ProgramShapeProto.
+_PARAMETERS, _RESULT = 1, 2
 
 _COLLECTIVES = {"all-gather", "all-reduce", "reduce-scatter", "all-to-all",
                 "collective-permute", "all-gather-start", "all-reduce-start",
@@ -294,6 +298,7 @@ class HloModule:
                                      context)
             # The translation mixes up the meshes of a module that has several.
             restore_groups(module, groups_in(text, is_of_all=True))
+            drop_layouts(module)
             return module.operation.get_asm(print_generic_op_form=True,
                                             enable_debug_info=True)
 
@@ -302,12 +307,17 @@ class HloModule:
         Every field that does not belong to its instructions stays."""
         own, new = self._fields, list(_read_fields(_to_hlo(
             _renumber_channels(text))))
-        if _signature(own) != _signature(new):
+        old_entry, entry = _entry_of(own), _entry_of(new)
+        if _signature(old_entry) != _signature(entry):
             raise ContractError("expected a module with the arguments and "
                                 "results of the old one, but got others")
+        # XLA would infer layouts for the new results, e.g. of a transpose, and
+        # take them, but JAX was told those of the old ones.
+        _, result = _shapes_of(old_entry)[-1]
         return b"".join(
             [written for number, written, _ in own if number not in _REPLACED]
-            + [written for number, written, _ in new
+            + [_write_field(number, _with_result(entry, result))
+               if value is entry else written for number, written, value in new
                if number in _REPLACED - {_RECOVERY}])
 
 
@@ -319,9 +329,34 @@ def _renumber_channels(text: str) -> str:
                   lambda match: f"{match[1]}{next(numbers)}", text)
 
 
-def _signature(fields: Sequence[tuple[int, bytes, bytes | int]]) -> list:
-    """Element types and sizes of arguments and results, without layouts and
-    names."""
+def _entry_of(fields: Sequence[tuple[int, bytes, bytes | int]]) -> bytes:
+    """The entry computation, serialized."""
+    entry = next((value for number, _, value in fields if number == _ENTRY_ID), 0)
+    for number, _, computation in fields:
+        if number == _COMPUTATIONS and isinstance(computation, bytes) and (
+                entry == _numbers_in(computation).get(_COMPUTATION_ID, 0)):
+            return computation
+    raise ContractError("expected a module with an entry computation, but got none")
+
+
+def _numbers_in(proto: bytes) -> dict[int, int]:
+    """The fields of a message that are numbers."""
+    return {number: value for number, _, value in _read_fields(proto)
+            if isinstance(value, int)}
+
+
+def _shapes_of(computation: bytes) -> list[tuple[int, bytes]]:
+    """The shapes of its parameters, then that of its result, each with its field."""
+    return sorted(
+        ((part, value) for number, _, shape in _read_fields(computation)
+         if number == _COMPUTATION_SHAPE and isinstance(shape, bytes)
+         for part, _, value in _read_fields(shape)
+         if part in (_PARAMETERS, _RESULT) and isinstance(value, bytes)),
+        key=lambda each: each[0])
+
+
+def _signature(computation: bytes) -> list:
+    """Element types and sizes of arguments and result, without layouts and names."""
     def read_shape(proto: bytes) -> tuple:
         # Shape: element_type 2, dimensions 3, tuple_shapes 4.
         kind, sizes, parts = [], [], []
@@ -334,11 +369,40 @@ def _signature(fields: Sequence[tuple[int, bytes, bytes | int]]) -> list:
                 parts.append(read_shape(value))
         return tuple(kind), tuple(sizes), tuple(parts)
 
-    # ProgramShape: parameters 1, result 2.
-    return [(part, read_shape(value)) for number, _, shape in fields
-            if number == _PROGRAM_SHAPE and isinstance(shape, bytes)
-            for part, _, value in _read_fields(shape)
-            if part in (1, 2) and isinstance(value, bytes)]
+    return [(part, read_shape(shape)) for part, shape in _shapes_of(computation)]
+
+
+def _with_result(computation: bytes, shape: bytes) -> bytes:
+    """The computation with this shape of its result. Only layouts differ, which mean
+    nothing within a module before XLA has assigned them."""
+    root = _numbers_in(computation).get(_ROOT_ID)
+    written = []
+    for number, field, value in _read_fields(computation):
+        if number == _COMPUTATION_SHAPE and isinstance(value, bytes):
+            field = _write_field(number, _replace(value, _RESULT, shape))
+        elif number == _INSTRUCTIONS and isinstance(value, bytes) and (
+                _numbers_in(value).get(_INSTRUCTION_ID) == root):
+            field = _write_field(number, _replace(value, _SHAPE, shape))
+        written.append(field)
+    return b"".join(written)
+
+
+def _replace(message: bytes, number: int, value: bytes) -> bytes:
+    """The message with another value of a field."""
+    return b"".join(_write_field(number, value) if own == number else written
+                    for own, written, _ in _read_fields(message))
+
+
+def _write_field(number: int, value: bytes) -> bytes:
+    """A field of bytes, serialized."""
+    def write_number(rest: int) -> bytes:
+        written = bytearray()
+        while rest >= 0x80:
+            written.append(rest & 0x7f | 0x80)
+            rest >>= 7
+        return bytes([*written, rest])
+
+    return write_number(number << 3 | 2) + write_number(len(value)) + value
 
 
 def _to_hlo(text: str) -> bytes:

@@ -434,6 +434,18 @@ def restore_groups(module: ir.Module, groups: dict[int, np.ndarray]) -> None:
                              f"{min(missing)}, but got none")
 
 
+def drop_layouts(module: ir.Module) -> None:
+    """Removes the layouts that XLA's translation notes at operations. They were
+    inferred for the old program, and what replaces an operation would keep them."""
+    def visit(operation):
+        for name in ("xla_shape", "result_layout", "operand_layout"):
+            if name in operation.attributes:
+                del operation.attributes[name]
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+
+
 # One manual computation ------------------------------------------------------
 
 
