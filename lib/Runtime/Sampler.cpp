@@ -155,9 +155,9 @@ Status Sampler::copy(RankBackend &backend, const void *source, int64_t rows,
   return backend.copy(operation, source, bytesAt(memory, to));
 }
 
-Status Sampler::copyWire(RankBackend &backend, const void *output,
-                         const Pieces &chunks, const ChunkLayout &layout,
-                         int64_t chunk, int64_t begin, const Sample &sample) {
+Status Sampler::add(RankBackend &backend, const void *output,
+                    const Pieces &chunks, int64_t elementsPerChunk,
+                    int64_t chunk, int64_t begin, Sample sample) {
   const uint8_t *base = bytesAt(output, chunk * chunks.stride);
   WireFormat format = sample.wire.format;
   int64_t block = sample.wire.block;
@@ -165,9 +165,13 @@ Status Sampler::copyWire(RankBackend &backend, const void *output,
                        codeBytes(format, sample.elements), 0, sample.codes);
   if (!status.ok())
     return status;
+  int64_t scales = getChunkLayout(elementsPerChunk, format, block).scalesOffset;
   int64_t blocks = (sample.elements + block - 1) / block;
-  return copy(backend, base + layout.scalesOffset + 2 * (begin / block), 1,
-              2 * blocks, 0, sample.scales);
+  status = copy(backend, base + scales + 2 * (begin / block), 1, 2 * blocks, 0,
+                sample.scales);
+  if (status.ok())
+    samples.push_back(std::move(sample));
+  return status;
 }
 
 Status Sampler::take(Measures &measures, RankBackend &backend, int64_t rank,
@@ -215,14 +219,9 @@ Status Sampler::take(Measures &measures, RankBackend &backend, int64_t rank,
         return status;
     }
   }
-  Status status =
-      copyWire(backend, output, operation.footprint.output,
-               getChunkLayout(operation.slices.elementsPerChunk(),
-                              sample.wire.format, sample.wire.block),
-               chunk, begin, sample);
-  if (status.ok())
-    samples.push_back(std::move(sample));
-  return status;
+  return add(backend, output, operation.footprint.output,
+             operation.slices.elementsPerChunk(), chunk, begin,
+             std::move(sample));
 }
 
 /// The codes and scales of a run in a source: where they begin, their numbers.
@@ -301,14 +300,9 @@ Status Sampler::take(Measures &measures, RankBackend &backend, int64_t rank,
     if (!status.ok())
       return status;
   }
-  Status status =
-      copyWire(backend, output, operation.footprint.output,
-               getChunkLayout(operation.slices.elementsPerChunk(),
-                              sample.wire.format, sample.wire.block),
-               chunk, begin, sample);
-  if (status.ok())
-    samples.push_back(std::move(sample));
-  return status;
+  return add(backend, output, operation.footprint.output,
+             operation.slices.elementsPerChunk(), chunk, begin,
+             std::move(sample));
 }
 
 //===----------------------------------------------------------------------===//

@@ -70,10 +70,10 @@ private:
   /// Copies `rows` rows of `bytes` bytes to the samples.
   Status copy(RankBackend &backend, const void *source, int64_t rows,
               int64_t bytes, int64_t stride, int64_t to);
-  /// Copies what the operation has written.
-  Status copyWire(RankBackend &backend, const void *output,
-                  const Pieces &chunks, const ChunkLayout &layout,
-                  int64_t chunk, int64_t begin, const Sample &sample);
+  /// Copies what the operation has written, and keeps the sample.
+  Status add(RankBackend &backend, const void *output, const Pieces &chunks,
+             int64_t elementsPerChunk, int64_t chunk, int64_t begin,
+             Sample sample);
   /// Makes room for `bytes`, or returns false.
   bool reserve(RankBackend &backend, int64_t bytes);
   /// The values that were quantized.

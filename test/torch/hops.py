@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Functions that the ranks run: trainings whose hops between nodes are watched."""
 
+import contextlib
 from unittest import mock
 
 import torch
@@ -51,24 +52,31 @@ def set_prefetch(model, count: int) -> None:
         module.set_modules_to_forward_prefetch(modules[place + 1:place + 1 + count])
 
 
-def train_both_ways(options, **more) -> bool:
-    """Whether losses, weights and bytes are those of a training in which no hop begins
-    before its gather; in the training hops do."""
-    began = 0
+@contextlib.contextmanager
+def hops_ahead():
+    """The hops that begin ahead of their gathers, by the names of their modules."""
+    began: list[str] = []
     run_ahead = _communication.Communication._run_ahead
 
     def watched(self):
-        nonlocal began
         before = self._ahead
         run_ahead(self)
-        began += self._ahead is not before
+        if self._ahead is not before:
+            began.append(self.name)
 
     with mock.patch.object(_communication.Communication, "_run_ahead", watched):
+        yield began
+
+
+def train_both_ways(options, **more) -> bool:
+    """Whether losses, weights and bytes are those of a training in which no hop begins
+    before its gather; in the training hops do."""
+    with hops_ahead() as began:
         ahead = train(options, **more)
     with mock.patch.object(_ahead.Order, "follow", lambda *_: None):
-        behind = train(options, **more)
-    assert began > 0, "no hop began ahead"
-    return ahead == behind
+        after = train(options, **more)
+    assert began, "no hop began ahead"
+    return ahead == after
 
 
 def train(options, micro_batches=1, evaluates=False, prefetch=0, shared=False,

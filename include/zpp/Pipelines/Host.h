@@ -26,9 +26,10 @@ void registerHostDialects(mlir::DialectRegistry &registry);
 /// dialects: bufferization and the translation to LLVM IR.
 void registerHostExtensions(mlir::DialectRegistry &registry);
 
-struct HostBufferizationOptions
-    : mlir::PassPipelineOptions<HostBufferizationOptions> {
-  Option<Reuse> reuse{
+/// Options of all pipelines to host code.
+template <typename Options>
+struct HostOptions : mlir::PassPipelineOptions<Options> {
+  typename HostOptions::template Option<Reuse> reuse{
       *this, "reuse",
       llvm::cl::desc("Which temporary buffers may share memory"),
       llvm::cl::values(clEnumValN(Reuse::None, "none", "no two buffers"),
@@ -39,17 +40,9 @@ struct HostBufferizationOptions
       llvm::cl::init(Reuse::Dependent)};
 };
 
-struct RuntimePipelineOptions
-    : mlir::PassPipelineOptions<RuntimePipelineOptions> {
-  Option<Reuse> reuse{
-      *this, "reuse",
-      llvm::cl::desc("Which temporary buffers may share memory"),
-      llvm::cl::values(clEnumValN(Reuse::None, "none", "no two buffers"),
-                       clEnumValN(Reuse::Dependent, "dependent",
-                                  "whatever overlaps keeps its own"),
-                       clEnumValN(Reuse::Any, "any",
-                                  "all that are not needed at the same time")),
-      llvm::cl::init(Reuse::Dependent)};
+struct HostBufferizationOptions : HostOptions<HostBufferizationOptions> {};
+
+struct RuntimePipelineOptions : HostOptions<RuntimePipelineOptions> {
   Option<bool> deviceMemory{
       *this, "device-memory",
       llvm::cl::desc("Buffers may be in memory that the host cannot reach: "
