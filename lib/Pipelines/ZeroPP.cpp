@@ -97,9 +97,9 @@ static bool startsAll(const ZeroPPOptions &options) {
 //===----------------------------------------------------------------------===//
 
 /// Ends a phase: what the next one needs is verified.
-static void verifyPhase(OpPassManager &pm, StringRef phase) {
+static void verifyPhase(OpPassManager &pm, PipelinePhase phase) {
   VerifyPhasePassOptions verify;
-  verify.after = phase.str();
+  verify.after = phase;
   pm.addPass(createVerifyPhasePass(verify));
 }
 
@@ -123,7 +123,7 @@ static void addImportPhase(OpPassManager &pm, const ZeroPPOptions &options) {
   // The later gathers that hpZ shortens must exist before it looks for them.
   if (options.regather)
     pm.addPass(createRegatherPass());
-  verifyPhase(pm, "import");
+  verifyPhase(pm, PipelinePhase::Import);
 }
 
 /// Decides how weights travel, and what is kept of them.
@@ -162,7 +162,7 @@ static void addWeightsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
   }
   if (keepsFrozen(options)) {
     // What does not change has no differences to send. qwZ, which must know
-    // what reads secondary partitions, is behind us.
+    // what reads secondary partitions, has run.
     KeepFrozenPassOptions keep;
     keep.start = options.start != ZeroPPOptions::Start::None;
     pm.addPass(createKeepFrozenPass(keep));
@@ -177,14 +177,14 @@ static void addWeightsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
 
   if (sendsUpdates(options)) {
     // The gathers that it makes are of state, not of weights to compute with:
-    // the passes for those are behind us.
+    // the passes for those have run.
     SendUpdatesPassOptions updates;
     updates.format = options.updated;
     updates.block = settings.block;
     updates.links = options.links;
     pm.addPass(createSendUpdatesPass(updates));
   }
-  verifyPhase(pm, "weights");
+  verifyPhase(pm, PipelinePhase::Weights);
 }
 
 /// Decides over which hops gradients travel, and in which formats.
@@ -192,10 +192,10 @@ static void addGradientsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
   Settings settings = getSettings(options);
   // qgZ starts on the logical level, where types rule out misplaced slices.
   if (!hasGradients(options))
-    return verifyPhase(pm, "gradients");
+    return verifyPhase(pm, PipelinePhase::Gradients);
   // An all-reduce is a scatter and a gather. It takes in the scatter before
   // it, while that is one op. Its gathers are not those of weights: the
-  // passes for these are behind us.
+  // passes for these have run.
   SplitAllReducePassOptions allReduce;
   allReduce.formats = options.gradients;
   allReduce.reduced = options.reduced;
@@ -219,7 +219,7 @@ static void addGradientsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
     accumulate.group = options.accumulate;
     pm.addPass(createAccumulateGradientsPass(accumulate));
   }
-  verifyPhase(pm, "gradients");
+  verifyPhase(pm, PipelinePhase::Gradients);
 }
 
 /// From partitioned tensors to local tensors and chunks of bytes.
@@ -244,7 +244,7 @@ static void addDecomposePhase(OpPassManager &pm, const ZeroPPOptions &options) {
     coalesce.bytes = settings.coalesceBytes;
     pm.addPass(createCoalesceCollectivesPass(coalesce));
   }
-  verifyPhase(pm, "decompose");
+  verifyPhase(pm, PipelinePhase::Decompose);
 }
 
 /// Decides when collectives start, and when they must have ended. With target
@@ -252,7 +252,7 @@ static void addDecomposePhase(OpPassManager &pm, const ZeroPPOptions &options) {
 static void addSchedulePhase(OpPassManager &pm, const ZeroPPOptions &options) {
   Settings settings = getSettings(options);
   if (!settings.isCuda)
-    return verifyPhase(pm, "schedule");
+    return verifyPhase(pm, PipelinePhase::Schedule);
   // The step only contains the points where collectives start and where their
   // results are needed.
   pm.addPass(createOutlineCollectivesPass());
@@ -269,7 +269,7 @@ static void addSchedulePhase(OpPassManager &pm, const ZeroPPOptions &options) {
   overlap.prefetchBytes = settings.prefetchBytes;
   pm.addPass(createOverlapCollectivesPass(overlap));
   pm.addPass(createDeferStartsPass());
-  verifyPhase(pm, "schedule");
+  verifyPhase(pm, PipelinePhase::Schedule);
 }
 
 /// From the zero dialect to what the target runs.
@@ -286,7 +286,7 @@ static void addLeavePhase(OpPassManager &pm, const ZeroPPOptions &options) {
   ConvertZeroToStablehloPassOptions convert;
   convert.outline = true;
   pm.addPass(createConvertZeroToStablehloPass(convert));
-  verifyPhase(pm, "leave");
+  verifyPhase(pm, PipelinePhase::Leave);
 }
 
 namespace {

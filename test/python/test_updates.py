@@ -53,7 +53,7 @@ def between_nodes(report, role, when="after"):
 @pytest.mark.parametrize("over", ["layers", "scan"])
 @pytest.mark.parametrize("kind", ["shard_mapped", "jitted"])
 def test_weights_cross_the_nodes_once_per_update(kind, over, form):
-    """Also where something behind the loop reads them."""
+    """Also where something after the loop reads them."""
     once = between_nodes(rewritten(kind, over, "scan", 1), "weight")
     times = 1
     if (kind, over, form) == ("jitted", "scan", "grad"):

@@ -71,7 +71,7 @@ def by_first(grad, params, batches):
 
 
 def by_last(grad, params, batches):
-    """The last one behind it."""
+    """The last one after it."""
     return add(by_scan(grad, params, batches[:-1]), grad(params, batches[-1]))
 
 

@@ -415,7 +415,7 @@ def test_report(pool):
 def test_metrics(pool):
     for found, sent in pool(training.measured, **ZEROPP):
         assert found[0] == {}
-        # An evaluation behind the pass belongs to it.
+        # An evaluation after the pass belongs to it.
         for numbers, bytes_ in zip(found[1:], (sent[0], sent[1], sent[3])):
             assert numbers["bytes/node"] >= bytes_ > 0
             assert numbers["bytes_as_written/node"] > numbers["bytes/node"]

@@ -822,7 +822,7 @@ def QuantizeAllToAllPass : Zpp_ModulePass<"zero-quantize-all-to-all"> {
   let summary = "Send quantized chunks in all-to-alls (qgZ, 3.3)";
   let description = [{
     An `all_to_all` with a format, `wire`, becomes one that moves bytes, with a
-    `quantize` before it and a `dequantize` behind it.
+    `quantize` before it and a `dequantize` after it.
 
     *Input*:
 
@@ -903,8 +903,8 @@ def FuseQuantizationPass : Zpp_ModulePass<"zero-fuse-quantization"> {
   let summary = "Fuse reordering, quantization and reduction (4.2)";
   let description = [{
     A `quantize` takes in the `pack_slices` before it, a `dequantize` the
-    `unpack_slices` behind it. A `dequantize` and the `reduce` that reads it
-    become a `dequantize_reduce`; with the `quantize` of the next hop behind it,
+    `unpack_slices` after it. A `dequantize` and the `reduce` that reads it
+    become a `dequantize_reduce`; with the `quantize` of the next hop after it,
     a `dequantize_reduce_quantize`. Each is one kernel that computes what its
     parts do, but does not rotate a sum back to rotate it again.
 
@@ -983,9 +983,15 @@ def VerifyPhasePass : Pass<"zero-verify-phase", "::mlir::ModuleOp"> {
     the pipeline that bufferizes them verifies what it needs.
   }];
   let options = [
-    Option<"after", "after", "std::string", "\"\"",
-           "The phase that has run: import, weights, gradients, decompose, "
-           "schedule or leave">,
+    Option<"after", "after", "::zpp::PipelinePhase",
+           "::zpp::PipelinePhase::Import", "The phase that has run",
+           [{::llvm::cl::values(
+               clEnumValN(::zpp::PipelinePhase::Import, "import", "P1"),
+               clEnumValN(::zpp::PipelinePhase::Weights, "weights", "P2"),
+               clEnumValN(::zpp::PipelinePhase::Gradients, "gradients", "P3"),
+               clEnumValN(::zpp::PipelinePhase::Decompose, "decompose", "P4"),
+               clEnumValN(::zpp::PipelinePhase::Schedule, "schedule", "P5"),
+               clEnumValN(::zpp::PipelinePhase::Leave, "leave", "P6"))}]>,
   ];
 }
 
@@ -1144,7 +1150,7 @@ def RotateLoopsPass : Zpp_ModulePass<"zero-rotate-loops"> {
       iteration those of the next one, which the loop carries. Their operands
       must be slices of values that the loop carries unchanged, chosen by its
       counter. The gather of the last iteration is not used.
-    - Gradients whose scatters the compute behind them does not hide are
+    - Gradients whose scatters the compute after them does not hide are
       scattered one iteration later: those that would not end with the iteration
       if the links took as long for all of its gradients as it computes. The loop
       carries them, each iteration scatters those of the one before, and those of

@@ -28,6 +28,16 @@ enum class BetweenSteps { None, Frozen, All };
 
 enum class ReportFormat { Table, Json };
 
+/// The phases of the pipeline `zeropp`, in their order.
+enum class PipelinePhase {
+  Import,
+  Weights,
+  Gradients,
+  Decompose,
+  Schedule,
+  Leave
+};
+
 /// Reads a word of an enumeration. An error lists them all.
 template <typename T> class WordParser : public llvm::cl::generic_parser_base {
 public:
@@ -97,6 +107,12 @@ public:
 template <>
 class llvm::cl::parser<zpp::ReportFormat>
     : public zpp::WordParser<zpp::ReportFormat> {
+public:
+  using WordParser::WordParser;
+};
+template <>
+class llvm::cl::parser<zpp::PipelinePhase>
+    : public zpp::WordParser<zpp::PipelinePhase> {
 public:
   using WordParser::WordParser;
 };

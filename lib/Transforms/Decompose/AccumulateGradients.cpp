@@ -437,7 +437,7 @@ private:
                   : "it crosses the slower tiers in each iteration of a loop, "
                     "which does more with it, or with the sum, than to add it "
                     "up in f32 or bf16 and to scale it alike on all devices; "
-                    "read norms and conditions behind the loop");
+                    "read norms and conditions after the loop");
     });
   }
 };

@@ -82,7 +82,7 @@ static bool isOfScatterLeftAlone(Operation *op) {
 }
 
 /// P4, of one op.
-static LogicalResult verifyDecomposed(Operation *op) {
+static LogicalResult verifyInPlace(Operation *op) {
   if (isOfScatterLeftAlone(op))
     return success();
   if (isa<StartOp, WaitOp>(op))
@@ -115,40 +115,37 @@ static LogicalResult verifyLeft(Operation *op) {
   return success();
 }
 
-namespace {
-/// The check that closes a phase.
-struct PhaseContract {
-  StringLiteral phase;
-  LogicalResult (*verify)(Operation *op);
-};
+/// The check of one op that closes a phase.
+static LogicalResult verifyAfter(PipelinePhase phase, Operation *op) {
+  switch (phase) {
+  case PipelinePhase::Import:
+    return verifyImported(op);
+  case PipelinePhase::Weights:
+    return verifyWeights(op);
+  case PipelinePhase::Gradients:
+    return verifyGradients(op);
+  case PipelinePhase::Decompose:
+    return verifyInPlace(op);
+  case PipelinePhase::Schedule:
+    return verifyScheduled(op);
+  case PipelinePhase::Leave:
+    return verifyLeft(op);
+  }
+  llvm_unreachable("unknown phase");
+}
 
+namespace {
 class VerifyPhasePass : public zpp::impl::VerifyPhasePassBase<VerifyPhasePass> {
 public:
   using VerifyPhasePassBase::VerifyPhasePassBase;
 
   void runOnOperation() override {
-    static constexpr PhaseContract contracts[] = {
-        {"import", verifyImported},     {"weights", verifyWeights},
-        {"gradients", verifyGradients}, {"decompose", verifyDecomposed},
-        {"schedule", verifyScheduled},  {"leave", verifyLeft},
-    };
-    const auto *contract =
-        llvm::find_if(contracts, [&](const PhaseContract &candidate) {
-          return candidate.phase == after;
-        });
-    if (contract == std::end(contracts)) {
-      emitError(getOperation().getLoc(),
-                "expected a phase import, weights, gradients, decompose, "
-                "schedule or leave, but got '")
-          << after << "'";
-      return signalPassFailure();
-    }
     bool isMet = true;
     walkStep(getOperation(), [&](Operation *op) {
-      isMet &= succeeded(contract->verify(op));
+      isMet &= succeeded(verifyAfter(after, op));
       return WalkResult::advance();
     });
-    if (contract->phase == "schedule")
+    if (after == PipelinePhase::Schedule)
       isMet &= succeeded(verifySchedule(getOperation()));
     if (!isMet)
       return signalPassFailure();

@@ -30,7 +30,7 @@ namespace {
 /// The sums of a block. Takes linear time.
 ///
 /// Places are counted in *landmarks*, the heavy ops that do not move: place `i`
-/// is before landmark `i` and behind all earlier ones.
+/// is before landmark `i` and after all earlier ones.
 class BlockSums {
 public:
   BlockSums(Block &block, HeavyOps &heavy) : block(block), heavy(heavy) {}
@@ -96,7 +96,7 @@ private:
         });
       else
         earliest = place;
-      // What follows from a product that stays comes behind it.
+      // What follows from a product that stays comes after it.
       if (heavy.isHeavy(&op) && !products.contains(&op)) {
         landmarks.push_back(&op);
         earliest = place + 1;

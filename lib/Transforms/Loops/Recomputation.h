@@ -45,7 +45,7 @@ public:
   explicit Recomputation(Known known) : known(std::move(known)) {}
 
   /// `value` at the insertion point of `builder`. An op that several values
-  /// follow from is cloned once, so that later calls must build behind earlier
+  /// follow from is cloned once, so that later calls must build after earlier
   /// ones. Values pass through barriers.
   mlir::Value get(mlir::OpBuilder &builder, mlir::Value value);
 

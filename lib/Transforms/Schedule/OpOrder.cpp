@@ -48,7 +48,7 @@ void OpOrder::moveBehind(ArrayRef<Operation *> ops, Operation *previous) {
   assert(place.side == Place::Itself && "expected an op that has not moved");
   int64_t batch = -numMoves++;
   for (auto [position, op] : llvm::enumerate(ops)) {
-    places[op] = {place.number, Place::Behind, batch,
+    places[op] = {place.number, Place::After, batch,
                   static_cast<int64_t>(position)};
     op->moveAfter(previous);
     previous = op;

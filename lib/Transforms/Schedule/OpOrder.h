@@ -46,7 +46,7 @@ private:
   /// order there.
   struct Place {
     int64_t number = 0;
-    enum Side { Before, Itself, Behind } side = Itself;
+    enum Side { Before, Itself, After } side = Itself;
     int64_t batch = 0, position = 0;
     bool operator<(const Place &other) const {
       return std::tie(number, side, batch, position) <

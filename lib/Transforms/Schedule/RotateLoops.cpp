@@ -118,11 +118,11 @@ private:
     /// comes before they are complete.
     double bytes, ready;
     /// Whether nothing heavy is computed in the iteration at all, and whether
-    /// what is computed behind it there is too short.
+    /// what is computed after it there is too short.
     bool isWithoutCompute, isLate = false;
   };
 
-  /// The scatters that the compute behind them in their iteration does not
+  /// The scatters that the compute after them in their iteration does not
   /// hide, as far as the loop only stores their results and they fit into
   /// memory, of which `bytes` are taken.
   std::vector<Deferral> getScatters(Operation *loop, ShiftedValues &inputs,
@@ -145,7 +145,7 @@ private:
       deferred.insert_range(candidate.deferral.getOps());
       late.push_back(&candidate);
     }
-    // The last ones have the least compute behind them, so they come first
+    // The last ones have the least compute after them, so they come first
     // where not all fit.
     llvm::SmallPtrSet<Candidate *, 8> fitting;
     deferred.clear();
@@ -188,19 +188,19 @@ private:
       if (!obstacle.empty())
         llvm::append_range(data, start.getInputs());
       Operation *last = getLastSource(std::move(data), body);
-      double all = 0, behind = 0;
+      double all = 0, after = 0;
       for (Operation *op : heavy) {
         if (deferral.contains(op))
           continue;
         double work = compute->getWork(op);
         all += work;
         if (!last || last->isBeforeInBlock(op))
-          behind += work;
+          after += work;
       }
       candidates.push_back(
           {std::move(deferral), std::move(obstacle),
            static_cast<double>(getBytes(start.getInputs().getTypes())),
-           all > 0 ? 1 - behind / all : 1, /*isWithoutCompute=*/all == 0});
+           all > 0 ? 1 - after / all : 1, /*isWithoutCompute=*/all == 0});
     }
     findLate(candidates);
     return candidates;
@@ -324,13 +324,13 @@ private:
 
   void rotate(Operation *loop) {
     ShiftedValues inputs(loop);
-    budget = getBudget(loop->getRegion(1).front());
+    Block &body = WhileView(loop).getBody();
+    budget = getBudget(body);
     int64_t bytes = 0;
     SmallVector<StartOp> gathers = getGathers(loop, inputs, bytes);
     std::vector<Deferral> scatters = getScatters(loop, inputs, bytes);
     if (gathers.empty() && scatters.empty())
       return;
-    Block &body = WhileView(loop).getBody();
     OpBuilder outside(loop);
     OpBuilder builder = OpBuilder::atBlockBegin(&body);
     Carried carried;

@@ -67,7 +67,7 @@ _meters: weakref.WeakKeyDictionary[nn.Module, _Meter] = weakref.WeakKeyDictionar
 def metrics(model: nn.Module) -> dict[str, float]:
     """Numbers about the latest pass of `model` that was measured, by name, for a log:
     of what this rank has sent and rounded in a forward pass and the backward pass
-    behind it. The next pass is measured; others cost nothing. Empty at first.
+    after it. The next pass is measured; others cost nothing. Empty at first.
 
         if step % 100 == 0:
             wandb.log(zpp.torch.metrics(model), step=step)

@@ -45,7 +45,7 @@ func.func @in_a_row(%x: tensor<32xf32>, %y: tensor<32xf32>) -> tensor<4xf32> {
 !partial = !zero.shard<32xf32, dim 0 = (2, "gpu") on #mesh>
 !own = !zero.shard<32xf32, dim 0 = ("node", "gpu") on #mesh>
 
-// The loop carries the sum of partial sums; the hop between nodes is behind it.
+// The loop carries the sum of partial sums; the hop between nodes is after it.
 // CHECK-LABEL: func @micro_batches
 // CHECK: %[[LOOP:.*]]:4 = "stablehlo.while"
 // CHECK: zero.reduce_scatter {{.*}} along ["gpu"]
@@ -166,7 +166,7 @@ func.func @one_iteration(%x: tensor<32xf32>) -> tensor<4xf32> {
 // CHECK: along ["node"]
 // CHECK: "stablehlo.return"
 // CHECK-NOT: along ["node"]
-// REMARK: in-each-iteration {{.*}}read norms and conditions behind the loop
+// REMARK: in-each-iteration {{.*}}read norms and conditions after the loop
 func.func @sum_is_read(%x: tensor<32xf32>) -> tensor<4xf32> {
   %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
   %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
@@ -204,7 +204,7 @@ func.func @sum_is_read(%x: tensor<32xf32>) -> tensor<4xf32> {
 // CHECK: along ["node"]
 // CHECK: "stablehlo.return"
 // CHECK-NOT: along ["node"]
-// REMARK: in-each-iteration {{.*}}read norms and conditions behind the loop
+// REMARK: in-each-iteration {{.*}}read norms and conditions after the loop
 func.func @gradient_is_read(%x: tensor<32xf32>) -> tensor<4xf32> {
   %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
   %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>

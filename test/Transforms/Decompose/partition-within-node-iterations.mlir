@@ -8,7 +8,7 @@
 // RUN:   | FileCheck %s --check-prefix=HOISTED
 
 // A loop of three layers gathers the secondary partition of each in its
-// iteration, and leaves it to the loop behind it. A loop that is too short
+// iteration, and leaves it to the loop after it. A loop that is too short
 // hoists, and so does one whose partitions are kept for the next step.
 
 // REMARK: the loop keeps its results for 1 later gathers

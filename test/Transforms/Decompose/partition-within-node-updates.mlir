@@ -153,7 +153,7 @@ func.func @updated_in_the_loop(%w: tensor<2xf32>, %x: tensor<16xf32>) -> tensor<
 !primary = !zero.shard<16xf32, dim 0 = ("node", "gpu") on #mesh>
 !whole = !zero.shard<16xf32, dim 0 = (2, 4) on #mesh>
 
-// A weight that is also used behind the loop, where it is cast again.
+// A weight that is also used after the loop, where it is cast again.
 // CHECK-LABEL: func @used_behind
 // CHECK: zero.all_gather {{.*}} along ["node"] {zpp.keep}
 // CHECK: stablehlo.while

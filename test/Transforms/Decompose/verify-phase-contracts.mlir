@@ -48,7 +48,7 @@
 // STARTED: error: expected no starts and waits after decompose, but got 'zero.start'
 // UNMATCHED: error: 'zero.start' op expected 1 zero.wait to read its outputs, but got 0
 // MARKED: error: expected no attribute zpp.forward_only after leave, but got one of 'stablehlo.add'
-// UNKNOWN: error: expected a phase import, weights, gradients, decompose, schedule or leave, but got 'lunch'
+// UNKNOWN: expected one of import, weights, gradients, decompose, schedule, leave, but got 'lunch'
 
 //--- imported.mlir
 #mesh = #zero.mesh<"node" = 2, "gpu" = 4>

@@ -47,7 +47,7 @@ module attributes {mhlo.num_partitions = 4 : i32} {
 
 // -----
 
-// A sum of what an op makes that zpp does not know stays behind that op, and the
+// A sum of what an op makes that zpp does not know stays after that op, and the
 // product of `x` with itself, which another product needs, is none of a gradient.
 // The scalar loss stays.
 

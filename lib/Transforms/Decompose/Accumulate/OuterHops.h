@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 //
 // A gradient's sum goes hop by hop, from the fastest tier outwards. What the
-// hops within the accumulation group leave is a partial sum; those behind it
+// hops within the accumulation group leave is a partial sum; those after it
 // make the gradient of it. All of them are linear, but for what they round.
 //
 //===----------------------------------------------------------------------===//

@@ -420,7 +420,7 @@ SecondaryPlanner::hoistLayers(ArrayRef<AllGatherOp> group,
 //===----------------------------------------------------------------------===//
 
 /// The way in which the loop with the first gather of `group` can leave what it
-/// keeps to those with the later ones, which lie behind it in one block.
+/// keeps to those with the later ones, which lie after it in one block.
 std::optional<KeepInLoop>
 SecondaryPlanner::keepInLoop(ArrayRef<AllGatherOp> group,
                              ArrayRef<Operation *> ancestors) {

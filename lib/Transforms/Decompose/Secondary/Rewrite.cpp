@@ -164,9 +164,9 @@ void SecondaryRewriter::extendBarrier(
   Operation *extended = rebuildBarrier(barrier, values, &dropped);
   for (auto [index, addition] : llvm::enumerate(additions)) {
     UnrealizedConversionCastOp cast = addition;
-    size_t behind = additions.size() - index;
+    size_t after = additions.size() - index;
     cast.getResult(0).replaceAllUsesWith(
-        extended->getResult(extended->getNumResults() - behind));
+        extended->getResult(extended->getNumResults() - after));
     cast.erase();
   }
   // Erase the primary partitions that passed through it only for the later
