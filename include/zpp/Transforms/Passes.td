@@ -139,6 +139,54 @@ def ImportPartitionedPass : Zpp_ModulePass<"zero-import-partitioned"> {
     attributes for layouts are removed. Groups over meshes that it made up
     become lists. If some reader of an all-reduce needs more than slices, the
     all-reduce stays as it is, with a remark.
+
+    *Input*:
+
+    ```mlir
+    module attributes {mhlo.num_partitions = 4 : i32} {
+      func.func @step(%x: tensor<8x12xbf16>) -> tensor<8x3xbf16> {
+        %0 = "stablehlo.all_reduce"(%x) <{channel_handle =
+            #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups =
+            dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+        ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
+          %sum = "stablehlo.add"(%a, %b) : (tensor<bf16>, tensor<bf16>) ->
+              tensor<bf16>
+          "stablehlo.return"(%sum) : (tensor<bf16>) -> ()
+        }) : (tensor<8x12xbf16>) -> tensor<8x12xbf16>
+        %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : ()
+            -> tensor<i32>
+        %table = "stablehlo.constant"() <{value = dense<[0, 3, 6, 9]> :
+            tensor<4xi32>}> : () -> tensor<4xi32>
+        %id = "stablehlo.partition_id"() : () -> tensor<ui32>
+        %entry = "stablehlo.dynamic_slice"(%table, %id) <{slice_sizes =
+            array<i64: 1>}> : (tensor<4xi32>, tensor<ui32>) -> tensor<1xi32>
+        %offset = "stablehlo.reshape"(%entry) : (tensor<1xi32>) -> tensor<i32>
+        %1 = "stablehlo.dynamic_slice"(%0, %zero, %offset) <{slice_sizes =
+            array<i64: 8, 3>}> : (tensor<8x12xbf16>, tensor<i32>, tensor<i32>)
+            -> tensor<8x3xbf16>
+        return %1 : tensor<8x3xbf16>
+      }
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    module attributes {mhlo.num_partitions = 4 : i32} {
+      func.func @step(%arg0: tensor<8x12xbf16>) -> tensor<8x3xbf16> {
+        %0 = "stablehlo.reduce_scatter"(%arg0) <{channel_handle =
+            #stablehlo.channel_handle<handle = 1, type = 1>, replica_groups =
+            dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, scatter_dimension = 1 :
+            i64, use_global_device_ids}> ({
+        ^bb0(%arg1: tensor<bf16>, %arg2: tensor<bf16>):
+          %1 = "stablehlo.add"(%arg1, %arg2) : (tensor<bf16>, tensor<bf16>) ->
+              tensor<bf16>
+          "stablehlo.return"(%1) : (tensor<bf16>) -> ()
+        }) : (tensor<8x12xbf16>) -> tensor<8x3xbf16>
+        return %0 : tensor<8x3xbf16>
+      }
+    }
+    ```
   }];
 }
 
@@ -249,6 +297,80 @@ def RegatherPass : Zpp_ModulePass<"zero-regather"> {
     belongs to the forward pass if the first gradient scatter (the one with the
     shortest chain of ops before it) depends on it. Casts of the forward pass
     are repeated, also if a loop carries their results unchanged.
+
+    *Input*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    !primary = !zero.shard<16x8xf32, dim 0 = ("node", "gpu") on #mesh>
+    !whole = !zero.shard<16x8xf32, dim 0 = (2, 4) on #mesh>
+    func.func @step(%w: tensor<2x8xf32>, %x: tensor<16x8xf32>) ->
+        tensor<2x8xf32> {
+      %0 = zero.from_local %w : tensor<2x8xf32> to !primary
+      %1 = zero.all_gather %0 along ["node", "gpu"] {zpp.origin = {id = 0, kind
+          = "all_gather", phase = "forward", role = "weight", weight = 0}} :
+          !primary to !whole
+      %2 = zero.to_local %1 : !whole to tensor<16x8xf32>
+      %3 = "stablehlo.multiply"(%x, %2) : (tensor<16x8xf32>, tensor<16x8xf32>)
+          -> tensor<16x8xf32>
+      %4 = zero.from_local %3 : tensor<16x8xf32> to !whole
+      %5 = zero.reduce_scatter sum %4 along ["node", "gpu"] {zpp.origin = {id =
+          1, kind = "reduce_scatter", role = "gradient"}} : !whole to !primary
+      %6 = "stablehlo.multiply"(%3, %2) : (tensor<16x8xf32>, tensor<16x8xf32>)
+          -> tensor<16x8xf32>
+      %7 = zero.from_local %6 : tensor<16x8xf32> to !whole
+      %8 = zero.reduce_scatter sum %7 along ["node", "gpu"] {zpp.origin = {id =
+          2, kind = "reduce_scatter", role = "gradient"}} : !whole to !primary
+      %9 = zero.to_local %8 : !primary to tensor<2x8xf32>
+      return %9 : tensor<2x8xf32>
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    func.func @step(%arg0: tensor<2x8xf32>, %arg1: tensor<16x8xf32>) ->
+        tensor<2x8xf32> {
+      %0 = zero.from_local %arg0 : tensor<2x8xf32> to <16x8xf32, dim 0 =
+          ("node", "gpu") on #mesh>
+      %1 = zero.all_gather %0 along ["node", "gpu"] {zpp.origin = {id = 0 : i64,
+          kind = "all_gather", phase = "forward", role = "weight", weight = 0 :
+          i64}} : <16x8xf32, dim 0 = ("node", "gpu") on #mesh> to <16x8xf32, dim
+          0 = (2, 4) on #mesh>
+      %2 = zero.to_local %1 : <16x8xf32, dim 0 = (2, 4) on #mesh> to
+          tensor<16x8xf32>
+      %3 = "stablehlo.multiply"(%arg1, %2) : (tensor<16x8xf32>,
+          tensor<16x8xf32>) -> tensor<16x8xf32>
+      %4 = zero.from_local %3 : tensor<16x8xf32> to <16x8xf32, dim 0 = (2, 4) on
+          #mesh>
+      %5 = zero.reduce_scatter sum %4 along ["node", "gpu"] {zpp.origin = {id =
+          1 : i64, kind = "reduce_scatter", role = "gradient"}} : <16x8xf32, dim
+          0 = (2, 4) on #mesh> to <16x8xf32, dim 0 = ("node", "gpu") on #mesh>
+      %6 = "stablehlo.optimization_barrier"(%arg0) : (tensor<2x8xf32>) ->
+          tensor<2x8xf32>
+      %7 = zero.from_local %6 : tensor<2x8xf32> to <16x8xf32, dim 0 = ("node",
+          "gpu") on #mesh>
+      %8 = zero.all_gather %7 along ["node", "gpu"] {zpp.origin = {before = [],
+          group = "", id = 3 : i64, kind = "all_gather", model_bytes = 0 : i64,
+          phase = "backward", role = "weight", trips = 0 : i64, weight = 0 :
+          i64}} : <16x8xf32, dim 0 = ("node", "gpu") on #mesh> to <16x8xf32, dim
+          0 = (2, 4) on #mesh>
+      %9 = zero.to_local %8 : <16x8xf32, dim 0 = (2, 4) on #mesh> to
+          tensor<16x8xf32>
+      %10 = "stablehlo.multiply"(%3, %9) : (tensor<16x8xf32>, tensor<16x8xf32>)
+          -> tensor<16x8xf32>
+      %11 = zero.from_local %10 : tensor<16x8xf32> to <16x8xf32, dim 0 = (2, 4)
+          on #mesh>
+      %12 = zero.reduce_scatter sum %11 along ["node", "gpu"] {zpp.origin = {id
+          = 2 : i64, kind = "reduce_scatter", role = "gradient"}} : <16x8xf32,
+          dim 0 = (2, 4) on #mesh> to <16x8xf32, dim 0 = ("node", "gpu") on
+          #mesh>
+      %13 = zero.to_local %12 : <16x8xf32, dim 0 = ("node", "gpu") on #mesh> to
+          tensor<2x8xf32>
+      return %13 : tensor<2x8xf32>
+    }
+    ```
   }];
 }
 
@@ -518,6 +640,73 @@ def KeepFrozenPass : Zpp_ModulePass<"zero-keep-frozen"> {
     attribute `zpp.state` lists it, with the arguments that it is made of: it holds
     as long as these are what the step before has returned. With `start` it is a
     result only: the weights are sent, and the state begins.
+
+    *Input*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    !primary = !zero.shard<256x64xbf16, dim 0 = ("node", "gpu") on #mesh>
+    !node = !zero.shard<256x64xbf16, dim 0 = (2, "gpu") on #mesh>
+    !whole = !zero.shard<256x64xbf16, dim 0 = (2, 4) on #mesh>
+    "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> :
+        () -> ()
+    func.func public @main(%w: tensor<256x64xbf16>) -> (tensor<256x64xbf16>,
+        tensor<2048x64xbf16>) {
+      %0:2 = "sdy.manual_computation"(%w) <{in_shardings =
+          #sdy.sharding_per_value<[<@mesh, [{"node", "gpu"}, {} ]>]>,
+          manual_axes = #sdy<manual_axes{"node", "gpu"}>, out_shardings =
+          #sdy.sharding_per_value<[<@mesh, [{"node", "gpu"}, {} ]>, <@mesh,
+          [{"node", "gpu"}, {} ]>]>}> ({
+      ^bb0(%a: tensor<32x64xbf16>):
+        %1 = zero.from_local %a : tensor<32x64xbf16> to !primary
+        %2 = zero.all_gather %1 along ["node"] {zpp.keep} : !primary to !node
+        %3 = zero.all_gather %2 along ["gpu"] : !node to !whole
+        %4 = zero.to_local %3 : !whole to tensor<256x64xbf16>
+        "sdy.return"(%a, %4) : (tensor<32x64xbf16>, tensor<256x64xbf16>) -> ()
+      }) : (tensor<256x64xbf16>) -> (tensor<256x64xbf16>, tensor<2048x64xbf16>)
+      return %0#0, %0#1 : tensor<256x64xbf16>, tensor<2048x64xbf16>
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    module attributes {zpp.state = [{arguments = array<i64: 0>, kind = "frozen",
+        results = array<i64: 0>, type = tensor<32768xbf16>} ]} {
+      "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}>
+          : () -> ()
+      func.func public @main(%arg0: tensor<256x64xbf16>, %arg1:
+          tensor<32768xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"node",
+          "gpu"} ]>}) -> (tensor<256x64xbf16>, tensor<2048x64xbf16>,
+          tensor<32768xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"node",
+          "gpu"} ]>}) {
+        %0:3 = "sdy.manual_computation"(%arg0, %arg1) <{in_shardings =
+            #sdy.sharding_per_value<[<@mesh, [{"node", "gpu"}, {} ]>, <@mesh,
+            [{"node", "gpu"} ]>]>, manual_axes = #sdy<manual_axes{"node",
+            "gpu"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{"node",
+            "gpu"}, {} ]>, <@mesh, [{"node", "gpu"}, {} ]>, <@mesh, [{"node",
+            "gpu"} ]>]>}> ({
+        ^bb0(%arg2: tensor<32x64xbf16>, %arg3: tensor<4096xbf16>):
+          %1 = "stablehlo.reshape"(%arg3) : (tensor<4096xbf16>) ->
+              tensor<64x64xbf16>
+          %2 = zero.from_local %1 : tensor<64x64xbf16> to <256x64xbf16, dim 0 =
+              (2, "gpu") on #mesh>
+          %3 = zero.all_gather %2 along ["gpu"] : <256x64xbf16, dim 0 = (2,
+              "gpu") on #mesh> to <256x64xbf16, dim 0 = (2, 4) on #mesh>
+          %4 = zero.to_local %3 : <256x64xbf16, dim 0 = (2, 4) on #mesh> to
+              tensor<256x64xbf16>
+          %5 = "stablehlo.reshape"(%1) : (tensor<64x64xbf16>) ->
+              tensor<4096xbf16>
+          "sdy.return"(%arg2, %4, %5) : (tensor<32x64xbf16>,
+              tensor<256x64xbf16>, tensor<4096xbf16>) -> ()
+        }) : (tensor<256x64xbf16>, tensor<32768xbf16>) -> (tensor<256x64xbf16>,
+            tensor<2048x64xbf16>, tensor<32768xbf16>)
+        return %0#0, %0#1, %0#2 : tensor<256x64xbf16>, tensor<2048x64xbf16>,
+            tensor<32768xbf16>
+      }
+    }
+    ```
   }];
   let options = [
     StartOption<"send whole weights">,
@@ -542,6 +731,112 @@ def SendDifferencesPass : Zpp_ModulePass<"zero-send-differences"> {
 
     It expects secondary partitions that are not quantized. Gathers within the
     secondary group read what is held as it is.
+
+    *Input*, with `block=32`:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    !primary = !zero.shard<256x64xbf16, dim 0 = ("node", "gpu") on #mesh>
+    !node = !zero.shard<256x64xbf16, dim 0 = (2, "gpu") on #mesh>
+    !whole = !zero.shard<256x64xbf16, dim 0 = (2, 4) on #mesh>
+    "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> :
+        () -> ()
+    func.func public @main(%w: tensor<256x64xbf16>) -> (tensor<256x64xbf16>,
+        tensor<2048x64xbf16>) {
+      %0:2 = "sdy.manual_computation"(%w) <{in_shardings =
+          #sdy.sharding_per_value<[<@mesh, [{"node", "gpu"}, {} ]>]>,
+          manual_axes = #sdy<manual_axes{"node", "gpu"}>, out_shardings =
+          #sdy.sharding_per_value<[<@mesh, [{"node", "gpu"}, {} ]>, <@mesh,
+          [{"node", "gpu"}, {} ]>]>}> ({
+      ^bb0(%a: tensor<32x64xbf16>):
+        %1 = zero.from_local %a : tensor<32x64xbf16> to !primary
+        %2 = zero.all_gather %1 along ["node"] {zpp.keep} : !primary to !node
+        %3 = zero.all_gather %2 along ["gpu"] : !node to !whole
+        %4 = zero.to_local %3 : !whole to tensor<256x64xbf16>
+        %b = "stablehlo.add"(%a, %a) : (tensor<32x64xbf16>, tensor<32x64xbf16>)
+            -> tensor<32x64xbf16>
+        "sdy.return"(%b, %4) : (tensor<32x64xbf16>, tensor<256x64xbf16>) -> ()
+      }) : (tensor<256x64xbf16>) -> (tensor<256x64xbf16>, tensor<2048x64xbf16>)
+      return %0#0, %0#1 : tensor<256x64xbf16>, tensor<2048x64xbf16>
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    module attributes {zpp.state = [{dim = 0 : i64, factors = array<i64: 2, 4,
+        4, 1>, kind = "own", shape = array<i64: 256, 64>, source = 0 : i64, type
+        = tensor<16384xbf16>}, {dim = 0 : i64, factors = array<i64: 2, 0, 4, 1>,
+        kind = "held", shape = array<i64: 256, 64>, source = 0 : i64, type =
+        tensor<32768xbf16>} ]} {
+      "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}>
+          : () -> ()
+      func.func public @main(%arg0: tensor<256x64xbf16>, %arg1:
+          tensor<16384xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"node",
+          "gpu"} ]>}, %arg2: tensor<32768xbf16> {sdy.sharding =
+          #sdy.sharding<@mesh, [{"node", "gpu"} ]>}) -> (tensor<256x64xbf16>,
+          tensor<2048x64xbf16>, tensor<16384xbf16> {sdy.sharding =
+          #sdy.sharding<@mesh, [{"node", "gpu"} ]>}, tensor<32768xbf16>
+          {sdy.sharding = #sdy.sharding<@mesh, [{"node", "gpu"} ]>}) {
+        %0:4 = "sdy.manual_computation"(%arg0, %arg1, %arg2) <{in_shardings =
+            #sdy.sharding_per_value<[<@mesh, [{"node", "gpu"}, {} ]>, <@mesh,
+            [{"node", "gpu"} ]>, <@mesh, [{"node", "gpu"} ]>]>, manual_axes =
+            #sdy<manual_axes{"node", "gpu"}>, out_shardings =
+            #sdy.sharding_per_value<[<@mesh, [{"node", "gpu"}, {} ]>, <@mesh,
+            [{"node", "gpu"}, {} ]>, <@mesh, [{"node", "gpu"} ]>, <@mesh,
+            [{"node", "gpu"} ]>]>}> ({
+        ^bb0(%arg3: tensor<32x64xbf16>, %arg4: tensor<2048xbf16>, %arg5:
+            tensor<4096xbf16>):
+          %1 = "stablehlo.reshape"(%arg4) : (tensor<2048xbf16>) ->
+              tensor<32x64xbf16>
+          %2 = "stablehlo.reshape"(%arg5) : (tensor<4096xbf16>) ->
+              tensor<64x64xbf16>
+          %3 = zero.from_local %arg3 : tensor<32x64xbf16> to <256x64xbf16, dim 0
+              = ("node", "gpu") on #mesh>
+          %4 = zero.from_local %1 : tensor<32x64xbf16> to <256x64xbf16, dim 0 =
+              ("node", "gpu") on #mesh>
+          %5 = zero.encode %3 minus %4 : <256x64xbf16, dim 0 = ("node", "gpu")
+              on #mesh> to <256x64xbf16, dim 0 = ("node", "gpu") on #mesh,
+              #zero.quant<i4, block = 32>>
+          %6 = zero.all_gather %5 along ["node"] : <256x64xbf16, dim 0 =
+              ("node", "gpu") on #mesh, #zero.quant<i4, block = 32>> to
+              <256x64xbf16, dim 0 = (2, "gpu") on #mesh, #zero.quant<i4, block =
+              32>>
+          %7 = zero.from_local %2 : tensor<64x64xbf16> to <256x64xbf16, dim 0 =
+              (2, "gpu") on #mesh>
+          %8 = zero.decode %6 plus %7 : <256x64xbf16, dim 0 = (2, "gpu") on
+              #mesh, #zero.quant<i4, block = 32>> to <256x64xbf16, dim 0 = (2,
+              "gpu") on #mesh>
+          %9 = zero.to_local %8 : <256x64xbf16, dim 0 = (2, "gpu") on #mesh> to
+              tensor<64x64xbf16>
+          %10 = zero.decode %5 plus %4 : <256x64xbf16, dim 0 = ("node", "gpu")
+              on #mesh, #zero.quant<i4, block = 32>> to <256x64xbf16, dim 0 =
+              ("node", "gpu") on #mesh>
+          %11 = zero.to_local %10 : <256x64xbf16, dim 0 = ("node", "gpu") on
+              #mesh> to tensor<32x64xbf16>
+          %12 = zero.from_local %9 : tensor<64x64xbf16> to <256x64xbf16, dim 0 =
+              (2, "gpu") on #mesh>
+          %13 = zero.all_gather %12 along ["gpu"] : <256x64xbf16, dim 0 = (2,
+              "gpu") on #mesh> to <256x64xbf16, dim 0 = (2, 4) on #mesh>
+          %14 = zero.to_local %13 : <256x64xbf16, dim 0 = (2, 4) on #mesh> to
+              tensor<256x64xbf16>
+          %15 = "stablehlo.add"(%arg3, %arg3) : (tensor<32x64xbf16>,
+              tensor<32x64xbf16>) -> tensor<32x64xbf16>
+          %16 = "stablehlo.reshape"(%11) : (tensor<32x64xbf16>) ->
+              tensor<2048xbf16>
+          %17 = "stablehlo.reshape"(%9) : (tensor<64x64xbf16>) ->
+              tensor<4096xbf16>
+          "sdy.return"(%15, %14, %16, %17) : (tensor<32x64xbf16>,
+              tensor<256x64xbf16>, tensor<2048xbf16>, tensor<4096xbf16>) -> ()
+        }) : (tensor<256x64xbf16>, tensor<16384xbf16>, tensor<32768xbf16>) ->
+            (tensor<256x64xbf16>, tensor<2048x64xbf16>, tensor<16384xbf16>,
+            tensor<32768xbf16>)
+        return %0#0, %0#1, %0#2, %0#3 : tensor<256x64xbf16>,
+            tensor<2048x64xbf16>, tensor<16384xbf16>, tensor<32768xbf16>
+      }
+    }
+    ```
   }];
   let options = [
     FormatOption<"i4", "i8 or i4">,
@@ -574,6 +869,110 @@ def SendUpdatesPass : Zpp_ModulePass<"zero-send-updates"> {
     several tiers become one.
 
     It expects gathers that zero-import-collectives has marked with `updated`.
+
+    *Input*, with `block=32`:
+
+    ```mlir
+    module attributes {mhlo.num_partitions = 4 : i32, zpp.mesh = "node:2,gpu:2"}
+        {
+      "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=2]>, sym_name = "mesh"}>
+          : () -> ()
+      func.func public @main(%arg0: tensor<64x8xf32>, %arg1: tensor<64x8xf32>)
+          -> tensor<64x8xf32> {
+        %0 = "sdy.manual_computation"(%arg0, %arg1) <{in_shardings =
+            #sdy.sharding_per_value<[<@mesh, [{}, {} ]>, <@mesh, [{"node",
+            "gpu"}, {} ]>]>, manual_axes = #sdy<manual_axes{"node", "gpu"}>,
+            out_shardings = #sdy.sharding_per_value<[<@mesh, [{}, {} ]>]>}> ({
+        ^bb0(%arg2: tensor<64x8xf32>, %arg3: tensor<16x8xf32>):
+          %1 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () ->
+              tensor<i32>
+          %2 = "stablehlo.constant"() <{value = dense<[0, 16, 32, 48]> :
+              tensor<4xi32>}> : () -> tensor<4xi32>
+          %3 = "stablehlo.partition_id"() : () -> tensor<ui32>
+          %4 = "stablehlo.dynamic_slice"(%2, %3) <{slice_sizes = array<i64: 1>}>
+              : (tensor<4xi32>, tensor<ui32>) -> tensor<1xi32>
+          %5 = "stablehlo.reshape"(%4) : (tensor<1xi32>) -> tensor<i32>
+          %6 = "stablehlo.dynamic_slice"(%arg2, %5, %1) <{slice_sizes =
+              array<i64: 16, 8>}> : (tensor<64x8xf32>, tensor<i32>, tensor<i32>)
+              -> tensor<16x8xf32>
+          %7 = "stablehlo.subtract"(%6, %arg3) : (tensor<16x8xf32>,
+              tensor<16x8xf32>) -> tensor<16x8xf32>
+          %8 = "stablehlo.all_gather"(%7) <{all_gather_dim = 0 : i64,
+              channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>,
+              replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>,
+              use_global_device_ids}> {zpp.origin = {before = [512, 1024], group
+              = "node,gpu", id = 0 : i64, kind = "all_gather", model_bytes = 0 :
+              i64, phase = "forward", role = "other", rule = "R3", trips = 1 :
+              i64, weight = -1 : i64}, zpp.updated} : (tensor<16x8xf32>) ->
+              tensor<64x8xf32>
+          "sdy.return"(%8) : (tensor<64x8xf32>) -> ()
+        }) : (tensor<64x8xf32>, tensor<64x8xf32>) -> tensor<64x8xf32>
+        return %0 : tensor<64x8xf32>
+      }
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 2>
+    module attributes {mhlo.num_partitions = 4 : i32, zpp.mesh = "node:2,gpu:2"}
+        {
+      "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=2]>, sym_name = "mesh"}>
+          : () -> ()
+      func.func public @main(%arg0: tensor<64x8xf32>, %arg1: tensor<64x8xf32>)
+          -> tensor<64x8xf32> {
+        %0 = "sdy.manual_computation"(%arg0, %arg1) <{in_shardings =
+            #sdy.sharding_per_value<[<@mesh, [{}, {} ]>, <@mesh, [{"node",
+            "gpu"}, {} ]>]>, manual_axes = #sdy<manual_axes{"node", "gpu"}>,
+            out_shardings = #sdy.sharding_per_value<[<@mesh, [{}, {} ]>]>}> ({
+        ^bb0(%arg2: tensor<64x8xf32>, %arg3: tensor<16x8xf32>):
+          %1 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () ->
+              tensor<i32>
+          %2 = "stablehlo.constant"() <{value = dense<[0, 16, 32, 48]> :
+              tensor<4xi32>}> : () -> tensor<4xi32>
+          %3 = "stablehlo.partition_id"() : () -> tensor<ui32>
+          %4 = "stablehlo.dynamic_slice"(%2, %3) <{slice_sizes = array<i64: 1>}>
+              : (tensor<4xi32>, tensor<ui32>) -> tensor<1xi32>
+          %5 = "stablehlo.reshape"(%4) : (tensor<1xi32>) -> tensor<i32>
+          %6 = "stablehlo.dynamic_slice"(%arg2, %5, %1) <{slice_sizes =
+              array<i64: 16, 8>}> : (tensor<64x8xf32>, tensor<i32>, tensor<i32>)
+              -> tensor<16x8xf32>
+          %7 = "stablehlo.subtract"(%6, %arg3) : (tensor<16x8xf32>,
+              tensor<16x8xf32>) -> tensor<16x8xf32>
+          %8 = zero.from_local %7 : tensor<16x8xf32> to <64x8xf32, dim 0 =
+              ("node", "gpu") on #mesh>
+          %9 = zero.from_local %6 : tensor<16x8xf32> to <64x8xf32, dim 0 =
+              ("node", "gpu") on #mesh>
+          %10 = zero.encode %8 minus %9 : <64x8xf32, dim 0 = ("node", "gpu") on
+              #mesh> to <64x8xf32, dim 0 = ("node", "gpu") on #mesh,
+              #zero.quant<i8, block = 32>>
+          %11 = zero.all_gather %10 along ["node"] {zpp.origin = {before = [512,
+              1024], group = "node,gpu", id = 0 : i64, kind = "all_gather",
+              model_bytes = 0 : i64, phase = "forward", role = "update", rule =
+              "R3", trips = 1 : i64, weight = -1 : i64}} : <64x8xf32, dim 0 =
+              ("node", "gpu") on #mesh, #zero.quant<i8, block = 32>> to
+              <64x8xf32, dim 0 = (2, "gpu") on #mesh, #zero.quant<i8, block =
+              32>>
+          %12 = zero.all_gather %11 along ["gpu"] {zpp.origin = {before = [512,
+              1024], group = "node,gpu", id = 0 : i64, kind = "all_gather",
+              model_bytes = 0 : i64, phase = "forward", role = "update", rule =
+              "R3", trips = 1 : i64, weight = -1 : i64}} : <64x8xf32, dim 0 =
+              (2, "gpu") on #mesh, #zero.quant<i8, block = 32>> to <64x8xf32,
+              dim 0 = (2, 2) on #mesh, #zero.quant<i8, block = 32>>
+          %13 = zero.from_local %arg2 : tensor<64x8xf32> to <64x8xf32, dim 0 =
+              (2, 2) on #mesh>
+          %14 = zero.decode %12 plus %13 : <64x8xf32, dim 0 = (2, 2) on #mesh,
+              #zero.quant<i8, block = 32>> to <64x8xf32, dim 0 = (2, 2) on
+              #mesh>
+          %15 = zero.to_local %14 : <64x8xf32, dim 0 = (2, 2) on #mesh> to
+              tensor<64x8xf32>
+          "sdy.return"(%15) : (tensor<64x8xf32>) -> ()
+        }) : (tensor<64x8xf32>, tensor<64x8xf32>) -> tensor<64x8xf32>
+        return %0 : tensor<64x8xf32>
+      }
+    }
+    ```
   }];
   let options = [
     FormatOption<"i8", "none, i8 or i4">,
@@ -952,6 +1351,51 @@ def VerifyDecomposedPass : Pass<"zero-verify-decomposed"> {
       the same inputs; `origins` has an attribute for each exchange.
 
     Hand-made pipelines should run it after decomposition.
+
+    *Input*:
+
+    ```mlir
+    #mesh = #zero.mesh<"gpu" = 8>
+    module @zpp_host {
+      func.func @gather(%x: tensor<2x32xf32>) -> tensor<16x32xf32> {
+        %e = tensor.empty() : tensor<8x2x32xf32>
+        %0 = zero.all_gather_chunks %x along ["gpu"] on #mesh into %e :
+            tensor<2x32xf32> into tensor<8x2x32xf32> -> tensor<8x2x32xf32>
+        %1 = tensor.collapse_shape %0 [[0, 1], [2]] : tensor<8x2x32xf32> into
+            tensor<16x32xf32>
+        return %1 : tensor<16x32xf32>
+      }
+    }
+    func.func @step(%x: tensor<2x32xf32>) -> tensor<16x32xf32> {
+      %0 = zero.start @zpp_host::@gather(%x) : (tensor<2x32xf32>) ->
+          tensor<16x32xf32>
+      %1 = zero.wait %0 from(%x : tensor<2x32xf32>) : tensor<16x32xf32>
+      return %1 : tensor<16x32xf32>
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    #mesh = #zero.mesh<"gpu" = 8>
+    module @zpp_host {
+      func.func @gather(%arg0: tensor<2x32xf32>) -> tensor<16x32xf32> {
+        %0 = tensor.empty() : tensor<8x2x32xf32>
+        %1 = zero.all_gather_chunks %arg0 along ["gpu"] on #mesh into %0 :
+            tensor<2x32xf32> into tensor<8x2x32xf32> -> tensor<8x2x32xf32>
+        %collapsed = tensor.collapse_shape %1 [[0, 1], [2]] : tensor<8x2x32xf32>
+            into tensor<16x32xf32>
+        return %collapsed : tensor<16x32xf32>
+      }
+    }
+    func.func @step(%arg0: tensor<2x32xf32>) -> tensor<16x32xf32> {
+      %outputs = zero.start @zpp_host::@gather(%arg0) : (tensor<2x32xf32>) ->
+          tensor<16x32xf32>
+      %outputs_0 = zero.wait %outputs from(%arg0 : tensor<2x32xf32>) :
+          tensor<16x32xf32>
+      return %outputs_0 : tensor<16x32xf32>
+    }
+    ```
   }];
   let options = [
     Option<"inPlace", "in-place", "bool", "false",
@@ -981,6 +1425,35 @@ def VerifyPhasePass : Pass<"zero-verify-phase", "::mlir::ModuleOp"> {
 
     Functions of the host (`@zpp_host`), which the schedule makes, are left out:
     the pipeline that bufferizes them verifies what it needs.
+
+    *Input*, with `after=weights`:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    !primary = !zero.shard<16x8xf32, dim 0 = ("node", "gpu") on #mesh>
+    !whole = !zero.shard<16x8xf32, dim 0 = (2, 4) on #mesh>
+    func.func @step(%w: tensor<2x8xf32>) -> tensor<16x8xf32> {
+      %0 = zero.from_local %w : tensor<2x8xf32> to !primary
+      %1 = zero.all_gather %0 along ["node", "gpu"] : !primary to !whole
+      %2 = zero.to_local %1 : !whole to tensor<16x8xf32>
+      return %2 : tensor<16x8xf32>
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    func.func @step(%arg0: tensor<2x8xf32>) -> tensor<16x8xf32> {
+      %0 = zero.from_local %arg0 : tensor<2x8xf32> to <16x8xf32, dim 0 =
+          ("node", "gpu") on #mesh>
+      %1 = zero.all_gather %0 along ["node", "gpu"] : <16x8xf32, dim 0 =
+          ("node", "gpu") on #mesh> to <16x8xf32, dim 0 = (2, 4) on #mesh>
+      %2 = zero.to_local %1 : <16x8xf32, dim 0 = (2, 4) on #mesh> to
+          tensor<16x8xf32>
+      return %2 : tensor<16x8xf32>
+    }
+    ```
   }];
   let options = [
     Option<"after", "after", "::zpp::PipelinePhase",
@@ -1130,6 +1603,122 @@ def PipelineChunksPass : Zpp_ModulePass<"zero-pipeline-chunks"> {
     which they would start if kernels and the exchanges of each tier had queues
     of their own. So a tier does not wait for kernels of a stage that itself
     waits for a slower tier. The order is the same on every rank.
+
+    *Input*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 2>
+    func.func @step(%g: tensor<4096x4096xf32>) -> tensor<1024x4096xf32> {
+      %0 = zero.start @zpp_host::@stages(%g) {origins = [{id = 1}, {id = 2}, {id
+          = 3}, {id = 4} ]} : (tensor<4096x4096xf32>) -> tensor<1024x4096xf32>
+      %1 = zero.wait %0 from(%g : tensor<4096x4096xf32>) : tensor<1024x4096xf32>
+      return %1 : tensor<1024x4096xf32>
+    }
+    module @zpp_host {
+      func.func @stages(%g: tensor<4096x4096xf32>) -> tensor<1024x4096xf32> {
+        %e0 = tensor.empty() : tensor<2x4259840xi8>
+        %e1 = tensor.empty() : tensor<2x1081344xi8>
+        %e2 = tensor.empty() : tensor<512x4096xf32>
+        %0 = zero.quantize %g quant <i8, block = 128> slices <dim = 0, factors =
+            [2, 2], chunk = [1], stage = 0 of 2> into %e0
+            : tensor<4096x4096xf32> into tensor<2x4259840xi8> ->
+                tensor<2x4259840xi8>
+        %1 = zero.all_to_all %0 along ["gpu"] on #mesh into %e0
+            : tensor<2x4259840xi8> into tensor<2x4259840xi8> ->
+                tensor<2x4259840xi8>
+        %2 = zero.dequantize_reduce_quantize sum %1 quant <i8, block = 128>
+            partial tensor<1024x4096xf32> to <i4, block = 128>
+            slices <dim = 0, factors = [2], chunk = [0]> into %e1 :
+                tensor<2x4259840xi8> into tensor<2x1081344xi8> ->
+                tensor<2x1081344xi8>
+        %3 = zero.all_to_all %2 along ["node"] on #mesh into %e1
+            : tensor<2x1081344xi8> into tensor<2x1081344xi8> ->
+                tensor<2x1081344xi8>
+        %4 = zero.dequantize_reduce sum %3 quant <i4, block = 128> into %e2
+            : tensor<2x1081344xi8> into tensor<512x4096xf32> ->
+                tensor<512x4096xf32>
+        %5 = zero.quantize %g quant <i8, block = 128> slices <dim = 0, factors =
+            [2, 2], chunk = [1], stage = 1 of 2> into %e0
+            : tensor<4096x4096xf32> into tensor<2x4259840xi8> ->
+                tensor<2x4259840xi8>
+        %6 = zero.all_to_all %5 along ["gpu"] on #mesh into %e0
+            : tensor<2x4259840xi8> into tensor<2x4259840xi8> ->
+                tensor<2x4259840xi8>
+        %7 = zero.dequantize_reduce_quantize sum %6 quant <i8, block = 128>
+            partial tensor<1024x4096xf32> to <i4, block = 128>
+            slices <dim = 0, factors = [2], chunk = [0]> into %e1 :
+                tensor<2x4259840xi8> into tensor<2x1081344xi8> ->
+                tensor<2x1081344xi8>
+        %8 = zero.all_to_all %7 along ["node"] on #mesh into %e1
+            : tensor<2x1081344xi8> into tensor<2x1081344xi8> ->
+                tensor<2x1081344xi8>
+        %9 = zero.dequantize_reduce sum %8 quant <i4, block = 128> into %e2
+            : tensor<2x1081344xi8> into tensor<512x4096xf32> ->
+                tensor<512x4096xf32>
+        %10 = tensor.concat dim(0) %4, %9 : (tensor<512x4096xf32>,
+            tensor<512x4096xf32>) -> tensor<1024x4096xf32>
+        return %10 : tensor<1024x4096xf32>
+      }
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 2>
+    func.func @step(%arg0: tensor<4096x4096xf32>) -> tensor<1024x4096xf32> {
+      %outputs = zero.start @zpp_host::@stages(%arg0) {origins = [{id = 1 :
+          i64}, {id = 3 : i64}, {id = 2 : i64}, {id = 4 : i64} ]} :
+          (tensor<4096x4096xf32>) -> tensor<1024x4096xf32>
+      %outputs_0 = zero.wait %outputs from(%arg0 : tensor<4096x4096xf32>) :
+          tensor<1024x4096xf32>
+      return %outputs_0 : tensor<1024x4096xf32>
+    }
+    module @zpp_host {
+      func.func @stages(%arg0: tensor<4096x4096xf32>) -> tensor<1024x4096xf32> {
+        %0 = tensor.empty() : tensor<2x4259840xi8>
+        %1 = zero.quantize %arg0 quant <i8, block = 128> slices <dim = 0,
+            factors = [2, 2], chunk = [1], stage = 0 of 2> into %0 :
+            tensor<4096x4096xf32> into tensor<2x4259840xi8> ->
+            tensor<2x4259840xi8>
+        %2 = zero.quantize %arg0 quant <i8, block = 128> slices <dim = 0,
+            factors = [2, 2], chunk = [1], stage = 1 of 2> into %0 :
+            tensor<4096x4096xf32> into tensor<2x4259840xi8> ->
+            tensor<2x4259840xi8>
+        %3 = zero.all_to_all %1 along ["gpu"] on #mesh into %0 :
+            tensor<2x4259840xi8> into tensor<2x4259840xi8> ->
+            tensor<2x4259840xi8>
+        %4 = zero.all_to_all %2 along ["gpu"] on #mesh into %0 :
+            tensor<2x4259840xi8> into tensor<2x4259840xi8> ->
+            tensor<2x4259840xi8>
+        %5 = tensor.empty() : tensor<2x1081344xi8>
+        %6 = zero.dequantize_reduce_quantize sum %3 quant <i8, block = 128>
+            partial tensor<1024x4096xf32> to <i4, block = 128> slices <dim = 0,
+            factors = [2], chunk = [0]> into %5 : tensor<2x4259840xi8> into
+            tensor<2x1081344xi8> -> tensor<2x1081344xi8>
+        %7 = zero.all_to_all %6 along ["node"] on #mesh into %5 :
+            tensor<2x1081344xi8> into tensor<2x1081344xi8> ->
+            tensor<2x1081344xi8>
+        %8 = zero.dequantize_reduce_quantize sum %4 quant <i8, block = 128>
+            partial tensor<1024x4096xf32> to <i4, block = 128> slices <dim = 0,
+            factors = [2], chunk = [0]> into %5 : tensor<2x4259840xi8> into
+            tensor<2x1081344xi8> -> tensor<2x1081344xi8>
+        %9 = zero.all_to_all %8 along ["node"] on #mesh into %5 :
+            tensor<2x1081344xi8> into tensor<2x1081344xi8> ->
+            tensor<2x1081344xi8>
+        %10 = tensor.empty() : tensor<512x4096xf32>
+        %11 = zero.dequantize_reduce sum %7 quant <i4, block = 128> into %10 :
+            tensor<2x1081344xi8> into tensor<512x4096xf32> ->
+            tensor<512x4096xf32>
+        %12 = zero.dequantize_reduce sum %9 quant <i4, block = 128> into %10 :
+            tensor<2x1081344xi8> into tensor<512x4096xf32> ->
+            tensor<512x4096xf32>
+        %concat = tensor.concat dim(0) %11, %12 : (tensor<512x4096xf32>,
+            tensor<512x4096xf32>) -> tensor<1024x4096xf32>
+        return %concat : tensor<1024x4096xf32>
+      }
+    }
+    ```
   }];
   let options = [
     LinksOption<" (default: each tier has a tenth of the speed of the next "
@@ -1164,6 +1753,130 @@ def RotateLoopsPass : Zpp_ModulePass<"zero-rotate-loops"> {
     Both take one collective more than the loop has iterations, so loops of
     fewer than `min-trips` iterations are left alone. Remarks say what moves,
     and why the rest does not.
+
+    *Input*, with `min-trips=2`:
+
+    ```mlir
+    #mesh = #zero.mesh<"gpu" = 8>
+    module @zpp_host {
+      func.func @gather(%x: tensor<2x32xf32>) -> tensor<16x32xf32> {
+        %e = tensor.empty() : tensor<8x2x32xf32>
+        %0 = zero.all_gather_chunks %x along ["gpu"] on #mesh into %e :
+            tensor<2x32xf32> into tensor<8x2x32xf32> -> tensor<8x2x32xf32>
+        %1 = tensor.collapse_shape %0 [[0, 1], [2]] : tensor<8x2x32xf32> into
+            tensor<16x32xf32>
+        return %1 : tensor<16x32xf32>
+      }
+    }
+    func.func @layers(%x: tensor<4x16xf32>, %w: tensor<3x2x32xf32>, %v:
+        tensor<32x16xf32>) -> tensor<4x16xf32> {
+      %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () ->
+          tensor<i32>
+      %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () ->
+          tensor<i32>
+      %three = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () ->
+          tensor<i32>
+      %r:3 = "stablehlo.while"(%zero, %x, %w) ({
+      ^bb0(%i: tensor<i32>, %a: tensor<4x16xf32>, %s: tensor<3x2x32xf32>):
+        %c = "stablehlo.compare"(%i, %three) <{comparison_direction =
+            #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>)
+            -> tensor<i1>
+        "stablehlo.return"(%c) : (tensor<i1>) -> ()
+      }, {
+      ^bb0(%i: tensor<i32>, %a: tensor<4x16xf32>, %s: tensor<3x2x32xf32>):
+        %0 = "stablehlo.dynamic_slice"(%s, %i, %zero, %zero) <{slice_sizes =
+            array<i64: 1, 2, 32>}> : (tensor<3x2x32xf32>, tensor<i32>,
+            tensor<i32>, tensor<i32>) -> tensor<1x2x32xf32>
+        %1 = "stablehlo.reshape"(%0) : (tensor<1x2x32xf32>) -> tensor<2x32xf32>
+        %2 = zero.start @zpp_host::@gather(%1) {origins = [{role = "weight"} ]}
+            : (tensor<2x32xf32>) -> tensor<16x32xf32>
+        %3 = zero.wait %2 from(%1 : tensor<2x32xf32>) : tensor<16x32xf32>
+        %4 = "stablehlo.dot_general"(%a, %3) <{dot_dimension_numbers =
+            #stablehlo.dot<lhs_contracting_dimensions = [1],
+            rhs_contracting_dimensions = [0]>}> : (tensor<4x16xf32>,
+            tensor<16x32xf32>) -> tensor<4x32xf32>
+        %5 = "stablehlo.dot_general"(%4, %v) <{dot_dimension_numbers =
+            #stablehlo.dot<lhs_contracting_dimensions = [1],
+            rhs_contracting_dimensions = [0]>}> : (tensor<4x32xf32>,
+            tensor<32x16xf32>) -> tensor<4x16xf32>
+        %n = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) ->
+            tensor<i32>
+        "stablehlo.return"(%n, %5, %s) : (tensor<i32>, tensor<4x16xf32>,
+            tensor<3x2x32xf32>) -> ()
+      }) : (tensor<i32>, tensor<4x16xf32>, tensor<3x2x32xf32>) -> (tensor<i32>,
+          tensor<4x16xf32>, tensor<3x2x32xf32>)
+      return %r#1 : tensor<4x16xf32>
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    #mesh = #zero.mesh<"gpu" = 8>
+    module @zpp_host {
+      func.func @gather(%arg0: tensor<2x32xf32>) -> tensor<16x32xf32> {
+        %0 = tensor.empty() : tensor<8x2x32xf32>
+        %1 = zero.all_gather_chunks %arg0 along ["gpu"] on #mesh into %0 :
+            tensor<2x32xf32> into tensor<8x2x32xf32> -> tensor<8x2x32xf32>
+        %collapsed = tensor.collapse_shape %1 [[0, 1], [2]] : tensor<8x2x32xf32>
+            into tensor<16x32xf32>
+        return %collapsed : tensor<16x32xf32>
+      }
+    }
+    func.func @layers(%arg0: tensor<4x16xf32>, %arg1: tensor<3x2x32xf32>, %arg2:
+        tensor<32x16xf32>) -> tensor<4x16xf32> {
+      %0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () ->
+          tensor<i32>
+      %1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () ->
+          tensor<i32>
+      %2 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () ->
+          tensor<i32>
+      %3 = "stablehlo.dynamic_slice"(%arg1, %0, %0, %0) <{slice_sizes =
+          array<i64: 1, 2, 32>}> : (tensor<3x2x32xf32>, tensor<i32>,
+          tensor<i32>, tensor<i32>) -> tensor<1x2x32xf32>
+      %4 = "stablehlo.reshape"(%3) : (tensor<1x2x32xf32>) -> tensor<2x32xf32>
+      %outputs = zero.start @zpp_host::@gather(%4) {origins = [{role = "weight"}
+          ]} : (tensor<2x32xf32>) -> tensor<16x32xf32>
+      %outputs_0 = zero.wait %outputs from(%4 : tensor<2x32xf32>) :
+          tensor<16x32xf32>
+      %5:4 = "stablehlo.while"(%0, %arg0, %arg1, %outputs_0) ({
+      ^bb0(%arg3: tensor<i32>, %arg4: tensor<4x16xf32>, %arg5:
+          tensor<3x2x32xf32>, %arg6: tensor<16x32xf32>):
+        %6 = "stablehlo.compare"(%arg3, %2) <{comparison_direction =
+            #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>)
+            -> tensor<i1>
+        "stablehlo.return"(%6) : (tensor<i1>) -> ()
+      }, {
+      ^bb0(%arg3: tensor<i32>, %arg4: tensor<4x16xf32>, %arg5:
+          tensor<3x2x32xf32>, %arg6: tensor<16x32xf32>):
+        %6 = "stablehlo.add"(%arg3, %1) : (tensor<i32>, tensor<i32>) ->
+            tensor<i32>
+        %7 = "stablehlo.dynamic_slice"(%arg5, %6, %0, %0) <{slice_sizes =
+            array<i64: 1, 2, 32>}> : (tensor<3x2x32xf32>, tensor<i32>,
+            tensor<i32>, tensor<i32>) -> tensor<1x2x32xf32>
+        %8 = "stablehlo.reshape"(%7) : (tensor<1x2x32xf32>) -> tensor<2x32xf32>
+        %outputs_1 = zero.start @zpp_host::@gather(%8) {origins = [{role =
+            "weight"} ]} : (tensor<2x32xf32>) -> tensor<16x32xf32>
+        %outputs_2 = zero.wait %outputs_1 from(%8 : tensor<2x32xf32>) :
+            tensor<16x32xf32>
+        %9 = "stablehlo.dot_general"(%arg4, %arg6) <{dot_dimension_numbers =
+            #stablehlo.dot<lhs_contracting_dimensions = [1],
+            rhs_contracting_dimensions = [0]>}> : (tensor<4x16xf32>,
+            tensor<16x32xf32>) -> tensor<4x32xf32>
+        %10 = "stablehlo.dot_general"(%9, %arg2) <{dot_dimension_numbers =
+            #stablehlo.dot<lhs_contracting_dimensions = [1],
+            rhs_contracting_dimensions = [0]>}> : (tensor<4x32xf32>,
+            tensor<32x16xf32>) -> tensor<4x16xf32>
+        %11 = "stablehlo.add"(%arg3, %1) : (tensor<i32>, tensor<i32>) ->
+            tensor<i32>
+        "stablehlo.return"(%11, %10, %arg5, %outputs_2) : (tensor<i32>,
+            tensor<4x16xf32>, tensor<3x2x32xf32>, tensor<16x32xf32>) -> ()
+      }) : (tensor<i32>, tensor<4x16xf32>, tensor<3x2x32xf32>,
+          tensor<16x32xf32>) -> (tensor<i32>, tensor<4x16xf32>,
+          tensor<3x2x32xf32>, tensor<16x32xf32>)
+      return %5#1 : tensor<4x16xf32>
+    }
+    ```
   }];
   let options = [
     PrefetchBytesOption<"that a loop may carry from one iteration to the "
@@ -1211,6 +1924,82 @@ def OverlapCollectivesPass : Zpp_ModulePass<"zero-overlap-collectives"> {
     For each transfer a remark says where it starts, where it is waited for,
     under how many heavy ops it runs and how many bytes are in flight. If there
     is nothing to hide under, the remark is a missed one.
+
+    *Input*, with `prefetch-bytes=2048`:
+
+    ```mlir
+    #mesh = #zero.mesh<"gpu" = 8>
+    module @zpp_host {
+      func.func @gather(%x: tensor<2x32xf32>) -> tensor<16x32xf32> {
+        %e = tensor.empty() : tensor<8x2x32xf32>
+        %0 = zero.all_gather_chunks %x along ["gpu"] on #mesh into %e :
+            tensor<2x32xf32> into tensor<8x2x32xf32> -> tensor<8x2x32xf32>
+        %1 = tensor.collapse_shape %0 [[0, 1], [2]] : tensor<8x2x32xf32> into
+            tensor<16x32xf32>
+        return %1 : tensor<16x32xf32>
+      }
+    }
+    func.func @forward(%x: tensor<4x16xf32>, %v: tensor<2x32xf32>) ->
+        tensor<4x32xf32> {
+      %0 = "stablehlo.tanh"(%x) : (tensor<4x16xf32>) -> tensor<4x16xf32>
+      %1 = "stablehlo.dot_general"(%0, %x) <{dot_dimension_numbers =
+          #stablehlo.dot<lhs_contracting_dimensions = [1],
+          rhs_contracting_dimensions = [1]>}> : (tensor<4x16xf32>,
+          tensor<4x16xf32>) -> tensor<4x4xf32>
+      %2 = "stablehlo.dot_general"(%1, %x) <{dot_dimension_numbers =
+          #stablehlo.dot<lhs_contracting_dimensions = [1],
+          rhs_contracting_dimensions = [0]>}> : (tensor<4x4xf32>,
+          tensor<4x16xf32>) -> tensor<4x16xf32>
+      %3 = zero.start @zpp_host::@gather(%v) {origins = [{role = "weight"} ]} :
+          (tensor<2x32xf32>) -> tensor<16x32xf32>
+      %4 = zero.wait %3 from(%v : tensor<2x32xf32>) : tensor<16x32xf32>
+      %5 = "stablehlo.dot_general"(%2, %4) <{dot_dimension_numbers =
+          #stablehlo.dot<lhs_contracting_dimensions = [1],
+          rhs_contracting_dimensions = [0]>}> : (tensor<4x16xf32>,
+          tensor<16x32xf32>) -> tensor<4x32xf32>
+      return %5 : tensor<4x32xf32>
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    #mesh = #zero.mesh<"gpu" = 8>
+    module attributes {zpp.prefetch_bytes = 2048 : i64} {
+      module @zpp_host {
+        func.func @gather(%arg0: tensor<2x32xf32>) -> tensor<16x32xf32> {
+          %0 = tensor.empty() : tensor<8x2x32xf32>
+          %1 = zero.all_gather_chunks %arg0 along ["gpu"] on #mesh into %0 :
+              tensor<2x32xf32> into tensor<8x2x32xf32> -> tensor<8x2x32xf32>
+          %collapsed = tensor.collapse_shape %1 [[0, 1], [2]] :
+              tensor<8x2x32xf32> into tensor<16x32xf32>
+          return %collapsed : tensor<16x32xf32>
+        }
+      }
+      func.func @forward(%arg0: tensor<4x16xf32>, %arg1: tensor<2x32xf32>) ->
+          tensor<4x32xf32> {
+        %0 = "stablehlo.tanh"(%arg0) : (tensor<4x16xf32>) -> tensor<4x16xf32>
+        %outputs, %tied = zero.start @zpp_host::@gather(%arg1) ties(%0 :
+            tensor<4x16xf32>) {origins = [{role = "weight"} ]} :
+            (tensor<2x32xf32>) -> tensor<16x32xf32>
+        %1 = "stablehlo.dot_general"(%tied, %arg0) <{dot_dimension_numbers =
+            #stablehlo.dot<lhs_contracting_dimensions = [1],
+            rhs_contracting_dimensions = [1]>}> : (tensor<4x16xf32>,
+            tensor<4x16xf32>) -> tensor<4x4xf32>
+        %2 = "stablehlo.dot_general"(%1, %arg0) <{dot_dimension_numbers =
+            #stablehlo.dot<lhs_contracting_dimensions = [1],
+            rhs_contracting_dimensions = [0]>}> : (tensor<4x4xf32>,
+            tensor<4x16xf32>) -> tensor<4x16xf32>
+        %outputs_0, %tied_1 = zero.wait %outputs from(%arg1 : tensor<2x32xf32>)
+            ties(%2 : tensor<4x16xf32>) : tensor<16x32xf32>
+        %3 = "stablehlo.dot_general"(%tied_1, %outputs_0)
+            <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions
+            = [1], rhs_contracting_dimensions = [0]>}> : (tensor<4x16xf32>,
+            tensor<16x32xf32>) -> tensor<4x32xf32>
+        return %3 : tensor<4x32xf32>
+      }
+    }
+    ```
   }];
   let options = [
     PrefetchBytesOption<"of weights that may be gathered before they are "
@@ -1235,6 +2024,59 @@ def DeferStartsPass : Zpp_ModulePass<"zero-defer-starts"> {
       They must be few and small.
 
     If starts are not deferrable, a remark says why.
+
+    *Input*:
+
+    ```mlir
+    #mesh = #zero.mesh<"gpu" = 2>
+    module @zpp_host {
+      func.func @gather(%x: tensor<4xf32>) -> tensor<2x4xf32> {
+        %e = tensor.empty() : tensor<2x4xf32>
+        %0 = zero.all_gather_chunks %x along ["gpu"] on #mesh into %e :
+            tensor<4xf32> into tensor<2x4xf32> -> tensor<2x4xf32>
+        return %0 : tensor<2x4xf32>
+      }
+    }
+    func.func @step(%x: tensor<4xf32>) -> tensor<2x4xf32> {
+      %r = "sdy.manual_computation"(%x) <{in_shardings =
+          #sdy.sharding_per_value<[<@mesh, [{"gpu"} ]>]>, out_shardings =
+          #sdy.sharding_per_value<[<@mesh, [{}, {} ]>]>}> ({
+      ^bb0(%a: tensor<4xf32>):
+        %y = zero.start @zpp_host::@gather(%a) : (tensor<4xf32>) ->
+            tensor<2x4xf32>
+        %w = zero.wait %y from(%a : tensor<4xf32>) : tensor<2x4xf32>
+        "sdy.return"(%w) : (tensor<2x4xf32>) -> ()
+      }) : (tensor<4xf32>) -> tensor<2x4xf32>
+      return %r : tensor<2x4xf32>
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    #mesh = #zero.mesh<"gpu" = 2>
+    module @zpp_host {
+      func.func @gather(%arg0: tensor<4xf32>) -> tensor<2x4xf32> {
+        %0 = tensor.empty() : tensor<2x4xf32>
+        %1 = zero.all_gather_chunks %arg0 along ["gpu"] on #mesh into %0 :
+            tensor<4xf32> into tensor<2x4xf32> -> tensor<2x4xf32>
+        return %1 : tensor<2x4xf32>
+      }
+    }
+    func.func @step(%arg0: tensor<4xf32>) -> tensor<2x4xf32> {
+      %0 = "sdy.manual_computation"(%arg0) <{in_shardings =
+          #sdy.sharding_per_value<[<@mesh, [{"gpu"} ]>]>, out_shardings =
+          #sdy.sharding_per_value<[<@mesh, [{}, {} ]>]>}> ({
+      ^bb0(%arg1: tensor<4xf32>):
+        %outputs = zero.start @zpp_host::@gather(%arg1) {deferrable} :
+            (tensor<4xf32>) -> tensor<2x4xf32>
+        %outputs_0 = zero.wait %outputs from(%arg1 : tensor<4xf32>) :
+            tensor<2x4xf32>
+        "sdy.return"(%outputs_0) : (tensor<2x4xf32>) -> ()
+      }) : (tensor<4xf32>) -> tensor<2x4xf32>
+      return %0 : tensor<2x4xf32>
+    }
+    ```
   }];
 }
 
@@ -1266,6 +2108,36 @@ def ReportPass : Pass<"zero-report", "::mlir::ModuleOp"> {
     and bytes and from the device's data sheet, the time of exchanges from
     `links`. The report then also gives the memory that a device holds as
     arguments of the step, and an estimate of its peak.
+
+    *Input*, with `mesh=node:2,gpu:4`:
+
+    ```mlir
+    module attributes {mhlo.num_partitions = 8 : i32} {
+      func.func @step(%w: tensor<2x8xf32>) -> tensor<16x8xf32> {
+        %0 = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64,
+            channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>,
+            replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> :
+            tensor<1x8xi64>, use_global_device_ids}> : (tensor<2x8xf32>) ->
+            tensor<16x8xf32>
+        return %0 : tensor<16x8xf32>
+      }
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    module attributes {mhlo.num_partitions = 8 : i32} {
+      func.func @step(%arg0: tensor<2x8xf32>) -> tensor<16x8xf32> {
+        %0 = "stablehlo.all_gather"(%arg0) <{all_gather_dim = 0 : i64,
+            channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>,
+            replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> :
+            tensor<1x8xi64>, use_global_device_ids}> : (tensor<2x8xf32>) ->
+            tensor<16x8xf32>
+        return %0 : tensor<16x8xf32>
+      }
+    }
+    ```
   }];
   let options = [
     MeshOption<"the tiers of the rewrite, otherwise the module's own mesh">,
