@@ -12,6 +12,7 @@
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Support/Limits.h"
+#include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -78,6 +79,10 @@ DictionaryAttr zpp::getOriginAttr(MLIRContext *context, const Origin &origin) {
     attrs.append("reason", builder.getStringAttr(origin.reason));
   if (!origin.rule.empty())
     attrs.append("rule", builder.getStringAttr(origin.rule));
+  if (!origin.gets.empty()) {
+    SmallVector<StringRef> words(origin.gets.begin(), origin.gets.end());
+    attrs.append("gets", builder.getStrArrayAttr(words));
+  }
   return attrs.getDictionary(context);
 }
 
@@ -129,6 +134,9 @@ static Origin readOrigin(DictionaryAttr attr) {
     for (Attribute bytes : before)
       origin.before.push_back(readNumber(bytes));
   origin.share = std::max<int64_t>(origin.share, 0);
+  if (auto gets = attr.getAs<ArrayAttr>("gets"))
+    for (auto word : gets.getAsRange<StringAttr>())
+      origin.gets.push_back(word.str());
   return origin;
 }
 
@@ -185,6 +193,28 @@ void zpp::copyOrigin(Operation *from, Operation *to) {
   for (StringRef name : {StringRef(kOriginAttr), StringRef(kReasonAttr)})
     if (Attribute attr = from->getAttr(name))
       to->setAttr(name, attr);
+}
+
+void zpp::addGets(Operation *op, StringRef what) {
+  Builder builder(op->getContext());
+  auto add = [&](Attribute attr) -> Attribute {
+    auto origin = dyn_cast<DictionaryAttr>(attr);
+    if (!origin)
+      return attr;
+    llvm::SmallSetVector<Attribute, 4> gets;
+    if (auto earlier = origin.getAs<ArrayAttr>("gets"))
+      gets.insert_range(earlier);
+    gets.insert(builder.getStringAttr(what));
+    NamedAttrList attrs(origin);
+    attrs.set("gets", builder.getArrayAttr(gets.getArrayRef()));
+    return attrs.getDictionary(op->getContext());
+  };
+  Attribute origin = op->getAttr(kOriginAttr);
+  if (auto several = dyn_cast_or_null<ArrayAttr>(origin))
+    op->setAttr(kOriginAttr,
+                builder.getArrayAttr(llvm::map_to_vector(several, add)));
+  else if (origin)
+    op->setAttr(kOriginAttr, add(origin));
 }
 
 /// The keys of `zpp.source`.

@@ -53,9 +53,15 @@ class Prediction:
     state_bytes: int
     secondary_bytes: int
     peak_bytes: int
+    #: The window: bytes that may be in flight; None where the compiler orders nothing.
+    window_bytes: int | None
     #: (stream, begin, end, label) of what runs.
     tasks: tuple[tuple[str, float, float, str], ...] = dataclasses.field(
         repr=False)
+
+
+#: The windows that `plan` compares with the chosen one, as parts of it.
+_WINDOWS = {"half": 0.5, "double": 2.0, "unlimited": 2.0**20}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +92,9 @@ class Plan:
     flops: float
     #: Loops whose number of iterations is not known, which count once.
     unknown_loops: int
+    #: The fastest prediction that has a window, with "half", "double" and
+    #: "unlimited" windows; empty if nobody asked for it.
+    windows: tuple[Prediction, ...] = ()
 
     def __getitem__(self, name: str) -> Prediction:
         for prediction in self.predictions:
@@ -162,21 +171,36 @@ class Plan:
         notes = [f"one step on {mesh}, {self.device}, links "
                  f"{self.links or 'of the default model'}; per device "
                  f"{self.flops / 1e12:.3g} TFLOP in products", ""]
+        if self.windows:
+            lines += ["", *self._window_lines()]
         if self.unknown_loops:
             lines += ["", f"{self.unknown_loops} loops have an unknown number "
                       f"of iterations and count once"]
         return "\n".join(notes + lines) + "\n"
 
+    def _window_lines(self) -> list[str]:
+        """The windows in words, one a line."""
+        chosen = _with_window(self.predictions)
+        assert chosen is not None and chosen.window_bytes is not None
+        return [f"window of {chosen.name}: {_bytes(chosen.window_bytes)} in flight, "
+                f"{_milliseconds(chosen.seconds)}, {_gib(chosen.peak_bytes)} at the "
+                f"peak"] + [
+            f"  {other.name}: {_milliseconds(other.seconds)} "
+            f"({other.seconds / chosen.seconds - 1:+.1%}), {_gib(other.peak_bytes)}"
+            for other in self.windows]
+
     def to_json(self) -> dict:
         """All numbers, without the tasks."""
+        def numbers(predictions: tuple[Prediction, ...]) -> list[dict]:
+            return [{field.name: getattr(prediction, field.name)
+                     for field in dataclasses.fields(prediction)
+                     if field.name not in ("options", "tasks")}
+                    for prediction in predictions]
+
         return {
             "mesh": dict(self.mesh), "device": self.device, "links": self.links,
             "flops": self.flops, "unknown_loops": self.unknown_loops,
-            "plans": [{
-                field.name: getattr(prediction, field.name)
-                for field in dataclasses.fields(prediction)
-                if field.name not in ("options", "tasks")}
-                for prediction in self.predictions]}
+            "plans": numbers(self.predictions), "windows": numbers(self.windows)}
 
     def svg(self) -> str:
         """A picture of what runs when, on one scale of time."""
@@ -184,8 +208,14 @@ class Plan:
         return draw(self)
 
 
+def _with_window(predictions: tuple[Prediction, ...]) -> Prediction | None:
+    """The fastest one that has a window."""
+    return min((prediction for prediction in predictions if prediction.window_bytes),
+               key=lambda prediction: prediction.seconds, default=None)
+
+
 def plan_text(text: str, options: Options, *, device: str | None,
-              compute: float | None = None) -> Plan:
+              compute: float | None = None, windows: bool = False) -> Plan:
     """`plan` of a module in the generic form."""
     device = device or "h100"
     if compute is not None and not compute > 0:
@@ -232,12 +262,21 @@ def plan_text(text: str, options: Options, *, device: str | None,
     if not first["collectives"]:
         # Which says why.
         report_entries(text, options)
+    predictions = tuple(_read(name, variants[name], report)
+                        for name, report in reports.items())
+    others: dict[str, Options] = {}
+    if windows and (best := _with_window(predictions)) is not None:
+        assert best.window_bytes is not None
+        others = {name: best.options.replace(tuning=best.options.tuning.replace(
+            prefetch_bytes=int(best.window_bytes * part)))
+            for name, part in _WINDOWS.items()}
+        reports = predict(text, {name: (other, target)
+                                 for name, other in others.items()}, device, scale)
     return Plan(
         {tier: first["mesh"][tier] for tier in first["time"]["tiers"]}, device,
         None if options.links in (None, NO_LINKS) else str(options.links),
-        tuple(_read(name, variants[name], report)
-              for name, report in reports.items()),
-        first["time"]["flops"], first["time"]["unknown_loops"])
+        predictions, first["time"]["flops"], first["time"]["unknown_loops"],
+        tuple(_read(name, other, reports[name]) for name, other in others.items()))
 
 
 def _read(name: str, options: Options, report: dict) -> Prediction:
@@ -247,7 +286,7 @@ def _read(name: str, options: Options, report: dict) -> Prediction:
         time["exposed_usec"] / 1e6, total["after"],
         {tier: usec / 1e6 for tier, usec in time["busy_usec"].items()},
         time["state_bytes"], total["secondary_bytes"], time["peak_bytes"],
-        tuple(map(tuple, time["tasks"])))
+        report.get("prefetch_bytes"), tuple(map(tuple, time["tasks"])))
 
 
 def choose(text: str, options: Options, auto: Auto) -> tuple[Options, str]:

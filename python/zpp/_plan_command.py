@@ -24,6 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--memory-limit", type=_type(parse_bytes), metavar="BYTES",
         help="memory of a device, such as 70GiB, for the best plan that fits")
+    parser.add_argument(
+        "--windows", action="store_true", help="also predict half, twice and all of "
+        "what the fastest plan has in flight")
     parser.add_argument("--plot", type=pathlib.Path, metavar="FILE.svg",
                         help="draw what runs when")
     parser.add_argument("--format", choices=("table", "json"), default="table")
@@ -31,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, options: Options, text: str) -> None:
     found = plan(text, options, device=arguments.device,
-                 compute=arguments.compute)
+                 compute=arguments.compute, windows=arguments.windows)
     best = found.best(arguments.memory_limit)
     why = found.explain(best, arguments.memory_limit)
     if arguments.plot:

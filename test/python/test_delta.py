@@ -17,7 +17,8 @@ import test_forms as forms
 import zpp
 from startwait import needs_library
 from training import FAST, NODES, OFF, same_bits, tokens
-from zpp.jax import _state
+from zpp._compiler import Diagnostic, Rewritten
+from zpp.jax import _rewrite, _state
 
 pytestmark = [pytest.mark.compiler,
               pytest.mark.filterwarnings("ignore:expected a step with")]
@@ -188,11 +189,58 @@ def test_nodes_of_one_device_hold_whole_weights():
 def test_no_weight_with_differences_is_a_warning():
     for options in ({"mesh": "all:8", "secondary": None}, {"secondary": 8}):
         fast, state, batch = started(**options)
-        with pytest.warns(UserWarning, match="weights=i4:delta: no weight has "
-                          "differences; .* its group lies within the secondary "
+        with pytest.warns(UserWarning, match="weights=i4:delta: of the bytes of "
+                          "weights, none have differences; .* its group lies within the secondary "
                           "group of 8.*secondary=1"):
             fast(state, batch)
         assert fast.state is None
+
+
+def entry(role, size, *gets, number=0, reason="", sent=1):
+    return {"role": role, "reason": reason, "before": {"node": size},
+            "after": {"node": sent}, "weight": number, "weight_bytes": size,
+            "gets": list(gets)}
+
+
+@pytest.mark.parametrize("entries, part", [
+    ([], 0),
+    # The gather of the backward pass is of the same weight.
+    ([entry("weight", 6, "differences"), entry("weight", 6),
+      entry("weight", 4, "secondary", number=1)], 0.4),
+    # What does not pay, and what is not sent any more, is not missed.
+    ([entry("weight", 6, reason="on these links it takes 5 usec"),
+      entry("weight", 5, number=1, sent=0),
+      entry("weight", 4, "differences", number=2), entry("gradient", 9)], 0)])
+def test_the_part_that_an_option_misses(entries, part):
+    result = Rewritten("", {"collectives": entries}, ())
+    assert _rewrite._missing_part(result, "weight", "differences") == part
+
+
+def test_an_option_that_most_weights_do_not_get_is_a_warning(monkeypatch, recwarn):
+    """By the bytes of the weights."""
+    remark = Diagnostic("here", "remark", '[Missed] left-alone | Category:zero-send-'
+                        'differences | Remark="a reason"')
+    for sizes, expected in (((4, 6), True), ((6, 4), False)):
+        result = Rewritten("", {"collectives": [
+            entry("weight", size, *gets, number=number) for number, (size, gets) in
+            enumerate(zip(sizes, (["differences"], [])))]}, (remark,))
+        recwarn.clear()
+        _rewrite._warn_of_missing_state(
+            result, zpp.Options(weights="i4:delta"), None)
+        assert [str(each.message) for each in recwarn] == [
+            "weights=i4:delta: of the bytes of weights, only 40% have differences; "
+            "a reason"] * expected
+
+
+def test_the_report_says_what_each_weight_gets():
+    fast, state, batch = started()
+    fast(state, batch)
+    gets = {}
+    for each in fast.report()["collectives"]:
+        if each["role"] == "weight":
+            gets.setdefault(each["weight"], set()).update(each["gets"])
+    assert len(gets) == 2
+    assert all(words == {"secondary", "differences"} for words in gets.values())
 
 
 def test_a_saved_state_continues():

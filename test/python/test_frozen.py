@@ -132,8 +132,9 @@ def test_other_weights_are_sent(taken):
     assert taken == [0, LAYERS, 0, 0]
 
 
-def test_with_differences(tmp_path, taken):
-    """Only the adapters have differences, and only these are to be saved."""
+def test_with_differences(tmp_path, taken, recwarn):
+    """Only the adapters have differences, and only these are to be saved. Frozen
+    weights, which do not cross the nodes at all, lack nothing."""
     options = KEEP | {"weights": "i4:delta"}
     fast = zpp.jit(STEPS["layers"], compiler_options=FAST, **options)
     state, batch = inputs()
@@ -159,6 +160,7 @@ def test_with_differences(tmp_path, taken):
         other(results[0], batch)
         # The first time with the array that says of which mesh the state is.
         assert taken == [2 * 2 * LAYERS + 1, everything]
+    assert not [each for each in recwarn if "of the bytes" in str(each.message)]
 
 
 def test_a_state_is_not_given_to_what_has_none():

@@ -50,6 +50,27 @@ def test_all_techniques_have_a_row(slow):
             assert 0 <= begin < end <= row.seconds * 1e6 * 1.0001, stream
 
 
+def test_the_window_and_what_others_would_give(text, capsys):
+    found = zpp.plan(text, mesh=NODES, links=SLOW, device="h100", windows=True)
+    chosen = found["ZeRO++"]
+    assert chosen.window_bytes == 256 << 20
+    assert found["FSDP"].window_bytes is None
+    assert [window.name for window in found.windows] == ["half", "double", "unlimited"]
+    assert [window.window_bytes / chosen.window_bytes
+            for window in found.windows] == [0.5, 2, 2**20]
+    # This step is small: any window holds all of it.
+    assert {window.seconds for window in found.windows} == {chosen.seconds}
+    assert "window of ZeRO++: 256.0 MiB in flight" in found.table()
+    assert "  unlimited: " in found.table() and "(+0.0%)" in found.table()
+    assert len(found.to_json()["windows"]) == 3
+    # Tensors that may not be in flight are waited for.
+    small = zpp.plan(text, mesh=NODES, links=SLOW, device="h100", windows=True,
+                     tuning=zpp.Tuning(prefetch_bytes=4096))
+    assert small.windows[-1].seconds < small["ZeRO++"].seconds
+    assert not zpp.plan(text, mesh=NODES, links=SLOW, target="portable",
+                        windows=True).windows
+
+
 def test_on_slow_links_all_techniques_are_the_best(slow):
     assert slow["ZeRO++"].seconds < 0.5 * slow["FSDP"].seconds
     assert slow.best().name == "ZeRO++"

@@ -9,7 +9,8 @@
 // the input that it replaces:
 //
 //   zpp.origin   {id, kind, role, rule, phase, group, weight, model_bytes,
-//                 trips, before}: the collective before the rewrite. If several
+//                 trips, before, gets}: the collective before the rewrite, and
+//                 what it gets from options that not all can have. If several
 //                 travel in one buffer, an array of these, each with its
 //                 `share` of the bytes of a chunk
 //   zpp.reason   the reason why it was left alone
@@ -68,7 +69,16 @@ struct Origin {
   int64_t share = 0;
   /// The reason why it was left alone, or empty.
   std::string reason;
+  /// Words below: what options did for it.
+  std::vector<std::string> gets;
 };
+
+/// Words for what options do for some collectives: their weight's secondary
+/// partition is kept, it sends differences, its gradient is added up before it
+/// is sent.
+inline constexpr llvm::StringLiteral kGetsSecondary = "secondary";
+inline constexpr llvm::StringLiteral kGetsDifferences = "differences";
+inline constexpr llvm::StringLiteral kGetsAccumulate = "accumulate";
 
 /// The words of the attribute; empty for nullopt.
 llvm::StringRef getKindName(std::optional<CollectiveKind> kind);
@@ -92,6 +102,9 @@ mlir::Attribute takeOrigin(mlir::Operation *op);
 
 /// Copies `zpp.origin` and `zpp.reason`.
 void copyOrigin(mlir::Operation *from, mlir::Operation *to);
+
+/// Adds `what` to what the origins of `op` get.
+void addGets(mlir::Operation *op, llvm::StringRef what);
 
 /// Records `op`, of StableHLO, as the source of `imported`.
 void setSource(mlir::Operation *op, mlir::Operation *imported);

@@ -504,9 +504,9 @@ def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
         (tensor<16x8xf32>, tensor<16x8xf32>) {
       %0 = zero.from_local %arg0 : tensor<2x8xf32> to <16x8xf32, dim 0 =
           ("node", "gpu") on #mesh>
-      %1 = zero.all_gather %0 along ["node"] {zpp.keep, zpp.origin = {id = 1 :
-          i64}} : <16x8xf32, dim 0 = ("node", "gpu") on #mesh> to <16x8xf32, dim
-          0 = (2, "gpu") on #mesh>
+      %1 = zero.all_gather %0 along ["node"] {zpp.keep, zpp.origin = {gets =
+          ["secondary"], id = 1 : i64}} : <16x8xf32, dim 0 = ("node", "gpu") on
+          #mesh> to <16x8xf32, dim 0 = (2, "gpu") on #mesh>
       %2 = zero.all_gather %1 along ["gpu"] {zpp.origin = {id = 1 : i64}} :
           <16x8xf32, dim 0 = (2, "gpu") on #mesh> to <16x8xf32, dim 0 = (2, 4)
           on #mesh>

@@ -327,6 +327,9 @@ void Accumulator::finish() {
       continue;
     OpBuilder builder(value);
     moreBytes = addSaturating(moreBytes, term.getMoreBytes());
+    // What `build` makes has the origins of these.
+    for (Operation *hop : term.hops.ops)
+      addGets(hop, kGetsAccumulate);
     value.getResult(0).replaceAllUsesWith(
         term.build(builder, value.getOperand(0)));
     remarkRewrite(term.hops.getFirst(), "zero-accumulate-gradients",

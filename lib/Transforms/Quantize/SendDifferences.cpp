@@ -177,6 +177,7 @@ private:
     auto moved = AllGatherOp::create(builder, loc, to.withQuant(quant), sent,
                                      gather.getAlong());
     copyOrigin(gather, moved);
+    addGets(moved, kGetsDifferences);
     // The owner adds to its own part what it has sent, as everyone does.
     Value arrived =
         DecodeOp::create(builder, loc, to, moved, asShard(to, held));

@@ -121,6 +121,7 @@ Report zpp::report::buildReport(ModuleOp module, const Mesh &mesh,
           bytes = multiplySaturating(bytes / chunkBytes, origin.share);
       add(entry.after, share, collective.trips.value_or(1));
       entry.isRewritten |= origin.kind != collective.kind;
+      entry.gets.insert(origin.gets.begin(), origin.gets.end());
       entry.origin = std::move(origin);
     }
   }
@@ -138,6 +139,8 @@ Report zpp::report::buildReport(ModuleOp module, const Mesh &mesh,
     }
 
   report.schedule = getSchedule(module);
+  if (auto bytes = module->getAttrOfType<IntegerAttr>(kPrefetchAttr))
+    report.prefetchBytes = bytes.getInt();
 
   llvm::DenseMap<int64_t, const Origin *> weights;
   for (auto &[id, entry] : entries) {

@@ -92,6 +92,11 @@ void zpp::report::printJSON(const Report &report, raw_ostream &os) {
         {"reason", entry.reason},
         {"before", toJSON(report.mesh, entry.origin.before)},
         {"after", toJSON(report.mesh, entry.after)},
+        {"weight", entry.origin.weight < 0
+                       ? llvm::json::Value(nullptr)
+                       : llvm::json::Value(entry.origin.weight)},
+        {"weight_bytes", entry.origin.modelBytes},
+        {"gets", llvm::json::Array(entry.gets)},
     });
   llvm::json::Array schedule;
   schedule.reserve(report.schedule.size());
@@ -130,6 +135,8 @@ void zpp::report::printJSON(const Report &report, raw_ostream &os) {
            {"state_bytes", report.stateBytes},
        }},
   };
+  if (report.prefetchBytes)
+    root["prefetch_bytes"] = *report.prefetchBytes;
   if (report.time)
     root["time"] = getTimeJSON(report);
   os << llvm::formatv("{0:2}\n", llvm::json::Value(std::move(root)));

@@ -12,6 +12,8 @@
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Analysis/StepTime.h"
 
+#include <set>
+
 namespace zpp::report {
 
 /// Bytes by axis of the mesh.
@@ -24,6 +26,8 @@ struct Entry {
   std::string reason;
   bool isRewritten = false;
   Bytes after;
+  /// Words for what options did for it (`kGetsSecondary` ...).
+  std::set<std::string> gets;
 };
 
 struct Report {
@@ -39,6 +43,9 @@ struct Report {
   /// The bytes that a device keeps from step to step, and those of them that
   /// are errors of gradients.
   int64_t stateBytes = 0;
+  /// The window: the bytes that may be in flight; nullopt where the step has no
+  /// schedule.
+  std::optional<int64_t> prefetchBytes;
   /// With target cuda, the starts and waits in order.
   llvm::SmallVector<ScheduleEvent> schedule;
   /// The prediction, if it is wanted.

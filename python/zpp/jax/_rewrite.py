@@ -4,6 +4,7 @@
 
 import dataclasses
 import re
+from collections.abc import Collection
 
 import jax
 import numpy as np
@@ -157,31 +158,85 @@ _REMARK = re.compile(
     r'\[Missed\].*Category:(?P<pass>[\w-]+) \| Remark="(?P<text>.*)"', re.DOTALL)
 
 
+#: Options that not all collectives can have: what the report's "gets" says, whose
+#: collectives it concerns, the passes whose remarks give reasons, and what a
+#: collective without it lacks.
+_PARTIAL = {
+    "weights": ("differences", "weight",
+                ("zero-partition-within-node", "zero-send-differences"),
+                "weights", "differences"),
+    "secondary": ("secondary", "weight", ("zero-partition-within-node",),
+                  "weights", "a secondary partition"),
+    "accumulate": ("accumulate", "gradient", ("zero-accumulate-gradients",),
+                   "gradients", "sums within the group"),
+}
+#: The part of the bytes that may go without an option before it is a warning.
+_MISSING = 0.5
+
+
 def _warn_of_missing_state(result: Rewritten, options: Options,
                            state: State | None) -> None:
-    """Warns where an option is to keep something between calls, and nothing is kept."""
-    kinds = {name.split(".")[0] for name in (state.kept if state else ())}
-    for kind, option, passes, what in (
-            ("own", "weights", ("zero-partition-within-node",
-                                "zero-send-differences"),
-             "no weight has differences"),
-            ("frozen", "frozen", ("zero-partition-within-node",
-                                  "zero-keep-frozen"),
-             "no weight is kept: the step changes all, or their group lies "
-             "within the secondary group")):
-        value = getattr(options, option) or "none"
-        if kind in kinds or value == "none" or (
+    """Warns where an option that was given has no effect on most bytes."""
+    for option, (gets, role, passes, many, what) in _PARTIAL.items():
+        value = getattr(options, option)
+        if value in (None, "none") or (
                 option == "weights" and not value.endswith(":delta")):
             continue
-        found = (_REMARK.search(remark.message) for remark in result.remarks)
-        reasons = {remark["text"] for remark in found
-                   if remark and remark["pass"] in passes}
-        texts = [what, *sorted(reasons)]
-        if any("within the secondary group" in text for text in reasons):
-            texts.append("write secondary=N with N devices, fewer than share a "
-                         "weight: each keeps its part of what the N hold "
-                         "together, and with secondary=1 all of it")
-        warn(f"{option}={value}: " + "; ".join(texts))
+        # Sums within a group concern what leaves it.
+        tiers = list(parse_mesh(options.mesh) if options.mesh
+                     else result.report["mesh"])
+        if option == "accumulate" and value in tiers:
+            tiers = tiers[:tiers.index(value)]
+        missing = _missing_part(result, role, gets, tiers)
+        if missing > _MISSING:
+            none = "none" if missing == 1 else f"only {1 - missing:.0%}"
+            _warn_with_reasons(f"{option}={value}: of the bytes of {many}, {none} "
+                               f"have {what}", result, passes)
+    if options.frozen == "keep" and not any(
+            name.startswith("frozen.") for name in (state.kept if state else ())):
+        _warn_with_reasons(
+            "frozen=keep: no weight is kept: the step changes all, or their group "
+            "lies within the secondary group", result,
+            ("zero-partition-within-node", "zero-keep-frozen"))
+
+
+def _missing_part(result: Rewritten, role: str, gets: str, slower: Collection[str]
+                  ) -> float:
+    """The part of the bytes of weights, or of those that gradients sent before, that do
+    not get something, among what still crosses all of its tiers, one of which is in
+    `slower`, and is faster in zpp's ways; 0 without any."""
+    sizes: dict[int, int] = {}
+    have: set[int] = set()
+    for number, entry in enumerate(result.report["collectives"]):
+        if entry["role"] != role or "on these links" in entry["reason"]:
+            continue
+        # What crosses a tier no more lacks nothing, such as frozen weights.
+        before, after = entry["before"], entry["after"]
+        if (any(size and not after.get(tier) for tier, size in before.items())
+                or not any(before.get(tier) for tier in slower)):
+            continue
+        key, size = entry["weight"], entry["weight_bytes"]
+        if role == "gradient":
+            key, size = number, sum(before.values())
+        sizes[key] = size
+        if gets in entry["gets"]:
+            have.add(key)
+    total = sum(sizes.values())
+    return sum(size for key, size in sizes.items()
+               if key not in have) / total if total else 0
+
+
+def _warn_with_reasons(text: str, result: Rewritten, passes: tuple[str, ...]
+                       ) -> None:
+    found = (_REMARK.search(remark.message) for remark in result.remarks)
+    reasons = {remark["text"] for remark in found
+               if remark and remark["pass"] in passes}
+    texts = [text, *sorted(reasons)]
+    if any("within the secondary group" in reason for reason in reasons):
+        texts.append("write secondary=N with N devices, fewer than share a "
+                     "weight: each keeps its part of what the N hold "
+                     "together, and with secondary=1 all of it")
+    warn("; ".join(texts))
 
 
 def complete_auto(auto: Auto) -> Auto:

@@ -38,13 +38,13 @@ func.func @weight(%w: tensor<512x4096xbf16>, %x: tensor<4xf32>)
 // A small weight costs a latency more in hops; but none beside others.
 
 // SLOW-LABEL: func @small
-// SLOW: along ["node"] {zpp.keep, zpp.origin = {id = 3
+// SLOW: along ["node"] {zpp.keep, zpp.origin = {gets = ["secondary"], id = 3
 // SLOW: along ["node", "gpu"] {{.*}}zpp.reason = "on these links its gathers take 58 usec, with a secondary partition 59"
 // SLOW: along ["gpu"] {zpp.origin = {id = 5
 // SLOW: along ["node", "gpu"] {{.*}}zpp.reason = "on these links
 // BESIDE-LABEL: func @small
-// BESIDE: along ["node"] {zpp.keep, zpp.origin = {id = 3
-// BESIDE: along ["node"] {zpp.keep, zpp.origin = {id = 4
+// BESIDE: along ["node"] {zpp.keep, zpp.origin = {gets = ["secondary"], id = 3
+// BESIDE: along ["node"] {zpp.keep, zpp.origin = {gets = ["secondary"], id = 4
 // BESIDE: along ["gpu"] {zpp.origin = {id = 4
 // BESIDE: along ["gpu"] {zpp.origin = {id = 5
 // BESIDE: along ["gpu"] {zpp.origin = {id = 6

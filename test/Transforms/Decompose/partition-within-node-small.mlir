@@ -27,9 +27,9 @@
 // FLAT-LABEL: func @beside
 func.func @beside(%w: tensor<1024x4096xbf16>, %b: tensor<8xbf16>, %c: tensor<8xbf16>, %d: tensor<8xbf16>, %e: tensor<1024x4096xbf16>, %x: tensor<4x4xf32>)
     -> (!whole, !whole, !whole, !small_whole, !small_whole, !small_whole, !small_whole, tensor<4x4xf32>) {
-  // CHECK: %[[KEPT:.*]] = zero.all_gather {{.*}} along ["node"] {zpp.keep, zpp.origin = {id = 0 : i64}}
+  // CHECK: %[[KEPT:.*]] = zero.all_gather {{.*}} along ["node"] {zpp.keep, zpp.origin = {gets = ["secondary"], id = 0 : i64}}
   // CHECK: zero.all_gather %[[KEPT]] along ["gpu"] {zpp.origin = {id = 0 : i64}}
-  // FLAT: along ["node"] {zpp.keep, zpp.origin = {id = 0
+  // FLAT: along ["node"] {zpp.keep, zpp.origin = {gets = ["secondary"], id = 0
   %0 = zero.from_local %w : tensor<1024x4096xbf16> to !primary
   %1 = zero.encode %0 : !primary to !primary_i8
   %2 = zero.all_gather %1 along ["node", "gpu"] {zpp.origin = {id = 0}} : !primary_i8 to !whole_i8
@@ -43,7 +43,7 @@ func.func @beside(%w: tensor<1024x4096xbf16>, %b: tensor<8xbf16>, %c: tensor<8xb
   %4 = zero.from_local %b : tensor<8xbf16> to !small
   %5 = zero.all_gather %4 along ["node", "gpu"] {zpp.origin = {id = 1}} : !small to !small_whole
   // Gathered twice.
-  // CHECK: along ["node"] {zpp.keep, zpp.origin = {id = 2
+  // CHECK: along ["node"] {zpp.keep, zpp.origin = {gets = ["secondary"], id = 2
   %6 = zero.from_local %c : tensor<8xbf16> to !small
   %7 = zero.all_gather %6 along ["node", "gpu"] {zpp.origin = {id = 2}} : !small to !small_whole
   // Gathered once, and large.
@@ -146,8 +146,8 @@ func.func @three_tiers(%w: tensor<32x64xbf16>, %b: tensor<8xbf16>, %c: tensor<16
 // CHECK-LABEL: func @loops
 func.func @loops(%stack: tensor<3x32x64xbf16>, %biases: tensor<3x2xbf16>, %i: tensor<i32>, %y: tensor<256x64xbf16>, %z: tensor<16xbf16>)
     -> (tensor<256x64xbf16>, tensor<16xbf16>) {
-  // CHECK: zero.all_gather {{.*}} along ["node"] {zpp.keep, zpp.origin = {id = 0
-  // CHECK: zero.all_gather {{.*}} along ["node"] {zpp.keep, zpp.origin = {id = 1 {{.*}} to <48xbf16, dim 0 = (3, 2, "gpu") on #mesh>
+  // CHECK: zero.all_gather {{.*}} along ["node"] {zpp.keep, zpp.origin = {gets = ["secondary"], id = 0
+  // CHECK: zero.all_gather {{.*}} along ["node"] {zpp.keep, zpp.origin = {gets = ["secondary"], id = 1 {{.*}} to <48xbf16, dim 0 = (3, 2, "gpu") on #mesh>
   // CHECK: "stablehlo.while"
   // CHECK: zero.all_gather {{.*}} along ["gpu"] {zpp.origin = {id = 0
   // CHECK: zero.all_gather {{.*}} along ["gpu"] {zpp.origin = {id = 1

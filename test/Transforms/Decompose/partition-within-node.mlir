@@ -27,7 +27,7 @@ func.func @weight(%w: tensor<32x64xf32>, %x: tensor<4xf32>)
     -> (tensor<256x64xbf16>, tensor<256x64xbf16>, tensor<4xf32>) {
   // CHECK: %[[CAST:.*]] = "stablehlo.convert"(%arg0)
   // CHECK: %[[PRIMARY:.*]] = zero.from_local %[[CAST]]
-  // CHECK: %[[KEPT:.*]] = zero.all_gather %[[PRIMARY]] along ["node"] {zpp.keep, zpp.origin = {id = 1 : i64}}
+  // CHECK: %[[KEPT:.*]] = zero.all_gather %[[PRIMARY]] along ["node"] {zpp.keep, zpp.origin = {gets = ["secondary"], id = 1 : i64}}
   // CHECK-SAME: to <256x64xbf16, dim 0 = (2, "gpu") on #mesh>
   // CHECK: %[[FORWARD:.*]] = zero.all_gather %[[KEPT]] along ["gpu"] {zpp.origin = {id = 1 : i64}}
   // CHECK: %[[SECONDARY:.*]] = zero.to_local %[[KEPT]]

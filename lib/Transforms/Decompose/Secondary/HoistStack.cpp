@@ -64,6 +64,7 @@ void SecondaryRewriter::hoistStack(const SecondaryPlan &plan,
   AllGatherOp kept =
       gatherOuter(builder, forward, stacked, local, plan.axes.outer);
   kept->setAttr(kKeepAttr, builder.getUnitAttr());
+  addGets(kept, kGetsSecondary);
   LayerStack secondary{getLocal(builder, loc, kept), weights.layers};
   ShardType layerType = getGathered(primary, plan.axes.outer);
   RankedTensorType layerLocal = layerType.getLocalType();

@@ -29,6 +29,7 @@ void SecondaryRewriter::keepInBlock(const SecondaryPlan &plan,
     return;
   }
   kept->setAttr(kKeepAttr, builder.getUnitAttr());
+  addGets(kept, kGetsSecondary);
   Value local = getLocal(builder, loc, kept);
   replaceGather(builder, forward, whole);
   remarkRewrite(

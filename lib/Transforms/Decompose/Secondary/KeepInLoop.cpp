@@ -40,6 +40,7 @@ void SecondaryRewriter::keepInLoop(Operation *loop,
                     getSource(forward).getLocal(), plan->axes.outer);
     kept->setAttr(kKeepAttr,
                   builder.getI64IntegerAttr(getWay(plan).loop.trips));
+    addGets(kept, kGetsSecondary);
     Value whole = gatherInner(builder, forward, kept, plan->axes.inner);
     layers.push_back(getLocal(builder, forward.getLoc(), kept));
     types.push_back(kept.getType());
