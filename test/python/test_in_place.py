@@ -1,0 +1,87 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Starts have their buffers in place on GPUs, as XLA compiles the steps; no GPU is
+needed."""
+
+import json
+import os
+import subprocess
+import sys
+
+import in_place
+import jaxlib
+import pytest
+from conftest import ROOT
+from startwait import needs_library
+
+#: The plugin stays there: JAX would find it beside itself, in every test.
+PLUGIN = ROOT / "build" / "cuda-plugin"
+
+FUSED = """HloModule step, is_scheduled=true
+
+%fused_computation (p0: bf16[8,64], p1: s32[]) -> (bf16[64], bf16[8,64]) {
+  %p0 = bf16[8,64]{1,0} parameter(0)
+  %slice = bf16[1,64]{1,0} dynamic-slice(%p0, %p1), dynamic_slice_sizes={1,64}
+  %copy.7 = bf16[8,64]{1,0} copy(%p0)
+  ROOT %all_gather.1 = (bf16[64]{0}, bf16[8,64]{1,0}) custom-call(%slice), custom_call_target="zpp.start"
+}
+
+ENTRY %main (p0: bf16[8,64], p1: s32[]) -> bf16[64] {
+  %p0 = bf16[8,64]{1,0} parameter(0)
+  %copy.1 = bf16[8,64]{1,0:S(1)} copy(%p0), metadata={op_name="a"}
+  %copy.2 = bf16[64]{0} copy(%x)
+  %fusion = (bf16[64]{0}, bf16[8,64]{1,0}) fusion(%p0, %p1), kind=kCustom, calls=%fused_computation
+}
+"""
+
+
+def test_what_is_found():
+    fused, copied = in_place.faults(FUSED, 512)
+    assert fused == "fused_computation has a start in a fusion"
+    assert copied.startswith("main copies 1024 bytes: %copy.1 = ")
+    assert in_place.count_starts(FUSED) == 1
+    apart = FUSED.replace("calls=", "to_apply=")
+    assert all("copies" in fault for fault in in_place.faults(apart, 512))
+
+
+@pytest.fixture(scope="module")
+def plugin():
+    """A folder with JAX's CUDA plugin."""
+    version = jaxlib.__version__
+    folder = PLUGIN / version
+    if not (folder / "jax_plugins").is_dir():
+        found = subprocess.run(
+            [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target",
+             folder, *(f"jax-cuda13-{part}=={version}" for part in ("plugin", "pjrt"))],
+            capture_output=True, text=True)
+        if found.returncode:
+            pytest.skip(f"no plugin of JAX for CUDA: {found.stderr.strip()[-300:]}")
+    return folder
+
+
+FORMS = {"scan": {"scan": True}, "jit": {"collectives": "xla"},
+         "jit, scan": {"collectives": "xla", "scan": True}}
+OPTIONS = {
+    "i4:delta": {"weights": "i4:delta", "gradients": "i4"},
+    # Each tensor travels alone: all starts tie others' memory.
+    "i4:delta, alone": {"weights": "i4:delta", "gradients": "i4",
+                        "tuning": {"coalesce_bytes": 0}},
+    "i8": {"weights": "i8"}}
+
+
+@needs_library
+@pytest.mark.slow
+@pytest.mark.compiler
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("form", FORMS)
+def test_starts_are_in_place(form, options, plugin):
+    done = subprocess.run(
+        [sys.executable, in_place.__file__, json.dumps(FORMS[form]),
+         json.dumps(OPTIONS[options])],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(
+            [str(plugin), os.environ.get("PYTHONPATH", "")])},
+        capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["starts"] > 10
+    assert not found["faults"]
