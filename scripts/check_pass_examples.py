@@ -31,9 +31,9 @@ def run(zpp_opt, text, *flags):
 
 
 def joined(text):
-    """`text` without white space: zpp-opt prints what it knows in one layout, but the
-    attributes of other dialects, such as Shardy's, as they are laid out."""
-    return "".join(text.split())
+    """`text` without white space outside of strings: zpp-opt prints what it knows in one
+    layout, but the attributes of other dialects, such as Shardy's, as they are laid out."""
+    return re.sub(r'("(?:[^"\\]|\\.)*")|\s+', lambda match: match[1] or "", text)
 
 
 def check(zpp_opt, source):

@@ -1457,7 +1457,8 @@ def VerifyPhasePass : Pass<"zero-verify-phase", "::mlir::ModuleOp"> {
   }];
   let options = [
     Option<"after", "after", "::zpp::PipelinePhase",
-           "::zpp::PipelinePhase::Import", "The phase that has run",
+           "::zpp::PipelinePhase::Import",
+           "The phase that has run (default: import)",
            [{::llvm::cl::values(
                clEnumValN(::zpp::PipelinePhase::Import, "import", "P1"),
                clEnumValN(::zpp::PipelinePhase::Weights, "weights", "P2"),
