@@ -5,6 +5,7 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import updates
@@ -165,3 +166,45 @@ def test_only_the_order_of_sums_differs(kind, over, form):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(
         np.asarray(a), np.asarray(b), rtol=0, atol=2e-6), params, expected)
     assert fast.report()["total"]["accumulated_bytes"] > 0
+
+
+def test_sums_over_calls_have_a_warning():
+    """`optax.MultiSteps` adds up what each call sends over all tiers."""
+    optax = pytest.importorskip("optax")
+    loss_of = functools.partial(updates.loss_of, axes=AXES, over="layers",
+                                dtype=jnp.bfloat16)
+    transform = optax.MultiSteps(optax.sgd(0.03), MICRO)
+    state = transform.init(updates.init("layers"))
+    specs = jax.tree.map(
+        lambda leaf: PartitionSpec(*[AXES] * bool(np.ndim(leaf))), state)
+    weights = PartitionSpec(AXES)
+
+    @functools.partial(jax.shard_map, mesh=MESH, check_vma=False,
+                       in_specs=(weights, specs, PartitionSpec(AXES)),
+                       out_specs=(weights, specs, PartitionSpec()))
+    def step(params, state, batch):
+        loss, gradients = jax.value_and_grad(loss_of)(params, batch)
+        changes, state = transform.update(gradients, state, params)
+        return (optax.apply_updates(params, changes), state,
+                jax.lax.pmean(loss, AXES))
+
+    def train(step):
+        params, batches = arguments("layers", NamedSharding(MESH, weights), 1)
+        own = jax.tree.map(lambda leaf, spec: jax.device_put(
+            leaf, NamedSharding(MESH, spec)), state, specs)
+        losses = []
+        for _ in range(2 * MICRO):
+            params, own, loss = step(params, own, batches[0])
+            losses.append(float(loss))
+        return losses
+
+    fast = zpp.jit(step, mesh=NODES, target="portable", **ALL_ON,
+                   accumulate="gpu", compiler_options=FAST)
+    with pytest.warns(UserWarning, match="accumulate=gpu: of the bytes of gradients, "
+                      "none have sums within the group; .* by optax.MultiSteps"):
+        losses = train(fast)
+    assert fast.report()["total"]["accumulated_bytes"] == 0
+    plain = train(jax.jit(step))
+    # An update is seen.
+    assert max(plain[MICRO:]) < 0.99 * min(plain[:MICRO])
+    np.testing.assert_allclose(losses, plain, rtol=2e-3)

@@ -70,6 +70,8 @@ public:
   /// Sends what has been added up, and erases what this replaces.
   void finish();
 
+  /// True if some gradients are added up before they are sent.
+  bool hasSums() const { return !made.empty(); }
   /// The bytes that all partial sums take beyond the gradients.
   int64_t getMoreBytes() const { return moreBytes; }
 
@@ -400,7 +402,7 @@ public:
       for (Block &block : region)
         accumulator.run(block);
     accumulator.finish();
-    explain(*parsed);
+    explain(*parsed, accumulator.hasSums());
     if (int64_t bytes = accumulator.getMoreBytes())
       getOperation()->setAttr(kAccumulatedAttr,
                               Builder(&getContext()).getI64IntegerAttr(bytes));
@@ -408,12 +410,21 @@ public:
 
 private:
   /// Says of each sum over slower tiers that is left in a loop what would have
-  /// to change.
-  void explain(const AccumulationGroup &group) {
+  /// to change, and of a step without such a loop, in which no gradients of
+  /// micro-batches are added up, that the step is to have the loop.
+  void explain(const AccumulationGroup &group, bool hasSums) {
     ProvenanceAnalysis provenances;
+    ReduceScatterOp alone;
+    bool hasLoop = false;
     getOperation().walk([&](ReduceScatterOp scatter) {
-      if (!isInLoop(scatter) || !leavesGroup(scatter, group))
+      if (!leavesGroup(scatter, group))
         return;
+      if (!isInLoop(scatter)) {
+        if (!alone)
+          alone = scatter;
+        return;
+      }
+      hasLoop = true;
       bool isRepeated = false;
       for (Operation *loop = scatter->getParentOp(); isWhile(loop);
            loop = loop->getParentOp()) {
@@ -442,6 +453,15 @@ private:
                     "up in f32 or bf16 and to scale it alike on all devices; "
                     "read norms and conditions after the loop");
     });
+    if (!alone || hasLoop || hasSums)
+      return;
+    remark::missed(
+        alone.getLoc(),
+        remark::RemarkOpts::name("one-micro-batch").category(getArgument()))
+        << "the step adds up no gradients of micro-batches; what is added up "
+           "over several calls, as by optax.MultiSteps, crosses the slower "
+           "tiers in each call; take all micro-batches in one call, in a "
+           "lax.scan";
   }
 };
 } // namespace

@@ -261,3 +261,31 @@ func.func @one_hop(%x: tensor<32xf32>) -> tensor<4xf32> {
   }) : (tensor<i32>, tensor<4xf32>, tensor<32xf32>) -> (tensor<i32>, tensor<4xf32>, tensor<32xf32>)
   return %0#1 : tensor<4xf32>
 }
+
+// -----
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!whole = !zero.shard<32xf32, dim 0 = (2, 4) on #mesh>
+!partial = !zero.shard<32xf32, dim 0 = (2, "gpu") on #mesh>
+!own = !zero.shard<32xf32, dim 0 = ("node", "gpu") on #mesh>
+
+// The sum over several calls is a result and an argument of the step, as a moment
+// of an optimizer is.
+// CHECK-LABEL: func @sum_over_calls
+// CHECK: along ["gpu"]
+// CHECK: along ["node"]
+// REMARK-NOT: in-each-iteration
+// REMARK: one-micro-batch {{.*}}as by optax.MultiSteps, crosses the slower tiers in each call; take all micro-batches in one call, in a lax.scan
+// REMARK-NOT: one-micro-batch
+func.func @sum_over_calls(%sum: tensor<4xf32>, %x: tensor<32xf32>, %y: tensor<32xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
+  %ap = zero.from_local %x : tensor<32xf32> to !whole
+  %bp = zero.reduce_scatter sum %ap along ["gpu"] wire <i8, block = 32> : !whole to !partial
+  %cp = zero.reduce_scatter sum %bp along ["node"] wire <i4, block = 32> : !partial to !own
+  %p = zero.to_local %cp : !own to tensor<4xf32>
+  %next = "stablehlo.add"(%sum, %p) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  %aq = zero.from_local %y : tensor<32xf32> to !whole
+  %bq = zero.reduce_scatter sum %aq along ["gpu"] wire <i8, block = 32> : !whole to !partial
+  %cq = zero.reduce_scatter sum %bq along ["node"] wire <i4, block = 32> : !partial to !own
+  %q = zero.to_local %cq : !own to tensor<4xf32>
+  return %next, %q : tensor<4xf32>, tensor<4xf32>
+}
