@@ -34,8 +34,8 @@ ROWS = 8 * WIDTH
 @dataclasses.dataclass(frozen=True)
 class Program:
     """A step (state, batch) -> (state, loss). The state has `weights`, `moments`
-    of the optimizer, `statistics` and `codebooks` that no gradient flows into,
-    and `buffers`, which come back as they are."""
+    of the optimizer, `statistics`, `codebooks` and `running` averages that no
+    gradient flows into, and `buffers`, which come back as they are."""
 
     choices: tuple[str, ...]
     step: Callable
@@ -318,6 +318,21 @@ def linearized(function, weights):
 DERIVATIVES = (reverse, reverse, linearized)
 
 
+# What the batch is normalized with: functions (batch, running averages). --------
+
+
+def standardized(batch, mean, covariance):
+    """By means and variances, as batch normalization is where it is evaluated."""
+    return (batch - mean) * jax.lax.rsqrt(
+        jnp.maximum(jnp.diagonal(covariance), 0.1))
+
+
+def whitened(batch, mean, covariance):
+    """By an inverse root of the covariance, of which a series has two terms."""
+    scale = WIDTH / jnp.trace(covariance)
+    return (batch - mean) @ (1.5 * jnp.eye(WIDTH) - 0.5 * scale * covariance)
+
+
 def masks(draw: random.Random) -> np.ndarray:
     hidden = draw.choice((-1e9, -np.inf, -30.0))
     distance = np.abs(np.subtract.outer(np.arange(WIDTH), np.arange(WIDTH)))
@@ -338,6 +353,8 @@ def make(seed: int) -> Program:
     #: Weights are adapted to a task first; the derivative of that may count.
     adapts = draw.choice((None, None, None, "first", "second"))
     assigns = [draw.choice(ASSIGNMENTS)] * (draw.random() < 0.4)
+    buffers = masks(draw)
+    normalize = draw.choice((None, None, standardized, whitened))
     numbers = np.random.default_rng(seed)
 
     def matrix():
@@ -350,7 +367,10 @@ def make(seed: int) -> Program:
              "statistics": [np.zeros((WIDTH, WIDTH), np.float32)
                             for _ in statistics],
              "codebooks": [matrix() for _ in assigns],
-             "buffers": masks(draw)}
+             "buffers": buffers,
+             "running": [np.zeros(WIDTH, np.float32),
+                         np.eye(WIDTH, dtype=np.float32)]
+             if normalize else []}
 
     def scatter(value):
         return all_scatter(value) if is_jitted else all_scatter(value) / DEVICES
@@ -359,6 +379,15 @@ def make(seed: int) -> Program:
         global is_jitted_step
         is_jitted_step = is_jitted
         bias = all_gather(state["buffers"])
+        running = state["running"]
+        given = batch
+        if normalize:
+            mean = all_mean(jnp.mean(batch, 0))
+            running = [
+                0.9 * running[0] + 0.1 * own_rows(mean),
+                0.9 * running[1] + 0.1 * scatter(
+                    (batch - mean).T @ (batch - mean) / len(batch))]
+            batch = normalize(batch, *map(all_gather, running))
         codebooks = [all_gather(codebook) for codebook in state["codebooks"]]
 
         def run(weights, batch, gather):
@@ -399,6 +428,10 @@ def make(seed: int) -> Program:
             jax.tree.leaves, (state["weights"], gradients, state["moments"])),
             strict=True)]
         tree = jax.tree.structure(state["weights"])
+        # With what was known before the step.
+        evaluation = run(state["weights"], normalize(
+            given, *map(all_gather, state["running"])), all_gather)[0] if (
+                normalize) else 0
         collected = [0.9 * old + 0.1 * scatter(statistic(hidden, batch))
                      for old, statistic, hidden in zip(
                          state["statistics"], statistics, reversed(seen),
@@ -413,7 +446,8 @@ def make(seed: int) -> Program:
         return {"weights": tree.unflatten([w for w, _ in found]),
                 "moments": tree.unflatten([m for _, m in found]),
                 "statistics": collected, "codebooks": books,
-                "buffers": state["buffers"]}, all_mean(loss)
+                "buffers": state["buffers"], "running": running}, all_mean(
+                    loss + evaluation)
 
     specs = jax.tree.map(lambda _: SHARDED, state)
     if is_jitted:
@@ -434,7 +468,9 @@ def make(seed: int) -> Program:
         *layers, loss_of, optimizer, *statistics, *assigns, derive)]
     return Program(
         (*names, *["jit"] * is_jitted, *["checkpoint"] * is_checkpointed,
-         *["clip"] * clips, *[f"adapts, {adapts} order"] * bool(adapts)), placed, state, is_jitted, OPTIMIZERS[optimizer],
+         *["clip"] * clips, *[f"adapts, {adapts} order"] * bool(adapts),
+         *[each.__name__ for each in (normalize,) if each]),
+        placed, state, is_jitted, OPTIMIZERS[optimizer],
         0.35 if LEAPING & {*statistics, *assigns} else 0.1,
         is_jitted and adapts is not None)
 
@@ -492,7 +528,8 @@ def differences(seed: int) -> list[str]:
     kept = program.drift if program.rounds_activations else 1e-4
     compare("gradients", ours, plain[0][0], {
         "weights": program.bound, "moments": 0.4,
-        "statistics": kept, "codebooks": max(kept, 10 * exact), "buffers": 0})
+        "statistics": kept, "codebooks": max(kept, 10 * exact), "buffers": 0,
+        "running": exact})
     # Weights in int8 change what all activations are, but not by much.
     for ours, theirs in zip(train(rewritten(weights="i8", gradients="i8:i4",
                                             secondary="gpu")), plain,
@@ -500,7 +537,7 @@ def differences(seed: int) -> list[str]:
         compare("all", ours[0], theirs[0], {
             "weights": 1.5 * program.bound, "moments": 0.5,
             "statistics": program.drift, "codebooks": program.drift,
-            "buffers": 0})
+            "buffers": 0, "running": exact})
     return found
 
 
