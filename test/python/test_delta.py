@@ -213,7 +213,15 @@ def entry(role, size, *gets, number=0, reason="", sent=1):
       entry("weight", 4, "differences", number=2), entry("gradient", 9)], 0)])
 def test_the_part_that_an_option_misses(entries, part):
     result = Rewritten("", {"collectives": entries}, ())
-    assert _rewrite._missing_part(result, "weight", "differences") == part
+    assert _rewrite._missing_part(
+        result, "weight", "differences", ["node"]) == part
+
+
+def test_what_does_not_cross_a_slower_tier_misses_nothing():
+    result = Rewritten("", {"collectives": [entry("weight", 6)]}, ())
+    for tiers, part in ((["node"], 1), (["gpu", "node"], 1), (["gpu"], 0)):
+        assert _rewrite._missing_part(
+            result, "weight", "differences", tiers) == part
 
 
 def test_an_option_that_most_weights_do_not_get_is_a_warning(monkeypatch, recwarn):
@@ -221,7 +229,7 @@ def test_an_option_that_most_weights_do_not_get_is_a_warning(monkeypatch, recwar
     remark = Diagnostic("here", "remark", '[Missed] left-alone | Category:zero-send-'
                         'differences | Remark="a reason"')
     for sizes, expected in (((4, 6), True), ((6, 4), False)):
-        result = Rewritten("", {"collectives": [
+        result = Rewritten("", {"mesh": {"node": 2, "gpu": 4}, "collectives": [
             entry("weight", size, *gets, number=number) for number, (size, gets) in
             enumerate(zip(sizes, (["differences"], [])))]}, (remark,))
         recwarn.clear()
