@@ -53,7 +53,7 @@ def render(report: Mapping[str, Any], title: str) -> str:
         has one.
       title: what was reported on.
     """
-    tiers = _tiers(report)
+    tiers = report["tiers"]
     total, entries = report["total"], report["collectives"]
     shape = ",".join(f"{tier}:{report['mesh'][tier]}" for tier in tiers)
     parts = [
@@ -95,16 +95,6 @@ def render(report: Mapping[str, Any], title: str) -> str:
 class _Code(str):
     """A place in a program. Of a file only the name is shown, so that lines stay
     short."""
-
-
-def _tiers(report: Mapping[str, Any]) -> list[str]:
-    """The tiers from the slowest link to the fastest, where the report says which
-    come first: an object of JSON has no order."""
-    groups = [entry["group"].split(",") for entry in report["collectives"]]
-    longest: list[str] = max(groups, key=len, default=[])
-    known = report.get("time", {}).get("tiers") or longest
-    return sorted(report["mesh"], key=lambda tier: (
-        known.index(tier) if tier in known else len(known)))
 
 
 def _escape(text: str) -> str:

@@ -273,7 +273,7 @@ def plan_text(text: str, options: Options, *, device: str | None,
         reports = predict(text, {name: (other, target)
                                  for name, other in others.items()}, device, scale)
     return Plan(
-        {tier: first["mesh"][tier] for tier in first["time"]["tiers"]}, device,
+        {tier: first["mesh"][tier] for tier in first["tiers"]}, device,
         None if options.links in (None, NO_LINKS) else str(options.links),
         predictions, first["time"]["flops"], first["time"]["unknown_loops"],
         tuple(_read(name, other, reports[name]) for name, other in others.items()))

@@ -62,6 +62,9 @@
 // AFTER: "mesh": {
 // AFTER-NEXT: "gpu": 4,
 // AFTER-NEXT: "node": 2
+// AFTER: "tiers": [
+// AFTER-NEXT: "node",
+// AFTER-NEXT: "gpu"
 // AFTER: "total": {
 // AFTER: "after_in_M": {
 // AFTER: "before": {

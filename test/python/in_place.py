@@ -57,7 +57,8 @@ def faults(text: str, most_bytes: int) -> list[str]:
     return found
 
 
-#: The example GPT: many layers, so that what has all of them is larger than any layer.
+#: The example GPT: more layers than a copy may have bytes of, so that stacks of all
+#: of them are found.
 MODEL = {"layers": 24, "width": 256, "heads": 4, "vocab": 512, "context": 128,
          "mesh": (("node", 2), ("gpu", 2))}
 SEQUENCES = 4
@@ -75,7 +76,7 @@ def main(form: dict, options: dict) -> None:
     from jax.sharding import Mesh, NamedSharding
     from zpp.jax import _load
 
-    trainer = gpt.Trainer(gpt.Config(**MODEL, **form))
+    trainer = gpt.Trainer(gpt.Config(**MODEL | form))
     given = trainer.abstract_state(), trainer.abstract_batch(SEQUENCES)
     step = zpp.export(jax.jit(trainer.step, donate_argnums=0), *given,
                       platforms=("cuda",))

@@ -229,7 +229,7 @@ def test_an_option_that_most_weights_do_not_get_is_a_warning(monkeypatch, recwar
     remark = Diagnostic("here", "remark", '[Missed] left-alone | Category:zero-send-'
                         'differences | Remark="a reason"')
     for sizes, expected in (((4, 6), True), ((6, 4), False)):
-        result = Rewritten("", {"mesh": {"node": 2, "gpu": 4}, "collectives": [
+        result = Rewritten("", {"tiers": ["node"], "collectives": [
             entry("weight", size, *gets, number=number) for number, (size, gets) in
             enumerate(zip(sizes, (["differences"], [])))]}, (remark,))
         recwarn.clear()

@@ -35,11 +35,7 @@ static llvm::json::Object getTimeJSON(const Report &report) {
   for (auto [axis, usec] :
        llvm::zip_equal(report.mesh.getAxes(), time.busyUsec))
     busy[axis.name] = usec;
-  llvm::json::Array tiers;
-  for (const MeshAxis &axis : report.mesh.getAxes())
-    tiers.push_back(axis.name);
   llvm::json::Object object{
-      {"tiers", std::move(tiers)},
       {"usec", time.usec},
       {"compute_usec", time.computeUsec},
       {"exposed_usec", time.exposedUsec},
@@ -76,8 +72,12 @@ static llvm::json::Object getTimeJSON(const Report &report) {
 
 void zpp::report::printJSON(const Report &report, raw_ostream &os) {
   llvm::json::Object mesh;
-  for (const MeshAxis &axis : report.mesh.getAxes())
+  // An object of JSON has no order.
+  llvm::json::Array tiers;
+  for (const MeshAxis &axis : report.mesh.getAxes()) {
     mesh[axis.name] = axis.size;
+    tiers.push_back(axis.name);
+  }
   llvm::json::Array collectives;
   collectives.reserve(report.entries.size());
   for (const Entry &entry : report.entries)
@@ -121,6 +121,7 @@ void zpp::report::printJSON(const Report &report, raw_ostream &os) {
   }
   llvm::json::Object root{
       {"mesh", std::move(mesh)},
+      {"tiers", std::move(tiers)},
       {"collectives", std::move(collectives)},
       {"schedule", std::move(schedule)},
       {"total",

@@ -12,7 +12,7 @@ import numpy as np
 from zpp._compiler import Rewritten, find_bundler, logger, rewrite_text
 from zpp._compiler import warn_if_nothing_was_rewritten, with_reason
 from zpp._links import MEASURED
-from zpp._options import Options, parse_mesh
+from zpp._options import Options
 from zpp._plan import Auto, choose_if
 from zpp._warn import warn
 from zpp.jax import _runtime
@@ -106,9 +106,7 @@ def _warn_of_others(step: Step, result: Rewritten, options: Options,
                     is_partitioned: bool) -> None:
     """Says what may be weights, and where XLA has chosen another parallelism
     than ZeRO-3."""
-    # The slowest one; the report sorts them by name.
-    tier = next(iter(parse_mesh(options.mesh) if options.mesh else
-                     step.mesh.shape if step.mesh else ()), None)
+    tier = next(iter(result.report["tiers"]), None)
     left = result.report["total"]["after"].get(tier, 0)
     others = [entry for entry in result.report["collectives"]
               if entry["role"] == "other" and entry["after"].get(tier, 0)]
@@ -183,8 +181,7 @@ def _warn_of_missing_state(result: Rewritten, options: Options,
                 option == "weights" and not value.endswith(":delta")):
             continue
         # Sums within a group concern what leaves it.
-        tiers = list(parse_mesh(options.mesh) if options.mesh
-                     else result.report["mesh"])
+        tiers = result.report["tiers"]
         if option == "accumulate" and value in tiers:
             tiers = tiers[:tiers.index(value)]
         missing = _missing_part(result, role, gets, tiers)
