@@ -256,18 +256,24 @@ def seconds_until(curve: list, loss: float) -> float | None:
     return None
 
 
+def fsdp_like(row: str) -> str:
+    """The row of FSDP with as many micro-batches."""
+    return next(name for name, (count, step) in ROWS.items()
+                if step == steps.JITTED and count == ROWS[row][0])
+
+
 def print_tables(results: dict[str, dict[str, list[dict]]]):
     for link, rows in results.items():
         print(f"\n{link}\n")
         table = Table(["training", "ms per step", "steps", "M tokens",
                        "GB between nodes per step", "held-out loss",
                        "smallest, largest", "reaches FSDP's last loss after"])
-        base = rows.get("FSDP")
         for row, runs in rows.items():
             def mean(value, runs=runs):
                 return statistics.mean(map(value, runs))
             last = [run["curve"][-1][2] for run in runs]
             reached = None
+            base = rows.get(fsdp_like(row))
             if base:
                 goal = statistics.mean(run["curve"][-1][2] for run in base)
                 times = [seconds_until(run["curve"], goal) for run in runs]
