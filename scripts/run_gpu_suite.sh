@@ -22,6 +22,8 @@ took, so that you can choose some of them if time is limited.
             one of which is lost at the end; needs --steps
   run       plain jax.jit under 'zpp run'; needs JAX 0.11, and ZPP_OPT where there
             is more than one GPU
+  guard     measures of a step between two processes, which may share a GPU, and
+            the guard over its rounding errors; needs JAX and ZPP_OPT
   torch     a small GPT under FSDP2 with zpp.torch, one process per GPU, one of
             which is lost at the end; needs PyTorch and ZPP_OPT
   bench     the kernels' benchmark, compared with its targets, and collectives
@@ -38,14 +40,14 @@ or its sources in third_party/googletest (on Debian, those in
 environment:
   CUDA_ARCHITECTURES  what to compile for; default: this machine's GPUs
   CMAKE_ARGS          more options for CMake, such as -DNCCL_ROOT=...
-  ZPP_OPT             zpp-opt, with zpp-bundle beside it, for run and torch: those
+  ZPP_OPT             zpp-opt, with zpp-bundle beside it, for run, guard and torch: those
                       of a wheel need no LLVM
 USAGE
 }
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=$root/build-gpu
-all_steps=(kernels sanitize runtime jax run torch bench)
+all_steps=(kernels sanitize runtime jax run guard torch bench)
 steps=()
 exported=
 while (($#)); do
@@ -147,6 +149,15 @@ step_run() {
   fi
   run "run" env ZPP_XLA="$build/lib/libzpp_xla.so" \
     python3 "$root/test/gpu/check_run.py"
+}
+
+step_guard() {
+  if [[ -z ${ZPP_OPT:-} ]]; then
+    echo "=== guard: skipped, no ZPP_OPT"
+    return
+  fi
+  run "guard" env ZPP_XLA="$build/lib/libzpp_xla.so" \
+    python3 "$root/test/gpu/check_guard.py"
 }
 
 step_torch() {
