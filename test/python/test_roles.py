@@ -481,3 +481,26 @@ def test_soft_assignments_are_no_gradients(assign):
     sums = [(entry["role"], entry["rule"]) for entry in report["collectives"]
             if entry["kind"] == "reduce_scatter"]
     assert sorted(sums) == [("gradient", "R9"), ("other", "R9")]
+
+
+@pytest.mark.parametrize("option, named, message", [
+    ("weights_of", lambda path: False, r"weights_of: the function chooses no argument "
+     r"that the step uses; paths are such as \[0\]"),
+    ("gradients_of", lambda path: False, "gradients_of: the function chooses no"),
+    ("weights_of", [0, 2], "weights_of: the step does not use argument 2;")])
+def test_a_name_of_nothing_is_a_warning(option, named, message):
+    def evaluate(w, x, unused):
+        return jax.lax.pmean(jnp.mean((x @ gather(w)) ** 2), AXES)[None]
+
+    mapped = jax.shard_map(evaluate, mesh=training.MESH,
+                           in_specs=(SHARDED, SHARDED, SHARDED), out_specs=SHARDED)
+    rows = np.ones((64, ROWS), np.float32)
+    with pytest.warns(UserWarning, match=message):
+        zpp.jit(mapped, mesh="node:2,gpu:4", **{option: named}).report(
+            np.ones((ROWS, COLUMNS), np.float32), rows, rows)
+
+
+def test_updated_without_updates_is_a_warning():
+    with pytest.warns(UserWarning, match="updated=i8: no update is sent; it is for "
+                      "steps in which each device updates a slice"):
+        run(usual, steps=1, updated="i8")

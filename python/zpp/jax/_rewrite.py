@@ -189,6 +189,13 @@ def _warn_of_missing_state(result: Rewritten, options: Options,
             none = "none" if missing == 1 else f"only {1 - missing:.0%}"
             _warn_with_reasons(f"{option}={value}: of the bytes of {many}, {none} "
                                f"have {what}", result, passes)
+    if options.updated not in (None, "none") and not any(
+            entry["rewritten"] and entry["role"] == "update"
+            for entry in result.report["collectives"]):
+        _warn_with_reasons(
+            f"updated={options.updated}: no update is sent; it is for steps in which "
+            "each device updates a slice of replicated weights (ZeRO-1, ZeRO-2)",
+            result, ("zero-send-updates",))
     if options.frozen == "keep" and not any(
             name.startswith("frozen.") for name in (state.kept if state else ())):
         _warn_with_reasons(
@@ -308,8 +315,17 @@ def _arguments_in(step: Step, option: str, named) -> tuple[int, ...]:
         if beyond := sorted(chosen - set(range(len(exported.in_avals)))):
             raise ValueError(f"{option}: expected arguments below "
                              f"{len(exported.in_avals)}, but got {beyond[0]}")
-    return tuple(index for index, number in enumerate(
+    found = tuple(index for index, number in enumerate(
         exported.module_kept_var_idx) if number in chosen)
+    if callable(named) and not found:
+        example = jax.tree_util.keystr(paths[0][0]) if paths else "none"
+        warn(f"{option}: the function chooses no argument that the step uses; paths "
+             f"are such as {example}")
+    elif len(found) < len(chosen) and not callable(named):
+        unused = chosen - set(exported.module_kept_var_idx)
+        warn(f"{option}: the step does not use argument {min(unused)}; numbers are of "
+             "the leaves of all arguments, in their order")
+    return found
 
 
 def _target_of(step: Step, options: Options) -> str:
