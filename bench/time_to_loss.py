@@ -73,16 +73,13 @@ def export(args):
     for micro_batches in {count for count, _ in ROWS.values()}:
         of = steps.describe(
             args.model, 1, args.platform, tiny=args.tiny,
-            sequences=sequences * micro_batches,
+            sequences=sequences, micro_batches=micro_batches,
             words=[steps.INT4, steps.DIFFERENCES], vocab=256,
             context=64 if args.tiny else context,
-            learning_rate=rate * micro_batches**0.5, is_scheduled=True,
-            accumulate=micro_batches)
+            learning_rate=rate * micro_batches**0.5, is_scheduled=True)
         for options in of["variants"].values():
             # Nodes of one GPU keep whole weights, or send them twice.
             options["secondary"] = 1
-            if micro_batches > 1:
-                options["accumulate"] = "gpu"
         steps.export(of, args.export / f"k{micro_batches}")
 
 

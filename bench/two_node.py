@@ -19,6 +19,11 @@ tokens; --scan has them in a loop.
 
 --kind HSDP and --kind DDP do the same with weights that are replicated between
 the nodes, or on all GPUs: what crosses the links is the gradients' all-reduce.
+With --kind ZeRO-1 and ZeRO-2 weights are replicated, and each device updates a
+slice, which is then gathered ("updated i8": as by how much it has changed).
+
+--micro-batches has ZeRO++ cross the slow links once per update: accumulate=gpu,
+and secondary=1 where nodes have one GPU.
 
 If the compiler and the GPUs are on different machines:
 
@@ -71,7 +76,8 @@ def main():
         of = steps.describe(
             args.model, args.gpus_per_node, args.platform, layers=args.layers,
             sequences=args.sequences, scan=args.scan, tiny=args.tiny,
-            kind=args.kind, words=args.variants)
+            kind=args.kind, micro_batches=args.micro_batches,
+            words=args.variants)
         if args.export:
             steps.export(of, args.export)
             return
@@ -120,6 +126,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--links", nargs="+", default=[
         "25gbit", "50gbit", "100gbit", "shared", "nvlink"], metavar="LINK",
         help="Ngbit, shared or nvlink")
+    parser.add_argument("--micro-batches", type=int, default=1, metavar="N",
+                        help="export steps of N micro-batches, each of so many "
+                             "sequences")
     parser.add_argument("--variants", nargs="+", metavar="WORD",
                         help="export or run the steps whose name has one of "
                              "these words,\nbeside FSDP when exporting")

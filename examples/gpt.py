@@ -34,6 +34,11 @@ class Config:
     #: Data-parallel axes over which weights are replicated instead of
     #: partitioned. Some of them: HSDP; all: plain data parallelism.
     replicated: tuple[str, ...] = ()
+    #: Who updates weights that are replicated over all data-parallel axes. "":
+    #: every device, all of them. "ZeRO-1" and "ZeRO-2": each device its slice, of
+    #: which it keeps f32 weights and the optimizer's state; gradients are
+    #: all-reduced or scattered, and the updated weights are gathered.
+    slices: str = ""
     #: Who makes the collectives. "step": the step itself, in a `jax.shard_map`;
     #: "xla": the partitioner, from the shardings of state and activations.
     collectives: str = "step"
@@ -183,10 +188,17 @@ class Trainer:
         self.parameters = parameters(config)
         specs = _map_layers(config, self.parameters, lambda p: p.spec,
                             lambda p: PartitionSpec(None, *p.spec))
-        self.state_specs = {"params": specs, "m": specs,
+        updated = specs
+        if config.slices:
+            updated = _map_layers(
+                config, self.parameters, self._slice_spec,
+                lambda p: PartitionSpec(None, *self._slice_spec(p)))
+        self.state_specs = {"params": specs, "m": updated,
                             "count": PartitionSpec()}
         if config.optimizer == "adam":
-            self.state_specs["v"] = specs
+            self.state_specs["v"] = updated
+        if config.slices:
+            self.state_specs["master"] = updated
         if config.is_scheduled:
             self.state_specs["last_step"] = PartitionSpec()
         self.batch_spec = PartitionSpec(config.data_axes)
@@ -196,13 +208,21 @@ class Trainer:
             self.step = jax.shard_map(
                 self._step, mesh=self.mesh,
                 in_specs=(self.state_specs, self.batch_spec),
-                out_specs=(self.state_specs, PartitionSpec()))
+                out_specs=(self.state_specs, PartitionSpec()),
+                # Nothing tells that all devices gather the same.
+                check_vma=not config.slices)
             self.step.__name__ = "step"
+
+    def _slice_spec(self, parameter: Parameter) -> PartitionSpec:
+        """Where the slice that a device updates of a replicated weight lies."""
+        entries = list(parameter.spec)
+        entries[parameter.data_dim] = self.config.data_axes
+        return PartitionSpec(*entries)
 
     # State and data ---------------------------------------------------------
 
     def init(self, seed: int = 0, last_step: int = 0) -> dict:
-        """The sharded initial state: {"params", "m"[, "v"], "count"
+        """The sharded initial state: {"params", "m"[, "v"][, "master"], "count"
         [, "last_step"]}."""
         rng = np.random.default_rng(seed)
         config = self.config
@@ -224,6 +244,10 @@ class Trainer:
         state = {"params": params, "m": zeros, "count": np.int32(0)}
         if config.optimizer == "adam":
             state["v"] = zeros
+        if config.slices:
+            state["master"] = params
+            state["params"] = jax.tree.map(
+                lambda w: w.astype(config.dtype), params)
         if config.is_scheduled:
             state["last_step"] = np.int32(last_step)
         return self.put(state, self.state_specs)
@@ -239,14 +263,19 @@ class Trainer:
             return jax.ShapeDtypeStruct(
                 shape, dtype, sharding=NamedSharding(self.mesh, spec))
 
-        def arrays():
-            return jax.tree.map(array, params, self.state_specs["params"],
-                                is_leaf=lambda leaf: isinstance(leaf, tuple))
+        def arrays(name, dtype=jnp.float32):
+            return jax.tree.map(
+                lambda shape, spec: array(shape, spec, dtype), params,
+                self.state_specs[name],
+                is_leaf=lambda leaf: isinstance(leaf, tuple))
 
-        state = {"params": arrays(), "m": arrays(),
+        held = config.dtype if config.slices else jnp.float32
+        state = {"params": arrays("params", held), "m": arrays("m"),
                  "count": array((), PartitionSpec(), jnp.int32)}
         if config.optimizer == "adam":
-            state["v"] = arrays()
+            state["v"] = arrays("v")
+        if config.slices:
+            state["master"] = arrays("master")
         if config.is_scheduled:
             state["last_step"] = array((), PartitionSpec(), jnp.int32)
         return state
@@ -389,14 +418,16 @@ class Trainer:
         zero = jnp.zeros(())
         if config.is_manual:
             zero = jax.lax.pcast(zero, config.data_axes, to="varying")
-        zeros = (zero, jax.tree.map(jnp.zeros_like, params))
+        zeros = (zero, jax.tree.map(
+            lambda p: jnp.zeros_like(p, jnp.float32), params))
         total, _ = jax.lax.scan(add, zeros, micro)
         return jax.tree.map(lambda x: x / config.accumulate, total)
 
     def _step(self, state: dict, tokens):
         config = self.config
         params = state["params"]
-        sums_replicas = config.is_manual and config.replicated
+        sums_replicas = (config.is_manual and config.replicated
+                         and not config.slices)
         if sums_replicas:
             # Every replica has gradients of its own until these are summed.
             params = jax.tree.map(
@@ -406,6 +437,8 @@ class Trainer:
         if sums_replicas:
             grads = jax.tree.map(lambda g: jax.lax.psum(g, config.replicated),
                                  grads)
+        if config.slices:
+            grads = self._map_dims(self._sum_slice, grads)
         # The reduce-scatters sum; the loss is a mean over the whole batch.
         sums = config.data_parallel if config.is_manual else 1
         grads = jax.tree.map(lambda g: g / (sums * config.loss_scale), grads)
@@ -432,9 +465,33 @@ class Trainer:
         if config.is_scheduled:
             result["last_step"] = state["last_step"]
             rate *= _schedule(count, state["last_step"])
-        result["params"] = jax.tree.map(
-            lambda p, u: p - rate * u, state["params"], update)
+        updated = "master" if config.slices else "params"
+        result[updated] = jax.tree.map(
+            lambda p, u: p - rate * u, state[updated], update)
+        if config.slices:
+            result["params"] = self._map_dims(
+                lambda w, dim: jax.lax.all_gather(
+                    w.astype(config.dtype), config.data_axes, axis=dim,
+                    tiled=True), result["master"])
         return result, loss
+
+    def _map_dims(self, function, weights: dict) -> dict:
+        """Maps weights, each with the dim in which devices have slices."""
+        dims = _map_layers(self.config, self.parameters, lambda p: p.data_dim,
+                           lambda p: p.data_dim + 1)
+        return jax.tree.map(function, weights, dims)
+
+    def _sum_slice(self, gradient, dim: int):
+        """This device's slice of the sum of a gradient, in f32."""
+        axes = self.config.data_axes
+        gradient = gradient.astype(jnp.float32)
+        if self.config.slices == "ZeRO-2":
+            return jax.lax.psum_scatter(gradient, axes, scatter_dimension=dim,
+                                        tiled=True)
+        size = gradient.shape[dim] // self.config.data_parallel
+        return jax.lax.dynamic_slice_in_dim(
+            jax.lax.psum(gradient, axes), size * jax.lax.axis_index(axes), size,
+            dim)
 
 
 def _schedule(count, last_step):

@@ -17,7 +17,10 @@ from lab import links
 from lab.tables import describe_commit
 
 #: How weights lie -> the axes over which they are replicated.
-REPLICATED = {"FSDP": (), "HSDP": ("node",), "DDP": ("node", "gpu")}
+REPLICATED = {"FSDP": (), "HSDP": ("node",), "DDP": ("node", "gpu"),
+              "ZeRO-1": ("node", "gpu"), "ZeRO-2": ("node", "gpu")}
+#: Those in which each device updates a slice of the weights.
+SLICED = ("ZeRO-1", "ZeRO-2")
 #: As jax.jit runs it, and after the same export as the rewritten steps.
 JITTED, EXPORTED = "FSDP", "FSDP, exported"
 #: These of all kinds of steps.
@@ -55,11 +58,15 @@ def _variants(gpus_per_node: int) -> dict[str, dict]:
     return VARIANTS | own | {DIFFERENCES: differences}
 
 
-def _replicated_variants(gpus_per_node: int) -> dict[str, dict]:
+def _replicated_variants(kind: str, gpus_per_node: int) -> dict[str, dict]:
     """The same where weights are replicated between nodes: gradients are what
-    crosses the slow links, and their formats what there is to choose."""
+    crosses the slow links, and their formats what there is to choose. Where
+    devices update slices, the updated weights cross, too."""
     formats = "i8:i4" if gpus_per_node > 1 else "i4"
     on = _ALL | {"gradients": formats, "secondary": "none"}
+    if kind in SLICED:
+        return {RUNTIME: on} | {f"updated {form} (b)": on | {"updated": form}
+                                for form in ("i8", "i4")}
     return {
         "all, portable (a)": on | {"target": "portable"},
         f"gradients {formats}, back i4": _OFF | {"gradients": formats,
@@ -155,26 +162,35 @@ MODELS = {
 def describe(model: str, gpus_per_node: int, platform: str, *,
              layers: int | None = None, sequences: int | None = None,
              scan: bool = False, tiny: bool = False, kind: str = "FSDP",
-             words: list[str] | None = None, **changes) -> dict:
+             micro_batches: int = 1, words: list[str] | None = None,
+             **changes) -> dict:
     """The parameters of exported steps: the model's configuration, for two nodes,
-    sequences per device, platform, and versions. As JSON reads it back. `words`
-    chooses steps, as in `Steps.chosen`; `changes` are other values of the
-    configuration."""
+    sequences per device and micro-batch, platform, and versions. As JSON reads it
+    back. `words` chooses steps, as in `Steps.chosen`; `changes` are other values
+    of the configuration."""
     import gpt
     import jax
     sizes = MODELS[model] | {name: value for name, value in {
         "layers": layers, "sequences": sequences}.items() if value is not None}
-    sequences = sizes.pop("sequences")
+    sequences = sizes.pop("sequences") * micro_batches
     config = gpt.Config(
         **sizes, vocab=32000, context=2048,
         mesh=(("node", links.NODES), ("gpu", gpus_per_node)),
-        learning_rate=1e-4, replicated=REPLICATED[kind], scan=scan)
+        learning_rate=1e-4, replicated=REPLICATED[kind], scan=scan,
+        slices=kind if kind in SLICED else "", accumulate=micro_batches)
     if tiny:
         config = dataclasses.replace(
             config, layers=2, width=256, heads=4, vocab=512, context=64)
     config = dataclasses.replace(config, **changes)
-    variants = (_variants if kind == "FSDP" else _replicated_variants)(
-        gpus_per_node)
+    variants = (_variants(gpus_per_node) if kind == "FSDP" else
+                _replicated_variants(kind, gpus_per_node))
+    if micro_batches > 1:
+        # Gradients cross the slow links once per update. So do weights, which
+        # nodes of one GPU keep whole for that.
+        once = {"accumulate": "gpu"} if kind == "FSDP" else {}
+        if kind == "FSDP" and gpus_per_node == 1:
+            once["secondary"] = 1
+        variants = {name: options | once for name, options in variants.items()}
     return json.loads(json.dumps({
         "config": dataclasses.asdict(config), "sequences": sequences,
         "platform": platform, "kind": kind, "variants": {

@@ -144,8 +144,11 @@ def on_device(trainer, sequences: int):
     def init():
         state = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
                              abstract)
-        state["params"] = jax.tree_util.tree_map_with_path(
-            weight, abstract["params"])
+        drawn = "master" if config.slices else "params"
+        state[drawn] = jax.tree_util.tree_map_with_path(
+            weight, abstract[drawn])
+        state["params"] = jax.tree.map(lambda w: w.astype(
+            config.dtype if config.slices else w.dtype), state[drawn])
         return state
 
     def batch():
