@@ -46,6 +46,8 @@ NVLINK_STEPS = 3
 BASELINES = {"jax": "JAX FSDP", "torch": "FSDP2"}
 MODEL = {"layers": 16, "width": 2048, "heads": 16, "vocab": 32000,
           "context": 2048, "learning_rate": 1e-4}
+#: The width of a head where --width is given.
+HEAD = 128
 TINY = {"layers": 2, "width": 256, "heads": 4, "vocab": 512, "context": 64}
 
 
@@ -90,6 +92,9 @@ def parse_arguments() -> argparse.Namespace:
                         help="a model of two narrow layers")
     parser.add_argument("--layers", type=int, metavar="N",
                         help="default: 16")
+    parser.add_argument("--width", type=int, metavar="N",
+                        help=f"a multiple of {HEAD}, with heads of {HEAD}; default: "
+                        f"2048.\nWith 6 layers, 4096 is a model of 1.35 B")
     parser.add_argument("--gpus-per-node", type=int, default=1, metavar="N")
     parser.add_argument("--sequences", type=int, default=1, metavar="N",
                         help="per device")
@@ -125,6 +130,10 @@ def parse_arguments() -> argparse.Namespace:
         "mesh": [["node", links.NODES], ["gpu", args.gpus_per_node]]}
     if args.layers:
         args.config["layers"] = args.layers
+    if args.width:
+        if args.width % HEAD:
+            sys.exit(f"--width: expected a multiple of {HEAD}, but got {args.width}")
+        args.config |= {"width": args.width, "heads": args.width // HEAD}
     return args
 
 

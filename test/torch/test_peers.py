@@ -43,9 +43,11 @@ def test_trains_and_prints(tmp_path):
 
 def test_micro_batches(tmp_path):
     process = run(tmp_path, "--links", "shared", "--peers", "JAX", "FSDP2",
-                  "--warm-up", "1", "--steps", "2", "--micro-batches", "2")
+                  "--warm-up", "1", "--steps", "2", "--micro-batches", "2",
+                  "--layers", "1", "--width", "384")
     assert process.returncode == 0, process.stdout
-    assert "1 x 64 tokens per device, 2 times, 2 nodes x 1" in process.stdout
+    assert ("1 layers of width 384, 1 x 64 tokens per device, 2 times, 2 nodes x 1"
+            in process.stdout)
     assert ("\nJAX FSDP: skipped; it is trained without micro-batches here\n"
             in process.stdout)
     measured = json.loads((tmp_path / "results.json").read_text())["shared"]
@@ -65,3 +67,9 @@ def test_a_peer_that_fails_is_named(tmp_path):
         process.stdout)
     assert process.stdout.endswith(
         "failed: FSDP2 + zpp, FSDP2 + zpp, i4:delta\n")
+
+
+def test_a_width_without_whole_heads_is_an_error(tmp_path):
+    process = run(tmp_path, "--width", "200")
+    assert process.returncode == 1
+    assert process.stdout == "--width: expected a multiple of 128, but got 200\n"
