@@ -214,7 +214,7 @@ class Trainer:
             self.step.__name__ = "step"
 
     def _slice_spec(self, parameter: Parameter) -> PartitionSpec:
-        """Where the slice that a device updates of a replicated weight lies."""
+        """The place of the slice that a device updates of a replicated weight."""
         entries = list(parameter.spec)
         entries[parameter.data_dim] = self.config.data_axes
         return PartitionSpec(*entries)

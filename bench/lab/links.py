@@ -29,14 +29,16 @@ def rate(link: str) -> float:
 
 
 def shape(tc: str, link: str | None):
-    """Limits the loopback device to the rate of `link`; None removes the limit."""
+    """Limits the loopback device to the rate of `link`; None removes the limit.
+    Its queue holds what all senders together may have on the way, so that nothing
+    is dropped: a sender whose last segments are dropped waits for 200 ms."""
     if link is None:
         subprocess.run([*tc.split(), "qdisc", "del", "dev", "lo", "root"],
                        check=False)
     else:
         subprocess.run(
             [*tc.split(), "qdisc", "replace", "dev", "lo", "root", "tbf",
-             "rate", link, "burst", "16mb", "latency", "20ms"], check=True)
+             "rate", link, "burst", "16mb", "latency", "200ms"], check=True)
 
 
 def sent_bytes() -> int:

@@ -241,12 +241,16 @@ def export(of: dict, folder: pathlib.Path) -> Steps:
     for name, options in of["variants"].items():
         start = time.perf_counter()
         options = {"mesh": mesh, "target": of["platform"]} | options
-        step = original(options.pop("collectives", "step"))
+        collectives = options.pop("collectives", "step")
+        step = original(collectives)
         rewritten = zpp.rewrite(step, **options)
         total = rewritten.report["total"]
         if not steps.variants:
             add(f"{of['kind']}, exported", step, bytes=total["before"],
                 links=None, is_runtime=False, is_traced=False)
+        if collectives == "xla":
+            add("jit, exported", step, bytes=total["before"], links=None,
+                is_runtime=False, is_traced=False)
         is_runtime = rewritten.step.uses_runtime
         left = sum(sum(entry["after"].values())
                    for entry in rewritten.left_alone)

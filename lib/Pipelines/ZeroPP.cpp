@@ -147,10 +147,10 @@ static void addWeightsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
     partition.betweenSteps = sendsDifferences(options) ? BetweenSteps::All
                              : keepsFrozen(options)    ? BetweenSteps::Frozen
                                                        : BetweenSteps::None;
-    // The schedule gathers an iteration ahead in these loops, under compute.
-    // XLA, which has the schedule otherwise, does not.
+    // The schedule gathers a layer ahead in loops, under compute. XLA, which
+    // has the schedule otherwise, does not.
     if (settings.isCuda)
-      partition.inIterations = RotateLoopsPassOptions().minTrips;
+      partition.inIterations = 1;
     pm.addPass(createPartitionWithinNodePass(partition));
   }
   if (sendsDifferences(options)) {
@@ -261,8 +261,12 @@ static void addSchedulePhase(OpPassManager &pm, const ZeroPPOptions &options) {
   PipelineChunksPassOptions pipeline;
   pipeline.links = options.links;
   pm.addPass(createPipelineChunksPass(pipeline));
-  // Iterations of a loop overlap if one gathers what the next one needs.
+  // Iterations of a loop overlap if one gathers what the next one needs. Where
+  // they are too few for that, they need no loop.
   RotateLoopsPassOptions rotate;
+  UnrollLoopsPassOptions unroll;
+  unroll.maxTrips = rotate.minTrips - 1;
+  pm.addPass(createUnrollLoopsPass(unroll));
   rotate.prefetchBytes = settings.prefetchBytes;
   pm.addPass(createRotateLoopsPass(rotate));
   OverlapCollectivesPassOptions overlap;

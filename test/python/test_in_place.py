@@ -60,7 +60,8 @@ def plugin():
 
 
 #: Without a loop no value has all layers, and XLA takes long for each.
-FORMS = {"scan": {"scan": True}, "jit": {"collectives": "xla", "layers": 6},
+FORMS = {"scan": {"scan": True}, "short scan": {"scan": True, "layers": 6},
+         "jit": {"collectives": "xla", "layers": 6},
          "jit, scan": {"collectives": "xla", "scan": True}}
 OPTIONS = {
     "i4:delta": {"weights": "i4:delta", "gradients": "i4"},

@@ -1,0 +1,293 @@
+//===- UnrollLoops.cpp - Short loops over layers as layers (4.1.1) --------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "LocalValues.h"
+#include "Loops/Deferral.h"
+#include "mlir/IR/IRMapping.h"
+#include "mlir/IR/Remarks.h"
+#include "zpp/Analysis/Loops/CountedLoop.h"
+#include "zpp/Analysis/Schedule.h"
+#include "zpp/Dialect/Guest/LayerOps.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Support/Decision.h"
+#include "zpp/Transforms/Passes.h"
+#include "llvm/ADT/SetVector.h"
+
+namespace zpp {
+#define GEN_PASS_DEF_UNROLLLOOPSPASS
+#include "zpp/Transforms/Passes.h.inc"
+} // namespace zpp
+
+using namespace mlir;
+using namespace zpp;
+using namespace zpp::zero;
+
+/// The ops in `body` that `values` follow from, and the arguments of `body`.
+static llvm::SetVector<Value> getSources(ValueRange values, Block &body) {
+  llvm::SetVector<Value> sources(values.begin(), values.end());
+  for (size_t i = 0; i < sources.size(); ++i) {
+    Operation *op = sources[i].getDefiningOp();
+    if (!op || !body.getParent()->isAncestor(op->getParentRegion()))
+      continue;
+    op->walk([&](Operation *inner) {
+      for (Value operand : inner->getOperands())
+        sources.insert(operand);
+    });
+  }
+  return sources;
+}
+
+/// The op with which each iteration of `loop` writes a layer to the stack that
+/// carried value `index` is; null if it is none, or read otherwise.
+static Operation *getStore(WhileView loop, unsigned index) {
+  BlockArgument stack = loop.getCarried(index);
+  Operation *update = loop.getNext(index).getDefiningOp();
+  return update && update->getBlock() == &loop.getBody() &&
+                 getWrittenLayer(update) && update->getOperand(0) == stack &&
+                 stack.hasOneUse() && update->getResult(0).hasOneUse() &&
+                 loop.getConditionArgument(index).use_empty()
+             ? update
+             : nullptr;
+}
+
+/// True if a stack that the loop writes, a layer in each iteration, has what
+/// `start` scatters.
+static bool isStacked(StartOp start, WhileView loop) {
+  ValueRange outputs = start.getWait().getOutputs();
+  for (unsigned index = 0; index < loop.getNumCarried(); ++index) {
+    Operation *store = getStore(loop, index);
+    if (!store)
+      continue;
+    llvm::SetVector<Value> sources =
+        getSources(store->getOperand(1), loop.getBody());
+    if (llvm::any_of(outputs,
+                     [&](Value output) { return sources.contains(output); }))
+      return true;
+  }
+  return false;
+}
+
+/// True if all that `loop` carries has the same type before, in and after it.
+/// Nothing has verified ops of guest dialects.
+static bool hasOneTypePerValue(WhileView loop) {
+  return llvm::all_of(llvm::seq(loop.getNumCarried()), [&](unsigned index) {
+    Type type = loop.getInit(index).getType();
+    return loop.getCarried(index).getType() == type &&
+           loop.getNext(index).getType() == type &&
+           loop.getResult(index).getType() == type;
+  });
+}
+
+/// The counter of `loop` where its iterations are the layers of a model: each
+/// gathers weights of its own, or leaves gradients of its own.
+static Decision<LoopCounter> getLayers(WhileView loop, int64_t maxTrips,
+                                       ProvenanceAnalysis &provenances) {
+  std::optional<LoopCounter> counter = getLoopCounter(loop, provenances);
+  if (!counter)
+    return LeftAlone("it is not known how often the loop runs");
+  if (counter->trips < 1 || counter->trips > maxTrips)
+    return LeftAlone(
+        "it has " + std::to_string(counter->trips) +
+        " iterations, with max-trips = " + std::to_string(maxTrips));
+  if (!hasOneTypePerValue(loop))
+    return LeftAlone("what it carries changes its type");
+  Block &body = loop.getBody();
+  BlockArgument number = loop.getCarried(counter->index);
+  bool isOverLayers = false;
+  WalkResult result = body.walk([&](StartOp start) {
+    if (start->getBlock() != &body)
+      return WalkResult::interrupt();
+    bool isOfLayer = hasRole(start, Role::Weight)
+                         ? getSources(start.getInputs(), body).contains(number)
+                         : isStacked(start, loop);
+    isOverLayers |= isOfLayer;
+    if (hasRole(start, Role::Weight) && !isOfLayer)
+      return WalkResult::interrupt();
+    return WalkResult::advance();
+  });
+  if (result.wasInterrupted() || !isOverLayers)
+    return LeftAlone("its iterations are not the layers of a model");
+  return *counter;
+}
+
+/// True if a product, a loop or a collective is among what `value` follows
+/// from. Masks and zeros, which loops take too, are no such values: a barrier
+/// would keep XLA from fusing them.
+static bool isActivation(Value value) {
+  llvm::SetVector<Value> sources = getSources(value, *value.getParentBlock());
+  return llvm::any_of(sources, [](Value source) {
+    Operation *op = source.getDefiningOp();
+    return op && (op->getNumRegions() > 0 || isa<WaitOp>(op) ||
+                  HeavyOps::isHeavyItself(op));
+  });
+}
+
+/// True if `value` is an argument of its function or computation, possibly cast
+/// or rearranged.
+static bool isInput(Value value) {
+  while (Operation *op = value.getDefiningOp()) {
+    if (!movesData(op) || isJoin(op))
+      return false;
+    value = op->getOperand(0);
+  }
+  return true;
+}
+
+/// Replaces `values` at `indices` by themselves behind one barrier.
+static void addBarrier(OpBuilder &builder, Location loc,
+                       ArrayRef<unsigned> indices,
+                       MutableArrayRef<Value> values) {
+  if (indices.empty())
+    return;
+  SmallVector<Value> operands = llvm::map_to_vector(
+      indices, [&](unsigned index) { return values[index]; });
+  Operation *barrier = createBarrier(builder, loc, operands);
+  for (auto [index, result] : llvm::zip_equal(indices, barrier->getResults()))
+    values[index] = result;
+}
+
+/// The ops of the body of `loop` that only store gradients in stacks: updates
+/// of a stack with what a wait returns, and casts and products in between.
+static llvm::DenseSet<Operation *> getGradientStores(WhileView loop) {
+  llvm::DenseSet<Operation *> stores;
+  for (unsigned index = 0; index < loop.getNumCarried(); ++index) {
+    Operation *store = getStore(loop, index);
+    if (!store)
+      continue;
+    llvm::SetVector<Operation *> ops;
+    ops.insert(store);
+    bool storesGradient = false;
+    for (size_t i = 0; i < ops.size(); ++i)
+      for (Value operand : ops[i]->getOperands()) {
+        Operation *op = operand.getDefiningOp();
+        if (auto wait = dyn_cast_or_null<WaitOp>(op)) {
+          storesGradient |= hasRole(wait.getStart(), Role::Gradient);
+          continue;
+        }
+        if (op && op->getBlock() == &loop.getBody() &&
+            mayRepeat(op, Effort::Tensors) &&
+            llvm::all_of(op->getUsers(),
+                         [&](Operation *user) { return ops.contains(user); }))
+          ops.insert(op);
+      }
+    if (storesGradient)
+      stores.insert_range(ops);
+  }
+  return stores;
+}
+
+/// Replaces `loop` by its iterations, one after the other.
+///
+/// XLA sees as little of the neighbors of an iteration as in a loop. Barriers
+/// hide activations: XLA would find that a backward pass computes again what
+/// the forward pass has computed, and keep it. They hide the numbers of the
+/// iterations with the stacks of weights, too: it would cast all layers before
+/// the first one, and fuse slices with the starts that read them. These come
+/// before all iterations, so that a gather may start in an earlier one. For the
+/// same reason gradients are stored in their stacks after all iterations.
+static void unroll(WhileView loop, const LoopCounter &counter) {
+  llvm::DenseSet<Operation *> stores = getGradientStores(loop);
+  OpBuilder builder(loop.getOperation());
+  Location loc = loop->getLoc();
+  SmallVector<Value> values(loop->getOperands());
+  SmallVector<unsigned> activations, inputs{counter.index};
+  for (auto [index, value] : llvm::enumerate(values)) {
+    if (index == counter.index)
+      continue;
+    if (isActivation(value))
+      activations.push_back(index);
+    else if (loop.isInvariant(index) && isInput(value))
+      inputs.push_back(index);
+  }
+  addBarrier(builder, loc, activations, values);
+  auto type = cast<ShapedType>(values[counter.index].getType());
+  auto createNumber = [&](int64_t trip) {
+    APInt number(type.getElementTypeBitWidth(),
+                 counter.begin + trip * counter.step, /*isSigned=*/true);
+    return createConstant(builder, loc, DenseElementsAttr::get(type, number));
+  };
+  std::vector<SmallVector<Value>> entering(counter.trips, values);
+  for (auto [trip, hidden] : llvm::enumerate(entering)) {
+    hidden[counter.index] = createNumber(trip);
+    addBarrier(builder, loc, inputs, hidden);
+  }
+  std::vector<IRMapping> mappings(counter.trips);
+  // Clones the ops that are stores, or all others, of each iteration.
+  auto cloneAll = [&](bool areStores) {
+    for (auto [trip, mapping] : llvm::enumerate(mappings)) {
+      for (BlockArgument argument : loop.getBody().getArguments()) {
+        unsigned index = argument.getArgNumber();
+        if (mapping.contains(argument))
+          continue;
+        bool isHidden = index == counter.index || loop.isInvariant(index);
+        Value value = entering[trip][index];
+        if (trip > 0 && !isHidden) {
+          Value next = loop.getNext(index);
+          // Other values of the loop are known once their op is cloned.
+          if (loop.contains(next) && !mappings[trip - 1].contains(next))
+            continue;
+          value = mappings[trip - 1].lookupOrDefault(next);
+        }
+        mapping.map(argument, value);
+      }
+      for (Operation &op : loop.getBody())
+        if (&op != loop.getYield() && stores.contains(&op) == areStores)
+          builder.clone(op, mapping);
+    }
+  };
+  cloneAll(/*areStores=*/false);
+  cloneAll(/*areStores=*/true);
+  // The sums that the numbers take the place of.
+  SmallVector<Value> replaced;
+  for (IRMapping &mapping : mappings)
+    replaced.push_back(mapping.lookupOrDefault(loop.getNext(counter.index)));
+  for (unsigned index = 0; index < loop.getNumCarried(); ++index) {
+    OpResult result = loop.getResult(index);
+    if (result.use_empty())
+      continue;
+    result.replaceAllUsesWith(
+        index == counter.index ? createNumber(counter.trips)
+        : loop.isInvariant(index)
+            ? values[index]
+            : mappings.back().lookupOrDefault(loop.getNext(index)));
+  }
+  loop->erase();
+  eraseIfDead(replaced);
+}
+
+namespace {
+class UnrollLoopsPass : public zpp::impl::UnrollLoopsPassBase<UnrollLoopsPass> {
+public:
+  using UnrollLoopsPassBase::UnrollLoopsPassBase;
+
+  void runOnOperation() override {
+    ProvenanceAnalysis provenances;
+    SmallVector<std::pair<WhileView, LoopCounter>> unrolled;
+    getOperation()->walk([&](Operation *op) {
+      WhileView loop = WhileView::get(op);
+      if (!loop || loop.getBody().getOps<StartOp>().empty())
+        return;
+      Decision<LoopCounter> layers = getLayers(loop, maxTrips, provenances);
+      if (!layers) {
+        remark::missed(
+            op->getLoc(),
+            remark::RemarkOpts::name("not-unrolled").category(getArgument()))
+            << "stays a loop: " + layers.getReason();
+        return;
+      }
+      remark::passed(
+          op->getLoc(),
+          remark::RemarkOpts::name("unrolled").category(getArgument()))
+          << "its " + std::to_string(layers->trips) +
+                 " layers follow each other without a loop";
+      unrolled.emplace_back(loop, *layers);
+    });
+    for (const auto &[loop, counter] : unrolled)
+      unroll(loop, counter);
+  }
+};
+} // namespace
