@@ -116,9 +116,8 @@ def test_collectives_of_xla_come_behind_the_last_wait(model):
     assert "all-" not in text[:text.index("\nENTRY")]
 
 
-#: Loops whose gradients are scattered in the next iteration, and some that are
-#: too short: changes of the model, of the options, and how often each such
-#: scatter is executed.
+#: Loops whose gradients are scattered in the next iteration: changes of the model,
+#: of the options, and how often each such scatter is executed.
 LOOPS = {
     "layers": ({"scan": True, "layers": 8}, {}, [8]),
     "no checkpoint": (
@@ -128,8 +127,6 @@ LOOPS = {
         {"mesh": None, "secondary": "none"}, [8]),
     "micro-batches, scan": (
         {"accumulate": 2, "scan": True, "layers": 8}, {}, [16]),
-    "two layers": ({"scan": True, "layers": 2}, {}, []),
-    "one layer": ({"scan": True, "layers": 1}, {}, []),
 }
 
 
@@ -148,18 +145,13 @@ def moved_scatters(step):
     return sorted(pair[0]["trips"] for pair in moved)
 
 
-@pytest.mark.parametrize("loop", LOOPS)
-def test_gradients_scattered_in_the_next_iteration_are_the_same(loop):
-    """As where nothing may be in flight from one iteration to the next. Those of
-    gains and biases are sums of XLA's, which may be in another order."""
-    changes, options, trips = LOOPS[loop]
-    config = with_options(dtype="float32", **changes)
+def train_in_place(config, **options):
+    """A step as it is, and one in which nothing may be in flight from one iteration
+    to the next, after a step. Gradients of gains and biases are sums of XLA's, which
+    may be in another order."""
     moved = jitted(config, "cpu", **ALL_ON | options)
-    left = jitted(config, "cpu", tuning={"prefetch_bytes": 0},
-                  **ALL_ON | options)
+    left = jitted(config, "cpu", tuning={"prefetch_bytes": 0}, **ALL_ON | options)
     runs = [train(trainer_of(config), step, 1) for step in (moved, left)]
-    assert moved_scatters(moved) == trips
-    assert moved_scatters(left) == []
     assert runs[0].losses == runs[1].losses
 
     def check_leaf(path, *gradients):
@@ -170,6 +162,25 @@ def test_gradients_scattered_in_the_next_iteration_are_the_same(loop):
 
     jax.tree_util.tree_map_with_path(
         check_leaf, *(run.state["m"] for run in runs))
+    return moved, left
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_gradients_scattered_in_the_next_iteration_are_the_same(loop):
+    changes, options, trips = LOOPS[loop]
+    moved, left = train_in_place(with_options(dtype="float32", **changes), **options)
+    assert moved_scatters(moved) == trips
+    assert moved_scatters(left) == []
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_short_loops_become_layers(layers):
+    moved, _ = train_in_place(with_options(dtype="float32", scan=True, layers=layers))
+    schedule = moved.report()["schedule"]
+    assert all(entry["trips"] == 1 for entry in schedule)
+    waits = [entry["function"] for entry in schedule
+             if entry["event"] == "wait" and entry["role"] == "gradient"]
+    assert max(map(waits.count, waits)) == layers
 
 
 @pytest.mark.parametrize("loop", [
