@@ -97,7 +97,25 @@ def test_links_of_other_tiers_do_not_matter(tmp_path):
     assert read_links(str(file), MESH) == "rack=1gbit,node=2gbit,gpu=3gbyte"
 
 
+@pytest.mark.parametrize("link", [
+    "50gbit", "400gbyte", ".5gbit", "1.5e+3gbit", "50gbit/40gbit", "50gbit+20us",
+    "1e3gbyte/2gbyte+5.5us"])
+def test_links_are_those_of_the_compiler(link):
+    """What passes is read by the compiler, too."""
+    mesh = {"node": 2}
+    links = read_links(f"node={link}", mesh)
+    bucket = _bucket.Bucket("all_gather", "bf16", 4, tuple(mesh.items()))
+    assert _bucket.compile_bucket(bucket, bucket.options(
+        zpp.torch.Options(weights="i8", links=links))).reason
+
+
 @pytest.mark.parametrize("links, error", [
+    ("rack=1gbit,node=1apple,gpu=1gbit", "links: expected TIER=NUMBERgbit or "
+     "TIER=NUMBERgbyte, but got 'node=1apple'"),
+    ("rack=1gbit,node=-1gbit,gpu=1gbit", "links: expected TIER=NUMBERgbit or "
+     "TIER=NUMBERgbyte, but got 'node=-1gbit'"),
+    ("node=1gbit,gpu=1gbit", "links: expected each tier of rack:2,node:2,gpu:4 "
+     "once, but got 'node=1gbit,gpu=1gbit'"),
     ("node=50gbit,pod=1gbit", "links: expected each tier of "
      "rack:2,node:2,gpu:4 once, but got 'node=50gbit,pod=1gbit'"),
     ("node=1gbit,node=1gbit", "links: expected each tier of "),

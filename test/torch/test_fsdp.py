@@ -402,7 +402,7 @@ def test_report(pool):
         "module": "0", "kind": "reduce_scatter", "type": "f32",
         "elements": elements, "group": "node:2,gpu:2", "calls": 1,
         "before": {"node": 4 * elements, "gpu": 8 * elements},
-        "after": scatter["after"], "rewritten": True, "reason": ""}
+        "after": scatter["after"], "rewritten": True, "reason": "", "hops": []}
     # Half a byte and a byte per element, with their scales.
     assert scatter["after"]["node"] == pytest.approx(0.52 * elements, rel=0.05)
     assert scatter["after"]["gpu"] == pytest.approx(2.04 * elements, rel=0.05)
@@ -410,6 +410,32 @@ def test_report(pool):
         assert report["total"][side]["node"] == sum(
             entry[side]["node"] * entry["calls"]
             for entry in report["collectives"])
+
+
+def test_report_of_hops(pool):
+    """Each hop says what it was; the slow one decides about the whole."""
+    for links, is_rewritten in (("none", True),
+                                ("node=900gbyte,gpu=900gbyte", False)):
+        entries = [entry for entry in pool(
+            training.train, {**HELD, "links": links}, steps=2, report=True
+            )[0]["report"]["collectives"] if entry["kind"] == "all_gather"]
+        crossing = [entry for entry in entries if entry["after"]["node"]]
+        kept = [entry for entry in entries if not entry["after"]["node"]]
+        assert (len(crossing), len(kept)) == (3, 2)
+        for entry in crossing:
+            outer, inner = entry["hops"]
+            assert (outer["group"], inner["group"]) == ("node:2", "gpu:2")
+            assert entry["rewritten"] is outer["rewritten"] is is_rewritten
+            assert entry["reason"] == outer["reason"]
+            assert is_rewritten or outer["reason"].startswith("on these links")
+            assert entry["after"] == {**outer["after"], **inner["after"]}
+        for entry in kept:
+            assert entry["rewritten"] and not entry["reason"]
+            (inner,) = entry["hops"]
+            assert inner == {
+                "group": "gpu:2", "after": {"gpu": entry["after"]["gpu"]},
+                "rewritten": False, "reason":
+                "within the secondary group weights travel as they are"}
 
 
 def test_metrics(pool):
@@ -520,8 +546,10 @@ def test_hops_follow_the_time_limit_of_their_group(cache):
     # Ranks of its own: others may know the groups of a mesh, which keep theirs.
     own = ranks.Pool(4)
     try:
-        for before, after in own(training.timeouts_of_hops):
-            assert before == [ranks.LIMIT] and after == [77]
+        # The groups of hops are the same, and were made with the first.
+        for options in (ZEROPP, HELD, {**ZEROPP, "weights": "i4:delta"}):
+            for before, after in own(training.timeouts_of_hops, options):
+                assert before == [ranks.LIMIT] and after == [77]
     finally:
         own.close()
 
@@ -605,6 +633,21 @@ def test_profiles_have_names(pool, rows):
                        for name in names)
 
 
+def test_what_is_not_sharded_is_a_warning(pool):
+    for warnings in pool(training.warnings_before_the_root):
+        assert warnings == [
+            "expected fully_shard to be called for all of the model before "
+            "compress, but got 2 parameters outside of it, such as '1.weight': they "
+            "are not compressed, and neither is what fully_shard is called for later"]
+
+
+def test_micro_batches_without_accumulate_are_a_warning(pool):
+    for warnings in pool(training.warnings_of, {**ZEROPP, "micro_batches": 4}):
+        assert warnings == [
+            "micro_batches=4: it has no effect without accumulate; write "
+            "accumulate='gpu' to send gradients once per update"]
+
+
 def test_fsdp1_is_an_error(pool):
     for error in pool(training.error_of_fsdp1):
         assert "expected modules of fully_shard (FSDP2), but got '0' of " \
@@ -642,6 +685,11 @@ def test_a_schedule_has_steps(pool):
     ({"schedule": {3: {"mesh": "gpu:4"}}}, "schedule: expected the mesh "
      "node:2,gpu:2 at all steps, but got gpu:4"),
     ({"steps_done": -1}, "steps_done: expected a number of steps, but got -1"),
+    ({"steps_done": True}, "steps_done: expected a number of steps, but got True"),
+    ({"micro_batches": True}, "micro_batches: expected a positive number, but got "
+     "True"),
+    ({"links": "node=1apple,gpu=1gbit"}, "links: expected TIER=NUMBERgbit or "
+     "TIER=NUMBERgbyte, but got 'node=1apple'"),
     ({"gradients": "i8:i4:i8:i4:i4"}, "gradients: expected at most 2 formats on "
      "the mesh node:2,gpu:2, one for each tier, but got 'i8:i4:i8:i4:i4'"),
 ], ids=lambda value: next(iter(value)) if isinstance(value, dict) else "")

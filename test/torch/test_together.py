@@ -38,7 +38,10 @@ def test_losses_are_those_of_fsdp2(pool, plain, setup, options):
             "types than float32, bfloat16 and float16, or are gathered in a format "
             "of their own; shard them as modules of their own", ""}
     else:
-        assert all(entry["rewritten"] for entry in gathers)
+        # Differences are added to what was sent whole.
+        assert all(entry["rewritten"] or entry["calls"] == 1 and entry["reason"] ==
+                   "there is nothing that differences could be added to"
+                   for entry in gathers)
     # Gradients are compressed everywhere.
     assert any(entry["rewritten"] and entry["kind"] != "all_gather"
                for entry in entries)

@@ -75,7 +75,10 @@ def test_losses_are_those_of_fsdp2(pool, options, more):
                if entry["kind"] == "all_gather" and entry["module"]]
     name = "f16" if "frozen" in more else "bf16"
     assert {entry["type"] for entry in gathers} == {f"f32+{name}"}
-    assert all(entry["rewritten"] for entry in gathers)
+    # Differences are added to what was sent whole.
+    assert all(entry["rewritten"] or entry["calls"] == 1 and entry["reason"] ==
+               "there is nothing that differences could be added to"
+               for entry in gathers)
 
 
 def test_differences_cross_nodes(pool):

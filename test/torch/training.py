@@ -509,21 +509,21 @@ def stop_last(options: Mapping[str, Any] | None) -> str:
     return _error_of_passes(model)
 
 
-def timeouts_of_hops() -> tuple[list[float], list[float]]:
+def timeouts_of_hops(options) -> tuple[list[float], list[float]]:
     """In seconds, of the groups of hops: before and after that of all ranks is
     changed."""
     rank = dist.get_rank()
     hops = [(rank % 2, rank % 2 + 2), (rank - rank % 2, rank - rank % 2 + 1)]
 
     def seconds():
-        return sorted({_pytorch._timeout_of(
+        return sorted({_pytorch.timeout_of(
             _runtime._known_parts[dist.group.WORLD, ranks], device()
         ).total_seconds() for ranks in hops})
 
-    model = make_model(ZEROPP)
+    model = make_model(options)
     loss_of(model, make_batch()).backward()
     before = seconds()
-    old = _pytorch._timeout_of(dist.group.WORLD, device())
+    old = _pytorch.timeout_of(dist.group.WORLD, device())
     change = getattr(dist, "set_timeout", dist.distributed_c10d._set_pg_timeout)
     change(datetime.timedelta(seconds=77), dist.group.WORLD)
     loss_of(model, make_batch()).backward()
@@ -852,6 +852,19 @@ def warnings_of(options, **model_options) -> list[str]:
             if warning.category is UserWarning]
 
 
+def warnings_before_the_root() -> list[str]:
+    """The warnings of compress where fully_shard is called for the root after it, and
+    for a part of a model."""
+    model = nn.Sequential(Block(), nn.Linear(WIDTH, CLASSES)).to(device())
+    fully_shard(model[0], mesh=all_ranks(), mp_policy=MIXED)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        compress(model, **ZEROPP)
+        compress(model[0], **ZEROPP)
+    return [str(warning.message) for warning in caught
+            if warning.category is UserWarning]
+
+
 def evaluate_after_compress(first: Mapping, second: Mapping) -> list[torch.Tensor]:
     """Results of a model before and after another call of compress."""
     model = make_model(first)
@@ -928,7 +941,7 @@ def error_of_exchange() -> str:
 
 def error_of_capture() -> str:
     """Steps that a CUDA graph would record."""
-    with mock.patch.object(_pytorch, "is_captured", lambda: True):
+    with mock.patch.object(_pytorch, "is_captured", lambda _: True):
         return error_of(ZEROPP)
 
 

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The collectives that FSDP2 calls in place of its own."""
 
+import dataclasses
 import functools
 import math
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -20,15 +21,66 @@ from zpp.torch._accumulate import Accumulation, Passes
 from zpp.torch._ahead import Order, stream_of_gathers, stream_of_hops
 from zpp.torch._bucket import sends_differences
 from zpp.torch._calls import AllGather, ReduceScatter, Work
+from zpp.torch._functions import Function, run_apart
 from zpp.torch._layout import Layout
 from zpp.torch._plans import Plan, make_plan, plan_hops, plan_in_vain, plan_sum
-from zpp.torch._runtime import Runner, get_runner, run_as_op
+from zpp.torch._runtime import follow_timeout
 from zpp.torch._secondary import Hops, SecondaryPartition, make_hops
 
 _LEFT_ALONE = {
     "all_gather": "gathers of weights are to stay as they are",
     "reduce_scatter": "scatters of gradients are to stay as they are",
     "all_reduce": "all-reduces of gradients are to stay as they are"}
+
+_Rest = ParamSpec("_Rest")
+_Result = TypeVar("_Result")
+
+
+def _once(method: "Callable[Concatenate[Communication, Options, _Rest], _Result]"
+          ) -> "Callable[Concatenate[Communication, Options, _Rest], _Result]":
+    """Has a method called once for equal arguments: FSDP2 asks for the same in each
+    step. The options are some of `Communication._variants`, so that their identity is
+    enough, where their content would be hashed each time."""
+    name = method.__name__
+
+    @functools.wraps(method)
+    def call(self, options, *args, **kwargs):
+        key = name, id(options), *args, *kwargs.values()
+        known = self._known
+        if key not in known:
+            known[key] = method(self, options, *args, **kwargs)
+        return known[key]
+    return call
+
+
+@dataclasses.dataclass(frozen=True)
+class _Way:
+    """How a gather is executed: by hops, or by a plan."""
+
+    hops: Hops | None = None
+    plan: Plan | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Gather:
+    """A gather by hops."""
+
+    #: The type and the elements of this rank's slice.
+    dtype: torch.dtype
+    elements: int
+    group: dist.ProcessGroup
+    hops: Hops
+
+
+class Steps:
+    """The steps of all modules of a model.
+
+    Args:
+      latest: the most of any of them.
+    """
+
+    def __init__(self, latest: int):
+        self.latest = latest
 
 
 class Communication:
@@ -39,31 +91,31 @@ class Communication:
       module: the one of fully_shard that the group belongs to.
       parameters: what fully_shard knows of the group.
       variants: options by the step from which on they hold, the latest first.
-      steps: backward passes in which the gradients were reduced.
-      passes: those of the same call of `compress`, as are `order` and `others`.
+      steps: those of all modules of the same call of `compress`, which share `passes`
+        and `order`, too.
     """
 
     def __init__(self, name: str, module: FSDPModule, parameters: Any, mesh: str,
-                 variants: list[tuple[int, Options]], steps: int,
-                 passes: Passes, order: "Order[Communication]",
-                 others: list["Communication"]):
+                 variants: list[tuple[int, Options]], steps: Steps,
+                 passes: Passes, order: "Order[Communication]"):
         self.name = name
         self.mesh = mesh
         self._parameters = parameters
         self._variants = variants
-        self._steps = steps
+        #: Backward passes in which the gradients were reduced.
+        self._steps = steps.latest
         self._has_gradients = False
+        self._steps_of_all = steps
         #: The options of the latest scatter, until its result is reduced.
         self._reduced: Options | None = None
-        self._others = others
-        #: Ranks of the largest group so far: that of the sharded weights.
-        self._ranks = 0
         self._calls: Counter[Plan] = Counter()
+        #: The results of methods, see `_once`.
+        self._known: dict[tuple, Any] = {}
+        self._functions: dict[Plan, Function] = {}
         self._secondary = SecondaryPartition(name, parameters)
         self._order = order
-        #: The type and the elements of this rank's slice in the latest gather by hops,
-        #: the group and the hops.
-        self._latest: tuple[torch.dtype, int, dist.ProcessGroup, Hops] | None = None
+        #: The latest gather by hops.
+        self._latest: _Gather | None = None
         #: The hop that was run ahead of its gather.
         self._ahead: Plan | None = None
         self._hooks: list[Any] = []
@@ -98,9 +150,9 @@ class Communication:
         group = _pytorch.shard_group(self._parameters)
         for _, options in self._variants if group and slices.gathered else ():
             elements, dtype = slices.gathered
-            if hops := self._hops(options, group, self._parameters.device):
+            if hops := self._hops(options, group):
                 makers.append(functools.partial(
-                    self._outer_plan, dtype, elements, hops, options,
+                    self._outer_plan, options, dtype, elements, hops,
                     sends_differences(options)))
             else:
                 makers.append(functools.partial(
@@ -119,30 +171,41 @@ class Communication:
 
     def gather(self, result: torch.Tensor, source: torch.Tensor,
                group: dist.ProcessGroup, async_op: bool) -> Any:
-        self._check_capture()
+        self._check_capture(source)
         options = self._gather_options()
-        self._check_secondary(options, group)
-        self._ranks = max(self._ranks, group.size())
-        reason = self._reason("all_gather", options)
-        if group.size() < self._ranks:
-            reason = "it is gathered from a secondary partition"
-        elif hops := self._hops(options, group, source.device):
+        way = self._gather_way(options, group, source.dtype, source.numel(),
+                               type(source))
+        hops, plan = way.hops, way.plan
+        if hops is not None:
             def gather():
                 self._gather_in_hops(result, source, group, hops, options)
 
-            return _run_apart(gather, stream_of_gathers(source.device), source,
-                              result) if async_op else gather()
-        plan = make_plan("all_gather", source.dtype, source.numel(), False,
-                         self.mesh, group, _whole(options), reason,
-                         layout=self._layout(source.dtype, source.numel()))
+            return run_apart(gather, stream_of_gathers(source.device), source,
+                             result) if async_op else gather()
+        assert plan
         self._calls[plan] += 1
         if not plan.compiled:
-            return dist.all_gather_into_tensor(result, source, group=group,
-                                               async_op=async_op)
-        return self._run(plan, [source], result, group, async_op)
+            return _pytorch.all_gather(result, source, group, async_op)
+        return self._function(plan)([source], result, async_op)
 
-    def _hops(self, options: Options, group: dist.ProcessGroup,
-              device: torch.device) -> Hops | None:
+    @_once
+    def _gather_way(self, options: Options, group: dist.ProcessGroup,
+                    dtype: torch.dtype, elements: int, kind: type) -> _Way:
+        """Args:
+          kind: torch.Tensor, or the one of fake tensors in a dry run.
+        """
+        shards = _pytorch.shard_group(self._parameters)
+        reason = self._reason("all_gather", options)
+        if shards is not None and group.size() < shards.size():
+            self._check_secondary(options, group)
+            reason = "it is gathered from a secondary partition"
+        elif hops := self._hops(options, group):
+            return _Way(hops=hops)
+        return _Way(plan=make_plan(
+            "all_gather", dtype, elements, False, self.mesh, group, _whole(options),
+            reason, layout=self._layout(dtype, elements)))
+
+    def _hops(self, options: Options, group: dist.ProcessGroup) -> Hops | None:
         """The hops of a gather over all ranks of the weights, if what the secondary group
         holds is kept."""
         tiers = parse_mesh(self.mesh)
@@ -151,23 +214,25 @@ class Communication:
             secondary = list(tiers)[-1]
         if secondary in (None, "none") or _pytorch.is_dry_run(group):
             return None
-        return make_hops(group, _mesh.devices_of(secondary, tiers), device)
+        return make_hops(group, _mesh.devices_of(secondary, tiers),
+                         self._parameters.device)
 
     def _gather_options(self) -> Options:
         # A frozen module has no steps of its own.
         return self._options_at(self._steps if self._has_gradients else
-                                max(other._steps for other in self._others))
+                                self._steps_of_all.latest)
 
     def _gather_in_hops(self, result: torch.Tensor, source: torch.Tensor,
                         group: dist.ProcessGroup, hops: Hops, options: Options
                         ) -> None:
-        self._latest = source.dtype, source.numel(), group, hops
+        follow_timeout(group, source.device)
+        self._latest = _Gather(source.dtype, source.numel(), group, hops)
         state, step = self._version(source.dtype, source.numel(), group, options)
         is_held = self._secondary.holds(state, step, source)
         ahead, self._ahead = self._ahead, None
         if is_held:
-            outer = ahead or self._outer_plan(source.dtype, source.numel(), hops,
-                                              options, False)
+            outer = ahead or self._outer_plan(
+                options, source.dtype, source.numel(), hops, False)
         else:
             outer = self._fill(source, hops, options, state, step)
             if ahead is not None:
@@ -196,18 +261,19 @@ class Communication:
         base = None
         if sends_differences(options):
             base = secondary.get_base(hops.outer, step, source)
-        outer = self._outer_plan(source.dtype, source.numel(), hops, options,
+        outer = self._outer_plan(options, source.dtype, source.numel(), hops,
                                  base is not None)
         if base is not None and outer.compiled:
-            own = base.chunk(hops.outer.size())[hops.outer.rank()]
-            self._run(outer, [source, own, base], base, hops.outer)
+            own = base.narrow(0, source.numel() * hops.outer.rank(),
+                              source.numel())
+            self._function(outer)([source, own, base], base)
         else:
             held = secondary.get_buffer(source.numel() * hops.outer.size(),
                                         source)
             if outer.compiled:
-                self._run(outer, [source], held, hops.outer)
+                self._function(outer)([source], held)
             else:
-                dist.all_gather_into_tensor(held, source, group=hops.outer)
+                _pytorch.all_gather(held, source, hops.outer)
         secondary.keep(state, step, source, hops.outer)
         return outer
 
@@ -216,9 +282,11 @@ class Communication:
         what the calling stream does. That gather finds what is held."""
         if self._latest is None:
             return
-        dtype, elements, group, hops = self._latest
-        options = self._gather_options()
-        if self._hops(options, group, self._parameters.device) != hops:
+        latest, options = self._latest, self._gather_options()
+        dtype, elements, group = latest.dtype, latest.elements, latest.group
+        hops = latest.hops
+        if self._gather_way(options, group, dtype, elements,
+                            torch.Tensor).hops != hops:
             return
         state, step = self._version(dtype, elements, group, options)
         if state is None or self._secondary.is_of(state, step):
@@ -238,8 +306,9 @@ class Communication:
             self._secondary.record_use()
         source.record_stream(stream)
 
-    def _outer_plan(self, dtype: torch.dtype, elements: int, hops: Hops,
-                    options: Options, is_difference: bool) -> Plan:
+    @_once
+    def _outer_plan(self, options: Options, dtype: torch.dtype, elements: int,
+                    hops: Hops, is_difference: bool) -> Plan:
         reason = self._reason("all_gather", options)
         if sends_differences(options) and not is_difference:
             reason = "there is nothing that differences could be added to"
@@ -256,7 +325,7 @@ class Communication:
 
     def scatter(self, result: torch.Tensor, source: torch.Tensor,
                 group: dist.ProcessGroup, op: Any, async_op: bool) -> Any:
-        self._check_capture()
+        self._check_capture(source)
         accumulation = self._accumulation
         # The micro-batches of an update are one step.
         self._reduced = (self._options_at(self._steps) if accumulation.is_partial
@@ -268,14 +337,13 @@ class Communication:
         plan, factor = self._plan_reduction(
             "reduce_scatter", result, group, op, self._reduced)
         if not plan.compiled:
-            return dist.reduce_scatter_tensor(result, source, op=op,
-                                              group=group, async_op=async_op)
-        return self._run(plan, [source], result, group, async_op, factor)
+            return _pytorch.reduce_scatter(result, source, group, op, async_op)
+        return self._function(plan)([source], result, async_op, factor)
 
     def all_reduce(self, tensor: torch.Tensor, group: dist.ProcessGroup, op: Any
                    ) -> None:
         """In place, over the replicas of HSDP."""
-        self._check_capture()
+        self._check_capture(tensor)
         # It is of the same step as the scatter, if there was one.
         accumulation = self._accumulation
         if accumulation.is_partial:
@@ -298,24 +366,34 @@ class Communication:
         if not plan.compiled:
             dist.all_reduce(tensor, op=op, group=group)
             return
-        self._run(plan, [tensor], tensor, group, factor=factor)
+        self._function(plan)([tensor], tensor, factor=factor)
 
     def _plan_reduction(self, kind: str, result: torch.Tensor,
                         group: dist.ProcessGroup, op: Any, options: Options
                         ) -> tuple[Plan, float | None]:
         """With the number by which the sum is multiplied, if it is."""
         is_mean = op == dist.ReduceOp.AVG
-        # PyTorch multiplies each summand, zpp multiplies the sum.
-        factor = (op.__getstate__()[1] if op == dist.ReduceOp.PREMUL_SUM
-                  else None)
-        reason = self._reason(kind, options)
-        if (not reason and not is_mean and factor is None
-                and op != dist.ReduceOp.SUM):
-            reason = f"it is no sum and no mean, but {op}"
-        plan = make_plan(kind, result.dtype, result.numel(), is_mean, self.mesh,
-                         group, options, reason)
+        factor, other = None, ""
+        if not is_mean and op != dist.ReduceOp.SUM:
+            if op == dist.ReduceOp.PREMUL_SUM:
+                # PyTorch multiplies each summand, zpp multiplies the sum.
+                factor = op.__getstate__()[1]
+            else:
+                other = f"it is no sum and no mean, but {op}"
+        plan = self._reduction(options, kind, result.dtype, result.numel(), group,
+                               is_mean, other)
         self._calls[plan] += 1
         return plan, factor
+
+    @_once
+    def _reduction(self, options: Options, kind: str, dtype: torch.dtype,
+                   elements: int, group: dist.ProcessGroup, is_mean: bool,
+                   other: str) -> Plan:
+        """Args:
+          other: what the reduction is, if zpp does not know it.
+        """
+        return make_plan(kind, dtype, elements, is_mean, self.mesh, group, options,
+                         self._reason(kind, options) or other)
 
     def _accumulates(self) -> bool:
         """Whether gradients wait for the last micro-batch, at this step."""
@@ -342,6 +420,7 @@ class Communication:
                 or self._crosses(options,
                                  _pytorch.replica_group(self._parameters)))
 
+    @_once
     def _crosses(self, options: Options, group: dist.ProcessGroup | None) -> bool:
         """Whether a group has ranks that do not sum their gradients in each
         micro-batch."""
@@ -354,14 +433,21 @@ class Communication:
                   ) -> Hops | None:
         """The hops of a scatter, of which the outer one waits for the last
         micro-batch; None if there is none. The inner group may be this rank."""
-        if (options.accumulate in (None, "none") or _pytorch.is_dry_run(group)
-                or not self._crosses(options, group)):
+        if options.accumulate in (None, "none") or _pytorch.is_dry_run(group):
+            return None
+        return self._find_sum_hops(options, group)
+
+    @_once
+    def _find_sum_hops(self, options: Options, group: dist.ProcessGroup
+                       ) -> Hops | None:
+        if not self._crosses(options, group):
             return None
         tiers = parse_mesh(self.mesh)
         devices = math.prod(tiers[name] for name in _mesh.inner_tiers(
             options.accumulate, tiers))
         return make_hops(group, devices, self._parameters.device)
 
+    @_once
     def _sum_plan(self, options: Options, group: dist.ProcessGroup,
                   elements: int, dtype: torch.dtype, is_inner: bool) -> Plan:
         """The inner hop, or the outer one of sums in float32."""
@@ -379,7 +465,9 @@ class Communication:
     def _scatter_sum(self, result: torch.Tensor, source: torch.Tensor,
                      group: dist.ProcessGroup, op: Any, hops: Hops) -> None:
         """The inner hop; for the last micro-batch the outer one, of all."""
+        follow_timeout(group, source.device)
         accumulation, options = self._accumulation, self._reduced
+        assert options
         run = []
         if hops.inner.size() == 1:
             accumulation.add(source)
@@ -388,12 +476,11 @@ class Communication:
                                    True)
             part = source.new_empty(result.numel() * hops.outer.size())
             if inner.compiled:
-                self._run(inner, [source], part, group)
+                self._function(inner)([source], part)
             else:
-                count = hops.inner.size() * result.numel()
-                for slices, sums in zip(source.split(count),
-                                        part.split(result.numel())):
-                    dist.reduce_scatter_tensor(sums, slices, group=hops.inner)
+                _pytorch.reduce_scatters(
+                    part.split(result.numel()),
+                    source.split(hops.inner.size() * result.numel()), hops.inner)
             accumulation.add(part)
             run.append(inner)
         outer = self._sum_plan(options, group, result.numel(), source.dtype, False)
@@ -408,9 +495,9 @@ class Communication:
         sums = (result if result.dtype == torch.float32 else
                 total.new_empty(result.numel()))
         if outer.compiled:
-            self._run(outer, [total], sums, group)
+            self._function(outer)([total], sums)
         else:
-            dist.reduce_scatter_tensor(sums, total, group=hops.outer)
+            _pytorch.reduce_scatter(sums, total, hops.outer, dist.ReduceOp.SUM)
         if op == dist.ReduceOp.AVG:
             sums /= group.size()
         elif op == dist.ReduceOp.PREMUL_SUM:
@@ -429,6 +516,7 @@ class Communication:
         """The options of a step whose gradients are reduced now."""
         options = self._options_at(self._steps)
         self._steps += 1
+        self._steps_of_all.latest = max(self._steps, self._steps_of_all.latest)
         self._has_gradients = True
         return options
 
@@ -445,7 +533,7 @@ class Communication:
     def _difference_hops(self) -> Hops | None:
         """The hops of the first options that send differences."""
         group = _pytorch.shard_group(self._parameters)
-        hops = (self._hops(options, group, self._parameters.device)
+        hops = (self._hops(options, group)
                 for _, options in reversed(self._variants)
                 if group is not None and sends_differences(options))
         return next(filter(None, hops), None)
@@ -511,7 +599,7 @@ class Communication:
         calls = self._calls.copy()
         if self._ahead is not None and self._latest is not None:
             # Nobody has asked for it yet.
-            calls[plan_in_vain(self._ahead, self.mesh, self._latest[2])] += 1
+            calls[plan_in_vain(self._ahead, self.mesh, self._latest.group)] += 1
         return [plan.entry(name, count) for plan, count in calls.items()]
 
     def make_runner(self, plan: Plan) -> None:
@@ -519,52 +607,27 @@ class Communication:
         make it together."""
         # A dry run has no devices.
         if not _pytorch.is_dry_run(plan.group):
-            self.runner(plan, plan.group, self._parameters.device)
+            _ = self._function(plan).runner
 
-    def runner(self, plan: Plan, group: dist.ProcessGroup,
-               device: torch.device) -> Runner:
-        """Returns the runner of a plan on a group of this rank."""
-        # After set_separate_reduce_scatter_group, hops have groups of their own
-        # too.
-        is_separate = (plan.kind == "reduce_scatter" and
-                       group is not _pytorch.shard_group(self._parameters))
-        return get_runner(group, plan.tiers, device, plan.kind, is_separate)
-
-    def _run(self, plan: Plan, sources: list[torch.Tensor],
-             result: torch.Tensor, group: dist.ProcessGroup,
-             async_op: bool = False, factor: float | None = None
-             ) -> dist.Work | None:
-        # FSDP2 gathers and reduces in place, but a function's buffers must not
-        # overlap, but for what is held.
-        if plan.layout is None and _share_memory(sources[0], result):
-            sources = [sources[0].clone(), *sources[1:]]
-        device = result.device
-        compiled, layout = plan.compiled, plan.layout
-        assert compiled
-        label = (f"zpp::{plan.kind} {self.name or 'the root module'} "
-                 f"{sum(compiled.sent.values())} B")
-        get = functools.partial(self.runner, plan, group, device)
-
-        def run():
-            if layout is not None:
-                _run_parts(functools.partial(run_as_op, get, compiled, label=label),
-                           sources, result, layout)
-            else:
-                run_as_op(get, compiled, sources, [result], label)
-            if factor is not None:
-                result.mul_(factor)
-
-        if not async_op:
-            return run()
-        return _run_apart(run, get().stream if result.is_cuda else None, *sources,
-                          result)
+    def _function(self, plan: Plan) -> Function:
+        if plan not in self._functions:
+            # After set_separate_reduce_scatter_group, hops have groups of their own
+            # too.
+            is_separate = (
+                plan.kind == "reduce_scatter" and
+                plan.group is not _pytorch.shard_group(self._parameters))
+            self._functions[plan] = Function(
+                self.name, plan, self._parameters.device, is_separate)
+        return self._functions[plan]
 
     def _options_at(self, step: int) -> Options:
-        return next(options for first, options in self._variants
-                    if first <= step)
+        for first, options in self._variants:
+            if first <= step:
+                return options
+        raise AssertionError("expected options from step 0 on")
 
-    def _check_capture(self) -> None:
-        if _pytorch.is_captured():
+    def _check_capture(self, tensor: torch.Tensor) -> None:
+        if _pytorch.is_captured(tensor):
             raise RuntimeError(
                 f"'{self.name}': expected collectives that run, but got some that a "
                 f"CUDA graph records; what zpp counts and keeps from step to step "
@@ -576,7 +639,7 @@ class Communication:
         """Checks that FSDP2's own secondary partition, of
         reshard_after_forward, is that of the options. PyTorch does not provide
         its group earlier."""
-        if options.secondary in (None, "none") or group.size() >= self._ranks:
+        if options.secondary in (None, "none"):
             return
         wanted = _mesh.devices_of(options.secondary, parse_mesh(self.mesh))
         if group.size() != wanted:
@@ -592,34 +655,3 @@ def _whole(options: Options) -> Options:
     return (options.replace(weights="i8") if sends_differences(options)
             else options)
 
-
-def _run_parts(run: Callable[[list[torch.Tensor], list[torch.Tensor]], None],
-               sources: list[torch.Tensor], result: torch.Tensor, layout: Layout
-               ) -> None:
-    """Runs a function that has arguments and a result for each type."""
-    packed = [layout.pack(source) for source in sources]
-    # A difference is added to what is held.
-    parts = (packed[-1] if sources[-1] is result else
-             [result.new_empty(count * (result.numel() // layout.bytes), dtype=dtype)
-              for dtype, count in layout.parts])
-    run([part for of_type in zip(*packed) for part in of_type], parts)
-    layout.unpack(parts, result)
-
-
-def _share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return a.untyped_storage()._cdata == b.untyped_storage()._cdata
-
-
-def _run_apart(run: Callable[[], None], stream: torch.cuda.Stream | None,
-               *tensors: torch.Tensor) -> Work:
-    """Calls `run`, which uses the tensors, on a stream for which the calling one does
-    not wait; None on the CPU."""
-    if stream is None:
-        run()
-        return Work()
-    stream.wait_stream(torch.cuda.current_stream(stream.device))
-    with torch.cuda.stream(stream):
-        run()
-    for tensor in tensors:
-        tensor.record_stream(stream)
-    return Work(stream.record_event())

@@ -23,7 +23,7 @@ from zpp.torch import _agreement, _mesh, _pytorch
 from zpp.torch._accumulate import Passes
 from zpp.torch._ahead import Order
 from zpp.torch._bucket import sends_differences, tool_versions
-from zpp.torch._communication import Communication
+from zpp.torch._communication import Communication, Steps
 from zpp.torch._links import find_links
 from zpp.torch._plans import make_all
 from zpp.torch._runtime import library_version, use_groups
@@ -102,10 +102,10 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
         raise TypeError(f"schedule: expected options by step, such as "
                         f"{{5000: {{'gradients': 'none'}}}}, but got "
                         f"{schedule!r}")
-    if not isinstance(steps_done, int) or steps_done < 0:
+    if not _is_count(steps_done, 0):
         raise ValueError(f"steps_done: expected a number of steps, but got "
                          f"{steps_done!r}")
-    if not isinstance(micro_batches, int) or micro_batches < 1:
+    if not _is_count(micro_batches, 1):
         raise ValueError(f"micro_batches: expected a positive number, but got "
                          f"{micro_batches!r}")
     modules = dict(_pytorch.modules_of(model))
@@ -121,18 +121,24 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
     is_off = all(variant.weights == "none" and variant.gradients == "none"
                  and variant.accumulate in (None, "none")
                  for _, variant in variants)
+    if micro_batches > 1 and all(variant.accumulate in (None, "none")
+                                 for _, variant in variants):
+        warn(f"micro_batches={micro_batches}: it has no effect without accumulate; "
+             f"write accumulate='{list(parse_mesh(options.mesh))[-1]}' to send "
+             f"gradients once per update")
     _check_pending(modules)
+    _check_rest(model)
     for name, _, parameters in groups:
         _check_groups(name, parameters, parse_mesh(options.mesh))
         _check_own(name, parameters)
 
     passes = Passes(micro_batches)
     order: Order[Communication] = Order()
-    communications: list[Communication] = []
-    for name, module, parameters in groups:
-        communications.append(Communication(
-            name, module, parameters, options.mesh, variants, steps_done, passes,
-            order, communications))
+    steps = Steps(steps_done)
+    communications = [
+        Communication(name, module, parameters, options.mesh, variants, steps,
+                      passes, order)
+        for name, module, parameters in groups]
     _agreement.check(all_groups, {
         **{f"options from step {step}": repr(variant)
            for step, variant in variants},
@@ -173,6 +179,25 @@ def communications_of(model: nn.Module
     for name, module in _pytorch.modules_of(model):
         for number, communication in enumerate(_attached.get(module, ())):
             yield name, number, communication
+
+
+def _is_count(value: Any, least: int) -> bool:
+    return (isinstance(value, int) and not isinstance(value, bool)
+            and value >= least)
+
+
+def _check_rest(model: nn.Module) -> None:
+    """Warns of trained parameters that fully_shard does not manage yet: those of a
+    root that is sharded later would be left alone in silence."""
+    managed = {id(parameter) for _, module in _pytorch.modules_of(model)
+               for parameter in module.parameters()}
+    rest = [name for name, parameter in model.named_parameters()
+            if parameter.requires_grad and id(parameter) not in managed]
+    if rest:
+        warn(f"expected fully_shard to be called for all of the model before "
+             f"compress, but got {len(rest)} parameters outside of it, such as "
+             f"'{rest[0]}': they are not compressed, and neither is what "
+             f"fully_shard is called for later")
 
 
 def _check_pending(modules: Mapping[str, FSDPModule]) -> None:
@@ -240,7 +265,8 @@ def report(model: nn.Module) -> dict:
       "collectives", for each collective of a module its
       "module", "kind", "type", "elements" of one rank's slice, "group",
       "calls", the bytes that a rank sends over each tier per call, "before" and
-      "after", whether it was "rewritten", and the "reason" where not; "total",
+      "after", whether it was "rewritten", and the "reason" where not, and for those
+      that are run by hops the same of each of the "hops" that was run; "total",
       the bytes of all calls, "before" and "after", and "state_bytes" that the
       device of this rank holds between gathers. What PyTorch's own collectives
       send is not in it, once compress has given them back.

@@ -5,6 +5,7 @@
 import itertools
 import math
 import pathlib
+import re
 import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,6 +15,9 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from zpp._links import NO_LINKS
 
+_SPEED = r"(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?g(?:bit|byte)"
+#: A link as the compiler reads it: its speed, that of a ring, a latency.
+_LINK = re.compile(rf"[^=]+={_SPEED}(?:/{_SPEED})?(?:\+\S+s)?")
 #: The compiler's default of `Options.gradients`.
 _GRADIENTS = "i8:i4"
 
@@ -145,8 +149,13 @@ def read_links(links: str | None, mesh: Mapping[str, int]) -> str | None:
             raise ValueError(f"links: expected a line 'links=...' in {links}, "
                              f"but got none")
         text = found[-1]
+    for link in text.split(","):
+        if not _LINK.fullmatch(link):
+            raise ValueError(f"links: expected TIER=NUMBERgbit or "
+                             f"TIER=NUMBERgbyte, but got {link!r}")
     names = [link.partition("=")[0] for link in text.split(",")]
-    if len(set(names)) < len(names) or not set(names) <= set(mesh):
+    wanted = {name for name, size in mesh.items() if size > 1}
+    if len(set(names)) < len(names) or not wanted <= set(names) <= set(mesh):
         raise ValueError(f"links: expected each tier of {describe(mesh)} once, "
                          f"but got {text!r}")
     return text

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -45,16 +45,21 @@ class Plan:
     reason: str
     #: The order of a slice with several types.
     layout: Layout | None = None
+    #: Those that are run one after the other in its place.
+    hops: tuple["Plan", ...] = ()
 
     def entry(self, name: str, calls: int) -> dict:
         """The entry of the report."""
         return {
             "module": name, "kind": self.kind, "type": self.type,
             "elements": (self.elements if self.layout is None else
-                         sum(count for _, count in self.layout.parts)), "group": _mesh.describe(self.tiers),
-            "calls": calls, "before": dict(self.before),
-            "after": dict(self.after), "rewritten": not self.reason,
-            "reason": self.reason}
+                         sum(count for _, count in self.layout.parts)),
+            **self._outcome(), "calls": calls, "before": dict(self.before),
+            "hops": [hop._outcome() for hop in self.hops]}
+
+    def _outcome(self) -> dict:
+        return {"group": _mesh.describe(self.tiers), "after": dict(self.after),
+                "rewritten": not self.reason, "reason": self.reason}
 
 
 @functools.cache
@@ -123,6 +128,10 @@ def _volume(kind: str, dtype: torch.dtype, elements: int,
             for tier, bytes_ in as_f32.items()}
 
 
+#: Why the gather within a secondary group is PyTorch's.
+_WITHIN = "within the secondary group weights travel as they are"
+
+
 @functools.cache
 def plan_hops(outer: Plan, mesh: str, group: dist.ProcessGroup,
               inner: dist.ProcessGroup, dtype: torch.dtype, is_held: bool
@@ -134,15 +143,17 @@ def plan_hops(outer: Plan, mesh: str, group: dist.ProcessGroup,
         return _mesh.find_tiers(parse_mesh(mesh),
                                 dist.get_process_group_ranks(part))
 
+    elements = outer.elements * dist.get_world_size(outer.group)
+    within = _volume("all_gather", dtype, elements, tiers_of(inner))
+    hops = [] if is_held else [outer]
+    if within:
+        hops.append(Plan("all_gather", outer.type, elements, inner,
+                         tiers_of(inner), within, within, None, _WITHIN))
     tiers = tiers_of(group)
-    after = Counter(dict.fromkeys(tiers, 0))
-    after.update(_volume("all_gather", dtype,
-                         outer.elements * dist.get_world_size(outer.group),
-                         tiers_of(inner)))
-    after.update({} if is_held else outer.after)
-    return Plan("all_gather", outer.type, outer.elements, group, tiers,
-                _volume("all_gather", dtype, outer.elements, tiers),
-                dict(after), None, "", outer.layout)
+    # What is held is not sent again.
+    return _by_hops(outer, group, tiers,
+                    _volume("all_gather", dtype, outer.elements, tiers), hops,
+                    "" if is_held else outer.reason)
 
 
 @functools.cache
@@ -150,9 +161,8 @@ def plan_in_vain(outer: Plan, mesh: str, group: dist.ProcessGroup) -> Plan:
     """A hop that was run ahead of a gather over `group` and whose result was not used,
     for the report: nobody would have sent it otherwise."""
     tiers = _mesh.find_tiers(parse_mesh(mesh), dist.get_process_group_ranks(group))
-    none = dict.fromkeys(tiers, 0)
-    return Plan(outer.kind, outer.type, outer.elements, group, tiers, none,
-                {**none, **outer.after}, None, "", outer.layout)
+    return _by_hops(outer, group, tiers, dict.fromkeys(tiers, 0), [outer],
+                    outer.reason)
 
 
 @functools.cache
@@ -166,13 +176,23 @@ def plan_sum(outer: Plan, dtype: torch.dtype, hops: tuple[Plan, ...],
       is_reduced: whether FSDP2 would reduce this micro-batch.
     """
     before = _volume("reduce_scatter", dtype, outer.elements, outer.tiers)
-    after = Counter(dict.fromkeys(outer.tiers, 0))
+    # Less is sent where a hop waits.
+    is_rewritten = outer not in hops or any(hop.compiled for hop in hops)
+    return _by_hops(
+        dataclasses.replace(outer, type=_TYPES.get(dtype) or str(dtype)),
+        outer.group, outer.tiers,
+        before if is_reduced else dict.fromkeys(before, 0), hops,
+        "" if is_rewritten else outer.reason)
+
+
+def _by_hops(outer: Plan, group: dist.ProcessGroup, tiers: dict[str, int],
+             before: dict[str, int], hops: Sequence[Plan], reason: str) -> Plan:
+    """A collective over `group` by some hops."""
+    after = Counter(dict.fromkeys(tiers, 0))
     for hop in hops:
         after.update(hop.after)
-    return Plan(outer.kind, _TYPES.get(dtype) or str(dtype), outer.elements,
-                outer.group, outer.tiers,
-                before if is_reduced else dict.fromkeys(before, 0), dict(after),
-                None, "")
+    return Plan(outer.kind, outer.type, outer.elements, group, tiers, before,
+                dict(after), None, reason, outer.layout, tuple(hops))
 
 
 def make_all(makers: Iterable[Callable[[], Plan]]) -> list[Plan]:

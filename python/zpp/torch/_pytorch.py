@@ -7,7 +7,7 @@ import dataclasses
 import datetime
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -361,25 +361,23 @@ def part_of(group: dist.ProcessGroup, ranks: tuple[int, ...],
     backend = group._get_backend(device)
     options = getattr(backend, "options", None)
     return dist.new_group(
-        ranks, timeout=_timeout_of(group, device),
+        ranks, timeout=timeout_of(group, device),
         backend=f"{device.type}:{backend.name()}",
         # NCCL's: priority of streams and configuration. Others have none.
         pg_options=(copy.copy(options) if backend.name() == "nccl" else None),
         use_local_synchronization=True, group_desc="zpp")
 
 
-def follow_timeout(group: dist.ProcessGroup, of: dist.ProcessGroup,
-                   device: torch.device) -> None:
-    """Gives `group` the time limit of another one, which may have changed."""
-    wanted = _timeout_of(of, device)
-    if wanted is not None and wanted != _timeout_of(group, device):
-        group._get_backend(device)._set_default_timeout(wanted)
-
-
-def _timeout_of(group: dist.ProcessGroup, device: torch.device
-                ) -> datetime.timedelta | None:
+def timeout_of(group: dist.ProcessGroup, device: torch.device
+               ) -> datetime.timedelta | None:
+    """The time limit of a group; None if it has none."""
     options = getattr(group._get_backend(device), "options", None)
     return getattr(options, "_timeout", None)
+
+
+def set_timeout(group: dist.ProcessGroup, device: torch.device,
+                timeout: datetime.timedelta) -> None:
+    group._get_backend(device)._set_default_timeout(timeout)
 
 
 def is_fake(group: dist.ProcessGroup) -> bool:
@@ -402,6 +400,72 @@ def is_backward() -> bool:
     return torch._C._current_graph_task_id() != -1
 
 
-def is_captured() -> bool:
-    """Whether a CUDA graph records what the current stream gets."""
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+def is_captured(tensor: torch.Tensor) -> bool:
+    """Whether a CUDA graph records what is done with a tensor."""
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def is_watched(tensor: torch.Tensor) -> bool:
+    """Whether a profiler, a mode or a subclass wants to see what is done with a
+    tensor."""
+    return (type(tensor) is not torch.Tensor
+            or torch.autograd._profiler_enabled()
+            or torch._C._len_torch_dispatch_stack() > 0
+            or torch._C._len_torch_function_stack() > 0
+            or torch.compiler.is_compiling())
+
+
+#: A range for profilers and observers, at no cost where there are none.
+record_range = torch._C._profiler._RecordFunctionFast
+
+
+#===--------------------------------------------------------------------===#
+# Exchanges of PyTorch
+#===--------------------------------------------------------------------===#
+
+# Newer versions have other names for some, and the older ones as wrappers.
+_ALL_GATHER, _REDUCE_SCATTER = (
+    new if hasattr(dist, new) else old for new, old in (
+        ("all_gather_single", "all_gather_into_tensor"),
+        ("reduce_scatter_single", "reduce_scatter_tensor")))
+
+
+def all_gather(result: torch.Tensor, source: torch.Tensor,
+               group: dist.ProcessGroup, async_op: bool = False
+               ) -> dist.Work | None:
+    return getattr(dist, _ALL_GATHER)(result, source, group=group,
+                                      async_op=async_op)
+
+
+def all_to_all(result: torch.Tensor, source: torch.Tensor,
+               group: dist.ProcessGroup) -> None:
+    dist.all_to_all_single(result, source, group=group)
+
+
+def reduce_scatter(result: torch.Tensor, source: torch.Tensor,
+                   group: dist.ProcessGroup, op: Any, async_op: bool = False
+                   ) -> dist.Work | None:
+    return getattr(dist, _REDUCE_SCATTER)(result, source, op=op, group=group,
+                                          async_op=async_op)
+
+
+def all_gathers(results: Sequence[torch.Tensor], sources: Sequence[torch.Tensor],
+                group: dist.ProcessGroup) -> None:
+    """Gathers several tensors, which take the place of one: NCCL launches them
+    together."""
+    if len(results) == 1:
+        all_gather(results[0], sources[0], group)
+    else:
+        group.allgather_into_tensor_coalesced(
+            list(results), list(sources)).wait()
+
+
+def reduce_scatters(results: Sequence[torch.Tensor],
+                    sources: Sequence[torch.Tensor], group: dist.ProcessGroup
+                    ) -> None:
+    """Likewise, with sums."""
+    if len(results) == 1:
+        reduce_scatter(results[0], sources[0], group, dist.ReduceOp.SUM)
+    else:
+        group.reduce_scatter_tensor_coalesced(
+            list(results), list(sources)).wait()

@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """libzpp_rt: runs compiled buckets, through process groups of PyTorch."""
 
-import contextlib
 import ctypes
+import datetime
 import functools
 import hashlib
 import itertools
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -71,6 +72,9 @@ _known_parts: dict[tuple[dist.ProcessGroup, tuple[int, ...]],
                    dist.ProcessGroup] = {}
 #: Those of them that were made here.
 _made_parts: set[dist.ProcessGroup] = set()
+#: Those that follow the time limit of a group, and the limit that they have.
+_followers: dict[dist.ProcessGroup, list[dist.ProcessGroup]] = {}
+_timeouts: dict[dist.ProcessGroup, datetime.timedelta] = {}
 #: They live as long as the process.
 _runners: dict[tuple, "Runner"] = {}
 
@@ -125,7 +129,26 @@ def get_part(group: dist.ProcessGroup, ranks: tuple[int, ...],
         made = _pytorch.part_of(group, ranks, device)
         _known_parts[key] = made
         _made_parts.add(made)
-    return _known_parts[key]
+    part = _known_parts[key]
+    if part in _made_parts and part not in _followers.get(group, ()):
+        _followers.setdefault(group, []).append(part)
+        # It may have been made for another group, with another limit.
+        _timeouts.pop(group, None)
+    return part
+
+
+def follow_timeout(group: dist.ProcessGroup, device: torch.device) -> None:
+    """Gives the parts of a group that were made here its time limit, which may have
+    changed."""
+    parts = _followers.get(group)
+    if parts is None:
+        return
+    timeout = _pytorch.timeout_of(group, device)
+    if timeout is None or _timeouts.get(group) == timeout:
+        return
+    for part in parts:
+        _pytorch.set_timeout(part, device, timeout)
+    _timeouts[group] = timeout
 
 
 class Runner:
@@ -146,8 +169,9 @@ class Runner:
         self._parts = {tuple(range(group.size())): group}
         for members in find_parts(tiers, group.rank()):
             self._part(members)
-        #: Tensors that the running function may read and write.
-        self._tensors: Sequence[torch.Tensor] = ()
+        #: Tensors that the running function may read and write, with their
+        #: addresses and bytes.
+        self._buffers: list[tuple[int, int, torch.Tensor]] = []
         #: The error of an exchange that failed.
         self._error: BaseException | None = None
         self._is_cuda = device.type == "cuda"
@@ -156,9 +180,9 @@ class Runner:
         self._functions = _Exchanges(
             struct_size=ctypes.sizeof(_Exchanges),
             all_to_all=_ExchangeFunction(functools.partial(
-                self._exchange, "all_to_all_single", False)),
+                self._exchange, _pytorch.all_to_all, False)),
             all_gather=_ExchangeFunction(functools.partial(
-                self._exchange, "all_gather_into_tensor", True)))
+                self._exchange, _pytorch.all_gather, True)))
         desc = _WorldDesc(
             struct_size=ctypes.sizeof(_WorldDesc), backend=device.type.encode(),
             mesh=describe(tiers).encode(),
@@ -203,42 +227,43 @@ class Runner:
           The exception of PyTorch if an exchange failed, otherwise
           RuntimeError.
         """
-        workspace = torch.empty(compiled.workspace_bytes, dtype=torch.uint8,
-                                device=results[0].device)
-        self._tensors = (
-            *(_as_bytes(sources[place], count) for place, count in
-              zip(compiled.inputs, compiled.input_bytes, strict=True)),
-            *(_as_bytes(results[place], count) for place, count in
-              zip(compiled.outputs, compiled.output_bytes, strict=True)), workspace)
-        buffers = (ctypes.c_void_p * len(self._tensors))(
-            *(tensor.data_ptr() for tensor in self._tensors))
+        follow_timeout(self._group, self._device)
+        tensors = [
+            *(_checked(sources[place], count) for place, count in
+              zip(compiled.inputs, compiled.input_bytes)),
+            *(_checked(results[place], count) for place, count in
+              zip(compiled.outputs, compiled.output_bytes)),
+            torch.empty(compiled.workspace_bytes, dtype=torch.uint8,
+                        device=self._device)]
+        addresses = [tensor.data_ptr() for tensor in tensors]
+        self._buffers = [
+            (address, tensor.nbytes, tensor)
+            for address, tensor in zip(addresses, tensors)]
+        buffers = (ctypes.c_void_p * len(addresses))(*addresses)
         library = _library()
         try:
             if self._is_cuda:
-                stream = torch.cuda.current_stream(workspace.device)
+                stream = torch.cuda.current_stream(self._device)
                 library.zpp_rt_enter(self._rank, stream.cuda_stream)
             _function(compiled.library, compiled.function)(self._rank, buffers)
         finally:
-            self._tensors = ()
+            self._buffers = []
         error, self._error = self._error, None
         if error is not None:
             raise error
         if message := library.zpp_rt_rank_message(self._rank):
             raise RuntimeError(message.decode(errors="replace"))
 
-    def _exchange(self, collective: str, is_gather: bool, _, exchange, source,
-                  result, message, message_bytes) -> int:
+    def _exchange(self, collective: Callable[..., Any], is_gather: bool, _,
+                  exchange, source, result, message, message_bytes) -> int:
         """zpp_rt_exchange_function. No exception may leave it."""
         try:
             call = exchange.contents
             count, chunk = call.num_members, call.chunk_bytes
             group = self._part(tuple(call.members[:count]))
-            if group in _made_parts:
-                _pytorch.follow_timeout(group, self._group, self._device)
-            getattr(dist, collective)(
-                self._find(result, chunk * count),
-                self._find(source, chunk * (1 if is_gather else count)),
-                group=group)
+            collective(self._find(result, chunk * count),
+                       self._find(source, chunk * (1 if is_gather else count)),
+                       group)
             return 0
         except BaseException as error:
             self._error = error
@@ -248,10 +273,13 @@ class Runner:
 
     def _find(self, address: int, count: int) -> torch.Tensor:
         """The bytes at an address."""
-        for tensor in self._tensors:
-            offset = address - tensor.data_ptr()
-            if 0 <= offset and offset + count <= tensor.numel():
-                return tensor[offset:offset + count]
+        for start, size, tensor in self._buffers:
+            offset = address - start
+            if 0 <= offset and offset + count <= size:
+                if tensor.dtype != torch.uint8:
+                    tensor = tensor.view(-1).view(torch.uint8)
+                return (tensor if count == size else
+                        tensor.narrow(0, offset, count))
         raise RuntimeError(f"expected an exchange within the buffers of its "
                            f"function, but got {count} bytes at {address:#x}")
 
@@ -276,13 +304,16 @@ _operators.define("run(Tensor[] sources, Tensor(a!)[] results, int call) -> ()")
 def run_as_op(get_runner: Callable[[], Runner], compiled: Compiled,
               sources: Sequence[torch.Tensor], results: Sequence[torch.Tensor],
               label: str) -> None:
-    """Runs a function as an operator of PyTorch, so that profiles and modes see
-    it. Fake tensors, of a dry run, need no runner: nothing is sent, and
-    results have their shapes already.
+    """Runs a function, as an operator of PyTorch where profiles or modes see it.
+    Fake tensors, of a dry run, need no runner: nothing is sent, and results have
+    their shapes already.
 
     Args:
       label: its name in profiles.
     """
+    if not _pytorch.is_watched(results[0]):
+        _run_labelled(get_runner, compiled, sources, results, label)
+        return
     number = next(_numbers)
     _pending[number] = get_runner, compiled, label
     try:
@@ -295,19 +326,27 @@ def run_as_op(get_runner: Callable[[], Runner], compiled: Compiled,
 def _run(sources: Sequence[torch.Tensor], results: Sequence[torch.Tensor],
          call: int) -> None:
     get_runner, compiled, label = _pending[call]
-    with torch.profiler.record_function(label), _nvtx_range(label, results[0]):
-        get_runner().run(compiled, sources, results)
+    _run_labelled(get_runner, compiled, sources, results, label)
+
+
+def _run_labelled(get_runner: Callable[[], Runner], compiled: Compiled,
+                  sources: Sequence[torch.Tensor],
+                  results: Sequence[torch.Tensor], label: str) -> None:
+    with _pytorch.record_range(label):
+        if not results[0].is_cuda:
+            get_runner().run(compiled, sources, results)
+            return
+        torch.cuda.nvtx.range_push(label)
+        try:
+            get_runner().run(compiled, sources, results)
+        finally:
+            torch.cuda.nvtx.range_pop()
 
 
 @torch.library.register_fake("zpp::run", lib=_operators)
 def _run_fake(sources: Sequence[torch.Tensor], results: Sequence[torch.Tensor],
               call: int) -> None:
     pass
-
-
-def _nvtx_range(label: str, tensor: torch.Tensor):
-    return (torch.cuda.nvtx.range(label) if tensor.is_cuda else
-            contextlib.nullcontext())
 
 
 @functools.cache
@@ -348,9 +387,8 @@ def _function(library: pathlib.Path, name: str):
     return function
 
 
-def _as_bytes(tensor: torch.Tensor, count: int) -> torch.Tensor:
-    content = tensor.reshape(-1).view(torch.uint8)
-    if content.numel() != count or content.data_ptr() != tensor.data_ptr():
+def _checked(tensor: torch.Tensor, count: int) -> torch.Tensor:
+    if tensor.nbytes != count or not tensor.is_contiguous():
         raise RuntimeError(f"expected a contiguous tensor of {count} bytes, "
-                           f"but got {content.numel()} bytes in {tensor.shape}")
-    return content
+                           f"but got {tensor.nbytes} bytes in {tensor.shape}")
+    return tensor

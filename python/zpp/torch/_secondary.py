@@ -215,7 +215,7 @@ class SecondaryPartition:
         """Gathers what `own` has returned on the ranks of the group earlier: the next
         difference is one to that."""
         held = self.get_buffer(own.numel() * group.size(), own)
-        dist.all_gather_into_tensor(held, own, group=group)
+        _pytorch.all_gather(held, own, group)
         self._base, self._step = group, -1
         self.record_use()
 
@@ -229,10 +229,10 @@ class SecondaryPartition:
             result.copy_(self._tensor)
         else:
             # Slice by slice, so that each comes to its place.
-            count = self._tensor.numel() // hops.outer.size()
-            for held, part in zip(self._tensor.split(count),
-                                  result.split(count * hops.inner.size())):
-                dist.all_gather_into_tensor(part, held, group=hops.inner)
+            nodes = hops.outer.size()
+            _pytorch.all_gathers(result.view(nodes, -1).unbind(),
+                                 self._tensor.view(nodes, -1).unbind(),
+                                 hops.inner)
         self.record_use()
 
     def record_use(self) -> None:

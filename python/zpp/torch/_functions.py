@@ -1,0 +1,104 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Compiled plans that a module runs in each step."""
+
+import functools
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+from zpp.torch._calls import Work
+from zpp.torch._layout import Layout
+from zpp.torch._plans import Plan
+from zpp.torch._runtime import Runner, get_runner, run_as_op
+
+
+class Function:
+    """A compiled plan of a module. It has at hand what does not change from step to
+    step, because FSDP2 waits for it.
+
+    Args:
+      name: of the module.
+      is_separate: as `get_runner` has it.
+    """
+
+    def __init__(self, name: str, plan: Plan, device: torch.device,
+                 is_separate: bool):
+        assert plan.compiled
+        self._plan = plan
+        self._compiled = plan.compiled
+        self._device = device
+        self._is_separate = is_separate
+        self._label = (f"zpp::{plan.kind} {name or 'the root module'} "
+                       f"{sum(plan.compiled.sent.values())} B")
+
+    @functools.cached_property
+    def runner(self) -> Runner:
+        """All ranks of the group make it together."""
+        return get_runner(self._plan.group, self._plan.tiers, self._device,
+                          self._plan.kind, self._is_separate)
+
+    def __call__(self, sources: list[torch.Tensor], result: torch.Tensor,
+                 async_op: bool = False, factor: float | None = None
+                 ) -> dist.Work | None:
+        """Args:
+          factor: the number by which the result is multiplied.
+        """
+        # FSDP2 gathers and reduces in place, but a function's buffers must not
+        # overlap, but for what is held.
+        if self._plan.layout is None and _share_memory(sources[0], result):
+            sources = [sources[0].clone(), *sources[1:]]
+        if not async_op:
+            self._run(sources, result, factor)
+            return None
+        return run_apart(
+            lambda: self._run(sources, result, factor),
+            self.runner.stream if result.is_cuda else None, *sources, result)
+
+    def _run(self, sources: list[torch.Tensor], result: torch.Tensor,
+             factor: float | None) -> None:
+        layout = self._plan.layout
+        if layout is not None:
+            self._run_parts(sources, result, layout)
+        else:
+            self._call(sources, [result])
+        if factor is not None:
+            result.mul_(factor)
+
+    def _run_parts(self, sources: list[torch.Tensor], result: torch.Tensor,
+                   layout: Layout) -> None:
+        """Runs a function that has arguments and a result for each type."""
+        packed = [layout.pack(source) for source in sources]
+        # A difference is added to what is held.
+        parts = (packed[-1] if sources[-1] is result else
+                 [result.new_empty(count * (result.numel() // layout.bytes),
+                                   dtype=dtype)
+                  for dtype, count in layout.parts])
+        self._call([part for of_type in zip(*packed) for part in of_type], parts)
+        layout.unpack(parts, result)
+
+    def _call(self, sources: list[torch.Tensor], results: list[torch.Tensor]
+              ) -> None:
+        # A dry run makes no runner.
+        run_as_op(lambda: self.runner, self._compiled, sources, results,
+                  self._label)
+
+
+def run_apart(run: Callable[[], None], stream: torch.cuda.Stream | None,
+              *tensors: torch.Tensor) -> Work:
+    """Calls `run`, which uses the tensors, on a stream for which the calling one does
+    not wait; None on the CPU."""
+    if stream is None:
+        run()
+        return Work()
+    stream.wait_stream(torch.cuda.current_stream(stream.device))
+    with torch.cuda.stream(stream):
+        run()
+    for tensor in tensors:
+        tensor.record_stream(stream)
+    return Work(stream.record_event())
+
+
+def _share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.untyped_storage()._cdata == b.untyped_storage()._cdata
