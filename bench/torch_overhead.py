@@ -32,7 +32,8 @@ from peers import MODEL, TINY
 LIMIT_SECONDS = 400
 OFF = {"weights": "none", "gradients": "none"}
 #: Options of zpp.
-VARIANTS = {"FSDP2": OFF, "FSDP2 + zpp": {"links": "none"},
+VARIANTS = {"FSDP2": OFF, "FSDP2 + zpp, defaults": {},
+            "FSDP2 + zpp, everything": {"links": "none"},
             "FSDP2 + zpp, links": {"links": "gpu=400gbyte"},
             "FSDP2 again": OFF}
 
