@@ -60,9 +60,14 @@ while (($#)); do
     exported=$(realpath "${2:?expected a directory after --steps}")
     shift
     ;;
-  kernels | sanitize | runtime | jax | run | torch | bench) steps+=("$1") ;;
   -h | --help) usage && exit 0 ;;
-  *) usage >&2 && exit 2 ;;
+  *)
+    if [[ " ${all_steps[*]} " != *" $1 "* ]]; then
+      echo "expected one of the steps ${all_steps[*]}, but got '$1'" >&2
+      exit 2
+    fi
+    steps+=("$1")
+    ;;
   esac
   shift
 done
@@ -185,15 +190,7 @@ run "GPUs, by nvidia-smi" nvidia-smi -L &&
   run configure configure &&
   run build cmake --build "$build" --parallel "$(nproc)" &&
   for step in "${steps[@]}"; do
-    case $step in
-    kernels) step_kernels ;;
-    sanitize) step_sanitize ;;
-    runtime) step_runtime ;;
-    jax) step_jax ;;
-    run) step_run ;;
-    torch) step_torch ;;
-    bench) step_bench ;;
-    esac
+    "step_$step"
   done
 
 if ((${#failed[@]})); then
