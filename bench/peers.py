@@ -178,10 +178,10 @@ def run_processes(args, name: str, two_nodes: bool, on_links: list[str]
     command = [
         python_of(args, peer), "-m", "lab.peer", "--peer", name, "--config",
         json.dumps(args.config), "--sequences", args.sequences, "--platform",
-        args.platform, "--micro-batches", args.micro_batches, "--links", *on_links, "--warm-up", args.warm_up,
-        "--timed", args.steps * (1 if two_nodes else NVLINK_STEPS), "--tc",
-        args.tc, "--port", launch.free_port(),
-        "--ranks", args.ranks, "--processes", count, "--results", written]
+        args.platform, "--micro-batches", args.micro_batches, "--links", *on_links,
+        "--warm-up", args.warm_up, "--timed",
+        args.steps * (1 if two_nodes else NVLINK_STEPS), "--tc", args.tc, "--port",
+        launch.free_port(), "--ranks", args.ranks, "--processes", count, "--results", written]
     environment = launch.environment() | {
         "JAX_COMPILATION_CACHE_DIR": str(args.log / "cache")}
     if on_cpu:
