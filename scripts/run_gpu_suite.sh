@@ -129,6 +129,8 @@ step_runtime() {
   # collectives two or more, those of faults four.
   run "runtime: GPUs" env ZPP_TEST_BACKENDS=cuda ZPP_TEST_GPUS="$gpus" \
     "$build/unittests/Runtime/ZppRuntimeTests" --gtest_filter='*cuda*'
+  run "runtime: collectives of NCCL" env ZPP_TEST_BACKENDS=cuda \
+    ZPP_TEST_GPUS="$gpus" "$build/unittests/Runtime/ZppPlainTests"
   ((gpus >= 4)) || echo "=== runtime: faults skipped, fewer than 4 GPUs"
 }
 

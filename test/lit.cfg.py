@@ -46,7 +46,7 @@ llvm_config.add_tool_substitutions(
 llvm_config.with_environment("PATH", tool_dirs, append_path=True)
 
 # A program after %simulated-gpu has libzpp_rt on simulated GPUs
-# (unittests/SimulatedGpu).
+# (unittests/SimulatedGpu); %zpp-perf-simulated, which has it linked in, too.
 simulated = [
     os.path.join(config.zpp_obj_root, "lib", name)
     for name in ("libzpp_rt_simulated.so", "libnccl-simulated.so")
@@ -58,6 +58,11 @@ config.substitutions += [
     (
         "%simulated-gpu",
         "env LD_PRELOAD={} ZPP_NCCL_LIBRARY={}".format(*simulated),
+    ),
+    (
+        "%zpp-perf-simulated",
+        "env ZPP_NCCL_LIBRARY={} {}/unittests/SimulatedGpu/zpp-perf-simulated".format(
+            simulated[1], config.zpp_obj_root),
     ),
     ("%python", config.python_executable),
     ("%zpp_src", config.zpp_src_root),

@@ -75,12 +75,6 @@ public:
                           void *output) = 0;
   virtual Status allGatherChunks(const ExchangeOperation &operation,
                                  const void *input, void *output) = 0;
-  virtual Status plainReduceScatter(const PlainOperation &operation,
-                                    const void *input, void *output) = 0;
-  virtual Status plainAllGather(const PlainOperation &operation,
-                                const void *input, void *output) = 0;
-  virtual Status plainAllReduce(const PlainOperation &operation,
-                                const void *input, void *output) = 0;
 
   /// Waits for all operations.
   virtual Status synchronize() = 0;

@@ -22,6 +22,17 @@ OperationName::OperationName(const char *kind, const char *name)
   label += std::string(" ") + name;
 }
 
+OperationName::OperationName(const char *kind, const char *name,
+                             const std::vector<AxisRef> &axes)
+    : OperationName(kind, name) {
+  title += " along";
+  for (const AxisRef &axis : axes) {
+    bool isFirst = &axis == &axes.front();
+    title += (isFirst ? " " : ", ") + axis.name;
+    along += (isFirst ? "" : ",") + axis.name;
+  }
+}
+
 //===----------------------------------------------------------------------===//
 // Parts of descriptors
 //===----------------------------------------------------------------------===//
@@ -333,28 +344,6 @@ Status rt::parse(const zpp_rt_exchange_desc &desc, const Mesh &mesh,
   return status;
 }
 
-Status rt::parse(const zpp_rt_plain_desc &desc, const Mesh &mesh,
-                 PlainKind kind, PlainOperation &operation) {
-  Status status = checkAxes(desc.axes, desc.num_axes, mesh, operation.axes);
-  if (status.ok())
-    status = checkType(desc.element_type, operation.type);
-  if (status.ok())
-    status = checkElements(desc.elements);
-  if (!status.ok())
-    return status;
-  int64_t size = numDevices(operation.axes);
-  if (desc.elements % size != 0)
-    return invalid(expected("elements that are a multiple of the group's " +
-                                std::to_string(size),
-                            desc.elements));
-  int64_t all = desc.elements * elementBytes(operation.type);
-  operation.chunkBytes = all / size;
-  operation.footprint = {
-      kind == PlainKind::AllGather ? operation.chunkBytes : all,
-      kind == PlainKind::ReduceScatter ? operation.chunkBytes : all};
-  return {};
-}
-
 //===----------------------------------------------------------------------===//
 // Keys
 //===----------------------------------------------------------------------===//
@@ -431,9 +420,5 @@ bool rt::appendKey(zpp_rt_reduce_quantize_desc desc, std::string &key) {
 
 bool rt::appendKey(zpp_rt_exchange_desc desc, std::string &key) {
   moveText(desc.mesh, key);
-  return moveAxes(desc.axes, desc.num_axes, key) && appendValues(desc, key);
-}
-
-bool rt::appendKey(zpp_rt_plain_desc desc, std::string &key) {
   return moveAxes(desc.axes, desc.num_axes, key) && appendValues(desc, key);
 }

@@ -71,6 +71,9 @@ struct OperationName {
   /// `kind` is a literal, the name of the entry point. `name` is the
   /// descriptor's, and may be null.
   OperationName(const char *kind, const char *name);
+  /// An exchange along `axes`.
+  OperationName(const char *kind, const char *name,
+                const std::vector<AxisRef> &axes);
 
   /// "all_to_all"
   const char *kind;
@@ -132,12 +135,6 @@ struct ByAxes {
                   const std::vector<AxisRef> &b) const;
 };
 
-/// A collective of the communication library on elements. `chunkBytes` is what
-/// each member contributes or gets.
-struct PlainOperation : ExchangeOperation {
-  ElementType type;
-};
-
 /// Parse a descriptor, except its name, into `operation`, or return what is
 /// wrong with it. The rows of a copy are the pieces of its footprint.
 Status parse(const zpp_rt_copy_desc &desc, Operation &operation);
@@ -151,10 +148,6 @@ Status parse(const zpp_rt_reduce_quantize_desc &desc,
              ReduceQuantizeOperation &operation);
 Status parse(const zpp_rt_exchange_desc &desc, const Mesh &mesh, bool isGather,
              ExchangeOperation &operation);
-/// The action of a collective of the communication library.
-enum class PlainKind { ReduceScatter, AllGather, AllReduce };
-Status parse(const zpp_rt_plain_desc &desc, const Mesh &mesh, PlainKind kind,
-             PlainOperation &operation);
 
 /// Append the value of a descriptor to `key`, including what it points to.
 /// Return false if that is too long for a key, or missing.
@@ -164,7 +157,6 @@ bool appendKey(zpp_rt_quantize_desc desc, std::string &key);
 bool appendKey(zpp_rt_reduce_desc desc, std::string &key);
 bool appendKey(zpp_rt_reduce_quantize_desc desc, std::string &key);
 bool appendKey(zpp_rt_exchange_desc desc, std::string &key);
-bool appendKey(zpp_rt_plain_desc desc, std::string &key);
 
 } // namespace zpp::rt
 

@@ -37,16 +37,11 @@ Status zpp_rt_rank::read(const char *entrypoint, const Desc &desc,
   auto fresh = std::make_shared<OperationT>();
   if (Status status = parse(desc, *fresh); !status.ok())
     return status;
-  OperationName name(entrypoint, desc.name);
-  if constexpr (std::is_base_of_v<ExchangeOperation, OperationT>) {
-    name.title += " along";
-    for (const AxisRef &axis : fresh->axes) {
-      bool isFirst = &axis == &fresh->axes.front();
-      name.title += (isFirst ? " " : ", ") + axis.name;
-      name.along += (isFirst ? "" : ",") + axis.name;
-    }
-  }
-  fresh->name = std::make_shared<const OperationName>(std::move(name));
+  if constexpr (std::is_base_of_v<ExchangeOperation, OperationT>)
+    fresh->name = std::make_shared<const OperationName>(entrypoint, desc.name,
+                                                        fresh->axes);
+  else
+    fresh->name = std::make_shared<const OperationName>(entrypoint, desc.name);
   operation = fresh.get();
   current = fresh;
   if (operations.size() == kMaxOperations)
@@ -265,38 +260,4 @@ zpp_rt_status zpp_rt_all_gather_chunks(zpp_rt_rank *rank,
                                        const void *input, void *output) {
   return exchange(rank, "all_gather_chunks", desc, input, output,
                   /*isGather=*/true, &RankBackend::allGatherChunks);
-}
-
-static zpp_rt_status plain(zpp_rt_rank *rank, const char *entrypoint,
-                           const zpp_rt_plain_desc *desc, const void *input,
-                           void *output, PlainKind kind,
-                           Status (RankBackend::*run)(const PlainOperation &,
-                                                      const void *, void *)) {
-  return execute<PlainOperation>(
-      rank, entrypoint, desc, input, output,
-      [&](auto &desc, auto &operation) {
-        return parse(desc, rank->state->world.mesh, kind, operation);
-      },
-      run);
-}
-
-zpp_rt_status zpp_rt_plain_reduce_scatter(zpp_rt_rank *rank,
-                                          const zpp_rt_plain_desc *desc,
-                                          const void *input, void *output) {
-  return plain(rank, "plain_reduce_scatter", desc, input, output,
-               PlainKind::ReduceScatter, &RankBackend::plainReduceScatter);
-}
-
-zpp_rt_status zpp_rt_plain_all_gather(zpp_rt_rank *rank,
-                                      const zpp_rt_plain_desc *desc,
-                                      const void *input, void *output) {
-  return plain(rank, "plain_all_gather", desc, input, output,
-               PlainKind::AllGather, &RankBackend::plainAllGather);
-}
-
-zpp_rt_status zpp_rt_plain_all_reduce(zpp_rt_rank *rank,
-                                      const zpp_rt_plain_desc *desc,
-                                      const void *input, void *output) {
-  return plain(rank, "plain_all_reduce", desc, input, output,
-               PlainKind::AllReduce, &RankBackend::plainAllReduce);
 }

@@ -189,23 +189,10 @@ void Plan::allGather(const std::vector<AxisRef> &axes, int64_t chunkBytes,
   exchange(axes, chunkBytes, /*isGather=*/true, from, to);
 }
 
-void Plan::plain(const std::vector<AxisRef> &axes, ElementType type,
-                 int64_t elements, PlainCollective collective, Place from,
-                 Place to) {
+void Plan::plain(const rt::PlainCollective &collective, Place from, Place to) {
   operations.push_back(
       {[=](zpp_rt_rank *rank, const void *input, void *output) {
-         std::vector<zpp_rt_axis> group = getAxes(axes);
-         auto desc = makeDesc<zpp_rt_plain_desc>();
-         desc.axes = group.data();
-         desc.num_axes = group.size();
-         desc.elements = elements;
-         desc.element_type = static_cast<int64_t>(type);
-         auto *call = collective == PlainCollective::AllGather
-                          ? zpp_rt_plain_all_gather
-                      : collective == PlainCollective::AllReduce
-                          ? zpp_rt_plain_all_reduce
-                          : zpp_rt_plain_reduce_scatter;
-         call(rank, &desc, input, output);
+         rt::runPlain(rank, collective, input, output);
        },
        from, to});
 }
@@ -465,11 +452,11 @@ Plan perf::makeAllGather(const Mesh &mesh, ElementType type, int64_t elements,
 }
 
 Plan perf::makePlain(const Mesh &mesh, ElementType type, int64_t elements,
-                     PlainCollective collective) {
+                     rt::PlainCollective::Kind kind) {
   int64_t all = elements * elementBytes(type), slice = all / mesh.numDevices();
-  Plan plan(collective == PlainCollective::AllGather ? slice : all,
-            collective == PlainCollective::ReduceScatter ? slice : all);
-  plan.plain(getAllAxes(mesh), type, elements, collective, Plan::input(),
+  Plan plan(kind == rt::PlainCollective::AllGather ? slice : all,
+            kind == rt::PlainCollective::ReduceScatter ? slice : all);
+  plan.plain({kind, getAllAxes(mesh), type, elements}, Plan::input(),
              Plan::output());
   return plan;
 }

@@ -8,6 +8,7 @@
 #ifndef ZPP_TOOLS_ZPP_PERF_PLAN_H
 #define ZPP_TOOLS_ZPP_PERF_PLAN_H
 
+#include "Plain/Plain.h"
 #include "zpp/Runtime/zpp_rt.h"
 #include "zpp/Support/BlockQuant.h"
 #include "zpp/Support/Mesh.h"
@@ -19,9 +20,6 @@
 #include <vector>
 
 namespace zpp::perf {
-
-/// The action of the communication library in one call.
-enum class PlainCollective { ReduceScatter, AllGather, AllReduce };
 
 /// Operations of a rank on their own buffers. A plan is made once for all
 /// ranks; each rank has a `Run` of it.
@@ -59,10 +57,8 @@ public:
                 Place from, Place to);
   void allGather(const std::vector<AxisRef> &axes, int64_t chunkBytes,
                  Place from, Place to);
-  /// The communication library's own collective, on `elements` in total.
-  void plain(const std::vector<AxisRef> &axes, ElementType type,
-             int64_t elements, PlainCollective collective, Place from,
-             Place to);
+  /// The communication library's own collective.
+  void plain(const rt::PlainCollective &collective, Place from, Place to);
   /// A copy, which kernels are compared with.
   void copy(int64_t count, Place from, Place to);
 
@@ -127,7 +123,7 @@ Plan makeAllReduce(const Mesh &mesh, ElementType type, int64_t elements,
 
 /// One of these collectives, done by the communication library.
 Plan makePlain(const Mesh &mesh, ElementType type, int64_t elements,
-               PlainCollective collective);
+               rt::PlainCollective::Kind kind);
 
 } // namespace zpp::perf
 

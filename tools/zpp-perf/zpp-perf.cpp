@@ -241,7 +241,7 @@ double Bench::getError(ElementType type, const std::vector<uint8_t> &measured,
 // Tables
 //===----------------------------------------------------------------------===//
 
-static void runCollective(const Bench &bench, PlainCollective collective) {
+static void runCollective(const Bench &bench, rt::PlainCollective::Kind kind) {
   const Options &options = bench.options;
   int64_t ranks = bench.mesh.numDevices();
   bench.print("%12s %12s %10s %10s %10s %10s %12s %8s\n", "bytes", "time_usec",
@@ -252,23 +252,22 @@ static void runCollective(const Bench &bench, PlainCollective collective) {
     int64_t unit = ranks * elementBytes(options.type);
     int64_t elements = (bytes + unit - 1) / unit * ranks;
     Plan plan =
-        collective == PlainCollective::AllGather
+        kind == rt::PlainCollective::AllGather
             ? makeAllGather(bench.mesh, options.type, elements,
                             options.formats.front(), options.block)
-        : collective == PlainCollective::AllReduce
+        : kind == rt::PlainCollective::AllReduce
             ? makeAllReduce(bench.mesh, options.type, elements, options.formats,
                             options.reduced, options.block, options.stages)
             : makeReduceScatter(bench.mesh, options.type, elements,
                                 options.formats, options.block, options.stages);
     Measurement measured = bench.measure(plan, options.type);
-    Measurement plain =
-        bench.measure(makePlain(bench.mesh, options.type, elements, collective),
-                      options.type);
+    Measurement plain = bench.measure(
+        makePlain(bench.mesh, options.type, elements, kind), options.type);
     double error = bench.getError(options.type, measured.result, plain.result);
     int64_t moved = elements * elementBytes(options.type);
     double algorithm = static_cast<double>(moved) / measured.usec / 1e3;
     // As nccl-tests count: an all-reduce crosses the links twice.
-    int64_t times = collective == PlainCollective::AllReduce ? 2 : 1;
+    int64_t times = kind == rt::PlainCollective::AllReduce ? 2 : 1;
     bench.print("%12lld %12.1f %10.1f %10.3f %10.3f %10.2e %12.1f %8.2f\n",
                 static_cast<long long>(moved), measured.usec, measured.hostUsec,
                 algorithm,
@@ -380,11 +379,11 @@ static void runRank(const Options &options, const Mesh &mesh,
     fail("rank " + std::to_string(index) + ": " + message);
   Bench bench(options, mesh, rank, index);
   if (options.operation == kReduceScatter)
-    runCollective(bench, PlainCollective::ReduceScatter);
+    runCollective(bench, rt::PlainCollective::ReduceScatter);
   else if (options.operation == kAllGather)
-    runCollective(bench, PlainCollective::AllGather);
+    runCollective(bench, rt::PlainCollective::AllGather);
   else if (options.operation == kAllReduce)
-    runCollective(bench, PlainCollective::AllReduce);
+    runCollective(bench, rt::PlainCollective::AllReduce);
   else if (options.operation == kCalibrate)
     calibrate(bench);
   else

@@ -17,12 +17,7 @@ using namespace zpp;
 
 namespace {
 
-constexpr ElementType kTypes[] = {ElementType::F32, ElementType::BF16,
-                                  ElementType::F16};
 constexpr WireFormat kFormats[] = {WireFormat::I8, WireFormat::I4};
-constexpr const char *kMeshes[] = {"node:1,gpu:1", "node:1,gpu:3",
-                                   "node:2,gpu:2", "node:2,gpu:4",
-                                   "rack:2,node:2,gpu:2"};
 
 SliceMap makeMap(int64_t outer, std::vector<int64_t> factors, int64_t extent,
                  int64_t inner, std::vector<int64_t> chunkFactors,
@@ -89,8 +84,6 @@ std::vector<WireFormatAndBlock> getWiresAndRotations() {
   return wires;
 }
 
-Bytes fill(int64_t bytes) { return Bytes(bytes, 0x5c); }
-
 /// The bytes of `count` chunks, `stride` bytes apart, from the first byte to
 /// the last.
 Bytes spread(const Bytes &chunks, int64_t count, int64_t stride) {
@@ -124,19 +117,7 @@ protected:
   ~Local() override { zpp_rt_rank_destroy(rank); }
 };
 
-class Collective : public testing::TestWithParam<std::string> {
-protected:
-  /// The meshes that the back end has enough ranks for.
-  static std::vector<const char *> getMeshes() {
-    std::vector<const char *> meshes;
-    for (const char *text : kMeshes) {
-      std::string error;
-      if (Mesh::parse(text, error)->numDevices() <= getMaxRanks(GetParam()))
-        meshes.push_back(text);
-    }
-    return meshes;
-  }
-};
+class Collective : public testing::TestWithParam<std::string> {};
 
 //===----------------------------------------------------------------------===//
 // Local operations
@@ -489,13 +470,6 @@ std::vector<zpp_rt_axis> getAxes(const std::vector<AxisRef> &axes) {
   return result;
 }
 
-Mesh parseMesh(const char *text) {
-  std::string error;
-  std::optional<Mesh> mesh = Mesh::parse(text, error);
-  EXPECT_TRUE(mesh) << error;
-  return *mesh;
-}
-
 /// Each axis, all of them, all in reverse order, and parts of the last axis.
 std::vector<std::vector<AxisRef>> getGroupings(const Mesh &mesh) {
   std::vector<std::vector<AxisRef>> groupings;
@@ -516,7 +490,7 @@ std::vector<std::vector<AxisRef>> getGroupings(const Mesh &mesh) {
 }
 
 TEST_P(Collective, Exchange) {
-  for (const char *text : getMeshes()) {
+  for (const char *text : getMeshes(GetParam())) {
     Mesh mesh = parseMesh(text);
     TestWorld world(GetParam(), text);
     struct Case {
@@ -555,72 +529,6 @@ TEST_P(Collective, Exchange) {
                   test.expected[index])
             << text << " " << test.chunkBytes;
       }
-    });
-  }
-}
-
-/// The references: integers, so that the order of a sum does not matter.
-TEST_P(Collective, Plain) {
-  for (const char *text : getMeshes()) {
-    Mesh mesh = parseMesh(text);
-    TestWorld world(GetParam(), text);
-    world.runAll([&](zpp_rt_rank *rank, int64_t index) {
-      std::vector<AxisRef> all;
-      for (size_t i = 0; i < mesh.getAxes().size(); ++i)
-        all.push_back(mesh.getAxis(i));
-      std::vector<std::vector<AxisRef>> groupings = {all, {all.back()}};
-      for (const std::vector<AxisRef> &grouping : groupings)
-        for (ElementType type : kTypes)
-          for (int64_t part : {0, 1, 40}) {
-            std::vector<zpp_rt_axis> axes = getAxes(grouping);
-            int64_t size = numDevices(grouping);
-            std::vector<std::vector<int64_t>> groups = mesh.getGroups(grouping);
-            const std::vector<int64_t> &group = *std::find_if(
-                groups.begin(), groups.end(), [&](const auto &members) {
-                  return std::count(members.begin(), members.end(), index) > 0;
-                });
-            int64_t self =
-                std::find(group.begin(), group.end(), index) - group.begin();
-            auto desc = makeDesc<zpp_rt_plain_desc>();
-            desc.axes = axes.data();
-            desc.num_axes = axes.size();
-            desc.elements = part * size;
-            desc.element_type = static_cast<int64_t>(type);
-            auto makeInput = [&](int64_t rank, int64_t elements) {
-              Bytes data(elements * elementBytes(type));
-              for (int64_t i = 0; i < elements; ++i)
-                writeElement(type, rank + i % 7, data.data(), i);
-              return data;
-            };
-            Bytes sum(part * elementBytes(type)), gathered;
-            Bytes reduced(part * size * elementBytes(type));
-            for (int64_t i = 0; i < part * size; ++i) {
-              float value = 0;
-              for (int64_t member : group)
-                value += member + i % 7;
-              writeElement(type, value, reduced.data(), i);
-            }
-            for (int64_t i = 0; i < part; ++i) {
-              float value = 0;
-              for (int64_t member : group)
-                value += member + (self * part + i) % 7;
-              writeElement(type, value, sum.data(), i);
-            }
-            for (int64_t member : group) {
-              Bytes input = makeInput(member, part);
-              gathered.insert(gathered.end(), input.begin(), input.end());
-            }
-            EXPECT_EQ(runLocal(rank, zpp_rt_plain_reduce_scatter, desc,
-                               makeInput(index, part * size), fill(sum.size())),
-                      sum);
-            EXPECT_EQ(runLocal(rank, zpp_rt_plain_all_gather, desc,
-                               makeInput(index, part), fill(gathered.size())),
-                      gathered);
-            EXPECT_EQ(runLocal(rank, zpp_rt_plain_all_reduce, desc,
-                               makeInput(index, part * size),
-                               fill(reduced.size())),
-                      reduced);
-          }
     });
   }
 }
@@ -705,7 +613,7 @@ struct Scatter {
 };
 
 TEST_P(Collective, HierarchicalReduceScatter) {
-  for (const char *text : getMeshes()) {
+  for (const char *text : getMeshes(GetParam())) {
     TestWorld world(GetParam(), text);
     std::vector<Scatter> scatters;
     for (ElementType type : kTypes)

@@ -24,6 +24,29 @@
 
 namespace zpp {
 
+inline constexpr ElementType kTypes[] = {ElementType::F32, ElementType::BF16,
+                                         ElementType::F16};
+
+/// Content of outputs before an operation.
+inline Bytes fill(int64_t bytes) { return Bytes(bytes, 0x5c); }
+
+inline Mesh parseMesh(const char *text) {
+  std::string error;
+  std::optional<Mesh> mesh = Mesh::parse(text, error);
+  EXPECT_TRUE(mesh) << error;
+  return *mesh;
+}
+
+/// The meshes of collectives that the back end has enough ranks for.
+inline std::vector<const char *> getMeshes(const std::string &backend) {
+  std::vector<const char *> meshes;
+  for (const char *text : {"node:1,gpu:1", "node:1,gpu:3", "node:2,gpu:2",
+                           "node:2,gpu:4", "rack:2,node:2,gpu:2"})
+    if (parseMesh(text).numDevices() <= getMaxRanks(backend))
+      meshes.push_back(text);
+  return meshes;
+}
+
 //===----------------------------------------------------------------------===//
 // Elements
 //===----------------------------------------------------------------------===//

@@ -70,8 +70,8 @@ extern "C" {
 
 /* The version of this interface. A library of the same major version and the
  * same or a later minor version runs what was compiled with this header. */
-#define ZPP_RT_VERSION_MAJOR 1
-#define ZPP_RT_VERSION_MINOR 4
+#define ZPP_RT_VERSION_MAJOR 2
+#define ZPP_RT_VERSION_MINOR 0
 #define ZPP_RT_VERSION (ZPP_RT_VERSION_MAJOR * 1000 + ZPP_RT_VERSION_MINOR)
 
 /* ZPP_RT_VERSION of the header that the library was compiled with. */
@@ -572,32 +572,6 @@ typedef struct zpp_rt_exchange_desc {
    * the same names. NULL: any mesh. */
   const char *mesh;
 } zpp_rt_exchange_desc;
-
-/* A collective of the communication library on a whole tensor: the reference
- * that operations are compared with. The input of a reduce-scatter
- * (ncclReduceScatter) and the output of an all-gather (ncclAllGather) have
- * `elements` on each member; the output of the former and the input of the
- * latter have `elements` divided by the size of the group, which must divide
- * it. Input and output of an all-reduce (ncclAllReduce) have `elements`. The
- * library decides in which order it adds. */
-typedef struct zpp_rt_plain_desc {
-  size_t struct_size;
-  const char *name;
-  const zpp_rt_axis *axes;
-  int64_t num_axes;
-  int64_t elements;
-  int64_t element_type;
-} zpp_rt_plain_desc;
-
-ZPP_RT_EXPORT zpp_rt_status
-zpp_rt_plain_reduce_scatter(zpp_rt_rank *rank, const zpp_rt_plain_desc *desc,
-                            const void *input, void *output);
-ZPP_RT_EXPORT zpp_rt_status
-zpp_rt_plain_all_gather(zpp_rt_rank *rank, const zpp_rt_plain_desc *desc,
-                        const void *input, void *output);
-ZPP_RT_EXPORT zpp_rt_status
-zpp_rt_plain_all_reduce(zpp_rt_rank *rank, const zpp_rt_plain_desc *desc,
-                        const void *input, void *output);
 
 #define ZPP_RT_ENTRYPOINT(NAME, DESC, OP)                                      \
   ZPP_RT_EXPORT zpp_rt_status zpp_rt_##NAME(zpp_rt_rank *rank,                 \

@@ -31,29 +31,6 @@ public:
                          void *output) override {
     return exchange(operation, input, output, 0);
   }
-  Status plainReduceScatter(const PlainOperation &operation, const void *input,
-                            void *output) override {
-    return meet(operation, input,
-                [&](const std::vector<const void *> &inputs, int64_t self) {
-                  int64_t bytes = operation.chunkBytes;
-                  addOnCpu(operation.type, inputs, self * bytes,
-                           bytes / elementBytes(operation.type), output);
-                });
-  }
-  Status plainAllGather(const PlainOperation &operation, const void *input,
-                        void *output) override {
-    return exchange(operation, input, output, 0);
-  }
-  Status plainAllReduce(const PlainOperation &operation, const void *input,
-                        void *output) override {
-    return meet(operation, input,
-                [&](const std::vector<const void *> &inputs, int64_t) {
-                  addOnCpu(operation.type, inputs, 0,
-                           operation.footprint.output.span() /
-                               elementBytes(operation.type),
-                           output);
-                });
-  }
 
   /// Nothing to do: all ranks are in this process, and the world tells them.
   void fail(const Status &) override {}

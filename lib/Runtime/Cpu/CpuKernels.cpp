@@ -223,11 +223,3 @@ void rt::reduceQuantizeOnCpu(const ReduceQuantizeOperation &operation,
   quantize.footprint.output = operation.footprint.output;
   quantizeOnCpu(quantize, partial.data(), /*held=*/nullptr, output);
 }
-
-void rt::addOnCpu(ElementType type, const std::vector<const void *> &inputs,
-                  int64_t offset, int64_t elements, void *output) {
-  std::vector<float> sum(elements, 0.0f);
-  for (const void *input : inputs)
-    accumulate(type, bytesAt(input, offset), sum);
-  narrow(type, sum.data(), elements, output, 0);
-}

@@ -26,11 +26,6 @@ void reduceOnCpu(const ReduceOperation &operation, const void *input,
 void reduceQuantizeOnCpu(const ReduceQuantizeOperation &operation,
                          const void *input, void *output);
 
-/// output[i] = the sum, in f32 and in order, of element i of each input, which
-/// starts `offset` bytes after the pointer in `inputs`.
-void addOnCpu(ElementType type, const std::vector<const void *> &inputs,
-              int64_t offset, int64_t elements, void *output);
-
 } // namespace zpp::rt
 
 #endif // ZPP_LIB_RUNTIME_CPUKERNELS_H

@@ -137,6 +137,21 @@ bool CudaRank::areTiers(const std::vector<AxisRef> &axes) const {
   return true;
 }
 
+Status CudaRank::callLibrary(const ExchangeOperation &operation,
+                             const void *input, void *output,
+                             const LibraryCall &call) {
+  DeviceGuard guard(device);
+  Communicator *group;
+  ZPP_RT_TRY(communicators->getOrCreate(operation.axes, group));
+  ZPP_RT_TRY(meet(operation, /*forSends=*/false, *group));
+  if (operation.chunkBytes == 0)
+    return {};
+  return communicate(
+      operation, operation.footprint, getStream(operation.axes),
+      getAccesses(operation, input, output),
+      [&](cudaStream_t stream) { return call(group->handle, stream); });
+}
+
 Status CudaRank::allGatherChunks(const ExchangeOperation &operation,
                                  const void *input, void *output) {
   DeviceGuard guard(device);
@@ -149,16 +164,15 @@ Status CudaRank::allGatherChunks(const ExchangeOperation &operation,
   facts.isLocal = group->isLocal;
   facts.areTiers = areTiers(operation.axes);
   GatherPath path = chooseGatherPath(facts);
+  if (path == GatherPath::Library)
+    return callLibrary(
+        operation, input, output, [&](ncclComm_t group, cudaStream_t stream) {
+          return nccl->ncclAllGather(input, output, operation.chunkBytes,
+                                     ncclUint8, group, stream);
+        });
   ZPP_RT_TRY(meet(operation, /*forSends=*/path == GatherPath::Group, *group));
   if (operation.chunkBytes == 0)
     return {};
-  if (path == GatherPath::Library)
-    return communicate(
-        operation, operation.footprint, getStream(operation.axes),
-        getAccesses(operation, input, output), [&](cudaStream_t stream) {
-          return nccl->ncclAllGather(input, output, operation.chunkBytes,
-                                     ncclUint8, group->handle, stream);
-        });
   std::vector<const Communicator *> tiers = {group};
   if (path == GatherPath::Tiers) {
     tiers.clear();
@@ -173,80 +187,4 @@ Status CudaRank::allGatherChunks(const ExchangeOperation &operation,
     shapes.push_back(tier->shape());
   return run(operation, planGather(operation.chunkBytes, shapes), tiers, input,
              output);
-}
-
-//===----------------------------------------------------------------------===//
-// Whole tensors
-//===----------------------------------------------------------------------===//
-
-/// NCCL's name of a type.
-static ncclDataType_t getType(ElementType type) {
-  switch (type) {
-  case ElementType::F32:
-    return ncclFloat32;
-  case ElementType::BF16:
-    return ncclBfloat16;
-  case ElementType::F16:
-    return ncclFloat16;
-  }
-  return ncclFloat32;
-}
-
-Status CudaRank::communicateAsLibrary(const PlainOperation &operation,
-                                      const void *input, void *output,
-                                      const LibraryCall &call) {
-  DeviceGuard guard(device);
-  Communicator *group;
-  ZPP_RT_TRY(communicators->getOrCreate(operation.axes, group));
-  ZPP_RT_TRY(meet(operation, /*forSends=*/false, *group));
-  if (!group->isOrdered)
-    return {ZPP_RT_UNSUPPORTED,
-            "expected axes in the order of the mesh, but got another one"};
-  if (operation.chunkBytes == 0)
-    return {};
-  return communicate(
-      operation, operation.footprint, getStream(operation.axes),
-      getAccesses(operation, input, output),
-      [&](cudaStream_t stream) -> ncclResult_t {
-        if (group->size() == 1)
-          return cudaMemcpyAsync(output, input, operation.chunkBytes,
-                                 cudaMemcpyDefault, stream) == cudaSuccess
-                     ? ncclSuccess
-                     : ncclUnhandledCudaError;
-        return call(operation.chunkBytes / elementBytes(operation.type),
-                    getType(operation.type), group->handle, stream);
-      });
-}
-
-Status CudaRank::plainReduceScatter(const PlainOperation &operation,
-                                    const void *input, void *output) {
-  return communicateAsLibrary(operation, input, output,
-                              [&](size_t count, ncclDataType_t type,
-                                  ncclComm_t handle, cudaStream_t stream) {
-                                return nccl->ncclReduceScatter(
-                                    input, output, count, type, ncclSum, handle,
-                                    stream);
-                              });
-}
-
-Status CudaRank::plainAllGather(const PlainOperation &operation,
-                                const void *input, void *output) {
-  return communicateAsLibrary(operation, input, output,
-                              [&](size_t count, ncclDataType_t type,
-                                  ncclComm_t handle, cudaStream_t stream) {
-                                return nccl->ncclAllGather(
-                                    input, output, count, type, handle, stream);
-                              });
-}
-
-Status CudaRank::plainAllReduce(const PlainOperation &operation,
-                                const void *input, void *output) {
-  return communicateAsLibrary(operation, input, output,
-                              [&](size_t count, ncclDataType_t type,
-                                  ncclComm_t handle, cudaStream_t stream) {
-                                return nccl->ncclAllReduce(
-                                    input, output,
-                                    count * numDevices(operation.axes), type,
-                                    ncclSum, handle, stream);
-                              });
 }

@@ -82,12 +82,15 @@ public:
                   void *output) override;
   Status allGatherChunks(const ExchangeOperation &operation, const void *input,
                          void *output) override;
-  Status plainReduceScatter(const PlainOperation &operation, const void *input,
-                            void *output) override;
-  Status plainAllGather(const PlainOperation &operation, const void *input,
-                        void *output) override;
-  Status plainAllReduce(const PlainOperation &operation, const void *input,
-                        void *output) override;
+  /// Calls a collective of NCCL with the communicator of a group, which is null
+  /// for a group of one.
+  using LibraryCall =
+      std::function<ncclResult_t(ncclComm_t group, cudaStream_t stream)>;
+  /// Queues `call`, which moves what `operation` says. The axes are in the
+  /// order of the mesh.
+  Status callLibrary(const ExchangeOperation &operation, const void *input,
+                     void *output, const LibraryCall &call);
+  const NcclLibrary &getLibrary() const { return *nccl; }
 
   Status synchronize() override;
   bool canMeasure() override { return !streams->isCapturing(); }
@@ -128,13 +131,6 @@ private:
                      const Footprint &footprint, size_t stream,
                      Accesses accesses,
                      const std::function<ncclResult_t(cudaStream_t)> &calls);
-  /// Queues a collective of NCCL on the elements of the group.
-  using LibraryCall =
-      std::function<ncclResult_t(size_t count, ncclDataType_t type,
-                                 ncclComm_t handle, cudaStream_t stream)>;
-  Status communicateAsLibrary(const PlainOperation &operation,
-                              const void *input, void *output,
-                              const LibraryCall &call);
   /// Whether `axes` are whole axes in the order of the mesh.
   bool areTiers(const std::vector<AxisRef> &axes) const;
   /// The stream for exchanges along `axes`.

@@ -116,6 +116,7 @@ Status zpp::rt::loadNccl(const std::string &file, const NcclLibrary *&library) {
     // Never unloaded, because NCCL has threads.
     static NcclLibrary table;
     table = {};
+    table.handle = handle;
     message = resolve(handle, table);
     if (!message.empty()) {
       dlclose(handle);

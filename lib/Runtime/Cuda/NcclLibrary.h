@@ -34,9 +34,7 @@
   X(ncclGroupEnd)                                                              \
   X(ncclSend)                                                                  \
   X(ncclRecv)                                                                  \
-  X(ncclAllGather)                                                             \
-  X(ncclAllReduce)                                                             \
-  X(ncclReduceScatter)
+  X(ncclAllGather)
 
 namespace zpp::rt {
 
@@ -49,6 +47,8 @@ struct NcclLibrary {
   /// NCCL_VERSION_CODE of the library, which may differ from the header's.
   int version = 0;
   std::string path;
+  /// The result of dlopen.
+  void *handle = nullptr;
 };
 
 /// Loads NCCL into `library`, once in a process; it stays loaded. Takes the

@@ -27,33 +27,6 @@ public:
                          void *output) override {
     return exchange(operation, &ExternalExchanges::allGather, input, output);
   }
-  Status plainReduceScatter(const PlainOperation &operation, const void *input,
-                            void *output) override {
-    const int64_t bytes = operation.chunkBytes;
-    std::vector<uint8_t> parts(operation.footprint.input.span());
-    if (Status status = exchange(operation, &ExternalExchanges::allToAll, input,
-                                 parts.data());
-        !status.ok() || bytes == 0)
-      return status;
-    std::vector<const void *> sources;
-    for (size_t offset = 0; offset < parts.size(); offset += bytes)
-      sources.push_back(parts.data() + offset);
-    addOnCpu(operation.type, sources, 0, bytes / elementBytes(operation.type),
-             output);
-    return {};
-  }
-  Status plainAllGather(const PlainOperation &operation, const void *input,
-                        void *output) override {
-    return exchange(operation, &ExternalExchanges::allGather, input, output);
-  }
-  Status plainAllReduce(const PlainOperation &operation, const void *input,
-                        void *output) override {
-    std::vector<uint8_t> part(operation.chunkBytes);
-    if (Status status = plainReduceScatter(operation, input, part.data());
-        !status.ok())
-      return status;
-    return plainAllGather(operation, part.data(), output);
-  }
 
   /// Other processes learn it from the caller's functions.
   void fail(const Status &) override {}

@@ -167,46 +167,6 @@ public:
                          void *output) override {
     return exchange(operation, &ExternalExchanges::allGather, input, output);
   }
-  Status plainReduceScatter(const PlainOperation &operation, const void *input,
-                            void *output) override {
-    if (operation.chunkBytes == 0)
-      return {};
-    DeviceGuard guard(device);
-    ReduceOperation sum{};
-    sum.name = operation.name;
-    sum.sources = operation.footprint.input.span() / operation.chunkBytes;
-    sum.elements = operation.chunkBytes / elementBytes(operation.type);
-    sum.sourceType = sum.type = operation.type;
-    sum.wire.format = WireFormat::None;
-    sum.footprint = {
-        Pieces(sum.sources, operation.chunkBytes, operation.chunkBytes),
-        operation.chunkBytes};
-    void *parts;
-    ZPP_RT_TRY(memory->allocate(sum.footprint.input.span(), parts));
-    Status status =
-        exchange(operation, &ExternalExchanges::allToAll, input, parts);
-    if (status.ok())
-      status = reduce(sum, parts, output);
-    ZPP_RT_TRY(memory->free(parts));
-    return status;
-  }
-  Status plainAllGather(const PlainOperation &operation, const void *input,
-                        void *output) override {
-    return exchange(operation, &ExternalExchanges::allGather, input, output);
-  }
-  Status plainAllReduce(const PlainOperation &operation, const void *input,
-                        void *output) override {
-    if (operation.chunkBytes == 0)
-      return {};
-    DeviceGuard guard(device);
-    void *part;
-    ZPP_RT_TRY(memory->allocate(operation.chunkBytes, part));
-    Status status = plainReduceScatter(operation, input, part);
-    if (status.ok())
-      status = plainAllGather(operation, part, output);
-    ZPP_RT_TRY(memory->free(part));
-    return status;
-  }
 
   Status synchronize() override {
     DeviceGuard guard(device);
