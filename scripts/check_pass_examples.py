@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Runs the examples in the descriptions of passes.
+"""Runs the examples in the descriptions of passes, of which each has one at least.
 
 An example in a Passes.td is a block of IR after "*Input*:", or after "*Input*, with
 `OPTIONS`:", and one after "*Output*:". The pass makes the second of the first; both
@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PASS = re.compile(r'^def \w+\s*:\s*\w+<"([\w-]+)"(.*?)(?=^def |\Z)', re.MULTILINE | re.DOTALL)
+PASS = re.compile(r'^def \w+Pass\s*:\s*\w+<"([\w-]+)"(.*?)(?=^def |\Z)', re.MULTILINE | re.DOTALL)
 BLOCK = r"\s*```mlir\n(.*?)```"
 EXAMPLE = re.compile(
     r"\*Input\*(?:, with `([^`]*)`)?:" + BLOCK + r"\s*\*Output\*:" + BLOCK, re.DOTALL)
@@ -44,6 +44,8 @@ def check(zpp_opt, source):
         if len(examples) != len(INPUT.findall(description)):
             errors.append(f"{name}: expected an output and both in blocks of mlir for each "
                           f"input, but got {len(examples)} of {len(INPUT.findall(description))}")
+        if not examples:
+            errors.append(f"{name}: expected an example, but got none")
         for options, given, expected in examples:
             count += 1
             flag = f"--{name}={options}" if options else f"--{name}"

@@ -29,6 +29,18 @@ class LinksOption<string more = "">
              "Speeds of the tiers' links, such as node=50gbit,gpu=400gbyte, or "
              "a file with them" # more>;
 
+class WeightsOfOption<string where = "">
+    : Option<"weightsOf", "weights-of", "std::string", "\"\"",
+             where # "Arguments of the step to treat as weights even if the "
+             "step does not show that they are: all, or numbers and ranges, "
+             "such as 0,3-7">;
+
+class GradientsOfOption<string where = "">
+    : Option<"gradientsOf", "gradients-of", "std::string", "\"\"",
+             where # "Arguments of the step whose updates are sums of "
+             "gradients even if nothing proves it: all, or numbers and ranges, "
+             "such as 0,3-7">;
+
 class FormatOption<string defaultFormat, string formats>
     : Option<"format", "format", "std::string", "\"" # defaultFormat # "\"",
              "Format on the wire: " # formats>;
@@ -273,13 +285,8 @@ def ImportCollectivesPass : Zpp_ModulePass<"zero-import-collectives"> {
   }];
   let options = [
     MeshOption<"the module's own mesh">,
-    Option<"weightsOf", "weights-of", "std::string", "\"\"",
-           "Arguments of the step to treat as weights even if the step does "
-           "not show that they are: all, or numbers and ranges, such as "
-           "0,3-7">,
-    Option<"gradientsOf", "gradients-of", "std::string", "\"\"",
-           "Arguments of the step whose updates are sums of gradients even if "
-           "nothing proves it: all, or numbers and ranges, such as 0,3-7">,
+    WeightsOfOption<>,
+    GradientsOfOption<>,
     Option<"weights", "weights", "bool", "true", "Import weight gathers">,
     Option<"gradients", "gradients", "bool", "true",
            "Import gradient scatters and all-reduces">,
@@ -2295,15 +2302,12 @@ def ReportPass : Pass<"zero-report", "::mlir::ModuleOp"> {
            "16 bits and the memory, such as 989tflops,4800gbyte">,
     Option<"computeScale", "compute-scale", "double", "1",
            "Measured time of compute, divided by the predicted one">,
-    Option<"links", "links", "std::string", "\"\"",
-           "For the prediction, as in zeropp (default: NVLink on the fastest "
-           "tier, a tenth of the speed on each slower one)">,
+    LinksOption<" (default: NVLink on the fastest tier, a tenth of the speed on "
+                "each slower one)">,
     Option<"timeline", "timeline", "bool", "false",
            "List the predicted tasks as [stream, begin, end, label] (format=json)">,
-    Option<"weightsOf", "weights-of", "std::string", "\"\"",
-           "For a step that is not rewritten: as in zero-import-collectives">,
-    Option<"gradientsOf", "gradients-of", "std::string", "\"\"",
-           "For a step that is not rewritten: as in zero-import-collectives">,
+    WeightsOfOption<"For a step that is not rewritten: ">,
+    GradientsOfOption<"For a step that is not rewritten: ">,
     Option<"format", "format", "::zpp::ReportFormat",
            "::zpp::ReportFormat::Table", "Format of the report",
            [{::llvm::cl::values(
@@ -2373,21 +2377,66 @@ def ConcatInPlacePass : Pass<"zero-concat-in-place"> {
 def ViewPartsPass : Pass<"zero-view-parts"> {
   let summary = "Read the parts of a tensor as views of its buffer";
   let description = [{
-    Where zero ops read more than 16 slices of what an op has written into a
-    tensor of its own, and nothing else is done with it, replaces the slices by
-    views of its future buffer:
+    Where zero ops read more than `max-slices` slices of what an op has written
+    into a tensor of its own, and nothing else is done with it, replaces the
+    slices by views of its future buffer. Bufferization gives the same with and
+    without this pass, but compares each slice with all others, in quadratic
+    time.
+
+    *Input*, with `max-slices=1`:
 
     ```mlir
-    %b = bufferization.to_buffer %t read_only : tensor<8x96xi8> to memref<8x96xi8>
-    %v = memref.subview %b[0, 32] [8, 16] [1, 1]
-        : memref<8x96xi8> to memref<8x16xi8, strided<[96, 1], offset: 32>>
-    %s = bufferization.to_tensor %v restrict
-        : memref<8x16xi8, strided<[96, 1], offset: 32>> to tensor<8x16xi8>
+    #mesh = #zero.mesh<"gpu" = 4>
+    func.func @parts(%x: tensor<1x160xi8>, %a: tensor<4x64xf32>,
+        %b: tensor<4x64xf32>) -> (tensor<4x64xf32>, tensor<4x64xf32>) {
+      %empty = tensor.empty() : tensor<4x1x160xi8>
+      %all = zero.all_gather_chunks %x along ["gpu"] on #mesh into %empty :
+          tensor<1x160xi8> into tensor<4x1x160xi8> -> tensor<4x1x160xi8>
+      %0 = tensor.extract_slice %all[0, 0, 0] [4, 1, 80] [1, 1, 1] :
+          tensor<4x1x160xi8> to tensor<4x80xi8>
+      %1 = zero.dequantize %0 quant <i8, block = 64> into %a :
+          tensor<4x80xi8> into tensor<4x64xf32> -> tensor<4x64xf32>
+      %2 = tensor.extract_slice %all[0, 0, 80] [4, 1, 80] [1, 1, 1] :
+          tensor<4x1x160xi8> to tensor<4x80xi8>
+      %3 = zero.dequantize %2 quant <i8, block = 64> into %b :
+          tensor<4x80xi8> into tensor<4x64xf32> -> tensor<4x64xf32>
+      return %1, %3 : tensor<4x64xf32>, tensor<4x64xf32>
+    }
     ```
 
-    Bufferization gives the same with and without this pass, but compares each
-    slice with all others, in quadratic time.
+    *Output*:
+
+    ```mlir
+    #mesh = #zero.mesh<"gpu" = 4>
+    func.func @parts(%x: tensor<1x160xi8>, %a: tensor<4x64xf32>,
+        %b: tensor<4x64xf32>) -> (tensor<4x64xf32>, tensor<4x64xf32>) {
+      %empty = tensor.empty() : tensor<4x1x160xi8>
+      %all = zero.all_gather_chunks %x along ["gpu"] on #mesh into %empty :
+          tensor<1x160xi8> into tensor<4x1x160xi8> -> tensor<4x1x160xi8>
+      %buffer = bufferization.to_buffer %all read_only : tensor<4x1x160xi8> to
+          memref<4x1x160xi8>
+      %view = memref.subview %buffer[0, 0, 0] [4, 1, 80] [1, 1, 1] :
+          memref<4x1x160xi8> to memref<4x80xi8, strided<[160, 1]>>
+      %0 = bufferization.to_tensor %view restrict :
+          memref<4x80xi8, strided<[160, 1]>> to tensor<4x80xi8>
+      %1 = zero.dequantize %0 quant <i8, block = 64> into %a :
+          tensor<4x80xi8> into tensor<4x64xf32> -> tensor<4x64xf32>
+      %view_0 = memref.subview %buffer[0, 0, 80] [4, 1, 80] [1, 1, 1] :
+          memref<4x1x160xi8> to
+          memref<4x80xi8, strided<[160, 1], offset: 80>>
+      %2 = bufferization.to_tensor %view_0 restrict :
+          memref<4x80xi8, strided<[160, 1], offset: 80>> to tensor<4x80xi8>
+      %3 = zero.dequantize %2 quant <i8, block = 64> into %b :
+          tensor<4x80xi8> into tensor<4x64xf32> -> tensor<4x64xf32>
+      return %1, %3 : tensor<4x64xf32>, tensor<4x64xf32>
+    }
+    ```
   }];
+  let options = [
+    Option<"maxSlices", "max-slices", "unsigned", "16",
+           "Leave as many slices alone, which cost no time that one would "
+           "notice">,
+  ];
   let dependentDialects = ["::mlir::bufferization::BufferizationDialect",
                            "::mlir::memref::MemRefDialect"];
 }

@@ -26,9 +26,6 @@ namespace zpp {
 using namespace mlir;
 using namespace zpp;
 
-/// As many slices cost no time that one would notice.
-static constexpr size_t kMaxSlices = 16;
-
 static bool isZero(Operation *op) {
   return isa<zero::ZeroDialect>(op->getDialect());
 }
@@ -90,11 +87,13 @@ static void viewParts(OpResult whole) {
 namespace {
 class ViewPartsPass : public zpp::impl::ViewPartsPassBase<ViewPartsPass> {
 public:
+  using ViewPartsPassBase::ViewPartsPassBase;
+
   void runOnOperation() override {
     SmallVector<OpResult> wholes;
     getOperation()->walk([&](DestinationStyleOpInterface op) {
       for (OpResult result : op->getResults())
-        if (result.hasNUsesOrMore(kMaxSlices + 1) && isReadInParts(result))
+        if (result.hasNUsesOrMore(maxSlices + 1) && isReadInParts(result))
           wholes.push_back(result);
     });
     for (OpResult whole : wholes)

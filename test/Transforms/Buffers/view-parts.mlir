@@ -20,9 +20,10 @@
 // BUFFERS-NOT:     memref.copy
 // BUFFERS:         return
 
-// 16 slices, a whole that somebody else reads, and a slice that leaves the
-// function stay as they are.
+// As many slices as are left alone, a whole that somebody else reads, and a slice
+// that leaves the function stay as they are.
 // RUN: %python %S/Inputs/many_slices.py 16 | zpp-opt --zero-view-parts | FileCheck %s --check-prefix=SAME
+// RUN: zpp-opt %t.mlir --zero-view-parts=max-slices=17 | FileCheck %s --check-prefix=SAME
 // RUN: %python %S/Inputs/many_slices.py 17 whole | zpp-opt --zero-view-parts | FileCheck %s --check-prefix=SAME
 // RUN: %python %S/Inputs/many_slices.py 17 slice | zpp-opt --zero-view-parts | FileCheck %s --check-prefix=SAME
 // SAME-NOT: bufferization
