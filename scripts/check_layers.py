@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Checks that no #include goes up in the layers of docs/architecture.md.
+"""Checks that no #include goes up in the layers of docs/architecture.md, and that no
+other layer than Guest writes down names of other people's ops and attributes.
 
 The tables with the columns "layer", "folders" and "may include" are the rules. A
 folder `X` stands for lib/X and include/zpp/X, unless its path exists from the
@@ -20,6 +21,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 EXTERNAL = {"MLIR": ("mlir/", "llvm/", "llvm-c/", "mlir-c/"),
             "CUDA": ("cuda", "nccl"), "XLA": ("xla/",)}
 SOURCES = {".h", ".c", ".cpp", ".cu", ".cuh", ".def"}
+#: Names that the layer Guest alone knows; its Names.h gives them to others.
+GUEST_NAME = re.compile(r'"(?:chlo|jax|mhlo|sdy|shard|stablehlo)\.\w+"')
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^">]+)', re.MULTILINE)
 
 
@@ -92,6 +95,11 @@ class Layers:
                 self.errors.append(f"{path}: expected a layer for its folder")
                 continue
             text = (self.root / path).read_text()
+            for match in [] if layer == "Guest" else GUEST_NAME.finditer(text):
+                line = text.count("\n", 0, match.start()) + 1
+                self.errors.append(
+                    f"{path}:{line}: expected a name of Dialect/Guest/Names.h, but got "
+                    f"{match[0]}")
             for match in INCLUDE.finditer(text):
                 other = self.included(path, *match.groups())
                 if other and other not in self.allowed[layer]:

@@ -262,8 +262,8 @@ bool GradientProver::Search::isNeverNegative(Node node) const {
       return false;
     SmallVector<Node> operands = graph.getOperands(next);
     // Result i has the elements of operand i.
-    if (isBarrier(op) || isNamed(op, "stablehlo.sort") ||
-        (isNamed(op, "chlo.top_k") &&
+    if (isBarrier(op) || isNamed(op, guest::kSort) ||
+        (isNamed(op, guest::kTopK) &&
          graph.getValue(next) == op->getResult(0))) {
       if (!add(
               operands[cast<OpResult>(graph.getValue(next)).getResultNumber()]))

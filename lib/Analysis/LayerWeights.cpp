@@ -90,7 +90,7 @@ static Dims moveDims(Operation *op, unsigned operand, Dims dims) {
 }
 
 static bool isExponential(Operation *op) {
-  return op && isNamed(op, "stablehlo.exponential");
+  return op && isNamed(op, guest::kExponential);
 }
 
 /// The search for uses by layers.

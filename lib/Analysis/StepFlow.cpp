@@ -8,6 +8,7 @@
 #include "StepGraph.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinTypes.h"
+#include "zpp/Dialect/Guest/Names.h"
 #include "llvm/ADT/MapVector.h"
 
 #include <set>
@@ -145,7 +146,7 @@ std::string StepFlow::StepResult::describe() const {
   std::string text = std::to_string(index);
   auto name =
       const_cast<func::FuncOp &>(function).getResultAttrOfType<StringAttr>(
-          index, "jax.result_info");
+          index, guest::kResultInfo);
   if (name && !name.getValue().empty())
     text += " (" + name.str() + ")";
   return text;

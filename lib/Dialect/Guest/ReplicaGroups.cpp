@@ -289,7 +289,7 @@ ModuleCopies zpp::getModuleCopies(ModuleOp module) {
         module ? module->getAttrOfType<IntegerAttr>(name) : IntegerAttr();
     return count ? count.getInt() : 1;
   };
-  return {getCount("mhlo.num_replicas"), getCount("mhlo.num_partitions")};
+  return {getCount(guest::kNumReplicas), getCount(guest::kNumPartitions)};
 }
 
 std::optional<int64_t> zpp::getNumDevices(ModuleOp module) {

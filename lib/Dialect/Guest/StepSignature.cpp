@@ -8,6 +8,7 @@
 #include "zpp/Dialect/Guest/StepSignature.h"
 
 #include "mlir/IR/BuiltinAttributes.h"
+#include "zpp/Dialect/Guest/Names.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -30,7 +31,7 @@ StepSignature::StepSignature(func::FuncOp function) : function(function) {
   }
   for (unsigned result = 0; result < function.getNumResults(); ++result) {
     auto name =
-        function.getResultAttrOfType<StringAttr>(result, "jax.result_info");
+        function.getResultAttrOfType<StringAttr>(result, guest::kResultInfo);
     results.push_back(name ? name.str() : "");
   }
 }

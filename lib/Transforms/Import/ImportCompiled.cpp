@@ -9,6 +9,7 @@
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Transforms/Passes.h"
 #include "zpp/Dialect/Guest/ManualComputation.h"
+#include "zpp/Dialect/Guest/Names.h"
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Support/Mesh.h"
 #include "zpp/Transforms/Passes.h"
@@ -63,7 +64,7 @@ private:
              << own << " devices, on which the module runs, but got '" << mesh
              << "' of " << devices->numDevices();
     if (own == 1)
-      module->setAttr("mhlo.num_partitions",
+      module->setAttr(guest::kNumPartitions,
                       IntegerAttr::get(IntegerType::get(&getContext(), 32),
                                        devices->numDevices()));
     return success();

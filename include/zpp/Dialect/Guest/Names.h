@@ -30,6 +30,7 @@ inline constexpr llvm::StringLiteral kDotGeneral = "stablehlo.dot_general";
 inline constexpr llvm::StringLiteral kDynamicSlice = "stablehlo.dynamic_slice";
 inline constexpr llvm::StringLiteral kDynamicUpdateSlice =
     "stablehlo.dynamic_update_slice";
+inline constexpr llvm::StringLiteral kExponential = "stablehlo.exponential";
 inline constexpr llvm::StringLiteral kGather = "stablehlo.gather";
 inline constexpr llvm::StringLiteral kIf = "stablehlo.if";
 inline constexpr llvm::StringLiteral kIota = "stablehlo.iota";
@@ -42,9 +43,18 @@ inline constexpr llvm::StringLiteral kReturn = "stablehlo.return";
 inline constexpr llvm::StringLiteral kScatter = "stablehlo.scatter";
 inline constexpr llvm::StringLiteral kSelect = "stablehlo.select";
 inline constexpr llvm::StringLiteral kSlice = "stablehlo.slice";
+inline constexpr llvm::StringLiteral kSort = "stablehlo.sort";
 inline constexpr llvm::StringLiteral kSubtract = "stablehlo.subtract";
 inline constexpr llvm::StringLiteral kTranspose = "stablehlo.transpose";
 inline constexpr llvm::StringLiteral kWhile = "stablehlo.while";
+
+// CHLO.
+inline constexpr llvm::StringLiteral kTopK = "chlo.top_k";
+
+// Attributes of JAX, and of its modules.
+inline constexpr llvm::StringLiteral kNumPartitions = "mhlo.num_partitions";
+inline constexpr llvm::StringLiteral kNumReplicas = "mhlo.num_replicas";
+inline constexpr llvm::StringLiteral kResultInfo = "jax.result_info";
 
 // Shardy.
 inline constexpr llvm::StringLiteral kSdyManualComputation =
