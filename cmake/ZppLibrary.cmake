@@ -23,6 +23,25 @@ if(ZPP_PRECOMPILE_HEADERS)
     <mlir/Transforms/DialectConversion.h>)
 endif()
 
+# Compiles a target that includes MLIR's headers as LLVM was compiled, and with
+# these headers precompiled. Programs get the code of libraries then: it is what
+# the precompiled header has.
+function(zpp_compile_with_mlir name)
+  if(NOT LLVM_ENABLE_RTTI)
+    target_compile_options(${name} PRIVATE -fno-rtti)
+  endif()
+  if(ZPP_PRECOMPILE_HEADERS)
+    get_target_property(type ${name} TYPE)
+    if(type STREQUAL "EXECUTABLE")
+      target_compile_options(${name} PRIVATE ${CMAKE_CXX_COMPILE_OPTIONS_PIC})
+    endif()
+    target_precompile_headers(${name} REUSE_FROM ZppPrecompiled)
+    if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+      target_compile_options(${name} PRIVATE "SHELL:-Xclang -fno-pch-timestamp")
+    endif()
+  endif()
+endfunction()
+
 # zpp_add_library(NAME sources... [DEPENDS tablegen...] [LINK libraries...])
 #
 # A static library of the compiler on top of the MLIR dylib. A program with the
@@ -37,9 +56,6 @@ function(zpp_add_library name)
     EXPORT_NAME ${export_name}
     POSITION_INDEPENDENT_CODE ON)
   target_compile_features(${name} PUBLIC cxx_std_17)
-  if(NOT LLVM_ENABLE_RTTI)
-    target_compile_options(${name} PRIVATE -fno-rtti)
-  endif()
   target_include_directories(${name} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
     $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>
@@ -47,12 +63,7 @@ function(zpp_add_library name)
   set(dylib "$<NOT:$<BOOL:$<TARGET_PROPERTY:ZPP_STATIC_MLIR>>>")
   target_link_libraries(${name} PUBLIC ${ARG_LINK}
     "$<${dylib}:MLIR>" "$<${dylib}:LLVM>")
-  if(ZPP_PRECOMPILE_HEADERS)
-    target_precompile_headers(${name} REUSE_FROM ZppPrecompiled)
-    if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-      target_compile_options(${name} PRIVATE "SHELL:-Xclang -fno-pch-timestamp")
-    endif()
-  endif()
+  zpp_compile_with_mlir(${name})
   if(ARG_DEPENDS)
     add_dependencies(${name} ${ARG_DEPENDS})
   endif()
