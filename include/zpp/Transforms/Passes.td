@@ -1491,10 +1491,16 @@ def CoalesceCollectivesPass : Zpp_ModulePass<"zero-coalesce-collectives"> {
     than one hop, it is full with a quarter of what the iteration sends, and at
     least 256 KiB: nothing is in flight from one iteration to the next, so the
     last buffer's hops follow each other, and the links wait meanwhile. If the
-    last buffer does not become full, its tensors join the one before it. Secondary partitions (hpZ) that are kept
-    in one buffer are also sent in one piece if later gathers read all of them,
-    or all but a small part; each counts with the bytes that it had when it was
-    kept.
+    last buffer does not become full, its tensors join the one before it.
+    Secondary partitions (hpZ) that are kept in one buffer are also sent in one
+    piece if later gathers read all of them, or all but a small part; each
+    counts with the bytes that it had when it was kept.
+
+    In the body of a loop, tensors also join across heavy ops that take less
+    time on a fast device than another transfer would cost, and small tensors
+    join in any case: a gather the one before it, a gradient the one after it.
+    Gathers that an iteration needs first take only small ones along, because
+    `zero-rotate-loops` has them run an iteration ahead.
 
     *Input*:
 

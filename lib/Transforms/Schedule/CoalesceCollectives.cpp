@@ -1,6 +1,6 @@
 //===- CoalesceCollectives.cpp - Small tensors share a buffer -------------===//
 //
-// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// TravelPart of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
@@ -13,13 +13,10 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Chains.h"
 #include "LocalValues.h"
+#include "TravelGroups.h"
 #include "UnitSlices.h"
 #include "mlir/IR/Remarks.h"
-#include "zpp/Analysis/Schedule.h"
-#include "zpp/Dialect/Guest/While.h"
-#include "zpp/Support/Limits.h"
 #include "zpp/Transforms/Passes.h"
 
 namespace zpp {
@@ -38,57 +35,8 @@ namespace {
 /// have to be copied.
 constexpr int64_t kNotNeeded = 16;
 
-/// Nothing is in flight from one iteration of a loop to the next. If a layer
-/// fills one buffer, an iteration has nothing that its links to other nodes
-/// could do during the last hop within the node. So a layer fills several
-/// buffers, but none that is so small that latencies would count.
-constexpr int64_t kBuffersOfIteration = 4;
-constexpr int64_t kLeastInIteration = 256 << 10;
-
-/// One tensor's part of an exchange.
-struct Part {
-  CollectiveOpInterface exchange;
-  /// The number of rows that a device sends, and the bytes of each.
-  int64_t rows = 0;
-  int64_t rowBytes = 0;
-  /// Bytes of an element if the tensor travels unquantized; 0 for wire chunks.
-  int64_t elementBytes = 0;
-  /// For a gather, the op that puts the received rows in order; otherwise null.
-  UnpackSlicesOp order;
-};
-
-/// A chain and its exchanges, which may join others.
-struct Candidate {
-  Chain chain;
-  SmallVector<Part> parts;
-  /// Candidates join only if these are equal.
-  SmallVector<Attribute> key;
-  /// The number of heavy ops before it.
-  int64_t window = 0;
-
-  /// The bytes that a device contributes. For a gather this is its own share,
-  /// even if it also sends what it has kept of the others' shares. The tensors
-  /// that were kept in one buffer then fill one buffer again.
-  int64_t getBytes() const {
-    Part part = parts.front();
-    bool isGather = isa<AllGatherChunksOp>(part.exchange.getOperation());
-    return (isGather ? 1 : part.rows) * part.rowBytes;
-  }
-};
-
 RankedTensorType getType(Value value) {
   return cast<RankedTensorType>(value.getType());
-}
-
-/// True for rows of bytes.
-bool isWire(RankedTensorType type) {
-  return type.getElementType().isSignlessInteger(8) && type.getRank() == 2 &&
-         !type.getEncoding();
-}
-
-/// The op that reads `value` if it is the only one and an OpT; otherwise null.
-template <typename OpT> OpT getOnlyReader(Value value) {
-  return value.hasOneUse() ? dyn_cast<OpT>(*value.user_begin()) : OpT();
 }
 
 class CoalesceCollectivesPass
@@ -109,176 +57,55 @@ public:
       return signalPassFailure();
     }
     HeavyOps heavy(getOperation());
-    for (Block *block : getStepBlocks(getOperation()))
-      for (SmallVector<Candidate> &group : getGroups(*block, heavy))
+    for (Block *block : getStepBlocks(getOperation())) {
+      SmallVector<SmallVector<TravelChain>> groups =
+          getTravelGroups(*block, heavy, bytes);
+      positions.clear();
+      for (auto exchange : block->getOps<CollectiveOpInterface>())
+        positions[exchange] = {static_cast<int64_t>(positions.size())};
+      for (SmallVector<TravelChain> &group : groups)
         coalesce(group);
+    }
     positions.clear();
   }
 
 private:
-  //===--------------------------------------------------------------------===//
-  // What goes together
-  //===--------------------------------------------------------------------===//
-
-  /// Describes the rows that `exchange` moves, or nullopt if it cannot join
-  /// others.
-  static std::optional<Part> getPart(CollectiveOpInterface exchange) {
-    Part part;
-    part.exchange = exchange;
-    auto type = dyn_cast<RankedTensorType>(exchange->getOperand(0).getType());
-    if (!type || !type.hasStaticShape() || type.getNumElements() == 0 ||
-        exchange->getNumResults() == 0)
-      return std::nullopt;
-    Value result = exchange->getResult(0);
-    auto gather = dyn_cast<AllGatherChunksOp>(exchange.getOperation());
-    if (gather)
-      part.order = getOnlyReader<UnpackSlicesOp>(result);
-    // An order of other chunks than those of the devices is another op's.
-    if (part.order && part.order.getSlices()
-                              .getMap(part.order.getInitType().getShape())
-                              .numChunks() != exchange.getGroupSize())
-      return std::nullopt;
-    if (isWire(type)) {
-      part.rows = type.getDimSize(0);
-      part.rowBytes = type.getDimSize(1);
-      // An order that splits rows, or drops some, cannot be applied to several
-      // tensors at once.
-      if (part.order && (part.order.getSlices().getDim() != 0 ||
-                         getType(part.order->getResult(0)) !=
-                             type.clone({part.rows * exchange.getGroupSize(),
-                                         part.rowBytes})))
-        return std::nullopt;
-      return part;
+  void coalesce(ArrayRef<TravelChain> group) {
+    bool isOneWindow = group.front().window == group.back().window;
+    if (joinAll(group, /*isLastTry=*/isOneWindow) || isOneWindow)
+      return;
+    // A tensor that depends on another one is in a later window.
+    while (!group.empty()) {
+      ArrayRef<TravelChain> window =
+          group.take_while([&](const TravelChain &candidate) {
+            return candidate.window == group.front().window;
+          });
+      joinAll(window, /*isLastTry=*/true);
+      group = group.drop_front(window.size());
     }
-    Type element = type.getElementType();
-    if (!isQuantizable(element))
-      return std::nullopt;
-    part.elementBytes = element.getIntOrFloatBitWidth() / 8;
-    if (gather) {
-      if (!part.order)
-        return std::nullopt;
-      SlicesAttr order = part.order.getSlices();
-      part.rows = 1;
-      for (int64_t position : getRest(order))
-        part.rows *= order.getFactors()[position];
-    } else {
-      part.rows = type.getDimSize(0);
-    }
-    part.rowBytes = type.getNumElements() / part.rows * part.elementBytes;
-    return part;
   }
 
-  std::optional<Candidate> getCandidate(Chain &chain) {
-    Builder builder(&getContext());
-    Candidate candidate;
-    for (CollectiveOpInterface exchange : getExchanges(chain)) {
-      std::optional<Part> part = getPart(exchange);
-      SmallVector<Origin> origins = getOrigins(exchange);
-      if (!part || origins.empty())
-        return std::nullopt;
-      candidate.parts.push_back(*part);
-      candidate.key.append(
-          {builder.getStringAttr(exchange->getName().getStringRef()),
-           exchange.getAlongAttr(), exchange.getMeshAttr(),
-           builder.getI64IntegerAttr(part->rows),
-           builder.getStringAttr(getRoleName(origins.front().role)),
-           builder.getStringAttr(getPhaseName(origins.front().phase))});
-    }
-    candidate.chain = std::move(chain);
-    return candidate;
-  }
-
-  /// Groups of chains that are to travel together. If the last buffer does not
-  /// become full, its tensors join the one before it.
-  SmallVector<SmallVector<Candidate>> getGroups(Block &block,
-                                                HeavyOps &compute) {
-    SmallVector<Chain> chains = getChains(block);
-    if (chains.empty())
-      return {};
-    positions.clear();
-    for (auto exchange : block.getOps<CollectiveOpInterface>())
-      positions[exchange] = {static_cast<int64_t>(positions.size())};
-    SmallVector<Operation *> heavy = compute.getIn(block);
-    llvm::MapVector<std::pair<int64_t, Attribute>, SmallVector<Candidate>>
-        byKey;
-    for (Chain &chain : chains) {
-      std::optional<Candidate> candidate = getCandidate(chain);
-      if (!candidate)
-        continue;
-      candidate->window = countBefore(heavy, candidate->chain.back());
-      auto key = std::make_pair(
-          candidate->window,
-          Attribute(ArrayAttr::get(&getContext(), candidate->key)));
-      byKey[key].push_back(std::move(*candidate));
-    }
-    SmallVector<SmallVector<Candidate>> result;
-    for (auto &[key, candidates] : byKey)
-      for (SmallVector<Candidate> &group :
-           divide(candidates, getFull(block, candidates)))
-        // At least one tensor must be quantized: joining collectives that are
-        // left to XLA is not the task of this pass.
-        if (llvm::any_of(group, [](const Candidate &candidate) {
-              return candidate.parts.front().elementBytes == 0;
-            }))
-          result.push_back(std::move(group));
-    return result;
-  }
-
-  /// The bytes with which a buffer for some of `candidates` is full.
-  int64_t getFull(Block &block, ArrayRef<Candidate> candidates) const {
-    if (!isWhile(block.getParentOp()) || candidates.front().parts.size() < 2)
-      return bytes;
-    int64_t all = 0;
-    for (const Candidate &candidate : candidates)
-      all = addSaturating(all, candidate.getBytes());
-    return std::min<int64_t>(
-        bytes, std::max(all / kBuffersOfIteration, kLeastInIteration));
-  }
-
-  /// Divides `candidates` into groups of at least `full` bytes each, in order.
-  static SmallVector<SmallVector<Candidate>>
-  divide(MutableArrayRef<Candidate> candidates, int64_t full) {
-    SmallVector<SmallVector<Candidate>> groups;
-    int64_t last = full;
-    for (Candidate &candidate : candidates) {
-      if (last >= full) {
-        groups.emplace_back();
-        last = 0;
-      }
-      last = addSaturating(last, candidate.getBytes());
-      groups.back().push_back(std::move(candidate));
-    }
-    if (groups.size() > 1 && last < full) {
-      SmallVector<Candidate> rest = groups.pop_back_val();
-      llvm::append_range(groups.back(),
-                         llvm::make_range(std::make_move_iterator(rest.begin()),
-                                          std::make_move_iterator(rest.end())));
-    }
-    return groups;
-  }
-
-  //===--------------------------------------------------------------------===//
-  // Joining
-  //===--------------------------------------------------------------------===//
-
-  void coalesce(ArrayRef<Candidate> group) {
+  /// Joins the exchanges of all chains, hop by hop. Returns false and changes
+  /// nothing if that is not possible, with a remark if this is the last try.
+  bool joinAll(ArrayRef<TravelChain> group, bool isLastTry) {
     // Wire chunks come first because the size of their rows is a multiple of
     // the alignment. The others follow by decreasing size of their elements.
     for (size_t hop : llvm::seq(group.front().parts.size())) {
-      SmallVector<Part> parts;
+      SmallVector<TravelPart> parts;
       for (int64_t elementBytes : {0, 4, 2})
-        for (const Candidate &candidate : group)
+        for (const TravelChain &candidate : group)
           if (candidate.parts[hop].elementBytes == elementBytes)
             parts.push_back(candidate.parts[hop]);
       // If a join is not possible, the first hop shows it, before anything has
       // changed.
-      if (!join(parts))
-        return;
+      if (!join(parts, isLastTry))
+        return false;
     }
+    return true;
   }
 
   /// The slices that number the units of the operand of a gather.
-  SlicesAttr getSentUnits(Part part) {
+  SlicesAttr getSentUnits(TravelPart part) {
     SlicesAttr order = part.order.getSlices();
     SmallVector<int64_t> factors;
     for (int64_t position : getRest(order))
@@ -287,7 +114,7 @@ private:
         SlicesAttr::get(&getContext(), order.getDim(), factors, {}, 0, 1));
   }
 
-  RankedTensorType getRowsType(Part part) {
+  RankedTensorType getRowsType(TravelPart part) {
     return RankedTensorType::get({part.rows, part.rowBytes},
                                  IntegerType::get(&getContext(), 8));
   }
@@ -295,7 +122,7 @@ private:
   /// The rows that `part` sends if an op of another exchange made them,
   /// otherwise null. `barrier` becomes the barrier that they have crossed
   /// since, or null.
-  Value findRows(Part part, Operation *&barrier) {
+  Value findRows(TravelPart part, Operation *&barrier) {
     Value input = part.exchange->getOperand(0);
     barrier = input.getDefiningOp();
     if (barrier && isBarrier(barrier))
@@ -313,7 +140,7 @@ private:
 
   /// The rows that the exchange of `part` sends, as bytes; creates ops if
   /// needed.
-  Value getRows(OpBuilder &builder, Part part) {
+  Value getRows(OpBuilder &builder, TravelPart part) {
     Operation *barrier;
     if (Value rows = findRows(part, barrier); rows && !barrier)
       return rows;
@@ -354,11 +181,11 @@ private:
   /// buffer, that buffer; otherwise null. `offsets` becomes the offset of each
   /// part, and `barrier` the barrier that the buffer has crossed since, or
   /// null.
-  Value findJoined(ArrayRef<Part> parts, SmallVectorImpl<int64_t> &offsets,
-                   Operation *&barrier) {
+  Value findJoined(ArrayRef<TravelPart> parts,
+                   SmallVectorImpl<int64_t> &offsets, Operation *&barrier) {
     Value whole;
     int64_t end = 0, rowBytes = 0;
-    for (Part part : parts) {
+    for (TravelPart part : parts) {
       Operation *crossed;
       Value rows = findRows(part, crossed);
       auto slice = rows ? rows.getDefiningOp<tensor::ExtractSliceOp>()
@@ -393,10 +220,11 @@ private:
   }
 
   /// Joins exchanges of one kind into one. If one of them depends on what
-  /// another one receives, returns false and changes nothing.
-  bool join(ArrayRef<Part> parts) {
+  /// another one receives, returns false and changes nothing, with a remark if
+  /// this is the last try.
+  bool join(ArrayRef<TravelPart> parts, bool isLastTry) {
     SmallVector<Operation *> exchanges = llvm::map_to_vector(
-        parts, [](Part part) { return part.exchange.getOperation(); });
+        parts, [](TravelPart part) { return part.exchange.getOperation(); });
     SmallVector<Operation *> sorted(exchanges);
     llvm::sort(sorted, [&](Operation *a, Operation *b) {
       return positions[a] < positions[b];
@@ -406,11 +234,12 @@ private:
                                                    dependents);
     for (Operation *exchange : sorted)
       if (isDependent.contains(exchange->getOperand(0).getDefiningOp())) {
-        remark::missed(
-            exchange->getLoc(),
-            remark::RemarkOpts::name("not-coalesced").category(getArgument()))
-            << "travels alone: it depends on a tensor that it would travel "
-               "with";
+        if (isLastTry)
+          remark::missed(
+              exchange->getLoc(),
+              remark::RemarkOpts::name("not-coalesced").category(getArgument()))
+              << "travels alone: it depends on a tensor that it would travel "
+                 "with";
         return false;
       }
 
@@ -429,7 +258,7 @@ private:
       offsets.clear();
       SmallVector<Value> rows;
       int64_t rowBytes = 0;
-      for (Part part : parts) {
+      for (TravelPart part : parts) {
         rows.push_back(getRows(builder, part));
         offsets.push_back(rowBytes);
         rowBytes += part.rowBytes;
@@ -446,7 +275,7 @@ private:
       barrier = sent.getDefiningOp();
     }
 
-    Part first = parts.front();
+    TravelPart first = parts.front();
     int64_t total = getType(sent).getDimSize(1);
     Operation *joined = create(builder, loc, first.exchange, sent);
     setOrigins(joined, parts, total);
@@ -471,7 +300,7 @@ private:
       if (auto it = positions.find(op); it != positions.end())
         it->second = position;
     }
-    for (Part part : parts) {
+    for (TravelPart part : parts) {
       if (part.order && part.order->use_empty())
         eraseDeadChain(part.order);
       eraseDeadChain(part.exchange);
@@ -506,12 +335,13 @@ private:
 
   /// Records the origins of all parts, each with its bytes in a row of `total`
   /// bytes. Padding counts for the last part.
-  void setOrigins(Operation *joined, ArrayRef<Part> parts, int64_t total) {
+  void setOrigins(Operation *joined, ArrayRef<TravelPart> parts,
+                  int64_t total) {
     SmallVector<Attribute> origins;
     int64_t padding = total;
-    for (Part part : parts)
+    for (TravelPart part : parts)
       padding -= part.rowBytes;
-    for (Part part : parts)
+    for (TravelPart part : parts)
       for (Origin &origin : getOrigins(part.exchange)) {
         if (origin.share == 0)
           origin.share = part.rowBytes;
@@ -524,9 +354,10 @@ private:
 
   /// The received rows in the order of the units if all parts have the same
   /// order; otherwise null.
-  Value getOrdered(OpBuilder &builder, ArrayRef<Part> parts, Value received) {
+  Value getOrdered(OpBuilder &builder, ArrayRef<TravelPart> parts,
+                   Value received) {
     SmallVector<int64_t> factors, chunk;
-    for (Part part : parts) {
+    for (TravelPart part : parts) {
       if (!part.order)
         return {};
       SlicesAttr order = part.order.getSlices();
@@ -555,7 +386,7 @@ private:
 
   /// Replaces the result of `part` by its slice of `rows`, which starts at
   /// `offset`.
-  void receive(OpBuilder &builder, Part part, Value rows, bool isOrdered,
+  void receive(OpBuilder &builder, TravelPart part, Value rows, bool isOrdered,
                int64_t offset) {
     Operation *exchange = part.exchange;
     Location loc = exchange->getLoc();

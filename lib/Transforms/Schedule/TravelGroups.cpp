@@ -1,0 +1,225 @@
+//===- TravelGroups.cpp - Exchanges that are to travel together -----------===//
+//
+// TravelPart of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "TravelGroups.h"
+
+#include "UnitSlices.h"
+#include "Windows.h"
+#include "zpp/Dialect/Guest/While.h"
+#include "zpp/Support/Limits.h"
+#include "zpp/Support/LinkModel.h"
+#include "llvm/ADT/MapVector.h"
+
+#include <map>
+
+using namespace mlir;
+using namespace zpp;
+using namespace zpp::zero;
+
+/// Nothing is in flight from one iteration of a loop to the next. If a layer
+/// fills one buffer, an iteration has nothing that its links to other nodes
+/// could do during the last hop within the node. So a layer fills several
+/// buffers, but none that is so small that latencies would count.
+static constexpr int64_t kBuffersOfIteration = 4;
+static constexpr int64_t kLeastInIteration = 256 << 10;
+
+/// What a link of 50 Gbit/s sends in about the time that a transfer takes
+/// besides.
+static constexpr int64_t kSmallTransfer = 128 << 10;
+
+bool TravelChain::isSmall() const {
+  return llvm::all_of(parts, [](TravelPart part) {
+    int64_t times = part.isGather() ? part.exchange.getGroupSize() - 1 : 1;
+    return multiplySaturating(times * part.rows, part.rowBytes) <=
+           kSmallTransfer;
+  });
+}
+
+double TravelChain::getLatencyUsec() const {
+  return static_cast<double>(parts.size()) * LinkModel::kExchangeUsec +
+         2 * LinkModel::kKernelWeight * LinkModel::kKernelUsec;
+}
+
+bool zpp::isWire(RankedTensorType type) {
+  return type.getElementType().isSignlessInteger(8) && type.getRank() == 2 &&
+         !type.getEncoding();
+}
+
+/// The op that reads `value` if it is the only one and an OpT; otherwise null.
+template <typename OpT> static OpT getOnlyReader(Value value) {
+  return value.hasOneUse() ? dyn_cast<OpT>(*value.user_begin()) : OpT();
+}
+
+/// Describes the rows that `exchange` moves, or nullopt if it cannot join
+/// others.
+static std::optional<TravelPart> getPart(CollectiveOpInterface exchange) {
+  TravelPart part;
+  part.exchange = exchange;
+  auto type = dyn_cast<RankedTensorType>(exchange->getOperand(0).getType());
+  if (!type || !type.hasStaticShape() || type.getNumElements() == 0 ||
+      exchange->getNumResults() == 0)
+    return std::nullopt;
+  Value result = exchange->getResult(0);
+  auto gather = dyn_cast<AllGatherChunksOp>(exchange.getOperation());
+  if (gather)
+    part.order = getOnlyReader<UnpackSlicesOp>(result);
+  // An order of other chunks than those of the devices is another op's.
+  if (part.order && part.order.getSlices()
+                            .getMap(part.order.getInitType().getShape())
+                            .numChunks() != exchange.getGroupSize())
+    return std::nullopt;
+  if (isWire(type)) {
+    part.rows = type.getDimSize(0);
+    part.rowBytes = type.getDimSize(1);
+    // An order that splits rows, or drops some, cannot be applied to several
+    // tensors at once.
+    if (part.order &&
+        (part.order.getSlices().getDim() != 0 ||
+         part.order->getResult(0).getType() !=
+             type.clone({part.rows * exchange.getGroupSize(), part.rowBytes})))
+      return std::nullopt;
+    return part;
+  }
+  Type element = type.getElementType();
+  if (!isQuantizable(element))
+    return std::nullopt;
+  part.elementBytes = element.getIntOrFloatBitWidth() / 8;
+  if (gather) {
+    if (!part.order)
+      return std::nullopt;
+    SlicesAttr order = part.order.getSlices();
+    part.rows = 1;
+    for (int64_t position : getRest(order))
+      part.rows *= order.getFactors()[position];
+  } else {
+    part.rows = type.getDimSize(0);
+  }
+  part.rowBytes = type.getNumElements() / part.rows * part.elementBytes;
+  return part;
+}
+
+/// Describes `chain`, or nullopt if it cannot join others.
+static std::optional<TravelChain> describe(Chain &chain, MLIRContext *context) {
+  Builder builder(context);
+  TravelChain described;
+  for (CollectiveOpInterface exchange : getExchanges(chain)) {
+    std::optional<TravelPart> part = getPart(exchange);
+    SmallVector<Origin> origins = getOrigins(exchange);
+    if (!part || origins.empty())
+      return std::nullopt;
+    described.parts.push_back(*part);
+    described.key.append(
+        {builder.getStringAttr(exchange->getName().getStringRef()),
+         exchange.getAlongAttr(), exchange.getMeshAttr(),
+         builder.getI64IntegerAttr(part->rows),
+         builder.getStringAttr(getRoleName(origins.front().role)),
+         builder.getStringAttr(getPhaseName(origins.front().phase))});
+  }
+  described.chain = std::move(chain);
+  return described;
+}
+
+/// True if the chains of two neighboring windows of a loop gain more by
+/// travelling together than they lose: the first ones arrive or start later by
+/// no more than the compute between them, and by no more than the links need
+/// for those that are sent before or after their time.
+static bool isNear(ArrayRef<TravelChain> first, ArrayRef<TravelChain> second,
+                   const Windows &windows) {
+  const TravelChain &last = first.back();
+  if (llvm::all_of(last.isGather() ? second : first,
+                   [](const TravelChain &chain) { return chain.isSmall(); }))
+    return true;
+  // What an iteration needs first has nothing to hide under, or is gathered
+  // with the iteration before: for all but the last one, so once in vain.
+  if (last.isGather() && last.window == 0)
+    return false;
+  return windows.getUsecBetween(last.window, second.front().window) <
+         last.getLatencyUsec();
+}
+
+/// Divides chains with the same key, by window, into those that may travel
+/// together: those of a window and, in a loop, of windows that are near.
+static SmallVector<SmallVector<TravelChain>>
+getNear(Block &block, std::map<int64_t, SmallVector<TravelChain>> chains,
+        const Windows &windows) {
+  bool isLoop = isWhile(block.getParentOp());
+  SmallVector<SmallVector<TravelChain>> result;
+  for (auto &[window, own] : chains) {
+    if (result.empty() || !isLoop || !isNear(result.back(), own, windows))
+      result.emplace_back();
+    llvm::append_range(result.back(),
+                       llvm::make_range(std::make_move_iterator(own.begin()),
+                                        std::make_move_iterator(own.end())));
+  }
+  return result;
+}
+
+/// The bytes with which a buffer for some of `chains` is full.
+static int64_t getFull(Block &block, ArrayRef<TravelChain> chains,
+                       int64_t bytes) {
+  if (!isWhile(block.getParentOp()) || chains.front().parts.size() < 2)
+    return bytes;
+  int64_t all = 0;
+  for (const TravelChain &chain : chains)
+    all = addSaturating(all, chain.getBytes());
+  return std::min<int64_t>(
+      bytes, std::max(all / kBuffersOfIteration, kLeastInIteration));
+}
+
+/// Divides `chains` into groups of at least `full` bytes each, in order.
+static SmallVector<SmallVector<TravelChain>>
+divide(MutableArrayRef<TravelChain> chains, int64_t full) {
+  SmallVector<SmallVector<TravelChain>> groups;
+  int64_t last = full;
+  for (TravelChain &chain : chains) {
+    if (last >= full) {
+      groups.emplace_back();
+      last = 0;
+    }
+    last = addSaturating(last, chain.getBytes());
+    groups.back().push_back(std::move(chain));
+  }
+  if (groups.size() > 1 && last < full) {
+    SmallVector<TravelChain> rest = groups.pop_back_val();
+    llvm::append_range(groups.back(),
+                       llvm::make_range(std::make_move_iterator(rest.begin()),
+                                        std::make_move_iterator(rest.end())));
+  }
+  return groups;
+}
+
+SmallVector<SmallVector<TravelChain>>
+zpp::getTravelGroups(Block &block, HeavyOps &compute, int64_t bytes) {
+  SmallVector<Chain> chains = getChains(block);
+  if (chains.empty())
+    return {};
+  MLIRContext *context = block.getParentOp()->getContext();
+  Windows windows(block, compute);
+  // By what has to be equal, and by window.
+  llvm::MapVector<Attribute, std::map<int64_t, SmallVector<TravelChain>>> byKey;
+  for (Chain &chain : chains) {
+    std::optional<TravelChain> described = describe(chain, context);
+    if (!described)
+      continue;
+    described->window = windows.get(described->chain.back());
+    byKey[ArrayAttr::get(context, described->key)][described->window].push_back(
+        std::move(*described));
+  }
+  SmallVector<SmallVector<TravelChain>> result;
+  for (auto &[key, own] : byKey)
+    for (SmallVector<TravelChain> &near :
+         getNear(block, std::move(own), windows))
+      for (SmallVector<TravelChain> &group :
+           divide(near, getFull(block, near, bytes)))
+        // At least one tensor must be quantized: joining collectives that are
+        // left to XLA is not the task of this pass.
+        if (llvm::any_of(group, [](const TravelChain &chain) {
+              return chain.parts.front().elementBytes == 0;
+            }))
+          result.push_back(std::move(group));
+  return result;
+}
