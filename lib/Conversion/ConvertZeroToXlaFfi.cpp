@@ -12,6 +12,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "TransferNames.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
@@ -179,6 +180,13 @@ SmallVector<NamedAttribute> getConfig(Builder &builder, StringRef bundle,
   };
 }
 
+/// `loc` with the name under which profilers show a call of `start`.
+Location getNamedLoc(StringRef call, StartOp start, Location loc) {
+  std::string name =
+      (call + " " + describeTransfer(start, getHostFunction(start))).str();
+  return NameLoc::get(StringAttr::get(loc.getContext(), name), loc);
+}
+
 /// zpp.start: outputs, workspace, ties.
 struct LowerStart : public OpConversionPattern<StartOp> {
   LowerStart(MLIRContext *context, StringRef bundle)
@@ -189,7 +197,8 @@ struct LowerStart : public OpConversionPattern<StartOp> {
                   ConversionPatternRewriter &rewriter) const override {
     if (!getHostFunction(op))
       return rewriter.notifyMatchFailure(op, "no function of the host module");
-    CustomCallBuilder call(rewriter, op.getLoc());
+    CustomCallBuilder call(rewriter,
+                           getNamedLoc(kStartTarget, op, op.getLoc()));
     call.addOperands(adaptor.getInputs());
     call.addResults(op.getOutputs().getTypes());
     SmallVector<int64_t> inPlace;
@@ -235,7 +244,8 @@ struct LowerWait : public OpConversionPattern<WaitOp> {
     Operation *started = adaptor.getStarted().front().getDefiningOp();
     if (!start || !started || isa<StartOp>(started))
       return rewriter.notifyMatchFailure(op, "its start is not converted");
-    CustomCallBuilder call(rewriter, op.getLoc());
+    CustomCallBuilder call(rewriter,
+                           getNamedLoc(kWaitTarget, start, op.getLoc()));
     // Inputs that the start has overwritten are outputs now.
     llvm::SmallDenseSet<unsigned> overwritten;
     for (auto [input, output] : getInPlace(start))

@@ -17,6 +17,7 @@
 #include "Backend.h"
 #include "CudaStatus.h"
 #include "Hazards.h"
+#include "NvtxRange.h"
 #include "Operations.h"
 #include "World.h"
 
@@ -75,6 +76,7 @@ public:
   Status run(size_t stream, const Slice &slice, Accesses accesses,
              const Hazards::Conflicts &conflicts, const Launch &launch) {
     ZPP_RT_TRY(begin(stream, accesses, conflicts));
+    NvtxRange range(slice.name.label, slice.footprint.bytesRead());
     ZPP_RT_TRY(launch(streams[stream].handle));
     return end(stream, slice);
   }

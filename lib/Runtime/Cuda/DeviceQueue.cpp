@@ -7,6 +7,8 @@
 
 #include "DeviceQueue.h"
 
+#include "NvtxRange.h"
+
 #include <cstring>
 
 using namespace zpp::rt;
@@ -39,6 +41,7 @@ Status DeviceQueue::flush() {
   if (batch.count == 0)
     return {};
   int64_t others = std::exchange(batch.count, 0) - 1;
+  NvtxRange range(batch.name->label, batch.footprint.bytesRead());
   Status status = getStatus(batch.launches.flush(), "launch of a kernel");
   if (status.ok())
     status =

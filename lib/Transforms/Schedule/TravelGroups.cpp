@@ -27,7 +27,7 @@ using namespace zpp::zero;
 static constexpr int64_t kBuffersOfIteration = 4;
 static constexpr int64_t kLeastInIteration = 256 << 10;
 
-/// What a link of 50 Gbit/s sends in about the time that a transfer takes
+/// The bytes that a link of 50 Gbit/s sends in the time that a transfer takes
 /// besides.
 static constexpr int64_t kSmallTransfer = 128 << 10;
 

@@ -51,7 +51,7 @@ struct TravelChain {
   /// True if the links are done with it in less time than a transfer takes
   /// besides.
   bool isSmall() const;
-  /// What a transfer of such a chain costs besides the time of its bytes.
+  /// The cost of a transfer of such a chain besides the time of its bytes.
   double getLatencyUsec() const;
 };
 
