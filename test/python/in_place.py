@@ -3,7 +3,9 @@
 """Steps as XLA compiles them for a GPU that is only described.
 
 As a program, it compiles a form of a step with some options for an H200, for which
-JAX's CUDA plugin must be found, and prints what is not in place as JSON.
+JAX's CUDA plugin must be found, and prints as JSON what is not in place, and which
+transfers XLA has left without the compute that the schedule put under them. With
+--trace it prints the order of starts, waits and products in what XLA runs.
 """
 
 import json
@@ -57,6 +59,60 @@ def faults(text: str, most_bytes: int) -> list[str]:
     return found
 
 
+CALL = re.compile(r'custom_call_target="zpp\.(start|wait)"')
+FUNCTION = re.compile(r'function = "(\w+)"')
+PRODUCT = re.compile(r' (?:dot|convolution)\(|custom_call_target="__cu(?:blas|dnn)')
+
+
+def trace(text: str) -> list[tuple[str, str]]:
+    """The order of a scheduled module, with each loop once: ("start", function),
+    ("wait", function) and ("product", instruction)."""
+    parts = computations(text)
+    entry = re.search(r"^ENTRY %?([\w.-]+)", text, re.MULTILINE)
+    events: list[tuple[str, str]] = []
+
+    def visit(name: str):
+        for line in parts.get(name, []):
+            called = re.search(r"(?:calls|body|to_apply)=%?([\w.-]+)", line)
+            if call := CALL.search(line):
+                events.append((call[1], FUNCTION.search(line)[1]))
+            elif PRODUCT.search(line):
+                events.append(("product", line.split(" = ")[0]))
+            elif called and re.search(r" (?:fusion|while|call)\(", line):
+                visit(called[1])
+
+    visit(entry[1] if entry else "")
+    return events
+
+
+def products_under(events: list[tuple[str, str]]) -> list[tuple[str, int]]:
+    """Per wait, in order: its function, and the products since its start."""
+    begun: dict[str, list[int]] = {}
+    products, found = 0, []
+    for event, name in events:
+        if event == "product":
+            products += 1
+        elif event == "start":
+            begun.setdefault(name, []).append(products)
+        else:
+            found.append((name, products - begun[name].pop(0)))
+    return found
+
+
+def undone(schedule: list[dict], text: str) -> list[str]:
+    """Differences between a schedule as reported and what XLA runs: calls in another
+    order, and transfers that have lost all products under them."""
+    events = trace(text)
+    calls = [event for event in events if event[0] != "product"]
+    wanted = [(event["event"], event["function"]) for event in schedule]
+    if calls != wanted:
+        return [f"expected the calls {wanted}, but got {calls}"]
+    heavy = [event["heavy_ops"] for event in schedule if event["event"] == "wait"]
+    return [f"{name} has nothing to hide under, but {before} heavy ops before"
+            for (name, products), before in zip(products_under(events), heavy)
+            if before > 0 and products == 0]
+
+
 #: The example GPT: more layers than a copy may have bytes of, so that stacks of all
 #: of them are found.
 MODEL = {"layers": 24, "width": 256, "heads": 4, "vocab": 512, "context": 128,
@@ -64,7 +120,7 @@ MODEL = {"layers": 24, "width": 256, "heads": 4, "vocab": 512, "context": 128,
 SEQUENCES = 4
 
 
-def main(form: dict, options: dict) -> None:
+def main(form: dict, options: dict, prints_trace: bool = False) -> None:
     root = pathlib.Path(__file__).resolve().parent.parent.parent
     sys.path[:0] = [str(root / folder) for folder in ("bench", "examples", "python")]
     import step_memory
@@ -80,7 +136,8 @@ def main(form: dict, options: dict) -> None:
     given = trainer.abstract_state(), trainer.abstract_batch(SEQUENCES)
     step = zpp.export(jax.jit(trainer.step, donate_argnums=0), *given,
                       platforms=("cuda",))
-    rewritten = zpp.rewrite(step, mesh="node:2,gpu:2", target="cuda", **options).step
+    result = zpp.rewrite(step, mesh="node:2,gpu:2", target="cuda", **options)
+    rewritten, schedule = result.step, result.report["schedule"]
     mesh = Mesh(np.array(devices).reshape(2, 2), ("node", "gpu"))
 
     def describe(array):
@@ -88,7 +145,7 @@ def main(form: dict, options: dict) -> None:
             mesh, array.sharding.spec))
 
     layer = 4 * MODEL["width"]**2 * 4
-    result = {"starts": 0, "faults": []}
+    found: dict = {"starts": 0, "faults": [], "undone": []}
     for each in (rewritten, rewritten.start):
         if each is None:
             continue
@@ -98,10 +155,14 @@ def main(form: dict, options: dict) -> None:
             lowering_platforms=("cuda",)).compile()
         (module,) = compiled.runtime_executable().hlo_modules()
         text = module.to_string()
-        result["starts"] += count_starts(text)
-        result["faults"] += faults(text, layer)
-    print(json.dumps(result))
+        found["starts"] += count_starts(text)
+        found["faults"] += faults(text, layer)
+        if each is rewritten:
+            found["undone"] += undone(schedule, text)
+            if prints_trace:
+                print(*(" ".join(event) for event in trace(text)), sep="\n")
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]), json.loads(sys.argv[2]))
+    main(json.loads(sys.argv[1]), json.loads(sys.argv[2]), "--trace" in sys.argv)

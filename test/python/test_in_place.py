@@ -1,7 +1,7 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Starts have their buffers in place on GPUs, as XLA compiles the steps; no GPU is
-needed."""
+"""Starts have their buffers in place on GPUs, and their compute under them, as XLA
+compiles the steps; no GPU is needed."""
 
 import json
 import os
@@ -42,6 +42,47 @@ def test_what_is_found():
     assert in_place.count_starts(FUSED) == 1
     apart = FUSED.replace("calls=", "to_apply=")
     assert all("copies" in fault for fault in in_place.faults(apart, 512))
+
+
+SCHEDULED = """HloModule step, is_scheduled=true
+
+%product (p0: bf16[8,8]) -> bf16[8,8] {
+  %p0 = bf16[8,8]{1,0} parameter(0)
+  ROOT %dot = bf16[8,8]{1,0} dot(%p0, %p0)
+}
+
+%body (p0: bf16[8,8]) -> bf16[8,8] {
+  %p0 = bf16[8,8]{1,0} parameter(0)
+  %start.1 = bf16[8,8]{1,0} custom-call(%p0), custom_call_target="zpp.start", backend_config={function = "f"}
+  %fusion.1 = bf16[8,8]{1,0} fusion(%p0), kind=kCustom, calls=%product
+  ROOT %wait.1 = bf16[8,8]{1,0} custom-call(%p0), custom_call_target="zpp.wait", backend_config={function = "f"}
+}
+
+ENTRY %main (p0: bf16[8,8]) -> bf16[8,8] {
+  %p0 = bf16[8,8]{1,0} parameter(0)
+  %start.2 = bf16[8,8]{1,0} custom-call(%p0), custom_call_target="zpp.start", backend_config={function = "g"}
+  %while = bf16[8,8]{1,0} while(%p0), condition=%less, body=%body
+  %wait.2 = bf16[8,8]{1,0} custom-call(%p0), custom_call_target="zpp.wait", backend_config={function = "g"}
+}
+"""
+
+
+def test_what_is_undone():
+    schedule = [
+        {"event": "start", "function": "g"}, {"event": "start", "function": "f"},
+        {"event": "wait", "function": "f", "heavy_ops": 1},
+        {"event": "wait", "function": "g", "heavy_ops": 1}]
+    assert in_place.undone(schedule, SCHEDULED) == []
+    assert in_place.products_under(in_place.trace(SCHEDULED)) == [("f", 1), ("g", 1)]
+    # The wait now comes before the product.
+    lines = SCHEDULED.splitlines()
+    product, wait = (next(index for index, line in enumerate(lines) if word in line)
+                     for word in ("%fusion.1", "%wait.1"))
+    lines[product], lines[wait] = lines[wait], lines[product]
+    assert in_place.undone(schedule, "\n".join(lines)) == [
+        "f has nothing to hide under, but 1 heavy ops before"]
+    (fault,) = in_place.undone(schedule[1:], SCHEDULED)
+    assert fault.startswith("expected the calls [('start', 'f')")
 
 
 @pytest.fixture(scope="module")
@@ -87,3 +128,4 @@ def test_starts_are_in_place(form, options, plugin):
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["starts"] > 10
     assert not found["faults"]
+    assert not found["undone"]
