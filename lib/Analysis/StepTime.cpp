@@ -169,7 +169,11 @@ private:
       task.streams.push_back(streams.tiers[axis]);
       if (!isHops)
         continue;
-      task.usec = links.getExchangeUsec(together);
+      std::vector<int64_t> sizes(sent.size(), 1);
+      for (const AxisRef &ref : view->axes)
+        if (ref.name == mesh.getAxes()[axis].name)
+          sizes[axis] *= ref.size;
+      task.usec = links.getRingUsec(sizes, sent[axis] / (sizes[axis] - 1));
       together[axis] = 0;
       unsigned index = tasks.size();
       addTask(tasks, spans, tiers, std::move(task), span, last);
@@ -420,18 +424,14 @@ private:
   }
 
   double getUsec(const CollectiveView &view) {
-    std::vector<int64_t> sizes(mesh.getAxes().size(), 1);
-    for (const AxisRef &ref : view.axes)
-      sizes[mesh.findAxis(ref.name)] *= ref.size;
-    int64_t devices = numDevices(view.axes);
     int64_t bytes = getBytes(view.op->getOperandTypes());
     switch (view.kind) {
     case CollectiveKind::AllGather:
-      return links.getRingUsec(sizes, bytes);
-    case CollectiveKind::ReduceScatter:
-      return links.getRingUsec(sizes, bytes / devices);
     case CollectiveKind::AllReduce:
-      return 2 * links.getRingUsec(sizes, bytes / devices);
+      return links.getCollectiveUsec(mesh, view.kind, view.axes, bytes);
+    case CollectiveKind::ReduceScatter:
+      return links.getCollectiveUsec(mesh, view.kind, view.axes,
+                                     bytes / numDevices(view.axes));
     default:
       return links.getExchangeUsec(view.getSentBytes(mesh));
     }

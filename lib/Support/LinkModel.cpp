@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 
 using namespace zpp;
 
@@ -127,20 +128,50 @@ double LinkModel::getRingUsec(const std::vector<int64_t> &sizes,
       nodes *= static_cast<double>(sizes[axis]);
   }
   double hops = nodes - 1;
-  return latency + usec + hops * kRingHopUsec + (steps - hops) * kRingStepUsec;
+  double least = std::numeric_limits<double>::infinity();
+  for (const Protocol &protocol : kProtocols)
+    least = std::min(least, usec / protocol.data + hops * protocol.hopUsec +
+                                (steps - hops) * protocol.stepUsec);
+  return latency + least;
+}
+
+/// How many devices of each axis of the mesh are in a group of `refs`.
+static std::vector<int64_t> getSizes(const Mesh &mesh,
+                                     const std::vector<AxisRef> &refs) {
+  std::vector<int64_t> sizes(mesh.getAxes().size(), 1);
+  for (const AxisRef &ref : refs)
+    sizes[mesh.findAxis(ref.name)] *= ref.size;
+  return sizes;
 }
 
 double LinkModel::getCollectiveUsec(const Mesh &mesh, CollectiveKind kind,
                                     const std::vector<AxisRef> &refs,
                                     int64_t bytes) const {
-  // The last axis is within a node.
-  const std::string &within = mesh.getAxes().back().name;
-  double nodes = 1;
-  for (const AxisRef &ref : refs)
-    if (ref.name != within)
-      nodes *= static_cast<double>(ref.size);
-  double usec = getExchangeUsec(getSentBytes(mesh, kind, refs, bytes));
-  return usec + std::min(usec, (nodes - 1) * kRingHopUsec);
+  switch (kind) {
+  case CollectiveKind::AllGather:
+  case CollectiveKind::ReduceScatter:
+    return getRingUsec(getSizes(mesh, refs), bytes);
+  case CollectiveKind::AllReduce:
+    return 2 * getRingUsec(getSizes(mesh, refs), bytes / numDevices(refs));
+  default:
+    return getExchangeUsec(getSentBytes(mesh, kind, refs, bytes));
+  }
+}
+
+double LinkModel::getHopsUsec(const Mesh &mesh,
+                              const std::vector<AxisRef> &refs,
+                              int64_t bytes) const {
+  std::vector<int64_t> sizes = getSizes(mesh, refs);
+  double latencies = 0, slowest = 0;
+  for (size_t axis = 0; axis < sizes.size(); ++axis) {
+    std::vector<int64_t> along(sizes.size(), 1);
+    along[axis] = sizes[axis];
+    double latency = getRingUsec(along, 0);
+    latencies += latency;
+    slowest = std::max(slowest, getRingUsec(along, bytes) - latency);
+    bytes *= sizes[axis];
+  }
+  return latencies + slowest;
 }
 
 double LinkModel::getKernelUsec(int64_t bytes) {

@@ -28,44 +28,90 @@ TEST(LinkModel, TimesAreThoseOfTheSlowestTier) {
                    LinkModel::kKernelUsec + 1);
 }
 
+/// The protocols of NCCL: LL, LL128 and Simple.
+enum Protocols { Short, Middle, Long };
+
+/// The time of a ring of `steps` steps within nodes and `hops` between them,
+/// whose bytes take `usec` without overhead.
+static double getRing(Protocols number, double usec, double steps, double hops,
+                      double latency = LinkModel::kExchangeUsec) {
+  const LinkModel::Protocol &protocol = LinkModel::kProtocols[number];
+  return latency + usec / protocol.data + steps * protocol.stepUsec +
+         hops * protocol.hopUsec;
+}
+
 TEST(LinkModel, RingsShareTheLinksOfANode) {
   std::string error;
   std::optional<LinkModel> model =
       LinkModel::parse("node=80gbit,gpu=400gbyte", mesh, error);
   ASSERT_TRUE(model) << error;
-  // 7 steps of 400000 bytes, of which each of the 4 devices of a node sends a
-  // quarter to the next node; one step goes there.
-  EXPECT_DOUBLE_EQ(model->getRingUsec({2, 4}, 400000),
-                   LinkModel::kExchangeUsec + 7 * 100000 / 1e4 +
-                       LinkModel::kRingHopUsec + 6 * LinkModel::kRingStepUsec);
-  EXPECT_DOUBLE_EQ(model->getRingUsec({1, 4}, 400000),
-                   LinkModel::kExchangeUsec + 3 + 3 * LinkModel::kRingStepUsec);
-  EXPECT_DOUBLE_EQ(model->getRingUsec({2, 1}, 400000),
-                   LinkModel::kExchangeUsec + 40 + LinkModel::kRingHopUsec);
+  // 7 steps of 4 MB, of which each of the 4 devices of a node sends a quarter
+  // to the next node; one step goes there.
+  EXPECT_DOUBLE_EQ(model->getRingUsec({2, 4}, 4000000),
+                   getRing(Long, 7 * 1e6 / 1e4, 6, 1));
+  EXPECT_DOUBLE_EQ(model->getRingUsec({1, 4}, 40000000),
+                   getRing(Long, 300, 3, 0));
+  EXPECT_DOUBLE_EQ(model->getRingUsec({2, 1}, 4000000),
+                   getRing(Long, 400, 0, 1));
   EXPECT_EQ(model->getRingUsec({1, 1}, 400000), 0);
 }
 
-TEST(LinkModel, CollectivesGoFromNodeToNode) {
+TEST(LinkModel, ShortMessagesHaveShortSteps) {
+  std::string error;
+  std::optional<LinkModel> model =
+      LinkModel::parse("node=80gbit,gpu=400gbyte", mesh, error);
+  ASSERT_TRUE(model) << error;
+  EXPECT_DOUBLE_EQ(model->getRingUsec({2, 4}, 0), getRing(Short, 0, 6, 1));
+  EXPECT_DOUBLE_EQ(model->getRingUsec({2, 4}, 400000),
+                   getRing(Middle, 70, 6, 1));
+  double last = 0;
+  for (int64_t bytes = 1; bytes < 1 << 30; bytes *= 2) {
+    double usec = model->getRingUsec({2, 4}, bytes);
+    EXPECT_GT(usec, last);
+    last = usec;
+  }
+}
+
+TEST(LinkModel, CollectivesAreRings) {
   std::string error;
   std::optional<LinkModel> model =
       LinkModel::parse("node=80gbit,gpu=400gbyte", mesh, error);
   ASSERT_TRUE(model) << error;
   std::vector<AxisRef> all = {mesh.getAxis(0), mesh.getAxis(1)};
+  for (CollectiveKind kind :
+       {CollectiveKind::AllGather, CollectiveKind::ReduceScatter}) {
+    EXPECT_DOUBLE_EQ(model->getCollectiveUsec(mesh, kind, all, 400000),
+                     model->getRingUsec({2, 4}, 400000));
+    EXPECT_DOUBLE_EQ(
+        model->getCollectiveUsec(mesh, kind, {mesh.getAxis(1)}, 400000),
+        model->getRingUsec({1, 4}, 400000));
+  }
   EXPECT_DOUBLE_EQ(
-      model->getCollectiveUsec(mesh, CollectiveKind::AllGather, all, 400000),
-      model->getExchangeUsec({400000, 0}) + LinkModel::kRingHopUsec);
-  // There are no hops within a node.
-  EXPECT_DOUBLE_EQ(model->getCollectiveUsec(mesh, CollectiveKind::ReduceScatter,
-                                            {mesh.getAxis(1)}, 400000),
-                   model->getExchangeUsec({0, 3 * 400000}));
-  // The latency never counts for more than the rest.
-  const Mesh large({{"node", 100}, {"gpu", 4}});
-  model = LinkModel::parse("node=80gbit,gpu=400gbyte", large, error);
+      model->getCollectiveUsec(mesh, CollectiveKind::AllReduce, all, 400000),
+      2 * model->getRingUsec({2, 4}, 50000));
+  EXPECT_DOUBLE_EQ(
+      model->getCollectiveUsec(mesh, CollectiveKind::AllToAll, all, 1000000),
+      model->getExchangeUsec({4000000, 3000000}));
+}
+
+TEST(LinkModel, AGatherInHopsTakesItsSlowestHop) {
+  std::string error;
+  std::optional<LinkModel> model =
+      LinkModel::parse("node=80gbit,gpu=400gbyte", mesh, error);
   ASSERT_TRUE(model) << error;
-  EXPECT_DOUBLE_EQ(
-      model->getCollectiveUsec(large, CollectiveKind::AllGather,
-                               {large.getAxis(0), large.getAxis(1)}, 0),
-      2 * LinkModel::kExchangeUsec);
+  std::vector<AxisRef> all = {mesh.getAxis(0), mesh.getAxis(1)};
+  EXPECT_DOUBLE_EQ(model->getHopsUsec(mesh, all, 4000000),
+                   model->getRingUsec({2, 1}, 4000000) +
+                       model->getRingUsec({1, 4}, 0));
+  EXPECT_DOUBLE_EQ(model->getHopsUsec(mesh, {mesh.getAxis(1)}, 4000000),
+                   model->getRingUsec({1, 4}, 4000000));
+  // Within a node each device passes on what both nodes have.
+  std::optional<LinkModel> inside =
+      LinkModel::parse("node=400gbyte,gpu=80gbit", mesh, error);
+  ASSERT_TRUE(inside) << error;
+  EXPECT_DOUBLE_EQ(inside->getHopsUsec(mesh, all, 4000000),
+                   inside->getRingUsec({2, 1}, 0) +
+                       inside->getRingUsec({1, 4}, 8000000));
 }
 
 TEST(LinkModel, RingsMayHaveAnotherSpeed) {
@@ -73,8 +119,8 @@ TEST(LinkModel, RingsMayHaveAnotherSpeed) {
   std::optional<LinkModel> model =
       LinkModel::parse("node=40gbit/80gbit,gpu=400gbyte", mesh, error);
   ASSERT_TRUE(model) << error;
-  EXPECT_DOUBLE_EQ(model->getRingUsec({2, 1}, 400000),
-                   LinkModel::kExchangeUsec + 40 + LinkModel::kRingHopUsec);
+  EXPECT_DOUBLE_EQ(model->getRingUsec({2, 1}, 4000000),
+                   getRing(Long, 400, 0, 1));
   EXPECT_DOUBLE_EQ(model->getExchangeUsec({400000, 0}),
                    LinkModel::kExchangeUsec + 80);
 }
@@ -88,11 +134,10 @@ TEST(LinkModel, TiersMayHaveLongerLatencies) {
     EXPECT_DOUBLE_EQ(model->getExchangeUsec({1000000, 400000}), 270 + 100);
     EXPECT_DOUBLE_EQ(model->getExchangeUsec({0, 4000000}),
                      LinkModel::kExchangeUsec + 10);
-    EXPECT_DOUBLE_EQ(model->getRingUsec({2, 1}, 400000),
-                     270 + 40 + LinkModel::kRingHopUsec);
-    EXPECT_DOUBLE_EQ(model->getRingUsec({1, 4}, 400000),
-                     LinkModel::kExchangeUsec + 3 +
-                         3 * LinkModel::kRingStepUsec);
+    EXPECT_DOUBLE_EQ(model->getRingUsec({2, 1}, 4000000),
+                     getRing(Long, 400, 0, 1, 270));
+    EXPECT_DOUBLE_EQ(model->getRingUsec({1, 4}, 40000000),
+                     getRing(Long, 300, 3, 0));
   }
 }
 

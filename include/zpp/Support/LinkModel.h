@@ -54,18 +54,31 @@ public:
   double getExchangeUsec(const std::vector<int64_t> &sent) const;
   /// The same for a collective that NCCL runs as a ring over a group of
   /// sizes[i] devices along axis i, in which each device passes `bytes` bytes
-  /// on to the next one in every step. Steps between devices of a node take
-  /// kRingStepUsec, those between nodes kRingHopUsec (NCCL, graph/tuning.cc).
+  /// on to the next one in every step. As NCCL does, it takes the protocol with
+  /// which this is the fastest.
   double getRingUsec(const std::vector<int64_t> &sizes, int64_t bytes) const;
-  static constexpr double kRingStepUsec = 3.4;
-  static constexpr double kRingHopUsec = 14;
-  /// The time of a gather, a scatter or an all-reduce that is left to NCCL,
-  /// over the groups of `refs`, to compare it with exchanges: theirs with these
-  /// `bytes` (see `getSentBytes`), and the latency of a ring that goes from
-  /// node to node, which NCCL keeps shorter than that by other algorithms.
+  /// The time of a collective of NCCL over the groups of `refs`, whoever starts
+  /// it: of gathers, scatters and all-reduces as rings. `bytes` is as in
+  /// `getSentBytes`.
   double getCollectiveUsec(const Mesh &mesh, CollectiveKind kind,
                            const std::vector<AxisRef> &refs,
                            int64_t bytes) const;
+  /// The time of a gather that takes a hop over each tier, from the slowest on.
+  /// While one is in its slowest hop, others are in theirs: of these only the
+  /// latency counts.
+  double getHopsUsec(const Mesh &mesh, const std::vector<AxisRef> &refs,
+                     int64_t bytes) const;
+
+  /// A protocol of NCCL's rings: the microseconds of a step between devices of
+  /// a node and between nodes, and the part of what it sends that is data. With
+  /// few bytes, short steps are worth more than full messages.
+  struct Protocol {
+    double stepUsec, hopUsec, data;
+  };
+  /// LL, LL128 and Simple on NVLink and a network (NCCL, graph/tuning.cc).
+  static constexpr Protocol kProtocols[] = {
+      {0.6, 2.7, 0.5}, {1.9, 4.0, 0.92}, {3.4, 14, 1}};
+
   /// The time of a kernel that reads and writes `bytes` bytes in total.
   static double getKernelUsec(int64_t bytes);
 

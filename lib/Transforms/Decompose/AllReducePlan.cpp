@@ -109,8 +109,8 @@ static std::vector<double> getExchangeUsec(const ReduceExchanges &exchanges,
   for (ArrayAttr along : exchanges.gathers) {
     SmallVector<AxisRef> refs = resolveAxes(along, mesh);
     std::vector<AxisRef> axes(refs.begin(), refs.end());
-    usec.push_back(model.getExchangeUsec(getSentBytes(
-        mesh.getMesh(), CollectiveKind::AllGather, axes, devices * bytes)));
+    usec.push_back(model.getCollectiveUsec(
+        mesh.getMesh(), CollectiveKind::AllGather, axes, devices * bytes));
     devices *= zpp::numDevices(axes);
   }
   return usec;

@@ -126,9 +126,9 @@ private:
       for (Operation *op : gathers)
         if (auto gather = dyn_cast<AllGatherOp>(op);
             gather && gather.getAlong() == scatter.getAlong())
-          usec.back() += model->getExchangeUsec(getSentBytes(
+          usec.back() += model->getCollectiveUsec(
               mesh, CollectiveKind::AllGather, {refs.begin(), refs.end()},
-              getBytes(gather.getOperand().getType().getLocalType())));
+              getBytes(gather.getOperand().getType().getLocalType()));
     }
     return chooseStages(usec, kMostStages);
   }

@@ -83,13 +83,12 @@ private:
     int64_t plain = getBytes(from.getLocalType());
     int64_t wire = getBytes(from.withQuant(quant).getLocalType());
     int64_t devices = zpp::numDevices(axes);
-    double exchange = model.getExchangeUsec(
-        getSentBytes(mesh, CollectiveKind::AllGather, axes, wire));
     return {
         model.getCollectiveUsec(mesh, CollectiveKind::AllGather, axes, plain),
-        exchange + LinkModel::kKernelWeight *
-                       (LinkModel::getKernelUsec(plain + wire) +
-                        LinkModel::getKernelUsec(devices * (plain + wire)))};
+        model.getHopsUsec(mesh, axes, wire) +
+            LinkModel::kKernelWeight *
+                (LinkModel::getKernelUsec(plain + wire) +
+                 LinkModel::getKernelUsec(devices * (plain + wire)))};
   }
 
   /// Sizes before and after quantization, unless it does not pay on the links

@@ -166,8 +166,8 @@ private:
           getBytes(gather.op->getOperand(0).getType()));
     int64_t devices = 1;
     for (const Hop &hop : plan.hops) {
-      sent += model->getExchangeUsec(getSentBytes(
-          mesh, CollectiveKind::AllGather, hop.axes, devices * wire));
+      sent += model->getCollectiveUsec(mesh, CollectiveKind::AllGather,
+                                       hop.axes, devices * wire);
       devices *= zpp::numDevices(hop.axes);
     }
     sent += LinkModel::kKernelWeight *

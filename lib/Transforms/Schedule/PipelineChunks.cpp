@@ -136,7 +136,11 @@ private:
   }
 
   double getUsec(Operation *op) const {
-    if (std::optional<CollectiveView> view = getCollective(op, mesh))
+    std::optional<CollectiveView> view = getCollective(op, mesh);
+    if (view && view->kind == CollectiveKind::AllGather)
+      return model.getHopsUsec(mesh, view->axes,
+                               getBytes(op->getOperand(0).getType()));
+    if (view)
       return model.getExchangeUsec(view->getSentBytes(mesh));
     return LinkModel::getKernelUsec(getBytes(op->getOperandTypes()));
   }

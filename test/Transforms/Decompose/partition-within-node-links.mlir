@@ -39,7 +39,7 @@ func.func @weight(%w: tensor<512x4096xbf16>, %x: tensor<4xf32>)
 
 // SLOW-LABEL: func @small
 // SLOW: along ["node"] {zpp.keep, zpp.origin = {gets = ["secondary"], id = 3
-// SLOW: along ["node", "gpu"] {{.*}}zpp.reason = "on these links its gathers take 58 usec, with a secondary partition 59"
+// SLOW: along ["node", "gpu"] {{.*}}zpp.reason = "on these links its gathers take 42 usec, with a secondary partition 51"
 // SLOW: along ["gpu"] {zpp.origin = {id = 5
 // SLOW: along ["node", "gpu"] {{.*}}zpp.reason = "on these links
 // BESIDE-LABEL: func @small
