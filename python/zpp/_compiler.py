@@ -74,8 +74,8 @@ class Rewritten:
 
 
 def rewrite_text(text: str, options: Options, target: str,
-                 start: str = "none", phases: Sequence[str] = ("zeropp",)
-                 ) -> Rewritten:
+                 start: str = "none", phases: Sequence[str] = ("zeropp",),
+                 device: str | None = None) -> Rewritten:
     """Rewrites a module in the generic form.
 
     Args:
@@ -83,6 +83,7 @@ def rewrite_text(text: str, options: Options, target: str,
       start: what of the state the step begins rather than takes: "all",
         "frozen" or "none".
       phases: the pipelines to run: all of zeropp, or some of its phases.
+      device: the report predicts time and memory on it, as --zero-report does.
 
     Raises:
       CompileError: with the compiler's message.
@@ -95,7 +96,8 @@ def rewrite_text(text: str, options: Options, target: str,
             "step.mlir", "rewritten.mlir", "report.json"))
         source.write_text(text)
         report_options = {"mesh": options.mesh, "format": "json",
-                          "output": report}
+                          "output": report, "device": device,
+                          "links": device and pipeline["links"]}
         # The input and the output are verified in any case.
         remarks = _run([
             find_compiler(), source, *_import_of_compiled(text, options),

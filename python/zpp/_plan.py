@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from zpp._compiler import logger, predict, report_entries
+from zpp._compiler import Rewritten, logger, predict, report_entries
 from zpp._option_kinds import NO_LINKS
 from zpp._options import Options
 
@@ -62,6 +62,8 @@ class Prediction:
 
 #: The windows that `plan` compares with the chosen one, as parts of it.
 _WINDOWS = {"half": 0.5, "double": 2.0, "unlimited": 2.0**20}
+#: Those that are tried in its place where it does not fit.
+_SMALLER = (1 / 2, 1 / 4, 1 / 8, 1 / 16, 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -304,6 +306,32 @@ def choose_if(auto: Auto | None, text: str, options: Options
     chosen, why = choose(text, options, auto)
     logger.info("%s", why)
     return chosen, why
+
+
+def fit_window(text: str, options: Options, result: Rewritten, device: str,
+               memory_limit: int) -> tuple[Options, str | None]:
+    """The options with a window that fits, and why it is another one than `result`
+    has, the module rewritten with these options for this device; None where it fits.
+    The largest that fits is taken, or else the one that needs the least.
+    """
+    window = result.report.get("prefetch_bytes")
+    peak = result.report["time"]["peak_bytes"]
+    if not window or peak <= memory_limit:
+        return options, None
+    smaller = {size: options.replace(
+        tuning=options.tuning.replace(prefetch_bytes=size))
+        for size in (int(window * part) for part in _SMALLER)}
+    reports = predict(text, {str(size): (other, result.target)
+                             for size, other in smaller.items()}, device, 1.0)
+    peaks = {size: reports[str(size)]["time"]["peak_bytes"] for size in smaller}
+    size = next((size for size in smaller if peaks[size] <= memory_limit),
+                min(peaks, key=lambda size: peaks[size]))
+    why = (f"window: {_bytes(size)} in flight rather than {_bytes(window)}, with which "
+           f"the predicted peak is {_gib(peak)} of the {_gib(memory_limit)} that "
+           f"a device has; now it is {_gib(peaks[size])}")
+    if peaks[size] > memory_limit:
+        why += "; no window fits, and this needs the least"
+    return smaller[size], why
 
 
 def split_auto(options: Any) -> tuple[Options, Auto | None]:

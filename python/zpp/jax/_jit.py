@@ -16,7 +16,7 @@ from zpp.jax._export import Step, check_callable, export_call
 from zpp.jax._libraries import call_with, is_jitted_by_library
 from zpp.jax._load import Program, check_not_traced, find_mesh
 from zpp.jax._metrics import Gauge, Guard
-from zpp.jax._rewrite import complete_auto, module_of_step, rewrite_step
+from zpp.jax._rewrite import find_device, module_of_step, rewrite_step
 from zpp.jax._rewrite import with_links
 from zpp.jax._state import Keeper
 
@@ -197,7 +197,6 @@ class JittedStep:
         """Predicts a call with these arguments, as it is written and with
         each technique: see `zpp.plan`. Nothing is compiled for a device, and the
         arguments may be `jax.ShapeDtypeStruct`s."""
-        given = complete_auto(Auto(device, compute))
         step = export_call(self._jitted, args, kwargs, None, _ANY_CALL)
         _, options = next(entry for entry in self._schedule
                           if entry[0] <= self.calls)
@@ -205,7 +204,8 @@ class JittedStep:
         # By default nothing runs on devices.
         options = with_links(options, "portable",
                              find_mesh(step, jax.tree.leaves((args, kwargs))))
-        return plan_text(text, options, device=given.device, compute=compute)
+        return plan_text(text, options, device=device or find_device(),
+                         compute=compute)
 
     def _load(self, args: tuple, kwargs: dict) -> tuple[_Loaded, list]:
         static, dynamic = self._split(args, kwargs)

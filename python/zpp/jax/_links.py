@@ -46,13 +46,12 @@ def find_links(mesh: str | None, devices: jax.sharding.Mesh) -> str | None:
     if devices.size == 1:
         return None
     tiers = arrange(mesh, devices)
-    processes = sorted({device.process_index for device in devices.devices.flat})
     name = _describe(tiers)
     return agree_on_links(
         describe_host([f"{device.device_kind} {device.local_hardware_id}"
                        for device in tiers.devices.flat
                        if device.process_index == jax.process_index()]),
-        name, _exchange_of(name, processes), lambda: measure(tiers))
+        name, exchange_between(devices, f"links/{name}"), lambda: measure(tiers))
 
 
 def arrange(mesh: str | None, devices: jax.sharding.Mesh) -> jax.sharding.Mesh:
@@ -118,14 +117,16 @@ def _measure_tier(tiers: jax.sharding.Mesh, name: str, size: int) -> float:
     return chunk * (size - 1) * 8 / seconds / 1e9
 
 
-def _exchange_of(name: str, processes: list[int]) -> Callable[[str], list[str]]:
-    """The function by which these processes tell each other texts, all with the same
-    calls."""
+def exchange_between(devices: jax.sharding.Mesh, topic: str
+                     ) -> Callable[[str], list[str]]:
+    """The function by which the processes of these devices tell each other texts, all
+    with the same calls. It returns what they say in the order of their numbers."""
+    processes = sorted({device.process_index for device in devices.devices.flat})
     if len(processes) == 1:
         return lambda text: [text]
 
     def exchange(text: str) -> list[str]:
-        key = f"zpp/links/{name}/{','.join(map(str, processes))}"
+        key = f"zpp/{topic}/{','.join(map(str, processes))}"
         _meetings[key] += 1
         said = _hook.exchange(f"{key}/{_meetings[key]}", text or "-", processes,
                               _AGREE_SECONDS)

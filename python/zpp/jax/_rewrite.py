@@ -13,11 +13,11 @@ from zpp._compiler import Rewritten, find_bundler, logger, rewrite_text
 from zpp._compiler import warn_if_nothing_was_rewritten, with_reason
 from zpp._links import MEASURED
 from zpp._options import Options
-from zpp._plan import Auto, choose_if
+from zpp._plan import Auto, choose_if, fit_window
 from zpp._warn import warn
 from zpp.jax import _runtime
 from zpp.jax._export import Step
-from zpp.jax._links import find_links
+from zpp.jax._links import exchange_between, find_links
 from zpp.jax._partition import PartitionError, warn_of_shardings
 from zpp.jax._state import State
 
@@ -42,9 +42,10 @@ def rewrite_step(step: Step, options: Options, auto: Auto | None = None,
     except PartitionError as error:
         text, is_complete = step.text(), False
         warn_of_shardings(error)
-    options, why = choose_if(auto and complete_auto(auto), text,
-                             options.replace(target=target))
-    result = with_reason(rewrite_text(text, options, target), why)
+    auto = auto and complete_auto(auto, devices)
+    options, why = choose_if(auto, text, options.replace(target=target))
+    options, result = _rewrite_to_fit(text, options, target, auto, devices)
+    result = with_reason(result, why)
     if is_complete and why is None:
         warn_if_nothing_was_rewritten(
             result, options, "it is a step for one device; place its arguments "
@@ -66,6 +67,29 @@ def rewrite_step(step: Step, options: Options, auto: Auto | None = None,
             rewritten, start=begin("all"),
             resume=begin("frozen") if state.frozen and state.saved else None)
     return dataclasses.replace(result, step=rewritten)
+
+
+def _rewrite_to_fit(text: str, options: Options, target: str, auto: Auto | None,
+                    devices: jax.sharding.Mesh | None) -> tuple[Options, Rewritten]:
+    """`rewrite_text`, and the options for it: by default with a window that fits into
+    the memory of the devices."""
+    limit = None
+    if target != "portable" and options.tuning.prefetch_bytes is None:
+        if auto:
+            limit = auto.memory_limit
+        elif devices is not None:
+            limit = find_memory_limit(devices)
+    if limit is None:
+        return options, rewrite_text(text, options, target)
+    # The peak does not depend on it.
+    device = (auto and auto.device) or find_device() or _ANY_DEVICE
+    result = rewrite_text(text, options, target, device=device)
+    options, why = fit_window(text, options, result, device, limit)
+    if why is not None:
+        logger.warning("%s", why)
+        result = with_reason(rewrite_text(text, options, target, device=device), why)
+    return options, dataclasses.replace(
+        result, report={**result.report, "memory_limit": limit})
 
 
 def with_links(options: Options, target: str, devices: jax.sharding.Mesh | None
@@ -150,6 +174,8 @@ def module_of_step(step: Step, options: Options) -> tuple[str, Options]:
 
 #: Devices that the compiler knows, as JAX calls them.
 _DEVICES = ("v100", "a100", "h100", "h200", "b200", "l40s", "mi250x", "mi300x")
+#: The device where one is needed and none of these is there.
+_ANY_DEVICE = "h100"
 
 
 _REMARK = re.compile(
@@ -243,17 +269,46 @@ def _warn_with_reasons(text: str, result: Rewritten, passes: tuple[str, ...]
     warn("; ".join(texts))
 
 
-def complete_auto(auto: Auto) -> Auto:
-    """The same with what JAX knows of its devices."""
-    device = jax.local_devices()[0]
+def complete_auto(auto: Auto, devices: jax.sharding.Mesh | None) -> Auto:
+    """The same with what JAX knows of its devices.
+
+    Args:
+      devices: those that will run a step; by default all of this process.
+    """
     if auto.device is None:
-        kind = device.device_kind.lower()
-        auto = dataclasses.replace(auto, device=next(
-            (name for name in _DEVICES if name in kind), None))
+        auto = dataclasses.replace(auto, device=find_device())
     if auto.memory_limit is None:
-        limit = (device.memory_stats() or {}).get("bytes_limit")
-        auto = dataclasses.replace(auto, memory_limit=limit)
+        auto = dataclasses.replace(auto, memory_limit=find_memory_limit(devices))
     return auto
+
+
+def find_device() -> str | None:
+    """The name by which the compiler knows the devices of this process, if it does."""
+    kind = jax.local_devices()[0].device_kind.lower()
+    return next((name for name in _DEVICES if name in kind), None)
+
+
+def find_memory_limit(devices: jax.sharding.Mesh | None) -> int | None:
+    """The bytes that JAX may use of the device that has the fewest; None where it does
+    not say. All processes of the devices call it, and get the same.
+
+    Args:
+      devices: by default those of this process.
+    """
+    own = jax.local_devices() if devices is None else [
+        device for device in devices.devices.flat
+        if device.process_index == jax.process_index()]
+    limits = [get_memory_limit(device) for device in own]
+    if devices is not None:
+        said = exchange_between(devices, "memory")(
+            str(min(limits, default=0)))
+        limits = [int(limit) for limit in said]
+    return min(limits, default=0) or None
+
+
+def get_memory_limit(device: jax.Device) -> int:
+    """The bytes that JAX may use of a device; 0 where it does not say."""
+    return (device.memory_stats() or {}).get("bytes_limit", 0)
 
 
 def find_tiers(mesh: jax.sharding.Mesh | None) -> str | None:

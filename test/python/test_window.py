@@ -1,0 +1,111 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The window on devices whose memory is known."""
+
+import gpt
+import jax
+import pytest
+import zpp
+from training import BATCH, NODES, TINY, trainer_of
+from zpp._plan import _SMALLER, Auto
+from zpp.jax import _rewrite
+
+LARGE = gpt.Config(width=512, layers=2, vocab=1024)
+
+
+@pytest.fixture(scope="module")
+def large():
+    trainer = trainer_of(LARGE)
+    return trainer.mesh, zpp.export(
+        jax.jit(trainer.step, donate_argnums=0), trainer.abstract_state(),
+        trainer.abstract_batch(BATCH))
+
+
+def rewritten(monkeypatch, large, limit, auto=None, **changes):
+    """The step on devices that have `limit` bytes."""
+    monkeypatch.setattr(_rewrite, "get_memory_limit", lambda device: limit)
+    mesh, step = large
+    options = zpp.Options(mesh=NODES, target="cpu").replace(**changes)
+    return _rewrite.rewrite_step(step, options, auto, mesh)
+
+
+@pytest.fixture(scope="module")
+def peaks(large):
+    """The predicted peak of ZeRO++ by its window."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        first = rewritten(monkeypatch, large, 1 << 40)
+        window = first.report["prefetch_bytes"]
+        found = {window: first.report["time"]["peak_bytes"]}
+        for size in (int(window * part) for part in _SMALLER):
+            other = rewritten(monkeypatch, large, 1 << 40, auto=None,
+                              tuning=zpp.Tuning(prefetch_bytes=size))
+            assert "time" not in other.report, "nobody asks what a given one needs"
+            found[size] = zpp.plan(
+                large[1], mesh=NODES, device="h100", target="cpu",
+                tuning=zpp.Tuning(prefetch_bytes=size))["ZeRO++"].peak_bytes
+        return found
+
+
+@pytest.mark.compiler
+def test_a_window_that_fits_stays(monkeypatch, large, peaks):
+    limit = max(peaks.values())
+    result = rewritten(monkeypatch, large, limit)
+    assert result.report["prefetch_bytes"] == max(peaks)
+    assert result.report["memory_limit"] == limit
+    assert not any("window" in remark.message for remark in result.remarks)
+
+
+@pytest.mark.compiler
+def test_the_largest_window_that_fits(monkeypatch, large, peaks, caplog):
+    limit = max(peaks.values()) - 1
+    expected = max(size for size, peak in peaks.items() if peak <= limit)
+    result = rewritten(monkeypatch, large, limit)
+    assert result.report["prefetch_bytes"] == expected < max(peaks)
+    assert result.report["time"]["peak_bytes"] == peaks[expected] <= limit
+    remark = result.remarks[-1]
+    assert remark.location == "plan"
+    assert "rather than 256.0 MiB, with which the predicted peak is" in remark.message
+    assert remark.message in caplog.text
+    # The same text as with this window.
+    assert result.text == rewritten(
+        monkeypatch, large, limit, tuning=zpp.Tuning(prefetch_bytes=expected)).text
+
+
+@pytest.mark.compiler
+def test_where_none_fits_the_least_is_taken(monkeypatch, large, peaks):
+    result = rewritten(monkeypatch, large, 1)
+    assert peaks[result.report["prefetch_bytes"]] == min(peaks.values())
+    assert "no window fits, and this needs the least" in result.remarks[-1].message
+
+
+@pytest.mark.compiler
+def test_the_limit_of_auto_is_kept(monkeypatch, large, peaks):
+    limit = max(peaks.values()) - 1
+    result = rewritten(monkeypatch, large, 1 << 40, links="node=1gbit,gpu=400gbyte",
+                       auto=Auto("h100", memory_limit=limit))
+    assert result.report["memory_limit"] == limit
+    assert result.report["time"]["peak_bytes"] <= limit
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("limit, changes", [
+    (0, {}), (1, {"target": "portable"}),
+    (1, {"tuning": zpp.Tuning(prefetch_bytes=1 << 20)})])
+def test_where_there_is_no_limit(monkeypatch, large, limit, changes):
+    result = rewritten(monkeypatch, large, limit, **changes)
+    assert not {"memory_limit", "time"} & set(result.report)
+
+
+@pytest.mark.parametrize("said, expected", [
+    (["7", "5"], 5), (["7", "7"], 7), (["7", "0"], None)])
+def test_processes_have_the_same_limit(monkeypatch, said, expected):
+    mesh = trainer_of(TINY).mesh
+    monkeypatch.setattr(_rewrite, "get_memory_limit", lambda device: 7)
+    monkeypatch.setattr(_rewrite, "exchange_between", lambda devices, topic: (
+        lambda text: said if (text, topic) == ("7", "memory") else None))
+    assert _rewrite.find_memory_limit(mesh) == expected
+
+
+def test_devices_that_do_not_say():
+    assert _rewrite.find_memory_limit(None) is None
+    assert _rewrite.find_memory_limit(trainer_of(TINY).mesh) is None
