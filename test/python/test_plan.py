@@ -50,6 +50,18 @@ def test_all_techniques_have_a_row(slow):
             assert 0 <= begin < end <= row.seconds * 1e6 * 1.0001, stream
 
 
+def test_a_scan_keeps_what_layers_keep():
+    """A part is gathered ahead of the loop, and is not kept once more."""
+    kept = []
+    for scan in False, True:
+        trainer = trainer_of(dataclasses.replace(LARGE, layers=8, scan=scan))
+        step = zpp.export(jax.jit(trainer.step, donate_argnums=0),
+                          trainer.abstract_state(), trainer.abstract_batch(BATCH))
+        kept.append(zpp.plan(step, mesh=NODES, device="h100",
+                             gradients="none")["hpZ"].secondary_bytes)
+    assert kept[1] == pytest.approx(kept[0], rel=0.03)
+
+
 def test_the_window_and_what_others_would_give(text, capsys):
     found = zpp.plan(text, mesh=NODES, links=SLOW, device="h100", windows=True)
     chosen = found["ZeRO++"]

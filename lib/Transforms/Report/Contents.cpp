@@ -8,6 +8,7 @@
 #include "Report.h"
 #include "zpp/Analysis/Location.h"
 #include "zpp/Analysis/TypeBytes.h"
+#include "zpp/Dialect/Guest/While.h"
 #include "zpp/Support/Limits.h"
 #include "zpp/Transforms/Accumulated.h"
 #include "zpp/Transforms/State.h"
@@ -93,14 +94,15 @@ Report zpp::report::buildReport(ModuleOp module, const Mesh &mesh,
     bool isNew = origins.empty();
     if (isNew)
       origins.push_back(getOrigin(collective, mesh, nextId++));
-    if (Attribute keep = collective.op->getAttr(kKeepAttr)) {
-      auto times = dyn_cast<IntegerAttr>(keep);
+    Operation *site = collective.start ? collective.start : collective.op;
+    Attribute keep = collective.op->getAttr(kKeepAttr);
+    auto times = dyn_cast_if_present<IntegerAttr>(keep);
+    // What is gathered ahead of a loop is kept by its first iteration.
+    if (keep && (!times || isInLoop(site)))
       report.secondaryBytes =
           addSaturating(report.secondaryBytes,
                         multiplySaturating(getResultBytes(collective.op),
                                            times ? times.getInt() : 1));
-    }
-    Operation *site = collective.start ? collective.start : collective.op;
     Bytes sent = collective.getSentBytes(mesh);
     int64_t chunkBytes = 0;
     for (const Origin &origin : origins)
