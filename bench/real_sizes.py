@@ -8,9 +8,8 @@
 A step of the example GPT on H100s (`zpp plan`), in ms: as FSDP, with zpp's
 default options, and what these leave to reach. `busy` is the compute, or the time
 for which the busiest links send, whichever is longer. `bound` counts the two parts
-of a step apart: up to the first gradient, which needs all weights of the forward
-pass and what is computed with the last of them; and from there on, when gradients
-can be sent. `of the bound` is the
+of a step apart: up to the first gradient, in which weights are sent before compute
+needs them; and from there on, when gradients can be sent. `of the bound` is the
 part by which the default step is longer than that. The links' speed is that of
 one GPU between nodes, in Gbit/s. No GPU is needed.
 """
@@ -46,16 +45,15 @@ def find_bound(prediction) -> float:
                  if label == "gradient" and begin >= gathered), default=None)
     if first is None:
         return whole
-    # Where compute waited for the last weight, what it does from there on up to
-    # the first gradient cannot hide a gather.
-    resumed = max((begin for on, begin, _, _ in prediction.tasks
-                   if on == "compute" and begin < first), default=first)
-    behind = (busy("compute", "compute", resumed, first)
-              if resumed >= gathered else 0.0)
+    # Wherever compute waits for a weight, those up to this one have been sent, and
+    # what it computes from there on hides none of them.
+    waits = [begin for on, begin, _, _ in prediction.tasks
+             if on == "compute" and begin < first]
+    forward = max(busy("compute", "compute", end, first) +
+                  max(busy(tier, "forward weight", 0.0, end)
+                      for tier in prediction.busy)
+                  for end in (0.0, *waits, first))
     last = prediction.seconds * 1e6
-    forward = max(busy("compute", "compute", 0.0, first),
-                  behind + max(busy(tier, "forward weight", 0.0, first)
-                               for tier in prediction.busy))
     backward = max(busy("compute", "compute", first, last),
                    *(busy(tier, "gradient", first, last)
                      for tier in prediction.busy))
