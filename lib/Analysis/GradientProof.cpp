@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "GradientSearch.h"
+#include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "llvm/ADT/DenseSet.h"
@@ -20,6 +21,10 @@ using Edge = ValueGraph::Edge;
 // Proofs
 //===----------------------------------------------------------------------===//
 
+static bool isContraction(Operation *op) {
+  return op && (isProduct(op) || isLookup(op));
+}
+
 const GradientProver::Search::Use *GradientProver::Search::findPartner(
     Node contracted, Node other,
     llvm::function_ref<bool(const Use &)> isEnough) {
@@ -32,7 +37,8 @@ const GradientProver::Search::Use *GradientProver::Search::findPartner(
   const Use *found = nullptr;
   visitAncestors(other, first->second, [&](Node node) {
     auto at = usesAt.find(node);
-    if (at == usesAt.end())
+    // What scales activations is no partner of a contraction.
+    if (at == usesAt.end() || !isContraction(graph.getOp(node)))
       return false;
     for (size_t index : at->second) {
       const Use &use = uses[index];
@@ -91,14 +97,40 @@ SmallVector<Value> GradientProver::Search::getWeights(const Use &use) const {
   return weights;
 }
 
-/// True for a product of a value with itself.
+Node GradientProver::Search::stripScales(Node node) const {
+  auto isNumber = [&](Node factor) {
+    Operation *op = factor < 0 ? nullptr : graph.getOp(factor);
+    if (!op)
+      return false;
+    auto data = op->getAttrOfType<DenseElementsAttr>("value");
+    return (data && data.isSplat()) ||
+           (isNamed(op, guest::kBroadcastInDim) &&
+            getCount(op->getOperand(0).getType()) == 1);
+  };
+  while (true) {
+    node = strip(node);
+    Operation *op = graph.getOp(node);
+    SmallVector<Node> operands = graph.getOperands(node);
+    if (op && operands.size() == 2 && operands[0] >= 0 &&
+        (isNamed(op, guest::kMultiply) || isNamed(op, guest::kDivide)) &&
+        isNumber(operands[1]))
+      node = operands[0];
+    else if (op && isNamed(op, guest::kMultiply) && operands[1] >= 0 &&
+             isNumber(operands[0]))
+      node = operands[1];
+    else
+      return node;
+  }
+}
+
+/// True for a product of a value with itself, scaled or not.
 bool GradientProver::Search::isGram(Node source) const {
   Operation *op = graph.getOp(source);
   if (!op || !isProduct(op))
     return false;
   SmallVector<Node> operands = graph.getOperands(source);
   return operands[0] >= 0 && operands[1] >= 0 &&
-         strip(operands[0]) == strip(operands[1]);
+         stripScales(operands[0]) == stripScales(operands[1]);
 }
 
 GradientProof GradientProver::Search::prove(Operation *sum) {
@@ -152,6 +184,7 @@ GradientProof GradientProver::Search::prove(Operation *sum) {
     if (!found)
       return false;
     proof.kind = GradientProof::Kind::Partner;
+    proof.isOfProduct = true;
     proof.weights = getWeights(*found);
     return true;
   };
@@ -174,7 +207,8 @@ GradientProof GradientProver::Search::prove(Operation *sum) {
       SmallVector<Node> operands = graph.getOperands(source);
       if (hasPartner({{operands[1], operands[2]}}))
         break;
-    } else if (!reduced && !isNeverNegative(source)) {
+    } else if (!reduced && isNamed(op, guest::kReduce) &&
+               !isNeverNegative(source)) {
       reduced = findReduced(source);
     }
   }
@@ -183,7 +217,7 @@ GradientProof GradientProver::Search::prove(Operation *sum) {
     proof.why = "its operand is the product of a value with itself";
     return proof;
   }
-  if (proof.kind == GradientProof::Kind::None && reduced && !assigns) {
+  if (proof.kind == GradientProof::Kind::None && reduced && !contracts) {
     proof.kind = GradientProof::Kind::Reduced;
     proof.weights = getWeights(*reduced);
   }
@@ -205,26 +239,6 @@ GradientProof GradientProver::Search::prove(Operation *sum) {
               "such that the other one follows from that product's result"
             : "what it reduces follows from no use of a weight of its size";
   return proof;
-}
-
-bool GradientProver::Search::isContracted(Value value) {
-  std::optional<Node> start = graph.find(value);
-  if (!start)
-    return false;
-  std::vector<char> reached(graph.size());
-  reached[*start] = true;
-  bool isFound = false;
-  graph.markForward(reached, [&](const Edge &edge, Node target) {
-    Operation *op = graph.getOp(target);
-    if (op && isProduct(op))
-      isFound = true;
-    // Tables of positions are looked up by constants.
-    if (op && isLookup(op) && edge.operand == 0)
-      isFound |= graph.getOperands(target)[1] >= 0 &&
-                 hasData[graph.getOperands(target)[1]];
-    return isWeight[target] && !(op && (isProduct(op) || isLookup(op)));
-  });
-  return isFound;
 }
 
 //===----------------------------------------------------------------------===//
@@ -350,10 +364,6 @@ GradientProof GradientProver::prove(Operation *sum) {
 bool GradientProver::isNeverNegative(Value value) {
   std::optional<Node> node = search->graph.find(value);
   return node && search->isNeverNegative(*node);
-}
-
-bool GradientProver::isContracted(Value value) {
-  return search->isContracted(value);
 }
 
 SmallVector<SmallVector<size_t>>

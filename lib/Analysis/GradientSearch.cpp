@@ -263,8 +263,7 @@ bool GradientProver::Search::isNeverNegative(Node node) const {
     SmallVector<Node> operands = graph.getOperands(next);
     // Result i has the elements of operand i.
     if (isBarrier(op) || isNamed(op, guest::kSort) ||
-        (isNamed(op, guest::kTopK) &&
-         graph.getValue(next) == op->getResult(0))) {
+        (takesLargest(op) && graph.getValue(next) == op->getResult(0))) {
       if (!add(
               operands[cast<OpResult>(graph.getValue(next)).getResultNumber()]))
         return false;
@@ -329,7 +328,9 @@ void GradientProver::Search::findWays(Node operand, SmallVectorImpl<Node> &path,
     path.push_back(node);
     bool isMixed = false;
     for (const Edge &edge : graph.getSources(node)) {
-      if (!isDifferentiable(graph.getValue(edge.node).getType()))
+      Type type = graph.getValue(edge.node).getType();
+      // A single number scales or fills all elements alike.
+      if (!isDifferentiable(type) || getCount(type) == 1)
         continue;
       if (!edge.isMoved)
         isMixed = true;

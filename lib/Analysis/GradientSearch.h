@@ -51,7 +51,6 @@ public:
   getDifferences(llvm::ArrayRef<mlir::Operation *> sums);
   llvm::SmallVector<mlir::BlockArgument> getReturnedSources(mlir::Value value);
   mlir::BlockArgument getOnlyInput(mlir::Value value);
-  bool isContracted(mlir::Value value);
   bool isNeverNegative(Node node) const;
   std::vector<bool>
   areLayerWeights(llvm::ArrayRef<llvm::SmallVector<GatheredValue>> inputs);
@@ -84,6 +83,8 @@ private:
   /// `node` before it was moved: cast, transposed, sliced, passed through a
   /// loop.
   Node strip(Node node) const;
+  /// `node` before it was moved or multiplied with a number for all elements.
+  Node stripScales(Node node) const;
   /// True if `from` depends on `on`. With `byDerivative`, over edges that a
   /// derivative passes. Not from iteration to iteration.
   bool depends(Node from, Node on, bool byDerivative) const;

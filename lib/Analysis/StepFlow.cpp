@@ -303,20 +303,17 @@ StepFlow::getUpdatesOf(llvm::function_ref<bool(BlockArgument)> isWanted) const {
   return getSet(std::move(found));
 }
 
-llvm::DenseSet<Value> StepFlow::getUpdatedBy(ArrayRef<Value> values) const {
-  auto isElementwise = [](Graph::Kind kind) {
-    return kind != Graph::Kind::Computed;
-  };
-  std::vector<char> reached = markValues(*graph, values);
-  graph->mark(reached, /*forward=*/true, isElementwise);
-  llvm::MapVector<Type, SmallVector<Value>> updated;
+llvm::DenseSet<Value>
+StepFlow::getInputsHeldBy(llvm::function_ref<bool(Value)> isWanted) const {
+  llvm::MapVector<Type, SmallVector<Value>> wanted;
   for (Value value : returned)
-    if (isFloat(value.getType()) && reached[graph->getNumber(value)])
-      updated[value.getType()].push_back(value);
+    if (isFloat(value.getType()) && isWanted(value))
+      wanted[value.getType()].push_back(value);
   llvm::DenseSet<Value> found;
-  for (auto &[type, ofType] : updated) {
+  for (auto &[type, ofType] : wanted) {
     std::vector<char> held = markValues(*graph, ofType);
-    graph->mark(held, /*forward=*/false, isElementwise);
+    graph->mark(held, /*forward=*/false,
+                [](Graph::Kind kind) { return kind != Graph::Kind::Computed; });
     for (BlockArgument input : inputs)
       if (input.getType() == type && held[graph->getNumber(input)])
         found.insert(input);
@@ -324,11 +321,39 @@ llvm::DenseSet<Value> StepFlow::getUpdatedBy(ArrayRef<Value> values) const {
   return found;
 }
 
+llvm::DenseSet<Value> StepFlow::getUpdatedBy(ArrayRef<Value> values) const {
+  std::vector<char> reached = markValues(*graph, values);
+  graph->mark(reached, /*forward=*/true,
+              [](Graph::Kind kind) { return kind != Graph::Kind::Computed; });
+  return getInputsHeldBy(
+      [&](Value value) { return reached[graph->getNumber(value)]; });
+}
+
+llvm::DenseSet<Value> StepFlow::getUpdatedOnlyBy(ArrayRef<Value> cuts) const {
+  // Rates and counters move all elements alike.
+  auto isArray = [&](int64_t source) {
+    std::optional<int64_t> count =
+        getNumElements(graph->getValue(source).getType());
+    return !count || *count > 1;
+  };
+  ValueSet dependents =
+      getDependents(cuts, llvm::filter_to_vector(otherSources, isArray));
+  return getInputsHeldBy([&](Value value) {
+    return cast<ShapedType>(value.getType()).getRank() > 1 &&
+           !dependents.contains(value);
+  });
+}
+
 StepFlow::ValueSet StepFlow::getDependents(ArrayRef<Value> cuts) const {
+  return getDependents(cuts, otherSources);
+}
+
+StepFlow::ValueSet StepFlow::getDependents(ArrayRef<Value> cuts,
+                                           ArrayRef<int64_t> sources) const {
   std::vector<char> isCut = markValues(*graph, cuts);
   std::vector<char> found(graph->size());
-  SmallVector<int64_t> worklist(otherSources);
-  for (int64_t source : otherSources)
+  SmallVector<int64_t> worklist(sources);
+  for (int64_t source : sources)
     found[source] = true;
   while (!worklist.empty())
     graph->forEachNeighbor(worklist.pop_back_val(), /*forward=*/true,

@@ -316,19 +316,24 @@ func.func @r6_use_not(%w: tensor<4x8xf32>, %s: tensor<4x8xf32>, %x: tensor<16x32
 
 // -----
 
-// R7, buffer: a frozen weight that a product contracts.
+// R7, buffer: a frozen weight that a layer takes, and the average of a weight.
 
 "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
 // CHECK-LABEL: func @r7_buffer(
-func.func @r7_buffer(%w: tensor<4x8xf32>, %m: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
+func.func @r7_buffer(%w: tensor<4x8xf32>, %m: tensor<4x8xf32>, %t: tensor<4x8xf32>, %x: tensor<16x32xi32>, %s: tensor<16x32xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>) {
   // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
   %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
   // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
   %frozen = "stablehlo.all_gather"(%m) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %teacher = "stablehlo.all_gather"(%t) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
   %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
-  %h = "stablehlo.dot"(%tokens, %frozen) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x32xf32>
+  %rows = "stablehlo.multiply"(%tokens, %s) : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<16x32xf32>
+  %h = "stablehlo.dot"(%rows, %frozen) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x32xf32>
   %y = "stablehlo.dot"(%h, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
-  %g = "stablehlo.dot"(%h, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  %goal = "stablehlo.dot"(%h, %teacher) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %e = "stablehlo.subtract"(%y, %goal) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%h, %e) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
   // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
   %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
@@ -336,7 +341,8 @@ func.func @r7_buffer(%w: tensor<4x8xf32>, %m: tensor<4x8xf32>, %x: tensor<16x32x
     "stablehlo.return"(%add) : (tensor<f32>) -> ()
   }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
   %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
-  return %new, %m : tensor<4x8xf32>, tensor<4x8xf32>
+  %both = "stablehlo.add"(%t, %w) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new, %m, %both : tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>
 }
 
 // -----
@@ -348,7 +354,7 @@ func.func @r7_buffer(%w: tensor<4x8xf32>, %m: tensor<4x8xf32>, %x: tensor<16x32x
 func.func @r7_buffer_not(%w: tensor<4x8xf32>, %m: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
   // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
   %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
-  // expected-remark@+1 {{it gathers a buffer: the step returns it as it came, and no product contracts it; weights-of names weights (R7)}}
+  // expected-remark@+1 {{it gathers a buffer: the step returns it as it came, and no layer takes it as its weight; weights-of names weights (R7)}}
   %mask = "stablehlo.all_gather"(%m) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
   %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
   %scores = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
@@ -373,7 +379,7 @@ func.func @r7_buffer_not(%w: tensor<4x8xf32>, %m: tensor<4x8xf32>, %x: tensor<16
 func.func @r7_buffer_not_updated(%w: tensor<4x8xf32>, %past: tensor<2x32xf32>, %x: tensor<16x32xi32>) -> (tensor<4x8xf32>, tensor<2x32xf32>) {
   // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
   %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
-  // expected-remark@+1 {{it gathers a statistic: the step updates it without a gradient, and no product contracts it; weights-of names weights (R7)}}
+  // expected-remark@+1 {{it gathers a statistic: the step updates it with something else than gradients; weights-of names weights (R7)}}
   %mean = "stablehlo.all_gather"(%past) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<2x32xf32>) -> tensor<16x32xf32>
   %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
   %t = "stablehlo.subtract"(%tokens, %mean) : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<16x32xf32>
@@ -389,6 +395,59 @@ func.func @r7_buffer_not_updated(%w: tensor<4x8xf32>, %past: tensor<2x32xf32>, %
   %rows = "stablehlo.slice"(%tokens) <{limit_indices = array<i64: 2, 32>, start_indices = array<i64: 0, 0>, strides = array<i64: 1, 1>}> : (tensor<16x32xf32>) -> tensor<2x32xf32>
   %next = "stablehlo.add"(%past, %rows) : (tensor<2x32xf32>, tensor<2x32xf32>) -> tensor<2x32xf32>
   return %new, %next : tensor<4x8xf32>, tensor<2x32xf32>
+}
+
+// -----
+
+// Examples that the step returns as they came: another layer contracts them.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r7_buffer_not_examples(
+func.func @r7_buffer_not_examples(%w: tensor<4x8xf32>, %m: tensor<2x32xf32>, %x: tensor<16x32xi32>) -> (tensor<4x8xf32>, tensor<2x32xf32>) {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{it gathers a buffer: the step returns it as it came, and no layer takes it as its weight; weights-of names weights (R7)}}
+  %examples = "stablehlo.all_gather"(%m) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<2x32xf32>) -> tensor<16x32xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %goal = "stablehlo.dot"(%examples, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %e = "stablehlo.subtract"(%y, %goal) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %e) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new, %m : tensor<4x8xf32>, tensor<2x32xf32>
+}
+
+// -----
+
+// A table that scales the same rows as a weight contracts has no gradient.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r7_buffer_not_scaling(
+func.func @r7_buffer_not_scaling(%w: tensor<4x8xf32>, %m: tensor<2x32xf32>, %x: tensor<16x32xi32>) -> (tensor<4x8xf32>, tensor<2x32xf32>) {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{it gathers a buffer: the step returns it as it came, and no layer takes it as its weight; weights-of names weights (R7)}}
+  %cosines = "stablehlo.all_gather"(%m) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<2x32xf32>) -> tensor<16x32xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %rotated = "stablehlo.multiply"(%tokens, %cosines) : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %scores = "stablehlo.dot_general"(%y, %rotated) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>}> : (tensor<16x8xf32>, tensor<16x32xf32>) -> tensor<8x32xf32>
+  %e = "stablehlo.dot_general"(%rotated, %scores) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [1]>}> : (tensor<16x32xf32>, tensor<8x32xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %e) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new, %m : tensor<4x8xf32>, tensor<2x32xf32>
 }
 
 // -----
@@ -577,6 +636,41 @@ func.func @r9_partner_assigns(%w: tensor<4x8xf32>, %t: tensor<16x8xf32>, %x: ten
 
 // -----
 
+// The largest few probabilities, as an exported module has them.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r9_partner_not_largest(
+func.func @r9_partner_not_largest(%w: tensor<4x8xf32>, %t: tensor<16x8xf32>, %x: tensor<16x32xi32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %e = "stablehlo.subtract"(%y, %t) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %e) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %chances = "stablehlo.exponential"(%y) : (tensor<16x8xf32>) -> tensor<16x8xf32>
+  %best:2 = "stablehlo.composite"(%chances) <{name = "chlo.top_k", composite_attributes = {k = 8 : i64}, decomposition = @top_k, version = 1 : i32}> : (tensor<16x8xf32>) -> (tensor<16x8xf32>, tensor<16x8xi32>)
+  %k = "stablehlo.dot"(%tokens, %best#0) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{nothing proves that it sums a gradient: what follows from the product with a weight has no negative element, as assignments and probabilities have none; if it is a gradient, name its weight in gradients-of (R9)}}
+  %n = "stablehlo.reduce_scatter"(%k) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %u = "stablehlo.add"(%mine, %n) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %u) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new, %n : tensor<4x8xf32>, tensor<4x8xf32>
+}
+
+func.func private @top_k(%p: tensor<16x8xf32>) -> (tensor<16x8xf32>, tensor<16x8xi32>)
+
+// -----
+
 // Without an update: a target is subtracted.
 
 "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
@@ -637,6 +731,7 @@ func.func @r9_partner_back(%w: tensor<4x8xf32>, %v: tensor<8x8xf32>, %x: tensor<
 func.func @r9_partner_not_averaged(%w: tensor<4x8xf32>, %s: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
   // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
   %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{it gathers a statistic: the step updates it with something else than gradients; weights-of names weights (R7)}}
   %codes = "stablehlo.all_gather"(%s) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
   %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
   %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
@@ -675,6 +770,7 @@ func.func @r9_partner_not_averaged(%w: tensor<4x8xf32>, %s: tensor<4x8xf32>, %x:
 func.func @r9_partner_not_kernel(%w: tensor<4x8xf32>, %s: tensor<4x8xf32>, %x: tensor<16x32xi32>, %m: tensor<16x8xi32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
   // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
   %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{it gathers a statistic: the step updates it with something else than gradients; weights-of names weights (R7)}}
   %codes = "stablehlo.all_gather"(%s) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
   %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
   %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
@@ -756,6 +852,43 @@ func.func @r10_name_not(%w: tensor<4x8xf32>, %s: tensor<4x8xf32>, %x: tensor<16x
   %new = "stablehlo.subtract"(%w, %u) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
   %next = "stablehlo.add"(%s, %n) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
   return %new, %next : tensor<4x8xf32>, tensor<4x8xf32>
+}
+
+// -----
+
+// A factor of K-FAC that a backward pass written by hand returns as the cotangent of
+// an argument: scaled, and the product of a value with itself.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r10_name_not_gram(
+func.func @r10_name_not_gram(%w: tensor<1x8xf32>, %s: tensor<1x8xf32>, %x: tensor<16x8xi32>) -> (tensor<1x8xf32>, tensor<1x8xf32>) {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<1x8xf32>) -> tensor<8x8xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x8xi32>) -> tensor<16x8xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x8xf32>, tensor<8x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<8x8xf32> loc("jit(step)/transpose(jvp())/dot_general")
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R10"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<8x8xf32>) -> tensor<1x8xf32>
+  %third = "stablehlo.constant"() <{value = dense<3.0> : tensor<16x8xf32>}> : () -> tensor<16x8xf32>
+  %part = "stablehlo.divide"(%y, %third) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %gram = "stablehlo.dot_general"(%part, %y) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>}> : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<8x8xf32> loc("jit(step)/transpose(jvp())/dot_general")
+  %rows = "stablehlo.constant"() <{value = dense<16.0> : tensor<f32>}> : () -> tensor<f32>
+  %scale = "stablehlo.broadcast_in_dim"(%rows) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<8x8xf32>
+  %k = "stablehlo.multiply"(%gram, %scale) : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32> loc("jit(step)/transpose(jvp())/mul")
+  // expected-remark@+1 {{it sums a statistic, not a gradient: its operand is the product of a value with itself; if it is a gradient, name its weight in gradients-of (R9)}}
+  %n = "stablehlo.reduce_scatter"(%k) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<8x8xf32>) -> tensor<1x8xf32>
+  %u = "stablehlo.add"(%mine, %n) : (tensor<1x8xf32>, tensor<1x8xf32>) -> tensor<1x8xf32>
+  %new = "stablehlo.subtract"(%w, %u) : (tensor<1x8xf32>, tensor<1x8xf32>) -> tensor<1x8xf32>
+  %next = "stablehlo.add"(%s, %n) : (tensor<1x8xf32>, tensor<1x8xf32>) -> tensor<1x8xf32>
+  return %new, %next : tensor<1x8xf32>, tensor<1x8xf32>
 }
 
 // -----

@@ -52,8 +52,11 @@ struct GradientProof {
   std::string why;
   /// True if what it sums follows from something that autodiff has transposed.
   bool followsAutodiff = false;
+  /// True if its partner is a product or a lookup, which tells weights from
+  /// what is only added to activations or scales them.
+  bool isOfProduct = false;
   /// The gathers and inputs of the step of which the weight is made that the
-  /// partner product takes; empty without a partner.
+  /// partner takes; empty without a partner.
   llvm::SmallVector<mlir::Value> weights;
 };
 
@@ -93,11 +96,6 @@ public:
 
   /// The only input of the step that `value` depends on, or null.
   mlir::BlockArgument getOnlyInput(mlir::Value value);
-
-  /// True if the elements of `value`, made of weights and nothing else, are
-  /// contracted by a product or looked up by an index of the batch before
-  /// activations are added to them.
-  bool isContracted(mlir::Value value);
 
   /// For each of `inputs`, which has the values that gather it: whether the
   /// step takes it as a layer takes its weight (docs/rules.md, R16), though

@@ -121,6 +121,11 @@ public:
   llvm::DenseSet<mlir::Value>
   getUpdatedBy(llvm::ArrayRef<mlir::Value> values) const;
 
+  /// The inputs of two dims or more that some result of their type holds which
+  /// is made of weights, single numbers and `cuts` alone.
+  llvm::DenseSet<mlir::Value>
+  getUpdatedOnlyBy(llvm::ArrayRef<mlir::Value> cuts) const;
+
   /// The values that depend on an input which is no weight, other than through
   /// `cuts`.
   ValueSet getDependents(llvm::ArrayRef<mlir::Value> cuts) const;
@@ -139,6 +144,13 @@ private:
   std::vector<int64_t> findReached(llvm::ArrayRef<mlir::Value> returned) const;
 
   ValueSet getSet(std::vector<char> found) const;
+  /// The values that depend on any of `sources`, other than through `cuts`.
+  ValueSet getDependents(llvm::ArrayRef<mlir::Value> cuts,
+                         llvm::ArrayRef<int64_t> sources) const;
+  /// The inputs of whose elements a result of their type that `isWanted`
+  /// accepts is made.
+  llvm::DenseSet<mlir::Value>
+  getInputsHeldBy(llvm::function_ref<bool(mlir::Value)> isWanted) const;
   /// The floating-point inputs in `ancestors` that are no scalars.
   llvm::SmallVector<mlir::BlockArgument>
   getInputsIn(const ValueSet &ancestors) const;

@@ -103,6 +103,18 @@ SmallVector<RoleFinder::Candidate> RoleFinder::getGathers() {
   return gathers;
 }
 
+/// The sums of single numbers: norms, losses, counts.
+SmallVector<Value> RoleFinder::getSumsOfScalars() const {
+  SmallVector<Value> sums;
+  for (const StepCollective &sum : collectives)
+    if (sum.kind == CollectiveKind::AllReduce)
+      for (Value result : sum.op->getResults())
+        if (auto type = dyn_cast<ShapedType>(result.getType());
+            type && type.hasStaticShape() && type.getNumElements() == 1)
+          sums.push_back(result);
+  return sums;
+}
+
 /// Adds gathers of weights that the step has updated, or moved by a gradient
 /// for a while: made of weights, gradients and sums of scalars alone.
 void RoleFinder::addUpdatedWeights(SmallVectorImpl<Candidate> &gathers,
@@ -114,12 +126,7 @@ void RoleFinder::addUpdatedWeights(SmallVectorImpl<Candidate> &gathers,
   for (StepCollective *sum : sums)
     if (sum->reason.empty())
       cuts.push_back(sum->op->getResult(0));
-  for (const StepCollective &sum : collectives)
-    if (sum.kind == CollectiveKind::AllReduce)
-      for (Value result : sum.op->getResults())
-        if (auto type = dyn_cast<ShapedType>(result.getType());
-            type && type.hasStaticShape() && type.getNumElements() == 1)
-          cuts.push_back(result);
+  llvm::append_range(cuts, getSumsOfScalars());
   StepFlow::ValueSet dependents = flow.getDependents(cuts);
   SmallVector<Value> operands =
       llvm::map_to_vector(computed, [](StepCollective *gather) {
@@ -136,16 +143,14 @@ void RoleFinder::addUpdatedWeights(SmallVectorImpl<Candidate> &gathers,
   }
 }
 
-/// R16: finds the inputs that nothing but their use tells from data.
-void RoleFinder::findLayerWeights(ArrayRef<Candidate> gathers,
+/// R16: finds those of `asked` that layers take as their weights.
+void RoleFinder::findLayerWeights(ArrayRef<const Candidate *> asked,
                                   llvm::DenseMap<int64_t, Slice> &slices) {
   llvm::MapVector<int64_t, SmallVector<GatheredValue>> unknown;
-  for (const Candidate &candidate : gathers) {
-    const Slice &slice = slices[candidate.slice];
-    Value whole = candidate.gather->op->getResult(0);
-    if (candidate.input && slice.isUsed && !slice.isCertain &&
-        cast<ShapedType>(whole.getType()).getRank() > 1)
-      unknown[candidate.slice].push_back({whole, candidate.gather->dim});
+  for (const Candidate *candidate : asked) {
+    Value whole = candidate->gather->op->getResult(0);
+    if (cast<ShapedType>(whole.getType()).getRank() > 1)
+      unknown[candidate->slice].push_back({whole, candidate->gather->dim});
   }
   if (unknown.empty())
     return;
@@ -162,15 +167,18 @@ void RoleFinder::chooseWeights(ArrayRef<Candidate> gathers, Sums sums,
                                const StepFlow::ValueSet &ancestors) {
   // A gradient whose partner is known belongs to that weight. Of the others,
   // each weight of their shape that nothing else tells needs one of its own.
-  llvm::DenseSet<Value> partners;
+  llvm::DenseSet<Value> partners, contracted;
   llvm::DenseSet<std::pair<Value, int64_t>> mirrored;
   llvm::DenseMap<int64_t, int64_t> gradients;
   SmallVector<Value> allGradients;
   for (StepCollective *sum : sums) {
+    auto proof = proofs.find(sum);
+    // Wherever the gradient goes, it is that of a weight.
+    if (proof != proofs.end() && proof->second.isOfProduct)
+      contracted.insert_range(proof->second.weights);
     if (!isGradient(*sum) && sum->rule != Rule::Difference)
       continue;
     allGradients.push_back(sum->op->getResult(0));
-    auto proof = proofs.find(sum);
     if (proof != proofs.end() && !proof->second.weights.empty())
       for (Value weight : proof->second.weights) {
         partners.insert(weight);
@@ -188,10 +196,13 @@ void RoleFinder::chooseWeights(ArrayRef<Candidate> gathers, Sums sums,
     Slice &slice = slices[candidate.slice];
     slice.isCertain |= candidate.isCertain;
     slice.isUsed |= ancestors.contains(whole);
-    slice.isProven |= partners.contains(whole) ||
-                      (candidate.input && partners.contains(candidate.input));
+    auto isOf = [&](const llvm::DenseSet<Value> &values) {
+      return values.contains(whole) ||
+             (candidate.input && values.contains(candidate.input));
+    };
+    slice.isProven |= isOf(partners);
+    slice.isContracted |= isOf(contracted);
   }
-  findLayerWeights(gathers, slices);
   for (const Candidate &candidate : gathers)
     if (!slices.lookup(candidate.slice).isProven)
       for (int64_t key : getKeys(*candidate.gather))
@@ -201,7 +212,8 @@ void RoleFinder::chooseWeights(ArrayRef<Candidate> gathers, Sums sums,
   };
   // R7: what the step returns as it came, without a gradient.
   auto isUnchanged = [&](const Candidate &candidate) {
-    return !slices.lookup(candidate.slice).isProven && !isDeclared(candidate) &&
+    return !slices.lookup(candidate.slice).isContracted &&
+           !isDeclared(candidate) &&
            !getProver()
                 .getReturnedSources(candidate.gather->op->getOperand(0))
                 .empty();
@@ -224,23 +236,31 @@ void RoleFinder::chooseWeights(ArrayRef<Candidate> gathers, Sums sums,
                     mirrored.contains({candidate.input, key});
            });
   };
+  // R7, too: what the step updates with something else, such as averages of
+  // activations, rows of a batch, or keys of a queue.
+  SmallVector<Value> cuts = getSumsOfScalars();
+  llvm::append_range(cuts, allGradients);
   llvm::DenseSet<Value> updated = flow.getUpdatedBy(allGradients);
-  // R7, too: what the step updates without a gradient, beside others. The
-  // gradient of a bias may have another one as its partner, and updates it.
+  updated.insert_range(flow.getUpdatedOnlyBy(cuts));
   auto isStatistic = [&](const Candidate &candidate) {
-    return !allGradients.empty() && !slices.lookup(candidate.slice).isProven &&
-           !isDeclared(candidate) && gradients.lookup(getKey(candidate)) == 0 &&
-           candidate.input && !updated.contains(candidate.input);
+    return candidate.input && flow.isReturned(candidate.input) &&
+           !slices.lookup(candidate.slice).isContracted &&
+           !isDeclared(candidate) && !updated.contains(candidate.input) &&
+           !isUnchanged(candidate);
   };
-  llvm::SmallPtrSet<const Candidate *, 8> statistics;
+  llvm::SmallPtrSet<const Candidate *, 8> buffers, statistics;
+  SmallVector<const Candidate *> asked;
   for (const Candidate &candidate : gathers) {
-    if (isStatistic(candidate))
+    const Slice &slice = slices[candidate.slice];
+    if (isUnchanged(candidate))
+      buffers.insert(&candidate);
+    else if (isStatistic(candidate))
       statistics.insert(&candidate);
-    else if (!isUnchanged(candidate))
+    else if (slice.isCertain || !slice.isUsed)
       continue;
-    slices[candidate.slice].isContracted |=
-        getProver().isContracted(candidate.gather->op->getResult(0));
+    asked.push_back(&candidate);
   }
+  findLayerWeights(asked, slices);
   for (const Candidate &candidate : gathers) {
     StepCollective &gather = *candidate.gather;
     Slice slice = slices.lookup(candidate.slice);
@@ -265,16 +285,18 @@ void RoleFinder::chooseWeights(ArrayRef<Candidate> gathers, Sums sums,
     else if (!allGradients.empty() && !slice.isUsed && !isDeclared(candidate))
       object(gather, {Rule::Use, "no gradient is computed from it; weights-of "
                                  "names weights"});
-    else if (isUnchanged(candidate) && !slice.isContracted)
+    else if (buffers.contains(&candidate) && !slice.isOfLayer)
       object(gather,
              {Rule::Buffer,
               "it gathers a buffer: the step returns it as it came, and no "
-              "product contracts it; weights-of names weights"});
-    else if (statistics.contains(&candidate) && !slice.isContracted)
+              "layer takes it as its weight; weights-of names weights"});
+    // Where no gradient is known, weights may be updated with one that is not.
+    else if (statistics.contains(&candidate) &&
+             !(allGradients.empty() && slice.isOfLayer))
       object(gather,
              {Rule::Buffer,
-              "it gathers a statistic: the step updates it without a gradient, "
-              "and no product contracts it; weights-of names weights"});
+              "it gathers a statistic: the step updates it with something else "
+              "than gradients; weights-of names weights"});
     else {
       gather.role = Role::Weight;
       bool isTaken = candidate.input && !flow.isReturned(candidate.input) &&

@@ -50,8 +50,8 @@ private:
   /// Knowledge about all gathers of one slice of a weight.
   struct Slice {
     /// True if it is known to be a weight; if a gradient is computed from it;
-    /// if a gradient has it for its partner; if a product contracts it; if a
-    /// layer takes it as its weight.
+    /// if a gradient has it for its partner; if that is a product; if a layer
+    /// takes it as its weight.
     bool isCertain = false, isUsed = false, isProven = false,
          isContracted = false, isOfLayer = false;
   };
@@ -70,6 +70,7 @@ private:
   Objection checkGather(StepCollective &gather, Candidate &candidate);
   Objection checkState(StepCollective &gather, int64_t &slice);
   llvm::SmallVector<Candidate> getGathers();
+  llvm::SmallVector<mlir::Value> getSumsOfScalars() const;
   void addUpdatedWeights(llvm::SmallVectorImpl<Candidate> &gathers, Sums sums,
                          const StepFlow::ValueSet &ancestors);
   void chooseWeights(llvm::ArrayRef<Candidate> gathers, Sums sums,
@@ -78,7 +79,7 @@ private:
   Objection checkSum(const StepCollective &sum);
   Objection checkProof(StepCollective &sum);
   llvm::SmallVector<StepCollective *> getSums();
-  void findLayerWeights(llvm::ArrayRef<Candidate> gathers,
+  void findLayerWeights(llvm::ArrayRef<const Candidate *> asked,
                         llvm::DenseMap<int64_t, Slice> &slices);
   StepFlow::ValueSet chooseGradients(llvm::ArrayRef<Candidate> gathers,
                                      Sums sums);

@@ -94,6 +94,17 @@ bool zpp::mayCommunicate(Operation *op) {
   return !isLocal.match(getCallTarget(op));
 }
 
+bool zpp::takesLargest(Operation *op) {
+  auto isNamedIn = [&](StringRef attribute) {
+    auto name = op->getAttrOfType<StringAttr>(attribute);
+    return name && llvm::is_contained({"chlo.top_k", "mhlo.topk", "TopK"},
+                                      name.getValue());
+  };
+  return isNamed(op, guest::kTopK) ||
+         (isNamed(op, guest::kComposite) && isNamedIn("name")) ||
+         (isNamed(op, guest::kCustomCall) && isNamedIn("call_target_name"));
+}
+
 bool zpp::comparesLess(Operation *op) {
   Attribute direction = isNamed(op, "stablehlo.compare")
                             ? op->getAttr("comparison_direction")

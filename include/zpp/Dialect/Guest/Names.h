@@ -20,6 +20,7 @@ inline constexpr llvm::StringLiteral kBroadcastInDim =
 inline constexpr llvm::StringLiteral kCase = "stablehlo.case";
 inline constexpr llvm::StringLiteral kClamp = "stablehlo.clamp";
 inline constexpr llvm::StringLiteral kCompare = "stablehlo.compare";
+inline constexpr llvm::StringLiteral kComposite = "stablehlo.composite";
 inline constexpr llvm::StringLiteral kConstant = "stablehlo.constant";
 inline constexpr llvm::StringLiteral kConvert = "stablehlo.convert";
 inline constexpr llvm::StringLiteral kConvolution = "stablehlo.convolution";

@@ -50,6 +50,10 @@ bool isSum(mlir::Operation *op);
 /// True if `op` is not a collective but may communicate all the same.
 bool mayCommunicate(mlir::Operation *op);
 
+/// True for ops whose first result has the largest elements of the operand; an
+/// exported module has a composite for it, and XLA a custom call.
+bool takesLargest(mlir::Operation *op);
+
 /// True for a `stablehlo.compare` whose result is lhs < rhs.
 bool comparesLess(mlir::Operation *op);
 
