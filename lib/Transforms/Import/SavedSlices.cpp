@@ -86,14 +86,25 @@ bool isGathered(Value value) {
   return false;
 }
 
-/// The layers that `loop` gathers and that another loop has written.
+/// `value`, or what loops around it carry as it in all iterations.
+Value getOutside(Value value) {
+  while (auto argument = dyn_cast<BlockArgument>(value)) {
+    WhileView loop = WhileView::get(argument.getOwner()->getParentOp());
+    if (!loop || !loop.isInvariant(argument.getArgNumber()))
+      break;
+    value = loop.getInit(argument.getArgNumber());
+  }
+  return value;
+}
+
+/// The layers that `loop` gathers and that another loop has written, in front
+/// of it or of a loop around it.
 SmallVector<Reading> findReadings(WhileView loop,
                                   ProvenanceAnalysis &provenances) {
   SmallVector<Reading> readings;
   for (auto [index, operand] : llvm::enumerate(loop->getOperands())) {
-    auto made = dyn_cast<OpResult>(operand);
-    if (!made || made.getOwner()->getBlock() != loop->getBlock() ||
-        !loop.isInvariant(index))
+    auto made = dyn_cast<OpResult>(getOutside(operand));
+    if (!made || !loop.isInvariant(index))
       continue;
     std::optional<CountedLoop> other =
         getCountedLoop(made.getOwner(), provenances);

@@ -17,6 +17,8 @@ namespace zpp {
 /// saves each device's part, in a stack. Where row i of such a stack is made of
 /// slice i of other stacks, by casts and elementwise ops, a loop that gathers
 /// the row cuts it from those stacks itself afterwards, as with a checkpoint.
+/// So it is where the gradient of a loop over micro-batches casts the stack in
+/// front of that loop.
 ///
 /// `onRewrite` is told each slice that a loop makes again.
 void recomputeSavedSlices(
