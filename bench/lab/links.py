@@ -17,6 +17,8 @@ import subprocess
 import sys
 
 NODES = 2
+#: The packets that a processor's queue of received ones holds.
+_BACKLOG = pathlib.Path("/proc/sys/net/core/netdev_max_backlog")
 
 
 def rate(link: str) -> float:
@@ -30,15 +32,17 @@ def rate(link: str) -> float:
 
 def shape(tc: str, link: str | None):
     """Limits the loopback device to the rate of `link`; None removes the limit.
-    Its queue holds what all senders together may have on the way, so that nothing
-    is dropped: a sender whose last segments are dropped waits for 200 ms."""
+    Queues hold what all senders together may have on the way, so that nothing is
+    dropped: a sender whose last segments are dropped waits for 200 ms."""
     if link is None:
         subprocess.run([*tc.split(), "qdisc", "del", "dev", "lo", "root"],
                        check=False)
-    else:
-        subprocess.run(
-            [*tc.split(), "qdisc", "replace", "dev", "lo", "root", "tbf",
-             "rate", link, "burst", "16mb", "latency", "200ms"], check=True)
+        return
+    # Where what has been sent waits for the receiver's thread.
+    _BACKLOG.write_text("250000")
+    subprocess.run(
+        [*tc.split(), "qdisc", "replace", "dev", "lo", "root", "tbf",
+         "rate", link, "burst", "16mb", "latency", "200ms"], check=True)
 
 
 def sent_bytes() -> int:
