@@ -61,8 +61,7 @@ config.substitutions += [
     ),
     (
         "%zpp-perf-simulated",
-        "env ZPP_NCCL_LIBRARY={} {}/unittests/SimulatedGpu/zpp-perf-simulated".format(
-            simulated[1], config.zpp_obj_root),
+        f"env ZPP_NCCL_LIBRARY={simulated[1]} {config.zpp_obj_root}/unittests/SimulatedGpu/zpp-perf-simulated",
     ),
     ("%python", config.python_executable),
     ("%zpp_src", config.zpp_src_root),
