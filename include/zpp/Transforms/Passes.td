@@ -240,7 +240,7 @@ def ImportCollectivesPass : Zpp_ModulePass<"zero-import-collectives"> {
     attributes of its op, as `zpp.source`: if no pass rewrites it, it becomes
     that op again.
 
-    *Input*, with `mesh=node:2,gpu:4`:
+    *Input*, with `mesh=node:2,gpu:4 weights-of=0`:
 
     ```mlir
     func.func @step(%w: tensor<128xf32>, %x: tensor<1024xf32>)
@@ -268,7 +268,7 @@ def ImportCollectivesPass : Zpp_ModulePass<"zero-import-collectives"> {
             along ["node", "gpu"]
             {zpp.origin = {before = [512, 3072], group = "node,gpu",
             id = 0 : i64, kind = "all_gather", model_bytes = 4096
-            : i64, phase = "forward", role = "weight", rule = "R4",
+            : i64, phase = "forward", role = "weight", rule = "R15",
             trips = 1 : i64, weight = 0 : i64}, zpp.source =
             {attributes = {}, properties = {all_gather_dim = 0 : i64,
             replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]>

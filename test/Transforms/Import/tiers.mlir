@@ -48,5 +48,7 @@ func.func @step(%w: tensor<4x256xf32>, %v: tensor<8x256xf32>) -> (tensor<f32>, t
   %1 = "stablehlo.all_gather"(%v) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 2, 4, 6], [1, 3, 5, 7]]> : tensor<2x4xi64>}> : (tensor<8x256xf32>) -> tensor<32x256xf32>
   %2 = "stablehlo.dot"(%0, %0) : (tensor<32x256xf32>, tensor<32x256xf32>) -> tensor<f32>
   %3 = "stablehlo.dot"(%1, %1) : (tensor<32x256xf32>, tensor<32x256xf32>) -> tensor<f32>
-  return %2, %3, %w, %v : tensor<f32>, tensor<f32>, tensor<4x256xf32>, tensor<8x256xf32>
+  %4 = "stablehlo.negate"(%w) : (tensor<4x256xf32>) -> tensor<4x256xf32>
+  %5 = "stablehlo.negate"(%v) : (tensor<8x256xf32>) -> tensor<8x256xf32>
+  return %2, %3, %4, %5 : tensor<f32>, tensor<f32>, tensor<4x256xf32>, tensor<8x256xf32>
 }
