@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Draws docs/images/steps.svg from the measured steps in docs/performance.md.
+"""Draws docs/images/steps.svg from the measured steps in docs/performance.md, and
+docs/images/real-sizes.svg from those that are predicted for a model of 7 B weights.
 
     python bench/draw_steps.py [--check]
 
 Bars show how long a training step takes on each link, as FSDP and as ZeRO++, and
 for how much of that time compute waits for communication. With --check nothing is
-written; the exit status is 1 if the picture differs from the numbers.
+written; the exit status is 1 if a picture differs from the numbers.
 """
 
 import argparse
@@ -19,8 +20,11 @@ from xml.sax.saxutils import escape
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
-PICTURE = ROOT / "docs" / "images" / "steps.svg"
+IMAGES = ROOT / "docs" / "images"
+#: By link and step: the time of a step and the exposed part of it, in ms.
+Times = dict[str, dict[str, tuple[float, float]]]
 HEADING = "## The runtime under JAX on GPUs"
+SIZES_HEADING = "### Models of real sizes"
 #: First cell of a step's rows -> its name in the picture and its style.
 STEPS = {"FSDP, exported and loaded": ("FSDP", "fsdp"),
          "**all (b)**": ("ZeRO++", "zpp")}
@@ -62,8 +66,8 @@ def rounded(time: float) -> int:
     return math.floor(time + 0.5)
 
 
-def read() -> dict[str, dict[str, tuple[float, float]]]:
-    """By link and step: the time of a step and the exposed part of it, in ms."""
+def read() -> Times:
+    """The measured steps."""
     lines = iter(PAGE.read_text().partition(HEADING)[2].splitlines())
     header = next((cells(line) for line in lines
                    if line.startswith("| step |")), None)
@@ -89,7 +93,20 @@ def read() -> dict[str, dict[str, tuple[float, float]]]:
                    for step in STEPS} for i, link in enumerate(links)}
 
 
-def draw(times: dict[str, dict[str, tuple[float, float]]]) -> str:
+def read_sizes() -> Times:
+    """The predicted steps of 7 B weights. Their compute is what is left where the
+    links are fast."""
+    lines = PAGE.read_text().partition(SIZES_HEADING)[2].splitlines()
+    rows = [cells(line) for line in lines if line.startswith("| 7b, layers |")]
+    if not rows:
+        sys.exit(f"{PAGE.name}: expected '7b, layers' below '{SIZES_HEADING}'")
+    compute = min(float(row[4]) for row in rows)
+    return {f"{row[1]} Gbit/s": {
+        step: (float(time), float(time) - compute)
+        for step, time in zip(STEPS, row[2:4])} for row in rows}
+
+
+def draw(title: str, footer: str, times: Times) -> str:
     largest = max(time for steps in times.values() for time, _ in steps.values())
     scale = (WIDTH - 2 * MARGIN - LABELS - NUMBERS) / largest
     left = MARGIN + LABELS
@@ -103,8 +120,7 @@ def draw(times: dict[str, dict[str, tuple[float, float]]]) -> str:
         parts.append(f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" '
                      f'height="{BAR}" class="{style}"/>')
 
-    text(MARGIN, 32, "Time of a training step, by the link between nodes",
-         "title")
+    text(MARGIN, 32, title, "title")
     for x, wait, words in ((MARGIN, "", "compute"),
                            (MARGIN + 128, " wait",
                             "compute waits for communication")):
@@ -127,8 +143,7 @@ def draw(times: dict[str, dict[str, tuple[float, float]]]) -> str:
             text(end, y + BAR - 5, words, "strong" if style == "zpp" else "")
             y += BAR + 2
         y += GAP
-    text(MARGIN, y + 10, "GPT of 0.88 B parameters, 4 H200 as 2 nodes x 2, 2048 "
-         "tokens per GPU", "soft")
+    text(MARGIN, y + 10, footer, "soft")
     height = y + 28
     summary = "; ".join(
         f"{link}: " + ", ".join(f"{STEPS[step][0]} {rounded(time)} ms"
@@ -151,14 +166,24 @@ def main() -> int:
     parser.add_argument("--check", action="store_true",
                         help="compare, do not write")
     arguments = parser.parse_args()
-    picture = draw(read())
-    if not arguments.check:
-        PICTURE.parent.mkdir(exist_ok=True)
-        PICTURE.write_text(picture)
-    elif not PICTURE.exists() or PICTURE.read_text() != picture:
-        print(f"{PICTURE.relative_to(ROOT)}: expected the numbers of "
-              f"{PAGE.relative_to(ROOT)}; run bench/draw_steps.py")
-        return 1
+    pictures = {
+        "steps.svg": draw(
+            "Time of a training step, by the link between nodes",
+            "GPT of 0.88 B parameters, 4 H200 as 2 nodes x 2, 2048 tokens per GPU",
+            read()),
+        "real-sizes.svg": draw(
+            "Predicted step, by a GPU's link between nodes",
+            "GPT of 7 B parameters, 8 nodes x 8 H100, 2048 tokens per GPU",
+            read_sizes())}
+    for name, picture in pictures.items():
+        path = IMAGES / name
+        if not arguments.check:
+            IMAGES.mkdir(exist_ok=True)
+            path.write_text(picture)
+        elif not path.exists() or path.read_text() != picture:
+            print(f"{path.relative_to(ROOT)}: expected the numbers of "
+                  f"{PAGE.relative_to(ROOT)}; run bench/draw_steps.py")
+            return 1
     return 0
 
 

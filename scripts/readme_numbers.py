@@ -121,7 +121,7 @@ def time_to_loss(page):
     fsdp, ours = row(rows, "FSDP"), row(rows, "ZeRO++")
     reached = ours["has FSDP's last loss after"]
     return (
-        f"The same in seconds of training, on held-out text: ZeRO++ has the last loss of "
+        f"In seconds of training, on held-out text, ZeRO++ has the last loss of "
         f"JAX FSDP ({fsdp['held-out loss']} after {fsdp['seconds']} s) after "
         f"{reached}. A GPT of 85 M parameters on 50 Gbit/s, two "
         f"nodes of one rank, which share an H100 "
