@@ -77,7 +77,8 @@ def test_one_micro_batch_is_as_before():
     ("shard_mapped", "layers", "scan", "none"),
     ("shard_mapped", "scan", "scan", "i8"),
     ("shard_mapped", "layers", "last", "i8"),
-    ("jitted", "scan", "scan", "i8")])
+    ("jitted", "scan", "scan", "i8"),
+    ("jitted", "scan", "grad", "i8")])
 def test_bits_are_those_without_a_secondary_partition(kind, over, form,
                                                       weights):
     step, sharding = made(kind, over, form)
