@@ -110,6 +110,9 @@ OPTIONS = {
     "i4:delta, alone": {"weights": "i4:delta", "gradients": "i4",
                         "tuning": {"coalesce_bytes": 0}},
     "i8": {"weights": "i8"}}
+#: Forms and options with which XLA leaves the order of calls, but moves the product
+#: of the backward loop from under some gathers (docs/xla.md).
+LOSES_PRODUCTS = {("jit, scan", "i4:delta"), ("jit, scan", "i4:delta, alone")}
 
 
 @needs_library
@@ -128,4 +131,7 @@ def test_starts_are_in_place(form, options, plugin):
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["starts"] > 10
     assert not found["faults"]
-    assert not found["undone"]
+    if (form, options) in LOSES_PRODUCTS:
+        assert all("has nothing to hide under" in each for each in found["undone"])
+    else:
+        assert not found["undone"]
