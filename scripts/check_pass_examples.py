@@ -44,7 +44,7 @@ def check(zpp_opt, source):
         if len(examples) != len(INPUT.findall(description)):
             errors.append(f"{name}: expected an output and both in blocks of mlir for each "
                           f"input, but got {len(examples)} of {len(INPUT.findall(description))}")
-        if not examples:
+        elif not examples:
             errors.append(f"{name}: expected an example, but got none")
         for options, given, expected in examples:
             count += 1
