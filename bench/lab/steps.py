@@ -184,12 +184,11 @@ def describe(model: str, gpus_per_node: int, platform: str, *,
     config = dataclasses.replace(config, **changes)
     variants = (_variants(gpus_per_node) if kind == "FSDP" else
                 _replicated_variants(kind, gpus_per_node))
-    if micro_batches > 1:
+    if micro_batches > 1 and kind == "FSDP":
         # Gradients cross the slow links once per update. So do weights, which
         # nodes of one GPU keep whole for that.
-        once = {"accumulate": "gpu"} if kind == "FSDP" else {}
-        if kind == "FSDP" and gpus_per_node == 1:
-            once["secondary"] = 1
+        once = {"accumulate": "gpu"} | (
+            {"secondary": 1} if gpus_per_node == 1 else {})
         variants = {name: options | once for name, options in variants.items()}
     return json.loads(json.dumps({
         "config": dataclasses.asdict(config), "sequences": sequences,

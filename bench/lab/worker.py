@@ -147,8 +147,9 @@ def on_device(trainer, sequences: int):
         drawn = "master" if config.slices else "params"
         state[drawn] = jax.tree_util.tree_map_with_path(
             weight, abstract[drawn])
-        state["params"] = jax.tree.map(lambda w: w.astype(
-            config.dtype if config.slices else w.dtype), state[drawn])
+        state["params"] = jax.tree.map(
+            lambda w, leaf: w.astype(leaf.dtype), state[drawn],
+            abstract["params"])
         return state
 
     def batch():
