@@ -29,6 +29,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 #: Seconds between two lines that say how far the suites are.
 BETWEEN_LINES = 30
 
+#: Bytes that XLA's compiled programs may take in the build tree. One run of all
+#: tests leaves about 300 MB.
+COMPILED = 10**9
+
 #: Characters that are printed of each failure, at most; the file has all of it.
 SHOWN = 20000
 
@@ -140,7 +144,9 @@ def compiler(build: pathlib.Path, jobs: int, everything: bool) -> Suite:
 
 def python(build: pathlib.Path, jobs: int, everything: bool) -> Suite:
     """pytest: the JAX front end, end to end. Each of the processes has virtual
-    CPU devices of its own, and the tests of a file share what they compile."""
+    CPU devices of its own, and the tests of a file share what they compile. XLA
+    takes most of the time, so what it compiles is kept in the build tree: a later
+    run compiles only the programs that have changed."""
     results = build / "test-results"
     report = results / "pytest.xml"
     return Suite(
@@ -151,7 +157,10 @@ def python(build: pathlib.Path, jobs: int, everything: bool) -> Suite:
          *([] if everything else ["-m", "not slow"])],
         {"ZPP_OPT": str(build / "bin" / "zpp-opt"),
          "ZPP_XLA": str(build / "lib" / "libzpp_xla.so"),
-         "PYTHONPATH": str(ROOT / "python")},
+         "PYTHONPATH": str(ROOT / "python"),
+         "JAX_COMPILATION_CACHE_DIR": str(build / "xla-cache"),
+         "JAX_COMPILATION_CACHE_MAX_SIZE": str(COMPILED),
+         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.3"},
         report, read_pytest, results / "pytest.log",
         line=re.compile(r"^\[gw\d+\] \[ *\d+%\] [A-Z]+ ", re.M),
         total=re.compile(r"^\d+ workers \[(\d+) items?\]", re.M))
