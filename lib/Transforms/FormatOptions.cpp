@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "FormatOptions.h"
+#include "zpp/Support/Limits.h"
 #include "zpp/Transforms/Schedule/OverlapPlan.h"
 
 #include "llvm/Support/FileSystem.h"
@@ -49,6 +50,13 @@ FailureOr<SmallVector<QuantAttr>> zpp::parseFormats(Operation *op,
     quants.push_back(*quant);
   }
   return quants;
+}
+
+LogicalResult zpp::checkStages(Operation *op, int64_t stages) {
+  if (stages >= 0 && stages <= kMaxStages)
+    return success();
+  return emitError(op->getLoc(), "expected 1 to ")
+         << kMaxStages << " stages, or 0 to choose, but got " << stages;
 }
 
 LogicalResult LinksOption::read() {

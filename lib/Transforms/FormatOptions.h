@@ -24,6 +24,10 @@ mlir::FailureOr<llvm::SmallVector<zero::QuantAttr>>
 parseFormats(mlir::Operation *op, llvm::StringRef formats, int64_t block,
              int64_t rotate = 0);
 
+/// Checks the option `stages` of a pass, where 0 lets the pass choose. Emits an
+/// error at `op` for a number that is out of range.
+llvm::LogicalResult checkStages(mlir::Operation *op, int64_t stages);
+
 /// The option `links` of a pass: speeds of the tiers' links, or the name of a
 /// file with a line "links=..." as `zpp-perf --calibrate` prints it. getModel()
 /// returns nullopt if the option is empty or none, and emits an error if it is

@@ -11,7 +11,6 @@
 #include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/TypeBytes.h"
-#include "zpp/Support/Limits.h"
 #include "zpp/Transforms/Passes.h"
 
 #include <limits>
@@ -36,12 +35,8 @@ public:
   using DecomposeReduceScatterPassBase::DecomposeReduceScatterPassBase;
 
   void runOnOperation() override {
-    if (stages < 0 || stages > kMaxStages) {
-      emitError(getOperation().getLoc(), "expected 1 to ")
-          << kMaxStages << " stages, or 0 to choose, but got "
-          << stages.getValue();
+    if (failed(checkStages(getOperation(), stages)))
       return signalPassFailure();
-    }
     SmallVector<SmallVector<ReduceScatterOp>> chains;
     getOperation().walk([&](ReduceScatterOp scatter) {
       // A scatter that an earlier pass left alone stays one collective.

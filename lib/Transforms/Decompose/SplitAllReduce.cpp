@@ -18,7 +18,6 @@
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Dialect/Guest/PartitionSlice.h"
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
-#include "zpp/Support/Limits.h"
 #include "zpp/Transforms/Passes.h"
 
 namespace zpp {
@@ -42,12 +41,8 @@ public:
   }
 
   void runOnOperation() override {
-    if (stages < 0 || stages > kMaxStages) {
-      emitError(getOperation().getLoc(), "expected 1 to ")
-          << kMaxStages << " stages, or 0 to choose, but got "
-          << stages.getValue();
+    if (failed(checkStages(getOperation(), stages)))
       return signalPassFailure();
-    }
     FailureOr<SmallVector<QuantAttr>> quants =
         parseFormats(getOperation(), formats, block, rotate);
     FailureOr<QuantAttr> back =
