@@ -45,6 +45,8 @@ class Trainer:
     #: Given what is to be done with the jitted step, trains and returns the
     #: losses.
     run: Callable[[Callable], list[float]]
+    #: Options of `zpp.jit` beside the mesh.
+    options: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 def mesh(*axes):
@@ -492,6 +494,9 @@ TRAINERS = {
     "maxtext-microbatches": Trainer("MaxText, two microbatches, dropout",
                                     run=maxtext(
         "gradient_accumulation_steps=2", "dropout_rate=0.1"), **_MAXTEXT),
+    "maxtext-once": Trainer("The same, `accumulate=gpu`", run=maxtext(
+        "gradient_accumulation_steps=2", "dropout_rate=0.1"),
+                            options={"accumulate": "gpu"}, **_MAXTEXT),
     "maxtext-explicit": Trainer("MaxText, explicit axes", run=maxtext(
         "shard_mode=explicit"), **_MAXTEXT),
     "levanter": Trainer("marin-levanter, Llama", run=levanter(), **_LEVANTER),
@@ -513,11 +518,11 @@ def run_here(name: str) -> dict:
     steps = []
 
     def wrap(jitted):
-        steps.append(zpp.jit(jitted, mesh=TIERS, links="none"))
+        steps.append(zpp.jit(jitted, mesh=TIERS, links="none", **trainer.options))
         return steps[-1]
 
-    run = TRAINERS[name].run
-    original, rewritten = run(lambda jitted: jitted), run(wrap)
+    trainer = TRAINERS[name]
+    original, rewritten = trainer.run(lambda jitted: jitted), trainer.run(wrap)
     (step,) = (step for step in steps if has_run(step))
     # Into the log.
     for entry in step.report()["collectives"]:

@@ -6,8 +6,8 @@ import jax
 import numpy as np
 import pytest
 import zpp
-from training import BATCH, FAST, TINY, baseline, same_bits, tokens, train
-from training import trainer_of, with_options
+from training import BATCH, FAST, TINY, baseline, compiler_options, same_bits
+from training import tokens, train, trainer_of, with_options
 from zpp.jax._load import load_flat
 
 MODELS = {
@@ -30,7 +30,8 @@ def exported(trainer, **jit_options) -> zpp.Step:
 def test_round_trip_through_text_is_bit_identical(model):
     trainer = trainer_of(MODELS[model])
     step = exported(trainer, donate_argnums=0)
-    reloaded = zpp.load(step.with_text(step.text()), FAST)
+    reloaded = zpp.load(step.with_text(step.text()),
+                        compiler_options(MODELS[model]))
     run, expected = train(trainer, reloaded), baseline(MODELS[model])
     assert same_bits(run.losses, expected.losses)
     assert same_bits(run.state, expected.state)

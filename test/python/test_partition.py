@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import pytest
 import zpp
-from training import ALL_ON, BATCH, FAST, NODES, OFF, baseline
+from training import ALL_ON, BATCH, FUSED, NODES, OFF, baseline
 from training import recorded_compilations, same_bits, tokens, train
 from training import trainer_of, with_options
 from zpp.jax import _partition
@@ -35,7 +35,7 @@ def exported(config: gpt.Config) -> zpp.Step:
 def test_a_training(target):
     trainer = trainer_of(SHARDED)
     fast = zpp.jit(trainer.step, mesh=NODES, target=target, donate_argnums=0,
-                   compiler_options=FAST, **ALL_ON)
+                   compiler_options=FUSED, **ALL_ON)
     state, batch = trainer.init(), trainer.batch(tokens(SHARDED, 0))
     first, _ = fast(state, batch)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state))
@@ -100,8 +100,8 @@ def test_the_partitioned_step_is_the_step(options):
                           **options)
     trainer = trainer_of(config)
     run, expected = train(
-        trainer, zpp.load(exported(config).partitioned(), FAST), 2), train(
-        trainer, jax.jit(trainer.step, compiler_options=FAST), 2)
+        trainer, zpp.load(exported(config).partitioned(), FUSED), 2), train(
+        trainer, jax.jit(trainer.step, compiler_options=FUSED), 2)
     np.testing.assert_allclose(run.losses, expected.losses, rtol=1e-5)
     for a, b in zip(jax.tree.leaves(run.state), jax.tree.leaves(expected.state)):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-3)
@@ -409,7 +409,7 @@ def test_tiers_in_another_order_than_the_axes_of_the_step(collectives, target):
 
     def run(**options):
         fast = zpp.jit(trainer.step, mesh=tiers, target=target,
-                       tuning={"block": 32}, donate_argnums=0, compiler_options=FAST, **options)
+                       tuning={"block": 32}, donate_argnums=0, compiler_options=FUSED, **options)
         return train(trainer, fast), fast.report()["total"]
 
     expected = baseline(config)

@@ -14,12 +14,12 @@ import pytest
 import zpp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from training import ALL_ON, AXES, FAST, MESH, NODES, array, same_bits
+from training import ALL_ON, AXES, FUSED, MESH, NODES, array, same_bits
 
 pytestmark = pytest.mark.compiler
 
 OPTIONS = {**ALL_ON, "mesh": NODES, "target": "portable",
-           "tuning": {"block": 32}, "compiler_options": FAST}
+           "tuning": {"block": 32}, "compiler_options": FUSED}
 KEEP = {**OPTIONS, "frozen": "keep"}
 WIDTH, RANK = 64, 8
 WHOLE = NamedSharding(MESH, P())

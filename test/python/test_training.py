@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import zpp
 from training import ALL_ON, BATCH, FAST, NODES, OFF, assert_rewritten
-from training import baseline, ranks_agree, same_bits, tokens, train
-from training import trainer_of, with_options
+from training import baseline, compiler_options, ranks_agree, same_bits, tokens
+from training import train, trainer_of, with_options
 
 pytestmark = pytest.mark.compiler
 
@@ -73,8 +73,8 @@ MESHES = {
 def check(config, options, tolerance=1e-2):
     """Trains with `options`; returns the jitted step."""
     trainer = trainer_of(config)
-    fast = zpp.jit(trainer.step, donate_argnums=0, compiler_options=FAST,
-                   **options)
+    fast = zpp.jit(trainer.step, donate_argnums=0,
+                   compiler_options=compiler_options(config), **options)
     run, expected = train(trainer, fast), baseline(config)
     np.testing.assert_allclose(run.losses, expected.losses, rtol=tolerance)
     assert run.losses[-1] < run.losses[0]

@@ -22,9 +22,13 @@ MESH = jax.make_mesh((2, 4), AXES,
 #: Tiny, but with every kind of weight: matrices that shrink on the wire, gains
 #: that are too small to, a vocabulary that does not divide.
 TINY = gpt.Config(layers=2, width=32, heads=2, vocab=60, context=8)
-#: Most of the time goes into compiling programs that run for milliseconds. What
-#: level 0 makes of the portable formats runs for seconds, though.
-FAST = {"xla_backend_optimization_level": 1}
+#: Most of the time goes into compiling programs that run for milliseconds. XLA's
+#: MLIR emitters take two thirds of it; its older ones are many times faster.
+FAST = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+#: Except where values have many uses, which the older emitters compute for each:
+#: in portable steps that XLA partitions or that gather along a later dim. What
+#: level 0 makes of these runs for longer than level 1 takes.
+FUSED = {"xla_backend_optimization_level": 1}
 ALL_ON = {"weights": "i8", "gradients": "i8:i4", "secondary": "gpu"}
 OFF = {"weights": "none", "gradients": "none", "secondary": "none"}
 
@@ -78,7 +82,12 @@ def baseline(config: gpt.Config) -> Run:
     """The training as written."""
     trainer = trainer_of(config)
     return train(trainer, jax.jit(trainer.step, donate_argnums=0,
-                                  compiler_options=FAST))
+                                  compiler_options=compiler_options(config)))
+
+
+def compiler_options(config: gpt.Config) -> dict:
+    """Those of XLA with which the steps of `config` are compared."""
+    return FAST if config.is_manual and config.gather_dim == 0 else FUSED
 
 
 def with_options(**options) -> gpt.Config:
