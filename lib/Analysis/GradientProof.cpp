@@ -78,7 +78,8 @@ GradientProver::Search::findReduced(Node source) {
   return found;
 }
 
-SmallVector<Value> GradientProver::Search::getWeights(const Use &use) const {
+SmallVector<Value> GradientProver::Search::getWeights(const Use &use,
+                                                      bool isDirect) const {
   SmallVector<Value> weights;
   if (!isWeight[use.weight])
     return weights;
@@ -91,22 +92,29 @@ SmallVector<Value> GradientProver::Search::getWeights(const Use &use) const {
       weights.push_back(graph.getValue(node));
     else
       for (const Edge &edge : graph.getSources(node))
-        if (seen.insert(edge.node).second)
+        if ((edge.isMoved || !isDirect) && seen.insert(edge.node).second)
           pending.push_back(edge.node);
   }
   return weights;
 }
 
+void GradientProver::Search::setWeights(GradientProof &proof,
+                                        const Use &use) const {
+  proof.weights = getWeights(use, /*isDirect=*/false);
+  proof.direct = getWeights(use, /*isDirect=*/true);
+}
+
+bool GradientProver::Search::isNumber(Node node) const {
+  Operation *op = node < 0 ? nullptr : graph.getOp(node);
+  if (!op)
+    return false;
+  auto data = op->getAttrOfType<DenseElementsAttr>("value");
+  return (data && data.isSplat()) ||
+         (isNamed(op, guest::kBroadcastInDim) &&
+          getCount(op->getOperand(0).getType()) == 1);
+}
+
 Node GradientProver::Search::stripScales(Node node) const {
-  auto isNumber = [&](Node factor) {
-    Operation *op = factor < 0 ? nullptr : graph.getOp(factor);
-    if (!op)
-      return false;
-    auto data = op->getAttrOfType<DenseElementsAttr>("value");
-    return (data && data.isSplat()) ||
-           (isNamed(op, guest::kBroadcastInDim) &&
-            getCount(op->getOperand(0).getType()) == 1);
-  };
   while (true) {
     node = strip(node);
     Operation *op = graph.getOp(node);
@@ -185,7 +193,7 @@ GradientProof GradientProver::Search::prove(Operation *sum) {
       return false;
     proof.kind = GradientProof::Kind::Partner;
     proof.isOfProduct = true;
-    proof.weights = getWeights(*found);
+    setWeights(proof, *found);
     return true;
   };
   bool isGramAlone = !mixing.empty();
@@ -219,7 +227,7 @@ GradientProof GradientProver::Search::prove(Operation *sum) {
   }
   if (proof.kind == GradientProof::Kind::None && reduced && !contracts) {
     proof.kind = GradientProof::Kind::Reduced;
-    proof.weights = getWeights(*reduced);
+    setWeights(proof, *reduced);
   }
   bool isNamed = isTransposed(*result) || llvm::any_of(path, [&](Node node) {
                    return isTransposed(node);
@@ -242,74 +250,8 @@ GradientProof GradientProver::Search::prove(Operation *sum) {
 }
 
 //===----------------------------------------------------------------------===//
-// Differences and buffers
+// Buffers
 //===----------------------------------------------------------------------===//
-
-SmallVector<SmallVector<size_t>>
-GradientProver::Search::getDifferences(ArrayRef<Operation *> sums) {
-  llvm::DenseMap<Node, size_t> numbers;
-  std::vector<char> holdsSum(graph.size()), holdsInput(graph.size());
-  for (auto [index, sum] : llvm::enumerate(sums))
-    if (std::optional<Node> node = graph.find(sum->getResult(0))) {
-      numbers[*node] = index;
-      holdsSum[*node] = true;
-    }
-  for (Node leaf : graph.getLeaves()) {
-    auto input = dyn_cast<BlockArgument>(graph.getValue(leaf));
-    holdsInput[leaf] = input && isDifferentiable(input.getType()) &&
-                       getCount(input.getType()) != 1;
-  }
-  auto isMoved = [&](const Edge &edge, Node target) {
-    return edge.isMoved && isDifferentiable(graph.getValue(target).getType());
-  };
-  graph.markForward(holdsSum, isMoved);
-  graph.markForward(holdsInput, [&](const Edge &edge, Node target) {
-    return isMoved(edge, target) && !numbers.contains(target);
-  });
-  auto getSums = [&](Node node) {
-    SmallVector<size_t> found;
-    llvm::DenseSet<Node> seen{node};
-    SmallVector<Node> pending{node};
-    while (!pending.empty()) {
-      Node next = pending.pop_back_val();
-      if (auto number = numbers.find(next); number != numbers.end()) {
-        found.push_back(number->second);
-        continue;
-      }
-      for (const Edge &edge : graph.getSources(next))
-        if (edge.isMoved && !edge.isCarried && holdsSum[edge.node] &&
-            seen.insert(edge.node).second)
-          pending.push_back(edge.node);
-    }
-    llvm::sort(found);
-    return found;
-  };
-  SmallVector<SmallVector<size_t>> differences;
-  for (Node node = 0; node < graph.size(); ++node) {
-    Operation *op = graph.getOp(node);
-    if (!op || !holdsSum[node])
-      continue;
-    SmallVector<Node> operands = graph.getOperands(node);
-    auto isNegated = [&](Node operand) {
-      Operation *from = operand < 0 ? nullptr : graph.getOp(operand);
-      return from && isNamed(from, guest::kNegate);
-    };
-    bool subtracts = isNamed(op, guest::kSubtract) ||
-                     (isNamed(op, guest::kAdd) &&
-                      isNegated(operands[0]) != isNegated(operands[1]));
-    if (!subtracts || !llvm::all_of(operands, [&](Node operand) {
-          return operand >= 0 && holdsSum[operand] && !holdsInput[operand];
-        }))
-      continue;
-    SmallVector<size_t> left = getSums(operands[0]),
-                        right = getSums(operands[1]);
-    if (left == right)
-      continue;
-    left.append(right);
-    differences.push_back(std::move(left));
-  }
-  return differences;
-}
 
 SmallVector<BlockArgument>
 GradientProver::Search::getReturnedSources(Value value) {
@@ -366,7 +308,7 @@ bool GradientProver::isNeverNegative(Value value) {
   return node && search->isNeverNegative(*node);
 }
 
-SmallVector<SmallVector<size_t>>
+SmallVector<GradientDifference>
 GradientProver::getDifferences(ArrayRef<Operation *> sums) {
   return search->getDifferences(sums);
 }

@@ -47,7 +47,7 @@ public:
   }
 
   GradientProof prove(mlir::Operation *sum);
-  llvm::SmallVector<llvm::SmallVector<size_t>>
+  llvm::SmallVector<GradientDifference>
   getDifferences(llvm::ArrayRef<mlir::Operation *> sums);
   llvm::SmallVector<mlir::BlockArgument> getReturnedSources(mlir::Value value);
   mlir::BlockArgument getOnlyInput(mlir::Value value);
@@ -59,6 +59,7 @@ public:
 
 private:
   class Layers;
+  class Differences;
 
   /// A product, or another op, that takes a weight: in node `result`.
   struct Use {
@@ -85,6 +86,8 @@ private:
   Node strip(Node node) const;
   /// `node` before it was moved or multiplied with a number for all elements.
   Node stripScales(Node node) const;
+  /// True if all elements of `node` are one number.
+  bool isNumber(Node node) const;
   /// True if `from` depends on `on`. With `byDerivative`, over edges that a
   /// derivative passes. Not from iteration to iteration.
   bool depends(Node from, Node on, bool byDerivative) const;
@@ -133,7 +136,11 @@ private:
   const Use *findReduced(Node source);
   /// x of `(x - y) + y` or `(x + y) - y`, or -1 for other values.
   Node getKept(Node node) const;
-  llvm::SmallVector<mlir::Value> getWeights(const Use &use) const;
+  /// The gathers and inputs that the weight of `use` is made of; with
+  /// `isDirect`, those of which it holds elements.
+  llvm::SmallVector<mlir::Value> getWeights(const Use &use,
+                                            bool isDirect) const;
+  void setWeights(GradientProof &proof, const Use &use) const;
   bool isGram(Node source) const;
 
   /// For each node, a bit per leaf.

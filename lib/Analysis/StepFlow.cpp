@@ -11,6 +11,7 @@
 #include "zpp/Dialect/Guest/Names.h"
 #include "llvm/ADT/MapVector.h"
 
+#include <functional>
 #include <set>
 
 using namespace mlir;
@@ -56,6 +57,62 @@ std::vector<int64_t> StepFlow::findReached(ArrayRef<Value> returned) const {
   return reached;
 }
 
+/// Finds for each input a result of its type that holds its elements, and that
+/// no other input has: a buffer that rows of a batch are written into is
+/// returned, but the batch is not.
+void StepFlow::findReturnedInputs(
+    llvm::function_ref<bool(BlockArgument)> isData) {
+  llvm::MapVector<Type, SmallVector<BlockArgument>> ofTypes;
+  // Data comes last, whatever the order of the arguments.
+  for (bool ofData : {false, true})
+    for (BlockArgument input : inputs)
+      if (reached[graph->getNumber(input)] >= 0 && isFloat(input.getType()) &&
+          isData(input) == ofData)
+        ofTypes[input.getType()].push_back(input);
+  for (auto &[type, ofType] : ofTypes) {
+    llvm::DenseMap<int64_t, SmallVector<size_t, 1>> places;
+    for (auto [index, value] : llvm::enumerate(returned))
+      if (value.getType() == type)
+        places[graph->getNumber(value)].push_back(index);
+    std::vector<SmallVector<size_t>> held;
+    for (BlockArgument input : ofType) {
+      SmallVector<size_t> &found = held.emplace_back();
+      llvm::DenseSet<int64_t> seen{graph->getNumber(input)};
+      SmallVector<int64_t> worklist{graph->getNumber(input)};
+      while (!worklist.empty()) {
+        int64_t value = worklist.pop_back_val();
+        if (auto place = places.find(value); place != places.end())
+          llvm::append_range(found, place->second);
+        graph->forEachNeighbor(
+            value, /*forward=*/true, [&](int64_t target, Graph::Kind kind) {
+              if (kind != Graph::Kind::Computed && reached[target] >= 0 &&
+                  seen.insert(target).second)
+                worklist.push_back(target);
+            });
+      }
+      llvm::sort(found);
+    }
+    // A maximum matching, by paths along which inputs exchange their results.
+    llvm::DenseMap<size_t, size_t> owners;
+    for (size_t index = 0; index < ofType.size(); ++index) {
+      llvm::DenseSet<size_t> asked;
+      std::function<bool(size_t)> match = [&](size_t input) {
+        return llvm::any_of(held[input], [&](size_t result) {
+          if (!asked.insert(result).second)
+            return false;
+          auto owner = owners.find(result);
+          if (owner != owners.end() && !match(owner->second))
+            return false;
+          owners[result] = input;
+          return true;
+        });
+      };
+      if (match(index))
+        returnedInputs.insert(ofType[index].getAsOpaquePointer());
+    }
+  }
+}
+
 StepFlow::StepFlow(ModuleOp module,
                    llvm::function_ref<bool(BlockArgument)> isNamedWeight,
                    llvm::function_ref<bool(BlockArgument)> isData) {
@@ -90,29 +147,7 @@ StepFlow::StepFlow(ModuleOp module,
       data[graph->getNumber(input)] = isData(input);
   graph->cutActivations(std::move(data));
   reached = findReached(returned);
-  // Usually the first result of the input's type belongs to it; otherwise try
-  // the others.
-  llvm::MapVector<Type, SmallVector<BlockArgument>> undecided;
-  for (BlockArgument input : inputs) {
-    int64_t result = reached[graph->getNumber(input)];
-    if (result < 0 || !isFloat(input.getType()))
-      continue;
-    if (returned[result].getType() == input.getType())
-      returnedInputs.insert(input.getAsOpaquePointer());
-    else
-      undecided[input.getType()].push_back(input);
-  }
-  for (auto &[type, ofType] : undecided) {
-    std::vector<char> found(graph->size());
-    for (Value value : returned)
-      if (value.getType() == type)
-        found[graph->getNumber(value)] = true;
-    graph->mark(found, /*forward=*/false,
-                [](Kind kind) { return kind != Kind::Computed; });
-    for (BlockArgument input : ofType)
-      if (found[graph->getNumber(input)])
-        returnedInputs.insert(input.getAsOpaquePointer());
-  }
+  findReturnedInputs(isData);
 
   fromInput.assign(graph->size(), false);
   fromWeight.assign(graph->size(), false);

@@ -78,17 +78,30 @@ void StepFlow::Graph::addOp(Operation *op) {
   }
 }
 
-void StepFlow::Graph::cutActivations(std::vector<char> data) {
-  auto isShared = [&](int64_t value) {
-    Operation *op = values[value].getDefiningOp();
-    std::optional<CollectiveKind> kind =
-        op ? getGuestCollective(op) : std::nullopt;
-    // A scalar scales all elements alike.
-    return isScalar(values[value].getType()) ||
-           kind == CollectiveKind::AllReduce ||
-           kind == CollectiveKind::ReduceScatter ||
-           kind == CollectiveKind::AllGather;
-  };
+/// True for values that all devices have alike, whatever data they follow
+/// from, and for scalars, which scale all elements alike.
+static bool isShared(Value value) {
+  Operation *op = value.getDefiningOp();
+  std::optional<CollectiveKind> kind =
+      op ? getGuestCollective(op) : std::nullopt;
+  return isScalar(value.getType()) || kind == CollectiveKind::AllReduce ||
+         kind == CollectiveKind::ReduceScatter ||
+         kind == CollectiveKind::AllGather;
+}
+
+SmallVector<Value> StepFlow::Graph::getFactors(size_t index) const {
+  const Edge &edge = edges[index];
+  if (auto ofCall = factors.find(index); ofCall != factors.end())
+    return ofCall->second;
+  Operation *op = values[edge.target].getDefiningOp();
+  if (!isMoved(edge.kind) || !op || op->getNumOperands() != 2 ||
+      !(isNamed(op, guest::kMultiply) || isNamed(op, guest::kDivide)))
+    return {};
+  bool isFirst = op->getOperand(0) == values[edge.source];
+  return {op->getOperand(isFirst ? 1 : 0)};
+}
+
+void StepFlow::Graph::spreadData(std::vector<char> &data) const {
   SmallVector<int64_t> worklist;
   for (size_t value = 0; value < data.size(); ++value)
     if (data[value])
@@ -96,20 +109,19 @@ void StepFlow::Graph::cutActivations(std::vector<char> data) {
   while (!worklist.empty())
     forEachNeighbor(worklist.pop_back_val(), /*forward=*/true,
                     [&](int64_t target, Kind) {
-                      if (data[target] || isShared(target))
+                      if (data[target] || isShared(values[target]))
                         return;
                       data[target] = true;
                       worklist.push_back(target);
                     });
-  for (Edge &edge : edges) {
-    Operation *op = values[edge.target].getDefiningOp();
-    if (!isMoved(edge.kind) || !op || op->getNumOperands() != 2 ||
-        !(isNamed(op, guest::kMultiply) || isNamed(op, guest::kDivide)))
-      continue;
-    bool isFirst = op->getOperand(0) == values[edge.source];
-    if (data[getNumber(op->getOperand(isFirst ? 1 : 0))])
+}
+
+void StepFlow::Graph::cutActivations(std::vector<char> data) {
+  spreadData(data);
+  for (auto [index, edge] : llvm::enumerate(edges))
+    if (llvm::any_of(getFactors(index),
+                     [&](Value factor) { return data[getNumber(factor)]; }))
       edge.kind = Kind::Computed;
-  }
 }
 
 void StepFlow::Graph::addCall(func::CallOp call) {
@@ -125,9 +137,62 @@ void StepFlow::Graph::addCall(func::CallOp call) {
   }
   for (const Summary &entry : getSummary(callee))
     if (entry.argument < call.getNumOperands() &&
-        entry.result < call.getNumResults())
+        entry.result < call.getNumResults()) {
+      if (!entry.factors.empty())
+        factors[edges.size()] =
+            llvm::map_to_vector(entry.factors, [&](unsigned factor) -> Value {
+              return call.getOperand(factor);
+            });
       addEdge(call.getOperand(entry.argument), call.getResult(entry.result),
               entry.kind);
+    }
+}
+
+std::vector<char>
+StepFlow::Graph::markData(ArrayRef<BlockArgument> arguments) const {
+  std::vector<char> data(size());
+  for (BlockArgument argument : arguments)
+    data[*findNumber(argument)] = true;
+  spreadData(data);
+  return data;
+}
+
+bool StepFlow::Graph::isMovedUnscaled(int64_t from, int64_t to,
+                                      ArrayRef<char> data) const {
+  std::vector<char> found(size());
+  found[from] = true;
+  SmallVector<int64_t> worklist{from};
+  while (!worklist.empty() && !found[to]) {
+    int64_t value = worklist.pop_back_val();
+    for (int64_t i = out.begin[value]; i < out.begin[value + 1]; ++i) {
+      const Edge &edge = edges[out.edges[i]];
+      if (edge.kind == Kind::Computed || found[edge.target] ||
+          llvm::any_of(getFactors(out.edges[i]),
+                       [&](Value factor) { return data[*findNumber(factor)]; }))
+        continue;
+      found[edge.target] = true;
+      worklist.push_back(edge.target);
+    }
+  }
+  return found[to];
+}
+
+SmallVector<unsigned> StepFlow::Graph::getFactorArguments(Block &body,
+                                                          unsigned argument,
+                                                          Value result) const {
+  SmallVector<BlockArgument> others;
+  for (BlockArgument other : body.getArguments())
+    if (other.getArgNumber() != argument)
+      others.push_back(other);
+  int64_t from = *findNumber(body.getArgument(argument)),
+          to = *findNumber(result);
+  SmallVector<unsigned> found;
+  if (isMovedUnscaled(from, to, markData(others)))
+    return found;
+  for (BlockArgument other : others)
+    if (!isMovedUnscaled(from, to, markData(other)))
+      found.push_back(other.getArgNumber());
+  return found;
 }
 
 ArrayRef<StepFlow::Graph::Summary>
@@ -154,12 +219,17 @@ StepFlow::Graph::getSummary(func::FuncOp function) {
     graph.mark(any, /*forward=*/false, [](Kind) { return true; });
     for (BlockArgument argument : body.getArguments()) {
       int64_t number = graph.getNumber(argument);
-      if (any[number])
-        summary.push_back({argument.getArgNumber(),
-                           static_cast<unsigned>(index),
-                           moved[number]     ? Kind::Moved
-                           : divided[number] ? Kind::Divided
-                                             : Kind::Computed});
+      if (!any[number])
+        continue;
+      summary.push_back({argument.getArgNumber(),
+                         static_cast<unsigned>(index),
+                         moved[number]     ? Kind::Moved
+                         : divided[number] ? Kind::Divided
+                                           : Kind::Computed,
+                         {}});
+      if (divided[number])
+        summary.back().factors =
+            graph.getFactorArguments(body, argument.getArgNumber(), value);
     }
   }
   return summaries[function] = std::move(summary);

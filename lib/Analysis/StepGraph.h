@@ -24,6 +24,9 @@ public:
   struct Summary {
     unsigned argument, result;
     Kind kind;
+    /// Arguments each of which scales elements on all ways from the argument
+    /// to the result.
+    llvm::SmallVector<unsigned> factors;
   };
   using Summaries = llvm::DenseMap<mlir::Operation *, std::vector<Summary>>;
 
@@ -125,6 +128,20 @@ private:
     edges.push_back({from, getNumber(target), kind});
   }
 
+  /// The values each of which makes the edge Computed if it is data.
+  llvm::SmallVector<mlir::Value> getFactors(size_t index) const;
+  /// Marks what follows from marked values, and differs between devices.
+  void spreadData(std::vector<char> &data) const;
+  std::vector<char>
+  markData(llvm::ArrayRef<mlir::BlockArgument> arguments) const;
+  /// True if elements of `from` are moved to `to` on a way on which nothing
+  /// marked in `data` scales them.
+  bool isMovedUnscaled(int64_t from, int64_t to,
+                       llvm::ArrayRef<char> data) const;
+  llvm::SmallVector<unsigned> getFactorArguments(mlir::Block &body,
+                                                 unsigned argument,
+                                                 mlir::Value result) const;
+
   void addOp(mlir::Operation *op);
   void addCall(mlir::func::CallOp call);
   llvm::ArrayRef<Summary> getSummary(mlir::func::FuncOp function);
@@ -132,6 +149,8 @@ private:
   llvm::DenseMap<mlir::Value, int64_t> numbers;
   std::vector<mlir::Value> values;
   std::vector<Edge> edges;
+  /// The factors of edges that are calls, by the number of the edge.
+  llvm::DenseMap<size_t, llvm::SmallVector<mlir::Value>> factors;
   Index in, out;
   Summaries &summaries;
 };

@@ -101,7 +101,7 @@ func.func @average(%w: tensor<4x8xf32>, %ema: tensor<32x8xf32>, %x: tensor<16x32
 "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
 // CHECK-LABEL: func @batch
 func.func @batch(%w: tensor<4x8xf32>, %batch: tensor<2x32xf32>) -> tensor<4x8xf32> {
-  // expected-remark@+1 {{step input 1 seems to be data: no gradient of its shape is reduced, the step does not return it, and no layer takes it as its weight; weights-of names weights}}
+  // expected-remark@+1 {{step input 1 seems to be data: no gradient of its shape is reduced, nothing that the step returns is made of it element by element, and no layer takes it as its weight; weights-of names weights}}
   %tokens = "stablehlo.all_gather"(%batch) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<2x32xf32>) -> tensor<16x32xf32>
   // CHECK: zero.all_gather {{.*}} role = "weight"
   %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
@@ -151,7 +151,7 @@ func.func @images(%w: tensor<4x8xf32>, %image: tensor<4x8xui8>) -> tensor<4x8xf3
 func.func @partner_tells(%w: tensor<4x8xf32>, %batch: tensor<4x8xf32>, %labels: tensor<32x8xi32>) -> tensor<4x8xf32> {
   // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
   %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
-  // expected-remark@+1 {{step input 1 seems to be data: no gradient of its shape is reduced, the step does not return it, and no layer takes it as its weight; weights-of names weights (R4)}}
+  // expected-remark@+1 {{step input 1 seems to be data: no gradient of its shape is reduced, nothing that the step returns is made of it element by element, and no layer takes it as its weight; weights-of names weights (R4)}}
   %rows = "stablehlo.all_gather"(%batch) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
   %y = "stablehlo.dot"(%rows, %whole) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
   %target = "stablehlo.convert"(%labels) : (tensor<32x8xi32>) -> tensor<32x8xf32>

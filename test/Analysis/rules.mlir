@@ -172,6 +172,80 @@ func.func @r3_state_not(%w: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> (tensor<4
 
 // -----
 
+// Weight normalization, by functions: the gradient holds the weight, but scaled by
+// activations.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r3_state_scaled(
+func.func @r3_state_scaled(%w: tensor<32x8xf32>, %x: tensor<128x32xi32>) -> tensor<32x8xf32> {
+  %0 = "sdy.manual_computation"(%w, %x) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"node", "gpu"}, {}]>, <@mesh, [{"node", "gpu"}, {}]>]>, manual_axes = #sdy<manual_axes{"node", "gpu"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{"node", "gpu"}, {}]>]>}> ({
+  ^bb0(%part: tensor<4x8xf32>, %rows: tensor<16x32xi32>):
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%part) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %tokens = "stablehlo.convert"(%rows) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  %h = func.call @of_norm(%whole, %g) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+  %mine = "stablehlo.reduce_scatter"(%h) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%part, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  "sdy.return"(%new) : (tensor<4x8xf32>) -> ()
+  }) : (tensor<32x8xf32>, tensor<128x32xi32>) -> tensor<32x8xf32>
+  return %0 : tensor<32x8xf32>
+}
+func.func private @of_norm(%v: tensor<32x8xf32>, %g: tensor<32x8xf32>) -> tensor<32x8xf32> {
+  %scaled = func.call @scale(%v, %g) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
+  %0 = "stablehlo.subtract"(%g, %scaled) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
+  return %0 : tensor<32x8xf32>
+}
+func.func private @scale(%v: tensor<32x8xf32>, %g: tensor<32x8xf32>) -> tensor<32x8xf32> {
+  %0 = "stablehlo.multiply"(%v, %g) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
+  return %0 : tensor<32x8xf32>
+}
+
+// -----
+
+// A decay beside it is not scaled by activations.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r3_state_not_scaled(
+func.func @r3_state_not_scaled(%w: tensor<32x8xf32>, %x: tensor<128x32xi32>) -> tensor<32x8xf32> {
+  %0 = "sdy.manual_computation"(%w, %x) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"node", "gpu"}, {}]>, <@mesh, [{"node", "gpu"}, {}]>]>, manual_axes = #sdy<manual_axes{"node", "gpu"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{"node", "gpu"}, {}]>]>}> ({
+  ^bb0(%part: tensor<4x8xf32>, %rows: tensor<16x32xi32>):
+  // expected-remark@+1 {{it gathers state, which is not rounded: result 0 of the step is made of it element by element (R3)}}
+  %whole = "stablehlo.all_gather"(%part) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %tokens = "stablehlo.convert"(%rows) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  %h = func.call @of_norm(%whole, %g) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{it sums state, not a gradient: its operand is made of an input of the step element by element; a norm that a weight is divided by is better computed before the gather (R3)}}
+  %mine = "stablehlo.reduce_scatter"(%h) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%part, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  "sdy.return"(%new) : (tensor<4x8xf32>) -> ()
+  }) : (tensor<32x8xf32>, tensor<128x32xi32>) -> tensor<32x8xf32>
+  return %0 : tensor<32x8xf32>
+}
+func.func private @of_norm(%v: tensor<32x8xf32>, %g: tensor<32x8xf32>) -> tensor<32x8xf32> {
+  %scaled = func.call @scale(%v, %g) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
+  %1 = "stablehlo.subtract"(%g, %scaled) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
+  %0 = "stablehlo.add"(%1, %v) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
+  return %0 : tensor<32x8xf32>
+}
+func.func private @scale(%v: tensor<32x8xf32>, %g: tensor<32x8xf32>) -> tensor<32x8xf32> {
+  %0 = "stablehlo.multiply"(%v, %g) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
+  return %0 : tensor<32x8xf32>
+}
+
+// -----
+
 // R4, input: nothing returns the weight, but its gradient is reduced.
 
 "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
@@ -202,7 +276,7 @@ func.func @r4_input(%w: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> tensor<4x8xf3
 func.func @r4_input_not(%w: tensor<4x8xf32>, %batch: tensor<2x32xf32>) -> tensor<4x8xf32> {
   // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
   %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
-  // expected-remark@+1 {{step input 1 seems to be data: no gradient of its shape is reduced, the step does not return it, and no layer takes it as its weight; weights-of names weights (R4)}}
+  // expected-remark@+1 {{step input 1 seems to be data: no gradient of its shape is reduced, nothing that the step returns is made of it element by element, and no layer takes it as its weight; weights-of names weights (R4)}}
   %tokens = "stablehlo.all_gather"(%batch) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<2x32xf32>) -> tensor<16x32xf32>
   %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
   %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
@@ -214,6 +288,36 @@ func.func @r4_input_not(%w: tensor<4x8xf32>, %batch: tensor<2x32xf32>) -> tensor
   }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
   %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
   return %new : tensor<4x8xf32>
+}
+
+// -----
+
+// A vector by which a weight's norm is estimated: the power iteration of a spectral norm.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r4_input_not_norm(
+func.func @r4_input_not_norm(%w: tensor<4x8xf32>, %u: tensor<4xf32>, %x: tensor<16x32xi32>, %zero: tensor<f32>) -> (tensor<4x8xf32>, tensor<4xf32>) {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{step input 1 seems to be data: no gradient of its shape is reduced, nothing that the step returns is made of it element by element, and no layer takes it as its weight; weights-of names weights (R4)}}
+  %left = "stablehlo.all_gather"(%u) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4xf32>) -> tensor<32xf32>
+  %right = "stablehlo.dot"(%left, %whole) : (tensor<32xf32>, tensor<32x8xf32>) -> tensor<8xf32>
+  %norm = "stablehlo.dot"(%right, %right) : (tensor<8xf32>, tensor<8xf32>) -> tensor<f32>
+  %norms = "stablehlo.broadcast_in_dim"(%norm) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<32x8xf32>
+  %scaled = "stablehlo.divide"(%whole, %norms) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %scaled) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %all = "stablehlo.dot"(%whole, %right) : (tensor<32x8xf32>, tensor<8xf32>) -> tensor<32xf32>
+  %own = "stablehlo.slice"(%all) <{limit_indices = array<i64: 4>, start_indices = array<i64: 0>, strides = array<i64: 1>}> : (tensor<32xf32>) -> tensor<4xf32>
+  return %new, %own : tensor<4x8xf32>, tensor<4xf32>
 }
 
 // -----
@@ -448,6 +552,35 @@ func.func @r7_buffer_not_scaling(%w: tensor<4x8xf32>, %m: tensor<2x32xf32>, %x: 
   }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
   %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
   return %new, %m : tensor<4x8xf32>, tensor<2x32xf32>
+}
+
+// -----
+
+// Rows of a batch, which has its type, replace some of it.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r7_buffer_not_filled(
+func.func @r7_buffer_not_filled(%w: tensor<4x8xf32>, %past: tensor<2x32xf32>, %x: tensor<16x32xi32>, %rows: tensor<2x32xf32>, %at: tensor<2x32xi1>) -> (tensor<4x8xf32>, tensor<2x32xf32>) {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{it gathers a statistic: the step updates it with something else than gradients; weights-of names weights (R7)}}
+  %seen = "stablehlo.all_gather"(%past) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<2x32xf32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%seen, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %target = "stablehlo.slice"(%tokens) <{limit_indices = array<i64: 16, 8>, start_indices = array<i64: 0, 0>, strides = array<i64: 1, 1>}> : (tensor<16x32xf32>) -> tensor<16x8xf32>
+  %e = "stablehlo.subtract"(%y, %target) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %z = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %both = "stablehlo.multiply"(%z, %e) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %both) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %next = "stablehlo.select"(%at, %rows, %past) : (tensor<2x32xi1>, tensor<2x32xf32>, tensor<2x32xf32>) -> tensor<2x32xf32>
+  return %new, %next : tensor<4x8xf32>, tensor<2x32xf32>
 }
 
 // -----
@@ -1155,6 +1288,161 @@ func.func @r14_difference_not(%w: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> ten
 
 // -----
 
+// An average that moves towards the gradient, one that is kept negated, and one of which
+// only the sign of the difference counts, as in Yogi: nothing is taken away.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r14_difference_averages(
+func.func @r14_difference_averages(%w: tensor<4x8xf32>, %m: tensor<4x8xf32>, %v: tensor<4x8xf32>, %n: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>) {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %c = "stablehlo.constant"() <{value = dense<0.1> : tensor<4x8xf32>}> : () -> tensor<4x8xf32>
+  %d = "stablehlo.subtract"(%mine, %m) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %cd = "stablehlo.multiply"(%d, %c) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %m1 = "stablehlo.add"(%m, %cd) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %bv = "stablehlo.multiply"(%v, %c) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %v1 = "stablehlo.subtract"(%bv, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %sq = "stablehlo.multiply"(%mine, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %e = "stablehlo.subtract"(%n, %sq) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %sign = "stablehlo.sign"(%e) : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  %se = "stablehlo.multiply"(%sign, %sq) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %n1 = "stablehlo.subtract"(%n, %se) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %once = "stablehlo.add"(%w, %v1) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%once, %m1) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new, %m1, %v1, %n1 : tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>
+}
+
+// -----
+
+// The last gradient, as in L-BFGS.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r14_difference_not_last(
+func.func @r14_difference_not_last(%w: tensor<4x8xf32>, %p: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{it is subtracted from an earlier gradient or an average of such, which the step holds, or that from it: what is left has the errors of both; gradients-of names gradients (R14)}}
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %d = "stablehlo.subtract"(%mine, %p) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %u = "stablehlo.add"(%mine, %d) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %u) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new, %mine : tensor<4x8xf32>, tensor<4x8xf32>
+}
+
+// -----
+
+// The distance to an average, as in AdaBelief.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r14_difference_not_average(
+func.func @r14_difference_not_average(%w: tensor<4x8xf32>, %m: tensor<4x8xf32>, %s: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>) {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{it is subtracted from an earlier gradient or an average of such, which the step holds, or that from it: what is left has the errors of both; gradients-of names gradients (R14)}}
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %c = "stablehlo.constant"() <{value = dense<0.1> : tensor<4x8xf32>}> : () -> tensor<4x8xf32>
+  %bm = "stablehlo.multiply"(%m, %c) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %cg = "stablehlo.multiply"(%mine, %c) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %m1 = "stablehlo.add"(%bm, %cg) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %d = "stablehlo.subtract"(%mine, %m1) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %sq = "stablehlo.multiply"(%d, %d) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %s1 = "stablehlo.add"(%s, %sq) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %u = "stablehlo.divide"(%m1, %s1) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %u) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new, %m1, %s1 : tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>
+}
+
+// -----
+
+// The variance as the difference of an average of squares and a squared average.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r14_difference_not_variance(
+func.func @r14_difference_not_variance(%w: tensor<4x8xf32>, %m: tensor<4x8xf32>, %s: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>) {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{it is subtracted from an earlier gradient or an average of such, which the step holds, or that from it: what is left has the errors of both; gradients-of names gradients (R14)}}
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %c = "stablehlo.constant"() <{value = dense<0.1> : tensor<4x8xf32>}> : () -> tensor<4x8xf32>
+  %bm = "stablehlo.multiply"(%m, %c) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %cg = "stablehlo.multiply"(%mine, %c) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %m1 = "stablehlo.add"(%bm, %cg) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %gg = "stablehlo.multiply"(%cg, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %bs = "stablehlo.multiply"(%s, %c) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %s1 = "stablehlo.add"(%bs, %gg) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %mm = "stablehlo.multiply"(%m1, %m1) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %d = "stablehlo.subtract"(%s1, %mm) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %u = "stablehlo.divide"(%mine, %d) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %u) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new, %m1, %s1 : tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>
+}
+
+// -----
+
+// A recursive estimate, as in STORM: what is held has been made of both.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r14_difference_not_recursive(
+func.func @r14_difference_not_recursive(%w: tensor<4x8xf32>, %v: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{it is subtracted from an earlier gradient}}
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %t = "stablehlo.tanh"(%y) : (tensor<16x8xf32>) -> tensor<16x8xf32>
+  %h = "stablehlo.dot"(%tokens, %t) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{it is subtracted from an earlier gradient}}
+  %q = "stablehlo.reduce_scatter"(%h) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %c = "stablehlo.constant"() <{value = dense<0.1> : tensor<4x8xf32>}> : () -> tensor<4x8xf32>
+  %d = "stablehlo.subtract"(%v, %q) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %cd = "stablehlo.multiply"(%d, %c) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %v1 = "stablehlo.add"(%mine, %cd) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %v1) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new, %v1 : tensor<4x8xf32>, tensor<4x8xf32>
+}
+
+// -----
+
 // R16, layer: a frozen layer contracts what the trained one has made, along the dim of
 // which each device has a part.
 
@@ -1191,7 +1479,7 @@ func.func @r16_layer(%w: tensor<4x8xf32>, %f: tensor<1x32xf32>, %x: tensor<16x32
 func.func @r16_layer_not_scored(%w: tensor<4x8xf32>, %f: tensor<2x8xf32>, %x: tensor<16x32xi32>, %s: tensor<16x32xf32>) -> tensor<4x8xf32> {
   // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
   %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
-  // expected-remark@+1 {{step input 1 seems to be data: no gradient of its shape is reduced, the step does not return it, and no layer takes it as its weight; weights-of names weights (R4)}}
+  // expected-remark@+1 {{step input 1 seems to be data: no gradient of its shape is reduced, nothing that the step returns is made of it element by element, and no layer takes it as its weight; weights-of names weights (R4)}}
   %rows = "stablehlo.all_gather"(%f) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<2x8xf32>) -> tensor<16x8xf32>
   %i = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
   %t = "stablehlo.multiply"(%i, %s) : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<16x32xf32>
@@ -1219,7 +1507,7 @@ func.func @r16_layer_not_scored(%w: tensor<4x8xf32>, %f: tensor<2x8xf32>, %x: te
 func.func @r16_layer_not_batch(%w: tensor<4x8xf32>, %f: tensor<2x32xf32>, %x: tensor<16x32xi32>, %s: tensor<16x32xf32>) -> tensor<4x8xf32> {
   // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
   %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
-  // expected-remark@+1 {{step input 1 seems to be data: no gradient of its shape is reduced, the step does not return it, and no layer takes it as its weight; weights-of names weights (R4)}}
+  // expected-remark@+1 {{step input 1 seems to be data: no gradient of its shape is reduced, nothing that the step returns is made of it element by element, and no layer takes it as its weight; weights-of names weights (R4)}}
   %rows = "stablehlo.all_gather"(%f) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<2x32xf32>) -> tensor<16x32xf32>
   %i = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
   %t = "stablehlo.multiply"(%i, %s) : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<16x32xf32>
@@ -1246,7 +1534,7 @@ func.func @r16_layer_not_batch(%w: tensor<4x8xf32>, %f: tensor<2x32xf32>, %x: te
 func.func @r16_layer_not_cache(%w: tensor<4x8xf32>, %f: tensor<2x8xf32>, %x: tensor<16x32xi32>, %s: tensor<16x32xf32>) -> tensor<4x8xf32> {
   // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
   %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
-  // expected-remark@+1 {{step input 1 seems to be data: no gradient of its shape is reduced, the step does not return it, and no layer takes it as its weight; weights-of names weights (R4)}}
+  // expected-remark@+1 {{step input 1 seems to be data: no gradient of its shape is reduced, nothing that the step returns is made of it element by element, and no layer takes it as its weight; weights-of names weights (R4)}}
   %rows = "stablehlo.all_gather"(%f) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<2x8xf32>) -> tensor<16x8xf32>
   %i = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
   %t = "stablehlo.multiply"(%i, %s) : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<16x32xf32>
@@ -1274,7 +1562,7 @@ func.func @r16_layer_not_cache(%w: tensor<4x8xf32>, %f: tensor<2x8xf32>, %x: ten
 func.func @r16_layer_not_mask(%w: tensor<4x8xf32>, %f: tensor<2x8xf32>, %x: tensor<16x32xi32>, %s: tensor<16x32xf32>) -> tensor<4x8xf32> {
   // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
   %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
-  // expected-remark@+1 {{step input 1 seems to be data: no gradient of its shape is reduced, the step does not return it, and no layer takes it as its weight; weights-of names weights (R4)}}
+  // expected-remark@+1 {{step input 1 seems to be data: no gradient of its shape is reduced, nothing that the step returns is made of it element by element, and no layer takes it as its weight; weights-of names weights (R4)}}
   %rows = "stablehlo.all_gather"(%f) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<2x8xf32>) -> tensor<16x8xf32>
   %i = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
   %t = "stablehlo.multiply"(%i, %s) : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<16x32xf32>

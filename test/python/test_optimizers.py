@@ -253,6 +253,103 @@ def k_fac_by_hand(state, x):
         factors), jax.lax.pmean(value, AXES)
 
 
+def unit(vector):
+    return vector / (jnp.sqrt(jnp.sum(vector**2)) + 1e-12)
+
+
+def spectral(state, x):
+    """Weights divided by their spectral norms, by power iterations whose vectors
+    are state."""
+    weights, vectors = state
+    whole = [gather(w) for w in weights]
+    rights = [unit(w.T @ gather(u)) for w, u in zip(whole, vectors, strict=True)]
+    lefts = [unit(w @ v) for w, v in zip(whole, rights, strict=True)]
+
+    def loss(weights):
+        return loss_of([w / (u @ (w @ v)) for w, u, v in zip(
+            weights, lefts, rights, strict=True)], x)
+
+    value, mine = jax.value_and_grad(loss)(whole)
+    return ([w - 0.3 * scatter(g) for w, g in zip(weights, mine, strict=True)],
+            [own_rows(u) for u in lefts]), jax.lax.pmean(value, AXES)
+
+
+def replayed(state, x):
+    """Rows of the batch, which has the buffer's type, replace half of it."""
+    weights, rows = state
+    value, mine = gradients([gather(w) for w in weights], gather(rows)[::8])
+    return ([w - 0.3 * scatter(g) for w, g in zip(weights, mine, strict=True)],
+            jnp.where(jnp.arange(len(x))[:, None] % 2 == 0, x, rows)), value
+
+
+def normed(state, x):
+    """Weight normalization by a function, its gradient by whole weights."""
+    weights, gains = state
+
+    def loss(weights, gains):
+        return loss_of([w * (g / jnp.linalg.norm(w, axis=0))
+                        for w, g in zip(weights, gains, strict=True)], x)
+
+    value, (mine, of_gains) = jax.value_and_grad(loss, (0, 1))(
+        [gather(w) for w in weights], gains)
+    return ([w - 0.3 * scatter(g) for w, g in zip(weights, mine, strict=True)],
+            [g - 0.3 * jax.lax.pmean(d, AXES)
+             for g, d in zip(gains, of_gains, strict=True)]
+            ), jax.lax.pmean(value, AXES)
+
+
+def total(values):
+    return jax.lax.psum(sum(jnp.sum(value) for value in values), AXES)
+
+
+def secant(state, x):
+    """The step of Barzilai and Borwein: by the last gradient."""
+    weights, last, last_weights = state
+    value, mine = gradients([gather(w) for w in weights], x)
+    mine = [scatter(g) for g in mine]
+    moved = [w - v for w, v in zip(weights, last_weights, strict=True)]
+    turned = [g - p for g, p in zip(mine, last, strict=True)]
+    rate = total([m * m for m in moved]) / (jnp.abs(total(
+        [m * t for m, t in zip(moved, turned, strict=True)])) + 1e-12)
+    rate = jnp.where(rate == 0, 0.3, jnp.clip(rate, 0.05, 2))
+    return ([w - rate * g for w, g in zip(weights, mine, strict=True)], mine,
+            weights), value
+
+
+def recursive(state, x):
+    """STORM: an average that the gradient at the last weights corrects."""
+    weights, last_weights, averages, count = state
+    value, here = gradients([gather(w) for w in weights], x)
+    _, there = gradients([gather(w) for w in last_weights], x)
+    averages = [scatter(g) + jnp.where(count == 0, 0, 0.8) * (v - scatter(p))
+                for g, p, v in zip(here, there, averages, strict=True)]
+    return ([w - 0.3 * v for w, v in zip(weights, averages, strict=True)],
+            weights, averages, count + 1), value
+
+
+def belief(state, x):
+    """AdaBelief: divided by the distance of gradients to their average."""
+    weights, means, distances = state
+    value, mine = gradients([gather(w) for w in weights], x)
+    mine = [scatter(g) for g in mine]
+    means = [0.9 * m + 0.1 * g for m, g in zip(means, mine, strict=True)]
+    distances = [0.9 * s + 0.1 * (g - m) ** 2
+                 for s, g, m in zip(distances, mine, means, strict=True)]
+    return ([w - 1e-3 * m / (jnp.sqrt(s) + 1e-5) for w, m, s in zip(
+        weights, means, distances, strict=True)], means, distances), value
+
+
+def averaged(state, x):
+    """An average that moves towards the gradient, and a negated momentum."""
+    weights, means, momenta = state
+    value, mine = gradients([gather(w) for w in weights], x)
+    mine = [scatter(g) for g in mine]
+    means = [m + 0.3 * (g - m) for m, g in zip(means, mine, strict=True)]
+    momenta = [0.9 * v - 0.1 * g for v, g in zip(momenta, mine, strict=True)]
+    return ([w + v - 0.1 * m for w, v, m in zip(
+        weights, momenta, means, strict=True)], means, momenta), value
+
+
 @dataclasses.dataclass
 class Program:
     step: Callable
@@ -286,6 +383,20 @@ PROGRAMS = {
                       "R7"),
     "k-fac-by-hand": Program(k_fac_by_hand, ([ZERO, ZERO],), ([SHARDED] * 2,),
                              2, "R9"),
+    "spectral": Program(
+        spectral, ([array(SIZE)] * 2,), ([SHARDED] * 2,), 2, "R4"),
+    "replayed": Program(replayed, (array(8 * SIZE, SIZE),), (SHARDED,), 2, "R7"),
+    "normed": Program(normed, ([np.ones(SIZE, np.float32)] * 2,),
+                      ([REPLICATED] * 2,), 2, "R1"),
+    "secant": Program(secant, ([ZERO] * 2, [ZERO] * 2), ([SHARDED] * 2,) * 2, 0,
+                      "R14"),
+    "recursive": Program(
+        recursive, ([ZERO] * 2, [ZERO] * 2, np.float32(0)),
+        ([SHARDED] * 2, [SHARDED] * 2, REPLICATED), 0, "R14"),
+    "belief": Program(belief, ([ZERO] * 2, [ZERO] * 2), ([SHARDED] * 2,) * 2, 0,
+                      "R14"),
+    "averaged": Program(averaged, ([ZERO] * 2, [ZERO] * 2),
+                        ([SHARDED] * 2,) * 2, 2, "R1"),
     "adahessian": Program(adahessian, ([ZERO, ZERO],), ([SHARDED] * 2,), 0,
                           "R14"),
 } | {

@@ -56,8 +56,18 @@ struct GradientProof {
   /// what is only added to activations or scales them.
   bool isOfProduct = false;
   /// The gathers and inputs of the step of which the weight is made that the
-  /// partner takes; empty without a partner.
-  llvm::SmallVector<mlir::Value> weights;
+  /// partner takes; empty without a partner. And those of them of which it
+  /// holds elements: not a vector that only the norm of the weight follows
+  /// from.
+  llvm::SmallVector<mlir::Value> weights, direct;
+};
+
+/// A difference of sums, or of sums and inputs that are made of earlier ones.
+struct GradientDifference {
+  /// The numbers of the sums, also of those that update the inputs.
+  llvm::SmallVector<size_t> sums;
+  /// True if one of the two is an input.
+  bool isToState;
 };
 
 /// A gathered value, and the dim along which devices have parts of it.
@@ -84,10 +94,10 @@ public:
   /// probability, or what sums, products and quotients make of such.
   bool isNeverNegative(mlir::Value value);
 
-  /// Groups of `sums`, by number, whose results meet in a difference: elements
-  /// of one sum are subtracted from those of another one, before either is
-  /// added to an input of the step.
-  llvm::SmallVector<llvm::SmallVector<size_t>>
+  /// The differences of `sums`: elements of one are subtracted from those of
+  /// another one, or of an input that is made of earlier ones, before either
+  /// is added to another input of the step.
+  llvm::SmallVector<GradientDifference>
   getDifferences(llvm::ArrayRef<mlir::Operation *> sums);
 
   /// The inputs of the step that `value` depends on, if it is made of inputs

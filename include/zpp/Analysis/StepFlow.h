@@ -61,7 +61,8 @@ public:
   std::optional<StepResult> getReachedResult(mlir::Value value) const;
 
   /// True if `input` is a weight or other state that the step returns, updated
-  /// or unchanged: a result of the same type is made of it element by element.
+  /// or unchanged: a result of the same type is made of it element by element,
+  /// and that result is no other input's.
   bool isReturned(mlir::BlockArgument input) const;
 
   /// True if `value` holds elements of a floating-point input of the step, each
@@ -142,6 +143,8 @@ private:
   /// For each value, the first of `returned` that it reaches by Moved and
   /// Carried edges, or -1.
   std::vector<int64_t> findReached(llvm::ArrayRef<mlir::Value> returned) const;
+
+  void findReturnedInputs(llvm::function_ref<bool(mlir::BlockArgument)> isData);
 
   ValueSet getSet(std::vector<char> found) const;
   /// The values that depend on any of `sources`, other than through `cuts`.

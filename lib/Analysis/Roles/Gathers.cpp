@@ -124,7 +124,7 @@ void RoleFinder::addUpdatedWeights(SmallVectorImpl<Candidate> &gathers,
     return;
   SmallVector<Value> cuts;
   for (StepCollective *sum : sums)
-    if (sum->reason.empty())
+    if (isGradient(*sum) || sum->rule == Rule::Difference)
       cuts.push_back(sum->op->getResult(0));
   llvm::append_range(cuts, getSumsOfScalars());
   StepFlow::ValueSet dependents = flow.getDependents(cuts);
@@ -167,41 +167,59 @@ void RoleFinder::chooseWeights(ArrayRef<Candidate> gathers, Sums sums,
                                const StepFlow::ValueSet &ancestors) {
   // A gradient whose partner is known belongs to that weight. Of the others,
   // each weight of their shape that nothing else tells needs one of its own.
+  // What such a weight is only computed from needs a gradient of its own shape.
+  using Mirrored = llvm::DenseSet<std::pair<Value, int64_t>>;
   llvm::DenseSet<Value> partners, contracted;
-  llvm::DenseSet<std::pair<Value, int64_t>> mirrored;
+  Mirrored mirrored, contractedParts;
   llvm::DenseMap<int64_t, int64_t> gradients;
   SmallVector<Value> allGradients;
+  auto addMirrored = [&](Mirrored &pairs, const GradientProof &proof,
+                         const StepCollective &sum) {
+    for (Value weight : proof.weights)
+      for (int64_t key : getKeys(sum))
+        pairs.insert({weight, key});
+  };
   for (StepCollective *sum : sums) {
     auto proof = proofs.find(sum);
     // Wherever the gradient goes, it is that of a weight.
-    if (proof != proofs.end() && proof->second.isOfProduct)
-      contracted.insert_range(proof->second.weights);
+    if (proof != proofs.end() && proof->second.isOfProduct) {
+      contracted.insert_range(proof->second.direct);
+      addMirrored(contractedParts, proof->second, *sum);
+    }
     if (!isGradient(*sum) && sum->rule != Rule::Difference)
       continue;
     allGradients.push_back(sum->op->getResult(0));
-    if (proof != proofs.end() && !proof->second.weights.empty())
-      for (Value weight : proof->second.weights) {
-        partners.insert(weight);
-        for (int64_t key : getKeys(*sum))
-          mirrored.insert({weight, key});
-      }
-    else
+    if (proof != proofs.end() && !proof->second.weights.empty()) {
+      partners.insert_range(proof->second.direct);
+      addMirrored(mirrored, proof->second, *sum);
+    } else {
       for (int64_t key : getKeys(*sum))
         ++gradients[key];
+    }
   }
   llvm::DenseMap<int64_t, llvm::DenseSet<int64_t>> weights;
   llvm::DenseMap<int64_t, Slice> slices;
+  auto isMirrored = [&](const Mirrored &pairs, Value value,
+                        const Candidate &candidate) {
+    return llvm::any_of(getKeys(*candidate.gather), [&](int64_t key) {
+      return pairs.contains({value, key});
+    });
+  };
   for (const Candidate &candidate : gathers) {
     Value whole = candidate.gather->op->getResult(0);
     Slice &slice = slices[candidate.slice];
     slice.isCertain |= candidate.isCertain;
     slice.isUsed |= ancestors.contains(whole);
-    auto isOf = [&](const llvm::DenseSet<Value> &values) {
-      return values.contains(whole) ||
-             (candidate.input && values.contains(candidate.input));
+    auto isOf = [&](const llvm::DenseSet<Value> &values,
+                    const Mirrored &parts) {
+      return llvm::any_of(
+          ArrayRef<Value>{whole, candidate.input}, [&](Value value) {
+            return value && (values.contains(value) ||
+                             isMirrored(parts, value, candidate));
+          });
     };
-    slice.isProven |= isOf(partners);
-    slice.isContracted |= isOf(contracted);
+    slice.isProven |= isOf(partners, mirrored);
+    slice.isContracted |= isOf(contracted, contractedParts);
   }
   for (const Candidate &candidate : gathers)
     if (!slices.lookup(candidate.slice).isProven)
@@ -265,16 +283,19 @@ void RoleFinder::chooseWeights(ArrayRef<Candidate> gathers, Sums sums,
     StepCollective &gather = *candidate.gather;
     Slice slice = slices.lookup(candidate.slice);
     int64_t key = getKey(candidate);
-    int64_t numGradients = gradients.lookup(key);
+    // An input that the step does not return has none of the gradients that
+    // update what it returns.
+    int64_t numGradients = areAllUpdates ? 0 : gradients.lookup(key);
     int64_t numWeights = weights[key].size();
     bool isKnown = slice.isCertain || slice.isProven || slice.isOfLayer;
     if (!isKnown && numGradients == 0)
       object(gather,
              {Rule::Input,
               describeInput(candidate.input) +
-                  " seems to be data: no gradient of its shape is reduced, the "
-                  "step does not return it, and no layer takes it as its "
-                  "weight; weights-of names weights"});
+                  " seems to be data: no gradient of its shape is reduced, "
+                  "nothing that the step returns is made of it element by "
+                  "element, and no layer takes it as its weight; weights-of "
+                  "names weights"});
     else if (!isKnown && numGradients < numWeights)
       object(gather,
              {Rule::Input, describeInput(candidate.input) +

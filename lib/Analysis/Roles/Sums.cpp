@@ -65,7 +65,8 @@ Objection RoleFinder::checkSum(const StepCollective &sum) {
   if (flow.holdsStepInput(op->getOperand(0)))
     return {Rule::State,
             "it sums state, not a gradient: its operand is made of an input of "
-            "the step element by element"};
+            "the step element by element; a norm that a weight is divided by "
+            "is better computed before the gather"};
   return checkAxes(sum, "it sums");
 }
 
@@ -148,8 +149,8 @@ bool RoleFinder::mirrorsGather(const StepCollective &sum,
                       [&](int64_t key) { return gatherKeys.contains(key); });
 }
 
-/// R14: what two sums differ by has the errors of both, however little is left
-/// of them. Both stay exact.
+/// R14: what two sums differ by, or a sum and an earlier one, has the errors of
+/// both, however little is left of them. Both stay exact.
 void RoleFinder::keepDifferences(SmallVectorImpl<StepCollective *> &chosen) {
   SmallVector<Operation *> all;
   llvm::DenseMap<Operation *, StepCollective *> byOp;
@@ -158,16 +159,22 @@ void RoleFinder::keepDifferences(SmallVectorImpl<StepCollective *> &chosen) {
       all.push_back(collective.op);
       byOp[collective.op] = &collective;
     }
-  if (chosen.empty() || all.size() < 2)
+  if (chosen.empty())
     return;
-  for (ArrayRef<size_t> group : getProver().getDifferences(all))
-    for (size_t index : group)
+  for (const GradientDifference &difference : getProver().getDifferences(all))
+    for (size_t index : difference.sums)
       if (StepCollective *sum = byOp[all[index]];
-          llvm::is_contained(chosen, sum) && sum->rule != Rule::Declared)
-        object(*sum, {Rule::Difference,
-                      "it is subtracted from another sum, or that from it: "
-                      "what is left has the errors of both; gradients-of names "
-                      "gradients"});
+          llvm::is_contained(chosen, sum) && sum->rule != Rule::Declared &&
+          sum->reason.empty())
+        object(
+            *sum,
+            {Rule::Difference,
+             (difference.isToState
+                  ? "it is subtracted from an earlier gradient or an average "
+                    "of such, which the step holds, or that from it"
+                  : "it is subtracted from another sum, or that from it") +
+                 std::string(": what is left has the errors of both; "
+                             "gradients-of names gradients")});
 }
 
 /// Decides which of `sums` are ones of gradients; the others get their reasons.
