@@ -29,8 +29,8 @@ using Edge = ValueGraph::Edge;
 
 namespace {
 
-/// What a value has of gradients: some, some negated, and the same of their
-/// squares and absolute values.
+/// Parts of a value: gradients, negated ones, and the same of their squares and
+/// absolute values.
 enum : char { kUp = 1, kDown = 2, kSquareUp = 4, kSquareDown = 8 };
 
 char flip(char signs) {
@@ -196,7 +196,7 @@ private:
     signs = getSigns(known);
   }
 
-  /// What the edge to `target` passes on of `found`, by node.
+  /// The parts that the edge to `target` passes on, by those of all nodes.
   char pass(Node target, const Edge &edge, ArrayRef<char> found) const {
     char signs = found[edge.node];
     Operation *op = graph.getOp(target);
@@ -233,7 +233,7 @@ private:
     return isMonotone ? signs : 0;
   }
 
-  /// What each value has of the sums, and of `known` inputs.
+  /// The parts that each value has of the sums, and of `known` inputs.
   std::vector<char> getSigns(ArrayRef<std::pair<Node, char>> known) const {
     std::vector<char> found(graph.size());
     for (auto [node, number] : numbers)

@@ -148,50 +148,65 @@ void StepFlow::Graph::addCall(func::CallOp call) {
     }
 }
 
-std::vector<char>
-StepFlow::Graph::markData(ArrayRef<BlockArgument> arguments) const {
-  std::vector<char> data(size());
-  for (BlockArgument argument : arguments)
-    data[*findNumber(argument)] = true;
-  spreadData(data);
-  return data;
-}
-
-bool StepFlow::Graph::isMovedUnscaled(int64_t from, int64_t to,
-                                      ArrayRef<char> data) const {
-  std::vector<char> found(size());
-  found[from] = true;
+bool StepFlow::Graph::isMovedUnscaled(
+    int64_t from, int64_t to, llvm::function_ref<bool(Value)> scales) const {
+  llvm::DenseSet<int64_t> found{from};
   SmallVector<int64_t> worklist{from};
-  while (!worklist.empty() && !found[to]) {
+  while (!worklist.empty() && !found.contains(to)) {
     int64_t value = worklist.pop_back_val();
     for (int64_t i = out.begin[value]; i < out.begin[value + 1]; ++i) {
       const Edge &edge = edges[out.edges[i]];
-      if (edge.kind == Kind::Computed || found[edge.target] ||
-          llvm::any_of(getFactors(out.edges[i]),
-                       [&](Value factor) { return data[*findNumber(factor)]; }))
-        continue;
-      found[edge.target] = true;
-      worklist.push_back(edge.target);
+      if (edge.kind != Kind::Computed && !found.contains(edge.target) &&
+          llvm::none_of(getFactors(out.edges[i]), scales)) {
+        found.insert(edge.target);
+        worklist.push_back(edge.target);
+      }
     }
   }
-  return found[to];
+  return found.contains(to);
 }
 
 SmallVector<unsigned> StepFlow::Graph::getFactorArguments(Block &body,
                                                           unsigned argument,
                                                           Value result) const {
-  SmallVector<BlockArgument> others;
-  for (BlockArgument other : body.getArguments())
-    if (other.getArgNumber() != argument)
-      others.push_back(other);
+  // Functions in which the search would take long are left alone.
+  constexpr size_t kMostSteps = 1 << 20;
   int64_t from = *findNumber(body.getArgument(argument)),
           to = *findNumber(result);
+  llvm::DenseSet<int64_t> scaling;
+  SmallVector<int64_t> worklist;
+  auto add = [&](Value value) {
+    if (!isShared(value) && scaling.insert(*findNumber(value)).second)
+      worklist.push_back(*findNumber(value));
+  };
+  if (isMovedUnscaled(from, to, [&](Value factor) {
+        add(factor);
+        return !isShared(factor);
+      }))
+    return {};
+  while (!worklist.empty())
+    forEachNeighbor(worklist.pop_back_val(), /*forward=*/false,
+                    [&](int64_t source, Kind) { add(values[source]); });
   SmallVector<unsigned> found;
-  if (isMovedUnscaled(from, to, markData(others)))
+  if (scaling.size() * body.getNumArguments() > kMostSteps)
     return found;
-  for (BlockArgument other : others)
-    if (!isMovedUnscaled(from, to, markData(other)))
+  for (BlockArgument other : body.getArguments()) {
+    int64_t number = *findNumber(other);
+    if (other.getArgNumber() == argument || !scaling.contains(number))
+      continue;
+    llvm::DenseSet<int64_t> data{number};
+    worklist.push_back(number);
+    while (!worklist.empty())
+      forEachNeighbor(
+          worklist.pop_back_val(), /*forward=*/true, [&](int64_t target, Kind) {
+            if (scaling.contains(target) && data.insert(target).second)
+              worklist.push_back(target);
+          });
+    if (!isMovedUnscaled(from, to, [&](Value factor) {
+          return data.contains(*findNumber(factor));
+        }))
       found.push_back(other.getArgNumber());
+  }
   return found;
 }
 

@@ -132,12 +132,10 @@ private:
   llvm::SmallVector<mlir::Value> getFactors(size_t index) const;
   /// Marks what follows from marked values, and differs between devices.
   void spreadData(std::vector<char> &data) const;
-  std::vector<char>
-  markData(llvm::ArrayRef<mlir::BlockArgument> arguments) const;
   /// True if elements of `from` are moved to `to` on a way on which nothing
-  /// marked in `data` scales them.
+  /// that `scales` accepts scales them.
   bool isMovedUnscaled(int64_t from, int64_t to,
-                       llvm::ArrayRef<char> data) const;
+                       llvm::function_ref<bool(mlir::Value)> scales) const;
   llvm::SmallVector<unsigned> getFactorArguments(mlir::Block &body,
                                                  unsigned argument,
                                                  mlir::Value result) const;
