@@ -10,6 +10,7 @@
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/SymbolTable.h"
 #include "zpp/Analysis/Loops/CountedLoop.h"
+#include "zpp/Analysis/Repeats.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/While.h"
 #include "llvm/ADT/DenseSet.h"
@@ -202,15 +203,6 @@ bool ProvenanceAnalysis::SliceQuery::operator<(const SliceQuery &other) const {
 /// Represents an index that differs between iterations.
 static const char kAnyIndex = 0;
 
-/// Describes `op` without its operands.
-static void describeOp(Operation *op,
-                       SmallVectorImpl<const void *> &description) {
-  description.push_back(op->getName().getAsOpaquePointer());
-  description.push_back(op->getPropertiesAsAttribute().getAsOpaquePointer());
-  for (Type type : op->getResultTypes())
-    description.push_back(type.getAsOpaquePointer());
-}
-
 void ProvenanceAnalysis::describe(const SliceQuery &query,
                                   SmallVectorImpl<SliceQuery> &parts,
                                   SmallVectorImpl<const void *> &description) {
@@ -227,7 +219,7 @@ void ProvenanceAnalysis::describe(const SliceQuery &query,
     // Computed values are equal if they are computed in the same way from the
     // same values.
     Operation *root = query.value.getDefiningOp();
-    if (!root || !isDeterministic(root)) {
+    if (!root || !computesTheSame(root)) {
       description.push_back(query.value.getAsOpaquePointer());
       return;
     }

@@ -507,8 +507,8 @@ func.func @metrics(%w: tensor<32x8xf32>, %mean: tensor<16x8xf32>, %x: tensor<16x
 
 // -----
 
-// Weights that the step itself quantizes, with a scale that all devices share.
-// An int8 input is no weight that was quantized.
+// Weights that the step itself quantizes, with a scale that all devices share, to
+// 8 bits or less. An int8 input is no weight that was quantized.
 
 "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
 // CHECK-LABEL: func @quantized_by_the_step
@@ -527,15 +527,15 @@ func.func @quantized_by_the_step(%w: tensor<4x8xf32>, %i: tensor<4x8xi8>, %x: te
   }) : (tensor<f32>) -> tensor<f32>
   %scale = "stablehlo.broadcast_in_dim"(%largest) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<4x8xf32>
   %scaled = "stablehlo.divide"(%w, %scale) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
-  %ints = "stablehlo.convert"(%scaled) : (tensor<4x8xf32>) -> tensor<4x8xi8>
+  %ints = "stablehlo.convert"(%scaled) : (tensor<4x8xf32>) -> tensor<4x8xi4>
   %floats = "stablehlo.convert"(%scaled) : (tensor<4x8xf32>) -> tensor<4x8xf8E4M3FN>
-  // expected-remark@+1 {{the step has quantized what it gathers, to i8; if it gathers first and quantizes then, zpp can quantize and keep secondary partitions}}
-  %0 = "stablehlo.all_gather"(%ints) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xi8>) -> tensor<32x8xi8>
-  // expected-remark@+1 {{the step has quantized what it gathers, to f8E4M3FN;}}
+  // expected-remark@+1 {{the step has quantized what it gathers, to i4; if it gathers first and quantizes then, zpp can quantize and keep secondary partitions}}
+  %0 = "stablehlo.all_gather"(%ints) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xi4>) -> tensor<32x8xi4>
+  // CHECK: zero.all_gather {{.*}}role = "weight"{{.*}}xf8E4M3FN
   %1 = "stablehlo.all_gather"(%floats) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf8E4M3FN>) -> tensor<32x8xf8E4M3FN>
   // expected-remark@+1 {{it does not gather one f32, bf16 or f16 tensor}}
   %2 = "stablehlo.all_gather"(%i) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xi8>) -> tensor<32x8xi8>
-  %whole0 = "stablehlo.convert"(%0) : (tensor<32x8xi8>) -> tensor<32x8xf32>
+  %whole0 = "stablehlo.convert"(%0) : (tensor<32x8xi4>) -> tensor<32x8xf32>
   %whole1 = "stablehlo.convert"(%1) : (tensor<32x8xf8E4M3FN>) -> tensor<32x8xf32>
   %whole2 = "stablehlo.convert"(%2) : (tensor<32x8xi8>) -> tensor<32x8xf32>
   %sum0 = "stablehlo.add"(%whole0, %whole1) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>

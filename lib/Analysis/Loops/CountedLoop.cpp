@@ -9,6 +9,7 @@
 
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/SymbolTable.h"
+#include "zpp/Analysis/Repeats.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/Support/MathExtras.h"
@@ -241,7 +242,7 @@ Value zpp::getIterationIndex(Value value, WhileView loop,
           return {};
         index = offset;
       }
-    } else if (isDeterministic(op)) {
+    } else if (computesTheSame(op)) {
       pending.insert(op->operand_begin(), op->operand_end());
     } else {
       return {};

@@ -24,13 +24,22 @@ static std::string printType(Type type) {
   return text;
 }
 
-/// True if `value` is made of weights, with 2 to 8 bits per element.
-bool RoleFinder::isQuantizedWeight(Value value) const {
-  Type element = getElementTypeOrSelf(value.getType());
+/// True if `op` gathers what is made of weights, with 2 to 8 bits per element.
+bool RoleFinder::gathersQuantized(Operation *op) const {
+  if (op->getNumOperands() != 1)
+    return false;
+  Type element = getElementTypeOrSelf(op->getOperand(0).getType());
   if (!element.isIntOrFloat())
     return false;
   unsigned width = element.getIntOrFloatBitWidth();
-  return width > 1 && width <= 8 && flow.isMadeOfWeights(value);
+  return width > 1 && width <= 8 && flow.isMadeOfWeights(op->getOperand(0));
+}
+
+/// True for tensors of static shape with elements of 8 bits.
+static bool hasBytes(Type type) {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  return tensor && tensor.hasStaticShape() &&
+         tensor.getElementTypeBitWidth() == 8;
 }
 
 /// The objection of `gather` alone to gathering a weight; `candidate`
@@ -38,15 +47,17 @@ bool RoleFinder::isQuantizedWeight(Value value) const {
 Objection RoleFinder::checkGather(StepCollective &gather,
                                   Candidate &candidate) {
   Operation *op = gather.op;
-  if (op->getNumOperands() == 1 && isQuantizedWeight(op->getOperand(0)))
+  bool isQuantized = gathersQuantized(op);
+  // What fills whole bytes needs no format to be kept within a node.
+  if (isQuantized && !hasBytes(op->getOperand(0).getType()))
     return {Rule::Form,
             "the step has quantized what it gathers, to " +
                 printType(getElementTypeOrSelf(op->getOperand(0).getType())) +
                 "; if it gathers first and quantizes then, zpp can quantize "
                 "and keep secondary partitions"};
-  if (op->getNumOperands() != 1 || op->getNumResults() != 1 ||
-      !isFloatTensor(op->getOperand(0).getType()) ||
-      !isFloatTensor(op->getResult(0).getType()))
+  if (!isQuantized && (op->getNumOperands() != 1 || op->getNumResults() != 1 ||
+                       !isFloatTensor(op->getOperand(0).getType()) ||
+                       !isFloatTensor(op->getResult(0).getType())))
     return {Rule::Form,
             "it does not gather one f32, bf16 or f16 tensor of static shape"};
   Value operand = op->getOperand(0);

@@ -66,7 +66,7 @@ private:
   Objection checkAxes(const StepCollective &collective,
                       llvm::StringRef verb) const;
 
-  bool isQuantizedWeight(mlir::Value value) const;
+  bool gathersQuantized(mlir::Operation *op) const;
   Objection checkGather(StepCollective &gather, Candidate &candidate);
   Objection checkState(StepCollective &gather, int64_t &slice);
   llvm::SmallVector<Candidate> getGathers();

@@ -61,26 +61,42 @@ int64_t zpp::getCollectiveDim(Operation *op) {
   return result;
 }
 
+/// The op that combines the two arguments of a reduction's region, or null.
+static Operation *getReducer(Operation *op) {
+  if (!op->getRegion(0).hasOneBlock() || op->getRegion(0).front().empty())
+    return nullptr;
+  Block &block = op->getRegion(0).front();
+  if (block.getNumArguments() != 2 || block.back().getNumOperands() != 1)
+    return nullptr;
+  Operation *reducer = block.back().getOperand(0).getDefiningOp();
+  // JAX writes a sharding constraint if axes are left to the partitioner.
+  while (reducer && isNamed(reducer, "sdy.sharding_constraint"))
+    reducer = reducer->getOperand(0).getDefiningOp();
+  if (!reducer || reducer->getNumOperands() != 2)
+    return nullptr;
+  Value a = reducer->getOperand(0), b = reducer->getOperand(1);
+  bool isOfBoth = (a == block.getArgument(0) && b == block.getArgument(1)) ||
+                  (a == block.getArgument(1) && b == block.getArgument(0));
+  return isOfBoth ? reducer : nullptr;
+}
+
 bool zpp::isSum(Operation *op) {
   if (op->getNumRegions() == 0) {
     // shard.reduce_scatter: a kind that defaults to sum.
     Attribute reduction = op->getAttr("reduction");
     return !reduction || StringRef(printAttribute(reduction)).contains("sum");
   }
-  if (!op->getRegion(0).hasOneBlock() || op->getRegion(0).front().empty())
-    return false;
-  Block &block = op->getRegion(0).front();
-  if (block.getNumArguments() != 2 || block.back().getNumOperands() != 1)
-    return false;
-  Operation *add = block.back().getOperand(0).getDefiningOp();
-  // JAX writes a sharding constraint if axes are left to the partitioner.
-  while (add && isNamed(add, "sdy.sharding_constraint"))
-    add = add->getOperand(0).getDefiningOp();
-  if (!add || !isNamed(add, "stablehlo.add") || add->getNumOperands() != 2)
-    return false;
-  Value a = add->getOperand(0), b = add->getOperand(1);
-  return (a == block.getArgument(0) && b == block.getArgument(1)) ||
-         (a == block.getArgument(1) && b == block.getArgument(0));
+  Operation *reducer = getReducer(op);
+  return reducer && isNamed(reducer, "stablehlo.add");
+}
+
+Operation *zpp::getExtremum(Operation *op) {
+  if (op->getNumRegions() == 0)
+    return nullptr;
+  Operation *reducer = getReducer(op);
+  bool isExtremum = reducer && (isNamed(reducer, "stablehlo.maximum") ||
+                                isNamed(reducer, "stablehlo.minimum"));
+  return isExtremum ? reducer : nullptr;
 }
 
 bool zpp::mayCommunicate(Operation *op) {

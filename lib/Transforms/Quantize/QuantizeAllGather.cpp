@@ -100,6 +100,8 @@ private:
     if (!isQuantizable(element)) {
       std::string text;
       llvm::raw_string_ostream(text) << element;
+      if (getElementBits(element) <= 8)
+        return LeftAlone("the step has quantized what it gathers, to " + text);
       return LeftAlone(
           "expected f32, bf16 or f16 elements to quantize, but got " + text);
     }

@@ -342,3 +342,165 @@ func.func @layers(%w: tensor<3x2xf32>, %x: tensor<16xf32>) -> (tensor<16xf32>, t
   %d7 = zero.to_local %d6 : !whole to tensor<16xf32>
   return %1#1, %g7, %d7 : tensor<16xf32>, tensor<16xf32>, tensor<16xf32>
 }
+
+// -----
+
+// A step that quantizes its weights itself computes their scale again in the
+// backward pass: the largest element of a device, and of all.
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!primary = !zero.shard<16xf8E4M3FN, dim 0 = ("node", "gpu") on #mesh>
+!whole = !zero.shard<16xf8E4M3FN, dim 0 = (2, 4) on #mesh>
+// CHECK-LABEL: func @scale_of_the_largest
+func.func @scale_of_the_largest(%w: tensor<2xf32>) -> (tensor<16xf8E4M3FN>, tensor<16xf8E4M3FN>) {
+  // CHECK: zero.all_gather {{.*}} along ["node"]
+  // CHECK-COUNT-2: zero.all_gather {{.*}} along ["gpu"]
+  // CHECK-NOT: zero.all_gather
+  %low = "stablehlo.constant"() <{value = dense<0.0> : tensor<f32>}> : () -> tensor<f32>
+  %own0 = "stablehlo.reduce"(%w, %low) <{dimensions = array<i64: 0>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %max = "stablehlo.maximum"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%max) : (tensor<f32>) -> ()
+  }) : (tensor<2xf32>, tensor<f32>) -> tensor<f32>
+  %all0 = "stablehlo.all_reduce"(%own0) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>, use_global_device_ids}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %max = "stablehlo.maximum"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%max) : (tensor<f32>) -> ()
+  }) : (tensor<f32>) -> tensor<f32>
+  %scale0 = "stablehlo.broadcast_in_dim"(%all0) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2xf32>
+  %scaled0 = "stablehlo.divide"(%w, %scale0) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+  %q0 = "stablehlo.convert"(%scaled0) : (tensor<2xf32>) -> tensor<2xf8E4M3FN>
+  %p0 = zero.from_local %q0 : tensor<2xf8E4M3FN> to !primary
+  %g0 = zero.all_gather %p0 along ["node", "gpu"] : !primary to !whole
+  %f0 = zero.to_local %g0 : !whole to tensor<16xf8E4M3FN>
+  %own1 = "stablehlo.reduce"(%w, %low) <{dimensions = array<i64: 0>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %max = "stablehlo.maximum"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%max) : (tensor<f32>) -> ()
+  }) : (tensor<2xf32>, tensor<f32>) -> tensor<f32>
+  %all1 = "stablehlo.all_reduce"(%own1) <{channel_handle = #stablehlo.channel_handle<handle = 2, type = 1>, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>, use_global_device_ids}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %max = "stablehlo.maximum"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%max) : (tensor<f32>) -> ()
+  }) : (tensor<f32>) -> tensor<f32>
+  %scale1 = "stablehlo.broadcast_in_dim"(%all1) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2xf32>
+  %scaled1 = "stablehlo.divide"(%w, %scale1) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+  %q1 = "stablehlo.convert"(%scaled1) : (tensor<2xf32>) -> tensor<2xf8E4M3FN>
+  %p1 = zero.from_local %q1 : tensor<2xf8E4M3FN> to !primary
+  %g1 = zero.all_gather %p1 along ["node", "gpu"] : !primary to !whole
+  %f1 = zero.to_local %g1 : !whole to tensor<16xf8E4M3FN>
+  return %f0, %f1 : tensor<16xf8E4M3FN>, tensor<16xf8E4M3FN>
+}
+
+// -----
+
+// The largest and the smallest element are two scales, and so are sums, whose
+// order may differ.
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!primary = !zero.shard<16xf8E4M3FN, dim 0 = ("node", "gpu") on #mesh>
+!whole = !zero.shard<16xf8E4M3FN, dim 0 = (2, 4) on #mesh>
+// CHECK-LABEL: func @other_scales
+func.func @other_scales(%w: tensor<2xf32>) -> (tensor<16xf8E4M3FN>, tensor<16xf8E4M3FN>, tensor<16xf8E4M3FN>, tensor<16xf8E4M3FN>) {
+  // CHECK-NOT: along ["node"]
+  %low = "stablehlo.constant"() <{value = dense<0.0> : tensor<f32>}> : () -> tensor<f32>
+  %s0 = "stablehlo.reduce"(%w, %low) <{dimensions = array<i64: 0>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %max = "stablehlo.maximum"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%max) : (tensor<f32>) -> ()
+  }) : (tensor<2xf32>, tensor<f32>) -> tensor<f32>
+  %s1 = "stablehlo.reduce"(%w, %low) <{dimensions = array<i64: 0>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %min = "stablehlo.minimum"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%min) : (tensor<f32>) -> ()
+  }) : (tensor<2xf32>, tensor<f32>) -> tensor<f32>
+  %s2 = "stablehlo.reduce"(%w, %low) <{dimensions = array<i64: 0>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+  }) : (tensor<2xf32>, tensor<f32>) -> tensor<f32>
+  %s3 = "stablehlo.reduce"(%w, %low) <{dimensions = array<i64: 0>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+  }) : (tensor<2xf32>, tensor<f32>) -> tensor<f32>
+  %b0 = "stablehlo.broadcast_in_dim"(%s0) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2xf32>
+  %b1 = "stablehlo.broadcast_in_dim"(%s1) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2xf32>
+  %b2 = "stablehlo.broadcast_in_dim"(%s2) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2xf32>
+  %b3 = "stablehlo.broadcast_in_dim"(%s3) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2xf32>
+  %d0 = "stablehlo.divide"(%w, %b0) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+  %d1 = "stablehlo.divide"(%w, %b1) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+  %d2 = "stablehlo.divide"(%w, %b2) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+  %d3 = "stablehlo.divide"(%w, %b3) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+  %q0 = "stablehlo.convert"(%d0) : (tensor<2xf32>) -> tensor<2xf8E4M3FN>
+  %q1 = "stablehlo.convert"(%d1) : (tensor<2xf32>) -> tensor<2xf8E4M3FN>
+  %q2 = "stablehlo.convert"(%d2) : (tensor<2xf32>) -> tensor<2xf8E4M3FN>
+  %q3 = "stablehlo.convert"(%d3) : (tensor<2xf32>) -> tensor<2xf8E4M3FN>
+  %p0 = zero.from_local %q0 : tensor<2xf8E4M3FN> to !primary
+  %p1 = zero.from_local %q1 : tensor<2xf8E4M3FN> to !primary
+  %p2 = zero.from_local %q2 : tensor<2xf8E4M3FN> to !primary
+  %p3 = zero.from_local %q3 : tensor<2xf8E4M3FN> to !primary
+  // expected-remark@+1 {{it is gathered once}}
+  %g0 = zero.all_gather %p0 along ["node", "gpu"] : !primary to !whole
+  // expected-remark@+1 {{it is gathered once}}
+  %g1 = zero.all_gather %p1 along ["node", "gpu"] : !primary to !whole
+  // expected-remark@+1 {{it is gathered once}}
+  %g2 = zero.all_gather %p2 along ["node", "gpu"] : !primary to !whole
+  // expected-remark@+1 {{it is gathered once}}
+  %g3 = zero.all_gather %p3 along ["node", "gpu"] : !primary to !whole
+  %f0 = zero.to_local %g0 : !whole to tensor<16xf8E4M3FN>
+  %f1 = zero.to_local %g1 : !whole to tensor<16xf8E4M3FN>
+  %f2 = zero.to_local %g2 : !whole to tensor<16xf8E4M3FN>
+  %f3 = zero.to_local %g3 : !whole to tensor<16xf8E4M3FN>
+  return %f0, %f1, %f2, %f3 : tensor<16xf8E4M3FN>, tensor<16xf8E4M3FN>, tensor<16xf8E4M3FN>, tensor<16xf8E4M3FN>
+}
+
+// -----
+
+// JAX writes functions such as jnp.round once for each trace. Two of them are one
+// if they do the same.
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!primary = !zero.shard<16xi8, dim 0 = ("node", "gpu") on #mesh>
+!whole = !zero.shard<16xi8, dim 0 = (2, 4) on #mesh>
+// CHECK-LABEL: func @calls
+func.func @calls(%w: tensor<2xf32>) -> (tensor<16xi8>, tensor<16xi8>, tensor<16xi8>) {
+  // CHECK: zero.all_gather {{.*}} along ["node"]
+  // CHECK-COUNT-2: zero.all_gather {{.*}} along ["gpu"]
+  // CHECK: zero.all_gather {{.*}} along ["node", "gpu"]
+  %r0 = func.call @round(%w) : (tensor<2xf32>) -> tensor<2xf32>
+  %q0 = "stablehlo.convert"(%r0) : (tensor<2xf32>) -> tensor<2xi8>
+  %p0 = zero.from_local %q0 : tensor<2xi8> to !primary
+  %g0 = zero.all_gather %p0 along ["node", "gpu"] : !primary to !whole
+  %f0 = zero.to_local %g0 : !whole to tensor<16xi8>
+  %r1 = func.call @round_0(%w) : (tensor<2xf32>) -> tensor<2xf32>
+  %q1 = "stablehlo.convert"(%r1) : (tensor<2xf32>) -> tensor<2xi8>
+  %p1 = zero.from_local %q1 : tensor<2xi8> to !primary
+  %g1 = zero.all_gather %p1 along ["node", "gpu"] : !primary to !whole
+  %f1 = zero.to_local %g1 : !whole to tensor<16xi8>
+  %r2 = func.call @doubled(%w) : (tensor<2xf32>) -> tensor<2xf32>
+  %q2 = "stablehlo.convert"(%r2) : (tensor<2xf32>) -> tensor<2xi8>
+  %p2 = zero.from_local %q2 : tensor<2xi8> to !primary
+  // expected-remark@+1 {{it is gathered once}}
+  %g2 = zero.all_gather %p2 along ["node", "gpu"] : !primary to !whole
+  %f2 = zero.to_local %g2 : !whole to tensor<16xi8>
+  return %f0, %f1, %f2 : tensor<16xi8>, tensor<16xi8>, tensor<16xi8>
+}
+func.func private @round(%x: tensor<2xf32>) -> tensor<2xf32> {
+  %half = "stablehlo.constant"() <{value = dense<0.5> : tensor<2xf32>}> : () -> tensor<2xf32>
+  %sum = "stablehlo.add"(%x, %half) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+  %floor = "stablehlo.floor"(%sum) : (tensor<2xf32>) -> tensor<2xf32>
+  return %floor : tensor<2xf32>
+}
+func.func private @round_0(%x: tensor<2xf32>) -> tensor<2xf32> {
+  %half = "stablehlo.constant"() <{value = dense<0.5> : tensor<2xf32>}> : () -> tensor<2xf32>
+  %sum = "stablehlo.add"(%x, %half) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+  %floor = "stablehlo.floor"(%sum) : (tensor<2xf32>) -> tensor<2xf32>
+  return %floor : tensor<2xf32>
+}
+func.func private @doubled(%x: tensor<2xf32>) -> tensor<2xf32> {
+  %half = "stablehlo.constant"() <{value = dense<0.5> : tensor<2xf32>}> : () -> tensor<2xf32>
+  %sum = "stablehlo.add"(%x, %x) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+  %floor = "stablehlo.floor"(%sum) : (tensor<2xf32>) -> tensor<2xf32>
+  return %floor : tensor<2xf32>
+}

@@ -47,16 +47,16 @@ func.func @no_role(%n: tensor<1xi32>, %m: tensor<1x4xi32>) -> (tensor<8xi32>, te
 
 // -----
 
-// Weights that are gathered in fp8 are as small as they can be. Their gradients
-// are rewritten all the same.
+// Weights that the step gathers in fp8 are weights: they are not quantized again,
+// but kept within a node.
 
 // CHECK-LABEL: func @fp8
 func.func @fp8(%w: tensor<32x64xf32>, %v: tensor<8x64xf32>, %x: tensor<4x256xbf16>) -> (tensor<32x64xf32>, tensor<8x64xf32>) {
   %0 = "stablehlo.convert"(%w) : (tensor<32x64xf32>) -> tensor<32x64xf8E4M3FN>
   %1 = "stablehlo.convert"(%v) : (tensor<8x64xf32>) -> tensor<8x64xf8E4M3FN>
-  // CHECK: %[[GATHERED:.*]]:2 = "stablehlo.all_gather"(%{{.*}}, %{{.*}}) {{.*}} zpp.reason = "the step has quantized what it gathers, to f8E4M3FN;
+  // CHECK: zero.all_gather {{.*}}role = "weight"{{.*}}xf8E4M3FN
+  // CHECK: zero.all_gather {{.*}}role = "weight"{{.*}}xf8E4M3FN
   %2:2 = "stablehlo.all_gather"(%0, %1) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<32x64xf8E4M3FN>, tensor<8x64xf8E4M3FN>) -> (tensor<256x64xf8E4M3FN>, tensor<64x64xf8E4M3FN>)
-  // CHECK: "stablehlo.convert"(%[[GATHERED]]#0)
   %3 = "stablehlo.convert"(%2#0) : (tensor<256x64xf8E4M3FN>) -> tensor<256x64xbf16>
   %4 = "stablehlo.convert"(%2#1) : (tensor<64x64xf8E4M3FN>) -> tensor<64x64xbf16>
   %5 = "stablehlo.dot_general"(%x, %3) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>}> : (tensor<4x256xbf16>, tensor<256x64xbf16>) -> tensor<4x64xbf16>

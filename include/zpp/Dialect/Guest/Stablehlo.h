@@ -47,6 +47,10 @@ int64_t getCollectiveDim(mlir::Operation *op);
 /// True if the reduction of a collective is a sum.
 bool isSum(mlir::Operation *op);
 
+/// The op that takes a maximum or a minimum of two elements in the reduction of
+/// a collective or a `stablehlo.reduce`, or null.
+mlir::Operation *getExtremum(mlir::Operation *op);
+
 /// True if `op` is not a collective but may communicate all the same.
 bool mayCommunicate(mlir::Operation *op);
 
