@@ -15,21 +15,42 @@ from zpp._warn import warn
 def cache_folder() -> pathlib.Path:
     """The folder for what is compiled or measured: `zpp` in the user's cache folder,
     or with a warning, where that cannot be written to, one of this process."""
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return _make_cache_folder(pathlib.Path(base).expanduser() / "zpp")
+    return _cache_folder(find_base())
+
+
+def find_base() -> str:
+    """The user's cache folder; "~/.cache" itself where there is no home."""
+    return os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
 
 
 @functools.cache
-def _make_cache_folder(folder: pathlib.Path) -> pathlib.Path:
+def _cache_folder(base: str) -> pathlib.Path:
+    try:
+        return open_cache_folder(base)
+    except OSError as error:
+        warn(f"{error}; compiling into a temporary folder, again in each run; set "
+             f"XDG_CACHE_HOME to a folder that can be written to")
+    private = tempfile.mkdtemp(prefix="zpp-")
+    atexit.register(shutil.rmtree, private, ignore_errors=True)
+    return pathlib.Path(private)
+
+
+def open_cache_folder(base: str) -> pathlib.Path:
+    """The folder `zpp` in a cache folder, which is made if need be.
+
+    Raises:
+      OSError: if it cannot be written to.
+    """
+    # As for users without an entry in /etc/passwd.
+    if base.startswith("~"):
+        raise OSError("expected a cache folder, but got no home directory: HOME is "
+                      "not set")
+    folder = pathlib.Path(base) / "zpp"
     try:
         # Its files are loaded as code.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
-        return folder
     except OSError as error:
-        warn(f"expected a cache folder '{folder}' to write to, but got: "
-             f"{error.strerror}; compiling into a temporary folder, again in "
-             f"each run; set XDG_CACHE_HOME to a folder that can be written to")
-    private = tempfile.mkdtemp(prefix="zpp-")
-    atexit.register(shutil.rmtree, private, ignore_errors=True)
-    return pathlib.Path(private)
+        raise OSError(f"expected a cache folder '{folder}' to write to, but got: "
+                      f"{error.strerror}") from None
+    return folder

@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 
 import zpp
+from zpp._cache import find_base, open_cache_folder
 from zpp._compiler import find_bundler, find_compiler
 from zpp._library import call, find_library
 
@@ -30,6 +31,12 @@ OLDEST_NCCL = "2.19"
 OLDEST_GPU = (8, 0)
 #: The programs that zpp-bundle links with, in its order.
 LINKERS = ("ld.lld", "ld.lld-22", "ld", "cc", "clang", "gcc")
+
+
+#: Requirements of the front ends. The name `zpp` on PyPI is somebody else's.
+#: jax.export needs flatbuffers, which JAX does not bring.
+_JAX = f"'jax>={OLDEST_JAX}' flatbuffers"
+_TORCH = f"'torch>={OLDEST_TORCH}'"
 
 
 class Missing(Exception):
@@ -82,6 +89,16 @@ def run() -> int:
     return int(any(finding.state == "bad" for finding in findings))
 
 
+_REINSTALL = "pip install --force-reinstall --no-deps FILE, the wheel of zpp"
+
+
+def _build() -> str:
+    """A command that brings programs and libraries of zpp."""
+    package = pathlib.Path(zpp.__file__).resolve().parent
+    is_source = (package.parent.parent / "pyproject.toml").exists()
+    return "make build" if is_source else _REINSTALL
+
+
 _TARGET_CPU = ("compiler", "bundler", "runtime", "folder")
 #: Features, and the findings that each needs.
 FEATURES = {
@@ -114,7 +131,7 @@ def check_compiler() -> str:
     try:
         path = find_compiler()
     except FileNotFoundError as error:
-        raise Broken(str(error), "make build") from None
+        raise Broken(str(error), _build()) from None
     return f"LLVM {_llvm_version(path)}, {path}"
 
 
@@ -122,7 +139,7 @@ def check_bundler() -> str:
     try:
         path = find_bundler()
     except FileNotFoundError as error:
-        raise Missing(str(error), "make build") from None
+        raise Missing(str(error), _build()) from None
     _llvm_version(path)
     linker = next(filter(None, map(shutil.which, LINKERS)), None)
     if not linker:
@@ -142,7 +159,7 @@ def _llvm_version(program: str) -> str:
         found, problem = None, str(error)
     if not found:
         raise Broken(f"expected {program} to run, but got: {problem}",
-                     "pip install --force-reinstall zpp")
+                     _REINSTALL)
     return found[1]
 
 
@@ -159,10 +176,20 @@ def check_folder() -> str:
     if flags.f_flag & os.ST_NOEXEC:
         raise Broken(f"expected {folder} to let libraries be loaded, but got a "
                      "noexec mount", "export TMPDIR=... names another folder")
+    return f"{folder}, {flags.f_bavail * flags.f_frsize / 1e9:.1f} GB free"
+
+
+def check_cache() -> str:
+    """The folder in which what is compiled and measured is kept, and JAX's."""
+    try:
+        folder = open_cache_folder(find_base())
+    except OSError as error:
+        raise Broken(f"{error}; each run compiles again",
+                     "export XDG_CACHE_HOME=... names a folder that can be written "
+                     "to") from None
     cache = os.environ.get("JAX_COMPILATION_CACHE_DIR")
-    return (f"{folder}, {flags.f_bavail * flags.f_frsize / 1e9:.1f} GB free; "
-            + (f"JAX's cache {cache}" if cache else
-               "JAX_COMPILATION_CACHE_DIR is not set"))
+    return f"{folder}; " + (f"JAX's cache {cache}" if cache else
+                            "JAX_COMPILATION_CACHE_DIR is not set")
 
 
 # The runtime -----------------------------------------------------------------
@@ -178,10 +205,10 @@ def check_runtime() -> str:
         paths = [find_library("zpp_rt"), find_library("zpp_xla")]
         ctypes.CDLL(paths[1])
     except FileNotFoundError as error:
-        raise Missing(str(error), "make build") from None
+        raise Missing(str(error), _build()) from None
     except OSError as error:
         raise Broken(f"expected the runtime to load, but got: {error}",
-                     "pip install --force-reinstall zpp") from None
+                     _REINSTALL) from None
     major, minor = divmod(library.zpp_rt_version(), 1000)
     return f"interface {major}.{minor}, {', '.join(paths)}"
 
@@ -209,7 +236,7 @@ def check_back_end() -> str:
     try:
         library = _load_runtime()
     except OSError as error:
-        raise Missing(str(error), "make build") from None
+        raise Missing(str(error), _build()) from None
     world, rank = ctypes.c_void_p(), ctypes.c_void_p()
     desc = _WorldDesc(ctypes.sizeof(_WorldDesc), b"cuda", b"gpu:1")
     try:
@@ -334,9 +361,10 @@ def _packaged_nccl() -> list[str]:
 
 
 def check_jax() -> str:
-    version = _version("jax", "zpp[jax]")
-    jaxlib = _version("jaxlib", "zpp[jax]")
-    _check_version("jaxlib", jaxlib, OLDEST_JAX, "zpp[jax]")
+    version = _version("jax", _JAX)
+    jaxlib = _version("jaxlib", _JAX)
+    _check_version("jaxlib", jaxlib, OLDEST_JAX, _JAX)
+    _version("flatbuffers", "flatbuffers")
     plugins = [f"{name} {_version(name, name)}" for name in
                ("jax-cuda12-plugin", "jax-cuda13-plugin") if _is_here(name)]
     return ", ".join([version, f"jaxlib {jaxlib}",
@@ -344,8 +372,8 @@ def check_jax() -> str:
 
 
 def check_torch() -> str:
-    version = _version("torch", "zpp[torch]")
-    _check_version("PyTorch", version, OLDEST_TORCH, "zpp[torch]")
+    version = _version("torch", _TORCH)
+    _check_version("PyTorch", version, OLDEST_TORCH, _TORCH)
     return version
 
 
@@ -359,7 +387,7 @@ def _is_here(package: str) -> bool:
 
 def _version(package: str, requirement: str) -> str:
     if not _is_here(package):
-        raise Missing(f"no {package}", f"pip install '{requirement}'")
+        raise Missing(f"no {package}", f"pip install {requirement}")
     return importlib.metadata.version(package)
 
 
@@ -369,13 +397,14 @@ def _check_version(name: str, found: str, oldest: str, requirement: str) -> None
                 re.match(r"[\d.]*", version)[0].strip(".").split(".") if number]
     if numbers(found) < numbers(oldest):
         raise Broken(f"expected {name} {oldest} or newer, but got {found}",
-                     f"pip install --upgrade '{requirement}'")
+                     f"pip install --upgrade {requirement}")
 
 
 CHECKS: dict[str, Callable[[], str]] = {
     "compiler": check_compiler,
     "bundler": check_bundler,
     "folder": check_folder,
+    "cache": check_cache,
     "runtime": check_runtime,
     "JAX": check_jax,
     "PyTorch": check_torch,

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from zpp._compiler import Rewritten, rewrite_text
 from zpp._compiler import warn_if_nothing_was_rewritten, with_reason
+from zpp._effects import warn_of_no_effect
 from zpp._options import Options
 from zpp._plan import Auto, Plan, choose_if, plan_text, split_auto
 from zpp._text import check_no_jaxpr, is_pretty
@@ -48,6 +49,7 @@ def rewrite(step: Any,
     options, why = choose_if(auto, step, options.replace(target=target))
     result = with_reason(rewrite_text(step, options, target), why)
     warn_if_nothing_was_rewritten(result, options)
+    warn_of_no_effect(result, options)
     return result
 
 

@@ -17,8 +17,9 @@ import test_forms as forms
 import zpp
 from startwait import needs_library
 from training import FAST, NODES, OFF, same_bits, tokens
+from zpp import _effects
 from zpp._compiler import Diagnostic, Rewritten
-from zpp.jax import _rewrite, _state
+from zpp.jax import _state
 
 pytestmark = [pytest.mark.compiler,
               pytest.mark.filterwarnings("ignore:expected a step with")]
@@ -197,7 +198,7 @@ def test_no_weight_with_differences_is_a_warning():
 
 
 def entry(role, size, *gets, number=0, reason="", sent=1):
-    return {"role": role, "reason": reason, "before": {"node": size},
+    return {"role": role, "rule": "R4", "reason": reason, "before": {"node": size},
             "after": {"node": sent}, "weight": number, "weight_bytes": size,
             "gets": list(gets)}
 
@@ -213,14 +214,14 @@ def entry(role, size, *gets, number=0, reason="", sent=1):
       entry("weight", 4, "differences", number=2), entry("gradient", 9)], 0)])
 def test_the_part_that_an_option_misses(entries, part):
     result = Rewritten("", {"collectives": entries}, ())
-    assert _rewrite._missing_part(
+    assert _effects.missing_part(
         result, "weight", "differences", ["node"]) == part
 
 
 def test_what_does_not_cross_a_slower_tier_misses_nothing():
     result = Rewritten("", {"collectives": [entry("weight", 6)]}, ())
     for tiers, part in ((["node"], 1), (["gpu", "node"], 1), (["gpu"], 0)):
-        assert _rewrite._missing_part(
+        assert _effects.missing_part(
             result, "weight", "differences", tiers) == part
 
 
@@ -233,8 +234,7 @@ def test_an_option_that_most_weights_do_not_get_is_a_warning(monkeypatch, recwar
             entry("weight", size, *gets, number=number) for number, (size, gets) in
             enumerate(zip(sizes, (["differences"], [])))]}, (remark,))
         recwarn.clear()
-        _rewrite._warn_of_missing_state(
-            result, zpp.Options(weights="i4:delta"), None)
+        _effects.warn_of_no_effect(result, zpp.Options(weights="i4:delta"))
         assert [str(each.message) for each in recwarn] == [
             "weights=i4:delta: of the bytes of weights, only 40% have differences; "
             "a reason"] * expected

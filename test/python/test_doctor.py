@@ -6,13 +6,16 @@ import ctypes
 import importlib.metadata
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import types
 
 import pytest
+import zpp
+from conftest import ROOT
 from startwait import needs_library
-from zpp import _doctor
+from zpp import _cache, _doctor
 from zpp._cli import main
 from zpp._library import find_library
 
@@ -90,6 +93,7 @@ def with_versions(monkeypatch, versions):
      ("bad", "expected jaxlib 0.10.2 or newer, but got 0.9.0"),
      ("bad", "expected PyTorch 2.9 or newer, but got 2.8.1+cu128")),
     ({"jax": "0.11.2", "jaxlib": "0.11.2", "jax-cuda13-plugin": "0.11.2",
+      "flatbuffers": "25.2",
       "torch": "2.10.0.dev1"},
      ("ok", "0.11.2, jaxlib 0.11.2, jax-cuda13-plugin 0.11.2"),
      ("ok", "2.10.0.dev1"))], ids=["none", "old", "new"])
@@ -170,3 +174,43 @@ def test_back_end_on_a_simulated_gpu():
             "ZPP_RT": str(simulated), "ZPP_NCCL_LIBRARY": str(
                 simulated.with_name("libnccl-simulated.so"))})
     assert done.stdout == "cuda, runs on GPU 0\n", done.stderr
+
+
+@pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "HOME"])
+def test_cache_that_cannot_be_written_to(variable, monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv(variable, "/proc/nowhere")
+    found = findings()["cache"]
+    assert found.state == "bad"
+    assert found.text.startswith("expected a cache folder '/proc/nowhere/")
+    assert "export XDG_CACHE_HOME=" in found.remedy
+    with pytest.warns(UserWarning, match="set XDG_CACHE_HOME to a folder"):
+        assert _cache.cache_folder().is_dir()
+
+
+def test_no_home(monkeypatch):
+    """As in a container that runs as a user without a name."""
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    found = findings()["cache"]
+    assert found.state == "bad" and "HOME is not set" in found.text
+    with pytest.warns(UserWarning, match="got no home directory"):
+        assert _cache.cache_folder().is_dir()
+
+
+@pytest.mark.parametrize("source, remedy", [
+    (True, "make build"), (False, "pip install --force-reinstall")])
+def test_what_brings_a_program(monkeypatch, tmp_path, source, remedy):
+    """In a source tree, and in what a wheel has installed."""
+    if source:
+        (tmp_path / "pyproject.toml").touch()
+    monkeypatch.setattr(zpp, "__file__", str(tmp_path / "python/zpp/__init__.py"))
+    monkeypatch.setenv("ZPP_OPT", "/nowhere/zpp-opt")
+    assert findings()["compiler"].remedy.startswith(remedy)
+
+
+def test_nothing_of_pypi_has_the_name():
+    """What is called zpp there is something else."""
+    words = re.compile(r"pip install (-\S+ )*'?zpp\b")
+    for path in (ROOT / "python").rglob("*.py"):
+        assert not words.search(path.read_text()), path

@@ -141,7 +141,7 @@ def test_the_package_needs_no_framework():
             try:
                 getattr(zpp, name)
             except ImportError as error:
-                assert "zpp.jax needs JAX: pip install 'zpp[jax]'" in str(error)
+                assert "zpp.jax needs JAX: pip install 'jax>=0.10.2'" in str(error)
             else:
                 raise AssertionError(name)
         print(zpp.__version__)

@@ -10,10 +10,11 @@ import sys
 
 import gpt
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import zpp
-from training import ALL_ON, BATCH, FUSED, NODES, OFF, baseline
+from training import ALL_ON, AXES, BATCH, FUSED, MESH, NODES, OFF, array, baseline
 from training import recorded_compilations, same_bits, tokens, train
 from training import trainer_of, with_options
 from zpp.jax import _partition
@@ -581,3 +582,38 @@ def test_processes_partition_alike(tmp_path):
         assert process.returncode == 0, error
     lines = {output.splitlines()[-1] for output, _ in outputs}
     assert len(lines) == 1, lines
+
+
+@pytest.mark.compiler
+def test_one_layer_that_a_loop_runs_again_and_again():
+    """ALBERT's weights: the loop does not change them, so they cross the nodes once
+    in a step, not twice in each iteration."""
+    layers, width = 4, 64
+    rows = jax.sharding.NamedSharding(MESH, P(AXES))
+
+    @jax.checkpoint
+    def layer(x, weight):
+        return jax.lax.with_sharding_constraint(jnp.tanh(x @ weight), rows)
+
+    def step(weight, x):
+        def loss(weight):
+            y, _ = jax.lax.scan(lambda x, _: (layer(x, weight), None), x, None,
+                                length=layers)
+            return jnp.mean(jnp.square(y - 0.25))
+
+        value, gradient = jax.value_and_grad(loss)(weight)
+        return weight - 0.1 * gradient, value
+
+    given = array((width, width), P(AXES)), array((16, width), P(AXES))
+    exported = zpp.export(jax.jit(step), *given)
+    expected = zpp.load(exported.partitioned(), FUSED)(*given)
+    once = 4 * width * width // 8
+    for weights, sent in ("none", once), ("i8", once * (1 + 2 / 128) / 4):
+        result = zpp.rewrite(exported, mesh=NODES, **{
+            **OFF, "weights": weights, "secondary": "gpu"})
+        gathers = [entry for entry in result.report["collectives"]
+                   if entry["role"] == "weight"]
+        assert sum(entry["before"]["node"] for entry in gathers) >= 2 * layers * once
+        assert sum(entry["after"]["node"] for entry in gathers) == sent
+        if weights == "none":
+            assert same_bits(zpp.load(result.step, FUSED)(*given), expected)

@@ -227,7 +227,7 @@ sys.modules["{module}"] = {"None" if module == "torch" else "types.ModuleType('o
 import zpp.torch""")
     assert process.returncode == 1
     assert ("ImportError: zpp.torch needs PyTorch 2.9 or later: pip install "
-            "'zpp[torch]' (") in process.stderr
+            "'torch>=2.9' (") in process.stderr
 
 
 @pytest.mark.parametrize("damage", ["emptied", "a file", "no manifest"])

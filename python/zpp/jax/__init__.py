@@ -5,8 +5,8 @@
 try:
     import jax as _jax  # noqa: F401
 except ImportError as error:
-    raise ImportError(f"zpp.jax needs JAX: pip install 'zpp[jax]' ({error})"
-                      ) from error
+    raise ImportError(f"zpp.jax needs JAX: pip install 'jax>=0.10.2' flatbuffers "
+                      f"({error})") from error
 
 from zpp.jax._export import Step, as_step, complete_module, export
 from zpp.jax._export import is_bytecode, to_generic

@@ -3,14 +3,13 @@
 """`zpp.rewrite` of what JAX exports."""
 
 import dataclasses
-import re
-from collections.abc import Collection
 
 import jax
 import numpy as np
 
 from zpp._compiler import Rewritten, find_bundler, logger, rewrite_text
 from zpp._compiler import warn_if_nothing_was_rewritten, with_reason
+from zpp._effects import warn_of_no_effect
 from zpp._links import MEASURED
 from zpp._options import Options
 from zpp._plan import Auto, choose_if, fit_window
@@ -19,7 +18,6 @@ from zpp.jax import _runtime
 from zpp.jax._export import Step
 from zpp.jax._links import exchange_between, find_links
 from zpp.jax._partition import PartitionError, warn_of_shardings
-from zpp.jax._state import State
 
 
 def rewrite_step(step: Step, options: Options, auto: Auto | None = None,
@@ -56,7 +54,7 @@ def rewrite_step(step: Step, options: Options, auto: Auto | None = None,
         _warn_of_others(step, result, options, is_partitioned)
     rewritten = step if is_as_written(result) else step.with_text(
         result.text, result.bundle)
-    _warn_of_missing_state(result, options, rewritten.state)
+    warn_of_no_effect(result, options)
     if rewritten.state is not None:
         def begin(what: str) -> Step:
             begun = rewrite_text(text, options, target, start=what)
@@ -176,97 +174,6 @@ def module_of_step(step: Step, options: Options) -> tuple[str, Options]:
 _DEVICES = ("v100", "a100", "h100", "h200", "b200", "l40s", "mi250x", "mi300x")
 #: The device where one is needed and none of these is there.
 _ANY_DEVICE = "h100"
-
-
-_REMARK = re.compile(
-    r'\[Missed\].*Category:(?P<pass>[\w-]+) \| Remark="(?P<text>.*)"', re.DOTALL)
-
-
-#: Options that not all collectives can have: what the report's "gets" says, whose
-#: collectives it concerns, the passes whose remarks give reasons, and what a
-#: collective without it lacks.
-_PARTIAL = {
-    "weights": ("differences", "weight",
-                ("zero-partition-within-node", "zero-send-differences"),
-                "weights", "differences"),
-    "secondary": ("secondary", "weight", ("zero-partition-within-node",),
-                  "weights", "a secondary partition"),
-    "accumulate": ("accumulate", "gradient", ("zero-accumulate-gradients",),
-                   "gradients", "sums within the group"),
-}
-#: The part of the bytes that may go without an option before it is a warning.
-_MISSING = 0.5
-
-
-def _warn_of_missing_state(result: Rewritten, options: Options,
-                           state: State | None) -> None:
-    """Warns where an option that was given has no effect on most bytes."""
-    for option, (gets, role, passes, many, what) in _PARTIAL.items():
-        value = getattr(options, option)
-        if value in (None, "none") or (
-                option == "weights" and not value.endswith(":delta")):
-            continue
-        # Sums within a group concern what leaves it.
-        tiers = result.report["tiers"]
-        if option == "accumulate" and value in tiers:
-            tiers = tiers[:tiers.index(value)]
-        missing = _missing_part(result, role, gets, tiers)
-        if missing > _MISSING:
-            none = "none" if missing == 1 else f"only {1 - missing:.0%}"
-            _warn_with_reasons(f"{option}={value}: of the bytes of {many}, {none} "
-                               f"have {what}", result, passes)
-    if options.updated not in (None, "none") and not any(
-            entry["rewritten"] and entry["role"] == "update"
-            for entry in result.report["collectives"]):
-        _warn_with_reasons(
-            f"updated={options.updated}: no update is sent; it is for steps in which "
-            "each device updates a slice of replicated weights (ZeRO-1, ZeRO-2)",
-            result, ("zero-send-updates",))
-    if options.frozen == "keep" and not any(
-            name.startswith("frozen.") for name in (state.kept if state else ())):
-        _warn_with_reasons(
-            "frozen=keep: no weight is kept: the step changes all, or their group "
-            "lies within the secondary group", result,
-            ("zero-partition-within-node", "zero-keep-frozen"))
-
-
-def _missing_part(result: Rewritten, role: str, gets: str, slower: Collection[str]
-                  ) -> float:
-    """The part of the bytes of weights, or of those that gradients sent before, that do
-    not get something, among what still crosses all of its tiers, one of which is in
-    `slower`, and is faster in zpp's ways; 0 without any."""
-    sizes: dict[int, int] = {}
-    have: set[int] = set()
-    for number, entry in enumerate(result.report["collectives"]):
-        if entry["role"] != role or "on these links" in entry["reason"]:
-            continue
-        # What crosses a tier no more lacks nothing, such as frozen weights.
-        before, after = entry["before"], entry["after"]
-        if (any(size and not after.get(tier) for tier, size in before.items())
-                or not any(before.get(tier) for tier in slower)):
-            continue
-        key, size = entry["weight"], entry["weight_bytes"]
-        if role == "gradient":
-            key, size = number, sum(before.values())
-        sizes[key] = size
-        if gets in entry["gets"]:
-            have.add(key)
-    total = sum(sizes.values())
-    return sum(size for key, size in sizes.items()
-               if key not in have) / total if total else 0
-
-
-def _warn_with_reasons(text: str, result: Rewritten, passes: tuple[str, ...]
-                       ) -> None:
-    found = (_REMARK.search(remark.message) for remark in result.remarks)
-    reasons = {remark["text"] for remark in found
-               if remark and remark["pass"] in passes}
-    texts = [text, *sorted(reasons)]
-    if any("within the secondary group" in reason for reason in reasons):
-        texts.append("write secondary=N with N devices, fewer than share a "
-                     "weight: each keeps its part of what the N hold "
-                     "together, and with secondary=1 all of it")
-    warn("; ".join(texts))
 
 
 def complete_auto(auto: Auto, devices: jax.sharding.Mesh | None) -> Auto:

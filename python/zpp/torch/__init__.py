@@ -15,7 +15,7 @@ try:
     from torch.distributed.fsdp import FSDPModule as _FSDPModule  # noqa: F401
 except ImportError as error:
     raise ImportError(f"zpp.torch needs PyTorch 2.9 or later: pip install "
-                      f"'zpp[torch]' ({error})") from error
+                      f"'torch>=2.9' ({error})") from error
 
 from zpp._torch_options import TorchOptions as Options
 from zpp._torch_options import TorchTuning as Tuning

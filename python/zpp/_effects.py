@@ -1,0 +1,170 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Warnings of options that were given and have no effect on a step."""
+
+import re
+from collections.abc import Collection, Sequence
+
+from zpp._compiler import Rewritten
+from zpp._options import Options, describe
+from zpp._warn import warn
+
+_REMARK = re.compile(
+    r'\[Missed\].*Category:(?P<pass>[\w-]+) \| Remark="(?P<text>.*)"', re.DOTALL)
+
+#: Options that not all collectives can have: what the report's "gets" says, whose
+#: collectives it concerns, the passes whose remarks give reasons, and what a
+#: collective without it lacks.
+_PARTIAL = {
+    "weights": ("differences", "weight",
+                ("zero-partition-within-node", "zero-send-differences"),
+                "weights", "differences"),
+    "secondary": ("secondary", "weight", ("zero-partition-within-node",),
+                  "weights", "a secondary partition"),
+    "accumulate": ("accumulate", "gradient", ("zero-accumulate-gradients",),
+                   "gradients", "sums within the group"),
+}
+#: The part of the bytes that may go without an option before it is a warning.
+_MISSING = 0.5
+#: What the attribute `zpp.state` of a module says of weights that are kept.
+_FROZEN = 'kind = "frozen"'
+#: The rules of what the user has declared, and of weights that the step does not
+#: return (docs/rules.md).
+_DECLARED, _LAYER = "R15", "R16"
+
+
+def warn_of_no_effect(result: Rewritten, options: Options) -> None:
+    """Warns where an option that was given has no effect on the step, or on most
+    of the bytes that it is for. A value that is the default is no wish."""
+    _warn_of_parts(result, options)
+    entries = result.report["collectives"]
+    if options.updated not in (None, "none") and not any(
+            entry["rewritten"] and entry["role"] == "update" for entry in entries):
+        _warn_with_reasons(
+            f"updated={options.updated}: no update is sent; it is for steps in which "
+            "each device updates a slice of replicated weights (ZeRO-1, ZeRO-2)",
+            result, ("zero-send-updates",))
+    if options.frozen == "keep" and _FROZEN not in result.text:
+        _warn_with_reasons(
+            "frozen=keep: no weight is kept: the step changes all, or their group "
+            "lies within the secondary group", result,
+            ("zero-partition-within-node", "zero-keep-frozen"))
+    if any(entry["rewritten"] for entry in entries):
+        for text in _find_idle(entries, options, result.report["tiers"]):
+            warn(text)
+
+
+def _find_idle(entries: list[dict], options: Options, tiers: list[str]
+               ) -> list[str]:
+    """What to say of options whose collectives the step does not have. Where
+    nothing is rewritten at all, there is a warning of that."""
+    def has(role: str, kind: str | None = None) -> bool:
+        return any(entry["role"] == role and kind in (None, entry["kind"])
+                   for entry in entries)
+
+    def is_declared(role: str) -> bool:
+        return any(entry["role"] == role and entry["rule"] == _DECLARED
+                   for entry in entries)
+
+    def is_given(name: str) -> bool:
+        return getattr(options, name) not in (
+            None, "none", describe(Options)[name].default)
+
+    # That of the innermost tier is what every step gets.
+    is_partitioned = is_given("secondary") and options.secondary != tiers[-1]
+
+    texts = []
+    if not has("weight"):
+        texts += [
+            f"{name}={getattr(options, name)} has no effect: the step gathers no weights, "
+            "as all devices hold them whole or XLA has split products instead; leave "
+            f"{name} out" for name, is_wish in (
+                ("weights", is_given("weights")), ("secondary", is_partitioned))
+            if is_wish]
+    if is_given("gradients") and not has("gradient"):
+        texts.append(f"gradients={options.gradients} has no effect: the step sums no "
+                     "gradients over devices, as an evaluation; leave gradients out, or "
+                     "name weights whose updates are such sums with gradients_of")
+    if is_given("reduced") and not has("gradient", "all_reduce"):
+        texts.append(f"reduced={options.reduced} has no effect: it is for all-reduces of "
+                     "gradients of replicated weights, and the step scatters its "
+                     "gradients; leave reduced out")
+    if options.accumulate not in (None, "none") and not has("gradient"):
+        texts.append(f"accumulate={options.accumulate} has no effect: the step sums no "
+                     "gradients over devices; leave accumulate out")
+    if options.regather and not any(
+            entry["kind"] == "all_gather" and not any(entry["before"].values())
+            and any(entry["after"].values()) for entry in entries):
+        texts.append("regather=True has no effect: the step keeps no gathered weights for "
+                     "its backward pass; leave regather out")
+    if options.weights_of not in (None, ()) and not is_declared("weight"):
+        texts.append("weights_of has no effect: the step gathers none of the arguments "
+                     "that it names, but what is computed from them and others, or zpp "
+                     "takes it for state; the report has the reason for each")
+    if options.gradients_of not in (None, ()) and not is_declared("gradient"):
+        texts.append("gradients_of has no effect: no sum that is not a gradient anyway "
+                     "updates the arguments that it names; the report has the reason "
+                     "for each")
+    return texts
+
+
+def _warn_of_parts(result: Rewritten, options: Options) -> None:
+    """Warns where most bytes do not get what an option is for."""
+    for option, (gets, role, passes, many, what) in _PARTIAL.items():
+        value = getattr(options, option)
+        if value in (None, "none") or (
+                option == "weights" and not value.endswith(":delta")):
+            continue
+        # Sums within a group concern what leaves it.
+        tiers = result.report["tiers"]
+        if option == "accumulate" and value in tiers:
+            tiers = tiers[:tiers.index(value)]
+        missing = missing_part(result, role, gets, tiers)
+        if missing > _MISSING:
+            none = "none" if missing == 1 else f"only {1 - missing:.0%}"
+            hints = []
+            if role == "weight" and options.frozen in (None, "none") and any(
+                    entry["rule"] == _LAYER for entry in result.report["collectives"]):
+                hints.append("frozen='keep' sends weights that the step takes and does "
+                             "not return, such as a teacher's, in the first call only")
+            _warn_with_reasons(f"{option}={value}: of the bytes of {many}, {none} "
+                               f"have {what}", result, passes, hints)
+
+
+def missing_part(result: Rewritten, role: str, gets: str, slower: Collection[str]
+                 ) -> float:
+    """The part of the bytes of weights, or of those that gradients sent before, that do
+    not get something, among what still crosses all of its tiers, one of which is in
+    `slower`, and is faster in zpp's ways; 0 without any."""
+    sizes: dict[int, int] = {}
+    have: set[int] = set()
+    for number, entry in enumerate(result.report["collectives"]):
+        if entry["role"] != role or "on these links" in entry["reason"]:
+            continue
+        # What crosses a tier no more lacks nothing, such as frozen weights.
+        before, after = entry["before"], entry["after"]
+        if (any(size and not after.get(tier) for tier, size in before.items())
+                or not any(before.get(tier) for tier in slower)):
+            continue
+        key, size = entry["weight"], entry["weight_bytes"]
+        if role == "gradient":
+            key, size = number, sum(before.values())
+        sizes[key] = size
+        if gets in entry["gets"]:
+            have.add(key)
+    total = sum(sizes.values())
+    return sum(size for key, size in sizes.items()
+               if key not in have) / total if total else 0
+
+
+def _warn_with_reasons(text: str, result: Rewritten, passes: tuple[str, ...],
+                       hints: Sequence[str] = ()) -> None:
+    found = (_REMARK.search(remark.message) for remark in result.remarks)
+    reasons = {remark["text"] for remark in found
+               if remark and remark["pass"] in passes}
+    texts = [text, *sorted(reasons), *hints]
+    if any("within the secondary group" in reason for reason in reasons):
+        texts.append("write secondary=N with N devices, fewer than share a "
+                     "weight: each keeps its part of what the N hold "
+                     "together, and with secondary=1 all of it")
+    warn("; ".join(texts))
