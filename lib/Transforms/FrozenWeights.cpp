@@ -7,6 +7,7 @@
 
 #include "FrozenWeights.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "zpp/Analysis/Repeats.h"
 #include "zpp/Dialect/Guest/Names.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/While.h"
@@ -103,7 +104,7 @@ SmallVector<FrozenWeights::Source> FrozenWeights::getSources(Value value,
       continue;
     }
     Operation *op = next.getDefiningOp();
-    if (!isDeterministic(op))
+    if (!computesTheSame(op))
       return {};
     bool isSlice = anySlice && isNamed(op, guest::kDynamicSlice);
     for (Value operand :

@@ -9,7 +9,7 @@ import pytest
 import test_forms as forms
 import zpp
 from startwait import needs_library
-from training import ALL_ON, FAST, NODES, kept_arrays, same_bits
+from training import ALL_ON, FAST, NODES, OFF, kept_arrays, same_bits
 from zpp.jax import _state
 
 pytestmark = [pytest.mark.compiler,
@@ -117,6 +117,26 @@ def test_the_same_bits_with_less_bytes(form, target, taken):
     assert taken == [0] + 2 * [LAYERS if form == "layers" else 1]
     # It follows from the weights.
     assert fast.state is None
+
+
+def test_what_the_step_quantizes_itself():
+    """A frozen base that is gathered in fp8, with a scale of the largest element: it is
+    kept as it was sent, in fp8."""
+    def loss(frozen, adapters, x):
+        for base, pair in zip(frozen, adapters, strict=True):
+            left, right = map(forms.gather, pair)
+            x = jnp.tanh(x @ forms.gather_as_fp8(base) + x @ left @ right)
+        return forms.mean(x)
+
+    options = {**OFF, "mesh": NODES, "target": "portable", "secondary": "gpu"}
+    step = make_step(loss, forms.WEIGHT)
+    fast = zpp.jit(step, compiler_options=FAST, **options, frozen="keep")
+    assert same_bits(train(fast), train(jax.jit(step, compiler_options=FAST)))
+    base = [entry for entry in fast.report()["collectives"]
+            if entry["role"] == "weight"
+            and entry["before"]["node"] == WIDTH * WIDTH // 8]
+    assert len(base) == LAYERS and all(entry["after"]["node"] == 0 for entry in base)
+    assert fast.report()["total"]["state_bytes"] == LAYERS * WIDTH * WIDTH // 4
 
 
 def test_other_weights_are_sent(taken):

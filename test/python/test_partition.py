@@ -608,12 +608,12 @@ def test_one_layer_that_a_loop_runs_again_and_again():
     exported = zpp.export(jax.jit(step), *given)
     expected = zpp.load(exported.partitioned(), FUSED)(*given)
     once = 4 * width * width // 8
-    for weights, sent in ("none", once), ("i8", once * (1 + 2 / 128) / 4):
+    for weights, most in ("none", once), ("i8", 0.26 * once):
         result = zpp.rewrite(exported, mesh=NODES, **{
             **OFF, "weights": weights, "secondary": "gpu"})
         gathers = [entry for entry in result.report["collectives"]
                    if entry["role"] == "weight"]
         assert sum(entry["before"]["node"] for entry in gathers) >= 2 * layers * once
-        assert sum(entry["after"]["node"] for entry in gathers) == sent
+        assert 0 < sum(entry["after"]["node"] for entry in gathers) <= most
         if weights == "none":
             assert same_bits(zpp.load(result.step, FUSED)(*given), expected)
