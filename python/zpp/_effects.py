@@ -26,7 +26,7 @@ _PARTIAL = {
 }
 #: The part of the bytes that may go without an option before it is a warning.
 _MISSING = 0.5
-#: What the attribute `zpp.state` of a module says of weights that are kept.
+#: Text in the attribute `zpp.state` of a module that keeps weights.
 _FROZEN = 'kind = "frozen"'
 #: The rules of what the user has declared, and of weights that the step does not
 #: return (docs/rules.md).
@@ -56,8 +56,8 @@ def warn_of_no_effect(result: Rewritten, options: Options) -> None:
 
 def _find_idle(entries: list[dict], options: Options, tiers: list[str]
                ) -> list[str]:
-    """What to say of options whose collectives the step does not have. Where
-    nothing is rewritten at all, there is a warning of that."""
+    """Texts about options whose collectives the step does not have. Where nothing
+    is rewritten at all, there is a warning of that."""
     def has(role: str, kind: str | None = None) -> bool:
         return any(entry["role"] == role and kind in (None, entry["kind"])
                    for entry in entries)

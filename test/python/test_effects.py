@@ -19,7 +19,7 @@ WEIGHT = entry("weight", "all_gather")
 GRADIENT = entry("gradient", "reduce_scatter", "R10")
 SUM = entry("gradient", "all_reduce", "R10")
 DECLARED = entry("weight", "all_gather", "R15")
-#: What zero-regather adds.
+#: A gather that zero-regather adds.
 AGAIN = entry("weight", "all_gather", before={"node": 0, "gpu": 0},
               after={"node": 4, "gpu": 8})
 
