@@ -7,6 +7,7 @@
 
 #include "zpp/Transforms/Schedule/OverlapPlan.h"
 
+#include "llvm/ADT/ArrayRef.h"
 #include "llvm/Support/MathExtras.h"
 
 #include <algorithm>
@@ -280,6 +281,19 @@ static int64_t addUpTo(int64_t a, int64_t b) {
                                       : sum;
 }
 
+/// The bytes of `window`, or, where it repeats itself `repeats` times or more,
+/// of one of these layers: where layers of four transfers come before layers of
+/// seven, 28 explains both.
+static int64_t getWindowBytes(llvm::ArrayRef<int64_t> window, size_t repeats) {
+  for (size_t period = 1; repeats * period <= window.size(); ++period)
+    if (window.drop_front(period) == window.drop_back(period))
+      return getWindowBytes(window.take_back(period), repeats);
+  int64_t sum = 0;
+  for (int64_t size : window)
+    sum = addUpTo(sum, size);
+  return sum;
+}
+
 int64_t zpp::getLayerBytes(const std::vector<int64_t> &sizes, bool isLoop) {
   if (sizes.empty())
     return 0;
@@ -292,18 +306,12 @@ int64_t zpp::getLayerBytes(const std::vector<int64_t> &sizes, bool isLoop) {
     return isLoop ? sum : most;
   }
   // The largest sum of a period in which each size occurs again.
-  int64_t sum = 0;
   size_t length = 0;
   for (size_t i = 0; i + period < sizes.size(); ++i) {
-    if (sizes[i] != sizes[i + period]) {
-      sum = 0;
-      length = 0;
-      continue;
-    }
-    sum = addUpTo(sum, sizes[i]);
-    if (++length > period)
-      sum -= sizes[i - period];
-    most = std::max(most, sum);
+    length = sizes[i] == sizes[i + period] ? std::min(length + 1, period) : 0;
+    most = std::max(most, getWindowBytes(llvm::ArrayRef(sizes).slice(
+                                             i + 1 - length, length),
+                                         /*repeats=*/length < period ? 2 : 3));
   }
   return most;
 }

@@ -314,6 +314,14 @@ TEST(LayerBytesTest, LayersRepeat) {
   std::vector<int64_t> both{7, 2, 3, 7, 2, 3, 7, 2, 3, 7, 2, 3,
                             3, 2, 7, 3, 2, 7, 3, 2, 7, 3, 2, 7};
   EXPECT_EQ(getLayerBytes(both, false), 12);
+  // Layers of three, and then of four: twelve explain both.
+  std::vector<int64_t> longer;
+  for (int layer = 0; layer < 16; ++layer)
+    longer.insert(longer.end(), {9, 8, 7});
+  for (int layer = 0; layer < 16; ++layer)
+    longer.insert(longer.end(), {9, 8, 7, 3});
+  // Less than all twelve, and less than two of the longer ones.
+  EXPECT_LT(getLayerBytes(longer, false), 2 * 27);
   // All alike: one at a time.
   EXPECT_EQ(getLayerBytes(std::vector<int64_t>(40, 8), false), 8);
 }
