@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Decompose/Accumulate/GradientTerm.h"
+#include "Decompose/Accumulate/GradientSum.h"
 #include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Loops/CountedLoop.h"
 #include "zpp/Analysis/Loops/IterationPlaces.h"
@@ -31,22 +31,7 @@ static RankedTensorType typeOf(Value value) {
   return cast<RankedTensorType>(value.getType());
 }
 
-static bool isAddition(Operation *op) {
-  return op && isNamed(op, guest::kAdd) && op->getNumOperands() == 2 &&
-         op->getNumResults() == 1;
-}
-
 namespace {
-/// A sum in one block: what it adds up.
-struct Sum {
-  /// Terms that can be sent as one, in the order of the sum.
-  SmallVector<SmallVector<GradientTerm>> terms;
-  SmallVector<Value> others;
-  /// Whether the carried value that was asked for is in it, once.
-  bool hasCarried = false;
-  SmallVector<Operation *> additions;
-};
-
 /// Rewrites the sums of one module, from the innermost loops outwards.
 class Accumulator {
 public:
@@ -71,19 +56,21 @@ public:
   void finish();
 
   /// True if some gradients are added up before they are sent.
-  bool hasSums() const { return !made.empty(); }
+  bool hasSums() const { return !made.empty() || sendsInLoops; }
   /// The bytes that all partial sums take beyond the gradients.
   int64_t getMoreBytes() const { return moreBytes; }
 
 private:
-  Sum findSum(Value root, Value carried);
   void leaveLoop(Operation *loop);
   void addFirst(Block &block);
-  Value getPartial(OpBuilder &builder, const GradientTerm &term);
-  Value getSumOfPartials(OpBuilder &builder, ArrayRef<GradientTerm> terms);
+  GradientSum findSumInFront(Value init, const GradientSum &sum);
+  Value sendInLoop(ArrayRef<GradientTerm> terms);
+  Value getPartial(const GradientTerm &term);
+  Value getSumOfPartials(ArrayRef<GradientTerm> terms);
   Value makeTerm(OpBuilder &builder, GradientTerm like, Value partial,
                  Type type);
   Value addAll(OpBuilder &builder, Location loc, ArrayRef<Value> values);
+  void discard(const OuterHops &hops);
   /// A value that stays valid when the loop that it is a result of is rebuilt.
   Value hold(OpBuilder &builder, Value result);
 
@@ -95,41 +82,14 @@ private:
   llvm::DenseSet<Value> consumed;
   SmallVector<Operation *> obsolete;
   int64_t moreBytes = 0;
+  /// Whether an iteration sends a layer of a sum.
+  bool sendsInLoops = false;
 };
 } // namespace
 
 //===----------------------------------------------------------------------===//
 // Sums
 //===----------------------------------------------------------------------===//
-
-/// The sum that `root` is, of `carried`, terms and other values.
-Sum Accumulator::findSum(Value root, Value carried) {
-  Sum sum;
-  SmallVector<Value> pending{root};
-  while (!pending.empty()) {
-    Value value = pending.pop_back_val();
-    Operation *op = value.getDefiningOp();
-    if (value == carried) {
-      sum.hasCarried = true;
-    } else if (isAddition(op) && (value == root || value.hasOneUse()) &&
-               op->getBlock() == root.getParentBlock()) {
-      sum.additions.push_back(op);
-      // The first operand is the next one.
-      pending.push_back(op->getOperand(1));
-      pending.push_back(op->getOperand(0));
-    } else if (std::optional<GradientTerm> term = finder.find(value)) {
-      auto *like = llvm::find_if(sum.terms, [&](const auto &terms) {
-        return terms.front().isLike(*term);
-      });
-      if (like == sum.terms.end())
-        like = &sum.terms.emplace_back();
-      like->push_back(std::move(*term));
-    } else {
-      sum.others.push_back(value);
-    }
-  }
-  return sum;
-}
 
 Value Accumulator::addAll(OpBuilder &builder, Location loc,
                           ArrayRef<Value> values) {
@@ -147,11 +107,11 @@ Value Accumulator::hold(OpBuilder &builder, Value result) {
 
 /// The partial sums of all layers of `term`, in f32. Loops that write a stack
 /// of gradients write one of partial sums instead.
-Value Accumulator::getPartial(OpBuilder &builder, const GradientTerm &term) {
+Value Accumulator::getPartial(const GradientTerm &term) {
   Value partial = term.partial;
   if (partial)
     consumed.insert(partial);
-  OpBuilder at = builder;
+  OpBuilder at(term.hops.getFirst()->getContext());
   if (!partial) {
     at.setInsertionPoint(term.hops.getFirst());
     partial = term.hops.getPartial(at);
@@ -182,18 +142,35 @@ Value Accumulator::getPartial(OpBuilder &builder, const GradientTerm &term) {
     partial = hold(at, extended.getResult(number));
   }
   llvm::append_range(obsolete, term.steps);
-  llvm::append_range(obsolete, llvm::reverse(term.hops.ops));
-  obsolete.push_back(term.hops.result);
-  obsolete.push_back(term.hops.getFirst().getOperand().getDefiningOp());
+  discard(term.hops);
   return partial;
 }
 
-Value Accumulator::getSumOfPartials(OpBuilder &builder,
-                                    ArrayRef<GradientTerm> terms) {
-  SmallVector<Value> partials;
-  for (const GradientTerm &term : terms)
-    partials.push_back(getPartial(builder, term));
-  return addAll(builder, terms.front().hops.getFirst().getLoc(), partials);
+/// Has `finish` erase `hops`, which something else does.
+void Accumulator::discard(const OuterHops &hops) {
+  llvm::append_range(obsolete, llvm::reverse(hops.ops));
+  obsolete.push_back(hops.result);
+  obsolete.push_back(hops.getFirst().getOperand().getDefiningOp());
+}
+
+/// `a` + `b`, as soon as both are there.
+static Value addWhereKnown(Value a, Value b) {
+  OpBuilder builder(a.getContext());
+  Operation *first = a.getDefiningOp(), *second = b.getDefiningOp();
+  builder.setInsertionPointAfter(first->isBeforeInBlock(second) ? second
+                                                                : first);
+  return createOp(builder, b.getLoc(), guest::kAdd, {a, b}, a.getType());
+}
+
+/// The sum of the partial sums of `terms`, in their block. A sum that is known
+/// early can be sent early, and takes less memory than what it adds up.
+Value Accumulator::getSumOfPartials(ArrayRef<GradientTerm> terms) {
+  Value sum;
+  for (const GradientTerm &term : terms) {
+    Value partial = getPartial(term);
+    sum = sum ? addWhereKnown(sum, partial) : partial;
+  }
+  return sum;
 }
 
 /// A value of `type` that stands for the term of `partial`, which is `like`.
@@ -212,13 +189,6 @@ Value Accumulator::makeTerm(OpBuilder &builder, GradientTerm like,
 // Blocks
 //===----------------------------------------------------------------------===//
 
-/// Erases the additions of a sum that nothing reads any more, the last one
-/// first.
-static void erase(ArrayRef<Operation *> additions) {
-  for (Operation *op : additions)
-    op->erase();
-}
-
 /// Adds up terms of each sum in `block` before they are sent.
 void Accumulator::addFirst(Block &block) {
   SmallVector<Operation *> roots;
@@ -228,21 +198,112 @@ void Accumulator::addFirst(Block &block) {
           op.user_begin()->getBlock() == &block))
       roots.push_back(&op);
   for (Operation *root : roots) {
-    Sum sum = findSum(root->getResult(0), Value());
+    GradientSum sum = findSum(finder, root->getResult(0), Value());
     if (llvm::none_of(sum.terms,
                       [](const auto &terms) { return terms.size() > 1; }))
       continue;
     OpBuilder builder(root);
     Type type = root->getResult(0).getType();
-    SmallVector<Value> values(sum.others);
+    SmallVector<Value> values = llvm::filter_to_vector(
+        sum.others, [](Value value) { return !isZeros(value); });
     for (ArrayRef<GradientTerm> terms : sum.terms) {
-      Value partial = getSumOfPartials(builder, terms);
-      values.push_back(makeTerm(builder, terms.front(), partial, type));
+      if (canSendInLoop(terms, block)) {
+        values.push_back(sendInLoop(terms));
+        continue;
+      }
+      Value partial = getSumOfPartials(terms);
+      OpBuilder at(root);
+      at.setInsertionPointAfterValue(partial);
+      values.push_back(makeTerm(at, terms.front(), partial, type));
     }
     root->getResult(0).replaceAllUsesWith(
         addAll(builder, root->getLoc(), values));
-    erase(sum.additions);
+    sum.eraseAdditions();
   }
+}
+
+//===----------------------------------------------------------------------===//
+// Layer by layer
+//===----------------------------------------------------------------------===//
+
+/// Sends the sum of `terms` in the loop that writes the stack of the last one,
+/// and returns that stack.
+Value Accumulator::sendInLoop(ArrayRef<GradientTerm> terms) {
+  const GradientTerm &last = terms.back();
+  auto *write = llvm::find_if(
+      last.steps, [](Operation *step) { return getWrittenLayer(step); });
+  Value earlier = getSumOfPartials(terms.drop_back());
+  moreBytes = addSaturating(moreBytes, last.getMoreBytes());
+  WhileView loop((*write)->getParentOp());
+  Value index = getWrittenLayer(*write);
+  // The partial sum of the layer, with the scale of its steps.
+  OpBuilder at(last.hops.getFirst());
+  Value partial = last.hops.getPartial(at);
+  if (!typeOf(partial).getElementType().isF32())
+    partial = createOp(at, partial.getLoc(), guest::kConvert, partial,
+                       typeOf(partial).clone(at.getF32Type()));
+  GradientTerm layer{last.hops, {}, {}, 0};
+  for (Operation *step : ArrayRef<Operation *>(last.steps.begin(), write)) {
+    if (getScaledOperand(step)) {
+      at.setInsertionPoint(step);
+      partial = scale(at, step, partial);
+    }
+    layer.steps.push_back(step);
+  }
+  at.setInsertionPointAfterValue(partial);
+  // A step of the stack becomes one of its layers.
+  OpOperand &yielded = *(*write)->getResult(0).use_begin();
+  Value stack = loop.getResult(yielded.getOperandNumber());
+  for (Operation *step : ArrayRef<Operation *>(write + 1, last.steps.end())) {
+    stack = step->getResult(0);
+    if (std::optional<unsigned> scaled = getScaledOperand(step)) {
+      partial = scale(at, step, partial);
+      stack = step->getOperand(*scaled);
+      step->getResult(0).replaceAllUsesWith(stack);
+    }
+  }
+  if (Operation *computed = index.getDefiningOp();
+      computed && computed->getBlock() == at.getInsertionBlock() &&
+      partial.getDefiningOp()->isBeforeInBlock(computed))
+    at.setInsertionPointAfter(computed);
+  Value sum = createOp(
+      at, partial.getLoc(), guest::kAdd,
+      {createLayerSlice(at, partial.getLoc(), earlier, index), partial},
+      partial.getType());
+  for (Operation *hop : last.hops.ops)
+    addGets(hop, kGetsAccumulate);
+  (*write)->setOperand(1, layer.build(at, sum));
+  remarkRewrite(last.hops.getFirst(), "zero-accumulate-gradients",
+                "added up before it crosses slower tiers, layer by layer");
+  llvm::append_range(obsolete, layer.steps);
+  discard(last.hops);
+  sendsInLoops = true;
+  at.setInsertionPointAfterValue(stack);
+  return hold(at, stack);
+}
+
+//===----------------------------------------------------------------------===//
+// Loops
+//===----------------------------------------------------------------------===//
+
+/// The sum that `init` is, where the partial sums of `sum`, which a loop adds
+/// to it, can begin with its terms. Otherwise it has none.
+GradientSum Accumulator::findSumInFront(Value init, const GradientSum &sum) {
+  GradientSum before;
+  if (!init.hasOneUse())
+    return before;
+  before = findSum(finder, init, /*carried=*/Value());
+  if (!llvm::all_of(before.terms,
+                    [&](const auto &terms) { return sum.find(terms.front()); }))
+    return {};
+  llvm::erase_if(before.others, isZeros);
+  // Loops that they are results of are rebuilt.
+  for (Value &other : before.others) {
+    OpBuilder builder(init.getContext());
+    builder.setInsertionPointAfterValue(other);
+    other = hold(builder, other);
+  }
+  return before;
 }
 
 /// Has `op`, a loop, carry the sums of partial sums whose gradients it adds up.
@@ -256,35 +317,38 @@ void Accumulator::leaveLoop(Operation *op) {
   WhileView loop(op);
   for (unsigned number = 0, count = loop.getNumCarried(); number < count;
        ++number) {
+    std::optional<GradientSum> found = findCarriedSum(finder, loop, number);
+    if (!found)
+      continue;
+    const GradientSum &sum = *found;
     BlockArgument carried = loop.getCarried(number);
-    if (!carried.hasOneUse() ||
-        !loop.getConditionArgument(number).use_empty() ||
-        loop.isInvariant(number) || loop.getResult(number).use_empty())
-      continue;
     Value next = loop.getNext(number);
-    if (!isAddition(next.getDefiningOp()) || !next.hasOneUse() ||
-        next.getParentBlock() != &loop.getBody())
-      continue;
-    Sum sum = findSum(next, carried);
-    if (!sum.hasCarried || sum.terms.empty())
-      continue;
     Location loc = next.getLoc();
     OpBuilder builder(loop->getContext());
-    SmallVector<Value> partials, zeros;
+    GradientSum before = findSumInFront(loop.getInit(number), sum);
+    SmallVector<Value> partials, begin;
     for (ArrayRef<GradientTerm> terms : sum.terms) {
-      builder.setInsertionPoint(next.getDefiningOp());
-      partials.push_back(getSumOfPartials(builder, terms));
+      partials.push_back(getSumOfPartials(terms));
       builder.setInsertionPoint(loop.getOperation());
-      zeros.push_back(createZeros(builder, loc, typeOf(partials.back())));
+      const auto *like = before.find(terms.front());
+      begin.push_back(like
+                          ? getSumOfPartials(*like)
+                          : createZeros(builder, loc, typeOf(partials.back())));
+    }
+    if (!before.terms.empty()) {
+      loop->setOperand(number, before.others.empty()
+                                   ? createZeros(builder, loc, typeOf(next))
+                                   : addAll(builder, loc, before.others));
+      before.eraseAdditions();
     }
     // What else is added stays in the sum that the loop carries.
     SmallVector<Value> values{carried};
     llvm::append_range(values, sum.others);
     builder.setInsertionPoint(next.getDefiningOp());
     loop.setNext(number, addAll(builder, loc, values));
-    erase(sum.additions);
+    sum.eraseAdditions();
     unsigned first = loop.getNumCarried();
-    loop = extendLoop(loop.getOperation(), zeros);
+    loop = extendLoop(loop.getOperation(), begin);
     builder.setInsertionPoint(loop.getYield());
     SmallVector<Value> sums;
     for (auto [index, partial] : llvm::enumerate(partials))

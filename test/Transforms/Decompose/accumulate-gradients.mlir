@@ -289,3 +289,180 @@ func.func @sum_over_calls(%sum: tensor<4xf32>, %x: tensor<32xf32>, %y: tensor<32
   %q = zero.to_local %cq : !own to tensor<4xf32>
   return %next, %q : tensor<4xf32>, tensor<4xf32>
 }
+
+// -----
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!whole = !zero.shard<32xf32, dim 0 = (2, 4) on #mesh>
+!partial = !zero.shard<32xf32, dim 0 = (2, "gpu") on #mesh>
+!own = !zero.shard<32xf32, dim 0 = ("node", "gpu") on #mesh>
+
+// Stacks of two loops over layers: the first one leaves partial sums. The last
+// one adds its own, layer by layer, at their scale, and sends each.
+// CHECK-LABEL: func @stacks_in_a_row
+// CHECK: %[[FIRST:.*]]:4 = "stablehlo.while"
+// CHECK-NOT: along ["node"]
+// CHECK: }) :
+// CHECK: "stablehlo.while"
+// CHECK: zero.reduce_scatter {{.*}} along ["gpu"]
+// CHECK: %[[PART:.*]] = zero.to_local %{{.*}} to tensor<8xf32>
+// CHECK: %[[SCALED:.*]] = "stablehlo.multiply"(%[[PART]],
+// CHECK: %[[AT:.*]] = "stablehlo.subtract"
+// CHECK: %[[ROW:.*]] = "stablehlo.dynamic_slice"(%[[FIRST]]#3, %[[AT]],
+// CHECK: %[[EARLIER:.*]] = "stablehlo.reshape"(%[[ROW]])
+// CHECK: %[[SUM:.*]] = "stablehlo.add"(%[[EARLIER]], %[[SCALED]])
+// CHECK: %[[SHARD:.*]] = zero.from_local %[[SUM]]
+// CHECK: zero.reduce_scatter sum %[[SHARD]] along ["node"]
+// CHECK: stablehlo.dynamic_update_slice
+// CHECK-NOT: along ["node"]
+// REMARK: rewritten {{.*}}added up before it crosses slower tiers, layer by layer
+func.func @stacks_in_a_row(%x: tensor<32xf32>, %y: tensor<32xf32>) -> tensor<3x4xf32> {
+  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %c2 = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}> : () -> tensor<i32>
+  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<3x4xf32>}> : () -> tensor<3x4xf32>
+  %half = "stablehlo.constant"() <{value = dense<0.5> : tensor<3x4xf32>}> : () -> tensor<3x4xf32>
+  %s0:3 = "stablehlo.while"(%c0, %zeros, %x) ({
+  ^bb0(%i: tensor<i32>, %s: tensor<3x4xf32>, %g: tensor<32xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %s: tensor<3x4xf32>, %g: tensor<32xf32>):
+    %ap = zero.from_local %g : tensor<32xf32> to !whole
+    %bp = zero.reduce_scatter sum %ap along ["gpu"] wire <i8, block = 32> : !whole to !partial
+    %cp = zero.reduce_scatter sum %bp along ["node"] wire <i4, block = 32> : !partial to !own
+    %p = zero.to_local %cp : !own to tensor<4xf32>
+    %row = "stablehlo.reshape"(%p) : (tensor<4xf32>) -> tensor<1x4xf32>
+    %at = "stablehlo.subtract"(%c2, %i) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    %next = "stablehlo.dynamic_update_slice"(%s, %row, %at, %c0) : (tensor<3x4xf32>, tensor<1x4xf32>, tensor<i32>, tensor<i32>) -> tensor<3x4xf32>
+    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<3x4xf32>, tensor<32xf32>) -> ()
+  }) : (tensor<i32>, tensor<3x4xf32>, tensor<32xf32>) -> (tensor<i32>, tensor<3x4xf32>, tensor<32xf32>)
+  %s1:3 = "stablehlo.while"(%c0, %zeros, %y) ({
+  ^bb0(%i: tensor<i32>, %s: tensor<3x4xf32>, %g: tensor<32xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %s: tensor<3x4xf32>, %g: tensor<32xf32>):
+    %ap = zero.from_local %g : tensor<32xf32> to !whole
+    %bp = zero.reduce_scatter sum %ap along ["gpu"] wire <i8, block = 32> : !whole to !partial
+    %cp = zero.reduce_scatter sum %bp along ["node"] wire <i4, block = 32> : !partial to !own
+    %p = zero.to_local %cp : !own to tensor<4xf32>
+    %row = "stablehlo.reshape"(%p) : (tensor<4xf32>) -> tensor<1x4xf32>
+    %at = "stablehlo.subtract"(%c2, %i) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    %next = "stablehlo.dynamic_update_slice"(%s, %row, %at, %c0) : (tensor<3x4xf32>, tensor<1x4xf32>, tensor<i32>, tensor<i32>) -> tensor<3x4xf32>
+    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<3x4xf32>, tensor<32xf32>) -> ()
+  }) : (tensor<i32>, tensor<3x4xf32>, tensor<32xf32>) -> (tensor<i32>, tensor<3x4xf32>, tensor<32xf32>)
+  %h = "stablehlo.multiply"(%s1#1, %half) : (tensor<3x4xf32>, tensor<3x4xf32>) -> tensor<3x4xf32>
+  %r = "stablehlo.add"(%s0#1, %h) : (tensor<3x4xf32>, tensor<3x4xf32>) -> tensor<3x4xf32>
+  return %r : tensor<3x4xf32>
+}
+
+// -----
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!whole = !zero.shard<32xf32, dim 0 = (2, 4) on #mesh>
+!partial = !zero.shard<32xf32, dim 0 = (2, "gpu") on #mesh>
+!own = !zero.shard<32xf32, dim 0 = ("node", "gpu") on #mesh>
+
+// The other stack is there only after the last loop: whole stacks are added.
+// CHECK-LABEL: func @scaled_after_the_last
+// CHECK: "stablehlo.while"
+// CHECK: "stablehlo.while"
+// CHECK: }) :
+// CHECK: along ["node"]
+// CHECK-NOT: along ["node"]
+func.func @scaled_after_the_last(%x: tensor<32xf32>, %y: tensor<32xf32>) -> tensor<3x4xf32> {
+  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %c2 = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}> : () -> tensor<i32>
+  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<3x4xf32>}> : () -> tensor<3x4xf32>
+  %half = "stablehlo.constant"() <{value = dense<0.5> : tensor<3x4xf32>}> : () -> tensor<3x4xf32>
+  %s0:3 = "stablehlo.while"(%c0, %zeros, %x) ({
+  ^bb0(%i: tensor<i32>, %s: tensor<3x4xf32>, %g: tensor<32xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %s: tensor<3x4xf32>, %g: tensor<32xf32>):
+    %ap = zero.from_local %g : tensor<32xf32> to !whole
+    %bp = zero.reduce_scatter sum %ap along ["gpu"] wire <i8, block = 32> : !whole to !partial
+    %cp = zero.reduce_scatter sum %bp along ["node"] wire <i4, block = 32> : !partial to !own
+    %p = zero.to_local %cp : !own to tensor<4xf32>
+    %row = "stablehlo.reshape"(%p) : (tensor<4xf32>) -> tensor<1x4xf32>
+    %at = "stablehlo.subtract"(%c2, %i) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    %next = "stablehlo.dynamic_update_slice"(%s, %row, %at, %c0) : (tensor<3x4xf32>, tensor<1x4xf32>, tensor<i32>, tensor<i32>) -> tensor<3x4xf32>
+    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<3x4xf32>, tensor<32xf32>) -> ()
+  }) : (tensor<i32>, tensor<3x4xf32>, tensor<32xf32>) -> (tensor<i32>, tensor<3x4xf32>, tensor<32xf32>)
+  %s1:3 = "stablehlo.while"(%c0, %zeros, %y) ({
+  ^bb0(%i: tensor<i32>, %s: tensor<3x4xf32>, %g: tensor<32xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %s: tensor<3x4xf32>, %g: tensor<32xf32>):
+    %ap = zero.from_local %g : tensor<32xf32> to !whole
+    %bp = zero.reduce_scatter sum %ap along ["gpu"] wire <i8, block = 32> : !whole to !partial
+    %cp = zero.reduce_scatter sum %bp along ["node"] wire <i4, block = 32> : !partial to !own
+    %p = zero.to_local %cp : !own to tensor<4xf32>
+    %row = "stablehlo.reshape"(%p) : (tensor<4xf32>) -> tensor<1x4xf32>
+    %at = "stablehlo.subtract"(%c2, %i) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    %next = "stablehlo.dynamic_update_slice"(%s, %row, %at, %c0) : (tensor<3x4xf32>, tensor<1x4xf32>, tensor<i32>, tensor<i32>) -> tensor<3x4xf32>
+    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<3x4xf32>, tensor<32xf32>) -> ()
+  }) : (tensor<i32>, tensor<3x4xf32>, tensor<32xf32>) -> (tensor<i32>, tensor<3x4xf32>, tensor<32xf32>)
+  %h = "stablehlo.multiply"(%s0#1, %half) : (tensor<3x4xf32>, tensor<3x4xf32>) -> tensor<3x4xf32>
+  %r = "stablehlo.add"(%h, %s1#1) : (tensor<3x4xf32>, tensor<3x4xf32>) -> tensor<3x4xf32>
+  return %r : tensor<3x4xf32>
+}
+
+// -----
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!whole = !zero.shard<32xf32, dim 0 = (2, 4) on #mesh>
+!partial = !zero.shard<32xf32, dim 0 = (2, "gpu") on #mesh>
+!own = !zero.shard<32xf32, dim 0 = ("node", "gpu") on #mesh>
+
+// What is added up in front of the loop is where its partial sums begin.
+// CHECK-LABEL: func @begins_in_front
+// CHECK: zero.reduce_scatter {{.*}} along ["gpu"]
+// CHECK: %[[PART:.*]] = zero.to_local %{{.*}} to tensor<8xf32>
+// CHECK-NOT: along ["node"]
+// CHECK: %[[LOOP:.*]]:4 = "stablehlo.while"(%{{.*}}, %{{.*}}, %{{.*}}, %[[PART]])
+// CHECK-NOT: along ["node"]
+// CHECK: }) :
+// CHECK: %[[SHARD:.*]] = zero.from_local %[[LOOP]]#3
+// CHECK: zero.reduce_scatter sum %[[SHARD]] along ["node"]
+// CHECK: %[[GRADIENT:.*]] = zero.to_local
+// CHECK-NEXT: return %[[GRADIENT]]
+func.func @begins_in_front(%x: tensor<32xf32>) -> tensor<4xf32> {
+  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<4xf32>}> : () -> tensor<4xf32>
+  %aq = zero.from_local %x : tensor<32xf32> to !whole
+  %bq = zero.reduce_scatter sum %aq along ["gpu"] wire <i8, block = 32> : !whole to !partial
+  %cq = zero.reduce_scatter sum %bq along ["node"] wire <i4, block = 32> : !partial to !own
+  %q = zero.to_local %cq : !own to tensor<4xf32>
+  %begin = "stablehlo.add"(%zeros, %q) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  %0:3 = "stablehlo.while"(%c0, %begin, %x) ({
+  ^bb0(%i: tensor<i32>, %s: tensor<4xf32>, %g: tensor<32xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %s: tensor<4xf32>, %g: tensor<32xf32>):
+    %k = "stablehlo.convert"(%i) : (tensor<i32>) -> tensor<f32>
+    %b = "stablehlo.broadcast_in_dim"(%k) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<32xf32>
+    %y = "stablehlo.add"(%g, %b) : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32>
+    %ap = zero.from_local %y : tensor<32xf32> to !whole
+    %bp = zero.reduce_scatter sum %ap along ["gpu"] wire <i8, block = 32> : !whole to !partial
+    %cp = zero.reduce_scatter sum %bp along ["node"] wire <i4, block = 32> : !partial to !own
+    %p = zero.to_local %cp : !own to tensor<4xf32>
+    %next = "stablehlo.add"(%s, %p) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<4xf32>, tensor<32xf32>) -> ()
+  }) : (tensor<i32>, tensor<4xf32>, tensor<32xf32>) -> (tensor<i32>, tensor<4xf32>, tensor<32xf32>)
+  return %0#1 : tensor<4xf32>
+}
