@@ -149,8 +149,19 @@ static void addWeightsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
                                                        : BetweenSteps::None;
     // The schedule gathers a layer ahead in loops, under compute. XLA, which
     // has the schedule otherwise, does not.
-    if (settings.isCuda)
+    if (settings.isCuda) {
       partition.inIterations = 1;
+      // What a loop over micro-batches leaves as it is is gathered in front of
+      // it, unless the first one stands there. XLA would gather first in any
+      // case.
+      PeelFirstPassOptions peel;
+      peel.secondary = partition.secondary;
+      peel.links = partition.links;
+      peel.splitSmall = partition.splitSmall;
+      peel.betweenSteps = partition.betweenSteps;
+      peel.inIterations = partition.inIterations;
+      pm.addPass(createPeelFirstPass(peel));
+    }
     pm.addPass(createPartitionWithinNodePass(partition));
   }
   if (sendsDifferences(options)) {
@@ -214,7 +225,14 @@ static void addGradientsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
   split.splitSmall = settings.coalesceBytes > 0;
   pm.addPass(createSplitHierarchyPass(split));
   if (accumulates(options)) {
-    // Hops exist now, and nothing stands between them and the sums yet.
+    // Hops exist now, and nothing stands between them and the sums yet. With
+    // the last micro-batch after the loop, they run under its compute.
+    if (settings.isCuda) {
+      PeelLastPassOptions peel;
+      peel.group = options.accumulate;
+      peel.links = options.links;
+      pm.addPass(createPeelLastPass(peel));
+    }
     AccumulateGradientsPassOptions accumulate;
     accumulate.group = options.accumulate;
     pm.addPass(createAccumulateGradientsPass(accumulate));

@@ -1348,6 +1348,106 @@ TEST_F(AccumulationProof, FindsWrongSums) {
             "");
 }
 
+/// The step with its last iteration after the loop, and its gradients sent
+/// there, after `later`. `change` may break it.
+class PeelingProof : public AccumulationProof {
+protected:
+  OwningOpRef<ModuleOp> peel(
+      const std::string &program, StringRef group,
+      ArrayRef<std::string> later = {},
+      llvm::function_ref<void(ModuleOp)> change = [](ModuleOp) {}) {
+    std::string options = "{group=" + group.str();
+    OwningOpRef<ModuleOp> step = compileStep(
+        program, {split(), "zero-peel-last" + options + " min-usec=0}",
+                  "zero-accumulate-gradients" + options + "}"});
+    change(*step);
+    for (const std::string &pass : later) {
+      PassManager manager(&context);
+      EXPECT_TRUE(succeeded(parsePassPipeline(pass, manager)));
+      EXPECT_TRUE(succeeded(manager.run(*step))) << diagnostics;
+    }
+    return step;
+  }
+
+  /// Whether a hop that leaves `group` lies outside of all loops, and none does
+  /// in one.
+  bool isSentOnce(ModuleOp step, const Mesh &mesh, StringRef group) {
+    int64_t inLoops = 0, outside = 0;
+    step.walk([&](zero::ReduceScatterOp hop) {
+      for (auto axis : hop.getAlong().getAsRange<zero::AxisRefAttr>())
+        if (mesh.findAxis(axis.resolve(mesh)->name) <
+            mesh.findAxis(group.str()))
+          ++(isInLoop(hop) ? inLoops : outside);
+    });
+    return inLoops == 0 && outside > 0;
+  }
+};
+
+TEST_F(PeelingProof, OfMicroBatches) {
+  int64_t proven = 0;
+  SmallVector<std::string> later = {
+      "zero-decompose-reduce-scatter{stages=1}", "zero-reorder-slices",
+      "zero-quantize-all-to-all", "zero-fuse-quantization"};
+  for (const Mesh &mesh : threeTierMeshes())
+    for (const Shape &shape : shapesFor(mesh.numDevices()))
+      for (int64_t trips : {2, 3, 4}) {
+        Tensor tensor{mesh, shape.shape, shape.dim, allAxes(mesh)};
+        std::string program = tensor.scatterInLoop(trips, /*addsUp=*/true);
+        OwningOpRef<ModuleOp> logical = peel(program, "gpu");
+        if (!isSentOnce(*logical, mesh, "gpu"))
+          continue;
+        std::vector<PerRank> expected = run(*compileStep(program, {}), mesh);
+        ASSERT_EQ(compare(expected, run(*logical, mesh)), "")
+            << print(*logical);
+        OwningOpRef<ModuleOp> decomposed = peel(program, "gpu", later);
+        ASSERT_EQ(compare(expected, run(*decomposed, mesh)), "")
+            << print(*decomposed);
+        ++proven;
+      }
+  EXPECT_GT(proven, 50);
+}
+
+/// It finds a sum that forgets the loop, one that forgets the last iteration,
+/// and one that another axis adds up.
+TEST_F(PeelingProof, FindsWrongSums) {
+  Mesh mesh = makeMesh({2, 2});
+  Tensor tensor{mesh, {48, 4}, 0, allAxes(mesh)};
+  std::string program = tensor.scatterInLoop(3, /*addsUp=*/true);
+  std::vector<PerRank> expected = run(*compileStep(program, {}), mesh);
+  auto mutate =
+      [&](llvm::function_ref<void(Operation *, zero::ReduceScatterOp)> change) {
+        OwningOpRef<ModuleOp> step =
+            peel(program, "gpu", {}, [&](ModuleOp module) {
+              module.walk([&](zero::ReduceScatterOp hop) {
+                auto shard =
+                    hop.getOperand().getDefiningOp<zero::FromLocalOp>();
+                Operation *add =
+                    shard ? shard.getLocal().getDefiningOp() : nullptr;
+                if (!isInLoop(hop) && add && isNamed(add, guest::kAdd) &&
+                    isWhile(add->getOperand(0).getDefiningOp()))
+                  change(add, hop);
+              });
+            });
+        return compare(expected, run(*step, mesh));
+      };
+  int64_t found = 0;
+  EXPECT_EQ(mutate([&](Operation *, zero::ReduceScatterOp) { ++found; }), "");
+  EXPECT_EQ(found, 1);
+  EXPECT_NE(mutate([](Operation *add, zero::ReduceScatterOp) {
+              add->setOperand(0, add->getOperand(1));
+            }),
+            "");
+  EXPECT_NE(mutate([](Operation *add, zero::ReduceScatterOp) {
+              add->setOperand(1, add->getOperand(0));
+            }),
+            "");
+  EXPECT_NE(mutate([&](Operation *, zero::ReduceScatterOp hop) {
+              hop.setAlongAttr(
+                  zero::getAxesAttr(&context, mesh, mesh.getAxis(1)));
+            }),
+            "");
+}
+
 //===----------------------------------------------------------------------===//
 // The proof itself
 //===----------------------------------------------------------------------===//

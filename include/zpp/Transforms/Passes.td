@@ -69,6 +69,23 @@ class SplitSmallOption<string what>
              "Also split " # what # ", so that they can travel with others "
              "(zero-coalesce-collectives)">;
 
+def BetweenStepsOption
+    : Option<"betweenSteps", "between-steps", "::zpp::BetweenSteps",
+             "::zpp::BetweenSteps::None",
+             "Keep the partitions of these weights for the next step too, also "
+             "if they are gathered once, and if the group is one device",
+             [{::llvm::cl::values(
+                 clEnumValN(::zpp::BetweenSteps::None, "none", "of no weights"),
+                 clEnumValN(::zpp::BetweenSteps::Frozen, "frozen",
+                            "of those that the step does not change"),
+                 clEnumValN(::zpp::BetweenSteps::All, "all",
+                            "of all weights"))}]>;
+
+class MinUsecOption<string what>
+    : Option<"minUsec", "min-usec", "int64_t", "1000",
+             "Leave loops alone if the " # what # " take less than these "
+             "microseconds: the copy of an iteration is compiled, too">;
+
 class StartOption<string what>
     : Option<"start", "start", "bool", "false", "Take no state, " # what>;
 
@@ -436,6 +453,118 @@ def QuantizeAllGatherPass : Zpp_ModulePass<"zero-quantize-all-gather"> {
   ];
 }
 
+def PeelFirstPass : Zpp_ModulePass<"zero-peel-first"> {
+  let summary = "Write the first micro-batch in front of its loop (hpZ, 3.2)";
+  let description = [{
+    Weights do not change between micro-batches: zero-partition-within-node
+    gathers their secondary partitions in front of the loop, where nothing hides
+    it. This pass writes the first iteration in front of the loop. That pass then
+    finds the first gather of a weight there, in the forward pass, whose compute
+    hides it, and keeps its result for the loop.
+
+    It does so where zero-partition-within-node, with the same options, would
+    gather in front of a loop with a known number of iterations, at least two,
+    what the first iteration can keep instead, and if the hops outside of the
+    secondary group take at least `min-usec`. Two iterations become straight
+    code. Remarks say which loops stay, and why.
+
+    *Input*, with `min-usec=1`:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    func.func @step(%w: tensor<2xf32>, %x: tensor<16xf32>) -> tensor<16xf32> {
+      %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () ->
+          tensor<i32>
+      %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () ->
+          tensor<i32>
+      %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () ->
+          tensor<i32>
+      %0:3 = "stablehlo.while"(%c0, %w, %x) ({
+      ^bb0(%i: tensor<i32>, %v: tensor<2xf32>, %h: tensor<16xf32>):
+        %more = "stablehlo.compare"(%i, %c3) <{comparison_direction =
+            #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>)
+            -> tensor<i1>
+        "stablehlo.return"(%more) : (tensor<i1>) -> ()
+      }, {
+      ^bb0(%i: tensor<i32>, %v: tensor<2xf32>, %h: tensor<16xf32>):
+        %1 = zero.from_local %v : tensor<2xf32> to <16xf32, dim 0 = ("node",
+            "gpu") on #mesh>
+        %2 = zero.all_gather %1 along ["node", "gpu"] : <16xf32, dim 0 =
+            ("node", "gpu") on #mesh> to <16xf32, dim 0 = (2, 4) on #mesh>
+        %3 = zero.to_local %2 : <16xf32, dim 0 = (2, 4) on #mesh> to
+            tensor<16xf32>
+        %4 = "stablehlo.multiply"(%h, %3) : (tensor<16xf32>, tensor<16xf32>) ->
+            tensor<16xf32>
+        %next = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) ->
+            tensor<i32>
+        "stablehlo.return"(%next, %v, %4) : (tensor<i32>, tensor<2xf32>,
+            tensor<16xf32>) -> ()
+      }) : (tensor<i32>, tensor<2xf32>, tensor<16xf32>) -> (tensor<i32>,
+          tensor<2xf32>, tensor<16xf32>)
+      return %0#2 : tensor<16xf32>
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    module {
+      func.func @step(%arg0: tensor<2xf32>, %arg1: tensor<16xf32>) ->
+          tensor<16xf32> {
+        %0 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () ->
+            tensor<i32>
+        %1 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () ->
+            tensor<i32>
+        %2 = zero.from_local %arg0 : tensor<2xf32> to <16xf32, dim 0 = ("node",
+            "gpu") on #mesh>
+        %3 = zero.all_gather %2 along ["node", "gpu"] : <16xf32, dim 0 =
+            ("node", "gpu") on #mesh> to <16xf32, dim 0 = (2, 4) on #mesh>
+        %4 = zero.to_local %3 : <16xf32, dim 0 = (2, 4) on #mesh> to
+            tensor<16xf32>
+        %5 = "stablehlo.multiply"(%arg1, %4) : (tensor<16xf32>, tensor<16xf32>)
+            -> tensor<16xf32>
+        %6 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () ->
+            tensor<i32>
+        %7:3 = "stablehlo.while"(%6, %arg0, %5) ({
+        ^bb0(%arg2: tensor<i32>, %arg3: tensor<2xf32>, %arg4: tensor<16xf32>):
+          %8 = "stablehlo.compare"(%arg2, %1) <{comparison_direction =
+              #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>)
+              -> tensor<i1>
+          "stablehlo.return"(%8) : (tensor<i1>) -> ()
+        }, {
+        ^bb0(%arg2: tensor<i32>, %arg3: tensor<2xf32>, %arg4: tensor<16xf32>):
+          %8 = zero.from_local %arg3 : tensor<2xf32> to <16xf32, dim 0 =
+              ("node", "gpu") on #mesh>
+          %9 = zero.all_gather %8 along ["node", "gpu"] : <16xf32, dim 0 =
+              ("node", "gpu") on #mesh> to <16xf32, dim 0 = (2, 4) on #mesh>
+          %10 = zero.to_local %9 : <16xf32, dim 0 = (2, 4) on #mesh> to
+              tensor<16xf32>
+          %11 = "stablehlo.multiply"(%arg4, %10) : (tensor<16xf32>,
+              tensor<16xf32>) -> tensor<16xf32>
+          %12 = "stablehlo.add"(%arg2, %0) : (tensor<i32>, tensor<i32>) ->
+              tensor<i32>
+          "stablehlo.return"(%12, %arg3, %11) : (tensor<i32>, tensor<2xf32>,
+              tensor<16xf32>) -> ()
+        }) : (tensor<i32>, tensor<2xf32>, tensor<16xf32>) -> (tensor<i32>,
+            tensor<2xf32>, tensor<16xf32>)
+        return %7#2 : tensor<16xf32>
+      }
+    }
+    ```
+  }];
+  let options = [
+    Option<"secondary", "secondary", "std::string", "\"\"",
+           "As in zero-partition-within-node">,
+    LinksOption<"; hops are taken to last as long as on these">,
+    SplitSmallOption<"small gathers">,
+    BetweenStepsOption,
+    Option<"inIterations", "in-iterations", "int64_t", "0",
+           "As in zero-partition-within-node">,
+    MinUsecOption<"hops of weights in front of a loop">,
+  ];
+}
+
 def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
   let summary = "Keep secondary weight partitions within nodes (hpZ, 3.2)";
   let description = [{
@@ -541,15 +670,7 @@ def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
     LinksOption<"; a weight that a secondary partition would not make faster "
                 "is left alone">,
     SplitSmallOption<"small gathers">,
-    Option<"betweenSteps", "between-steps", "::zpp::BetweenSteps",
-           "::zpp::BetweenSteps::None",
-           "Keep the partitions of these weights for the next step too, also if "
-           "they are gathered once, and if the group is one device",
-           [{::llvm::cl::values(
-               clEnumValN(::zpp::BetweenSteps::None, "none", "of no weights"),
-               clEnumValN(::zpp::BetweenSteps::Frozen, "frozen",
-                          "of those that the step does not change"),
-               clEnumValN(::zpp::BetweenSteps::All, "all", "of all weights"))}]>,
+    BetweenStepsOption,
     Option<"inIterations", "in-iterations", "int64_t", "0",
            "Gather in each iteration of loops that have at least so many, "
            "rather than before the loop; 0 for none">,
@@ -1042,6 +1163,137 @@ def SplitHierarchyPass : Zpp_ModulePass<"zero-split-hierarchy"> {
     LinksOption<"; a scatter that hops would not make faster is left alone">,
     SplitSmallOption<"scatters whose chunks are too small to shrink, "
                      "unquantized">,
+  ];
+}
+
+def PeelLastPass : Zpp_ModulePass<"zero-peel-last"> {
+  let summary = "Write the last micro-batch after its loop";
+  let description = [{
+    zero-accumulate-gradients sends what a loop over micro-batches has added up
+    after the loop, where nothing hides it. This pass writes the last iteration
+    after the loop. That pass then sends each sum as soon as the last gradient is
+    there, under the rest of the backward pass.
+
+    It does so where the loop has a known number of iterations, at least two, and
+    adds up gradients that zero-accumulate-gradients, with the same `group`, would
+    send after it, if the hops outside of the group take at least `min-usec`.
+    Two iterations become straight code. Remarks say which loops stay, and why.
+
+    *Input*, with `group=gpu min-usec=1`:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    func.func @step(%x: tensor<3x32xf32>) -> tensor<4xf32> {
+      %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () ->
+          tensor<i32>
+      %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () ->
+          tensor<i32>
+      %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () ->
+          tensor<i32>
+      %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<4xf32>}> :
+          () -> tensor<4xf32>
+      %0:3 = "stablehlo.while"(%c0, %zeros, %x) ({
+      ^bb0(%i: tensor<i32>, %s: tensor<4xf32>, %g: tensor<3x32xf32>):
+        %more = "stablehlo.compare"(%i, %c3) <{comparison_direction =
+            #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>)
+            -> tensor<i1>
+        "stablehlo.return"(%more) : (tensor<i1>) -> ()
+      }, {
+      ^bb0(%i: tensor<i32>, %s: tensor<4xf32>, %g: tensor<3x32xf32>):
+        %1 = "stablehlo.dynamic_slice"(%g, %i, %c0) <{slice_sizes = array<i64:
+            1, 32>}> : (tensor<3x32xf32>, tensor<i32>, tensor<i32>) ->
+            tensor<1x32xf32>
+        %2 = "stablehlo.reshape"(%1) : (tensor<1x32xf32>) -> tensor<32xf32>
+        %3 = zero.from_local %2 : tensor<32xf32> to <32xf32, dim 0 = (2, 4) on
+            #mesh>
+        %4 = zero.reduce_scatter sum %3 along ["gpu"] : <32xf32, dim 0 = (2, 4)
+            on #mesh> to <32xf32, dim 0 = (2, "gpu") on #mesh>
+        %5 = zero.reduce_scatter sum %4 along ["node"] : <32xf32, dim 0 = (2,
+            "gpu") on #mesh> to <32xf32, dim 0 = ("node", "gpu") on #mesh>
+        %6 = zero.to_local %5 : <32xf32, dim 0 = ("node", "gpu") on #mesh> to
+            tensor<4xf32>
+        %7 = "stablehlo.add"(%s, %6) : (tensor<4xf32>, tensor<4xf32>) ->
+            tensor<4xf32>
+        %next = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) ->
+            tensor<i32>
+        "stablehlo.return"(%next, %7, %g) : (tensor<i32>, tensor<4xf32>,
+            tensor<3x32xf32>) -> ()
+      }) : (tensor<i32>, tensor<4xf32>, tensor<3x32xf32>) -> (tensor<i32>,
+          tensor<4xf32>, tensor<3x32xf32>)
+      return %0#1 : tensor<4xf32>
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    module {
+      func.func @step(%arg0: tensor<3x32xf32>) -> tensor<4xf32> {
+        %0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () ->
+            tensor<i32>
+        %1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () ->
+            tensor<i32>
+        %2 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () ->
+            tensor<i32>
+        %3 = "stablehlo.constant"() <{value = dense<0.000000e+00> :
+            tensor<4xf32>}> : () -> tensor<4xf32>
+        %4:3 = "stablehlo.while"(%0, %3, %arg0) ({
+        ^bb0(%arg1: tensor<i32>, %arg2: tensor<4xf32>, %arg3: tensor<3x32xf32>):
+          %13 = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}> : ()
+              -> tensor<i32>
+          %14 = "stablehlo.compare"(%arg1, %13) <{comparison_direction =
+              #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>)
+              -> tensor<i1>
+          "stablehlo.return"(%14) : (tensor<i1>) -> ()
+        }, {
+        ^bb0(%arg1: tensor<i32>, %arg2: tensor<4xf32>, %arg3: tensor<3x32xf32>):
+          %13 = "stablehlo.dynamic_slice"(%arg3, %arg1, %0) <{slice_sizes =
+              array<i64: 1, 32>}> : (tensor<3x32xf32>, tensor<i32>, tensor<i32>)
+              -> tensor<1x32xf32>
+          %14 = "stablehlo.reshape"(%13) : (tensor<1x32xf32>) -> tensor<32xf32>
+          %15 = zero.from_local %14 : tensor<32xf32> to <32xf32, dim 0 = (2, 4)
+              on #mesh>
+          %16 = zero.reduce_scatter sum %15 along ["gpu"] : <32xf32, dim 0 = (2,
+              4) on #mesh> to <32xf32, dim 0 = (2, "gpu") on #mesh>
+          %17 = zero.reduce_scatter sum %16 along ["node"] : <32xf32, dim 0 =
+              (2, "gpu") on #mesh> to <32xf32, dim 0 = ("node", "gpu") on #mesh>
+          %18 = zero.to_local %17 : <32xf32, dim 0 = ("node", "gpu") on #mesh>
+              to tensor<4xf32>
+          %19 = "stablehlo.add"(%arg2, %18) : (tensor<4xf32>, tensor<4xf32>) ->
+              tensor<4xf32>
+          %20 = "stablehlo.add"(%arg1, %1) : (tensor<i32>, tensor<i32>) ->
+              tensor<i32>
+          "stablehlo.return"(%20, %19, %arg3) : (tensor<i32>, tensor<4xf32>,
+              tensor<3x32xf32>) -> ()
+        }) : (tensor<i32>, tensor<4xf32>, tensor<3x32xf32>) -> (tensor<i32>,
+            tensor<4xf32>, tensor<3x32xf32>)
+        %5 = "stablehlo.dynamic_slice"(%arg0, %4#0, %0) <{slice_sizes =
+            array<i64: 1, 32>}> : (tensor<3x32xf32>, tensor<i32>, tensor<i32>)
+            -> tensor<1x32xf32>
+        %6 = "stablehlo.reshape"(%5) : (tensor<1x32xf32>) -> tensor<32xf32>
+        %7 = zero.from_local %6 : tensor<32xf32> to <32xf32, dim 0 = (2, 4) on
+            #mesh>
+        %8 = zero.reduce_scatter sum %7 along ["gpu"] : <32xf32, dim 0 = (2, 4)
+            on #mesh> to <32xf32, dim 0 = (2, "gpu") on #mesh>
+        %9 = zero.reduce_scatter sum %8 along ["node"] : <32xf32, dim 0 = (2,
+            "gpu") on #mesh> to <32xf32, dim 0 = ("node", "gpu") on #mesh>
+        %10 = zero.to_local %9 : <32xf32, dim 0 = ("node", "gpu") on #mesh> to
+            tensor<4xf32>
+        %11 = "stablehlo.add"(%4#1, %10) : (tensor<4xf32>, tensor<4xf32>) ->
+            tensor<4xf32>
+        %12 = "stablehlo.add"(%4#0, %1) : (tensor<i32>, tensor<i32>) ->
+            tensor<i32>
+        return %11 : tensor<4xf32>
+      }
+    }
+    ```
+  }];
+  let options = [
+    Option<"group", "group", "std::string", /*default=*/"\"\"",
+           "As in zero-accumulate-gradients">,
+    LinksOption<"; hops are taken to last as long as on these">,
+    MinUsecOption<"hops of gradients after a loop">,
   ];
 }
 

@@ -12,6 +12,7 @@
 #include "zpp/Support/Limits.h"
 #include "zpp/Transforms/Accumulated.h"
 #include "zpp/Transforms/State.h"
+#include "llvm/ADT/DenseSet.h"
 
 #include <map>
 
@@ -81,6 +82,7 @@ Report zpp::report::buildReport(ModuleOp module, const Mesh &mesh,
   // The collectives in their order in the input, which rewritten ones record.
   std::map<int64_t, Entry> entries;
   llvm::DenseMap<int64_t, int64_t> numOps;
+  llvm::DenseSet<int64_t> inParts;
   int64_t nextId = 0;
   for (const StepCollective &collective : collectives)
     for (const Origin &origin : getOrigins(collective))
@@ -122,6 +124,12 @@ Report zpp::report::buildReport(ModuleOp module, const Mesh &mesh,
         for (int64_t &bytes : share)
           bytes = multiplySaturating(bytes / chunkBytes, origin.share);
       add(entry.after, share, collective.trips.value_or(1));
+      // Copies of an iteration send as much each time; hops do not.
+      Bytes all(numAxes, 0);
+      add(all, share, origin.trips);
+      origin.before.resize(numAxes, 0);
+      if (all != origin.before)
+        inParts.insert(origin.id);
       entry.isRewritten |= origin.kind != collective.kind;
       entry.gets.insert(origin.gets.begin(), origin.gets.end());
       entry.origin = std::move(origin);
@@ -147,7 +155,8 @@ Report zpp::report::buildReport(ModuleOp module, const Mesh &mesh,
   llvm::DenseMap<int64_t, const Origin *> weights;
   for (auto &[id, entry] : entries) {
     entry.origin.before.resize(numAxes, 0);
-    entry.isRewritten |= numOps[id] > 1 || entry.after != entry.origin.before;
+    entry.isRewritten |= (numOps[id] > 1 && inParts.contains(id)) ||
+                         entry.after != entry.origin.before;
     if (entry.isRewritten)
       entry.reason.clear();
     add(report.before, entry.origin.before);

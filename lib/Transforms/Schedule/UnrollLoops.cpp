@@ -7,6 +7,7 @@
 
 #include "LocalValues.h"
 #include "Loops/Deferral.h"
+#include "Loops/Peeling.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Loops/CountedLoop.h"
@@ -69,17 +70,6 @@ static bool isStacked(StartOp start, WhileView loop) {
       return true;
   }
   return false;
-}
-
-/// True if all that `loop` carries has the same type before, in and after it.
-/// Nothing has verified ops of guest dialects.
-static bool hasOneTypePerValue(WhileView loop) {
-  return llvm::all_of(llvm::seq(loop.getNumCarried()), [&](unsigned index) {
-    Type type = loop.getInit(index).getType();
-    return loop.getCarried(index).getType() == type &&
-           loop.getNext(index).getType() == type &&
-           loop.getResult(index).getType() == type;
-  });
 }
 
 /// The counter of `loop` where its iterations are the layers of a model: each

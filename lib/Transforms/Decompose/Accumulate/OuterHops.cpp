@@ -83,6 +83,30 @@ Value OuterHops::getPartial(OpBuilder &builder) const {
   return getLocal(builder, getFirst().getLoc(), getFirst().getOperand());
 }
 
+double OuterHops::getUsec(const LinkModel &model) const {
+  double usec = 0;
+  for (Operation *op : ops) {
+    auto scatter = dyn_cast<ReduceScatterOp>(op);
+    auto gather = dyn_cast<AllGatherOp>(op);
+    if (!scatter && !gather)
+      continue;
+    SmallVector<AxisRef> refs = getAxesOf(op);
+    std::vector<AxisRef> axes(refs.begin(), refs.end());
+    ShardType part =
+        scatter ? scatter.getType() : gather.getOperand().getType();
+    int64_t bytes = getBytes(part.getLocalType());
+    if (scatter && scatter.getWireAttr())
+      bytes = scatter.getWireAttr()
+                  .getLayout(part.getLocalType().getNumElements())
+                  .chunkBytes;
+    usec += model.getCollectiveUsec(part.getMesh().getMesh(),
+                                    scatter ? CollectiveKind::ReduceScatter
+                                            : CollectiveKind::AllGather,
+                                    axes, bytes);
+  }
+  return usec;
+}
+
 int64_t OuterHops::getMoreBytes() const {
   int64_t partial = getPartialType().getLocalType().getNumElements();
   auto gradient = cast<RankedTensorType>(result->getResult(0).getType());

@@ -16,6 +16,7 @@
 
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Support/Decision.h"
+#include "zpp/Support/LinkModel.h"
 
 #include <optional>
 
@@ -57,6 +58,8 @@ struct OuterHops {
   ShardType getPartialType() const { return getFirst().getOperand().getType(); }
   /// The local tensor of the partial sum, at the insertion point.
   mlir::Value getPartial(mlir::OpBuilder &builder) const;
+  /// The time of the hops on the links of `model`, in microseconds.
+  double getUsec(const LinkModel &model) const;
   /// The bytes that an iteration adds up, in f32, less those of the gradient.
   int64_t getMoreBytes() const;
   /// True if both do the same to tensors of the same types.

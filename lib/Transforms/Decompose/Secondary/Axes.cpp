@@ -165,6 +165,11 @@ GatherTimes zpp::zero::getGatherTimes(AllGatherOp forward, double times,
           getUsec(axes.outer, bytes) + times * inner};
 }
 
+double zpp::zero::getOuterUsec(AllGatherOp gather, const SecondaryAxes &axes,
+                               const LinkModel &model) {
+  return getGatherUsec(gather, axes.outer, getOwnBytes(gather), model);
+}
+
 bool zpp::zero::isMostlyLatency(AllGatherOp gather, const LinkModel &model) {
   SmallVector<AxisRef> refs =
       cast<CollectiveOpInterface>(gather.getOperation()).getAxisRefs();

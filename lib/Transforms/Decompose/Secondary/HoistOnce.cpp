@@ -52,6 +52,15 @@ static bool differsBetweenIterations(Value index, WhileView loop) {
   return false;
 }
 
+/// True if all iterations of `loop` gather the same along `path`.
+static bool isSameInIterations(const WeightPath &path, WhileView loop) {
+  return llvm::none_of(path.getLayerSlices(), [&](Operation *slice) {
+    return llvm::any_of(slice->getOperands().drop_front(), [&](Value index) {
+      return differsBetweenIterations(index, loop);
+    });
+  });
+}
+
 bool SecondaryPlanner::gathersLayersAgain(HoistStack &stack,
                                           ArrayRef<AllGatherOp> group,
                                           Block &block) {
@@ -100,14 +109,9 @@ SecondaryPlanner::hoistOnce(ArrayRef<AllGatherOp> group) {
     Decision<HoistStack> stack = hoistStack(group, ancestors);
     if (!stack)
       continue;
-    auto isOfIteration = [&](const WeightPath &path) {
-      return llvm::any_of(path.getLayerSlices(), [&](Operation *slice) {
-        return llvm::any_of(slice->getOperands().drop_front(), [&](Value v) {
-          return differsBetweenIterations(v, WhileView(loop));
-        });
-      });
-    };
-    if (llvm::any_of(stack->paths, isOfIteration))
+    if (!llvm::all_of(stack->paths, [&](const WeightPath &path) {
+          return isSameInIterations(path, WhileView(loop));
+        }))
       continue;
     if (gathersLayersAgain(*stack, group, *loop->getBlock()))
       return std::move(*stack);
@@ -137,4 +141,75 @@ SecondaryPlanner::hoistFromBlock(ArrayRef<AllGatherOp> group) {
     return std::nullopt;
   stack.anchor = common->findAncestorOpInBlock(*forward);
   return stack;
+}
+
+int64_t SecondaryPlan::getNumLayers() const {
+  const auto *stack = std::get_if<HoistStack>(&place.way);
+  if (!stack)
+    return 1;
+  if (!stack->paths.empty())
+    return std::max<int64_t>(stack->paths.front().getNumLayers(), 1);
+  Value source = stack->layerPaths.front().path.source;
+  return cast<RankedTensorType>(source.getType()).getDimSize(0);
+}
+
+Operation *SecondaryPlanner::getLoopBehind(const SecondaryPlan &plan) {
+  const auto *stack = std::get_if<HoistStack>(&plan.place.way);
+  if (!stack || !plan.place.computations.empty())
+    return nullptr;
+  WhileView loop = WhileView::get(stack->anchor);
+  if (!loop)
+    return nullptr;
+  auto isSame = [&](const WeightPath &path) {
+    return isSameInIterations(path, loop);
+  };
+  auto isSameLayer = [&](const LayerPath &path) {
+    return llvm::none_of(path.terms, [&](const LayerPath::Term &term) {
+      return differsBetweenIterations(term.index, loop);
+    });
+  };
+  return llvm::all_of(stack->paths, isSame) &&
+                 llvm::all_of(stack->layerPaths, isSameLayer)
+             ? loop.getOperation()
+             : nullptr;
+}
+
+bool SecondaryPlanner::canKeepInIteration(const SecondaryPlan &plan,
+                                          WhileView loop) {
+  SmallVector<AllGatherOp> within;
+  SmallVector<Operation *> ancestors;
+  for (AllGatherOp gather : plan.group)
+    if (Operation *op = loop.getBody().findAncestorOpInBlock(*gather)) {
+      within.push_back(gather);
+      ancestors.push_back(op);
+    }
+  AllGatherOp forward = within.front();
+  if (ancestors.front() == forward.getOperation())
+    return keepInBlock(within, /*computations=*/{}).has_value();
+  std::optional<KeepInLoop> inLoop = keepInLoop(within, ancestors);
+  return !plan.isBetweenSteps && inLoop && isKnownAhead(*inLoop, forward);
+}
+
+static int64_t countLoopsAround(Operation *op) {
+  int64_t loops = 0;
+  for (; op; op = op->getParentOp())
+    loops += isWhile(op) ? 1 : 0;
+  return loops;
+}
+
+/// How many gathers of `group` run for one of the first, in which others may
+/// lie in more loops.
+double SecondaryPlanner::countTimes(ArrayRef<AllGatherOp> group) {
+  int64_t loops = countLoopsAround(group.front());
+  if (llvm::all_of(group, [&](AllGatherOp gather) {
+        return countLoopsAround(gather) == loops;
+      }))
+    return group.size();
+  auto getTrips = [&](AllGatherOp gather) -> double {
+    return gathers.getProvenances().getTripCount(gather).value_or(1);
+  };
+  double all = 0;
+  for (AllGatherOp gather : group)
+    all += getTrips(gather);
+  return all / std::max(getTrips(group.front()), 1.0);
 }

@@ -90,10 +90,11 @@ FailureOr<WeightDecision> SecondaryPlanner::decide(ArrayRef<AllGatherOp> group,
   }
   std::string slower;
   if (*model && (group.size() > 1 || once)) {
-    GatherTimes times = getGatherTimes(
-        forward,
-        once ? static_cast<double>(once->times) / once->layers : group.size(),
-        plan.axes, **model);
+    GatherTimes times =
+        getGatherTimes(forward,
+                       once ? static_cast<double>(once->times) / once->layers
+                            : countTimes(group),
+                       plan.axes, **model);
     if (times.partitioned >= times.whole)
       slower = "on these links its gathers take " +
                std::to_string(static_cast<int64_t>(times.whole)) +
@@ -420,16 +421,26 @@ SecondaryPlanner::hoistLayers(ArrayRef<AllGatherOp> group,
 //===----------------------------------------------------------------------===//
 
 /// The way in which the loop with the first gather of `group` can leave what it
-/// keeps to those with the later ones, which lie after it in one block.
+/// keeps to those with the later ones. They lie after it in one block, or in
+/// loops there that leave the weights as they are.
 std::optional<KeepInLoop>
 SecondaryPlanner::keepInLoop(ArrayRef<AllGatherOp> group,
                              ArrayRef<Operation *> ancestors) {
   ProvenanceAnalysis &provenances = gathers.getProvenances();
   KeepInLoop kept;
   for (auto [number, gather, ancestor] : llvm::enumerate(group, ancestors)) {
-    std::optional<CountedLoop> loop = getCountedLoop(ancestor, provenances);
+    Operation *around = AllGatherOp(gather)->getParentOp();
+    std::optional<CountedLoop> loop = getCountedLoop(around, provenances);
     if (!loop || AllGatherOp(gather)->getBlock() != &loop->getBody())
       return std::nullopt;
+    if (around != ancestor) {
+      std::optional<WeightPath> path =
+          number > 0 ? getWeightPath(getSource(gather).getLocal(), gather,
+                                     ancestor, provenances)
+                     : std::nullopt;
+      if (!path || path->getLayerSlices().size() != 1)
+        return std::nullopt;
+    }
     Value index = getIterationIndex(getSource(gather).getLocal(), loop->loop,
                                     provenances);
     if (!index || !isa<IntegerType>(getElementTypeOrSelf(index)))

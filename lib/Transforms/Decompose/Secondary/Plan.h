@@ -75,6 +75,8 @@ struct SecondaryPlan {
   /// Whether a loop computes the weight and gathers it in each iteration.
   bool isRepeated = false;
 
+  /// The number of layers whose partitions the first gather stands for.
+  int64_t getNumLayers() const;
   bool isHoisted() const {
     return std::holds_alternative<HoistStack>(place.way);
   }
@@ -103,6 +105,14 @@ public:
   /// is split: they can travel with it (zero-coalesce-collectives).
   mlir::FailureOr<std::vector<WeightDecision>> decide(LinksOption &links,
                                                       bool splitSmall);
+
+  /// The loop that leaves the weight of `plan` as it is and in front of which
+  /// its secondary partition is gathered; null if there is none.
+  mlir::Operation *getLoopBehind(const SecondaryPlan &plan);
+  /// True if the gathers of `plan` in `loop`, getLoopBehind(plan), could keep
+  /// the secondary partition in the first iteration, if that were written in
+  /// front of the loop.
+  bool canKeepInIteration(const SecondaryPlan &plan, WhileView loop);
 
   /// The place where the secondary partition of `group` is made and read.
   Decision<PlaceToKeep> choosePlace(llvm::ArrayRef<AllGatherOp> group,
@@ -145,6 +155,7 @@ private:
   keepInLoop(llvm::ArrayRef<AllGatherOp> group,
              llvm::ArrayRef<mlir::Operation *> ancestors);
   bool isKnownAhead(const KeepInLoop &kept, AllGatherOp forward);
+  double countTimes(llvm::ArrayRef<AllGatherOp> group);
 
   mlir::ModuleOp module;
   llvm::StringRef secondary;

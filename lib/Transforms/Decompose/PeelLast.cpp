@@ -1,0 +1,116 @@
+//===- PeelLast.cpp - The last micro-batch after its loop -----------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Decompose/Accumulate/GradientSum.h"
+#include "FormatOptions.h"
+#include "Loops/Peeling.h"
+#include "mlir/IR/Remarks.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Support/Limits.h"
+#include "zpp/Transforms/Passes.h"
+
+namespace zpp {
+#define GEN_PASS_DEF_PEELLASTPASS
+#include "zpp/Transforms/Passes.h.inc"
+} // namespace zpp
+
+using namespace mlir;
+using namespace zpp;
+using namespace zpp::zero;
+
+/// True if the only reader of `result` adds another gradient to it.
+static bool isAddedTo(OpResult result, TermFinder &finder) {
+  Operation *add = *result.user_begin();
+  return result.hasOneUse() && isAddition(add) &&
+         llvm::any_of(add->getOperands(), [&](Value operand) {
+           return operand != result && finder.find(operand);
+         });
+}
+
+namespace {
+class PeelLastPass : public zpp::impl::PeelLastPassBase<PeelLastPass> {
+public:
+  using PeelLastPassBase::PeelLastPassBase;
+
+  LogicalResult initialize(MLIRContext *context) override {
+    loadStablehlo(context);
+    return success();
+  }
+
+  void runOnOperation() override {
+    ReduceScatterOp first;
+    getOperation().walk([&](ReduceScatterOp scatter) {
+      first = scatter;
+      return WalkResult::interrupt();
+    });
+    if (!first)
+      return markAllAnalysesPreserved();
+    Mesh mesh = first.getMeshAttr().getMesh();
+    FailureOr<std::optional<LinkModel>> model =
+        LinksOption(getOperation(), links).getModel(mesh);
+    if (failed(model))
+      return signalPassFailure();
+    std::optional<AccumulationGroup> parsed =
+        AccumulationGroup::parse(group, mesh);
+    // zero-accumulate-gradients says what is wrong with it.
+    if (!parsed)
+      return markAllAnalysesPreserved();
+    TermFinder finder(*parsed);
+    ProvenanceAnalysis provenances;
+    SmallVector<std::pair<WhileView, LoopCounter>> peeled;
+    getOperation().walk([&](Operation *op) {
+      WhileView loop = WhileView::get(op);
+      double usec =
+          loop ? getUsec(loop, finder, model->value_or(LinkModel(mesh))) : 0;
+      if (usec == 0)
+        return;
+      Decision<LoopCounter> counter = decide(loop, usec, provenances);
+      if (!counter) {
+        remark::missed(
+            op->getLoc(),
+            remark::RemarkOpts::name("not-peeled").category(getArgument()))
+            << "gradients are sent after the loop, where nothing hides it: " +
+                   counter.getReason();
+        return;
+      }
+      remark::passed(op->getLoc(),
+                     remark::RemarkOpts::name("peeled").category(getArgument()))
+          << "its last iteration is written after it, to send gradients under "
+             "its compute";
+      peeled.emplace_back(op, *counter);
+    });
+    for (const auto &[loop, counter] : peeled)
+      peelLast(loop, counter);
+  }
+
+private:
+  /// The time of the outer hops of what `loop` adds up, unless another gradient
+  /// is added after it.
+  static double getUsec(WhileView loop, TermFinder &finder,
+                        const LinkModel &model) {
+    double usec = 0;
+    for (unsigned number : llvm::seq(loop.getNumCarried())) {
+      std::optional<GradientSum> sum = findCarriedSum(finder, loop, number);
+      if (!sum || isAddedTo(loop.getResult(number), finder))
+        continue;
+      for (const auto &terms : sum->terms)
+        usec += terms.front().hops.getUsec(model) *
+                llvm::product_of(terms.front().getLayers());
+    }
+    return usec;
+  }
+
+  Decision<LoopCounter> decide(WhileView loop, double usec,
+                               ProvenanceAnalysis &provenances) const {
+    if (usec < static_cast<double>(minUsec))
+      return LeftAlone("it takes " +
+                       std::to_string(static_cast<int64_t>(usec)) +
+                       " usec, with min-usec = " + std::to_string(minUsec));
+    return canPeel(loop, provenances);
+  }
+};
+} // namespace

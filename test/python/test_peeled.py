@@ -1,0 +1,118 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Steps whose first and last micro-batch stand outside of the loop, so that what
+crosses the nodes once per update runs under their compute."""
+
+import functools
+
+import numpy as np
+import pytest
+import updates
+import zpp
+from startwait import needs_library
+from test_updates import arguments
+from training import ALL_ON, FAST, NODES, same_bits
+
+pytestmark = [pytest.mark.compiler, needs_library,
+              pytest.mark.filterwarnings("ignore:expected a step with")]
+
+#: On these links, what crosses the nodes takes long.
+SLOW = "node=0.001gbit,gpu=400gbyte"
+#: Said of a loop that is left as it is.
+LEFT = ("weights are gathered in front of the loop, where nothing hides it",
+        "gradients are sent after the loop, where nothing hides it")
+
+
+@functools.cache
+def made(kind, over, form):
+    return getattr(updates, kind)(over, form)
+
+
+def jitted(kind, over, form, links, **options):
+    step, _ = made(kind, over, form)
+    return zpp.jit(step, mesh=NODES, target="cpu", links=links,
+                   compiler_options=FAST,
+                   **{**ALL_ON, "accumulate": "gpu", **options})
+
+
+def count_left(fast, given):
+    remarks = [str(remark) for remark in fast.rewritten(*given).remarks]
+    return [sum(text in remark for remark in remarks) for text in LEFT]
+
+
+@pytest.mark.parametrize("kind, over, form, count, peeled", [
+    ("shard_mapped", "layers", "scan", 2, [1, 1]),
+    ("shard_mapped", "layers", "scan", 3, [1, 1]),
+    ("shard_mapped", "layers", "fori", 4, [1, 1]),
+    ("shard_mapped", "scan", "scan", 2, [1, 1]),
+    ("shard_mapped", "scan", "scan", 3, [1, 1]),
+    ("shard_mapped", "scan", "mean", 4, [1, 1]),
+    ("shard_mapped", "layers", "first", 4, [0, 1]),
+    ("shard_mapped", "scan", "last", 4, [1, 0]),
+    ("shard_mapped", "layers", "pairs", 4, [1, 1]),
+    # JAX gathers in front of the loop.
+    ("shard_mapped", "layers", "grad", 4, [0, 1]),
+    ("shard_mapped", "layers", "python", 4, [0, 0]),
+    ("jitted", "layers", "scan", 3, [1, 1])])
+def test_the_same_bytes_and_bits(kind, over, form, count, peeled):
+    """Against a step whose links are too fast for it."""
+    _, sharding = made(kind, over, form)
+    given = arguments(over, sharding, count)
+    fast = jitted(kind, over, form, SLOW)
+    left = jitted(kind, over, form, None)
+    assert count_left(fast, given) == [0, 0]
+    assert count_left(left, given) == peeled
+    assert same_bits(fast(*given), left(*given))
+    now, then = fast.report()["total"], left.report()["total"]
+    assert now["before"] == then["before"]
+    assert now["accumulated_bytes"] == then["accumulated_bytes"]
+    # A stack has less padding than its layers.
+    assert now["after"] == pytest.approx(then["after"], rel=0.01)
+
+
+def test_a_partitioned_scan():
+    """XLA compiles the two programs to others, whose products differ."""
+    _, sharding = made("jitted", "scan", "scan")
+    given = arguments("scan", sharding, 3)
+    fast = jitted("jitted", "scan", "scan", SLOW)
+    left = jitted("jitted", "scan", "scan", None)
+    assert count_left(fast, given) == [0, 0]
+    assert count_left(left, given) == [1, 1]
+    (params, loss), (expected, expected_loss) = fast(*given), left(*given)
+    assert float(loss) == pytest.approx(float(expected_loss), rel=1e-5)
+    np.testing.assert_allclose(np.asarray(params), np.asarray(expected),
+                               rtol=0, atol=2e-3)
+    assert fast.report()["total"]["after"] == pytest.approx(
+        left.report()["total"]["after"], rel=0.01)
+
+
+@pytest.mark.parametrize("over", ["layers", "scan"])
+def test_hops_run_under_the_first_and_the_last(over):
+    """Nothing that crosses the nodes is waited for before anything is computed,
+    or sent after all is."""
+    _, sharding = made("shard_mapped", over, "scan")
+    fast = jitted("shard_mapped", over, "scan", SLOW)
+    left = jitted("shard_mapped", over, "scan", None)
+    hidden = []
+    for step in fast, left:
+        step.rewritten(*arguments(over, sharding, 4))
+        hidden.append(sum(
+            entry["heavy_ops"] > 0 for entry in step.report()["schedule"]
+            if entry["event"] == "wait" and entry["trips"] < 4))
+    assert hidden[0] > hidden[1]
+
+
+def test_differences_are_sent_under_the_first():
+    _, sharding = made("shard_mapped", "layers", "scan")
+    given = arguments("layers", sharding, 3)
+    fast, left = (jitted("shard_mapped", "layers", "scan", links,
+                         weights="i4:delta") for links in (SLOW, None))
+    assert count_left(left, given) == [1, 1]
+    results = []
+    for step in fast, left:
+        params, losses = given[0], []
+        for _ in range(2):
+            params, loss = step(params, given[1])
+            losses.append(loss)
+        results.append((params, losses))
+    assert same_bits(*results)
