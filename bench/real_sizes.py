@@ -71,6 +71,9 @@ def main():
                         default=[12.5, 25, 50, 100, 400])
     parser.add_argument("--prefetch-bytes", type=int, metavar="N",
                         help="in place of the default")
+    parser.add_argument("--micro-batches", type=int, default=1, metavar="N",
+                        help="steps of so many micro-batches, each of the size's "
+                             "tokens, whose\ngradients cross the nodes once")
     args = parser.parse_args()
     for size in args.sizes:
         if size not in SIZES:
@@ -88,19 +91,23 @@ def main():
         model, sequences, mesh = SIZES[size]
         devices = mesh[0][1] * mesh[1][1]
         for form in args.forms:
-            trainer = gpt.Trainer(gpt.Config(**model, mesh=mesh,
-                                             **FORMS[form]))
+            trainer = gpt.Trainer(gpt.Config(
+                **model, mesh=mesh, accumulate=args.micro_batches,
+                **FORMS[form]))
             step = zpp.export(
                 jax.jit(trainer.step, donate_argnums=0),
                 trainer.abstract_state(),
-                trainer.abstract_batch(devices * sequences))
+                trainer.abstract_batch(
+                    devices * sequences * args.micro_batches))
             for link in args.links:
                 plan = zpp.plan(
                     step, mesh=",".join(f"{name}:{count}"
                                         for name, count in mesh),
                     device="h100", links=f"node={link}gbit,gpu=400gbyte",
                     tuning=zpp.Tuning(prefetch_bytes=args.prefetch_bytes))
-                fsdp, default = plan["FSDP"], plan["ZeRO++"]
+                fsdp, default = plan["FSDP"], plan[
+                    "ZeRO++" if args.micro_batches == 1
+                    else "ZeRO++, once per update"]
                 busy = max(default.compute, *default.busy.values())
                 bound = find_bound(default)
                 table.row([f"{size}, {form}", f"{link:g}",
