@@ -91,9 +91,9 @@ private:
       FailureOr<std::optional<LinkModel>> model = linksOption.getModel(mesh);
       if (failed(model))
         return failure();
-      hops.usec += decision.plan->getNumLayers() *
-                   getOuterUsec(forward, decision.plan->axes,
-                                model->value_or(LinkModel(mesh)));
+      hops.usec +=
+          getOuterUsec(forward, decision.plan->getNumLayers(),
+                       decision.plan->axes, model->value_or(LinkModel(mesh)));
     }
     return loops;
   }

@@ -98,8 +98,8 @@ private:
       if (!sum || isAddedTo(loop.getResult(number), finder))
         continue;
       for (const auto &terms : sum->terms)
-        usec += terms.front().hops.getUsec(model) *
-                llvm::product_of(terms.front().getLayers());
+        usec += terms.front().hops.getUsec(
+            llvm::product_of(terms.front().getLayers()), model);
     }
     return usec;
   }

@@ -83,7 +83,7 @@ Value OuterHops::getPartial(OpBuilder &builder) const {
   return getLocal(builder, getFirst().getLoc(), getFirst().getOperand());
 }
 
-double OuterHops::getUsec(const LinkModel &model) const {
+double OuterHops::getUsec(int64_t layers, const LinkModel &model) const {
   double usec = 0;
   for (Operation *op : ops) {
     auto scatter = dyn_cast<ReduceScatterOp>(op);
@@ -102,7 +102,7 @@ double OuterHops::getUsec(const LinkModel &model) const {
     usec += model.getCollectiveUsec(part.getMesh().getMesh(),
                                     scatter ? CollectiveKind::ReduceScatter
                                             : CollectiveKind::AllGather,
-                                    axes, bytes);
+                                    axes, multiplySaturating(bytes, layers));
   }
   return usec;
 }

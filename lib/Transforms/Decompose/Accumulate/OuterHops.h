@@ -58,8 +58,9 @@ struct OuterHops {
   ShardType getPartialType() const { return getFirst().getOperand().getType(); }
   /// The local tensor of the partial sum, at the insertion point.
   mlir::Value getPartial(mlir::OpBuilder &builder) const;
-  /// The time of the hops on the links of `model`, in microseconds.
-  double getUsec(const LinkModel &model) const;
+  /// The time of the hops of so many layers at once, on the links of `model`,
+  /// in microseconds.
+  double getUsec(int64_t layers, const LinkModel &model) const;
   /// The bytes that an iteration adds up, in f32, less those of the gradient.
   int64_t getMoreBytes() const;
   /// True if both do the same to tensors of the same types.

@@ -165,9 +165,11 @@ GatherTimes zpp::zero::getGatherTimes(AllGatherOp forward, double times,
           getUsec(axes.outer, bytes) + times * inner};
 }
 
-double zpp::zero::getOuterUsec(AllGatherOp gather, const SecondaryAxes &axes,
+double zpp::zero::getOuterUsec(AllGatherOp gather, int64_t layers,
+                               const SecondaryAxes &axes,
                                const LinkModel &model) {
-  return getGatherUsec(gather, axes.outer, getOwnBytes(gather), model);
+  return getGatherUsec(gather, axes.outer,
+                       multiplySaturating(getOwnBytes(gather), layers), model);
 }
 
 bool zpp::zero::isMostlyLatency(AllGatherOp gather, const LinkModel &model) {

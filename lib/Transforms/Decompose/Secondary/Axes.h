@@ -54,10 +54,10 @@ struct GatherTimes {
 GatherTimes getGatherTimes(AllGatherOp gather, double times,
                            const SecondaryAxes &axes, const LinkModel &model);
 
-/// The time of the hops of `gather` along the outer one of `axes`, in
-/// microseconds.
-double getOuterUsec(AllGatherOp gather, const SecondaryAxes &axes,
-                    const LinkModel &model);
+/// The time of the hops of `gather`, of so many layers at once, along the outer
+/// one of `axes`, in microseconds.
+double getOuterUsec(AllGatherOp gather, int64_t layers,
+                    const SecondaryAxes &axes, const LinkModel &model);
 
 /// True if the bytes of a gather take less time than its latency.
 bool isMostlyLatency(AllGatherOp gather, const LinkModel &model);
