@@ -157,13 +157,41 @@ private:
     return false;
   }
 
+  bool isWeight(size_t index) const {
+    return weights[index / 64] >> (index % 64) & 1;
+  }
+
+  /// Returns the inputs of which the step makes weights of another type:
+  /// masters in f32, or the parts that a device has of them. Updates add up in
+  /// these as in a weight.
+  std::vector<uint64_t> getMasters() const {
+    ArrayRef<Node> leaves = graph.getLeaves();
+    llvm::DenseSet<Type> weightTypes;
+    for (auto [index, leaf] : llvm::enumerate(leaves))
+      if (isWeight(index))
+        weightTypes.insert(graph.getValue(leaf).getType());
+    std::vector<uint64_t> masters(words), others(words);
+    for (size_t word = 0; word < words; ++word)
+      others[word] = ~weights[word];
+    for (Node result : graph.getReturned()) {
+      Type type = graph.getValue(result).getType();
+      if (!weightTypes.contains(type) || holdsOther(result, others))
+        continue;
+      for (auto [index, leaf] : llvm::enumerate(leaves))
+        if (has(held, result, index) && graph.getValue(leaf).getType() != type)
+          masters[index / 64] |= uint64_t(1) << (index % 64);
+    }
+    return masters;
+  }
+
   /// Finds the inputs that are made of earlier gradients: none from which
-  /// gradients are computed, and for which the step returns something that is
-  /// made of gradients and such inputs alone.
+  /// gradients are computed, no masters of weights, and for which the step
+  /// returns something that is made of gradients and such inputs alone.
   void findMemories() {
-    std::vector<uint64_t> candidates(words);
+    std::vector<uint64_t> candidates(words), masters = getMasters();
     for (auto [index, leaf] : llvm::enumerate(graph.getLeaves()))
-      if (isInput(leaf) && !(weights[index / 64] >> (index % 64) & 1))
+      if (isInput(leaf) && !isWeight(index) &&
+          !(masters[index / 64] >> (index % 64) & 1))
         candidates[index / 64] |= uint64_t(1) << (index % 64);
     signs = getSigns({});
     memories.assign(words, 0);

@@ -1323,6 +1323,30 @@ func.func @r14_difference_averages(%w: tensor<4x8xf32>, %m: tensor<4x8xf32>, %v:
 
 // -----
 
+// Updates add up in a master of the weight: it is no average of gradients.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r14_difference_masters(
+func.func @r14_difference_masters(%w: tensor<4x8xbf16>, %p: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> (tensor<4x8xbf16>, tensor<4x8xf32>) {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xbf16>) -> tensor<32x8xbf16>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xbf16>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xbf16>, tensor<32x8xbf16>) -> tensor<16x8xbf16>
+  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xbf16>, tensor<16x8xbf16>) -> tensor<32x8xbf16>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+    "stablehlo.return"(%add) : (tensor<bf16>) -> ()
+  }) : (tensor<32x8xbf16>) -> tensor<4x8xbf16>
+  %wide = "stablehlo.convert"(%mine) : (tensor<4x8xbf16>) -> tensor<4x8xf32>
+  %p1 = "stablehlo.subtract"(%p, %wide) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.convert"(%p1) : (tensor<4x8xf32>) -> tensor<4x8xbf16>
+  return %new, %p1 : tensor<4x8xbf16>, tensor<4x8xf32>
+}
+
+// -----
+
 // The last gradient, as in L-BFGS.
 
 "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
