@@ -198,9 +198,11 @@ def test_no_weight_with_differences_is_a_warning():
 
 
 def entry(role, size, *gets, number=0, reason="", sent=1):
-    return {"role": role, "rule": "R4", "reason": reason, "before": {"node": size},
-            "after": {"node": sent}, "weight": number, "weight_bytes": size,
-            "gets": list(gets)}
+    kind = "all_gather" if role == "weight" else "reduce_scatter"
+    return {"kind": kind, "role": role, "rule": "R4", "reason": reason,
+            "rewritten": not reason,
+            "before": {"node": size}, "after": {"node": sent}, "weight": number,
+            "weight_bytes": size, "gets": list(gets)}
 
 
 @pytest.mark.parametrize("entries, part", [

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import zpp
 from training import ALL_ON, AXES, BATCH, FUSED, MESH, NODES, OFF, array, baseline
-from training import recorded_compilations, same_bits, tokens, train
-from training import trainer_of, with_options
+from training import compiler_options, recorded_compilations, same_bits, tokens
+from training import train, trainer_of, with_options
 from zpp.jax import _partition
 
 P = jax.sharding.PartitionSpec
@@ -410,7 +410,7 @@ def test_tiers_in_another_order_than_the_axes_of_the_step(collectives, target):
 
     def run(**options):
         fast = zpp.jit(trainer.step, mesh=tiers, target=target,
-                       tuning={"block": 32}, donate_argnums=0, compiler_options=FUSED, **options)
+                       tuning={"block": 32}, donate_argnums=0, compiler_options=compiler_options(config), **options)
         return train(trainer, fast), fast.report()["total"]
 
     expected = baseline(config)
