@@ -511,7 +511,7 @@ def differences(seed: int) -> list[str]:
     def rewritten(**options):
         given = dict(weights="none", gradients="none", secondary="none")
         return zpp.jit(program.step, mesh=training.NODES, target="portable",
-                       compiler_options=training.FAST, **given | options)
+                       compiler_options=training.FUSED, **given | options)
 
     def compare(name, ours, theirs, bounds):
         starts = jax.tree.map(np.asarray, program.state)
@@ -523,7 +523,7 @@ def differences(seed: int) -> list[str]:
                     found.append(f"{name}: {kind} are off by {off:.3g} of "
                                  f"{moved:.3g}")
 
-    plain = list(train(jax.jit(program.step, compiler_options=training.FAST)))
+    plain = list(train(jax.jit(program.step, compiler_options=training.FUSED)))
     found += [f"as written: loss {loss}" for _, loss in plain
               if not math.isfinite(loss)]
     # What XLA compiles once more may round elsewhere.

@@ -16,7 +16,7 @@ import pytest
 import zpp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from training import AXES, FAST, MESH, NODES, OFF, array, ranks_agree
+from training import AXES, FUSED, MESH, NODES, OFF, array, ranks_agree
 from training import same_bits, train, trainer_of, with_options
 
 pytestmark = [pytest.mark.compiler,
@@ -224,14 +224,14 @@ def run(program: Program, step, steps=6):
 @functools.cache
 def unmodified(name: str):
     program = PROGRAMS[name]
-    return run(program, jax.jit(step_of(program), compiler_options=FAST))
+    return run(program, jax.jit(step_of(program), compiler_options=FUSED))
 
 
 @pytest.mark.parametrize("target", ["portable", "cpu"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name, target):
     program = PROGRAMS[name]
-    step = zpp.jit(step_of(program), compiler_options=FAST, target=target,
+    step = zpp.jit(step_of(program), compiler_options=FUSED, target=target,
                    mesh=NODES, **ON)
     weights, metrics, losses = run(program, step)
     _, expected, expected_losses = unmodified(name)
@@ -265,7 +265,7 @@ SLOW = "node=0.001gbit,gpu=0.001gbit"
 def test_stages(name, target):
     """Each stage is scattered, summed between nodes and gathered by itself."""
     program = PROGRAMS[name]
-    step = zpp.jit(step_of(program), compiler_options=FAST, target=target,
+    step = zpp.jit(step_of(program), compiler_options=FUSED, target=target,
                    mesh=NODES, links=SLOW, **ON)
     weights, _, losses = run(program, step)
     np.testing.assert_allclose(losses, unmodified(name)[2], rtol=1e-2)
@@ -286,9 +286,9 @@ def test_stages(name, target):
 def test_a_training(config, collectives, target):
     config = dataclasses.replace(config, collectives=collectives, vocab=64)
     trainer = trainer_of(config)
-    expected = train(trainer, jax.jit(trainer.step, compiler_options=FAST))
+    expected = train(trainer, jax.jit(trainer.step, compiler_options=FUSED))
     fast = zpp.jit(trainer.step, mesh=NODES, target=target,
-                   compiler_options=FAST, **ON)
+                   compiler_options=FUSED, **ON)
     run = train(trainer, fast)
     np.testing.assert_allclose(run.losses, expected.losses, rtol=1e-2)
     assert run.dtypes == expected.dtypes
@@ -319,7 +319,7 @@ def arguments(program):
 def test_without_a_format_for_gradients_nothing_changes():
     program = PROGRAMS["pmean"]
     step = zpp.jit(step_of(program), target="portable", mesh=NODES,
-                   compiler_options=FAST, **OFF)
+                   compiler_options=FUSED, **OFF)
     weights, _, _ = run(program, step)
     assert same_bits(weights, unmodified("pmean")[0])
 
@@ -329,7 +329,7 @@ def test_without_a_format_for_gradients_nothing_changes():
 def test_replicas_are_equal_after_many_steps(name):
     """Bit for bit: an owner keeps what it sent."""
     program = PROGRAMS[name]
-    step = zpp.jit(step_of(program), compiler_options=FAST, target="portable",
+    step = zpp.jit(step_of(program), compiler_options=FUSED, target="portable",
                    mesh=NODES, gradients="i4:i4", reduced="i4", weights="none",
                    secondary="none")
     weights, _, losses = run(program, step, steps=500)
@@ -405,8 +405,8 @@ def test_optax(kind, target):
             losses.append(float(loss))
         return state, losses
 
-    _, expected = run(jax.jit(step, compiler_options=FAST))
-    fast = zpp.jit(step, compiler_options=FAST, target=target, mesh=NODES,
+    _, expected = run(jax.jit(step, compiler_options=FUSED))
+    fast = zpp.jit(step, compiler_options=FUSED, target=target, mesh=NODES,
                    **ON)
     state, losses = run(fast)
     assert expected[-1] < 0.8 * expected[0]
@@ -462,8 +462,8 @@ def test_jit_with_shardings(target):
             losses.append(float(loss))
         return state, losses
 
-    _, expected = run(jax.jit(step, compiler_options=FAST))
-    fast = zpp.jit(step, compiler_options=FAST, target=target,
+    _, expected = run(jax.jit(step, compiler_options=FUSED))
+    fast = zpp.jit(step, compiler_options=FUSED, target=target,
                    mesh="data:2,fsdp:4", **ON)
     state, losses = run(fast)
     np.testing.assert_allclose(losses, expected, rtol=1e-2)
@@ -512,8 +512,8 @@ def test_three_tiers(is_hsdp, target):
             losses.append(float(loss))
         return state, losses
 
-    _, expected = run(jax.jit(step, compiler_options=FAST))
-    fast = zpp.jit(step, compiler_options=FAST, target=target,
+    _, expected = run(jax.jit(step, compiler_options=FUSED))
+    fast = zpp.jit(step, compiler_options=FUSED, target=target,
                    mesh="rack:2,node:2,gpu:2", **ON)
     state, losses = run(fast)
     np.testing.assert_allclose(losses, expected, rtol=1e-2)
