@@ -69,8 +69,8 @@ def make_arguments():
 def record() -> bytes:
     """The module of `step`, a serialized HloModuleProto."""
     from zpp.jax import _hook
-    from zpp.jax._partition import hlo_module_in
-    with tempfile.TemporaryDirectory() as folder:
+    from zpp.jax._partition import hlo_module_in, no_cache
+    with tempfile.TemporaryDirectory() as folder, no_cache():
         jax.jit(step, donate_argnums=0).lower(*make_arguments()).compile({
             "xla_dump_to": folder, "xla_dump_hlo_pass_re": ".*",
             "xla_dump_hlo_as_proto": True, "xla_dump_hlo_module_re": ".*",

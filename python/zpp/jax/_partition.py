@@ -288,7 +288,7 @@ def _partition_by_compiling(exported: jax.export.Exported, mesh: Mesh,
 
     with tempfile.TemporaryDirectory(prefix="zpp-") as folder:
         try:
-            with _no_cache(), (jax.set_mesh(shardings.mesh) if shardings.mesh
+            with no_cache(), (jax.set_mesh(shardings.mesh) if shardings.mesh
                                else contextlib.nullcontext()):
                 compiled = jax.jit(call).lower(*arguments).compile({
                     "xla_dump_to": folder,
@@ -318,7 +318,7 @@ def _partition_by_compiling(exported: jax.export.Exported, mesh: Mesh,
 
 
 @contextlib.contextmanager
-def _no_cache() -> Iterator[None]:
+def no_cache() -> Iterator[None]:
     """Compiles even if JAX's persistent compilation cache has the result: XLA
     dumps nothing for what comes from the cache."""
     from jax._src import compilation_cache
