@@ -11,6 +11,7 @@
 #include "mlir/IR/SymbolTable.h"
 #include "zpp/Analysis/Loops/CountedLoop.h"
 #include "zpp/Analysis/Repeats.h"
+#include "zpp/Dialect/Guest/Calls.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/While.h"
 #include "llvm/ADT/DenseSet.h"
@@ -30,9 +31,8 @@ using namespace zpp;
 /// moves its data; otherwise null.
 Value ProvenanceAnalysis::getPassedOperand(func::CallOp call, unsigned index,
                                            bool &isSliced) {
-  auto callee = SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
-      call, call.getCalleeAttr());
-  if (!callee || callee.isExternal() || !callee.getBody().hasOneBlock())
+  func::FuncOp callee = getCallee(call);
+  if (!callee)
     return {};
   Value value = callee.getBody().front().back().getOperand(index);
   while (Operation *op = value.getDefiningOp()) {

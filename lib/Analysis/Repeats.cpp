@@ -7,8 +7,7 @@
 
 #include "zpp/Analysis/Repeats.h"
 
-#include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/IR/SymbolTable.h"
+#include "zpp/Dialect/Guest/Calls.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 
 using namespace mlir;
@@ -17,11 +16,8 @@ using namespace zpp;
 /// The body of the function that `op` calls, if it is a call and the body has
 /// nothing but deterministic ops; otherwise null.
 static Block *getCalledBody(Operation *op) {
-  auto call = dyn_cast<func::CallOp>(op);
-  auto callee = call ? SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
-                           call, call.getCalleeAttr())
-                     : func::FuncOp();
-  if (!callee || callee.isExternal() || !callee.getBody().hasOneBlock())
+  func::FuncOp callee = getCallee(op);
+  if (!callee)
     return nullptr;
   Block &body = callee.getBody().front();
   bool isKnown = llvm::all_of(body.without_terminator(), [](Operation &inner) {

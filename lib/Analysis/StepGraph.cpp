@@ -8,9 +8,9 @@
 #include "StepGraph.h"
 
 #include "mlir/IR/BuiltinTypes.h"
-#include "mlir/IR/SymbolTable.h"
 #include "zpp/Analysis/HostModule.h"
 #include "zpp/Dialect/Guest/Branches.h"
+#include "zpp/Dialect/Guest/Calls.h"
 #include "zpp/Dialect/Guest/ElementFlow.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/While.h"
@@ -125,11 +125,9 @@ void StepFlow::Graph::cutActivations(std::vector<char> data) {
 }
 
 void StepFlow::Graph::addCall(func::CallOp call) {
-  auto callee = SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
-      call, call.getCalleeAttr());
+  func::FuncOp callee = getCallee(call);
   // Nothing is known about a function without a body.
-  if (!callee || callee.isExternal() || !callee.getBody().hasOneBlock() ||
-      callee.getBody().front().empty()) {
+  if (!callee) {
     for (Value operand : call.getOperands())
       for (Value result : call.getResults())
         addEdge(operand, result, Kind::Moved);

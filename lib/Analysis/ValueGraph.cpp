@@ -8,9 +8,9 @@
 #include "zpp/Analysis/ValueGraph.h"
 
 #include "mlir/IR/BuiltinTypes.h"
-#include "mlir/IR/SymbolTable.h"
 #include "zpp/Analysis/HostModule.h"
 #include "zpp/Dialect/Guest/Branches.h"
+#include "zpp/Dialect/Guest/Calls.h"
 #include "zpp/Dialect/Guest/ElementFlow.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/While.h"
@@ -115,11 +115,9 @@ void ValueGraph::addBranches(Operation *op, const BranchesView &branches,
 }
 
 bool ValueGraph::addCall(func::CallOp call, Scope &scope, bool isTransposed) {
-  auto callee = SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
-      call, call.getCalleeAttr());
+  func::FuncOp callee = getCallee(call);
   // A recursive function ends the graph.
-  if (!callee || callee.isExternal() || !callee.getBody().hasOneBlock() ||
-      callee.getBody().front().empty() || llvm::is_contained(callees, callee))
+  if (!callee || llvm::is_contained(callees, callee))
     return false;
   Block &body = callee.getBody().front();
   if (body.getNumArguments() != call.getNumOperands() ||

@@ -8,8 +8,8 @@
 #include "zpp/Analysis/Loops/CountedLoop.h"
 
 #include "mlir/IR/BuiltinTypes.h"
-#include "mlir/IR/SymbolTable.h"
 #include "zpp/Analysis/Repeats.h"
+#include "zpp/Dialect/Guest/Calls.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/Support/MathExtras.h"
@@ -108,10 +108,8 @@ static std::optional<std::pair<Value, Value>> getElementRead(Operation *op) {
   auto call = dyn_cast<func::CallOp>(op);
   Operation *slice = op;
   if (call) {
-    auto callee = SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
-        call, call.getCalleeAttr());
-    if (!callee || callee.isExternal() || !callee.getBody().hasOneBlock() ||
-        callee.getBody().front().back().getNumOperands() != 1)
+    func::FuncOp callee = getCallee(call);
+    if (!callee || callee.getBody().front().back().getNumOperands() != 1)
       return std::nullopt;
     slice = callee.getBody().front().back().getOperand(0).getDefiningOp();
     if (slice && isNamed(slice, guest::kReshape) &&

@@ -8,8 +8,8 @@
 #include "Loops/Deferral.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/IR/SymbolTable.h"
 #include "zpp/Analysis/Schedule.h"
+#include "zpp/Dialect/Guest/Calls.h"
 #include "zpp/Dialect/Guest/LayerOps.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Support/Limits.h"
@@ -43,11 +43,8 @@ static constexpr const char *kPlace =
 static OpOperand *getUpdated(Operation *op) {
   if (isNamed(op, guest::kDynamicUpdateSlice) && op->getNumOperands() > 1)
     return &op->getOpOperand(0);
-  auto call = dyn_cast<func::CallOp>(op);
-  auto callee = call ? SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
-                           call, call.getCalleeAttr())
-                     : func::FuncOp();
-  if (!callee || callee.isExternal() || !callee.getBody().hasOneBlock())
+  func::FuncOp callee = getCallee(op);
+  if (!callee)
     return nullptr;
   Block &block = callee.getBody().front();
   if (block.back().getNumOperands() != 1)

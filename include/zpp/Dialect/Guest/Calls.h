@@ -1,0 +1,21 @@
+//===- Calls.h - Functions that a step calls --------------------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_DIALECT_GUEST_CALLS_H
+#define ZPP_DIALECT_GUEST_CALLS_H
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+namespace zpp {
+
+/// The function that `op` calls, if its body is one block that is not empty;
+/// null for others, and where `op` is no call.
+mlir::func::FuncOp getCallee(mlir::Operation *op);
+
+} // namespace zpp
+
+#endif // ZPP_DIALECT_GUEST_CALLS_H
