@@ -19,7 +19,6 @@
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "llvm/ADT/DenseSet.h"
-#include "llvm/ADT/StringSet.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -236,16 +235,8 @@ char GradientProver::Search::getDirection(Node target, const Edge &edge,
     return edge.operand != 0                              ? 0
            : operands[1] >= 0 && getSign(operands[1]) < 0 ? flip(direction)
                                                           : direction;
-  static const llvm::StringSet<> monotone = {"maximum", "minimum", "sign",
-                                             "tanh"};
-  bool isMonotone = isNamed(op, guest::kAdd) || isNamed(op, guest::kClamp) ||
-                    isNamed(op, guest::kSelect) || isDataMovement(op) ||
-                    isNamed(op, guest::kDynamicSlice) ||
-                    isNamed(op, guest::kDynamicUpdateSlice) ||
-                    isNamed(op, guest::kSdyShardingConstraint) ||
-                    getGuestCollective(op) ||
-                    monotone.contains(op->getName().stripDialect());
-  return isMonotone ? direction : 0;
+  return keepsOrder(op) || op->getName().stripDialect() == "sign" ? direction
+                                                                  : 0;
 }
 
 std::vector<char> GradientProver::Search::getDirections(Node from) const {

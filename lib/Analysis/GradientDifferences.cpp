@@ -19,7 +19,6 @@
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "llvm/ADT/DenseSet.h"
-#include "llvm/ADT/StringSet.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -157,9 +156,11 @@ private:
     return false;
   }
 
-  bool isWeight(size_t index) const {
-    return weights[index / 64] >> (index % 64) & 1;
+  static bool contains(ArrayRef<uint64_t> bits, size_t index) {
+    return bits[index / 64] >> (index % 64) & 1;
   }
+
+  bool isWeight(size_t index) const { return contains(weights, index); }
 
   /// Returns the inputs of which the step makes weights of another type:
   /// masters in f32, or the parts that a device has of them. Updates add up in
@@ -190,14 +191,13 @@ private:
   void findMemories() {
     std::vector<uint64_t> candidates(words), masters = getMasters();
     for (auto [index, leaf] : llvm::enumerate(graph.getLeaves()))
-      if (isInput(leaf) && !isWeight(index) &&
-          !(masters[index / 64] >> (index % 64) & 1))
+      if (isInput(leaf) && !isWeight(index) && !contains(masters, index))
         candidates[index / 64] |= uint64_t(1) << (index % 64);
     signs = getSigns({});
     memories.assign(words, 0);
     SmallVector<std::pair<Node, char>> known;
     for (auto [index, leaf] : llvm::enumerate(graph.getLeaves())) {
-      if (!(candidates[index / 64] >> (index % 64) & 1))
+      if (!contains(candidates, index))
         continue;
       Type type = graph.getValue(leaf).getType();
       SmallVector<Node> updated, fresh;
@@ -249,16 +249,7 @@ private:
       return kSquareUp;
     if (isNamed(op, guest::kDivide))
       return edge.operand == 0 ? getTimes(operands[1]) : 0;
-    static const llvm::StringSet<> monotone = {"maximum", "minimum", "sqrt",
-                                               "tanh"};
-    bool isMonotone = isNamed(op, guest::kAdd) || isNamed(op, guest::kClamp) ||
-                      isNamed(op, guest::kSelect) || isDataMovement(op) ||
-                      isNamed(op, guest::kDynamicSlice) ||
-                      isNamed(op, guest::kDynamicUpdateSlice) ||
-                      isNamed(op, guest::kSdyShardingConstraint) ||
-                      getGuestCollective(op) ||
-                      monotone.contains(op->getName().stripDialect());
-    return isMonotone ? signs : 0;
+    return keepsOrder(op) || op->getName().stripDialect() == "sqrt" ? signs : 0;
   }
 
   /// The parts that each value has of the sums, and of `known` inputs.

@@ -23,6 +23,16 @@ bool zpp::isDifferentiable(Type type) {
   return isa<FloatType, ComplexType>(getElementTypeOrSelf(type));
 }
 
+bool zpp::keepsOrder(Operation *op) {
+  static const llvm::StringSet<> names = {"maximum", "minimum", "tanh"};
+  return isNamed(op, guest::kAdd) || isNamed(op, guest::kClamp) ||
+         isNamed(op, guest::kSelect) || isDataMovement(op) ||
+         isNamed(op, guest::kDynamicSlice) ||
+         isNamed(op, guest::kDynamicUpdateSlice) ||
+         isNamed(op, guest::kSdyShardingConstraint) || getGuestCollective(op) ||
+         names.contains(op->getName().stripDialect());
+}
+
 int64_t zpp::getCount(Type type) {
   auto shaped = dyn_cast<ShapedType>(type);
   return shaped && shaped.hasStaticShape() ? shaped.getNumElements() : -1;

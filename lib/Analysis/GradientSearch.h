@@ -26,6 +26,10 @@ bool isLookup(mlir::Operation *op);
 /// True for ops that add rows by number: the transposes of lookups.
 bool isScatter(mlir::Operation *op);
 
+/// True for ops whose result changes in the direction in which an operand does:
+/// sums, bounds, choices, moves and `tanh`.
+bool keepsOrder(mlir::Operation *op);
+
 /// The number of elements, or -1 if it is not known.
 int64_t getCount(mlir::Type type);
 
