@@ -444,19 +444,14 @@ public:
   }
 
   void runOnOperation() override {
-    ReduceScatterOp first;
-    getOperation().walk([&](ReduceScatterOp scatter) {
-      first = scatter;
-      return WalkResult::interrupt();
-    });
-    if (!first)
+    std::optional<Mesh> mesh = findScatterMesh(getOperation());
+    if (!mesh)
       return markAllAnalysesPreserved();
-    Mesh mesh = first.getMeshAttr().getMesh();
     std::optional<AccumulationGroup> parsed =
-        AccumulationGroup::parse(group, mesh);
+        AccumulationGroup::parse(group, *mesh);
     if (!parsed) {
       emitError(getOperation().getLoc(), "expected a tier of the mesh ")
-          << mesh.str() << ", or the number of devices of its fastest tiers, "
+          << mesh->str() << ", or the number of devices of its fastest tiers, "
           << "as the group that adds up gradients, but got '"
           << group.getValue() << "'";
       return signalPassFailure();

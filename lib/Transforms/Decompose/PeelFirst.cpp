@@ -102,11 +102,7 @@ private:
                                ProvenanceAnalysis &provenances) const {
     if (hops.usec == 0 && hops.hasOthers)
       return LeftAlone("an iteration could not keep what it gathers");
-    if (hops.usec < static_cast<double>(minUsec))
-      return LeftAlone("it takes " +
-                       std::to_string(static_cast<int64_t>(hops.usec)) +
-                       " usec, with min-usec = " + std::to_string(minUsec));
-    return canPeel(loop, provenances);
+    return canPeel(loop, hops.usec, minUsec, provenances);
   }
 };
 } // namespace

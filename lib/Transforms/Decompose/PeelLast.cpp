@@ -42,20 +42,15 @@ public:
   }
 
   void runOnOperation() override {
-    ReduceScatterOp first;
-    getOperation().walk([&](ReduceScatterOp scatter) {
-      first = scatter;
-      return WalkResult::interrupt();
-    });
-    if (!first)
+    std::optional<Mesh> mesh = findScatterMesh(getOperation());
+    if (!mesh)
       return markAllAnalysesPreserved();
-    Mesh mesh = first.getMeshAttr().getMesh();
     FailureOr<std::optional<LinkModel>> model =
-        LinksOption(getOperation(), links).getModel(mesh);
+        LinksOption(getOperation(), links).getModel(*mesh);
     if (failed(model))
       return signalPassFailure();
     std::optional<AccumulationGroup> parsed =
-        AccumulationGroup::parse(group, mesh);
+        AccumulationGroup::parse(group, *mesh);
     // zero-accumulate-gradients says what is wrong with it.
     if (!parsed)
       return markAllAnalysesPreserved();
@@ -65,10 +60,10 @@ public:
     getOperation().walk([&](Operation *op) {
       WhileView loop = WhileView::get(op);
       double usec =
-          loop ? getUsec(loop, finder, model->value_or(LinkModel(mesh))) : 0;
+          loop ? getUsec(loop, finder, model->value_or(LinkModel(*mesh))) : 0;
       if (usec == 0)
         return;
-      Decision<LoopCounter> counter = decide(loop, usec, provenances);
+      Decision<LoopCounter> counter = canPeel(loop, usec, minUsec, provenances);
       if (!counter) {
         remark::missed(
             op->getLoc(),
@@ -102,15 +97,6 @@ private:
             llvm::product_of(terms.front().getLayers()), model);
     }
     return usec;
-  }
-
-  Decision<LoopCounter> decide(WhileView loop, double usec,
-                               ProvenanceAnalysis &provenances) const {
-    if (usec < static_cast<double>(minUsec))
-      return LeftAlone("it takes " +
-                       std::to_string(static_cast<int64_t>(usec)) +
-                       " usec, with min-usec = " + std::to_string(minUsec));
-    return canPeel(loop, provenances);
   }
 };
 } // namespace

@@ -24,8 +24,11 @@ bool zpp::hasOneTypePerValue(WhileView loop) {
   });
 }
 
-Decision<LoopCounter> zpp::canPeel(WhileView loop,
+Decision<LoopCounter> zpp::canPeel(WhileView loop, double usec, int64_t minUsec,
                                    ProvenanceAnalysis &provenances) {
+  if (usec < static_cast<double>(minUsec))
+    return LeftAlone("it takes " + std::to_string(static_cast<int64_t>(usec)) +
+                     " usec, with min-usec = " + std::to_string(minUsec));
   std::optional<LoopCounter> counter = getLoopCounter(loop, provenances);
   if (!counter)
     return LeftAlone("it is not known how often the loop runs");

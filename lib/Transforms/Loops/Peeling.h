@@ -22,9 +22,11 @@ namespace zpp {
 /// Nothing has verified ops of guest dialects.
 bool hasOneTypePerValue(WhileView loop);
 
-/// The counter of `loop` if an iteration can be written outside of it and
-/// another one is left.
-Decision<LoopCounter> canPeel(WhileView loop, ProvenanceAnalysis &provenances);
+/// The counter of `loop` if an iteration can be written outside of it, another
+/// one is left, and the hops of `usec` microseconds that the iteration would
+/// hide take at least `minUsec`.
+Decision<LoopCounter> canPeel(WhileView loop, double usec, int64_t minUsec,
+                              ProvenanceAnalysis &provenances);
 
 /// Writes the first iteration of `loop`, which counts with `counter`, in front
 /// of it. If only one other is left, that one is written without a loop, too.

@@ -19,6 +19,15 @@ using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
 
+std::optional<Mesh> zpp::zero::findScatterMesh(Operation *op) {
+  std::optional<Mesh> mesh;
+  op->walk([&](ReduceScatterOp scatter) {
+    mesh = scatter.getMeshAttr().getMesh();
+    return WalkResult::interrupt();
+  });
+  return mesh;
+}
+
 std::optional<AccumulationGroup> AccumulationGroup::parse(StringRef text,
                                                           const Mesh &mesh) {
   if (int64_t axis = mesh.findAxis(text.str()); axis >= 0)

@@ -22,6 +22,9 @@
 
 namespace zpp::zero {
 
+/// The mesh of the first scatter in `op`, a module; nullopt without one.
+std::optional<Mesh> findScatterMesh(mlir::Operation *op);
+
 /// The group within which gradients are added up before they leave it: all
 /// tiers from one on.
 class AccumulationGroup {
