@@ -8,10 +8,10 @@ update.
 
 A small GPT with four micro-batches per step learns bytes of text on eight virtual
 CPU devices, node:2,gpu:4: as FSDP (the step as it is written), and as zpp rewrites
-its gradients, with and without `accumulate=gpu`. A row has the distance of its losses from
-FSDP's in the same step, relative to it, in the mean over the second half of the
-steps and over the seeds; what its loss is at the end, in the mean over the last
-tenth, beside FSDP's; and what a device sends between the nodes.
+its gradients, with and without `accumulate=gpu`. A row has the distance of its
+losses from FSDP's in the same step, relative to it, in the mean over the second
+half of the steps and over the seeds; what its loss is at the end, in the mean over
+the last tenth, beside FSDP's; and what a device sends between the nodes.
 
 The distances in single steps show the rounding, the ends whether it matters.
 Seeds differ in the first weights and in the order of the data. All of it takes
