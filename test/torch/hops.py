@@ -58,9 +58,9 @@ def hops_ahead():
     began: list[str] = []
     run_ahead = _communication.Communication._run_ahead
 
-    def watched(self):
+    def watched(self, begin):
         before = self._ahead
-        run_ahead(self)
+        run_ahead(self, begin)
         if self._ahead is not before:
             began.append(self.name)
 

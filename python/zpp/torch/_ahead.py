@@ -13,6 +13,8 @@ agree without a word.
 """
 
 import functools
+import itertools
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 import torch
@@ -46,9 +48,16 @@ class Order(Generic[Gathered]):
 
 
 @functools.cache
-def stream_of_hops(device: torch.device) -> torch.cuda.Stream:
-    """The stream on which hops begin early, with FSDP2's priority for gathers."""
-    return torch.cuda.Stream(device, priority=-1)
+def _streams_of_hops(device: torch.device) -> Iterator[torch.cuda.Stream]:
+    return itertools.cycle([torch.cuda.Stream(device, priority=-1)
+                            for _ in range(2)])
+
+
+def stream_of_hop(device: torch.device) -> torch.cuda.Stream:
+    """The stream for the next hop that begins early, with FSDP2's priority for gathers.
+    There are two in turn: one hop is quantized while the link is busy with the one
+    before it."""
+    return next(_streams_of_hops(device))
 
 
 @functools.cache

@@ -18,7 +18,7 @@ from zpp._torch_options import TorchOptions as Options
 from zpp._warn import warn
 from zpp.torch import _mesh, _pytorch
 from zpp.torch._accumulate import Accumulation, Passes
-from zpp.torch._ahead import Order, stream_of_gathers, stream_of_hops
+from zpp.torch._ahead import Order, stream_of_gathers, stream_of_hop
 from zpp.torch._bucket import sends_differences
 from zpp.torch._calls import AllGather, ReduceScatter, Work
 from zpp.torch._functions import Function, run_apart
@@ -226,6 +226,9 @@ class Communication:
                         group: dist.ProcessGroup, hops: Hops, options: Options
                         ) -> None:
         follow_timeout(group, source.device)
+        # The weights are there now; the hop of this gather is not yet complete.
+        begin = (torch.cuda.current_stream(source.device).record_event()
+                 if source.is_cuda else None)
         self._latest = _Gather(source.dtype, source.numel(), group, hops)
         state, step = self._version(source.dtype, source.numel(), group, options)
         is_held = self._secondary.holds(state, step, source)
@@ -240,7 +243,7 @@ class Communication:
         if not _pytorch.is_backward():
             after = self._order.follow(self, group)
             if after is not None and after is not self:
-                after._run_ahead()
+                after._run_ahead(begin)
         self._secondary.gather(result, hops)
         self._calls[plan_hops(outer, self.mesh, group, hops.inner, source.dtype,
                               is_held and ahead is None)] += 1
@@ -277,34 +280,50 @@ class Communication:
         secondary.keep(state, step, source, hops.outer)
         return outer
 
-    def _run_ahead(self) -> None:
+    def _run_ahead(self, begin: torch.cuda.Event | None) -> None:
         """Runs the outer hop of the gather that comes next, if it is needed, beside
-        what the calling stream does. That gather finds what is held."""
+        what the calling stream does. That gather finds what is held.
+
+        Args:
+          begin: what the hop waits for; None on the CPU.
+        """
         if self._latest is None:
             return
         latest, options = self._latest, self._gather_options()
-        dtype, elements, group = latest.dtype, latest.elements, latest.group
-        hops = latest.hops
-        if self._gather_way(options, group, dtype, elements,
-                            torch.Tensor).hops != hops:
+        of = latest.dtype, latest.elements
+        if self._gather_way(options, latest.group, *of,
+                            torch.Tensor).hops != latest.hops:
             return
-        state, step = self._version(dtype, elements, group, options)
+        state, step = self._version(*of, latest.group, options)
         if state is None or self._secondary.is_of(state, step):
             return
-        source = _pytorch.next_slice(self._parameters)
-        if (source is None or source.dtype != dtype or source.numel() != elements):
+        if begin is None:
+            self._fill_ahead(latest, options, state, step)
             return
-        if self._ahead is not None:
-            self._calls[plan_in_vain(self._ahead, self.mesh, group)] += 1
-        if not source.is_cuda:
-            self._ahead = self._fill(source, hops, options, state, step)
-            return
-        stream = stream_of_hops(source.device)
-        stream.wait_stream(torch.cuda.current_stream(source.device))
+        device = self._parameters.device
+        stream = stream_of_hop(device)
+        stream.wait_event(begin)
         with torch.cuda.stream(stream):
-            self._ahead = self._fill(source, hops, options, state, step)
-            self._secondary.record_use()
-        source.record_stream(stream)
+            copied = self._fill_ahead(latest, options, state, step)
+        if copied is not None:
+            # Nobody changes the weights before.
+            torch.cuda.current_stream(device).wait_event(copied)
+
+    def _fill_ahead(self, gather: _Gather, options: Options, state: tuple,
+                    step: int) -> torch.cuda.Event | None:
+        """Runs the outer hop of a gather on the current stream. Returns the event after
+        which the weights may change; None on the CPU, or if there is no such hop."""
+        source = _pytorch.next_slice(self._parameters)
+        if (source is None or source.dtype != gather.dtype
+                or source.numel() != gather.elements):
+            return None
+        copied = (torch.cuda.current_stream(source.device).record_event()
+                  if source.is_cuda else None)
+        if self._ahead is not None:
+            self._calls[plan_in_vain(self._ahead, self.mesh, gather.group)] += 1
+        self._ahead = self._fill(source, gather.hops, options, state, step)
+        self._secondary.record_use()
+        return copied
 
     @_once
     def _outer_plan(self, options: Options, dtype: torch.dtype, elements: int,

@@ -4,6 +4,7 @@
 
 import itertools
 import math
+import os
 import pathlib
 import re
 import socket
@@ -45,10 +46,18 @@ def tiers_of_sharding(mesh: DeviceMesh) -> dict[str, int] | None:
         return None
 
 
+def hosts_of(group: dist.ProcessGroup) -> list[str]:
+    """The host of each rank of a group, as NCCL tells hosts apart. All of its ranks
+    call this together."""
+    hosts: list[Any] = [None] * group.size()
+    dist.all_gather_object(
+        hosts, os.environ.get("NCCL_HOSTID") or socket.gethostname(), group)
+    return hosts
+
+
 def tiers_of_hosts() -> dict[str, int]:
     """Hosts and the ranks on each. All ranks call this together."""
-    hosts: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(hosts, socket.gethostname())
+    hosts = hosts_of(dist.group.WORLD)
     runs = [len(list(run)) for _, run in itertools.groupby(hosts)]
     if len(set(runs)) > 1 or len(runs) > len(set(hosts)):
         raise ValueError(

@@ -442,6 +442,14 @@ def all_to_all(result: torch.Tensor, source: torch.Tensor,
     dist.all_to_all_single(result, source, group=group)
 
 
+def all_gather_by_sends(result: torch.Tensor, source: torch.Tensor,
+                        group: dist.ProcessGroup) -> None:
+    """Sends to each rank of a group of GPUs, side by side, where NCCL's gather goes
+    round a ring."""
+    dist.all_to_all(list(result.chunk(group.size())), [source] * group.size(),
+                    group=group)
+
+
 def reduce_scatter(result: torch.Tensor, source: torch.Tensor,
                    group: dist.ProcessGroup, op: Any, async_op: bool = False
                    ) -> dist.Work | None:

@@ -19,7 +19,7 @@ from zpp._library import call, find_library
 from zpp._measures import OnMeasure, collect
 from zpp.torch import _pytorch
 from zpp.torch._bucket import Compiled
-from zpp.torch._mesh import describe, find_parts
+from zpp.torch._mesh import describe, find_parts, hosts_of
 
 _SYSTEM_ERROR = 8  # ZPP_RT_SYSTEM_ERROR
 
@@ -175,14 +175,15 @@ class Runner:
         #: The error of an exchange that failed.
         self._error: BaseException | None = None
         self._is_cuda = device.type == "cuda"
+        self._hosts = hosts_of(group)
         library = _library()
         # ctypes frees functions without references.
         self._functions = _Exchanges(
             struct_size=ctypes.sizeof(_Exchanges),
             all_to_all=_ExchangeFunction(functools.partial(
-                self._exchange, _pytorch.all_to_all, False)),
+                self._exchange, False)),
             all_gather=_ExchangeFunction(functools.partial(
-                self._exchange, _pytorch.all_gather, True)))
+                self._exchange, True)))
         desc = _WorldDesc(
             struct_size=ctypes.sizeof(_WorldDesc), backend=device.type.encode(),
             mesh=describe(tiers).encode(),
@@ -254,13 +255,16 @@ class Runner:
         if message := library.zpp_rt_rank_message(self._rank):
             raise RuntimeError(message.decode(errors="replace"))
 
-    def _exchange(self, collective: Callable[..., Any], is_gather: bool, _,
-                  exchange, source, result, message, message_bytes) -> int:
+    def _exchange(self, is_gather: bool, _, exchange, source, result, message,
+                  message_bytes) -> int:
         """zpp_rt_exchange_function. No exception may leave it."""
         try:
             call = exchange.contents
             count, chunk = call.num_members, call.chunk_bytes
-            group = self._part(tuple(call.members[:count]))
+            members = tuple(call.members[:count])
+            group = self._part(members)
+            collective = (self._gather(members) if is_gather else
+                          _pytorch.all_to_all)
             collective(self._find(result, chunk * count),
                        self._find(source, chunk * (1 if is_gather else count)),
                        group)
@@ -270,6 +274,13 @@ class Runner:
             text = str(error).encode()[:message_bytes - 1] + b"\0"
             ctypes.memmove(message, text, len(text))
             return _SYSTEM_ERROR
+
+    def _gather(self, members: tuple[int, ...]) -> Callable[..., Any]:
+        """How the members gather. Between hosts, NCCL's sends fill a link that its
+        rings, with fewer connections, do not."""
+        hosts = {self._hosts[member] for member in members}
+        return (_pytorch.all_gather_by_sends if self._is_cuda and len(hosts) > 1
+                else _pytorch.all_gather)
 
     def _find(self, address: int, count: int) -> torch.Tensor:
         """The bytes at an address."""
