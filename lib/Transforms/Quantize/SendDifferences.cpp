@@ -9,10 +9,12 @@
 #include "EncodeGather.h"
 #include "FormatOptions.h"
 #include "LocalValues.h"
+#include "Loops/LayerStacks.h"
 #include "mlir/IR/PatternMatch.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/Provenance.h"
 #include "zpp/Analysis/TypeBytes.h"
+#include "zpp/Dialect/Guest/LayerOps.h"
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
 #include "zpp/Transforms/Passes.h"
 #include "llvm/ADT/MapVector.h"
@@ -27,6 +29,39 @@ using namespace zpp;
 using namespace zpp::zero;
 
 namespace {
+/// A gather whose results are kept for the next step.
+struct KeptGather {
+  AllGatherOp gather;
+  /// The stack that its loop leaves, a layer in each iteration; none if it is
+  /// in no loop.
+  std::optional<WrittenStack> stack;
+  /// The entry of `zpp.state` that says what it gathers parts of.
+  SmallVector<NamedAttribute> source;
+
+  FromLocalOp getSource() const {
+    return AllGatherOp(gather).getOperand().getDefiningOp<FromLocalOp>();
+  }
+  /// The op that stands for it in the manual computation.
+  Operation *getTop() const {
+    return stack ? stack->loop.loop.getOperation()
+                 : AllGatherOp(gather).getOperation();
+  }
+  /// What a device keeps of `shard`: it, or a stack of it.
+  RankedTensorType getKeptType(ShardType shard) const {
+    RankedTensorType local = shard.getLocalType();
+    if (!stack)
+      return local;
+    SmallVector<int64_t> shape{stack->loop.trips};
+    llvm::append_range(shape, local.getShape());
+    return local.clone(shape);
+  }
+};
+
+/// The local parts of a device of what is sent and of what is gathered.
+struct OwnAndHeld {
+  Value own, held;
+};
+
 class SendDifferencesPass
     : public zpp::impl::SendDifferencesPassBase<SendDifferencesPass> {
 public:
@@ -45,17 +80,21 @@ public:
                 "expected a format i8 or i4 of differences, but got none");
       return signalPassFailure();
     }
-    llvm::MapVector<Operation *, SmallVector<AllGatherOp>> gathers;
+    // All is decided while nothing has changed.
+    llvm::MapVector<Operation *, SmallVector<KeptGather>> gathers;
     SmallVector<std::pair<AllGatherOp, LeftAlone>> refused;
     ManualComputations manuals;
     getOperation().walk([&](AllGatherOp gather) {
       if (!gather->hasAttr(kKeepAttr) || gather.getType().getQuant())
         return;
-      Decision<> decision = maySendDifference(gather, *quant, manuals);
-      if (decision)
-        gathers[gather->getParentOp()].push_back(gather);
-      else
+      KeptGather kept{gather, getKeptStack(gather), {}};
+      Decision<> decision = maySendDifference(kept, *quant, manuals);
+      if (!decision) {
         refused.push_back({gather, decision.getLeftAlone()});
+        return;
+      }
+      kept.source = describeSource(kept);
+      gathers[kept.getTop()->getParentOp()].push_back(std::move(kept));
     });
     FailureOr<QuantAttr> whole = parseFormat(getOperation(), "i8", block);
     if (failed(whole))
@@ -64,24 +103,37 @@ public:
       leaveAlone(gather, getArgument(), why);
       sendWhole(gather, *whole);
     }
-    // While nothing has changed.
-    llvm::DenseMap<Operation *, SmallVector<NamedAttribute>> sources;
     for (auto &[manual, group] : gathers)
-      for (AllGatherOp gather : group)
-        sources[gather] = getSource(gather);
-    for (auto &[manual, group] : gathers) {
-      SmallVector<CarriedTensor> tensors;
-      for (AllGatherOp gather : group)
-        rewrite(gather, sources[gather], *quant, tensors);
-      carryState(manual, tensors);
-    }
+      rewrite(manual, group, *quant);
   }
 
 private:
-  /// Whether differences of what `gather` moves may be sent, or whole values
+  /// The stack in which the loop around `gather` keeps what it gathers.
+  std::optional<WrittenStack> getKeptStack(AllGatherOp gather) {
+    std::optional<CountedLoop> loop =
+        getCountedLoop(gather->getParentOp(), provenances);
+    if (!loop || gather->getBlock() != &loop->getBody())
+      return std::nullopt;
+    for (unsigned index = 0; index < loop->loop.getNumCarried(); ++index) {
+      std::optional<WrittenStack> stack =
+          getWrittenStack(*loop, index, provenances);
+      if (!stack)
+        continue;
+      Operation *reshape = stack->layer.getDefiningOp();
+      Value layer =
+          reshape && movesData(reshape) ? reshape->getOperand(0) : stack->layer;
+      auto local = layer.getDefiningOp<ToLocalOp>();
+      if (local && local.getOperand() == gather.getResult())
+        return stack;
+    }
+    return std::nullopt;
+  }
+
+  /// Whether differences of what `kept` moves may be sent, or whole values
   /// must be.
-  static Decision<> maySendDifference(AllGatherOp gather, QuantAttr quant,
+  static Decision<> maySendDifference(const KeptGather &kept, QuantAttr quant,
                                       ManualComputations &manuals) {
+    AllGatherOp gather = kept.gather;
     ShardType from = gather.getOperand().getType();
     Type element = from.getGlobal().getElementType();
     if (!gather.getOperand().getDefiningOp<FromLocalOp>())
@@ -95,7 +147,7 @@ private:
       return LeftAlone("a slice of " + std::to_string(plain) +
                        " bytes would take " + std::to_string(wire) +
                        " as a difference");
-    if (!getCarryingFunction(gather, manuals))
+    if (!getCarryingFunction(kept.getTop(), manuals))
       return LeftAlone(kCarryReason.str());
     return Yes();
   }
@@ -111,11 +163,12 @@ private:
     encodeGather(gather, quant, kKeepAttr);
   }
 
-  /// Entries of `zpp.state` that say which elements of a weight a device keeps:
-  /// the weight's `shape`, the partitioned `dim`, and for each factor of it,
-  /// the most significant first, its size and the difference of the ids of
-  /// devices that are neighbours along it, 0 if it is held whole.
-  static SmallVector<NamedAttribute> describe(ShardType shard) {
+  /// Entries of `zpp.state` that say which elements of a weight, or of a stack
+  /// of them, a device keeps: the `shape`, the partitioned `dim`, and for each
+  /// factor of it, the most significant first, its size and the difference of
+  /// the ids of devices that are neighbours along it, 0 if it is held whole.
+  static SmallVector<NamedAttribute> describe(const KeptGather &kept,
+                                              ShardType shard) {
     Builder builder(shard.getContext());
     Mesh mesh = shard.getMesh().getMesh();
     SmallVector<int64_t> factors;
@@ -125,69 +178,137 @@ private:
           {size, factor.isWhole()
                      ? 0
                      : mesh.getStride(*factor.getAxis().resolve(mesh))});
-    return {
-        builder.getNamedAttr("dim", builder.getI64IntegerAttr(shard.getDim())),
+    SmallVector<int64_t> shape;
+    if (kept.stack)
+      shape.push_back(kept.stack->loop.trips);
+    int64_t dim = shard.getDim() + shape.size();
+    llvm::append_range(shape, shard.getGlobal().getShape());
+    SmallVector<NamedAttribute> entries{
+        builder.getNamedAttr("dim", builder.getI64IntegerAttr(dim)),
         builder.getNamedAttr("factors", builder.getDenseI64ArrayAttr(factors)),
-        builder.getNamedAttr("shape", builder.getDenseI64ArrayAttr(
-                                          shard.getGlobal().getShape()))};
+        builder.getNamedAttr("shape", builder.getDenseI64ArrayAttr(shape))};
+    llvm::append_range(entries, kept.source);
+    return entries;
   }
 
-  /// The argument of the step that `gather` gathers parts of, as an entry of
+  /// The argument of the step that `kept` gathers parts of, as an entry of
   /// `zpp.state`; none if it gathers something computed.
-  SmallVector<NamedAttribute> getSource(AllGatherOp gather) {
-    auto source = gather.getOperand().getDefiningOp<FromLocalOp>();
-    Provenance provenance = provenances.get(source.getLocal());
+  SmallVector<NamedAttribute> describeSource(const KeptGather &kept) {
+    Provenance provenance = provenances.get(kept.getSource().getLocal());
     if (!provenance.isStepInput)
       return {};
-    Builder builder(gather.getContext());
+    Builder builder(&getContext());
     int64_t number = cast<BlockArgument>(provenance.root).getArgNumber();
     return {builder.getNamedAttr("source", builder.getI64IntegerAttr(number))};
   }
 
-  void rewrite(AllGatherOp gather, ArrayRef<NamedAttribute> argument,
-               QuantAttr quant, SmallVectorImpl<CarriedTensor> &tensors) {
-    auto getEntries = [&](ShardType shard) {
-      SmallVector<NamedAttribute> entries = describe(shard);
-      llvm::append_range(entries, argument);
-      return entries;
-    };
+  /// Has the gathers of `manual` send differences to what the step before has
+  /// left, or leave what the next step takes.
+  void rewrite(Operation *manual, ArrayRef<KeptGather> group, QuantAttr quant) {
+    SmallVector<CarriedTensor> tensors;
+    llvm::MapVector<Operation *, SmallVector<size_t>> byLoop;
+    for (auto [number, kept] : llvm::enumerate(group)) {
+      ShardType from = kept.getSource().getType();
+      ShardType to = AllGatherOp(kept.gather).getType();
+      UnrealizedConversionCastOp own, held;
+      if (!start) {
+        own = createBefore(kept.getTop(), kept.getKeptType(from));
+        held = createBefore(kept.getTop(), kept.getKeptType(to));
+      }
+      tensors.push_back({own, {}, "own", describe(kept, from)});
+      tensors.push_back({held, {}, "held", describe(kept, to)});
+      if (kept.stack)
+        byLoop[kept.getTop()].push_back(number);
+    }
+    for (auto [number, kept] : llvm::enumerate(group)) {
+      if (kept.stack)
+        continue;
+      CarriedTensor &own = tensors[2 * number], &held = tensors[2 * number + 1];
+      OwnAndHeld before;
+      if (!start)
+        before = {own.before.getResult(0), held.before.getResult(0)};
+      OwnAndHeld after = keep(kept, before, quant);
+      own.after = after.own;
+      held.after = after.held;
+    }
+    for (auto &[loop, numbers] : byLoop)
+      rewriteLoop(loop, numbers, group, quant, tensors);
+    carryState(manual, tensors);
+  }
+
+  /// The same for the gathers of `loop`, which have these `numbers`. The stacks
+  /// of the step before stay as they are in all iterations, so that what one
+  /// gathers is known in the one before it.
+  void rewriteLoop(Operation *loop, ArrayRef<size_t> numbers,
+                   ArrayRef<KeptGather> group, QuantAttr quant,
+                   MutableArrayRef<CarriedTensor> tensors) {
+    OpBuilder builder(loop);
+    SmallVector<Value> inits;
+    for (size_t number : numbers) {
+      const KeptGather &kept = group[number];
+      if (!start)
+        inits.append({tensors[2 * number].before.getResult(0),
+                      tensors[2 * number + 1].before.getResult(0)});
+      inits.push_back(
+          createZeros(builder, loop->getLoc(),
+                      kept.getKeptType(kept.getSource().getType())));
+    }
+    unsigned added = loop->getNumResults();
+    Value counter = group[numbers.front()].stack->loop.counter;
+    WhileView extended = extendLoop(loop, inits);
+    SmallVector<Value> next;
+    for (size_t number : numbers) {
+      const KeptGather &kept = group[number];
+      Location loc = AllGatherOp(kept.gather).getLoc();
+      OwnAndHeld before;
+      if (!start) {
+        builder.setInsertionPoint(kept.gather);
+        auto takeLayer = [&] {
+          Value stack = extended.getCarried(added++);
+          next.push_back(stack);
+          return createLayerSlice(builder, loc, stack, counter);
+        };
+        before.own = takeLayer();
+        before.held = takeLayer();
+      }
+      Value own = keep(kept, before, quant).own;
+      builder.setInsertionPoint(extended.getYield());
+      next.push_back(createLayerUpdate(builder, loc, extended.getCarried(added),
+                                       own, counter));
+      tensors[2 * number].after = extended.getResult(added++);
+      tensors[2 * number + 1].after = extended.getResult(kept.stack->index);
+    }
+    extended.addNext(next);
+  }
+
+  /// What the next step takes of `kept`: what it gathers or, `before` given,
+  /// the sum of that and the difference, which takes the place of the gather.
+  OwnAndHeld keep(const KeptGather &kept, OwnAndHeld before, QuantAttr quant) {
+    AllGatherOp gather = kept.gather;
+    FromLocalOp source = kept.getSource();
     IRRewriter builder(gather);
-    builder.setInsertionPoint(gather);
     Location loc = gather.getLoc();
-    auto source = gather.getOperand().getDefiningOp<FromLocalOp>();
-    ShardType from = source.getType(), to = gather.getType();
     if (start) {
       builder.setInsertionPointAfter(gather);
-      tensors.push_back({{}, source.getLocal(), "own", getEntries(from)});
-      tensors.push_back(
-          {{}, getLocal(builder, loc, gather), "held", getEntries(to)});
-      return;
+      return {source.getLocal(), getLocal(builder, loc, gather)};
     }
-    CarriedTensor own{
-        createBefore(gather, from.getLocalType()), {}, "own", getEntries(from)};
-    CarriedTensor held{
-        createBefore(gather, to.getLocalType()), {}, "held", getEntries(to)};
-    auto asShard = [&](ShardType type, CarriedTensor tensor) {
-      return FromLocalOp::create(builder, loc, type,
-                                 tensor.before.getResult(0));
-    };
-    Value ownBefore = asShard(from, own);
-    Value sent = EncodeOp::create(builder, loc, from.withQuant(quant), source,
-                                  ownBefore);
+    ShardType from = source.getType(), to = gather.getType();
+    Value own = FromLocalOp::create(builder, loc, from, before.own);
+    Value held = FromLocalOp::create(builder, loc, to, before.held);
+    Value sent =
+        EncodeOp::create(builder, loc, from.withQuant(quant), source, own);
     auto moved = AllGatherOp::create(builder, loc, to.withQuant(quant), sent,
                                      gather.getAlong());
     copyOrigin(gather, moved);
     addGets(moved, kGetsDifferences);
     // The owner adds to its own part what it has sent, as everyone does.
     Value arrived =
-        DecodeOp::create(builder, loc, to, moved, asShard(to, held));
-    held.after = getLocal(builder, loc, arrived);
-    own.after = getLocal(builder, loc,
-                         DecodeOp::create(builder, loc, from, sent, ownBefore));
+        getLocal(builder, loc, DecodeOp::create(builder, loc, to, moved, held));
+    Value ownAfter =
+        getLocal(builder, loc, DecodeOp::create(builder, loc, from, sent, own));
     remarkRewrite(moved, getArgument(), "sends the difference to what is held");
-    replaceWithLocal(builder, gather, held.after);
-    tensors.push_back(own);
-    tensors.push_back(held);
+    replaceWithLocal(builder, gather, arrived);
+    return {ownAfter, arrived};
   }
 
   ProvenanceAnalysis provenances;

@@ -187,7 +187,8 @@ bool SecondaryPlanner::canKeepInIteration(const SecondaryPlan &plan,
   if (ancestors.front() == forward.getOperation())
     return keepInBlock(within, /*computations=*/{}).has_value();
   std::optional<KeepInLoop> inLoop = keepInLoop(within, ancestors);
-  return !plan.isBetweenSteps && inLoop && isKnownAhead(*inLoop, forward);
+  return !(plan.isBetweenSteps && isFrozen(forward)) && inLoop &&
+         isKnownAhead(*inLoop, forward);
 }
 
 static int64_t countLoopsAround(Operation *op) {

@@ -26,7 +26,7 @@ SecondaryPlanner::SecondaryPlanner(ModuleOp module, StringRef secondary,
                                    int64_t inIterations)
     : module(module), secondary(secondary), betweenSteps(betweenSteps),
       inIterations(inIterations), gathers(module) {
-  if (betweenSteps == BetweenSteps::Frozen)
+  if (betweenSteps != BetweenSteps::None)
     frozen.emplace(module);
 }
 
@@ -52,11 +52,7 @@ FailureOr<WeightDecision> SecondaryPlanner::decide(ArrayRef<AllGatherOp> group,
                                                    LinksOption &links) {
   AllGatherOp forward = group.front();
   SmallVector<AllGatherOp> all(group);
-  bool isBetweenSteps =
-      betweenSteps == BetweenSteps::All ||
-      (frozen &&
-       !frozen->getSources(getSource(forward).getLocal(), /*anySlice=*/true)
-            .empty());
+  bool isBetweenSteps = betweenSteps == BetweenSteps::All || isFrozen(forward);
   FailureOr<Decision<SecondaryAxes>> axes =
       getSecondaryAxes(forward, secondary, isBetweenSteps);
   if (failed(axes))
@@ -111,6 +107,12 @@ FailureOr<WeightDecision> SecondaryPlanner::decide(ArrayRef<AllGatherOp> group,
   if (!slower.empty())
     return leaveAlone(slower);
   return WeightDecision{all, std::move(plan)};
+}
+
+bool SecondaryPlanner::isFrozen(AllGatherOp gather) {
+  return frozen &&
+         !frozen->getSources(getSource(gather).getLocal(), /*anySlice=*/true)
+              .empty();
 }
 
 void SecondaryPlanner::splitBesideOthers(
@@ -217,10 +219,14 @@ Decision<PlaceToKeep> SecondaryPlanner::choosePlace(ArrayRef<AllGatherOp> group,
   Block *common = getCommonBlock(group);
   if (!common)
     return LeftAlone("the gathers of its weight have no region in common");
-  // What is to be kept for the next step must leave the loop.
-  if (isBetweenSteps)
+  // What is to be kept for the next step must leave the loop: as a stack that
+  // it writes, or gathered in front of it.
+  if (isBetweenSteps) {
+    if (std::optional<KeepInLoop> kept = keepBetweenSteps(group))
+      return PlaceToKeep{std::move(*kept)};
     if (std::optional<HoistStack> stack = hoistWithinComputation(group))
       return PlaceToKeep{std::move(*stack)};
+  }
   if (std::optional<HoistStack> stack = hoistOnce(group))
     return PlaceToKeep{std::move(*stack)};
   SmallVector<Operation *> ancestors =
@@ -457,6 +463,24 @@ SecondaryPlanner::keepInLoop(ArrayRef<AllGatherOp> group,
     kept.indices.push_back(index);
   }
   return kept;
+}
+
+/// The same for weights that differ from step to step, where the loop stands in
+/// the manual computation itself, which passes on what it leaves.
+std::optional<KeepInLoop>
+SecondaryPlanner::keepBetweenSteps(ArrayRef<AllGatherOp> group) {
+  AllGatherOp forward = group.front();
+  Block *around = getCommonBlock(group);
+  if (forward->getBlock() == around ||
+      !gathers.getManuals().contains(around->getParentOp()) ||
+      isFrozen(forward))
+    return std::nullopt;
+  SmallVector<Operation *> ancestors =
+      llvm::map_to_vector(group, [&](AllGatherOp gather) {
+        return around->findAncestorOpInBlock(*gather.getOperation());
+      });
+  std::optional<KeepInLoop> kept = keepInLoop(group, ancestors);
+  return kept && isKnownAhead(*kept, forward) ? kept : std::nullopt;
 }
 
 /// True if the schedule can gather what `forward` gathers in the iteration
