@@ -10,6 +10,7 @@
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/IRMapping.h"
 #include "zpp/Analysis/Schedule.h"
+#include "zpp/Dialect/Guest/LayerOps.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "llvm/ADT/SetVector.h"
 
@@ -130,19 +131,24 @@ bool IterationValues::canGet(Value value) const {
 // The first and the next iteration
 //===----------------------------------------------------------------------===//
 
-ShiftedValues::ShiftedValues(Operation *op)
-    : loop(op), body(&loop.getBody()),
+ShiftedValues::ShiftedValues(Operation *op, bool readsStacks)
+    : loop(op), body(&loop.getBody()), readsStacks(readsStacks),
       first(recompute([this](OpBuilder &, BlockArgument argument) {
         return loop.getInit(argument.getArgNumber());
       })),
       current(recompute(
           [](OpBuilder &, BlockArgument argument) { return argument; })),
-      next(recompute([this](OpBuilder &builder, BlockArgument argument) {
-        unsigned number = argument.getArgNumber();
-        return loop.isInvariant(number)
-                   ? Value(argument)
-                   : current.get(builder, loop.getNext(number));
-      })),
+      next(recompute(
+          [this](OpBuilder &builder, BlockArgument argument) -> Value {
+            unsigned number = argument.getArgNumber();
+            if (loop.isInvariant(number))
+              return argument;
+            // A stack is as this iteration leaves it.
+            Value value = loop.getNext(number);
+            return cast<ShapedType>(value.getType()).getRank() > 0
+                       ? value
+                       : current.get(builder, value);
+          })),
       again(recompute(
           [](OpBuilder &, BlockArgument argument) { return argument; })) {}
 
@@ -177,12 +183,48 @@ bool ShiftedValues::isPossible(Value value) {
       result = !body->getParent()->isAncestor(value.getParentRegion());
     else if (isBarrier(op))
       result = isPossible(getPassed(value));
+    else if (getWrite(op))
+      result = llvm::all_of(op->getOperands().drop_front(),
+                            [&](Value v) { return isPossible(v); });
     else
       result = mayRepeat(op, Effort::Scalars) &&
                llvm::all_of(op->getOperands(),
                             [&](Value v) { return isPossible(v); });
   }
   return possible[value] = result;
+}
+
+Operation *ShiftedValues::getWrite(Operation *read) const {
+  Value index = readsStacks ? getReadLayer(read) : Value();
+  auto stack =
+      index ? dyn_cast<BlockArgument>(read->getOperand(0)) : BlockArgument();
+  if (!stack || stack.getOwner() != body)
+    return nullptr;
+  unsigned number = stack.getArgNumber();
+  Operation *write = loop.getNext(number).getDefiningOp();
+  return write && write->getBlock() == body &&
+                 getWrittenLayer(write) == index &&
+                 write->getOperand(0) == stack &&
+                 loop.getConditionArgument(number).use_empty()
+             ? write
+             : nullptr;
+}
+
+SmallVector<Operation *> ShiftedValues::getWrites(Value value) const {
+  llvm::SetVector<Operation *> ops;
+  SmallVector<Operation *> writes;
+  auto visit = [&](Value from) {
+    Operation *op = from.getDefiningOp();
+    if (op && op->getBlock() == body)
+      ops.insert(op);
+  };
+  visit(value);
+  for (size_t i = 0; i < ops.size(); ++i) {
+    if (Operation *write = getWrite(ops[i]))
+      writes.push_back(write);
+    llvm::for_each(ops[i]->getOperands(), visit);
+  }
+  return writes;
 }
 
 bool ShiftedValues::changes(Value value) {

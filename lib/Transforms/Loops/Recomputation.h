@@ -83,13 +83,20 @@ private:
 /// Values of the body of a loop as they are in its first or its next iteration.
 class ShiftedValues {
 public:
-  explicit ShiftedValues(mlir::Operation *loop);
+  /// With `readsStacks`, layers are known that an iteration reads from a stack,
+  /// `stablehlo.dynamic_slice`, and then writes there. The next iteration reads
+  /// what this one has written (getWrites).
+  explicit ShiftedValues(mlir::Operation *loop, bool readsStacks = false);
   ShiftedValues(const ShiftedValues &) = delete;
 
   /// True if `value` depends only on values that the loop carries unchanged and
   /// on scalars, such as the loop's counter, that depend only on such values
   /// themselves.
   bool isPossible(mlir::Value value);
+
+  /// The ops that write to the stacks from which `value` takes layers.
+  /// getNext(value) reads their results, wherever they are.
+  llvm::SmallVector<mlir::Operation *> getWrites(mlir::Value value) const;
 
   /// True if `value` may differ between iterations. isPossible(value) must be
   /// true.
@@ -114,6 +121,9 @@ public:
   }
 
 private:
+  /// The op that writes a layer to a stack after `read` has taken it from
+  /// there; null if `read` is something else.
+  mlir::Operation *getWrite(mlir::Operation *read) const;
   bool argumentChanges(mlir::BlockArgument argument) const;
   /// A recomputation of values of the body. `getArgument` says what an argument
   /// of the body is at the other place.
@@ -123,6 +133,7 @@ private:
 
   WhileView loop;
   mlir::Block *body;
+  bool readsStacks;
   llvm::DenseMap<mlir::Value, bool> possible;
   /// The ops of the body whose results differ between iterations; computed on
   /// the first use.

@@ -236,49 +236,51 @@ private:
     carryState(manual, tensors);
   }
 
-  /// The same for the gathers of `loop`, which have these `numbers`. The stacks
-  /// of the step before stay as they are in all iterations, so that what one
-  /// gathers is known in the one before it.
+  /// The same for the gathers of `loop`, which have these `numbers`: each
+  /// iteration takes a layer from the stacks that the step before has left, and
+  /// writes it there again.
   void rewriteLoop(Operation *loop, ArrayRef<size_t> numbers,
                    ArrayRef<KeptGather> group, QuantAttr quant,
                    MutableArrayRef<CarriedTensor> tensors) {
     OpBuilder builder(loop);
-    SmallVector<Value> inits;
+    SmallVector<Value> inits, replaced;
     for (size_t number : numbers) {
       const KeptGather &kept = group[number];
-      if (!start)
-        inits.append({tensors[2 * number].before.getResult(0),
-                      tensors[2 * number + 1].before.getResult(0)});
-      inits.push_back(
-          createZeros(builder, loop->getLoc(),
-                      kept.getKeptType(kept.getSource().getType())));
+      if (start) {
+        inits.push_back(
+            createZeros(builder, loop->getLoc(),
+                        kept.getKeptType(kept.getSource().getType())));
+        continue;
+      }
+      inits.push_back(tensors[2 * number].before.getResult(0));
+      OpOperand &held = loop->getOpOperand(kept.stack->index);
+      replaced.push_back(held.get());
+      held.set(tensors[2 * number + 1].before.getResult(0));
     }
-    unsigned added = loop->getNumResults();
+    unsigned first = loop->getNumResults();
     Value counter = group[numbers.front()].stack->loop.counter;
     WhileView extended = extendLoop(loop, inits);
     SmallVector<Value> next;
-    for (size_t number : numbers) {
+    for (auto [added, number] : llvm::enumerate(numbers)) {
       const KeptGather &kept = group[number];
       Location loc = AllGatherOp(kept.gather).getLoc();
+      Value own = extended.getCarried(first + added);
       OwnAndHeld before;
       if (!start) {
         builder.setInsertionPoint(kept.gather);
-        auto takeLayer = [&] {
-          Value stack = extended.getCarried(added++);
-          next.push_back(stack);
-          return createLayerSlice(builder, loc, stack, counter);
-        };
-        before.own = takeLayer();
-        before.held = takeLayer();
+        before = {createLayerSlice(builder, loc, own, counter),
+                  createLayerSlice(builder, loc,
+                                   extended.getCarried(kept.stack->index),
+                                   counter)};
       }
-      Value own = keep(kept, before, quant).own;
+      Value layer = keep(kept, before, quant).own;
       builder.setInsertionPoint(extended.getYield());
-      next.push_back(createLayerUpdate(builder, loc, extended.getCarried(added),
-                                       own, counter));
-      tensors[2 * number].after = extended.getResult(added++);
+      next.push_back(createLayerUpdate(builder, loc, own, layer, counter));
+      tensors[2 * number].after = extended.getResult(first + added);
       tensors[2 * number + 1].after = extended.getResult(kept.stack->index);
     }
     extended.addNext(next);
+    eraseIfDead(replaced);
   }
 
   /// What the next step takes of `kept`: what it gathers or, `before` given,

@@ -15,6 +15,7 @@
 #include "FormatOptions.h"
 #include "LocalValues.h"
 #include "Loops/Deferral.h"
+#include "mlir/Analysis/SliceAnalysis.h"
 #include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Dialect/Guest/While.h"
@@ -94,8 +95,12 @@ private:
         continue;
       int64_t size = getBytes(start.getOutputs().getTypes());
       std::string reason = getFewIterations(body);
-      if (!llvm::all_of(start.getInputs(),
-                        [&](Value input) { return inputs.isPossible(input); }))
+      if (!llvm::all_of(start.getInputs(), [&](Value input) {
+            return inputs.isPossible(input) &&
+                   llvm::all_of(inputs.getWrites(input), [&](Operation *write) {
+                     return followsFrom(write, start.getWait());
+                   });
+          }))
         reason = "its operand in the next iteration is not known in this one";
       if (reason.empty())
         reason = getExcess(bytes, size);
@@ -107,6 +112,33 @@ private:
       result.push_back(start);
     }
     return result;
+  }
+
+  /// True if `write` writes what `wait` returns to a stack, possibly in another
+  /// shape.
+  static bool followsFrom(Operation *write, WaitOp wait) {
+    Operation *source = write->getOperand(1).getDefiningOp();
+    while (source && source != wait && movesData(source) && !isJoin(source))
+      source = source->getOperand(0).getDefiningOp();
+    return source == wait;
+  }
+
+  /// Moves `ops` of `body`, and those that they follow from, to its begin. They
+  /// must not depend on others.
+  static void moveToBegin(ArrayRef<Operation *> ops, Block &body) {
+    llvm::SetVector<Operation *> moved;
+    for (Operation *op : ops) {
+      // Operands come before their readers.
+      BackwardSliceOptions options;
+      options.filter = [&](Operation *other) {
+        return other->getBlock() == &body;
+      };
+      options.inclusive = true;
+      (void)getBackwardSlice(op, &moved, options);
+    }
+    Operation *first = &body.front();
+    for (Operation *op : moved)
+      op->moveBefore(first);
   }
 
   /// A scatter, and when its gradient is there.
@@ -324,10 +356,11 @@ private:
 
   void rotate(Operation *loop) {
     ShiftedValues inputs(loop);
+    ShiftedValues weights(loop, /*readsStacks=*/true);
     Block &body = WhileView(loop).getBody();
     budget = getBudget(body);
     int64_t bytes = 0;
-    SmallVector<StartOp> gathers = getGathers(loop, inputs, bytes);
+    SmallVector<StartOp> gathers = getGathers(loop, weights, bytes);
     std::vector<Deferral> scatters = getScatters(loop, inputs, bytes);
     if (gathers.empty() && scatters.empty())
       return;
@@ -335,17 +368,19 @@ private:
     OpBuilder builder = OpBuilder::atBlockBegin(&body);
     Carried carried;
     SmallVector<Value> gathered;
+    SmallVector<Operation *> writes;
     for (StartOp start : gathers) {
       // Gather for the first iteration before the loop.
       SmallVector<Value> first =
           llvm::map_to_vector(start.getInputs(), [&](Value input) {
-            return inputs.getFirst(outside, input);
+            return weights.getFirst(outside, input);
           });
       WaitOp ahead = createTransfer(outside, start, first);
       // Gather for the next iteration in each one.
       SmallVector<Value> next =
           llvm::map_to_vector(start.getInputs(), [&](Value input) {
-            return inputs.getNext(builder, input);
+            llvm::append_range(writes, weights.getWrites(input));
+            return weights.getNext(builder, input);
           });
       WaitOp wait = createTransfer(builder, start, next);
       for (auto [initial, value] :
@@ -385,6 +420,9 @@ private:
       scatter.finish(extended.getOperation());
     for (auto [index, value] : llvm::enumerate(gathered))
       value.replaceAllUsesWith(body.getArgument(first + index));
+    // What this iteration has gathered is in the stacks before the next one
+    // reads them.
+    moveToBegin(writes, body);
     for (StartOp start : gathers) {
       SmallVector<Value> values(start.getInputs());
       start.getWait().erase();

@@ -4,6 +4,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -137,9 +138,27 @@ def load_flat(step: Step, compiler_options: dict | None = None
         return exported.call(*leaves)
 
     call.__name__ = exported.fun_name
+    options = compiler_options or {}
+    if step.uses_runtime and "cuda" in exported.platforms and _can_say(_FUSES_SLICES):
+        options = {_FUSES_SLICES: False, **options}
     return jax.jit(call, donate_argnums=(
         *step.donated, *range(first, len(exported.in_avals))),
-                   compiler_options=compiler_options)
+                   compiler_options=options or None)
+
+
+#: XLA:GPU fuses slices with the custom calls that read them. What such a call ties or
+#: updates in place would be copied then.
+_FUSES_SLICES = "xla_gpu_enable_dynamic_slice_fusion"
+
+
+@functools.cache
+def _can_say(option: str) -> bool:
+    """Whether this version of XLA has a compiler option."""
+    try:
+        jax.jit(lambda: 0, compiler_options={option: False}).lower().compile()
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
 
 
 def check_not_traced(leaves: Sequence[Any]) -> None:
