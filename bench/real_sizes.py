@@ -74,6 +74,8 @@ def main():
     parser.add_argument("--micro-batches", type=int, default=1, metavar="N",
                         help="steps of so many micro-batches, each of the size's "
                              "tokens, whose\ngradients cross the nodes once")
+    parser.add_argument("--weights", metavar="FORMAT",
+                        help="in place of the default, such as i4:delta")
     args = parser.parse_args()
     for size in args.sizes:
         if size not in SIZES:
@@ -104,6 +106,7 @@ def main():
                     step, mesh=",".join(f"{name}:{count}"
                                         for name, count in mesh),
                     device="h100", links=f"node={link}gbit,gpu=400gbyte",
+                    weights=args.weights,
                     tuning=zpp.Tuning(prefetch_bytes=args.prefetch_bytes))
                 fsdp, default = plan["FSDP"], plan[
                     "ZeRO++" if args.micro_batches == 1

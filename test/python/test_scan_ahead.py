@@ -56,11 +56,18 @@ FORMS = {
 }
 
 
+#: Forms in which differences are sent in the iterations, rather than before the loop.
+IN_ITERATIONS = {"scan", "odd", "unrolled", "short", "policy-dots",
+                 "policy-everything-again", "micro-batches"}
+
+
+@pytest.mark.parametrize("weights", ["i8", "i4:delta"])
 @pytest.mark.parametrize("name", FORMS)
-def test_gathers_of_a_loop_change_no_bit(name):
+def test_gathers_of_a_loop_change_no_bit(name, weights):
     """Against XLA's collectives, with all layers gathered before the loop."""
     form = FORMS[name]
-    options = {"compiler_options": FAST, "mesh": forms.MESH, **ALL_ON}
+    options = {"compiler_options": FAST, "mesh": forms.MESH, **ALL_ON,
+               "weights": weights}
     fast = zpp.jit(form.step, target="cpu", **options)
     assert same_bits(forms.run(form, fast), forms.run(
         form, zpp.jit(form.step, target="portable", **options)))
@@ -68,3 +75,8 @@ def test_gathers_of_a_loop_change_no_bit(name):
     report = fast.report()
     assert forms.sent(report, "before", role="weight", phase="backward") > 0
     assert forms.sent(report, "after", role="weight", phase="backward") == 0
+    if weights == "i4:delta":
+        # Stacks of layers, or layers in the dim of the weight.
+        layouts = fast.rewritten().step.state.layouts.values()
+        assert {len(layout.shape) for layout in layouts} == {
+            3 if name in IN_ITERATIONS else 2}

@@ -40,6 +40,15 @@ zpp::getWrittenStack(const CountedLoop &counted, unsigned index,
   return WrittenStack{counted, index, update->getOperand(1)};
 }
 
+zero::AllGatherOp zpp::getGathered(const WrittenStack &stack) {
+  Operation *reshape = stack.layer.getDefiningOp();
+  Value layer =
+      reshape && movesData(reshape) ? reshape->getOperand(0) : stack.layer;
+  auto local = layer.getDefiningOp<zero::ToLocalOp>();
+  return local ? local.getOperand().getDefiningOp<zero::AllGatherOp>()
+               : zero::AllGatherOp();
+}
+
 /// Adds the reads of `value`, which holds the stack.
 static void findReads(Value value, const WrittenStack &stack, StackReads &reads,
                       ProvenanceAnalysis &provenances) {

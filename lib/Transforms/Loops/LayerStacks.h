@@ -16,6 +16,7 @@
 
 #include "mlir/IR/Builders.h"
 #include "zpp/Analysis/Loops/CountedLoop.h"
+#include "zpp/Dialect/Zero/IR/Zero.h"
 
 namespace zpp {
 
@@ -59,6 +60,10 @@ struct WrittenStack {
 std::optional<WrittenStack> getWrittenStack(const CountedLoop &loop,
                                             unsigned index,
                                             ProvenanceAnalysis &provenances);
+
+/// The gather of which each iteration writes the result to `stack`; null if it
+/// writes something else.
+zero::AllGatherOp getGathered(const WrittenStack &stack);
 
 /// The reads of a stack in other loops.
 struct StackReads {

@@ -7,6 +7,7 @@
 
 #include "EncodeGather.h"
 #include "FormatOptions.h"
+#include "Loops/LayerStacks.h"
 #include "zpp/Analysis/Provenance.h"
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Analysis/TypeBytes.h"
@@ -68,8 +69,20 @@ private:
         gather.getOperand().getDefiningOp<AllGatherOp>())
       return true;
     auto source = gather.getOperand().getDefiningOp<FromLocalOp>();
-    return source &&
-           provenances.get(source.getLocal()).root.getDefiningOp<AllGatherOp>();
+    if (!source)
+      return false;
+    Value root = provenances.get(source.getLocal()).root;
+    if (root.getDefiningOp<AllGatherOp>())
+      return true;
+    // A layer of those that a loop has left.
+    auto result = dyn_cast<OpResult>(root);
+    std::optional<CountedLoop> loop =
+        result ? getCountedLoop(result.getOwner(), provenances) : std::nullopt;
+    std::optional<WrittenStack> stack =
+        loop ? getWrittenStack(*loop, result.getResultNumber(), provenances)
+             : std::nullopt;
+    AllGatherOp kept = stack ? getGathered(*stack) : AllGatherOp();
+    return kept && kept->hasAttr(kKeepAttr);
   }
 
   /// The time of a gather on the links of `model`, plain and quantized.

@@ -117,13 +117,7 @@ private:
     for (unsigned index = 0; index < loop->loop.getNumCarried(); ++index) {
       std::optional<WrittenStack> stack =
           getWrittenStack(*loop, index, provenances);
-      if (!stack)
-        continue;
-      Operation *reshape = stack->layer.getDefiningOp();
-      Value layer =
-          reshape && movesData(reshape) ? reshape->getOperand(0) : stack->layer;
-      auto local = layer.getDefiningOp<ToLocalOp>();
-      if (local && local.getOperand() == gather.getResult())
+      if (stack && getGathered(*stack) == gather)
         return stack;
     }
     return std::nullopt;

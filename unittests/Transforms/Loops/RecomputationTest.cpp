@@ -18,7 +18,8 @@ namespace {
 
 /// A loop that negates each layer of a stack, casts the result, and writes it
 /// to another stack, which a second loop reads and adds up.
-std::string getLoops(const std::string &update = "%i") {
+std::string getLoops(const std::string &update = "%i",
+                     const std::string &more = "") {
   std::string first =
       makeLoop("%r:3", 4, "%stack, %out", "tensor<4x8xf32>, tensor<4x8xf32>",
                "%s: tensor<4x8xf32>, %o: tensor<4x8xf32>",
@@ -29,6 +30,8 @@ std::string getLoops(const std::string &update = "%i") {
            : (tensor<1x8xf32>) -> tensor<1x8xf32>
          %product = "stablehlo.dot_general"(%square, %layer) {tag = "product"}
            : (tensor<1x1xf32>, tensor<1x8xf32>) -> tensor<1x8xf32>
+         )" + more +
+                   R"(
          %next = "stablehlo.dynamic_update_slice"(%o, %negated, )" +
                    update + R"(, %c0) {tag = "update"}
            : (tensor<4x8xf32>, tensor<1x8xf32>, tensor<i32>, tensor<i32>)
@@ -123,6 +126,33 @@ TEST(RecomputationTest, ValuesOfTheFirstAndTheNextIteration) {
   ASSERT_TRUE(counter);
   EXPECT_TRUE(isNamed(counter, "stablehlo.add"));
   EXPECT_EQ(counter->getOperand(0), WhileView(loop).getCarried(0));
+}
+
+TEST(RecomputationTest, LayersOfStacksThatTheLoopUpdates) {
+  const char *read = R"(%mine = "stablehlo.dynamic_slice"(%o, %i, %c0)
+      <{slice_sizes = array<i64: 1, 8>}> {tag = "mine"}
+      : (tensor<4x8xf32>, tensor<i32>, tensor<i32>) -> tensor<1x8xf32>)";
+  ParsedModule module(getLoops("%i", read));
+  Operation *loop = module.op("loop"), *update = module.op("update");
+  Value mine = module.value("mine");
+  EXPECT_FALSE(ShiftedValues(loop).isPossible(mine));
+
+  ShiftedValues values(loop, /*readsStacks=*/true);
+  EXPECT_TRUE(values.isPossible(mine));
+  EXPECT_TRUE(values.changes(mine));
+  EXPECT_EQ(values.getWrites(mine), SmallVector<Operation *>{update});
+  EXPECT_TRUE(values.getWrites(module.value("layer")).empty());
+  OpBuilder outside(loop);
+  EXPECT_EQ(values.getFirst(outside, mine).getDefiningOp()->getOperand(0),
+            module.input(1));
+  OpBuilder inside(&WhileView(loop).getBody().back());
+  EXPECT_EQ(values.getNext(inside, mine).getDefiningOp()->getOperand(0),
+            update->getResult(0));
+
+  // Another layer than the one that it has read.
+  ParsedModule other(getLoops("%c0", read));
+  EXPECT_FALSE(ShiftedValues(other.op("loop"), /*readsStacks=*/true)
+                   .isPossible(other.value("mine")));
 }
 
 TEST(LayerStacksTest, FindsWhatALoopWritesAndWhoReadsIt) {
