@@ -74,8 +74,8 @@ def main():
     parser.add_argument("--micro-batches", type=int, default=1, metavar="N",
                         help="steps of so many micro-batches, each of the size's "
                              "tokens, whose\ngradients cross the nodes once")
-    parser.add_argument("--weights", metavar="FORMAT",
-                        help="in place of the default, such as i4:delta")
+    parser.add_argument("--differences", action="store_true",
+                        help="weights=i4:delta in place of the default")
     args = parser.parse_args()
     for size in args.sizes:
         if size not in SIZES:
@@ -106,11 +106,12 @@ def main():
                     step, mesh=",".join(f"{name}:{count}"
                                         for name, count in mesh),
                     device="h100", links=f"node={link}gbit,gpu=400gbyte",
-                    weights=args.weights,
+                    weights="i4:delta" if args.differences else None,
                     tuning=zpp.Tuning(prefetch_bytes=args.prefetch_bytes))
-                fsdp, default = plan["FSDP"], plan[
-                    "ZeRO++" if args.micro_batches == 1
-                    else "ZeRO++, once per update"]
+                row = "differences" if args.differences else "ZeRO++"
+                if args.micro_batches > 1:
+                    row += ", once per update"
+                fsdp, default = plan["FSDP"], plan[row]
                 busy = max(default.compute, *default.busy.values())
                 bound = find_bound(default)
                 table.row([f"{size}, {form}", f"{link:g}",
