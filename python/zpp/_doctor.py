@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 import zpp
 from zpp._cache import find_base, open_cache_folder
 from zpp._compiler import find_bundler, find_compiler
-from zpp._library import call, find_library
+from zpp._library import RankDesc, WorldDesc, call, find_library
 
 #: The oldest versions that zpp works with.
 OLDEST_JAX = "0.10.2"
@@ -213,24 +213,6 @@ def check_runtime() -> str:
     return f"interface {major}.{minor}, {', '.join(paths)}"
 
 
-class _WorldDesc(ctypes.Structure):
-    """The beginning of zpp_rt_world_desc."""
-
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t), ("backend", ctypes.c_char_p),
-        ("mesh", ctypes.c_char_p), ("time_limit_usec", ctypes.c_int64),
-        ("trace", ctypes.c_int64), ("rendezvous", ctypes.c_char_p),
-        ("on_failure", ctypes.c_void_p),
-        ("on_failure_context", ctypes.c_void_p), ("exchanges", ctypes.c_void_p)]
-
-
-class _RankDesc(ctypes.Structure):
-    """zpp_rt_rank_desc."""
-
-    _fields_ = [("struct_size", ctypes.c_size_t), ("index", ctypes.c_int64),
-                ("device", ctypes.c_int64)]
-
-
 def check_back_end() -> str:
     """Whether the runtime's kernels work on the first GPU."""
     try:
@@ -238,15 +220,15 @@ def check_back_end() -> str:
     except OSError as error:
         raise Missing(str(error), _build()) from None
     world, rank = ctypes.c_void_p(), ctypes.c_void_p()
-    desc = _WorldDesc(ctypes.sizeof(_WorldDesc), b"cuda", b"gpu:1")
+    desc = WorldDesc(ctypes.sizeof(WorldDesc), b"cuda", b"gpu:1")
     try:
         call(library, "zpp_rt_world_create", ctypes.byref(desc),
              ctypes.byref(world))
     except RuntimeError as error:
         raise Missing(str(error), "make build CUDA=yes") from None
     try:
-        call(library, "zpp_rt_rank_create", world, ctypes.byref(_RankDesc(
-            ctypes.sizeof(_RankDesc), 0, 0)), ctypes.byref(rank))
+        call(library, "zpp_rt_rank_create", world, ctypes.byref(RankDesc(
+            ctypes.sizeof(RankDesc), 0, 0)), ctypes.byref(rank))
         library.zpp_rt_rank_destroy(rank)
     except RuntimeError as error:
         try:

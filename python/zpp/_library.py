@@ -1,10 +1,30 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The shared libraries of the runtime, which front ends load with ctypes."""
+"""The shared libraries of the runtime, which front ends load with ctypes, and what
+these take."""
 
 import ctypes
 import os
 import pathlib
+
+
+class WorldDesc(ctypes.Structure):
+    """The beginning of zpp_rt_world_desc: all but the secret of processes that meet
+    at a rendezvous."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t), ("backend", ctypes.c_char_p),
+        ("mesh", ctypes.c_char_p), ("time_limit_usec", ctypes.c_int64),
+        ("trace", ctypes.c_int64), ("rendezvous", ctypes.c_char_p),
+        ("on_failure", ctypes.c_void_p),
+        ("on_failure_context", ctypes.c_void_p), ("exchanges", ctypes.c_void_p)]
+
+
+class RankDesc(ctypes.Structure):
+    """zpp_rt_rank_desc."""
+
+    _fields_ = [("struct_size", ctypes.c_size_t), ("index", ctypes.c_int64),
+                ("device", ctypes.c_int64)]
 
 
 def find_library(name: str) -> str:

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from zpp._library import call, find_library
+from zpp._library import RankDesc, WorldDesc, call, find_library
 from zpp._measures import OnMeasure, collect
 from zpp.torch import _pytorch
 from zpp.torch._bucket import Compiled
@@ -45,25 +45,6 @@ class _Exchanges(ctypes.Structure):
     _fields_ = [
         ("struct_size", ctypes.c_size_t), ("all_to_all", _ExchangeFunction),
         ("all_gather", _ExchangeFunction), ("context", ctypes.c_void_p)]
-
-
-class _WorldDesc(ctypes.Structure):
-    """zpp_rt_world_desc."""
-
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t), ("backend", ctypes.c_char_p),
-        ("mesh", ctypes.c_char_p), ("time_limit_usec", ctypes.c_int64),
-        ("trace", ctypes.c_int64), ("rendezvous", ctypes.c_char_p),
-        ("on_failure", ctypes.c_void_p),
-        ("on_failure_context", ctypes.c_void_p),
-        ("exchanges", ctypes.POINTER(_Exchanges))]
-
-
-class _RankDesc(ctypes.Structure):
-    """zpp_rt_rank_desc."""
-
-    _fields_ = [("struct_size", ctypes.c_size_t), ("index", ctypes.c_int64),
-                ("device", ctypes.c_int64)]
 
 
 #: Process groups for exchanges, the caller's or made here, by the group that
@@ -184,16 +165,16 @@ class Runner:
                 self._exchange, False)),
             all_gather=_ExchangeFunction(functools.partial(
                 self._exchange, True)))
-        desc = _WorldDesc(
-            struct_size=ctypes.sizeof(_WorldDesc), backend=device.type.encode(),
+        desc = WorldDesc(
+            struct_size=ctypes.sizeof(WorldDesc), backend=device.type.encode(),
             mesh=describe(tiers).encode(),
-            exchanges=ctypes.pointer(self._functions))
+            exchanges=ctypes.addressof(self._functions))
         # Both live as long as the process: functions may be under way.
         self._world, self._rank = ctypes.c_void_p(), ctypes.c_void_p()
         call(library, "zpp_rt_world_create", ctypes.byref(desc),
               ctypes.byref(self._world))
-        rank = _RankDesc(
-            struct_size=ctypes.sizeof(_RankDesc), index=group.rank(),
+        rank = RankDesc(
+            struct_size=ctypes.sizeof(RankDesc), index=group.rank(),
             device=device.index if self._is_cuda else -1)
         call(library, "zpp_rt_rank_create", self._world, ctypes.byref(rank),
               ctypes.byref(self._rank))
@@ -367,9 +348,9 @@ def _library() -> ctypes.CDLL:
     text = (ctypes.c_char_p, ctypes.c_size_t)
     handle = ctypes.POINTER(ctypes.c_void_p)
     library.zpp_rt_world_create.argtypes = (
-        ctypes.POINTER(_WorldDesc), handle, *text)
+        ctypes.POINTER(WorldDesc), handle, *text)
     library.zpp_rt_rank_create.argtypes = (
-        ctypes.c_void_p, ctypes.POINTER(_RankDesc), handle, *text)
+        ctypes.c_void_p, ctypes.POINTER(RankDesc), handle, *text)
     library.zpp_rt_world_measure.argtypes = (
         ctypes.c_void_p, ctypes.c_int64, *text)
     library.zpp_rt_world_visit_measures.argtypes = (
