@@ -18,7 +18,7 @@ from zpp.jax._load import Program, check_not_traced, find_mesh
 from zpp.jax._metrics import Gauge, Guard
 from zpp.jax._rewrite import find_device, module_of_step, rewrite_step
 from zpp.jax._rewrite import with_links
-from zpp.jax._state import Keeper
+from zpp.jax._state import Keeper, StatefulStep
 
 #: Options of `jax.jit` that may be named again beside a step that is
 #: jitted already.
@@ -87,7 +87,7 @@ class _Loaded(NamedTuple):
     original: Callable | None = None
 
 
-class JittedStep:
+class JittedStep(StatefulStep):
     """The result of `jit`, which is called like the original step.
 
     Each new combination of argument shapes, types, shardings and static values
@@ -158,19 +158,6 @@ class JittedStep:
         Times and errors need target cuda or cpu.
         """
         return self._gauge.ask()
-
-    @property
-    def state(self) -> dict[str, jax.Array] | None:
-        """The arrays that weights=i4:delta keeps between calls, by name; None
-        before the first call. Save it with the weights, and set it when they are
-        restored, on the same mesh. Without it the next call sends whole weights
-        once, as it does when no argument is a result of the latest call.
-        """
-        return self._keeper.arrays
-
-    @state.setter
-    def state(self, arrays: Mapping[str, jax.Array] | None) -> None:
-        self._keeper.give(arrays)
 
     def lower(self, *args, **kwargs) -> jax.stages.Lowered:
         """As in `jax.jit`, for the variant that the next call runs. It takes
@@ -272,7 +259,7 @@ class JittedStep:
         return static, (positional, named)
 
 
-class LibraryStep:
+class LibraryStep(StatefulStep):
     """The result of `jit` for what another library has jitted: called like that.
 
     The library makes arrays of its objects and calls a function of these. There
@@ -306,15 +293,6 @@ class LibraryStep:
             *given, **named), args, kwargs)
         self.calls += 1
         return results
-
-    @property
-    def state(self) -> dict[str, jax.Array] | None:
-        """As in `JittedStep`."""
-        return self._keeper.arrays
-
-    @state.setter
-    def state(self, arrays: Mapping[str, jax.Array] | None) -> None:
-        self._keeper.give(arrays)
 
     def metrics(self) -> dict[str, float]:
         """As in `JittedStep`."""

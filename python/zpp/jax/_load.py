@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -14,7 +14,7 @@ import jax
 from zpp.jax import _runtime
 from zpp.jax._export import Step
 from zpp.jax._save import read
-from zpp.jax._state import Keeper, extend
+from zpp.jax._state import Keeper, StatefulStep, extend
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Program:
         return jax.tree.unflatten(step.exported.out_tree, results)
 
 
-class LoadedStep:
+class LoadedStep(StatefulStep):
     """The result of `load`, which is called like the original step."""
 
     def __init__(self, program: Program):
@@ -96,15 +96,6 @@ class LoadedStep:
         check_not_traced(leaves)
         self._program.prepare(leaves)
         return self._program.call(leaves, self._keeper)
-
-    @property
-    def state(self) -> dict[str, jax.Array] | None:
-        """As in `zpp.jit`: what weights=i4:delta keeps between calls."""
-        return self._keeper.arrays
-
-    @state.setter
-    def state(self, arrays: Mapping[str, jax.Array] | None) -> None:
-        self._keeper.give(arrays)
 
 
 def load(step: Step | str | os.PathLike, compiler_options: dict | None = None

@@ -396,6 +396,25 @@ class Keeper:
             if isinstance(leaves[argument], jax.Array)}
 
 
+class StatefulStep:
+    """A step that goes on from what its latest call has kept."""
+
+    _keeper: Keeper
+
+    @property
+    def state(self) -> dict[str, jax.Array] | None:
+        """The arrays that weights=i4:delta keeps between calls, by name; None
+        before the first call. Save it with the weights, and set it when they are
+        restored, on the same mesh. Without it the next call sends whole weights
+        once, as it does when no argument is a result of the latest call.
+        """
+        return self._keeper.arrays
+
+    @state.setter
+    def state(self, arrays: Mapping[str, jax.Array] | None) -> None:
+        self._keeper.give(arrays)
+
+
 def _numbers_of(stamp: Any) -> list[int]:
     """The numbers of the array that says of which mesh a state is."""
     if isinstance(stamp, jax.Array):
