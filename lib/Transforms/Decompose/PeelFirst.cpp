@@ -7,7 +7,6 @@
 
 #include "Decompose/Secondary/Plan.h"
 #include "Loops/Peeling.h"
-#include "mlir/IR/Remarks.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Transforms/Passes.h"
 #include "llvm/ADT/MapVector.h"
@@ -38,21 +37,15 @@ public:
     ProvenanceAnalysis provenances;
     SmallVector<std::pair<WhileView, LoopCounter>> peeled;
     for (auto &[op, hops] : *loops) {
-      Decision<LoopCounter> counter = decide(WhileView(op), hops, provenances);
-      if (!counter) {
-        remark::missed(
-            op->getLoc(),
-            remark::RemarkOpts::name("not-peeled").category(getArgument()))
-            << "weights are gathered in front of the loop, where nothing hides "
-               "it: " +
-                   counter.getReason();
-        continue;
-      }
-      remark::passed(op->getLoc(),
-                     remark::RemarkOpts::name("peeled").category(getArgument()))
-          << "its first iteration is written in front of it, to gather weights "
-             "under its compute";
-      peeled.emplace_back(op, *counter);
+      WhileView loop(op);
+      Decision<LoopCounter> counter = decide(loop, hops, provenances);
+      tellPeeling(
+          counter, loop, getArgument(),
+          "its first iteration is written in front of it, to gather weights "
+          "under its compute",
+          "weights are gathered in front of the loop, where nothing hides it");
+      if (counter)
+        peeled.emplace_back(loop, *counter);
     }
     for (const auto &[loop, counter] : peeled)
       peelFirst(loop, counter);

@@ -8,7 +8,6 @@
 #include "Decompose/Accumulate/GradientSum.h"
 #include "FormatOptions.h"
 #include "Loops/Peeling.h"
-#include "mlir/IR/Remarks.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Support/Limits.h"
 #include "zpp/Transforms/Passes.h"
@@ -64,19 +63,13 @@ public:
       if (usec == 0)
         return;
       Decision<LoopCounter> counter = canPeel(loop, usec, minUsec, provenances);
-      if (!counter) {
-        remark::missed(
-            op->getLoc(),
-            remark::RemarkOpts::name("not-peeled").category(getArgument()))
-            << "gradients are sent after the loop, where nothing hides it: " +
-                   counter.getReason();
-        return;
-      }
-      remark::passed(op->getLoc(),
-                     remark::RemarkOpts::name("peeled").category(getArgument()))
-          << "its last iteration is written after it, to send gradients under "
-             "its compute";
-      peeled.emplace_back(op, *counter);
+      tellPeeling(
+          counter, loop, getArgument(),
+          "its last iteration is written after it, to send gradients under its "
+          "compute",
+          "gradients are sent after the loop, where nothing hides it");
+      if (counter)
+        peeled.emplace_back(loop, *counter);
     });
     for (const auto &[loop, counter] : peeled)
       peelLast(loop, counter);

@@ -10,6 +10,7 @@
 #include "LocalValues.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/IRMapping.h"
+#include "mlir/IR/Remarks.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 
 using namespace mlir;
@@ -40,6 +41,17 @@ Decision<LoopCounter> zpp::canPeel(WhileView loop, double usec, int64_t minUsec,
   if (isInLoop(loop.getOperation()))
     return LeftAlone("the loop lies in another one");
   return *counter;
+}
+
+void zpp::tellPeeling(const Decision<LoopCounter> &counter, WhileView loop,
+                      StringRef pass, const char *peeled, const char *costs) {
+  Location loc = loop->getLoc();
+  if (counter)
+    remark::passed(loc, remark::RemarkOpts::name("peeled").category(pass))
+        << peeled;
+  else
+    remark::missed(loc, remark::RemarkOpts::name("not-peeled").category(pass))
+        << costs + (": " + counter.getReason());
 }
 
 /// Writes an iteration of `loop`, in which it carries `entering`, and returns
