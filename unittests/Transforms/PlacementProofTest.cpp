@@ -274,6 +274,14 @@ protected:
     return results;
   }
 
+  void runPasses(ModuleOp module, ArrayRef<std::string> passes) {
+    for (const std::string &pass : passes) {
+      PassManager manager(&context);
+      EXPECT_TRUE(succeeded(parsePassPipeline(pass, manager)));
+      EXPECT_TRUE(succeeded(manager.run(module))) << diagnostics;
+    }
+  }
+
   /// `program`, a step, after `passes`: what its manual computation does on
   /// each device, as a function.
   OwningOpRef<ModuleOp> compileStep(const std::string &program,
@@ -289,11 +297,7 @@ protected:
       op->setAttr(kOriginAttr, builder.getDictionaryAttr(builder.getNamedAttr(
                                    "role", builder.getStringAttr("gradient"))));
     });
-    for (const std::string &pass : passes) {
-      PassManager manager(&context);
-      EXPECT_TRUE(succeeded(parsePassPipeline(pass, manager)));
-      EXPECT_TRUE(succeeded(manager.run(*module))) << diagnostics;
-    }
+    runPasses(*module, passes);
     auto step = module->lookupSymbol<func::FuncOp>("main");
     Operation *manual = &step.getBody().front().front();
     Block &body = manual->getRegion(0).front();
@@ -1223,11 +1227,7 @@ protected:
     function.setType(FunctionType::get(
         &context, types, function.getFunctionType().getResults()));
     change(loop);
-    for (const std::string &pass : later) {
-      PassManager manager(&context);
-      EXPECT_TRUE(succeeded(parsePassPipeline(pass, manager)));
-      EXPECT_TRUE(succeeded(manager.run(*step))) << diagnostics;
-    }
+    runPasses(*step, later);
     return step;
   }
 
@@ -1279,6 +1279,50 @@ protected:
     return expected;
   }
 
+  /// Proves that what `make` makes of a program leaves `expected`, as it is and
+  /// after the passes that it takes.
+  void proveSums(
+      const Mesh &mesh, const std::vector<PerRank> &expected,
+      llvm::function_ref<OwningOpRef<ModuleOp>(ArrayRef<std::string> later)>
+          make) {
+    SmallVector<std::string> decomposition = {
+        "zero-decompose-reduce-scatter{stages=1}", "zero-reorder-slices",
+        "zero-quantize-all-to-all", "zero-fuse-quantization"};
+    for (ArrayRef<std::string> later :
+         {ArrayRef<std::string>(), ArrayRef<std::string>(decomposition)}) {
+      OwningOpRef<ModuleOp> step = make(later);
+      ASSERT_EQ(compare(expected, run(*step, mesh)), "") << print(*step);
+    }
+  }
+
+  /// Changes a sum, or the hops that scatter it.
+  using Change =
+      llvm::function_ref<void(Operation *add, ArrayRef<zero::ReduceScatterOp>)>;
+
+  /// Expects that the proof finds a sum which forgets a term, one which adds a
+  /// term twice instead, and one which another axis adds up. `mutate` says what
+  /// the proof finds after a change.
+  void expectFinds(const Mesh &mesh,
+                   llvm::function_ref<std::string(Change)> mutate) {
+    EXPECT_EQ(mutate([](Operation *, ArrayRef<zero::ReduceScatterOp>) {}), "");
+    for (unsigned term : {0, 1}) {
+      EXPECT_NE(mutate([&](Operation *add, ArrayRef<zero::ReduceScatterOp>) {
+                  add->getResult(0).replaceAllUsesWith(add->getOperand(term));
+                }),
+                "");
+      EXPECT_NE(mutate([&](Operation *add, ArrayRef<zero::ReduceScatterOp>) {
+                  add->setOperand(1 - term, add->getOperand(term));
+                }),
+                "");
+    }
+    EXPECT_NE(mutate([&](Operation *, ArrayRef<zero::ReduceScatterOp> hops) {
+                for (zero::ReduceScatterOp hop : hops)
+                  hop.setAlongAttr(
+                      zero::getAxesAttr(&context, mesh, mesh.getAxis(1)));
+              }),
+              "");
+  }
+
 private:
   static WhileView findLoop(ModuleOp module) {
     WhileView found;
@@ -1292,60 +1336,38 @@ private:
 
 TEST_F(AccumulationProof, OfMicroBatches) {
   int64_t proven = 0;
-  SmallVector<std::string> later = {
-      "zero-decompose-reduce-scatter{stages=1}", "zero-reorder-slices",
-      "zero-quantize-all-to-all", "zero-fuse-quantization"};
   for (const Mesh &mesh : threeTierMeshes())
     for (const Shape &shape : shapesFor(mesh.numDevices()))
       for (StringRef group : {"gpu", "node"}) {
         Tensor tensor{mesh, shape.shape, shape.dim, allAxes(mesh)};
         std::string program = tensor.scatterInLoop(2, /*addsUp=*/true);
-        OwningOpRef<ModuleOp> logical = accumulate(program, group);
         // Scatters in one piece have no partial sums.
-        if (!logical)
+        if (!accumulate(program, group))
           continue;
-        std::vector<PerRank> expected = getExpected(mesh, program, group);
-        ASSERT_EQ(compare(expected, run(*logical, mesh)), "")
-            << print(*logical);
-        OwningOpRef<ModuleOp> decomposed = accumulate(program, group, later);
-        ASSERT_EQ(compare(expected, run(*decomposed, mesh)), "")
-            << print(*decomposed);
+        proveSums(mesh, getExpected(mesh, program, group),
+                  [&](ArrayRef<std::string> later) {
+                    return accumulate(program, group, later);
+                  });
         ++proven;
       }
   EXPECT_GT(proven, 50);
 }
 
-/// It finds a sum that forgets earlier iterations, one that is added twice, and
-/// one that another axis adds up.
 TEST_F(AccumulationProof, FindsWrongSums) {
   Mesh mesh = makeMesh({2, 2});
   Tensor tensor{mesh, {48, 4}, 0, allAxes(mesh)};
   std::string program = tensor.scatterInLoop(2, /*addsUp=*/true);
   std::vector<PerRank> expected = getExpected(mesh, program, "gpu");
-  auto mutate = [&](llvm::function_ref<void(WhileView)> change) {
-    OwningOpRef<ModuleOp> step = accumulate(program, "gpu", {}, change);
+  expectFinds(mesh, [&](Change change) {
+    OwningOpRef<ModuleOp> step =
+        accumulate(program, "gpu", {}, [&](WhileView loop) {
+          Value sum = loop.getNext(loop.getNumCarried() - 1);
+          change(sum.getDefiningOp(),
+                 llvm::to_vector(
+                     loop->getBlock()->getOps<zero::ReduceScatterOp>()));
+        });
     return compare(expected, run(*step, mesh));
-  };
-  EXPECT_EQ(mutate([](WhileView) {}), "");
-  auto getLast = [](WhileView loop) { return loop.getNumCarried() - 1; };
-  EXPECT_NE(mutate([&](WhileView loop) {
-              Operation *add = loop.getNext(getLast(loop)).getDefiningOp();
-              loop.setNext(getLast(loop), add->getOperand(1));
-            }),
-            "");
-  EXPECT_NE(mutate([&](WhileView loop) {
-              Operation *add = loop.getNext(getLast(loop)).getDefiningOp();
-              add->setOperand(0, add->getOperand(1));
-            }),
-            "");
-  EXPECT_NE(mutate([&](WhileView loop) {
-              // The hop between the nodes goes within them.
-              for (Operation &op : *loop->getBlock())
-                if (auto hop = dyn_cast<zero::ReduceScatterOp>(&op))
-                  hop.setAlongAttr(
-                      zero::getAxesAttr(&context, mesh, mesh.getAxis(1)));
-            }),
-            "");
+  });
 }
 
 /// The step with its last iteration after the loop, and its gradients sent
@@ -1361,11 +1383,7 @@ protected:
         program, {split(), "zero-peel-last" + options + " min-usec=0}",
                   "zero-accumulate-gradients" + options + "}"});
     change(*step);
-    for (const std::string &pass : later) {
-      PassManager manager(&context);
-      EXPECT_TRUE(succeeded(parsePassPipeline(pass, manager)));
-      EXPECT_TRUE(succeeded(manager.run(*step))) << diagnostics;
-    }
+    runPasses(*step, later);
     return step;
   }
 
@@ -1385,67 +1403,49 @@ protected:
 
 TEST_F(PeelingProof, OfMicroBatches) {
   int64_t proven = 0;
-  SmallVector<std::string> later = {
-      "zero-decompose-reduce-scatter{stages=1}", "zero-reorder-slices",
-      "zero-quantize-all-to-all", "zero-fuse-quantization"};
   for (const Mesh &mesh : threeTierMeshes())
     for (const Shape &shape : shapesFor(mesh.numDevices()))
       for (int64_t trips : {2, 3, 4}) {
         Tensor tensor{mesh, shape.shape, shape.dim, allAxes(mesh)};
         std::string program = tensor.scatterInLoop(trips, /*addsUp=*/true);
-        OwningOpRef<ModuleOp> logical = peel(program, "gpu");
-        if (!isSentOnce(*logical, mesh, "gpu"))
+        if (!isSentOnce(*peel(program, "gpu"), mesh, "gpu"))
           continue;
-        std::vector<PerRank> expected = run(*compileStep(program, {}), mesh);
-        ASSERT_EQ(compare(expected, run(*logical, mesh)), "")
-            << print(*logical);
-        OwningOpRef<ModuleOp> decomposed = peel(program, "gpu", later);
-        ASSERT_EQ(compare(expected, run(*decomposed, mesh)), "")
-            << print(*decomposed);
+        proveSums(mesh, run(*compileStep(program, {}), mesh),
+                  [&](ArrayRef<std::string> later) {
+                    return peel(program, "gpu", later);
+                  });
         ++proven;
       }
   EXPECT_GT(proven, 50);
 }
 
-/// It finds a sum that forgets the loop, one that forgets the last iteration,
-/// and one that another axis adds up.
 TEST_F(PeelingProof, FindsWrongSums) {
   Mesh mesh = makeMesh({2, 2});
   Tensor tensor{mesh, {48, 4}, 0, allAxes(mesh)};
   std::string program = tensor.scatterInLoop(3, /*addsUp=*/true);
   std::vector<PerRank> expected = run(*compileStep(program, {}), mesh);
-  auto mutate =
-      [&](llvm::function_ref<void(Operation *, zero::ReduceScatterOp)> change) {
-        OwningOpRef<ModuleOp> step =
-            peel(program, "gpu", {}, [&](ModuleOp module) {
-              module.walk([&](zero::ReduceScatterOp hop) {
-                auto shard =
-                    hop.getOperand().getDefiningOp<zero::FromLocalOp>();
-                Operation *add =
-                    shard ? shard.getLocal().getDefiningOp() : nullptr;
-                if (!isInLoop(hop) && add && isNamed(add, guest::kAdd) &&
-                    isWhile(add->getOperand(0).getDefiningOp()))
-                  change(add, hop);
-              });
-            });
-        return compare(expected, run(*step, mesh));
-      };
-  int64_t found = 0;
-  EXPECT_EQ(mutate([&](Operation *, zero::ReduceScatterOp) { ++found; }), "");
-  EXPECT_EQ(found, 1);
-  EXPECT_NE(mutate([](Operation *add, zero::ReduceScatterOp) {
-              add->setOperand(0, add->getOperand(1));
-            }),
-            "");
-  EXPECT_NE(mutate([](Operation *add, zero::ReduceScatterOp) {
-              add->setOperand(1, add->getOperand(0));
-            }),
-            "");
-  EXPECT_NE(mutate([&](Operation *, zero::ReduceScatterOp hop) {
-              hop.setAlongAttr(
-                  zero::getAxesAttr(&context, mesh, mesh.getAxis(1)));
-            }),
-            "");
+  // The sum of what the loop leaves and the gradient of the last iteration.
+  auto findSum = [](zero::ReduceScatterOp hop) -> Operation * {
+    auto shard = hop.getOperand().getDefiningOp<zero::FromLocalOp>();
+    Operation *add = shard ? shard.getLocal().getDefiningOp() : nullptr;
+    return !isInLoop(hop) && add && isNamed(add, guest::kAdd) &&
+                   isWhile(add->getOperand(0).getDefiningOp())
+               ? add
+               : nullptr;
+  };
+  expectFinds(mesh, [&](Change change) {
+    int64_t found = 0;
+    OwningOpRef<ModuleOp> step = peel(program, "gpu", {}, [&](ModuleOp module) {
+      module.walk([&](zero::ReduceScatterOp hop) {
+        if (Operation *add = findSum(hop)) {
+          change(add, hop);
+          ++found;
+        }
+      });
+    });
+    EXPECT_EQ(found, 1);
+    return compare(expected, run(*step, mesh));
+  });
 }
 
 //===----------------------------------------------------------------------===//
