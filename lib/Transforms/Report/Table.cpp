@@ -86,24 +86,28 @@ static void printSchedule(ArrayRef<ScheduleEvent> schedule, raw_ostream &os) {
   }
 }
 
-void zpp::report::printTable(const Report &report, raw_ostream &os) {
-  std::vector<std::vector<std::string>> rows;
-  std::vector<std::string> header{"collective", "role", "phase", "group"};
+using Row = std::vector<std::string>;
+
+/// Cells of text before the numbers of a row.
+static constexpr size_t kNumTexts = 4;
+
+static void addNumbers(Row &row, const Bytes &before, const Bytes &after) {
+  for (auto [b, a] : llvm::zip_equal(before, after)) {
+    row.push_back(formatBytes(b));
+    row.push_back(formatBytes(a));
+  }
+}
+
+/// The header, a row for each kind of collective, the total and its multiples
+/// of the weights.
+static std::vector<Row> makeRows(const Report &report) {
+  Row header{"collective", "role", "phase", "group"};
   for (const MeshAxis &axis : report.mesh.getAxes()) {
     header.push_back(axis.name + " before");
     header.push_back("after");
   }
   header.push_back("location");
-  rows.push_back(header);
-  auto addRow = [&](std::vector<std::string> row, const Bytes &before,
-                    const Bytes &after, std::string last) {
-    for (auto [b, a] : llvm::zip_equal(before, after)) {
-      row.push_back(formatBytes(b));
-      row.push_back(formatBytes(a));
-    }
-    row.push_back(std::move(last));
-    rows.push_back(std::move(row));
-  };
+  std::vector<Row> rows{header};
   // Collectives that are the same in every layer share one row with their total
   // bytes.
   auto getKey = [](const Entry &entry) {
@@ -124,31 +128,37 @@ void zpp::report::printTable(const Report &report, raw_ostream &os) {
     Bytes before(entry.after.size()), after(entry.after.size());
     add(before, entry.origin.before, count);
     add(after, entry.after, count);
-    addRow({kind, getRoleName(entry.origin.role).str(),
-            getPhaseName(entry.origin.phase).str(), entry.origin.group},
-           before, after, entry.location);
+    Row &row = rows.emplace_back(Row{kind, getRoleName(entry.origin.role).str(),
+                                     getPhaseName(entry.origin.phase).str(),
+                                     entry.origin.group});
+    addNumbers(row, before, after);
+    row.push_back(entry.location);
   }
-  addRow({"total", "", "", ""}, report.before, report.after, "");
-  std::vector<std::string> units{"in units of M", "", "", ""};
+  Row &total = rows.emplace_back(Row{"total", "", "", ""});
+  addNumbers(total, report.before, report.after);
+  total.push_back("");
+  Row &units = rows.emplace_back(Row{"in units of M", "", "", ""});
   for (auto [b, a, unit] :
        llvm::zip_equal(report.before, report.after, report.unit)) {
     units.push_back(formatUnits(b, unit));
     units.push_back(formatUnits(a, unit));
   }
   units.push_back("");
-  rows.push_back(units);
+  return rows;
+}
 
-  std::vector<size_t> widths(header.size(), 0);
-  for (const std::vector<std::string> &row : rows)
+/// Columns of equal width, with lines below the header and above the two
+/// totals.
+static void printRows(ArrayRef<Row> rows, raw_ostream &os) {
+  std::vector<size_t> widths(rows.front().size(), 0);
+  for (const Row &row : rows)
     for (auto [width, cell] : llvm::zip_equal(widths, row))
       width = std::max(width, cell.size());
-  os << "bytes that a device sends per step over each tier of "
-     << report.mesh.str() << "\n\n";
   for (auto [index, row] : llvm::enumerate(rows)) {
     std::string line;
     llvm::raw_string_ostream text(line);
     for (auto [column, cell] : llvm::enumerate(row)) {
-      bool isNumber = column >= 4 && column + 1 < row.size();
+      bool isNumber = column >= kNumTexts && column + 1 < row.size();
       text << (isNumber ? llvm::right_justify(cell, widths[column])
                         : llvm::left_justify(cell, widths[column]))
            << "  ";
@@ -161,6 +171,9 @@ void zpp::report::printTable(const Report &report, raw_ostream &os) {
       os << std::string(width - 2, '-') << "\n";
     }
   }
+}
+
+static void printMemory(const Report &report, raw_ostream &os) {
   os << "\nM = " << formatBytes(report.modelBytes)
      << " of weights, as they are gathered; secondary partitions keep "
      << formatBytes(report.secondaryBytes) << " per device\n";
@@ -171,10 +184,12 @@ void zpp::report::printTable(const Report &report, raw_ostream &os) {
   if (report.stateBytes > 0)
     os << "from step to step, a device keeps " << formatBytes(report.stateBytes)
        << " of weights\n";
+}
 
-  // One line per reason, not one per collective.
+/// One line per reason, not one per collective.
+static void printLeftAlone(ArrayRef<Entry> entries, raw_ostream &os) {
   std::map<std::string, std::vector<const Entry *>> reasons;
-  for (const Entry &entry : report.entries)
+  for (const Entry &entry : entries)
     if (!entry.reason.empty())
       reasons[(getRoleName(entry.origin.role) + " " +
                getKindName(entry.origin.kind) + ": " + entry.reason)
@@ -185,6 +200,14 @@ void zpp::report::printTable(const Report &report, raw_ostream &os) {
   for (const auto &[reason, left] : reasons)
     os << "  " << left.size() << " x " << reason << " (first at "
        << left.front()->location << ")\n";
+}
+
+void zpp::report::printTable(const Report &report, raw_ostream &os) {
+  os << "bytes that a device sends per step over each tier of "
+     << report.mesh.str() << "\n\n";
+  printRows(makeRows(report), os);
+  printMemory(report, os);
+  printLeftAlone(report.entries, os);
   printTime(report, os);
   printSchedule(report.schedule, os);
 }
