@@ -219,6 +219,39 @@ private:
     return rebuildBarrier(barrier, value)->getResults().back();
   }
 
+  /// The rows of all parts side by side, padded to whole chunks. `offsets`
+  /// receives where those of each part begin.
+  Value concatenate(OpBuilder &builder, Location loc,
+                    ArrayRef<TravelPart> parts, SmallVector<int64_t> &offsets) {
+    offsets.clear();
+    SmallVector<Value> rows;
+    int64_t rowBytes = 0;
+    for (TravelPart part : parts) {
+      rows.push_back(getRows(builder, part));
+      offsets.push_back(rowBytes);
+      rowBytes += part.rowBytes;
+    }
+    if (int64_t padding =
+            llvm::offsetToAlignment(rowBytes, llvm::Align(kChunkAlignment)))
+      rows.push_back(
+          createEmpty(builder, loc,
+                      RankedTensorType::get({parts.front().rows, padding},
+                                            builder.getI8Type())));
+    return tensor::ConcatOp::create(builder, loc, 1, rows);
+  }
+
+  /// Moves ops, in their order, to the place in front of `exchange`.
+  void moveBefore(Operation *exchange, ArrayRef<Operation *> ops) {
+    SmallVector<int64_t> position = positions[exchange];
+    position.push_back(0);
+    for (Operation *op : ops) {
+      op->moveBefore(exchange);
+      ++position.back();
+      if (auto it = positions.find(op); it != positions.end())
+        it->second = position;
+    }
+  }
+
   /// Joins exchanges of one kind into one. If one of them depends on what
   /// another one receives, returns false and changes nothing, with a remark if
   /// this is the last try.
@@ -255,21 +288,7 @@ private:
       if (parts.size() == 1)
         return false;
       barrier = nullptr;
-      offsets.clear();
-      SmallVector<Value> rows;
-      int64_t rowBytes = 0;
-      for (TravelPart part : parts) {
-        rows.push_back(getRows(builder, part));
-        offsets.push_back(rowBytes);
-        rowBytes += part.rowBytes;
-      }
-      if (int64_t padding =
-              llvm::offsetToAlignment(rowBytes, llvm::Align(kChunkAlignment)))
-        rows.push_back(
-            createEmpty(builder, loc,
-                        RankedTensorType::get({parts.front().rows, padding},
-                                              builder.getI8Type())));
-      sent = tensor::ConcatOp::create(builder, loc, 1, rows);
+      sent = concatenate(builder, loc, parts, offsets);
     } else if (barrier) {
       sent = crossBarrier(barrier, sent);
       barrier = sent.getDefiningOp();
@@ -290,16 +309,7 @@ private:
     for (auto [part, offset] : llvm::zip_equal(parts, offsets))
       receive(builder, part, ordered ? ordered : received,
               static_cast<bool>(ordered), offset);
-    Operation *last = sorted.back()->getPrevNode();
-    SmallVector<int64_t> position = positions[sorted.back()];
-    position.push_back(0);
-    for (Operation *op : dependents) {
-      op->moveAfter(last);
-      last = op;
-      ++position.back();
-      if (auto it = positions.find(op); it != positions.end())
-        it->second = position;
-    }
+    moveBefore(sorted.back(), dependents);
     for (TravelPart part : parts) {
       if (part.order && part.order->use_empty())
         eraseDeadChain(part.order);
