@@ -11,6 +11,7 @@ import pytest
 from conftest import ROOT
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from training import FUSED
 
 sys.path.append(str(ROOT / "bench"))
 
@@ -69,7 +70,9 @@ def test_collectives_are_those_of_four_devices():
 
 @pytest.mark.compiler
 @pytest.mark.parametrize("options", [
-    None, {"gradients": "i4:i4"}, {"gradients": "i8", "tuning": {"rotate": 32}}])
+    None, {"gradients": "i4:i4"},
+    pytest.param({"gradients": "i8", "tuning": {"rotate": 32}},
+                 marks=pytest.mark.slow)])
 def test_step_is_that_of_four_devices(options):
     trainer = gpt.Trainer(gpt.Config(
         layers=1, mesh=(("node", 2), ("gpu", 2)), checkpoint="policy"))
@@ -79,7 +82,8 @@ def test_step_is_that_of_four_devices(options):
         step = zpp.rewrite(step, zpp.Options(
             mesh="node:2,gpu:2", target="portable", weights="i8",
             secondary="gpu", **options)).step
-    four, one = zpp.load(step), jax.jit(one_device.Program(step.text()))
+    four = zpp.load(step, FUSED)
+    one = jax.jit(one_device.Program(step.text()), compiler_options=FUSED)
     state = trainer.init()
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
     tokens = np.random.default_rng(0).integers(0, 256, (8, 33), np.int32)

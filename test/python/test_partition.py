@@ -21,7 +21,7 @@ from zpp.jax import _partition
 
 P = jax.sharding.PartitionSpec
 #: A vocabulary that divides: what does not, a step pads itself.
-SHARDED = with_options(collectives="xla", vocab=64)
+SHARDED = with_options(collectives="xla", vocab=64, layers=1)
 LARGE = gpt.Config(width=128, layers=4, vocab=64, collectives="xla")
 
 
@@ -90,7 +90,7 @@ def test_a_scan_without_a_checkpoint():
 
 @pytest.mark.parametrize("options", [
     {"scan": True}, {"checkpoint": "none", "optimizer": "sgd"},
-    {"scan": True, "checkpoint": "none"},
+    pytest.param({"scan": True, "checkpoint": "none"}, marks=pytest.mark.slow),
     {"mesh": (("data", 8),), "layers": 1},
 ], ids=str)
 def test_the_partitioned_step_is_the_step(options):
@@ -113,10 +113,11 @@ def test_off_is_the_step_itself():
     """With nothing rewritten it is not compiled from what the partitioner has
     made of it: bf16 would be rounded elsewhere."""
     trainer = trainer_of(SHARDED)
-    fast = zpp.jit(trainer.step, mesh=NODES, donate_argnums=0, **OFF)
-    later = zpp.jit(trainer.step, mesh=NODES, donate_argnums=0, **OFF,
+    jitted = {"donate_argnums": 0, "compiler_options": FUSED}
+    fast = zpp.jit(trainer.step, mesh=NODES, **jitted, **OFF)
+    later = zpp.jit(trainer.step, mesh=NODES, **jitted, **OFF,
                     schedule={2: {"tuning": {"block": 64}}})
-    expected = train(trainer, jax.jit(trainer.step, donate_argnums=0))
+    expected = train(trainer, jax.jit(trainer.step, **jitted))
     assert fast.state is None
     for step in (fast, later):
         run = train(trainer, step)
@@ -399,11 +400,12 @@ def test_jaxs_persistent_cache_does_not_matter(tmp_path):
 
 @pytest.mark.compiler
 @pytest.mark.parametrize("collectives, target", [
-    ("step", "portable"), ("step", "cpu"), ("xla", "portable")])
+    ("step", "portable"), ("step", "cpu"),
+    pytest.param("xla", "portable", marks=pytest.mark.slow)])
 def test_tiers_in_another_order_than_the_axes_of_the_step(collectives, target):
     """The slow links are between replicas, which are neighbors on the mesh of
     the step."""
-    config = with_options(collectives=collectives, vocab=64, width=64,
+    config = with_options(collectives=collectives, vocab=64, width=128, layers=1,
                           mesh=(("data", 4), ("replica", 2)))
     trainer = trainer_of(config)
     tiers = {"replica": 2, "data": 4}

@@ -26,8 +26,9 @@ TINY = gpt.Config(layers=2, width=32, heads=2, vocab=60, context=8)
 #: MLIR emitters take two thirds of it; its older ones are many times faster.
 FAST = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 #: Except where values have many uses, which the older emitters compute for each:
-#: in portable steps that XLA partitions or that gather along a later dim. What
-#: level 0 makes of these runs for longer than level 1 takes.
+#: in portable steps that XLA partitions, that gather along a later dim, or whose
+#: weights are sharded over an axis that is not gathered. What level 0 makes of
+#: these runs for longer than level 1 takes.
 FUSED = {"xla_backend_optimization_level": 1}
 ALL_ON = {"weights": "i8", "gradients": "i8:i4", "secondary": "gpu"}
 OFF = {"weights": "none", "gradients": "none", "secondary": "none"}
@@ -87,7 +88,9 @@ def baseline(config: gpt.Config) -> Run:
 
 def compiler_options(config: gpt.Config) -> dict:
     """Those of XLA with which the steps of `config` are compared."""
-    return FAST if config.is_manual and config.gather_dim == 0 else FUSED
+    is_simple = (config.is_manual and config.gather_dim == 0
+                 and "tensor" not in dict(config.mesh))
+    return FAST if is_simple else FUSED
 
 
 def with_options(**options) -> gpt.Config:
