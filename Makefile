@@ -63,7 +63,7 @@ demo: zpp-opt ## train a small GPT on 8 virtual devices, as written and as ZeRO+
 test: build ## run the tests; the last line counts them
 	$(VENV_PYTHON) scripts/run_tests.py --build $(BUILD) --jobs $(JOBS)
 
-test-all: build ## the same, and those that take the better part of a minute each
+test-all: build ## the same, and those that are slow or repeat others with other parameters
 	$(VENV_PYTHON) scripts/run_tests.py --build $(BUILD) --jobs $(JOBS) --all
 
 test-torch: configure ## the tests of zpp.torch; PyTorch (5.4 GB) goes into .venv-torch

@@ -235,7 +235,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--suite", choices=SUITES, help="default: all of them")
     parser.add_argument("--all", action="store_true",
-                        help="also the tests that take minutes each")
+                        help="also the tests that are marked as slow")
     arguments = parser.parse_args()
     build = arguments.build.resolve()
 

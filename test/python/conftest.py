@@ -6,6 +6,8 @@ import pathlib
 import sys
 
 import jax
+import pytest
+import selection
 
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 8)
@@ -21,3 +23,10 @@ def pytest_configure(config):
         "markers", "compiler: needs zpp-opt (deselect: -m 'not compiler')")
     config.addinivalue_line(
         "markers", "slow: runs in `make test-all`, not in `make test`")
+    config.addinivalue_line(
+        "markers", "matrix: cases off the diagonal of its parameters are slow")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    selection.mark_matrices(items)

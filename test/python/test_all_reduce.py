@@ -227,6 +227,7 @@ def unmodified(name: str):
     return run(program, jax.jit(step_of(program), compiler_options=FUSED))
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("target", ["portable", "cpu"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name, target):
@@ -260,6 +261,7 @@ def test_programs(name, target):
 SLOW = "node=0.001gbit,gpu=0.001gbit"
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("target", ["portable", "cpu"])
 @pytest.mark.parametrize("name", ["hsdp", "swapped"])
 def test_stages(name, target):
@@ -280,6 +282,7 @@ def test_stages(name, target):
                    and not entry["before"]["gpu"])
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("config", [HSDP, DDP], ids=["hsdp", "ddp"])
 @pytest.mark.parametrize("collectives", ["step", "xla"])
 @pytest.mark.parametrize("target", ["portable", "cpu"])
@@ -392,6 +395,7 @@ def optax_step(kind: str):
                                                                  moments)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("target", ["portable", "cpu"])
 @pytest.mark.parametrize("kind", ["ddp", "hsdp", "zero-1", "zero-2"])
 def test_optax(kind, target):
@@ -475,6 +479,7 @@ def test_jit_with_shardings(target):
     assert total["after"]["fsdp"] <= 0.6 * total["before"]["fsdp"]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("target", ["portable", "cpu"])
 @pytest.mark.parametrize("is_hsdp", [False, True], ids=["ddp", "hsdp"])
 def test_three_tiers(is_hsdp, target):

@@ -79,6 +79,7 @@ def test_a_thousand_steps():
     assert np.isfinite(np.asarray(loss)).all()
 
 
+@pytest.mark.slow
 def test_errors_in_the_training_of_a_gpt():
     """With Adam: after the first step, what is held of every matrix is nearer to
     it than what int8 would send. (What begins at zero changes by all of itself at

@@ -95,6 +95,7 @@ def record_taken(monkeypatch):
     return counts
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("form", STEPS)
 @pytest.mark.parametrize("target", [
     "portable", pytest.param("cpu", marks=needs_library)])

@@ -196,6 +196,7 @@ LENGTHS = {32: (1, 31, 33, 1024, 3001), 128: (15, 384, 1001), 2048: (5, 4099)}
 FORMS = ("i8", "i4")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", DTYPES)
 def test_quantize_and_dequantize(name, form):
@@ -220,6 +221,7 @@ def test_quantize_and_dequantize(name, form):
         assert_same_bits(got, expected, what)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", DTYPES)
 def test_rotated_blocks(name, form):
@@ -343,6 +345,7 @@ def test_reduce(kind):
         assert_same_bits(got, result, what)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", ("sum", "mean"))
 def test_fused_ops(kind, form):

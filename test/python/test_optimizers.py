@@ -442,7 +442,8 @@ def test_what_looks_like_a_weight(name):
     assert any(entry["rule"] == program.rule for entry in left_alone)
 
 
-@pytest.mark.parametrize("is_jitted", [False, True])
+@pytest.mark.parametrize("is_jitted", [
+    False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_codebook_errs_by_assignments_alone(is_jitted):
     """With weights as they are, the average that codes move to is that of the step
     as written, though gradients are rounded. With int8 weights other codes are

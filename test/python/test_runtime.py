@@ -11,11 +11,12 @@ import jax
 import numpy as np
 import pytest
 import zpp
+from selection import others_slow
 from startwait import needs_library
 from test_training import MESHES, MODELS, TECHNIQUES
 from training import ALL_ON, BATCH, FAST, NODES, OFF, TINY, baseline
-from training import ranks_agree, same_bits, tokens, train, trainer_of
-from training import with_options
+from training import compiler_options, ranks_agree, same_bits, tokens, train
+from training import trainer_of, with_options
 
 pytestmark = [pytest.mark.compiler, needs_library]
 
@@ -24,7 +25,8 @@ SMALL = with_options(layers=1)
 
 def jitted(config, target, **options):
     return zpp.jit(trainer_of(config).step, target=target, donate_argnums=0,
-                   compiler_options=FAST, **{"mesh": NODES, **options})
+                   compiler_options=compiler_options(config),
+                   **{"mesh": NODES, **options})
 
 
 def check(config, options, steps=4):
@@ -45,7 +47,8 @@ def check(config, options, steps=4):
     return fast, run
 
 
-@pytest.mark.parametrize("technique", TECHNIQUES)
+@pytest.mark.parametrize("technique", others_slow(
+    TECHNIQUES, "nothing", "hpZ", "two hops", "all"))
 def test_technique(technique):
     fast, _ = check(SMALL, TECHNIQUES[technique])
     functions = fast.rewritten().bundle.manifest["functions"]
@@ -60,14 +63,15 @@ def test_model(model):
     check(with_options(**MODELS[model]), ALL_ON)
 
 
-@pytest.mark.parametrize("mesh", [
-    "1-D as three tiers", "tensor in the middle", "two devices"])
+@pytest.mark.parametrize("mesh", others_slow(
+    ["1-D as three tiers", "tensor in the middle", "two devices"], "two devices"))
 def test_mesh(mesh):
     axes, tiers, options = MESHES[mesh]
     check(with_options(mesh=axes, layers=1),
           {**ALL_ON, **options, "mesh": tiers})
 
 
+@pytest.mark.slow
 def test_a_longer_training_follows_the_portable_one():
     """Every loss within 0.1 %, and 1 % of the step as written."""
     config = with_options(learning_rate=3e-3)

@@ -14,6 +14,7 @@ import pytest
 import zpp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
+from selection import others_slow
 from training import ALL_ON, AXES, FUSED, MESH, NODES, array, same_bits
 
 pytestmark = pytest.mark.compiler
@@ -135,8 +136,9 @@ def make_step(loss, form, trained):
         jax.tree.map(lambda leaf: leaf.sharding, trained), WHOLE))
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("form", GATHERS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", others_slow(CASES, "lora", "gan", "distillation"))
 def test_what_a_step_only_takes_is_sent_once(name, form):
     trained, taken, given = CASES[name].inputs()
     step = make_step(CASES[name].loss, form, trained)

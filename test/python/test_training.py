@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 import zpp
+from selection import others_slow
 from training import ALL_ON, BATCH, FAST, NODES, OFF, assert_rewritten
 from training import baseline, compiler_options, ranks_agree, same_bits, tokens
 from training import train, trainer_of, with_options
@@ -103,14 +104,18 @@ def test_technique(technique):
                       fast.report()["collectives"] if entry["rewritten"]}
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", others_slow(
+    MODELS, "no checkpoint", "policy checkpoint", "scan", "jitted layers",
+    "weights cast early", "gathered along dim 1", "micro-batches", "f16"))
 def test_model(model):
     fast, _ = check(with_options(**MODELS[model]), {"mesh": NODES, **ALL_ON})
     assert_rewritten(fast.report(), "weight")
     assert_rewritten(fast.report(), "gradient")
 
 
-@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("mesh", others_slow(
+    MESHES, "1-D", "1-D as three tiers", "three tiers", "tensor in the middle",
+    "one node", "two devices"))
 def test_mesh(mesh):
     axes, tiers, options = MESHES[mesh]
     check(with_options(mesh=axes, layers=1), {"mesh": tiers, **ALL_ON, **options})
@@ -151,7 +156,7 @@ def test_ranks_hold_equal_bits_of_equal_data():
     config = with_options(mesh=MESHES["tensor"][0], layers=1)
     trainer = trainer_of(config)
     fast = zpp.jit(trainer.step, mesh="node:2,gpu:2,tensor:2",
-                   compiler_options=FAST, **ALL_ON)
+                   compiler_options=compiler_options(config), **ALL_ON)
     state = trainer.init()
     for index in range(2):
         state, loss = fast(state, trainer.batch(tokens(config, index)))
@@ -160,6 +165,7 @@ def test_ranks_hold_equal_bits_of_equal_data():
     assert all(map(ranks_agree, jax.tree.leaves(state)))
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("rotate", [0, 32])
 @pytest.mark.parametrize("mesh", ["1-D", "three tiers"])
 def test_gradients_are_within_the_derived_bound(mesh, rotate):

@@ -191,6 +191,7 @@ def share(report, tier):
             / sum(entry["before"][tier] for entry in gathers))
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("form", ["i8", "i4"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -213,6 +214,7 @@ def test_a_training(name, kind, form):
         assert share(report, tier) == pytest.approx(part, rel=0.02)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("target", ["portable", "cpu"])
 @pytest.mark.parametrize("name", ["adam", "master"])
 def test_with_everything_else(name, target):
@@ -231,6 +233,7 @@ def test_with_everything_else(name, target):
         assert any(event["role"] == "update" for event in report["schedule"])
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("target", ["portable", "cpu"])
 @pytest.mark.parametrize("keeps", [False, True], ids=["only-copy", "own-copy"])
 def test_jit_with_shardings(keeps, target):
@@ -443,6 +446,7 @@ def step_in(form, keeps):
                          out_specs=(spec, P()), check_vma=False)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("target", ["portable", "cpu"])
 @pytest.mark.parametrize("keeps", [False, True], ids=["only-copy", "own-copy"])
 @pytest.mark.parametrize("name", FORMS)

@@ -50,6 +50,7 @@ def between_nodes(report, role, when="after"):
                if entry["role"] == role) / M
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("over", ["layers", "scan"])
 @pytest.mark.parametrize("kind", ["shard_mapped", "jitted"])
@@ -92,6 +93,7 @@ def test_bits_are_those_without_a_secondary_partition(kind, over, form,
 
 # Gradients.
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("over", ["layers", "scan"])
 @pytest.mark.parametrize("kind", ["shard_mapped", "jitted"])
@@ -109,6 +111,7 @@ def test_gradients_cross_the_nodes_once_per_update(kind, over, form):
             <= rewritten(kind, over, form)["total"]["after"]["gpu"])
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("axes", [("gpu",), ()], ids=["hsdp", "replicated"])
 @pytest.mark.parametrize("over", ["layers", "scan"])
 def test_all_reduces_wait_likewise(over, axes):
