@@ -146,6 +146,11 @@ static void findOldWords(const ZeroPPOptions &options,
                        "release only; write target=cuda");
 }
 
+/// True if `option` is given, and is not the default.
+static bool isWish(const Number &option) {
+  return option.hasValue() && !option.getDefault().compare(option.getValue());
+}
+
 llvm::SmallVector<std::string> zpp::findWarnings(const ZeroPPOptions &options) {
   llvm::SmallVector<std::string> warnings;
   findOldWords(options, warnings);
@@ -168,6 +173,18 @@ llvm::SmallVector<std::string> zpp::findWarnings(const ZeroPPOptions &options) {
                        " has no effect with gradients=none; write "
                        "gradients=none:none, for hops that round nothing, or "
                        "leave accumulate out");
+  const ZeroPPOptions::Tuning &tuning = options.tuning;
+  if (isWish(tuning.rotate) && options.gradients == "none")
+    warnings.push_back(
+        "tuning.rotate=" + std::to_string(tuning.rotate) +
+        " has no effect with gradients=none; write gradients=i8:i4, or leave "
+        "tuning.rotate out");
+  if (isWish(tuning.block) && options.weights == "none" &&
+      options.gradients == "none" && options.updated == "none")
+    warnings.push_back("tuning.block=" + std::to_string(tuning.block) +
+                       " has no effect, because nothing has a format; write "
+                       "weights=i8 or gradients=i8:i4, or leave tuning.block "
+                       "out");
   if (options.target == Target::Portable &&
       (options.tuning.prefetchBytes.hasValue() ||
        options.prefetchBytes.hasValue()))

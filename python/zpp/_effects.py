@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from zpp._compiler import Rewritten
-from zpp._options import Options, describe
+from zpp._options import Options, Tuning, describe
 from zpp._warn import warn
 
 _REMARK = re.compile(
@@ -70,6 +70,21 @@ def _find_idle(entries: list[dict], options: Options, tiers: list[str]
         return getattr(options, name) not in (
             None, "none", describe(Options)[name].default)
 
+    def is_none(name: str) -> bool:
+        """Whether an option of formats has none."""
+        value = getattr(options, name) or describe(Options)[name].default
+        return set(value.split(":")) == {"none"}
+
+    def travels(name: str, role: str, kind: str | None = None) -> bool:
+        """Whether collectives are rewritten that an option gives a format."""
+        return not is_none(name) and any(
+            entry["role"] == role and kind in (None, entry["kind"])
+            and entry["rewritten"] for entry in entries)
+
+    def is_tuned(name: str) -> bool:
+        value = getattr(options.tuning, name)
+        return value is not None and str(value) != describe(Tuning)[name].default
+
     # That of the innermost tier is what every step gets.
     is_partitioned = is_given("secondary") and options.secondary != tiers[-1]
 
@@ -92,6 +107,20 @@ def _find_idle(entries: list[dict], options: Options, tiers: list[str]
     if options.accumulate not in (None, "none") and not has("gradient"):
         texts.append(f"accumulate={options.accumulate} has no effect: the step sums no "
                      "gradients over devices; leave accumulate out")
+    has_gradients = (travels("gradients", "gradient")
+                     or travels("reduced", "gradient", "all_reduce"))
+    # Where no option has a format, the compiler says so.
+    if is_tuned("rotate") and options.gradients != "none" and not has_gradients:
+        texts.append(f"tuning.rotate={options.tuning.rotate} has no effect: it is for "
+                     "gradients that travel in a format, and the step has none; leave "
+                     "tuning.rotate out")
+    if (is_tuned("block")
+            and not all(map(is_none, ("weights", "gradients", "updated")))
+            and not (has_gradients or travels("weights", "weight")
+                     or travels("updated", "update"))):
+        texts.append(f"tuning.block={options.tuning.block} has no effect: it is for what "
+                     "travels in a format, and nothing of the step does; leave "
+                     "tuning.block out")
     if options.regather and not any(
             entry["kind"] == "all_gather" and not any(entry["before"].values())
             and any(entry["after"].values()) for entry in entries):

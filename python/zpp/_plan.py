@@ -29,6 +29,8 @@ TECHNIQUES |= {name: (*TECHNIQUES[base], "accumulate")
                for name, base in ONCE.items()}
 #: Options that only mean something with a technique.
 _NEEDS = {"frozen": "secondary", "reduced": "gradients"}
+#: Options of tuning, and the techniques that one of them is for.
+_TUNES = {"rotate": {"gradients"}, "block": {"weights", "gradients"}}
 #: A plan with more techniques must be faster by this part to be chosen.
 LEAST_GAIN = 0.02
 
@@ -241,6 +243,9 @@ def plan_text(text: str, options: Options, *, device: str | None,
         **{technique: "none" for technique in _OFF if technique not in on},
         **{option: "none" for option, technique in _NEEDS.items()
            if technique not in on},
+        tuning=options.tuning.replace(**{
+            name: None for name, techniques in _TUNES.items()
+            if not techniques & set(on)}),
         # What the rows without state would do.
         **{"weights": "i8"} if has_state and "weights" in on
         and "state" not in on else {})

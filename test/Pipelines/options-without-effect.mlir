@@ -35,11 +35,19 @@
 // RUN: %{run} PREFETCH
 // PREFETCH: warning: tuning.prefetch-bytes has no effect with target=portable, where XLA orders collectives; write target=cuda, or leave it out
 
+// REDEFINE: %{options} = tuning.rotate=0 gradients=none
+// RUN: %{run} ROTATE
+// ROTATE: warning: tuning.rotate=0 has no effect with gradients=none; write gradients=i8:i4, or leave tuning.rotate out
+
+// REDEFINE: %{options} = tuning.block=64 gradients=none weights=none
+// RUN: %{run} BLOCK
+// BLOCK: warning: tuning.block=64 has no effect, because nothing has a format; write weights=i8 or gradients=i8:i4, or leave tuning.block out
+
 // REDEFINE: %{options} = accumulate=gpu gradients=none
 // RUN: %{run} ACCUMULATE
 // ACCUMULATE: warning: accumulate=gpu has no effect with gradients=none; write gradients=none:none, for hops that round nothing, or leave accumulate out
 
-// REDEFINE: %{options} = tuning.prefetch-bytes=7 reduced=none gradients=none start=all frozen=keep target=cuda
+// REDEFINE: %{options} = tuning.prefetch-bytes=7 tuning.rotate=32 tuning.block=64 reduced=none gradients=none start=all frozen=keep target=cuda
 // RUN: zpp-opt %s --zeropp="%{options}" --remarks-filter=none -o /dev/null 2>&1 | count 0
 
 "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()

@@ -48,7 +48,14 @@ def warnings_of(recwarn, entries, **options):
     ({"weights_of": (0,)}, [WEIGHT], "weights_of has no effect: the step gathers none of "
      "the arguments", "the report has the reason", [DECLARED]),
     ({"gradients_of": (0,)}, [GRADIENT], "gradients_of has no effect: no sum that is not "
-     "a gradient anyway", "the report has the reason", [{**GRADIENT, "rule": "R15"}])],
+     "a gradient anyway", "the report has the reason", [{**GRADIENT, "rule": "R15"}]),
+    ({"tuning": {"rotate": 0}}, [WEIGHT], "tuning.rotate=0 has no effect: it is for "
+     "gradients that travel in a format", "leave tuning.rotate out", [GRADIENT]),
+    ({"tuning": {"rotate": 0}, "gradients": "none:none"}, [WEIGHT, GRADIENT],
+     "tuning.rotate=0 has no effect", "leave tuning.rotate out", [WEIGHT, SUM]),
+    ({"tuning": {"block": 64}, "weights": "none"}, [WEIGHT], "tuning.block=64 has no "
+     "effect: it is for what travels in a format, and nothing of the step does",
+     "leave tuning.block out", [WEIGHT, GRADIENT])],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "")
 def test_an_option_without_effect(recwarn, options, without, text, help, having):
     (message,) = warnings_of(recwarn, without, **options)
@@ -61,6 +68,10 @@ def test_a_default_is_no_wish(recwarn):
     assert warnings_of(recwarn, [GRADIENT], weights="i8", secondary="gpu") == []
     assert warnings_of(recwarn, [WEIGHT], gradients="i8:i4", reduced="i8") == []
     assert warnings_of(recwarn, [{**GRADIENT, "rewritten": False}], weights="i4") == []
+    assert warnings_of(recwarn, [WEIGHT], tuning={"rotate": 32, "block": 128}) == []
+    # The compiler has said so, without a step.
+    assert warnings_of(recwarn, [WEIGHT], tuning={"rotate": 0, "block": 64},
+                       weights="none", gradients="none") == []
 
 
 def test_what_helps_where_weights_do_not_change(recwarn):

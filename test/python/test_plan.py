@@ -83,6 +83,16 @@ def test_the_window_and_what_others_would_give(text, capsys):
                         windows=True).windows
 
 
+def test_tuning_is_for_the_rows_that_have_formats(text, recwarn):
+    found = zpp.plan(text, mesh=NODES, device="h100", weights="i4",
+                     tuning=zpp.Tuning(rotate=0, block=64))
+    tuned = {row.name: (row.options.tuning.rotate, row.options.tuning.block)
+             for row in found.predictions}
+    assert tuned["ZeRO++"] == tuned["qgZ"] == (0, 64)
+    assert tuned["qwZ + hpZ"] == (None, 64) and tuned["hpZ"] == (None, None)
+    assert [str(each.message) for each in recwarn] == []
+
+
 def test_on_slow_links_all_techniques_are_the_best(slow):
     assert slow["ZeRO++"].seconds < 0.5 * slow["FSDP"].seconds
     assert slow.best().name == "ZeRO++"
