@@ -215,6 +215,16 @@ void zpp::addGets(Operation *op, StringRef what) {
                 builder.getArrayAttr(llvm::map_to_vector(several, add)));
   else if (origin)
     op->setAttr(kOriginAttr, add(origin));
+Location zpp::getNamedLocation(Operation *op, Role role, Value input) {
+  std::optional<Origin> origin = getOrigin(op);
+  if (!origin)
+    return op->getLoc();
+  std::string name = (getRoleName(role) + " #" + Twine(origin->id)).str();
+  if (auto named = input ? dyn_cast<NameLoc>(input.getLoc()) : NameLoc())
+    name += (" " + named.getName().getValue()).str();
+  return NameLoc::get(StringAttr::get(op->getContext(), name), op->getLoc());
+}
+
 }
 
 /// The keys of `zpp.source`.

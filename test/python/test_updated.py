@@ -231,6 +231,9 @@ def test_with_everything_else(name, target):
     if target == "cpu":
         # Updates are started when they are there.
         assert any(event["role"] == "update" for event in report["schedule"])
+        fast.metrics()
+        run(fast, state, 1)
+        assert 0 < fast.metrics()["error/updates"] < 0.01
 
 
 @pytest.mark.matrix

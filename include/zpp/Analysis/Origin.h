@@ -118,6 +118,12 @@ void restoreSource(mlir::Operation *from, mlir::Operation *to);
 /// report.
 void leaveAlone(mlir::Operation *op, llvm::StringRef pass,
                 const LeftAlone &why);
+/// The location of the collective `op`, with a name that leads back to it if it
+/// has an origin, such as "weight #3 params['w']": the runtime measures what it
+/// does to which. `input` is the argument of the step that it moves, or null.
+mlir::Location getNamedLocation(mlir::Operation *op, Role role,
+                                mlir::Value input);
+
 void leaveAlone(mlir::Operation *op, llvm::StringRef pass,
                 const llvm::Twine &reason);
 

@@ -46,6 +46,9 @@ struct StepCollective : CollectiveView {
   /// For a weight of which the step computes neither a gradient nor a result:
   /// the number of the argument.
   std::optional<unsigned> taken;
+  /// For a gradient: the argument of the step whose gradient it is; null where
+  /// it is not known, or of several.
+  mlir::BlockArgument argument;
   /// True for a gather of state: a result of the step is made of what it
   /// gathers, element by element.
   bool isState = false;

@@ -177,6 +177,23 @@ void RoleFinder::keepDifferences(SmallVectorImpl<StepCollective *> &chosen) {
                              "gradients-of names gradients")});
 }
 
+/// The argument of the step of which `proof` has found a gradient; null if that
+/// is none, or one of several.
+static BlockArgument getArgument(const GradientProof &proof,
+                                 ProvenanceAnalysis &provenances) {
+  llvm::SmallDenseSet<Value> inputs;
+  for (Value weight : proof.direct) {
+    Operation *op = weight.getDefiningOp();
+    Provenance from = provenances.get(
+        op && getGuestCollective(op) ? op->getOperand(0) : weight);
+    if (!from.isStepInput)
+      return {};
+    inputs.insert(from.root);
+  }
+  return inputs.size() == 1 ? cast<BlockArgument>(*inputs.begin())
+                            : BlockArgument();
+}
+
 /// Decides which of `sums` are ones of gradients; the others get their reasons.
 /// Returns what the gradients are computed from.
 StepFlow::ValueSet RoleFinder::chooseGradients(ArrayRef<Candidate> gathers,
@@ -263,10 +280,13 @@ StepFlow::ValueSet RoleFinder::chooseGradients(ArrayRef<Candidate> gathers,
     if (!sum->reason.empty())
       continue;
     if (ancestors.contains(result) &&
-        !(mirrors.contains(sum) && updates.moved.contains(result)))
+        !(mirrors.contains(sum) && updates.moved.contains(result))) {
       object(*sum, {Rule::Activations, kSumsActivations.str()});
-    else
-      sum->role = Role::Gradient;
+      continue;
+    }
+    sum->role = Role::Gradient;
+    if (auto proof = proofs.find(sum); proof != proofs.end())
+      sum->argument = getArgument(proof->second, provenances);
   }
   areAllUpdates =
       updates.hasUpdates && llvm::all_of(chosen, [&](StepCollective *sum) {

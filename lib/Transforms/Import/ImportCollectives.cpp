@@ -74,8 +74,8 @@ public:
     module->setAttr(kMeshAttr, StringAttr::get(&getContext(), stepMesh->str()));
     setTaken(module, collectives);
     auto meshAttr = MeshAttr::get(&getContext(), *stepMesh);
-    SmallVector<std::string> names = getNames(collectives);
-    for (auto [collective, name] : llvm::zip_equal(collectives, names)) {
+    SmallVector<Value> inputs = getInputs(collectives);
+    for (auto [collective, input] : llvm::zip_equal(collectives, inputs)) {
       Operation *op = collective.op;
       op->setAttr(kOriginAttr,
                   getOriginAttr(&getContext(),
@@ -93,28 +93,26 @@ public:
       else if (!collective.reason.empty())
         leaveAlone(op, getArgument(), collective.reason);
       else
-        import(collective, name, meshAttr);
+        import(collective, input, meshAttr);
     }
   }
 
 private:
-  /// The arguments that collectives gather, as the producer calls them:
-  /// "params['w']". Empty where there is no such name.
-  static SmallVector<std::string>
-  getNames(ArrayRef<StepCollective> collectives) {
+  /// The arguments of the step that collectives gather, or whose gradients they
+  /// sum; null where that is no argument.
+  static SmallVector<Value> getInputs(ArrayRef<StepCollective> collectives) {
     ProvenanceAnalysis provenances;
-    SmallVector<std::string> names;
+    SmallVector<Value> inputs;
     for (const StepCollective &collective : collectives) {
-      std::string &name = names.emplace_back();
+      Value &input = inputs.emplace_back(collective.argument);
       if (collective.kind != CollectiveKind::AllGather ||
           collective.op->getNumOperands() == 0)
         continue;
       Provenance from = provenances.get(collective.op->getOperand(0));
-      if (auto named = dyn_cast<NameLoc>(from.root.getLoc());
-          named && from.isStepInput)
-        name = named.getName().str();
+      if (from.isStepInput)
+        input = from.root;
     }
-    return names;
+    return inputs;
   }
 
   static void setTaken(ModuleOp module, ArrayRef<StepCollective> collectives) {
@@ -248,17 +246,12 @@ private:
     return "";
   }
 
-  void import(const StepCollective &collective, StringRef name,
+  void import(const StepCollective &collective, Value input,
               MeshAttr meshAttr) {
     Operation *op = collective.op;
     OpBuilder builder(op);
-    // Everything that becomes of the collective has a name that leads back to
-    // it: the runtime measures what it does to which.
-    Location loc =
-        NameLoc::get(builder.getStringAttr(getRoleName(collective.role) + " #" +
-                                           Twine(getOrigin(op)->id) +
-                                           (name.empty() ? "" : " ") + name),
-                     op->getLoc());
+    // Everything that becomes of the collective has this name.
+    Location loc = getNamedLocation(op, collective.role, input);
     bool isGather = collective.kind == CollectiveKind::AllGather;
     bool isAllReduce = collective.kind == CollectiveKind::AllReduce;
     Value operand = op->getOperand(0), result = op->getResult(0);

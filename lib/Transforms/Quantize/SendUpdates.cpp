@@ -19,6 +19,7 @@
 #include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/TypeBytes.h"
+#include "zpp/Analysis/Provenance.h"
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
 #include "zpp/Support/Placement.h"
 #include "zpp/Transforms/Passes.h"
@@ -50,6 +51,8 @@ struct Plan {
   SmallVector<Hop> hops;
 };
 
+  /// The argument of the step that is updated, or null.
+  Value input;
 class SendUpdatesPass : public zpp::impl::SendUpdatesPassBase<SendUpdatesPass> {
 public:
   using SendUpdatesPassBase::SendUpdatesPassBase;
@@ -90,6 +93,7 @@ public:
     UpdatedWeights updated(module, *mesh);
     llvm::SmallPtrSet<Operation *, 8> taken;
     std::vector<Plan> plans;
+    ProvenanceAnalysis provenances;
     SmallVector<std::pair<Operation *, LeftAlone>> left;
     // The last gather of a tensor comes first.
     for (Operation *gather : llvm::reverse(gathers)) {
@@ -97,9 +101,9 @@ public:
         continue;
       Decision<UpdatedWeight> weight = updated.find(
           gather, [](Operation *op) { return op->hasAttr(kUpdatedAttr); });
-      Decision<Plan> plan =
-          weight ? getPlan(std::move(*weight), *mesh, *quant, *model)
-                 : Decision<Plan>(weight.getLeftAlone());
+      Decision<Plan> plan = weight ? getPlan(std::move(*weight), *mesh, *quant,
+                                             *model, provenances)
+                                   : Decision<Plan>(weight.getLeftAlone());
       if (!plan) {
         left.push_back({gather, plan.getLeftAlone()});
         continue;
@@ -121,9 +125,11 @@ public:
 private:
   /// How updates of `weight` are sent.
   Decision<Plan> getPlan(UpdatedWeight weight, const Mesh &mesh,
-                         QuantAttr quant,
-                         const std::optional<LinkModel> &model) {
-    Plan plan{std::move(weight), {}, {}, {}};
+                         QuantAttr quant, const std::optional<LinkModel> &model,
+                         ProvenanceAnalysis &provenances) {
+    Plan plan{std::move(weight), {}, {}, {}, {}};
+    if (Provenance held = provenances.get(plan.weight.held); held.isStepInput)
+      plan.input = held.root;
     MLIRContext *context = &getContext();
     auto meshAttr = MeshAttr::get(context, mesh);
     SmallVector<FactorAttr> partitioned, whole;
@@ -222,7 +228,7 @@ private:
   void rewrite(const Plan &plan, QuantAttr quant) {
     const UpdatedWeight &weight = plan.weight;
     Operation *last = weight.gathers.front().op;
-    Location loc = last->getLoc();
+    Location loc = getNamedLocation(last, Role::Update, plan.input);
     IRRewriter builder(last);
     auto [held, own] = buildHeld(builder, loc, weight);
     auto asShard = [&](ShardType type, Value local) {
