@@ -29,6 +29,18 @@ StringRef zpp::getPhaseName(std::optional<Phase> phase) {
   return phase ? getPhaseName(*phase) : StringRef();
 }
 
+StringRef zpp::getFloorName(Floor floor) {
+  switch (floor) {
+  case Floor::Any:
+    return "";
+  case Floor::I8:
+    return "i8";
+  case Floor::None:
+    return "none";
+  }
+  llvm_unreachable("unknown floor");
+}
+
 Origin zpp::getOrigin(const StepCollective &collective, const Mesh &mesh,
                       int64_t id) {
   Origin origin;
@@ -83,6 +95,8 @@ DictionaryAttr zpp::getOriginAttr(MLIRContext *context, const Origin &origin) {
     SmallVector<StringRef> words(origin.gets.begin(), origin.gets.end());
     attrs.append("gets", builder.getStrArrayAttr(words));
   }
+  if (origin.floor != Floor::Any)
+    attrs.append("floor", builder.getStringAttr(getFloorName(origin.floor)));
   return attrs.getDictionary(context);
 }
 
@@ -103,6 +117,10 @@ static std::optional<T> findNamed(std::initializer_list<T> values,
   const T *found =
       llvm::find_if(values, [&](T value) { return getName(value) == name; });
   return found == values.end() ? std::nullopt : std::optional(*found);
+}
+
+std::optional<Floor> zpp::parseFloor(StringRef name) {
+  return findNamed<Floor>({Floor::I8, Floor::None}, name, getFloorName);
 }
 
 static Origin readOrigin(DictionaryAttr attr) {
@@ -137,6 +155,7 @@ static Origin readOrigin(DictionaryAttr attr) {
   if (auto gets = attr.getAs<ArrayAttr>("gets"))
     for (auto word : gets.getAsRange<StringAttr>())
       origin.gets.push_back(word.str());
+  origin.floor = parseFloor(getString("floor")).value_or(Floor::Any);
   return origin;
 }
 
@@ -178,6 +197,13 @@ SmallVector<Origin> zpp::getOrigins(const StepCollective &collective) {
   return readOrigins(all[collective.index]);
 }
 
+Floor zpp::getFloor(Operation *op) {
+  Floor floor = Floor::Any;
+  for (const Origin &origin : getOrigins(op))
+    floor = std::max(floor, origin.floor);
+  return floor;
+}
+
 Attribute zpp::takeOrigin(Operation *op) {
   SmallVector<Attribute> attrs;
   for (const Origin &origin : getOrigins(op))
@@ -187,6 +213,16 @@ Attribute zpp::takeOrigin(Operation *op) {
     op->removeAttr(name);
   return attrs.size() == 1 ? attrs.front()
                            : ArrayAttr::get(op->getContext(), attrs);
+}
+
+Location zpp::getNamedLocation(Operation *op, Role role, Value input) {
+  std::optional<Origin> origin = getOrigin(op);
+  if (!origin)
+    return op->getLoc();
+  std::string name = (getRoleName(role) + " #" + Twine(origin->id)).str();
+  if (auto named = input ? dyn_cast<NameLoc>(input.getLoc()) : NameLoc())
+    name += (" " + named.getName().getValue()).str();
+  return NameLoc::get(StringAttr::get(op->getContext(), name), op->getLoc());
 }
 
 void zpp::copyOrigin(Operation *from, Operation *to) {
@@ -215,16 +251,6 @@ void zpp::addGets(Operation *op, StringRef what) {
                 builder.getArrayAttr(llvm::map_to_vector(several, add)));
   else if (origin)
     op->setAttr(kOriginAttr, add(origin));
-Location zpp::getNamedLocation(Operation *op, Role role, Value input) {
-  std::optional<Origin> origin = getOrigin(op);
-  if (!origin)
-    return op->getLoc();
-  std::string name = (getRoleName(role) + " #" + Twine(origin->id)).str();
-  if (auto named = input ? dyn_cast<NameLoc>(input.getLoc()) : NameLoc())
-    name += (" " + named.getName().getValue()).str();
-  return NameLoc::get(StringAttr::get(op->getContext(), name), op->getLoc());
-}
-
 }
 
 /// The keys of `zpp.source`.

@@ -123,6 +123,13 @@ static void addImportPhase(OpPassManager &pm, const ZeroPPOptions &options) {
   // The later gathers that hpZ shortens must exist before it looks for them.
   if (options.regather)
     pm.addPass(createRegatherPass());
+  // Formats are decided in the next phases. By now all collectives have their
+  // numbers, and those that gather one weight are known.
+  if (!options.floors.empty()) {
+    SetFloorsPassOptions floors;
+    floors.floors = options.floors;
+    pm.addPass(createSetFloorsPass(floors));
+  }
   verifyPhase(pm, PipelinePhase::Import);
 }
 
@@ -215,6 +222,8 @@ static void addGradientsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
   allReduce.stages = settings.stages;
   allReduce.links = options.links;
   allReduce.splitSmall = settings.coalesceBytes > 0;
+  // Without hops nothing could be added up before the slower ones.
+  allReduce.splitExact = accumulates(options);
   pm.addPass(createSplitAllReducePass(allReduce));
   SplitHierarchyPassOptions split;
   split.formats = options.gradients;
@@ -223,6 +232,7 @@ static void addGradientsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
   split.links = options.links;
   // Scatters that travel with others are split even if they do not shrink.
   split.splitSmall = settings.coalesceBytes > 0;
+  split.splitExact = accumulates(options);
   pm.addPass(createSplitHierarchyPass(split));
   if (accumulates(options)) {
     // Hops exist now, and nothing stands between them and the sums yet. With

@@ -52,6 +52,11 @@ FailureOr<SmallVector<QuantAttr>> zpp::parseFormats(Operation *op,
   return quants;
 }
 
+bool zpp::hasFormat(ArrayRef<QuantAttr> quants) {
+  return llvm::any_of(quants,
+                      [](QuantAttr quant) { return static_cast<bool>(quant); });
+}
+
 LogicalResult zpp::checkStages(Operation *op, int64_t stages) {
   if (stages >= 0 && stages <= kMaxStages)
     return success();

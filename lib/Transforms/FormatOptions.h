@@ -24,6 +24,9 @@ mlir::FailureOr<llvm::SmallVector<zero::QuantAttr>>
 parseFormats(mlir::Operation *op, llvm::StringRef formats, int64_t block,
              int64_t rotate = 0);
 
+/// True unless all of `quants` are null.
+bool hasFormat(llvm::ArrayRef<zero::QuantAttr> quants);
+
 /// Checks the option `stages` of a pass, where 0 lets the pass choose. Emits an
 /// error at `op` for a number that is out of range.
 llvm::LogicalResult checkStages(mlir::Operation *op, int64_t stages);

@@ -154,6 +154,7 @@ def _pipeline(options: Options, target: str) -> dict:
     """The options of the pass pipeline."""
     pipeline = _words(options) | _words(options.tuning, "tuning.")
     pipeline["links"] = _speeds(options)
+    pipeline["floors"] = options.floors or None
     for name in ("weights_of", "gradients_of"):
         # The front end has turned names into numbers of the module's arguments.
         if (named := getattr(options, name)) is not None:

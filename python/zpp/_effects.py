@@ -179,7 +179,8 @@ def missing_part(result: Rewritten, role: str, gets: str, slower: Collection[str
         if role == "gradient":
             key, size = number, sum(before.values())
         sizes[key] = size
-        if gets in entry["gets"]:
+        # What floors keep unquantized is meant to have none.
+        if gets in entry["gets"] or entry["floor"] == "none":
             have.add(key)
     total = sum(sizes.values())
     return sum(size for key, size in sizes.items()

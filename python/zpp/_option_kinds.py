@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The kinds of values that options have: how they are read, and described."""
 
+import contextlib
 import dataclasses
 import math
 import os
@@ -136,6 +137,46 @@ def _parse_arguments(text: str) -> Any:
 
 
 ARGUMENTS = Kind("all, 0,3-7", _read_arguments, _parse_arguments)
+
+
+def _read_floors(value: Any) -> str:
+    floors = value
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            floors = parse_floors(value)
+    if not isinstance(floors, Mapping) or any(
+            isinstance(number, bool) or not isinstance(number, int) or number < 0
+            or floor not in _FLOORS for number, floor in floors.items()):
+        raise ValueError(f"expected {{3: 'i8', 7: 'none'}} or '3=i8,7=none', with the "
+                         f"numbers of collectives, but got {value!r}")
+    return join_floors(floors)
+
+
+#: Formats that have narrower ones, the narrowest first.
+_FLOORS = ("i8", "none")
+
+FLOORS = Kind("NUMBER=i8,NUMBER=none,...", _read_floors)
+
+
+def parse_floors(text: str) -> dict[int, str]:
+    """The floors of collectives by number, in "3=i8,7=none".
+
+    Raises:
+      ValueError: if `text` is something else.
+    """
+    pairs = [part.split("=") for part in text.split(",")] if text else []
+    floors = {int(number): floor for number, floor in pairs}
+    if len(floors) < len(pairs):
+        raise ValueError(f"expected each collective once, but got {text!r}")
+    return floors
+
+
+def join_floors(*several: Mapping[int, str]) -> str:
+    """The text of floors; of several for one collective, of the widest."""
+    widest: dict[int, str] = {}
+    for number, floor in (pair for floors in several for pair in floors.items()):
+        widest[number] = max(floor, widest.get(number, floor), key=_FLOORS.index)
+    return ",".join(f"{number}={floor}" for number, floor in sorted(widest.items()))
 
 
 #: Words for links: to be measured, and not to be known.

@@ -250,6 +250,13 @@ class Options(SharedOptions):
         "Where each device updates a slice of replicated weights (ZeRO-1, "
         "ZeRO-2): the format in which it sends by how much they have changed.",
         more="using.md#updates-of-replicated-weights")
+    floors: str | Mapping[int, str] | None = option(
+        kinds.FLOORS, None,
+        "The narrowest formats of single collectives, by their numbers in reports, "
+        "traces and warnings: i8, or none to leave one unquantized. All others keep "
+        "the formats above. All gathers of a weight have the widest of theirs. In "
+        "Python also {3: \"i8\", 7: \"none\"}.", default_text="none",
+        more="using.md#a-guard")
     frozen: str | None = option(
         kinds.choice("none", "keep"), "none",
         "keep: weights that the step returns as they came, or takes and does not "

@@ -198,12 +198,12 @@ def test_no_weight_with_differences_is_a_warning():
         assert fast.state is None
 
 
-def entry(role, size, *gets, number=0, reason="", sent=1):
+def entry(role, size, *gets, number=0, reason="", sent=1, floor=""):
     kind = "all_gather" if role == "weight" else "reduce_scatter"
     return {"kind": kind, "role": role, "rule": "R4", "reason": reason,
             "rewritten": not reason,
             "before": {"node": size}, "after": {"node": sent}, "weight": number,
-            "weight_bytes": size, "gets": list(gets)}
+            "weight_bytes": size, "gets": list(gets), "floor": floor}
 
 
 @pytest.mark.parametrize("entries, part", [
@@ -213,6 +213,7 @@ def entry(role, size, *gets, number=0, reason="", sent=1):
       entry("weight", 4, "secondary", number=1)], 0.4),
     # What does not pay, and what is not sent any more, is not missed.
     ([entry("weight", 6, reason="on these links it takes 5 usec"),
+      entry("weight", 3, number=3, floor="none"),
       entry("weight", 5, number=1, sent=0),
       entry("weight", 4, "differences", number=2), entry("gradient", 9)], 0)])
 def test_the_part_that_an_option_misses(entries, part):

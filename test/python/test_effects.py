@@ -12,7 +12,8 @@ from zpp._effects import warn_of_no_effect
 def entry(role, kind, rule="R4", **changes):
     return {"role": role, "kind": kind, "rule": rule, "reason": "", "rewritten": True,
             "before": {"node": 8, "gpu": 8}, "after": {"node": 4, "gpu": 8},
-            "weight": 0, "weight_bytes": 8, "gets": ["secondary"], **changes}
+            "weight": 0, "weight_bytes": 8, "gets": ["secondary"], "floor": "",
+            **changes}
 
 
 WEIGHT = entry("weight", "all_gather")

@@ -31,6 +31,9 @@ def test_structures_are_what_their_text_is():
     assert zpp.Options(links={"node": "50gbit", "gpu": "400gbyte"}
                        ).links == "node=50gbit,gpu=400gbyte"
     assert zpp.Options(links=pathlib.Path("links.txt")).links == "links.txt"
+    for floors in ({7: "none", 3: "i8"}, "3=i8,7=none", "7=none,3=i8"):
+        assert zpp.Options(floors=floors).floors == "3=i8,7=none"
+    assert zpp.Options(floors={}).floors == ""
 
 
 @pytest.mark.parametrize("owners, axes, tiers", [
@@ -86,6 +89,14 @@ def test_options_are_values():
     ({"gradients": 4}, "but got 4"),
     ({"reduced": "i8:i4"}, "reduced: expected .*, but got .i8:i4."),
     ({"updated": "i3"}, "updated: expected 'none', 'i8' or 'i4', but got 'i3'"),
+    ({"floors": "3"}, "floors: expected {3: 'i8', 7: 'none'} or '3=i8,7=none', with the "
+     "numbers of collectives, but got '3'"),
+    ({"floors": "3=i4"}, "but got '3=i4'"),
+    ({"floors": {3: "i4"}}, "but got {3: 'i4'}"),
+    ({"floors": {True: "i8"}}, "but got {True: 'i8'}"),
+    ({"floors": "-1=i8"}, "but got '-1=i8'"),
+    ({"floors": "3=i8,3=none"}, "but got '3=i8,3=none'"),
+    ({"floors": 3}, "but got 3"),
     ({"secondary": 0}, "secondary: expected an integer, 1 or more, but got 0"),
     ({"secondary": 2.0}, "but got 2.0"),
     ({"regather": 1}, "regather: expected True or False, but got 1"),

@@ -9,10 +9,11 @@
 // the input that it replaces:
 //
 //   zpp.origin   {id, kind, role, rule, phase, group, weight, model_bytes,
-//                 trips, before, gets}: the collective before the rewrite, and
-//                 what it gets from options that not all can have. If several
-//                 travel in one buffer, an array of these, each with its
-//                 `share` of the bytes of a chunk
+//                 trips, before, gets, floor}: the collective before the
+//                 rewrite, what it gets from options that not all can have,
+//                 and the narrowest format that it may have. If several travel
+//                 in one buffer, an array of these, each with its `share` of
+//                 the bytes of a chunk
 //   zpp.reason   the reason why it was left alone
 //   zpp.keep     its result is a secondary partition
 //   zpp.forward_only  on a gather: zero-regather has found that the backward
@@ -46,6 +47,14 @@ inline constexpr llvm::StringLiteral kForwardOnlyAttr = "zpp.forward_only";
 inline constexpr llvm::StringLiteral kUpdatedAttr = "zpp.updated";
 inline constexpr llvm::StringLiteral kSourceAttr = "zpp.source";
 
+/// The narrowest format in which a collective may travel; None is no format at
+/// all. The later ones allow less.
+enum class Floor { Any, I8, None };
+
+/// Why a collective whose floor is None is not quantized.
+inline constexpr llvm::StringLiteral kFloorReason =
+    "floors has it travel unquantized";
+
 /// The contents of `zpp.origin`.
 struct Origin {
   int64_t id;
@@ -71,6 +80,8 @@ struct Origin {
   std::string reason;
   /// Words below: what options did for it.
   std::vector<std::string> gets;
+  /// The format that zero-set-floors was asked for.
+  Floor floor = Floor::Any;
 };
 
 /// Words for what options do for some collectives: their weight's secondary
@@ -84,6 +95,10 @@ inline constexpr llvm::StringLiteral kGetsAccumulate = "accumulate";
 llvm::StringRef getKindName(std::optional<CollectiveKind> kind);
 llvm::StringRef getRoleName(std::optional<Role> role);
 llvm::StringRef getPhaseName(std::optional<Phase> phase);
+/// "i8" or "none"; empty for any format.
+llvm::StringRef getFloorName(Floor floor);
+/// The floor of that name; nullopt for other words.
+std::optional<Floor> parseFloor(llvm::StringRef name);
 
 /// The origin of `collective`, which is number `id` in the module.
 Origin getOrigin(const StepCollective &collective, const Mesh &mesh,
@@ -96,9 +111,18 @@ std::optional<Origin> getOrigin(mlir::Operation *op);
 llvm::SmallVector<Origin> getOrigins(mlir::Operation *op);
 /// The origins of `collective`, which its op or its start carries.
 llvm::SmallVector<Origin> getOrigins(const StepCollective &collective);
+/// The floor of what `op` replaces: if it replaces several collectives, of the
+/// one that allows least.
+Floor getFloor(mlir::Operation *op);
 /// Removes the origin, the reason and the source of the exchange `op`, and
 /// returns the first two for the `zpp.origins` of a start.
 mlir::Attribute takeOrigin(mlir::Operation *op);
+
+/// The location of the collective `op`, with a name that leads back to it if it
+/// has an origin, such as "weight #3 params['w']": the runtime measures what it
+/// does to which. `input` is the argument of the step that it moves, or null.
+mlir::Location getNamedLocation(mlir::Operation *op, Role role,
+                                mlir::Value input);
 
 /// Copies `zpp.origin` and `zpp.reason`.
 void copyOrigin(mlir::Operation *from, mlir::Operation *to);
@@ -118,12 +142,6 @@ void restoreSource(mlir::Operation *from, mlir::Operation *to);
 /// report.
 void leaveAlone(mlir::Operation *op, llvm::StringRef pass,
                 const LeftAlone &why);
-/// The location of the collective `op`, with a name that leads back to it if it
-/// has an origin, such as "weight #3 params['w']": the runtime measures what it
-/// does to which. `input` is the argument of the step that it moves, or null.
-mlir::Location getNamedLocation(mlir::Operation *op, Role role,
-                                mlir::Value input);
-
 void leaveAlone(mlir::Operation *op, llvm::StringRef pass,
                 const llvm::Twine &reason);
 

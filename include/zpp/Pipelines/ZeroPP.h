@@ -104,6 +104,12 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
                      "(ZeRO-1, ZeRO-2): the format in which it sends by how "
                      "much they have changed: none, i8 or i4"),
       llvm::cl::init("none")};
+  Option<std::string> floors{
+      *this, "floors",
+      llvm::cl::desc("The narrowest formats of single collectives, by their "
+                     "numbers in reports, traces and warnings: i8, or none to "
+                     "leave one unquantized, such as 3=i8,7=none. All gathers "
+                     "of a weight have the widest of theirs")};
   Option<std::string> secondary{
       *this, "secondary",
       llvm::cl::desc("none, or the slowest tier of a secondary partition, or "

@@ -54,6 +54,11 @@ def BlockOption
     : Option<"block", "block", "int64_t", "128",
              "Elements that share a scale: a power of two from 32 to 2048">;
 
+def SplitExactOption
+    : Option<"splitExact", "split-exact", "bool", "false",
+             "Split what floors keep unquantized into hops, too, which "
+             "zero-accumulate-gradients needs">;
+
 def RotateOption
     : Option<"rotate", "rotate", "int64_t", "0",
              "Elements of a group that is rotated before it is quantized: 32, "
@@ -396,6 +401,58 @@ def RegatherPass : Zpp_ModulePass<"zero-regather"> {
     }
     ```
   }];
+}
+
+def SetFloorsPass : Zpp_ModulePass<"zero-set-floors"> {
+  let summary = "Set the narrowest formats of single collectives";
+  let description = [{
+    Records in `zpp.origin` that a collective is to have no narrower format than
+    its floor: `i8`, or `none` for no format at all. The passes that decide about
+    formats read it: one that was to have i4 has i8, and one with the floor none
+    travels unquantized. All others keep their formats.
+
+    Collectives are named by the number in their origin, as in reports, in traces
+    and in the warnings of a guard. All gathers of a weight have the widest of
+    their floors: the forward and the backward pass read the same bits.
+
+    *Input*, with `floors=0=i8`:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    func.func @step(%w: tensor<128xbf16>) -> tensor<1024xbf16> {
+      %0 = zero.from_local %w : tensor<128xbf16>
+          to <1024xbf16, dim 0 = ("node", "gpu") on #mesh>
+      %1 = zero.all_gather %0 along ["node", "gpu"] {zpp.origin = {id = 0,
+          kind = "all_gather", role = "weight", weight = 0}}
+          : <1024xbf16, dim 0 = ("node", "gpu") on #mesh>
+          to <1024xbf16, dim 0 = (2, 4) on #mesh>
+      %2 = zero.to_local %1 : <1024xbf16, dim 0 = (2, 4) on #mesh>
+          to tensor<1024xbf16>
+      return %2 : tensor<1024xbf16>
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+    func.func @step(%arg0: tensor<128xbf16>) -> tensor<1024xbf16> {
+      %0 = zero.from_local %arg0 : tensor<128xbf16>
+          to <1024xbf16, dim 0 = ("node", "gpu") on #mesh>
+      %1 = zero.all_gather %0 along ["node", "gpu"] {zpp.origin = {floor = "i8",
+          id = 0, kind = "all_gather", role = "weight", weight = 0}}
+          : <1024xbf16, dim 0 = ("node", "gpu") on #mesh>
+          to <1024xbf16, dim 0 = (2, 4) on #mesh>
+      %2 = zero.to_local %1 : <1024xbf16, dim 0 = (2, 4) on #mesh>
+          to tensor<1024xbf16>
+      return %2 : tensor<1024xbf16>
+    }
+    ```
+  }];
+  let options = [
+    Option<"floors", "floors", "std::string", "\"\"",
+           "Floors by number of the collective, such as 3=i8,7=none">,
+  ];
 }
 
 def QuantizeAllGatherPass : Zpp_ModulePass<"zero-quantize-all-gather"> {
@@ -753,6 +810,7 @@ def SplitAllReducePass : Zpp_ModulePass<"zero-split-all-reduce"> {
                 "alone">,
     SplitSmallOption<"all-reduces of pieces that are too small to shrink, "
                      "unquantized">,
+    SplitExactOption,
   ];
 }
 
@@ -1163,6 +1221,7 @@ def SplitHierarchyPass : Zpp_ModulePass<"zero-split-hierarchy"> {
     LinksOption<"; a scatter that hops would not make faster is left alone">,
     SplitSmallOption<"scatters whose chunks are too small to shrink, "
                      "unquantized">,
+    SplitExactOption,
   ];
 }
 

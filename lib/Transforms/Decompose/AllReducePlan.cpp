@@ -7,6 +7,9 @@
 
 #include "AllReducePlan.h"
 
+#include "Floors.h"
+#include "FormatOptions.h"
+#include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/TypeBytes.h"
 #include "zpp/Support/CollectiveCost.h"
 #include "zpp/Support/Limits.h"
@@ -55,17 +58,20 @@ void AllReducePlanner::chooseHops(AllReduceOp allReduce,
           exchanges.isOfScatter.back())
         exchanges.hops.elements.back() =
             exchanges.hops.from.getGlobal().getElementType();
-      exchanges.hops.append(along, formats[hop.format], exchanges.element);
+      exchanges.hops.append(along,
+                            widen(formats[hop.format], {allReduce, scatter}),
+                            exchanges.element);
       exchanges.isOfScatter.push_back(isOfScatter);
       if (!isOfScatter)
         exchanges.gathers.insert(exchanges.gathers.begin(), along);
     }
-  exchanges.reduced = reduced;
-  exchanges.isSmall = exchanges.hops.isQuantized() || reduced;
+  exchanges.reduced = widen(reduced, {allReduce, scatter});
+  exchanges.isSmall = exchanges.hops.isQuantized() || exchanges.reduced;
   exchanges.hops.dropFormatsThatDoNotPay();
   int64_t elements = exchanges.hops.to.getElementsPerUnit();
-  if (reduced && reduced.getLayout(elements).chunkBytes >=
-                     elements * exchanges.element.getIntOrFloatBitWidth() / 8)
+  if (exchanges.reduced &&
+      exchanges.reduced.getLayout(elements).chunkBytes >=
+          elements * exchanges.element.getIntOrFloatBitWidth() / 8)
     exchanges.reduced = QuantAttr();
   exchanges.isSmall &= !exchanges.hops.isQuantized() && !exchanges.reduced;
 }
@@ -241,6 +247,11 @@ AllReducePlanner::decide(AllReduceOp allReduce,
   // Between two all-reduces it is the partner of the first one.
   if (partner && taken.insert(partner->scatter).second)
     joined = planWithScatter(allReduce, *partner);
+  // There is no all-reduce of StableHLO that averages.
+  bool isRestorable = allReduce.getKind() == ReduceKind::Sum;
+  if (!joined && isRestorable && !splitExact &&
+      (reduced || hasFormat(formats)) && getFloor(allReduce) == Floor::None)
+    return LeftAlone(kFloorReason.str());
   if (!model)
     return joined ? AllReducePlan(std::move(*joined)) : std::move(alone);
   double plain = getPlainUsec(
@@ -258,9 +269,7 @@ AllReducePlanner::decide(AllReduceOp allReduce,
     if (joined->exchanges.isSmall || getUsec(joined->exchanges, *model) < apart)
       return AllReducePlan(std::move(*joined));
   }
-  // There is no all-reduce of StableHLO that averages.
-  if (alone.exchanges.isSmall || usec < plain ||
-      allReduce.getKind() != ReduceKind::Sum)
+  if (alone.exchanges.isSmall || usec < plain || !isRestorable)
     return AllReducePlan(std::move(alone));
   return LeftAlone(
       "on these links it takes " + std::to_string(static_cast<int64_t>(plain)) +

@@ -67,10 +67,12 @@ class AllReducePlanner {
 public:
   /// `formats` are those of the hops, `reduced` is that of the gathers, and
   /// `stages` the parts that are asked for, or 0 to choose those that suit the
-  /// links.
+  /// links. With `splitExact`, what floors keep unquantized is split, too.
   AllReducePlanner(llvm::ArrayRef<zero::QuantAttr> formats,
-                   zero::QuantAttr reduced, int64_t stages)
-      : formats(formats), reduced(reduced), stages(stages) {}
+                   zero::QuantAttr reduced, int64_t stages,
+                   bool splitExact = false)
+      : formats(formats), reduced(reduced), stages(stages),
+        splitExact(splitExact) {}
 
   /// Decides how `allReduce` is split, unless it is faster as it is on the
   /// links of `model`. Without a model, everything is split.
@@ -91,6 +93,7 @@ private:
   llvm::SmallVector<zero::QuantAttr> formats;
   zero::QuantAttr reduced;
   int64_t stages;
+  bool splitExact;
   /// Scatters that are the partner of an earlier all-reduce.
   llvm::SmallPtrSet<mlir::Operation *, 8> taken;
 };

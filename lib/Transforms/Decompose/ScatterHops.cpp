@@ -7,6 +7,7 @@
 
 #include "ScatterHops.h"
 
+#include "FormatOptions.h"
 #include "mlir/IR/Builders.h"
 #include "zpp/Support/CollectiveCost.h"
 
@@ -14,10 +15,7 @@ using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
 
-bool ScatterHops::isQuantized() const {
-  return llvm::any_of(quants,
-                      [](QuantAttr quant) { return static_cast<bool>(quant); });
-}
+bool ScatterHops::isQuantized() const { return hasFormat(quants); }
 
 int64_t ScatterHops::getElements() const {
   // By units of the result, which are padded.

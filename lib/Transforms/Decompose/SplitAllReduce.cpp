@@ -53,7 +53,7 @@ public:
     getOperation().walk(
         [&](AllReduceOp allReduce) { allReduces.push_back(allReduce); });
     // Everything is decided before anything changes.
-    AllReducePlanner planner(*quants, *back, stages);
+    AllReducePlanner planner(*quants, *back, stages, splitExact);
     LinksOption linksOption(getOperation(), links);
     std::vector<std::pair<AllReduceOp, Decision<AllReducePlan>>> plans;
     bool hasLarge = false;

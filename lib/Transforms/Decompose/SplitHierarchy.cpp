@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Floors.h"
 #include "FormatOptions.h"
 #include "ScatterHops.h"
 #include "zpp/Analysis/Origin.h"
@@ -88,7 +89,7 @@ private:
     for (const TierHop &hop :
          getTierHops(mesh, {refs.begin(), refs.end()}, formats.size()))
       plan.hops.append(getAxesAttr(scatter.getContext(), mesh, hop.axes),
-                       formats[hop.format],
+                       widen(formats[hop.format], scatter.getOperation()),
                        scatter.getType().getGlobal().getElementType());
     plan.isSmall = plan.hops.isQuantized();
     plan.hops.dropFormatsThatDoNotPay();
@@ -112,9 +113,10 @@ private:
 
   /// How `scatter` is split, unless it is faster in one piece on the links of
   /// `model`.
-  static Decision<Plan> getPlan(ReduceScatterOp scatter,
-                                ArrayRef<QuantAttr> formats,
-                                const std::optional<LinkModel> &model) {
+  Decision<Plan> getPlan(ReduceScatterOp scatter, ArrayRef<QuantAttr> formats,
+                         const std::optional<LinkModel> &model) const {
+    if (!splitExact && hasFormat(formats) && getFloor(scatter) == Floor::None)
+      return LeftAlone(kFloorReason.str());
     Plan plan = chooseHops(scatter, formats);
     if (!model || plan.isSmall)
       return plan;

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "EncodeGather.h"
+#include "Floors.h"
 #include "FormatOptions.h"
 #include "Loops/LayerStacks.h"
 #include "zpp/Analysis/Provenance.h"
@@ -48,9 +49,14 @@ public:
         return signalPassFailure();
       if (gather.getOperand().getType().getQuant())
         continue;
-      Decision<Sizes> sizes = getSizes(gather, *quant, *model);
+      QuantAttr wide = widen(*quant, gather.getOperation());
+      if (!wide) {
+        remarkFloor(gather, getArgument());
+        continue;
+      }
+      Decision<Sizes> sizes = getSizes(gather, wide, *model);
       if (sizes)
-        quantize(gather, *quant, *sizes);
+        quantize(gather, wide, *sizes);
       else
         leaveAlone(gather, getArgument(), sizes.getLeftAlone());
     }

@@ -7,6 +7,7 @@
 
 #include "CarriedState.h"
 #include "EncodeGather.h"
+#include "Floors.h"
 #include "FormatOptions.h"
 #include "LocalValues.h"
 #include "Loops/LayerStacks.h"
@@ -35,8 +36,12 @@ struct KeptGather {
   /// The stack that its loop leaves, a layer in each iteration; none if it is
   /// in no loop.
   std::optional<WrittenStack> stack;
+  /// The format of its differences; null if it moves its values as they are,
+  /// because of its floor. It keeps its state nevertheless, which is then the
+  /// same whatever the floors.
+  QuantAttr quant;
   /// The entry of `zpp.state` that says what it gathers parts of.
-  SmallVector<NamedAttribute> source;
+  SmallVector<NamedAttribute> source = {};
 
   FromLocalOp getSource() const {
     return AllGatherOp(gather).getOperand().getDefiningOp<FromLocalOp>();
@@ -87,7 +92,7 @@ public:
     getOperation().walk([&](AllGatherOp gather) {
       if (!gather->hasAttr(kKeepAttr) || gather.getType().getQuant())
         return;
-      KeptGather kept{gather, getKeptStack(gather), {}};
+      KeptGather kept{gather, getKeptStack(gather), getWide(gather, *quant)};
       Decision<> decision = maySendDifference(kept, *quant, manuals);
       if (!decision) {
         refused.push_back({gather, decision.getLeftAlone()});
@@ -101,10 +106,10 @@ public:
       return signalPassFailure();
     for (auto &[gather, why] : refused) {
       leaveAlone(gather, getArgument(), why);
-      sendWhole(gather, *whole);
+      sendWhole(gather, widen(*whole, gather.getOperation()));
     }
     for (auto &[manual, group] : gathers)
-      rewrite(manual, group, *quant);
+      rewrite(manual, group);
   }
 
 private:
@@ -146,13 +151,27 @@ private:
     return Yes();
   }
 
-  /// Has `gather` move its values in int8, if that is shorter.
+  /// The format of differences of what `gather` moves: `quant`, or a wider one
+  /// that its floor asks for; null if it is to move its values as they are, or
+  /// if that is as short.
+  static QuantAttr getWide(AllGatherOp gather, QuantAttr quant) {
+    QuantAttr wide = widen(quant, gather.getOperation());
+    return wide && isShorter(gather, wide) ? wide : QuantAttr();
+  }
+
+  /// True if slices of what `gather` moves are shorter in the format `quant`.
+  static bool isShorter(AllGatherOp gather, QuantAttr quant) {
+    ShardType from = gather.getOperand().getType();
+    int64_t elements = from.getElementsPerUnit();
+    return quant.getLayout(elements).chunkBytes <
+           elements * getElementBits(from.getGlobal().getElementType()) / 8;
+  }
+
+  /// Has `gather` move its values in int8, if that is shorter and not null.
   static void sendWhole(AllGatherOp gather, QuantAttr quant) {
     ShardType from = gather.getOperand().getType();
     Type element = from.getGlobal().getElementType();
-    if (!isQuantizable(element) ||
-        quant.getLayout(from.getElementsPerUnit()).chunkBytes >=
-            from.getElementsPerUnit() * getElementBits(element) / 8)
+    if (!quant || !isQuantizable(element) || !isShorter(gather, quant))
       return;
     encodeGather(gather, quant, kKeepAttr);
   }
@@ -198,7 +217,7 @@ private:
 
   /// Has the gathers of `manual` send differences to what the step before has
   /// left, or leave what the next step takes.
-  void rewrite(Operation *manual, ArrayRef<KeptGather> group, QuantAttr quant) {
+  void rewrite(Operation *manual, ArrayRef<KeptGather> group) {
     SmallVector<CarriedTensor> tensors;
     llvm::MapVector<Operation *, SmallVector<size_t>> byLoop;
     for (auto [number, kept] : llvm::enumerate(group)) {
@@ -221,12 +240,12 @@ private:
       OwnAndHeld before;
       if (!start)
         before = {own.before.getResult(0), held.before.getResult(0)};
-      OwnAndHeld after = keep(kept, before, quant);
+      OwnAndHeld after = keep(kept, before);
       own.after = after.own;
       held.after = after.held;
     }
     for (auto &[loop, numbers] : byLoop)
-      rewriteLoop(loop, numbers, group, quant, tensors);
+      rewriteLoop(loop, numbers, group, tensors);
     carryState(manual, tensors);
   }
 
@@ -234,7 +253,7 @@ private:
   /// iteration takes a layer from the stacks that the step before has left, and
   /// writes it there again.
   void rewriteLoop(Operation *loop, ArrayRef<size_t> numbers,
-                   ArrayRef<KeptGather> group, QuantAttr quant,
+                   ArrayRef<KeptGather> group,
                    MutableArrayRef<CarriedTensor> tensors) {
     OpBuilder builder(loop);
     SmallVector<Value> inits, replaced;
@@ -267,7 +286,7 @@ private:
                                    extended.getCarried(kept.stack->index),
                                    counter)};
       }
-      Value layer = keep(kept, before, quant).own;
+      Value layer = keep(kept, before).own;
       builder.setInsertionPoint(extended.getYield());
       next.push_back(createLayerUpdate(builder, loc, own, layer, counter));
       tensors[2 * number].after = extended.getResult(first + added);
@@ -279,12 +298,14 @@ private:
 
   /// What the next step takes of `kept`: what it gathers or, `before` given,
   /// the sum of that and the difference, which takes the place of the gather.
-  OwnAndHeld keep(const KeptGather &kept, OwnAndHeld before, QuantAttr quant) {
+  OwnAndHeld keep(const KeptGather &kept, OwnAndHeld before) {
     AllGatherOp gather = kept.gather;
     FromLocalOp source = kept.getSource();
     IRRewriter builder(gather);
     Location loc = gather.getLoc();
-    if (start) {
+    if (start || !kept.quant) {
+      if (!start)
+        remarkFloor(gather, getArgument());
       builder.setInsertionPointAfter(gather);
       return {source.getLocal(), getLocal(builder, loc, gather)};
     }
@@ -292,9 +313,9 @@ private:
     Value own = FromLocalOp::create(builder, loc, from, before.own);
     Value held = FromLocalOp::create(builder, loc, to, before.held);
     Value sent =
-        EncodeOp::create(builder, loc, from.withQuant(quant), source, own);
-    auto moved = AllGatherOp::create(builder, loc, to.withQuant(quant), sent,
-                                     gather.getAlong());
+        EncodeOp::create(builder, loc, from.withQuant(kept.quant), source, own);
+    auto moved = AllGatherOp::create(builder, loc, to.withQuant(kept.quant),
+                                     sent, gather.getAlong());
     copyOrigin(gather, moved);
     addGets(moved, kGetsDifferences);
     // The owner adds to its own part what it has sent, as everyone does.

@@ -11,6 +11,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Floors.h"
 #include "FormatOptions.h"
 #include "LocalValues.h"
 #include "RemovedOrigins.h"
@@ -18,8 +19,8 @@
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Origin.h"
-#include "zpp/Analysis/TypeBytes.h"
 #include "zpp/Analysis/Provenance.h"
+#include "zpp/Analysis/TypeBytes.h"
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
 #include "zpp/Support/Placement.h"
 #include "zpp/Transforms/Passes.h"
@@ -47,12 +48,13 @@ struct Hop {
 /// How updates of a weight are sent.
 struct Plan {
   UpdatedWeight weight;
+  QuantAttr quant;
   ShardType from, to;
   SmallVector<Hop> hops;
-};
-
   /// The argument of the step that is updated, or null.
   Value input;
+};
+
 class SendUpdatesPass : public zpp::impl::SendUpdatesPassBase<SendUpdatesPass> {
 public:
   using SendUpdatesPassBase::SendUpdatesPassBase;
@@ -91,9 +93,9 @@ public:
     offsets.clear();
     // Everything is decided before anything changes.
     UpdatedWeights updated(module, *mesh);
+    ProvenanceAnalysis provenances;
     llvm::SmallPtrSet<Operation *, 8> taken;
     std::vector<Plan> plans;
-    ProvenanceAnalysis provenances;
     SmallVector<std::pair<Operation *, LeftAlone>> left;
     // The last gather of a tensor comes first.
     for (Operation *gather : llvm::reverse(gathers)) {
@@ -119,7 +121,7 @@ public:
     for (Operation *gather : gathers)
       gather->removeAttr(kUpdatedAttr);
     for (Plan &plan : llvm::reverse(plans))
-      rewrite(plan, *quant);
+      rewrite(plan);
   }
 
 private:
@@ -127,9 +129,13 @@ private:
   Decision<Plan> getPlan(UpdatedWeight weight, const Mesh &mesh,
                          QuantAttr quant, const std::optional<LinkModel> &model,
                          ProvenanceAnalysis &provenances) {
-    Plan plan{std::move(weight), {}, {}, {}, {}};
+    Plan plan{std::move(weight), quant, {}, {}, {}, {}};
     if (Provenance held = provenances.get(plan.weight.held); held.isStepInput)
       plan.input = held.root;
+    for (const CollectiveView &gather : plan.weight.gathers)
+      plan.quant = widen(plan.quant, gather.op);
+    if (!plan.quant)
+      return LeftAlone(kFloorReason.str());
     MLIRContext *context = &getContext();
     auto meshAttr = MeshAttr::get(context, mesh);
     SmallVector<FactorAttr> partitioned, whole;
@@ -158,7 +164,7 @@ private:
     int64_t elements = plan.from.getElementsPerUnit();
     int64_t plain =
         elements * getElementBits(plan.from.getGlobal().getElementType()) / 8;
-    int64_t wire = quant.getLayout(elements).chunkBytes;
+    int64_t wire = plan.quant.getLayout(elements).chunkBytes;
     if (wire >= plain)
       return LeftAlone("a slice of " + std::to_string(plain) +
                        " bytes would take " + std::to_string(wire) +
@@ -225,7 +231,7 @@ private:
                                part.getDimSize(weight.getDim()))};
   }
 
-  void rewrite(const Plan &plan, QuantAttr quant) {
+  void rewrite(const Plan &plan) {
     const UpdatedWeight &weight = plan.weight;
     Operation *last = weight.gathers.front().op;
     Location loc = getNamedLocation(last, Role::Update, plan.input);
@@ -234,9 +240,9 @@ private:
     auto asShard = [&](ShardType type, Value local) {
       return FromLocalOp::create(builder, loc, type, local);
     };
-    Value value = EncodeOp::create(builder, loc, plan.from.withQuant(quant),
-                                   asShard(plan.from, weight.getOperand()),
-                                   asShard(plan.from, own));
+    Value value = EncodeOp::create(
+        builder, loc, plan.from.withQuant(plan.quant),
+        asShard(plan.from, weight.getOperand()), asShard(plan.from, own));
     Mesh mesh = plan.from.getMesh().getMesh();
     for (const Hop &hop : plan.hops) {
       auto from = cast<ShardType>(value.getType());

@@ -159,6 +159,8 @@ Report zpp::report::buildReport(ModuleOp module, const Mesh &mesh,
                          entry.after != entry.origin.before;
     if (entry.isRewritten)
       entry.reason.clear();
+    else if (entry.reason.empty() && entry.origin.floor == Floor::None)
+      entry.reason = kFloorReason;
     add(report.before, entry.origin.before);
     add(report.after, entry.after);
     report.entries.push_back(entry);

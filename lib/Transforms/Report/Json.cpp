@@ -97,6 +97,8 @@ void zpp::report::printJSON(const Report &report, raw_ostream &os) {
                        : llvm::json::Value(entry.origin.weight)},
         {"weight_bytes", entry.origin.modelBytes},
         {"gets", llvm::json::Array(entry.gets)},
+        {"id", entry.origin.id},
+        {"floor", getFloorName(entry.origin.floor)},
     });
   llvm::json::Array schedule;
   schedule.reserve(report.schedule.size());

@@ -261,3 +261,38 @@ func.func @malformed(%g: tensor<32x64xbf16>) -> (tensor<64x8xf32>, tensor<64x8xf
   %none8 = zero.to_local %none7 : !summed to tensor<64x8xf32>
   return %shape7, %type7, %none8 : tensor<64x8xf32>, tensor<64x8xf32>, tensor<64x8xf32>
 }
+
+// -----
+
+// What is done as one has the wider floor of the two. There is no mean of StableHLO
+// to go back to: its hops round nothing.
+
+#mesh = #zero.mesh<"data" = 2, "fsdp" = 4>
+!whole = !zero.shard<32x64xbf16, dim 0 = (4) on #mesh>
+!part = !zero.shard<32x64xbf16, dim 0 = ("fsdp") on #mesh>
+!summed = !zero.shard<8x64xbf16, dim 0 = () on #mesh>
+!same = !zero.shard<32x64xbf16, dim 0 = () on #mesh>
+
+// CHECK-LABEL: func @floors
+// ONE-LABEL: func @floors
+func.func @floors(%g: tensor<32x64xbf16>) -> (tensor<8x64xbf16>, tensor<32x64xbf16>) {
+  // CHECK: zero.reduce_scatter sum %{{.*}} along ["fsdp"] wire <i8, block = 128>
+  // CHECK: zero.reduce_scatter sum %{{.*}} along ["data"] wire <i8, block = 128>
+  // ONE: zero.reduce_scatter sum %{{.*}} along ["fsdp"] wire <i8, block = 64>
+  // ONE: zero.reduce_scatter sum %{{.*}} along ["data"] wire <i8, block = 64>
+  // ONE: zero.encode {{.*}}#zero.quant<i8, block = 64>
+  %0 = zero.from_local %g : tensor<32x64xbf16> to !whole
+  %1 = zero.reduce_scatter sum %0 along ["fsdp"] {zpp.origin = {id = 1, floor = "i8"}} : !whole to !part
+  %2 = zero.to_local %1 : !part to tensor<8x64xbf16>
+  %3 = zero.from_local %2 : tensor<8x64xbf16> to !summed
+  %4 = zero.all_reduce sum %3 along ["data"] {zpp.origin = {id = 2}} : !summed
+  %5 = zero.to_local %4 : !summed to tensor<8x64xbf16>
+  // CHECK-NOT: wire
+  // CHECK: zero.reduce_scatter mean %{{.*}} along ["fsdp"] {zpp.origin
+  // CHECK: zero.reduce_scatter mean %{{.*}} along ["data"] {zpp.origin
+  // CHECK-NOT: zero.encode
+  %6 = zero.from_local %g : tensor<32x64xbf16> to !same
+  %7 = zero.all_reduce mean %6 along ["data", "fsdp"] {zpp.origin = {id = 3, floor = "none"}} : !same
+  %8 = zero.to_local %7 : !same to tensor<32x64xbf16>
+  return %5, %8 : tensor<8x64xbf16>, tensor<32x64xbf16>
+}

@@ -9,6 +9,15 @@
 // RUN:   --zeropp="mesh=node:2,gpu:4 weights=i4:delta tuning.block=32 target=cuda" \
 // RUN:   | FileCheck %s --check-prefix=FFI
 // RUN: zpp-opt %s --zero-send-differences=block=32 2>&1 | FileCheck %s
+// What is kept does not depend on floors.
+// RUN: zpp-opt %S/../../Inputs/fsdp-2x4-jax0.10.mlir --remarks-filter=.*differences \
+// RUN:   --zeropp="mesh=node:2,gpu:4 weights=i4:delta tuning.block=32 floors=0=none,3=i8" -o %t.floors 2>&1 \
+// RUN:   | FileCheck %s --check-prefix=WHOLE
+// RUN: zpp-opt %S/../../Inputs/fsdp-2x4-jax0.10.mlir --remarks-filter=none \
+// RUN:   --zeropp="mesh=node:2,gpu:4 weights=i4:delta tuning.block=32" -o %t.given
+// RUN: grep -o "zpp.state = .*" %t.floors > %t.floors.state
+// RUN: grep -o "zpp.state = .*" %t.given | diff - %t.floors.state
+// RUN: FileCheck %s --input-file=%t.floors --check-prefix=FLOORS
 // RUN: echo "module {}" | not zpp-opt --zeropp="weights=i4:delta secondary=none" 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=SECONDARY
 // RUN: echo "module {}" | not zpp-opt --zeropp="weights=i4:sum" 2>&1 \
@@ -34,6 +43,12 @@
 // STARTS: zpp.state = [{dim = 0 : i64, factors = array<i64: 2, 4, 4, 1>, kind = "own", shape = array<i64: 32, 16>, source = {{[0-9]+}} : i64, type = tensor<512xbf16>}
 // STARTS-NOT: %{{[a-z0-9]+}}: tensor<512xbf16> {sdy.sharding
 // STARTS: "stablehlo.all_gather"{{.*}}zpp.keep{{.*}}xbf16>
+
+// WHOLE: zero.all_gather is not quantized: floors has it travel unquantized
+// WHOLE-NOT: zero.all_gather is not quantized
+// FLOORS: "stablehlo.all_gather"{{.*}}zpp.keep, zpp.origin = {{.*}}floor = "none"{{.*}}id = 0 : i64{{.*}}xbf16>
+// FLOORS: call @zero_quantize_difference{{.*}}xbf16>) -> tensor<{{.*}}xi8>
+// FLOORS: "stablehlo.all_gather"{{.*}}floor = "i8"{{.*}}id = 3 : i64{{.*}}xi8>
 
 // FFI: zpp.state
 // FFI: zpp.start

@@ -33,6 +33,15 @@
 // OUTPUT: zero_dequantize_add
 // FFI: zpp.start{{.*}}role = "update"
 
+// One update is sent in i8, and one not at all, though both were to be in i4.
+// RUN: zpp-opt %t/sliced.mlir --zero-import-collectives="mesh=node:2,gpu:2 updated" --zero-set-floors=floors=0=i8,1=none --zero-send-updates="block=32 format=i4" -o %t/floors.out 2>&1 | FileCheck %s --check-prefix=FLOOR
+// RUN: FileCheck %s --input-file=%t/floors.out --check-prefix=FLOORS
+// FLOOR: it gathers state, of which no update is sent: floors has it travel unquantized
+// FLOORS: zero.encode {{.*}}#zero.quant<i8, block = 32>
+// FLOORS: zero.encode {{.*}}#zero.quant<i4, block = 32>
+// FLOORS-NOT: id = {{[12] .*}}role = "update"
+// FLOORS: zero.all_gather {{.*}}id = 3
+
 // Nothing to send.
 // RUN: echo "module attributes {mhlo.num_partitions = 4 : i32} {}" | zpp-opt --zeropp="mesh=node:2,gpu:2 updated=i8" 2>&1 | FileCheck %s --check-prefix=NOTHING
 // NOTHING: no update is sent: the step gathers no weights that its devices have updated in parts

@@ -1,0 +1,34 @@
+//===- Floors.cpp - The narrowest formats of collectives ------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Floors.h"
+
+#include "mlir/IR/Remarks.h"
+#include "zpp/Analysis/Origin.h"
+
+using namespace mlir;
+using namespace zpp;
+using namespace zpp::zero;
+
+QuantAttr zpp::widen(QuantAttr quant, ArrayRef<Operation *> ops) {
+  Floor floor = Floor::Any;
+  for (Operation *op : ops)
+    if (op)
+      floor = std::max(floor, getFloor(op));
+  if (!quant || floor == Floor::None)
+    return QuantAttr();
+  if (floor == Floor::Any)
+    return quant;
+  return QuantAttr::get(quant.getContext(), WireFormatKind::I8,
+                        quant.getBlock(), quant.getRotate());
+}
+
+void zpp::remarkFloor(Operation *op, StringRef pass) {
+  remark::missed(op->getLoc(), remark::RemarkOpts::name("floor").category(pass))
+      << (op->getName().getStringRef() + " is not quantized: " + kFloorReason)
+             .str();
+}
