@@ -15,6 +15,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from startwait import needs_library
 from training import ALL_ON, AXES, FAST, NODES, tokens, train
 from training import trainer_of, with_options
+from zpp._compiler import Rewritten
+from zpp.jax import _metrics
 
 pytestmark = [pytest.mark.compiler, needs_library]
 
@@ -162,8 +164,8 @@ def test_heavy_tails_step_down():
     expected = jax.jit(make_step(heavy))(weight, batch, 0.1)[0] - weight
     with pytest.warns(UserWarning, match=pattern(
             "guard: i4 has a relative rounding error of 0.5, above the bound of 0.2, "
-            "in gradient #1 at …test_metrics.py…; gradients travel as i8 from the next "
-            "call on")):
+            "in gradient #1 weight at …test_metrics.py…; it travels as i8 from the next "
+            "call on, as with floors='1=i8'")):
         before = fast(weight, batch, 0.1)[0] - weight
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -186,11 +188,11 @@ def test_it_steps_down_to_none():
     said = [text for warning in warned
             if (text := str(warning.message)).startswith("guard")]
     assert [text.rpartition("; ")[2] for text in said] == [
-        "weights travel as they are from the next call on",
-        "gradients travel as they are from the next call on"], said
+        f"it travels unquantized from the next call on, as with floors='{number}=none'"
+        for number in (0, 1)], said
     assert fast.report()["total"]["after"] == fast.report()["total"]["before"]
     # Each variant is compiled once.
-    assert len(fast._loaded) == 2
+    assert (len(fast._loaded), len(fast._widened)) == (1, 1)
 
 
 def test_within_the_bound_nothing_changes():
@@ -200,7 +202,7 @@ def test_within_the_bound_nothing_changes():
         warnings.simplefilter("error")
         for _ in range(3):
             weight, _ = fast(weight, batch, 0.1)
-    assert len(fast._loaded) == 1
+    assert (len(fast._loaded), len(fast._widened)) == (1, 0)
 
 
 def test_a_loss_that_diverges_is_not_the_formats_fault():
@@ -231,7 +233,7 @@ def test_values_that_the_format_loses_step_down():
                    guard=zpp.Guard(every=1), weights="i8")
     with pytest.warns(UserWarning, match=(
             "guard: i8 made values NaN or Inf that were finite in weight #0 .*; "
-            "weights travel as they are from the next call on")):
+            "it travels unquantized from the next call on, as with floors='0=none'")):
         fast(weight, batch, np.float16(0.0))
     _, loss = fast(weight, batch, np.float16(0.0))
     assert float(loss) == 0.0
@@ -240,10 +242,187 @@ def test_values_that_the_format_loses_step_down():
 def test_differences_step_down():
     trainer = trainer_of(SMALL)
     fast = jitted(weights="i4:delta", guard=zpp.Guard(weights=1e-9, every=2))
-    with pytest.warns(UserWarning, match="weights travel as"):
+    with pytest.warns(UserWarning, match="it travels unquantized"):
         run = train(trainer, fast, 6)
     expected = train(trainer, jax.jit(trainer.step, compiler_options=FAST), 6)
     np.testing.assert_allclose(run.losses, expected.losses, rtol=1e-2)
+
+
+# One of several. --------------------------------------------------------------
+
+
+def make_pair(loss_of):
+    """The same for two weights, of which `loss_of` has one for each."""
+    mesh = jax.make_mesh((2, 4), AXES)
+
+    def local(weights, batch, rate):
+        def loss(weights):
+            return sum(loss_of[name](batch @ jax.lax.all_gather(
+                weight, AXES, axis=0, tiled=True)) for name, weight in weights.items())
+
+        value, gradients = jax.value_and_grad(loss)(weights)
+        return {name: weight - rate * gradients[name] / DEVICES
+                for name, weight in weights.items()}, jax.lax.pmean(value, AXES)
+
+    return jax.shard_map(
+        local, mesh=mesh, in_specs=(PartitionSpec(AXES), PartitionSpec(AXES),
+                                    PartitionSpec()),
+        out_specs=(PartitionSpec(AXES), PartitionSpec()), check_vma=False)
+
+
+def quiet(products):
+    return jnp.mean(jnp.tanh(products)**2)
+
+
+PAIR = {"calm": quiet, "tails": heavy}
+
+
+def jitted_pair(loss_of=PAIR, **options):
+    return zpp.jit(make_pair(loss_of), **{
+        "mesh": NODES, "target": "cpu", "weights": "i8", "gradients": "i4:i4",
+        "tuning": zpp.Tuning(rotate=0), "compiler_options": FAST, **options})
+
+
+def pair(scale=1.0):
+    weight, batch = arguments()
+    return {"calm": weight * scale, "tails": weight * scale}, batch
+
+
+def floors_in(fast):
+    return {entry["id"]: entry["floor"] for entry in fast.report()["collectives"]
+            if entry["floor"]}
+
+
+def number_of(text):
+    """The collective whose floor a warning names."""
+    return int(re.search(r"floors='(\d+)=", text)[1])
+
+
+def guards_said(warned):
+    return [text for each in warned
+            if (text := str(each.message)).startswith("guard")]
+
+
+def equals(one, other):
+    return bool((np.asarray(one) == np.asarray(other)).all())
+
+
+@pytest.mark.parametrize("sizes", [(8,), (8, 16)], ids=["one size", "two sizes"])
+def test_only_what_is_above_the_bound_steps_down(sizes):
+    """The other gradient travels as before, to the bit. Batches of another size
+    have the floor from their first call on."""
+    weights, batch = pair()
+    fast = jitted_pair(guard=zpp.Guard(gradients=0.2, every=1))
+    with pytest.warns(UserWarning) as warned:
+        before, _ = fast(weights, batch, 0.1)
+    (said,) = guards_said(warned)
+    number = number_of(said)
+    assert f"in gradient #{number} weights['tails'] at " in said
+    first = {entry["id"]: entry for entry in fast.report()["collectives"]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        after, _ = fast(weights, batch, 0.1)
+        for size in sizes[1:]:
+            fast(weights, sharded(np.repeat(batch, size // 8, 0)), 0.1)
+    assert floors_in(fast) == {number: "i8"}
+    for entry in fast.report()["collectives"]:
+        sent, other = (each["after"]["node"] for each in (entry, first[entry["id"]]))
+        assert sent > other if entry["id"] == number else sent == other, entry
+    assert equals(before["calm"], after["calm"])
+    assert not equals(before["tails"], after["tails"])
+    # As with the option that the warning names.
+    given = jitted_pair(floors={number: "i8"})
+    same, _ = given(weights, batch, 0.1)
+    assert equals(same["tails"], after["tails"]) and equals(same["calm"], after["calm"])
+
+
+def test_none_leaves_a_gradient_as_it_was():
+    weights, batch = pair()
+    fast = jitted_pair(floors="2=none", weights="none", secondary="none")
+    found, _ = fast(weights, batch, 0.1)
+    expected, _ = jax.jit(make_pair(PAIR))(weights, batch, 0.1)
+    np.testing.assert_allclose(found["tails"], expected["tails"], rtol=1e-6)
+    assert not equals(found["calm"], expected["calm"])
+    (left,) = [entry for entry in fast.report()["collectives"] if entry["id"] == 2]
+    assert left["reason"] == "floors has it travel unquantized"
+
+
+def test_the_others_keep_their_differences():
+    """One weight steps down, twice; what is kept of both goes on."""
+    weights, batch = pair(1e-3)
+    fast = jitted_pair(weights="i4:delta", gradients="none", tuning=None,
+                       guard=zpp.Guard(weights=0.02, every=1))
+    said, states = [], []
+    plain = jax.jit(make_pair(PAIR))
+    other = weights
+    for _ in range(6):
+        fast.metrics()
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            weights, _ = fast(weights, batch, 0.1)
+        other, _ = plain(other, batch, 0.1)
+        said.append(guards_said(warned))
+        states.append({name: array.shape for name, array in fast.state.items()})
+        # The first call sends whole weights, no other one does: one whose state
+        # were lost would have nothing to measure.
+        assert ("error/weights" in fast.metrics()) == (len(said) > 1)
+    spoken = [text for each in said for text in each]
+    assert spoken and all("weights['tails']" in text for text in spoken), spoken
+    assert set(floors_in(fast)) == {number_of(spoken[0])}, spoken
+    assert all(each == states[0] for each in states)
+    for name in PAIR:
+        np.testing.assert_allclose(weights[name], other[name], rtol=1e-3, atol=1e-6)
+
+
+def test_a_loss_that_diverges_with_heavy_tails():
+    """What tails cost is the format's fault; what diverges is not."""
+    weights, batch = pair()
+    grows = {"calm": lambda products: jnp.sum(products**2), "tails": heavy}
+    fast = jitted_pair(grows, weights="i4:delta",
+                       guard=zpp.Guard(weights=0.5, gradients=0.45, every=1))
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for _ in range(25):
+            weights, loss = fast(weights, batch, 10.0)
+    assert not math.isfinite(float(loss))
+    assert {text.partition(" in ")[2].partition(" at ")[0]
+            for text in guards_said(warned)} == {"gradient #2 weights['tails']"}
+    assert set(floors_in(fast)) == {2}
+
+
+def test_processes_decide_alike(monkeypatch):
+    """Each sees a large error of another collective, or of none."""
+    def entry(number, role, weight=None):
+        return {"id": number, "kind": "all_gather", "role": role, "weight": weight}
+
+    def rounding(number, role, form, error, not_finite=0):
+        return _metrics.Rounding(role, number, f"{role} #{number}", form, 1,
+                                 error**2, 1.0, not_finite, 0)
+
+    given = Rewritten("", {"collectives": [
+        entry(0, "weight", 0), entry(1, "weight", 1), entry(2, "gradient"),
+        entry(3, "weight", 0)]}, ())
+    processes = [
+        [rounding(3, "weight", "i4", 0.5), rounding(2, "gradient", "i4", 0.01)],
+        [rounding(2, "gradient", "i8", 0.01, not_finite=1),
+         rounding(0, "weight", "i4", 0.1), rounding(1, "weight", "i8", 0.1)],
+        []]
+    vectors = []
+    monkeypatch.setattr(_metrics, "_largest_of_all",
+                        lambda values, mesh: vectors.append(values) or values)
+    for roundings in processes:
+        with warnings.catch_warnings(record=True):
+            _metrics.Gauge(zpp.Guard(0.2, 0.2))._check(roundings, given, None)
+    largest = [max(each) for each in zip(*vectors, strict=True)]
+    monkeypatch.setattr(_metrics, "_largest_of_all", lambda values, mesh: largest)
+    for roundings in processes:
+        gauge = _metrics.Gauge(zpp.Guard(0.2, 0.2))
+        with pytest.warns(UserWarning) as warned:
+            gauge._check(roundings, given, None)
+        # The gathers of a weight are one.
+        assert gauge.floors_of(given) == ((0, "i8"), (2, "none"))
+        assert [text.rpartition("floors=")[2] for text in guards_said(warned)] == [
+            "'0=i8'", "'2=none'"]
 
 
 def test_target_portable_is_not_guarded():

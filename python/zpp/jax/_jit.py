@@ -10,12 +10,13 @@ from typing import Any, Literal, NamedTuple
 import jax
 
 from zpp._compiler import Rewritten
+from zpp._option_kinds import join_floors, parse_floors
 from zpp._options import OPTION_NAMES, Options, read_schedule
 from zpp._plan import Auto, Plan, plan_text, split_auto
 from zpp.jax._export import Step, check_callable, export_call
 from zpp.jax._libraries import call_with, is_jitted_by_library
 from zpp.jax._load import Program, check_not_traced, find_mesh
-from zpp.jax._metrics import Gauge, Guard
+from zpp.jax._metrics import Floors, Gauge, Guard
 from zpp.jax._rewrite import find_device, module_of_step, rewrite_step
 from zpp.jax._rewrite import with_links
 from zpp.jax._state import Keeper, StatefulStep
@@ -85,6 +86,8 @@ class _Loaded(NamedTuple):
     #: The step itself where nothing was rewritten, which is called in place of
     #: the program. Takes all arguments.
     original: Callable | None = None
+    #: The step with the formats of its options, where a guard has widened some.
+    given: Rewritten | None = None
 
 
 class JittedStep(StatefulStep):
@@ -117,6 +120,9 @@ class JittedStep(StatefulStep):
         self._compiler_options = jit_options.get("compiler_options")
         #: For each kind of arguments the variants, as `_schedule` has them.
         self._loaded: dict[Hashable, list[_Loaded]] = {}
+        #: Variants of these that the guard asks for, by their key, their place and
+        #: the floors.
+        self._widened: dict[tuple[Hashable, int, Floors], _Loaded] = {}
         self._keeper = keeper or Keeper()
         self._gauge = gauge or Gauge(None)
 
@@ -128,7 +134,7 @@ class JittedStep(StatefulStep):
             self._keeper.check_not_given()
             call = functools.partial(loaded.original, *args, **kwargs)
         results = self._gauge.run(
-            self.calls, loaded.rewritten, call,
+            self.calls, loaded.rewritten, loaded.given or loaded.rewritten, call,
             functools.partial(find_mesh, loaded.program.step, leaves))
         self.calls += 1
         return results
@@ -173,7 +179,10 @@ class JittedStep(StatefulStep):
         if not self._loaded:
             raise ValueError(
                 "expected arguments or an earlier call, but got neither")
-        return self._scheduled(next(reversed(self._loaded.values()))).rewritten
+        key = next(reversed(self._loaded))
+        place, loaded = self._scheduled(self._loaded[key])
+        floors = self._gauge.floors_of(loaded.rewritten)
+        return self._widened.get((key, place, floors), loaded).rewritten
 
     def report(self, *args, **kwargs) -> dict:
         """The report of the rewrite; arguments as for `rewritten`."""
@@ -183,11 +192,12 @@ class JittedStep(StatefulStep):
              compute: float | None = None, **kwargs) -> Plan:
         """Predicts a call with these arguments, as it is written and with
         each technique: see `zpp.plan`. Nothing is compiled for a device, and the
-        arguments may be `jax.ShapeDtypeStruct`s."""
+        arguments may be `jax.ShapeDtypeStruct`s. Formats are those of the options,
+        also where a guard has widened some."""
         step = export_call(self._jitted, args, kwargs, None, _ANY_CALL)
         _, options = next(entry for entry in self._schedule
                           if entry[0] <= self.calls)
-        text, options = module_of_step(step, self._gauge.allowed(options))
+        text, options = module_of_step(step, options)
         # By default nothing runs on devices.
         options = with_links(options, "portable",
                              find_mesh(step, jax.tree.leaves((args, kwargs))))
@@ -199,28 +209,39 @@ class JittedStep(StatefulStep):
         leaves, tree = jax.tree.flatten(dynamic)
         check_not_traced(leaves)
         key = (static, tree, tuple(map(_leaf_key, leaves)),
-               jax.sharding.get_abstract_mesh(),
-               tuple(self._gauge.floors.items()))
+               jax.sharding.get_abstract_mesh())
+
+        def export() -> Step:
+            return export_call(self._jitted, args, kwargs, None, _ANY_CALL)
+
         if key not in self._loaded:
-            step = export_call(self._jitted, args, kwargs, None, _ANY_CALL)
+            step = export()
             if step.exported.in_tree != tree:
                 raise TypeError(
                     f"expected arguments of the structure "
                     f"{step.exported.in_tree}, but got {tree}; name static "
                     f"arguments in zpp.jit, not in a jax.jit around the step")
             self._loaded[key] = [
-                self._compile(step, self._gauge.allowed(options), leaves,
-                              (args, kwargs))
+                self._compile(step, options, leaves, (args, kwargs))
                 for _, options in self._schedule]
-        return self._scheduled(self._loaded[key]), leaves
+        place, loaded = self._scheduled(self._loaded[key])
+        floors = self._gauge.floors_of(loaded.rewritten)
+        if not floors:
+            return loaded, leaves
+        if (key, place, floors) not in self._widened:
+            self._widened[key, place, floors] = self._compile(
+                export(), _with_floors(self._schedule[place][1], floors), leaves,
+                (args, kwargs))._replace(given=loaded.rewritten)
+        return self._widened[key, place, floors], leaves
 
-    def _scheduled(self, variants: list[_Loaded]) -> _Loaded:
-        """The variant that the next call runs."""
+    def _scheduled(self, variants: list[_Loaded]) -> tuple[int, _Loaded]:
+        """The variant that the next call runs, with its place."""
         if self.calls < 0:
             raise ValueError(f"calls: expected a number of calls, but got "
                              f"{self.calls}")
-        return next(variant for (first, _), variant in
-                    zip(self._schedule, variants) if first <= self.calls)
+        place = next(place for place, (first, _) in enumerate(self._schedule)
+                     if first <= self.calls)
+        return place, variants[place]
 
     def _compile(self, step: Step, options: Options, leaves: list,
                  given: tuple[tuple, dict]) -> _Loaded:
@@ -350,6 +371,12 @@ class LibraryStep(StatefulStep):
 
 class _Answer(Exception):
     """Leaves a library's call with what was to be found out."""
+
+
+def _with_floors(options: Options, floors: Floors) -> Options:
+    """These options with the floors of a guard besides their own."""
+    return options.replace(floors=join_floors(
+        parse_floors(options.floors or ""), dict(floors)))
 
 
 def _check_named_again(jit_options: dict) -> None:

@@ -19,19 +19,13 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from zpp._compiler import Rewritten
 from zpp._measures import relative
-from zpp._options import Options, describe
 from zpp._warn import warn
 from zpp.jax import _runtime
 
 #: Formats by what they keep, the narrowest first.
 _FORMATS = ("i4", "i8", "none")
-#: Roles of collectives as the compiler calls them, and the options that say in
-#: which formats they travel.
-_OPTIONS = {"weight": ("weights",), "gradient": ("gradients", "reduced"),
-            "update": ("updated",)}
-#: The formats of options that are not given.
-_DEFAULTS = {name: described.default or "none"
-             for name, described in describe(Options).items()}
+#: Roles of collectives that have formats, as the compiler calls them.
+_ROLES = ("weight", "gradient", "update")
 #: The operations that exchange data.
 _EXCHANGES = ("all_to_all", "all_gather_chunks")
 #: "quantize gradient #12 at transpose(jvp())/dot_general at step.py:12:3"
@@ -47,9 +41,10 @@ class Guard:
     Every so many calls a step is measured. If the relative rounding error of a
     collective, the L2 norm of the errors of a sample of its blocks by that of
     their values, is above the bound, or the format has made values that were
-    finite NaN or Inf, then from the next call on all collectives of its kind
-    travel in the next wider format: i4 becomes i8, and i8 none. A warning names
-    the collective. Nothing goes back to a narrower format.
+    finite NaN or Inf, then from the next call on this collective travels in the
+    next wider format: i4 becomes i8, and i8 none. All others keep theirs, but for
+    those that gather the same weight. A warning names the collective. Nothing goes
+    back to a narrower format.
     """
 
     #: Bounds for weights, and for gradients.
@@ -87,7 +82,8 @@ class Rounding(NamedTuple):
     """The rounding of the blocks that were sampled of a collective."""
 
     role: str
-    #: The name of the collective.
+    #: The number of the collective in the report, and its name.
+    number: int
     name: str
     format: str
     elements: int
@@ -117,13 +113,18 @@ class Measured:
     roundings: list[Rounding] = dataclasses.field(default_factory=list)
 
 
+#: The floors of a step's collectives, by their numbers.
+Floors = tuple[tuple[int, str], ...]
+
+
 class Gauge:
     """Measures the calls that it is asked to, and those that a guard wants."""
 
     def __init__(self, guard: Guard | None):
         self.guard = guard
-        #: The narrowest formats that the guard still allows, by role.
-        self.floors: dict[str, str] = {}
+        #: The narrowest formats that the guard still allows, by number of the
+        #: collective, for steps with the same collectives.
+        self._floors: dict[tuple, dict[int, str]] = {}
         self._is_wanted = False
         self._is_first = True
         self._latest: dict[str, float] = {}
@@ -134,9 +135,14 @@ class Gauge:
         self._is_wanted = True
         return dict(self._latest)
 
-    def run(self, number: int, rewritten: Rewritten, call: Callable[[], Any],
+    def run(self, number: int, rewritten: Rewritten, given: Rewritten,
+            call: Callable[[], Any],
             find_mesh: Callable[[], jax.sharding.Mesh | None]) -> Any:
-        """The results of `call`, which is call `number` of the rewritten step."""
+        """The results of `call`, which is call `number` of the rewritten step.
+
+        Args:
+          given: the step with the formats of its options, without floors.
+        """
         is_due = self.guard is not None and (
             self._is_first or number % self.guard.every == 0)
         self._is_first = False
@@ -154,16 +160,16 @@ class Gauge:
         self._latest = _static(rewritten, number) | _flat(found)
         self._is_wanted = False
         if is_due:
-            self._check(found.roundings, mesh)
+            self._check(found.roundings, given, mesh)
         return results
 
-    def allowed(self, options: Options) -> Options:
-        """These options without formats that the guard does not allow."""
-        changes = {}
-        for role, floor in self.floors.items():
-            for name in _OPTIONS[role]:
-                changes[name] = _widened(options, name, floor)
-        return options.replace(**changes)
+    def floors_of(self, given: Rewritten) -> Floors:
+        """The floors of the collectives of a step, in the order of their numbers.
+
+        Args:
+          given: the step with the formats of its options.
+        """
+        return tuple(sorted(self._floors.get(_collectives_of(given), {}).items()))
 
     def _warn_of_target(self, rewritten: Rewritten) -> None:
         if any(entry["rewritten"] for entry in rewritten.report["collectives"]
@@ -172,53 +178,55 @@ class Gauge:
             warn(f"guard: nothing is guarded with target {rewritten.target}; the "
                  f"runtime measures, with target cuda")
 
-    def _check(self, roundings: Sequence[Rounding],
+    def _check(self, roundings: Sequence[Rounding], given: Rewritten,
                mesh: jax.sharding.Mesh | None) -> None:
         """Widens what is above the bound, alike in all processes."""
+        first = _first_gathers(given)
+        roles = {entry["id"]: entry["role"] for entry in given.report["collectives"]}
         # Where i8 is not enough, i4 has nothing to add.
-        bounds = [(role, form) for role in _OPTIONS for form in _FORMATS[-2::-1]]
-        worst: dict[tuple, Rounding | None] = {
-            each: max((rounding for rounding in roundings
-                       if (rounding.role, rounding.format) == each),
-                      key=lambda rounding: rounding.error, default=None)
-            for each in bounds}
-        errors = _largest_of_all(
-            [found.error if found else 0.0 for found in worst.values()], mesh)
+        bounds = [(number, form) for number in sorted(set(first.values()))
+                  for form in _FORMATS[-2::-1]]
+        worst: dict[tuple[int, str], Rounding] = {}
+        for rounding in roundings:
+            key = first[rounding.number], rounding.format
+            worst[key] = max(rounding, worst.get(key, rounding),
+                             key=lambda each: each.error)
+        errors = _largest_of_all([worst[each].error if each in worst else 0.0
+                                  for each in bounds], mesh)
+        floors = self._floors.setdefault(_collectives_of(given), {})
         for each, error in zip(bounds, errors, strict=True):
-            role, form = each
-            if error <= self.guard.bound(role) and not math.isinf(error):
+            number, form = each
+            bound = self.guard.bound(roles[number])
+            if error <= bound and not math.isinf(error):
                 continue
             floor = _FORMATS[_FORMATS.index(form) + 1]
-            if _FORMATS.index(floor) <= _FORMATS.index(
-                    self.floors.get(role, "i4")):
+            if _FORMATS.index(floor) <= _FORMATS.index(floors.get(number, "i4")):
                 continue
-            self.floors[role] = floor
-            found = worst[each]
-            self._warn(role, form, floor, error,
-                       found.name if found and found.error >= error
-                       else "a collective of another process")
-
-    def _warn(self, role: str, form: str, floor: str, error: float,
-              name: str) -> None:
-        cost = ("made values NaN or Inf that were finite" if math.isinf(error)
-                else f"has a relative rounding error of {error:.3g}, above the "
-                     f"bound of {self.guard.bound(role):.3g},")
-        warn(f"guard: {form} {cost} in {name}; {role}s travel as "
-             f"{'they are' if floor == 'none' else floor} from the next call on")
+            floors[number] = floor
+            cost = ("made values NaN or Inf that were finite" if math.isinf(error)
+                    else f"has a relative rounding error of {error:.3g}, above the "
+                         f"bound of {bound:.3g},")
+            # Another process may have seen it, of the same collective.
+            name = worst[each].name if each in worst else f"{roles[number]} #{number}"
+            warn(f"guard: {form} {cost} in {name}; it travels "
+                 f"{'unquantized' if floor == 'none' else f'as {floor}'} from the "
+                 f"next call on, as with floors='{number}={floor}'")
 
 
-def _widened(options: Options, name: str, floor: str) -> str | None:
-    """The value of an option with no format that is narrower than `floor`."""
-    given = getattr(options, name)
-    if given is None:
-        given = _DEFAULTS[name]
-    forms, colon, kind = given.partition(":") if name == "weights" else (
-        given, "", "")
-    wide = ":".join(max(form, floor, key=_FORMATS.index)
-                    for form in forms.split(":"))
-    if name == "gradients" and set(wide.split(":")) == {"none"}:
-        return "none"
-    return wide if wide == "none" else wide + colon + kind
+def _collectives_of(given: Rewritten) -> tuple:
+    """A key that steps share whose collectives have the same numbers, such as those
+    for batches of several sizes."""
+    return tuple((entry["id"], entry["kind"], entry["role"], entry["weight"])
+                 for entry in given.report["collectives"])
+
+
+def _first_gathers(given: Rewritten) -> dict[int, int]:
+    """For each collective of a step the first one that gathers the same weight, or
+    itself."""
+    weights: dict[int, int] = {}
+    return {entry["id"]: entry["id"] if entry["weight"] is None
+            else weights.setdefault(entry["weight"], entry["id"])
+            for entry in given.report["collectives"]}
 
 
 def _largest_of_all(values: Sequence[float], mesh: jax.sharding.Mesh | None
@@ -265,10 +273,10 @@ def measured() -> Iterator[Measured]:
 
 def _rounding(measure: Mapping[str, Any]) -> Rounding | None:
     match = _NAME.fullmatch(measure["name"])
-    if match is None or match["role"] not in _OPTIONS:
+    if match is None or match["role"] not in _ROLES:
         return None
     text = (match["text"] or "").strip()
-    return Rounding(match["role"], f"{match['role']} #{match['number']} {text}".strip(),
+    return Rounding(match["role"], int(match["number"]), f"{match['role']} #{match['number']} {text}".strip(),
                     f"i{measure['format']}", measure["elements"],
                     measure["squared_error"], measure["squared"],
                     measure["not_finite"], measure["left_out"])
@@ -324,7 +332,7 @@ def _flat(found: Measured) -> dict[str, float]:
                  for tier, seconds in sorted(found.link_seconds.items())}
     if found.exposed_seconds is not None:
         flat["exposed_ms"] = found.exposed_seconds * 1e3
-    for role in _OPTIONS:
+    for role in _ROLES:
         of_role = [each for each in found.roundings if each.role == role]
         if not of_role:
             continue
