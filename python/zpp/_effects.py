@@ -76,10 +76,11 @@ def _find_idle(entries: list[dict], options: Options, tiers: list[str]
         return set(value.split(":")) == {"none"}
 
     def travels(name: str, role: str, kind: str | None = None) -> bool:
-        """Whether collectives are rewritten that an option gives a format."""
+        """Whether collectives are rewritten that an option gives a format, or
+        would be without floors."""
         return not is_none(name) and any(
             entry["role"] == role and kind in (None, entry["kind"])
-            and entry["rewritten"] for entry in entries)
+            and (entry["rewritten"] or entry["floor"] == "none") for entry in entries)
 
     def is_tuned(name: str) -> bool:
         value = getattr(options.tuning, name)

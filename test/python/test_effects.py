@@ -70,6 +70,8 @@ def test_a_default_is_no_wish(recwarn):
     assert warnings_of(recwarn, [WEIGHT], gradients="i8:i4", reduced="i8") == []
     assert warnings_of(recwarn, [{**GRADIENT, "rewritten": False}], weights="i4") == []
     assert warnings_of(recwarn, [WEIGHT], tuning={"rotate": 32, "block": 128}) == []
+    widened = {**GRADIENT, "rewritten": False, "floor": "none"}
+    assert warnings_of(recwarn, [WEIGHT, widened], tuning={"rotate": 0}) == []
     # The compiler has said so, without a step.
     assert warnings_of(recwarn, [WEIGHT], tuning={"rotate": 0, "block": 64},
                        weights="none", gradients="none") == []

@@ -405,7 +405,9 @@ def test_processes_decide_alike(monkeypatch):
     processes = [
         [rounding(3, "weight", "i4", 0.5), rounding(2, "gradient", "i4", 0.01)],
         [rounding(2, "gradient", "i8", 0.01, not_finite=1),
-         rounding(0, "weight", "i4", 0.1), rounding(1, "weight", "i8", 0.1)],
+         rounding(0, "weight", "i4", 0.1), rounding(1, "weight", "i8", 0.1),
+         # Of another step.
+         rounding(9, "weight", "i8", 0.9)],
         []]
     vectors = []
     monkeypatch.setattr(_metrics, "_largest_of_all",

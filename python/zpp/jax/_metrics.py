@@ -188,9 +188,11 @@ class Gauge:
                   for form in _FORMATS[-2::-1]]
         worst: dict[tuple[int, str], Rounding] = {}
         for rounding in roundings:
-            key = first[rounding.number], rounding.format
-            worst[key] = max(rounding, worst.get(key, rounding),
-                             key=lambda each: each.error)
+            # Another step may have run meanwhile.
+            if rounding.number in first:
+                key = first[rounding.number], rounding.format
+                worst[key] = max(rounding, worst.get(key, rounding),
+                                 key=lambda each: each.error)
         errors = _largest_of_all([worst[each].error if each in worst else 0.0
                                   for each in bounds], mesh)
         floors = self._floors.setdefault(_collectives_of(given), {})

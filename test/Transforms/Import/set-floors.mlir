@@ -18,6 +18,20 @@
 // RUN:   --zero-split-all-reduce=split-exact=true \
 // RUN:   --zero-split-hierarchy=split-exact=true | FileCheck %s --check-prefix=EXACT
 
+// With micro-batches, an unquantized gradient still crosses the nodes once per
+// update: with half of the bytes of the two that there are.
+// RUN: zpp-opt %S/../../Inputs/fsdp-2x4-accumulate.mlir --remarks-filter=none \
+// RUN:   --zeropp="mesh=node:2,gpu:4 accumulate=gpu floors=28=none" --zero-report=format=json -o /dev/null 2>&1 \
+// RUN:   | FileCheck %s --check-prefix=ONCE
+// ONCE: "node": 128
+// ONCE: "before": {
+// ONCE: "node": 256
+// ONCE-NEXT: },
+// ONCE-NEXT: "floor": "none",
+// ONCE-NEXT: "gets": [
+// ONCE-NEXT: "accumulate"
+// ONCE: "id": 28,
+
 // What is no narrower than the floor stays.
 // RUN: zpp-opt %s --zero-set-floors=floors=0=i8,3=i8 --remarks-filter=none \
 // RUN:   --zero-quantize-all-gather=format=i8 --zero-split-hierarchy=formats=none:i8 -o %t.wide
