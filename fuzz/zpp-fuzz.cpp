@@ -243,6 +243,8 @@ static std::string choosePipeline(const Entry &entry, Random &random) {
       "accumulate=gpu",
       "accumulate=2 weights=i4:delta target=cuda",
       "updated=i8 reduced=i4",
+      "floors=0=i8,1=none weights=i4 gradients=i4:i4 target=cuda",
+      "floors=0=none,1=i8 weights=i4:delta updated=i4 accumulate=gpu",
       "updated=i4 weights=none secondary=none target=cuda",
       "links=node=50gbit,gpu=400gbyte",
       "target=cuda regather=true links=node=50gbit,gpu=400gbyte",

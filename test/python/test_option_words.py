@@ -162,7 +162,7 @@ def test_old_words_of_the_command_line(tmp_path, capsys):
     step.write_text(EMPTY)
     run = ["rewrite", str(step), "-o", str(tmp_path / "out.mlir"), "--weights",
            "none", "--gradients", "none", "--secondary", "none"]
-    assert main([*run, "--block", "64", "--stages", "2"]) == 0
+    assert main([*run, "--block", "128", "--stages", "2"]) == 0
     assert capsys.readouterr().err == (
         "zpp: warning: --block is an old word, which works in this release only; "
         "write --tuning.block\n"

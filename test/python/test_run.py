@@ -430,6 +430,7 @@ def test_where_there_is_no_hook(monkeypatch):
      "but got i4:delta; zpp.jit keeps state"),
     ({"frozen": "keep"}, "frozen: expected .* none,.* but got keep"),
     ({"weights_of": "all"}, "weights_of: expected none,.* but got 'all'"),
+    ({"floors": {3: "i8"}}, "floors: expected none,.* but got '3=i8'"),
     ({"mesh": None}, "expected mesh, .* but got none"),
     ({"weights": "i3"}, "weights: expected")])
 def test_options_that_do_not_fit(installed, options, message):

@@ -405,7 +405,7 @@ def check_options(options: Options) -> Options:
     """The same options, if a module with a fixed signature can have them.
 
     Raises:
-      ValueError: if one of them keeps state or counts arguments.
+      ValueError: if one of them keeps state, or counts arguments or collectives.
     """
     for name, word in _STATEFUL.items():
         value = getattr(options, name)
@@ -423,6 +423,9 @@ def check_options(options: Options) -> Options:
         raise ValueError(f"weights_of: expected none, as it counts the arguments "
                          f"of one step, but got {options.weights_of!r}; zpp.jit "
                          f"takes it")
+    if options.floors:
+        raise ValueError(f"floors: expected none, as it counts the collectives of "
+                         f"one step, but got {options.floors!r}; zpp.jit takes it")
     return options
 
 
