@@ -75,6 +75,17 @@ TEST(CountedLoopTest, LeavesOtherLoops) {
   ProvenanceAnalysis others;
   EXPECT_EQ(getLoopCounter(loop, others)->trips, 3);
   EXPECT_FALSE(getCountedLoop(loop.getOperation(), others));
+  // Nobody has verified it: what it counts may be no integer, or several.
+  for (bool isIndex : {true, false}) {
+    ParsedModule strange(loopWith(""));
+    WhileView counting(strange.op("loop"));
+    ASSERT_TRUE(getLoopCounter(counting, others));
+    Builder builder(counting->getContext());
+    counting.getInit(0).setType(
+        isIndex ? RankedTensorType::get({}, builder.getIndexType())
+                : RankedTensorType::get({1}, builder.getI32Type()));
+    EXPECT_FALSE(getLoopCounter(counting, others));
+  }
 }
 
 TEST(CountedLoopTest, ComparesIndices) {
