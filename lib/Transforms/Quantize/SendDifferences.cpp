@@ -279,7 +279,7 @@ private:
       Location loc = AllGatherOp(kept.gather).getLoc();
       Value own = extended.getCarried(first + added);
       OwnAndHeld before;
-      if (!start) {
+      if (!start && kept.quant) {
         builder.setInsertionPoint(kept.gather);
         before = {createLayerSlice(builder, loc, own, counter),
                   createLayerSlice(builder, loc,
