@@ -35,6 +35,7 @@ const GradientProver::Search::Use *GradientProver::Search::findPartner(
   if (first == firstOfClass.end())
     return nullptr;
   const Use *found = nullptr;
+  int best = -1;
   visitAncestors(other, first->second, [&](Node node) {
     auto at = usesAt.find(node);
     // What scales activations is no partner of a contraction.
@@ -42,21 +43,39 @@ const GradientProver::Search::Use *GradientProver::Search::findPartner(
       return false;
     for (size_t index : at->second) {
       const Use &use = uses[index];
-      if (use.other >= 0 && getClass(use.other) == leaves &&
-          !depends(contracted, use.result, /*byDerivative=*/false)) {
-        if (!isEnough(use))
-          continue;
-        // A product with a weight itself says whose gradient it is; one with
-        // activations that a weight was added to does not.
-        if (!found || isWeight[use.weight])
-          found = &use;
-        if (isWeight[use.weight])
-          return true;
+      if (use.other < 0 || getClass(use.other) != leaves ||
+          depends(contracted, use.result, /*byDerivative=*/false) ||
+          !isEnough(use))
+        continue;
+      // A product with a weight itself says whose gradient it is; one with
+      // activations that a weight was added to does not.
+      bool isOfWeight = isWeight[use.weight];
+      bool isSame = strip(use.other) == strip(contracted);
+      int rank = isOfWeight && isSame                       ? 4
+                 : isOfWeight && isCertain(use, contracted) ? 3
+                 : isSame                                   ? 2
+                                                            : isOfWeight;
+      // What a later product contracts may depend on the same inputs: what a
+      // loop makes of a batch, on all that an iteration does.
+      if (rank > best || (rank == best && use.result < found->result)) {
+        best = rank;
+        found = &use;
       }
     }
-    return false;
+    return best == 4;
   });
   return found;
+}
+
+/// True if it is `use` whose weight has a gradient that contracts `contracted`.
+/// Where weights are adapted first, all that follows depends on the same
+/// inputs, also on what has no gradient: then it must be the very operand.
+bool GradientProver::Search::isCertain(const Use &use, Node contracted) const {
+  return strip(use.other) == strip(contracted) ||
+         llvm::none_of(getWeights(use, /*isDirect=*/true), [&](Value weight) {
+           std::optional<Node> node = graph.find(weight);
+           return node && depends(contracted, *node, /*byDerivative=*/false);
+         });
 }
 
 const GradientProver::Search::Use *
@@ -171,6 +190,7 @@ GradientProof GradientProver::Search::prove(Operation *sum) {
   // Takes what may be contracted, each with the other operand.
   auto hasPartner = [&](ArrayRef<std::pair<Node, Node>> ways) {
     const Use *found = nullptr;
+    Node contractedByFound = -1;
     for (const auto &way : ways) {
       Node contracted = way.first, other = way.second;
       const Use *use = findPartner(contracted, other, [&](const Use &use) {
@@ -186,14 +206,17 @@ GradientProof GradientProver::Search::prove(Operation *sum) {
         assigns = true;
         return false;
       }
-      if (!found)
+      if (use && !found) {
         found = use;
+        contractedByFound = contracted;
+      }
     }
     if (!found)
       return false;
     proof.kind = GradientProof::Kind::Partner;
     proof.isOfProduct = true;
-    setWeights(proof, *found);
+    if (isCertain(*found, contractedByFound))
+      setWeights(proof, *found);
     return true;
   };
   bool isGramAlone = !mixing.empty();

@@ -108,6 +108,7 @@ private:
   /// follows. `isEnough` may ask for more.
   const Use *findPartner(Node contracted, Node other,
                          llvm::function_ref<bool(const Use &)> isEnough);
+  bool isCertain(const Use &use, Node contracted) const;
 
   /// True if `other` follows from the result of `use` as a derivative does:
   /// over the difference to a target, or back through the weight of a later

@@ -379,6 +379,19 @@ llvm::DenseSet<Value> StepFlow::getUpdatedOnlyBy(ArrayRef<Value> cuts) const {
   });
 }
 
+bool StepFlow::isUpdatedFrom(BlockArgument input, Value value) const {
+  std::vector<char> held = markValues(*graph, Value(input));
+  graph->mark(held, /*forward=*/true,
+              [](Graph::Kind kind) { return kind != Graph::Kind::Computed; });
+  return getAncestors(llvm::filter_to_vector(
+                          returned,
+                          [&](Value result) {
+                            return result.getType() == input.getType() &&
+                                   held[graph->getNumber(result)];
+                          }))
+      .contains(value);
+}
+
 StepFlow::ValueSet StepFlow::getDependents(ArrayRef<Value> cuts) const {
   return getDependents(cuts, otherSources);
 }

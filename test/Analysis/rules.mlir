@@ -585,6 +585,41 @@ func.func @r7_buffer_not_filled(%w: tensor<4x8xf32>, %past: tensor<2x32xf32>, %x
 
 // -----
 
+// A running average in a step of which no gradient is known. The weight is
+// updated with what is computed from it, the average is not.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r7_buffer_not_without_gradients(
+func.func @r7_buffer_not_without_gradients(%w: tensor<4x32xf32>, %s: tensor<4x32xf32>, %x: tensor<16x32xi32>, %r: tensor<16x32xf32>) -> (tensor<4x32xf32>, tensor<4x32xf32>, tensor<16x32xf32>) {
+  // expected-remark@+1 {{it gathers a statistic: the step updates it with something else than gradients; weights-of names weights (R7)}}
+  %scale = "stablehlo.all_gather"(%s) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x32xf32>) -> tensor<32x32xf32>
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x32xf32>) -> tensor<32x32xf32>
+  %i = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %rows = "stablehlo.multiply"(%i, %r) : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<16x32xf32>
+  %t = "stablehlo.dot"(%rows, %scale) : (tensor<16x32xf32>, tensor<32x32xf32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%t, %whole) : (tensor<16x32xf32>, tensor<32x32xf32>) -> tensor<16x32xf32>
+  %k = "stablehlo.dot_general"(%y, %y) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>}> : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<32x32xf32>
+  // expected-remark@+1 {{it sums no gradient: result 0 of the step, which is made of it, is no weight that a gradient is computed from (R11)}}
+  %mine = "stablehlo.reduce_scatter"(%k) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x32xf32>) -> tensor<4x32xf32>
+  %c = "stablehlo.dot_general"(%rows, %rows) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>}> : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<32x32xf32>
+  // expected-remark@+1 {{it sums no gradient: result 1 of the step, which is made of it, is no weight that a gradient is computed from (R11)}}
+  %n = "stablehlo.reduce_scatter"(%c) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x32xf32>) -> tensor<4x32xf32>
+  %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x32xf32>, tensor<4x32xf32>) -> tensor<4x32xf32>
+  %next = "stablehlo.add"(%s, %n) : (tensor<4x32xf32>, tensor<4x32xf32>) -> tensor<4x32xf32>
+  return %new, %next, %y : tensor<4x32xf32>, tensor<4x32xf32>, tensor<16x32xf32>
+}
+
+// -----
+
 // R8, sign: a gradient has both signs.
 
 "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
@@ -891,6 +926,68 @@ func.func @r9_partner_not_averaged(%w: tensor<4x8xf32>, %s: tensor<4x8xf32>, %x:
   %part = "stablehlo.multiply"(%tenth, %off) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
   %next = "stablehlo.subtract"(%s, %part) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
   return %new, %next : tensor<4x8xf32>, tensor<4x8xf32>
+}
+
+// -----
+
+// Weights are adapted first, so all that follows depends on all inputs, also on
+// those that have no gradient.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r9_partner_not_after_adaption(
+func.func @r9_partner_not_after_adaption(%w: tensor<4x8xf32>, %v: tensor<1x8xf32>, %s: tensor<1x8xf32>, %x: tensor<16x32xi32>) -> (tensor<4x8xf32>, tensor<1x8xf32>, tensor<1x8xf32>) {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %second = "stablehlo.all_gather"(%v) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<1x8xf32>) -> tensor<8x8xf32>
+  // expected-remark@+1 {{it gathers a statistic: the step updates it with something else than gradients; weights-of names weights (R7)}}
+  %codes = "stablehlo.all_gather"(%s) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<1x8xf32>) -> tensor<8x8xf32>
+  %t = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y0 = "stablehlo.dot"(%t, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %o0 = "stablehlo.dot"(%y0, %second) : (tensor<16x8xf32>, tensor<8x8xf32>) -> tensor<16x8xf32>
+  %q0 = "stablehlo.dot"(%o0, %codes) : (tensor<16x8xf32>, tensor<8x8xf32>) -> tensor<16x8xf32>
+  %e0 = "stablehlo.dot_general"(%q0, %codes) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [1]>}> : (tensor<16x8xf32>, tensor<8x8xf32>) -> tensor<16x8xf32>
+  %g0 = "stablehlo.dot_general"(%y0, %e0) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>}> : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<8x8xf32>
+  // expected-remark@+1 {{a gradient is computed from its result: it sums activations (R13)}}
+  %all = "stablehlo.all_reduce"(%g0) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<8x8xf32>) -> tensor<8x8xf32>
+  %adapted = "stablehlo.subtract"(%second, %all) : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
+  %d0 = "stablehlo.dot_general"(%e0, %second) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [1]>}> : (tensor<16x8xf32>, tensor<8x8xf32>) -> tensor<16x8xf32>
+  %h0 = "stablehlo.dot_general"(%t, %d0) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>}> : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{a gradient is computed from its result: it sums activations (R13)}}
+  %first = "stablehlo.all_reduce"(%h0) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<32x8xf32>
+  %moved = "stablehlo.subtract"(%whole, %first) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
+  %y = "stablehlo.dot"(%t, %moved) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %o = "stablehlo.dot"(%y, %adapted) : (tensor<16x8xf32>, tensor<8x8xf32>) -> tensor<16x8xf32>
+  %q = "stablehlo.dot"(%o, %codes) : (tensor<16x8xf32>, tensor<8x8xf32>) -> tensor<16x8xf32>
+  %e = "stablehlo.dot_general"(%q, %codes) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [1]>}> : (tensor<16x8xf32>, tensor<8x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot_general"(%y, %e) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>}> : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<8x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+  %of_second = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<8x8xf32>) -> tensor<1x8xf32>
+  %d = "stablehlo.dot_general"(%e, %adapted) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [1]>}> : (tensor<16x8xf32>, tensor<8x8xf32>) -> tensor<16x8xf32>
+  %h = "stablehlo.dot_general"(%t, %d) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>}> : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+  %mine = "stablehlo.reduce_scatter"(%h) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %newer = "stablehlo.subtract"(%v, %of_second) : (tensor<1x8xf32>, tensor<1x8xf32>) -> tensor<1x8xf32>
+  %rows = "stablehlo.slice"(%t) <{limit_indices = array<i64: 1, 8>, start_indices = array<i64: 0, 0>, strides = array<i64: 1, 1>}> : (tensor<16x32xf32>) -> tensor<1x8xf32>
+  %next = "stablehlo.add"(%s, %rows) : (tensor<1x8xf32>, tensor<1x8xf32>) -> tensor<1x8xf32>
+  return %new, %newer, %next : tensor<4x8xf32>, tensor<1x8xf32>, tensor<1x8xf32>
 }
 
 // -----

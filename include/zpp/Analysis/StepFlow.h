@@ -127,6 +127,10 @@ public:
   llvm::DenseSet<mlir::Value>
   getUpdatedOnlyBy(llvm::ArrayRef<mlir::Value> cuts) const;
 
+  /// True if `value` is used to compute a result of the type of `input` that
+  /// holds its elements, as a weight is used to compute its gradient.
+  bool isUpdatedFrom(mlir::BlockArgument input, mlir::Value value) const;
+
   /// The values that depend on an input which is no weight, other than through
   /// `cuts`.
   ValueSet getDependents(llvm::ArrayRef<mlir::Value> cuts) const;

@@ -322,9 +322,11 @@ void RoleFinder::chooseWeights(ArrayRef<Candidate> gathers, Sums sums,
              {Rule::Buffer,
               "it gathers a buffer: the step returns it as it came, and no "
               "layer takes it as its weight; weights-of names weights"});
-    // Where no gradient is known, weights may be updated with one that is not.
+    // Where no gradient is known, weights may be updated with one that is not:
+    // with what is computed from them, as a statistic of a batch is not.
     else if (statistics.contains(&candidate) &&
-             !(allGradients.empty() && slice.isOfLayer))
+             !(allGradients.empty() && slice.isOfLayer &&
+               flow.isUpdatedFrom(candidate.input, gather.op->getResult(0))))
       object(gather,
              {Rule::Buffer,
               "it gathers a statistic: the step updates it with something else "
