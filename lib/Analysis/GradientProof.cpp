@@ -10,6 +10,7 @@
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "llvm/ADT/DenseSet.h"
+#include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -26,8 +27,8 @@ static bool isContraction(Operation *op) {
 }
 
 const GradientProver::Search::Use *GradientProver::Search::findPartner(
-    Node contracted, Node other,
-    llvm::function_ref<bool(const Use &)> isEnough) {
+    Node contracted, Node other, llvm::function_ref<bool(const Use &)> isEnough,
+    bool &isOnly) {
   if (contracted < 0 || other < 0)
     return nullptr;
   int64_t leaves = getClass(contracted);
@@ -36,6 +37,7 @@ const GradientProver::Search::Use *GradientProver::Search::findPartner(
     return nullptr;
   const Use *found = nullptr;
   int best = -1;
+  llvm::SmallSetVector<Value, 4> weights;
   visitAncestors(other, first->second, [&](Node node) {
     auto at = usesAt.find(node);
     // What scales activations is no partner of a contraction.
@@ -57,6 +59,8 @@ const GradientProver::Search::Use *GradientProver::Search::findPartner(
                                                             : isOfWeight;
       // What a later product contracts may depend on the same inputs: what a
       // loop makes of a batch, on all that an iteration does.
+      if (isOfWeight)
+        weights.insert_range(getWeights(use, /*isDirect=*/true));
       if (rank > best || (rank == best && use.result < found->result)) {
         best = rank;
         found = &use;
@@ -64,6 +68,9 @@ const GradientProver::Search::Use *GradientProver::Search::findPartner(
     }
     return best == 4;
   });
+  isOnly =
+      best == 4 ||
+      (found && weights.size() == getWeights(*found, /*isDirect=*/true).size());
   return found;
 }
 
@@ -193,11 +200,15 @@ GradientProof GradientProver::Search::prove(Operation *sum) {
     Node contractedByFound = -1;
     for (const auto &way : ways) {
       Node contracted = way.first, other = way.second;
-      const Use *use = findPartner(contracted, other, [&](const Use &use) {
-        bool isEnough = isToldApart || isDerivative(use, contracted, other);
-        lacksDerivative |= !isEnough;
-        return isEnough;
-      });
+      bool isOnly = false;
+      const Use *use = findPartner(
+          contracted, other,
+          [&](const Use &use) {
+            bool isEnough = isToldApart || isDerivative(use, contracted, other);
+            lacksDerivative |= !isEnough;
+            return isEnough;
+          },
+          isOnly);
       // The derivative of a loss has both signs. What has one says how much a
       // row belongs to a class, a codebook's entry or a position. Where weights
       // are adapted first, the rows may follow from earlier assignments, as if
@@ -209,12 +220,12 @@ GradientProof GradientProver::Search::prove(Operation *sum) {
       if (use && !found) {
         found = use;
         contractedByFound = contracted;
+        proof.isOfProduct = isOnly;
       }
     }
     if (!found)
       return false;
     proof.kind = GradientProof::Kind::Partner;
-    proof.isOfProduct = true;
     if (isCertain(*found, contractedByFound))
       setWeights(proof, *found);
     return true;

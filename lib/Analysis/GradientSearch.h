@@ -105,9 +105,11 @@ private:
                 llvm::SmallVectorImpl<Node> &mixing) const;
 
   /// A use that has contracted what `contracted` is, and from which `other`
-  /// follows. `isEnough` may ask for more.
+  /// follows. `isEnough` may ask for more; `isOnly` is set if no other weight
+  /// has such a use.
   const Use *findPartner(Node contracted, Node other,
-                         llvm::function_ref<bool(const Use &)> isEnough);
+                         llvm::function_ref<bool(const Use &)> isEnough,
+                         bool &isOnly);
   bool isCertain(const Use &use, Node contracted) const;
 
   /// True if `other` follows from the result of `use` as a derivative does:

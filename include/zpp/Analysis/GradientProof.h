@@ -53,7 +53,8 @@ struct GradientProof {
   /// True if what it sums follows from something that autodiff has transposed.
   bool followsAutodiff = false;
   /// True if its partner is a product or a lookup, which tells weights from
-  /// what is only added to activations or scales them.
+  /// what is only added to activations or scales them, and no product with
+  /// another weight could be it.
   bool isOfProduct = false;
   /// The gathers and inputs of the step of which the weight is made that the
   /// partner takes; empty without a partner. And those of them of which it

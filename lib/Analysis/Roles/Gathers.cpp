@@ -192,8 +192,11 @@ void RoleFinder::chooseWeights(ArrayRef<Candidate> gathers, Sums sums,
   };
   for (StepCollective *sum : sums) {
     auto proof = proofs.find(sum);
-    // Wherever the gradient goes, it is that of a weight.
-    if (proof != proofs.end() && proof->second.isOfProduct) {
+    // Wherever the gradient goes, it is that of a weight. Without the name of a
+    // gradient, in a module that has them, it is none.
+    if (proof != proofs.end() && proof->second.isOfProduct &&
+        (proof->second.kind == GradientProof::Kind::Name ||
+         !getProver().hasNames())) {
       contracted.insert_range(proof->second.direct);
       addMirrored(contractedParts, proof->second, *sum);
     }
