@@ -10,15 +10,28 @@ import pytest
 
 pytestmark = pytest.mark.compiler
 
-#: In `make test`, and in `make test-all`.
-FEW, MANY = 8, 40
+#: Those that train in `make test`, and how many do in `make test-all`.
+FEW, MANY = (1, 3, 8, 9, 12), 100
+#: Those whose roles are compared in `make test`: some that once were wrong, and
+#: how many are in `make test-all`, so many by a test.
+FOUND, ALL, AT_ONCE = (1003, 1004, 1006, 1038, 4030, 4045, 4085, 4098), 500, 20
 
 
 @pytest.mark.parametrize("seed", [
-    seed if seed < FEW else pytest.param(seed, marks=pytest.mark.slow)
-    for seed in range(MANY)])
+    *FEW, *(pytest.param(seed, marks=pytest.mark.slow)
+            for seed in range(MANY) if seed not in FEW)])
 def test_programs_train_as_written(seed):
-    assert programs.differences(seed) == [], programs.make(seed).choices
+    assert programs.differences(seed).wrong == [], str(programs.choose(seed))
+
+
+@pytest.mark.parametrize("seeds", [
+    FOUND, range(AT_ONCE), *(
+        pytest.param(range(first, first + AT_ONCE), marks=pytest.mark.slow)
+        for first in range(AT_ONCE, ALL, AT_ONCE))], ids=lambda seeds: seeds[0])
+def test_roles_of_programs(seeds):
+    wrong = {f"seed {seed}, {programs.choose(seed)}": found for seed in seeds
+             if (found := programs.differences(seed, trains=False).wrong)}
+    assert wrong == {}
 
 
 @pytest.mark.parametrize("ours, expected", [
@@ -27,4 +40,17 @@ def test_programs_train_as_written(seed):
     ([1.0, math.nan, 0.0], math.inf), ([math.nan, math.nan, -math.inf], math.inf)])
 def test_what_is_not_finite_has_to_be_the_same(ours, expected):
     theirs = np.array([1.0, math.nan, -math.inf])
-    assert programs.distances(np.zeros(3), np.array(ours), theirs) == (expected, 1)
+    assert programs.distance(np.array(ours), theirs) == expected
+
+
+def test_a_wrong_role_is_seen():
+    """Everything that a program sums called a gradient: its statistics as well."""
+    program = programs.Program(0)
+    assert program.choices.statistics
+    report = programs.zpp.jit(
+        program.manual(), mesh=programs.training.NODES, target="portable",
+        gradients_of="all", **programs.training.ALL_ON).report(
+            program.state, programs.batch_of(0, 0))
+    assert any(
+        each["rewritten"] and programs.line_of(each)
+        not in programs.parts.lines_of_weights() for each in report["collectives"])
