@@ -51,7 +51,7 @@ struct KeptGather {
     return stack ? stack->loop.loop.getOperation()
                  : AllGatherOp(gather).getOperation();
   }
-  /// What a device keeps of `shard`: it, or a stack of it.
+  /// The type of what a device keeps of `shard`: it, or a stack of it.
   RankedTensorType getKeptType(ShardType shard) const {
     RankedTensorType local = shard.getLocalType();
     if (!stack)
@@ -296,8 +296,9 @@ private:
     eraseIfDead(replaced);
   }
 
-  /// What the next step takes of `kept`: what it gathers or, `before` given,
-  /// the sum of that and the difference, which takes the place of the gather.
+  /// Returns what the next step takes of `kept`: what it gathers or, `before`
+  /// given, the sum of that and the difference, which takes the place of the
+  /// gather.
   OwnAndHeld keep(const KeptGather &kept, OwnAndHeld before) {
     AllGatherOp gather = kept.gather;
     FromLocalOp source = kept.getSource();
