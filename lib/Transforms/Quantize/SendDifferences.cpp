@@ -312,13 +312,13 @@ private:
     }
     ShardType from = source.getType(), to = gather.getType();
     Value own = FromLocalOp::create(builder, loc, from, before.own);
-    Value held = FromLocalOp::create(builder, loc, to, before.held);
     Value sent =
         EncodeOp::create(builder, loc, from.withQuant(kept.quant), source, own);
     auto moved = AllGatherOp::create(builder, loc, to.withQuant(kept.quant),
                                      sent, gather.getAlong());
     copyOrigin(gather, moved);
     addGets(moved, kGetsDifferences);
+    Value held = FromLocalOp::create(builder, loc, to, before.held);
     // The owner adds to its own part what it has sent, as everyone does.
     Value arrived =
         getLocal(builder, loc, DecodeOp::create(builder, loc, to, moved, held));
