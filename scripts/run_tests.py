@@ -129,10 +129,10 @@ def read_pytest(report: pathlib.Path) -> Result:
 
 def compiler(build: pathlib.Path, jobs: int, everything: bool) -> Suite:
     """lit: FileCheck tests, GoogleTest binaries and the package test."""
-    del everything  # None of them is marked as slow.
     results = build / "test-results"
     report = results / "lit.json"
-    options = f"-j{jobs} --no-progress-bar --show-all --verbose --output={report}"
+    options = (f"-j{jobs} --no-progress-bar --show-all --verbose --output={report}"
+               f"{' --param slow=1' if everything else ''}")
     return Suite(
         "compiler",
         ["cmake", "--build", str(build), "--target", "check-zpp"],

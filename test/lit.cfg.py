@@ -91,6 +91,9 @@ if os.path.exists(docs_python):
     config.available_features.add("docs")
 if "-fsanitize" in config.cxx_flags:
     config.available_features.add("sanitizer")
+# scripts/run_tests.py asks for it with --all.
+if lit_config.params.get("slow"):
+    config.available_features.add("slow")
 
 
 def can_mount():

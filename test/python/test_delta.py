@@ -366,8 +366,8 @@ def placed(saved, trainer):
 
 
 @pytest.mark.parametrize("dim, nodes, gpus, axes", [
-    (0, 2, 2, ("node", "gpu")), (1, 4, 2, ("node", "gpu")),
-    (0, 2, 4, ("gpu", "node"))], ids=str)
+    pytest.param(0, 2, 2, ("node", "gpu"), marks=pytest.mark.slow),
+    (1, 4, 2, ("node", "gpu")), (0, 2, 4, ("gpu", "node"))], ids=str)
 def test_a_state_of_another_mesh_is_redistributed(
         interrupted, monkeypatch, dim, nodes, gpus, axes):
     """A training goes on with other devices as if it had not stopped, and sends
@@ -551,7 +551,8 @@ def test_compiled_for_gpus():
 
 @needs_library
 @pytest.mark.parametrize("mesh", [
-    (("node", 2), ("gpu", 1)), (("node", 2), ("gpu", 2))], ids=str)
+    pytest.param((("node", 2), ("gpu", 1)), marks=pytest.mark.slow),
+    (("node", 2), ("gpu", 2))], ids=str)
 def test_bytes_on_the_wire(tmp_path, mesh):
     """Of a GPT: 0.52 M between the nodes, reported and sent. Between two
     devices, what one sends is what it puts into a gather, and half of what it

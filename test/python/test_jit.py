@@ -100,7 +100,7 @@ def test_compiles_once_per_shape_type_and_static_value(monkeypatch):
 def test_a_step_that_is_jitted_already_keeps_its_donation():
     trainer = trainer_of(with_options(layers=1))
     fast = zpp.jit(jax.jit(trainer.step, donate_argnums=0), mesh=NODES,
-                   **ALL_ON)
+                   compiler_options=FAST, **ALL_ON)
     state = trainer.init()
     batch = trainer.batch(tokens(TINY, 0))
     result, _ = fast(state, batch)
@@ -112,7 +112,8 @@ def test_a_step_that_is_jitted_already_keeps_its_donation():
     arguments = trainer.abstract_state(), trainer.abstract_batch(BATCH)
     sizes = [function.lower(*arguments).compile().memory_analysis()
              .alias_size_in_bytes
-             for function in (fast, jax.jit(trainer.step, donate_argnums=0))]
+             for function in (fast, jax.jit(trainer.step, donate_argnums=0,
+                                            compiler_options=FAST))]
     assert sizes[0] == sizes[1] > 0
 
 
@@ -199,6 +200,7 @@ def test_other_objects_of_libraries_are_errors(library, hint):
 # What can be rewritten -------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_all_forms_of_a_step_give_the_same():
     """What JAX lowers and exports, its bytes, and text in both forms."""
     trainer = trainer_of(with_options(layers=1))

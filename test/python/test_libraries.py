@@ -35,6 +35,7 @@ def check_report(step):
                for entry in entries)
 
 
+@pytest.mark.slow
 def test_equinox(place):
     equinox = pytest.importorskip("equinox")
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import zpp
+from selection import others_slow
 from training import ALL_ON, AXES, BATCH, FUSED, MESH, NODES, OFF, array, baseline
 from training import compiler_options, recorded_compilations, same_bits, tokens
 from training import train, trainer_of, with_options
@@ -32,7 +33,7 @@ def exported(config: gpt.Config) -> zpp.Step:
 
 
 @pytest.mark.compiler
-@pytest.mark.parametrize("target", ["portable", "cpu"])
+@pytest.mark.parametrize("target", others_slow(["portable", "cpu"], "cpu"))
 def test_a_training(target):
     trainer = trainer_of(SHARDED)
     fast = zpp.jit(trainer.step, mesh=NODES, target=target, donate_argnums=0,
@@ -89,8 +90,10 @@ def test_a_scan_without_a_checkpoint():
 
 
 @pytest.mark.parametrize("options", [
-    {"scan": True}, {"checkpoint": "none", "optimizer": "sgd"},
-    pytest.param({"scan": True, "checkpoint": "none"}, marks=pytest.mark.slow),
+    {"scan": True},
+    *(pytest.param(options, marks=pytest.mark.slow) for options in (
+        {"checkpoint": "none", "optimizer": "sgd"},
+        {"scan": True, "checkpoint": "none"})),
     {"mesh": (("data", 8),), "layers": 1},
 ], ids=str)
 def test_the_partitioned_step_is_the_step(options):
@@ -400,8 +403,9 @@ def test_jaxs_persistent_cache_does_not_matter(tmp_path):
 
 @pytest.mark.compiler
 @pytest.mark.parametrize("collectives, target", [
-    ("step", "portable"), ("step", "cpu"),
-    pytest.param("xla", "portable", marks=pytest.mark.slow)])
+    ("step", "cpu"),
+    *(pytest.param(each, "portable", marks=pytest.mark.slow)
+      for each in ("step", "xla"))])
 def test_tiers_in_another_order_than_the_axes_of_the_step(collectives, target):
     """The slow links are between replicas, which are neighbors on the mesh of
     the step."""
@@ -493,6 +497,7 @@ def test_groups_in_another_order():
             f"device_ids=([2,2]T(1,0)) {{'{axis}'}}" for axis in "ab"))
 
 
+@pytest.mark.slow
 @pytest.mark.compiler
 def test_weights_over_the_last_axis():
     """Replicated over the first one: the partitioner names devices in another
@@ -543,6 +548,7 @@ jax.config.update("jax_num_cpu_devices", 4)
 jax.config.update("jax_cpu_collectives_implementation", "gloo")
 jax.distributed.initialize(sys.argv[2], 2, int(sys.argv[1]))
 import zpp
+from selection import others_slow
 from test_partition import W, X, descend, mesh_of
 sharding = jax.sharding.NamedSharding(mesh_of(("data", 8)),
                                       jax.sharding.PartitionSpec("data"))

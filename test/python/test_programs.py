@@ -11,7 +11,7 @@ import pytest
 pytestmark = pytest.mark.compiler
 
 #: Those that train in `make test`, and how many do in `make test-all`.
-FEW, MANY = (1, 3, 8, 9, 12), 40
+FEW, MANY = (1, 3, 9, 12), 40
 #: Those whose roles are compared in `make test`: some that once were wrong, and
 #: how many are in `make test-all`, so many by a test.
 FOUND, ALL, AT_ONCE = (1003, 1004, 1006, 1038, 4030, 4045, 4085, 4098), 160, 20

@@ -57,8 +57,9 @@ def test_technique(technique):
     assert bool(functions) == bool(rewritten)
 
 
-@pytest.mark.parametrize("model", [
-    "scan without checkpoint", "jitted layers", "micro-batches, scan", "f16"])
+@pytest.mark.parametrize("model", others_slow(
+    ["scan without checkpoint", "jitted layers", "micro-batches, scan", "f16"],
+    "micro-batches, scan", "f16"))
 def test_model(model):
     check(with_options(**MODELS[model]), ALL_ON)
 
@@ -187,8 +188,9 @@ def test_short_loops_become_layers(layers):
     assert max(map(waits.count, waits)) == layers
 
 
-@pytest.mark.parametrize("loop", [
-    "layers", "no checkpoint", "micro-batches", "micro-batches, scan"])
+@pytest.mark.parametrize("loop", others_slow(
+    ["layers", "no checkpoint", "micro-batches", "micro-batches, scan"],
+    "layers", "micro-batches, scan"))
 def test_bf16_loops_are_bit_equal_to_portable_ones(loop):
     """Of gradients that are too small to quantize, portable ones are sums in
     another order: bf16 rounds the difference away. Each travels alone: with

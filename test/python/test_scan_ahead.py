@@ -61,6 +61,7 @@ IN_ITERATIONS = {"scan", "odd", "unrolled", "short", "policy-dots",
                  "policy-everything-again", "micro-batches"}
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("weights", ["i8", "i4:delta"])
 @pytest.mark.parametrize("name", FORMS)
 def test_gathers_of_a_loop_change_no_bit(name, weights):

@@ -661,7 +661,8 @@ def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
     With `between-steps`, partitions are also for zero-send-differences (of all
     weights) or zero-keep-frozen (of those that the step does not change), which
     keep them from step to step: weights that are gathered once have one too, and
-    on nodes of one device it is the whole weight.
+    on nodes of one device it is the whole weight. Of weights that the step does
+    not change, all layers are gathered in front of loops in any case.
 
     *Input*:
 
@@ -914,6 +915,10 @@ def SendDifferencesPass : Zpp_ModulePass<"zero-send-differences"> {
     of the weight, its partitioned `dim`, and the `factors` of that: the size of
     each and its stride in device ids, 0 for one that a device holds whole. With
     `start` there are results only: whole weights are sent, and the state begins.
+
+    A loop that gathers a layer in each iteration, and leaves a stack of them
+    (`zpp.keep` with a number), takes its layer from the stacks that the step
+    before has left, and writes it to these. The state has a dim of layers then.
 
     It expects secondary partitions that are not quantized. Gathers within the
     secondary group read what is held as it is.
