@@ -482,7 +482,8 @@ def trained(program: Program, seed: int) -> Outcome:
         return zpp.jit(program.step, mesh=training.NODES, target="portable",
                        compiler_options=options, **training.OFF | on)
 
-    # What XLA compiles once more may round elsewhere, by far less than any format.
+    # What XLA compiles once more may round elsewhere, by far less than any format. A
+    # step of which nothing is rewritten is the one that was written.
     exact = 1e-4 if is_jitted else 1e-5
     floors = [[exact * distance(right, old) + 4 * distance(same, right)
                + 1e-5 * is_jitted * float(np.linalg.norm(old[np.isfinite(old)]))
@@ -497,8 +498,9 @@ def trained(program: Program, seed: int) -> Outcome:
             wrong += [f"{name}: {path} is off by {off:.3g}"
                       for (path, left), (_, right), floor in zip(
                           named(ours), theirs[index], floors[index], strict=True)
-                      if (off := distance(left, right)) > floor]
-            if not abs(float(loss) - losses[index]) <= exact * abs(losses[index]):
+                      if (off := distance(left, right)) > floor * (name != "off")]
+            if not (abs(float(loss) - losses[index])
+                    <= exact * abs(losses[index]) * (name != "off")):
                 wrong.append(f"{name}: loss {loss}, not {losses[index]}")
     is_tight = 0 < outcome.known == outcome.rewritten
     for name, on in {"gradients": {"gradients": "i8:i4"},
