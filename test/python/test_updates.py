@@ -106,6 +106,7 @@ def test_gradients_cross_the_nodes_once_per_update(kind, over, form):
     # Partial sums in f32, of which a device has a quarter, not an eighth.
     elements = updates.LAYERS * updates.WIDTH**2
     assert report["total"]["accumulated_bytes"] == elements * 4 // 8
+    assert report["total"]["micro_batches"] == MICRO
     # The hops within the node are as they were.
     assert (report["total"]["after"]["gpu"]
             <= rewritten(kind, over, form)["total"]["after"]["gpu"])
@@ -123,6 +124,7 @@ def test_all_reduces_wait_likewise(over, axes):
     assert 0.95 * once < between_nodes(report, "gradient") <= once
     # The gradients are as large.
     assert report["total"]["accumulated_bytes"] == 0
+    assert report["total"]["micro_batches"] == MICRO
 
 
 def test_numbers_that_all_devices_know_may_scale():

@@ -15,6 +15,9 @@ namespace zpp {
 /// The attribute of a module that says how many bytes partial sums of gradients
 /// take on a device beyond the gradients.
 inline constexpr llvm::StringLiteral kAccumulatedAttr = "zpp.accumulated";
+/// The attribute of a module that says of how many micro-batches gradients are
+/// added up before they are sent.
+inline constexpr llvm::StringLiteral kMicroBatchesAttr = "zpp.micro_batches";
 
 } // namespace zpp
 

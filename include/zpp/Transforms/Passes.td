@@ -1411,7 +1411,7 @@ def AccumulateGradientsPass : Zpp_ModulePass<"zero-accumulate-gradients"> {
 
     ```mlir
     #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
-    module attributes {zpp.accumulated = 16 : i64} {
+    module attributes {zpp.accumulated = 16 : i64, zpp.micro_batches = 2 : i64} {
       func.func @step(%arg0: tensor<32xf32>, %arg1: tensor<32xf32>)
           -> tensor<4xf32> {
         %0 = zero.from_local %arg0 : tensor<32xf32>

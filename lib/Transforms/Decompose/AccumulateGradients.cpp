@@ -59,6 +59,9 @@ public:
   bool hasSums() const { return !made.empty() || sendsInLoops; }
   /// The bytes that all partial sums take beyond the gradients.
   int64_t getMoreBytes() const { return moreBytes; }
+  /// The number of micro-batches of an update: the least of gradients that are
+  /// added up, as weights may be used more than once. 0 if it is not known.
+  int64_t getMicroBatches() const { return microBatches.value_or(0); }
 
 private:
   void leaveLoop(Operation *loop);
@@ -67,10 +70,14 @@ private:
   Value sendInLoop(ArrayRef<GradientTerm> terms);
   Value getPartial(const GradientTerm &term);
   Value getSumOfPartials(ArrayRef<GradientTerm> terms);
-  Value makeTerm(OpBuilder &builder, GradientTerm like, Value partial,
-                 Type type);
+  Value makeTerm(OpBuilder &builder, GradientTerm like, int64_t count,
+                 Value partial, Type type);
   Value addAll(OpBuilder &builder, Location loc, ArrayRef<Value> values);
   void discard(const OuterHops &hops);
+  /// Notes that a sum of `count` gradients is sent.
+  void noteCount(int64_t count) {
+    microBatches = std::min(microBatches.value_or(count), count);
+  }
   /// A value that stays valid when the loop that it is a result of is rebuilt.
   Value hold(OpBuilder &builder, Value result);
 
@@ -82,6 +89,7 @@ private:
   llvm::DenseSet<Value> consumed;
   SmallVector<Operation *> obsolete;
   int64_t moreBytes = 0;
+  std::optional<int64_t> microBatches;
   /// Whether an iteration sends a layer of a sum.
   bool sendsInLoops = false;
 };
@@ -173,9 +181,22 @@ Value Accumulator::getSumOfPartials(ArrayRef<GradientTerm> terms) {
   return sum;
 }
 
-/// A value of `type` that stands for the term of `partial`, which is `like`.
+/// The number of gradients that `terms` add up, 0 if it is not known.
+static int64_t getCount(ArrayRef<GradientTerm> terms) {
+  int64_t count = 0;
+  for (const GradientTerm &term : terms) {
+    if (term.count == 0)
+      return 0;
+    count = addSaturating(count, term.count);
+  }
+  return count;
+}
+
+/// A value of `type` that stands for the term of `partial`, which is `like` and
+/// adds up `count` gradients.
 Value Accumulator::makeTerm(OpBuilder &builder, GradientTerm like,
-                            Value partial, Type type) {
+                            int64_t count, Value partial, Type type) {
+  like.count = count;
   like.partial = partial;
   like.numDone = like.steps.size();
   auto value = UnrealizedConversionCastOp::create(builder, partial.getLoc(),
@@ -214,7 +235,8 @@ void Accumulator::addFirst(Block &block) {
       Value partial = getSumOfPartials(terms);
       OpBuilder at(root);
       at.setInsertionPointAfterValue(partial);
-      values.push_back(makeTerm(at, terms.front(), partial, type));
+      values.push_back(
+          makeTerm(at, terms.front(), getCount(terms), partial, type));
     }
     root->getResult(0).replaceAllUsesWith(
         addAll(builder, root->getLoc(), values));
@@ -234,6 +256,7 @@ Value Accumulator::sendInLoop(ArrayRef<GradientTerm> terms) {
       last.steps, [](Operation *step) { return getWrittenLayer(step); });
   Value earlier = getSumOfPartials(terms.drop_back());
   moreBytes = addSaturating(moreBytes, last.getMoreBytes());
+  noteCount(getCount(terms));
   WhileView loop((*write)->getParentOp());
   Value index = getWrittenLayer(*write);
   // The partial sum of the layer, with the scale of its steps.
@@ -327,10 +350,15 @@ void Accumulator::leaveLoop(Operation *op) {
     OpBuilder builder(loop->getContext());
     GradientSum before = findSumInFront(loop.getInit(number), sum);
     SmallVector<Value> partials, begin;
+    SmallVector<int64_t> counts;
     for (ArrayRef<GradientTerm> terms : sum.terms) {
       partials.push_back(getSumOfPartials(terms));
+      counts.push_back(
+          counter ? multiplySaturating(getCount(terms), counter->trips) : 0);
       builder.setInsertionPoint(loop.getOperation());
       const auto *like = before.find(terms.front());
+      if (like && counts.back() > 0)
+        counts.back() = addSaturating(counts.back(), getCount(*like));
       begin.push_back(like
                           ? getSumOfPartials(*like)
                           : createZeros(builder, loc, typeOf(partials.back())));
@@ -374,7 +402,7 @@ void Accumulator::leaveLoop(Operation *op) {
       total.push_back(hold(builder, result));
     }
     for (auto [index, terms] : llvm::enumerate(sum.terms))
-      total.push_back(makeTerm(builder, terms.front(),
+      total.push_back(makeTerm(builder, terms.front(), counts[index],
                                hold(builder, loop.getResult(first + index)),
                                type));
     Value all = addAll(builder, loc, total);
@@ -393,6 +421,7 @@ void Accumulator::finish() {
       continue;
     OpBuilder builder(value);
     moreBytes = addSaturating(moreBytes, term.getMoreBytes());
+    noteCount(term.count);
     // What `build` makes has the origins of these.
     for (Operation *hop : term.hops.ops)
       addGets(hop, kGetsAccumulate);
@@ -462,9 +491,13 @@ public:
         accumulator.run(block);
     accumulator.finish();
     explain(*parsed, accumulator.hasSums());
-    if (int64_t bytes = accumulator.getMoreBytes())
-      getOperation()->setAttr(kAccumulatedAttr,
-                              Builder(&getContext()).getI64IntegerAttr(bytes));
+    auto setNumber = [&](StringRef name, int64_t number) {
+      if (number > 0)
+        getOperation()->setAttr(
+            name, Builder(&getContext()).getI64IntegerAttr(number));
+    };
+    setNumber(kAccumulatedAttr, accumulator.getMoreBytes());
+    setNumber(kMicroBatchesAttr, accumulator.getMicroBatches());
   }
 
 private:

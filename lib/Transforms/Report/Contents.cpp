@@ -78,6 +78,8 @@ Report zpp::report::buildReport(ModuleOp module, const Mesh &mesh,
 
   if (auto bytes = module->getAttrOfType<IntegerAttr>(kAccumulatedAttr))
     report.accumulatedBytes = bytes.getInt();
+  if (auto count = module->getAttrOfType<IntegerAttr>(kMicroBatchesAttr))
+    report.microBatches = std::max<int64_t>(count.getInt(), 1);
 
   // The collectives in their order in the input, which rewritten ones record.
   std::map<int64_t, Entry> entries;

@@ -135,6 +135,7 @@ void zpp::report::printJSON(const Report &report, raw_ostream &os) {
            {"model_bytes", report.modelBytes},
            {"secondary_bytes", report.secondaryBytes},
            {"accumulated_bytes", report.accumulatedBytes},
+           {"micro_batches", report.microBatches},
            {"state_bytes", report.stateBytes},
        }},
   };

@@ -40,6 +40,9 @@ struct Report {
   int64_t secondaryBytes = 0;
   /// The bytes of partial sums of gradients beyond the gradients.
   int64_t accumulatedBytes = 0;
+  /// The micro-batches of an update, of which gradients are added up before
+  /// they are sent; 1 if none are.
+  int64_t microBatches = 1;
   /// The bytes that a device keeps from step to step, and those of them that
   /// are errors of gradients.
   int64_t stateBytes = 0;

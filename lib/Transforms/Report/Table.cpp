@@ -90,6 +90,7 @@ using Row = std::vector<std::string>;
 
 /// Cells of text before the numbers of a row.
 static constexpr size_t kNumTexts = 4;
+static constexpr const char *kTotal = "total";
 
 static void addNumbers(Row &row, const Bytes &before, const Bytes &after) {
   for (auto [b, a] : llvm::zip_equal(before, after)) {
@@ -98,8 +99,8 @@ static void addNumbers(Row &row, const Bytes &before, const Bytes &after) {
   }
 }
 
-/// The header, a row for each kind of collective, the total and its multiples
-/// of the weights.
+/// The header, a row for each kind of collective, the total, its multiples of
+/// the weights and, of several micro-batches, those of one.
 static std::vector<Row> makeRows(const Report &report) {
   Row header{"collective", "role", "phase", "group"};
   for (const MeshAxis &axis : report.mesh.getAxes()) {
@@ -134,21 +135,29 @@ static std::vector<Row> makeRows(const Report &report) {
     addNumbers(row, before, after);
     row.push_back(entry.location);
   }
-  Row &total = rows.emplace_back(Row{"total", "", "", ""});
+  Row &total = rows.emplace_back(Row{kTotal, "", "", ""});
   addNumbers(total, report.before, report.after);
   total.push_back("");
-  Row &units = rows.emplace_back(Row{"in units of M", "", "", ""});
-  for (auto [b, a, unit] :
-       llvm::zip_equal(report.before, report.after, report.unit)) {
-    units.push_back(formatUnits(b, unit));
-    units.push_back(formatUnits(a, unit));
+  auto addUnits = [&](std::string title, int64_t parts) {
+    Row &units = rows.emplace_back(Row{std::move(title), "", "", ""});
+    for (auto [b, a, unit] :
+         llvm::zip_equal(report.before, report.after, report.unit)) {
+      units.push_back(formatUnits(b / parts, unit));
+      units.push_back(formatUnits(a / parts, unit));
+    }
+    units.push_back("");
+  };
+  if (report.microBatches == 1) {
+    addUnits("in units of M", 1);
+    return rows;
   }
-  units.push_back("");
+  addUnits("in units of M, per update", 1);
+  addUnits("per micro-batch, 1 of " + std::to_string(report.microBatches),
+           report.microBatches);
   return rows;
 }
 
-/// Columns of equal width, with lines below the header and above the two
-/// totals.
+/// Columns of equal width, with lines below the header and above the total.
 static void printRows(ArrayRef<Row> rows, raw_ostream &os) {
   std::vector<size_t> widths(rows.front().size(), 0);
   for (const Row &row : rows)
@@ -164,7 +173,9 @@ static void printRows(ArrayRef<Row> rows, raw_ostream &os) {
            << "  ";
     }
     os << StringRef(line).rtrim() << "\n";
-    if (index == 0 || index + 3 == rows.size()) {
+    bool isBeforeTotal =
+        index + 1 < rows.size() && rows[index + 1].front() == kTotal;
+    if (index == 0 || isBeforeTotal) {
       size_t width = 0;
       for (size_t column : widths)
         width += column + 2;

@@ -4,9 +4,16 @@
 // RUN:   --remarks-filter=none | FileCheck %s
 // RUN: zpp-opt %s --zero-accumulate-gradients=group=gpu --split-input-file \
 // RUN:   --remarks-filter=.* 2>&1 | FileCheck %s --check-prefix=REMARK
+// RUN: zpp-opt %s --zero-accumulate-gradients=group=gpu --split-input-file \
+// RUN:   --zero-report=mesh=node:2,gpu:4 --remarks-filter=none -o /dev/null 2>&1 \
+// RUN:   | FileCheck %s --check-prefix=TABLE
 // RUN: not zpp-opt %s --zero-accumulate-gradients=group=3 --split-input-file \
 // RUN:   2>&1 | FileCheck %s --check-prefix=GROUP
 // GROUP: error: expected a tier of the mesh node:2,gpu:4, or the number of devices of its fastest tiers, as the group that adds up gradients, but got '3'
+
+// TABLE: total
+// TABLE-NEXT: in units of M, per update
+// TABLE-NEXT: per micro-batch, 1 of 2
 
 // Gradients of micro-batches are added up before they leave the group.
 

@@ -30,6 +30,8 @@ struct GradientTerm {
   /// to `build`; what the partial sums need of others is their scale and layer.
   mlir::Value partial;
   size_t numDone = 0;
+  /// The number of gradients that are added up in it; 0 if it is not known.
+  int64_t count = 1;
 
   /// True if terms that are added can be sent as one.
   bool isLike(const GradientTerm &other) const;
