@@ -78,6 +78,9 @@ def steps(page):
     portable = milliseconds(row(alone, "all, portable")[link])
     two = table(page, "Two GPUs as two nodes of one", "loss after 11", link)
     small = row(two, "weights i4:delta")[link]
+    torch = table(page, "PyTorch on two H100", "step", f"0.88 B, {link}")
+    fsdp2, delta = (milliseconds(row(torch, step)[f"0.88 B, {link}"])
+                    for step in ("FSDP2", "FSDP2 + zpp, i4:delta"))
     return (
         f"This is one step of a GPT of 0.88 B parameters on GPUs, with fused CUDA "
         f"kernels and NCCL beside XLA's compute. With links of {link} between the "
@@ -85,7 +88,8 @@ def steps(page):
         f"without any library of zpp, it takes {portable:.0f} ms. Where weights "
         f"travel as int4 differences (0.52 M), two GPUs as two nodes take "
         f"{milliseconds(small):.0f} ms for a step that takes FSDP "
-        f"{milliseconds(row(two, 'FSDP')[link]):.0f} ms. Machines, commands and more "
+        f"{milliseconds(row(two, 'FSDP')[link]):.0f} ms; PyTorch's FSDP2, on two H100, "
+        f"takes {fsdp2:.0f} ms, and with zpp {delta:.0f}. Machines, commands and more "
         f"numbers are in [docs/performance.md](docs/performance.md).")
 
 
