@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 import zpp
+from selection import others_slow
 from training import BATCH, FAST, TINY, baseline, compiler_options, same_bits
 from training import tokens, train, trainer_of, with_options
 from zpp.jax._load import load_flat
@@ -26,7 +27,8 @@ def exported(trainer, **jit_options) -> zpp.Step:
                       trainer.abstract_state(), trainer.abstract_batch(BATCH))
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", others_slow(
+    MODELS, "layers", "scan", "jitted layers"))
 def test_round_trip_through_text_is_bit_identical(model):
     trainer = trainer_of(MODELS[model])
     step = exported(trainer, donate_argnums=0)

@@ -153,6 +153,7 @@ def test_other_weights_are_sent(taken):
     assert taken == [0, LAYERS, 0, 0]
 
 
+@pytest.mark.slow
 def test_with_differences(tmp_path, taken, recwarn):
     """Only the adapters have differences, and only these are to be saved. Frozen
     weights, which do not cross the nodes at all, lack nothing."""

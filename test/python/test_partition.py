@@ -53,6 +53,7 @@ def test_a_training(target):
         run.shardings, expected.shardings))
 
 
+@pytest.mark.slow
 @pytest.mark.compiler
 def test_bytes_are_those_of_zero3():
     """XLA makes the collectives of ZeRO-3 from these shardings: three times
@@ -67,6 +68,7 @@ def test_bytes_are_those_of_zero3():
                for entry in report["collectives"])
 
 
+@pytest.mark.slow
 @pytest.mark.compiler
 def test_a_tied_embedding_is_scattered_once():
     """XLA sums the gradients of its two uses one by one."""

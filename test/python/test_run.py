@@ -85,6 +85,7 @@ def test_rewrite_is_exact_where_nothing_is_rounded(module, capsys):
     assert capsys.readouterr().err == f"zpp: {report}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.compiler
 def test_rewrite_in_loops(module):
     """Weights and gradients in the loops are found, as in the step of zpp.jit."""

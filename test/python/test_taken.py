@@ -138,7 +138,7 @@ def make_step(loss, form, trained):
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("form", GATHERS)
-@pytest.mark.parametrize("name", others_slow(CASES, "lora", "gan", "distillation"))
+@pytest.mark.parametrize("name", others_slow(CASES, "lora", "gan"))
 def test_what_a_step_only_takes_is_sent_once(name, form):
     trained, taken, given = CASES[name].inputs()
     step = make_step(CASES[name].loss, form, trained)

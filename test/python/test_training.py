@@ -105,7 +105,7 @@ def test_technique(technique):
 
 
 @pytest.mark.parametrize("model", others_slow(
-    MODELS, "no checkpoint", "scan", "jitted layers", "micro-batches", "f16"))
+    MODELS, "scan", "micro-batches", "f16"))
 def test_model(model):
     fast, _ = check(with_options(**MODELS[model]), {"mesh": NODES, **ALL_ON})
     assert_rewritten(fast.report(), "weight")
@@ -113,7 +113,7 @@ def test_model(model):
 
 
 @pytest.mark.parametrize("mesh", others_slow(
-    MESHES, "1-D", "1-D as three tiers", "three tiers", "one node", "two devices"))
+    MESHES, "1-D", "1-D as three tiers", "one node", "two devices"))
 def test_mesh(mesh):
     axes, tiers, options = MESHES[mesh]
     check(with_options(mesh=axes, layers=1), {"mesh": tiers, **ALL_ON, **options})
