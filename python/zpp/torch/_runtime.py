@@ -157,6 +157,7 @@ class Runner:
         self._error: BaseException | None = None
         self._is_cuda = device.type == "cuda"
         self._hosts = hosts_of(group)
+        self._gathers: dict[tuple[int, ...], Callable[..., Any]] = {}
         library = _library()
         # ctypes frees functions without references.
         self._functions = _Exchanges(
@@ -259,9 +260,12 @@ class Runner:
     def _gather(self, members: tuple[int, ...]) -> Callable[..., Any]:
         """How the members gather. Between hosts, NCCL's sends fill a link that its
         rings, with fewer connections, do not."""
-        hosts = {self._hosts[member] for member in members}
-        return (_pytorch.all_gather_by_sends if self._is_cuda and len(hosts) > 1
+        if members not in self._gathers:
+            hosts = {self._hosts[member] for member in members}
+            self._gathers[members] = (
+                _pytorch.all_gather_by_sends if self._is_cuda and len(hosts) > 1
                 else _pytorch.all_gather)
+        return self._gathers[members]
 
     def _find(self, address: int, count: int) -> torch.Tensor:
         """The bytes at an address."""
