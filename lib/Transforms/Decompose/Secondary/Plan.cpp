@@ -185,6 +185,14 @@ Block *zpp::zero::getCommonBlock(ArrayRef<AllGatherOp> group) {
   return common;
 }
 
+/// The ops of `block` that the gathers of `group` are, or lie in.
+static SmallVector<Operation *> getAncestors(ArrayRef<AllGatherOp> group,
+                                             Block &block) {
+  return llvm::map_to_vector(group, [&](AllGatherOp gather) {
+    return block.findAncestorOpInBlock(*gather.getOperation());
+  });
+}
+
 /// Whether a value can leave the first of `computations` and enter the others.
 static Decision<> canPassOn(ArrayRef<Operation *> computations) {
   if (!llvm::all_of(computations, isManualComputation))
@@ -229,10 +237,7 @@ Decision<PlaceToKeep> SecondaryPlanner::choosePlace(ArrayRef<AllGatherOp> group,
   }
   if (std::optional<HoistStack> stack = hoistOnce(group))
     return PlaceToKeep{std::move(*stack)};
-  SmallVector<Operation *> ancestors =
-      llvm::map_to_vector(group, [&](AllGatherOp gather) {
-        return common->findAncestorOpInBlock(*gather.getOperation());
-      });
+  SmallVector<Operation *> ancestors = getAncestors(group, *common);
   SmallVector<Operation *> computations;
   if (llvm::any_of(ancestors, [&](Operation *op) {
         return gathers.getManuals().contains(op);
@@ -475,11 +480,8 @@ SecondaryPlanner::keepBetweenSteps(ArrayRef<AllGatherOp> group) {
       !gathers.getManuals().contains(around->getParentOp()) ||
       isFrozen(forward))
     return std::nullopt;
-  SmallVector<Operation *> ancestors =
-      llvm::map_to_vector(group, [&](AllGatherOp gather) {
-        return around->findAncestorOpInBlock(*gather.getOperation());
-      });
-  std::optional<KeepInLoop> kept = keepInLoop(group, ancestors);
+  std::optional<KeepInLoop> kept =
+      keepInLoop(group, getAncestors(group, *around));
   return kept && isKnownAhead(*kept, forward) ? kept : std::nullopt;
 }
 
