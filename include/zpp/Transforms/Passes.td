@@ -164,6 +164,12 @@ def ImportPartitionedPass : Zpp_ModulePass<"zero-import-partitioned"> {
     from slices of other stacks, by casts and elementwise ops alone, loops that
     gather a row make it themselves, from the same stacks.
 
+    The gradient of `w` in `x @ w` is the transpose of a product, which the
+    partitioner sums before it is transposed. If nothing else reads the product
+    and its sum, the operands of the product are exchanged instead: an update
+    that transposes cannot be made in place, and blocks of a format would lie
+    along the columns of `w`.
+
     XLA's text has the ops in the order in which results need them: products
     that only gradients need come last. Each sum of a tensor, with the ops that
     only this sum needs, moves up to where all that it depends on is known, as

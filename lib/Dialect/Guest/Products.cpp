@@ -5,8 +5,12 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "mlir/AsmParser/AsmParser.h"
+#include "mlir/Dialect/Utils/IndexingUtils.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
+
+#include <array>
 
 using namespace mlir;
 using namespace zpp;
@@ -70,6 +74,78 @@ std::optional<ProductDims> zpp::getProductDims(Operation *op,
   dims.summed = getNumbersIn(text, side + "_contracting_dimensions");
   dims.batching = getNumbersIn(text, side + "_batching_dimensions");
   return dims;
+}
+
+/// The dims of both operands of a `dot_general`; nullopt for other ops, and if
+/// the operands are not treated alike.
+static std::optional<std::array<ProductDims, 2>> getBothDims(Operation *op) {
+  // An algorithm names a type for each operand.
+  if (!isNamed(op, "stablehlo.dot_general") || op->hasAttr("algorithm") ||
+      op->getNumOperands() != 2 || op->getNumResults() != 1 ||
+      !isa<RankedTensorType>(op->getResult(0).getType()))
+    return std::nullopt;
+  std::optional<ProductDims> left = getProductDims(op, 0);
+  std::optional<ProductDims> right = getProductDims(op, 1);
+  if (!left || !right)
+    return std::nullopt;
+  return std::array<ProductDims, 2>{*left, *right};
+}
+
+std::optional<SmallVector<int64_t>> zpp::getExchange(Operation *product) {
+  auto dims = getBothDims(product);
+  if (!dims)
+    return std::nullopt;
+  auto left = cast<RankedTensorType>(product->getOperand(0).getType());
+  auto result = cast<RankedTensorType>(product->getResult(0).getType());
+  // The dims of the result are those for both operands, those of the first and
+  // those of the second.
+  const auto &[summed, batching] = dims->front();
+  int64_t first = batching.size();
+  int64_t second = left.getRank() - summed.size();
+  if (first > second || second > result.getRank())
+    return std::nullopt;
+  auto order = llvm::to_vector(llvm::seq<int64_t>(0, first));
+  llvm::append_range(order, llvm::seq<int64_t>(second, result.getRank()));
+  llvm::append_range(order, llvm::seq<int64_t>(first, second));
+  return order;
+}
+
+/// The dimension numbers of a `dot_general`, as StableHLO prints them.
+static Attribute getDotDims(MLIRContext *context, const ProductDims &left,
+                            const ProductDims &right) {
+  SmallVector<std::string> fields;
+  auto add = [&](StringRef name, ArrayRef<int64_t> dims) {
+    if (!dims.empty())
+      fields.push_back((name + "_dimensions = [" +
+                        llvm::join(llvm::map_range(dims,
+                                                   [](int64_t dim) {
+                                                     return std::to_string(dim);
+                                                   }),
+                                   ", ") +
+                        "]")
+                           .str());
+  };
+  add("lhs_batching", left.batching);
+  add("rhs_batching", right.batching);
+  add("lhs_contracting", left.summed);
+  add("rhs_contracting", right.summed);
+  return parseAttribute("#stablehlo.dot<" + llvm::join(fields, ", ") + ">",
+                        context);
+}
+
+void zpp::exchangeOperands(Operation *product) {
+  SmallVector<int64_t> order = *getExchange(product);
+  auto [left, right] = *getBothDims(product);
+  product->setAttr("dot_dimension_numbers",
+                   getDotDims(product->getContext(), right, left));
+  if (auto precision = product->getAttrOfType<ArrayAttr>("precision_config"))
+    product->setAttr("precision_config",
+                     ArrayAttr::get(product->getContext(),
+                                    llvm::to_vector(llvm::reverse(precision))));
+  product->setOperands({product->getOperand(1), product->getOperand(0)});
+  Value result = product->getResult(0);
+  auto type = cast<RankedTensorType>(result.getType());
+  result.setType(type.clone(applyPermutation(type.getShape(), order)));
 }
 
 double zpp::getProductFlops(Operation *op) {

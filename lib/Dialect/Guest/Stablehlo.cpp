@@ -52,13 +52,25 @@ std::optional<CollectiveKind> zpp::getGuestCollective(Operation *op) {
       .Default(std::nullopt);
 }
 
-int64_t zpp::getCollectiveDim(Operation *op) {
-  int64_t result = -1;
-  for (StringRef name : {"all_gather_dim", "gather_axis", "scatter_dimension",
-                         "scatter_axis", "split_dimension", "split_axis"})
+/// The attribute of a collective that names its dim.
+static std::optional<NamedAttribute> getDimAttribute(Operation *op) {
+  for (StringRef name : {"split_axis", "split_dimension", "scatter_axis",
+                         "scatter_dimension", "gather_axis", "all_gather_dim"})
     if (auto dim = op->getAttrOfType<IntegerAttr>(name))
-      result = dim.getInt();
-  return result;
+      return NamedAttribute(StringAttr::get(op->getContext(), name), dim);
+  return std::nullopt;
+}
+
+int64_t zpp::getCollectiveDim(Operation *op) {
+  std::optional<NamedAttribute> dim = getDimAttribute(op);
+  return dim ? cast<IntegerAttr>(dim->getValue()).getInt() : -1;
+}
+
+void zpp::setCollectiveDim(Operation *op, int64_t dim) {
+  NamedAttribute attribute = *getDimAttribute(op);
+  op->setAttr(
+      attribute.getName(),
+      IntegerAttr::get(cast<IntegerAttr>(attribute.getValue()).getType(), dim));
 }
 
 /// The op that combines the two arguments of a reduction's region, or null.

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "FoldTransposes.h"
 #include "SavedSlices.h"
 #include "SplitBuckets.h"
 #include "StepInliner.h"
@@ -106,8 +107,16 @@ public:
       }
     }
     buckets.restore([&](Operation *part) { return rewritten.contains(part); });
-    if (isFromPartitioner)
-      advanceSums(module);
+    if (!isFromPartitioner)
+      return;
+    foldTransposesOfSums(module, [&](Operation *scatter) {
+      remark::passed(
+          scatter->getLoc(),
+          remark::RemarkOpts::name("rewritten").category(getArgument()))
+          << "the operands of a product are exchanged, so that its sum is not "
+             "transposed";
+    });
+    advanceSums(module);
   }
 
 private:

@@ -43,6 +43,8 @@ std::optional<CollectiveKind> getGuestCollective(mlir::Operation *op);
 
 /// The dim that such a collective gathers, scatters or splits, or -1.
 int64_t getCollectiveDim(mlir::Operation *op);
+/// Sets that dim, which `op` has.
+void setCollectiveDim(mlir::Operation *op, int64_t dim);
 
 /// True if the reduction of a collective is a sum.
 bool isSum(mlir::Operation *op);
@@ -114,6 +116,15 @@ struct ProductDims {
 /// convolution; nullopt for other operands and ops, and if `op` cannot be read.
 std::optional<ProductDims> getProductDims(mlir::Operation *op,
                                           unsigned operand);
+
+/// The order that the dims of the result of `product`, a `dot_general`, would
+/// have if its operands were exchanged: those of the second operand come before
+/// those of the first. nullopt if `product` cannot be read or is another op.
+std::optional<llvm::SmallVector<int64_t>>
+getExchange(mlir::Operation *product);
+/// Exchanges the operands of such a product. Its result then has the dims in
+/// that order, and each element is the sum of the same products.
+void exchangeOperands(mlir::Operation *product);
 
 /// The floating-point operations of a product or a convolution of static shape,
 /// a sum and a product each; 0 for other ops, and if `op` cannot be read.
