@@ -51,9 +51,9 @@ ROWS = {
 }
 COLORS = {steps.JITTED: "#818b98", steps.INT4: "#0969da",
           steps.DIFFERENCES: "#bc4c00"}
-#: Steps before the timed ones and timed steps, from which the number of steps
-#: of a training follows.
-WARM_UP, TIMED = 5, 25
+#: Steps before the timed ones; and the most and the fewest timed steps, from
+#: which the number of steps of a training follows, and their seconds in between.
+WARM_UP, TIMED, FEWEST_TIMED, TIMED_SECONDS = 5, 25, 5, 10
 #: Validations in a training, and batches of each.
 LOOKS, BATCHES = 12, 4
 #: Time of a row for what is not training: to start, to compile and to validate;
@@ -195,14 +195,18 @@ class Training:
             links.shape(args.tc, args.link)
         multihost_utils.sync_global_devices(args.link)
         state, first_call = self.advance(self.start(2**30), 0, 1)
-        state, _ = self.advance(state, 1, WARM_UP)
+
+        def agree(count: float) -> int:
+            """The processes measure different times."""
+            return int(multihost_utils.broadcast_one_to_all(np.int32(count)))
+
+        state, seconds = self.advance(state, 1, WARM_UP)
+        timed = agree(min(TIMED, max(
+            FEWEST_TIMED, TIMED_SECONDS * (WARM_UP - 1) / seconds)))
         # As steps of the training: none waits for the one before.
-        state, seconds = self.advance(state, WARM_UP, WARM_UP + TIMED)
-        expected = seconds / TIMED
+        state, seconds = self.advance(state, WARM_UP, WARM_UP + timed)
         del state
-        # The processes measure different times, but must agree.
-        count = int(multihost_utils.broadcast_one_to_all(
-            np.int32(max(LOOKS, args.minutes * 60 / expected))))
+        count = agree(max(LOOKS, args.minutes * 60 * timed / seconds))
         state = self.start(count)
         curve, clock, sent = [(0.0, 0, self.loss(state))], 0.0, 0
         for look in range(LOOKS):
