@@ -359,6 +359,8 @@ def maxtext(*changed: str):
                 "JAX_COORDINATOR_ADDRESS": "localhost", "JOB_INDEX": "0",
                 "JOB_COMPLETION_INDEX": str(rank), "PROCESSES_IN_JOB": str(count),
                 "JAX_PROCESS_COUNT": str(count)} if process.on_cpu else {
+                # It takes a number for one among those that the process sees.
+                "CUDA_VISIBLE_DEVICES": launch.uuid_of(rank),
                 "JAX_COORDINATOR_IP": "127.0.0.1",
                 "JAX_COORDINATOR_PORT": str(port), "NNODES": str(count),
                 "NODE_RANK": str(rank)})

@@ -73,6 +73,14 @@ def device_of(rank: int) -> int:
     return rank % max(1, gpu_count())
 
 
+def uuid_of(rank: int) -> str:
+    """The name by which CUDA_VISIBLE_DEVICES knows the GPU of a rank everywhere."""
+    uuids = subprocess.run(
+        ["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"],
+        stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    return uuids[device_of(rank)]
+
+
 def describe_gpu() -> str:
     """The GPUs of this machine, and their driver."""
     if not shutil.which("nvidia-smi"):
