@@ -19,9 +19,13 @@ bool zpp::isTied(Value value) {
   return wait && llvm::is_contained(wait.getTied(), value);
 }
 
-/// True for ops that XLA fuses into their readers.
+/// True for ops that XLA fuses into their readers, also through changes of
+/// shape: behind its simplifications, products read reshaped transposes.
 static bool isFolded(Operation *op) {
-  return isNamed(op, guest::kTranspose) || isNamed(op, guest::kBroadcastInDim);
+  while (op && isNamed(op, guest::kReshape))
+    op = op->getOperand(0).getDefiningOp();
+  return op && (isNamed(op, guest::kTranspose) ||
+                isNamed(op, guest::kBroadcastInDim));
 }
 
 bool Ties::isTiedHere(Value value) const {
