@@ -167,6 +167,93 @@ bool GradientProver::Search::isGram(Node source) const {
          stripScales(operands[0]) == stripScales(operands[1]);
 }
 
+bool GradientProver::Search::multipliesProducts(Node node) const {
+  Operation *op = graph.getOp(node);
+  return op && isNamed(op, guest::kMultiply) &&
+         llvm::all_of(graph.getOperands(node), [&](Node factor) {
+           return factor >= 0 && holdsProduct[factor];
+         });
+}
+
+bool GradientProver::Search::tryWays(ArrayRef<std::pair<Node, Node>> ways,
+                                     bool isToldApart, Partner &partner) {
+  const Use *found = nullptr;
+  Node foundContracted = -1;
+  bool isOnlyFound = false;
+  for (const auto &way : ways) {
+    Node contracted = way.first, other = way.second;
+    bool isOnly = false;
+    const Use *use = findPartner(
+        contracted, other,
+        [&](const Use &use) {
+          bool isEnough = isToldApart || isDerivative(use, contracted, other);
+          partner.lacksDerivative |= !isEnough;
+          return isEnough;
+        },
+        isOnly);
+    // The derivative of a loss has both signs. What has one says how much a
+    // row belongs to a class, a codebook's entry or a position. Where weights
+    // are adapted first, the rows may follow from earlier assignments, as if
+    // they were their derivative.
+    if ((use || partner.lacksDerivative) && isNeverNegative(other)) {
+      partner.assigns = true;
+      return false;
+    }
+    if (use && !found) {
+      found = use;
+      foundContracted = contracted;
+      isOnlyFound = isOnly;
+    }
+  }
+  if (!found)
+    return false;
+  partner.use = found;
+  partner.contracted = foundContracted;
+  partner.isOnly = isOnlyFound;
+  return true;
+}
+
+GradientProver::Search::Partner
+GradientProver::Search::searchPartner(ArrayRef<Node> mixing, bool isToldApart) {
+  Partner partner;
+  partner.isGramAlone = !mixing.empty();
+  for (Node source : mixing) {
+    Operation *op = graph.getOp(source);
+    bool isOfItself = isGram(source);
+    partner.isGramAlone &= isOfItself;
+    if (!op || isOfItself)
+      continue;
+    SmallVector<Node> operands = graph.getOperands(source);
+    SmallVector<std::pair<Node, Node>, 2> ways;
+    if (isProduct(op))
+      ways = {{operands[0], operands[1]}, {operands[1], operands[0]}};
+    else if (isScatter(op))
+      ways = {{operands[1], operands[2]}};
+    else if (!partner.reduced && isNamed(op, guest::kReduce) &&
+             !isNeverNegative(source))
+      partner.reduced = findReduced(source);
+    partner.contracts |= !ways.empty();
+    if (tryWays(ways, isToldApart, partner))
+      break;
+  }
+  return partner;
+}
+
+const char *GradientProver::Search::Partner::getWhyNone() const {
+  if (assigns)
+    return "what follows from the product with a weight has no negative "
+           "element, as assignments and probabilities have none";
+  if (lacksDerivative)
+    return "what follows from the product with a weight may be no derivative: "
+           "no weight is moved against the sum, no target is subtracted, and "
+           "it "
+           "does not come back through a later layer";
+  if (contracts)
+    return "no product with a weight has contracted one of its operands such "
+           "that the other one follows from that product's result";
+  return "what it reduces follows from no use of a weight of its size";
+}
+
 GradientProof GradientProver::Search::prove(Operation *sum) {
   GradientProof proof;
   std::optional<Node> result = graph.find(sum->getResult(0));
@@ -175,111 +262,35 @@ GradientProof GradientProver::Search::prove(Operation *sum) {
     proof.why = "the step does not reach it";
     return proof;
   }
+  auto refute = [&](const char *why) {
+    proof.kind = GradientProof::Kind::Statistic;
+    proof.why = why;
+    return proof;
+  };
   SmallVector<Node> path, mixing;
   findWays(*operand, path, mixing);
   proof.followsAutodiff = isAfterAutodiff[*operand];
-  for (Node node : path) {
-    Operation *op = graph.getOp(node);
-    if (!op || !isNamed(op, guest::kMultiply))
-      continue;
-    SmallVector<Node> factors = graph.getOperands(node);
-    if (llvm::all_of(factors, [&](Node factor) {
-          return factor >= 0 && holdsProduct[factor];
-        })) {
-      proof.kind = GradientProof::Kind::Statistic;
-      proof.why = "its operand is a product of two contractions, element by "
-                  "element";
-      return proof;
-    }
-  }
-  bool isToldApart = graph.hasTransposed() || isDescent(*result);
-  bool assigns = false, lacksDerivative = false;
-  // Takes what may be contracted, each with the other operand.
-  auto hasPartner = [&](ArrayRef<std::pair<Node, Node>> ways) {
-    const Use *found = nullptr;
-    Node contractedByFound = -1;
-    for (const auto &way : ways) {
-      Node contracted = way.first, other = way.second;
-      bool isOnly = false;
-      const Use *use = findPartner(
-          contracted, other,
-          [&](const Use &use) {
-            bool isEnough = isToldApart || isDerivative(use, contracted, other);
-            lacksDerivative |= !isEnough;
-            return isEnough;
-          },
-          isOnly);
-      // The derivative of a loss has both signs. What has one says how much a
-      // row belongs to a class, a codebook's entry or a position. Where weights
-      // are adapted first, the rows may follow from earlier assignments, as if
-      // they were their derivative.
-      if ((use || lacksDerivative) && isNeverNegative(other)) {
-        assigns = true;
-        return false;
-      }
-      if (use && !found) {
-        found = use;
-        contractedByFound = contracted;
-        proof.isOfProduct = isOnly;
-      }
-    }
-    if (!found)
-      return false;
+  if (llvm::any_of(path, [&](Node node) { return multipliesProducts(node); }))
+    return refute("its operand is a product of two contractions, element by "
+                  "element");
+  Partner partner =
+      searchPartner(mixing, graph.hasTransposed() || isDescent(*result));
+  if (partner.isGramAlone)
+    return refute("its operand is the product of a value with itself");
+  if (partner.use) {
     proof.kind = GradientProof::Kind::Partner;
-    if (isCertain(*found, contractedByFound))
-      setWeights(proof, *found);
-    return true;
-  };
-  bool isGramAlone = !mixing.empty();
-  bool contracts = false;
-  const Use *reduced = nullptr;
-  for (Node source : mixing) {
-    Operation *op = graph.getOp(source);
-    bool isOfItself = isGram(source);
-    isGramAlone &= isOfItself;
-    if (!op || isOfItself)
-      continue;
-    if (isProduct(op)) {
-      contracts = true;
-      SmallVector<Node> operands = graph.getOperands(source);
-      if (hasPartner({{operands[0], operands[1]}, {operands[1], operands[0]}}))
-        break;
-    } else if (isScatter(op)) {
-      contracts = true;
-      SmallVector<Node> operands = graph.getOperands(source);
-      if (hasPartner({{operands[1], operands[2]}}))
-        break;
-    } else if (!reduced && isNamed(op, guest::kReduce) &&
-               !isNeverNegative(source)) {
-      reduced = findReduced(source);
-    }
-  }
-  if (isGramAlone) {
-    proof.kind = GradientProof::Kind::Statistic;
-    proof.why = "its operand is the product of a value with itself";
-    return proof;
-  }
-  if (proof.kind == GradientProof::Kind::None && reduced && !contracts) {
+    proof.isOfProduct = partner.isOnly;
+    if (isCertain(*partner.use, partner.contracted))
+      setWeights(proof, *partner.use);
+  } else if (partner.reduced && !partner.contracts) {
     proof.kind = GradientProof::Kind::Reduced;
-    setWeights(proof, *reduced);
+    setWeights(proof, *partner.reduced);
   }
-  bool isNamed = isTransposed(*result) || llvm::any_of(path, [&](Node node) {
-                   return isTransposed(node);
-                 });
-  if (isNamed)
+  if (isTransposed(*result) ||
+      llvm::any_of(path, [&](Node node) { return isTransposed(node); }))
     proof.kind = GradientProof::Kind::Name;
   if (proof.kind == GradientProof::Kind::None)
-    proof.why =
-        assigns ? "what follows from the product with a weight has no negative "
-                  "element, as assignments and probabilities have none"
-        : lacksDerivative
-            ? "what follows from the product with a weight may be no "
-              "derivative: no weight is moved against the sum, no target "
-              "is subtracted, and it does not come back through a later layer"
-        : contracts
-            ? "no product with a weight has contracted one of its operands "
-              "such that the other one follows from that product's result"
-            : "what it reduces follows from no use of a weight of its size";
+    proof.why = partner.getWhyNone();
   return proof;
 }
 

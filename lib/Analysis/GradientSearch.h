@@ -74,6 +74,29 @@ private:
     int64_t count;
   };
 
+  /// Findings of the search for the partner of a sum: the use of a weight that
+  /// shows that the sum is its gradient.
+  struct Partner {
+    /// The use, and what the sum contracts as this has; null without a partner.
+    const Use *use = nullptr;
+    Node contracted = -1;
+    /// True if the use of no other weight could be it.
+    bool isOnly = false;
+    /// The use of a weight of the sum's size that what is reduced follows from;
+    /// null if there is none.
+    const Use *reduced = nullptr;
+    /// True if nothing is mixed but products of values with themselves.
+    bool isGramAlone = false;
+    /// True if something else is contracted, or rows are added by number.
+    bool contracts = false;
+    /// Objections to uses that were found: what follows from one has no
+    /// negative element, or may be no derivative.
+    bool assigns = false, lacksDerivative = false;
+
+    /// The reason why there is neither a use nor anything reduced.
+    const char *getWhyNone() const;
+  };
+
   void findLeaves();
   void findWeights(llvm::function_ref<bool(mlir::BlockArgument)> isData);
   void findUses();
@@ -111,6 +134,16 @@ private:
                          llvm::function_ref<bool(const Use &)> isEnough,
                          bool &isOnly);
   bool isCertain(const Use &use, Node contracted) const;
+  /// True if `node` multiplies two products of activations, element by element.
+  bool multipliesProducts(Node node) const;
+  /// Searches for the partner of a sum with elements that are mixed in the
+  /// nodes `mixing`. With `isToldApart`, it is known otherwise what is a
+  /// derivative.
+  Partner searchPartner(llvm::ArrayRef<Node> mixing, bool isToldApart);
+  /// Searches for it among the `ways` in which a node contracts: one operand
+  /// each, with the other one. Returns whether it has been found.
+  bool tryWays(llvm::ArrayRef<std::pair<Node, Node>> ways, bool isToldApart,
+               Partner &partner);
 
   /// True if `other` follows from the result of `use` as a derivative does:
   /// over the difference to a target, or back through the weight of a later
