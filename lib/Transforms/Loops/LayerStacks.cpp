@@ -21,23 +21,30 @@ Value zpp::createLayerSlice(OpBuilder &builder, Location loc,
   return createLayerSlice(builder, loc, stack.value, indices);
 }
 
+std::optional<LayerWrite> zpp::getLayerWrite(WhileView loop, unsigned index) {
+  BlockArgument stack = loop.getCarried(index);
+  Operation *update = loop.getNext(index).getDefiningOp();
+  if (!update || update->getBlock() != &loop.getBody() ||
+      !loop.getConditionArgument(index).use_empty())
+    return std::nullopt;
+  Value at = getWrittenLayer(update);
+  if (!at || update->getOperand(0) != stack)
+    return std::nullopt;
+  return LayerWrite{update, update->getOperand(1), at,
+                    stack.hasOneUse() && update->getResult(0).hasOneUse()};
+}
+
 std::optional<WrittenStack>
 zpp::getWrittenStack(const CountedLoop &counted, unsigned index,
                      ProvenanceAnalysis &provenances) {
   WhileView loop = counted.loop;
-  BlockArgument argument = loop.getCarried(index);
-  Operation *update = loop.getNext(index).getDefiningOp();
-  Value at = update && update->getBlock() == &loop.getBody()
-                 ? getWrittenLayer(update)
-                 : Value();
-  if (!at || update->getOperand(0) != argument || !argument.hasOneUse() ||
-      !update->getResult(0).hasOneUse() ||
-      loop.getResult(index).getType() != argument.getType() ||
-      !loop.getConditionArgument(index).use_empty() ||
-      cast<ShapedType>(argument.getType()).getDimSize(0) != counted.trips ||
-      !isNumberOfIteration(at, counted, provenances))
+  Type type = loop.getCarried(index).getType();
+  std::optional<LayerWrite> write = getLayerWrite(loop, index);
+  if (!write || !write->isOnlyUse || loop.getResult(index).getType() != type ||
+      cast<ShapedType>(type).getDimSize(0) != counted.trips ||
+      !isNumberOfIteration(write->index, counted, provenances))
     return std::nullopt;
-  return WrittenStack{counted, index, update->getOperand(1)};
+  return WrittenStack{counted, index, write->layer};
 }
 
 zero::AllGatherOp zpp::getGathered(const WrittenStack &stack) {

@@ -1,5 +1,4 @@
-//===- LayerStacks.h - Stacks of layers that loops write and read *- C++
-//-*-===//
+//===- LayerStacks.h - Stacks that loops write and read ---------*- C++ -*-===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -42,6 +41,20 @@ struct LayerRead {
   /// `layer` is a reshape of.
   void replace(mlir::Value layer) const;
 };
+
+/// A write of a layer to a stack that a loop carries, in each iteration.
+struct LayerWrite {
+  /// The `stablehlo.dynamic_update_slice`, in the body of the loop.
+  mlir::Operation *update;
+  /// The layer, with a first dim of size 1, and its index.
+  mlir::Value layer, index;
+  /// True if nothing else in the loop reads the stack, before or after it.
+  bool isOnlyUse;
+};
+
+/// The write that carried value `index` of `loop` gets; nullopt if it gets
+/// something else, or if the condition reads it.
+std::optional<LayerWrite> getLayerWrite(WhileView loop, unsigned index);
 
 /// A stack of as many layers as `loop` has iterations, of which each writes
 /// one.

@@ -7,6 +7,7 @@
 
 #include "Loops/Recomputation.h"
 
+#include "Loops/LayerStacks.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/IRMapping.h"
 #include "zpp/Analysis/Schedule.h"
@@ -200,14 +201,8 @@ Operation *ShiftedValues::getWrite(Operation *read) const {
       index ? dyn_cast<BlockArgument>(read->getOperand(0)) : BlockArgument();
   if (!stack || stack.getOwner() != body)
     return nullptr;
-  unsigned number = stack.getArgNumber();
-  Operation *write = loop.getNext(number).getDefiningOp();
-  return write && write->getBlock() == body &&
-                 getWrittenLayer(write) == index &&
-                 write->getOperand(0) == stack &&
-                 loop.getConditionArgument(number).use_empty()
-             ? write
-             : nullptr;
+  std::optional<LayerWrite> write = getLayerWrite(loop, stack.getArgNumber());
+  return write && write->index == index ? write->update : nullptr;
 }
 
 SmallVector<Operation *> ShiftedValues::getWrites(Value value) const {

@@ -7,12 +7,12 @@
 
 #include "LocalValues.h"
 #include "Loops/Deferral.h"
+#include "Loops/LayerStacks.h"
 #include "Loops/Peeling.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Loops/CountedLoop.h"
 #include "zpp/Analysis/Schedule.h"
-#include "zpp/Dialect/Guest/LayerOps.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Support/Decision.h"
 #include "zpp/Transforms/Passes.h"
@@ -42,29 +42,15 @@ static llvm::SetVector<Value> getSources(ValueRange values, Block &body) {
   return sources;
 }
 
-/// The op with which each iteration of `loop` writes a layer to the stack that
-/// carried value `index` is; null if it is none, or read otherwise.
-static Operation *getStore(WhileView loop, unsigned index) {
-  BlockArgument stack = loop.getCarried(index);
-  Operation *update = loop.getNext(index).getDefiningOp();
-  return update && update->getBlock() == &loop.getBody() &&
-                 getWrittenLayer(update) && update->getOperand(0) == stack &&
-                 stack.hasOneUse() && update->getResult(0).hasOneUse() &&
-                 loop.getConditionArgument(index).use_empty()
-             ? update
-             : nullptr;
-}
-
 /// True if a stack that the loop writes, a layer in each iteration, has what
 /// `start` scatters.
 static bool isStacked(StartOp start, WhileView loop) {
   ValueRange outputs = start.getWait().getOutputs();
   for (unsigned index = 0; index < loop.getNumCarried(); ++index) {
-    Operation *store = getStore(loop, index);
-    if (!store)
+    std::optional<LayerWrite> write = getLayerWrite(loop, index);
+    if (!write || !write->isOnlyUse)
       continue;
-    llvm::SetVector<Value> sources =
-        getSources(store->getOperand(1), loop.getBody());
+    llvm::SetVector<Value> sources = getSources(write->layer, loop.getBody());
     if (llvm::any_of(outputs,
                      [&](Value output) { return sources.contains(output); }))
       return true;
@@ -145,11 +131,11 @@ static void addBarrier(OpBuilder &builder, Location loc,
 static llvm::DenseSet<Operation *> getGradientStores(WhileView loop) {
   llvm::DenseSet<Operation *> stores;
   for (unsigned index = 0; index < loop.getNumCarried(); ++index) {
-    Operation *store = getStore(loop, index);
-    if (!store)
+    std::optional<LayerWrite> write = getLayerWrite(loop, index);
+    if (!write || !write->isOnlyUse)
       continue;
     llvm::SetVector<Operation *> ops;
-    ops.insert(store);
+    ops.insert(write->update);
     bool storesGradient = false;
     for (size_t i = 0; i < ops.size(); ++i)
       for (Value operand : ops[i]->getOperands()) {

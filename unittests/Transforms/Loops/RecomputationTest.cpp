@@ -155,6 +155,32 @@ TEST(RecomputationTest, LayersOfStacksThatTheLoopUpdates) {
                    .isPossible(other.value("mine")));
 }
 
+TEST(LayerStacksTest, FindsTheWriteOfALayer) {
+  ParsedModule module(getLoops());
+  WhileView loop(module.op("loop"));
+  EXPECT_FALSE(getLayerWrite(loop, 0));
+  EXPECT_FALSE(getLayerWrite(loop, 1));
+  std::optional<LayerWrite> write = getLayerWrite(loop, 2);
+  ASSERT_TRUE(write);
+  EXPECT_EQ(write->update, module.op("update"));
+  EXPECT_EQ(write->layer, module.value("negated"));
+  EXPECT_EQ(write->index, loop.getCarried(0));
+  EXPECT_TRUE(write->isOnlyUse);
+
+  // Another reader of the stack, in the body and then in the condition.
+  OpBuilder builder(loop.getYield());
+  Operation *read =
+      createBarrier(builder, builder.getUnknownLoc(), loop.getCarried(2));
+  write = getLayerWrite(loop, 2);
+  ASSERT_TRUE(write);
+  EXPECT_FALSE(write->isOnlyUse);
+  builder.setInsertionPointToStart(&loop.getCondition());
+  createBarrier(builder, builder.getUnknownLoc(), loop.getConditionArgument(2));
+  EXPECT_FALSE(getLayerWrite(loop, 2));
+  read->erase();
+  EXPECT_FALSE(getLayerWrite(loop, 2));
+}
+
 TEST(LayerStacksTest, FindsWhatALoopWritesAndWhoReadsIt) {
   ParsedModule module(getLoops());
   ProvenanceAnalysis provenances;

@@ -7,6 +7,7 @@
 
 #include "Decompose/Accumulate/GradientTerm.h"
 
+#include "Loops/LayerStacks.h"
 #include "Loops/WeightPath.h"
 #include "zpp/Dialect/Guest/LayerOps.h"
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
@@ -126,22 +127,18 @@ Value zpp::zero::scale(OpBuilder &builder, Operation *step, Value partial) {
 // Finding terms
 //===----------------------------------------------------------------------===//
 
-/// The ops through which the carried value of a loop that `result` is becomes a
-/// stack of layers: the write of a layer. Null if it is none.
+/// The op with which each iteration of a loop writes a layer to `result`, a
+/// stack that is zeros before; null if it is something else.
 static Operation *getWriteOf(OpResult result) {
   WhileView loop = WhileView::get(result.getOwner());
   if (!loop)
     return nullptr;
   unsigned number = result.getResultNumber();
-  BlockArgument stack = loop.getCarried(number);
-  Operation *write = loop.getNext(number).getDefiningOp();
-  if (!write || write->getBlock() != &loop.getBody() ||
-      !getWrittenLayer(write) || write->getOperand(0) != stack ||
-      !stack.hasOneUse() || !write->getResult(0).hasOneUse() ||
-      !loop.getConditionArgument(number).use_empty())
-    return nullptr;
+  std::optional<LayerWrite> write = getLayerWrite(loop, number);
   // Layers that are not written are zeros.
-  return isZeros(loop.getInit(number)) ? write : nullptr;
+  return write && write->isOnlyUse && isZeros(loop.getInit(number))
+             ? write->update
+             : nullptr;
 }
 
 std::optional<GradientTerm> TermFinder::find(Value value) {
