@@ -1,5 +1,4 @@
-//===- HostReference.h - What the kernels must compute -----------*- C++
-//-*-===//
+//===- HostReference.h - What kernels must compute --------------*- C++ -*-===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
